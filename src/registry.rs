@@ -321,9 +321,9 @@ fn admits(filter: &Filter, provider: &dyn Provider, name: &str) -> bool {
     let by_alias = alias.filter(|_| name.eq_ignore_ascii_case(provider.name()));
     if let Some(Alias::OtherProtocol(alias)) = by_alias {
         warn_once(&format!(
-            "provider {alias} was requested, and {name} is used in its place: it cannot communicate \
-             with libfabric's {alias}, which uses another protocol; use this library on both sides, \
-             or request tcp on both"
+            "provider {alias} was requested, and {name} is used in its place: Selvedge's {name} \
+             cannot communicate with libfabric's {alias}, which uses another protocol; use \
+             Selvedge on both sides, or request tcp on both"
         ));
     }
     by_alias.is_some()

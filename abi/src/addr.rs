@@ -1,4 +1,4 @@
-//! Addresses as C has them: `sockaddr_in`, `sockaddr_in6`, strings.
+//! Addresses in C's formats: `sockaddr_in`, `sockaddr_in6`, strings.
 
 #![expect(unsafe_code, reason = "addresses at pointers of C")]
 
@@ -7,10 +7,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use selvedge::{AddrFormat, Address, Errno, Result};
 
-use crate::given::list;
+use crate::pointer::list;
 
-/// Bytes that names are filled up to with zeros: programs that put the names of many processes side
-/// by side, as long as their own, then find them at equal distances.
+/// The length to which names are padded with zeros, in bytes. Programs that lay out the names of
+/// many processes side by side, each as long as their own, find them at equal distances.
 const NAME_LEN: usize = 64;
 const IN_LEN: usize = size_of::<libc::sockaddr_in>();
 const IN6_LEN: usize = size_of::<libc::sockaddr_in6>();
@@ -51,7 +51,7 @@ fn encode_in6(addr: &SocketAddrV6) -> Vec<u8> {
 /// Reads an address of known length.
 ///
 /// # Errors
-/// [`Errno::Inval`] for bytes that are none of this format.
+/// [`Errno::Inval`] for bytes that are no address of this format.
 pub fn decode(bytes: &[u8], format: AddrFormat) -> Result<Address> {
     match format {
         AddrFormat::Str => return name(bytes),
@@ -98,13 +98,14 @@ fn decode_in6(bytes: &[u8]) -> Address {
     Address::Ip(SocketAddrV6::new(Ipv6Addr::from(octets), port, flow, scope).into())
 }
 
-/// Reads an address that says itself how long it is.
+/// Reads an address whose length follows from its contents, and returns it with its length in
+/// bytes.
 ///
 /// # Errors
-/// [`Errno::Inval`] for one that is none of this format; [`Errno::Fault`] at NULL.
+/// [`Errno::Inval`] for bytes that are no address of this format; [`Errno::Fault`] for NULL.
 ///
 /// # Safety
-/// `at` is NULL or names an address of this format.
+/// `at` is NULL or points to an address of this format.
 pub unsafe fn at(at: *const c_void, format: AddrFormat) -> Result<(Address, usize)> {
     if at.is_null() {
         return Err(Errno::Fault);
@@ -122,22 +123,22 @@ pub unsafe fn at(at: *const c_void, format: AddrFormat) -> Result<(Address, usiz
         Some(libc::AF_INET6) => IN6_LEN,
         _ => return Err(Errno::Inval),
     };
-    // SAFETY: and is as long as its family has it.
+    // SAFETY: a socket address is as long as its family defines.
     let bytes = unsafe { list(at.cast::<u8>(), len) }?;
     Ok((decode(bytes, format)?, len))
 }
 
-/// Reads `count` addresses that lie side by side; one that cannot be read is an error of its own.
+/// Reads `count` adjacent addresses. An address that cannot be read is an error in the list.
 ///
-/// Of strings the man page wants an array of pointers, while libfabric and its users lay the bytes
-/// out one string behind the other, some of them filled up with zeros. Bytes that are no text are
-/// pointers here.
+/// For strings, the man page asks for an array of pointers, while libfabric and its users lay out
+/// the strings one behind the other, some of them padded with zeros. This function accepts both:
+/// bytes that are no text are taken for pointers.
 ///
 /// # Errors
-/// [`Errno::Fault`] at NULL.
+/// [`Errno::Fault`] for NULL.
 ///
 /// # Safety
-/// `first` is NULL or names `count` addresses of this format.
+/// `first` is NULL or points to `count` addresses of this format.
 pub unsafe fn all(
     first: *const c_void,
     count: usize,
@@ -159,7 +160,7 @@ pub unsafe fn all(
     }
     let mut next = first.cast::<u8>();
     for index in 0..count {
-        // SAFETY: `next` is where the one before ended.
+        // SAFETY: `next` is the end of the previous address.
         let read = unsafe { at(next.cast(), format) };
         let len = match &read {
             Ok((_, len)) => *len,
@@ -169,14 +170,14 @@ pub unsafe fn all(
         found.push(read.map(|(addr, _)| addr));
         next = next.wrapping_add(len);
         if format == AddrFormat::Str && index + 1 < count {
-            // SAFETY: another string follows, so the zeros before it are the program's.
+            // SAFETY: another string follows, so the zeros before it are the program's memory.
             next = unsafe { past_zeros(next) };
         }
     }
     Ok(found)
 }
 
-/// Where the next string begins.
+/// The beginning of the next string.
 ///
 /// # Safety
 /// A string follows.
@@ -188,14 +189,14 @@ unsafe fn past_zeros(mut at: *const u8) -> *const u8 {
     at
 }
 
-/// Whether pointers to strings lie here, and not the first string: no text has bytes like those of
+/// Whether `at` points to pointers to strings and not to the first string: no text has the bytes of
 /// a pointer.
 ///
 /// # Safety
-/// Either a string lies here or a pointer.
+/// `at` points to a string or to a pointer.
 unsafe fn are_pointers(at: *const u8) -> bool {
     for index in 0..size_of::<usize>() {
-        // SAFETY: the bytes before were those of a text that goes on, or of a pointer.
+        // SAFETY: the previous bytes belong to a text that continues, or to a pointer.
         match unsafe { *at.wrapping_add(index) } {
             0 => return false,
             b' '..=b'~' => {}
@@ -235,7 +236,7 @@ mod tests {
     }
 
     fn read_all(at: *const c_void, count: usize) -> Vec<Result<Address>> {
-        // SAFETY: the tests lay out as many.
+        // SAFETY: the tests lay out `count` names.
         unsafe { all(at, count, AddrFormat::Str) }.expect("not NULL")
     }
 
@@ -258,7 +259,7 @@ mod tests {
 
     #[test]
     fn no_address_is_a_fault() {
-        // SAFETY: NULL is looked at only.
+        // SAFETY: NULL is only compared.
         let read = unsafe { all(ptr::null(), 1, AddrFormat::Str) };
         assert_eq!(read, Err(Errno::Fault));
     }

@@ -1,4 +1,4 @@
-//! What every object begins with.
+//! `struct fid`, with which every object begins.
 
 use std::ffi::{c_char, c_int, c_void};
 

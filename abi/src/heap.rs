@@ -1,5 +1,5 @@
-//! Memory of the C library, for what programs free with `fi_freeinfo`, and with `free` while they
-//! edit it.
+//! Memory of the C library, for structures that programs free with `fi_freeinfo`, and whose members
+//! they free with `free` while they edit them.
 
 #![expect(unsafe_code, reason = "malloc and free")]
 
@@ -8,7 +8,7 @@ use std::ptr;
 
 use selvedge::{Errno, Result};
 
-/// A structure of zeros.
+/// Allocates a structure of zeros.
 ///
 /// # Errors
 /// [`Errno::NoMem`].
@@ -17,7 +17,7 @@ pub fn zeroed<T>() -> Result<*mut T> {
 }
 
 fn zeros(len: usize) -> Result<*mut c_void> {
-    // SAFETY: any arguments will do.
+    // SAFETY: calloc accepts any arguments.
     let at = unsafe { libc::calloc(1, len) };
     if at.is_null() {
         return Err(Errno::NoMem);
@@ -25,18 +25,19 @@ fn zeros(len: usize) -> Result<*mut c_void> {
     Ok(at)
 }
 
-/// A structure.
+/// Allocates a structure with this value.
 ///
 /// # Errors
 /// [`Errno::NoMem`].
-pub fn kept<T>(value: T) -> Result<*mut T> {
+pub fn allocated<T>(value: T) -> Result<*mut T> {
     let at = zeroed::<T>()?;
-    // SAFETY: memory for a `T` was made just now; malloc's alignment does for all structures of C.
+    // SAFETY: memory for a `T` was allocated just now; malloc's alignment suffices for all
+    // structures of C.
     unsafe { at.write(value) };
     Ok(at)
 }
 
-/// Bytes; NULL for none.
+/// Allocates a copy of bytes; NULL for none.
 ///
 /// # Errors
 /// [`Errno::NoMem`].
@@ -47,18 +48,18 @@ pub fn bytes(bytes: &[u8]) -> Result<*mut u8> {
     array(bytes)
 }
 
-/// An array.
+/// Allocates a copy of an array.
 ///
 /// # Errors
 /// [`Errno::NoMem`].
 pub fn array<T: Copy>(from: &[T]) -> Result<*mut T> {
     let at = zeros(size_of_val(from).max(1))?.cast::<T>();
-    // SAFETY: memory of this length was made just now.
+    // SAFETY: memory of this length was allocated just now.
     unsafe { ptr::copy_nonoverlapping(from.as_ptr(), at, from.len()) };
     Ok(at)
 }
 
-/// A string up to its first zero; NULL for an empty one.
+/// Allocates a copy of a text up to its first zero; NULL for an empty one.
 ///
 /// # Errors
 /// [`Errno::NoMem`].
@@ -76,14 +77,14 @@ pub fn string(text: &str) -> Result<*mut c_char> {
     bytes(&with_zero).map(<*mut u8>::cast)
 }
 
-/// A copy of a string of C's; NULL of NULL.
+/// Allocates a copy of a C string; NULL for NULL.
 ///
 /// # Errors
 /// [`Errno::NoMem`].
 ///
 /// # Safety
 /// `at` is NULL or names a string with a zero behind it.
-pub unsafe fn string_again(at: *const c_char) -> Result<*mut c_char> {
+pub unsafe fn duplicate_string(at: *const c_char) -> Result<*mut c_char> {
     if at.is_null() {
         return Ok(ptr::null_mut());
     }
@@ -95,10 +96,10 @@ pub unsafe fn string_again(at: *const c_char) -> Result<*mut c_char> {
     Ok(copy)
 }
 
-/// Gives memory back; NULL is none.
+/// Frees memory; NULL is ignored.
 ///
 /// # Safety
-/// It came from here or from the C library's `malloc`, and nobody uses it any more.
+/// The memory came from this module or from the C library's `malloc`, and is not used any more.
 pub unsafe fn free<T>(at: *mut T) {
     // SAFETY: passed on from the caller.
     unsafe { libc::free(at.cast()) };

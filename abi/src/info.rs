@@ -1,4 +1,4 @@
-//! What discovery hands out, in the newest layout.
+//! `struct fi_info` and its parts, in the newest layout.
 
 use std::ffi::{c_char, c_int, c_void};
 

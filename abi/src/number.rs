@@ -73,7 +73,7 @@ pub mod work {
 /// `FI_TRIGGER_THRESHOLD`.
 pub const TRIGGER_THRESHOLD: u32 = 0;
 
-/// `FI_OPT_*` without a place in the object model, of level [`option::ENDPOINT`].
+/// `FI_OPT_*` that the object model lacks, of level [`option::ENDPOINT`].
 pub mod option {
     use super::c_int;
 
@@ -100,7 +100,7 @@ pub mod atomic {
     pub const COMPARE: u64 = 1 << 59;
 }
 
-/// `enum fi_type`: what `fi_tostr` prints.
+/// `enum fi_type`: the kinds of data that `fi_tostr` prints.
 pub mod kind {
     pub const INFO: u32 = 0;
     pub const EP_TYPE: u32 = 1;

@@ -1,4 +1,4 @@
-//! What is posted to endpoints, and the tables through which it is.
+//! Messages that are posted to endpoints, and the tables of functions that post them.
 
 use std::ffi::{c_int, c_void};
 

@@ -1,8 +1,8 @@
 //! Tables of functions, and the handles that point to them.
 //!
-//! A table is described once, by the names, parameters and results of its slots. From the description
-//! come the structure, a table that refuses every call, and a [`Table`] for one type of object, whose
-//! slots take closures of Rust.
+//! A table is described once, by the names, parameters and results of its slots. The description
+//! generates the structure, a table whose every call fails, and a [`Table`] for one type of object,
+//! whose slots take closures of Rust.
 
 #![expect(unsafe_code, reason = "functions that C calls")]
 
@@ -21,14 +21,14 @@ pub unsafe trait FromHandle {
     /// The object of a handle.
     ///
     /// # Safety
-    /// `handle` is the handle of an object of this type, and is not closed for `'a`: the inline
-    /// functions of the headers pass a handle to functions of its own tables, which a closed one has
-    /// no more.
+    /// `handle` is the handle of an object of this type, and is not closed for `'a`. The inline
+    /// functions of the headers pass a handle to functions of its own tables only, and a closed
+    /// handle does not have them any more.
     unsafe fn from_handle<'a>(handle: *const Fid) -> &'a Self;
 }
 
 /// A table `O` for handles of objects of type `T`: each slot is filled with a closure that is called
-/// with the object and the other arguments of C. A slot that is not filled answers with `ENOSYS`.
+/// with the object and the other arguments of C. A slot that is not filled returns `-FI_ENOSYS`.
 ///
 /// C calls the closures, under the conditions of the man page of each function.
 #[derive(Debug)]
@@ -53,51 +53,51 @@ impl<O, T> Table<O, T> {
 /// A closure of this type was made before.
 pub(crate) unsafe fn closure<F: Copy>() -> F {
     const { assert!(size_of::<F>() == 0, "functions of tables capture nothing") };
-    // SAFETY: a value of no size can be read anywhere; the caller vouches that the type has values,
-    // and another one may be made because it is `Copy`.
+    // SAFETY: a value of no size can be read at any address; the caller vouches that the type has
+    // values, and another one may be made because it is `Copy`.
     unsafe { NonNull::<F>::dangling().read() }
 }
 
 /// A handle of C.
 pub trait Handle {
-    /// The handle with tables that answer every call with this error number.
-    fn refusing<const ERRNO: c_int>(fid: Fid) -> Self;
+    /// A handle with tables whose every function returns this error number.
+    fn failing<const ERRNO: c_int>(fid: Fid) -> Self;
 }
 
 impl Handle for Fid {
-    fn refusing<const ERRNO: c_int>(fid: Fid) -> Self {
+    fn failing<const ERRNO: c_int>(fid: Fid) -> Self {
         fid
     }
 }
 
-/// The answer of a function of a table that refuses.
-pub trait Refusal {
-    /// The answer for an error number.
-    fn of(errno: c_int) -> Self;
+/// The return type of a function that fails.
+pub trait ErrorReturn {
+    /// The return value for an error number.
+    fn from_errno(errno: c_int) -> Self;
 }
 
-impl Refusal for c_int {
-    fn of(errno: c_int) -> Self {
+impl ErrorReturn for c_int {
+    fn from_errno(errno: c_int) -> Self {
         -errno
     }
 }
 
-impl Refusal for isize {
-    fn of(errno: c_int) -> Self {
+impl ErrorReturn for isize {
+    fn from_errno(errno: c_int) -> Self {
         -(errno as Self)
     }
 }
 
-/// A number has no room for an error.
-impl Refusal for u64 {
-    fn of(_: c_int) -> Self {
+/// A counter's value cannot express an error.
+impl ErrorReturn for u64 {
+    fn from_errno(_: c_int) -> Self {
         0
     }
 }
 
-/// A text says that there is none.
-impl Refusal for *const c_char {
-    fn of(_: c_int) -> Self {
+/// A function that returns a text returns NULL.
+impl ErrorReturn for *const c_char {
+    fn from_errno(_: c_int) -> Self {
         std::ptr::null()
     }
 }
@@ -120,22 +120,22 @@ macro_rules! c_tables {
         const _: () = assert!(size_of::<$name>() == $size);
 
         impl $name {
-            /// A table whose every slot answers with this error number.
-            pub const fn refusing<const ERRNO: std::ffi::c_int>() -> Self {
+            /// A table whose every slot returns this error number.
+            pub const fn failing<const ERRNO: std::ffi::c_int>() -> Self {
                 Self {
                     size: size_of::<Self>(),
                     $($slot: Some({
-                        extern "C" fn refuse<const ERRNO: std::ffi::c_int>(
+                        extern "C" fn fail<const ERRNO: std::ffi::c_int>(
                             _: $object $(, _: $kind)*
                         ) -> $ret {
-                            <$ret as $crate::Refusal>::of(ERRNO)
+                            <$ret as $crate::ErrorReturn>::from_errno(ERRNO)
                         }
-                        refuse::<ERRNO>
+                        fail::<ERRNO>
                     }),)*
                 }
             }
 
-            /// The slots' names and places, in their order.
+            /// The slots' names and byte offsets, in their order.
             pub const MEMBERS: &[(&str, usize)] =
                 &[$((stringify!($slot), std::mem::offset_of!($name, $slot)),)*];
         }
@@ -143,9 +143,9 @@ macro_rules! c_tables {
         #[expect(missing_docs, reason = "the names are the man pages'")]
         #[expect(unsafe_code, reason = "functions that C calls")]
         impl<T: $crate::FromHandle> $crate::Table<$name, T> {
-            /// A table whose every slot answers with `ENOSYS`.
+            /// A table whose every slot returns `-FI_ENOSYS`.
             pub const fn empty() -> Self {
-                Self::of($name::refusing::<{ libc::ENOSYS }>())
+                Self::of($name::failing::<{ libc::ENOSYS }>())
             }
 
             $(pub const fn $slot<F: Fn(&T $(, $kind)*) -> $ret + Copy>(mut self, _: F) -> Self {
@@ -153,7 +153,7 @@ macro_rules! c_tables {
                     T: $crate::FromHandle,
                     F: Fn(&T $(, $kind)*) -> $ret + Copy,
                 >($handle: $object $(, $arg: $kind)*) -> $ret {
-                    // SAFETY: C passes a handle to functions of its own tables alone, and this table
+                    // SAFETY: C passes a handle to functions of its own tables only, and this table
                     // is for handles of `T`.
                     let object = unsafe { T::from_handle($handle.cast()) };
                     // SAFETY: the slot was filled with such a closure.
@@ -167,8 +167,8 @@ macro_rules! c_tables {
     )+};
 }
 
-/// Handles, each with its size: tables behind a fid, then other members with their values in a handle
-/// that refuses.
+/// Handles, each with its size: tables behind a fid, followed by other members with their values in
+/// a handle whose functions fail.
 macro_rules! c_handles {
     ($($(#[$meta:meta])* $name:ident = $size:literal {
         $($table:ident: $ops:ident,)* $(; $($member:ident: $kind:ty = $value:expr,)+)?
@@ -183,10 +183,10 @@ macro_rules! c_handles {
         }
 
         impl $crate::Handle for $name {
-            fn refusing<const ERRNO: std::ffi::c_int>(fid: $crate::Fid) -> Self {
+            fn failing<const ERRNO: std::ffi::c_int>(fid: $crate::Fid) -> Self {
                 Self {
                     fid,
-                    $($table: const { &$ops::refusing::<ERRNO>() },)*
+                    $($table: const { &$ops::failing::<ERRNO>() },)*
                     $($($member: $value,)+)?
                 }
             }
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn slots_that_are_not_filled_and_tables_of_closed_handles_refuse() {
-        let mut cntr = counter(FidCntr::refusing::<{ libc::EBADF }>);
+        let mut cntr = counter(FidCntr::failing::<{ libc::EBADF }>);
         let at = &raw mut cntr;
         // SAFETY: such handles point to a table.
         let closed = unsafe { &*cntr.handle.ops };

@@ -1,4 +1,4 @@
-//! What waits for a counter: fi_trigger(3).
+//! Structures of triggered and deferred operations, which wait for a counter: fi_trigger(3).
 
 use std::ffi::c_void;
 

@@ -1,4 +1,5 @@
-//! `fabtests doctor` as a process: on this machine as it is, and with restrictions.
+//! Runs the command `fabtests doctor`, also in processes that may not use something that it
+//! examines.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(unsafe_code, reason = "restricts the process that is started")]
@@ -12,6 +13,7 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+/// The names of all findings, in the order of the report.
 const NAMES: [&str; 14] = [
     "messages",
     "shared memory",
@@ -35,7 +37,8 @@ fn doctor(args: &[&str]) -> Command {
     command
 }
 
-/// Runs the doctor in a process in which `restrict` was called. Returns its output and report.
+/// Runs the doctor in a process that calls `restrict` first. Returns the output, and the report in
+/// it.
 fn run_restricted(
     restrict: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
 ) -> (Output, Value) {
@@ -54,8 +57,9 @@ fn finding<'a>(report: &'a Value, name: &str) -> &'a Value {
         .unwrap()
 }
 
+/// Checks that the exit code agrees with the report.
 #[track_caller]
-fn check_code(output: &Output, report: &Value) {
+fn check_exit_code(output: &Output, report: &Value) {
     let expected = match (&report["works"], &report["full_speed"]) {
         (Value::Bool(true), Value::Bool(true)) => 0,
         (Value::Bool(true), Value::Bool(false)) => 1,
@@ -66,27 +70,27 @@ fn check_code(output: &Output, report: &Value) {
 
 /// Makes the kernel fail a system call with `errno`, in this process and its children.
 fn deny(call: i64, errno: i32) -> io::Result<()> {
-    let step = |code: u32, k: u32, jt, jf| libc::sock_filter {
+    let instruction = |code: u32, k: u32, jt, jf| libc::sock_filter {
         code: code as u16,
         jt,
         jf,
         k,
     };
     let mut program = [
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        step(
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        instruction(
             libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
             call as u32,
             0,
             1,
         ),
-        step(
+        instruction(
             libc::BPF_RET | libc::BPF_K,
             libc::SECCOMP_RET_ERRNO | errno as u32,
             0,
             0,
         ),
-        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+        instruction(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
     ];
     nix::sys::prctl::set_no_new_privs()?;
     let program = libc::sock_fprog {
@@ -94,7 +98,7 @@ fn deny(call: i64, errno: i32) -> io::Result<()> {
         filter: program.as_mut_ptr(),
     };
     let mode = libc::SECCOMP_MODE_FILTER;
-    // SAFETY: a valid program, which the kernel copies.
+    // SAFETY: `program` points to a valid program, which the kernel copies during the call.
     match unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -102,13 +106,13 @@ fn deny(call: i64, errno: i32) -> io::Result<()> {
 }
 
 #[test]
-fn the_report_has_every_finding_and_the_code_agrees() {
+fn the_report_has_every_finding_and_agrees_with_the_exit_code() {
     let (output, report) = run_restricted(|| Ok(()));
-    check_code(&output, &report);
+    check_exit_code(&output, &report);
     assert_eq!(report["works"], true, "{report}");
-    let names: Vec<_> = report["findings"].as_array().unwrap().iter().collect();
-    assert_eq!(names.len(), NAMES.len());
-    for (finding, name) in names.iter().zip(NAMES) {
+    let findings: Vec<_> = report["findings"].as_array().unwrap().iter().collect();
+    assert_eq!(findings.len(), NAMES.len());
+    for (finding, name) in findings.iter().zip(NAMES) {
         assert_eq!(finding["name"], name);
         let severity = finding["verdict"].as_str().unwrap();
         assert!(
@@ -161,7 +165,7 @@ fn without_pidfds_peer_failures_are_noticed_by_sockets() {
         deny(libc::SYS_pidfd_open, libc::ENOSYS)?;
         deny(libc::SYS_getsockopt, libc::ENOPROTOOPT)
     });
-    // Reading credentials uses the same call.
+    // Reading a peer's credentials uses getsockopt(2) too, so the rendezvous is broken.
     assert_eq!(output.status.code(), Some(3), "{report}");
     assert_eq!(finding(&report, "peers that die")["verdict"], "note");
     assert_eq!(finding(&report, "rendezvous")["verdict"], "broken");
@@ -170,7 +174,7 @@ fn without_pidfds_peer_failures_are_noticed_by_sockets() {
 #[test]
 fn few_descriptors_allow_few_peers() {
     let (output, report) = run_restricted(|| Ok(setrlimit(Resource::RLIMIT_NOFILE, 64, 64)?));
-    check_code(&output, &report);
+    check_exit_code(&output, &report);
     let finding = finding(&report, "descriptors");
     assert_eq!(finding["verdict"], "note");
     assert!(
@@ -181,12 +185,12 @@ fn few_descriptors_allow_few_peers() {
 
 #[test]
 fn one_core_is_slow() {
-    let this = Pid::from_raw(0);
-    let allowed = sched_getaffinity(this).unwrap();
+    let this_thread = Pid::from_raw(0);
+    let allowed = sched_getaffinity(this_thread).unwrap();
     let core = (0..CpuSet::count()).find(|&core| allowed.is_set(core).unwrap());
-    let mut one = CpuSet::new();
-    one.set(core.unwrap()).unwrap();
-    let (output, report) = run_restricted(move || Ok(sched_setaffinity(this, &one)?));
+    let mut one_core = CpuSet::new();
+    one_core.set(core.unwrap()).unwrap();
+    let (output, report) = run_restricted(move || Ok(sched_setaffinity(this_thread, &one_core)?));
     assert_eq!(output.status.code(), Some(1), "{report}");
     assert_eq!(finding(&report, "cores")["verdict"], "slow");
 }

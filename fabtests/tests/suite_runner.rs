@@ -120,7 +120,7 @@ fn a_run_ends_with_its_counts_and_the_command_that_repeats_each_failure() {
         closing.starts_with("2 passed, 10 failed, 1 skipped"),
         "{closing}"
     );
-    let again = "again: fabtests run quick --seed 7 --selftest --filter \"selftest/crash\"";
+    let again = "run again: fabtests run quick --seed 7 --selftest --filter \"selftest/crash\"";
     assert!(shown.contains(again), "{shown}");
     let skip = shown.lines().find(|line| line.starts_with("skip"));
     assert!(

@@ -24,7 +24,7 @@ fn found(providers: &str, hints: &Hints) -> Vec<String> {
 
 #[test]
 fn names_of_libfabric_providers_select_their_replacements() {
-    let served = [
+    let aliases = [
         ("tcp;ofi_rxm", "tcp"),
         ("ofi_rxm;tcp", "tcp"),
         ("TCP;OFI_RXM", "tcp"),
@@ -35,21 +35,22 @@ fn names_of_libfabric_providers_select_their_replacements() {
         ("shm;ofi_rxm", "shm"),
     ];
     let rdm = Hints::new().caps(Caps::MSG).ep_type(EpType::Rdm);
-    for (name, provider) in served {
+    for (name, provider) in aliases {
         let by_hint = found("", &rdm.clone().provider(name));
-        let by_environment = found(name, &rdm);
-        // The name of a layer alone selects all providers under it.
+        let by_variable = found(name, &rdm);
+        // The name of a utility provider alone selects every provider that it runs over.
         let expected: &[&str] = if name == "ofi_rxm" {
             &["shm", "tcp"]
         } else {
             &[provider]
         };
         assert_eq!(by_hint, expected, "{name}");
-        assert_eq!(by_environment, expected, "{name}");
+        assert_eq!(by_variable, expected, "{name}");
     }
 }
 
-/// Records every warning of this process; each is logged once.
+/// A logger that records the warnings of this process. The library logs a warning only once, so all
+/// tests read the same record.
 struct Warnings(Mutex<Vec<String>>);
 
 static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
@@ -57,7 +58,7 @@ static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
 fn capture_warnings() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        log::set_logger(&WARNINGS).expect("the first logger");
+        log::set_logger(&WARNINGS).expect("no other logger is set");
         log::set_max_level(LevelFilter::Warn);
     });
 }
@@ -84,9 +85,9 @@ fn a_provider_name_of_another_protocol_logs_a_warning_with_a_remedy() {
     let warnings = WARNINGS.0.lock().unwrap_or_else(PoisonError::into_inner);
     let text = |name| {
         format!(
-            "provider {name} was requested, and tcp is used in its place: it cannot communicate with \
-             libfabric's {name}, which uses another protocol; use this library on both sides, or \
-             request tcp on both"
+            "provider {name} was requested, and tcp is used in its place: Selvedge's tcp cannot \
+             communicate with libfabric's {name}, which uses another protocol; use Selvedge on \
+             both sides, or request tcp on both"
         )
     };
     for name in ["net;ofi_rxm", "sockets"] {
@@ -94,7 +95,7 @@ fn a_provider_name_of_another_protocol_logs_a_warning_with_a_remedy() {
     }
     assert!(
         !warnings.contains(&text("net")),
-        "the same protocol: {warnings:?}"
+        "net uses the same protocol as tcp: {warnings:?}"
     );
 }
 

@@ -243,7 +243,7 @@ fn no_match_without_providers_is_reported() {
 }
 
 #[test]
-fn a_provider_made_at_run_time_lives_as_long_as_its_results() {
+fn a_provider_made_at_run_time_is_kept_as_long_as_its_results() {
     let provider = Arc::new(mock("late", |query| Ok(vec![of_type(query, EpType::Rdm)])));
     let weak = Arc::downgrade(&provider);
     let registry = Registry::new().with(&SHM).with_shared(provider);

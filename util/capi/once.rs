@@ -1,13 +1,13 @@
-//! Compiled programs of tests: each is made once per process, and whole or not there at all, so that
-//! no test runs what another one, or another process, is just writing.
+//! Compiled programs of tests: each is created once per process and appears atomically, so that no
+//! test runs a program that another test or process is still writing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{fs, process};
 
-/// The file, which `make` has written, under another name at first, unless this process has it
-/// already. To make one file may take another.
+/// Returns the file, which `make` writes under a temporary name, unless this process has created it
+/// already. `make` may call `once` for other files.
 pub(crate) fn once(file: PathBuf, make: impl FnOnce(&Path)) -> PathBuf {
     static MADE: Mutex<BTreeMap<PathBuf, Arc<OnceLock<()>>>> = Mutex::new(BTreeMap::new());
     let made = {

@@ -196,13 +196,13 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/tcp/src/endpoint/passive.rs": "selvedge-tcp" "--test=one_process" {
         "an endpoint that takes over an address binds another one": "PassiveState::Bound(socket, at) => return Ok((socket, at))," => "PassiveState::Bound(_, at) => return self.inner.bind_at(SocketAddr::new(at.ip(), 0)),"
-            fails "an_endpoint_connects_from_the_address_of_a_passive_endpoint", "a_passive_endpoint_listens_at_its_address_or_takes_over_another_ones";
+            fails "an_endpoint_connects_from_the_address_of_a_passive_endpoint", "a_passive_endpoint_listens_at_its_own_address_or_at_one_it_takes_over";
         "a second address replaces the first": "if !matches!(&*state, PassiveState::Unbound(_)) {" => "if matches!(&*state, PassiveState::Listening(_)) {"
             fails "an_endpoint_connects_from_the_address_of_a_passive_endpoint";
     }
     "util/capi/fabric/src/export/discover.rs": "selvedge-fabric-c" "--test=programs" {
         "the handle of hints is lost": "info::list(&all, handle)?" => "info::list(&all, ptr::null_mut::<Fid>().min(handle))?"
-            fails "addresses_in_c_are_taken_before_anybody_listens_or_connects";
+            fails "addresses_in_c_are_bound_before_listen_and_connect";
     }
     "util/top/src/units.rs": "selvedge-top" "--bin=fi_top" {
         "a number has four digits": "value >= 999.5 &&" => "value >= 1000.5 &&"

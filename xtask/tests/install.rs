@@ -100,7 +100,7 @@ fn libraries_with_headers_of_their_own_are_installed_with_them() {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn a_missing_file_is_named() {
     let output = install(&folder("empty"), &folder("nowhere"));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(

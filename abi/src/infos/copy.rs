@@ -1,4 +1,4 @@
-//! Infos of C's copied and given back, whoever has made them and whatever is in them.
+//! Copies and frees infos of C, whichever library has made them.
 
 #![expect(unsafe_code, reason = "structures of C")]
 
@@ -9,18 +9,18 @@ use crate as abi;
 use crate::{Abi, Fid, Ops, fclass, number};
 use selvedge::{Errno, Result};
 
-use crate::given::{beginning, given, list, put};
-use crate::heap::{self, kept, string_again, zeroed};
+use crate::heap::{self, allocated, duplicate_string, zeroed};
+use crate::pointer::{list, prefix, put, required};
 
-/// An info of zeros with all of its parts: what `fi_allocinfo` asks for.
+/// Allocates an info of zeros with all of its parts, for `fi_allocinfo`.
 ///
 /// # Errors
 /// [`Errno::NoMem`].
 pub fn fresh() -> Result<*mut abi::Info> {
     let own = zeroed::<abi::Info>()?;
-    // SAFETY: it was made just now.
+    // SAFETY: it was allocated just now.
     let filled = fill_fresh(unsafe { &mut *own });
-    // SAFETY: as above; what is in it was made by `fill_fresh`.
+    // SAFETY: as above; its parts were allocated by `fill_fresh`.
     filled.map(|()| own).inspect_err(|_| unsafe { free(own) })
 }
 
@@ -33,7 +33,7 @@ fn fill_fresh(own: &mut abi::Info) -> Result {
     Ok(())
 }
 
-/// A copy of one info of some layout, in the newest one.
+/// Copies one info, without the rest of its list, from some layout to the newest one.
 ///
 /// # Errors
 /// [`Errno::NoMem`]; [`Errno::Inval`] for NULL and impossible lengths.
@@ -42,13 +42,13 @@ fn fill_fresh(own: &mut abi::Info) -> Result {
 /// As [`super::read`].
 pub unsafe fn copy(at: *const abi::Info, abi: Abi) -> Result<*mut abi::Info> {
     // SAFETY: passed on from the caller.
-    let from = unsafe { beginning(at, abi.layout().info) }?;
-    let own = kept(without_parts(from))?;
-    // SAFETY: it was made just now.
+    let from = unsafe { prefix(at, abi.layout().info) }?;
+    let own = allocated(without_parts(from))?;
+    // SAFETY: it was allocated just now.
     let whole = unsafe { &mut *own };
     // SAFETY: passed on from the caller.
     let filled = unsafe { fill(whole, &from, abi) };
-    // SAFETY: as above; whatever is in it already is a copy.
+    // SAFETY: as above; all parts that it has already are copies.
     filled.map(|()| own).inspect_err(|_| unsafe { free(own) })
 }
 
@@ -66,53 +66,53 @@ fn without_parts(mut info: abi::Info) -> abi::Info {
 }
 
 /// # Safety
-/// As [`copy`], for what is in `from`.
+/// As [`copy`], for the pointers in `from`.
 #[expect(
     clippy::multiple_unsafe_ops_per_block,
     reason = "one promise for all parts of one info"
 )]
 unsafe fn fill(own: &mut abi::Info, from: &abi::Info, abi: Abi) -> Result {
     let layout = abi.layout();
-    // SAFETY: the caller vouches for every pointer of `from`, and for what its parts point to.
+    // SAFETY: the caller vouches for every pointer of `from` and of its parts.
     unsafe {
-        own.src_addr = bytes_again(from.src_addr, from.src_addrlen)?;
-        own.dest_addr = bytes_again(from.dest_addr, from.dest_addrlen)?;
+        own.src_addr = duplicate_bytes(from.src_addr, from.src_addrlen)?;
+        own.dest_addr = duplicate_bytes(from.dest_addr, from.dest_addrlen)?;
         own.tx_attr = part(from.tx_attr, layout.tx)?;
         own.rx_attr = part(from.rx_attr, layout.rx)?;
-        if let Ok(mut ep) = beginning(from.ep_attr, layout.ep) {
-            ep.auth_key = bytes_again(ep.auth_key.cast(), ep.auth_key_size)?.cast();
-            own.ep_attr = kept(ep)?;
+        if let Ok(mut ep) = prefix(from.ep_attr, layout.ep) {
+            ep.auth_key = duplicate_bytes(ep.auth_key.cast(), ep.auth_key_size)?.cast();
+            own.ep_attr = allocated(ep)?;
         }
-        if let Ok(mut domain) = beginning(from.domain_attr, layout.domain) {
-            domain.name = string_again(domain.name)?;
-            domain.auth_key = bytes_again(domain.auth_key.cast(), domain.auth_key_size)?.cast();
-            own.domain_attr = kept(domain)?;
+        if let Ok(mut domain) = prefix(from.domain_attr, layout.domain) {
+            domain.name = duplicate_string(domain.name)?;
+            domain.auth_key = duplicate_bytes(domain.auth_key.cast(), domain.auth_key_size)?.cast();
+            own.domain_attr = allocated(domain)?;
         }
-        if let Ok(mut fabric) = beginning(from.fabric_attr, layout.fabric) {
-            fabric.name = string_again(fabric.name)?;
-            fabric.prov_name = string_again(fabric.prov_name)?;
-            own.fabric_attr = kept(fabric)?;
+        if let Ok(mut fabric) = prefix(from.fabric_attr, layout.fabric) {
+            fabric.name = duplicate_string(fabric.name)?;
+            fabric.prov_name = duplicate_string(fabric.prov_name)?;
+            own.fabric_attr = allocated(fabric)?;
         }
         if !from.nic.is_null() {
-            own.nic = nic_again(from.nic)?;
+            own.nic = duplicate_nic(from.nic)?;
         }
     }
     Ok(())
 }
 
 /// # Safety
-/// `at` is NULL or names `size` bytes of a `T`, which has no pointers.
+/// `at` is NULL or points to `size` bytes of a `T`, which has no pointers.
 unsafe fn part<T: Copy>(at: *const T, size: usize) -> Result<*mut T> {
     // SAFETY: passed on from the caller.
-    match unsafe { beginning(at, size) } {
-        Ok(own) => kept(own),
+    match unsafe { prefix(at, size) } {
+        Ok(own) => allocated(own),
         Err(_) => Ok(ptr::null_mut()),
     }
 }
 
 /// # Safety
-/// `at` is NULL or names `len` bytes.
-unsafe fn bytes_again(at: *const c_void, len: usize) -> Result<*mut c_void> {
+/// `at` is NULL or points to `len` bytes.
+unsafe fn duplicate_bytes(at: *const c_void, len: usize) -> Result<*mut c_void> {
     if at.is_null() {
         return Ok(ptr::null_mut());
     }
@@ -121,7 +121,7 @@ unsafe fn bytes_again(at: *const c_void, len: usize) -> Result<*mut c_void> {
     heap::bytes(from).map(<*mut u8>::cast)
 }
 
-/// A network interface of ours.
+/// The handle of a network interface that this library closes.
 pub(super) fn nic_handle(
     device_attr: *mut abi::DeviceAttr,
     bus_attr: *mut abi::BusAttr,
@@ -143,11 +143,11 @@ pub(super) fn nic_handle(
 static NIC: Ops = Ops {
     close: Some(close_nic),
     control: Some(control_nic),
-    ..Ops::refusing::<{ libc::ENOSYS }>()
+    ..Ops::failing::<{ libc::ENOSYS }>()
 };
 
 /// # Safety
-/// It is an interface that [`nic_handle`] is in the memory of.
+/// `fid` was made by [`nic_handle`], in memory of [`heap`].
 unsafe extern "C" fn close_nic(fid: *mut Fid) -> c_int {
     // SAFETY: passed on from the caller.
     unsafe { free_nic(fid.cast()) };
@@ -155,13 +155,13 @@ unsafe extern "C" fn close_nic(fid: *mut Fid) -> c_int {
 }
 
 /// # Safety
-/// As [`close_nic`]; `arg` is what the command asks for.
+/// As [`close_nic`]; `arg` has the type that the command requires.
 unsafe extern "C" fn control_nic(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
     if command != number::control::DUP {
         return -Errno::NoSys.as_raw();
     }
     // SAFETY: passed on from the caller.
-    let copied = unsafe { nic_again(fid.cast()) };
+    let copied = unsafe { duplicate_nic(fid.cast()) };
     // SAFETY: passed on from the caller.
     match copied.and_then(|copy| unsafe { put(arg.cast::<*mut abi::Nic>(), copy) }) {
         Ok(()) => 0,
@@ -170,44 +170,44 @@ unsafe extern "C" fn control_nic(fid: *mut Fid, command: c_int, arg: *mut c_void
 }
 
 /// # Safety
-/// `at` names an interface whose pointers are NULL or name what they should.
+/// `at` points to an interface whose pointers are NULL or valid.
 #[expect(
     clippy::multiple_unsafe_ops_per_block,
     reason = "one promise for all parts of one nic"
 )]
-unsafe fn nic_again(at: *const abi::Nic) -> Result<*mut abi::Nic> {
+unsafe fn duplicate_nic(at: *const abi::Nic) -> Result<*mut abi::Nic> {
     // SAFETY: the caller vouches for every pointer of the interface.
     unsafe {
-        let from = given(at)?;
+        let from = required(at)?;
         let mut device = ptr::null_mut();
-        if let Ok(own) = given(from.device_attr) {
-            device = kept(abi::DeviceAttr {
-                name: string_again(own.name)?,
-                device_id: string_again(own.device_id)?,
-                device_version: string_again(own.device_version)?,
-                vendor_id: string_again(own.vendor_id)?,
-                driver: string_again(own.driver)?,
-                firmware: string_again(own.firmware)?,
+        if let Ok(own) = required(from.device_attr) {
+            device = allocated(abi::DeviceAttr {
+                name: duplicate_string(own.name)?,
+                device_id: duplicate_string(own.device_id)?,
+                device_version: duplicate_string(own.device_version)?,
+                vendor_id: duplicate_string(own.vendor_id)?,
+                driver: duplicate_string(own.driver)?,
+                firmware: duplicate_string(own.firmware)?,
             })?;
         }
         let bus = part(from.bus_attr, size_of::<abi::BusAttr>())?;
         let mut link = ptr::null_mut();
-        if let Ok(own) = given(from.link_attr) {
-            link = kept(abi::LinkAttr {
-                address: string_again(own.address)?,
-                network_type: string_again(own.network_type)?,
+        if let Ok(own) = required(from.link_attr) {
+            link = allocated(abi::LinkAttr {
+                address: duplicate_string(own.address)?,
+                network_type: duplicate_string(own.network_type)?,
                 ..*own
             })?;
         }
-        kept(nic_handle(device, bus, link))
+        allocated(nic_handle(device, bus, link))
     }
 }
 
-/// Gives a whole list back.
+/// Frees a whole list.
 ///
 /// # Safety
-/// `at` is NULL or the first of a list, of which every part is memory of the C library or NULL, and
-/// nobody uses it any more.
+/// `at` is NULL or the first info of a list that is not used any more. Every part of the list is
+/// NULL or memory of the C library.
 #[expect(
     clippy::multiple_unsafe_ops_per_block,
     reason = "one promise for all parts of one info"
@@ -242,10 +242,10 @@ pub unsafe fn free(mut at: *mut abi::Info) {
     }
 }
 
-/// An interface is closed by whoever has made it.
+/// Closes an interface by the table of the library that has made it.
 ///
 /// # Safety
-/// `nic` is NULL or an interface that nobody uses any more.
+/// `nic` is NULL or an interface that is not used any more.
 unsafe fn close_interface(nic: *mut abi::Nic) {
     // SAFETY: passed on from the caller.
     let Some(own) = (unsafe { nic.as_ref() }) else {
@@ -254,19 +254,19 @@ unsafe fn close_interface(nic: *mut abi::Nic) {
     // SAFETY: passed on from the caller.
     let close = unsafe { own.fid.ops.as_ref() }.and_then(|ops| ops.close);
     if let Some(close) = close {
-        // SAFETY: the interface's own table has it.
+        // SAFETY: the function is of the interface's own table.
         unsafe { close(nic.cast()) };
     }
 }
 
 /// # Safety
-/// `nic` is an interface of ours that nobody uses any more.
+/// `nic` was made by [`nic_handle`] and is not used any more.
 #[expect(
     clippy::multiple_unsafe_ops_per_block,
     reason = "one promise for all parts of one nic"
 )]
 unsafe fn free_nic(nic: *mut abi::Nic) {
-    // SAFETY: the caller vouches for it, and every part was made by the heap.
+    // SAFETY: the caller vouches for it, and every part was allocated by `heap`.
     unsafe {
         let own = nic.read();
         if let Some(device) = own.device_attr.as_ref() {

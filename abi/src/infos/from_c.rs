@@ -1,4 +1,4 @@
-//! What C asks for or opens with, as an [`Info`] of the object model.
+//! Converts `struct fi_info` of C to an [`Info`] of the object model.
 
 #![expect(unsafe_code, reason = "structures of C")]
 
@@ -15,31 +15,31 @@ use selvedge::{
 };
 
 use crate::addr;
-use crate::given::{beginning, list, text};
+use crate::pointer::{list, prefix, text};
 
-/// What was read, and what the object model has no place for.
+/// An info that was read, with the members that [`Info`] lacks.
 #[derive(Debug)]
-pub struct Given {
+pub struct ParsedInfo {
     pub info: Info,
-    /// What the application says of its threads.
+    /// The application's promise about its threads.
     pub threading: Threading,
     /// A connection request or a passive endpoint.
     pub handle: *mut Fid,
 }
 
-/// Reads what a program of some layout has filled in. Attributes that are missing are defaults.
+/// Reads an info that a program of some layout has filled in. Missing attributes are defaults.
 ///
 /// # Errors
-/// [`Errno::Inval`] for NULL, and for a text that is none; [`Errno::NoData`] for a number that
-/// nothing has.
+/// [`Errno::Inval`] for NULL, and for a text that is not UTF-8; [`Errno::NoData`] for a number
+/// without a meaning.
 ///
 /// # Safety
-/// `at` is NULL or names an info whose parts have the sizes of `abi`, and whose pointers are NULL or
-/// name what their members say.
-pub unsafe fn read(at: *const abi::Info, abi: Abi) -> Result<Given> {
+/// `at` is NULL or points to an info whose parts have the sizes of `abi`, and whose pointers are
+/// NULL or valid for the lengths that their members state.
+pub unsafe fn read(at: *const abi::Info, abi: Abi) -> Result<ParsedInfo> {
     let layout = abi.layout();
     // SAFETY: passed on from the caller.
-    let head = unsafe { beginning(at, layout.info) }?;
+    let head = unsafe { prefix(at, layout.info) }?;
     let mut info = Info::default();
     info.caps = Caps::from_bits_retain(head.caps);
     info.mode = Mode::from_bits_retain(head.mode);
@@ -70,7 +70,7 @@ pub unsafe fn read(at: *const abi::Info, abi: Abi) -> Result<Given> {
         // SAFETY: passed on from the caller.
         info.fabric_attr = unsafe { fabric(&own) }?;
     }
-    Ok(Given {
+    Ok(ParsedInfo {
         info,
         threading,
         handle: head.handle,
@@ -78,24 +78,24 @@ pub unsafe fn read(at: *const abi::Info, abi: Abi) -> Result<Given> {
 }
 
 /// # Safety
-/// As [`beginning`].
+/// As [`prefix`].
 unsafe fn part<T: Copy>(at: *const T, size: usize) -> Option<T> {
     // SAFETY: passed on from the caller.
-    unsafe { beginning(at, size) }.ok()
+    unsafe { prefix(at, size) }.ok()
 }
 
-/// What no provider has is no bad argument: it matches nothing.
-fn known<T>(value: Option<T>) -> Result<T> {
+/// A value that no provider supports is no invalid argument: it matches nothing.
+fn supported<T>(value: Option<T>) -> Result<T> {
     value.ok_or(Errno::NoData)
 }
 
 fn addr_format(raw: u32) -> Result<AddrFormat> {
     let all = AddrFormat::ALL.iter().copied();
-    known(all.into_iter().find(|&format| format as u32 == raw))
+    supported(all.into_iter().find(|&format| format as u32 == raw))
 }
 
 /// # Safety
-/// `at` is NULL or names `len` bytes.
+/// `at` is NULL or points to `len` bytes.
 unsafe fn address(at: *const c_void, len: usize, format: AddrFormat) -> Result<Option<Address>> {
     if at.is_null() || len == 0 {
         return Ok(None);
@@ -106,7 +106,7 @@ unsafe fn address(at: *const c_void, len: usize, format: AddrFormat) -> Result<O
 }
 
 /// # Safety
-/// `at` is NULL or names `len` bytes.
+/// `at` is NULL or points to `len` bytes.
 unsafe fn key(at: *const u8, len: usize) -> Result<Vec<u8>> {
     // SAFETY: passed on from the caller.
     Ok(unsafe { list(at, len) }?.to_vec())
@@ -147,17 +147,17 @@ fn rx(own: abi::RxAttr) -> RxAttr {
     }
 }
 
-/// Without the bit that is the object model's own.
+/// The flags of C without the bit that only the object model uses.
 fn op_flags(raw: u64) -> OpFlags {
     OpFlags::from_bits_retain(raw) - OpFlags::DEFAULT
 }
 
 /// # Safety
-/// The pointers are NULL or name what the members beside them say.
+/// The pointers are NULL or valid for the lengths that the members beside them state.
 unsafe fn ep(own: &abi::EpAttr) -> Result<EpAttr> {
     Ok(EpAttr {
-        ep_type: known(EpType::from_raw(own.ep_type))?,
-        protocol: known(Protocol::from_raw(own.protocol))?,
+        ep_type: supported(EpType::from_raw(own.ep_type))?,
+        protocol: supported(Protocol::from_raw(own.protocol))?,
         protocol_version: own.protocol_version,
         max_msg_size: own.max_msg_size,
         msg_prefix_size: own.msg_prefix_size,
@@ -175,15 +175,15 @@ unsafe fn ep(own: &abi::EpAttr) -> Result<EpAttr> {
 /// # Safety
 /// As [`ep`].
 unsafe fn domain(own: &abi::DomainAttr) -> Result<DomainAttr> {
-    let progress = |raw| known(Progress::from_raw(raw));
+    let progress = |raw| supported(Progress::from_raw(raw));
     Ok(DomainAttr {
         // SAFETY: passed on from the caller.
         name: unsafe { name(own.name) }?,
-        threading: known(Threading::from_raw(own.threading))?,
+        threading: supported(Threading::from_raw(own.threading))?,
         control_progress: progress(own.control_progress)?,
         data_progress: progress(own.data_progress)?,
-        resource_mgmt: known(ResourceMgmt::from_raw(own.resource_mgmt))?,
-        av_type: known(av_type(own.av_type))?,
+        resource_mgmt: supported(ResourceMgmt::from_raw(own.resource_mgmt))?,
+        av_type: supported(av_type(own.av_type))?,
         mr_mode: MrMode::from_bits_retain(own.mr_mode.cast_unsigned()),
         mr_key_size: own.mr_key_size,
         cq_data_size: own.cq_data_size,
@@ -211,7 +211,7 @@ unsafe fn domain(own: &abi::DomainAttr) -> Result<DomainAttr> {
     })
 }
 
-/// The kind of an address vector.
+/// The type of an address vector, from its number in C.
 pub fn av_type(raw: u32) -> Option<av::Type> {
     match raw {
         0 => Some(av::Type::Unspec),

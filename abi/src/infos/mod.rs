@@ -1,11 +1,11 @@
-//! `struct fi_info`: to and from the object model, copied, and given back.
+//! `struct fi_info`: conversion to and from the object model, copying and freeing.
 
 mod copy;
 mod from_c;
 mod to_c;
 
 pub use copy::{copy, free, fresh};
-pub use from_c::{Given, av_type, read};
+pub use from_c::{ParsedInfo, av_type, read};
 pub use to_c::{list, one};
 
 use std::ptr;

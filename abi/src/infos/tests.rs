@@ -1,4 +1,4 @@
-//! Tests of `struct fi_info`: what goes to C and back is the same, and all of it is freed.
+//! Tests of `struct fi_info`: the round trip through C preserves infos, and all memory is freed.
 
 #![expect(unsafe_code, reason = "structures of C")]
 
@@ -10,7 +10,7 @@ use selvedge::{AddrFormat, Caps, Errno, Info};
 
 use super::{copy, free, fresh, list, one, read};
 
-/// An info with something in every part.
+/// An info with a value in every part.
 fn full() -> Info {
     let mut info = Info::default();
     info.caps = Caps::MSG | Caps::from_bits_retain(1 << 61);
@@ -35,14 +35,14 @@ fn full() -> Info {
     info
 }
 
-/// The object model keeps no interface of a program's.
+/// The object model does not keep a program's interface.
 fn without_nic(mut info: Info) -> Info {
     info.nic = None;
     info
 }
 
 #[test]
-fn infos_survive_the_way_to_c_and_back() {
+fn infos_survive_the_round_trip_through_c() {
     let infos = [full(), Info::default()];
     let first = list(&infos, ptr::null_mut()).expect("memory");
     // SAFETY: the list was made here, in the newest layout.
@@ -98,7 +98,7 @@ fn a_program_of_an_old_layout_is_read_no_further_than_it_goes() {
 }
 
 #[test]
-fn fresh_infos_have_all_parts_and_ask_for_nothing() {
+fn fresh_infos_have_all_parts_and_default_attributes() {
     let own = fresh().expect("memory");
     // SAFETY: it was made here.
     let asked = unsafe { read(own, Abi::NEWEST) }.expect("zeros");
@@ -108,7 +108,7 @@ fn fresh_infos_have_all_parts_and_ask_for_nothing() {
 }
 
 #[test]
-fn numbers_that_nothing_has_match_nothing() {
+fn unsupported_numbers_match_nothing() {
     let own = fresh().expect("memory");
     // SAFETY: it was made here, with all parts.
     let ep = unsafe { (*own).ep_attr };
@@ -119,7 +119,7 @@ fn numbers_that_nothing_has_match_nothing() {
     assert_eq!(unknown.unwrap_err(), Errno::NoData);
     // SAFETY: it is used no more.
     unsafe { free(own) };
-    // SAFETY: NULL is looked at only.
+    // SAFETY: NULL is only compared.
     let nothing = unsafe { read(ptr::null(), Abi::NEWEST) };
     assert_eq!(nothing.unwrap_err(), Errno::Inval);
 }

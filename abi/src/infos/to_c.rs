@@ -1,4 +1,4 @@
-//! What discovery found, as a list of C's. Everything in it is memory of the C library.
+//! Converts infos of the object model to a list of C. All of its memory is the C library's.
 
 #![expect(unsafe_code, reason = "links of a list of C's")]
 
@@ -11,23 +11,23 @@ use selvedge::{Address, Info, Result};
 
 use super::copy::{free, nic_handle};
 use crate::addr::encode;
-use crate::heap::{bytes, kept, string, zeroed};
+use crate::heap::{allocated, bytes, string, zeroed};
 
-/// A list of these, in their order, each with this handle; NULL for none.
+/// Allocates a list of these infos, in their order, each with this handle; NULL for none.
 ///
 /// # Errors
-/// [`selvedge::Errno::NoMem`]; nothing was kept.
+/// [`selvedge::Errno::NoMem`]; nothing stays allocated.
 pub fn list(infos: &[Info], handle: *mut Fid) -> Result<*mut abi::Info> {
     let mut first = ptr::null_mut();
     for info in infos.iter().rev() {
         match one(info, handle) {
             Ok(own) => {
-                // SAFETY: it was made just now.
+                // SAFETY: it was allocated just now.
                 unsafe { (*own).next = first };
                 first = own;
             }
             Err(errno) => {
-                // SAFETY: the list was made here and goes nowhere else.
+                // SAFETY: the list was allocated by this function and has not left it.
                 unsafe { free(first) };
                 return Err(errno);
             }
@@ -36,16 +36,16 @@ pub fn list(infos: &[Info], handle: *mut Fid) -> Result<*mut abi::Info> {
     Ok(first)
 }
 
-/// One of them, with the handle of a connection request or of a passive endpoint.
+/// Allocates one info, with the handle of a connection request or of a passive endpoint.
 ///
 /// # Errors
 /// As [`list`].
 pub fn one(info: &Info, handle: *mut Fid) -> Result<*mut abi::Info> {
     let own = zeroed::<abi::Info>()?;
-    // SAFETY: it was made just now, of zeros, which are an info without parts.
+    // SAFETY: it was allocated just now, as zeros, which are an info without parts.
     let filled = fill(unsafe { &mut *own }, info, handle);
     if let Err(errno) = filled {
-        // SAFETY: as above; what is in it was made by `fill`.
+        // SAFETY: as above; its parts were allocated by `fill`.
         unsafe { free(own) };
         return Err(errno);
     }
@@ -59,11 +59,11 @@ fn fill(own: &mut abi::Info, info: &Info, handle: *mut Fid) -> Result {
     own.handle = handle;
     (own.src_addr, own.src_addrlen) = address(info.src_addr.as_ref())?;
     (own.dest_addr, own.dest_addrlen) = address(info.dest_addr.as_ref())?;
-    own.tx_attr = kept(tx(&info.tx_attr))?;
-    own.rx_attr = kept(rx(&info.rx_attr))?;
-    own.ep_attr = kept(ep(&info.ep_attr)?)?;
-    own.domain_attr = kept(domain(&info.domain_attr)?)?;
-    own.fabric_attr = kept(fabric(&info.fabric_attr)?)?;
+    own.tx_attr = allocated(tx(&info.tx_attr))?;
+    own.rx_attr = allocated(rx(&info.rx_attr))?;
+    own.ep_attr = allocated(ep(&info.ep_attr)?)?;
+    own.domain_attr = allocated(domain(&info.domain_attr)?)?;
+    own.fabric_attr = allocated(fabric(&info.fabric_attr)?)?;
     if let Some(nic) = &info.nic {
         own.nic = interface(nic)?;
     }
@@ -174,9 +174,9 @@ fn fabric(own: &FabricAttr) -> Result<abi::FabricAttr> {
 
 fn interface(own: &Nic) -> Result<*mut abi::Nic> {
     let device = zeroed::<abi::DeviceAttr>()?;
-    // SAFETY: it was made just now.
+    // SAFETY: it was allocated just now.
     unsafe { (*device).name = string(&own.name)? };
-    let link = kept(abi::LinkAttr {
+    let link = allocated(abi::LinkAttr {
         address: string(&own.address)?,
         mtu: own.mtu,
         speed: usize::try_from(own.speed).unwrap_or(usize::MAX),
@@ -187,5 +187,5 @@ fn interface(own: &Nic) -> Result<*mut abi::Nic> {
         },
         network_type: string(&own.network_type)?,
     })?;
-    kept(nic_handle(device, ptr::null_mut(), link))
+    allocated(nic_handle(device, ptr::null_mut(), link))
 }

@@ -1,8 +1,9 @@
 /*
  * The contestant over libfabric: the loops of src/fabric/{pingpong,bandwidth}.rs and of
  * src/fabric/remote, step by step, with the same buffers, counts and clock. A target of one-sided
- * operations reads its queue all the time here, because it may have to help. It takes the orders of src/pair/order.rs as lines of
- * JSON on its standard input, a socket, and replies there.
+ * operations reads its queue continuously, because the provider may need its progress. The program
+ * reads the orders of src/pair/order.rs as lines of JSON from its standard input, a socket, and
+ * replies there.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -30,7 +31,7 @@
 
 enum { LINE = 64, ACK = 4, GROUP_NS = 3000, GROUP_MAX = 32, STREAM_GROUP_NS = 200000 };
 enum { TAG_PAYLOAD = 1, TAG_ACK = 2, TAG_AGREE = 3 };
-/* As LINES and STRIDE of src/fabric/remote; the key of every window. */
+/* As LINES and STRIDE of src/fabric/remote; the key of every region. */
 enum { LINES = 256, TURN_STRIDE = 83, KEY = 7 };
 /* Bytes of receive buffers, unless a single message is larger. */
 static const size_t ARENA = (size_t)64 << 20;
@@ -47,11 +48,11 @@ struct timing {
 };
 
 /* Memory that a process lets its peer read and write. */
-struct place {
+struct remote_memory {
 	uint64_t addr, key;
 };
 
-struct station {
+struct bench_endpoint {
 	struct fi_info *info;
 	struct fid_fabric *fabric;
 	struct fid_domain *domain;
@@ -60,21 +61,21 @@ struct station {
 	struct fid_ep *ep;
 	fi_addr_t peer;
 	char *rx, *tx;
-	/* For one-sided operations; none without. */
+	/* For one-sided operations; NULL without them. */
 	struct fid_mr *mr;
-	char *window, *local;
-	struct place remote;
-	/* Of the present run. */
+	char *region, *local;
+	struct remote_memory remote;
+	/* State of the present run. */
 	struct order order;
 	size_t stride, to_post;
 	uint64_t received;
-	/* Buffers that are free, by number. */
+	/* Indexes of the free buffers. */
 	size_t rx_free[1 << 16], rx_count;
 	size_t tx_free[1 << 16], tx_count;
 	struct fi_cq_tagged_entry entries[1 << 16];
 };
 
-static struct station station;
+static struct bench_endpoint endpoint;
 static bool active, yielding;
 static double ns_per_tick;
 
@@ -89,16 +90,17 @@ static void reply(const char *format, ...)
 		exit(1);
 }
 
-static void fail(const char *what, long errnum)
+static void fail(const char *call, long errnum)
 {
-	reply("{\"failed\":\"%s: %s\"}\n", what, errnum ? fi_strerror((int)labs(errnum)) : "odd");
+	const char *reason = errnum ? fi_strerror((int)labs(errnum)) : "unexpected value";
+	reply("{\"failed\":\"%s: %s\"}\n", call, reason);
 	exit(1);
 }
 
-static void check(const char *what, long result)
+static void check(const char *call, long result)
 {
 	if (result)
-		fail(what, result);
+		fail(call, result);
 }
 
 /* The clock. */
@@ -162,13 +164,13 @@ static char *pages(size_t length)
 	return memory;
 }
 
-static void open_window(size_t length)
+static void open_region(size_t length)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	length = length < LINES * LINE ? LINES * LINE : length;
-	s->window = pages(length);
+	s->region = pages(length);
 	s->local = pages(length);
-	check("fi_mr_reg", fi_mr_reg(s->domain, s->window, length, FI_REMOTE_READ | FI_REMOTE_WRITE,
+	check("fi_mr_reg", fi_mr_reg(s->domain, s->region, length, FI_REMOTE_READ | FI_REMOTE_WRITE,
 				     0, KEY, 0, &s->mr, NULL));
 }
 
@@ -179,19 +181,19 @@ static void open_buffers(size_t largest, size_t window, bool remote)
 		side = ARENA / 2;
 	if (side < stride)
 		side = stride;
-	station.rx = pages(2 * side);
-	station.tx = pages(side);
+	endpoint.rx = pages(2 * side);
+	endpoint.tx = pages(side);
 	if (remote)
-		open_window(side);
+		open_region(side);
 }
 
-/* Addresses that are no text go through the orders as digits behind this word. */
+/* Orders carry a binary address as hexadecimal digits after this prefix. */
 #define BYTES "bytes:"
 enum { NAME_MAX = 128 };
 
 static void write_name(const char *name, size_t length, char *text)
 {
-	if (station.info->addr_format == FI_ADDR_STR) {
+	if (endpoint.info->addr_format == FI_ADDR_STR) {
 		strcpy(text, name);
 		return;
 	}
@@ -212,9 +214,9 @@ static void read_name(const char *text, char *name)
 		name[at] = (char)byte;
 }
 
-static void open_station(size_t largest, size_t window, bool remote)
+static void open_endpoint(size_t largest, size_t window, bool remote)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	struct fi_info *hints = fi_allocinfo();
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->caps = FI_MSG | FI_TAGGED | (remote ? FI_RMA | FI_ATOMIC : 0);
@@ -253,19 +255,19 @@ static inline void rest(void)
 		sched_yield();
 }
 
-static void ease(const char *what, ssize_t result)
+static void make_room(const char *call, ssize_t result)
 {
 	if (result != -FI_EAGAIN)
-		fail(what, result);
+		fail(call, result);
 	rest();
-	ssize_t count = fi_cq_read(station.cq, NULL, 0);
+	ssize_t count = fi_cq_read(endpoint.cq, NULL, 0);
 	if (count < 0 && count != -FI_EAGAIN)
 		fail("fi_cq_read", count);
 }
 
 static inline void post_recv(size_t slot, size_t length, uint64_t tag)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	char *buf = s->rx + slot * s->stride;
 	void *context = (void *)(uintptr_t)slot;
 	for (;;) {
@@ -274,13 +276,13 @@ static inline void post_recv(size_t slot, size_t length, uint64_t tag)
 			: fi_recv(s->ep, buf, length, NULL, FI_ADDR_UNSPEC, context);
 		if (!result)
 			return;
-		ease("fi_recv", result);
+		make_room("fi_recv", result);
 	}
 }
 
 static inline void post_send(size_t slot, size_t length, uint64_t tag)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	char *buf = s->tx + slot * s->stride;
 	void *context = (void *)(uintptr_t)(slot | SENT);
 	for (;;) {
@@ -289,13 +291,13 @@ static inline void post_send(size_t slot, size_t length, uint64_t tag)
 			: fi_send(s->ep, buf, length, NULL, s->peer, context);
 		if (!result)
 			return;
-		ease("fi_send", result);
+		make_room("fi_send", result);
 	}
 }
 
 static inline void inject(size_t slot, size_t length, uint64_t tag)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	char *buf = s->tx + slot * s->stride;
 	for (;;) {
 		ssize_t result = s->order.tagged
@@ -303,14 +305,14 @@ static inline void inject(size_t slot, size_t length, uint64_t tag)
 			: fi_inject(s->ep, buf, length, s->peer);
 		if (!result)
 			return;
-		ease("fi_inject", result);
+		make_room("fi_inject", result);
 	}
 }
 
-/* Reads up to `room` completions and gives their buffers back. */
+/* Reads up to `room` completions and returns their buffers to the free lists. */
 static inline void read_completions(size_t room, size_t expected)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	ssize_t count = fi_cq_read(s->cq, s->entries, room);
 	if (count == -FI_EAGAIN) {
 		rest();
@@ -324,7 +326,7 @@ static inline void read_completions(size_t room, size_t expected)
 			s->tx_free[s->tx_count++] = context & ~SENT;
 		} else {
 			if (s->entries[at].len != expected)
-				fail("length of a message", 0);
+				fail("wrong length of a message", 0);
 			s->rx_free[s->rx_count++] = context;
 			s->received++;
 		}
@@ -333,7 +335,7 @@ static inline void read_completions(size_t room, size_t expected)
 
 static void begin(size_t size, size_t window, size_t to_post)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	s->stride = stride_of(size);
 	s->to_post = to_post;
 	s->received = 0;
@@ -347,7 +349,7 @@ static void begin(size_t size, size_t window, size_t to_post)
 
 static inline void post_free(size_t count, size_t length, uint64_t tag)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	if (count > s->to_post)
 		count = s->to_post;
 	s->to_post -= count;
@@ -359,7 +361,7 @@ static inline void post_free(size_t count, size_t length, uint64_t tag)
 
 static inline void pingpong_send(void)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	if (s->order.inject)
 		inject(s->tx_free[0], s->order.size, TAG_PAYLOAD);
 	else
@@ -368,7 +370,7 @@ static inline void pingpong_send(void)
 
 static inline void pingpong_receive(void)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	uint64_t wanted = s->received + 1;
 	while (s->received != wanted || !s->tx_count)
 		read_completions(1, s->order.size);
@@ -376,8 +378,8 @@ static inline void pingpong_receive(void)
 
 static inline void prepare(void)
 {
-	if (station.rx_count)
-		post_free(1, station.order.size, TAG_PAYLOAD);
+	if (endpoint.rx_count)
+		post_free(1, endpoint.order.size, TAG_PAYLOAD);
 }
 
 static inline void trip(void)
@@ -443,7 +445,7 @@ static inline __attribute__((always_inline)) double batch_mean(size_t batch, siz
 /* Always inlined, so that no trip is called by its address. */
 static inline __attribute__((always_inline)) struct timing round_trips(void (*trip)(void))
 {
-	struct order *order = &station.order;
+	struct order *order = &endpoint.order;
 	uint64_t start = ticks();
 	for (size_t at = 0; at < order->warmup; at++)
 		trip();
@@ -464,12 +466,12 @@ static inline __attribute__((always_inline)) struct timing round_trips(void (*tr
 
 static struct timing pingpong(void)
 {
-	struct order *order = &station.order;
+	struct order *order = &endpoint.order;
 	begin(order->size, 1, order->warmup + order->batch + order->singles);
 	/* One of the two receives is posted now, the other by the first `prepare`. */
 	post_free(1, order->size, TAG_PAYLOAD);
 	struct timing timing = round_trips(trip);
-	while (!station.tx_count)
+	while (!endpoint.tx_count)
 		read_completions(1, order->size);
 	return timing;
 }
@@ -478,14 +480,14 @@ static struct timing pingpong(void)
 
 static inline void wait_for(uint64_t wanted, size_t expected)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	while (s->received < wanted || s->tx_count < s->order.window)
 		read_completions(s->order.window, expected);
 }
 
 static inline void send_window(uint64_t *wanted)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	if (s->order.inject)
 		for (size_t at = 0; at < s->order.window; at++)
 			inject(s->tx_free[at], s->order.size, TAG_PAYLOAD);
@@ -499,7 +501,7 @@ static inline void send_window(uint64_t *wanted)
 
 static inline void receive_window(uint64_t *wanted, bool inject_ack)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	*wanted += s->order.window;
 	wait_for(*wanted, s->order.size);
 	if (inject_ack)
@@ -526,7 +528,7 @@ static double stream_mean(const uint64_t *stamps, size_t windows, double window_
 
 static struct timing per_message(const uint64_t *stamps)
 {
-	struct order *order = &station.order;
+	struct order *order = &endpoint.order;
 	const uint64_t *first = stamps + order->warmup;
 	struct timing timing = percentiles(first, order->batch);
 	timing.mean = stream_mean(first, order->batch, timing.p50);
@@ -537,7 +539,7 @@ static struct timing per_message(const uint64_t *stamps)
 
 static struct timing bandwidth(bool inject_ack)
 {
-	struct order *order = &station.order;
+	struct order *order = &endpoint.order;
 	size_t windows = order->warmup + order->batch;
 	size_t size = order->size < ACK ? ACK : order->size;
 	uint64_t wanted = 0;
@@ -560,10 +562,10 @@ static struct timing bandwidth(bool inject_ack)
 
 /* One-sided operations. */
 
-/* Reads up to `room` completions, and says how many there were. */
+/* Reads up to `room` completions and returns their number. */
 static inline size_t completions(size_t room)
 {
-	ssize_t count = fi_cq_read(station.cq, station.entries, room);
+	ssize_t count = fi_cq_read(endpoint.cq, endpoint.entries, room);
 	if (count >= 0)
 		return (size_t)count;
 	if (count != -FI_EAGAIN)
@@ -578,30 +580,30 @@ static inline void complete(size_t count)
 		count -= completions(count);
 }
 
-/* Sends the peer some bytes and receives as many: both processes are here. */
-static void exchange(void *own, void *theirs, size_t length)
+/* Sends bytes to the peer and receives as many, which also synchronises both processes. */
+static void exchange(void *own, void *remote, size_t length)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	ssize_t result;
-	while ((result = fi_trecv(s->ep, theirs, length, NULL, FI_ADDR_UNSPEC, TAG_AGREE, 0, NULL)))
-		ease("fi_trecv", result);
+	while ((result = fi_trecv(s->ep, remote, length, NULL, FI_ADDR_UNSPEC, TAG_AGREE, 0, NULL)))
+		make_room("fi_trecv", result);
 	while ((result = fi_tsend(s->ep, own, length, NULL, s->peer, TAG_AGREE, NULL)))
-		ease("fi_tsend", result);
+		make_room("fi_tsend", result);
 	complete(2);
 }
 
 static void agree(void)
 {
-	uint64_t own = 0, theirs;
-	exchange(&own, &theirs, sizeof(own));
+	uint64_t own = 0, remote;
+	exchange(&own, &remote, sizeof(own));
 }
 
-static void exchange_places(void)
+static void exchange_memory(void)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	bool virtual = s->info->domain_attr->mr_mode & (FI_MR_VIRT_ADDR | FI_MR_BASIC);
-	struct place own = {
-		.addr = virtual ? (uint64_t)(uintptr_t)s->window : 0,
+	struct remote_memory own = {
+		.addr = virtual ? (uint64_t)(uintptr_t)s->region : 0,
 		.key = fi_mr_key(s->mr),
 	};
 	exchange(&own, &s->remote, sizeof(own));
@@ -609,25 +611,25 @@ static void exchange_places(void)
 
 static inline void post_write(size_t at)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	ssize_t result;
 	while ((result = fi_write(s->ep, s->local + at, s->order.size, NULL, s->peer,
 				  s->remote.addr + at, s->remote.key, NULL)))
-		ease("fi_write", result);
+		make_room("fi_write", result);
 }
 
 static inline void post_read(size_t at)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	ssize_t result;
 	while ((result = fi_read(s->ep, s->local + at, s->order.size, NULL, s->peer,
 				 s->remote.addr + at, s->remote.key, NULL)))
-		ease("fi_read", result);
+		make_room("fi_read", result);
 }
 
 static inline void post_atomic(size_t at, bool fetch)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	enum fi_datatype type = s->order.size == 4 ? FI_UINT32 : FI_UINT64;
 	uint64_t addr = s->remote.addr + at, key = s->remote.key;
 	ssize_t result;
@@ -637,17 +639,17 @@ static inline void post_atomic(size_t at, bool fetch)
 			       : fi_atomic(s->ep, s->local, 1, NULL, s->peer, addr, key, type,
 					   FI_SUM, NULL);
 		if (result)
-			ease("fi_atomic", result);
+			make_room("fi_atomic", result);
 	} while (result);
 }
 
 static uint64_t turn;
 
-static inline void see(void)
+static inline void wait_for_put(void)
 {
-	volatile char *last = station.window + station.order.size - 1;
+	volatile char *last = endpoint.region + endpoint.order.size - 1;
 	while (*last != (char)turn) {
-		ssize_t count = fi_cq_read(station.cq, NULL, 0);
+		ssize_t count = fi_cq_read(endpoint.cq, NULL, 0);
 		if (count < 0 && count != -FI_EAGAIN)
 			fail("fi_cq_read", count);
 		rest();
@@ -658,23 +660,23 @@ static inline void put_trip(void)
 {
 	turn = turn % 251 + 1;
 	if (!active)
-		see();
-	/* As wide as small puts read it, as in the other program. */
-	char *end = station.local + station.order.size;
+		wait_for_put();
+	/* The store is as wide as the put's load, as in src/fabric/remote. */
+	char *end = endpoint.local + endpoint.order.size;
 	uint64_t word = turn * 0x0101010101010101u;
-	if (station.order.size >= sizeof(word))
+	if (endpoint.order.size >= sizeof(word))
 		memcpy(end - sizeof(word), &word, sizeof(word));
 	else
 		end[-1] = (char)turn;
 	post_write(0);
 	complete(1);
 	if (active)
-		see();
+		wait_for_put();
 }
 
 static inline void post_data(void)
 {
-	struct station *s = &station;
+	struct bench_endpoint *s = &endpoint;
 	ssize_t result;
 	do {
 		result = s->order.inject
@@ -683,23 +685,23 @@ static inline void post_data(void)
 			: fi_writedata(s->ep, s->local, s->order.size, NULL, turn, s->peer,
 				       s->remote.addr, s->remote.key, NULL);
 		if (result)
-			ease("fi_writedata", result);
+			make_room("fi_writedata", result);
 	} while (result);
 }
 
-/* Waits for the other side's data, and for the own write unless it does not complete. */
-static inline void hear(bool written)
+/* Waits for the peer's data, and for the local write's completion unless `is_written`. */
+static inline void wait_for_data(bool is_written)
 {
-	bool heard = false;
-	while (!heard || !written) {
+	bool is_received = false;
+	while (!is_received || !is_written) {
 		if (!completions(1))
 			continue;
-		if (station.entries[0].flags & FI_REMOTE_CQ_DATA) {
-			if (station.entries[0].data != turn)
-				fail("data of a write", 0);
-			heard = true;
+		if (endpoint.entries[0].flags & FI_REMOTE_CQ_DATA) {
+			if (endpoint.entries[0].data != turn)
+				fail("wrong data of a write", 0);
+			is_received = true;
 		} else {
-			written = true;
+			is_written = true;
 		}
 	}
 }
@@ -709,11 +711,11 @@ static inline void data_trip(void)
 	turn++;
 	if (active) {
 		post_data();
-		hear(station.order.inject);
+		wait_for_data(endpoint.order.inject);
 	} else {
-		hear(true);
+		wait_for_data(true);
 		post_data();
-		if (!station.order.inject)
+		if (!endpoint.order.inject)
 			complete(1);
 	}
 }
@@ -726,7 +728,7 @@ static inline void get_trip(void)
 
 static struct timing line_turns(const char *bench)
 {
-	struct order *order = &station.order;
+	struct order *order = &endpoint.order;
 	size_t turns = (order->warmup + order->batch + order->singles) / LINES;
 	turns = turns < 8 ? 8 : turns;
 	double *taken = calloc(turns, sizeof(*taken));
@@ -734,15 +736,15 @@ static struct timing line_turns(const char *bench)
 	for (size_t at = 0; at < turns; at++) {
 		if (!active)
 			for (size_t line = 0; line < LINES; line++)
-				*(volatile uint64_t *)(station.window + line * LINE) = at;
+				*(volatile uint64_t *)(endpoint.region + line * LINE) = at;
 		agree();
 		uint64_t start = ticks();
 		for (size_t line = 0; active && line < LINES; line++) {
-			size_t place = line * TURN_STRIDE % LINES * LINE;
+			size_t offset = line * TURN_STRIDE % LINES * LINE;
 			if (atomic)
-				post_atomic(place, fetch);
+				post_atomic(offset, fetch);
 			else
-				post_read(place);
+				post_read(offset);
 			complete(1);
 		}
 		taken[at] = (double)(ticks() - start) * ns_per_tick / LINES;
@@ -755,7 +757,7 @@ static struct timing line_turns(const char *bench)
 
 static struct timing access_windows(bool writes)
 {
-	struct order *order = &station.order;
+	struct order *order = &endpoint.order;
 	size_t windows = order->warmup + order->batch, stride = stride_of(order->size);
 	uint64_t *stamps = calloc(windows + 1, sizeof(*stamps));
 	stamps[0] = ticks();
@@ -777,12 +779,12 @@ static struct timing access_windows(bool writes)
 static struct timing remote(const char *bench)
 {
 	struct timing timing = { 0 };
-	if (!station.mr)
-		fail("no memory for the peer", FI_EINVAL);
-	if (!station.remote.key && !station.remote.addr)
-		exchange_places();
+	if (!endpoint.mr)
+		fail("the peer's memory was not registered at opening", FI_EINVAL);
+	if (!endpoint.remote.key && !endpoint.remote.addr)
+		exchange_memory();
 	turn = 0;
-	station.window[station.order.size - 1] = 0;
+	endpoint.region[endpoint.order.size - 1] = 0;
 	agree();
 	if (!strcmp(bench, "rma_put"))
 		timing = round_trips(put_trip);
@@ -792,11 +794,11 @@ static struct timing remote(const char *bench)
 		timing = access_windows(true);
 	else if (!strcmp(bench, "rma_read_bw"))
 		timing = access_windows(false);
-	else if (!strncmp(bench, "atomic", 6) || station.order.size <= LINE)
+	else if (!strncmp(bench, "atomic", 6) || endpoint.order.size <= LINE)
 		timing = line_turns(bench);
 	else if (active)
 		timing = round_trips(get_trip);
-	/* Drives the target's side until the initiator is done. */
+	/* Keeps the target progressing until the initiator is done. */
 	agree();
 	return timing;
 }
@@ -805,7 +807,7 @@ static struct timing remote(const char *bench)
 
 static void run_bench(const char *line)
 {
-	struct order *order = &station.order;
+	struct order *order = &endpoint.order;
 	char bench[32], wants_inject[8];
 	int read = sscanf(line,
 			  "{\"bench\":{\"bench\":\"%31[^\"]\",\"size\":%zu,\"counts\":{\"warmup\":%zu,"
@@ -813,8 +815,8 @@ static void run_bench(const char *line)
 			  bench, &order->size, &order->warmup, &order->batch, &order->singles,
 			  &order->window, wants_inject);
 	if (read != 7)
-		fail("this is no bench order", FI_EINVAL);
-	size_t limit = strcmp(wants_inject, "true") ? 0 : station.info->tx_attr->inject_size;
+		fail("cannot parse a bench order", FI_EINVAL);
+	size_t limit = strcmp(wants_inject, "true") ? 0 : endpoint.info->tx_attr->inject_size;
 	order->tagged = !strncmp(bench, "tagged", 6);
 	order->pingpong = strstr(bench, "pingpong") != NULL;
 	order->inject = order->size <= limit;
@@ -830,14 +832,14 @@ static void set_peer(const char *line)
 {
 	char text[512], name[NAME_MAX + 1] = { 0 };
 	if (sscanf(line, "{\"peer\":\"%511[^\"]", text) != 1)
-		fail("this is no peer order", FI_EINVAL);
+		fail("cannot parse a peer order", FI_EINVAL);
 	read_name(text, name);
-	if (fi_av_insert(station.av, name, 1, &station.peer, 0, NULL) != 1)
+	if (fi_av_insert(endpoint.av, name, 1, &endpoint.peer, 0, NULL) != 1)
 		fail("fi_av_insert", FI_EADDRNOTAVAIL);
 	reply("{\"done\":null}\n");
 }
 
-static void obey(const char *line)
+static void run_order(const char *line)
 {
 	size_t largest, window;
 	const char *numbers = strstr(line, "\"largest\"");
@@ -847,11 +849,11 @@ static void obey(const char *line)
 		set_peer(line);
 	else if (!strncmp(line, "{\"open\"", 7) && numbers &&
 		 sscanf(numbers, "\"largest\":%zu,\"window\":%zu", &largest, &window) == 2)
-		open_station(largest, window, strstr(line, "\"remote\":true") != NULL);
+		open_endpoint(largest, window, strstr(line, "\"remote\":true") != NULL);
 	else if (!strncmp(line, "\"ready\"", 7))
 		reply("{\"done\":null}\n");
 	else
-		fail("this order is not understood", FI_EINVAL);
+		fail("cannot parse an order", FI_EINVAL);
 }
 
 static void pin(int core)
@@ -879,6 +881,6 @@ int main(int argc, char **argv)
 	char line[4096];
 	FILE *orders = fdopen(dup(STDIN_FILENO), "r");
 	while (orders && fgets(line, sizeof(line), orders))
-		obey(line);
+		run_order(line);
 	return 0;
 }

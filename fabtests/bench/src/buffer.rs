@@ -1,4 +1,4 @@
-//! Buffers by the rules that hold for every contestant: page-aligned, and every page touched.
+//! Buffers for all contestants: page-aligned, with every page touched.
 
 #![expect(unsafe_code, reason = "memory of a domain as a slice")]
 
@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use memmap2::MmapMut;
 use selvedge::{Allocation, Domain, alloc};
 
-/// Memory that starts at a page, and that no peer writes to.
+/// Page-aligned memory that no peer writes.
 #[derive(Debug)]
 pub struct Pages(Memory);
 
@@ -20,21 +20,21 @@ enum Memory {
 }
 
 impl Pages {
-    /// `len` bytes, written once.
+    /// Allocates `len` bytes and writes each once.
     ///
     /// # Errors
-    /// The system's, with the size, when there is no memory.
+    /// The system's, with the size, when memory cannot be allocated.
     pub fn new(len: usize) -> anyhow::Result<Self> {
         let mut map = MmapMut::map_anon(len.max(1))
-            .with_context(|| format!("cannot get a buffer of {len} bytes"))?;
+            .with_context(|| format!("cannot allocate a buffer of {len} bytes"))?;
         map.fill(0x5a);
         Ok(Self(Memory::Private(map)))
     }
 
-    /// `len` bytes of the domain's memory, written once.
+    /// Allocates `len` bytes from the domain and writes each once.
     ///
     /// # Errors
-    /// The domain's, when there is no memory.
+    /// The domain's, when memory cannot be allocated.
     pub fn special(domain: &dyn Domain, len: usize) -> anyhow::Result<Self> {
         let memory = domain.alloc(len.max(1), &alloc::Attr::default())?;
         let mut pages = Self(Memory::Special(memory));
@@ -50,7 +50,7 @@ impl Deref for Pages {
         match &self.0 {
             Memory::Private(map) => map,
             // SAFETY: the bytes are valid and initialised while the handle lives, this value is the
-            // only one that gives them out, and without rights for peers nobody else writes them.
+            // only one that gives them out, and without rights for peers no other code writes them.
             Memory::Special(memory) => unsafe {
                 std::slice::from_raw_parts(memory.base(), memory.len())
             },

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Translates [`ticks`] into time.
+/// A calibrated clock: converts [`ticks`] into nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     ns_per_tick: f64,
@@ -29,7 +29,7 @@ impl Clock {
         ticks as f64 * self.ns_per_tick
     }
 
-    /// Nanoseconds that one reading costs: what each single-iteration sample contains.
+    /// Time of one reading, in nanoseconds; each single-iteration sample contains one.
     pub fn cost_ns(self) -> f64 {
         let first = ticks();
         for _ in 0..COST_READS {
@@ -39,7 +39,7 @@ impl Clock {
     }
 }
 
-/// The clock's present reading.
+/// The present reading of the clock, in ticks.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[expect(unsafe_code, reason = "reading the counter is an intrinsic")]
@@ -48,7 +48,7 @@ pub fn ticks() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// The clock's present reading.
+/// The present reading of the clock, in ticks.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 pub fn ticks() -> u64 {

@@ -6,21 +6,21 @@ use nix::unistd::Pid;
 use selvedge_kit::wait::SpinHint;
 use serde::{Deserialize, Serialize};
 
-/// Where the active and the passive process run.
+/// Cores of the active and the passive process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Each on its own core, or both on the same one.
+    /// Each process on its core; both may be the same core.
     Pinned([usize; 2]),
-    /// Wherever the system puts them, on more than one core.
+    /// The system places the processes, on more than one core.
     Free,
 }
 
-/// What a process does between two looks at something that the other one has to change.
+/// What a process does between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Idle {
-    /// Looks again at once.
+    /// Polls again at once.
     Spin,
-    /// Lets the other process run: both share one core.
+    /// Yields to the other process, which shares the core.
     Yield,
 }
 
@@ -28,7 +28,7 @@ impl Placement {
     /// Picks two cores that share as little as possible out of those this process may use.
     ///
     /// # Errors
-    /// When the system does not say which cores these are.
+    /// When the system does not report these cores.
     pub fn choose() -> anyhow::Result<Self> {
         let cores = allowed()?;
         let first = *cores
@@ -43,27 +43,27 @@ impl Placement {
     /// Pins to the cores of `text`, as in `0,1`.
     ///
     /// # Errors
-    /// When it does not name two cores that this process may use.
+    /// When `text` does not name two cores that this process may use.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let Some((active, passive)) = text.split_once(',') else {
-            bail!("--pin {text:?} names no two cores: write --pin 0,1");
+            bail!("--pin {text:?} does not name two cores: write --pin 0,1");
         };
         let allowed = allowed()?;
         let core = |part: &str| -> anyhow::Result<usize> {
             let core = part
                 .trim()
                 .parse()
-                .with_context(|| format!("--pin {text:?}: {part:?} is no core number"))?;
+                .with_context(|| format!("--pin {text:?}: {part:?} is not a core number"))?;
             ensure!(
                 allowed.contains(&core),
-                "--pin {text:?}: core {core} is not among those this process may use, {allowed:?}"
+                "--pin {text:?}: this process may not use core {core}, only {allowed:?}"
             );
             Ok(core)
         };
         Ok(Self::Pinned([core(active)?, core(passive)?]))
     }
 
-    /// No pinning; with a single core it is as if both were pinned to it.
+    /// No pinning. With a single core, both processes are pinned to it.
     ///
     /// # Errors
     /// As [`Self::choose`].
@@ -79,7 +79,7 @@ impl Placement {
         matches!(self, Self::Pinned([active, passive]) if active == passive)
     }
 
-    /// How the processes have to wait.
+    /// How the processes wait.
     pub fn idle(self) -> Idle {
         if self.is_one_core() {
             Idle::Yield
@@ -88,7 +88,7 @@ impl Placement {
         }
     }
 
-    /// The two cores, if the processes are bound to cores.
+    /// The two cores, if the processes are pinned.
     pub fn cores(self) -> Option<[usize; 2]> {
         match self {
             Self::Pinned(cores) => Some(cores),
@@ -98,7 +98,7 @@ impl Placement {
 }
 
 impl Idle {
-    /// Between two calls of a library, which has its own idea of pauses.
+    /// Waits between two calls of a library, which has its own pauses.
     #[inline]
     pub fn rest(self) {
         match self {
@@ -107,7 +107,7 @@ impl Idle {
         }
     }
 
-    /// Between two looks at a line of memory.
+    /// Waits between two polls of a line of memory.
     #[inline]
     pub fn pause(self) {
         match self {
@@ -131,22 +131,23 @@ pub fn pin(core: usize) -> anyhow::Result<()> {
 /// The cores that this process may use.
 ///
 /// # Errors
-/// When the system does not say.
+/// When the system does not report the cores.
 pub fn allowed() -> anyhow::Result<Vec<usize>> {
-    let set = sched_getaffinity(Pid::from_raw(0)).context("cannot ask for the allowed cores")?;
+    let set = sched_getaffinity(Pid::from_raw(0)).context("cannot read the allowed cores")?;
     Ok((0..CpuSet::count())
         .filter(|&core| set.is_set(core).unwrap_or(false))
         .collect())
 }
 
-/// The hardware threads of the same core; only itself where the system does not say.
+/// The hardware threads of the same core; only the core itself where the system does not report
+/// them.
 fn siblings(core: usize) -> Vec<usize> {
     let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
     let list = std::fs::read_to_string(path).unwrap_or_default();
     list.trim().split(',').flat_map(cores_of).collect()
 }
 
-/// `3` or `0-3`, as the kernel writes lists of cores.
+/// Parses `3` or `0-3`, as the kernel formats lists of cores.
 fn cores_of(part: &str) -> std::ops::RangeInclusive<usize> {
     let (first, last) = part.split_once('-').unwrap_or((part, part));
     match (first.parse(), last.parse()) {
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn pinning_names_what_is_wrong() {
+    fn a_pinning_error_names_its_option() {
         for bad in ["", "0", "a,b", "0,99999"] {
             let error = Placement::parse(bad).unwrap_err().to_string();
             assert!(error.contains("--pin"), "{bad}: {error}");

@@ -1,6 +1,6 @@
 //! Benchmarks of Selvedge's providers, and the machine's limits beside them.
 //!
-//! A package of its own, with few dependencies, so that a clean checkout prints its first table
+//! The package has few dependencies, so that a clean checkout builds it and prints a first table
 //! soon. `fabtests` has the same commands beside its own.
 
 pub mod buffer;

@@ -1,4 +1,4 @@
-//! What the measurements ran on.
+//! The machine that ran the measurements.
 
 use nix::sys::utsname::uname;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::clock::Clock;
 use crate::cpu::{Placement, allowed};
 
-/// The machine, as far as it matters to the figures.
+/// The attributes of the machine that influence the figures.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// The processor's model name.
@@ -17,13 +17,13 @@ pub struct Machine {
     pub kernel: String,
     /// Instruction set.
     pub arch: &'static str,
-    /// The cores of the active and the passive process; `null` when they were not pinned.
+    /// Cores of the active and the passive process; `null` when they were not pinned.
     pub pinned: Option<[usize; 2]>,
-    /// Whether both processes shared one core: then all figures contain the scheduler.
+    /// Whether both processes shared one core. All figures then contain the scheduler.
     pub one_core: bool,
-    /// Nanoseconds that one reading of the clock costs; every percentile contains one.
+    /// Time of one reading of the clock, in nanoseconds; every percentile contains one.
     pub clock_ns: f64,
-    /// Version of this suite.
+    /// Version of this program.
     pub selvedge: &'static str,
 }
 
@@ -42,9 +42,9 @@ impl Machine {
         }
     }
 
-    /// One line for people.
+    /// The machine in one line of text.
     pub fn headline(&self) -> String {
-        let place = match (self.pinned, self.one_core) {
+        let pinning = match (self.pinned, self.one_core) {
             (Some([core, _]), true) => {
                 format!("both processes share core {core} and yield while they wait")
             }
@@ -52,7 +52,7 @@ impl Machine {
             (None, _) => "not pinned".to_owned(),
         };
         format!(
-            "{}, {} cores, {}; {place}",
+            "{}, {} cores, {}; {pinning}",
             self.cpu, self.cores, self.kernel
         )
     }

@@ -16,12 +16,12 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Have two processes talk through the fabric, and show latency and bandwidth beside the
-    /// machine's limits
+    /// Exchange messages between two processes through the fabric, and show latency and bandwidth
+    /// beside the machine's limits
     Pingpong(pingpong::Args),
-    /// Measure latency, bandwidth and message rate, against the limits and against others
+    /// Measure latency, bandwidth and message rate, against the limits and a baseline
     Bench(bench::Args),
-    /// Lay two reports of `bench --json` side by side: what one takes over what the other takes
+    /// Compare two reports of `bench --json`: the ratio of their times at each size
     Compare(compare::Args),
     /// Draw reports of `bench --json`: latency and bandwidth against size, beside the limits
     Plot(plot::Args),

@@ -1,6 +1,6 @@
-//! Text in XML and HTML.
+//! Escaping text for XML and HTML.
 
-/// Text for attributes and elements; what XML cannot carry is left out.
+/// Escapes text for attributes and elements; drops characters that XML does not permit.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_processes_print_does_not_break_the_file() {
+    fn markup_is_escaped_and_control_characters_are_removed() {
         assert_eq!(
             escaped("a<b>&\"c\"\x1b[31m\n"),
             "a&lt;b&gt;&amp;&quot;c&quot;[31m\n"

@@ -1,16 +1,16 @@
-//! Writing to the standard output, and under which name.
+//! Printing to the standard output, and the program's name for messages.
 
 use std::io::Write;
 use std::path::Path;
 
-/// The running program's name, for messages.
+/// The running program's name, for error messages.
 pub fn program() -> String {
     let first = std::env::args_os().next().unwrap_or_default();
     let name = Path::new(&first).file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
 }
 
-/// Prints a text; a reader that has gone away (`fi_info | head`) is no error.
+/// Prints a text. A closed pipe (`fi_info | head`) is not an error.
 pub fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());

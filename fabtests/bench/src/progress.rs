@@ -1,19 +1,19 @@
-//! How far a run has come: a bar on a terminal, a line for each result elsewhere.
+//! The progress of a run: a bar on a terminal, a line for each result elsewhere.
 
 use std::io::{IsTerminal, Write as _};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How progress is shown, on standard error.
+/// How progress is shown on standard error.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress {
-    /// A bar that vanishes in the end.
+    /// A bar, which is cleared at the end.
     Bar,
-    /// Results, a line each, as they come.
+    /// One line for each result.
     Lines,
 }
 
-/// One stretch of work of known length. The bar vanishes when it is dropped.
+/// A task with a known number of steps. Dropping it clears the bar.
 #[derive(Debug)]
 pub struct Steps {
     bar: ProgressBar,
@@ -29,11 +29,11 @@ impl Progress {
         }
     }
 
-    /// Begins a stretch of work.
+    /// Begins a task of `count` steps.
     ///
-    /// It is only drawn between two measurements: a thread that draws would take a core from
+    /// The bar is drawn only between two measurements: a drawing thread would take a core from
     /// them.
-    pub fn steps(self, what: &str, count: usize) -> Steps {
+    pub fn steps(self, message: &str, count: usize) -> Steps {
         let target = match self {
             Self::Bar => ProgressDrawTarget::stderr(),
             Self::Lines => ProgressDrawTarget::hidden(),
@@ -41,7 +41,7 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(Some(count as u64), target);
         let style = ProgressStyle::with_template("{msg:28} {wide_bar} {pos}/{len} {eta:>4}");
         bar.set_style(style.expect("the template is well-formed"));
-        bar.set_message(what.to_owned());
+        bar.set_message(message.to_owned());
         Steps {
             bar,
             progress: self,
@@ -50,12 +50,12 @@ impl Progress {
 }
 
 impl Steps {
-    /// One step is done.
+    /// Completes one step.
     pub fn step(&self) {
         self.bar.inc(1);
     }
 
-    /// One step is done, with these results.
+    /// Completes one step and prints its results.
     pub fn step_with(&self, results: Vec<String>) {
         self.step();
         if matches!(self.progress, Progress::Bar) {
@@ -63,14 +63,14 @@ impl Steps {
         }
         let (done, all) = (self.bar.position(), self.bar.length().unwrap_or_default());
         for result in results {
-            // A reader that has gone away does not end a measurement.
+            // A closed standard error does not end a measurement.
             let _ = writeln!(std::io::stderr(), "{done}/{all} {result}");
         }
     }
 
-    /// What the next step does.
-    pub fn says(&self, what: String) {
-        self.bar.set_message(what);
+    /// Sets the description of the next step.
+    pub fn describe(&self, message: String) {
+        self.bar.set_message(message);
     }
 }
 

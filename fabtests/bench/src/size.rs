@@ -1,4 +1,4 @@
-//! Message sizes as they are written on a command line.
+//! Message sizes on the command line.
 
 use std::str::FromStr;
 
@@ -8,13 +8,13 @@ use crate::fabric::LARGEST;
 
 /// A list of message sizes in bytes, ascending and without repetition.
 ///
-/// Written as `8`, `4k`, `1m`, as a list `1,64,4k`, or as a range of powers of two `1..4m` (both
-/// ends belong to it).
+/// Its text is `8`, `4k` or `1m`, a list `1,64,4k`, or a range of powers of two `1..4m` with both
+/// bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes(Vec<usize>);
 
 impl Sizes {
-    /// The powers of two from `first` to `last`, both of which belong to the list.
+    /// The powers of two from `first` to `last`, and `last` itself.
     pub fn powers(first: usize, last: usize) -> Self {
         let mut sizes: Vec<_> =
             std::iter::successors(Some(first.max(1)), |size| size.checked_mul(2))
@@ -29,7 +29,7 @@ impl Sizes {
         &self.0
     }
 
-    /// The largest of them.
+    /// The largest size.
     pub fn largest(&self) -> usize {
         self.0.last().copied().unwrap_or(0)
     }
@@ -52,7 +52,7 @@ impl FromStr for Sizes {
     }
 }
 
-/// Writes a size the way it is read: `4k` for 4096.
+/// Formats a size in the syntax that is parsed: `4k` for 4096.
 pub fn text(size: usize) -> String {
     for (unit, suffix) in [(1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k")] {
         if size >= unit && size.is_multiple_of(unit) {
@@ -80,13 +80,13 @@ fn parse(text: &str) -> anyhow::Result<usize> {
         _ => (text.as_str(), 1_usize),
     };
     let count: usize = digits.parse().with_context(|| {
-        format!("size {text:?} is none: write 64, 4k, 1m, a list 8,4k or a range 1..4m")
+        format!("size {text:?} is not a size: write 64, 4k, 1m, a list 8,4k or a range 1..4m")
     })?;
     match count.checked_mul(unit) {
         Some(0) => bail!("size {text:?} is empty: the smallest message is 1 byte"),
         Some(size) if size <= LARGEST => Ok(size),
         _ => bail!(
-            "size {text:?} is above the largest that is measured, {}",
+            "size {text:?} is above the largest, {}",
             self::text(LARGEST)
         ),
     }

@@ -2,8 +2,7 @@
 
 use fastrand::Rng;
 
-/// The value below which a share `q` of the sorted `values` lies, interpolated between neighbours;
-/// NaN for none.
+/// The `q` quantile of sorted values, interpolated between neighbours; NaN for none.
 fn quantile(sorted: &[f64], q: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else {
         return f64::NAN;
@@ -14,25 +13,25 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
     below + (above - below) * position.fract()
 }
 
-/// The middle value; the mean of the middle two of an even number; NaN for none.
+/// The median; the mean of the middle two of an even number; NaN for none.
 pub fn median(values: &[f64]) -> f64 {
     quantile(&sorted(values), 0.5)
 }
 
-/// How far repetitions scatter: `(p75 - p25) / median`. 0 for one value, NaN for none.
+/// Relative quartile distance, `(p75 - p25) / median`. 0 for one value, NaN for none.
 pub fn spread(values: &[f64]) -> f64 {
     let sorted = sorted(values);
     (quantile(&sorted, 0.75) - quantile(&sorted, 0.25)) / quantile(&sorted, 0.5)
 }
 
-/// Between which values the median of what was measured lies with 95 % confidence: quantiles of the
-/// medians of resamples (bootstrap). NaN for none.
+/// 95 % confidence interval of the median: quantiles of the medians of resamples (bootstrap). NaN
+/// for none.
 pub fn confidence(values: &[f64]) -> [f64; 2] {
     let mut random = Rng::with_seed(SEED);
     middle(|| median(&resample(&mut random, values)))
 }
 
-/// The same of the quotient of two medians.
+/// 95 % confidence interval of the quotient of two medians.
 pub fn ratio_confidence(above: &[f64], below: &[f64]) -> [f64; 2] {
     let mut random = Rng::with_seed(SEED);
     middle(|| median(&resample(&mut random, above)) / median(&resample(&mut random, below)))
@@ -44,22 +43,22 @@ pub fn geometric_mean(values: &[f64]) -> f64 {
     (sum / values.len() as f64).exp()
 }
 
-/// Where 95 % of repeated draws lie.
+/// The interval that contains 95 % of repeated draws.
 fn middle(mut draw: impl FnMut() -> f64) -> [f64; 2] {
     let drawn: Vec<_> = (0..RESAMPLES).map(|_| draw()).collect();
     let drawn = sorted(&drawn);
     [quantile(&drawn, 0.025), quantile(&drawn, 0.975)]
 }
 
-/// One value of `values` for each of them, at random.
+/// A resample: as many random values of `values` as it has.
 fn resample(random: &mut Rng, values: &[f64]) -> Vec<f64> {
     let draws = values.iter().map(|_| values[random.usize(..values.len())]);
     draws.collect()
 }
 
-/// A constant: a report says the same whenever it is read.
+/// A constant seed gives a report the same intervals each time.
 const SEED: u64 = 0x5e1d_ede5;
-/// Enough for two digits of the ends.
+/// Enough for two digits of the bounds.
 const RESAMPLES: usize = 2000;
 
 fn sorted(values: &[f64]) -> Vec<f64> {

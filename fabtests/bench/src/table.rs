@@ -1,9 +1,9 @@
-//! Tables for people: one look for all of them.
+//! Tables for people, in one style.
 
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
 
-/// An empty table; the first column is text, the others are figures.
+/// An empty table. The first column is text, the others are figures.
 pub fn new(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_BORDERS_ONLY);

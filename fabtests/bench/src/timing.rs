@@ -1,9 +1,9 @@
-//! Timed loops: what every contestant's round trips go through.
+//! Timed loops, which every contestant's benchmarks run in.
 //!
-//! A run has three parts. Warm-up is not timed. The *batch* is timed in groups of consecutive round
-//! trips, and the median of the groups' means is taken: next to no clock is in it, and a group
-//! that the system interrupted does not move it. The *singles* are stamped one by one, for the
-//! percentiles: each contains one reading of the clock, and its resolution (some time-stamp
+//! A run has three parts. The *warm-up* is not timed. The *batch* is timed in groups of consecutive
+//! round trips, and the median of the groups' means is taken: next to no clock is in it, and a
+//! group that the system interrupted does not move it. The *singles* are timed one by one, for the
+//! percentiles: each contains one reading of the clock and has its resolution (some time-stamp
 //! counters advance in steps of 10 ns).
 
 use hdrhistogram::Histogram;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::{Clock, ticks};
 use crate::stats::median;
 
-/// How many round trips each part of a run has.
+/// Number of round trips in each part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Before the clock starts.
@@ -24,8 +24,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// As many round trips as make a steady figure in some ten milliseconds, for messages of
-    /// `size` bytes.
+    /// Enough round trips for a steady figure in some ten milliseconds, for messages of `size`
+    /// bytes.
     pub fn for_size(size: usize) -> Self {
         let batch = (BATCH_BYTES / size.max(1)).clamp(16, 4000);
         Self {
@@ -35,13 +35,13 @@ impl Counts {
         }
     }
 
-    /// All round trips together: what the answering side does.
+    /// The sum of all parts, which the passive side counts.
     pub fn total(self) -> usize {
         self.warmup + self.batch + self.singles
     }
 }
 
-/// What a run of round trips took, in nanoseconds per round trip.
+/// Times of a run, in nanoseconds per round trip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
     /// Median of the means of the batch's groups.
@@ -52,19 +52,18 @@ pub struct Timing {
     pub p99: f64,
     /// Shortest of the singles.
     pub min: f64,
-    /// The times that [`QUANTILES`] of the singles do not exceed: the histogram, in short. Where
-    /// whole runs were timed there is none.
+    /// The values of the [`QUANTILES`] of the singles. `None` where whole runs were timed.
     #[serde(default)]
     pub curve: Option<[f64; QUANTILES.len()]>,
 }
 
-/// Which quantiles of single round trips are told of.
+/// The quantiles of single round trips in a report.
 pub const QUANTILES: [f64; 13] = [
     0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0,
 ];
 
 impl Timing {
-    /// Makes a timing of several means; percentiles are over these.
+    /// Makes a timing of several means. Percentiles are over these.
     pub fn of(means: &[f64]) -> Self {
         Self {
             mean: median(means),
@@ -76,7 +75,7 @@ impl Timing {
     }
 }
 
-/// Runs `trip` as often as `counts` says.
+/// Runs `trip` as often as `counts` says, and times it.
 ///
 /// # Errors
 /// The first error of `trip`.
@@ -120,9 +119,9 @@ fn group_size(trip_ns: f64) -> usize {
     ((GROUP_NS / trip_ns.max(1.0)) as usize).clamp(1, GROUP_MAX)
 }
 
-/// Runs `window`, which moves `messages` messages, `counts.warmup` and then `counts.batch` times;
-/// the timing is per message. Its mean is the median of the means of groups of windows, each long
-/// enough to contain whatever the provider does now and then; percentiles are over windows.
+/// Runs `window`, which moves `messages` messages, `counts.warmup` and then `counts.batch` times.
+/// The timing is per message. Its mean is the median of the means of groups of windows, each long
+/// enough to contain the provider's occasional work; percentiles are over windows.
 ///
 /// # Errors
 /// The first error of `window`.
@@ -153,7 +152,7 @@ pub fn stream(
     })
 }
 
-/// Has `flow` move `counts.warmup` messages and then, timed as a whole, `counts.batch`: all figures
+/// Moves `counts.warmup` messages by `flow` and then, timed as a whole, `counts.batch`. All figures
 /// are the mean.
 #[inline]
 pub fn one_by_one(clock: Clock, counts: Counts, mut flow: impl FnMut(usize)) -> Timing {
@@ -170,8 +169,8 @@ pub fn one_by_one(clock: Clock, counts: Counts, mut flow: impl FnMut(usize)) -> 
     }
 }
 
-/// Means of groups of windows that follow each other; a shorter rest counts for nothing unless it
-/// is all there is.
+/// Means of groups of consecutive windows. A shorter remainder is dropped, unless it is the only
+/// group.
 fn group_means(clock: Clock, stamps: &[u64], window_ns: f64) -> Vec<f64> {
     let windows = stamps.len() - 1;
     let size = ((STREAM_GROUP_NS / window_ns.max(1.0)) as usize).clamp(1, windows.max(1));
@@ -197,10 +196,10 @@ fn percentiles(clock: Clock, stamps: &[u64]) -> Timing {
 }
 
 const BATCH_BYTES: usize = 16 << 20;
-/// Makes the clock's share invisible; short against the time between interruptions.
+/// Makes the clock's share negligible; short against the time between interruptions.
 const GROUP_NS: f64 = 3000.0;
 const GROUP_MAX: usize = 32;
-/// Many windows of small messages, and short against what the system interrupts for.
+/// Contains many windows of small messages; short against the time between interruptions.
 const STREAM_GROUP_NS: f64 = 200_000.0;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The program of this package: the tests of its commands are those of `fabtests`, which has the
-//! same ones; here stands what differs.
+//! Tests of the program `selvedge-bench`. `fabtests` has the same commands and tests them; these
+//! tests cover the differences.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -23,7 +23,7 @@ fn a_first_table_is_measured_without_the_rest_of_the_suite() {
 }
 
 #[test]
-fn what_only_fabtests_has_is_named() {
+fn an_error_names_the_program_that_has_bmi() {
     let output = bench(&["bench", "--against", "bmi", "-S", "8"]);
     assert!(!output.status.success(), "{output:?}");
     let message = String::from_utf8_lossy(&output.stderr);

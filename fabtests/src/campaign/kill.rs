@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, ensure};
 use selvedge_testkit::random::Random;
 use selvedge_testkit::timeout::Timeout;
-use selvedge_testkit::usage::{Usage, no_sockets, private_after_trim};
+use selvedge_testkit::usage::{Usage, private_after_trim, wait_for_no_sockets};
 
 use super::operation::{OPERATIONS, Operation};
 use super::path;
@@ -176,7 +176,7 @@ impl Sweep {
             grown < memory + GROWTH,
             "the memory grew from {memory} to {grown} bytes"
         );
-        no_sockets(self.scenario.name())
+        wait_for_no_sockets(self.scenario.name())
     }
 
     fn report(&mut self) {

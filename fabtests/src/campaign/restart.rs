@@ -13,7 +13,7 @@ use selvedge::{Errno, FiAddr, TagMatch};
 use selvedge_testkit::process::Process;
 use selvedge_testkit::random::Random;
 use selvedge_testkit::timeout::Timeout;
-use selvedge_testkit::usage::{Usage, no_sockets, private_after_trim};
+use selvedge_testkit::usage::{Usage, private_after_trim, wait_for_no_sockets};
 
 use super::echo::Echo;
 use super::endpoint::{Access, CampaignEndpoint, Completion, blank};
@@ -541,6 +541,6 @@ impl Partner {
             grown < memory + GROWTH,
             "the memory grew from {memory} to {grown} bytes"
         );
-        no_sockets(&self.name)
+        wait_for_no_sockets(&self.name)
     }
 }

@@ -128,7 +128,7 @@ const PROGRAMS: &[Program] = programs! {
         => bench::rdm_tagged_pingpong,
     "fi_rdm_cntr_pingpong" "round trips of messages with counters" bench::OPTIONS
         => bench::rdm_cntr_pingpong,
-    "fi_dgram_pingpong" "round trips of datagrams" bench::DATAGRAMS => bench::dgram_pingpong,
+    "fi_dgram_pingpong" "round trips of datagrams" bench::DGRAM_PINGPONG_OPTIONS => bench::dgram_pingpong,
     "fi_rdm_bw" "messages in one direction" bench::OPTIONS => bench::rdm_bw,
     "fi_rdm_tagged_bw" "tagged messages in one direction" bench::OPTIONS => bench::rdm_tagged_bw,
     "fi_rdm_bw_mt" "messages from several threads" bench::THREADS => bench::rdm_bw_mt,

@@ -71,7 +71,7 @@ fn datagrams_are_measured() {
     ];
     assert_eq!(rows, all, "a datagram carries no 1 MiB");
     let refused = failure(&["bench", "-p", "udp", "-e", "dgram", "--bench", "tagged_bw"]);
-    assert!(refused.contains("nothing for datagrams"), "{refused}");
+    assert!(refused.contains("datagrams do not carry"), "{refused}");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn each_configuration_is_measured_against_the_plain_pair() {
         (&["--threading", "safe"][..], "thread-safe", "plain"),
         (&["--posted", "300"], "300 receives posted", "plain"),
         (&["--unexpected", "300"], "300 messages unexpected", "plain"),
-        (&["--quiet", "30"], "30 quiet peers", "plain"),
+        (&["--idle-peers", "30"], "30 idle peers", "plain"),
         (&["--senders", "3"], "3 senders", "one sender"),
         (
             &["--pairs", "2", "--wait", "sleep"],

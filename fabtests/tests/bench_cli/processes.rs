@@ -100,7 +100,7 @@ fn an_interrupt_prints_the_finished_rows_as_a_partial_report() {
         let children = running.wait_for_children(2);
         kill(Pid::from_raw(running.0.id().cast_signed()), Signal::SIGINT).unwrap();
         let last = lines.last().unwrap();
-        assert!(last.contains("interrupted: the report holds"), "{last}");
+        assert!(last.contains("interrupted: the report has"), "{last}");
         assert_eq!(running.0.wait().unwrap().code(), Some(130));
         let report: Value = serde_json::from_reader(running.0.stdout.take().unwrap()).unwrap();
         assert_eq!(report["partial"], true);

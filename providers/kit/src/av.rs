@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn indices_start_at_zero_and_are_found_both_ways() {
+    fn indices_start_at_zero_and_are_found_in_both_directions() {
         let table = table(&["a", "b"]);
         assert_eq!(table.lookup(FiAddr(1)), Some("b"));
         assert_eq!(table.find(&"a"), Some(FiAddr(0)));

@@ -1,4 +1,4 @@
-//! The provider: discovery.
+//! The provider object: discovery, and the opening of fabrics.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::name::{Name, OTHER_HOST, host, host_of};
 use crate::post::{IOV_LIMIT, RX_DEFAULTS, TX_DEFAULTS};
 use crate::wire::EAGER;
 
-/// A provider over two others, for a [`Registry`].
+/// The lnx provider, which runs over two other providers. Programs add it to a [`Registry`].
 ///
 /// # Examples
 ///
@@ -39,29 +39,31 @@ pub struct Lnx {
 pub(crate) const NAME: &str = "lnx";
 
 impl Lnx {
-    /// Endpoints over `near` for peers on the same host, and over `far` for all others.
+    /// A provider whose endpoints reach peers on the same host over `near`, and all others over
+    /// `far`.
     pub const fn new(near: &'static dyn Provider, far: &'static dyn Provider) -> Self {
         Self { links: [near, far] }
     }
 
-    /// The first info of each link for an endpoint of lnx, with remote memory access if both links
-    /// have it. `dest` is the endpoint's peer.
+    /// The first info that each link offers for an endpoint of lnx, and the hints that it meets.
+    /// The infos have remote memory access if both links offer it. `dest` is the peer of the
+    /// endpoint.
     fn links(
         &self,
         params: &Params,
         dest: Option<&Name>,
     ) -> Result<Option<[(Info, Hints); 2]>, Error> {
-        // The address of a peer on another host determines the interface.
-        let far = dest.filter(|it| it.host == OTHER_HOST);
+        // The address of a peer on another host determines the interface that the far link uses.
+        let other_host = dest.filter(|name| name.host == OTHER_HOST);
         for caps in [MESSAGES | MEMORY, MESSAGES] {
             let hints = [
                 link_hints(caps, None),
-                link_hints(caps, far.map(|it| &it.far)),
+                link_hints(caps, other_host.map(|name| &name.far)),
             ];
             let mut infos = Vec::with_capacity(2);
             for (link, hints) in self.links.into_iter().zip(hints) {
-                let offers = link.getinfo(&Query::new(&hints, params))?;
-                let first = offers.into_iter().flatten().next();
+                let candidates = link.getinfo(&Query::new(&hints, params))?;
+                let first = candidates.into_iter().flatten().next();
                 infos.extend(first.map(|info| (info, hints)));
             }
             if let Ok(both) = infos.try_into() {
@@ -71,7 +73,8 @@ impl Lnx {
         Ok(None)
     }
 
-    /// The name that a query's node and service have on both links.
+    /// The lnx name of the host and service that a query names: the addresses that both links give
+    /// them.
     fn resolve(&self, query: &Query<'_>, host: u64) -> Result<Option<Name>, Error> {
         let hints = link_hints(MESSAGES, None);
         let [near, far] = self.links;
@@ -87,7 +90,8 @@ impl Lnx {
                 }),
             )
         };
-        // A host has one name on the near link, whatever address a peer uses for it.
+        // A service is resolved without the node on the near link: there a host has one name, by
+        // whatever address a peer calls it.
         let near = on(near, query.node.filter(|_| query.service.is_none()))?;
         let far = on(far, query.node)?;
         Ok(near.zip(far).map(|(near, far)| Name {
@@ -115,7 +119,7 @@ fn link_hints(caps: Caps, dest: Option<&Address>) -> Hints {
     }
 }
 
-/// Parses the address of hints or of an info.
+/// Parses an address in hints or an info; `which` is the name of its field.
 ///
 /// # Errors
 /// If it is not an lnx name.
@@ -147,26 +151,26 @@ impl Provider for Lnx {
             return Ok(Vec::new());
         }
         let requested = query.hints.info();
-        let hinted = name_of("src_addr", requested.src_addr.as_ref())
+        let names = name_of("src_addr", requested.src_addr.as_ref())
             .and_then(|_| name_of("dest_addr", requested.dest_addr.as_ref()));
-        if let Err(mismatch) = hinted {
+        if let Err(mismatch) = names {
             return Ok(vec![Err(mismatch)]);
         }
         let Some([(near, _), (far, _)]) = self.links(query.params, None)? else {
             return Ok(Vec::new());
         };
         let mut info = info(&near, &far);
-        let own = near.src_addr.clone().zip(far.src_addr.clone());
-        info.src_addr = own.map(|(near, far)| {
+        let own_addrs = near.src_addr.clone().zip(far.src_addr.clone());
+        info.src_addr = own_addrs.map(|(near, far)| {
             let host = host(&config.host);
             Name { host, near, far }.to_address()
         });
         if query.node.is_some() || query.service.is_some() {
-            let resolve = self.resolve(query, host(&config.host))?;
-            let resolve = resolve.map(|name| name.to_address());
+            let resolved = self.resolve(query, host(&config.host))?;
+            let resolved = resolved.map(|name| name.to_address());
             match query.flags.contains(InfoFlags::SOURCE) {
-                true => info.src_addr = resolve,
-                false => info.dest_addr = resolve,
+                true => info.src_addr = resolved,
+                false => info.dest_addr = resolved,
             }
         }
         grant_auto_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
@@ -181,12 +185,14 @@ impl Provider for Lnx {
             Error::new(selvedge::Errno::NoDev, message)
         })?;
         let mut links = Vec::with_capacity(2);
-        for (provider, (found, hints)) in self.links.into_iter().zip(found) {
+        for (provider, (link_info, hints)) in self.links.into_iter().zip(found) {
             let registry = Registry::new().with(provider);
             let registry = registry.with_params(info.params().clone());
-            links.push(registry.adopt(found, &hints)?);
+            links.push(registry.adopt(link_info, &hints)?);
         }
-        let links: [Info; 2] = links.try_into().expect("one for each of two");
+        let links: [Info; 2] = links
+            .try_into()
+            .expect("one info for each of the two links");
         Ok(Arc::new(Fabric {
             id: FabricId::of(info),
             links,
@@ -194,8 +200,8 @@ impl Provider for Lnx {
     }
 }
 
-/// Like libfabric's, lnx is offered only to programs that name it. Other programs use the providers
-/// of the links directly.
+/// Whether the program names lnx. As with libfabric's lnx, other programs are not offered lnx, and
+/// use the providers of its links directly.
 fn is_requested(query: &Query<'_>) -> bool {
     let requested = query
         .hints
@@ -209,12 +215,12 @@ fn is_requested(query: &Query<'_>) -> bool {
     has(&requested) || has(&listed)
 }
 
-/// The queue sizes that an application may request. The links have queues as long as an endpoint
-/// over them, if their providers support that.
+/// The longest queues that an application may request of an lnx endpoint. The endpoints of the
+/// links get queues of the same length, if their providers support it.
 const LONGEST_QUEUE: usize = 1 << 20;
 
-/// lnx orders messages. Atomics are operations of the peer's link, posted in order, so they have
-/// the order that both links have.
+/// The order that lnx guarantees. lnx itself keeps messages in order. It passes atomics to the link
+/// of their peer in the order of posts, so they have the order that both links guarantee.
 fn order(near: MsgOrder, far: MsgOrder) -> MsgOrder {
     const ATOMICS: MsgOrder = MsgOrder::ATOMIC_RAR
         .union(MsgOrder::ATOMIC_RAW)
@@ -223,39 +229,40 @@ fn order(near: MsgOrder, far: MsgOrder) -> MsgOrder {
     MsgOrder::SAS | (near & far & ATOMICS)
 }
 
-/// The info of the provider over these links.
+/// The info of lnx over two links with these infos.
 fn info(near: &Info, far: &Info) -> Info {
-    let memory = |caps: Caps| match near.caps.intersection(far.caps).contains(MEMORY) {
+    let if_memory = |caps: Caps| match near.caps.intersection(far.caps).contains(MEMORY) {
         true => caps,
         false => Caps::empty(),
     };
-    let both = Caps::RMA | Caps::ATOMIC;
+    let rma_and_atomic = Caps::RMA | Caps::ATOMIC;
     let tx_caps = Caps::MSG
         | Caps::TAGGED
         | Caps::SEND
         | Caps::FENCE
-        | memory(both | Caps::READ | Caps::WRITE);
-    let rx_caps = memory(both | Caps::REMOTE_READ | Caps::REMOTE_WRITE | Caps::RMA_EVENT)
-        | Caps::MSG
-        | Caps::TAGGED
-        | Caps::RECV
-        | Caps::SOURCE
-        | Caps::SOURCE_ERR
-        | Caps::DIRECTED_RECV
-        | Caps::TAGGED_DIRECTED_RECV
-        | Caps::EXACT_DIRECTED_RECV
-        | Caps::MULTI_RECV
-        | Caps::TAGGED_MULTI_RECV;
-    let near_and_far = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+        | if_memory(rma_and_atomic | Caps::READ | Caps::WRITE);
+    let rx_caps =
+        if_memory(rma_and_atomic | Caps::REMOTE_READ | Caps::REMOTE_WRITE | Caps::RMA_EVENT)
+            | Caps::MSG
+            | Caps::TAGGED
+            | Caps::RECV
+            | Caps::SOURCE
+            | Caps::SOURCE_ERR
+            | Caps::DIRECTED_RECV
+            | Caps::TAGGED_DIRECTED_RECV
+            | Caps::EXACT_DIRECTED_RECV
+            | Caps::MULTI_RECV
+            | Caps::TAGGED_MULTI_RECV;
+    let local_and_remote = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
     let mut info = attr::base_info(NAME);
-    info.caps = tx_caps | rx_caps | near_and_far;
+    info.caps = tx_caps | rx_caps | local_and_remote;
     info.addr_format = AddrFormat::Str;
 
     info.tx_attr.caps = tx_caps;
     info.tx_attr.op_flags = TX_DEFAULTS;
     info.tx_attr.msg_order = order(near.tx_attr.msg_order, far.tx_attr.msg_order);
-    let injects = near.tx_attr.inject_size.min(far.tx_attr.inject_size);
-    info.tx_attr.inject_size = EAGER.min(injects);
+    let inject_size = near.tx_attr.inject_size.min(far.tx_attr.inject_size);
+    info.tx_attr.inject_size = EAGER.min(inject_size);
     info.tx_attr.size = near.tx_attr.size.min(far.tx_attr.size);
     info.tx_attr.iov_limit = IOV_LIMIT;
     let rma_iov_limit = near.tx_attr.rma_iov_limit.min(far.tx_attr.rma_iov_limit);
@@ -274,10 +281,10 @@ fn info(near: &Info, far: &Info) -> Info {
     let domain = &mut info.domain_attr;
     domain.cq_data_size = 8;
     domain.max_err_data = NAME_MAX;
-    domain.caps = near_and_far;
+    domain.caps = local_and_remote;
 
     info
 }
 
-/// Bytes of a name in the error data of a message from an unknown sender.
+/// The longest name, in bytes, in the error data of a message from an unknown sender.
 const NAME_MAX: usize = 512;

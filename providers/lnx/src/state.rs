@@ -287,11 +287,11 @@ impl State {
         {
             return Ok(index as usize);
         }
-        self.look_up(addr)
+        self.lookup(addr)
     }
 
     #[cold]
-    fn look_up(&mut self, addr: FiAddr) -> Result<usize> {
+    fn lookup(&mut self, addr: FiAddr) -> Result<usize> {
         let epoch = self.av.epoch();
         if epoch != self.addr_epoch {
             self.peers_by_addr.clear();

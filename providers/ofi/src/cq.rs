@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use selvedge::cq::{Attr, Entry, ErrEntry};
 use selvedge::{CompletionFlags, CompletionQueue, Context, Errno, Error, FiAddr, Result, wait};
-use selvedge_abi::{CqAttr, CqErrEntry, Fid, FidCq, addr, given, number};
+use selvedge_abi::{CqAttr, CqErrEntry, Fid, FidCq, addr, number, pointer};
 use selvedge_kit::{DomainId, OfDomain};
 
 use crate::domain;
@@ -196,7 +196,7 @@ impl Cq {
             )
         };
         // SAFETY: the result is a C string or NULL.
-        let text = unsafe { given::text(text) }.ok().flatten();
+        let text = unsafe { pointer::text(text) }.ok().flatten();
         text.unwrap_or_default().to_owned()
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use selvedge::eq::{Attr, ErrEntry, Event};
 use selvedge::{Context, Errno, Error, EventQueue, Result, wait};
-use selvedge_abi::{EqAttr, EqCmEntry, EqEntry, EqErrEntry, Fid, FidEq, given, infos, number};
+use selvedge_abi::{EqAttr, EqCmEntry, EqEntry, EqErrEntry, Fid, FidEq, infos, number, pointer};
 
 use crate::cq::wait_descriptor;
 use crate::fabric;
@@ -150,7 +150,7 @@ impl Eq {
             )
         };
         // SAFETY: the result is a C string or NULL.
-        let text = unsafe { given::text(text) }.ok().flatten();
+        let text = unsafe { pointer::text(text) }.ok().flatten();
         text.unwrap_or_default().to_owned()
     }
 }
@@ -182,7 +182,7 @@ impl RawEvent {
     fn prefix<T: Copy>(&self) -> Result<T> {
         // SAFETY: the buffer has this many bytes, and the event structures consist of numbers and
         // pointers.
-        unsafe { given::beginning(self.buffer.bytes.as_ptr().cast(), self.len) }
+        unsafe { pointer::prefix(self.buffer.bytes.as_ptr().cast(), self.len) }
     }
 
     /// The data that the peer has sent with the connection event.

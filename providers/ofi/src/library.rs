@@ -13,7 +13,7 @@ use selvedge::info::Version;
 use selvedge::param::{Params, Spec};
 use selvedge::{Errno, Error, Info, InfoFlags};
 use selvedge_abi as abi;
-use selvedge_abi::{Abi, FabricAttr, Fid, FidFabric, Param, given, infos};
+use selvedge_abi::{Abi, FabricAttr, Fid, FidFabric, Param, infos, pointer};
 
 use crate::contexts;
 use crate::discovered::{self, DiscoveredInfos};
@@ -211,10 +211,10 @@ impl Library {
             return false;
         }
         // SAFETY: the call returned a list of this length.
-        let all = unsafe { given::list(first.cast_const(), usize::try_from(count).unwrap_or(0)) };
+        let all = unsafe { pointer::list(first.cast_const(), usize::try_from(count).unwrap_or(0)) };
         let is_there = all.unwrap_or_default().iter().any(|param| {
             // SAFETY: names are strings, or NULL behind the last one.
-            let own = unsafe { given::text(param.name) };
+            let own = unsafe { pointer::text(param.name) };
             own == Ok(Some(name))
         });
         // SAFETY: it was made by the call above, and has no other user.
@@ -322,7 +322,7 @@ impl Library {
         // SAFETY: the function accepts any number.
         let text = unsafe { (self.strerror)(errno) };
         // SAFETY: the text is a static string of the library, or NULL.
-        let text = unsafe { given::text(text) };
+        let text = unsafe { pointer::text(text) };
         text.ok().flatten().unwrap_or("an unknown error").to_owned()
     }
 
@@ -335,7 +335,7 @@ impl Library {
     }
 
     /// Records an info that discovery returns.
-    pub(crate) fn record_offer(&self, offered: &Info) {
+    pub(crate) fn record_discovered(&self, offered: &Info) {
         self.discovered.add(offered);
     }
 

@@ -28,7 +28,7 @@ macro_rules! call {
         };
         match slot {
             Some(function) => function($object.cast() $(, $arg)*),
-            None => selvedge_abi::Refusal::of(libc::ENOSYS),
+            None => selvedge_abi::ErrorReturn::from_errno(libc::ENOSYS),
         }
     }};
 }

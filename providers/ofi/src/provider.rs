@@ -47,7 +47,9 @@ impl Provider for Ofi {
         match library.discover(version, (&node, &service), query.flags, &hints) {
             Ok(Some(found)) => {
                 let all = to_offered(library, found.each()).into_iter();
-                Ok(all.map(|offer| check_names(offer?, query)).collect())
+                Ok(all
+                    .map(|candidate| check_names(candidate?, query))
+                    .collect())
             }
             Ok(None) | Err(Errno::NoData) => Ok(mismatches(library, query, version)),
             Err(errno) => Err(library.call_error("fi_getinfo", -errno.as_raw())),
@@ -96,11 +98,11 @@ fn library_hints(hints: &Hints, version: Version) -> Info {
 }
 
 fn to_offered(library: &Library, found: Vec<Result<Info, Errno>>) -> Vec<Candidate> {
-    let offers = found.into_iter().filter_map(|info| match info {
+    let candidates = found.into_iter().filter_map(|info| match info {
         Ok(info) => {
             library.record_context_mode(&info);
             let offered = offered_info(info);
-            library.record_offer(&offered);
+            library.record_discovered(&offered);
             Some(Ok(offered))
         }
         Err(errno) => {
@@ -111,7 +113,7 @@ fn to_offered(library: &Library, found: Vec<Result<Info, Errno>>) -> Vec<Candida
             None
         }
     });
-    offers.collect()
+    candidates.collect()
 }
 
 /// Capabilities of a library that this provider does not offer. Deferred work, named address

@@ -406,8 +406,8 @@ fn a_descriptor_of_another_domain_does_not_reach_the_library() {
     };
     let buffer = IovMut::new(&mut bytes);
     let regions = [&own, &other].map(|side| register(&*side.domain, buffer));
-    let [native, foreign] = regions.each_ref().map(|region| region.desc());
-    if foreign == Desc::NONE {
+    let [own_desc, other_desc] = regions.each_ref().map(|region| region.desc());
+    if other_desc == Desc::NONE {
         eprintln!("skipped: this library has no descriptors");
         return;
     }
@@ -418,11 +418,11 @@ fn a_descriptor_of_another_domain_does_not_reach_the_library() {
                 .trecv(buffer, desc, FiAddr::UNSPEC, TagMatch::exact(1), Context(1))
         }
     };
-    assert_eq!(post(foreign), Err(Errno::Inval));
-    assert_eq!(post(native), Ok(()));
+    assert_eq!(post(other_desc), Err(Errno::Inval));
+    assert_eq!(post(own_desc), Ok(()));
     let sent = Iov::new(&[1; 64]);
     // SAFETY: it is refused.
-    let refused = unsafe { own.ep.tsend(sent, foreign, to, 1, Context(2)) };
+    let refused = unsafe { own.ep.tsend(sent, other_desc, to, 1, Context(2)) };
     assert_eq!(refused, Err(Errno::Inval));
     drop(own);
     drop(regions);

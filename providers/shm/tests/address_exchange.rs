@@ -204,7 +204,7 @@ fn four_endpoints_fill_their_tables_as_on_the_slides() {
 struct Remote {
     child: Child,
     requests: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    responses: BufReader<ChildStdout>,
 }
 
 impl Remote {
@@ -223,21 +223,21 @@ impl Remote {
             .unwrap();
         let mut remote = Self {
             requests: child.stdin.take().unwrap(),
-            answers: BufReader::new(child.stdout.take().unwrap()),
+            responses: BufReader::new(child.stdout.take().unwrap()),
             child,
         };
-        remote.ask("ready");
+        remote.request("ready");
         remote
     }
 
     /// Sends a request and waits for its response. Skips lines of the test harness.
-    fn ask(&mut self, request_line: &str) -> String {
+    fn request(&mut self, request_line: &str) -> String {
         writeln!(self.requests, "{request_line}").unwrap();
         loop {
             let mut line = String::new();
-            assert_ne!(self.answers.read_line(&mut line).unwrap(), 0, "it died");
-            if let Some((_, answer)) = line.trim_end().split_once("answer:") {
-                return answer.to_owned();
+            assert_ne!(self.responses.read_line(&mut line).unwrap(), 0, "it died");
+            if let Some((_, response)) = line.trim_end().split_once("response:") {
+                return response.to_owned();
             }
         }
     }
@@ -252,12 +252,12 @@ impl Drop for Remote {
 
 impl Fleet for [Remote; 4] {
     fn insert(&mut self, index: usize, name: &str) {
-        self[index].ask(&format!("insert {name}"));
+        self[index].request(&format!("insert {name}"));
     }
 
     fn tables(&mut self) -> [Table; 4] {
         self.each_mut().map(|remote| {
-            let table = remote.ask("table");
+            let table = remote.request("table");
             let lines = table.split(',').filter(|line| !line.is_empty());
             lines.map(str::to_owned).collect()
         })
@@ -281,7 +281,7 @@ fn a_child_is_one_endpoint() {
 fn serve(node: &Node, requests: &Receiver<String>) {
     loop {
         node.progress();
-        let answer = match requests.recv_timeout(Duration::from_millis(1)) {
+        let response = match requests.recv_timeout(Duration::from_millis(1)) {
             Ok(request_line) => match request_line.strip_prefix("insert ") {
                 Some(name) => node.insert(name).0.to_string(),
                 None if request_line == "table" => node.table().join(","),
@@ -290,7 +290,7 @@ fn serve(node: &Node, requests: &Receiver<String>) {
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        println!("answer:{answer}");
+        println!("response:{response}");
     }
 }
 

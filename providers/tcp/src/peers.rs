@@ -83,11 +83,11 @@ impl Peers {
         {
             return Ok(index as usize);
         }
-        self.look_up(addr, is_needed)
+        self.lookup(addr, is_needed)
     }
 
     #[cold]
-    fn look_up(&mut self, addr: FiAddr, is_needed: impl FnMut(usize) -> bool) -> Result<usize> {
+    fn lookup(&mut self, addr: FiAddr, is_needed: impl FnMut(usize) -> bool) -> Result<usize> {
         let av = self.av.as_ref().ok_or(Errno::NoAv)?;
         let epoch = av.epoch();
         if epoch != self.epoch {

@@ -1,4 +1,5 @@
-//! Descriptors and memory of a process, to be compared with an earlier measurement.
+//! The descriptors and the memory of a process. Tests compare them with an earlier measurement, to
+//! find leaks.
 
 use std::fs;
 
@@ -11,7 +12,7 @@ use crate::run::timeout::Timeout;
 pub struct Usage {
     /// The number of open descriptors.
     pub fds: usize,
-    /// The number of mappings of the provider's shared memory.
+    /// The number of mappings of Selvedge's shared memory.
     pub maps: usize,
     /// The size of these mappings, in bytes.
     pub shared: usize,
@@ -26,7 +27,7 @@ impl Usage {
         Self::of("self")
     }
 
-    /// The usage of the process with this id.
+    /// The usage of a process: `process` is its id, or `self`.
     ///
     /// # Errors
     /// When there is no such process.
@@ -42,7 +43,7 @@ impl Usage {
     }
 }
 
-/// The size of the mapping in a line of /proc/self/maps.
+/// The size of the mapping that a line of /proc/PID/maps describes.
 fn size(line: &str) -> Option<usize> {
     let (start, rest) = line.split_once('-')?;
     let (end, _) = rest.split_once(' ')?;
@@ -50,17 +51,18 @@ fn size(line: &str) -> Option<usize> {
     Some(number(end)? - number(start)?)
 }
 
-/// The size in a line of a process's smaps_rollup, in bytes.
+/// The size in one field of /proc/PID/smaps_rollup, in bytes. `process` is the process's id or
+/// `self`, and `field` is the field's name with its colon.
 ///
 /// # Errors
-/// When there is no such process or no such line.
-pub fn memory(process: &str, line: &str) -> anyhow::Result<usize> {
+/// When there is no such process or no such field.
+pub fn memory(process: &str, field: &str) -> anyhow::Result<usize> {
     let path = format!("/proc/{process}/smaps_rollup");
     let rollup = fs::read_to_string(&path).with_context(|| path)?;
-    let found = rollup.lines().find_map(|text| text.strip_prefix(line));
+    let found = rollup.lines().find_map(|line| line.strip_prefix(field));
     let number = found.and_then(|rest| rest.split_whitespace().next());
     let kib: usize = number
-        .with_context(|| format!("no {line} in smaps_rollup"))?
+        .with_context(|| format!("smaps_rollup has no field {field}"))?
         .parse()?;
     Ok(kib * 1024)
 }
@@ -73,8 +75,8 @@ pub fn private(process: &str) -> anyhow::Result<usize> {
     memory(process, "Pss_Anon:")
 }
 
-/// The anonymous memory of this process, after the allocator has returned free memory to the system. The
-/// allocator may otherwise keep megabytes: 5 MB after 100,000 messages.
+/// The anonymous memory of this process, after the allocator has returned free memory to the
+/// system. Otherwise free memory that the allocator keeps would count: 5 MB after 100,000 messages.
 ///
 /// # Errors
 /// As [`private`].
@@ -91,9 +93,9 @@ pub fn private_after_trim() -> anyhow::Result<usize> {
 /// exited process with a delay.
 ///
 /// # Errors
-/// The remaining sockets.
-pub fn no_sockets(name: &str) -> anyhow::Result<()> {
-    let mut timeout = Timeout::new("the last sockets of a name");
+/// A timeout, which names the remaining sockets.
+pub fn wait_for_no_sockets(name: &str) -> anyhow::Result<()> {
+    let mut timeout = Timeout::new("the end of the last sockets with a name");
     loop {
         let sockets = fs::read_to_string("/proc/net/unix")?;
         let left: Vec<_> = sockets.lines().filter(|line| line.contains(name)).collect();

@@ -51,12 +51,12 @@ impl Sizes {
         (self.responses_at() + self.responses * 16).next_multiple_of(128)
     }
 
-    pub const fn lane_at(self) -> usize {
+    pub const fn coll_queue_at(self) -> usize {
         (self.commands_at() + self.commands * 64).next_multiple_of(128)
     }
 
     pub const fn pool_at(self) -> usize {
-        (self.lane_at() + 32 * 64).next_multiple_of(4096)
+        (self.coll_queue_at() + 32 * 64).next_multiple_of(4096)
     }
 
     pub const fn total(self) -> usize {

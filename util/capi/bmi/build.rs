@@ -1,5 +1,5 @@
-//! The name that programs find the library by, and that it stays where it was loaded: threads may
-//! still have something of it when a program lets it go.
+//! Sets the library's soname and `nodelete`: threads may still use its code and data when a program
+//! unloads it.
 
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libbmi.so");

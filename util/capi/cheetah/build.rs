@@ -1,5 +1,4 @@
-//! The name that programs find the library by, and that it stays where it was loaded: what is done
-//! at exit is in it.
+//! Sets the library's soname and `nodelete`: its exit handlers run after a program has unloaded it.
 
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcheetah.so");

@@ -1,5 +1,5 @@
-//! The name that programs find the library by, the versions of its symbols, and that it stays where
-//! it was loaded: clients close it while something of it is still in use.
+//! Sets the library's soname, the versions of its symbols, and `nodelete`: clients unload the
+//! library while its code and data are still in use.
 
 fn main() {
     let nodes = format!("{}/versions.map", env!("CARGO_MANIFEST_DIR"));

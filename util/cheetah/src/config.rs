@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_sets_the_place_of_a_context() -> Result {
+    fn the_environment_sets_rank_and_size_of_a_context() -> Result {
         let explicit = [
             ("CHEETAH_RANK", "1"),
             ("CHEETAH_SIZE", "3"),

@@ -1,10 +1,10 @@
-//! `bench`: every benchmark at every size, against the limits and against others.
+//! `bench`: every benchmark at every size, beside the limits and a baseline.
 
 use anyhow::{bail, ensure};
 
-use super::PlaceArgs;
+use super::PlacementArgs;
+use super::contestants::{ContestantArgs, PairLauncher};
 use super::interrupt::report_on_interrupt;
-use super::lineup::{LineupArgs, Stage};
 use super::print::{self, Format};
 use crate::comparison::{Draft, Libfabric, MemoryUse, Opening, Plan, Report, measure};
 use crate::fabric::{Bench, longest_datagram};
@@ -24,17 +24,17 @@ pub struct Args {
     /// The provider to measure [default: the best one that discovery finds]
     #[arg(short, long)]
     provider: Option<String>,
-    /// The type of the endpoints; over datagrams untagged messages alone, of sizes that one carries
+    /// The type of the endpoints; dgram: untagged messages of sizes that fit a datagram
     #[arg(short = 'e', long, value_enum, default_value_t = Kind::Rdm)]
     ep_type: Kind,
     /// Message sizes: 8, 4k, 1m, a list 8,4k or a range of powers of two 1..4m
     #[arg(short = 'S', long, default_value = "1..4m")]
     sizes: Sizes,
-    /// Messages on the way at once in msg_bw and tagged_bw; fewer for sizes whose buffers would
-    /// take more than 64 MiB
+    /// Outstanding messages in msg_bw and tagged_bw; fewer for sizes whose buffers would take more
+    /// than 64 MiB
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     window: u16,
-    /// Round trips or windows of a run [default: what makes a steady figure at each size]
+    /// Round trips or windows of a run [default: enough for a steady figure at each size]
     #[arg(short = 'I', long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     iterations: Option<u32>,
     /// Round trips or windows before the clock starts [default: an eighth of the iterations]
@@ -46,22 +46,22 @@ pub struct Args {
     /// Fill every message with a pattern and check it on arrival; the figures contain the checking
     #[arg(short = 'c', long, conflicts_with = "against")]
     check: bool,
-    /// Never send by inject, also where a message is small enough
+    /// Do not inject small messages
     #[arg(long)]
     no_inject: bool,
-    /// Have our buffers in special memory, which the peer copies large messages from by itself
+    /// Allocate our buffers from the domain, so that the peer copies large messages by itself
     #[arg(long)]
     special: bool,
-    /// Measure somebody else in the same minutes, in turns: libfabric (by a C program that is
-    /// compiled on the spot), bmi (over the same provider), or another provider of ours
+    /// Measure a baseline in turns: libfabric (by a C program that is compiled now), bmi (over the
+    /// same provider), or another provider
     #[arg(long, value_name = "libfabric|bmi|PROVIDER")]
     against: Option<String>,
     /// libfabric's provider [default: the one of the same name], as net for libfabric 1.17's
-    /// endpoints over TCP that speak our protocol
-    #[arg(long, value_name = "NAME", requires = "against")]
-    rival: Option<String>,
+    /// endpoints over TCP that have our protocol
+    #[arg(long, alias = "rival", value_name = "NAME", requires = "against")]
+    baseline: Option<String>,
     #[command(flatten)]
-    lineup: LineupArgs,
+    contestants: ContestantArgs,
     /// Print one JSON object, described in docs/FABTESTS-REFERENCE.md
     #[arg(long)]
     json: bool,
@@ -69,7 +69,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "json")]
     csv: bool,
     #[command(flatten)]
-    place: PlaceArgs,
+    placement: PlacementArgs,
 }
 
 /// The type of the endpoints.
@@ -79,18 +79,18 @@ enum Kind {
     Dgram,
 }
 
-/// Whom to measure against.
+/// The baseline to measure against.
 #[derive(Debug)]
-pub(super) enum Rival {
+pub(super) enum Baseline {
     /// libfabric's provider of the same name.
     Libfabric(Libfabric),
-    /// Another provider of ours.
+    /// Another provider of Selvedge.
     Provider(String),
-    /// BMI over the same one.
+    /// BMI over the same provider.
     Bmi,
 }
 
-impl Rival {
+impl Baseline {
     fn find(name: &str, provider: Option<String>) -> anyhow::Result<Self> {
         match name {
             "libfabric" => return Libfabric::compile(provider).map(Self::Libfabric),
@@ -102,17 +102,17 @@ impl Rival {
         match names.contains(&name) {
             true => Ok(Self::Provider(name.to_owned())),
             false => bail!(
-                "--against {name}: there are libfabric, bmi, {}",
+                "--against {name}: choose libfabric, bmi, {}",
                 names.join(", ")
             ),
         }
     }
 }
 
-/// Measures and prints.
+/// Measures the plan and prints the report.
 ///
 /// # Errors
-/// When a process cannot be started or dies, an operation fails, or the time is over.
+/// When a process cannot be started or dies, an operation fails, or the deadline passes.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let draft = Draft::default();
     let format = match (args.json, args.csv) {
@@ -128,40 +128,47 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     for bench in &plan.benches {
         ensure!(
             plan.points().iter().any(|point| point.bench == *bench),
-            "{bench} is of 4 and of 8 bytes: ask for one of them with -S"
+            "{bench} has sizes 4 and 8 alone: choose one of them with -S"
         );
     }
     print::report(&measured(args, &plan, &draft)?, format)
 }
 
-/// Carries the plan out.
+/// Opens the contestants and measures the plan.
 fn measured(args: &Args, plan: &Plan, draft: &Draft) -> anyhow::Result<Report> {
-    let stage = Stage {
-        placement: args.place.placement()?,
-        deadline: args.place.deadline(),
+    let launcher = PairLauncher {
+        placement: args.placement.resolve()?,
+        deadline: args.placement.deadline(),
     };
-    let machine = Machine::describe(stage.placement);
+    let machine = Machine::describe(launcher.placement);
     let progress = Progress::on_stderr();
-    args.lineup.check(plan, args.against.is_some())?;
-    let rival = args.against.as_deref();
-    let rival = rival.map(|name| Rival::find(name, args.rival.clone()));
-    let rival = rival.transpose()?;
+    args.contestants.check(plan, args.against.is_some())?;
+    let baseline = args.against.as_deref();
+    let baseline = baseline.map(|name| Baseline::find(name, args.baseline.clone()));
+    let baseline = baseline.transpose()?;
     let order = plan.open_order(args.provider.clone());
-    let mut contestants = args.lineup.open(&order, rival.as_ref(), stage)?;
+    let mut contestants = args.contestants.open(&order, baseline.as_ref(), launcher)?;
     let provider = contestants[0].opened.provider.clone();
-    let mut gauge = stage.pair()?;
+    let mut probe_pair = launcher.pair()?;
     let limits = survey(
-        &mut gauge,
+        &mut probe_pair,
         Depth::Beside,
         &plan.sizes,
         LIMIT_ROUNDS,
         progress,
     )?;
     draft.begin(machine, limits.clone());
-    measure(plan, &mut gauge, &mut contestants, &limits, draft, progress)?;
-    drop((gauge, contestants));
-    let memory = memory(&provider, rival.as_ref(), stage, plan.datagrams)?;
-    let opening = opening(&provider, rival.as_ref(), stage, plan.datagrams)?;
+    measure(
+        plan,
+        &mut probe_pair,
+        &mut contestants,
+        &limits,
+        draft,
+        progress,
+    )?;
+    drop((probe_pair, contestants));
+    let memory = memory(&provider, baseline.as_ref(), launcher, plan.datagrams)?;
+    let opening = opening(&provider, baseline.as_ref(), launcher, plan.datagrams)?;
     Ok(Report {
         memory,
         opening,
@@ -176,7 +183,7 @@ impl Args {
             benches = match self.against.as_deref() {
                 Some("bmi") => vec![Bench::TaggedPingpong, Bench::TaggedBw],
                 _ if self.ep_type == Kind::Dgram => vec![Bench::MsgPingpong, Bench::MsgBw],
-                _ => self.lineup.benches(),
+                _ => self.contestants.benches(),
             };
         }
         benches.dedup();
@@ -190,88 +197,89 @@ impl Args {
             inject: !self.no_inject,
             verify: self.check,
             special: self.special,
-            is_long: self.lineup.is_throng(),
+            is_long: self.contestants.is_concurrent(),
             datagrams: self.ep_type == Kind::Dgram,
         }
     }
 }
 
-/// Leaves out what datagrams do not carry.
+/// Removes the sizes that datagrams do not carry.
 ///
 /// # Errors
-/// When a benchmark needs more than datagrams, or nothing is left.
+/// When a benchmark needs more than datagrams, or no size is left.
 fn fit_datagrams(plan: &mut Plan, args: &Args) -> anyhow::Result<()> {
     for bench in &plan.benches {
         ensure!(
             bench.is_untagged(),
-            "{bench} is nothing for datagrams: there are msg_pingpong, msg_bw and msg_bibw"
+            "datagrams do not carry {bench}: choose msg_pingpong, msg_bw or msg_bibw"
         );
     }
     ensure!(
         !plan.special
             && !plan.is_long
             && !matches!(args.against.as_deref(), Some("libfabric" | "bmi")),
-        "-e dgram goes with another provider at most: leave out --special, --pairs, --senders, \
-         --wait and other contestants"
+        "-e dgram allows another provider as the baseline alone: leave out --special, --pairs, \
+         --senders, --wait and other baselines"
     );
     let most = longest_datagram(args.provider.clone())?;
     plan.sizes.retain(|&size| size <= most);
     ensure!(
         !plan.sizes.is_empty(),
-        "a datagram carries {most} bytes: ask for smaller ones with -S"
+        "a datagram carries {most} bytes: choose smaller sizes with -S"
     );
     Ok(())
 }
 
-/// What an idle endpoint costs, in fresh processes.
+/// Memory of an idle endpoint of each contestant, measured in new processes.
 fn memory(
     provider: &str,
-    rival: Option<&Rival>,
-    stage: Stage,
+    baseline: Option<&Baseline>,
+    launcher: PairLauncher,
     datagrams: bool,
 ) -> anyhow::Result<Vec<MemoryUse>> {
-    let Stage {
+    let PairLauncher {
         placement,
         deadline,
-    } = stage;
+    } = launcher;
     let own = |name: &str, provider: &str| {
         let provider = Some(provider.to_owned());
-        MemoryUse::of(name.to_owned(), stage.pair()?, provider, datagrams)
+        MemoryUse::of(name.to_owned(), launcher.pair()?, provider, datagrams)
     };
     let mut memory = vec![own(OWN, provider)?];
-    match rival {
-        None | Some(Rival::Bmi) => {}
-        Some(Rival::Libfabric(rival)) => {
-            let pair = rival.start(provider, placement, deadline)?;
+    match baseline {
+        None | Some(Baseline::Bmi) => {}
+        Some(Baseline::Libfabric(baseline)) => {
+            let pair = baseline.start(provider, placement, deadline)?;
             memory.push(MemoryUse::of(
-                rival.version().to_owned(),
+                baseline.version().to_owned(),
                 pair,
                 None,
                 false,
             )?);
         }
-        Some(Rival::Provider(other)) => memory.push(own(&format!("{OWN}, {other}"), other)?),
+        Some(Baseline::Provider(other)) => memory.push(own(&format!("{OWN}, {other}"), other)?),
     }
     Ok(memory)
 }
 
-/// What opening endpoints of ours costs, in fresh processes.
+/// Time to open an endpoint of each of our providers, measured in new processes.
 fn opening(
     provider: &str,
-    rival: Option<&Rival>,
-    stage: Stage,
+    baseline: Option<&Baseline>,
+    launcher: PairLauncher,
     datagrams: bool,
 ) -> anyhow::Result<Vec<Opening>> {
-    let of = |name: String, provider: &str| Opening::of(name, stage.pair()?, provider, datagrams);
+    let of =
+        |name: String, provider: &str| Opening::of(name, launcher.pair()?, provider, datagrams);
     let mut all = vec![of(OWN.to_owned(), provider)?];
-    if let Some(Rival::Provider(other)) = rival {
+    if let Some(Baseline::Provider(other)) = baseline {
         all.push(of(format!("{OWN}, {other}"), other)?);
     }
     Ok(all)
 }
 
-/// This project, as a contestant.
+/// This project's name as a contestant.
 pub(super) const OWN: &str = concat!("selvedge ", env!("CARGO_PKG_VERSION"));
-/// BMI over it.
+/// The name of BMI over this project as a contestant.
 pub(super) const BMI: &str = concat!("selvedge-bmi ", env!("CARGO_PKG_VERSION"));
 pub(super) const LIMIT_ROUNDS: usize = 3;

@@ -1,4 +1,4 @@
-//! Comparing two reports: the table of what one takes over what the other takes.
+//! `compare`: the ratio of the times of two reports at each point.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use anyhow::ensure;
 use serde_json::json;
 
 use crate::comparison::stored::Report;
-use crate::comparison::{Comparison, Judgement, Versus, versus};
+use crate::comparison::{Change, Comparison, Versus, versus};
 use crate::output;
 use crate::size;
 use crate::stats::geometric_mean;
@@ -16,20 +16,20 @@ use crate::table::{self, figure};
 /// Arguments of a command that compares two reports.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// What `bench --json` has printed: before
+    /// Report A of `bench --json`: before
     #[arg(value_name = "A.json")]
     a: PathBuf,
-    /// What it has printed later, or elsewhere
+    /// Report B: later, or elsewhere
     #[arg(value_name = "B.json")]
     b: PathBuf,
     #[command(flatten)]
     outcome: OutcomeArgs,
 }
 
-/// What a comparison prints, and when it fails.
+/// Arguments for a comparison's output and exit status.
 #[derive(Clone, Debug, clap::Args)]
 pub struct OutcomeArgs {
-    /// Fail if anything in B certainly takes this many percent longer than in A
+    /// Fail if a point of B certainly takes this many percent longer than in A
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     fail_above: Option<f64>,
     /// Print one JSON object, and nothing else
@@ -45,10 +45,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(args.outcome.report(&read(&args.a, &args.b)?))
 }
 
-/// Pairs the points of two files.
+/// Pairs the points of two report files.
 ///
 /// # Errors
-/// When one cannot be read, or the two have no point in common.
+/// When a report cannot be read, or the two have no point in common.
 pub fn read(a: &Path, b: &Path) -> anyhow::Result<Comparison> {
     let both = versus(&Report::read(a)?, &Report::read(b)?);
     let (a, b) = (a.display(), b.display());
@@ -64,7 +64,7 @@ pub fn read(a: &Path, b: &Path) -> anyhow::Result<Comparison> {
 }
 
 impl OutcomeArgs {
-    /// Prints a comparison; fails where something takes longer than is allowed.
+    /// Prints a comparison; returns failure where a point is slower than allowed.
     pub fn report(&self, both: &Comparison) -> ExitCode {
         let factor = self.fail_above.map(|percent| 1.0 + percent / 100.0);
         let worse = |point: &&Versus| factor.is_some_and(|factor| point.is_worse_than(factor));
@@ -76,7 +76,7 @@ impl OutcomeArgs {
                 json!({ "a": a, "b": b, "points": points, "geometric_mean": mean }).to_string()
                     + "\n"
             }
-            false => format!("A: {a}\nB: {b}\n") + &tables(points) + &complaints(&worse),
+            false => format!("A: {a}\nB: {b}\n") + &tables(points) + &too_slow_lines(&worse),
         };
         output::print(&text);
         match worse.is_empty() {
@@ -88,7 +88,7 @@ impl OutcomeArgs {
 
 fn tables(all: &[Versus]) -> String {
     let mut text = String::new();
-    for part in all.chunk_by(|one, other| one.what == other.what) {
+    for part in all.chunk_by(|one, other| one.label == other.label) {
         let mut table = table::new(&["size", "A ns", "B ns", "B/A", "95 %", ""]);
         for point in part {
             let [low, high] = point.ci;
@@ -98,11 +98,12 @@ fn tables(all: &[Versus]) -> String {
                 figure(point.b_ns),
                 figure(point.ratio),
                 format!("{} - {}", figure(low), figure(high)),
-                word(point.judgement).to_owned(),
+                change_text(point.change).to_owned(),
             ]);
         }
-        let (what, mean) = (&part[0].what, figure(mean(part)));
-        text += &format!("\n{what}: the time of a message\n{table}\nB/A, geometric mean: {mean}\n");
+        let (label, mean) = (&part[0].label, figure(mean(part)));
+        text +=
+            &format!("\n{label}: the time of a message\n{table}\nB/A, geometric mean: {mean}\n");
     }
     text
 }
@@ -112,19 +113,19 @@ fn mean(points: &[Versus]) -> f64 {
     geometric_mean(&ratios.filter(|ratio| ratio.is_finite()).collect::<Vec<_>>())
 }
 
-fn word(judgement: Judgement) -> &'static str {
-    match judgement {
-        Judgement::Faster => "faster",
-        Judgement::Slower => "SLOWER",
-        Judgement::Same => "",
+fn change_text(change: Change) -> &'static str {
+    match change {
+        Change::Faster => "faster",
+        Change::Slower => "SLOWER",
+        Change::Same => "",
     }
 }
 
-fn complaints(worse: &[&Versus]) -> String {
+fn too_slow_lines(worse: &[&Versus]) -> String {
     let lines = worse.iter().map(|point| {
         format!(
             "too slow: {} of {} takes {} times as long\n",
-            point.what,
+            point.label,
             size::text(point.size),
             figure(point.ratio)
         )
@@ -135,6 +136,6 @@ fn complaints(worse: &[&Versus]) -> String {
 fn percent(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(percent) if (0.0..=1000.0).contains(&percent) => Ok(percent),
-        _ => Err(format!("{text:?} is no number between 0 and 1000")),
+        _ => Err(format!("{text:?} is not a number between 0 and 1000")),
     }
 }

@@ -1,4 +1,4 @@
-//! Rows as lines of values, for spreadsheets.
+//! Rows of a report as comma-separated values.
 
 use crate::comparison::{Report, Row};
 
@@ -6,7 +6,7 @@ const HEADING: &str = "provider,implementation,manner,bench,size,window,inject,n
                        mbps,msgs_per_s,p50_rtt_ns,p99_rtt_ns,min_rtt_ns,limit_ns,x_limit,cma_ns,\
                        memcpy_mbps,cacheline_rtt_ns,spread,reps,dropped\n";
 
-/// The rows of a report, below a heading.
+/// The rows of a report as lines below a heading.
 pub(super) fn csv(report: &Report) -> String {
     let lines = report.rows.iter().map(line);
     HEADING.to_owned() + &lines.collect::<String>()
@@ -17,7 +17,7 @@ fn line(row: &Row) -> String {
     let fields = [
         quoted(&row.provider),
         quoted(&row.implementation),
-        quoted(&row.manner),
+        quoted(&row.config),
         row.bench.to_owned(),
         row.size.to_string(),
         row.window.to_string(),
@@ -42,12 +42,12 @@ fn line(row: &Row) -> String {
     fields.join(",") + "\n"
 }
 
-/// Text may have commas.
+/// Quotes text, which may contain commas.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\""))
 }
 
-/// Empty where there is none.
+/// Formats a finite number; empty for others.
 fn figure(value: f64) -> String {
     match value.is_finite() {
         true => format!("{value:.4}"),

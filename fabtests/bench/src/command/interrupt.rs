@@ -1,4 +1,5 @@
-//! SIGINT while a report is measured: prints the rows so far as a partial report, and ends.
+//! SIGINT while a report is measured: prints the rows so far as a partial report and ends the
+//! process.
 
 use nix::sys::signal::{SigSet, Signal};
 
@@ -6,10 +7,10 @@ use super::print::{self, Format};
 use crate::comparison::Draft;
 use crate::output;
 
-/// Has SIGINT print `draft`, and end this process with the code that shells expect.
+/// Makes SIGINT print `draft` and end this process with the exit status that shells expect.
 ///
-/// Has to be called before any thread or process is started: those inherit that SIGINT is blocked,
-/// so that the one thread that waits for the signal gets it. Children end with this process.
+/// Call this before any thread or process is started: they inherit the blocked SIGINT, so that only
+/// the waiting thread receives it. Children end with this process.
 ///
 /// # Errors
 /// The system's.
@@ -31,7 +32,7 @@ pub(super) fn report_on_interrupt(draft: &Draft, format: Format) -> anyhow::Resu
                     if let Err(error) = print::report(&report, format) {
                         eprintln!("{program}: {error:#}");
                     }
-                    eprintln!("{program}: interrupted: the report holds the rounds until then");
+                    eprintln!("{program}: interrupted: the report has the rounds until now");
                 }
             }
             std::process::exit(CODE);
@@ -40,5 +41,5 @@ pub(super) fn report_on_interrupt(draft: &Draft, format: Format) -> anyhow::Resu
     Ok(())
 }
 
-/// 128 and the number of the signal.
+/// Exit status: 128 plus the number of the signal.
 const CODE: i32 = 128 + Signal::SIGINT as i32;

@@ -1,8 +1,8 @@
-//! `limits`: what this machine can do.
+//! `limits`: the limits of this machine.
 
 use serde::Serialize;
 
-use super::PlaceArgs;
+use super::PlacementArgs;
 use crate::limits::{Depth, Limits, survey};
 use crate::machine::Machine;
 use crate::pair::Pair;
@@ -15,14 +15,14 @@ pub struct Args {
     /// Sizes to measure copies at: 8, 4k, 1m, a list 8,4k or a range of powers of two 8..4m
     #[arg(short = 'S', long, default_value = "8..4m")]
     sizes: Sizes,
-    /// How often everything is measured; medians are printed
+    /// Measurements of each limit; medians are printed
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     reps: u16,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    place: PlaceArgs,
+    placement: PlacementArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -31,13 +31,13 @@ struct Report {
     limits: Limits,
 }
 
-/// Measures and prints.
+/// Measures the limits and prints them.
 ///
 /// # Errors
-/// When a process cannot be started or dies, or the time is over.
+/// When a process cannot be started or dies, or the deadline passes.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let placement = args.place.placement()?;
-    let mut pair = Pair::start(placement, args.place.deadline())?;
+    let placement = args.placement.resolve()?;
+    let mut pair = Pair::start(placement, args.placement.deadline())?;
     let sizes = args.sizes.as_slice();
     let progress = Progress::on_stderr();
     let limits = survey(&mut pair, Depth::Full, sizes, args.reps.into(), progress)?;

@@ -1,15 +1,15 @@
-//! The commands: arguments in, tables or JSON out.
+//! The commands: they parse arguments and print tables or JSON.
 
 pub mod bench;
 pub mod compare;
+mod contestants;
 mod csv;
 mod interrupt;
 pub mod limits;
-mod lineup;
 pub mod pingpong;
-mod place;
+mod placement;
 pub mod plot;
 mod print;
 mod terminals;
 
-pub use place::PlaceArgs;
+pub use placement::PlacementArgs;

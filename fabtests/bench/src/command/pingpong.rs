@@ -1,11 +1,11 @@
-//! `pingpong`: two processes talk through the fabric.
+//! `pingpong`: two processes exchange messages through the fabric.
 
 use clap::ArgGroup;
 
 use super::bench::{LIMIT_ROUNDS, OWN};
 use super::interrupt::report_on_interrupt;
 use super::print::{self, Format};
-use super::{PlaceArgs, terminals};
+use super::{PlacementArgs, terminals};
 use crate::comparison::{Contestant, Draft, Plan, measure};
 use crate::fabric::Bench;
 use crate::limits::{Depth, survey};
@@ -18,10 +18,10 @@ use crate::size::Sizes;
 #[derive(Clone, Debug, clap::Args)]
 #[command(group = ArgGroup::new("end").args(["server", "client"]))]
 pub struct Args {
-    /// Be the answering end for a client in another terminal: prints the address and waits
+    /// Run the passive side for a client in another terminal: print the address and wait
     #[arg(long)]
     pub server: bool,
-    /// Be the measuring end, for the server at this address
+    /// Run the active side, for the server at this address
     #[arg(long, value_name = "ADDRESS")]
     pub client: Option<String>,
     /// Untagged messages
@@ -40,7 +40,7 @@ pub struct Args {
         default_value = "1,8,64,256,1k,4k,16k,64k,256k,1m,4m"
     )]
     pub sizes: Sizes,
-    /// Round trips of a run [default: what makes a steady figure at each size]
+    /// Round trips of a run [default: enough for a steady figure at each size]
     #[arg(short = 'I', long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub iterations: Option<u32>,
     /// Round trips before the clock starts [default: an eighth of the iterations]
@@ -52,7 +52,7 @@ pub struct Args {
     /// Fill every message with a pattern and check it on arrival; the figures contain the checking
     #[arg(short = 'c', long)]
     pub check: bool,
-    /// Never send by inject, also where a message is small enough
+    /// Do not inject small messages
     #[arg(long)]
     pub no_inject: bool,
     /// Print one JSON object, described in docs/FABTESTS-REFERENCE.md
@@ -60,13 +60,13 @@ pub struct Args {
     pub json: bool,
     /// Where the processes run
     #[command(flatten)]
-    pub place: PlaceArgs,
+    pub placement: PlacementArgs,
 }
 
-/// Measures and prints.
+/// Measures the plan and prints the report.
 ///
 /// # Errors
-/// When a process cannot be started or dies, an operation fails, or the time is over.
+/// When a process cannot be started or dies, an operation fails, or the deadline passes.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.server {
         return terminals::serve(args);
@@ -77,8 +77,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         false => Format::Tables,
     };
     report_on_interrupt(&draft, format)?;
-    let placement = args.place.placement()?;
-    let deadline = args.place.deadline();
+    let placement = args.placement.resolve()?;
+    let deadline = args.placement.deadline();
     let machine = Machine::describe(placement);
     let plan = args.plan();
     let progress = Progress::on_stderr();
@@ -94,9 +94,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             )?
         }
     };
-    let mut gauge = Pair::start(placement, deadline)?;
+    let mut probe_pair = Pair::start(placement, deadline)?;
     let limits = survey(
-        &mut gauge,
+        &mut probe_pair,
         Depth::Beside,
         &plan.sizes,
         LIMIT_ROUNDS,
@@ -104,12 +104,19 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     )?;
     draft.begin(machine, limits.clone());
     let contestants = &mut [contestant];
-    measure(&plan, &mut gauge, contestants, &limits, &draft, progress)?;
+    measure(
+        &plan,
+        &mut probe_pair,
+        contestants,
+        &limits,
+        &draft,
+        progress,
+    )?;
     print::report(&draft.finish(), format)
 }
 
 impl Args {
-    /// What is measured.
+    /// The points to measure.
     pub fn plan(&self) -> Plan {
         let bench = if self.msg {
             Bench::MsgPingpong

@@ -1,4 +1,4 @@
-//! `plot`: pictures of what `bench --json` has measured.
+//! `plot`: draws reports of `bench --json`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,24 +11,24 @@ use crate::plot::{page, pictures};
 /// Arguments of `plot`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Reports that `bench --json` has printed; those of one machine belong together
+    /// Reports of `bench --json`, all of one machine
     #[arg(required = true, value_name = "REPORT.json")]
     reports: Vec<PathBuf>,
-    /// Where the pictures go; it is made if it is not there
+    /// The folder for the pictures, created if missing
     #[arg(short, long, value_name = "FOLDER", default_value = "plots")]
     out: PathBuf,
 }
 
-/// Draws one SVG for each question, and a page with all of them.
+/// Draws one SVG for each figure, and a page with all of them.
 ///
 /// # Errors
-/// When a report cannot be read or a picture not be written.
+/// When a report cannot be read or a picture cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let reports: Result<Vec<_>, _> = args.reports.iter().map(|path| Report::read(path)).collect();
     let pictures = pictures(&reports?);
-    ensure!(!pictures.is_empty(), "there is nothing to draw: no rows");
+    ensure!(!pictures.is_empty(), "the reports have no rows to draw");
     let folder = args.out.display();
-    fs::create_dir_all(&args.out).with_context(|| format!("cannot make {folder}"))?;
+    fs::create_dir_all(&args.out).with_context(|| format!("cannot create {folder}"))?;
     let write = |name: String, text: String| {
         let path = args.out.join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;

@@ -10,7 +10,7 @@ use crate::output;
 use crate::size;
 use crate::table::{self, figure, optional};
 
-/// How a report is printed.
+/// The output format of a report.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Format {
     Tables,
@@ -18,10 +18,10 @@ pub(super) enum Format {
     Csv,
 }
 
-/// Prints a report on standard output; where no run counts, standard error says so.
+/// Prints a report on standard output. Prints a warning on standard error where no run counts.
 ///
 /// # Errors
-/// When it cannot be written as JSON.
+/// When the report cannot be written as JSON.
 pub(super) fn report(report: &Report, format: Format) -> anyhow::Result<()> {
     let text = match format {
         Format::Tables => tables(report),
@@ -29,17 +29,17 @@ pub(super) fn report(report: &Report, format: Format) -> anyhow::Result<()> {
         Format::Csv => csv::csv(report),
     };
     output::print(&text);
-    say_if_empty(report);
+    warn_if_empty(report);
     Ok(())
 }
 
-/// Says on standard error that a report has no figures, where every run was left out.
-fn say_if_empty(report: &Report) {
+/// Warns on standard error that a report has no figures, where every run was left out.
+fn warn_if_empty(report: &Report) {
     let has_figures = report.rows.iter().any(|row| row.reps > 0);
     let dropped = report.rows.iter().map(|row| row.dropped).sum();
     if let (false, Some(sentence)) = (has_figures, left_out(0, dropped)) {
         let program = output::program();
-        eprintln!("{program}: {sentence}; ask for more of them with --reps");
+        eprintln!("{program}: {sentence}; run more with --reps");
     }
 }
 
@@ -71,7 +71,7 @@ fn tables(report: &Report) -> String {
     text
 }
 
-/// One line: the limits that stand above the tables.
+/// The limits above the tables, in one line.
 fn limits(report: &Report) -> String {
     let limits = &report.limits;
     format!(
@@ -87,9 +87,9 @@ fn limits(report: &Report) -> String {
 fn contestants(rows: &[&Row]) -> String {
     let mut names: Vec<_> = rows
         .iter()
-        .map(|row| match row.manner.as_str() {
+        .map(|row| match row.config.as_str() {
             "" => format!("{} of {}", row.provider, row.implementation),
-            manner => format!("{} of {} ({manner})", row.provider, row.implementation),
+            config => format!("{} of {} ({config})", row.provider, row.implementation),
         })
         .collect();
     let mut seen = BTreeSet::new();
@@ -98,14 +98,15 @@ fn contestants(rows: &[&Row]) -> String {
 }
 
 fn bench_table(rows: &[&Row]) -> Table {
-    let (own, rivals): (Vec<&Row>, Vec<&Row>) =
-        rows.iter().partition(|row| who(row) == who(rows[0]));
+    let (own, baselines): (Vec<&Row>, Vec<&Row>) = rows
+        .iter()
+        .partition(|row| contestant_key(row) == contestant_key(rows[0]));
     let pingpong = rows[0].rtt_ns.is_some();
-    if !rivals.is_empty() {
-        let is_rival = rivals[0].implementation != rows[0].implementation
-            || rivals[0].provider != rows[0].provider;
-        let pairs = own.into_iter().zip(rivals);
-        return versus_table(pingpong, is_rival, pairs);
+    if !baselines.is_empty() {
+        let is_baseline = baselines[0].implementation != rows[0].implementation
+            || baselines[0].provider != rows[0].provider;
+        let pairs = own.into_iter().zip(baselines);
+        return versus_table(pingpong, is_baseline, pairs);
     }
     let own = own.into_iter();
     if pingpong {
@@ -182,46 +183,43 @@ fn stream_table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
 
 fn versus_table<'a>(
     pingpong: bool,
-    is_rival: bool,
+    is_baseline: bool,
     pairs: impl Iterator<Item = (&'a Row, &'a Row)>,
 ) -> Table {
-    let what = if pingpong {
+    let time_label = if pingpong {
         "one way us"
     } else {
         "us per message"
     };
-    let (ours, theirs) = match is_rival {
-        true => ("ours", "theirs"),
-        false => ("this", "plain"),
-    };
+    let other_label = if is_baseline { "baseline" } else { "plain" };
     let mut table = table::new(&[
         "size",
-        &format!("{what}\n{ours}"),
-        &format!("\n{theirs}"),
-        &format!("{ours}/{theirs}"),
-        &format!("MB/s\n{ours}"),
-        &format!("\n{theirs}"),
+        &format!("{time_label}\nthis"),
+        &format!("\n{other_label}"),
+        &format!("this/{other_label}"),
+        "MB/s\nthis",
+        &format!("\n{other_label}"),
         "limit us",
         "CMA us",
-        &format!("x limit\n{ours}"),
-        &format!("\n{theirs}"),
-        &format!("spread %\n{ours}"),
-        &format!("\n{theirs}"),
+        "x limit\nthis",
+        &format!("\n{other_label}"),
+        "spread %\nthis",
+        &format!("\n{other_label}"),
     ]);
-    for (own, rival) in pairs {
+    for (own, baseline) in pairs {
         table.add_row([
             size::text(own.size),
             figure(own.message_ns() / 1e3),
-            figure(rival.message_ns() / 1e3),
-            figure(own.message_ns() / rival.message_ns()),
+            figure(baseline.message_ns() / 1e3),
+            figure(own.message_ns() / baseline.message_ns()),
             figure(own.mbps),
-            figure(rival.mbps),
+            figure(baseline.mbps),
             optional(own.limit_ns.map(|ns| ns / 1e3)),
             optional(own.cma_ns.map(|ns| ns / 1e3)),
             optional(own.ratio),
-            optional(rival.ratio),
+            optional(baseline.ratio),
             figure(own.spread * 100.0),
-            figure(rival.spread * 100.0),
+            figure(baseline.spread * 100.0),
         ]);
     }
     table
@@ -262,17 +260,17 @@ fn memory_table(uses: &[MemoryUse]) -> Table {
     table
 }
 
-/// Whose figures a row has.
-fn who(row: &Row) -> (&str, &str, &str) {
-    (&row.provider, &row.implementation, &row.manner)
+/// The contestant of a row.
+fn contestant_key(row: &Row) -> (&str, &str, &str) {
+    (&row.provider, &row.implementation, &row.config)
 }
 
-/// What was used of the processors, where that was asked for.
+/// The processor time, where it was measured.
 fn processor_time(rows: &[&Row]) -> String {
     let lines = rows.iter().filter_map(|row| {
         Some(format!(
             "{} at {}: {} cores in use; a process that waits takes {} % of one\n",
-            row.manner,
+            row.config,
             size::text(row.size),
             figure(row.cores?),
             figure(row.waiting_cpu? * 100.0),
@@ -281,7 +279,7 @@ fn processor_time(rows: &[&Row]) -> String {
     lines.collect()
 }
 
-/// Says so when runs were left out: then the figures stand on fewer.
+/// A line that says how many runs were left out, which makes the figures less certain.
 fn left_out_line(rows: &[&Row]) -> String {
     let reps = rows.iter().map(|row| row.reps).sum();
     let dropped = rows.iter().map(|row| row.dropped).sum();

@@ -1,7 +1,7 @@
 //! The ping-pong as two commands in two terminals.
 //!
-//! The server knows nothing but its own address. The client's first letter says who it is; then a
-//! letter announces each run, and the same loops follow on both sides.
+//! The server knows only its own address. The client's first message carries the client's address.
+//! Each further message announces a run, and both sides run the same loops.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ use super::pingpong::Args;
 use crate::clock::Clock;
 use crate::comparison::{Contestant, Measured, Plan, Runner};
 use crate::cpu::{Placement, pin};
-use crate::fabric::{self, BenchOrder, OpenOrder, Station, letter};
+use crate::fabric::{self, BenchEndpoint, BenchOrder, OpenOrder, text_message};
 use crate::output;
 use crate::pair::Side;
 
-/// What the client tells the server.
+/// A message from the client to the server.
 #[derive(Debug, Serialize, Deserialize)]
-enum Letter {
-    /// Who it is, and what it needs buffers for.
+enum ControlMessage {
+    /// The client's address, and the sizes that the server needs buffers for.
     Hello {
         address: String,
         largest: usize,
@@ -28,75 +28,75 @@ enum Letter {
     },
     /// The next run.
     Run(BenchOrder),
-    /// That was all.
+    /// The last message.
     Bye,
 }
 
-/// The client's end.
+/// The client's side.
 #[derive(Debug)]
 struct Client {
-    station: Station,
+    endpoint: BenchEndpoint,
     clock: Clock,
 }
 
-/// Answers one client from its first letter to its last.
+/// Serves one client from its first message to its last.
 ///
 /// # Errors
-/// When the endpoint does not open, an operation fails, or the time is over.
+/// When the endpoint does not open, an operation fails, or the deadline passes.
 pub(super) fn serve(args: &Args) -> anyhow::Result<()> {
-    let mut station = open(args, &args.plan(), Side::Passive)?;
-    println!("{}", station.describe()?.address);
+    let mut endpoint = open(args, &args.plan(), Side::Passive)?;
+    println!("{}", endpoint.describe()?.address);
     // A script may read the address through a pipe while this process waits.
     std::io::stdout().flush()?;
     if !args.json {
         eprintln!(
             "waiting for: {} pingpong --client {}",
             output::program(),
-            station.describe()?.address
+            endpoint.describe()?.address
         );
     }
     let clock = Clock::calibrate();
     loop {
-        match letter::receive(&mut station, || std::thread::sleep(POLL))? {
-            Letter::Hello {
+        match text_message::receive(&mut endpoint, || std::thread::sleep(POLL))? {
+            ControlMessage::Hello {
                 address,
                 largest,
                 window,
             } => {
-                station.resize(window, largest)?;
-                station.set_peer(&address)?;
+                endpoint.resize(window, largest)?;
+                endpoint.set_peer(&address)?;
             }
-            Letter::Run(order) => {
+            ControlMessage::Run(order) => {
                 order.check()?;
-                fabric::run(&mut station, Side::Passive, clock, order)?;
+                fabric::run(&mut endpoint, Side::Passive, clock, order)?;
             }
-            Letter::Bye => return Ok(()),
+            ControlMessage::Bye => return Ok(()),
         }
     }
 }
 
-/// Opens the client's end and introduces it to the server.
+/// Opens the client's endpoint and sends its address to the server.
 ///
 /// # Errors
-/// When the endpoint does not open or the address is refused.
+/// When the endpoint does not open or the address cannot be inserted.
 pub(super) fn connect(args: &Args, plan: &Plan, server: &str) -> anyhow::Result<Contestant> {
-    let mut station = open(args, plan, Side::Active)?;
-    station.set_peer(server)?;
-    let opened = station.describe()?;
+    let mut endpoint = open(args, plan, Side::Active)?;
+    endpoint.set_peer(server)?;
+    let opened = endpoint.describe()?;
     let OpenOrder {
         largest, window, ..
     } = plan.open_order(None);
     let address = opened.address.clone();
-    letter::post(
-        &mut station,
-        &Letter::Hello {
+    text_message::post(
+        &mut endpoint,
+        &ControlMessage::Hello {
             address,
             largest,
             window,
         },
     )?;
     let client = Client {
-        station,
+        endpoint,
         clock: Clock::calibrate(),
     };
     Ok(Contestant::new(OWN.to_owned(), opened, Box::new(client)))
@@ -104,38 +104,41 @@ pub(super) fn connect(args: &Args, plan: &Plan, server: &str) -> anyhow::Result<
 
 impl Runner for Client {
     fn run(&mut self, order: BenchOrder) -> anyhow::Result<Measured> {
-        letter::post(&mut self.station, &Letter::Run(order))?;
-        let timing = fabric::run(&mut self.station, Side::Active, self.clock, order);
+        text_message::post(&mut self.endpoint, &ControlMessage::Run(order))?;
+        let timing = fabric::run(&mut self.endpoint, Side::Active, self.clock, order);
         timing.map(Measured::of)
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // After a failed run the server has nothing to wait for either, and finds out itself.
-        let _ = letter::post(&mut self.station, &Letter::Bye);
+        // After a failed run the server has nothing to receive either, and fails by itself.
+        let _ = text_message::post(&mut self.endpoint, &ControlMessage::Bye);
     }
 }
 
 /// Pins this process to its side's core and opens an endpoint.
-fn open(args: &Args, plan: &Plan, side: Side) -> anyhow::Result<Station> {
-    let placement = args.place.placement()?;
+fn open(args: &Args, plan: &Plan, side: Side) -> anyhow::Result<BenchEndpoint> {
+    let placement = args.placement.resolve()?;
     if let Placement::Pinned(cores) = placement {
         pin(cores[side as usize])?;
     }
-    end_at(args.place.deadline(), side);
-    Station::open(&plan.open_order(args.provider.clone()), placement.idle())
+    end_at(args.placement.deadline(), side);
+    BenchEndpoint::open(&plan.open_order(args.provider.clone()), placement.idle())
 }
 
-/// Ends this process at a time, whatever it waits for then.
+/// Ends this process at the deadline.
 fn end_at(deadline: Instant, side: Side) {
     std::thread::spawn(move || {
         std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
         let program = output::program();
-        eprintln!("{program}: time is over for the {side} process: allow more with --timeout");
+        eprintln!(
+            "{program}: the {side} process reached its deadline: allow more time with --timeout"
+        );
         std::process::exit(1);
     });
 }
 
-/// How often a waiting server looks: a client notices none of it, nor do others on the core.
+/// Interval at which a waiting server polls: short for the client, long for other processes on the
+/// core.
 const POLL: Duration = Duration::from_millis(1);

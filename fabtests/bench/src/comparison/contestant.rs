@@ -1,4 +1,4 @@
-//! Someone who runs the benchmarks.
+//! A contestant: one of the implementations that a benchmark measures in turns.
 
 use std::fmt;
 
@@ -8,40 +8,40 @@ use crate::fabric::{BenchOrder, OpenOrder, Opened};
 use crate::pair::{Order, Pair};
 use crate::timing::Timing;
 
-/// Two endpoints that know each other, and whoever has them run benchmarks.
+/// Two connected endpoints, and the runner that has them run benchmarks.
 #[derive(Debug)]
 pub struct Contestant {
-    /// Whose code it is, with its version.
+    /// Name and version of the implementation.
     pub implementation: String,
-    /// In what it is not as usual; empty for the plain one.
-    pub manner: String,
-    /// What the active side's endpoint says of itself.
+    /// Name of the configuration; empty for the plain pair.
+    pub config: String,
+    /// Description of the active side's endpoint.
     pub opened: Opened,
     runner: Box<dyn Runner>,
 }
 
-/// How a run is begun.
+/// Runs benchmarks for a contestant.
 pub trait Runner: fmt::Debug {
-    /// Runs a benchmark once and says what the active side measured.
+    /// Runs a benchmark once and returns the active side's measurement.
     ///
     /// # Errors
-    /// What kept it from its end.
+    /// The operation or process that failed.
     fn run(&mut self, order: BenchOrder) -> anyhow::Result<Measured>;
 }
 
-/// What a run has shown.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// The time of a round trip or a message.
     pub timing: Timing,
-    /// Processor time of all processes over the time that it took, where it was asked for.
+    /// Processor time of all processes over the time of the run, where it was measured.
     pub cores: Option<f64>,
-    /// Processor time of a process that waits, over the time that it waits.
+    /// Processor time of a waiting process over the time that it waits.
     pub waiting_cpu: Option<f64>,
 }
 
 impl Measured {
-    /// Times alone.
+    /// A result with times alone.
     pub const fn of(timing: Timing) -> Self {
         Self {
             timing,
@@ -58,20 +58,20 @@ impl Runner for Pair {
 }
 
 impl Contestant {
-    /// Endpoints that are open already.
+    /// A contestant with open endpoints.
     pub fn new(implementation: String, opened: Opened, runner: Box<dyn Runner>) -> Self {
         Self {
             implementation,
-            manner: String::new(),
+            config: String::new(),
             opened,
             runner,
         }
     }
 
-    /// Says in what it is not as usual.
+    /// Sets the name of the configuration.
     #[must_use]
-    pub fn called(mut self, manner: String) -> Self {
-        self.manner = manner;
+    pub fn with_config(mut self, config: String) -> Self {
+        self.config = config;
         self
     }
 
@@ -81,18 +81,21 @@ impl Contestant {
     /// As [`Pair::order`].
     pub fn open(implementation: String, mut pair: Pair, order: &OpenOrder) -> anyhow::Result<Self> {
         let opened = pair.open(order)?;
-        let manner = order.manner.name();
-        Ok(Self::new(implementation, opened, Box::new(pair)).called(manner))
+        let config = order.config.name();
+        Ok(Self::new(implementation, opened, Box::new(pair)).with_config(config))
     }
 
     /// Runs a benchmark once.
     ///
     /// # Errors
-    /// As [`Runner::run`], with the point.
+    /// As [`Runner::run`], with the benchmark and size.
     pub fn run(&mut self, order: BenchOrder) -> anyhow::Result<Measured> {
         self.runner.run(order).with_context(|| {
-            let who = &self.implementation;
-            format!("{} of {} bytes over {who}", order.bench, order.size)
+            let implementation = &self.implementation;
+            format!(
+                "{} of {} bytes over {implementation}",
+                order.bench, order.size
+            )
         })
     }
 }

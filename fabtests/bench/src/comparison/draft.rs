@@ -7,7 +7,7 @@ use super::{Report, Row};
 use crate::limits::Limits;
 use crate::machine::Machine;
 
-/// A report to which rows are added while they are measured. Clones share the report.
+/// A report to which rows are added during the measurement. Clones share the report.
 #[derive(Clone, Debug, Default)]
 pub struct Draft(Arc<Mutex<State>>);
 
@@ -18,12 +18,12 @@ enum State {
     Empty,
     /// The rows of each point so far, in the order of the plan.
     Growing(Box<Report>, Vec<Vec<Row>>),
-    /// The complete report has left the draft.
+    /// The complete report was taken.
     Finished,
 }
 
 impl Draft {
-    /// Begins the report.
+    /// Begins the report, without rows.
     pub fn begin(&self, machine: Machine, limits: Limits) {
         let report = Report {
             partial: true,
@@ -36,7 +36,7 @@ impl Draft {
         *self.state() = State::Growing(Box::new(report), Vec::new());
     }
 
-    /// Sets the rows of a point, which replace those of earlier rounds.
+    /// Sets the rows of a point, replacing those of earlier rounds.
     pub(super) fn put(&self, point: usize, new: Vec<Row>) {
         if let State::Growing(_, rows) = &mut *self.state() {
             if rows.len() <= point {
@@ -60,9 +60,9 @@ impl Draft {
         report
     }
 
-    /// Gives the report so far to `print`, `None` before it was begun. The draft stays locked
-    /// meanwhile, so that [`Self::finish`] waits. A report that is finished already is left to be
-    /// printed whole.
+    /// Passes the report so far to `print`, `None` before [`Self::begin`]. The draft stays locked
+    /// during the call, so that [`Self::finish`] waits. Does nothing with a finished report, which
+    /// is printed in full.
     pub fn interrupt(&self, print: impl FnOnce(Option<Report>)) {
         let mut state = self.state();
         if !matches!(*state, State::Finished) {

@@ -1,4 +1,5 @@
-//! The contestant over libfabric: a C program that is compiled where libfabric's headers are.
+//! The contestant over libfabric: a C program that is compiled on the machine with libfabric's
+//! headers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,25 +10,25 @@ use anyhow::{Context as _, bail};
 use crate::cpu::Placement;
 use crate::pair::Pair;
 
-/// The compiled program. Dropping it removes it.
+/// The compiled program. Dropping it removes the file.
 #[derive(Debug)]
 pub struct Libfabric {
     folder: PathBuf,
     version: String,
-    /// Its provider, if not the one of the same name.
+    /// libfabric's provider, where its name differs from ours.
     provider: Option<String>,
 }
 
 impl Libfabric {
-    /// Compiles the program, which uses `provider`, or the one of the same name as the other
-    /// contestant's.
+    /// Compiles the program. It uses libfabric's `provider`; `None` is the one of the same name as
+    /// ours.
     ///
     /// # Errors
-    /// When there is no C compiler or no libfabric, with what to install.
+    /// When there is no C compiler or no libfabric, with the packages to install.
     pub fn compile(provider: Option<String>) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("fabtests-{}", std::process::id()));
         std::fs::create_dir(&folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+            .with_context(|| format!("cannot create the folder {}", folder.display()))?;
         let mut program = Self {
             folder,
             version: "libfabric".to_owned(),
@@ -37,11 +38,11 @@ impl Libfabric {
             "cannot compile the program for libfabric: install a C compiler and libfabric's \
              headers (on Debian: apt-get install gcc libfabric-dev), or leave out --against",
         )?;
-        program.version = program.ask_version();
+        program.version = program.loaded_version();
         Ok(program)
     }
 
-    /// Starts it twice, against our `provider`.
+    /// Starts the program twice, as the baseline of our `provider`.
     ///
     /// # Errors
     /// As [`Pair::spawn`].
@@ -83,22 +84,23 @@ impl Libfabric {
             .output()
             .context("cannot run gcc")?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let first: Vec<_> = said.lines().take(4).collect();
-            bail!("gcc says:\n  {}", first.join("\n  "));
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let first: Vec<_> = errors.lines().take(4).collect();
+            bail!("gcc failed:\n  {}", first.join("\n  "));
         }
         Ok(())
     }
 
-    /// Asks the library that is loaded at run time, which need not be the headers' one.
-    fn ask_version(&self) -> String {
-        let asked = self
+    /// Name and version of the library that is loaded at run time, which may differ from the
+    /// headers.
+    fn loaded_version(&self) -> String {
+        let version = self
             .build("version", VERSION, &["-lfabric"])
             .and_then(|()| {
                 let output = Command::new(self.path("version")).output()?;
                 Ok(String::from_utf8(output.stdout)?.trim().to_owned())
             });
-        match asked {
+        match version {
             Ok(version) => format!("libfabric {version}"),
             Err(_) => "libfabric".to_owned(),
         }
@@ -111,7 +113,7 @@ impl Libfabric {
 
 impl Drop for Libfabric {
     fn drop(&mut self) {
-        // What is left in a folder for temporary files does no harm.
+        // Files left in the folder for temporary files do no harm.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

@@ -1,4 +1,4 @@
-//! What an idle endpoint costs in memory.
+//! Memory use of an idle endpoint.
 
 use anyhow::Context as _;
 use serde::Serialize;
@@ -6,31 +6,31 @@ use serde::Serialize;
 use crate::fabric::OpenOrder;
 use crate::pair::{Order, Pair};
 
-/// What a process took more after it had opened an endpoint than before, in KiB.
+/// Growth of a process's memory by opening an endpoint, in KiB.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemoryUse {
-    /// Whose endpoint it is.
+    /// Name and version of the implementation.
     pub implementation: String,
-    /// Memory in use, shared memory divided by its users.
+    /// Proportional set size: shared memory divided by its users.
     pub pss_kib: i64,
-    /// Of it, pages of files: mostly the code that was run for the first time.
+    /// The part of `pss_kib` that is pages of files: mostly code that ran for the first time.
     pub file_kib: i64,
-    /// Memory in use.
+    /// Resident set size.
     pub rss_kib: i64,
-    /// Of it, shared memory.
+    /// The part of `rss_kib` that is shared memory.
     pub shm_kib: i64,
     /// Address space.
     pub mapped_kib: i64,
 }
 
 impl MemoryUse {
-    /// Has both processes open an endpoint, and looks at the active one.
+    /// Has both processes open an endpoint, and measures the active one.
     ///
-    /// It contains everything that happens at the first endpoint: discovery, libraries'
+    /// The figures contain everything that the first endpoint causes: discovery, libraries'
     /// initialisation, and 12 KiB of message buffers.
     ///
     /// # Errors
-    /// As [`Pair::order`], or when the system does not say.
+    /// As [`Pair::order`], or when the system does not report the figures.
     pub fn of(
         implementation: String,
         mut pair: Pair,
@@ -88,7 +88,7 @@ fn kib(text: &str, name: &str) -> anyhow::Result<i64> {
     let figure = line.and_then(|line| line.split_whitespace().next());
     figure
         .and_then(|figure| figure.parse().ok())
-        .with_context(|| format!("the system does not say {name}"))
+        .with_context(|| format!("the system's memory figures have no {name}"))
 }
 
 #[cfg(test)]

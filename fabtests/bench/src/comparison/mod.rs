@@ -1,5 +1,6 @@
-//! Running benchmarks: which points, how often, by whom, and what is made of the results.
+//! Comparisons: the points and contestants that are measured, the order of runs, and the report.
 
+mod concurrent;
 mod contestant;
 mod draft;
 mod libfabric;
@@ -9,9 +10,9 @@ mod plan;
 mod rounds;
 mod row;
 pub mod stored;
-mod throng;
 mod versus;
 
+pub use concurrent::{Pairs, Senders};
 pub use contestant::{Contestant, Measured, Runner};
 pub use draft::Draft;
 pub use libfabric::Libfabric;
@@ -20,5 +21,4 @@ pub use opening::Opening;
 pub use plan::{Plan, Point};
 pub use rounds::measure;
 pub use row::{Report, Row, left_out};
-pub use throng::{Pairs, Senders};
-pub use versus::{Comparison, Judgement, Versus, versus};
+pub use versus::{Change, Comparison, Versus, versus};

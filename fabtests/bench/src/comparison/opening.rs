@@ -1,4 +1,4 @@
-//! What opening an endpoint costs in time, and what the first message to a peer does.
+//! Time to open an endpoint, and of the first round trip with a new peer.
 
 use serde::Serialize;
 
@@ -7,23 +7,23 @@ use crate::pair::{Order, Pair};
 use crate::stats::{confidence, median};
 use crate::timing::{Counts, Timing};
 
-/// The cost of an endpoint, over and over in the same processes.
+/// Cost of an endpoint, opened repeatedly in the same processes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Opening {
-    /// Whose endpoint it is.
+    /// Name and version of the implementation.
     pub implementation: String,
     /// Discovery, fabric, domain, queue, address vector and endpoint, in nanoseconds.
     pub open_ns: f64,
-    /// Between which times that lies with 95 % confidence.
+    /// 95 % confidence interval of `open_ns`.
     pub open_ci_ns: [f64; 2],
-    /// The first round trip of two new endpoints: contact, or connection, and two messages.
+    /// The first round trip of two new endpoints, in nanoseconds: connecting, and two messages.
     pub first_round_trip_ns: f64,
-    /// Between which times that lies with 95 % confidence.
+    /// 95 % confidence interval of `first_round_trip_ns`.
     pub first_ci_ns: [f64; 2],
 }
 
 impl Opening {
-    /// Has both processes open new endpoints and exchange two messages, again and again.
+    /// Has both processes open new endpoints and exchange two messages, repeatedly.
     ///
     /// # Errors
     /// As [`Pair::order`].
@@ -60,7 +60,7 @@ impl Opening {
             let timing: Timing = pair.measure(&Order::Bench(bench))?;
             firsts.push(timing.mean);
         }
-        // What happens but once in a process is not part of an endpoint's cost.
+        // The first round contains initialisation that happens once per process.
         let (opens, firsts) = (&opens[1..], &firsts[1..]);
         Ok(Self {
             implementation,

@@ -1,46 +1,46 @@
-//! What a comparison measures.
+//! The plan of a comparison: its points, counts and options.
 
 use crate::fabric::{Bench, BenchOrder, OpenOrder, datagram_window, fitting_window};
 use crate::timing::Counts;
 
-/// What is measured, and how often.
+/// The benchmarks, sizes, counts and options to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Which benchmarks.
+    /// The benchmarks.
     pub benches: Vec<Bench>,
-    /// At which sizes, in bytes.
+    /// Message sizes, in bytes.
     pub sizes: Vec<usize>,
-    /// Messages on the way at once.
+    /// Outstanding messages at most.
     pub window: usize,
-    /// Round trips or windows of a run; by default what its size needs.
+    /// Round trips or windows of a run; by default enough for the size.
     pub iterations: Option<usize>,
-    /// Of them, before the clock starts; by default what its size needs.
+    /// Round trips or windows before the clock starts; by default enough for the size.
     pub warmup: Option<usize>,
     /// Runs of each point by each contestant.
     pub reps: usize,
-    /// Send by inject where possible.
+    /// Whether to inject small messages.
     pub inject: bool,
-    /// Check every message.
+    /// Whether to verify every message.
     pub verify: bool,
-    /// Have our buffers in memory that the domain makes.
+    /// Whether our buffers lie in memory that the domain allocates.
     pub special: bool,
-    /// Have runs last so long that processes have taken turns on the cores meanwhile.
+    /// Whether runs are long enough for processes to take turns on the cores.
     pub is_long: bool,
-    /// Over datagrams.
+    /// Whether to use datagram endpoints.
     pub datagrams: bool,
 }
 
 /// One benchmark at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Which benchmark.
+    /// The benchmark.
     pub bench: Bench,
-    /// In bytes.
+    /// Message size, in bytes.
     pub size: usize,
 }
 
 impl Plan {
-    /// All points, bench by bench.
+    /// All points, grouped by benchmark.
     pub fn points(&self) -> Vec<Point> {
         let at = |&bench: &Bench| self.sizes.iter().map(move |&size| Point { bench, size });
         let all = self.benches.iter().flat_map(at);
@@ -48,7 +48,7 @@ impl Plan {
             .collect()
     }
 
-    /// One run of a point.
+    /// The order for one run of a point.
     pub fn order(&self, point: Point) -> BenchOrder {
         let window = match self.datagrams {
             true => datagram_window(self.window, point.size),
@@ -84,7 +84,7 @@ impl Plan {
         }
     }
 
-    /// Endpoints that all points can use.
+    /// The order for endpoints that all points can use.
     pub fn open_order(&self, provider: Option<String>) -> OpenOrder {
         let largest = self.sizes.iter().copied().max().unwrap_or(1);
         OpenOrder {
@@ -96,7 +96,7 @@ impl Plan {
     }
 }
 
-/// As many windows as make a steady figure in some ten milliseconds.
+/// Enough windows for a steady figure in some ten milliseconds.
 fn windows(bytes: usize) -> Counts {
     let batch = (STREAM_BYTES / bytes.max(1)).clamp(4, 500);
     Counts {
@@ -106,6 +106,6 @@ fn windows(bytes: usize) -> Counts {
     }
 }
 
-/// Makes some ten milliseconds some hundreds.
+/// Factor from tens to hundreds of milliseconds.
 const LONG: usize = 40;
 const STREAM_BYTES: usize = 128 << 20;

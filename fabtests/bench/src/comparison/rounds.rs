@@ -1,22 +1,22 @@
-//! The order of runs: contestants take turns at every point, and the distance between the cores is
+//! The order of runs. Contestants take turns at every point, and the distance between the cores is
 //! measured around every run.
 
 use super::row::{Round, Row, Sample};
 use super::{Contestant, Draft, Plan};
 use crate::fabric::{Bench, BenchOrder};
-use crate::limits::{Flow, Limits, Road, cma_ns, distance, point_limit};
+use crate::limits::{Flow, Limits, Transport, cma_ns, distance, point_limit};
 use crate::pair::Pair;
 use crate::progress::Progress;
 
-/// Measures every point of the plan, and puts rows into `draft` as they come, in the order of
-/// `contestants` at each point. Two contestants take turns A B B A. `gauge`'s processes, which
-/// sleep meanwhile, measure the distance.
+/// Measures every point of the plan, and puts each row into `draft` as soon as it is measured, in
+/// the order of `contestants` at each point. Two contestants take turns A B B A. The processes of
+/// `probe_pair`, which block meanwhile, measure the distance.
 ///
 /// # Errors
 /// As [`crate::pair::Pair::order`].
 pub fn measure(
     plan: &Plan,
-    gauge: &mut Pair,
+    probe_pair: &mut Pair,
     contestants: &mut [Contestant],
     limits: &Limits,
     draft: &Draft,
@@ -29,12 +29,12 @@ pub fn measure(
     let mut rounds_of = vec![Vec::new(); points.len()];
     for _ in 0..rounds {
         for (number, point) in points.iter().enumerate() {
-            steps.says(format!("{} {}", point.bench, crate::size::text(point.size)));
+            steps.describe(format!("{} {}", point.bench, crate::size::text(point.size)));
             let order = plan.order(*point);
-            rounds_of[number].push(round(order, gauge, &turns, contestants)?);
+            rounds_of[number].push(round(order, probe_pair, &turns, contestants)?);
             let rows = rows(&order, contestants, &rounds_of[number], limits);
             let lines: Vec<_> = rows.iter().map(Row::line).collect();
-            // A row that was told of is in the report, if an interrupt comes now.
+            // A row is in the report before it is printed, so that an interrupt does not lose it.
             draft.put(number, rows);
             steps.step_with(lines);
         }
@@ -42,7 +42,7 @@ pub fn measure(
     Ok(())
 }
 
-/// What each contestant did at a point in the rounds so far.
+/// The row of each contestant at a point, from the rounds so far.
 fn rows(
     order: &BenchOrder,
     contestants: &[Contestant],
@@ -55,7 +55,8 @@ fn rows(
         .collect()
 }
 
-/// Who runs in a round, one after the other. A drift of the machine hits both of two alike.
+/// The indexes of the contestants that run in a round, in order. A drift of the machine affects
+/// both of two alike.
 fn turns(contestants: usize) -> Vec<usize> {
     match contestants {
         2 => vec![0, 1, 1, 0],
@@ -63,10 +64,10 @@ fn turns(contestants: usize) -> Vec<usize> {
     }
 }
 
-/// One round at one point: the limit, then everybody's runs.
+/// Measures one round at one point: the limit, then the contestants' runs.
 fn round(
     order: BenchOrder,
-    gauge: &mut Pair,
+    probe_pair: &mut Pair,
     turns: &[usize],
     contestants: &mut [Contestant],
 ) -> anyhow::Result<Round> {
@@ -75,24 +76,24 @@ fn round(
         Bench::RmaGet => Flow::Get,
         Bench::RmaBw | Bench::RmaReadBw => Flow::Copies,
         Bench::AtomicAdd | Bench::AtomicFetchAdd => Flow::Add,
-        bench if bench.is_pingpong() => Flow::ThereAndBack,
-        _ => Flow::OneWay,
+        bench if bench.is_pingpong() => Flow::RoundTrip,
+        _ => Flow::Stream,
     };
-    let mut before = distance(gauge)?;
-    let road = Road::of(&contestants[0].opened.provider);
-    let limit_ns = point_limit(gauge, road, flow, order.size, order.window)?;
-    let mut after = distance(gauge)?;
+    let mut before = distance(probe_pair)?;
+    let transport = Transport::of(&contestants[0].opened.provider);
+    let limit_ns = point_limit(probe_pair, transport, flow, order.size, order.window)?;
+    let mut after = distance(probe_pair)?;
     let limit = Sample::new(limit_ns, before, after);
-    let cma_ns = match road {
-        Road::Memory => cma_ns(gauge, order.size)?,
-        Road::Sockets => None,
+    let cma_ns = match transport {
+        Transport::Memory => cma_ns(probe_pair, order.size)?,
+        Transport::Sockets => None,
     };
     let mut runs = Vec::with_capacity(turns.len());
-    for &who in turns {
+    for &index in turns {
         before = after;
-        let timing = contestants[who].run(order)?;
-        after = distance(gauge)?;
-        runs.push((who, Sample::new(timing, before, after)));
+        let timing = contestants[index].run(order)?;
+        after = distance(probe_pair)?;
+        runs.push((index, Sample::new(timing, before, after)));
     }
     Ok(Round {
         limit,

@@ -1,4 +1,4 @@
-//! Results: the rows of the JSON object, and tables of them.
+//! The report of a comparison: the rows of the JSON object.
 
 use serde::Serialize;
 
@@ -11,20 +11,20 @@ use crate::stats::{confidence, median, spread};
 use crate::table::figure;
 use crate::timing::{QUANTILES, Timing};
 
-/// The one object that `--json` prints. Fields are only ever added.
+/// The object that `--json` prints. Later versions may add fields and remove none.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Whether the run was interrupted: then rows are missing, or stand on fewer rounds.
+    /// Whether the run was interrupted. Rows are then missing, or have fewer rounds.
     pub partial: bool,
-    /// Where it was measured.
+    /// The machine that ran the measurement.
     pub machine: Machine,
-    /// What the machine can do.
+    /// The limits of the machine.
     pub limits: Limits,
     /// The results.
     pub rows: Vec<Row>,
-    /// What an idle endpoint takes, by contestant; empty when it was not asked.
+    /// Memory of an idle endpoint of each contestant; empty when it was not measured.
     pub memory: Vec<MemoryUse>,
-    /// What opening an endpoint costs in time, by provider of ours; empty when it was not asked.
+    /// Time to open an endpoint of each of our providers; empty when it was not measured.
     pub opening: Vec<Opening>,
 }
 
@@ -33,17 +33,17 @@ pub struct Report {
 pub struct Row {
     /// The provider.
     pub provider: String,
-    /// Whose provider it is, with its version.
+    /// Name and version of the implementation.
     pub implementation: String,
     /// The benchmark's name.
     pub bench: &'static str,
-    /// Of a message, in bytes.
+    /// Message size, in bytes.
     pub size: usize,
-    /// Messages on the way at once; 1 for round trips.
+    /// Outstanding messages at most; 1 for round trips.
     pub window: usize,
     /// Whether messages were sent by inject.
     pub inject: bool,
-    /// Of a round trip, in nanoseconds; `null` for streams.
+    /// Time of a round trip, in nanoseconds; `null` for streams.
     pub rtt_ns: Option<Timing>,
     /// Millions of bytes per second, in one direction.
     pub mbps: f64,
@@ -59,10 +59,10 @@ pub struct Row {
     pub cacheline_rtt_ns: f64,
     /// Mean round trip of the one-line ring around these runs, in nanoseconds.
     pub ring_rtt_ns: f64,
-    /// What one message takes at the limit, in nanoseconds: the one-line ring up to 56 bytes, two
-    /// copies above; for providers over sockets, a TCP socket that both sides poll; one way for
-    /// round trips, one message of many for streams. `null` when it was never measured at the
-    /// distance of these runs.
+    /// Time of one message at the limit, in nanoseconds. The limit is the one-line ring up to 56
+    /// bytes and two copies above; for providers over sockets, a TCP socket that both sides poll.
+    /// It counts one way for round trips, one message of many for streams. `null` when the limit
+    /// was never measured at the distance of these runs.
     pub limit_ns: Option<f64>,
     /// The time of one message over `limit_ns`.
     pub ratio: Option<f64>,
@@ -71,20 +71,21 @@ pub struct Row {
     /// One read of the message by `process_vm_readv(2)`, in the same rounds, in nanoseconds; `null`
     /// below 16 KiB and where the system refuses.
     pub cma_ns: Option<f64>,
-    /// In what the processes were not as usual; empty for the plain pair.
-    pub manner: String,
-    /// Processor time of all processes over the time of the runs: cores in use; `null` where it was
-    /// not asked for.
+    /// Name of the configuration; empty for the plain pair.
+    #[serde(rename = "manner")]
+    pub config: String,
+    /// Cores in use: processor time of all processes over the time of the runs; `null` where it was
+    /// not measured.
     pub cores: Option<f64>,
-    /// Processor time of a process that waits for a message, over the time that it waits.
+    /// Processor time of a waiting process over the time that it waits for a message.
     pub waiting_cpu: Option<f64>,
-    /// The time of one message in each run that counts, in nanoseconds, in the order of the runs.
+    /// Time of one message in each run that counts, in nanoseconds, in the order of the runs.
     pub runs_ns: Vec<f64>,
-    /// Between which times their median lies with 95 % confidence.
+    /// 95 % confidence interval of their median.
     pub ci_ns: [f64; 2],
 }
 
-/// Something measured between two looks at the cores' distance.
+/// A measurement between two measurements of the cores' distance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample<T> {
     value: T,
@@ -92,14 +93,14 @@ pub(super) struct Sample<T> {
     after: Distance,
 }
 
-/// What was measured at a point in one round.
+/// The measurements of one round at a point.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Round {
-    /// What one message takes at the limit, in nanoseconds.
+    /// Time of one message at the limit, in nanoseconds.
     pub(super) limit: Sample<f64>,
-    /// What one read by a system call takes, in nanoseconds; the same near and far.
+    /// Time of one read by a system call, in nanoseconds; it does not depend on the distance.
     pub(super) cma_ns: Option<f64>,
-    /// The runs, each with its contestant's number.
+    /// The runs, each with its contestant's index.
     pub(super) runs: Vec<(usize, Sample<Measured>)>,
 }
 
@@ -112,7 +113,7 @@ impl<T> Sample<T> {
         }
     }
 
-    /// The cache line's round trip around it.
+    /// Round trip of the cache line around the measurement.
     fn line_ns(&self) -> f64 {
         (self.before.line_ns * self.after.line_ns).sqrt()
     }
@@ -121,7 +122,7 @@ impl<T> Sample<T> {
         (self.before.ring.mean * self.after.ring.mean).sqrt()
     }
 
-    /// Whether the distance was `line_ns` before and after it.
+    /// Whether the distance was `line_ns` before and after the measurement.
     fn is_at(&self, line_ns: f64) -> bool {
         [self.before, self.after]
             .iter()
@@ -130,8 +131,8 @@ impl<T> Sample<T> {
 }
 
 impl Row {
-    /// Makes a row of what contestant `number` did at a point. Runs count only at the distance
-    /// that was usual for all contestants there; so do the limits.
+    /// Makes the row of contestant `number` at a point. A run counts only at the common distance of
+    /// all contestants' runs there, and so does a limit.
     pub(super) fn new(
         order: &BenchOrder,
         contestant: &Contestant,
@@ -139,19 +140,23 @@ impl Row {
         rounds: &[Round],
         limits: &Limits,
     ) -> Self {
-        let usual = usual_line_ns(rounds);
+        let common = common_line_ns(rounds);
         let runs = rounds.iter().flat_map(|round| &round.runs);
         let own: Vec<_> = runs
-            .filter(|(who, _)| *who == number)
+            .filter(|(index, _)| *index == number)
             .map(|(_, run)| run)
             .collect();
-        let kept: Vec<_> = own.iter().copied().filter(|run| run.is_at(usual)).collect();
+        let kept: Vec<_> = own
+            .iter()
+            .copied()
+            .filter(|run| run.is_at(common))
+            .collect();
         let times = figures(&kept, |run| run.value.timing.mean);
         let pingpong = order.bench.is_pingpong();
-        let ways = if pingpong { 2.0 } else { 1.0 };
-        let message_ns = median(&times) / ways;
-        let runs_ns: Vec<_> = times.iter().map(|time| time / ways).collect();
-        let limit_ns = limit_ns(rounds, usual);
+        let messages = if pingpong { 2.0 } else { 1.0 };
+        let message_ns = median(&times) / messages;
+        let runs_ns: Vec<_> = times.iter().map(|time| time / messages).collect();
+        let limit_ns = limit_ns(rounds, common);
         Self {
             provider: contestant.opened.provider.clone(),
             implementation: contestant.implementation.clone(),
@@ -174,7 +179,7 @@ impl Row {
             limit_ns,
             ratio: limit_ns.map(|limit| message_ns / limit),
             cma_ns: cma_ns(rounds),
-            manner: contestant.manner.clone(),
+            config: contestant.config.clone(),
             cores: optional(&kept, |run| run.cores),
             waiting_cpu: optional(&kept, |run| run.waiting_cpu),
             memcpy_mbps: SizeLimit::find(&limits.memcpy, order.size).map(|limit| limit.mbps),
@@ -183,53 +188,58 @@ impl Row {
         }
     }
 
-    /// One line for a log: what a message takes in the runs so far.
+    /// A log line: the time of a message in the runs so far.
     pub fn line(&self) -> String {
-        let who = match self.manner.as_str() {
+        let contestant = match self.config.as_str() {
             "" => format!("{} of {}", self.provider, self.implementation),
-            manner => format!("{} of {} ({manner})", self.provider, self.implementation),
+            config => format!("{} of {} ({config})", self.provider, self.implementation),
         };
         let time = match self.reps {
-            0 => "left out, the cores changed their distance".to_owned(),
+            0 => "left out, the cores' distance changed".to_owned(),
             _ => format!("{} us a message", figure(self.message_ns() / 1e3)),
         };
-        format!("{} of {}: {time}, {who}", self.bench, size::text(self.size))
+        format!(
+            "{} of {}: {time}, {contestant}",
+            self.bench,
+            size::text(self.size)
+        )
     }
 
-    /// What one message took, in nanoseconds: one way, or one of a stream.
+    /// Time of one message, in nanoseconds: one way of a round trip, or one message of a stream.
     pub fn message_ns(&self) -> f64 {
         1e9 / self.msgs_per_s
     }
 }
 
-/// Says how many runs were left out, of those that count and those that do not; `None` for none.
+/// A sentence about runs that were left out, from the numbers of runs that count and do not; `None`
+/// where all count.
 pub fn left_out(reps: usize, dropped: usize) -> Option<String> {
     let all = reps + dropped;
     match (reps, dropped) {
         (_, 0) => None,
         (0, _) => Some(format!(
-            "no figures: all {all} runs were left out, the cores changed their distance during each"
+            "no figures: all {all} runs were left out, the cores' distance changed during each"
         )),
         _ => Some(format!(
-            "{dropped} of {all} runs left out: the cores changed their distance meanwhile"
+            "{dropped} of {all} runs left out: the cores' distance changed"
         )),
     }
 }
 
-/// The cache line's round trip that was usual around all runs of a point.
-fn usual_line_ns(rounds: &[Round]) -> f64 {
+/// Median round trip of the cache line around all runs of a point.
+fn common_line_ns(rounds: &[Round]) -> f64 {
     let runs = rounds.iter().flat_map(|round| &round.runs);
     median(&runs.map(|(_, run)| run.line_ns()).collect::<Vec<_>>())
 }
 
-/// The limit at a distance; none if it was never measured there.
+/// The limit at a distance; `None` where it was never measured there.
 fn limit_ns(rounds: &[Round], line_ns: f64) -> Option<f64> {
     let limits = rounds.iter().map(|round| &round.limit);
     let kept: Vec<_> = limits.filter(|limit| limit.is_at(line_ns)).collect();
     (!kept.is_empty()).then(|| median(&figures(&kept, |limit| limit.value)))
 }
 
-/// What a read by a system call took in the rounds.
+/// Median time of a read by a system call.
 fn cma_ns(rounds: &[Round]) -> Option<f64> {
     let taken: Vec<_> = rounds.iter().filter_map(|round| round.cma_ns).collect();
     (!taken.is_empty()).then(|| median(&taken))
@@ -265,12 +275,13 @@ fn figures<T>(samples: &[&Sample<T>], figure: impl Fn(&Sample<T>) -> f64) -> Vec
     samples.iter().map(|sample| figure(sample)).collect()
 }
 
-/// Whether two distances are the same, as far as a virtual machine can say.
+/// Whether two distances are the same, within the accuracy of a virtual machine.
 fn is_near(left: f64, right: f64) -> bool {
     left <= right * NEAR && right <= left * NEAR
 }
 
-/// Distances of virtual cores differ by a factor of four, and of one place by a tenth.
+/// Different distances of virtual cores differ by a factor of four; measurements of the same one
+/// differ by a tenth.
 const NEAR: f64 = 1.5;
 
 #[cfg(test)]
@@ -293,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_counts_only_at_the_usual_distance() {
+    fn a_run_counts_only_at_the_common_core_distance() {
         assert!(sample(100.0, 110.0).is_at(100.0));
         assert!(!sample(100.0, 160.0).is_at(100.0));
         assert!(!sample(60.0, 100.0).is_at(100.0));

@@ -1,4 +1,4 @@
-//! Reports that were written as JSON, as far as they are read again.
+//! Stored reports: the fields of the JSON that are read again.
 
 use std::path::Path;
 
@@ -8,59 +8,60 @@ use serde::Deserialize;
 use crate::stats::confidence;
 use crate::timing::QUANTILES;
 
-/// A report.
+/// A stored report.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Report {
     /// Whether the run was interrupted.
     #[serde(default)]
     pub partial: bool,
-    /// Where it was measured.
+    /// The machine that ran the measurement.
     pub machine: Machine,
     /// The results.
     pub rows: Vec<Row>,
 }
 
-/// A machine.
+/// The machine of a stored report.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Machine {
     /// The processor's model.
     pub cpu: String,
-    /// Cores that were allowed.
+    /// Number of cores that the process was allowed to use.
     pub cores: usize,
     /// Operating system and version.
     pub kernel: String,
 }
 
-/// A contestant at a point.
+/// The result of one contestant at one point.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Row {
     /// The provider.
     pub provider: String,
-    /// Whose it is, with its version.
+    /// Name and version of the implementation.
     pub implementation: String,
     /// The benchmark.
     pub bench: String,
     /// Bytes of a message.
     pub size: usize,
-    /// Messages on the way at once.
+    /// Outstanding messages at most.
     pub window: usize,
-    /// Of round trips.
+    /// The round trips; none for streams.
     pub rtt_ns: Option<RoundTrip>,
-    /// Messages per second; none where no run counts.
+    /// Messages per second; `None` where no run counts.
     pub msgs_per_s: Option<f64>,
-    /// The limit beside it.
+    /// Time of one message at the limit, in nanoseconds.
     pub limit_ns: Option<f64>,
-    /// One core's copies.
+    /// Bandwidth of one core's copies.
     pub memcpy_mbps: Option<f64>,
-    /// One read by a system call.
+    /// Time of one read by a system call, in nanoseconds.
     pub cma_ns: Option<f64>,
-    /// In what it is not as usual.
+    /// Name of the configuration; empty for the plain pair.
     #[serde(default)]
-    pub manner: String,
-    /// Runs that count; none is stored in reports of older versions.
+    #[serde(rename = "manner")]
+    pub config: String,
+    /// Number of runs that count; reports of older versions have none.
     #[serde(default)]
     pub reps: usize,
-    /// Runs that were left out because the cores' distance changed.
+    /// Number of runs that were left out because the cores' distance changed.
     #[serde(default)]
     pub dropped: usize,
     /// The time of a message in each run; empty in reports of older versions.
@@ -68,10 +69,10 @@ pub struct Row {
     pub runs_ns: Vec<f64>,
 }
 
-/// Round trips.
+/// The distribution of round trips.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RoundTrip {
-    /// The times that [`QUANTILES`] of them do not exceed.
+    /// The values of the [`QUANTILES`], in nanoseconds.
     #[serde(default)]
     pub curve: Option<[f64; QUANTILES.len()]>,
 }
@@ -80,23 +81,23 @@ impl Report {
     /// Reads a file.
     ///
     /// # Errors
-    /// The system's; that it is no report.
+    /// The system's; that the file is not a report.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
         serde_json::from_str(&text)
-            .with_context(|| format!("{name} is no report of `bench --json`"))
+            .with_context(|| format!("{name} is not a report of `bench --json`"))
     }
 }
 
 impl Row {
-    /// What one message took.
+    /// Time of one message, in nanoseconds.
     pub fn message_ns(&self) -> f64 {
         self.msgs_per_s.map_or(f64::NAN, |rate| 1e9 / rate)
     }
 
-    /// Between which times the median lies with confidence; the time itself where it was measured
-    /// but once.
+    /// 95 % confidence interval of the time of a message. A single run has the interval of its own
+    /// time.
     pub fn confidence(&self) -> [f64; 2] {
         match self.runs_ns.len() {
             0 | 1 => [self.message_ns(); 2],
@@ -104,12 +105,13 @@ impl Row {
         }
     }
 
-    /// How its round trips are spread.
+    /// The quantiles of the round trips.
     pub fn curve(&self) -> Option<[f64; QUANTILES.len()]> {
         self.rtt_ns.as_ref()?.curve
     }
 
-    /// What it is called among others: with what is not the same for all of them.
+    /// A name that tells this row from the others: the benchmark and every attribute in which they
+    /// differ.
     pub fn name(&self, among: &[&Self]) -> String {
         let differ =
             |field: fn(&Self) -> &str| among.iter().any(|other| field(other) != field(self));
@@ -120,8 +122,8 @@ impl Row {
         if differ(|row| &row.implementation) {
             name += &format!(" ({})", self.implementation);
         }
-        if !self.manner.is_empty() {
-            name += &format!(", {}", self.manner);
+        if !self.config.is_empty() {
+            name += &format!(", {}", self.config);
         }
         name
     }

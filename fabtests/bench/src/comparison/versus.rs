@@ -1,4 +1,4 @@
-//! Two reports side by side: what one takes over what the other takes.
+//! Comparison of two reports: the ratio of their times at each point.
 
 use std::collections::BTreeSet;
 
@@ -7,50 +7,52 @@ use serde::Serialize;
 use super::stored::{Report, Row};
 use crate::stats::{median, ratio_confidence};
 
-/// One point that is in both.
+/// The comparison of one point of both reports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Versus {
-    /// The benchmark, with the manner if it was not the usual one.
-    pub what: String,
+    /// The benchmark, with the configuration unless it is the plain pair.
+    #[serde(rename = "what")]
+    pub label: String,
     /// Bytes of a message.
     pub size: usize,
-    /// What one message took in the first, in nanoseconds.
+    /// Time of one message in report A, in nanoseconds.
     pub a_ns: f64,
-    /// What one message took in the second.
+    /// Time of one message in report B, in nanoseconds.
     pub b_ns: f64,
-    /// The second over the first.
+    /// `b_ns` over `a_ns`.
     pub ratio: f64,
-    /// Between which values that lies with 95 % confidence.
+    /// 95 % confidence interval of `ratio`.
     pub ci: [f64; 2],
-    /// What follows from that.
-    pub judgement: Judgement,
+    /// The conclusion from `ci`.
+    #[serde(rename = "judgement")]
+    pub change: Change,
 }
 
-/// How the second one does.
+/// How B's time differs from A's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Judgement {
-    /// It takes less time.
+pub enum Change {
+    /// B takes less time.
     Faster,
-    /// It takes more.
+    /// B takes more time.
     Slower,
-    /// Nobody can tell.
+    /// The confidence interval contains 1.
     Same,
 }
 
-/// Two who are compared.
+/// The comparison of two reports.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// Who is A.
+    /// The contestants of A.
     pub a: String,
-    /// Who is B.
+    /// The contestants of B.
     pub b: String,
-    /// Where both were measured.
+    /// The points of both reports.
     pub points: Vec<Versus>,
 }
 
-/// Pairs the points of two reports. Where contestants of the same name are in both, they are
-/// paired; otherwise the first of each are.
+/// Pairs the points of two reports. Contestants of the same name are paired; without any, the first
+/// of each report.
 pub fn versus(a: &Report, b: &Report) -> Comparison {
     let pairs = pairs(a, b);
     let names = |side: fn(&(&Row, &Row)) -> String| {
@@ -59,16 +61,16 @@ pub fn versus(a: &Report, b: &Report) -> Comparison {
         names.retain(|name| seen.insert(name.clone()));
         names
     };
-    let (ours, theirs) = (
+    let (a_names, b_names) = (
         names(|pair| contestant(pair.0)),
         names(|pair| contestant(pair.1)),
     );
-    let are_several = ours.len() > 1;
+    let are_several = a_names.len() > 1;
     let points = pairs.iter().map(|(row, other)| {
         let point = Versus::of(row, other);
         match are_several {
             true => Versus {
-                what: format!("{}, {}", point.what, row.provider),
+                label: format!("{}, {}", point.label, row.provider),
                 ..point
             },
             false => point,
@@ -76,8 +78,8 @@ pub fn versus(a: &Report, b: &Report) -> Comparison {
     });
     Comparison {
         points: points.collect(),
-        a: ours.join("; "),
-        b: theirs.join("; "),
+        a: a_names.join("; "),
+        b: b_names.join("; "),
     }
 }
 
@@ -88,20 +90,20 @@ fn pairs<'a>(a: &'a Report, b: &'a Report) -> Vec<(&'a Row, &'a Row)> {
     if !named.is_empty() {
         return named;
     }
-    let (ours, theirs) = (first(a), first(b));
-    let pairs = ours.into_iter().filter_map(|row| {
-        let is_there = |other: &&&Row| is_same_point(row, other);
-        Some((row, *theirs.iter().find(is_there)?))
+    let (a_rows, b_rows) = (first(a), first(b));
+    let pairs = a_rows.into_iter().filter_map(|row| {
+        let is_partner = |other: &&&Row| is_same_point(row, other);
+        Some((row, *b_rows.iter().find(is_partner)?))
     });
     pairs.collect()
 }
 
-/// Whose figures a row has, in words.
+/// The contestant of a row, as text.
 fn contestant(row: &Row) -> String {
     let name = format!("{} of {}", row.provider, row.implementation);
-    match row.manner.as_str() {
+    match row.config.as_str() {
         "" => name,
-        manner => format!("{name} ({manner})"),
+        config => format!("{name} ({config})"),
     }
 }
 
@@ -118,10 +120,10 @@ fn is_same(one: &Row, other: &Row) -> bool {
     is_same_contestant(one, other) && is_same_point(one, other)
 }
 
-/// Versions may differ.
+/// Whether two rows have the same contestant, of any version.
 fn is_same_contestant(one: &Row, other: &Row) -> bool {
     let name = |row: &Row| row.implementation.split(' ').next().map(str::to_owned);
-    one.provider == other.provider && one.manner == other.manner && name(one) == name(other)
+    one.provider == other.provider && one.config == other.config && name(one) == name(other)
 }
 
 fn is_same_point(one: &Row, other: &Row) -> bool {
@@ -130,41 +132,41 @@ fn is_same_point(one: &Row, other: &Row) -> bool {
 
 impl Versus {
     fn of(a: &Row, b: &Row) -> Self {
-        let what = match a.manner.as_str() {
+        let label = match a.config.as_str() {
             "" => a.bench.clone(),
-            manner => format!("{}, {manner}", a.bench),
+            config => format!("{}, {config}", a.bench),
         };
         Self {
             a_ns: a.message_ns(),
             b_ns: b.message_ns(),
             ratio: b.message_ns() / a.message_ns(),
-            ..Self::of_runs(what, a.size, &a.runs_ns, &b.runs_ns)
+            ..Self::of_runs(label, a.size, &a.runs_ns, &b.runs_ns)
         }
     }
 
-    /// What follows from the times of a message in the runs of both.
-    pub fn of_runs(what: String, size: usize, a: &[f64], b: &[f64]) -> Self {
+    /// Compares the times of a message in the runs of A and B.
+    pub fn of_runs(label: String, size: usize, a: &[f64], b: &[f64]) -> Self {
         let (a_ns, b_ns) = (median(a), median(b));
         let ci = match a.len().min(b.len()) {
             0 | 1 => [f64::NAN; 2],
             _ => ratio_confidence(b, a),
         };
         Self {
-            what,
+            label,
             size,
             a_ns,
             b_ns,
             ratio: b_ns / a_ns,
             ci,
-            judgement: match ci {
-                [_, high] if high < 1.0 => Judgement::Faster,
-                [low, _] if low > 1.0 => Judgement::Slower,
-                _ => Judgement::Same,
+            change: match ci {
+                [_, high] if high < 1.0 => Change::Faster,
+                [low, _] if low > 1.0 => Change::Slower,
+                _ => Change::Same,
             },
         }
     }
 
-    /// Whether it is certain that the second takes more than so many times as long.
+    /// Whether B certainly takes more than `factor` times as long as A.
     pub fn is_worse_than(&self, factor: f64) -> bool {
         self.ci[0] > factor
     }
@@ -199,7 +201,7 @@ mod tests {
         assert_eq!(all.len(), 2);
         assert_eq!((all[0].size, all[1].size), (8, 64));
         assert!((all[0].ratio - 0.8).abs() < 1e-9);
-        assert_eq!(all[0].judgement, Judgement::Faster);
+        assert_eq!(all[0].change, Change::Faster);
         assert!(!all[0].is_worse_than(1.0));
     }
 
@@ -208,31 +210,31 @@ mod tests {
         let both = versus(&report("shm", "0.1", 100.0), &report("tcp", "0.1", 9000.0));
         assert_eq!(both.b, "tcp of selvedge 0.1");
         let all = both.points;
-        assert_eq!(all[0].judgement, Judgement::Slower);
+        assert_eq!(all[0].change, Change::Slower);
         assert!(all[0].is_worse_than(50.0) && !all[0].is_worse_than(100.0));
     }
 
     #[test]
-    fn several_contestants_are_told_apart_by_their_provider() {
+    fn labels_of_several_contestants_name_their_provider() {
         let two = |factor: f64| {
             let mut both = report("shm", "0.1", 100.0 * factor);
             both.rows.extend(report("tcp", "0.1", 9000.0 * factor).rows);
             both
         };
         let both = versus(&two(1.0), &two(2.0));
-        let whats: BTreeSet<_> = both.points.iter().map(|point| &*point.what).collect();
+        let labels: BTreeSet<_> = both.points.iter().map(|point| &*point.label).collect();
         assert_eq!(
-            Vec::from_iter(whats),
+            Vec::from_iter(labels),
             ["tagged_pingpong, shm", "tagged_pingpong, tcp"]
         );
         assert_eq!(both.a, "shm of selvedge 0.1; tcp of selvedge 0.1");
     }
 
     #[test]
-    fn what_scatters_is_not_judged() {
+    fn a_difference_within_the_scatter_is_no_change() {
         let mut b = report("shm", "0.1", 101.0);
         b.rows[0].runs_ns = vec![60.0, 140.0, 101.0, 90.0];
         let all = versus(&report("shm", "0.1", 100.0), &b).points;
-        assert_eq!(all[0].judgement, Judgement::Same);
+        assert_eq!(all[0].change, Change::Same);
     }
 }

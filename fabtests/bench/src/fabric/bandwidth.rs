@@ -1,34 +1,34 @@
-//! Streams: the active side sends a window of messages, the passive side acknowledges it; or both
-//! send windows at the same time.
+//! Streams: the active side sends a window of messages and the passive side acknowledges it. In the
+//! bidirectional benchmarks both sides send windows at the same time.
 //!
-//! The receiver has two windows of receives posted when a run begins. When a window has arrived, it
-//! is acknowledged first and its receives are posted again then: the sender finds the other window
-//! posted. Up to a window of completions is read at a time.
+//! The receiver has two windows of receives posted when a run begins. When a window has arrived,
+//! the receiver first acknowledges it and then posts its receives again, so that the sender always
+//! finds the other window posted. One read of the queue takes up to a window of completions.
 
 use anyhow::ensure;
 use selvedge::cq;
 
 use super::BenchOrder;
-use super::face::{Face, Purpose};
-use super::station::Station;
-use super::wire::{Done, Run, RxSlot, TxSlot};
+use super::endpoint::BenchEndpoint;
+use super::message_api::{MessageApi, Purpose};
+use super::posting::{Done, Run, RxSlot, TxSlot};
 use crate::clock::Clock;
 use crate::pair::Side;
 use crate::timing::{Timing, stream};
 
-pub(super) fn run<F: Face>(
-    station: &mut Station,
+pub(super) fn run<F: MessageApi>(
+    endpoint: &mut BenchEndpoint,
     side: Side,
     clock: Clock,
     order: BenchOrder,
 ) -> anyhow::Result<Timing> {
     let inject_size = if order.inject {
-        station.inject_size()
+        endpoint.inject_size()
     } else {
         0
     };
     let windows = order.counts.total();
-    let (run, rx, tx) = Run::<F>::begin(station, order.size.max(ACK), order.window)?;
+    let (run, rx, tx) = Run::<F>::begin(endpoint, order.size.max(ACK), order.window)?;
     let mut flow = Flow {
         run,
         size: order.size,
@@ -66,7 +66,7 @@ pub(super) fn run<F: Face>(
         }
     };
     if order.bench.is_bidirectional() {
-        flow.see_off()?;
+        flow.flush_injected()?;
     }
     flow.run.end();
     Ok(timing)
@@ -80,25 +80,25 @@ struct Flow<'a, F> {
     inject_payload: bool,
     inject_ack: bool,
     verify: bool,
-    /// Receives that are still to be posted: none is left over at the end.
+    /// Receives that remain to be posted. The count makes the run end without a posted receive.
     to_post: usize,
     posted: u64,
     sent: u64,
     received: u64,
-    /// Messages that have to arrive before the present window is over.
+    /// Number of messages that must have arrived at the end of the current window.
     wanted: u64,
-    /// Number of the message that each receive buffer waits for.
+    /// Number of the next message of each receive buffer.
     expected: Vec<u64>,
-    /// Receive buffers that are free.
+    /// Free receive buffers.
     rx: Vec<RxSlot>,
-    /// Send buffers that are free.
+    /// Free send buffers.
     tx: Vec<TxSlot>,
     entries: Vec<cq::Entry>,
 }
 
-impl<F: Face> Flow<'_, F> {
-    /// Sends a window and waits until all of it is sent and the other side's has arrived: that is its
-    /// acknowledgement.
+impl<F: MessageApi> Flow<'_, F> {
+    /// Sends a window and waits until it is sent and the peer's window has arrived. The peer's
+    /// window serves as the acknowledgement.
     #[inline]
     fn exchange_windows(&mut self) -> anyhow::Result<()> {
         self.send_all()?;
@@ -107,12 +107,12 @@ impl<F: Face> Flow<'_, F> {
         self.post(self.window, self.size, Purpose::Payload)
     }
 
-    /// What was sent last may still be here, and leaves with progress; the other side waits for it,
-    /// and says nothing more.
-    fn see_off(&mut self) -> anyhow::Result<()> {
+    /// Polls the queue until the last injected messages have left. The peer waits for them and
+    /// sends nothing more.
+    fn flush_injected(&mut self) -> anyhow::Result<()> {
         for _ in 0..TURNS {
             let count = self.run.read(&mut self.entries)?;
-            ensure!(count == 0, "{count} completions that nobody waits for");
+            ensure!(count == 0, "{count} completions without an operation");
             std::thread::yield_now();
         }
         Ok(())
@@ -135,7 +135,7 @@ impl<F: Face> Flow<'_, F> {
         Ok(())
     }
 
-    /// Sends a window and waits until all of it is sent and acknowledged.
+    /// Sends a window and waits until it is sent and acknowledged.
     #[inline]
     fn send_window(&mut self) -> anyhow::Result<()> {
         self.send_all()?;
@@ -173,7 +173,7 @@ impl<F: Face> Flow<'_, F> {
         Ok(())
     }
 
-    /// Waits until all wanted messages of `len` bytes have arrived and everything is sent.
+    /// Waits until `wanted` messages of `expected` bytes have arrived and all sends have completed.
     #[inline]
     fn wait(
         &mut self,
@@ -188,7 +188,7 @@ impl<F: Face> Flow<'_, F> {
                     Done::Received(slot, len) => {
                         ensure!(
                             len == expected,
-                            "{len} bytes arrived of a message of {expected}"
+                            "received {len} bytes of a message of {expected}"
                         );
                         if self.verify {
                             check(self, &slot)?;
@@ -218,5 +218,5 @@ impl<F: Face> Flow<'_, F> {
 
 /// Bytes of an acknowledgement.
 const ACK: usize = 4;
-/// Turns of progress in which a window of injected messages leaves.
+/// Reads of the queue after which a window of injected messages has left.
 const TURNS: usize = 500;

@@ -1,31 +1,31 @@
-//! Waiting for a message that comes late.
+//! A wait for a message that is sent late.
 
 use std::time::Duration;
 
 use selvedge::cq;
 
-use super::face::{Purpose, Tagged};
-use super::station::Station;
-use super::wire::Run;
+use super::endpoint::BenchEndpoint;
+use super::message_api::{Purpose, Tagged};
+use super::posting::Run;
 use crate::pair::Side;
 
-/// The passive side waits for a message; the active one sends it after `pause`, sleeps before, and
-/// hears that it has arrived: a first message may need its sender's progress.
+/// The passive side waits for a message that the active side sends after `pause`. The active side
+/// sleeps until then, and waits for a reply: a first message may need its sender's progress.
 ///
 /// # Errors
-/// What the provider says.
-pub fn linger(station: &mut Station, side: Side, pause: Duration) -> anyhow::Result<()> {
-    let (run, mut rx, tx) = Run::<Tagged>::begin(station, LEN, 1)?;
+/// The provider's.
+pub fn linger(endpoint: &mut BenchEndpoint, side: Side, pause: Duration) -> anyhow::Result<()> {
+    let (run, mut rx, tx) = Run::<Tagged>::begin(endpoint, LEN, 1)?;
     let slot = rx.pop().expect("there are two receive buffers");
     run.recv(slot, LEN, Purpose::Payload)?;
     match side {
         Side::Active => {
             std::thread::sleep(pause);
             run.inject(&tx[0], LEN, Purpose::Payload)?;
-            hear(&run)?;
+            receive_one(&run)?;
         }
         Side::Passive => {
-            hear(&run)?;
+            receive_one(&run)?;
             run.inject(&tx[0], LEN, Purpose::Payload)?;
         }
     }
@@ -33,7 +33,7 @@ pub fn linger(station: &mut Station, side: Side, pause: Duration) -> anyhow::Res
     Ok(())
 }
 
-fn hear(run: &Run<'_, Tagged>) -> anyhow::Result<()> {
+fn receive_one(run: &Run<'_, Tagged>) -> anyhow::Result<()> {
     let mut entry = [cq::Entry::default()];
     while run.read(&mut entry)? == 0 {}
     run.done(&entry[0]).map(|_| ())

@@ -1,21 +1,21 @@
 //! Benchmarks over a fabric: endpoints, and the loops that are the same for every provider.
 //!
-//! The loops see nothing but [`selvedge::Endpoint`] and [`selvedge::CompletionQueue`]. Every
-//! contestant's loop does the same, step by step; docs/FABTESTS-REFERENCE.md has them in words.
+//! The loops use only [`selvedge::Endpoint`] and [`selvedge::CompletionQueue`]. Every contestant's
+//! loop does the same steps; docs/FABTESTS-REFERENCE.md describes them.
 
+mod background_load;
 mod bandwidth;
-mod burden;
-mod company;
-mod face;
-mod gather;
-pub mod letter;
+mod config;
+mod endpoint;
+mod idle_peers;
 mod linger;
-mod manner;
+mod many_to_one;
+mod message_api;
 pub mod pattern;
 mod pingpong;
+mod posting;
 mod remote;
-mod station;
-mod wire;
+pub mod text_message;
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,45 +25,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
 use crate::pair::Side;
-use crate::pair::exchange::Part;
+use crate::pair::exchange::PingpongParams;
 use crate::timing::{Counts, Timing};
 
+pub use config::{BenchConfig, Promise, WaitStrategy};
+pub(crate) use endpoint::discover;
+pub use endpoint::{BenchEndpoint, Opened, longest_datagram};
 pub use linger::linger;
-pub use manner::{Manner, Promise, Wait};
 pub(crate) use remote::{LINES, STRIDE};
-pub(crate) use station::discover;
-pub use station::{Opened, Station, longest_datagram};
 
 /// A benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bench {
-    /// Untagged messages, one to and one fro.
+    /// Round trips of untagged messages.
     MsgPingpong,
-    /// Tagged messages, one to and one fro.
+    /// Round trips of tagged messages.
     TaggedPingpong,
-    /// Untagged messages, a window of them at a time in one direction.
+    /// Windows of untagged messages in one direction.
     MsgBw,
-    /// Tagged messages, a window of them at a time in one direction.
+    /// Windows of tagged messages in one direction.
     TaggedBw,
-    /// Untagged messages, windows in both directions at the same time.
+    /// Windows of untagged messages in both directions at the same time.
     MsgBibw,
-    /// Tagged messages, windows in both directions at the same time.
+    /// Windows of tagged messages in both directions at the same time.
     TaggedBibw,
-    /// Puts into special memory, one to and one fro, each seen by whoever looks at the memory.
+    /// Round trips of puts into the domain's memory; each target polls its memory for the put.
     RmaPut,
-    /// Gets out of special memory, one after the other; of up to 64 bytes, each from a line that the
-    /// target has just written.
+    /// Gets out of the domain's memory, one after the other. A get of up to 64 bytes reads a line
+    /// that the target has just written.
     RmaGet,
-    /// Writes with data, one to and one fro: each side's queue says that the other's is there.
+    /// Round trips of writes with data; each side polls its queue for the peer's completion.
     RmaWritePingpong,
-    /// Puts into special memory, a window of them at a time.
+    /// Windows of puts into the domain's memory.
     RmaBw,
-    /// Gets out of special memory, a window of them at a time.
+    /// Windows of gets out of the domain's memory.
     RmaReadBw,
-    /// Atomics without a result, of lines that the target has just written.
+    /// Atomics without a result, on lines that the target has just written.
     AtomicAdd,
-    /// Atomics that fetch, likewise.
+    /// Fetching atomics, on lines that the target has just written.
     AtomicFetchAdd,
 }
 
@@ -84,7 +84,7 @@ impl Bench {
         Self::AtomicAdd,
         Self::AtomicFetchAdd,
     ];
-    /// Those that everybody has.
+    /// The benchmarks that every contestant has.
     pub const MESSAGES: [Self; 4] = [
         Self::MsgPingpong,
         Self::TaggedPingpong,
@@ -111,7 +111,7 @@ impl Bench {
         }
     }
 
-    /// Whether it measures round trips; otherwise it measures one message or access after the other.
+    /// Whether it measures round trips rather than one message or access after the other.
     pub const fn is_pingpong(self) -> bool {
         matches!(
             self,
@@ -119,7 +119,7 @@ impl Bench {
         )
     }
 
-    /// Whether it moves windows of messages or accesses; otherwise one follows the other.
+    /// Whether it moves windows of messages or accesses rather than one after the other.
     pub const fn is_windowed(self) -> bool {
         matches!(
             self,
@@ -132,27 +132,27 @@ impl Bench {
         )
     }
 
-    /// Whether both sides send windows: figures are of both directions together.
+    /// Whether both sides send windows. Figures then count both directions.
     pub const fn is_bidirectional(self) -> bool {
         matches!(self, Self::MsgBibw | Self::TaggedBibw)
     }
 
-    /// Whether it is about atomics.
+    /// Whether it measures atomics.
     pub const fn is_atomic(self) -> bool {
         matches!(self, Self::AtomicAdd | Self::AtomicFetchAdd)
     }
 
-    /// Whether it can be measured with accesses or messages of this size.
+    /// Whether the benchmark supports accesses or messages of this size.
     pub const fn has_size(self, size: usize) -> bool {
         !self.is_atomic() || size == 4 || size == 8
     }
 
-    /// Whether it goes over datagrams: untagged messages do.
+    /// Whether it uses untagged messages, the only ones that datagram endpoints carry.
     pub const fn is_untagged(self) -> bool {
         matches!(self, Self::MsgPingpong | Self::MsgBw | Self::MsgBibw)
     }
 
-    /// Whether it is about remote memory.
+    /// Whether it accesses remote memory.
     pub const fn is_remote(self) -> bool {
         !matches!(
             self,
@@ -180,40 +180,41 @@ impl FromStr for Bench {
             Some(bench) => Ok(bench),
             None => {
                 let names = Self::ALL.map(Self::name).join(", ");
-                bail!("there is no bench {text:?}: there are {names}")
+                bail!("unknown benchmark {text:?}: choose from {names}")
             }
         }
     }
 }
 
-/// What an endpoint is opened for.
+/// The order to open an endpoint, with its requirements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenOrder {
-    /// The provider to use; none for the best one.
+    /// The provider to use; `None` for the best one.
     pub provider: Option<String>,
     /// The largest message, in bytes.
     pub largest: usize,
-    /// Messages on the way at once.
+    /// Outstanding messages at most.
     pub window: usize,
-    /// Have the buffers in memory that the domain makes.
+    /// Whether the buffers lie in memory that the domain allocates.
     #[serde(default)]
     pub special: bool,
-    /// Have memory that the peer may read and write.
+    /// Whether to register memory that the peer may read and write.
     #[serde(default)]
     pub remote: bool,
-    /// In what they are not as usual.
+    /// Differences from the plain pair.
     #[serde(default)]
-    pub manner: Manner,
-    /// Talk BMI in place of the fabric's own interface.
+    #[serde(rename = "manner")]
+    pub config: BenchConfig,
+    /// Whether to use BMI instead of the fabric's API.
     #[serde(default)]
     pub bmi: bool,
-    /// Over datagrams, untagged.
+    /// Whether to use datagram endpoints, with untagged messages.
     #[serde(default)]
     pub datagrams: bool,
 }
 
 impl OpenOrder {
-    /// Endpoints of the usual kind, without memory for the peer.
+    /// A plain pair's endpoints, without registered memory.
     pub fn plain(provider: Option<String>, window: usize, largest: usize) -> Self {
         Self {
             provider,
@@ -221,7 +222,7 @@ impl OpenOrder {
             window,
             special: false,
             remote: false,
-            manner: Manner::default(),
+            config: BenchConfig::default(),
             bmi: false,
             datagrams: false,
         }
@@ -231,30 +232,31 @@ impl OpenOrder {
 /// One run of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BenchOrder {
-    /// Which one.
+    /// The benchmark.
     pub bench: Bench,
-    /// Of a message, in bytes.
+    /// Size of a message, in bytes.
     pub size: usize,
-    /// How many round trips, or windows of messages.
+    /// Number of round trips or windows.
     pub counts: Counts,
-    /// Messages on the way at once, at most: see [`fitting_window`].
+    /// Outstanding messages at most: see [`fitting_window`].
     pub window: usize,
-    /// Send by inject where the message is small enough for it.
+    /// Whether messages that are small enough are injected.
     pub inject: bool,
-    /// Fill every message with a pattern and check it where it arrives.
+    /// Whether every message is filled with a pattern and checked on arrival.
     pub verify: bool,
-    /// In a run with several senders, how many there are; 0 in others.
+    /// Number of senders in a many-to-one run; 0 in others.
     #[serde(default)]
     pub senders: usize,
-    /// Which of the senders this process is.
+    /// Index of this process among the senders.
     #[serde(default)]
     pub sender: usize,
 }
 
 impl BenchOrder {
-    /// One side's part in round trips over an endpoint that injects so many bytes at most.
-    pub(crate) fn part(&self, side: Side, inject_size: usize) -> Part {
-        Part {
+    /// Parameters of one side's round trips over an endpoint that injects up to `inject_size`
+    /// bytes.
+    pub(crate) fn pingpong_params(&self, side: Side, inject_size: usize) -> PingpongParams {
+        PingpongParams {
             is_active: side == Side::Active,
             size: self.size,
             inject: self.inject && self.size <= inject_size,
@@ -263,10 +265,11 @@ impl BenchOrder {
         }
     }
 
-    /// Refuses what no command of ours would order: it came from somebody else's process.
+    /// Refuses orders that this program never gives: the order may come from another user's
+    /// process.
     ///
     /// # Errors
-    /// The number that is out of range.
+    /// The value that is out of range.
     pub fn check(&self) -> anyhow::Result<()> {
         let Counts {
             warmup,
@@ -290,34 +293,35 @@ impl BenchOrder {
     }
 }
 
-/// Messages on the way at once for messages of `size` bytes, when `window` is asked for: fewer
-/// where the buffers of a full window would take more than 64 MiB on the receiving side.
+/// The window for messages of `size` bytes: `window`, or fewer where the receive buffers of a full
+/// window would take more than 64 MiB.
 pub fn fitting_window(window: usize, size: usize) -> usize {
-    window.min(ARENA / (2 * wire::stride(size))).max(1)
+    window.min(ARENA / (2 * posting::stride(size))).max(1)
 }
 
-/// The same for datagrams, which are lost when a socket of the system's has no room for them: each
-/// takes about a kilobyte besides, and the usual limit is 208 KiB.
+/// As [`fitting_window`], for datagrams. The system drops a datagram that does not fit into its
+/// socket's receive buffer; each takes about a kilobyte besides its payload, and the usual limit is
+/// 208 KiB.
 pub fn datagram_window(window: usize, size: usize) -> usize {
     window.min(SOCKET / (size + 1024)).max(1)
 }
 
-/// Bytes that the send buffers of the largest and of every smaller size need.
+/// Bytes of send buffers that suffice for the largest and every smaller size.
 fn side_bytes(window: usize, largest: usize) -> usize {
     // The window shrinks only where a message's size makes up for it.
-    let stride = wire::stride(largest);
+    let stride = posting::stride(largest);
     stride
         .max((window * stride).min(ARENA / 2))
-        .max(letter::LETTER)
+        .max(text_message::TEXT_LEN)
 }
 
-/// Takes one side's part in a run. Only the active side's timing counts: of a round trip, or of
-/// one message of a stream.
+/// Runs one side of a benchmark. The active side's timing counts: of a round trip, or of one
+/// message of a stream. In a many-to-one run the passive side's counts.
 ///
 /// # Errors
-/// What the provider says, or that a message arrived wrong.
+/// The provider's, or that a message has the wrong content.
 pub fn run(
-    station: &mut Station,
+    endpoint: &mut BenchEndpoint,
     side: Side,
     clock: Clock,
     order: BenchOrder,
@@ -328,30 +332,29 @@ pub fn run(
                 bench == Bench::TaggedBw,
                 "{bench} has no form with several senders"
             );
-            gather::run(station, side, clock, order)
+            many_to_one::run(endpoint, side, clock, order)
         }
-        Bench::MsgPingpong => pingpong::run::<face::Untagged>(station, side, clock, order),
-        Bench::TaggedPingpong => pingpong::run::<face::Tagged>(station, side, clock, order),
+        Bench::MsgPingpong => pingpong::run::<message_api::Untagged>(endpoint, side, clock, order),
+        Bench::TaggedPingpong => pingpong::run::<message_api::Tagged>(endpoint, side, clock, order),
         Bench::MsgBw | Bench::MsgBibw => {
-            bandwidth::run::<face::Untagged>(station, side, clock, order)
+            bandwidth::run::<message_api::Untagged>(endpoint, side, clock, order)
         }
         Bench::TaggedBw | Bench::TaggedBibw => {
-            bandwidth::run::<face::Tagged>(station, side, clock, order)
+            bandwidth::run::<message_api::Tagged>(endpoint, side, clock, order)
         }
-        _ => remote::run(station, side, clock, order),
+        _ => remote::run(endpoint, side, clock, order),
     }
 }
 
-/// Largest message, in bytes: what both processes' buffers can hold without crowding a small
-/// machine.
+/// Largest message, in bytes: the buffers of both processes fit into a small machine.
 pub const LARGEST: usize = 64 << 20;
-/// Most messages on the way at once.
+/// Largest window.
 pub const WIDEST: usize = 4096;
-/// Most round trips or windows of a part of a run.
+/// Most round trips or windows in one part of a run.
 const LONGEST: usize = 10_000_000;
 /// Bytes of receive buffers, unless a single message is larger.
 const ARENA: usize = 64 << 20;
-/// Half of what a socket keeps.
+/// About half of a socket's receive buffer, in bytes.
 const SOCKET: usize = 100 << 10;
 
 #[cfg(test)]
@@ -393,7 +396,7 @@ mod tests {
             for size in [1, 60, 4096, 1 << 20, LARGEST] {
                 if size <= largest {
                     assert!(
-                        fitting_window(64, size) * wire::stride(size) <= side,
+                        fitting_window(64, size) * posting::stride(size) <= side,
                         "{size}"
                     );
                 }

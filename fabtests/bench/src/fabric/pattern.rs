@@ -1,18 +1,18 @@
-//! Message contents that say which message they belong to.
+//! Message contents that depend on the number of the message.
 
 use anyhow::ensure;
 
-/// Fills a message.
+/// Fills a message with the pattern of `seed`.
 pub fn fill(message: &mut [u8], seed: u64) {
     for (at, word) in message.chunks_mut(8).enumerate() {
         word.copy_from_slice(&expected(seed, at)[..word.len()]);
     }
 }
 
-/// Checks a message.
+/// Checks that a message has the pattern of `seed`.
 ///
 /// # Errors
-/// The first word that is wrong, with both values.
+/// The first wrong word, with both values.
 pub fn check(message: &[u8], seed: u64) -> anyhow::Result<()> {
     for (at, word) in message.chunks(8).enumerate() {
         let expected = &expected(seed, at)[..word.len()];
@@ -26,7 +26,7 @@ pub fn check(message: &[u8], seed: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The splitmix64 sequence: every bit of a word depends on the seed and the place.
+/// Word `at` of the splitmix64 sequence: every bit depends on the seed and the index.
 fn expected(seed: u64, at: usize) -> [u8; 8] {
     let mut word = seed.wrapping_add((at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

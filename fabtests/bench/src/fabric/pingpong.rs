@@ -4,22 +4,22 @@ use anyhow::Context as _;
 use selvedge::cq;
 
 use super::BenchOrder;
-use super::face::{Face, Purpose};
-use super::station::Station;
-use super::wire::{Done, Run, RxSlot, TxSlot};
+use super::endpoint::BenchEndpoint;
+use super::message_api::{MessageApi, Purpose};
+use super::posting::{Done, Run, RxSlot, TxSlot};
 use crate::clock::Clock;
 use crate::pair::Side;
 use crate::pair::exchange::{self, Messages};
 use crate::timing::Timing;
 
-pub(super) fn run<F: Face>(
-    station: &mut Station,
+pub(super) fn run<F: MessageApi>(
+    endpoint: &mut BenchEndpoint,
     side: Side,
     clock: Clock,
     order: BenchOrder,
 ) -> anyhow::Result<Timing> {
-    let part = order.part(side, station.inject_size());
-    let (run, rx, tx) = Run::<F>::begin(station, order.size, 1)?;
+    let params = order.pingpong_params(side, endpoint.inject_size());
+    let (run, rx, tx) = Run::<F>::begin(endpoint, order.size, 1)?;
     let mut raw = Raw {
         run,
         size: order.size,
@@ -27,7 +27,7 @@ pub(super) fn run<F: Face>(
     };
     let rx = rx.try_into().ok().context("two receive buffers")?;
     let tx = tx.into_iter().next().context("a send buffer")?;
-    let timing = exchange::run(&mut raw, (rx, tx), clock, part)?;
+    let timing = exchange::run(&mut raw, (rx, tx), clock, params)?;
     raw.run.end();
     Ok(timing)
 }
@@ -38,7 +38,7 @@ struct Raw<'a, F> {
     entry: [cq::Entry; 1],
 }
 
-impl<F: Face> Messages for Raw<'_, F> {
+impl<F: MessageApi> Messages for Raw<'_, F> {
     type Rx = RxSlot;
     type Tx = TxSlot;
 

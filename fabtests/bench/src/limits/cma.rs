@@ -1,4 +1,4 @@
-//! Cross-memory attach: one process reads the other's memory by a system call.
+//! Cross-memory attach: one process reads the other's memory by `process_vm_readv(2)`.
 
 use std::io::IoSliceMut;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,14 +12,14 @@ use crate::clock::Clock;
 use crate::cpu::Idle;
 use crate::timing::{Counts, Timing, round_trips};
 
-/// Where the passive process says what may be read.
+/// Shared words in which the passive process publishes the memory to read.
 #[derive(Debug)]
-pub(super) struct Window<'a> {
+pub(super) struct CmaTarget<'a> {
     pid: &'a AtomicU64,
     base: &'a AtomicU64,
 }
 
-impl<'a> Window<'a> {
+impl<'a> CmaTarget<'a> {
     pub(super) fn new(layout: &'a Layout) -> Self {
         Self {
             pid: &layout.cma_pid.0,
@@ -38,7 +38,7 @@ impl<'a> Window<'a> {
         let peer = Pid::from_raw(self.pid.load(Ordering::Relaxed) as i32);
         let timing = round_trips(clock, counts, || {
             let read = process_vm_readv(peer, &mut [IoSliceMut::new(own)], &[remote])
-                .context("process_vm_readv refuses")?;
+                .context("process_vm_readv failed")?;
             ensure!(
                 read == own.len(),
                 "process_vm_readv read {read} of {} bytes",
@@ -50,8 +50,8 @@ impl<'a> Window<'a> {
         timing
     }
 
-    /// Offers memory and keeps it until the active process is done.
-    pub(super) fn answer(&self, own: &[u8]) {
+    /// Publishes memory and keeps it until the active process is done.
+    pub(super) fn respond(&self, own: &[u8]) {
         self.pid.store(getpid().as_raw() as u64, Ordering::Relaxed);
         self.base
             .store(own.as_ptr().addr() as u64, Ordering::Release);

@@ -1,5 +1,5 @@
-//! Words that are stored by one core and seen by the other: a cache line's round trip, and what a put
-//! cannot beat.
+//! Words that one core stores and the other polls: the round trip of a cache line, and the limit of
+//! a put.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,28 +9,28 @@ use crate::cpu::Idle;
 use crate::pair::Side;
 use crate::timing::{Counts, Timing, round_trips};
 
-/// A process's hold on what both look at.
+/// One process's view of the words that both poll.
 #[derive(Debug)]
-pub(super) struct Line<'a> {
-    /// Where the other process stores.
+pub(super) struct LinePingpong<'a> {
+    /// The word that the other process stores.
     seen: &'a AtomicU64,
-    /// Where the other process looks.
+    /// The word that the other process polls.
     stored: &'a AtomicU64,
     idle: Idle,
-    /// What the word says when it is the active process's turn; both processes count alike.
+    /// Value of the word at the active process's turn. Both processes count alike.
     turn: u64,
 }
 
-impl<'a> Line<'a> {
-    /// One line that is handed to and fro. Whoever looks at it gets it from who has just stored, and
-    /// has it to itself when it answers: on some machines it travels once for each way.
+impl<'a> LinePingpong<'a> {
+    /// One line for both directions. The poller fetches it from the core that has just stored, and
+    /// owns it when it stores itself: on some machines the line travels once per direction.
     pub(super) fn shared(layout: &'a Layout, idle: Idle) -> Self {
         Self::new(&layout.line.0, &layout.line.0, idle)
     }
 
-    /// A line for each way, as the windows of two processes that put are: the one that looks takes
-    /// it from the one that stores, which has to take it back for the next store.
-    pub(super) fn each_way(layout: &'a Layout, side: Side, idle: Idle) -> Self {
+    /// A line per direction, as in two processes that put into each other's memory: the poller
+    /// fetches the line from the storing core, which has to fetch it back for its next store.
+    pub(super) fn per_direction(layout: &'a Layout, side: Side, idle: Idle) -> Self {
         let (passive, active) = (&layout.put_to_passive.0, &layout.put_to_active.0);
         match side {
             Side::Active => Self::new(active, passive, idle),
@@ -56,7 +56,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    pub(super) fn answer(&mut self, counts: Counts) {
+    pub(super) fn respond(&mut self, counts: Counts) {
         for _ in 0..counts.total() {
             self.wait_for(self.turn + 1);
             self.turn += 2;

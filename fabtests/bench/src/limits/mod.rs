@@ -1,7 +1,7 @@
-//! What the machine can do between two processes, without any fabric in between.
+//! The limits of the machine between two processes, without a fabric.
 //!
-//! Each probe's two halves stand side by side in one file. [`Ground`] is what a process needs to
-//! take part in them; [`survey`] has them taken and makes [`Limits`] of the results.
+//! Both sides of a probe are in one file. [`ProbeContext`] has what a process needs for its side of
+//! the probes; [`survey`] runs them and makes [`Limits`] of the results.
 
 mod cma;
 mod line;
@@ -26,39 +26,38 @@ use crate::timing::{Counts, Timing};
 pub use report::{Limits, SizeLimit};
 pub use shared::Segment;
 pub use socket::Socket;
-pub use survey::{Depth, Distance, Flow, Road, cma_ns, distance, point_limit, survey};
+pub use survey::{Depth, Distance, Flow, Transport, cma_ns, distance, point_limit, survey};
 pub use wake::EventFds;
 
-/// One measurement that both processes take part in.
+/// A measurement of a limit, in which both processes take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Probe {
-    /// A cache line is handed over and back.
+    /// A cache line travels to the other core and back.
     Line,
-    /// A word is stored in a line that the other process looks at, and it stores one in another line.
+    /// Each process stores a word in a line that the other one polls.
     Put,
-    /// Lines that one process has written are loaded by the other, one after the other.
+    /// One process loads lines that the other has written, one after the other.
     Load,
-    /// As [`Self::Load`], with an atomic addition to each line in place of a load.
+    /// As [`Self::Load`], with an atomic addition to each line instead of a load.
     Add,
-    /// A message of 56 bytes travels the one-line ring and another one comes back.
+    /// Round trips of 56 bytes through the one-line ring.
     Ring,
     /// As [`Self::Ring`], with 8 bytes.
     RingSmall,
-    /// Windows of 64 messages of 56 bytes go through the one-line ring, and one answer each comes
-    /// back.
+    /// Windows of 64 messages of 56 bytes through the one-line ring, with one reply to each window.
     RingRate,
     /// As [`Self::RingRate`], with 8 bytes.
     RingRateSmall,
-    /// A message is copied into shared memory and out again, there and back.
+    /// Round trips of a message that is copied into shared memory and out of it.
     TwoCopy {
-        /// Of the message, in bytes.
+        /// Message size, in bytes.
         size: usize,
         /// Bytes that are copied at a time.
         chunk: usize,
     },
-    /// As [`Self::TwoCopy`], with messages that follow each other in one direction.
+    /// As [`Self::TwoCopy`], with consecutive messages in one direction.
     TwoCopyRate {
-        /// Of the message, in bytes.
+        /// Message size, in bytes.
         size: usize,
         /// Bytes that are copied at a time.
         chunk: usize,
@@ -68,7 +67,7 @@ pub enum Probe {
         /// In bytes.
         size: usize,
     },
-    /// One process copies between places that it has not touched for long.
+    /// One process copies between buffers that it has not accessed for long.
     MemcpyCold {
         /// In bytes.
         size: usize,
@@ -78,66 +77,66 @@ pub enum Probe {
         /// In bytes.
         size: usize,
     },
-    /// 8 bytes over TCP and back, both sides polling.
+    /// Round trips of 8 bytes over TCP; both sides poll.
     Tcp,
-    /// A message over TCP and back, both sides polling.
+    /// Round trips of a message over TCP; both sides poll.
     TcpTrip {
         /// In bytes.
         size: usize,
     },
-    /// As [`Self::TcpTrip`], with messages that follow each other in one direction, each in a place
-    /// of its own, as far as a window of them goes.
+    /// As [`Self::TcpTrip`], with consecutive messages in one direction. A window of messages has
+    /// distinct buffers.
     TcpRate {
         /// In bytes.
         size: usize,
-        /// Places.
+        /// Number of buffers.
         window: usize,
     },
-    /// 8 bytes over a Unix stream socket and back, both sides polling.
+    /// Round trips of 8 bytes over a Unix stream socket; both sides poll.
     Unix,
-    /// Each process sleeps on a futex until the other one wakes it.
+    /// Each process blocks on a futex until the other one wakes it.
     Futex,
-    /// Each process sleeps in the read of an eventfd until the other one writes it.
+    /// Each process blocks in the read of an eventfd until the other one writes it.
     EventFd,
 }
 
-/// What came of a [`Probe`].
+/// The outcome of a [`Probe`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The time of one round trip, message or copy.
     Took(Timing),
-    /// The system refuses, with its reason.
+    /// The system does not permit the probe, for this reason.
     Refused(String),
 }
 
-/// A process's place in the probes.
+/// One process's context for its side of the probes.
 #[derive(Debug)]
-pub struct Ground<'a> {
+pub struct ProbeContext<'a> {
     side: Side,
     idle: Idle,
     clock: Clock,
-    line: line::Line<'a>,
-    puts: line::Line<'a>,
+    line: line::LinePingpong<'a>,
+    puts: line::LinePingpong<'a>,
     loads: load::Loads<'a>,
-    ring: ring::Ends<'a>,
-    stream: stream::Ends<'a>,
-    cma: cma::Window<'a>,
+    ring: ring::Duplex<'a>,
+    stream: stream::Duplex<'a>,
+    cma: cma::CmaTarget<'a>,
     tcp: Socket,
     unix: Socket,
     futex: wake::Futexes<'a>,
     eventfd: EventFds,
-    /// Private memory, as large as the largest probe so far needed.
+    /// Private memory, as large as the largest probe so far required.
     own: Option<Pages>,
 }
 
-/// What a process is given to build its [`Ground`].
+/// The resources from which a process makes its [`ProbeContext`].
 #[derive(Debug)]
-pub(crate) struct Site<'a> {
-    /// Which of the two processes this is.
+pub(crate) struct ProbeResources<'a> {
+    /// The side of this process.
     pub side: Side,
-    /// How it waits.
+    /// How this process waits.
     pub idle: Idle,
-    /// What both share.
+    /// Memory shared with the other process.
     pub segment: &'a Segment,
     /// Connected to the other process.
     pub tcp: Socket,
@@ -147,21 +146,21 @@ pub(crate) struct Site<'a> {
     pub eventfd: EventFds,
 }
 
-impl<'a> Ground<'a> {
-    /// Takes a place. A process does so once for each [`Segment`] and side.
-    pub(crate) fn new(site: Site<'a>) -> Self {
-        let Site { side, idle, .. } = site;
+impl<'a> ProbeContext<'a> {
+    /// Makes the context. A process calls this once for each [`Segment`] and side.
+    pub(crate) fn new(site: ProbeResources<'a>) -> Self {
+        let ProbeResources { side, idle, .. } = site;
         let layout = site.segment.layout();
         Self {
             side,
             idle,
             clock: Clock::calibrate(),
-            line: line::Line::shared(layout, idle),
-            puts: line::Line::each_way(layout, side, idle),
+            line: line::LinePingpong::shared(layout, idle),
+            puts: line::LinePingpong::per_direction(layout, side, idle),
             loads: load::Loads::new(layout, idle),
-            ring: ring::Ends::new(layout, side, idle),
-            stream: stream::Ends::new(layout, side, idle),
-            cma: cma::Window::new(layout),
+            ring: ring::Duplex::new(layout, side, idle),
+            stream: stream::Duplex::new(layout, side, idle),
+            cma: cma::CmaTarget::new(layout),
             tcp: site.tcp,
             unix: site.unix,
             futex: wake::Futexes::new(layout, side),
@@ -180,14 +179,14 @@ impl<'a> Ground<'a> {
         self.idle
     }
 
-    /// Takes this process's part in a probe. Only the active process's outcome counts.
+    /// Runs this process's side of a probe. Only the active process has an outcome.
     ///
     /// # Errors
-    /// The system's, where they are no answer to the probe's question.
-    pub fn take(&mut self, probe: Probe, counts: Counts) -> anyhow::Result<Option<Outcome>> {
+    /// The system's, unless they are the outcome of the probe.
+    pub fn run(&mut self, probe: Probe, counts: Counts) -> anyhow::Result<Option<Outcome>> {
         match self.side {
             Side::Active => self.measure(probe, counts).map(Some),
-            Side::Passive => self.answer(probe, counts).map(|()| None),
+            Side::Passive => self.respond(probe, counts).map(|()| None),
         }
     }
 
@@ -211,7 +210,7 @@ impl<'a> Ground<'a> {
                 Ok(self.stream.measure_rate(&own[..size], chunk, clock, counts))
             }
             Probe::Memcpy { size } => {
-                memcpy::measure_hot(at_least(&mut self.own, 2 * size)?, size, clock, counts)
+                memcpy::measure_cached(at_least(&mut self.own, 2 * size)?, size, clock, counts)
             }
             Probe::MemcpyCold { size } => {
                 memcpy::measure_cold(at_least(&mut self.own, memcpy::SET)?, size, clock, counts)
@@ -242,48 +241,48 @@ impl<'a> Ground<'a> {
         timing.map(Outcome::Took)
     }
 
-    fn answer(&mut self, probe: Probe, counts: Counts) -> anyhow::Result<()> {
+    fn respond(&mut self, probe: Probe, counts: Counts) -> anyhow::Result<()> {
         let idle = self.idle;
         match probe {
-            Probe::Line => self.line.answer(counts),
-            Probe::Put => self.puts.answer(counts),
-            Probe::Load | Probe::Add => self.loads.answer(counts),
-            Probe::Ring => self.ring.answer::<{ ring::PAYLOAD }>(counts),
-            Probe::RingSmall => self.ring.answer::<8>(counts),
-            Probe::RingRate => self.ring.answer_rate::<{ ring::PAYLOAD }>(counts),
-            Probe::RingRateSmall => self.ring.answer_rate::<8>(counts),
+            Probe::Line => self.line.respond(counts),
+            Probe::Put => self.puts.respond(counts),
+            Probe::Load | Probe::Add => self.loads.respond(counts),
+            Probe::Ring => self.ring.respond::<{ ring::PAYLOAD }>(counts),
+            Probe::RingSmall => self.ring.respond::<8>(counts),
+            Probe::RingRate => self.ring.respond_rate::<{ ring::PAYLOAD }>(counts),
+            Probe::RingRateSmall => self.ring.respond_rate::<8>(counts),
             Probe::TwoCopy { size, chunk } => {
                 let own = at_least(&mut self.own, size)?;
-                self.stream.answer(&mut own[..size], chunk, counts);
+                self.stream.respond(&mut own[..size], chunk, counts);
             }
             Probe::TwoCopyRate { size, chunk } => {
                 let own = at_least(&mut self.own, size)?;
-                self.stream.answer_rate(&mut own[..size], chunk, counts);
+                self.stream.respond_rate(&mut own[..size], chunk, counts);
             }
             Probe::Memcpy { .. } | Probe::MemcpyCold { .. } => {}
-            Probe::Cma { size } => self.cma.answer(&at_least(&mut self.own, size)?[..size]),
-            Probe::Tcp => self.tcp.answer(&mut [0; WORD], idle, counts)?,
+            Probe::Cma { size } => self.cma.respond(&at_least(&mut self.own, size)?[..size]),
+            Probe::Tcp => self.tcp.respond(&mut [0; WORD], idle, counts)?,
             Probe::TcpTrip { size } => {
                 let own = at_least(&mut self.own, size)?;
-                self.tcp.answer(&mut own[..size], idle, counts)?;
+                self.tcp.respond(&mut own[..size], idle, counts)?;
             }
             Probe::TcpRate { size, window } => {
                 let own = at_least(&mut self.own, size * window)?;
                 let own = &mut own[..size * window];
-                self.tcp.answer_rate(own, size, idle, counts)?;
+                self.tcp.respond_rate(own, size, idle, counts)?;
             }
-            Probe::Unix => self.unix.answer(&mut [0; WORD], idle, counts)?,
-            Probe::Futex => self.futex.answer(counts)?,
-            Probe::EventFd => self.eventfd.answer(counts)?,
+            Probe::Unix => self.unix.respond(&mut [0; WORD], idle, counts)?,
+            Probe::Futex => self.futex.respond(counts)?,
+            Probe::EventFd => self.eventfd.respond(counts)?,
         }
         Ok(())
     }
 }
 
-/// Bytes of a message in the probes of the kernel's ways.
+/// Bytes of a message in the probes of sockets.
 const WORD: usize = 8;
 
-/// The private memory, grown to `len` bytes if it is smaller.
+/// The private memory, replaced by a larger one where it has less than `len` bytes.
 fn at_least(own: &mut Option<Pages>, len: usize) -> anyhow::Result<&mut Pages> {
     if own.as_ref().is_none_or(|pages| pages.len() < len) {
         *own = None;

@@ -1,4 +1,4 @@
-//! The limits as figures: for JSON and as tables.
+//! The limits as figures, for JSON and tables.
 
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
@@ -6,18 +6,17 @@ use serde::Serialize;
 use crate::size;
 use crate::table;
 
-/// What the machine can do. Absent figures were not measured or were refused.
+/// The limits of the machine. Absent figures were not measured or were refused.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limits {
     /// Round trip of a cache line: mean of groups, in nanoseconds.
     pub cacheline_rtt_ns: Option<f64>,
-    /// Plain stores that are seen in one line and answered in another one: mean of groups, in
-    /// nanoseconds.
+    /// Round trip of plain stores in two lines, one per direction: mean of groups, in nanoseconds.
     pub put_rtt_ns: Option<f64>,
     /// Round trip of 56 bytes through the one-line ring: median of single round trips, with one
     /// reading of the clock in each, in nanoseconds.
     pub ring_rtt_ns: Option<f64>,
-    /// The same: mean of groups, without the clock.
+    /// As `ring_rtt_ns`, mean of groups without the clock, in nanoseconds.
     pub ring_rtt_mean_ns: Option<f64>,
     /// As `ring_rtt_ns`, with 8 bytes.
     pub ring_rtt_8b_ns: Option<f64>,
@@ -25,7 +24,7 @@ pub struct Limits {
     pub ring_msgs_per_s: Option<f64>,
     /// Messages of 8 bytes per second through the ring.
     pub ring_8b_msgs_per_s: Option<f64>,
-    /// Copying into shared memory and out of it, one way.
+    /// Copying into shared memory and out of it, in one direction.
     pub two_copy: Vec<SizeLimit>,
     /// Copying on one core, in cache where it fits.
     pub memcpy: Vec<SizeLimit>,
@@ -33,31 +32,31 @@ pub struct Limits {
     pub memcpy_cold: Vec<SizeLimit>,
     /// Reading another process's memory by system call.
     pub cma: Vec<SizeLimit>,
-    /// Why there are no figures for CMA.
+    /// Reason why CMA has no figures.
     pub cma_refused: Option<String>,
     /// Round trip of 8 bytes over TCP: median, in nanoseconds.
     pub tcp_rtt_ns: Option<f64>,
     /// Round trip of 8 bytes over a Unix stream socket: median, in nanoseconds.
     pub unix_rtt_ns: Option<f64>,
-    /// From waking by futex until the other process runs: median, in nanoseconds.
+    /// Time from a futex wake-up until the other process runs: median, in nanoseconds.
     pub futex_wake_ns: Option<f64>,
-    /// From writing an eventfd until the other process has read it: median, in nanoseconds.
+    /// Time from writing an eventfd until the other process has read it: median, in nanoseconds.
     pub eventfd_wake_ns: Option<f64>,
 }
 
 /// A limit at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SizeLimit {
-    /// In bytes.
+    /// Message size, in bytes.
     pub size: usize,
-    /// Of one copy or one way, in nanoseconds.
+    /// Time of one copy or one direction, in nanoseconds.
     pub ns: f64,
-    /// Millions of bytes per second.
+    /// Bandwidth, in millions of bytes per second.
     pub mbps: f64,
 }
 
 impl SizeLimit {
-    /// A limit from its time.
+    /// Makes a limit from its time.
     pub fn new(size: usize, ns: f64) -> Self {
         Self {
             size,
@@ -73,10 +72,10 @@ impl SizeLimit {
 }
 
 impl Limits {
-    /// The limits that do not depend on a size, for people.
+    /// A table of the limits that do not depend on a size.
     pub fn fixed_table(&self) -> Table {
         let mut table = table::new(&["between the two processes", "figure", "unit"]);
-        for (what, figure, unit) in [
+        for (name, figure, unit) in [
             ("cache line, round trip", self.cacheline_rtt_ns, "ns"),
             ("stores in two lines, round trip", self.put_rtt_ns, "ns"),
             ("one-line ring, 56 B, round trip", self.ring_rtt_ns, "ns"),
@@ -101,14 +100,14 @@ impl Limits {
             ("eventfd, wake-up", self.eventfd_wake_ns, "ns"),
         ] {
             if let Some(figure) = figure {
-                table.add_row([what.to_owned(), table::figure(figure), unit.to_owned()]);
+                table.add_row([name.to_owned(), table::figure(figure), unit.to_owned()]);
             }
         }
         table::align(&mut table, 2, CellAlignment::Left);
         table
     }
 
-    /// The limits by size, for people.
+    /// A table of the limits by size.
     pub fn size_table(&self) -> Table {
         let mut table = table::new(&[
             "size",

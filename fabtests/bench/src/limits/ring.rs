@@ -1,9 +1,9 @@
-//! The bare one-line ring: the yardstick for a shared-memory provider.
+//! The one-line ring: the limit for small messages of a shared-memory provider.
 //!
-//! A message is one cache line: up to 56 bytes of payload and, written last, the commit word. The
-//! producer learns of free slots from a counter that the consumer publishes in batches; its own
-//! cursor is private, and so is the consumer's. There is no read-modify-write, no fence and no
-//! header: what a real provider does beyond this is its overhead.
+//! A message is one cache line: up to 56 bytes of payload and the commit word, which is written
+//! last. The consumer publishes a counter of free slots in batches; the cursors of producer and
+//! consumer are private. The ring has no read-modify-write, no fence and no header. A provider's
+//! additional time is its overhead.
 
 #![expect(unsafe_code, reason = "the payload of a slot is plain memory")]
 
@@ -11,7 +11,7 @@ use std::cell::UnsafeCell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::shared::{Layout, Line};
+use super::shared::{CacheLine, Layout};
 use crate::clock::Clock;
 use crate::cpu::Idle;
 use crate::pair::Side;
@@ -23,10 +23,10 @@ pub(super) const PAYLOAD: usize = 56;
 /// One direction between the two processes.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Lane {
+pub(super) struct Ring {
     slots: [Slot; SLOTS],
     /// Messages that the consumer has taken; written by the consumer, every [`BATCH`] messages.
-    consumed: Line,
+    consumed: CacheLine,
 }
 
 /// One message. Written by the producer only.
@@ -43,41 +43,41 @@ struct Slot {
 // commit word and releasing `consumed`.
 unsafe impl Sync for Slot {}
 
-/// The sending end of a [`Lane`]. There is one in one process.
+/// The producer of a [`Ring`]. One process has it.
 #[derive(Debug)]
 pub(super) struct Producer<'a> {
-    lane: &'a Lane,
+    ring: &'a Ring,
     idle: Idle,
     next: u64,
     limit: u64,
 }
 
 impl<'a> Producer<'a> {
-    /// The sending end of a lane that nothing has been sent on.
+    /// The producer of a ring without any message so far.
     ///
     /// # Safety
-    /// No other producer of this lane exists, in either process.
-    pub(super) unsafe fn new(lane: &'a Lane, idle: Idle) -> Self {
+    /// No other producer of this ring exists, in either process.
+    pub(super) unsafe fn new(ring: &'a Ring, idle: Idle) -> Self {
         Self {
-            lane,
+            ring,
             idle,
             next: 0,
             limit: SLOTS as u64,
         }
     }
 
-    /// Sends one message; waits while all slots are taken.
+    /// Sends one message; waits while all slots are in use.
     #[inline]
     pub(super) fn push<const N: usize>(&mut self, message: &[u8; N]) {
         const { assert!(N <= PAYLOAD) };
         while self.next == self.limit {
             // Pairs with the release in `pop`: the consumer has read the slots below.
-            self.limit = self.lane.consumed.0.load(Ordering::Acquire) + SLOTS as u64;
+            self.limit = self.ring.consumed.0.load(Ordering::Acquire) + SLOTS as u64;
             if self.next == self.limit {
                 self.idle.pause();
             }
         }
-        let slot = &self.lane.slots[self.next as usize % SLOTS];
+        let slot = &self.ring.slots[self.next as usize % SLOTS];
         let payload: *mut u8 = slot.payload.get().cast();
         // SAFETY: N bytes fit the payload, and the slot is free: see `Slot`'s `Sync`.
         unsafe { payload.copy_from_nonoverlapping(message.as_ptr(), N) };
@@ -87,22 +87,22 @@ impl<'a> Producer<'a> {
     }
 }
 
-/// The receiving end of a [`Lane`]. There is one in one process.
+/// The consumer of a [`Ring`]. One process has it.
 #[derive(Debug)]
 pub(super) struct Consumer<'a> {
-    lane: &'a Lane,
+    ring: &'a Ring,
     idle: Idle,
     next: u64,
 }
 
 impl<'a> Consumer<'a> {
-    /// The receiving end of a lane that nothing has been received from.
+    /// The consumer of a ring from which nothing has been received.
     ///
     /// # Safety
-    /// No other consumer of this lane exists, in either process.
-    pub(super) unsafe fn new(lane: &'a Lane, idle: Idle) -> Self {
+    /// No other consumer of this ring exists, in either process.
+    pub(super) unsafe fn new(ring: &'a Ring, idle: Idle) -> Self {
         Self {
-            lane,
+            ring,
             idle,
             next: 0,
         }
@@ -112,7 +112,7 @@ impl<'a> Consumer<'a> {
     #[inline]
     pub(super) fn pop<const N: usize>(&mut self) -> [u8; N] {
         const { assert!(N <= PAYLOAD) };
-        let slot = &self.lane.slots[self.next as usize % SLOTS];
+        let slot = &self.ring.slots[self.next as usize % SLOTS];
         self.next += 1;
         // Pairs with the release in `push`.
         while slot.commit.load(Ordering::Acquire) != self.next {
@@ -124,30 +124,30 @@ impl<'a> Consumer<'a> {
         let message = unsafe { payload.read() };
         if self.next.is_multiple_of(BATCH) {
             // Pairs with the acquire in `push`.
-            self.lane.consumed.0.store(self.next, Ordering::Release);
+            self.ring.consumed.0.store(self.next, Ordering::Release);
         }
         message
     }
 }
 
-/// A process's ends of both directions.
+/// One process's producer and consumer of the two directions.
 #[derive(Debug)]
-pub(super) struct Ends<'a> {
+pub(super) struct Duplex<'a> {
     out: Producer<'a>,
     back: Consumer<'a>,
 }
 
-impl<'a> Ends<'a> {
+impl<'a> Duplex<'a> {
     pub(super) fn new(layout: &'a Layout, side: Side, idle: Idle) -> Self {
-        let (to_passive, to_active) = (&layout.lane_to_passive, &layout.lane_to_active);
+        let (to_passive, to_active) = (&layout.ring_to_passive, &layout.ring_to_active);
         let (out, back) = match side {
             Side::Active => (to_passive, to_active),
             Side::Passive => (to_active, to_passive),
         };
         Self {
-            // SAFETY: one `Ground` per side is made, and nothing else makes a producer.
+            // SAFETY: one `ProbeContext` per side is made, and nothing else makes a producer.
             out: unsafe { Producer::new(out, idle) },
-            // SAFETY: one `Ground` per side is made, and nothing else makes a consumer.
+            // SAFETY: one `ProbeContext` per side is made, and nothing else makes a consumer.
             back: unsafe { Consumer::new(back, idle) },
         }
     }
@@ -165,15 +165,15 @@ impl<'a> Ends<'a> {
         })
     }
 
-    pub(super) fn answer<const N: usize>(&mut self, counts: Counts) {
+    pub(super) fn respond<const N: usize>(&mut self, counts: Counts) {
         for _ in 0..counts.total() {
             let message = self.back.pop::<N>();
             self.out.push(&message);
         }
     }
 
-    /// Sends windows of messages, as a stream does, and waits for one answer to each. Without them
-    /// the rate would depend on which of the two is ahead, and by how much.
+    /// Sends windows of messages, as a stream does, and waits for one reply to each. Without
+    /// replies the rate would depend on which of the two processes is ahead, and by how much.
     pub(super) fn measure_rate<const N: usize>(
         &mut self,
         clock: Clock,
@@ -189,7 +189,7 @@ impl<'a> Ends<'a> {
         })
     }
 
-    pub(super) fn answer_rate<const N: usize>(&mut self, counts: Counts) {
+    pub(super) fn respond_rate<const N: usize>(&mut self, counts: Counts) {
         for _ in 0..counts.total() {
             for _ in 0..WINDOW {
                 black_box(self.back.pop::<N>());
@@ -199,11 +199,12 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// Deep enough that the credits' line travels rarely; 16 KiB stay in the first-level cache.
+/// Enough slots that the line with the credits travels rarely; 16 KiB stay in the first-level
+/// cache.
 const SLOTS: usize = 256;
 /// Messages per return of credits: a quarter of the slots.
 const BATCH: u64 = SLOTS as u64 / 4;
-/// Messages of a window: as many as those of the benchmarks have.
+/// Messages of a window: as many as in the benchmarks.
 const WINDOW: usize = 64;
 const _: () = assert!(size_of::<Slot>() == 64);
 
@@ -215,18 +216,18 @@ mod tests {
     #[test]
     fn messages_arrive_in_order_and_whole_over_many_laps() {
         let segment = Segment::map(Segment::create().unwrap()).unwrap();
-        let lane = &segment.layout().lane_to_passive;
+        let ring = &segment.layout().ring_to_passive;
         let messages = 10 * SLOTS as u64 + 3;
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 // SAFETY: the only producer.
-                let mut producer = unsafe { Producer::new(lane, Idle::Yield) };
+                let mut producer = unsafe { Producer::new(ring, Idle::Yield) };
                 for number in 0..messages {
                     producer.push(&number.to_le_bytes());
                 }
             });
             // SAFETY: the only consumer.
-            let mut consumer = unsafe { Consumer::new(lane, Idle::Yield) };
+            let mut consumer = unsafe { Consumer::new(ring, Idle::Yield) };
             for number in 0..messages {
                 assert_eq!(u64::from_le_bytes(consumer.pop()), number);
             }

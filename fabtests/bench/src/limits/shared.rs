@@ -13,67 +13,69 @@ use anyhow::{Context as _, ensure};
 use memmap2::{MmapOptions, MmapRaw};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use super::ring::Lane;
+use super::ring::Ring;
 use super::stream::Stream;
 use crate::fabric::LINES;
 
 /// A word alone on its cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(super) struct Line(pub(super) AtomicU64);
+pub(super) struct CacheLine(pub(super) AtomicU64);
 
 /// A futex alone on its cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct FutexLine(pub(super) AtomicU32);
 
-/// Everything that the processes share. Fields named `to_passive` are written by the active
-/// process, fields named `to_active` by the passive one.
+/// The memory that the processes share. The active process writes fields named `to_passive`, the
+/// passive one those named `to_active`.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Layout {
-    /// Handed to and fro: odd when the active process has written it, even after the answer.
-    pub(super) line: Line,
+    /// The line of the round trip: odd after the active process has written it, even after the
+    /// response.
+    pub(super) line: CacheLine,
     /// The passive process's number, for CMA.
-    pub(super) cma_pid: Line,
-    /// Where the passive process's memory for CMA starts; set back to 0 by the active process
-    /// when it needs it no longer.
-    pub(super) cma_base: Line,
-    /// Where the active process puts.
-    pub(super) put_to_passive: Line,
+    pub(super) cma_pid: CacheLine,
+    /// Address of the passive process's memory for CMA; the active process resets it to 0 when it
+    /// is done.
+    pub(super) cma_base: CacheLine,
+    /// Target of the active process's puts.
+    pub(super) put_to_passive: CacheLine,
     /// Written to wake the passive process.
     pub(super) futex_to_passive: FutexLine,
     /// Written to wake the active process.
     pub(super) futex_to_active: FutexLine,
-    /// Where the passive process puts; not beside the other one, which a prefetcher would take along.
-    pub(super) put_to_active: Line,
+    /// Target of the passive process's puts. It is not next to the other target, which a prefetcher
+    /// would fetch with it.
+    pub(super) put_to_active: CacheLine,
     /// One-line ring.
-    pub(super) lane_to_passive: Lane,
+    pub(super) ring_to_passive: Ring,
     /// One-line ring.
-    pub(super) lane_to_active: Lane,
+    pub(super) ring_to_active: Ring,
     /// Ring of bytes.
     pub(super) stream_to_passive: Stream,
     /// Ring of bytes.
     pub(super) stream_to_active: Stream,
     /// How often the passive process has written `lines`.
-    pub(super) lines_written: Line,
+    pub(super) lines_written: CacheLine,
     /// How often the active process has read them.
-    pub(super) lines_read: Line,
+    pub(super) lines_read: CacheLine,
     /// Written by the passive process.
-    pub(super) lines: [Line; LINES],
+    pub(super) lines: [CacheLine; LINES],
 }
 
-/// A mapping of everything that the processes share.
+/// A mapping of the memory that the processes share.
 #[derive(Debug)]
 pub struct Segment {
     map: MmapRaw,
 }
 
 impl Segment {
-    /// Makes memory, all zero, to be mapped by both processes.
+    /// Creates a zeroed memory file that both processes map.
     ///
     /// # Errors
-    /// The system's, when there is no memory.
+    /// The system's, when memory cannot be allocated.
     pub fn create() -> anyhow::Result<OwnedFd> {
         let fd = memfd_create(c"fabtests", MFdFlags::MFD_CLOEXEC)
             .context("cannot make the shared memory of the limits")?;
@@ -83,10 +85,10 @@ impl Segment {
         Ok(fd)
     }
 
-    /// Maps what [`Self::create`] made and touches every page of it.
+    /// Maps the file of [`Self::create`] and touches every page.
     ///
     /// # Errors
-    /// The system's, when it cannot be mapped, or when it is too small.
+    /// The system's, when the file cannot be mapped; when it is too small.
     pub fn map(fd: impl AsFd) -> anyhow::Result<Self> {
         let file = File::from(fd.as_fd().try_clone_to_owned()?);
         ensure!(
@@ -106,11 +108,11 @@ impl Segment {
         let layout: *const Layout = self.map.as_mut_ptr().cast_const().cast();
         // SAFETY: the mapping is at least as large as a `Layout` (`map` checks it), page-aligned,
         // and lives as long as `self`. All-zero bytes are a valid `Layout`, and it consists of
-        // atomics and `UnsafeCell`s only, so that the other process may write while we look.
+        // atomics and `UnsafeCell`s only, so that the other process may write while this one reads.
         unsafe { &*layout }
     }
 }
 
 const _: () = assert!(align_of::<Layout>() <= 4096);
-const _: () = assert!(size_of::<Line>() == 64);
+const _: () = assert!(size_of::<CacheLine>() == 64);
 const _: () = assert!(size_of::<FutexLine>() == 64);

@@ -1,4 +1,4 @@
-//! Sockets between the processes, both ends polling: what the kernel's path costs.
+//! Sockets between the processes, which both poll: the cost of the kernel's path.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::cpu::Idle;
 use crate::timing::{Counts, Timing, one_by_one, round_trips};
 
-/// One end of a connected stream socket.
+/// A connected, non-blocking stream socket.
 #[derive(Debug)]
 pub struct Socket(File);
 
@@ -21,7 +21,8 @@ impl Socket {
     /// # Errors
     /// The system's.
     pub fn new(fd: OwnedFd) -> anyhow::Result<Self> {
-        fcntl(&fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).context("cannot poll a socket")?;
+        fcntl(&fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
+            .context("cannot make a socket non-blocking")?;
         Ok(Self(File::from(fd)))
     }
 
@@ -39,7 +40,7 @@ impl Socket {
         })
     }
 
-    pub(super) fn answer(
+    pub(super) fn respond(
         &mut self,
         message: &mut [u8],
         idle: Idle,
@@ -53,7 +54,7 @@ impl Socket {
     }
 
     /// Sends messages of `size` bytes out of `window`, one after the other, without waiting for
-    /// answers; one answer at the end closes the clock.
+    /// replies. One reply at the end stops the clock.
     pub(super) fn measure_rate(
         &mut self,
         window: &[u8],
@@ -71,7 +72,7 @@ impl Socket {
         outcome.map(|()| timing)
     }
 
-    pub(super) fn answer_rate(
+    pub(super) fn respond_rate(
         &mut self,
         window: &mut [u8],
         size: usize,

@@ -1,14 +1,14 @@
-//! The two-copy limit: a message is copied into shared memory by one core and out by the other.
+//! The two-copy limit: one core copies a message into shared memory and the other copies it out.
 //!
-//! Long messages go in chunks, so that both cores copy at the same time and the bytes stay in
-//! cache on the way.
+//! Long messages are copied in chunks, so that both cores copy at the same time and the bytes stay
+//! in cache.
 
-#![expect(unsafe_code, reason = "the bytes on the way are plain memory")]
+#![expect(unsafe_code, reason = "the bytes of the ring are plain memory")]
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering;
 
-use super::shared::{Layout, Line};
+use super::shared::{CacheLine, Layout};
 use crate::clock::Clock;
 use crate::cpu::Idle;
 use crate::pair::Side;
@@ -19,9 +19,9 @@ use crate::timing::{Counts, Timing, one_by_one, round_trips};
 #[repr(C)]
 pub(super) struct Stream {
     /// Bytes committed; written by the writer.
-    head: Line,
+    head: CacheLine,
     /// Bytes taken; written by the reader.
-    tail: Line,
+    tail: CacheLine,
     bytes: Bytes,
 }
 
@@ -33,7 +33,7 @@ struct Bytes(UnsafeCell<[u8; CAPACITY]>);
 // freed; the reader reads only what `head`, acquired, has committed.
 unsafe impl Sync for Bytes {}
 
-/// The writing end of a [`Stream`]. There is one in one process.
+/// The writer of a [`Stream`]. One process has it.
 #[derive(Debug)]
 pub(super) struct Writer<'a> {
     stream: &'a Stream,
@@ -43,7 +43,7 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// The writing end of a stream that nothing has been written to.
+    /// The writer of a stream that nothing has been written to.
     ///
     /// # Safety
     /// No other writer of this stream exists, in either process.
@@ -56,11 +56,11 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Copies a message in, `chunk` bytes at a time.
+    /// Copies a message in, `chunk_size` bytes at a time.
     #[inline]
-    pub(super) fn write(&mut self, message: &[u8], chunk: usize) {
-        for piece in message.chunks(chunk.min(CHUNK_MAX)) {
-            let (start, end) = place(self.head, piece.len());
+    pub(super) fn write(&mut self, message: &[u8], chunk_size: usize) {
+        for chunk in message.chunks(chunk_size.min(CHUNK_MAX)) {
+            let (start, end) = chunk_range(self.head, chunk.len());
             while end - self.tail > CAPACITY as u64 {
                 // Pairs with the release in `read`.
                 self.tail = self.stream.tail.0.load(Ordering::Acquire);
@@ -69,8 +69,8 @@ impl<'a> Writer<'a> {
                 }
             }
             let start = self.stream.at(start);
-            // SAFETY: the piece lies in one stretch behind `start` (`place`), and it is free.
-            unsafe { start.copy_from_nonoverlapping(piece.as_ptr(), piece.len()) };
+            // SAFETY: the chunk is contiguous from `start` (`chunk_range`), and its bytes are free.
+            unsafe { start.copy_from_nonoverlapping(chunk.as_ptr(), chunk.len()) };
             self.head = end;
             // Pairs with the acquire in `read`.
             self.stream.head.0.store(end, Ordering::Release);
@@ -78,7 +78,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The reading end of a [`Stream`]. There is one in one process.
+/// The reader of a [`Stream`]. One process has it.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     stream: &'a Stream,
@@ -88,7 +88,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The reading end of a stream that nothing has been read from.
+    /// The reader of a stream that nothing has been read from.
     ///
     /// # Safety
     /// No other reader of this stream exists, in either process.
@@ -103,9 +103,9 @@ impl<'a> Reader<'a> {
 
     /// Copies a message of the same length and chunks out.
     #[inline]
-    pub(super) fn read(&mut self, message: &mut [u8], chunk: usize) {
-        for piece in message.chunks_mut(chunk.min(CHUNK_MAX)) {
-            let (start, end) = place(self.tail, piece.len());
+    pub(super) fn read(&mut self, message: &mut [u8], chunk_size: usize) {
+        for chunk in message.chunks_mut(chunk_size.min(CHUNK_MAX)) {
+            let (start, end) = chunk_range(self.tail, chunk.len());
             while self.head < end {
                 // Pairs with the release in `write`.
                 self.head = self.stream.head.0.load(Ordering::Acquire);
@@ -114,8 +114,9 @@ impl<'a> Reader<'a> {
                 }
             }
             let start = self.stream.at(start).cast_const();
-            // SAFETY: the piece lies in one stretch behind `start` (`place`), and it is committed.
-            unsafe { start.copy_to_nonoverlapping(piece.as_mut_ptr(), piece.len()) };
+            // SAFETY: the chunk is contiguous from `start` (`chunk_range`), and its bytes are
+            // committed.
+            unsafe { start.copy_to_nonoverlapping(chunk.as_mut_ptr(), chunk.len()) };
             self.tail = end;
             // Pairs with the acquire in `write`.
             self.stream.tail.0.store(end, Ordering::Release);
@@ -123,14 +124,14 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A process's ends of both directions.
+/// One process's writer and reader of the two directions.
 #[derive(Debug)]
-pub(super) struct Ends<'a> {
+pub(super) struct Duplex<'a> {
     out: Writer<'a>,
     back: Reader<'a>,
 }
 
-impl<'a> Ends<'a> {
+impl<'a> Duplex<'a> {
     pub(super) fn new(layout: &'a Layout, side: Side, idle: Idle) -> Self {
         let (to_passive, to_active) = (&layout.stream_to_passive, &layout.stream_to_active);
         let (out, back) = match side {
@@ -138,9 +139,9 @@ impl<'a> Ends<'a> {
             Side::Passive => (to_active, to_passive),
         };
         Self {
-            // SAFETY: one `Ground` per side is made, and nothing else makes a writer.
+            // SAFETY: one `ProbeContext` per side is made, and nothing else makes a writer.
             out: unsafe { Writer::new(out, idle) },
-            // SAFETY: one `Ground` per side is made, and nothing else makes a reader.
+            // SAFETY: one `ProbeContext` per side is made, and nothing else makes a reader.
             back: unsafe { Reader::new(back, idle) },
         }
     }
@@ -148,46 +149,46 @@ impl<'a> Ends<'a> {
     pub(super) fn measure(
         &mut self,
         own: &mut [u8],
-        chunk: usize,
+        chunk_size: usize,
         clock: Clock,
         counts: Counts,
     ) -> anyhow::Result<Timing> {
         round_trips(clock, counts, || {
-            self.out.write(own, chunk);
-            self.back.read(own, chunk);
+            self.out.write(own, chunk_size);
+            self.back.read(own, chunk_size);
             Ok(())
         })
     }
 
-    pub(super) fn answer(&mut self, own: &mut [u8], chunk: usize, counts: Counts) {
+    pub(super) fn respond(&mut self, own: &mut [u8], chunk_size: usize, counts: Counts) {
         for _ in 0..counts.total() {
-            self.back.read(own, chunk);
-            self.out.write(own, chunk);
+            self.back.read(own, chunk_size);
+            self.out.write(own, chunk_size);
         }
     }
 }
 
-impl Ends<'_> {
-    /// Sends without waiting for answers; one answer at the end closes the clock.
+impl Duplex<'_> {
+    /// Sends without waiting for replies. One reply at the end stops the clock.
     pub(super) fn measure_rate(
         &mut self,
         own: &[u8],
-        chunk: usize,
+        chunk_size: usize,
         clock: Clock,
         counts: Counts,
     ) -> Timing {
         one_by_one(clock, counts, |count| {
             for _ in 0..count {
-                self.out.write(own, chunk);
+                self.out.write(own, chunk_size);
             }
             self.back.read(&mut [0], 1);
         })
     }
 
-    pub(super) fn answer_rate(&mut self, own: &mut [u8], chunk: usize, counts: Counts) {
+    pub(super) fn respond_rate(&mut self, own: &mut [u8], chunk_size: usize, counts: Counts) {
         for count in [counts.warmup, counts.batch] {
             for _ in 0..count {
-                self.back.read(own, chunk);
+                self.back.read(own, chunk_size);
             }
             self.out.write(&[0], 1);
         }
@@ -203,10 +204,10 @@ impl Stream {
     }
 }
 
-/// Start and end of a piece behind `position`. It starts at a multiple of the power of two that it
-/// occupies, so that it never wraps.
+/// Start and end of a chunk after `position`. A chunk starts at a multiple of the power of two that
+/// it occupies, so that it never wraps.
 #[inline]
-fn place(position: u64, len: usize) -> (u64, u64) {
+fn chunk_range(position: u64, len: usize) -> (u64, u64) {
     let room = len.next_power_of_two().max(64) as u64;
     let start = position.next_multiple_of(room);
     (start, start + room)
@@ -215,7 +216,7 @@ fn place(position: u64, len: usize) -> (u64, u64) {
 /// Stays in a second-level cache together with both private buffers: measured from 64 to 256 KiB,
 /// where it was three times slower from 64 KiB messages on.
 const CAPACITY: usize = 64 << 10;
-/// At least four chunks are on the way at once.
+/// At least four chunks fit into the ring.
 const CHUNK_MAX: usize = CAPACITY / 4;
 
 #[cfg(test)]

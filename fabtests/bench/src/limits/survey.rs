@@ -1,4 +1,4 @@
-//! Having the limits measured: which probes, how often, and what is made of them.
+//! The survey of the limits: which probes run, how often, and how their outcomes become figures.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use crate::progress::Progress;
 use crate::stats::median;
 use crate::timing::{Counts, Timing};
 
-/// How much is asked.
+/// The set of limits to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// What stands beside a benchmark: the line, the ring, two copies and memcpy.
+    /// The limits beside a benchmark: the line, the ring, two copies and memcpy.
     Beside,
-    /// Everything.
+    /// All limits.
     Full,
 }
 
@@ -28,7 +28,7 @@ pub struct Distance {
     pub ring: Timing,
 }
 
-/// Measures all that `depth` asks for, `rounds` times in turn, and takes medians.
+/// Measures the limits of `depth`, `rounds` times in turn, and takes medians.
 ///
 /// # Errors
 /// As [`Pair::order`].
@@ -51,7 +51,7 @@ pub fn survey(
     Ok(taken.limits(sizes))
 }
 
-/// Measures how far the cores are from each other now, in a few milliseconds.
+/// Measures the present distance of the cores, in a few milliseconds.
 ///
 /// # Errors
 /// As [`Pair::order`].
@@ -68,34 +68,34 @@ pub fn distance(pair: &mut Pair) -> anyhow::Result<Distance> {
     })
 }
 
-/// How messages follow each other.
+/// The pattern of messages or accesses that a limit has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Each one waits for the answer to the one before.
-    ThereAndBack,
-    /// In one direction, without waiting.
-    OneWay,
-    /// Each one is written where the other core looks for it.
+    /// Each message waits for the reply to the one before.
+    RoundTrip,
+    /// Messages in one direction, without waiting.
+    Stream,
+    /// Each access writes a line that the other core polls.
     Put,
-    /// Each one is read where the other core has written it.
+    /// Each access reads a line that the other core has written.
     Get,
-    /// One after the other is copied to or from memory that only this core uses.
+    /// Each access copies to or from memory that only this core uses.
     Copies,
-    /// Each one is added to what the other core has written.
+    /// Each access adds to a line that the other core has written.
     Add,
 }
 
-/// What messages travel over.
+/// The medium of a provider's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Road {
-    /// Memory that both processes have.
+pub enum Transport {
+    /// Memory that both processes map.
     Memory,
     /// Sockets.
     Sockets,
 }
 
-impl Road {
-    /// That of a provider.
+impl Transport {
+    /// The transport of a provider.
     pub fn of(provider: &str) -> Self {
         match provider {
             "shm" => Self::Memory,
@@ -104,17 +104,17 @@ impl Road {
     }
 }
 
-/// Measures what one message of `size` bytes takes at the limit, in nanoseconds: one way of a round
-/// trip, or one message of many. Over memory it is the one-line ring for what fits a line, and two
-/// copies with the best of the chunks above; for remote memory, a plain store or load, and one copy.
-/// Over sockets it is a TCP socket that both sides poll, and a stream without messages in it, whose
-/// bytes lie in as much memory as those of a window of messages.
+/// Measures the time of one message of `size` bytes at the limit, in nanoseconds: one way of a
+/// round trip, or one message of many. Over memory the limit is the one-line ring for messages that
+/// fit a line, and two copies with the best chunk size above; for remote memory, a plain store or
+/// load, and one copy. Over sockets it is a TCP socket that both sides poll, and a stream without
+/// message boundaries, whose bytes occupy as much memory as a window of messages.
 ///
 /// # Errors
 /// As [`Pair::order`].
 pub fn point_limit(
     pair: &mut Pair,
-    road: Road,
+    transport: Transport,
     flow: Flow,
     size: usize,
     window: usize,
@@ -130,13 +130,13 @@ pub fn point_limit(
         }
         Ok(best)
     };
-    if road == Road::Sockets {
+    if transport == Transport::Sockets {
         return socket_limit(&mut best, flow, size, window);
     }
     Ok(match flow {
-        Flow::ThereAndBack => best(limit_probes(flow, size))? / 2.0,
-        Flow::OneWay => best(limit_probes(flow, size))?,
-        // A plain store made visible; what is longer is copied as well.
+        Flow::RoundTrip => best(limit_probes(flow, size))? / 2.0,
+        Flow::Stream => best(limit_probes(flow, size))?,
+        // A plain store that the target sees; a longer put also copies.
         Flow::Put if size <= 8 => best(vec![Probe::Put])? / 2.0,
         Flow::Put => best(vec![Probe::Put])? / 2.0 + best(vec![Probe::Memcpy { size }])?,
         Flow::Get if size <= 64 => best(vec![Probe::Load])?,
@@ -152,28 +152,28 @@ fn socket_limit(
     window: usize,
 ) -> anyhow::Result<f64> {
     Ok(match flow {
-        Flow::ThereAndBack | Flow::Put => best(vec![Probe::TcpTrip { size }])? / 2.0,
-        Flow::OneWay | Flow::Copies => {
-            let piece = size.max(STREAM_PIECE);
+        Flow::RoundTrip | Flow::Put => best(vec![Probe::TcpTrip { size }])? / 2.0,
+        Flow::Stream | Flow::Copies => {
+            let write_size = size.max(STREAM_WRITE);
             let stream = Probe::TcpRate {
-                size: piece,
-                window: (window * size).div_ceil(piece),
+                size: write_size,
+                window: (window * size).div_ceil(write_size),
             };
-            best(vec![stream])? * size as f64 / piece as f64
+            best(vec![stream])? * size as f64 / write_size as f64
         }
-        // It has to be asked for.
+        // A request goes to the target first.
         Flow::Get | Flow::Add => {
             best(vec![Probe::Tcp])? / 2.0 + best(vec![Probe::TcpTrip { size }])? / 2.0
         }
     })
 }
 
-/// Bytes that a stream without messages hands to the kernel at once, at least.
-const STREAM_PIECE: usize = 64 << 10;
+/// Smallest write of a stream without message boundaries, in bytes.
+const STREAM_WRITE: usize = 64 << 10;
 
-/// Measures what reading `size` bytes of the other process's memory by a system call takes now, in
-/// nanoseconds: what copies that need no help of the sender compare with. `None` for sizes that
-/// nobody reads like this, and where the system refuses.
+/// Measures the present time to read `size` bytes of the other process's memory by a system call,
+/// in nanoseconds: the reference for copies that need no help of the sender. `None` for sizes that
+/// are not read by a system call, and where the system refuses.
 ///
 /// # Errors
 /// As [`Pair::order`].
@@ -195,12 +195,12 @@ const CMA_FROM: usize = 16 << 10;
 fn limit_probes(flow: Flow, size: usize) -> Vec<Probe> {
     let fits_a_line = size <= PAYLOAD;
     match flow {
-        Flow::ThereAndBack if fits_a_line => vec![Probe::Ring],
-        Flow::OneWay if fits_a_line => vec![Probe::RingRate],
-        Flow::ThereAndBack => chunks(size)
+        Flow::RoundTrip if fits_a_line => vec![Probe::Ring],
+        Flow::Stream if fits_a_line => vec![Probe::RingRate],
+        Flow::RoundTrip => chunks(size)
             .map(|chunk| Probe::TwoCopy { size, chunk })
             .collect(),
-        Flow::OneWay => chunks(size)
+        Flow::Stream => chunks(size)
             .map(|chunk| Probe::TwoCopyRate { size, chunk })
             .collect(),
         Flow::Put | Flow::Get | Flow::Copies | Flow::Add => Vec::new(),
@@ -234,7 +234,7 @@ fn probes(depth: Depth, sizes: &[usize]) -> Vec<Probe> {
     probes
 }
 
-/// The chunks that two copies are tried with: the best of them counts as the limit.
+/// The chunk sizes of the two-copy probes: the best of them counts as the limit.
 fn chunks(size: usize) -> impl Iterator<Item = usize> {
     let whole = (size <= CHUNKS[0]).then_some(size);
     whole
@@ -263,7 +263,7 @@ fn counts(probe: Probe) -> Counts {
     }
 }
 
-/// Everything that the probes have given so far.
+/// The outcomes of all probes so far.
 #[derive(Debug, Default)]
 struct Taken {
     timings: BTreeMap<String, Vec<Timing>>,
@@ -299,7 +299,7 @@ impl Taken {
         }
     }
 
-    /// The best chunk's time for one way.
+    /// Time of one direction with the best chunk size.
     fn two_copy(&self, size: usize) -> Option<f64> {
         chunks(size)
             .filter_map(|chunk| self.mean(Probe::TwoCopy { size, chunk }))
@@ -326,8 +326,8 @@ fn key(probe: Probe) -> String {
     format!("{probe:?}")
 }
 
-/// Several of the smallest are on the way at once, even in a first-level cache; the largest is what
-/// a [`super::stream::Stream`] carries in one piece.
+/// Several of the smallest chunks are in flight at once, even in a first-level cache; the largest
+/// is the most that a [`super::stream::Stream`] holds contiguously.
 const CHUNKS: [usize; 3] = [4 << 10, 8 << 10, 16 << 10];
 const SYSTEM_CALLS: Counts = Counts {
     warmup: 100,

@@ -1,4 +1,4 @@
-//! Waking a sleeping process: by futex and by eventfd.
+//! Waking a blocked process: by futex and by eventfd.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::pair::Side;
 use crate::timing::{Counts, Timing, round_trips};
 
-/// Two futexes: the one this process sleeps on and the one it wakes the other by.
+/// Two futexes: one on which this process blocks and one by which it wakes the other process.
 #[derive(Debug)]
 pub(super) struct Futexes<'a> {
     own: &'a AtomicU32,
@@ -40,7 +40,7 @@ impl<'a> Futexes<'a> {
         })
     }
 
-    pub(super) fn answer(&self, counts: Counts) -> anyhow::Result<()> {
+    pub(super) fn respond(&self, counts: Counts) -> anyhow::Result<()> {
         for _ in 0..counts.total() {
             self.sleep()?;
             self.wake()?;
@@ -57,14 +57,14 @@ impl<'a> Futexes<'a> {
         while self.own.swap(0, Ordering::Acquire) == 0 {
             match futex(self.own, libc::FUTEX_WAIT, 0) {
                 Ok(()) | Err(Errno::EAGAIN | Errno::EINTR) => {}
-                Err(error) => return Err(error).context("cannot sleep on a futex"),
+                Err(error) => return Err(error).context("cannot wait on a futex"),
             }
         }
         Ok(())
     }
 }
 
-/// futex(2), without a time-out, between processes.
+/// futex(2), without a timeout, between processes.
 #[expect(unsafe_code, reason = "the C library has no futex function")]
 fn futex(word: &AtomicU32, op: libc::c_int, value: u32) -> Result<(), Errno> {
     let no_timeout = std::ptr::null::<libc::timespec>();
@@ -73,7 +73,7 @@ fn futex(word: &AtomicU32, op: libc::c_int, value: u32) -> Result<(), Errno> {
     Errno::result(result).map(drop)
 }
 
-/// Two eventfds: the one this process sleeps on and the one it wakes the other by.
+/// Two eventfds: one on which this process blocks and one by which it wakes the other process.
 #[derive(Debug)]
 pub struct EventFds {
     /// Read by this process.
@@ -90,7 +90,7 @@ impl EventFds {
         })
     }
 
-    pub(super) fn answer(&self, counts: Counts) -> anyhow::Result<()> {
+    pub(super) fn respond(&self, counts: Counts) -> anyhow::Result<()> {
         for _ in 0..counts.total() {
             self.sleep()?;
             self.wake()?;

@@ -1,15 +1,14 @@
-//! Round trips over any API: each side sends when the other's message has arrived.
+//! Round trips over any message API: each side sends when the other side's message has arrived.
 //!
-//! Two receives are posted at any time, so that the next one is posted while a message is on its
-//! way and not between a message and its answer. One completion is read at a time.
+//! Two receives are posted at any time, so that the next one is posted while a message is in flight
+//! and not between a message and its reply. One read takes one completion.
 
 use anyhow::ensure;
 
 use crate::clock::Clock;
 use crate::timing::{Counts, Timing, round_trips};
 
-/// An API that messages of one size are exchanged through. A post takes its buffer, and the completion
-/// gives it back.
+/// A message API for messages of one size. A post takes its buffer, and the completion returns it.
 pub(crate) trait Messages {
     /// A receive buffer.
     type Rx;
@@ -44,76 +43,76 @@ pub(crate) enum Done<Rx, Tx> {
     Sent(Tx),
 }
 
-/// One side's part in a run.
+/// Parameters of one side's round trips.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
+pub(crate) struct PingpongParams {
     /// Whether this side sends first.
     pub(crate) is_active: bool,
     /// Bytes of a message.
     pub(crate) size: usize,
     /// Whether messages are injected.
     pub(crate) inject: bool,
-    /// Whether messages are filled with their content, and compared with it where they arrive.
+    /// Whether messages are filled with the pattern and checked on arrival.
     pub(crate) verify: bool,
     pub(crate) counts: Counts,
 }
 
-/// Takes part in a run, with two receive buffers and a send buffer.
+/// Runs one side of the round trips, with two receive buffers and a send buffer.
 ///
 /// # Errors
-/// Those of the API; a message of another length or content.
+/// The API's; a message of wrong length or content.
 pub(crate) fn run<M: Messages>(
     messages: &mut M,
     (rx, tx): ([M::Rx; 2], M::Tx),
     clock: Clock,
-    part: Part,
+    params: PingpongParams,
 ) -> anyhow::Result<Timing> {
-    let mut player = Player {
+    let mut process = PingpongProcess {
         messages,
-        size: part.size,
-        inject: part.inject,
-        verify: part.verify,
-        to_post: part.counts.total(),
+        size: params.size,
+        inject: params.inject,
+        verify: params.verify,
+        to_post: params.counts.total(),
         sent: 0,
         received: 0,
         rx: None,
         tx: Some(tx),
     };
     let [first, spare] = rx;
-    player.repost(first)?;
-    player.rx = Some(spare);
-    let timing = round_trips(clock, part.counts, || match part.is_active {
+    process.repost(first)?;
+    process.rx = Some(spare);
+    let timing = round_trips(clock, params.counts, || match params.is_active {
         true => {
-            player.send()?;
-            player.prepare()?;
-            player.receive()
+            process.send()?;
+            process.prepare()?;
+            process.receive()
         }
         false => {
-            player.receive()?;
-            player.send()?;
-            player.prepare()
+            process.receive()?;
+            process.send()?;
+            process.prepare()
         }
     })?;
-    player.settle()?;
+    process.settle()?;
     Ok(timing)
 }
 
-struct Player<'a, M: Messages> {
+struct PingpongProcess<'a, M: Messages> {
     messages: &'a mut M,
     size: usize,
     inject: bool,
     verify: bool,
-    /// Receives that are still to be posted: none is left over at the end.
+    /// Receives that remain to be posted. The count makes the run end without a posted receive.
     to_post: usize,
     sent: u64,
     received: u64,
-    /// The receive buffer that is free; `None` while both are posted.
+    /// The free receive buffer; `None` while both are posted.
     rx: Option<M::Rx>,
     /// The send buffer; `None` while a send has it.
     tx: Option<M::Tx>,
 }
 
-impl<M: Messages> Player<'_, M> {
+impl<M: Messages> PingpongProcess<'_, M> {
     #[inline]
     fn send(&mut self) -> anyhow::Result<()> {
         let Some(mut buf) = self.tx.take() else {
@@ -132,7 +131,7 @@ impl<M: Messages> Player<'_, M> {
         }
     }
 
-    /// Posts the receive buffer that is free.
+    /// Posts the free receive buffer.
     #[inline]
     fn prepare(&mut self) -> anyhow::Result<()> {
         match self.rx.take() {
@@ -168,7 +167,7 @@ impl<M: Messages> Player<'_, M> {
             Some(Done::Received(buf, len)) => {
                 ensure!(
                     len == self.size,
-                    "{len} bytes arrived of a message of {}",
+                    "received {len} bytes of a message of {}",
                     self.size
                 );
                 if self.verify {

@@ -1,4 +1,4 @@
-//! Passing descriptors to a process that was started with nothing but a control socket.
+//! Passing descriptors to a child process over its control socket, its only open file.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use anyhow::{Context as _, bail};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
-/// How many descriptors are passed: shared memory, TCP, Unix socket, own and peer's eventfd.
+/// Number of descriptors: shared memory, TCP, Unix socket, local and peer's eventfd.
 pub(super) const COUNT: usize = 5;
 
 /// Passes descriptors.
@@ -23,10 +23,10 @@ pub(super) fn send(control: &UnixStream, fds: &[BorrowedFd<'_>; COUNT]) -> anyho
     Ok(())
 }
 
-/// Receives what [`send`] passed.
+/// Receives the descriptors of a [`send`].
 ///
 /// # Errors
-/// The system's, or that something else came.
+/// The system's, or that the message has other contents.
 pub(super) fn receive(control: &UnixStream) -> anyhow::Result<[OwnedFd; COUNT]> {
     let mut mark = [0; MARK.len()];
     let mut space = nix::cmsg_space!([RawFd; COUNT]);
@@ -40,15 +40,15 @@ pub(super) fn receive(control: &UnixStream) -> anyhow::Result<[OwnedFd; COUNT]> 
             let count = owned.len();
             return owned
                 .try_into()
-                .map_err(|_| anyhow::anyhow!("{count} descriptors came, not {COUNT}"));
+                .map_err(|_| anyhow::anyhow!("received {count} descriptors, not {COUNT}"));
         }
     }
-    bail!("no descriptors came over the control socket")
+    bail!("received no descriptors over the control socket")
 }
 
 #[expect(unsafe_code, reason = "the kernel hands descriptors over as numbers")]
 fn own(fd: RawFd) -> OwnedFd {
-    // SAFETY: the kernel has just opened it for this process, and nobody else knows of it.
+    // SAFETY: the kernel has just opened it for this process, and no other code uses it.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 

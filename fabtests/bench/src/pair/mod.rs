@@ -1,8 +1,8 @@
-//! Two processes that take orders: the *active* one measures, the *passive* one answers.
+//! Two processes that execute orders: the *active* one measures, the *passive* one responds.
 //!
-//! Both are children of this process, which sleeps while they work. Each has one end of a socket
-//! as its standard input: orders go in and replies come out as lines of JSON. What a child prints
-//! is kept, and when it dies, that is in the error.
+//! Both are children of this process, which blocks while they work. Each has one side of a socket
+//! as its standard input: orders go in and replies come out as lines of JSON. The pair keeps a
+//! child's output and adds it to the error when the child dies.
 
 pub(crate) mod exchange;
 mod handover;
@@ -29,14 +29,14 @@ use crate::cpu::Placement;
 use crate::fabric::{OpenOrder, Opened};
 use crate::limits::Segment;
 
-pub use order::{Order, Ran, Reply};
+pub use order::{Order, Reply, RunResult};
 
 /// One of the two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Side {
-    /// Measures.
+    /// The process that measures.
     Active,
-    /// Answers.
+    /// The process that responds.
     Passive,
 }
 
@@ -44,7 +44,7 @@ impl Side {
     /// Both, the active one first.
     pub const BOTH: [Self; 2] = [Self::Active, Self::Passive];
 
-    /// The other one.
+    /// The other side.
     pub fn other(self) -> Self {
         match self {
             Self::Active => Self::Passive,
@@ -82,12 +82,12 @@ struct Member {
 enum Event {
     Replied(String),
     Printed(String),
-    Silent,
-    Gone,
+    OutputClosed,
+    Exited,
 }
 
 impl Pair {
-    /// Starts this program twice, in its hidden role.
+    /// Starts this program twice, with its hidden `role` command.
     ///
     /// # Errors
     /// When a process cannot be started or dies at once.
@@ -105,12 +105,12 @@ impl Pair {
             }
             command
         })?;
-        pair.hand_over()?;
+        pair.send_descriptors()?;
         pair.order(&Order::Ready)?;
         Ok(pair)
     }
 
-    /// Starts two processes that understand [`Order`]s on their standard input.
+    /// Starts two processes that execute [`Order`]s from their standard input.
     ///
     /// # Errors
     /// When a process cannot be started.
@@ -125,26 +125,25 @@ impl Pair {
         })
     }
 
-    /// Gives the same order to both and waits for both; the replies in the order of
+    /// Gives the same order to both and waits for both; returns the replies in the order of
     /// [`Side::BOTH`].
     ///
     /// # Errors
-    /// What a process replied in place of a result; that one died, with what it printed last;
-    /// that the time is over.
+    /// A process's failure; the death of a process, with its last output; the deadline.
     pub fn order(&mut self, order: &Order) -> anyhow::Result<[Value; 2]> {
         self.order_each([order, order])
     }
 
-    /// As [`Self::order`], and reads what the active process measured.
+    /// As [`Self::order`], and parses the active process's reply.
     ///
     /// # Errors
     /// As [`Self::order`].
     pub fn measure<T: DeserializeOwned>(&mut self, order: &Order) -> anyhow::Result<T> {
         let [active, _] = self.order(order)?;
-        serde_json::from_value(active).with_context(|| format!("odd reply to {order:?}"))
+        serde_json::from_value(active).with_context(|| format!("unexpected reply to {order:?}"))
     }
 
-    /// Gives each process its own order; otherwise as [`Self::order`].
+    /// As [`Self::order`], with an own order for each process.
     ///
     /// # Errors
     /// As [`Self::order`].
@@ -152,7 +151,7 @@ impl Pair {
         for (member, order) in self.members.iter_mut().zip(orders) {
             let mut line = serde_json::to_string(order)?;
             line.push('\n');
-            // A process that is gone is reported with its last words by `next_reply`.
+            // `next_reply` reports the death of a process with its last output.
             let _ = member.control.write_all(line.as_bytes());
         }
         let mut replies = [None, None];
@@ -163,8 +162,8 @@ impl Pair {
         Ok(replies.map(Option::unwrap_or_default))
     }
 
-    /// Has both processes open endpoints and insert each other's address; says what the active
-    /// side's endpoint says of itself.
+    /// Has both processes open endpoints and insert each other's address; returns the description
+    /// of the active side's endpoint.
     ///
     /// # Errors
     /// As [`Self::order`].
@@ -172,8 +171,8 @@ impl Pair {
         let replies = self.order(&Order::Open(order.clone()))?;
         let [active, passive] = replies.map(serde_json::from_value::<Opened>);
         let (active, passive) = (
-            active.context("odd endpoint")?,
-            passive.context("odd endpoint")?,
+            active.context("the active process's reply is not an endpoint")?,
+            passive.context("the passive process's reply is not an endpoint")?,
         );
         let to_active = Order::Peer(passive.address);
         let to_passive = Order::Peer(active.address.clone());
@@ -199,27 +198,29 @@ impl Pair {
                     };
                 }
                 Ok((side, Event::Printed(line))) => self.members[side as usize].keep(line),
-                Ok((_, Event::Silent)) => {}
-                Ok((side, Event::Gone)) => return Err(self.obituary(side)),
+                Ok((_, Event::OutputClosed)) => {}
+                Ok((side, Event::Exited)) => return Err(self.exit_error(side)),
                 Err(RecvTimeoutError::Timeout) => {
-                    bail!("time is over while waiting for {order:?}: allow more with --timeout")
+                    bail!(
+                        "deadline reached while waiting for {order:?}: allow more time with --timeout"
+                    )
                 }
-                Err(RecvTimeoutError::Disconnected) => bail!("both processes are gone"),
+                Err(RecvTimeoutError::Disconnected) => bail!("both processes have exited"),
             }
         }
     }
 
     /// How a process died and what it printed last.
-    fn obituary(&mut self, side: Side) -> anyhow::Error {
-        let until = Instant::now() + LAST_WORDS;
+    fn exit_error(&mut self, side: Side) -> anyhow::Error {
+        let until = Instant::now() + OUTPUT_TIMEOUT;
         while let Ok((from, event)) = self
             .events
             .recv_timeout(until.saturating_duration_since(Instant::now()))
         {
             match event {
                 Event::Printed(line) => self.members[from as usize].keep(line),
-                Event::Silent if from == side => break,
-                Event::Silent | Event::Replied(_) | Event::Gone => {}
+                Event::OutputClosed if from == side => break,
+                Event::OutputClosed | Event::Replied(_) | Event::Exited => {}
             }
         }
         let member = &mut self.members[side as usize];
@@ -236,8 +237,8 @@ impl Pair {
         anyhow!("{} died ({status}); {last}", member.name)
     }
 
-    /// Gives both processes what they share.
-    fn hand_over(&mut self) -> anyhow::Result<()> {
+    /// Passes the shared memory, sockets and eventfds to both processes.
+    fn send_descriptors(&mut self) -> anyhow::Result<()> {
         let segment = Segment::create()?;
         let tcp = tcp_pair().context("cannot connect over the loopback interface")?;
         let (unix_active, unix_passive) = UnixStream::pair()?;
@@ -269,7 +270,7 @@ impl Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         for member in &mut self.members {
-            // It may be dead already.
+            // The child may have exited already.
             let _ = member.child.kill();
             let _ = member.child.wait();
         }
@@ -282,8 +283,8 @@ impl Member {
         mut command: Command,
         sender: &Sender<(Side, Event)>,
     ) -> anyhow::Result<Self> {
-        let (control, stdin) = UnixStream::pair().context("cannot make a control socket")?;
-        let (printed, output) = std::io::pipe().context("cannot make a pipe")?;
+        let (control, stdin) = UnixStream::pair().context("cannot create a control socket")?;
+        let (printed, output) = std::io::pipe().context("cannot create a pipe")?;
         command
             .stdin(Stdio::from(OwnedFd::from(stdin)))
             .stdout(Stdio::from(output.try_clone()?))
@@ -291,16 +292,16 @@ impl Member {
         let child = command
             .spawn()
             .with_context(|| format!("cannot start {:?}", command.get_program()))?;
-        // The command still holds the child's ends, which would keep both from ever closing.
+        // The command still holds the child's descriptors, which would keep both from ever closing.
         drop(command);
-        follow(
+        forward_lines(
             side,
             control.try_clone()?,
             sender,
             Event::Replied,
-            Event::Gone,
+            Event::Exited,
         );
-        follow(side, printed, sender, Event::Printed, Event::Silent);
+        forward_lines(side, printed, sender, Event::Printed, Event::OutputClosed);
         Ok(Self {
             name: format!("the {side} process (pid {})", child.id()),
             child,
@@ -317,8 +318,8 @@ impl Member {
     }
 }
 
-/// Turns the lines of `source` into events, in a thread that sleeps in between.
-fn follow(
+/// Turns the lines of `source` into events, in a thread that blocks in between.
+fn forward_lines(
     side: Side,
     source: impl std::io::Read + Send + 'static,
     sender: &Sender<(Side, Event)>,
@@ -334,7 +335,7 @@ fn follow(
                 return;
             }
         }
-        // Nobody listens any more once the pair is dropped.
+        // The send fails once the pair is dropped.
         let _ = sender.send((side, end));
     });
 }
@@ -350,9 +351,9 @@ fn tcp_pair() -> std::io::Result<[OwnedFd; 2]> {
 
 fn eventfd() -> anyhow::Result<OwnedFd> {
     let fd = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC);
-    Ok(fd.context("cannot make an eventfd")?.into())
+    Ok(fd.context("cannot create an eventfd")?.into())
 }
 
-/// How long to wait for what a dead process has printed.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+/// Time to wait for the last output of a dead process.
+const OUTPUT_TIMEOUT: Duration = Duration::from_millis(200);
 const KEPT_LINES: usize = 20;

@@ -1,4 +1,4 @@
-//! What the two processes are told, and what they reply: one JSON object per line.
+//! Orders to the two processes, and their replies: one JSON object per line.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::fabric::{BenchOrder, OpenOrder};
 use crate::limits::Probe;
 use crate::timing::{Counts, Timing};
 
-/// One order. Contestants in other languages read it too: a variant's fields are written in the
+/// An order. Contestants in other languages read it too: a variant's fields are written in the
 /// order of their declaration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Reply when set up.
+    /// Reply once the process is set up.
     Ready,
     /// Take part in the measurement of a limit; the active process replies an
     /// [`crate::limits::Outcome`].
@@ -25,41 +25,41 @@ pub enum Order {
     Peer(String),
     /// The addresses of all processes that send messages to this one, or the one to send to.
     Peers(Vec<String>),
-    /// Take part in a run of a benchmark; both processes reply a [`Ran`], and one of them has
-    /// measured.
+    /// Run a benchmark; both processes reply a [`RunResult`], and one of them has measured.
     Bench(BenchOrder),
-    /// The passive process waits for a message that comes after this time; it replies a [`Ran`].
+    /// The passive process waits for a message that arrives after this time; it replies a
+    /// [`RunResult`].
     Linger(Duration),
 }
 
-/// What became of a run. Contestants in other languages reply the timing alone.
+/// The result of a run. Contestants in other languages reply the timing alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Ran {
-    /// What was measured, by whoever measures.
+pub struct RunResult {
+    /// The timing, of the process that measures.
     #[serde(flatten)]
     pub timing: Timing,
-    /// When it began and ended, in nanoseconds of a clock that all processes have in common.
+    /// Start of the run, in nanoseconds of a clock that all processes share.
     pub began_ns: u64,
-    /// As above.
+    /// End of the run, by the same clock.
     pub ended_ns: u64,
-    /// Processor time of the process meanwhile.
+    /// Processor time of the process during the run, in nanoseconds.
     pub cpu_ns: u64,
 }
 
-impl Ran {
-    /// How long it took.
+impl RunResult {
+    /// Duration of the run, in nanoseconds.
     pub fn taken_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.began_ns)
     }
 }
 
-/// The answer to an [`Order`].
+/// The reply to an [`Order`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// It is done, with this result.
+    /// The order is done, with this result.
     Done(Value),
-    /// It could not be done, for this reason.
+    /// The order failed, for this reason.
     Failed(String),
 }

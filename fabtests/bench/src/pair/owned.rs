@@ -24,17 +24,17 @@ pub(super) struct OwnedEndpoint {
     address: Address,
     peer: FiAddr,
     idle: Idle,
-    /// Whether buffers are in memory that the domain makes.
+    /// Whether buffers lie in memory that the domain allocates.
     special: bool,
-    /// What opening it took, from discovery on.
+    /// Time from discovery to the open endpoint, in nanoseconds.
     open_ns: u64,
 }
 
 impl OwnedEndpoint {
-    /// Opens an endpoint of the best provider that there is for it.
+    /// Opens an endpoint of the best provider that fits the order.
     ///
     /// # Errors
-    /// When there is none, with what discovery says of each, or when it does not open.
+    /// When no provider fits, with discovery's explanation; when the endpoint does not open.
     pub(super) fn open(order: &OpenOrder, idle: Idle) -> anyhow::Result<Self> {
         let start = Instant::now();
         let info = discover(order)?;
@@ -55,7 +55,7 @@ impl OwnedEndpoint {
         })
     }
 
-    /// Buffers of `size` bytes, each page of which has been touched.
+    /// Allocates `count` buffers of `size` bytes and touches every page.
     fn buffers(&self, count: usize, size: usize) -> anyhow::Result<Vec<Buf>> {
         let pool = match self.special {
             true => Pool::special(&*self.domain, size, count, &alloc::Attr::default())?,
@@ -64,7 +64,7 @@ impl OwnedEndpoint {
         let buffer = |_| {
             let mut buf = pool
                 .take()
-                .context("a pool has as many as it was made of")?;
+                .context("the pool has fewer buffers than requested")?;
             buf.set_len(size)?;
             buf.fill(0);
             Ok(buf)
@@ -72,7 +72,7 @@ impl OwnedEndpoint {
         (0..count).map(buffer).collect()
     }
 
-    /// Describes it.
+    /// Describes the endpoint.
     pub(super) fn describe(&self) -> Opened {
         Opened {
             provider: self.info.fabric_attr.prov_name.clone(),
@@ -82,20 +82,20 @@ impl OwnedEndpoint {
         }
     }
 
-    /// Names the peer that messages go to.
+    /// Sets the peer to send to.
     ///
     /// # Errors
-    /// When the address is none, or not one of this provider's.
+    /// When the address cannot be parsed, or belongs to another provider.
     pub(super) fn set_peer(&mut self, address: &str) -> anyhow::Result<()> {
         let peer = self.av.insert_one(&address.parse()?);
-        self.peer = peer.with_context(|| format!("address {address:?} is refused"))?;
+        self.peer = peer.with_context(|| format!("cannot insert address {address:?}"))?;
         Ok(())
     }
 
-    /// Takes one side's part in a run.
+    /// Runs one side of a benchmark.
     ///
     /// # Errors
-    /// What an operation fails with; that there is no such benchmark over the safe layer.
+    /// A failed operation; that the safe layer has no such benchmark.
     pub(super) fn run(
         &mut self,
         side: Side,
@@ -105,7 +105,7 @@ impl OwnedEndpoint {
         match order.bench {
             Bench::MsgPingpong => run::<false>(self, side, clock, order),
             Bench::TaggedPingpong => run::<true>(self, side, clock, order),
-            bench => bail!("there is no {bench} over the safe layer"),
+            bench => bail!("the safe layer has no {bench}: choose msg_pingpong or tagged_pingpong"),
         }
     }
 }
@@ -124,8 +124,8 @@ fn run<const IS_TAGGED: bool>(
     let rx = rx.ok().context("two receive buffers")?;
     let tx = endpoint.buffers(1, order.size)?.pop();
     let tx = tx.context("a send buffer")?;
-    let part = order.part(side, endpoint.info.tx_attr.inject_size);
-    exchange::run(&mut owned, (rx, tx), clock, part)
+    let params = order.pingpong_params(side, endpoint.info.tx_attr.inject_size);
+    exchange::run(&mut owned, (rx, tx), clock, params)
 }
 
 struct Owned<'a, const IS_TAGGED: bool> {
@@ -135,29 +135,29 @@ struct Owned<'a, const IS_TAGGED: bool> {
 }
 
 impl<const IS_TAGGED: bool> Owned<'_, IS_TAGGED> {
-    /// Posts until there is room.
+    /// Retries a post until the queue has room.
     #[inline]
     fn post(
         &mut self,
         mut buf: Buf,
-        what: &str,
+        operation: &str,
         post: impl Fn(&Endpoint, Buf) -> Result<Handle, TryPostError>,
     ) -> anyhow::Result<()> {
         loop {
             match post(&self.endpoint.ep, buf) {
                 Ok(_) => return Ok(()),
                 Err(refused) => {
-                    self.ease(refused.errno, what)?;
+                    self.make_room(refused.errno, operation)?;
                     buf = refused.buf;
                 }
             }
         }
     }
 
-    /// Makes room after a full queue; any other error stands.
+    /// Makes progress after a post found the queue full; passes any other error on.
     #[cold]
-    fn ease(&mut self, errno: Errno, what: &str) -> anyhow::Result<()> {
-        ensure!(errno == Errno::Again, "cannot post a {what}: {errno}");
+    fn make_room(&mut self, errno: Errno, operation: &str) -> anyhow::Result<()> {
+        ensure!(errno == Errno::Again, "cannot post a {operation}: {errno}");
         self.endpoint.idle.rest();
         self.endpoint.ep.poll(&mut self.done)?;
         Ok(())
@@ -195,7 +195,7 @@ impl<const IS_TAGGED: bool> Messages for Owned<'_, IS_TAGGED> {
             };
             match injected {
                 Ok(()) => return Ok(()),
-                Err(errno) => self.ease(errno, "inject")?,
+                Err(errno) => self.make_room(errno, "inject")?,
             }
         }
     }

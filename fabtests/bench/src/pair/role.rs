@@ -1,4 +1,4 @@
-//! The child's side: takes orders until its parent is gone.
+//! The child process: executes orders until its parent exits.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
@@ -15,41 +15,41 @@ use serde_json::Value;
 
 use super::handover;
 use super::owned::OwnedEndpoint;
-use super::{Order, Ran, Reply, Side};
+use super::{Order, Reply, RunResult, Side};
 use crate::clock::Clock;
 use crate::cpu::{Idle, pin};
-use crate::fabric::{self, BenchOrder, OpenOrder, Opened, Station};
-use crate::limits::{EventFds, Ground, Segment, Site, Socket};
+use crate::fabric::{self, BenchEndpoint, BenchOrder, OpenOrder, Opened};
+use crate::limits::{EventFds, ProbeContext, ProbeResources, Segment, Socket};
 use crate::timing::Timing;
 
-/// An implementation other than the endpoint, which runs the same benchmarks in its place.
+/// An implementation that runs the same benchmarks in place of a fabric endpoint.
 pub trait Backend: fmt::Debug {
-    /// Says under which address the other process finds it.
+    /// Describes the backend, with the address for the peer.
     fn describe(&self) -> Opened;
 
-    /// Names the peer that messages go to.
+    /// Sets the peer to send to.
     ///
     /// # Errors
     /// When the address names no peer.
     fn set_peer(&mut self, address: &str) -> anyhow::Result<()>;
 
-    /// Takes one side's part in a run, as [`fabric::run`].
+    /// Runs one side of a benchmark, as [`fabric::run`].
     ///
     /// # Errors
-    /// What an operation fails with; that there is no such benchmark over this backend.
+    /// A failed operation; that the backend has no such benchmark.
     fn run(&mut self, side: Side, clock: Clock, order: BenchOrder) -> anyhow::Result<Timing>;
 }
 
 /// Opens a [`Backend`] for an order.
 pub type OpenBackend = fn(&OpenOrder) -> anyhow::Result<Box<dyn Backend>>;
 
-/// How a child is started; no part of the command line for people.
+/// Arguments of a child process; not for users.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Which of the two processes to be
+    /// The process to be: active or passive
     #[arg(long)]
     side: Side,
-    /// The process that gives orders
+    /// The process number of the parent
     #[arg(long)]
     parent: i32,
     /// The core to run on
@@ -60,10 +60,11 @@ pub struct Args {
     yielding: bool,
 }
 
-/// Takes orders until the control socket, standard input, is closed. Orders for BMI open `bmi`.
+/// Executes orders until the control socket, standard input, is closed. `bmi` opens the backend of
+/// orders for BMI.
 ///
 /// # Errors
-/// When it is not a control socket. What goes wrong with an order is the reply to it.
+/// When standard input is not a control socket. The failure of an order is in its reply.
 pub fn run(args: &Args, bmi: Option<OpenBackend>) -> anyhow::Result<()> {
     die_with_parent(args.parent)?;
     if let Some(core) = args.core {
@@ -72,9 +73,9 @@ pub fn run(args: &Args, bmi: Option<OpenBackend>) -> anyhow::Result<()> {
     let stdin = std::io::stdin().as_fd().try_clone_to_owned()?;
     let control = UnixStream::from(stdin);
     let [segment, tcp, unix, own, peer] =
-        handover::receive(&control).context("a role is started by this program itself")?;
+        handover::receive(&control).context("only this program starts the role command")?;
     let segment = Segment::map(segment)?;
-    let mut ground = Ground::new(Site {
+    let mut probe_context = ProbeContext::new(ProbeResources {
         side: args.side,
         idle: if args.yielding {
             Idle::Yield
@@ -86,35 +87,35 @@ pub fn run(args: &Args, bmi: Option<OpenBackend>) -> anyhow::Result<()> {
         unix: Socket::new(unix)?,
         eventfd: EventFds { own, peer },
     });
-    let mut station = None;
-    obey(&control, |order| match order {
+    let mut endpoint = None;
+    serve_orders(&control, |order| match order {
         Order::Ready => Ok(Value::Null),
-        Order::Probe(probe, counts) => Ok(serde_json::to_value(ground.take(probe, counts)?)?),
+        Order::Probe(probe, counts) => Ok(serde_json::to_value(probe_context.run(probe, counts)?)?),
         Order::Open(order) => {
-            let opened = Open::begin(&order, ground.idle(), bmi)?;
-            Ok(serde_json::to_value(station.insert(opened).describe()?)?)
+            let opened = RoleEndpoint::open(&order, probe_context.idle(), bmi)?;
+            Ok(serde_json::to_value(endpoint.insert(opened).describe()?)?)
         }
         Order::Peer(address) => {
-            open(&mut station)?.set_peer(&address)?;
+            opened(&mut endpoint)?.set_peer(&address)?;
             Ok(Value::Null)
         }
         Order::Peers(addresses) => {
-            open(&mut station)?.fabric()?.set_peers(&addresses)?;
+            opened(&mut endpoint)?.fabric()?.set_peers(&addresses)?;
             Ok(Value::Null)
         }
         Order::Bench(order) => {
-            let station = open(&mut station)?;
-            accounted(|| station.run(args.side, ground.clock(), order))
+            let endpoint = opened(&mut endpoint)?;
+            with_cpu_time(|| endpoint.run(args.side, probe_context.clock(), order))
         }
         Order::Linger(pause) => {
-            let station = open(&mut station)?.fabric()?;
-            accounted(|| fabric::linger(station, args.side, pause).map(|()| Timing::default()))
+            let endpoint = opened(&mut endpoint)?.fabric()?;
+            with_cpu_time(|| fabric::linger(endpoint, args.side, pause).map(|()| Timing::default()))
         }
     })
 }
 
-/// Runs something and says what it took.
-fn accounted(run: impl FnOnce() -> anyhow::Result<Timing>) -> anyhow::Result<Value> {
+/// Runs a benchmark and adds its times and processor time.
+fn with_cpu_time(run: impl FnOnce() -> anyhow::Result<Timing>) -> anyhow::Result<Value> {
     let now = |clock| -> anyhow::Result<u64> {
         let now = clock_gettime(clock).context("no clock")?;
         Ok(Duration::from(now).as_nanos() as u64)
@@ -122,7 +123,7 @@ fn accounted(run: impl FnOnce() -> anyhow::Result<Timing>) -> anyhow::Result<Val
     let began_ns = now(ClockId::CLOCK_MONOTONIC)?;
     let cpu = now(ClockId::CLOCK_PROCESS_CPUTIME_ID)?;
     let timing = run()?;
-    Ok(serde_json::to_value(Ran {
+    Ok(serde_json::to_value(RunResult {
         timing,
         began_ns,
         ended_ns: now(ClockId::CLOCK_MONOTONIC)?,
@@ -130,53 +131,53 @@ fn accounted(run: impl FnOnce() -> anyhow::Result<Timing>) -> anyhow::Result<Val
     })?)
 }
 
-fn open(station: &mut Option<Open>) -> anyhow::Result<&mut Open> {
-    station.as_mut().context("no endpoint is open")
+fn opened(endpoint: &mut Option<RoleEndpoint>) -> anyhow::Result<&mut RoleEndpoint> {
+    endpoint.as_mut().context("no endpoint is open")
 }
 
-/// What is open: an endpoint, or a backend in its place.
+/// The open endpoint of this process, or a backend in its place.
 #[derive(Debug)]
-enum Open {
-    Fabric(Box<Station>),
+enum RoleEndpoint {
+    Fabric(Box<BenchEndpoint>),
     Owned(Box<OwnedEndpoint>),
     Backend(Box<dyn Backend>),
 }
 
-impl Open {
-    fn begin(order: &OpenOrder, idle: Idle, bmi: Option<OpenBackend>) -> anyhow::Result<Self> {
+impl RoleEndpoint {
+    fn open(order: &OpenOrder, idle: Idle, bmi: Option<OpenBackend>) -> anyhow::Result<Self> {
         if order.bmi {
             let open =
                 bmi.context("this program has no BMI: use `fabtests bench --against bmi`")?;
             return Ok(Self::Backend(open(order)?));
         }
-        if order.manner.owned {
+        if order.config.owned {
             return Ok(Self::Owned(Box::new(OwnedEndpoint::open(order, idle)?)));
         }
-        Ok(Self::Fabric(Box::new(Station::open(order, idle)?)))
+        Ok(Self::Fabric(Box::new(BenchEndpoint::open(order, idle)?)))
     }
 
     fn describe(&mut self) -> anyhow::Result<Opened> {
         match self {
-            Self::Fabric(station) => station.describe(),
+            Self::Fabric(endpoint) => endpoint.describe(),
             Self::Owned(endpoint) => Ok(endpoint.describe()),
             Self::Backend(backend) => Ok(backend.describe()),
         }
     }
 
-    fn fabric(&mut self) -> anyhow::Result<&mut Station> {
+    fn fabric(&mut self) -> anyhow::Result<&mut BenchEndpoint> {
         match self {
-            Self::Fabric(station) => Ok(station),
+            Self::Fabric(endpoint) => Ok(endpoint),
             Self::Owned(_) | Self::Backend(_) => {
-                bail!("there is such a measurement over raw endpoints alone")
+                bail!("only raw endpoints have this measurement")
             }
         }
     }
 
     fn set_peer(&mut self, address: &str) -> anyhow::Result<()> {
         match self {
-            Self::Fabric(station) => {
-                station.set_peer(address)?;
-                station.lay_burden()
+            Self::Fabric(endpoint) => {
+                endpoint.set_peer(address)?;
+                endpoint.add_background_load()
             }
             Self::Owned(endpoint) => endpoint.set_peer(address),
             Self::Backend(backend) => backend.set_peer(address),
@@ -185,21 +186,21 @@ impl Open {
 
     fn run(&mut self, side: Side, clock: Clock, order: BenchOrder) -> anyhow::Result<Timing> {
         match self {
-            Self::Fabric(station) => fabric::run(station, side, clock, order),
+            Self::Fabric(endpoint) => fabric::run(endpoint, side, clock, order),
             Self::Owned(endpoint) => endpoint.run(side, clock, order),
             Self::Backend(backend) => backend.run(side, clock, order),
         }
     }
 }
 
-/// Replies to every order with what `carry_out` makes of it.
-fn obey(
+/// Executes orders from the socket with `carry_out`, and replies to each.
+fn serve_orders(
     control: &UnixStream,
     mut carry_out: impl FnMut(Order) -> anyhow::Result<Value>,
 ) -> anyhow::Result<()> {
     let mut replies = control;
     for line in BufReader::new(control).lines() {
-        let order = serde_json::from_str(&line?).context("this is no order")?;
+        let order = serde_json::from_str(&line?).context("cannot parse an order")?;
         let reply = match carry_out(order) {
             Ok(value) => Reply::Done(value),
             Err(error) => Reply::Failed(format!("{error:#}")),
@@ -208,18 +209,18 @@ fn obey(
         text.push('\n');
         replies
             .write_all(text.as_bytes())
-            .context("the parent is gone")?;
+            .context("the parent has closed the control socket")?;
     }
     Ok(())
 }
 
-/// Has the kernel kill this process when its parent ends, however that happens.
+/// Makes the kernel kill this process when its parent exits.
 fn die_with_parent(parent: i32) -> anyhow::Result<()> {
     set_pdeathsig(Signal::SIGKILL).context("cannot tie this process to its parent")?;
-    // The parent may have ended before the tie was made.
+    // The parent may have exited before the call.
     ensure!(
         getppid().as_raw() == parent,
-        "the parent, process {parent}, is gone"
+        "the parent, process {parent}, has exited"
     );
     Ok(())
 }

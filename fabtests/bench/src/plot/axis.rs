@@ -1,8 +1,8 @@
-//! Axes: where a value lies, and what is written beside it.
+//! Axes: the positions of values, and the labels beside them.
 
 use crate::size;
 
-/// How values are laid out along an axis.
+/// The mapping of values to positions along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Sizes in bytes: powers of two.
@@ -13,29 +13,28 @@ pub enum Scale {
     BytesPerSecond,
     /// Rates per second: powers of ten.
     PerSecond,
-    /// Shares below one, ever nearer to one: the nines.
+    /// Shares below one, on a scale of nines.
     Nines,
 }
 
-/// A scale from one value to another.
+/// A scale with its bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
     scale: Scale,
-    /// What stands beside it.
+    /// The label of the axis.
     pub label: &'static str,
     low: f64,
     high: f64,
 }
 
 impl Axis {
-    /// An axis on which all of these values have a place. Values that have none on any are left out.
+    /// An axis that contains all of these values, except those that have no finite position.
     pub fn over(scale: Scale, label: &'static str, values: impl Iterator<Item = f64>) -> Self {
-        let places = values.map(|value| scale.place(value));
-        let (low, high) = places
-            .filter(|place| place.is_finite())
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), place| {
-                (low.min(place), high.max(place))
-            });
+        let positions = values.map(|value| scale.position(value));
+        let (low, high) = positions.filter(|position| position.is_finite()).fold(
+            (f64::INFINITY, f64::NEG_INFINITY),
+            |(low, high), position| (low.min(position), high.max(position)),
+        );
         let (low, high) = match low <= high {
             true => scale.widen(low, high),
             false => (0.0, 1.0),
@@ -48,29 +47,29 @@ impl Axis {
         }
     }
 
-    /// Where a value lies, from 0 to 1; not finite for one that has no place.
+    /// Position of a value, from 0 to 1; not finite for a value without a position.
     pub fn at(&self, value: f64) -> f64 {
-        (self.scale.place(value) - self.low) / (self.high - self.low)
+        (self.scale.position(value) - self.low) / (self.high - self.low)
     }
 
-    /// The values that are written beside it, with their texts: no more than so many.
+    /// The labelled values with their texts, `most` at most.
     pub fn ticks(&self, most: usize) -> Vec<(f64, String)> {
         let steps: &[f64] = match self.scale {
             Scale::Bytes => &[1.0, 2.0, 4.0],
             Scale::Nines => &[1.0],
             _ => &[TWO_AND_FIVE, 1.0, 2.0, 3.0],
         };
-        let mut all = steps.iter().map(|&step| self.places(step));
-        let few = all.clone().find(|places| places.len() <= most);
-        let places = few.or_else(|| all.next_back()).unwrap_or_default();
-        let value = |place: f64| self.scale.value(place);
-        places
+        let mut all = steps.iter().map(|&step| self.positions(step));
+        let few = all.clone().find(|positions| positions.len() <= most);
+        let positions = few.or_else(|| all.next_back()).unwrap_or_default();
+        let value = |position: f64| self.scale.value(position);
+        positions
             .into_iter()
-            .map(|place| (value(place), self.scale.text(value(place))))
+            .map(|position| (value(position), self.scale.text(value(position))))
             .collect()
     }
 
-    /// The values between the powers of ten, where there are such: from 2 to 9 of each.
+    /// The values from 2 to 9 of each power of ten; none on scales without powers of ten.
     pub fn between(&self) -> Vec<f64> {
         if matches!(self.scale, Scale::Bytes | Scale::Nines) {
             return Vec::new();
@@ -83,9 +82,9 @@ impl Axis {
             .collect()
     }
 
-    /// Places that are so far from each other.
-    fn places(&self, step: f64) -> Vec<f64> {
-        let inside = |place: &f64| *place >= self.low - 1e-9 && *place <= self.high + 1e-9;
+    /// Positions in range at multiples of `step`.
+    fn positions(&self, step: f64) -> Vec<f64> {
+        let inside = |position: &f64| *position >= self.low - 1e-9 && *position <= self.high + 1e-9;
         if step == TWO_AND_FIVE {
             let decades = (self.low.floor() as i32)..=(self.high.ceil() as i32);
             let parts = [1.0_f64, 2.0, 5.0].map(f64::log10);
@@ -93,16 +92,16 @@ impl Axis {
             return all.filter(inside).collect();
         }
         let first = (self.low / step).ceil() as i64;
-        let places = (first..).map(|number| number as f64 * step);
-        places.take_while(inside).collect()
+        let positions = (first..).map(|number| number as f64 * step);
+        positions.take_while(inside).collect()
     }
 }
 
-/// Stands for the steps 1, 2 and 5 of each decade.
+/// A step that stands for 1, 2 and 5 of each decade.
 const TWO_AND_FIVE: f64 = 0.0;
 
 impl Scale {
-    fn place(self, value: f64) -> f64 {
+    fn position(self, value: f64) -> f64 {
         match self {
             Self::Bytes => value.log2(),
             Self::Nines => -(1.0 - value).log10(),
@@ -110,15 +109,15 @@ impl Scale {
         }
     }
 
-    fn value(self, place: f64) -> f64 {
+    fn value(self, position: f64) -> f64 {
         match self {
-            Self::Bytes => place.exp2(),
-            Self::Nines => 1.0 - 10_f64.powf(-place),
-            _ => 10_f64.powf(place),
+            Self::Bytes => position.exp2(),
+            Self::Nines => 1.0 - 10_f64.powf(-position),
+            _ => 10_f64.powf(position),
         }
     }
 
-    /// A little room around the values.
+    /// The bounds with a margin.
     fn widen(self, low: f64, high: f64) -> (f64, f64) {
         match self {
             Self::Bytes => (low, high.max(low + 1.0)),
@@ -161,7 +160,7 @@ fn with_unit(value: f64, units: &[(f64, &str)]) -> String {
     format!("{}{name}", short(value / unit))
 }
 
-/// Without zeros at the end.
+/// A number without trailing zeros.
 fn short(value: f64) -> String {
     let text = format!("{value:.4}");
     let text = text.trim_end_matches('0').trim_end_matches('.');

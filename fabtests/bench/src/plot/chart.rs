@@ -1,70 +1,70 @@
-//! A picture with two axes, as SVG.
+//! A chart with two axes, as SVG.
 
 use std::fmt::Write as _;
 
 use super::axis::Axis;
 use crate::markup::escaped;
 
-/// A picture.
+/// A chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// What stands above it.
+    /// The title.
     pub title: String,
-    /// The line below that.
+    /// The line below the title.
     pub subtitle: String,
-    /// From left to right.
+    /// The horizontal axis.
     pub x: Axis,
-    /// From the bottom up.
+    /// The vertical axis.
     pub y: Axis,
-    /// What is drawn.
+    /// The lines.
     pub series: Vec<Series>,
 }
 
-/// One line of it.
+/// One line of a chart.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// What it is called beside its end.
+    /// The name, drawn at the right of the line.
     pub name: String,
-    /// How it looks.
-    pub look: Look,
-    /// From left to right.
+    /// The style.
+    pub style: Style,
+    /// The points, from left to right.
     pub points: Vec<(f64, f64)>,
-    /// Between which values each point lies with confidence; as many as points, or none.
+    /// Confidence interval of each point; as many as points, or none.
     pub band: Vec<(f64, f64)>,
 }
 
-/// How a line looks.
+/// The style of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
-    /// Something that was measured; with a colour of its own.
+pub enum Style {
+    /// A measurement, with a colour of its own.
     Measured(usize),
-    /// What the machine can do; with dashes of its own.
+    /// A limit of the machine, with dashes of its own.
     Limit(usize),
 }
 
 const HEIGHT: f64 = 480.0;
 const LEFT: f64 = 84.0;
-/// From one end of the horizontal axis to the other.
+/// Length of the horizontal axis.
 const ACROSS: f64 = 590.0;
 const RIGHT: f64 = LEFT + ACROSS;
-/// What a letter of a name takes, at most.
-const LETTER: f64 = 7.2;
+/// Width of a character of a name at most.
+const CHARACTER_WIDTH: f64 = 7.2;
 const TOP: f64 = 58.0;
 const BOTTOM: f64 = 56.0;
-/// Colours that people who see few colours can tell from each other.
+/// Colours that colour-blind readers can distinguish.
 const COLOURS: [&str; 7] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b4b9a",
 ];
 const GREY: &str = "#8a8a8a";
 const FAINT: &str = "#f3f3f3";
 const DASHES: [&str; 6] = ["7 4", "2 3", "10 3 2 3", "4 2", "14 4", "5 2 1 2"];
-/// Half of the line that stands for a limit of a single size.
+/// Half of the line that a limit of a single size has.
 const STROKE: f64 = 12.0;
-/// Between the names of lines that end side by side.
+/// Distance of the names of lines that end close to each other.
 const LINE: f64 = 15.0;
 
 impl Chart {
-    /// The picture, which needs nothing else.
+    /// The chart as a self-contained SVG.
     pub fn svg(&self) -> String {
         let width = self.width();
         let mut svg = format!(
@@ -90,20 +90,20 @@ impl Chart {
         svg + "</svg>\n"
     }
 
-    /// As wide as the names beside the lines want it.
+    /// Width that fits the names beside the lines.
     fn width(&self) -> f64 {
         let names = self.series.iter().map(|series| series.name.chars().count());
-        let longest = names.max().unwrap_or_default() as f64 * LETTER;
+        let longest = names.max().unwrap_or_default() as f64 * CHARACTER_WIDTH;
         RIGHT + 44.0 + longest.max(150.0)
     }
 
-    fn place(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
+    fn position(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
         let (across, up) = (self.x.at(x), self.y.at(y));
-        let place = (
+        let position = (
             LEFT + across * ACROSS,
             HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM),
         );
-        (place.0.is_finite() && place.1.is_finite()).then_some(place)
+        (position.0.is_finite() && position.1.is_finite()).then_some(position)
     }
 
     fn grid(&self, svg: &mut String) {
@@ -148,11 +148,12 @@ impl Chart {
     }
 
     fn band(&self, svg: &mut String, series: &Series) {
-        let colour = series.look.colour();
-        let ends = series.points.iter().zip(&series.band);
-        let ends = ends
-            .map(|(&(x, _), &(low, high))| Some((self.place((x, low))?, self.place((x, high))?)));
-        for part in unbroken(ends) {
+        let colour = series.style.colour();
+        let bounds = series.points.iter().zip(&series.band);
+        let bounds = bounds.map(|(&(x, _), &(low, high))| {
+            Some((self.position((x, low))?, self.position((x, high))?))
+        });
+        for part in unbroken(bounds) {
             let upper = part.iter().map(|(_, high)| *high);
             let lower = part.iter().rev().map(|(low, _)| *low);
             let points = text_of(&upper.chain(lower).collect::<Vec<_>>());
@@ -164,36 +165,40 @@ impl Chart {
     }
 
     fn line(&self, svg: &mut String, series: &Series) {
-        let colour = series.look.colour();
-        let dashes = series.look.dashes();
-        let is_limit = matches!(series.look, Look::Limit(_));
-        for mut places in unbroken(series.points.iter().map(|&at| self.place(at))) {
+        let colour = series.style.colour();
+        let dashes = series.style.dashes();
+        let is_limit = matches!(series.style, Style::Limit(_));
+        for mut positions in unbroken(series.points.iter().map(|&at| self.position(at))) {
             if !is_limit {
-                for (x, y) in &places {
+                for (x, y) in &positions {
                     let _ = write!(
                         svg,
                         "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.6\" fill=\"{colour}\"/>"
                     );
                 }
                 svg.push('\n');
-            } else if let [(x, y)] = places[..] {
-                places = vec![((x - STROKE).max(LEFT), y), ((x + STROKE).min(RIGHT), y)];
+            } else if let [(x, y)] = positions[..] {
+                positions = vec![((x - STROKE).max(LEFT), y), ((x + STROKE).min(RIGHT), y)];
             }
             let _ = writeln!(
                 svg,
                 "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}/>",
-                text_of(&places)
+                text_of(&positions)
             );
         }
     }
 
-    /// The names stand beside the ends of their lines, pushed apart where these are too near.
+    /// The names are beside the ends of their lines, moved apart where these are too close.
     fn names(&self, svg: &mut String) {
         let mut names: Vec<_> = self
             .series
             .iter()
             .filter_map(|series| {
-                let last = series.points.iter().rev().find_map(|&at| self.place(at))?;
+                let last = series
+                    .points
+                    .iter()
+                    .rev()
+                    .find_map(|&at| self.position(at))?;
                 Some((last.1, series))
             })
             .collect();
@@ -206,7 +211,7 @@ impl Chart {
             .last()
             .map_or(0.0, |last| (last - (HEIGHT - BOTTOM)).max(0.0));
         if over > 0.0 {
-            // From the bottom up again.
+            // The names move up again, from the bottom one.
             let last = ys.len() - 1;
             ys[last] -= over;
             for at in (0..last).rev() {
@@ -219,18 +224,18 @@ impl Chart {
                 svg,
                 "<path d=\"M{at} {y:.1}h18\" stroke=\"{}\" stroke-width=\"2\"{}/>\n\
                  <text x=\"{:.1}\" y=\"{:.1}\" fill=\"{}\">{}</text>",
-                series.look.colour(),
-                series.look.dashes(),
+                series.style.colour(),
+                series.style.dashes(),
                 at + 24.0,
                 y + 4.0,
-                series.look.dark(),
+                series.style.dark(),
                 escaped(&series.name)
             );
         }
     }
 }
 
-impl Look {
+impl Style {
     fn colour(self) -> &'static str {
         match self {
             Self::Measured(number) => COLOURS[number % COLOURS.len()],
@@ -247,7 +252,7 @@ impl Look {
         }
     }
 
-    /// For letters.
+    /// The colour of text.
     fn dark(self) -> &'static str {
         match self {
             Self::Limit(_) => "#666666",
@@ -256,7 +261,7 @@ impl Look {
     }
 }
 
-/// What lies between gaps: a line over a size that was not measured would say something of it.
+/// The parts between gaps. A line across a size that was not measured would suggest a value.
 fn unbroken<T>(all: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
     let mut parts = vec![Vec::new()];
     for one in all {
@@ -269,8 +274,8 @@ fn unbroken<T>(all: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
     parts
 }
 
-fn text_of(places: &[(f64, f64)]) -> String {
-    let texts = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}"));
+fn text_of(positions: &[(f64, f64)]) -> String {
+    let texts = positions.iter().map(|(x, y)| format!("{x:.1},{y:.1}"));
     texts.collect::<Vec<_>>().join(" ")
 }
 
@@ -292,7 +297,7 @@ mod tests {
                 .enumerate()
                 .map(|(number, name)| Series {
                     name: (*name).to_owned(),
-                    look: Look::Measured(number),
+                    style: Style::Measured(number),
                     points: points.clone(),
                     band: vec![(90.0, 110.0), (800.0, 1000.0)],
                 })
@@ -310,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_a_gap() {
+    fn a_missing_measurement_is_a_gap() {
         let mut chart = chart(&["one"]);
         let ys = [100.0, 200.0, f64::NAN, 800.0];
         let points = ys.iter().enumerate();
@@ -335,9 +340,13 @@ mod tests {
             let (_, rest) = line.unwrap().split_once(" y=\"").unwrap();
             rest.split_once('"').unwrap().0.parse().unwrap()
         };
-        let mut places: Vec<_> = names.iter().map(|name| at(name)).collect();
-        places.sort_by(f64::total_cmp);
-        assert!(places.windows(2).all(|pair| pair[1] - pair[0] > LINE - 0.2));
-        assert!(places[19] <= HEIGHT - BOTTOM + 5.0);
+        let mut positions: Vec<_> = names.iter().map(|name| at(name)).collect();
+        positions.sort_by(f64::total_cmp);
+        assert!(
+            positions
+                .windows(2)
+                .all(|pair| pair[1] - pair[0] > LINE - 0.2)
+        );
+        assert!(positions[19] <= HEIGHT - BOTTOM + 5.0);
     }
 }

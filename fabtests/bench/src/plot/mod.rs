@@ -1,4 +1,4 @@
-//! Pictures of reports: one SVG for each question, and a page with all of them.
+//! Plots of reports: one SVG for each figure, and a page with all of them.
 
 mod axis;
 mod chart;
@@ -6,6 +6,6 @@ mod page;
 mod pictures;
 
 pub use axis::{Axis, Scale};
-pub use chart::{Chart, Look, Series};
+pub use chart::{Chart, Series, Style};
 pub use page::page;
 pub use pictures::{Picture, pictures};

@@ -1,17 +1,17 @@
-//! A page with all pictures, which needs nothing else.
+//! A self-contained HTML page with all plots.
 
 use super::Picture;
 use crate::markup::escaped;
 
-/// The page.
+/// The page as text.
 pub fn page(title: &str, pictures: &[Picture]) -> String {
     let title = escaped(title);
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\n\
          <style>body{{font-family:sans-serif;max-width:1000px;margin:2em auto;color:#222}}\
          svg{{max-width:100%;height:auto}}</style></head><body>\n<h1>{title}</h1>\n\
-         <p>Bands are where the median lies with 95 % confidence. Dashed lines are what the machine \
-         can do without a fabric; docs/FABTESTS-REFERENCE.md says what each of them is.</p>\n"
+         <p>Bands are where the median lies with 95 % confidence. Dashed lines are limits of the \
+         machine without a fabric; docs/FABTESTS-REFERENCE.md describes each of them.</p>\n"
     );
     for picture in pictures {
         page += &format!(

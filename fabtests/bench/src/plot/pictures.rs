@@ -1,22 +1,22 @@
-//! Which pictures a report makes: latency, bandwidth and rate against the size, each beside what the
-//! machine can do, and how latencies are spread.
+//! The plots of a report: latency, bandwidth and rate against the size, each beside the limits of
+//! the machine, and the distribution of latencies.
 
 use super::axis::{Axis, Scale};
-use super::chart::{Chart, Look, Series};
+use super::chart::{Chart, Series, Style};
 use crate::comparison::left_out;
 use crate::comparison::stored::{Report, Row};
 use crate::timing::QUANTILES;
 
-/// A chart, and the name of its file without an ending.
+/// A chart and the name of its file, without an extension.
 #[derive(Clone, Debug)]
 pub struct Picture {
-    /// As in `latency`.
+    /// The name, such as `latency`.
     pub name: String,
     /// The chart.
     pub chart: Chart,
 }
 
-/// All pictures of some reports: what is not in any is left out.
+/// All plots that the reports have rows for.
 pub fn pictures(reports: &[Report]) -> Vec<Picture> {
     let rows: Vec<&Row> = reports.iter().flat_map(|report| &report.rows).collect();
     let machine = reports.first().map_or_else(String::new, |report| {
@@ -30,26 +30,26 @@ pub fn pictures(reports: &[Report]) -> Vec<Picture> {
         true => machine + "; partial: the run was interrupted",
         false => machine,
     };
-    let against_size = QUESTIONS.iter().filter_map(|question| {
-        let chart = question.chart(&rows, &machine)?;
-        let name = question.name.to_owned();
+    let against_size = FIGURES.iter().filter_map(|figure| {
+        let chart = figure.chart(&rows, &machine)?;
+        let name = figure.name.to_owned();
         Some(Picture { name, chart })
     });
     against_size.chain(spread(&rows, &machine)).collect()
 }
 
-/// The line below a title: the machine, and what the figures of these rows stand on.
+/// The line below a title: the machine, and the number of runs of these rows.
 fn subtitle(machine: &str, rows: &[&Row]) -> String {
     let reps = rows.iter().map(|row| row.reps).sum();
     let dropped = rows.iter().map(|row| row.dropped).sum();
-    // The picture without a line says why it is empty; a shorter list of runs is told by `runs`.
+    // A chart without a line says why it is empty; otherwise `runs` states the number of runs.
     match left_out(reps, dropped) {
         Some(sentence) if reps == 0 => format!("{machine}; {sentence}"),
         _ => machine.to_owned() + &runs(rows),
     }
 }
 
-/// Of how many runs the lines are medians.
+/// The number of runs that the lines are medians of.
 fn runs(rows: &[&Row]) -> String {
     let counts = || {
         rows.iter()
@@ -65,63 +65,63 @@ fn runs(rows: &[&Row]) -> String {
     }
 }
 
-/// What is asked of every size.
-struct Question {
+/// A figure that is plotted against the size.
+struct Figure {
     name: &'static str,
     title: &'static str,
-    /// What has the sizes.
-    what: &'static str,
-    label: &'static str,
+    /// Label of the horizontal axis.
+    x_label: &'static str,
+    y_label: &'static str,
     scale: Scale,
-    /// Which benchmarks answer it.
+    /// Whether a benchmark belongs to the figure.
     of: fn(&Row) -> bool,
-    /// The answer, for a message that takes so many nanoseconds.
+    /// The value for a message that takes this many nanoseconds.
     value: fn(&Row, f64) -> f64,
 }
 
-/// What a message takes at a limit, where it is known.
+/// Time of a message at a limit, where it was measured.
 type Limit = fn(&Row) -> Option<f64>;
 
-const QUESTIONS: [Question; 4] = [
-    Question {
+const FIGURES: [Figure; 4] = [
+    Figure {
         name: "latency",
         title: "One way: half of a round trip",
-        what: "size of a message, bytes",
-        label: "time of a message",
+        x_label: "size of a message, bytes",
+        y_label: "time of a message",
         scale: Scale::Nanoseconds,
         of: |row| row.rtt_ns.is_some(),
         value: |_, ns| ns,
     },
-    Question {
+    Figure {
         name: "bandwidth",
         title: "Bandwidth of a stream",
-        what: "size of a message, bytes",
-        label: "bandwidth",
+        x_label: "size of a message, bytes",
+        y_label: "bandwidth",
         scale: Scale::BytesPerSecond,
         of: |row| row.rtt_ns.is_none() && row.window > 1,
         value: |row, ns| row.size as f64 * 1e9 / ns,
     },
-    Question {
+    Figure {
         name: "rate",
         title: "Messages of a stream",
-        what: "size of a message, bytes",
-        label: "messages per second",
+        x_label: "size of a message, bytes",
+        y_label: "messages per second",
         scale: Scale::PerSecond,
         of: |row| row.rtt_ns.is_none() && row.window > 1 && row.size <= 4096,
         value: |_, ns| 1e9 / ns,
     },
-    Question {
+    Figure {
         name: "accesses",
         title: "One access after the other: gets and atomics",
-        what: "size of an access, bytes",
-        label: "time of an access",
+        x_label: "size of an access, bytes",
+        y_label: "time of an access",
         scale: Scale::Nanoseconds,
         of: |row| row.rtt_ns.is_none() && row.window == 1,
         value: |_, ns| ns,
     },
 ];
 
-impl Question {
+impl Figure {
     fn chart(&self, rows: &[&Row], machine: &str) -> Option<Chart> {
         let rows: Vec<&Row> = rows.iter().copied().filter(|row| (self.of)(row)).collect();
         let mut series: Vec<_> = names(&rows)
@@ -138,8 +138,8 @@ impl Question {
         Some(Chart {
             title: self.title.to_owned(),
             subtitle: subtitle(machine, &rows),
-            x: Axis::over(Scale::Bytes, self.what, xs.into_iter()),
-            y: Axis::over(self.scale, self.label, ys.into_iter()),
+            x: Axis::over(Scale::Bytes, self.x_label, xs.into_iter()),
+            y: Axis::over(self.scale, self.y_label, ys.into_iter()),
             series,
         })
     }
@@ -152,7 +152,7 @@ impl Question {
             (at(row, low), at(row, high))
         });
         Series {
-            look: Look::Measured(number),
+            style: Style::Measured(number),
             points: own
                 .clone()
                 .map(|row| (row.size as f64, at(row, row.message_ns())))
@@ -162,10 +162,10 @@ impl Question {
         }
     }
 
-    /// What the machine can do: a line for each kind of limit that the rows stand beside.
+    /// The limits: a line for each kind of limit that the rows have.
     fn limits(&self, rows: &[&Row]) -> Vec<Series> {
         let mut lines: Vec<(String, Vec<&Row>, Limit)> = Vec::new();
-        // In every picture the same dashes for the same thing.
+        // The same limit has the same dashes in every plot.
         let own_dashes = (0..CMA_DASHES).chain(MEMCPY_DASHES + 1..);
         for provider in providers(rows) {
             let own = rows.iter().copied().filter(|row| row.provider == provider);
@@ -180,7 +180,7 @@ impl Question {
         lines.push(("one read by CMA".to_owned(), rows.to_vec(), |row| {
             row.cma_ns
         }));
-        // Small copies are no limit of messages: they are as fast as calls.
+        // Small copies are not a limit of messages: they are as fast as calls.
         let large = rows.iter().copied().filter(|row| row.size >= 1024);
         lines.push(("memcpy in cache".to_owned(), large.collect(), |row| {
             row.memcpy_mbps.map(|mbps| row.size as f64 * 1e3 / mbps)
@@ -195,19 +195,19 @@ impl Question {
                 (row.size as f64, value)
             });
             let mut points: Vec<_> = points.collect();
-            // Of several rows of a size the first counts that has the limit.
+            // Of several rows of a size, the first with the limit counts.
             points.sort_by(|one, other| {
                 let key = |at: &(f64, f64)| (at.0, f64::from(u8::from(at.1.is_nan())));
                 let (one, other) = (key(one), key(other));
                 one.0.total_cmp(&other.0).then(one.1.total_cmp(&other.1))
             });
             points.dedup_by(|one, other| one.0 == other.0);
-            let is_known = points.iter().any(|at| at.1.is_finite());
-            is_known.then_some((name, points, dashes))
+            let has_values = points.iter().any(|at| at.1.is_finite());
+            has_values.then_some((name, points, dashes))
         });
         let series = drawn.map(|(name, points, dashes)| Series {
             name,
-            look: Look::Limit(dashes),
+            style: Style::Limit(dashes),
             points,
             band: Vec::new(),
         });
@@ -218,18 +218,17 @@ impl Question {
 const CMA_DASHES: usize = 1;
 const MEMCPY_DASHES: usize = 2;
 
-/// The providers of some rows, in their order.
+/// The providers of the rows, in their order.
 fn providers(rows: &[&Row]) -> Vec<String> {
     distinct(rows.iter().map(|row| row.provider.clone()))
 }
 
-/// Which limits some rows stand beside, in their order.
+/// The kinds of limits of the rows, in their order.
 fn kinds(rows: &[&Row]) -> Vec<&'static str> {
     distinct(rows.iter().map(|row| limited_as(row)))
 }
 
-/// Benchmarks with the same limit, by name: all kinds of messages have one, accesses
-/// have others.
+/// The kind of limit of a row: all messages have the same one, accesses have others.
 fn limited_as(row: &Row) -> &'static str {
     match row.bench.as_str() {
         "rma_put" => "puts",
@@ -250,12 +249,12 @@ fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     distinct
 }
 
-/// How the round trips of one size are spread: the smallest size with a run that counts, or the
-/// smallest of all where every run was left out.
+/// The distribution of the round trips of one size: the smallest size with a run that counts, or
+/// the smallest of all where every run was left out.
 fn spread(rows: &[&Row], machine: &str) -> Option<Picture> {
-    let smallest = |is_asked_for: fn(&Row) -> bool| {
-        let asked = rows.iter().filter(|row| is_asked_for(row));
-        asked.map(|row| row.size).min()
+    let smallest = |is_included: fn(&Row) -> bool| {
+        let included = rows.iter().filter(|row| is_included(row));
+        included.map(|row| row.size).min()
     };
     let is_left_out = |row: &Row| row.rtt_ns.is_some() && row.reps == 0 && row.dropped > 0;
     let size = smallest(|row| row.curve().is_some()).or_else(|| smallest(is_left_out))?;
@@ -268,12 +267,12 @@ fn spread(rows: &[&Row], machine: &str) -> Option<Picture> {
         .enumerate()
         .filter_map(|(number, name)| {
             let row = rows.iter().find(|row| row.name(&rows) == name)?;
-            let one_way = row.curve()?.map(|ns| ns / 2.0);
-            let points = QUANTILES.into_iter().zip(one_way);
+            let half_trips = row.curve()?.map(|ns| ns / 2.0);
+            let points = QUANTILES.into_iter().zip(half_trips);
             Some(Series {
                 name,
-                look: Look::Measured(number),
-                // The last of all has no place among the nines.
+                style: Style::Measured(number),
+                // The maximum has no position on the scale of nines.
                 points: points.filter(|(share, _)| *share < 1.0).collect(),
                 band: Vec::new(),
             })
@@ -302,7 +301,7 @@ fn spread(rows: &[&Row], machine: &str) -> Option<Picture> {
     })
 }
 
-/// Whose rows there are, in their order.
+/// The names of the rows, in their order.
 fn names(rows: &[&Row]) -> Vec<String> {
     distinct(rows.iter().map(|row| row.name(rows)))
 }
@@ -345,7 +344,7 @@ mod tests {
         let limits = |name: &str| {
             let picture = all.iter().find(|picture| picture.name == name).unwrap();
             let series = picture.chart.series.iter();
-            let limits = series.filter(|series| matches!(series.look, Look::Limit(_)));
+            let limits = series.filter(|series| matches!(series.style, Style::Limit(_)));
             limits
                 .map(|series| (series.name.clone(), series.points.clone()))
                 .collect::<Vec<_>>()
@@ -385,15 +384,15 @@ mod tests {
         ]));
         for picture in &all {
             let series = picture.chart.series.iter();
-            let looks = series.filter_map(|series| match series.look {
-                Look::Limit(dashes) => Some((series.name.as_str(), dashes)),
-                Look::Measured(_) => None,
+            let styles = series.filter_map(|series| match series.style {
+                Style::Limit(dashes) => Some((series.name.as_str(), dashes)),
+                Style::Measured(_) => None,
             });
-            let looks: Vec<_> = looks.collect();
-            assert!(looks.contains(&("one read by CMA", 1)), "{looks:?}");
-            assert!(looks.contains(&("memcpy in cache", 2)), "{looks:?}");
-            let others = looks.iter().filter(|(name, _)| name.starts_with("limit"));
-            let others: Vec<_> = others.map(|look| look.1).collect();
+            let styles: Vec<_> = styles.collect();
+            assert!(styles.contains(&("one read by CMA", 1)), "{styles:?}");
+            assert!(styles.contains(&("memcpy in cache", 2)), "{styles:?}");
+            let others = styles.iter().filter(|(name, _)| name.starts_with("limit"));
+            let others: Vec<_> = others.map(|style| style.1).collect();
             assert_eq!(others, [0, 3][..others.len()]);
         }
         assert!(all.len() >= 2);
@@ -440,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_below_the_title_says_what_was_measured_and_how_often() {
+    fn the_subtitle_names_the_machine_and_the_number_of_runs() {
         let machine = serde_json::json!({"cpu": "one", "cores": 2, "kernel": "of them"});
         let rows = [row("tagged_bw", 8, 64, 20.0)];
         let report = serde_json::json!({"partial": true, "machine": machine, "rows": rows});

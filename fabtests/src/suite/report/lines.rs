@@ -1,4 +1,5 @@
-//! A line for each finished test, and on a terminal a line with the running tests.
+//! The text output of a run: a line for each finished test, and on a terminal one more line that
+//! shows the running tests.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -17,19 +18,22 @@ pub struct Lines {
     bar: Option<ProgressBar>,
     colours: bool,
     rerun_options: String,
-    running_since: BTreeMap<String, Instant>,
+    /// When each running test started, by its path.
+    start_times: BTreeMap<String, Instant>,
+    /// How many tests have passed, failed and been skipped.
     counts: [usize; 3],
 }
 
 impl Lines {
-    /// Prints a run of `count` tests. `rerun_options` has the options that run a single test again.
+    /// Prints a run of `count` tests. The command line that runs a failed test again gets
+    /// `rerun_options`.
     pub fn new(count: usize, rerun_options: &str) -> Self {
         let is_terminal = std::io::stdout().is_terminal();
         Self {
             bar: is_terminal.then(|| bar(count)),
             colours: is_terminal && std::env::var_os("NO_COLOR").is_none(),
             rerun_options: rerun_options.to_owned(),
-            running_since: BTreeMap::new(),
+            start_times: BTreeMap::new(),
             counts: [0; 3],
         }
     }
@@ -37,8 +41,8 @@ impl Lines {
     /// Prints an event of the run.
     pub fn show(&mut self, event: &RunEvent<'_>) {
         match event {
-            RunEvent::Started(entry) => self.begin(entry),
-            RunEvent::Finished(report) => self.finished(report),
+            RunEvent::Started(entry) => self.test_started(entry),
+            RunEvent::Finished(report) => self.test_finished(report),
             RunEvent::Idle => {}
         }
         if let Some(bar) = &self.bar {
@@ -53,12 +57,12 @@ impl Lines {
         }
     }
 
-    fn begin(&mut self, entry: &Entry) {
-        self.running_since.insert(entry.path(), Instant::now());
+    fn test_started(&mut self, entry: &Entry) {
+        self.start_times.insert(entry.path(), Instant::now());
     }
 
-    fn finished(&mut self, report: &Report) {
-        if self.running_since.remove(&report.path()).is_some() {
+    fn test_finished(&mut self, report: &Report) {
+        if self.start_times.remove(&report.path()).is_some() {
             self.count(&report.outcome);
         }
         let text = self.text(report);
@@ -108,20 +112,21 @@ impl Lines {
         }
     }
 
-    /// The running tests, and the number of finished ones.
+    /// The numbers of finished tests by outcome, and the running tests, the oldest first.
     fn status(&self) -> String {
         let [passed, failed, skipped] = self.counts;
-        let mut running_tests: Vec<_> = self.running_since.iter().collect();
-        running_tests.sort_by_key(|(_, running_since)| **running_since);
+        let mut running_tests: Vec<_> = self.start_times.iter().collect();
+        running_tests.sort_by_key(|(_, started)| **started);
         let running_tests = running_tests
             .iter()
-            .map(|(name, running_since)| format!("{name}{}", seconds(running_since.elapsed())));
+            .map(|(path, started)| format!("{path}{}", seconds(started.elapsed())));
         let running_tests = Vec::from_iter(running_tests).join(" | ");
         format!("{passed} passed, {failed} failed, {skipped} skipped | {running_tests}")
     }
 }
 
-/// The reason of a failure, the output of its processes, and the command that runs it again.
+/// The reason of a test's failure, the output of the test's processes, and the command that runs
+/// the test again.
 pub(super) fn details(report: &Report, rerun_options: &str) -> String {
     let mut text = String::new();
     if let Some(reason) = report.outcome.reason() {
@@ -133,7 +138,7 @@ pub(super) fn details(report: &Report, rerun_options: &str) -> String {
         }
     }
     text + &indented(&format!(
-        "again: fabtests run{rerun_options} --filter {:?}",
+        "run again: fabtests run{rerun_options} --filter {:?}",
         report.path()
     ))
 }
@@ -144,6 +149,7 @@ fn indented(text: &str) -> String {
         .collect()
 }
 
+/// The whole seconds of `time`, or nothing below one second.
 fn seconds(time: Duration) -> String {
     match time.as_secs() {
         0 => String::new(),

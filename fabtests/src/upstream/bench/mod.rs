@@ -15,7 +15,8 @@ use super::options::{ADDRESS, BENCHMARK, FABRIC, INFO, OptionSet, Options, PAIR}
 
 pub(super) use bandwidth::{msg_bw, rdm_bw, rdm_tagged_bw};
 pub(super) use pingpong::{
-    DATAGRAMS, dgram_pingpong, msg_pingpong, rdm_cntr_pingpong, rdm_pingpong, rdm_tagged_pingpong,
+    DGRAM_PINGPONG_OPTIONS, dgram_pingpong, msg_pingpong, rdm_cntr_pingpong, rdm_pingpong,
+    rdm_tagged_pingpong,
 };
 pub(super) use rma::{rma_bw, rma_pingpong, rma_tx_completion};
 pub(super) use threads::{THREADS, rdm_bw_mt};

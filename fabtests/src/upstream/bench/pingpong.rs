@@ -1,4 +1,4 @@
-//! Round trips of one message.
+//! The pingpong programs: round trips with one message in flight.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::perf::{Row, Table, count, timed};
 
-/// `fi_rdm_pingpong`.
+/// `fi_rdm_pingpong`: untagged messages.
 pub(in crate::upstream) fn rdm_pingpong(options: &Options) -> anyhow::Result<()> {
     run_all(options, Caps::MSG, EpType::Rdm, ChannelConfig::default())
 }
 
-/// `fi_rdm_tagged_pingpong`.
+/// `fi_rdm_tagged_pingpong`: tagged messages.
 pub(in crate::upstream) fn rdm_tagged_pingpong(options: &Options) -> anyhow::Result<()> {
     let config = ChannelConfig {
         tagged: true,
@@ -26,7 +26,7 @@ pub(in crate::upstream) fn rdm_tagged_pingpong(options: &Options) -> anyhow::Res
     run_all(options, Caps::TAGGED, EpType::Rdm, config)
 }
 
-/// `fi_msg_pingpong`: over a connection; tagged with `-o tagged`.
+/// `fi_msg_pingpong`: messages over a connection, which are tagged with `-o tagged`.
 pub(in crate::upstream) fn msg_pingpong(options: &Options) -> anyhow::Result<()> {
     let tagged = options.operation_of(&["msg", "tagged"])? == "tagged";
     let config = ChannelConfig {
@@ -37,7 +37,7 @@ pub(in crate::upstream) fn msg_pingpong(options: &Options) -> anyhow::Result<()>
     run_all(options, caps, EpType::Msg, config)
 }
 
-/// `fi_rdm_cntr_pingpong`: waits for counters instead of reading queues.
+/// `fi_rdm_cntr_pingpong`: waits for counters instead of reading completion queues.
 pub(in crate::upstream) fn rdm_cntr_pingpong(options: &Options) -> anyhow::Result<()> {
     let config = ChannelConfig {
         counters: true,
@@ -48,7 +48,8 @@ pub(in crate::upstream) fn rdm_cntr_pingpong(options: &Options) -> anyhow::Resul
     run_all(&options, Caps::MSG, EpType::Rdm, config)
 }
 
-/// `fi_dgram_pingpong`: synchronised outside the fabric, because datagrams may be lost.
+/// `fi_dgram_pingpong`: datagrams. They may be lost, so the processes synchronise over a TCP
+/// connection.
 pub(in crate::upstream) fn dgram_pingpong(options: &Options) -> anyhow::Result<()> {
     let mut options = options.clone();
     let oob = options
@@ -68,7 +69,7 @@ pub(in crate::upstream) fn dgram_pingpong(options: &Options) -> anyhow::Result<(
 }
 
 /// The options of `fi_dgram_pingpong`.
-pub(in crate::upstream) const DATAGRAMS: OptionSet = OptionSet {
+pub(in crate::upstream) const DGRAM_PINGPONG_OPTIONS: OptionSet = OptionSet {
     own: "rT:",
     ..super::OPTIONS
 };
@@ -87,14 +88,14 @@ fn run_all(
     channel.finish()
 }
 
-/// Runs all messages of one size.
+/// Exchanges all messages of one size, and prints a row of the table.
 pub(super) fn run(channel: &mut Channel, table: &mut Table, size: usize) -> anyhow::Result<()> {
     channel.lay_out(size);
     channel.sync()?;
     let options = channel.options.clone();
     let iterations = count(&options, size, 1);
     let inject_size = channel.inject_size();
-    let (before, verify) = (channel.bytes(), options.verify);
+    let (bytes_before, verify) = (channel.bytes(), options.verify);
     let is_client = options.is_client();
     let mut round_trip = |channel: &mut Channel| {
         if is_client {
@@ -114,7 +115,8 @@ pub(super) fn run(channel: &mut Channel, table: &mut Table, size: usize) -> anyh
     };
     let time = timed(channel, options.warmup, iterations, &mut round_trip)?;
     let expected = (size * (options.warmup + iterations)) as u64;
-    let arrived = channel.bytes() - before;
+    let arrived = channel.bytes() - bytes_before;
+    // Counters do not tell the lengths of messages.
     ensure!(
         channel.counts() || arrived == expected,
         "{arrived} bytes arrived instead of {expected}"

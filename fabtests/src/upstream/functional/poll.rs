@@ -12,7 +12,9 @@ use super::open;
 use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::options::Options;
 
+/// The context by which the poll set names the transmit queue.
 const TX: Context = Context(1);
+/// The context by which the poll set names the receive queue.
 const RX: Context = Context(2);
 /// The number of messages in each direction.
 const ROUNDS: usize = 10;
@@ -32,7 +34,7 @@ pub(in crate::upstream) fn poll(options: &Options) -> anyhow::Result<()> {
         let received = channel.accept(&entry)?;
         if received != greeting {
             return Err(wrong(format!(
-                "the greeting received is {received:?}, expected {greeting:?}"
+                "received the greeting {received:?}, expected {greeting:?}"
             )));
         }
         if !channel.is_client() {
@@ -58,17 +60,18 @@ fn send(channel: &mut Channel, set: &Set, bytes: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Polls the set until it reports the queue, and reads the queue. Afterwards, the set does not
-/// report the queue unless another completion has arrived.
-fn next_reported(channel: &Channel, set: &Set, selection: Context) -> anyhow::Result<Entry> {
+/// Polls the set until it reports the queue with the context `queue_context`, and reads one
+/// completion from that queue. Afterwards the set reports the queue only if another completion has
+/// arrived.
+fn next_reported(channel: &Channel, set: &Set, queue_context: Context) -> anyhow::Result<Entry> {
     let is_reported = || {
         let mut out = [Context(0); 2];
         let count = set.poll(&mut out);
-        Ok(out[..count].contains(&selection).then_some(()))
+        Ok(out[..count].contains(&queue_context).then_some(()))
     };
     let strategy = channel.domain().strategy();
     strategy.until("polling the poll set", is_reported)?;
-    let queue: &Queue = match selection {
+    let queue: &Queue = match queue_context {
         TX => &channel.endpoint.tx,
         _ => &channel.endpoint.rx,
     };

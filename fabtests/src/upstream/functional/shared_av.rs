@@ -58,7 +58,7 @@ fn run_server(domain: &Arc<DomainContext>, oob: &mut OutOfBandChannel) -> anyhow
     match greeting == GREETING {
         true => Ok(()),
         false => Err(wrong(format!(
-            "the greeting received is {greeting:?}, expected {GREETING:?}"
+            "received the greeting {greeting:?}, expected {GREETING:?}"
         ))),
     }
 }

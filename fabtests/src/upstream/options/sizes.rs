@@ -5,12 +5,12 @@ use anyhow::{Context as _, ensure};
 /// The value of `-S`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Sizes {
-    /// Not given: a few sizes, or the program's default.
+    /// `-S` is not given: the program uses a few sizes, or its own default.
     #[default]
     Few,
     /// `all`.
     All,
-    /// A number, `r:start,step,end` or `l:a,b,c`.
+    /// A single number, `r:start,step,end` or `l:a,b,c`.
     List(Vec<usize>),
 }
 
@@ -23,11 +23,11 @@ impl Sizes {
     /// Parses the value of `-S`.
     ///
     /// # Errors
-    /// The part that is no size.
+    /// When a part of `text` is not a size; the error names that part.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let number = |text: &str| -> anyhow::Result<usize> {
             let size = text.trim().parse();
-            size.with_context(|| format!("-S: {text:?} is no number of bytes"))
+            size.with_context(|| format!("-S: {text:?} is not a number of bytes"))
         };
         let numbers = |text: &str| text.split(',').map(number).collect::<Result<Vec<_>, _>>();
         if text == "all" {
@@ -52,20 +52,21 @@ impl Sizes {
         Ok(Self::List(list))
     }
 
-    /// The sizes, without those above the provider's largest message unless they are listed.
-    pub fn list(&self, limit: usize) -> Vec<usize> {
+    /// The sizes to run. Sizes above the provider's largest message, `max_msg_size`, are left out
+    /// unless `-S` lists them.
+    pub fn list(&self, max_msg_size: usize) -> Vec<usize> {
         let mut list = match self {
             Self::Few => FEW.to_vec(),
             Self::All => all(),
             Self::List(list) => list.clone(),
         };
         if !matches!(self, Self::List(_)) {
-            list.retain(|&size| size <= limit);
+            list.retain(|&size| size <= max_msg_size);
         }
         list
     }
 
-    /// The size, if there is exactly one.
+    /// The size, if `-S` names exactly one.
     pub fn one(&self) -> Option<usize> {
         match self {
             Self::List(list) if list.len() == 1 => Some(list[0]),
@@ -74,7 +75,8 @@ impl Sizes {
     }
 }
 
-/// 1 to 3, then the powers of two, each followed by the size in the middle to the next one.
+/// The sizes of `-S all`: 1 to 3, then the powers of two from 4 to [`LARGEST`], with one more size
+/// in the middle between each two.
 fn all() -> Vec<usize> {
     let powers = (2..).map(|power| 1_usize << power);
     let powers = powers.take_while(|&size| size < LARGEST);
@@ -86,7 +88,7 @@ fn all() -> Vec<usize> {
         .collect()
 }
 
-/// The number of messages of a size without `-I`.
+/// The number of messages of this size in a run without `-I`.
 pub fn iterations(size: usize) -> usize {
     match size {
         0x10_0000.. => 100,

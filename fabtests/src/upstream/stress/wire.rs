@@ -1,35 +1,43 @@
-//! The requests of clients to the server.
+//! The requests that clients of the stress test send to the server, as bytes.
 
 use anyhow::{Context as _, ensure};
 use selvedge_testkit::domain::Remote;
 
-/// The kind of a request.
+/// The kind of a request: what the server does before it responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Kind {
+    /// Registers the client.
     Hello = 1,
+    /// Forgets the client.
     Leave = 2,
+    /// Responds with an untagged message of the requested size.
     Msg = 3,
+    /// Responds with a tagged message of the requested size.
     Tag = 4,
+    /// Reads the client's memory.
     Read = 5,
+    /// Writes to the client's memory.
     Write = 6,
+    /// Ends itself, if clients may stop it.
     Stop = 7,
 }
 
-/// A request. Requests are untagged messages; responses, except untagged messages, are tagged with
-/// the number of the request.
+/// A request, which is an untagged message. The response to [`Kind::Msg`] is an untagged message
+/// too. All other responses are messages tagged with the number of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) kind: Kind,
     pub(super) client: u32,
     pub(super) number: u64,
     pub(super) size: usize,
-    /// The client's memory.
+    /// The memory of the client that a read or a write accesses.
     pub(super) remote: Remote,
-    /// The client's address, in the first request.
+    /// The client's address in its first request, and nothing in later ones.
     pub(super) name: Vec<u8>,
 }
 
+/// The length of a request without the name.
 const HEADER: usize = 48;
 /// The length of the longest request.
 pub(super) const LONGEST: usize = 512;
@@ -52,11 +60,11 @@ impl Request {
     /// Parses a request.
     ///
     /// # Errors
-    /// The bytes are no request.
+    /// When the bytes are not a request.
     pub(super) fn from_bytes(bytes: &[u8]) -> anyhow::Result<Self> {
         ensure!(
             bytes.len() >= HEADER,
-            "the request has {} bytes, fewer than its header",
+            "the request has {} bytes, fewer than a request's header",
             bytes.len()
         );
         let u32_at = |at: usize| -> anyhow::Result<u32> {
@@ -74,8 +82,8 @@ impl Request {
             Kind::Write,
             Kind::Stop,
         ];
-        let number = u32_at(0)?;
-        let kind = kinds.into_iter().find(|kind| *kind as u32 == number);
+        let kind_number = u32_at(0)?;
+        let kind = kinds.into_iter().find(|kind| *kind as u32 == kind_number);
         let size = u64_at(16)? as usize;
         ensure!(
             size <= super::script::MAX_SIZE,
@@ -86,7 +94,8 @@ impl Request {
             .get(..len)
             .context("the name in the request is truncated")?;
         Ok(Self {
-            kind: kind.with_context(|| format!("the request has the unknown kind {number}"))?,
+            kind: kind
+                .with_context(|| format!("the request has the unknown kind {kind_number}"))?,
             client: u32_at(4)?,
             number: u64_at(8)?,
             size,

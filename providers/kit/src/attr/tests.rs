@@ -66,15 +66,15 @@ pub(super) fn offered() -> Info {
     info
 }
 
-fn ask_of(offered: &Info, hints: &Hints, version: Version) -> Candidate {
+fn discover_with_version(offered: &Info, hints: &Hints, version: Version) -> Candidate {
     let params = Params::default();
     let mut query = Query::new(hints, &params);
     query.version = version;
     check(offered, &query)
 }
 
-fn ask(hints: &Hints) -> Candidate {
-    ask_of(&offered(), hints, Version::API)
+fn discover(hints: &Hints) -> Candidate {
+    discover_with_version(&offered(), hints, Version::API)
 }
 
 /// Hints that accept the mode that the demo provider requires.
@@ -83,7 +83,7 @@ fn hints() -> Hints {
 }
 
 fn refusal(edit: impl FnOnce(&mut Info)) -> String {
-    match ask(&hints().edit(edit)) {
+    match discover(&hints().edit(edit)) {
         Ok(info) => panic!("not refused: {info:?}"),
         Err(mismatch) => {
             assert_eq!(mismatch.candidate.as_deref(), Some(&offered()));
@@ -248,27 +248,29 @@ fn required_modes_must_be_accepted_by_the_part_or_the_whole() {
     let mut duty = offered();
     duty.mode = Mode::CONTEXT;
     duty.rx_attr.mode = Mode::RX_CQ_DATA;
-    let ask = |hints: &Hints| ask_of(&duty, hints, Version::API).map_err(|m| m.to_string());
+    let discover = |hints: &Hints| {
+        discover_with_version(&duty, hints, Version::API).map_err(|m| m.to_string())
+    };
     assert_eq!(
-        ask(&hints()).unwrap_err(),
+        discover(&hints()).unwrap_err(),
         "mode: requested nothing, has FI_CONTEXT"
     );
     let context = hints().mode(Mode::CONTEXT);
     assert_eq!(
-        ask(&context).unwrap_err(),
+        discover(&context).unwrap_err(),
         "rx_attr.mode: requested FI_CONTEXT, has FI_RX_CQ_DATA"
     );
-    ask(&hints().mode(Mode::CONTEXT | Mode::RX_CQ_DATA)).unwrap();
-    ask(&context.edit(|info| info.rx_attr.mode = Mode::RX_CQ_DATA)).unwrap();
-    ask(&Hints::anything()).unwrap();
+    discover(&hints().mode(Mode::CONTEXT | Mode::RX_CQ_DATA)).unwrap();
+    discover(&context.edit(|info| info.rx_attr.mode = Mode::RX_CQ_DATA)).unwrap();
+    discover(&Hints::anything()).unwrap();
 }
 
 #[test]
-fn hints_for_anything_leave_the_offer_as_it_is() {
+fn hints_for_anything_leave_the_candidate_as_it_is() {
     let mut unreduced = offered();
     unreduced.tx_attr.op_flags = OpFlags::empty();
     unreduced.rx_attr.op_flags = OpFlags::empty();
-    assert_eq!(ask(&Hints::anything()), Ok(unreduced));
+    assert_eq!(discover(&Hints::anything()), Ok(unreduced));
 }
 
 #[test]
@@ -287,13 +289,17 @@ fn capabilities_are_reduced_to_the_requested_and_the_free() {
         (Caps::empty(), CAPS),
     ];
     for (asked, given) in table {
-        assert_eq!(ask(&hints().caps(asked)).unwrap().caps, given, "{asked}");
+        assert_eq!(
+            discover(&hints().caps(asked)).unwrap().caps,
+            given,
+            "{asked}"
+        );
     }
 }
 
 #[test]
 fn parts_have_the_capabilities_of_the_whole() {
-    let info = ask(&hints().caps(Caps::MSG)).unwrap();
+    let info = discover(&hints().caps(Caps::MSG)).unwrap();
     assert_eq!(info.tx_attr.caps, Caps::MSG | Caps::SEND | Caps::LOCAL_COMM);
     let rx = Caps::MSG | Caps::RECV | Caps::MULTI_RECV | Caps::LOCAL_COMM;
     assert_eq!(info.rx_attr.caps, rx);
@@ -307,7 +313,7 @@ fn limits_are_lowered_to_the_requested_ones() {
         .inject_size(9)
         .iov_limit(2)
         .edit(|info| info.tx_attr.op_flags = OpFlags::INJECT);
-    let info = ask(&hints).unwrap();
+    let info = discover(&hints).unwrap();
     assert_eq!((info.tx_attr.size, info.rx_attr.size), (7, 8));
     assert_eq!(info.tx_attr.inject_size, 9);
     assert_eq!((info.tx_attr.iov_limit, info.rx_attr.iov_limit), (2, 2));
@@ -322,8 +328,8 @@ fn ordered_sizes_count_for_memory_access_only() {
             .caps(caps)
             .edit(|i| i.ep_attr.max_order_raw_size = 65)
     };
-    ask(&ordered(Caps::MSG)).unwrap();
-    let mismatch = ask(&ordered(Caps::RMA)).unwrap_err();
+    discover(&ordered(Caps::MSG)).unwrap();
+    let mismatch = discover(&ordered(Caps::RMA)).unwrap_err();
     assert_eq!(
         mismatch.to_string(),
         "max_order_raw_size: requested 65, has 64"
@@ -332,17 +338,17 @@ fn ordered_sizes_count_for_memory_access_only() {
 
 #[test]
 fn names_match_in_any_case() {
-    ask(&hints().fabric("DEMO-fabric").domain("Demo-Domain")).unwrap();
+    discover(&hints().fabric("DEMO-fabric").domain("Demo-Domain")).unwrap();
 }
 
 #[test]
-fn weaker_guarantees_are_met_and_reported() {
+fn weaker_guarantees_are_granted_and_reported() {
     let hints = hints()
         .control_progress(Progress::ControlUnified)
         .resource_mgmt(ResourceMgmt::Disabled)
         .av_type(av::Type::Table)
         .edit(|info| info.domain_attr.threading = Threading::Domain);
-    let domain = ask(&hints).unwrap().domain_attr;
+    let domain = discover(&hints).unwrap().domain_attr;
     assert_eq!(domain.control_progress, Progress::ControlUnified);
     assert_eq!(domain.resource_mgmt, ResourceMgmt::Disabled);
     assert_eq!(domain.av_type, av::Type::Table);
@@ -355,12 +361,12 @@ fn a_provider_that_needs_serialized_threads_refuses_others() {
     serial.domain_attr.threading = Threading::Domain;
     let safe = hints().edit(|info| info.domain_attr.threading = Threading::Safe);
     assert_eq!(
-        ask_of(&serial, &safe, Version::API)
+        discover_with_version(&serial, &safe, Version::API)
             .unwrap_err()
             .to_string(),
         "threading: requested FI_THREAD_SAFE, has FI_THREAD_DOMAIN"
     );
-    ask_of(&serial, &hints(), Version::API).unwrap();
+    discover_with_version(&serial, &hints(), Version::API).unwrap();
 }
 
 #[test]
@@ -400,7 +406,8 @@ fn registration_modes_are_reduced_to_those_that_the_capabilities_need() {
         let mut own = offered();
         own.domain_attr.mr_mode = has;
         let hints = Hints::new().caps(caps).mr_mode(accepted);
-        let mode = ask_of(&own, &hints, version).map(|info| info.domain_attr.mr_mode);
+        let mode =
+            discover_with_version(&own, &hints, version).map(|info| info.domain_attr.mr_mode);
         assert_eq!(mode.ok(), result, "{version} {caps}: {has} for {accepted}");
     }
 }
@@ -421,7 +428,7 @@ fn tag_formats_fit_generic_tags_and_wider_masks() {
         let mut own = offered();
         own.ep_attr.mem_tag_format = MemTagFormat(has);
         let hints = hints().edit(|info| info.ep_attr.mem_tag_format = MemTagFormat(asked));
-        let result = ask_of(&own, &hints, Version::API);
+        let result = discover_with_version(&own, &hints, Version::API);
         assert_eq!(result.is_ok(), fits, "{asked:#x} {has:#x}");
     }
 }
@@ -439,7 +446,7 @@ fn address_formats_of_one_family_are_compatible() {
     for (asked, has, fits) in table {
         let mut own = offered();
         own.addr_format = has;
-        let result = ask_of(&own, &hints().addr_format(asked), Version::API);
+        let result = discover_with_version(&own, &hints().addr_format(asked), Version::API);
         assert_eq!(result.is_ok(), fits, "{asked} {has}");
     }
 }
@@ -447,7 +454,7 @@ fn address_formats_of_one_family_are_compatible() {
 #[test]
 fn addresses_of_the_hints_reach_the_result() {
     let peer = Address::Str("fi_shm://1:2:3".into());
-    let info = ask(&hints().dest_addr(peer.clone()).edit(|info| info.handle = 5)).unwrap();
+    let info = discover(&hints().dest_addr(peer.clone()).edit(|info| info.handle = 5)).unwrap();
     assert_eq!(info.dest_addr, Some(peer));
     assert_eq!((info.src_addr, info.handle), (None, 5));
 }
@@ -529,7 +536,7 @@ mod properties {
         #[test]
         fn results_satisfy_their_hints((hints, version) in satisfiable()) {
             let own = offered();
-            let info = ask_of(&own, &hints, version).expect("satisfiable");
+            let info = discover_with_version(&own, &hints, version).expect("satisfiable");
             let asked = hints.info();
             prop_assert!(info.caps.contains(asked.caps));
             prop_assert!(info.caps.contains(asked.tx_attr.caps | asked.rx_attr.caps));
@@ -554,8 +561,8 @@ mod properties {
                 info.tx_attr.caps = Caps::empty();
                 info.rx_attr.caps = Caps::empty();
             });
-            let info = ask_of(&own, &consistent, version).expect("satisfiable");
-            prop_assert_eq!(ask_of(&own, &Hints::from(info.clone()), version), Ok(info));
+            let info = discover_with_version(&own, &consistent, version).expect("satisfiable");
+            prop_assert_eq!(discover_with_version(&own, &Hints::from(info.clone()), version), Ok(info));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The completions of the layer's own operations, which the endpoint below reports to the layer.
+//! The completions of the collective layer's own sends and receives, which the endpoint below the
+//! layer reports to it.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,22 +10,23 @@ use super::tag::Purpose;
 use crate::eq::Queue;
 use crate::lock::{Lock, Mode};
 
-/// The completion of one operation with [`selvedge::OpFlags::PEER_TRANSFER`].
+/// The completion of one of the layer's operations, which it posts with
+/// [`selvedge::OpFlags::PEER_TRANSFER`].
 #[derive(Debug)]
 pub(crate) struct LayerCompletion {
     pub(crate) context: Context,
-    /// Bytes of the message, or the error.
+    /// The number of bytes in the message, or the error.
     pub(crate) outcome: Result<usize, (Errno, String)>,
 }
 
-/// The queue of those completions. Its lock is the innermost: the endpoint takes it under its own
-/// lock.
+/// The completions that the layer has not handled yet. Their lock is innermost: the endpoint below
+/// takes it while it holds its own lock.
 #[derive(Debug)]
 pub struct LayerCompletions {
     completions: Lock<Vec<LayerCompletion>>,
     count: AtomicUsize,
-    /// The event queue that reports joins. A thread that is parked there must handle the completion
-    /// of a join's message.
+    /// The event queue that reports joins. A thread that is parked at this queue must wake for the
+    /// completion of a join's message, in order to handle it.
     eq: Weak<Queue>,
 }
 
@@ -32,7 +34,8 @@ impl LayerCompletions {
     #[expect(unsafe_code, reason = "passes the promise about threads to the lock")]
     pub(crate) fn new(mode: Mode, eq: Weak<Queue>) -> Self {
         // SAFETY: the domain derives `mode` from the application's promise about threads, which
-        // covers the endpoint; the lock is held for a push or a take, in which nothing is called.
+        // covers the endpoint; the lock is held only to push or take completions, and no other code
+        // runs meanwhile.
         let completions = unsafe { Lock::with_mode(mode, Vec::new()) };
         Self {
             completions,
@@ -58,7 +61,7 @@ impl LayerCompletions {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Swaps the stored completions with `empty`, so that its allocation is reused.
+    /// Moves the stored completions to `empty`. Its allocation is reused for the next completions.
     pub(crate) fn take(&self, empty: &mut Vec<LayerCompletion>) {
         std::mem::swap(&mut *self.completions.lock(), empty);
         self.count.store(0, Ordering::Release);

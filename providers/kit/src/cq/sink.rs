@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reader_gets_what_fits_and_the_queue_the_rest() {
+    fn the_reader_gets_as_many_as_fit_and_the_queue_the_rest() {
         let cq = queue();
         let (mut out, mut src) = ([Entry::default(); 2], [FiAddr::UNSPEC; 2]);
         let mut sink = Sink::new(&cq, &mut out, &mut src);

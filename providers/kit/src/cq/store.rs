@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_keeps_entries_and_errors_in_place() {
+    fn growth_keeps_entries_and_errors_where_they_are() {
         let mut store = Store::new();
         for number in 0..40 {
             store.push(entry(number), FiAddr(number));

@@ -306,7 +306,7 @@ fn default_flags_are_added_only_to_calls_without_a_flags_argument() {
 }
 
 #[test]
-fn counters_count_what_queues_do_not_report() {
+fn counters_count_operations_that_queues_do_not_report() {
     let mut bind = bindings();
     bind.tx_selective = true;
     let (send, recv) = (open_cntr(Events::Comp), open_cntr(Events::Bytes));

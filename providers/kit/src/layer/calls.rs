@@ -39,7 +39,7 @@ macro_rules! layered {
             $(where ($Below:ident: $($bound:tt)+))?
         {
             $(
-                fn $name:ident $(<$life:lifetime>)? ($($arg:ident: $type:ty),* $(,)?)
+                fn $name:ident $(<$lt:lifetime>)? ($($arg:ident: $type:ty),* $(,)?)
                     $(-> $result:ty)? $(= $default:expr)? $(=> $function:path)?;
             )*
         }
@@ -50,8 +50,8 @@ macro_rules! layered {
         pub $($unsafe)? trait $Layer: ObjectLayer {
             $(
                 #[doc = concat!("[`", stringify!($Object), "::", stringify!($name), "`]")]
-                fn $name $(<$life>)? (
-                    &$($life)? self, $below: &$($life)? dyn $Object $(, $arg: $type)*
+                fn $name $(<$lt>)? (
+                    &$($lt)? self, $below: &$($lt)? dyn $Object $(, $arg: $type)*
                 ) $(-> $result)? {
                     layered!(@default $below.$name($($arg),*) $(, $default)?)
                 }
@@ -62,7 +62,7 @@ macro_rules! layered {
         // SAFETY: if the object below keeps its promise, so does the layer, as the trait requires.
         $($unsafe)? impl<L: $Layer $(, $Below: $($bound)+)?> $Object for $Layered {
             $(
-                fn $name $(<$life>)? (&$($life)? self $(, $arg: $type)*) $(-> $result)? {
+                fn $name $(<$lt>)? (&$($lt)? self $(, $arg: $type)*) $(-> $result)? {
                     layered!(@result self.layer.$name(&*self.below $(, $arg)*) $(, $function)?)
                 }
             )*

@@ -28,7 +28,7 @@ fn a_node_and_a_service_name_both_links_of_an_endpoint() {
         .av
         .insert_symmetric("127.0.0.1", 1, &port, 1, &mut out);
     assert_eq!((inserted.unwrap(), out[0]), (1, to));
-    exchange_both_ways(&client, to, &server);
+    exchange_in_both_directions(&client, to, &server);
     exchange(&server, &client);
 }
 
@@ -45,14 +45,14 @@ fn a_peer_by_one_of_its_addresses_is_one_peer() {
     let other = format!("{scheme}0000000000000000|fi_shm://{port}|{far}");
     let to = client.av.insert_one(&Address::Str(other)).unwrap();
     let back = server.insert_peer(&client);
-    exchange_both_ways(&client, to, &server);
+    exchange_in_both_directions(&client, to, &server);
     let landing = client.trecv(to, 6, 5, 7);
     server.tsend(back, 6, b"reply", 8).unwrap();
     client.wait_for(7, &[&server]);
     assert_eq!(landing.bytes(), b"reply");
 }
 
-fn exchange_both_ways(client: &Side, to: FiAddr, server: &Side) {
+fn exchange_in_both_directions(client: &Side, to: FiAddr, server: &Side) {
     let landing = server.trecv(FiAddr::UNSPEC, 5, 5, 2);
     until(|| match client.tsend(to, 5, b"hello", 1) {
         Ok(()) => Some(()),

@@ -16,7 +16,7 @@ pub(crate) fn malformed() -> Address {
 
 /// With shm as the link to peers in this process, and with tcp, under names that shm takes for a
 /// parameter of its own.
-pub(crate) const WAYS: [&str; 2] = ["auto", "bounce"];
+pub(crate) const PROTOCOLS: [&str; 2] = ["auto", "bounce"];
 
 /// Sizes below and above every threshold: that of a frame, and those of the links.
 pub(crate) const SIZES: [usize; 20] = [
@@ -83,8 +83,8 @@ pub(crate) fn plain() -> Sut {
 }
 
 /// The provider with this link to the local host.
-pub(crate) fn by(way: &str) -> Sut {
-    let lnx = match way {
+pub(crate) fn with_protocol(protocol: &str) -> Sut {
+    let lnx = match protocol {
         "bounce" => &NEAR_TCP,
         _ => &NEAR_SHM,
     };

@@ -20,7 +20,7 @@ const FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::MORE)
     .union(OpFlags::DEFERRED);
 
-#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#[expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 impl Atomic for Endpoint {
     #[inline]
     unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
@@ -149,7 +149,7 @@ impl Endpoint {
     ///
     /// # Safety
     /// As [`Atomic::atomicmsg`], for `buf`.
-    #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+    #[expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
     #[inline(never)]
     unsafe fn atomic_one_slow(
         &self,
@@ -166,7 +166,7 @@ impl Endpoint {
     ///
     /// # Safety
     /// As [`Atomic::fetch_atomicmsg`], for `buf` and `result`.
-    #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+    #[expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
     #[inline(never)]
     unsafe fn fetch_atomic_one_slow(
         &self,
@@ -188,7 +188,7 @@ impl Endpoint {
     ///
     /// # Safety
     /// As [`Atomic::compare_atomicmsg`], for the operands of `msg`, `compare` and `result`.
-    #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+    #[expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
     #[inline(never)]
     unsafe fn post_slow(
         &self,

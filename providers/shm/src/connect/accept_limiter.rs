@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_poll_takes_a_few_connections_and_answers_fewer_hellos() {
+    fn a_poll_takes_a_few_connections_and_replies_to_fewer_hellos() {
         let now = Instant::now();
         let mut accept_limiter = AcceptLimiter::new(now);
         accept_limiter.begin(now);

@@ -20,8 +20,8 @@ impl Connector<'_> {
     pub(crate) fn exchange_addresses(&mut self, now: Instant) {
         let av = &self.setup.av;
         let epoch = av.epoch();
-        let is_due = self.control.exchange.next.is_some_and(|next| now >= next);
-        if self.control.exchange.epoch == Some(epoch) && !is_due {
+        let has_elapsed = self.control.exchange.next.is_some_and(|next| now >= next);
+        if self.control.exchange.epoch == Some(epoch) && !has_elapsed {
             return;
         }
         for peer in self.peers.iter_mut() {

@@ -35,7 +35,7 @@ impl State {
         Self {
             peers: Peers::new(Arc::clone(&setup.av), Arc::clone(&setup.shared)),
             matching: Matching::new(policy, config.unexpected_size),
-            schedule: Schedule::new(config.hot_peers, setup.ep.has_layer()),
+            schedule: Schedule::new(config.polled_peers, setup.ep.has_layer()),
             control,
             prefetch_hint: PrefetchHint::NONE,
             setup,

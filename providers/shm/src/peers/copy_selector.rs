@@ -18,7 +18,7 @@ pub(crate) struct CopySelector {
     remaining: u32,
     /// Mean nanoseconds per byte; 0 before the first measurement.
     string: f32,
-    pieces: f32,
+    chunks: f32,
 }
 
 /// Copies in the first round; most of them are the first access to their pages. Each round is twice
@@ -49,32 +49,32 @@ impl CopySelector {
 
     #[cold]
     fn copy_timed(&mut self, to: &Bytes, at: usize, from: &[u8]) {
-        let stores = match self.remaining {
+        let method = match self.remaining {
             0 => CopyMethod::Chunks,
             _ => CopyMethod::StringInstruction,
         };
         let start = Instant::now();
-        to.copy_in_by(stores, at, from);
+        to.copy_in_by(method, at, from);
         // The fence waits until all stores are visible.
         fence(Ordering::SeqCst);
-        self.record(stores, start.elapsed(), from.len());
+        self.record(method, start.elapsed(), from.len());
         if self.remaining == 0 {
             self.round = (2 * self.round).min(LONGEST_ROUND);
             self.remaining = self.round;
         }
     }
 
-    fn record(&mut self, stores: CopyMethod, elapsed: Duration, len: usize) {
-        let mean = match stores {
+    fn record(&mut self, method: CopyMethod, elapsed: Duration, len: usize) {
+        let mean = match method {
             CopyMethod::StringInstruction => &mut self.string,
-            CopyMethod::Chunks => &mut self.pieces,
+            CopyMethod::Chunks => &mut self.chunks,
         };
         let elapsed = elapsed.as_nanos() as f32 / len as f32;
         *mean = match *mean {
             0.0 => elapsed,
             before => (before + elapsed.min(OUTLIER_RATIO * before)) / 2.0,
         };
-        self.best = match self.pieces > 0.0 && self.pieces < MARGIN * self.string {
+        self.best = match self.chunks > 0.0 && self.chunks < MARGIN * self.string {
             true => CopyMethod::Chunks,
             false => CopyMethod::StringInstruction,
         };
@@ -88,7 +88,7 @@ impl Default for CopySelector {
             round: FIRST_ROUND,
             remaining: FIRST_ROUND,
             string: 0.0,
-            pieces: 0.0,
+            chunks: 0.0,
         }
     }
 }
@@ -100,12 +100,12 @@ mod tests {
     use super::*;
     use crate::smr::{Memory, Writers};
 
-    fn learn(selector: &mut CopySelector, string: u64, pieces: u64) {
-        for (stores, nanos) in [
+    fn learn(selector: &mut CopySelector, string: u64, chunks: u64) {
+        for (method, nanos) in [
             (CopyMethod::StringInstruction, string),
-            (CopyMethod::Chunks, pieces),
+            (CopyMethod::Chunks, chunks),
         ] {
-            selector.record(stores, Duration::from_nanos(nanos), 4096);
+            selector.record(method, Duration::from_nanos(nanos), 4096);
         }
     }
 
@@ -122,7 +122,7 @@ mod tests {
             let mut out = [MaybeUninit::uninit(); LEN];
             assert_eq!(*to.copy_out(number, &mut out), *from, "copy {number}");
         }
-        assert!(selector.string > 0.0 && selector.pieces > 0.0);
+        assert!(selector.string > 0.0 && selector.chunks > 0.0);
     }
 
     #[test]

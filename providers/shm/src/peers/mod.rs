@@ -90,7 +90,7 @@ impl Peers {
     pub(crate) fn at(&mut self, addr: FiAddr) -> Result<usize> {
         match self.cached_index(addr) {
             Some(index) if index != UNKNOWN => Ok(index as usize),
-            _ => self.look_up(addr),
+            _ => self.lookup(addr),
         }
     }
 
@@ -109,7 +109,7 @@ impl Peers {
     }
 
     #[cold]
-    fn look_up(&mut self, addr: FiAddr) -> Result<usize> {
+    fn lookup(&mut self, addr: FiAddr) -> Result<usize> {
         let epoch = self.av.epoch();
         if epoch != self.addr_epoch {
             self.addrs.clear();

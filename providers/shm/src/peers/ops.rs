@@ -77,7 +77,7 @@ impl Reply {
         let most = bounce.shape().size;
         let parts = self.segments.clip(from, most);
         let parts: Result<Vec<_>, _> = parts
-            .map(|place| regions.locate(&place, RIGHT_READ))
+            .map(|segment| regions.locate(&segment, RIGHT_READ))
             .collect();
         let parts = parts?;
         Ok(bounce.fill(msg_id, len - from, |segments, mut at, _| {

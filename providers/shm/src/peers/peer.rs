@@ -204,13 +204,13 @@ impl Peer {
     pub(crate) fn fi_addr(&mut self, av: &crate::provider::av::Av) -> FiAddr {
         let epoch = av.epoch();
         if self.fi_epoch != epoch {
-            self.look_up(av, epoch);
+            self.lookup(av, epoch);
         }
         self.fi_addr
     }
 
     #[cold]
-    fn look_up(&mut self, av: &crate::provider::av::Av, epoch: u64) {
+    fn lookup(&mut self, av: &crate::provider::av::Av, epoch: u64) {
         self.fi_epoch = epoch;
         self.fi_addr = av.source(&self.name);
         if let Some(out) = &self.out {

@@ -162,7 +162,7 @@ pub(crate) struct Config {
     pub(crate) directory: Option<Arc<Path>>,
     /// Whether `FI_REMOTE_COMM` is offered.
     pub(crate) remote_comm: bool,
-    pub(crate) hot_peers: usize,
+    pub(crate) polled_peers: usize,
     pub(crate) unauthenticated_max: usize,
     pub(crate) hello_timeout: Duration,
     pub(crate) spin_time: Duration,
@@ -207,7 +207,7 @@ impl Config {
             eager_exchange: params.flag("FI_SHM_EAGER_EXCHANGE")?,
             directory: directory(&params)?,
             remote_comm: params.flag("FI_SHM_REMOTE_COMM")?,
-            hot_peers: params.size("FI_SHM_HOT_PEERS")?,
+            polled_peers: params.size("FI_SHM_HOT_PEERS")?,
             unauthenticated_max: params.size("FI_SHM_PENDING")?,
             hello_timeout: params.time("FI_SHM_HELLO_TIMEOUT")?,
             spin_time: params.time("FI_SHM_SPIN_TIME")?,

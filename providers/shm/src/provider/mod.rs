@@ -51,7 +51,7 @@ impl Provider for Shm {
     fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let config = Config::read(query.params)?;
         let (src, dest) = addresses(query);
-        let offers = [EpType::Rdm, EpType::Dgram].map(|ep_type| {
+        let candidates = [EpType::Rdm, EpType::Dgram].map(|ep_type| {
             let mut info = info(ep_type, &config);
             info.src_addr = src.clone();
             info.dest_addr = dest.clone();
@@ -60,13 +60,13 @@ impl Provider for Shm {
             if ep_type == EpType::Rdm {
                 coll::advertise(&mut info);
             }
-            let offer = attr::check(&info, query).map(coll::reserve_tag_bit);
-            if ep_type == EpType::Rdm && offer.is_err() {
+            let candidate = attr::check(&info, query).map(coll::reserve_tag_bit);
+            if ep_type == EpType::Rdm && candidate.is_err() {
                 reach::warn_if_remote_comm_excludes(info, query);
             }
-            offer
+            candidate
         });
-        Ok(offers.into())
+        Ok(candidates.into())
     }
 
     fn fabric(&self, info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
@@ -187,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    fn offers_far_peers(value: &str) -> bool {
+    fn has_remote_comm(value: &str) -> bool {
         let params = [("FI_SHM_REMOTE_COMM", value)].into_iter().collect();
         let registry = Registry::new().with(&crate::PROVIDER).with_params(params);
         let infos = registry.infos(&Hints::new().caps(Caps::TAGGED | Caps::REMOTE_COMM));
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn far_peers_are_offered_on_request_only() {
-        assert!(!offers_far_peers("0"));
-        assert!(offers_far_peers("1"));
+        assert!(!has_remote_comm("0"));
+        assert!(has_remote_comm("1"));
     }
 }

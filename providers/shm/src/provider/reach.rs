@@ -17,15 +17,15 @@ pub(crate) fn caps(config: &Config) -> Caps {
     }
 }
 
-/// Warns once in a process if shm was requested by name and `offer` was refused only because it
+/// Warns once in a process if shm was requested by name and `candidate` was refused only because it
 /// lacks [`Caps::REMOTE_COMM`]. Without the warning the user sees no reason.
-pub(crate) fn warn_if_remote_comm_excludes(mut offer: Info, query: &Query<'_>) {
-    if offer.caps.contains(Caps::REMOTE_COMM) || !is_named(query) {
+pub(crate) fn warn_if_remote_comm_excludes(mut candidate: Info, query: &Query<'_>) {
+    if candidate.caps.contains(Caps::REMOTE_COMM) || !is_named(query) {
         return;
     }
-    offer.caps |= Caps::REMOTE_COMM;
-    offer.domain_attr.caps |= Caps::REMOTE_COMM;
-    if attr::check(&offer, query).is_err() {
+    candidate.caps |= Caps::REMOTE_COMM;
+    candidate.domain_attr.caps |= Caps::REMOTE_COMM;
+    if attr::check(&candidate, query).is_err() {
         return;
     }
     static WARNED: Once = Once::new();

@@ -37,7 +37,7 @@ struct Post<'a> {
     report: Report,
 }
 
-#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#[expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 impl Rma for Endpoint {
     #[inline]
     unsafe fn readmsg(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
@@ -166,7 +166,7 @@ impl Rma for Endpoint {
     }
 }
 
-#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#[expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 impl Endpoint {
     /// Reads eight bytes by a load. Returns `false` without effect if the memory is not mapped
     /// special memory or the fast path's preconditions do not hold.

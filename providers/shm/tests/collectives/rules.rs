@@ -1,6 +1,6 @@
 //! Refused collectives, their independence of the application's messages, and their completions.
 
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 use std::sync::Arc;
 use std::thread;

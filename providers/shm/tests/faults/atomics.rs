@@ -1,7 +1,7 @@
 //! Atomics of several processes on one word: by the initiator, by the target, and by the owner's own
 //! instructions, also while one of them dies.
 
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,24 +9,24 @@ use selvedge::atomic::{AtomicMsg, Datatype, Ioc, IocMut, Op, RmaIoc};
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, MrAccess, OpFlags};
 
-use crate::contact::unique;
-use crate::process::{Puppet, alone};
+use crate::connect::unique;
+use crate::process::{PeerProcess, alone};
 use crate::side::Side;
-use crate::special::met;
+use crate::special::connected_peer;
 
 const BOTH: MrAccess = MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE);
 /// The block of memory that everybody works on.
 pub(crate) const KEY: u64 = 1;
 /// Who changes the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Protocol {
     /// We do, in special memory.
     Direct,
     /// The target does, which is told so by remote data.
     Command,
 }
 
-impl Way {
+impl Protocol {
     /// Sums of one process: a command takes a turn of everybody.
     const fn rounds(self) -> u64 {
         match self {
@@ -38,26 +38,30 @@ impl Way {
 
 /// A place in somebody's memory, and how it is reached.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RemoteWord {
     pub(crate) dest: FiAddr,
     pub(crate) addr: u64,
-    pub(crate) way: Way,
+    pub(crate) protocol: Protocol,
 }
 
-impl Place {
+impl RemoteWord {
     fn at(self, addr: u64) -> Self {
         Self { addr, ..self }
     }
 
     /// The place `dest way` of an order.
     fn parse(args: &[&str]) -> Self {
-        let way = if args[1] == "Direct" {
-            Way::Direct
+        let protocol = if args[1] == "Direct" {
+            Protocol::Direct
         } else {
-            Way::Command
+            Protocol::Command
         };
         let dest = FiAddr(args[0].parse().unwrap());
-        Self { dest, addr: 0, way }
+        Self {
+            dest,
+            addr: 0,
+            protocol,
+        }
     }
 
     /// Posts an atomic on one word; the earlier value will be in what it returns. With something to
@@ -72,9 +76,9 @@ impl Place {
         let earlier = Box::leak(Box::new(u64::MAX));
         let ioc = |word: &u64| [Ioc::from_raw(std::ptr::from_ref(word).cast(), 1)];
         let result = [IocMut::from_raw(std::ptr::from_mut(earlier).cast(), 1)];
-        let (data, flags) = match self.way {
-            Way::Direct => (0, OpFlags::INJECT),
-            Way::Command => (1, OpFlags::INJECT | OpFlags::REMOTE_CQ_DATA),
+        let (data, flags) = match self.protocol {
+            Protocol::Direct => (0, OpFlags::INJECT),
+            Protocol::Command => (1, OpFlags::INJECT | OpFlags::REMOTE_CQ_DATA),
         };
         let iov = ioc(&operand);
         let msg = AtomicMsg {
@@ -122,48 +126,50 @@ impl Place {
 
 /// A puppet's part: adds one to the word at 8, `dest way count`.
 pub(crate) fn add(side: &mut Side, args: &[&str]) {
-    let place = Place::parse(args).at(8);
+    let remote_word = RemoteWord::parse(args).at(8);
     for _ in 0..args[2].parse::<u64>().unwrap() {
-        place.run(side, Op::Sum, 1, None);
+        remote_word.run(side, Op::Sum, 1, None);
     }
 }
 
 /// A puppet's part: adds one to the word at 8 in two steps, under a lock in the word at 0; then one
 /// to the word at 16, at once. `dest way count`
 pub(crate) fn lock(side: &mut Side, args: &[&str]) {
-    let place = Place::parse(args);
+    let remote_word = RemoteWord::parse(args);
     for _ in 0..args[2].parse::<u64>().unwrap() {
-        while place.run(side, Op::Cswap, 1, Some(0)) != 0 {
+        while remote_word.run(side, Op::Cswap, 1, Some(0)) != 0 {
             std::thread::yield_now();
         }
-        let value = place.at(8).run(side, Op::AtomicRead, 0, None);
-        place.at(8).run(side, Op::AtomicWrite, value + 1, None);
+        let value = remote_word.at(8).run(side, Op::AtomicRead, 0, None);
+        remote_word
+            .at(8)
+            .run(side, Op::AtomicWrite, value + 1, None);
         assert_eq!(
-            place.run(side, Op::AtomicWrite, 0, None),
+            remote_word.run(side, Op::AtomicWrite, 0, None),
             1,
             "the lock was lost"
         );
     }
-    place.at(16).run(side, Op::Sum, 1, None);
+    remote_word.at(16).run(side, Op::Sum, 1, None);
 }
 
 /// A word of our own block.
-fn word(us: &Side, addr: usize) -> &AtomicU64 {
-    let base = us.blocks[&KEY].base();
+fn word(side: &Side, addr: usize) -> &AtomicU64 {
+    let base = side.blocks[&KEY].base();
     // SAFETY: the block has pages, lives as long as the side, and is changed by atomics alone.
     unsafe { AtomicU64::from_ptr(base.wrapping_add(addr).cast()) }
 }
 
 /// We with a block, and two puppets that know us, one for each way.
-fn workers() -> (Side, [(Puppet, String, Way); 2]) {
-    let mut us = Side::new();
-    us.alloc(KEY, 4096, BOTH).unwrap();
-    let workers = [Way::Direct, Way::Command].map(|way| {
-        let mut puppet = Puppet::named(&unique(&format!("{way:?}")));
-        let index = puppet.ask(&format!("insert {}", us.name()));
-        (puppet, index, way)
+fn workers() -> (Side, [(PeerProcess, String, Protocol); 2]) {
+    let mut side = Side::new();
+    side.alloc(KEY, 4096, BOTH).unwrap();
+    let workers = [Protocol::Direct, Protocol::Command].map(|protocol| {
+        let mut peer_process = PeerProcess::named(&unique(&format!("{protocol:?}")));
+        let index = peer_process.request(&format!("insert {}", side.name()));
+        (peer_process, index, protocol)
     });
-    (us, workers)
+    (side, workers)
 }
 
 /// A completion of ours if there is one, past the side's own books, which are of messages.
@@ -186,38 +192,38 @@ fn next(side: &Side) -> Result<Entry, ErrEntry> {
 }
 
 /// Lets our progress run until something is so. Says how much remote data was met.
-fn drive_until(us: &Side, mut done: impl FnMut() -> bool) -> u64 {
-    let mut told = 0;
+fn drive_until(side: &Side, mut done: impl FnMut() -> bool) -> u64 {
+    let mut received = 0;
     while !done() {
-        while let Some(entry) = poll(us) {
+        while let Some(entry) = poll(side) {
             assert!(
                 entry
                     .unwrap()
                     .flags
                     .contains(CompletionFlags::REMOTE_CQ_DATA)
             );
-            told += 1;
+            received += 1;
         }
     }
-    told
+    received
 }
 
 #[test]
 fn sums_by_initiators_targets_and_owners_on_one_word_are_exact() {
     alone(|| {
-        let (us, mut workers) = workers();
-        for (puppet, index, way) in &mut workers {
-            puppet.tell(&format!("add {index} {way:?} {}", way.rounds()));
+        let (side, mut workers) = workers();
+        for (peer_process, index, protocol) in &mut workers {
+            peer_process.send_request(&format!("add {index} {protocol:?} {}", protocol.rounds()));
         }
-        let (mut own, theirs) = (0, Way::Direct.rounds() + Way::Command.rounds());
-        drive_until(&us, || {
+        let (mut own, remote_sums) = (0, Protocol::Direct.rounds() + Protocol::Command.rounds());
+        drive_until(&side, || {
             own += 1;
-            word(&us, 8).fetch_add(1, Ordering::Relaxed) + 1 >= own + theirs
+            word(&side, 8).fetch_add(1, Ordering::Relaxed) + 1 >= own + remote_sums
         });
-        for (puppet, ..) in &mut workers {
-            assert_eq!(puppet.answer(), "ok");
+        for (peer_process, ..) in &mut workers {
+            assert_eq!(peer_process.response(), "ok");
         }
-        assert_eq!(word(&us, 8).load(Ordering::Relaxed), own + theirs);
+        assert_eq!(word(&side, 8).load(Ordering::Relaxed), own + remote_sums);
     });
 }
 
@@ -225,92 +231,99 @@ fn sums_by_initiators_targets_and_owners_on_one_word_are_exact() {
 fn a_lock_of_compare_and_swap_keeps_processes_apart() {
     const TURNS: u64 = 300;
     alone(|| {
-        let (us, mut workers) = workers();
-        for (puppet, index, way) in &mut workers {
-            puppet.tell(&format!("lock {index} {way:?} {TURNS}"));
+        let (side, mut workers) = workers();
+        for (peer_process, index, protocol) in &mut workers {
+            peer_process.send_request(&format!("lock {index} {protocol:?} {TURNS}"));
         }
-        drive_until(&us, || word(&us, 16).load(Ordering::Acquire) == 2);
-        for (puppet, ..) in &mut workers {
-            assert_eq!(puppet.answer(), "ok");
+        drive_until(&side, || word(&side, 16).load(Ordering::Acquire) == 2);
+        for (peer_process, ..) in &mut workers {
+            assert_eq!(peer_process.response(), "ok");
         }
-        assert_eq!(word(&us, 8).load(Ordering::Relaxed), 2 * TURNS);
+        assert_eq!(word(&side, 8).load(Ordering::Relaxed), 2 * TURNS);
     });
 }
 
 #[test]
-fn initiators_that_are_killed_in_the_middle_leave_whole_sums() {
+fn initiators_that_are_killed_leave_exact_sums() {
     alone(|| {
         for round in 0..6 {
-            let (us, mut workers) = workers();
-            let [(victim, its, way), (survivor, index, _)] = &mut workers;
-            let way = if round % 2 == 0 { *way } else { Way::Command };
-            victim.tell(&format!("add {its} {way:?} {}", u64::MAX));
+            let (side, mut workers) = workers();
+            let [(killed, its, protocol), (survivor, index, _)] = &mut workers;
+            let protocol = if round % 2 == 0 {
+                *protocol
+            } else {
+                Protocol::Command
+            };
+            killed.send_request(&format!("add {its} {protocol:?} {}", u64::MAX));
             let start = 100 * round;
-            drive_until(&us, || word(&us, 8).load(Ordering::Relaxed) > start);
-            victim.kill();
+            drive_until(&side, || word(&side, 8).load(Ordering::Relaxed) > start);
+            killed.kill();
             // What it had committed is carried out by the time that the survivor has begun.
-            survivor.tell(&format!("lock {index} Command 20"));
-            drive_until(&us, || word(&us, 16).load(Ordering::Acquire) == 1);
-            assert_eq!(survivor.answer(), "ok");
-            assert!(word(&us, 8).load(Ordering::Relaxed) >= start + 20);
+            survivor.send_request(&format!("lock {index} Command 20"));
+            drive_until(&side, || word(&side, 16).load(Ordering::Acquire) == 1);
+            assert_eq!(survivor.response(), "ok");
+            assert!(word(&side, 8).load(Ordering::Relaxed) >= start + 20);
         }
     });
 }
 
 #[test]
-fn atomics_on_a_target_that_never_calls_in_are_done_and_seen() {
+fn atomics_on_a_target_that_makes_no_call_complete() {
     alone(|| {
-        let mut us = Side::new();
-        let (mut puppet, _, dest) = met(&mut us);
+        let mut side = Side::new();
+        let (mut peer_process, _, dest) = connected_peer(&mut side);
         assert_eq!(
-            puppet.ask(&format!("alloc {KEY} 4096 {}", BOTH.bits())),
+            peer_process.request(&format!("alloc {KEY} 4096 {}", BOTH.bits())),
             "ok"
         );
-        puppet.tell(&format!("wait {KEY} 8 3"));
-        let place = Place {
+        peer_process.send_request(&format!("wait {KEY} 8 3"));
+        let remote_word = RemoteWord {
             dest,
             addr: 8,
-            way: Way::Direct,
+            protocol: Protocol::Direct,
         };
         let earlier: Vec<_> = (0..3)
-            .map(|_| place.run(&mut us, Op::Sum, 1, None))
+            .map(|_| remote_word.run(&mut side, Op::Sum, 1, None))
             .collect();
         assert_eq!(earlier, [0, 1, 2]);
-        assert_eq!(puppet.answer(), "ok");
-        puppet.tell(&format!("wait {KEY} 8 9"));
-        assert_eq!(place.run(&mut us, Op::Cswap, 9, Some(3)), 3);
-        assert_eq!(puppet.answer(), "ok");
+        assert_eq!(peer_process.response(), "ok");
+        peer_process.send_request(&format!("wait {KEY} 8 9"));
+        assert_eq!(remote_word.run(&mut side, Op::Cswap, 9, Some(3)), 3);
+        assert_eq!(peer_process.response(), "ok");
     });
 }
 
 #[test]
 fn atomics_that_a_killed_target_owes_fail_with_its_name() {
     alone(|| {
-        let mut us = Side::new();
-        let (mut puppet, _, dest) = met(&mut us);
+        let mut side = Side::new();
+        let (mut peer_process, _, dest) = connected_peer(&mut side);
         assert_eq!(
-            puppet.ask(&format!("alloc {KEY} 4096 {}", BOTH.bits())),
+            peer_process.request(&format!("alloc {KEY} 4096 {}", BOTH.bits())),
             "ok"
         );
-        let place = Place {
+        let remote_word = RemoteWord {
             dest,
             addr: 8,
-            way: Way::Command,
+            protocol: Protocol::Command,
         };
         // It makes no progress, and therefore none of these.
         for _ in 0..20 {
-            place.post(&mut us, Op::Sum, 1, None).unwrap();
+            remote_word.post(&mut side, Op::Sum, 1, None).unwrap();
         }
-        puppet.kill();
+        peer_process.kill();
         for _ in 0..20 {
-            let error = next(&us).unwrap_err();
+            let error = next(&side).unwrap_err();
             assert_eq!((error.errno, error.src), (Errno::ConnReset, dest));
         }
-        let direct = Place {
-            way: Way::Direct,
-            ..place
+        let direct = RemoteWord {
+            protocol: Protocol::Direct,
+            ..remote_word
         };
-        assert_eq!(direct.post(&mut us, Op::Sum, 1, None), Err(Errno::NotConn));
-        assert!(poll(&us).is_none());
+        assert_eq!(
+            direct.post(&mut side, Op::Sum, 1, None),
+            Err(Errno::NotConn)
+        );
+        assert!(poll(&side).is_none());
     });
 }

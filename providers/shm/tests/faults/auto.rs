@@ -14,7 +14,7 @@ use selvedge::{Caps, Hints, Info, MrAccess, Registry, wait};
 
 use crate::process::{Watchdog, alone};
 use crate::side::{Kind, Side, content};
-use crate::special::met;
+use crate::special::connected_peer;
 
 fn info(progress: Progress) -> Info {
     let registry = Registry::new().with(&selvedge_shm::PROVIDER);
@@ -74,36 +74,36 @@ fn messages_complete_without_any_call_of_the_application() {
         let (mut a, mut b) = (side(Progress::Auto), side(Progress::Auto));
         let (to_b, _) = (a.insert(b.name()), b.insert(a.name()));
         for (number, len) in [(1, 8), (2, 3000), (3, 3_000_000), (4, 40)] {
-            let place = b.recv_at(Kind::Tagged, len, number);
+            let buffer = b.recv_at(Kind::Tagged, len, number);
             a.send(Kind::Tagged, to_b, len, number).unwrap();
             let expected = content(number, len);
             // SAFETY: the buffer is kept by `b` until its completion is read; its bytes are looked
             // at one by one, as something that changes.
-            let byte = |at: usize| unsafe { place.wrapping_add(at).read_volatile() };
+            let byte = |at: usize| unsafe { buffer.wrapping_add(at).read_volatile() };
             while !(0..len).all(|at| byte(at) == expected[at]) {
                 std::thread::yield_now();
             }
         }
         // The entries are there to be read, without driving anything.
         for number in 1..=4 {
-            assert_eq!(b.sleep(None).unwrap().ok().context, number);
-            assert_eq!(a.sleep(None).unwrap().ok().context, number);
+            assert_eq!(b.park(None).unwrap().ok().context, number);
+            assert_eq!(a.park(None).unwrap().ok().context, number);
         }
     });
 }
 
 /// The application's thread finds the peer's socket full, and makes no progress afterwards.
 #[test]
-fn what_a_peer_had_no_room_for_is_told_to_it_later_without_any_call() {
+fn announcements_to_a_peer_with_a_full_socket_are_sent_later_without_any_call() {
     const BLOCKS: usize = 600;
     alone(|| {
-        let mut us = side(Progress::Auto);
-        let (mut puppet, ..) = met(&mut us);
+        let mut side = side(Progress::Auto);
+        let (mut peer_process, ..) = connected_peer(&mut side);
         for block in 0..BLOCKS as u64 {
-            us.alloc(block, 8192, MrAccess::empty()).unwrap();
+            side.alloc(block, 8192, MrAccess::empty()).unwrap();
         }
-        puppet.ask("drive on");
-        let maps = format!("/proc/{}/maps", puppet.pid());
+        peer_process.request("drive on");
+        let maps = format!("/proc/{}/maps", peer_process.pid());
         let mapped = || {
             let maps = std::fs::read_to_string(&maps).unwrap();
             maps.matches("memfd:selvedge-special").count()
@@ -115,17 +115,17 @@ fn what_a_peer_had_no_room_for_is_told_to_it_later_without_any_call() {
 }
 
 #[test]
-fn the_thread_sleeps_while_nothing_moves() {
+fn the_progress_thread_parks_while_nothing_moves() {
     alone(|| {
         let (mut a, mut b) = (side(Progress::Auto), side(Progress::Auto));
         let (to_b, _) = (a.insert(b.name()), b.insert(a.name()));
         b.recv(Kind::Tagged, selvedge::FiAddr::UNSPEC, 8, 1)
             .unwrap();
         a.send(Kind::Tagged, to_b, 8, 1).unwrap();
-        b.sleep(None).unwrap().ok();
+        b.park(None).unwrap().ok();
         std::thread::sleep(Duration::from_millis(50));
         let before = getrusage(UsageWho::RUSAGE_SELF).unwrap();
-        assert!(b.sleep(Some(Duration::from_millis(500))).is_none());
+        assert!(b.park(Some(Duration::from_millis(500))).is_none());
         let after = getrusage(UsageWho::RUSAGE_SELF).unwrap();
         let switches = after.voluntary_context_switches() - before.voluntary_context_switches();
         assert!(switches < 100, "somebody woke {switches} times");
@@ -140,7 +140,7 @@ fn threads_wait_and_poll_beside_the_automatic_one() {
     let echo = std::thread::spawn(move || {
         for number in 0..100 {
             b.recv(Kind::Tagged, to_a, 8, number).unwrap();
-            while b.sleep(None).unwrap().ok().bytes.is_empty() {}
+            while b.park(None).unwrap().ok().bytes.is_empty() {}
             b.send(Kind::Tagged, to_a, 8, number).unwrap();
         }
         b

@@ -4,7 +4,7 @@ use selvedge::{Errno, FiAddr};
 use selvedge_testkit::long::part;
 use selvedge_testkit::usage::{Usage, memory, private_after_trim};
 
-use crate::process::{Puppet, Watchdog, alone};
+use crate::process::{PeerProcess, Watchdog, alone};
 use crate::side::{Kind, Side, content, info};
 
 /// Ways by which a large message may go.
@@ -59,7 +59,7 @@ fn a_sender_that_closes_leaves_right_bytes_or_an_error() {
 }
 
 #[test]
-fn a_receiver_that_closes_fails_what_it_had_not_confirmed() {
+fn receiver_that_closes_fails_unconfirmed_sends() {
     let _watchdog = Watchdog::new();
     for protocol in PROTOCOLS {
         for len in [8, 3000, 4_000_000] {
@@ -129,9 +129,9 @@ fn handles_may_be_dropped_in_any_order() {
         let mut left: Vec<_> = (0..4).collect();
         let mut code = order;
         while !left.is_empty() {
-            let place = left.remove(code % left.len());
+            let index = left.remove(code % left.len());
             code /= 4 - left.len();
-            handles[place] = None;
+            handles[index] = None;
             b.drive();
         }
         b.next();
@@ -140,7 +140,7 @@ fn handles_may_be_dropped_in_any_order() {
 }
 
 #[test]
-fn strangers_that_come_and_go_leave_no_memory() {
+fn endpoints_that_connect_once_leave_no_memory() {
     alone(|| {
         let mut host = Side::new();
         let mut baseline = 0;
@@ -160,7 +160,7 @@ fn strangers_that_come_and_go_leave_no_memory() {
 }
 
 #[test]
-fn what_a_stranger_has_left_stays_its_own_when_others_come() {
+fn messages_of_a_closed_endpoint_keep_their_source_when_others_connect() {
     alone(|| {
         let mut host = Side::new();
         let mut first = Side::new();
@@ -209,8 +209,8 @@ fn ten_thousand_endpoints_leave_nothing() {
         }
         println!("{count} endpoints: {:?}", start.elapsed());
         (0..1000).for_each(|_| peer.drive());
-        let (tally, private_before) = baseline.unwrap();
-        assert_eq!(Usage::now().unwrap(), tally);
+        let (usage_before, private_before) = baseline.unwrap();
+        assert_eq!(Usage::now().unwrap(), usage_before);
         let grown = private_after_trim().unwrap().saturating_sub(private_before);
         assert!(grown < 2 << 20, "memory has grown by {grown} bytes");
     });
@@ -240,24 +240,24 @@ fn a_peer_that_closes_and_a_peer_that_exits_are_the_same() {
     let _watchdog = Watchdog::new();
     for order in ["close", "exit"] {
         let mut side = Side::new();
-        let name = crate::contact::unique(order);
-        let mut puppet = Puppet::named(&name);
-        let (them, us) = (
+        let name = crate::connect::unique(order);
+        let mut peer_process = PeerProcess::named(&name);
+        let (peer_addr, side_addr) = (
             side.insert(&name),
-            puppet.ask(&format!("insert {}", side.name())),
+            peer_process.request(&format!("insert {}", side.name())),
         );
-        puppet.ask(&format!("send Tagged {us} 8 1"));
-        puppet.ask(&format!("send Tagged {us} 2000 2"));
-        puppet.ask(&format!("send Tagged {us} 200000 3"));
-        puppet.tell(order);
+        peer_process.request(&format!("send Tagged {side_addr} 8 1"));
+        peer_process.request(&format!("send Tagged {side_addr} 2000 2"));
+        peer_process.request(&format!("send Tagged {side_addr} 200000 3"));
+        peer_process.send_request(order);
         if order == "close" {
-            assert_eq!(puppet.answer(), "ok");
+            assert_eq!(peer_process.response(), "ok");
         }
         for (number, len) in (1..).zip([8, 2000, 200_000]) {
             side.recv(Kind::Tagged, FiAddr::UNSPEC, len, number)
                 .unwrap();
         }
-        side.recv(Kind::Tagged, them, 8, 4).unwrap();
+        side.recv(Kind::Tagged, peer_addr, 8, 4).unwrap();
         assert_eq!(side.next().ok().bytes, content(1, 8));
         assert_eq!(side.next().ok().bytes, content(2, 2000));
         let mut failed = [side.next(), side.next()].map(|e| (e.context, e.errno()));

@@ -3,8 +3,8 @@
 use selvedge::info::EpType;
 use selvedge::{Errno, FiAddr, av};
 
-use crate::contact::unique;
-use crate::process::Puppet;
+use crate::connect::unique;
+use crate::process::PeerProcess;
 use crate::side::{Kind, Side, info};
 
 const BITS: u32 = 4;
@@ -17,21 +17,21 @@ fn a_killed_process_is_lost_with_each_of_its_contexts() {
     peers.rx_ctx_bits = BITS;
     let info = info(EpType::Rdm, &[]);
     let mut side = Side::open_with(Some(&own), &info, &peers).unwrap();
-    let them = side.insert(&name);
-    let mut puppet = Puppet::start();
-    puppet.ask(&format!("contexts {name} {COUNT} {own}"));
-    let mut heard = Vec::new();
+    let peer_addr = side.insert(&name);
+    let mut peer_process = PeerProcess::start();
+    peer_process.request(&format!("contexts {name} {COUNT} {own}"));
+    let mut sources = Vec::new();
     for number in 1..=COUNT as u64 {
         side.recv(Kind::Msg, FiAddr::UNSPEC, 8, number).unwrap();
-        heard.push(side.next().src);
+        sources.push(side.next().src);
     }
-    heard.sort_unstable();
-    let contexts: Vec<_> = (0..COUNT).map(|it| them.rx_addr(it, BITS)).collect();
-    assert_eq!(heard, contexts);
+    sources.sort_unstable();
+    let contexts: Vec<_> = (0..COUNT).map(|it| peer_addr.rx_addr(it, BITS)).collect();
+    assert_eq!(sources, contexts);
     for (from, number) in contexts.iter().zip(10..) {
         side.recv(Kind::Msg, *from, 8, number).unwrap();
     }
-    puppet.kill();
+    peer_process.kill();
     let mut lost: Vec<_> = contexts.iter().map(|_| side.next()).collect();
     lost.sort_unstable_by_key(|event| event.context);
     for (event, from) in lost.iter().zip(&contexts) {

@@ -7,7 +7,7 @@ use selvedge::{Errno, FiAddr};
 use selvedge_testkit::skip::{Need, skip};
 use selvedge_testkit::usage::Usage;
 
-use crate::process::{Puppet, alone};
+use crate::process::{PeerProcess, alone};
 use crate::side::{Kind, Side, content};
 
 /// Has the kernel answer `errno` to a system call, from now on, in this thread and in those that it
@@ -30,7 +30,7 @@ pub(crate) fn deny(call: &str, errno: i32) {
         "pidfd_open" => libc::SYS_pidfd_open,
         _ => panic!("{call}?"),
     };
-    let mut denied = vec![answer(libc::SECCOMP_RET_ERRNO | errno as u32)];
+    let mut denied = vec![return_value(libc::SECCOMP_RET_ERRNO | errno as u32)];
     if call == "mmap" {
         let flags = [
             load(FLAGS),
@@ -43,7 +43,7 @@ pub(crate) fn deny(call: &str, errno: i32) {
         jump(libc::BPF_JEQ, number as u32, 0, denied.len() as u8),
     ];
     program.append(&mut denied);
-    program.push(answer(libc::SECCOMP_RET_ALLOW));
+    program.push(return_value(libc::SECCOMP_RET_ALLOW));
     install(&mut program);
 }
 
@@ -60,7 +60,7 @@ fn jump(test: u32, value: u32, if_so: u8, if_not: u8) -> libc::sock_filter {
     instruction(libc::BPF_JMP | test | libc::BPF_K, value, if_so, if_not)
 }
 
-fn answer(value: u32) -> libc::sock_filter {
+fn return_value(value: u32) -> libc::sock_filter {
     instruction(libc::BPF_RET | libc::BPF_K, value, 0, 0)
 }
 
@@ -91,13 +91,13 @@ const LARGE: usize = 700_001;
 /// Sends large messages from the puppet to us, all of which must arrive.
 pub(crate) fn receive_large(
     side: &mut Side,
-    puppet: &mut Puppet,
+    peer_process: &mut PeerProcess,
     to_us: &str,
     numbers: std::ops::Range<u64>,
 ) {
     for number in numbers {
-        puppet.ask(&format!("send Tagged {to_us} {LARGE} {number}"));
-        puppet.ask("drive on");
+        peer_process.request(&format!("send Tagged {to_us} {LARGE} {number}"));
+        peer_process.request("drive on");
         side.recv(Kind::Tagged, FiAddr::UNSPEC, LARGE, number)
             .unwrap();
         let event = side.next().ok();
@@ -105,8 +105,8 @@ pub(crate) fn receive_large(
             event.bytes == content(number, LARGE),
             "message {number} is garbled"
         );
-        puppet.ask("drive off");
-        assert_eq!(puppet.ask("next"), format!("done {number}"));
+        peer_process.request("drive off");
+        assert_eq!(peer_process.request("next"), format!("done {number}"));
     }
 }
 
@@ -115,9 +115,9 @@ fn without_cross_memory_attach_large_messages_are_bounced() {
     alone(|| {
         deny("process_vm_readv", libc::EPERM);
         let mut side = Side::new();
-        let mut puppet = Puppet::named(&format!("{}p", std::process::id()));
-        let to_us = puppet.ask(&format!("insert {}", side.name()));
-        receive_large(&mut side, &mut puppet, &to_us, 1..10);
+        let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
+        let to_us = peer_process.request(&format!("insert {}", side.name()));
+        receive_large(&mut side, &mut peer_process, &to_us, 1..10);
     });
 }
 
@@ -125,20 +125,20 @@ fn without_cross_memory_attach_large_messages_are_bounced() {
 fn cross_memory_attach_that_ends_in_mid_stream_is_no_error() {
     alone(|| {
         let mut side = Side::with(None, &[("FI_SHM_PROTOCOL", "cma")]);
-        let mut puppet = Puppet::named(&format!("{}p", std::process::id()));
-        let to_us = puppet.ask(&format!("insert {}", side.name()));
-        receive_large(&mut side, &mut puppet, &to_us, 1..5);
+        let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
+        let to_us = peer_process.request(&format!("insert {}", side.name()));
+        receive_large(&mut side, &mut peer_process, &to_us, 1..5);
         // The first step of this one has been copied the direct way, the rest has not.
         let large = 5 << 20;
-        puppet.ask(&format!("send Tagged {to_us} {large} 77"));
+        peer_process.request(&format!("send Tagged {to_us} {large} 77"));
         side.recv(Kind::Tagged, FiAddr::UNSPEC, large, 77).unwrap();
         side.drive();
         deny("process_vm_readv", libc::EPERM);
-        puppet.ask("drive on");
+        peer_process.request("drive on");
         assert!(side.next().ok().bytes == content(77, large));
-        puppet.ask("drive off");
-        assert_eq!(puppet.ask("next"), "done 77");
-        receive_large(&mut side, &mut puppet, &to_us, 100..105);
+        peer_process.request("drive off");
+        assert_eq!(peer_process.request("next"), "done 77");
+        receive_large(&mut side, &mut peer_process, &to_us, 100..105);
     });
 }
 
@@ -149,16 +149,16 @@ fn processes_that_hide_their_memory_are_bounced_from() {
             return skip(Need::Rights, "this user cannot become another one");
         }
         let mut side = Side::new();
-        let mut puppet = Puppet::start();
-        puppet.ask("hide");
-        puppet.ask(&format!("open {}p", std::process::id()));
-        let to_us = puppet.ask(&format!("insert {}", side.name()));
-        receive_large(&mut side, &mut puppet, &to_us, 1..10);
+        let mut peer_process = PeerProcess::start();
+        peer_process.request("hide");
+        peer_process.request(&format!("open {}p", std::process::id()));
+        let to_us = peer_process.request(&format!("insert {}", side.name()));
+        receive_large(&mut side, &mut peer_process, &to_us, 1..10);
     });
 }
 
 #[test]
-fn a_process_that_cannot_see_ours_bounces_from_us() {
+fn large_messages_between_process_namespaces_are_bounced() {
     use nix::sched::{CloneFlags, unshare};
 
     alone(|| {
@@ -170,22 +170,25 @@ fn a_process_that_cannot_see_ours_bounces_from_us() {
             );
         }
         let mut side = Side::new();
-        let mut puppet = Puppet::named(&format!("{}p", std::process::id()));
-        let to_us = puppet.ask(&format!("insert {}", side.name()));
-        let them = side.insert(format!("{}p", std::process::id()));
-        receive_large(&mut side, &mut puppet, &to_us, 1..5);
+        let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
+        let to_us = peer_process.request(&format!("insert {}", side.name()));
+        let peer_addr = side.insert(format!("{}p", std::process::id()));
+        receive_large(&mut side, &mut peer_process, &to_us, 1..5);
         for number in 10..15 {
-            puppet.ask(&format!("recv Tagged {LARGE} {number}"));
-            side.send(Kind::Tagged, them, LARGE, number).unwrap();
-            puppet.ask("drive on");
+            peer_process.request(&format!("recv Tagged {LARGE} {number}"));
+            side.send(Kind::Tagged, peer_addr, LARGE, number).unwrap();
+            peer_process.request("drive on");
             side.next().ok();
-            puppet.ask("drive off");
-            assert_eq!(puppet.ask("next"), format!("done {number} {LARGE} good"));
+            peer_process.request("drive off");
+            assert_eq!(
+                peer_process.request("next"),
+                format!("done {number} {LARGE} good")
+            );
         }
-        puppet.ask(&format!("send Tagged {to_us} 8 20"));
-        puppet.kill();
-        side.recv(Kind::Tagged, them, 8, 20).unwrap();
-        side.recv(Kind::Tagged, them, 8, 21).unwrap();
+        peer_process.request(&format!("send Tagged {to_us} 8 20"));
+        peer_process.kill();
+        side.recv(Kind::Tagged, peer_addr, 8, 20).unwrap();
+        side.recv(Kind::Tagged, peer_addr, 8, 21).unwrap();
         assert_eq!(side.next().ok().context, 20);
         assert_eq!(side.next().errno(), Errno::ConnReset);
     });

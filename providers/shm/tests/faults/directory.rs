@@ -10,19 +10,19 @@ use selvedge::info::EpType;
 use selvedge::{Errno, Error, FiAddr};
 use selvedge_testkit::skip::{Need, skip};
 
-use crate::contact::unique;
-use crate::death::get_acquainted;
-use crate::process::{Puppet, Watchdog, alone};
+use crate::connect::unique;
+use crate::peer_failure::exchange_messages;
+use crate::process::{PeerProcess, Watchdog, alone};
 use crate::side::{Kind, Side, info};
 
 /// A directory of a test, gone at its end.
-pub(crate) struct Place(PathBuf);
+pub(crate) struct TestDir(PathBuf);
 
-impl Place {
-    pub(crate) fn new(what: &str) -> Self {
+impl TestDir {
+    pub(crate) fn new(label: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("selvedge-{}{number}", unique(what));
+        let name = format!("selvedge-{}{number}", unique(label));
         let path = std::env::temp_dir().join(name);
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
@@ -41,10 +41,10 @@ impl Place {
         names
     }
 
-    pub(crate) fn puppet(&self, name: &str) -> Puppet {
-        let mut puppet = Puppet::start();
-        puppet.ask(&format!("open {name} FI_SHM_DIR={}", self.path()));
-        puppet
+    pub(crate) fn peer_process(&self, name: &str) -> PeerProcess {
+        let mut peer_process = PeerProcess::start();
+        peer_process.request(&format!("open {name} FI_SHM_DIR={}", self.path()));
+        peer_process
     }
 
     pub(crate) fn side(&self) -> Side {
@@ -52,7 +52,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -63,34 +63,34 @@ fn open(path: &str, name: Option<&str>) -> Result<Side, Error> {
 }
 
 #[test]
-fn endpoints_meet_in_a_directory_and_leave_nothing_there() {
+fn endpoints_connect_through_a_directory_and_leave_no_files() {
     let _watchdog = Watchdog::new();
-    let place = Place::new("meet");
-    let mut side = place.side();
+    let dir = TestDir::new("meet");
+    let mut side = dir.side();
     let name = unique("there");
-    let mut puppet = place.puppet(&name);
-    let (them, us) = (
+    let mut peer_process = dir.peer_process(&name);
+    let (peer_addr, side_addr) = (
         side.insert(&name),
-        puppet.ask(&format!("insert {}", side.name())),
+        peer_process.request(&format!("insert {}", side.name())),
     );
-    get_acquainted(&mut side, &mut puppet, them, &us);
-    assert_eq!(place.files().len(), 4);
-    puppet.ask("close");
-    assert_eq!(place.files().len(), 2);
+    exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
+    assert_eq!(dir.files().len(), 4);
+    peer_process.request("close");
+    assert_eq!(dir.files().len(), 2);
     drop(side);
-    assert_eq!(place.files(), [""; 0]);
+    assert_eq!(dir.files(), [""; 0]);
 }
 
 #[test]
 fn a_directory_is_made_where_there_is_none() {
-    let place = Place::new("made");
-    let path = format!("{}/inner", place.path());
+    let dir = TestDir::new("made");
+    let path = format!("{}/inner", dir.path());
     drop(open(&path, None).unwrap());
     assert_eq!(
         fs::metadata(&path).unwrap().permissions().mode() & 0o777,
         0o700
     );
-    let error = open(&format!("{}/no/where", place.path()), None)
+    let error = open(&format!("{}/no/where", dir.path()), None)
         .err()
         .unwrap();
     assert_eq!(error.errno(), Errno::NoEnt);
@@ -100,14 +100,14 @@ fn a_directory_is_made_where_there_is_none() {
 #[test]
 fn names_and_directories_of_any_length_are_found() {
     let _watchdog = Watchdog::new();
-    let place = Place::new("long");
-    let deep = format!("{}/{}", place.path(), "d".repeat(200));
-    for path in [place.path(), &deep] {
+    let dir = TestDir::new("long");
+    let deep = format!("{}/{}", dir.path(), "d".repeat(200));
+    for path in [dir.path(), &deep] {
         for name in ["..", ".", "a/b", "../x", &"n".repeat(88), &"/".repeat(88)] {
             let mut named = open(path, Some(name)).unwrap();
             let mut side = open(path, None).unwrap();
-            let them = side.insert(name);
-            side.send(Kind::Tagged, them, 8, 1).unwrap();
+            let peer_addr = side.insert(name);
+            side.send(Kind::Tagged, peer_addr, 8, 1).unwrap();
             named.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 1).unwrap();
             named.next_with(&mut [&mut side]).ok();
         }
@@ -115,95 +115,103 @@ fn names_and_directories_of_any_length_are_found() {
 }
 
 #[test]
-fn the_files_of_the_living_are_not_taken_and_those_of_the_dead_are() {
+fn files_of_open_endpoints_are_not_taken_over_and_those_of_killed_ones_are() {
     let _watchdog = Watchdog::new();
-    let place = Place::new("takeover");
-    let mut side = place.side();
+    let dir = TestDir::new("takeover");
+    let mut side = dir.side();
     let name = unique("again");
-    let them = side.insert(&name);
+    let peer_addr = side.insert(&name);
     for _ in 0..5 {
-        let mut puppet = place.puppet(&name);
+        let mut peer_process = dir.peer_process(&name);
         assert_eq!(
-            open(place.path(), Some(&name)).err().unwrap().errno(),
+            open(dir.path(), Some(&name)).err().unwrap().errno(),
             Errno::AddrInUse
         );
-        let us = puppet.ask(&format!("insert {}", side.name()));
-        get_acquainted(&mut side, &mut puppet, them, &us);
-        puppet.kill();
-        assert_eq!(place.files().len(), 4);
-        side.until(|side| side.send(Kind::Inject, them, 1, 0) == Err(Errno::NotConn));
+        let side_addr = peer_process.request(&format!("insert {}", side.name()));
+        exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
+        peer_process.kill();
+        assert_eq!(dir.files().len(), 4);
+        side.until(|side| side.send(Kind::Inject, peer_addr, 1, 0) == Err(Errno::NotConn));
         side.forget(0);
     }
     // Within a process, too.
     let own = side.name();
     assert_eq!(
-        open(place.path(), Some(&own)).err().unwrap().errno(),
+        open(dir.path(), Some(&own)).err().unwrap().errno(),
         Errno::AddrInUse
     );
     // Whoever opens next sweeps up after those that were killed.
-    drop(place.side());
-    assert_eq!(place.files().len(), 2);
+    drop(dir.side());
+    assert_eq!(dir.files().len(), 2);
 }
 
 #[test]
-fn of_many_that_want_a_dead_endpoint_s_name_one_has_it() {
+fn one_of_many_processes_gets_a_dead_endpoint_s_name() {
     let _watchdog = Watchdog::new();
-    let place = Place::new("race");
-    let mut racers: Vec<_> = (0..6).map(|_| Puppet::start()).collect();
+    let dir = TestDir::new("race");
+    let mut racers: Vec<_> = (0..6).map(|_| PeerProcess::start()).collect();
     for round in 0..20 {
         let name = unique("prize");
-        place.puppet(&name).kill();
-        let order = format!("try-open {name} FI_SHM_DIR={}", place.path());
-        racers.iter_mut().for_each(|racer| racer.tell(&order));
-        let answers: Vec<_> = racers.iter_mut().map(Puppet::answer).collect();
-        let winners = answers.iter().filter(|answer| *answer == "ok").count();
-        assert_eq!(winners, 1, "round {round}: {answers:?}");
+        dir.peer_process(&name).kill();
+        let order = format!("try-open {name} FI_SHM_DIR={}", dir.path());
+        racers
+            .iter_mut()
+            .for_each(|racer| racer.send_request(&order));
+        let responses: Vec<_> = racers.iter_mut().map(PeerProcess::response).collect();
+        let winners = responses
+            .iter()
+            .filter(|response| *response == "ok")
+            .count();
+        assert_eq!(winners, 1, "round {round}: {responses:?}");
         assert!(
-            answers.iter().all(|a| a == "ok" || a == "AddrInUse"),
-            "{answers:?}"
+            responses.iter().all(|a| a == "ok" || a == "AddrInUse"),
+            "{responses:?}"
         );
         racers.iter_mut().for_each(|racer| {
-            racer.ask("close");
+            racer.request("close");
         });
     }
-    assert_eq!(place.files(), [""; 0]);
+    assert_eq!(dir.files(), [""; 0]);
 }
 
 #[test]
 fn an_endpoint_whose_files_are_removed_goes_on_and_can_be_found_again() {
     let _watchdog = Watchdog::new();
-    let place = Place::new("cleaner");
-    let mut side = place.side();
+    let dir = TestDir::new("cleaner");
+    let mut side = dir.side();
     let name = unique("cleaned");
-    let mut puppet = place.puppet(&name);
-    let (them, us) = (
+    let mut peer_process = dir.peer_process(&name);
+    let (peer_addr, side_addr) = (
         side.insert(&name),
-        puppet.ask(&format!("insert {}", side.name())),
+        peer_process.request(&format!("insert {}", side.name())),
     );
-    get_acquainted(&mut side, &mut puppet, them, &us);
+    exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
     let clean: [fn(&Path); 3] = [
         |path| each(path, ".sock"),
         |path| each(path, ""),
         |path| fs::remove_dir_all(path).unwrap(),
     ];
     for (number, clean) in (0..).zip(clean) {
-        clean(&place.0);
-        get_acquainted(&mut side, &mut puppet, them, &us);
+        clean(&dir.0);
+        exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
         // A look now and then is enough.
-        let file = place.0.join(format!("{name}.sock"));
-        puppet.ask("drive on");
+        let file = dir.0.join(format!("{name}.sock"));
+        peer_process.request("drive on");
         side.until(|_| file.exists());
-        puppet.ask("drive off");
-        let mut late = place.side();
+        peer_process.request("drive off");
+        let mut late = dir.side();
         let to_puppet = late.insert(&name);
-        puppet.ask(&format!("recv Tagged 8 {number}"));
-        puppet.ask("drive on");
+        peer_process.request(&format!("recv Tagged 8 {number}"));
+        peer_process.request("drive on");
         late.send(Kind::Delivered, to_puppet, 8, number).unwrap();
         late.next().ok();
-        puppet.ask("drive off");
-        assert_eq!(puppet.ask("next"), format!("done {number} 8 good"));
+        peer_process.request("drive off");
         assert_eq!(
-            open(place.path(), Some(&name)).err().unwrap().errno(),
+            peer_process.request("next"),
+            format!("done {number} 8 good")
+        );
+        assert_eq!(
+            open(dir.path(), Some(&name)).err().unwrap().errno(),
             Errno::AddrInUse
         );
     }
@@ -221,11 +229,11 @@ fn each(path: &Path, ending: &str) {
 #[test]
 fn directories_that_cannot_be_trusted_are_refused_by_name() {
     alone(|| {
-        let place = Place::new("bad");
-        let mode = |mode| fs::set_permissions(&place.0, fs::Permissions::from_mode(mode)).unwrap();
+        let dir = TestDir::new("bad");
+        let mode = |mode| fs::set_permissions(&dir.0, fs::Permissions::from_mode(mode)).unwrap();
         let errno = || {
-            open(place.path(), None).err().map(|error| {
-                assert!(error.to_string().contains(place.path()), "{error}");
+            open(dir.path(), None).err().map(|error| {
+                assert!(error.to_string().contains(dir.path()), "{error}");
                 error.errno()
             })
         };
@@ -240,34 +248,34 @@ fn directories_that_cannot_be_trusted_are_refused_by_name() {
             assert_eq!(errno(), expected, "{bits:o}");
         }
         // Connecting looks as well.
-        let mut side = place.side();
-        let them = side.insert("nobody");
+        let mut side = dir.side();
+        let peer_addr = side.insert("nobody");
         mode(0o777);
-        assert_eq!(side.send(Kind::Tagged, them, 8, 1), Err(Errno::Acces));
+        assert_eq!(side.send(Kind::Tagged, peer_addr, 8, 1), Err(Errno::Acces));
         drop(side);
         mode(0o700);
-        let file = format!("{}/file", place.path());
+        let file = format!("{}/file", dir.path());
         fs::write(&file, "").unwrap();
         let error = open(&file, None).err().unwrap().to_string();
         assert!(error.contains("ENOTDIR"), "{error}");
         fs::remove_file(file).unwrap();
         // What was prepared under the name of a lock is not opened through a link, or used.
-        std::os::unix::fs::symlink("/etc/passwd", place.0.join("bait.lock")).unwrap();
-        let error = open(place.path(), Some("bait")).err().unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", dir.0.join("bait.lock")).unwrap();
+        let error = open(dir.path(), Some("bait")).err().unwrap();
         assert!(error.to_string().contains("bait.lock"), "{error}");
-        if chown(&place.0, Some(12345), None).is_err() {
+        if chown(&dir.0, Some(12345), None).is_err() {
             return skip(Need::Rights, "this user cannot give a directory away");
         }
-        let error = open(place.path(), None).err().unwrap();
+        let error = open(dir.path(), None).err().unwrap();
         assert_eq!(error.errno(), Errno::Acces);
         assert!(error.to_string().contains("12345"), "{error}");
     });
 }
 
 #[test]
-fn endpoints_in_different_places_do_not_meet() {
+fn endpoints_of_different_directories_do_not_connect() {
     let _watchdog = Watchdog::new();
-    let (one, two) = (Place::new("one"), Place::new("two"));
+    let (one, two) = (TestDir::new("one"), TestDir::new("two"));
     let name = unique("elsewhere");
     let _there = [Some(one.path()), None].map(|path| match path {
         Some(path) => open(path, Some(&name)).unwrap(),
@@ -275,7 +283,7 @@ fn endpoints_in_different_places_do_not_meet() {
     });
     let params = [("FI_SHM_DIR", two.path()), ("FI_SHM_PEER_TIMEOUT", "50ms")];
     let mut side = Side::with(None, &params);
-    let them = side.insert(&name);
-    side.send(Kind::Tagged, them, 8, 1).unwrap();
+    let peer_addr = side.insert(&name);
+    side.send(Kind::Tagged, peer_addr, 8, 1).unwrap();
     assert_eq!(side.next().errno(), Errno::ConnRefused);
 }

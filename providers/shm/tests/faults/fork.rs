@@ -9,9 +9,9 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use selvedge::{Address, Bindings, Context, Errno, FiAddr, av, cq};
 
-use crate::contact::unique;
-use crate::death::{Way, get_acquainted, notice};
-use crate::process::{Puppet, Watchdog, alone};
+use crate::connect::unique;
+use crate::peer_failure::{Transfer, exchange_messages, wait_for_disconnect};
+use crate::process::{PeerProcess, Watchdog, alone};
 use crate::side::{Kind, Side, content};
 
 /// How a child is made: libc lets us take the sockets from it, the kernel does not.
@@ -37,10 +37,10 @@ impl Fork {
 
 /// Forks the test; the child runs `act` and ends without what the test would do at its end.
 pub(crate) fn fork(act: impl FnOnce()) -> Pid {
-    fork_by(Fork::Libc, act)
+    fork_with(Fork::Libc, act)
 }
 
-fn fork_by(how: Fork, act: impl FnOnce()) -> Pid {
+fn fork_with(how: Fork, act: impl FnOnce()) -> Pid {
     match how.call() {
         0 => {
             let is_good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act)).is_ok();
@@ -61,14 +61,14 @@ pub(crate) fn reap(child: Pid) {
 }
 
 /// Every call on what was opened before the fork is refused, and changes nothing.
-fn use_everything(side: &mut Side, them: FiAddr) {
+fn expect_every_call_refused(side: &mut Side, peer_addr: FiAddr) {
     for kind in Kind::ALL {
         for len in [8, 2000, 100_000] {
             let is_inject = matches!(kind, Kind::Inject | Kind::TaggedInject);
             if len <= 4096 || !is_inject {
-                assert_eq!(side.send(kind, them, len, 70), Err(Errno::BadF));
+                assert_eq!(side.send(kind, peer_addr, len, 70), Err(Errno::BadF));
             }
-            assert_eq!(side.recv(kind, them, len, 71), Err(Errno::BadF));
+            assert_eq!(side.recv(kind, peer_addr, len, 71), Err(Errno::BadF));
             assert_eq!(side.recv(kind, FiAddr::UNSPEC, len, 72), Err(Errno::BadF));
         }
     }
@@ -79,8 +79,8 @@ fn use_everything(side: &mut Side, them: FiAddr) {
     assert!(matches!(side.cq.read_err(), Err(Errno::BadF)));
     let name = Address::Str("fi_shm://anybody".into());
     assert_eq!(side.av.insert_one(&name).unwrap_err().errno(), Errno::BadF);
-    assert_eq!(side.av.remove(&[them]), Err(Errno::BadF));
-    assert_eq!(side.av.lookup(them), Err(Errno::BadF));
+    assert_eq!(side.av.remove(&[peer_addr]), Err(Errno::BadF));
+    assert_eq!(side.av.lookup(peer_addr), Err(Errno::BadF));
     let info = crate::side::info(selvedge::info::EpType::Rdm, &[]);
     let domain = side.domain();
     assert_eq!(
@@ -103,7 +103,7 @@ fn use_everything(side: &mut Side, them: FiAddr) {
 
 /// What a child does with its copy of the parent's endpoint, and how it ends.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum ChildAction {
     UseAndExit,
     DropAndExit,
     /// With everything that a program does at its end.
@@ -113,25 +113,25 @@ enum Fate {
     Executes,
 }
 
-const FATES: [Fate; 6] = [
-    Fate::UseAndExit,
-    Fate::DropAndExit,
-    Fate::ExitProperly,
-    Fate::Killed,
-    Fate::Crashes,
-    Fate::Executes,
+const CHILD_ACTIONS: [ChildAction; 6] = [
+    ChildAction::UseAndExit,
+    ChildAction::DropAndExit,
+    ChildAction::ExitProperly,
+    ChildAction::Killed,
+    ChildAction::Crashes,
+    ChildAction::Executes,
 ];
 
-impl Fate {
+impl ChildAction {
     /// Runs in the child, with all that the parent has.
-    fn meet(self, mut side: Side, them: FiAddr) {
+    fn run_in_child(self, mut side: Side, peer_addr: FiAddr) {
         match self {
             Self::UseAndExit => {
-                use_everything(&mut side, them);
+                expect_every_call_refused(&mut side, peer_addr);
                 std::mem::forget(side);
             }
             Self::DropAndExit => {
-                use_everything(&mut side, them);
+                expect_every_call_refused(&mut side, peer_addr);
                 drop(side);
             }
             // SAFETY: the test's threads do not exist here, and none of its handlers waits.
@@ -152,17 +152,17 @@ impl Fate {
     }
 
     /// Forks children that meet this fate while the parent goes on having `side`.
-    fn befall(self, side: &mut Side, them: FiAddr) {
-        self.befall_by(Fork::Libc, side, them);
-        self.befall_by(Fork::Kernel, side, them);
+    fn run(self, side: &mut Side, peer_addr: FiAddr) {
+        self.run_with(Fork::Libc, side, peer_addr);
+        self.run_with(Fork::Kernel, side, peer_addr);
     }
 
-    fn befall_by(self, how: Fork, side: &mut Side, them: FiAddr) {
+    fn run_with(self, how: Fork, side: &mut Side, peer_addr: FiAddr) {
         // SAFETY: the copy is used and dropped in the child alone, which has its own memory.
         let copy = unsafe { std::ptr::read(side) };
         let copy = std::mem::ManuallyDrop::new(copy);
         let copy = move || std::mem::ManuallyDrop::into_inner(copy);
-        let child = fork_by(how, || self.meet(copy(), them));
+        let child = fork_with(how, || self.run_in_child(copy(), peer_addr));
         let status = waitpid(child, None).unwrap();
         match self {
             Self::Killed | Self::Crashes => {
@@ -174,79 +174,87 @@ impl Fate {
 }
 
 #[test]
-fn a_child_of_an_idle_endpoint_harms_nothing() {
+fn a_child_of_an_idle_endpoint_disturbs_nothing() {
     alone(|| {
         let mut side = Side::new();
         let name = unique("late");
-        let them = side.insert(&name);
-        FATES.iter().for_each(|fate| fate.befall(&mut side, them));
-        let mut puppet = Puppet::named(&name);
-        let us = puppet.ask(&format!("insert {}", side.name()));
-        get_acquainted(&mut side, &mut puppet, them, &us);
+        let peer_addr = side.insert(&name);
+        CHILD_ACTIONS
+            .iter()
+            .for_each(|action| action.run(&mut side, peer_addr));
+        let mut peer_process = PeerProcess::named(&name);
+        let side_addr = peer_process.request(&format!("insert {}", side.name()));
+        exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
     });
 }
 
 #[test]
-fn a_child_of_an_endpoint_with_peers_harms_nothing() {
+fn a_child_of_an_endpoint_with_peers_disturbs_nothing() {
     alone(|| {
-        for way in Way::some() {
-            let (mut side, mut puppet, them, us) = way.meet("forked");
-            get_acquainted(&mut side, &mut puppet, them, &us);
-            for fate in FATES {
-                fate.befall(&mut side, them);
-                get_acquainted(&mut side, &mut puppet, them, &us);
+        for transfer in Transfer::selection() {
+            let (mut side, mut peer_process, peer_addr, side_addr) = transfer.connect("forked");
+            exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
+            for action in CHILD_ACTIONS {
+                action.run(&mut side, peer_addr);
+                exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
             }
         }
     });
 }
 
 #[test]
-fn a_child_that_is_born_while_messages_move_harms_nothing() {
+fn a_fork_while_messages_move_disturbs_nothing() {
     alone(|| {
-        for way in Way::some() {
-            let (mut side, mut puppet, them, us) = way.meet("busy");
-            for (round, fate) in (0..).zip(FATES) {
+        for transfer in Transfer::selection() {
+            let (mut side, mut peer_process, peer_addr, side_addr) = transfer.connect("busy");
+            for (round, action) in (0..).zip(CHILD_ACTIONS) {
                 let number = 10 + round;
-                puppet.ask(&format!("recv Tagged {} {number}", way.len));
-                puppet.ask(&format!("send Tagged {us} {} {number}", way.len));
-                side.send(Kind::Delivered, them, way.len, number).unwrap();
+                peer_process.request(&format!("recv Tagged {} {number}", transfer.len));
+                peer_process.request(&format!(
+                    "send Tagged {side_addr} {} {number}",
+                    transfer.len
+                ));
+                side.send(Kind::Delivered, peer_addr, transfer.len, number)
+                    .unwrap();
                 let numbers = [number, number + 100];
-                side.recv(Kind::Tagged, them, way.len, number).unwrap();
-                puppet.ask("drive on");
+                side.recv(Kind::Tagged, peer_addr, transfer.len, number)
+                    .unwrap();
+                peer_process.request("drive on");
                 // Some of it has moved.
                 (0..3).for_each(|_| side.drive());
-                fate.befall(&mut side, them);
+                action.run(&mut side, peer_addr);
                 let mut sent = 0;
                 for _ in numbers {
                     let event = side.next().ok();
                     assert_eq!(event.context, number);
                     sent += usize::from(event.bytes.is_empty());
-                    let is_good = event.bytes.is_empty() || event.bytes == content(number, way.len);
-                    assert!(is_good, "{fate:?}");
+                    let is_good =
+                        event.bytes.is_empty() || event.bytes == content(number, transfer.len);
+                    assert!(is_good, "{action:?}");
                 }
                 assert_eq!(sent, 1);
-                puppet.ask("drive off");
-                let mut answers = [puppet.ask("next"), puppet.ask("next")];
-                answers.sort();
+                peer_process.request("drive off");
+                let mut responses = [peer_process.request("next"), peer_process.request("next")];
+                responses.sort();
                 let expected = [
                     format!("done {number}"),
-                    format!("done {number} {} good", way.len),
+                    format!("done {number} {} good", transfer.len),
                 ];
-                assert_eq!(answers, expected);
+                assert_eq!(responses, expected);
             }
         }
     });
 }
 
 #[test]
-fn a_child_that_is_born_while_its_parent_closes_harms_nothing() {
+fn a_fork_while_the_parent_closes_disturbs_nothing() {
     alone(|| {
         for round in 0..60 {
             let mut other = Side::new();
             let mut side = Side::new();
-            let (them, us) = (side.insert(other.name()), other.insert(side.name()));
-            side.send(Kind::Tagged, them, 8, 1).unwrap();
-            other.recv(Kind::Tagged, us, 8, 1).unwrap();
+            let (peer_addr, side_addr) = (side.insert(other.name()), other.insert(side.name()));
+            side.send(Kind::Tagged, peer_addr, 8, 1).unwrap();
+            other.recv(Kind::Tagged, side_addr, 8, 1).unwrap();
             other.next_with(&mut [&mut side]).ok();
             let queue = side.cq.clone();
             let child = std::thread::scope(|scope| {
@@ -260,7 +268,7 @@ fn a_child_that_is_born_while_its_parent_closes_harms_nothing() {
                 child
             });
             reap(child);
-            notice(&mut other, us);
+            wait_for_disconnect(&mut other, side_addr);
         }
     });
 }
@@ -271,10 +279,10 @@ fn a_child_may_open_a_fabric_of_its_own() {
         let mut side = Side::new();
         let name = unique("own");
         let child_name = unique("child");
-        let mut puppet = Puppet::named(&name);
-        let them = side.insert(&name);
-        let us = puppet.ask(&format!("insert {}", side.name()));
-        get_acquainted(&mut side, &mut puppet, them, &us);
+        let mut peer_process = PeerProcess::named(&name);
+        let peer_addr = side.insert(&name);
+        let side_addr = peer_process.request(&format!("insert {}", side.name()));
+        exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
         let parent = side.name();
         let child = fork(|| {
             let mut own = Side::named(&child_name);
@@ -308,28 +316,31 @@ fn a_child_may_open_a_fabric_of_its_own() {
         side.recv(Kind::Tagged, down, 8, 10).unwrap();
         assert_eq!(side.next().errno(), Errno::ConnReset);
         reap(child);
-        get_acquainted(&mut side, &mut puppet, them, &us);
+        exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
     });
 }
 
 #[test]
-fn the_end_of_a_parent_is_noticed_while_its_child_lives() {
+fn the_end_of_a_parent_is_detected_while_its_child_runs() {
     let _watchdog = Watchdog::new();
     for kind in [Fork::Libc, Fork::Kernel] {
         for is_killed in [true, false] {
             // The child of the turn before may still hold its name.
             let name = unique(&format!("parent-{kind:?}-{is_killed}"));
-            let mut puppet = Puppet::named(&name);
+            let mut peer_process = PeerProcess::named(&name);
             let mut side = Side::new();
-            let them = side.insert(&name);
-            let us = puppet.ask(&format!("insert {}", side.name()));
-            get_acquainted(&mut side, &mut puppet, them, &us);
-            let child: i32 = puppet.ask(&format!("fork {kind:?}")).parse().unwrap();
-            side.recv(Kind::Tagged, them, 8, 5).unwrap();
+            let peer_addr = side.insert(&name);
+            let side_addr = peer_process.request(&format!("insert {}", side.name()));
+            exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
+            let child: i32 = peer_process
+                .request(&format!("fork {kind:?}"))
+                .parse()
+                .unwrap();
+            side.recv(Kind::Tagged, peer_addr, 8, 5).unwrap();
             if is_killed {
-                puppet.kill();
+                peer_process.kill();
             } else {
-                puppet.ask("close");
+                peer_process.request("close");
             }
             assert_eq!(
                 side.next().errno(),
@@ -339,10 +350,10 @@ fn the_end_of_a_parent_is_noticed_while_its_child_lives() {
             assert!(kill(Pid::from_raw(child), None).is_ok());
             if matches!(kind, Fork::Libc) {
                 // The name is free, too, when the child has run and let go of it.
-                let mut next = Puppet::start();
-                while next.ask(&format!("try-open {name}")) == "AddrInUse" {}
-                let us = next.ask(&format!("insert {}", side.name()));
-                get_acquainted(&mut side, &mut next, them, &us);
+                let mut next = PeerProcess::start();
+                while next.request(&format!("try-open {name}")) == "AddrInUse" {}
+                let side_addr = next.request(&format!("insert {}", side.name()));
+                exchange_messages(&mut side, &mut next, peer_addr, &side_addr);
             }
             kill(Pid::from_raw(child), Signal::SIGKILL).unwrap();
         }
@@ -375,10 +386,10 @@ fn a_child_s_copy_of_a_region_is_not_the_region() {
 fn the_sockets_of_a_parent_are_not_inherited() {
     alone(|| {
         let side = Side::new();
-        let sockets = |what: &str| {
+        let sockets = |prefix: &str| {
             let fds = std::fs::read_dir("/proc/self/fd").unwrap();
             fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok())
-                .filter(|link| link.to_string_lossy().starts_with(what))
+                .filter(|link| link.to_string_lossy().starts_with(prefix))
                 .collect::<Vec<_>>()
         };
         let before = sockets("socket:");
@@ -396,16 +407,17 @@ fn the_sockets_of_a_parent_are_not_inherited() {
 #[test]
 fn exec_is_the_end_of_a_peer() {
     let _watchdog = Watchdog::new();
-    for way in Way::some() {
-        let (mut side, mut puppet, them, us) = way.meet("exec");
-        get_acquainted(&mut side, &mut puppet, them, &us);
+    for transfer in Transfer::selection() {
+        let (mut side, mut peer_process, peer_addr, side_addr) = transfer.connect("exec");
+        exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
         // One large message is on its way out of the memory that is about to go.
-        puppet.ask(&format!("send Tagged {us} {} 1", 8 << 20));
-        side.recv(Kind::Tagged, them, 8 << 20, 1).unwrap();
-        side.recv(Kind::Tagged, them, 8, 2).unwrap();
-        side.send(Kind::Delivered, them, way.len, 3).unwrap();
+        peer_process.request(&format!("send Tagged {side_addr} {} 1", 8 << 20));
+        side.recv(Kind::Tagged, peer_addr, 8 << 20, 1).unwrap();
+        side.recv(Kind::Tagged, peer_addr, 8, 2).unwrap();
+        side.send(Kind::Delivered, peer_addr, transfer.len, 3)
+            .unwrap();
         (0..3).for_each(|_| side.drive());
-        puppet.tell("exec");
+        peer_process.send_request("exec");
         for _ in 0..3 {
             let event = side.next();
             if event.context == 1 && event.error.is_none() {
@@ -413,13 +425,19 @@ fn exec_is_the_end_of_a_peer() {
                 assert!(event.bytes == content(1, 8 << 20));
                 continue;
             }
-            assert_eq!(event.errno(), Errno::ConnReset, "{way:?}");
+            assert_eq!(event.errno(), Errno::ConnReset, "{transfer:?}");
         }
         assert!(side.is_idle());
-        assert_eq!(side.send(Kind::Tagged, them, 8, 4), Err(Errno::NotConn));
+        assert_eq!(
+            side.send(Kind::Tagged, peer_addr, 8, 4),
+            Err(Errno::NotConn)
+        );
         // It is the same process, and it lives.
         assert_eq!(
-            waitpid(Pid::from_raw(puppet.pid()), Some(WaitPidFlag::WNOHANG)),
+            waitpid(
+                Pid::from_raw(peer_process.pid()),
+                Some(WaitPidFlag::WNOHANG)
+            ),
             Ok(WaitStatus::StillAlive)
         );
     }
@@ -430,15 +448,18 @@ fn an_exec_under_traffic_garbles_nothing() {
     let _watchdog = Watchdog::new();
     for round in 0..10 {
         let name = unique("executor");
-        let mut puppet = Puppet::start();
-        puppet.ask(&format!("open {name} FI_SHM_PROTOCOL=cma"));
+        let mut peer_process = PeerProcess::start();
+        peer_process.request(&format!("open {name} FI_SHM_PROTOCOL=cma"));
         let mut side = Side::with(None, &[("FI_SHM_PROTOCOL", "cma")]);
-        let them = side.insert(&name);
-        let us = puppet.ask(&format!("insert {}", side.name()));
-        puppet.ask(&format!("stream-exec Tagged {us} 300000 {}", 5 + round * 7));
+        let peer_addr = side.insert(&name);
+        let side_addr = peer_process.request(&format!("insert {}", side.name()));
+        peer_process.request(&format!(
+            "stream-exec Tagged {side_addr} 300000 {}",
+            5 + round * 7
+        ));
         let mut next = 0;
         loop {
-            if side.recv(Kind::Tagged, them, 300_000, next).is_err() {
+            if side.recv(Kind::Tagged, peer_addr, 300_000, next).is_err() {
                 break;
             }
             let event = side.next();
@@ -463,11 +484,11 @@ fn descriptors_of_an_endpoint_are_closed_on_exec() {
             let fd = fd.unwrap();
             let link = std::fs::read_link(fd.path()).unwrap_or_default();
             let link = link.to_string_lossy().into_owned();
-            let is_ours = ["socket:", "anon_inode:", "/memfd:"]
+            let is_fabric_file = ["socket:", "anon_inode:", "/memfd:"]
                 .iter()
                 .any(|start| link.starts_with(start));
             let number: i32 = fd.file_name().to_string_lossy().parse().unwrap();
-            if is_ours && number > std::io::stderr().as_raw_fd() {
+            if is_fabric_file && number > std::io::stderr().as_raw_fd() {
                 // SAFETY: asks about a number.
                 let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
                 assert!(flags & libc::FD_CLOEXEC != 0, "{link}");

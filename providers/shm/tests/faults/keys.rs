@@ -8,8 +8,8 @@ use selvedge_kit::auth::AuthKey;
 use selvedge_kit::auth::proof::{Block, Initiator, Responder, Step};
 use selvedge_shm::smr::doorbell::Doorbell;
 
-use crate::contact::unique;
-use crate::hostile::{self, Hostile, NONCE, PROOF, QUESTION, REFUSAL, said};
+use crate::connect::unique;
+use crate::hostile::{self, Hostile, NONCE, PROOF, QUESTION, REFUSAL, proof_packet};
 use crate::process::Watchdog;
 use crate::side::{Kind, Side, content, info};
 
@@ -60,9 +60,9 @@ fn endpoints_with_different_keys_do_not_talk() {
         b"k1",
         &[7; 64],
     ];
-    for (place, ours) in keys.iter().enumerate() {
-        for theirs in &keys[place + 1..] {
-            let (mut a, mut b) = (keyed(ours), keyed(theirs));
+    for (index, local) in keys.iter().enumerate() {
+        for remote in &keys[index + 1..] {
+            let (mut a, mut b) = (keyed(local), keyed(remote));
             let names = [b.name(), a.name()];
             for (name, result) in names.iter().zip(exchange(&mut a, &mut b)) {
                 let (errno, detail) = result.unwrap_err();
@@ -95,18 +95,18 @@ fn endpoints_with_the_same_key_exchange_messages() {
 }
 
 #[test]
-fn an_answer_without_the_key_is_refused_too() {
+fn a_response_without_the_key_is_refused() {
     let _watchdog = Watchdog::new();
     let mut side = keyed(b"key");
     let name = unique("keyless");
     let listener = Hostile::listen(&name);
-    let them = side.insert(&name);
-    side.send(Kind::Delivered, them, 8, 1).unwrap();
-    let liar = listener.accept();
+    let peer_addr = side.insert(&name);
+    side.send(Kind::Delivered, peer_addr, 8, 1).unwrap();
+    let forger = listener.accept();
     let (region, (_bell, memory)) = (hostile::region(), Doorbell::create().unwrap());
     let nonce = Box::new(1);
     let hello = hostile::hello(&name, 77, &nonce);
-    liar.say(&hello, &[region.fd(), memory.fd().as_fd()]);
+    forger.send(&hello, &[region.fd(), memory.fd().as_fd()]);
     assert_eq!(side.next().errno(), Errno::ConnRefused);
 }
 
@@ -114,13 +114,13 @@ const KEY: &[u8] = b"k1-secret";
 
 /// What an endpoint says next over a connection; no byte of the key stands in it, and no descriptor
 /// comes along. `None` when it hangs up.
-fn next_said(side: &mut Side, hostile: &Hostile) -> Option<(u32, Block, Vec<u8>)> {
-    let mut heard = None;
+fn next_packet(side: &mut Side, hostile: &Hostile) -> Option<(u32, Block, Vec<u8>)> {
+    let mut received = None;
     side.until(|_| {
-        heard = hostile.hear();
-        heard.as_ref().is_none_or(|(bytes, _)| !bytes.is_empty())
+        received = hostile.receive();
+        received.as_ref().is_none_or(|(bytes, _)| !bytes.is_empty())
     });
-    let (bytes, fds) = heard?;
+    let (bytes, fds) = received?;
     assert!(fds.is_empty());
     assert!(
         !bytes
@@ -133,16 +133,16 @@ fn next_said(side: &mut Side, hostile: &Hostile) -> Option<(u32, Block, Vec<u8>)
 
 /// The word that an endpoint says next, in a packet of this kind.
 #[track_caller]
-fn next_word(side: &mut Side, hostile: &Hostile, kind: u32) -> Block {
-    let (heard, word, _) = next_said(side, hostile).unwrap();
-    assert_eq!(heard, kind);
+fn next_field(side: &mut Side, hostile: &Hostile, kind: u32) -> Block {
+    let (received, word, _) = next_packet(side, hostile).unwrap();
+    assert_eq!(received, kind);
     word
 }
 
 /// The endpoint refuses the connection for its key.
 #[track_caller]
-fn is_refused_by(side: &mut Side, hostile: &Hostile) {
-    let (kind, word, bytes) = next_said(side, hostile).unwrap();
+fn expect_refusal(side: &mut Side, hostile: &Hostile) {
+    let (kind, word, bytes) = next_packet(side, hostile).unwrap();
     let errno = u32::from_le_bytes(*word.first_chunk().unwrap());
     assert_eq!((kind, errno), (REFUSAL, Errno::KeyRejected.as_raw() as u32));
     assert!(String::from_utf8_lossy(&bytes).contains("auth_key"));
@@ -150,7 +150,7 @@ fn is_refused_by(side: &mut Side, hostile: &Hostile) {
 }
 
 /// Posts a message to a name, under which `listener` listens; the connection.
-fn called_by(side: &mut Side, listener: &Hostile, to: FiAddr, number: u64) -> Hostile {
+fn accept_from(side: &mut Side, listener: &Hostile, to: FiAddr, number: u64) -> Hostile {
     side.send(Kind::Delivered, to, 8, number).unwrap();
     listener.accept()
 }
@@ -161,13 +161,13 @@ fn a_process_with_the_name_of_a_peer_learns_a_proof_and_no_key() {
     let (mut side, name) = (keyed(KEY), unique("name-of-a-peer"));
     let listener = Hostile::listen(&name);
     let to = side.insert(&name);
-    let liar = called_by(&mut side, &listener, to, 1);
-    next_word(&mut side, &liar, QUESTION);
-    liar.say(&said(NONCE, &[7; 32], ""), &[]);
-    let proof = next_word(&mut side, &liar, PROOF);
+    let forger = accept_from(&mut side, &listener, to, 1);
+    next_field(&mut side, &forger, QUESTION);
+    forger.send(&proof_packet(NONCE, &[7; 32], ""), &[]);
+    let proof = next_field(&mut side, &forger, PROOF);
     // Its own proof is all that it could say.
-    liar.say(&said(PROOF, &proof, ""), &[]);
-    assert_eq!(next_said(&mut side, &liar), None);
+    forger.send(&proof_packet(PROOF, &proof, ""), &[]);
+    assert_eq!(next_packet(&mut side, &forger), None);
     assert_eq!(side.next().errno(), Errno::ConnRefused);
 }
 
@@ -176,14 +176,14 @@ fn a_client_without_a_valid_proof_gets_no_proof() {
     let _watchdog = Watchdog::new();
     let mut side = keyed(KEY);
     let caller = Hostile::connect(&side);
-    caller.say(&said(QUESTION, &[1; 32], "caller"), &[]);
-    let nonce = next_word(&mut side, &caller, NONCE);
-    caller.say(&said(PROOF, &nonce, ""), &[]);
-    is_refused_by(&mut side, &caller);
+    caller.send(&proof_packet(QUESTION, &[1; 32], "caller"), &[]);
+    let nonce = next_field(&mut side, &caller, NONCE);
+    caller.send(&proof_packet(PROOF, &nonce, ""), &[]);
+    expect_refusal(&mut side, &caller);
     for first in [NONCE, PROOF] {
         let caller = Hostile::connect(&side);
-        caller.say(&said(first, &[1; 32], ""), &[]);
-        assert_eq!(next_said(&mut side, &caller).unwrap().0, REFUSAL);
+        caller.send(&proof_packet(first, &[1; 32], ""), &[]);
+        assert_eq!(next_packet(&mut side, &caller).unwrap().0, REFUSAL);
         caller.is_cut_off_by(&mut side);
     }
 }
@@ -195,79 +195,79 @@ fn a_hello_before_a_proof_and_a_question_without_need_are_refused() {
     let fds = [region.fd(), memory.fd()];
     let mut side = keyed(KEY);
     let caller = Hostile::connect(&side);
-    caller.say(&hostile::hello("caller", 1, &7), &fds);
-    is_refused_by(&mut side, &caller);
+    caller.send(&hostile::hello("caller", 1, &7), &fds);
+    expect_refusal(&mut side, &caller);
     let caller = Hostile::connect(&side);
-    caller.say(&said(QUESTION, &[1; 32], "caller"), &[]);
-    next_word(&mut side, &caller, NONCE);
-    caller.say(&hostile::hello("caller", 1, &7), &fds);
-    is_refused_by(&mut side, &caller);
+    caller.send(&proof_packet(QUESTION, &[1; 32], "caller"), &[]);
+    next_field(&mut side, &caller, NONCE);
+    caller.send(&hostile::hello("caller", 1, &7), &fds);
+    expect_refusal(&mut side, &caller);
     let mut side = keyed(b"");
     let caller = Hostile::connect(&side);
-    caller.say(&said(QUESTION, &[1; 32], "caller"), &[]);
-    is_refused_by(&mut side, &caller);
+    caller.send(&proof_packet(QUESTION, &[1; 32], "caller"), &[]);
+    expect_refusal(&mut side, &caller);
 }
 
 #[test]
-fn a_proof_that_was_overheard_convinces_nobody_again() {
+fn a_replayed_proof_is_refused() {
     let _watchdog = Watchdog::new();
     let (mut side, mut other) = (keyed(KEY), keyed(KEY));
     let name = unique("in-the-middle");
     let listener = Hostile::listen(&name);
     let to = side.insert(&name);
     let (to_side, to_other) = (
-        called_by(&mut side, &listener, to, 1),
+        accept_from(&mut side, &listener, to, 1),
         Hostile::connect(&other),
     );
-    let question = next_word(&mut side, &to_side, QUESTION);
-    to_other.say(&said(QUESTION, &question, "side"), &[]);
-    let nonce = next_word(&mut other, &to_other, NONCE);
-    to_side.say(&said(NONCE, &nonce, ""), &[]);
-    let proof = next_word(&mut side, &to_side, PROOF);
-    to_other.say(&said(PROOF, &proof, ""), &[]);
-    let answer = next_word(&mut other, &to_other, PROOF);
+    let question = next_field(&mut side, &to_side, QUESTION);
+    to_other.send(&proof_packet(QUESTION, &question, "side"), &[]);
+    let nonce = next_field(&mut other, &to_other, NONCE);
+    to_side.send(&proof_packet(NONCE, &nonce, ""), &[]);
+    let proof = next_field(&mut side, &to_side, PROOF);
+    to_other.send(&proof_packet(PROOF, &proof, ""), &[]);
+    let response = next_field(&mut other, &to_other, PROOF);
     // The same, said once more by somebody else.
     let again = Hostile::connect(&other);
-    again.say(&said(QUESTION, &question, "side"), &[]);
-    assert_ne!(next_word(&mut other, &again, NONCE), nonce);
-    again.say(&said(PROOF, &proof, ""), &[]);
-    is_refused_by(&mut other, &again);
+    again.send(&proof_packet(QUESTION, &question, "side"), &[]);
+    assert_ne!(next_field(&mut other, &again, NONCE), nonce);
+    again.send(&proof_packet(PROOF, &proof, ""), &[]);
+    expect_refusal(&mut other, &again);
     let mut late = keyed(KEY);
     let to = late.insert(&name);
-    let to_late = called_by(&mut late, &listener, to, 1);
-    assert_ne!(next_word(&mut late, &to_late, QUESTION), question);
-    to_late.say(&said(NONCE, &nonce, ""), &[]);
-    assert_ne!(next_word(&mut late, &to_late, PROOF), proof);
-    to_late.say(&said(PROOF, &answer, ""), &[]);
-    assert_eq!(next_said(&mut late, &to_late), None);
+    let to_late = accept_from(&mut late, &listener, to, 1);
+    assert_ne!(next_field(&mut late, &to_late, QUESTION), question);
+    to_late.send(&proof_packet(NONCE, &nonce, ""), &[]);
+    assert_ne!(next_field(&mut late, &to_late, PROOF), proof);
+    to_late.send(&proof_packet(PROOF, &response, ""), &[]);
+    assert_eq!(next_packet(&mut late, &to_late), None);
     assert_eq!(late.next().errno(), Errno::ConnRefused);
 }
 
 #[test]
-fn who_has_the_key_is_let_in_and_sees_the_key_nowhere() {
+fn a_peer_with_the_key_is_accepted_and_no_packet_contains_the_key() {
     let _watchdog = Watchdog::new();
     let (mut side, key) = (keyed(KEY), AuthKey::new(KEY).unwrap());
     let peer = Hostile::connect(&side);
     let (mut caller, question) = Initiator::start();
-    peer.say(&said(QUESTION, &question, "honest"), &[]);
-    let nonce = next_word(&mut side, &peer, NONCE);
+    peer.send(&proof_packet(QUESTION, &question, "honest"), &[]);
+    let nonce = next_field(&mut side, &peer, NONCE);
     let Ok(Step::SendProof(proof)) = caller.receive(&key, &nonce) else {
         panic!("a nonce has come")
     };
-    peer.say(&said(PROOF, &proof, ""), &[]);
-    let answer = next_word(&mut side, &peer, PROOF);
-    assert_eq!(caller.receive(&key, &answer), Ok(Step::Done));
+    peer.send(&proof_packet(PROOF, &proof, ""), &[]);
+    let response = next_field(&mut side, &peer, PROOF);
+    assert_eq!(caller.receive(&key, &response), Ok(Step::Done));
     let (region, (_bell, memory)) = (hostile::region(), Doorbell::create().unwrap());
     let hello = hostile::hello(&unique("honest"), 1, &7);
-    peer.say(&hello, &[region.fd(), memory.fd()]);
-    let mut heard = Vec::new();
+    peer.send(&hello, &[region.fd(), memory.fd()]);
+    let mut received = Vec::new();
     side.until(|_| {
-        heard = peer.hear().expect("let in").0;
-        !heard.is_empty()
+        received = peer.receive().expect("let in").0;
+        !received.is_empty()
     });
-    assert_eq!(heard[12], 1, "a hello");
+    assert_eq!(received[12], 1, "a hello");
     assert!(
-        !heard
+        !received
             .windows(4)
             .any(|some| KEY.windows(4).any(|key| key == some))
     );
@@ -289,14 +289,14 @@ fn a_listener_that_dies_before_its_proof_is_looked_for_again() {
             peer.is_some()
         });
         let peer = peer.unwrap();
-        next_word(&mut side, &peer, QUESTION);
+        next_field(&mut side, &peer, QUESTION);
         if steps == 1 {
             let mut called = Responder::new(&AuthKey::new(KEY).unwrap());
             let nonce = called
                 .receive(&AuthKey::new(KEY).unwrap(), &[1; 32])
                 .unwrap();
-            peer.say(&said(NONCE, &nonce, ""), &[]);
-            next_word(&mut side, &peer, PROOF);
+            peer.send(&proof_packet(NONCE, &nonce, ""), &[]);
+            next_field(&mut side, &peer, PROOF);
         }
     }
     drop(listener);
@@ -310,10 +310,10 @@ fn a_listener_that_dies_before_its_proof_is_looked_for_again() {
 }
 
 /// Opens an endpoint with the key, to which a connection may be silent for so long.
-fn with_patience(patience: &str) -> Side {
+fn with_hello_timeout(timeout: &str) -> Side {
     let params = [
         ("FI_SHM_PEER_TIMEOUT", "0"),
-        ("FI_SHM_HELLO_TIMEOUT", patience),
+        ("FI_SHM_HELLO_TIMEOUT", timeout),
     ];
     let mut info = info(EpType::Rdm, &params);
     info.ep_attr.auth_key = KEY.into();
@@ -323,7 +323,7 @@ fn with_patience(patience: &str) -> Side {
 #[test]
 fn a_peer_that_makes_no_progress_for_long_is_waited_for() {
     let _watchdog = Watchdog::new();
-    let (mut side, mut other) = (with_patience("100ms"), with_patience("100ms"));
+    let (mut side, mut other) = (with_hello_timeout("100ms"), with_hello_timeout("100ms"));
     let drive_for = |side: &mut Side, millis| {
         let start = std::time::Instant::now();
         while start.elapsed().as_millis() < millis {
@@ -371,16 +371,20 @@ fn injects_before_a_proof_leave_when_their_endpoint_closes() {
 #[test]
 fn closing_waits_no_longer_than_a_proof_may_take() {
     let _watchdog = Watchdog::new();
-    let (mut side, other) = (with_patience("100ms"), keyed(KEY));
+    let (mut side, other) = (with_hello_timeout("100ms"), keyed(KEY));
     let to = side.insert(other.name());
     side.send(Kind::TaggedInject, to, 8, 1).unwrap();
     // It makes no progress, and the watchdog knows how long that may take.
     drop(side);
     // Nothing is owed to a peer that does not exist, nor without injected messages.
     for kind in [Kind::TaggedInject, Kind::Tagged] {
-        let mut side = with_patience("3600s");
-        let (nobody, them) = (unique("nobody"), other.name());
-        let to = side.insert(if kind == Kind::Tagged { them } else { nobody });
+        let mut side = with_hello_timeout("3600s");
+        let (absent, peer_addr) = (unique("absent"), other.name());
+        let to = side.insert(if kind == Kind::Tagged {
+            peer_addr
+        } else {
+            absent
+        });
         side.send(kind, to, 8, 1).unwrap();
         drop(side);
     }
@@ -391,25 +395,27 @@ fn a_peer_that_comes_back_proves_its_key_anew() {
     let _watchdog = Watchdog::new();
     let (mut side, name) = (keyed(KEY), unique("comes-back"));
     let to = side.insert(&name);
-    for life in 0..3 {
+    for incarnation in 0..3 {
         let mut other = keyed_and_named(&name);
-        other.recv(Kind::Tagged, FiAddr::UNSPEC, 8, life).unwrap();
+        other
+            .recv(Kind::Tagged, FiAddr::UNSPEC, 8, incarnation)
+            .unwrap();
         // A peer that was lost is looked for by posts.
-        while let Err(errno) = side.send(Kind::Tagged, to, 8, life) {
+        while let Err(errno) = side.send(Kind::Tagged, to, 8, incarnation) {
             assert!(matches!(errno, Errno::Again | Errno::NotConn), "{errno}");
             side.drive();
             other.drive();
         }
         side.next_with(&mut [&mut other]).ok();
-        assert_eq!(other.next_with(&mut [&mut side]).ok().context, life);
-        side.recv(Kind::Tagged, to, 8, 100 + life).unwrap();
+        assert_eq!(other.next_with(&mut [&mut side]).ok().context, incarnation);
+        side.recv(Kind::Tagged, to, 8, 100 + incarnation).unwrap();
         drop(other);
         assert_eq!(side.next().errno(), Errno::ConnReset);
     }
 }
 
 #[test]
-fn both_ends_may_call_at_once() {
+fn both_sides_may_connect_at_once() {
     let _watchdog = Watchdog::new();
     for round in 0..20 {
         let (mut a, mut b) = (keyed(KEY), keyed(KEY));
@@ -426,31 +432,31 @@ fn both_ends_may_call_at_once() {
 }
 
 #[test]
-fn questions_that_stop_half_way_hold_nobody_up_and_do_not_stay() {
+fn unfinished_proofs_delay_no_other_peer_and_time_out() {
     let _watchdog = Watchdog::new();
-    let mut side = with_patience("500ms");
+    let mut side = with_hello_timeout("500ms");
     let silent: Vec<_> = (0..40).map(|_| Hostile::connect(&side)).collect();
     for caller in &silent {
-        caller.say(&said(QUESTION, &[1; 32], "silent"), &[]);
+        caller.send(&proof_packet(QUESTION, &[1; 32], "silent"), &[]);
     }
     let mut other = keyed(KEY);
     assert_eq!(exchange(&mut side, &mut other), [Ok(()), Ok(())]);
     for caller in &silent {
-        while next_said(&mut side, caller).is_some() {}
+        while next_packet(&mut side, caller).is_some() {}
     }
 }
 
 #[test]
-fn discovery_knows_how_long_a_key_may_be() {
+fn discovery_refuses_keys_that_are_too_long() {
     let registry = Registry::new().with(&selvedge_shm::PROVIDER);
-    let ask = |ep: usize, domain: usize| {
+    let request = |ep: usize, domain: usize| {
         registry.infos(&Hints::new().edit(|asked| {
             asked.ep_attr.auth_key = vec![3; ep];
             asked.domain_attr.auth_key = vec![4; domain];
         }))
     };
     for (ep, domain) in [(0, 0), (1, 0), (64, 64)] {
-        for info in ask(ep, domain).unwrap() {
+        for info in request(ep, domain).unwrap() {
             assert_eq!(info.ep_attr.auth_key, vec![3; ep]);
             assert_eq!(info.domain_attr.auth_key, vec![4; domain]);
         }
@@ -459,7 +465,7 @@ fn discovery_knows_how_long_a_key_may_be() {
         (65, 0, "auth_key_size"),
         (0, 65, "domain_attr.auth_key_size"),
     ] {
-        let error = ask(ep, domain).unwrap_err().to_string();
+        let error = request(ep, domain).unwrap_err().to_string();
         let expected = format!("{field}: requested 65, has 64");
         assert!(error.contains(&expected), "{error}");
     }

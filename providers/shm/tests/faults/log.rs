@@ -7,7 +7,7 @@ use selvedge::alloc;
 use selvedge_testkit::skip::{Need, skip};
 
 use crate::denial::{deny, receive_large};
-use crate::process::{Puppet, alone};
+use crate::process::{PeerProcess, alone};
 use crate::side::{Kind, Side};
 
 /// Keeps every message of this process.
@@ -65,8 +65,8 @@ fn the_provider_the_names_and_the_connections_of_a_program_are_logged() {
         let mut side = Side::new();
         let own = side.name();
         let other = format!("{}p", std::process::id());
-        let them = side.insert(&other);
-        side.send(Kind::Msg, them, 8, 1).unwrap();
+        let peer_addr = side.insert(&other);
+        side.send(Kind::Msg, peer_addr, 8, 1).unwrap();
         side.drive();
         let own = own.trim_start_matches("fi_shm://");
         LINES.expect("INFO selvedge::core::core discovery: shm: taken: ", "");
@@ -76,12 +76,12 @@ fn the_provider_the_names_and_the_connections_of_a_program_are_logged() {
             EP_CTRL,
             &format!("{own}: no endpoint has the name {other} yet"),
         );
-        let mut puppet = Puppet::named(&other);
-        puppet.ask("drive on");
+        let mut peer_process = PeerProcess::named(&other);
+        peer_process.request("drive on");
         side.next().ok();
         side.until(|_| LINES.has(EP_CTRL, &format!("{own}: connected to {other}")));
-        side.recv(Kind::Msg, them, 8, 2).unwrap();
-        puppet.kill();
+        side.recv(Kind::Msg, peer_addr, 8, 2).unwrap();
+        peer_process.kill();
         side.next().errno();
         LINES.expect(
             &format!("{EP_CTRL}{own}: lost the connection to {other} ("),
@@ -94,13 +94,13 @@ fn the_provider_the_names_and_the_connections_of_a_program_are_logged() {
 }
 
 #[test]
-fn what_large_messages_have_taught_is_logged() {
+fn the_measured_protocol_times_are_logged() {
     alone(|| {
         Lines::keep();
         let mut side = Side::new();
-        let mut puppet = Puppet::named(&format!("{}p", std::process::id()));
-        let to_us = puppet.ask(&format!("insert {}", side.name()));
-        receive_large(&mut side, &mut puppet, &to_us, 1..40);
+        let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
+        let to_us = peer_process.request(&format!("insert {}", side.name()));
+        receive_large(&mut side, &mut peer_process, &to_us, 1..40);
         if LINES.has(EP_CTRL, "large messages are bounced") {
             return skip(
                 Need::System,
@@ -121,9 +121,9 @@ fn fallbacks_are_logged() {
         deny("process_vm_readv", libc::EPERM);
         deny("membarrier", libc::ENOSYS);
         let mut side = Side::new();
-        let mut puppet = Puppet::named(&format!("{}p", std::process::id()));
-        let to_us = puppet.ask(&format!("insert {}", side.name()));
-        receive_large(&mut side, &mut puppet, &to_us, 1..3);
+        let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
+        let to_us = peer_process.request(&format!("insert {}", side.name()));
+        receive_large(&mut side, &mut peer_process, &to_us, 1..3);
         LINES.expect(EP_CTRL, "; large messages are bounced");
         LINES.expect(&format!("{EP_CTRL}no membarrier(2)"), "");
         let mut attr = alloc::Attr::default();
@@ -145,10 +145,10 @@ fn injected_messages_that_closing_discards_are_counted_in_the_log() {
         let (mut side, other) = (Side::new(), format!("{}n", std::process::id()));
         let own = side.name();
         let own = own.trim_start_matches("fi_shm://");
-        let them = side.insert(&other);
-        side.send(Kind::Tagged, them, 8, 1).unwrap();
+        let peer_addr = side.insert(&other);
+        side.send(Kind::Tagged, peer_addr, 8, 1).unwrap();
         for number in 2..5 {
-            side.send(Kind::TaggedInject, them, 8, number).unwrap();
+            side.send(Kind::TaggedInject, peer_addr, 8, number).unwrap();
         }
         drop(side);
         let lost = format!(

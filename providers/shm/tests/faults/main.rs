@@ -5,32 +5,32 @@
 
 mod atomics;
 mod auto;
+mod claimed;
 mod closing;
-mod contact;
+mod connect;
 mod contexts;
-mod death;
 mod denial;
 mod direct;
 mod directory;
 mod fork;
-mod held;
 mod hostile;
 mod keys;
 mod log;
 mod namespaces;
+mod parking;
+mod peer_failure;
+mod peer_process;
 mod process;
-mod puppet;
 mod shortage;
 mod side;
-mod sleep;
 mod special;
 mod states;
-mod strangers;
+mod unauthenticated;
 mod vectors;
 
 /// Not a test: the other process of the tests, which obeys what it is told over its standard input.
 #[test]
 #[ignore = "started by other tests"]
-fn puppet() {
-    puppet::obey();
+fn peer_process() {
+    peer_process::serve_requests();
 }

@@ -10,9 +10,9 @@ use std::process::Command;
 use selvedge::{Errno, FiAddr};
 use selvedge_testkit::skip::{Need, skip};
 
-use crate::contact::unique;
-use crate::directory::Place;
-use crate::process::{Puppet, Watchdog};
+use crate::connect::unique;
+use crate::directory::TestDir;
+use crate::process::{PeerProcess, Watchdog};
 use crate::side::{Kind, Side, content};
 
 /// Namespaces of a container, as options of `unshare`, and the ones of `nsenter` that lead there.
@@ -91,23 +91,23 @@ impl Container {
     }
 
     /// The first process of a new container.
-    fn start(self) -> Puppet {
-        Puppet::start_by(self.unshare())
+    fn start(self) -> PeerProcess {
+        PeerProcess::start_by(self.unshare())
     }
 
     /// Another process of the container that `first` is in.
-    fn join(self, first: &Puppet) -> Puppet {
+    fn join(self, first: &PeerProcess) -> PeerProcess {
         let path = format!("/proc/{0}/task/{0}/children", first.pid());
         let inside = fs::read_to_string(path).unwrap();
         let mut command = Command::new("nsenter");
         command.args(["--target", inside.trim()]).args(self.nsenter);
-        Puppet::start_by(command)
+        PeerProcess::start_by(command)
     }
 }
 
 /// A process of a container, and the indices that the others have in its address vector.
 struct Member {
-    puppet: Puppet,
+    peer_process: PeerProcess,
     name: String,
     others: Vec<String>,
 }
@@ -121,57 +121,62 @@ fn two_by_two(container: Container) {
     if !container.is_possible() {
         return;
     }
-    let place = Place::new("containers");
-    let mut puppets = Vec::new();
+    let dir = TestDir::new("containers");
+    let mut peer_processes = Vec::new();
     for _ in 0..2 {
         let mut first = container.start();
         // It is inside when it answers.
-        first.ask("drive off");
+        first.request("drive off");
         let second = container.join(&first);
-        puppets.extend([first, second]);
+        peer_processes.extend([first, second]);
     }
-    let puppets = puppets.into_iter().enumerate();
-    let mut members: Vec<_> = puppets
-        .map(|(number, puppet)| enter(puppet, number, &place))
+    let peer_processes = peer_processes.into_iter().enumerate();
+    let mut members: Vec<_> = peer_processes
+        .map(|(number, peer_process)| open_member(peer_process, number, &dir))
         .collect();
     let names: Vec<_> = members.iter().map(|member| member.name.clone()).collect();
     for member in &mut members {
-        let insert = |name: &String| member.puppet.ask(&format!("insert {name}"));
+        let insert = |name: &String| member.peer_process.request(&format!("insert {name}"));
         member.others = names.iter().map(insert).collect();
     }
-    let mut side = place.side();
+    let mut side = dir.side();
     let to_members: Vec<_> = names.iter().map(|name| side.insert(name)).collect();
     all_to_all(&mut members);
     for (member, &to_member) in members.iter_mut().zip(&to_members) {
-        with_us(&mut side, member, to_member);
+        exchange_with_member(&mut side, member, to_member);
     }
     // The last one of the second container dies.
-    let mut victim = members.pop().unwrap();
+    let mut killed = members.pop().unwrap();
     side.recv(Kind::Tagged, to_members[3], 8, 900).unwrap();
-    victim.puppet.kill();
+    killed.peer_process.kill();
     assert_eq!(side.next().errno(), Errno::ConnReset);
     for member in &mut members {
-        let to_victim = member.others[3].clone();
-        member.puppet.ask("drive on");
-        member.puppet.ask("drive off");
-        let order = format!("send Delivered {to_victim} 8 901");
+        let to_killed = member.others[3].clone();
+        member.peer_process.request("drive on");
+        member.peer_process.request("drive off");
+        let request = format!("send Delivered {to_killed} 8 901");
         // It may have noticed already.
-        match member.puppet.ask(&order).as_str() {
-            "ok" => assert!(member.puppet.ask("next").starts_with("fail 901 ConnReset")),
-            answer => assert_eq!(answer, "NotConn"),
+        match member.peer_process.request(&request).as_str() {
+            "ok" => assert!(
+                member
+                    .peer_process
+                    .request("next")
+                    .starts_with("fail 901 ConnReset")
+            ),
+            response => assert_eq!(response, "NotConn"),
         }
     }
     all_to_all(&mut members);
     for (member, &to_member) in members.iter_mut().zip(&to_members) {
-        with_us(&mut side, member, to_member);
+        exchange_with_member(&mut side, member, to_member);
     }
 }
 
-fn enter(mut puppet: Puppet, number: usize, place: &Place) -> Member {
+fn open_member(mut peer_process: PeerProcess, number: usize, dir: &TestDir) -> Member {
     let name = unique(&format!("member{number}"));
-    puppet.ask(&format!("open {name} FI_SHM_DIR={}", place.path()));
+    peer_process.request(&format!("open {name} FI_SHM_DIR={}", dir.path()));
     Member {
-        puppet,
+        peer_process,
         name,
         others: Vec::new(),
     }
@@ -182,44 +187,54 @@ fn all_to_all(members: &mut [Member]) {
         for to in (0..members.len()).filter(|&to| to != from) {
             for (number, len) in (1..).zip(SIZES) {
                 let receive = format!("recv Tagged {len} {number}");
-                members[to].puppet.ask(&receive);
-                members[to].puppet.ask("drive on");
+                members[to].peer_process.request(&receive);
+                members[to].peer_process.request("drive on");
                 let send = format!("send Delivered {} {len} {number}", members[from].others[to]);
-                members[from].puppet.ask(&send);
-                assert_eq!(members[from].puppet.ask("next"), format!("done {number}"));
-                members[to].puppet.ask("drive off");
+                members[from].peer_process.request(&send);
+                assert_eq!(
+                    members[from].peer_process.request("next"),
+                    format!("done {number}")
+                );
+                members[to].peer_process.request("drive off");
                 let expected = format!("done {number} {len} good");
-                assert_eq!(members[to].puppet.ask("next"), expected);
+                assert_eq!(members[to].peer_process.request("next"), expected);
             }
         }
     }
 }
 
 /// Messages in both directions between a member and this process.
-fn with_us(side: &mut Side, member: &mut Member, to_member: FiAddr) {
-    let us = member.puppet.ask(&format!("insert {}", side.name()));
+fn exchange_with_member(side: &mut Side, member: &mut Member, to_member: FiAddr) {
+    let side_addr = member
+        .peer_process
+        .request(&format!("insert {}", side.name()));
     for (number, len) in (100..).zip(SIZES) {
-        member.puppet.ask(&format!("recv Tagged {len} {number}"));
         member
-            .puppet
-            .ask(&format!("send Tagged {us} {len} {}", number + 100));
+            .peer_process
+            .request(&format!("recv Tagged {len} {number}"));
+        member
+            .peer_process
+            .request(&format!("send Tagged {side_addr} {len} {}", number + 100));
         side.recv(Kind::Tagged, to_member, len as usize, number + 100)
             .unwrap();
         side.send(Kind::Delivered, to_member, len as usize, number)
             .unwrap();
-        member.puppet.ask("drive on");
+        member.peer_process.request("drive on");
         for _ in 0..2 {
             let event = side.next().ok();
             let is_good =
                 event.bytes.is_empty() || event.bytes == content(number + 100, len as usize);
             assert!(is_good);
         }
-        member.puppet.ask("drive off");
-        let mut answers = [member.puppet.ask("next"), member.puppet.ask("next")];
-        answers.sort();
+        member.peer_process.request("drive off");
+        let mut responses = [
+            member.peer_process.request("next"),
+            member.peer_process.request("next"),
+        ];
+        responses.sort();
         let sent = format!("done {}", number + 100);
         let received = format!("done {number} {len} good");
-        assert_eq!(answers, [received, sent]);
+        assert_eq!(responses, [received, sent]);
     }
 }
 
@@ -265,11 +280,11 @@ fn without_a_directory_another_network_namespace_is_out_of_reach() {
         return;
     }
     let name = unique("outside");
-    let mut puppet = NETWORK.start();
-    puppet.ask(&format!("open {name}"));
+    let mut peer_process = NETWORK.start();
+    peer_process.request(&format!("open {name}"));
     let mut side = Side::with(None, &[("FI_SHM_PEER_TIMEOUT", "50ms")]);
-    let them = side.insert(&name);
-    side.send(Kind::Tagged, them, 8, 1).unwrap();
+    let peer_addr = side.insert(&name);
+    side.send(Kind::Tagged, peer_addr, 8, 1).unwrap();
     assert_eq!(side.next().errno(), Errno::ConnRefused);
 }
 
@@ -284,12 +299,12 @@ fn a_user_that_a_namespace_does_not_map_gets_no_endpoint() {
     if !UNMAPPED.is_possible() {
         return;
     }
-    let mut puppet = UNMAPPED.start();
-    let order = format!("try-open {}", unique("unmapped"));
-    assert_eq!(puppet.ask(&order), "Acces");
-    let place = Place::new("unmapped");
-    let order = format!("{order} FI_SHM_DIR={}", place.path());
-    assert_eq!(puppet.ask(&order), "Acces");
+    let mut peer_process = UNMAPPED.start();
+    let request = format!("try-open {}", unique("unmapped"));
+    assert_eq!(peer_process.request(&request), "Acces");
+    let dir = TestDir::new("unmapped");
+    let request = format!("{request} FI_SHM_DIR={}", dir.path());
+    assert_eq!(peer_process.request(&request), "Acces");
 }
 
 /// The first process of every container has number 1: that is no identity.
@@ -299,26 +314,27 @@ fn a_process_with_the_number_of_a_dead_one_is_another_peer() {
     if !PROCESSES.is_possible() {
         return;
     }
-    let place = Place::new("reborn");
-    let mut side = place.side();
+    let dir = TestDir::new("reborn");
+    let mut side = dir.side();
     let name = unique("one");
-    let them = side.insert(&name);
-    for life in 0..20 {
-        let mut puppet = PROCESSES.start();
-        puppet.ask(&format!("open {name} FI_SHM_DIR={}", place.path()));
-        let us = puppet.ask(&format!("insert {}", side.name()));
-        for (number, len) in (life * 10..).zip(SIZES) {
-            puppet.ask(&format!("send Tagged {us} {len} {number}"));
+    let peer_addr = side.insert(&name);
+    for incarnation in 0..20 {
+        let mut peer_process = PROCESSES.start();
+        peer_process.request(&format!("open {name} FI_SHM_DIR={}", dir.path()));
+        let side_addr = peer_process.request(&format!("insert {}", side.name()));
+        for (number, len) in (incarnation * 10..).zip(SIZES) {
+            peer_process.request(&format!("send Tagged {side_addr} {len} {number}"));
             side.recv(Kind::Tagged, FiAddr::UNSPEC, len as usize, number)
                 .unwrap();
-            puppet.ask("drive on");
+            peer_process.request("drive on");
             let event = side.next().ok();
             assert!(event.bytes == content(number, len as usize));
-            puppet.ask("drive off");
+            peer_process.request("drive off");
         }
         // For this life only.
-        side.recv(Kind::Tagged, them, 8, 5000 + life).unwrap();
-        puppet.kill();
+        side.recv(Kind::Tagged, peer_addr, 8, 5000 + incarnation)
+            .unwrap();
+        peer_process.kill();
         assert_eq!(side.next().errno(), Errno::ConnReset);
     }
 }

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// How long any test may take before its process is ended.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Set in a process that runs one test alone.
 const ALONE: &str = "FAULTS_ALONE";
@@ -23,8 +23,8 @@ impl Watchdog {
         let (alive, over) = channel();
         let name = std::thread::current().name().unwrap_or("?").to_owned();
         std::thread::spawn(move || {
-            if over.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("{name}: still not over after {PATIENCE:?}");
+            if over.recv_timeout(TEST_TIMEOUT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("{name}: still not over after {TEST_TIMEOUT:?}");
                 std::process::abort();
             }
         });
@@ -58,31 +58,31 @@ pub(crate) fn alone(test: impl FnOnce()) {
 fn again(args: &[&str]) -> Command {
     // By this name it is there even if its file has been replaced.
     let mut command = Command::new("/proc/self/exe");
-    command.args(args).args(ALONE_AND_LOUD);
+    command.args(args).args(ALONE_WITH_OUTPUT);
     command
 }
 
 /// Arguments of a test that runs alone and says what it has to say.
-const ALONE_AND_LOUD: [&str; 2] = ["--nocapture", "--test-threads=1"];
+const ALONE_WITH_OUTPUT: [&str; 2] = ["--nocapture", "--test-threads=1"];
 /// Arguments of a puppet.
-const PUPPET: [&str; 3] = ["puppet", "--exact", "--ignored"];
+const PEER_PROCESS: [&str; 3] = ["peer_process", "--exact", "--ignored"];
 
 /// A process with an endpoint that does what it is told. Killed when dropped.
-pub(crate) struct Puppet {
+pub(crate) struct PeerProcess {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
-impl Puppet {
+impl PeerProcess {
     pub(crate) fn start() -> Self {
-        Self::run(again(&PUPPET))
+        Self::run(again(&PEER_PROCESS))
     }
 
     /// A puppet that a command starts which takes a program and its arguments at the end.
     pub(crate) fn start_by(mut command: Command) -> Self {
         command.arg(std::env::current_exe().unwrap());
-        command.args(PUPPET).args(ALONE_AND_LOUD);
+        command.args(PEER_PROCESS).args(ALONE_WITH_OUTPUT);
         Self::run(command)
     }
 
@@ -101,41 +101,44 @@ impl Puppet {
 
     /// A puppet with an endpoint called `name`.
     pub(crate) fn named(name: &str) -> Self {
-        let mut puppet = Self::start();
-        puppet.ask(&format!("open {name}"));
-        puppet
+        let mut peer_process = Self::start();
+        peer_process.request(&format!("open {name}"));
+        peer_process
     }
 
     /// Gives an order without waiting for the answer.
-    pub(crate) fn tell(&mut self, order: &str) {
-        writeln!(self.input, "{order}").unwrap();
+    pub(crate) fn send_request(&mut self, request: &str) {
+        writeln!(self.input, "{request}").unwrap();
     }
 
     /// The answer to an order.
-    pub(crate) fn answer(&mut self) -> String {
+    pub(crate) fn response(&mut self) -> String {
         let mut line = String::new();
         loop {
             line.clear();
-            assert!(self.output.read_line(&mut line).unwrap() > 0, "puppet died");
-            if let Some(answer) = line.strip_prefix('@') {
-                return answer.trim_end().to_owned();
+            assert!(
+                self.output.read_line(&mut line).unwrap() > 0,
+                "the peer process died"
+            );
+            if let Some(response) = line.strip_prefix('@') {
+                return response.trim_end().to_owned();
             }
         }
     }
 
     /// Gives an order and waits until it is obeyed.
-    pub(crate) fn ask(&mut self, order: &str) -> String {
-        self.tell(order);
-        self.answer()
+    pub(crate) fn request(&mut self, request: &str) -> String {
+        self.send_request(request);
+        self.response()
     }
 
     /// As [`Self::ask`]; `None` when it dies of the order.
-    pub(crate) fn try_ask(&mut self, order: &str) -> Option<String> {
-        writeln!(self.input, "{order}").ok()?;
+    pub(crate) fn try_request(&mut self, request: &str) -> Option<String> {
+        writeln!(self.input, "{request}").ok()?;
         let mut line = String::new();
         while self.output.read_line(&mut line).ok()? > 0 {
-            if let Some(answer) = line.strip_prefix('@') {
-                return Some(answer.trim_end().to_owned());
+            if let Some(response) = line.strip_prefix('@') {
+                return Some(response.trim_end().to_owned());
             }
             line.clear();
         }
@@ -157,7 +160,7 @@ impl Puppet {
     }
 }
 
-impl Drop for Puppet {
+impl Drop for PeerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

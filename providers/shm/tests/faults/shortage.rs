@@ -9,11 +9,11 @@ use selvedge::{Errno, FiAddr};
 use selvedge_testkit::skip::{Need, skip};
 use selvedge_testkit::usage::Usage;
 
-use crate::contact::unique;
+use crate::connect::unique;
 use crate::denial::{deny, in_a_thread};
-use crate::process::{Puppet, alone};
+use crate::process::{PeerProcess, alone};
 use crate::side::{Kind, Side, content, info};
-use crate::special::{mapped, met};
+use crate::special::{connected_peer, mapped};
 
 /// Lets the process have `more` descriptors than it has now, and no others.
 pub(crate) fn limit_descriptors(more: usize) {
@@ -44,22 +44,22 @@ fn when_descriptors_are_short_new_peers_wait_and_old_ones_go_on() {
         let (mut a, mut b) = (Side::new(), Side::new());
         let to_b = a.insert(b.name());
         exchange(&mut a, &mut b, to_b, 1);
-        let mut puppets: Vec<_> = (0..6)
-            .map(|n| Puppet::named(&unique(&format!("new{n}"))))
+        let mut peer_processes: Vec<_> = (0..6)
+            .map(|n| PeerProcess::named(&unique(&format!("new{n}"))))
             .collect();
-        for (more, puppet) in puppets.iter_mut().enumerate() {
+        for (more, peer_process) in peer_processes.iter_mut().enumerate() {
             limit_descriptors(more);
-            let us = puppet.ask(&format!("insert {}", b.name()));
+            let side = peer_process.request(&format!("insert {}", b.name()));
             let number = 1000 + more;
-            puppet.ask(&format!("send Tagged {us} 8 {number}"));
-            puppet.ask(&format!("send Delivered {us} 8 {}", number + 100));
-            puppet.ask("drive on");
+            peer_process.request(&format!("send Tagged {side} 8 {number}"));
+            peer_process.request(&format!("send Delivered {side} 8 {}", number + 100));
+            peer_process.request("drive on");
             for number in 2..200 {
                 exchange(&mut a, &mut b, to_b, number);
             }
-            puppet.ask("drive off");
+            peer_process.request("drive off");
             // It is complete, and must not be lost.
-            assert_eq!(puppet.ask("next"), format!("done {number}"));
+            assert_eq!(peer_process.request("next"), format!("done {number}"));
             // We ourselves get to know it at the post.
             let new = a.insert(unique(&format!("new{more}")));
             if more < 2 {
@@ -72,49 +72,53 @@ fn when_descriptors_are_short_new_peers_wait_and_old_ones_go_on() {
         }
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
-        for (number, puppet) in (1000..).zip(&mut puppets) {
-            puppet.ask("drive on");
+        for (number, peer_process) in (1000..).zip(&mut peer_processes) {
+            peer_process.request("drive on");
             for number in [number, number + 100] {
                 b.recv(Kind::Tagged, FiAddr::UNSPEC, 8, number).unwrap();
                 assert!(b.next().ok().bytes == content(number, 8));
             }
-            puppet.ask("drive off");
-            assert_eq!(puppet.ask("next"), format!("done {}", number + 100));
+            peer_process.request("drive off");
+            assert_eq!(
+                peer_process.request("next"),
+                format!("done {}", number + 100)
+            );
         }
         let new = a.insert(unique("new0"));
-        puppets[0].ask("recv Tagged 8 50");
-        puppets[0].ask("drive on");
+        peer_processes[0].request("recv Tagged 8 50");
+        peer_processes[0].request("drive on");
         a.send(Kind::Delivered, new, 8, 50).unwrap();
         a.next().ok();
     });
 }
 
 #[test]
-fn what_a_peer_announces_waits_for_a_descriptor_and_no_message_is_lost() {
+fn announcements_wait_for_a_free_descriptor_and_no_message_is_lost() {
     alone(|| {
         for (number, last_order) in [(100, "drive off"), (200, "close"), (300, "exit")] {
-            let mut us = Side::new();
-            let (mut puppet, index, _) = met(&mut us);
+            let mut side = Side::new();
+            let (mut peer_process, index, _) = connected_peer(&mut side);
             limit_descriptors(0);
-            assert_eq!(puppet.ask("alloc 1 8192 0"), "ok");
+            assert_eq!(peer_process.request("alloc 1 8192 0"), "ok");
             for number in number..number + 5 {
                 assert_eq!(
-                    puppet.ask(&format!("send Tagged {index} 3000 {number}")),
+                    peer_process.request(&format!("send Tagged {index} 3000 {number}")),
                     "ok"
                 );
-                assert_eq!(puppet.ask("next"), format!("done {number}"));
+                assert_eq!(peer_process.request("next"), format!("done {number}"));
             }
-            puppet.tell(last_order);
+            peer_process.send_request(last_order);
             // The news that there is no descriptor for comes first.
-            (0..10_000).for_each(|_| us.drive());
+            (0..10_000).for_each(|_| side.drive());
             for number in number..number + 5 {
-                us.recv(Kind::Tagged, FiAddr::UNSPEC, 3000, number).unwrap();
-                assert!(us.next().ok().bytes == content(number, 3000));
+                side.recv(Kind::Tagged, FiAddr::UNSPEC, 3000, number)
+                    .unwrap();
+                assert!(side.next().ok().bytes == content(number, 3000));
             }
             let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
             setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
             if last_order == "drive off" {
-                us.until(|_| mapped() == 1);
+                side.until(|_| mapped() == 1);
             }
         }
     });
@@ -123,50 +127,51 @@ fn what_a_peer_announces_waits_for_a_descriptor_and_no_message_is_lost() {
 #[test]
 fn a_large_message_waits_for_the_descriptor_of_its_segments() {
     alone(|| {
-        let mut us = Side::with(None, &[("FI_SHM_PROTOCOL", "bounce")]);
-        let (mut puppet, index, _) = met(&mut us);
+        let mut side = Side::with(None, &[("FI_SHM_PROTOCOL", "bounce")]);
+        let (mut peer_process, index, _) = connected_peer(&mut side);
         limit_descriptors(0);
-        us.recv(Kind::Tagged, FiAddr::UNSPEC, 1 << 20, 1).unwrap();
-        us.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 2).unwrap();
-        puppet.ask(&format!("send Tagged {index} 1048576 1"));
-        puppet.ask(&format!("send Tagged {index} 8 2"));
+        side.recv(Kind::Tagged, FiAddr::UNSPEC, 1 << 20, 1).unwrap();
+        side.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 2).unwrap();
+        peer_process.request(&format!("send Tagged {index} 1048576 1"));
+        peer_process.request(&format!("send Tagged {index} 8 2"));
         (0..10).for_each(|_| {
-            puppet.ask("drive 1000");
-            (0..1000).for_each(|_| us.drive());
+            peer_process.request("drive 1000");
+            (0..1000).for_each(|_| side.drive());
         });
-        assert_eq!(us.next().ok().context, 2);
-        puppet.ask("drive on");
+        assert_eq!(side.next().ok().context, 2);
+        peer_process.request("drive on");
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
-        assert!(us.next().ok().bytes == content(1, 1 << 20));
+        assert!(side.next().ok().bytes == content(1, 1 << 20));
     });
 }
 
 #[test]
-fn memory_that_is_short_for_what_a_peer_announces_loses_no_message() {
+fn no_message_is_lost_when_memory_is_short_for_an_announcement() {
     alone(|| {
         let params = [
             ("FI_SHM_PROTOCOL", "bounce"),
             ("FI_SHM_UNEXPECTED_SIZE", "8k"),
         ];
-        let mut us = Side::with(None, &params);
-        let (mut puppet, index, _) = met(&mut us);
-        us.recv(Kind::Tagged, FiAddr::UNSPEC, 1 << 20, 1).unwrap();
+        let mut side = Side::with(None, &params);
+        let (mut peer_process, index, _) = connected_peer(&mut side);
+        side.recv(Kind::Tagged, FiAddr::UNSPEC, 1 << 20, 1).unwrap();
         let order = format!("send Tagged {index} 1048576 1");
-        assert_eq!(puppet.ask(&order), "ok");
+        assert_eq!(peer_process.request(&order), "ok");
         // The message is offered, and asked for in segments.
-        (0..10_000).for_each(|_| us.drive());
+        (0..10_000).for_each(|_| side.drive());
         for number in 2..22 {
             let order = format!("send Tagged {index} 3000 {number}");
-            assert_eq!(puppet.ask(&order), "ok");
+            assert_eq!(peer_process.request(&order), "ok");
         }
-        puppet.ask("drive 10000");
+        peer_process.request("drive 10000");
         deny("mmap", libc::ENOMEM);
-        (0..10_000).for_each(|_| us.drive());
+        (0..10_000).for_each(|_| side.drive());
         for number in 2..22 {
-            us.recv(Kind::Tagged, FiAddr::UNSPEC, 3000, number).unwrap();
+            side.recv(Kind::Tagged, FiAddr::UNSPEC, 3000, number)
+                .unwrap();
         }
-        let mut events: Vec<_> = (1..22).map(|_| us.next()).collect();
+        let mut events: Vec<_> = (1..22).map(|_| side.next()).collect();
         events.sort_by_key(|event| event.context);
         assert_eq!(events.remove(0).errno(), Errno::ConnReset);
         for (number, event) in (2..22).zip(events) {
@@ -176,7 +181,7 @@ fn memory_that_is_short_for_what_a_peer_announces_loses_no_message() {
 }
 
 #[test]
-fn a_refusal_reports_the_loss_of_messages_that_were_complete() {
+fn a_refusal_reports_the_number_of_lost_messages_that_were_complete() {
     alone(|| {
         let (mut a, mut b) = (Side::new(), Side::new());
         let to_b = a.insert(b.name());
@@ -215,14 +220,14 @@ fn a_bounce_that_memory_is_short_for_fails_on_both_sides() {
 }
 
 #[test]
-fn contacts_that_memory_is_short_for_leave_nothing() {
+fn connections_that_fail_for_lack_of_memory_leave_nothing() {
     alone(|| {
         let calls = ["memfd_create", "fallocate", "mmap", "fcntl", "epoll_ctl"];
-        calls.into_iter().for_each(no_contact_without);
+        calls.into_iter().for_each(fails_to_connect_without);
     });
 }
 
-fn no_contact_without(call: &'static str) {
+fn fails_to_connect_without(call: &'static str) {
     in_a_thread(move || {
         let (mut a, mut b, mut c) = (Side::new(), Side::new(), Side::new());
         let (to_b, to_c) = (a.insert(b.name()), a.insert(c.name()));
@@ -249,7 +254,7 @@ fn no_contact_without(call: &'static str) {
 }
 
 #[test]
-fn contacts_that_the_system_refuses_fail_at_the_post() {
+fn connections_that_the_system_refuses_fail_at_the_post() {
     alone(|| {
         let calls = [
             ("socket", Errno::NoMem),

@@ -1,6 +1,6 @@
 //! An endpoint with all that it needs, and the buffers of its operations.
 
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
@@ -286,17 +286,17 @@ impl Side {
         dest: FiAddr,
         len: usize,
         number: u64,
-        pieces: usize,
+        segments: usize,
     ) -> Result<(), Errno> {
         let memory = &self.blocks[&block];
         let first = memory.base().wrapping_add(memory.len() - len);
         let bytes = content(number, len);
         // SAFETY: the block has as many bytes, and the tests use none for two messages at a time.
         unsafe { first.copy_from_nonoverlapping(bytes.as_ptr(), len) };
-        let part = len.div_ceil(pieces);
-        let iov: Vec<_> = (0..pieces)
-            .map(|piece| {
-                let (start, end) = (piece * part, len.min((piece + 1) * part));
+        let part = len.div_ceil(segments);
+        let iov: Vec<_> = (0..segments)
+            .map(|segment| {
+                let (start, end) = (segment * part, len.min((segment + 1) * part));
                 Iov::from_raw(first.wrapping_add(start).cast(), end - start)
             })
             .collect();
@@ -331,7 +331,7 @@ impl Side {
     }
 
     /// Words of a block of ours, in one line.
-    pub(crate) fn look(&self, block: u64, offset: usize, count: usize) -> String {
+    pub(crate) fn words(&self, block: u64, offset: usize, count: usize) -> String {
         let words = (0..count).map(|word| self.word(block, offset + 8 * word).to_string());
         words.collect::<Vec<_>>().join(" ")
     }
@@ -340,7 +340,7 @@ impl Side {
     pub(crate) fn write(
         &mut self,
         dest: FiAddr,
-        pieces: &[RmaIov],
+        segments: &[RmaIov],
         bytes: &[u8],
         number: u64,
     ) -> Result<(), Errno> {
@@ -349,7 +349,7 @@ impl Side {
             iov: &[Iov::new(&bytes)],
             desc: &[],
             dest,
-            rma_iov: pieces,
+            rma_iov: segments,
             context: Context(number),
             data: 0,
         };
@@ -363,7 +363,7 @@ impl Side {
     pub(crate) fn read_from(
         &mut self,
         src: FiAddr,
-        pieces: &[RmaIov],
+        segments: &[RmaIov],
         len: usize,
         number: u64,
     ) -> Result<(), Errno> {
@@ -372,7 +372,7 @@ impl Side {
             iov: &[IovMut::new(&mut bytes)],
             desc: &[],
             src,
-            rma_iov: pieces,
+            rma_iov: segments,
             context: Context(number),
         };
         // SAFETY: the buffer is kept until its completion or the end of the endpoint.
@@ -465,7 +465,7 @@ impl Side {
     }
 
     /// Sleeps until there is a completion, or the time is over.
-    pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> Option<Event> {
+    pub(crate) fn park(&mut self, timeout: Option<Duration>) -> Option<Event> {
         let mut entry = [Entry::default()];
         match self.cq.wait(&mut entry, timeout) {
             Ok(_) => Some(self.event(entry[0], FiAddr::UNSPEC, None)),
@@ -476,7 +476,7 @@ impl Side {
     }
 
     /// Sleeps on the queue's descriptor until there is a completion.
-    pub(crate) fn sleep_on_descriptor(&mut self) -> Event {
+    pub(crate) fn park_on_descriptor(&mut self) -> Event {
         loop {
             if let Some(event) = self.poll() {
                 return event;

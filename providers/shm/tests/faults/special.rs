@@ -4,10 +4,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use selvedge::{Errno, FiAddr, MrAccess};
 
-use crate::contact::unique;
+use crate::connect::unique;
 use crate::denial::deny;
 use crate::fork::{fork, reap};
-use crate::process::{Puppet, alone};
+use crate::process::{PeerProcess, alone};
 use crate::shortage::limit_descriptors;
 use crate::side::{Kind, Side, content};
 
@@ -22,123 +22,134 @@ pub(crate) fn mapped() -> usize {
 }
 
 /// A puppet, which knows us by the index that comes with it, and our index for it.
-pub(crate) fn met(us: &mut Side) -> (Puppet, String, FiAddr) {
+pub(crate) fn connected_peer(side: &mut Side) -> (PeerProcess, String, FiAddr) {
     let name = unique("owner");
-    let mut puppet = Puppet::named(&name);
-    let index = puppet.ask(&format!("insert {}", us.name()));
-    us.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 999).unwrap();
-    puppet.ask(&format!("send Tagged {index} 8 999"));
-    us.next().ok();
-    assert!(puppet.ask("next").starts_with("done"));
-    (puppet, index, us.insert(name))
+    let mut peer_process = PeerProcess::named(&name);
+    let index = peer_process.request(&format!("insert {}", side.name()));
+    side.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 999).unwrap();
+    peer_process.request(&format!("send Tagged {index} 8 999"));
+    side.next().ok();
+    assert!(peer_process.request("next").starts_with("done"));
+    (peer_process, index, side.insert(name))
 }
 
 /// Receives a message from special memory of the puppet's.
-fn receive(us: &mut Side, puppet: &mut Puppet, index: &str, block: u64, len: usize, pieces: usize) {
+fn receive(
+    side: &mut Side,
+    peer_process: &mut PeerProcess,
+    index: &str,
+    block: u64,
+    len: usize,
+    segments: usize,
+) {
     let number = 1000 + block;
-    us.recv(Kind::Tagged, FiAddr::UNSPEC, len, number).unwrap();
-    let order = format!("sendfrom {block} {index} {len} {number} {pieces}");
-    assert_eq!(puppet.ask(&order), "ok");
-    puppet.tell("next");
-    let event = us.next().ok();
+    side.recv(Kind::Tagged, FiAddr::UNSPEC, len, number)
+        .unwrap();
+    let order = format!("sendfrom {block} {index} {len} {number} {segments}");
+    assert_eq!(peer_process.request(&order), "ok");
+    peer_process.send_request("next");
+    let event = side.next().ok();
     assert!(event.bytes == content(number, len));
-    assert_eq!(puppet.answer(), format!("done {number}"));
+    assert_eq!(peer_process.response(), format!("done {number}"));
 }
 
 #[test]
 fn the_receiver_alone_copies_messages_from_special_memory() {
     alone(|| {
-        let mut us = Side::new();
+        let mut side = Side::new();
         // Neither of the other ways: no cross-memory attach, and no bounce memory at the sender.
         deny("process_vm_readv", libc::EPERM);
-        let (mut puppet, index, _) = met(&mut us);
-        assert_eq!(puppet.ask("alloc 1 4194304 0"), "ok");
-        puppet.ask(&format!("deny memfd_create {}", libc::ENOMEM));
-        for (len, pieces) in [(5000, 1), (MIB, 1), (3 * MIB + 7, 1), (MIB, 2), (9999, 4)] {
-            receive(&mut us, &mut puppet, &index, 1, len, pieces);
+        let (mut peer_process, index, _) = connected_peer(&mut side);
+        assert_eq!(peer_process.request("alloc 1 4194304 0"), "ok");
+        peer_process.request(&format!("deny memfd_create {}", libc::ENOMEM));
+        for (len, segments) in [(5000, 1), (MIB, 1), (3 * MIB + 7, 1), (MIB, 2), (9999, 4)] {
+            receive(&mut side, &mut peer_process, &index, 1, len, segments);
         }
     });
 }
 
 #[test]
-fn special_memory_that_cannot_be_mapped_is_read_another_way() {
+fn special_memory_that_cannot_be_mapped_is_read_by_another_protocol() {
     alone(|| {
-        let mut us = Side::new();
-        let (mut puppet, index, _) = met(&mut us);
+        let mut side = Side::new();
+        let (mut peer_process, index, _) = connected_peer(&mut side);
         limit_address_space(32 * MIB);
-        assert_eq!(puppet.ask(&format!("alloc 1 {} 0", 64 * MIB)), "ok");
-        receive(&mut us, &mut puppet, &index, 1, MIB, 1);
+        assert_eq!(
+            peer_process.request(&format!("alloc 1 {} 0", 64 * MIB)),
+            "ok"
+        );
+        receive(&mut side, &mut peer_process, &index, 1, MIB, 1);
         deny("process_vm_readv", libc::EPERM);
-        receive(&mut us, &mut puppet, &index, 1, MIB, 1);
+        receive(&mut side, &mut peer_process, &index, 1, MIB, 1);
         assert_eq!(mapped(), 0);
     });
 }
 
 #[test]
-fn news_of_many_blocks_is_not_lost_on_a_peer_that_does_not_listen() {
+fn announcements_of_many_blocks_reach_a_peer_that_makes_no_progress_at_first() {
     alone(|| {
-        let mut us = Side::new();
+        let mut side = Side::new();
         deny("process_vm_readv", libc::EPERM);
-        let (mut puppet, index, _) = met(&mut us);
+        let (mut peer_process, index, _) = connected_peer(&mut side);
         for block in 0..600 {
-            assert_eq!(puppet.ask(&format!("alloc {block} 8192 0")), "ok");
+            assert_eq!(peer_process.request(&format!("alloc {block} 8192 0")), "ok");
         }
         for block in 0..200 {
-            puppet.ask(&format!("free {block}"));
+            peer_process.request(&format!("free {block}"));
         }
-        puppet.ask(&format!("deny memfd_create {}", libc::ENOMEM));
+        peer_process.request(&format!("deny memfd_create {}", libc::ENOMEM));
         // There are as many in between, too.
         let mut settled = 0;
         while settled < 3 {
-            puppet.ask("drive 100");
-            (0..1000).for_each(|_| us.drive());
+            peer_process.request("drive 100");
+            (0..1000).for_each(|_| side.drive());
             settled = if mapped() == 400 { settled + 1 } else { 0 };
         }
         for block in [200, 599] {
-            receive(&mut us, &mut puppet, &index, block, 8000, 1);
+            receive(&mut side, &mut peer_process, &index, block, 8000, 1);
         }
     });
 }
 
 #[test]
-fn peers_that_come_later_know_the_memory_that_there_is_and_no_other() {
+fn peers_that_connect_later_map_the_blocks_that_exist_and_no_others() {
     alone(|| {
         let name = unique("owner");
-        let mut puppet = Puppet::named(&name);
+        let mut peer_process = PeerProcess::named(&name);
         for block in 0..5 {
-            puppet.ask(&format!("alloc {block} 8192 0"));
+            peer_process.request(&format!("alloc {block} 8192 0"));
         }
-        puppet.ask("free 0");
-        puppet.ask("drive on");
+        peer_process.request("free 0");
+        peer_process.request("drive on");
         for _ in 0..2 {
-            let mut us = Side::new();
-            let dest = us.insert(&name);
-            us.send(Kind::Tagged, dest, 8, 1).unwrap();
-            us.until(|_| mapped() == 4);
+            let mut side = Side::new();
+            let dest = side.insert(&name);
+            side.send(Kind::Tagged, dest, 8, 1).unwrap();
+            side.until(|_| mapped() == 4);
         }
     });
 }
 
 #[test]
-fn peers_let_go_of_memory_that_its_owner_frees_or_leaves_behind() {
+fn peers_unmap_blocks_that_their_owner_frees_or_leaves_behind() {
     alone(|| {
-        let mut us = Side::new();
+        let mut side = Side::new();
         for last_order in ["close", "exit", "stop"] {
-            let (mut puppet, ..) = met(&mut us);
-            puppet.ask("alloc 1 4096 0");
-            puppet.ask("alloc 2 4096 0");
-            us.until(|_| mapped() == 2);
-            puppet.ask("free 1");
-            us.until(|_| mapped() == 1);
+            let (mut peer_process, ..) = connected_peer(&mut side);
+            peer_process.request("alloc 1 4096 0");
+            peer_process.request("alloc 2 4096 0");
+            side.until(|_| mapped() == 2);
+            peer_process.request("free 1");
+            side.until(|_| mapped() == 1);
             match last_order {
-                "close" => drop(puppet.ask("close")),
-                "exit" => puppet.tell("exit"),
+                "close" => drop(peer_process.request("close")),
+                "exit" => peer_process.send_request("exit"),
                 _ => {
-                    puppet.signal(Signal::SIGSTOP);
-                    puppet.kill();
+                    peer_process.signal(Signal::SIGSTOP);
+                    peer_process.kill();
                 }
             }
-            us.until(|_| mapped() == 0);
+            side.until(|_| mapped() == 0);
         }
     });
 }
@@ -146,19 +157,19 @@ fn peers_let_go_of_memory_that_its_owner_frees_or_leaves_behind() {
 #[test]
 fn memory_that_is_short_is_an_error_and_leaves_nothing() {
     alone(|| {
-        let mut us = Side::new();
-        let refused = us.alloc(1, 1 << 46, MrAccess::empty()).unwrap_err();
+        let mut side = Side::new();
+        let refused = side.alloc(1, 1 << 46, MrAccess::empty()).unwrap_err();
         assert_eq!(refused.errno(), Errno::NoMem, "{refused}");
         limit_address_space(32 * MIB);
-        let refused = us.alloc(1, 64 * MIB, MrAccess::empty()).unwrap_err();
+        let refused = side.alloc(1, 64 * MIB, MrAccess::empty()).unwrap_err();
         assert_eq!(refused.errno(), Errno::NoMem, "{refused}");
         limit_descriptors(0);
-        let refused = us.alloc(1, 4096, MrAccess::empty()).unwrap_err();
+        let refused = side.alloc(1, 4096, MrAccess::empty()).unwrap_err();
         assert_eq!(refused.errno(), Errno::MFile, "{refused}");
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
         assert_eq!(mapped(), 0);
-        us.alloc(1, 4096, MrAccess::empty()).unwrap();
+        side.alloc(1, 4096, MrAccess::empty()).unwrap();
         assert_eq!(mapped(), 1);
     });
 }
@@ -166,23 +177,23 @@ fn memory_that_is_short_is_an_error_and_leaves_nothing() {
 #[test]
 fn a_child_does_not_reach_special_memory_of_its_parent() {
     alone(|| {
-        let mut us = Side::new();
-        let (mut puppet, index, them) = met(&mut us);
-        puppet.ask("alloc 1 8192 0");
-        us.alloc(1, 8192, MrAccess::empty()).unwrap();
-        us.until(|_| mapped() == 2);
-        puppet.ask("recv Tagged 8192 5");
-        us.send_special(1, them, 8000, 5, 1).unwrap();
+        let mut side = Side::new();
+        let (mut peer_process, index, peer_addr) = connected_peer(&mut side);
+        peer_process.request("alloc 1 8192 0");
+        side.alloc(1, 8192, MrAccess::empty()).unwrap();
+        side.until(|_| mapped() == 2);
+        peer_process.request("recv Tagged 8192 5");
+        side.send_special(1, peer_addr, 8000, 5, 1).unwrap();
         let child = fork(|| {
             assert_eq!(mapped(), 0);
-            us.blocks.clear();
+            side.blocks.clear();
         });
         reap(child);
         assert_eq!(mapped(), 2);
-        puppet.tell("next");
-        assert_eq!(us.next().ok().context, 5);
-        assert_eq!(puppet.answer(), "done 5 8000 good");
-        receive(&mut us, &mut puppet, &index, 1, 8000, 1);
+        peer_process.send_request("next");
+        assert_eq!(side.next().ok().context, 5);
+        assert_eq!(peer_process.response(), "done 5 8000 good");
+        receive(&mut side, &mut peer_process, &index, 1, 8000, 1);
     });
 }
 
@@ -196,20 +207,23 @@ fn limit_address_space(more: usize) {
 }
 
 #[test]
-fn a_message_out_of_special_memory_is_whole_although_its_sender_was_killed() {
+fn a_message_from_special_memory_is_received_although_its_sender_was_killed() {
     alone(|| {
-        let mut us = Side::new();
-        let (mut puppet, index, _) = met(&mut us);
+        let mut side = Side::new();
+        let (mut peer_process, index, _) = connected_peer(&mut side);
         let len = 64 * MIB;
-        assert_eq!(puppet.ask(&format!("alloc 1 {len} 0")), "ok");
-        receive(&mut us, &mut puppet, &index, 1, 5000, 1);
-        us.recv(Kind::Tagged, FiAddr::UNSPEC, len, 7).unwrap();
-        assert_eq!(puppet.ask(&format!("sendfrom 1 {index} {len} 7 1")), "ok");
+        assert_eq!(peer_process.request(&format!("alloc 1 {len} 0")), "ok");
+        receive(&mut side, &mut peer_process, &index, 1, 5000, 1);
+        side.recv(Kind::Tagged, FiAddr::UNSPEC, len, 7).unwrap();
+        assert_eq!(
+            peer_process.request(&format!("sendfrom 1 {index} {len} 7 1")),
+            "ok"
+        );
         // It is met and begun, and not done by far.
-        us.drive();
-        puppet.kill();
-        let event = us.next().ok();
+        side.drive();
+        peer_process.kill();
+        let event = side.next().ok();
         assert!(event.bytes == content(7, len));
-        us.until(|_| mapped() == 0);
+        side.until(|_| mapped() == 0);
     });
 }

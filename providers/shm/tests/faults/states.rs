@@ -8,33 +8,33 @@ use nix::sys::signal::Signal;
 use selvedge::{Errno, FiAddr};
 use selvedge_testkit::skip::{Need, skip};
 
-use crate::contact::unique;
-use crate::death::get_acquainted;
-use crate::process::{Puppet, Watchdog};
+use crate::connect::unique;
+use crate::peer_failure::exchange_messages;
+use crate::process::{PeerProcess, Watchdog};
 use crate::side::{Kind, Side, content};
 
 #[test]
-fn a_peer_that_is_stopped_when_it_is_met_gets_everything() {
+fn a_peer_that_is_stopped_while_connecting_receives_every_message() {
     let _watchdog = Watchdog::new();
     let timeout = Duration::from_millis(50);
     let name = unique("asleep");
-    let mut puppet = Puppet::named(&name);
-    puppet.signal(Signal::SIGSTOP);
+    let mut peer_process = PeerProcess::named(&name);
+    peer_process.signal(Signal::SIGSTOP);
     let mut side = Side::with(None, &[("FI_SHM_PEER_TIMEOUT", "50ms")]);
-    let them = side.insert(&name);
+    let peer_addr = side.insert(&name);
     for (number, len) in (1..).zip([8, 3000, 300_000]) {
-        side.send(Kind::Delivered, them, len, number).unwrap();
+        side.send(Kind::Delivered, peer_addr, len, number).unwrap();
     }
-    side.recv(Kind::Tagged, them, 8, 9).unwrap();
+    side.recv(Kind::Tagged, peer_addr, 8, 9).unwrap();
     // Far longer than one waits for a peer that is not there.
     let start = Instant::now();
     side.until(|_| start.elapsed() > 10 * timeout);
     assert!(side.poll().is_none());
-    puppet.signal(Signal::SIGCONT);
+    peer_process.signal(Signal::SIGCONT);
     for (number, len) in (1..).zip([8, 3000, 300_000]) {
-        puppet.ask(&format!("recv Tagged {len} {number}"));
+        peer_process.request(&format!("recv Tagged {len} {number}"));
     }
-    puppet.ask("drive on");
+    peer_process.request("drive on");
     let mut sent = [
         side.next().ok().context,
         side.next().ok().context,
@@ -42,30 +42,30 @@ fn a_peer_that_is_stopped_when_it_is_met_gets_everything() {
     ];
     sent.sort_unstable();
     assert_eq!(sent, [1, 2, 3]);
-    puppet.ask("drive off");
-    let us = puppet.ask(&format!("insert {}", side.name()));
-    puppet.ask(&format!("send Tagged {us} 8 9"));
+    peer_process.request("drive off");
+    let side_addr = peer_process.request(&format!("insert {}", side.name()));
+    peer_process.request(&format!("send Tagged {side_addr} 8 9"));
     assert_eq!(side.next().ok().bytes, content(9, 8));
 }
 
 #[test]
-fn a_dead_process_that_nobody_has_buried_is_dead() {
+fn a_zombie_process_is_a_failed_peer() {
     let _watchdog = Watchdog::new();
     let name = unique("zombie");
-    let mut puppet = Puppet::named(&name);
+    let mut peer_process = PeerProcess::named(&name);
     let mut side = Side::new();
-    let them = side.insert(&name);
-    let us = puppet.ask(&format!("insert {}", side.name()));
-    get_acquainted(&mut side, &mut puppet, them, &us);
-    side.recv(Kind::Tagged, them, 8, 1).unwrap();
-    puppet.signal(Signal::SIGKILL);
+    let peer_addr = side.insert(&name);
+    let side_addr = peer_process.request(&format!("insert {}", side.name()));
+    exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
+    side.recv(Kind::Tagged, peer_addr, 8, 1).unwrap();
+    peer_process.signal(Signal::SIGKILL);
     assert_eq!(side.next().errno(), Errno::ConnReset);
-    let state = fs::read_to_string(format!("/proc/{}/stat", puppet.pid())).unwrap();
+    let state = fs::read_to_string(format!("/proc/{}/stat", peer_process.pid())).unwrap();
     assert!(state.contains(") Z "), "{state}");
     // The name is free.
-    let mut next = Puppet::named(&name);
-    let us = next.ask(&format!("insert {}", side.name()));
-    get_acquainted(&mut side, &mut next, them, &us);
+    let mut next = PeerProcess::named(&name);
+    let side_addr = next.request(&format!("insert {}", side.name()));
+    exchange_messages(&mut side, &mut next, peer_addr, &side_addr);
 }
 
 /// A control group with a limit on memory.
@@ -86,8 +86,8 @@ impl Group {
         Ok(group)
     }
 
-    fn take(&self, puppet: &Puppet) -> std::io::Result<()> {
-        fs::write(self.0.join("cgroup.procs"), puppet.pid().to_string())
+    fn take(&self, peer_process: &PeerProcess) -> std::io::Result<()> {
+        fs::write(self.0.join("cgroup.procs"), peer_process.pid().to_string())
     }
 }
 
@@ -98,10 +98,10 @@ impl Drop for Group {
 }
 
 #[test]
-fn a_process_whose_group_has_no_memory_left_harms_nobody() {
+fn a_process_without_memory_disturbs_no_other_process() {
     let _watchdog = Watchdog::new();
-    let mut puppet = Puppet::start();
-    let group = Group::of(48 << 20).and_then(|group| group.take(&puppet).map(|()| group));
+    let mut peer_process = PeerProcess::start();
+    let group = Group::of(48 << 20).and_then(|group| group.take(&peer_process).map(|()| group));
     let group = match group {
         Ok(group) => group,
         Err(error) => {
@@ -112,17 +112,17 @@ fn a_process_whose_group_has_no_memory_left_harms_nobody() {
         }
     };
     let mut sides: Vec<_> = (0..6).map(|_| Side::new()).collect();
-    puppet.ask(&format!("open {} FI_SHM_POOL_SIZE=16m", unique("poor")));
+    peer_process.request(&format!("open {} FI_SHM_POOL_SIZE=16m", unique("poor")));
     let mut shortage = None;
     for side in &sides {
-        let Some(to_side) = puppet.try_ask(&format!("insert {}", side.name())) else {
+        let Some(to_side) = peer_process.try_request(&format!("insert {}", side.name())) else {
             shortage = Some("killed".to_owned());
             break;
         };
-        match puppet.try_ask(&format!("send Tagged {to_side} 8 1")) {
-            Some(answer) if answer == "ok" => {}
-            answer => {
-                shortage = Some(answer.unwrap_or_else(|| "killed".into()));
+        match peer_process.try_request(&format!("send Tagged {to_side} 8 1")) {
+            Some(response) if response == "ok" => {}
+            response => {
+                shortage = Some(response.unwrap_or_else(|| "killed".into()));
                 break;
             }
         }
@@ -143,6 +143,6 @@ fn a_process_whose_group_has_no_memory_left_harms_nobody() {
         one.next_with(&mut [&mut *two]).ok();
         assert_eq!(two.next().ok().bytes, content(number, 3000));
     }
-    puppet.kill();
+    peer_process.kill();
     drop(group);
 }

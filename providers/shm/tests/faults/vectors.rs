@@ -6,8 +6,8 @@ use selvedge::av::{Attr, SharedName};
 use selvedge::info::EpType;
 use selvedge::{AddressVector, Errno, Error, FiAddr};
 
-use crate::contact::unique;
-use crate::process::Puppet;
+use crate::connect::unique;
+use crate::process::PeerProcess;
 use crate::side::{Kind, Side, info};
 
 fn vector(side: &Side, name: SharedName) -> Result<Arc<dyn AddressVector>, Error> {
@@ -19,20 +19,26 @@ fn vector(side: &Side, name: SharedName) -> Result<Arc<dyn AddressVector>, Error
 #[test]
 fn processes_find_peers_at_the_same_indices_of_a_named_vector() {
     let (name, vector) = (unique("index"), unique("vector"));
-    let mut puppet = Puppet::named(&name);
-    assert_eq!(puppet.ask(&format!("share {vector} nobody {name}")), "0 1");
+    let mut peer_process = PeerProcess::named(&name);
+    assert_eq!(
+        peer_process.request(&format!("share {vector} nobody {name}")),
+        "0 1"
+    );
     let mut attr = Attr::default();
     attr.name = Some(SharedName::Open(vector.clone()));
     let mut side = Side::open_with(None, &info(EpType::Rdm, &[]), &attr).unwrap();
-    puppet.ask("recv Msg 8 1");
+    peer_process.request("recv Msg 8 1");
     side.send(Kind::Msg, FiAddr(1), 8, 1).unwrap();
     side.next().ok();
-    puppet.ask("next");
+    peer_process.request("next");
     // What is inserted later is found as well, and what is removed is gone.
-    assert_eq!(puppet.ask(&format!("share-more {}", side.name())), "2");
+    assert_eq!(
+        peer_process.request(&format!("share-more {}", side.name())),
+        "2"
+    );
     let own = side.av.lookup(FiAddr(2)).unwrap();
     assert_eq!(own, side.ep.address().unwrap());
-    assert_eq!(puppet.ask("unshare 0"), "ok");
+    assert_eq!(peer_process.request("unshare 0"), "ok");
     assert_eq!(side.av.lookup(FiAddr(0)), Err(Errno::Inval));
     assert_eq!(side.av.members().unwrap(), [FiAddr(1), FiAddr(2)]);
     assert_eq!(side.av.insert_one(&own).unwrap_err().errno(), Errno::Acces);
@@ -42,13 +48,13 @@ fn processes_find_peers_at_the_same_indices_of_a_named_vector() {
 #[test]
 fn a_killed_maker_of_a_named_vector_leaves_its_name() {
     let (name, shared) = (unique("maker"), unique("left"));
-    let mut puppet = Puppet::named(&name);
-    puppet.ask(&format!("share {shared} {name}"));
+    let mut peer_process = PeerProcess::named(&name);
+    peer_process.request(&format!("share {shared} {name}"));
     let side = Side::new();
     let open = vector(&side, SharedName::Open(shared.clone())).unwrap();
     let busy = vector(&side, SharedName::Create(shared.clone())).unwrap_err();
     assert_eq!(busy.errno(), Errno::AddrInUse);
-    puppet.kill();
+    peer_process.kill();
     let gone = vector(&side, SharedName::Open(shared.clone())).unwrap_err();
     assert_eq!(gone.errno(), Errno::NoEnt);
     assert_eq!(open.members().unwrap(), [FiAddr(0)]);
@@ -65,11 +71,11 @@ fn a_killed_maker_of_a_named_vector_leaves_its_name() {
 #[test]
 fn a_forked_child_neither_holds_nor_removes_its_parent_s_vector() {
     let (name, shared) = (unique("parent"), unique("forked"));
-    let mut puppet = Puppet::named(&name);
-    puppet.ask(&format!("share {shared} {name}"));
+    let mut peer_process = PeerProcess::named(&name);
+    peer_process.request(&format!("share {shared} {name}"));
     let side = Side::new();
-    puppet.ask("fork Libc");
+    peer_process.request("fork Libc");
     vector(&side, SharedName::Open(shared.clone())).unwrap();
-    puppet.kill();
+    peer_process.kill();
     vector(&side, SharedName::Create(shared)).unwrap();
 }

@@ -1,4 +1,5 @@
-//! The response queue.
+//! The response queue: a responder consumes commands, each with the number of a request, and
+//! responds to them.
 
 use loom::thread;
 use selvedge_shm::smr::cmd_queue::Receiver;
@@ -7,7 +8,7 @@ use selvedge_shm::smr::resp_queue::{Resp, RespReceiver};
 
 use super::{attach_peer, catches, explore, region, wait};
 
-/// One request more than there is room for responses.
+/// The number of requests: one more than the response queue has slots.
 const REQUESTS: u32 = 3;
 
 fn response_to(request: u32) -> Resp {
@@ -17,23 +18,24 @@ fn response_to(request: u32) -> Resp {
     }
 }
 
+/// Consumes a command, and returns the number of the request in it.
 fn request(rx: &mut Receiver) -> Option<u32> {
     let request = rx.peek()?.head();
     rx.release();
     Some(request)
 }
 
-/// At most two requests are outstanding: as many as there is room for responses.
+/// At most two requests are unanswered at a time, as many as the response queue has slots.
 fn responses_pass() {
     let (requester, responding) = (region(), region());
     let mut requests = attach_peer(&requester).cmd_receiver();
     let mut responses = attach_peer(&responding).resp_receiver();
-    let taken = attach_peer(&responding).credit();
+    let requester_credit = attach_peer(&responding).credit();
     let responder = thread::spawn(move || {
-        let (mut out, given) = (responding.resp_sender(), responding.credit());
+        let (mut out, responder_credit) = (responding.resp_sender(), responding.credit());
         for _ in 0..REQUESTS {
             let request = wait(|| request(&mut requests));
-            given.publish(requests.position());
+            responder_credit.publish(requests.position());
             out.push(response_to(request));
         }
     });
@@ -41,7 +43,7 @@ fn responses_pass() {
     tx.claim().unwrap().commit(0);
     tx.claim().unwrap().commit(1);
     expect(&mut responses, 0);
-    tx.refresh(taken.read()).unwrap();
+    tx.refresh(requester_credit.read()).unwrap();
     tx.claim()
         .expect("an answered request was consumed")
         .commit(2);
@@ -51,6 +53,7 @@ fn responses_pass() {
     assert_eq!(responses.pop(), None);
 }
 
+/// Waits for a response, which must be the one to `request`.
 fn expect(responses: &mut RespReceiver, request: u32) {
     assert_eq!(wait(|| responses.pop()), response_to(request));
 }

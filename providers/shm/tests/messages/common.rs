@@ -1,6 +1,6 @@
 //! Two endpoints, and the steps of a test: post, wait, check every field of the completion.
 
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

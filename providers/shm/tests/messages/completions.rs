@@ -3,7 +3,7 @@
 use selvedge::{CompletionFlags, Errno, OpFlags};
 
 use crate::common::{Pair, Queue, Rx, Tx, pattern, received, sent};
-use crate::provider::{self, WAYS};
+use crate::provider::{self, PROTOCOLS};
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
@@ -14,8 +14,8 @@ const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
 #[test]
 fn delivery_and_match_complete_sends_complete_after_their_receives() {
     for level in [OpFlags::DELIVERY_COMPLETE, OpFlags::MATCH_COMPLETE] {
-        for protocol in WAYS {
-            let pair = provider::by(protocol).pair();
+        for protocol in PROTOCOLS {
+            let pair = provider::with_protocol(protocol).pair();
             for len in LENGTHS {
                 assert_completes_after_its_receive(&pair, len, level);
             }
@@ -224,7 +224,7 @@ fn inject_in_the_default_flags_limits_the_size_of_calls_without_a_flags_argument
 
 #[test]
 fn a_read_into_an_empty_array_makes_progress_even_if_completions_are_stored() {
-    let pair = provider::by("bounce").pair();
+    let pair = provider::with_protocol("bounce").pair();
     pair.a.send(&Tx::msg(pair.to_b, b"first"));
     pair.a.send(&Tx::msg(pair.to_b, &[1; 100_000]));
     pair.b.recv(&Rx::msg(5));
@@ -242,7 +242,7 @@ fn a_read_into_an_empty_array_makes_progress_even_if_completions_are_stored() {
 fn reading_either_queue_of_an_endpoint_drives_its_sends() {
     use selvedge::{Bindings, Context, Desc, Iov, MsgExt, av, cq};
 
-    let sut = provider::by("bounce");
+    let sut = provider::with_protocol("bounce");
     let (info, b) = (sut.info(), sut.side());
     let domain = info.open().unwrap();
     let [tx_cq, rx_cq] = [0, 1].map(|_| domain.cq(&cq::Attr::default()).unwrap());

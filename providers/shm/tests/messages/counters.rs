@@ -9,7 +9,7 @@ use selvedge::{
 };
 
 use crate::common::{Pair, Rx, Side, Tx, pattern};
-use crate::provider::{self, WAYS};
+use crate::provider::{self, PROTOCOLS};
 
 /// One length for each protocol.
 const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
@@ -23,7 +23,7 @@ struct Counted {
 
 impl Counted {
     fn open(protocol: &str, events: Events) -> Self {
-        let info = provider::by(protocol).info();
+        let info = provider::with_protocol(protocol).info();
         let domain = info.open().unwrap();
         let cq = domain.cq(&cq::Attr::default()).unwrap();
         let av = domain.av(&av::Attr::default()).unwrap();
@@ -95,7 +95,7 @@ fn rx(tag: Option<u64>, len: usize) -> Rx {
 
 #[test]
 fn counters_count_every_send_and_receive_though_no_queue_reports_them() {
-    for protocol in WAYS {
+    for protocol in PROTOCOLS {
         let (a, b) = (
             Counted::open(protocol, Events::Comp),
             Counted::open(protocol, Events::Comp),
@@ -109,7 +109,7 @@ fn counters_count_every_send_and_receive_though_no_queue_reports_them() {
 
 #[test]
 fn counters_of_bytes_count_bytes_of_messages_of_every_size() {
-    for protocol in WAYS {
+    for protocol in PROTOCOLS {
         let (a, b) = (
             Counted::open(protocol, Events::Bytes),
             Counted::open(protocol, Events::Bytes),

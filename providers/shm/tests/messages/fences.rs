@@ -10,7 +10,7 @@ const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
 
 #[test]
 fn a_fenced_message_waits_for_earlier_ones_to_its_peer() {
-    let sut = provider::by("bounce");
+    let sut = provider::with_protocol("bounce");
     let (pair, c) = (sut.pair(), sut.side());
     let to_c = pair.a.insert_endpoint(&c);
     let level = OpFlags::DELIVERY_COMPLETE;

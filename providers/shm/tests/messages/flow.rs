@@ -68,8 +68,8 @@ fn a_flood_of_any_size_stops_and_continues() {
     for len in [0, 100, 4000] {
         flood_and_drain(&provider::plain(), len);
     }
-    for protocol in provider::WAYS {
-        flood_and_drain(&provider::by(protocol), 20_000);
+    for protocol in provider::PROTOCOLS {
+        flood_and_drain(&provider::with_protocol(protocol), 20_000);
     }
 }
 
@@ -220,9 +220,9 @@ fn floods_in_both_directions_do_not_stop_each_other() {
 
 #[test]
 fn messages_sent_before_a_sender_closed_arrive() {
-    for had_contact in [false, true] {
+    for is_connected in [false, true] {
         let Pair { a, b, to_b, .. } = provider::plain().pair();
-        if had_contact {
+        if is_connected {
             a.ep.inject(&numbered(9, 0), to_b, None).unwrap();
             b.recv(&Rx::msg(8));
             b.wait(&[&a]).assert_bytes(&numbered(9, 0));

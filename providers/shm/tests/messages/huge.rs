@@ -1,6 +1,6 @@
 //! Messages beyond 4 GiB, from and to a small memory that is mapped repeatedly.
 
-#![expect(unsafe_code, reason = "tests of the raw face, and mappings")]
+#![expect(unsafe_code, reason = "tests of the raw API, and mappings")]
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -100,7 +100,7 @@ fn messages_beyond_four_gibibytes_arrive_whole() {
 }
 
 fn exchange(protocol: &str, from: &RepeatedMapping, into: &RepeatedMapping) {
-    let pair = provider::by(protocol).pair();
+    let pair = provider::with_protocol(protocol).pair();
     let (head, rest) = (4097, LEN - 4097);
     let tail = from.base.wrapping_byte_add(head);
     let send = msg::SendMsg {

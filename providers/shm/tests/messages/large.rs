@@ -3,7 +3,7 @@
 use selvedge::{CompletionFlags, OpFlags};
 
 use crate::common::{Pair, Rx, Tx, pattern, received, sent};
-use crate::provider::{self, WAYS};
+use crate::provider::{self, PROTOCOLS};
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
@@ -21,8 +21,8 @@ fn ping_pong(pair: &Pair) {
 
 #[test]
 fn an_unmatched_large_message_does_not_block_others() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         let bytes = pattern(1, LARGE);
         pair.a.send(&Tx::tagged(pair.to_b, 2, &bytes).context(2));
         for _ in 0..300 {
@@ -36,8 +36,8 @@ fn an_unmatched_large_message_does_not_block_others() {
 
 #[test]
 fn small_messages_pass_a_large_one_that_is_moving() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         ping_pong(&pair);
         let bytes = pattern(1, LARGE);
         pair.b.recv(&Rx::msg(LARGE).context(2));
@@ -56,7 +56,7 @@ fn small_messages_pass_a_large_one_that_is_moving() {
 
 #[test]
 fn a_new_peer_is_received_while_a_large_message_is_moving() {
-    let sut = provider::by("cma");
+    let sut = provider::with_protocol("cma");
     let pair = sut.pair();
     ping_pong(&pair);
     pair.b.recv(&Rx::msg(LARGE).context(2));
@@ -71,8 +71,8 @@ fn a_new_peer_is_received_while_a_large_message_is_moving() {
 
 #[test]
 fn several_large_messages_may_be_outstanding_in_both_directions() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         let len = |tag: u64| 500_000 * (tag as usize % 5 + 1) + 13;
         for tag in 0..8 {
             for (from, at, to) in [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)] {
@@ -96,8 +96,8 @@ fn several_large_messages_may_be_outstanding_in_both_directions() {
 /// Bounced messages make the sender fill eager segments for later ones of their size.
 #[test]
 fn a_full_window_of_large_messages_follows_another() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         let bytes = pattern(1, 40_000);
         let tx = Tx::msg(pair.to_b, &bytes).flags(OpFlags::DELIVERY_COMPLETE);
         for _ in 0..4 {
@@ -160,8 +160,8 @@ fn segments_of_a_message_that_waits_for_room_do_not_block_others() {
 
 #[test]
 fn unexpected_large_messages_with_eager_segments_do_not_block_others() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         let bytes = pattern(1, 100_000);
         let tx = Tx::msg(pair.to_b, &bytes).flags(OpFlags::DELIVERY_COMPLETE);
         for _ in 0..3 {

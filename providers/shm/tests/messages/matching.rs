@@ -3,7 +3,7 @@
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, TagMatch};
 
 use crate::common::{Pair, Rx, Side, Tx, pattern, received, sent};
-use crate::provider::{self, WAYS};
+use crate::provider::{self, PROTOCOLS};
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
@@ -27,8 +27,8 @@ fn numbered(lengths: &[usize]) -> Vec<(u64, usize)> {
 
 #[test]
 fn messages_of_one_sender_match_in_order_whatever_their_size() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         for context in 0..7 {
             pair.b.recv(&Rx::msg(2_000_000).context(context));
         }
@@ -41,8 +41,8 @@ fn messages_of_one_sender_match_in_order_whatever_their_size() {
 
 #[test]
 fn unexpected_messages_match_in_the_order_of_their_sends() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         for len in MIXED {
             pair.a.send(&Tx::tagged(pair.to_b, 1, &pattern(1, len)));
         }
@@ -57,8 +57,8 @@ fn unexpected_messages_match_in_the_order_of_their_sends() {
 
 #[test]
 fn unexpected_messages_may_be_received_in_another_order() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         for (tag, len) in (0..).zip(MIXED) {
             pair.a.send(&Tx::tagged(pair.to_b, tag, &pattern(tag, len)));
         }
@@ -276,7 +276,7 @@ fn a_cancelled_receive_completes_once_and_its_message_goes_to_the_next() {
 #[test]
 fn a_matched_receive_is_not_cancelled() {
     for protocol in ["cma", "bounce"] {
-        let pair = provider::by(protocol).pair();
+        let pair = provider::with_protocol(protocol).pair();
         let bytes = pattern(1, 8 << 20);
         let tx = Tx::tagged(pair.to_b, 1, &bytes);
         pair.a.send(&tx);

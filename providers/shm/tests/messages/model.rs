@@ -14,7 +14,7 @@ use selvedge::{
 };
 
 use crate::common::{Done, Pair, Random, Rx, Side, Sut, Tx, pattern, received, with_data};
-use crate::provider::{self, SIZES, WAYS};
+use crate::provider::{self, PROTOCOLS, SIZES};
 
 /// The operations that were posted in one direction, and their outcomes.
 struct Direction<'a> {
@@ -353,8 +353,8 @@ fn run_random(sut: &Sut, seed: u64, steps: usize) {
 
 #[test]
 fn random_operations_follow_the_model_by_every_protocol() {
-    for protocol in WAYS {
-        let sut = provider::by(protocol);
+    for protocol in PROTOCOLS {
+        let sut = provider::with_protocol(protocol);
         for seed in 0..6 {
             run_random(&sut, seed, 400);
         }
@@ -363,7 +363,7 @@ fn random_operations_follow_the_model_by_every_protocol() {
 
 #[test]
 fn random_operations_follow_the_model_through_the_smallest_queues() {
-    for protocol in WAYS {
+    for protocol in PROTOCOLS {
         let small = [
             ("FI_SHM_CMD_COUNT", "16"),
             ("FI_SHM_INJECT_SIZE", "64"),

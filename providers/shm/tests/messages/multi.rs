@@ -4,7 +4,7 @@ use selvedge::cq::Entry;
 use selvedge::{CompletionFlags, Context, EpOption, EpOptionName, Errno, OpFlags, TagMatch};
 
 use crate::common::{Done, Pair, Queue, Rx, Side, Tx, pattern, received, with_data};
-use crate::provider::{self, WAYS};
+use crate::provider::{self, PROTOCOLS};
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
@@ -62,8 +62,8 @@ fn a_multi_receive_buffer_takes_messages_until_too_little_is_left() {
 
 #[test]
 fn unexpected_messages_fill_a_multi_receive_buffer_in_their_order() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         set_least(&pair.b, 1);
         let lens = [10, 0, 5000, 48, 100_000, 200, 60_000, 8];
         for (number, &len) in (0..).zip(&lens) {
@@ -84,8 +84,8 @@ fn unexpected_messages_fill_a_multi_receive_buffer_in_their_order() {
 
 #[test]
 fn small_messages_go_behind_a_large_one_that_is_still_moving() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         set_least(&pair.b, 64);
         let large = pattern(1, 3 << 20);
         pair.b.recv(&multi(large.len() + 100).context(7));
@@ -108,9 +108,9 @@ fn small_messages_go_behind_a_large_one_that_is_still_moving() {
 
 #[test]
 fn a_message_that_does_not_fit_the_rest_is_cut_and_gives_the_buffer_back() {
-    for protocol in WAYS {
+    for protocol in PROTOCOLS {
         for len in [30, 3000, 300_000] {
-            let pair = provider::by(protocol).pair();
+            let pair = provider::with_protocol(protocol).pair();
             set_least(&pair.b, 1);
             let (first, second) = (pattern(1, len), pattern(2, len));
             pair.b.recv(&multi(len + len / 2).context(7));
@@ -176,8 +176,8 @@ fn tagged_and_directed_multi_receive_buffers_take_their_messages_alone() {
 
 #[test]
 fn a_cancelled_multi_receive_buffer_is_released_when_its_messages_are_complete() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         pair.b.recv(&multi(4 << 20).context(7));
         pair.a.send(&Tx::msg(pair.to_b, b"small"));
         pair.at_b().assert_bytes(b"small");
@@ -285,8 +285,8 @@ fn the_default_flag_makes_untagged_receives_multi_receive_buffers() {
 
 #[test]
 fn thousands_of_messages_fill_a_ring_of_multi_receive_buffers() {
-    for protocol in WAYS {
-        let pair: Pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair: Pair = provider::with_protocol(protocol).pair();
         set_least(&pair.b, 5000);
         let size = 64 << 10;
         for context in 0..2 {

@@ -3,7 +3,7 @@
 use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, TagMatch};
 
 use crate::common::{Pair, Queue, Rx, Tx, pattern, received, sent, settle, with_data};
-use crate::provider::{self, WAYS};
+use crate::provider::{self, PROTOCOLS};
 
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
 const PEEK: OpFlags = OpFlags::PEEK;
@@ -30,8 +30,8 @@ fn assert_none(pair: &Pair, rx: &Rx) {
 
 #[test]
 fn a_peek_reports_a_message_and_leaves_it() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         for len in LENGTHS {
             let bytes = pattern(1, len);
             assert_none(&pair, &peek(5, PEEK).context(1));
@@ -99,8 +99,8 @@ fn a_peek_sees_the_oldest_message_that_its_tag_and_source_accept() {
 
 #[test]
 fn a_claimed_message_is_for_its_claimant_alone() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         for len in LENGTHS {
             let (first, second) = (pattern(1, len), pattern(2, len));
             for bytes in [&first, &second] {
@@ -130,8 +130,8 @@ fn a_claimed_message_is_for_its_claimant_alone() {
 
 #[test]
 fn a_claimed_message_may_be_cut() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         for len in [8, 4096, 200_000] {
             let bytes = pattern(1, len);
             pair.a.send(&Tx::tagged(pair.to_b, 5, &bytes));
@@ -148,9 +148,9 @@ fn a_claimed_message_may_be_cut() {
 
 #[test]
 fn a_discarded_message_is_removed_and_its_send_completes() {
-    for protocol in WAYS {
+    for protocol in PROTOCOLS {
         for len in LENGTHS {
-            let pair = provider::by(protocol).pair();
+            let pair = provider::with_protocol(protocol).pair();
             let (first, second) = (pattern(1, len), pattern(2, len));
             let level = OpFlags::DELIVERY_COMPLETE;
             for (context, flags) in [(1, PEEK | DISCARD), (2, PEEK | CLAIM)] {

@@ -14,7 +14,7 @@ pub(crate) fn malformed() -> Address {
 }
 
 /// Every protocol of large messages, by the value of `FI_SHM_PROTOCOL`.
-pub(crate) const WAYS: [&str; 3] = ["auto", "cma", "bounce"];
+pub(crate) const PROTOCOLS: [&str; 3] = ["auto", "cma", "bounce"];
 
 /// Sizes on both sides of every threshold: inline with and without data, inject, segment, step.
 pub(crate) const SIZES: [usize; 20] = [
@@ -67,6 +67,6 @@ pub(crate) fn plain() -> Sut {
 }
 
 /// The provider with one protocol for large messages.
-pub(crate) fn by(protocol: &str) -> Sut {
+pub(crate) fn with_protocol(protocol: &str) -> Sut {
     with(&[("FI_SHM_PROTOCOL", protocol)], &hints())
 }

@@ -156,13 +156,13 @@ fn a_wait_for_a_set_ends_with_a_member_that_is_added_meanwhile() {
     second.side.recv(&Rx::msg(8).context(1));
     let set = Set::new();
     set.add(of_cq(&first), Context(0)).unwrap();
-    let (tell, hear) = mpsc::channel();
+    let (tid_sender, tid_receiver) = mpsc::channel();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            tell.send(nix::unistd::gettid()).unwrap();
+            tid_sender.send(nix::unistd::gettid()).unwrap();
             set.wait(Some(TIMEOUT / 3))
         });
-        let stat = format!("/proc/self/task/{}/stat", hear.recv().unwrap());
+        let stat = format!("/proc/self/task/{}/stat", tid_receiver.recv().unwrap());
         while !fs::read_to_string(&stat).unwrap().contains(") S ") {
             thread::yield_now();
         }

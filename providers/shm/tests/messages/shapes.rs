@@ -3,7 +3,7 @@
 use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags};
 
 use crate::common::{Pair, Random, Rx, Tx, pattern, received, sent};
-use crate::provider::{self, SIZES, WAYS};
+use crate::provider::{self, PROTOCOLS, SIZES};
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
@@ -21,8 +21,8 @@ fn exchange(pair: &Pair, tx: &Tx, rx: &Rx) {
 
 #[test]
 fn every_size_arrives_by_every_protocol() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         for round in 0..3 {
             for size in SIZES {
                 let bytes = pattern(round, size);
@@ -35,8 +35,8 @@ fn every_size_arrives_by_every_protocol() {
 
 #[test]
 fn a_message_may_be_awaited_in_a_larger_buffer() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         for size in SIZES {
             let tx = Tx::tagged(pair.to_b, 5, &pattern(7, size));
             exchange(&pair, &tx, &Rx::tagged(5, size + 5000));
@@ -59,8 +59,8 @@ fn cuts(random: &mut Random, size: usize) -> Vec<usize> {
 
 #[test]
 fn segments_of_both_sides_need_not_agree() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         let mut random = Random::new(1);
         for _ in 0..8 {
             for size in SIZES {
@@ -74,8 +74,8 @@ fn segments_of_both_sides_need_not_agree() {
 
 #[test]
 fn unexpected_messages_in_segments_arrive_too() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         let mut random = Random::new(2);
         for size in SIZES {
             let bytes = pattern(4, size);
@@ -124,8 +124,8 @@ fn more_segments_than_the_limit_are_refused() {
 
 #[test]
 fn every_size_is_received_from_the_endpoint_itself() {
-    for protocol in WAYS {
-        let side = provider::by(protocol).side();
+    for protocol in PROTOCOLS {
+        let side = provider::with_protocol(protocol).side();
         let own = side.insert_endpoint(&side);
         for size in SIZES {
             let bytes = pattern(9, size);

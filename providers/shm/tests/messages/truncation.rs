@@ -3,7 +3,7 @@
 use selvedge::{CompletionFlags, Errno};
 
 use crate::common::{Pair, Rx, Tx, pattern, received, sent, with_data};
-use crate::provider::{self, SIZES, WAYS};
+use crate::provider::{self, PROTOCOLS, SIZES};
 
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
 
@@ -39,8 +39,8 @@ fn check(pair: &Pair, tx: &Tx, rx: &Rx, is_late: bool) {
 
 #[test]
 fn bytes_that_fit_are_delivered_and_the_rest_is_counted() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         for len in SIZES.into_iter().filter(|&len| len > 0) {
             let tx = Tx::tagged(pair.to_b, 1, &pattern(1, len)).data(77);
             for room in rooms(len) {
@@ -53,8 +53,8 @@ fn bytes_that_fit_are_delivered_and_the_rest_is_counted() {
 
 #[test]
 fn unexpected_messages_are_truncated_like_expected_ones() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         for len in [1, 49, 4096, 4097, 100_000] {
             let tx = Tx::tagged(pair.to_b, 1, &pattern(1, len)).data(77);
             for room in rooms(len) {
@@ -67,8 +67,8 @@ fn unexpected_messages_are_truncated_like_expected_ones() {
 
 #[test]
 fn a_cut_may_go_through_the_middle_of_segments() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         for len in [30, 3000, 100_000] {
             let tx = Tx::tagged(pair.to_b, 1, &pattern(1, len)).data(77);
             let rx = Rx::tagged(1, len - 10).cut(&[7, 0, len / 3]);
@@ -79,8 +79,8 @@ fn a_cut_may_go_through_the_middle_of_segments() {
 
 #[test]
 fn the_next_message_is_whole_again() {
-    for protocol in WAYS {
-        let pair = provider::by(protocol).pair();
+    for protocol in PROTOCOLS {
+        let pair = provider::with_protocol(protocol).pair();
         let bytes = pattern(1, 200_000);
         pair.b.recv(&Rx::msg(10).context(1));
         pair.b.recv(&Rx::msg(200_000).context(2));

@@ -1,6 +1,6 @@
 //! Each of the eighteen calls by its name, and every field of its completion.
 
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 use selvedge::cq::Entry;
 use selvedge::{

@@ -14,7 +14,7 @@ use selvedge::{
 };
 
 use crate::common::{Pair, Rx, Side, Tx, pattern};
-use crate::provider::{self, WAYS};
+use crate::provider::{self, PROTOCOLS};
 
 /// One length for each protocol.
 const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
@@ -61,7 +61,7 @@ struct Setup {
 
 impl Setup {
     fn new(protocol: &str) -> Self {
-        let info = provider::by(protocol).info();
+        let info = provider::with_protocol(protocol).info();
         let domain = info.open().unwrap();
         let av = domain.av(&av::Attr::default()).unwrap();
         Self { info, domain, av }
@@ -94,7 +94,7 @@ fn wait_one(cq: &Arc<dyn CompletionQueue>) -> Entry {
 
 #[test]
 fn a_parked_thread_is_woken_by_messages_of_every_size() {
-    for protocol in WAYS {
+    for protocol in PROTOCOLS {
         let pair = Pair::of(
             side(protocol, wait::Object::None),
             side(protocol, wait::Object::Unspec),
@@ -273,7 +273,7 @@ fn poll_for<T>(
 
 #[test]
 fn the_descriptor_of_a_queue_is_ready_when_it_has_an_entry() {
-    for protocol in WAYS {
+    for protocol in PROTOCOLS {
         let (a, b) = (
             side(protocol, wait::Object::None),
             side(protocol, wait::Object::Fd),

@@ -211,8 +211,8 @@ fn a_reused_key_does_not_count_for_the_old_counter() {
 fn counters_that_cannot_be_bound_are_refused_by_name() {
     let regions = CountedRegions::new("cma");
     let cntr = counter(&*regions.b.domain);
-    let refused = |region: &dyn MemoryRegion, cntr, what, named: &str| {
-        let error = region.bind_counter(cntr, what).unwrap_err();
+    let refused = |region: &dyn MemoryRegion, cntr, events, named: &str| {
+        let error = region.bind_counter(cntr, events).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
         assert!(error.message().contains(named), "{error}");
     };

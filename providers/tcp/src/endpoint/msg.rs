@@ -221,9 +221,9 @@ fn ack_policy(flags: OpFlags) -> AckPolicy {
 }
 
 /// The report of an inject with these flags: it counts, and writes a completion only on failure.
-pub(crate) fn inject_report(what: selvedge::CompletionFlags, flags: OpFlags, len: usize) -> Report {
+pub(crate) fn inject_report(kind: selvedge::CompletionFlags, flags: OpFlags, len: usize) -> Report {
     Report {
-        kind: what,
+        kind,
         context: Context::default(),
         flags,
         reports_success: false,

@@ -45,8 +45,8 @@ fn greetings_of_any_bytes_are_read_or_refused() {
             assert!(len <= input.len());
             let rdm_data =
                 RdmData::parse(&hello.data).map(|rdm_data| (rdm_data.version, rdm_data.features));
-            let what = (hello.kind, hello.order, hello.extension.is_some());
-            format!("{what:?} {rdm_data:?}")
+            let head = (hello.kind, hello.order, hello.extension.is_some());
+            format!("{head:?} {rdm_data:?}")
         }
         Ok(None) => "more".to_owned(),
         Err(error) => error.0.to_owned(),

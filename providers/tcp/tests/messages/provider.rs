@@ -14,7 +14,7 @@ pub(crate) fn malformed() -> Address {
 }
 
 /// Every protocol for large messages, selected by `FI_TCP_MAX_SAVED_SIZE`.
-pub(crate) const WAYS: [&str; 2] = ["eager", "offered"];
+pub(crate) const PROTOCOLS: [&str; 2] = ["eager", "rendezvous"];
 
 /// Sizes on both sides of every threshold: copied, inject, read ahead, read directly.
 pub(crate) const SIZES: [usize; 20] = [
@@ -73,9 +73,9 @@ pub(crate) fn plain() -> Sut {
 }
 
 /// The provider with one protocol for large messages.
-pub(crate) fn by(way: &str) -> Sut {
-    let params: &[_] = match way {
-        "offered" => &[("FI_TCP_MAX_SAVED_SIZE", "4096")],
+pub(crate) fn with_protocol(protocol: &str) -> Sut {
+    let params: &[_] = match protocol {
+        "rendezvous" => &[("FI_TCP_MAX_SAVED_SIZE", "4096")],
         _ => &[],
     };
     with(params, &hints())

@@ -37,6 +37,7 @@ impl Host {
         Self { fabric, eq, pep }
     }
 
+    /// Waits for a connection request. Returns its info and its private data.
     fn request(&self, drive: impl Fn()) -> (Box<Info>, Vec<u8>) {
         match event(&*self.eq, drive) {
             Event::ConnReq { info, data, .. } => (info, data),
@@ -45,6 +46,7 @@ impl Host {
     }
 }
 
+/// Waits for an event, and calls `drive` meanwhile.
 fn event(eq: &dyn EventQueue, drive: impl Fn()) -> Event {
     until(|| {
         drive();
@@ -56,6 +58,7 @@ fn event(eq: &dyn EventQueue, drive: impl Fn()) -> Event {
     })
 }
 
+/// Opens an endpoint whose events go to `eq`.
 fn side(info: &Info, eq: &Arc<dyn EventQueue>) -> Side {
     let domain = info.open().unwrap();
     let cq = domain.cq(&cq::Attr::default()).unwrap();
@@ -67,7 +70,7 @@ fn side(info: &Info, eq: &Arc<dyn EventQueue>) -> Side {
     Side::from_parts(ep, cq, av, domain)
 }
 
-/// Two connected sides and their event queues.
+/// Two connected sides and their event queues. The events of `b` go to the queue of `host`.
 struct Pair {
     a: Side,
     a_eq: Arc<dyn EventQueue>,
@@ -106,7 +109,8 @@ fn pair_of(info: &Info, request: &[u8], response: &[u8]) -> Pair {
     Pair { a, a_eq, b, host }
 }
 
-/// Ends the loop of another thread, even if a check fails.
+/// Sets a flag when it is dropped, also by a failed check: the flag ends the loop of another
+/// thread.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -118,15 +122,16 @@ impl Drop for SetOnDrop<'_> {
 #[test]
 fn any_thread_may_read_an_event_queue_with_any_threading_promise() {
     #[expect(unsafe_code, reason = "the promise about threads")]
-    // SAFETY: the other thread reads an event queue, which is the fabric's.
+    // SAFETY: the other thread reads only an event queue, which belongs to the fabric and to no
+    // domain.
     let info = unsafe { unlocked_info() };
     let pair = pair_of(&info, b"", b"");
     let (a, b, eq) = (&pair.a, &pair.b, &*pair.a_eq);
-    let is_closed = AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let _over = SetOnDrop(&is_closed);
+        let _end = SetOnDrop(&is_over);
         scope.spawn(|| {
-            while !is_closed.load(Ordering::Relaxed) {
+            while !is_over.load(Ordering::Relaxed) {
                 assert_eq!(eq.read().unwrap_err(), Errno::Again);
             }
         });
@@ -157,7 +162,7 @@ fn only_endpoints_with_the_same_key_connect() {
         c.ep.cm().unwrap().connect(&address, b"let me in").unwrap();
         let error = until(|| {
             c.drive();
-            // No request is reported.
+            // The host reports no connection request.
             assert_eq!(pair.host.eq.read().unwrap_err(), Errno::Again);
             match eq.read() {
                 Err(Errno::Avail) => eq.read_err().ok(),
@@ -175,6 +180,7 @@ fn only_endpoints_with_the_same_key_connect() {
     }
 }
 
+/// The destination of sends of connected endpoints, which ignore it.
 const UNUSED: FiAddr = FiAddr::UNSPEC;
 
 #[test]
@@ -243,11 +249,15 @@ fn a_rejection_is_an_error_with_the_peers_data() {
     );
     bindings.eq = Some(host.eq);
     let error = rejected.endpoint(&info, bindings).unwrap_err();
-    assert_eq!(error.errno(), Errno::Inval, "the request is over: {error}");
+    assert_eq!(
+        error.errno(),
+        Errno::Inval,
+        "the request was rejected before: {error}"
+    );
 }
 
-/// Longer than the connect timeout.
-fn drive_for_long(side: &Side, timeout: Duration) {
+/// Drives a side for 50 times its connect timeout.
+fn drive_beyond(side: &Side, timeout: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < 50 * timeout {
         side.drive();
@@ -264,9 +274,9 @@ fn a_late_accept_still_connects() {
     let address = host.pep.address().unwrap();
     a.ep.cm().unwrap().connect(&address, b"please").unwrap();
     // First the event queue is not read, then the request is not answered.
-    drive_for_long(&a, timeout);
+    drive_beyond(&a, timeout);
     let (request, _) = host.request(|| a.drive());
-    drive_for_long(&a, timeout);
+    drive_beyond(&a, timeout);
     assert_eq!(a_eq.read().unwrap_err(), Errno::Again);
     let b = side(&request, &host.eq);
     b.ep.cm().unwrap().accept(b"yes").unwrap();
@@ -282,11 +292,12 @@ fn a_late_accept_still_connects() {
 #[test]
 fn a_thread_parked_at_the_event_queue_gets_the_timeout_of_another_threads_request() {
     const LIMIT: Duration = Duration::from_secs(10);
-    // The kernel drops connection attempts beyond its backlog.
+    // Fills the backlog of a listener that accepts nobody. The kernel drops further connection
+    // attempts, so they time out.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap();
     let connect = || TcpStream::connect_timeout(&to, Duration::from_millis(200)).ok();
-    let callers: Vec<_> = std::iter::from_fn(connect).collect();
+    let fillers: Vec<_> = std::iter::from_fn(connect).collect();
     let info = info(EpType::Msg, &[("FI_TCP_CONNECT_TIMEOUT", "500ms")]);
     let mut attr = eq::Attr::default();
     attr.wait_obj = wait::Object::Unspec;
@@ -300,8 +311,8 @@ fn a_thread_parked_at_the_event_queue_gets_the_timeout_of_another_threads_reques
         assert_eq!(parked.join().unwrap().unwrap_err(), Errno::Avail);
     });
     assert_eq!(eq.read_err().unwrap().errno, Errno::TimedOut);
-    assert!(start.elapsed() < LIMIT, "the wait was over first");
-    drop(callers);
+    assert!(start.elapsed() < LIMIT, "the wait ended without the event");
+    drop(fillers);
 }
 
 #[test]
@@ -312,7 +323,7 @@ fn connecting_without_a_listener_is_an_error() {
     let address = host.pep.address().unwrap();
     drop(host);
     match a.ep.cm().unwrap().connect(&address, &[]) {
-        // The system may report it at once.
+        // The system may report the refusal at once.
         Err(errno) => assert_eq!(errno, Errno::ConnRefused),
         Ok(()) => {
             let errno = until(|| match a_eq.read() {
@@ -343,7 +354,11 @@ fn a_shutdown_is_an_event_at_the_peer_and_cancels_posted_receives() {
         assert_eq!(side.send(UNUSED, b"x", 1), Err(Errno::NotConn));
     }
     for eq in [&a_eq, &host.eq] {
-        assert_eq!(eq.read().unwrap_err(), Errno::Again, "an end is told once");
+        assert_eq!(
+            eq.read().unwrap_err(),
+            Errno::Again,
+            "each side reports one shutdown"
+        );
     }
 }
 
@@ -364,7 +379,11 @@ fn simultaneous_shutdowns_are_events_on_both_sides() {
     expect_shutdown(&*a_eq, &a);
     expect_shutdown(&*host.eq, &b);
     for eq in [&a_eq, &host.eq] {
-        assert_eq!(eq.read().unwrap_err(), Errno::Again, "an end is told once");
+        assert_eq!(
+            eq.read().unwrap_err(),
+            Errno::Again,
+            "each side reports one shutdown"
+        );
     }
 }
 
@@ -392,7 +411,7 @@ fn handles_are_dropped_in_any_order() {
     a.drive();
     drop(a);
     drop(ep);
-    // For a request without a response.
+    // The same while a connection request is unanswered.
     let host = Host::new();
     let a = side(&info(EpType::Msg, &[]), &host.eq);
     let address: Address = host.pep.address().unwrap();
@@ -436,7 +455,7 @@ fn loopback() -> Address {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// The error of opening an endpoint with this handle.
+/// The error of opening an endpoint with the handle of a passive endpoint.
 fn open_error(host: &Host, handle: u64) -> selvedge::Error {
     let mut info = info(EpType::Msg, &[]);
     info.handle = handle;
@@ -456,14 +475,14 @@ fn an_endpoint_connects_from_the_address_of_a_passive_endpoint() {
     let handle = pep.handle().unwrap();
     assert_eq!(open_error(&host, handle).errno(), Errno::AddrNotAvail);
     pep.set_address(&loopback()).unwrap();
-    let address_owner = pep.address().unwrap();
-    assert!(matches!(address_owner, Address::Ip(ip) if ip.port() != 0));
-    let again = pep.set_address(&loopback()).unwrap_err();
-    assert_eq!(again.errno(), Errno::OpBadState);
-    let mut with_it = info(EpType::Msg, &[]);
-    with_it.handle = handle;
-    let a = side(&with_it, &eq);
-    assert_eq!(a.ep.address(), Ok(address_owner.clone()));
+    let own_address = pep.address().unwrap();
+    assert!(matches!(own_address, Address::Ip(ip) if ip.port() != 0));
+    let second_set = pep.set_address(&loopback()).unwrap_err();
+    assert_eq!(second_set.errno(), Errno::OpBadState);
+    let mut info_with_handle = info(EpType::Msg, &[]);
+    info_with_handle.handle = handle;
+    let a = side(&info_with_handle, &eq);
+    assert_eq!(a.ep.address(), Ok(own_address.clone()));
     assert_eq!(pep.listen(), Err(Errno::OpBadState));
     assert_eq!(pep.address(), Err(Errno::AddrNotAvail));
     assert_eq!(open_error(&host, handle).errno(), Errno::OpBadState);
@@ -473,52 +492,52 @@ fn an_endpoint_connects_from_the_address_of_a_passive_endpoint() {
     assert!(closed.message().contains(&handle.to_string()), "{closed}");
     let address = host.pep.address().unwrap();
     a.ep.cm().unwrap().connect(&address, &[]).unwrap();
-    assert_eq!(a.ep.address(), Ok(address_owner.clone()));
+    assert_eq!(a.ep.address(), Ok(own_address.clone()));
     let (request, _) = host.request(|| a.drive());
-    assert_eq!(request.dest_addr, Some(address_owner.clone()));
+    assert_eq!(request.dest_addr, Some(own_address.clone()));
     let b = side(&request, &host.eq);
     b.ep.cm().unwrap().accept(&[]).unwrap();
     let connected = event(&*eq, || b.drive());
     assert!(matches!(connected, Event::Connected { .. }));
-    assert_eq!(a.ep.address(), Ok(address_owner.clone()));
-    assert_eq!(b.ep.cm().unwrap().peer(), Ok(address_owner));
+    assert_eq!(a.ep.address(), Ok(own_address.clone()));
+    assert_eq!(b.ep.cm().unwrap().peer(), Ok(own_address));
     assert_eq!(b.ep.address(), Ok(address));
 }
 
 #[test]
-fn a_passive_endpoint_listens_at_its_address_or_takes_over_another_ones() {
+fn a_passive_endpoint_listens_at_its_own_address_or_at_one_it_takes_over() {
     let host = Host::new();
     let first = unbound(&host, &host.eq);
     first.set_address(&loopback()).unwrap();
-    let address_owner = first.address().unwrap();
-    let mut with_it = info(EpType::Msg, &[]);
-    with_it.handle = first.handle().unwrap();
+    let own_address = first.address().unwrap();
+    let mut info_with_handle = info(EpType::Msg, &[]);
+    info_with_handle.handle = first.handle().unwrap();
     let eq = Arc::clone(&host.eq);
-    let second = host.fabric.passive_endpoint(&with_it, eq).unwrap();
+    let second = host.fabric.passive_endpoint(&info_with_handle, eq).unwrap();
     drop(first);
-    assert_eq!(second.address(), Ok(address_owner.clone()));
+    assert_eq!(second.address(), Ok(own_address.clone()));
     second.listen().unwrap();
     assert_eq!(second.listen(), Err(Errno::OpBadState));
-    assert_eq!(second.address(), Ok(address_owner.clone()));
-    let listens = open_error(&host, second.handle().unwrap());
-    assert_eq!(listens.errno(), Errno::OpBadState);
-    assert!(listens.message().contains("listens"), "{listens}");
+    assert_eq!(second.address(), Ok(own_address.clone()));
+    let error = open_error(&host, second.handle().unwrap());
+    assert_eq!(error.errno(), Errno::OpBadState);
+    assert!(error.message().contains("listens"), "{error}");
     // A connection arrives.
     let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
     let a = side(&info(EpType::Msg, &[]), &a_eq);
-    a.ep.cm().unwrap().connect(&address_owner, b"here").unwrap();
+    a.ep.cm().unwrap().connect(&own_address, b"here").unwrap();
     let (_, data) = host.request(|| a.drive());
     assert_eq!(data, b"here");
-    // The address is in use, and the others are invalid.
+    // An address that is in use and an address of another format are rejected.
     let third = unbound(&host, &host.eq);
-    let taken = third.set_address(&address_owner).unwrap_err();
-    assert_eq!(taken.errno(), Errno::AddrInUse);
+    let in_use = third.set_address(&own_address).unwrap_err();
+    assert_eq!(in_use.errno(), Errno::AddrInUse);
     assert!(
-        taken.message().contains(&address_owner.to_string()),
-        "{taken}"
+        in_use.message().contains(&own_address.to_string()),
+        "{in_use}"
     );
-    let other = third.set_address(&Address::Str("fi_shm://here".into()));
-    assert_eq!(other.unwrap_err().errno(), Errno::Inval);
+    let other_format = third.set_address(&Address::Str("fi_shm://here".into()));
+    assert_eq!(other_format.unwrap_err().errno(), Errno::Inval);
     third.set_address(&loopback()).unwrap();
     third.listen().unwrap();
 }

@@ -11,7 +11,7 @@ use selvedge::{Errno, FiAddr, Info};
 use crate::hostile::{hello, wait_for_close};
 use crate::side::{Side, exchange, info, until};
 
-/// A connection with a key begins with this magic and 32 random bytes.
+/// A client begins a connection with a key with this magic and a nonce of 32 random bytes.
 const PROOF_MAGIC: &[u8] = b"SLVGKEY2";
 
 pub(crate) fn keyed_info(ep_type: EpType, key: &[u8]) -> Info {
@@ -24,7 +24,7 @@ fn keyed(key: &[u8]) -> Side {
     Side::open(&keyed_info(EpType::Rdm, key))
 }
 
-/// Sends a message that must fail, and returns the detail of its error.
+/// Sends a message to `to`, which must refuse the connection. Returns the detail of the error.
 fn send_fails(a: &Side, to: FiAddr, driven: &[&Side]) -> String {
     a.tsend(to, 1, b"to nobody", 1).unwrap();
     let error = a.wait(driven).unwrap_err();
@@ -47,7 +47,7 @@ fn endpoints_with_the_same_key_exchange_messages() {
     }
 }
 
-/// An endpoint uses a connection to send to itself.
+/// An endpoint sends to itself over a connection, as it does to any peer.
 #[test]
 fn an_endpoint_with_a_key_sends_to_itself() {
     let a = keyed(b"one");
@@ -89,7 +89,7 @@ fn endpoints_with_different_keys_fail_to_connect_and_do_not_disturb_others() {
             let detail = send_fails(&a, to_b, &[&b, &c]);
             let name = b.addr().to_string();
             assert!(detail.contains(&name), "{detail}");
-            // A side with a key gets the reason.
+            // An endpoint without a key does not learn why the peer refused the connection.
             assert!(key.is_empty() || detail.contains("auth_key"), "{detail}");
             let to_a = b.insert_peer(&a);
             let detail = send_fails(&b, to_a, &[&a, &c]);
@@ -99,7 +99,8 @@ fn endpoints_with_different_keys_fail_to_connect_and_do_not_disturb_others() {
     }
 }
 
-/// A listener at the address of a peer receives the first bytes and the proof, but no hello.
+/// An impostor that listens at the address of a peer receives the magic, the nonce and the proof,
+/// but no hello.
 #[test]
 fn a_listener_without_the_key_is_rejected_and_learns_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -112,10 +113,10 @@ fn a_listener_without_the_key_is_rejected_and_learns_nothing() {
             stream.write_all(&received[8..]).unwrap();
             let mut proof = [0; 32];
             stream.read_exact(&mut proof).unwrap();
-            // The reflected proof is not the listener's.
+            // The impostor sends the endpoint's own proof back, which is no proof of a listener.
             stream.write_all(&proof).unwrap();
             let mut remainder = Vec::new();
-            // A close, or a reset.
+            // Ends at a close or with a reset.
             let _ = stream.read_to_end(&mut remainder);
             (received, remainder)
         }
@@ -126,20 +127,20 @@ fn a_listener_without_the_key_is_rejected_and_learns_nothing() {
     assert!(detail.contains("another auth_key"), "{detail}");
     let (received, remainder) = impostor.join().unwrap();
     assert!(received.starts_with(PROOF_MAGIC));
-    assert_eq!(remainder, b"", "nothing follows");
+    assert_eq!(remainder, b"", "nothing follows the proof");
 }
 
 #[test]
 fn connections_without_a_proof_of_the_key_are_closed() {
     let (a, b) = (keyed(b"secret"), keyed(b"secret"));
-    let opening = [PROOF_MAGIC, &[1; 32]].concat();
-    for recorded in [
+    let magic_and_nonce = [PROOF_MAGIC, &[1; 32]].concat();
+    for first_bytes in [
         hello(1000),
         b"SLVGKEY1".to_vec(),
-        [&opening[..], &hello(1000)].concat(),
+        [&magic_and_nonce[..], &hello(1000)].concat(),
     ] {
         let mut stream = TcpStream::connect(a.addr()).unwrap();
-        stream.write_all(&recorded).unwrap();
+        stream.write_all(&first_bytes).unwrap();
         wait_for_close(&a, stream);
         exchange(&b, &a);
     }
@@ -154,7 +155,7 @@ fn a_client_without_a_valid_proof_gets_no_proof() {
     stream.set_read_timeout(timeout).unwrap();
     stream.write_all(&[PROOF_MAGIC, &[1; 32]].concat()).unwrap();
     let mut received = Vec::new();
-    let mut has_tried = false;
+    let mut has_sent_false_proof = false;
     until(|| {
         a.drive();
         let mut bytes = [0; 256];
@@ -162,8 +163,8 @@ fn a_client_without_a_valid_proof_gets_no_proof() {
             Ok(0) => return Some(()),
             Ok(count) => received.extend_from_slice(&bytes[..count]),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return Some(()),
-            Err(_) if received.len() >= 32 && !has_tried => {
-                has_tried = true;
+            Err(_) if received.len() >= 32 && !has_sent_false_proof => {
+                has_sent_false_proof = true;
                 stream.write_all(&[7; 32]).unwrap();
             }
             Err(_) => {}
@@ -174,7 +175,8 @@ fn a_client_without_a_valid_proof_gets_no_proof() {
     exchange(&b, &a);
 }
 
-/// Bytes that were accepted once are rejected on another connection.
+/// An attacker sends the recorded bytes of an accepted connection on another connection, which is
+/// rejected.
 #[test]
 fn a_replayed_handshake_is_rejected() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -186,7 +188,8 @@ fn a_replayed_handshake_is_rejected() {
     exchange(&a, &b);
 }
 
-/// Relays one connection from `a` to `b`. Returns the bytes that `a` has sent, up to its message.
+/// Relays one connection from `a` to `b` until a message has arrived. Returns all bytes that `a`
+/// sent.
 fn relay_once(listener: &TcpListener, a: &Side, b: &Side) -> Vec<u8> {
     let to = a.insert(listener.local_addr().unwrap());
     b.trecv(FiAddr::UNSPEC, 1, 1, 2);

@@ -81,7 +81,7 @@ impl Pair {
             iov: &iov,
             desc: &[],
             dest: self.to_b,
-            rma_iov: rma_iov,
+            rma_iov,
             context: Context(context),
             data: 0xda7a,
         };
@@ -97,7 +97,7 @@ impl Pair {
             iov: &iov,
             desc: &[],
             src: self.to_b,
-            rma_iov: rma_iov,
+            rma_iov,
             context: Context(context),
         };
         // SAFETY: the side keeps the bytes.

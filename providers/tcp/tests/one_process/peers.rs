@@ -175,7 +175,7 @@ fn an_unresponsive_peer_whose_host_accepts_is_logged() {
 }
 
 #[test]
-fn the_answer_timeout_is_an_error_that_names_its_parameter() {
+fn the_response_timeout_is_an_error_that_names_its_parameter() {
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let a = Side::with(&[("FI_TCP_ANSWER_TIMEOUT", "30ms")]);
     let to = a.insert(mute.local_addr().unwrap());

@@ -47,7 +47,7 @@ fn send_fails(from: &Side, to: &Side) -> String {
 
 /// Checks that messages fail in both directions, from `a` to `b` for this reason.
 #[track_caller]
-fn fails_both_ways(a: &Side, b: &Side, reason: &str) {
+fn fails_in_both_directions(a: &Side, b: &Side, reason: &str) {
     let detail = send_fails(a, b);
     assert!(detail.contains(reason), "{detail}");
     send_fails(b, a);
@@ -56,7 +56,7 @@ fn fails_both_ways(a: &Side, b: &Side, reason: &str) {
 #[test]
 fn a_plaintext_and_a_tls_peer_fail_to_connect_with_the_reason() {
     let (plain, secured) = (with(None), Side::new());
-    fails_both_ways(&plain, &secured, "speaks TLS");
+    fails_in_both_directions(&plain, &secured, "speaks TLS");
     let (secured_too, other) = (with(Some(default_certificate())), with(None));
     let detail = send_fails(&secured_too, &other);
     assert!(detail.contains("HandshakeFailure"), "{detail}");
@@ -68,7 +68,7 @@ fn a_plaintext_and_a_tls_peer_fail_to_connect_with_the_reason() {
 fn certificates_of_another_authority_are_rejected() {
     let foreign = Authority::new();
     let a = with(Some(&foreign.issue()));
-    fails_both_ways(&a, &Side::new(), "UnknownIssuer");
+    fails_in_both_directions(&a, &Side::new(), "UnknownIssuer");
     // A side that trusts the default authority, and presents a certificate of another one.
     let mut certificate = foreign.issue();
     certificate.ca.clone_from(&authority().file);

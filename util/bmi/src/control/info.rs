@@ -147,7 +147,7 @@ impl Bmi {
     /// The host of a peer, or its name with a provider that has no hosts
     /// (`BMI_addr_rev_lookup_unexpected`); `None` for an unknown peer.
     pub fn rev_lookup_unexpected(&self, addr: Addr) -> Option<CString> {
-        let instance = self.instance_of_known(addr)?;
+        let instance = self.instance_of_peer(addr)?;
         let mut locked = instance.lock(&self.parking);
         let (method, queues) = locked.parts();
         let reference = queues.references.get_mut(addr)?;
@@ -175,7 +175,7 @@ impl Bmi {
     /// # Errors
     /// [`Code::EINVAL`] for an unknown peer and for an invalid pattern.
     pub fn query_addr_range(&self, addr: Addr, pattern: &str, netmask: Option<u8>) -> Result<bool> {
-        let instance = self.instance_of_known(addr).ok_or(Code::EINVAL)?;
+        let instance = self.instance_of_peer(addr).ok_or(Code::EINVAL)?;
         let (scheme, hosts) = pattern.split_once("://").ok_or(Code::EINVAL)?;
         if scheme != instance.scheme {
             return Ok(false);
@@ -192,7 +192,7 @@ impl Bmi {
     pub fn memalloc(&self, addr: Addr, len: usize) -> Option<Memory> {
         let instance = match addr {
             Addr::NONE => self.method_instances().next(),
-            _ => Some(self.instance_of_known(addr)?),
+            _ => Some(self.instance_of_peer(addr)?),
         };
         instance
             .and_then(|instance| instance.lock(&self.parking).memalloc(len))
@@ -248,7 +248,7 @@ impl Bmi {
         }
     }
 
-    fn instance_of_known(&self, addr: Addr) -> Option<&super::method_instance::MethodInstance> {
+    fn instance_of_peer(&self, addr: Addr) -> Option<&super::method_instance::MethodInstance> {
         let instance = self.method_instance(addr.method())?;
         let mut locked = instance.lock(&self.parking);
         locked.queues().references.get(addr)?;

@@ -18,18 +18,19 @@ pub(super) struct MethodInstance {
     pub(super) index: MethodIndex,
     pub(super) scheme: String,
     pub(super) limits: Limits,
-    /// Descriptor that becomes ready when the method has events. Duplicated, because threads park
-    /// on it without the lock.
+    /// A duplicate of the method's descriptor, which becomes ready when the method has events.
+    /// Threads park on the duplicate without the lock.
     wait_fd: Option<OwnedFd>,
     inner: Lock<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    // Dropped first: the method may access memory of operations until it is dropped.
+    // The first field, so that it is dropped first: until then, the method may access the memory of
+    // operations, which the queues retain.
     method: Box<dyn Method>,
     queues: MethodQueues,
-    deferred: Arc<DeferredFrees>,
+    deferred_frees: Arc<DeferredFrees>,
 }
 
 impl MethodInstance {
@@ -54,12 +55,13 @@ impl MethodInstance {
             inner: Lock::new(Inner {
                 method,
                 queues: MethodQueues::new(index),
-                deferred: Arc::default(),
+                deferred_frees: Arc::default(),
             }),
         })
     }
 
-    /// Locks the method. If a call panicked, the state that it left is used as it is.
+    /// Locks the method. If an earlier call panicked under the lock, the method is used in the
+    /// state that the call left.
     #[inline]
     pub(super) fn lock<'a>(&'a self, parking: &'a Parking) -> LockedMethod<'a> {
         LockedMethod {
@@ -82,7 +84,7 @@ impl MethodInstance {
     }
 }
 
-/// A locked method. Dropping it wakes parked threads if events were reported.
+/// A locked method. If the method reported events meanwhile, dropping this wakes parked threads.
 #[derive(Debug)]
 pub(super) struct LockedMethod<'a> {
     inner: Guard<'a, Inner>,
@@ -109,9 +111,9 @@ impl LockedMethod<'_> {
     }
 
     pub(super) fn memalloc(&mut self, len: usize) -> Option<Memory> {
-        self.inner.deferred.drain();
+        self.inner.deferred_frees.drain();
         let allocation = self.inner.method.memalloc(len)?;
-        Some(Memory::special(allocation, &self.inner.deferred))
+        Some(Memory::special(allocation, &self.inner.deferred_frees))
     }
 
     pub(super) fn try_wait(&mut self) -> TryWait {

@@ -153,7 +153,7 @@ impl Bmi {
         let alternatives = Url::parse_all(text).map_err(as_unaccepted)?;
         let mut first_error = None;
         for url in &alternatives {
-            match self.look_up(url, text) {
+            match self.lookup(url, text) {
                 Ok(addr) => return Ok(addr),
                 Err(error) => first_error = first_error.or(Some(error)),
             }
@@ -162,7 +162,7 @@ impl Bmi {
         Err(first_error.unwrap_or_else(nothing))
     }
 
-    fn look_up(&self, url: &Url, text: &str) -> Result<Addr, Error> {
+    fn lookup(&self, url: &Url, text: &str) -> Result<Addr, Error> {
         let instance = match self.instance_for_scheme(&url.scheme) {
             Some(instance) => instance,
             None => self

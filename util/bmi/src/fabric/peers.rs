@@ -1,4 +1,4 @@
-//! Per-peer state, and posts that wait for room in the provider's queues.
+//! The state of each peer, and the queues of posts that wait for room in the provider.
 
 use std::collections::VecDeque;
 
@@ -12,29 +12,32 @@ use crate::method::{Kind, MethodAddr};
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     table: Vec<Peer>,
-    /// Peers with queued posts.
-    busy: Vec<u32>,
+    /// The indices of peers with queued posts.
+    backlogged: Vec<u32>,
 }
 
 /// One peer.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    /// It was looked up: another process may be found under its name after a disconnect.
+    /// The application looked the peer up by its name. After a disconnect, another process may have
+    /// that name.
     pub(super) is_named: bool,
-    /// A message from it arrived, or a message to it was delivered.
+    /// A message from the peer arrived, or a message to the peer was delivered.
     pub(super) is_connected: bool,
-    /// A receive is posted that fails when the peer disconnects.
+    /// A watch is posted: a receive that matches no message and fails when the peer disconnects.
     pub(super) has_watch: bool,
-    /// It connected without a lookup and has disconnected. All its messages have arrived.
+    /// The peer connected without a lookup and has disconnected. All its messages have arrived.
     pub(super) has_disconnected: bool,
-    /// Error of its last failure: a provider may fail later posts with `NotConn` only.
+    /// The code of the peer's last failure. It explains the failure of later posts, which a
+    /// provider may report with `NotConn` only.
     pub(super) last_failure: Option<Code>,
     pub(super) sends: VecDeque<Send>,
     pub(super) recvs: VecDeque<Recv>,
-    is_busy: bool,
+    /// The peer is in [`Peers::backlogged`].
+    is_backlogged: bool,
 }
 
-/// A send that waits for room.
+/// A send that waits for room in the provider's queue.
 #[derive(Debug)]
 pub(super) struct Send {
     pub(super) key: OpKey,
@@ -43,7 +46,7 @@ pub(super) struct Send {
     pub(super) kind: Kind,
 }
 
-/// A receive that waits for room.
+/// A receive that waits for room in the provider's queue.
 #[derive(Debug)]
 pub(super) struct Recv {
     pub(super) key: OpKey,
@@ -85,10 +88,10 @@ impl Peers {
         if let Some(peer) = self.table.get_mut(addr.0 as usize) {
             *peer = Peer::default();
         }
-        self.busy.retain(|&busy| busy != addr.0);
+        self.backlogged.retain(|&index| index != addr.0);
     }
 
-    /// Whether a watch receive must be posted: the peer connected without a lookup and has none.
+    /// Whether a watch must be posted: the peer connected without a lookup and has no watch yet.
     #[inline]
     pub(super) fn needs_watch(&self, addr: FiAddr) -> bool {
         let peer = self.table.get(addr.0 as usize);
@@ -106,47 +109,47 @@ impl Peers {
     #[cold]
     pub(super) fn queue_send(&mut self, addr: MethodAddr, send: Send) {
         self.table[addr.0 as usize].sends.push_back(send);
-        self.mark_busy(addr);
+        self.mark_backlogged(addr);
     }
 
     /// Queues a receive.
     #[cold]
     pub(super) fn queue_recv(&mut self, addr: MethodAddr, recv: Recv) {
         self.table[addr.0 as usize].recvs.push_back(recv);
-        self.mark_busy(addr);
+        self.mark_backlogged(addr);
     }
 
-    fn mark_busy(&mut self, addr: MethodAddr) {
+    fn mark_backlogged(&mut self, addr: MethodAddr) {
         let peer = &mut self.table[addr.0 as usize];
-        if !std::mem::replace(&mut peer.is_busy, true) {
-            self.busy.push(addr.0);
+        if !std::mem::replace(&mut peer.is_backlogged, true) {
+            self.backlogged.push(addr.0);
         }
     }
 
-    /// Whether a post is queued.
+    /// Whether posts of any peer are queued.
     #[inline]
     pub(super) fn has_backlog(&self) -> bool {
-        !self.busy.is_empty()
+        !self.backlogged.is_empty()
     }
 
-    /// Takes the list of peers with queued posts. The caller returns each peer with
-    /// [`Self::requeue`].
-    pub(super) fn take_busy(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.busy)
+    /// Takes the list of peers with queued posts, and leaves it empty. The caller gives each peer
+    /// back with [`Self::requeue`].
+    pub(super) fn take_backlogged(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.backlogged)
     }
 
-    /// Returns a peer to the list if it has queued posts.
+    /// Puts a peer back into the list if it still has queued posts.
     pub(super) fn requeue(&mut self, index: u32) {
         let peer = &mut self.table[index as usize];
-        peer.is_busy = !peer.sends.is_empty() || !peer.recvs.is_empty();
-        if peer.is_busy {
-            self.busy.push(index);
+        peer.is_backlogged = !peer.sends.is_empty() || !peer.recvs.is_empty();
+        if peer.is_backlogged {
+            self.backlogged.push(index);
         }
     }
 
     /// Removes a queued operation. Returns whether it was queued.
     pub(super) fn remove_queued(&mut self, key: OpKey) -> bool {
-        for &index in &self.busy {
+        for &index in &self.backlogged {
             let peer = &mut self.table[index as usize];
             if let Some(at) = peer.sends.iter().position(|send| send.key == key) {
                 peer.sends.remove(at);

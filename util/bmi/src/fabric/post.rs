@@ -249,7 +249,7 @@ impl Fabric {
     /// Retries the queued posts.
     #[cold]
     pub(super) fn retry(&mut self, queues: &mut MethodQueues) {
-        for index in self.peers.take_busy() {
+        for index in self.peers.take_backlogged() {
             let addr = FiAddr(u64::from(index));
             while let Some(send) = self
                 .peers

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_was_looked_up_may_reconnect() {
+    fn a_peer_of_an_earlier_lookup_may_reconnect() {
         let mut references = References::new(0);
         let addr = references.register(MethodAddr(0)).unwrap();
         references.name(addr, "shm://a:1");

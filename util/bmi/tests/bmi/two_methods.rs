@@ -23,12 +23,15 @@ pub(crate) fn client(urls: &str) {
     });
 }
 
-/// As [`crate::request_pattern::serve`], for any number of clients in one thread.
+/// Serves any number of clients in one thread, each as [`crate::request_pattern::serve`] does.
 struct Server {
     bmi: Bmi,
     context: ContextId,
-    /// The clients by number, each with its request's tag.
+    /// The address of each client and the tag of its request. The first client has the number 1.
+    /// The receive of a client's data has the client's number as its user value, and all other
+    /// operations have 0.
     clients: Vec<(Addr, i32)>,
+    /// Number of clients whose data has arrived.
     served: usize,
     /// Number of pending operations.
     pending: usize,
@@ -37,8 +40,10 @@ struct Server {
 impl Server {
     fn step(&mut self) {
         let mut requests = Vec::new();
-        let take = |request| requests.push(request);
-        self.bmi.testunexpected(4, 0, Duration::ZERO, take).unwrap();
+        let collect = |request| requests.push(request);
+        self.bmi
+            .testunexpected(4, 0, Duration::ZERO, collect)
+            .unwrap();
         for request in requests {
             assert_eq!(&*request.buffer, b"data, please");
             self.clients.push((request.addr, request.tag));
@@ -50,16 +55,17 @@ impl Server {
             self.track(self.bmi.post_recv(post));
         }
         let mut done = Vec::new();
-        let idle = Duration::from_millis(10);
-        let collect = |one| done.push(one);
+        let timeout = Duration::from_millis(10);
+        let collect = |completion| done.push(completion);
         self.bmi
-            .testcontext(4, idle, self.context, collect)
+            .testcontext(4, timeout, self.context, collect)
             .unwrap();
         self.pending -= done.len();
-        done.into_iter().for_each(|one| self.completed(&one));
+        done.iter()
+            .for_each(|completion| self.completed(completion));
     }
 
-    /// A post to the client with a number.
+    /// An operation of `segments` with the client that has this number.
     fn post(&self, number: usize, segments: Vec<Vec<u8>>) -> Post<Vec<Vec<u8>>> {
         let (addr, tag) = self.clients[number - 1];
         Post::new(addr, segments, tag, self.context)
@@ -77,7 +83,8 @@ impl Server {
         }
     }
 
-    /// Handles a completion. After the client's data only the closing message is left.
+    /// Handles a completion. When a client's data has arrived, the server sends the closing
+    /// message.
     fn completed(&mut self, done: &Completion) {
         assert!(done.outcome.is_ok(), "{done:?}");
         if done.user > 0 {
@@ -101,13 +108,15 @@ fn one_server_serves_processes_over_shm_and_tcp_at_once() {
         served: 0,
         pending: 0,
     };
-    let single = [&urls[0], &urls[1], &urls[0], &urls[1]].map(|url| Process::start("client", url));
-    let double = [(); 2].map(|()| Process::start("both", &urls.join(",")));
-    until("all of them to be served", || {
+    let clients_of_one =
+        [&urls[0], &urls[1], &urls[0], &urls[1]].map(|url| Process::start("client", url));
+    let clients_of_both = [(); 2].map(|()| Process::start("both", &urls.join(",")));
+    until("all clients to be served", || {
         server.step();
+        // A process that uses both URLs is two clients.
         (server.served == 8 && server.pending == 0).then_some(())
     });
-    for client in single.into_iter().chain(double) {
+    for client in clients_of_one.into_iter().chain(clients_of_both) {
         client.expect_success_while(|| server.step());
     }
     assert_eq!(server.clients.len(), 8);

@@ -150,7 +150,7 @@ fn requests_of_many_clients_are_all_served() {
 }
 
 #[test]
-fn two_servers_that_contact_each_other_at_once_have_one_address_each() {
+fn two_servers_that_connect_to_each_other_at_once_have_one_address_each() {
     for scheme in SCHEMES {
         let sides: Vec<_> = (0..2).map(|_| server_at(scheme)).collect();
         let peers = [

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 
 typedef int64_t bmi_size_t;       /* bytes */
-typedef int32_t bmi_msg_tag_t;    /* what sends and receives match by */
-typedef int64_t bmi_context_id;   /* where completions are collected */
+typedef int32_t bmi_msg_tag_t;    /* sends and receives match by tag */
+typedef int64_t bmi_context_id;   /* a queue of completions */
 typedef int64_t bmi_op_id_t;      /* an operation; never 0 */
 typedef int32_t bmi_error_code_t; /* 0, or the negative of a BMI_E* */
 typedef int32_t bmi_flag_t;
-typedef struct PVFS_hint_s *bmi_hint; /* not looked at */
+typedef struct PVFS_hint_s *bmi_hint; /* ignored */
 
 typedef int64_t BMI_addr_t; /* a peer; 0 is none */
 typedef BMI_addr_t bmi_addr_t;
@@ -25,15 +25,15 @@ typedef BMI_addr_t PVFS_BMI_addr_t;
 
 /* BMI_initialize */
 enum {
-    BMI_INIT_SERVER = 1,       /* others find this process */
-    BMI_TCP_BIND_SPECIFIC = 2, /* at the given address alone */
-    BMI_AUTO_REF_COUNT = 4     /* an unexpected message holds its sender */
+    BMI_INIT_SERVER = 1,       /* this process listens */
+    BMI_TCP_BIND_SPECIFIC = 2, /* listens on the given address only */
+    BMI_AUTO_REF_COUNT = 4     /* an unexpected message takes a reference to its sender */
 };
 
-/* what memory is for */
+/* the use of memory */
 enum bmi_op_type { BMI_SEND = 1, BMI_RECV = 2 };
 
-/* where memory comes from: a hint */
+/* the origin of memory, a hint */
 enum bmi_buffer_type { BMI_PRE_ALLOC = 1, BMI_EXT_ALLOC = 2 };
 
 /* BMI_set_info, BMI_get_info */
@@ -54,7 +54,7 @@ enum {
     BMI_OPTIMISTIC_BUFFER_REG = 14,
     BMI_TCP_CHECK_UNEXPECTED = 15,
     BMI_ZOID_POST_TIMEOUT = 16,
-    BMI_TRANSPORT_METHODS_STRING = 17, /* 16 is answered, too */
+    BMI_TRANSPORT_METHODS_STRING = 17, /* BMI_get_info accepts 16, too */
     BMI_TCP_GET_PORT = 18
 };
 
@@ -151,9 +151,9 @@ struct bmi_optimistic_buffer_info {
 extern "C" {
 #endif
 
-/* The code of an error number of the system, with its sign. */
+/* Returns the code of an error number of the system, with the same sign. */
 int bmi_errno_to_pvfs(int error);
-/* What a code means, of either sign; the text is not to be freed. */
+/* Returns the text of a code of either sign. The library owns the text. */
 const char *bmi_status_string(int error);
 
 #ifdef __cplusplus

@@ -1,18 +1,18 @@
 /*
  * The Buffered Message Interface of the Parallel Virtual File System.
  *
- * One header for every dialect. The functions are those of the standalone BMI; what other dialects
- * pass more or less of is told by the number of arguments:
+ * One header for every dialect. The functions are those of the standalone BMI. The number of arguments
+ * distinguishes the other dialects:
  *
  *   BMI_initialize   3, or 4 with options (OrangeFS), which are ignored
  *   BMI_addr_lookup  2, or 3 with options (OrangeFS), which are ignored
  *   BMI_post_*       without hints (before 2008), or with
  *
- * With BMI_SEED_DIALECT defined, the first BMI's programs compile: posts and tests without a
- * context, tests without a time, and the names of that time.
+ * With BMI_SEED_DIALECT defined, programs of the first BMI compile: posts and tests without a context,
+ * tests without a timeout, and the names of that version.
  *
- * Calls answer 0 or a count of one, or the negative of a BMI_E*. A post answers 1 when it is over
- * already: then there is no operation to test.
+ * Calls return 0 or 1, or the negative of a BMI_E*. A post returns 1 when it is complete already: then
+ * there is no operation to test.
  */
 #ifndef BMI_H
 #define BMI_H
@@ -23,8 +23,8 @@
 extern "C" {
 #endif
 
-/* A message that nobody has asked for. The buffer is to be given to BMI_unexpected_free,
- * BMI_memfree or free. */
+/* A message without a posted receive. The program owns the buffer, and frees it with
+ * BMI_unexpected_free, BMI_memfree or free. */
 struct BMI_unexpected_info {
     bmi_error_code_t error_code;
     BMI_addr_t addr;
@@ -87,7 +87,7 @@ int BMI_testunexpected(int incount, int *outcount, struct BMI_unexpected_info *i
 int BMI_testunexpected_class(int incount, int *outcount, struct BMI_unexpected_info *info_array,
                              uint8_t class_, int max_idle_time_ms);
 
-/* The seed's: block for ten milliseconds when there is nothing. */
+/* The first BMI's tests: they block for up to ten milliseconds until an operation completes. */
 int BMI_wait(bmi_op_id_t id, int *outcount, bmi_error_code_t *error_code, bmi_size_t *actual_size,
              void **user_ptr);
 int BMI_waitsome(int incount, bmi_op_id_t *id_array, int *outcount, int *index_array,
@@ -95,11 +95,11 @@ int BMI_waitsome(int incount, bmi_op_id_t *id_array, int *outcount, int *index_a
                  void **user_ptr_array);
 int BMI_waitunexpected(int incount, int *outcount, struct BMI_unexpected_info *info_array);
 
-/* Asks an operation to end; a test tells how it did. */
+/* Requests that an operation ends; a test reports its outcome. */
 int BMI_cancel(bmi_op_id_t id, bmi_context_id context_id);
-/* Takes an operation back and collects it, without blocking: 0 if it was taken back, 1 if it was
- * done, its error if it had failed. -BMI_EALREADY if it has begun: it goes on, its buffer must stay
- * as it is, and a test tells of its end. */
+/* Cancels an operation and collects it, without blocking. Returns 0 if it was cancelled, 1 if it was
+ * complete, and its error if it had failed. Returns -BMI_EALREADY if it has begun: then it goes on, its
+ * buffer must stay unchanged, and a test reports its completion. */
 int BMI_unpost(bmi_op_id_t id, bmi_context_id context_id);
 
 void *BMI_memalloc(BMI_addr_t addr, bmi_size_t size, enum bmi_op_type send_recv);
@@ -114,15 +114,15 @@ const char *BMI_addr_rev_lookup(BMI_addr_t addr);
 const char *BMI_addr_rev_lookup_unexpected(BMI_addr_t addr);
 int BMI_query_addr_range(BMI_addr_t addr, const char *id_string, int netmask);
 
-/* The context of programs that have none. */
+/* Stands for the context of programs that have none. */
 #define BMI_SEED_CONTEXT INT64_MIN
 
 #ifdef __cplusplus
 }
 #endif
 
-/* Dialects. BMI_PICK gives its thirteenth argument: what stands there depends on how many there are
- * before it. A name in parentheses is the function itself. */
+/* Dialects. BMI_PICK expands to its thirteenth argument, so the number of arguments before the
+ * alternatives selects one of them. A name in parentheses is the function itself. */
 #define BMI_PICK(a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, picked, ...) picked
 
 #define BMI_initialize(...)                                                                        \

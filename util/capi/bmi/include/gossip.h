@@ -1,7 +1,7 @@
 /*
- * gossip: where the library's messages and those of an application go, and which are heard.
+ * gossip: the log of the library and of an application.
  *
- * Functions answer 0, or a negative number of <errno.h>.
+ * Functions return 0, or a negative number of <errno.h>.
  */
 #ifndef GOSSIP_H
 #define GOSSIP_H
@@ -15,11 +15,12 @@
 extern "C" {
 #endif
 
-/* Bytes of the longest message of an application, with the zero behind it; what is longer is cut. */
+/* The size of an application's longest message in bytes, with its terminating zero; longer ones are
+ * cut. */
 #define GOSSIP_BUF_SIZE 1024
 
-/* What stands in front of a message: nothing but its kind, the time, the date and the time, or the
- * time and the thread. */
+/* The stamp in front of a message: only its kind, the time, the date and the time, or the time and the
+ * thread. */
 enum gossip_logstamp {
     GOSSIP_LOGSTAMP_NONE = 0,
     GOSSIP_LOGSTAMP_USEC = 1,
@@ -28,20 +29,20 @@ enum gossip_logstamp {
 };
 #define GOSSIP_LOGSTAMP_DEFAULT GOSSIP_LOGSTAMP_USEC
 
-/* Where messages go from now on. The library's warnings and errors are among them, and what else
- * FI_LOG_LEVEL asks for. A file is opened as fopen(3) does. With syslog(3), debug messages have this
- * priority, and errors LOG_ERR. */
+/* Set the destination of messages from now on: the application's, and the library's at the levels of
+ * FI_LOG_LEVEL, which include warnings and errors. A file is opened as fopen(3) does. With syslog(3),
+ * debug messages have this priority, and errors LOG_ERR. */
 int gossip_enable_stderr(void);
 int gossip_enable_stdout(void);
 int gossip_enable_file(const char *filename, const char *mode);
 int gossip_enable_syslog(int priority);
-/* Ends that and debug messages: errors go to the standard error stream. */
+/* Closes the destination and disables debug messages; errors go to the standard error stream. */
 int gossip_disable(void);
-/* Which parts' debug messages are heard; `debug_on` is 0 or 1. */
+/* Sets the parts whose debug messages are printed; `debug_on` is 0 or 1. */
 int gossip_set_debug_mask(int debug_on, uint64_t mask);
 int gossip_get_debug_mask(int *debug_on, uint64_t *mask);
 int gossip_set_logstamp(enum gossip_logstamp stamp);
-/* Prints the calls that led here. */
+/* Prints the call stack. */
 void gossip_backtrace(void);
 
 /* Prints a text: 'E' for an error, 'D' for a debug message. */
@@ -67,32 +68,32 @@ static inline int gossip_print_format(char prefix, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    int answer = gossip_print_va(prefix, format, arguments);
+    int status = gossip_print_va(prefix, format, arguments);
     va_end(arguments);
-    return answer;
+    return status;
 }
 
 static inline int gossip_debug_enabled(uint64_t mask)
 {
-    uint64_t heard = 0;
-    gossip_get_debug_mask(0, &heard);
-    return (heard & mask) != 0;
+    uint64_t enabled = 0;
+    gossip_get_debug_mask(0, &enabled);
+    return (enabled & mask) != 0;
 }
 
 #ifdef __cplusplus
 }
 #endif
 
-/* An error of the application: it is printed whatever the mask is. */
+/* Prints an error of the application, whatever the mask is. */
 #define gossip_err(...) gossip_print_format('E', __VA_ARGS__)
-/* A debug message of the application, of the parts in `mask`. */
+/* Prints a debug message of the application, if a part in `mask` is enabled. */
 #define gossip_debug(mask, ...)                                                                    \
     do {                                                                                           \
         if (gossip_debug_enabled(mask))                                                            \
             gossip_print_format('D', __VA_ARGS__);                                                 \
     } while (0)
 
-/* The same with the place in the source; an error also has the calls that led to it. */
+/* The same with the file and line of the source; an error also prints the call stack. */
 #define gossip_ldebug(mask, ...)                                                                   \
     do {                                                                                           \
         if (gossip_debug_enabled(mask))                                                            \

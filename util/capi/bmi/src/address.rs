@@ -1,4 +1,4 @@
-//! Addresses: the functions that look peers up and name them.
+//! Addresses: the functions that look up and name peers.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
@@ -6,9 +6,9 @@ use std::ffi::{CStr, c_char, c_int};
 
 use selvedge_bmi::{Addr, Code, process};
 
-use crate::answer::{call, guarded};
 use crate::gossip;
-use crate::life::text;
+use crate::lifecycle::text;
+use crate::status::{call, guarded};
 
 /// # Safety
 /// `new_addr` is null or may be written; `id_string` is null or ends with a zero.
@@ -21,7 +21,7 @@ unsafe extern "C" fn BMI_addr_lookup(new_addr: *mut i64, id_string: *const c_cha
         // SAFETY: passed on from the caller.
         let url = unsafe { text(id_string) }?.ok_or(Code::EINVAL)?;
         let addr = bmi.addr_lookup(&url).map_err(|error| {
-            gossip::complain(&error.to_string());
+            gossip::log_error(&error.to_string());
             error.code()
         })?;
         // SAFETY: not null, and the caller promises that it may be written.
@@ -30,8 +30,8 @@ unsafe extern "C" fn BMI_addr_lookup(new_addr: *mut i64, id_string: *const c_cha
     })
 }
 
-/// What [`BMI_addr_rev_lookup_unexpected`] says of who is nobody.
-const NOBODY: &CStr = c"UNKNOWN";
+/// The result of [`BMI_addr_rev_lookup_unexpected`] for an address without a peer.
+const UNKNOWN_PEER: &CStr = c"UNKNOWN";
 
 #[unsafe(no_mangle)]
 extern "C" fn BMI_addr_rev_lookup(addr: i64) -> *const c_char {
@@ -41,12 +41,12 @@ extern "C" fn BMI_addr_rev_lookup(addr: i64) -> *const c_char {
 #[unsafe(no_mangle)]
 extern "C" fn BMI_addr_rev_lookup_unexpected(addr: i64) -> *const c_char {
     match texts(addr).1 {
-        nothing if nothing.is_null() => NOBODY.as_ptr(),
+        null if null.is_null() => UNKNOWN_PEER.as_ptr(),
         text => text,
     }
 }
 
-/// The texts of a peer, which are the instance's and stay until it forgets the peer.
+/// The URL and the host of a peer. The instance owns both texts until it forgets the peer.
 fn texts(addr: i64) -> (*const c_char, *const c_char) {
     let mut found = (std::ptr::null(), std::ptr::null());
     guarded(|| {

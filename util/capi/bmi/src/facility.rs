@@ -1,4 +1,4 @@
-//! `Facility`: where gossip's messages go, and the stamp in front of each of them.
+//! `Facility`: the destination of gossip's messages, and the stamp in front of each of them.
 
 #![expect(unsafe_code, reason = "the C library's streams, log and calendar")]
 
@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use log::Level;
 
-/// Where messages go.
+/// The destination of messages.
 #[derive(Debug)]
 pub(crate) enum Facility {
     Stderr,
@@ -23,10 +23,10 @@ pub(crate) enum Facility {
 }
 
 impl Facility {
-    /// A file in a mode of fopen(3) that writes.
+    /// Opens a file in a mode of fopen(3) that writes.
     ///
     /// # Errors
-    /// A number of the system's errors.
+    /// An error number of the system.
     pub(crate) fn open(name: &CStr, mode: &CStr) -> Result<Self, c_int> {
         let mut options = OpenOptions::new();
         let mode = mode.to_bytes();
@@ -48,7 +48,7 @@ impl Facility {
             Self::Stderr => io::stderr().write_all(&line(stamp)),
             Self::Stdout => print_to_stdout(&line(stamp)),
             Self::File(file) => file.write_all(&line(stamp)),
-            // It has stamps of its own.
+            // The system's log adds its own stamps.
             Self::Syslog(priority) => {
                 print_to_syslog(priority_of(prefix, *priority), &line(Stamp::None));
                 Ok(())
@@ -61,12 +61,12 @@ impl Facility {
 
 static FACILITY: Mutex<(Facility, Stamp)> = Mutex::new((Facility::Stderr, Stamp::Usec));
 
-/// Messages go to this facility from now on.
+/// Sets the facility of all messages from now on.
 pub(crate) fn set(facility: Facility) {
     FACILITY.lock().unwrap_or_else(PoisonError::into_inner).0 = facility;
 }
 
-/// Messages have this stamp from now on.
+/// Sets the stamp of all messages from now on.
 pub(crate) fn set_stamp(stamp: Stamp) {
     FACILITY.lock().unwrap_or_else(PoisonError::into_inner).1 = stamp;
 }
@@ -92,7 +92,7 @@ pub(crate) fn print_debug(text: fmt::Arguments<'_>) {
     print(b'D', format!("bmi: {text}\n").as_bytes());
 }
 
-/// What stands in front of a message (`enum gossip_logstamp`).
+/// The stamp in front of a message (`enum gossip_logstamp`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stamp {
     None,
@@ -129,7 +129,7 @@ fn stamped(prefix: u8, stamp: Stamp) -> String {
             format!("[{prefix} {month:02}/{day:02}/{year} {hour:02}:{minute:02}:{second:02}] ")
         }
         Stamp::Thread => {
-            // SAFETY: it has no arguments and changes nothing.
+            // SAFETY: the function has no arguments and no side effects.
             let thread = unsafe { libc::pthread_self() };
             format!("[{prefix} {hour:02}:{minute:02}:{second:02}.{usec:06} ({thread})] ")
         }
@@ -137,9 +137,9 @@ fn stamped(prefix: u8, stamp: Stamp) -> String {
 }
 
 fn local_time(seconds: libc::time_t) -> libc::tm {
-    // SAFETY: every member of it is a number or a pointer, which may be zero.
+    // SAFETY: every member of `tm` is a number or a pointer, which may be zero.
     let mut time: libc::tm = unsafe { std::mem::zeroed() };
-    // SAFETY: both point to values of this function; nothing keeps them.
+    // SAFETY: both point to local variables, which localtime_r(3) does not keep.
     unsafe { libc::localtime_r(&raw const seconds, &raw mut time) };
     time
 }
@@ -162,7 +162,8 @@ unsafe extern "C" {
     static stdout: *mut libc::FILE;
 }
 
-/// Errors are errors of the facility that messages have: the daemons', where `priority` names none.
+/// The priority of a message for syslog(3): `LOG_ERR` for errors. The facility is that of
+/// `priority`, or `LOG_DAEMON` if it has none.
 const fn priority_of(prefix: u8, priority: c_int) -> c_int {
     let facility = match priority & libc::LOG_FACMASK {
         0 => libc::LOG_DAEMON,
@@ -179,6 +180,6 @@ fn print_to_syslog(priority: c_int, line: &[u8]) {
     let Ok(text) = CString::new(text) else {
         return;
     };
-    // SAFETY: the format asks for one text, which ends with a zero.
+    // SAFETY: the format takes one text, which ends with a zero byte.
     unsafe { libc::syslog(priority, c"%s".as_ptr(), text.as_ptr()) };
 }

@@ -1,6 +1,6 @@
-//! gossip: where the library's messages and those of the application go, and which are heard.
+//! gossip: the log of the library and of the application: its facility and its debug mask.
 //!
-//! As gossip always did, these functions answer 0 or a negative number of the system's errors.
+//! These functions return 0 or a negative error number of the system, as gossip of PVFS does.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
@@ -13,49 +13,49 @@ use selvedge_bmi::support::gossip::{self, Mask};
 
 use crate::facility::{self, Facility, Stamp};
 
-/// Says what kept a call from what it was asked for: C gets a number only.
+/// Logs why a call failed: C gets only a number.
 #[cold]
-pub(crate) fn complain(what: &str) {
-    gossip::err(format_args!("{what}"));
+pub(crate) fn log_error(text: &str) {
+    gossip::err(format_args!("{text}"));
 }
 
-/// Has messages printed from now on, unless the program has a logger.
+/// Installs the library's logger, unless the program has one.
 pub(crate) fn open_log() {
-    // A variable that cannot be read is reported by whoever needs it.
+    // An invalid variable is reported by the call that reads it.
     let _ = selvedge::log::init();
 }
 
-/// Has all messages go to a facility from now on.
+/// Sends all messages to a facility from now on.
 fn enable(facility: Result<Facility, c_int>) -> c_int {
-    let answer = catch_unwind(|| {
+    let result = catch_unwind(|| {
         facility::set(facility?);
         open_log();
         selvedge::log::set_output(Some(facility::print_logged));
         gossip::set_debug_output(facility::print_debug);
         Ok(0)
     });
-    answer
+    result
         .unwrap_or(Err(EIO))
         .unwrap_or_else(|errno: c_int| -errno)
 }
 
-/// Messages go to the standard error stream.
+/// Sends messages to the standard error stream.
 #[unsafe(no_mangle)]
 extern "C" fn gossip_enable_stderr() -> c_int {
     enable(Ok(Facility::Stderr))
 }
 
-/// Messages go to the standard output stream.
+/// Sends messages to the standard output stream.
 #[unsafe(no_mangle)]
 extern "C" fn gossip_enable_stdout() -> c_int {
     enable(Ok(Facility::Stdout))
 }
 
-/// Messages go to a file, which is opened as fopen(3) does. If it cannot be opened they go where they
-/// went.
+/// Sends messages to a file, which is opened as fopen(3) does. If it cannot be opened, the facility
+/// does not change.
 ///
 /// # Safety
-/// The texts are null or end with a zero.
+/// The texts are null or end with a zero byte.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gossip_enable_file(filename: *const c_char, mode: *const c_char) -> c_int {
     if filename.is_null() || mode.is_null() {
@@ -68,13 +68,13 @@ unsafe extern "C" fn gossip_enable_file(filename: *const c_char, mode: *const c_
     enable(Facility::open(name, mode))
 }
 
-/// Messages go to the system's log, debug messages with this priority and errors with `LOG_ERR`.
+/// Sends messages to the system's log, debug messages with this priority and errors with `LOG_ERR`.
 #[unsafe(no_mangle)]
 extern "C" fn gossip_enable_syslog(priority: c_int) -> c_int {
     enable(Ok(Facility::Syslog(priority)))
 }
 
-/// Ends the facility, and the debug messages: errors go to the standard error stream.
+/// Closes the facility and disables debug messages; errors go to the standard error stream.
 #[unsafe(no_mangle)]
 extern "C" fn gossip_disable() -> c_int {
     gossip::disable();
@@ -96,19 +96,19 @@ extern "C" fn gossip_set_debug_mask(debug_on: c_int, mask: u64) -> c_int {
 /// Both are null or may be written.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gossip_get_debug_mask(debug_on: *mut c_int, mask: *mut u64) -> c_int {
-    let heard = gossip::debug_mask().0;
+    let enabled = gossip::debug_mask().0;
     if !debug_on.is_null() {
         // SAFETY: not null, and the caller promises that it may be written.
-        unsafe { debug_on.write((heard != 0).into()) };
+        unsafe { debug_on.write((enabled != 0).into()) };
     }
     if !mask.is_null() {
         // SAFETY: as above.
-        unsafe { mask.write(heard) };
+        unsafe { mask.write(enabled) };
     }
     0
 }
 
-/// What stands in front of each message (`enum gossip_logstamp`).
+/// Sets the stamp in front of each message (`enum gossip_logstamp`).
 #[unsafe(no_mangle)]
 extern "C" fn gossip_set_logstamp(stamp: c_int) -> c_int {
     match Stamp::from_raw(stamp) {
@@ -123,7 +123,7 @@ extern "C" fn gossip_set_logstamp(stamp: c_int) -> c_int {
 /// Prints a message of the application, which `gossip.h` has formatted.
 ///
 /// # Safety
-/// The text ends with a zero.
+/// The text ends with a zero byte.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gossip_print(prefix: c_char, text: *const c_char) -> c_int {
     if text.is_null() {
@@ -135,10 +135,10 @@ unsafe extern "C" fn gossip_print(prefix: c_char, text: *const c_char) -> c_int 
     printed.map_or(-EIO, |()| 0)
 }
 
-/// Prints the calls that led here.
+/// Prints the call stack.
 #[unsafe(no_mangle)]
 extern "C" fn gossip_backtrace() {
-    // A panic has nobody to be told to.
+    // The function returns nothing, so a panic cannot be reported.
     let _ = catch_unwind(|| {
         for line in Backtrace::force_capture().to_string().lines() {
             facility::print(b'E', format!("\t[bt] {}\n", line.trim()).as_bytes());

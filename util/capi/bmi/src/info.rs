@@ -1,4 +1,4 @@
-//! Options, by their numbers, and error numbers as text.
+//! Options by their numbers, and texts of error numbers.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
@@ -9,10 +9,10 @@ use selvedge_bmi::method::Setting;
 use selvedge_bmi::support::heap::HeapBuf;
 use selvedge_bmi::{Addr, Bmi, Code, Limit, Result, transports};
 
-use crate::answer::{call, guarded, refusal};
+use crate::status::{call, error_status, guarded};
 
-/// `BMI_DROP_ADDR` and its kin. Both dialects' numbers; where they differ, each has a meaning of its
-/// own here.
+/// The options, such as `BMI_DROP_ADDR`, with the numbers of both dialects. A number that the
+/// dialects use differently is documented.
 mod option {
     pub(super) const DROP_ADDR: i32 = 1;
     pub(super) const CHECK_INIT: i32 = 2;
@@ -27,19 +27,19 @@ mod option {
     pub(super) const TCP_CLOSE_SOCKET: i32 = 13;
     pub(super) const OPTIMISTIC_BUFFER_REG: i32 = 14;
     pub(super) const TCP_CHECK_UNEXPECTED: i32 = 15;
-    /// To be asked for: OrangeFS's transports. To be set: a time-out of ZOID's.
+    /// `BMI_get_info`: the transports, in OrangeFS. `BMI_set_info`: a timeout of the method ZOID.
     pub(super) const TRANSPORT_METHODS_STRING_OFS: i32 = 16;
     pub(super) const TRANSPORT_METHODS_STRING: i32 = 17;
     pub(super) const TCP_GET_PORT: i32 = 18;
 }
 
 /// # Safety
-/// `inout_parameter` is null or points to what the option takes.
+/// `inout_parameter` is null or points to the type that the option takes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn BMI_set_info(addr: i64, option: c_int, inout_parameter: *mut c_void) -> c_int {
     call(|bmi| {
         let addr = Addr(addr);
-        // SAFETY: passed on from the caller, who knows that these options take a number.
+        // SAFETY: passed on from the caller; these options take a number.
         let number = || unsafe { number(inout_parameter) };
         match option {
             option::DROP_ADDR | option::TCP_CLOSE_SOCKET => bmi.drop_addr(addr)?,
@@ -53,7 +53,7 @@ unsafe extern "C" fn BMI_set_info(addr: i64, option: c_int, inout_parameter: *mu
                 bmi.set_info(addr, Setting::ReceiveBuffer(size(number()?)?))?;
             }
             option::TCP_CHECK_UNEXPECTED => bmi.interrupt_on_unexpected(number()? != 0),
-            // Hints for what is not here: memory that is registered ahead, ZOID.
+            // Hints that are ignored: memory is not registered ahead, and there is no method ZOID.
             option::OPTIMISTIC_BUFFER_REG | option::TRANSPORT_METHODS_STRING_OFS => {}
             _ => return Err(Code::ENOSYS),
         }
@@ -76,32 +76,32 @@ fn size(number: c_int) -> Result<usize> {
 }
 
 /// # Safety
-/// `inout_parameter` is null or points to what the option gives.
+/// `inout_parameter` is null or points to the type that the option returns.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn BMI_get_info(addr: i64, option: c_int, inout_parameter: *mut c_void) -> c_int {
     if matches!(
         option,
         option::TRANSPORT_METHODS_STRING | option::TRANSPORT_METHODS_STRING_OFS
     ) {
-        // SAFETY: passed on from the caller, who knows that this option gives a text.
-        return guarded(|| unsafe { give_transports(inout_parameter.cast()) });
+        // SAFETY: passed on from the caller; this option returns a text.
+        return guarded(|| unsafe { write_transports(inout_parameter.cast()) });
     }
     call(|bmi| {
-        let number = asked(bmi, Addr(addr), option)?;
+        let number = option_value(bmi, Addr(addr), option)?;
         if option == option::CHECK_INIT {
             return Ok(0);
         }
         if inout_parameter.is_null() {
             return Err(Code::EINVAL);
         }
-        // SAFETY: not null, and the caller knows that all other options give a number.
+        // SAFETY: not null, and all other options return a number.
         unsafe { inout_parameter.cast::<c_int>().write(number) };
         Ok(0)
     })
 }
 
-/// The number that an option gives.
-fn asked(bmi: &Bmi, addr: Addr, option: c_int) -> Result<c_int> {
+/// The number that an option returns.
+fn option_value(bmi: &Bmi, addr: Addr, option: c_int) -> Result<c_int> {
     let in_range = |size: u64| c_int::try_from(size).unwrap_or(c_int::MAX);
     match option {
         option::CHECK_INIT => match bmi.is_active() {
@@ -116,11 +116,11 @@ fn asked(bmi: &Bmi, addr: Addr, option: c_int) -> Result<c_int> {
     }
 }
 
-/// Gives the schemes as a text that the caller frees, and says how many they are.
+/// Writes the schemes as a text that the caller frees, and returns their number.
 ///
 /// # Safety
 /// `text` is null or may be written.
-unsafe fn give_transports(text: *mut *mut c_char) -> Result<c_int> {
+unsafe fn write_transports(text: *mut *mut c_char) -> Result<c_int> {
     if text.is_null() {
         return Err(Code::EINVAL);
     }
@@ -133,17 +133,17 @@ unsafe fn give_transports(text: *mut *mut c_char) -> Result<c_int> {
     Ok(modules.len() as c_int)
 }
 
-/// The code of an error number of the system, with its sign.
+/// The code of an error number of the system, with the same sign.
 #[unsafe(no_mangle)]
 extern "C" fn bmi_errno_to_pvfs(error: c_int) -> c_int {
     match error {
         0 => 0,
         1.. => Code::of_system(error).as_raw(),
-        _ => refusal(Code::of_system(error.saturating_neg())),
+        _ => error_status(Code::of_system(error.saturating_neg())),
     }
 }
 
-/// What a code means, of either sign.
+/// The text of a code of either sign.
 #[unsafe(no_mangle)]
 extern "C" fn bmi_status_string(error: c_int) -> *const c_char {
     static TEXTS: OnceLock<Vec<CString>> = OnceLock::new();
@@ -154,8 +154,8 @@ extern "C" fn bmi_status_string(error: c_int) -> *const c_char {
             .collect()
     });
     let code = Code::from_raw(error.saturating_abs());
-    match Code::ALL.iter().position(|known| *known == code) {
-        Some(place) => texts[place].as_ptr(),
+    match Code::ALL.iter().position(|other| *other == code) {
+        Some(index) => texts[index].as_ptr(),
         None if error == 0 => c"success".as_ptr(),
         None => c"unknown error".as_ptr(),
     }

@@ -1,20 +1,20 @@
 //! libbmi.so: BMI's C interface.
 //!
-//! One library for both living dialects. The standalone one passes three arguments to
-//! `BMI_initialize` and two to `BMI_addr_lookup`, OrangeFS one more to each, which is ignored;
-//! classes and hints are there for who knows them. `bmi.h` leads programs of older dialects to the
-//! same functions.
+//! One library serves both current dialects. The standalone dialect passes three arguments to
+//! `BMI_initialize` and two to `BMI_addr_lookup`; OrangeFS passes one more to each, which is
+//! ignored. Classes and hints are supported for programs that use them. `bmi.h` maps programs of
+//! older dialects to the same functions.
 //!
-//! Each function checks what C can get wrong, calls [`selvedge_bmi`], and answers with a number. A
-//! panic never leaves the library: it is `BMI_EIO`.
+//! Each function checks its arguments, calls [`selvedge_bmi`], and returns a number. A panic does
+//! not leave the library: it becomes `BMI_EIO`.
 
 mod address;
-mod answer;
 mod facility;
 mod gossip;
 mod info;
-mod life;
+mod lifecycle;
 mod memory;
 mod post;
 mod seed;
+mod status;
 mod test;

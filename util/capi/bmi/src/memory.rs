@@ -1,7 +1,7 @@
-//! Memory: that which BMI makes, and the buffers of unexpected messages.
+//! Memory that BMI allocates, and the buffers of unexpected messages.
 //!
-//! What a method has made is kept in a table; everything else is the C library's, and may be freed
-//! by free(3) just as well.
+//! A table keeps the memory that a method has allocated. All other memory is the C library's, and
+//! free(3) may free it, too.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
@@ -13,10 +13,10 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use selvedge_bmi::support::heap;
 use selvedge_bmi::{Addr, Memory, process};
 
-use crate::answer::guarded;
+use crate::status::guarded;
 
-/// What methods have made, by address.
-static MADE: LazyLock<Mutex<HashMap<usize, Memory>>> = LazyLock::new(Mutex::default);
+/// The memory that methods have allocated, by address.
+static METHOD_MEMORY: LazyLock<Mutex<HashMap<usize, Memory>>> = LazyLock::new(Mutex::default);
 
 #[unsafe(no_mangle)]
 extern "C" fn BMI_memalloc(addr: i64, size: i64, _send_recv: c_int) -> *mut c_void {
@@ -26,18 +26,18 @@ extern "C" fn BMI_memalloc(addr: i64, size: i64, _send_recv: c_int) -> *mut c_vo
             let len = usize::try_from(size).ok()?;
             bmi.memalloc(Addr(addr), len)
         })?;
-        base = made.map_or(null_mut(), give_out);
+        base = made.map_or(null_mut(), into_pointer);
         Ok(0)
     });
     base
 }
 
-fn give_out(memory: Memory) -> *mut c_void {
+fn into_pointer(memory: Memory) -> *mut c_void {
     match memory.into_heap() {
         Ok(base) => base.as_ptr().cast(),
         Err(memory) => {
             let base = memory.base().as_ptr();
-            let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut made = METHOD_MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
             made.insert(base.addr(), memory);
             base.cast()
         }
@@ -45,7 +45,7 @@ fn give_out(memory: Memory) -> *mut c_void {
 }
 
 /// # Safety
-/// The buffer is null, or was given out by this library, not freed, and is not used any more.
+/// The buffer is null, or was returned by this library, was not freed, and is not used any more.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn BMI_memfree(
     _addr: i64,
@@ -54,12 +54,12 @@ unsafe extern "C" fn BMI_memfree(
     _send_recv: c_int,
 ) -> c_int {
     guarded(|| {
-        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = METHOD_MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = made.remove(&buffer.addr());
         drop(made);
         if memory.is_none() {
-            // SAFETY: the caller promises that it was given out here: if by no method, then by the
-            // C library.
+            // SAFETY: the caller promises that this library has returned it. No method has
+            // allocated it, so the C library has.
             unsafe { heap::free(buffer.cast()) };
         }
         Ok(0)

@@ -1,4 +1,4 @@
-//! Posting: what each function of C does with its memory; [`Call`] is all that they have in common.
+//! Posting: the functions of C that differ in their memory; [`Call`] is their common part.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
@@ -8,10 +8,10 @@ use selvedge::{Iov, IovMut};
 use selvedge_bmi::method::Kind;
 use selvedge_bmi::{Addr, Bmi, Code, OpId, Post, Posted, Result};
 
-use crate::answer::{call, count};
+use crate::status::{call, count};
 use crate::{gossip, seed};
 
-/// What the posts of C have in common, except for the memory.
+/// The arguments that all posts of C have, without the memory.
 struct Call {
     id: *mut i64,
     peer: i64,
@@ -33,12 +33,13 @@ impl Call {
     }
 
     /// # Safety
-    /// The id may be written; the pieces are valid as [`selvedge_bmi::Bmi::post_send_raw`] asks for.
+    /// The id may be written; the segments are valid as [`selvedge_bmi::Bmi::post_send_raw`]
+    /// requires.
     #[inline]
-    unsafe fn send(&self, pieces: Result<impl AsRef<[Iov]>>, kind: Kind) -> c_int {
+    unsafe fn send(&self, segments: Result<impl AsRef<[Iov]>>, kind: Kind) -> c_int {
         call(|bmi| {
-            let pieces = pieces?;
-            let post = self.post(bmi, pieces.as_ref())?;
+            let segments = segments?;
+            let post = self.post(bmi, segments.as_ref())?;
             // SAFETY: not null, and the caller promises that it may be written.
             let store = |id: OpId| unsafe { self.id.write(id.0) };
             let posted = match kind {
@@ -55,13 +56,13 @@ impl Call {
     }
 
     /// # Safety
-    /// The id and the size may be written; the pieces are valid as
-    /// [`selvedge_bmi::Bmi::post_recv_raw`] asks for.
+    /// The id and the size may be written; the segments are valid as
+    /// [`selvedge_bmi::Bmi::post_recv_raw`] requires.
     #[inline]
-    unsafe fn recv(&self, pieces: Result<impl AsRef<[IovMut]>>, actual_size: *mut i64) -> c_int {
+    unsafe fn recv(&self, segments: Result<impl AsRef<[IovMut]>>, actual_size: *mut i64) -> c_int {
         call(|bmi| {
-            let pieces = pieces?;
-            let post = self.post(bmi, pieces.as_ref())?;
+            let segments = segments?;
+            let post = self.post(bmi, segments.as_ref())?;
             if actual_size.is_null() {
                 return Err(Code::EINVAL);
             }
@@ -75,18 +76,19 @@ impl Call {
     }
 
     /// # Errors
-    /// [`Code::EINVAL`] when there is no room for the id.
+    /// [`Code::EINVAL`] if the pointer for the id is null.
     #[inline]
-    fn post<P>(&self, bmi: &Bmi, pieces: P) -> Result<Post<P>> {
+    fn post<P>(&self, bmi: &Bmi, segments: P) -> Result<Post<P>> {
         if self.id.is_null() {
             return Err(Code::EINVAL);
         }
         let context = seed::context(bmi, self.context)?;
         let word = self.user_ptr.addr() as u64;
-        Ok(Post::new(Addr(self.peer), pieces, self.tag, context).with_user(word))
+        Ok(Post::new(Addr(self.peer), segments, self.tag, context).with_user(word))
     }
 
-    /// Says what became of a post: 0 and an id, or 1 and a size.
+    /// Writes the outcome of a post: 0 and an id if it is pending, or 1 and a size if it is
+    /// complete.
     ///
     /// # Safety
     /// `id` may be written, and so may `size` unless it is null.
@@ -97,16 +99,16 @@ impl Call {
         id: *mut i64,
         size: *mut i64,
     ) -> Result<c_int> {
-        let (answer, len) = match posted {
+        let (status, len) = match posted {
             Ok(Posted::Pending(_)) => (Ok(0), 0),
             Ok(Posted::Done(len)) => (Ok(1), *len),
             Err(code) => {
-                self.complain(*code);
+                self.log_error(*code);
                 (Err(*code), 0)
             }
         };
-        if !matches!(answer, Ok(0)) {
-            // No test knows of it.
+        if !matches!(status, Ok(0)) {
+            // A completed or failed operation cannot be tested.
             // SAFETY: the caller promises that it may be written.
             unsafe { id.write(0) };
         }
@@ -114,14 +116,14 @@ impl Call {
             // SAFETY: as above.
             unsafe { size.write(len as i64) };
         }
-        answer
+        status
     }
 
     /// Logs why a post to an address without a peer is refused.
     #[cold]
-    fn complain(&self, code: Code) {
+    fn log_error(&self, code: Code) {
         if code == Code::EPROTO {
-            gossip::complain(&format!(
+            gossip::log_error(&format!(
                 "address {} has no peer: BMI_addr_lookup and unexpected messages give addresses",
                 self.peer
             ));
@@ -129,22 +131,22 @@ impl Call {
     }
 }
 
-/// One piece of memory.
+/// One segment of memory.
 ///
 /// # Errors
-/// [`Code::EINVAL`] for a size below zero, and for bytes at no address.
+/// [`Code::EINVAL`] for a negative size, and for bytes at a null pointer.
 #[inline]
-fn piece<B, T>(buffer: *const B, size: i64, made: impl Fn(*const B, usize) -> T) -> Result<T> {
+fn segment<B, T>(buffer: *const B, size: i64, build: impl Fn(*const B, usize) -> T) -> Result<T> {
     match usize::try_from(size) {
-        Ok(size) if size == 0 || !buffer.is_null() => Ok(made(buffer, size)),
+        Ok(size) if size == 0 || !buffer.is_null() => Ok(build(buffer, size)),
         _ => Err(Code::EINVAL),
     }
 }
 
-/// A list of pieces; its sizes have to add up to `total`.
+/// A list of segments, whose sizes add up to `total`.
 ///
 /// # Errors
-/// As [`piece`]; [`Code::EINVAL`] for a count below zero, lists at no address, and another sum.
+/// As [`segment`]; [`Code::EINVAL`] for a negative count, lists at null pointers, and another sum.
 ///
 /// # Safety
 /// The lists are null or have `list_count` members.
@@ -153,31 +155,31 @@ unsafe fn list<T>(
     size_list: *const i64,
     list_count: c_int,
     total: i64,
-    made: impl Fn(*const c_void, usize) -> T,
+    build: impl Fn(*const c_void, usize) -> T,
 ) -> Result<Vec<T>> {
     let members = count(list_count)?;
     if members > 0 && (buffer_list.is_null() || size_list.is_null()) {
         return Err(Code::EINVAL);
     }
     let mut sum = 0_i64;
-    let mut pieces = Vec::with_capacity(members);
+    let mut segments = Vec::with_capacity(members);
     for member in 0..members {
-        // SAFETY: not null, and the caller promises that there are so many members.
+        // SAFETY: not null, and the caller promises `list_count` members.
         let buffer = unsafe { buffer_list.wrapping_add(member).read() };
         // SAFETY: as above.
         let size = unsafe { size_list.wrapping_add(member).read() };
-        pieces.push(piece(buffer, size, &made)?);
+        segments.push(segment(buffer, size, &build)?);
         sum = sum.checked_add(size).ok_or(Code::EINVAL)?;
     }
     match sum == total {
-        true => Ok(pieces),
+        true => Ok(segments),
         false => Err(Code::EINVAL),
     }
 }
 
 /// # Safety
-/// `id` may be written; the buffer stays valid and unwritten until the operation was tested as done,
-/// or the post returns something other than 0.
+/// `id` may be written; the buffer stays valid and unwritten until a test has reported the
+/// operation, or the post returns a value other than 0.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn BMI_post_send(
     id: *mut i64,
@@ -191,9 +193,9 @@ unsafe extern "C" fn BMI_post_send(
     _hints: *mut c_void,
 ) -> c_int {
     let call = Call::new(id, dest, tag, user_ptr, context);
-    let pieces = piece(buffer, size, Iov::from_raw).map(|piece| [piece]);
+    let segments = segment(buffer, size, Iov::from_raw).map(|segment| [segment]);
     // SAFETY: passed on from the caller.
-    unsafe { call.send(pieces, Kind::Expected) }
+    unsafe { call.send(segments, Kind::Expected) }
 }
 
 /// # Safety
@@ -211,9 +213,9 @@ unsafe extern "C" fn BMI_post_sendunexpected(
     _hints: *mut c_void,
 ) -> c_int {
     let call = Call::new(id, dest, tag, user_ptr, context);
-    let pieces = piece(buffer, size, Iov::from_raw).map(|piece| [piece]);
+    let segments = segment(buffer, size, Iov::from_raw).map(|segment| [segment]);
     // SAFETY: passed on from the caller.
-    unsafe { call.send(pieces, Kind::Unexpected { class: 0 }) }
+    unsafe { call.send(segments, Kind::Unexpected { class: 0 }) }
 }
 
 /// # Safety
@@ -232,14 +234,14 @@ unsafe extern "C" fn BMI_post_sendunexpected_class(
     _hints: *mut c_void,
 ) -> c_int {
     let call = Call::new(id, dest, tag, user_ptr, context);
-    let pieces = piece(buffer, size, Iov::from_raw).map(|piece| [piece]);
+    let segments = segment(buffer, size, Iov::from_raw).map(|segment| [segment]);
     // SAFETY: passed on from the caller.
-    unsafe { call.send(pieces, Kind::Unexpected { class }) }
+    unsafe { call.send(segments, Kind::Unexpected { class }) }
 }
 
 /// # Safety
-/// `id` and `actual_size` may be written; the buffer stays valid, and nobody else uses it, until
-/// the operation was tested as done, or the post returns something other than 0.
+/// `id` and `actual_size` may be written; the buffer stays valid, and is not used otherwise, until
+/// a test has reported the operation, or the post returns a value other than 0.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn BMI_post_recv(
     id: *mut i64,
@@ -254,10 +256,10 @@ unsafe extern "C" fn BMI_post_recv(
     _hints: *mut c_void,
 ) -> c_int {
     let call = Call::new(id, src, tag, user_ptr, context);
-    let made = |base: *const c_void, len| IovMut::from_raw(base.cast_mut(), len);
-    let pieces = piece(buffer.cast_const(), expected_size, made).map(|piece| [piece]);
+    let build = |base: *const c_void, len| IovMut::from_raw(base.cast_mut(), len);
+    let segments = segment(buffer.cast_const(), expected_size, build).map(|segment| [segment]);
     // SAFETY: passed on from the caller.
-    unsafe { call.recv(pieces, actual_size) }
+    unsafe { call.recv(segments, actual_size) }
 }
 
 /// # Safety
@@ -278,9 +280,9 @@ unsafe extern "C" fn BMI_post_send_list(
 ) -> c_int {
     let call = Call::new(id, dest, tag, user_ptr, context);
     // SAFETY: passed on from the caller.
-    let pieces = unsafe { list(buffers, sizes, count, total, Iov::from_raw) };
+    let segments = unsafe { list(buffers, sizes, count, total, Iov::from_raw) };
     // SAFETY: as above.
-    unsafe { call.send(pieces, Kind::Expected) }
+    unsafe { call.send(segments, Kind::Expected) }
 }
 
 /// # Safety
@@ -301,9 +303,9 @@ unsafe extern "C" fn BMI_post_sendunexpected_list(
 ) -> c_int {
     let call = Call::new(id, dest, tag, user_ptr, context);
     // SAFETY: passed on from the caller.
-    let pieces = unsafe { list(buffers, sizes, count, total, Iov::from_raw) };
+    let segments = unsafe { list(buffers, sizes, count, total, Iov::from_raw) };
     // SAFETY: as above.
-    unsafe { call.send(pieces, Kind::Unexpected { class: 0 }) }
+    unsafe { call.send(segments, Kind::Unexpected { class: 0 }) }
 }
 
 /// # Safety
@@ -325,9 +327,9 @@ unsafe extern "C" fn BMI_post_sendunexpected_list_class(
 ) -> c_int {
     let call = Call::new(id, dest, tag, user_ptr, context);
     // SAFETY: passed on from the caller.
-    let pieces = unsafe { list(buffers, sizes, count, total, Iov::from_raw) };
+    let segments = unsafe { list(buffers, sizes, count, total, Iov::from_raw) };
     // SAFETY: as above.
-    unsafe { call.send(pieces, Kind::Unexpected { class }) }
+    unsafe { call.send(segments, Kind::Unexpected { class }) }
 }
 
 /// # Safety
@@ -348,9 +350,9 @@ unsafe extern "C" fn BMI_post_recv_list(
     _hints: *mut c_void,
 ) -> c_int {
     let call = Call::new(id, src, tag, user_ptr, context);
-    let made = |base: *const c_void, len| IovMut::from_raw(base.cast_mut(), len);
+    let build = |base: *const c_void, len| IovMut::from_raw(base.cast_mut(), len);
     // SAFETY: passed on from the caller.
-    let pieces = unsafe { list(buffers, sizes, count, total, made) };
+    let segments = unsafe { list(buffers, sizes, count, total, build) };
     // SAFETY: as above.
-    unsafe { call.recv(pieces, actual_size) }
+    unsafe { call.recv(segments, actual_size) }
 }

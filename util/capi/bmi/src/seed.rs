@@ -1,6 +1,7 @@
-//! The seed's dialect: no contexts, and waits that block for ten milliseconds.
+//! The dialect of the first BMI, `BMI_SEED_DIALECT`: no contexts, and waits that block for ten
+//! milliseconds.
 //!
-//! `bmi.h` has its programs pass [`CONTEXT`], which is opened when it is first named.
+//! With `bmi.h`, its programs pass [`CONTEXT`], which opens on its first use.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
@@ -11,12 +12,12 @@ use selvedge_bmi::{Bmi, ContextId, Result, WAIT};
 
 use crate::test::{self, UnexpectedInfo};
 
-/// `BMI_SEED_CONTEXT`: the context of programs that have none.
+/// `BMI_SEED_CONTEXT`: stands for the context of programs that have none.
 const CONTEXT: i64 = i64::MIN;
 
 static OPENED: Mutex<Option<ContextId>> = Mutex::new(None);
 
-/// The context that is meant.
+/// The context of an argument: a named one, or the implied one for [`CONTEXT`].
 ///
 /// # Errors
 /// As [`Bmi::open_context`].
@@ -37,7 +38,8 @@ fn implied(bmi: &Bmi) -> Result<ContextId> {
     }
 }
 
-/// The instance may be gone, and its contexts with it.
+/// Forgets the implied context, if the last `BMI_finalize` has closed the instance and its
+/// contexts.
 pub(crate) fn forget_context() {
     if selvedge_bmi::process::instance().is_err() {
         *OPENED.lock().unwrap_or_else(PoisonError::into_inner) = None;

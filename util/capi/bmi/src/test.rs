@@ -1,4 +1,4 @@
-//! Testing: the functions that ask which operations are complete.
+//! Testing: the functions that report completed operations.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
@@ -6,8 +6,8 @@ use std::ffi::{c_int, c_void};
 
 use selvedge_bmi::{Code, Completion, OpId};
 
-use crate::answer::{call, count, found, idle, refusal};
 use crate::seed;
+use crate::status::{call, count, error_status, found, idle_time};
 
 /// `struct BMI_unexpected_info`.
 #[repr(C)]
@@ -31,26 +31,26 @@ struct Out {
 }
 
 impl Out {
-    /// Writes one completion; arrays that are null are left out.
+    /// Writes one completion, except to arrays that are null.
     ///
     /// # Safety
-    /// Those that are not null have a member at `place`.
-    unsafe fn write(self, place: usize, done: &Completion) {
+    /// Arrays that are not null have a member at `index`.
+    unsafe fn write(self, index: usize, done: &Completion) {
         let (error, size) = match done.outcome {
             Ok(size) => (0, size as i64),
-            Err(code) => (refusal(code), 0),
+            Err(code) => (error_status(code), 0),
         };
         // SAFETY: passed on from the caller.
-        unsafe { put(self.ids, place, done.id.0) };
+        unsafe { put(self.ids, index, done.id.0) };
         // SAFETY: as above.
-        unsafe { put(self.errors, place, error) };
+        unsafe { put(self.errors, index, error) };
         // SAFETY: as above.
-        unsafe { put(self.sizes, place, size) };
+        unsafe { put(self.sizes, index, size) };
         // SAFETY: as above.
         unsafe {
             put(
                 self.users,
-                place,
+                index,
                 std::ptr::without_provenance_mut(done.user as usize),
             )
         };
@@ -58,12 +58,12 @@ impl Out {
 }
 
 /// # Safety
-/// `array` is null or has a member at `place`.
+/// `array` is null or has a member at `index`.
 #[inline]
-unsafe fn put<T>(array: *mut T, place: usize, value: T) {
+unsafe fn put<T>(array: *mut T, index: usize, value: T) {
     if !array.is_null() {
         // SAFETY: the caller promises the member.
-        unsafe { array.wrapping_add(place).write(value) };
+        unsafe { array.wrapping_add(index).write(value) };
     }
 }
 
@@ -86,7 +86,7 @@ pub(crate) unsafe extern "C" fn BMI_test(
         // SAFETY: not null, and the caller promises that it may be written.
         unsafe { outcount.write(0) };
         let context = seed::context(bmi, context_id)?;
-        let Some(done) = bmi.test(OpId(id), idle(max_idle_time_ms)?, context)? else {
+        let Some(done) = bmi.test(OpId(id), idle_time(max_idle_time_ms)?, context)? else {
             return Ok(0);
         };
         let out = Out {
@@ -127,8 +127,8 @@ pub(crate) unsafe extern "C" fn BMI_testsome(
         unsafe { outcount.write(0) };
         let context = seed::context(bmi, context_id)?;
         let ids: Vec<_> = (0..members)
-            // SAFETY: the caller promises so many members.
-            .map(|place| unsafe { id_array.wrapping_add(place).read() })
+            // SAFETY: the caller promises `incount` members.
+            .map(|index| unsafe { id_array.wrapping_add(index).read() })
             .map(|id| (id != 0).then_some(OpId(id)))
             .collect();
         let out = Out {
@@ -138,13 +138,18 @@ pub(crate) unsafe extern "C" fn BMI_testsome(
             users: user_ptr_array,
         };
         let mut next = 0;
-        let done = bmi.testsome(&ids, idle(max_idle_time_ms)?, context, |place, done| {
-            // SAFETY: no more are told of than there are ids.
-            unsafe { put(index_array, next, place as c_int) };
-            // SAFETY: as above.
-            unsafe { out.write(next, &done) };
-            next += 1;
-        })?;
+        let done = bmi.testsome(
+            &ids,
+            idle_time(max_idle_time_ms)?,
+            context,
+            |index, done| {
+                // SAFETY: no more completions are reported than there are ids.
+                unsafe { put(index_array, next, index as c_int) };
+                // SAFETY: as above.
+                unsafe { out.write(next, &done) };
+                next += 1;
+            },
+        )?;
         // SAFETY: as above.
         unsafe { outcount.write(done as c_int) };
         Ok(found(done))
@@ -180,8 +185,8 @@ unsafe extern "C" fn BMI_testcontext(
             users: user_ptr_array,
         };
         let mut next = 0;
-        let done = bmi.testcontext(members, idle(max_idle_time_ms)?, context, |done| {
-            // SAFETY: no more are told of than the caller has members for.
+        let done = bmi.testcontext(members, idle_time(max_idle_time_ms)?, context, |done| {
+            // SAFETY: no more are reported than the caller's arrays have members.
             unsafe { out.write(next, &done) };
             next += 1;
         })?;
@@ -209,20 +214,21 @@ unsafe extern "C" fn BMI_testunexpected_class(
         // SAFETY: not null, and the caller promises that it may be written.
         unsafe { outcount.write(0) };
         let mut next = 0;
-        let arrived = bmi.testunexpected(members, class, idle(max_idle_time_ms)?, |message| {
-            let size = message.buffer.len() as i64;
-            let info = UnexpectedInfo {
-                error_code: 0,
-                addr: message.addr.0,
-                // The caller's from here on, to be freed in any of three ways.
-                buffer: message.buffer.into_raw().cast(),
-                size,
-                tag: message.tag,
-            };
-            // SAFETY: no more are told of than the caller has members for.
-            unsafe { put(info_array, next, info) };
-            next += 1;
-        })?;
+        let arrived =
+            bmi.testunexpected(members, class, idle_time(max_idle_time_ms)?, |message| {
+                let size = message.buffer.len() as i64;
+                let info = UnexpectedInfo {
+                    error_code: 0,
+                    addr: message.addr.0,
+                    // The caller owns the buffer from here on, and frees it in any of three ways.
+                    buffer: message.buffer.into_raw().cast(),
+                    size,
+                    tag: message.tag,
+                };
+                // SAFETY: no more are reported than the caller's arrays have members.
+                unsafe { put(info_array, next, info) };
+                next += 1;
+            })?;
         // SAFETY: as above.
         unsafe { outcount.write(arrived as c_int) };
         Ok(found(arrived))
@@ -250,9 +256,9 @@ extern "C" fn BMI_cancel(id: i64, _context_id: i64) -> c_int {
     })
 }
 
-/// Takes an operation back and collects it, without blocking: 0 if it was taken back, 1 if it was
-/// done, its error if it had failed. `BMI_EALREADY` if it has begun: it goes on, its memory stays
-/// lent, and a test tells of its end.
+/// Cancels an operation and collects it, without blocking. Returns 0 if it was cancelled, 1 if it
+/// was complete, and its error if it had failed. Returns `-BMI_EALREADY` if it has begun: then it
+/// goes on, its memory stays in use, and a test reports its completion.
 #[unsafe(no_mangle)]
 extern "C" fn BMI_unpost(id: i64, context_id: i64) -> c_int {
     call(|bmi| {

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 mod once;
 use once::once;
 
-/// Longer than anything takes that works.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// A bound that no working program reaches.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Where the library was built to.
+/// The folder that the library was built to.
 fn library() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap();
@@ -30,7 +30,7 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c")
 }
 
-/// A program of `tests/c`, compiled with warnings as errors; where it is.
+/// Compiles a program of `tests/c` with warnings as errors, and returns its path.
 fn compile(name: &str) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     once(program, |program| compile_to(program, name))
@@ -57,8 +57,8 @@ fn compile_to(program: &Path, name: &str) {
         .args(["-lbmi", &format!("-Wl,-rpath,{}", library.display())])
         .output()
         .expect("a C compiler");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
 }
 
 fn start(program: &Path, argument: &str) -> Child {
@@ -70,7 +70,7 @@ fn start(program: &Path, argument: &str) -> Child {
 }
 
 fn end(child: &mut Child) -> ExitStatus {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
@@ -83,16 +83,16 @@ fn end(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// A URL that nobody else in this machine's tests has.
+/// A URL that no other test on this machine uses.
 fn own_url(name: &str) -> String {
     format!("shm://{name}-{}", std::process::id())
 }
 
-fn talk_over(scheme: &str) {
+fn exchange_over(scheme: &str) {
     let mut server = start(&compile("server"), scheme);
-    let mut said = BufReader::new(server.stdout.take().unwrap());
+    let mut printed = BufReader::new(server.stdout.take().unwrap());
     let mut url = String::new();
-    said.read_line(&mut url).unwrap();
+    printed.read_line(&mut url).unwrap();
     let mut client = start(&compile("client"), url.trim_end());
     assert!(end(&mut client).success());
     assert!(end(&mut server).success());
@@ -100,12 +100,12 @@ fn talk_over(scheme: &str) {
 
 #[test]
 fn a_server_and_a_client_in_c_talk_over_shm() {
-    talk_over("shm");
+    exchange_over("shm");
 }
 
 #[test]
 fn a_server_and_a_client_in_c_talk_over_tcp() {
-    talk_over("tcp");
+    exchange_over("tcp");
 }
 
 #[test]
@@ -126,20 +126,20 @@ fn programs_of_the_first_bmi_build_and_run() {
 }
 
 #[test]
-fn what_c_can_get_wrong_has_its_code_and_harms_nothing() {
+fn wrong_calls_in_c_return_their_code_and_damage_nothing() {
     let output = Command::new(compile("misuse"))
         .arg(own_url("misuse"))
         .env_remove("FI_LOG_LEVEL")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    // A number says that it went wrong, a sentence says what and how to mend it.
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
+    // The return value is a number; the log has the reason and the remedy.
     for sentence in [
         "address \"bogus\": expected scheme://host:port",
         "address 4711 has no peer: BMI_addr_lookup",
     ] {
-        assert!(said.contains(sentence), "{said}");
+        assert!(printed.contains(sentence), "{printed}");
     }
 }
 
@@ -153,7 +153,7 @@ fn messages_go_to_files_streams_and_the_system_s_log() {
         .env_remove("FI_LOG_LEVEL")
         .output()
         .unwrap();
-    // Without it there is nothing to remove.
+    // A missing file needs no removal.
     let _ = std::fs::remove_file(&file);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");

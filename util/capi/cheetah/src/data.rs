@@ -8,15 +8,15 @@ use std::sync::PoisonError;
 
 use selvedge_cheetah::{BellName, Error};
 
-use crate::answer::{Context, answer, check_span, number};
-use crate::life::open;
+use crate::lifecycle::open;
+use crate::status::{Context, check_span, guarded, number};
 
 fn bell(bell: *mut c_int) -> BellName {
     BellName::at(bell.expose_provenance())
 }
 
 /// # Safety
-/// `context` is open; the bytes and bells are as `Core::put` has it.
+/// `context` is open; the bytes and bells are as `Core::put` requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_put(
     context: *mut Context,
@@ -27,7 +27,7 @@ unsafe extern "C" fn cheetah_put(
     local_bell: *mut c_int,
     remote_bell: *mut c_int,
 ) -> c_int {
-    answer(|| {
+    guarded(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
         check_span("put", local, len)?;
@@ -40,7 +40,7 @@ unsafe extern "C" fn cheetah_put(
 }
 
 /// # Safety
-/// `context` is open; the room and bells are as `Core::get` has it.
+/// `context` is open; the buffer and bells are as `Core::get` requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_get(
     context: *mut Context,
@@ -51,7 +51,7 @@ unsafe extern "C" fn cheetah_get(
     local_bell: *mut c_int,
     remote_bell: *mut c_int,
 ) -> c_int {
-    answer(|| {
+    guarded(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
         check_span("get", local.cast_const(), len)?;
@@ -68,17 +68,17 @@ unsafe extern "C" fn cheetah_get(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_allocate(context: *mut Context, len: usize) -> *mut c_void {
     let mut memory = ptr::null_mut();
-    answer(|| {
+    guarded(|| {
         // SAFETY: the caller's promise.
         let context = unsafe { open(context) }?;
         check_span("special memory", ptr::dangling::<u8>(), len)?;
-        let window = context.core.allocate(len)?;
-        memory = window.base().cast();
+        let region = context.core.allocate(len)?;
+        memory = region.base().cast();
         let mut special = context
             .special
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        special.push(window);
+        special.push(region);
         Ok(0)
     });
     memory
@@ -88,7 +88,7 @@ unsafe extern "C" fn cheetah_allocate(context: *mut Context, len: usize) -> *mut
 /// `context` is open; `memory` is null or was allocated, and is not used any more.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_free(context: *mut Context, memory: *mut c_void) -> c_int {
-    answer(|| {
+    guarded(|| {
         if memory.is_null() {
             return Ok(0);
         }
@@ -100,7 +100,7 @@ unsafe extern "C" fn cheetah_free(context: *mut Context, memory: *mut c_void) ->
             .unwrap_or_else(PoisonError::into_inner);
         let at = special
             .iter()
-            .position(|window| window.base().cast() == memory);
+            .position(|region| region.base().cast() == memory);
         let at = at.ok_or_else(|| {
             Error::Garbled(format!(
                 "cheetah_free of {memory:?}, which was not allocated"

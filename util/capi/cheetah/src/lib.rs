@@ -1,12 +1,13 @@
-//! libcheetah.so: Cheetah's flat C interface, which `Cheetah/Cheetah.h` makes into the classes of old.
+//! libcheetah.so: a flat C interface of Cheetah, on which `Cheetah/Cheetah.h` builds Cheetah's
+//! classes.
 //!
-//! Programs pull what has arrived, so no code of theirs runs below a frame of this library. Each
-//! function checks what C can get wrong, calls [`selvedge_cheetah::core`], and answers with a
-//! number. A panic never leaves the library: it is an error with a sentence.
+//! Programs pull the messages that have arrived, so the library never calls a program's code. Each
+//! function checks its arguments, calls [`selvedge_cheetah::core`], and returns a number. A panic
+//! does not leave the library: it becomes an error with a text.
 
-mod answer;
-mod call;
 mod data;
-mod life;
-mod parcel;
+mod lifecycle;
+mod message;
+mod reservation;
+mod status;
 mod wait;

@@ -1,4 +1,4 @@
-//! Progress, barriers, and how waits end.
+//! Progress, barriers, and the conditions that end a wait.
 
 #![expect(unsafe_code, reason = "pointers of C")]
 
@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 
 use selvedge_cheetah::BellName;
 
-use crate::answer::{Context, answer, count, fail};
-use crate::life::open;
+use crate::lifecycle::open;
+use crate::status::{Context, count, guarded, record_error};
 
 /// # Safety
 /// `context` is open.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_progress(context: *mut Context) -> c_int {
     // SAFETY: the caller's promise.
-    answer(|| unsafe { open(context) }?.core.progress().map(|_| 0))
+    guarded(|| unsafe { open(context) }?.core.progress().map(|_| 0))
 }
 
 /// # Safety
 /// `context` is open.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_failure(context: *mut Context) -> c_int {
-    answer(|| {
+    guarded(|| {
         // SAFETY: the caller's promise.
         let failure = unsafe { open(context) }?.core.failure();
-        Ok(failure.map_or(0, |why| fail(&why)))
+        Ok(failure.map_or(0, |error| record_error(&error)))
     })
 }
 
@@ -33,10 +33,10 @@ unsafe extern "C" fn cheetah_failure(context: *mut Context) -> c_int {
 /// `context` is open.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_unreported_failure(context: *mut Context) -> c_int {
-    answer(|| {
+    guarded(|| {
         // SAFETY: the caller's promise.
         let failure = unsafe { open(context) }?.core.unreported_failure();
-        Ok(failure.map_or(0, |why| fail(&why)))
+        Ok(failure.map_or(0, |error| record_error(&error)))
     })
 }
 
@@ -44,15 +44,15 @@ unsafe extern "C" fn cheetah_unreported_failure(context: *mut Context) -> c_int 
 /// `context` is open.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_hopeless(context: *mut Context, bell: *mut c_int) -> c_int {
-    answer(|| {
+    guarded(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
         let bell = (!bell.is_null()).then(|| BellName::at(bell.addr()));
-        let why = core.wait_error(bell);
-        if let (Some(bell), Some(_)) = (bell, &why) {
+        let error = core.wait_error(bell);
+        if let (Some(bell), Some(_)) = (bell, &error) {
             core.clear_bell_error(bell);
         }
-        Ok(why.map_or(0, |why| fail(&why)))
+        Ok(error.map_or(0, |error| record_error(&error)))
     })
 }
 
@@ -60,7 +60,7 @@ unsafe extern "C" fn cheetah_hopeless(context: *mut Context, bell: *mut c_int) -
 /// `context` is open.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_rest(context: *mut Context, millis: c_int) -> c_int {
-    answer(|| {
+    guarded(|| {
         let time = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
         // SAFETY: the caller's promise.
         unsafe { open(context) }?.core.wait_for_events(time);
@@ -72,7 +72,7 @@ unsafe extern "C" fn cheetah_rest(context: *mut Context, millis: c_int) -> c_int
 /// `context` is open.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_limit(context: *const Context) -> c_int {
-    answer(|| {
+    guarded(|| {
         // SAFETY: the caller's promise.
         let limit = unsafe { open(context) }?.core.limit();
         Ok(limit.map_or(0, |limit| count(limit.as_millis() as usize).max(1)))
@@ -80,26 +80,26 @@ unsafe extern "C" fn cheetah_limit(context: *const Context) -> c_int {
 }
 
 /// # Safety
-/// `context` is open; `what` is a string.
+/// `context` is open; `operation` is null or a string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_timed_out(
     context: *mut Context,
-    what: *const c_char,
+    operation: *const c_char,
     millis: c_int,
     is_barrier: c_int,
 ) -> c_int {
-    answer(|| {
-        let what = match what.is_null() {
+    guarded(|| {
+        let operation = match operation.is_null() {
             true => "wait".into(),
             // SAFETY: the caller's promise.
-            false => unsafe { CStr::from_ptr(what) }.to_string_lossy(),
+            false => unsafe { CStr::from_ptr(operation) }.to_string_lossy(),
         };
         let ago = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
         let now = Instant::now();
         let since = now.checked_sub(ago).unwrap_or(now);
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
-        Err(core.timed_out(&what, since, is_barrier != 0))
+        Err(core.timed_out(&operation, since, is_barrier != 0))
     })
 }
 
@@ -108,7 +108,7 @@ unsafe extern "C" fn cheetah_timed_out(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_barrier_begin(context: *mut Context) -> c_int {
     // SAFETY: the caller's promise.
-    answer(|| unsafe { open(context) }?.core.barrier_begin().map(|()| 0))
+    guarded(|| unsafe { open(context) }?.core.barrier_begin().map(|()| 0))
 }
 
 /// # Safety
@@ -116,7 +116,7 @@ unsafe extern "C" fn cheetah_barrier_begin(context: *mut Context) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_barrier_done(context: *mut Context) -> c_int {
     // SAFETY: the caller's promise.
-    answer(|| Ok(unsafe { open(context) }?.core.barrier_done()?.into()))
+    guarded(|| Ok(unsafe { open(context) }?.core.barrier_done()?.into()))
 }
 
 /// # Safety

@@ -15,14 +15,14 @@ use once::once;
 use selvedge_testkit::long::part;
 use selvedge_testkit::skip::{Need, skip};
 
-/// Longer than anything takes that works.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// A bound that no working program reaches.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 const STANDARDS: [&str; 8] = [
     "gnu++98", "c++98", "c++03", "c++11", "c++14", "c++17", "c++20", "c++23",
 ];
 
-/// Where the library was built to.
+/// The folder that the library was built to.
 fn library() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap();
@@ -39,8 +39,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Compiles a program with warnings as errors; where it is. `None`, which is said aloud, if there is
-/// no compiler or it does not know the standard.
+/// Compiles a program with warnings as errors, and returns its path. Reports a skipped test and
+/// returns `None` if there is no compiler, or if it does not support the standard.
 fn compile(name: &str, standard: &str, more: &[&str]) -> Option<PathBuf> {
     if !knows(standard) {
         skip(
@@ -82,8 +82,8 @@ fn compile_to(program: &Path, name: &str, standard: &str, more: &[&str]) {
         .args(["-lcheetah", &format!("-Wl,-rpath,{}", library.display())])
         .output()
         .expect("a C++ compiler");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{standard}: {said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{standard}: {printed}");
 }
 
 fn knows(standard: &str) -> bool {
@@ -112,7 +112,7 @@ fn run(mut command: Command) -> Output {
     finish(command.spawn().unwrap())
 }
 
-/// The end of a program, and of all that hold its output.
+/// Waits until a program has ended and all processes have closed its output.
 fn finish(mut child: Child) -> Output {
     let (done, over) = mpsc::channel();
     let streams: [Box<dyn Read + Send>; 2] = [
@@ -124,13 +124,13 @@ fn finish(mut child: Child) -> Output {
         thread::spawn(move || {
             let mut text = Vec::new();
             stream.read_to_end(&mut text).unwrap();
-            // Nobody listens when the watchdog has struck.
+            // The receiver is gone after a timeout.
             let _ = done.send(());
             text
         })
     });
     for _ in 0..2 {
-        if over.recv_timeout(PATIENCE).is_err() {
+        if over.recv_timeout(TIMEOUT).is_err() {
             let _ = child.kill();
             panic!("a program does not end");
         }
@@ -144,7 +144,7 @@ fn finish(mut child: Child) -> Output {
     }
 }
 
-fn play(program: &Path, args: &[&str]) -> Output {
+fn run_program(program: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(program);
     command.args(args);
     run(command)
@@ -156,20 +156,24 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn a_program_compiles_under_every_standard_without_warnings_and_runs() {
-    // The sample has the oldest and the newest.
+    // The sample of a short run has the oldest and the newest standard.
     for standard in STANDARDS.iter().step_by(part(7, 1)) {
         let Some(program) = compile("all", standard, &["-O1"]) else {
             continue;
         };
-        let output = play(&program, &["-shmem", "-np", "4", "own"]);
-        let said = text(&output.stdout);
+        let output = run_program(&program, &["-shmem", "-np", "4", "own"]);
+        let printed = text(&output.stdout);
         assert!(output.status.success(), "{standard}: {output:?}");
         assert_eq!(
-            said.matches("context ends well").count(),
+            printed.matches("context ends well").count(),
             4,
-            "{standard}: {said}"
+            "{standard}: {printed}"
         );
-        assert_eq!(said.matches("before").count(), 1, "{standard}: {said}");
+        assert_eq!(
+            printed.matches("before").count(),
+            1,
+            "{standard}: {printed}"
+        );
     }
 }
 
@@ -180,7 +184,7 @@ fn a_program_runs_with_one_to_eight_contexts_and_any_level_of_optimisation() {
             return;
         };
         for contexts in part(&["1", "3"][..], &["1", "2", "3", "8"]) {
-            let output = play(&program, &["own", "-np", contexts, "-shmem"]);
+            let output = run_program(&program, &["own", "-np", contexts, "-shmem"]);
             assert!(output.status.success(), "{contexts}: {output:?}");
         }
     }
@@ -214,7 +218,7 @@ fn strings_and_vectors_come_in_a_header_of_their_own() {
         let Some(program) = compile("all", standard, &["-DWITH_STD"]) else {
             continue;
         };
-        let output = play(&program, &["own", "-np", "2", "-shmem"]);
+        let output = run_program(&program, &["own", "-np", "2", "-shmem"]);
         assert!(output.status.success(), "{output:?}");
     }
 }
@@ -225,12 +229,12 @@ fn the_header_is_clean_under_the_sanitizers() {
     let Some(program) = compile("all", "gnu++98", &sanitizers) else {
         return;
     };
-    let output = play(&program, &["own", "-np", "2", "-shmem"]);
+    let output = run_program(&program, &["own", "-np", "2", "-shmem"]);
     assert!(output.status.success(), "{output:?}");
 }
 
 #[test]
-fn errors_end_the_program_with_a_sentence_unless_somebody_takes_them() {
+fn errors_end_the_program_with_a_message_unless_a_handler_is_set() {
     let Some(program) = compile("errors", "c++11", &[]) else {
         return;
     };
@@ -258,31 +262,31 @@ fn errors_end_the_program_with_a_sentence_unless_somebody_takes_them() {
         ("arguments", true, "noted: there is no context -1"),
         ("arguments", true, "noted 13 errors"),
         ("late", true, "noted: poll after finalize"),
-        ("patience", true, "noted: wait has lasted"),
+        ("timeout", true, "noted: wait has lasted"),
     ];
-    for (what, ends_well, sentence) in table {
-        let output = play(&program, &[what, "-shmem", "-np", "3"]);
-        let said = text(&output.stdout) + &text(&output.stderr);
-        assert_eq!(output.status.success(), ends_well, "{what}: {said}");
-        assert!(said.contains(sentence), "{what}: {said}");
+    for (case, ends_well, sentence) in table {
+        let output = run_program(&program, &[case, "-shmem", "-np", "3"]);
+        let printed = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.success(), ends_well, "{case}: {printed}");
+        assert!(printed.contains(sentence), "{case}: {printed}");
     }
 }
 
-/// What a program prints whose put of 100 bytes to a bad address fails in context `of`, and whether
-/// it ends with 0 (or else with 1).
+/// Runs a program whose put of 100 bytes to a bad address fails in context `of`. Returns its
+/// output, and whether it ends with 0 (or else with 1).
 fn end_after_failed_put(how: &str, taker: &str, of: &str) -> Option<(String, bool)> {
     let program = compile("errors", "c++11", &[])?;
-    let output = play(&program, &["put", how, taker, of, "-shmem", "-np", "3"]);
-    let said = text(&output.stdout) + &text(&output.stderr);
+    let output = run_program(&program, &["put", how, taker, of, "-shmem", "-np", "3"]);
+    let printed = text(&output.stdout) + &text(&output.stderr);
     let code = output.status.code();
     assert!(matches!(code, Some(0 | 1)), "{how}, {taker}: {output:?}");
-    Some((said, code == Some(0)))
+    Some((printed, code == Some(0)))
 }
 
 const FAILED_PUT: &str = "put of 100 bytes at 0x30 of context 1";
 
 #[test]
-fn every_call_that_ends_something_tells_the_error_handler_what_failed() {
+fn barrier_finalize_and_destructor_report_failures_to_the_error_handler() {
     let table = [
         ("barrier", "after the barrier: 1"),
         ("halves", "after the barrier: 1"),
@@ -290,29 +294,32 @@ fn every_call_that_ends_something_tells_the_error_handler_what_failed() {
         ("destructor", "noted: put"),
     ];
     for (how, sentence) in table {
-        let Some((said, ends_well)) = end_after_failed_put(how, "note", "0") else {
+        let Some((printed, ends_well)) = end_after_failed_put(how, "note", "0") else {
             return;
         };
-        assert!(ends_well && said.contains(sentence), "{how}: {said}");
-        let told = said.matches(FAILED_PUT).count();
-        assert_eq!(told, 1, "{how}: {said}");
+        assert!(ends_well && printed.contains(sentence), "{how}: {printed}");
+        let reports = printed.matches(FAILED_PUT).count();
+        assert_eq!(reports, 1, "{how}: {printed}");
     }
 }
 
 #[test]
-fn every_call_that_ends_something_ends_a_program_without_an_error_handler_by_what_failed() {
+fn barrier_finalize_and_destructor_end_a_program_without_an_error_handler_on_failure() {
     for how in ["barrier", "halves", "finalize", "destructor"] {
-        let Some((said, ends_well)) = end_after_failed_put(how, "none", "0") else {
+        let Some((printed, ends_well)) = end_after_failed_put(how, "none", "0") else {
             return;
         };
         let sentence = format!("Cheetah: {FAILED_PUT}");
-        assert!(!ends_well && said.contains(&sentence), "{how}: {said}");
+        assert!(
+            !ends_well && printed.contains(&sentence),
+            "{how}: {printed}"
+        );
     }
 }
 
 #[test]
 fn a_failure_in_a_forked_context_makes_the_program_fail() {
-    let Some((said, ends_well)) = end_after_failed_put("destructor", "none", "1") else {
+    let Some((printed, ends_well)) = end_after_failed_put("destructor", "none", "1") else {
         return;
     };
     let sentences = [
@@ -320,28 +327,28 @@ fn a_failure_in_a_forked_context_makes_the_program_fail() {
         "context 1 has ended with exit code 1",
     ];
     for sentence in sentences {
-        assert!(!ends_well && said.contains(sentence), "{said}");
+        assert!(!ends_well && printed.contains(sentence), "{printed}");
     }
 }
 
 #[test]
 fn an_error_handler_that_throws_from_a_destructor_ends_the_program_with_the_sentence() {
-    let Some((said, ends_well)) = end_after_failed_put("destructor", "throw", "0") else {
+    let Some((printed, ends_well)) = end_after_failed_put("destructor", "throw", "0") else {
         return;
     };
     for start in ["noted", "Cheetah"] {
         let sentence = format!("{start}: {FAILED_PUT}");
-        assert!(!ends_well && said.contains(&sentence), "{said}");
+        assert!(!ends_well && printed.contains(&sentence), "{printed}");
     }
 }
 
 #[test]
-fn a_failure_that_a_wait_has_told_of_is_not_told_again_by_barrier_and_finalize() {
-    let Some((said, ends_well)) = end_after_failed_put("told", "note", "0") else {
+fn a_failure_reported_by_a_wait_is_not_reported_again_by_barrier_and_finalize() {
+    let Some((printed, ends_well)) = end_after_failed_put("reported", "note", "0") else {
         return;
     };
     for line in ["after the barrier: 1", "after finalize: 1"] {
-        assert!(ends_well && said.contains(line), "{said}");
+        assert!(ends_well && printed.contains(line), "{printed}");
     }
 }
 

@@ -11,17 +11,17 @@ use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidAv, Ops, OpsAv, fclass, number};
 
 use crate::addr;
-use crate::answer::{call, done, refusal, told};
 use crate::domain::Domain;
-use crate::given::{fill, given, list, put, room, text};
 use crate::object::{self, Class, Object, Table, argument};
+use crate::pointer::{fill, list, output, put, required, text};
+use crate::status::{error_status, guarded, guarded_unit, log_error};
 use crate::{av_set, eq, info};
 
-/// What stands behind an address vector.
+/// The object behind the handle of an address vector.
 pub(crate) struct Av {
     pub(crate) own: Arc<dyn AddressVector>,
     format: AddrFormat,
-    /// The indices, for programs that read them from `map_addr` of a named one.
+    /// The indices that programs read from `map_addr` of a named vector.
     _map: Box<[abi::FiAddr]>,
 }
 
@@ -37,10 +37,10 @@ unsafe impl Class for Av {
     }
 }
 
-/// Insertions are over when they return, so an event queue has nothing to say.
+/// Insertions complete before they return, so an event queue cannot be bound.
 static FID: Table<Ops, Av> = object::ops::<Av>().bind(|_, fid, flags| {
-    done(|| {
-        // SAFETY: C, as fi_av_bind(3) has it: a handle.
+    guarded_unit(|| {
+        // SAFETY: the C caller passes a handle, as fi_av_bind(3) requires.
         unsafe { argument::<eq::Eq>(fid) }?;
         match flags {
             0 => Err(Errno::NoSys),
@@ -51,104 +51,105 @@ static FID: Table<Ops, Av> = object::ops::<Av>().bind(|_, fid, flags| {
 
 static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
     .insert(|av, addr, count, out, flags, context| {
-        // SAFETY: C, as fi_av_insert(3) has it.
-        call(|| unsafe { av.insert(addr, count, out, flags, context) })
+        // SAFETY: the C caller follows fi_av_insert(3).
+        guarded(|| unsafe { av.insert(addr, count, out, flags, context) })
     })
     .insertsvc(|av, node, service, out, flags, context| {
-        call(|| {
+        guarded(|| {
             check_flags(flags)?;
-            // SAFETY: C, as fi_av_insertsvc(3) has it, here and below.
+            // SAFETY: the C caller follows fi_av_insertsvc(3), here and below.
             let node = unsafe { text(node) }?.unwrap_or_default();
             // SAFETY: as above.
             let service = unsafe { text(service) }?.unwrap_or_default();
             // SAFETY: as above.
-            let mut slots = unsafe { Slots::of(out, context, flags, 1) }?;
+            let mut outputs = unsafe { Outputs::of(out, context, flags, 1) }?;
             let own = av.own.insert_service(node, service).map_err(Errno::from);
-            slots.note(0, own);
+            outputs.write(0, own);
             own.map(|_| 1)
         })
     })
     .insertsym(|av, node, nodecnt, service, svccnt, out, flags, context| {
-        call(|| {
+        guarded(|| {
             check_flags(flags)?;
-            // SAFETY: C, as fi_av_insertsym(3) has it, here and below.
+            // SAFETY: the C caller follows fi_av_insertsym(3), here and below.
             let node = unsafe { text(node) }?.ok_or(Errno::Inval)?;
             // SAFETY: as above.
             let service = unsafe { text(service) }?.ok_or(Errno::Inval)?;
             let count = nodecnt.checked_mul(svccnt);
-            let count = count.filter(|&count| count <= MOST_EXPECTED);
+            let count = count.filter(|&count| count <= MAX_COUNT);
             let mut own = vec![FiAddr::NOTAVAIL; count.ok_or(Errno::Inval)?];
             let vector = &av.own;
             let inserted = vector.insert_symmetric(node, nodecnt, service, svccnt, &mut own)?;
             // SAFETY: as above.
-            let mut slots = unsafe { Slots::of(out, context, flags, own.len()) }?;
+            let mut outputs = unsafe { Outputs::of(out, context, flags, own.len()) }?;
             for (at, &addr) in own.iter().enumerate() {
                 let is_there = addr != FiAddr::NOTAVAIL;
-                slots.note(at, is_there.then_some(addr).ok_or(Errno::AddrNotAvail));
+                outputs.write(at, is_there.then_some(addr).ok_or(Errno::AddrNotAvail));
             }
             Ok(c_int::try_from(inserted).unwrap_or(c_int::MAX))
         })
     })
     .remove(|av, addrs, count, flags| {
-        done(|| {
+        guarded_unit(|| {
             if flags != 0 {
                 return Err(Errno::BadFlags);
             }
-            // SAFETY: C, as fi_av_remove(3) has it.
+            // SAFETY: the C caller follows fi_av_remove(3).
             let addrs = unsafe { list(addrs, count) }?;
             let addrs: Vec<_> = addrs.iter().copied().map(FiAddr).collect();
             av.own.remove(&addrs)
         })
     })
-    // Copies as much as there is room for; a buffer that is too small is no error here.
+    // fi_av_lookup(3): a buffer that is too small is no error; the beginning is copied.
     .lookup(|av, addr, buf, len| {
-        done(|| {
+        guarded_unit(|| {
             let found = addr::encode(&av.own.lookup(FiAddr(addr))?);
-            // SAFETY: C, as fi_av_lookup(3) has it.
+            // SAFETY: the C caller follows fi_av_lookup(3).
             match unsafe { fill(buf.cast(), len, &found) } {
                 Err(Errno::TooSmall) => Ok(()),
-                answer => answer,
+                result => result,
             }
         })
     })
     .straddr(|av, addr, buf, len| {
-        let written = done(|| {
-            // SAFETY: C, as fi_av_straddr(3) has it, here and below.
+        let written = guarded_unit(|| {
+            // SAFETY: the C caller follows fi_av_straddr(3), here and below.
             let (addr, _) = unsafe { addr::at(addr, av.format) }?;
-            let text = in_words(&addr);
+            let text = printed(&addr);
             // SAFETY: as above.
-            let had = *unsafe { given(len) }?;
+            let had = *unsafe { required(len) }?;
             // SAFETY: as above.
             match unsafe { fill(buf.cast(), len, text.as_bytes()) } {
-                // What fits ends with a zero all the same.
+                // A text that is cut ends with a zero, too.
                 // SAFETY: C vouches for `had` bytes.
                 Err(Errno::TooSmall) if had > 0 => unsafe { put(buf.wrapping_add(had - 1), 0) },
                 Err(Errno::TooSmall) => Ok(()),
-                answer => answer,
+                result => result,
             }
         });
         if written == 0 { buf } else { std::ptr::null() }
     })
     // fi_av_set_user_id(3)
     .set_user_id(|av, addr, id, flags| {
-        done(|| match flags {
+        guarded_unit(|| match flags {
             0 => av.own.set_user_id(FiAddr(addr), FiAddr(id)),
             _ => Err(Errno::BadFlags),
         })
     })
     .av_set(|av, attr, out, context| {
-        // SAFETY: C, as fi_av_set(3) has it.
-        done(|| unsafe { av_set::open(av, attr, out, context) })
+        // SAFETY: the C caller follows fi_av_set(3).
+        guarded_unit(|| unsafe { av_set::open(av, attr, out, context) })
     });
 
 /// Opens an address vector.
 ///
 /// # Errors
-/// [`Errno::Inval`] for one to read without a name; [`Errno::NoSys`] for flags of which the object
-/// model has nothing; the provider's.
+/// [`Errno::Inval`] for `FI_READ` without a name; [`Errno::NoSys`] for flags that are not
+/// supported; the provider's.
 ///
 /// # Safety
-/// `attr` is NULL or names attributes, which may be written; `out` is NULL or may be written.
+/// `given_attr` is NULL or points to attributes, which may be written; `out` is NULL or may be
+/// written.
 pub(crate) unsafe fn open(
     domain: &Object<Domain>,
     given_attr: *mut abi::AvAttr,
@@ -157,14 +158,14 @@ pub(crate) unsafe fn open(
 ) -> Result {
     let make = || {
         // SAFETY: passed on from the caller.
-        let asked = unsafe { asked(given_attr) }?;
-        let own = domain.own.av(&asked).map_err(|error| told(&error))?;
-        let map = map_of(&asked, &*own);
-        if asked.name.is_some() {
+        let wanted = unsafe { attributes(given_attr) }?;
+        let own = domain.own.av(&wanted).map_err(|error| log_error(&error))?;
+        let map = map_of(&wanted, &*own);
+        if wanted.name.is_some() {
             let at = map.as_ptr().cast_mut().cast();
-            // SAFETY: it was read just now, so it is there.
+            // SAFETY: it was read just now, so it is not NULL.
             let map_addr = unsafe { &raw mut (*given_attr).map_addr };
-            // SAFETY: the caller lets it be written.
+            // SAFETY: the caller allows writing it.
             unsafe { put(map_addr, at) }?;
         }
         let (format, _map) = (domain.format, map);
@@ -176,33 +177,33 @@ pub(crate) unsafe fn open(
 
 /// # Safety
 /// As [`open`].
-unsafe fn asked(attr: *const abi::AvAttr) -> Result<av::Attr> {
+unsafe fn attributes(attr: *const abi::AvAttr) -> Result<av::Attr> {
     // SAFETY: passed on from the caller.
-    let attr = unsafe { given(attr) }?;
-    // Values of `flags` that ask for what is different from what is here; `FI_EVENT` is deprecated.
-    let harmless = number::av::SYMMETRIC;
-    if attr.flags & !(harmless | READ) != 0 {
+    let attr = unsafe { required(attr) }?;
+    // `FI_SYMMETRIC` is a hint. Other flags, such as the deprecated `FI_EVENT`, are not supported.
+    let ignored = number::av::SYMMETRIC;
+    if attr.flags & !(ignored | READ) != 0 {
         return Err(Errno::NoSys);
     }
-    let mut asked = av::Attr::default();
-    asked.av_type = info::av_type(attr.av_type).ok_or(Errno::Inval)?;
-    asked.count = attr.count.min(MOST_EXPECTED);
-    asked.rx_ctx_bits = u32::try_from(attr.rx_ctx_bits).map_err(|_| Errno::Inval)?;
+    let mut wanted = av::Attr::default();
+    wanted.av_type = info::av_type(attr.av_type).ok_or(Errno::Inval)?;
+    wanted.count = attr.count.min(MAX_COUNT);
+    wanted.rx_ctx_bits = u32::try_from(attr.rx_ctx_bits).map_err(|_| Errno::Inval)?;
     // SAFETY: passed on from the caller.
     let name = unsafe { text(attr.name) }?.map(str::to_owned);
-    asked.name = match (name, attr.flags & READ != 0) {
+    wanted.name = match (name, attr.flags & READ != 0) {
         (None, true) => return Err(Errno::Inval),
         (name, true) => name.map(av::SharedName::Open),
         (name, false) => name.map(av::SharedName::Create),
     };
-    Ok(asked)
+    Ok(wanted)
 }
 
 /// `FI_READ`.
 const READ: u64 = Caps::READ.bits();
 
-/// Indices as programs read them from `map_addr`: of all that are there, as many as are expected,
-/// and some more, because they may be inserted later.
+/// The array at `map_addr`, from which programs of a named vector read indices: all that are
+/// inserted, and at least as many as are expected, because peers may be inserted later.
 fn map_of(attr: &av::Attr, own: &dyn AddressVector) -> Box<[abi::FiAddr]> {
     const SOME: u64 = 1024;
     if attr.name.is_none() {
@@ -213,12 +214,12 @@ fn map_of(attr: &av::Attr, own: &dyn AddressVector) -> Box<[abi::FiAddr]> {
     (0..SOME.max(last).max(attr.count as u64)).collect()
 }
 
-/// The count is a hint, for which no memory may run out.
-const MOST_EXPECTED: usize = 1 << 20;
+/// A bound of the count, which is a hint and must not exhaust the memory.
+const MAX_COUNT: usize = 1 << 20;
 
 impl Av {
     /// # Safety
-    /// As fi_av_insert(3) has it.
+    /// The caller follows fi_av_insert(3).
     unsafe fn insert(
         &self,
         addr: *const c_void,
@@ -235,23 +236,24 @@ impl Av {
         // SAFETY: passed on from the caller.
         let given = unsafe { addr::all(addr, count, self.format) }?;
         // SAFETY: passed on from the caller.
-        let mut slots = unsafe { Slots::of(out, context, flags, count) }?;
+        let mut outputs = unsafe { Outputs::of(out, context, flags, count) }?;
         let inserted = given.into_iter().enumerate().filter_map(|(at, addr)| {
-            let id = slots.addrs.get(at).filter(|_| named);
-            // SAFETY: a program that passes `FI_AV_USER_ID` has written a number there.
+            let id = outputs.addrs.get(at).filter(|_| named);
+            // SAFETY: a program that passes `FI_AV_USER_ID` has initialised the array.
             let id = id.map(|id| unsafe { id.assume_init() });
             let own = addr.and_then(|addr| {
                 let own = self.own.insert_one(&addr)?;
                 id.map_or(Ok(()), |id| self.own.set_user_id(own, FiAddr(id)))?;
                 Ok(own)
             });
-            slots.note(at, own)
+            outputs.write(at, own)
         });
         Ok(c_int::try_from(inserted.count()).unwrap_or(c_int::MAX))
     }
 }
 
-/// `FI_AV_USER_ID`: the places for the indices say what completions are to call the peers.
+/// `FI_AV_USER_ID`: the array for the indices holds the numbers by which completions name the
+/// peers.
 const USER_ID: u64 = Caps::AV_USER_ID.bits();
 
 fn check_flags(flags: u64) -> Result {
@@ -261,18 +263,18 @@ fn check_flags(flags: u64) -> Result {
     }
 }
 
-/// Where insertions are told of: an index each, and with `FI_SYNC_ERR` an error each.
-struct Slots<'a> {
+/// The arrays for the results of insertions: an index each, and with `FI_SYNC_ERR` an error each.
+struct Outputs<'a> {
     addrs: &'a mut [MaybeUninit<abi::FiAddr>],
     errors: &'a mut [MaybeUninit<c_int>],
 }
 
-impl Slots<'_> {
+impl Outputs<'_> {
     /// # Errors
     /// [`Errno::Inval`] for impossible counts.
     ///
     /// # Safety
-    /// As fi_av_insert(3) has it.
+    /// The caller follows fi_av_insert(3).
     unsafe fn of(
         addrs: *mut abi::FiAddr,
         context: *mut c_void,
@@ -287,25 +289,25 @@ impl Slots<'_> {
         };
         Ok(Self {
             // SAFETY: passed on from the caller.
-            addrs: unsafe { room(addrs, wants_addrs) }?,
+            addrs: unsafe { output(addrs, wants_addrs) }?,
             // SAFETY: passed on from the caller.
-            errors: unsafe { room(context.cast::<c_int>(), wants_errors) }?,
+            errors: unsafe { output(context.cast::<c_int>(), wants_errors) }?,
         })
     }
 
-    fn note(&mut self, at: usize, own: Result<FiAddr>) -> Option<FiAddr> {
+    fn write(&mut self, at: usize, own: Result<FiAddr>) -> Option<FiAddr> {
         if let Some(addr) = self.addrs.get_mut(at) {
             addr.write(own.unwrap_or(FiAddr::NOTAVAIL).0);
         }
         if let Some(error) = self.errors.get_mut(at) {
-            error.write(own.err().map_or(0, |errno| -refusal(errno)));
+            error.write(own.err().map_or(0, |errno| -error_status(errno)));
         }
         own.ok()
     }
 }
 
-/// As libfabric prints addresses, with a zero behind it.
-fn in_words(addr: &Address) -> String {
+/// The text of an address in libfabric's format, with a zero behind it.
+fn printed(addr: &Address) -> String {
     let scheme = match addr.format() {
         AddrFormat::SockaddrIn => "fi_sockaddr_in://",
         AddrFormat::SockaddrIn6 => "fi_sockaddr_in6://",

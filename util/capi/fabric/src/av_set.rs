@@ -10,12 +10,12 @@ use selvedge::{Errno, FiAddr, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidAvSet, Ops, OpsAvSet, fclass, number};
 
-use crate::answer::done;
 use crate::av::Av;
-use crate::given::{given, list, put};
 use crate::object::{self, Class, Object, Table, argument};
+use crate::pointer::{list, put, required};
+use crate::status::guarded_unit;
 
-/// What stands behind a set.
+/// The object behind the handle of a set.
 pub(crate) struct AvSet(Mutex<Set>);
 
 impl AvSet {
@@ -23,7 +23,7 @@ impl AvSet {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the set by another one, which may be itself.
+    /// Changes the set by another one, which may be the same.
     ///
     /// # Safety
     /// `by` is NULL or a handle.
@@ -52,26 +52,26 @@ unsafe impl Class for AvSet {
 
 static FID: Table<Ops, AvSet> = object::ops();
 static AV_SET: Table<OpsAvSet, AvSet> = Table::<OpsAvSet, AvSet>::empty()
-    // SAFETY: C, as fi_av_set_union(3) has it.
-    .set_union(|set, by| done(|| unsafe { set.change(by, Set::union) }))
-    // SAFETY: C, as fi_av_set_intersect(3) has it.
-    .intersect(|set, by| done(|| unsafe { set.change(by, Set::intersect) }))
-    // SAFETY: C, as fi_av_set_diff(3) has it.
-    .diff(|set, by| done(|| unsafe { set.change(by, Set::diff) }))
+    // SAFETY: the C caller follows fi_av_set_union(3).
+    .set_union(|set, by| guarded_unit(|| unsafe { set.change(by, Set::union) }))
+    // SAFETY: the C caller follows fi_av_set_intersect(3).
+    .intersect(|set, by| guarded_unit(|| unsafe { set.change(by, Set::intersect) }))
+    // SAFETY: the C caller follows fi_av_set_diff(3).
+    .diff(|set, by| guarded_unit(|| unsafe { set.change(by, Set::diff) }))
     // fi_av_set_insert(3)
-    .insert(|set, addr| done(|| set.set().insert(FiAddr(addr))))
+    .insert(|set, addr| guarded_unit(|| set.set().insert(FiAddr(addr))))
     // fi_av_set_remove(3)
-    .remove(|set, addr| done(|| set.set().remove(FiAddr(addr))))
-    // SAFETY: C, as fi_av_set_addr(3) has it.
-    .addr(|set, coll| done(|| unsafe { put(coll, set.set().addr().0) }));
+    .remove(|set, addr| guarded_unit(|| set.set().remove(FiAddr(addr))))
+    // SAFETY: the C caller follows fi_av_set_addr(3).
+    .addr(|set, coll| guarded_unit(|| unsafe { put(coll, set.set().addr().0) }));
 
 /// Opens a set.
 ///
 /// # Errors
-/// [`Errno::BadFlags`] for flags that sets do not have; those of [`Set::open`].
+/// [`Errno::BadFlags`] for unknown flags; those of [`Set::open`].
 ///
 /// # Safety
-/// As fi_av_set(3) has it.
+/// The caller follows fi_av_set(3).
 pub(crate) unsafe fn open(
     av: &Object<Av>,
     attr: *const abi::AvSetAttr,
@@ -80,9 +80,9 @@ pub(crate) unsafe fn open(
 ) -> Result {
     let make = || {
         // SAFETY: passed on from the caller.
-        let attr = unsafe { given(attr) }?;
+        let attr = unsafe { required(attr) }?;
         // SAFETY: passed on from the caller.
-        let set = Set::open(&*av.own, &unsafe { asked(attr) }?)?;
+        let set = Set::open(&*av.own, &unsafe { attributes(attr) }?)?;
         Ok(AvSet(Mutex::new(set)))
     };
     // SAFETY: passed on from the caller.
@@ -91,13 +91,13 @@ pub(crate) unsafe fn open(
 
 /// # Safety
 /// As [`open`].
-unsafe fn asked(attr: &abi::AvSetAttr) -> Result<SetAttr> {
+unsafe fn attributes(attr: &abi::AvSetAttr) -> Result<SetAttr> {
     if attr.flags & !(number::av::UNIVERSE | number::av::COLLECTIVE_SETS) != 0 {
         return Err(Errno::BadFlags);
     }
     let none = FiAddr::NOTAVAIL.0;
-    let mut asked = SetAttr::default();
-    asked.range = match attr.flags & number::av::UNIVERSE {
+    let mut wanted = SetAttr::default();
+    wanted.range = match attr.flags & number::av::UNIVERSE {
         0 if attr.start_addr == none && attr.end_addr == none => Range::Empty,
         0 => Range::Indices {
             start: FiAddr(attr.start_addr),
@@ -107,6 +107,6 @@ unsafe fn asked(attr: &abi::AvSetAttr) -> Result<SetAttr> {
         _ => Range::Universe,
     };
     // SAFETY: passed on from the caller.
-    asked.comm_key = unsafe { list(attr.comm_key.cast_const(), attr.comm_key_size) }?.to_vec();
-    Ok(asked)
+    wanted.comm_key = unsafe { list(attr.comm_key.cast_const(), attr.comm_key_size) }?.to_vec();
+    Ok(wanted)
 }

@@ -11,14 +11,14 @@ use selvedge::{Counter, Errno, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidCntr, Ops, OpsCntr, fclass};
 
-use crate::answer::{always, done, told};
 use crate::domain::Domain;
-use crate::given::beginning;
 use crate::object::{self, Class, Object, Table};
+use crate::pointer::prefix;
 use crate::sets;
+use crate::status::{guarded_infallible, guarded_unit, log_error};
 use crate::wait::{self, WaitObject};
 
-/// What stands behind a counter.
+/// The object behind the handle of a counter.
 pub(crate) struct Cntr {
     pub(crate) own: Arc<dyn Counter>,
     wait_obj: WaitObject,
@@ -37,8 +37,8 @@ unsafe impl Class for Cntr {
 }
 
 static FID: Table<Ops, Cntr> = object::ops::<Cntr>().control(|cntr, command, arg| {
-    // SAFETY: C, as fi_control(3) has it.
-    done(|| unsafe { cntr.wait_obj.control(command, arg, cntr.own.wait_fd()) })
+    // SAFETY: the C caller follows fi_control(3).
+    guarded_unit(|| unsafe { cntr.wait_obj.control(command, arg, cntr.own.wait_fd()) })
 });
 static CNTR: Table<OpsCntr, Cntr> = Table::<OpsCntr, Cntr>::empty()
     // fi_cntr_read(3)
@@ -46,27 +46,29 @@ static CNTR: Table<OpsCntr, Cntr> = Table::<OpsCntr, Cntr>::empty()
     // fi_cntr_readerr(3)
     .readerr(|cntr| cntr.own.read_err())
     // fi_cntr_add(3)
-    .add(|cntr, value| always(|| cntr.own.add(value)))
+    .add(|cntr, value| guarded_infallible(|| cntr.own.add(value)))
     // fi_cntr_set(3)
-    .set(|cntr, value| always(|| cntr.own.set(value)))
+    .set(|cntr, value| guarded_infallible(|| cntr.own.set(value)))
     // fi_cntr_adderr(3)
-    .adderr(|cntr, value| always(|| cntr.own.add_err(value)))
+    .adderr(|cntr, value| guarded_infallible(|| cntr.own.add_err(value)))
     // fi_cntr_seterr(3)
-    .seterr(|cntr, value| always(|| cntr.own.set_err(value)))
+    .seterr(|cntr, value| guarded_infallible(|| cntr.own.set_err(value)))
     // fi_cntr_wait(3)
-    .wait(|cntr, threshold, timeout| done(|| cntr.own.wait(threshold, wait::patience(timeout))));
+    .wait(|cntr, threshold, timeout| {
+        guarded_unit(|| cntr.own.wait(threshold, wait::timeout(timeout)))
+    });
 
-/// Bytes of `struct fi_cntr_attr` before accelerators.
+/// Bytes of `struct fi_cntr_attr` before the member for accelerators, which every version has.
 const ATTR_1_0: usize = 24;
 
 /// Opens a counter.
 ///
 /// # Errors
-/// [`Errno::NoSys`] for a wait object that is not offered; [`Errno::Inval`] for events that there
-/// are not; the provider's.
+/// [`Errno::NoSys`] for a wait object that is not supported; [`Errno::Inval`] for unknown events;
+/// the provider's.
 ///
 /// # Safety
-/// `attr` is NULL or names attributes, `out` is NULL or may be written.
+/// `attr` is NULL or points to attributes, `out` is NULL or may be written.
 pub(crate) unsafe fn open(
     domain: &Object<Domain>,
     attr: *const abi::CntrAttr,
@@ -74,20 +76,23 @@ pub(crate) unsafe fn open(
     context: *mut c_void,
 ) -> Result {
     let make = || {
-        let (mut asked, mut set) = (Attr::default(), None);
+        let (mut request, mut set) = (Attr::default(), None);
         if !attr.is_null() {
-            // SAFETY: passed on from the caller: every version has this much.
-            let attr = unsafe { beginning(attr, ATTR_1_0) }?;
+            // SAFETY: passed on from the caller: every API version has these bytes.
+            let attr = unsafe { prefix(attr, ATTR_1_0) }?;
             // SAFETY: passed on from the caller.
-            (asked.wait_obj, set) = unsafe { sets::wanted(attr.wait_obj, attr.wait_set) }?;
-            asked.events = match attr.events {
+            (request.wait_obj, set) = unsafe { sets::wait_object(attr.wait_obj, attr.wait_set) }?;
+            request.events = match attr.events {
                 0 => Events::Comp,
                 1 => Events::Bytes,
                 _ => return Err(Errno::Inval),
             };
         }
-        let own = domain.own.cntr(&asked).map_err(|error| told(&error))?;
-        let wait_obj = WaitObject::new(asked.wait_obj, set, Member::Cntr(Arc::clone(&own)))?;
+        let own = domain
+            .own
+            .cntr(&request)
+            .map_err(|error| log_error(&error))?;
+        let wait_obj = WaitObject::new(request.wait_obj, set, Member::Cntr(Arc::clone(&own)))?;
         Ok(Cntr { own, wait_obj })
     };
     // SAFETY: passed on from the caller.

@@ -16,15 +16,15 @@ use selvedge_abi as abi;
 use selvedge_abi::{CqErrEntry, Fid, FidCq, Ops, OpsCq, fclass, number};
 
 use crate::addr;
-use crate::answer::{counted, done, size, told};
 use crate::domain::Domain;
-use crate::given::{beginning, prepared};
 use crate::last_error::{self, Data, LastError};
 use crate::object::{self, Class, Object, Table};
+use crate::pointer::{filled, prefix};
 use crate::sets::{self, WaitSet};
+use crate::status::{count_status, guarded_count, guarded_unit, log_error};
 use crate::wait::{self, WaitObject};
 
-/// What stands behind a completion queue.
+/// The object behind the handle of a completion queue.
 pub(crate) struct Cq {
     pub(crate) own: Arc<dyn CompletionQueue>,
     format: Format,
@@ -33,7 +33,7 @@ pub(crate) struct Cq {
     last: LastError,
 }
 
-/// How much of an entry a program asks for.
+/// `enum fi_cq_format`: the members of an entry that a program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Context,
@@ -58,57 +58,58 @@ unsafe impl Class for Cq {
 }
 
 static FID: Table<Ops, Cq> = object::ops::<Cq>().control(|cq, command, arg| {
-    // SAFETY: C, as fi_control(3) has it.
-    done(|| unsafe { cq.wait_obj.control(command, arg, cq.own.wait_fd()) })
+    // SAFETY: the C caller follows fi_control(3).
+    guarded_unit(|| unsafe { cq.wait_obj.control(command, arg, cq.own.wait_fd()) })
 });
-/// Of queues whose entries are the beginnings of ours.
+/// Functions of queues whose format is a beginning of `Entry`.
 static NARROW: Table<OpsCq, Cq> = TABLE;
-/// Of queues whose entries are ours.
+/// Functions of queues whose format is the whole `Entry`.
 static WHOLE: Table<OpsCq, Cq> = TABLE
-    // SAFETY: C, as fi_cq_read(3) has it, for `struct fi_cq_tagged_entry`.
+    // SAFETY: the C caller follows fi_cq_read(3), for `struct fi_cq_tagged_entry`.
     .read(|cq, buf, count| unsafe { cq.read_whole(buf, count) })
-    // SAFETY: C, as fi_cq_readfrom(3) has it, likewise.
+    // SAFETY: the C caller follows fi_cq_readfrom(3), likewise.
     .readfrom(|cq, buf, count, src| unsafe { cq.readfrom_whole(buf, count, src) });
 const TABLE: Table<OpsCq, Cq> = Table::<OpsCq, Cq>::empty()
-    // SAFETY: C, as fi_cq_read(3) has it.
+    // SAFETY: the C caller follows fi_cq_read(3).
     .read(|cq, buf, count| unsafe { cq.readfrom(buf, count, ptr::null_mut()) })
-    // SAFETY: C, as fi_cq_readfrom(3) has it.
+    // SAFETY: the C caller follows fi_cq_readfrom(3).
     .readfrom(|cq, buf, count, src| unsafe { cq.readfrom(buf, count, src) })
     .readerr(|cq, buf, _flags| {
-        counted(|| {
+        guarded_count(|| {
             if buf.is_null() {
                 return Err(Errno::Inval);
             }
             let error = cq.own.read_err()?;
-            // SAFETY: C, as fi_cq_readerr(3) has it: an entry of the program's version.
-            unsafe { cq.tell(&error, buf) }?;
+            // SAFETY: the C caller passes an entry of its API version, as fi_cq_readerr(3)
+            // requires.
+            unsafe { cq.write_err_entry(&error, buf) }?;
             Ok(1)
         })
     })
-    // The condition is a hint, which is not taken.
+    // The condition is a hint, which is ignored.
     .sread(|cq, buf, count, _cond, timeout| {
-        // SAFETY: C, as fi_cq_sread(3) has it.
+        // SAFETY: the C caller follows fi_cq_sread(3).
         unsafe { cq.sreadfrom(buf, count, ptr::null_mut(), timeout) }
     })
     .sreadfrom(|cq, buf, count, src, _cond, timeout| {
-        // SAFETY: C, as fi_cq_sreadfrom(3) has it.
+        // SAFETY: the C caller follows fi_cq_sreadfrom(3).
         unsafe { cq.sreadfrom(buf, count, src, timeout) }
     })
     // fi_cq_signal(3)
-    .signal(|cq| done(|| cq.own.signal()))
+    .signal(|cq| guarded_unit(|| cq.own.signal()))
     .strerror(|cq, prov_errno, _err_data, buf, len| {
-        // SAFETY: C, as fi_cq_strerror(3) has it.
+        // SAFETY: the C caller follows fi_cq_strerror(3).
         unsafe { cq.last.text(prov_errno, buf, len) }
     });
 
 /// Opens a completion queue.
 ///
 /// # Errors
-/// [`Errno::NoSys`] for a wait object that is not offered; [`Errno::Inval`] for a format that there
-/// is not; the provider's.
+/// [`Errno::NoSys`] for a wait object that is not supported; [`Errno::Inval`] for an unknown
+/// format; the provider's.
 ///
 /// # Safety
-/// `attr` is NULL or names attributes, `out` is NULL or may be written.
+/// `attr` is NULL or points to attributes, `out` is NULL or may be written.
 pub(crate) unsafe fn open(
     domain: &Object<Domain>,
     attr: *const abi::CqAttr,
@@ -117,9 +118,9 @@ pub(crate) unsafe fn open(
 ) -> Result {
     let make = || {
         // SAFETY: passed on from the caller.
-        let (asked, format, set) = unsafe { attributes(attr) }?;
-        let own = domain.own.cq(&asked).map_err(|error| told(&error))?;
-        let wait_obj = WaitObject::new(asked.wait_obj, set, Member::Cq(Arc::clone(&own)))?;
+        let (request, format, set) = unsafe { attributes(attr) }?;
+        let own = domain.own.cq(&request).map_err(|error| log_error(&error))?;
+        let wait_obj = WaitObject::new(request.wait_obj, set, Member::Cq(Arc::clone(&own)))?;
         Ok(Cq {
             own,
             format,
@@ -137,14 +138,15 @@ type Attributes<'a> = (Attr, Format, Option<&'a Object<WaitSet>>);
 /// # Safety
 /// As [`open`].
 unsafe fn attributes<'a>(attr: *const abi::CqAttr) -> Result<Attributes<'a>> {
-    // SAFETY: passed on from the caller: every version has this much.
-    let attr = unsafe { beginning(attr, ATTR_1_0) }?;
-    let mut asked = Attr::with_size(attr.size);
+    // SAFETY: passed on from the caller: every API version has these bytes.
+    let attr = unsafe { prefix(attr, ATTR_1_0) }?;
+    let mut request = Attr::with_size(attr.size);
     // SAFETY: passed on from the caller.
-    let (object, set) = unsafe { sets::wanted(attr.wait_obj, attr.wait_set) }?;
-    asked.wait_obj = object;
-    // As libfabric's tcp: programs take the context of an error entry for one of theirs.
-    asked.drops_failed_injects = true;
+    let (object, set) = unsafe { sets::wait_object(attr.wait_obj, attr.wait_set) }?;
+    request.wait_obj = object;
+    // As libfabric's tcp provider: programs expect their own context in every error entry, and an
+    // inject has none.
+    request.drops_failed_injects = true;
     let format = match attr.format {
         number::cq_format::UNSPEC | number::cq_format::CONTEXT => Format::Context,
         number::cq_format::MSG => Format::Msg,
@@ -152,27 +154,28 @@ unsafe fn attributes<'a>(attr: *const abi::CqAttr) -> Result<Attributes<'a>> {
         number::cq_format::TAGGED => Format::Tagged,
         _ => return Err(Errno::Inval),
     };
-    Ok((asked, format, set))
+    Ok((request, format, set))
 }
 
-/// Bytes of `struct fi_cq_attr` before accelerators.
+/// Bytes of `struct fi_cq_attr` before the member for accelerators, which every version has.
 const ATTR_1_0: usize = 40;
 
-/// A count of entries, or that there is none yet.
+/// A count of entries, or `-FI_EAGAIN` for none.
 #[inline]
-fn found(answer: Result<usize>) -> isize {
-    match answer {
-        Ok(0) => size(Err(Errno::Again)),
-        answer => size(answer),
+fn found(result: Result<usize>) -> isize {
+    match result {
+        Ok(0) => count_status(Err(Errno::Again)),
+        result => count_status(result),
     }
 }
 
-/// Entries of the first step: nothing is written behind the first entry of a queue that has no more,
-/// whatever count a program gives.
+/// Entries of the first step: a queue with at most one entry writes nothing behind the first one,
+/// whatever count a program passes.
 const FIRST_STEP: usize = 1;
 
-/// Reads up to `count` entries, as many at a time as are prepared for it: `read` is told how many are
-/// there and how many it may add. Steps end with one that is not filled.
+/// Reads up to `count` entries in steps, so that only the memory of one step is initialised at a
+/// time. `read` gets the number of entries read so far and the number that it may add. The first
+/// step that is not filled is the last one.
 #[inline]
 fn in_steps(count: usize, mut read: impl FnMut(usize, usize) -> Result<usize>) -> Result<usize> {
     let (mut taken, mut step) = (0, FIRST_STEP.min(count));
@@ -185,7 +188,7 @@ fn in_steps(count: usize, mut read: impl FnMut(usize, usize) -> Result<usize>) -
                 }
             }
             Err(errno) if taken == 0 => return Err(errno),
-            // It waits for the next call.
+            // The error is reported by the next call.
             Err(_) => return Ok(taken),
         }
         step = BATCH.min(count - taken);
@@ -194,20 +197,20 @@ fn in_steps(count: usize, mut read: impl FnMut(usize, usize) -> Result<usize>) -
 
 impl Cq {
     /// # Safety
-    /// As fi_cq_read(3) has it, for `struct fi_cq_tagged_entry`.
+    /// The caller follows fi_cq_read(3), for `struct fi_cq_tagged_entry`.
     #[inline(always)]
     unsafe fn read_whole(&self, buf: *mut c_void, count: usize) -> isize {
         let read = |at, now| {
             let buf = buf.cast::<Entry>().wrapping_add(at);
             // SAFETY: passed on from the caller; the entries are of one layout.
-            let out = unsafe { prepared(buf, now, Entry::default()) };
+            let out = unsafe { filled(buf, now, Entry::default()) };
             out.and_then(|out| self.own.read(out))
         };
         found(in_steps(count, read))
     }
 
     /// # Safety
-    /// As fi_cq_readfrom(3) has it, for `struct fi_cq_tagged_entry`.
+    /// The caller follows fi_cq_readfrom(3), for `struct fi_cq_tagged_entry`.
     unsafe fn readfrom_whole(
         &self,
         buf: *mut c_void,
@@ -221,22 +224,22 @@ impl Cq {
         let read = |at, now| {
             let buf = buf.cast::<Entry>().wrapping_add(at);
             // SAFETY: as in `read_whole`.
-            let out = unsafe { prepared(buf, now, Entry::default()) };
+            let out = unsafe { filled(buf, now, Entry::default()) };
             let src = src.cast::<FiAddr>().wrapping_add(at);
             // SAFETY: passed on from the caller; an address is a number.
-            let src = unsafe { prepared(src, now, FiAddr::UNSPEC) };
+            let src = unsafe { filled(src, now, FiAddr::UNSPEC) };
             out.and_then(|out| self.own.read_from(out, src?))
         };
         found(in_steps(count, read))
     }
 
     /// # Safety
-    /// As fi_cq_readfrom(3) has it.
+    /// The caller follows fi_cq_readfrom(3).
     unsafe fn readfrom(&self, buf: *mut c_void, count: usize, src: *mut abi::FiAddr) -> isize {
         let (mut entries, mut sources) = ([Entry::default(); BATCH], [FiAddr::UNSPEC; BATCH]);
         let batch = count.min(BATCH);
         if batch > 0 && buf.is_null() {
-            return size(Err(Errno::Inval));
+            return count_status(Err(Errno::Inval));
         }
         let (out, from) = (&mut entries[..batch], &mut sources[..batch]);
         let taken = self.own.read_from(out, from);
@@ -255,7 +258,7 @@ impl Cq {
     }
 
     /// # Safety
-    /// As fi_cq_sreadfrom(3) has it.
+    /// The caller follows fi_cq_sreadfrom(3).
     unsafe fn sreadfrom(
         &self,
         buf: *mut c_void,
@@ -263,16 +266,16 @@ impl Cq {
         src: *mut abi::FiAddr,
         timeout: c_int,
     ) -> isize {
-        let patience = wait::patience(timeout);
+        let limit = wait::timeout(timeout);
         let begin = Instant::now();
         loop {
             // SAFETY: passed on from the caller.
             let taken = unsafe { self.readfrom(buf, count, src) };
-            if taken != size(Err(Errno::Again)) || count == 0 {
+            if taken != count_status(Err(Errno::Again)) || count == 0 {
                 return taken;
             }
-            let left = patience.map(|all| all.saturating_sub(begin.elapsed()));
-            let waited = counted(|| self.own.wait(&mut [], left));
+            let left = limit.map(|all| all.saturating_sub(begin.elapsed()));
+            let waited = guarded_count(|| self.own.wait(&mut [], left));
             let is_over = left == Some(Duration::ZERO);
             if waited < 0 || is_over {
                 return match waited {
@@ -284,36 +287,36 @@ impl Cq {
     }
 
     /// # Safety
-    /// As fi_cq_readerr(3) has it: an entry of the program's version.
-    unsafe fn tell(&self, error: &ErrEntry, buf: *mut CqErrEntry) -> Result {
-        let known = match self.version {
+    /// The caller follows fi_cq_readerr(3) and passes an entry of its API version.
+    unsafe fn write_err_entry(&self, error: &ErrEntry, buf: *mut CqErrEntry) -> Result {
+        let entry_len = match self.version {
             old if old < Version::new(1, 5) => ERR_DATA_SIZE_AT,
             old if old < Version::new(1, 20) => SRC_ADDR_AT,
             _ => size_of::<CqErrEntry>(),
         };
         // SAFETY: passed on from the caller.
-        let room = unsafe { last_error::data_room(buf, ERR_DATA_SIZE_AT, known) };
+        let room = unsafe { last_error::data_room(buf, ERR_DATA_SIZE_AT, entry_len) };
         let data = match error.sender() {
             Some(sender) if error.errno == Errno::AddrNotAvail => addr::encode(&sender),
             _ => error.err_data.clone(),
         };
         let last = &self.last;
-        // SAFETY: the program says that there is room for so much.
-        let data = unsafe { last.note(error.prov_errno, &error.detail, data, room) }?;
-        // SAFETY: passed on from the caller: so much is there.
-        unsafe { last_error::write(&entry_of(error, data), buf, known) };
+        // SAFETY: the program states that its memory has this length.
+        let data = unsafe { last.store(error.prov_errno, &error.detail, data, room) }?;
+        // SAFETY: passed on from the caller: `buf` has room for `entry_len` bytes.
+        unsafe { last_error::write(&entry_of(error, data), buf, entry_len) };
         Ok(())
     }
 }
 
-/// The members of an entry that programs of older versions lack begin here.
+/// The offsets of members that programs of older API versions lack.
 const ERR_DATA_SIZE_AT: usize = offset_of!(CqErrEntry, err_data_size);
 const SRC_ADDR_AT: usize = offset_of!(CqErrEntry, src_addr);
 
-/// Entries that are read at once before they are cut down.
+/// Entries that are read at once before they are cut to their format.
 const BATCH: usize = 32;
 
-/// Writes entries as far as their format goes.
+/// Writes the beginnings of entries that belong to the format.
 ///
 /// # Safety
 /// There is room for them at `buf`.
@@ -326,7 +329,7 @@ unsafe fn write(format: Format, buf: *mut c_void, entries: &[Entry]) {
     };
     for (at, entry) in entries.iter().enumerate() {
         let to = buf.cast::<u8>().wrapping_add(at * len);
-        // SAFETY: the caller vouches for the room; formats are beginnings of the longest.
+        // SAFETY: the caller vouches for the room; every format is a beginning of the longest one.
         unsafe { ptr::copy_nonoverlapping(ptr::from_ref(entry).cast(), to, len) };
     }
 }
@@ -349,7 +352,7 @@ fn entry_of(error: &ErrEntry, (err_data, err_data_size): Data) -> CqErrEntry {
     }
 }
 
-/// The pointer that a program has given with an operation.
+/// The context pointer that a program has passed with an operation.
 pub(crate) fn context_of(context: selvedge::Context) -> *mut c_void {
     ptr::with_exposed_provenance_mut(usize::try_from(context.0).unwrap_or(usize::MAX))
 }

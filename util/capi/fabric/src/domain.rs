@@ -11,32 +11,32 @@ use selvedge::{AddrFormat, Errno, Hints, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{Abi, Fid, FidDomain, Ops, OpsDomain, fclass, number};
 
-use crate::answer::{done, told};
-use crate::ep::later::{self, Queued};
+use crate::ep::deferred::{self, Queued};
 use crate::ep::{self, atomic, collective, scalable, shared};
 use crate::fabric::{Fabric, adopted};
-use crate::given::put;
 use crate::object::{self, Class, Object, Table, argument};
+use crate::pointer::put;
+use crate::status::{guarded_unit, log_error};
 use crate::{av, cntr, cq, eq, info, mr, sets};
 
-/// What stands behind a domain.
+/// The object behind the handle of a domain.
 pub(crate) struct Domain {
     pub(crate) own: Arc<dyn selvedge::Domain>,
     pub(crate) version: Version,
     pub(crate) abi: Abi,
     /// The format of its addresses.
     pub(crate) format: AddrFormat,
-    /// What the program says of its threads.
+    /// The program's promise about its threads.
     hints: Hints,
-    /// Its work that waits.
+    /// Its deferred work.
     pub(crate) queued: Queued,
 }
 
 impl Domain {
-    /// An endpoint's description, so that it opens under the promise of the domain.
+    /// Completes the description of an endpoint with the domain's threading promise.
     ///
     /// # Errors
-    /// [`Errno::NoDev`] for a provider that is not there.
+    /// [`Errno::NoDev`] for an unknown provider.
     pub(crate) fn adopted(&self, info: selvedge::Info) -> Result<selvedge::Info> {
         adopted(info, &self.hints)
     }
@@ -55,10 +55,11 @@ unsafe impl Class for Domain {
 }
 
 static FID: Table<Ops, Domain> = object::ops::<Domain>()
-    // Event queues are taken, but nothing is reported to them: what they are for happens at once here.
+    // Event queues are accepted, but receive no events: the operations that would report there
+    // complete at once.
     .bind(|_, fid, flags| {
-        done(|| {
-            // SAFETY: C, as fi_domain_bind(3) has it: a handle.
+        guarded_unit(|| {
+            // SAFETY: the C caller passes a handle, as fi_domain_bind(3) requires.
             unsafe { argument::<eq::Eq>(fid) }?;
             match flags {
                 0 => Ok(()),
@@ -67,51 +68,51 @@ static FID: Table<Ops, Domain> = object::ops::<Domain>()
         })
     })
     .control(|domain, command, arg| {
-        // SAFETY: C, as fi_trigger(3) has it.
-        done(|| unsafe { later::control(domain, command, arg) })
+        // SAFETY: the C caller follows fi_trigger(3).
+        guarded_unit(|| unsafe { deferred::control(domain, command, arg) })
     });
 static DOMAIN: Table<OpsDomain, Domain> = Table::<OpsDomain, Domain>::empty()
     .av_open(|domain, attr, av, context| {
-        // SAFETY: C, as fi_av_open(3) has it.
-        done(|| unsafe { av::open(domain, attr, av, context) })
+        // SAFETY: the C caller follows fi_av_open(3).
+        guarded_unit(|| unsafe { av::open(domain, attr, av, context) })
     })
     .cq_open(|domain, attr, cq, context| {
-        // SAFETY: C, as fi_cq_open(3) has it.
-        done(|| unsafe { cq::open(domain, attr, cq, context) })
+        // SAFETY: the C caller follows fi_cq_open(3).
+        guarded_unit(|| unsafe { cq::open(domain, attr, cq, context) })
     })
     .cntr_open(|domain, attr, cntr, context| {
-        // SAFETY: C, as fi_cntr_open(3) has it.
-        done(|| unsafe { cntr::open(domain, attr, cntr, context) })
+        // SAFETY: the C caller follows fi_cntr_open(3).
+        guarded_unit(|| unsafe { cntr::open(domain, attr, cntr, context) })
     })
     .endpoint(|domain, info, ep, context| {
-        // SAFETY: C, as fi_endpoint(3) has it.
-        done(|| unsafe { ep::open(domain, info, ep, context) })
+        // SAFETY: the C caller follows fi_endpoint(3).
+        guarded_unit(|| unsafe { ep::open(domain, info, ep, context) })
     })
     .endpoint2(|domain, info, ep, flags, context| {
-        done(|| match flags {
-            // SAFETY: C, as fi_endpoint2(3) has it.
+        guarded_unit(|| match flags {
+            // SAFETY: the C caller follows fi_endpoint2(3).
             0 => unsafe { ep::open(domain, info, ep, context) },
             _ => Err(Errno::BadFlags),
         })
     })
     .scalable_ep(|domain, info, sep, context| {
-        // SAFETY: C, as fi_scalable_ep(3) has it.
-        done(|| unsafe { scalable::open(domain, info, sep, context) })
+        // SAFETY: the C caller follows fi_scalable_ep(3).
+        guarded_unit(|| unsafe { scalable::open(domain, info, sep, context) })
     })
     .poll_open(|domain, attr, set| {
-        // SAFETY: C, as fi_poll_open(3) has it.
-        done(|| unsafe { sets::open_poll(domain, attr, set) })
+        // SAFETY: the C caller follows fi_poll_open(3).
+        guarded_unit(|| unsafe { sets::open_poll(domain, attr, set) })
     })
     .stx_ctx(|domain, _attr, stx, context| {
-        // SAFETY: C, as fi_stx_context(3) has it.
-        done(|| unsafe { domain.child(stx, context, || Ok(shared::Stx)) })
+        // SAFETY: the C caller follows fi_stx_context(3).
+        guarded_unit(|| unsafe { domain.child(stx, context, || Ok(shared::Stx)) })
     })
     .srx_ctx(|domain, attr, srx, context| {
-        // SAFETY: C, as fi_srx_context(3) has it.
-        done(|| unsafe { shared::open_srx(domain, attr, srx, context) })
+        // SAFETY: the C caller follows fi_srx_context(3).
+        guarded_unit(|| unsafe { shared::open_srx(domain, attr, srx, context) })
     })
     .query_atomic(|domain, datatype, op, attr, flags| {
-        done(|| {
+        guarded_unit(|| {
             let family = match flags {
                 0 => Family::Base,
                 number::atomic::FETCH => Family::Fetch,
@@ -121,13 +122,13 @@ static DOMAIN: Table<OpsDomain, Domain> = Table::<OpsDomain, Domain>::empty()
             let (datatype, op) = atomic::numbers(datatype, op)?;
             let can = domain.own.query_atomic(family, datatype, op)?;
             let (count, size) = (can.count, can.size);
-            // SAFETY: C, as fi_query_atomic(3) has it.
+            // SAFETY: the C caller follows fi_query_atomic(3).
             unsafe { put(attr, abi::AtomicAttr { count, size }) }
         })
     })
     .query_collective(|domain, coll, attr, flags| {
-        // SAFETY: C, as fi_query_collective(3) has it.
-        done(|| unsafe { collective::query(domain, coll, attr.cast(), flags) })
+        // SAFETY: the C caller follows fi_query_collective(3).
+        guarded_unit(|| unsafe { collective::query(domain, coll, attr.cast(), flags) })
     });
 /// Opens a domain.
 ///
@@ -145,12 +146,15 @@ pub(crate) unsafe fn open(
     let make = || {
         // SAFETY: passed on from the caller.
         let given = unsafe { info::read(info, fabric.abi()) }?;
-        // SAFETY: fi_domain(3): what `domain_attr.threading` says is the program's promise for all
-        // objects of the domain.
+        // SAFETY: fi_domain(3): `domain_attr.threading` is the program's promise for all objects of
+        // the domain.
         let hints = unsafe { Hints::new().promise_threading(given.threading) };
         let info = adopted(given.info, &hints)?;
         Ok(Domain {
-            own: fabric.own.domain(&info).map_err(|error| told(&error))?,
+            own: fabric
+                .own
+                .domain(&info)
+                .map_err(|error| log_error(&error))?,
             version: fabric.version,
             abi: fabric.abi(),
             format: info.addr_format,

@@ -14,16 +14,16 @@ use selvedge::{Context, Errno, EventQueue, OpFlags, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{EqEntry, EqErrEntry, Fid, FidEq, Ops, OpsEq, fclass, number};
 
-use crate::answer::{counted, done, told};
 use crate::cq::context_of;
 use crate::fabric::Fabric;
-use crate::given::{given, list, put, room};
 use crate::last_error::{self, LastError};
 use crate::object::{self, Class, Object, Table};
+use crate::pointer::{list, output, put, required};
+use crate::status::{guarded_count, guarded_unit, log_error};
 use crate::wait::WaitObject;
-use crate::{info, known, pep, sets, wait};
+use crate::{handles, info, pep, sets, wait};
 
-/// What stands behind an event queue.
+/// The object behind the handle of an event queue.
 pub(crate) struct Eq {
     pub(crate) own: Arc<dyn EventQueue>,
     wait_obj: WaitObject,
@@ -46,21 +46,21 @@ unsafe impl Class for Eq {
 }
 
 static FID: Table<Ops, Eq> = object::ops::<Eq>().control(|eq, command, arg| {
-    // SAFETY: C, as fi_control(3) has it.
-    done(|| unsafe { eq.wait_obj.control(command, arg, eq.own.wait_fd()) })
+    // SAFETY: the C caller follows fi_control(3).
+    guarded_unit(|| unsafe { eq.wait_obj.control(command, arg, eq.own.wait_fd()) })
 });
 static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
     .read(|eq, event, buf, len, flags| {
-        // SAFETY: C, as fi_eq_read(3) has it.
-        counted(|| unsafe { eq.take(event, buf, len, flags, || eq.own.read()) })
+        // SAFETY: the C caller follows fi_eq_read(3).
+        guarded_count(|| unsafe { eq.take(event, buf, len, flags, || eq.own.read()) })
     })
     .sread(|eq, event, buf, len, timeout, flags| {
-        let next = || eq.own.wait(wait::patience(timeout));
-        // SAFETY: C, as fi_eq_sread(3) has it.
-        counted(|| unsafe { eq.take(event, buf, len, flags, next) })
+        let next = || eq.own.wait(wait::timeout(timeout));
+        // SAFETY: the C caller follows fi_eq_sread(3).
+        guarded_count(|| unsafe { eq.take(event, buf, len, flags, next) })
     })
     .readerr(|eq, buf, flags| {
-        counted(|| {
+        guarded_count(|| {
             if buf.is_null() {
                 return Err(Errno::Inval);
             }
@@ -68,12 +68,13 @@ static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
                 return Err(Errno::BadFlags);
             }
             let error = eq.own.read_err()?;
-            // SAFETY: C, as fi_eq_readerr(3) has it: an entry of the program's version.
-            unsafe { eq.tell_err(&error, buf) }
+            // SAFETY: the C caller passes an entry of its API version, as fi_eq_readerr(3)
+            // requires.
+            unsafe { eq.write_err_entry(&error, buf) }
         })
     })
     .write(|eq, event, buf, len, flags| {
-        counted(|| {
+        guarded_count(|| {
             if !eq.is_writable {
                 return Err(Errno::Inval);
             }
@@ -83,7 +84,8 @@ static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
             if event != number::event::NOTIFY || len < size_of::<EqEntry>() {
                 return Err(Errno::Inval);
             }
-            // SAFETY: C, as fi_eq_write(3) has it; the words are copied, wherever they lie.
+            // SAFETY: the C caller follows fi_eq_write(3); the words are copied, whatever their
+            // alignment.
             let bytes = unsafe { list(buf.cast::<u8>(), size_of::<EqEntry>()) }?;
             let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
             eq.own.write(Event::Notify {
@@ -95,17 +97,17 @@ static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
         })
     })
     .strerror(|eq, prov_errno, _err_data, buf, len| {
-        // SAFETY: C, as fi_eq_strerror(3) has it.
+        // SAFETY: the C caller follows fi_eq_strerror(3).
         unsafe { eq.last.text(prov_errno, buf, len) }
     });
 
 /// Opens an event queue.
 ///
 /// # Errors
-/// [`Errno::NoSys`] for a wait object that is not offered; the provider's.
+/// [`Errno::NoSys`] for a wait object that is not supported; the provider's.
 ///
 /// # Safety
-/// `attr` is NULL or names attributes, `out` is NULL or may be written.
+/// `attr` is NULL or points to attributes, `out` is NULL or may be written.
 pub(crate) unsafe fn open(
     fabric: &Object<Fabric>,
     attr: *const abi::EqAttr,
@@ -114,13 +116,13 @@ pub(crate) unsafe fn open(
 ) -> Result {
     let make = || {
         // SAFETY: passed on from the caller.
-        let attr = unsafe { given(attr) }?;
-        let mut asked = Attr::default();
-        asked.size = attr.size;
+        let attr = unsafe { required(attr) }?;
+        let mut request = Attr::default();
+        request.size = attr.size;
         // SAFETY: passed on from the caller.
-        let (kind, set) = unsafe { sets::wanted(attr.wait_obj, attr.wait_set) }?;
-        asked.wait_obj = kind;
-        let own = fabric.own.eq(&asked).map_err(|error| told(&error))?;
+        let (kind, set) = unsafe { sets::wait_object(attr.wait_obj, attr.wait_set) }?;
+        request.wait_obj = kind;
+        let own = fabric.own.eq(&request).map_err(|error| log_error(&error))?;
         let wait_obj = WaitObject::new(kind, set, Member::Eq(Arc::clone(&own)))?;
         Ok(Eq {
             own,
@@ -135,8 +137,8 @@ pub(crate) unsafe fn open(
 }
 
 impl Eq {
-    /// Takes an event, or with `FI_PEEK` only shows it. One that does not fit is lost but for its
-    /// beginning.
+    /// Reads an event; with `FI_PEEK` the event stays in the queue. Private data that does not fit
+    /// is lost.
     ///
     /// # Safety
     /// `event` is NULL or may be written; `buf` is NULL or has room for `len` bytes.
@@ -156,24 +158,24 @@ impl Eq {
         if event.is_null() {
             return Err(Errno::Inval);
         }
-        let shown = if is_peek { self.own.peek() } else { next() }?;
+        let taken = if is_peek { self.own.peek() } else { next() }?;
         // SAFETY: passed on from the caller.
-        unsafe { tell(&shown, is_peek, event, buf, len) }
+        unsafe { write_event(&taken, is_peek, event, buf, len) }
     }
 }
 
-/// Writes an event down, and says how many bytes it took.
+/// Writes an event to the program's memory, and returns its length in bytes.
 ///
 /// # Safety
 /// As [`Eq::take`].
-unsafe fn tell(
-    shown: &Event,
+unsafe fn write_event(
+    taken: &Event,
     is_peek: bool,
     event: *mut u32,
     buf: *mut c_void,
     len: usize,
 ) -> Result<usize> {
-    let (number, bytes) = match shown {
+    let (number, bytes) = match taken {
         Event::Notify {
             context,
             data,
@@ -187,15 +189,15 @@ unsafe fn tell(
             };
             (
                 number::event::CONNREQ,
-                cm_entry(known::handle(pep), described, data),
+                cm_entry(handles::find(pep), described, data),
             )
         }
         Event::Connected { ep, data } => {
-            let bytes = cm_entry(known::handle(ep), ptr::null_mut(), data);
+            let bytes = cm_entry(handles::find(ep), ptr::null_mut(), data);
             (number::event::CONNECTED, bytes)
         }
         Event::Shutdown { ep } => {
-            let bytes = cm_entry(known::handle(ep), ptr::null_mut(), &[]);
+            let bytes = cm_entry(handles::find(ep), ptr::null_mut(), &[]);
             (number::event::SHUTDOWN, bytes)
         }
         _ => return Err(Errno::NoSys),
@@ -205,13 +207,14 @@ unsafe fn tell(
         return Err(Errno::TooSmall);
     }
     // SAFETY: passed on from the caller.
-    unsafe { room(buf.cast::<u8>(), fits) }?.write_copy_of_slice(&bytes[..fits]);
+    unsafe { output(buf.cast::<u8>(), fits) }?.write_copy_of_slice(&bytes[..fits]);
     // SAFETY: passed on from the caller.
     unsafe { put(event, number) }?;
     Ok(fits)
 }
 
-/// Bytes of the shortest entry: private data may be cut, what is before it not.
+/// The length of the shortest entry, in bytes: private data may be cut, the members before it may
+/// not.
 const ENTRY_MIN: usize = size_of::<abi::EqCmEntry>();
 
 /// `struct fi_eq_entry`.
@@ -232,20 +235,20 @@ const ERR_DATA_SIZE_AT: usize = offset_of!(EqErrEntry, err_data_size);
 
 impl Eq {
     /// # Safety
-    /// As fi_eq_readerr(3) has it: an entry of the program's version.
-    unsafe fn tell_err(&self, error: &ErrEntry, buf: *mut EqErrEntry) -> Result<usize> {
-        let known = match self.version < Version::new(1, 5) {
+    /// The caller follows fi_eq_readerr(3) and passes an entry of its API version.
+    unsafe fn write_err_entry(&self, error: &ErrEntry, buf: *mut EqErrEntry) -> Result<usize> {
+        let entry_len = match self.version < Version::new(1, 5) {
             true => ERR_DATA_SIZE_AT,
             false => size_of::<EqErrEntry>(),
         };
         // SAFETY: passed on from the caller.
-        let room = unsafe { last_error::data_room(buf, ERR_DATA_SIZE_AT, known) };
+        let room = unsafe { last_error::data_room(buf, ERR_DATA_SIZE_AT, entry_len) };
         let (number, data) = (error.errno.as_raw(), error.data.clone());
-        // SAFETY: the program says that there is room for so much.
+        // SAFETY: the program states that its memory has this length.
         let (err_data, err_data_size) =
-            unsafe { self.last.note(number, &error.detail, data, room) }?;
+            unsafe { self.last.store(number, &error.detail, data, room) }?;
         let entry = EqErrEntry {
-            fid: error.ep.as_ref().map_or(ptr::null_mut(), known::handle),
+            fid: error.ep.as_ref().map_or(ptr::null_mut(), handles::find),
             context: context_of(error.context),
             data: 0,
             err: number,
@@ -253,8 +256,8 @@ impl Eq {
             err_data,
             err_data_size,
         };
-        // SAFETY: passed on from the caller: so much is there.
-        unsafe { last_error::write(&entry, buf, known) };
-        Ok(known)
+        // SAFETY: passed on from the caller: `buf` has room for `entry_len` bytes.
+        unsafe { last_error::write(&entry, buf, entry_len) };
+        Ok(entry_len)
     }
 }

@@ -10,21 +10,21 @@ use selvedge::{Errno, Hints, Info, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{Abi, Fid, FidFabric, Ops, OpsFabric, fclass};
 
-use crate::answer::{done, told};
-use crate::given::{given, list};
 use crate::object::{self, Class, Table};
+use crate::pointer::{list, required};
 use crate::process::registry;
+use crate::status::{guarded_unit, log_error};
 use crate::{domain, eq, info, pep, sets, wait};
 
-/// What stands behind a fabric.
+/// The object behind the handle of a fabric.
 pub(crate) struct Fabric {
     pub(crate) own: Arc<dyn selvedge::Fabric>,
-    /// The API that its program was written for.
+    /// The API version that its program uses.
     pub(crate) version: Version,
 }
 
 impl Fabric {
-    /// The layout of what the program passes.
+    /// The layout of structures that the program passes.
     pub(crate) fn abi(&self) -> Abi {
         Abi::of_api(self.version.major.into(), self.version.minor.into())
     }
@@ -48,32 +48,32 @@ unsafe impl Class for Fabric {
 static FID: Table<Ops, Fabric> = object::ops();
 static FABRIC: Table<OpsFabric, Fabric> = Table::<OpsFabric, Fabric>::empty()
     .domain(|fabric, info, domain, context| {
-        // SAFETY: C, as fi_domain(3) has it.
-        done(|| unsafe { domain::open(fabric, info, domain, context) })
+        // SAFETY: the C caller follows fi_domain(3).
+        guarded_unit(|| unsafe { domain::open(fabric, info, domain, context) })
     })
     .domain2(|fabric, info, domain, flags, context| {
-        done(|| match flags {
-            // SAFETY: C, as fi_domain2(3) has it.
+        guarded_unit(|| match flags {
+            // SAFETY: the C caller follows fi_domain2(3).
             0 => unsafe { domain::open(fabric, info, domain, context) },
             _ => Err(Errno::BadFlags),
         })
     })
     .passive_ep(|fabric, info, pep, context| {
-        // SAFETY: C, as fi_passive_ep(3) has it.
-        done(|| unsafe { pep::open(fabric, info, pep, context) })
+        // SAFETY: the C caller follows fi_passive_ep(3).
+        guarded_unit(|| unsafe { pep::open(fabric, info, pep, context) })
     })
     .eq_open(|fabric, attr, eq, context| {
-        // SAFETY: C, as fi_eq_open(3) has it.
-        done(|| unsafe { eq::open(fabric, attr, eq, context) })
+        // SAFETY: the C caller follows fi_eq_open(3).
+        guarded_unit(|| unsafe { eq::open(fabric, attr, eq, context) })
     })
     .wait_open(|fabric, attr, set| {
-        // SAFETY: C, as fi_wait_open(3) has it.
-        done(|| unsafe { sets::open_wait(fabric, attr, set) })
+        // SAFETY: the C caller follows fi_wait_open(3).
+        guarded_unit(|| unsafe { sets::open_wait(fabric, attr, set) })
     })
     .trywait(|_, fids, count| {
-        done(|| {
+        guarded_unit(|| {
             let count = usize::try_from(count).map_err(|_| Errno::Inval)?;
-            // SAFETY: C, as fi_trywait(3) has it: an array of handles. Here and below.
+            // SAFETY: the C caller passes handles, as fi_trywait(3) requires, here and below.
             let fids = unsafe { list(fids, count) }?;
             let mut fids = fids.iter();
             // SAFETY: as above.
@@ -84,11 +84,11 @@ static FABRIC: Table<OpsFabric, Fabric> = Table::<OpsFabric, Fabric>::empty()
 /// Opens the fabric that the attributes name.
 ///
 /// # Errors
-/// [`Errno::Inval`] without a name, [`Errno::NoDev`] for a provider that is not there, and the
-/// provider's.
+/// [`Errno::Inval`] without a name; [`Errno::NoDev`] for an unknown provider; the provider's.
 ///
 /// # Safety
-/// `attr` is NULL or has texts or NULL, `out` is NULL or may be written.
+/// `attr` is NULL or points to attributes whose texts are valid or NULL; `out` is NULL or may be
+/// written.
 pub(crate) unsafe fn open(
     attr: *const abi::FabricAttr,
     version: Option<Version>,
@@ -98,27 +98,27 @@ pub(crate) unsafe fn open(
     let make = || {
         let mut only = info::EMPTY;
         only.fabric_attr = attr.cast_mut();
-        // SAFETY: passed on from the caller; there is nothing else in it.
+        // SAFETY: passed on from the caller; all other parts are NULL.
         let described = unsafe { info::read(&raw const only, Abi::V0) }?.info;
         // SAFETY: passed on from the caller.
-        let attr = unsafe { given(attr) }?;
+        let attr = unsafe { required(attr) }?;
         if attr.name.is_null() || attr.prov_name.is_null() {
             return Err(Errno::Inval);
         }
         let version = version.unwrap_or(described.fabric_attr.api_version);
         let opened = adopted(described, &Hints::new())?.fabric();
-        let own = opened.map_err(|error| told(&error))?;
+        let own = opened.map_err(|error| log_error(&error))?;
         Ok(Fabric { own, version })
     };
     // SAFETY: passed on from the caller.
     unsafe { object::open(out, context, None, make) }
 }
 
-/// A description that C has handed back, so that it opens.
+/// Completes a description that C has passed back, so that its provider can open it.
 ///
 /// # Errors
-/// [`Errno::NoDev`] for a provider that is not there.
+/// [`Errno::NoDev`] for an unknown provider.
 pub(crate) fn adopted(info: Info, hints: &Hints) -> Result<Info> {
     let adopted = registry().adopt(info, hints);
-    adopted.map_err(|error| told(&error))
+    adopted.map_err(|error| log_error(&error))
 }

@@ -1,6 +1,7 @@
-//! The error that a queue has handed out last: its data and its sentence stay until the next one.
+//! `LastError`: the last error entry that a queue has returned. Its data and its text stay valid
+//! until the next one.
 
-#![expect(unsafe_code, reason = "places of C")]
+#![expect(unsafe_code, reason = "pointers of C")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
@@ -8,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use selvedge::Result;
 
-use crate::given::{member, room};
+use crate::pointer::{member, output};
 
 /// The last error of a queue.
 #[derive(Debug, Default)]
@@ -25,15 +26,16 @@ struct Last {
 pub(crate) type Data = (*mut c_void, usize);
 
 impl LastError {
-    /// Remembers an error, and answers with the members of its entry that say where its data is: in
-    /// the program's `room`, or where it stays until the next error.
+    /// Stores an error, and returns the members `err_data` and `err_data_size` of its entry. The
+    /// data is in the program's memory, if it has passed some, or else in `self` until the next
+    /// error.
     ///
     /// # Errors
-    /// As [`room`].
+    /// As [`output`].
     ///
     /// # Safety
-    /// The first of `room` is NULL or names as many bytes as the second says.
-    pub(crate) unsafe fn note(
+    /// The pointer of the last argument is NULL or points to as many bytes as its length states.
+    pub(crate) unsafe fn store(
         &self,
         number: c_int,
         detail: &str,
@@ -50,7 +52,7 @@ impl LastError {
         if len > 0 && !at.is_null() {
             let fits = last.data.len().min(len);
             // SAFETY: passed on from the caller.
-            let room = unsafe { room(at.cast::<u8>(), fits) }?;
+            let room = unsafe { output(at.cast::<u8>(), fits) }?;
             room.write_copy_of_slice(&last.data[..fits]);
             return Ok((at, fits));
         }
@@ -60,11 +62,11 @@ impl LastError {
         })
     }
 
-    /// The provider's sentence for the last error of this number, else the number's text; copied where
-    /// there is room.
+    /// The provider's text of the last error, if it has this number, or else the number's text. It
+    /// is copied to `buf` if that has room.
     ///
     /// # Safety
-    /// `buf` is NULL or names `len` bytes.
+    /// `buf` is NULL or points to `len` bytes.
     pub(crate) unsafe fn text(&self, number: c_int, buf: *mut c_char, len: usize) -> *const c_char {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let text = match last.number == number && !last.detail.is_empty() {
@@ -76,7 +78,7 @@ impl LastError {
             let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
             let fits = bytes.len().min(len - 1);
             // SAFETY: passed on from the caller.
-            if let Ok(room) = unsafe { room(buf.cast::<u8>(), fits + 1) } {
+            if let Ok(room) = unsafe { output(buf.cast::<u8>(), fits + 1) } {
                 room[..fits].write_copy_of_slice(&bytes[..fits]);
                 room[fits].write(0);
                 return buf;
@@ -86,26 +88,26 @@ impl LastError {
     }
 }
 
-/// Where the program wants the data of an error, if its version of the entry goes beyond `size_at`,
-/// the place of `err_data_size`, before which is `err_data`.
+/// The program's memory for the data of an error, if its version of the entry is longer than
+/// `size_at`. That is the offset of `err_data_size`; `err_data` lies before it.
 ///
 /// # Safety
-/// `entry` names as much of an entry as is `known`.
-pub(crate) unsafe fn data_room<E>(entry: *const E, size_at: usize, known: usize) -> Data {
-    if known <= size_at {
+/// `entry` points to `entry_len` bytes of an entry.
+pub(crate) unsafe fn data_room<E>(entry: *const E, size_at: usize, entry_len: usize) -> Data {
+    if entry_len <= size_at {
         return (ptr::null_mut(), 0);
     }
-    // SAFETY: passed on from the caller: these are set, whatever else is.
+    // SAFETY: passed on from the caller: programs set these two members.
     let at = unsafe { member(entry, size_at - size_of::<*mut c_void>()) };
     // SAFETY: as above.
     (at, unsafe { member(entry, size_at) })
 }
 
-/// Writes an entry as far as the program's version of it goes.
+/// Writes the first `entry_len` bytes of an entry: the length of the program's version.
 ///
 /// # Safety
-/// `to` has room for as much as is `known`.
-pub(crate) unsafe fn write<E>(entry: &E, to: *mut E, known: usize) {
+/// `to` has room for `entry_len` bytes.
+pub(crate) unsafe fn write<E>(entry: &E, to: *mut E, entry_len: usize) {
     // SAFETY: passed on from the caller.
-    unsafe { ptr::copy_nonoverlapping(ptr::from_ref(entry).cast::<u8>(), to.cast(), known) };
+    unsafe { ptr::copy_nonoverlapping(ptr::from_ref(entry).cast::<u8>(), to.cast(), entry_len) };
 }

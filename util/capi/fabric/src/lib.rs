@@ -1,11 +1,10 @@
 //! `libfabric.so.1`: libfabric's C interface, with Selvedge behind it.
 //!
-//! The library exports libfabric's 17 functions under their symbol versions (`export`), and
-//! everything else through the tables of its objects, which the inline functions of libfabric's
-//! headers call. An object of C's is its handle with one of the object model's behind it
-//! (`object`); what is bound to an endpoint before it is enabled is kept until then (`ep`).
+//! The library exports libfabric's 17 functions under their symbol versions (`export`). The inline
+//! functions of libfabric's headers call all others through the tables of an object. An object of C
+//! is a handle with an object of the object model behind it (`object`). An endpoint keeps the
+//! objects that are bound to it until it is enabled (`ep`).
 
-mod answer;
 mod av;
 mod av_set;
 mod cntr;
@@ -15,7 +14,7 @@ mod ep;
 mod eq;
 mod export;
 mod fabric;
-mod known;
+mod handles;
 mod last_error;
 mod log_c;
 mod mc;
@@ -25,7 +24,8 @@ mod param;
 mod pep;
 mod process;
 mod sets;
+mod status;
 mod tostr;
 mod wait;
 
-use selvedge_abi::{addr, given, heap, infos as info};
+use selvedge_abi::{addr, heap, infos as info, pointer};

@@ -1,5 +1,5 @@
-//! Messages of libfabric's own providers, which log through the library that has loaded them, and
-//! texts that stay.
+//! Log messages of libfabric's own providers, which log through the library that has loaded them,
+//! and constant texts for C.
 
 #![expect(unsafe_code, reason = "texts of C")]
 
@@ -14,14 +14,14 @@ use selvedge::log::SUBSYSTEMS;
 use crate::process::registry;
 
 unsafe extern "C" {
-    /// The C library's, with a list whose spelling in Rust is not stable.
+    /// vsnprintf(3), declared here because Rust's type for its argument list is not stable.
     fn vsnprintf(at: *mut c_char, len: usize, format: *const c_char, list: *mut c_void) -> c_int;
 }
 
-/// Longer messages are cut.
-const LONGEST: usize = 1024;
+/// The longest message, in bytes; longer ones are cut.
+const MAX_MESSAGE: usize = 1024;
 
-/// A text for C that is there as long as the process.
+/// A text for C that stays valid as long as the process.
 pub(crate) fn constant(text: &'static str) -> *const c_char {
     static TEXTS: Mutex<Option<HashMap<&'static str, CString>>> = Mutex::new(None);
     let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -30,10 +30,10 @@ pub(crate) fn constant(text: &'static str) -> *const c_char {
     texts.entry(text).or_insert_with(own).as_ptr()
 }
 
-/// Whether messages like this one are printed.
+/// Whether messages of this provider, level and subsystem are printed.
 ///
 /// # Safety
-/// `prov` is NULL or names a provider of libfabric's.
+/// `prov` is NULL or points to a provider of libfabric.
 pub(crate) unsafe fn is_enabled(prov: *const c_void, level: c_int, subsys: c_int) -> bool {
     registry();
     // SAFETY: passed on from the caller.
@@ -45,11 +45,11 @@ pub(crate) unsafe fn is_enabled(prov: *const c_void, level: c_int, subsys: c_int
     log::logger().enabled(&metadata)
 }
 
-/// Prints a message, if such are printed.
+/// Prints a message, if its level is enabled.
 ///
 /// # Safety
-/// `prov` is NULL or names a provider of libfabric's, `func` a string or is NULL.
-pub(crate) unsafe fn say(
+/// `prov` is NULL or points to a provider of libfabric; `func` is NULL or a string.
+pub(crate) unsafe fn log_message(
     prov: *const c_void,
     level: c_int,
     subsys: c_int,
@@ -60,7 +60,7 @@ pub(crate) unsafe fn say(
     // SAFETY: passed on from the caller.
     let target = unsafe { target(prov, subsys) };
     // SAFETY: passed on from the caller.
-    let func = unsafe { crate::given::text(func) }
+    let func = unsafe { crate::pointer::text(func) }
         .ok()
         .flatten()
         .unwrap_or_default();
@@ -75,7 +75,7 @@ pub(crate) unsafe fn say(
     );
 }
 
-/// libfabric's levels, of which the first is a warning.
+/// The level of a number of libfabric, whose first level is a warning.
 const fn rank(level: c_int) -> Level {
     match level {
         ..=0 => Level::Warn,
@@ -88,7 +88,7 @@ const fn rank(level: c_int) -> Level {
 /// # Safety
 /// As [`is_enabled`].
 unsafe fn target(prov: *const c_void, subsys: c_int) -> String {
-    // libfabric numbers them in the same order.
+    // libfabric numbers the subsystems in the same order.
     let at = usize::try_from(subsys).ok();
     let subsystem = at
         .and_then(|at| SUBSYSTEMS.get(at))
@@ -107,7 +107,7 @@ struct Head {
     name: *const c_char,
 }
 
-/// What a provider of libfabric's is called.
+/// The name of a provider of libfabric.
 ///
 /// # Safety
 /// As [`is_enabled`].
@@ -115,13 +115,13 @@ pub(crate) unsafe fn provider_name<'a>(prov: *const c_void) -> Option<&'a str> {
     // SAFETY: passed on from the caller.
     let head = unsafe { prov.cast::<Head>().as_ref() }?;
     // SAFETY: a provider's name is a string.
-    unsafe { crate::given::text(head.name) }.ok().flatten()
+    unsafe { crate::pointer::text(head.name) }.ok().flatten()
 }
 
-/// A format of C's with its arguments; without a list, as it is.
+/// Formats a message of C with its arguments; without a list, the format itself.
 ///
 /// # Safety
-/// `format` is NULL or a string, `list` is NULL or has the arguments that it asks for.
+/// `format` is NULL or a string; `list` is NULL or has the arguments that the format requires.
 pub(crate) unsafe fn formatted(format: *const c_char, list: *mut c_void) -> String {
     if format.is_null() {
         return String::new();
@@ -132,14 +132,18 @@ pub(crate) unsafe fn formatted(format: *const c_char, list: *mut c_void) -> Stri
             .to_string_lossy()
             .into_owned();
     }
-    let mut text = vec![0_u8; LONGEST];
-    // SAFETY: there is room for as much as is said; the caller vouches for the rest.
-    unsafe { vsnprintf(text.as_mut_ptr().cast(), LONGEST, format, list) };
-    let end = text.iter().position(|&byte| byte == 0).unwrap_or(LONGEST);
+    let mut text = vec![0_u8; MAX_MESSAGE];
+    // SAFETY: `text` has the length that is passed; the caller vouches for the format and its list.
+    unsafe { vsnprintf(text.as_mut_ptr().cast(), MAX_MESSAGE, format, list) };
+    let end = text
+        .iter()
+        .position(|&byte| byte == 0)
+        .unwrap_or(MAX_MESSAGE);
     String::from_utf8_lossy(&text[..end]).into_owned()
 }
 
-/// When a message that must not come too often may come again, if it may now.
+/// For a rate-limited message: the time, in milliseconds since 1970, before which it must not be
+/// printed again; `None` if it must not be printed now.
 pub(crate) fn next_time(last: u64) -> Option<u64> {
     const INTERVAL: u64 = 2000;
     let since = SystemTime::now()

@@ -12,10 +12,10 @@ use selvedge_abi::{Fid, FidMc, Ops, fclass};
 use crate::addr;
 use crate::av_set::AvSet;
 use crate::ep::{Ep, lists};
-use crate::given::given;
 use crate::object::{self, Class, Object, Table, argument};
+use crate::pointer::required;
 
-/// What stands behind a group.
+/// The object behind the handle of a group.
 pub(crate) struct Mc(Arc<dyn Membership>);
 
 // SAFETY: `fid_mc` begins with its fid, and has no table of functions.
@@ -34,7 +34,7 @@ static FID: Table<Ops, Mc> = object::ops();
 
 /// The flag of fi_join_collective(3).
 const COLLECTIVE: u64 = selvedge::Caps::COLLECTIVE.bits();
-/// Directions, which say no more than the endpoint's capabilities do.
+/// Directions, which are accepted and ignored: the endpoint's capabilities decide.
 const DIRECTIONS: u64 = selvedge::Caps::SEND.union(selvedge::Caps::RECV).bits();
 
 /// Joins a group.
@@ -43,7 +43,7 @@ const DIRECTIONS: u64 = selvedge::Caps::SEND.union(selvedge::Caps::RECV).bits();
 /// [`Errno::Inval`] for NULL; [`Errno::BadFlags`]; the provider's.
 ///
 /// # Safety
-/// As fi_join(3) and fi_join_collective(3) have it.
+/// The caller follows fi_join(3) and fi_join_collective(3).
 pub(crate) unsafe fn join(
     ep: &Object<Ep>,
     at: *const c_void,
@@ -72,14 +72,14 @@ pub(crate) unsafe fn join(
 }
 
 /// # Safety
-/// As fi_join_collective(3) has it.
+/// The caller follows fi_join_collective(3).
 unsafe fn join_set(
     ep: &Ep,
     at: *const abi::CollectiveAddr,
     context: selvedge::Context,
 ) -> Result<Arc<dyn Membership>> {
     // SAFETY: passed on from the caller.
-    let at = unsafe { given(at) }?;
+    let at = unsafe { required(at) }?;
     // SAFETY: passed on from the caller.
     let set = unsafe { argument::<AvSet>(at.set.cast()) }?;
     let coll = ep.live()?.collective().ok_or(Errno::NoSys)?;

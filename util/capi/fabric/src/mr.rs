@@ -11,14 +11,14 @@ use selvedge::{Errno, IovMut, MemoryRegion, MrAccess, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidMr, Ops, OpsMr, fclass, number};
 
-use crate::answer::{done, told};
 use crate::cntr::Cntr;
 use crate::domain::Domain;
 use crate::ep::Ep;
-use crate::given::{beginning, fill, given, list, put};
 use crate::object::{self, Class, Object, Table, User, argument};
+use crate::pointer::{fill, list, prefix, put, required};
+use crate::status::{guarded_unit, log_error};
 
-/// What stands behind a region.
+/// The object behind the handle of a region.
 pub(crate) struct Mr {
     own: Arc<dyn MemoryRegion>,
     base: u64,
@@ -42,12 +42,12 @@ unsafe impl Class for Mr {
 }
 
 static FID: Table<Ops, Mr> = object::ops::<Mr>()
-    // Regions belong to their domain, so an endpoint has nothing to add. A counter counts what peers
-    // do with the region.
+    // Regions belong to their domain, so binding an endpoint has no effect. A counter counts the
+    // peers' operations on the region.
     .bind(|mr, fid, flags| {
-        done(|| {
-            // SAFETY: C, as fi_mr_bind(3) has it: a handle. Here and below.
-            match unsafe { given(fid.cast_const()) }?.fclass {
+        guarded_unit(|| {
+            // SAFETY: the C caller passes a handle, as fi_mr_bind(3) requires, here and below.
+            match unsafe { required(fid.cast_const()) }?.fclass {
                 // SAFETY: as above.
                 fclass::CNTR => mr.bind_counter(unsafe { argument(fid) }?, flags),
                 // SAFETY: as above.
@@ -58,53 +58,53 @@ static FID: Table<Ops, Mr> = object::ops::<Mr>()
         })
     })
     .control(|mr, command, arg| {
-        done(|| match command {
+        guarded_unit(|| match command {
             number::control::ENABLE | number::control::REFRESH => Ok(()),
-            // SAFETY: C, as fi_mr_raw_attr(3) has it.
+            // SAFETY: the C caller follows fi_mr_raw_attr(3).
             number::control::GET_RAW_MR => unsafe { mr.raw(arg.cast()) },
             _ => Err(Errno::NoSys),
         })
     });
 
-/// How memory of a domain is registered.
+/// The functions that register memory of a domain.
 pub(crate) static MR: Table<OpsMr, Domain> = Table::<OpsMr, Domain>::empty()
     .reg(
         |domain, buf, len, access, offset, key, flags, mr, context| {
-            let asked = asked(access, offset, key, flags, context);
-            let piece = IovMut::from_raw(buf.cast_mut(), len);
-            // SAFETY: C, as fi_mr_reg(3) has it.
-            done(|| unsafe { register(domain, &[piece], &asked, mr) })
+            let registration = registration(access, offset, key, flags, context);
+            let segment = IovMut::from_raw(buf.cast_mut(), len);
+            // SAFETY: the C caller follows fi_mr_reg(3).
+            guarded_unit(|| unsafe { register(domain, &[segment], &registration, mr) })
         },
     )
     .regv(
         |domain, iov, count, access, offset, key, flags, mr, context| {
-            done(|| {
-                let asked = asked(access, offset, key, flags, context);
-                // SAFETY: C, as fi_mr_regv(3) has it; both describe memory in the same way.
+            guarded_unit(|| {
+                let registration = registration(access, offset, key, flags, context);
+                // SAFETY: the C caller follows fi_mr_regv(3); both describe memory in the same way.
                 let region = unsafe { list(iov.cast::<IovMut>(), count) }?;
                 // SAFETY: as above.
-                unsafe { register(domain, region, &asked, mr) }
+                unsafe { register(domain, region, &registration, mr) }
             })
         },
     )
     .regattr(|domain, attr, flags, mr| {
-        done(|| {
-            // SAFETY: C, as fi_mr_regattr(3) has it, here and below.
-            let attr = unsafe { beginning(attr, ATTR_1_0) }?;
+        guarded_unit(|| {
+            // SAFETY: the C caller follows fi_mr_regattr(3), here and below.
+            let attr = unsafe { prefix(attr, ATTR_1_0) }?;
             let (access, offset, key) = (attr.access, attr.offset, attr.requested_key);
-            let asked = asked(access, offset, key, flags, attr.context);
+            let registration = registration(access, offset, key, flags, attr.context);
             // SAFETY: as above; both describe memory in the same way.
             let region = unsafe { list(attr.mr_iov.cast::<IovMut>(), attr.iov_count) }?;
             // SAFETY: as above.
-            unsafe { register(domain, region, &asked, mr) }
+            unsafe { register(domain, region, &registration, mr) }
         })
     });
 
-/// Bytes of `struct fi_mr_attr` that every version has. What is behind them is about devices.
+/// Bytes of `struct fi_mr_attr` that every version has. The members behind them describe devices.
 const ATTR_1_0: usize = 64;
 
-/// What a registration asks for.
-struct Asked {
+/// The arguments of a registration.
+struct Registration {
     access: u64,
     offset: u64,
     key: u64,
@@ -112,8 +112,14 @@ struct Asked {
     context: *mut c_void,
 }
 
-fn asked(access: u64, offset: u64, key: u64, flags: u64, context: *mut c_void) -> Asked {
-    Asked {
+fn registration(
+    access: u64,
+    offset: u64,
+    key: u64,
+    flags: u64,
+    context: *mut c_void,
+) -> Registration {
+    Registration {
         access,
         offset,
         key,
@@ -122,60 +128,60 @@ fn asked(access: u64, offset: u64, key: u64, flags: u64, context: *mut c_void) -
     }
 }
 
-/// Every region may have counters, from its birth on: to announce them changes nothing.
-const HARMLESS: u64 = selvedge::Caps::RMA_EVENT.bits();
+/// `FI_RMA_EVENT`, which announces counters: every region may have them from the start.
+const IGNORED_FLAGS: u64 = selvedge::Caps::RMA_EVENT.bits();
 
 /// # Safety
-/// As fi_mr(3) has it.
+/// The caller follows fi_mr(3).
 unsafe fn register(
     domain: &Object<Domain>,
     region: &[IovMut],
-    asked: &Asked,
+    registration: &Registration,
     out: *mut *mut FidMr,
 ) -> Result {
     let make = || {
-        if asked.flags & !HARMLESS != 0 {
+        if registration.flags & !IGNORED_FLAGS != 0 {
             return Err(Errno::BadFlags);
         }
         let base = region.first().ok_or(Errno::Inval)?.base.addr() as u64;
         let mut attr = Attr::default();
-        attr.access = MrAccess::from_bits(asked.access).ok_or(Errno::Inval)?;
-        attr.requested_key = asked.key;
-        attr.offset = asked.offset;
-        // SAFETY: passed on from the caller: the memory stays until the region is closed, and whoever
-        // touches it meanwhile is C.
+        attr.access = MrAccess::from_bits(registration.access).ok_or(Errno::Inval)?;
+        attr.requested_key = registration.key;
+        attr.offset = registration.offset;
+        // SAFETY: passed on from the caller: the memory stays valid until the region is closed, and
+        // only C code accesses it meanwhile.
         let own = unsafe { domain.own.reg(region, &attr) };
         Ok(Mr {
-            own: own.map_err(|error| told(&error))?,
+            own: own.map_err(|error| log_error(&error))?,
             base,
             counters: Mutex::default(),
         })
     };
     // SAFETY: passed on from the caller.
-    unsafe { domain.child(out, asked.context, make) }
+    unsafe { domain.child(out, registration.context, make) }
 }
 
 impl Mr {
     fn bind_counter(&self, cntr: &Object<Cntr>, flags: u64) -> Result {
-        let what = MrAccess::from_bits(flags).ok_or(Errno::BadFlags)?;
-        let bound = self.own.bind_counter(&cntr.own, what);
-        bound.map_err(|error| told(&error))?;
+        let access = MrAccess::from_bits(flags).ok_or(Errno::BadFlags)?;
+        let bound = self.own.bind_counter(&cntr.own, access);
+        bound.map_err(|error| log_error(&error))?;
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        counters.push(cntr.one_more_user());
+        counters.push(cntr.new_user());
         Ok(())
     }
 
-    /// The key as bytes.
+    /// fi_mr_raw_attr(3): writes the key as bytes.
     ///
     /// # Safety
-    /// `at` is NULL or names a request for them.
+    /// `at` is NULL or points to a request for them.
     unsafe fn raw(&self, at: *const abi::MrRawAttr) -> Result {
         // SAFETY: passed on from the caller.
-        let asked = unsafe { given(at) }?;
+        let request = unsafe { required(at) }?;
         let key = self.own.key().to_ne_bytes();
         // SAFETY: passed on from the caller.
-        unsafe { fill(asked.raw_key, asked.key_size, &key) }?;
+        unsafe { fill(request.raw_key, request.key_size, &key) }?;
         // SAFETY: passed on from the caller.
-        unsafe { put(asked.base_addr, self.base) }
+        unsafe { put(request.base_addr, self.base) }
     }
 }

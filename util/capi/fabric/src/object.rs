@@ -1,8 +1,8 @@
-//! Objects as C holds them: a handle that the headers' inline functions read, and behind it what it
-//! stands for, with what every object has.
+//! `Object`: a handle that the headers' inline functions read, followed by the object that it
+//! represents.
 //!
-//! A handle that was closed stays in memory for a while with tables that refuse every call, so that
-//! closing twice and using what is closed is mostly an error rather than a crash.
+//! A closed handle stays in memory for a while, with tables whose every function fails. So closing
+//! an object twice and using a closed one is mostly an error and not a crash.
 
 #![expect(unsafe_code, reason = "handles of C")]
 
@@ -17,14 +17,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use selvedge::{Errno, Result};
 use selvedge_abi::{Fid, FromHandle, Handle, Ops};
 
-use crate::answer::done;
-use crate::given::put;
+use crate::pointer::put;
+use crate::status::guarded_unit;
 
-/// What stands behind a handle.
+/// A type of objects that C holds by handles.
 ///
 /// # Safety
 /// For implementors: `Handle` is a structure of C that begins with a [`Fid`], and each table that
-/// [`Self::handle`] fills in is one for this type, or refuses. No other type has the same `OPS`.
+/// [`Self::handle`] fills in is for this type, or fails every call. No other type has the same
+/// `OPS`.
 pub(crate) unsafe trait Class: Sized + Send + Sync + 'static {
     /// The structure of C.
     type Handle: Handle;
@@ -33,37 +34,37 @@ pub(crate) unsafe trait Class: Sized + Send + Sync + 'static {
     /// The table that every handle of this class has while it is open.
     const OPS: &'static Table<Ops, Self>;
 
-    /// `FI_CLASS_*` of this object, for types that stand for several.
+    /// `FI_CLASS_*` of this object, for types with several classes.
     fn fclass(&self) -> usize {
         Self::FCLASS
     }
 
-    /// A handle with this beginning.
+    /// A handle that begins with this fid.
     fn handle(&self, fid: Fid) -> Self::Handle;
 }
 
 /// A table of functions for handles of a `T`.
 pub(crate) type Table<O, T> = selvedge_abi::Table<O, Object<T>>;
 
-/// The table of every object: those that it does not fill refuse, but for `close`.
+/// The table of every object: `close` is filled, and all other slots fail until they are filled.
 pub(crate) const fn ops<T: Class>() -> Table<Ops, T> {
     let mut table = Table::<Ops, T>::empty();
     table.ops.close = Some(close::<T>);
     table
 }
 
-/// A handle and what stands behind it.
+/// A handle and the object behind it.
 #[repr(C)]
 pub(crate) struct Object<T: Class> {
     handle: UnsafeCell<T::Handle>,
-    behind: UnsafeCell<Behind<T>>,
+    contents: UnsafeCell<Contents<T>>,
 }
 
 #[repr(C)]
-struct Behind<T> {
+struct Contents<T> {
     own: T,
     users: Users,
-    /// The object that it was made of.
+    /// The object from which this one was opened.
     _parent: Option<User>,
 }
 
@@ -72,8 +73,8 @@ impl<T: Class> Deref for Object<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: only `close` changes it, when nobody else has the object any more.
-        unsafe { &(*self.behind.get()).own }
+        // SAFETY: only `close` changes it, when no other reference to the object is left.
+        unsafe { &(*self.contents.get()).own }
     }
 }
 
@@ -85,11 +86,11 @@ impl<T: Class> Object<T> {
 
     /// The value that the program gave the handle.
     pub(crate) fn context(&self) -> *mut c_void {
-        // SAFETY: a handle begins with its fid, which is C's to write, and only read here.
+        // SAFETY: a handle begins with its fid, which C may write and this function only reads.
         unsafe { (*self.fid()).context }
     }
 
-    /// Makes an object of this one, which does not close before it.
+    /// Opens an object from this one, which cannot be closed before the new one.
     ///
     /// # Errors
     /// As [`open`].
@@ -103,30 +104,30 @@ impl<T: Class> Object<T> {
         make: impl FnOnce() -> Result<C>,
     ) -> Result {
         // SAFETY: passed on from the caller.
-        unsafe { open(out, context, Some(self.one_more_user()), make) }
+        unsafe { open(out, context, Some(self.new_user()), make) }
     }
 
-    /// Keeps the object from being closed.
-    pub(crate) fn one_more_user(&self) -> User {
+    /// A user of this object, which cannot be closed while it has users.
+    pub(crate) fn new_user(&self) -> User {
         // SAFETY: as in `deref`.
-        unsafe { &(*self.behind.get()).users }.one_more()
+        unsafe { &(*self.contents.get()).users }.add()
     }
 }
 
-// SAFETY: only `open` makes handles whose tables are for a `T`, and each is the beginning of its
-// object.
+// SAFETY: only `open` makes handles whose tables are for a `T`, and each handle is the beginning of
+// its object.
 unsafe impl<T: Class> FromHandle for Object<T> {
     #[inline(always)]
     unsafe fn from_handle<'a>(handle: *const Fid) -> &'a Self {
-        // SAFETY: the caller vouches that the object is still there. What changes in it is in cells.
+        // SAFETY: the caller vouches that the object is open. Its members that change are in cells.
         unsafe { &*handle.cast() }
     }
 }
 
-/// Makes an object of C's, unless there is no place for its handle.
+/// Opens an object and writes its handle to `out`.
 ///
 /// # Errors
-/// [`Errno::Inval`] for no place; those of `make`.
+/// [`Errno::Inval`] if `out` is NULL; those of `make`.
 ///
 /// # Safety
 /// `out` is NULL or may be written.
@@ -144,7 +145,7 @@ pub(crate) unsafe fn open<T: Class>(
     unsafe { put(out, handle) }
 }
 
-/// Makes an object of C's.
+/// Allocates an object and returns its handle.
 pub(crate) fn new<T: Class>(own: T, context: *mut c_void, parent: Option<User>) -> *mut T::Handle {
     let fid = Fid {
         fclass: own.fclass(),
@@ -153,7 +154,7 @@ pub(crate) fn new<T: Class>(own: T, context: *mut c_void, parent: Option<User>) 
     };
     let object = Box::new(Object {
         handle: UnsafeCell::new(own.handle(fid)),
-        behind: UnsafeCell::new(Behind {
+        contents: UnsafeCell::new(Contents {
             own,
             users: Users::default(),
             _parent: parent,
@@ -168,14 +169,14 @@ pub(crate) fn new<T: Class>(own: T, context: *mut c_void, parent: Option<User>) 
 /// [`Errno::Inval`] for NULL, an object of another class or of another library, and a closed one.
 ///
 /// # Safety
-/// `fid` is NULL, or names a handle of some object that is open, or was closed a short time ago.
+/// `fid` is NULL, or points to a handle of an object that is open or was closed a short time ago.
 pub(crate) unsafe fn argument<'a, T: Class>(fid: *const Fid) -> Result<&'a Object<T>> {
     // SAFETY: passed on from the caller.
-    let head = unsafe { crate::given::given(fid) }?;
+    let head = unsafe { crate::pointer::required(fid) }?;
     if !ptr::eq(head.ops, &T::OPS.ops) {
         return Err(Errno::Inval);
     }
-    // SAFETY: only `new` makes handles with this table, and closing takes it away.
+    // SAFETY: only `new` makes handles with this table, and closing replaces it.
     Ok(unsafe { Object::from_handle(fid) })
 }
 
@@ -184,59 +185,62 @@ pub(crate) unsafe fn argument<'a, T: Class>(fid: *const Fid) -> Result<&'a Objec
 /// # Safety
 /// `fid` is the handle of an open object of this type.
 pub(crate) unsafe extern "C" fn close<T: Class>(fid: *mut Fid) -> c_int {
-    done(|| {
+    guarded_unit(|| {
         // SAFETY: passed on from the caller.
-        let behind = unsafe { Object::<T>::from_handle(fid) }.behind.get();
-        // SAFETY: the object is there as long as its handle is open.
-        if unsafe { &(*behind).users }.is_busy() {
+        let contents = unsafe { Object::<T>::from_handle(fid) }.contents.get();
+        // SAFETY: the object exists as long as its handle is open.
+        if unsafe { &(*contents).users }.is_busy() {
             return Err(Errno::Busy);
         }
-        // SAFETY: the fid is C's to write, and only read here.
+        // SAFETY: C may write the fid, and this function only reads it.
         let mut head = unsafe { fid.read() };
         head.ops = &CLOSED;
         let handle: *mut T::Handle = fid.cast();
         // SAFETY: the handle is in a cell, at the beginning of the object.
-        unsafe { handle.write(T::Handle::refusing::<{ libc::EBADF }>(head)) };
-        // SAFETY: nobody reaches it through the closed handle, so it is dropped once.
-        unsafe { ptr::drop_in_place(behind) };
-        bury(fid.cast(), Layout::new::<Object<T>>());
+        unsafe { handle.write(T::Handle::failing::<{ libc::EBADF }>(head)) };
+        // SAFETY: no call reaches it through the closed handle, so it is dropped once.
+        unsafe { ptr::drop_in_place(contents) };
+        retire(fid.cast(), Layout::new::<Object<T>>());
         Ok(())
     })
 }
 
-static CLOSED: Ops = Ops::refusing::<{ libc::EBADF }>();
+static CLOSED: Ops = Ops::failing::<{ libc::EBADF }>();
 
 /// Closed handles, the oldest first.
-static GRAVES: Mutex<VecDeque<Grave>> = Mutex::new(VecDeque::new());
-/// As many as a program may close before it notices that it uses one of them.
-const MOST_GRAVES: usize = 256;
+static CLOSED_HANDLES: Mutex<VecDeque<ClosedHandle>> = Mutex::new(VecDeque::new());
+/// Closed handles that stay in memory. A program that closes more before it uses one of them reads
+/// freed memory.
+const MAX_CLOSED_HANDLES: usize = 256;
 
-struct Grave(*mut u8, Layout);
+struct ClosedHandle(*mut u8, Layout);
 
-// SAFETY: it is only an address until it is freed, by whichever thread.
-unsafe impl Send for Grave {}
+// SAFETY: it is only an address until it is freed, and any thread may free it.
+unsafe impl Send for ClosedHandle {}
 
-fn bury(object: *mut u8, layout: Layout) {
-    let mut graves = GRAVES.lock().unwrap_or_else(PoisonError::into_inner);
-    graves.push_back(Grave(object, layout));
-    if graves.len() > MOST_GRAVES
-        && let Some(Grave(oldest, layout)) = graves.pop_front()
+fn retire(object: *mut u8, layout: Layout) {
+    let mut closed = CLOSED_HANDLES
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    closed.push_back(ClosedHandle(object, layout));
+    if closed.len() > MAX_CLOSED_HANDLES
+        && let Some(ClosedHandle(oldest, layout)) = closed.pop_front()
     {
-        // SAFETY: a box of this layout was made of it, and what was in it is dropped.
+        // SAFETY: it was allocated as a box of this layout, and its contents are dropped.
         unsafe { dealloc(oldest, layout) };
     }
 }
 
-/// Those who need an object: while there are any, it does not close.
+/// The count of an object's users: an object with users does not close.
 #[derive(Debug, Default)]
 struct Users(Arc<()>);
 
-/// One of them.
+/// One user of an object.
 #[derive(Clone, Debug)]
-pub(crate) struct User(#[expect(dead_code, reason = "it counts by being there")] Arc<()>);
+pub(crate) struct User(#[expect(dead_code, reason = "its existence is counted")] Arc<()>);
 
 impl Users {
-    fn one_more(&self) -> User {
+    fn add(&self) -> User {
         User(Arc::clone(&self.0))
     }
 

@@ -1,5 +1,5 @@
-//! Parameters as C sees them: ours and the providers' in one list, and those that a provider of
-//! libfabric's declares by itself.
+//! Parameters for C: those of the object model and its providers in one list with those that a
+//! provider of libfabric declares by itself.
 
 #![expect(unsafe_code, reason = "structures of C")]
 
@@ -11,9 +11,9 @@ use selvedge::param::{Kind, flag, integer, size};
 use selvedge::{Errno, Result};
 use selvedge_abi::{Param, number};
 
-use crate::given::{put, text};
 use crate::heap::{self, string};
 use crate::log_c::{constant, provider_name};
+use crate::pointer::{put, text};
 use crate::process::registry;
 
 /// A parameter that was declared through `fi_param_define`.
@@ -43,7 +43,7 @@ fn all() -> Vec<Declared> {
     own.chain(declared.iter().cloned()).collect()
 }
 
-/// Writes a list whose end has no name, and how many there are.
+/// Writes a list of all parameters, which ends with an entry without a name, and its length.
 ///
 /// # Errors
 /// [`Errno::Inval`] for NULL; [`Errno::NoMem`].
@@ -79,16 +79,16 @@ const END: Param = Param {
     value: ptr::null(),
 };
 
-/// Gives a list back.
+/// Frees a list.
 ///
 /// # Safety
-/// `params` is NULL or came from [`list`], and nobody uses it any more.
+/// `params` is NULL or came from [`list`], and is not used any more.
 pub(crate) unsafe fn free(params: *mut Param) {
     let mut at = params;
     // SAFETY: a list ends with an entry without a name.
     while let Some(entry) = unsafe { at.as_ref() }.filter(|entry| !entry.name.is_null()) {
         for text in [entry.name, entry.help_string, entry.value] {
-            // SAFETY: `list` has made it.
+            // SAFETY: `list` has allocated it.
             unsafe { heap::free(text.cast_mut()) };
         }
         at = at.wrapping_add(1);
@@ -100,10 +100,10 @@ pub(crate) unsafe fn free(params: *mut Param) {
 /// Declares a parameter.
 ///
 /// # Errors
-/// [`Errno::Inval`] for a name that is none.
+/// [`Errno::Inval`] for a name that is NULL or not UTF-8.
 ///
 /// # Safety
-/// `provider` is NULL or a provider of libfabric's; `name` is NULL or a string.
+/// `provider` is NULL or a provider of libfabric; `name` is NULL or a string.
 pub(crate) unsafe fn define(
     provider: *const c_void,
     name: *const c_char,
@@ -121,8 +121,8 @@ pub(crate) unsafe fn define(
 /// Reads a parameter.
 ///
 /// # Errors
-/// [`Errno::NoEnt`] for one that nobody has declared, [`Errno::NoData`] for one that is not set,
-/// [`Errno::Inval`] for a value that is none.
+/// [`Errno::NoEnt`] for a parameter that was not declared; [`Errno::NoData`] for one that is not
+/// set; [`Errno::Inval`] for a value that does not fit its type.
 ///
 /// # Safety
 /// As [`define`]; `value` is NULL or has room for the type of the parameter.
@@ -161,7 +161,7 @@ pub(crate) unsafe fn get(
     }
 }
 
-/// `FI_<PROVIDER>_<NAME>`; the core's parameters are without a provider.
+/// The name of a parameter's variable, `FI_<PROVIDER>_<NAME>`; the core's have no provider.
 ///
 /// # Safety
 /// As [`define`].

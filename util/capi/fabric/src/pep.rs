@@ -1,4 +1,4 @@
-//! Passive endpoints and the requests that reach them: `struct fid_pep`.
+//! Passive endpoints and their connection requests: `struct fid_pep`.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -9,16 +9,16 @@ use selvedge::{AddrFormat, Address, Errno, Info, PassiveEndpoint, Result, eq};
 use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidPep, Ops, OpsCm, OpsEp, fclass};
 
-use crate::answer::{done, told};
 use crate::ep::{self, CM_DATA_SIZE};
 use crate::eq::Eq;
 use crate::fabric::{Fabric, adopted};
-use crate::given::{fill, list};
 use crate::object::{self, Class, Object, Table, User, argument, close};
-use crate::{addr, info, known};
+use crate::pointer::{fill, list};
+use crate::status::{guarded_unit, log_error};
+use crate::{addr, handles, info};
 
-/// What stands behind a passive endpoint. It is opened when it has both an event queue and somewhere
-/// to listen.
+/// The object behind the handle of a passive endpoint. The object model's passive endpoint is
+/// opened when an event queue is bound and the program listens.
 pub(crate) struct Pep {
     fabric: Arc<dyn selvedge::Fabric>,
     draft: Mutex<Draft>,
@@ -29,9 +29,9 @@ pub(crate) struct Pep {
 struct Draft {
     info: Info,
     eq: Option<(Arc<dyn selvedge::EventQueue>, User)>,
-    /// What has the address that the program gave it, until it is known who hears of requests, or who
-    /// takes its place.
-    place: Option<Arc<dyn PassiveEndpoint>>,
+    /// An open passive endpoint that holds the address of fi_setname(3), until this one is opened
+    /// with its event queue, or an endpoint takes the address over.
+    holder: Option<Arc<dyn PassiveEndpoint>>,
 }
 
 // SAFETY: `fid_pep` begins with its fid, and has two tables of functions behind it.
@@ -49,14 +49,14 @@ unsafe impl Class for Pep {
 impl Drop for Pep {
     fn drop(&mut self) {
         if let Some(live) = self.live.get() {
-            known::remove(live);
+            handles::remove(live);
         }
     }
 }
 
 static FID: Table<Ops, Pep> = object::ops::<Pep>().bind(|pep, fid, flags| {
-    done(|| {
-        // SAFETY: C, as fi_pep_bind(3) has it: a handle.
+    guarded_unit(|| {
+        // SAFETY: the C caller passes a handle, as fi_pep_bind(3) requires.
         let eq = unsafe { argument::<Eq>(fid) }?;
         if flags != 0 {
             return Err(Errno::BadFlags);
@@ -65,61 +65,61 @@ static FID: Table<Ops, Pep> = object::ops::<Pep>().bind(|pep, fid, flags| {
         if draft.eq.is_some() {
             return Err(Errno::Inval);
         }
-        draft.eq = Some((Arc::clone(&eq.own), eq.one_more_user()));
+        draft.eq = Some((Arc::clone(&eq.own), eq.new_user()));
         Ok(())
     })
 });
 static EP: Table<OpsEp, Pep> = Table::<OpsEp, Pep>::empty()
     .getopt(|_, level, name, value, len| {
-        done(|| {
+        guarded_unit(|| {
             if (level, name) != (0, ep::option::CM_DATA_SIZE_NAME) {
                 return Err(Errno::NoProtoOpt);
             }
-            // SAFETY: C, as fi_getopt(3) has it.
+            // SAFETY: the C caller follows fi_getopt(3).
             unsafe { fill(value.cast(), len, &CM_DATA_SIZE.to_ne_bytes()) }
         })
     })
     // fi_setopt(3): no option can be set.
-    .setopt(|_, _level, _name, _value, _len| done(|| Err(Errno::NoProtoOpt)));
+    .setopt(|_, _level, _name, _value, _len| guarded_unit(|| Err(Errno::NoProtoOpt)));
 static CM: Table<OpsCm, Pep> = Table::<OpsCm, Pep>::empty()
     .setname(|pep, at, len| {
-        done(|| {
-            // SAFETY: C, as fi_setname(3) has it.
+        guarded_unit(|| {
+            // SAFETY: the C caller follows fi_setname(3).
             let bytes = unsafe { list(at.cast::<u8>(), len) }?;
             pep.set_name(addr::decode(bytes, pep.format)?)
         })
     })
     .getname(|pep, at, len| {
-        done(|| {
+        guarded_unit(|| {
             let draft = pep.draft();
             let addr = match pep.live.get() {
                 Some(live) => live.address()?,
                 None => draft.info.src_addr.clone().ok_or(Errno::AddrNotAvail)?,
             };
-            // SAFETY: C, as fi_getname(3) has it.
+            // SAFETY: the C caller follows fi_getname(3).
             unsafe { fill(at.cast(), len, &addr::encode(&addr)) }
         })
     })
     // fi_listen(3)
-    .listen(|pep| done(|| pep.opened(pep.fid())?.listen()))
+    .listen(|pep| guarded_unit(|| pep.opened(pep.fid())?.listen()))
     .reject(|pep, handle, param, len| {
-        done(|| {
-            // SAFETY: C, as fi_reject(3) has it, here and below.
+        guarded_unit(|| {
+            // SAFETY: the C caller follows fi_reject(3), here and below.
             let data = unsafe { list(param.cast::<u8>(), len) }?;
             // SAFETY: as above.
             let number = unsafe { request_of(handle) }?;
             let live = pep.live.get().ok_or(Errno::OpBadState)?;
             live.reject(number, data)?;
-            // SAFETY: as above; it was a request's.
+            // SAFETY: as above; it is the handle of a request.
             unsafe { close::<Request>(handle) };
             Ok(())
         })
     });
 
-/// Makes a passive endpoint.
+/// Creates a passive endpoint, which is not opened yet.
 ///
 /// # Errors
-/// [`Errno::Inval`] for NULL; [`Errno::NoDev`] for a provider that is not there.
+/// [`Errno::Inval`] for NULL; [`Errno::NoDev`] for an unknown provider.
 ///
 /// # Safety
 /// `info` is NULL or an info of the fabric's layout, `out` is NULL or may be written.
@@ -133,8 +133,8 @@ pub(crate) unsafe fn open(
         // SAFETY: passed on from the caller.
         let given = unsafe { info::read(info, fabric.abi()) }?.info;
         let mut info = adopted(given, &selvedge::Hints::new())?;
-        // A server's infos name where it listens as the peer's address when nobody has said
-        // `FI_SOURCE`, as libfabric's own programs do not for any address.
+        // Without `FI_SOURCE`, discovery returns a server's address as `dest_addr`; libfabric's own
+        // programs do not set `FI_SOURCE` for the wildcard address.
         info.src_addr = info.src_addr.or_else(|| info.dest_addr.take());
         Ok(Pep {
             fabric: Arc::clone(&fabric.own),
@@ -142,7 +142,7 @@ pub(crate) unsafe fn open(
             draft: Mutex::new(Draft {
                 info,
                 eq: None,
-                place: None,
+                holder: None,
             }),
             live: OnceLock::new(),
         })
@@ -152,7 +152,7 @@ pub(crate) unsafe fn open(
 }
 
 impl Pep {
-    /// Opens what the program has described, if that has not been done.
+    /// Opens the described passive endpoint, unless it is open.
     ///
     /// # Errors
     /// [`Errno::NoEq`] without an event queue; the provider's.
@@ -163,13 +163,13 @@ impl Pep {
         }
         let (eq, _) = draft.eq.as_ref().ok_or(Errno::NoEq)?;
         let eq = Arc::clone(eq);
-        if let Some(place) = &draft.place {
-            draft.info.handle = place.handle()?;
+        if let Some(holder) = &draft.holder {
+            draft.info.handle = holder.handle()?;
         }
         let opened = self.fabric.passive_endpoint(&draft.info, eq);
-        let opened = opened.map_err(|error| told(&error))?;
-        draft.place = None;
-        known::add(&opened, handle);
+        let opened = opened.map_err(|error| log_error(&error))?;
+        draft.holder = None;
+        handles::add(&opened, handle);
         Ok(self.live.get_or_init(|| opened))
     }
 
@@ -177,31 +177,33 @@ impl Pep {
         self.draft.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an address at once, for whoever asks for its port.
+    /// Binds an address at once, so that fi_getname(3) returns its port.
     ///
     /// # Errors
-    /// The provider's; [`Errno::NoSys`] where it is taken by whoever listens.
-    fn settle(&self, info: &Info, addr: &Address) -> Result<Arc<dyn PassiveEndpoint>> {
-        let mut nowhere = info.clone();
-        nowhere.src_addr = None;
+    /// The provider's; [`Errno::NoSys`] for a provider that binds an address only when it listens.
+    fn hold_address(&self, info: &Info, addr: &Address) -> Result<Arc<dyn PassiveEndpoint>> {
+        let mut without_address = info.clone();
+        without_address.src_addr = None;
         let eq = self.fabric.eq(&eq::Attr::default());
-        let eq = eq.map_err(|error| told(&error))?;
-        let place = self.fabric.passive_endpoint(&nowhere, eq);
-        let place = place.map_err(|error| told(&error))?;
-        place.handle()?;
-        place.set_address(addr).map_err(|error| told(&error))?;
-        Ok(place)
+        let eq = eq.map_err(|error| log_error(&error))?;
+        let holder = self.fabric.passive_endpoint(&without_address, eq);
+        let holder = holder.map_err(|error| log_error(&error))?;
+        holder.handle()?;
+        holder
+            .set_address(addr)
+            .map_err(|error| log_error(&error))?;
+        Ok(holder)
     }
 
     fn set_name(&self, addr: Address) -> Result {
         let mut draft = self.draft();
-        if self.live.get().is_some() || draft.place.is_some() {
+        if self.live.get().is_some() || draft.holder.is_some() {
             return Err(Errno::OpBadState);
         }
-        match self.settle(&draft.info, &addr) {
-            Ok(place) => {
-                draft.info.src_addr = Some(place.address()?);
-                draft.place = Some(place);
+        match self.hold_address(&draft.info, &addr) {
+            Ok(holder) => {
+                draft.info.src_addr = Some(holder.address()?);
+                draft.holder = Some(holder);
             }
             Err(Errno::NoSys) => draft.info.src_addr = Some(addr),
             Err(errno) => return Err(errno),
@@ -210,10 +212,10 @@ impl Pep {
     }
 }
 
-/// What stands behind the handle of a connection request: its number.
+/// The object behind the handle of a connection request: its number.
 pub(crate) struct Request(u64);
 
-// SAFETY: a request's handle is a fid and nothing else.
+// SAFETY: a request's handle is a fid without further members.
 unsafe impl Class for Request {
     type Handle = Fid;
     const FCLASS: usize = fclass::CONNREQ;
@@ -226,7 +228,8 @@ unsafe impl Class for Request {
 
 static REQUEST: Table<Ops, Request> = object::ops();
 
-/// A handle for a request; the endpoint that is opened with it, or the rejection, closes it.
+/// Allocates a handle for a request. Opening an endpoint with it, or rejecting it, closes the
+/// handle.
 pub(crate) fn request(number: u64) -> *mut Fid {
     object::new(Request(number), std::ptr::null_mut(), None)
 }
@@ -234,7 +237,8 @@ pub(crate) fn request(number: u64) -> *mut Fid {
 /// The number of a request.
 ///
 /// # Errors
-/// [`Errno::Inval`] for what is no request, and for one that was answered.
+/// [`Errno::Inval`] for a handle that is no request, and for a request that was accepted or
+/// rejected.
 ///
 /// # Safety
 /// `handle` is NULL or a handle.
@@ -243,16 +247,16 @@ pub(crate) unsafe fn request_of(handle: *const Fid) -> Result<u64> {
     unsafe { argument::<Request>(handle) }.map(|request| request.0)
 }
 
-/// The address that a passive endpoint stands at, for endpoints that take its place; and what has the
-/// address, if it was taken.
+/// The address of a passive endpoint, for an endpoint that takes it over, and the open passive
+/// endpoint that holds the address, if it is bound.
 ///
 /// # Errors
-/// [`Errno::Inval`] for what is no passive endpoint; [`Errno::AddrNotAvail`] for one without an
-/// address; [`Errno::OpBadState`] for one that listens.
+/// [`Errno::Inval`] for a handle of another class; [`Errno::AddrNotAvail`] for a passive endpoint
+/// without an address; [`Errno::OpBadState`] for one that listens.
 ///
 /// # Safety
 /// As [`request_of`].
-pub(crate) unsafe fn place_of(handle: *const Fid) -> Result<Place> {
+pub(crate) unsafe fn address_of(handle: *const Fid) -> Result<HeldAddress> {
     // SAFETY: passed on from the caller.
     let pep = unsafe { argument::<Pep>(handle) }?;
     let draft = pep.draft();
@@ -260,7 +264,7 @@ pub(crate) unsafe fn place_of(handle: *const Fid) -> Result<Place> {
         return Err(Errno::OpBadState);
     }
     let addr = draft.info.src_addr.clone();
-    Ok((addr.ok_or(Errno::AddrNotAvail)?, draft.place.clone()))
+    Ok((addr.ok_or(Errno::AddrNotAvail)?, draft.holder.clone()))
 }
 
-pub(crate) type Place = (Address, Option<Arc<dyn PassiveEndpoint>>);
+pub(crate) type HeldAddress = (Address, Option<Arc<dyn PassiveEndpoint>>);

@@ -1,4 +1,4 @@
-//! What there is once in a process: the providers, and the environment as it was at the first call.
+//! State of the process: the providers, and the environment as it was at the first call.
 
 mod launcher;
 
@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use selvedge::param::Params;
 use selvedge::{Registry, log};
 
-/// The providers. The first call reads the environment, behind `libfabric.conf`, and installs a
-/// printer of messages unless the program has one.
+/// The registry of providers. The first call reads `libfabric.conf` and the environment, and
+/// installs a logger unless the program has one.
 pub(crate) fn registry() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
     REGISTRY.get_or_init(|| {
@@ -17,7 +17,7 @@ pub(crate) fn registry() -> &'static Registry {
             eprintln!("selvedge: {error}");
         }
         let registry = selvedge_providers::builtin().with_params(environment());
-        warn_of_what_is_not_supported(&registry.params());
+        warn_of_unsupported_parameters(&registry.params());
         registry
     })
 }
@@ -31,7 +31,7 @@ fn environment() -> Params {
     let own: BTreeMap<String, String> = own.collect();
     let file = std::fs::read_to_string(CONFIGURATION).unwrap_or_default();
     let mut merged = merged(own, &file);
-    // MPI libraries ask every provider for peers on other hosts, also where there are none.
+    // MPI libraries ask every provider for `FI_REMOTE_COMM`, also for a job on one host.
     if launcher::runs_on_one_host(&|name| std::env::var(name).ok()) {
         let word = merged.entry(REMOTE_COMM.to_owned());
         word.or_insert_with(|| "1".to_owned());
@@ -39,10 +39,10 @@ fn environment() -> Params {
     merged.into_iter().collect()
 }
 
-/// Has shm say that it reaches peers on other hosts.
+/// The parameter by which shm claims that it reaches peers on other hosts.
 const REMOTE_COMM: &str = "FI_SHM_REMOTE_COMM";
 
-/// Where the administrator's settings are.
+/// The file of the administrator's settings.
 const CONFIGURATION: &str = "/etc/libfabric.conf";
 
 fn merged(own: BTreeMap<String, String>, file: &str) -> BTreeMap<String, String> {
@@ -67,7 +67,7 @@ fn settings(file: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-fn warn_of_what_is_not_supported(params: &Params) {
+fn warn_of_unsupported_parameters(params: &Params) {
     let (name, why) = ("FI_PROVIDER_PATH", "providers of libfabric are not loaded");
     if let Some(value) = params.raw(name).filter(|value| !value.is_empty()) {
         ::log::warn!(target: "selvedge::core::core", "{name}={value} has no effect: {why}");

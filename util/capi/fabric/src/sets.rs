@@ -12,32 +12,32 @@ use selvedge::{Context, Errno, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidPoll, FidWait, Ops, OpsPoll, OpsWait, fclass};
 
-use crate::answer::{call, done};
 use crate::cq::context_of;
 use crate::domain::Domain;
 use crate::ep::lists;
 use crate::fabric::Fabric;
-use crate::given::{given, room};
 use crate::object::{self, Class, Object, Table, User, argument};
+use crate::pointer::{output, required};
+use crate::status::{guarded, guarded_unit};
 use crate::wait;
 
-/// What stands behind a poll set.
+/// The object behind the handle of a poll set.
 pub(crate) struct PollSet(Set);
 
-/// What stands behind a wait set.
+/// The object behind the handle of a wait set.
 pub(crate) struct WaitSet(Arc<Set>);
 
-/// A queue or counter that was opened for a wait set, as long as it is open.
+/// The membership of a queue or counter in the wait set for which it was opened.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct SetMember {
     set: Arc<Set>,
     member: Member,
     _user: User,
 }
 
-impl Drop for Held {
+impl Drop for SetMember {
     fn drop(&mut self) {
-        // It was added when this was made.
+        // The member was added when `self` was created, so removing it cannot fail.
         let _ = self.set.remove(&self.member);
     }
 }
@@ -69,10 +69,10 @@ unsafe impl Class for WaitSet {
 static POLL_FID: Table<Ops, PollSet> = object::ops();
 static POLL: Table<OpsPoll, PollSet> = Table::<OpsPoll, PollSet>::empty()
     .poll(|set, contexts, count| {
-        call(|| {
+        guarded(|| {
             let count = usize::try_from(count).map_err(|_| Errno::Inval)?;
-            // SAFETY: C, as fi_poll(3) has it.
-            let out = unsafe { room(contexts, count) }?;
+            // SAFETY: the C caller follows fi_poll(3).
+            let out = unsafe { output(contexts, count) }?;
             let found = set.0.poll_each(out.len(), |at, context| {
                 out[at].write(context_of(context));
             });
@@ -80,15 +80,15 @@ static POLL: Table<OpsPoll, PollSet> = Table::<OpsPoll, PollSet>::empty()
         })
     })
     .poll_add(|set, fid, flags| {
-        done(|| {
-            // SAFETY: C, as fi_poll_add(3) has it: a handle.
+        guarded_unit(|| {
+            // SAFETY: the C caller passes a handle, as fi_poll_add(3) requires.
             let (member, context) = unsafe { member(fid, flags) }?;
             set.0.add(member, context)
         })
     })
     .poll_del(|set, fid, flags| {
-        done(|| {
-            // SAFETY: C, as fi_poll_del(3) has it: a handle.
+        guarded_unit(|| {
+            // SAFETY: the C caller passes a handle, as fi_poll_del(3) requires.
             let (member, _) = unsafe { member(fid, flags) }?;
             set.0.remove(&member)
         })
@@ -96,22 +96,22 @@ static POLL: Table<OpsPoll, PollSet> = Table::<OpsPoll, PollSet>::empty()
 static WAIT_FID: Table<Ops, WaitSet> = object::ops();
 static WAIT: Table<OpsWait, WaitSet> = Table::<OpsWait, WaitSet>::empty()
     // fi_wait(3)
-    .wait(|set, timeout| done(|| set.0.wait(wait::patience(timeout))));
+    .wait(|set, timeout| guarded_unit(|| set.0.wait(wait::timeout(timeout))));
 
 /// Opens a poll set.
 ///
 /// # Errors
-/// [`Errno::BadFlags`] for flags, of which there are none.
+/// [`Errno::BadFlags`] for any flags.
 ///
 /// # Safety
-/// As fi_poll_open(3) has it.
+/// The caller follows fi_poll_open(3).
 pub(crate) unsafe fn open_poll(
     domain: &Object<Domain>,
     attr: *const abi::PollAttr,
     out: *mut *mut FidPoll,
 ) -> Result {
     // SAFETY: passed on from the caller.
-    let make = || match attr.is_null() || unsafe { given(attr) }?.flags == 0 {
+    let make = || match attr.is_null() || unsafe { required(attr) }?.flags == 0 {
         true => Ok(PollSet(Set::new())),
         false => Err(Errno::BadFlags),
     };
@@ -122,11 +122,10 @@ pub(crate) unsafe fn open_poll(
 /// Opens a wait set.
 ///
 /// # Errors
-/// [`Errno::BadFlags`] for flags, of which there are none; [`Errno::NoSys`] for a wait object that is
-/// not offered.
+/// [`Errno::BadFlags`] for any flags; [`Errno::NoSys`] for a wait object that is not supported.
 ///
 /// # Safety
-/// As fi_wait_open(3) has it.
+/// The caller follows fi_wait_open(3).
 pub(crate) unsafe fn open_wait(
     fabric: &Object<Fabric>,
     attr: *const abi::WaitAttr,
@@ -134,7 +133,7 @@ pub(crate) unsafe fn open_wait(
 ) -> Result {
     let make = || {
         // SAFETY: passed on from the caller.
-        let attr = unsafe { given(attr) }?;
+        let attr = unsafe { required(attr) }?;
         if attr.flags != 0 {
             return Err(Errno::BadFlags);
         }
@@ -147,14 +146,14 @@ pub(crate) unsafe fn open_wait(
     unsafe { fabric.child(out, ptr::null_mut(), make) }
 }
 
-/// The wait object that something is opened with, and the set that it is for.
+/// The wait object that attributes ask for, and their wait set.
 ///
 /// # Errors
-/// As [`wait::object`]; [`Errno::Inval`] for what is no wait set.
+/// As [`wait::object`]; [`Errno::Inval`] for a handle that is no wait set.
 ///
 /// # Safety
 /// `set` is NULL or a handle.
-pub(crate) unsafe fn wanted<'a>(
+pub(crate) unsafe fn wait_object<'a>(
     raw: u32,
     set: *const c_void,
 ) -> Result<(Kind, Option<&'a Object<WaitSet>>)> {
@@ -169,16 +168,16 @@ pub(crate) unsafe fn wanted<'a>(
 const SET: u32 = 2;
 
 impl Object<WaitSet> {
-    /// Has the set wait for something that was opened for it.
+    /// Adds a queue or counter that was opened for this set.
     ///
     /// # Errors
     /// Those of [`Set::add`].
-    pub(crate) fn hold(&self, member: Member) -> Result<Held> {
+    pub(crate) fn add_member(&self, member: Member) -> Result<SetMember> {
         self.0.add(member.clone(), Context::default())?;
-        Ok(Held {
+        Ok(SetMember {
             set: Arc::clone(&self.0),
             member,
-            _user: self.one_more_user(),
+            _user: self.new_user(),
         })
     }
 }
@@ -190,7 +189,7 @@ unsafe fn member(fid: *const Fid, flags: u64) -> Result<(Member, Context)> {
         return Err(Errno::BadFlags);
     }
     // SAFETY: passed on from the caller.
-    let head = unsafe { given(fid) }?;
+    let head = unsafe { required(fid) }?;
     // SAFETY: passed on from the caller.
     let member = unsafe { wait::member(fid, Errno::Inval) }?;
     Ok((member, lists::context(head.context)))

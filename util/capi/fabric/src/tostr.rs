@@ -1,4 +1,4 @@
-//! What `fi_tostr` prints of each kind of data.
+//! The texts that `fi_tostr` prints, for each kind of data.
 
 #![expect(unsafe_code, reason = "data of C")]
 
@@ -12,20 +12,20 @@ use selvedge_abi as abi;
 use selvedge_abi::number::kind;
 use selvedge_abi::{Abi, Fid, number};
 
-use crate::given::{beginning, given};
 use crate::info;
+use crate::pointer::{prefix, required};
 
-/// The text of what C has at `data`.
+/// The text of data of C.
 ///
 /// # Errors
-/// [`Errno::Inval`] for a kind that there is not, and for NULL.
+/// [`Errno::Inval`] for an unknown kind, and for NULL.
 ///
 /// # Safety
-/// `data` is NULL or what `kind` says, structures in the newest layout.
+/// `data` is NULL or points to data of this kind; structures have the newest layout.
 pub(crate) unsafe fn text_of(data: *const c_void, kind: u32) -> Result<String> {
     if let Some(names) = names(kind) {
         // SAFETY: passed on from the caller: these are enumerators, which are four bytes.
-        let number = *unsafe { given(data.cast::<u32>()) }?;
+        let number = *unsafe { required(data.cast::<u32>()) }?;
         return Ok(match (kind, number) {
             (kind::ATOMIC_TYPE, NOTHING) => "FI_VOID".to_owned(),
             (kind::ATOMIC_OP, NOTHING) => "FI_NOOP".to_owned(),
@@ -34,14 +34,14 @@ pub(crate) unsafe fn text_of(data: *const c_void, kind: u32) -> Result<String> {
     }
     if let Some(flags) = flags(kind) {
         // SAFETY: passed on from the caller: these are sets of eight bytes.
-        let bits = *unsafe { given(data.cast::<u64>()) }?;
+        let bits = *unsafe { required(data.cast::<u64>()) }?;
         return Ok(flags(bits));
     }
     // SAFETY: passed on from the caller.
     unsafe { structure(data, kind) }
 }
 
-/// The number of the type of no data, and of the operation that does nothing.
+/// The number of `FI_VOID` and of `FI_NOOP`.
 const NOTHING: u32 = 256;
 
 /// # Safety
@@ -56,7 +56,7 @@ unsafe fn structure(data: *const c_void, kind: u32) -> Result<String> {
         }
         kind::MR_MODE => {
             // SAFETY: passed on from the caller.
-            let bits = *unsafe { given(data.cast::<u32>()) }?;
+            let bits = *unsafe { required(data.cast::<u32>()) }?;
             Ok(joined(MrMode::from_bits_retain(bits).names()))
         }
         kind::VERSION => Ok(format!(
@@ -66,7 +66,7 @@ unsafe fn structure(data: *const c_void, kind: u32) -> Result<String> {
         )),
         kind::FID => {
             // SAFETY: passed on from the caller.
-            let fid = unsafe { given(data.cast::<Fid>()) }?;
+            let fid = unsafe { required(data.cast::<Fid>()) }?;
             let class = u32::try_from(fid.fclass).unwrap_or(u32::MAX);
             Ok(format!(
                 "fid: {data:p}, class: {}\n",
@@ -74,24 +74,24 @@ unsafe fn structure(data: *const c_void, kind: u32) -> Result<String> {
             ))
         }
         // SAFETY: passed on from the caller.
-        kind::AV_ATTR => Ok(av_attr(unsafe { given(data.cast()) }?)),
+        kind::AV_ATTR => Ok(av_attr(unsafe { required(data.cast()) }?)),
         // SAFETY: passed on from the caller.
-        kind::CQ_ATTR => Ok(cq_attr(unsafe { given(data.cast()) }?)),
+        kind::CQ_ATTR => Ok(cq_attr(unsafe { required(data.cast()) }?)),
         // SAFETY: passed on from the caller.
-        kind::CNTR_ATTR => Ok(cntr_attr(unsafe { given(data.cast()) }?)),
+        kind::CNTR_ATTR => Ok(cntr_attr(unsafe { required(data.cast()) }?)),
         // SAFETY: passed on from the caller.
-        kind::MR_ATTR => Ok(mr_attr(&unsafe { beginning(data.cast(), MR_ATTR_1_9) }?)),
+        kind::MR_ATTR => Ok(mr_attr(&unsafe { prefix(data.cast(), MR_ATTR_1_9) }?)),
         // SAFETY: passed on from the caller.
-        kind::CQ_ERR_ENTRY => Ok(cq_err_entry(unsafe { given(data.cast()) }?)),
+        kind::CQ_ERR_ENTRY => Ok(cq_err_entry(unsafe { required(data.cast()) }?)),
         _ => Err(Errno::Inval),
     }
 }
 
-/// Bytes of `struct fi_mr_attr` that every program has whose library knows to print one.
+/// Bytes of `struct fi_mr_attr` in every version whose `fi_tostr` prints one.
 const MR_ATTR_1_9: usize = 80;
 
 /// # Safety
-/// `at` names an info.
+/// `at` points to an info.
 unsafe fn whole(at: *const abi::Info) -> Result<String> {
     // SAFETY: passed on from the caller.
     let layout = unsafe { layout_of(at) };
@@ -104,18 +104,19 @@ unsafe fn whole(at: *const abi::Info) -> Result<String> {
     Ok(text::info(&own))
 }
 
-/// The layout of an info. Those that the library has filled in are of the newest one, and only they
-/// have a provider's version; what a program has made by hand goes as far as its API version says.
+/// The layout of an info. An info that the library has filled in has the newest layout and a
+/// provider version. An info without a provider version was built by a program, in the layout of
+/// its API version.
 ///
 /// # Safety
 /// As [`whole`].
 unsafe fn layout_of(at: *const abi::Info) -> Abi {
     // SAFETY: passed on from the caller.
-    let Ok(info) = (unsafe { given(at) }) else {
+    let Ok(info) = (unsafe { required(at) }) else {
         return Abi::V3;
     };
     // SAFETY: passed on from the caller.
-    match unsafe { given(info.fabric_attr) } {
+    match unsafe { required(info.fabric_attr) } {
         Ok(fabric) if fabric.prov_version != 0 => Abi::NEWEST,
         Ok(fabric) => {
             let version = Version::from_raw(fabric.api_version);
@@ -125,24 +126,24 @@ unsafe fn layout_of(at: *const abi::Info) -> Abi {
     }
 }
 
-/// What is printed of an interface.
+/// The printed members of an info's network interface.
 ///
 /// # Safety
 /// As [`whole`].
 unsafe fn nic(at: *const abi::Info) -> Option<selvedge::info::Nic> {
     // SAFETY: passed on from the caller.
-    let nic = unsafe { given(at) }.ok()?.nic;
+    let nic = unsafe { required(at) }.ok()?.nic;
     // SAFETY: passed on from the caller.
-    let nic = unsafe { given(nic) }.ok()?;
+    let nic = unsafe { required(nic) }.ok()?;
     let mut own = selvedge::info::Nic::default();
     // SAFETY: passed on from the caller.
-    let name = |at: *const c_char| unsafe { crate::given::text(at) }.ok().flatten();
+    let name = |at: *const c_char| unsafe { crate::pointer::text(at) }.ok().flatten();
     // SAFETY: passed on from the caller.
-    if let Ok(device) = unsafe { given(nic.device_attr) } {
+    if let Ok(device) = unsafe { required(nic.device_attr) } {
         own.name = name(device.name).unwrap_or_default().to_owned();
     }
     // SAFETY: passed on from the caller.
-    if let Ok(link) = unsafe { given(nic.link_attr) } {
+    if let Ok(link) = unsafe { required(nic.link_attr) } {
         own.address = name(link.address).unwrap_or_default().to_owned();
         own.network_type = name(link.network_type).unwrap_or_default().to_owned();
         own.mtu = link.mtu;
@@ -152,10 +153,10 @@ unsafe fn nic(at: *const abi::Info) -> Option<selvedge::info::Nic> {
     Some(own)
 }
 
-/// One attribute structure, as part of an info that has nothing else.
+/// The text of one attribute structure, printed as the only part of an info.
 ///
 /// # Safety
-/// `at` names the structure that `kind` says.
+/// `at` points to a structure of this kind.
 unsafe fn part(at: *mut c_void, kind: u32) -> Result<String> {
     let mut only = info::EMPTY;
     match kind {
@@ -171,7 +172,7 @@ unsafe fn part(at: *mut c_void, kind: u32) -> Result<String> {
         kind::TX_ATTR => text::tx_attr(&own.tx_attr),
         kind::RX_ATTR => text::rx_attr(&own.rx_attr),
         kind::EP_ATTR => text::ep_attr(&own.ep_attr),
-        // How far it goes is not known: what 1.9 does not have is left out.
+        // The structure's version is unknown, so members that 1.9 lacks are left out.
         kind::DOMAIN_ATTR => text::domain_attr_1_9(&own.domain_attr),
         _ => text::fabric_attr(&own.fabric_attr),
     })
@@ -208,7 +209,7 @@ fn names(kind: u32) -> Option<Names> {
     })
 }
 
-/// How a set is printed.
+/// The function that prints a set of flags.
 fn flags(kind: u32) -> Option<fn(u64) -> String> {
     Some(match kind {
         kind::CAPS => |bits| joined(Caps::from_bits_retain(bits).names()),
@@ -301,7 +302,7 @@ fn cq_err_entry(entry: &abi::CqErrEntry) -> String {
     )
 }
 
-/// Names that count from zero.
+/// Names of enumerators that count from zero.
 macro_rules! counted {
     ($($table:ident: $($name:literal)+;)+) => {$(
         const $table: Names = &{
@@ -351,7 +352,7 @@ counted! {
         "FI_CLASS_PEER_AV_SET" "FI_CLASS_PEER_CNTR" "FI_CLASS_PROFILE" "FI_CLASS_XPU_CTX";
 }
 
-/// Names that the object model has.
+/// Names of enumerators that the object model has.
 macro_rules! modelled {
     ($($table:ident: $kind:ty;)+) => {$(
         const $table: Names = &{

@@ -1,6 +1,6 @@
-//! What threads wait on: `enum fi_wait_obj`, descriptors, and times in milliseconds.
+//! Wait objects: `enum fi_wait_obj`, descriptors, and timeouts in milliseconds.
 
-#![expect(unsafe_code, reason = "places of C")]
+#![expect(unsafe_code, reason = "pointers of C")]
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -14,14 +14,14 @@ use selvedge_abi::{Fid, fclass, number};
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::eq::Eq;
-use crate::given::{given, put};
 use crate::object::{Object, argument};
-use crate::sets::{Held, WaitSet};
+use crate::pointer::{put, required};
+use crate::sets::{SetMember, WaitSet};
 
 /// The wait object of a number.
 ///
 /// # Errors
-/// [`Errno::NoSys`] for those that are not offered: sets, mutexes, arrays of descriptors.
+/// [`Errno::NoSys`] for those that are not supported: sets, mutexes, arrays of descriptors.
 pub(crate) fn object(raw: u32) -> Result<wait::Object> {
     match raw {
         0 => Ok(wait::Object::None),
@@ -32,17 +32,17 @@ pub(crate) fn object(raw: u32) -> Result<wait::Object> {
     }
 }
 
-/// A time in milliseconds; below zero, without end.
-pub(crate) fn patience(ms: c_int) -> Option<Duration> {
+/// A timeout from milliseconds; `None`, without a limit, for a negative number.
+pub(crate) fn timeout(ms: c_int) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }
 
-/// What threads wait on for a queue or counter.
+/// The wait object of a queue or counter.
 #[derive(Debug)]
 pub(crate) struct WaitObject {
     kind: wait::Object,
-    /// Before the queue is closed, the set that it is in lets it go.
-    _held: Option<Held>,
+    /// Dropped before the queue or counter closes, which removes it from its set.
+    _set_member: Option<SetMember>,
 }
 
 impl WaitObject {
@@ -55,17 +55,17 @@ impl WaitObject {
         set: Option<&Object<WaitSet>>,
         member: Member,
     ) -> Result<Self> {
-        let _held = set.map(|set| set.hold(member)).transpose()?;
-        Ok(Self { kind, _held })
+        let _set_member = set.map(|set| set.add_member(member)).transpose()?;
+        Ok(Self { kind, _set_member })
     }
 
-    /// The commands that every queue and counter has.
+    /// fi_control(3) of queues and counters.
     ///
     /// # Errors
     /// [`Errno::NoSys`] for other commands, and for a wait object that has no descriptor.
     ///
     /// # Safety
-    /// `arg` is NULL or what the command asks for.
+    /// `arg` is NULL or points to the type that the command requires.
     pub(crate) unsafe fn control(
         &self,
         command: c_int,
@@ -88,13 +88,13 @@ impl WaitObject {
 /// The queue or counter of a handle.
 ///
 /// # Errors
-/// [`Errno::Inval`] for NULL; `other` for what is no object to wait on.
+/// [`Errno::Inval`] for NULL; `other` for an object of another class.
 ///
 /// # Safety
 /// `fid` is NULL or a handle.
 pub(crate) unsafe fn member(fid: *const Fid, other: Errno) -> Result<Member> {
     // SAFETY: passed on from the caller, here and below.
-    Ok(match unsafe { given(fid) }?.fclass {
+    Ok(match unsafe { required(fid) }?.fclass {
         // SAFETY: as above.
         fclass::CQ => Member::Cq(Arc::clone(&unsafe { argument::<Cq>(fid) }?.own)),
         // SAFETY: as above.
@@ -108,8 +108,8 @@ pub(crate) unsafe fn member(fid: *const Fid, other: Errno) -> Result<Member> {
 /// Whether it is safe to block on the descriptor of an object.
 ///
 /// # Errors
-/// [`Errno::Again`] when it has to be read first; [`Errno::NoSys`] for what is no object to wait
-/// on.
+/// [`Errno::Again`] when the object has to be read first; [`Errno::NoSys`] for an object of another
+/// class.
 ///
 /// # Safety
 /// `fid` is NULL or a handle.

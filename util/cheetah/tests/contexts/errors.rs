@@ -13,7 +13,7 @@ fn an_unmapped_pointer_is_an_error_of_the_initiator_and_the_target_continues() {
 }
 
 #[test]
-fn barrier_and_finalize_report_what_failed_unless_a_wait_has() {
+fn barrier_and_finalize_report_failures_that_no_wait_has_reported() {
     for how in ["barrier", "halves", "finalize", "wait"] {
         for contexts in [2, 3] {
             run("failed-put", contexts, &[how]).assert_success(contexts);
@@ -22,7 +22,7 @@ fn barrier_and_finalize_report_what_failed_unless_a_wait_has() {
 }
 
 #[test]
-fn the_drop_of_the_last_handle_logs_what_failed() {
+fn the_drop_of_the_last_handle_logs_failures() {
     let output = run("failed-put", 2, &["drop", "--drop"]);
     output.assert_success(2);
     for (me, next) in [(0, 1), (1, 0)] {

@@ -77,7 +77,7 @@ fn ip(args: &[&str]) -> bool {
 }
 
 #[test]
-fn contexts_use_tcp_between_hosts_and_shm_within_one_unless_configured_otherwise() {
+fn contexts_use_tcp_between_hosts_and_shm_within_one_by_default() {
     let Some(hosts) = Hosts::make() else {
         return skip(Need::Rights, "no network namespaces can be made here");
     };

@@ -1,5 +1,6 @@
-//! Remote memory: what both sides agree by, and the posts. The loops are beside: there and back
-//! ([`trips`]), one after the other ([`turns`]), and windows ([`streams`]).
+//! Remote memory: the memory that the peer accesses, the synchronisation of both sides, and the
+//! posts. The loops are round trips ([`trips`]), single accesses ([`turns`]) and windows
+//! ([`streams`]).
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
@@ -17,46 +18,50 @@ use selvedge::{
     IovMut, MrAccess, RmaExt, alloc, cq,
 };
 
-use super::station::Station;
-use super::{Bench, BenchOrder, wire};
+use super::endpoint::BenchEndpoint;
+use super::{Bench, BenchOrder, posting};
 use crate::buffer::Pages;
 use crate::clock::Clock;
 use crate::cpu::Idle;
 use crate::pair::Side;
 use crate::timing::Timing;
 
-/// Memory of this process that the peer reads and writes: words to agree by, then the data.
+/// Memory of this process that the peer reads and writes: words for synchronisation, then the data.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct TargetRegion {
     memory: Arc<dyn Allocation>,
-    /// Runs that have begun.
+    /// Number of runs that have begun.
     runs: u64,
 }
 
-/// The key of every window.
+/// The key of every region.
 const KEY: u64 = 7;
-/// Where a process finds how many runs its peer has begun, by turns in so many words, and how many
-/// turns it has finished.
+/// Offset of the counters of runs that the peer has begun; consecutive runs use the [`RUN_WORDS`]
+/// words in turn.
 const RUNS: usize = 0;
+/// Number of these counters.
 const RUN_WORDS: u64 = 8;
+/// Offset of the counter of turns that the peer has finished.
 const TURNS: usize = 128;
-/// Where the result of an atomic lies in the own buffer, behind the operand.
+/// Offset of an atomic's result in the local buffer, behind the operand.
 const OPERANDS: usize = 32;
-/// Where the data begins.
+/// Offset of the data.
 const DATA: usize = 4096;
-/// Lines of a turn of small gets: more than a prefetcher guesses, and all in the first-level cache of
-/// whoever writes them.
+/// Lines of a turn of small gets: more than a prefetcher guesses, and few enough for the
+/// first-level cache of the process that writes them.
 pub(crate) const LINES: usize = 256;
 /// From one line of a turn to the next; prime to their number.
 pub(crate) const STRIDE: usize = 83;
 
-impl Window {
-    /// A window for accesses of up to `size` bytes in all.
+impl TargetRegion {
+    /// Allocates a region for accesses of up to `size` bytes in all.
     pub(super) fn new(domain: &dyn Domain, size: usize) -> anyhow::Result<Self> {
         let access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
         let attr = alloc::Attr::new(access).with_key(KEY);
         let len = DATA + size.max(64 * LINES);
-        let memory = domain.alloc(len, &attr).context("no memory for peers")?;
+        let memory = domain
+            .alloc(len, &attr)
+            .context("cannot allocate memory for the peer")?;
         Ok(Self { memory, runs: 0 })
     }
 
@@ -81,14 +86,14 @@ impl Window {
 }
 
 pub(super) fn run(
-    station: &mut Station,
+    endpoint: &mut BenchEndpoint,
     side: Side,
     clock: Clock,
     order: BenchOrder,
 ) -> anyhow::Result<Timing> {
     ensure!(
         !order.verify,
-        "{} does not check what it moves",
+        "{} cannot verify its data: leave out the check",
         order.bench
     );
     let window = if order.bench.is_windowed() {
@@ -96,14 +101,14 @@ pub(super) fn run(
     } else {
         1
     };
-    let bytes = window * wire::stride(order.size).max(OPERANDS + 8);
-    let inject = order.inject && order.size <= station.inject_size();
-    let (idle, parts) = (station.idle(), station.remote(bytes)?);
+    let bytes = window * posting::stride(order.size).max(OPERANDS + 8);
+    let inject = order.inject && order.size <= endpoint.inject_size();
+    let (idle, parts) = (endpoint.idle(), endpoint.remote(bytes)?);
     let mut run = Run {
         ep: parts.ep,
         cq: parts.cq,
         peer: parts.peer,
-        window: parts.window,
+        region: parts.region,
         buf: Pages::new(bytes)?,
         size: order.size,
         idle,
@@ -129,37 +134,37 @@ struct Run<'a> {
     ep: &'a dyn Endpoint,
     cq: &'a dyn CompletionQueue,
     peer: FiAddr,
-    window: &'a mut Window,
+    region: &'a mut TargetRegion,
     buf: Pages,
     size: usize,
     idle: Idle,
 }
 
 impl Run<'_> {
-    /// Tells the peer that this process is here, and waits until it is, too.
+    /// Synchronises both processes: announces this one and waits for the peer.
     fn agree(&mut self) -> anyhow::Result<()> {
-        self.window.runs += 1;
-        let runs = self.window.runs;
-        // What was posted before the peer was known goes as a command, and later writes overtake
-        // it: each has a word of its own for as long as that may last.
+        self.region.runs += 1;
+        let runs = self.region.runs;
+        // A write that was posted before the peer was connected travels as a command, and later
+        // writes overtake it. Each run therefore has its own word until that can no longer happen.
         let at = RUNS + 8 * (runs % RUN_WORDS) as usize;
-        self.tell(at, runs)?;
-        while self.window.word(at).load(Ordering::Acquire) < runs {
+        self.store_remote_word(at, runs)?;
+        while self.region.word(at).load(Ordering::Acquire) < runs {
             self.cq.read(&mut [])?;
             self.idle.rest();
         }
         Ok(())
     }
 
-    /// Stores a word in the peer's window.
-    fn tell(&self, at: usize, word: u64) -> anyhow::Result<()> {
+    /// Stores a word in the peer's region.
+    fn store_remote_word(&self, at: usize, word: u64) -> anyhow::Result<()> {
         loop {
-            let told = self
+            let result = self
                 .ep
                 .inject_write(&word.to_ne_bytes(), self.peer, at as u64, KEY, None);
-            match told {
+            match result {
                 Ok(()) => return Ok(()),
-                // The peer may not have said yet what memory it has.
+                // The peer's key may not have arrived yet.
                 Err(Errno::Again | Errno::NoSys) => drop(self.cq.read(&mut [])?),
                 Err(errno) => bail!("cannot write to the peer's memory: {errno}"),
             }
@@ -169,14 +174,14 @@ impl Run<'_> {
     #[inline]
     fn put(&mut self, turn: u8) -> anyhow::Result<()> {
         let bytes = &mut self.buf[..self.size];
-        // As wide as small puts read it: a load that a narrower store has just changed a part of waits
-        // until that is in the cache, which is nothing that a put does.
+        // The last store is as wide as the put's load. A load that partly overlaps a narrower
+        // recent store would wait until that store is in the cache, which is not part of a put.
         match bytes.last_chunk_mut() {
             Some(word) => *word = [turn; 8],
             None => bytes[self.size - 1] = turn,
         }
         let buf = Iov::new(bytes);
-        // SAFETY: the buffer is left alone until the completion, which this function waits for.
+        // SAFETY: no code accesses the buffer until the completion, for which this function waits.
         let posted = unsafe {
             self.ep
                 .write(buf, Desc::NONE, self.peer, DATA as u64, KEY, Context(1))
@@ -197,13 +202,13 @@ impl Run<'_> {
         self.complete()
     }
 
-    /// Posts a write of buffer `number` to the place of the same number.
+    /// Posts a write of buffer `number` to the same offset of the peer's data.
     #[inline]
     fn post_put(&self, number: usize) -> anyhow::Result<()> {
-        let at = number * wire::stride(self.size);
+        let at = number * posting::stride(self.size);
         let buf = Iov::new(&self.buf[at..at + self.size]);
         loop {
-            // SAFETY: nobody writes the buffer: a run of windows only reads it.
+            // SAFETY: no code writes the buffer during a run of windows.
             let posted = unsafe {
                 let addr = (DATA + at) as u64;
                 self.ep
@@ -211,18 +216,19 @@ impl Run<'_> {
             };
             match posted {
                 Ok(()) => return Ok(()),
-                Err(errno) => self.ease(errno)?,
+                Err(errno) => self.make_room(errno)?,
             }
         }
     }
 
-    /// Posts a read into buffer `number` from the place of the same number.
+    /// Posts a read into buffer `number` from the same offset of the peer's data.
     #[inline]
     fn post_get(&mut self, number: usize) -> anyhow::Result<()> {
-        let at = number * wire::stride(self.size);
+        let at = number * posting::stride(self.size);
         let buf = IovMut::new(&mut self.buf[at..at + self.size]);
         loop {
-            // SAFETY: the buffers of a window are left alone until all its completions were read.
+            // SAFETY: no code accesses the buffers of a window until all its completions have been
+            // read.
             let posted = unsafe {
                 let addr = (DATA + at) as u64;
                 self.ep
@@ -230,12 +236,12 @@ impl Run<'_> {
             };
             match posted {
                 Ok(()) => return Ok(()),
-                Err(errno) => self.ease(errno)?,
+                Err(errno) => self.make_room(errno)?,
             }
         }
     }
 
-    /// Posts a write with data, of the first bytes of the buffer.
+    /// Posts a write with data of the first `size` bytes of the buffer.
     #[inline]
     fn post_data(&self, inject: bool, turn: u64) -> anyhow::Result<()> {
         let bytes = &self.buf[..self.size];
@@ -243,7 +249,8 @@ impl Run<'_> {
         loop {
             let posted = match inject {
                 true => self.ep.inject_writedata(bytes, turn, self.peer, addr, KEY),
-                // SAFETY: the buffer is left alone until the completion, which is waited for.
+                // SAFETY: no code accesses the buffer until the completion, for which the caller
+                // waits.
                 false => unsafe {
                     let buf = Iov::new(bytes);
                     self.ep
@@ -252,12 +259,12 @@ impl Run<'_> {
             };
             match posted {
                 Ok(()) => return Ok(()),
-                Err(errno) => self.ease(errno)?,
+                Err(errno) => self.make_room(errno)?,
             }
         }
     }
 
-    /// Adds one to the word at a place, and gets what it was.
+    /// Adds one to the word at an offset and fetches its previous value.
     #[inline]
     fn fetch_add(&mut self, at: usize) -> anyhow::Result<()> {
         let (operand, result) = self.buf.split_at_mut(OPERANDS);
@@ -273,7 +280,7 @@ impl Run<'_> {
         self.complete()
     }
 
-    /// Adds one to the word at a place.
+    /// Adds one to the word at an offset.
     #[inline]
     fn add(&mut self, at: usize) -> anyhow::Result<()> {
         let operand = Ioc::from_raw(self.buf.as_ptr().cast(), 1);
@@ -299,9 +306,9 @@ impl Run<'_> {
         }
     }
 
-    /// Makes room after a post that found none; any other error stands.
+    /// Makes progress after a post found the queue full; passes any other error on.
     #[cold]
-    fn ease(&self, errno: Errno) -> anyhow::Result<()> {
+    fn make_room(&self, errno: Errno) -> anyhow::Result<()> {
         if errno != Errno::Again {
             bail!("cannot post: {errno}");
         }
@@ -310,7 +317,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits for the operation that was posted.
+    /// Waits for the posted operation's completion.
     #[inline]
     fn complete(&self) -> anyhow::Result<()> {
         let mut entry = [cq::Entry::default()];
@@ -318,7 +325,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Reads what is complete.
+    /// Reads completions and returns their number.
     #[inline]
     fn completed(&self, entries: &mut [cq::Entry]) -> anyhow::Result<usize> {
         match self.cq.read(entries) {

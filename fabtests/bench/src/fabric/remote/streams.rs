@@ -1,5 +1,5 @@
-//! Windows of accesses: all are posted, then all completions are read, up to a window at a time. Each
-//! access of a window has a buffer and a place of its own.
+//! Windows of accesses: a run posts a whole window, then reads all its completions. Each access of
+//! a window has its own buffer and offset.
 
 use selvedge::cq;
 

@@ -1,5 +1,5 @@
-//! There and back: puts that the other side sees by looking at its memory, and writes with data, of
-//! which its queue says so.
+//! Round trips of puts, which the target sees by polling its memory, and of writes with data, which
+//! complete in the target's queue.
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use crate::pair::Side;
 use crate::timing::{Counts, Timing, round_trips};
 
 impl Run<'_> {
-    /// Puts there and back: each side waits until it sees the last byte of the other's.
+    /// Round trips of puts: each side waits until it sees the last byte of the peer's put.
     pub(super) fn puts(
         &mut self,
         side: Side,
@@ -20,33 +20,33 @@ impl Run<'_> {
         counts: Counts,
     ) -> anyhow::Result<Timing> {
         let mut turn = 0_u8;
-        self.window
+        self.region
             .byte(DATA + self.size - 1)
             .store(0, Ordering::Relaxed);
         self.agree()?;
         round_trips(clock, counts, || {
             turn = turn % 251 + 1;
             if side == Side::Passive {
-                self.see(turn);
+                self.wait_for_put(turn);
             }
             self.put(turn)?;
             if side == Side::Active {
-                self.see(turn);
+                self.wait_for_put(turn);
             }
             Ok(())
         })
     }
 
     #[inline]
-    fn see(&self, turn: u8) {
-        let last = self.window.byte(DATA + self.size - 1);
+    fn wait_for_put(&self, turn: u8) {
+        let last = self.region.byte(DATA + self.size - 1);
         while last.load(Ordering::Acquire) != turn {
             self.idle.pause();
         }
     }
 
-    /// Writes with data there and back: each side waits for the data of the other's. The same loop
-    /// as a round trip of messages, but that no receive is posted.
+    /// Round trips of writes with data: each side waits for the data of the peer's write. The loop
+    /// is that of a round trip of messages without posted receives.
     pub(super) fn writes_with_data(
         &mut self,
         side: Side,
@@ -60,10 +60,10 @@ impl Run<'_> {
             match side {
                 Side::Active => {
                     self.post_data(inject, turn)?;
-                    self.hear(turn, inject)
+                    self.wait_for_data(turn, inject)
                 }
                 Side::Passive => {
-                    self.hear(turn, true)?;
+                    self.wait_for_data(turn, true)?;
                     self.post_data(inject, turn)?;
                     if inject { Ok(()) } else { self.complete() }
                 }
@@ -71,20 +71,20 @@ impl Run<'_> {
         })
     }
 
-    /// Waits for the other side's data, and for the own write unless it does not complete.
+    /// Waits for the peer's data, and for the local write's completion unless `is_written`.
     #[inline]
-    fn hear(&self, turn: u64, mut written: bool) -> anyhow::Result<()> {
-        let mut heard = false;
+    fn wait_for_data(&self, turn: u64, mut is_written: bool) -> anyhow::Result<()> {
+        let mut is_received = false;
         let mut entry = [cq::Entry::default()];
-        while !heard || !written {
+        while !is_received || !is_written {
             if self.completed(&mut entry)? == 0 {
                 self.idle.rest();
             } else if entry[0].flags.contains(CompletionFlags::REMOTE_WRITE) {
                 let data = entry[0].data;
-                ensure!(data == turn, "data {data} came with write {turn}");
-                heard = true;
+                ensure!(data == turn, "received data {data} with write {turn}");
+                is_received = true;
             } else {
-                written = true;
+                is_written = true;
             }
         }
         Ok(())

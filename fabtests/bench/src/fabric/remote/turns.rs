@@ -1,5 +1,5 @@
-//! One after the other: gets and atomics, each complete before the next begins. Small ones are of
-//! lines that the other side has just written, each once in a turn.
+//! Single gets and atomics, each complete before the next begins. Small ones access lines that the
+//! target has just written, each line once per turn.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use crate::pair::Side;
 use crate::timing::{Counts, Timing, round_trips};
 
 impl Run<'_> {
-    /// Gets of a size, one after the other.
+    /// Gets of one size, one after the other.
     pub(super) fn gets(
         &mut self,
         side: Side,
@@ -22,7 +22,7 @@ impl Run<'_> {
         }
     }
 
-    /// Accesses to lines that the other side has just written.
+    /// Accesses to lines that the target has just written.
     pub(super) fn line_turns(
         &mut self,
         side: Side,
@@ -31,7 +31,7 @@ impl Run<'_> {
         access: fn(&mut Self, usize) -> anyhow::Result<()>,
     ) -> anyhow::Result<Timing> {
         let turns = (counts.total() / LINES).max(8) as u64;
-        let first = self.window.word(TURNS).load(Ordering::Acquire);
+        let first = self.region.word(TURNS).load(Ordering::Acquire);
         self.agree()?;
         let mut taken = Vec::new();
         for turn in first + 1..=first + turns {
@@ -43,15 +43,15 @@ impl Run<'_> {
                         access(self, DATA + line * STRIDE % LINES * 64)?;
                     }
                     taken.push(clock.ns(ticks() - start) / LINES as f64);
-                    self.tell(TURNS, turn)?;
+                    self.store_remote_word(TURNS, turn)?;
                 }
                 Side::Passive => {
                     for line in 0..LINES {
-                        self.window
+                        self.region
                             .word(DATA + line * 64)
                             .store(turn, Ordering::Release);
                     }
-                    self.tell(TURNS, turn)?;
+                    self.store_remote_word(TURNS, turn)?;
                     self.wait_for(turn);
                 }
             }
@@ -60,7 +60,7 @@ impl Run<'_> {
     }
 
     fn wait_for(&self, turn: u64) {
-        while self.window.word(TURNS).load(Ordering::Acquire) < turn {
+        while self.region.word(TURNS).load(Ordering::Acquire) < turn {
             self.idle.pause();
         }
     }

@@ -157,7 +157,7 @@ enum Step {
 }
 
 /// Few sources and tags, so that they collide; more masks than there are indices.
-fn step(posts: u32, arrivals: u32) -> impl Strategy<Value = Step> {
+fn step(posts: u32, messages: u32) -> impl Strategy<Value = Step> {
     let sender = || (0..3u32).prop_map(Source);
     let source = || prop_oneof![sender(), Just(Source::ANY)];
     let masks = prop_oneof![4 => Just(0), 3 => 0..3u64, 2 => 0..64u64, 1 => Just(u64::MAX)];
@@ -171,7 +171,7 @@ fn step(posts: u32, arrivals: u32) -> impl Strategy<Value = Step> {
             .prop_map(|(src, tag, room)| Step::PostMulti(src, tag, room)),
         5 => (source(), tags()).prop_map(|(src, tag)| Step::Claim(src, tag)),
         5 => (0..CLAIMS).prop_map(Step::TakeClaimed),
-        arrivals * 20 => (sender(), 0..64u64).prop_map(|(src, tag)| Step::Arrive(src, tag)),
+        messages * 20 => (sender(), 0..64u64).prop_map(|(src, tag)| Step::Arrive(src, tag)),
         5 => (source(), tags()).prop_map(|(src, tag)| Step::Peek(src, tag)),
         5 => (source(), tags()).prop_map(|(src, tag)| Step::Take(src, tag)),
         10 => (0..500u64).prop_map(Step::Cancel),
@@ -183,7 +183,7 @@ fn step(posts: u32, arrivals: u32) -> impl Strategy<Value = Step> {
 
 /// Long queues on either side, and changes from one to the other.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let phase = |posts, arrivals| prop::collection::vec(step(posts, arrivals), 0..150);
+    let phase = |posts, messages| prop::collection::vec(step(posts, messages), 0..150);
     (phase(9, 2), phase(2, 9), phase(5, 5), phase(9, 3))
         .prop_map(|(a, b, c, d)| [a, b, c, d].concat())
 }

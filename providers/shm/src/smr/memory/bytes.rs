@@ -74,7 +74,7 @@ impl Bytes {
     /// # Panics
     /// As [`Self::copy_in`].
     #[inline]
-    pub fn copy_in_by(&self, stores: CopyMethod, at: usize, from: &[u8]) {
+    pub fn copy_in_by(&self, method: CopyMethod, at: usize, from: &[u8]) {
         assert!(self.is_writable());
         let to = self.range(at, from.len());
         #[cfg(loom)]
@@ -83,7 +83,7 @@ impl Bytes {
             .record_write(self.offset + at, from.len());
         // SAFETY: `range` checked that the target is mapped and long enough, and it is writable;
         // `from` is private memory.
-        unsafe { copy_with(stores, from.as_ptr(), to, from.len()) };
+        unsafe { copy_with(method, from.as_ptr(), to, from.len()) };
     }
 
     /// Copies bytes out from `at`, filling `to`.

@@ -8,13 +8,13 @@ use selvedge_shm::smr::doorbell::Bell;
 use selvedge_shm::smr::resp_queue::Resp;
 use selvedge_testkit::usage::{Usage, private_after_trim};
 
-use super::{Intruder, Scene, packet};
-use crate::contact::unique;
-use crate::death::Random;
+use super::{HostilePeer, Scenario, packet};
+use crate::connect::unique;
+use crate::peer_failure::Random;
 use crate::process::alone;
 use crate::side::{ANY, Kind, Side};
 
-impl Intruder {
+impl HostilePeer {
     /// Does one thing that a peer could do, more or less in order.
     fn act(&mut self, random: &mut Random, memory: &[u8]) {
         match random.below(1000) {
@@ -27,7 +27,7 @@ impl Intruder {
             860..862 => self.region.credit().publish(random.below(4)),
             862..960 => self.segment(random),
             960..980 => self.bell.iter().for_each(Bell::ring),
-            980..982 => self.hostile.say(&noise(random), &[]),
+            980..982 => self.hostile.send(&noise(random), &[]),
             _ => self.region.set_polled(random.below(2) == 0),
         }
     }
@@ -98,9 +98,9 @@ impl Intruder {
             (2, 2) => {
                 let at = self.cursor.advance(24).unwrap();
                 let from = memory.as_ptr().expose_provenance() as u64;
-                let piece = [from, len, 0].map(u64::to_le_bytes);
+                let iov = [from, len, 0].map(u64::to_le_bytes);
                 let pool = self.region.inject_pool();
-                pool.bytes().copy_in(at, piece.as_flattened());
+                pool.bytes().copy_in(at, iov.as_flattened());
                 slot.put(4, len);
                 slot.put(5, at as u64);
                 slot.put(6, self.next_id | 1 << 32);
@@ -128,39 +128,39 @@ impl Intruder {
 fn peers_are_cut_off_while_others_are_polled() {
     alone(|| {
         let nonce = Box::new(9_u64);
-        let (mut victim, mut other) = (Side::new(), Side::new());
-        let mut intruder = Intruder::enter(&mut victim, &unique("first"), 5, &nonce);
-        let to_victim = other.insert(victim.name());
-        other.send(Kind::Delivered, to_victim, 8, 1).unwrap();
-        victim.recv(Kind::Delivered, FiAddr::UNSPEC, 8, 1).unwrap();
-        other.next_with(&mut [&mut victim]).ok();
-        victim.next().ok();
-        intruder.tx.claim().unwrap().commit(u32::MAX);
-        intruder.hostile.is_cut_off_by(&mut victim);
-        let mut scene = Scene {
-            victim,
+        let (mut target, mut other) = (Side::new(), Side::new());
+        let mut hostile_peer = HostilePeer::enter(&mut target, &unique("first"), 5, &nonce);
+        let to_target = other.insert(target.name());
+        other.send(Kind::Delivered, to_target, 8, 1).unwrap();
+        target.recv(Kind::Delivered, FiAddr::UNSPEC, 8, 1).unwrap();
+        other.next_with(&mut [&mut target]).ok();
+        target.next().ok();
+        hostile_peer.tx.claim().unwrap().commit(u32::MAX);
+        hostile_peer.hostile.is_cut_off_by(&mut target);
+        let mut scenario = Scenario {
+            target,
             other,
-            to_victim,
+            to_target,
             number: 1,
         };
-        scene.goes_on();
+        scenario.expect_traffic();
     });
 }
 
 #[test]
-fn empty_messages_that_nobody_receives_do_not_pile_up_without_end() {
+fn empty_unexpected_messages_are_bounded() {
     alone(|| {
         let params = [("FI_SHM_UNEXPECTED_SIZE", "64k")];
-        let (mut victim, nonce) = (Side::with(None, &params), Box::new(9_u64));
-        let mut intruder = Intruder::enter(&mut victim, &unique("flood"), 5, &nonce);
+        let (mut target, nonce) = (Side::with(None, &params), Box::new(9_u64));
+        let mut hostile_peer = HostilePeer::enter(&mut target, &unique("flood"), 5, &nonce);
         let before = private_after_trim().unwrap();
         for _ in 0..200_000 {
-            let _ = intruder.tx.refresh(intruder.tx.position());
-            if let Some(mut slot) = intruder.tx.claim() {
+            let _ = hostile_peer.tx.refresh(hostile_peer.tx.position());
+            if let Some(mut slot) = hostile_peer.tx.claim() {
                 slot.put(1, 77);
                 slot.commit(1);
             }
-            victim.drive();
+            target.drive();
         }
         assert!(
             private_after_trim().unwrap() < before + (4 << 20),
@@ -178,43 +178,51 @@ fn noise(random: &mut Random) -> Vec<u8> {
 }
 
 /// Lives of hostile peers in the short form.
-const LIVES: u128 = 200;
+const INCARNATIONS: u128 = 200;
 
 #[test]
-fn random_commands_harm_nobody_else_and_leave_nothing() {
+fn random_commands_disturb_no_other_peer_and_leak_nothing() {
     alone(|| {
         let mut random = Random::seeded();
-        let mut scene = Scene::new();
+        let mut scenario = Scenario::new();
         let nonce = Box::new(0x5eed_u64);
         let memory = vec![7; 1 << 17];
-        let window = window(&scene.victim);
-        let name = unique("intruder");
+        let guarded_region = guarded_region(&scenario.target);
+        let name = unique("hostile_peer");
         let mut baseline = None;
         let mut cut_off = 0;
-        for life in 0..LIVES {
-            let mut intruder = Intruder::enter(&mut scene.victim, &name, life, &nonce);
-            let them = scene.victim.insert(&name);
+        for incarnation in 0..INCARNATIONS {
+            let mut hostile_peer =
+                HostilePeer::enter(&mut scenario.target, &name, incarnation, &nonce);
+            let peer_addr = scenario.target.insert(&name);
             for round in 0..random.below(2000) {
-                intruder.act(&mut random, &memory);
+                hostile_peer.act(&mut random, &memory);
                 if round % 8 == 0 {
-                    let _ = scene.victim.recv(Kind::Tagged, them, 3000, ANY - 1 - round);
-                    let _ = scene.victim.send(Kind::Tagged, them, 3000, ANY - 1 - round);
+                    let _ = scenario
+                        .target
+                        .recv(Kind::Tagged, peer_addr, 3000, ANY - 1 - round);
+                    let _ = scenario
+                        .target
+                        .send(Kind::Tagged, peer_addr, 3000, ANY - 1 - round);
                 }
-                scene.victim.drive();
+                scenario.target.drive();
             }
-            cut_off += u32::from(intruder.hostile.hear().is_none());
-            scene.goes_on();
-            drop(intruder);
-            take_everything(&mut scene.victim, them);
-            if life == 50 {
+            cut_off += u32::from(hostile_peer.hostile.receive().is_none());
+            scenario.expect_traffic();
+            drop(hostile_peer);
+            drain_disconnected_peer(&mut scenario.target, peer_addr);
+            if incarnation == 50 {
                 baseline = Some((Usage::now().unwrap(), private_after_trim().unwrap()));
             }
         }
-        println!("{cut_off} of {LIVES} were cut off");
-        assert!(window.is_whole(), "bytes beside the region were written");
-        assert!(window.was_written(), "nothing was tried");
-        let (tally, memory) = baseline.unwrap();
-        assert_eq!(Usage::now().unwrap(), tally);
+        println!("{cut_off} of {INCARNATIONS} were cut off");
+        assert!(
+            guarded_region.is_whole(),
+            "bytes beside the region were written"
+        );
+        assert!(guarded_region.was_written(), "nothing was tried");
+        let (usage_before, memory) = baseline.unwrap();
+        assert_eq!(Usage::now().unwrap(), usage_before);
         assert!(
             private_after_trim().unwrap() < memory + (4 << 20),
             "{memory} grew to {}",
@@ -228,13 +236,13 @@ fn random_commands_harm_nobody_else_and_leave_nothing() {
 pub(super) const KEY: u64 = 3;
 
 /// Registered memory of 4096 bytes with others on both sides.
-pub(super) struct Window {
+pub(super) struct GuardedRegion {
     pages: &'static [AtomicU64],
     _region: Arc<dyn MemoryRegion>,
 }
 
 #[expect(unsafe_code, reason = "registers memory that is never freed")]
-pub(super) fn window(victim: &Side) -> Window {
+pub(super) fn guarded_region(target: &Side) -> GuardedRegion {
     let pages: &'static [AtomicU64] = (0..3 * 512)
         .map(|_| 0xabcd.into())
         .collect::<Vec<_>>()
@@ -245,14 +253,14 @@ pub(super) fn window(victim: &Side) -> Window {
     attr.requested_key = KEY;
     let memory = IovMut::from_raw(first.cast(), 4096);
     // SAFETY: never freed, and looked at through atomics alone.
-    let region = unsafe { victim.domain().reg(&[memory], &attr) };
-    Window {
+    let region = unsafe { target.domain().reg(&[memory], &attr) };
+    GuardedRegion {
         pages,
         _region: region.unwrap(),
     }
 }
 
-impl Window {
+impl GuardedRegion {
     fn is_whole(&self) -> bool {
         let mut beside = self.pages[..512].iter().chain(&self.pages[1024..]);
         beside.all(|word| word.load(Ordering::Relaxed) == 0xabcd)
@@ -268,17 +276,17 @@ impl Window {
 }
 
 /// Takes what a peer that is gone has left, and forgets what failed.
-fn take_everything(victim: &mut Side, them: FiAddr) {
-    victim.until(|victim| victim.send(Kind::Inject, them, 1, 0) == Err(Errno::NotConn));
+fn drain_disconnected_peer(target: &mut Side, peer_addr: FiAddr) {
+    target.until(|target| target.send(Kind::Inject, peer_addr, 1, 0) == Err(Errno::NotConn));
     for kind in [Kind::Msg, Kind::Tagged] {
-        victim.until(|victim| match victim.recv(kind, them, 3000, ANY) {
+        target.until(|target| match target.recv(kind, peer_addr, 3000, ANY) {
             Ok(()) => {
-                let _ = victim.next();
+                let _ = target.next();
                 false
             }
             Err(errno) => errno == Errno::NotConn,
         });
     }
-    victim.clear();
-    assert!(victim.is_idle());
+    target.clear();
+    assert!(target.is_idle());
 }

@@ -3,13 +3,13 @@
 use selvedge::FiAddr;
 use selvedge_shm::smr::cmd_queue::Sender;
 
-use super::{Intruder, Scene};
-use crate::contact::unique;
+use super::{HostilePeer, Scenario};
+use crate::connect::unique;
 use crate::process::alone;
 use crate::side::Kind;
 
 /// Offers an untagged message of `len` bytes at an address.
-fn offer(tx: &mut Sender, addr: u64, len: u64) {
+fn push_rts(tx: &mut Sender, addr: u64, len: u64) {
     let mut slot = tx.claim().unwrap();
     slot.put(3, len);
     slot.put(4, 1 << 32);
@@ -20,31 +20,34 @@ fn offer(tx: &mut Sender, addr: u64, len: u64) {
 }
 
 #[test]
-fn an_offer_of_more_than_a_process_can_have_takes_no_receive() {
+fn a_rendezvous_beyond_the_address_space_takes_no_receive() {
     let memory = vec![7_u8; 4096];
-    let here = memory.as_ptr().expose_provenance() as u64;
+    let own_addr = memory.as_ptr().expose_provenance() as u64;
     alone(|| {
-        let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
+        let (mut scenario, nonce) = (Scenario::new(), Box::new(9_u64));
         for (addr, len) in [
-            (here, i64::MAX as u64),
+            (own_addr, i64::MAX as u64),
             (0, i64::MAX as u64),
             (u64::MAX - 4096, 1 << 20),
-            (here, 1 << 56),
+            (own_addr, 1 << 56),
             (8, 1 << 46),
         ] {
             let name = unique("boaster");
-            let mut intruder = Intruder::enter(&mut scene.victim, &name, 5, &nonce);
+            let mut hostile_peer = HostilePeer::enter(&mut scenario.target, &name, 5, &nonce);
             let (any, number) = (FiAddr::UNSPEC, 77);
-            scene.victim.recv(Kind::Msg, any, 64, number).unwrap();
-            offer(&mut intruder.tx, addr, len);
-            intruder.hostile.is_cut_off_by(&mut scene.victim);
+            scenario.target.recv(Kind::Msg, any, 64, number).unwrap();
+            push_rts(&mut hostile_peer.tx, addr, len);
+            hostile_peer.hostile.is_cut_off_by(&mut scenario.target);
             // The receive is still there for a message that exists.
-            let to_victim = scene.to_victim;
-            scene.other.send(Kind::Msg, to_victim, 8, number).unwrap();
-            let event = scene.victim.next().ok();
+            let to_target = scenario.to_target;
+            scenario
+                .other
+                .send(Kind::Msg, to_target, 8, number)
+                .unwrap();
+            let event = scenario.target.next().ok();
             assert_eq!((event.context, event.bytes.len()), (number, 8), "{len}");
-            scene.other.next().ok();
-            scene.goes_on();
+            scenario.other.next().ok();
+            scenario.expect_traffic();
         }
     });
 }

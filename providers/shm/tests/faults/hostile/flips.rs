@@ -16,9 +16,9 @@ use selvedge_shm::smr::doorbell::Doorbell;
 use selvedge_shm::smr::keys::{Chunk, KeyEntry, Kind as Memory, RIGHT_READ};
 use selvedge_shm::smr::layout::VERSION;
 
-use super::{Hostile, KEYS, SIZES, Scene, hello, packet};
+use super::{Hostile, KEYS, SIZES, Scenario, hello, packet};
 use crate::atomics::KEY;
-use crate::contact::unique;
+use crate::connect::unique;
 use crate::process::alone;
 use crate::side::Side;
 
@@ -65,32 +65,32 @@ impl Raw {
 /// A peer whose first command changes all the time.
 struct Flipper {
     hostile: Hostile,
-    theirs: PeerRegion,
+    target_region: PeerRegion,
     outbox: Raw,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Flipper {
-    fn enter(victim: &mut Side, name: &str, nonce: &u64, chunk: &Chunk) -> Self {
-        let (hostile, outbox) = (Hostile::connect(victim), Raw::create());
+    fn enter(target: &mut Side, name: &str, nonce: &u64, chunk: &Chunk) -> Self {
+        let (hostile, outbox) = (Hostile::connect(target), Raw::create());
         let (_, bell) = Doorbell::create().unwrap();
         let mut hello = hello(name, 5, nonce);
         hello[68..72].copy_from_slice(&1_u32.to_le_bytes());
-        hostile.say(&hello, &[outbox.fd.as_fd(), bell.fd()]);
+        hostile.send(&hello, &[outbox.fd.as_fd(), bell.fd()]);
         let mut keys = packet(KEYS);
         keys.resize(256, 0);
-        hostile.say(&keys, &[chunk.memory().fd()]);
-        let mut answer = Vec::new();
-        victim.until(|_| {
-            let (bytes, fds) = hostile.hear().expect("let in");
-            answer = fds;
+        hostile.send(&keys, &[chunk.memory().fd()]);
+        let mut response = Vec::new();
+        target.until(|_| {
+            let (bytes, fds) = hostile.receive().expect("let in");
+            response = fds;
             !bytes.is_empty()
         });
-        let theirs = PeerRegion::attach(answer.swap_remove(0), SIZES).unwrap();
+        let target_region = PeerRegion::attach(response.swap_remove(0), SIZES).unwrap();
         Self {
             hostile,
-            theirs,
+            target_region,
             outbox,
             is_over: Arc::default(),
             thread: None,
@@ -147,7 +147,7 @@ const HEADS: [u64; 14] = [
 ];
 
 /// Lives with each kind of command.
-const LIVES: u32 = 40;
+const INCARNATIONS: u32 = 40;
 
 fn chunk() -> Chunk {
     let mut chunk = Chunk::create(0).unwrap();
@@ -165,29 +165,32 @@ fn chunk() -> Chunk {
 }
 
 #[test]
-fn commands_that_change_while_they_are_read_end_their_writer_alone() {
+fn commands_that_change_while_they_are_read_cut_off_their_writer_alone() {
     alone(|| {
-        let mut scene = Scene::with(&[("FI_SHM_PROTOCOL", "bounce")]);
+        let mut scenario = Scenario::with(&[("FI_SHM_PROTOCOL", "bounce")]);
         let (name, nonce, chunk) = (unique("flipper"), Box::new(9_u64), chunk());
-        let piece = RmaIov {
+        let segment = RmaIov {
             addr: 0,
             len: 8,
             key: KEY,
         };
         for (kind, head) in HEADS.into_iter().enumerate() {
-            for life in 0..LIVES {
-                let mut flipper = Flipper::enter(&mut scene.victim, &name, &nonce, &chunk);
-                let them = scene.victim.insert(&name);
+            for incarnation in 0..INCARNATIONS {
+                let mut flipper = Flipper::enter(&mut scenario.target, &name, &nonce, &chunk);
+                let peer_addr = scenario.target.insert(&name);
                 // The number of the read is what a result answers.
-                scene.victim.read_from(them, &[piece], 8, 1).unwrap();
-                let rx = flipper.theirs.cmd_receiver();
+                scenario
+                    .target
+                    .read_from(peer_addr, &[segment], 8, 1)
+                    .unwrap();
+                let rx = flipper.target_region.cmd_receiver();
                 let mut asked = 0;
-                scene.victim.until(|_| {
+                scenario.target.until(|_| {
                     asked = rx.peek().map_or(0, |slot| slot.word(4));
                     rx.peek().is_some()
                 });
-                let other = HEADS[(kind + life as usize) % HEADS.len()];
-                let heads = match life % 2 {
+                let other = HEADS[(kind + incarnation as usize) % HEADS.len()];
+                let heads = match incarnation % 2 {
                     0 => vec![committed(head), 0],
                     _ => vec![committed(head), committed(other)],
                 };
@@ -197,22 +200,22 @@ fn commands_that_change_while_they_are_read_end_their_writer_alone() {
                     _ => [asked, 8, 8, 0, 0, 0, 0],
                 };
                 flipper.flip(words, heads);
-                (0..200).for_each(|_| scene.victim.drive());
-                let is_cut_off = flipper.hostile.hear().is_none();
+                (0..200).for_each(|_| scenario.target.drive());
+                let is_cut_off = flipper.hostile.receive().is_none();
                 drop(flipper);
                 if is_cut_off {
                     // Whatever it was asked for has ended.
-                    scene.victim.drive();
+                    scenario.target.drive();
                 }
-                let event = scene.victim.next();
+                let event = scenario.target.next();
                 assert_eq!(event.context, 1);
                 assert!(matches!(
                     event.error.map(|error| error.errno),
                     None | Some(Errno::ConnReset)
                 ));
-                scene.victim.clear();
+                scenario.target.clear();
             }
-            scene.goes_on();
+            scenario.expect_traffic();
         }
     });
 }

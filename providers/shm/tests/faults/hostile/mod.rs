@@ -3,11 +3,11 @@
 //!
 //! Here is what all of them are made of; the tests are in the modules.
 
-mod answers;
 mod commands;
 mod extents;
 mod flips;
-mod greetings;
+mod hellos;
+mod responses;
 mod segments;
 mod tables;
 
@@ -24,7 +24,7 @@ use selvedge_shm::smr::resp_queue::RespSender;
 use selvedge_shm::smr::{Attr, PeerRegion, Region, Sizes};
 use selvedge_testkit::shm_peer::{self, BLOCK, BOUNCE, Hello, KEYS, PeerSocket, RELEASE, Received};
 
-use crate::death::Random;
+use crate::peer_failure::Random;
 use crate::side::{Kind, Side, content};
 
 const SIZES: Sizes = Sizes {
@@ -40,44 +40,44 @@ pub(crate) const NONCE: u32 = 10;
 pub(crate) const PROOF: u32 = 11;
 
 /// A good pair, and the endpoint of it that is attacked.
-pub(crate) struct Scene {
-    pub(crate) victim: Side,
+pub(crate) struct Scenario {
+    pub(crate) target: Side,
     other: Side,
-    to_victim: FiAddr,
+    to_target: FiAddr,
     number: u64,
 }
 
-impl Scene {
+impl Scenario {
     pub(crate) fn new() -> Self {
         Self::with(&[])
     }
 
     /// The victim has these parameters.
     fn with(params: &[(&str, &str)]) -> Self {
-        let (victim, other) = (Side::with(None, params), Side::new());
-        let to_victim = other.insert(victim.name());
-        let mut scene = Self {
-            victim,
+        let (target, other) = (Side::with(None, params), Side::new());
+        let to_target = other.insert(target.name());
+        let mut scenario = Self {
+            target,
             other,
-            to_victim,
+            to_target,
             number: 0,
         };
-        scene.goes_on();
-        scene
+        scenario.expect_traffic();
+        scenario
     }
 
     /// Messages of every size pass between the good ones.
     #[track_caller]
-    pub(crate) fn goes_on(&mut self) {
-        let source = self.victim.insert(self.other.name());
+    pub(crate) fn expect_traffic(&mut self) {
+        let source = self.target.insert(self.other.name());
         for len in [8, 3000, 100_000] {
             self.number += 1;
             let (kind, number) = (Kind::Delivered, self.number);
-            self.victim.recv(kind, source, len, number).unwrap();
-            self.other.send(kind, self.to_victim, len, number).unwrap();
-            self.other.next_with(&mut [&mut self.victim]).ok();
+            self.target.recv(kind, source, len, number).unwrap();
+            self.other.send(kind, self.to_target, len, number).unwrap();
+            self.other.next_with(&mut [&mut self.target]).ok();
             let event = loop {
-                let event = self.victim.next();
+                let event = self.target.next();
                 if event.context == number {
                     break event.ok();
                 }
@@ -99,8 +99,8 @@ impl Hostile {
         Self { socket }
     }
 
-    pub(crate) fn connect(victim: &Side) -> Self {
-        let socket = PeerSocket::connect(&victim.name()).unwrap();
+    pub(crate) fn connect(target: &Side) -> Self {
+        let socket = PeerSocket::connect(&target.name()).unwrap();
         Self { socket }
     }
 
@@ -121,17 +121,17 @@ impl Hostile {
     }
 
     /// Sends a packet; the victim may have hung up already.
-    pub(crate) fn say(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) {
+    pub(crate) fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) {
         self.socket.send(packet, fds);
     }
 
     /// Sends a packet. Says whether there was room.
-    fn try_say(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
+    fn try_send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
         self.socket.try_send(packet, fds)
     }
 
     /// What the victim says: `None` when it has hung up, nothing while it is silent.
-    pub(crate) fn hear(&self) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
+    pub(crate) fn receive(&self) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
         match self.socket.receive() {
             Received::Nothing => Some((Vec::new(), Vec::new())),
             Received::Packet(bytes, fds) => Some((bytes, fds)),
@@ -141,8 +141,8 @@ impl Hostile {
 
     /// Drives the victim until it has hung up.
     #[track_caller]
-    pub(crate) fn is_cut_off_by(&self, victim: &mut Side) {
-        victim.until(|_| self.hear().is_none());
+    pub(crate) fn is_cut_off_by(&self, target: &mut Side) {
+        target.until(|_| self.receive().is_none());
     }
 }
 
@@ -152,7 +152,7 @@ fn packet(kind: u32) -> Vec<u8> {
 }
 
 /// A packet of the proof of an authorization key.
-pub(crate) fn said(kind: u32, word: &[u8; 32], name: &str) -> Vec<u8> {
+pub(crate) fn proof_packet(kind: u32, word: &[u8; 32], name: &str) -> Vec<u8> {
     let mut packet = packet(kind);
     packet.extend(word);
     if kind == QUESTION {
@@ -178,17 +178,17 @@ pub(crate) fn hello(name: &str, incarnation: u128, nonce: &u64) -> Vec<u8> {
 pub(crate) fn region() -> Region {
     let attr = Attr {
         sizes: SIZES,
-        peer: "victim",
+        peer: "target",
     };
     Region::create(&attr).unwrap()
 }
 
 /// A hostile peer that was let in.
-struct Intruder {
+struct HostilePeer {
     hostile: Hostile,
     region: Region,
     /// The victim's memory for us.
-    theirs: PeerRegion,
+    target_region: PeerRegion,
     tx: Sender,
     resp: RespSender,
     bell: Option<Bell>,
@@ -197,41 +197,41 @@ struct Intruder {
     next_id: u64,
 }
 
-impl Intruder {
-    fn enter(victim: &mut Side, name: &str, incarnation: u128, nonce: &u64) -> Self {
-        Self::enter_saying(victim, &hello(name, incarnation, nonce), |_| {})
+impl HostilePeer {
+    fn enter(target: &mut Side, name: &str, incarnation: u128, nonce: &u64) -> Self {
+        Self::connect_with(target, &hello(name, incarnation, nonce), |_| {})
     }
 
     /// Lets its peers at memory as the rows of a chunk of keys say.
-    fn enter_with_keys(victim: &mut Side, name: &str, nonce: &u64, chunk: &Chunk) -> Self {
+    fn connect_with_keys(target: &mut Side, name: &str, nonce: &u64, chunk: &Chunk) -> Self {
         let mut hello = hello(name, 5, nonce);
         hello[68..72].copy_from_slice(&1_u32.to_le_bytes());
-        Self::enter_saying(victim, &hello, |hostile| {
+        Self::connect_with(target, &hello, |hostile| {
             let mut packet = packet(KEYS);
             packet.resize(256, 0);
-            hostile.say(&packet, &[chunk.memory().fd()]);
+            hostile.send(&packet, &[chunk.memory().fd()]);
         })
     }
 
-    fn enter_saying(victim: &mut Side, hello: &[u8], more: impl FnOnce(&Hostile)) -> Self {
-        let hostile = Hostile::connect(victim);
+    fn connect_with(target: &mut Side, hello: &[u8], more: impl FnOnce(&Hostile)) -> Self {
+        let hostile = Hostile::connect(target);
         let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
-        hostile.say(hello, &[region.fd(), bell.fd()]);
+        hostile.send(hello, &[region.fd(), bell.fd()]);
         more(&hostile);
-        let mut answer = Vec::new();
-        victim.until(|_| match hostile.hear() {
+        let mut response = Vec::new();
+        target.until(|_| match hostile.receive() {
             Some((bytes, fds)) => {
-                answer = fds;
+                response = fds;
                 !bytes.is_empty()
             }
             None => panic!("not let in"),
         });
-        let bell = answer.pop().and_then(|fd| Bell::attach(fd, 0).ok());
-        let theirs = answer
+        let bell = response.pop().and_then(|fd| Bell::attach(fd, 0).ok());
+        let target_region = response
             .pop()
             .map(|fd| PeerRegion::attach(fd, SIZES).unwrap());
         Self {
-            theirs: theirs.unwrap(),
+            target_region: target_region.unwrap(),
             tx: region.cmd_sender(),
             resp: region.resp_sender(),
             bell,
@@ -254,7 +254,7 @@ impl Intruder {
             packet.extend(16_u32.to_le_bytes());
             packet.extend(4096_u32.to_le_bytes());
             packet.resize(256, 0);
-            self.hostile.say(&packet, &[bounce.memory().fd()]);
+            self.hostile.send(&packet, &[bounce.memory().fd()]);
             self.bounce = Some(bounce);
             return;
         };

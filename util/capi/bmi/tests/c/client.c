@@ -1,4 +1,4 @@
-/* Asks the server at a URL, tests all that it posts with BMI_testcontext. */
+/* Sends a request to the server at a URL. Tests all operations with BMI_testcontext. */
 #include "bmi.h"
 #include "common.h"
 #include "request.h"
@@ -9,10 +9,10 @@
 static bmi_context_id context;
 
 /* Waits for an operation that was posted with this word. */
-static bmi_size_t finish(int answer, bmi_op_id_t id, bmi_size_t now, void *word)
+static bmi_size_t finish(int status, bmi_op_id_t id, bmi_size_t now, void *word)
 {
-    CHECK(answer >= 0);
-    if (answer == 1)
+    CHECK(status >= 0);
+    if (status == 1)
         return now;
     bmi_op_id_t ids[4];
     bmi_error_code_t errors[4];
@@ -63,15 +63,15 @@ int main(int argc, char **argv)
     EXPECT(finish(ret, id, actual, &word), DATA);
     CHECK(is_filled(data, DATA, 1));
 
-    /* A list, out of the inside of memory that BMI made. */
+    /* A list of segments within memory that BMI has allocated. */
     fill(data, DATA, 2);
-    const void *pieces[100];
+    const void *segments[100];
     bmi_size_t sizes[100];
     for (int i = 0; i < 100; i++) {
-        pieces[i] = data + i * (DATA / 100);
+        segments[i] = data + i * (DATA / 100);
         sizes[i] = DATA / 100;
     }
-    ret = BMI_post_send_list(&id, server, pieces, sizes, 100, DATA, BMI_PRE_ALLOC, TAG, &word,
+    ret = BMI_post_send_list(&id, server, segments, sizes, 100, DATA, BMI_PRE_ALLOC, TAG, &word,
                              context, NULL);
     EXPECT(finish(ret, id, DATA, &word), DATA);
 

@@ -1,4 +1,4 @@
-/* What the test programs have in common: every check says where it failed. */
+/* Common code of the test programs: a failed check prints its line. */
 #ifndef COMMON_H
 #define COMMON_H
 
@@ -14,10 +14,10 @@
         }                                                                                          \
     } while (0)
 
-/* Requires that a call answers exactly this. */
-#define EXPECT(call, answer)                                                                       \
+/* Requires that a call returns exactly this value. */
+#define EXPECT(call, expected)                                                                       \
     do {                                                                                           \
-        long long got = (call), wanted = (answer);                                                 \
+        long long got = (call), wanted = (expected);                                                 \
         if (got != wanted) {                                                                       \
             fprintf(stderr, "%s:%d: %s is %llx, not %llx\n", __FILE__, __LINE__, #call, got,       \
                     wanted);                                                                       \
@@ -25,9 +25,9 @@
         }                                                                                          \
     } while (0)
 
-static inline unsigned char byte_at(long place, int seed)
+static inline unsigned char byte_at(long offset, int seed)
 {
-    return (unsigned char)(place % 251 + seed);
+    return (unsigned char)(offset % 251 + seed);
 }
 
 static inline void fill(unsigned char *buffer, long size, int seed)

@@ -1,5 +1,5 @@
 /* gossip: to a file, to the standard streams and to the system's log. The arguments are a URL at which
- * no server listens and the name of a file that there is not. */
+ * no server listens and the name of a file that does not exist. */
 #include "bmi.h"
 #include "common.h"
 #include "gossip.h"
@@ -10,7 +10,7 @@
 
 enum { CONTROL = 1 << 9, OWN = 1 << 20, OTHER = 1 << 21 };
 
-/* The system's log, as far as this process is concerned: the library calls this function. */
+/* Replaces the system's log: the library calls this function. */
 static char logged[4096];
 static int logged_priority;
 
@@ -33,7 +33,7 @@ static const char *content_of(const char *name)
     return content;
 }
 
-/* The content of a file that gossip has just begun. */
+/* The content of a file that gossip has just opened. */
 static const char *begin(const char *name, enum gossip_logstamp stamp, const char *text)
 {
     EXPECT(gossip_enable_file(name, "w"), 0);
@@ -56,14 +56,14 @@ static void prints_to_a_file(const char *name)
     CHECK(strstr(content_of(name), "gossip.c line "));
     CHECK(strstr(content_of(name), ": placed 8\n[E] \t[bt] "));
 
-    /* A file that is appended to keeps its content, one that is written anew does not. */
+    /* Mode "a" keeps a file's content, and mode "w" does not. */
     EXPECT(gossip_enable_file(name, "a"), 0);
     gossip_err("appended\n");
     CHECK(strstr(content_of(name), "own error 7\n") && strstr(content_of(name), "[E] appended\n"));
     EXPECT(gossip_enable_file(name, "w"), 0);
     EXPECT(strlen(content_of(name)), 0);
 
-    /* What cannot be opened changes nothing. */
+    /* A file that cannot be opened does not change the facility. */
     EXPECT(gossip_enable_file("/no/such/directory/log", "w"), -ENOENT);
     EXPECT(gossip_enable_file(name, "r"), -EINVAL);
     EXPECT(gossip_enable_file(NULL, "w"), -EINVAL);
@@ -90,7 +90,7 @@ static void prints_what_the_mask_asks_for(const char *name)
     CHECK(!gossip_debug_enabled(OWN));
 }
 
-/* How an operation has failed is a debug message of the library. */
+/* The library logs the failure of an operation as a debug message. */
 static void prints_debug_messages_of_the_library(const char *name, const char *url)
 {
     BMI_addr_t addr;
@@ -160,7 +160,7 @@ int main(int argc, char **argv)
     stamps_messages(argv[2]);
     prints_to_the_system_s_log(argv[2]);
 
-    /* What the parent process reads: the order is that of the calls. */
+    /* The parent process checks that the output has the order of the calls. */
     EXPECT(gossip_enable_stdout(), 0);
     printf("before, ");
     gossip_err("stdout, ");

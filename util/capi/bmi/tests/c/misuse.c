@@ -1,4 +1,4 @@
-/* What C can get wrong: the documented answer, and no crash. */
+/* Wrong calls return their documented code and do not crash. */
 #include <errno.h>
 #include <limits.h>
 
@@ -17,7 +17,7 @@ int main(int argc, char **argv)
     int count, number;
     CHECK(argc == 2);
 
-    /* Before the beginning. */
+    /* Before BMI_initialize. */
     EXPECT(BMI_finalize(), -BMI_EINVAL);
     EXPECT(BMI_open_context(&context), -BMI_ENETDOWN);
     EXPECT(BMI_test(1, &count, &error, &actual, NULL, 0, 0), -BMI_ENETDOWN);
@@ -33,7 +33,7 @@ int main(int argc, char **argv)
     free(text);
     EXPECT(BMI_get_info(0, BMI_TRANSPORT_METHODS_STRING, NULL), -BMI_EINVAL);
 
-    /* Bad beginnings leave a good one possible. */
+    /* A correct BMI_initialize succeeds after failed ones. */
     EXPECT(BMI_initialize(NULL, NULL, BMI_INIT_SERVER), -BMI_EINVAL);
     EXPECT(BMI_initialize("bmi_shm", NULL, BMI_INIT_SERVER), -BMI_EINVAL);
     EXPECT(BMI_initialize(NULL, argv[1], 0), -BMI_EINVAL);
@@ -75,7 +75,7 @@ int main(int argc, char **argv)
     EXPECT(BMI_query_addr_range(own, "tcp://*", -1), 0);
 
     /* Posts. */
-    const void *pieces[] = {buffer, buffer};
+    const void *segments[] = {buffer, buffer};
     void *rooms[] = {buffer, buffer};
     bmi_size_t sizes[] = {1, 2}, negative[] = {1, -1};
     EXPECT(BMI_post_send(NULL, own, buffer, 1, BMI_EXT_ALLOC, 0, NULL, context, NULL), -BMI_EINVAL);
@@ -92,9 +92,9 @@ int main(int argc, char **argv)
            -BMI_EINVAL);
     EXPECT(BMI_post_recv(&id, own, buffer, -1, &actual, BMI_EXT_ALLOC, 0, NULL, context, NULL),
            -BMI_EINVAL);
-    EXPECT(BMI_post_send_list(&id, own, pieces, sizes, 2, 4, BMI_EXT_ALLOC, 0, NULL, context, NULL),
+    EXPECT(BMI_post_send_list(&id, own, segments, sizes, 2, 4, BMI_EXT_ALLOC, 0, NULL, context, NULL),
            -BMI_EINVAL);
-    EXPECT(BMI_post_send_list(&id, own, pieces, negative, 2, 0, BMI_EXT_ALLOC, 0, NULL, context,
+    EXPECT(BMI_post_send_list(&id, own, segments, negative, 2, 0, BMI_EXT_ALLOC, 0, NULL, context,
                               NULL),
            -BMI_EINVAL);
     EXPECT(BMI_post_send_list(&id, own, NULL, sizes, 2, 3, BMI_EXT_ALLOC, 0, NULL, context, NULL),
@@ -165,7 +165,7 @@ int main(int argc, char **argv)
     EXPECT(BMI_memfree(other, BMI_memalloc(0, 100000, BMI_SEND), 1, BMI_SEND), 0);
     EXPECT(BMI_memfree(4711, BMI_memalloc(other, 1, BMI_SEND), 128, BMI_SEND), 0);
     EXPECT(BMI_memfree(other, NULL, 0, BMI_SEND), 0);
-    /* The buffer of an unexpected message may go three ways. */
+    /* Three functions free the buffer of an unexpected message. */
     for (int way = 0; way < 3; way++) {
         CHECK(BMI_post_sendunexpected_class(&id, other, "x", 2, BMI_EXT_ALLOC, 0, 5, NULL, context,
                                             NULL) >= 0);
@@ -189,13 +189,13 @@ int main(int argc, char **argv)
     CHECK(strcmp(bmi_status_string(0), "success") == 0);
     CHECK(bmi_status_string(INT_MIN) != NULL);
 
-    /* After the end. */
+    /* After BMI_finalize. */
     EXPECT(BMI_finalize(), 0);
     EXPECT(BMI_finalize(), -BMI_EINVAL);
     EXPECT(BMI_test(id, &count, &error, &actual, NULL, 0, context), -BMI_ENETDOWN);
     EXPECT(BMI_cancel(id, context), -BMI_ENETDOWN);
 
-    /* And again, a hundred times. */
+    /* Initializing and finalizing a hundred times. */
     for (int i = 0; i < 100; i++) {
         EXPECT(BMI_initialize("bmi_shm", argv[1], BMI_INIT_SERVER), 0);
         EXPECT(BMI_addr_lookup(&own, argv[1]), 0);

@@ -1,5 +1,5 @@
-/* OrangeFS's dialect: four arguments to begin, three to look up; and the one before, without hints.
- * The process talks to itself. */
+/* OrangeFS's dialect, with four arguments of BMI_initialize and three of BMI_addr_lookup, and the
+ * older dialect without hints. The process sends to itself. */
 #include "pvfs2.h"
 #include "bmi.h"
 #include "common.h"

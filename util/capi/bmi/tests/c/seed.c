@@ -1,4 +1,4 @@
-/* The first BMI's dialect: no contexts, no times, waits. The process talks to itself. */
+/* The first BMI's dialect: no contexts, tests without a timeout, waits. The process sends to itself. */
 #define BMI_SEED_DIALECT
 #include "bmi.h"
 #include "common.h"
@@ -11,7 +11,7 @@ int main(int argc, char **argv)
     bmi_error_code_t error, errors[3];
     struct unexpected_info info;
     void *users[3];
-    int count = 0, places[3], word;
+    int count = 0, indices[3], word;
     CHECK(argc == 2);
     EXPECT(BMI_initialize("bmi_shm", argv[1], BMI_INIT_SERVER), 0);
     EXPECT(BMI_addr_lookup(&own, argv[1]), 0);
@@ -31,21 +31,22 @@ int main(int argc, char **argv)
     EXPECT(BMI_post_recv(&ids[2], own, buffer, 100, &actual, BMI_PRE_ALLOC, 3, &word), 0);
     EXPECT(BMI_testunexpected(1, &count, &info), 0);
     EXPECT(BMI_test(ids[2], &count, &error, &actual, NULL), 0);
-    const void *pieces[] = {"he", "llo"};
+    const void *segments[] = {"he", "llo"};
     bmi_size_t lens[] = {2, 4};
     bmi_op_id_t send;
-    CHECK(BMI_post_send_list(&send, own, pieces, lens, 2, 6, BMI_EXT_ALLOC, 3, NULL) >= 0);
+    CHECK(BMI_post_send_list(&send, own, segments, lens, 2, 6, BMI_EXT_ALLOC, 3, NULL) >= 0);
     count = 0;
     while (!count)
-        CHECK(BMI_waitsome(3, ids, &count, places, errors, sizes, users) >= 0);
-    EXPECT(places[0], 2);
+        CHECK(BMI_waitsome(3, ids, &count, indices, errors, sizes, users) >= 0);
+    EXPECT(indices[0], 2);
     EXPECT(sizes[0], 6);
     CHECK(users[0] == &word && strcmp(buffer, "hello") == 0);
     EXPECT(BMI_post_recv(&ids[0], own, buffer, 100, &actual, BMI_PRE_ALLOC, 4, NULL), 0);
     EXPECT(BMI_unpost(ids[0]), 0);
     EXPECT(BMI_unpost(ids[0]), -BMI_EINVAL);
 
-    /* A send that waits for its receive has begun: unpost says so, and a wait tells of its end. */
+    /* A send that waits for its receive has begun: unpost returns BMI_EALREADY, and a wait reports its
+     * completion. */
     enum { LARGE = 1 << 20 };
     unsigned char *out = malloc(LARGE), *in = malloc(LARGE);
     CHECK(out && in);

@@ -1,14 +1,14 @@
-/* Serves one client: acknowledges its request, sends data, takes data into a list, says goodbye. */
+/* Serves one client: acknowledges its request, sends data, receives data into a list, sends a last message. */
 #include "bmi.h"
 #include "common.h"
 #include "request.h"
 
 static bmi_context_id context;
 
-static bmi_size_t finish(int answer, bmi_op_id_t id, bmi_size_t now, void *word)
+static bmi_size_t finish(int status, bmi_op_id_t id, bmi_size_t now, void *word)
 {
-    CHECK(answer >= 0);
-    if (answer == 1) {
+    CHECK(status >= 0);
+    if (status == 1) {
         EXPECT(id, 0);
         return now;
     }
@@ -69,9 +69,9 @@ int main(int argc, char **argv)
 
     unsigned char *all = malloc(request.size + 100);
     long third = request.size / 3;
-    void *pieces[] = {all, all + third, all + third, all + 2 * third};
+    void *segments[] = {all, all + third, all + third, all + 2 * third};
     bmi_size_t sizes[] = {third, 0, third, request.size + 100 - 2 * third};
-    ret = BMI_post_recv_list(&id, info.addr, pieces, sizes, 4, request.size + 100, &actual,
+    ret = BMI_post_recv_list(&id, info.addr, segments, sizes, 4, request.size + 100, &actual,
                              BMI_EXT_ALLOC, request.tag, &word, context, NULL);
     EXPECT(finish(ret, id, actual, &word), request.size);
     CHECK(is_filled(all, request.size, 2));

@@ -1,4 +1,4 @@
-/* A server dies while it is sent to: that is an error, and no signal. */
+/* A server is killed while a client sends to it: the client gets an error and no signal. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #define SIZE 100000
 #define COUNT 8
 
-/* Tells its port, takes one message, and is gone. */
+/* Prints its port, receives one message, and exits. */
 static void serve(const char *scheme, int to)
 {
     char url[64], method[64];
@@ -71,7 +71,7 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < COUNT; i++)
         failed += ids[i] && outcome(ids[i], context) < 0;
-    /* What was short may have been over when it was posted. */
+    /* A short send may have completed when it was posted. */
     CHECK(failed >= COUNT / 2);
     EXPECT(BMI_finalize(), 0);
     return 0;

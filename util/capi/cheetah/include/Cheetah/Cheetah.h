@@ -1,11 +1,11 @@
 // Cheetah: one-sided messaging for programs without threads, in the classes of Cheetah 1.1.
 //
-// A program runs as several contexts. A context puts bytes into the memory of another one, gets them
-// from there, and has functions run there; bells are integers that are counted up when something is
-// done. Nothing happens but in calls: see docs/CHEETAH.md.
+// A program runs as several contexts. A context puts bytes into the memory of another one, gets bytes
+// from there, and invokes functions there. A bell is an integer that is incremented when an operation
+// completes. Progress happens only in calls: see docs/CHEETAH.md.
 //
-// Compiles as C++98 and everything after. No exceptions are thrown: an error goes to the function that
-// was given to Cheetah::onError(), and without one ends the program with a sentence and exit status 1.
+// Compiles as C++98 and later. The header throws no exceptions: an error goes to the function that was
+// passed to Cheetah::onError(), and without one ends the program with a message and exit status 1.
 // poll() and wait() report failed operations; a barrier, finalize() and the destructor of the last
 // controller report those that neither has reported.
 
@@ -31,9 +31,9 @@
 namespace Cheetah {
 
 // ---------------------------------------------------------------------------------------------------
-// Serialisation: sizes first, then packing in place, and pointers into what has arrived.
+// Serialisation: the size first, then packing in place; unpacking points into the message.
 
-// The usual way: a value, as it lies in memory.
+// The default serializer: a value as it lies in memory.
 struct CHEETAH {};
 // A count, and as many elements.
 struct ARRAY {};
@@ -95,8 +95,8 @@ public:
 // ---------------------------------------------------------------------------------------------------
 // Errors
 
-// What is called with a sentence when something has failed. It may throw, or return to go on. An
-// exception that it throws from a destructor ends the program with the sentence.
+// A function that is called with the text of an error. It may throw, or return to continue. An
+// exception that it throws from a destructor ends the program with the text.
 typedef void (*ErrorHandler)(const char *sentence);
 
 namespace detail {
@@ -138,12 +138,12 @@ inline void failedInDestructor(const char *sentence)
 #endif
 }
 
-// Passes a number of the library's on; what is an error goes to the handler.
-inline int checked(int answer)
+// Returns a status of the library; passes the text of an error to the handler.
+inline int checked(int status)
 {
-    if (answer < 0)
+    if (status < 0)
         failed(cheetah_error());
-    return answer;
+    return status;
 }
 
 inline long milliseconds()
@@ -155,7 +155,7 @@ inline long milliseconds()
 
 } // namespace detail
 
-// Says what is called with errors; 0 for the end of the program. Says what it was before.
+// Sets the error handler, and returns the previous one; with 0, an error ends the program.
 inline ErrorHandler onError(ErrorHandler handler)
 {
     ErrorHandler before = detail::errorHandler();
@@ -163,8 +163,8 @@ inline ErrorHandler onError(ErrorHandler handler)
     return before;
 }
 
-// A function that other contexts invoke: who calls, the number it was called by, and the bytes,
-// which are gone when it returns.
+// A function that other contexts invoke. Its arguments are the calling context, the function's number,
+// and the bytes, which are freed when it returns.
 typedef void (*Handler_t)(int who, int tag, void *buf, int len);
 
 // A function of one to three values, by its type.
@@ -174,7 +174,7 @@ template <class A1, class A2, class A3> struct Function3 { int id; };
 
 namespace detail {
 
-// What runs when a function is invoked.
+// Runs a registered function when it is invoked.
 class Invoker {
 public:
     virtual ~Invoker() {}
@@ -244,19 +244,19 @@ private:
     void (*handler_)(int, A1 &, A2 &, A3 &);
 };
 
-// A request of a matching handler: what is done with its message.
+// A request of a matching handler: the function that its message runs.
 class Action {
 public:
     virtual ~Action() {}
     virtual void run(char *buffer) = 0;
 };
 
-// What waits for its counterpart, of one matching handler.
-class Meeting {
+// The requests and messages of one matching handler that wait for their counterparts.
+class Matcher {
 public:
     typedef std::pair<int, int> Key;
 
-    ~Meeting()
+    ~Matcher()
     {
         for (Actions::iterator at = actions.begin(); at != actions.end(); ++at)
             for (size_t i = 0; i < at->second.size(); ++i)
@@ -281,27 +281,27 @@ public:
     Messages messages;
 };
 
-// A request that has met its message.
+// A request with its matching message.
 struct Ready {
     Action *action;
     cheetah_message message;
 };
 
-// The sentences of errors that are reported later, each one once: the first ones, if there are many.
+// The texts of errors that are reported later, each one once: only the first ones, if there are many.
 class Report {
 public:
     Report() : has_more_(false) {}
 
-    // Takes an answer of the library's; says whether it is an error.
-    bool add(int answer)
+    // Adds a status of the library; returns whether it is an error.
+    bool add(int status)
     {
-        if (answer >= 0)
+        if (status >= 0)
             return false;
         std::string sentence(cheetah_error());
         for (size_t i = 0; i < sentences_.size(); ++i)
             if (sentences_[i] == sentence)
                 return true;
-        if (sentences_.size() < MOST)
+        if (sentences_.size() < MAX_SENTENCES)
             sentences_.push_back(sentence);
         else
             has_more_ = true;
@@ -322,17 +322,17 @@ public:
     }
 
 private:
-    enum { MOST = 8 };
+    enum { MAX_SENTENCES = 8 };
     std::vector<std::string> sentences_;
     bool has_more_;
 };
 
-// What all copies of a controller have in common.
+// The state that all copies of a controller share.
 class ControllerImpl {
 public:
     ControllerImpl(int &argc, char **&argv) : references(1), context(0), inside(false), calls(0)
     {
-        // What was printed so far is printed once, also if this becomes several processes.
+        // Flushes buffered output, which would be printed by every process after a fork.
         std::cout.flush();
         std::cerr.flush();
         if (cheetah_open(&argc, &argv, &context) < 0) {
@@ -356,22 +356,22 @@ public:
         cheetah_close(context);
     }
 
-    // Moves bytes, and runs what has been invoked.
+    // Moves bytes, and runs invoked functions.
     void step()
     {
         checked(cheetah_progress(context));
         dispatch();
     }
 
-    // As step(), and tells of what has failed.
+    // As step(), and reports a failure.
     void poll()
     {
         step();
         checked(cheetah_failure(context));
     }
 
-    // In calls that are no polls.
-    void nowAndThen()
+    // Called by functions that do not poll.
+    void dispatchOccasionally()
     {
         if (++calls % 16 == 0)
             dispatch();
@@ -395,11 +395,11 @@ public:
         }
     }
 
-    // A matching handler is there: gives it what has come for it.
-    int attach(Meeting *meeting)
+    // Registers a matching handler, and delivers the messages that have arrived for it.
+    int attach(Matcher *matcher)
     {
         int number = checked(cheetah_channel(context, "matching"));
-        meetings.push_back(meeting);
+        matchers.push_back(matcher);
         std::deque<cheetah_message> waiting;
         waiting.swap(early);
         for (size_t i = 0; i < waiting.size(); ++i)
@@ -407,12 +407,12 @@ public:
         return number;
     }
 
-    void detach(int number) { meetings[static_cast<size_t>(number)] = 0; }
+    void detach(int number) { matchers[static_cast<size_t>(number)] = 0; }
 
-    void mustWait(const char *what, ErrorHandler report = failed) const
+    void mustWait(const char *operation, ErrorHandler report = failed) const
     {
         if (inside) {
-            std::string sentence(what);
+            std::string sentence(operation);
             report((sentence + " within a handler: a handler must not wait").c_str());
         }
     }
@@ -433,11 +433,11 @@ public:
             return;
         long started = 0;
         while (!barrierDone())
-            if (!rest("barrier", millis, started, 1))
+            if (!sleepOrTimeOut("barrier", millis, started, 1))
                 return;
     }
 
-    // Whether the bell shows the value; 0 milliseconds for ever.
+    // Waits until the bell has the value; 0 milliseconds for no timeout. Returns whether it has.
     bool wait(int *bell, int value, int millis)
     {
         volatile int *rung = bell;
@@ -451,18 +451,18 @@ public:
                 return true;
             if (checked(cheetah_hopeless(context, bell)) < 0)
                 return false;
-            if (!rest("wait", millis, started, 0))
+            if (!sleepOrTimeOut("wait", millis, started, 0))
                 return false;
         }
     }
 
-    // Reports after the common end, so that an error of this context ends no other one.
+    // Reports failures after all contexts have finalized, so that this context's error ends no other.
     void finalize(ErrorHandler report = failed)
     {
         mustWait("finalize", report);
         Report failures;
-        // Without a common end, the forked contexts may not end either.
-        if (!meetAtEnd(failures))
+        // If finalizing fails, the forked contexts may not end, so failures are reported before the wait.
+        if (!finishTogether(failures))
             failures.pass(report);
         failures.add(cheetah_wait_for_children(context));
         failures.pass(report);
@@ -471,14 +471,14 @@ public:
     int references;
     cheetah_context *context;
     std::vector<Invoker *> functions;
-    std::vector<Meeting *> meetings;
+    std::vector<Matcher *> matchers;
     std::deque<Ready> ready;
 
 private:
     ControllerImpl(const ControllerImpl &);
     ControllerImpl &operator=(const ControllerImpl &);
 
-    bool meetAtEnd(Report &failures)
+    bool finishTogether(Report &failures)
     {
         int limit = cheetah_limit(context);
         for (long started = 0;;) {
@@ -490,23 +490,23 @@ private:
                 return true;
             if (failures.add(done))
                 return false;
-            if (!restInTime(limit, started)) {
+            if (!sleepInTime(limit, started)) {
                 failures.add(cheetah_timed_out(context, "finalize", limit, 1));
                 return false;
             }
         }
     }
 
-    bool rest(const char *what, int millis, long &started, int is_barrier)
+    bool sleepOrTimeOut(const char *operation, int millis, long &started, int is_barrier)
     {
-        bool is_in_time = restInTime(millis, started);
+        bool is_in_time = sleepInTime(millis, started);
         if (!is_in_time)
-            checked(cheetah_timed_out(context, what, millis, is_barrier));
+            checked(cheetah_timed_out(context, operation, millis, is_barrier));
         return is_in_time;
     }
 
-    // Sleeps until something may have come; false when the time is over, if there is a limit.
-    bool restInTime(int millis, long &started)
+    // Parks until there may be an event; false after the timeout, if there is one.
+    bool sleepInTime(int millis, long &started)
     {
         if (started == 0)
             started = milliseconds();
@@ -531,29 +531,29 @@ private:
                 cheetah_no_function(context, message.from, message.id);
                 cheetah_release(&message);
             }
-        } else if (number >= meetings.size()) {
+        } else if (number >= matchers.size()) {
             early.push_back(message);
-        } else if (!meetings[number]) {
+        } else if (!matchers[number]) {
             cheetah_release(&message);
         } else {
-            meet(*meetings[number], message);
+            match(*matchers[number], message);
         }
     }
 
-    void meet(Meeting &meeting, cheetah_message &message)
+    void match(Matcher &matcher, cheetah_message &message)
     {
-        Meeting::Key key(message.from, message.tag);
-        Meeting::Actions::iterator at = meeting.actions.find(key);
-        if (at == meeting.actions.end()) {
-            meeting.messages[key].push_back(message);
+        Matcher::Key key(message.from, message.tag);
+        Matcher::Actions::iterator at = matcher.actions.find(key);
+        if (at == matcher.actions.end()) {
+            matcher.messages[key].push_back(message);
             return;
         }
         Action *action = at->second.front();
         at->second.pop_front();
         if (at->second.empty())
-            meeting.actions.erase(at);
+            matcher.actions.erase(at);
         Ready now = {action, message};
-        // A message that comes while a handler is built meets nothing yet; others run at once.
+        // Within a handler, the match is queued; otherwise it runs at once.
         if (inside)
             ready.push_back(now);
         else
@@ -589,7 +589,7 @@ private:
     unsigned calls;
 };
 
-// Packs values where they are sent from: special memory, if they are large.
+// Packs values in the memory they are sent from: special memory, if they are large.
 class Packer {
 public:
     Packer(ControllerImpl *impl, int to, int size)
@@ -644,7 +644,7 @@ public:
             checked(cheetah_ainvoke(context, to_, id, first_, len, 0));
         else
             checked(cheetah_send(context, to_, id, tag, first_, len));
-        impl_->nowAndThen();
+        impl_->dispatchOccasionally();
     }
 
 private:
@@ -665,14 +665,13 @@ private:
 } // namespace detail
 
 // ---------------------------------------------------------------------------------------------------
-// The contexts of a program, seen from one of them. Copies are the same controller; with the last one
-// it is finalized.
+// A context of a program. Copies are the same controller; destroying the last one finalizes it.
 class Controller {
 public:
     // No controller.
     Controller() : impl_(0) {}
 
-    // Starts as the arguments say, and takes its options out of them: -shmem, -tcp, -mpi, -ulm,
+    // Starts the contexts by the arguments, and removes its options from them: -shmem, -tcp, -mpi, -ulm,
     // -fabric PROVIDER, -np N. May return in several processes.
     Controller(int &argc, char **&argv) : impl_(new detail::ControllerImpl(argc, argv)) {}
 
@@ -684,7 +683,7 @@ public:
 
     Controller &operator=(const Controller &other)
     {
-        // It may be this one.
+        // `other` may be this controller.
         detail::ControllerImpl *impl = other.impl_;
         if (impl)
             ++impl->references;
@@ -699,26 +698,26 @@ public:
     int ncontexts() const { return cheetah_ncontexts(context()); }
     int mycontext() const { return cheetah_mycontext(context()); }
 
-    // Copies bytes to a place in another context's memory. The local bell rings when they may be
-    // changed, the remote one when they are there. Bells may be 0.
+    // Copies bytes to an address in another context's memory. The local bell rings when the source may
+    // be changed, the remote one when the bytes have arrived. Bells may be 0.
     void put(int to, void *remote, const void *local, int len, int *local_bell, int *remote_bell)
     {
         detail::checked(cheetah_put(context(), to, remote, local, static_cast<size_t>(len),
                                     local_bell, remote_bell));
-        impl_->nowAndThen();
+        impl_->dispatchOccasionally();
     }
 
-    // Copies bytes from another context's memory. The local bell rings when they are here, the remote
-    // one when they may be changed there.
+    // Copies bytes from another context's memory. The local bell rings when the bytes have arrived, the
+    // remote one when the source may be changed.
     void get(int of, const void *remote, void *local, int len, int *local_bell, int *remote_bell)
     {
         detail::checked(cheetah_get(context(), of, remote, local, static_cast<size_t>(len),
                                     local_bell, remote_bell));
-        impl_->nowAndThen();
+        impl_->dispatchOccasionally();
     }
 
-    // Registers a function: one more than the last one's number. All contexts register the same
-    // ones in the same order, which the first barrier checks.
+    // Registers a function; numbers are consecutive. All contexts register the same functions in the
+    // same order, which the first barrier checks.
     int registerFunction(Handler_t handler)
     {
         return add(new detail::PlainInvoker(handler), reinterpret_cast<void (*)()>(handler));
@@ -749,13 +748,13 @@ public:
         return function;
     }
 
-    // Has a function run in another context. Without a bell the bytes are copied; with one they
-    // stay as they are until it has rung.
+    // Invokes a function in another context. Without a bell the bytes are copied; with one they must
+    // stay unchanged until it has rung.
     void ainvoke(int to, int id, const void *buf, int len, int *bell = 0)
     {
         detail::checked(
             cheetah_ainvoke(context(), to, id, buf, static_cast<size_t>(len), bell));
-        impl_->nowAndThen();
+        impl_->dispatchOccasionally();
     }
 
     template <class A1> void ainvoke(int to, const Function1<A1> &function, const A1 &a1)
@@ -788,20 +787,20 @@ public:
         packer.send(CHEETAH_FUNCTION, function.id, 0);
     }
 
-    // Moves bytes, rings bells, and runs what others have invoked.
+    // Moves bytes, rings bells, and runs the functions that other contexts have invoked.
     void poll()
     {
         implementation()->poll();
     }
 
-    // Polls until the bell shows the value or more.
+    // Polls until the bell has the value or more.
     void wait(int *bell, int value)
     {
         implementation()->wait(bell, value, cheetah_limit(context()));
     }
 
-    // As wait(), for this time at most; says whether the value was reached. The error says which
-    // contexts do not answer.
+    // As wait(), with a timeout; returns whether the value was reached. The error names the contexts
+    // that do not respond.
     bool wait(int *bell, int value, int milliseconds)
     {
         return implementation()->wait(bell, value, milliseconds);
@@ -814,21 +813,21 @@ public:
         implementation()->barrier(cheetah_limit(context()));
     }
 
-    // The same in two halves.
+    // A barrier in two calls: entering it, and polling until all have entered.
     void barrierBegin() { detail::checked(cheetah_barrier_begin(context())); }
     bool barrierDone()
     {
         return implementation()->barrierDone();
     }
 
-    // Finishes what was begun, meets all others, and ends the parallel part of the program. Reports
-    // all failures that no other call has reported.
+    // Completes all operations, waits for all contexts, and ends the parallel part of the program.
+    // Reports all failures that no other call has reported.
     void finalize()
     {
         implementation()->finalize();
     }
 
-    // Special memory of this context, which others write and read by loads and stores.
+    // Allocates special memory, which other contexts read and write by loads and stores.
     void *allocate(int len)
     {
         void *memory = cheetah_allocate(context(), static_cast<size_t>(len));
@@ -838,7 +837,7 @@ public:
     }
     void free(void *memory) { detail::checked(cheetah_free(context(), memory)); }
 
-    // Copies of payload so far.
+    // The number of copies of payload so far.
     unsigned long copies() const { return cheetah_copies(context()); }
 
     // The flat interface's context.
@@ -847,7 +846,7 @@ public:
 private:
     friend class MatchingHandler;
 
-    // Without one there is nothing to go on with, whatever the error handler says.
+    // Without a context, the program cannot continue, whatever the error handler does.
     detail::ControllerImpl *implementation() const
     {
         if (!impl_ || !impl_->context) {
@@ -875,11 +874,11 @@ private:
 };
 
 // ---------------------------------------------------------------------------------------------------
-// Messages that meet their requests, by sender and tag, whichever comes first. All contexts build
-// their handlers in the same order.
+// Matches messages with requests by sender and tag, whichever comes first. All contexts create their
+// handlers in the same order.
 class MatchingHandler {
 public:
-    // Of no use before controller() is set.
+    // Must not be used before controller() is called.
     MatchingHandler() : number_(-1) {}
     explicit MatchingHandler(const Controller &c) : number_(-1) { controller(c); }
     ~MatchingHandler()
@@ -896,7 +895,7 @@ public:
             return;
         }
         controller_ = c;
-        number_ = controller_.implementation()->attach(&meeting_);
+        number_ = controller_.implementation()->attach(&matcher_);
     }
 
     // Sends up to three values to this handler of another context. They are packed at once.
@@ -925,15 +924,15 @@ public:
         packer.send(CHANNEL, number(), tag);
     }
 
-    // The same in the way of another tag of Serialize.
-    template <class Tag, class A1> void sendWith(const Tag &way, int to, int tag, const A1 &a1)
+    // The same with another tag of Serialize.
+    template <class Tag, class A1> void sendWith(const Tag &serializer, int to, int tag, const A1 &a1)
     {
         detail::Packer packer(controller_.implementation(), to, Serialize<Tag, A1>::size(a1));
-        packer.addWith(way, a1);
+        packer.addWith(serializer, a1);
         packer.send(CHANNEL, number(), tag);
     }
 
-    // An array.
+    // The same for an array.
     template <class T> void sendWith(const ARRAY &, int to, int tag, const T *values, const int &count)
     {
         detail::Packer packer(controller_.implementation(), to, Serialize<ARRAY, T>::size(values, count));
@@ -941,8 +940,8 @@ public:
         packer.send(CHANNEL, number(), tag);
     }
 
-    // Requests the next message of a context and tag: f runs with what was sent, in this call or in
-    // a later poll. What is passed as the last argument is copied, and comes first.
+    // Requests the next message of a context and tag: f runs with the sent values, in this call or in a
+    // later poll. The last argument is copied, and f gets it first.
     void request(int from, int tag, void (*f)()) { add(from, tag, new Action0(f)); }
 
     template <class P1> void request(int from, int tag, void (*f)(P1))
@@ -983,15 +982,15 @@ public:
         add(from, tag, new Action1U<Tag, D, P1>(f, user));
     }
 
-    // An array.
+    // The same for an array.
     template <class T> void requestWith(const ARRAY &, int from, int tag, void (*f)(T *, int &))
     {
         add(from, tag, new ActionArray<T>(f));
     }
 
-    // Requests that wait, and messages: of one context, or of all.
-    int actions(int from = -1) const { return detail::Meeting::count(meeting_.actions, from); }
-    int messages(int from = -1) const { return detail::Meeting::count(meeting_.messages, from); }
+    // The number of waiting requests, and of waiting messages, of one context or of all.
+    int actions(int from = -1) const { return detail::Matcher::count(matcher_.actions, from); }
+    int messages(int from = -1) const { return detail::Matcher::count(matcher_.messages, from); }
 
 private:
     MatchingHandler(const MatchingHandler &);
@@ -1147,23 +1146,23 @@ private:
             detail::failed("a request of a context that is not there");
             return;
         }
-        detail::Meeting::Key key(from, tag);
-        detail::Meeting::Messages::iterator at = meeting_.messages.find(key);
-        if (at == meeting_.messages.end()) {
-            meeting_.actions[key].push_back(action);
+        detail::Matcher::Key key(from, tag);
+        detail::Matcher::Messages::iterator at = matcher_.messages.find(key);
+        if (at == matcher_.messages.end()) {
+            matcher_.actions[key].push_back(action);
             return;
         }
         detail::Ready now = {action, at->second.front()};
         at->second.pop_front();
         if (at->second.empty())
-            meeting_.messages.erase(at);
+            matcher_.messages.erase(at);
         controller_.impl_->ready.push_back(now);
         controller_.impl_->dispatch();
     }
 
     Controller controller_;
     int number_;
-    detail::Meeting meeting_;
+    detail::Matcher matcher_;
 };
 
 } // namespace Cheetah

@@ -11,7 +11,7 @@
 
 namespace Cheetah {
 
-// Characters, without a copy: the value is made when it is unpacked, and ended by cleanup().
+// Characters. The string is constructed when it is unpacked, and destroyed by cleanup().
 template <> class Serialize<CHEETAH, std::string> {
 public:
     static int size(const std::string &text)
@@ -34,7 +34,7 @@ public:
     static void cleanup(std::string *text) { delete text; }
 };
 
-// Elements one behind the other, each in its own way.
+// Elements one behind the other, each with its own Serialize.
 template <class T> class Serialize<CHEETAH, std::vector<T> > {
 public:
     static int size(const std::vector<T> &values)

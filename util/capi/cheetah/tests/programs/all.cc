@@ -1,4 +1,4 @@
-// A program for Cheetah, in C++98: everything that the header has, checked by every context.
+// A program for Cheetah in C++98 that uses the whole header; every context checks its results.
 
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@
 #ifdef WITH_STD
 #include "Cheetah/Std.h"
 #else
-// As POOMA has it: the program brings its own.
+// As in POOMA, the program defines its own Serialize.
 namespace Cheetah {
 template <> class Serialize<CHEETAH, std::string> {
 public:
@@ -35,30 +35,30 @@ public:
 
 static Cheetah::Controller *controller_g = 0;
 
-static void check(bool is_so, const char *what, int line)
+static void check(bool is_so, const char *condition, int line)
 {
     if (!is_so) {
-        std::cerr << "line " << line << ": " << what << std::endl;
+        std::cerr << "line " << line << ": " << condition << std::endl;
         exit(1);
     }
 }
-#define CHECK(what) check((what), #what, __LINE__)
+#define CHECK(condition) check((condition), #condition, __LINE__)
 
 // Invocations.
 
-static int heard = 0;
+static int received = 0;
 
-static void hear(int who, int tag, void *buf, int len)
+static void receive(int who, int tag, void *buf, int len)
 {
     CHECK(tag == 0);
     CHECK(len == 100000 || len == int(sizeof(int)));
     CHECK(*static_cast<int *>(buf) == who);
-    ++heard;
+    ++received;
 }
 
 static int typed = 0;
 
-static void hearValues(int who, int &number, double &value, std::string &text)
+static void receiveValues(int who, int &number, double &value, std::string &text)
 {
     CHECK(number == who);
     CHECK(value == who + 0.5);
@@ -71,24 +71,24 @@ struct Address {
     int *bell;
 };
 
-static std::vector<Address> places;
-static int told = 0;
+static std::vector<Address> addresses;
+static int reported = 0;
 
-static void tell(int who, Address &place)
+static void report(int who, Address &address)
 {
-    places[size_t(who)] = place;
-    ++told;
+    addresses[size_t(who)] = address;
+    ++reported;
 }
 
 static void invocations(Cheetah::Controller &c)
 {
     int me = c.mycontext(), all = c.ncontexts();
-    int id = c.registerFunction(hear);
+    int id = c.registerFunction(receive);
     CHECK(id == 0);
-    Cheetah::Function3<int, double, std::string> values = c.registerFunction(hearValues);
-    Cheetah::Function1<Address> address = c.registerFunction(tell);
+    Cheetah::Function3<int, double, std::string> values = c.registerFunction(receiveValues);
+    Cheetah::Function1<Address> address = c.registerFunction(report);
     CHECK(values.id == 1 && address.id == 2);
-    places.resize(size_t(all));
+    addresses.resize(size_t(all));
     c.barrier();
     std::vector<int> large(25000, me);
     int done = 0;
@@ -98,7 +98,7 @@ static void invocations(Cheetah::Controller &c)
         c.ainvoke(to, values, me, me + 0.5, std::string("three values"));
     }
     c.wait(&done, all);
-    while (heard < 2 * all || typed < all)
+    while (received < 2 * all || typed < all)
         c.poll();
     c.barrier();
 
@@ -108,36 +108,36 @@ static void invocations(Cheetah::Controller &c)
     Address mine = {room, &bell};
     for (int to = 0; to < all; ++to)
         c.ainvoke(to, address, mine);
-    while (told < all)
+    while (reported < all)
         c.poll();
     int next = (me + 1) % all, before = (me + all - 1) % all;
     std::vector<char> source(5000, char(me + 1)), back(5000, 0);
     int local = -10;
-    c.put(next, places[size_t(next)].bytes, &source[0], 5000, &local, places[size_t(next)].bell);
+    c.put(next, addresses[size_t(next)].bytes, &source[0], 5000, &local, addresses[size_t(next)].bell);
     c.wait(&bell, 1);
     c.wait(&local, -9);
     CHECK(room[0] == char(before + 1) && room[4999] == char(before + 1));
-    c.get(next, places[size_t(next)].bytes, &back[0], 5000, &local, places[size_t(next)].bell);
+    c.get(next, addresses[size_t(next)].bytes, &back[0], 5000, &local, addresses[size_t(next)].bell);
     c.wait(&local, -8);
     CHECK(back == source);
     c.wait(&bell, 2);
-    c.put(next, places[size_t(next)].bytes, &source[0], 8, 0, 0);
+    c.put(next, addresses[size_t(next)].bytes, &source[0], 8, 0, 0);
     c.barrier();
 
     // The same with special memory.
     char *special = static_cast<char *>(c.allocate(8192));
-    told = 0;
+    reported = 0;
     c.barrier();
     Address there = {special, &bell};
     for (int to = 0; to < all; ++to)
         c.ainvoke(to, address, there);
-    while (told < all)
+    while (reported < all)
         c.poll();
     c.barrier();
     bell = 0;
     c.barrier();
     for (int i = 0; i < 10; ++i)
-        c.put(next, places[size_t(next)].bytes + 8 * i, &source[0], 8, 0, places[size_t(next)].bell);
+        c.put(next, addresses[size_t(next)].bytes + 8 * i, &source[0], 8, 0, addresses[size_t(next)].bell);
     c.wait(&bell, 10);
     CHECK(special[0] == char(before + 1) && special[79] == char(before + 1) && special[80] == 0);
     c.barrier();

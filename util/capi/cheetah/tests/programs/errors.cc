@@ -1,4 +1,4 @@
-// What is said about errors: the first argument says which.
+// Reports of errors: the first argument selects the error.
 
 #include <signal.h>
 #include <stdlib.h>
@@ -20,9 +20,9 @@ static void note(const char *sentence)
 static void nothing(int, int, void *, int) {}
 static void other(int, int, void *, int) {}
 static void waits(int, int, void *, int);
-static void plainly(int &) {}
+static void takeNumber(int &) {}
 
-// Says that it is smaller than it is.
+// Its size() is smaller than what pack() writes.
 struct Liar {};
 
 namespace Cheetah {
@@ -46,37 +46,37 @@ static void throwNoted(const char *sentence)
 }
 
 // Puts 100 bytes to an address of the next context that is no memory, waits until they may be
-// changed, and ends as `how` says.
+// changed. The mode `how` selects how the failure is reported.
 static void failPut(Cheetah::Controller &c, const std::string &how)
 {
-    static char bytes[100], there = 0;
+    static char bytes[100], remote = 0;
     int me = c.mycontext(), next = (me + 1) % c.ncontexts();
     int put = 0, got = 0;
-    char here = 1;
-    if (how == "told") {
+    char local = 1;
+    if (how == "reported") {
         c.put(me, reinterpret_cast<void *>(0x30), bytes, 100, &put, 0);
         c.wait(&put, 1, 10000);
     } else {
         c.put(next, reinterpret_cast<void *>(0x30), bytes, 100, &put, 0);
         c.wait(&put, 1);
-        // The answer of the same context comes after the failure of the put.
-        c.get(next, &there, &here, 1, &got, 0);
+        // The response of the same context arrives after the failure of the put.
+        c.get(next, &remote, &local, 1, &got, 0);
         c.wait(&got, 1);
     }
 }
 
 static void endAs(Cheetah::Controller &c, const std::string &how)
 {
-    if (how == "barrier" || how == "told")
+    if (how == "barrier" || how == "reported")
         c.barrier();
     if (how == "halves") {
         c.barrierBegin();
         while (!c.barrierDone()) {
         }
     }
-    if (how == "barrier" || how == "halves" || how == "told")
+    if (how == "barrier" || how == "halves" || how == "reported")
         std::cout << "after the barrier: " << noted_g << std::endl;
-    if (how == "finalize" || how == "told") {
+    if (how == "finalize" || how == "reported") {
         c.finalize();
         std::cout << "after finalize: " << noted_g << std::endl;
     }
@@ -87,9 +87,9 @@ int main(int argc, char **argv)
 {
     Cheetah::Controller c(argc, argv);
     controller_g = &c;
-    std::string what(argc > 1 ? argv[1] : "");
+    std::string mode(argc > 1 ? argv[1] : "");
     int me = c.mycontext(), next = (me + 1) % c.ncontexts();
-    if (what == "put") {
+    if (mode == "put") {
         std::string how(argv[2]), taker(argv[3]);
         if (taker == "note")
             Cheetah::onError(note);
@@ -100,10 +100,10 @@ int main(int argc, char **argv)
         else
             noted_g = -1;
         endAs(c, how);
-    } else if (what == "mismatch") {
+    } else if (mode == "mismatch") {
         c.registerFunction(me == 1 ? other : nothing);
         c.barrier();
-    } else if (what == "pointer") {
+    } else if (mode == "pointer") {
         Cheetah::onError(note);
         c.barrier();
         int bell = 0;
@@ -111,13 +111,13 @@ int main(int argc, char **argv)
         if (me == 0) {
             c.put(next, reinterpret_cast<void *>(0x10), &byte, 1, &bell, 0);
             c.get(next, reinterpret_cast<void *>(0x20), &byte, 1, &bell, 0);
-            // The error of the one may come before that of the other, and ends a wait.
+            // One error may arrive before the other, and ends a wait.
             while (noted_g < 2)
                 c.poll();
         }
         c.barrier();
         std::cout << "lives" << std::endl;
-    } else if (what == "death") {
+    } else if (mode == "death") {
         c.barrier();
         if (me == 1) {
             // The others have left the barrier, or will leave it.
@@ -126,17 +126,17 @@ int main(int argc, char **argv)
         }
         int bell = 0;
         c.wait(&bell, 1);
-    } else if (what == "handler") {
+    } else if (mode == "handler") {
         Cheetah::onError(note);
         int id = c.registerFunction(waits);
         c.barrier();
         c.ainvoke(me, id, 0, 0);
         c.poll();
-    } else if (what == "overrun") {
+    } else if (mode == "overrun") {
         Cheetah::onError(note);
         Cheetah::MatchingHandler handler(c);
         handler.send(next, 1, Liar());
-    } else if (what == "arguments") {
+    } else if (mode == "arguments") {
         Cheetah::onError(note);
         int id = c.registerFunction(nothing), word = 0;
         Cheetah::MatchingHandler handler(c);
@@ -152,17 +152,17 @@ int main(int argc, char **argv)
         c.ainvoke(next, id + 1, &word, 4);
         c.ainvoke(c.ncontexts(), id, &word, 4);
         handler.send(-2, 1, word);
-        handler.request(99, 1, plainly);
+        handler.request(99, 1, takeNumber);
         c.free(&word);
         c.poll();
         c.barrier();
         if (me == 0)
             std::cout << "noted " << noted_g << " errors" << std::endl;
-    } else if (what == "late") {
+    } else if (mode == "late") {
         Cheetah::onError(note);
         c.finalize();
         c.poll();
-    } else if (what == "patience") {
+    } else if (mode == "timeout") {
         Cheetah::onError(note);
         c.barrier();
         int bell = 0;

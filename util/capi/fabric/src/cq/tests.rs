@@ -1,4 +1,4 @@
-//! Tests of completion queues in C, over a queue whose entries a test chooses.
+//! Tests of completion queues in C, over a queue whose entries the test sets.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -6,12 +6,12 @@ use selvedge::wait::Object as Kind;
 
 use super::*;
 
-/// A queue with so many entries, numbered by their tags. It reads the memory that it is lent, as code
-/// may that is handed a slice.
+/// A queue with a number of entries, numbered by their tags. It reads the memory that it borrows,
+/// as any code with a slice may.
 #[derive(Debug)]
 struct Stocked {
     left: AtomicUsize,
-    /// Whether the memory held anything but an entry's default.
+    /// Whether the memory held a value other than an entry's default.
     has_seen_other: AtomicBool,
     lacks_an_error: AtomicBool,
 }
@@ -62,7 +62,7 @@ fn opened(entries: usize, is_followed_by_error: bool) -> (Arc<Stocked>, Cq) {
     (stock, cq)
 }
 
-/// An entry of a program's, which holds something else.
+/// An entry in a program's memory that holds other values.
 const OTHER: [u64; size_of::<Entry>() / 8] = [0xa5a5_a5a5_a5a5_a5a5; _];
 
 #[test]
@@ -81,11 +81,11 @@ fn the_memory_of_a_program_is_not_lent_before_it_is_filled() {
             };
             let expected = entries.min(ROOM);
             match expected {
-                0 => assert_eq!(taken, size(Err(Errno::Again))),
+                0 => assert_eq!(taken, count_status(Err(Errno::Again))),
                 _ => assert_eq!(taken.cast_unsigned(), expected),
             }
             for (at, words) in out[..expected].iter().enumerate() {
-                // SAFETY: so many entries were written.
+                // SAFETY: `expected` entries were written.
                 let entry = unsafe { words.as_ptr().cast::<Entry>().read() };
                 assert_eq!(entry.tag, (entries - at) as u64);
                 assert!(!wants_sources || src[at] == entry.tag);
@@ -101,5 +101,5 @@ fn entries_before_an_error_are_read_first() {
     let mut out = [OTHER; 40];
     // SAFETY: room for as many entries.
     let mut read = || unsafe { cq.read_whole(out.as_mut_ptr().cast(), 40) };
-    assert_eq!((read(), read()), (6, size(Err(Errno::Avail))));
+    assert_eq!((read(), read()), (6, count_status(Err(Errno::Avail))));
 }

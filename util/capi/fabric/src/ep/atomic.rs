@@ -1,7 +1,7 @@
 //! Atomics: `struct fi_ops_atomic`.
 //!
-//! Each family (base, fetch, compare) has the same forms, with more lists in the later ones, and
-//! becomes an [`Atomic`] here.
+//! Each family (base, fetch, compare) has the same forms, with more lists in the later ones. All
+//! become an [`Atomic`].
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -14,44 +14,44 @@ use selvedge_abi::{Ioc, MsgAtomic, OpsAtomic, RmaIoc};
 
 use super::post::{Buffers, Operation, Post, ioc, list, one};
 use super::{Ep, lists};
-use crate::answer::{done, posted};
-use crate::given::{given, put};
 use crate::object::Table;
+use crate::pointer::{put, required};
+use crate::status::{guarded_unit, post_status};
 
 pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
     .write(
         |ep, buf, count, desc, dest, addr, key, datatype, op, context| {
             let to = (dest, addr, key, datatype, op);
-            // SAFETY: C, as fi_atomic(3) has it.
-            posted(unsafe { short(ep, &one(&ioc(buf, count), &desc), BASE, to, context) })
+            // SAFETY: the C caller follows fi_atomic(3).
+            post_status(unsafe { short(ep, &one(&ioc(buf, count), &desc), BASE, to, context) })
         },
     )
     .writev(
         |ep, iov, desc, count, dest, addr, key, datatype, op, context| {
             let to = (dest, addr, key, datatype, op);
-            // SAFETY: C, as fi_atomicv(3) has it.
-            posted(unsafe { short(ep, &list(iov, desc, count), BASE, to, context) })
+            // SAFETY: the C caller follows fi_atomicv(3).
+            post_status(unsafe { short(ep, &list(iov, desc, count), BASE, to, context) })
         },
     )
-    // SAFETY: C, as fi_atomicmsg(3) has it.
-    .writemsg(|ep, msg, flags| posted(unsafe { full(ep, msg, BASE, flags) }))
+    // SAFETY: the C caller follows fi_atomicmsg(3).
+    .writemsg(|ep, msg, flags| post_status(unsafe { full(ep, msg, BASE, flags) }))
     .inject(|ep, buf, count, dest, addr, key, datatype, op| {
         let inject = || {
             let target = target((dest, addr, key, datatype, op))?;
             let len = count.checked_mul(target.datatype.size());
-            // SAFETY: C, as fi_inject_atomic(3) has it.
+            // SAFETY: the C caller follows fi_inject_atomic(3).
             let bytes = unsafe { lists::bytes(buf, len.ok_or(Errno::MsgSize)?) }?;
             ep.live()?.inject_atomic(bytes, &target)
         };
-        posted(inject())
+        post_status(inject())
     })
     .readwrite(
         |ep, buf, count, desc, result, to_desc, dest, addr, key, datatype, op, context| {
             let to = (dest, addr, key, datatype, op);
             let result = ioc(result, count);
             let lists = fetch(one(&result, &to_desc));
-            // SAFETY: C, as fi_fetch_atomic(3) has it.
-            posted(unsafe { short(ep, &one(&ioc(buf, count), &desc), lists, to, context) })
+            // SAFETY: the C caller follows fi_fetch_atomic(3).
+            post_status(unsafe { short(ep, &one(&ioc(buf, count), &desc), lists, to, context) })
         },
     )
     .readwritev(
@@ -70,14 +70,14 @@ pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
          context| {
             let to = (dest, addr, key, datatype, op);
             let lists = fetch(list(result, to_desc, to_count));
-            // SAFETY: C, as fi_fetch_atomicv(3) has it.
-            posted(unsafe { short(ep, &list(iov, desc, count), lists, to, context) })
+            // SAFETY: the C caller follows fi_fetch_atomicv(3).
+            post_status(unsafe { short(ep, &list(iov, desc, count), lists, to, context) })
         },
     )
     .readwritemsg(|ep, msg, result, to_desc, to_count, flags| {
         let lists = fetch(list(result, to_desc, to_count));
-        // SAFETY: C, as fi_fetch_atomicmsg(3) has it.
-        posted(unsafe { full(ep, msg, lists, flags) })
+        // SAFETY: the C caller follows fi_fetch_atomicmsg(3).
+        post_status(unsafe { full(ep, msg, lists, flags) })
     })
     .compwrite(
         |ep,
@@ -97,8 +97,8 @@ pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
             let to = (dest, addr, key, datatype, op);
             let (with, result) = (ioc(with, count), ioc(result, count));
             let lists = compare(one(&with, &with_desc), one(&result, &to_desc));
-            // SAFETY: C, as fi_compare_atomic(3) has it.
-            posted(unsafe { short(ep, &one(&ioc(buf, count), &desc), lists, to, context) })
+            // SAFETY: the C caller follows fi_compare_atomic(3).
+            post_status(unsafe { short(ep, &one(&ioc(buf, count), &desc), lists, to, context) })
         },
     )
     .compwritev(
@@ -123,8 +123,8 @@ pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
                 list(with, with_desc, with_count),
                 list(result, to_desc, to_count),
             );
-            // SAFETY: C, as fi_compare_atomicv(3) has it.
-            posted(unsafe { short(ep, &list(iov, desc, count), lists, to, context) })
+            // SAFETY: the C caller follows fi_compare_atomicv(3).
+            post_status(unsafe { short(ep, &list(iov, desc, count), lists, to, context) })
         },
     )
     .compwritemsg(
@@ -133,33 +133,33 @@ pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
                 list(with, with_desc, with_count),
                 list(result, to_desc, to_count),
             );
-            // SAFETY: C, as fi_compare_atomicmsg(3) has it.
-            posted(unsafe { full(ep, msg, lists, flags) })
+            // SAFETY: the C caller follows fi_compare_atomicmsg(3).
+            post_status(unsafe { full(ep, msg, lists, flags) })
         },
     )
-    // SAFETY: C, as fi_atomicvalid(3) has it.
+    // SAFETY: the C caller follows fi_atomicvalid(3).
     .writevalid(|ep, datatype, op, out| unsafe { valid(ep, Family::Base, datatype, op, out) })
-    // SAFETY: C, as fi_fetch_atomicvalid(3) has it.
+    // SAFETY: the C caller follows fi_fetch_atomicvalid(3).
     .readwritevalid(|ep, datatype, op, out| unsafe { valid(ep, Family::Fetch, datatype, op, out) })
     .compwritevalid(|ep, datatype, op, out| {
-        // SAFETY: C, as fi_compare_atomicvalid(3) has it.
+        // SAFETY: the C caller follows fi_compare_atomicvalid(3).
         unsafe { valid(ep, Family::Compare, datatype, op, out) }
     });
 
-/// The lists of the later families beside the operands.
+/// The lists of the fetch and compare families, beside the operands.
 #[derive(Clone, Copy)]
 pub(super) struct Lists<'a> {
     compare: Option<Buffers<'a, Ioc>>,
     result: Option<Buffers<'a, Ioc>>,
 }
 
-/// The base family has none.
+/// The base family has no further lists.
 pub(super) const BASE: Lists<'static> = Lists {
     compare: None,
     result: None,
 };
 
-/// Those of a fetch.
+/// The lists of a fetch atomic.
 pub(super) const fn fetch(result: Buffers<'_, Ioc>) -> Lists<'_> {
     Lists {
         compare: None,
@@ -167,7 +167,7 @@ pub(super) const fn fetch(result: Buffers<'_, Ioc>) -> Lists<'_> {
     }
 }
 
-/// Those of a compare.
+/// The lists of a compare atomic.
 pub(super) const fn compare<'a>(with: Buffers<'a, Ioc>, result: Buffers<'a, Ioc>) -> Lists<'a> {
     Lists {
         compare: Some(with),
@@ -178,7 +178,7 @@ pub(super) const fn compare<'a>(with: Buffers<'a, Ioc>, result: Buffers<'a, Ioc>
 /// The datatype and operation of two numbers.
 ///
 /// # Errors
-/// [`Errno::OpNotSupp`] for numbers that mean nothing.
+/// [`Errno::OpNotSupp`] for numbers without a meaning.
 pub(crate) fn numbers(datatype: u32, op: u32) -> Result<(Datatype, atomic::Op)> {
     let datatype = Datatype::from_raw(datatype).ok_or(Errno::OpNotSupp)?;
     Ok((datatype, atomic::Op::from_raw(op).ok_or(Errno::OpNotSupp)?))
@@ -201,7 +201,8 @@ fn target((dest, addr, key, datatype, op): To) -> Result<Target> {
 /// Posts an atomic of a short form.
 ///
 /// # Safety
-/// As fi_atomic(3) and its kin have it: what the lists name stays until it is complete.
+/// The caller follows fi_atomic(3): the memory of the lists stays valid until the atomic is
+/// complete.
 #[inline(always)]
 unsafe fn short(
     ep: &Ep,
@@ -211,15 +212,15 @@ unsafe fn short(
     context: *mut c_void,
 ) -> Result {
     // SAFETY: passed on from the caller.
-    let pieces: &[atomic::Ioc] = unsafe { lists::few(operands.iov, operands.count) }?;
-    let count = lists::total(pieces.iter().map(|piece| piece.count))?;
-    let place = RmaIoc { addr, count, key };
+    let segments: &[atomic::Ioc] = unsafe { lists::bounded(operands.iov, operands.count) }?;
+    let count = lists::total(segments.iter().map(|segment| segment.count))?;
+    let remote = RmaIoc { addr, count, key };
     let given = MsgAtomic {
         msg_iov: operands.iov,
         desc: operands.desc,
         iov_count: operands.count,
         addr: dest,
-        rma_iov: &place,
+        rma_iov: &remote,
         rma_iov_count: 1,
         datatype,
         op,
@@ -235,10 +236,10 @@ unsafe fn short(
 /// Posts an atomic of a full form.
 ///
 /// # Safety
-/// As [`short`], for what C has filled in.
+/// As [`short`], for the structure that C has filled in.
 unsafe fn full(ep: &Ep, msg: *const MsgAtomic, lists: Lists<'_>, flags: u64) -> Result {
     // SAFETY: passed on from the caller.
-    let given = unsafe { given(msg) }?;
+    let given = unsafe { required(msg) }?;
     // SAFETY: passed on from the caller.
     let atomic = unsafe { Atomic::read(given, lists) }?;
     // SAFETY: passed on from the caller.
@@ -256,29 +257,29 @@ impl<'a> Atomic<'a> {
     /// Reads a structure of C and the lists beside it.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for elements that are nowhere, but for the operands of a read, which mean
-    /// nothing; [`Errno::OpNotSupp`] for numbers that mean nothing.
+    /// [`Errno::Inval`] for elements at NULL, except for the operands of an atomic read, which are
+    /// ignored; [`Errno::OpNotSupp`] for numbers without a meaning.
     ///
     /// # Safety
-    /// The structure and the lists name all that they say, for `'a`.
+    /// The structure and the lists are valid for `'a`, with the counts that they state.
     #[inline(always)]
     pub(super) unsafe fn read(given: &'a MsgAtomic, lists: Lists<'a>) -> Result<Self> {
         let (datatype, op) = numbers(given.datatype, given.op)?;
         let msg = AtomicMsg {
             // SAFETY: passed on from the caller, here and below.
-            iov: unsafe { lists::few(given.msg_iov, given.iov_count) }?,
+            iov: unsafe { lists::bounded(given.msg_iov, given.iov_count) }?,
             // SAFETY: as above.
             desc: unsafe { lists::descs(given.desc, given.iov_count) }?,
             dest: FiAddr(given.addr),
             // SAFETY: as above.
-            rma_iov: unsafe { lists::few(given.rma_iov, given.rma_iov_count) }?,
+            rma_iov: unsafe { lists::bounded(given.rma_iov, given.rma_iov_count) }?,
             datatype,
             op,
             context: lists::context(given.context),
             data: given.data,
         };
         if op != atomic::Op::AtomicRead {
-            lists::named(msg.iov)?;
+            lists::checked(msg.iov)?;
         }
         let mut atomic = Self {
             msg,
@@ -287,14 +288,14 @@ impl<'a> Atomic<'a> {
         };
         if let Some(with) = lists.compare {
             // SAFETY: as above.
-            let iov = lists::named(unsafe { lists::few(with.iov, with.count) }?)?;
+            let iov = lists::checked(unsafe { lists::bounded(with.iov, with.count) }?)?;
             // SAFETY: as above.
             let desc = unsafe { lists::descs(with.desc, with.count) }?;
             atomic.compare = Some(Compared { iov, desc });
         }
         if let Some(to) = lists.result {
             // SAFETY: as above.
-            let iov = lists::named(unsafe { lists::few(to.iov, to.count) }?)?;
+            let iov = lists::checked(unsafe { lists::bounded(to.iov, to.count) }?)?;
             // SAFETY: as above.
             let desc = unsafe { lists::descs(to.desc, to.count) }?;
             atomic.result = Some(Fetched { iov, desc });
@@ -332,13 +333,13 @@ impl<'a> Operation<'a> for Atomic<'a> {
 /// # Safety
 /// `out` is NULL or may be written.
 unsafe fn valid(ep: &Ep, family: Family, datatype: u32, op: u32, out: *mut usize) -> c_int {
-    done(|| {
+    guarded_unit(|| {
         let (datatype, op) = numbers(datatype, op)?;
-        let most = match ep.live() {
+        let limit = match ep.live() {
             Ok(live) => live.valid(family, datatype, op)?.count,
             Err(_) => ep.shared.domain.query_atomic(family, datatype, op)?.count,
         };
         // SAFETY: passed on from the caller.
-        unsafe { put(out, most) }
+        unsafe { put(out, limit) }
     })
 }

@@ -1,4 +1,4 @@
-//! What endpoints are bound to: before they are enabled, and what open ones still take.
+//! Bindings of endpoints: all kinds before an endpoint is enabled, some kinds afterwards.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -13,22 +13,22 @@ use selvedge_abi::{Fid, fclass, number};
 
 use super::Ep;
 use super::shared::{Srx, Stx};
-use crate::answer::told;
 use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::eq::Eq;
-use crate::given::given;
 use crate::object::{Object, User, argument};
+use crate::pointer::required;
+use crate::status::log_error;
 
-/// What is bound.
+/// The objects that an endpoint is bound to.
 #[derive(Clone, Default)]
 pub(super) struct Bound {
     tx_cq: Queue,
     rx_cq: Queue,
     av: Option<Arc<dyn AddressVector>>,
     eq: Option<Arc<dyn EventQueue>>,
-    /// With the operations that each counts.
+    /// The counters, each with the operations that it counts.
     cntrs: Vec<(u64, Arc<dyn Counter>)>,
     srx: Option<Arc<dyn SharedReceives>>,
     has_stx: bool,
@@ -46,12 +46,12 @@ impl Ep {
     pub(super) unsafe fn bind(&self, fid: *const Fid, flags: u64) -> Result {
         let mut draft = self.shared.draft();
         let live = self.shared.live.get();
-        let is_other_half_s = self.half.as_ref().is_some_and(|half| !half.takes(flags));
-        if is_other_half_s {
+        let is_for_other_half = self.half.as_ref().is_some_and(|half| !half.takes(flags));
+        if is_for_other_half {
             return Err(Errno::Inval);
         }
         // SAFETY: passed on from the caller, here and below.
-        let fclass = unsafe { given(fid) }?.fclass;
+        let fclass = unsafe { required(fid) }?.fclass;
         let mut bound = draft.bound.clone();
         match fclass {
             // SAFETY: as above.
@@ -79,10 +79,11 @@ impl Ep {
     }
 }
 
-/// Binds an open endpoint to the last object that `bound` was given, with `flags`.
+/// Binds an open endpoint to the object that was added to `bound` last, with `flags`.
 ///
 /// # Errors
-/// [`Errno::OpBadState`] for what an open endpoint cannot take any more, with the reason.
+/// [`Errno::OpBadState`] for a class of object that an open endpoint cannot be bound to; the reason
+/// is logged.
 fn bind_late(live: &dyn Endpoint, fclass: usize, flags: u64, bound: &Bound) -> Result {
     let queue = |queue: &Queue, direction| match flags & direction {
         0 => None,
@@ -100,20 +101,20 @@ fn bind_late(live: &dyn Endpoint, fclass: usize, flags: u64, bound: &Bound) -> R
             ..LateBindings::default()
         },
         _ => {
-            let what = "fi_ep_bind: the endpoint is enabled, and takes completion queues, counters \
+            let reason = "fi_ep_bind: the endpoint is enabled, and takes completion queues, counters \
                         and shared transmit contexts only; bind address vectors, event queues and \
                         shared receives before fi_enable";
-            return Err(told(&Error::new(Errno::OpBadState, what)));
+            return Err(log_error(&Error::new(Errno::OpBadState, reason)));
         }
     };
-    live.bind_late(&late).map_err(|error| told(&error))
+    live.bind_late(&late).map_err(|error| log_error(&error))
 }
 
 /// Counters by the operations that they count.
 fn counters<'a>(bound: impl IntoIterator<Item = &'a (u64, Arc<dyn Counter>)>) -> Counters {
     let mut cntrs = Counters::default();
     for (counted, cntr) in bound {
-        let places = [
+        let slots = [
             (Caps::SEND, &mut cntrs.send),
             (Caps::RECV, &mut cntrs.recv),
             (Caps::READ, &mut cntrs.read),
@@ -121,16 +122,16 @@ fn counters<'a>(bound: impl IntoIterator<Item = &'a (u64, Arc<dyn Counter>)>) ->
             (Caps::REMOTE_READ, &mut cntrs.remote_read),
             (Caps::REMOTE_WRITE, &mut cntrs.remote_write),
         ];
-        for (kind, place) in places {
+        for (kind, slot) in slots {
             if counted & kind.bits() != 0 {
-                *place = Some(Arc::clone(cntr));
+                *slot = Some(Arc::clone(cntr));
             }
         }
     }
     cntrs
 }
 
-/// A completion queue, and whether only those operations report there that ask for it.
+/// A completion queue, and whether it is bound with `FI_SELECTIVE_COMPLETION`.
 type Queue = Option<(Arc<dyn CompletionQueue>, bool)>;
 
 impl Bound {
@@ -151,7 +152,7 @@ impl Bound {
         if receives {
             self.rx_cq = Some((Arc::clone(&cq.own), is_selective));
         }
-        self.users.push(cq.one_more_user());
+        self.users.push(cq.new_user());
         Ok(())
     }
 
@@ -159,16 +160,16 @@ impl Bound {
         if flags & !(SEND | RECV | OWN | REMOTE) != 0 {
             return Err(Errno::BadFlags);
         }
-        let taken = self.cntrs.iter().any(|(counted, _)| counted & flags != 0);
-        if taken || flags == 0 {
+        let is_counted = self.cntrs.iter().any(|(counted, _)| counted & flags != 0);
+        if is_counted || flags == 0 {
             return Err(Errno::Inval);
         }
         self.cntrs.push((flags, Arc::clone(&cntr.own)));
-        self.users.push(cntr.one_more_user());
+        self.users.push(cntr.new_user());
         Ok(())
     }
 
-    /// The two halves of a context have one vector, which a program may bind to each of them.
+    /// Both halves of a context share one vector, which a program may bind to each of them.
     fn add_av_of_half(&mut self, av: &Object<Av>) -> Result {
         match &self.av {
             Some(bound) if Arc::ptr_eq(bound, &av.own) => Ok(()),
@@ -181,11 +182,11 @@ impl Bound {
             return Err(Errno::Inval);
         }
         self.av = Some(Arc::clone(&av.own));
-        self.users.push(av.one_more_user());
+        self.users.push(av.new_user());
         Ok(())
     }
 
-    /// The vector of a scalable endpoint is that of its contexts.
+    /// Adds the vector of a scalable endpoint to a context.
     pub(super) fn add_av_if_none(&mut self, av: &Arc<dyn AddressVector>, user: &User) {
         if self.av.is_none() {
             self.av = Some(Arc::clone(av));
@@ -198,7 +199,7 @@ impl Bound {
             return Err(Errno::Inval);
         }
         self.eq = Some(Arc::clone(&eq.own));
-        self.users.push(eq.one_more_user());
+        self.users.push(eq.new_user());
         Ok(())
     }
 
@@ -207,7 +208,7 @@ impl Bound {
             return Err(Errno::Inval);
         }
         self.srx = Some(Arc::clone(&srx.0));
-        self.users.push(srx.one_more_user());
+        self.users.push(srx.new_user());
         Ok(())
     }
 
@@ -215,14 +216,14 @@ impl Bound {
         if std::mem::replace(&mut self.has_stx, true) {
             return Err(Errno::Inval);
         }
-        self.users.push(stx.one_more_user());
+        self.users.push(stx.new_user());
         Ok(())
     }
 
-    /// What the object model wants to have for an endpoint.
+    /// The bindings of the object model's endpoint.
     ///
     /// # Errors
-    /// [`Errno::NoCq`], [`Errno::NoAv`] or [`Errno::NoEq`] for what is missing.
+    /// [`Errno::NoCq`], [`Errno::NoAv`] or [`Errno::NoEq`] for a missing object.
     pub(super) fn bindings(&self, info: &Info, domain: &dyn Domain) -> Result<Bindings> {
         let is_connected = info.ep_attr.ep_type == EpType::Msg;
         if is_connected && self.eq.is_none() {
@@ -238,7 +239,7 @@ impl Bound {
             Some(av) => Arc::clone(av),
             None => domain
                 .av(&av::Attr::default())
-                .map_err(|error| told(&error))?,
+                .map_err(|error| log_error(&error))?,
         };
         let mut bindings = Bindings::new(tx_cq, av);
         (bindings.rx_cq, bindings.rx_selective) = (rx_cq, rx_selective);
@@ -250,11 +251,11 @@ impl Bound {
         Ok(bindings)
     }
 
-    /// Whether a queue or counter is bound that tells of `operations`.
+    /// Whether a queue or counter is bound that reports `operations`.
     pub(super) fn has_any_of(&self, operations: Caps) -> bool {
         let queues = [(&self.tx_cq, SEND | OWN), (&self.rx_cq, RECV)];
         let mut queues = queues.into_iter();
-        queues.any(|(queue, told)| queue.is_some() && told & operations.bits() != 0)
+        queues.any(|(queue, reported)| queue.is_some() && reported & operations.bits() != 0)
             || self.counts(operations.bits())
     }
 
@@ -263,10 +264,11 @@ impl Bound {
         cntrs.any(|(counted, _)| counted & operations != 0)
     }
 
-    /// Checks that something tells of each direction among `caps` that the endpoint is used for.
+    /// Checks that a queue or counter reports each direction among `caps` that the endpoint is used
+    /// for.
     ///
     /// # Errors
-    /// [`Errno::NoCq`] if nothing does.
+    /// [`Errno::NoCq`] if a direction has neither.
     pub(super) fn check_reports(&self, info: &Info, caps: Caps) -> Result {
         for (queue, direction) in [(&self.tx_cq, SEND | OWN), (&self.rx_cq, RECV)] {
             let is_used = (info.caps & caps).bits() & direction != 0;
@@ -277,15 +279,15 @@ impl Bound {
         Ok(())
     }
 
-    /// The queue of a direction. Where a counter tells of all that is posted, or nothing can be
-    /// posted, a queue of our own stands in, which reports nothing.
+    /// The queue of a direction. An internal queue that reports nothing replaces it where a counter
+    /// reports all operations, or where no operations can be posted.
     fn queue(bound: &Queue, domain: &dyn Domain) -> Result<(Arc<dyn CompletionQueue>, bool)> {
         if let Some((cq, is_selective)) = bound {
             return Ok((Arc::clone(cq), *is_selective));
         }
         let own = domain
             .cq(&cq::Attr::default())
-            .map_err(|error| told(&error))?;
+            .map_err(|error| log_error(&error))?;
         Ok((own, true))
     }
 }

@@ -8,15 +8,15 @@ use selvedge::{Address, ConnectionManagement, Endpoint, Errno, Result};
 use selvedge_abi::OpsCm;
 
 use super::Ep;
-use crate::answer::done;
-use crate::given::{fill, list};
 use crate::object::Table;
+use crate::pointer::{fill, list};
+use crate::status::guarded_unit;
 use crate::{addr, mc};
 
 pub(super) static CM: Table<OpsCm, Ep> = joins(names())
     .setname(|ep, at, len| {
-        done(|| {
-            // SAFETY: C, as fi_setname(3) has it.
+        guarded_unit(|| {
+            // SAFETY: the C caller follows fi_setname(3).
             let bytes = unsafe { list(at.cast::<u8>(), len) }?;
             let addr = addr::decode(bytes, ep.shared.format)?;
             let mut draft = ep.shared.draft();
@@ -28,16 +28,16 @@ pub(super) static CM: Table<OpsCm, Ep> = joins(names())
         })
     })
     .getpeer(|ep, at, len| {
-        done(|| {
+        guarded_unit(|| {
             let peer = connected(ep.live()?)?.peer()?;
-            // SAFETY: C, as fi_getpeer(3) has it.
+            // SAFETY: the C caller follows fi_getpeer(3).
             unsafe { fill(at.cast(), len, &addr::encode(&peer)) }
         })
     })
-    // fi_connect(3) and fi_accept(3): connecting and accepting enable an endpoint that is not.
+    // fi_connect(3) and fi_accept(3) enable an endpoint that is not enabled.
     .connect(|ep, at, param, len| {
-        done(|| {
-            // SAFETY: C, as fi_connect(3) has it, here and below.
+        guarded_unit(|| {
+            // SAFETY: the C caller follows fi_connect(3), here and below.
             let data = unsafe { private_data(param, len) }?;
             let cm = connected(ep.enable()?)?;
             let to = match at.is_null() {
@@ -49,34 +49,34 @@ pub(super) static CM: Table<OpsCm, Ep> = joins(names())
         })
     })
     .accept(|ep, param, len| {
-        done(|| {
-            // SAFETY: C, as fi_accept(3) has it.
+        guarded_unit(|| {
+            // SAFETY: the C caller follows fi_accept(3).
             let data = unsafe { private_data(param, len) }?;
             connected(ep.enable()?)?.accept(data)
         })
     })
     // fi_shutdown(3)
     .shutdown(|ep, flags| {
-        done(|| match flags {
+        guarded_unit(|| match flags {
             0 => connected(ep.live()?)?.shutdown(),
             _ => Err(Errno::BadFlags),
         })
     });
-// Collectives are posted to the half that sends, and so that one joins.
+// Collectives are posted to the transmit half, so that half joins groups.
 pub(super) static TX_CM: Table<OpsCm, Ep> = joins(names());
 pub(super) static RX_CM: Table<OpsCm, Ep> = names();
 
 const fn joins(table: Table<OpsCm, Ep>) -> Table<OpsCm, Ep> {
     table.join(|ep, at, flags, out, context| {
-        // SAFETY: C, as fi_join(3) has it.
-        done(|| unsafe { mc::join(ep, at, flags, out, context) })
+        // SAFETY: the C caller follows fi_join(3).
+        guarded_unit(|| unsafe { mc::join(ep, at, flags, out, context) })
     })
 }
 
 const fn names() -> Table<OpsCm, Ep> {
     Table::<OpsCm, Ep>::empty().getname(|ep, at, len| {
-        // SAFETY: C, as fi_getname(3) has it.
-        done(|| unsafe { fill(at.cast(), len, &addr::encode(&ep.address()?)) })
+        // SAFETY: the C caller follows fi_getname(3).
+        guarded_unit(|| unsafe { fill(at.cast(), len, &addr::encode(&ep.address()?)) })
     })
 }
 
@@ -94,8 +94,8 @@ impl Ep {
     }
 }
 
-/// Whether an address of discovery's is a name: shm's has a `*` where the endpoint gets its name when it
-/// is enabled.
+/// Whether an address of discovery is final. An address of shm has a `*` where enabling inserts the
+/// endpoint's name.
 fn is_name(text: &str) -> bool {
     !text.contains('*')
 }
@@ -105,7 +105,7 @@ fn connected(live: &dyn Endpoint) -> Result<&dyn ConnectionManagement> {
 }
 
 /// # Safety
-/// `param` is NULL or names `len` bytes.
+/// `param` is NULL or points to `len` bytes.
 unsafe fn private_data<'a>(param: *const c_void, len: usize) -> Result<&'a [u8]> {
     if len > super::CM_DATA_SIZE {
         return Err(Errno::Inval);

@@ -11,102 +11,103 @@ use selvedge::{Errno, FiAddr, Result};
 use selvedge_abi::{self as abi, OpsCollective};
 
 use super::{Ep, lists};
-use crate::answer::posted;
 use crate::domain::Domain;
-use crate::given::{given, list, put};
 use crate::object::Table;
+use crate::pointer::{list, put, required};
+use crate::status::post_status;
 
 pub(super) static COLLECTIVE: Table<OpsCollective, Ep> = Table::<OpsCollective, Ep>::empty()
     .barrier(|ep, group, context| {
-        let asked = asked(Op::Barrier, NOWHERE, (group, 0), (0, 0), context);
-        // SAFETY: C, as fi_barrier(3) has it.
-        unsafe { post(ep, &asked, 0) }
+        let request = request(Op::Barrier, NO_MEMORY, (group, 0), (0, 0), context);
+        // SAFETY: the C caller follows fi_barrier(3).
+        unsafe { post(ep, &request, 0) }
     })
     .barrier2(|ep, group, flags, context| {
-        let asked = asked(Op::Barrier, NOWHERE, (group, 0), (0, 0), context);
-        // SAFETY: C, as fi_barrier2(3) has it.
-        unsafe { post(ep, &asked, flags) }
+        let request = request(Op::Barrier, NO_MEMORY, (group, 0), (0, 0), context);
+        // SAFETY: the C caller follows fi_barrier2(3).
+        unsafe { post(ep, &request, flags) }
     })
     .broadcast(|ep, buf, count, _, group, root, datatype, flags, context| {
         let memory = (ptr::null(), buf, count);
-        let asked = asked(Op::Broadcast, memory, (group, root), (datatype, 0), context);
-        // SAFETY: C, as fi_broadcast(3) has it.
-        unsafe { post(ep, &asked, flags) }
+        let request = request(Op::Broadcast, memory, (group, root), (datatype, 0), context);
+        // SAFETY: the C caller follows fi_broadcast(3).
+        unsafe { post(ep, &request, flags) }
     })
     .alltoall(
         |ep, buf, count, _, result, _, group, datatype, flags, context| {
             let memory = (buf, result, count);
-            let asked = asked(Op::Alltoall, memory, (group, 0), (datatype, 0), context);
-            // SAFETY: C, as fi_alltoall(3) has it.
-            unsafe { post(ep, &asked, flags) }
+            let request = request(Op::Alltoall, memory, (group, 0), (datatype, 0), context);
+            // SAFETY: the C caller follows fi_alltoall(3).
+            unsafe { post(ep, &request, flags) }
         },
     )
     .allreduce(
         |ep, buf, count, _, result, _, group, datatype, op, flags, context| {
             let memory = (buf, result, count);
-            let asked = asked(Op::Allreduce, memory, (group, 0), (datatype, op), context);
-            // SAFETY: C, as fi_allreduce(3) has it.
-            unsafe { post(ep, &asked, flags) }
+            let request = request(Op::Allreduce, memory, (group, 0), (datatype, op), context);
+            // SAFETY: the C caller follows fi_allreduce(3).
+            unsafe { post(ep, &request, flags) }
         },
     )
     .allgather(
         |ep, buf, count, _, result, _, group, datatype, flags, context| {
             let memory = (buf, result, count);
-            let asked = asked(Op::Allgather, memory, (group, 0), (datatype, 0), context);
-            // SAFETY: C, as fi_allgather(3) has it.
-            unsafe { post(ep, &asked, flags) }
+            let request = request(Op::Allgather, memory, (group, 0), (datatype, 0), context);
+            // SAFETY: the C caller follows fi_allgather(3).
+            unsafe { post(ep, &request, flags) }
         },
     )
     .reduce_scatter(
         |ep, buf, count, _, result, _, group, datatype, op, flags, context| {
             let memory = (buf, result, count);
-            let asked = asked(
+            let request = request(
                 Op::ReduceScatter,
                 memory,
                 (group, 0),
                 (datatype, op),
                 context,
             );
-            // SAFETY: C, as fi_reduce_scatter(3) has it.
-            unsafe { post(ep, &asked, flags) }
+            // SAFETY: the C caller follows fi_reduce_scatter(3).
+            unsafe { post(ep, &request, flags) }
         },
     )
     .reduce(
         |ep, buf, count, _, result, _, group, root, datatype, op, flags, context| {
             let memory = (buf, result, count);
-            let asked = asked(Op::Reduce, memory, (group, root), (datatype, op), context);
-            // SAFETY: C, as fi_reduce(3) has it.
-            unsafe { post(ep, &asked, flags) }
+            let request = request(Op::Reduce, memory, (group, root), (datatype, op), context);
+            // SAFETY: the C caller follows fi_reduce(3).
+            unsafe { post(ep, &request, flags) }
         },
     )
     .scatter(
         |ep, buf, count, _, result, _, group, root, datatype, flags, context| {
             let memory = (buf, result, count);
-            let asked = asked(Op::Scatter, memory, (group, root), (datatype, 0), context);
-            // SAFETY: C, as fi_scatter(3) has it.
-            unsafe { post(ep, &asked, flags) }
+            let request = request(Op::Scatter, memory, (group, root), (datatype, 0), context);
+            // SAFETY: the C caller follows fi_scatter(3).
+            unsafe { post(ep, &request, flags) }
         },
     )
     .gather(
         |ep, buf, count, _, result, _, group, root, datatype, flags, context| {
             let memory = (buf, result, count);
-            let asked = asked(Op::Gather, memory, (group, root), (datatype, 0), context);
-            // SAFETY: C, as fi_gather(3) has it.
-            unsafe { post(ep, &asked, flags) }
+            let request = request(Op::Gather, memory, (group, root), (datatype, 0), context);
+            // SAFETY: the C caller follows fi_gather(3).
+            unsafe { post(ep, &request, flags) }
         },
     )
     .msg(|ep, msg, results, _, result_count, flags| {
         let begin = || {
-            // SAFETY: C, as `struct fi_msg_collective` and the page of its collective have it.
-            let asked = unsafe { read(msg.cast(), results, result_count) }?;
+            // SAFETY: the C caller follows `struct fi_msg_collective` and the page of its
+            // collective.
+            let request = unsafe { read(msg.cast(), results, result_count) }?;
             // SAFETY: as above.
-            unsafe { begin(ep, &asked, flags) }
+            unsafe { begin(ep, &request, flags) }
         };
-        posted(begin())
+        post_status(begin())
     });
 
-/// A collective as C says it.
-struct Asked {
+/// The arguments of a collective of C.
+struct Collective {
     coll: Op,
     buf: *const c_void,
     result: *mut c_void,
@@ -114,25 +115,25 @@ struct Asked {
     group: u64,
     root: u64,
     datatype: u32,
-    /// Means nothing where nothing is reduced.
+    /// The reduction; ignored by collectives that do not reduce.
     op: u32,
     context: *mut c_void,
 }
 
-/// What is sent, where the result goes, and how many elements either has.
+/// The source buffer, the result buffer, and the count of elements of either.
 type Memory = (*const c_void, *mut c_void, usize);
 
-const NOWHERE: Memory = (ptr::null(), ptr::null_mut(), 0);
+const NO_MEMORY: Memory = (ptr::null(), ptr::null_mut(), 0);
 
-/// A collective of a group, with a root and an operation where it has them.
-fn asked(
+/// The arguments of a collective of a group; root and operation are 0 where it has none.
+fn request(
     coll: Op,
     (buf, result, count): Memory,
     (group, root): (u64, u64),
     (datatype, op): (u32, u32),
     context: *mut c_void,
-) -> Asked {
-    Asked {
+) -> Collective {
+    Collective {
         coll,
         buf,
         result,
@@ -147,48 +148,49 @@ fn asked(
 
 /// # Safety
 /// As [`begin`].
-unsafe fn post(ep: &Ep, asked: &Asked, flags: u64) -> isize {
+unsafe fn post(ep: &Ep, request: &Collective, flags: u64) -> isize {
     // SAFETY: passed on from the caller.
-    posted(unsafe { begin(ep, asked, flags) })
+    post_status(unsafe { begin(ep, request, flags) })
 }
 
 /// # Safety
-/// The memory is as the man page has it.
-unsafe fn begin(ep: &Ep, asked: &Asked, flags: u64) -> Result {
+/// The buffers are valid as fi_collective(3) requires.
+unsafe fn begin(ep: &Ep, request: &Collective, flags: u64) -> Result {
     let coll = ep.live()?.collective().ok_or(Errno::NoSys)?;
-    let datatype = match asked.coll {
+    let datatype = match request.coll {
         Op::Barrier => Datatype::Uint8,
-        _ => Datatype::from_raw(asked.datatype).ok_or(Errno::OpNotSupp)?,
+        _ => Datatype::from_raw(request.datatype).ok_or(Errno::OpNotSupp)?,
     };
-    let context = lists::context(asked.context);
-    let mut msg = CollectiveMsg::new(asked.coll, FiAddr(asked.group), datatype, context);
-    if asked.coll.reduces() {
-        msg.op = atomic::Op::from_raw(asked.op).ok_or(Errno::OpNotSupp)?;
+    let context = lists::context(request.context);
+    let mut msg = CollectiveMsg::new(request.coll, FiAddr(request.group), datatype, context);
+    if request.coll.reduces() {
+        msg.op = atomic::Op::from_raw(request.op).ok_or(Errno::OpNotSupp)?;
     }
-    (msg.buf, msg.result, msg.count) = (asked.buf, asked.result, asked.count);
-    msg.root = FiAddr(asked.root);
-    // The calls have flags, and the endpoint's defaults count all the same: it is they that say
-    // whether a collective is reported.
+    (msg.buf, msg.result, msg.count) = (request.buf, request.result, request.count);
+    msg.root = FiAddr(request.root);
+    // The endpoint's default flags apply although the calls have flags: the defaults decide whether
+    // a collective is reported.
     let flags = lists::flags(flags)? | ep.tx_flags();
     // SAFETY: passed on from the caller.
     unsafe { coll.collective(&msg, flags) }
 }
 
-/// A collective with its lists in one piece each, which is all that any of them needs. A broadcast
-/// has its memory in the first list, as fi_broadcast(3).
+/// Reads a collective whose lists have one segment each; no collective needs more. A broadcast has
+/// its buffer in the first list, as in fi_broadcast(3).
 ///
 /// # Errors
-/// [`Errno::Inval`] for NULL and for lists of several pieces; [`Errno::OpNotSupp`].
+/// [`Errno::Inval`] for NULL and for lists of several segments; [`Errno::OpNotSupp`] for an unknown
+/// collective.
 ///
 /// # Safety
-/// `msg` is NULL or names what it says; `results` names as many lists as there are.
+/// `msg` is NULL or points to a valid structure; `results` points to `result_count` segments.
 unsafe fn read(
     msg: *const abi::MsgCollective,
     results: *const abi::Ioc,
     result_count: usize,
-) -> Result<Asked> {
+) -> Result<Collective> {
     // SAFETY: passed on from the caller.
-    let given = unsafe { given(msg) }?;
+    let given = unsafe { required(msg) }?;
     // SAFETY: passed on from the caller.
     let buf = unsafe { one(given.msg_iov, given.iov_count) }?;
     // SAFETY: passed on from the caller.
@@ -205,31 +207,31 @@ unsafe fn read(
     };
     let (memory, group) = ((buf.addr.cast_const(), result.addr, count), given.coll_addr);
     let (root, of) = (given.root_addr, (given.datatype, given.op));
-    Ok(asked(coll, memory, (group, root), of, given.context))
+    Ok(request(coll, memory, (group, root), of, given.context))
 }
 
 /// # Safety
-/// `at` is NULL or names so many.
+/// `at` is NULL or points to `count` segments.
 unsafe fn one(at: *const abi::Ioc, count: usize) -> Result<abi::Ioc> {
     // SAFETY: passed on from the caller.
-    let pieces = unsafe { list(at, count) }?;
-    match pieces {
+    let segments = unsafe { list(at, count) }?;
+    match segments {
         [] => Ok(abi::Ioc {
             addr: ptr::null_mut(),
             count: 0,
         }),
-        [piece] => Ok(*piece),
+        [segment] => Ok(*segment),
         _ => Err(Errno::Inval),
     }
 }
 
-/// What a domain can do of a collective.
+/// The limits of a domain for a collective.
 ///
 /// # Errors
-/// [`Errno::OpNotSupp`] for numbers that mean nothing; the provider's.
+/// [`Errno::OpNotSupp`] for numbers without a meaning; the provider's.
 ///
 /// # Safety
-/// As fi_query_collective(3) has it.
+/// The caller follows fi_query_collective(3).
 pub(crate) unsafe fn query(
     domain: &Domain,
     coll: u32,
@@ -240,28 +242,28 @@ pub(crate) unsafe fn query(
         return Err(Errno::BadFlags);
     }
     // SAFETY: passed on from the caller.
-    let asked = *unsafe { given(attr.cast_const()) }?;
+    let request = *unsafe { required(attr.cast_const()) }?;
     let coll = Op::from_raw(coll).ok_or(Errno::OpNotSupp)?;
-    let number = |raw: u32, is_known: bool| match is_known || raw == NONE {
+    let number = |raw: u32, is_valid: bool| match is_valid || raw == NONE {
         true => Ok(()),
         false => Err(Errno::OpNotSupp),
     };
-    let datatype = Datatype::from_raw(asked.datatype);
-    number(asked.datatype, datatype.is_some())?;
-    let op = atomic::Op::from_raw(asked.op);
-    number(asked.op, op.is_some())?;
+    let datatype = Datatype::from_raw(request.datatype);
+    number(request.datatype, datatype.is_some())?;
+    let op = atomic::Op::from_raw(request.op);
+    number(request.op, op.is_some())?;
     let can = domain.own.query_collective(&Query { coll, datatype, op })?;
-    let answer = abi::CollectiveAttr {
+    let result = abi::CollectiveAttr {
         datatype_attr: abi::AtomicAttr {
             count: can.count,
             size: can.size,
         },
         max_members: can.max_members,
         mode: 0,
-        ..asked
+        ..request
     };
     // SAFETY: passed on from the caller.
-    unsafe { put(attr, answer) }
+    unsafe { put(attr, result) }
 }
 
 /// `FI_NOOP`, `FI_VOID`.

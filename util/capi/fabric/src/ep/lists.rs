@@ -1,4 +1,4 @@
-//! Lists and words of C, as the object model has them.
+//! Converts lists, flags and contexts of C to the object model's types.
 
 #![expect(unsafe_code, reason = "lists of C")]
 
@@ -9,73 +9,78 @@ use selvedge::rma::RmaIov;
 use selvedge::{Context, Desc, Errno, Iov, IovMut, OpFlags, Result};
 use selvedge_abi as abi;
 
-use crate::given::{list, optional};
+use crate::pointer::{list, optional};
 
-/// Pieces that no provider takes as many of: a list that is said to be longer is not looked at.
-const MOST: usize = 64;
-/// Pieces of a list that are looked at: whoever takes more looks at them itself.
-const LOOKED_AT: usize = 4;
+/// A bound above every provider's limit of segments: a longer list is not read.
+const MAX_SEGMENTS: usize = 64;
+/// The segments of a list that are checked; a provider with a higher limit checks its lists itself.
+const CHECKED_SEGMENTS: usize = 4;
 
-/// A piece of memory.
-pub(super) trait Piece {
-    /// Whether it is no memory: bytes that are nowhere, or room for more than there can be.
+/// A segment of memory.
+pub(super) trait Segment {
+    /// Whether the segment is no memory: bytes at NULL, or more than an address space can hold.
     fn is_missing(&self) -> bool;
 }
 
-impl Piece for Iov {
+impl Segment for Iov {
     #[inline(always)]
     fn is_missing(&self) -> bool {
         self.base.is_null() && self.len > 0
     }
 }
 
-impl Piece for IovMut {
+impl Segment for IovMut {
     #[inline(always)]
     fn is_missing(&self) -> bool {
         self.base.is_null() && self.len > 0 || self.len > isize::MAX.cast_unsigned()
     }
 }
 
-impl Piece for Ioc {
+impl Segment for Ioc {
     #[inline(always)]
     fn is_missing(&self) -> bool {
         self.addr.is_null() && self.count > 0
     }
 }
 
-impl Piece for IocMut {
+impl Segment for IocMut {
     #[inline(always)]
     fn is_missing(&self) -> bool {
         self.addr.is_null() && self.count > 0
     }
 }
 
-/// Checks that pieces that have bytes say where, and how many. What is too long to be sent has an
-/// error of the provider's.
+/// Checks that segments with bytes have an address and a possible length. The provider fails a send
+/// that is too long.
 ///
 /// # Errors
-/// [`Errno::Inval`] for one that is no memory.
+/// [`Errno::Inval`] for a segment that is no memory.
 #[inline(always)]
-pub(super) fn named<P: Piece>(pieces: &[P]) -> Result<&[P]> {
-    match pieces.iter().take(LOOKED_AT).any(Piece::is_missing) {
+pub(super) fn checked<S: Segment>(segments: &[S]) -> Result<&[S]> {
+    match segments
+        .iter()
+        .take(CHECKED_SEGMENTS)
+        .any(Segment::is_missing)
+    {
         true => Err(Errno::Inval),
-        false => Ok(pieces),
+        false => Ok(segments),
     }
 }
 
-/// As [`named`], for receives: where all pieces are NULL there is no room, as in [`room`].
+/// As [`checked`], for receives: a list whose segments are all at NULL is an empty buffer, as in
+/// [`receive_buffer`].
 #[inline(always)]
-pub(super) fn named_or_nowhere(pieces: &[IovMut]) -> Result<&[IovMut]> {
-    match named(pieces) {
-        Err(_) if pieces.iter().all(|piece| piece.base.is_null()) => Ok(&[]),
+pub(super) fn checked_or_empty(segments: &[IovMut]) -> Result<&[IovMut]> {
+    match checked(segments) {
+        Err(_) if segments.iter().all(|segment| segment.base.is_null()) => Ok(&[]),
         checked => checked,
     }
 }
 
-/// The room of a receive. Programs post NULL with a length where nothing will come: that is no room,
-/// and a message with bytes is truncated to none.
+/// The buffer of a receive. Programs post NULL with a length where they expect no bytes: that is an
+/// empty buffer, and a message with bytes is truncated to none.
 #[inline(always)]
-pub(super) fn room(buf: *mut c_void, len: usize) -> abi::Iovec {
+pub(super) fn receive_buffer(buf: *mut c_void, len: usize) -> abi::Iovec {
     abi::Iovec {
         iov_base: buf,
         iov_len: if buf.is_null() { 0 } else { len },
@@ -85,14 +90,14 @@ pub(super) fn room(buf: *mut c_void, len: usize) -> abi::Iovec {
 /// A structure of C that is laid out as a `T`.
 ///
 /// # Safety
-/// For implementors: so it is, and any values of its members are a `T`.
+/// For implementors: the layouts are equal, and any values of the members are a valid `T`.
 pub(super) unsafe trait LaidOutAs<T> {}
 
-// SAFETY: an address and a length, which anything may be.
+// SAFETY: an address and a length, of which any values are valid.
 unsafe impl LaidOutAs<Iov> for abi::Iovec {}
 // SAFETY: as above.
 unsafe impl LaidOutAs<IovMut> for abi::Iovec {}
-// SAFETY: an address and a count, which anything may be.
+// SAFETY: an address and a count, of which any values are valid.
 unsafe impl LaidOutAs<Ioc> for abi::Ioc {}
 // SAFETY: as above.
 unsafe impl LaidOutAs<IocMut> for abi::Ioc {}
@@ -101,23 +106,26 @@ unsafe impl LaidOutAs<RmaIov> for abi::RmaIov {}
 // SAFETY: as above.
 unsafe impl LaidOutAs<RmaIoc> for abi::RmaIoc {}
 
-/// A list.
+/// A list of at most [`MAX_SEGMENTS`] elements.
 ///
 /// # Errors
-/// As [`list`]; [`Errno::Inval`] for more than [`MOST`].
+/// As [`list`]; [`Errno::Inval`] for a longer list.
 ///
 /// # Safety
 /// As [`list`].
 #[inline(always)]
-pub(super) unsafe fn few<'a, C: LaidOutAs<T>, T>(at: *const C, count: usize) -> Result<&'a [T]> {
-    if count > MOST {
+pub(super) unsafe fn bounded<'a, C: LaidOutAs<T>, T>(
+    at: *const C,
+    count: usize,
+) -> Result<&'a [T]> {
+    if count > MAX_SEGMENTS {
         return Err(Errno::Inval);
     }
     // SAFETY: passed on from the caller; both are laid out in the same way.
     unsafe { list(at.cast(), count) }
 }
 
-/// The length of a list, which is that of the memory at a peer.
+/// The total length of a list, which is the length of the remote memory.
 ///
 /// # Errors
 /// [`Errno::Inval`] for more than memory can hold.
@@ -127,44 +135,45 @@ pub(super) fn total(mut lens: impl Iterator<Item = usize>) -> Result<usize> {
         .ok_or(Errno::Inval)
 }
 
-/// The word that comes back with a completion.
+/// The context that a completion reports.
 #[inline(always)]
 pub(crate) fn context(context: *mut c_void) -> Context {
     Context(context.expose_provenance() as u64)
 }
 
-/// Descriptors, as many as pieces, or none.
+/// Descriptors of memory, as many as there are segments, or none.
 ///
 /// # Safety
-/// `at` is NULL or names `count` of them.
+/// `at` is NULL or points to `count` descriptors.
 #[inline(always)]
 pub(super) unsafe fn descs<'a>(at: *const *mut c_void, count: usize) -> Result<&'a [Desc]> {
-    // SAFETY: passed on from the caller; a descriptor is as large as a pointer, and any will do.
-    unsafe { optional(at.cast::<Desc>(), count.min(MOST)) }
+    // SAFETY: passed on from the caller; a descriptor is as large as a pointer, and any value is
+    // valid.
+    unsafe { optional(at.cast::<Desc>(), count.min(MAX_SEGMENTS)) }
 }
 
-/// Bits that C knows nothing of.
-const OWN: OpFlags = OpFlags::DEFAULT.union(OpFlags::DEFERRED);
+/// Flags of the object model that C does not have.
+const INTERNAL_FLAGS: OpFlags = OpFlags::DEFAULT.union(OpFlags::DEFERRED);
 
-/// Flags of a full form.
+/// Flags of a full form, such as fi_sendmsg(3).
 ///
 /// # Errors
-/// [`Errno::BadFlags`] for bits that mean nothing.
+/// [`Errno::BadFlags`] for bits without a meaning.
 #[inline(always)]
 pub(super) fn flags(raw: u64) -> Result<OpFlags> {
     match OpFlags::from_bits(raw) {
-        Some(flags) if !flags.intersects(OWN) => Ok(flags),
+        Some(flags) if !flags.intersects(INTERNAL_FLAGS) => Ok(flags),
         _ => Err(Errno::BadFlags),
     }
 }
 
-/// What is injected.
+/// The bytes of an inject.
 ///
 /// # Errors
 /// [`Errno::Inval`] for NULL; [`Errno::MsgSize`] for more than memory can hold.
 ///
 /// # Safety
-/// `at` is NULL or names `len` bytes.
+/// `at` is NULL or points to `len` bytes.
 #[inline(always)]
 pub(super) unsafe fn bytes<'a>(at: *const c_void, len: usize) -> Result<&'a [u8]> {
     if len > isize::MAX.cast_unsigned() {

@@ -1,5 +1,5 @@
-//! Endpoints: `struct fid_ep`. What is bound to one is kept until it is enabled; only then one of
-//! the object model's is opened, and what is posted before is refused.
+//! Endpoints: `struct fid_ep`. An endpoint keeps its bindings until it is enabled, and only then
+//! opens the object model's endpoint. Posts before that fail.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -7,7 +7,7 @@ pub(crate) mod atomic;
 mod bind;
 mod cm;
 pub(crate) mod collective;
-pub(crate) mod later;
+pub(crate) mod deferred;
 pub(crate) mod lists;
 mod msg;
 pub(crate) mod option;
@@ -27,48 +27,48 @@ use selvedge::{
 use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidEp, Handle, Ops, OpsEp, fclass, number};
 
-use crate::answer::{counted, done, told};
 use crate::domain::Domain;
-use crate::given::{given, put};
 use crate::object::{self, Class, Object, Table, User, close};
-use crate::{info, known, pep};
+use crate::pointer::{put, required};
+use crate::status::{guarded_count, guarded_unit, log_error};
+use crate::{handles, info, pep};
 use bind::Bound;
 use scalable::{Context, Half, Side};
 
 pub(crate) use option::CM_DATA_SIZE;
 
-/// What stands behind an endpoint, and behind a transmit or receive context.
+/// The object behind the handle of an endpoint, and behind a transmit or receive context.
 pub(crate) struct Ep {
-    /// The endpoint, as soon as this handle was enabled and something has needed it.
+    /// The endpoint, from the first call that needs it after this handle was enabled.
     live: OnceLock<Arc<dyn Endpoint>>,
     shared: Arc<Shared>,
     /// The flags of posts by the short forms.
     tx_flags: AtomicU64,
     rx_flags: AtomicU64,
-    /// Which half of a context it is, if it is one.
+    /// The half of a context, if it is one.
     half: Option<Half>,
 }
 
-/// What an endpoint and its aliases have in common.
+/// The state that an endpoint shares with its aliases.
 struct Shared {
     draft: Mutex<Draft>,
     live: OnceLock<Arc<dyn Endpoint>>,
     domain: Arc<dyn selvedge::Domain>,
     format: AddrFormat,
     default_flags: (OpFlags, OpFlags),
-    /// Which context of a scalable endpoint they are, if they are one.
+    /// The context of a scalable endpoint, if it is one.
     context: Option<Arc<Context>>,
     _domain: User,
 }
 
-/// What an endpoint will be.
+/// The description of an endpoint that is not enabled yet.
 struct Draft {
     info: Info,
     bound: Bound,
-    /// What was set before it was enabled.
+    /// Options that were set before it was enabled.
     options: Vec<EpOption>,
-    /// The passive endpoint whose place it takes.
-    place: Option<Arc<dyn PassiveEndpoint>>,
+    /// The passive endpoint whose address it takes over.
+    passive_ep: Option<Arc<dyn PassiveEndpoint>>,
 }
 
 impl Draft {
@@ -90,7 +90,7 @@ impl Shared {
                 info,
                 bound: Bound::default(),
                 options: Vec::new(),
-                place: None,
+                passive_ep: None,
             }),
             context: None,
             _domain: user,
@@ -105,7 +105,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if let Some(live) = self.live.get() {
-            known::remove(live);
+            handles::remove(live);
         }
     }
 }
@@ -124,8 +124,8 @@ impl Ep {
     /// The enabled endpoint.
     ///
     /// # Errors
-    /// [`Errno::OpBadState`] before this handle was enabled; those of opening a context that is used
-    /// before the other handle of it was enabled.
+    /// [`Errno::OpBadState`] before this handle was enabled; those of opening a context, if it is
+    /// used before its other handle was enabled.
     #[inline(always)]
     pub(crate) fn live(&self) -> Result<&dyn Endpoint> {
         match self.live.get() {
@@ -134,7 +134,7 @@ impl Ep {
         }
     }
 
-    /// As [`Self::live`], when this handle has needed it for the first time.
+    /// As [`Self::live`], on the first use of this handle.
     #[cold]
     fn first_use(&self) -> Result<&Arc<dyn Endpoint>> {
         let live = match &self.half {
@@ -182,7 +182,7 @@ unsafe impl Class for Ep {
             cm: &cm.ops,
             msg: &msg.ops,
             tagged: &tagged.ops,
-            ..FidEp::refusing::<{ libc::ENOSYS }>(fid)
+            ..FidEp::failing::<{ libc::ENOSYS }>(fid)
         };
         if side == Some(Side::Rx) {
             return handle;
@@ -198,30 +198,30 @@ unsafe impl Class for Ep {
 
 static FID: Table<Ops, Ep> = object::ops::<Ep>()
     .bind(|ep, fid, flags| {
-        // SAFETY: C, as fi_ep_bind(3) has it: a handle.
-        done(|| unsafe { ep.bind(fid, flags) })
+        // SAFETY: the C caller passes a handle, as fi_ep_bind(3) requires.
+        guarded_unit(|| unsafe { ep.bind(fid, flags) })
     })
     .control(|ep, command, arg| {
-        // SAFETY: C, as fi_control(3) has it.
-        done(|| unsafe { ep.control(command, arg) })
+        // SAFETY: the C caller follows fi_control(3).
+        guarded_unit(|| unsafe { ep.control(command, arg) })
     });
 static EP: Table<OpsEp, Ep> = Table::<OpsEp, Ep>::empty()
     // fi_cancel(3)
-    .cancel(|ep, context| counted(|| ep.live()?.cancel(lists::context(context)).map(|()| 0)))
+    .cancel(|ep, context| guarded_count(|| ep.live()?.cancel(lists::context(context)).map(|()| 0)))
     .getopt(|ep, level, number, at, len| {
-        // SAFETY: C, as fi_getopt(3) has it.
-        done(|| unsafe { ep.getopt(level, number, at, len) })
+        // SAFETY: the C caller follows fi_getopt(3).
+        guarded_unit(|| unsafe { ep.getopt(level, number, at, len) })
     })
     .setopt(|ep, level, number, at, len| {
-        // SAFETY: C, as fi_setopt(3) has it.
-        done(|| unsafe { ep.setopt(level, number, at, len) })
+        // SAFETY: the C caller follows fi_setopt(3).
+        guarded_unit(|| unsafe { ep.setopt(level, number, at, len) })
     });
 
-/// Makes an endpoint.
+/// Opens an endpoint, which is not enabled yet.
 ///
 /// # Errors
-/// [`Errno::Inval`] for NULL, and a handle that is neither a request nor a passive endpoint;
-/// [`Errno::NoDev`] for a provider that is not there.
+/// [`Errno::Inval`] for NULL, and for a handle that is neither a request nor a passive endpoint;
+/// [`Errno::NoDev`] for an unknown provider.
 ///
 /// # Safety
 /// `info` is NULL or an info of the domain's layout, `out` is NULL or may be written.
@@ -235,22 +235,22 @@ pub(crate) unsafe fn open(
         // SAFETY: passed on from the caller.
         let given = unsafe { info::read(info, domain.abi) }?;
         let mut info = domain.adopted(given.info)?;
-        let place = match given.handle.is_null() {
+        let passive_ep = match given.handle.is_null() {
             true => None,
             // SAFETY: passed on from the caller.
             false => unsafe { take_handle(&mut info, given.handle) }?,
         };
-        let mut shared = Shared::new(&domain.own, domain.one_more_user(), info);
+        let mut shared = Shared::new(&domain.own, domain.new_user(), info);
         let draft = shared.draft.get_mut();
-        draft.unwrap_or_else(PoisonError::into_inner).place = place;
+        draft.unwrap_or_else(PoisonError::into_inner).passive_ep = passive_ep;
         Ok(Ep::new(Arc::new(shared), None))
     };
     // SAFETY: passed on from the caller.
     unsafe { object::open(out, context, None, make) }
 }
 
-/// Opens with a connection request, or in the place of a passive endpoint, which the program may close
-/// before it binds what it has opened.
+/// Takes over a connection request, or the address of a passive endpoint, which the program may
+/// close before it binds the new endpoint.
 ///
 /// # Safety
 /// `handle` is a handle.
@@ -261,27 +261,27 @@ unsafe fn take_handle(
     // SAFETY: passed on from the caller.
     if let Ok(number) = unsafe { pep::request_of(handle) } {
         info.handle = number;
-        // SAFETY: it is a request's, which belongs to the endpoint from now on.
+        // SAFETY: it is the handle of a request, which belongs to the endpoint from now on.
         unsafe { close::<pep::Request>(handle) };
         return Ok(None);
     }
     // SAFETY: passed on from the caller.
-    let (addr, place) = unsafe { pep::place_of(handle) }?;
-    match &place {
-        Some(place) => {
-            info.handle = place.handle()?;
+    let (addr, passive_ep) = unsafe { pep::address_of(handle) }?;
+    match &passive_ep {
+        Some(passive_ep) => {
+            info.handle = passive_ep.handle()?;
             info.src_addr = Some(addr);
         }
         None => drop(info.src_addr.get_or_insert(addr)),
     }
-    Ok(place)
+    Ok(passive_ep)
 }
 
 impl Object<Ep> {
-    /// Opens what the program has described and bound, unless that was done.
+    /// Opens the described endpoint with its bindings, unless it is open.
     ///
     /// # Errors
-    /// [`Errno::NoCq`], [`Errno::NoAv`] or [`Errno::NoEq`] for what is not bound; the provider's.
+    /// [`Errno::NoCq`], [`Errno::NoAv`] or [`Errno::NoEq`] for a missing binding; the provider's.
     fn enable(&self) -> Result<&dyn Endpoint> {
         let mut draft = self.shared.draft();
         if let Some(live) = self.shared.live.get() {
@@ -289,15 +289,15 @@ impl Object<Ep> {
         }
         let bindings = draft.bound.bindings(&draft.info, &*self.shared.domain)?;
         let opened = self.shared.domain.endpoint(&draft.info, bindings);
-        let opened = opened.map_err(|error| told(&error))?;
+        let opened = opened.map_err(|error| log_error(&error))?;
         draft.set_options(&*opened)?;
-        draft.place = None;
-        known::add(&opened, self.fid());
+        draft.passive_ep = None;
+        handles::add(&opened, self.fid());
         Ok(&**self.shared.live.get_or_init(|| opened))
     }
 
     /// # Safety
-    /// As fi_control(3) has it.
+    /// The caller follows fi_control(3).
     unsafe fn control(&self, command: c_int, arg: *mut c_void) -> Result {
         match (command, &self.half) {
             (number::control::ENABLE, Some(half)) => self.enable_half(half),
@@ -309,7 +309,7 @@ impl Object<Ep> {
             (number::control::GETOPSFLAG, _) => unsafe { self.show_flags(arg.cast()) },
             (number::control::SETOPSFLAG, _) => {
                 // SAFETY: passed on from the caller.
-                let flags = *unsafe { given(arg.cast::<u64>()) }?;
+                let flags = *unsafe { required(arg.cast::<u64>()) }?;
                 self.set_flags(flags)
             }
             // SAFETY: passed on from the caller.
@@ -321,37 +321,37 @@ impl Object<Ep> {
     /// A second handle of the same endpoint, with flags of its own for one direction.
     ///
     /// # Safety
-    /// `asked` is NULL or names a request for an alias.
-    unsafe fn alias(&self, asked: *const abi::Alias) -> Result {
+    /// `request` is NULL or points to a request for an alias.
+    unsafe fn alias(&self, request: *const abi::Alias) -> Result {
         // SAFETY: passed on from the caller.
-        let asked = unsafe { given(asked) }?;
+        let request = unsafe { required(request) }?;
         let make = || {
             let alias = Ep {
                 tx_flags: AtomicU64::new(self.tx_flags().bits()),
                 rx_flags: AtomicU64::new(self.rx_flags().bits()),
                 ..Ep::new(Arc::clone(&self.shared), None)
             };
-            alias.set_flags(asked.flags)?;
+            alias.set_flags(request.flags)?;
             Ok(alias)
         };
         // SAFETY: passed on from the caller; a handle begins with its fid.
-        unsafe { self.child(asked.fid.cast(), self.context(), make) }
+        unsafe { self.child(request.fid.cast(), self.context(), make) }
     }
 }
 
-/// The bits that say whose flags are meant.
+/// The bits that choose the direction whose flags are read or set.
 const DIRECTIONS: u64 = Caps::SEND.union(Caps::RECV).bits();
 
 impl Ep {
-    /// The flags of one direction, which the place for the answer names.
+    /// Writes the flags of one direction, which the bits at `at` choose.
     ///
     /// # Safety
-    /// `at` is NULL or names flags.
+    /// `at` is NULL or points to flags, which may be written.
     unsafe fn show_flags(&self, at: *mut u64) -> Result {
         // SAFETY: passed on from the caller.
-        let asked = *unsafe { given(at) }?;
+        let request = *unsafe { required(at) }?;
         let (tx, rx) = self.shared.default_flags;
-        let (set, default) = match asked & DIRECTIONS {
+        let (set, default) = match request & DIRECTIONS {
             send if send == Caps::SEND.bits() => (self.tx_flags(), tx),
             recv if recv == Caps::RECV.bits() => (self.rx_flags(), rx),
             _ => return Err(Errno::Inval),

@@ -10,61 +10,61 @@ use selvedge_abi::{Iovec, Msg, OpsMsg};
 
 use super::post::{Buffers, Post, data_flag, full, injected, iov, list, one, short};
 use super::{Ep, lists};
-use crate::answer::posted;
 use crate::object::{Class, Object, Table};
+use crate::status::post_status;
 
 pub(super) static MSG: Table<OpsMsg, Ep> = sends(receives(Table::<OpsMsg, Ep>::empty()));
 pub(super) static TX_MSG: Table<OpsMsg, Ep> = sends(Table::<OpsMsg, Ep>::empty());
 pub(super) static RX_MSG: Table<OpsMsg, Ep> = receives(Table::<OpsMsg, Ep>::empty());
 
-/// The functions that receive, also from receives that endpoints share.
+/// The functions that receive, for endpoints and for shared receive contexts.
 pub(super) const fn receives<T: Class + Post>(table: Table<OpsMsg, T>) -> Table<OpsMsg, T> {
     table
         .recv(|to, buf, len, desc, src, context| {
-            let buffer = lists::room(buf, len);
-            // SAFETY: C, as fi_recv(3) has it.
-            posted(unsafe { recv(to, one(&buffer, &desc), src, context) })
+            let buffer = lists::receive_buffer(buf, len);
+            // SAFETY: the C caller follows fi_recv(3).
+            post_status(unsafe { recv(to, one(&buffer, &desc), src, context) })
         })
         .recvv(|to, iov, desc, count, src, context| {
-            // SAFETY: C, as fi_recvv(3) has it.
-            posted(unsafe { recv(to, list(iov, desc, count), src, context) })
+            // SAFETY: the C caller follows fi_recvv(3).
+            post_status(unsafe { recv(to, list(iov, desc, count), src, context) })
         })
-        // SAFETY: C, as fi_recvmsg(3) has it.
-        .recvmsg(|to, msg, flags| posted(unsafe { full::<RecvMsg<'_>>(to, msg, flags) }))
+        // SAFETY: the C caller follows fi_recvmsg(3).
+        .recvmsg(|to, msg, flags| post_status(unsafe { full::<RecvMsg<'_>>(to, msg, flags) }))
 }
 
 /// The functions that send.
 const fn sends(table: Table<OpsMsg, Ep>) -> Table<OpsMsg, Ep> {
     table
         .send(|ep, buf, len, desc, dest, context| {
-            // SAFETY: C, as fi_send(3) has it.
-            posted(unsafe { send(ep, one(&iov(buf, len), &desc), dest, context, None) })
+            // SAFETY: the C caller follows fi_send(3).
+            post_status(unsafe { send(ep, one(&iov(buf, len), &desc), dest, context, None) })
         })
         .sendv(|ep, iov, desc, count, dest, context| {
-            // SAFETY: C, as fi_sendv(3) has it.
-            posted(unsafe { send(ep, list(iov, desc, count), dest, context, None) })
+            // SAFETY: the C caller follows fi_sendv(3).
+            post_status(unsafe { send(ep, list(iov, desc, count), dest, context, None) })
         })
-        // SAFETY: C, as fi_sendmsg(3) has it.
-        .sendmsg(|ep, msg, flags| posted(unsafe { full::<SendMsg<'_>>(ep, msg, flags) }))
+        // SAFETY: the C caller follows fi_sendmsg(3).
+        .sendmsg(|ep, msg, flags| post_status(unsafe { full::<SendMsg<'_>>(ep, msg, flags) }))
         .senddata(|ep, buf, len, desc, data, dest, context| {
-            // SAFETY: C, as fi_senddata(3) has it.
-            posted(unsafe { send(ep, one(&iov(buf, len), &desc), dest, context, Some(data)) })
+            // SAFETY: the C caller follows fi_senddata(3).
+            post_status(unsafe { send(ep, one(&iov(buf, len), &desc), dest, context, Some(data)) })
         })
         .inject(|ep, buf, len, dest| {
             let inject = |ep: &dyn Endpoint, bytes: &[u8]| ep.inject(bytes, FiAddr(dest), None);
-            // SAFETY: C, as fi_inject(3) has it.
-            posted(unsafe { injected(ep, buf, len, inject) })
+            // SAFETY: the C caller follows fi_inject(3).
+            post_status(unsafe { injected(ep, buf, len, inject) })
         })
         .injectdata(|ep, buf, len, data, dest| {
             let inject =
                 |ep: &dyn Endpoint, bytes: &[u8]| ep.inject(bytes, FiAddr(dest), Some(data));
-            // SAFETY: C, as fi_injectdata(3) has it.
-            posted(unsafe { injected(ep, buf, len, inject) })
+            // SAFETY: the C caller follows fi_injectdata(3).
+            post_status(unsafe { injected(ep, buf, len, inject) })
         })
 }
 
 /// # Safety
-/// As fi_send(3) has it.
+/// The caller follows fi_send(3).
 #[inline(always)]
 unsafe fn send(
     ep: &Object<Ep>,
@@ -79,7 +79,7 @@ unsafe fn send(
 }
 
 /// # Safety
-/// As fi_recv(3) has it.
+/// The caller follows fi_recv(3).
 #[inline(always)]
 unsafe fn recv(
     to: &impl Post,

@@ -8,12 +8,12 @@ use selvedge::{EpOption, EpOptionName, Errno, Result};
 use selvedge_abi::number::option as opt;
 
 use super::Ep;
-use crate::given::{fill, list};
+use crate::pointer::{fill, list};
 
-/// Bytes of private data with a connection.
+/// The largest private data of a connection, in bytes.
 pub(crate) const CM_DATA_SIZE: usize = 256;
 
-/// `FI_HMEM_P2P_DISABLED`: there is no memory of devices.
+/// `FI_HMEM_P2P_DISABLED`: device memory is not supported.
 const P2P_DISABLED: c_int = 3;
 
 /// `FI_OPT_CM_DATA_SIZE`.
@@ -28,7 +28,7 @@ fn named(number: c_int) -> Result<EpOptionName> {
 
 impl Ep {
     /// # Safety
-    /// As fi_getopt(3) has it.
+    /// The caller follows fi_getopt(3).
     pub(super) unsafe fn getopt(
         &self,
         level: c_int,
@@ -49,7 +49,7 @@ impl Ep {
     }
 
     /// # Safety
-    /// As fi_setopt(3) has it.
+    /// The caller follows fi_setopt(3).
     pub(super) unsafe fn setopt(
         &self,
         level: c_int,
@@ -61,9 +61,9 @@ impl Ep {
             return Err(Errno::NoProtoOpt);
         }
         let name = match number {
-            // Nothing here calls it, so both answers are kept.
+            // This library does not call CUDA, so both values are accepted.
             opt::CUDA_API_PERMITTED => return Ok(()),
-            // The way of bytes was chosen with the provider.
+            // The provider was chosen at discovery, and with it the protocol.
             opt::SHARED_MEMORY_PERMITTED | opt::FI_HMEM_P2P | opt::TX_SIZE | opt::RX_SIZE => {
                 return Err(Errno::OpNotSupp);
             }
@@ -72,7 +72,7 @@ impl Ep {
         if len != size_of::<usize>() {
             return Err(Errno::Inval);
         }
-        // SAFETY: passed on from the caller; the bytes are copied, wherever they lie.
+        // SAFETY: passed on from the caller; the bytes are copied, whatever their alignment.
         let bytes = unsafe { list(at.cast::<u8>(), len) }?;
         let size = bytes.try_into().map(usize::from_ne_bytes);
         let size = size.map_err(|_| Errno::Inval)?;
@@ -80,7 +80,7 @@ impl Ep {
             EpOptionName::MinMultiRecv | EpOptionName::EagerSize => {
                 self.set(EpOption::new(name, size))
             }
-            // Other sizes are the provider's to give.
+            // Other sizes are read-only: the provider sets them.
             _ => Err(Errno::OpNotSupp),
         }
     }
@@ -93,7 +93,7 @@ impl Ep {
             _ => {}
         }
         let name = named(number)?;
-        // Without the lock of the draft, which opening a context takes.
+        // Without the draft's lock, which opening a context takes.
         if let Ok(live) = self.live() {
             return Ok(live.option(name)?.value());
         }
@@ -112,7 +112,7 @@ impl Ep {
             return live.set(option);
         }
         let mut draft = self.shared.draft();
-        // Whether the provider knows it.
+        // Fails if the provider does not have the option.
         self.shared.domain.option(&draft.info, option.name())?;
         draft.options.retain(|other| other.name() != option.name());
         draft.options.push(option);

@@ -1,9 +1,10 @@
-//! From C's messages to operations.
+//! Converts C's messages to operations and posts them.
 //!
-//! C posts one operation in several forms. The full form (`fi_sendmsg`) names a structure, and deferred
-//! work names the same one. The short forms (`fi_send`, `fi_sendv`, `fi_senddata`) are arguments, of
-//! which the functions of `msg`, `tagged` and `rma` make such a structure. A [`Message`] is read from
-//! the structure and posted, or becomes an [`Op`] that waits for a counter.
+//! C posts one operation in several forms. The full form (`fi_sendmsg`) passes a structure, and
+//! deferred work contains the same structure. The short forms (`fi_send`, `fi_sendv`,
+//! `fi_senddata`) pass arguments, from which `msg`, `tagged` and `rma` build the structure. A
+//! [`Message`] is read from the structure and posted, or becomes an [`Op`] that waits for a
+//! counter.
 
 #![expect(unsafe_code, reason = "structures of C")]
 
@@ -14,10 +15,10 @@ use selvedge::rma::{ReadMsg, WriteMsg};
 use selvedge::{Endpoint, FiAddr, Op, OpFlags, Result, TagMatch, msg, tagged};
 use selvedge_abi::{self as abi, Ioc, Iovec};
 
-use super::later::or_later;
+use super::deferred::or_trigger;
 use super::{Ep, lists};
-use crate::given::given;
 use crate::object::{Class, Object};
+use crate::pointer::required;
 
 /// An operation of the object model that is posted to an endpoint.
 pub(super) trait Operation<'a> {
@@ -27,14 +28,14 @@ pub(super) trait Operation<'a> {
     /// The provider's.
     ///
     /// # Safety
-    /// What it names stays until it is complete.
+    /// The memory of the operation stays valid until it is complete.
     unsafe fn post(&self, ep: &dyn Endpoint, flags: OpFlags) -> Result;
 
     /// The operation as a value.
     fn op(&self) -> Op<'a>;
 }
 
-/// A message that C names by a structure.
+/// A message that C passes as a structure.
 pub(super) trait Message<'a>: Operation<'a> + Sized {
     /// The structure.
     type Given: 'a;
@@ -42,21 +43,22 @@ pub(super) trait Message<'a>: Operation<'a> + Sized {
     /// Reads the structure.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for memory that is none.
+    /// [`Errno::Inval`] for a segment that is no memory.
     ///
     /// # Safety
-    /// The structure names all that it says, for `'a`.
+    /// The lists of the structure are valid for `'a`, with the counts that it states.
     unsafe fn read(given: &'a Self::Given) -> Result<Self>;
 
     /// The flags of an endpoint's short forms.
     fn flags(ep: &Ep) -> OpFlags;
 }
 
-/// Messages, one a row: the structure that each is read from, the method that posts it and the
-/// operation that it is; how its list is checked, and its other members.
+/// Implements [`Message`] and [`Operation`]. Each entry names the structure, the flags, the method
+/// that posts the message and the variant of [`Op`], followed by the check of its list and its
+/// other members.
 macro_rules! messages {
     ($($message:ty = $given_type:ty, $flags:ident, $method:ident, $op:ident: |$given:ident| {
-        iov: $checked:ident,
+        iov: $check:ident,
         $($field:ident: $value:expr,)+
     })+) => {$(
         impl<'a> Message<'a> for $message {
@@ -66,13 +68,13 @@ macro_rules! messages {
             unsafe fn read($given: &'a $given_type) -> Result<Self> {
                 let mut msg = Self {
                     // SAFETY: passed on from the caller.
-                    iov: unsafe { lists::few($given.msg_iov, $given.iov_count) }?,
+                    iov: unsafe { lists::bounded($given.msg_iov, $given.iov_count) }?,
                     // SAFETY: passed on from the caller.
                     desc: unsafe { lists::descs($given.desc, $given.iov_count) }?,
                     $($field: $value,)+
                     context: lists::context($given.context),
                 };
-                msg.iov = lists::$checked(msg.iov)?;
+                msg.iov = lists::$check(msg.iov)?;
                 Ok(msg)
             }
 
@@ -98,36 +100,36 @@ macro_rules! messages {
 
 messages! {
     msg::SendMsg<'a> = abi::Msg, tx_flags, sendmsg, Send: |given| {
-        iov: named,
+        iov: checked,
         dest: FiAddr(given.addr),
         data: given.data,
     }
     msg::RecvMsg<'a> = abi::Msg, rx_flags, recvmsg, Recv: |given| {
-        iov: named_or_nowhere,
+        iov: checked_or_empty,
         src: FiAddr(given.addr),
     }
     tagged::SendMsg<'a> = abi::MsgTagged, tx_flags, tsendmsg, TaggedSend: |given| {
-        iov: named,
+        iov: checked,
         dest: FiAddr(given.addr),
         tag: given.tag,
         data: given.data,
     }
     tagged::RecvMsg<'a> = abi::MsgTagged, rx_flags, trecvmsg, TaggedRecv: |given| {
-        iov: named_or_nowhere,
+        iov: checked_or_empty,
         src: FiAddr(given.addr),
         tag: TagMatch { tag: given.tag, ignore: given.ignore },
     }
     ReadMsg<'a> = abi::MsgRma, tx_flags, readmsg, Read: |given| {
-        iov: named,
+        iov: checked,
         src: FiAddr(given.addr),
         // SAFETY: passed on from the caller.
-        rma_iov: unsafe { lists::few(given.rma_iov, given.rma_iov_count) }?,
+        rma_iov: unsafe { lists::bounded(given.rma_iov, given.rma_iov_count) }?,
     }
     WriteMsg<'a> = abi::MsgRma, tx_flags, writemsg, Write: |given| {
-        iov: named,
+        iov: checked,
         dest: FiAddr(given.addr),
         // SAFETY: passed on from the caller.
-        rma_iov: unsafe { lists::few(given.rma_iov, given.rma_iov_count) }?,
+        rma_iov: unsafe { lists::bounded(given.rma_iov, given.rma_iov_count) }?,
         data: given.data,
     }
 }
@@ -162,7 +164,7 @@ pub(super) const fn list<'a, T>(
     }
 }
 
-/// A piece of memory as C describes it.
+/// A segment of memory as a structure of C.
 #[inline(always)]
 pub(super) const fn iov(base: *const c_void, len: usize) -> Iovec {
     Iovec {
@@ -171,7 +173,7 @@ pub(super) const fn iov(base: *const c_void, len: usize) -> Iovec {
     }
 }
 
-/// Elements as C describes them.
+/// Elements of memory as a structure of C.
 #[inline(always)]
 pub(super) const fn ioc(addr: *const c_void, count: usize) -> Ioc {
     Ioc {
@@ -203,7 +205,7 @@ pub(super) trait Post {
     unsafe fn post<'a>(&self, msg: &impl Operation<'a>, flags: OpFlags) -> Result;
 }
 
-/// Posts a message of a short form, with the object's flags and `more`.
+/// Posts a message of a short form, with the object's default flags and `more`.
 ///
 /// # Errors
 /// Those of [`Message::read`] and the provider's.
@@ -228,7 +230,7 @@ pub(super) unsafe fn short<'a, M: Message<'a>>(
 /// [`Errno::Inval`] for NULL; those of [`Message::read`], of [`lists::flags`] and the provider's.
 ///
 /// # Safety
-/// `msg` is NULL or names a structure; for that, as [`Message::read`] and [`Operation::post`].
+/// `msg` is NULL or points to a structure; for that, as [`Message::read`] and [`Operation::post`].
 #[inline(always)]
 pub(super) unsafe fn full<'a, M: Message<'a>>(
     to: &impl Post,
@@ -236,7 +238,7 @@ pub(super) unsafe fn full<'a, M: Message<'a>>(
     flags: u64,
 ) -> Result {
     // SAFETY: passed on from the caller.
-    let given: &'a M::Given = unsafe { given(msg) }?;
+    let given: &'a M::Given = unsafe { required(msg) }?;
     // SAFETY: passed on from the caller.
     let msg = unsafe { M::read(given) }?;
     let flags = lists::flags(flags)?;
@@ -250,7 +252,7 @@ pub(super) unsafe fn full<'a, M: Message<'a>>(
 /// Those of [`lists::bytes`] and the provider's.
 ///
 /// # Safety
-/// `buf` is NULL or names `len` bytes.
+/// `buf` is NULL or points to `len` bytes.
 #[inline(always)]
 pub(super) unsafe fn injected(
     ep: &Ep,
@@ -269,13 +271,13 @@ impl Post for Ep {
         M::flags(self)
     }
 
-    /// Posts a message; or queues it, if the provider has refused it because it is to be triggered.
+    /// Posts a message, or queues it if it has `FI_TRIGGER` and the provider does not trigger it.
     #[inline(always)]
     unsafe fn post<'a>(&self, msg: &impl Operation<'a>, flags: OpFlags) -> Result {
         // SAFETY: passed on from the caller.
-        let answer = unsafe { msg.post(self.live()?, flags) };
+        let result = unsafe { msg.post(self.live()?, flags) };
         // SAFETY: passed on from the caller.
-        unsafe { or_later(self, answer, flags, || msg.op()) }
+        unsafe { or_trigger(self, result, flags, || msg.op()) }
     }
 }
 

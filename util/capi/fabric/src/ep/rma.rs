@@ -10,100 +10,103 @@ use selvedge_abi::{Iovec, MsgRma, OpsRma, RmaIov};
 
 use super::post::{Buffers, data_flag, full, injected, iov, list, one, short};
 use super::{Ep, lists};
-use crate::answer::posted;
 use crate::object::{Object, Table};
+use crate::status::post_status;
 
 pub(super) static RMA: Table<OpsRma, Ep> = Table::<OpsRma, Ep>::empty()
     .read(|ep, buf, len, desc, src, addr, key, context| {
-        // SAFETY: C, as fi_read(3) has it.
-        posted(unsafe { read(ep, one(&iov(buf, len), &desc), src, (addr, key), context) })
+        // SAFETY: the C caller follows fi_read(3).
+        post_status(unsafe { read(ep, one(&iov(buf, len), &desc), src, (addr, key), context) })
     })
     .readv(|ep, iov, desc, count, src, addr, key, context| {
-        // SAFETY: C, as fi_readv(3) has it.
-        posted(unsafe { read(ep, list(iov, desc, count), src, (addr, key), context) })
+        // SAFETY: the C caller follows fi_readv(3).
+        post_status(unsafe { read(ep, list(iov, desc, count), src, (addr, key), context) })
     })
-    // SAFETY: C, as fi_readmsg(3) has it.
-    .readmsg(|ep, msg, flags| posted(unsafe { full::<ReadMsg<'_>>(ep, msg, flags) }))
+    // SAFETY: the C caller follows fi_readmsg(3).
+    .readmsg(|ep, msg, flags| post_status(unsafe { full::<ReadMsg<'_>>(ep, msg, flags) }))
     .write(|ep, buf, len, desc, dest, addr, key, context| {
         let iov = iov(buf, len);
-        // SAFETY: C, as fi_write(3) has it.
-        posted(unsafe { write(ep, one(&iov, &desc), dest, (addr, key), context, None) })
+        // SAFETY: the C caller follows fi_write(3).
+        post_status(unsafe { write(ep, one(&iov, &desc), dest, (addr, key), context, None) })
     })
     .writev(|ep, iov, desc, count, dest, addr, key, context| {
         let buffers = list(iov, desc, count);
-        // SAFETY: C, as fi_writev(3) has it.
-        posted(unsafe { write(ep, buffers, dest, (addr, key), context, None) })
+        // SAFETY: the C caller follows fi_writev(3).
+        post_status(unsafe { write(ep, buffers, dest, (addr, key), context, None) })
     })
-    // SAFETY: C, as fi_writemsg(3) has it.
-    .writemsg(|ep, msg, flags| posted(unsafe { full::<WriteMsg<'_>>(ep, msg, flags) }))
+    // SAFETY: the C caller follows fi_writemsg(3).
+    .writemsg(|ep, msg, flags| post_status(unsafe { full::<WriteMsg<'_>>(ep, msg, flags) }))
     .writedata(|ep, buf, len, desc, data, dest, addr, key, context| {
         let iov = iov(buf, len);
-        // SAFETY: C, as fi_writedata(3) has it.
-        posted(unsafe { write(ep, one(&iov, &desc), dest, (addr, key), context, Some(data)) })
+        // SAFETY: the C caller follows fi_writedata(3).
+        post_status(unsafe { write(ep, one(&iov, &desc), dest, (addr, key), context, Some(data)) })
     })
     .inject(|ep, buf, len, dest, addr, key| {
         let inject =
             |ep: &dyn Endpoint, bytes: &[u8]| ep.inject_write(bytes, FiAddr(dest), addr, key, None);
-        // SAFETY: C, as fi_inject_write(3) has it.
-        posted(unsafe { injected(ep, buf, len, inject) })
+        // SAFETY: the C caller follows fi_inject_write(3).
+        post_status(unsafe { injected(ep, buf, len, inject) })
     })
     .injectdata(|ep, buf, len, data, dest, addr, key| {
         let inject = |ep: &dyn Endpoint, bytes: &[u8]| {
             ep.inject_write(bytes, FiAddr(dest), addr, key, Some(data))
         };
-        // SAFETY: C, as fi_inject_writedata(3) has it.
-        posted(unsafe { injected(ep, buf, len, inject) })
+        // SAFETY: the C caller follows fi_inject_writedata(3).
+        post_status(unsafe { injected(ep, buf, len, inject) })
     });
 
-/// An address at a peer, and the key that protects it.
-type Place = (u64, u64);
+/// A remote address, and the key of its memory.
+type RemoteSegment = (u64, u64);
 
 /// # Safety
-/// As fi_read(3) has it.
+/// The caller follows fi_read(3).
 #[inline(always)]
 unsafe fn read(
     ep: &Object<Ep>,
     buffers: Buffers<'_, Iovec>,
     src: u64,
-    from: Place,
+    from: RemoteSegment,
     context: *mut c_void,
 ) -> Result {
     // SAFETY: passed on from the caller.
-    let from = unsafe { place(&buffers, from) }?;
+    let from = unsafe { remote_segment(&buffers, from) }?;
     let msg = msg(&buffers, src, &from, context, 0);
     // SAFETY: passed on from the caller.
     unsafe { short::<ReadMsg<'_>>(ep, &msg, OpFlags::empty()) }
 }
 
 /// # Safety
-/// As fi_write(3) has it.
+/// The caller follows fi_write(3).
 #[inline(always)]
 unsafe fn write(
     ep: &Object<Ep>,
     buffers: Buffers<'_, Iovec>,
     dest: u64,
-    to: Place,
+    to: RemoteSegment,
     context: *mut c_void,
     data: Option<u64>,
 ) -> Result {
     // SAFETY: passed on from the caller.
-    let to = unsafe { place(&buffers, to) }?;
+    let to = unsafe { remote_segment(&buffers, to) }?;
     let msg = msg(&buffers, dest, &to, context, data.unwrap_or(0));
     // SAFETY: passed on from the caller.
     unsafe { short::<WriteMsg<'_>>(ep, &msg, data_flag(data)) }
 }
 
-/// The memory at a peer that is as long as the buffers together.
+/// The remote segment that is as long as all buffers together.
 ///
 /// # Errors
 /// As [`lists::total`].
 ///
 /// # Safety
-/// The list names as many buffers as it says.
+/// The list points to as many buffers as it states.
 #[inline(always)]
-unsafe fn place(buffers: &Buffers<'_, Iovec>, (addr, key): Place) -> Result<RmaIov> {
+unsafe fn remote_segment(
+    buffers: &Buffers<'_, Iovec>,
+    (addr, key): RemoteSegment,
+) -> Result<RmaIov> {
     // SAFETY: passed on from the caller.
-    let buffers: &[Iov] = unsafe { lists::few(buffers.iov, buffers.count) }?;
+    let buffers: &[Iov] = unsafe { lists::bounded(buffers.iov, buffers.count) }?;
     let len = lists::total(buffers.iter().map(|buffer| buffer.len))?;
     Ok(RmaIov { addr, len, key })
 }
@@ -112,7 +115,7 @@ unsafe fn place(buffers: &Buffers<'_, Iovec>, (addr, key): Place) -> Result<RmaI
 const fn msg(
     buffers: &Buffers<'_, Iovec>,
     addr: u64,
-    place: &RmaIov,
+    remote: &RmaIov,
     context: *mut c_void,
     data: u64,
 ) -> MsgRma {
@@ -121,7 +124,7 @@ const fn msg(
         desc: buffers.desc,
         iov_count: buffers.count,
         addr,
-        rma_iov: place,
+        rma_iov: remote,
         rma_iov_count: 1,
         context,
         data,

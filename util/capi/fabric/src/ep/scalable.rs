@@ -1,9 +1,10 @@
 //! Scalable endpoints: `fi_scalable_ep`, and the contexts that are opened from one.
 //!
 //! The object model has one endpoint where libfabric has a transmit and a receive context of one
-//! number. So those two are the halves of a context. It is opened when both have been enabled, when
-//! one that was enabled is used, or when the receive context is enabled and there is no transmit
-//! context: peers may reach it from then on. A half that comes later is bound to the open endpoint.
+//! index. Those two are the halves of a context. The context opens when both halves are enabled,
+//! when an enabled half is used, or when the receive half is enabled while there is no transmit
+//! half: peers may reach it from then on. A half that is enabled later is bound to the open
+//! endpoint.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -18,30 +19,30 @@ use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidEp, Handle, Ops, OpsCm, OpsEp, fclass, number};
 
 use super::{Draft, Ep, Shared, lists};
-use crate::answer::{done, told};
 use crate::av::Av;
 use crate::domain::Domain;
-use crate::given::fill;
 use crate::object::{self, Class, Object, Table, User, argument};
+use crate::pointer::fill;
+use crate::status::{guarded_unit, log_error};
 use crate::{addr, info};
 
-/// What stands behind a scalable endpoint.
+/// The object behind the handle of a scalable endpoint.
 pub(crate) struct Sep {
     common: Arc<Common>,
     info: Info,
-    /// Those that are open, by number.
+    /// The open contexts, by index.
     contexts: Mutex<Vec<Weak<Shared>>>,
     domain: Arc<dyn selvedge::Domain>,
-    whole_domain: User,
+    domain_user: User,
 }
 
-/// What it has in common with its contexts.
+/// The state that a scalable endpoint shares with its contexts.
 struct Common {
     own: Arc<dyn ScalableEndpoint>,
     av: OnceLock<(Arc<dyn AddressVector>, User)>,
 }
 
-/// The number of an endpoint that is a context, and what was done to its halves.
+/// A context: its index, and the states of its halves.
 pub(super) struct Context {
     common: Arc<Common>,
     index: usize,
@@ -55,7 +56,7 @@ enum State {
     Enabled,
 }
 
-/// What makes an [`Ep`] a half of a context.
+/// The half of a context that an [`Ep`] represents.
 pub(super) struct Half {
     context: Arc<Context>,
     side: Side,
@@ -86,15 +87,15 @@ impl Context {
         self.halves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the context, bound to what its halves are.
+    /// Opens the context with the bindings of its halves.
     ///
     /// # Errors
-    /// [`Errno::NoCq`] or [`Errno::NoAv`] for what is not bound; the provider's.
+    /// [`Errno::NoCq`] or [`Errno::NoAv`] for a missing binding; the provider's.
     fn open(&self, draft: &mut Draft, domain: &dyn selvedge::Domain) -> Result<Arc<dyn Endpoint>> {
         if let Some((av, user)) = self.common.av.get() {
             draft.bound.add_av_if_none(av, user);
         }
-        // A half that is not there needs no queue.
+        // A half that is not enabled needs no queue.
         let mut used = draft.info.clone();
         let halves = *self.halves();
         for side in [Side::Tx, Side::Rx] {
@@ -104,7 +105,7 @@ impl Context {
         }
         let bindings = draft.bound.bindings(&used, domain)?;
         let opened = self.common.own.context(self.index, &draft.info, bindings);
-        opened.map_err(|error| told(&error))
+        opened.map_err(|error| log_error(&error))
     }
 }
 
@@ -121,13 +122,13 @@ impl Half {
         }
     }
 
-    /// Whether it takes a queue or counter with these flags.
+    /// Whether it can be bound to a queue or counter with these flags.
     pub(super) fn takes(&self, flags: u64) -> bool {
         let others = Side::Tx.caps().union(Side::Rx.caps()) - self.side.caps();
         flags & others.bits() == 0
     }
 
-    /// The address of the scalable endpoint, also before there is a context.
+    /// The address of the scalable endpoint, also before the context is open.
     ///
     /// # Errors
     /// As [`ScalableEndpoint::address`].
@@ -143,7 +144,7 @@ impl Half {
         self.context.halves()[self.side as usize] = state;
     }
 
-    /// Whether the context is opened now that this half was enabled.
+    /// Whether the context opens now that this half is enabled.
     fn opens_context(&self) -> bool {
         let [tx, rx] = *self.context.halves();
         rx == State::Enabled && tx != State::Open
@@ -157,11 +158,11 @@ impl Drop for Half {
 }
 
 impl Ep {
-    /// Enables a half of a context, and opens the context if it is time.
+    /// Enables a half of a context, and opens the context if [`Half::opens_context`].
     ///
     /// # Errors
-    /// [`Errno::OpBadState`] when it is enabled; [`Errno::NoCq`] without a queue or counter; those of
-    /// [`Context::open`].
+    /// [`Errno::OpBadState`] if it is enabled already; [`Errno::NoCq`] without a queue or counter;
+    /// those of [`Context::open`].
     pub(super) fn enable_half(&self, half: &Half) -> Result {
         if half.is_enabled() {
             return Err(Errno::OpBadState);
@@ -177,10 +178,10 @@ impl Ep {
         Ok(())
     }
 
-    /// The endpoint of a half that was enabled.
+    /// The endpoint of an enabled half.
     ///
     /// # Errors
-    /// [`Errno::OpBadState`] before it was; those of [`Context::open`].
+    /// [`Errno::OpBadState`] before it is enabled; those of [`Context::open`].
     pub(super) fn use_half(&self, half: &Half) -> Result<&Arc<dyn Endpoint>> {
         match half.is_enabled() {
             true => self.open_context(half),
@@ -199,12 +200,12 @@ impl Ep {
     }
 }
 
-fn still_bound(index: usize) -> Errno {
-    let what = format!(
+fn still_bound_error(index: usize) -> Errno {
+    let reason = format!(
         "context {index} of a scalable endpoint: its other context is open and still reports to \
          the queues and counters that the closed one was bound to; close both, then open both"
     );
-    told(&Error::new(Errno::OpBadState, what))
+    log_error(&Error::new(Errno::OpBadState, reason))
 }
 
 // SAFETY: `fid_ep` begins with its fid, and has seven tables of functions behind it.
@@ -217,26 +218,26 @@ unsafe impl Class for Sep {
         FidEp {
             ops: &SEP.ops,
             cm: &CM.ops,
-            ..FidEp::refusing::<{ libc::ENOSYS }>(fid)
+            ..FidEp::failing::<{ libc::ENOSYS }>(fid)
         }
     }
 }
 
 static FID: Table<Ops, Sep> = object::ops::<Sep>()
     .bind(|sep, fid, flags| {
-        done(|| {
-            // SAFETY: C, as fi_scalable_ep_bind(3) has it: a handle.
+        guarded_unit(|| {
+            // SAFETY: the C caller passes a handle, as fi_scalable_ep_bind(3) requires.
             let av = unsafe { argument::<Av>(fid) }?;
             if flags != 0 {
                 return Err(Errno::BadFlags);
             }
-            let bound = (Arc::clone(&av.own), av.one_more_user());
+            let bound = (Arc::clone(&av.own), av.new_user());
             sep.common.av.set(bound).map_err(|_| Errno::Inval)
         })
     })
-    // fi_control(3): there is nothing to enable but contexts.
+    // fi_control(3): enabling checks the binding; only contexts are enabled.
     .control(|sep, command, _arg| {
-        done(|| match command {
+        guarded_unit(|| match command {
             number::control::ENABLE if sep.common.av.get().is_none() => Err(Errno::NoAv),
             number::control::ENABLE => Ok(()),
             _ => Err(Errno::NoSys),
@@ -244,21 +245,21 @@ static FID: Table<Ops, Sep> = object::ops::<Sep>()
     });
 static SEP: Table<OpsEp, Sep> = Table::<OpsEp, Sep>::empty()
     .tx_ctx(|sep, index, attr, out, context| {
-        // SAFETY: C, as fi_tx_context(3) has it, here and below.
+        // SAFETY: the C caller follows fi_tx_context(3), here and below.
         let op_flags = unsafe { attr.as_ref() }.map(|attr| attr.op_flags);
         // SAFETY: as above.
-        done(|| unsafe { sep.open_half(index, Side::Tx, op_flags, out, context) })
+        guarded_unit(|| unsafe { sep.open_half(index, Side::Tx, op_flags, out, context) })
     })
     .rx_ctx(|sep, index, attr, out, context| {
-        // SAFETY: C, as fi_rx_context(3) has it, here and below.
+        // SAFETY: the C caller follows fi_rx_context(3), here and below.
         let op_flags = unsafe { attr.as_ref() }.map(|attr| attr.op_flags);
         // SAFETY: as above.
-        done(|| unsafe { sep.open_half(index, Side::Rx, op_flags, out, context) })
+        guarded_unit(|| unsafe { sep.open_half(index, Side::Rx, op_flags, out, context) })
     });
 static CM: Table<OpsCm, Sep> = Table::<OpsCm, Sep>::empty().getname(|sep, at, len| {
-    done(|| {
+    guarded_unit(|| {
         let address = addr::encode(&sep.common.own.address()?);
-        // SAFETY: C, as fi_getname(3) has it.
+        // SAFETY: the C caller follows fi_getname(3).
         unsafe { fill(at.cast(), len, &address) }
     })
 });
@@ -269,7 +270,7 @@ static CM: Table<OpsCm, Sep> = Table::<OpsCm, Sep>::empty().getname(|sep, at, le
 /// [`Errno::Inval`] for NULL; the provider's.
 ///
 /// # Safety
-/// As fi_scalable_ep(3) has it.
+/// The caller follows fi_scalable_ep(3).
 pub(crate) unsafe fn open(
     domain: &Object<Domain>,
     info: *const abi::Info,
@@ -283,13 +284,13 @@ pub(crate) unsafe fn open(
         let own = domain.own.scalable_endpoint(&info);
         Ok(Sep {
             common: Arc::new(Common {
-                own: own.map_err(|error| told(&error))?,
+                own: own.map_err(|error| log_error(&error))?,
                 av: OnceLock::new(),
             }),
             contexts: Mutex::default(),
             info,
             domain: Arc::clone(&domain.own),
-            whole_domain: domain.one_more_user(),
+            domain_user: domain.new_user(),
         })
     };
     // SAFETY: passed on from the caller.
@@ -297,7 +298,7 @@ pub(crate) unsafe fn open(
 }
 
 impl Object<Sep> {
-    /// Opens a half of a context, with default flags of its own if it has any.
+    /// Opens a half of a context, with its own default flags if `op_flags` has some.
     ///
     /// # Safety
     /// `out` is NULL or may be written.
@@ -326,11 +327,11 @@ impl Object<Sep> {
 }
 
 impl Sep {
-    /// A half of a context, which is opened for it or with the other half.
+    /// A half of the context of an index; both halves share the context.
     ///
     /// # Errors
-    /// [`Errno::Inval`] when there are not so many; [`Errno::Busy`] while this half is open;
-    /// [`Errno::OpBadState`] when it was closed and the other half still needs what it was bound to.
+    /// [`Errno::Inval`] for an index out of range; [`Errno::Busy`] while this half is open;
+    /// [`Errno::OpBadState`] if it was closed and the other half still uses its bindings.
     fn half(&self, index: c_int, side: Side) -> Result<Ep> {
         let attr = &self.info.ep_attr;
         let (name, count) = match side {
@@ -339,8 +340,8 @@ impl Sep {
         };
         let given = usize::try_from(index).ok().filter(|&index| index < count);
         let Some(index) = given else {
-            let what = format!("context {index} of a scalable endpoint: {name} is {count}");
-            return Err(told(&Error::new(Errno::Inval, what)));
+            let reason = format!("context {index} of a scalable endpoint: {name} is {count}");
+            return Err(log_error(&Error::new(Errno::Inval, reason)));
         };
         let shared = self.shared(index);
         let context = shared.context.as_ref().ok_or(Errno::Inval)?;
@@ -350,7 +351,7 @@ impl Sep {
             return Err(Errno::Busy);
         }
         if is_bound && shared.live.get().is_some() {
-            return Err(still_bound(index));
+            return Err(still_bound_error(index));
         }
         halves[side as usize] = State::Open;
         drop(halves);
@@ -358,7 +359,7 @@ impl Sep {
         Ok(Ep::new(shared, Some(Half { context, side })))
     }
 
-    /// What the halves of a context have in common.
+    /// The state that the halves of a context share.
     fn shared(&self, index: usize) -> Arc<Shared> {
         let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
         if contexts.len() <= index {
@@ -367,7 +368,7 @@ impl Sep {
         if let Some(shared) = contexts[index].upgrade() {
             return shared;
         }
-        let user = self.whole_domain.clone();
+        let user = self.domain_user.clone();
         let mut shared = Shared::new(&self.domain, user, self.info.clone());
         shared.context = Some(Arc::new(Context {
             common: Arc::clone(&self.common),

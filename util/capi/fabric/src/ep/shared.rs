@@ -1,8 +1,8 @@
 //! Shared contexts: `fi_srx_context`, whose handle is a `struct fid_ep` that receives are posted to,
 //! and `fi_stx_context`, `struct fid_stx`.
 //!
-//! A shared transmit context is a handle and no more: endpoints of a domain have nothing to send by
-//! that there could be too few of.
+//! A shared transmit context is only a handle: endpoints have no transmit resources that could be
+//! shared.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -16,15 +16,15 @@ use selvedge_abi::{Fid, FidEp, FidStx, Handle, Ops, OpsEp, OpsMsg, OpsTagged, fc
 
 use super::post::{Message, Operation, Post};
 use super::{lists, msg, tagged};
-use crate::answer::{counted, done, told};
 use crate::domain::Domain;
-use crate::given::given;
 use crate::object::{self, Class, Object, Table};
+use crate::pointer::required;
+use crate::status::{guarded_count, guarded_unit, log_error};
 
-/// What stands behind a shared receive context.
+/// The object behind the handle of a shared receive context.
 pub(crate) struct Srx(pub(super) Arc<dyn SharedReceives>);
 
-/// What stands behind a shared transmit context.
+/// The object behind the handle of a shared transmit context.
 pub(crate) struct Stx;
 
 // SAFETY: `fid_ep` begins with its fid, and has seven tables of functions behind it.
@@ -38,7 +38,7 @@ unsafe impl Class for Srx {
             ops: &EP.ops,
             msg: &MSG.ops,
             tagged: &TAGGED.ops,
-            ..FidEp::refusing::<{ libc::ENOSYS }>(fid)
+            ..FidEp::failing::<{ libc::ENOSYS }>(fid)
         }
     }
 }
@@ -50,7 +50,7 @@ unsafe impl Class for Stx {
     const OPS: &'static Table<Ops, Self> = &STX_FID;
 
     fn handle(&self, fid: Fid) -> FidStx {
-        FidStx::refusing::<{ libc::ENOSYS }>(fid)
+        FidStx::failing::<{ libc::ENOSYS }>(fid)
     }
 }
 
@@ -58,13 +58,13 @@ static FID: Table<Ops, Srx> = object::ops::<Srx>().control(|_, command, _arg| co
 static STX_FID: Table<Ops, Stx> = object::ops::<Stx>().control(|_, command, _arg| control(command));
 static EP: Table<OpsEp, Srx> = Table::<OpsEp, Srx>::empty()
     // fi_cancel(3)
-    .cancel(|srx, context| counted(|| srx.0.cancel(lists::context(context)).map(|()| 0)));
+    .cancel(|srx, context| guarded_count(|| srx.0.cancel(lists::context(context)).map(|()| 0)));
 static MSG: Table<OpsMsg, Srx> = msg::receives(Table::<OpsMsg, Srx>::empty());
 static TAGGED: Table<OpsTagged, Srx> = tagged::receives(Table::<OpsTagged, Srx>::empty());
 
-/// fi_control(3) of both, which are enabled from the first.
+/// fi_control(3) of both contexts, which are always enabled.
 fn control(command: c_int) -> c_int {
-    done(|| match command {
+    guarded_unit(|| match command {
         number::control::ENABLE => Ok(()),
         _ => Err(Errno::NoSys),
     })
@@ -87,7 +87,7 @@ impl Post for Srx {
 /// The provider's.
 ///
 /// # Safety
-/// As fi_srx_context(3) has it.
+/// The caller follows fi_srx_context(3).
 pub(crate) unsafe fn open_srx(
     domain: &Object<Domain>,
     attr: *const abi::RxAttr,
@@ -95,17 +95,17 @@ pub(crate) unsafe fn open_srx(
     context: *mut c_void,
 ) -> Result {
     let make = || {
-        let mut asked = RxAttr::default();
+        let mut request = RxAttr::default();
         if !attr.is_null() {
             // SAFETY: passed on from the caller.
-            let attr = unsafe { given(attr) }?;
-            asked.caps = Caps::from_bits_truncate(attr.caps);
-            asked.op_flags = lists::flags(attr.op_flags)?;
-            asked.size = attr.size;
-            asked.iov_limit = attr.iov_limit;
+            let attr = unsafe { required(attr) }?;
+            request.caps = Caps::from_bits_truncate(attr.caps);
+            request.op_flags = lists::flags(attr.op_flags)?;
+            request.size = attr.size;
+            request.iov_limit = attr.iov_limit;
         }
-        let own = domain.own.srx(&asked);
-        own.map(Srx).map_err(|error| told(&error))
+        let own = domain.own.srx(&request);
+        own.map(Srx).map_err(|error| log_error(&error))
     };
     // SAFETY: passed on from the caller.
     unsafe { domain.child(out, context, make) }

@@ -10,64 +10,64 @@ use selvedge_abi::{Iovec, MsgTagged, OpsTagged};
 
 use super::post::{Buffers, Post, data_flag, full, injected, iov, list, one, short};
 use super::{Ep, lists};
-use crate::answer::posted;
 use crate::object::{Class, Object, Table};
+use crate::status::post_status;
 
 pub(super) static TAGGED: Table<OpsTagged, Ep> = sends(receives(Table::<OpsTagged, Ep>::empty()));
 pub(super) static TX_TAGGED: Table<OpsTagged, Ep> = sends(Table::<OpsTagged, Ep>::empty());
 pub(super) static RX_TAGGED: Table<OpsTagged, Ep> = receives(Table::<OpsTagged, Ep>::empty());
 
-/// The functions that receive, also from receives that endpoints share.
+/// The functions that receive, for endpoints and for shared receive contexts.
 pub(super) const fn receives<T: Class + Post>(table: Table<OpsTagged, T>) -> Table<OpsTagged, T> {
     table
         .recv(|to, buf, len, desc, src, tag, ignore, context| {
-            let (buffer, tag) = (lists::room(buf, len), TagMatch { tag, ignore });
-            // SAFETY: C, as fi_trecv(3) has it.
-            posted(unsafe { recv(to, one(&buffer, &desc), src, tag, context) })
+            let (buffer, tag) = (lists::receive_buffer(buf, len), TagMatch { tag, ignore });
+            // SAFETY: the C caller follows fi_trecv(3).
+            post_status(unsafe { recv(to, one(&buffer, &desc), src, tag, context) })
         })
         .recvv(|to, iov, desc, count, src, tag, ignore, context| {
             let tag = TagMatch { tag, ignore };
-            // SAFETY: C, as fi_trecvv(3) has it.
-            posted(unsafe { recv(to, list(iov, desc, count), src, tag, context) })
+            // SAFETY: the C caller follows fi_trecvv(3).
+            post_status(unsafe { recv(to, list(iov, desc, count), src, tag, context) })
         })
-        // SAFETY: C, as fi_trecvmsg(3) has it.
-        .recvmsg(|to, msg, flags| posted(unsafe { full::<RecvMsg<'_>>(to, msg, flags) }))
+        // SAFETY: the C caller follows fi_trecvmsg(3).
+        .recvmsg(|to, msg, flags| post_status(unsafe { full::<RecvMsg<'_>>(to, msg, flags) }))
 }
 
 /// The functions that send.
 const fn sends(table: Table<OpsTagged, Ep>) -> Table<OpsTagged, Ep> {
     table
         .send(|ep, buf, len, desc, dest, tag, context| {
-            // SAFETY: C, as fi_tsend(3) has it.
-            posted(unsafe { send(ep, one(&iov(buf, len), &desc), dest, tag, context, None) })
+            // SAFETY: the C caller follows fi_tsend(3).
+            post_status(unsafe { send(ep, one(&iov(buf, len), &desc), dest, tag, context, None) })
         })
         .sendv(|ep, iov, desc, count, dest, tag, context| {
-            // SAFETY: C, as fi_tsendv(3) has it.
-            posted(unsafe { send(ep, list(iov, desc, count), dest, tag, context, None) })
+            // SAFETY: the C caller follows fi_tsendv(3).
+            post_status(unsafe { send(ep, list(iov, desc, count), dest, tag, context, None) })
         })
-        // SAFETY: C, as fi_tsendmsg(3) has it.
-        .sendmsg(|ep, msg, flags| posted(unsafe { full::<SendMsg<'_>>(ep, msg, flags) }))
+        // SAFETY: the C caller follows fi_tsendmsg(3).
+        .sendmsg(|ep, msg, flags| post_status(unsafe { full::<SendMsg<'_>>(ep, msg, flags) }))
         .senddata(|ep, buf, len, desc, data, dest, tag, context| {
             let iov = iov(buf, len);
-            // SAFETY: C, as fi_tsenddata(3) has it.
-            posted(unsafe { send(ep, one(&iov, &desc), dest, tag, context, Some(data)) })
+            // SAFETY: the C caller follows fi_tsenddata(3).
+            post_status(unsafe { send(ep, one(&iov, &desc), dest, tag, context, Some(data)) })
         })
         .inject(|ep, buf, len, dest, tag| {
             let inject =
                 |ep: &dyn Endpoint, bytes: &[u8]| ep.tinject(bytes, FiAddr(dest), tag, None);
-            // SAFETY: C, as fi_tinject(3) has it.
-            posted(unsafe { injected(ep, buf, len, inject) })
+            // SAFETY: the C caller follows fi_tinject(3).
+            post_status(unsafe { injected(ep, buf, len, inject) })
         })
         .injectdata(|ep, buf, len, data, dest, tag| {
             let inject =
                 |ep: &dyn Endpoint, bytes: &[u8]| ep.tinject(bytes, FiAddr(dest), tag, Some(data));
-            // SAFETY: C, as fi_tinjectdata(3) has it.
-            posted(unsafe { injected(ep, buf, len, inject) })
+            // SAFETY: the C caller follows fi_tinjectdata(3).
+            post_status(unsafe { injected(ep, buf, len, inject) })
         })
 }
 
 /// # Safety
-/// As fi_tsend(3) has it.
+/// The caller follows fi_tsend(3).
 #[inline(always)]
 unsafe fn send(
     ep: &Object<Ep>,
@@ -89,7 +89,7 @@ unsafe fn send(
 }
 
 /// # Safety
-/// As fi_trecv(3) has it.
+/// The caller follows fi_trecv(3).
 #[inline(always)]
 unsafe fn recv(
     to: &impl Post,

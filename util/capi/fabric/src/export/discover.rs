@@ -11,15 +11,16 @@ use selvedge::{Errno, Hints, Info, InfoFlags, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{Abi, Fid};
 
-use crate::answer::{done, told};
-use crate::given::{put, text};
+use crate::pointer::{put, text};
 use crate::process::registry;
+use crate::status::{guarded_unit, log_error};
 use crate::{fabric as object, info};
 
 /// `fi_getinfo` of a version node.
 ///
 /// # Safety
-/// As fi_getinfo(3) has it: texts or NULL; hints of this layout or NULL; where the list goes.
+/// The caller follows fi_getinfo(3): `node` and `service` are texts or NULL, `hints` is NULL or has
+/// the layout of `MINOR`, and `found` is NULL or may be written.
 pub(super) unsafe extern "C" fn getinfo<const MINOR: u8>(
     version: u32,
     node: *const c_char,
@@ -28,7 +29,7 @@ pub(super) unsafe extern "C" fn getinfo<const MINOR: u8>(
     hints: *const abi::Info,
     found: *mut *mut abi::Info,
 ) -> c_int {
-    done(|| {
+    guarded_unit(|| {
         if found.is_null() {
             return Err(Errno::Inval);
         }
@@ -39,7 +40,7 @@ pub(super) unsafe extern "C" fn getinfo<const MINOR: u8>(
         let (hints, handle) = match hints.is_null() {
             true => (Hints::anything(), ptr::null_mut()),
             // SAFETY: passed on from the caller.
-            false => unsafe { asked(hints, layout::<MINOR>(version)) }?,
+            false => unsafe { hints_of(hints, layout::<MINOR>(version)) }?,
         };
         let version = Version::from_raw(version);
         let all = discover(version, node, service, flags, &hints)?;
@@ -49,19 +50,19 @@ pub(super) unsafe extern "C" fn getinfo<const MINOR: u8>(
     })
 }
 
-/// What of hints is looked at: what the program was linked to know, but no more than the API that it
-/// asks for has. A program that was built with older headers than the library's asks for an older
-/// API.
+/// The layout of a program's hints: that of the symbol version it was linked to, but not newer than
+/// that of the API version it passes. A program that was built with older headers than the library
+/// it was linked to passes an older API version.
 fn layout<const MINOR: u8>(version: u32) -> Abi {
     let Version { major, minor } = Version::from_raw(version);
     Abi::of_minor(MINOR).min(Abi::of_api(major.into(), minor.into()))
 }
 
-/// What is asked for, and the handle that goes with it: whatever is found has it, too.
+/// The hints, and their handle, which every info that is found gets, too.
 ///
 /// # Safety
 /// As [`info::read`].
-unsafe fn asked(hints: *const abi::Info, abi: Abi) -> Result<(Hints, *mut Fid)> {
+unsafe fn hints_of(hints: *const abi::Info, abi: Abi) -> Result<(Hints, *mut Fid)> {
     // SAFETY: passed on from the caller.
     let given = unsafe { info::read(hints, abi) }?;
     Ok((Hints::from(given.info), given.handle))
@@ -80,26 +81,26 @@ fn discover(
     };
     let flags = InfoFlags::from_bits(flags).ok_or(Errno::BadFlags)?;
     let found = registry().getinfo(version, node, service, flags, hints);
-    let mut found = found.map_err(|error| told(&error))?;
+    let mut found = found.map_err(|error| log_error(&error))?;
     if version < FIRST_WITH_TAG_BITS {
         found.iter_mut().for_each(with_generic_tags);
     }
-    let asked = hints.info().fabric_attr.prov_name.trim();
-    found.iter_mut().for_each(|info| with_name(info, asked));
+    let requested = hints.info().fabric_attr.prov_name.trim();
+    found.iter_mut().for_each(|info| with_name(info, requested));
     Ok(found)
 }
 
-/// Programs compare names: one that asked for one name, for which another provider does the work,
-/// finds that name again.
-fn with_name(info: &mut Info, asked: &str) {
-    let is_one_name = !asked.contains([',', '^']);
-    if is_one_name && !Filter::parse(asked).admits(&info.fabric_attr.prov_name) {
-        asked.clone_into(&mut info.fabric_attr.prov_name);
+/// Renames an info to the provider name that a program has asked for, if it is an alias of the
+/// provider: programs compare names.
+fn with_name(info: &mut Info, requested: &str) {
+    let is_one_name = !requested.contains([',', '^']);
+    if is_one_name && !Filter::parse(requested).admits(&info.fabric_attr.prov_name) {
+        requested.clone_into(&mut info.fabric_attr.prov_name);
     }
 }
 
-/// Before this version, a tag without structure had every other bit set in its format, which
-/// programs count.
+/// Before this version, the format of a tag without structure had every other bit set, and programs
+/// count the bits.
 const FIRST_WITH_TAG_BITS: Version = Version::new(2, 0);
 const TAG_GENERIC: MemTagFormat = MemTagFormat(0xaaaa_aaaa_aaaa_aaaa);
 
@@ -110,13 +111,14 @@ fn with_generic_tags(info: &mut Info) {
     }
 }
 
-/// `fi_freeinfo` of every version: parts that a program of an old layout lacks are NULL, because
-/// `fi_allocinfo` gives it whole ones.
+/// `fi_freeinfo` of every version. Members that a program of an old layout lacks are NULL, because
+/// `fi_allocinfo` allocates parts of the newest layout.
 ///
 /// # Safety
-/// `at` is NULL or the first of a list that nobody uses any more, of parts that `malloc` has made.
+/// `at` is NULL or the first info of a list that is not used any more, whose parts were allocated
+/// by `malloc`.
 pub(super) unsafe extern "C" fn freeinfo(at: *mut abi::Info) {
-    done(|| {
+    guarded_unit(|| {
         // SAFETY: passed on from the caller.
         unsafe { info::free(at) };
         Ok(())
@@ -126,10 +128,10 @@ pub(super) unsafe extern "C" fn freeinfo(at: *mut abi::Info) {
 /// `fi_dupinfo` of a version node, `fi_allocinfo` with NULL.
 ///
 /// # Safety
-/// `at` is NULL or names an info of this layout.
+/// `at` is NULL or points to an info of this layout.
 pub(super) unsafe extern "C" fn dupinfo<const MINOR: u8>(at: *const abi::Info) -> *mut abi::Info {
     let mut copy = ptr::null_mut();
-    done(|| {
+    guarded_unit(|| {
         copy = match at.is_null() {
             true => info::fresh()?,
             // SAFETY: passed on from the caller.
@@ -143,17 +145,17 @@ pub(super) unsafe extern "C" fn dupinfo<const MINOR: u8>(at: *const abi::Info) -
 /// `fi_fabric`.
 ///
 /// # Safety
-/// As fi_fabric(3) has it.
+/// The caller follows fi_fabric(3).
 pub(super) unsafe extern "C" fn fabric(
     attr: *mut abi::FabricAttr,
     fabric: *mut *mut abi::FidFabric,
     context: *mut c_void,
 ) -> c_int {
     // SAFETY: passed on from the caller.
-    done(|| unsafe { object::open(attr, None, fabric, context) })
+    guarded_unit(|| unsafe { object::open(attr, None, fabric, context) })
 }
 
-/// `fi_fabric` of programs whose attributes have no version: theirs is 1.0.
+/// `fi_fabric` of programs whose attributes have no API version: they use 1.0.
 ///
 /// # Safety
 /// As [`fabric`].
@@ -164,7 +166,7 @@ pub(super) unsafe extern "C" fn fabric_1_0(
 ) -> c_int {
     let version = Some(Version::new(1, 0));
     // SAFETY: passed on from the caller.
-    done(|| unsafe { object::open(attr, version, fabric, context) })
+    guarded_unit(|| unsafe { object::open(attr, version, fabric, context) })
 }
 
 /// `fi_fabric2`.
@@ -177,12 +179,12 @@ pub(super) unsafe extern "C" fn fabric2(
     flags: u64,
     context: *mut c_void,
 ) -> c_int {
-    done(|| {
+    guarded_unit(|| {
         if flags != 0 {
             return Err(Errno::Inval);
         }
         // SAFETY: passed on from the caller.
-        let attr = unsafe { crate::given::given(info) }?.fabric_attr;
+        let attr = unsafe { crate::pointer::required(info) }?.fabric_attr;
         // SAFETY: passed on from the caller.
         unsafe { object::open(attr, None, fabric, context) }
     })

@@ -1,7 +1,7 @@
 //! The 17 functions that the library exports.
 //!
-//! The linker's script makes the version nodes, and `symbols` the names in them: Rust has no
-//! spelling for a symbol's version.
+//! The linker script defines the version nodes, and `symbols` the names in them in assembler,
+//! because Rust has no syntax for a symbol's version.
 
 mod discover;
 mod print;

@@ -9,12 +9,12 @@ use std::ptr;
 use selvedge::Errno;
 use selvedge::info::Version;
 
-use crate::answer::call;
-use crate::given::{put, room};
 use crate::log_c;
+use crate::pointer::{output, put};
+use crate::status::guarded;
 use crate::tostr::text_of;
 
-/// Bytes of the text that `fi_tostr` keeps.
+/// The size of the text that `fi_tostr` keeps per thread, in bytes.
 const KEPT: usize = 8192;
 
 thread_local! {
@@ -26,46 +26,46 @@ pub(super) extern "C" fn version() -> u32 {
     Version::API.as_raw()
 }
 
-/// `fi_strerror`, of either sign. The texts of the system's own numbers are the system's.
+/// `fi_strerror`, for numbers of either sign. The system's own numbers have the system's texts.
 pub(crate) extern "C" fn strerror(errno: c_int) -> *const c_char {
     let errno = errno.checked_abs().unwrap_or(c_int::MAX);
-    match Errno::try_from_raw(errno).filter(|known| known.as_raw() >= Errno::Other.as_raw()) {
+    match Errno::try_from_raw(errno).filter(|errno| errno.as_raw() >= Errno::Other.as_raw()) {
         Some(own) => log_c::constant(own.text()),
-        // SAFETY: any number will do; the text is this thread's until its next call.
+        // SAFETY: strerror accepts any number; the text stays valid until this thread's next call.
         None if errno < Errno::Other.as_raw() => unsafe { libc::strerror(errno) },
         None => log_c::constant(Errno::Other.text()),
     }
 }
 
-/// `fi_tostr`: the text is this thread's until its next call.
+/// `fi_tostr`: the text stays valid until this thread's next call.
 ///
 /// # Safety
-/// `data` is NULL or what `kind` says.
+/// `data` is NULL or points to data of this kind.
 pub(super) unsafe extern "C" fn tostr(data: *const c_void, kind: u32) -> *mut c_char {
     TEXT.with_borrow_mut(|kept| {
-        // SAFETY: passed on from the caller; the text stays where it is as long as the thread.
+        // SAFETY: passed on from the caller; the text does not move while the thread exists.
         unsafe { tostr_r(kept.as_mut_ptr().cast(), KEPT, data, kind) }
     })
 }
 
-/// `fi_tostr_r`: as much of the text as there is room for.
+/// `fi_tostr_r`: writes as much of the text as fits.
 ///
 /// # Safety
-/// `buf` is NULL or names `len` bytes; `data` is NULL or what `kind` says.
+/// `buf` is NULL or points to `len` bytes; `data` is NULL or points to data of this kind.
 pub(super) unsafe extern "C" fn tostr_r(
     buf: *mut c_char,
     len: usize,
     data: *const c_void,
     kind: u32,
 ) -> *mut c_char {
-    let written = call(|| {
+    let written = guarded(|| {
         if data.is_null() || len == 0 {
             return Err(Errno::Inval);
         }
         // SAFETY: passed on from the caller.
         let text = unsafe { text_of(data, kind) }?;
         // SAFETY: passed on from the caller.
-        let room = unsafe { room(buf.cast::<u8>(), len) }?;
+        let room = unsafe { output(buf.cast::<u8>(), len) }?;
         let fits = text.len().min(len - 1);
         room[..fits].write_copy_of_slice(&text.as_bytes()[..fits]);
         room[fits].write(0);
@@ -77,33 +77,33 @@ pub(super) unsafe extern "C" fn tostr_r(
 /// `fi_log_enabled`.
 ///
 /// # Safety
-/// `prov` is NULL or names a provider of libfabric's.
+/// `prov` is NULL or points to a provider of libfabric.
 pub(super) unsafe extern "C" fn log_enabled(
     prov: *const c_void,
     level: c_int,
     subsys: c_int,
 ) -> c_int {
     // SAFETY: passed on from the caller.
-    call(|| Ok(unsafe { log_c::is_enabled(prov, level, subsys) }.into()))
+    guarded(|| Ok(unsafe { log_c::is_enabled(prov, level, subsys) }.into()))
 }
 
-/// `fi_log_ready`: as [`log_enabled`], but for one time in a while.
+/// `fi_log_ready`: as [`log_enabled`], but true once per interval only.
 ///
 /// # Safety
-/// As [`log_enabled`]; `showtime` is NULL or names a number.
+/// As [`log_enabled`]; `showtime` is NULL or points to a number.
 pub(super) unsafe extern "C" fn log_ready(
     prov: *const c_void,
     level: c_int,
     subsys: c_int,
     showtime: *mut u64,
 ) -> c_int {
-    call(|| {
+    guarded(|| {
         // SAFETY: passed on from the caller.
         if !unsafe { log_c::is_enabled(prov, level, subsys) } {
             return Ok(0);
         }
         // SAFETY: passed on from the caller.
-        let last = *unsafe { crate::given::given(showtime) }?;
+        let last = *unsafe { crate::pointer::required(showtime) }?;
         let Some(next) = log_c::next_time(last) else {
             return Ok(0);
         };

@@ -1,4 +1,4 @@
-//! Parameters, messages of libfabric's own providers, and objects that are opened by name.
+//! Functions for parameters, for log messages of libfabric's own providers, and `fi_open`.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -7,13 +7,13 @@ use std::ffi::{c_char, c_int, c_void};
 use selvedge::Errno;
 use selvedge_abi::{Fid, Param};
 
-use crate::answer::{done, refusal};
+use crate::status::{error_status, guarded_unit};
 use crate::{log_c, param};
 
-/// `fi_open`: there are no objects of these kinds.
+/// `fi_open`: fails with `FI_ENOSYS`, because no object is opened by name.
 ///
 /// # Safety
-/// Nothing is asked for.
+/// The arguments are not read.
 pub(super) unsafe extern "C" fn open(
     _version: u32,
     _name: *const c_char,
@@ -23,7 +23,7 @@ pub(super) unsafe extern "C" fn open(
     _fid: *mut *mut Fid,
     _context: *mut c_void,
 ) -> c_int {
-    refusal(Errno::NoSys)
+    error_status(Errno::NoSys)
 }
 
 /// `fi_getparams`.
@@ -32,15 +32,15 @@ pub(super) unsafe extern "C" fn open(
 /// Both are NULL or may be written.
 pub(super) unsafe extern "C" fn getparams(params: *mut *mut Param, count: *mut c_int) -> c_int {
     // SAFETY: passed on from the caller.
-    done(|| unsafe { param::list(params, count) })
+    guarded_unit(|| unsafe { param::list(params, count) })
 }
 
 /// `fi_freeparams`.
 ///
 /// # Safety
-/// `params` is NULL or came from [`getparams`], and nobody uses it any more.
+/// `params` is NULL or came from [`getparams`], and is not used any more.
 pub(super) unsafe extern "C" fn freeparams(params: *mut Param) {
-    done(|| {
+    guarded_unit(|| {
         // SAFETY: passed on from the caller.
         unsafe { param::free(params) };
         Ok(())
@@ -50,21 +50,21 @@ pub(super) unsafe extern "C" fn freeparams(params: *mut Param) {
 /// `fi_param_get`.
 ///
 /// # Safety
-/// As fi_provider(3) has it: a provider or NULL, a name, and a place for a value of the type that
-/// was declared.
+/// The caller follows fi_provider(3): it passes a provider or NULL, a name, and memory for a value
+/// of the declared type.
 pub(super) unsafe extern "C" fn param_get(
     provider: *mut c_void,
     name: *const c_char,
     value: *mut c_void,
 ) -> c_int {
     // SAFETY: passed on from the caller.
-    done(|| unsafe { param::get(provider, name, value) })
+    guarded_unit(|| unsafe { param::get(provider, name, value) })
 }
 
-/// `fi_param_define`, with the arguments of its help text in a list of C's.
+/// `fi_param_define`, with the arguments of its help text as a C argument list.
 ///
 /// # Safety
-/// As fi_provider(3) has it; `list` belongs to the format.
+/// The caller follows fi_provider(3); `list` belongs to the format.
 pub(super) unsafe extern "C" fn param_defined(
     provider: *const c_void,
     name: *const c_char,
@@ -75,13 +75,13 @@ pub(super) unsafe extern "C" fn param_defined(
     // SAFETY: passed on from the caller.
     let help = unsafe { log_c::formatted(help, list) };
     // SAFETY: passed on from the caller.
-    done(|| unsafe { param::define(provider, name, kind, help) })
+    guarded_unit(|| unsafe { param::define(provider, name, kind, help) })
 }
 
-/// `fi_log`, with the arguments of its text in a list of C's.
+/// `fi_log`, with the arguments of its text as a C argument list.
 ///
 /// # Safety
-/// As fi_provider(3) has it; `list` belongs to the format.
+/// The caller follows fi_provider(3); `list` belongs to the format.
 pub(super) unsafe extern "C" fn log_text(
     prov: *const c_void,
     level: c_int,
@@ -93,24 +93,24 @@ pub(super) unsafe extern "C" fn log_text(
 ) {
     // SAFETY: passed on from the caller.
     let text = unsafe { log_c::formatted(format, list) };
-    done(|| {
+    guarded_unit(|| {
         // SAFETY: passed on from the caller.
-        unsafe { log_c::say(prov, level, subsys, func, line, &text) };
+        unsafe { log_c::log_message(prov, level, subsys, func, line, &text) };
         Ok(())
     });
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) use plainly::{log_plainly, param_defined_plainly};
+pub(super) use without_arguments::{log_without_arguments, param_defined_without_arguments};
 
-/// The same without lists.
+/// The same functions without argument lists.
 #[cfg(not(target_arch = "x86_64"))]
-mod plainly {
+mod without_arguments {
     use super::*;
 
     /// # Safety
     /// As [`param_defined`].
-    pub(in crate::export) unsafe extern "C" fn param_defined_plainly(
+    pub(in crate::export) unsafe extern "C" fn param_defined_without_arguments(
         provider: *const c_void,
         name: *const c_char,
         kind: u32,
@@ -122,7 +122,7 @@ mod plainly {
 
     /// # Safety
     /// As [`log_text`].
-    pub(in crate::export) unsafe extern "C" fn log_plainly(
+    pub(in crate::export) unsafe extern "C" fn log_without_arguments(
         prov: *const c_void,
         level: c_int,
         subsys: c_int,

@@ -1,4 +1,5 @@
-//! The exported names. Each is a jump of its own: what rustc exports by itself has no version.
+//! The exported names. Each is a jump in assembler, because symbols that rustc exports have no
+//! version.
 
 #![cfg_attr(not(test), expect(unsafe_code, reason = "symbols of assembler"))]
 
@@ -22,7 +23,7 @@ macro_rules! jump {
     };
 }
 
-/// Programs have no versions of symbols, and the tests of this package are one.
+/// Executables cannot have symbol versions, and the tests of this package are one.
 #[cfg(test)]
 macro_rules! export {
     ($($label:literal $symbol:literal = $function:path;)+) => {
@@ -30,7 +31,7 @@ macro_rules! export {
     };
 }
 
-/// `name@FABRIC_1.n`, or with `@@` what new programs are linked to.
+/// `name@FABRIC_1.n`; `@@` marks the version that new programs are linked to.
 #[cfg(not(test))]
 macro_rules! export {
     ($($label:literal $symbol:literal = $function:path;)+) => {$(
@@ -88,9 +89,9 @@ export! {
     "sv_freeparams_0" "fi_freeparams@@FABRIC_1.0" = freeparams;
 }
 
-/// The two functions with arguments after a format, which Rust cannot define: the registers that
-/// arguments come in are laid out as C's `va_start` does, and a pointer to that goes in the place
-/// of the first of them.
+/// The two variadic functions, which Rust cannot define. The assembler stores the argument
+/// registers as C's `va_start` does, and passes a pointer to that argument list as the argument
+/// behind the format.
 #[cfg(all(target_arch = "x86_64", not(test)))]
 macro_rules! export_with_list {
     ($($label:literal $symbol:literal $named:literal $list:literal = $function:path;)+) => {$(
@@ -152,9 +153,9 @@ export_with_list! {
     "sv_log_0" "fi_log@@FABRIC_1.0" "6" "lea rax, [rsp + 8]\nmov [rsp], rax" = log_text;
 }
 
-/// Elsewhere the texts stay without their arguments.
+/// On other architectures, texts are printed without their arguments.
 #[cfg(not(target_arch = "x86_64"))]
 export! {
-    "sv_param_define_0" "fi_param_define@@FABRIC_1.0" = super::special::param_defined_plainly;
-    "sv_log_0" "fi_log@@FABRIC_1.0" = super::special::log_plainly;
+    "sv_param_define_0" "fi_param_define@@FABRIC_1.0" = super::special::param_defined_without_arguments;
+    "sv_log_0" "fi_log@@FABRIC_1.0" = super::special::log_without_arguments;
 }

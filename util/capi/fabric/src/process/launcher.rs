@@ -1,7 +1,7 @@
-//! What launchers of parallel programs say of the job in the environment of its processes.
+//! Variables by which launchers of parallel programs describe the job to its processes.
 
-/// Whether the launcher says that all processes of this program's job run on this host. `value` has
-/// the variables of the environment.
+/// Whether all processes of this program's job run on this host, by the launcher's variables.
+/// `value` returns the value of a variable of the environment.
 pub(super) fn runs_on_one_host(value: &dyn Fn(&str) -> Option<String>) -> bool {
     let number = |name: &str| value(name)?.trim().parse::<u64>().ok();
     let mut counts = PROCESSES.iter();
@@ -12,14 +12,14 @@ pub(super) fn runs_on_one_host(value: &dyn Fn(&str) -> Option<String>) -> bool {
     }
 }
 
-/// How many processes the job has, and how many of them this host has: Open MPI's launchers, and
-/// Hydra, which starts MPICH's programs and Intel MPI's.
+/// The variables with the number of processes of the job, and of those on this host: of Open MPI's
+/// launchers, and of Hydra, which starts programs of MPICH and Intel MPI.
 const PROCESSES: [(&str, &str); 2] = [
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_SIZE", "MPI_LOCALNRANKS"),
 ];
 
-/// How many hosts the job has: Slurm's `srun`, Flux.
+/// The variables with the number of hosts of the job: of Slurm's `srun`, and of Flux.
 const HOSTS: [&str; 2] = ["SLURM_STEP_NUM_NODES", "FLUX_JOB_NNODES"];
 
 #[cfg(test)]
@@ -28,13 +28,13 @@ mod tests {
 
     fn is_alone(set: &[(&str, &str)]) -> bool {
         runs_on_one_host(&|name| {
-            let found = set.iter().find(|(known, _)| *known == name);
+            let found = set.iter().find(|(variable, _)| *variable == name);
             found.map(|(_, value)| (*value).to_owned())
         })
     }
 
     #[test]
-    fn a_job_of_one_host_is_told_by_its_launcher_s_variables() {
+    fn launcher_variables_identify_a_job_on_one_host() {
         let table: [(&[(&str, &str)], bool); 8] = [
             (&[], false),
             (&[("PMI_SIZE", "4"), ("MPI_LOCALNRANKS", "4")], true),
@@ -49,7 +49,7 @@ mod tests {
             ),
             (&[("SLURM_STEP_NUM_NODES", "1")], true),
             (&[("SLURM_STEP_NUM_NODES", "2")], false),
-            // A launcher inside of a step of one host, and of one that spans several.
+            // A launcher within a Slurm step of one host, for a job on several hosts.
             (
                 &[
                     ("SLURM_STEP_NUM_NODES", "1"),

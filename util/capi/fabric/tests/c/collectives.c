@@ -71,7 +71,7 @@ static void half(int channel, bool first, const char *provider)
 	OK(fi_ep_bind(side.ep, &eq->fid, 0));
 	IS(fi_barrier(side.ep, 0, op), -FI_EOPBADSTATE);
 	OK(fi_enable(side.ep));
-	introduce(&side);
+	exchange_names(&side);
 	fi_addr_t own;
 	OK(fi_getname(&side.ep->fid, name, &len));
 	IS(fi_av_insert(side.av, name, 1, &own, 0, NULL), 1);
@@ -131,7 +131,7 @@ static void half(int channel, bool first, const char *provider)
 	IS(fi_allreduce(side.ep, one, 1, NULL, two, NULL, group, 77, FI_SUM, 0, op),
 	   -FI_EOPNOTSUPP);
 
-	meet(&side);
+	synchronise(&side);
 	IS(fi_close(&side.ep->fid), -FI_EBUSY);
 	OK(fi_close(&mc->fid));
 	OK(fi_close(&set->fid));

@@ -1,5 +1,5 @@
-/* What the programs have in common: an endpoint with everything that it needs, checks that name
- * their line, and a peer that is another process. */
+/* Common code of the programs: an endpoint with all objects that it needs, checks that print their
+ * line, and a peer in another process. */
 #ifndef COMMON_H
 #define COMMON_H
 
@@ -38,7 +38,7 @@
 		}                                                                     \
 	} while (0)
 
-/* An answer, in words if it is another one. */
+/* Checks the result of a call; prints another one as a number and as a text. */
 #define IS(call, expected)                                                              \
 	do {                                                                            \
 		long long is_got = (long long)(call), is_wanted = (long long)(expected);      \
@@ -106,30 +106,30 @@ static inline void close_side(struct side *side)
 	fi_freeinfo(side->info);
 }
 
-/* One line of a conversation between the processes, beside the fabric. */
-static inline void tell(int channel, const void *what, size_t len)
+/* Sends bytes to the other process over a socket, beside the fabric. */
+static inline void send_line(int channel, const void *data, size_t len)
 {
-	CHECK(write(channel, what, len) == (ssize_t)len);
+	CHECK(write(channel, data, len) == (ssize_t)len);
 }
 
-static inline void hear(int channel, void *what, size_t len)
+static inline void receive_line(int channel, void *data, size_t len)
 {
-	CHECK(recv(channel, what, len, MSG_WAITALL) == (ssize_t)len);
+	CHECK(recv(channel, data, len, MSG_WAITALL) == (ssize_t)len);
 }
 
-/* Both have done everything before. While one waits, its queue is read: it may have to help. */
-static inline void meet(struct side *side)
+/* Waits until both processes are here. Reads the queue meanwhile: the peer may need its progress. */
+static inline void synchronise(struct side *side)
 {
 	char word = 1;
 	struct pollfd ready = {.fd = side->channel, .events = POLLIN};
-	tell(side->channel, &word, 1);
+	send_line(side->channel, &word, 1);
 	while (poll(&ready, 1, 0) == 0)
 		fi_cq_read(side->cq, NULL, 0);
-	hear(side->channel, &word, 1);
+	receive_line(side->channel, &word, 1);
 }
 
-/* Tells each other their names, and inserts the peer's. */
-static inline void introduce(struct side *side)
+/* Exchanges the endpoints' names, and inserts the peer's. */
+static inline void exchange_names(struct side *side)
 {
 	char name[256] = {0}, peer[256];
 	size_t len = sizeof name, needed = 1;
@@ -138,8 +138,8 @@ static inline void introduce(struct side *side)
 	CHECK(needed > 1);
 	OK(fi_getname(&side->ep->fid, name, &len));
 	CHECK(len == needed);
-	tell(side->channel, name, sizeof name);
-	hear(side->channel, peer, sizeof peer);
+	send_line(side->channel, name, sizeof name);
+	receive_line(side->channel, peer, sizeof peer);
 	IS(fi_av_insert(side->av, peer, 1, &side->peer, 0, NULL), 1);
 }
 
@@ -158,7 +158,7 @@ static inline void await_entry(struct side *side, struct fi_cq_tagged_entry *ent
 	IS(got, 1);
 }
 
-/* Until the entry with a context comes; others are those of sends. */
+/* Reads entries until one has the context; the others are those of sends. */
 static inline void await_context(struct side *side, void *context, struct fi_cq_tagged_entry *entry)
 {
 	do {
@@ -176,7 +176,7 @@ static inline int run_two(void (*half)(int channel, bool first, const char *prov
 	CHECK(child >= 0);
 	if (child == 0)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-	/* Who waits for a peer that has failed ends, too. */
+	/* A process that waits for a failed peer ends, too. */
 	alarm(60);
 	close(pair[child == 0 ? 1 : 0]);
 	half(pair[child == 0 ? 0 : 1], child != 0, provider);

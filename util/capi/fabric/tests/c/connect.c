@@ -75,8 +75,8 @@ static void server(int channel)
 	OK(fi_getopt(&pep->fid, FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &most, &most_len));
 	CHECK(most >= 16);
 	OK(fi_getname(&pep->fid, name, &len));
-	tell(channel, &len, sizeof len);
-	tell(channel, name, sizeof name);
+	send_line(channel, &len, sizeof len);
+	send_line(channel, name, sizeof name);
 
 	IS(event(eq, FI_CONNREQ, &entry.cm, sizeof entry), 5);
 	CHECK(entry.cm.fid == &pep->fid && !memcmp(entry.data, "first", 5));
@@ -116,8 +116,8 @@ static void client(int channel)
 {
 	char name[64], peer[64], buf[16];
 	size_t len, peer_len = sizeof peer;
-	hear(channel, &len, sizeof len);
-	hear(channel, name, sizeof name);
+	receive_line(channel, &len, sizeof len);
+	receive_line(channel, name, sizeof name);
 	struct fi_info *info = describe(0, "1");
 	struct fid_fabric *fabric;
 	struct fid_domain *domain;
@@ -136,7 +136,7 @@ static void client(int channel)
 	OK(fi_connect(refused, name, "first", 5));
 	uint32_t number;
 	IS(fi_eq_sread(eq, &number, &entry, sizeof entry, 20000, 0), -FI_EAVAIL);
-	/* A program of version 1.4 knows no size of error data. */
+	/* Entries of API version 1.4 have no size of error data. */
 	struct fi_eq_err_entry error;
 	memset(&error, 0x55, sizeof error);
 	IS(fi_eq_readerr(eq, &error, 0), 40);

@@ -7,7 +7,7 @@ struct context {
 	struct fid_ep *tx, *rx;
 	struct fid_cq *cq;
 	struct fid_eq *eq;
-	/* Of all four contexts, and of the two with this number. */
+	/* Groups of all four contexts, and of the two with this index. */
 	struct fid_mc *all, *own;
 };
 
@@ -54,14 +54,14 @@ static fi_addr_t exchange(void)
 	size_t len = sizeof name;
 	fi_addr_t own;
 	OK(fi_getname(&sep->fid, name, &len));
-	tell(side.channel, name, sizeof name);
-	hear(side.channel, peer, sizeof peer);
+	send_line(side.channel, name, sizeof name);
+	receive_line(side.channel, peer, sizeof peer);
 	IS(fi_av_insert(side.av, peer, 1, &side.peer, 0, NULL), 1);
 	IS(fi_av_insert(side.av, name, 1, &own, 0, NULL), 1);
 	return own;
 }
 
-/* A set of the contexts from one number to another, those of the first process first. */
+/* A set of the contexts with a range of indices, those of the first process first. */
 static struct fid_av_set *set_of(const fi_addr_t processes[2], int first, int last)
 {
 	struct fi_av_set_attr none = {.start_addr = FI_ADDR_NOTAVAIL, .end_addr = FI_ADDR_NOTAVAIL};
@@ -73,10 +73,11 @@ static struct fid_av_set *set_of(const fi_addr_t processes[2], int first, int la
 	return set;
 }
 
-/* Every context joins as the caller says; then all wait for each other. */
+/* Every context joins the group of all contexts if `whole`, or else that of its index; then all wait
+ * for each other. */
 static void join_all(const fi_addr_t processes[2], bool whole)
 {
-	bool here[COUNT] = {false};
+	bool has_arrived[COUNT] = {false};
 	struct fid_av_set *sets[COUNT];
 	struct fi_eq_entry event;
 	uint32_t number = 0;
@@ -94,7 +95,7 @@ static void join_all(const fi_addr_t processes[2], bool whole)
 	}
 	for (int missing = COUNT; missing > 0;)
 		for (int i = 0; i < COUNT; i++) {
-			ssize_t got = here[i] ? -FI_EAGAIN :
+			ssize_t got = has_arrived[i] ? -FI_EAGAIN :
 				fi_eq_read(contexts[i].eq, &number, &event, sizeof event, 0);
 			fi_cq_read(contexts[i].cq, NULL, 0);
 			if (got == -FI_EAGAIN)
@@ -102,14 +103,14 @@ static void join_all(const fi_addr_t processes[2], bool whole)
 			IS(got, sizeof event);
 			IS(number, FI_JOIN_COMPLETE);
 			CHECK(event.context == joined);
-			here[i] = true;
+			has_arrived[i] = true;
 			missing--;
 		}
 	for (int i = 0; i < COUNT; i++)
 		OK(fi_close(&sets[i]->fid));
 }
 
-/* Each context's collectives that were posted, so many of each. */
+/* Waits until `each` collectives of every context are complete. */
 static void await_all(int each)
 {
 	int done[COUNT] = {0};
@@ -153,7 +154,7 @@ static void half(int channel, bool first, const char *provider)
 				IS(all[i][rank], 100 * turn + 1 + rank);
 		}
 	}
-	/* A root is named as a member is. */
+	/* A root has the index of a member. */
 	for (int i = 0; i < COUNT; i++) {
 		all[i][0] = first && i == 1 ? 9 : 0;
 		OK(fi_broadcast(contexts[i].tx, all[i], 1, NULL, fi_mc_addr(contexts[i].all),
@@ -161,7 +162,7 @@ static void half(int channel, bool first, const char *provider)
 	}
 	await_all(1);
 	IS(all[0][0] + all[1][0], 18);
-	meet(&side);
+	synchronise(&side);
 	IS(fi_close(&contexts[0].tx->fid), -FI_EBUSY);
 	for (int i = 0; i < COUNT; i++) {
 		struct context *it = &contexts[i];

@@ -1,17 +1,17 @@
-/* Injects to a peer whose process has ended: counters tell of the failure, and queues have nothing. */
+/* Injects to a peer whose process has ended: counters report the failure, and queues have no entry. */
 #include "common.h"
 
 enum { KEY = 77 };
 enum kind { MESSAGE, TAGGED, WRITE, ATOMIC, KINDS };
 
-struct place {
+struct remote_memory {
 	uint64_t addr, key;
 };
 
 static enum kind kind;
 static uint64_t window[8], word = 5;
 
-static ssize_t inject(struct side *side, struct place to)
+static ssize_t inject(struct side *side, struct remote_memory to)
 {
 	switch (kind) {
 	case MESSAGE:
@@ -26,7 +26,7 @@ static ssize_t inject(struct side *side, struct place to)
 	}
 }
 
-/* A failed inject has no context, so that there is no entry of it. */
+/* A failed inject has no context, so it has no error entry. */
 static void nothing_is_read(struct side *side)
 {
 	struct fi_cq_tagged_entry entry;
@@ -35,8 +35,8 @@ static void nothing_is_read(struct side *side)
 	IS(fi_cq_readerr(side->cq, &error, 0), -FI_EAGAIN);
 }
 
-/* The answer of an inject for which there is room. */
-static ssize_t post(struct side *side, struct place to)
+/* The result of an inject, repeated while the queue is full. */
+static ssize_t post(struct side *side, struct remote_memory to)
 {
 	ssize_t got;
 	while ((got = inject(side, to)) == -FI_EAGAIN)
@@ -61,39 +61,39 @@ static void half(int channel, bool first, const char *provider)
 	struct fi_cq_tagged_entry entry;
 	struct fid_cntr *own;
 	struct fid_mr *mr;
-	struct place here, there;
+	struct remote_memory own_memory, peer_memory;
 	char op[1];
-	/* A message that is complete on its way would be no failure. */
+	/* A message that completes before it arrives would not fail. */
 	hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
 	open_side(&side, hints, FI_WAIT_NONE);
 	OK(fi_cntr_open(side.domain, &cntr_attr, &own, NULL));
 	OK(fi_ep_bind(side.ep, &own->fid, FI_SEND | FI_WRITE));
 	OK(fi_enable(side.ep));
-	introduce(&side);
+	exchange_names(&side);
 	OK(fi_mr_reg(side.domain, window, sizeof window, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, KEY, 0, &mr,
 		     NULL));
-	here = (struct place){.key = fi_mr_key(mr)};
+	own_memory = (struct remote_memory){.key = fi_mr_key(mr)};
 	if (side.info->domain_attr->mr_mode & FI_MR_VIRT_ADDR)
-		here.addr = (uintptr_t)window;
-	tell(channel, &here, sizeof here);
-	hear(channel, &there, sizeof there);
+		own_memory.addr = (uintptr_t)window;
+	send_line(channel, &own_memory, sizeof own_memory);
+	receive_line(channel, &peer_memory, sizeof peer_memory);
 	if (!first) {
 		OK(fi_recv(side.ep, window, sizeof window, NULL, FI_ADDR_UNSPEC, op));
 		await_context(&side, op, &entry);
-		meet(&side);
+		synchronise(&side);
 		_exit(0);
 	}
 	OK(fi_send(side.ep, &word, sizeof word, NULL, side.peer, op));
 	await_context(&side, op, &entry);
 	IS(fi_cntr_read(own), 1);
-	meet(&side);
+	synchronise(&side);
 	siginfo_t end;
 	OK(waitid(P_ALL, 0, &end, WEXITED | WNOWAIT));
 
-	OK(post(&side, there));
+	OK(post(&side, peer_memory));
 	await_errors(&side, own, 1);
-	/* Once the end is known, a post may say so. */
-	ssize_t got = post(&side, there);
+	/* Once the peer's end is detected, a post may fail. */
+	ssize_t got = post(&side, peer_memory);
 	CHECK(got <= 0);
 	await_errors(&side, own, got == 0 ? 2 : 1);
 	IS(fi_cntr_read(own), 1);

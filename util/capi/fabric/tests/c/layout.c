@@ -1,4 +1,4 @@
-/* Sizes and places as C sees them: one line each, `structure member place` or `structure = size`. */
+/* Prints sizes and offsets in C: one line each, `structure member offset` or `structure = size`. */
 #include "common.h"
 
 #define S(type) printf("%s = %zu\n", #type, sizeof(struct type))

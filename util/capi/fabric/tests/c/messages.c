@@ -12,7 +12,7 @@ static void post_receive(struct side *side, void *buf, size_t len, void *ctx, bo
 	OK(posted);
 }
 
-/* The first sends in each form, the second answers for each with what it got. */
+/* The first process sends in each form, and the second returns what it has received. */
 static void forms(struct side *side, bool first, bool tagged)
 {
 	char out[2][8] = {"selved", "ge-c-fa"}, in[64];
@@ -37,7 +37,7 @@ static void forms(struct side *side, bool first, bool tagged)
 				post_receive(side, in, sizeof in, recv_ctx, tagged);
 			}
 		}
-		meet(side);
+		synchronise(side);
 		if (first) {
 			ssize_t sent = 0;
 			switch (form) {
@@ -85,7 +85,7 @@ static void forms(struct side *side, bool first, bool tagged)
 			if (tagged)
 				IS(entry.tag, TAG);
 		}
-		meet(side);
+		synchronise(side);
 	}
 }
 
@@ -101,8 +101,8 @@ static void corners(struct side *side, bool first)
 		OK(fi_tsend(side->ep, buf, 100, NULL, side->peer, TAG, send_ctx));
 		await_context(side, send_ctx, &entry);
 		OK(fi_tinject(side->ep, buf, 11, side->peer, 9));
-		meet(side);
-		meet(side);
+		synchronise(side);
+		synchronise(side);
 		return;
 	}
 	ssize_t got;
@@ -117,7 +117,7 @@ static void corners(struct side *side, bool first)
 	CHECK(fi_cq_strerror(side->cq, error.prov_errno, error.err_data, buf, sizeof buf) == buf);
 	CHECK(strlen(buf) > 0);
 	IS(fi_cq_readerr(side->cq, &error, 0), -FI_EAGAIN);
-	meet(side);
+	synchronise(side);
 
 	OK(fi_trecvmsg(side->ep, &peek, FI_PEEK | FI_CLAIM));
 	await_context(side, &context, &entry);
@@ -144,7 +144,7 @@ static void corners(struct side *side, bool first)
 	IS(fi_cq_readerr(side->cq, &error, 0), 1);
 	IS(error.err, FI_ECANCELED);
 	IS(fi_cancel(&side->ep->fid, recv_ctx), -FI_ENOENT);
-	meet(side);
+	synchronise(side);
 }
 
 /* One buffer for many messages. */
@@ -154,11 +154,11 @@ static void many(struct side *side, bool first)
 	static char room[256];
 	struct fi_cq_tagged_entry entry;
 	size_t least = 64;
-	meet(side);
+	synchronise(side);
 	if (first) {
 		for (int at = 0; at < MESSAGES; at++)
 			OK(fi_inject(side->ep, "0123456789abcdef0123456789abcdef", 32, side->peer));
-		meet(side);
+		synchronise(side);
 		return;
 	}
 	OK(fi_setopt(&side->ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof least));
@@ -182,7 +182,7 @@ static void many(struct side *side, bool first)
 		}
 	}
 	CHECK(buffers > 1);
-	meet(side);
+	synchronise(side);
 }
 
 static void half(int channel, bool first, const char *provider)
@@ -193,7 +193,7 @@ static void half(int channel, bool first, const char *provider)
 	IS(fi_recv(side.ep, &byte, 1, NULL, FI_ADDR_UNSPEC, NULL), -FI_EOPBADSTATE);
 	OK(fi_enable(side.ep));
 	IS(fi_enable(side.ep), -FI_EOPBADSTATE);
-	introduce(&side);
+	exchange_names(&side);
 	forms(&side, first, false);
 	forms(&side, first, true);
 	forms(&side, !first, true);

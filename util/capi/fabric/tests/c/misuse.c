@@ -1,7 +1,7 @@
-/* What programs get wrong has its number, and harms nothing. */
+/* Wrong calls return their errno and damage nothing. */
 #include "common.h"
 
-/* Every slot of a table has a function: the inline functions do not look. */
+/* Every slot of a table has a function: the inline functions do not check for NULL. */
 static void check_slots(const void *table, const char *name)
 {
 	const size_t *words = table;
@@ -49,7 +49,7 @@ static void discovery(void)
 	fi_freeinfo(hints);
 	fi_freeinfo(NULL);
 
-	/* Hints whose parts lie in memory of exactly their size, as some programs have them. */
+	/* Hints whose parts lie in memory of exactly their size, as in some programs. */
 	hints = calloc(1, sizeof *hints);
 	hints->domain_attr = calloc(1, sizeof *hints->domain_attr);
 	hints->ep_attr = calloc(1, sizeof *hints->ep_attr);
@@ -212,10 +212,10 @@ static void objects(const char *provider)
 	int errors[1] = {9};
 	IS(fi_av_insert(side.av, buf, 1, NULL, FI_SYNC_ERR, errors), 1);
 	IS(errors[0], 0);
-	fi_addr_t nobody = 99;
-	IS(fi_av_remove(side.av, &nobody, 1, 0), -FI_EINVAL);
-	IS(fi_av_lookup(side.av, nobody, buf, &len), -FI_EINVAL);
-	CHECK(fi_send(side.ep, buf, 8, NULL, nobody, NULL) < 0);
+	fi_addr_t unknown_peer = 99;
+	IS(fi_av_remove(side.av, &unknown_peer, 1, 0), -FI_EINVAL);
+	IS(fi_av_lookup(side.av, unknown_peer, buf, &len), -FI_EINVAL);
+	CHECK(fi_send(side.ep, buf, 8, NULL, unknown_peer, NULL) < 0);
 	IS(fi_sendmsg(side.ep, NULL, 0), -FI_EINVAL);
 	IS(fi_sendmsg(side.ep, &msg, 1ULL << 62), -FI_EBADFLAGS);
 	IS(fi_sendmsg(side.ep, &msg, 1ULL << 63), -FI_EBADFLAGS);
@@ -245,7 +245,7 @@ static void objects(const char *provider)
 	IS(fi_cntr_wait(cntr, 1, 0), -FI_ETIMEDOUT);
 	OK(fi_close(&cntr->fid));
 
-	/* Order, twice, and afterwards. */
+	/* Closing in the wrong order, twice, and using a closed object. */
 	IS(fi_close(&side.fabric->fid), -FI_EBUSY);
 	IS(fi_close(&side.domain->fid), -FI_EBUSY);
 	IS(fi_close(&side.av->fid), -FI_EBUSY);
@@ -259,8 +259,8 @@ static void objects(const char *provider)
 	IS(fi_cq_open(side.domain, &cq_attr, &cq, NULL), -FI_EBADF);
 }
 
-/* A receive at NULL has no room, whatever its length: programs post such where nothing comes. */
-static void nowhere(const char *provider)
+/* A receive at NULL is empty, whatever its length: programs post one where they expect no bytes. */
+static void receives_at_null(const char *provider)
 {
 	struct side side = {0};
 	struct fi_cq_tagged_entry entry;
@@ -273,15 +273,15 @@ static void nowhere(const char *provider)
 	OK(fi_enable(side.ep));
 	OK(fi_getname(&side.ep->fid, name, &len));
 	IS(fi_av_insert(side.av, name, 1, &side.peer, 0, NULL), 1);
-	for (int way = 0; way < 6; way++) {
-		bool has_bytes = way % 2;
-		if (way / 2 == 0)
+	for (int variant = 0; variant < 6; variant++) {
+		bool has_bytes = variant % 2;
+		if (variant / 2 == 0)
 			OK(fi_recv(side.ep, NULL, 100, NULL, FI_ADDR_UNSPEC, iov));
-		else if (way / 2 == 1)
+		else if (variant / 2 == 1)
 			OK(fi_trecv(side.ep, NULL, 100, NULL, FI_ADDR_UNSPEC, 5, 0, iov));
 		else
 			OK(fi_recvmsg(side.ep, &msg, 0));
-		if (way / 2 == 1)
+		if (variant / 2 == 1)
 			OK(fi_tinject(side.ep, name, has_bytes ? 8 : 0, side.peer, 5));
 		else
 			OK(fi_inject(side.ep, name, has_bytes ? 8 : 0, side.peer));
@@ -303,7 +303,7 @@ static void nowhere(const char *provider)
 	close_side(&side);
 }
 
-/* What was written is what is read. */
+/* A written value is read back. */
 static void notes(const char *provider)
 {
 	struct fi_info *info;
@@ -328,7 +328,7 @@ static void notes(const char *provider)
 	fi_freeinfo(hints);
 }
 
-/* Programs find the name that they have asked for, and it opens. */
+/* Discovery returns the provider name that a program has asked for, and the fabric opens by it. */
 static void other_names(void)
 {
 	static const char *const names[] = {"tcp;ofi_rxm", "net", "sockets"};
@@ -346,8 +346,8 @@ static void other_names(void)
 	fi_freeinfo(hints);
 }
 
-/* Without hints, no part has a capability that programs do not look for there. */
-static void known_capabilities(void)
+/* Without hints, no part has a capability that programs do not expect there. */
+static void expected_capabilities(void)
 {
 	const uint64_t tx = FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC | FI_MULTICAST | FI_NAMED_RX_CTX |
 			    FI_HMEM | FI_SEND | FI_READ | FI_WRITE | FI_TRIGGER | FI_FENCE | FI_RMA_PMEM;
@@ -365,8 +365,8 @@ static void known_capabilities(void)
 	fi_freeinfo(info);
 }
 
-/* Fields of newer headers are printed as they are, or not at all where it is not known whether the
- * program has them. */
+/* Members of newer headers are printed, except where the library cannot know whether the program has
+ * them. */
 static void newer_fields(const char *provider)
 {
 	struct fi_info *info, *hints = hints_for(provider, FI_MSG);
@@ -407,10 +407,10 @@ int main(int argc, char **argv)
 	discovery();
 	texts();
 	objects(argv[1]);
-	nowhere(argv[1]);
+	receives_at_null(argv[1]);
 	notes(argv[1]);
 	newer_fields(argv[1]);
-	known_capabilities();
+	expected_capabilities();
 	other_names();
 	return 0;
 }

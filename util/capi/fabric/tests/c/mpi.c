@@ -1,4 +1,4 @@
-/* Ranks of MPI: ping-pong, collectives, one-sided. Rank 0 says which library carried it. */
+/* Ranks of MPI: ping-pong, collectives, one-sided. Rank 0 prints the library that carried them. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>

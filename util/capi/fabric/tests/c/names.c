@@ -1,4 +1,5 @@
-/* What fi_tostr calls the enumerators of the newest headers: one line for each that it does not know. */
+/* Compares the texts of fi_tostr with the enumerators of the newest headers: prints a line for each
+ * enumerator without its text. */
 #include "common.h"
 
 #define E(kind, number, name)                                                     \

@@ -44,14 +44,14 @@ int main(int argc, char **argv)
 	open_side(&side, hints_for(argv[1], caps), FI_WAIT_NONE);
 	check_sizes(&side, strtoul(argv[2], NULL, 10));
 
-	/* What is set counts at once, and stays. */
+	/* An option takes effect at once, and stays. */
 	size = 77;
 	OK(fi_setopt(&side.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &size, sizeof size));
 	check_sizes(&side, 77);
 	OK(fi_enable(side.ep));
 	check_sizes(&side, 77);
 
-	/* Programs take limits that cannot be changed for this number only. */
+	/* Programs accept this errno only from a limit that cannot be changed. */
 	for (int option = MAX_MSG_SIZE; option <= INJECT_ATOMIC_SIZE; option++)
 		IS(fi_setopt(&side.ep->fid, FI_OPT_ENDPOINT, option, &size, sizeof size), -FI_EOPNOTSUPP);
 	bool is_allowed = false;
@@ -62,7 +62,7 @@ int main(int argc, char **argv)
 		IS(fi_getopt(&side.ep->fid, FI_OPT_ENDPOINT, option, &size, (len = sizeof size, &len)),
 		   -FI_ENOPROTOOPT);
 
-	/* What is said to be injected is, and no more. */
+	/* The reported inject size is accepted, and one byte more is not. */
 	len = sizeof inject;
 	OK(fi_getopt(&side.ep->fid, FI_OPT_ENDPOINT, INJECT_MSG_SIZE, &inject, &len));
 	CHECK(inject < sizeof buf);

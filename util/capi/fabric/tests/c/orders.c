@@ -1,5 +1,5 @@
-/* Every order in which endpoints and contexts are opened, bound and enabled, and what each allows
- * from then on. An order is a word of steps:
+/* Every order in which endpoints and contexts are opened, bound and enabled, and the operations that
+ * each order allows from then on. An order is a word of steps:
  *
  *   T t c e   open a transmit context, bind its queue, bind its counter, enable it
  *   R r f     open a receive context, bind its queue, enable it
@@ -8,7 +8,7 @@
  *   O a q E   open an endpoint, bind its address vector, bind its queue, enable it
  *   x w n     bind a shared transmit context, bind a counter of writes, ask for its name
  *
- * At the end of a word everything is open that was not opened in it, and a message, and for
+ * At the end of a word, the objects that it has not opened are opened. Then a message, and for
  * endpoints a write, go from the endpoint to itself. */
 #include "common.h"
 
@@ -22,15 +22,15 @@ static struct fid_stx *stx;
 static char in[LEN], out[LEN], target[LEN];
 static int sent, posted;
 
-/* Which library opens in which order. The rest of the words are made by permute(). */
+/* The orders of known libraries. permute() generates the other words. */
 static const char *const context_words[] = {
 	"TtceRrf",   /* MPICH, Intel MPI */
 	"TRtref",    /* Open MPI's MTL, an RPC engine */
 	"RTrtfe",
-	"RrfTtce",   /* a server that opens what receives first */
-	"RrfvTtces", /* and is at work before it can send */
+	"RrfTtce",   /* a server that opens its receive context first */
+	"RrfvTtces", /* and receives before it can send */
 	"TtcesRrfv", /* a client that sends before it can receive */
-	"TtesRrfvc", /* a counter that comes last */
+	"TtesRrfvc", /* a counter that is bound last */
 	"TteoRrfo",
 };
 static const char *const endpoint_words[] = {
@@ -71,13 +71,13 @@ static void await(struct fid_cq *cq, void *context)
 
 static void post(struct fid_ep *ep, bool sends)
 {
-	ssize_t answer;
+	ssize_t status;
 	do {
 		drive();
-		answer = sends ? fi_send(ep, out, LEN, NULL, side.peer, out)
+		status = sends ? fi_send(ep, out, LEN, NULL, side.peer, out)
 			       : fi_recv(ep, in, LEN, NULL, FI_ADDR_UNSPEC, in);
-	} while (answer == -FI_EAGAIN);
-	IS(answer, 0);
+	} while (status == -FI_EAGAIN);
+	IS(status, 0);
 	*(sends ? &sent : &posted) += 1;
 }
 
@@ -196,7 +196,7 @@ static void endpoint_step(char step)
 	}
 }
 
-/* What an enabled endpoint does not take any more, and what it has got already. */
+/* Bindings that an enabled endpoint rejects, because it is enabled or has them already. */
 static void late(void)
 {
 	struct fid_av *av;
@@ -219,25 +219,25 @@ static void write_to_oneself(void)
 	struct fid_mr *mr;
 	struct fi_msg_rma msg = {.addr = side.peer, .iov_count = 1, .rma_iov_count = 1, .context = out};
 	struct iovec iov = {.iov_base = out, .iov_len = LEN};
-	struct fi_rma_iov there = {.addr = 0, .len = LEN, .key = KEY};
-	ssize_t answer;
+	struct fi_rma_iov remote_segment = {.addr = 0, .len = LEN, .key = KEY};
+	ssize_t status;
 	msg.msg_iov = &iov;
-	msg.rma_iov = &there;
+	msg.rma_iov = &remote_segment;
 	OK(fi_mr_reg(side.domain, target, LEN, FI_REMOTE_WRITE, 0, KEY, 0, &mr, NULL));
 	do {
 		drive();
-		answer = fi_writemsg(tx, &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE);
-	} while (answer == -FI_EAGAIN);
-	IS(answer, 0);
+		status = fi_writemsg(tx, &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE);
+	} while (status == -FI_EAGAIN);
+	IS(status, 0);
 	await(tx_cq, out);
 	IS(fi_cntr_read(cntr), 1);
 	CHECK(target[0] == 'o' && target[LEN - 1] == 'o');
-	/* One who waits for the counter alone is woken, too. */
+	/* A thread that waits for the counter alone wakes, too. */
 	do {
 		drive();
-		answer = fi_writemsg(tx, &msg, FI_DELIVERY_COMPLETE);
-	} while (answer == -FI_EAGAIN);
-	IS(answer, 0);
+		status = fi_writemsg(tx, &msg, FI_DELIVERY_COMPLETE);
+	} while (status == -FI_EAGAIN);
+	IS(status, 0);
 	OK(fi_cntr_wait(cntr, 2, -1));
 	await(tx_cq, out);
 	OK(fi_close(&mr->fid));

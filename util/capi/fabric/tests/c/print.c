@@ -1,4 +1,4 @@
-/* Prints what fi_tostr makes of everything that every version of the library knows. */
+/* Prints the texts of fi_tostr for the data that all versions of the library print. */
 #include "common.h"
 
 #define ENUM(type, most)                                                     \

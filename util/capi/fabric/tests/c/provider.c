@@ -1,4 +1,5 @@
-/* What providers of libfabric's call: parameters and messages, with arguments behind a format. */
+/* Functions that libfabric's providers call: parameters and log messages, with arguments behind a
+ * format. */
 #include <rdma/providers/fi_log.h>
 #include <rdma/providers/fi_prov.h>
 

@@ -3,7 +3,7 @@
 
 enum { WORDS = 32, KEY = 77 };
 
-struct place {
+struct remote_memory {
 	uint64_t addr, key;
 };
 
@@ -17,7 +17,7 @@ static void await_write(struct side *side)
 	CHECK(entry.flags & (FI_WRITE | FI_READ));
 }
 
-static void transfers(struct side *side, struct place to)
+static void transfers(struct side *side, struct remote_memory to)
 {
 	struct iovec iov[2] = {{local, 8}, {local + 2, 8}};
 	struct fi_rma_iov rma[2] = {{to.addr, 8, to.key}, {to.addr + 8, 8, to.key}};
@@ -52,7 +52,7 @@ static void transfers(struct side *side, struct place to)
 	OK(fi_inject_write(side->ep, local + 9, 8, side->peer, to.addr + 40, to.key));
 	OK(fi_inject_writedata(side->ep, local + 8, 8, 6, side->peer, to.addr + 48, to.key));
 
-	/* A key that there is not. */
+	/* A key that is not registered. */
 	OK(fi_write(side->ep, local, 8, NULL, side->peer, to.addr, to.key + 1, op));
 	struct fi_cq_tagged_entry entry;
 	struct fi_cq_err_entry error = {0};
@@ -64,8 +64,8 @@ static void transfers(struct side *side, struct place to)
 	CHECK(error.op_context == op && error.err > 0);
 }
 
-/* An inject that fails has no context, so that there is no entry of it: its counter tells. */
-static void failed_inject(struct side *side, struct fid_cntr *own, struct place to)
+/* A failed inject has no context, so it has no error entry: its counter reports it. */
+static void failed_inject(struct side *side, struct fid_cntr *own, struct remote_memory to)
 {
 	struct fi_cq_tagged_entry entry;
 	OK(fi_inject_write(side->ep, local, 8, side->peer, to.addr, to.key + 1));
@@ -75,7 +75,7 @@ static void failed_inject(struct side *side, struct fid_cntr *own, struct place 
 	IS(fi_cntr_readerr(own), 2);
 }
 
-static void atomics(struct side *side, struct place to)
+static void atomics(struct side *side, struct remote_memory to)
 {
 	uint64_t at = to.addr + 128;
 	size_t count = 0;
@@ -139,8 +139,8 @@ static void half(int channel, bool first, const char *provider)
 	struct fi_cntr_attr cntr_attr = {.wait_obj = FI_WAIT_UNSPEC};
 	struct fid_cntr *own, *remote, *touched;
 	struct fid_mr *mr, *other;
-	struct place here, there;
-	/* What is read back has to be there. */
+	struct remote_memory own_memory, peer_memory;
+	/* Delivery must be complete before the bytes are read back. */
 	hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
 	open_side(&side, hints, FI_WAIT_NONE);
 	OK(fi_cntr_open(side.domain, &cntr_attr, &own, NULL));
@@ -149,7 +149,7 @@ static void half(int channel, bool first, const char *provider)
 	OK(fi_ep_bind(side.ep, &remote->fid, FI_REMOTE_WRITE));
 	IS(fi_ep_bind(side.ep, &remote->fid, FI_REMOTE_WRITE), -FI_EINVAL);
 	OK(fi_enable(side.ep));
-	introduce(&side);
+	exchange_names(&side);
 
 	OK(fi_mr_reg(side.domain, window, sizeof window, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, KEY, 0, &mr,
 		     NULL));
@@ -169,19 +169,19 @@ static void half(int channel, bool first, const char *provider)
 	OK(fi_close(&other->fid));
 	OK(fi_mr_regv(side.domain, &iov, 1, FI_SEND, 0, 0, 0, &other, NULL));
 	OK(fi_close(&other->fid));
-	here = (struct place){.addr = 0, .key = fi_mr_key(mr)};
+	own_memory = (struct remote_memory){.addr = 0, .key = fi_mr_key(mr)};
 	if (side.info->domain_attr->mr_mode & FI_MR_VIRT_ADDR)
-		here.addr = (uintptr_t)window;
-	tell(channel, &here, sizeof here);
-	hear(channel, &there, sizeof there);
-	meet(&side);
+		own_memory.addr = (uintptr_t)window;
+	send_line(channel, &own_memory, sizeof own_memory);
+	receive_line(channel, &peer_memory, sizeof peer_memory);
+	synchronise(&side);
 	if (first) {
-		transfers(&side, there);
-		/* Injected writes count when their target has them. */
+		transfers(&side, peer_memory);
+		/* Injected writes are counted when they have reached their target. */
 		OK(fi_cntr_wait(own, 8, 20000));
 		IS(fi_cntr_readerr(own), 1);
-		failed_inject(&side, own, there);
-		atomics(&side, there);
+		failed_inject(&side, own, peer_memory);
+		atomics(&side, peer_memory);
 		OK(fi_cntr_set(own, 3));
 		OK(fi_cntr_add(own, 4));
 		IS(fi_cntr_read(own), 7);
@@ -198,7 +198,7 @@ static void half(int channel, bool first, const char *provider)
 		OK(fi_cntr_wait(remote, 6, 10000));
 		OK(fi_cntr_wait(touched, 6, 10000));
 	}
-	meet(&side);
+	synchronise(&side);
 	/* Six writes, four sums and stores, and six operations that fetch and change. */
 	IS(fi_cntr_read(touched), first ? 0 : 16);
 	if (!first) {

@@ -26,7 +26,7 @@ static void await(struct fid_cq *cq, void *context, fi_addr_t *from)
 	struct fi_cq_tagged_entry entry;
 	ssize_t got;
 	do {
-		/* What a peer asks of any context is answered by whoever reads that context's queue. */
+		/* Reading the queue of a context processes its peers' requests. */
 		for (int i = 0; i < COUNT; i++)
 			if (contexts[i].rx_cq != cq)
 				fi_cq_read(contexts[i].rx_cq, NULL, 0);
@@ -42,9 +42,9 @@ static void exchange(void)
 	char name[256] = {0}, peer[256];
 	size_t len = sizeof name;
 	OK(fi_getname(&sep->fid, name, &len));
-	tell(side.channel, name, sizeof name);
-	hear(side.channel, peer, sizeof peer);
-	/* So that index and context are not the same number. */
+	send_line(side.channel, name, sizeof name);
+	receive_line(side.channel, peer, sizeof peer);
+	/* Inserts an address first, so that the index of the vector and of the context differ. */
 	IS(fi_av_insert(side.av, name, 1, NULL, 0, NULL), 1);
 	IS(fi_av_insert(side.av, peer, 1, &side.peer, 0, NULL), 1);
 	CHECK(side.peer == 1);
@@ -91,7 +91,7 @@ static void enable_all(void)
 		IS(fi_send(it->tx, out, LEN, NULL, 0, NULL), -FI_EOPBADSTATE);
 		OK(fi_enable(it->tx));
 		IS(fi_enable(it->tx), -FI_EOPBADSTATE);
-		/* Asking for its name is no use of it: the other half may still be enabled. */
+		/* fi_getname does not open the context: the other half may still be enabled. */
 		char name[256];
 		size_t len = sizeof name;
 		OK(fi_getname(&it->tx->fid, name, &len));
@@ -108,7 +108,7 @@ static void enable_all(void)
 	IS(fi_close(&sep->fid), -FI_EBUSY);
 }
 
-/* From context `from` of the first process to context `to` of the second. */
+/* Sends from context `from` of the first process to context `to` of the second. */
 static void one(bool first, int from, int to, bool tagged)
 {
 	fi_addr_t source = FI_ADDR_UNSPEC;
@@ -116,7 +116,7 @@ static void one(bool first, int from, int to, bool tagged)
 	uint64_t tag = 100 + from;
 	if (first) {
 		memset(out, 1 + 10 * from + to, LEN);
-		meet(&side);
+		synchronise(&side);
 		if (tagged)
 			OK(fi_tsend(contexts[from].tx, out, LEN, NULL, at, tag, out));
 		else
@@ -129,7 +129,7 @@ static void one(bool first, int from, int to, bool tagged)
 		OK(fi_trecv(contexts[to].rx, in[to], LEN, NULL, at, tag, 0, in[to]));
 	else
 		OK(fi_recv(contexts[to].rx, in[to], LEN, NULL, at, in[to]));
-	meet(&side);
+	synchronise(&side);
 	await(contexts[to].rx_cq, in[to], &source);
 	CHECK(source == at);
 	CHECK(in[to][0] == 1 + 10 * from + to && in[to][LEN - 1] == in[to][0]);
@@ -145,9 +145,9 @@ static void half(int channel, bool first, const char *provider)
 	for (int from = 0; from < COUNT; from++)
 		for (int to = 0; to < COUNT; to++)
 			one(first, from, to, (from + to) % 2);
-	/* A region is the domain's, and written through any context. */
+	/* A region belongs to the domain, and peers write it through any context. */
 	OK(fi_mr_reg(side.domain, target, LEN, FI_REMOTE_WRITE, 0, 77, 0, &mr, NULL));
-	meet(&side);
+	synchronise(&side);
 	if (first) {
 		memset(out, 42, LEN);
 		OK(fi_write(contexts[2].tx, out, LEN, NULL, fi_rx_addr(side.peer, 1, BITS), 0, 77, out));
@@ -157,12 +157,12 @@ static void half(int channel, bool first, const char *provider)
 			for (int i = 0; i < COUNT; i++)
 				fi_cq_read(contexts[i].rx_cq, NULL, 0);
 	}
-	meet(&side);
+	synchronise(&side);
 	OK(fi_recv(contexts[1].rx, in[1], LEN, NULL, FI_ADDR_UNSPEC, in[1]));
 	OK(fi_cancel(&contexts[1].rx->fid, in[1]));
-	meet(&side);
+	synchronise(&side);
 	OK(fi_close(&mr->fid));
-	/* A context that is closed may be opened again, when both halves are. */
+	/* A context may be opened again when both halves are closed. */
 	OK(fi_close(&contexts[1].tx->fid));
 	IS(fi_tx_context(sep, 1, NULL, &contexts[1].tx, NULL), -FI_EOPBADSTATE);
 	OK(fi_close(&contexts[1].rx->fid));

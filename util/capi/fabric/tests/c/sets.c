@@ -56,7 +56,7 @@ int main(int argc, char **argv)
 	IS(fi_poll(polls, contexts, 4), 0);
 	IS(fi_wait(waits, 20), -FI_ETIMEDOUT);
 
-	/* Completions call the peer, which is this endpoint itself, by another number. */
+	/* Completions name the peer, which is this endpoint itself, by its user id. */
 	fi_addr_t id = 0x1234567890;
 	IS(fi_av_insert(side.av, name, 1, &id, FI_AV_USER_ID, NULL), 1);
 	IS(id, side.peer);

@@ -33,9 +33,9 @@ static void exchange(struct fid_ep *srx, bool tagged)
 	}
 	for (int done = 0; done < 2 * COUNT; done++) {
 		await_entry(&side, &entry);
-		char *place = entry.op_context;
+		char *buffer = entry.op_context;
 		bool is_receive = entry.flags & FI_RECV;
-		int number = (place - (is_receive ? in[0] : out[0])) / LEN;
+		int number = (buffer - (is_receive ? in[0] : out[0])) / LEN;
 		bool *twice = is_receive ? &received[number] : &sent[number];
 		CHECK(number >= 0 && number < COUNT && !*twice);
 		*twice = true;

@@ -1,4 +1,4 @@
-/* A named address vector: made by one process, read by another at the same indices. */
+/* A named address vector: one process creates it, another reads it at the same indices. */
 #include "common.h"
 
 enum { LEN = 64 };
@@ -17,12 +17,12 @@ static void half(int channel, bool first, const char *provider)
 	fi_addr_t index[2];
 	open_domain(&side, hints_for(provider, FI_MSG | FI_SHARED_AV));
 	CHECK(side.info->caps & FI_SHARED_AV);
-	/* Both processes know the first one's number. */
+	/* Both processes derive the name from the first one's process id. */
 	snprintf(file, sizeof file, "test of %d/%s", first ? getpid() : getppid(), provider);
 	attr.name = file;
 	attr.flags = first ? 0 : FI_READ;
 	if (!first)
-		hear(channel, buf, 1);
+		receive_line(channel, buf, 1);
 	OK(fi_av_open(side.domain, &attr, &side.av, NULL));
 	CHECK(attr.map_addr);
 	for (int n = 0; n < 5000; n++)
@@ -34,22 +34,22 @@ static void half(int channel, bool first, const char *provider)
 	OK(fi_enable(side.ep));
 	OK(fi_getname(&side.ep->fid, name, &len));
 	if (first) {
-		tell(channel, "o", 1);
+		send_line(channel, "o", 1);
 		IS(fi_av_open(side.domain, &attr, &twice, NULL), -FI_EADDRINUSE);
-		hear(channel, peer, sizeof peer);
+		receive_line(channel, peer, sizeof peer);
 		IS(fi_av_insert(side.av, peer, 1, &index[0], 0, NULL), 1);
 		IS(fi_av_insert(side.av, name, 1, &index[1], 0, NULL), 1);
 		CHECK(index[0] == 0 && index[1] == 1);
 		OK(fi_recv(side.ep, buf, LEN, NULL, FI_ADDR_UNSPEC, buf));
-		tell(channel, "i", 1);
+		send_line(channel, "i", 1);
 		await_context(&side, buf, &entry);
 		CHECK(buf[0] == 7 && buf[LEN - 1] == 7);
-		meet(&side);
+		synchronise(&side);
 	} else {
-		tell(channel, name, sizeof name);
-		hear(channel, buf, 1);
+		send_line(channel, name, sizeof name);
+		receive_line(channel, buf, 1);
 		size_t peer_len = sizeof peer;
-		/* The first index is its own, the second the other's. */
+		/* The first index is this process's, the second the other's. */
 		OK(fi_av_lookup(side.av, 0, peer, &peer_len));
 		CHECK(peer_len == len && !memcmp(peer, name, len));
 		index[0] = 77;
@@ -60,7 +60,7 @@ static void half(int channel, bool first, const char *provider)
 		memset(buf, 7, LEN);
 		OK(fi_send(side.ep, buf, LEN, NULL, ((fi_addr_t *)attr.map_addr)[1], buf));
 		await_context(&side, buf, &entry);
-		meet(&side);
+		synchronise(&side);
 	}
 	close_side(&side);
 }

@@ -1,5 +1,5 @@
-/* Connected endpoints as sockets are used: an address is taken first; whoever listens, or connects,
- * has it. */
+/* Connected endpoints, used like sockets: an address is bound first, and then used to listen or to
+ * connect. */
 #include "common.h"
 
 #include <arpa/inet.h>
@@ -22,7 +22,7 @@ static struct fi_info *describe(uint64_t flags, const char *service, fid_t handl
 	return info;
 }
 
-/* The address of something, which has a port. */
+/* The address of an object, which has a port. */
 static struct sockaddr_in name_of(fid_t fid)
 {
 	struct sockaddr_in name;
@@ -123,7 +123,7 @@ static void half(int channel, bool first, const char *provider)
 		same(&pep->fid, &own);
 		OK(fi_listen(pep));
 		same(&pep->fid, &own);
-		tell(channel, &own, sizeof own);
+		send_line(channel, &own, sizeof own);
 		event(eq, FI_CONNREQ, &entry);
 		ep = endpoint(fabric, entry.info, &domain, &cq);
 		fi_freeinfo(entry.info);
@@ -131,14 +131,14 @@ static void half(int channel, bool first, const char *provider)
 		OK(fi_accept(ep, NULL, 0));
 		event(eq, FI_CONNECTED, &entry);
 		same(&ep->fid, &own);
-		hear(channel, &own, sizeof own);
+		receive_line(channel, &own, sizeof own);
 		size_t len = sizeof peer;
 		OK(fi_getpeer(ep, &peer, &len));
 		IS(ntohs(peer.sin_port), ntohs(own.sin_port));
 		OK(fi_close(&pep->fid));
 	} else {
-		hear(channel, &peer, sizeof peer);
-		tell(channel, &own, sizeof own);
+		receive_line(channel, &peer, sizeof peer);
+		send_line(channel, &own, sizeof own);
 		char port[8];
 		snprintf(port, sizeof port, "%d", ntohs(peer.sin_port));
 		struct fi_info *to = describe(0, port, &pep->fid);
@@ -155,8 +155,8 @@ static void half(int channel, bool first, const char *provider)
 		fi_freeinfo(to);
 	}
 	talk(ep, cq, first);
-	tell(channel, &word, 1);
-	hear(channel, &word, 1);
+	send_line(channel, &word, 1);
+	receive_line(channel, &word, 1);
 	OK(fi_close(&ep->fid));
 	OK(fi_close(&cq->fid));
 	OK(fi_close(&domain->fid));

@@ -15,7 +15,7 @@ static void turn(void)
 		CHECK(fi_cq_read(side.cq, NULL, 0) <= 0);
 }
 
-/* Nothing happens until the gate moves, and then the counter counts. */
+/* Checks that the counter does not change before the triggering counter does, and changes then. */
 static void opens(uint64_t more)
 {
 	turn();
@@ -67,7 +67,7 @@ static void messages(void)
 	memset(out, 2, LEN);
 	queue(&receives);
 	queue(&sends);
-	/* The lists are not needed any more. */
+	/* The lists may be overwritten once the work is queued. */
 	from.iov_len = to.iov_len = 0;
 	turn();
 	IS(fi_cntr_read(done_cntr), counted);
@@ -83,9 +83,9 @@ static void messages(void)
 static void remote(uint64_t at)
 {
 	struct iovec from = {out, LEN}, to = {in, LEN};
-	struct fi_rma_iov place = {at, LEN, KEY};
+	struct fi_rma_iov segment = {at, LEN, KEY};
 	struct fi_op_rma rma = {.ep = side.ep, .msg = {.msg_iov = &from, .iov_count = 1, .addr = side.peer,
-		.rma_iov = &place, .rma_iov_count = 1}};
+		.rma_iov = &segment, .rma_iov_count = 1}};
 	struct fi_deferred_work work = work_of(FI_OP_WRITE, &rma);
 	rma.flags = FI_DELIVERY_COMPLETE;
 	memset(out, 3, LEN);
@@ -168,7 +168,7 @@ static void counters(void)
 	IS(fi_control(&side.domain->fid, FI_QUEUE_WORK, NULL), -FI_EINVAL);
 }
 
-/* The flag, and an alias whose every post has it. */
+/* FI_TRIGGER on single posts, and on an alias whose every post has it. */
 static void triggered(void)
 {
 	struct iovec from = {out, LEN};

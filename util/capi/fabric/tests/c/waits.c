@@ -1,4 +1,4 @@
-/* Threads that sleep: blocking reads, descriptors, signals. */
+/* Threads that park: blocking reads, descriptors, signals. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -22,7 +22,7 @@ static void half(int channel, bool first, const char *provider)
 	enum fi_wait_obj object = FI_WAIT_NONE;
 	open_side(&side, hints_for(provider, FI_MSG | FI_TAGGED | FI_SOURCE), FI_WAIT_FD);
 	OK(fi_enable(side.ep));
-	introduce(&side);
+	exchange_names(&side);
 	OK(fi_control(&side.cq->fid, FI_GETWAIT, &fd));
 	OK(fi_control(&side.cq->fid, FI_GETWAITOBJ, &object));
 	CHECK(fd >= 0 && object == FI_WAIT_FD);
@@ -54,13 +54,13 @@ static void half(int channel, bool first, const char *provider)
 		if (!first)
 			OK(fi_tinject(side.ep, "pong", 5, side.peer, 1));
 	}
-	meet(&side);
+	synchronise(&side);
 	close_side(&side);
 }
 
 static atomic_bool is_over;
 
-/* One error is not enough: it may be there before the wait begins. */
+/* One error is not enough: it may arrive before the wait begins. */
 static void *fail(void *cntr)
 {
 	while (!atomic_load(&is_over))
@@ -68,7 +68,7 @@ static void *fail(void *cntr)
 	return NULL;
 }
 
-/* Without a wait object, who waits reads the counter, which makes progress, until the time is over. */
+/* Without a wait object, fi_cntr_wait reads the counter, which makes progress, until the timeout. */
 static void counters_without_object(const char *provider)
 {
 	struct side side = {0};

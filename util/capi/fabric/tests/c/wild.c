@@ -1,16 +1,16 @@
-/* Posts and questions at random on an endpoint that talks to itself, many of them wrong: nothing is
- * touched that was not named, each has an answer, and everything can be closed afterwards. */
+/* Random posts and queries on an endpoint that sends to itself, many of them wrong. Only the named
+ * memory is written, each call returns a status, and all objects can be closed afterwards. */
 #include "common.h"
 
 static struct side side;
 static struct fid_mr *region;
 static struct fid_cntr *counter;
 static unsigned char arena[1 << 16];
-/* Contexts outlive what they are given to; empty triggers name no counter. */
+/* Contexts outlive their operations; zeroed triggers have no counter. */
 static struct fi_triggered_context2 contexts[64];
 static uint64_t state;
 
-/* Numbers from a seed (xorshift64*). */
+/* Random numbers from a seed (xorshift64*). */
 static uint64_t roll(void)
 {
 	state ^= state >> 12;
@@ -24,7 +24,7 @@ static uint64_t below(uint64_t end)
 	return roll() % end;
 }
 
-/* What may be moved without harm, or what nobody should believe. */
+/* A length within the arena, or an impossible one. */
 static size_t some_len(void)
 {
 	static const size_t wild[] = {SIZE_MAX, SIZE_MAX - 63, SIZE_MAX / 2 + 1, SIZE_MAX / 2 + 64};
@@ -36,14 +36,14 @@ static size_t some_len(void)
 	}
 }
 
-/* Elements: of up to 32 bytes. */
+/* A count of elements of up to 32 bytes. */
 static size_t some_elements(void)
 {
 	size_t len = some_len();
 	return len < SIZE_MAX / 2 ? len % 64 : len;
 }
 
-static void *some_place(void)
+static void *some_buffer(void)
 {
 	return below(8) ? arena + below(1 << 15) : NULL;
 }
@@ -87,7 +87,7 @@ static uint64_t some_addr(void)
 	return below(4) ? below(1 << 15) : roll();
 }
 
-/* A list of 64; more are said to be there than are. */
+/* Lists of 64 segments; the counts that are passed may be larger. */
 struct list {
 	struct iovec iov[64];
 	struct fi_rma_iov far[64];
@@ -106,15 +106,15 @@ static struct list some_list(void)
 {
 	struct list list = {.count = some_count(), .far_count = some_count()};
 	for (int i = 0; i < 64; i++) {
-		list.iov[i] = (struct iovec){some_place(), some_len()};
+		list.iov[i] = (struct iovec){some_buffer(), some_len()};
 		list.far[i] = (struct fi_rma_iov){some_addr(), some_len(), some_key()};
-		list.ioc[i] = (struct fi_ioc){some_place(), below(8) ? below(4) : some_elements()};
+		list.ioc[i] = (struct fi_ioc){some_buffer(), below(8) ? below(4) : some_elements()};
 		list.far_ioc[i] = (struct fi_rma_ioc){some_addr(), list.ioc[i].count, some_key()};
 	}
 	return list;
 }
 
-#define OR_NULL(what) (below(16) ? (what) : NULL)
+#define OR_NULL(pointer) (below(16) ? (pointer) : NULL)
 
 static ssize_t message(void)
 {
@@ -122,13 +122,13 @@ static ssize_t message(void)
 	struct fi_msg msg = {OR_NULL(list.iov), NULL, list.count, some_peer(), some_context(), roll()};
 	struct fid_ep *ep = side.ep;
 	switch (below(10)) {
-	case 0: return fi_send(ep, some_place(), some_len(), NULL, some_peer(), some_context());
+	case 0: return fi_send(ep, some_buffer(), some_len(), NULL, some_peer(), some_context());
 	case 1: return fi_sendv(ep, OR_NULL(list.iov), NULL, list.count, some_peer(), some_context());
 	case 2: return fi_sendmsg(ep, OR_NULL(&msg), some_flags());
-	case 3: return fi_senddata(ep, some_place(), some_len(), NULL, roll(), some_peer(), some_context());
-	case 4: return fi_inject(ep, some_place(), some_len(), some_peer());
-	case 5: return fi_injectdata(ep, some_place(), some_len(), roll(), some_peer());
-	case 6: return fi_recv(ep, some_place(), some_len(), NULL, some_peer(), some_context());
+	case 3: return fi_senddata(ep, some_buffer(), some_len(), NULL, roll(), some_peer(), some_context());
+	case 4: return fi_inject(ep, some_buffer(), some_len(), some_peer());
+	case 5: return fi_injectdata(ep, some_buffer(), some_len(), roll(), some_peer());
+	case 6: return fi_recv(ep, some_buffer(), some_len(), NULL, some_peer(), some_context());
 	case 7: return fi_recvv(ep, OR_NULL(list.iov), NULL, list.count, some_peer(), some_context());
 	default: return fi_recvmsg(ep, OR_NULL(&msg), some_flags());
 	}
@@ -141,12 +141,12 @@ static ssize_t tagged(void)
 				    some_tag(), some_context(), roll()};
 	struct fid_ep *ep = side.ep;
 	switch (below(9)) {
-	case 0: return fi_tsend(ep, some_place(), some_len(), NULL, some_peer(), some_tag(), some_context());
+	case 0: return fi_tsend(ep, some_buffer(), some_len(), NULL, some_peer(), some_tag(), some_context());
 	case 1: return fi_tsendv(ep, OR_NULL(list.iov), NULL, list.count, some_peer(), some_tag(), some_context());
 	case 2: return fi_tsendmsg(ep, OR_NULL(&msg), some_flags());
-	case 3: return fi_tinject(ep, some_place(), some_len(), some_peer(), some_tag());
-	case 4: return fi_tinjectdata(ep, some_place(), some_len(), roll(), some_peer(), some_tag());
-	case 5: return fi_trecv(ep, some_place(), some_len(), NULL, some_peer(), some_tag(), roll(), some_context());
+	case 3: return fi_tinject(ep, some_buffer(), some_len(), some_peer(), some_tag());
+	case 4: return fi_tinjectdata(ep, some_buffer(), some_len(), roll(), some_peer(), some_tag());
+	case 5: return fi_trecv(ep, some_buffer(), some_len(), NULL, some_peer(), some_tag(), roll(), some_context());
 	case 6: return fi_trecvv(ep, OR_NULL(list.iov), NULL, list.count, some_peer(), some_tag(), 0, some_context());
 	default: return fi_trecvmsg(ep, OR_NULL(&msg), some_flags());
 	}
@@ -159,13 +159,13 @@ static ssize_t remote(void)
 				 list.far_count, some_context(), roll()};
 	struct fid_ep *ep = side.ep;
 	switch (below(7)) {
-	case 0: return fi_read(ep, some_place(), some_len(), NULL, some_peer(), some_addr(), some_key(), some_context());
+	case 0: return fi_read(ep, some_buffer(), some_len(), NULL, some_peer(), some_addr(), some_key(), some_context());
 	case 1: return fi_readv(ep, OR_NULL(list.iov), NULL, list.count, some_peer(), some_addr(), some_key(), some_context());
 	case 2: return fi_readmsg(ep, OR_NULL(&msg), some_flags());
-	case 3: return fi_write(ep, some_place(), some_len(), NULL, some_peer(), some_addr(), some_key(), some_context());
+	case 3: return fi_write(ep, some_buffer(), some_len(), NULL, some_peer(), some_addr(), some_key(), some_context());
 	case 4: return fi_writemsg(ep, OR_NULL(&msg), some_flags());
-	case 5: return fi_inject_write(ep, some_place(), some_len(), some_peer(), some_addr(), some_key());
-	default: return fi_writedata(ep, some_place(), some_len(), NULL, roll(), some_peer(), some_addr(), some_key(), some_context());
+	case 5: return fi_inject_write(ep, some_buffer(), some_len(), some_peer(), some_addr(), some_key());
+	default: return fi_writedata(ep, some_buffer(), some_len(), NULL, roll(), some_peer(), some_addr(), some_key(), some_context());
 	}
 }
 
@@ -179,14 +179,14 @@ static ssize_t atomic(void)
 	struct fid_ep *ep = side.ep;
 	size_t count = some_elements();
 	switch (below(6)) {
-	case 0: return fi_atomic(ep, some_place(), count, NULL, some_peer(), some_addr(), some_key(), type, op, some_context());
-	case 1: return fi_inject_atomic(ep, some_place(), count, some_peer(), some_addr(), some_key(), type, op);
+	case 0: return fi_atomic(ep, some_buffer(), count, NULL, some_peer(), some_addr(), some_key(), type, op, some_context());
+	case 1: return fi_inject_atomic(ep, some_buffer(), count, some_peer(), some_addr(), some_key(), type, op);
 	case 2: return fi_atomicmsg(ep, OR_NULL(&msg), some_flags());
 	case 3: return fi_fetch_atomicmsg(ep, OR_NULL(&msg), OR_NULL(results.ioc), NULL, results.count, some_flags());
 	case 4:
 		return fi_compare_atomicmsg(ep, OR_NULL(&msg), OR_NULL(compares.ioc), NULL, compares.count,
 					    OR_NULL(results.ioc), NULL, results.count, some_flags());
-	default: return fi_fetch_atomic(ep, some_place(), count, NULL, some_place(), NULL, some_peer(), some_addr(), some_key(), type, op, some_context());
+	default: return fi_fetch_atomic(ep, some_buffer(), count, NULL, some_buffer(), NULL, some_peer(), some_addr(), some_key(), type, op, some_context());
 	}
 }
 
@@ -253,13 +253,13 @@ int main(int argc, char **argv)
 		     0, 7, 0, &region, NULL));
 	for (long calls = strtol(argv[3], NULL, 0), call = 0; call < calls; call++) {
 		ssize_t (*kinds[])(void) = {message, tagged, remote, atomic, question};
-		ssize_t answer = kinds[below(5)]();
-		CHECK(answer > -1000);
-		well += answer >= 0;
+		ssize_t status = kinds[below(5)]();
+		CHECK(status > -1000);
+		well += status >= 0;
 		if (call % 16 == 0)
 			drain();
 	}
-	/* Calls that all fail would find nothing. */
+	/* A run whose calls all fail would test nothing. */
 	CHECK(well > 0);
 	printf("%zu well\n", well);
 	OK(fi_close(&region->fid));

@@ -1,4 +1,4 @@
-//! Structures as C lays them out.
+//! Compares the layouts of structures with the system's headers.
 
 use std::fmt::Write;
 use std::fs;
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use selvedge_abi as abi;
 
-use crate::stage::{Built, HEADERS, compile, has, once, said, with_ours};
+use crate::harness::{Built, HEADERS, compile, has, once, output_of, with_selvedge};
 
-/// Members that the system's headers need not have yet.
+/// Members that the system's headers may lack.
 const NEWER: [&str; 15] = [
     "max_ep_auth_key",
     "max_group_id",
@@ -28,8 +28,8 @@ const NEWER: [&str; 15] = [
 ];
 
 macro_rules! structures {
-    ($($name:literal $kind:ident $(as [$($own:literal = $theirs:literal),*])?;)+) => {
-        &[$(($name, abi::$kind::MEMBERS, size_of::<abi::$kind>(), &[$($(($own, $theirs)),*)?])),+]
+    ($($name:literal $kind:ident $(as [$($own:literal = $header:literal),*])?;)+) => {
+        &[$(($name, abi::$kind::MEMBERS, size_of::<abi::$kind>(), &[$($(($own, $header)),*)?])),+]
     };
 }
 
@@ -125,7 +125,7 @@ pub(crate) const STRUCTURES: &[Structure] = structures! {
     "fi_param" Param as ["param_type" = "type"];
 };
 
-/// The members that the headers have, as C calls them, with our places.
+/// The members that the headers have, by their names in C, with Selvedge's offsets.
 fn expected() -> Vec<(String, usize)> {
     let headers = fs::read_dir("/usr/include/rdma").unwrap();
     let paths = headers.map(|entry| entry.unwrap().path());
@@ -140,13 +140,13 @@ fn expected() -> Vec<(String, usize)> {
     let has = |member: &str| !NEWER.contains(&member) || text.contains(&format!("{member};"));
     let mut lines = Vec::new();
     for (name, members, _, renamed) in STRUCTURES {
-        for (member, place) in *members {
+        for (member, offset) in *members {
             let renamed = renamed.iter().find(|(own, _)| own == member);
-            let member = renamed.map_or(*member, |(_, theirs)| theirs);
+            let member = renamed.map_or(*member, |(_, header)| header);
             let is_newer = *name == "fi_cq_err_entry" && member == "src_addr";
             let is_old_src = *name == "fi_info" && member == "src_addr";
             if is_old_src || (!is_newer && has(member)) {
-                lines.push((format!("{name} {member}"), *place));
+                lines.push((format!("{name} {member}"), *offset));
             }
         }
     }
@@ -171,22 +171,22 @@ fn programs_in_c_see_the_same_layout() {
     once(include.join("members.h"), |file| {
         fs::write(file, source).unwrap();
     });
-    let text = said(&mut with_ours(compile(
+    let text = output_of(&mut with_selvedge(compile(
         "layout",
-        Built::ForOurs,
+        Built::ForSelvedge,
         Some(&include),
     )));
-    for (line, place) in expected {
+    for (line, offset) in expected {
         assert!(
-            text.contains(&format!("{line} {place}\n")),
-            "{line} {place}\n{text}"
+            text.contains(&format!("{line} {offset}\n")),
+            "{line} {offset}\n{text}"
         );
     }
     for (name, _, size, _) in STRUCTURES {
         let line = text
             .lines()
             .find(|line| line.starts_with(&format!("{name} = ")));
-        let theirs: usize = line.unwrap().rsplit(' ').next().unwrap().parse().unwrap();
-        assert!(theirs <= *size, "{name}: {theirs} in C, {size} here");
+        let header: usize = line.unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+        assert!(header <= *size, "{name}: {header} in C, {size} here");
     }
 }

@@ -1,8 +1,8 @@
-//! Calls at random, most of them wrong: objects of other classes, NULL, sizes of nothing and of
-//! everything, objects that are closed. Whatever is answered, the process lives.
+//! Random calls, most of them wrong: objects of other classes, NULL, sizes of 0 and beyond memory,
+//! closed objects. Whatever they return, the process does not crash.
 //!
-//! The calls come from a seed. `FABRIC_MISUSE_CALLS` asks for more of them, and `FABRIC_MISUSE_SEED`
-//! for others.
+//! The calls derive from a seed. `FABRIC_MISUSE_CALLS` sets their number, and `FABRIC_MISUSE_SEED`
+//! the seed.
 
 #![expect(unsafe_code, reason = "calls of C")]
 #![expect(
@@ -20,7 +20,7 @@ use selvedge_abi::{
 };
 use selvedge_testkit::long::part;
 
-use crate::stage::library;
+use crate::harness::library;
 
 type GetInfo = unsafe extern "C" fn(
     u32,
@@ -66,7 +66,7 @@ impl Library {
     }
 }
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 struct Dice(fastrand::Rng);
 
 impl Dice {
@@ -78,7 +78,7 @@ impl Dice {
         self.0.usize(..end)
     }
 
-    /// A size that nobody should believe, or a small one.
+    /// An impossible size, or a small one.
     fn size(&mut self) -> usize {
         match self.below(6) {
             0 => 0,
@@ -105,16 +105,16 @@ impl Dice {
     }
 }
 
-/// Everything that was opened, and is open or was closed a while ago.
+/// All objects that were opened in a round, open or closed.
 struct Objects<'a> {
     all: Vec<*mut Fid>,
-    /// How many there were of each class, in all rounds.
+    /// The number of objects of each class, in all rounds.
     opened: &'a mut BTreeMap<usize, usize>,
 }
 
 impl Objects<'_> {
-    fn keep(&mut self, answer: c_int, fid: *mut Fid) {
-        if answer == 0 {
+    fn keep(&mut self, status: c_int, fid: *mut Fid) {
+        if status == 0 {
             assert!(!fid.is_null());
             self.all.push(fid);
             // SAFETY: it was opened just now.
@@ -123,14 +123,14 @@ impl Objects<'_> {
         }
     }
 
-    /// One of them, of whatever class; of ours in any case, because no library can tell a pointer to
-    /// something else from a handle.
+    /// Any of the objects. It always is a handle of this library, because no library can tell an
+    /// arbitrary pointer from a handle.
     fn any(&self, dice: &mut Dice) -> *mut Fid {
         self.all[dice.below(self.all.len())]
     }
 
     fn of(&self, dice: &mut Dice, class: usize) -> *mut Fid {
-        // SAFETY: handles stay readable for 256 closings, and fewer are made in a round.
+        // SAFETY: handles stay readable for 256 further closes, and a round opens fewer.
         let is = |fid: &&*mut Fid| unsafe { (***fid).fclass } == class;
         let fitting: Vec<_> = self.all.iter().filter(is).collect();
         match fitting.is_empty() {
@@ -140,7 +140,7 @@ impl Objects<'_> {
     }
 }
 
-/// Calls of one round; fewer objects than the library remembers closed ones.
+/// Calls of one round: fewer than the closed handles that the library keeps readable.
 const ROUND: usize = 200;
 
 fn round(library: &Library, dice: &mut Dice, info: *mut Info, opened: &mut BTreeMap<usize, usize>) {
@@ -151,27 +151,30 @@ fn round(library: &Library, dice: &mut Dice, info: *mut Info, opened: &mut BTree
     let mut fabric = ptr::null_mut();
     // SAFETY: the description is the library's own.
     unsafe {
-        let answer = (library.fabric)((*info).fabric_attr, &raw mut fabric, ptr::null_mut());
-        assert_eq!(answer, 0);
+        let status = (library.fabric)((*info).fabric_attr, &raw mut fabric, ptr::null_mut());
+        assert_eq!(status, 0);
     }
     objects.all.push(fabric.cast());
     for _ in 0..ROUND {
         call(dice, &mut objects, info);
     }
-    // Children mostly first, as they were opened after their parents, until nothing is open.
+    // Closes objects in reverse order, so mostly children first, until none is open.
     loop {
         // SAFETY: as above.
-        let answers = objects.all.iter().rev().map(|&fid| unsafe { close(fid) });
-        let answers: Vec<_> = answers.collect();
-        if !answers.contains(&0) {
-            assert!(answers.iter().all(|&it| it == -libc::EBADF), "{answers:?}");
+        let statuses = objects.all.iter().rev().map(|&fid| unsafe { close(fid) });
+        let statuses: Vec<_> = statuses.collect();
+        if !statuses.contains(&0) {
+            assert!(
+                statuses.iter().all(|&it| it == -libc::EBADF),
+                "{statuses:?}"
+            );
             return;
         }
     }
 }
 
 /// # Safety
-/// It is a handle that the library has given out, at most 256 closings ago.
+/// It is a handle of the library that is open, or was closed at most 256 closes ago.
 unsafe fn close(fid: *mut Fid) -> c_int {
     // SAFETY: passed on from the caller.
     unsafe { (*(*fid).ops).close.unwrap()(fid) }
@@ -184,8 +187,8 @@ fn call(dice: &mut Dice, objects: &mut Objects<'_>, info: *mut Info) {
         info
     };
     let null: *mut c_void = ptr::null_mut();
-    // SAFETY: handles are the library's; what they are given is NULL or lives during the call. What
-    // is wrong about it is what the library has to notice.
+    // SAFETY: handles are the library's; arguments are NULL or valid during the call. The library
+    // has to detect every other error of the arguments.
     unsafe {
         match dice.below(12) {
             0 => {
@@ -266,8 +269,8 @@ fn call(dice: &mut Dice, objects: &mut Objects<'_>, info: *mut Info) {
                 let mut out = ptr::null_mut();
                 if !at.is_null() {
                     let open = (*(*at).ops).endpoint.unwrap();
-                    let answer = open(at, info, &raw mut out, null);
-                    objects.keep(answer, out.cast());
+                    let status = open(at, info, &raw mut out, null);
+                    objects.keep(status, out.cast());
                 }
             }
             6 => {
@@ -335,7 +338,7 @@ fn call(dice: &mut Dice, objects: &mut Objects<'_>, info: *mut Info) {
                     };
                     let reg = (*(*at).mr).reg.unwrap();
                     let (access, key) = (dice.flags(), dice.roll() % 4);
-                    let answer = reg(
+                    let status = reg(
                         at.cast(),
                         from,
                         len,
@@ -346,7 +349,7 @@ fn call(dice: &mut Dice, objects: &mut Objects<'_>, info: *mut Info) {
                         &raw mut out,
                         null,
                     );
-                    objects.keep(answer, out.cast());
+                    objects.keep(status, out.cast());
                 }
             }
         }
@@ -359,7 +362,7 @@ fn from_environment(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn calls_at_random_end_with_an_answer() {
+fn random_calls_return_a_status() {
     let library = Library::load();
     let seed = from_environment("FABRIC_MISUSE_SEED", 42);
     let rounds = from_environment("FABRIC_MISUSE_CALLS", part(12_000, 60_000)) / ROUND as u64;
@@ -371,15 +374,15 @@ fn calls_at_random_end_with_an_answer() {
         let hints = (library.dupinfo)(ptr::null());
         (*(*hints).fabric_attr).prov_name = libc::strdup(name.as_ptr());
         let none = ptr::null();
-        let answer = (library.getinfo)(1 << 16 | 17, none, none, 0, hints, &raw mut first);
+        let status = (library.getinfo)(1 << 16 | 17, none, none, 0, hints, &raw mut first);
         (library.freeinfo)(hints);
-        assert_eq!(answer, 0);
+        assert_eq!(status, 0);
     }
     let mut opened = BTreeMap::new();
     for _ in 0..rounds {
         round(&library, &mut dice, first, &mut opened);
     }
-    // Calls that open nothing would find nothing.
+    // A run that opens no objects would test nothing.
     let classes = [
         fclass::DOMAIN,
         fclass::EP,

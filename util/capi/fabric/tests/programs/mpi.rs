@@ -1,14 +1,14 @@
-//! Open MPI, as the system has it, on our library.
+//! The system's Open MPI on Selvedge's library.
 
-use crate::stage::{Built, compile, has, library, said, with_ours};
+use crate::harness::{Built, compile, has, library, output_of, with_selvedge};
 
-/// Runs ranks with these components, and sees that it was our library that carried them.
-fn run(ranks: usize, settings: &[&str], environment: &[(&str, &str)], what: &[&str]) {
+/// Runs ranks with these components, and checks that Selvedge's library has carried them.
+fn run(ranks: usize, settings: &[&str], environment: &[(&str, &str)], arguments: &[&str]) {
     if !has(&["mpirun", "mpicc"]) {
         return;
     }
-    let program = compile("mpi", Built::Otherwise, None);
-    let mut command = with_ours("mpirun");
+    let program = compile("mpi", Built::ByMpicc, None);
+    let mut command = with_selvedge("mpirun");
     command
         .args([
             "-n",
@@ -25,10 +25,10 @@ fn run(ranks: usize, settings: &[&str], environment: &[(&str, &str)], what: &[&s
         let (name, value) = setting.split_once('=').unwrap();
         command.args(["--mca", name, value]);
     }
-    let text = said(command.arg(&program).args(what));
-    let ours = std::fs::canonicalize(library().join("libfabric.so.1")).unwrap();
+    let text = output_of(command.arg(&program).args(arguments));
+    let selvedge = std::fs::canonicalize(library().join("libfabric.so.1")).unwrap();
     assert!(
-        text.contains(&format!("carried by {}", ours.display())),
+        text.contains(&format!("carried by {}", selvedge.display())),
         "{text}"
     );
     assert!(text.contains(&format!("done with {ranks} ranks")), "{text}");
@@ -43,7 +43,8 @@ fn two_sided(ranks: usize, provider: &str) {
     run(ranks, &settings, &[], &["pingpong", "collectives"]);
 }
 
-/// Open MPI with a context for each of some communicators; a trace says that it has opened them.
+/// Runs Open MPI with contexts of scalable endpoints, and checks by a trace that it has opened
+/// them.
 fn by_contexts(ranks: usize, provider: &str) {
     let name = format!("selvedge-contexts-{provider}-{}", std::process::id());
     let file = std::env::temp_dir().join(name);
@@ -60,7 +61,7 @@ fn by_contexts(ranks: usize, provider: &str) {
     ];
     run(ranks, &settings, &traced, &["pingpong", "collectives"]);
     if let Ok(text) = std::fs::read_to_string(&file) {
-        // If it stays, it is in a folder for what may go.
+        // A file that cannot be removed stays in the folder for temporary files.
         let _ = std::fs::remove_file(&file);
         assert!(
             text.contains("\"call\":\"scalable_ep\""),
@@ -74,8 +75,8 @@ fn by_contexts(ranks: usize, provider: &str) {
 fn one_sided(ranks: usize, provider: &str) {
     let include = format!("btl_ofi_provider_include={provider}");
     let settings = [ONE_SIDED.as_slice(), &[&include, "osc=rdma"]].concat();
-    let what = ["pingpong", "collectives", "one-sided"];
-    run(ranks, &settings, &[], &what);
+    let arguments = ["pingpong", "collectives", "one-sided"];
+    run(ranks, &settings, &[], &arguments);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Our numbers and structures beside those of libfabric's 2.x headers, which `libfabric-2.7.txt`
-//! lists: machines have older headers, or none.
+//! Compares Selvedge's numbers and structures with those of libfabric's 2.x headers, which
+//! `libfabric-2.7.txt` lists: machines have older headers, or none.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -14,18 +14,18 @@ use selvedge::{
     MsgOrder, OpFlags, av, cntr, collective, wait,
 };
 
+use crate::harness::{Built, HEADERS, compile, has, once, output_of, with_selvedge};
 use crate::layout::STRUCTURES;
-use crate::stage::{Built, HEADERS, compile, has, once, said, with_ours};
 
 static LIST: &str = include_str!("../libfabric-2.7.txt");
 
-/// The lines of one kind, as words behind it.
+/// The lines of one kind, as the words behind the kind.
 fn lines(kind: &str) -> impl Iterator<Item = Vec<&'static str>> {
     let lines = LIST.lines().map(|line| line.split(' '));
     lines.filter_map(move |mut words| (words.next() == Some(kind)).then(|| words.collect()))
 }
 
-/// A number, of 64 bits where it is below zero.
+/// A number; a negative one in two's complement of 64 bits.
 fn number(text: &str) -> u64 {
     match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).unwrap(),
@@ -40,20 +40,20 @@ fn numbers() -> HashMap<&'static str, u64> {
     enumerators.chain(macros).collect()
 }
 
-/// What is held against the list, and what differs.
+/// The list, the names that were compared with it, and the differences.
 struct Comparison {
-    theirs: HashMap<&'static str, u64>,
+    header: HashMap<&'static str, u64>,
     compared: HashSet<String>,
     wrong: Vec<String>,
 }
 
 impl Comparison {
-    fn check(&mut self, name: String, ours: u64) {
-        match self.theirs.get(&*name) {
-            Some(theirs) if *theirs == ours => drop(self.compared.insert(name)),
-            theirs => self
+    fn check(&mut self, name: String, selvedge: u64) {
+        match self.header.get(&*name) {
+            Some(header) if *header == selvedge => drop(self.compared.insert(name)),
+            header => self
                 .wrong
-                .push(format!("{name}: {ours:#x}, not {theirs:x?}")),
+                .push(format!("{name}: {selvedge:#x}, not {header:x?}")),
         }
     }
 
@@ -63,14 +63,14 @@ impl Comparison {
         }
     }
 
-    /// Numbers whose names are those of variants.
+    /// Compares numbers whose names are those of variants.
     fn variants<T: Debug>(&mut self, prefix: &str, all: impl IntoIterator<Item = (T, u64)>) {
         for (variant, number) in all {
             self.check(format!("{prefix}{}", in_capitals(&variant)), number);
         }
     }
 
-    /// The constants of a module that is written down in `source`.
+    /// Compares the constants of a module in `source`.
     fn constants(&mut self, source: &str, module: &str, prefix: &str) {
         let begin = format!("pub mod {module} {{\n");
         let body = source.split_once(&begin).unwrap().1;
@@ -84,11 +84,11 @@ impl Comparison {
 /// `CswapNe` as `CSWAP_NE`.
 fn in_capitals(variant: &impl Debug) -> String {
     let mut name = String::new();
-    for letter in format!("{variant:?}").chars() {
-        if letter.is_uppercase() && !name.is_empty() {
+    for character in format!("{variant:?}").chars() {
+        if character.is_uppercase() && !name.is_empty() {
             name.push('_');
         }
-        name.push(letter.to_ascii_uppercase());
+        name.push(character.to_ascii_uppercase());
     }
     name
 }
@@ -131,7 +131,7 @@ fn compare_flags(comparison: &mut Comparison) {
     comparison.flags("FI_", bits!(InfoFlags));
     comparison.flags("FI_MR_", bits!(MrMode));
     comparison.flags("FI_ORDER_", bits!(MsgOrder));
-    // Bits of our own, which C never sees.
+    // Internal bits, which C does not use.
     let own = OpFlags::DEFAULT | OpFlags::DEFERRED;
     let flags = OpFlags::all() - own;
     comparison.flags(
@@ -166,7 +166,7 @@ fn compare_enumerations(comparison: &mut Comparison) {
     comparison.variants("FI_AV_", types);
     let events = raw![cntr::Events::Comp, cntr::Events::Bytes];
     comparison.variants("FI_CNTR_EVENTS_", events);
-    // That of our own is among the numbers for providers.
+    // `EagerSize` is Selvedge's own, among the numbers for providers.
     let options = EpOptionName::ALL.iter().map(|name| (name, *name as u64));
     comparison.variants(
         "FI_OPT_",
@@ -194,7 +194,7 @@ fn compare_modules(comparison: &mut Comparison) {
     }
     comparison.constants(&fid, "fclass", "FI_CLASS_");
     let begins: Vec<_> = numbers.matches("pub mod ").collect();
-    // `av` and `atomic`, whose names are no headers', are compared here.
+    // `av` and `atomic`, whose names differ from the headers', are compared below.
     assert_eq!(begins.len(), modules.len() + 2, "modules of numbers");
     use selvedge_abi::number::{TRIGGER_THRESHOLD, atomic, av};
     let sets = (0..9).map(|at| 1 << (40 + at)).sum::<u64>();
@@ -220,28 +220,28 @@ fn compare_modules(comparison: &mut Comparison) {
     }
 }
 
-/// Errors of the fabric's own that one side does not have; the others are the system's.
-fn wrong_errors(theirs: &HashMap<&str, u64>) -> Vec<String> {
-    let ours = Errno::ALL.iter().map(|errno| errno.as_raw() as u64);
-    let ours: HashSet<_> = ours.filter(|errno| *errno >= 256).collect();
+/// Fabric errors that either the headers or Selvedge lacks; numbers below 256 are the system's.
+fn wrong_errors(header: &HashMap<&str, u64>) -> Vec<String> {
+    let selvedge = Errno::ALL.iter().map(|errno| errno.as_raw() as u64);
+    let selvedge: HashSet<_> = selvedge.filter(|errno| *errno >= 256).collect();
     let names = lines("enum").map(|words| words[1]);
     let names = names.take_while(|name| *name != "FI_ERRNO_MAX");
-    let theirs: HashSet<_> = names.map(|name| theirs[name]).collect();
-    let different = ours.symmetric_difference(&theirs);
+    let header: HashSet<_> = names.map(|name| header[name]).collect();
+    let different = selvedge.symmetric_difference(&header);
     different.map(|errno| format!("error {errno}")).collect()
 }
 
 #[test]
 fn every_number_is_that_of_libfabric_s_newest_headers() {
     let mut comparison = Comparison {
-        theirs: numbers(),
+        header: numbers(),
         compared: HashSet::new(),
         wrong: Vec::new(),
     };
     compare_flags(&mut comparison);
     compare_enumerations(&mut comparison);
     compare_modules(&mut comparison);
-    comparison.wrong.extend(wrong_errors(&comparison.theirs));
+    comparison.wrong.extend(wrong_errors(&comparison.header));
     let wrong = comparison.wrong.join("\n");
     assert!(wrong.is_empty(), "{wrong}");
     let count = comparison.compared.len();
@@ -257,9 +257,9 @@ const IN_UNIONS: [(&str, &str); 5] = [
     ("fi_triggered_context", "internal"),
 ];
 
-/// Structures that nothing here has to read or write: those of the program's side of entries, and of
+/// Structures that the library does not read or write: entries of programs, and structures of
 /// accelerators and providers.
-const NOT_OURS: [&str; 19] = [
+const NOT_DECLARED: [&str; 19] = [
     "fi_context",
     "fi_context2",
     "fi_recv_context",
@@ -292,43 +292,43 @@ fn every_structure_is_laid_out_as_in_libfabric_s_newest_headers() {
                 sizes.get(structure)
             ));
         }
-        let ours = members.iter().map(|(member, place)| {
+        let selvedge = members.iter().map(|(member, offset)| {
             let renamed = renamed.iter().find(|(own, _)| own == member);
-            (renamed.map_or(*member, |(_, theirs)| theirs), *place)
+            (renamed.map_or(*member, |(_, header)| header), *offset)
         });
-        let ours: HashMap<_, _> = ours.collect();
+        let selvedge: HashMap<_, _> = selvedge.collect();
         let is_table = structure.starts_with("fi_ops");
-        let theirs = lines("member").filter(|it| it[0] == *structure);
-        let theirs = theirs.map(|it| (it[1], number(it[2]) as usize));
-        let theirs: HashMap<_, _> = theirs.filter(|it| !(is_table && it.0 == "size")).collect();
-        for (member, place) in &theirs {
+        let header = lines("member").filter(|it| it[0] == *structure);
+        let header = header.map(|it| (it[1], number(it[2]) as usize));
+        let header: HashMap<_, _> = header.filter(|it| !(is_table && it.0 == "size")).collect();
+        for (member, offset) in &header {
             let base = |name: &str| name.split('.').next() == Some(member);
-            let is_there = ours.iter().any(|(own, at)| base(own) && at == place);
-            // Room without a length, behind the last member.
+            let is_there = selvedge.iter().any(|(own, at)| base(own) && at == offset);
+            // An array without a length, behind the last member.
             let is_there = is_there || (*structure, *member) == ("fi_eq_cm_entry", "data");
             if !is_there {
-                wrong.push(format!("{structure}: {member} is not at {place}"));
+                wrong.push(format!("{structure}: {member} is not at {offset}"));
             }
         }
         for (member, _) in *members {
             let renamed = renamed.iter().find(|(own, _)| own == member);
-            let named = renamed.map_or(*member, |(_, theirs)| theirs);
-            let is_theirs = theirs.contains_key(named.split('.').next().unwrap());
-            if !is_theirs && !IN_UNIONS.contains(&(*structure, *member)) {
+            let named = renamed.map_or(*member, |(_, header)| header);
+            let is_in_header = header.contains_key(named.split('.').next().unwrap());
+            if !is_in_header && !IN_UNIONS.contains(&(*structure, *member)) {
                 wrong.push(format!("{structure}: there is no {member}"));
             }
         }
     }
-    let ours: HashSet<_> = STRUCTURES.iter().map(|(name, ..)| *name).collect();
+    let selvedge: HashSet<_> = STRUCTURES.iter().map(|(name, ..)| *name).collect();
     let missing = sizes
         .keys()
-        .filter(|name| !ours.contains(*name) && !NOT_OURS.contains(name));
+        .filter(|name| !selvedge.contains(*name) && !NOT_DECLARED.contains(name));
     wrong.extend(missing.map(|name| format!("{name} is not compared")));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Kinds of `fi_tostr` with their enumerations: one that the list has by its name, or one without,
-/// by what its names begin with.
+/// Kinds of `fi_tostr` with their enumerations: the name of an enumeration, or the prefix of the
+/// enumerators of one without a name.
 const PRINTED: [(&str, &str); 15] = [
     ("FI_TYPE_EP_TYPE", "FI_EP_"),
     ("FI_TYPE_ADDR_FORMAT", "FI_SOCKADDR"),
@@ -347,11 +347,11 @@ const PRINTED: [(&str, &str); 15] = [
     ("FI_TYPE_WAIT_OBJ", "fi_wait_obj"),
 ];
 
-/// Which kind prints an enumerator.
+/// The kind that prints an enumerator.
 fn kind_of(enumeration: &str, name: &str) -> Option<&'static str> {
-    let is_its = |(_, what): &&(&str, &str)| match what.starts_with("FI_") {
-        true => enumeration != "fi_op" && name.starts_with(what),
-        false => enumeration == *what,
+    let is_its = |(_, prefix): &&(&str, &str)| match prefix.starts_with("FI_") {
+        true => enumeration != "fi_op" && name.starts_with(prefix),
+        false => enumeration == *prefix,
     };
     PRINTED.iter().find(is_its).map(|(kind, _)| *kind)
 }
@@ -374,7 +374,7 @@ fn fi_tostr_knows_the_enumerators_of_libfabric_s_newest_headers() {
     once(include.join("enumerators.h"), |file| {
         fs::write(file, &source).unwrap();
     });
-    let program = compile("names", Built::ForOurs, Some(&include));
-    let wrong = said(&mut with_ours(program));
+    let program = compile("names", Built::ForSelvedge, Some(&include));
+    let wrong = output_of(&mut with_selvedge(program));
     assert_eq!(wrong, "");
 }

@@ -1,11 +1,11 @@
-//! What the library exports.
+//! The symbols that the library exports.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use crate::stage::{has, library, said};
+use crate::harness::{has, library, output_of};
 
-/// Every name with the versions that it has.
+/// Every exported name with its versions.
 const NAMES: [(&str, &[u32]); 17] = [
     ("fi_getinfo", &[0, 1, 2, 3, 7, 8, 9, 10]),
     ("fi_freeinfo", &[0, 1, 2, 3, 7, 8, 9, 10]),
@@ -32,7 +32,7 @@ fn the_library_exports_libfabric_s_names_under_their_versions_and_no_others() {
         return;
     }
     let file = library().join("libfabric.so.1");
-    let text = said(Command::new("objdump").args(["-T", "-p"]).arg(&file));
+    let text = output_of(Command::new("objdump").args(["-T", "-p"]).arg(&file));
     assert!(
         text.contains("SONAME               libfabric.so.1"),
         "{text}"

@@ -1,0 +1,42 @@
+//! Arguments of all commands that run two processes.
+
+use std::time::{Duration, Instant};
+
+use crate::cpu::Placement;
+
+/// The cores of the two processes, and the time limit.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PlacementArgs {
+    /// Pin the two processes to these cores, as in 0,1; the same core twice works too
+    /// [default: two cores that share as little as possible]
+    #[arg(long, value_name = "A,B", conflicts_with = "no_pin")]
+    pub pin: Option<String>,
+    /// Let the system place the processes
+    #[arg(long)]
+    pub no_pin: bool,
+    /// Give up after this many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub timeout: u64,
+}
+
+impl PlacementArgs {
+    /// The placement that the arguments select.
+    ///
+    /// # Errors
+    /// As [`Placement::parse`] and [`Placement::choose`].
+    pub fn resolve(&self) -> anyhow::Result<Placement> {
+        match &self.pin {
+            Some(cores) => Placement::parse(cores),
+            None if self.no_pin => Placement::free(),
+            None => Placement::choose(),
+        }
+    }
+
+    /// The deadline, counted from now.
+    pub fn deadline(&self) -> Instant {
+        Instant::now() + Duration::from_secs(self.timeout.min(MAX_TIMEOUT))
+    }
+}
+
+/// A week, in seconds: later instants cannot be represented everywhere.
+const MAX_TIMEOUT: u64 = 7 * 24 * 3600;

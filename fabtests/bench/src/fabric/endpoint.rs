@@ -1,0 +1,411 @@
+//! The endpoint of one process, with its queue, peers and buffers.
+
+use std::iter::repeat_n;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use selvedge::info::{EpType, Threading};
+use selvedge::{
+    Address, AddressVector, Bindings, Caps, CompletionQueue, Endpoint, Errno, FiAddr, Hints, Info,
+    av, cq, wait,
+};
+use serde::{Deserialize, Serialize};
+
+use super::idle_peers::{CONNECT_TAG, IdlePeers};
+use super::posting::{EndpointBuffers, post_unmatched};
+use super::remote::TargetRegion;
+use super::{
+    BenchConfig, LARGEST, OpenOrder, Promise, WIDEST, WaitStrategy, background_load, side_bytes,
+};
+use crate::buffer::Pages;
+use crate::cpu::Idle;
+
+/// An open endpoint, its queue, its peers and its buffers.
+#[derive(Debug)]
+pub struct BenchEndpoint {
+    // Dropped first: a closed endpoint no longer accesses the buffers.
+    ep: Arc<dyn Endpoint>,
+    cq: Arc<dyn CompletionQueue>,
+    av: Arc<dyn AddressVector>,
+    info: Info,
+    /// The peer to send to, or all peers that send to this endpoint.
+    peers: Vec<FiAddr>,
+    buffers: EndpointBuffers,
+    idle: Idle,
+    /// Time from discovery to the open endpoint in nanoseconds, without its buffers.
+    open_ns: u64,
+    config: BenchConfig,
+    /// Buffer of the receives that no message matches.
+    unmatched_buf: Pages,
+    /// Idle endpoints of this process, connected with the other process.
+    idle_peers: Option<IdlePeers>,
+    /// Memory that the peer accesses, where a benchmark needs it.
+    region: Option<TargetRegion>,
+}
+
+/// Description of an open endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opened {
+    /// The provider.
+    pub provider: String,
+    /// The address for peers.
+    pub address: String,
+    /// Largest injected message, in bytes.
+    pub inject_size: usize,
+    /// Time from discovery to the open endpoint, in nanoseconds; 0 where a contestant does not
+    /// report it.
+    #[serde(default)]
+    pub open_ns: u64,
+}
+
+impl BenchEndpoint {
+    /// Opens an endpoint of the best provider that fits the order.
+    ///
+    /// # Errors
+    /// When no provider fits, with discovery's explanation; when the endpoint does not open.
+    pub fn open(order: &OpenOrder, idle: Idle) -> anyhow::Result<Self> {
+        let start = Instant::now();
+        let info = discover(order)?;
+        let name = info.fabric_attr.prov_name.clone();
+        let domain = info
+            .open()
+            .with_context(|| format!("cannot open a domain of {name}"))?;
+        let cq = domain
+            .cq(&cq_attr(order))
+            .with_context(|| format!("cannot open a completion queue of {name}"))?;
+        let av = domain
+            .av(&av::Attr::default())
+            .with_context(|| format!("cannot open an address vector of {name}"))?;
+        let bindings = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+        let ep = domain
+            .endpoint(&info, bindings)
+            .with_context(|| format!("cannot open an endpoint of {name}"))?;
+        let open_ns = start.elapsed().as_nanos() as u64;
+        let side = side_bytes(order.window, order.largest);
+        let buffers = match order.special {
+            true => EndpointBuffers::special(&*domain, side)?,
+            false => EndpointBuffers::new(side)?,
+        };
+        Ok(Self {
+            ep,
+            cq,
+            av,
+            info,
+            peers: Vec::new(),
+            buffers,
+            idle,
+            open_ns,
+            config: order.config,
+            unmatched_buf: Pages::new(64)?,
+            idle_peers: None,
+            region: match order.remote {
+                true => Some(TargetRegion::new(&*domain, side)?),
+                false => None,
+            },
+        })
+    }
+
+    /// Replaces the buffers by ones for other sizes.
+    ///
+    /// # Errors
+    /// When memory cannot be allocated; when either number is out of range.
+    pub fn resize(&mut self, window: usize, largest: usize) -> anyhow::Result<()> {
+        ensure!(
+            largest <= LARGEST,
+            "a largest message of {largest} bytes is out of range"
+        );
+        ensure!(
+            window <= WIDEST,
+            "a window of {window} messages is out of range"
+        );
+        self.buffers = EndpointBuffers::new(side_bytes(window, largest))?;
+        Ok(())
+    }
+
+    /// Describes the endpoint.
+    ///
+    /// # Errors
+    /// When the endpoint has no address.
+    pub fn describe(&mut self) -> anyhow::Result<Opened> {
+        let address = self.ep.address().context("the endpoint has no address")?;
+        Ok(Opened {
+            provider: self.info.fabric_attr.prov_name.clone(),
+            address: address.to_string(),
+            inject_size: self.info.tx_attr.inject_size,
+            open_ns: self.open_ns,
+        })
+    }
+
+    /// Sets the peer to send to.
+    ///
+    /// # Errors
+    /// As [`Self::set_peers`].
+    pub fn set_peer(&mut self, address: &str) -> anyhow::Result<()> {
+        self.set_peers(&[address.to_owned()])
+    }
+
+    /// Sets the peers that send to this endpoint, in the order of their numbers.
+    ///
+    /// # Errors
+    /// When an address cannot be parsed, or belongs to another provider.
+    pub fn set_peers(&mut self, addresses: &[String]) -> anyhow::Result<()> {
+        self.peers.clear();
+        for address in addresses {
+            let parsed: Address = address.parse()?;
+            let peer = self.av.insert_one(&parsed);
+            let peer = peer.with_context(|| format!("cannot insert address {address:?}"))?;
+            self.peers.push(peer);
+        }
+        Ok(())
+    }
+
+    /// Adds the idle peers, posted receives and unexpected messages of the configuration. The peer
+    /// process does so at the same time.
+    ///
+    /// # Errors
+    /// The provider's.
+    pub fn add_background_load(&mut self) -> anyhow::Result<()> {
+        if self.config.idle_peers > 0 {
+            self.idle_peers = Some(self.connect_idle_peers()?);
+        }
+        match self.config.posted + self.config.unexpected {
+            0 => Ok(()),
+            _ => background_load::apply(self),
+        }
+    }
+
+    /// Connects idle endpoints of this process with the peer, and this endpoint with the peer's
+    /// idle ones.
+    fn connect_idle_peers(&mut self) -> anyhow::Result<IdlePeers> {
+        let count = self.config.idle_peers;
+        let idle_peers = IdlePeers::open(&self.info, count)?;
+        self.post_unmatched(repeat_n(CONNECT_TAG, count))?;
+        let (cq, mut connected) = (&self.cq, 0);
+        let mut poll_connected = || {
+            connected += cq.read(&mut [cq::Entry::default()])?;
+            Ok(connected)
+        };
+        idle_peers.connect_to(&self.av.lookup(self.peer())?, || {
+            poll_connected().map(|_| ())
+        })?;
+        while poll_connected()? < count {}
+        Ok(idle_peers)
+    }
+
+    /// How this process waits while nothing completes.
+    pub(super) fn idle(&self) -> Idle {
+        self.idle
+    }
+
+    /// The endpoint's configuration.
+    pub(super) fn config(&self) -> &BenchConfig {
+        &self.config
+    }
+
+    /// The peers that send to this endpoint.
+    pub(super) fn peers(&self) -> &[FiAddr] {
+        &self.peers
+    }
+
+    /// Posts a receive for each of these tags, which no message of a benchmark has.
+    ///
+    /// # Errors
+    /// The provider's.
+    pub(super) fn post_unmatched(&mut self, tags: impl Iterator<Item = u64>) -> anyhow::Result<()> {
+        post_unmatched(&*self.ep, &mut self.unmatched_buf, tags)
+    }
+
+    fn peer(&self) -> FiAddr {
+        self.peers.first().copied().unwrap_or(FiAddr::UNSPEC)
+    }
+
+    /// Largest injected message, in bytes.
+    pub(super) fn inject_size(&self) -> usize {
+        self.info.tx_attr.inject_size
+    }
+
+    /// The endpoint, its queue, its peer, and the memory that the peer accesses.
+    ///
+    /// # Errors
+    /// When the endpoint was opened without such memory, or with too little.
+    pub(super) fn remote(&mut self, size: usize) -> anyhow::Result<RemoteParts<'_>> {
+        let peer = self.peer();
+        let region = self.region.as_mut().context("no memory for the peer")?;
+        ensure!(region.fits(size), "accesses of {size} bytes are too large");
+        Ok(RemoteParts {
+            ep: &*self.ep,
+            cq: &*self.cq,
+            peer,
+            region,
+        })
+    }
+
+    /// The endpoint, its queue, its peer and its buffers.
+    pub(super) fn parts(&mut self) -> Parts<'_> {
+        let peer = self.peer();
+        Parts {
+            ep: &*self.ep,
+            cq: &*self.cq,
+            peer,
+            waiter: Waiter {
+                config: self.config.wait,
+                idle: self.idle,
+            },
+            buffers: &mut self.buffers,
+        }
+    }
+}
+
+/// How a process waits for completions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiter {
+    config: WaitStrategy,
+    idle: Idle,
+}
+
+impl Waiter {
+    /// Waits once as configured, and returns the number of entries that the wait has read.
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::read`].
+    #[inline]
+    pub(super) fn wait(
+        self,
+        cq: &dyn CompletionQueue,
+        entries: &mut [cq::Entry],
+    ) -> selvedge::Result<usize> {
+        if self.config == WaitStrategy::Spin {
+            self.idle.rest();
+            return Ok(0);
+        }
+        self.sleep(cq, entries)
+    }
+
+    #[cold]
+    fn sleep(self, cq: &dyn CompletionQueue, entries: &mut [cq::Entry]) -> selvedge::Result<usize> {
+        match self.config {
+            WaitStrategy::Spin | WaitStrategy::Yield => std::thread::yield_now(),
+            WaitStrategy::Fd if cq.try_wait().is_ok() => {
+                let fd = cq.wait_fd().ok_or(Errno::NoSys)?;
+                let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+                // The queue is read again after any outcome.
+                let _ = poll(&mut fds, PollTimeout::from(WAIT_TIMEOUT_MS));
+            }
+            WaitStrategy::Fd => {}
+            WaitStrategy::Sleep => {
+                let timeout = Duration::from_millis(WAIT_TIMEOUT_MS.into());
+                return match cq.wait(entries, Some(timeout)) {
+                    Err(Errno::Again) => Ok(0),
+                    read => read,
+                };
+            }
+        }
+        Ok(0)
+    }
+
+    /// Gives up the processor before a post is tried again.
+    pub(super) fn rest(self) {
+        match self.config {
+            WaitStrategy::Spin => self.idle.rest(),
+            _ => std::thread::yield_now(),
+        }
+    }
+}
+
+/// Limit of one wait, so that a process that waits in vain reaches its deadline.
+const WAIT_TIMEOUT_MS: u16 = 1000;
+
+/// The parts of an endpoint that a loop over remote memory uses.
+#[derive(Debug)]
+pub(super) struct RemoteParts<'a> {
+    pub(super) ep: &'a dyn Endpoint,
+    pub(super) cq: &'a dyn CompletionQueue,
+    pub(super) peer: FiAddr,
+    pub(super) region: &'a mut TargetRegion,
+}
+
+/// The parts of an endpoint that a message loop uses.
+#[derive(Debug)]
+pub(super) struct Parts<'a> {
+    pub(super) ep: &'a dyn Endpoint,
+    pub(super) cq: &'a dyn CompletionQueue,
+    pub(super) peer: FiAddr,
+    pub(super) waiter: Waiter,
+    pub(super) buffers: &'a mut EndpointBuffers,
+}
+
+/// Largest datagram of a provider, in bytes.
+///
+/// # Errors
+/// When the provider has no datagram endpoints, with discovery's explanation.
+pub fn longest_datagram(provider: Option<String>) -> anyhow::Result<usize> {
+    let order = OpenOrder {
+        datagrams: true,
+        ..OpenOrder::plain(provider, 1, 1)
+    };
+    Ok(discover(&order)?.ep_attr.max_msg_size)
+}
+
+/// Discovery's best result that the loops can use.
+pub(crate) fn discover(order: &OpenOrder) -> anyhow::Result<Info> {
+    let registry = selvedge_providers::builtin();
+    let infos = registry.infos(&hints(order))?;
+    let info = infos
+        .into_iter()
+        .next()
+        .context("discovery found nothing and gave no reason")?;
+    let limit = info.ep_attr.max_msg_size;
+    ensure!(
+        order.largest <= limit,
+        "messages of {} carry at most {limit} bytes, not {}: choose smaller sizes with -S",
+        info.fabric_attr.prov_name,
+        order.largest
+    );
+    Ok(info)
+}
+
+#[expect(unsafe_code, reason = "the promise that removes locks")]
+fn hints(order: &OpenOrder) -> Hints {
+    let mut hints = Hints::new()
+        .ep_type(match order.datagrams {
+            true => EpType::Dgram,
+            false => EpType::Rdm,
+        })
+        .caps(caps(order))
+        .rx_size(2 * order.window)
+        .tx_size(order.window);
+    if let Some(provider) = &order.provider {
+        hints = hints.provider(provider);
+    }
+    if order.config.threading == Promise::Safe {
+        return hints;
+    }
+    // SAFETY: only the `BenchEndpoint` uses the objects of its domain, the loops of `Run` borrow it
+    // exclusively, and only the thread that owns it uses it. The same holds for an `OwnedEndpoint`.
+    unsafe { hints.promise_threading(Threading::Domain) }
+}
+
+fn caps(order: &OpenOrder) -> Caps {
+    if order.datagrams {
+        return Caps::MSG;
+    }
+    let messages = Caps::MSG | Caps::TAGGED;
+    match order.remote {
+        true => messages | Caps::RMA | Caps::ATOMIC,
+        false => messages,
+    }
+}
+
+/// The queue has room for the completions of a window on either side.
+fn cq_attr(order: &OpenOrder) -> cq::Attr {
+    let mut attr = cq::Attr::with_size((4 * order.window).max(256));
+    attr.wait_obj = match order.config.wait {
+        WaitStrategy::Spin | WaitStrategy::Yield => wait::Object::None,
+        WaitStrategy::Fd => wait::Object::Fd,
+        WaitStrategy::Sleep => wait::Object::Unspec,
+    };
+    attr
+}

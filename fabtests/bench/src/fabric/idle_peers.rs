@@ -1,0 +1,70 @@
+//! Idle peers: connected endpoints that send nothing, which the measured endpoint has to serve as
+//! well.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use selvedge::{Address, AddressVector, Bindings, CompletionQueue, Endpoint, Errno, Info, av, cq};
+
+use super::background_load::channel_tag;
+use super::posting::send_nothing;
+
+/// Tag of the message that connects an idle peer; no benchmark uses it.
+pub(super) const CONNECT_TAG: u64 = channel_tag(1 << 33);
+
+/// Endpoints of this process that are connected with the other process's
+/// [`BenchEndpoint`](super::BenchEndpoint).
+#[derive(Debug)]
+pub(super) struct IdlePeers {
+    eps: Vec<Arc<dyn Endpoint>>,
+    cq: Arc<dyn CompletionQueue>,
+    av: Arc<dyn AddressVector>,
+}
+
+impl IdlePeers {
+    /// Opens `count` endpoints in a domain of their own.
+    ///
+    /// # Errors
+    /// The provider's.
+    pub(super) fn open(info: &Info, count: usize) -> anyhow::Result<Self> {
+        let domain = info.open()?;
+        let cq = domain.cq(&cq::Attr::with_size(count))?;
+        let av = domain.av(&av::Attr::default())?;
+        let open = |number| {
+            let bindings = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+            let ep = domain.endpoint(info, bindings);
+            ep.with_context(|| format!("cannot open idle peer {number} of {count}"))
+        };
+        let eps = (1..=count).map(open).collect::<Result<_, _>>()?;
+        Ok(Self { eps, cq, av })
+    }
+
+    /// Sends one message from each endpoint to `peer`, and returns when all sends have completed.
+    /// Calls `meanwhile` repeatedly until then.
+    ///
+    /// # Errors
+    /// The provider's, or those of `meanwhile`.
+    pub(super) fn connect_to(
+        &self,
+        peer: &Address,
+        mut meanwhile: impl FnMut() -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let peer = self.av.insert_one(peer)?;
+        for ep in &self.eps {
+            send_nothing(&**ep, peer, CONNECT_TAG)
+                .context("cannot send an idle peer's first message")?;
+        }
+        let mut sent = 0;
+        while sent < self.eps.len() {
+            sent += match self.cq.read(&mut [cq::Entry::default()]) {
+                Err(Errno::Avail) => bail!(
+                    "cannot send an idle peer's first message: {:?}",
+                    self.cq.read_err()?
+                ),
+                read => read?,
+            };
+            meanwhile()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,377 @@
+//! Posting and completing operations. This file has the safety arguments of all posts of messages.
+//!
+//! [`RxSlot`] and [`TxSlot`] are the rights to use a buffer. A post takes the value and its
+//! completion gives it back.
+
+#![expect(unsafe_code, reason = "posts are promises about memory")]
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+
+use anyhow::{anyhow, bail, ensure};
+use selvedge::{
+    CompletionQueue, Context, Desc, Domain, Endpoint, Errno, FiAddr, Iov, IovMut, TagMatch,
+    TaggedExt, cq,
+};
+
+use super::background_load::{CHANNEL_SHIFT, channel_tag};
+use super::endpoint::{BenchEndpoint, Waiter};
+use super::message_api::{MessageApi, Purpose};
+use super::pattern;
+use crate::buffer::Pages;
+use crate::pair::exchange;
+
+/// The buffers of an endpoint.
+#[derive(Debug)]
+pub(super) struct EndpointBuffers {
+    rx: Pages,
+    tx: Pages,
+    /// Whether a run has begun and has not ended with all its buffers returned.
+    running: bool,
+}
+
+/// The right to use one receive buffer.
+#[derive(Debug)]
+pub(super) struct RxSlot(usize);
+
+impl RxSlot {
+    /// Index of the receive buffer.
+    #[inline]
+    pub(super) fn index(&self) -> usize {
+        self.0
+    }
+}
+
+/// The right to use one send buffer.
+#[derive(Debug)]
+pub(super) struct TxSlot(usize);
+
+/// A completion of a run.
+pub(super) type Done = exchange::Done<RxSlot, TxSlot>;
+
+/// One run of a benchmark: the endpoint, and buffers for messages of one size.
+#[derive(Debug)]
+pub(super) struct Run<'a, F> {
+    ep: &'a dyn Endpoint,
+    cq: &'a dyn CompletionQueue,
+    peer: FiAddr,
+    waiter: Waiter,
+    /// Channel bits in the tags of sends and receives.
+    channel: u64,
+    /// Bits of the tag that receives ignore.
+    ignore: u64,
+    rx: *mut u8,
+    tx: *mut u8,
+    slots: usize,
+    stride: usize,
+    running: &'a mut bool,
+    /// Posts whose completions have not been read.
+    outstanding: Cell<usize>,
+    /// Keeps the buffers borrowed, which the run accesses through pointers.
+    borrowed: PhantomData<(&'a mut EndpointBuffers, F)>,
+}
+
+impl EndpointBuffers {
+    /// Allocates `side` bytes of send buffers and twice as many bytes of receive buffers.
+    ///
+    /// # Errors
+    /// When memory cannot be allocated.
+    pub(super) fn new(side: usize) -> anyhow::Result<Self> {
+        Ok(Self::over(Pages::new(2 * side)?, Pages::new(side)?))
+    }
+
+    /// As [`Self::new`], in memory that the domain allocates.
+    ///
+    /// # Errors
+    /// When memory cannot be allocated.
+    pub(super) fn special(domain: &dyn Domain, side: usize) -> anyhow::Result<Self> {
+        let rx = Pages::special(domain, 2 * side)?;
+        Ok(Self::over(rx, Pages::special(domain, side)?))
+    }
+
+    fn over(rx: Pages, tx: Pages) -> Self {
+        let running = false;
+        Self { rx, tx, running }
+    }
+}
+
+impl<'a, F: MessageApi> Run<'a, F> {
+    /// Begins a run with `window` send buffers and twice as many receive buffers of `size` bytes.
+    ///
+    /// # Errors
+    /// When the buffers are too small, or an earlier run has left operations outstanding.
+    pub(super) fn begin(
+        endpoint: &'a mut BenchEndpoint,
+        size: usize,
+        window: usize,
+    ) -> anyhow::Result<(Self, Vec<RxSlot>, Vec<TxSlot>)> {
+        let parts = endpoint.parts();
+        let buffers = parts.buffers;
+        let stride = stride(size);
+        ensure!(
+            !buffers.running,
+            "an earlier run has failed on this endpoint"
+        );
+        ensure!(
+            window * stride <= buffers.tx.len() && 2 * window * stride <= buffers.rx.len(),
+            "the buffers have no room for {window} messages of {size} bytes"
+        );
+        buffers.running = true;
+        let run = Self {
+            ep: parts.ep,
+            cq: parts.cq,
+            peer: parts.peer,
+            waiter: parts.waiter,
+            channel: 0,
+            ignore: 0,
+            rx: buffers.rx.as_mut_ptr(),
+            tx: buffers.tx.as_mut_ptr(),
+            slots: window,
+            stride,
+            running: &mut buffers.running,
+            outstanding: Cell::new(0),
+            borrowed: PhantomData,
+        };
+        let rx = (0..2 * window).map(RxSlot).collect();
+        let tx = (0..window).map(TxSlot).collect();
+        Ok((run, rx, tx))
+    }
+
+    /// Sends and receives in this channel alone from now on. Channel 0 is the default.
+    pub(super) fn set_channel(&mut self, channel: usize) {
+        self.channel = channel_tag(channel);
+    }
+
+    /// Receives from all channels from now on.
+    pub(super) fn accept_all_channels(&mut self) {
+        self.ignore = !0 << CHANNEL_SHIFT;
+    }
+
+    /// Sends to this peer from now on.
+    pub(super) fn set_peer(&mut self, peer: FiAddr) {
+        self.peer = peer;
+    }
+
+    /// Ends the run. With operations outstanding, no other run can begin on the endpoint.
+    pub(super) fn end(self) {
+        *self.running = self.outstanding.get() != 0;
+    }
+
+    /// Posts a receive of up to `len` bytes.
+    #[inline]
+    pub(super) fn recv(
+        &self,
+        RxSlot(slot): RxSlot,
+        len: usize,
+        purpose: Purpose,
+    ) -> anyhow::Result<()> {
+        debug_assert!(len <= self.stride);
+        let context = Context(slot as u64);
+        let buf = IovMut::from_raw(self.rx_at(slot).cast(), len);
+        let tag = TagMatch {
+            tag: purpose as u64 | self.channel,
+            ignore: self.ignore,
+        };
+        loop {
+            // SAFETY: the buffer belongs to `slot`, which this call keeps until the completion
+            // gives it back; the memory outlives the endpoint (`BenchEndpoint`'s order of fields).
+            match unsafe { F::recv(self.ep, buf, tag, context) } {
+                Ok(()) => break,
+                Err(errno) => self.make_room(errno, "receive")?,
+            }
+        }
+        self.outstanding.update(|count| count + 1);
+        Ok(())
+    }
+
+    /// Posts a send of `len` bytes.
+    #[inline]
+    pub(super) fn send(
+        &self,
+        TxSlot(slot): TxSlot,
+        len: usize,
+        purpose: Purpose,
+    ) -> anyhow::Result<()> {
+        debug_assert!(len <= self.stride);
+        let context = Context(slot as u64 | SENT);
+        let buf = Iov::from_raw(self.tx_at(slot).cast_const().cast(), len);
+        let tag = purpose as u64 | self.channel;
+        loop {
+            // SAFETY: as in `recv`.
+            match unsafe { F::send(self.ep, buf, self.peer, tag, context) } {
+                Ok(()) => break,
+                Err(errno) => self.make_room(errno, "send")?,
+            }
+        }
+        self.outstanding.update(|count| count + 1);
+        Ok(())
+    }
+
+    /// Sends a copy of the first `len` bytes of a buffer.
+    #[inline]
+    pub(super) fn inject(&self, slot: &TxSlot, len: usize, purpose: Purpose) -> anyhow::Result<()> {
+        debug_assert!(len <= self.stride);
+        let base = self.tx_at(slot.0).cast_const();
+        // SAFETY: the buffer belongs to `slot`, so that no send reads it and no other code writes
+        // it, and `len` bytes lie within it.
+        let message = unsafe { std::slice::from_raw_parts(base, len) };
+        let tag = purpose as u64 | self.channel;
+        loop {
+            match F::inject(self.ep, message, self.peer, tag) {
+                Ok(()) => return Ok(()),
+                Err(errno) => self.make_room(errno, "inject")?,
+            }
+        }
+    }
+
+    /// Reads completions into `entries` and returns their number.
+    #[inline]
+    pub(super) fn read(&self, entries: &mut [cq::Entry]) -> anyhow::Result<usize> {
+        match self.cq.read(entries) {
+            Ok(0) => self.wait(entries),
+            Ok(count) => Ok(count),
+            Err(errno) => Err(self.failure(errno)),
+        }
+    }
+
+    /// Waits once as the endpoint's configuration says, and reads the completions that the wait
+    /// finds.
+    #[inline]
+    fn wait(&self, entries: &mut [cq::Entry]) -> anyhow::Result<usize> {
+        let waited = self.waiter.wait(self.cq, entries);
+        waited.map_err(|errno| self.failure(errno))
+    }
+
+    /// Returns the buffer of a completion.
+    #[inline]
+    pub(super) fn done(&self, entry: &cq::Entry) -> anyhow::Result<Done> {
+        let context = entry.context.0;
+        self.outstanding.update(|count| count.wrapping_sub(1));
+        let slot = (context & !SENT) as usize;
+        if context & SENT != 0 && slot < self.slots {
+            Ok(Done::Sent(TxSlot(slot)))
+        } else if slot < 2 * self.slots {
+            Ok(Done::Received(RxSlot(slot), entry.len))
+        } else {
+            bail!("a completion has context {context:#x}, which no posted operation has")
+        }
+    }
+
+    /// Fills the first `len` bytes of a send buffer with the pattern of message `seed`.
+    pub(super) fn fill(&self, slot: &TxSlot, len: usize, seed: u64) {
+        // SAFETY: as in `inject`; and `slot` is the only right to the buffer.
+        let message = unsafe { std::slice::from_raw_parts_mut(self.tx_at(slot.0), len) };
+        pattern::fill(message, seed);
+    }
+
+    /// Writes `text` into a send buffer, and spaces up to `len`.
+    pub(super) fn write(&self, slot: &TxSlot, len: usize, text: &[u8]) {
+        // SAFETY: as in `fill`.
+        let message = unsafe { std::slice::from_raw_parts_mut(self.tx_at(slot.0), len) };
+        message.fill(b' ');
+        message[..text.len()].copy_from_slice(text);
+    }
+
+    /// Copies a receive buffer's first `len` bytes.
+    pub(super) fn text(&self, slot: &RxSlot, len: usize) -> Vec<u8> {
+        // SAFETY: as in `check`.
+        let message = unsafe { std::slice::from_raw_parts(self.rx_at(slot.0).cast_const(), len) };
+        message.to_vec()
+    }
+
+    /// Checks that a receive buffer holds message `seed`.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub(super) fn check(&self, slot: &RxSlot, len: usize, seed: u64) -> anyhow::Result<()> {
+        // SAFETY: the buffer belongs to `slot`: its receive has completed, and the provider no
+        // longer touches it; `len` bytes lie within it.
+        let message = unsafe { std::slice::from_raw_parts(self.rx_at(slot.0).cast_const(), len) };
+        pattern::check(message, seed)
+    }
+
+    #[inline]
+    fn rx_at(&self, slot: usize) -> *mut u8 {
+        // SAFETY: `slot` is below twice the number of slots, for which there is room (`begin`).
+        unsafe { self.rx.add(slot * self.stride) }
+    }
+
+    #[inline]
+    fn tx_at(&self, slot: usize) -> *mut u8 {
+        // SAFETY: `slot` is below the number of slots, for which there is room (`begin`).
+        unsafe { self.tx.add(slot * self.stride) }
+    }
+
+    /// Makes progress after a post found the queue full; passes any other error on.
+    #[cold]
+    fn make_room(&self, errno: Errno, operation: &str) -> anyhow::Result<()> {
+        if errno != Errno::Again {
+            return Err(anyhow!("cannot post a {operation}: {errno}"));
+        }
+        self.waiter.rest();
+        match self.cq.read(&mut []) {
+            Ok(_) => Ok(()),
+            Err(errno) => Err(self.failure(errno)),
+        }
+    }
+
+    /// Translates a completion queue's error.
+    #[cold]
+    fn failure(&self, errno: Errno) -> anyhow::Error {
+        match (errno, self.cq.read_err()) {
+            (Errno::Avail, Ok(entry)) => {
+                anyhow!("an operation failed: {}: {}", entry.errno, entry.detail)
+            }
+            _ => anyhow!("cannot read completions: {errno}"),
+        }
+    }
+}
+
+/// Posts a tagged receive for each tag. `memory` outlives the endpoint, and nothing reads it.
+///
+/// # Errors
+/// The provider's.
+pub(super) fn post_unmatched(
+    ep: &dyn Endpoint,
+    memory: &mut Pages,
+    tags: impl Iterator<Item = u64>,
+) -> anyhow::Result<()> {
+    let buf = IovMut::new(memory);
+    for tag in tags {
+        let context = Context(UNMATCHED);
+        // SAFETY: the memory outlives the endpoint (`BenchEndpoint`'s order of fields), and no code
+        // accesses it afterwards.
+        let posted = unsafe {
+            ep.trecv(
+                buf,
+                Desc::NONE,
+                FiAddr::UNSPEC,
+                TagMatch::exact(tag),
+                context,
+            )
+        };
+        posted
+            .map_err(|errno| anyhow!("cannot post a receive that no message matches: {errno}"))?;
+    }
+    Ok(())
+}
+
+/// Sends an empty tagged message.
+///
+/// # Errors
+/// The provider's.
+pub(super) fn send_nothing(ep: &dyn Endpoint, dest: FiAddr, tag: u64) -> selvedge::Result {
+    // SAFETY: no memory is named.
+    unsafe { ep.tsend(Iov::new(&[]), Desc::NONE, dest, tag, Context(SENT)) }
+}
+
+/// Distance of two buffers, in bytes: whole cache lines.
+pub(super) fn stride(size: usize) -> usize {
+    size.next_multiple_of(LINE).max(LINE)
+}
+
+/// Distinguishes the contexts of sends from those of receives.
+const SENT: u64 = 1 << 32;
+/// Context of receives that no message matches.
+const UNMATCHED: u64 = 1 << 33;
+const LINE: usize = 64;

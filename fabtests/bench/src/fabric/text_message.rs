@@ -1,0 +1,62 @@
+//! Text messages between two endpoints over the fabric itself, by which two commands in two
+//! terminals agree.
+
+use anyhow::{Context as _, bail, ensure};
+use selvedge::cq;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::endpoint::BenchEndpoint;
+use super::message_api::{Purpose, Untagged};
+use super::posting::{Done, Run};
+
+/// Bytes of a text message; a shorter text is padded with spaces.
+pub(super) const TEXT_LEN: usize = 1024;
+
+/// Sends a value as an untagged message.
+///
+/// # Errors
+/// The provider's; that the value is too long.
+pub fn post(endpoint: &mut BenchEndpoint, value: &impl Serialize) -> anyhow::Result<()> {
+    let text = serde_json::to_vec(value)?;
+    ensure!(
+        text.len() <= TEXT_LEN,
+        "a text message of {} bytes is longer than {TEXT_LEN}",
+        text.len()
+    );
+    let (run, _, mut tx) = Run::<Untagged>::begin(endpoint, TEXT_LEN, 1)?;
+    let slot = tx.pop().context("there is one buffer")?;
+    run.write(&slot, TEXT_LEN, &text);
+    run.send(slot, TEXT_LEN, Purpose::Payload)?;
+    let mut entry = [cq::Entry::default()];
+    while run.read(&mut entry)? == 0 {}
+    run.done(&entry[0])?;
+    run.end();
+    Ok(())
+}
+
+/// Receives the value of a [`post`]; calls `wait` whenever it has not arrived yet.
+///
+/// # Errors
+/// The provider's; that the message is not such a value.
+pub fn receive<T: DeserializeOwned>(
+    endpoint: &mut BenchEndpoint,
+    mut wait: impl FnMut(),
+) -> anyhow::Result<T> {
+    let (run, mut rx, _) = Run::<Untagged>::begin(endpoint, TEXT_LEN, 1)?;
+    let slot = rx.pop().context("there are two buffers")?;
+    run.recv(slot, TEXT_LEN, Purpose::Payload)?;
+    let mut entry = [cq::Entry::default()];
+    while run.read(&mut entry)? == 0 {
+        wait();
+    }
+    let done = run.done(&entry[0])?;
+    let Done::Received(slot, len) = done else {
+        bail!("a send completed where none was posted")
+    };
+    let text = run.text(&slot, len);
+    run.end();
+    serde_json::from_slice(&text).context(
+        "the peer's message is not one of this command: start the same version on both sides",
+    )
+}

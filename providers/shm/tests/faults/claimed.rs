@@ -1,0 +1,181 @@
+//! Peers that die while their messages are claimed, or on their way into a multi-receive buffer.
+
+#![expect(unsafe_code, reason = "tests of the raw API")]
+
+use selvedge::cq::{Entry, ErrEntry};
+use selvedge::{
+    CompletionFlags, Context, EpOption, Errno, FiAddr, IovMut, OpFlags, TagMatch, msg, tagged,
+};
+
+use crate::connect::unique;
+use crate::process::{PeerProcess, Watchdog};
+use crate::side::{Kind, Side, content};
+
+/// A receive with flags of its own, and the completions as they come.
+struct RawReceive<'a> {
+    side: &'a mut Side,
+    /// Behind no operation any more when this is dropped.
+    buf: Vec<u8>,
+}
+
+type Outcome = Result<Entry, ErrEntry>;
+
+impl<'a> RawReceive<'a> {
+    fn new(side: &'a mut Side, len: usize) -> Self {
+        let buf = vec![0; len];
+        Self { side, buf }
+    }
+
+    fn tagged(&mut self, tag: u64, flags: OpFlags) {
+        let msg = tagged::RecvMsg {
+            iov: &[IovMut::new(&mut self.buf)],
+            desc: &[],
+            src: FiAddr::UNSPEC,
+            tag: TagMatch::exact(tag),
+            context: Context(tag),
+        };
+        // SAFETY: the tests wait for the completion before they look at the buffer or drop it.
+        unsafe { self.side.ep.trecvmsg(&msg, flags) }.unwrap();
+    }
+
+    fn multi(&mut self, src: FiAddr) {
+        let msg = msg::RecvMsg {
+            iov: &[IovMut::new(&mut self.buf)],
+            desc: &[],
+            src,
+            context: Context(7),
+        };
+        // SAFETY: as above, for the last of them.
+        unsafe { self.side.ep.recvmsg(&msg, OpFlags::MULTI_RECV) }.unwrap();
+    }
+
+    /// The next completion.
+    fn next(&self) -> Outcome {
+        let mut out = [Entry::default()];
+        loop {
+            match self.side.cq.read(&mut out) {
+                Ok(0) => std::thread::yield_now(),
+                Ok(_) => return Ok(out[0]),
+                Err(Errno::Avail) => return Err(self.side.cq.read_err().unwrap()),
+                Err(errno) => panic!("{errno}"),
+            }
+        }
+    }
+
+    /// Claims the message with this tag, once it is there.
+    fn claim(&mut self, tag: u64) {
+        loop {
+            self.tagged(tag, OpFlags::PEEK | OpFlags::CLAIM);
+            match self.next() {
+                Ok(_) => return,
+                Err(error) => assert_eq!(error.errno, Errno::NoMsg),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_claimed_message_of_a_dead_peer_is_received_if_it_was_here_and_fails_if_not() {
+    let _watchdog = Watchdog::new();
+    for protocol in ["cma", "bounce"] {
+        for len in [8, 4000, 300_000] {
+            let name = unique("claimed");
+            let mut side = Side::with(None, &[("FI_SHM_PROTOCOL", protocol)]);
+            let peer_addr = side.insert(&name);
+            let mut peer_process = PeerProcess::named(&name);
+            let side_addr = peer_process.request(&format!("insert {}", side.name()));
+            peer_process.request(&format!("send Tagged {side_addr} {len} 5"));
+            let mut raw = RawReceive::new(&mut side, len);
+            raw.claim(5);
+            peer_process.kill();
+            raw.side
+                .until(|side| side.send(Kind::Inject, peer_addr, 1, 0) == Err(Errno::NotConn));
+            // The next life under this name has offers with the same numbers.
+            let mut next = PeerProcess::named(&name);
+            let side_addr = next.request(&format!("insert {}", raw.side.name()));
+            next.request(&format!("send Tagged {side_addr} {len} 6"));
+            raw.claim(6);
+            raw.tagged(5, OpFlags::CLAIM);
+            match raw.next() {
+                Ok(entry) => {
+                    assert!(len < 5000, "a message that was with its sender");
+                    assert_eq!(entry.len, len);
+                    assert!(raw.buf == content(5, len));
+                }
+                Err(error) => {
+                    assert!(len > 5000, "{error:?}");
+                    assert_eq!((error.errno, error.src), (Errno::ConnReset, peer_addr));
+                    assert!(error.detail.contains("claimed"), "{}", error.detail);
+                }
+            }
+            next.request("drive on");
+            raw.tagged(6, OpFlags::CLAIM);
+            assert_eq!(raw.next().unwrap().len, len);
+            assert!(raw.buf == content(6, len));
+        }
+    }
+}
+
+#[test]
+fn a_claimed_rendezvous_of_a_dead_peer_can_be_discarded() {
+    let _watchdog = Watchdog::new();
+    let name = unique("unclaimed");
+    let mut side = Side::new();
+    let peer_addr = side.insert(&name);
+    let mut peer_process = PeerProcess::named(&name);
+    let side_addr = peer_process.request(&format!("insert {}", side.name()));
+    peer_process.request(&format!("send Tagged {side_addr} 300000 5"));
+    let mut raw = RawReceive::new(&mut side, 0);
+    raw.claim(5);
+    peer_process.kill();
+    raw.side
+        .until(|side| side.send(Kind::Inject, peer_addr, 1, 0) == Err(Errno::NotConn));
+    raw.tagged(5, OpFlags::CLAIM | OpFlags::DISCARD);
+    assert_eq!(raw.next().unwrap().len, 300_000);
+}
+
+#[test]
+fn a_multi_receive_buffer_survives_the_death_of_a_sender_unless_it_waits_for_that_alone() {
+    let _watchdog = Watchdog::new();
+    for is_directed in [false, true] {
+        let name = unique("multi");
+        let mut side = Side::with(None, &[("FI_SHM_PROTOCOL", "bounce")]);
+        side.ep.set(EpOption::MinMultiRecv(8)).unwrap();
+        let peer_addr = side.insert(&name);
+        let mut peer_process = PeerProcess::named(&name);
+        let side_addr = peer_process.request(&format!("insert {}", side.name()));
+        let mut raw = RawReceive::new(&mut side, 300_016);
+        raw.multi(if is_directed {
+            peer_addr
+        } else {
+            FiAddr::UNSPEC
+        });
+        peer_process.request(&format!("send Msg {side_addr} 8 1"));
+        assert_eq!(raw.next().unwrap().len, 8);
+        // It does not drive: the message stays on its way.
+        peer_process.request(&format!("send Msg {side_addr} 300000 2"));
+        for _ in 0..2000 {
+            raw.side.cq.read(&mut []).unwrap();
+        }
+        peer_process.kill();
+        let released = |entry: &Entry| entry.flags.contains(CompletionFlags::MULTI_RECV);
+        let error = raw.next().unwrap_err();
+        assert_eq!((error.errno, error.src), (Errno::ConnReset, peer_addr));
+        assert!(!released(&error.entry));
+        if is_directed {
+            let error = raw.next().unwrap_err();
+            assert_eq!(error.errno, Errno::ConnReset);
+            assert!(released(&error.entry));
+        } else {
+            // What the dead one has taken is gone, the rest is there.
+            let mut next = PeerProcess::named(&name);
+            let side_addr = next.request(&format!("insert {}", raw.side.name()));
+            next.request(&format!("send Msg {side_addr} 8 3"));
+            let entry = raw.next().unwrap();
+            assert!(released(&entry));
+            assert_eq!(entry.buf, raw.buf.as_ptr().addr() + 300_008);
+            assert_eq!(raw.buf[300_008..], content(3, 8));
+        }
+        assert_eq!(raw.buf[..8], content(1, 8));
+    }
+}

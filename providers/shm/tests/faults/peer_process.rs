@@ -1,0 +1,303 @@
+//! The obeying end of [`crate::process::Puppet`].
+
+use std::io::{BufRead, Read, Stdin, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use selvedge::{AddressVector, Errno, FiAddr, MrAccess, av};
+
+use crate::atomics;
+use crate::denial;
+use crate::fork::Fork;
+use crate::parking::Pauses;
+use crate::side::{self, Event, Kind, Side, content};
+use crate::unauthenticated::OtherUser;
+
+/// Obeys orders until there are no more.
+pub(crate) fn serve_requests() {
+    prctl::set_pdeathsig(Signal::SIGKILL).unwrap();
+    nix::unistd::alarm::set(300);
+    let mut peer_process = RequestServer {
+        side: None,
+        contexts: Vec::new(),
+        shared: None,
+        other_user: OtherUser::default(),
+        drives: false,
+    };
+    // Behind the words that the test harness prints without ending the line.
+    println!();
+    let input = std::io::stdin();
+    while let Some(request) = peer_process.next_request(&input) {
+        let words: Vec<_> = request.split_whitespace().collect();
+        let response = peer_process.serve(words[0], &words[1..]);
+        println!("@{response}");
+        std::io::stdout().flush().unwrap();
+    }
+}
+
+struct RequestServer {
+    side: Option<Side>,
+    /// Its contexts, if it has any.
+    contexts: Vec<Side>,
+    /// The vector that it has given a name.
+    shared: Option<Arc<dyn AddressVector>>,
+    other_user: OtherUser,
+    /// Whether progress is driven between orders.
+    drives: bool,
+}
+
+impl RequestServer {
+    fn next_request(&mut self, input: &Stdin) -> Option<String> {
+        while self.drives && !is_ready(input) {
+            self.side().drive();
+            std::thread::yield_now();
+        }
+        let mut line = String::new();
+        (input.lock().read_line(&mut line).unwrap() > 0).then_some(line)
+    }
+
+    fn serve(&mut self, request: &str, args: &[&str]) -> String {
+        match request {
+            "open" => {
+                let params: Vec<_> = args[1..].iter().filter_map(|p| p.split_once('=')).collect();
+                let info = side::info(selvedge::info::EpType::Rdm, &params);
+                self.side = Some(Side::open(Some(args[0]), &info).unwrap());
+            }
+            "try-open" => {
+                let params: Vec<_> = args[1..].iter().filter_map(|p| p.split_once('=')).collect();
+                let info = side::info(selvedge::info::EpType::Rdm, &params);
+                match Side::open(Some(args[0]), &info) {
+                    Ok(side) => self.side = Some(side),
+                    Err(error) => return format!("{:?}", error.errno()),
+                }
+            }
+            "open-waiting" => {
+                let params: Vec<_> = args[1..].iter().filter_map(|p| p.split_once('=')).collect();
+                let info = side::info(selvedge::info::EpType::Rdm, &params);
+                let object = selvedge::wait::Object::Unspec;
+                self.side = Some(Side::open_waiting(Some(args[0]), &info, object).unwrap());
+            }
+            "park" => {
+                let event = self.side().park(None).unwrap();
+                return described(&event);
+            }
+            "echo" => self.echo(args),
+            // A name, how many, and to whom each of them says hello.
+            "contexts" => {
+                self.contexts = Side::contexts(args[0], number(args[1]) as usize);
+                for (context, number) in self.contexts.iter_mut().zip(1..) {
+                    let to = context.insert(args[2]);
+                    context.send(Kind::Msg, to, 8, number).unwrap();
+                }
+            }
+            "share" => {
+                let mut attr = av::Attr::default();
+                attr.name = Some(av::SharedName::Create(args[0].into()));
+                self.shared = Some(self.side().domain().av(&attr).unwrap());
+                return self.share(&args[1..]);
+            }
+            "share-more" => return self.share(args),
+            "unshare" => {
+                let shared = self.shared.as_ref().unwrap();
+                shared.remove(&[FiAddr(number(args[0]))]).unwrap();
+            }
+            "insert" => return self.side().insert(args[0]).0.to_string(),
+            "send" => {
+                let kind = Kind::parse(args[0]);
+                let (dest, len, tag) = (FiAddr(number(args[1])), number(args[2]), number(args[3]));
+                return word(self.side().send(kind, dest, len as usize, tag));
+            }
+            "alloc" => {
+                let (block, len, access) = (number(args[0]), number(args[1]), number(args[2]));
+                let access = MrAccess::from_bits_retain(access);
+                let made = self.side().alloc(block, len as usize, access);
+                return word(made.map_err(|error| error.errno()));
+            }
+            // The words of the block from an offset on, read without any call of the library.
+            "words" => {
+                let (block, offset, count) = (number(args[0]), number(args[1]), number(args[2]));
+                return self.side().words(block, offset as usize, count as usize);
+            }
+            "wait" => {
+                let (block, offset, word) = (number(args[0]), number(args[1]), number(args[2]));
+                while self.side().word(block, offset as usize) != word {
+                    std::hint::spin_loop();
+                }
+            }
+            "add" => atomics::add(self.side(), args),
+            "lock" => atomics::lock(self.side(), args),
+            "put" => {
+                let (block, offset, word) = (number(args[0]), number(args[1]), number(args[2]));
+                self.side().set_word(block, offset as usize, word);
+            }
+            // Frees and makes the same block, without end.
+            "recycle" => {
+                let (block, len, access) = (number(args[0]), number(args[1]), number(args[2]));
+                let access = MrAccess::from_bits_retain(access);
+                println!("@ok");
+                loop {
+                    self.side().blocks.remove(&block);
+                    self.side().alloc(block, len as usize, access).unwrap();
+                    self.side().set_word(block, 0, 1);
+                    self.side().drive();
+                }
+            }
+            "free" => drop(self.side().blocks.remove(&number(args[0]))),
+            "sendfrom" => {
+                let (block, dest, len) =
+                    (number(args[0]), FiAddr(number(args[1])), number(args[2]));
+                let (tag, segments) = (number(args[3]), number(args[4]) as usize);
+                return word(
+                    self.side()
+                        .send_special(block, dest, len as usize, tag, segments),
+                );
+            }
+            "recv" => {
+                let kind = Kind::parse(args[0]);
+                let (len, tag) = (number(args[1]), number(args[2]));
+                return word(self.side().recv(kind, FiAddr::UNSPEC, len as usize, tag));
+            }
+            "next" => return self.next(),
+            "drive" if matches!(args[0], "on" | "off") => self.drives = args[0] == "on",
+            "drive" => (0..number(args[0])).for_each(|_| self.side().drive()),
+            "stream" => self.stream(args, u64::MAX),
+            "stream-exec" => self.stream(args, number(args[3])),
+            "fork" if args[0] == "Libc" => return spawn_child(Fork::Libc).to_string(),
+            "fork" => return spawn_child(Fork::Kernel).to_string(),
+            "exec" => exec_sleep(),
+            "sink" => self.sink(args),
+            "close" => self.side = None,
+            "deny" => denial::deny(args[0], number(args[1]) as i32),
+            "hide" => prctl::set_dumpable(false).unwrap(),
+            "other-user" => return self.other_user.serve(args),
+            "exit" => std::process::exit(0),
+            _ => panic!("{request}?"),
+        }
+        "ok".into()
+    }
+
+    fn side(&mut self) -> &mut Side {
+        self.side.as_mut().unwrap()
+    }
+
+    /// Inserts addresses into the vector with a name; their indices.
+    fn share(&self, names: &[&str]) -> String {
+        let shared = self.shared.as_ref().unwrap();
+        let insert = |name: &&str| shared.insert_one(&name.parse().unwrap()).unwrap();
+        let indices: Vec<_> = names
+            .iter()
+            .map(|name| insert(name).0.to_string())
+            .collect();
+        indices.join(" ")
+    }
+
+    fn next(&mut self) -> String {
+        described(&self.side().next())
+    }
+
+    /// Sends back `count` tagged messages of `len` bytes, one after the other, and sleeps in
+    /// between, after pauses of all lengths: `dest len count`.
+    fn echo(&mut self, args: &[&str]) {
+        let (dest, len, count) = (FiAddr(number(args[0])), number(args[1]), number(args[2]));
+        println!("@ok");
+        let mut pauses = Pauses::new(1);
+        for message in 0..count {
+            let side = self.side();
+            let posted = side.recv(Kind::Tagged, dest, len as usize, message);
+            posted.unwrap();
+            pauses.pause();
+            while side.park(None).unwrap().ok().bytes.is_empty() {}
+            pauses.pause();
+            side.send(Kind::Tagged, dest, len as usize, message)
+                .unwrap();
+        }
+    }
+
+    /// Sends messages one after the other, `kind dest len`, and becomes another program after some.
+    fn stream(&mut self, args: &[&str], count: u64) {
+        let kind = Kind::parse(args[0]);
+        let (dest, len) = (FiAddr(number(args[1])), number(args[2]) as usize);
+        println!("@ok");
+        let mut next = 0;
+        while next < count {
+            match self.side().send(kind, dest, len, next) {
+                Ok(()) => next += 1,
+                Err(Errno::Again) => {}
+                Err(errno) => panic!("{errno}"),
+            }
+            while self.side().poll().is_some() {}
+        }
+        exec_sleep()
+    }
+
+    /// Receives tagged messages in order, without end: `len first`.
+    fn sink(&mut self, args: &[&str]) {
+        let (len, first) = (number(args[0]) as usize, number(args[1]));
+        println!("@ok");
+        let mut next = first;
+        loop {
+            let posted = self.side().recv(Kind::Tagged, FiAddr::UNSPEC, len, next);
+            posted.unwrap();
+            let event = self.side().next().ok();
+            assert!(
+                event.bytes == content(next, len),
+                "message {next} is garbled"
+            );
+            next += 1;
+        }
+    }
+}
+
+/// Makes a child that does nothing, for a minute at most; it runs when this returns.
+fn spawn_child(how: Fork) -> i32 {
+    let (mut parent_end, mut child_end) = UnixStream::pair().unwrap();
+    let pid = how.call();
+    assert!(pid >= 0);
+    if pid == 0 {
+        nix::unistd::alarm::set(60);
+        child_end.write_all(b"!").unwrap();
+        loop {
+            nix::unistd::pause();
+        }
+    }
+    parent_end.read_exact(&mut [0]).unwrap();
+    pid
+}
+
+/// The process goes on as another program.
+#[expect(unsafe_code, reason = "executes")]
+fn exec_sleep() -> ! {
+    let args = [c"sleep".as_ptr(), c"60".as_ptr(), std::ptr::null()];
+    // SAFETY: a null-terminated list of strings.
+    unsafe { libc::execvp(args[0], args.as_ptr()) };
+    panic!("{}", std::io::Error::last_os_error());
+}
+
+fn described(event: &Event) -> String {
+    match &event.error {
+        Some(error) => format!("fail {} {:?} {}", event.context, error.errno, error.detail),
+        None if event.bytes.is_empty() => format!("done {}", event.context),
+        None => {
+            let is_good = event.bytes == content(event.context, event.bytes.len());
+            let word = if is_good { "good" } else { "bad" };
+            format!("done {} {} {word}", event.context, event.bytes.len())
+        }
+    }
+}
+
+fn number(word: &str) -> u64 {
+    word.parse().unwrap()
+}
+
+fn word(result: Result<(), Errno>) -> String {
+    result.map_or_else(|errno| format!("{errno:?}"), |()| "ok".into())
+}
+
+fn is_ready(input: &Stdin) -> bool {
+    let mut fds = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
+}

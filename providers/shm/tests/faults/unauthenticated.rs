@@ -1,0 +1,295 @@
+//! Strangers: processes that can connect to an endpoint's socket and are not let in. They hold
+//! nobody up, whatever they leave behind.
+//!
+//! Processes of another user are started by root alone. Where that is missing, tests say so and are
+//! skipped.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{Backlog, UnixAddr, bind, connect, listen, setsockopt, sockopt};
+use nix::unistd::{Gid, Uid, geteuid, setgid, setgroups, setuid};
+use selvedge::info::EpType;
+use selvedge::{Errno, FiAddr};
+use selvedge_shm::smr::doorbell::Doorbell;
+use selvedge_testkit::shm_peer::packet_socket;
+use selvedge_testkit::skip::{Need, skip};
+
+use crate::connect::unique;
+use crate::hostile::{Hostile, Scenario, hello, region};
+use crate::process::{PeerProcess, Watchdog, alone};
+use crate::side::{Kind, Side, info};
+
+/// A user that is not ours.
+const OTHER_UID: u32 = 65533;
+/// How long the last close of a socket waits that a stranger leaves behind, in seconds: longer than
+/// any test.
+const LINGER: i32 = 3600;
+
+/// What a process that is a stranger has.
+#[derive(Default)]
+pub(crate) struct OtherUser {
+    connections: Vec<OwnedFd>,
+    unread: Vec<TcpStream>,
+}
+
+impl OtherUser {
+    /// Obeys an order of [`Puppet`].
+    pub(crate) fn serve(&mut self, args: &[&str]) -> String {
+        match args {
+            ["become", user] => {
+                let user = user.parse().unwrap();
+                setgroups(&[]).unwrap();
+                setgid(Gid::from_raw(user)).unwrap();
+                setuid(Uid::from_raw(user)).unwrap();
+            }
+            ["connect", path, count] => {
+                let count: usize = count.parse().unwrap();
+                let connections = (0..count).map(|_| connected(path));
+                self.connections.extend(connections);
+            }
+            // How many connections were ended by the other side.
+            ["ended"] => return self.connections.iter().filter(is_over).count().to_string(),
+            ["leave", path] => {
+                let (socket, unread) = lingering();
+                let hostile = Hostile::of(connected(path));
+                hostile.send(b"?", &[socket.as_fd()]);
+                self.unread.push(unread);
+            }
+            ["read"] => read_to_the_end(std::mem::take(&mut self.unread)),
+            _ => panic!("{args:?}?"),
+        }
+        "ok".into()
+    }
+}
+
+/// A process of another user; none where this process cannot start one.
+fn other_user_process() -> Option<PeerProcess> {
+    if !geteuid().is_root() {
+        skip(
+            Need::Rights,
+            "this user cannot start a process of another one",
+        );
+        return None;
+    }
+    let mut peer_process = PeerProcess::start();
+    peer_process.request(&format!("other-user become {OTHER_UID}"));
+    Some(peer_process)
+}
+
+/// Where an endpoint listens.
+fn path(side: &Side) -> String {
+    let name = side.name();
+    let name = name.strip_prefix("fi_shm://").unwrap();
+    format!("selvedge-shm/{}/{name}", geteuid())
+}
+
+fn connected(path: &str) -> OwnedFd {
+    let socket = packet_socket().unwrap();
+    let address = UnixAddr::new_abstract(path.as_bytes()).unwrap();
+    connect(socket.as_raw_fd(), &address).unwrap();
+    socket
+}
+
+fn is_over(socket: &&OwnedFd) -> bool {
+    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO).unwrap();
+    fds[0].revents().unwrap().contains(PollFlags::POLLHUP)
+}
+
+/// A socket with unsent bytes, whose last close waits until they are read at its other end.
+fn lingering() -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: LINGER,
+    };
+    setsockopt(&sender, sockopt::Linger, &linger).unwrap();
+    sender.set_nonblocking(true).unwrap();
+    while sender.write(&[0; 1 << 16]).is_ok() {}
+    (sender.into(), listener.accept().unwrap().0)
+}
+
+/// The end comes when nobody has the other sockets any more. They may be closed one after the other.
+fn read_to_the_end(sockets: Vec<TcpStream>) {
+    let read = |mut socket: TcpStream| {
+        std::thread::spawn(move || socket.read_to_end(&mut Vec::new()).unwrap())
+    };
+    let readers: Vec<_> = sockets.into_iter().map(read).collect();
+    for reader in readers {
+        assert!(reader.join().unwrap() > 0);
+    }
+}
+
+#[test]
+fn connections_of_another_user_are_refused_a_few_at_a_time() {
+    let _watchdog = Watchdog::new();
+    let Some(mut other_user) = other_user_process() else {
+        return;
+    };
+    let mut scenario = Scenario::new();
+    let count = 400;
+    other_user.request(&format!(
+        "other-user connect {} {count}",
+        path(&scenario.target)
+    ));
+    let mut ended = 0;
+    while ended < count {
+        scenario.target.drive();
+        let now = other_user.request("other-user ended").parse().unwrap();
+        assert!(now <= ended + 32, "{} in one call", now - ended);
+        ended = now;
+    }
+    scenario.expect_traffic();
+}
+
+#[test]
+fn descriptors_left_by_another_user_delay_no_peer() {
+    let _watchdog = Watchdog::new();
+    let Some(mut other_user) = other_user_process() else {
+        return;
+    };
+    let mut scenario = Scenario::new();
+    let path = path(&scenario.target);
+    for _ in 0..10 {
+        other_user.request(&format!("other-user leave {path}"));
+        scenario.expect_traffic();
+    }
+    other_user.request(&format!("other-user connect {path} 1"));
+    while other_user.request("other-user ended") == "0" {
+        scenario.target.drive();
+    }
+    scenario.expect_traffic();
+    other_user.request("other-user read");
+}
+
+#[test]
+fn an_endpoint_closes_although_another_user_left_descriptors_at_its_socket() {
+    let _watchdog = Watchdog::new();
+    let Some(mut other_user) = other_user_process() else {
+        return;
+    };
+    let name = unique("left");
+    let side = Side::named(&name);
+    other_user.request(&format!("other-user leave {}", path(&side)));
+    drop(side);
+    let again = Side::named(&name);
+    other_user.request("other-user read");
+    drop(again);
+}
+
+#[test]
+fn descriptors_of_a_refused_packet_delay_no_peer() {
+    alone(|| {
+        let mut scenario = Scenario::new();
+        let mut unread = Vec::new();
+        for behind in 0..4 {
+            let (socket, receiver) = lingering();
+            let hostile = Hostile::connect(&scenario.target);
+            // The connection is refused for what comes first; the rest is never read.
+            (0..behind).for_each(|_| hostile.send(b"?", &[]));
+            hostile.send(b"?", &[socket.as_fd()]);
+            drop(socket);
+            hostile.is_cut_off_by(&mut scenario.target);
+            unread.push(receiver);
+            scenario.expect_traffic();
+        }
+        read_to_the_end(unread);
+    });
+}
+
+#[test]
+fn default_names_that_are_taken_are_passed_over() {
+    alone(|| {
+        let first = Side::new();
+        let mut parts = first.name();
+        let endpoint = parts.rfind(':').unwrap();
+        parts.truncate(endpoint);
+        let domain = parts.rfind(':').unwrap();
+        let process = parts[..domain].strip_prefix("fi_shm://").unwrap();
+        let names =
+            (0..20).map(|domain| format!("selvedge-shm/{}/{process}:{domain}:0", geteuid()));
+        let taken: Vec<_> = names.filter_map(|name| listening(&name)).collect();
+        assert!(taken.len() >= 19);
+        let mut sides: Vec<_> = (0..5).map(|_| Side::new()).collect();
+        let (mut last, first) = (sides.pop().unwrap(), &mut sides[0]);
+        let to_first = last.insert(first.name());
+        last.send(Kind::Delivered, to_first, 8, 1).unwrap();
+        first.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 1).unwrap();
+        last.next_with(&mut [first]).ok();
+        // A name that was chosen is the one, or none.
+        let chosen = format!("{process}:{}:0", 19);
+        let error = Side::open(Some(&chosen), &info(EpType::Rdm, &[])).err();
+        assert_eq!(error.unwrap().errno(), Errno::AddrInUse);
+    });
+}
+
+/// A socket that has a name; none if that is taken.
+fn listening(path: &str) -> Option<OwnedFd> {
+    let socket = packet_socket().unwrap();
+    let address = UnixAddr::new_abstract(path.as_bytes()).unwrap();
+    bind(socket.as_raw_fd(), &address).ok()?;
+    listen(&socket, Backlog::new(1).unwrap()).unwrap();
+    Some(socket)
+}
+
+#[test]
+fn hellos_are_accepted_a_few_at_a_time() {
+    alone(|| {
+        let mut scenario = Scenario::new();
+        let (_, bell) = Doorbell::create().unwrap();
+        let mut newcomers = Vec::new();
+        for number in 0..60 {
+            let outbox = region();
+            let newcomer = Hostile::connect(&scenario.target);
+            let greeting = hello(&unique(&number.to_string()), 1, &7);
+            newcomer.send(&greeting, &[outbox.fd(), bell.fd()]);
+            newcomers.push(newcomer);
+        }
+        while !newcomers.is_empty() {
+            scenario.target.drive();
+            let before = newcomers.len();
+            newcomers
+                .retain(|newcomer| newcomer.receive().is_some_and(|(said, _)| said.is_empty()));
+            let answered = before - newcomers.len();
+            assert!(answered <= 8, "{answered} in one call");
+        }
+        scenario.expect_traffic();
+    });
+}
+
+#[test]
+fn a_peer_that_rings_first_is_polled_first_however_many_ring() {
+    alone(|| {
+        const PEERS: u64 = 300;
+        let mut side = Side::new();
+        let name = side.name();
+        let mut peers: Vec<_> = (0..PEERS).map(|_| Side::new()).collect();
+        for round in 0..6 {
+            let numbers = round * PEERS..;
+            for (peer, number) in peers.iter_mut().zip(numbers) {
+                let to_side = peer.insert(&name);
+                peer.send(Kind::Tagged, to_side, 8, number).unwrap();
+                side.recv(Kind::Tagged, FiAddr::UNSPEC, 8, number).unwrap();
+            }
+            let mut order = Vec::new();
+            while order.len() < PEERS as usize {
+                order.extend(side.poll().map(|event| event.ok().context));
+            }
+            for peer in &mut peers {
+                // Until it has heard the answer to its hello, and later for the same time.
+                (0..64).for_each(|_| peer.drive());
+            }
+            let position = order.iter().position(|&number| number == round * PEERS);
+            let position = position.unwrap();
+            // In the first round they connect. Some are polled, whether they ring or not.
+            assert!(
+                round == 0 || position < 80,
+                "round {round}: {position} came before"
+            );
+        }
+    });
+}

@@ -1,0 +1,236 @@
+//! Functions, handlers, and their messages.
+
+#![expect(unsafe_code, reason = "pointers of C")]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+use selvedge_cheetah::core::{Core, Message};
+use selvedge_cheetah::{BellName, Error, Port, Result};
+
+use crate::lifecycle::open;
+use crate::status::{Context, check_span, count, guarded, number};
+
+/// `struct cheetah_message`.
+#[repr(C)]
+pub(crate) struct CMessage {
+    from: c_int,
+    kind: c_int,
+    id: c_int,
+    tag: c_int,
+    bytes: *mut c_void,
+    len: usize,
+    handle: *mut c_void,
+}
+
+const FUNCTION: c_int = 0;
+const CHANNEL: c_int = 1;
+
+/// The port of a kind, a number and a tag of C.
+pub(crate) fn port(core: &Core, kind: c_int, id: c_int, tag: c_int) -> Result<Port> {
+    let id = number("function or handler", id)? as u32;
+    match kind {
+        FUNCTION => Ok(Port::Function(id)),
+        CHANNEL if id < core.channels() => Ok(Port::Channel { channel: id, tag }),
+        CHANNEL => Err(Error::Garbled(format!(
+            "a message for handler {id}, which is not built here"
+        ))),
+        _ => Err(Error::Garbled(format!("a message of kind {kind}"))),
+    }
+}
+
+/// # Safety
+/// `context` is open; `message` can be written.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_next(context: *mut Context, message: *mut CMessage) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let core = &unsafe { open(context) }?.core;
+        let Some(next) = core.next() else {
+            return Ok(0);
+        };
+        let (kind, id, tag) = match next.port() {
+            Port::Function(id) => (FUNCTION, id, 0),
+            Port::Channel { channel, tag } => (CHANNEL, channel, tag),
+        };
+        let (from, len) = (count(next.from()), next.bytes().len());
+        let handle = Box::into_raw(Box::new(next));
+        let pulled = CMessage {
+            from,
+            kind,
+            id: id.cast_signed(),
+            tag,
+            // SAFETY: allocated just now, and not shared yet.
+            bytes: unsafe { &mut *handle }.base().cast(),
+            len,
+            handle: handle.cast(),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { message.write(pulled) };
+        Ok(1)
+    })
+}
+
+/// # Safety
+/// `message` was pulled, and is released once.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_release(message: *mut CMessage) {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { message.as_mut() }.map(|message| &mut message.handle);
+    let handle = handle.map_or(ptr::null_mut(), |handle| {
+        std::mem::replace(handle, ptr::null_mut())
+    });
+    if !handle.is_null() {
+        // SAFETY: allocated by `cheetah_next`.
+        drop(unsafe { Box::from_raw(handle.cast::<Message>()) });
+    }
+}
+
+/// # Safety
+/// `context` is open; `name` is a string or null, `code` a function or null.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_register(
+    context: *mut Context,
+    name: *const c_char,
+    code: *const c_void,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let name = unsafe { name_of(name, code) };
+        // SAFETY: the caller's promise.
+        let id = unsafe { open(context) }?.core.register(&name)?;
+        Ok(id.cast_signed())
+    })
+}
+
+/// # Safety
+/// `context` is open; `name` is a string or null.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_channel(context: *mut Context, name: *const c_char) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let name = unsafe { name_of(name, ptr::null()) };
+        // SAFETY: the caller's promise.
+        let id = unsafe { open(context) }?.core.channel(&name)?;
+        Ok(id.cast_signed())
+    })
+}
+
+/// A name, or the location of code in its file, which is the same in every process that runs the
+/// same files.
+///
+/// # Safety
+/// As [`cheetah_register`].
+unsafe fn name_of(name: *const c_char, code: *const c_void) -> String {
+    if !name.is_null() {
+        // SAFETY: the caller's promise.
+        return unsafe { CStr::from_ptr(name) }
+            .to_string_lossy()
+            .into_owned();
+    }
+    let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: dladdr(3) accepts any address.
+    if code.is_null() || unsafe { libc::dladdr(code, found.as_mut_ptr()) } == 0 {
+        return "without a name".to_owned();
+    }
+    // SAFETY: zeros are a valid `Dl_info`, and the call has filled it.
+    let found = unsafe { found.assume_init() };
+    let offset = code.addr().wrapping_sub(found.dli_fbase.addr());
+    let file = match found.dli_fname.is_null() {
+        true => String::new(),
+        // SAFETY: the loader's string.
+        false => unsafe { CStr::from_ptr(found.dli_fname) }
+            .to_string_lossy()
+            .into_owned(),
+    };
+    let file = file.rsplit('/').next().unwrap_or_default();
+    match found.dli_sname.is_null() {
+        true => format!("{file}+{offset:#x}"),
+        false => {
+            // SAFETY: the loader's string.
+            let symbol = unsafe { CStr::from_ptr(found.dli_sname) };
+            format!("{} ({file}+{offset:#x})", symbol.to_string_lossy())
+        }
+    }
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_no_function(context: *mut Context, caller: c_int, id: c_int) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let core = &unsafe { open(context) }?.core;
+        core.report_no_function(number("context", caller)?, id.cast_unsigned());
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// `context` is open; the bytes are valid for reads, and if there is a bell, until it has rung.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_ainvoke(
+    context: *mut Context,
+    to: c_int,
+    id: c_int,
+    bytes: *const c_void,
+    len: usize,
+    bell: *mut c_int,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let core = &unsafe { open(context) }?.core;
+        check_span("ainvoke", bytes, len)?;
+        let (to, port) = (number("context", to)?, port(core, FUNCTION, id, 0)?);
+        if id.cast_unsigned() >= core.functions() {
+            return Err(Error::NoFunction {
+                caller: core.mycontext(),
+                target: to,
+                id: id.cast_unsigned(),
+                registered: core.functions(),
+            });
+        }
+        if bell.is_null() {
+            // SAFETY: the caller's promise.
+            core.invoke(to, port, unsafe { slice(bytes, len) })?;
+        } else {
+            let bell = BellName::at(bell.expose_provenance());
+            // SAFETY: the caller's promise.
+            unsafe { core.invoke_no_copy(to, port, (bytes.cast(), len), bell) }?;
+        }
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// `context` is open; the bytes are valid for reads.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_send(
+    context: *mut Context,
+    to: c_int,
+    channel: c_int,
+    tag: c_int,
+    bytes: *const c_void,
+    len: usize,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let core = &unsafe { open(context) }?.core;
+        check_span("send", bytes, len)?;
+        let port = port(core, CHANNEL, channel, tag)?;
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { slice(bytes, len) };
+        core.invoke(number("context", to)?, port, bytes)?;
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// The bytes are valid for reads and not written for `'a`; no bytes may be at null.
+unsafe fn slice<'a>(bytes: *const c_void, len: usize) -> &'a [u8] {
+    match len {
+        0 => &[],
+        // SAFETY: the caller's promise.
+        _ => unsafe { std::slice::from_raw_parts(bytes.cast(), len) },
+    }
+}

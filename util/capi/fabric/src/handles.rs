@@ -1,0 +1,34 @@
+//! Registry of handles: maps an object of the object model, which events name, to its handle of C.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use selvedge_abi::Fid;
+
+/// The addresses of handles by the addresses of their objects.
+static HANDLES: Mutex<Option<HashMap<usize, usize>>> = Mutex::new(None);
+
+fn with<R>(run: impl FnOnce(&mut HashMap<usize, usize>) -> R) -> R {
+    let mut handles = HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
+    run(handles.get_or_insert_default())
+}
+
+fn address_of<T: ?Sized>(own: &Arc<T>) -> usize {
+    Arc::as_ptr(own).addr()
+}
+
+/// Registers the handle of an object.
+pub(crate) fn add<T: ?Sized>(own: &Arc<T>, fid: *mut Fid) {
+    with(|handles| handles.insert(address_of(own), fid.expose_provenance()));
+}
+
+/// Removes an object from the registry.
+pub(crate) fn remove<T: ?Sized>(own: &Arc<T>) {
+    with(|handles| handles.remove(&address_of(own)));
+}
+
+/// The handle of an object, or NULL.
+pub(crate) fn find<T: ?Sized>(own: &Arc<T>) -> *mut Fid {
+    let fid = with(|handles| handles.get(&address_of(own)).copied());
+    std::ptr::with_exposed_provenance_mut(fid.unwrap_or(0))
+}

@@ -1,0 +1,168 @@
+//! Test harness: the library under its soname, compiled programs, and timeouts.
+
+use selvedge_testkit::skip::{Need, skip};
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A bound that no working program reaches.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+#[path = "../../../once.rs"]
+mod once;
+pub(crate) use once::once;
+
+/// A folder with the library under the names that programs and the linker look for.
+pub(crate) fn library() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fabric");
+        fs::create_dir_all(&folder).unwrap();
+        for name in ["libfabric.so.1", "libfabric.so"] {
+            once(folder.join(name), |link| symlink(built(), link).unwrap());
+        }
+        folder
+    })
+}
+
+fn built() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let folder = program.parent().unwrap();
+    let folders = [folder, folder.parent().unwrap()];
+    let mut files = folders
+        .into_iter()
+        .map(|folder| folder.join("libfabric.so"));
+    let found = files.find(|file| file.exists());
+    found.expect("libfabric.so is built with its tests")
+}
+
+/// Whether the machine has all needed files and programs; if not, the test is reported as skipped.
+pub(crate) fn has(needed: &[&str]) -> bool {
+    let missing = needed.iter().find(|needed| !is_there(needed));
+    if let Some(missing) = missing {
+        let need = match *missing {
+            "cc" | "objdump" => Need::Cc,
+            "mpirun" | "mpicc" => Need::Mpi,
+            _ => Need::Libfabric,
+        };
+        skip(need, format_args!("there is no {missing}"));
+    }
+    missing.is_none()
+}
+
+/// libfabric's headers.
+pub(crate) const HEADERS: &str = "/usr/include/rdma/fabric.h";
+
+fn is_there(needed: &str) -> bool {
+    if needed.starts_with('/') {
+        return Path::new(needed).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(needed).exists())
+}
+
+/// The library that a program is linked to. It runs with Selvedge's in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Built {
+    /// Selvedge's, with its newest version of each symbol.
+    ForSelvedge,
+    /// The system's libfabric, with its versions of the symbols.
+    ForSystem,
+    /// The libraries that `mpicc` links.
+    ByMpicc,
+}
+
+/// Compiles a program of `tests/c` with warnings as errors, and returns its path.
+pub(crate) fn compile(name: &str, built: Built, include: Option<&Path>) -> PathBuf {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fabric-{name}-{built:?}"));
+    once(program, |program| {
+        compile_to(program, name, built, include);
+    })
+}
+
+fn compile_to(program: &Path, name: &str, built: Built, include: Option<&Path>) {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
+    let compiler = match built {
+        Built::ByMpicc => "mpicc",
+        _ => "cc",
+    };
+    let mut command = Command::new(compiler);
+    command
+        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-o"])
+        .arg(program)
+        .arg(sources.join(format!("{name}.c")))
+        .arg("-I")
+        .arg(&sources);
+    if let Ok(sanitizer) = std::env::var("FABRIC_SANITIZER") {
+        command.arg(format!("-fsanitize={sanitizer}"));
+    }
+    if let Some(include) = include {
+        command.arg("-I").arg(include);
+    }
+    if built == Built::ForSelvedge {
+        command.arg("-L").arg(library());
+    }
+    if built != Built::ByMpicc {
+        command.args(["-lfabric", "-lpthread"]);
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
+
+/// A command whose program finds Selvedge's library and no other one.
+pub(crate) fn with_selvedge(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", library());
+    command
+}
+
+/// Runs a command, which must succeed, and returns its output and error output.
+pub(crate) fn output_of(command: &mut Command) -> String {
+    let (ended_well, text) = run_to_end(command);
+    assert!(ended_well, "{command:?}\n{text}");
+    text
+}
+
+/// Runs a command, and returns whether it has succeeded, with its output and error output.
+pub(crate) fn run_to_end(command: &mut Command) -> (bool, String) {
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    finish(child.unwrap())
+}
+
+/// As [`run_to_end`], for a child that runs already.
+pub(crate) fn finish(mut child: Child) -> (bool, String) {
+    let out = collect(child.stdout.take());
+    let err = collect(child.stderr.take());
+    let deadline = Instant::now() + TIMEOUT;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            let text = out.join().unwrap() + &err.join().unwrap();
+            panic!("a program does not end\n{text}");
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    (status.success(), out.join().unwrap() + &err.join().unwrap())
+}
+
+fn collect(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut from) = from {
+            let _ = from.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
