@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn short_names_are_filled_up_and_long_ones_are_whole() {
+    fn short_names_are_padded_and_long_ones_are_not_cut() {
         let short = Address::Str("fi_shm://1".into());
         assert_eq!(encode(&short).len(), NAME_LEN);
         assert_eq!(decode(&encode(&short), AddrFormat::Str), Ok(short));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_lie_side_by_side_or_filled_up_or_behind_pointers() {
+    fn strings_are_read_packed_padded_and_behind_pointers() {
         let packed = b"fi_shm://1\0fi_shm://23\0";
         let expected = named(&["fi_shm://1", "fi_shm://23"]);
         assert_eq!(read_all(packed.as_ptr().cast(), 2), expected);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn no_address_is_a_fault() {
+    fn null_addresses_are_a_fault() {
         // SAFETY: NULL is only compared.
         let read = unsafe { all(ptr::null(), 1, AddrFormat::Str) };
         assert_eq!(read, Err(Errno::Fault));

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_are_not_filled_and_tables_of_closed_handles_refuse() {
+    fn unfilled_slots_and_tables_of_closed_handles_fail() {
         let mut cntr = counter(FidCntr::failing::<{ libc::EBADF }>);
         let at = &raw mut cntr;
         // SAFETY: such handles point to a table.

@@ -83,7 +83,7 @@ fn copies_are_whole_and_of_one_info_only() {
 }
 
 #[test]
-fn a_program_of_an_old_layout_is_read_no_further_than_it_goes() {
+fn infos_of_an_old_layout_are_read_up_to_their_size() {
     let own = one(&full(), ptr::null_mut()).expect("memory");
     // SAFETY: it was made here; an older layout is shorter.
     let old = unsafe { read(own, Abi::V0) }.expect("as we wrote it").info;

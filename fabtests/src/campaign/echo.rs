@@ -1,7 +1,8 @@
-//! A process that sends every message back, which proves that an endpoint still serves other peers.
+//! The echo process sends each message of its partner back.
 //!
-//! [`Echo`] is its partner's handle. Exchanges run while another process is killed, stopped or
-//! attacking.
+//! The partner starts it and exchanges messages with it by an [`Echo`]. Exchanges take place while
+//! another process is killed, stopped or attacking: they prove that the partner's endpoint still
+//! serves its other peers.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -33,32 +34,34 @@ pub(crate) struct Config {
 pub(crate) struct Echo {
     process: Process,
     name: String,
-    to: FiAddr,
-    next: u32,
+    addr: FiAddr,
+    /// The number of the next message.
+    next_number: u32,
 }
 
 /// Message sizes of an exchange: inline, inject and rendezvous.
 const SIZES: [usize; 3] = [8, 3000, 100_000];
 /// Size of a receive buffer: the largest message.
 const LARGEST: usize = 100_000;
-/// The incarnation number of these messages. No target has as many incarnations.
+/// The incarnation number in the stamps of these messages. No restarted process has as many
+/// incarnations.
 const INCARNATION: u32 = 1 << 31;
-/// Receives that are posted at any time.
-const POSTED: usize = 4;
+/// Number of receives that the echo process keeps posted.
+const POSTED_RECEIVES: usize = 4;
 
-/// Accepts the messages between an echo process and its partner, and no others.
+/// Matches the messages between an echo process and its partner, and no others.
 const MATCH: TagMatch = TagMatch {
     tag: (INCARNATION as u64) << 32,
     ignore: u32::MAX as u64,
 };
 
 impl Echo {
-    /// The process identifier.
+    /// The identifier of the echo process.
     pub(crate) fn pid(&self) -> i32 {
         self.process.pid().as_raw()
     }
 
-    /// Starts the process and waits until its endpoint is open.
+    /// Starts the echo process and waits until its endpoint is open.
     ///
     /// # Errors
     /// The process cannot be started.
@@ -99,10 +102,10 @@ impl Echo {
         }))?;
         let name: String = process.receive()?;
         Ok(Self {
-            to: partner.insert(&name)?,
+            addr: partner.insert(&name)?,
             process,
             name,
-            next: 0,
+            next_number: 0,
         })
     }
 
@@ -112,46 +115,46 @@ impl Echo {
     /// # Errors
     /// A message is lost, corrupted or late.
     pub(crate) fn exchange(&mut self, endpoint: &mut CampaignEndpoint) -> anyhow::Result<()> {
-        let mut others = VecDeque::new();
+        let mut other_completions = VecDeque::new();
         for len in SIZES {
-            let stamp = Stamp::new(INCARNATION, self.next);
-            self.next += 1;
+            let stamp = Stamp::new(INCARNATION, self.next_number);
+            self.next_number += 1;
             let tag = TagMatch::exact(stamp.word());
             let receive = endpoint
-                .trecv(self.to, len, tag)
-                .context("a receive from the echo process")?;
-            let sent = endpoint.send(Kind::Delivered, self.to, len, stamp);
-            let sent = sent.context("a send to the echo process")?;
-            let mut open = vec![receive, sent];
+                .trecv(self.addr, len, tag)
+                .context("posting a receive from the echo process")?;
+            let sent = endpoint.send(Kind::Delivered, self.addr, len, stamp);
+            let sent = sent.context("posting a send to the echo process")?;
+            let mut outstanding = vec![receive, sent];
             let mut timeout = Timeout::new("an exchange with the echo process");
-            while !open.is_empty() {
+            while !outstanding.is_empty() {
                 timeout.check()?;
-                let Some(outcome) = endpoint.poll()? else {
+                let Some(completion) = endpoint.poll()? else {
                     continue;
                 };
-                if !open.contains(&outcome.context) {
-                    others.push_back(outcome);
+                if !outstanding.contains(&completion.context) {
+                    other_completions.push_back(completion);
                     continue;
                 }
-                open.retain(|&context| context != outcome.context);
-                if let Some(error) = outcome.error {
+                outstanding.retain(|&context| context != completion.context);
+                if let Some(error) = completion.error {
                     bail!("an exchange with the echo process failed: {error:?}");
                 }
-                if let Some(bytes) = outcome.received() {
+                if let Some(bytes) = completion.received() {
                     ensure!(
                         message::read(bytes)? == stamp,
-                        "the echo process sent another message back"
+                        "the echo process sent back a different message"
                     );
                 }
             }
         }
-        endpoint.put_back(others);
+        endpoint.put_back(other_completions);
         Ok(())
     }
 }
 
 impl Echo {
-    /// The address of its endpoint.
+    /// The address of the echo process's endpoint.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -167,7 +170,7 @@ pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
     let params: Vec<_> = params.map(|(name, value)| (&**name, &**value)).collect();
     let mut endpoint = CampaignEndpoint::open(None, &params)?;
     let partner = endpoint.insert(&config.partner)?;
-    for _ in 0..POSTED {
+    for _ in 0..POSTED_RECEIVES {
         endpoint.trecv(partner, LARGEST, MATCH)?;
     }
     let mut traffic = BackgroundTraffic::new(&endpoint, &config.others)?;
@@ -175,16 +178,16 @@ pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
     let mut idle_polls = 0;
     while !process::has_request()? {
         idle_polls += 1;
-        while let Some(outcome) = endpoint.poll()? {
+        while let Some(completion) = endpoint.poll()? {
             idle_polls = 0;
-            if traffic.contains(outcome.context) {
-                traffic.complete(outcome.context);
+            if traffic.contains(completion.context) {
+                traffic.complete(completion.context);
             } else {
-                serve(&mut endpoint, partner, outcome)?;
+                send_back(&mut endpoint, partner, completion)?;
             }
         }
         traffic.post_next(&mut endpoint);
-        if idle_polls > SPINS && config.others.is_empty() {
+        if idle_polls > MAX_IDLE_POLLS && config.others.is_empty() {
             std::thread::sleep(PAUSE);
         }
     }
@@ -192,15 +195,15 @@ pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
 }
 
 /// Sends a received message back.
-fn serve(
+fn send_back(
     endpoint: &mut CampaignEndpoint,
     partner: FiAddr,
-    outcome: Completion,
+    completion: Completion,
 ) -> anyhow::Result<()> {
-    if let Some(error) = outcome.error {
-        bail!("the echo process has lost its partner: {error:?}");
+    if let Some(error) = completion.error {
+        bail!("an operation of the echo process failed: {error:?}");
     }
-    let Some(bytes) = outcome.received() else {
+    let Some(bytes) = completion.received() else {
         return Ok(());
     };
     let stamp = message::read(bytes)?;
@@ -214,7 +217,7 @@ fn serve(
     }
 }
 
-/// Polls without a completion before an echo process sleeps between polls, because it shares its
-/// core with other processes.
-const SPINS: usize = 2000;
+/// Number of successive polls without a completion after which the echo process sleeps between
+/// polls, because it shares its core with other processes.
+const MAX_IDLE_POLLS: usize = 2000;
 const PAUSE: Duration = Duration::from_micros(50);

@@ -1,8 +1,10 @@
-//! The campaigns `restart` and `signals`: one name, many incarnations, traffic in both directions.
+//! The campaigns `restart` and `signals`: processes use the same endpoint name one after another, and
+//! exchange messages with a partner in both directions. Each such process is an incarnation of the
+//! name.
 //!
-//! Each message carries its sender's incarnation and its number in it. The messages of an
-//! incarnation arrive before the first message of the next one, in order and once. A message to one
-//! incarnation reaches no other.
+//! Each message carries its sender's incarnation and its number within the incarnation. The messages
+//! of an incarnation arrive in order and once, before the first message of the next incarnation. A
+//! message to one incarnation reaches no other.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -23,22 +25,22 @@ use super::restarted::{Config, End, LARGEST, MEMORIES, WINDOW, is_lost_with_send
 use super::role::Role;
 use super::signal_storm::SignalStorm;
 
-/// The row whose incarnations have memory that is accessed.
-const MEMORY: &str = "memory";
-/// Incarnations of each row in the short form.
+/// The name of the row in which the partner accesses memory of the incarnations.
+const MEMORY_ROW: &str = "memory";
+/// Number of incarnations of each row in the short form of the campaign.
 const SHORT: u64 = 8;
-/// Incarnations before the partner's resources are measured.
+/// Number of incarnations before the partner's memory is measured.
 const WARM_UP: u64 = 3;
 /// Maximum number of messages of an incarnation before it is killed or ends.
-const MESSAGES: u64 = 200;
-/// The longest time, in microseconds, until an incarnation is killed that sends no messages.
-const LONGEST: u64 = 20_000;
-/// The longest time between two stops of an incarnation that sends no messages.
-const LONGEST_SILENCE: Duration = Duration::from_millis(50);
+const MAX_MESSAGES: u64 = 200;
+/// Maximum time in microseconds until an incarnation is killed, even if it sends no message.
+const MAX_KILL_DELAY: u64 = 20_000;
+/// Maximum time between two stops of an incarnation, even if it sends no message.
+const MAX_SILENCE: Duration = Duration::from_millis(50);
 /// Signals per second.
-const SIGNALS: u32 = 10_000;
+const SIGNAL_RATE: u32 = 10_000;
 /// Maximum growth of the partner's memory, whatever the number of incarnations.
-const GROWTH: usize = 1 << 20;
+const MAX_GROWTH: usize = 1 << 20;
 
 /// How the incarnations of a row end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +62,11 @@ pub(super) fn run_restart(plan: &Plan) -> anyhow::Result<Report> {
         ("exit", EndKind::Exit),
         ("close", EndKind::Close),
         ("any", EndKind::Any),
-        (MEMORY, EndKind::Any),
+        (MEMORY_ROW, EndKind::Any),
     ];
     let mut report = Report::new("restart", plan);
     for (name, end_kind) in rows.into_iter().filter(|(name, _)| plan.includes(name)) {
-        report.add(row(plan, name, end_kind, None)?);
+        report.add(run_row(plan, name, end_kind, None)?);
     }
     Ok(report)
 }
@@ -77,9 +79,9 @@ pub(super) fn run_signals(plan: &Plan) -> anyhow::Result<Report> {
     let mut report = Report::new("signals", plan);
     for (name, end_kind) in [("close", EndKind::Close), ("any", EndKind::Any)] {
         if plan.includes(name) {
-            let signals = SignalStorm::start(SIGNALS)?;
+            let signals = SignalStorm::start(SIGNAL_RATE)?;
             let before = SignalStorm::caught();
-            let mut row = row(plan, name, end_kind, Some(SIGNALS))?;
+            let mut row = run_row(plan, name, end_kind, Some(SIGNAL_RATE))?;
             drop(signals);
             let caught = SignalStorm::caught() - before;
             row.figures.insert("signals", caught as f64);
@@ -89,7 +91,7 @@ pub(super) fn run_signals(plan: &Plan) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Streams that are stopped in the short form.
+/// Number of streams that are stopped in the short form.
 const SHORT_STREAMS: u64 = 3;
 
 /// Runs the part of the campaign `stop` that stops a stream at random instants.
@@ -101,11 +103,11 @@ pub(super) fn run_stopped_stream(plan: &Plan) -> anyhow::Result<Row> {
     let (mut partner, mut random) = (Partner::new("stream", plan)?, plan.random("stream"));
     let (began, mut done) = (Instant::now(), 0);
     while !plan.is_over(done, SHORT_STREAMS, began) {
-        let count = random.below(MESSAGES) as u32;
-        let incarnation = partner.run_incarnation_with_stops(count, &mut random);
+        let count = random.below(MAX_MESSAGES) as u32;
+        let result = partner.run_incarnation_with_stops(count, &mut random);
         done += 1;
         if row
-            .count(&format!("incarnation {}", partner.incarnation), incarnation)
+            .count(&format!("incarnation {}", partner.incarnation), result)
             .is_none()
         {
             partner = Partner::new("stream", plan)?;
@@ -115,7 +117,7 @@ pub(super) fn run_stopped_stream(plan: &Plan) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-fn row(
+fn run_row(
     plan: &Plan,
     name: &str,
     end_kind: EndKind,
@@ -128,11 +130,11 @@ fn row(
     let (mut began, mut done, mut memory) = (Instant::now(), 0, None);
     while done < WARM_UP || !plan.is_over(done - WARM_UP, SHORT, began) {
         let end = end_kind.pick(&mut random);
-        let incarnation = partner.run_incarnation(end, &mut random);
+        let result = partner.run_incarnation(end, &mut random);
         if row
             .count(
                 &format!("{end:?} of incarnation {}", partner.incarnation),
-                incarnation,
+                result,
             )
             .is_none()
         {
@@ -147,16 +149,17 @@ fn row(
     }
     row.figures.insert("messages", partner.received as f64);
     if partner.has_memory {
-        row.figures.insert("accesses", partner.accessed as f64);
+        row.figures
+            .insert("accesses", partner.successful_accesses as f64);
     }
-    let kept = partner.check_leaks(memory);
-    row.count("at the end", kept);
+    let leak_check = partner.check_leaks(memory);
+    row.count("at the end", leak_check);
     Ok(row)
 }
 
 impl EndKind {
     fn pick(self, random: &mut Random) -> End {
-        let count = random.below(MESSAGES) as u32;
+        let count = random.below(MAX_MESSAGES) as u32;
         match self {
             Self::Kill => End::Kill,
             Self::Exit => End::Exit(count),
@@ -166,7 +169,7 @@ impl EndKind {
     }
 }
 
-/// The partner of all incarnations of one name.
+/// The partner with which all incarnations of one name exchange messages.
 #[derive(Debug)]
 struct Partner {
     endpoint: CampaignEndpoint,
@@ -181,24 +184,26 @@ struct Partner {
     posted: Vec<u64>,
     /// Completed receives since the last check of the order, with the stamps of their messages.
     completed: BTreeMap<u64, Option<Stamp>>,
-    /// The last message of the check before.
-    last: Option<Stamp>,
-    /// Incarnations that exited or closed since the last check, with the number of their messages.
+    /// The stamp of the last message that was checked.
+    last_checked: Option<Stamp>,
+    /// Incarnations that exited or closed since the last check of the order, with the number of the
+    /// messages that each sent.
     expected_counts: BTreeMap<u32, u32>,
-    /// Sends to the incarnations that have not completed.
-    open: Vec<u64>,
+    /// Outstanding sends to incarnations.
+    outstanding_sends: Vec<u64>,
+    /// Messages that were sent, and the number of the next one.
     sent: u32,
     /// The latest incarnation that has sent a message.
     last_incarnation: u32,
     /// Messages that were received.
     received: u64,
-    /// Accesses to an incarnation's memory that have not completed, with the incarnation.
-    accesses: BTreeMap<u64, u32>,
-    /// Accesses that were successful.
-    accessed: u64,
+    /// Outstanding accesses to memory of incarnations, each with the incarnation.
+    outstanding_accesses: BTreeMap<u64, u32>,
+    /// Number of accesses that succeeded.
+    successful_accesses: u64,
     has_memory: bool,
     /// Resources of this process before the first incarnation.
-    before: Usage,
+    usage_before: Usage,
 }
 
 impl Partner {
@@ -218,16 +223,16 @@ impl Partner {
             signal_rate: None,
             posted: Vec::new(),
             completed: BTreeMap::new(),
-            last: None,
+            last_checked: None,
             expected_counts: BTreeMap::new(),
-            open: Vec::new(),
+            outstanding_sends: Vec::new(),
             sent: 0,
             last_incarnation: 0,
             received: 0,
-            accesses: BTreeMap::new(),
-            accessed: 0,
-            has_memory: row == MEMORY,
-            before: Usage::now()?,
+            outstanding_accesses: BTreeMap::new(),
+            successful_accesses: 0,
+            has_memory: row == MEMORY_ROW,
+            usage_before: Usage::now()?,
         };
         for _ in 0..WINDOW {
             partner.post_receive()?;
@@ -266,7 +271,8 @@ impl Partner {
                 process.join()?;
             }
         }
-        // At random, the next incarnation begins before the end of this one has been detected.
+        // Half of the incarnations, chosen at random, are followed by the next one before their end has
+        // been detected.
         if random.flip() {
             self.collect()?;
             self.echo.exchange(&mut self.endpoint)?;
@@ -294,10 +300,10 @@ impl Partner {
         self.collect()
     }
 
-    /// Exchanges messages with an incarnation until it is to be killed.
+    /// Exchanges messages with an incarnation until it is time to kill it.
     fn exchange_until_kill(&mut self, random: &mut Random) -> anyhow::Result<()> {
-        let enough = self.received + random.below(MESSAGES);
-        let until = Instant::now() + Duration::from_micros(random.below(LONGEST));
+        let enough = self.received + random.below(MAX_MESSAGES);
+        let until = Instant::now() + Duration::from_micros(random.below(MAX_KILL_DELAY));
         while self.received < enough && Instant::now() < until {
             self.step()?;
         }
@@ -311,7 +317,7 @@ impl Partner {
         process: &mut Process,
         time: Duration,
     ) -> anyhow::Result<()> {
-        let (before, longest) = (self.received, Instant::now() + LONGEST_SILENCE);
+        let (before, longest) = (self.received, Instant::now() + MAX_SILENCE);
         self.exchange_for(time)?;
         while self.received == before && !process.is_readable()? && Instant::now() < longest {
             self.step()?;
@@ -340,15 +346,15 @@ impl Partner {
     /// Sends a message if there is room, and takes completions.
     fn step(&mut self) -> anyhow::Result<()> {
         let (kind, len) = kind_and_len(self.sent);
-        // A message to an incarnation that has sent none yet may reach any other.
+        // Before an incarnation has sent a message, a message to it may reach another incarnation.
         let is_connected = self.last_incarnation == self.incarnation;
-        if is_connected && self.open.len() < WINDOW && self.random.once_in(4) {
+        if is_connected && self.outstanding_sends.len() < WINDOW && self.random.once_in(4) {
             let stamp = Stamp::new(self.incarnation, self.sent);
             match self.endpoint.send(kind, self.peer, len, stamp) {
                 Ok(context) => {
                     self.sent += 1;
                     if !kind.is_injected() {
-                        self.open.push(context);
+                        self.outstanding_sends.push(context);
                     }
                 }
                 Err(Errno::Again | Errno::NotConn) => {}
@@ -361,10 +367,10 @@ impl Partner {
         self.take_completions()
     }
 
-    /// Accesses memory of the current incarnation at random times. It holds stamps of this
-    /// incarnation, and such stamps are written.
+    /// Accesses memory of the current incarnation at random times. The memory holds stamps of this
+    /// incarnation, and writes store such stamps.
     fn access(&mut self) -> anyhow::Result<()> {
-        if self.accesses.len() >= WINDOW || !self.random.flip() {
+        if self.outstanding_accesses.len() >= WINDOW || !self.random.flip() {
             return Ok(());
         }
         let access = *self
@@ -377,7 +383,7 @@ impl Partner {
             Access::Read | Access::Add => blank(message::SMALLEST),
         };
         match self.endpoint.access(access, key, self.peer, bytes) {
-            Ok(context) => drop(self.accesses.insert(context, self.incarnation)),
+            Ok(context) => drop(self.outstanding_accesses.insert(context, self.incarnation)),
             Err(Errno::Again | Errno::NotConn) => {}
             Err(errno) => bail!(
                 "accessing memory of incarnation {}: {errno}",
@@ -388,18 +394,18 @@ impl Partner {
     }
 
     fn take_completions(&mut self) -> anyhow::Result<()> {
-        while let Some(outcome) = self.endpoint.poll()? {
-            self.record_completion(&outcome)?;
+        while let Some(completion) = self.endpoint.poll()? {
+            self.record_completion(&completion)?;
         }
         Ok(())
     }
 
-    fn record_access(&mut self, incarnation: u32, outcome: &Completion) -> anyhow::Result<()> {
-        if outcome.error.is_some() {
+    fn record_access(&mut self, incarnation: u32, completion: &Completion) -> anyhow::Result<()> {
+        if completion.error.is_some() {
             return Ok(());
         }
-        self.accessed += 1;
-        if let Some(bytes) = outcome.received() {
+        self.successful_accesses += 1;
+        if let Some(bytes) = completion.received() {
             let stamp = message::read(bytes)?;
             ensure!(
                 stamp.incarnation == incarnation,
@@ -409,10 +415,10 @@ impl Partner {
         Ok(())
     }
 
-    fn record_completion(&mut self, outcome: &Completion) -> anyhow::Result<()> {
-        if let Some(incarnation) = self.accesses.remove(&outcome.context) {
-            self.record_access(incarnation, outcome)?;
-            let errno = outcome.error.as_ref().map(|error| error.errno);
+    fn record_completion(&mut self, completion: &Completion) -> anyhow::Result<()> {
+        if let Some(incarnation) = self.outstanding_accesses.remove(&completion.context) {
+            self.record_access(incarnation, completion)?;
+            let errno = completion.error.as_ref().map(|error| error.errno);
             // An incarnation that closes deregisters its memory before its end is detected.
             let is_expected = matches!(
                 errno,
@@ -424,14 +430,15 @@ impl Partner {
             );
             return Ok(());
         }
-        let errno = outcome.error.as_ref().map(|error| error.errno);
+        let errno = completion.error.as_ref().map(|error| error.errno);
         let is_expected = matches!(errno, None | Some(Errno::ConnReset | Errno::ConnRefused));
         ensure!(
             is_expected,
             "an operation with an incarnation failed with {errno:?}"
         );
-        let Some(bytes) = outcome.received() else {
-            self.open.retain(|&open| open != outcome.context);
+        let Some(bytes) = completion.received() else {
+            self.outstanding_sends
+                .retain(|&context| context != completion.context);
             return Ok(());
         };
         let stamp = errno.is_none().then(|| message::read(bytes)).transpose()?;
@@ -439,8 +446,8 @@ impl Partner {
         self.last_incarnation = self
             .last_incarnation
             .max(stamp.map_or(0, |stamp| stamp.incarnation));
-        self.posted.retain(|&posted| posted != outcome.context);
-        self.completed.insert(outcome.context, stamp);
+        self.posted.retain(|&posted| posted != completion.context);
+        self.completed.insert(completion.context, stamp);
         self.post_receive()
     }
 
@@ -460,17 +467,16 @@ impl Partner {
     /// ended, and checks the order.
     fn collect(&mut self) -> anyhow::Result<()> {
         let mut timeout = Timeout::new("messages of incarnations that have ended");
-        while !self.open.is_empty()
-            || !self.accesses.is_empty()
+        while !self.outstanding_sends.is_empty()
+            || !self.outstanding_accesses.is_empty()
             || self.is_missing_messages()
             || self.is_overtaken()
         {
             let message = || {
-                let (open, expected_counts, posted) =
-                    (self.open.len(), &self.expected_counts, &self.posted);
-                let accesses = &self.accesses;
+                let (sends, accesses) = (self.outstanding_sends.len(), &self.outstanding_accesses);
+                let (expected_counts, posted) = (&self.expected_counts, &self.posted);
                 format!(
-                    "{open} sends outstanding, messages expected: {expected_counts:?}, receives posted: {posted:?}, accesses outstanding: {accesses:?}"
+                    "{sends} sends outstanding, messages expected: {expected_counts:?}, receives posted: {posted:?}, accesses outstanding: {accesses:?}"
                 )
             };
             timeout.check().with_context(message)?;
@@ -487,58 +493,74 @@ impl Partner {
                 .count()
         };
         let mut expected_counts = self.expected_counts.iter();
-        expected_counts
-            .any(|(&incarnation, &expected_counts)| count(incarnation) < expected_counts as usize)
+        expected_counts.any(|(&incarnation, &expected)| count(incarnation) < expected as usize)
     }
 
-    /// Returns whether a receive has matched a large message that others have overtaken. Receives
-    /// take messages in the order of their posts, so a receive without a message comes after all
-    /// that have completed.
+    /// Returns whether a receive that was posted before a completed one has not completed. Receives
+    /// match messages in the order of their posts, so such a receive has matched a large message
+    /// that later messages have overtaken.
     fn is_overtaken(&self) -> bool {
-        let over = self.completed.last_key_value().map(|(&context, _)| context);
-        self.posted.iter().any(|&context| Some(context) < over)
+        let last_completed = self.completed.last_key_value().map(|(&context, _)| context);
+        self.posted
+            .iter()
+            .any(|&context| Some(context) < last_completed)
     }
 
     /// Checks that incarnations follow each other, and that the messages of each are in order and
     /// without a gap, except messages that were lost with a killed sender.
     fn check_order(&mut self) -> anyhow::Result<()> {
-        // A receive that is still posted was posted after all checked messages
-        // ([`Self::is_overtaken`]).
+        // Every receive that is still posted was posted after the completed ones: `collect` has
+        // waited until `is_overtaken` is false.
         for stamp in std::mem::take(&mut self.completed).into_values().flatten() {
-            let last = self.last.replace(stamp);
+            let last = self.last_checked.replace(stamp);
             let is_later = last.is_none_or(|last| last.incarnation <= stamp.incarnation);
-            ensure!(is_later, "{stamp:?} arrived after {last:?}");
+            ensure!(
+                is_later,
+                "{stamp:?} arrived after {last:?} of a later incarnation"
+            );
             let same = last.filter(|last| last.incarnation == stamp.incarnation);
             let expected = same.map_or(0, |last| last.number + 1);
             let is_next = stamp.number >= expected;
             let mut missing = expected..stamp.number;
             let is_whole = is_next && missing.all(is_lost_with_sender);
-            ensure!(is_whole, "{stamp:?} arrived after {last:?}");
+            ensure!(
+                is_whole,
+                "{stamp:?} arrived after {last:?}: messages are missing or out of order"
+            );
         }
-        let last = self.last;
+        let last = self.last_checked;
         self.expected_counts.clear();
         let is_valid = last.is_none_or(|last| last.incarnation <= self.incarnation);
         ensure!(
             is_valid,
-            "{last:?} was received in incarnation {}",
+            "{last:?} was received, but the latest incarnation is {}",
             self.incarnation
         );
         Ok(())
     }
 
+    /// Checks that the partner holds no more resources than before, and that its memory has not grown
+    /// beyond the `memory` after the warm-up.
     fn check_leaks(&mut self, memory: Option<usize>) -> anyhow::Result<()> {
         self.collect()?;
         self.echo.exchange(&mut self.endpoint)?;
-        let memory = memory.context("resources are not compared after failures")?;
+        let memory =
+            memory.context("resources are not compared, because an incarnation has failed")?;
         let mut timeout = Timeout::new("the release of the incarnations' resources");
-        while Usage::now()? != self.before {
-            let message = || format!("{:?} are held, {:?} before", Usage::now().ok(), self.before);
+        while Usage::now()? != self.usage_before {
+            let message = || {
+                format!(
+                    "{:?} are held, {:?} before the first incarnation",
+                    Usage::now().ok(),
+                    self.usage_before
+                )
+            };
             timeout.check().with_context(message)?;
             self.take_completions()?;
         }
         let grown = private_after_trim()?;
         ensure!(
-            grown < memory + GROWTH,
+            grown < memory + MAX_GROWTH,
             "the memory grew from {memory} to {grown} bytes"
         );
         wait_for_no_sockets(&self.name)

@@ -1,10 +1,10 @@
-//! The command lines of upstream's sets, as tests of the suite.
+//! The command lines in the test sets of upstream (libfabric's fabtests), as entries of the suite.
 
 use crate::suite::catalogue::Selection;
 use crate::suite::{Entry, Process, Set};
 
-/// One process.
-const ALONE: &[&str] = &[
+/// Programs that run as one process.
+const ONE_PROCESS: &[&str] = &[
     "fi_getinfo_test -s 127.0.0.1 127.0.0.1",
     "fi_av_test -g 192.168.10.1 -n 1 -s 127.0.0.1 -e rdm",
     "fi_av_test -g 192.168.10.1 -n 1 -s 127.0.0.1 -e dgram",
@@ -18,11 +18,11 @@ const ALONE: &[&str] = &[
     "sighandler_test",
 ];
 
-/// One process with an unknown host.
+/// Programs that run as one process: a client that is given an unknown host name.
 const UNKNOWN_HOST: &[&str] = &["fi_rdm", "fi_dgram", "fi_msg"];
 
-/// A server and a client. Alternatives are in braces. Programs with `-b` or `-E` synchronise
-/// outside the fabric.
+/// Functional tests with a server and a client. Alternatives are in braces. Programs with `-b` or
+/// `-E` synchronise outside the fabric.
 const FUNCTIONAL: &[&str] = &[
     "fi_av_xfer -e {rdm|dgram} -b",
     "fi_cm_data -q",
@@ -59,8 +59,8 @@ const FUNCTIONAL: &[&str] = &[
     "fi_check_hmem",
 ];
 
-/// The processes of a group, the second of which sends.
-const GROUP: &str = "fi_mcast";
+/// Two processes in a multicast group, the second of which sends.
+const MULTICAST: &str = "fi_mcast";
 
 /// The benchmarks: with `-I 5` in the quick set, and with their default iterations in the standard
 /// set.
@@ -84,7 +84,7 @@ const BENCHMARKS: &[&str] = &[
     "fi_dgram_pingpong -b {|-v}",
 ];
 
-/// Benchmarks of the standard set only.
+/// Benchmarks with message prefixes (`-k`), which are in the standard set only.
 const PREFIXED: &[&str] = &[
     "fi_msg_pingpong -k {|-v}",
     "fi_rdm_pingpong -k {|-U|-v|-v -U}",
@@ -97,7 +97,7 @@ const THREE: &[&str] = &[
     "fi_multinode_coll -n 3 -I 3",
 ];
 
-/// Clients of a server with several threads.
+/// The command lines that start clients (`-n` of them), for a server with several threads.
 const STRESS: &[(Set, &str)] = &[
     (Set::Quick, "fi_rdm_stress -n 4"),
     (Set::Standard, "fi_rdm_stress -n 16"),
@@ -112,7 +112,8 @@ const UBER: &[(Set, &str)] = &[
     (Set::Standard, "fi_ubertest -u all"),
 ];
 
-/// All command lines for a provider; an exit code reports missing capabilities.
+/// The entries of all command lines for a provider. A program whose capabilities the provider lacks
+/// reports that by its exit code.
 pub fn entries(_: &Selection, provider: &str) -> Vec<Entry> {
     let mut entries = Vec::new();
     let mut add = |set: Set, line: String, processes: Vec<Process>| {
@@ -123,7 +124,7 @@ pub fn entries(_: &Selection, provider: &str) -> Vec<Entry> {
         }
         entries.push(entry);
     };
-    for line in ALONE {
+    for line in ONE_PROCESS {
         let process = process_of(line, provider, &[]);
         add(Set::Quick, (*line).to_owned(), vec![process]);
     }
@@ -138,8 +139,8 @@ pub fn entries(_: &Selection, provider: &str) -> Vec<Entry> {
     for line in BENCHMARKS.iter().flat_map(|line| expand(line)) {
         let short = format!("{line} -I 5");
         add(Set::Quick, short.clone(), pair(&short, provider));
-        // Checks of every byte take long, and so do threads that share cores: a tenth of the
-        // iterations is enough.
+        // Benchmarks that check every byte, and those whose threads share cores, are slow: they run a
+        // tenth of the default iterations.
         let is_slow = ["-v", "atomic", "bw_mt"].map(|word| line.contains(word));
         let long = match is_slow.contains(&true) {
             true => format!("{line} -I 100"),
@@ -150,20 +151,23 @@ pub fn entries(_: &Selection, provider: &str) -> Vec<Entry> {
     for line in PREFIXED.iter().flat_map(|line| expand(line)) {
         add(Set::Standard, line.clone(), pair(&line, provider));
     }
-    let group = |role: &[&str]| {
+    let multicast_process = |role: &[&str]| {
         let port = ["-s={here}", "-P", "{port}", "-b={port:oob}", "239.255.77.9"];
-        process_of(GROUP, provider, &[role, &port].concat())
+        process_of(MULTICAST, provider, &[role, &port].concat())
     };
     add(
         Set::Quick,
-        GROUP.to_owned(),
-        vec![group(&["-M"]), group(&["-O={host}"])],
+        MULTICAST.to_owned(),
+        vec![
+            multicast_process(&["-M"]),
+            multicast_process(&["-O={host}"]),
+        ],
     );
     for (set, line) in STRESS {
         let server = process_of(
             "fi_rdm_stress -x",
             provider,
-            &[source(provider), "-B", "{port}"],
+            &[source_option(provider), "-B", "{port}"],
         );
         let client = process_of(line, provider, &["-P", "{port}", "{host}"]);
         add(*set, (*line).to_owned(), vec![server, client]);
@@ -171,10 +175,16 @@ pub fn entries(_: &Selection, provider: &str) -> Vec<Entry> {
     for (set, line) in UBER {
         let fork_option = line.split_whitespace().find(|word| *word == "-f");
         let server = format!("fi_ubertest -x {}", fork_option.unwrap_or_default());
-        let own = [source(provider), "-q", "{port:control}", "-B", "{port}"];
-        let server = process_of(&server, provider, &own);
-        let client = ["-q", "{port:control}", "-P", "{port}", "{host}"];
-        let client = process_of(line, provider, &client);
+        let server_args = [
+            source_option(provider),
+            "-q",
+            "{port:control}",
+            "-B",
+            "{port}",
+        ];
+        let server = process_of(&server, provider, &server_args);
+        let client_args = ["-q", "{port:control}", "-P", "{port}", "{host}"];
+        let client = process_of(line, provider, &client_args);
         add(*set, (*line).to_owned(), vec![server, client]);
     }
     for line in THREE.iter().flat_map(|line| expand(line)) {
@@ -194,14 +204,15 @@ fn pair(line: &str, provider: &str) -> Vec<Process> {
     let line: Vec<_> = line.split_whitespace().map(with_port).collect();
     let line = line.join(" ");
     vec![
-        process_of(&line, provider, &[source(provider), "-B", "{port}"]),
+        process_of(&line, provider, &[source_option(provider), "-B", "{port}"]),
         process_of(&line, provider, &["-P", "{port}", "{host}"]),
     ]
 }
 
-/// The address at which a server listens: any, unless the processes are on two hosts. Some
-/// providers of other libraries listen at one address only.
-fn source(provider: &str) -> &'static str {
+/// The option for the address at which a server listens. On one host there is none, so the server
+/// listens at any address, except with providers of other libraries (`;ofi`), some of which listen
+/// at one address only.
+fn source_option(provider: &str) -> &'static str {
     match provider.ends_with(";ofi") {
         true => "-s={here}",
         false => "{source}",
@@ -221,10 +232,10 @@ fn expand(line: &str) -> Vec<String> {
         let words: Vec<_> = line.split_whitespace().collect();
         return vec![words.join(" ")];
     };
-    let (operation_of, tail) = rest.split_once('}').unwrap_or((rest, ""));
-    let lines = operation_of
+    let (alternatives, tail) = rest.split_once('}').unwrap_or((rest, ""));
+    let lines = alternatives
         .split('|')
-        .map(|word| format!("{head}{word}{tail}"));
+        .map(|alternative| format!("{head}{alternative}{tail}"));
     lines.flat_map(|line| expand(&line)).collect()
 }
 
@@ -265,7 +276,8 @@ mod tests {
         let entries = all();
         let names: BTreeSet<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
         assert_eq!(names.len(), entries.len());
-        // Its client does not wait for a server, like libfabric's; the program has its own test.
+        // The client of `fi_pingpong` does not wait for its server, as libfabric's does not. The
+        // program has its own test.
         let has_own_test = |name: &str| name == "fi_pingpong";
         for program in crate::upstream::PROGRAMS {
             let is_listed = names.iter().any(|name| {
@@ -274,7 +286,7 @@ mod tests {
             });
             assert!(
                 is_listed || has_own_test(program.name),
-                "{} is in no set",
+                "{} is in no command line",
                 program.name
             );
         }

@@ -1,6 +1,6 @@
 //! Hooks around endpoints.
 
-#![expect(unsafe_code, reason = "an endpoint around an endpoint")]
+#![expect(unsafe_code, reason = "posts are passed on to the endpoint below")]
 
 use std::sync::Arc;
 
@@ -18,15 +18,16 @@ use crate::recorder::{RecordedBindings, Recorder, SharedRecorder};
 use crate::shared::HookedShared;
 
 pub(crate) struct HookedEndpoint {
-    /// The recorder of the shared receives that it uses, dropped before the hooks.
+    /// The recorder of the shared receive context that the endpoint uses. It is dropped before the
+    /// hooks.
     _shared: Option<Arc<SharedRecorder>>,
     at: HookPoint,
     recorder: Option<Arc<Recorder>>,
 }
 
 impl HookedEndpoint {
-    /// Opens the layer around the endpoint that `open` opens, which is bound to objects without
-    /// hooks.
+    /// Opens the layer around the endpoint that `open` opens. `open` gets the bindings with the
+    /// objects below their hooks.
     pub(crate) fn open(
         at: &HookPoint,
         info: &Info,
@@ -50,7 +51,8 @@ impl HookedEndpoint {
             recorder,
         };
         let endpoint = Layered::new(below, layer);
-        // No other reference exists, not even a weak one: the safe layer needs the only one.
+        // An endpoint without events has no other reference, not even a weak one: the safe API needs
+        // the only one.
         if has_events {
             endpoint.name_in_events();
         }
@@ -73,7 +75,8 @@ impl ObjectLayer for HookedEndpoint {
     }
 }
 
-// SAFETY: operations are those of the endpoint below, or are not posted if a fault rule says so.
+// SAFETY: each operation is posted unchanged to the endpoint below, or not at all if a fault rule
+// fails or drops it.
 unsafe impl EndpointLayer for HookedEndpoint {
     unsafe fn post(&self, below: &dyn Endpoint, op: &Op<'_>, flags: OpFlags) -> Result {
         // SAFETY: passed on from the caller.

@@ -1,4 +1,4 @@
-//! Hooks around the objects without a recorder: address vectors, counters, event queues, passive
+//! Hooks around the objects that have no recorder: address vectors, counters, event queues, passive
 //! and scalable endpoints, and regions.
 
 use std::fmt;
@@ -105,7 +105,8 @@ impl AvLayer for HookPoint {
 }
 
 impl HookPoint {
-    /// A call that cannot fail: a fault rule has no effect on it.
+    /// A call that returns no error. If a fault rule fails or drops it, it is not made and returns
+    /// the default value.
     fn infallible<R: Default + fmt::Display>(
         &self,
         name: &'static str,
@@ -121,7 +122,7 @@ impl HookPoint {
         let args = |args: &mut Args| {
             args.num("value", value);
         };
-        // As above.
+        // As in `infallible`: the error of a fault rule is not returned.
         let _ = self.call_unit(name, &args, || {
             run();
             Ok(())
@@ -129,7 +130,7 @@ impl HookPoint {
     }
 
     fn read_event(&self, name: &'static str, run: impl FnOnce() -> Result<Event>) -> Result<Event> {
-        let returned = |event: &Event| Some(format!("\"event\":\"{}\"", kind(event)));
+        let returned = |event: &Event| Some(format!("\"event\":\"{}\"", event_name(event)));
         self.call_returning(name, &|_| {}, returned, Err(Errno::Again), run)
     }
 }
@@ -168,7 +169,7 @@ impl CntrLayer for HookPoint {
     }
 }
 
-fn kind(event: &Event) -> &'static str {
+fn event_name(event: &Event) -> &'static str {
     match event {
         Event::Notify { .. } => "notify",
         Event::ConnReq { .. } => "connreq",

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "calls of another library")]
 #![expect(
     clippy::multiple_unsafe_ops_per_block,
-    reason = "a call is an object, its table and a slot of it"
+    reason = "each call reads the object, its table and a function of the table"
 )]
 
 use std::any::Any;

@@ -11,14 +11,15 @@ use super::future::AsyncEndpoint;
 use crate::owned::lock;
 use crate::{CompletionQueue, Errno, Result};
 
-/// The parked threads of an endpoint. The thread that waits at the queue wakes the others when its wait
-/// ends.
+/// The parked threads of an endpoint. The thread that waits at the queue wakes the others when its
+/// wait ends.
 #[derive(Debug)]
 pub(super) struct Parking {
     cq: Arc<dyn CompletionQueue>,
     /// Whether a thread waits at the queue.
     has_queue_waiter: Mutex<bool>,
-    changed: Condvar,
+    /// Where the other threads wait.
+    unparked: Condvar,
 }
 
 /// Wakes a thread in [`AsyncEndpoint::run`].
@@ -32,12 +33,13 @@ impl Parking {
         Self {
             cq,
             has_queue_waiter: Mutex::new(false),
-            changed: Condvar::new(),
+            unparked: Condvar::new(),
         }
     }
 
-    /// Parks until the queue has an entry, the thread is woken, or `timeout` has passed. Returns at once
-    /// if `is_woken` is true. Returns whether this thread waited at the queue; it has read nothing.
+    /// Parks until the queue has an entry, the thread is woken, or `timeout` has passed. Returns at
+    /// once if `is_woken` is true. Returns whether this thread waited at the queue; the wait reads no
+    /// entry.
     fn park(&self, timeout: Option<Duration>, is_woken: impl Fn() -> bool) -> Result<bool> {
         let mut has_queue_waiter = lock(&self.has_queue_waiter);
         if is_woken() {
@@ -45,7 +47,7 @@ impl Parking {
         }
         if *has_queue_waiter {
             let timeout = timeout.unwrap_or(MAX_PARK);
-            let woken = self.changed.wait_timeout(has_queue_waiter, timeout);
+            let woken = self.unparked.wait_timeout(has_queue_waiter, timeout);
             drop(woken.unwrap_or_else(PoisonError::into_inner));
             return Ok(false);
         }
@@ -53,7 +55,7 @@ impl Parking {
         drop(has_queue_waiter);
         let waited = self.cq.wait(&mut [], timeout);
         *lock(&self.has_queue_waiter) = false;
-        self.changed.notify_all();
+        self.unparked.notify_all();
         match waited {
             Ok(_) | Err(Errno::Again | Errno::Avail) => Ok(true),
             Err(errno) => Err(errno),
@@ -64,13 +66,14 @@ impl Parking {
     fn unpark_all(&self) {
         // A thread that found `is_woken` to be false under this lock is parked by now.
         drop(lock(&self.has_queue_waiter));
-        self.changed.notify_all();
-        // Fails without a wait object, and then no thread is parked at the queue.
+        self.unparked.notify_all();
+        // `signal` fails if the queue has no wait object; then no thread can be parked at the queue.
         let _ = self.cq.signal();
     }
 }
 
-/// Maximum time of one wait without a timeout. The thread is woken earlier, and waits again otherwise.
+/// Maximum time of one wait of a thread that has no timeout. A thread that was not woken by then
+/// waits again.
 const MAX_PARK: Duration = Duration::from_secs(3600);
 
 impl Wake for ThreadWaker {
@@ -87,7 +90,7 @@ impl Wake for ThreadWaker {
 impl AsyncEndpoint {
     /// Parks the calling thread until an operation completes or `timeout` has passed, then drives
     /// progress as [`Self::progress`] does. Returns the number of completions, which may be 0 before
-    /// the timeout. `None` waits without a timeout.
+    /// the timeout. With `None`, the wait has no time limit.
     ///
     /// # Errors
     /// As [`Self::progress`]; [`Errno::NoSys`] for an endpoint that was not opened by
@@ -96,9 +99,9 @@ impl AsyncEndpoint {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let was_at_queue = self.park(left, || false)?;
+            let waited_at_queue = self.park(left, || false)?;
             let count = self.progress()?;
-            if count > 0 || was_at_queue || left == Some(Duration::ZERO) {
+            if count > 0 || waited_at_queue || left == Some(Duration::ZERO) {
                 return Ok(count);
             }
         }

@@ -1,6 +1,6 @@
 //! Endpoints with a defect.
 
-#![expect(unsafe_code, reason = "an endpoint around an endpoint")]
+#![expect(unsafe_code, reason = "posts are passed on to the endpoint below")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,5 @@
-//! The script of a client, in upstream's file format: a comment in quotes, and a JSON list.
+//! The script of a client of `fi_rdm_stress`, in upstream's file format: a comment in quotes, then a
+//! JSON list of steps.
 
 use std::time::Duration;
 
@@ -20,13 +21,13 @@ pub(super) enum Step {
     MsgReq { size: usize },
     /// Requests a message with an injected request.
     MsgInjectReq { size: usize },
-    /// Waits for a requested message.
+    /// Waits for a message that was requested and has not arrived.
     MsgResp,
     /// Requests a tagged message.
     TagReq { size: usize },
-    /// Waits for the tagged message that was requested first.
+    /// Waits for the tagged message that was requested first of those that have not arrived.
     TagResp,
-    /// Requests a read of the client's memory.
+    /// Requests that the server read the client's memory.
     ReadReq {
         size: usize,
         #[serde(default)]
@@ -34,7 +35,7 @@ pub(super) enum Step {
     },
     /// Waits for the end of the read.
     ReadResp,
-    /// Requests a write to the client's memory.
+    /// Requests that the server write to the client's memory.
     WriteReq {
         size: usize,
         #[serde(default)]
@@ -48,23 +49,26 @@ pub(super) enum Step {
     Exit,
 }
 
-/// The largest message or access.
+/// Maximum size of a message, and maximum end of an access, in bytes.
 pub(super) const MAX_SIZE: usize = 12 << 20;
 
-/// The script of clients without a file.
+/// The script of clients that are given no script file.
 pub(super) const DEFAULT_SCRIPT: &str = include_str!("mixed.json");
 
 /// Parses a script.
 ///
 /// # Errors
-/// The text is no list of steps, or a size is too large.
+/// The text is not a list of steps, or a size is too large.
 pub(super) fn parse(text: &str) -> anyhow::Result<Vec<Step>> {
     let list = text.find("\n[").map_or(text, |at| &text[at..]);
     let steps: Vec<Step> =
-        serde_json::from_str(list).context("the script is no JSON list of steps")?;
+        serde_json::from_str(list).context("the script is not a JSON list of steps")?;
     for step in &steps {
         let size = step.size();
-        ensure!(size <= MAX_SIZE, "{step:?}: the limit is {MAX_SIZE} bytes");
+        ensure!(
+            size <= MAX_SIZE,
+            "{step:?} is too large: the limit is {MAX_SIZE} bytes"
+        );
     }
     Ok(steps)
 }
@@ -94,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn upstream_s_scripts_parse() {
+    fn scripts_in_the_format_of_upstream_are_parsed() {
         let text = "\"\nA comment [with brackets].\n\"\n[\n\t{ \"op\" : \"msg_req\", \"size\" : 1000 },\n\
                     \t{ \"op\" : \"write_req\", \"size\" : 5, \"offset\" : 7 },\n\
                     \t{ \"op\" : \"sleep\", \"ms\" : 3 },\n\t{ \"op\" : \"exit\" }\n]\n";

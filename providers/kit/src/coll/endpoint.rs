@@ -1,6 +1,7 @@
-//! The application's endpoint with collectives: the provider's endpoint, whose tags lack one bit.
+//! The endpoint with collectives that the application uses: a layer around the provider's endpoint.
+//! The layer reserves one bit of the tags for its own messages.
 
-#![expect(unsafe_code, reason = "an endpoint around an endpoint")]
+#![expect(unsafe_code, reason = "posts are passed on to the endpoint below")]
 
 use std::sync::{Arc, Weak};
 
@@ -32,14 +33,14 @@ use crate::{Drivers, Ep, bound_eq};
 
 /// The provider's endpoint below the layer.
 #[derive(Debug)]
-pub struct Inner {
+pub struct InnerEndpoint {
     /// The endpoint.
     pub endpoint: Arc<dyn Endpoint>,
-    /// The object by which queues and counters drive it.
+    /// The object by which queues and counters drive the endpoint.
     pub progress: Arc<dyn Progress>,
-    /// Its channels, if it has any.
+    /// The endpoint's channels for collectives, if it has any.
     pub channels: Option<Arc<dyn CollectiveChannels>>,
-    /// Its address vector.
+    /// The endpoint's address vector.
     pub members: Arc<dyn Members>,
 }
 
@@ -47,19 +48,23 @@ pub struct Inner {
 struct Collectives {
     engine: Arc<Engine>,
     progress: Arc<dyn Progress>,
-    below: Arc<dyn Progress>,
+    /// The [`Progress`] of the endpoint below.
+    below_progress: Arc<dyn Progress>,
     drivers: Drivers,
     eq: Weak<Queue>,
     members: Arc<dyn Members>,
-    /// Whether tagged receives of the application may name their source.
-    directs: bool,
-    /// The flags that mark an operation of the application as reported, if all are.
-    tx: OpFlags,
-    rx: OpFlags,
+    /// Whether the application requested directed receives. Otherwise the source of its tagged
+    /// receives is ignored.
+    has_directed_recv: bool,
+    /// The completion flag if the application's transmit queue reports all operations, and no flag
+    /// if it reports selectively. The layer adds it to the application's operations.
+    tx_completion: OpFlags,
+    /// As `tx_completion`, for receives.
+    rx_completion: OpFlags,
 }
 
-/// Opens an endpoint with [`Caps::COLLECTIVE`] around the endpoint that `open` returns. `open`
-/// passes its [`LayerCompletions`] to [`Ep::with_layer`].
+/// Opens an endpoint with [`Caps::COLLECTIVE`] around the endpoint that `open` returns. `open` must
+/// pass the [`LayerCompletions`] that it gets to [`Ep::with_layer`].
 ///
 /// # Errors
 /// Those of `open` and of [`Ep::resolve`]; [`Errno::NoSys`] with shared receives.
@@ -67,7 +72,7 @@ pub fn open(
     info: &Info,
     bind: &Bindings,
     base: &Base,
-    open: impl FnOnce(&Info, &Bindings, Arc<LayerCompletions>) -> Result<Inner, Error>,
+    open: impl FnOnce(&Info, &Bindings, Arc<LayerCompletions>) -> Result<InnerEndpoint, Error>,
 ) -> Result<Arc<dyn Endpoint>, Error> {
     let ep = Ep::resolve_without_telemetry(bind, info, base.id())?;
     if bind.srx.is_some() {
@@ -79,20 +84,20 @@ pub fn open(
     let eq = eq.map_or_else(Weak::new, |eq| Arc::downgrade(&eq));
     let completions = Arc::new(LayerCompletions::new(base.mode_of(bind), Weak::clone(&eq)));
     let drivers = base.drivers(&ep).with_eq(&eq);
-    let (mut below, mut bound) = (info.clone(), bind.clone());
-    for caps in [&mut below.caps, &mut below.rx_attr.caps] {
+    let (mut below_info, mut below_bind) = (info.clone(), bind.clone());
+    for caps in [&mut below_info.caps, &mut below_info.rx_attr.caps] {
         *caps |= Caps::TAGGED | Caps::TAGGED_DIRECTED_RECV | Caps::SEND | Caps::RECV;
         *caps -= Caps::COLLECTIVE;
     }
-    // The queues do not report the layer's own operations, so the application's operations need a
-    // flag to be reported.
-    (bound.tx_selective, bound.rx_selective) = (true, true);
-    let Inner {
+    // The queues report only operations with the completion flag. The layer adds the flag to the
+    // application's operations, and not to its own.
+    (below_bind.tx_selective, below_bind.rx_selective) = (true, true);
+    let InnerEndpoint {
         endpoint,
         progress,
         channels,
         members,
-    } = open(&below, &bound, Arc::clone(&completions))?;
+    } = open(&below_info, &below_bind, Arc::clone(&completions))?;
     let wire = Wire {
         inner: Arc::clone(&endpoint),
     };
@@ -104,10 +109,10 @@ pub fn open(
         telemetry,
     );
     // SAFETY: `Base` derives the mode from the application's promise about threads, which covers
-    // the endpoint; the lock is taken at the top of each call, and never below.
+    // the endpoint; each call takes the lock at its start, and nothing that it calls takes it again.
     let state = ForkGuarded::new(unsafe { Lock::with_mode(base.mode_of(bind), state) });
     let engine = Arc::new(Engine::new(state, completions, ep));
-    let reported = |is_selective| match is_selective {
+    let completion_flag = |is_selective| match is_selective {
         true => OpFlags::empty(),
         false => OpFlags::COMPLETION,
     };
@@ -115,20 +120,20 @@ pub fn open(
     let layer = Collectives {
         progress: Arc::clone(&engine) as Arc<dyn Progress>,
         engine,
-        below: progress,
+        below_progress: progress,
         drivers,
         eq,
         members,
-        directs: caps.intersects(Caps::DIRECTED_RECV | Caps::TAGGED_DIRECTED_RECV),
-        tx: reported(bind.tx_selective),
-        rx: reported(bind.rx_selective),
+        has_directed_recv: caps.intersects(Caps::DIRECTED_RECV | Caps::TAGGED_DIRECTED_RECV),
+        tx_completion: completion_flag(bind.tx_selective),
+        rx_completion: completion_flag(bind.rx_selective),
     };
     let layered = Layered::new(endpoint, layer);
     let layer = layered.layer();
-    // Dropping the endpoint detaches these. The layer is attached behind the endpoint below, so it
-    // handles that endpoint's completions in the same call.
+    // `close` detaches both when the endpoint is dropped. The layer is attached after the endpoint
+    // below, so it handles that endpoint's completions in the same call.
     if let Some(eq) = layer.eq.upgrade() {
-        eq.attach(&layer.below)?;
+        eq.attach(&layer.below_progress)?;
     }
     layer.drivers.attach(&layer.progress)?;
     Ok(layered)
@@ -144,29 +149,32 @@ impl ObjectLayer for Collectives {
         }
         self.drivers.detach(&self.progress);
         if let Some(eq) = self.eq.upgrade() {
-            eq.detach(&self.below);
+            eq.detach(&self.below_progress);
         }
     }
 }
 
 impl Collectives {
-    /// The flags of one of the application's operations.
+    /// Adds `completion` to the flags of an operation of the application.
+    ///
+    /// # Errors
+    /// [`Errno::BadFlags`] for the flag that marks the layer's own operations.
     #[inline]
-    fn user_tag(flags: OpFlags, reported: OpFlags) -> Result<OpFlags> {
+    fn user_flags(flags: OpFlags, completion: OpFlags) -> Result<OpFlags> {
         match flags.contains(OpFlags::PEER_TRANSFER) {
             true => Err(Errno::BadFlags),
-            false => Ok(flags | reported),
+            false => Ok(flags | completion),
         }
     }
 
     #[inline]
-    fn tx(&self, flags: OpFlags) -> Result<OpFlags> {
-        Self::user_tag(flags, self.tx)
+    fn tx_flags(&self, flags: OpFlags) -> Result<OpFlags> {
+        Self::user_flags(flags, self.tx_completion)
     }
 
     #[inline]
-    fn rx(&self, flags: OpFlags) -> Result<OpFlags> {
-        Self::user_tag(flags, self.rx)
+    fn rx_flags(&self, flags: OpFlags) -> Result<OpFlags> {
+        Self::user_flags(flags, self.rx_completion)
     }
 }
 
@@ -184,7 +192,7 @@ unsafe impl EndpointLayer for Collectives {
             // SAFETY: as above.
             Op::InjectWrite { .. } | Op::InjectAtomic { .. } => unsafe { op.post(below, flags) },
             // SAFETY: as above.
-            _ => unsafe { op.post(below, self.tx(flags)?) },
+            _ => unsafe { op.post(below, self.tx_flags(flags)?) },
         }
     }
 
@@ -196,7 +204,7 @@ unsafe impl EndpointLayer for Collectives {
         flags: OpFlags,
     ) -> Result {
         // SAFETY: passed on from the caller.
-        unsafe { below.sendmsg(msg, self.tx(flags)?) }
+        unsafe { below.sendmsg(msg, self.tx_flags(flags)?) }
     }
 
     #[inline]
@@ -207,7 +215,7 @@ unsafe impl EndpointLayer for Collectives {
         flags: OpFlags,
     ) -> Result {
         // SAFETY: passed on from the caller.
-        unsafe { below.recvmsg(msg, self.rx(flags)?) }
+        unsafe { below.recvmsg(msg, self.rx_flags(flags)?) }
     }
 
     fn inject(&self, below: &dyn Endpoint, buf: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
@@ -224,7 +232,7 @@ unsafe impl EndpointLayer for Collectives {
         let tag = tag::user_tag(msg.tag)?;
         let msg = tagged::SendMsg { tag, ..*msg };
         // SAFETY: passed on from the caller.
-        unsafe { below.tsendmsg(&msg, self.tx(flags)?) }
+        unsafe { below.tsendmsg(&msg, self.tx_flags(flags)?) }
     }
 
     #[inline]
@@ -235,13 +243,13 @@ unsafe impl EndpointLayer for Collectives {
         flags: OpFlags,
     ) -> Result {
         let tag = tag::user_match(msg.tag)?;
-        let src = match self.directs {
+        let src = match self.has_directed_recv {
             true => msg.src,
             false => FiAddr::UNSPEC,
         };
         let msg = tagged::RecvMsg { tag, src, ..*msg };
         // SAFETY: passed on from the caller.
-        unsafe { below.trecvmsg(&msg, self.rx(flags)?) }
+        unsafe { below.trecvmsg(&msg, self.rx_flags(flags)?) }
     }
 
     #[inline]
@@ -302,13 +310,14 @@ struct Member {
     number: Number,
 }
 
-/// The bits of a group's address, above the indices of peers and the addresses of sets. Indices
-/// that name contexts may have these bits, too; they never appear where a group does.
-const GROUPS: u64 = 0b11 << 61;
+/// The bits that mark the address of a group, above the indices of peers and the addresses of sets.
+/// An address that names a receive context may have these bits, too, but is never passed where a
+/// group is expected.
+const GROUP_BITS: u64 = 0b11 << 61;
 
 impl Membership for Member {
     fn addr(&self) -> FiAddr {
-        FiAddr(GROUPS | u64::from(self.number))
+        FiAddr(GROUP_BITS | u64::from(self.number))
     }
 }
 
@@ -342,8 +351,8 @@ impl Collectives {
             let has_room = self.engine.ep.tx_cq.room() > 0;
             if has_room
                 && state.start_on_fast_path(number, msg, flags, |len| {
-                    // SAFETY: passed on from the caller, until the collective is reported, which it
-                    // is when this value is dropped.
+                    // SAFETY: the caller keeps its promise until the collective is reported. This
+                    // value is dropped then.
                     unsafe { UserBuffers::new((msg.buf, len), (msg.result, len)) }
                 })
             {
@@ -375,8 +384,8 @@ impl Collectives {
             state.start(number, post, |shape, group, plan| {
                 let scratch = group.scratch(plan.scratch);
                 let (buf, result) = ((msg.buf, shape.reads()), (msg.result, shape.writes()));
-                // SAFETY: passed on from the caller, until the collective is reported, which it is
-                // when this value is dropped.
+                // SAFETY: the caller keeps its promise until the collective is reported. This value
+                // is dropped then.
                 let buffers = unsafe { UserBuffers::new(buf, result) };
                 Memory::new(buffers, scratch)
             });
@@ -388,7 +397,7 @@ impl Collectives {
     }
 }
 
-/// Flags that a collective accepts, defaults of the endpoint included.
+/// The flags that a collective accepts, whether they are its own or the endpoint's defaults.
 const FLAGS: OpFlags = OpFlags::COMPLETION
     .union(OpFlags::MORE)
     .union(OpFlags::INJECT_COMPLETE)
@@ -397,8 +406,8 @@ const FLAGS: OpFlags = OpFlags::COMPLETION
     .union(OpFlags::MATCH_COMPLETE);
 
 fn number_of(group: FiAddr) -> Result<Number> {
-    match group.0 & GROUPS {
-        GROUPS => Number::try_from(group.0 & !GROUPS).map_err(|_| Errno::Inval),
+    match group.0 & GROUP_BITS {
+        GROUP_BITS => Number::try_from(group.0 & !GROUP_BITS).map_err(|_| Errno::Inval),
         _ => Err(Errno::Inval),
     }
 }

@@ -42,7 +42,7 @@ use crate::atomic::{Kernel, query as kernel_of};
 
 pub use channel::{CollectiveChannel, CollectiveChannels, SMALL_MESSAGE_MAX, SmallMessage};
 pub use completions::LayerCompletions;
-pub use endpoint::{Inner, open};
+pub use endpoint::{InnerEndpoint, open};
 pub use members::Members;
 
 /// Members of a group, at most: the tag has 16 bits for their number.

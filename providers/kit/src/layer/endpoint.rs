@@ -1,7 +1,7 @@
 //! Endpoints with a layer: operations that are posted to them, as [`Op`] values, and their other
 //! calls.
 
-#![expect(unsafe_code, reason = "an endpoint around an endpoint")]
+#![expect(unsafe_code, reason = "posts are passed on to the endpoint below")]
 
 use std::sync::Arc;
 

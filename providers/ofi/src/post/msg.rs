@@ -1,9 +1,9 @@
 //! Untagged messages.
 
-#![expect(unsafe_code, reason = "the raw layer, by calls of another library")]
+#![expect(unsafe_code, reason = "each post is a call of another library")]
 #![expect(
     clippy::multiple_unsafe_ops_per_block,
-    reason = "a call is an object, its table and a slot of it"
+    reason = "each call reads the object, its table and a function of the table"
 )]
 
 use selvedge::msg::{RecvMsg, SendMsg};

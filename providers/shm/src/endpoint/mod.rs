@@ -102,9 +102,9 @@ impl Endpoint {
 
 impl Endpoint {
     /// The inner endpoint of a collective layer.
-    pub(crate) fn into_inner(self, av: Arc<Av>) -> coll::Inner {
+    pub(crate) fn into_inner(self, av: Arc<Av>) -> coll::InnerEndpoint {
         let progress = Arc::clone(self.shell.progress());
-        coll::Inner {
+        coll::InnerEndpoint {
             channels: CollectiveChannels::of(self.shell.core()),
             endpoint: Arc::new(self),
             progress,

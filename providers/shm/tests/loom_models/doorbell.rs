@@ -1,4 +1,5 @@
-//! The doorbell, the polled flag and the sweep: a command is found in every interleaving.
+//! Models of the doorbell, the polled flag and the sweep of all queues: in every interleaving of the
+//! threads, the consumer finds the command.
 
 use loom::thread;
 use selvedge_shm::smr::doorbell::{Bell, Doorbell};
@@ -7,16 +8,19 @@ use selvedge_shm::smr::{Memory, PeerRegion, Region};
 
 use super::{attach_peer, catches, explore, fails, region};
 
-const NUMBER: usize = 1;
+/// The number of the bit that every [`Bell`] of these models sets.
+const BIT_NUMBER: usize = 1;
 
-/// The way in which a consumer that has stopped polling detects commands.
+/// When a consumer that has stopped polling polls its queue again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Detection {
+    /// Only when its doorbell is rung.
     BellsOnly,
+    /// Also now and then without a ring, in a sweep of all queues.
     BellsAndSweep,
 }
 
-/// The producer's action after its commit.
+/// What the producer does after it has committed a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AfterCommit {
     Announces,
@@ -30,13 +34,13 @@ fn doorbell() -> (Doorbell, Bell) {
 }
 
 fn bell(memory: &Memory) -> Bell {
-    Bell::attach(memory.fd().try_clone_to_owned().unwrap(), NUMBER).unwrap()
+    Bell::attach(memory.fd().try_clone_to_owned().unwrap(), BIT_NUMBER).unwrap()
 }
 
 fn is_rung(doorbell: &Doorbell) -> bool {
     let mut rung = false;
     doorbell.drain(64, |bit| {
-        assert_eq!(bit, NUMBER);
+        assert_eq!(bit, BIT_NUMBER);
         rung = true;
     });
     rung
@@ -50,8 +54,8 @@ fn produce(local: Region, consumer: &PeerRegion, bell: &Bell, after_commit: Afte
     std::mem::forget(local);
 }
 
-/// The consumer stops polling while a command is sent. It polls once more at once, and a last time
-/// after the producer has ended.
+/// The consumer stops polling while a command is sent. It polls once more at once if its doorbell is
+/// rung, and a last time after the producer has ended.
 fn consumer_stops_polling(detection: Detection, after_commit: AfterCommit) {
     let (local, remote) = (region(), region());
     let (doorbell, bell) = doorbell();
@@ -78,7 +82,7 @@ fn a_command_of_a_producer_that_died_before_ringing_is_found() {
 }
 
 #[test]
-fn bells_without_a_sweep_are_noticed_to_lose_commands() {
+fn the_model_detects_commands_that_are_lost_without_a_sweep() {
     assert!(fails(|| consumer_stops_polling(
         Detection::BellsOnly,
         AfterCommit::Announces
@@ -89,8 +93,9 @@ fn bells_without_a_sweep_are_noticed_to_lose_commands() {
     )));
 }
 
-/// An unpolled producer rings: a rung bit leads to its command. The consumer does not wait for the
-/// ring, because the model checker assumes that a yielding thread has seen all stores.
+/// A producer whose consumer does not poll rings: a consumer that sees the bit also sees the command.
+/// The consumer does not wait for the ring, because the model checker assumes that a yielding thread
+/// has seen all stores.
 fn bell_leads_to_command() {
     let (local, remote) = (region(), region());
     let (doorbell, bell) = doorbell();
@@ -111,11 +116,11 @@ fn a_bell_leads_to_its_command() {
 }
 
 #[test]
-fn a_bell_without_release_is_noticed() {
+fn the_model_detects_a_ring_without_release_ordering() {
     assert!(catches(Fault::Ring, bell_leads_to_command));
 }
 
-/// Two peers ring at once, one of them without a command: neither bit is lost.
+/// Two peers set the same bit at once, one of them without a command: the command is found.
 fn bells_ring_at_once() {
     let (local, remote) = (region(), region());
     let (doorbell, memory) = Doorbell::create().unwrap();
@@ -126,10 +131,10 @@ fn bells_ring_at_once() {
     let forger = thread::spawn(move || forger_bell.ring());
     let producer =
         thread::spawn(move || produce(local, &consumer, &sender_bell, AfterCommit::Announces));
-    let early = is_rung(&doorbell) && rx.peek().is_some();
+    let found_early = is_rung(&doorbell) && rx.peek().is_some();
     forger.join().unwrap();
     producer.join().unwrap();
-    assert!(early || rx.peek().is_some());
+    assert!(found_early || rx.peek().is_some());
 }
 
 #[test]

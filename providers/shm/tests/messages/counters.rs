@@ -1,4 +1,4 @@
-//! Counters of sends and receives, whose reads make progress.
+//! Counters of sends and receives. Reading a counter makes progress.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,23 +11,23 @@ use selvedge::{
 use crate::common::{Pair, Rx, Side, Tx, pattern};
 use crate::provider::{self, PROTOCOLS};
 
-/// One length for each protocol.
+/// Lengths on both sides of the limits of inline and injected messages, zero, and a length beyond.
 const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
 
-/// A side whose queue reports nothing that succeeds, and its counters.
-struct Counted {
+/// A side whose completion queue reports only errors, and its counters.
+struct CountedSide {
     side: Side,
     sent: Arc<dyn Counter>,
     received: Arc<dyn Counter>,
 }
 
-impl Counted {
+impl CountedSide {
     fn open(protocol: &str, events: Events) -> Self {
         let info = provider::with_protocol(protocol).info();
         let domain = info.open().unwrap();
         let cq = domain.cq(&cq::Attr::default()).unwrap();
         let av = domain.av(&av::Attr::default()).unwrap();
-        let (sent, received) = (open(&domain, events), open(&domain, events));
+        let (sent, received) = (open_counter(&domain, events), open_counter(&domain, events));
         let mut bind = Bindings::new(Arc::clone(&cq), Arc::<dyn AddressVector>::clone(&av));
         (bind.tx_selective, bind.rx_selective) = (true, true);
         bind.cntrs = Counters::default();
@@ -42,7 +42,7 @@ impl Counted {
     }
 }
 
-fn open(domain: &Arc<dyn Domain>, events: Events) -> Arc<dyn Counter> {
+fn open_counter(domain: &Arc<dyn Domain>, events: Events) -> Arc<dyn Counter> {
     let mut attr = cntr::Attr::default();
     attr.events = events;
     attr.wait_obj = wait::Object::Unspec;
@@ -50,15 +50,15 @@ fn open(domain: &Arc<dyn Domain>, events: Events) -> Arc<dyn Counter> {
 }
 
 /// Reads both counters, which makes progress, until they have the expected values.
-fn reach(counters: [(&Arc<dyn Counter>, u64); 2]) {
+fn wait_for_values(counters: [(&Arc<dyn Counter>, u64); 2]) {
     let start = Instant::now();
     while counters.map(|(cntr, value)| cntr.read() == value) != [true; 2] {
         assert!(start.elapsed() < Duration::from_secs(20), "{counters:?}");
     }
 }
 
-/// Sends once by every kind of send to a posted receive. Returns the numbers of messages and of
-/// bytes.
+/// Sends messages of each length by every kind of send, to posted receives. Returns the number of
+/// messages and the sum of their lengths.
 fn exchange(a: &Side, b: &Side, lengths: &[usize]) -> (u64, u64) {
     let to_b = a.insert_endpoint(b);
     let (mut count, mut bytes) = (0, 0);
@@ -97,11 +97,11 @@ fn rx(tag: Option<u64>, len: usize) -> Rx {
 fn counters_count_every_send_and_receive_though_no_queue_reports_them() {
     for protocol in PROTOCOLS {
         let (a, b) = (
-            Counted::open(protocol, Events::Comp),
-            Counted::open(protocol, Events::Comp),
+            CountedSide::open(protocol, Events::Comp),
+            CountedSide::open(protocol, Events::Comp),
         );
         let (count, _) = exchange(&a.side, &b.side, &LENGTHS);
-        reach([(&a.sent, count), (&b.received, count)]);
+        wait_for_values([(&a.sent, count), (&b.received, count)]);
         assert_eq!((b.sent.read(), a.received.read()), (0, 0));
         assert!(a.side.poll().is_none() && b.side.poll().is_none());
     }
@@ -111,19 +111,19 @@ fn counters_count_every_send_and_receive_though_no_queue_reports_them() {
 fn counters_of_bytes_count_bytes_of_messages_of_every_size() {
     for protocol in PROTOCOLS {
         let (a, b) = (
-            Counted::open(protocol, Events::Bytes),
-            Counted::open(protocol, Events::Bytes),
+            CountedSide::open(protocol, Events::Bytes),
+            CountedSide::open(protocol, Events::Bytes),
         );
         let (_, bytes) = exchange(&a.side, &b.side, &LENGTHS);
-        reach([(&a.sent, bytes), (&b.received, bytes)]);
+        wait_for_values([(&a.sent, bytes), (&b.received, bytes)]);
     }
 }
 
 #[test]
-fn counters_count_errors_apart_and_one_by_one() {
+fn counters_count_errors_separately_and_each_error_as_one() {
     let (a, b) = (
-        Counted::open("auto", Events::Bytes),
-        Counted::open("auto", Events::Bytes),
+        CountedSide::open("auto", Events::Bytes),
+        CountedSide::open("auto", Events::Bytes),
     );
     let pair = Pair::of(a.side, b.side);
     pair.b.recv(&Rx::msg(8).context(1));
@@ -140,17 +140,17 @@ fn counters_count_errors_apart_and_one_by_one() {
 #[test]
 fn a_wait_for_a_counter_makes_the_progress_that_it_needs() {
     let (a, b) = (
-        Counted::open("auto", Events::Comp),
-        Counted::open("auto", Events::Comp),
+        CountedSide::open("auto", Events::Comp),
+        CountedSide::open("auto", Events::Comp),
     );
     let sender = std::thread::spawn(move || {
         let (count, _) = exchange(&a.side, &b.side, &[0, 48, 4096]);
         (a, b, count)
     });
     let (a, b, count) = sender.join().unwrap();
-    let max = Some(Duration::from_secs(20));
+    let timeout = Some(Duration::from_secs(20));
     std::thread::scope(|scope| {
-        scope.spawn(|| b.received.wait(count, max).unwrap());
-        a.sent.wait(count, max).unwrap();
+        scope.spawn(|| b.received.wait(count, timeout).unwrap());
+        a.sent.wait(count, timeout).unwrap();
     });
 }

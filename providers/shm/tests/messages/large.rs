@@ -1,4 +1,4 @@
-//! Large messages: they neither block small ones nor each other.
+//! Large messages block neither small messages nor each other.
 
 use selvedge::{CompletionFlags, OpFlags};
 
@@ -12,10 +12,12 @@ const LARGE: usize = 64 << 20;
 
 /// One small message there and one back.
 fn ping_pong(pair: &Pair) {
-    for (from, at, to) in [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)] {
-        at.recv(&Rx::tagged(1, 8).context(1));
-        from.ep.tinject(b"ping", to, 1, None).unwrap();
-        at.wait(&[from]).assert_entry(received(TAGGED, 1, 4, 1));
+    for (sender, receiver, dest) in [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)] {
+        receiver.recv(&Rx::tagged(1, 8).context(1));
+        sender.ep.tinject(b"ping", dest, 1, None).unwrap();
+        receiver
+            .wait(&[sender])
+            .assert_entry(received(TAGGED, 1, 4, 1));
     }
 }
 
@@ -55,7 +57,7 @@ fn small_messages_pass_a_large_one_that_is_moving() {
 }
 
 #[test]
-fn a_new_peer_is_received_while_a_large_message_is_moving() {
+fn a_message_of_a_new_peer_is_received_while_a_large_message_is_moving() {
     let sut = provider::with_protocol("cma");
     let pair = sut.pair();
     ping_pong(&pair);
@@ -75,16 +77,18 @@ fn several_large_messages_may_be_outstanding_in_both_directions() {
         let pair = provider::with_protocol(protocol).pair();
         let len = |tag: u64| 500_000 * (tag as usize % 5 + 1) + 13;
         for tag in 0..8 {
-            for (from, at, to) in [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)] {
-                at.recv(&Rx::tagged(tag, len(tag)).context(tag));
+            for (sender, receiver, dest) in
+                [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)]
+            {
+                receiver.recv(&Rx::tagged(tag, len(tag)).context(tag));
                 let bytes = pattern(tag, len(tag));
-                from.send(&Tx::tagged(to, tag, &bytes).context(100));
+                sender.send(&Tx::tagged(dest, tag, &bytes).context(100));
             }
         }
         for (side, other) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
-            let done = side.drain(&[other]);
-            assert_eq!(done.len(), 16);
-            for done in done.iter().filter(|done| done.context() < 100) {
+            let completions = side.drain(&[other]);
+            assert_eq!(completions.len(), 16);
+            for done in completions.iter().filter(|done| done.context() < 100) {
                 let tag = done.context();
                 done.assert_entry(received(TAGGED, tag, len(tag), tag));
                 done.assert_bytes(&pattern(tag, len(tag)));
@@ -93,9 +97,9 @@ fn several_large_messages_may_be_outstanding_in_both_directions() {
     }
 }
 
-/// Bounced messages make the sender fill eager segments for later ones of their size.
+/// After a message was bounced, the sender fills eager segments for later messages of its size class.
 #[test]
-fn a_full_window_of_large_messages_follows_another() {
+fn full_windows_of_large_messages_follow_each_other() {
     for protocol in PROTOCOLS {
         let pair = provider::with_protocol(protocol).pair();
         let bytes = pattern(1, 40_000);
@@ -124,7 +128,8 @@ fn a_full_window_of_large_messages_follows_another() {
     }
 }
 
-/// The segments of a message may arrive long before its command, which waits for room.
+/// The segments of a large message may arrive long before its command, which waits for room at the
+/// receiver.
 #[test]
 fn segments_of_a_message_that_waits_for_room_do_not_block_others() {
     let params = [

@@ -445,7 +445,7 @@ impl Frame {
         };
         let payload_start = at.wrapping_add(self.header_len);
         let padding = addr.unwrap_or(payload_start).wrapping_sub(payload_start) % CACHE_LINE;
-        let padding = padding - padding % frame::UNIT;
+        let padding = padding - padding % frame::HEADER_LEN_UNIT;
         frame::pad(
             &mut self.header,
             self.header_len,
@@ -618,7 +618,8 @@ mod tests {
                 }
                 let payload_start = at + frame.header.len();
                 assert!(
-                    (from + CACHE_LINE - payload_start % CACHE_LINE) % CACHE_LINE < frame::UNIT,
+                    (from + CACHE_LINE - payload_start % CACHE_LINE) % CACHE_LINE
+                        < frame::HEADER_LEN_UNIT,
                     "{from} {payload_start}"
                 );
                 assert!(frame.header.len() <= HEADER_MAX);

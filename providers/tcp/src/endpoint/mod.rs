@@ -156,9 +156,9 @@ impl Endpoint {
 
 impl Endpoint {
     /// Returns the parts that the collective layer wraps.
-    pub(crate) fn into_inner(self: Arc<Self>, av: Arc<Av>) -> coll::Inner {
+    pub(crate) fn into_inner(self: Arc<Self>, av: Arc<Av>) -> coll::InnerEndpoint {
         let progress = Arc::clone(self.shell.progress());
-        coll::Inner {
+        coll::InnerEndpoint {
             endpoint: self,
             progress,
             channels: None,

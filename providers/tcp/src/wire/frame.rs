@@ -1,8 +1,9 @@
-//! Frames. A frame is a header (16 bytes and a few words) and a payload.
+//! Frames of the tcp protocol. A frame consists of a header (16 fixed bytes and a few 64-bit words)
+//! and a payload.
 //!
 //! [`header_len`] reads the length of a header, [`Header::parse`] the header itself; the payload
-//! follows. This module checks that the lengths in a header agree. The connection checks whether a
-//! frame is legal at that point.
+//! follows. This module checks that the lengths in a header agree. The connection checks whether its
+//! state permits the frame.
 
 use selvedge::atomic::RmaIoc;
 use selvedge::rma::RmaIov;
@@ -13,11 +14,13 @@ use super::{ByteOrder, ProtocolError, byte_at, bytes_at};
 
 /// The length of the fixed part of every header.
 pub(crate) const BASE_LEN: usize = 16;
-/// The longest header; libfabric's are at most 120 bytes long.
+/// The longest header in bytes. Only an atomic, which libfabric does not have, exceeds
+/// [`LIBFABRIC_HEADER_MAX`].
 pub(crate) const HEADER_MAX: usize = 128;
-const HEADER_MAX_STOCK: usize = 120;
+/// The longest header of libfabric in bytes.
+const LIBFABRIC_HEADER_MAX: usize = 120;
 /// The length of a header is a multiple of this.
-pub(crate) const UNIT: usize = 8;
+pub(crate) const HEADER_LEN_UNIT: usize = 8;
 const VERSION: u8 = 3;
 
 const OP_MSG: u8 = 0;
@@ -28,7 +31,7 @@ const OP_WRITE: u8 = 4;
 const OP_RTS: u8 = 5;
 const OP_CTS: u8 = 6;
 const OP_DATA: u8 = 7;
-// Between Selvedge endpoints.
+// Only between Selvedge endpoints.
 const OP_ACK_STATUS: u8 = 0x80;
 const OP_READ_ERROR: u8 = 0x81;
 const OP_ATOMIC: u8 = 0x82;
@@ -37,7 +40,8 @@ const OP_READ_END: u8 = 0x84;
 
 /// The `op_data` of a message that is an acknowledgement.
 const ACK: u8 = 2;
-/// The `op_data` of a read response that a [`Header::ReadEnd`] follows, between Selvedge endpoints.
+/// The `op_data` of a read response that is followed by a [`Header::ReadEnd`]; only between Selvedge
+/// endpoints.
 const CHECKED: u8 = 1;
 
 const FLAG_DATA: u16 = 1;
@@ -50,9 +54,9 @@ const FLAG_RECEIVED: u16 = 1 << 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckPolicy {
     Never,
-    /// When its bytes have arrived; the only policy that libfabric has.
+    /// When the message's bytes have arrived. libfabric has only this policy.
     OnArrival,
-    /// When a receive has taken it.
+    /// When a receive has taken the message.
     OnReceive,
 }
 
@@ -78,7 +82,8 @@ pub(crate) enum Header {
         len: usize,
         is_checked: bool,
     },
-    /// Reports whether the memory of the preceding read response stayed registered to the end.
+    /// Reports whether the memory that was read stayed registered until the end of the preceding
+    /// read response.
     ReadEnd {
         status: u32,
     },
@@ -105,8 +110,8 @@ pub(crate) enum Header {
         wants_ack: bool,
         len: usize,
     },
-    /// Acknowledges a frame with a status, by its number among the frames of the connection that
-    /// request an acknowledgement.
+    /// Acknowledges a frame with a status. `number` is the frame's number among the frames of the
+    /// connection that request an acknowledgement.
     AckStatus {
         number: u64,
         status: u32,
@@ -137,7 +142,7 @@ pub(crate) fn header_len(base: &[u8], order: ByteOrder) -> Result<usize, Protoco
     let len = usize::from(len);
     let max = match op {
         OP_ATOMIC => HEADER_MAX,
-        _ => HEADER_MAX_STOCK,
+        _ => LIBFABRIC_HEADER_MAX,
     };
     if !(BASE_LEN..=max).contains(&len) || !len.is_multiple_of(8) {
         return Err(ProtocolError("a header of invalid length"));
@@ -188,7 +193,7 @@ impl WordReader<'_> {
 
     fn targets(&mut self, count: u8) -> Result<Vec<RmaIoc>, ProtocolError> {
         if !(1..=RMA_IOV_LIMIT).contains(&usize::from(count)) {
-            return Err(ProtocolError("a list of no or too many targets"));
+            return Err(ProtocolError("a list of targets that is empty or too long"));
         }
         let mut target = || {
             Ok(RmaIoc {
@@ -226,8 +231,8 @@ impl Header {
     ) -> Result<Self, ProtocolError> {
         let [op, op_data, count] = [1, 4, 5].map(|at| byte_at(header, at));
         let flags = order.u16(bytes_at(header, 2));
-        let len = order.u64(bytes_at(header, 8));
-        let len = len.checked_sub(header.len() as u64);
+        let frame_len = order.u64(bytes_at(header, 8));
+        let len = frame_len.checked_sub(header.len() as u64);
         let len = checked_len(len.ok_or(ProtocolError("a frame shorter than its header"))?)?;
         let mut words = WordReader {
             rest: header.get(BASE_LEN..).unwrap_or_default(),
@@ -306,7 +311,7 @@ impl Header {
             },
             _ => return Err(ProtocolError("a frame of unknown type")),
         };
-        match header.payload() == len {
+        match header.payload_len() == len {
             true => Ok(header),
             false => Err(ProtocolError(
                 "a payload whose length differs from its segments",
@@ -315,7 +320,7 @@ impl Header {
     }
 
     /// The length of the payload in bytes.
-    pub(crate) fn payload(&self) -> usize {
+    pub(crate) fn payload_len(&self) -> usize {
         match self {
             Self::Message { len, .. }
             | Self::ReadResponse { len, .. }
@@ -333,7 +338,8 @@ impl Header {
         }
     }
 
-    /// Whether this frame requests an acknowledgement.
+    /// Whether this frame itself requests an acknowledgement. An RTS does not: its `wants_ack` is
+    /// passed on to the [`Header::Data`] that follows it.
     pub(crate) fn wants_ack(&self) -> bool {
         match self {
             Self::Message { ack, .. } => *ack != AckPolicy::Never,
@@ -342,12 +348,12 @@ impl Header {
         }
     }
 
-    /// Appends the header to `out`. `number` counts the frames of this direction; debug builds of
-    /// libfabric check it.
+    /// Appends the header to `out`. `number` is the frame's number in its direction, modulo 256;
+    /// debug builds of libfabric check it.
     #[expect(
         clippy::arithmetic_side_effects,
         clippy::indexing_slicing,
-        reason = "a local frame, whose fixed part was just appended"
+        reason = "the fixed part was just appended, and the lengths are this endpoint's own"
     )]
     pub(crate) fn encode(&self, order: ByteOrder, number: u8, out: &mut Vec<u8>) {
         let start = out.len();
@@ -403,11 +409,11 @@ impl Header {
         }
         let len = out.len() - start;
         out[start + 6] = u8::try_from(len).unwrap_or(u8::MAX);
-        let size = (len + self.payload()) as u64;
-        out[start + 8..start + 16].copy_from_slice(&order.put_u64(size));
+        let frame_len = (len + self.payload_len()) as u64;
+        out[start + 8..start + 16].copy_from_slice(&order.put_u64(frame_len));
     }
 
-    /// The operation code, and the two fields whose meaning depends on it.
+    /// The operation code, its `op_data`, and the number of segments or targets.
     fn codes(&self) -> (u8, u8, u8) {
         match self {
             Self::Message {
@@ -417,8 +423,8 @@ impl Header {
             Self::Ack => (OP_MSG, ACK, 0),
             Self::ReadRequest { segments } => (OP_READ_REQUEST, 0, segments.all().len() as u8),
             Self::ReadResponse { is_checked, .. } => {
-                let checked_len = if *is_checked { CHECKED } else { 0 };
-                (OP_READ_RESPONSE, checked_len, 0)
+                let op_data = if *is_checked { CHECKED } else { 0 };
+                (OP_READ_RESPONSE, op_data, 0)
             }
             Self::ReadEnd { .. } => (OP_READ_END, 0, 0),
             Self::Write { segments, .. } => (OP_WRITE, 0, segments.all().len() as u8),
@@ -454,28 +460,31 @@ impl Header {
     }
 }
 
-/// Pads an encoded header of `base` bytes with `by` zeros, or with none if it would be too long.
-/// Readers skip the padding. libfabric was observed to do so for messages and writes; other headers
-/// are padded only if the peer `has_extensions`.
+/// Sets the padding of an encoded header, whose length without padding is `unpadded_len`, to
+/// `padding` zeros, or to none if the header would be too long. Readers skip the padding. libfabric
+/// was observed to do so for messages and writes; other headers are padded only if the peer
+/// `has_extensions`.
 #[expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
-    reason = "a local header, which has its fixed part"
+    reason = "the header was encoded by this endpoint and has its fixed part"
 )]
 pub(crate) fn pad(
     header: &mut Vec<u8>,
-    base: usize,
-    by: usize,
+    unpadded_len: usize,
+    padding: usize,
     order: ByteOrder,
     has_extensions: bool,
 ) {
-    let is_padding_safe = matches!(header[1], OP_MSG | OP_TAGGED | OP_WRITE);
-    let fits = base + by <= HEADER_MAX_STOCK && (is_padding_safe || has_extensions);
-    let len = if fits { base + by } else { base };
-    let size = order.u64(bytes_at(header, 8)) - header.len() as u64 + len as u64;
+    let libfabric_skips_padding = matches!(header[1], OP_MSG | OP_TAGGED | OP_WRITE);
+    let padded_len = unpadded_len + padding;
+    let is_padded =
+        padded_len <= LIBFABRIC_HEADER_MAX && (libfabric_skips_padding || has_extensions);
+    let len = if is_padded { padded_len } else { unpadded_len };
+    let frame_len = order.u64(bytes_at(header, 8)) - header.len() as u64 + len as u64;
     header.resize(len, 0);
     header[6] = len as u8;
-    header[8..16].copy_from_slice(&order.put_u64(size));
+    header[8..16].copy_from_slice(&order.put_u64(frame_len));
 }
 
 fn put_segments(segments: &RmaSegments, mut put: impl FnMut(u64)) {

@@ -103,7 +103,7 @@ unsafe extern "C" fn cheetah_free(context: *mut Context, memory: *mut c_void) ->
             .position(|region| region.base().cast() == memory);
         let at = at.ok_or_else(|| {
             Error::Garbled(format!(
-                "cheetah_free of {memory:?}, which was not allocated"
+                "cheetah_free of {memory:?}: cheetah_allocate has not allocated it"
             ))
         })?;
         context.core.free(special.swap_remove(at));

@@ -22,7 +22,9 @@ unsafe extern "C" fn cheetah_open(
 ) -> c_int {
     guarded(|| {
         if argc.is_null() || argv.is_null() || context.is_null() {
-            return Err(Error::Usage("cheetah_open with a null pointer".to_owned()));
+            return Err(Error::Usage(
+                "cheetah_open: argc, argv or context is NULL".to_owned(),
+            ));
         }
         selvedge::log::init().map_err(|error| Error::Usage(error.to_string()))?;
         // SAFETY: not null, and the caller's promise.
@@ -101,7 +103,8 @@ fn kept(all: &[String], left: &[String]) -> Vec<usize> {
 pub(crate) unsafe fn open<'a>(context: *const Context) -> Result<&'a Context> {
     // SAFETY: the caller's promise.
     let context = unsafe { context.as_ref() };
-    context.ok_or_else(|| Error::Garbled("a null context".to_owned()))
+    context
+        .ok_or_else(|| Error::Garbled("the context is NULL; pass one of cheetah_open".to_owned()))
 }
 
 /// # Safety

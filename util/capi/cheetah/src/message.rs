@@ -33,9 +33,12 @@ pub(crate) fn port(core: &Core, kind: c_int, id: c_int, tag: c_int) -> Result<Po
         FUNCTION => Ok(Port::Function(id)),
         CHANNEL if id < core.channels() => Ok(Port::Channel { channel: id, tag }),
         CHANNEL => Err(Error::Garbled(format!(
-            "a message for handler {id}, which is not built here"
+            "message for handler {id}: this context has not created it; create handlers in the same \
+             order in all contexts"
         ))),
-        _ => Err(Error::Garbled(format!("a message of kind {kind}"))),
+        _ => Err(Error::Garbled(format!(
+            "message of kind {kind}: expected 0 (function) or 1 (handler)"
+        ))),
     }
 }
 

@@ -48,7 +48,9 @@ unsafe extern "C" fn cheetah_commit(
 ) -> c_int {
     guarded(|| {
         if reservation.is_null() {
-            return Err(Error::Garbled("a null parcel".to_owned()));
+            return Err(Error::Garbled(
+                "cheetah_commit: the parcel is NULL; pass one of cheetah_reserve".to_owned(),
+            ));
         }
         // SAFETY: allocated by `cheetah_reserve`, and consumed once.
         let reservation = unsafe { Box::from_raw(reservation) };

@@ -19,7 +19,7 @@ use crate::{av_set, eq, info};
 
 /// The object behind the handle of an address vector.
 pub(crate) struct Av {
-    pub(crate) own: Arc<dyn AddressVector>,
+    pub(crate) inner: Arc<dyn AddressVector>,
     format: AddrFormat,
     /// The indices that programs read from `map_addr` of a named vector.
     _map: Box<[abi::FiAddr]>,
@@ -63,9 +63,9 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
             let service = unsafe { text(service) }?.unwrap_or_default();
             // SAFETY: as above.
             let mut outputs = unsafe { Outputs::of(out, context, flags, 1) }?;
-            let own = av.own.insert_service(node, service).map_err(Errno::from);
-            outputs.write(0, own);
-            own.map(|_| 1)
+            let inner = av.inner.insert_service(node, service).map_err(Errno::from);
+            outputs.write(0, inner);
+            inner.map(|_| 1)
         })
     })
     .insertsym(|av, node, nodecnt, service, svccnt, out, flags, context| {
@@ -77,12 +77,12 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
             let service = unsafe { text(service) }?.ok_or(Errno::Inval)?;
             let count = nodecnt.checked_mul(svccnt);
             let count = count.filter(|&count| count <= MAX_COUNT);
-            let mut own = vec![FiAddr::NOTAVAIL; count.ok_or(Errno::Inval)?];
-            let vector = &av.own;
-            let inserted = vector.insert_symmetric(node, nodecnt, service, svccnt, &mut own)?;
+            let mut inner = vec![FiAddr::NOTAVAIL; count.ok_or(Errno::Inval)?];
+            let vector = &av.inner;
+            let inserted = vector.insert_symmetric(node, nodecnt, service, svccnt, &mut inner)?;
             // SAFETY: as above.
-            let mut outputs = unsafe { Outputs::of(out, context, flags, own.len()) }?;
-            for (at, &addr) in own.iter().enumerate() {
+            let mut outputs = unsafe { Outputs::of(out, context, flags, inner.len()) }?;
+            for (at, &addr) in inner.iter().enumerate() {
                 let is_there = addr != FiAddr::NOTAVAIL;
                 outputs.write(at, is_there.then_some(addr).ok_or(Errno::AddrNotAvail));
             }
@@ -97,13 +97,13 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
             // SAFETY: the C caller follows fi_av_remove(3).
             let addrs = unsafe { list(addrs, count) }?;
             let addrs: Vec<_> = addrs.iter().copied().map(FiAddr).collect();
-            av.own.remove(&addrs)
+            av.inner.remove(&addrs)
         })
     })
     // fi_av_lookup(3): a buffer that is too small is no error; the beginning is copied.
     .lookup(|av, addr, buf, len| {
         guarded_unit(|| {
-            let found = addr::encode(&av.own.lookup(FiAddr(addr))?);
+            let found = addr::encode(&av.inner.lookup(FiAddr(addr))?);
             // SAFETY: the C caller follows fi_av_lookup(3).
             match unsafe { fill(buf.cast(), len, &found) } {
                 Err(Errno::TooSmall) => Ok(()),
@@ -132,7 +132,7 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
     // fi_av_set_user_id(3)
     .set_user_id(|av, addr, id, flags| {
         guarded_unit(|| match flags {
-            0 => av.own.set_user_id(FiAddr(addr), FiAddr(id)),
+            0 => av.inner.set_user_id(FiAddr(addr), FiAddr(id)),
             _ => Err(Errno::BadFlags),
         })
     })
@@ -159,8 +159,11 @@ pub(crate) unsafe fn open(
     let make = || {
         // SAFETY: passed on from the caller.
         let wanted = unsafe { attributes(given_attr) }?;
-        let own = domain.own.av(&wanted).map_err(|error| log_error(&error))?;
-        let map = map_of(&wanted, &*own);
+        let inner = domain
+            .inner
+            .av(&wanted)
+            .map_err(|error| log_error(&error))?;
+        let map = map_of(&wanted, &*inner);
         if wanted.name.is_some() {
             let at = map.as_ptr().cast_mut().cast();
             // SAFETY: it was read just now, so it is not NULL.
@@ -169,7 +172,11 @@ pub(crate) unsafe fn open(
             unsafe { put(map_addr, at) }?;
         }
         let (format, _map) = (domain.format, map);
-        Ok(Av { own, format, _map })
+        Ok(Av {
+            inner,
+            format,
+            _map,
+        })
     };
     // SAFETY: passed on from the caller.
     unsafe { domain.child(out, context, make) }
@@ -204,12 +211,12 @@ const READ: u64 = Caps::READ.bits();
 
 /// The array at `map_addr`, from which programs of a named vector read indices: all that are
 /// inserted, and at least as many as are expected, because peers may be inserted later.
-fn map_of(attr: &av::Attr, own: &dyn AddressVector) -> Box<[abi::FiAddr]> {
+fn map_of(attr: &av::Attr, inner: &dyn AddressVector) -> Box<[abi::FiAddr]> {
     const SOME: u64 = 1024;
     if attr.name.is_none() {
         return Box::default();
     }
-    let members = own.members().unwrap_or_default();
+    let members = inner.members().unwrap_or_default();
     let last = members.last().map_or(0, |addr| addr.0 + 1);
     (0..SOME.max(last).max(attr.count as u64)).collect()
 }
@@ -241,12 +248,12 @@ impl Av {
             let id = outputs.addrs.get(at).filter(|_| named);
             // SAFETY: a program that passes `FI_AV_USER_ID` has initialised the array.
             let id = id.map(|id| unsafe { id.assume_init() });
-            let own = addr.and_then(|addr| {
-                let own = self.own.insert_one(&addr)?;
-                id.map_or(Ok(()), |id| self.own.set_user_id(own, FiAddr(id)))?;
-                Ok(own)
+            let inner = addr.and_then(|addr| {
+                let inner = self.inner.insert_one(&addr)?;
+                id.map_or(Ok(()), |id| self.inner.set_user_id(inner, FiAddr(id)))?;
+                Ok(inner)
             });
-            outputs.write(at, own)
+            outputs.write(at, inner)
         });
         Ok(c_int::try_from(inserted.count()).unwrap_or(c_int::MAX))
     }
@@ -295,14 +302,14 @@ impl Outputs<'_> {
         })
     }
 
-    fn write(&mut self, at: usize, own: Result<FiAddr>) -> Option<FiAddr> {
+    fn write(&mut self, at: usize, inner: Result<FiAddr>) -> Option<FiAddr> {
         if let Some(addr) = self.addrs.get_mut(at) {
-            addr.write(own.unwrap_or(FiAddr::NOTAVAIL).0);
+            addr.write(inner.unwrap_or(FiAddr::NOTAVAIL).0);
         }
         if let Some(error) = self.errors.get_mut(at) {
-            error.write(own.err().map_or(0, |errno| -error_status(errno)));
+            error.write(inner.err().map_or(0, |errno| -error_status(errno)));
         }
-        own.ok()
+        inner.ok()
     }
 }
 

@@ -82,7 +82,7 @@ pub(crate) unsafe fn open(
         // SAFETY: passed on from the caller.
         let attr = unsafe { required(attr) }?;
         // SAFETY: passed on from the caller.
-        let set = Set::open(&*av.own, &unsafe { attributes(attr) }?)?;
+        let set = Set::open(&*av.inner, &unsafe { attributes(attr) }?)?;
         Ok(AvSet(Mutex::new(set)))
     };
     // SAFETY: passed on from the caller.

@@ -20,7 +20,7 @@ use crate::wait::{self, WaitObject};
 
 /// The object behind the handle of a counter.
 pub(crate) struct Cntr {
-    pub(crate) own: Arc<dyn Counter>,
+    pub(crate) inner: Arc<dyn Counter>,
     wait_obj: WaitObject,
 }
 
@@ -38,24 +38,24 @@ unsafe impl Class for Cntr {
 
 static FID: Table<Ops, Cntr> = object::ops::<Cntr>().control(|cntr, command, arg| {
     // SAFETY: the C caller follows fi_control(3).
-    guarded_unit(|| unsafe { cntr.wait_obj.control(command, arg, cntr.own.wait_fd()) })
+    guarded_unit(|| unsafe { cntr.wait_obj.control(command, arg, cntr.inner.wait_fd()) })
 });
 static CNTR: Table<OpsCntr, Cntr> = Table::<OpsCntr, Cntr>::empty()
     // fi_cntr_read(3)
-    .read(|cntr| cntr.own.read())
+    .read(|cntr| cntr.inner.read())
     // fi_cntr_readerr(3)
-    .readerr(|cntr| cntr.own.read_err())
+    .readerr(|cntr| cntr.inner.read_err())
     // fi_cntr_add(3)
-    .add(|cntr, value| guarded_infallible(|| cntr.own.add(value)))
+    .add(|cntr, value| guarded_infallible(|| cntr.inner.add(value)))
     // fi_cntr_set(3)
-    .set(|cntr, value| guarded_infallible(|| cntr.own.set(value)))
+    .set(|cntr, value| guarded_infallible(|| cntr.inner.set(value)))
     // fi_cntr_adderr(3)
-    .adderr(|cntr, value| guarded_infallible(|| cntr.own.add_err(value)))
+    .adderr(|cntr, value| guarded_infallible(|| cntr.inner.add_err(value)))
     // fi_cntr_seterr(3)
-    .seterr(|cntr, value| guarded_infallible(|| cntr.own.set_err(value)))
+    .seterr(|cntr, value| guarded_infallible(|| cntr.inner.set_err(value)))
     // fi_cntr_wait(3)
     .wait(|cntr, threshold, timeout| {
-        guarded_unit(|| cntr.own.wait(threshold, wait::timeout(timeout)))
+        guarded_unit(|| cntr.inner.wait(threshold, wait::timeout(timeout)))
     });
 
 /// Bytes of `struct fi_cntr_attr` before the member for accelerators, which every version has.
@@ -88,12 +88,12 @@ pub(crate) unsafe fn open(
                 _ => return Err(Errno::Inval),
             };
         }
-        let own = domain
-            .own
+        let inner = domain
+            .inner
             .cntr(&request)
             .map_err(|error| log_error(&error))?;
-        let wait_obj = WaitObject::new(request.wait_obj, set, Member::Cntr(Arc::clone(&own)))?;
-        Ok(Cntr { own, wait_obj })
+        let wait_obj = WaitObject::new(request.wait_obj, set, Member::Cntr(Arc::clone(&inner)))?;
+        Ok(Cntr { inner, wait_obj })
     };
     // SAFETY: passed on from the caller.
     unsafe { domain.child(out, context, make) }

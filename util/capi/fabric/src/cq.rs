@@ -26,7 +26,7 @@ use crate::wait::{self, WaitObject};
 
 /// The object behind the handle of a completion queue.
 pub(crate) struct Cq {
-    pub(crate) own: Arc<dyn CompletionQueue>,
+    pub(crate) inner: Arc<dyn CompletionQueue>,
     format: Format,
     wait_obj: WaitObject,
     version: Version,
@@ -59,7 +59,7 @@ unsafe impl Class for Cq {
 
 static FID: Table<Ops, Cq> = object::ops::<Cq>().control(|cq, command, arg| {
     // SAFETY: the C caller follows fi_control(3).
-    guarded_unit(|| unsafe { cq.wait_obj.control(command, arg, cq.own.wait_fd()) })
+    guarded_unit(|| unsafe { cq.wait_obj.control(command, arg, cq.inner.wait_fd()) })
 });
 /// Functions of queues whose format is a beginning of `Entry`.
 static NARROW: Table<OpsCq, Cq> = TABLE;
@@ -79,7 +79,7 @@ const TABLE: Table<OpsCq, Cq> = Table::<OpsCq, Cq>::empty()
             if buf.is_null() {
                 return Err(Errno::Inval);
             }
-            let error = cq.own.read_err()?;
+            let error = cq.inner.read_err()?;
             // SAFETY: the C caller passes an entry of its API version, as fi_cq_readerr(3)
             // requires.
             unsafe { cq.write_err_entry(&error, buf) }?;
@@ -96,7 +96,7 @@ const TABLE: Table<OpsCq, Cq> = Table::<OpsCq, Cq>::empty()
         unsafe { cq.sreadfrom(buf, count, src, timeout) }
     })
     // fi_cq_signal(3)
-    .signal(|cq| guarded_unit(|| cq.own.signal()))
+    .signal(|cq| guarded_unit(|| cq.inner.signal()))
     .strerror(|cq, prov_errno, _err_data, buf, len| {
         // SAFETY: the C caller follows fi_cq_strerror(3).
         unsafe { cq.last.text(prov_errno, buf, len) }
@@ -119,10 +119,13 @@ pub(crate) unsafe fn open(
     let make = || {
         // SAFETY: passed on from the caller.
         let (request, format, set) = unsafe { attributes(attr) }?;
-        let own = domain.own.cq(&request).map_err(|error| log_error(&error))?;
-        let wait_obj = WaitObject::new(request.wait_obj, set, Member::Cq(Arc::clone(&own)))?;
+        let inner = domain
+            .inner
+            .cq(&request)
+            .map_err(|error| log_error(&error))?;
+        let wait_obj = WaitObject::new(request.wait_obj, set, Member::Cq(Arc::clone(&inner)))?;
         Ok(Cq {
-            own,
+            inner,
             format,
             wait_obj,
             version: domain.version,
@@ -204,7 +207,7 @@ impl Cq {
             let buf = buf.cast::<Entry>().wrapping_add(at);
             // SAFETY: passed on from the caller; the entries are of one layout.
             let out = unsafe { filled(buf, now, Entry::default()) };
-            out.and_then(|out| self.own.read(out))
+            out.and_then(|out| self.inner.read(out))
         };
         found(in_steps(count, read))
     }
@@ -228,7 +231,7 @@ impl Cq {
             let src = src.cast::<FiAddr>().wrapping_add(at);
             // SAFETY: passed on from the caller; an address is a number.
             let src = unsafe { filled(src, now, FiAddr::UNSPEC) };
-            out.and_then(|out| self.own.read_from(out, src?))
+            out.and_then(|out| self.inner.read_from(out, src?))
         };
         found(in_steps(count, read))
     }
@@ -242,7 +245,7 @@ impl Cq {
             return count_status(Err(Errno::Inval));
         }
         let (out, from) = (&mut entries[..batch], &mut sources[..batch]);
-        let taken = self.own.read_from(out, from);
+        let taken = self.inner.read_from(out, from);
         let Ok(taken) = taken else {
             return found(taken);
         };
@@ -275,7 +278,7 @@ impl Cq {
                 return taken;
             }
             let left = limit.map(|all| all.saturating_sub(begin.elapsed()));
-            let waited = guarded_count(|| self.own.wait(&mut [], left));
+            let waited = guarded_count(|| self.inner.wait(&mut [], left));
             let is_over = left == Some(Duration::ZERO);
             if waited < 0 || is_over {
                 return match waited {

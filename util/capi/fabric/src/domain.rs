@@ -21,7 +21,7 @@ use crate::{av, cntr, cq, eq, info, mr, sets};
 
 /// The object behind the handle of a domain.
 pub(crate) struct Domain {
-    pub(crate) own: Arc<dyn selvedge::Domain>,
+    pub(crate) inner: Arc<dyn selvedge::Domain>,
     pub(crate) version: Version,
     pub(crate) abi: Abi,
     /// The format of its addresses.
@@ -120,7 +120,7 @@ static DOMAIN: Table<OpsDomain, Domain> = Table::<OpsDomain, Domain>::empty()
                 _ => return Err(Errno::BadFlags),
             };
             let (datatype, op) = atomic::numbers(datatype, op)?;
-            let can = domain.own.query_atomic(family, datatype, op)?;
+            let can = domain.inner.query_atomic(family, datatype, op)?;
             let (count, size) = (can.count, can.size);
             // SAFETY: the C caller follows fi_query_atomic(3).
             unsafe { put(attr, abi::AtomicAttr { count, size }) }
@@ -151,8 +151,8 @@ pub(crate) unsafe fn open(
         let hints = unsafe { Hints::new().promise_threading(given.threading) };
         let info = adopted(given.info, &hints)?;
         Ok(Domain {
-            own: fabric
-                .own
+            inner: fabric
+                .inner
                 .domain(&info)
                 .map_err(|error| log_error(&error))?,
             version: fabric.version,

@@ -25,7 +25,7 @@ use crate::{handles, info, pep, sets, wait};
 
 /// The object behind the handle of an event queue.
 pub(crate) struct Eq {
-    pub(crate) own: Arc<dyn EventQueue>,
+    pub(crate) inner: Arc<dyn EventQueue>,
     wait_obj: WaitObject,
     /// Whether the program may write events.
     is_writable: bool,
@@ -47,15 +47,15 @@ unsafe impl Class for Eq {
 
 static FID: Table<Ops, Eq> = object::ops::<Eq>().control(|eq, command, arg| {
     // SAFETY: the C caller follows fi_control(3).
-    guarded_unit(|| unsafe { eq.wait_obj.control(command, arg, eq.own.wait_fd()) })
+    guarded_unit(|| unsafe { eq.wait_obj.control(command, arg, eq.inner.wait_fd()) })
 });
 static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
     .read(|eq, event, buf, len, flags| {
         // SAFETY: the C caller follows fi_eq_read(3).
-        guarded_count(|| unsafe { eq.take(event, buf, len, flags, || eq.own.read()) })
+        guarded_count(|| unsafe { eq.take(event, buf, len, flags, || eq.inner.read()) })
     })
     .sread(|eq, event, buf, len, timeout, flags| {
-        let next = || eq.own.wait(wait::timeout(timeout));
+        let next = || eq.inner.wait(wait::timeout(timeout));
         // SAFETY: the C caller follows fi_eq_sread(3).
         guarded_count(|| unsafe { eq.take(event, buf, len, flags, next) })
     })
@@ -67,7 +67,7 @@ static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
             if flags != 0 {
                 return Err(Errno::BadFlags);
             }
-            let error = eq.own.read_err()?;
+            let error = eq.inner.read_err()?;
             // SAFETY: the C caller passes an entry of its API version, as fi_eq_readerr(3)
             // requires.
             unsafe { eq.write_err_entry(&error, buf) }
@@ -88,7 +88,7 @@ static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
             // alignment.
             let bytes = unsafe { list(buf.cast::<u8>(), size_of::<EqEntry>()) }?;
             let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
-            eq.own.write(Event::Notify {
+            eq.inner.write(Event::Notify {
                 context: Context(word(8)),
                 data: word(16),
                 handle: word(0),
@@ -122,10 +122,13 @@ pub(crate) unsafe fn open(
         // SAFETY: passed on from the caller.
         let (kind, set) = unsafe { sets::wait_object(attr.wait_obj, attr.wait_set) }?;
         request.wait_obj = kind;
-        let own = fabric.own.eq(&request).map_err(|error| log_error(&error))?;
-        let wait_obj = WaitObject::new(kind, set, Member::Eq(Arc::clone(&own)))?;
+        let inner = fabric
+            .inner
+            .eq(&request)
+            .map_err(|error| log_error(&error))?;
+        let wait_obj = WaitObject::new(kind, set, Member::Eq(Arc::clone(&inner)))?;
         Ok(Eq {
-            own,
+            inner,
             wait_obj,
             is_writable: attr.flags & selvedge::Caps::WRITE.bits() != 0,
             version: fabric.version,
@@ -158,7 +161,7 @@ impl Eq {
         if event.is_null() {
             return Err(Errno::Inval);
         }
-        let taken = if is_peek { self.own.peek() } else { next() }?;
+        let taken = if is_peek { self.inner.peek() } else { next() }?;
         // SAFETY: passed on from the caller.
         unsafe { write_event(&taken, is_peek, event, buf, len) }
     }

@@ -18,7 +18,7 @@ use crate::{domain, eq, info, pep, sets, wait};
 
 /// The object behind the handle of a fabric.
 pub(crate) struct Fabric {
-    pub(crate) own: Arc<dyn selvedge::Fabric>,
+    pub(crate) inner: Arc<dyn selvedge::Fabric>,
     /// The API version that its program uses.
     pub(crate) version: Version,
 }
@@ -107,8 +107,8 @@ pub(crate) unsafe fn open(
         }
         let version = version.unwrap_or(described.fabric_attr.api_version);
         let opened = adopted(described, &Hints::new())?.fabric();
-        let own = opened.map_err(|error| log_error(&error))?;
-        Ok(Fabric { own, version })
+        let inner = opened.map_err(|error| log_error(&error))?;
+        Ok(Fabric { inner, version })
     };
     // SAFETY: passed on from the caller.
     unsafe { object::open(out, context, None, make) }

@@ -13,22 +13,22 @@ fn with<R>(run: impl FnOnce(&mut HashMap<usize, usize>) -> R) -> R {
     run(handles.get_or_insert_default())
 }
 
-fn address_of<T: ?Sized>(own: &Arc<T>) -> usize {
-    Arc::as_ptr(own).addr()
+fn address_of<T: ?Sized>(object: &Arc<T>) -> usize {
+    Arc::as_ptr(object).addr()
 }
 
 /// Registers the handle of an object.
-pub(crate) fn add<T: ?Sized>(own: &Arc<T>, fid: *mut Fid) {
-    with(|handles| handles.insert(address_of(own), fid.expose_provenance()));
+pub(crate) fn add<T: ?Sized>(object: &Arc<T>, fid: *mut Fid) {
+    with(|handles| handles.insert(address_of(object), fid.expose_provenance()));
 }
 
 /// Removes an object from the registry.
-pub(crate) fn remove<T: ?Sized>(own: &Arc<T>) {
-    with(|handles| handles.remove(&address_of(own)));
+pub(crate) fn remove<T: ?Sized>(object: &Arc<T>) {
+    with(|handles| handles.remove(&address_of(object)));
 }
 
 /// The handle of an object, or NULL.
-pub(crate) fn find<T: ?Sized>(own: &Arc<T>) -> *mut Fid {
-    let fid = with(|handles| handles.get(&address_of(own)).copied());
+pub(crate) fn find<T: ?Sized>(object: &Arc<T>) -> *mut Fid {
+    let fid = with(|handles| handles.get(&address_of(object)).copied());
     std::ptr::with_exposed_provenance_mut(fid.unwrap_or(0))
 }

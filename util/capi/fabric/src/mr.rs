@@ -20,7 +20,7 @@ use crate::status::{guarded_unit, log_error};
 
 /// The object behind the handle of a region.
 pub(crate) struct Mr {
-    own: Arc<dyn MemoryRegion>,
+    inner: Arc<dyn MemoryRegion>,
     base: u64,
     /// The counters that it is bound to.
     counters: Mutex<Vec<User>>,
@@ -35,8 +35,8 @@ unsafe impl Class for Mr {
     fn handle(&self, fid: Fid) -> FidMr {
         FidMr {
             fid,
-            mem_desc: ptr::without_provenance_mut(self.own.desc().0),
-            key: self.own.key(),
+            mem_desc: ptr::without_provenance_mut(self.inner.desc().0),
+            key: self.inner.key(),
         }
     }
 }
@@ -150,9 +150,9 @@ unsafe fn register(
         attr.offset = registration.offset;
         // SAFETY: passed on from the caller: the memory stays valid until the region is closed, and
         // only C code accesses it meanwhile.
-        let own = unsafe { domain.own.reg(region, &attr) };
+        let inner = unsafe { domain.inner.reg(region, &attr) };
         Ok(Mr {
-            own: own.map_err(|error| log_error(&error))?,
+            inner: inner.map_err(|error| log_error(&error))?,
             base,
             counters: Mutex::default(),
         })
@@ -164,7 +164,7 @@ unsafe fn register(
 impl Mr {
     fn bind_counter(&self, cntr: &Object<Cntr>, flags: u64) -> Result {
         let access = MrAccess::from_bits(flags).ok_or(Errno::BadFlags)?;
-        let bound = self.own.bind_counter(&cntr.own, access);
+        let bound = self.inner.bind_counter(&cntr.inner, access);
         bound.map_err(|error| log_error(&error))?;
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         counters.push(cntr.new_user());
@@ -178,7 +178,7 @@ impl Mr {
     unsafe fn raw(&self, at: *const abi::MrRawAttr) -> Result {
         // SAFETY: passed on from the caller.
         let request = unsafe { required(at) }?;
-        let key = self.own.key().to_ne_bytes();
+        let key = self.inner.key().to_ne_bytes();
         // SAFETY: passed on from the caller.
         unsafe { fill(request.raw_key, request.key_size, &key) }?;
         // SAFETY: passed on from the caller.

@@ -62,7 +62,7 @@ pub(crate) struct Object<T: Class> {
 
 #[repr(C)]
 struct Contents<T> {
-    own: T,
+    object: T,
     users: Users,
     /// The object from which this one was opened.
     _parent: Option<User>,
@@ -74,7 +74,7 @@ impl<T: Class> Deref for Object<T> {
     #[inline(always)]
     fn deref(&self) -> &T {
         // SAFETY: only `close` changes it, when no other reference to the object is left.
-        unsafe { &(*self.contents.get()).own }
+        unsafe { &(*self.contents.get()).object }
     }
 }
 
@@ -146,21 +146,25 @@ pub(crate) unsafe fn open<T: Class>(
 }
 
 /// Allocates an object and returns its handle.
-pub(crate) fn new<T: Class>(own: T, context: *mut c_void, parent: Option<User>) -> *mut T::Handle {
+pub(crate) fn new<T: Class>(
+    object: T,
+    context: *mut c_void,
+    parent: Option<User>,
+) -> *mut T::Handle {
     let fid = Fid {
-        fclass: own.fclass(),
+        fclass: object.fclass(),
         context,
         ops: &T::OPS.ops,
     };
-    let object = Box::new(Object {
-        handle: UnsafeCell::new(own.handle(fid)),
+    let boxed = Box::new(Object {
+        handle: UnsafeCell::new(object.handle(fid)),
         contents: UnsafeCell::new(Contents {
-            own,
+            object,
             users: Users::default(),
             _parent: parent,
         }),
     });
-    Box::into_raw(object).cast()
+    Box::into_raw(boxed).cast()
 }
 
 /// The object of a handle that was passed as an argument.

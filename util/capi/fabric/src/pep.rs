@@ -65,7 +65,7 @@ static FID: Table<Ops, Pep> = object::ops::<Pep>().bind(|pep, fid, flags| {
         if draft.eq.is_some() {
             return Err(Errno::Inval);
         }
-        draft.eq = Some((Arc::clone(&eq.own), eq.new_user()));
+        draft.eq = Some((Arc::clone(&eq.inner), eq.new_user()));
         Ok(())
     })
 });
@@ -137,7 +137,7 @@ pub(crate) unsafe fn open(
         // programs do not set `FI_SOURCE` for the wildcard address.
         info.src_addr = info.src_addr.or_else(|| info.dest_addr.take());
         Ok(Pep {
-            fabric: Arc::clone(&fabric.own),
+            fabric: Arc::clone(&fabric.inner),
             format: info.addr_format,
             draft: Mutex::new(Draft {
                 info,

@@ -68,7 +68,10 @@ fn settings(file: &str) -> Vec<(String, String)> {
 }
 
 fn warn_of_unsupported_parameters(params: &Params) {
-    let (name, why) = ("FI_PROVIDER_PATH", "providers of libfabric are not loaded");
+    let (name, why) = (
+        "FI_PROVIDER_PATH",
+        "providers of libfabric are not loaded; unset it",
+    );
     if let Some(value) = params.raw(name).filter(|value| !value.is_empty()) {
         ::log::warn!(target: "selvedge::core::core", "{name}={value} has no effect: {why}");
     }

@@ -96,11 +96,11 @@ pub(crate) unsafe fn member(fid: *const Fid, other: Errno) -> Result<Member> {
     // SAFETY: passed on from the caller, here and below.
     Ok(match unsafe { required(fid) }?.fclass {
         // SAFETY: as above.
-        fclass::CQ => Member::Cq(Arc::clone(&unsafe { argument::<Cq>(fid) }?.own)),
+        fclass::CQ => Member::Cq(Arc::clone(&unsafe { argument::<Cq>(fid) }?.inner)),
         // SAFETY: as above.
-        fclass::CNTR => Member::Cntr(Arc::clone(&unsafe { argument::<Cntr>(fid) }?.own)),
+        fclass::CNTR => Member::Cntr(Arc::clone(&unsafe { argument::<Cntr>(fid) }?.inner)),
         // SAFETY: as above.
-        fclass::EQ => Member::Eq(Arc::clone(&unsafe { argument::<Eq>(fid) }?.own)),
+        fclass::EQ => Member::Eq(Arc::clone(&unsafe { argument::<Eq>(fid) }?.inner)),
         _ => return Err(other),
     })
 }

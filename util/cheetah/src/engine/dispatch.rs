@@ -27,12 +27,12 @@ impl Engine {
             }
             _ => self.received_slow_path(net, index, from, entry),
         }
-        self.receives.returned(index);
+        self.receives.mark_idle(index);
     }
 
     #[inline(never)]
     fn received_slow_path(&mut self, net: usize, index: usize, from: Option<usize>, entry: &Entry) {
-        match (from, self.receives.part(net, index, entry.len)) {
+        match (from, self.receives.shared_message(net, index, entry.len)) {
             (Some(from), Some(part)) => self.dispatch(from, entry.tag, part),
             _ => log::warn!(
                 "context {}: a message from an unknown sender was dropped",

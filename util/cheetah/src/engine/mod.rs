@@ -414,7 +414,7 @@ impl Engine {
             }
             CompletionKind::Op(op) => self.op_failed(op, error.errno, &detail),
             CompletionKind::Buffer(index) => {
-                self.receives.returned(index);
+                self.receives.mark_idle(index);
                 log::warn!("context {}: receive failed: {detail}", self.me);
             }
             CompletionKind::Watch(peer) => self.watch_ended(peer, &detail),

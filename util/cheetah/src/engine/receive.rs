@@ -11,18 +11,19 @@ use super::CompletionKind;
 use crate::net::Net;
 use crate::recv::{Buffer, BufferedMessage};
 
-/// Posted receives for each fabric; further messages wait in the provider.
-const COUNT: usize = 64;
-/// Maximum number of used buffers that are kept for reuse.
+/// Number of receives that are posted to each fabric. Further messages wait in the provider.
+const POSTED_PER_NET: usize = 64;
+/// Maximum number of replaced buffers that are kept for reuse.
 const IN_USE_MAX: usize = 64;
 
-/// All buffers. The number of a buffer is its index.
+/// The receive buffers of all fabrics. A completion names a buffer by the index of its slot.
 #[derive(Debug, Default)]
 pub(super) struct Receives {
     slots: Vec<Slot>,
-    /// Indices of buffers that are not posted.
+    /// Indices of the slots whose buffers are not posted.
     idle: Vec<usize>,
-    /// Buffers that were still in use when their slots were posted again, the oldest first.
+    /// Buffers that were replaced because they were still in use when their slots were posted again;
+    /// the oldest first.
     in_use: VecDeque<Arc<Buffer>>,
 }
 
@@ -36,7 +37,7 @@ impl Receives {
     pub(super) fn post(nets: &[Net]) -> selvedge::Result<Self> {
         let mut receives = Self::default();
         for net in 0..nets.len() {
-            for _ in 0..COUNT {
+            for _ in 0..POSTED_PER_NET {
                 let buffer = Arc::new(Buffer::new());
                 receives.idle.push(receives.slots.len());
                 receives.slots.push(Slot { buffer, net });
@@ -51,22 +52,27 @@ impl Receives {
     #[inline]
     pub(super) fn message(&self, net: usize, index: usize, len: usize) -> Option<&[u8]> {
         let slot = self.slots.get(index).filter(|slot| slot.net == net)?;
-        // SAFETY: the caller has read its completion. Only this table posts the buffer again, and
-        // it is borrowed.
+        // SAFETY: the caller has read the message's completion. Only this table posts the buffer
+        // again, and the table is borrowed as long as the message.
         unsafe { slot.buffer.message(len) }
     }
 
     /// As [`Self::message`], with shared ownership of the buffer.
-    pub(super) fn part(&self, net: usize, index: usize, len: usize) -> Option<BufferedMessage> {
+    pub(super) fn shared_message(
+        &self,
+        net: usize,
+        index: usize,
+        len: usize,
+    ) -> Option<BufferedMessage> {
         let slot = self.slots.get(index).filter(|slot| slot.net == net)?;
-        // SAFETY: the caller has read its completion. `renew` ensures that a posted buffer has no
-        // other owner.
+        // SAFETY: the caller has read the message's completion. `renew` ensures that a posted
+        // buffer has no other owner.
         unsafe { BufferedMessage::new(&slot.buffer, len) }
     }
 
     /// Marks a buffer as idle after its completion.
     #[inline]
-    pub(super) fn returned(&mut self, index: usize) {
+    pub(super) fn mark_idle(&mut self, index: usize) {
         if index < self.slots.len() {
             self.idle.push(index);
         }
@@ -100,7 +106,7 @@ impl Receives {
         unsafe { nets[slot.net].post_recv(&slot.buffer, CompletionKind::Buffer(index).context()) }
     }
 
-    /// Replaces the buffer of a slot if it is in use.
+    /// Replaces the buffer of a slot if a reader still owns it.
     #[inline]
     fn renew(&mut self, index: usize) {
         if Arc::get_mut(&mut self.slots[index].buffer).is_none() {
@@ -117,7 +123,7 @@ impl Receives {
             if Arc::get_mut(&mut oldest).is_some() {
                 return oldest;
             }
-            // Buffers behind it may be released earlier.
+            // The buffers after it may be released earlier, so it goes to the end.
             if self.in_use.len() < IN_USE_MAX {
                 self.in_use.push_back(oldest);
             }

@@ -2,9 +2,9 @@
 //! the last one has connected.
 //!
 //! ```text
-//! cheetah 1 JOB RANK SIZE LINE        from each context
+//! cheetah 1 job=JOB RANK SIZE LINE    from each context
 //! all LINE0 LINE1 ...                 to each context
-//! refused WHY                         instead, to all
+//! refused WHY                         instead of `all`, to each context
 //! ```
 
 use std::fs;
@@ -24,7 +24,7 @@ use crate::{Error, Result};
 pub struct Identity<'a> {
     /// Identifies the run.
     pub job: &'a str,
-    /// Number of the context.
+    /// Number of the context, from 0.
     pub rank: usize,
     /// Number of contexts.
     pub size: usize,
@@ -37,7 +37,7 @@ pub trait Stream: Read + Write + AsFd {
     /// Sets the time limit of reads.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     fn limit(&self, time: Duration) -> io::Result<()>;
 }
 
@@ -90,16 +90,17 @@ pub(crate) fn serve<L: Stream>(
     exchange.finish()
 }
 
-/// As `serve`, with a listener: for a launcher, or for context 0.
+/// As `serve`, for contexts that connect to `listener`. The server is a launcher, or context 0,
+/// which passes its identity as `me`.
 ///
 /// # Errors
-/// As `serve`; the reason that `is_over` returns to stop waiting.
+/// As `serve`; the reason to stop waiting, once `stop_reason` returns one.
 pub fn listen(
     listener: &TcpListener,
     job: &str,
     size: usize,
     me: Option<&Identity<'_>>,
-    is_over: &mut dyn FnMut() -> Option<String>,
+    stop_reason: &mut dyn FnMut() -> Option<String>,
 ) -> Result<Vec<String>> {
     let mut exchange = Exchange::new(job, size);
     if let Some(me) = me {
@@ -116,21 +117,22 @@ pub fn listen(
             pending.push(PendingStream::new(stream));
             continue;
         }
-        for mut one in std::mem::take(&mut pending) {
-            match one.read() {
+        for mut connection in std::mem::take(&mut pending) {
+            match connection.read() {
                 Ok(Some(text)) => {
-                    one.stream
+                    connection
+                        .stream
                         .set_nonblocking(false)
                         .map_err(|error| Error::io("rendezvous", &error))?;
-                    exchange.add(&text, one.stream)?;
+                    exchange.add(&text, connection.stream)?;
                 }
-                Ok(None) => pending.push(one),
+                Ok(None) => pending.push(connection),
                 Err(error) => {
                     log::warn!("a connection to the rendezvous sent no address line: {error}");
                 }
             }
         }
-        if let (false, Some(why)) = (exchange.is_complete(), is_over()) {
+        if let (false, Some(why)) = (exchange.is_complete(), stop_reason()) {
             let missing = exchange.missing();
             return Err(exchange.reject(&format!("{why}; {missing}")));
         }
@@ -154,12 +156,12 @@ fn accept(listener: &TcpListener) -> Result<Option<TcpStream>> {
     }
 }
 
-/// A connection that has not sent its line: from a context, or from another program that tries
-/// ports.
+/// A connection that has not sent its line. It comes from a context, or from another program that
+/// tries ports.
 struct PendingStream {
     stream: TcpStream,
     text: Vec<u8>,
-    until: Instant,
+    deadline: Instant,
 }
 
 impl PendingStream {
@@ -167,7 +169,7 @@ impl PendingStream {
         Self {
             stream,
             text: Vec::new(),
-            until: Instant::now() + LINE_TIMEOUT,
+            deadline: Instant::now() + LINE_TIMEOUT,
         }
     }
 
@@ -180,7 +182,7 @@ impl PendingStream {
                 Ok(count) => self.text.extend_from_slice(&chunk[..count]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let is_late = Instant::now() >= self.until;
+                    let is_late = Instant::now() >= self.deadline;
                     return if is_late {
                         Err(io::ErrorKind::TimedOut.into())
                     } else {
@@ -203,7 +205,7 @@ impl PendingStream {
     }
 }
 
-/// The lines and connections of the contexts so far.
+/// The lines and connections of the contexts that have sent their lines so far.
 struct Exchange<'a, L> {
     job: &'a str,
     lines: Vec<Option<String>>,
@@ -230,8 +232,8 @@ impl<'a, L: Stream> Exchange<'a, L> {
         format!("contexts that have not connected: {}", missing.join(", "))
     }
 
-    /// Adds the line of a context. A context of another run is rejected, without an effect on the
-    /// others.
+    /// Adds the line of a context. A context of another job is rejected; that has no effect on the
+    /// contexts of this job.
     fn add(&mut self, text: &str, mut stream: L) -> Result {
         let Some((job, rank, size, line)) = words(text) else {
             // From another program.
@@ -239,7 +241,10 @@ impl<'a, L: Stream> Exchange<'a, L> {
             return Ok(());
         };
         if job != self.job {
-            let why = format!("refused this is job {:?}, not {job:?}\n", self.job);
+            let why = format!(
+                "refused this rendezvous is for job {:?}, not for job {job:?}\n",
+                self.job
+            );
             let _ = stream.write_all(why.as_bytes());
             return Ok(());
         }
@@ -248,7 +253,7 @@ impl<'a, L: Stream> Exchange<'a, L> {
             let expected = self.lines.len();
             self.streams.push(stream);
             let why = format!(
-                "context {rank} of {size} connected to a run of {expected}, or connected twice"
+                "context {rank} of {size} connected to a run of {expected} contexts, or connected twice"
             );
             return Err(self.reject(&why));
         }
@@ -290,7 +295,7 @@ fn words(text: &str) -> Option<(&str, usize, usize, &str)> {
 /// Sends the line of a context, and waits for the lines of all.
 ///
 /// # Errors
-/// The reason of the rejection, or a timeout.
+/// The reason of the server's rejection, or a timeout.
 pub(crate) fn join(
     me: &Identity<'_>,
     mut stream: impl Stream,
@@ -317,7 +322,7 @@ pub(crate) fn join(
             match lines.len() == me.size {
                 true => Ok(lines),
                 false => Err(Error::start(format!(
-                    "{} contexts, not {size}",
+                    "the rendezvous sent the addresses of {} contexts, not of {size}",
                     lines.len()
                 ))),
             }
@@ -381,7 +386,7 @@ pub(crate) fn at_file(me: &Identity<'_>, path: &Path, deadline: Instant) -> Resu
         return lines;
     }
     loop {
-        let text = read_some(path).unwrap_or_default();
+        let text = read_beginning(path).unwrap_or_default();
         // A stale file names another job, or an address without a listener.
         let entry = text.trim_end().split_once(' ');
         let at = entry.filter(|entry| entry.1 == me.job).map(|entry| entry.0);
@@ -389,7 +394,10 @@ pub(crate) fn at_file(me: &Identity<'_>, path: &Path, deadline: Instant) -> Resu
             return join(me, stream, deadline);
         }
         if Instant::now() >= deadline {
-            let message = format!("no context 0 of job {:?} in {path:?}", me.job);
+            let message = format!(
+                "rendezvous file {path:?} names no listener of context 0 of job {:?}",
+                me.job
+            );
             return Err(Error::start(message));
         }
         thread::sleep(RETRY_INTERVAL);
@@ -407,8 +415,8 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     options.open(path)?.write_all(text.as_bytes())
 }
 
-/// Reads the beginning of a file without waiting: a pipe without a writer is empty.
-fn read_some(path: &Path) -> io::Result<String> {
+/// Reads the beginning of a file without waiting. A pipe without a writer reads as an empty file.
+fn read_beginning(path: &Path) -> io::Result<String> {
     let mut options = fs::OpenOptions::new();
     options.read(true).custom_flags(libc::O_NONBLOCK);
     let mut text = String::new();
@@ -475,11 +483,11 @@ mod tests {
         std::os::unix::fs::symlink(&target, &link).unwrap();
         write_new(&link, "new").unwrap();
         assert_eq!(fs::read_to_string(&target).unwrap(), "untouched");
-        assert_eq!(read_some(&link).unwrap(), "new");
+        assert_eq!(read_beginning(&link).unwrap(), "new");
         let pipe = directory.join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.unwrap().success());
-        assert_eq!(read_some(&pipe).unwrap(), "");
+        assert_eq!(read_beginning(&pipe).unwrap(), "");
         fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -282,7 +282,7 @@ proptest! {
         if let Ok(len) = header_len(&bytes, ByteOrder::Native)
             && let Ok(header) = Header::parse(&bytes[..len], ByteOrder::Native, has_extensions)
         {
-            prop_assert_eq!(header.payload() as u64, size - len as u64);
+            prop_assert_eq!(header.payload_len() as u64, size - len as u64);
         }
     }
 }

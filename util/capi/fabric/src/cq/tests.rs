@@ -53,7 +53,7 @@ fn opened(entries: usize, is_followed_by_error: bool) -> (Arc<Stocked>, Cq) {
     });
     let member = Member::Cq(Arc::<Stocked>::clone(&stock));
     let cq = Cq {
-        own: Arc::<Stocked>::clone(&stock),
+        inner: Arc::<Stocked>::clone(&stock),
         format: Format::Tagged,
         wait_obj: WaitObject::new(Kind::None, None, member).unwrap(),
         version: Version::new(1, 18),
@@ -66,7 +66,7 @@ fn opened(entries: usize, is_followed_by_error: bool) -> (Arc<Stocked>, Cq) {
 const OTHER: [u64; size_of::<Entry>() / 8] = [0xa5a5_a5a5_a5a5_a5a5; _];
 
 #[test]
-fn the_memory_of_a_program_is_not_lent_before_it_is_filled() {
+fn memory_of_a_program_is_initialised_before_it_is_borrowed() {
     const ROOM: usize = 70;
     for entries in [0, 1, 4, 5, 36, 37, 70, 90] {
         for wants_sources in [false, true] {

@@ -147,10 +147,10 @@ impl Bound {
         }
         let is_selective = flags & selective != 0;
         if sends {
-            self.tx_cq = Some((Arc::clone(&cq.own), is_selective));
+            self.tx_cq = Some((Arc::clone(&cq.inner), is_selective));
         }
         if receives {
-            self.rx_cq = Some((Arc::clone(&cq.own), is_selective));
+            self.rx_cq = Some((Arc::clone(&cq.inner), is_selective));
         }
         self.users.push(cq.new_user());
         Ok(())
@@ -164,7 +164,7 @@ impl Bound {
         if is_counted || flags == 0 {
             return Err(Errno::Inval);
         }
-        self.cntrs.push((flags, Arc::clone(&cntr.own)));
+        self.cntrs.push((flags, Arc::clone(&cntr.inner)));
         self.users.push(cntr.new_user());
         Ok(())
     }
@@ -172,7 +172,7 @@ impl Bound {
     /// Both halves of a context share one vector, which a program may bind to each of them.
     fn add_av_of_half(&mut self, av: &Object<Av>) -> Result {
         match &self.av {
-            Some(bound) if Arc::ptr_eq(bound, &av.own) => Ok(()),
+            Some(bound) if Arc::ptr_eq(bound, &av.inner) => Ok(()),
             _ => self.add_av(av),
         }
     }
@@ -181,7 +181,7 @@ impl Bound {
         if self.av.is_some() {
             return Err(Errno::Inval);
         }
-        self.av = Some(Arc::clone(&av.own));
+        self.av = Some(Arc::clone(&av.inner));
         self.users.push(av.new_user());
         Ok(())
     }
@@ -198,7 +198,7 @@ impl Bound {
         if self.eq.is_some() {
             return Err(Errno::Inval);
         }
-        self.eq = Some(Arc::clone(&eq.own));
+        self.eq = Some(Arc::clone(&eq.inner));
         self.users.push(eq.new_user());
         Ok(())
     }
@@ -285,9 +285,9 @@ impl Bound {
         if let Some((cq, is_selective)) = bound {
             return Ok((Arc::clone(cq), *is_selective));
         }
-        let own = domain
+        let internal = domain
             .cq(&cq::Attr::default())
             .map_err(|error| log_error(&error))?;
-        Ok((own, true))
+        Ok((internal, true))
     }
 }

@@ -252,7 +252,9 @@ pub(crate) unsafe fn query(
     number(request.datatype, datatype.is_some())?;
     let op = atomic::Op::from_raw(request.op);
     number(request.op, op.is_some())?;
-    let can = domain.own.query_collective(&Query { coll, datatype, op })?;
+    let can = domain
+        .inner
+        .query_collective(&Query { coll, datatype, op })?;
     let result = abi::CollectiveAttr {
         datatype_attr: abi::AtomicAttr {
             count: can.count,

@@ -62,7 +62,7 @@ impl Ep {
         // SAFETY: passed on from the caller.
         let cntr = unsafe { counter(when.cntr) }?;
         let work = Work {
-            cntr: &cntr.own,
+            cntr: &cntr.inner,
             threshold: when.threshold as u64,
             action: Action::Post {
                 ep,
@@ -107,16 +107,16 @@ pub(crate) unsafe fn control(domain: &Domain, command: c_int, arg: *mut c_void) 
         number::control::QUEUE_WORK => unsafe { queue(domain, arg.cast_const().cast()) },
         number::control::CANCEL_WORK => {
             let id = domain.queued.all().remove(&arg.addr());
-            domain.own.cancel_work(id.ok_or(Errno::NoEnt)?)
+            domain.inner.cancel_work(id.ok_or(Errno::NoEnt)?)
         }
         number::control::FLUSH_WORK if arg.is_null() => {
             domain.queued.all().clear();
-            domain.own.flush_work(None)
+            domain.inner.flush_work(None)
         }
         number::control::FLUSH_WORK => {
             // SAFETY: passed on from the caller.
             let cntr = unsafe { counter(arg.cast()) }?;
-            domain.own.flush_work(Some(&cntr.own))
+            domain.inner.flush_work(Some(&cntr.inner))
         }
         _ => Err(Errno::NoSys),
     }
@@ -132,7 +132,7 @@ unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
     let completion = match request.completion_cntr.is_null() {
         true => None,
         // SAFETY: passed on from the caller.
-        false => Some(&unsafe { counter(request.completion_cntr) }?.own),
+        false => Some(&unsafe { counter(request.completion_cntr) }?.inner),
     };
     let action = match request.op_type {
         number::work::CNTR_SET | number::work::CNTR_ADD => match completion {
@@ -152,12 +152,12 @@ unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
         }
     };
     let queued = Work {
-        cntr: &cntr.own,
+        cntr: &cntr.inner,
         threshold: request.threshold,
         action,
     };
     // SAFETY: passed on from the caller.
-    let id = unsafe { domain.own.queue_work(&queued) }.map_err(|error| log_error(&error))?;
+    let id = unsafe { domain.inner.queue_work(&queued) }.map_err(|error| log_error(&error))?;
     domain.queued.all().insert(work.addr(), id);
     Ok(())
 }
@@ -238,7 +238,7 @@ unsafe fn change<'a>(work: &'a DeferredWork) -> Result<Action<'a>> {
     // SAFETY: as above.
     let cntr = unsafe { counter(request.cntr) }?;
     Ok(match work.op_type {
-        number::work::CNTR_SET => Action::Set(&cntr.own, request.value),
-        _ => Action::Add(&cntr.own, request.value),
+        number::work::CNTR_SET => Action::Set(&cntr.inner, request.value),
+        _ => Action::Add(&cntr.inner, request.value),
     })
 }

@@ -240,7 +240,7 @@ pub(crate) unsafe fn open(
             // SAFETY: passed on from the caller.
             false => unsafe { take_handle(&mut info, given.handle) }?,
         };
-        let mut shared = Shared::new(&domain.own, domain.new_user(), info);
+        let mut shared = Shared::new(&domain.inner, domain.new_user(), info);
         let draft = shared.draft.get_mut();
         draft.unwrap_or_else(PoisonError::into_inner).passive_ep = passive_ep;
         Ok(Ep::new(Arc::new(shared), None))
@@ -366,16 +366,16 @@ impl Ep {
     }
 
     fn set_flags(&self, flags: u64) -> Result {
-        let own = OpFlags::from_bits(flags & !DIRECTIONS).ok_or(Errno::BadFlags)?;
-        if own.intersects(OpFlags::DEFAULT | OpFlags::DEFERRED) {
+        let new = OpFlags::from_bits(flags & !DIRECTIONS).ok_or(Errno::BadFlags)?;
+        if new.intersects(OpFlags::DEFAULT | OpFlags::DEFERRED) {
             return Err(Errno::BadFlags);
         }
         match flags & DIRECTIONS {
             send if send == Caps::SEND.bits() => {
-                self.tx_flags.store(own.bits(), Ordering::Relaxed);
+                self.tx_flags.store(new.bits(), Ordering::Relaxed);
             }
             recv if recv == Caps::RECV.bits() => {
-                self.rx_flags.store(own.bits(), Ordering::Relaxed);
+                self.rx_flags.store(new.bits(), Ordering::Relaxed);
             }
             _ => return Err(Errno::Inval),
         }

@@ -38,7 +38,7 @@ pub(crate) struct Sep {
 
 /// The state that a scalable endpoint shares with its contexts.
 struct Common {
-    own: Arc<dyn ScalableEndpoint>,
+    inner: Arc<dyn ScalableEndpoint>,
     av: OnceLock<(Arc<dyn AddressVector>, User)>,
 }
 
@@ -104,7 +104,7 @@ impl Context {
             }
         }
         let bindings = draft.bound.bindings(&used, domain)?;
-        let opened = self.common.own.context(self.index, &draft.info, bindings);
+        let opened = self.common.inner.context(self.index, &draft.info, bindings);
         opened.map_err(|error| log_error(&error))
     }
 }
@@ -133,7 +133,7 @@ impl Half {
     /// # Errors
     /// As [`ScalableEndpoint::address`].
     pub(super) fn address(&self) -> Result<Address> {
-        self.context.common.own.address()
+        self.context.common.inner.address()
     }
 
     fn is_enabled(&self) -> bool {
@@ -231,7 +231,7 @@ static FID: Table<Ops, Sep> = object::ops::<Sep>()
             if flags != 0 {
                 return Err(Errno::BadFlags);
             }
-            let bound = (Arc::clone(&av.own), av.new_user());
+            let bound = (Arc::clone(&av.inner), av.new_user());
             sep.common.av.set(bound).map_err(|_| Errno::Inval)
         })
     })
@@ -258,7 +258,7 @@ static SEP: Table<OpsEp, Sep> = Table::<OpsEp, Sep>::empty()
     });
 static CM: Table<OpsCm, Sep> = Table::<OpsCm, Sep>::empty().getname(|sep, at, len| {
     guarded_unit(|| {
-        let address = addr::encode(&sep.common.own.address()?);
+        let address = addr::encode(&sep.common.inner.address()?);
         // SAFETY: the C caller follows fi_getname(3).
         unsafe { fill(at.cast(), len, &address) }
     })
@@ -281,15 +281,15 @@ pub(crate) unsafe fn open(
         // SAFETY: passed on from the caller.
         let given = unsafe { info::read(info, domain.abi) }?;
         let info = domain.adopted(given.info)?;
-        let own = domain.own.scalable_endpoint(&info);
+        let inner = domain.inner.scalable_endpoint(&info);
         Ok(Sep {
             common: Arc::new(Common {
-                own: own.map_err(|error| log_error(&error))?,
+                inner: inner.map_err(|error| log_error(&error))?,
                 av: OnceLock::new(),
             }),
             contexts: Mutex::default(),
             info,
-            domain: Arc::clone(&domain.own),
+            domain: Arc::clone(&domain.inner),
             domain_user: domain.new_user(),
         })
     };
@@ -313,11 +313,11 @@ impl Object<Sep> {
         let make = || {
             let ep = self.half(index, side)?;
             if let Some(flags) = op_flags {
-                let own = match side {
+                let default_flags = match side {
                     Side::Tx => &ep.tx_flags,
                     Side::Rx => &ep.rx_flags,
                 };
-                own.store(lists::flags(flags)?.bits(), Ordering::Relaxed);
+                default_flags.store(lists::flags(flags)?.bits(), Ordering::Relaxed);
             }
             Ok(ep)
         };

@@ -104,8 +104,8 @@ pub(crate) unsafe fn open_srx(
             request.size = attr.size;
             request.iov_limit = attr.iov_limit;
         }
-        let own = domain.own.srx(&request);
-        own.map(Srx).map_err(|error| log_error(&error))
+        let inner = domain.inner.srx(&request);
+        inner.map(Srx).map_err(|error| log_error(&error))
     };
     // SAFETY: passed on from the caller.
     unsafe { domain.child(out, context, make) }
