@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let domain = info.open()?;
     let av = domain.av(&av::Attr::default())?;
     let ep = Endpoint::open(&*domain, &info, av.clone())?;
-    let peer = av.insert_one(&ep.address()?)?; // ourselves
+    let peer = av.insert_one(&ep.address()?)?; // this endpoint
 
     let pool = Pool::new(&*domain, 4096, 2)?;
     let recv_buf = pool.take().ok_or(Errno::NoBufs)?;

@@ -30,7 +30,7 @@
 #include <rdma/fi_tagged.h>
 
 enum { LINE = 64, ACK = 4, GROUP_NS = 3000, GROUP_MAX = 32, STREAM_GROUP_NS = 200000 };
-enum { TAG_PAYLOAD = 1, TAG_ACK = 2, TAG_AGREE = 3 };
+enum { TAG_PAYLOAD = 1, TAG_ACK = 2, TAG_SYNCHRONISE = 3 };
 /* As LINES and STRIDE of src/fabric/remote; the key of every region. */
 enum { LINES = 256, TURN_STRIDE = 83, KEY = 7 };
 /* Bytes of receive buffers, unless a single message is larger. */
@@ -376,7 +376,7 @@ static inline void pingpong_receive(void)
 		read_completions(1, s->order.size);
 }
 
-static inline void prepare(void)
+static inline void post_free_receive(void)
 {
 	if (endpoint.rx_count)
 		post_free(1, endpoint.order.size, TAG_PAYLOAD);
@@ -386,12 +386,12 @@ static inline void trip(void)
 {
 	if (active) {
 		pingpong_send();
-		prepare();
+		post_free_receive();
 		pingpong_receive();
 	} else {
 		pingpong_receive();
 		pingpong_send();
-		prepare();
+		post_free_receive();
 	}
 }
 
@@ -468,7 +468,7 @@ static struct timing pingpong(void)
 {
 	struct order *order = &endpoint.order;
 	begin(order->size, 1, order->warmup + order->batch + order->singles);
-	/* One of the two receives is posted now, the other by the first `prepare`. */
+	/* One of the two receives is posted now, the other by the first `post_free_receive`. */
 	post_free(1, order->size, TAG_PAYLOAD);
 	struct timing timing = round_trips(trip);
 	while (!endpoint.tx_count)
@@ -585,14 +585,15 @@ static void exchange(void *own, void *remote, size_t length)
 {
 	struct bench_endpoint *s = &endpoint;
 	ssize_t result;
-	while ((result = fi_trecv(s->ep, remote, length, NULL, FI_ADDR_UNSPEC, TAG_AGREE, 0, NULL)))
+	while ((result = fi_trecv(s->ep, remote, length, NULL, FI_ADDR_UNSPEC, TAG_SYNCHRONISE, 0,
+				  NULL)))
 		make_room("fi_trecv", result);
-	while ((result = fi_tsend(s->ep, own, length, NULL, s->peer, TAG_AGREE, NULL)))
+	while ((result = fi_tsend(s->ep, own, length, NULL, s->peer, TAG_SYNCHRONISE, NULL)))
 		make_room("fi_tsend", result);
 	complete(2);
 }
 
-static void agree(void)
+static void synchronise(void)
 {
 	uint64_t own = 0, remote;
 	exchange(&own, &remote, sizeof(own));
@@ -737,7 +738,7 @@ static struct timing line_turns(const char *bench)
 		if (!active)
 			for (size_t line = 0; line < LINES; line++)
 				*(volatile uint64_t *)(endpoint.region + line * LINE) = at;
-		agree();
+		synchronise();
 		uint64_t start = ticks();
 		for (size_t line = 0; active && line < LINES; line++) {
 			size_t offset = line * TURN_STRIDE % LINES * LINE;
@@ -748,7 +749,7 @@ static struct timing line_turns(const char *bench)
 			complete(1);
 		}
 		taken[at] = (double)(ticks() - start) * ns_per_tick / LINES;
-		agree();
+		synchronise();
 	}
 	double mean = median(taken, turns);
 	free(taken);
@@ -785,7 +786,7 @@ static struct timing remote(const char *bench)
 		exchange_memory();
 	turn = 0;
 	endpoint.region[endpoint.order.size - 1] = 0;
-	agree();
+	synchronise();
 	if (!strcmp(bench, "rma_put"))
 		timing = round_trips(put_trip);
 	else if (!strcmp(bench, "rma_write_pingpong"))
@@ -799,7 +800,7 @@ static struct timing remote(const char *bench)
 	else if (active)
 		timing = round_trips(get_trip);
 	/* Keeps the target progressing until the initiator is done. */
-	agree();
+	synchronise();
 	return timing;
 }
 

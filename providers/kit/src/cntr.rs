@@ -318,7 +318,10 @@ mod tests {
     use super::*;
     use crate::work::{ReadyWork, WorkItem};
 
-    #[expect(unsafe_code, reason = "opens with the real locks")]
+    #[expect(
+        unsafe_code,
+        reason = "calls an unsafe constructor, with thread-safe locks"
+    )]
     fn open(events: Events, wait_obj: wait::Object) -> Result<Arc<Cntr>, Error> {
         let mut attr = Attr::default();
         attr.events = events;

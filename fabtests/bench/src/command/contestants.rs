@@ -8,15 +8,15 @@ use anyhow::ensure;
 use super::bench::{BMI, Baseline, OWN};
 use crate::comparison::{Contestant, Pairs, Plan, Senders};
 use crate::cpu::Placement;
-use crate::fabric::{Bench, BenchConfig, OpenOrder, Promise, WaitStrategy};
+use crate::fabric::{Bench, BenchConfig, OpenOrder, ThreadingLevel, WaitStrategy};
 use crate::pair::Pair;
 
 /// Arguments that select a configuration, which is measured in turns with the plain pair.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ContestantArgs {
     /// Threading level of the endpoints; safe is measured in turns with domain
-    #[arg(long, value_enum, default_value_t = Promise::Domain)]
-    threading: Promise,
+    #[arg(long, value_enum, default_value_t = ThreadingLevel::Domain)]
+    threading: ThreadingLevel,
     /// How a process waits for a completion; fd and sleep block in the kernel
     #[arg(long, value_enum, default_value_t = WaitStrategy::Spin)]
     wait: WaitStrategy,

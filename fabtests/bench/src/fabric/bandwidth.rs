@@ -29,7 +29,7 @@ pub(super) fn run<F: MessageApi>(
     };
     let windows = order.counts.total();
     let (run, rx, tx) = Run::<F>::begin(endpoint, order.size.max(ACK), order.window)?;
-    let mut flow = Flow {
+    let mut process = StreamProcess {
         run,
         size: order.size,
         window: order.window,
@@ -51,29 +51,31 @@ pub(super) fn run<F: MessageApi>(
     };
     let timing = match side {
         _ if order.bench.is_bidirectional() => {
-            flow.to_post = windows * order.window;
-            flow.post(2 * order.window, order.size, Purpose::Payload)?;
+            process.to_post = windows * order.window;
+            process.post(2 * order.window, order.size, Purpose::Payload)?;
             let messages = 2 * order.window;
-            stream(clock, order.counts, messages, || flow.exchange_windows())?
+            stream(clock, order.counts, messages, || process.exchange_windows())?
         }
         Side::Active => {
-            flow.post(2, ACK, Purpose::Ack)?;
-            stream(clock, order.counts, order.window, || flow.send_window())?
+            process.post(2, ACK, Purpose::Ack)?;
+            stream(clock, order.counts, order.window, || process.send_window())?
         }
         Side::Passive => {
-            flow.post(2 * order.window, order.size, Purpose::Payload)?;
-            stream(clock, order.counts, order.window, || flow.receive_window())?
+            process.post(2 * order.window, order.size, Purpose::Payload)?;
+            stream(clock, order.counts, order.window, || {
+                process.receive_window()
+            })?
         }
     };
     if order.bench.is_bidirectional() {
-        flow.flush_injected()?;
+        process.flush_injected()?;
     }
-    flow.run.end();
+    process.run.end();
     Ok(timing)
 }
 
 #[derive(Debug)]
-struct Flow<'a, F> {
+struct StreamProcess<'a, F> {
     run: Run<'a, F>,
     size: usize,
     window: usize,
@@ -96,7 +98,7 @@ struct Flow<'a, F> {
     entries: Vec<cq::Entry>,
 }
 
-impl<F: MessageApi> Flow<'_, F> {
+impl<F: MessageApi> StreamProcess<'_, F> {
     /// Sends a window and waits until it is sent and the peer's window has arrived. The peer's
     /// window serves as the acknowledgement.
     #[inline]

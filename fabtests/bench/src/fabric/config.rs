@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct BenchConfig {
     /// Threading level that the endpoints promise.
-    pub threading: Promise,
+    pub threading: ThreadingLevel,
     /// How a process waits for a completion.
     pub wait: WaitStrategy,
     /// Posted receives that no message of a benchmark matches.
@@ -24,7 +24,7 @@ pub struct BenchConfig {
 /// Threading level that the endpoints promise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub enum Promise {
+pub enum ThreadingLevel {
     /// `FI_THREAD_DOMAIN`: two threads never use objects of a domain at once.
     #[default]
     Domain,

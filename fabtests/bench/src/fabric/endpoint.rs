@@ -18,7 +18,8 @@ use super::idle_peers::{CONNECT_TAG, IdlePeers};
 use super::posting::{EndpointBuffers, post_unmatched};
 use super::remote::TargetRegion;
 use super::{
-    BenchConfig, LARGEST, OpenOrder, Promise, WIDEST, WaitStrategy, background_load, side_bytes,
+    BenchConfig, LARGEST, OpenOrder, ThreadingLevel, WIDEST, WaitStrategy, background_load,
+    side_bytes,
 };
 use crate::buffer::Pages;
 use crate::cpu::Idle;
@@ -380,7 +381,7 @@ fn hints(order: &OpenOrder) -> Hints {
     if let Some(provider) = &order.provider {
         hints = hints.provider(provider);
     }
-    if order.config.threading == Promise::Safe {
+    if order.config.threading == ThreadingLevel::Safe {
         return hints;
     }
     // SAFETY: only the `BenchEndpoint` uses the objects of its domain, the loops of `Run` borrow it

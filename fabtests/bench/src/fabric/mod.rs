@@ -28,7 +28,7 @@ use crate::pair::Side;
 use crate::pair::exchange::PingpongParams;
 use crate::timing::{Counts, Timing};
 
-pub use config::{BenchConfig, Promise, WaitStrategy};
+pub use config::{BenchConfig, ThreadingLevel, WaitStrategy};
 pub(crate) use endpoint::discover;
 pub use endpoint::{BenchEndpoint, Opened, longest_datagram};
 pub use linger::linger;

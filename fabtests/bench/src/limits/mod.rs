@@ -3,6 +3,7 @@
 //! Both sides of a probe are in one file. [`ProbeContext`] has what a process needs for its side of
 //! the probes; [`survey`] runs them and makes [`Limits`] of the results.
 
+mod byte_ring;
 mod cma;
 mod line;
 mod load;
@@ -11,7 +12,7 @@ pub(crate) mod report;
 mod ring;
 mod shared;
 mod socket;
-mod stream;
+
 mod survey;
 mod wake;
 
@@ -119,7 +120,7 @@ pub struct ProbeContext<'a> {
     puts: line::LinePingpong<'a>,
     loads: load::Loads<'a>,
     ring: ring::Duplex<'a>,
-    stream: stream::Duplex<'a>,
+    byte_ring: byte_ring::Duplex<'a>,
     cma: cma::CmaTarget<'a>,
     tcp: Socket,
     unix: Socket,
@@ -159,7 +160,7 @@ impl<'a> ProbeContext<'a> {
             puts: line::LinePingpong::per_direction(layout, side, idle),
             loads: load::Loads::new(layout, idle),
             ring: ring::Duplex::new(layout, side, idle),
-            stream: stream::Duplex::new(layout, side, idle),
+            byte_ring: byte_ring::Duplex::new(layout, side, idle),
             cma: cma::CmaTarget::new(layout),
             tcp: site.tcp,
             unix: site.unix,
@@ -203,11 +204,14 @@ impl<'a> ProbeContext<'a> {
             Probe::RingRateSmall => self.ring.measure_rate::<8>(clock, counts),
             Probe::TwoCopy { size, chunk } => {
                 let own = at_least(&mut self.own, size)?;
-                self.stream.measure(&mut own[..size], chunk, clock, counts)
+                self.byte_ring
+                    .measure(&mut own[..size], chunk, clock, counts)
             }
             Probe::TwoCopyRate { size, chunk } => {
                 let own = at_least(&mut self.own, size)?;
-                Ok(self.stream.measure_rate(&own[..size], chunk, clock, counts))
+                Ok(self
+                    .byte_ring
+                    .measure_rate(&own[..size], chunk, clock, counts))
             }
             Probe::Memcpy { size } => {
                 memcpy::measure_cached(at_least(&mut self.own, 2 * size)?, size, clock, counts)
@@ -253,11 +257,11 @@ impl<'a> ProbeContext<'a> {
             Probe::RingRateSmall => self.ring.respond_rate::<8>(counts),
             Probe::TwoCopy { size, chunk } => {
                 let own = at_least(&mut self.own, size)?;
-                self.stream.respond(&mut own[..size], chunk, counts);
+                self.byte_ring.respond(&mut own[..size], chunk, counts);
             }
             Probe::TwoCopyRate { size, chunk } => {
                 let own = at_least(&mut self.own, size)?;
-                self.stream.respond_rate(&mut own[..size], chunk, counts);
+                self.byte_ring.respond_rate(&mut own[..size], chunk, counts);
             }
             Probe::Memcpy { .. } | Probe::MemcpyCold { .. } => {}
             Probe::Cma { size } => self.cma.respond(&at_least(&mut self.own, size)?[..size]),

@@ -13,8 +13,8 @@ use anyhow::{Context as _, ensure};
 use memmap2::{MmapOptions, MmapRaw};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
+use super::byte_ring::ByteRing;
 use super::ring::Ring;
-use super::stream::Stream;
 use crate::fabric::LINES;
 
 /// A word alone on its cache line.
@@ -54,9 +54,9 @@ pub(super) struct Layout {
     /// One-line ring.
     pub(super) ring_to_active: Ring,
     /// Ring of bytes.
-    pub(super) stream_to_passive: Stream,
+    pub(super) byte_ring_to_passive: ByteRing,
     /// Ring of bytes.
-    pub(super) stream_to_active: Stream,
+    pub(super) byte_ring_to_active: ByteRing,
     /// How often the passive process has written `lines`.
     pub(super) lines_written: CacheLine,
     /// How often the active process has read them.

@@ -327,7 +327,7 @@ fn key(probe: Probe) -> String {
 }
 
 /// Several of the smallest chunks are in flight at once, even in a first-level cache; the largest
-/// is the most that a [`super::stream::Stream`] holds contiguously.
+/// is the most that a [`super::byte_ring::ByteRing`] holds contiguously.
 const CHUNKS: [usize; 3] = [4 << 10, 8 << 10, 16 << 10];
 const SYSTEM_CALLS: Counts = Counts {
     warmup: 100,

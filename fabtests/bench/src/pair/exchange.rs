@@ -84,16 +84,16 @@ pub(crate) fn run<M: Messages>(
     let timing = round_trips(clock, params.counts, || match params.is_active {
         true => {
             process.send()?;
-            process.prepare()?;
+            process.post_free_receive()?;
             process.receive()
         }
         false => {
             process.receive()?;
             process.send()?;
-            process.prepare()
+            process.post_free_receive()
         }
     })?;
-    process.settle()?;
+    process.wait_for_last_send()?;
     Ok(timing)
 }
 
@@ -133,7 +133,7 @@ impl<M: Messages> PingpongProcess<'_, M> {
 
     /// Posts the free receive buffer.
     #[inline]
-    fn prepare(&mut self) -> anyhow::Result<()> {
+    fn post_free_receive(&mut self) -> anyhow::Result<()> {
         match self.rx.take() {
             Some(buf) => self.repost(buf),
             None => Ok(()),
@@ -181,7 +181,7 @@ impl<M: Messages> PingpongProcess<'_, M> {
     }
 
     /// Waits for the last send.
-    fn settle(mut self) -> anyhow::Result<()> {
+    fn wait_for_last_send(mut self) -> anyhow::Result<()> {
         while self.tx.is_none() {
             self.read()?;
         }

@@ -197,7 +197,7 @@ impl Pair {
                         Err(_) => bail!("{name} replied {line:?} to {order:?}"),
                     };
                 }
-                Ok((side, Event::Printed(line))) => self.members[side as usize].keep(line),
+                Ok((side, Event::Printed(line))) => self.members[side as usize].keep_line(line),
                 Ok((_, Event::OutputClosed)) => {}
                 Ok((side, Event::Exited)) => return Err(self.exit_error(side)),
                 Err(RecvTimeoutError::Timeout) => {
@@ -218,7 +218,7 @@ impl Pair {
             .recv_timeout(until.saturating_duration_since(Instant::now()))
         {
             match event {
-                Event::Printed(line) => self.members[from as usize].keep(line),
+                Event::Printed(line) => self.members[from as usize].keep_line(line),
                 Event::OutputClosed if from == side => break,
                 Event::OutputClosed | Event::Replied(_) | Event::Exited => {}
             }
@@ -310,7 +310,7 @@ impl Member {
         })
     }
 
-    fn keep(&mut self, line: String) {
+    fn keep_line(&mut self, line: String) {
         if self.printed.len() == KEPT_LINES {
             self.printed.pop_front();
         }

@@ -113,7 +113,7 @@ pub(super) fn run(
         size: order.size,
         idle,
     };
-    run.agree()?;
+    run.synchronise()?;
     let counts = order.counts;
     let timing = match (order.bench, order.size) {
         (Bench::RmaPut, _) => run.puts(side, clock, counts),
@@ -126,7 +126,7 @@ pub(super) fn run(
         _ => run.gets(side, clock, counts),
     };
     let timing = timing?;
-    run.agree()?;
+    run.synchronise()?;
     Ok(timing)
 }
 
@@ -142,7 +142,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Synchronises both processes: announces this one and waits for the peer.
-    fn agree(&mut self) -> anyhow::Result<()> {
+    fn synchronise(&mut self) -> anyhow::Result<()> {
         self.region.runs += 1;
         let runs = self.region.runs;
         // A write that was posted before the peer was connected travels as a command, and later

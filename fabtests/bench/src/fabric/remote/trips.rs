@@ -23,7 +23,7 @@ impl Run<'_> {
         self.region
             .byte(DATA + self.size - 1)
             .store(0, Ordering::Relaxed);
-        self.agree()?;
+        self.synchronise()?;
         round_trips(clock, counts, || {
             turn = turn % 251 + 1;
             if side == Side::Passive {

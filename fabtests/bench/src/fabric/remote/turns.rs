@@ -32,7 +32,7 @@ impl Run<'_> {
     ) -> anyhow::Result<Timing> {
         let turns = (counts.total() / LINES).max(8) as u64;
         let first = self.region.word(TURNS).load(Ordering::Acquire);
-        self.agree()?;
+        self.synchronise()?;
         let mut taken = Vec::new();
         for turn in first + 1..=first + turns {
             match side {

@@ -17,7 +17,7 @@ use crate::timing::{Counts, Timing, one_by_one, round_trips};
 /// One direction between the two processes: a ring of bytes.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Stream {
+pub(super) struct ByteRing {
     /// Bytes committed; written by the writer.
     head: CacheLine,
     /// Bytes taken; written by the reader.
@@ -33,23 +33,23 @@ struct Bytes(UnsafeCell<[u8; CAPACITY]>);
 // freed; the reader reads only what `head`, acquired, has committed.
 unsafe impl Sync for Bytes {}
 
-/// The writer of a [`Stream`]. One process has it.
+/// The writer of a [`ByteRing`]. One process has it.
 #[derive(Debug)]
 pub(super) struct Writer<'a> {
-    stream: &'a Stream,
+    ring: &'a ByteRing,
     idle: Idle,
     head: u64,
     tail: u64,
 }
 
 impl<'a> Writer<'a> {
-    /// The writer of a stream that nothing has been written to.
+    /// The writer of a ring that nothing has been written to.
     ///
     /// # Safety
-    /// No other writer of this stream exists, in either process.
-    pub(super) unsafe fn new(stream: &'a Stream, idle: Idle) -> Self {
+    /// No other writer of this ring exists, in either process.
+    pub(super) unsafe fn new(ring: &'a ByteRing, idle: Idle) -> Self {
         Self {
-            stream,
+            ring,
             idle,
             head: 0,
             tail: 0,
@@ -63,38 +63,38 @@ impl<'a> Writer<'a> {
             let (start, end) = chunk_range(self.head, chunk.len());
             while end - self.tail > CAPACITY as u64 {
                 // Pairs with the release in `read`.
-                self.tail = self.stream.tail.0.load(Ordering::Acquire);
+                self.tail = self.ring.tail.0.load(Ordering::Acquire);
                 if end - self.tail > CAPACITY as u64 {
                     self.idle.pause();
                 }
             }
-            let start = self.stream.at(start);
+            let start = self.ring.at(start);
             // SAFETY: the chunk is contiguous from `start` (`chunk_range`), and its bytes are free.
             unsafe { start.copy_from_nonoverlapping(chunk.as_ptr(), chunk.len()) };
             self.head = end;
             // Pairs with the acquire in `read`.
-            self.stream.head.0.store(end, Ordering::Release);
+            self.ring.head.0.store(end, Ordering::Release);
         }
     }
 }
 
-/// The reader of a [`Stream`]. One process has it.
+/// The reader of a [`ByteRing`]. One process has it.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
-    stream: &'a Stream,
+    ring: &'a ByteRing,
     idle: Idle,
     head: u64,
     tail: u64,
 }
 
 impl<'a> Reader<'a> {
-    /// The reader of a stream that nothing has been read from.
+    /// The reader of a ring that nothing has been read from.
     ///
     /// # Safety
-    /// No other reader of this stream exists, in either process.
-    pub(super) unsafe fn new(stream: &'a Stream, idle: Idle) -> Self {
+    /// No other reader of this ring exists, in either process.
+    pub(super) unsafe fn new(ring: &'a ByteRing, idle: Idle) -> Self {
         Self {
-            stream,
+            ring,
             idle,
             head: 0,
             tail: 0,
@@ -108,18 +108,18 @@ impl<'a> Reader<'a> {
             let (start, end) = chunk_range(self.tail, chunk.len());
             while self.head < end {
                 // Pairs with the release in `write`.
-                self.head = self.stream.head.0.load(Ordering::Acquire);
+                self.head = self.ring.head.0.load(Ordering::Acquire);
                 if self.head < end {
                     self.idle.pause();
                 }
             }
-            let start = self.stream.at(start).cast_const();
+            let start = self.ring.at(start).cast_const();
             // SAFETY: the chunk is contiguous from `start` (`chunk_range`), and its bytes are
             // committed.
             unsafe { start.copy_to_nonoverlapping(chunk.as_mut_ptr(), chunk.len()) };
             self.tail = end;
             // Pairs with the acquire in `write`.
-            self.stream.tail.0.store(end, Ordering::Release);
+            self.ring.tail.0.store(end, Ordering::Release);
         }
     }
 }
@@ -133,7 +133,7 @@ pub(super) struct Duplex<'a> {
 
 impl<'a> Duplex<'a> {
     pub(super) fn new(layout: &'a Layout, side: Side, idle: Idle) -> Self {
-        let (to_passive, to_active) = (&layout.stream_to_passive, &layout.stream_to_active);
+        let (to_passive, to_active) = (&layout.byte_ring_to_passive, &layout.byte_ring_to_active);
         let (out, back) = match side {
             Side::Active => (to_passive, to_active),
             Side::Passive => (to_active, to_passive),
@@ -195,7 +195,7 @@ impl Duplex<'_> {
     }
 }
 
-impl Stream {
+impl ByteRing {
     #[inline]
     fn at(&self, position: u64) -> *mut u8 {
         let base: *mut u8 = self.bytes.0.get().cast();
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn messages_of_any_size_arrive_whole() {
         let segment = Segment::map(Segment::create().unwrap()).unwrap();
-        let stream = &segment.layout().stream_to_passive;
+        let ring = &segment.layout().byte_ring_to_passive;
         let sizes = [1, 64, 100_000, 7, 300_001, 65_536, 4096];
         let message = |size: usize| {
             (0..size)
@@ -237,13 +237,13 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 // SAFETY: the only writer.
-                let mut writer = unsafe { Writer::new(stream, Idle::Yield) };
+                let mut writer = unsafe { Writer::new(ring, Idle::Yield) };
                 for size in sizes {
                     writer.write(&message(size), 8192);
                 }
             });
             // SAFETY: the only reader.
-            let mut reader = unsafe { Reader::new(stream, Idle::Yield) };
+            let mut reader = unsafe { Reader::new(ring, Idle::Yield) };
             for size in sizes {
                 let mut got = vec![0; size];
                 reader.read(&mut got, 8192);
