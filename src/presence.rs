@@ -1,18 +1,19 @@
 //! Checks whether memory is mapped at addresses that a peer has sent.
 //!
-//! A peer may name any address of a region that covers the whole address space, and an access to
-//! unmapped memory would end the process. These functions query the kernel first, by one of two methods:
+//! If a registered region covers the whole address space, a peer may send any address, and an access to
+//! unmapped memory would end the process. These functions therefore ask the kernel before the access, by
+//! one of two methods:
 //!
 //! - Page by page: operations of futex(2) read or change a word of the page, as an instruction would, and
-//!   fail with `EFAULT` where the instruction would fault. The change is an atomic *or* with zero, which
-//!   has no effect. futex(2) is allowed in every sandbox.
+//!   fail with `EFAULT` where the instruction would fault. The change is an atomic OR with zero, which
+//!   leaves the word as it is. futex(2) is allowed in every sandbox.
 //! - Mapping by mapping (`PROCMAP_QUERY`, since Linux 6.11): one query for each mapping, independent of
-//!   its length. A query takes as long as three pages by the first method. Mappings of files are also
-//!   checked page by page, because a file may end before its mapping.
+//!   its length. A query takes as long as the first method takes for three pages. Mappings of
+//!   files are also checked page by page, because a file may end before its mapping.
 //!
-//! The first and the last page are always checked by the first method. Pages between them that
-//! `MADV_GUARD_INSTALL` has closed are not detected. The check does not protect from another thread that
-//! unmaps the memory between the check and the access.
+//! The first and the last page are always checked by the first method. Guard pages
+//! between them (`MADV_GUARD_INSTALL`) are not detected. If another thread unmaps the memory between the
+//! check and the access, the check does not help.
 
 #![expect(unsafe_code, reason = "system calls without safe wrappers")]
 
@@ -22,7 +23,7 @@ use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 
-/// The smallest page size. Larger pages are checked several times.
+/// The smallest page size. On a machine with larger pages, each page is checked several times.
 const PAGE: usize = 4096;
 /// The maximum length that is checked page by page without a query of its mapping.
 const MAX_BY_PAGE: usize = 3 * PAGE;
@@ -44,7 +45,7 @@ enum Access {
 }
 
 impl Access {
-    /// The access as flags of `PROCMAP_QUERY`.
+    /// The permissions that the access needs, as flags of `PROCMAP_QUERY`.
     const fn flags(self) -> u64 {
         match self {
             Self::Read => 1,
@@ -69,7 +70,7 @@ fn is_accessible(first: usize, len: usize, access: Access) -> bool {
         && are_pages_accessible(last, end, access)
 }
 
-/// Checks all pages of the bytes from `first` to `end`.
+/// Whether all pages of the bytes from `first` to `end` are accessible; the first method.
 fn are_pages_accessible(first: usize, end: usize, access: Access) -> bool {
     let mut pages = (first - first % PAGE..end).step_by(PAGE);
     pages.all(|page| match access {
@@ -78,13 +79,14 @@ fn are_pages_accessible(first: usize, end: usize, access: Access) -> bool {
     })
 }
 
-/// A futex without waiters.
+/// A futex on which no thread waits: an operation that needs a second futex gets this one.
 static NO_WAITERS: AtomicU32 = AtomicU32::new(0);
 /// `FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0x5a5)`: a thread that waits on a word with the value
 /// 0x5a5 may be woken spuriously, which every waiter of a futex has to expect.
 const OR_ZERO: u32 = 2 << 28 | 0x5a5;
 
-/// Reads the first word of a page, by a comparison whose result is ignored.
+/// Whether the first word of a page can be read. The kernel compares it with a value; the result is
+/// ignored.
 fn can_read(page: usize) -> bool {
     let page: *mut u32 = std::ptr::without_provenance_mut(page);
     let operation = libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FLAG;
@@ -103,7 +105,7 @@ fn can_read(page: usize) -> bool {
     result >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
 }
 
-/// Writes the first word of a page, with its own value.
+/// Whether the first word of a page can be written. The kernel writes the value that the word has.
 fn can_write(page: usize) -> bool {
     let page: *mut u32 = std::ptr::without_provenance_mut(page);
     let operation = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
@@ -114,39 +116,40 @@ fn can_write(page: usize) -> bool {
     result >= 0
 }
 
-/// Checks all mappings of the bytes from `first` to `end`.
+/// Whether all mappings of the bytes from `first` to `end` are accessible; the second method.
 fn are_mappings_accessible(first: usize, end: usize, access: Access) -> bool {
-    let mut at = first;
-    while at < end {
-        match mapping(at) {
+    let mut position = first;
+    while position < end {
+        match mapping(position) {
             Mapping::None => return false,
-            Mapping::Unknown => return are_pages_accessible(at, end, access),
+            Mapping::Unknown => return are_pages_accessible(position, end, access),
             Mapping::Some {
-                end: next,
+                end: mapping_end,
                 is_file,
                 permissions,
             } => {
-                let part_end = end.min(next);
+                let part_end = end.min(mapping_end);
                 let is_permitted = permissions & access.flags() == access.flags();
-                if !is_permitted || is_file && !are_pages_accessible(at, part_end, access) {
+                if !is_permitted || is_file && !are_pages_accessible(position, part_end, access) {
                     return false;
                 }
-                at = part_end;
+                position = part_end;
             }
         }
     }
     true
 }
 
-/// The mapping of an address.
+/// What the kernel knows about the mapping that contains an address.
 enum Mapping {
+    /// The address is not mapped.
     None,
     Some {
         end: usize,
         is_file: bool,
         permissions: u64,
     },
-    /// The kernel does not support the query, or it failed.
+    /// The kernel does not support the query, or the query failed.
     Unknown,
 }
 
@@ -175,6 +178,7 @@ const PROCMAP_QUERY: libc::c_ulong = 0xc068_6611;
 
 const _: () = assert!(size_of::<ProcmapQuery>() == 0x68);
 
+/// Queries the mapping that contains an address.
 fn mapping(address: usize) -> Mapping {
     let Some(maps) = maps() else {
         return Mapping::Unknown;
@@ -184,7 +188,7 @@ fn mapping(address: usize) -> Mapping {
         query_addr: address as u64,
         ..ProcmapQuery::default()
     };
-    // SAFETY: the structure has the kernel's layout and its size; it names no buffers.
+    // SAFETY: the structure has the kernel's layout and states its size; its buffer addresses are zero.
     let result = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) };
     if result == 0 {
         return Mapping::Some {
@@ -199,13 +203,13 @@ fn mapping(address: usize) -> Mapping {
     }
 }
 
-/// The list of mappings of this process. It is `None` in a child that was forked after the first query:
-/// the open file is its parent's list.
+/// This process's list of mappings. It is `None` in a child that was forked after the first query: there
+/// the open file is the list of the parent.
 fn maps() -> Option<&'static File> {
     static MAPS: OnceLock<(u32, Option<File>)> = OnceLock::new();
     let pid = std::process::id();
-    let (owner, file) = MAPS.get_or_init(|| (pid, File::open("/proc/self/maps").ok()));
-    file.as_ref().filter(|_| *owner == pid)
+    let (opener, file) = MAPS.get_or_init(|| (pid, File::open("/proc/self/maps").ok()));
+    file.as_ref().filter(|_| *opener == pid)
 }
 
 #[cfg(test)]
@@ -214,9 +218,10 @@ mod tests {
 
     use super::*;
 
+    /// A length that is checked by mappings.
     const LONG: usize = 4 * MAX_BY_PAGE;
 
-    /// Maps pages for the rest of the test.
+    /// Maps pages, of a file unless `fd` is -1. They stay mapped.
     fn map(len: usize, fd: i32) -> usize {
         let (rights, flags) = match fd {
             -1 => (
@@ -264,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_with_a_closed_page_is_not_accessible() {
+    fn a_range_with_a_protected_page_is_not_accessible() {
         let first = map(LONG, -1);
         let middle = first + LONG / 2;
         for (rights, can_be_read) in [(libc::PROT_NONE, false), (libc::PROT_READ, true)] {
@@ -291,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_checked_where_mappings_cannot_be_queried() {
+    fn pages_are_checked_without_queries_of_mappings() {
         let first = map(LONG, -1);
         protect(first + LONG / 2, libc::PROT_NONE);
         assert!(!are_pages_accessible(first, first + LONG, Access::Read));

@@ -50,7 +50,7 @@ impl<O, T> Table<O, T> {
 /// The closure of a type without captures.
 ///
 /// # Safety
-/// A closure of this type was made before.
+/// A closure of this type exists.
 pub(crate) unsafe fn closure<F: Copy>() -> F {
     const { assert!(size_of::<F>() == 0, "functions of tables capture nothing") };
     // SAFETY: a value of no size can be read at any address; the caller vouches that the type has

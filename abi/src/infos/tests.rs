@@ -45,79 +45,83 @@ fn without_nic(mut info: Info) -> Info {
 fn infos_survive_the_round_trip_through_c() {
     let infos = [full(), Info::default()];
     let first = list(&infos, ptr::null_mut()).expect("memory");
-    // SAFETY: the list was made here, in the newest layout.
+    // SAFETY: the list was allocated by this test, in the newest layout.
     let read_first = unsafe { read(first, Abi::NEWEST) };
     // SAFETY: as above.
     let second = unsafe { (*first).next };
-    let read_first = read_first.expect("it is as we wrote it");
+    let read_first = read_first.expect("an info of this test");
     assert_eq!(read_first.info, without_nic(full()));
     assert_eq!(read_first.threading, Threading::Completion);
     // SAFETY: as above.
     let read_second = unsafe { read(second, Abi::NEWEST) };
     assert_eq!(
-        read_second.expect("it is as we wrote it").info,
+        read_second.expect("an info of this test").info,
         Info::default()
     );
-    // SAFETY: the list is used no more.
+    // SAFETY: the list is not used any more.
     unsafe { free(first) };
 }
 
 #[test]
 fn copies_are_whole_and_of_one_info_only() {
     let first = list(&[full(), full()], ptr::null_mut()).expect("memory");
-    // SAFETY: the list was made here.
+    // SAFETY: the list was allocated by this test.
     let again = unsafe { copy(first, Abi::NEWEST) }.expect("memory");
-    // SAFETY: the list is used no more; the copy has nothing of it.
+    // SAFETY: the list is not used any more; the copy shares no memory with it.
     unsafe { free(first) };
-    // SAFETY: the copy was made here.
+    // SAFETY: the copy was allocated by this test.
     let own = unsafe { read(again, Abi::NEWEST) };
     // SAFETY: as above.
     let next = unsafe { (*again).next };
-    assert_eq!(own.expect("as copied").info, without_nic(full()));
+    assert_eq!(own.expect("a copy of this test").info, without_nic(full()));
     assert_eq!(next, ptr::null_mut());
     // SAFETY: as above.
     let nic = unsafe { (*again).nic };
     assert!(!nic.is_null());
-    // SAFETY: the copy is used no more.
+    // SAFETY: the copy is not used any more.
     unsafe { free(again) };
 }
 
 #[test]
 fn infos_of_an_old_layout_are_read_up_to_their_size() {
     let own = one(&full(), ptr::null_mut()).expect("memory");
-    // SAFETY: it was made here; an older layout is shorter.
-    let old = unsafe { read(own, Abi::V0) }.expect("as we wrote it").info;
+    // SAFETY: it was allocated by this test; an older layout is shorter.
+    let old = unsafe { read(own, Abi::V0) }
+        .expect("an info of this test")
+        .info;
     assert_eq!(old.ep_attr.ep_type, EpType::Msg);
     assert!(old.ep_attr.auth_key.is_empty());
     assert_eq!(old.domain_attr.max_cntr_value, 0);
     // SAFETY: as above.
-    let newer = unsafe { read(own, Abi::V9) }.expect("as we wrote it").info;
+    let newer = unsafe { read(own, Abi::V9) }
+        .expect("an info of this test")
+        .info;
     assert_eq!(newer.domain_attr.max_cntr_value, 10);
-    // SAFETY: it is used no more.
+    // SAFETY: it is not used any more.
     unsafe { free(own) };
 }
 
 #[test]
 fn fresh_infos_have_all_parts_and_default_attributes() {
     let own = fresh().expect("memory");
-    // SAFETY: it was made here.
+    // SAFETY: it was allocated by this test.
     let asked = unsafe { read(own, Abi::NEWEST) }.expect("zeros");
     assert_eq!(asked.info, Info::default());
-    // SAFETY: it is used no more.
+    // SAFETY: it is not used any more.
     unsafe { free(own) };
 }
 
 #[test]
 fn unsupported_numbers_match_nothing() {
     let own = fresh().expect("memory");
-    // SAFETY: it was made here, with all parts.
+    // SAFETY: it was allocated by this test, with all parts.
     let ep = unsafe { (*own).ep_attr };
     // SAFETY: as above.
     unsafe { (*ep).ep_type = 77 };
     // SAFETY: as above.
     let unknown = unsafe { read(own, Abi::NEWEST) };
     assert_eq!(unknown.unwrap_err(), Errno::NoData);
-    // SAFETY: it is used no more.
+    // SAFETY: it is not used any more.
     unsafe { free(own) };
     // SAFETY: NULL is only compared.
     let nothing = unsafe { read(ptr::null(), Abi::NEWEST) };

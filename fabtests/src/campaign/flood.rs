@@ -1,6 +1,6 @@
-//! The campaign `flood`: peers send messages without end that the target does not receive. The
-//! target stores messages up to its limit and continues to serve another peer; beyond the limit,
-//! the senders have to wait.
+//! The campaign `flood`: senders flood a target with messages for which it posts no receives. The
+//! target stores unexpected messages up to its limit; beyond the limit, the senders have to wait.
+//! Meanwhile, the target continues to serve another peer.
 
 use std::time::{Duration, Instant};
 
@@ -26,24 +26,24 @@ pub(crate) struct Config {
     pub(crate) len: usize,
 }
 
-/// Floods of each row in the short form.
+/// Number of floods for each message size in the short form of the campaign.
 const SHORT: u64 = 1;
-/// Duration of a flood.
+/// Minimum duration of a flood.
 const FLOOD: Duration = Duration::from_millis(100);
-/// Senders of one flood.
+/// Number of senders in a flood.
 const SENDERS: usize = 2;
-/// Sizes of messages, by the names of their rows.
+/// The rows of the report, each with its message size.
 const SIZES: [(&str, usize); 4] = [
     ("inline", 8),
     ("pool", 700),
     ("large-pool", 4000),
     ("rendezvous", 30_000),
 ];
-/// Bytes of unexpected messages that the target may store.
-const KEPT: usize = 1 << 20;
+/// The target's limit of unexpected messages, in bytes (`FI_SHM_UNEXPECTED_SIZE`).
+const UNEXPECTED_LIMIT: usize = 1 << 20;
 /// Maximum growth of the target's memory: the stored messages, the allocator's overhead, and the
 /// connections.
-const GROWTH: usize = 4 * KEPT;
+const GROWTH: usize = 4 * UNEXPECTED_LIMIT;
 
 /// Runs the campaign.
 ///
@@ -51,12 +51,12 @@ const GROWTH: usize = 4 * KEPT;
 /// The campaign cannot be run.
 pub(super) fn run(plan: &Plan) -> anyhow::Result<Report> {
     let mut report = Report::new("flood", plan);
-    for (what, len) in SIZES.into_iter().filter(|(what, _)| plan.includes(what)) {
-        let mut row = Row::new(what);
+    for (name, len) in SIZES.into_iter().filter(|(name, _)| plan.includes(name)) {
+        let mut row = Row::new(name);
         let (began, mut done, mut sent) = (Instant::now(), 0, 0);
         while !plan.is_over(done, SHORT, began) {
             let flood = flood(len);
-            sent += row.count(what, flood).unwrap_or(0);
+            sent += row.count(name, flood).unwrap_or(0);
             done += 1;
         }
         row.figures.insert("messages", sent as f64);
@@ -65,29 +65,30 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Runs one flood with a new target and returns the number of messages that were sent.
+/// Runs one flood with a new target, and exchanges messages with the target meanwhile. Returns the
+/// number of messages that the senders could send.
 fn flood(len: usize) -> anyhow::Result<u64> {
-    let kept = KEPT.to_string();
+    let limit = UNEXPECTED_LIMIT.to_string();
     let mut endpoint = CampaignEndpoint::open(None, &[])?;
-    let mut target = Echo::start(&endpoint, &[("FI_SHM_UNEXPECTED_SIZE", &kept)])?;
+    let mut target = Echo::start(&endpoint, &[("FI_SHM_UNEXPECTED_SIZE", &limit)])?;
     target.exchange(&mut endpoint)?;
-    let process = target.process().pid().to_string();
-    let before = private(&process)?;
+    let target_pid = target.process().pid().to_string();
+    let memory_before = private(&target_pid)?;
     let role = Role::Flood(Config {
         target: target.name().to_owned(),
         len,
     });
     let senders = (0..SENDERS).map(|_| role.start());
     let mut senders: Vec<_> = senders.collect::<anyhow::Result<_>>()?;
-    let until = Instant::now() + FLOOD;
-    while Instant::now() < until || !have_all_reported(&senders)? {
+    let end = Instant::now() + FLOOD;
+    while Instant::now() < end || !have_all_reported(&senders)? {
         target
             .exchange(&mut endpoint)
-            .context("the target of a flood")?;
-        let now = private(&process)?;
+            .context("exchange with the flooded target")?;
+        let memory = private(&target_pid)?;
         ensure!(
-            now < before + GROWTH,
-            "the target's memory grew from {before} to {now} bytes"
+            memory < memory_before + GROWTH,
+            "the target's memory grew from {memory_before} to {memory} bytes"
         );
     }
     let mut sent = 0;
@@ -97,6 +98,7 @@ fn flood(len: usize) -> anyhow::Result<u64> {
     Ok(sent)
 }
 
+/// Whether every sender has reported the number of its messages.
 fn have_all_reported(senders: &[Process]) -> anyhow::Result<bool> {
     for sender in senders {
         if !sender.is_readable()? {
@@ -106,20 +108,21 @@ fn have_all_reported(senders: &[Process]) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Sends until [`REFUSED`] posts in succession are refused, and reports the number of messages.
+/// A sender: sends until the target accepts no more messages ([`REFUSALS`]), and reports how many
+/// were sent.
 pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
     let mut endpoint = CampaignEndpoint::open(None, &[])?;
     let target = endpoint.insert(&config.target)?;
-    let (mut sent, mut refused) = (0_u32, 0);
+    let (mut sent, mut refusals) = (0_u32, 0);
     let mut timeout = Timeout::new("a target that accepts no more messages");
-    while refused < REFUSED {
+    while refusals < REFUSALS {
         match endpoint.send(Kind::Tagged, target, config.len, Stamp::new(0, sent)) {
             Ok(_) => {
                 sent += 1;
-                refused = 0;
+                refusals = 0;
             }
-            Err(Errno::Again) => refused += 1,
-            Err(errno) => bail!("a sender cannot post: {errno}"),
+            Err(Errno::Again) => refusals += 1,
+            Err(errno) => bail!("a sender cannot post a message: {errno}"),
         }
         endpoint.drive()?;
         while endpoint.take().is_some() {}
@@ -129,5 +132,6 @@ pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
     process::next_request::<()>()
 }
 
-/// Refused posts in succession that mean that the target takes no more messages.
-const REFUSED: u32 = 2000;
+/// Number of consecutive posts refused with `EAGAIN` after which a sender concludes that the target
+/// accepts no more messages.
+const REFUSALS: u32 = 2000;

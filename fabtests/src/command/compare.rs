@@ -14,13 +14,14 @@ use crate::ab_run::{Contestant, RunConfig, run_in_turns};
 /// Arguments of `fabtests compare`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Output of `fabtests bench --json`: A
+    /// Report A: output of `fabtests bench --json`
     #[arg(value_name = "A.json", required_unless_present = "program")]
     a: Option<PathBuf>,
-    /// Output of `fabtests bench --json`: B
+    /// Report B: output of `fabtests bench --json`
     #[arg(value_name = "B.json", required_unless_present = "program")]
     b: Option<PathBuf>,
-    /// Run this program with upstream's name in turns: this suite's as A, --against or --bin as B
+    /// Instead of two reports, run two programs of this upstream name in turns: this suite's as A,
+    /// that of --against or --bin as B
     #[arg(long, value_name = "NAME", conflicts_with_all = ["a", "b"])]
     program: Option<String>,
     /// A's provider
@@ -29,37 +30,38 @@ pub struct Args {
     /// B's provider [default: A's]
     #[arg(long, value_name = "PROVIDER", requires = "program")]
     against: Option<String>,
-    /// B's program: a file, or a folder that has one of the same name; fi_pingpong is found in PATH
+    /// B's program: a file, a folder that contains a file of the same name, or a name in PATH
     /// [default: this suite's]
     #[arg(long, value_name = "PATH", requires = "program")]
     bin: Option<PathBuf>,
     /// Message sizes
     #[arg(short = 'S', long, default_value = "64,4k,64k", requires = "program")]
     sizes: Sizes,
-    /// Messages of a run
+    /// Number of messages in a run
     #[arg(short = 'I', long, default_value_t = 2000, requires = "program",
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     iterations: u32,
-    /// Runs of each
+    /// Number of runs of each program at each size
     #[arg(long, default_value_t = 6, requires = "program",
           value_parser = clap::value_parser!(u16).range(1..))]
     reps: u16,
-    /// End with an error after so many seconds
+    /// Fail if the runs take longer than this
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
     #[command(flatten)]
     outcome: OutcomeArgs,
 }
 
-/// Compares, and prints a table for each benchmark.
+/// Compares A with B, and prints a table for each benchmark.
 ///
 /// # Errors
-/// A report cannot be read, the two have no point in common, or a program fails.
+/// A report cannot be read, the two reports have no benchmark and size in common, or a program
+/// fails.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let comparison = match (&args.program, &args.a, &args.b) {
         (Some(program), ..) => args.run_in_turns(program)?,
         (None, Some(a), Some(b)) => compare::read(a, b)?,
-        _ => unreachable!("the command line has two files or a program"),
+        _ => unreachable!("the command line parser requires two reports or a program"),
     };
     Ok(args.outcome.report(&comparison))
 }
@@ -98,12 +100,16 @@ impl Args {
     }
 }
 
-/// Finds a program's file: `path` itself, in the folder `path`, or in PATH.
+/// Finds the file of a program: `program` in the folder `path`, the file `path`, or `path` in a
+/// folder of the variable PATH.
 fn find_program(path: &Path, program: &str) -> anyhow::Result<PathBuf> {
     let in_folder = path.join(program);
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let in_path = std::env::split_paths(&folders).map(|folder| folder.join(path));
-    let mut all = [in_folder, path.to_owned()].into_iter().chain(in_path);
-    all.find(|path| path.is_file())
+    let search_path = std::env::var_os("PATH").unwrap_or_default();
+    let in_search_path = std::env::split_paths(&search_path).map(|folder| folder.join(path));
+    let mut candidates = [in_folder, path.to_owned()]
+        .into_iter()
+        .chain(in_search_path);
+    candidates
+        .find(|path| path.is_file())
         .with_context(|| format!("no program {} was found", path.display()))
 }

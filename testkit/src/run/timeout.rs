@@ -7,10 +7,10 @@ use anyhow::ensure;
 /// The environment variable that sets the timeout of a wait, in seconds.
 pub const VARIABLE: &str = "FABTESTS_PATIENCE";
 
-/// The timeout of a wait. It is far above the usual time, also on an overloaded machine.
+/// The timeout of a wait. Successful waits end long before it, even on an overloaded machine.
 pub fn limit() -> Duration {
-    let set = std::env::var(VARIABLE).ok();
-    let seconds = set.and_then(|text| text.parse().ok()).unwrap_or(30.0);
+    let value = std::env::var(VARIABLE).ok();
+    let seconds = value.and_then(|text| text.parse().ok()).unwrap_or(30.0);
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(30))
 }
 
@@ -45,8 +45,8 @@ pub fn until<T>(
     }
 }
 
-/// The timeout of a wait whose loop the caller writes. It is twice [`limit`], because such loops wait for
-/// several processes.
+/// The timeout of a wait for which the caller writes the loop. It is twice as long as [`limit`], because
+/// such loops wait for several processes.
 #[derive(Debug)]
 pub struct Timeout {
     event: &'static str,
@@ -66,26 +66,27 @@ impl Timeout {
         }
     }
 
-    /// Restarts the timeout, after an event.
+    /// Restarts the timeout, after one of several awaited events.
     pub fn renew(&mut self) {
         self.deadline = Instant::now() + self.limit;
     }
 
-    /// Yields the processor and checks the timeout.
+    /// Yields the processor, and fails if the timeout has expired.
     ///
     /// # Errors
     /// A timeout, which names the awaited event.
     pub fn check(&mut self) -> anyhow::Result<()> {
         std::thread::yield_now();
         let (event, limit) = (self.event, self.limit);
-        let has_passed = Instant::now() > self.deadline;
-        ensure!(!has_passed, "still waiting for {event} after {limit:?}");
+        let has_expired = Instant::now() > self.deadline;
+        ensure!(!has_expired, "still waiting for {event} after {limit:?}");
         Ok(())
     }
 }
 
-/// Number of attempts before the first yield: a peer on another core is faster than the scheduler.
+/// Number of attempts before the first yield: a peer on another core usually responds sooner than a yield
+/// returns.
 const SPINS: u32 = 50;
-/// Time after which the wait sleeps between attempts.
+/// Time from the start of the wait after which it sleeps between attempts.
 const SPIN_TIME: Duration = Duration::from_millis(50);
 const SLEEP: Duration = Duration::from_micros(200);

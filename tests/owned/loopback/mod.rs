@@ -1,7 +1,8 @@
 //! A loopback provider within one process, with settings for faults and limits.
 //!
-//! A message stays with its sender until a receive matches it, and moves when any completion queue is
-//! read. [`Settings`] fill queues, hold messages back, and fail operations.
+//! A message stays in the outbox of its sender until a receive matches it. It is delivered when any
+//! completion queue is read. With [`Settings`], a test limits queues, delays messages, and makes
+//! operations fail.
 
 mod objects;
 mod wire;
@@ -15,7 +16,7 @@ pub(crate) use self::objects::Domain;
 pub(crate) use self::wire::Settings;
 use self::wire::Wire;
 
-/// A network of loopback endpoints, with the handles for tests.
+/// A network of loopback endpoints: the provider's state, and a domain and address vector for tests.
 #[derive(Clone)]
 pub(crate) struct Net {
     wire: Arc<Mutex<Wire>>,
@@ -31,15 +32,17 @@ impl Net {
         Self { wire, domain, av }
     }
 
+    /// Locks the state of the provider.
     pub(crate) fn wire(&self) -> MutexGuard<'_, Wire> {
         wire::lock(&self.wire)
     }
 
-    /// Changes the settings.
+    /// Changes the settings of the provider.
     pub(crate) fn set(&self, change: impl FnOnce(&mut Settings)) {
         change(&mut self.wire().settings);
     }
 
+    /// Allocates `count` buffers of 64 bytes.
     pub(crate) fn pool(&self, count: usize) -> Pool {
         Pool::new(&*self.domain, 64, count).unwrap()
     }
@@ -59,7 +62,7 @@ impl Net {
     }
 }
 
-/// Returns attributes of an endpoint with eight operations in each direction.
+/// Returns attributes of an endpoint with room for eight sends and eight receives.
 pub(crate) fn info() -> Info {
     let mut info = Info::default();
     info.tx_attr.size = 8;

@@ -26,7 +26,7 @@ pub(crate) struct DefectiveEndpoint {
     queue: Option<Arc<Shared>>,
     inject_size: usize,
     /// A send that is held back until after the next one.
-    private_after_trim: Mutex<Option<(Op<'static>, OpFlags)>>,
+    delayed_send: Mutex<Option<(Op<'static>, OpFlags)>>,
     /// The process that has opened the endpoint.
     process: u32,
     srx: Option<Arc<dyn SharedReceives>>,
@@ -52,7 +52,7 @@ impl DefectiveEndpoint {
             below: Arc::clone(&below),
             queue,
             inject_size,
-            private_after_trim: Mutex::default(),
+            delayed_send: Mutex::default(),
             process: std::process::id(),
             srx,
             has_sent: AtomicBool::new(false),
@@ -107,14 +107,14 @@ impl DefectiveEndpoint {
     unsafe fn post_after_next(&self, below: &dyn Endpoint, op: &Op<'_>, flags: OpFlags) -> Result {
         // SAFETY: passed on from the caller.
         let op = send_of(op, unsafe { leaked_copy(segments(op)) });
-        let mut private_after_trim = lock(&self.private_after_trim);
-        let Some((first, first_flags)) = private_after_trim.take() else {
-            *private_after_trim = Some((op, flags));
+        let mut delayed_send = lock(&self.delayed_send);
+        let Some((first, first_flags)) = delayed_send.take() else {
+            *delayed_send = Some((op, flags));
             return Ok(());
         };
         // SAFETY: the bytes are never freed.
         if let Err(errno) = unsafe { op.post(below, flags) } {
-            *private_after_trim = Some((first, first_flags));
+            *delayed_send = Some((first, first_flags));
             return Err(errno);
         }
         // If the queue is full, the send is lost, which is a defect as well. SAFETY: as above.

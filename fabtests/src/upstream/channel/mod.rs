@@ -225,11 +225,11 @@ impl Channel {
         if self.syncs_out_of_band() {
             // A barrier does not consume the preposted receive, which must be large enough for the
             // next size.
-            self.rx.size = self.rx.preposted_size - 2 * CANARY;
+            self.rx.poison_size = self.rx.preposted_size - 2 * CANARY;
         }
         match self.options.verify {
             // Each message has its own buffer.
-            true => window.min(self.rx.slots.saturating_sub(1)).max(1),
+            true => window.min(self.rx.slot_count.saturating_sub(1)).max(1),
             false => window,
         }
     }

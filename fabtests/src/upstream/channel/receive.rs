@@ -18,7 +18,7 @@ impl Channel {
     pub(in crate::upstream) fn prepost(&mut self) -> anyhow::Result<()> {
         let range = self.rx.next_preposted(self.posted);
         if self.options.verify {
-            poison(&self.rx.block.memory, range.start, self.rx.size);
+            poison(&self.rx.block.memory, range.start, self.rx.poison_size);
         }
         self.post(range)
     }
@@ -31,7 +31,7 @@ impl Channel {
     pub(in crate::upstream) fn repost(&mut self, number: u64) -> anyhow::Result<()> {
         let range = self.rx.preposted_of(number);
         if self.options.verify {
-            poison(&self.rx.block.memory, range.start, self.rx.size);
+            poison(&self.rx.block.memory, range.start, self.rx.poison_size);
         }
         self.post_as(range, number)
     }
@@ -39,7 +39,7 @@ impl Channel {
     /// Posts a receive of a window.
     #[inline]
     pub(in crate::upstream) fn post_slot(&mut self) -> anyhow::Result<()> {
-        let range = self.rx.at_slot(self.posted);
+        let range = self.rx.slot_of(self.posted);
         if self.options.verify {
             poison(&self.rx.block.memory, range.start, range.len());
         }
@@ -243,7 +243,7 @@ impl Channel {
         self.check(numbers, size, |buffers, number| {
             match number == preposted_number {
                 true => buffers.poisoned(number),
-                false => buffers.at_slot(number),
+                false => buffers.slot_of(number),
             }
         })
     }

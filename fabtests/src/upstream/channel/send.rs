@@ -58,8 +58,8 @@ impl Channel {
     /// The offset of the next message, which is written under `-v`.
     #[inline]
     fn send_offset(&self, size: usize) -> usize {
-        let at = match self.tx.slots > 1 {
-            true => self.tx.at_slot(self.sent).start,
+        let at = match self.tx.slot_count > 1 {
+            true => self.tx.slot_of(self.sent).start,
             false => self.tx.preposted((self.sent % 2) as usize).start,
         };
         if self.options.verify {

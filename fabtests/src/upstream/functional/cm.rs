@@ -1,4 +1,4 @@
-//! `fi_cm_data`: private data of connection requests, rejections and acceptances.
+//! `fi_cm_data`: private data in connection requests, rejections and acceptances.
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::eq::Event;
@@ -12,12 +12,13 @@ use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::Options;
 use crate::upstream::payload::Stamp;
 
-/// The TCP port outside the fabric without `-q`.
+/// The default TCP port of the out-of-band connection (`-q`).
 const OUT_OF_BAND_PORT: u16 = 2710;
-/// Maximum size of tested data, whatever the provider carries.
+/// The largest private data that is tested, even if the provider supports more.
 const MAX_SIZE: usize = 64 << 10;
 
-/// The program.
+/// Runs the program: for each size of private data, the server rejects the client's first request
+/// and accepts the second one.
 pub(in crate::upstream) fn cm_data(options: &Options) -> anyhow::Result<()> {
     let connector = Connector::open(options, Caps::MSG)?;
     let mut oob = OutOfBandChannel::establish_at(options, options.number("q", OUT_OF_BAND_PORT)?)?;
@@ -27,7 +28,7 @@ pub(in crate::upstream) fn cm_data(options: &Options) -> anyhow::Result<()> {
     }
 }
 
-/// 1, 2, 4 and so on bytes, and last the maximum.
+/// The tested sizes: the powers of two below the maximum, and the maximum.
 fn sizes(max_size: usize) -> Vec<usize> {
     let powers = std::iter::successors(Some(1_usize), |size| size.checked_mul(2));
     let mut sizes: Vec<_> = powers.take_while(|&size| size < max_size).collect();
@@ -35,6 +36,7 @@ fn sizes(max_size: usize) -> Vec<usize> {
     sizes
 }
 
+/// The largest private data of an endpoint, limited to [`MAX_SIZE`].
 fn max_size(endpoint: &DomainEndpoint) -> anyhow::Result<usize> {
     match endpoint.ep.option(EpOptionName::CmDataSize) {
         Ok(EpOption::CmDataSize(max_size)) if max_size > 0 => Ok(max_size.min(MAX_SIZE)),
@@ -42,11 +44,13 @@ fn max_size(endpoint: &DomainEndpoint) -> anyhow::Result<usize> {
     }
 }
 
-/// The data of one side with this size.
-fn data_of(is_client: bool, size: usize) -> Vec<u8> {
+/// The private data of `size` bytes that the client or the server sends.
+fn private_data(is_client: bool, size: usize) -> Vec<u8> {
     Stamp::of_pair(is_client, size as u64).message(size)
 }
 
+/// Checks private data that the client (`is_client`) or the server has sent. A provider may add
+/// zeros behind it.
 fn check(data: &[u8], is_client: bool, size: usize, name: &str) -> anyhow::Result<()> {
     let stamp = Stamp::of_pair(is_client, size as u64);
     let has_size = data.len() >= size && data[size..].iter().all(|&byte| byte == 0);
@@ -71,16 +75,16 @@ fn client(
         println!("trying with data size: {size}");
         connector.retry_until_listening(|| {
             let rejected = open()?;
-            connector.connect(&rejected, &data_of(true, size))?;
+            connector.connect(&rejected, &private_data(true, size))?;
             expect_rejection(connector, size)
         })?;
         let endpoint = open()?;
-        connector.connect(&endpoint, &data_of(true, size))?;
+        connector.connect(&endpoint, &private_data(true, size))?;
         check(
             &connector.connected(&endpoint)?,
             false,
             size,
-            "the acceptance",
+            "the data of the acceptance",
         )?;
         shut_down(connector, &endpoint)?;
         oob.barrier()?;
@@ -99,29 +103,33 @@ fn client(
         let result = cm.connect(server, &vec![0; max_size + 1]);
         ensure!(
             result == Err(Errno::Inval),
-            "a request with {} bytes returned {result:?}",
+            "fi_connect with {} bytes of data returned {result:?} instead of FI_EINVAL",
             max_size + 1
         );
     }
     Ok(())
 }
 
+/// Waits for the server's rejection and checks its private data.
+///
+/// # Errors
+/// `FI_ECONNREFUSED` if no server listens yet, so that the caller connects again.
 fn expect_rejection(connector: &Connector, size: usize) -> anyhow::Result<()> {
-    // The error is read directly, because its data is checked.
+    // The error entry is read here, because `Connector::event` would drop its data.
     let event = connector.eq.wait(Some(std::time::Duration::from_secs(60)));
     ensure!(
         matches!(event, Err(Errno::Avail)),
-        "a rejected request returned {event:?}"
+        "{event:?} instead of the rejection of the request"
     );
     let error = connector.eq.read_err()?;
     ensure!(
         error.errno == Errno::ConnRefused,
-        "a rejected request failed with {error:?}"
+        "{error:?} instead of the rejection of the request"
     );
     if error.data.is_empty() {
         return Err(failure(Errno::ConnRefused, "no server listens"));
     }
-    check(&error.data, false, size, "the refusal")
+    check(&error.data, false, size, "the data of the rejection")
 }
 
 fn serve(
@@ -137,24 +145,25 @@ fn serve(
             Some(domain) => domain,
             None => domain.insert(domain::on(options, &*info.fabric()?, info.clone())?),
         };
-        // Not the endpoint of the request, which is rejected, nor the listening address.
-        let mut other = info.clone();
-        (other.handle, other.src_addr) = (0, None);
-        let max_size = max_size(&domain.endpoint(connector.endpoint_config(other))?)?;
+        // The request will be rejected, so the maximum is read from another endpoint: one without
+        // the request's handle and without the address at which the server listens.
+        let mut unconnected = info.clone();
+        (unconnected.handle, unconnected.src_addr) = (0, None);
+        let max_size = max_size(&domain.endpoint(connector.endpoint_config(unconnected))?)?;
         let sizes = sizes(max_size);
         let size = sizes[round];
-        check(&data, true, size, "the first request")?;
+        check(&data, true, size, "the data of the first request")?;
         let pep = connector.pep.as_ref().context("no passive endpoint")?;
-        pep.reject(info.handle, &data_of(false, size))
+        pep.reject(info.handle, &private_data(false, size))
             .context("fi_reject")?;
 
         let (info, data) = connector.request()?;
-        check(&data, true, size, "the second request")?;
+        check(&data, true, size, "the data of the second request")?;
         let endpoint = domain.endpoint(connector.endpoint_config(info))?;
-        connector.connect(&endpoint, &data_of(false, size))?;
+        connector.connect(&endpoint, &private_data(false, size))?;
         connector.connected(&endpoint)?;
         shut_down(connector, &endpoint)?;
-        // The next request must not overtake the end of this connection.
+        // The client must not send the next request before this connection has ended at both sides.
         oob.barrier()?;
         round += 1;
         if round == sizes.len() {
@@ -163,11 +172,11 @@ fn serve(
     }
 }
 
-/// Both sides shut the connection down, and both have an event.
+/// Shuts the connection down, as the peer does, and waits for the event that reports it.
 fn shut_down(connector: &Connector, endpoint: &DomainEndpoint) -> anyhow::Result<()> {
     let cm = endpoint.ep.cm().context("the endpoint is not connected")?;
     match cm.shutdown() {
-        // The peer may have been faster.
+        // `NotConn`: the peer has shut the connection down already.
         Ok(()) | Err(Errno::NotConn) => {}
         Err(errno) => return Err(errno).context("fi_shutdown"),
     }

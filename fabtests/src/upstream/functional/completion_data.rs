@@ -1,4 +1,5 @@
-//! `fi_cq_data`: remote data of up to 8 bytes in the peer's completion, with a send or a write.
+//! `fi_cq_data`: a send or write with remote CQ data of up to 8 bytes, which the completion at the
+//! server must contain.
 
 use anyhow::ensure;
 use selvedge::cq::Entry;
@@ -14,7 +15,8 @@ use crate::upstream::payload::{POISON, Stamp};
 const SIZE: usize = 1000;
 const DATA: u64 = 0x0123_4567_89ab_cdef;
 
-/// The program.
+/// Runs the program: the client posts one send or write (`-o`), and the server checks its own
+/// completion.
 pub(in crate::upstream) fn cq_data(options: &Options) -> anyhow::Result<()> {
     let writes = options.operation_of(&["senddata", "writedata"])? == "writedata";
     let caps = match writes {
@@ -29,7 +31,7 @@ pub(in crate::upstream) fn cq_data(options: &Options) -> anyhow::Result<()> {
     let bytes = channel.domain().info().domain_attr.cq_data_size;
     if bytes < 4 {
         return Err(unsupported(format!(
-            "remote data has {bytes} bytes; 4 or more are needed"
+            "cq_data_size is {bytes}; the program needs at least 4 bytes"
         )));
     }
     let data = match bytes {
@@ -44,6 +46,7 @@ pub(in crate::upstream) fn cq_data(options: &Options) -> anyhow::Result<()> {
     channel.finish()
 }
 
+/// The client sends a message with remote CQ data; the server receives it and checks both.
 fn send(channel: &mut Channel, data: u64) -> anyhow::Result<()> {
     if !channel.is_client() {
         let entry = channel.next_entry()?;
@@ -60,11 +63,15 @@ fn send(channel: &mut Channel, data: u64) -> anyhow::Result<()> {
         endpoint.send(&[block.whole()], &send)
     })?;
     let entry = endpoint.tx.next()?;
-    ensure!(entry.context.0 == 77, "another send completed: {entry:?}");
+    ensure!(
+        entry.context.0 == 77,
+        "expected the completion of the send (context 77) instead of {entry:?}"
+    );
     channel.skip();
     Ok(())
 }
 
+/// The client writes to the server's memory with remote CQ data; the server checks both.
 fn write(channel: &mut Channel, data: u64) -> anyhow::Result<()> {
     let domain = channel.domain().clone();
     let (local, shared) = (domain.buffers(SIZE)?, domain.memory(SIZE, SHARED)?);
@@ -84,10 +91,14 @@ fn write(channel: &mut Channel, data: u64) -> anyhow::Result<()> {
         endpoint.write(&[local.whole()], &access)
     })?;
     let entry = endpoint.tx.next()?;
-    ensure!(entry.context.0 == 78, "another write completed: {entry:?}");
+    ensure!(
+        entry.context.0 == 78,
+        "expected the completion of the write (context 78) instead of {entry:?}"
+    );
     Ok(())
 }
 
+/// Checks the server's completion; `kind` has its flags other than `FI_REMOTE_CQ_DATA`.
 fn check(entry: &Entry, kind: CompletionFlags, data: u64) -> anyhow::Result<()> {
     let flags = kind | CompletionFlags::REMOTE_CQ_DATA;
     let is_expected = entry.flags == flags && entry.data == data && entry.len == SIZE;

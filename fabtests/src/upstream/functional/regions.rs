@@ -1,5 +1,5 @@
-//! `fi_multi_mr`: memory regions of one endpoint, each with its own counter, which is the only
-//! notification of a write at the target.
+//! `fi_multi_mr`: several memory regions, each with its own counter of remote writes. The counter
+//! is the only way in which the target learns of a write.
 
 use anyhow::ensure;
 use selvedge::{Caps, OpFlags};
@@ -10,17 +10,19 @@ use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
 
-/// The number of writes to each region without `-I`.
-const ROUNDS: usize = 10;
+/// The default number of iterations (`-I`).
+const DEFAULT_ITERATIONS: usize = 10;
 
-/// A local region and the peer's region with the same number.
+/// A local region, and access to the peer's region with the same number.
 struct Region {
     shared: Block,
-    remote_accesses: Count,
+    /// The counter of the peer's writes to `shared`.
+    remote_writes: Count,
+    /// The peer's region.
     remote: Remote,
 }
 
-/// Runs the program: one write to each of the regions (`-c`) in each direction, per iteration.
+/// Runs the program: in each iteration, each side writes once to each of the peer's regions (`-c`).
 pub(in crate::upstream) fn multi_mr(options: &Options) -> anyhow::Result<()> {
     let count: usize = options.number("c", 2)?;
     ensure!(count > 0, "-c 0: the number of regions must be at least 1");
@@ -31,17 +33,17 @@ pub(in crate::upstream) fn multi_mr(options: &Options) -> anyhow::Result<()> {
     let local = domain.buffers(size)?;
     let mut regions = Vec::new();
     for _ in 0..count {
-        let (shared, remote_accesses) = (domain.memory(size, SHARED)?, domain.count()?);
+        let (shared, remote_writes) = (domain.memory(size, SHARED)?, domain.count()?);
         shared.memory.fill(0, size, POISON);
-        shared.rights.count_writes(&remote_accesses)?;
+        shared.rights.count_writes(&remote_writes)?;
         let remote = channel.exchange_keys(&shared.rights)?;
         regions.push(Region {
             shared,
-            remote_accesses,
+            remote_writes,
             remote,
         });
     }
-    for round in 0..options.iterations.unwrap_or(ROUNDS) as u64 {
+    for round in 0..options.iterations.unwrap_or(DEFAULT_ITERATIONS) as u64 {
         for number in 0..count {
             let round_trip = RoundTrip {
                 round,
@@ -60,11 +62,12 @@ pub(in crate::upstream) fn multi_mr(options: &Options) -> anyhow::Result<()> {
             }
         }
     }
-    println!("The counters of {count} regions have counted the writes to each region");
+    println!("The counters of {count} regions have counted all writes to their regions");
     channel.finish()
 }
 
-/// A write to one region, and the write in the other direction.
+/// The client's write to one region of the server, followed by the server's write to the client's
+/// region with the same number.
 struct RoundTrip {
     round: u64,
     number: usize,
@@ -72,10 +75,12 @@ struct RoundTrip {
 }
 
 impl RoundTrip {
+    /// The contents that the client or the server writes.
     fn stamp(&self, is_client: bool) -> Stamp {
         Stamp::of_pair(is_client, self.round << 16 | self.number as u64)
     }
 
+    /// Writes to the peer's region and waits for the completion.
     fn write(
         &self,
         channel: &mut Channel,
@@ -94,22 +99,22 @@ impl RoundTrip {
         match entry.context.0 == self.round {
             true => Ok(()),
             false => Err(wrong(format!(
-                "the write has completion {entry:?}, expected context {}",
+                "expected a completion of the write with context {} instead of {entry:?}",
                 self.round
             ))),
         }
     }
 
-    /// Waits for a write to the region by its counter, and checks that the counters of the other
-    /// regions are unchanged.
+    /// Waits until the region's counter shows the peer's write, and checks that the write has
+    /// changed the counter of no other region.
     fn await_write(&self, channel: &Channel, regions: &[Region]) -> anyhow::Result<()> {
         let region = &regions[self.number];
-        region.remote_accesses.wait(self.round + 1)?;
+        region.remote_writes.wait(self.round + 1)?;
         let stamp = self.stamp(!channel.is_client());
         stamp.check(&region.shared.memory, 0, self.size)?;
         for (number, region) in regions.iter().enumerate() {
             let expected = self.round + u64::from(number <= self.number);
-            let counted = region.remote_accesses.read();
+            let counted = region.remote_writes.read();
             if counted != expected {
                 let message =
                     format!("the counter of region {number} is {counted}, expected {expected}");

@@ -20,11 +20,11 @@ use crate::wait::{SPIN, WaitCondition, WaitObject};
 
 /// A completion queue for one or many endpoints.
 ///
-/// Reads return stored entries. A read of an empty queue, and every read without an array, first
-/// drives the attached endpoints. So does every 64th entry that is read: a program that posts
-/// operations which complete at once and reads their entries never finds the queue empty, and its
-/// other operations still need progress. Providers check [`Self::room`] before they start
-/// operations that will complete here; entries beyond it are stored all the same.
+/// Reads return stored entries. A read of an empty queue, and every read into an empty array, first
+/// drives the attached endpoints. A read also drives them after it has taken every 64th entry of the
+/// queue: a program whose operations complete at once may never find the queue empty, and its other
+/// operations still need progress. Providers check [`Self::room`] before they start operations that
+/// will complete here; an entry that is pushed when there is no room is stored all the same.
 ///
 /// The queue belongs to the process that opened it: in a forked child, every call fails with
 /// [`Errno::BadF`].
@@ -35,10 +35,11 @@ pub struct CqRing {
     /// The number of entries in `store`, errors included. A poll of an empty queue reads it without
     /// the lock.
     stored: AtomicUsize,
-    /// The number of entries that it was opened for.
+    /// The number of entries that the queue was opened for.
     size: usize,
     drops_failed_injects: bool,
-    /// Its lock is held while progress runs, which pushes: taken before `store`, never after it.
+    /// The list's lock is held while endpoints make progress and push entries, so it is taken
+    /// before the lock of `store`, never after it.
     endpoints: ProgressList,
     wait_object: Arc<WaitObject>,
 }
@@ -48,7 +49,8 @@ impl CqRing {
     ///
     /// # Errors
     /// [`Errno::Inval`] for a size beyond [`Self::MAX_SIZE`]; [`Errno::NoSys`] for a wait object
-    /// that is not supported. The text has the value. The system's, if it has no descriptor left.
+    /// that is not supported; the error's text contains the refused value. The operating system's
+    /// error if no file descriptor is left.
     ///
     /// # Safety
     /// Under [`Mode::Asserted`], no two threads use the queue, or the endpoints that complete on
@@ -74,8 +76,8 @@ impl CqRing {
         mode: Mode,
         spin: Duration,
     ) -> Result<Arc<Self>, Error> {
-        // SAFETY: the caller promises that no two threads are inside; `read` and `push` never take
-        // the store's lock twice.
+        // SAFETY: the caller promises that no two threads use the queue at once; `read` and `push`
+        // never take the store's lock while they hold it.
         let store = unsafe { Lock::with_mode(mode, Store::new()) };
         // SAFETY: as above; `Progress` must not use the queue that drives it except to push.
         let endpoints = unsafe { ProgressList::new(mode) };
@@ -98,8 +100,9 @@ impl CqRing {
     /// The largest size that a queue can be opened with.
     pub const MAX_SIZE: usize = 1 << 24;
 
-    /// Makes threads take the locks from now on, whatever was promised: for the queue of an
-    /// endpoint that an event queue drives, which belongs to no domain.
+    /// Makes threads take the locks from now on, even under [`Mode::Asserted`]. This is called when
+    /// an event queue drives an endpoint that completes here: an event queue belongs to no domain,
+    /// so the domain's promise about threads does not cover its readers.
     pub(crate) fn share(&self) {
         self.store.share();
         self.endpoints.share();
@@ -111,7 +114,7 @@ impl CqRing {
         self.store.mode()
     }
 
-    /// Whether failed injects have no entry here.
+    /// Whether a failed inject gets no error entry in this queue.
     pub const fn drops_failed_injects(&self) -> bool {
         self.drops_failed_injects
     }
@@ -119,7 +122,8 @@ impl CqRing {
     /// Makes the queue drive `ep` from now on. Attaching twice is attaching once.
     ///
     /// # Errors
-    /// The system's, if it has no memory to wait for the endpoint, which is not attached then.
+    /// The operating system's error if it has no memory to watch the endpoint for wake-ups. The
+    /// endpoint is not attached then.
     pub fn attach(&self, ep: &Arc<dyn Progress>) -> Result<(), Error> {
         self.endpoints.attach(Arc::clone(ep));
         self.wait_object
@@ -127,8 +131,8 @@ impl CqRing {
             .inspect_err(|_| self.endpoints.detach(ep))
     }
 
-    /// Reverts [`Self::attach`]. When it returns, no call of `ep`'s progress by this queue is
-    /// running, nor will one start.
+    /// Reverts [`Self::attach`]. After it has returned, this queue no longer drives `ep`, in any
+    /// thread.
     pub fn detach(&self, ep: &Arc<dyn Progress>) {
         self.wait_object.remove(&**ep);
         self.endpoints.detach(ep);
@@ -138,15 +142,15 @@ impl CqRing {
     #[inline(always)]
     pub fn push(&self, entry: Entry, src: FiAddr) {
         let mut store = self.store.lock();
-        let is_watched = store.push(entry, src);
+        let was_armed = store.push(entry, src);
         self.publish_len(&store);
-        if is_watched {
+        if was_armed {
             self.wait_object.wake();
         }
     }
 
-    /// Adds a completion that has only a context and flags: that of an operation this endpoint
-    /// initiated.
+    /// Adds a completion that has only a context and flags: that of an operation that the local
+    /// endpoint initiated.
     #[inline(always)]
     pub fn push_plain(&self, context: Context, flags: CompletionFlags) {
         if let Some(mut store) = self.store.try_lock()
@@ -173,9 +177,9 @@ impl CqRing {
     #[cold]
     pub fn push_err(&self, error: ErrEntry) {
         let mut store = self.store.lock();
-        let is_watched = store.push_err(error);
+        let was_armed = store.push_err(error);
         self.publish_len(&store);
-        if is_watched {
+        if was_armed {
             self.wait_object.wake();
         }
     }
@@ -193,8 +197,8 @@ impl CqRing {
         self.stored.load(Ordering::Relaxed)
     }
 
-    /// Takes stored entries, after driving the endpoints if there are none or `out` is empty. `src`
-    /// may be empty.
+    /// Takes stored entries. If there are none, or `out` is empty, it drives the endpoints first.
+    /// `src` may be empty.
     #[inline]
     fn take(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         match out.is_empty() || self.is_empty() {
@@ -205,7 +209,7 @@ impl CqRing {
 
     /// Fast path of a read into an array of one: takes one entry if nothing else has to be done.
     #[inline(always)]
-    fn take_one_fast(&self, copy: impl FnOnce(&Slot)) -> bool {
+    fn take_one_fast(&self, copy_out: impl FnOnce(&Slot)) -> bool {
         if !self.fork_guard.is_owner() {
             return false;
         }
@@ -215,12 +219,12 @@ impl CqRing {
         let Some(slot) = store.take_one_fast() else {
             return false;
         };
-        copy(slot);
+        copy_out(slot);
         self.publish_len(&store);
         true
     }
 
-    /// Drives the endpoints, and takes the resulting entries.
+    /// Drives the endpoints, and takes the entries that they push.
     #[inline(never)]
     fn drive_and_take(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         let filled = self.drive(out, src);
@@ -233,12 +237,13 @@ impl CqRing {
         self.take_stored_and_drive(out, src)
     }
 
-    /// Takes stored entries, and drives the endpoints at every 64th.
+    /// Takes stored entries, and drives the endpoints if one of them was the queue's 64th, 128th
+    /// and so on.
     #[inline(never)]
     fn take_stored_and_drive(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         self.fork_guard.check()?;
-        let (taken, is_due) = self.take_locked(out, src)?;
-        if is_due {
+        let (taken, must_drive) = self.take_locked(out, src)?;
+        if must_drive {
             self.drive_after_take();
         }
         Ok(taken)
@@ -249,6 +254,8 @@ impl CqRing {
         self.take_locked(out, src).map(|(taken, _)| taken)
     }
 
+    /// Takes stored entries under the store's lock. Also returns whether the endpoints have to be
+    /// driven ([`Store::take`]).
     #[inline(always)]
     fn take_locked(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<(usize, bool)> {
         let mut store = self.store.lock();
@@ -257,16 +264,18 @@ impl CqRing {
         taken
     }
 
-    /// Drives the endpoints although entries were stored. The new entries go behind those, and are
-    /// not more than were read meanwhile.
+    /// Drives the endpoints although the queue was not empty. Their entries are stored behind the
+    /// existing ones. Each endpoint completes at most [`DRIVE_INTERVAL`] operations, about as
+    /// many as entries were read since the last such call.
     #[cold]
     #[inline(never)]
     fn drive_after_take(&self) {
         self.endpoints.drive(DRIVE_INTERVAL, &mut Sink::none());
     }
 
-    /// Drives the attached endpoints, unless another thread does: the entries that it brings become
-    /// visible here, too. Returns how many completions went directly to `out`.
+    /// Drives the attached endpoints, unless another thread is driving them: the entries that the
+    /// other thread causes are stored in this queue, too. Returns how many completions were written
+    /// directly to `out`.
     #[inline]
     fn drive(&self, out: &mut [Entry], src: &mut [FiAddr]) -> usize {
         let budget = if out.is_empty() { BUDGET } else { out.len() };
@@ -275,7 +284,7 @@ impl CqRing {
         sink.filled()
     }
 
-    /// Whether there is neither a completion nor an error.
+    /// Whether the queue stores neither a completion nor an error.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         self.stored.load(Ordering::Relaxed) == 0
@@ -369,13 +378,15 @@ impl CompletionQueue for CqRing {
     }
 }
 
-/// A thread that waits for entries; without an array, until there are some.
+/// A thread that waits for entries. If `out` is empty, it takes none and waits until some are
+/// stored.
 struct Reader<'a> {
     cq: &'a CqRing,
     out: &'a mut [Entry],
 }
 
 impl Reader<'_> {
+    /// The result of the wait after an attempt to take entries; `None` if the wait goes on.
     fn found(&self, taken: Result<usize>) -> Option<Result<usize>> {
         match taken {
             Ok(0) if !self.out.is_empty() || self.cq.is_empty() => None,
@@ -446,7 +457,10 @@ mod tests {
     use super::*;
     use crate::wait::ArmOutcome;
 
-    #[expect(unsafe_code, reason = "opens with the real locks")]
+    #[expect(
+        unsafe_code,
+        reason = "calls an unsafe constructor, with thread-safe locks"
+    )]
     fn open(attr: &Attr) -> Result<Arc<CqRing>, Error> {
         // SAFETY: the safe mode requires nothing.
         unsafe { CqRing::open(attr, Mode::Safe) }
@@ -465,7 +479,7 @@ mod tests {
         open(&attr).unwrap()
     }
 
-    /// Pushes as many completions as its budget allows.
+    /// An endpoint that pushes as many completions as the budget allows.
     #[derive(Debug)]
     struct Source(Arc<CqRing>);
 
@@ -493,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_never_empty_still_drives_its_endpoints() {
+    fn reads_of_a_queue_that_is_never_empty_still_drive_its_endpoints() {
         let cq = open(&Attr::default()).unwrap();
         let ep: Arc<dyn Progress> = Arc::new(Source(Arc::clone(&cq)));
         cq.attach(&ep).unwrap();
@@ -502,12 +516,13 @@ mod tests {
             cq.push(entry(number), FiAddr::UNSPEC);
             assert_eq!(cq.read(&mut out), Ok(1));
         }
-        let brought = 1024 - cq.room();
-        assert_eq!(brought, 4 * DRIVE_INTERVAL, "not more than was read");
+        let unread = 1024 - cq.room();
+        let read = 4 * DRIVE_INTERVAL;
+        assert_eq!(unread, read, "the source pushed as many as were read");
     }
 
     #[test]
-    fn an_empty_read_only_drives() {
+    fn a_read_into_an_empty_array_only_drives_the_endpoints() {
         let cq = open(&Attr::default()).unwrap();
         let source: Arc<dyn Progress> = Arc::new(Source(Arc::clone(&cq)));
         cq.attach(&source).unwrap();
@@ -518,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_come_with_their_entries() {
+    fn read_from_returns_the_source_of_each_entry() {
         let cq = open(&Attr::default()).unwrap();
         cq.push(entry(1), FiAddr(7));
         cq.push(entry(2), FiAddr::UNSPEC);
@@ -561,14 +576,14 @@ mod tests {
     }
 
     #[test]
-    fn an_excessive_size_is_refused_with_its_value() {
+    fn the_error_of_an_excessive_size_contains_the_size() {
         let error = open(&Attr::with_size(usize::MAX)).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
         assert!(error.message().contains(&usize::MAX.to_string()), "{error}");
     }
 
     #[test]
-    fn waiting_needs_a_wait_object() {
+    fn waits_without_a_wait_object_fail() {
         let cq = open(&Attr::default()).unwrap();
         assert_eq!(cq.wait(&mut [], None), Err(Errno::NoSys));
         assert_eq!(cq.signal(), Err(Errno::NoSys));
@@ -613,8 +628,8 @@ mod tests {
 
     #[test]
     fn try_wait_polls_for_the_spin_time() {
-        // A thread that loses its processor between two polls stops polling: the next attempt may
-        // have more luck.
+        // `try_wait` stops polling early if its thread loses the processor between two polls. The
+        // test then repeats the attempt.
         let found = || {
             let cq = cq_of_late_endpoint(Duration::from_hours(1));
             (cq.try_wait() == Err(Errno::Again)).then_some(cq)
@@ -651,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn a_detached_endpoint_is_not_in_progress() {
+    fn no_progress_of_an_endpoint_runs_after_its_detachment() {
         let cq = open(&Attr::default()).unwrap();
         let reader = {
             let cq = Arc::clone(&cq);

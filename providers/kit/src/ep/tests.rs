@@ -1,4 +1,4 @@
-//! Tests of the reporting of endpoints.
+//! Tests of how an endpoint reports completions and errors at its queues and counters.
 
 use std::sync::{Barrier, OnceLock, mpsc};
 use std::thread;
@@ -17,6 +17,7 @@ use crate::lock::Mode;
 use crate::srx::{Envelope, Kind, Posted, Source};
 use crate::wait::SPIN;
 
+/// An address vector without addresses.
 #[derive(Debug)]
 struct NoPeers;
 
@@ -34,10 +35,11 @@ impl AddressVector for NoPeers {
     }
 }
 
+/// A completion queue of another provider.
 #[derive(Debug)]
-struct Foreign;
+struct ForeignQueue;
 
-impl CompletionQueue for Foreign {
+impl CompletionQueue for ForeignQueue {
     fn read(&self, _: &mut [Entry]) -> Result<usize> {
         Ok(0)
     }
@@ -51,6 +53,7 @@ impl CompletionQueue for Foreign {
     }
 }
 
+/// A counter of another provider.
 #[derive(Debug)]
 struct ForeignCounter;
 
@@ -82,7 +85,7 @@ fn domain() -> &'static DomainId {
     DOMAIN.get_or_init(DomainId::unnamed)
 }
 
-#[expect(unsafe_code, reason = "opens with the real locks")]
+#[expect(unsafe_code, reason = "calls an unsafe constructor")]
 fn open_cntr(events: Events) -> Arc<Cntr> {
     let mut attr = cntr::Attr::default();
     attr.events = events;
@@ -94,9 +97,10 @@ fn open_cq() -> Arc<CqRing> {
     open_cq_of(domain(), Mode::Safe)
 }
 
-#[expect(unsafe_code, reason = "opens with the real locks")]
+#[expect(unsafe_code, reason = "calls an unsafe constructor")]
 fn open_cq_of(domain: &DomainId, mode: Mode) -> Arc<CqRing> {
-    // SAFETY: one thread uses the asserted ones, until they are shared.
+    // SAFETY: only one thread uses a queue under `Mode::Asserted`, until the queue is made
+    // thread-safe.
     unsafe { CqRing::open_in_domain(&cq::Attr::default(), domain, mode, SPIN) }.unwrap()
 }
 
@@ -121,7 +125,7 @@ fn selective_ep() -> Ep {
 fn receive(flags: OpFlags) -> Posted {
     let iov = IovMut::new(Box::leak(Box::new([0; 8])));
     Posted {
-        // SAFETY: no other code has these bytes, and they are never freed.
+        // SAFETY: no other code uses these bytes, and they are never freed.
         buf: unsafe { RxBuf::new(&[iov]) },
         src: Source::ANY,
         tag: TagMatch::exact(5),
@@ -152,12 +156,12 @@ fn error(cq: &CqRing) -> ErrEntry {
 }
 
 #[test]
-fn a_queue_of_another_provider_is_refused_by_name() {
+fn the_refusal_of_another_providers_queue_names_the_queue() {
     for name in ["tx_cq", "rx_cq"] {
         let mut bind = bindings();
         match name {
-            "tx_cq" => bind.tx_cq = Arc::new(Foreign),
-            _ => bind.rx_cq = Arc::new(Foreign),
+            "tx_cq" => bind.tx_cq = Arc::new(ForeignQueue),
+            _ => bind.rx_cq = Arc::new(ForeignQueue),
         }
         let error = Ep::resolve(&bind, &Info::default(), domain()).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
@@ -166,7 +170,7 @@ fn a_queue_of_another_provider_is_refused_by_name() {
 }
 
 #[test]
-fn a_queue_or_counter_of_another_domain_is_refused_by_name() {
+fn queues_and_counters_of_another_domain_are_refused() {
     let mut bind = bindings();
     bind.cntrs.send = Some(open_cntr(Events::Comp));
     let elsewhere = DomainId::unnamed();
@@ -178,7 +182,7 @@ fn a_queue_or_counter_of_another_domain_is_refused_by_name() {
 }
 
 #[test]
-fn an_endpoint_that_an_event_queue_drives_completes_at_queues_with_locks() {
+fn an_event_queue_that_drives_an_endpoint_makes_its_completion_queues_thread_safe() {
     let mut bind = bindings();
     bind.tx_cq = open_cq_of(domain(), Mode::Asserted);
     let ep = Ep::resolve(&bind, &Info::default(), domain()).unwrap();
@@ -226,7 +230,7 @@ fn a_receive_completes_with_the_metadata_of_the_sender() {
 }
 
 #[test]
-fn a_longer_message_is_truncated_and_the_rest_is_counted() {
+fn a_truncated_message_is_reported_with_the_number_of_missing_bytes() {
     let ep = ep();
     let long = Envelope { len: 20, ..MESSAGE };
     ep.rx_done(
@@ -242,7 +246,7 @@ fn a_longer_message_is_truncated_and_the_rest_is_counted() {
 }
 
 #[test]
-fn under_selective_completion_success_is_reported_on_request_alone() {
+fn under_selective_completion_success_is_reported_only_on_request() {
     let ep = selective_ep();
     ep.tx_done(Context(1), Kind::Msg.sent(), OpFlags::empty(), 8);
     ep.tx_done(Context(2), Kind::Msg.sent(), OpFlags::COMPLETION, 8);
@@ -289,15 +293,16 @@ fn under_selective_completion_errors_are_always_reported() {
 }
 
 #[test]
-fn default_flags_are_added_for_the_short_forms_alone() {
+fn default_flags_are_added_only_to_calls_without_a_flags_argument() {
     let mut info = Info::default();
     info.tx_attr.op_flags = OpFlags::COMPLETION;
     let ep = Ep::resolve(&bindings(), &info, domain()).unwrap();
-    let short = OpFlags::DEFAULT | OpFlags::REMOTE_CQ_DATA;
-    let full = OpFlags::COMPLETION | OpFlags::REMOTE_CQ_DATA;
-    assert_eq!(ep.tx_flags(short), full);
+    let without_argument = OpFlags::DEFAULT | OpFlags::REMOTE_CQ_DATA;
+    let with_defaults = OpFlags::COMPLETION | OpFlags::REMOTE_CQ_DATA;
+    assert_eq!(ep.tx_flags(without_argument), with_defaults);
     assert_eq!(ep.tx_flags(OpFlags::INJECT), OpFlags::INJECT);
-    assert_eq!(ep.rx_flags(Kind::Msg, short), OpFlags::REMOTE_CQ_DATA);
+    let rx_flags = ep.rx_flags(Kind::Msg, without_argument);
+    assert_eq!(rx_flags, OpFlags::REMOTE_CQ_DATA);
 }
 
 #[test]
@@ -321,8 +326,9 @@ fn counters_count_operations_that_queues_do_not_report() {
     ep.rx_failed(receive(OpFlags::empty()), Errno::Io, FiAddr(0), "");
     assert_eq!((send.read(), send.read_err()), (2, 1));
     assert_eq!((recv.read(), recv.read_err()), (8, 1));
-    assert_eq!(ep.tx_cq.room(), 1023);
+    assert_eq!(ep.tx_cq.room(), 1023, "only the failed send is reported");
 }
+
 #[test]
 fn each_class_of_operations_has_its_counter() {
     let all: Vec<_> = (0..6).map(|_| open_cntr(Events::Bytes)).collect();
@@ -353,7 +359,7 @@ fn each_class_of_operations_has_its_counter() {
 }
 
 #[test]
-fn a_counter_of_another_provider_is_refused_by_name() {
+fn the_refusal_of_another_providers_counter_names_the_counter() {
     let mut bind = bindings();
     bind.cntrs.remote_write = Some(Arc::new(ForeignCounter));
     let error = Ep::resolve(&bind, &Info::default(), domain()).unwrap_err();
@@ -362,7 +368,7 @@ fn a_counter_of_another_provider_is_refused_by_name() {
 }
 
 #[test]
-fn an_unknown_sender_is_reported_in_a_limited_number_of_bytes() {
+fn the_address_of_an_unknown_sender_is_truncated_to_max_err_data() {
     let mut info = Info::default();
     info.domain_attr.max_err_data = 6;
     assert!(!ep().is_unknown(FiAddr::UNSPEC));
@@ -382,7 +388,7 @@ fn an_unknown_sender_is_reported_in_a_limited_number_of_bytes() {
 }
 
 #[test]
-fn a_peek_that_finds_nothing_is_an_error_and_counts_nothing() {
+fn a_peek_without_a_message_is_an_error_and_no_peek_is_counted() {
     let mut bind = bindings();
     let recv = open_cntr(Events::default());
     bind.cntrs.recv = Some(Arc::<Cntr>::clone(&recv));
@@ -397,54 +403,54 @@ fn a_peek_that_finds_nothing_is_an_error_and_counts_nothing() {
     assert_eq!((recv.read(), recv.read_err()), (0, 0));
 }
 
-/// An endpoint in the middle of progress, which wakes the threads that are parked for it on
-/// request.
+/// An endpoint whose progress call waits until the test lets it continue, and then wakes the
+/// threads that are parked for the endpoint.
 #[derive(Debug)]
 struct Busy {
     ep: Ep,
-    is_inside: Barrier,
-    goes_on: Barrier,
+    has_entered: Barrier,
+    may_continue: Barrier,
 }
 
 impl Progress for Busy {
     fn progress(&self, _: usize, _: &mut Sink<'_>) -> usize {
-        self.is_inside.wait();
-        self.goes_on.wait();
+        self.has_entered.wait();
+        self.may_continue.wait();
         self.ep.wake();
         0
     }
 }
 
 #[test]
-fn a_counter_of_work_is_attached_while_its_endpoint_wakes_parked_threads() {
+fn a_counter_of_deferred_operations_is_attached_while_its_endpoint_wakes_parked_threads() {
     let busy = Arc::new(Busy {
         ep: ep(),
-        is_inside: Barrier::new(2),
-        goes_on: Barrier::new(2),
+        has_entered: Barrier::new(2),
+        may_continue: Barrier::new(2),
     });
     let cntr = open_cntr(Events::Comp);
     let progress: Arc<dyn Progress> = Arc::clone(&busy) as Arc<dyn Progress>;
     cntr.attach(&progress).unwrap();
     busy.ep.deferred_ops().set_progress(&progress);
-    let (over, is_over) = mpsc::channel();
-    let driving = Arc::clone(&cntr);
-    let reader = over.clone();
+    let (finished, all_finished) = mpsc::channel();
+    let read_cntr = Arc::clone(&cntr);
+    let reader_finished = finished.clone();
     thread::spawn(move || {
-        driving.read();
-        reader.send(())
+        read_cntr.read();
+        reader_finished.send(())
     });
-    busy.is_inside.wait();
-    let following = Arc::clone(&busy);
+    busy.has_entered.wait();
+    let attached_to = Arc::clone(&busy);
     thread::spawn(move || {
-        // Only the endpoint that is being driven is attached to this counter.
-        following.ep.deferred_ops().add_driver(&cntr).unwrap();
-        over.send(())
+        // The counter drives only this endpoint, whose progress is running in the other thread.
+        attached_to.ep.deferred_ops().add_driver(&cntr).unwrap();
+        finished.send(())
     });
-    // The attaching thread may be anywhere in its call when progress continues; mostly it waits for
-    // progress.
+    // Usually, the attaching thread now waits for the progress call to end. The test must pass
+    // wherever it is.
     thread::sleep(Duration::from_millis(50));
-    busy.goes_on.wait();
+    busy.may_continue.wait();
     for _ in 0..2 {
-        is_over.recv_timeout(Duration::from_secs(60)).unwrap();
+        all_finished.recv_timeout(Duration::from_secs(60)).unwrap();
     }
 }

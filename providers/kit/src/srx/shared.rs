@@ -1,9 +1,10 @@
 //! Shared receive contexts, fi_srx_context(3): receives that several endpoints of a domain take.
 //!
-//! A shared receive is in no endpoint's matcher. A matcher without a receive for a message asks the
-//! shared context, on its slow path. After a post here, each endpoint searches its unexpected
-//! messages. Storing an unexpected message and this search both happen under the endpoint's lock,
-//! so a message and its receive always find each other.
+//! The shared context keeps its posted receives itself: they are in no endpoint's matcher. When a
+//! message arrives and the endpoint's matcher has no receive for it, the matcher takes one from the
+//! shared context, on its slow path. After a post to the shared context, each endpoint searches its
+//! unexpected messages for a match. An endpoint stores an unexpected message and makes this search
+//! under its own lock, so a message and its receive always find each other.
 
 #![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 
@@ -27,38 +28,40 @@ use crate::weak_list::WeakList;
 pub struct Shared {
     fork_guard: ForkGuard,
     domain: DomainId,
-    default: OpFlags,
+    default_flags: OpFlags,
     iov_limit: usize,
-    /// Whether a receive could name its source. Here it must not, because sources are known to
-    /// endpoints only.
+    /// Whether the attributes contain a capability for directed receives. If so, a post that
+    /// specifies a source address fails, because only endpoints have an address vector to resolve
+    /// it. If not, the source address of a post is ignored.
     is_directed: bool,
     posted_receives: Mutex<PostedReceives>,
     members: Mutex<WeakList<dyn Member>>,
 }
 
-/// The posted receives in the order of their posts.
+/// The posted receives of each kind, in the order of their posts.
 #[derive(Default)]
 struct PostedReceives {
-    msgs: VecDeque<Posted>,
-    tags: VecDeque<Posted>,
+    msg: VecDeque<Posted>,
+    tagged: VecDeque<Posted>,
 }
 
 /// An endpoint that takes receives from a shared context.
 pub trait Member: fmt::Debug + Send + Sync {
-    /// Delivers unexpected messages to shared receives ([`super::Receiver::match_shared`]).
+    /// Delivers the endpoint's unexpected messages to matching shared receives
+    /// ([`super::Receiver::match_shared`]).
     fn match_shared(&self);
 
-    /// Reports a receive that was cancelled.
+    /// Reports the cancellation of a shared receive at the endpoint's completion queue.
     fn cancelled(&self, posted: Posted);
 }
 
 impl Shared {
-    /// Opens a shared context of a domain, whose receives have `iov_limit` segments at most.
+    /// Opens a shared context of a domain. A receive may have at most `iov_limit` segments.
     pub fn open(attr: &RxAttr, domain: &DomainId, iov_limit: usize) -> Arc<Self> {
         Arc::new(Self {
             fork_guard: ForkGuard::current(),
             domain: domain.clone(),
-            default: attr.op_flags,
+            default_flags: attr.op_flags,
             iov_limit,
             is_directed: attr
                 .caps
@@ -68,7 +71,7 @@ impl Shared {
         })
     }
 
-    /// Adds an endpoint whose matchers have this context already.
+    /// Adds an endpoint whose matchers already take receives from this context.
     pub fn join(&self, member: Weak<dyn Member>) {
         self.members().push(member);
     }
@@ -79,19 +82,21 @@ impl Shared {
         self.take_if(kind, |rx| rx.accepts(env))
     }
 
-    /// Takes the first posted receive for which `has_message` returns `true`.
+    /// Takes the first posted receive for which `is_wanted` returns `true`.
     #[cold]
     pub(super) fn take_if(
         &self,
         kind: Kind,
-        has_message: impl FnMut(&Posted) -> bool,
+        is_wanted: impl FnMut(&Posted) -> bool,
     ) -> Option<Posted> {
         let mut posted_receives = self.posted_receives();
         let queue = posted_receives.queue(kind);
-        let index = queue.iter().position(has_message)?;
+        let index = queue.iter().position(is_wanted)?;
         queue.remove(index)
     }
 
+    /// Posts a receive, and makes the endpoints search their unexpected messages for a match.
+    ///
     /// # Safety
     /// As [`RxBuf::new`].
     unsafe fn post(
@@ -105,7 +110,7 @@ impl Shared {
     ) -> Result {
         self.fork_guard.check()?;
         let flags = match flags.contains(OpFlags::DEFAULT) {
-            true => flags.difference(OpFlags::DEFAULT) | self.default,
+            true => flags.difference(OpFlags::DEFAULT) | self.default_flags,
             false => flags,
         };
         if !COMMON_FLAGS.contains(flags) {
@@ -127,9 +132,10 @@ impl Shared {
             kind,
         };
         self.posted_receives().queue(kind).push_back(posted);
-        // Without the locks of this context: an endpoint takes them after its own.
+        // No lock of this context is held during these calls: an endpoint takes its own lock first,
+        // and the locks of this context after it.
         let members: Vec<_> = self.members().iter().collect();
-        members.iter().for_each(|it| it.match_shared());
+        members.iter().for_each(|member| member.match_shared());
         Ok(())
     }
 
@@ -147,8 +153,8 @@ impl Shared {
 impl PostedReceives {
     fn queue(&mut self, kind: Kind) -> &mut VecDeque<Posted> {
         match kind {
-            Kind::Msg => &mut self.msgs,
-            Kind::Tagged => &mut self.tags,
+            Kind::Msg => &mut self.msg,
+            Kind::Tagged => &mut self.tagged,
         }
     }
 }
@@ -156,6 +162,7 @@ impl PostedReceives {
 impl SharedReceives for Shared {
     fn cancel(&self, context: Context) -> Result {
         self.fork_guard.check()?;
+        // Any member can report the cancellation.
         let member = self.members().iter().next();
         let member = member.ok_or(Errno::NoCq)?;
         let has_context = |rx: &Posted| rx.context == context;

@@ -1,4 +1,4 @@
-//! The statistics page of an endpoint, for its writer.
+//! The statistics page of an endpoint, as the endpoint writes it.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -15,33 +15,35 @@ use super::layout::{
 use super::shared_words::{SharedWords, now};
 use super::snapshot::{self, SnapshotWriter};
 
-/// Interval between the snapshots of a busy endpoint, in nanoseconds.
-const INTERVAL: u64 = 50_000_000;
+/// Minimum interval between two snapshots of a busy endpoint, in nanoseconds.
+const SNAPSHOT_INTERVAL: u64 = 50_000_000;
 
 /// The statistics page of an endpoint. One thread at a time writes it: the holder of the endpoint's
 /// lock.
 #[derive(Debug)]
 pub struct StatsPage {
     memory: SharedWords<WORDS>,
-    /// The same time on the two clocks.
+    /// The time at which the page was opened, on the clock of `Instant` and on that of [`now`].
     opened: (Instant, u64),
     /// When the next snapshot is due, in nanoseconds since the page was opened.
     next_snapshot: AtomicU64,
-    /// The provider's name in log messages; empty for a private page.
+    /// The provider's name for log messages; empty for a private page, whose endpoint is not logged
+    /// as opened or closed.
     provider: String,
+    /// The endpoint's name for log messages, once it is set.
     name: OnceLock<String>,
 }
 
 impl StatsPage {
-    /// Opens a page for an endpoint of a provider. If the system refuses a memory file, the page is
-    /// private.
+    /// Opens a page for an endpoint of a provider. Other processes can read it, unless the
+    /// operating system refuses a memory file.
     ///
     /// # Errors
-    /// The system's error if it has no memory.
+    /// The operating system's error if it has no memory.
     pub fn open(provider: &str) -> Result<Self, Error> {
         let opened = (Instant::now(), now());
         let memory = SharedWords::open(PageKind::Stats, provider, opened.1)?;
-        Ok(Self::of(memory, opened, provider.to_owned()))
+        Ok(Self::from_parts(memory, opened, provider.to_owned()))
     }
 
     /// Opens a page that no other process can read.
@@ -50,10 +52,18 @@ impl StatsPage {
     /// As [`Self::open`].
     pub fn private() -> Result<Self, Error> {
         let opened = (Instant::now(), now());
-        Ok(Self::of(SharedWords::private()?, opened, String::new()))
+        Ok(Self::from_parts(
+            SharedWords::private()?,
+            opened,
+            String::new(),
+        ))
     }
 
-    const fn of(memory: SharedWords<WORDS>, opened: (Instant, u64), provider: String) -> Self {
+    const fn from_parts(
+        memory: SharedWords<WORDS>,
+        opened: (Instant, u64),
+        provider: String,
+    ) -> Self {
         Self {
             memory,
             opened,
@@ -63,7 +73,7 @@ impl StatsPage {
         }
     }
 
-    /// Sets the name of the endpoint.
+    /// Sets the name of the endpoint, and logs that the endpoint is open.
     pub fn set_name(&self, name: &str) {
         self.memory.set_name(name);
         let name = self.name.get_or_init(|| name.to_owned());
@@ -89,6 +99,7 @@ impl StatsPage {
         self.add(AT_PROTOCOL_COUNTERS + 2 * counter as usize, len);
     }
 
+    /// Adds 1 to the word at `at`, and `len` to the next one.
     #[inline(always)]
     fn add(&self, at: usize, len: usize) {
         let words = self.words();
@@ -96,23 +107,24 @@ impl StatsPage {
         add_to_word(&words[at + 1], len as u64);
     }
 
-    /// Whether the next snapshot is due. A busy endpoint asks when it has read the clock for
-    /// another reason.
+    /// Whether the next snapshot is due. A busy endpoint calls this when it has read the clock for
+    /// another reason, so that the check costs no clock read.
     #[inline]
     pub fn is_snapshot_due(&self, now: Instant) -> bool {
         self.since_opened(now) >= self.next_snapshot.load(Ordering::Relaxed)
     }
 
-    /// Writes a snapshot, which `fill` fills.
+    /// Writes a snapshot; `fill` sets its values.
     #[cold]
     pub fn write_snapshot(&self, now: Instant, fill: impl FnOnce(&mut SnapshotWriter<'_>)) {
-        let since = self.since_opened(now);
+        let since_opened = self.since_opened(now);
         self.next_snapshot
-            .store(since + INTERVAL, Ordering::Relaxed);
-        snapshot::write(self.words(), self.opened.1 + since, fill);
+            .store(since_opened + SNAPSHOT_INTERVAL, Ordering::Relaxed);
+        snapshot::write(self.words(), self.opened.1 + since_opened, fill);
     }
 
-    /// Records an event with a peer in the page and in the log.
+    /// Records an event in the page and in the log. It concerns `peer`; [`EventKind`] defines the
+    /// meaning of `number`.
     #[cold]
     pub fn record_event(&self, kind: EventKind, peer: &str, number: u64) {
         flight::record(self.words(), now(), kind, peer, number);
@@ -134,8 +146,8 @@ impl StatsPage {
             number,
             about: peer.to_owned(),
         };
-        let (own, sentence) = (self.name(), event.sentence());
-        self.log(level, subsystem, format_args!("{own}: {sentence}"));
+        let (name, sentence) = (self.name(), event.sentence());
+        self.log(level, subsystem, format_args!("{name}: {sentence}"));
     }
 
     fn name(&self) -> &str {
@@ -168,7 +180,7 @@ impl Drop for StatsPage {
     }
 }
 
-/// Adds to a word that has no other writer.
+/// Adds to a word that no other thread writes at the same time.
 #[inline(always)]
 fn add_to_word(word: &AtomicU64, by: u64) {
     word.store(

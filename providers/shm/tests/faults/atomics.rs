@@ -1,5 +1,5 @@
 //! Atomics of several processes on one word: by the initiator, by the target, and by the owner's own
-//! instructions, also while one of them dies.
+//! instructions, also while one process is killed.
 
 #![expect(unsafe_code, reason = "tests of the raw API")]
 
@@ -15,19 +15,19 @@ use crate::side::Side;
 use crate::special::connected_peer;
 
 const BOTH: MrAccess = MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE);
-/// The block of memory that everybody works on.
+/// The key of the block that all processes change.
 pub(crate) const KEY: u64 = 1;
-/// Who changes the word.
+/// The side that changes the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// We do, in special memory.
+    /// The initiator, in special memory.
     Direct,
-    /// The target does, which is told so by remote data.
+    /// The target, because the operation carries remote data.
     Command,
 }
 
 impl Protocol {
-    /// Sums of one process: a command takes a turn of everybody.
+    /// Sums of one process. A command takes a turn of both sides.
     const fn rounds(self) -> u64 {
         match self {
             Self::Direct => 100_000,
@@ -36,7 +36,7 @@ impl Protocol {
     }
 }
 
-/// A place in somebody's memory, and how it is reached.
+/// A word of a peer's memory, and the protocol that changes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteWord {
     pub(crate) dest: FiAddr,
@@ -49,7 +49,7 @@ impl RemoteWord {
         Self { addr, ..self }
     }
 
-    /// The place `dest way` of an order.
+    /// The word of the arguments `dest protocol` of a request.
     fn parse(args: &[&str]) -> Self {
         let protocol = if args[1] == "Direct" {
             Protocol::Direct
@@ -64,8 +64,8 @@ impl RemoteWord {
         }
     }
 
-    /// Posts an atomic on one word; the earlier value will be in what it returns. With something to
-    /// compare with, it is a compare-and-swap.
+    /// Posts an atomic on the word. The completion stores the previous value at the returned address.
+    /// With `compare`, it is a compare-and-swap.
     pub(crate) fn post(
         self,
         side: &mut Side,
@@ -110,7 +110,7 @@ impl RemoteWord {
         Ok(earlier)
     }
 
-    /// The same from the post to the completion.
+    /// Posts an atomic, waits for its completion, and returns the previous value.
     fn run(self, side: &mut Side, op: Op, operand: u64, compare: Option<u64>) -> u64 {
         let earlier = loop {
             match self.post(side, op, operand, compare) {
@@ -119,12 +119,12 @@ impl RemoteWord {
             }
         };
         assert_eq!(next(side).unwrap().context, Context(7));
-        // SAFETY: the operation is over; nobody else writes there.
+        // SAFETY: the operation is complete, and nothing else writes there.
         unsafe { std::ptr::from_ref(earlier).read_volatile() }
     }
 }
 
-/// A puppet's part: adds one to the word at 8, `dest way count`.
+/// A request of a peer process: adds one to the word at 8. Arguments: `dest protocol count`.
 pub(crate) fn add(side: &mut Side, args: &[&str]) {
     let remote_word = RemoteWord::parse(args).at(8);
     for _ in 0..args[2].parse::<u64>().unwrap() {
@@ -132,8 +132,8 @@ pub(crate) fn add(side: &mut Side, args: &[&str]) {
     }
 }
 
-/// A puppet's part: adds one to the word at 8 in two steps, under a lock in the word at 0; then one
-/// to the word at 16, at once. `dest way count`
+/// A request of a peer process: adds one to the word at 8 in two steps, under a lock in the word at
+/// 0; then one to the word at 16, in one step. Arguments: `dest protocol count`.
 pub(crate) fn lock(side: &mut Side, args: &[&str]) {
     let remote_word = RemoteWord::parse(args);
     for _ in 0..args[2].parse::<u64>().unwrap() {
@@ -153,14 +153,14 @@ pub(crate) fn lock(side: &mut Side, args: &[&str]) {
     remote_word.at(16).run(side, Op::Sum, 1, None);
 }
 
-/// A word of our own block.
+/// A word of the local block.
 fn word(side: &Side, addr: usize) -> &AtomicU64 {
     let base = side.blocks[&KEY].base();
     // SAFETY: the block has pages, lives as long as the side, and is changed by atomics alone.
     unsafe { AtomicU64::from_ptr(base.wrapping_add(addr).cast()) }
 }
 
-/// We with a block, and two puppets that know us, one for each way.
+/// A side with a block, and two peer processes with its address, one for each protocol.
 fn workers() -> (Side, [(PeerProcess, String, Protocol); 2]) {
     let mut side = Side::new();
     side.alloc(KEY, 4096, BOTH).unwrap();
@@ -172,7 +172,8 @@ fn workers() -> (Side, [(PeerProcess, String, Protocol); 2]) {
     (side, workers)
 }
 
-/// A completion of ours if there is one, past the side's own books, which are of messages.
+/// The next completion, if there is one. It bypasses [`Side::poll`], which keeps the buffers of
+/// messages.
 pub(crate) fn poll(side: &Side) -> Option<Result<Entry, ErrEntry>> {
     let mut entry = [Entry::default()];
     match side.cq.read(&mut entry) {
@@ -191,7 +192,7 @@ fn next(side: &Side) -> Result<Entry, ErrEntry> {
     }
 }
 
-/// Lets our progress run until something is so. Says how much remote data was met.
+/// Makes progress until `done` holds. Returns the number of completions of remote data.
 fn drive_until(side: &Side, mut done: impl FnMut() -> bool) -> u64 {
     let mut received = 0;
     while !done() {
@@ -258,7 +259,7 @@ fn initiators_that_are_killed_leave_exact_sums() {
             let start = 100 * round;
             drive_until(&side, || word(&side, 8).load(Ordering::Relaxed) > start);
             killed.kill();
-            // What it had committed is carried out by the time that the survivor has begun.
+            // Its committed commands are carried out before the survivor begins.
             survivor.send_request(&format!("lock {index} Command 20"));
             drive_until(&side, || word(&side, 16).load(Ordering::Acquire) == 1);
             assert_eq!(survivor.response(), "ok");
@@ -307,7 +308,7 @@ fn atomics_that_a_killed_target_owes_fail_with_its_name() {
             addr: 8,
             protocol: Protocol::Command,
         };
-        // It makes no progress, and therefore none of these.
+        // The target makes no progress, so none of these completes.
         for _ in 0..20 {
             remote_word.post(&mut side, Op::Sum, 1, None).unwrap();
         }

@@ -1,8 +1,8 @@
-//! Automatic progress: a thread where it was asked for, and none anywhere else.
+//! Automatic progress: a thread where it was requested, and none elsewhere.
 
 #![expect(
     unsafe_code,
-    reason = "a buffer that is looked at while it is being received into"
+    reason = "reads a buffer while a message is received into it"
 )]
 
 use std::sync::Arc;
@@ -77,14 +77,14 @@ fn messages_complete_without_any_call_of_the_application() {
             let buffer = b.recv_at(Kind::Tagged, len, number);
             a.send(Kind::Tagged, to_b, len, number).unwrap();
             let expected = content(number, len);
-            // SAFETY: the buffer is kept by `b` until its completion is read; its bytes are looked
-            // at one by one, as something that changes.
+            // SAFETY: the buffer is kept by `b` until its completion is read; its bytes are read one by
+            // one, by volatile loads.
             let byte = |at: usize| unsafe { buffer.wrapping_add(at).read_volatile() };
             while !(0..len).all(|at| byte(at) == expected[at]) {
                 std::thread::yield_now();
             }
         }
-        // The entries are there to be read, without driving anything.
+        // The entries can be read without progress.
         for number in 1..=4 {
             assert_eq!(b.park(None).unwrap().ok().context, number);
             assert_eq!(a.park(None).unwrap().ok().context, number);
@@ -128,7 +128,7 @@ fn the_progress_thread_parks_while_nothing_moves() {
         assert!(b.park(Some(Duration::from_millis(500))).is_none());
         let after = getrusage(UsageWho::RUSAGE_SELF).unwrap();
         let switches = after.voluntary_context_switches() - before.voluntary_context_switches();
-        assert!(switches < 100, "somebody woke {switches} times");
+        assert!(switches < 100, "the threads woke {switches} times");
     });
 }
 

@@ -1,4 +1,5 @@
-//! Peers that die while their messages are claimed, or on their way into a multi-receive buffer.
+//! Peers that are killed while their messages are claimed, or are being received into a multi-receive
+//! buffer.
 
 #![expect(unsafe_code, reason = "tests of the raw API")]
 
@@ -11,10 +12,10 @@ use crate::connect::unique;
 use crate::process::{PeerProcess, Watchdog};
 use crate::side::{Kind, Side, content};
 
-/// A receive with flags of its own, and the completions as they come.
+/// A receive with flags, and the side's completions in order.
 struct RawReceive<'a> {
     side: &'a mut Side,
-    /// Behind no operation any more when this is dropped.
+    /// No operation uses it when it is dropped.
     buf: Vec<u8>,
 }
 
@@ -34,7 +35,7 @@ impl<'a> RawReceive<'a> {
             tag: TagMatch::exact(tag),
             context: Context(tag),
         };
-        // SAFETY: the tests wait for the completion before they look at the buffer or drop it.
+        // SAFETY: the tests wait for the completion before they read the buffer or drop it.
         unsafe { self.side.ep.trecvmsg(&msg, flags) }.unwrap();
     }
 
@@ -62,7 +63,7 @@ impl<'a> RawReceive<'a> {
         }
     }
 
-    /// Claims the message with this tag, once it is there.
+    /// Claims the message with this tag, once it was received.
     fn claim(&mut self, tag: u64) {
         loop {
             self.tagged(tag, OpFlags::PEEK | OpFlags::CLAIM);
@@ -90,7 +91,7 @@ fn a_claimed_message_of_a_dead_peer_is_received_if_it_was_here_and_fails_if_not(
             peer_process.kill();
             raw.side
                 .until(|side| side.send(Kind::Inject, peer_addr, 1, 0) == Err(Errno::NotConn));
-            // The next life under this name has offers with the same numbers.
+            // The next incarnation under this name has rendezvous with the same numbers.
             let mut next = PeerProcess::named(&name);
             let side_addr = next.request(&format!("insert {}", raw.side.name()));
             next.request(&format!("send Tagged {side_addr} {len} 6"));
@@ -152,7 +153,7 @@ fn a_multi_receive_buffer_survives_the_death_of_a_sender_unless_it_waits_for_tha
         });
         peer_process.request(&format!("send Msg {side_addr} 8 1"));
         assert_eq!(raw.next().unwrap().len, 8);
-        // It does not drive: the message stays on its way.
+        // The peer makes no progress: the message stays incomplete.
         peer_process.request(&format!("send Msg {side_addr} 300000 2"));
         for _ in 0..2000 {
             raw.side.cq.read(&mut []).unwrap();
@@ -167,7 +168,7 @@ fn a_multi_receive_buffer_survives_the_death_of_a_sender_unless_it_waits_for_tha
             assert_eq!(error.errno, Errno::ConnReset);
             assert!(released(&error.entry));
         } else {
-            // What the dead one has taken is gone, the rest is there.
+            // The part that the killed peer's message has taken is used up, the rest is not.
             let mut next = PeerProcess::named(&name);
             let side_addr = next.request(&format!("insert {}", raw.side.name()));
             next.request(&format!("send Msg {side_addr} 8 3"));

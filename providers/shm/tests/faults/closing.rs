@@ -7,7 +7,7 @@ use selvedge_testkit::usage::{Usage, memory, private_after_trim};
 use crate::process::{PeerProcess, Watchdog, alone};
 use crate::side::{Kind, Side, content, info};
 
-/// Ways by which a large message may go.
+/// Protocols of a large message.
 const PROTOCOLS: [&str; 3] = ["auto", "cma", "bounce"];
 
 fn pair(protocol: &str) -> (Side, Side, FiAddr, FiAddr) {
@@ -33,7 +33,7 @@ fn a_sender_that_closes_leaves_right_bytes_or_an_error() {
                     a.drive();
                     b.drive();
                 }
-                // Its buffers are filled with poison.
+                // Dropping it overwrites its buffers.
                 drop(a);
                 for _ in 0..2 {
                     let event = b.next();
@@ -43,7 +43,7 @@ fn a_sender_that_closes_leaves_right_bytes_or_an_error() {
                     }
                     assert!(len > 4096 || event.error.is_none(), "{event:?}");
                 }
-                // What was here and wanted by nobody still is.
+                // The unexpected message is still kept.
                 match b.recv(Kind::Tagged, to_a, len, 2) {
                     Err(errno) => assert!(errno == Errno::NotConn && len > 4096),
                     Ok(()) => {
@@ -226,7 +226,7 @@ fn an_idle_endpoint_takes_little_memory() {
         let sides: Vec<_> = (0..COUNT)
             .map(|_| Side::open(None, &info).unwrap())
             .collect();
-        // Committed and never touched: not part of what the process is charged for.
+        // Committed and never touched: the process is not charged for it.
         let shared = Usage::now().unwrap().shared;
         let each = (memory("self", "Pss:").unwrap() - before + shared) / COUNT;
         println!("an idle endpoint: {} KiB", each / 1024);

@@ -1,5 +1,5 @@
-//! First contact: addresses of all sorts, peers that are not there, late, twice there, or there at
-//! the same instant.
+//! Connecting: malformed addresses, peers that are absent or late, names that are taken, and peers
+//! that connect at the same instant.
 
 #![expect(unsafe_code, reason = "a system call without a wrapper")]
 
@@ -15,7 +15,7 @@ use selvedge_testkit::skip::{Need, skip};
 use crate::process::{PeerProcess, Watchdog, alone};
 use crate::side::{Kind, Side, content, info};
 
-/// A name that no other test has.
+/// A name that no other test process has.
 pub(crate) fn unique(label: &str) -> String {
     format!("{}-{label}", std::process::id())
 }
@@ -165,7 +165,10 @@ fn a_peer_that_starts_late_gets_everything_in_order() {
         side.send(Kind::Msg, late, len, number).unwrap();
     }
     side.drive();
-    assert!(side.poll().is_none(), "nobody can have received anything");
+    assert!(
+        side.poll().is_none(),
+        "no process can have received the messages"
+    );
     let mut peer_process = PeerProcess::named(&name);
     for number in 1..=lens.len() {
         peer_process.request(&format!("recv Msg 300000 {number}"));
@@ -186,18 +189,18 @@ fn a_peer_that_starts_late_gets_everything_in_order() {
 }
 
 /// The first registration of a process with several threads waits for a grace period of the kernel:
-/// 10 ms and more, which no post has to wait for.
+/// 10 ms and more, which no post may wait for.
 #[test]
 fn a_process_can_be_fenced_from_its_first_endpoint_on() {
     alone(|| {
         const GET_REGISTRATIONS: i32 = 1 << 9;
         const GLOBAL_EXPEDITED: i64 = 1 << 2;
-        // SAFETY: a system call with integers; it touches no memory of ours.
+        // SAFETY: a system call with integers; it accesses no memory.
         let registered = || unsafe { libc::syscall(libc::SYS_membarrier, GET_REGISTRATIONS, 0, 0) };
         if registered() < 0 {
             return skip(
                 Need::System,
-                "registrations for membarrier(2) are told from Linux 6.3 on",
+                "the system does not report registrations for membarrier(2); Linux 6.3 and later do",
             );
         }
         assert_eq!(registered() & GLOBAL_EXPEDITED, 0);
@@ -214,7 +217,7 @@ fn both_sides_may_connect_at_the_same_instant() {
         let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
         a.recv(Kind::Tagged, to_b, 8, 1).unwrap();
         b.recv(Kind::Tagged, to_a, 8, 2).unwrap();
-        // Neither has read anything when the other connects.
+        // Neither side has read a packet when the other one connects.
         a.send(Kind::Delivered, to_b, 8, 2).unwrap();
         b.send(Kind::Delivered, to_a, 8, 1).unwrap();
         if round % 2 == 0 {

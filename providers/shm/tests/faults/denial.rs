@@ -1,4 +1,4 @@
-//! System calls that are denied, cross-memory attach before all, and what becomes of messages then.
+//! Denied system calls, above all of cross-memory attach, and their effect on messages.
 
 #![expect(unsafe_code, reason = "installs system call filters")]
 
@@ -10,8 +10,8 @@ use selvedge_testkit::usage::Usage;
 use crate::process::{PeerProcess, alone};
 use crate::side::{Kind, Side, content};
 
-/// Has the kernel answer `errno` to a system call, from now on, in this thread and in those that it
-/// starts. Of `mmap`, only mappings that are shared are denied: the allocator lives from others.
+/// From now on a system call fails with `errno`, in this thread and in those that it starts. Of
+/// `mmap`, only shared mappings are denied: the allocator needs the others.
 pub(crate) fn deny(call: &str, errno: i32) {
     let number = match call {
         "process_vm_readv" => libc::SYS_process_vm_readv,
@@ -88,7 +88,7 @@ fn install(program: &mut [libc::sock_filter]) {
 
 const LARGE: usize = 700_001;
 
-/// Sends large messages from the puppet to us, all of which must arrive.
+/// Sends large messages from the peer process to `side`. All of them must be received.
 pub(crate) fn receive_large(
     side: &mut Side,
     peer_process: &mut PeerProcess,
@@ -128,7 +128,7 @@ fn cross_memory_attach_that_ends_in_mid_stream_is_no_error() {
         let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
         let to_us = peer_process.request(&format!("insert {}", side.name()));
         receive_large(&mut side, &mut peer_process, &to_us, 1..5);
-        // The first step of this one has been copied the direct way, the rest has not.
+        // The first step of this message was copied by CMA, the rest was not.
         let large = 5 << 20;
         peer_process.request(&format!("send Tagged {to_us} {large} 77"));
         side.recv(Kind::Tagged, FiAddr::UNSPEC, large, 77).unwrap();
@@ -162,12 +162,9 @@ fn large_messages_between_process_namespaces_are_bounced() {
     use nix::sched::{CloneFlags, unshare};
 
     alone(|| {
-        // Children are born into the new one; they do not see us, and know no number of ours.
+        // Children start in the new namespace, in which this process has no number.
         if unshare(CloneFlags::CLONE_NEWPID).is_err() {
-            return skip(
-                Need::Rights,
-                "no process namespace of our own is allowed here",
-            );
+            return skip(Need::Rights, "this user cannot create a process namespace");
         }
         let mut side = Side::new();
         let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
@@ -194,13 +191,13 @@ fn large_messages_between_process_namespaces_are_bounced() {
     });
 }
 
-/// Becomes a user without privileges, before whom memory can be hidden.
+/// Becomes a user without privileges, from whom a process can hide its memory.
 fn drop_privileges() -> nix::Result<()> {
     nix::unistd::setgid(nix::unistd::Gid::from_raw(65533))?;
     nix::unistd::setuid(nix::unistd::Uid::from_raw(65533))
 }
 
-/// What opening an endpoint needs.
+/// System calls of opening an endpoint.
 const TO_OPEN: [&str; 7] = [
     "memfd_create",
     "fallocate",
@@ -228,8 +225,7 @@ fn cannot_be_opened_without(call: &'static str) {
     });
 }
 
-/// Filters cannot be taken back and are a thread's own: nothing else in the process is denied
-/// anything.
+/// Filters cannot be removed, and belong to one thread: the rest of the process is not affected.
 pub(crate) fn in_a_thread(test: impl FnOnce() + Send + 'static) {
     std::thread::spawn(test).join().unwrap();
 }

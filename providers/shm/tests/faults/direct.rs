@@ -8,7 +8,7 @@ use crate::process::{PeerProcess, alone};
 use crate::side::{Kind, Side, content};
 use crate::special::connected_peer;
 
-/// What a puppet makes memory with.
+/// The access of a block, as a request to a peer process states it.
 fn rights(access: MrAccess) -> u64 {
     access.bits()
 }
@@ -21,8 +21,8 @@ const fn at(key: u64, addr: u64, len: usize) -> RmaIov {
     RmaIov { addr, len, key }
 }
 
-/// We, and a puppet with a block of memory that peers may use, which has said all that it will: from
-/// here on it never calls in.
+/// A side, and a peer process with a block that peers may access. The peer process has announced it,
+/// and makes no call of the library afterwards.
 fn target(len: usize, access: u64) -> (Side, PeerProcess, FiAddr) {
     let mut side = Side::new();
     let (mut peer_process, _, peer_addr) = connected_peer(&mut side);
@@ -41,7 +41,7 @@ fn word(number: u64) -> [u8; 8] {
 fn a_target_that_makes_no_call_sees_writes_and_serves_reads() {
     alone(|| {
         let (mut side, mut peer_process, peer_addr) = target(1 << 20, both());
-        // It looks at its memory, and makes no call.
+        // The target reads its memory, and makes no call.
         peer_process.send_request("wait 1 8 4711");
         side.write(peer_addr, &[at(1, 8, 8)], &word(4711), 1)
             .unwrap();
@@ -139,7 +139,7 @@ fn memory_of_an_owner_that_is_killed_or_stopped_can_be_used_until_it_is_let_go()
                 true => peer_process.kill(),
                 false => peer_process.signal(Signal::SIGSTOP),
             }
-            // It is gone or deaf, and we have not looked: nothing can go wrong.
+            // The peer is killed or stopped, and this side has not detected it: no access may fail.
             let bytes = content(2, 1 << 20);
             side.write(peer_addr, &[at(1, 0, 1 << 20)], &bytes, 2)
                 .unwrap();
@@ -159,7 +159,7 @@ fn memory_that_is_freed_and_made_again_all_the_time_is_never_another_s() {
         assert_eq!(peer_process.response(), "ok");
         let mut good = 0;
         side.until(|side| {
-            // Between two lives there is no key.
+            // Between free and allocation there is no key.
             if side.read_from(peer_addr, &[at(1, 0, 8)], 8, 1).is_ok() {
                 let event = side.next();
                 let word = u64::from_ne_bytes(event.bytes[..].try_into().unwrap());

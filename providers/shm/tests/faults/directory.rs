@@ -1,5 +1,5 @@
-//! Endpoints that meet in a directory: names, leftovers, cleaners, and directories that cannot be
-//! trusted.
+//! Endpoints that connect through a directory: names, left files, removed files, and directories
+//! that cannot be trusted.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -15,7 +15,7 @@ use crate::peer_failure::exchange_messages;
 use crate::process::{PeerProcess, Watchdog, alone};
 use crate::side::{Kind, Side, info};
 
-/// A directory of a test, gone at its end.
+/// A directory of a test. Dropping it removes the directory.
 pub(crate) struct TestDir(PathBuf);
 
 impl TestDir {
@@ -140,7 +140,7 @@ fn files_of_open_endpoints_are_not_taken_over_and_those_of_killed_ones_are() {
         open(dir.path(), Some(&own)).err().unwrap().errno(),
         Errno::AddrInUse
     );
-    // Whoever opens next sweeps up after those that were killed.
+    // The next endpoint that is opened removes the files of those that were killed.
     drop(dir.side());
     assert_eq!(dir.files().len(), 2);
 }
@@ -194,16 +194,16 @@ fn an_endpoint_whose_files_are_removed_goes_on_and_can_be_found_again() {
     for (number, clean) in (0..).zip(clean) {
         clean(&dir.0);
         exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
-        // A look now and then is enough.
+        // Occasional progress is enough.
         let file = dir.0.join(format!("{name}.sock"));
         peer_process.request("drive on");
         side.until(|_| file.exists());
         peer_process.request("drive off");
         let mut late = dir.side();
-        let to_puppet = late.insert(&name);
+        let to_peer = late.insert(&name);
         peer_process.request(&format!("recv Tagged 8 {number}"));
         peer_process.request("drive on");
-        late.send(Kind::Delivered, to_puppet, 8, number).unwrap();
+        late.send(Kind::Delivered, to_peer, 8, number).unwrap();
         late.next().ok();
         peer_process.request("drive off");
         assert_eq!(
@@ -247,9 +247,9 @@ fn directories_that_cannot_be_trusted_are_refused_by_name() {
             mode(bits);
             assert_eq!(errno(), expected, "{bits:o}");
         }
-        // Connecting looks as well.
+        // Connecting checks the directory as well.
         let mut side = dir.side();
-        let peer_addr = side.insert("nobody");
+        let peer_addr = side.insert("absent");
         mode(0o777);
         assert_eq!(side.send(Kind::Tagged, peer_addr, 8, 1), Err(Errno::Acces));
         drop(side);
@@ -259,7 +259,7 @@ fn directories_that_cannot_be_trusted_are_refused_by_name() {
         let error = open(&file, None).err().unwrap().to_string();
         assert!(error.contains("ENOTDIR"), "{error}");
         fs::remove_file(file).unwrap();
-        // What was prepared under the name of a lock is not opened through a link, or used.
+        // A link under the name of a lock file is not followed.
         std::os::unix::fs::symlink("/etc/passwd", dir.0.join("bait.lock")).unwrap();
         let error = open(dir.path(), Some("bait")).err().unwrap();
         assert!(error.to_string().contains("bait.lock"), "{error}");

@@ -1,4 +1,4 @@
-//! Processes that fork and exec: children get errors, and nothing they do reaches the parent.
+//! Processes that fork and exec: the children's calls fail, and do not affect the parent.
 
 #![expect(unsafe_code, reason = "forks")]
 
@@ -14,7 +14,8 @@ use crate::peer_failure::{Transfer, exchange_messages, wait_for_disconnect};
 use crate::process::{PeerProcess, Watchdog, alone};
 use crate::side::{Kind, Side, content};
 
-/// How a child is made: libc lets us take the sockets from it, the kernel does not.
+/// The call that forks. A handler in libc's fork(2) replaces the sockets in the child; the system
+/// call runs no handler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fork {
     Libc,
@@ -35,7 +36,7 @@ impl Fork {
     }
 }
 
-/// Forks the test; the child runs `act` and ends without what the test would do at its end.
+/// Forks the test. The child runs `act` and exits without destructors or exit handlers.
 pub(crate) fn fork(act: impl FnOnce()) -> Pid {
     fork_with(Fork::Libc, act)
 }
@@ -60,7 +61,7 @@ pub(crate) fn reap(child: Pid) {
     assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));
 }
 
-/// Every call on what was opened before the fork is refused, and changes nothing.
+/// Every call on an object that was opened before the fork is refused without effect.
 fn expect_every_call_refused(side: &mut Side, peer_addr: FiAddr) {
     for kind in Kind::ALL {
         for len in [8, 2000, 100_000] {
@@ -77,7 +78,7 @@ fn expect_every_call_refused(side: &mut Side, peer_addr: FiAddr) {
     assert_eq!(side.cq.read(&mut entries), Err(Errno::BadF));
     assert_eq!(side.cq.read(&mut []), Err(Errno::BadF));
     assert!(matches!(side.cq.read_err(), Err(Errno::BadF)));
-    let name = Address::Str("fi_shm://anybody".into());
+    let name = Address::Str("fi_shm://peer".into());
     assert_eq!(side.av.insert_one(&name).unwrap_err().errno(), Errno::BadF);
     assert_eq!(side.av.remove(&[peer_addr]), Err(Errno::BadF));
     assert_eq!(side.av.lookup(peer_addr), Err(Errno::BadF));
@@ -101,12 +102,12 @@ fn expect_every_call_refused(side: &mut Side, peer_addr: FiAddr) {
     assert_eq!(error.errno(), Errno::BadF, "{error}");
 }
 
-/// What a child does with its copy of the parent's endpoint, and how it ends.
+/// A child's use of its copy of the parent's endpoint, and its end.
 #[derive(Clone, Copy, Debug)]
 enum ChildAction {
     UseAndExit,
     DropAndExit,
-    /// With everything that a program does at its end.
+    /// With exit handlers.
     ExitProperly,
     Killed,
     Crashes,
@@ -123,7 +124,7 @@ const CHILD_ACTIONS: [ChildAction; 6] = [
 ];
 
 impl ChildAction {
-    /// Runs in the child, with all that the parent has.
+    /// Runs in the child, with a copy of the parent's objects.
     fn run_in_child(self, mut side: Side, peer_addr: FiAddr) {
         match self {
             Self::UseAndExit => {
@@ -151,7 +152,7 @@ impl ChildAction {
         }
     }
 
-    /// Forks children that meet this fate while the parent goes on having `side`.
+    /// Forks children that do this, while the parent keeps `side`.
     fn run(self, side: &mut Side, peer_addr: FiAddr) {
         self.run_with(Fork::Libc, side, peer_addr);
         self.run_with(Fork::Kernel, side, peer_addr);
@@ -220,7 +221,7 @@ fn a_fork_while_messages_move_disturbs_nothing() {
                 side.recv(Kind::Tagged, peer_addr, transfer.len, number)
                     .unwrap();
                 peer_process.request("drive on");
-                // Some of it has moved.
+                // A part of the bytes was copied.
                 (0..3).for_each(|_| side.drive());
                 action.run(&mut side, peer_addr);
                 let mut sent = 0;
@@ -293,7 +294,7 @@ fn a_child_may_open_a_fabric_of_its_own() {
                 own.next().ok();
                 own.next().ok();
             }
-            // And is the parent of another one.
+            // The child forks, too.
             let grandchild = fork(|| {
                 assert_eq!(own.send(Kind::Tagged, up, 8, 9), Err(Errno::BadF));
                 drop(Side::new());
@@ -325,7 +326,7 @@ fn the_end_of_a_parent_is_detected_while_its_child_runs() {
     let _watchdog = Watchdog::new();
     for kind in [Fork::Libc, Fork::Kernel] {
         for is_killed in [true, false] {
-            // The child of the turn before may still hold its name.
+            // The child of the previous round may still hold its name.
             let name = unique(&format!("parent-{kind:?}-{is_killed}"));
             let mut peer_process = PeerProcess::named(&name);
             let mut side = Side::new();
@@ -349,7 +350,7 @@ fn the_end_of_a_parent_is_detected_while_its_child_runs() {
             );
             assert!(kill(Pid::from_raw(child), None).is_ok());
             if matches!(kind, Fork::Libc) {
-                // The name is free, too, when the child has run and let go of it.
+                // The name can be used again when the handler in the child has run.
                 let mut next = PeerProcess::start();
                 while next.request(&format!("try-open {name}")) == "AddrInUse" {}
                 let side_addr = next.request(&format!("insert {}", side.name()));
@@ -397,7 +398,7 @@ fn the_sockets_of_a_parent_are_not_inherited() {
         reap(fork(|| {
             let after = sockets("socket:");
             let kept = before.iter().filter(|link| after.contains(link)).count();
-            // But the one that is there to be let go.
+            // At most one socket is kept: the one that is held in order to be closed.
             assert!(kept <= 1, "{before:?} {after:?}");
         }));
         drop(side);
@@ -410,7 +411,7 @@ fn exec_is_the_end_of_a_peer() {
     for transfer in Transfer::selection() {
         let (mut side, mut peer_process, peer_addr, side_addr) = transfer.connect("exec");
         exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
-        // One large message is on its way out of the memory that is about to go.
+        // One large message is being copied from the memory that exec removes.
         peer_process.request(&format!("send Tagged {side_addr} {} 1", 8 << 20));
         side.recv(Kind::Tagged, peer_addr, 8 << 20, 1).unwrap();
         side.recv(Kind::Tagged, peer_addr, 8, 2).unwrap();
@@ -421,7 +422,7 @@ fn exec_is_the_end_of_a_peer() {
         for _ in 0..3 {
             let event = side.next();
             if event.context == 1 && event.error.is_none() {
-                // It was faster.
+                // The copy was complete before the exec.
                 assert!(event.bytes == content(1, 8 << 20));
                 continue;
             }
@@ -432,7 +433,7 @@ fn exec_is_the_end_of_a_peer() {
             side.send(Kind::Tagged, peer_addr, 8, 4),
             Err(Errno::NotConn)
         );
-        // It is the same process, and it lives.
+        // The process still runs.
         assert_eq!(
             waitpid(
                 Pid::from_raw(peer_process.pid()),
@@ -489,7 +490,7 @@ fn descriptors_of_an_endpoint_are_closed_on_exec() {
                 .any(|start| link.starts_with(start));
             let number: i32 = fd.file_name().to_string_lossy().parse().unwrap();
             if is_fabric_file && number > std::io::stderr().as_raw_fd() {
-                // SAFETY: asks about a number.
+                // SAFETY: reads the flags of a number.
                 let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
                 assert!(flags & libc::FD_CLOEXEC != 0, "{link}");
             }

@@ -1,4 +1,4 @@
-//! Authorization keys: endpoints with different ones do not talk, and say so.
+//! Authorization keys: endpoints with different keys do not connect, and report why.
 
 use std::os::fd::AsFd;
 
@@ -30,7 +30,7 @@ fn keyed_and_named(name: &str) -> Side {
     Side::open(Some(name), &info).unwrap()
 }
 
-/// Sends in both directions; what becomes of it on each side.
+/// Sends in both directions. Returns the result on each side.
 fn exchange(a: &mut Side, b: &mut Side) -> [Result<(), (Errno, String)>; 2] {
     let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
     a.send(Kind::Delivered, to_b, 8, 1).unwrap();
@@ -112,8 +112,8 @@ fn a_response_without_the_key_is_refused() {
 
 const KEY: &[u8] = b"k1-secret";
 
-/// What an endpoint says next over a connection; no byte of the key stands in it, and no descriptor
-/// comes along. `None` when it hangs up.
+/// The next packet of an endpoint over a connection: its kind, its first field and its bytes. It has no
+/// part of the key and no descriptor. `None` when the endpoint has closed the connection.
 fn next_packet(side: &mut Side, hostile: &Hostile) -> Option<(u32, Block, Vec<u8>)> {
     let mut received = None;
     side.until(|_| {
@@ -131,7 +131,7 @@ fn next_packet(side: &mut Side, hostile: &Hostile) -> Option<(u32, Block, Vec<u8
     Some((kind, *bytes[16..].first_chunk().unwrap(), bytes))
 }
 
-/// The word that an endpoint says next, in a packet of this kind.
+/// The field of an endpoint's next packet, which has this kind.
 #[track_caller]
 fn next_field(side: &mut Side, hostile: &Hostile, kind: u32) -> Block {
     let (received, word, _) = next_packet(side, hostile).unwrap();
@@ -149,7 +149,7 @@ fn expect_refusal(side: &mut Side, hostile: &Hostile) {
     hostile.is_cut_off_by(side);
 }
 
-/// Posts a message to a name, under which `listener` listens; the connection.
+/// Posts a message to a name of which `listener` has the socket. Returns the connection.
 fn accept_from(side: &mut Side, listener: &Hostile, to: FiAddr, number: u64) -> Hostile {
     side.send(Kind::Delivered, to, 8, number).unwrap();
     listener.accept()
@@ -165,7 +165,7 @@ fn a_process_with_the_name_of_a_peer_learns_a_proof_and_no_key() {
     next_field(&mut side, &forger, QUESTION);
     forger.send(&proof_packet(NONCE, &[7; 32], ""), &[]);
     let proof = next_field(&mut side, &forger, PROOF);
-    // Its own proof is all that it could say.
+    // The hostile peer has no proof but the endpoint's own.
     forger.send(&proof_packet(PROOF, &proof, ""), &[]);
     assert_eq!(next_packet(&mut side, &forger), None);
     assert_eq!(side.next().errno(), Errno::ConnRefused);
@@ -226,7 +226,7 @@ fn a_replayed_proof_is_refused() {
     let proof = next_field(&mut side, &to_side, PROOF);
     to_other.send(&proof_packet(PROOF, &proof, ""), &[]);
     let response = next_field(&mut other, &to_other, PROOF);
-    // The same, said once more by somebody else.
+    // Another connection repeats the packets.
     let again = Hostile::connect(&other);
     again.send(&proof_packet(QUESTION, &question, "side"), &[]);
     assert_ne!(next_field(&mut other, &again, NONCE), nonce);
@@ -309,7 +309,7 @@ fn a_listener_that_dies_before_its_proof_is_looked_for_again() {
     }
 }
 
-/// Opens an endpoint with the key, to which a connection may be silent for so long.
+/// Opens an endpoint with the key and this limit of the time that a connection may be silent.
 fn with_hello_timeout(timeout: &str) -> Side {
     let params = [
         ("FI_SHM_PEER_TIMEOUT", "0"),
@@ -333,7 +333,7 @@ fn a_peer_that_makes_no_progress_for_long_is_waited_for() {
     };
     let to_other = side.insert(other.name());
     side.send(Kind::Tagged, to_other, 8, 7).unwrap();
-    // Longer than an end that exists and has no room is tried.
+    // Longer than a peer that exists and has no room is retried.
     drive_for(&mut side, 5500);
     drive_for(&mut other, 300);
     other.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 7).unwrap();
@@ -343,7 +343,7 @@ fn a_peer_that_makes_no_progress_for_long_is_waited_for() {
 #[test]
 fn injects_before_a_proof_leave_when_their_endpoint_closes() {
     let _watchdog = Watchdog::new();
-    // The closing end is at every step of the proof.
+    // The side that closes is at every step of the proof.
     for steps in 0..6 {
         let (mut side, mut other) = (keyed(KEY), keyed(KEY));
         let to = side.insert(other.name());
@@ -374,9 +374,9 @@ fn closing_waits_no_longer_than_a_proof_may_take() {
     let (mut side, other) = (with_hello_timeout("100ms"), keyed(KEY));
     let to = side.insert(other.name());
     side.send(Kind::TaggedInject, to, 8, 1).unwrap();
-    // It makes no progress, and the watchdog knows how long that may take.
+    // The peer makes no progress. The watchdog bounds the time of closing.
     drop(side);
-    // Nothing is owed to a peer that does not exist, nor without injected messages.
+    // Closing waits neither for an absent peer, nor without injected messages.
     for kind in [Kind::TaggedInject, Kind::Tagged] {
         let mut side = with_hello_timeout("3600s");
         let (absent, peer_addr) = (unique("absent"), other.name());
@@ -400,7 +400,7 @@ fn a_peer_that_comes_back_proves_its_key_anew() {
         other
             .recv(Kind::Tagged, FiAddr::UNSPEC, 8, incarnation)
             .unwrap();
-        // A peer that was lost is looked for by posts.
+        // Posts connect to a peer again after a disconnect.
         while let Err(errno) = side.send(Kind::Tagged, to, 8, incarnation) {
             assert!(matches!(errno, Errno::Again | Errno::NotConn), "{errno}");
             side.drive();
@@ -422,7 +422,7 @@ fn both_sides_may_connect_at_once() {
         let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
         a.send(Kind::Tagged, to_b, 8, 1).unwrap();
         b.send(Kind::Tagged, to_a, 8, 2).unwrap();
-        // One is ahead of the other by some steps of the proof.
+        // One side is ahead of the other by some steps of the proof.
         for _ in 0..round {
             a.drive();
             std::thread::sleep(std::time::Duration::from_micros(100));

@@ -38,7 +38,7 @@ impl Lines {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A line that begins and ends so.
+    /// Whether a line has this begin and this end.
     fn has(&self, begin: &str, end: &str) -> bool {
         let lines = self.kept();
         let is_it = |line: &String| line.starts_with(begin) && line.ends_with(end);

@@ -78,7 +78,7 @@ impl Container {
         command
     }
 
-    /// Says why not, if this is not possible here.
+    /// Whether this system allows the container. If not, the test is reported as skipped.
     fn is_possible(self) -> bool {
         let tried = self.unshare().arg("true").output();
         let why = match tried {
@@ -114,8 +114,8 @@ struct Member {
 
 const SIZES: [u64; 3] = [8, 3000, 300_001];
 
-/// Two containers with two processes each: everybody exchanges messages with everybody, and with
-/// this process; then one is killed, which everybody notices and no other message suffers from.
+/// Starts two containers with two processes each. All exchange messages with each other and with this
+/// process. Then one is killed: all others detect it, and no other message fails.
 fn two_by_two(container: Container) {
     let _watchdog = Watchdog::new();
     if !container.is_possible() {
@@ -125,7 +125,7 @@ fn two_by_two(container: Container) {
     let mut peer_processes = Vec::new();
     for _ in 0..2 {
         let mut first = container.start();
-        // It is inside when it answers.
+        // The process is in the container when it responds.
         first.request("drive off");
         let second = container.join(&first);
         peer_processes.extend([first, second]);
@@ -145,7 +145,7 @@ fn two_by_two(container: Container) {
     for (member, &to_member) in members.iter_mut().zip(&to_members) {
         exchange_with_member(&mut side, member, to_member);
     }
-    // The last one of the second container dies.
+    // The last process of the second container is killed.
     let mut killed = members.pop().unwrap();
     side.recv(Kind::Tagged, to_members[3], 8, 900).unwrap();
     killed.peer_process.kill();
@@ -155,7 +155,7 @@ fn two_by_two(container: Container) {
         member.peer_process.request("drive on");
         member.peer_process.request("drive off");
         let request = format!("send Delivered {to_killed} 8 901");
-        // It may have noticed already.
+        // The member may have detected the end already.
         match member.peer_process.request(&request).as_str() {
             "ok" => assert!(
                 member
@@ -307,7 +307,7 @@ fn a_user_that_a_namespace_does_not_map_gets_no_endpoint() {
     assert_eq!(peer_process.request(&request), "Acces");
 }
 
-/// The first process of every container has number 1: that is no identity.
+/// The first process of every container has number 1, which is no identity.
 #[test]
 fn a_process_with_the_number_of_a_dead_one_is_another_peer() {
     let _watchdog = Watchdog::new();
@@ -331,7 +331,7 @@ fn a_process_with_the_number_of_a_dead_one_is_another_peer() {
             assert!(event.bytes == content(number, len as usize));
             peer_process.request("drive off");
         }
-        // For this life only.
+        // For this incarnation only.
         side.recv(Kind::Tagged, peer_addr, 8, 5000 + incarnation)
             .unwrap();
         peer_process.kill();

@@ -1,5 +1,4 @@
-//! Threads that sleep until something comes: nothing that comes may fail to wake them, and until
-//! then they take no time of any processor.
+//! Parked threads: every packet and message wakes them, and meanwhile they take no processor time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +14,8 @@ use crate::connect::unique;
 use crate::process::{PeerProcess, Watchdog};
 use crate::side::{ANY, Kind, Side, content, info};
 
-/// Pauses of lengths that look random and are the same in each run, from nothing to longer than
-/// anybody looks before falling asleep.
+/// Pauses of pseudorandom lengths, the same in each run: from none to longer than a thread polls
+/// before it parks.
 pub(crate) struct Pauses(fastrand::Rng);
 
 impl Pauses {
@@ -36,7 +35,7 @@ impl Pauses {
     }
 }
 
-/// Waits until a thread of the process sleeps in the call that sleepers sleep in.
+/// Waits until a thread of the process is blocked in ppoll(2), in which threads park.
 fn wait_until_parked(pid: i32) {
     let call = libc::SYS_ppoll.to_string();
     let is_parked = || {
@@ -51,14 +50,14 @@ fn wait_until_parked(pid: i32) {
     }
 }
 
-/// Far above what a wake-up takes.
+/// Far longer than a wake-up takes.
 const LIMIT: Duration = Duration::from_secs(10);
 
 fn waiting_side(params: &[(&str, &str)]) -> Side {
     Side::open_waiting(None, &info(EpType::Rdm, params), wait::Object::Unspec).unwrap()
 }
 
-/// A side and a puppet whose queue can be slept at, and who know each other.
+/// A side and a peer process, each with a queue that a thread can wait at, and their addresses.
 fn connect(label: &str, protocol: &str) -> (Side, PeerProcess, FiAddr, String) {
     let side = waiting_side(&[("FI_SHM_PROTOCOL", protocol)]);
     let (mut peer_process, name) = (PeerProcess::start(), unique(label));
@@ -68,7 +67,7 @@ fn connect(label: &str, protocol: &str) -> (Side, PeerProcess, FiAddr, String) {
     (side, peer_process, peer_addr, side_addr)
 }
 
-/// Every way of a message.
+/// One message for each protocol.
 const TRANSFERS: [(Kind, usize, &str); 8] = [
     (Kind::Msg, 8, "auto"),
     (Kind::Inject, 8, "auto"),
@@ -92,8 +91,8 @@ fn a_parked_receiver_is_woken_by_a_message_of_every_protocol() {
             while side.send(kind, peer_addr, len, number) == Err(Errno::Again) {
                 side.drive();
             }
-            // A small message is on its way when the call returns. The others need our help, and
-            // we sleep, too, until it is asked for.
+            // A small message is sent when the call returns. The others need progress of the sender,
+            // which parks until the receiver requests it.
             if kind == Kind::Delivered || len > 4096 {
                 side.park(None).unwrap().ok();
             }
@@ -113,7 +112,7 @@ fn a_parked_receiver_is_woken_by_a_new_connection_and_by_the_messages_after_it()
         for number in 0..3 {
             peer_process.send_request("park");
             wait_until_parked(peer_process.pid());
-            // Without any progress in between: the peer's own hello is not heard here.
+            // Without progress in between: this side does not read the peer's own hello.
             side.send(Kind::TaggedInject, peer_addr, 8, number).unwrap();
             assert_eq!(peer_process.response(), format!("done {number} 8 good"));
         }
@@ -132,11 +131,11 @@ fn packets_behind_hundreds_of_wake_ups_are_received() {
         let (to_other, to_side) = (side.insert(other.name()), other.insert(side.name()));
         for number in 0..COUNT {
             other.recv(Kind::Tagged, to_side, 8, number).unwrap();
-            // Without any progress in between: each of them wakes the other side.
+            // Without progress in between: each message wakes the other side.
             side.send(Kind::TaggedInject, to_other, 8, number).unwrap();
         }
         other.recv(Kind::Tagged, to_side, LARGE, COUNT).unwrap();
-        // A packet about keys, one about a block, and one about segments.
+        // One packet announces a key, one a block, and one the bounce segments.
         let memory = vec![7_u8; LARGE].leak();
         let mut attr = mr::Attr::default();
         (attr.access, attr.requested_key) = (MrAccess::REMOTE_READ, 5);
@@ -197,11 +196,11 @@ fn a_parked_thread_is_woken_by_polled_and_unpolled_peers() {
         wait_until_parked(pid);
         peer_process.request(&format!("send TaggedInject {side_addr} 8 {number}"));
         let (woken, event, is_woken) = waiter.join().unwrap();
-        // A wait polls when its time is over, too.
+        // A wait polls also at its timeout.
         assert!(is_woken, "message {number} woke no thread");
         assert_eq!(event.unwrap().ok().context, number);
         side = woken;
-        // The peer reads there how it has to tell the side of what it sends next.
+        // The peer reads whether the side polls it, or waits for its doorbell.
         peer_process.request("drive 1000");
     }
 }
@@ -278,8 +277,8 @@ fn no_wake_up_is_lost_however_the_two_sides_race() {
     }
 }
 
-/// Whoever looks now and then leaves the sleepers' bed as it is, and whoever goes on looking takes it
-/// away and says so: both must not cost the thread at the descriptor its wake-up.
+/// A thread that polls occasionally leaves the endpoint armed. A thread that goes on polling disarms
+/// it and wakes the parked threads. In both cases the thread at the descriptor must be woken.
 #[test]
 fn no_wake_up_is_lost_on_a_descriptor_while_another_thread_polls_occasionally() {
     const COUNT: u64 = 800;
@@ -293,7 +292,7 @@ fn no_wake_up_is_lost_on_a_descriptor_while_another_thread_polls_occasionally() 
     peer_process.request(&format!("echo {side_addr} 8 {COUNT}"));
     let (cq, round) = (Arc::clone(&side.cq), &AtomicU64::new(0));
     std::thread::scope(|scope| {
-        // Some looks for each message, and then none until the next one.
+        // Some polls for each message, and then none until the next one.
         scope.spawn(move || {
             let mut pauses = Pauses::new(11);
             for number in 1..COUNT {

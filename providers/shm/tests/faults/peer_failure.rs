@@ -9,7 +9,7 @@ use crate::connect::unique;
 use crate::process::{PeerProcess, Watchdog, alone};
 use crate::side::{ANY, Kind, Side, content};
 
-/// A way for a message.
+/// A kind of message, its size and its protocol.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     pub(crate) kind: Kind,
@@ -19,7 +19,7 @@ pub(crate) struct Transfer {
     is_confirmed: bool,
 }
 
-/// Every way that there is.
+/// One transfer for each protocol.
 const TRANSFERS: [Transfer; 10] = [
     transfer(Kind::Msg, 8, "auto", false),
     transfer(Kind::Tagged, 40, "auto", false),
@@ -43,12 +43,12 @@ const fn transfer(kind: Kind, len: usize, protocol: &'static str, is_confirmed: 
 }
 
 impl Transfer {
-    /// One small, one through the pool, one of each kind of large.
+    /// One inline, one through the pool, one large by each protocol.
     pub(crate) fn selection() -> [Self; 4] {
         [TRANSFERS[1], TRANSFERS[4], TRANSFERS[7], TRANSFERS[8]]
     }
 
-    /// A side and a puppet that know each other: their addresses are the last two.
+    /// A side and a peer process, the peer's address, and the side's address in the peer process.
     pub(crate) fn connect(self, label: &str) -> (Side, PeerProcess, FiAddr, String) {
         let params = [
             ("FI_SHM_PROTOCOL", self.protocol),
@@ -86,7 +86,7 @@ pub(crate) fn exchange_messages(
     assert!(peer_process.request("next").starts_with("done"));
 }
 
-/// Drives until the side knows that the peer is gone.
+/// Makes progress until the side has detected the failure of the peer.
 #[track_caller]
 pub(crate) fn wait_for_disconnect(side: &mut Side, peer_addr: FiAddr) {
     side.until(|side| side.send(Kind::Inject, peer_addr, 1, 0) == Err(Errno::NotConn));
@@ -205,7 +205,7 @@ fn a_restarted_process_is_a_new_peer_under_the_same_name() {
         let mut peer_process = PeerProcess::named(&name);
         let side_addr = peer_process.request(&format!("insert {}", side.name()));
         let first = incarnation * 100;
-        // Without a look in between: the life before may not have been seen to end.
+        // Without progress in between: the end of the previous incarnation may not be detected yet.
         peer_process.request(&format!("send Tagged {side_addr} 8 {first}"));
         side.recv(Kind::Tagged, FiAddr::UNSPEC, 8, first).unwrap();
         let event = loop {
@@ -226,7 +226,7 @@ fn a_restarted_process_is_a_new_peer_under_the_same_name() {
             peer_process.request("next"),
             format!("done {} 8 good", first + 1)
         );
-        // For nobody: the next life must not see it.
+        // Without a receive: the next incarnation must not get it.
         side.send(Kind::Tagged, peer_addr, 8, first + 101).unwrap();
         side.next().ok();
         side.send(Kind::Delivered, peer_addr, 8, first + 3).unwrap();
@@ -428,14 +428,14 @@ fn messages_beyond_the_quota_outlive_their_sender() {
     side.send(Kind::Delivered, peer_addr, 8, 2000).unwrap();
     (0..1000).for_each(|_| side.drive());
     first.kill();
-    // What we sent fails although there is more to receive than there is room for.
+    // Sends fail although there are more messages to receive than the quota allows.
     let event = side.next();
     assert_eq!((event.context, event.errno()), (2000, Errno::ConnReset));
     assert_eq!(
         side.send(Kind::Tagged, peer_addr, 8, 2001),
         Err(Errno::NotConn)
     );
-    // The next life has to wait for the end of this one.
+    // The next incarnation waits until this one is drained.
     let mut second = PeerProcess::named(&name);
     let side_addr = second.request(&format!("insert {}", side.name()));
     second.request(&format!("send TaggedInject {side_addr} 3000 5000"));
@@ -518,7 +518,7 @@ impl Random {
     }
 }
 
-/// How often the short form of the random tests kills.
+/// Kills in the random test.
 const KILLS: u64 = 100;
 
 #[test]
@@ -557,7 +557,7 @@ fn peers_killed_at_random_points_disturb_no_other_peer_and_leak_nothing() {
     });
 }
 
-/// One peer under this name: it streams to us, or we to it, until it is killed.
+/// Runs one peer under this name. Messages go in one direction until it is killed.
 fn run_until_killed(side: &mut Side, peer_addr: FiAddr, name: &str, random: &mut Random) {
     let transfer = TRANSFERS[random.below(TRANSFERS.len() as u64) as usize];
     let len = transfer.len.min(300_000);
@@ -587,8 +587,8 @@ fn run_until_killed(side: &mut Side, peer_addr: FiAddr, name: &str, random: &mut
 
 /// Receives the peer's stream for a while: every message, once, in order.
 ///
-/// It waits for the first one: what a peer has left that died before it was met is received later,
-/// when the next peer under its name may be there already.
+/// It waits for the first one. Messages of a peer that was killed before it was connected are received
+/// later, when the next peer of its name may be connected already.
 fn receive_for(side: &mut Side, len: usize, steps: u64) {
     side.recv(Kind::Tagged, FiAddr::UNSPEC, len, ANY).unwrap();
     let mut event = Some(side.next());
@@ -621,7 +621,7 @@ fn send_for(side: &mut Side, peer_addr: FiAddr, len: usize, steps: u64) {
     }
 }
 
-/// Takes what the peer has left, until nothing of it is outstanding.
+/// Receives the rest of the peer's messages, until no operation is outstanding.
 fn finish(side: &mut Side, peer_addr: FiAddr, len: usize) {
     let mut is_open = true;
     while is_open || !side.is_idle() {
@@ -635,7 +635,7 @@ fn finish(side: &mut Side, peer_addr: FiAddr, len: usize) {
             };
             assert!(is_good, "{:?} of message {}", event.error, event.tag);
         }
-        // The receive from anybody outlives the peer, unless one of its messages had met it.
+        // A receive from any source outlives the peer, unless it was matched with one of its messages.
         let _ = side.ep.cancel(selvedge::Context(ANY));
         is_open = side.is_idle() && side.recv(Kind::Tagged, peer_addr, len, ANY).is_ok();
     }

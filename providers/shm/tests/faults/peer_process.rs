@@ -1,4 +1,4 @@
-//! The obeying end of [`crate::process::Puppet`].
+//! The server of the requests of [`crate::process::PeerProcess`].
 
 use std::io::{BufRead, Read, Stdin, Write};
 use std::os::fd::AsFd;
@@ -17,7 +17,7 @@ use crate::parking::Pauses;
 use crate::side::{self, Event, Kind, Side, content};
 use crate::unauthenticated::OtherUser;
 
-/// Obeys orders until there are no more.
+/// Serves requests until the standard input ends.
 pub(crate) fn serve_requests() {
     prctl::set_pdeathsig(Signal::SIGKILL).unwrap();
     nix::unistd::alarm::set(300);
@@ -28,7 +28,7 @@ pub(crate) fn serve_requests() {
         other_user: OtherUser::default(),
         drives: false,
     };
-    // Behind the words that the test harness prints without ending the line.
+    // Ends the line that the test harness has begun.
     println!();
     let input = std::io::stdin();
     while let Some(request) = peer_process.next_request(&input) {
@@ -41,12 +41,12 @@ pub(crate) fn serve_requests() {
 
 struct RequestServer {
     side: Option<Side>,
-    /// Its contexts, if it has any.
+    /// The contexts of the scalable endpoint, if one is open.
     contexts: Vec<Side>,
-    /// The vector that it has given a name.
+    /// The address vector with a name that this process has created.
     shared: Option<Arc<dyn AddressVector>>,
     other_user: OtherUser,
-    /// Whether progress is driven between orders.
+    /// Whether the process makes progress between requests.
     drives: bool,
 }
 
@@ -86,7 +86,7 @@ impl RequestServer {
                 return described(&event);
             }
             "echo" => self.echo(args),
-            // A name, how many, and to whom each of them says hello.
+            // Arguments: the name, the number of contexts, and the destination of a message of each.
             "contexts" => {
                 self.contexts = Side::contexts(args[0], number(args[1]) as usize);
                 for (context, number) in self.contexts.iter_mut().zip(1..) {
@@ -117,7 +117,7 @@ impl RequestServer {
                 let made = self.side().alloc(block, len as usize, access);
                 return word(made.map_err(|error| error.errno()));
             }
-            // The words of the block from an offset on, read without any call of the library.
+            // Words of a block from an offset on, read without any call of the library.
             "words" => {
                 let (block, offset, count) = (number(args[0]), number(args[1]), number(args[2]));
                 return self.side().words(block, offset as usize, count as usize);
@@ -134,7 +134,7 @@ impl RequestServer {
                 let (block, offset, word) = (number(args[0]), number(args[1]), number(args[2]));
                 self.side().set_word(block, offset as usize, word);
             }
-            // Frees and makes the same block, without end.
+            // Frees and allocates the same block, without end.
             "recycle" => {
                 let (block, len, access) = (number(args[0]), number(args[1]), number(args[2]));
                 let access = MrAccess::from_bits_retain(access);
@@ -184,7 +184,7 @@ impl RequestServer {
         self.side.as_mut().unwrap()
     }
 
-    /// Inserts addresses into the vector with a name; their indices.
+    /// Inserts addresses into the named vector. Returns their indices.
     fn share(&self, names: &[&str]) -> String {
         let shared = self.shared.as_ref().unwrap();
         let insert = |name: &&str| shared.insert_one(&name.parse().unwrap()).unwrap();
@@ -199,8 +199,8 @@ impl RequestServer {
         described(&self.side().next())
     }
 
-    /// Sends back `count` tagged messages of `len` bytes, one after the other, and sleeps in
-    /// between, after pauses of all lengths: `dest len count`.
+    /// Sends back `count` tagged messages of `len` bytes, one after the other. Between them it parks,
+    /// after pauses of all lengths. Arguments: `dest len count`.
     fn echo(&mut self, args: &[&str]) {
         let (dest, len, count) = (FiAddr(number(args[0])), number(args[1]), number(args[2]));
         println!("@ok");
@@ -217,7 +217,8 @@ impl RequestServer {
         }
     }
 
-    /// Sends messages one after the other, `kind dest len`, and becomes another program after some.
+    /// Sends `count` messages one after the other, and executes another program. Arguments:
+    /// `kind dest len`.
     fn stream(&mut self, args: &[&str], count: u64) {
         let kind = Kind::parse(args[0]);
         let (dest, len) = (FiAddr(number(args[1])), number(args[2]) as usize);
@@ -234,7 +235,7 @@ impl RequestServer {
         exec_sleep()
     }
 
-    /// Receives tagged messages in order, without end: `len first`.
+    /// Receives tagged messages in order, without end. Arguments: `len first`.
     fn sink(&mut self, args: &[&str]) {
         let (len, first) = (number(args[0]) as usize, number(args[1]));
         println!("@ok");
@@ -252,7 +253,7 @@ impl RequestServer {
     }
 }
 
-/// Makes a child that does nothing, for a minute at most; it runs when this returns.
+/// Forks a child that waits for a minute at most, and returns when the child runs.
 fn spawn_child(how: Fork) -> i32 {
     let (mut parent_end, mut child_end) = UnixStream::pair().unwrap();
     let pid = how.call();
@@ -268,7 +269,7 @@ fn spawn_child(how: Fork) -> i32 {
     pid
 }
 
-/// The process goes on as another program.
+/// Executes another program in this process.
 #[expect(unsafe_code, reason = "executes")]
 fn exec_sleep() -> ! {
     let args = [c"sleep".as_ptr(), c"60".as_ptr(), std::ptr::null()];

@@ -1,5 +1,5 @@
-//! Processes: puppets that a test drives line by line, tests that run alone in a process of their
-//! own, and the watchdog over both.
+//! Processes: peer processes, which serve requests of a test line by line; tests that run alone in a
+//! process of their own; and the watchdog over both.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -9,13 +9,13 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How long any test may take before its process is ended.
+/// Time after which the process of an unfinished test is aborted.
 const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Set in a process that runs one test alone.
+/// The environment variable of a process that runs one test alone.
 const ALONE: &str = "FAULTS_ALONE";
 
-/// Ends the process if the test does not end.
+/// Aborts the process if the test does not end.
 pub(crate) struct Watchdog(#[expect(dead_code, reason = "its end is the news")] Sender<()>);
 
 impl Watchdog {
@@ -33,7 +33,7 @@ impl Watchdog {
 }
 
 /// Runs a test in a process of its own, whose descriptors, mappings and limits are not shared with
-/// other tests. Called by the test itself, once.
+/// other tests. The test itself calls it, once.
 pub(crate) fn alone(test: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         let _watchdog = Watchdog::new();
@@ -54,20 +54,20 @@ pub(crate) fn alone(test: impl FnOnce()) {
     );
 }
 
-/// This test binary once more.
+/// The command that starts this test binary again.
 fn again(args: &[&str]) -> Command {
-    // By this name it is there even if its file has been replaced.
+    // This path exists even if the file was replaced.
     let mut command = Command::new("/proc/self/exe");
     command.args(args).args(ALONE_WITH_OUTPUT);
     command
 }
 
-/// Arguments of a test that runs alone and says what it has to say.
+/// Arguments of a test that runs alone, with its output.
 const ALONE_WITH_OUTPUT: [&str; 2] = ["--nocapture", "--test-threads=1"];
-/// Arguments of a puppet.
+/// Arguments of a peer process.
 const PEER_PROCESS: [&str; 3] = ["peer_process", "--exact", "--ignored"];
 
-/// A process with an endpoint that does what it is told. Killed when dropped.
+/// Another process with an endpoint, which serves requests. Dropping it kills the process.
 pub(crate) struct PeerProcess {
     child: Child,
     input: ChildStdin,
@@ -79,7 +79,7 @@ impl PeerProcess {
         Self::run(again(&PEER_PROCESS))
     }
 
-    /// A puppet that a command starts which takes a program and its arguments at the end.
+    /// Starts a peer process by a command that takes a program and its arguments at the end.
     pub(crate) fn start_by(mut command: Command) -> Self {
         command.arg(std::env::current_exe().unwrap());
         command.args(PEER_PROCESS).args(ALONE_WITH_OUTPUT);
@@ -99,19 +99,19 @@ impl PeerProcess {
         }
     }
 
-    /// A puppet with an endpoint called `name`.
+    /// A peer process with an endpoint of this name.
     pub(crate) fn named(name: &str) -> Self {
         let mut peer_process = Self::start();
         peer_process.request(&format!("open {name}"));
         peer_process
     }
 
-    /// Gives an order without waiting for the answer.
+    /// Sends a request without waiting for the response.
     pub(crate) fn send_request(&mut self, request: &str) {
         writeln!(self.input, "{request}").unwrap();
     }
 
-    /// The answer to an order.
+    /// Waits for the response to a request.
     pub(crate) fn response(&mut self) -> String {
         let mut line = String::new();
         loop {
@@ -126,13 +126,13 @@ impl PeerProcess {
         }
     }
 
-    /// Gives an order and waits until it is obeyed.
+    /// Sends a request and waits for its response.
     pub(crate) fn request(&mut self, request: &str) -> String {
         self.send_request(request);
         self.response()
     }
 
-    /// As [`Self::ask`]; `None` when it dies of the order.
+    /// As [`Self::request`]; `None` if the process ends before it responds.
     pub(crate) fn try_request(&mut self, request: &str) -> Option<String> {
         writeln!(self.input, "{request}").ok()?;
         let mut line = String::new();
@@ -145,7 +145,7 @@ impl PeerProcess {
         None
     }
 
-    /// Kills it; it is gone when this returns.
+    /// Kills the process, and waits for its end.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -58,9 +58,9 @@ fn when_descriptors_are_short_new_peers_wait_and_old_ones_go_on() {
                 exchange(&mut a, &mut b, to_b, number);
             }
             peer_process.request("drive off");
-            // It is complete, and must not be lost.
+            // The first message is complete, and must not be lost.
             assert_eq!(peer_process.request("next"), format!("done {number}"));
-            // We ourselves get to know it at the post.
+            // The process without descriptors gets the error at the post.
             let new = a.insert(unique(&format!("new{more}")));
             if more < 2 {
                 assert_eq!(a.send(Kind::Tagged, new, 8, 9), Err(Errno::MFile));
@@ -108,7 +108,7 @@ fn announcements_wait_for_a_free_descriptor_and_no_message_is_lost() {
                 assert_eq!(peer_process.request("next"), format!("done {number}"));
             }
             peer_process.send_request(last_order);
-            // The news that there is no descriptor for comes first.
+            // The announcement without a descriptor precedes the messages.
             (0..10_000).for_each(|_| side.drive());
             for number in number..number + 5 {
                 side.recv(Kind::Tagged, FiAddr::UNSPEC, 3000, number)
@@ -158,7 +158,7 @@ fn no_message_is_lost_when_memory_is_short_for_an_announcement() {
         side.recv(Kind::Tagged, FiAddr::UNSPEC, 1 << 20, 1).unwrap();
         let order = format!("send Tagged {index} 1048576 1");
         assert_eq!(peer_process.request(&order), "ok");
-        // The message is offered, and asked for in segments.
+        // The receiver has the RTS, and requests segments.
         (0..10_000).for_each(|_| side.drive());
         for number in 2..22 {
             let order = format!("send Tagged {index} 3000 {number}");
@@ -234,7 +234,7 @@ fn fails_to_connect_without(call: &'static str) {
         let c_to_a = c.insert(a.name());
         exchange(&mut a, &mut b, to_b, 1);
         let before = Usage::now().unwrap();
-        // Its hello waits for us.
+        // Its hello waits in the backlog of `a`.
         c.send(Kind::Delivered, c_to_a, 8, 1).unwrap();
         deny(call, libc::ENOMEM);
         let event = c.next_with(&mut [&mut a]);
@@ -290,7 +290,7 @@ fn address_space_that_is_short_is_named() {
         let (_, hard) = getrlimit(Resource::RLIMIT_AS).unwrap();
         let status = std::fs::read_to_string("/proc/self/statm").unwrap();
         let pages: u64 = status.split_whitespace().next().unwrap().parse().unwrap();
-        // Enough to open an endpoint, and not for its pool.
+        // Enough to open an endpoint, and too little for its pool.
         setrlimit(Resource::RLIMIT_AS, pages * 4096 + (8 << 20), hard).unwrap();
         let large = [("FI_SHM_POOL_SIZE", "64m")];
         let mut side = Side::with(None, &large);
@@ -312,10 +312,7 @@ fn a_tiny_dev_shm_does_not_matter() {
         let is_own = unshare(CloneFlags::CLONE_NEWNS).is_ok()
             || unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS).is_ok();
         if !is_own || !mount_tiny() {
-            return skip(
-                Need::Rights,
-                "no mount namespace of our own is allowed here",
-            );
+            return skip(Need::Rights, "this user cannot create a mount namespace");
         }
         std::fs::write("/dev/shm/full", vec![1; 1 << 20]).unwrap_err();
         let (mut a, mut b) = (Side::new(), Side::new());

@@ -1,4 +1,4 @@
-//! An endpoint with all that it needs, and the buffers of its operations.
+//! `Side`: an endpoint with its queue and address vector, and the buffers of its operations.
 
 #![expect(unsafe_code, reason = "tests of the raw API")]
 
@@ -19,14 +19,14 @@ use selvedge::{
     TagMatch, TaggedExt, alloc, av, cq, msg, tagged, wait,
 };
 
-/// What can be sent.
+/// A kind of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Msg,
     Tagged,
     Inject,
     TaggedInject,
-    /// Tagged, complete when it has been received.
+    /// Tagged; the send completes when the message was received.
     Delivered,
 }
 
@@ -49,21 +49,21 @@ impl Kind {
     }
 }
 
-/// Dropped from the top down: the endpoint before the buffers.
+/// An endpoint and its objects. The fields are dropped in order: the endpoint before the buffers.
 pub(crate) struct Side {
     pub(crate) ep: Arc<dyn Endpoint>,
     pub(crate) cq: Arc<dyn CompletionQueue>,
     pub(crate) av: Arc<dyn AddressVector>,
     pub(crate) domain: Arc<dyn Domain>,
-    /// Special memory, by the numbers that tests give it.
+    /// Blocks of special memory, by the numbers that the tests choose.
     pub(crate) blocks: HashMap<u64, Arc<dyn Allocation>>,
     sent: HashMap<u64, Buffer>,
     posted: HashMap<u64, Box<[u8]>>,
     events: VecDeque<Event>,
 }
 
-/// What is being sent; filled with poison when it is dropped, so that whoever reads it too late
-/// does not read the right bytes.
+/// The buffer of a send. Dropping it overwrites its bytes, so that a late reader does not get the
+/// right ones.
 struct Buffer(Box<[u8]>);
 
 impl Drop for Buffer {
@@ -72,7 +72,7 @@ impl Drop for Buffer {
     }
 }
 
-/// The parts of a side.
+/// The handles of a side.
 pub(crate) type Handles = (
     Arc<dyn Endpoint>,
     Arc<dyn CompletionQueue>,
@@ -86,18 +86,18 @@ pub(crate) struct Event {
     pub(crate) context: u64,
     pub(crate) src: FiAddr,
     pub(crate) tag: u64,
-    /// What was received; empty for a send.
+    /// The bytes received; empty for a send.
     pub(crate) bytes: Vec<u8>,
     pub(crate) error: Option<ErrEntry>,
 }
 
 impl Event {
-    /// What went wrong, which must be something.
+    /// The error of the operation, which must have failed.
     pub(crate) fn errno(&self) -> Errno {
         self.error.as_ref().map(|e| e.errno).unwrap()
     }
 
-    /// Nothing went wrong.
+    /// The event itself; panics if the operation has failed.
     #[track_caller]
     pub(crate) fn ok(self) -> Self {
         assert!(self.error.is_none(), "{self:?}");
@@ -133,7 +133,7 @@ impl Side {
         Self::open_waiting(name, info, wait::Object::None)
     }
 
-    /// With a queue that a thread can wait at, which sleeps at once.
+    /// With a queue that a thread can wait at. The thread parks without spinning.
     pub(crate) fn open_waiting(
         name: Option<&str>,
         info: &Info,
@@ -145,7 +145,7 @@ impl Side {
         Self::open_as(name, info, &attr, &av::Attr::default())
     }
 
-    /// With an address vector of its own kind.
+    /// With an address vector of these attributes.
     pub(crate) fn open_with(
         name: Option<&str>,
         info: &Info,
@@ -205,7 +205,7 @@ impl Side {
         }
     }
 
-    /// The handles by themselves; buffers of operations that are outstanding are never freed.
+    /// The handles alone. The buffers of outstanding operations are never freed.
     pub(crate) fn into_handles(self) -> Handles {
         std::mem::forget((self.sent, self.posted));
         (self.ep, self.cq, self.av, self.domain)
@@ -224,7 +224,7 @@ impl Side {
         self.av.insert_one(&address).unwrap()
     }
 
-    /// Sends the message number `number`, of `len` bytes; the number is tag and context.
+    /// Sends message `number` of `len` bytes. The number is tag and context.
     pub(crate) fn send(
         &mut self,
         kind: Kind,
@@ -270,7 +270,7 @@ impl Side {
         Ok(())
     }
 
-    /// Makes special memory under a number of the test's.
+    /// Allocates special memory under the number `block`.
     pub(crate) fn alloc(&mut self, block: u64, len: usize, access: MrAccess) -> Result<(), Error> {
         let attr = alloc::Attr::new(access).with_key(block);
         let memory = self.domain.alloc(len, &attr)?;
@@ -278,8 +278,8 @@ impl Side {
         Ok(())
     }
 
-    /// Sends the tagged message number `number`, of `len` bytes, from the end of a block of special
-    /// memory, in `pieces` parts.
+    /// Sends the tagged message `number` of `len` bytes, from the end of a block of special memory, as
+    /// `segments` segments.
     pub(crate) fn send_special(
         &mut self,
         block: u64,
@@ -291,7 +291,7 @@ impl Side {
         let memory = &self.blocks[&block];
         let first = memory.base().wrapping_add(memory.len() - len);
         let bytes = content(number, len);
-        // SAFETY: the block has as many bytes, and the tests use none for two messages at a time.
+        // SAFETY: the block has as many bytes, and the tests send one message of it at a time.
         unsafe { first.copy_from_nonoverlapping(bytes.as_ptr(), len) };
         let part = len.div_ceil(segments);
         let iov: Vec<_> = (0..segments)
@@ -308,12 +308,12 @@ impl Side {
             context: Context(number),
             data: 0,
         };
-        // SAFETY: the block is kept until the end of the endpoint, or is freed when nothing is
-        // under way any more.
+        // SAFETY: the block is kept until the end of the endpoint, or is freed when no operation is
+        // outstanding.
         unsafe { self.ep.tsendmsg(&msg, OpFlags::DEFAULT) }
     }
 
-    /// A word of a block of ours.
+    /// A word of a local block.
     pub(crate) fn word(&self, block: u64, offset: usize) -> u64 {
         self.atomic(block, offset).load(Ordering::Acquire)
     }
@@ -330,13 +330,13 @@ impl Side {
         unsafe { AtomicU64::from_ptr(word) }
     }
 
-    /// Words of a block of ours, in one line.
+    /// Words of a local block, in one line.
     pub(crate) fn words(&self, block: u64, offset: usize, count: usize) -> String {
         let words = (0..count).map(|word| self.word(block, offset + 8 * word).to_string());
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// Writes to a peer's memory from buffers of our own; `number` is the context.
+    /// Writes a copy of `bytes` to a peer's memory; `number` is the context.
     pub(crate) fn write(
         &mut self,
         dest: FiAddr,
@@ -381,8 +381,7 @@ impl Side {
         Ok(())
     }
 
-    /// Posts a receive for a message of this kind; `number` is tag and context,
-    /// or [`ANY`].
+    /// Posts a receive for a message of this kind; `number` is tag and context, or [`ANY`].
     pub(crate) fn recv(
         &mut self,
         kind: Kind,
@@ -409,20 +408,20 @@ impl Side {
         Ok(())
     }
 
-    /// As [`Self::recv`] from anybody; where the message will be.
+    /// As [`Self::recv`], from any source. Returns the address of the buffer.
     pub(crate) fn recv_at(&mut self, kind: Kind, len: usize, number: u64) -> *const u8 {
         self.recv(kind, FiAddr::UNSPEC, len, number).unwrap();
         self.posted[&number].as_ptr()
     }
 
-    /// Moves things on without waiting for anything.
+    /// Makes progress without waiting, and stores the completions.
     pub(crate) fn drive(&mut self) {
         while let Some(event) = self.read() {
             self.events.push_back(event);
         }
     }
 
-    /// The next completion if there is one.
+    /// The next completion, if there is one.
     pub(crate) fn poll(&mut self) -> Option<Event> {
         self.drive();
         self.events.pop_front()
@@ -464,7 +463,7 @@ impl Side {
         }
     }
 
-    /// Sleeps until there is a completion, or the time is over.
+    /// Parks until there is a completion, or until the timeout.
     pub(crate) fn park(&mut self, timeout: Option<Duration>) -> Option<Event> {
         let mut entry = [Entry::default()];
         match self.cq.wait(&mut entry, timeout) {
@@ -475,7 +474,7 @@ impl Side {
         }
     }
 
-    /// Sleeps on the queue's descriptor until there is a completion.
+    /// Parks at the queue's descriptor until there is a completion.
     pub(crate) fn park_on_descriptor(&mut self) -> Event {
         loop {
             if let Some(event) = self.poll() {
@@ -492,13 +491,13 @@ impl Side {
         }
     }
 
-    /// Drives until there is a completion.
+    /// Makes progress until there is a completion.
     #[track_caller]
     pub(crate) fn next(&mut self) -> Event {
         self.next_with(&mut [])
     }
 
-    /// Drives, the others too, until there is a completion.
+    /// Makes progress, also on the others, until there is a completion.
     #[track_caller]
     pub(crate) fn next_with(&mut self, others: &mut [&mut Self]) -> Event {
         let start = Instant::now();
@@ -512,7 +511,7 @@ impl Side {
         }
     }
 
-    /// Drives until `done` holds.
+    /// Makes progress until `done` holds.
     #[track_caller]
     pub(crate) fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
         let start = Instant::now();
@@ -529,28 +528,28 @@ impl Side {
         self.events.retain(|event| event.context != context);
     }
 
-    /// Drops the completions that there are.
+    /// Drops the stored completions.
     pub(crate) fn clear(&mut self) {
         self.drive();
         self.events.clear();
     }
 
-    /// Nothing is outstanding: every completion of a send or receive has been looked at.
+    /// No operation is outstanding, and every completion was read.
     pub(crate) fn is_idle(&self) -> bool {
         self.sent.is_empty() && self.posted.is_empty() && self.events.is_empty()
     }
 }
 
-/// The number of a receive that takes every tag.
+/// The number of a receive that matches every tag.
 pub(crate) const ANY: u64 = u64::MAX;
 
-/// What receive buffers are filled with.
+/// The initial bytes of receive buffers.
 const BLANK: u8 = 0xee;
 
-/// When a test says where it is stuck, before its watchdog does without.
+/// Time after which a test fails at the line where it waits; its watchdog knows no line.
 const STUCK: Duration = Duration::from_secs(100);
 
-/// The bytes of a message: no two messages have the same.
+/// The bytes of message `number`. No two messages have the same.
 pub(crate) fn content(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     fastrand::Rng::with_seed(number).fill(&mut bytes);

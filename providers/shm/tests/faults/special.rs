@@ -1,4 +1,4 @@
-//! Special memory: messages from it, and what becomes of it when its owner frees it or dies.
+//! Special memory: messages from it, and its peers when the owner frees it or is killed.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
@@ -21,7 +21,7 @@ pub(crate) fn mapped() -> usize {
         .count()
 }
 
-/// A puppet, which knows us by the index that comes with it, and our index for it.
+/// A connected peer process, the index of `side` in its address vector, and its own address.
 pub(crate) fn connected_peer(side: &mut Side) -> (PeerProcess, String, FiAddr) {
     let name = unique("owner");
     let mut peer_process = PeerProcess::named(&name);
@@ -33,7 +33,7 @@ pub(crate) fn connected_peer(side: &mut Side) -> (PeerProcess, String, FiAddr) {
     (peer_process, index, side.insert(name))
 }
 
-/// Receives a message from special memory of the puppet's.
+/// Receives a message from special memory of the peer process.
 fn receive(
     side: &mut Side,
     peer_process: &mut PeerProcess,
@@ -57,7 +57,7 @@ fn receive(
 fn the_receiver_alone_copies_messages_from_special_memory() {
     alone(|| {
         let mut side = Side::new();
-        // Neither of the other ways: no cross-memory attach, and no bounce memory at the sender.
+        // No other protocol is possible: no cross-memory attach, and no bounce memory at the sender.
         deny("process_vm_readv", libc::EPERM);
         let (mut peer_process, index, _) = connected_peer(&mut side);
         assert_eq!(peer_process.request("alloc 1 4194304 0"), "ok");
@@ -98,7 +98,7 @@ fn announcements_of_many_blocks_reach_a_peer_that_makes_no_progress_at_first() {
             peer_process.request(&format!("free {block}"));
         }
         peer_process.request(&format!("deny memfd_create {}", libc::ENOMEM));
-        // There are as many in between, too.
+        // The count may be right for a moment before the last announcement.
         let mut settled = 0;
         while settled < 3 {
             peer_process.request("drive 100");
@@ -219,7 +219,7 @@ fn a_message_from_special_memory_is_received_although_its_sender_was_killed() {
             peer_process.request(&format!("sendfrom 1 {index} {len} 7 1")),
             "ok"
         );
-        // It is met and begun, and not done by far.
+        // The copy has begun, and is far from complete.
         side.drive();
         peer_process.kill();
         let event = side.next().ok();

@@ -1,4 +1,4 @@
-//! Peers in odd states: stopped, dead and not buried, and out of memory.
+//! Peers that are stopped, zombies, or out of memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn a_peer_that_is_stopped_while_connecting_receives_every_message() {
         side.send(Kind::Delivered, peer_addr, len, number).unwrap();
     }
     side.recv(Kind::Tagged, peer_addr, 8, 9).unwrap();
-    // Far longer than one waits for a peer that is not there.
+    // Far longer than the timeout for an absent peer.
     let start = Instant::now();
     side.until(|_| start.elapsed() > 10 * timeout);
     assert!(side.poll().is_none());
@@ -62,7 +62,7 @@ fn a_zombie_process_is_a_failed_peer() {
     assert_eq!(side.next().errno(), Errno::ConnReset);
     let state = fs::read_to_string(format!("/proc/{}/stat", peer_process.pid())).unwrap();
     assert!(state.contains(") Z "), "{state}");
-    // The name is free.
+    // The name can be used again.
     let mut next = PeerProcess::named(&name);
     let side_addr = next.request(&format!("insert {}", side.name()));
     exchange_messages(&mut side, &mut next, peer_addr, &side_addr);
@@ -72,7 +72,7 @@ fn a_zombie_process_is_a_failed_peer() {
 struct Group(PathBuf);
 
 impl Group {
-    /// One that allows so many bytes, in the hierarchy that there is.
+    /// Creates a group that allows so many bytes, in the mounted hierarchy.
     fn of(bytes: u64) -> std::io::Result<Self> {
         let name = unique("memory");
         let old = Path::new("/sys/fs/cgroup/memory");
@@ -127,7 +127,7 @@ fn a_process_without_memory_disturbs_no_other_process() {
             }
         }
     }
-    // An error, or the end: whatever the system makes of it.
+    // The system fails a call or kills the process.
     let shortage = shortage.expect("six times 16 MiB are more than 48");
     assert!(
         ["killed", "NoMem", "NoSpc"].contains(&&*shortage),

@@ -1,5 +1,5 @@
-//! Strangers: processes that can connect to an endpoint's socket and are not let in. They hold
-//! nobody up, whatever they leave behind.
+//! Processes that connect to an endpoint's socket and are refused. They delay no peer, whatever
+//! packets and descriptors they leave.
 //!
 //! Processes of another user are started by root alone. Where that is missing, tests say so and are
 //! skipped.
@@ -22,13 +22,12 @@ use crate::hostile::{Hostile, Scenario, hello, region};
 use crate::process::{PeerProcess, Watchdog, alone};
 use crate::side::{Kind, Side, info};
 
-/// A user that is not ours.
+/// The number of another user.
 const OTHER_UID: u32 = 65533;
-/// How long the last close of a socket waits that a stranger leaves behind, in seconds: longer than
-/// any test.
+/// Seconds that the last close of a lingering socket waits: longer than any test.
 const LINGER: i32 = 3600;
 
-/// What a process that is a stranger has.
+/// The sockets of a process of another user.
 #[derive(Default)]
 pub(crate) struct OtherUser {
     connections: Vec<OwnedFd>,
@@ -36,7 +35,7 @@ pub(crate) struct OtherUser {
 }
 
 impl OtherUser {
-    /// Obeys an order of [`Puppet`].
+    /// Serves a request of [`PeerProcess`].
     pub(crate) fn serve(&mut self, args: &[&str]) -> String {
         match args {
             ["become", user] => {
@@ -50,7 +49,7 @@ impl OtherUser {
                 let connections = (0..count).map(|_| connected(path));
                 self.connections.extend(connections);
             }
-            // How many connections were ended by the other side.
+            // The number of connections that the other side has closed.
             ["ended"] => return self.connections.iter().filter(is_over).count().to_string(),
             ["leave", path] => {
                 let (socket, unread) = lingering();
@@ -65,7 +64,7 @@ impl OtherUser {
     }
 }
 
-/// A process of another user; none where this process cannot start one.
+/// A process of another user; `None` where this process cannot start one.
 fn other_user_process() -> Option<PeerProcess> {
     if !geteuid().is_root() {
         skip(
@@ -79,7 +78,7 @@ fn other_user_process() -> Option<PeerProcess> {
     Some(peer_process)
 }
 
-/// Where an endpoint listens.
+/// The abstract name of an endpoint's socket.
 fn path(side: &Side) -> String {
     let name = side.name();
     let name = name.strip_prefix("fi_shm://").unwrap();
@@ -99,7 +98,7 @@ fn is_over(socket: &&OwnedFd) -> bool {
     fds[0].revents().unwrap().contains(PollFlags::POLLHUP)
 }
 
-/// A socket with unsent bytes, whose last close waits until they are read at its other end.
+/// A socket with unsent bytes, whose last close waits until its peer has read them.
 fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -113,7 +112,8 @@ fn lingering() -> (OwnedFd, TcpStream) {
     (sender.into(), listener.accept().unwrap().0)
 }
 
-/// The end comes when nobody has the other sockets any more. They may be closed one after the other.
+/// Reads each socket to its end, which comes with the last close of the other side. These closes may
+/// come one after the other.
 fn read_to_the_end(sockets: Vec<TcpStream>) {
     let read = |mut socket: TcpStream| {
         std::thread::spawn(move || socket.read_to_end(&mut Vec::new()).unwrap())
@@ -189,7 +189,7 @@ fn descriptors_of_a_refused_packet_delay_no_peer() {
         for behind in 0..4 {
             let (socket, receiver) = lingering();
             let hostile = Hostile::connect(&scenario.target);
-            // The connection is refused for what comes first; the rest is never read.
+            // The connection is refused for its first packet; the rest is never read.
             (0..behind).for_each(|_| hostile.send(b"?", &[]));
             hostile.send(b"?", &[socket.as_fd()]);
             drop(socket);
@@ -220,14 +220,14 @@ fn default_names_that_are_taken_are_passed_over() {
         last.send(Kind::Delivered, to_first, 8, 1).unwrap();
         first.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 1).unwrap();
         last.next_with(&mut [first]).ok();
-        // A name that was chosen is the one, or none.
+        // A name that the program has chosen is not replaced by another one.
         let chosen = format!("{process}:{}:0", 19);
         let error = Side::open(Some(&chosen), &info(EpType::Rdm, &[])).err();
         assert_eq!(error.unwrap().errno(), Errno::AddrInUse);
     });
 }
 
-/// A socket that has a name; none if that is taken.
+/// A listening socket of this name; `None` if the name is taken.
 fn listening(path: &str) -> Option<OwnedFd> {
     let socket = packet_socket().unwrap();
     let address = UnixAddr::new_abstract(path.as_bytes()).unwrap();
@@ -280,7 +280,7 @@ fn a_peer_that_rings_first_is_polled_first_however_many_ring() {
                 order.extend(side.poll().map(|event| event.ok().context));
             }
             for peer in &mut peers {
-                // Until it has heard the answer to its hello, and later for the same time.
+                // Until the peer has received the reply to its hello, and later for the same time.
                 (0..64).for_each(|_| peer.drive());
             }
             let position = order.iter().position(|&number| number == round * PEERS);

@@ -1,4 +1,4 @@
-//! Address vectors that processes have in common by a name.
+//! Address vectors that processes share by a name.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn processes_find_peers_at_the_same_indices_of_a_named_vector() {
     let (name, vector) = (unique("index"), unique("vector"));
     let mut peer_process = PeerProcess::named(&name);
     assert_eq!(
-        peer_process.request(&format!("share {vector} nobody {name}")),
+        peer_process.request(&format!("share {vector} absent {name}")),
         "0 1"
     );
     let mut attr = Attr::default();
@@ -31,7 +31,7 @@ fn processes_find_peers_at_the_same_indices_of_a_named_vector() {
     side.send(Kind::Msg, FiAddr(1), 8, 1).unwrap();
     side.next().ok();
     peer_process.request("next");
-    // What is inserted later is found as well, and what is removed is gone.
+    // Addresses inserted later are found as well, and removed ones are not.
     assert_eq!(
         peer_process.request(&format!("share-more {}", side.name())),
         "2"

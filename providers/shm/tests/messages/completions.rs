@@ -1,4 +1,4 @@
-//! When an operation completes, and whether its completion is reported.
+//! When a send or receive completes, and whether its completion is reported.
 
 use selvedge::{CompletionFlags, Errno, OpFlags};
 
@@ -8,32 +8,37 @@ use crate::provider::{self, PROTOCOLS};
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
 
-/// One length for each protocol.
+/// Lengths on both sides of the thresholds between the protocols.
 const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
 
 #[test]
-fn a_delivery_does_not_complete_before_its_receive() {
+fn delivery_and_match_complete_sends_complete_after_their_receives() {
     for level in [OpFlags::DELIVERY_COMPLETE, OpFlags::MATCH_COMPLETE] {
         for protocol in PROTOCOLS {
             let pair = provider::with_protocol(protocol).pair();
             for len in LENGTHS {
-                completes_after_its_receive(&pair, len, level);
+                assert_completes_after_its_receive(&pair, len, level);
             }
         }
     }
 }
 
-fn completes_after_its_receive(pair: &Pair, len: usize, level: OpFlags) {
+/// Sends a message with `flags`, and checks that neither the send nor a receive with another tag
+/// makes the send complete, but the receive of the message does.
+fn assert_completes_after_its_receive(pair: &Pair, len: usize, flags: OpFlags) {
     let bytes = pattern(1, len);
     pair.a
-        .send(&Tx::tagged(pair.to_b, 1, &bytes).flags(level).context(3));
+        .send(&Tx::tagged(pair.to_b, 1, &bytes).flags(flags).context(3));
     pair.assert_no_completion();
     pair.b.recv(&Rx::tagged(2, len).context(4));
     pair.assert_no_completion();
     pair.b.recv(&Rx::tagged(1, len).context(5));
-    let done = pair.at_a();
-    done.assert_entry(sent(TAGGED, 3));
-    let received = pair.b.poll().expect("the receive completed first");
+    let send = pair.at_a();
+    send.assert_entry(sent(TAGGED, 3));
+    let received = pair
+        .b
+        .poll()
+        .expect("the receive completes before the send");
     assert_eq!(received.context(), 5);
     received.assert_bytes(&bytes);
     pair.b.ep.cancel(selvedge::Context(4)).unwrap();
@@ -41,7 +46,7 @@ fn completes_after_its_receive(pair: &Pair, len: usize, level: OpFlags) {
 }
 
 #[test]
-fn weaker_levels_complete_once_the_message_is_sent() {
+fn inject_and_transmit_complete_sends_complete_without_a_receive() {
     for level in [OpFlags::INJECT_COMPLETE, OpFlags::TRANSMIT_COMPLETE] {
         let pair = provider::plain().pair();
         for len in [0, 48, 4096] {
@@ -56,16 +61,19 @@ fn weaker_levels_complete_once_the_message_is_sent() {
 }
 
 #[test]
-fn an_injected_delivery_has_its_own_copy_and_waits_for_its_receive() {
+fn an_inject_with_delivery_complete_completes_after_its_receive() {
     let pair = provider::plain().pair();
     let flags = OpFlags::INJECT | OpFlags::DELIVERY_COMPLETE;
     for len in [0, 48, 4096] {
-        completes_after_its_receive(&pair, len, flags);
+        assert_completes_after_its_receive(&pair, len, flags);
     }
 }
 
 #[test]
-#[expect(unsafe_code, reason = "a buffer that changes right after the post")]
+#[expect(
+    unsafe_code,
+    reason = "posts a buffer that is overwritten before the send is complete"
+)]
 fn a_buffer_may_be_overwritten_right_after_an_inject() {
     use selvedge::{Context, Iov, msg};
 
@@ -81,7 +89,7 @@ fn a_buffer_may_be_overwritten_right_after_an_inject() {
                 context: Context(1),
                 data: 0,
             };
-            // SAFETY: with `INJECT` the bytes are only needed during the call.
+            // SAFETY: with `INJECT` the provider reads the bytes only during the call.
             unsafe { pair.a.ep.sendmsg(&post, flags | OpFlags::INJECT) }.unwrap();
             buffer.fill(0);
             drop(buffer);
@@ -97,7 +105,7 @@ fn a_buffer_may_be_overwritten_right_after_an_inject() {
 }
 
 #[test]
-fn an_inject_beyond_the_limit_is_refused() {
+fn an_inject_beyond_inject_size_is_refused() {
     let sut = provider::plain();
     let limit = sut.info().tx_attr.inject_size;
     let pair = sut.pair();
@@ -118,14 +126,14 @@ fn an_inject_beyond_the_limit_is_refused() {
 #[test]
 fn flags_that_do_not_belong_to_an_operation_are_refused() {
     let pair = provider::plain().pair();
-    let bogus = OpFlags::from_bits_retain(1 << 40);
+    let unknown = OpFlags::from_bits_retain(1 << 40);
     let commit = OpFlags::COMMIT_COMPLETE;
-    for flags in [bogus, OpFlags::PEEK, OpFlags::MULTI_RECV, commit] {
+    for flags in [unknown, OpFlags::PEEK, OpFlags::MULTI_RECV, commit] {
         for tx in [Tx::msg(pair.to_b, b"x"), Tx::tagged(pair.to_b, 1, b"x")] {
             assert_eq!(pair.a.try_send(&tx.flags(flags)), Err(Errno::BadFlags));
         }
     }
-    for flags in [bogus, OpFlags::INJECT, OpFlags::DELIVERY_COMPLETE] {
+    for flags in [unknown, OpFlags::INJECT, OpFlags::DELIVERY_COMPLETE] {
         for rx in [Rx::msg(8), Rx::tagged(1, 8)] {
             assert_eq!(pair.b.try_recv(&rx.flags(flags)), Err(Errno::BadFlags));
         }
@@ -134,7 +142,7 @@ fn flags_that_do_not_belong_to_an_operation_are_refused() {
 }
 
 #[test]
-fn selective_queues_report_only_operations_that_request_it() {
+fn selective_queues_report_success_only_on_request() {
     let queue = Queue {
         tx_selective: true,
         rx_selective: true,
@@ -167,7 +175,7 @@ fn selective_queues_report_every_error() {
 }
 
 #[test]
-fn default_flags_count_for_the_short_forms_alone() {
+fn default_flags_apply_only_to_calls_without_a_flags_argument() {
     let hints = provider::hints().edit(|info| {
         info.tx_attr.op_flags = OpFlags::DELIVERY_COMPLETE;
     });
@@ -182,7 +190,7 @@ fn default_flags_count_for_the_short_forms_alone() {
 }
 
 #[test]
-fn default_flags_may_request_completions_of_selective_queues() {
+fn default_flags_may_request_completions_at_selective_queues() {
     let hints = provider::hints().edit(|info| {
         info.tx_attr.op_flags = OpFlags::COMPLETION;
         info.rx_attr.op_flags = OpFlags::COMPLETION;
@@ -204,7 +212,7 @@ fn default_flags_may_request_completions_of_selective_queues() {
 }
 
 #[test]
-fn a_default_inject_limits_the_size_of_the_short_forms() {
+fn inject_in_the_default_flags_limits_the_size_of_calls_without_a_flags_argument() {
     let hints = provider::hints().edit(|info| info.tx_attr.op_flags = OpFlags::INJECT);
     let pair = provider::with(&[], &hints).pair();
     let tx = Tx::msg(pair.to_b, &[0; 5000]);
@@ -215,20 +223,23 @@ fn a_default_inject_limits_the_size_of_the_short_forms() {
 }
 
 #[test]
-fn an_empty_read_makes_progress_even_while_completions_wait() {
+fn a_read_into_an_empty_array_makes_progress_even_if_completions_are_stored() {
     let pair = provider::with_protocol("bounce").pair();
     pair.a.send(&Tx::msg(pair.to_b, b"first"));
     pair.a.send(&Tx::msg(pair.to_b, &[1; 100_000]));
     pair.b.recv(&Rx::msg(5));
     pair.b.recv(&Rx::msg(100_000));
     pair.at_b();
-    // The sender does not read its completions, but it makes progress.
+    // Side A does not take its completions, but makes progress by reads into an empty array.
     pair.at_b().assert_bytes(&[1; 100_000]);
 }
 
 #[test]
-#[expect(unsafe_code, reason = "two queues of which one is read")]
-fn each_queue_of_an_endpoint_progresses_all_of_it() {
+#[expect(
+    unsafe_code,
+    reason = "posts through the raw API to an endpoint with two queues"
+)]
+fn reading_either_queue_of_an_endpoint_drives_its_sends() {
     use selvedge::{Bindings, Context, Desc, Iov, MsgExt, av, cq};
 
     let sut = provider::with_protocol("bounce");
@@ -241,17 +252,17 @@ fn each_queue_of_an_endpoint_progresses_all_of_it() {
     bind.rx_cq = rx_cq.clone();
     let ep = domain.endpoint(&info, bind).unwrap();
     let bytes = pattern(1, 300_000);
-    for (driven, other) in [(&tx_cq, &rx_cq), (&rx_cq, &tx_cq)] {
+    for (read_first, other) in [(&tx_cq, &rx_cq), (&rx_cq, &tx_cq)] {
         b.recv(&Rx::msg(bytes.len()));
         // SAFETY: the bytes live until the send is complete.
         unsafe { ep.send(Iov::new(&bytes), Desc::NONE, to, Context(1)) }.unwrap();
-        let done = loop {
-            driven.read(&mut []).unwrap();
-            if let Some(done) = b.poll() {
-                break done;
+        let received = loop {
+            read_first.read(&mut []).unwrap();
+            if let Some(received) = b.poll() {
+                break received;
             }
         };
-        done.assert_bytes(&bytes);
+        received.assert_bytes(&bytes);
         let mut out = [cq::Entry::default(); 2];
         while tx_cq.read(&mut out).unwrap() == 0 {
             other.read(&mut []).unwrap();

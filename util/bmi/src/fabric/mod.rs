@@ -73,7 +73,7 @@ mod context_flags {
     pub(super) const WATCH: u64 = 1 << 62;
 }
 
-#[expect(unsafe_code, reason = "the promise of a method")]
+#[expect(unsafe_code, reason = "implements the unsafe trait `Method`")]
 // SAFETY: memory is passed to the endpoint only. An operation is reported as complete when its
 // completion was read; by the endpoint's contract it accesses the memory no more. A queued post
 // copies nothing and is dropped with the method.

@@ -1,7 +1,7 @@
-//! A minimal method within one process, for tests of the method interface: no list support, no
-//! descriptor, and no thread safety of its own.
+//! A minimal method within one process, for tests of the method interface. It supports neither
+//! lists of buffers nor a descriptor to wait on, and relies on BMI to make one call at a time.
 
-#![expect(unsafe_code, reason = "the promise of a method")]
+#![expect(unsafe_code, reason = "implements the unsafe trait `Method`")]
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -13,35 +13,40 @@ use selvedge_bmi::method::{Kind, Limits, Method, MethodAddr, RecvPost, SendPost,
 use selvedge_bmi::support::op_queue::{OpQueue, SearchKey};
 use selvedge_bmi::{Code, Error, MethodQueues, Module, OpKey, Result, Url};
 
-/// The method `mail`.
+/// The method module `mail`.
 #[derive(Debug)]
 pub(crate) struct Mail;
 
-/// Messages in transit, and mailboxes by port.
+/// The state that all mailboxes share.
 #[derive(Default)]
 struct Exchange {
+    /// Messages in transit, by the number of the destination mailbox.
     boxes: Vec<VecDeque<Message>>,
+    /// The number of the mailbox that listens on a port.
     ports: HashMap<u16, u32>,
 }
 
 static EXCHANGE: LazyLock<Mutex<Exchange>> = LazyLock::new(Mutex::default);
 
 struct Message {
+    /// The number of the sender's mailbox.
     from: u32,
     tag: i32,
     kind: Kind,
     bytes: Vec<u8>,
 }
 
+/// The initialized method `mail`.
 #[derive(Debug)]
 struct Mailbox {
     number: u32,
     posted: OpQueue,
+    /// The buffers of posted receives, by operation key.
     buffers: HashMap<u64, Buffer>,
-    /// Expected messages that no receive has matched yet.
-    early: VecDeque<(u32, i32, Vec<u8>)>,
+    /// Expected messages that have arrived before a matching receive: sender, tag, bytes.
+    unmatched: VecDeque<(u32, i32, Vec<u8>)>,
     port: Option<u16>,
-    /// Not `Sync`: calls to a method are serialized.
+    /// A `Cell`, which makes the type not `Sync`: BMI serializes the calls of a method.
     calls: Cell<u64>,
 }
 
@@ -51,7 +56,8 @@ struct Buffer {
     len: usize,
 }
 
-// SAFETY: the address of memory that an operation was posted with.
+// SAFETY: the pointer is the address of the memory that a receive was posted with, which any
+// thread may write until the operation is complete.
 unsafe impl Send for Buffer {}
 
 impl Module for Mail {
@@ -73,7 +79,7 @@ impl Module for Mail {
             number,
             posted: OpQueue::new(),
             buffers: HashMap::new(),
-            early: VecDeque::new(),
+            unmatched: VecDeque::new(),
             port,
             calls: Cell::new(0),
         }))
@@ -81,20 +87,21 @@ impl Module for Mail {
 }
 
 impl Mailbox {
+    /// Completes a receive with the bytes of its message.
     fn fill(&mut self, key: OpKey, bytes: &[u8], queues: &mut MethodQueues) {
         let buffer = self.buffers.remove(&key.0).unwrap();
         if bytes.len() > buffer.len {
             return queues.complete(key, Err(Code::EMSGSIZE));
         }
-        // SAFETY: the poster of the receive guarantees the buffer until the operation is reported
-        // as complete.
+        // SAFETY: the poster of the receive guarantees that the buffer is valid until the operation
+        // is reported as complete.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.base, bytes.len()) };
         queues.complete(key, Ok(bytes.len() as u64));
     }
 }
 
-// SAFETY: the memory of a receive is written before it is reported as complete, and its address is
-// dropped then. The memory of a send is copied by its post.
+// SAFETY: the memory of a receive is written before the receive is reported as complete, and its
+// address is dropped then. The memory of a send is only read during the post, which copies it.
 unsafe impl Method for Mailbox {
     fn limits(&self) -> Limits {
         Limits {
@@ -164,10 +171,11 @@ unsafe impl Method for Mailbox {
             len: segment.len,
         };
         self.buffers.insert(key.0, buffer);
-        let fits = |(from, tag, _): &(u32, i32, Vec<u8>)| *from == post.src.0 && *tag == post.tag;
-        match self.early.iter().position(fits) {
+        let matches =
+            |(from, tag, _): &(u32, i32, Vec<u8>)| *from == post.src.0 && *tag == post.tag;
+        match self.unmatched.iter().position(matches) {
             Some(index) => {
-                let (_, _, bytes) = self.early.remove(index).unwrap();
+                let (_, _, bytes) = self.unmatched.remove(index).unwrap();
                 self.fill(key, &bytes, queues);
             }
             None => assert!(self.posted.add(&mut queues.ops, key)),
@@ -192,19 +200,20 @@ unsafe impl Method for Mailbox {
                     queues.receive_unexpected(from, message.tag, class, &message.bytes)
                 }
                 Kind::Expected => {
-                    let wanted = SearchKey {
+                    let search_key = SearchKey {
                         addr: Some(queues.register(from).unwrap()),
                         tag: Some(message.tag),
                         op: None,
                     };
-                    match self.posted.search(&queues.ops, &wanted) {
+                    match self.posted.search(&queues.ops, &search_key) {
                         Some(key) => {
                             self.posted.remove(&mut queues.ops, key);
                             self.fill(key, &message.bytes, queues);
                         }
-                        None => self
-                            .early
-                            .push_back((message.from, message.tag, message.bytes)),
+                        None => {
+                            self.unmatched
+                                .push_back((message.from, message.tag, message.bytes))
+                        }
                     }
                 }
             }

@@ -1,7 +1,7 @@
-//! Posts beside threads that test continuously: a post that waits for the method's lock makes the
-//! next call to the method.
+//! Fairness between posts and threads that call `testcontext` in a loop: a post that waits for the
+//! method's lock gets it before the next call of the method's progress.
 
-#![expect(unsafe_code, reason = "the promise of a method")]
+#![expect(unsafe_code, reason = "implements the unsafe trait `Method`")]
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -15,20 +15,22 @@ use selvedge_bmi::{
 
 use crate::common::{is_parked, until};
 
-/// The method `gate`. Its progress passes are counted and block until a test opens the gate.
+/// The method module `gate`. A test blocks the method's progress calls by shutting the gate.
 #[derive(Debug, Default)]
 struct Gate {
-    passes: AtomicU64,
-    /// Passes block while this is set.
+    /// Number of progress calls so far.
+    progress_calls: AtomicU64,
+    /// Progress calls block while this is set.
     is_shut: AtomicBool,
-    /// A pass is blocked at the gate.
-    is_inside: AtomicBool,
-    /// Number of passes when the last receive was posted.
-    posted_after: AtomicU64,
+    /// Whether a progress call is blocked.
+    has_blocked_call: AtomicBool,
+    /// Number of progress calls when the last receive was posted.
+    calls_at_post: AtomicU64,
 }
 
+/// The initialized method `gate`.
 #[derive(Debug)]
-struct Open(&'static Gate);
+struct GateMethod(&'static Gate);
 
 impl Module for &'static Gate {
     fn scheme(&self) -> &str {
@@ -36,12 +38,12 @@ impl Module for &'static Gate {
     }
 
     fn initialize(&self, _: &Setup) -> Result<Box<dyn Method>, Error> {
-        Ok(Box::new(Open(self)))
+        Ok(Box::new(GateMethod(self)))
     }
 }
 
 // SAFETY: no memory is accessed.
-unsafe impl Method for Open {
+unsafe impl Method for GateMethod {
     fn limits(&self) -> Limits {
         Limits {
             size: 1,
@@ -74,8 +76,8 @@ unsafe impl Method for Open {
         _: &RecvPost<'_>,
         queues: &mut MethodQueues,
     ) -> Result {
-        let passes = self.0.passes.load(Ordering::SeqCst);
-        self.0.posted_after.store(passes, Ordering::SeqCst);
+        let calls = self.0.progress_calls.load(Ordering::SeqCst);
+        self.0.calls_at_post.store(calls, Ordering::SeqCst);
         queues.complete(key, Ok(0));
         Ok(())
     }
@@ -83,10 +85,10 @@ unsafe impl Method for Open {
     fn cancel(&mut self, _: OpKey, _: &mut MethodQueues) {}
 
     fn progress(&mut self, _: &mut MethodQueues) {
-        self.0.passes.fetch_add(1, Ordering::SeqCst);
+        self.0.progress_calls.fetch_add(1, Ordering::SeqCst);
         until("the gate to open", || {
             let is_shut = self.0.is_shut.load(Ordering::SeqCst);
-            self.0.is_inside.store(is_shut, Ordering::SeqCst);
+            self.0.has_blocked_call.store(is_shut, Ordering::SeqCst);
             thread::yield_now();
             (!is_shut).then_some(())
         });
@@ -101,44 +103,44 @@ unsafe impl Method for Open {
     }
 }
 
-/// Sets the flag when it is dropped, also by a panic, so that the threads that read it end.
-struct Ending<'a>(&'a AtomicBool);
+/// Sets the flag when it is dropped, also during a panic, so that threads that poll the flag end.
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Ending<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
 }
 
-/// Posts a receive while a pass is blocked, and opens the gate when the post waits for the lock.
-/// Returns the number of further passes before the post.
-fn passes_before_post(bmi: &Bmi, gate: &Gate, context: ContextId) -> u64 {
+/// Posts a receive while a progress call is blocked, and opens the gate when the post waits for the
+/// method's lock. Returns the number of further progress calls before the post.
+fn progress_calls_before_post(bmi: &Bmi, gate: &Gate, context: ContextId) -> u64 {
     let peer = bmi.addr_lookup("gate://here:1").unwrap();
     gate.is_shut.store(true, Ordering::SeqCst);
-    until("a pass", || {
+    until("a blocked progress call", || {
         thread::yield_now();
-        gate.is_inside.load(Ordering::SeqCst).then_some(())
+        gate.has_blocked_call.load(Ordering::SeqCst).then_some(())
     });
-    let passes = gate.passes.load(Ordering::SeqCst);
+    let blocked_call = gate.progress_calls.load(Ordering::SeqCst);
     let poster = AtomicI32::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
             poster.store(nix::unistd::gettid().as_raw(), Ordering::SeqCst);
             bmi.post_recv(Post::new(peer, vec![0], 1, context)).unwrap();
         });
-        until("a post that waits", || {
+        until("a post that waits for the lock", || {
             thread::yield_now();
             let poster = poster.load(Ordering::SeqCst);
             (poster != 0 && is_parked(poster)).then_some(())
         });
         gate.is_shut.store(false, Ordering::SeqCst);
     });
-    gate.posted_after.load(Ordering::SeqCst) - passes
+    gate.calls_at_post.load(Ordering::SeqCst) - blocked_call
 }
 
 #[test]
-fn a_waiting_post_runs_before_the_next_progress_pass() {
-    for idle in [0, 100] {
+fn a_waiting_post_runs_before_the_next_progress_call() {
+    for max_idle_ms in [0, 100] {
         let gate: &'static Gate = Box::leak(Box::default());
         let module: &'static dyn Module = Box::leak(Box::new(gate));
         let bmi = Bmi::with_modules(Config::client(), vec![module]).unwrap();
@@ -146,15 +148,15 @@ fn a_waiting_post_runs_before_the_next_progress_pass() {
         bmi.addr_lookup("gate://here:1").unwrap();
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
-            let _ending = Ending(&is_over);
+            let _end = SetOnDrop(&is_over);
             scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
-                    let idle = Duration::from_millis(idle);
-                    bmi.testcontext(1, idle, context, |_| ()).unwrap();
+                    let max_idle = Duration::from_millis(max_idle_ms);
+                    bmi.testcontext(1, max_idle, context, |_| ()).unwrap();
                 }
             });
             for _ in 0..10 {
-                assert_eq!(passes_before_post(&bmi, gate, context), 0);
+                assert_eq!(progress_calls_before_post(&bmi, gate, context), 0);
             }
         });
     }

@@ -1,4 +1,4 @@
-//! Commands, credits and answers at random, and commands without end.
+//! Random commands, credits and responses, and endless commands.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::process::alone;
 use crate::side::{ANY, Kind, Side};
 
 impl HostilePeer {
-    /// Does one thing that a peer could do, more or less in order.
+    /// Takes one random step of a peer, mostly a valid one.
     fn act(&mut self, random: &mut Random, memory: &[u8]) {
         match random.below(1000) {
             0..600 => self.command(random, memory),
@@ -33,7 +33,7 @@ impl HostilePeer {
     }
 
     fn command(&mut self, random: &mut Random, memory: &[u8]) {
-        // As if everything had been consumed.
+        // As if the target had consumed every command.
         let _ = self.tx.refresh(self.tx.position());
         let op_src = [0, 0, 0, 1, 1, 2][random.below(6) as usize];
         let flags = [0, 1, 2, 3][random.below(4) as usize];
@@ -69,13 +69,13 @@ impl HostilePeer {
         slot.commit(head);
     }
 
-    /// A read, a write, a result or a notice, most of them with the victim's key.
+    /// A read, a write, a result or a notification, most of them with the target's key.
     fn one_sided(&mut self, random: &mut Random, memory: &[u8]) {
         let _ = self.tx.refresh(self.tx.position());
         let Some(mut slot) = self.tx.claim() else {
             return;
         };
-        // Once there is no room for the answer to a read, nothing more is taken.
+        // The target takes no further command once there is no room for the response to a read.
         let op = match random.below(1000) {
             0..4 => 3,
             4..8 => 7,
@@ -170,14 +170,14 @@ fn empty_unexpected_messages_are_bounded() {
     });
 }
 
-/// A packet with a good beginning.
+/// A packet with a valid header and random bytes.
 fn noise(random: &mut Random) -> Vec<u8> {
     let mut noise = packet(random.below(6) as u32);
     noise.extend((0..60).map(|_| random.word() as u8));
     noise
 }
 
-/// Lives of hostile peers in the short form.
+/// Incarnations of hostile peers.
 const INCARNATIONS: u128 = 200;
 
 #[test]
@@ -232,10 +232,10 @@ fn random_commands_disturb_no_other_peer_and_leak_nothing() {
     });
 }
 
-/// The key of what the victim lets its peers at.
+/// The key of the target's memory.
 pub(super) const KEY: u64 = 3;
 
-/// Registered memory of 4096 bytes with others on both sides.
+/// Registered memory of 4096 bytes, between unregistered bytes on both sides.
 pub(super) struct GuardedRegion {
     pages: &'static [AtomicU64],
     _region: Arc<dyn MemoryRegion>,
@@ -252,7 +252,7 @@ pub(super) fn guarded_region(target: &Side) -> GuardedRegion {
     attr.access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
     attr.requested_key = KEY;
     let memory = IovMut::from_raw(first.cast(), 4096);
-    // SAFETY: never freed, and looked at through atomics alone.
+    // SAFETY: never freed, and accessed by atomics alone.
     let region = unsafe { target.domain().reg(&[memory], &attr) };
     GuardedRegion {
         pages,
@@ -266,7 +266,7 @@ impl GuardedRegion {
         beside.all(|word| word.load(Ordering::Relaxed) == 0xabcd)
     }
 
-    /// A word at the beginning, in the middle and at the end was changed.
+    /// Whether a word at the begin, in the middle and at the end was changed.
     fn was_written(&self) -> bool {
         let mut words = [512, 512 + 64, 1024 - 12]
             .map(|word| &self.pages[word])
@@ -275,7 +275,7 @@ impl GuardedRegion {
     }
 }
 
-/// Takes what a peer that is gone has left, and forgets what failed.
+/// Receives the messages of a disconnected peer, and drops the failed completions.
 fn drain_disconnected_peer(target: &mut Side, peer_addr: FiAddr) {
     target.until(|target| target.send(Kind::Inject, peer_addr, 1, 0) == Err(Errno::NotConn));
     for kind in [Kind::Msg, Kind::Tagged] {

@@ -1,4 +1,4 @@
-//! Offers of more bytes than a process can have.
+//! RTS commands of more bytes than an address space has.
 
 use selvedge::FiAddr;
 use selvedge_shm::smr::cmd_queue::Sender;
@@ -8,7 +8,7 @@ use crate::connect::unique;
 use crate::process::alone;
 use crate::side::Kind;
 
-/// Offers an untagged message of `len` bytes at an address.
+/// Sends the RTS of an untagged message of `len` bytes at an address.
 fn push_rts(tx: &mut Sender, addr: u64, len: u64) {
     let mut slot = tx.claim().unwrap();
     slot.put(3, len);
@@ -38,7 +38,7 @@ fn a_rendezvous_beyond_the_address_space_takes_no_receive() {
             scenario.target.recv(Kind::Msg, any, 64, number).unwrap();
             push_rts(&mut hostile_peer.tx, addr, len);
             hostile_peer.hostile.is_cut_off_by(&mut scenario.target);
-            // The receive is still there for a message that exists.
+            // The receive still matches a message of another peer.
             let to_target = scenario.to_target;
             scenario
                 .other

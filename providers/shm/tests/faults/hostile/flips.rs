@@ -1,4 +1,4 @@
-//! Words that change while they are read: a command that is there, is not there, and is another one.
+//! Commands that change while they are read: committed, not committed, or of another kind.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,11 +22,11 @@ use crate::connect::unique;
 use crate::process::alone;
 use crate::side::Side;
 
-/// Bytes of an outbox, and its first command, in words.
+/// Bytes of a region, and the offset of its first command, in words.
 const TOTAL: usize = (COMMANDS + 8 * (SIZES.cmd_count + 32)) * 8 + 4096 + SIZES.inject_size;
 const COMMANDS: usize = (512 + 16 * SIZES.resp_count) / 8;
 
-/// An outbox of which every word may be written at any time.
+/// A region of which every word may be written at any time.
 #[derive(Clone)]
 struct Raw {
     map: Arc<MmapRaw>,
@@ -62,7 +62,7 @@ impl Raw {
     }
 }
 
-/// A peer whose first command changes all the time.
+/// A hostile peer whose first command changes continuously.
 struct Flipper {
     hostile: Hostile,
     target_region: PeerRegion,
@@ -97,7 +97,7 @@ impl Flipper {
         }
     }
 
-    /// Has the command be each of `heads` in turn, as fast as it goes.
+    /// Starts a thread that stores each of `heads` into the command in turn, as fast as it can.
     fn flip(&mut self, words: [u64; 7], heads: Vec<u64>) {
         for (at, word) in (1..).zip(words) {
             self.outbox.store(COMMANDS + at, word);
@@ -123,12 +123,12 @@ impl Drop for Flipper {
     }
 }
 
-/// Committed as the first command.
+/// The head of a committed first command.
 const fn committed(head: u64) -> u64 {
     1 << 32 | head
 }
 
-/// Commands of all kinds: messages, a write, a read, atomics, results, a notice.
+/// Commands of all kinds: messages, a write, a read, atomics, results, a notification.
 const HEADS: [u64; 14] = [
     0,
     1 | 8 << 24,
@@ -146,7 +146,7 @@ const HEADS: [u64; 14] = [
     9 | 1 << 8,
 ];
 
-/// Lives with each kind of command.
+/// Incarnations with each kind of command.
 const INCARNATIONS: u32 = 40;
 
 fn chunk() -> Chunk {
@@ -178,7 +178,7 @@ fn commands_that_change_while_they_are_read_cut_off_their_writer_alone() {
             for incarnation in 0..INCARNATIONS {
                 let mut flipper = Flipper::enter(&mut scenario.target, &name, &nonce, &chunk);
                 let peer_addr = scenario.target.insert(&name);
-                // The number of the read is what a result answers.
+                // A result carries the number of the read.
                 scenario
                     .target
                     .read_from(peer_addr, &[segment], 8, 1)
@@ -204,7 +204,7 @@ fn commands_that_change_while_they_are_read_cut_off_their_writer_alone() {
                 let is_cut_off = flipper.hostile.receive().is_none();
                 drop(flipper);
                 if is_cut_off {
-                    // Whatever it was asked for has ended.
+                    // The read has completed.
                     scenario.target.drive();
                 }
                 let event = scenario.target.next();

@@ -1,4 +1,4 @@
-//! Greetings and connections: garbled, false, silent, or too many.
+//! Hellos and connections: garbled, forged, silent, or too many.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -36,7 +36,7 @@ fn garbled_hellos_are_refused_and_leak_nothing() {
                 let offset = random.below(100) as usize;
                 bad[offset] = random.word() as u8;
             }
-            // Now and then it is all nonsense, too long, or in order.
+            // Some are random, too long, or valid.
             match random.below(10) {
                 0 => bad.iter_mut().for_each(|byte| *byte = random.word() as u8),
                 1 => bad.resize(5000, 0xff),
@@ -114,7 +114,7 @@ fn connections_with_new_names_and_bad_regions_leave_no_memory() {
         let mut baseline = 0;
         for round in 0..6000 {
             let hostile = Hostile::connect(&scenario.target);
-            let hello = hello(&format!("stranger{round}"), 1, &7);
+            let hello = hello(&format!("new{round}"), 1, &7);
             hostile.send(&hello, &[bad.as_fd(), bell.fd()]);
             hostile.is_cut_off_by(&mut scenario.target);
             if round == 1000 {
@@ -127,7 +127,7 @@ fn connections_with_new_names_and_bad_regions_leave_no_memory() {
     });
 }
 
-/// Announces and frees a block until the socket is full. How many packets had room.
+/// Announces and frees a block until the socket is full. Returns the number of packets sent.
 fn fill_socket(hostile: &Hostile, memory: &Memory, block: &mut u64) -> usize {
     for said in 0.. {
         let is_news = block.is_multiple_of(2);
@@ -186,11 +186,11 @@ fn silent_connections_do_not_keep_others_out() {
             late.next_with(&mut [&mut scenario.target]).ok();
             scenario.target.next().ok();
         }
-        // Some are kept, and not one for each.
+        // A bounded number of them is kept.
         scenario
             .target
             .until(|_| Usage::now().unwrap().fds <= before.fds + silent.len() + 64);
-        // Their patience ends.
+        // They time out.
         scenario
             .target
             .until(|_| Usage::now().unwrap().fds == before.fds + silent.len());

@@ -1,7 +1,7 @@
-//! Peers that speak nonsense: garbled greetings, wrong descriptors, silence, forged answers, and
-//! random commands, credits and segments. They harm nobody but themselves.
+//! Hostile peers: garbled hellos, wrong descriptors, silent connections, forged responses, and random
+//! commands, credits and segments. The endpoint cuts them off, and no other peer is affected.
 //!
-//! Here is what all of them are made of; the tests are in the modules.
+//! This file has the parts that they share; the tests are in the modules.
 
 mod commands;
 mod extents;
@@ -33,13 +33,13 @@ const SIZES: Sizes = Sizes {
     inject_size: 65536,
 };
 
-/// Kinds of packets of the proof of a key, and the answer to what is refused.
+/// Kinds of packets: the refusal, and those of the proof of a key.
 pub(crate) const REFUSAL: u32 = 4;
 pub(crate) const QUESTION: u32 = 9;
 pub(crate) const NONCE: u32 = 10;
 pub(crate) const PROOF: u32 = 11;
 
-/// A good pair, and the endpoint of it that is attacked.
+/// Two well-behaved endpoints, of which hostile peers attack `target`.
 pub(crate) struct Scenario {
     pub(crate) target: Side,
     other: Side,
@@ -52,7 +52,7 @@ impl Scenario {
         Self::with(&[])
     }
 
-    /// The victim has these parameters.
+    /// The target has these parameters.
     fn with(params: &[(&str, &str)]) -> Self {
         let (target, other) = (Side::with(None, params), Side::new());
         let to_target = other.insert(target.name());
@@ -66,7 +66,7 @@ impl Scenario {
         scenario
     }
 
-    /// Messages of every size pass between the good ones.
+    /// Messages of every size pass between the well-behaved endpoints.
     #[track_caller]
     pub(crate) fn expect_traffic(&mut self) {
         let source = self.target.insert(self.other.name());
@@ -87,13 +87,13 @@ impl Scenario {
     }
 }
 
-/// One end of a connection to an endpoint, held by a hostile peer.
+/// A hostile peer's side of a connection to an endpoint.
 pub(crate) struct Hostile {
     socket: PeerSocket,
 }
 
 impl Hostile {
-    /// A connection that was made already.
+    /// An existing connection.
     pub(crate) fn of(socket: OwnedFd) -> Self {
         let socket = PeerSocket::of(socket);
         Self { socket }
@@ -104,7 +104,7 @@ impl Hostile {
         Self { socket }
     }
 
-    /// Has a name; a peer that connects to it can be taken by [`Self::accept`].
+    /// Listens under a name. [`Self::accept`] takes the connections.
     pub(crate) fn listen(name: &str) -> Self {
         let socket = PeerSocket::listen(name).unwrap();
         Self { socket }
@@ -114,23 +114,23 @@ impl Hostile {
         self.try_accept().unwrap()
     }
 
-    /// The same, if a peer has connected.
+    /// As [`Self::accept`]; `None` if no peer has connected.
     pub(crate) fn try_accept(&self) -> Option<Self> {
         let socket = self.socket.accept().ok()?;
         Some(Self { socket })
     }
 
-    /// Sends a packet; the victim may have hung up already.
+    /// Sends a packet. The target may have closed the connection already.
     pub(crate) fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) {
         self.socket.send(packet, fds);
     }
 
-    /// Sends a packet. Says whether there was room.
+    /// Sends a packet. Returns whether the socket had room.
     fn try_send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
         self.socket.try_send(packet, fds)
     }
 
-    /// What the victim says: `None` when it has hung up, nothing while it is silent.
+    /// Receives a packet of the target: empty if there is none, `None` if the connection is closed.
     pub(crate) fn receive(&self) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
         match self.socket.receive() {
             Received::Nothing => Some((Vec::new(), Vec::new())),
@@ -139,14 +139,14 @@ impl Hostile {
         }
     }
 
-    /// Drives the victim until it has hung up.
+    /// Makes progress on the target until it has closed the connection.
     #[track_caller]
     pub(crate) fn is_cut_off_by(&self, target: &mut Side) {
         target.until(|_| self.receive().is_none());
     }
 }
 
-/// The beginning of a packet of this version.
+/// The header of a packet of this version.
 fn packet(kind: u32) -> Vec<u8> {
     shm_peer::packet(VERSION, kind)
 }
@@ -163,7 +163,7 @@ pub(crate) fn proof_packet(kind: u32, word: &[u8; 32], name: &str) -> Vec<u8> {
     packet
 }
 
-/// A hello that is in order.
+/// A valid hello.
 pub(crate) fn hello(name: &str, incarnation: u128, nonce: &u64) -> Vec<u8> {
     let hello = Hello {
         name,
@@ -183,11 +183,11 @@ pub(crate) fn region() -> Region {
     Region::create(&attr).unwrap()
 }
 
-/// A hostile peer that was let in.
+/// A hostile peer that is connected.
 struct HostilePeer {
     hostile: Hostile,
     region: Region,
-    /// The victim's memory for us.
+    /// The target's region for this peer.
     target_region: PeerRegion,
     tx: Sender,
     resp: RespSender,
@@ -202,7 +202,7 @@ impl HostilePeer {
         Self::connect_with(target, &hello(name, incarnation, nonce), |_| {})
     }
 
-    /// Lets its peers at memory as the rows of a chunk of keys say.
+    /// With the key entries of a chunk.
     fn connect_with_keys(target: &mut Side, name: &str, nonce: &u64, chunk: &Chunk) -> Self {
         let mut hello = hello(name, 5, nonce);
         hello[68..72].copy_from_slice(&1_u32.to_le_bytes());
@@ -263,7 +263,7 @@ impl HostilePeer {
             random.below(5000) as usize,
             |_, _, _| {},
         );
-        // Announced again although the victim may still have it.
+        // Announces the segment again although the target may still read it.
         let _ = bounce.free_segment(random.below(16) as u32);
     }
 }

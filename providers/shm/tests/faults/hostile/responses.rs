@@ -1,5 +1,5 @@
-//! Forged answers: of another kind than the operation's, of another length, to nothing, or once
-//! more. Whatever a peer says, each operation ends once, and no lie ends it with success.
+//! Forged responses: of another kind than the operation's, of another length, to no operation, or
+//! repeated. Each operation completes once, and never with success by a forged response.
 
 use selvedge::atomic::Op;
 use selvedge::rma::RmaIov;
@@ -17,24 +17,24 @@ use crate::peer_failure::Random;
 use crate::process::alone;
 use crate::side::{Kind, Side};
 
-/// What a response says.
+/// Statuses of a response.
 const DONE: u32 = 0;
 const BOUNCED: u32 = 1;
 const BOUNCE: u32 = 2;
 const FAILED: u32 = 4;
 
-/// An operation of the victim that its peer has to answer.
+/// An operation of the target, to which its peer responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
-    /// Eight bytes, answered by a command.
+    /// Eight bytes; the response is a command.
     Read,
-    /// Many, likewise.
+    /// Many bytes; the response is a command.
     LongRead,
-    /// One word, answered by a command.
+    /// One word; the response is a command.
     Atomic,
-    /// Offered, answered by a response.
+    /// A rendezvous, with an entry of the response queue.
     Write,
-    /// Answered by a response.
+    /// A message, with an entry of the response queue.
     Delivery,
 }
 
@@ -50,7 +50,7 @@ impl Operation {
         Self::Delivery,
     ];
 
-    /// Posts it; its context.
+    /// Posts the operation, and returns its context.
     fn post(self, target: &mut Side, peer_addr: FiAddr) -> u64 {
         let segment = |len| RmaIov {
             addr: 0,
@@ -80,7 +80,7 @@ impl Operation {
         1
     }
 
-    /// The word of its command that has its number.
+    /// The index of the word with the operation's number in its command.
     fn word(self) -> usize {
         match self {
             Self::Read | Self::LongRead => 4,
@@ -98,20 +98,20 @@ impl Operation {
     }
 }
 
-/// What is said of an operation.
+/// A response to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Forgery {
     /// A response of this status.
     Response(u32),
-    /// So many bytes that were read.
+    /// So many bytes of a read.
     Bytes(usize),
-    /// That so many of them come in segments.
+    /// The announcement of so many bytes of a read in segments.
     Segments(usize),
-    /// The same, under a number that a message has.
+    /// The same, under the number of a message.
     TakenSegments,
-    /// So many bytes of what an atomic has found.
+    /// So many bytes of an atomic's previous values.
     Values(usize),
-    /// That an atomic was refused, or a read.
+    /// The refusal of an atomic, or of a read.
     NoValues,
     NoBytes,
 }
@@ -133,7 +133,7 @@ impl Forgery {
         Self::NoValues,
     ];
 
-    /// Whether an honest peer may say it next.
+    /// Whether a well-behaved peer may send it next.
     fn is_honest(self, operation: Operation) -> bool {
         match operation {
             Operation::Read => matches!(self, Self::Bytes(8) | Self::Segments(8) | Self::NoBytes),
@@ -174,7 +174,7 @@ fn command(tx: &mut Sender, head: u32, words: &[u64]) {
     slot.commit(head);
 }
 
-/// A peer that lets the victim at its memory, and lies about what comes of it.
+/// A hostile peer that gives the target keys of its memory, and forges responses.
 struct ForgingPeer {
     hostile_peer: HostilePeer,
     rx: Receiver,
@@ -206,7 +206,7 @@ impl ForgingPeer {
         }
     }
 
-    /// The number of the operation that the victim has asked for.
+    /// The number of the operation that the target has requested.
     #[track_caller]
     fn number(&mut self, target: &Side, operation: Operation) -> u32 {
         loop {
@@ -219,7 +219,7 @@ impl ForgingPeer {
         }
     }
 
-    /// What has completed by the time that the victim has had enough.
+    /// Makes progress until the target has closed the connection, and returns its completions.
     fn is_cut_off(&self, target: &Side) -> Vec<(u64, Option<Errno>)> {
         let mut done = Vec::new();
         let mut is_over = false;
@@ -230,7 +230,7 @@ impl ForgingPeer {
     }
 }
 
-/// The context of what has completed, and its error if it has one.
+/// The context of a completion, and its error if it has one.
 fn completed(target: &Side) -> Option<(u64, Option<Errno>)> {
     poll(target).map(|outcome| match outcome {
         Ok(entry) => (entry.context.0, None),
@@ -238,7 +238,7 @@ fn completed(target: &Side) -> Option<(u64, Option<Errno>)> {
     })
 }
 
-/// Reads are asked for, not made.
+/// The parameters with which the target of a read copies the bytes, not the initiator.
 const COPIES_BY_TARGET: [(&str, &str); 1] = [("FI_SHM_PROTOCOL", "bounce")];
 
 #[test]
@@ -357,7 +357,7 @@ fn an_incarnation_with_requests_behind_unexpected_messages_beyond_the_quota_is_d
         for (head, words) in [(3, [commands::KEY, 0, 8, 77]), (7 | 8 << 24, result)] {
             let mut forger = ForgingPeer::enter(&mut scenario.target, &name);
             let tx = &mut forger.hostile_peer.tx;
-            // More than is kept.
+            // More messages than the quota allows.
             let messages = 250;
             (0..messages).for_each(|_| command(tx, 48 << 24, &[0]));
             command(tx, head, &words);
@@ -373,7 +373,7 @@ fn an_incarnation_with_requests_behind_unexpected_messages_beyond_the_quota_is_d
                     .unwrap();
                 scenario.target.next().ok();
             }
-            // Its name is free for a next life.
+            // Its name can be used by the next incarnation.
             let next = ForgingPeer::enter(&mut scenario.target, &name);
             assert_eq!(next.peer_addr, peer_addr);
         }

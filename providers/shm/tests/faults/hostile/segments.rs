@@ -1,4 +1,4 @@
-//! Messages that are offered in untrue segments, or not to be had any more.
+//! Rendezvous whose segments are forged, missing, or void after a disconnect.
 
 use selvedge::{Context, Errno, FiAddr, IovMut, MrAccess, mr};
 use selvedge_shm::smr::bounce::{BounceReceiver, Shape};
@@ -26,7 +26,7 @@ fn pending_rendezvous_to_a_peer_that_is_cut_off_are_void() {
             .unwrap();
         hostile_peer.tx.claim().unwrap().commit(u32::MAX);
         assert_eq!(scenario.target.next().errno(), Errno::ConnReset);
-        // It may be at reading what it was offered, and must know that it is no message.
+        // The peer may be reading the message, and must detect that it is void.
         assert!(hostile_peer.target_region.is_closed());
         scenario.expect_traffic();
     });
@@ -58,7 +58,7 @@ fn segments_of_an_unexpected_message_are_bounded() {
     });
 }
 
-/// Offers an untagged message in bounce segments, `eager` of which come unasked.
+/// Sends the RTS of an untagged message in bounce segments, `eager` of which come without a request.
 pub(super) fn push_rts(tx: &mut Sender, len: u64, msg_id: u64, eager: u64) {
     let mut slot = tx.claim().unwrap();
     slot.put(3, len);
@@ -133,7 +133,7 @@ fn a_rendezvous_without_bytes_holds_its_receive_alone_and_ends_with_its_peer() {
         let numbers: Vec<_> = (1000..1000 + 20).collect();
         for (&number, msg_id) in numbers.iter().zip(0..) {
             scenario.target.recv(Kind::Msg, any, len, number).unwrap();
-            // Some of their segments are said to come without being asked for.
+            // Some of the segments are announced as coming without a request.
             push_rts(&mut hostile_peer.tx, len as u64, msg_id, msg_id % 3);
         }
         let free = 2000;
@@ -145,7 +145,7 @@ fn a_rendezvous_without_bytes_holds_its_receive_alone_and_ends_with_its_peer() {
             left == 0
         });
         scenario.expect_traffic();
-        // Those that no offer has met are the application's.
+        // A receive without a match can be cancelled.
         let cancel = |number| scenario.target.ep.cancel(Context(number));
         assert_eq!(cancel(free), Ok(()));
         assert_eq!(cancel(numbers[0]), Err(Errno::NoEnt));
@@ -187,7 +187,7 @@ fn endless_rendezvous_without_bytes_cut_off_their_peer() {
     });
 }
 
-/// Fills the sockets to the victim's peers: packets about special memory, which no peer reads.
+/// Fills the sockets to the target's peers by packets about special memory, which no peer reads.
 fn fill_sockets(target: &mut Side) {
     for block in 1000..1400 {
         let access = MrAccess::REMOTE_READ;
@@ -208,7 +208,7 @@ fn segments_are_announced_to_a_peer_with_a_full_socket_once_it_has_room() {
         let mut hostile_peer = HostilePeer::enter(&mut scenario.target, &name, 5, &nonce);
         let peer_addr = scenario.target.insert(&name);
         fill_sockets(&mut scenario.target);
-        // A read of the victim's memory, and a message of the victim.
+        // A read of the target's memory, and a message of the target.
         let mut slot = hostile_peer.tx.claim().unwrap();
         for (at, word) in (1..).zip([KEY, 0, 4096, 77]) {
             slot.put(at, word);
@@ -267,11 +267,11 @@ fn segments_are_announced_to_a_peer_with_a_full_socket_once_it_has_room() {
     });
 }
 
-/// Asks for a message in segments.
+/// The status that requests a message in segments.
 const BOUNCE_IT: u32 = 2;
-/// Says that a segment is free again.
+/// The status that gives a segment back.
 const SEGMENT: u32 = 3;
-/// The packet that says that the bytes of a message will not come.
+/// The kind of packet that aborts a message.
 const ABORT: u32 = 3;
 
 #[test]
@@ -301,7 +301,7 @@ fn a_peer_with_a_full_socket_receives_the_abort_once_it_has_room() {
             stream = responses.peek().map(|slot| slot.word(3) as u32);
             stream.is_some()
         });
-        // It has two segments of the bytes.
+        // The peer has two segments of the bytes.
         fill_sockets(&mut scenario.target);
         drop(region);
         for segment in 0..2 {

@@ -1,4 +1,4 @@
-//! Key tables that are not true: rows of memory that is not there, not theirs, or nowhere.
+//! Forged key tables: entries of memory that does not exist, or lies outside of the block.
 
 use std::os::fd::AsFd;
 
@@ -13,7 +13,7 @@ use crate::atomics::{KEY, Protocol, RemoteWord, poll};
 use crate::connect::unique;
 use crate::process::alone;
 
-/// Where the block lies that the liar hands over, as it says, and how long it is.
+/// The announced address of the hostile peer's block, and its length.
 const BASE: u64 = 1 << 32;
 const LEN: u64 = 8192;
 
@@ -28,7 +28,7 @@ fn entries() -> Vec<KeyEntry> {
         block: 1,
     };
     let mut entries = vec![sound];
-    // Beside the block, across its ends, or at an odd place of it.
+    // Beside the block, across its ends, or at an unaligned address of it.
     for memory in [
         BASE - 8,
         BASE + 1,
@@ -130,7 +130,7 @@ fn key_entries_of_absent_memory_fail_operations_and_disturb_nothing_else() {
                 }
             }
             drop(forger);
-            // What it owed ends with it.
+            // Its outstanding operations end with it.
             while done < posted {
                 done += u64::from(poll(target).is_some());
             }
@@ -141,7 +141,7 @@ fn key_entries_of_absent_memory_fail_operations_and_disturb_nothing_else() {
     });
 }
 
-/// The packet that announces the block of a liar.
+/// The packet that announces the hostile peer's block.
 fn announced(len: u64, is_writable: bool) -> Vec<u8> {
     let mut block = packet(BLOCK);
     for word in [1, BASE, len] {
@@ -190,7 +190,7 @@ fn a_block_that_is_read_only_is_not_written_whatever_its_key_grants() {
             .unwrap();
             contexts.push(7);
         }
-        // What could not be done here was left to its owner, who does not do it.
+        // The operations that the initiator could not do were sent to the owner, which does not do them.
         let written = forger.target_region.cmd_receiver();
         assert!(written.peek().is_some_and(|slot| slot.head() & 0xff == 2));
         drop(forger);

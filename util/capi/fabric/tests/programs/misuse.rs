@@ -369,7 +369,7 @@ fn random_calls_return_a_status() {
     let mut dice = Dice(fastrand::Rng::with_seed(seed));
     let mut first = ptr::null_mut();
     let name = CString::new("shm").unwrap();
-    // SAFETY: the hints are the library's, with a name of the C library's; all of it is given back.
+    // SAFETY: the library allocates the hints, the C library the name; the library frees both.
     unsafe {
         let hints = (library.dupinfo)(ptr::null());
         (*(*hints).fabric_attr).prov_name = libc::strdup(name.as_ptr());
