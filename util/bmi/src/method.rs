@@ -6,7 +6,8 @@
 //!
 //! The seed's method interface has one function for each function of the application. Here, one
 //! [`Method::progress`] serves the three tests and the three waits. It reports completions and
-//! unexpected messages to the [`MethodQueues`], and the control layer's tests collect them there.
+//! unexpected messages to the [`MethodQueues`], from which the control layer's tests and waits take
+//! them.
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 

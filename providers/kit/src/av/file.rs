@@ -303,7 +303,7 @@ fn open(path: &Path, creates: bool) -> Result<File, Error> {
 fn check(path: &Path, file: &File) -> Result<(), Error> {
     let is = file.metadata().map_err(|cause| failed(path, cause))?;
     let is_private = is.is_file() && is.uid() == nix::unistd::geteuid().as_raw();
-    // With a second link, the file is also another file of this user at another path.
+    // A second link makes the file accessible by another path.
     if !is_private || is.mode() & 0o022 != 0 || is.nlink() > 1 {
         let message = format!(
             "{} is not a regular file of this user alone, or has a second link",

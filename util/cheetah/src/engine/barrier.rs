@@ -1,6 +1,6 @@
-//! Dissemination barrier: in round k, each context tells the context 2^k further that it has entered,
-//! and that all contexts it has heard of have entered. After ceil(log2 n) rounds, all n contexts
-//! have entered.
+//! Dissemination barrier: in round k, each context tells the context 2^k further that it has
+//! entered, and that all contexts it has heard of have entered. After ceil(log2 n) rounds, all n
+//! contexts have entered.
 //!
 //! A barrier ends on a context only when the context's own messages have been sent: afterwards, the
 //! context may not poll for a long time, while others wait for these messages.
