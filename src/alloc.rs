@@ -1,9 +1,9 @@
-//! Memory that a domain allocates: *special* memory, if the provider has it, which peers on the same
-//! machine access by loads and stores.
+//! Memory that a domain allocates: *special* memory, if the provider has it, which peers on the
+//! same machine access by loads and stores.
 //!
-//! There is no man page for it. Operations use it like any other memory: messages may be sent from it
-//! and received into it, and with remote rights it is a target of fi_rma(3) and fi_atomic(3). Only the
-//! access by peers is faster.
+//! libfabric has no man page for special memory. Operations use it like any other memory: messages
+//! may be sent from it and received into it, and with remote rights it is a target of fi_rma(3) and
+//! fi_atomic(3). Only the access by peers is faster.
 
 #![expect(unsafe_code, reason = "registration is a promise about the memory")]
 
@@ -19,10 +19,11 @@ use crate::{Counter, Desc, Domain, Errno, Error, IovMut, MemoryRegion, MrAccess,
 pub struct Attr {
     /// Access rights of peers. Local operations are always allowed.
     pub access: MrAccess,
-    /// The requested key, for memory with remote rights where the application chooses keys.
+    /// The requested key. It is used for memory with remote rights, if the application chooses the
+    /// keys (no `FI_MR_PROV_KEY`).
     pub requested_key: u64,
-    /// Prefer huge pages: fewer TLB misses in large memory. This is a hint: where the system has no huge
-    /// pages, ordinary pages are used.
+    /// Prefer huge pages: fewer TLB misses in large memory. This is a hint: where the system has no
+    /// huge pages, ordinary pages are used.
     pub huge_pages: bool,
 }
 
@@ -51,15 +52,15 @@ impl Attr {
     }
 }
 
-/// Memory that a domain has allocated and registered. Dropping the last handle revokes all rights and
-/// frees the memory.
+/// Memory that a domain has allocated and registered. Dropping the last handle revokes all rights
+/// and frees the memory.
 ///
 /// # Safety
 /// For implementors: until the last handle is dropped,
 /// - the bytes from [`Self::base`] on, [`Self::len`] of them rounded up to whole pages of 4096, are
 ///   valid for reads and writes; they begin at a multiple of 4096, and are zero at first;
-/// - besides their holder, only operations that the holder posts and peers with the rights of
-///   [`Attr::access`] access them; peers without [`MrAccess::REMOTE_WRITE`] cannot change them.
+/// - only the holder of the handle, the operations that it posts, and peers access these bytes. Peers
+///   have the rights of [`Attr::access`]: without [`MrAccess::REMOTE_WRITE`] they cannot change them.
 #[expect(clippy::len_without_is_empty, reason = "an allocation is never empty")]
 pub unsafe trait Allocation: MemoryRegion {
     /// The first byte.
@@ -71,19 +72,19 @@ pub unsafe trait Allocation: MemoryRegion {
     /// The remote address of the first byte ([`crate::rma::RmaIov::addr`]).
     fn remote_addr(&self) -> u64;
 
-    /// Whether it is special memory: peers on the same machine access it without system calls.
+    /// Whether the memory is special: peers on the same machine access it without system calls.
     fn is_special(&self) -> bool;
 }
 
 /// The key of memory that peers may not access (`FI_KEY_NOTAVAIL`).
 pub const NO_KEY: u64 = u64::MAX;
 
-/// Allocates private memory of this process, for domains without special memory. It is registered if
-/// `attr` or the domain requires that.
+/// Allocates private memory of this process, for domains without special memory. The memory is
+/// registered if `attr` has remote rights, or if the domain requires `FI_MR_LOCAL`.
 ///
 /// # Errors
-/// [`Errno::Inval`] for a length of zero, [`Errno::NoMem`] when the memory cannot be allocated;
-/// those of [`Domain::reg`].
+/// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] when the memory cannot be allocated; the
+/// errors of [`Domain::reg`].
 pub(crate) fn ordinary(
     domain: &(impl Domain + ?Sized),
     len: usize,
@@ -92,7 +93,7 @@ pub(crate) fn ordinary(
     if len == 0 {
         return Err(Error::new(
             Errno::Inval,
-            "memory of 0 bytes: the length must be at least 1",
+            "cannot allocate 0 bytes: the length must be at least 1",
         ));
     }
     let pages = Pages::new(len)?;
@@ -108,7 +109,7 @@ pub(crate) fn ordinary(
         region,
         pages,
         len,
-        by_address: mr_mode.contains(MrMode::VIRT_ADDR),
+        has_virtual_addresses: mr_mode.contains(MrMode::VIRT_ADDR),
     }))
 }
 
@@ -130,14 +131,17 @@ fn register(
     sole(unsafe { domain.reg(&memory, &attr) }?, "memory region")
 }
 
-/// An allocation of [`ordinary`].
+/// Memory that [`ordinary`] has allocated.
 #[derive(Debug)]
 struct Ordinary {
-    // Declared before the memory, so that the rights of peers are revoked before it is freed.
+    // Declared before the pages, so that the rights of peers are revoked before the pages are
+    // freed.
     region: Option<Arc<dyn MemoryRegion>>,
     pages: Pages,
     len: usize,
-    by_address: bool,
+    /// Whether remote addresses are virtual addresses (`FI_MR_VIRT_ADDR`); otherwise they are
+    /// offsets.
+    has_virtual_addresses: bool,
 }
 
 impl MemoryRegion for Ordinary {
@@ -162,8 +166,9 @@ impl MemoryRegion for Ordinary {
     }
 }
 
-// SAFETY: the pages are whole and zeroed, belong to this value alone, and are freed after the region;
-// other accesses use only the rights of the region.
+// SAFETY: the pages are whole and zeroed, belong to this value alone, and are freed after the
+// region. Besides the holder and its operations, only peers access them, with the rights of the
+// region.
 unsafe impl Allocation for Ordinary {
     fn base(&self) -> *mut u8 {
         self.pages.base()
@@ -174,7 +179,7 @@ unsafe impl Allocation for Ordinary {
     }
 
     fn remote_addr(&self) -> u64 {
-        match self.by_address {
+        match self.has_virtual_addresses {
             true => self.pages.base().addr() as u64,
             false => 0,
         }

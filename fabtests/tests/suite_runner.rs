@@ -1,4 +1,5 @@
-//! The runner of the suite, with processes that have the faults that it must detect.
+//! The runner of the suite, tested with the selftests: tests whose processes misbehave in the ways
+//! that the runner must detect.
 
 #![expect(clippy::unwrap_used, reason = "a run without a report fails the test")]
 
@@ -16,7 +17,7 @@ fn fabtests(args: &[&str]) -> Output {
     let mut command = Command::new(program);
     command.args(args);
     let output = command.output().unwrap();
-    // One of the tests leaves a file behind, whose name is in the report.
+    // The selftest `leave-file` leaves a file behind, whose name is in the report.
     let shown = text(&output.stdout);
     if let Some((_, rest)) = shown.split_once("the test has left /dev/shm/litter-") {
         let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -29,7 +30,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The selftests, each with its outcome and the reason.
+/// Runs the selftests. Returns the output, and the outcome of each selftest with its reason.
 fn selftests(extra_args: &[&str]) -> (Output, BTreeMap<String, (String, String)>) {
     let args = [&["run", "--selftest", "--json"], extra_args].concat();
     let output = fabtests(&args);
@@ -37,6 +38,7 @@ fn selftests(extra_args: &[&str]) -> (Output, BTreeMap<String, (String, String)>
     (output, tests)
 }
 
+/// The outcome of each test with its reason, from a report in JSON.
 fn outcomes(output: &Output) -> BTreeMap<String, (String, String)> {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let tests = report["tests"].as_array().unwrap().iter().map(|test| {
@@ -77,14 +79,14 @@ fn every_behaviour_has_its_outcome_and_its_reason() {
     assert_eq!(tests.len(), expected.len());
 }
 
-/// A process that is left behind by a test is killed with it.
+/// The runner kills the process that the selftest `leave-process` leaves behind.
 #[test]
 fn no_process_outlives_a_run() {
     let (_, tests) = selftests(&["--jobs", "4"]);
     let (_, why) = &tests["leave-process"];
     let pid = why.rsplit(": ").next().unwrap().split(' ').next().unwrap();
     assert!(pid.parse::<u32>().is_ok(), "{why}");
-    // A killed process is dead a moment later, and may wait to be reaped by others.
+    // A killed process ends a moment later, and may remain as a zombie until its parent reaps it.
     let is_running = || {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.contains("(sleep)") && !stat.contains("(sleep) Z")
@@ -115,13 +117,14 @@ fn a_run_ends_with_its_counts_and_the_command_that_repeats_each_failure() {
         paths[1],
     ]);
     let shown = text(&output.stdout);
-    let closing = shown.lines().last().unwrap();
+    let summary = shown.lines().last().unwrap();
     assert!(
-        closing.starts_with("2 passed, 10 failed, 1 skipped"),
-        "{closing}"
+        summary.starts_with("2 passed, 10 failed, 1 skipped"),
+        "{summary}"
     );
-    let again = "run again: fabtests run quick --seed 7 --selftest --filter \"selftest/crash\"";
-    assert!(shown.contains(again), "{shown}");
+    let repeat_command =
+        "run again: fabtests run quick --seed 7 --selftest --filter \"selftest/crash\"";
+    assert!(shown.contains(repeat_command), "{shown}");
     let skip = shown.lines().find(|line| line.starts_with("skip"));
     assert!(
         skip.is_some_and(|line| line.ends_with("  as expected")),
@@ -137,21 +140,22 @@ fn a_run_ends_with_its_counts_and_the_command_that_repeats_each_failure() {
     assert!(junit.contains(counts), "{junit}");
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains("## TIMEOUT: selftest/hang"), "{page}");
-    assert!(page.contains(again), "{page}");
+    assert!(page.contains(repeat_command), "{page}");
     assert!(page.contains("## Skipped: selftest: as expected"), "{page}");
 }
 
-/// The address of the processes exists on the first process's host only.
+/// The listening address exists only on the host of the first process, so that the second process
+/// reaches it over the cable only.
 #[test]
 fn processes_on_two_hosts_reach_each_other_over_the_virtual_cable() {
     let output = fabtests(&["run", "--selftest", "--json", "--two-hosts"]);
-    let refused = text(&output.stderr);
+    let error_text = text(&output.stderr);
     if output.stdout.is_empty() {
         assert!(
-            refused.contains("cannot") || refused.contains("failed"),
-            "{refused}"
+            error_text.contains("cannot") || error_text.contains("failed"),
+            "{error_text}"
         );
-        return skip(Need::Rights, refused);
+        return skip(Need::Rights, error_text);
     }
     assert_eq!(outcomes(&output)["connect"].0, "pass");
     let path = "tcp/rdm/raw/tagged.";

@@ -27,7 +27,7 @@ const PARTS: &[Part] = &[
         name: "fabtests",
         dirs: &["fabtests"],
         budget: Some(25_000),
-        ceiling: 31_800,
+        ceiling: 32_800,
         reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are not \
                  front ends of the suite; the benchmarks (7,500) share no code with the test kit, \
                  which would delay their first build.",
@@ -43,15 +43,15 @@ const PARTS: &[Part] = &[
         name: "shm",
         dirs: &["providers/shm"],
         budget: Some(9_500),
-        ceiling: 14_800,
-        reason: "Restarted peers, proofs of keys, collective lanes, mapped memory and telemetry \
+        ceiling: 15_100,
+        reason: "Restarted peers, proofs of keys, collective channels, mapped memory and telemetry \
                  remain; libfabric's shm, the basis of the budget, has none of them.",
     },
     Part {
         name: "kit",
         dirs: &["providers/kit"],
         budget: Some(11_500),
-        ceiling: 15_100,
+        ceiling: 15_300,
         reason: "Collectives (3,100 lines), telemetry (1,600) and the forwarding layer (700) \
                  are shared by all providers.",
     },
@@ -59,7 +59,7 @@ const PARTS: &[Part] = &[
         name: "tcp",
         dirs: &["providers/tcp"],
         budget: Some(6_000),
-        ceiling: 7_600,
+        ceiling: 7_850,
         reason: "TLS, proofs of keys, passive endpoints and the protocol of stock libfabric each \
                  require their own connection states.",
     },
@@ -72,7 +72,7 @@ const PARTS: &[Part] = &[
             "providers/udp",
         ],
         budget: Some(7_500),
-        ceiling: 9_600,
+        ceiling: 9_700,
         reason: "ofi has a file for each object class of the other library, and hook one for each \
                  hook and its endpoint state.",
     },
@@ -87,7 +87,7 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 23_700,
+        ceiling: 23_950,
         reason: "",
     },
 ];
@@ -97,8 +97,8 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 113_200,
-    reason: "Sum of the parts.",
+    ceiling: 116_300,
+    reason: "Sum of the parts; names that say their subject are longer, and break more lines than the first ones.",
 };
 
 /// Numbers of lines, without blank lines and comments.

@@ -1,4 +1,4 @@
-//! One process's instance of BMI, its peer, and posts that name memory by its address.
+//! The BMI instance of one process, its peer, and posts that do not own their memory.
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
@@ -29,7 +29,7 @@ pub(super) struct MethodInstance {
     open_ns: u64,
 }
 
-/// A message buffer, by the rules that hold for every contestant.
+/// A message buffer, allocated by the rules that hold for every contestant of a benchmark.
 #[derive(Debug)]
 pub(super) enum MessageBuffer {
     Pages(Pages),
@@ -101,7 +101,7 @@ impl MethodInstance {
     /// Posts a send.
     ///
     /// # Safety
-    /// The buffer stays valid and unwritten until the operation was collected, or this value was
+    /// The buffer stays valid and unwritten until the operation is collected or this value is
     /// dropped.
     #[inline]
     pub(super) unsafe fn send(
@@ -119,8 +119,8 @@ impl MethodInstance {
     /// Posts a receive.
     ///
     /// # Safety
-    /// The buffer stays valid, and nothing else uses it, until the operation was collected, or this
-    /// value was dropped.
+    /// The buffer stays valid, and nothing else uses it, until the operation is collected or this
+    /// value is dropped.
     #[inline]
     pub(super) unsafe fn recv(
         &self,
@@ -136,7 +136,7 @@ impl MethodInstance {
 }
 
 impl Backend for MethodInstance {
-    /// BMI decides whether a message is injected.
+    /// Reports an inject size of 0, because BMI decides whether a message is injected.
     fn describe(&self) -> Opened {
         Opened {
             provider: self.provider.clone(),

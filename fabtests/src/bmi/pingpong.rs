@@ -55,7 +55,8 @@ struct Pingpong<'a> {
     size: usize,
     rx: Vec<MessageBuffer>,
     tx: MessageBuffer,
-    /// Receives that are still to be posted; none is left over at the end.
+    /// Number of receives that are still to be posted. It is limited, so that no receive is
+    /// outstanding at the end.
     to_post: usize,
     posted: VecDeque<Posted>,
     /// A send that is not complete.
@@ -72,8 +73,8 @@ impl Pingpong<'_> {
         self.to_post -= 1;
         let buffer = &mut self.rx[self.next];
         self.next = 1 - self.next;
-        // SAFETY: the buffer's last message was received: at most one of the two buffers is posted
-        // when this is called, and they alternate. A run that ends early ends the process.
+        // SAFETY: this buffer is not posted: at most one of the two buffers is posted when this
+        // function is called, and the buffers alternate. A run that fails ends the process.
         self.posted
             .push_back(unsafe { self.instance.recv(buffer, MessageKind::Payload, 0) }?);
         Ok(())

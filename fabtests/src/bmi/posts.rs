@@ -22,52 +22,55 @@ pub struct Load {
     pub posters: usize,
     /// Threads that test.
     pub testers: usize,
-    /// How long a test waits for something to report.
+    /// How long one test call waits for a completion or an unexpected message.
     pub idle: Duration,
-    /// Threads that spin without end.
+    /// Threads that spin until the run ends.
     pub background: usize,
 }
 
 /// The times of posts in one run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Times {
-    /// Posts that were timed.
+    /// Number of posts.
     pub posts: usize,
     /// The arithmetic mean, in microseconds.
     pub mean_us: f64,
-    /// 99 of 100 posts took less.
+    /// The 99th percentile, in microseconds.
     pub p99_us: f64,
-    /// The longest post.
+    /// Duration of the longest post, in microseconds.
     pub worst_us: f64,
-    /// When it began, after the start of the run.
+    /// Start of the longest post, in milliseconds after the start of the run.
     pub worst_at_ms: f64,
-    /// How long the posting and testing threads were ready to run during it while other threads had
-    /// the processors: the sum over these threads, of which several may have waited at once.
+    /// Scheduling delay during the longest post, in microseconds: the time that posters and testers
+    /// were ready to run but had no processor. The value is the sum over these threads; their
+    /// delays may overlap.
     pub worst_delay_us: f64,
-    /// The longest post after subtracting this delay from each: at most the duration where every
-    /// thread has a core, unless the delays overlapped.
+    /// Maximum over all posts of the duration minus the scheduling delay, in microseconds.
+    /// Overlapping delays make it too small.
     pub worst_own_us: f64,
-    /// Calls of a test per second, of all testers together.
+    /// Test calls per second, summed over all testers.
     pub tests_per_s: f64,
 }
 
-/// Pause of a poster between two pairs of posts, as in a program that computes its next request.
+/// Pause of a poster after each pair of posts. It stands for the time in which a program computes
+/// its next request.
 const PAUSE: Duration = Duration::from_micros(50);
 /// Maximum number of outstanding operations of a poster.
 const OUTSTANDING: u64 = 64;
 /// Maximum number of completions and messages that one test collects.
 const BATCH: usize = 64;
 
-/// The delay is measured only for posts that take longer.
+/// Minimum duration of a post for which the scheduling delay is measured.
 const SLOW: Duration = Duration::from_micros(20);
 
-/// One post.
+/// The timing of one post.
 #[derive(Clone, Copy, Debug)]
 struct PostTime {
-    /// When it began, after the start of the run.
+    /// Start of the post, relative to the start of the run.
     at: Duration,
     time: Duration,
-    /// How long the posters and testers were ready to run meanwhile; zero for a fast post.
+    /// Scheduling delay of posters and testers during the post; zero if the post took less than
+    /// [`SLOW`].
     delay: Duration,
 }
 
@@ -84,18 +87,19 @@ struct Shared {
     context: ContextId,
     own: Addr,
     begin: Instant,
-    /// Operations of each poster that are not collected.
+    /// For each poster, the number of its operations whose completions have not been collected.
     outstanding: Vec<AtomicU64>,
-    /// The kernel's identifiers of the threads that test and post, once they run.
+    /// Kernel thread identifiers of the posters, followed by the testers; 0 until the thread runs.
     threads: Vec<AtomicI32>,
     tests: AtomicU64,
     is_over: AtomicBool,
 }
 
-/// Times posts over a method for `time`.
+/// Runs posters and testers over the BMI method `method` for `time`. Returns the durations of the
+/// posts.
 ///
 /// # Errors
-/// BMI cannot be opened, or a post or a test fails.
+/// BMI cannot be opened, a post or a test fails, or no post is made within `time`.
 pub fn measure(method: &str, load: Load, time: Duration) -> anyhow::Result<Times> {
     let bmi = Bmi::initialize(Config::server(&format!("{method}://localhost")))?;
     let url = bmi.urls().pop().context("BMI listens at no URL")?;
@@ -158,7 +162,7 @@ pub fn measure(method: &str, load: Load, time: Duration) -> anyhow::Result<Times
 }
 
 impl Shared {
-    /// Collects completions until the run is over and nothing is outstanding.
+    /// Collects completions until the run is over and no operation is outstanding.
     fn test(&self, tester: usize, idle: Duration) -> anyhow::Result<()> {
         self.register(self.outstanding.len() + tester);
         while !self.is_over.load(Ordering::Relaxed) || self.has_outstanding() {
@@ -180,7 +184,8 @@ impl Shared {
         self.outstanding.iter().any(is_outstanding)
     }
 
-    /// Posts pairs to this process itself until `end`. Returns the duration of each post.
+    /// Posts pairs of a receive and a send, addressed to this process, until `end`. Returns the
+    /// timing of each post.
     fn post(&self, poster: usize, end: Instant) -> anyhow::Result<Vec<PostTime>> {
         let outstanding = &self.outstanding[poster];
         self.register(poster);
@@ -224,7 +229,8 @@ impl Shared {
         self.threads[thread].store(gettid().as_raw(), Ordering::Relaxed);
     }
 
-    /// All threads that post and test: each may hold the lock that a post waits for.
+    /// Waits until all posters and testers run, and opens their scheduler statistics. Each of these
+    /// threads may hold the lock that a post waits for.
     fn threads(&self) -> anyhow::Result<Vec<SchedStat>> {
         let threads = self.threads.iter().map(|thread| {
             while thread.load(Ordering::Relaxed) == 0 {
@@ -244,7 +250,7 @@ impl Shared {
         self.bmi.post_send(self.empty(poster))
     }
 
-    /// A message without bytes, whose completion names its poster.
+    /// An empty message. The user value of its completion is the index of the poster.
     fn empty(&self, poster: usize) -> Post<Vec<u8>> {
         Post::new(self.own, Vec::new(), poster as i32, self.context).with_user(poster as u64)
     }

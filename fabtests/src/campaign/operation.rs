@@ -1,5 +1,5 @@
-//! The operations of a target that is killed or stopped: each is run through all of its
-//! instructions.
+//! The operations of a target. A campaign kills or stops the target at each instruction of an
+//! operation.
 
 use selvedge::wait;
 
@@ -23,15 +23,17 @@ pub(crate) enum Action {
     Open,
     /// Sends the first message to a peer: connects, sends a hello message, and sends.
     Connect,
-    /// Is sent a first message: accepts, responds to the hello message, and receives.
+    /// Receives the first message of a peer: accepts the connection, responds to the hello message,
+    /// and receives.
     Accept,
     /// Sends a message, and waits for its completion if it has one.
     Send(Kind, usize),
     /// Receives a message that has arrived.
     Receive(Kind, usize),
-    /// Accesses so many bytes of the partner's memory.
+    /// Accesses the partner's memory; the number is the length in bytes.
     Access(Access, MemoryKind, usize),
-    /// Makes progress while the partner accesses so many bytes of the target's memory.
+    /// Makes progress while the partner accesses the target's memory; the number is the length in
+    /// bytes.
     Serve(Access, usize),
     /// Sends a message to a parked partner.
     Wake,
@@ -145,7 +147,7 @@ impl Operation {
         !matches!(self.action, Action::Open | Action::Connect | Action::Accept)
     }
 
-    /// The target's message in the operation, if any.
+    /// The kind and length of the message that the target sends in the operation, if any.
     pub(crate) fn sends(&self) -> Option<(Kind, usize)> {
         match self.action {
             Action::Connect | Action::Wake => Some((Kind::Tagged, 8)),
@@ -154,7 +156,7 @@ impl Operation {
         }
     }
 
-    /// The partner's message in the operation, if any.
+    /// The kind and length of the message that the partner sends in the operation, if any.
     pub(crate) fn receives(&self) -> Option<(Kind, usize)> {
         match self.action {
             Action::Accept | Action::Serve(..) => Some((Kind::Delivered, 8)),
@@ -192,7 +194,7 @@ impl Operation {
     }
 }
 
-/// The numbers of the messages of one incarnation.
+/// The numbers of the messages between one incarnation of the target and its partner.
 pub(crate) mod number {
     /// The first message when connecting, in either direction.
     pub(crate) const CONNECT: u32 = 0;

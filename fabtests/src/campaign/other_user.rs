@@ -1,5 +1,5 @@
-//! The campaign `other-user`: processes of another user attack an endpoint whose socket every
-//! process of the machine can connect to, while a pair continues to exchange messages.
+//! The campaign `other-user`: processes of another user attack an endpoint, whose socket every
+//! process of the machine can connect to. Meanwhile the endpoint and its peer exchange messages.
 
 use std::io::{IoSlice, Write};
 use std::net::{TcpListener, TcpStream};
@@ -24,34 +24,35 @@ use super::endpoint::CampaignEndpoint;
 use super::report::{Plan, Report, Row};
 use super::role::{self, Role};
 
-/// The attack of a process of another user.
+/// What an attacking process does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Config {
-    /// Connects and hangs up without end.
+    /// Connects and disconnects again and again, until it is killed.
     Flood(TargetAddr),
-    /// Connects without end, and leaves sockets behind whose last close lingers.
+    /// Connects again and again. Through each connection it sends the descriptor of a TCP socket
+    /// whose last close blocks for a while (`SO_LINGER`).
     Linger(TargetAddr),
-    /// Binds these addresses.
+    /// Binds these addresses, which an endpoint is going to try.
     Names(Vec<TargetAddr>),
 }
 
-/// The address of an endpoint: its user, and its name.
+/// The address of an endpoint: its user id and its name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TargetAddr {
     user: u32,
     name: String,
 }
 
-/// The user of the attacking processes.
+/// The user id of the attacking processes.
 const OTHER_USER: u32 = 65534;
-/// Rounds of each row in the short form.
+/// The number of attempts of each row, if the command line does not give one.
 const SHORT: u64 = 1;
 /// Duration of an attack.
 const ATTACK: Duration = Duration::from_millis(500);
-/// Processes that connect at the same time.
+/// The number of processes that connect at the same time in the row `flood`.
 const CONNECTING: usize = 4;
-/// Names that are bound before an endpoint opens: more than it may try in succession.
+/// The number of names that are bound before an endpoint opens: more than it tries in succession.
 const NAMES: u32 = 64;
 
 /// Runs the campaign.
@@ -71,11 +72,11 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<Report> {
         ("linger", linger),
         ("names", open_with_taken_names),
     ];
-    for (what, attempt) in rows.into_iter().filter(|(what, _)| plan.includes(what)) {
-        let mut row = Row::new(what);
+    for (name, attempt) in rows.into_iter().filter(|(name, _)| plan.includes(name)) {
+        let mut row = Row::new(name);
         let (began, mut done, mut exchanges) = (Instant::now(), 0, Exchanges::default());
         while !plan.is_over(done, SHORT, began) {
-            if let Some(during) = row.count(what, attempt()) {
+            if let Some(during) = row.count(name, attempt()) {
                 exchanges.add(during);
             }
             done += 1;
@@ -94,7 +95,8 @@ fn linger() -> anyhow::Result<Exchanges> {
     attack(1, Config::Linger)
 }
 
-/// Starts `processes` that attack the target of a pair.
+/// Opens a pair of endpoints, whose target a number of processes attack. Returns the exchanges of
+/// the pair during the attack.
 fn attack(processes: usize, config: fn(TargetAddr) -> Config) -> anyhow::Result<Exchanges> {
     let mut pair = Bystanders::open()?;
     let target = TargetAddr::of(pair.target());
@@ -106,7 +108,7 @@ fn attack(processes: usize, config: fn(TargetAddr) -> Config) -> anyhow::Result<
     Ok(exchanges)
 }
 
-/// Opens an endpoint whose first names are taken.
+/// Opens an endpoint whose first names are bound by a process of another user already.
 fn open_with_taken_names() -> anyhow::Result<Exchanges> {
     let endpoint = CampaignEndpoint::open(None, &[])?;
     let process = role::start_process()?;
@@ -155,7 +157,7 @@ fn connect_without_end(target: &TargetAddr) -> anyhow::Result<()> {
     let address = target.address()?;
     process::reply(&())?;
     loop {
-        // The target may refuse it, because there are many.
+        // An error is expected: the target may refuse a connection when it has too many.
         let _ = connect(packet_socket()?.as_raw_fd(), &address);
     }
 }
@@ -178,17 +180,20 @@ fn leave_lingering_sockets(target: &TargetAddr) -> anyhow::Result<()> {
     process::next_request::<()>()
 }
 
-/// Number of lingering sockets, and the time between two.
+/// The number of lingering sockets after the first one.
 const LINGERING: u32 = 50;
+/// The time between two of them.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long the last close of each lingers, in seconds.
-const LINGER: i32 = 5;
+/// The linger timeout of each socket, in seconds: the longest time that its last close blocks.
+const LINGER_TIMEOUT: i32 = 5;
 
-/// Leaves a socket with unsent bytes in the queue of an endpoint, and nowhere else.
+/// Fills the send buffer of `sender`, sends its descriptor to an endpoint, and closes it here. The
+/// queue of the endpoint's socket then has the last descriptor, so that the endpoint makes the last
+/// close.
 fn leave_lingering_socket(address: &UnixAddr, mut sender: TcpStream) -> anyhow::Result<()> {
     let linger = libc::linger {
         l_onoff: 1,
-        l_linger: LINGER,
+        l_linger: LINGER_TIMEOUT,
     };
     setsockopt(&sender, sockopt::Linger, &linger)?;
     sender.set_nonblocking(true)?;
@@ -197,7 +202,7 @@ fn leave_lingering_socket(address: &UnixAddr, mut sender: TcpStream) -> anyhow::
     match connect(connection.as_raw_fd(), address) {
         Ok(()) => {}
         Err(nix::errno::Errno::EAGAIN) => return Ok(()),
-        Err(error) => bail!("connecting to the target: {error}"),
+        Err(error) => bail!("cannot connect to the target: {error}"),
     }
     let fds = [sender.as_fd().as_raw_fd()];
     let rights = [ControlMessage::ScmRights(&fds)];
@@ -208,6 +213,7 @@ fn leave_lingering_socket(address: &UnixAddr, mut sender: TcpStream) -> anyhow::
     Ok(())
 }
 
+/// Binds the addresses of `targets`, until the process is killed.
 fn take_names(targets: &[TargetAddr]) -> anyhow::Result<()> {
     let mut taken = Vec::new();
     for target in targets {

@@ -1,4 +1,4 @@
-//! The environment: containers and their limits.
+//! Findings about the environment: containers and their limits.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use selvedge_bench::cpu::allowed;
 use super::memory::first_line;
 use super::{Finding, Severity};
 
-/// Signs of namespaces that are not the machine's own.
+/// Searches for signs that this process runs in a container.
 pub(super) fn namespaces() -> Finding {
     const NAME: &str = "namespaces";
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -38,7 +38,7 @@ pub(super) fn namespaces() -> Finding {
     .advise("Share a directory between the containers and set FI_SHM_DIR to it in all of them.")
 }
 
-/// The signs of a container that a process can find.
+/// Describes each sign of a container that the process has found.
 fn signs_of_a_container(
     has_own_processes: bool,
     has_own_users: bool,
@@ -55,7 +55,7 @@ fn signs_of_a_container(
     signs
 }
 
-/// The processors that the control group grants.
+/// Compares the processor quota of the control group with the processors that this process may use.
 pub(super) fn quota() -> Finding {
     const NAME: &str = "processor quota";
     let cores = allowed().map_or(1, |cores| cores.len());
@@ -84,7 +84,7 @@ pub(super) fn quota() -> Finding {
     .advise("Raise cpu.max, or have processes wait instead of polling.")
 }
 
-/// The control group of this process, in the unified hierarchy.
+/// The path of this process's control group in the unified hierarchy; empty for the root group.
 fn own_group() -> String {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let own = groups.lines().find_map(|line| line.strip_prefix("0::"));

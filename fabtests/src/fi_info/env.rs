@@ -1,10 +1,11 @@
-//! The parameters: type, default, value and meaning of each.
+//! Shows the environment parameters: the type, default, value and meaning of each.
 
 use selvedge::Registry;
 use selvedge::param::{CORE, Params, Spec};
 use serde_json::{Value, json};
 
-/// Shows the parameters whose names contain `part`, in libfabric's layout or as JSON.
+/// Shows the parameters whose names contain `part`, and all variables that no parameter declares.
+/// The layout is that of libfabric's fi_info, or JSON.
 pub(super) fn show(registry: &Registry, part: &str, as_json: bool) -> String {
     let params = registry.params();
     let matching = || declared(registry).filter(|(_, spec)| spec.name.contains(part));
@@ -28,7 +29,7 @@ pub(super) fn unknown_json(unknown: &selvedge::param::Unknown) -> Value {
     json!({ "name": unknown.name, "value": unknown.value, "nearest": unknown.nearest })
 }
 
-/// Each parameter with its provider; none for the core's.
+/// Each declared parameter with the name of its provider, or `None` for a parameter of the core.
 fn declared(registry: &Registry) -> impl Iterator<Item = (Option<&'static str>, &'static Spec)> {
     let core = CORE.iter().map(|spec| (None, spec));
     let providers = registry.providers().iter().flat_map(|provider| {
@@ -71,6 +72,7 @@ fn json(params: &Params, owner: Option<&str>, spec: &Spec) -> Value {
     })
 }
 
+/// The text of the error, if the parameter's value is not acceptable.
 fn bad_value(params: &Params, spec: &Spec) -> Option<String> {
     params
         .check_one(spec)

@@ -1,7 +1,7 @@
 //! The messages between a process of a test and its runner.
 //!
-//! The process has one side of a socket as its standard input. A message is a line of JSON. Outside
-//! of a run there is no runner, and sending does nothing.
+//! The standard input of the process is one side of a socket pair; the runner has the other. A
+//! message is a line of JSON. A process that no runner started sends nothing.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -20,7 +20,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// Another process may begin. It is given the text, for instance an address.
+    /// The next process may begin. The runner passes it the text, for instance an address.
     Ready(String),
     /// A value for all other processes. The runner responds with [`Values`] when all processes have
     /// sent a value.
@@ -42,7 +42,7 @@ pub enum Message {
     },
 }
 
-/// The values of all processes, in their order.
+/// The values of all processes, in the order of the processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Values {
     /// One value for each process.
@@ -59,7 +59,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Finds the runner, if there is one, and has this process killed with it.
+    /// Finds the runner, if there is one. The kernel kills this process when the runner ends.
     ///
     /// # Errors
     /// The runner has ended already.
@@ -111,7 +111,7 @@ impl Control {
     /// processes. Calls `progress` repeatedly until all have sent a value.
     ///
     /// # Errors
-    /// The runner has ended, the time is over, or `progress` fails.
+    /// There is no runner, the runner has ended, `deadline` has passed, or `progress` fails.
     pub fn exchange(
         &mut self,
         own: Value,
@@ -129,10 +129,10 @@ impl Control {
         self.receive_values()
     }
 
-    /// As [`Self::exchange`], blocked in the meantime.
+    /// As [`Self::exchange`], but blocks until all processes have sent a value.
     ///
     /// # Errors
-    /// The runner has ended.
+    /// There is no runner, or the runner has ended.
     pub fn exchange_blocking(&mut self, own: Value) -> anyhow::Result<Vec<Value>> {
         self.send(&Message::Exchange(own))?;
         self.receive_values()
@@ -161,7 +161,7 @@ impl Control {
         }
     }
 
-    /// The descriptor, which a count of descriptors leaves out.
+    /// Returns the descriptor of the socket, so that a count of open descriptors can leave it out.
     pub fn descriptor(&self) -> Option<i32> {
         self.runner
             .as_ref()

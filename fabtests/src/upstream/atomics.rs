@@ -77,7 +77,7 @@ pub(super) fn name(call: AtomicCall) -> String {
     format!("FI_{datatype}_FI_{atomic}{op}_lat")
 }
 
-/// An element before an operation, and the operands.
+/// A `Case` is the value of an element before an operation, and the operands of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) target: i64,
@@ -93,8 +93,8 @@ const fn case(target: i64, operand: i64, comparand: i64) -> Case {
     }
 }
 
-/// Elements whose values differ after different operations. All results of the first four are exact
-/// in every type.
+/// Cases in which different operations have different results. All results of the first four cases
+/// are exact in every type.
 const CASES: [Case; 5] = [
     case(3, 2, 3),
     case(2, 3, 4),
@@ -148,8 +148,8 @@ pub(super) fn encode(datatype: Datatype, value: i64) -> Vec<u8> {
     element
 }
 
-/// A number in a floating-point format with this bias and this many bits of mantissa, below a sign
-/// bit at position 15.
+/// A small number in a 16-bit floating-point format: the sign in bit 15, then an exponent with
+/// `bias`, then `mantissa` bits of mantissa.
 fn float(value: i64, bias: u32, mantissa: u32) -> u16 {
     let sign = if value < 0 { 0x8000 } else { 0 };
     sign | magnitude(value, bias, mantissa) as u16
@@ -169,7 +169,8 @@ fn magnitude(value: i64, bias: u32, mantissa: u32) -> u32 {
     (exponent + bias) << mantissa | fraction
 }
 
-/// `long double` in the 80-bit format on x86, and in the 128-bit format elsewhere.
+/// A small number as a `long double`, in the 80-bit format on x86 and in the 128-bit format
+/// elsewhere.
 fn extended(value: i64) -> Vec<u8> {
     let size = value.unsigned_abs();
     let mut bytes = vec![0; 16];
@@ -191,7 +192,8 @@ fn extended(value: i64) -> Vec<u8> {
     bytes
 }
 
-/// For each byte of an element, repeatedly, whether it belongs to the number.
+/// Whether each byte of an element belongs to the number rather than to padding. The 16 values
+/// repeat over a longer element.
 pub(super) fn significant_bytes(datatype: Datatype) -> Vec<bool> {
     let has_padding = matches!(datatype, Datatype::LongDouble | Datatype::LongDoubleComplex)
         && cfg!(any(target_arch = "x86_64", target_arch = "x86"));

@@ -1,12 +1,12 @@
-//! The files of a package import each other in one direction.
+//! Tests that the files of a package import each other in one direction, except for listed cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::packages::packages;
 use crate::references::references;
 
-/// The import cycles that exist: the sources of a package, and the maximum size of each cycle. No
-/// cycle may grow, and no other package may have one.
+/// The permitted import cycles: the source folder of a package, and the maximum number of files of
+/// each of its cycles, the largest first. No cycle may grow, and no other package may have one.
 const CYCLES: [(&str, &[usize]); 14] = [
     ("abi/src", &[4, 3]),
     ("fabtests/bench/src", &[20, 2, 2]),
@@ -42,13 +42,14 @@ fn files_of_a_package_import_each_other_in_one_direction() {
     assert!(violations.is_empty(), "{}", violations.join("\n"));
 }
 
-/// Whether each cycle fits a listed size of its own. Both lists begin with the largest.
+/// Whether the n-th largest cycle has at most as many files as the n-th listed size, for every
+/// cycle. Both lists begin with the largest.
 fn fits(cycles: &[BTreeSet<String>], sizes: &[usize]) -> bool {
     let mut pairs = cycles.iter().zip(sizes);
     cycles.len() <= sizes.len() && pairs.all(|(cycle, size)| cycle.len() <= *size)
 }
 
-/// The sets of files that reach each other, the largest first.
+/// Returns the import cycles, the largest first. A cycle is a set of files that reach each other.
 fn cycles(references: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>> {
     let reached: BTreeMap<_, _> = references
         .keys()

@@ -1,4 +1,4 @@
-//! The functional programs, with upstream's command lines and further ones.
+//! Tests of the functional programs, with upstream's command lines and further ones.
 
 use selvedge_testkit::long::part;
 
@@ -24,7 +24,8 @@ fn greetings_arrive() {
     succeed(&[run_process("fi_loopback -p shm")]);
 }
 
-/// Both sides lose the first message that they send; datagrams are not retransmitted.
+/// Each side drops the first message that it sends. The providers do not retransmit datagrams, so
+/// the program itself must repeat the message.
 #[test]
 fn a_lost_greeting_is_repeated() {
     let port = free_port();

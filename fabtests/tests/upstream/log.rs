@@ -38,7 +38,7 @@ fn discovery_names_and_connections_are_logged() {
         ["core", "core", "discovery: tcp: taken"],
         ["tcp", "domain", " is open"],
         ["tcp", "ep_ctrl", " is open"],
-        ["tcp", "ep_ctrl", ": met "],
+        ["tcp", "ep_ctrl", ": connected to "],
         ["tcp", "ep_ctrl", " is closed"],
     ] {
         assert!(count(&lines, expected) >= 2, "{expected:?} in {lines:#?}");

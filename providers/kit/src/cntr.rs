@@ -1,4 +1,5 @@
-//! The counter: two numbers, and the endpoints that it drives.
+//! The counter (fi_cntr(3)): the number of successes, the number of errors, and the endpoints that
+//! reading it drives.
 
 use std::any::Any;
 use std::fmt;
@@ -17,26 +18,26 @@ use crate::progress_list::ProgressList;
 use crate::wait::{SPIN, WaitCondition, WaitObject};
 use crate::work::CounterWork;
 
-/// A counter of the operations of one or many endpoints, or of their bytes.
+/// A counter of the completed operations of its endpoints, or of their bytes.
 ///
-/// Reading it drives the attached endpoints. Errors are counted one by one, even where bytes are
-/// counted. Numbers wrap around. In a forked child it counts nothing, and a wait fails with
-/// [`Errno::BadF`].
+/// Reading the counter drives the attached endpoints. A failed operation adds one to the number of
+/// errors, even if the counter counts bytes. Both numbers wrap around. In a forked child the
+/// counter counts nothing, and a wait fails with [`Errno::BadF`].
 pub struct Cntr {
     domain: DomainId,
-    good: AtomicU64,
-    bad: AtomicU64,
-    /// The lowest threshold that a parked thread waits for. All accesses to these three words are
-    /// `SeqCst`. A thread that counts writes a number and then loads this word; a thread that is
-    /// about to park writes this word and then loads the numbers. One of the two sees the other's
-    /// store.
+    successes: AtomicU64,
+    errors: AtomicU64,
+    /// The lowest threshold that a parked thread waits for. All accesses to `successes`, `errors`
+    /// and `wake_at` are `SeqCst`. A thread that counts stores a number and then loads `wake_at`; a
+    /// thread that is about to park stores `wake_at` and then loads the numbers. At least one of
+    /// the two threads sees the other's store.
     wake_at: AtomicU64,
-    /// The two numbers as they were last read.
-    read: [AtomicU64; 2],
+    /// The results of the last [`Counter::read`] and the last [`Counter::read_err`].
+    last_read: [AtomicU64; 2],
     events: Events,
     endpoints: ProgressList,
     wait_object: Arc<WaitObject>,
-    /// The work that waits for thresholds of this counter.
+    /// The deferred work that waits for thresholds of this counter.
     pub(crate) work: CounterWork,
 }
 
@@ -45,19 +46,20 @@ impl Cntr {
     /// park.
     ///
     /// # Errors
-    /// [`Errno::NoSys`], with its name, for a wait object that is not supported. The system's, if
-    /// it has no descriptor left.
+    /// [`Errno::NoSys`] for a wait object that is not supported; the text names the wait object.
+    /// The system's error, if no descriptor is left.
     ///
     /// # Safety
-    /// Under [`Mode::Asserted`], no two threads use the counter, or the endpoints that it counts
-    /// for, at once.
+    /// Under [`Mode::Asserted`], no two threads use the counter, or the endpoints whose operations
+    /// it counts, at once.
     #[expect(unsafe_code, reason = "passes the promise about threads to the lock")]
     pub unsafe fn open(attr: &Attr, mode: Mode) -> Result<Arc<Self>, Error> {
         // SAFETY: passed on from the caller.
         unsafe { Self::open_in_domain(attr, &DomainId::unnamed(), mode, SPIN) }
     }
 
-    /// As [`Self::open`], for a domain; waiting threads poll for `spin` at most before they park.
+    /// As [`Self::open`], for a counter that belongs to `domain`. Waiting threads poll for `spin`
+    /// at most before they park.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -71,14 +73,15 @@ impl Cntr {
         mode: Mode,
         spin: Duration,
     ) -> Result<Arc<Self>, Error> {
-        // SAFETY: passed on from the caller; progress only adds to counters.
+        // SAFETY: passed on from the caller. The progress of endpoints only adds to counters: it
+        // does not use the list.
         let endpoints = unsafe { ProgressList::new(mode) };
         Ok(Arc::new(Self {
             domain: domain.clone(),
-            good: AtomicU64::new(0),
-            bad: AtomicU64::new(0),
+            successes: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
             wake_at: AtomicU64::new(u64::MAX),
-            read: [const { AtomicU64::new(0) }; 2],
+            last_read: [const { AtomicU64::new(0) }; 2],
             events: attr.events,
             endpoints,
             wait_object: WaitObject::open("counter", attr.wait_obj, spin)?,
@@ -86,10 +89,11 @@ impl Cntr {
         }))
     }
 
-    /// Makes reads drive `ep` from now on. Attaching twice is attaching once.
+    /// Makes reads drive `ep` from now on. Attaching an endpoint again has no effect.
     ///
     /// # Errors
-    /// The system's, if it has no memory to wait for the endpoint, which is not attached then.
+    /// The system's error, if the endpoint cannot be added to the wait object for lack of memory.
+    /// The endpoint is then not attached.
     pub fn attach(&self, ep: &Arc<dyn Progress>) -> Result<(), Error> {
         self.endpoints.attach(Arc::clone(ep));
         self.wait_object
@@ -104,7 +108,7 @@ impl Cntr {
         self.endpoints.detach(ep);
     }
 
-    /// Makes threads take the lock from now on, whatever was promised.
+    /// Makes threads take the lock of the endpoint list from now on, even under [`Mode::Asserted`].
     pub(crate) fn share(&self) {
         self.endpoints.share();
     }
@@ -114,7 +118,7 @@ impl Cntr {
         self.events
     }
 
-    /// Counts an operation of `len` bytes.
+    /// Counts a completed operation of `len` bytes.
     #[inline]
     pub fn count(&self, len: usize) {
         match self.events {
@@ -128,65 +132,65 @@ impl Cntr {
         self.wait_object.wake();
     }
 
-    /// Releases the work whose threshold was reached.
+    /// Releases the deferred work whose threshold was reached.
     #[cold]
     pub(crate) fn release_work(&self) {
-        self.work.release(|| [self.good(), self.bad()]);
+        self.work.release(|| [self.successes(), self.errors()]);
     }
 
     fn drive(&self) {
         self.endpoints.drive(BUDGET, &mut Sink::none());
     }
 
-    fn good(&self) -> u64 {
-        self.good.load(Ordering::SeqCst)
+    fn successes(&self) -> u64 {
+        self.successes.load(Ordering::SeqCst)
     }
 
-    fn bad(&self) -> u64 {
-        self.bad.load(Ordering::SeqCst)
+    fn errors(&self) -> u64 {
+        self.errors.load(Ordering::SeqCst)
     }
 }
 
 impl Counter for Cntr {
     fn read(&self) -> u64 {
         self.drive();
-        let good = self.good();
-        self.read[0].store(good, Ordering::Relaxed);
-        good
+        let successes = self.successes();
+        self.last_read[0].store(successes, Ordering::Relaxed);
+        successes
     }
 
     fn read_err(&self) -> u64 {
         self.drive();
-        let bad = self.bad();
-        self.read[1].store(bad, Ordering::Relaxed);
-        bad
+        let errors = self.errors();
+        self.last_read[1].store(errors, Ordering::Relaxed);
+        errors
     }
 
     fn add(&self, value: u64) {
-        let good = self.good.fetch_add(value, Ordering::SeqCst);
-        let good = good.wrapping_add(value);
-        if good >= self.wake_at.load(Ordering::SeqCst) {
+        let successes = self.successes.fetch_add(value, Ordering::SeqCst);
+        let successes = successes.wrapping_add(value);
+        if successes >= self.wake_at.load(Ordering::SeqCst) {
             self.wake();
         }
-        if self.work.is_due(good) {
+        if self.work.is_due(successes) {
             self.release_work();
         }
     }
 
     fn add_err(&self, value: u64) {
-        self.bad.fetch_add(value, Ordering::SeqCst);
+        self.errors.fetch_add(value, Ordering::SeqCst);
         self.wake();
         self.release_work();
     }
 
     fn set(&self, value: u64) {
-        self.good.store(value, Ordering::SeqCst);
+        self.successes.store(value, Ordering::SeqCst);
         self.wake();
         self.release_work();
     }
 
     fn set_err(&self, value: u64) {
-        self.bad.store(value, Ordering::SeqCst);
+        self.errors.store(value, Ordering::SeqCst);
         self.wake();
         self.release_work();
     }
@@ -194,13 +198,13 @@ impl Counter for Cntr {
     fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result {
         let mut threshold = Threshold {
             cntr: self,
-            good: threshold,
-            bad: self.bad(),
+            successes: threshold,
+            errors: self.errors(),
         };
-        let threads = &self.wait_object;
-        let found = match threads.has_object() {
-            true => threads.wait(&self.endpoints, timeout, &mut threshold)?,
-            false => threads.poll_for(timeout, &mut threshold)?,
+        let wait_object = &self.wait_object;
+        let found = match wait_object.has_object() {
+            true => wait_object.wait(&self.endpoints, timeout, &mut threshold)?,
+            false => wait_object.poll_for(timeout, &mut threshold)?,
         };
         found.unwrap_or(Err(Errno::TimedOut))
     }
@@ -222,7 +226,7 @@ impl Counter for Cntr {
 /// Downcasts a counter of a domain to the kit's type; error texts call it `name`.
 ///
 /// # Errors
-/// [`Errno::Inval`] for one of another domain.
+/// [`Errno::Inval`] for a counter of another domain.
 pub(crate) fn resolve(
     domain: &DomainId,
     name: &str,
@@ -232,11 +236,12 @@ pub(crate) fn resolve(
     domain.downcast(name, any, cntr)
 }
 
-/// The condition of a thread that waits for a threshold, or for a change of the number of errors.
+/// The condition that a counter has reached `successes`, or that its number of errors is no longer
+/// `errors`.
 struct Threshold<'a> {
     cntr: &'a Cntr,
-    good: u64,
-    bad: u64,
+    successes: u64,
+    errors: u64,
 }
 
 impl WaitCondition for Threshold<'_> {
@@ -248,14 +253,16 @@ impl WaitCondition for Threshold<'_> {
     }
 
     fn check(&mut self) -> Option<Result> {
-        if self.cntr.good() >= self.good {
+        if self.cntr.successes() >= self.successes {
             return Some(Ok(()));
         }
-        (self.cntr.bad() != self.bad).then_some(Err(Errno::Avail))
+        (self.cntr.errors() != self.errors).then_some(Err(Errno::Avail))
     }
 
     fn arm(&mut self) -> bool {
-        self.cntr.wake_at.fetch_min(self.good, Ordering::SeqCst);
+        self.cntr
+            .wake_at
+            .fetch_min(self.successes, Ordering::SeqCst);
         self.check().is_some()
     }
 
@@ -264,7 +271,7 @@ impl WaitCondition for Threshold<'_> {
     }
 }
 
-/// The condition that a number has changed since it was last read.
+/// The condition that one of a counter's numbers has changed since it was last read.
 struct Change<'a>(&'a Cntr);
 
 impl WaitCondition for Change<'_> {
@@ -276,8 +283,9 @@ impl WaitCondition for Change<'_> {
     }
 
     fn check(&mut self) -> Option<()> {
-        let read = self.0.read.each_ref().map(|n| n.load(Ordering::Relaxed));
-        ([self.0.good(), self.0.bad()] != read).then_some(())
+        let last_read = self.0.last_read.each_ref();
+        let last_read = last_read.map(|number| number.load(Ordering::Relaxed));
+        ([self.0.successes(), self.0.errors()] != last_read).then_some(())
     }
 
     fn arm(&mut self) -> bool {
@@ -301,8 +309,8 @@ impl fmt::Debug for Cntr {
         f.debug_struct("Cntr")
             .field("domain", &self.domain)
             .field("events", &self.events)
-            .field("good", &self.good)
-            .field("bad", &self.bad)
+            .field("successes", &self.successes)
+            .field("errors", &self.errors)
             .finish_non_exhaustive()
     }
 }
@@ -326,7 +334,7 @@ mod tests {
         let mut attr = Attr::default();
         attr.events = events;
         attr.wait_obj = wait_obj;
-        // SAFETY: the safe mode requires nothing.
+        // SAFETY: `Mode::Safe` requires nothing.
         unsafe { Cntr::open(&attr, Mode::Safe) }
     }
 
@@ -412,11 +420,11 @@ mod tests {
         assert_eq!(cntr.wait(1, None), Err(Errno::Avail));
     }
 
-    /// Adds one to a counter when another has reached a number.
+    /// Queues work that adds one to `sum` when `gate` has reached `threshold`.
     fn queue(gate: &Arc<Cntr>, threshold: u64, sum: &Arc<Cntr>, ready_work: &Arc<ReadyWork>) {
         let domain = sum.domain.clone();
-        let [at, sum] = [gate, sum].map(|cntr| Arc::clone(cntr) as Arc<dyn Counter>);
-        let (cntr, action) = (&at, Action::Add(&sum, 1));
+        let [cntr, sum] = [gate, sum].map(|cntr| Arc::clone(cntr) as Arc<dyn Counter>);
+        let (cntr, action) = (&cntr, Action::Add(&sum, 1));
         let work = Work {
             cntr,
             threshold,

@@ -1,8 +1,9 @@
-//! Seals of memory files: they keep a process that opens the file through `/proc/PID/fd`, or that
-//! received its descriptor, from harming the owner.
+//! Seals of memory files (memfd_create(2)). They protect the process that owns a file from other
+//! processes that received its descriptor or opened the file through `/proc/PID/fd`.
 //!
-//! A mapped file that shrinks, or that gets a hole for which there is no memory left, terminates
-//! its owner with `SIGBUS`.
+//! Without seals, another process could shrink the file, or punch a hole into it. The owner's next
+//! access to the missing bytes terminates the owner with `SIGBUS`; in a hole, if there is no memory
+//! left to fill it.
 
 use std::os::fd::AsFd;
 
@@ -11,35 +12,39 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::stat::fstat;
 
-/// The processes that may write to the memory besides its maker.
+/// The processes that may write to a memory file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writers {
-    /// None: new mappings are read-only, and no process makes holes.
+    /// Only the owner, which has mapped the file already: new mappings are read-only, and no
+    /// process can punch holes.
     Owner,
-    /// Every process that holds the descriptor.
+    /// The owner, and every other process that has the descriptor.
     AnyProcess,
 }
 
-/// Seals a memory file of `len` committed bytes against changes of its size, and against writers.
-/// The owner calls it after it has mapped the file.
+/// Seals a memory file of `len` committed bytes against changes of its size, and against all
+/// writers except `writers`. The owner calls it after it has mapped the file.
 ///
 /// # Errors
-/// The system's, if the file was created without `MFD_ALLOW_SEALING`. `ESTALE` if another process
-/// has changed the file's size, or made a hole in it, before it was sealed.
+/// The error of fcntl(2), if the file was created without `MFD_ALLOW_SEALING`. `ESTALE` if another
+/// process has changed the file's size, or punched a hole into it, before it was sealed.
 pub fn seal(file: &impl AsFd, len: usize, writers: Writers) -> Result<()> {
-    let sizes = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+    let size_seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
     if writers == Writers::Owner {
-        // Kernels before 5.1 do not have this seal: others then could write, which corrupts only
-        // the data of this process.
-        let _ = fcntl(file, FcntlArg::F_ADD_SEALS(sizes | future_write()));
+        // Kernels before 5.1 refuse this seal. Other processes can then write to the file, which
+        // corrupts data of this process but cannot terminate it.
+        let _ = fcntl(file, FcntlArg::F_ADD_SEALS(size_seals | future_write()));
     }
-    fcntl(file, FcntlArg::F_ADD_SEALS(sizes | SealFlag::F_SEAL_SEAL))?;
+    fcntl(
+        file,
+        FcntlArg::F_ADD_SEALS(size_seals | SealFlag::F_SEAL_SEAL),
+    )?;
     let stat = fstat(file)?;
     let is_whole = stat.st_size == len as i64 && stat.st_blocks * BLOCK >= stat.st_size;
     is_whole.then_some(()).ok_or(Errno::ESTALE)
 }
 
-/// Bytes of a block, as stat(2) counts them.
+/// The size of the blocks that `st_blocks` of stat(2) counts, in bytes.
 const BLOCK: i64 = 512;
 
 /// The seal against new writable mappings and against holes.
@@ -76,7 +81,8 @@ mod tests {
         }
     }
 
-    /// Committed memory, and a descriptor as another process gets it through `/proc`.
+    /// A memory file with committed bytes, and a second descriptor of it, opened through `/proc` as
+    /// another process would open it.
     fn opened_twice() -> (File, File) {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let file = File::from(memfd_create(c"seal", flags).unwrap());

@@ -1,4 +1,4 @@
-//! Registered memory: a region of each link, under one key.
+//! Registered memory: a region of lnx consists of one region of each link, with the same key.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,14 +11,14 @@ use selvedge_kit::mr::RegionCounters;
 
 use crate::mirror::Mirror;
 
-/// A region of both links.
+/// A region of lnx: the same memory, registered with both links.
 #[derive(Debug)]
 pub(crate) struct Region {
     near: Arc<dyn MemoryRegion>,
-    /// None for memory without remote access.
+    /// `None` for memory without rights of remote access.
     far: Option<Arc<dyn MemoryRegion>>,
     links: [Arc<dyn Domain>; 2],
-    /// The counters of both links' regions, which also drive the objects around the links.
+    /// The counters of the lnx domain's regions, which drive the endpoints of that domain.
     region_counters: Arc<RegionCounters>,
     bound_counters: Mutex<Vec<BoundCounter>>,
 }
@@ -34,16 +34,17 @@ impl BoundCounter {
     fn open(cntr: &Arc<Cntr>, links: &[Arc<dyn Domain>; 2]) -> Result<Self, Error> {
         let [near, far] = links;
         let mirrors = [Mirror::open(cntr, &**near)?, Mirror::open(cntr, &**far)?];
-        let bound_counters = Self {
+        let bound_counter = Self {
             cntr: Arc::clone(cntr),
             mirrors,
         };
-        for mirror in bound_counters.progress() {
+        for mirror in bound_counter.progress() {
             cntr.attach(&mirror)?;
         }
-        Ok(bound_counters)
+        Ok(bound_counter)
     }
 
+    /// The mirrors, as objects that the counter of lnx drives.
     fn progress(&self) -> [Arc<dyn Progress>; 2] {
         let mirrors = self.mirrors.each_ref();
         mirrors.map(|mirror| Arc::clone(mirror) as Arc<dyn Progress>)
@@ -77,8 +78,8 @@ impl MemoryRegion for Region {
             .bound_counters
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // One counter of both events counts an operation that is both once. So do the links'
-        // counters.
+        // An operation that reads and writes counts once at a counter that is bound for both. The
+        // link counts it once at the mirror, because both bindings of the counter use one mirror.
         let existing = bound_counters
             .iter()
             .position(|it| Arc::ptr_eq(&it.cntr, &cntr));
@@ -95,8 +96,9 @@ impl MemoryRegion for Region {
     }
 }
 
-/// Sets how the links address and name memory for a domain with this mode: alike, and with keys of
-/// the near link if the provider chooses the keys.
+/// Sets the registration modes of both links for an lnx domain of `mode`. Both links use virtual
+/// addresses, or both use offsets. If the provider chooses the keys, the near link chooses them;
+/// the far link always takes the key that [`register`] requests.
 pub(crate) fn set_modes(mode: MrMode, [near, far]: &mut [Info; 2]) {
     let virt = match mode.intersects(MrMode::VIRT_ADDR | MrMode::BASIC) {
         true => MrMode::VIRT_ADDR,
@@ -121,7 +123,8 @@ pub(crate) unsafe fn register(
     attr: &mr::Attr,
 ) -> Result<Arc<dyn MemoryRegion>, Error> {
     let [near, far] = &links;
-    // SAFETY: passed on from the caller; the region lives no longer than that of lnx.
+    // SAFETY: passed on from the caller; the link's region lives no longer than the returned region
+    // of lnx.
     let near = unsafe { near.reg(memory, attr)? };
     let is_remote = attr
         .access

@@ -1,4 +1,4 @@
-//! Domains: the library's domain, and the objects that are opened from it.
+//! [`Domain`] wraps a domain of the libfabric library and opens objects from it.
 
 #![expect(unsafe_code, reason = "calls of another library")]
 #![expect(
@@ -30,7 +30,7 @@ use crate::library::Library;
 use crate::mr::Region;
 use crate::object::{Handle, call, to_result};
 
-/// A domain of the library.
+/// A domain of the libfabric library.
 pub(crate) struct Domain {
     inner: Arc<Inner>,
 }
@@ -45,15 +45,15 @@ pub(crate) struct Inner {
     pub(crate) mr_mode: MrMode,
     pub(crate) id: DomainId,
     name: String,
-    /// The tag of descriptors of its memory.
+    /// The tag in the descriptors of the domain's memory regions.
     pub(crate) domain_tag: DomainTag,
     local_keys: LocalKeys,
-    /// Endpoints, for providers that bind regions to an endpoint.
+    /// The endpoints, for providers that bind a region to an endpoint.
     endpoints: Mutex<Vec<Weak<Endpoint>>>,
 }
 
-/// Keys for regions without remote access, from the largest number down: applications choose small
-/// keys.
+/// An allocator of keys for regions without remote access. It starts at the largest key and counts
+/// down, because applications choose small keys.
 struct LocalKeys {
     largest: u64,
     taken: AtomicU64,
@@ -68,7 +68,7 @@ impl Domain {
         let id = DomainId::new(title, fabric.id.clone());
         let at = fabric.ptr_or_error()?;
         let handle = Handle::open(library, format_args!("{id:?}"), |out| {
-            // SAFETY: the fabric is open, the description is the library's.
+            // SAFETY: the fabric is open, and the library made the info.
             unsafe {
                 call!(
                     at,
@@ -102,7 +102,7 @@ impl LocalKeys {
     fn of_size(bytes: usize) -> Self {
         let bits = u32::try_from(bytes).unwrap_or(8).clamp(1, 8) * 8;
         Self {
-            // The largest eight-byte key means that there is no key.
+            // The largest eight-byte number, FI_KEY_NOTAVAIL, is not a key.
             largest: (u64::MAX >> (64 - bits)) - 1,
             taken: AtomicU64::new(0),
         }
@@ -115,7 +115,7 @@ impl LocalKeys {
 }
 
 impl Inner {
-    /// The pointer to the domain, for a call that returns [`Error`].
+    /// Returns the pointer to the domain, for a caller that returns [`Error`].
     pub(crate) fn ptr_or_error(&self) -> Result<*mut FidDomain, Error> {
         self.handle.ptr_or_error()
     }
@@ -124,10 +124,10 @@ impl Inner {
         self.fabric.library
     }
 
-    /// Checks that an `Info` is of this domain: infos of another domain have other limits.
+    /// Checks that an `Info` is of this domain, because infos of another domain have other limits.
     ///
     /// # Errors
-    /// [`Errno::Inval`] with both domains.
+    /// [`Errno::Inval`] for an info of another domain. The message names both domains.
     pub(crate) fn check_info(&self, info: &Info) -> Result<(), Error> {
         let (fabric, name) = (FabricId::of(info), &info.domain_attr.name);
         if fabric == self.fabric.id && *name == self.name {
@@ -140,7 +140,7 @@ impl Inner {
         Err(Error::new(Errno::Inval, message))
     }
 
-    /// The name of an object of this domain in messages.
+    /// Returns the name that error messages give an object of this domain.
     pub(crate) fn of(&self, object: &str) -> String {
         format!("{object} of {:?}", self.id)
     }

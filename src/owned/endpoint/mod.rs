@@ -1,4 +1,4 @@
-//! `Endpoint`: the endpoint of the safe layer that is polled.
+//! `Endpoint`: the polled endpoint of the safe layer.
 
 mod backlog;
 mod claim;
@@ -33,11 +33,12 @@ use crate::{
 /// An endpoint whose operations are posted and whose completions are polled.
 ///
 /// A post takes ownership of its buffer. The [`Completion`] with the post's `context` returns the
-/// buffer, or [`TryPostError`] returns it at once. At most `tx_attr.size + rx_attr.size` operations
-/// may be outstanding; further posts fail with [`crate::Errno::Again`].
+/// buffer; a failed post returns it at once in the [`TryPostError`]. At most
+/// `tx_attr.size + rx_attr.size` operations may be outstanding; further posts fail with
+/// [`crate::Errno::Again`].
 ///
-/// Threads may share an endpoint. Dropping it closes it: the buffers of outstanding operations return
-/// to their pools, without completions.
+/// Threads may share an endpoint. Dropping it closes it: the buffers of outstanding operations
+/// return to their pools, without completions.
 ///
 /// # Examples
 ///
@@ -62,7 +63,7 @@ impl Endpoint {
         Ok(Self { core })
     }
 
-    /// Opens a context of a scalable endpoint of the domain.
+    /// Opens the context `index` of the scalable endpoint `sep` of the domain.
     ///
     /// # Errors
     /// As [`ScalableEndpoint::context`] and [`Self::open`].
@@ -77,10 +78,10 @@ impl Endpoint {
         Ok(Self { core })
     }
 
-    /// The address that peers insert (fi_getname(3)).
+    /// Returns the address that peers insert into their address vectors (fi_getname(3)).
     ///
     /// # Errors
-    /// [`crate::Errno::AddrNotAvail`] where it has none.
+    /// [`crate::Errno::AddrNotAvail`] if the endpoint has no address.
     pub fn address(&self) -> Result<Address> {
         self.core.address()
     }
@@ -88,8 +89,8 @@ impl Endpoint {
     /// Sends the message in `buf` (fi_send(3)).
     ///
     /// # Errors
-    /// [`crate::Errno::Again`] when a queue is full: poll, then retry. [`crate::Errno::NoSys`] where the
-    /// provider has no messages. Other errors of the provider.
+    /// [`crate::Errno::Again`] when a queue is full: poll, then retry. [`crate::Errno::NoSys`] if
+    /// the provider does not implement the operation. Other errors of the provider.
     pub fn send(&self, buf: Buf, dest: FiAddr, context: Context) -> Result<Handle, TryPostError> {
         let (tag, data) = (None, None);
         self.post(Post::Send { dest, tag, data }, buf, context)
@@ -110,8 +111,8 @@ impl Endpoint {
         self.post(Post::Send { dest, tag, data }, buf, context)
     }
 
-    /// Receives a message into `buf` (fi_recv(3)), from `src` alone under
-    /// [`crate::Caps::DIRECTED_RECV`], or from any peer with [`FiAddr::UNSPEC`].
+    /// Receives a message into `buf` (fi_recv(3)). With [`crate::Caps::DIRECTED_RECV`], only
+    /// messages from `src` match, or from any peer if `src` is [`FiAddr::UNSPEC`].
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -150,7 +151,7 @@ impl Endpoint {
         self.post(Post::Send { dest, tag, data }, buf, context)
     }
 
-    /// Receives a message with an accepted tag into `buf` (fi_trecv(3)); `src` as in
+    /// Receives a message whose tag `tag` accepts into `buf` (fi_trecv(3)); `src` as in
     /// [`Self::recv`].
     ///
     /// # Errors
@@ -166,12 +167,12 @@ impl Endpoint {
         self.post(post, buf, context)
     }
 
-    /// Receives messages into consecutive parts of `buf` (fi_recvmsg(3) with `FI_MULTI_RECV`); `src` as
-    /// in [`Self::recv`], `tag` for tagged messages.
+    /// Receives messages into consecutive parts of `buf` (fi_recvmsg(3) with `FI_MULTI_RECV`);
+    /// `src` as in [`Self::recv`]. With `tag`, receives tagged messages that `tag` accepts.
     ///
-    /// Each message has a completion with this `context`, whose buffer is the part of `buf` with the
+    /// Each message has a completion with `context`; its buffer is the part of `buf` that holds the
     /// message. The receive ends when less than [`crate::EpOption::MinMultiRecv`] bytes are left
-    /// ([`Self::set`]). The last completion has [`crate::CompletionFlags::MULTI_RECV`], in
+    /// (set with [`Self::set`]). The last completion has [`crate::CompletionFlags::MULTI_RECV`], in
     /// [`super::Received::flags`] or in the flags of the error's entry; post another buffer then.
     /// `buf` returns to its pool after the last completion, when all parts have been dropped.
     ///
@@ -188,9 +189,10 @@ impl Endpoint {
         self.post(Post::Recv { src, tag, flags }, buf, context)
     }
 
-    /// Searches for the message that [`Self::trecv`] would receive (fi_trecvmsg(3) with `FI_PEEK`). The
-    /// completion reports its tag, data, source and length, or [`crate::Errno::NoMsg`]. The message
-    /// stays in the queue, and `buf` is returned unused.
+    /// Searches for the message that [`Self::trecv`] would receive (fi_trecvmsg(3) with `FI_PEEK`).
+    /// The completion reports the message's tag, data, source and length, or
+    /// [`crate::Errno::NoMsg`]. The message stays in the queue, and the completion returns `buf`
+    /// unused.
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -236,7 +238,7 @@ impl Endpoint {
         self.post(Post::trecv(src, tag.into(), flags), buf, context)
     }
 
-    /// Receives the message that [`Self::tclaim`] claimed under this handle into `buf`.
+    /// Receives into `buf` the message that [`Self::tclaim`] claimed under the handle `claim`.
     ///
     /// # Errors
     /// As [`Self::send`]; [`crate::Errno::NoMsg`] when the claim has not completed, has found no
@@ -251,8 +253,8 @@ impl Endpoint {
         self.core.post_claimed(claim.0, post, buf, context)
     }
 
-    /// Discards the message that [`Self::tclaim`] claimed under this handle. The completion returns
-    /// `buf` unused.
+    /// Discards the message that [`Self::tclaim`] claimed under the handle `claim`. The completion
+    /// returns `buf` unused.
     ///
     /// # Errors
     /// As [`Self::recv_claimed`].
@@ -266,7 +268,7 @@ impl Endpoint {
         self.core.post_claimed(claim.0, post, buf, context)
     }
 
-    /// Changes an option (fi_setopt(3)).
+    /// Sets an option of the endpoint (fi_setopt(3)).
     ///
     /// # Errors
     /// [`crate::Errno::NoProtoOpt`] for an option that the provider does not have;
@@ -279,8 +281,8 @@ impl Endpoint {
     /// completion.
     ///
     /// # Errors
-    /// [`crate::Errno::MsgSize`] for more than `tx_attr.inject_size` bytes; [`crate::Errno::Again`] when
-    /// a queue is full.
+    /// [`crate::Errno::MsgSize`] for more than `tx_attr.inject_size` bytes; [`crate::Errno::Again`]
+    /// when a queue is full.
     pub fn inject(&self, bytes: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
         self.core.inject(bytes, dest, data)
     }
@@ -293,7 +295,7 @@ impl Endpoint {
         self.core.tinject(bytes, dest, tag, data)
     }
 
-    /// Writes the message in `buf` to a peer's memory (fi_write(3)).
+    /// Writes the bytes in `buf` to a peer's memory (fi_write(3)).
     ///
     /// # Errors
     /// As [`Self::send`]. The completion reports an access that the peer denies.
@@ -322,7 +324,7 @@ impl Endpoint {
         self.post(Post::Write { to, data }, buf, context)
     }
 
-    /// Reads a peer's memory into `buf` (fi_read(3)), as many bytes as the length of `buf`.
+    /// Reads as many bytes as the length of `buf` from a peer's memory into `buf` (fi_read(3)).
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -344,13 +346,13 @@ impl Endpoint {
         self.core.inject_write(bytes, to, data)
     }
 
-    /// Applies an atomic with the operands in `buf` to as many elements of a peer's memory
-    /// (fi_atomic(3)).
+    /// Applies an atomic operation to elements of a peer's memory (fi_atomic(3)). `buf` holds one
+    /// operand for each element.
     ///
     /// # Errors
-    /// As [`Self::send`]; [`crate::Errno::Inval`] when the bytes are not whole elements;
-    /// [`crate::Errno::OpNotSupp`] for an unsupported operation. The completion reports an access that
-    /// the peer denies.
+    /// As [`Self::send`]; [`crate::Errno::Inval`] when the operands are not whole elements;
+    /// [`crate::Errno::OpNotSupp`] for an unsupported operation. The completion reports an access
+    /// that the peer denies.
     pub fn atomic(
         &self,
         buf: Buf,
@@ -361,9 +363,9 @@ impl Endpoint {
         self.post(Post::Atomic { family, target }, buf, context)
     }
 
-    /// Applies an atomic with a copy of `operand` to a peer's memory, and stores the earlier values in
-    /// `buf` (fi_fetch_atomic(3)). An [`crate::atomic::Op::AtomicRead`] takes no operand, and reads as
-    /// many elements as fit the length of `buf`.
+    /// Applies an atomic operation with a copy of `operand` to a peer's memory, and stores the
+    /// earlier values in `buf` (fi_fetch_atomic(3)). An [`crate::atomic::Op::AtomicRead`] takes no
+    /// operand, and reads as many elements as the length of `buf` holds.
     ///
     /// # Errors
     /// As [`Self::atomic`]; [`crate::Errno::TooSmall`] when the capacity of `buf` is too small.
@@ -382,8 +384,9 @@ impl Endpoint {
         self.post_with(Post::Atomic { family, target }, operands, buf, context)
     }
 
-    /// Compares a peer's memory with `compare`, applies a copy of `operand` where the comparison holds,
-    /// and stores the earlier values in `buf` (fi_compare_atomic(3)).
+    /// Compares each element of a peer's memory with `compare`, applies a copy of `operand` to the
+    /// elements for which the comparison holds, and stores the earlier values of all elements in
+    /// `buf` (fi_compare_atomic(3)).
     ///
     /// # Errors
     /// As [`Self::fetch_atomic`].
@@ -400,8 +403,8 @@ impl Endpoint {
         self.post_with(Post::Atomic { family, target }, operands, buf, context)
     }
 
-    /// Applies an atomic with a copy of `operand` to a peer's memory (fi_inject_atomic(3)). There is no
-    /// completion.
+    /// Applies an atomic operation with a copy of `operand` to a peer's memory
+    /// (fi_inject_atomic(3)). There is no completion.
     ///
     /// # Errors
     /// As [`crate::Atomic::inject_atomic`].
@@ -422,7 +425,8 @@ impl Endpoint {
     }
 
     /// Tries to cancel a posted operation (fi_cancel(3)). A cancelled operation completes with
-    /// [`crate::Errno::Canceled`]. The completion returns the buffer in either case.
+    /// [`crate::Errno::Canceled`]. The completion returns the buffer, cancelled or
+    /// not.
     ///
     /// # Errors
     /// [`crate::Errno::NoEnt`] when it is too late, or the handle belongs to another endpoint.

@@ -21,7 +21,7 @@ use crate::run::failure::unsupported;
 pub use atomics::{AtomicBuffers, AtomicCall};
 pub use deferred::Deferred;
 pub use memory::{Memory, Remote, Rights};
-pub use post::{Access, Lists, Recv, Segment, Send};
+pub use post::{Access, Recv, Segment, SegmentLists, Send};
 pub use wait::{CompletionError, Count, Queue, WaitMethod, WaitStrategy, poll_fd};
 
 /// An open domain, and the memory of its operations. The memory stays mapped until the last endpoint is

@@ -1,8 +1,8 @@
-//! Posts of a [`DomainEndpoint`], and their promises about memory.
+//! The operations that a [`DomainEndpoint`] posts, and why the memory of an operation is valid.
 //!
-//! The promises are kept by construction: memory belongs to a domain, which every endpoint keeps open, so
-//! it outlives all operations; and there are no references to it. A program that writes to memory which
-//! an operation still uses changes the received data, which its checks detect.
+//! The memory belongs to a domain, which every endpoint keeps open, so it outlives all operations;
+//! and there are no references to it. If a program writes to memory that an operation still uses,
+//! this only changes the received data, and the checks of the program detect it.
 
 #![expect(unsafe_code, reason = "a post is a promise about memory")]
 
@@ -22,7 +22,7 @@ use super::{DomainEndpoint, Memory, Remote, Rights};
 use crate::op;
 use crate::run::failure::{failure, wrong};
 
-/// A segment of memory.
+/// A segment of registered memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
     /// The memory.
@@ -44,7 +44,7 @@ impl Segment<'_> {
     pub fn base(&self, ep: &DomainEndpoint) -> *mut u8 {
         assert!(
             self.memory.owner() == ep.context.number(),
-            "memory of another domain"
+            "the memory belongs to another domain"
         );
         self.memory.at(self.at, self.len)
     }
@@ -63,7 +63,7 @@ impl Segment<'_> {
     }
 }
 
-/// The parameters of a send, tagged if it has a tag.
+/// The parameters of a send. It is a tagged send if `tag` is set.
 #[derive(Clone, Copy, Debug)]
 pub struct Send {
     pub dest: FiAddr,
@@ -73,7 +73,7 @@ pub struct Send {
     pub context: u64,
 }
 
-/// The parameters of a receive, tagged if it has tags.
+/// The parameters of a receive. It is a tagged receive if `tag` is set.
 #[derive(Clone, Copy, Debug)]
 pub struct Recv {
     pub src: FiAddr,
@@ -183,11 +183,11 @@ macro_rules! data_and_flags {
 data_and_flags!(Send, Access);
 
 impl DomainEndpoint {
-    /// Posts a collective on words, waits for its completion, and returns the result.
+    /// Posts a collective on 64-bit words, waits for its completion, and returns the result.
     ///
     /// # Errors
-    /// Those of the post and of the wait. The words are leaked then, because the endpoint may still use
-    /// them.
+    /// Those of the post and of the wait. After an error the words are leaked, because the endpoint
+    /// may still use them.
     pub fn collective(
         &self,
         mut msg: CollectiveMsg,
@@ -210,8 +210,8 @@ impl DomainEndpoint {
         Ok(ManuallyDrop::into_inner(result))
     }
 
-    /// Runs a collective `turns` times, on the first word, with the result in the second. Returns the
-    /// time.
+    /// Runs a collective `turns` times, with `words[0]` as its operand and `words[1]` as its
+    /// result. Returns the total time.
     ///
     /// # Errors
     /// Those of the provider.
@@ -226,7 +226,8 @@ impl DomainEndpoint {
         (msg.buf, msg.result) = (words[0].as_ptr().cast(), words[1].as_ptr().cast());
         let start = Instant::now();
         for _ in 0..turns {
-            // SAFETY: the words are never freed, and atomics may be changed through shared references.
+            // SAFETY: the words are never freed, and atomics may be changed through shared
+            // references.
             while unsafe { coll.collective(&msg, OpFlags::DEFAULT) } == Err(Errno::Again) {
                 self.tx.progress()?;
             }
@@ -235,9 +236,9 @@ impl DomainEndpoint {
         Ok(start.elapsed())
     }
 
-    /// Runs rounds of messages `turns` times: each round sends a word to one peer and waits for a word.
-    /// Returns the time, which is that of a barrier or an all-reduce made of messages. All members have
-    /// the same number of rounds, and receive one word in each.
+    /// Runs a barrier, or an all-reduce, that is made of messages `turns` times: in each round this
+    /// member sends a word to the next peer of `rounds` and waits for a word. Returns the total
+    /// time. All members have the same number of rounds, and each receives one word in each round.
     ///
     /// # Errors
     /// Those of the provider.
@@ -247,18 +248,18 @@ impl DomainEndpoint {
         words: &'static [AtomicU64; 2],
         turns: usize,
     ) -> anyhow::Result<Duration> {
-        let into = IovMut::from_raw(words[1].as_ptr().cast(), 8);
+        let received = IovMut::from_raw(words[1].as_ptr().cast(), 8);
         let start = Instant::now();
         for turn in 0..turns {
             for (tag, &to) in (7..).zip(rounds) {
                 let msg = tagged::RecvMsg {
-                    iov: &[into],
+                    iov: &[received],
                     desc: &[],
                     src: FiAddr::UNSPEC,
                     tag: TagMatch::exact(tag),
                     context: Context(0),
                 };
-                // SAFETY: as above.
+                // SAFETY: as in `collectives`.
                 unsafe { self.ep.trecvmsg(&msg, OpFlags::DEFAULT) }?;
                 let word = (turn as u64).to_ne_bytes();
                 while self.ep.tinject(&word, to, tag, None) == Err(Errno::Again) {
@@ -270,14 +271,14 @@ impl DomainEndpoint {
         Ok(start.elapsed())
     }
 
-    /// Posts a send of segments, without retries.
+    /// Posts a send of segments once.
     ///
     /// # Errors
     /// Those of the provider.
     #[inline]
     pub fn send(&self, segments: &[Segment<'_>], send: &Send) -> Result<(), Errno> {
-        // SAFETY: the memory belongs to the endpoint's domain (`Lists` checks it), which the endpoint
-        // keeps open; there are no references to it.
+        // SAFETY: the memory belongs to the endpoint's domain (`SegmentLists` checks it), which the
+        // endpoint keeps open; there are no references to it.
         self.send_op(segments, send, |op, flags| unsafe {
             op.post(&*self.ep, flags)
         })
@@ -291,7 +292,7 @@ impl DomainEndpoint {
         send: &Send,
         post: impl FnOnce(&Op<'_>, OpFlags) -> T,
     ) -> T {
-        let mut lists = Lists::default();
+        let mut lists = SegmentLists::default();
         let (iov, desc) = lists.read(self, segments);
         let msg = msg::SendMsg {
             iov,
@@ -304,7 +305,7 @@ impl DomainEndpoint {
         post(&op::send(msg, send.tag), flags)
     }
 
-    /// Posts a receive into segments, without retries.
+    /// Posts a receive into segments once.
     ///
     /// # Errors
     /// Those of the provider.
@@ -316,7 +317,7 @@ impl DomainEndpoint {
         })
     }
 
-    /// Posts a receive to a shared receive context, without retries.
+    /// Posts a receive to a shared receive context once.
     ///
     /// # Errors
     /// Those of the provider.
@@ -340,7 +341,7 @@ impl DomainEndpoint {
         recv: &Recv,
         post: impl FnOnce(&Op<'_>) -> T,
     ) -> T {
-        let mut lists = Lists::default();
+        let mut lists = SegmentLists::default();
         let (iov, desc) = lists.write(self, segments);
         let msg = msg::RecvMsg {
             iov,
@@ -351,7 +352,7 @@ impl DomainEndpoint {
         post(&op::recv(msg, recv.tag))
     }
 
-    /// Posts a write to a peer's memory, without retries.
+    /// Posts a write to a peer's memory once.
     ///
     /// # Errors
     /// Those of the provider.
@@ -371,7 +372,7 @@ impl DomainEndpoint {
         access: &Access,
         post: impl FnOnce(&Op<'_>, OpFlags) -> T,
     ) -> T {
-        let mut lists = Lists::default();
+        let mut lists = SegmentLists::default();
         let (iov, desc) = lists.read(self, segments);
         let msg = WriteMsg {
             iov,
@@ -384,13 +385,13 @@ impl DomainEndpoint {
         post(&Op::Write(msg), op::with_data(access.flags, access.data))
     }
 
-    /// Posts a read of a peer's memory, without retries.
+    /// Posts a read of a peer's memory once.
     ///
     /// # Errors
     /// Those of the provider.
     #[inline]
     pub fn read(&self, segments: &[Segment<'_>], access: &Access) -> Result<(), Errno> {
-        let mut lists = Lists::default();
+        let mut lists = SegmentLists::default();
         let (iov, desc) = lists.write(self, segments);
         let msg = ReadMsg {
             iov,
@@ -403,10 +404,11 @@ impl DomainEndpoint {
         unsafe { self.ep.readmsg(&msg, access.flags) }
     }
 
-    /// Retries a post while the queue is full, and drives progress between the attempts.
+    /// Calls `post`, and repeats the call while it returns [`Errno::Again`]; drives progress
+    /// between the calls. Error texts call the operation `name`.
     ///
     /// # Errors
-    /// Those of the provider; a timeout when the queue stays full.
+    /// Those of the provider; a timeout when `post` continues to return [`Errno::Again`].
     #[inline]
     pub fn push(
         &self,
@@ -415,12 +417,12 @@ impl DomainEndpoint {
     ) -> anyhow::Result<()> {
         match post(self) {
             Ok(()) => Ok(()),
-            Err(errno) => self.push_on(name, errno, post),
+            Err(errno) => self.retry_post(name, errno, post),
         }
     }
 
     #[cold]
-    fn push_on(
+    fn retry_post(
         &self,
         name: &str,
         first: Errno,
@@ -447,14 +449,14 @@ impl DomainEndpoint {
     /// The address of the endpoint, as bytes.
     ///
     /// # Errors
-    /// When it has none.
+    /// When the endpoint has no address.
     pub fn name(&self) -> anyhow::Result<Vec<u8>> {
         let address = self.ep.address().context("the endpoint has no address")?;
         Ok(address.to_bytes())
     }
 }
 
-/// The remote segment of an access, with as many bytes as the local segments.
+/// The remote segment of an access; it has as many bytes as the local segments together.
 fn rma_iov(access: &Access, segments: &[Segment<'_>]) -> RmaIov {
     RmaIov {
         addr: access.remote.addr,
@@ -466,15 +468,15 @@ fn rma_iov(access: &Access, segments: &[Segment<'_>]) -> RmaIov {
 /// The maximum number of segments in a list.
 const MAX_SEGMENTS: usize = 4;
 
-/// The segment lists of a call, on the stack.
+/// The lists of segments and descriptors that a call passes to the provider, on the stack.
 #[derive(Debug)]
-pub struct Lists {
+pub struct SegmentLists {
     read: [Iov; MAX_SEGMENTS],
     write: [IovMut; MAX_SEGMENTS],
     desc: [Desc; MAX_SEGMENTS],
 }
 
-impl Default for Lists {
+impl Default for SegmentLists {
     #[inline]
     fn default() -> Self {
         Self {
@@ -485,8 +487,8 @@ impl Default for Lists {
     }
 }
 
-impl Lists {
-    /// The segments as a list to read, and their descriptors.
+impl SegmentLists {
+    /// Returns the list of segments that an operation reads from, and their descriptors.
     #[inline]
     pub fn read(&mut self, ep: &DomainEndpoint, segments: &[Segment<'_>]) -> (&[Iov], &[Desc]) {
         self.describe(ep, segments);
@@ -496,7 +498,7 @@ impl Lists {
         (&self.read[..segments.len()], &self.desc[..segments.len()])
     }
 
-    /// The segments as a list to write, and their descriptors.
+    /// Returns the list of segments that an operation writes to, and their descriptors.
     #[inline]
     pub fn write(&mut self, ep: &DomainEndpoint, segments: &[Segment<'_>]) -> (&[IovMut], &[Desc]) {
         self.describe(ep, segments);
@@ -510,7 +512,10 @@ impl Lists {
     fn describe(&mut self, ep: &DomainEndpoint, segments: &[Segment<'_>]) {
         for (desc, segment) in self.desc.iter_mut().zip(segments) {
             let owner = segment.memory.owner();
-            assert!(owner == ep.context.number(), "memory of another domain");
+            assert!(
+                owner == ep.context.number(),
+                "the memory belongs to another domain"
+            );
             *desc = segment.rights.desc();
         }
     }

@@ -1,5 +1,5 @@
-//! Peers that announce blocks of memory until the target can map no more, unless it limits the
-//! blocks of each peer.
+//! The attack of peers that announce blocks of memory until the target can map no more. A target
+//! withstands it by a limit on the blocks of each peer.
 
 use std::os::fd::BorrowedFd;
 
@@ -12,16 +12,19 @@ use super::adversary::{AttackStats, Config};
 use super::packet;
 use super::raw_peer::RawPeer;
 
-/// Peers, and blocks of each peer: in total more than a process can map by default.
+/// Number of attacking peers. `PEERS * BLOCKS` is more than the default maximum number of mappings
+/// of a process.
 const PEERS: usize = 4;
+/// Number of blocks that each attacking peer announces.
 const BLOCKS: u64 = 17_000;
 /// Bytes of a block.
 const LEN: u64 = 4096;
 
-/// Announces blocks under several names, and then checks that one more peer can connect.
+/// Connects [`PEERS`] peers under different names, announces blocks from each, and checks that one
+/// more peer can connect.
 ///
 /// # Errors
-/// The target cannot be reached, or refuses the last peer.
+/// The target cannot be reached, refuses a peer, or does not take an announcement in time.
 pub(super) fn exhaust_mappings(
     config: &Config,
     random: &mut Random,
@@ -49,7 +52,7 @@ pub(super) fn exhaust_mappings(
     Ok(stats)
 }
 
-/// Announces [`BLOCKS`] blocks.
+/// Announces [`BLOCKS`] blocks, or fewer if the target disconnects the peer.
 fn announce(
     peer: &RawPeer,
     fd: BorrowedFd<'_>,

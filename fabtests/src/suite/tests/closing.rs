@@ -18,7 +18,7 @@ tests! {
     forked_children(Caps::MSG) catches [AcceptsForkedCalls] .apis(RAW);
 }
 
-/// Handles of an endpoint's objects are dropped in every order.
+/// The handles of a domain, a queue, an address vector and an endpoint are dropped in every order.
 fn any_order(ctx: &mut TestContext) -> Result {
     let info = ctx.info_for(&ctx.hints())?;
     for order in 0..24 {
@@ -58,8 +58,8 @@ fn repeatedly(ctx: &mut TestContext) -> Result {
     Ok(())
 }
 
-/// An endpoint is closed with posted receives and outstanding sends: the other processes'
-/// operations with it end, and their messages to each other arrive.
+/// Process 2 closes its endpoint with posted receives and outstanding sends: the other processes'
+/// sends to it end, and their messages to each other arrive.
 fn during_transfers(ctx: &mut TestContext) -> Result {
     for round in 0..ctx.scale(4, 40) {
         let port = ctx.port()?;
@@ -78,7 +78,7 @@ fn during_transfers(ctx: &mut TestContext) -> Result {
             ctx.barrier()?;
             continue;
         }
-        // With success or an error.
+        // Each send ends with success or an error.
         for context in sends {
             port.wait_for(context)?;
         }

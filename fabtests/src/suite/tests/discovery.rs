@@ -22,7 +22,7 @@ const PRIMARY: [Caps; 5] = [
     Caps::DIRECTED_RECV,
 ];
 
-/// A request for capabilities gives these, and no other primary ones.
+/// The results of a request for capabilities have these capabilities, and no other primary ones.
 fn capabilities(ctx: &mut TestContext) -> Result {
     let mut found = 0;
     for set in 0..1_u32 << PRIMARY.len() {
@@ -36,61 +36,75 @@ fn capabilities(ctx: &mut TestContext) -> Result {
             let message = format!("requested {requested}, but {} is returned", info.caps);
             holds(&message, info.caps.contains(requested))?;
             let unrequested = info.caps & (PRIMARY.into_iter().collect::<Caps>() - requested);
-            // A modifier alone requests nothing that it could modify.
-            let is_anything = (requested - Caps::DIRECTED_RECV).is_empty();
-            holds(message, is_anything || unrequested.is_empty())?;
+            // `DIRECTED_RECV` modifies other capabilities: a request for it alone may be answered
+            // with any of them.
+            let allows_all = (requested - Caps::DIRECTED_RECV).is_empty();
+            holds(message, allows_all || unrequested.is_empty())?;
             found += 1;
         }
     }
     holds("there are results", found > 0)
 }
 
-/// Requested sizes are available, and sizes beyond the limits are refused with the attribute's
-/// name.
+/// A request for the advertised inject size succeeds. Requests beyond the limits are refused, and
+/// the error text names the attribute.
 fn limits(ctx: &mut TestContext) -> Result {
-    let has = ctx.info_for(&ctx.hints())?;
-    let most = has.tx_attr.inject_size;
-    let info = ctx.info_for(&ctx.hints().inject_size(most))?;
-    holds("the largest inject size", info.tx_attr.inject_size >= most)?;
+    let advertised = ctx.info_for(&ctx.hints())?;
+    let limit = advertised.tx_attr.inject_size;
+    let info = ctx.info_for(&ctx.hints().inject_size(limit))?;
+    holds(
+        "the advertised inject size can be requested",
+        info.tx_attr.inject_size >= limit,
+    )?;
     let refused = ctx
         .registry()
-        .infos(&ctx.hints().inject_size(most.saturating_mul(1000) + 1));
-    let text = refused
+        .infos(&ctx.hints().inject_size(limit.saturating_mul(1000) + 1));
+    let error = refused
         .err()
         .map(|error| (error.errno(), error.to_string()));
-    let (errno, text) = text.unwrap_or_else(|| (Errno::Other, "the request succeeded".to_owned()));
+    let (errno, text) = error.unwrap_or_else(|| (Errno::Other, "the request succeeded".to_owned()));
     same("an inject size beyond the limit", errno, Errno::NoData)?;
     holds(
         format!("{text:?} names the attribute"),
         text.contains("inject_size"),
     )?;
-    let iov_limit = has.tx_attr.iov_limit;
+    let iov_limit = advertised.tx_attr.iov_limit;
     let refused = ctx
         .registry()
         .infos(&ctx.hints().iov_limit(iov_limit + 1000));
-    holds("more segments than the limit", refused.is_err())?;
-    holds("messages of some size", has.ep_attr.max_msg_size > 0)?;
     holds(
-        "room for operations",
-        has.tx_attr.size > 0 && has.rx_attr.size > 0,
+        "a request for more segments than the limit is refused",
+        refused.is_err(),
+    )?;
+    holds(
+        "the maximum message size is above 0",
+        advertised.ep_attr.max_msg_size > 0,
+    )?;
+    holds(
+        "both queues have room for operations",
+        advertised.tx_attr.size > 0 && advertised.rx_attr.size > 0,
     )
 }
 
-/// Names that do not exist.
+/// Requests for names that do not exist, and for a capability that no provider has, find nothing.
 fn unknown_names(ctx: &mut TestContext) -> Result {
-    let unknown = [
+    let requests = [
         ctx.hints().domain("no such domain"),
         ctx.hints().fabric("no such fabric"),
         ctx.hints().provider("no such provider"),
         ctx.hints().caps(Caps::MSG | Caps::XPU),
     ];
-    for hints in unknown {
+    for hints in requests {
         let errno = ctx
             .registry()
             .infos(&hints)
             .err()
             .map(|error| error.errno());
-        same("an unknown name", errno, Some(Errno::NoData))?;
+        same(
+            "a request that no provider fulfils",
+            errno,
+            Some(Errno::NoData),
+        )?;
     }
     Ok(())
 }
@@ -112,11 +126,17 @@ fn every_result_opens(ctx: &mut TestContext) -> Result {
             info.fabric_attr.api_version,
             selvedge::info::Version::API,
         )?;
-        holds("a kind of endpoint", info.ep_attr.ep_type != EpType::Unspec)?;
-        let domain = info.open()?;
-        holds("a queue", domain.cq(&selvedge::cq::Attr::default()).is_ok())?;
         holds(
-            "an address vector",
+            "the endpoint type is specified",
+            info.ep_attr.ep_type != EpType::Unspec,
+        )?;
+        let domain = info.open()?;
+        holds(
+            "a completion queue can be opened",
+            domain.cq(&selvedge::cq::Attr::default()).is_ok(),
+        )?;
+        holds(
+            "an address vector can be opened",
             domain.av(&selvedge::av::Attr::default()).is_ok(),
         )?;
         if info.ep_attr.ep_type != EpType::Msg {

@@ -1,5 +1,5 @@
-//! Shared receives, fi_srx_context in fi_endpoint(3): several endpoints use the same posted
-//! receives.
+//! Shared receive contexts, fi_srx_context in fi_endpoint(3): the messages of several endpoints
+//! match the same posted receives.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ tests! {
 
 const MSG: Caps = Caps::MSG.union(Caps::TAGGED);
 
-/// The endpoints of a process that share their receives: that of the port, and another one.
+/// Two endpoints of a process that share their receives: the port's endpoint and a second one.
 struct SharedEndpoints {
     port: TestEndpoint,
     srx: Arc<dyn SharedReceives>,
     _second: Arc<dyn Endpoint>,
-    /// The second endpoint of each process.
+    /// The address of each process's second endpoint.
     seconds: Vec<FiAddr>,
 }
 
@@ -67,7 +67,7 @@ impl SharedEndpoints {
         })
     }
 
-    /// The peer's endpoints in turn.
+    /// The address of the peer's endpoint for message `number`: the two endpoints take turns.
     fn to(&self, ctx: &TestContext, number: usize) -> FiAddr {
         match number % 2 {
             0 => self.port.peer(),
@@ -78,7 +78,7 @@ impl SharedEndpoints {
 
 const SIZES: [usize; 4] = [8, 300, 5000, 200_000];
 
-/// A message for either endpoint matches the receive that was posted first; in every second round
+/// A message for either endpoint matches the receive that was posted first. In every second round,
 /// the messages arrive before the receives are posted.
 fn messages_of_all_endpoints(ctx: &mut TestContext) -> Result {
     let endpoints = SharedEndpoints::open(ctx)?;
@@ -232,7 +232,7 @@ fn cancels(ctx: &mut TestContext) -> Result {
     Ok(())
 }
 
-/// Invalid shared receives are refused.
+/// Unsupported shared receives, and cancels of unknown ones, are refused.
 fn refusals(ctx: &mut TestContext) -> Result {
     let endpoints = SharedEndpoints::open(ctx)?;
     let refused = |rx: Rx| endpoints.port.try_post(rx).map(drop);

@@ -1,5 +1,5 @@
-//! `fi_inject_test`: the sender may reuse a buffer when the call returns (`FI_INJECT`) or when the
-//! operation completes (`FI_INJECT_COMPLETE`), and overwrites it immediately.
+//! `fi_inject_test`: the sender overwrites each buffer as soon as it may reuse it: when the call
+//! returns (`FI_INJECT`), or when the operation completes (`FI_INJECT_COMPLETE`).
 
 use anyhow::{bail, ensure};
 use selvedge::{Caps, OpFlags};
@@ -10,7 +10,8 @@ use crate::upstream::channel::{CONTROL, Channel, ChannelConfig};
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
 
-/// The program.
+/// Runs the program. With `-N`, each send has the flag; otherwise the flag is a default of the
+/// endpoint.
 pub(in crate::upstream) fn inject_test(options: &Options) -> anyhow::Result<()> {
     let flag = match options.text("A") {
         Some("inject") | None => OpFlags::INJECT,

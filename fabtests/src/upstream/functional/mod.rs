@@ -1,4 +1,4 @@
-//! The functional programs: each checks one promise to applications.
+//! The functional programs of upstream's fabtests: each checks one feature of the API.
 
 mod absent;
 mod atomic;
@@ -64,7 +64,8 @@ pub(super) use trigger::{DEFERRED, rdm_deferred_wq, rdm_rma_trigger};
 pub(super) use unexpected::unexpected_msg;
 pub(super) use unmap::unmap_mem;
 
-/// The options of a program, with `own` as its own.
+/// The options of a functional program: those that all of them have, and `own`, which only this one
+/// has.
 pub(super) const fn option_set(own: &'static str) -> OptionSet {
     OptionSet {
         common: &[ADDRESS, FABRIC, INFO, PAIR, "o:v"],
@@ -73,7 +74,7 @@ pub(super) const fn option_set(own: &'static str) -> OptionSet {
     }
 }
 
-/// Opens a channel with the requested type of endpoint.
+/// Opens a channel with the endpoint type that the options request; `FI_EP_RDM` by default.
 fn open(options: &Options, caps: Caps, config: ChannelConfig) -> anyhow::Result<Channel> {
     match options.ep_type {
         Some(EpType::Msg) => super::connect::channel(options, caps, config),
@@ -85,18 +86,20 @@ fn open(options: &Options, caps: Caps, config: ChannelConfig) -> anyhow::Result<
     }
 }
 
-/// The options, with addresses exchanged outside the fabric.
+/// The options, changed so that addresses are exchanged out of band. With `sync`, barriers use the
+/// out-of-band connection too.
 fn with_out_of_band(options: &Options, sync: bool) -> Options {
     let mut options = options.clone();
-    let oob = options.out_of_band.get_or_insert(OutOfBand {
+    let out_of_band = options.out_of_band.get_or_insert(OutOfBand {
         port: OUT_OF_BAND_PORT,
         sync: false,
     });
-    oob.sync |= sync;
+    out_of_band.sync |= sync;
     options
 }
 
-/// Waits at some queues until each of some operations has completed, once, and no other one.
+/// Reads completion queues until the operations with these contexts have completed, each once. A
+/// completion of any other operation is an error.
 pub(super) fn wait_for_all(
     queues: &[&Queue],
     contexts: impl IntoIterator<Item = u64>,
@@ -110,12 +113,13 @@ pub(super) fn wait_for_all(
             for entry in &entries[..count] {
                 if !missing.remove(&entry.context.0) {
                     return Err(wrong(format!(
-                        "an unexpected completion {entry:?}; outstanding: {missing:?}"
+                        "an unexpected completion {entry:?}; the contexts {missing:?} are outstanding"
                     )));
                 }
             }
         }
         Ok(missing.is_empty().then_some(()))
     });
-    waited.with_context(|| format!("operations {missing:?} are outstanding"))
+    waited
+        .with_context(|| format!("the operations with the contexts {missing:?} have not completed"))
 }

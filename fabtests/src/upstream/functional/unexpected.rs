@@ -45,10 +45,11 @@ pub(in crate::upstream) fn unexpected_msg(options: &Options) -> anyhow::Result<(
     side.channel.sync()
 }
 
-/// The first tag; control messages have none of these tags.
+/// The tag of the first message; later messages have higher tags. No control message has such a
+/// tag.
 const FIRST: u64 = 1 << 32;
 
-/// Opens an endpoint that has the peer's address only if it is the sender.
+/// Opens an endpoint without the peer's address, which only the sender needs before it sends.
 fn open_one_sided(options: &Options, config: ChannelConfig) -> anyhow::Result<Channel> {
     let caps = Caps::TAGGED | Caps::DIRECTED_RECV;
     let info = discover(options, &hints(options, caps, EpType::Rdm)?)?;
@@ -66,9 +67,9 @@ struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// Receives two messages of a sender that is not in the address vector when they arrive: the
-    /// first with a receive from any source, the second, after the address has been inserted, with
-    /// a directed receive.
+    /// Receives two messages that arrive before their sender is in the address vector. A receive
+    /// from any source matches the first. Then the receiver inserts the sender's address, and a
+    /// directed receive matches the second.
     fn unknown_sender(&mut self) -> anyhow::Result<()> {
         let address = self.channel.endpoint.name()?;
         let oob = self

@@ -10,7 +10,7 @@ use selvedge::{
     Context, Desc, Errno, FiAddr, MsgExt as _, OpFlags, RmaExt as _, TagMatch, TaggedExt as _,
 };
 use selvedge_testkit::domain::{
-    Access, AtomicCall, DomainEndpoint, Lists, Recv, Remote, Segment, Send,
+    Access, AtomicCall, DomainEndpoint, Recv, Remote, Segment, SegmentLists, Send,
 };
 
 use super::case::Form;
@@ -36,7 +36,7 @@ pub(super) struct CallArgs<'a> {
 /// The provider's error.
 pub(super) fn send(endpoint: &DomainEndpoint, args: &CallArgs<'_>) -> Result<(), Errno> {
     let &CallArgs { peer, tag, .. } = args;
-    let mut lists = Lists::default();
+    let mut lists = SegmentLists::default();
     let (iov, desc) = lists.read(endpoint, args.segments);
     let context = Context(args.context);
     match (args.form, tag, args.data) {
@@ -52,8 +52,8 @@ pub(super) fn send(endpoint: &DomainEndpoint, args: &CallArgs<'_>) -> Result<(),
             endpoint.send(args.segments, &send)
         }
         (Form::Plain, None, None) => {
-            // SAFETY: the memory belongs to the endpoint's domain (`Lists`), which the owner of the
-            // endpoint keeps longer than the endpoint; there are no references to it.
+            // SAFETY: the memory belongs to the endpoint's domain (`SegmentLists`), which the owner
+            // of the endpoint keeps longer than the endpoint; there are no references to it.
             unsafe { endpoint.ep.send(iov[0], desc[0], peer, context) }
         }
         (Form::Plain, None, Some(data)) => {
@@ -84,7 +84,7 @@ pub(super) fn send(endpoint: &DomainEndpoint, args: &CallArgs<'_>) -> Result<(),
 /// # Errors
 /// The provider's error.
 pub(super) fn recv(endpoint: &DomainEndpoint, args: &CallArgs<'_>) -> Result<(), Errno> {
-    let mut lists = Lists::default();
+    let mut lists = SegmentLists::default();
     let (iov, desc) = lists.write(endpoint, args.segments);
     let (src, context) = (FiAddr::UNSPEC, Context(args.context));
     let tag = args.tag.map(TagMatch::exact);
@@ -113,7 +113,7 @@ pub(super) fn recv(endpoint: &DomainEndpoint, args: &CallArgs<'_>) -> Result<(),
 pub(super) fn write(endpoint: &DomainEndpoint, args: &CallArgs<'_>) -> Result<(), Errno> {
     let &CallArgs { peer, remote, .. } = args;
     let Remote { addr, key } = remote;
-    let mut lists = Lists::default();
+    let mut lists = SegmentLists::default();
     let (iov, desc) = lists.read(endpoint, args.segments);
     let context = Context(args.context);
     match (args.form, args.data) {
@@ -145,7 +145,7 @@ pub(super) fn write(endpoint: &DomainEndpoint, args: &CallArgs<'_>) -> Result<()
 pub(super) fn read(endpoint: &DomainEndpoint, args: &CallArgs<'_>) -> Result<(), Errno> {
     let &CallArgs { peer, remote, .. } = args;
     let Remote { addr, key } = remote;
-    let mut lists = Lists::default();
+    let mut lists = SegmentLists::default();
     let (iov, desc) = lists.write(endpoint, args.segments);
     let context = Context(args.context);
     match args.form {

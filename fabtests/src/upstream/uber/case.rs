@@ -13,7 +13,7 @@ use crate::upstream::atomics;
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) provider: Option<String>,
-    /// The server's node, which overrides the options.
+    /// The server's node; it overrides the node of the command line.
     pub(super) node: Option<String>,
     pub(super) service: Option<String>,
     pub(super) test: Test,
@@ -34,7 +34,7 @@ pub(super) struct Case {
     pub(super) threading: Option<Threading>,
     pub(super) op: Op,
     pub(super) datatype: Datatype,
-    /// The flags, for the calls that take flags.
+    /// The flags of the call if its form is [`Form::Message`].
     pub(super) msg_flags: OpFlags,
     pub(super) tx: Direction,
     pub(super) rx: Direction,
@@ -49,7 +49,7 @@ pub(super) struct Direction {
     pub(super) op_flags: OpFlags,
 }
 
-/// `test_type`.
+/// The value of `test_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Test {
     Unit,
@@ -57,7 +57,7 @@ pub(super) enum Test {
     Bandwidth,
 }
 
-/// `test_class`.
+/// The value of `test_class`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     Msg,
@@ -66,7 +66,7 @@ pub(super) enum Class {
     Atomic,
 }
 
-/// `class_function`: a data transfer call.
+/// The value of `class_function`: a data transfer call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Function {
     pub(super) operation: Operation,
@@ -100,7 +100,7 @@ impl Case {
     /// Parses a configuration.
     ///
     /// # Errors
-    /// The key and its unknown value.
+    /// A value is unknown; the error names the key and the value.
     pub(super) fn read(config: &Config) -> anyhow::Result<Self> {
         let reader = Reader(config);
         let completion = reader.word("comp_type", COMPLETIONS)?;
@@ -134,8 +134,9 @@ impl Case {
         })
     }
 
-    /// Why the combination is invalid, if it is: the call belongs to another class, the operation
-    /// to another family, or no completion would be reported.
+    /// Returns why the case is invalid; `None` for a valid one. In an invalid case, the call
+    /// belongs to another class, the operation belongs to another family, or no completion would
+    /// report a received message.
     pub(super) fn invalid_reason(&self) -> Option<&'static str> {
         let matches_class = match (self.class, self.function.operation) {
             (Class::Msg | Class::Tagged, Operation::Send)
@@ -194,7 +195,8 @@ impl Case {
 struct Reader<'a>(&'a Config);
 
 impl Reader<'_> {
-    /// The value of a word; without the key, that of the first word.
+    /// The value of the word that the configuration has for `key`; without the key, the value of
+    /// the first of `words`.
     fn word<T: Copy>(&self, key: &str, words: &[(&str, T)]) -> anyhow::Result<T> {
         let Some(text) = self.0.get(key) else {
             return Ok(words[0].1);
@@ -257,7 +259,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The call; without the key, the simplest of the class.
+    /// The call that `class_function` names; without that key, the simplest call of the class.
     fn function(&self, class: Class) -> anyhow::Result<Function> {
         if self.0.contains_key("class_function") {
             return self.word("class_function", FUNCTIONS);
@@ -302,7 +304,7 @@ const WAITS: &[(&str, wait::Object)] = &[
     ("FI_WAIT_UNSPEC", wait::Object::Unspec),
     ("FI_WAIT_FD", wait::Object::Fd),
     ("FI_WAIT_YIELD", wait::Object::Yield),
-    // The mutex of a queue is not used: only blocking reads wait.
+    // The program waits only in blocking reads and never uses the mutex of a queue.
     ("FI_WAIT_MUTEX_COND", wait::Object::Unspec),
 ];
 

@@ -2,10 +2,10 @@
 
 use selvedge::{Errno, Error, FiAddr};
 
-/// The largest number of context bits: the others name more peers than there will be.
+/// The largest number of context bits. The other 48 bits of an address suffice for the peers.
 const MAX_BITS: u32 = 16;
 
-/// The number of upper bits that name a context.
+/// The number of upper bits of an address that name a context.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ContextBits(u32);
 
@@ -19,6 +19,7 @@ impl ContextBits {
         Ok(Self(bits))
     }
 
+    /// Returns the address of the peer and the index of its context.
     #[inline]
     pub(super) const fn split(self, addr: FiAddr) -> (FiAddr, usize) {
         match self.0 {
@@ -30,7 +31,7 @@ impl ContextBits {
         }
     }
 
-    /// `None` for a context that the bits cannot represent.
+    /// Returns the address of a peer's context; `None` if the bits cannot represent `context`.
     pub(super) fn join(self, peer: FiAddr, context: usize) -> Option<FiAddr> {
         let join = peer.rx_addr(context, self.0);
         (self.split(join) == (peer, context)).then_some(join)

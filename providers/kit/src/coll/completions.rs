@@ -63,7 +63,55 @@ impl LayerCompletions {
 
     /// Moves the stored completions to `empty`. Its allocation is reused for the next completions.
     pub(crate) fn take(&self, empty: &mut Vec<LayerCompletion>) {
-        std::mem::swap(&mut *self.completions.lock(), empty);
-        self.count.store(0, Ordering::Release);
+        // A completion that is put behind these must not be hidden by their count.
+        let mut completions = self.completions.lock();
+        std::mem::swap(&mut *completions, empty);
+        self.count.store(completions.len(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Rounds in which a completion is put while another one may be taken.
+    const ROUNDS: usize = 50_000;
+
+    #[test]
+    fn a_completion_that_is_put_during_a_take_is_found() {
+        let completions = LayerCompletions::new(Mode::Safe, Weak::new());
+        let (found, deadline) = (
+            AtomicUsize::new(0),
+            Instant::now() + Duration::from_secs(60),
+        );
+        let put_and_wait = || {
+            for round in 1..=ROUNDS {
+                completions.put(Context(0), Ok(8));
+                completions.put(Context(0), Ok(8));
+                while found.load(Ordering::Acquire) < 2 * round {
+                    assert!(
+                        Instant::now() < deadline,
+                        "round {round}: a completion is hidden"
+                    );
+                    std::hint::spin_loop();
+                }
+            }
+        };
+        let take_all = || {
+            let mut taken = Vec::new();
+            while found.load(Ordering::Relaxed) < 2 * ROUNDS && Instant::now() < deadline {
+                if !completions.is_empty() {
+                    completions.take(&mut taken);
+                    found.fetch_add(taken.drain(..).count(), Ordering::Release);
+                }
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(take_all);
+            put_and_wait();
+        });
     }
 }

@@ -1,26 +1,26 @@
-//! Tags and contexts of the layer's messages.
+//! Tags and contexts of the messages of the collective layer.
 
 use selvedge::{Context, Errno, Result, TagMatch};
 
-/// The bit of all tags of the layer.
+/// The bit that is set in every tag of the layer, and in no tag of the application.
 pub(super) const LAYER: u64 = 1 << 63;
 
-/// The kind of message, in bits 60 to 62.
+/// The tags' upper bits: bits 60 to 62 tell the kind of message.
 const JOIN: u64 = LAYER;
 const DATA: u64 = LAYER | 1 << 60;
 const NOTIFICATION: u64 = LAYER | 2 << 60;
 
-/// Sequence numbers of a group's collectives: 24 bits.
+/// The mask of sequence numbers, which count a group's collectives: 24 bits.
 pub(super) const SEQUENCE: u32 = 0xff_ffff;
 
-/// Labels of a collective's messages between two members: 20 bits.
+/// The mask of labels, which tell a collective's messages between two members apart: 20 bits.
 const LABEL: u32 = 0xf_ffff;
 
-/// A member's number for a group. Each member chooses its own and sends it to the others in the
-/// join, so members need not agree on one.
+/// The number by which one member knows a group. Each member chooses its own and sends it to the
+/// others in the join, so members need not agree on one.
 pub(super) type Number = u16;
 
-/// The tag of a join message of `members` members, whose sets have this key.
+/// The tag of the join messages in a group of `members` members, whose sets have this [`key`].
 pub(super) const fn join(members: usize, key: u32) -> u64 {
     JOIN | (members as u64) << 32 | key as u64
 }
@@ -42,7 +42,7 @@ pub(super) const fn parse_data(tag: u64) -> Option<(Number, u32, u32)> {
     }
 }
 
-/// Matches every message of a collective for this number.
+/// Matches the messages of all collectives to a member that knows the group as `number`.
 pub(super) const fn any_data(number: Number) -> TagMatch {
     TagMatch {
         tag: data(number, 0, 0),
@@ -50,15 +50,15 @@ pub(super) const fn any_data(number: Number) -> TagMatch {
     }
 }
 
-/// The tag of a notification.
+/// The tag of a notification to a member that knows the group as `number`.
 pub(super) const fn notification(number: Number) -> u64 {
     NOTIFICATION | number as u64
 }
 
-/// The application's tag of a send.
+/// Returns the application's tag of a send unchanged.
 ///
 /// # Errors
-/// [`Errno::Inval`] for the layer's bit.
+/// [`Errno::Inval`] for a tag with the layer's bit.
 pub(super) const fn user_tag(tag: u64) -> Result<u64> {
     match tag & LAYER {
         0 => Ok(tag),
@@ -66,7 +66,7 @@ pub(super) const fn user_tag(tag: u64) -> Result<u64> {
     }
 }
 
-/// The application's tag of a receive, changed so that it matches no message of the layer.
+/// Returns what a receive of the application matches, without the messages of the layer.
 ///
 /// # Errors
 /// [`Errno::Inval`] if no message of the application can have the tag.
@@ -80,7 +80,7 @@ pub(super) const fn user_match(wanted: TagMatch) -> Result<TagMatch> {
     })
 }
 
-/// The purpose of one of the layer's operations, which its context encodes.
+/// The purpose of an operation of the layer. The operation's context encodes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A message of the collective with this sequence number.
@@ -133,7 +133,7 @@ impl Purpose {
     }
 }
 
-/// A set's key as a part of a tag (FNV-1a).
+/// The key of a set, for the tag of its join messages: the FNV-1a hash of `bytes`.
 pub(super) fn key(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, &byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)

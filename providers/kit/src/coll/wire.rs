@@ -1,4 +1,4 @@
-//! The calls of the layer to the endpoint below and to the event queue.
+//! `Wire` and `Events`: the collective layer's calls to the endpoint below and to the event queue.
 
 #![expect(unsafe_code, reason = "posts to the endpoint below")]
 
@@ -18,7 +18,8 @@ pub(super) struct Wire {
     pub(super) inner: Arc<dyn selvedge::Endpoint>,
 }
 
-/// The event queue. It may hold the endpoint, so the endpoint holds a weak reference.
+/// A weak reference to the event queue. The queue may hold the endpoint; two strong references
+/// would keep both alive.
 #[derive(Debug)]
 pub(super) struct Events(pub(super) Weak<Queue>);
 
@@ -49,8 +50,8 @@ impl Wire {
         self.receive(FiAddr::UNSPEC, tag, to, context)
     }
 
-    /// Sends a short message, which completes in [`LayerCompletions`](super::LayerCompletions) only
-    /// if it fails. It may need further progress calls to leave.
+    /// Sends a short message. The send completes in [`LayerCompletions`](super::LayerCompletions)
+    /// only if it fails, and may need further progress calls.
     pub(super) fn send_short(
         &self,
         dest: FiAddr,
@@ -61,7 +62,7 @@ impl Wire {
         self.post_send((dest, tag), from, context, OpFlags::INJECT)
     }
 
-    /// Sends a message, which completes when it needs no further progress calls.
+    /// Sends a message. The send completes when it needs no further progress calls.
     pub(super) fn send(
         &self,
         dest: FiAddr,
@@ -87,7 +88,8 @@ impl Wire {
             context,
             data: 0,
         };
-        // SAFETY: as for receives; a message that is injected is copied before the call returns.
+        // SAFETY: as in `receive`; the memory of an injected message is copied before the call
+        // returns.
         unsafe { self.inner.tsendmsg(&msg, flags | OpFlags::PEER_TRANSFER) }
     }
 
@@ -96,7 +98,7 @@ impl Wire {
         while self.inner.cancel(context).is_ok() {}
     }
 
-    /// Discards an unexpected message, if there is one.
+    /// Discards one unexpected message with this tag, if there is one.
     pub(super) fn discard_one(&self, tag: TagMatch, number: Number) {
         let msg = tagged::RecvMsg {
             iov: &[],
@@ -106,8 +108,8 @@ impl Wire {
             context: Purpose::Discard.context(number),
         };
         let flags = OpFlags::PEER_TRANSFER | OpFlags::PEEK | OpFlags::DISCARD;
-        // A failed post is retried at the next interval.
-        // SAFETY: there is no memory.
+        // The layer retries a failed post at the next interval.
+        // SAFETY: the receive has no memory.
         let _ = unsafe { self.inner.trecvmsg(&msg, flags) };
     }
 }

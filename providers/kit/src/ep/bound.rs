@@ -20,7 +20,7 @@ use crate::mr::RegionCounters;
 use crate::srx::Shared;
 use crate::work::DeferredOps;
 
-/// The counters of an endpoint, resolved.
+/// The counters of an endpoint, downcast to the kit's type.
 #[derive(Clone, Debug)]
 pub(crate) struct Cntrs {
     pub(super) send: Option<Arc<Cntr>>,
@@ -57,7 +57,8 @@ impl Bound {
         self.cntrs.iter().try_for_each(|it| it.attach(progress))
     }
 
-    /// Makes threads take the locks of all of them from now on, whatever was promised.
+    /// Makes threads take the locks of these queues and counters from now on, whatever the
+    /// application has promised about its threads.
     fn share(&self) {
         self.cqs.iter().for_each(|cq| cq.share());
         self.cntrs.iter().for_each(|it| it.share());
@@ -96,9 +97,10 @@ impl Drivers {
         attached
     }
 
-    /// Makes an event queue drive the endpoint, too. Its readers have promised nothing about
-    /// threads: the endpoint has the lock of [`crate::domain::Base::mode_of`], and the queues and
-    /// counters that it completes at have real locks from now on.
+    /// Makes an event queue drive the endpoint, too. The queue belongs to no domain, so no promise
+    /// about threads binds its readers: the endpoint's lock has the mode that
+    /// [`crate::domain::Base::mode_of`] returns, and the queues and counters of the endpoint have
+    /// real locks from now on.
     #[must_use]
     pub fn with_eq(mut self, eq: &Weak<Queue>) -> Self {
         self.eq.clone_from(eq);
@@ -108,10 +110,11 @@ impl Drivers {
         self
     }
 
-    /// Makes all of them drive `progress`.
+    /// Makes all drivers drive `progress`.
     ///
     /// # Errors
-    /// The system's, if it has no memory to wait for the endpoint, which is attached nowhere then.
+    /// The system's error if it has no memory to wait for the endpoint. No driver drives `progress`
+    /// then.
     pub fn attach(&self, progress: &Arc<dyn Progress>) -> Result<(), Error> {
         let attach = || {
             self.bound().clone().attach(progress)?;
@@ -125,9 +128,9 @@ impl Drivers {
         attach().inspect_err(|_| self.detach(progress))
     }
 
-    /// Closes an endpoint: detaches `progress` everywhere, and then `close`s its `state`. In a
-    /// forked child this does nothing, because all of it is the parent's: the child's copy is
-    /// leaked, and its queues still refer to it.
+    /// Closes an endpoint: detaches `progress` from all drivers, and then calls `close` with the
+    /// endpoint's `state`. Does nothing in a forked child, because the endpoint belongs to the
+    /// parent: the child leaks its copy, to which the child's queues still refer.
     pub fn close<T>(
         &self,
         progress: &Arc<dyn Progress>,
@@ -137,14 +140,15 @@ impl Drivers {
         if state.lock().is_err() {
             return;
         }
-        // Without the lock: detaching waits until the queue's call of progress has returned.
+        // The lock is not held here: detaching waits until every call of `progress`, which takes
+        // the lock, has returned.
         self.detach(progress);
         if let Ok(mut state) = state.lock() {
             close(&mut state);
         }
     }
 
-    /// Reverts [`Self::attach`]; no call of `progress` from there is running afterwards.
+    /// Reverts [`Self::attach`]. When it returns, no driver is calling `progress`, nor will one.
     pub fn detach(&self, progress: &Arc<dyn Progress>) {
         let bound = self.bound().clone();
         bound.detach(progress);
@@ -163,7 +167,7 @@ impl Drivers {
 /// call the endpoint `title`.
 ///
 /// # Errors
-/// [`Errno::NoAv`] without one, [`Errno::Inval`] for one of another domain.
+/// [`Errno::NoAv`] without an address vector, [`Errno::Inval`] for one of another domain.
 pub fn bound_av<T: AddressVector + OfDomain>(
     bind: &Bindings,
     domain: &DomainId,
@@ -237,7 +241,7 @@ impl Cntrs {
         ]
     }
 
-    /// Whether both have a counter of the same kind of operations.
+    /// Whether there is a kind of operations for which both `self` and `other` have a counter.
     pub(super) fn have_any_of(&self, other: &Self) -> bool {
         let mut pairs = self.all().into_iter().zip(other.all());
         pairs.any(|(resolved, other)| resolved.is_some() && other.is_some())
@@ -271,10 +275,11 @@ pub(super) fn bound_cq(
     domain.downcast(name, any, cq)
 }
 
-/// An event queue of `fabric`, as the kit's type; `user` is the object that is bound to it.
+/// An event queue of `fabric`, as the kit's type; error texts name `user`, the object that is bound
+/// to the queue.
 ///
 /// # Errors
-/// [`Errno::Inval`] for one of another fabric.
+/// [`Errno::Inval`] for an event queue of another provider or another fabric.
 pub fn bound_eq(
     eq: &Arc<dyn EventQueue>,
     fabric: &FabricId,

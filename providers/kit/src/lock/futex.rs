@@ -1,4 +1,4 @@
-//! The words of a lock for the threads of this process: `futex(2)`.
+//! `Futex`: the words of a lock that the threads of one process share. They park with `futex(2)`.
 
 #![expect(unsafe_code, reason = "no wrapper for futex(2)")]
 
@@ -78,8 +78,8 @@ impl Words for Futex {
     fn park_while(&self, word: Word, value: u32) {
         let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
         let no_timeout = ptr::null::<libc::timespec>();
-        // SAFETY: a live, aligned 32-bit word, which the kernel only reads. Every return is a
-        // reason to check the word again.
+        // SAFETY: the pointer is to a live, aligned 32-bit word, which the kernel only reads. The
+        // result is not needed: after every return, the caller checks the word again.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,

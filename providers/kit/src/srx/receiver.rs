@@ -1,5 +1,5 @@
-//! Posting of receives with special flags: multi-receive buffers, and peeking, claiming and
-//! discarding of unexpected messages.
+//! [`Receiver`] posts receives with special flags: multi-receive buffers, and peeks, claims and
+//! discards of unexpected messages.
 //!
 //! Plain receives do not use this module.
 
@@ -8,16 +8,16 @@ use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags, Result};
 use super::{Envelope, Kind, Matcher, Posted, ReceivePolicy, Source};
 use crate::Ep;
 
-/// The flags that every receive may have.
+/// The flags that every receive may have, a plain one included.
 pub const COMMON_FLAGS: OpFlags = OpFlags::COMPLETION.union(OpFlags::MORE);
 const PEEK_FLAGS: OpFlags = OpFlags::PEEK.union(OpFlags::CLAIM).union(OpFlags::DISCARD);
 
-/// An endpoint, as far as receives are concerned. The trait exists for [`Self::recv_with_flags`].
+/// A `Receiver` is the receive side of a provider's endpoint, for [`Self::recv_with_flags`].
 pub trait Receiver {
-    /// The provider's data of an unexpected message.
+    /// What the provider keeps of an unexpected message.
     type Kept;
 
-    /// The matcher of an interface.
+    /// Returns the matcher of untagged or of tagged messages.
     fn matcher(&mut self, kind: Kind) -> &mut Matcher<Self::Kept>;
 
     /// The receive policy.
@@ -51,10 +51,10 @@ pub trait Receiver {
     /// Drops a message. Its sender sees it as received.
     fn discard(&mut self, env: &Envelope, kept: Self::Kept);
 
-    /// Cancels a posted receive, and reports that.
+    /// Cancels a posted receive and reports it as cancelled.
     ///
     /// # Errors
-    /// [`Errno::NoEnt`] if there is none with this context.
+    /// [`Errno::NoEnt`] if no posted receive has this context.
     #[cold]
     fn cancel(&mut self, context: Context) -> Result {
         let posted = self.matcher(Kind::Msg).cancel(context);
@@ -73,11 +73,12 @@ pub trait Receiver {
         }
     }
 
-    /// Posts a receive with other flags than [`COMMON_FLAGS`].
+    /// Posts a receive that has flags beyond [`COMMON_FLAGS`].
     ///
     /// # Errors
-    /// [`Errno::BadFlags`] for flags that exclude each other, [`Errno::Inval`] for a multi-receive
-    /// buffer with several segments, [`Errno::NoMsg`] if there is no claimed message.
+    /// [`Errno::BadFlags`] for an unsupported combination of flags, [`Errno::Inval`] for a
+    /// multi-receive buffer with several segments, [`Errno::NoMsg`] if no message was claimed with
+    /// this context; as [`Self::source_at`].
     #[cold]
     fn recv_with_flags(&mut self, posted: Posted, src: FiAddr) -> Result {
         let (flags, kind) = (posted.flags, posted.kind);
@@ -109,7 +110,7 @@ pub trait Receiver {
     }
 }
 
-/// Posts a plain receive of a layer.
+/// Posts a receive of the collective layer.
 fn recv_of_layer<R: Receiver + ?Sized>(
     receiver: &mut R,
     mut posted: Posted,
@@ -154,8 +155,8 @@ fn recv_deferred<R: Receiver + ?Sized>(
     Ok(())
 }
 
-/// Searches for an unexpected message, and claims or discards it if that is requested. The
-/// receive's buffer is not used.
+/// Searches for an unexpected message, claims or discards it if the flags say so, and reports the
+/// result. The receive's buffer is not used.
 fn peek<R: Receiver + ?Sized>(receiver: &mut R, posted: &Posted, src: FiAddr) -> Result {
     let posted_src = source(receiver, posted.kind, src)?;
     let found = search(receiver, posted, posted_src).or_else(|| {
@@ -170,7 +171,7 @@ fn peek<R: Receiver + ?Sized>(receiver: &mut R, posted: &Posted, src: FiAddr) ->
     Ok(())
 }
 
-/// The source that a receive of this kind from `src` matches.
+/// Returns the source that a receive of this kind from `src` matches.
 fn source<R: Receiver + ?Sized>(receiver: &mut R, kind: Kind, src: FiAddr) -> Result<Source> {
     if src == receiver.policy().any_source || !receiver.policy().is_directed(kind) {
         return Ok(Source::ANY);
@@ -179,7 +180,7 @@ fn source<R: Receiver + ?Sized>(receiver: &mut R, kind: Kind, src: FiAddr) -> Re
 }
 
 /// Finds an unexpected message, and peeks at, claims or discards it according to the flags. Returns
-/// it with the extra flags of the completion.
+/// its envelope and the extra flags of the completion.
 fn search<R: Receiver + ?Sized>(
     receiver: &mut R,
     posted: &Posted,
@@ -200,7 +201,7 @@ fn search<R: Receiver + ?Sized>(
     Some((*env, CompletionFlags::empty()))
 }
 
-/// Receives the message that was claimed with this context.
+/// Receives the message that was claimed with the context of `posted`.
 fn recv_claimed<R: Receiver + ?Sized>(receiver: &mut R, posted: Posted) -> Result {
     let claimed = receiver.matcher(posted.kind).take_claimed(posted.context);
     let (env, kept) = claimed.ok_or(Errno::NoMsg)?;

@@ -1,4 +1,5 @@
-//! The `FI_SIGHT_*` parameters: which events write the pages to a file, and where.
+//! The `FI_SIGHT_*` parameters: the events at which a process writes its telemetry pages to a file,
+//! and the directory of that file.
 
 use std::path::PathBuf;
 
@@ -9,19 +10,19 @@ use selvedge::{Errno, Error};
 /// The values of the `FI_SIGHT_*` parameters.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Whether a crash writes the pages to a file.
+    /// Whether the process writes its pages to a file when it crashes.
     pub crash: bool,
-    /// The signal that writes the pages to a file.
+    /// The signal at which the process writes its pages to a file; `None` for no signal.
     pub signal: Option<Signal>,
     /// The directory of the file.
     pub dir: PathBuf,
 }
 
 impl Settings {
-    /// Reads the environment.
+    /// Reads the parameters.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for the first bad value, which the error names.
+    /// [`Errno::Inval`] for the first invalid value; the error names it.
     pub fn read(params: &Params) -> Result<Self, Error> {
         Ok(Self {
             crash: params.flag("FI_SIGHT_CRASH")?,
@@ -31,7 +32,10 @@ impl Settings {
     }
 }
 
-/// A signal by its name, with or without `SIG`, or by its number.
+/// Parses the name of a signal, with or without `SIG`, or its number. Empty text means no signal.
+///
+/// # Errors
+/// [`Errno::Inval`] for any other text, and for `SIGKILL` and `SIGSTOP`, which cannot be caught.
 fn signal(text: &str) -> Result<Option<Signal>, Error> {
     let text = text.trim();
     if text.is_empty() {

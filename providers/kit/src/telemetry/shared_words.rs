@@ -1,4 +1,4 @@
-//! A [`SharedWords`] is a page of telemetry: shared memory that one process writes and others find,
+//! A [`SharedWords`] is a page of telemetry: shared memory that one process writes and others read,
 //! with a header that identifies the endpoint.
 
 #![expect(unsafe_code, reason = "shared memory as words")]
@@ -21,11 +21,10 @@ use super::layout::{
 };
 use crate::seal::{Writers, seal};
 
-/// `N` words, the size of one kind of page.
+/// A page of `N` words, the size of its [`PageKind`].
 pub(super) struct SharedWords<const N: usize> {
     map: MmapRaw,
-    /// The memory file that readers find; none if the system refused one, and then only this
-    /// process can read the page.
+    /// The memory file through which readers find the page. `None` if no other process can read it.
     file: Option<OwnedFd>,
     /// The page's slot in the list of pages that a crash writes out.
     crash_slot: Option<(PageKind, usize)>,
@@ -36,7 +35,7 @@ impl<const N: usize> SharedWords<N> {
     /// private.
     ///
     /// # Errors
-    /// The system's error if it has no memory.
+    /// The system's error if there is no memory.
     pub(super) fn open(kind: PageKind, provider: &str, opened: u64) -> Result<Self, Error> {
         debug_assert_eq!(kind.words(), N);
         let (map, file) = match map_memfd(N) {
@@ -89,12 +88,12 @@ impl<const N: usize> SharedWords<N> {
     #[inline(always)]
     pub(super) fn words(&self) -> &[AtomicU64; N] {
         // SAFETY: the mapping has `N` words, is aligned to pages, and stays as long as `self`;
-        // nothing reaches it from this process but these atomics.
+        // this process accesses it only through these atomics.
         unsafe { &*self.map.as_ptr().cast() }
     }
 }
 
-/// Writes the prefix of a text that fits, and zeros behind it.
+/// Writes as much of a text as fits, and zeros behind it.
 pub(super) fn write_text(words: &[AtomicU64], text: &str) {
     let mut bytes = text.bytes();
     for word in words {
@@ -110,7 +109,8 @@ fn map_memfd(words: usize) -> std::io::Result<(MmapRaw, OwnedFd)> {
     // The memory is committed now, so a store to it cannot fail later.
     posix_fallocate(&file, 0, (words * 8) as i64)?;
     let map = MmapOptions::new().len(words * 8).map_raw(&file)?;
-    // Readers find the file in `/proc/PID/fd`, where any process of this user could truncate it.
+    // Readers find the file in `/proc/PID/fd`. Without a seal, any process of this user could
+    // truncate it there.
     seal(&file, words * 8, Writers::Owner)?;
     Ok((map, file))
 }
@@ -123,14 +123,14 @@ fn map_private(words: usize) -> Result<MmapRaw, Error> {
     })
 }
 
-/// The system's monotonic clock, in nanoseconds.
+/// Returns the time of the system's monotonic clock in nanoseconds.
 pub fn now() -> u64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
         (time.tv_sec() as u64) * 1_000_000_000 + time.tv_nsec() as u64
     })
 }
 
-/// The name of the endpoint with this address in pages: the address without its scheme.
+/// Returns the name that pages give the endpoint with this address: the address without its scheme.
 pub fn endpoint_name(address: &Address) -> String {
     let text = address.to_string();
     match (address, text.split_once("://")) {

@@ -1,4 +1,5 @@
-//! Snapshots of an endpoint's queues and peers, each written as one version.
+//! Writes snapshots of an endpoint's queues and peers into its page. A sequence lock lets a reader
+//! detect that it has copied parts of two snapshots.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,19 +15,19 @@ use crate::srx::{Envelope, Kind, Posted, Source};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Gauge {
-    /// Posted receives.
+    /// Number of posted receives.
     Posted,
-    /// Unexpected messages.
+    /// Number of unexpected messages.
     Unexpected,
     /// Memory of unexpected messages, in bytes.
     UnexpectedBytes,
-    /// The limit of that memory.
+    /// The limit of [`Self::UnexpectedBytes`].
     UnexpectedLimit,
-    /// Operations of this endpoint that are not complete.
+    /// Number of operations of this endpoint that are not complete.
     Outstanding,
-    /// Peers that are in the address vector or have connected.
+    /// Number of peers that are in the address vector or have connected.
     Peers,
-    /// Completions that the application has not read.
+    /// Number of completions that the application has not read.
     Unread,
 }
 
@@ -50,17 +51,17 @@ pub struct PeerSnapshot {
     pub index: u32,
     /// The state of the connection.
     pub state: PeerState,
-    /// Operations that it has not acknowledged.
+    /// Number of operations that the peer has not acknowledged.
     pub outstanding: usize,
-    /// Sends that wait for the connection.
+    /// Number of sends that wait for the connection.
     pub queued: usize,
-    /// Its large messages that no receive has matched.
+    /// Number of the peer's large messages that no receive has matched.
     pub unmatched: usize,
-    /// Its large messages whose data is being transferred.
+    /// Number of the peer's large messages whose data is being transferred.
     pub transferring: usize,
-    /// Memory of its unexpected messages, in bytes.
+    /// Memory of the peer's unexpected messages, in bytes.
     pub unexpected_bytes: usize,
-    /// Whether its queue has no room for another message.
+    /// Whether the queue to the peer has no room for another message.
     pub is_full: bool,
 }
 
@@ -74,7 +75,7 @@ pub struct SnapshotWriter<'a> {
 }
 
 impl SnapshotWriter<'_> {
-    /// Peers that one snapshot has room for.
+    /// Number of peers that one snapshot has room for.
     pub const MAX_PEERS: usize = MAX_PEERS;
 
     /// Sets the value of a gauge.
@@ -95,7 +96,7 @@ impl SnapshotWriter<'_> {
         }
     }
 
-    /// Adds unexpected messages, likewise.
+    /// Adds unexpected messages of `kind`, oldest first; leaves out those that do not fit.
     pub fn add_unexpected<'e>(
         &mut self,
         kind: Kind,

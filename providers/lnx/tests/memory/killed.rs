@@ -1,4 +1,4 @@
-//! Processes that are killed, on either link.
+//! Operations to a process that is killed, over either link.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,10 +8,12 @@ use selvedge::{Address, Errno, FiAddr};
 use crate::provider::on;
 use crate::side::{Side, until};
 
-/// Set in the process that the test kills: the name of its host.
+/// Environment variable of the process that the test kills. Its value is the name of the host that
+/// the process runs on.
 const TARGET: &str = "SELVEDGE_LNX_TEST_TARGET";
 
-/// A process with an endpoint on a host of this name, and its address.
+/// Starts a process that opens an endpoint on the host `host`. Returns the process and the
+/// endpoint's address.
 fn target(host: &str) -> (Child, Address) {
     let name = "killed::operations_to_a_killed_process_fail_with_its_name";
     let mut target = Command::new(std::env::current_exe().unwrap())
@@ -46,7 +48,7 @@ fn operations_to_a_killed_process_fail_with_its_name() {
         a.wait_for(1, &[]);
         a.trecv(to, 2, 8, 2);
         a.trecv(to, 2, 100_000, 3);
-        // A large message without a receive, and more small ones than all queues hold.
+        // A large message that the target never receives.
         a.tsend(to, 3, &vec![7; 8 << 20], 4).unwrap();
         target.kill().unwrap();
         target.wait().unwrap();

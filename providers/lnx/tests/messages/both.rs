@@ -1,4 +1,4 @@
-//! One endpoint, with a peer on each link at once.
+//! One endpoint that has peers on both links at the same time.
 
 use std::sync::Arc;
 
@@ -7,14 +7,16 @@ use selvedge::{Bindings, Errno, FiAddr, av, cq};
 use crate::common::{Rx, Side, Tx, pattern};
 use crate::provider;
 
-/// `b` with `a` on its own host and `c` on another one.
+/// Three endpoints: `a` and `b` on one host, and `c` on another one.
 struct Three {
     a: Side,
     b: Side,
     c: Side,
-    /// `b` as they know it.
+    /// The address of `b` in the vectors of `a` and `c`.
     to_b: FiAddr,
+    /// The address of `a` in the vector of `b`.
     from_a: FiAddr,
+    /// The address of `c` in the vector of `b`.
     from_c: FiAddr,
 }
 
@@ -37,7 +39,7 @@ fn three() -> Three {
     }
 }
 
-/// Lengths below and above the eager limit.
+/// Message lengths up to and above the eager limit.
 const LENGTHS: [usize; 5] = [8, 4096, 4097, 100, 60_000];
 
 #[test]
@@ -55,7 +57,7 @@ fn a_receive_from_any_source_takes_from_both_links_and_keeps_the_order_of_each()
         let len = LENGTHS[number % LENGTHS.len()];
         pattern(sender * 1000 + number as u64, len)
     };
-    // Some receives are there before the messages, and some come after them.
+    // Half of the receives are posted before the messages are sent, and half after that.
     let receive = |number: u64| b.recv(&Rx::tagged(7, 60_000).context(number));
     (0..COUNT as u64).for_each(receive);
     for number in 0..COUNT {
@@ -63,19 +65,20 @@ fn a_receive_from_any_source_takes_from_both_links_and_keeps_the_order_of_each()
         c.send_retrying(&Tx::tagged(to_b, 7, &bytes(1, number)), &[&a, &b]);
     }
     (COUNT as u64..2 * COUNT as u64).for_each(receive);
-    let mut came = vec![None; 2 * COUNT];
+    let mut received = vec![None; 2 * COUNT];
     for _ in 0..2 * COUNT {
         let done = b.wait(&[&a, &c]);
         let len = done.outcome.as_ref().unwrap().len;
-        came[done.context() as usize] = Some((done.src, done.bytes[..len].to_vec()));
+        received[done.context() as usize] = Some((done.src, done.bytes[..len].to_vec()));
     }
-    // A receive that was posted earlier has the earlier message, whichever was done first.
+    // In the order in which the receives were posted, the messages of each sender are in the order
+    // in which they were sent. The completions may have another order.
     let mut next = [0; 2];
-    for (src, got) in came.into_iter().flatten() {
+    for (src, message) in received.into_iter().flatten() {
         let sender = usize::from(src == from_c);
         assert!(src == from_a || src == from_c, "{src:?}");
         assert!(
-            got == bytes(sender as u64, next[sender]),
+            message == bytes(sender as u64, next[sender]),
             "{sender} {next:?}"
         );
         next[sender] += 1;
@@ -113,21 +116,24 @@ fn a_directed_receive_leaves_the_messages_of_the_other_link() {
 
 #[test]
 fn a_peer_failure_fails_only_the_operations_of_that_peer() {
-    for host_of_failed in ["here", "there"] {
-        let (b, other, peer) = (side("here"), side("there"), side(host_of_failed));
+    for peer_host in ["here", "there"] {
+        let (b, other, peer) = (side("here"), side("there"), side(peer_host));
         let (to_b, to_other) = (peer.insert_endpoint(&b), b.insert_endpoint(&other));
-        let from = b.insert_endpoint(&peer);
+        let peer_addr = b.insert_endpoint(&peer);
         let bytes = pattern(3, 60_000);
         b.recv(&Rx::tagged(1, 8).context(1));
         peer.send(&Tx::tagged(to_b, 1, &pattern(1, 8)));
         assert_eq!(b.wait(&[&peer]).context(), 1);
-        b.recv(&Rx::tagged(2, 8).from(from).context(2));
-        b.send(&Tx::tagged(from, 3, &bytes).context(3));
+        b.recv(&Rx::tagged(2, 8).from(peer_addr).context(2));
+        b.send(&Tx::tagged(peer_addr, 3, &bytes).context(3));
         b.recv(&Rx::tagged(4, 8).context(4));
         drop(peer);
         let mut failed = [0; 2].map(|_| {
             let done = b.wait(&[&other]);
-            assert_eq!((done.error().errno, done.src), (Errno::ConnReset, from));
+            assert_eq!(
+                (done.error().errno, done.src),
+                (Errno::ConnReset, peer_addr)
+            );
             done.context()
         });
         failed.sort_unstable();

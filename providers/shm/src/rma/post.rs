@@ -1,5 +1,5 @@
-//! Posting one-sided operations: the caller's promise about memory becomes a buffer value, and the
-//! rest is safe code.
+//! Posting one-sided operations. The unsafe entry points turn the caller's promise about memory
+//! into a [`TxBuf`] or [`RxBuf`]; the code behind them is safe.
 //!
 //! An operation on special memory is over when the post returns; see [`super::direct`].
 
@@ -168,8 +168,8 @@ impl Rma for Endpoint {
 
 #[expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 impl Endpoint {
-    /// Reads eight bytes by a load. Returns `false` without effect if the memory is not mapped
-    /// special memory or the fast path's preconditions do not hold.
+    /// Reads eight bytes of mapped special memory with one load. Returns `false` without effect if
+    /// the segment is not mapped special memory or the fast path's preconditions do not hold.
     ///
     /// # Safety
     /// As [`Rma::readmsg`], for `buf`, which has eight bytes.
@@ -191,8 +191,9 @@ impl Endpoint {
         fast::get_word(&mut state, buf, src, segment, &report)
     }
 
-    /// Writes eight bytes with the default flags by a store. Returns `false` without effect if the
-    /// memory is not mapped special memory or the fast path's preconditions do not hold.
+    /// Writes eight bytes of mapped special memory with one store and the default flags. Returns
+    /// `false` without effect if the segment is not mapped special memory or the fast path's
+    /// preconditions do not hold.
     ///
     /// # Safety
     /// As [`Rma::writemsg`], for `buf`, which has eight bytes.
@@ -218,7 +219,7 @@ impl Endpoint {
         fast::put_word(&mut state, word, dest, segment, None, &report)
     }
 
-    /// Slow path of the short form of a read.
+    /// Slow path of [`Rma::read_one`].
     ///
     /// # Safety
     /// As [`Rma::readmsg`], for `buf`.
@@ -235,7 +236,7 @@ impl Endpoint {
         unsafe { self.readv(&[buf], &[desc], src, addr, key, context) }
     }
 
-    /// Slow path of the short form of a write.
+    /// Slow path of [`Rma::write_one`].
     ///
     /// # Safety
     /// As [`Rma::writemsg`], for `buf`.
@@ -252,7 +253,7 @@ impl Endpoint {
         unsafe { self.writev(&[buf], &[desc], dest, addr, key, context) }
     }
 
-    /// Slow path of a read.
+    /// Slow path of [`Rma::readmsg`].
     ///
     /// # Safety
     /// As [`Rma::readmsg`].
@@ -271,7 +272,7 @@ impl Endpoint {
         post_read(&mut state, buf, &post)
     }
 
-    /// Slow path of a write.
+    /// Slow path of [`Rma::writemsg`].
     ///
     /// # Safety
     /// As [`Rma::writemsg`].
@@ -292,7 +293,7 @@ impl Endpoint {
     }
 }
 
-/// The report of an operation that reports success.
+/// Returns the [`Report`] of an operation that reports its success.
 #[inline(always)]
 fn report(kind: CompletionFlags, context: Context, flags: OpFlags, len: usize) -> Report {
     Report {
@@ -304,8 +305,8 @@ fn report(kind: CompletionFlags, context: Context, flags: OpFlags, len: usize) -
     }
 }
 
-/// The flags of a write: the caller's or the endpoint's defaults, and the completion level that the
-/// configuration demands of all writes.
+/// Returns the flags of a write: the caller's flags or the endpoint's defaults, and the completion
+/// level that the configuration demands of every write.
 #[inline(always)]
 fn write_flags(setup: &Setup, flags: OpFlags) -> OpFlags {
     setup.ep.tx_flags(flags) | setup.config.write_flags

@@ -20,8 +20,8 @@ use crate::transfers::cmd::ProtocolError;
 use crate::transfers::destination::{Destination, RemoteWrite};
 use crate::transfers::{inline, sar, transfer};
 
-/// Executes one read, write, result or notification command. Returns `false` while there is no room
-/// for its response.
+/// Executes the peer's next read, write, result or notification command. Returns `false` if there
+/// is no command, or no room for its response; a later call executes the command then.
 ///
 /// # Errors
 /// When the command is invalid.
@@ -77,8 +77,8 @@ pub(crate) fn take_command(
     Ok(true)
 }
 
-/// Takes consecutive notifications of writes with data, up to `budget`: they need neither memory
-/// nor a response. Returns their number.
+/// Takes up to `budget` consecutive notifications of direct writes with remote data, and returns
+/// their number. A notification accesses no memory and needs no response.
 #[inline(never)]
 pub(crate) fn take_write_notifications(
     peer: &mut Peer,
@@ -174,7 +174,7 @@ fn finish_write(
     }
 }
 
-/// Takes the response to a read request of this endpoint: bytes or an error.
+/// Takes the response to a read request of this endpoint: bytes, a stream of bytes, or an error.
 fn take_result(
     peer: &mut Peer,
     setup: &Setup,
@@ -190,7 +190,8 @@ fn take_result(
         return Err(ProtocolError("a response without a request"));
     }
     if let Outcome::Stream { stream, .. } = response.outcome {
-        // Before the operation leaves the table: if this fails, the operation fails with the peer.
+        // The operation is still in the table. If the registration fails, the disconnect of the
+        // peer fails the operation.
         transfer::register_stream(peer, stream)?;
     }
     let op = peer.outbox().ops.remove(response.msg_id);
@@ -235,8 +236,8 @@ fn take_notification(
     }
 }
 
-/// Whether an outstanding operation waits for this response. An operation that waits for another
-/// kind stays in the table, and fails with the peer.
+/// Whether an outstanding operation waits for this response. An operation that waits for a
+/// different response stays in the table, and the disconnect of the peer fails it.
 fn is_expected(peer: &mut Peer, response: &Response) -> bool {
     let op = peer
         .out
@@ -251,7 +252,8 @@ fn is_expected(peer: &mut Peer, response: &Response) -> bool {
     })
 }
 
-/// Warns of a write that the peer's own check of the key table should have prevented.
+/// Warns of a denied write. A correct peer checks the key table itself and does not post such a
+/// write.
 #[cold]
 fn warn_refused(name: &str, denied: Denied) {
     warn_limited(

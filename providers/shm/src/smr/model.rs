@@ -1,8 +1,9 @@
 //! `Content`: the stand-in for shared memory under the model checker (`--cfg loom`).
 //!
-//! The words of a mapping are loom's atomics. Its bytes are in the mapping as usual, but each of
-//! their cache lines has a loom cell beside it, which fails the model when two accesses race. All
-//! mappings of one file share both, so models use the ordinary constructors.
+//! `Content` replaces the words of a mapping by loom's atomics. The bytes stay in the mapping, but
+//! `Content` has a loom cell for each of their cache lines: loom fails the model when two accesses
+//! to the cell race. All mappings of one file share one `Content`, so models use the ordinary
+//! constructors.
 //!
 //! [`plant`] weakens one ordering, so that a test can check that the models detect it.
 
@@ -24,7 +25,7 @@ use loom::sync::atomic::AtomicU64;
 /// Bytes that share one loom cell.
 const LINE: usize = 64;
 
-/// The content of a file under the model checker.
+/// The words and cells of one mapped file under the model checker.
 pub(crate) struct Content {
     words: Box<[AtomicU64]>,
     lines: Box<[OnceLock<Line>]>,
@@ -42,7 +43,7 @@ thread_local! {
 }
 
 impl Content {
-    /// The content of a file of `len` bytes.
+    /// Returns the content of `file`, which has `len` bytes; creates it on the first call.
     pub(crate) fn of(file: &File, len: usize) -> Arc<Self> {
         let inode = file.metadata().expect("a memfd has metadata").ino();
         FILES.with_borrow_mut(|files| {
@@ -68,12 +69,12 @@ impl Content {
         self.words[first..first + N].try_into().expect("N words")
     }
 
-    /// Records a write of `len` bytes at `at`.
+    /// Tells loom of a write of `len` bytes at `at`.
     pub(crate) fn record_write(&self, at: usize, len: usize) {
         self.lines(at, len).for_each(|line| line.with_mut(|_| ()));
     }
 
-    /// Records a read of `len` bytes at `at`.
+    /// Tells loom of a read of `len` bytes at `at`.
     pub(crate) fn record_read(&self, at: usize, len: usize) {
         self.lines(at, len).for_each(|line| line.with(|_| ()));
     }
@@ -91,26 +92,27 @@ impl fmt::Debug for Content {
     }
 }
 
-/// An ordering that a test can remove.
+/// A memory ordering of the protocol (`smr::sync::order`) that a test can weaken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The release of a slot, in every kind of queue.
+    /// The release ordering with which a writer commits a slot, in every kind of queue.
     Commit,
-    /// The release of consumed slots.
+    /// The release ordering with which a reader returns consumed slots.
     Credit,
-    /// The release of a doorbell bit.
+    /// The release ordering with which a writer sets a doorbell bit.
     Ring,
-    /// The fence between a commit and the load of the reader's poll state.
+    /// The writer's fence between a commit and the load of the reader's poll state.
     Announce,
-    /// The fence between publishing the parked state and the last poll.
+    /// The reader's fence between publishing that it is parked and its last poll.
     Arm,
-    /// The owner's fence between closing and reusing its memory.
+    /// The owner's fence between closing and the reuse of its memory.
     Close,
-    /// The peer's fence between its copy and its check whether the owner has closed.
+    /// The peer's fence between copying and checking whether the owner has closed.
     Check,
 }
 
-/// Removes one ordering from every model that this thread runs until the next call.
+/// Weakens the ordering `fault` in every model that this thread runs until the next call; `None`
+/// restores all orderings.
 pub fn plant(fault: Option<Fault>) {
     PLANTED.set(fault);
 }

@@ -1,10 +1,10 @@
 //! Segmentation and reassembly (SAR): sender and receiver copy at the same time, through bounce
 //! segments.
 //!
-//! The sender fills segments ([`fill_segment`]) when the receiver requests them. It fills the first
-//! few without a request (eager), if the last message of this size was bounced. The receiver copies
-//! each segment out and frees it ([`handle_segment`]). Segments of several messages may be
-//! outstanding at once.
+//! The sender fills segments ([`fill_segment`]) when the receiver requests them. If the last
+//! message of about the same size went through segments (was bounced), the sender fills the first
+//! few segments without a request (eager segments). The receiver copies each segment out and frees
+//! it ([`handle_segment`]). Segments of several messages may be outstanding at once.
 
 use selvedge::{CompletionFlags, Errno, FiAddr};
 use selvedge_kit::Ep;
@@ -26,10 +26,10 @@ use crate::smr::resp_queue::Resp;
 use crate::transfers::cmd::ProtocolError;
 use crate::transfers::protocol_selector::{ProtocolSelector, RendezvousProtocol};
 
-/// Segments that one poll takes from one peer.
+/// The maximum number of segments that one poll takes from one peer.
 const SEGMENT_BATCH: usize = 8;
-/// Aborts that may wait for room in a peer's socket: one for each message and each read that the
-/// peer can wait for.
+/// The maximum number of aborts that wait for room in a peer's socket: one for each message and
+/// each read whose segments the peer can request.
 const MAX_ABORTS: usize = 2 * MAX_OPS;
 
 /// The number of eager segments for a message of `len` bytes: 0 unless the last message of its size
@@ -48,36 +48,36 @@ pub(crate) fn eager_segment_count(peer: &Peer, config: &Config, len: usize) -> u
 /// it filled one.
 ///
 /// # Errors
-/// The reason why registered memory that the peer requested may not be read any more.
+/// The reason why the registered memory that the peer reads may not be read any more.
 pub(crate) fn fill_segment(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied> {
     let (Some(bounce), Some(op)) = (&mut out.bounce, out.ops.get_mut(msg_id)) else {
         return Ok(false);
     };
     let copy_selector = &mut out.copy_selector;
     let total = op.report.len;
-    let took = match &mut op.body {
+    let copied = match &mut op.body {
         OpBody::Rts { buf, filled, .. } if *filled < total => {
             let from = *filled;
-            let took = bounce.fill(msg_id, total - from, |segments, mut at, len| {
+            let copied = bounce.fill(msg_id, total - from, |segments, mut at, len| {
                 for segment in buf.segments(from, len) {
                     copy_selector.copy_in(segments, at, segment);
                     at += segment.len();
                 }
             });
-            *filled += took;
-            took
+            *filled += copied;
+            copied
         }
         OpBody::Reply { memory, filled } if *filled < total => {
-            let took = memory.fill(bounce, msg_id, *filled, total)?;
-            *filled += took;
-            took
+            let copied = memory.fill(bounce, msg_id, *filled, total)?;
+            *filled += copied;
+            copied
         }
         _ => 0,
     };
-    Ok(took > 0)
+    Ok(copied > 0)
 }
 
-/// Starts to fill the segments that the peer has requested for a message.
+/// Starts to send a message through segments, which the peer has requested.
 fn start_bounce(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
     let op = peer.out.as_mut().and_then(|out| out.ops.get_mut(msg_id));
     if !op.is_some_and(|op| matches!(op.body, OpBody::Rts { granted: false, .. })) {
@@ -95,26 +95,29 @@ fn start_bounce(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Err
     Ok(())
 }
 
-/// Tells the peer that the segments it requested will not follow.
-fn abort(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), ProtocolError> {
+/// Aborts a message for which bounce segments cannot be created or announced, and logs the error.
+fn abort_without_segments(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), ProtocolError> {
     warn_limited(
         "selvedge::shm::ep_data",
         format_args!(
-            "no bounce memory for {}: {errno}; a message to it failed",
+            "cannot create bounce segments for {}: {errno}; a message to it failed",
             peer.name
         ),
     );
     queue_abort(peer, msg_id, errno)
 }
 
-/// Aborts a transfer in segments. The peer receives the abort as soon as its socket has room.
+/// Aborts a transfer through segments: tells the peer, as soon as its socket has room, that no more
+/// segments will follow.
 ///
 /// # Errors
-/// When more aborts wait than the peer can have requests: it sends requests without receiving
-/// packets.
+/// When more aborts wait than the peer can have requests: the peer requests segments, but does not
+/// receive the packets with the aborts.
 fn queue_abort(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), ProtocolError> {
     if peer.aborts.len() >= MAX_ABORTS {
-        return Err(ProtocolError("requests without receiving the aborts"));
+        return Err(ProtocolError(
+            "requests for segments, while it does not receive the aborts",
+        ));
     }
     peer.aborts.push_back((msg_id, errno));
     send_aborts(peer);
@@ -124,11 +127,11 @@ fn queue_abort(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), Protoco
 /// Sends the aborts that waited for room in the peer's socket. Returns the number of packets sent.
 pub(crate) fn send_aborts(peer: &mut Peer) -> usize {
     let mut sent = 0;
-    let Some(link) = peer.connections.first() else {
+    let Some(connection) = peer.connections.first() else {
         return 0;
     };
     while let Some(&(msg_id, errno)) = peer.aborts.front() {
-        match link.send(&encode_abort(msg_id, errno), &[]) {
+        match connection.send(&encode_abort(msg_id, errno), &[]) {
             Ok(()) => sent += 1,
             // The socket has no room, or the peer has disconnected, which the socket reports.
             Err(ConnectError::NotYet(_) | ConnectError::Busy(_)) => return sent,
@@ -149,7 +152,7 @@ pub(crate) fn send_aborts(peer: &mut Peer) -> usize {
 /// No segment is filled before the announcement is sent.
 ///
 /// # Errors
-/// The system's, when memory is short; [`Errno::NotConn`] and [`Errno::ConnReset`] for a
+/// The system's error, when memory is short; [`Errno::NotConn`] and [`Errno::ConnReset`] for a
 /// disconnected peer.
 pub(crate) fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errno> {
     let out = peer.out.as_mut().ok_or(Errno::NotConn)?;
@@ -172,7 +175,7 @@ pub(crate) fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errn
     }
 }
 
-/// Announces created segments to the peer, if there are any.
+/// Announces the segments that were created for the peer, if they were not announced yet.
 #[cold]
 fn announce_bounce(peer: &mut Peer) -> Result<(), ConnectError> {
     let Some(out) = &mut peer.out else {
@@ -181,18 +184,18 @@ fn announce_bounce(peer: &mut Peer) -> Result<(), ConnectError> {
     let Some(bounce) = &out.unannounced else {
         return Ok(());
     };
-    let Some(link) = peer.connections.first() else {
+    let Some(connection) = peer.connections.first() else {
         return Err(ConnectError::NotYet("the peer has disconnected"));
     };
     let Shape { count, size } = bounce.shape();
     let packet = encode_bounce(count as u32, size as u32);
-    link.send(&packet, &[bounce.memory().fd()])?;
+    connection.send(&packet, &[bounce.memory().fd()])?;
     out.bounce = out.unannounced.take();
     Ok(())
 }
 
-/// Fills free segments for the requested operations, one each in turn. Returns whether it filled
-/// any.
+/// Fills free segments for the operations whose segments the peer has requested, one segment for
+/// each operation in turn. Returns whether it filled any.
 ///
 /// # Errors
 /// As [`queue_abort`].
@@ -204,7 +207,7 @@ pub(crate) fn fill_streams(peer: &mut Peer) -> Result<bool, ProtocolError> {
     let Some(out) = &mut peer.out else {
         return Ok(false);
     };
-    let mut moved = false;
+    let mut has_filled = false;
     while let Some(msg_id) = out.streams.pop_front() {
         let filled = match fill_segment(out, msg_id) {
             Ok(filled) => filled,
@@ -214,7 +217,7 @@ pub(crate) fn fill_streams(peer: &mut Peer) -> Result<bool, ProtocolError> {
                 return Ok(true);
             }
         };
-        moved |= filled;
+        has_filled |= filled;
         if !out.is_filled(msg_id) {
             out.streams.push_front(msg_id);
             if !filled {
@@ -223,10 +226,10 @@ pub(crate) fn fill_streams(peer: &mut Peer) -> Result<bool, ProtocolError> {
             out.streams.rotate_left(1);
         }
     }
-    if moved {
+    if has_filled {
         peer.wake();
     }
-    Ok(moved)
+    Ok(has_filled)
 }
 
 /// Takes the peer's responses. Returns their number.
@@ -259,11 +262,9 @@ fn take_response(
         status::SEGMENT => free_segment(peer, msg_id),
         status::BOUNCE => match start_bounce(peer, config, msg_id) {
             Ok(()) => Ok(()),
-            Err(Errno::Proto) => Err(ProtocolError(
-                "a request to bounce a message without an RTS",
-            )),
+            Err(Errno::Proto) => Err(ProtocolError("a request for segments that fits no message")),
             Err(errno) => {
-                abort(peer, msg_id, errno)?;
+                abort_without_segments(peer, msg_id, errno)?;
                 fail(peer, ep, dest, msg_id, errno)
             }
         },
@@ -272,7 +273,7 @@ fn take_response(
             let errno = Errno::from_raw((status >> 8) as i32);
             fail(peer, ep, dest, msg_id, errno)
         }
-        _ => Err(ProtocolError("unknown status")),
+        _ => Err(ProtocolError("a response with an unknown status")),
     }
 }
 
@@ -280,14 +281,17 @@ fn free_segment(peer: &mut Peer, segment: u32) -> Result<(), ProtocolError> {
     let bounce = peer.out.as_mut().and_then(|out| out.bounce.as_mut());
     match bounce.is_some_and(|bounce| bounce.free_segment(segment)) {
         true => Ok(()),
-        false => Err(ProtocolError("a freed segment that it did not hold")),
+        false => Err(ProtocolError(
+            "a response that frees a segment it does not hold",
+        )),
     }
 }
 
 fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, status_kind: u32) -> Result<(), ProtocolError> {
     let op = remove_op(peer, msg_id, status_kind)?;
-    // A peer that copied from special memory, for which no eager segments are filled, gives no hint
-    // about other messages of this size.
+    // The peer did not need the eager segments, so the next message of this size gets none. A
+    // message in special memory has no eager segments, and does not change what the next message
+    // gets.
     if let OpBody::Rts { filled, .. } = op.body
         && status_kind == status::DONE
         && filled > 0
@@ -302,7 +306,7 @@ fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, status_kind: u32) -> Result<(
     Ok(())
 }
 
-/// The counter of a sent message, by the peer's response.
+/// The counter for a sent message to which the peer has responded with `response`.
 fn protocol_counter(body: &OpBody, response: u32) -> ProtocolCounter {
     match (body, response) {
         (_, status::BOUNCED) => ProtocolCounter::SentBounce,
@@ -320,13 +324,13 @@ fn fail(
     errno: Errno,
 ) -> Result<(), ProtocolError> {
     let op = remove_op(peer, msg_id, status::FAILED)?;
-    let detail = format!("{} could not receive the message", peer.name);
+    let detail = format!("the message could not be delivered to {}", peer.name);
     op.fail(ep, errno, dest, detail);
     Ok(())
 }
 
 /// Removes the operation that a response completes. An operation that this response cannot complete
-/// stays in the table, and fails with the peer.
+/// stays in the table, and fails when the peer is disconnected.
 fn remove_op(peer: &mut Peer, msg_id: u32, status_kind: u32) -> Result<Op, ProtocolError> {
     const UNKNOWN_OP: ProtocolError = ProtocolError("a response without an operation");
     let out = peer.out.as_mut().ok_or(UNKNOWN_OP)?;
@@ -349,7 +353,7 @@ fn is_ended_by(op: &Op, status_kind: u32) -> bool {
             status::BOUNCED,
         ) => *granted && *filled == op.report.len,
         (OpBody::Reply { filled, .. }, status::BOUNCED) => *filled == op.report.len,
-        // Responses to atomics and reads are commands.
+        // The peer answers atomics and reads with commands, not in its response queue.
         _ => false,
     }
 }
@@ -377,8 +381,8 @@ pub(crate) fn receive_segments(
     Ok(SEGMENT_BATCH)
 }
 
-/// Copies, keeps or discards one segment, by the stage of its message. The peer has `segment_count`
-/// segments in all.
+/// Copies, keeps or discards one filled segment, depending on the stage of its message. The peer
+/// has `segment_count` segments in all.
 fn handle_segment(
     peer: &mut Peer,
     ep: &Ep,
@@ -387,7 +391,8 @@ fn handle_segment(
     segment_count: usize,
 ) -> Result<(), ProtocolError> {
     let Some(incoming) = peer.incoming.get_mut(&filled.msg_id) else {
-        // Its command has not been read yet: commands and segments arrive in two queues.
+        // The command of this message has not been read yet: commands and segments arrive in two
+        // queues.
         return hold_segment(&mut peer.early_segments, filled, segment_count);
     };
     incoming.eager = incoming.eager.saturating_sub(1);
@@ -403,6 +408,7 @@ fn handle_segment(
     Ok(())
 }
 
+/// Keeps a segment for later. The peer cannot have filled more segments than it has.
 fn hold_segment(
     kept: &mut Vec<Filled>,
     filled: Filled,
@@ -436,7 +442,7 @@ fn copy_segment_out(peer: &mut Peer, ep: &Ep, src: FiAddr, filled: Filled) {
     // The buffer may be longer than the message; a segment must not exceed the message.
     let len = (filled.len as usize).min(moving.len - moving.done);
     let mut at = bounce.start(filled);
-    // Copies out of segments do not fail.
+    // Copying out of segments does not fail.
     let _ = moving
         .destination
         .for_each_slice(moving.done, len, &mut |to| {
@@ -458,7 +464,7 @@ fn discard_segment(peer: &mut Peer, filled: Filled) {
     if peer
         .incoming
         .get(&filled.msg_id)
-        .is_some_and(|i| i.eager == 0)
+        .is_some_and(|incoming| incoming.eager == 0)
     {
         peer.incoming.remove(&filled.msg_id);
     }

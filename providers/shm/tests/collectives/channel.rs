@@ -12,7 +12,8 @@ use selvedge_kit::telemetry::layout::{GROUPS_WORDS, MEMFD_NAME};
 
 use crate::members::{Member, Members};
 
-/// More messages than a channel holds, and more collectives than a member may have outstanding.
+/// Number of collectives: more than a member may have outstanding, and more messages than a channel
+/// holds.
 const MANY: usize = 1500;
 
 #[test]
@@ -71,7 +72,7 @@ fn a_member_that_closes_after_its_collectives_fails_no_other() {
                 .unwrap();
         }
         assert!(members.outcomes(&[0], Context(1))[0].is_ok());
-        // The closed member had sent its messages; a later poll finds them.
+        // Member 0 sent its messages before it closed. A later poll by member 1 finds them.
         members.close(0);
         assert!(members.outcomes(&[1], Context(1))[0].is_ok());
     }
@@ -101,12 +102,13 @@ fn a_message_received_before_its_sender_closed_is_used_by_a_later_collective() {
     assert_eq!(got, 42);
 }
 
-/// The number of the next collective of a member's only group, from its telemetry page.
+/// Reads the number of the next collective of a member's only group from the member's telemetry
+/// page.
 fn published_next(member: &Member) -> u32 {
     let name = endpoint_name(&member.ep.address().unwrap());
     let fds = fs::read_dir("/proc/self/fd").unwrap().flatten();
     let mut pages = fds.filter_map(|fd| {
-        // Other tests close their pages meanwhile.
+        // Skips a descriptor that another test has closed since.
         let target = fs::read_link(fd.path()).ok()?;
         target.to_str()?.contains(MEMFD_NAME).then_some(())?;
         let bytes = fs::read(fd.path()).ok()?;
@@ -176,7 +178,7 @@ fn short_collectives_that_wait_long_or_queue_up_complete() {
     });
     post(1, 2);
     members.expect_success(&[0, 1], Context(2));
-    // One member is ahead by three, then the other by as many.
+    // Member 0 is ahead by three collectives, then member 1.
     (3..6).for_each(|number| post(0, number));
     (3..9).for_each(|number| post(1, number));
     (6..9).for_each(|number| post(0, number));

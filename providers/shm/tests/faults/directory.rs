@@ -200,10 +200,10 @@ fn an_endpoint_whose_files_are_removed_goes_on_and_can_be_found_again() {
         side.until(|_| file.exists());
         peer_process.request("drive off");
         let mut late = dir.side();
-        let to_puppet = late.insert(&name);
+        let to_peer = late.insert(&name);
         peer_process.request(&format!("recv Tagged 8 {number}"));
         peer_process.request("drive on");
-        late.send(Kind::Delivered, to_puppet, 8, number).unwrap();
+        late.send(Kind::Delivered, to_peer, 8, number).unwrap();
         late.next().ok();
         peer_process.request("drive off");
         assert_eq!(

@@ -29,11 +29,11 @@ enum ApplicationThread {
 enum Rule {
     /// A thread that consumes a wake-up wakes the threads that relied on it.
     Kept,
-    /// It leaves them to the next progress of another thread.
+    /// It does not wake them; they stay parked until some thread makes progress.
     Broken,
 }
 
-/// The owner's threads, and the number of commands that each waits for.
+/// The indices of the endpoint's threads, and the number of commands that each thread awaits.
 const APPLICATION: usize = 0;
 const AUTOMATIC: usize = 1;
 const COMMANDS_AWAITED: [usize; 2] = [1, COUNT];
@@ -61,7 +61,7 @@ impl Inner {
 }
 
 impl Kernel {
-    /// A peer sends a packet that wakes.
+    /// Sends the peer's packet, which wakes parked threads.
     fn send(&self) {
         self.inner.lock().unwrap().packets += 1;
         self.ready.notify_all();
@@ -72,7 +72,7 @@ impl Kernel {
         std::mem::take(&mut self.inner.lock().unwrap().packets) > 0
     }
 
-    /// Wakes those threads that are parked, or about to park.
+    /// Wakes the threads that `which` selects, if they are parked or about to park.
     fn ring(&self, which: impl Fn(usize) -> bool) {
         let mut inner = self.inner.lock().unwrap();
         for thread in 0..2 {
@@ -89,8 +89,8 @@ impl Kernel {
         inner.parked[thread] = true;
     }
 
-    /// Parks until the socket or the thread's own bell is ready. A packet that another thread reads
-    /// first wakes no one else.
+    /// Parks until the socket or the thread's own bell is ready. If another thread reads the packet
+    /// first, this thread stays parked.
     fn park(&self, thread: usize) {
         let mut inner = self.inner.lock().unwrap();
         while !inner.is_ready(thread) {
@@ -98,7 +98,7 @@ impl Kernel {
         }
     }
 
-    /// Whether the thread would wake up.
+    /// Whether a parked `thread` would wake up now.
     fn is_ready(&self, thread: usize) -> bool {
         self.inner.lock().unwrap().is_ready(thread)
     }
@@ -121,7 +121,7 @@ struct Endpoint {
 }
 
 impl Endpoint {
-    /// Receives the peer's packets and commands.
+    /// Receives the peer's packets and commands. Returns the number of commands.
     fn progress(&self, state: &mut State) -> usize {
         if self.kernel.receive() {
             state.wake_up.spend();
@@ -132,7 +132,8 @@ impl Endpoint {
         self.poll(state)
     }
 
-    /// Takes commands, and wakes the threads that wait for as many.
+    /// Takes all commands that have arrived, and wakes the threads that await no more than the
+    /// commands taken so far. Returns the number of commands that it took.
     fn poll(&self, state: &mut State) -> usize {
         let before = state.taken;
         while state.rx.peek().is_some() {

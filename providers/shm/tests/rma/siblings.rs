@@ -1,5 +1,5 @@
-//! One-sided operations between endpoints of one domain, and of an endpoint on itself: the post
-//! executes them, without progress of the target.
+//! One-sided operations between two endpoints of one domain, and from an endpoint to itself. The
+//! post executes the operation; the target need not make progress.
 
 use std::sync::Arc;
 
@@ -13,17 +13,18 @@ use selvedge::{
 use crate::common::{BOTH, KEY, Memory, Side, Write, info, remote_write_entry, until, write_entry};
 
 const LEN: usize = 100_000;
-/// Lengths that take each protocol of an operation on another process's memory.
+/// Transfer lengths that together cover every protocol of operations between processes.
 const LENGTHS: [usize; 5] = [8, 5, 1000, 20_000, LEN];
 
-/// Two endpoints of one domain with a queue each, and memory that is registered with it.
+/// Two endpoints of one domain, a completion queue for each, and memory that the domain has
+/// registered.
 struct Siblings {
     side: Side,
     other: Arc<dyn Endpoint>,
     other_cq: Arc<dyn CompletionQueue>,
-    /// Counts writes of peers through the other endpoint.
+    /// Counts the writes that `other` receives. Bound to `other` only on request.
     incoming: Arc<dyn Counter>,
-    /// The addresses of `side`'s endpoint and of the other, in their common address vector.
+    /// The addresses of `side.ep` and `other` in the address vector that both use.
     addrs: [FiAddr; 2],
     memory: Memory,
     _region: Arc<dyn MemoryRegion>,

@@ -213,7 +213,7 @@ impl Delivery<'_> {
 
     /// Stores a part of a payload at its destination.
     pub(crate) fn store(&mut self, payload: &mut IncomingPayload, bytes: &[u8]) {
-        let at = payload.at;
+        let at = payload.stored;
         match &mut payload.destination {
             Destination::Receive(posted, ..) => {
                 posted.buf.write(at, bytes);

@@ -200,7 +200,7 @@ impl Connection {
             Ok(None) => Ok(HandshakeStep::Progressed),
             Ok(Some((hello, len))) => {
                 let trailing = self.handshake_input.split_off(len);
-                self.incoming.prepend(&trailing);
+                self.incoming.keep_trailing(&trailing);
                 Ok(HandshakeStep::Complete(hello))
             }
             Err(ProtocolError(text)) => {

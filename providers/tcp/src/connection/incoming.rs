@@ -1,7 +1,8 @@
-//! `Incoming`: the parser state of the received bytes of a connection, and the destination of the
+//! `Incoming`: the state of the parser of a connection's received bytes, and the destination of the
 //! payload in progress.
 //!
-//! It buffers at most a part of a header; payload bytes go to their destination as they arrive.
+//! The parser buffers at most a part of a header; payload bytes go to their destination as they
+//! arrive. Only a stalled connection keeps other bytes.
 
 use rustc_hash::FxHashMap;
 use selvedge_kit::mr::Regions;
@@ -14,7 +15,7 @@ use crate::wire::ProtocolError;
 use crate::wire::frame::{self, BASE_LEN, HEADER_MAX, Header};
 use crate::wire::hello::Negotiated;
 
-/// A payload with at least this many missing bytes is read directly into its destination.
+/// A payload of which at least this many bytes are missing is read directly into its destination.
 pub(crate) const DIRECT_MIN: usize = 4 << 10;
 /// The maximum number of bytes that one system call reads directly into a destination.
 pub(crate) const DIRECT_MAX: usize = 1 << 20;
@@ -25,16 +26,17 @@ pub(crate) struct Incoming {
     header: [u8; HEADER_MAX],
     header_filled: usize,
     pub(crate) payload: Option<IncomingPayload>,
-    /// Bytes that were read and not processed yet.
+    /// Bytes that were read but not processed yet.
     pub(crate) pending: Vec<u8>,
     /// The number of frames so far that request an acknowledgement.
     ack_requests: u64,
-    /// The message for which the quota has no room; nothing after it is read.
+    /// The key of the unexpected message for which the quota has no room. Nothing after this
+    /// message is read.
     pub(crate) held_message: Option<usize>,
-    /// Whether there was no room for completions or responses.
+    /// Whether the last attempt to read found no room for completions or responses.
     pub(crate) is_backpressured: bool,
-    /// Messages that were requested with a CTS, with their receives; `None` for a discarded
-    /// message.
+    /// The messages that were requested with a CTS, by the id of their RTS, with the receive of
+    /// each; `None` for a message that is discarded.
     pub(crate) requested: FxHashMap<u8, (Option<Posted>, Envelope)>,
 }
 
@@ -42,26 +44,27 @@ pub(crate) struct Incoming {
 #[derive(Debug)]
 pub(crate) struct IncomingPayload {
     pub(crate) destination: Destination,
-    pub(crate) at: usize,
+    /// The number of bytes that have been stored at the destination.
+    pub(crate) stored: usize,
     pub(crate) len: usize,
 }
 
 /// The destination of a payload.
 #[derive(Debug)]
 pub(crate) enum Destination {
-    /// A receive, and the acknowledgement number of the frame, if any.
+    /// A receive, and the frame's acknowledgement number, if it requests an acknowledgement.
     Receive(Posted, Envelope, Option<u64>),
     /// An unexpected message, by its key.
     Unexpected(usize),
-    /// Local registered memory.
+    /// The local registered memory that a peer writes to.
     Write(IncomingWrite),
     /// The buffer of a local read, and whether a `ReadEnd` follows.
     Read(PendingFetch, bool),
-    /// The operands of a peer's atomic.
+    /// The operands of an atomic of the peer.
     Atomic(Box<IncomingAtomic>),
-    /// The fetched values of a local atomic.
+    /// The buffer for the fetched values of a local atomic, and the atomic's status.
     AtomicResult(PendingFetch, u32),
-    /// Discarded.
+    /// Nowhere: the payload is discarded. With the frame's acknowledgement number, if any.
     Discard(Option<u64>),
 }
 
@@ -81,24 +84,24 @@ impl Default for Incoming {
 }
 
 impl Incoming {
-    /// Whether the socket must not be read.
+    /// Whether the socket must not be read, for lack of room.
     pub(crate) fn is_stalled(&self) -> bool {
         self.held_message.is_some() || self.is_backpressured
     }
 
-    /// Adds bytes that arrived after the hello message.
-    pub(crate) fn prepend(&mut self, bytes: &[u8]) {
+    /// Keeps bytes that were read together with the hello message and follow it.
+    pub(crate) fn keep_trailing(&mut self, bytes: &[u8]) {
         self.pending.extend_from_slice(bytes);
     }
 
-    /// Whether bytes are buffered for which epoll(7) reports no event.
+    /// Whether unprocessed bytes are kept here, for which epoll(7) reports no event.
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Consumes a header, or a part of one, from the front of `bytes`. Returns the number of bytes,
-    /// and the header if it is complete.
+    /// Consumes a header, or a part of one, from the front of `bytes`. Returns the number of
+    /// consumed bytes, and the header if it is complete.
     ///
     /// # Errors
     /// When the header violates the protocol.
@@ -132,7 +135,7 @@ impl Incoming {
         Ok((part, Some(header)))
     }
 
-    /// Returns the acknowledgement number of a frame, if it requests an acknowledgement.
+    /// Returns the next acknowledgement number, if the frame requests an acknowledgement.
     pub(crate) fn ack_number(&mut self, header: &Header) -> Option<u64> {
         header.wants_ack().then(|| {
             self.ack_requests += 1;
@@ -152,14 +155,15 @@ impl IncomingPayload {
     pub(crate) fn new(destination: Destination, len: usize) -> Self {
         Self {
             destination,
-            at: 0,
+            stored: 0,
             len,
         }
     }
 
-    /// Whether the rest is large enough to be read directly into its destination.
+    /// Whether the missing bytes are read directly into the destination: there are many of them,
+    /// and the destination can take them.
     pub(crate) fn is_direct(&self) -> bool {
-        let remaining = self.len - self.at;
+        let remaining = self.len - self.stored;
         remaining >= DIRECT_MIN
             && match &self.destination {
                 Destination::Receive(posted, ..) => posted.buf.len() >= self.len,
@@ -169,17 +173,18 @@ impl IncomingPayload {
             }
     }
 
+    /// Whether [`Self::push_segments`] needs the registered regions.
     pub(crate) fn needs_regions(&self) -> bool {
         matches!(self.destination, Destination::Write(_))
     }
 
-    /// Appends the destination segments of the next bytes.
+    /// Appends the segments of the destination that the next bytes are read into.
     pub(crate) fn push_segments<'a>(
         &'a mut self,
         vecs: &mut RecvVecs<'a>,
         regions: Option<&'a Regions<'_>>,
     ) {
-        let (at, remaining) = (self.at, (self.len - self.at).min(DIRECT_MAX));
+        let (at, remaining) = (self.stored, (self.len - self.stored).min(DIRECT_MAX));
         match &mut self.destination {
             Destination::Receive(Posted { buf, .. }, ..)
             | Destination::Read(PendingFetch { buf, .. }, _) => {

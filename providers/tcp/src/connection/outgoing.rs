@@ -1,7 +1,7 @@
-//! `Outgoing`: the local operations that wait to be sent, those without a response, and the
-//! responses to the peer.
+//! `Outgoing`: the local operations that wait to be sent or for the peer's response, and the
+//! responses of this side to the peer.
 //!
-//! Operations that are posted before the handshake is complete wait unencoded: their encoding
+//! Operations that are posted before the handshake is complete are kept unencoded: their encoding
 //! depends on the negotiated parameters.
 
 use std::collections::VecDeque;
@@ -20,7 +20,8 @@ use crate::wire::ProtocolError;
 use crate::wire::frame::{AckPolicy, Header};
 use crate::wire::hello::Negotiated;
 
-/// The maximum number of reads, and of atomics, without a response.
+/// The maximum number of reads that wait for a response, of atomics that wait for a response, and
+/// of operations that wait for the handshake.
 const FETCHES_MAX: usize = 128;
 /// The maximum number of unacknowledged frames.
 const UNACKED_MAX: usize = 512;
@@ -39,7 +40,7 @@ pub(crate) struct Outgoing {
     atomics: VecDeque<PendingFetch>,
     /// Messages for which an RTS was sent and no CTS has arrived, by id.
     rendezvous: FxHashMap<u8, Operation>,
-    /// Whether a response was queued that is not scheduled to be sent.
+    /// Whether a response was queued since the last [`Self::take_response_queued`].
     has_new_responses: bool,
 }
 
@@ -68,7 +69,7 @@ impl Outgoing {
     /// Queues an operation until the handshake is complete.
     ///
     /// # Errors
-    /// [`Errno::Again`] when the maximum number waits.
+    /// [`Errno::Again`] when `max` operations, or [`FETCHES_MAX`], wait already.
     #[cold]
     pub(crate) fn queue_until_connected(&mut self, operation: Operation, max: usize) -> Result {
         if self.waiting.len() >= max.min(FETCHES_MAX) {
@@ -89,7 +90,7 @@ impl Outgoing {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Whether one more operation may be queued.
+    /// Whether `operation` may be queued. At most `max` frames may wait to be sent.
     #[inline]
     pub(crate) fn has_room_for(&self, operation: &Operation, max: usize) -> bool {
         let is_copied = operation.body.is_copied(operation.report.flags);
@@ -185,7 +186,7 @@ impl Outgoing {
     /// Sends as many queued frames as the kernel takes.
     ///
     /// # Errors
-    /// When the connection has ended, or has to.
+    /// When the connection has ended, or must be ended.
     #[inline]
     pub(crate) fn flush(
         &mut self,
@@ -210,13 +211,14 @@ impl Outgoing {
         self.has_new_responses = true;
     }
 
-    /// Returns whether responses were queued since the last call; the caller schedules them.
+    /// Returns whether responses were queued since the last call. If so, the caller schedules the
+    /// connection, so that they are sent.
     #[inline]
     pub(crate) fn take_response_queued(&mut self) -> bool {
         std::mem::take(&mut self.has_new_responses)
     }
 
-    /// Queues the acknowledgement of a frame that has requested one.
+    /// Queues the acknowledgement of a frame, if the frame has requested one and so has a number.
     pub(crate) fn queue_ack(&mut self, number: Option<u64>, denied: Option<Errno>) {
         let Some(number) = number else {
             return;
@@ -231,7 +233,7 @@ impl Outgoing {
         self.queue_response(&header, &[]);
     }
 
-    /// Queues the data of an RTS for which a CTS has arrived.
+    /// Queues the data of the message whose RTS has this id, after its CTS has arrived.
     ///
     /// # Errors
     /// When there is no RTS with this id.
@@ -249,7 +251,8 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Removes the acknowledged frame, the oldest or the one with a number, and returns its report.
+    /// Removes the frame that the peer has acknowledged, and returns its report. Without a number,
+    /// the oldest frame is acknowledged.
     ///
     /// # Errors
     /// When there is no such frame.
@@ -260,10 +263,10 @@ impl Outgoing {
         }
     }
 
-    /// Removes the oldest read, for which the peer sends `len` bytes.
+    /// Removes the oldest read, whose response has `len` bytes of data.
     ///
     /// # Errors
-    /// When there is none, or it expects another length.
+    /// When there is no read, or the oldest read expects another length.
     pub(crate) fn take_read(&mut self, len: usize) -> Result<PendingFetch, ProtocolError> {
         let fetch = self.reads.pop_front_if(|fetch| fetch.len == len);
         fetch.ok_or(ProtocolError("a read response that no read expects"))
@@ -283,32 +286,33 @@ impl Outgoing {
         report.ok_or(ProtocolError("the end of a read without its data"))
     }
 
-    /// Removes the oldest read after an error response, and returns its report.
+    /// Removes the oldest read, which the peer has refused, and returns its report.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no read.
     pub(crate) fn take_refused_read(&mut self) -> Result<Report, ProtocolError> {
         let fetch = self.reads.pop_front();
         let fetch = fetch.ok_or(ProtocolError("an error response without a read"))?;
         Ok(fetch.report)
     }
 
-    /// Removes the oldest atomic, whose result arrives with `len` bytes of fetched values.
+    /// Removes the oldest atomic, whose result has `len` bytes of fetched values.
     ///
     /// # Errors
-    /// When there is none, or it expects another length.
+    /// When there is no atomic, or the oldest atomic expects another length. The result of a failed
+    /// atomic has no values.
     pub(crate) fn take_atomic(
         &mut self,
         status: u32,
         len: usize,
     ) -> Result<PendingFetch, ProtocolError> {
-        let is_expected = |len_of_result: usize| len == if status == 0 { len_of_result } else { 0 };
+        let is_expected = |result_len: usize| len == if status == 0 { result_len } else { 0 };
         let fetch = self.atomics.pop_front_if(|fetch| is_expected(fetch.len));
         fetch.ok_or(ProtocolError("an atomic result without an atomic"))
     }
 
-    /// Removes all incomplete operations after a disconnect, and returns their reports. Their
-    /// memory is not used any more.
+    /// Removes all incomplete operations after a disconnect, and returns their reports. The memory
+    /// of these operations is not used any more.
     pub(crate) fn fail(&mut self) -> Vec<Report> {
         let mut failed = self.tx.fail();
         failed.extend(self.unacked.take());
@@ -331,7 +335,7 @@ mod tests {
 
     use super::*;
 
-    /// A tagged message.
+    /// A tagged message with this number as its tag and context.
     fn message(number: u64, len: usize) -> Operation {
         Operation {
             header: Header::Message {
@@ -387,14 +391,14 @@ mod tests {
         });
         outgoing.queue(message(0, 100), 64);
         outgoing.queue(message(1, 64), 64);
-        assert_eq!(outgoing.pending(), 1, "one is offered, one is sent");
+        assert_eq!(outgoing.pending(), 1, "the message with an RTS");
         assert!(!outgoing.take_response_queued());
         outgoing.send_rendezvous_data(2).unwrap_err();
         outgoing.send_rendezvous_data(1).unwrap();
         assert!(outgoing.take_response_queued() && !outgoing.take_response_queued());
         outgoing.send_rendezvous_data(1).unwrap_err();
         assert_eq!(outgoing.pending(), 0);
-        assert!(!outgoing.is_drained(), "nothing is out");
+        assert!(!outgoing.is_drained(), "no frame was sent");
         assert_eq!(contexts(outgoing.fail()), [0, 1]);
     }
 

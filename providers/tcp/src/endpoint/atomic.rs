@@ -1,8 +1,8 @@
-//! Posting of atomics: the caller's promise about memory becomes values, and the initiator checks
-//! what it can.
+//! Posts atomics: the initiator checks what it can, and takes over the memory of the results, which
+//! the caller has promised to keep valid.
 //!
-//! The target executes them (`one_sided`). It must be a Selvedge endpoint: libfabric's protocol has
-//! no atomics.
+//! The target executes the atomics (`connection::one_sided`). It must be a Selvedge endpoint:
+//! libfabric's protocol has no atomics.
 
 use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, RmaIoc, Target};
 use selvedge::{Atomic, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
@@ -24,7 +24,7 @@ const FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::MORE)
     .union(OpFlags::DEFERRED);
 
-/// An atomic as it is posted.
+/// An atomic that has passed the checks and is about to be posted.
 struct Request<'a> {
     kernel: Kernel,
     dest: FiAddr,
@@ -127,6 +127,8 @@ impl Endpoint {
     }
 }
 
+/// Checks an atomic, copies the operands and comparands, and takes over the memory of the results.
+///
 /// # Safety
 /// As [`Atomic::compare_atomicmsg`], for the operands of `msg`, `compare` and `result`.
 #[expect(unsafe_code, reason = "the promise becomes values here")]
@@ -141,7 +143,7 @@ unsafe fn request<'a>(
     if !(1..=RMA_IOV_LIMIT).contains(&msg.rma_iov.len()) {
         return Err(Errno::Inval);
     }
-    // The man page gives an atomic read operands that have no meaning.
+    // An atomic read ignores its operands (fi_atomic(3)).
     let operand = if kernel.has_operand() { msg.iov } else { &[] };
     // SAFETY: passed on from the caller.
     let operand = unsafe { read_from(&kernel, operand)? };
@@ -185,7 +187,7 @@ unsafe fn request<'a>(
 }
 
 /// # Safety
-/// As [`TxBuf::new`], for the elements.
+/// As [`TxBuf::new`], for the memory of all elements that `list` names.
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
 unsafe fn read_from(kernel: &Kernel, list: &[Ioc]) -> Result<TxBuf> {
     let mut iov = [Iov::new(&[]); IOV_LIMIT];
@@ -199,7 +201,7 @@ unsafe fn read_from(kernel: &Kernel, list: &[Ioc]) -> Result<TxBuf> {
 }
 
 /// # Safety
-/// As [`RxBuf::new`], for the elements.
+/// As [`RxBuf::new`], for the memory of all elements that `list` names.
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
 unsafe fn write_to(kernel: &Kernel, list: &[IocMut]) -> Result<RxBuf> {
     let mut iov = [IovMut::new(&mut []); IOV_LIMIT];

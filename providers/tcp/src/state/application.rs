@@ -91,7 +91,7 @@ impl State {
         socket.send_all(&Hello::new(Kind::Response, extension, data).encode())?;
         let at = self.add_cm_connection(from, Stage::Up, Vec::new());
         self.connections.set_socket(at, socket);
-        self.connections[at].incoming.prepend(&trailing);
+        self.connections[at].incoming.keep_trailing(&trailing);
         self.on_connected(at, &hello);
         Ok(())
     }

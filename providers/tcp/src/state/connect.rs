@@ -326,7 +326,7 @@ impl State {
         let response = Hello::new(Kind::Response, extension, &rdm_data.response().encode());
         let sent = socket.send_all(&response.encode());
         self.connections.set_socket(at, socket);
-        self.connections[at].incoming.prepend(&trailing);
+        self.connections[at].incoming.keep_trailing(&trailing);
         if let Err(cause) = sent {
             return self.disconnect(at, Disconnect::Closed(Err(cause)));
         }

@@ -1,4 +1,5 @@
-//! Settings, limits, references and memory (`BMI_set_info`, `BMI_get_info`, `BMI_memalloc`).
+//! Settings, limits, references to peers, and memory (`BMI_set_info`, `BMI_get_info`,
+//! `BMI_memalloc`).
 
 use std::ffi::{CStr, CString};
 use std::sync::atomic::Ordering;
@@ -12,7 +13,7 @@ use crate::{Addr, Code, Memory, Result};
 /// A limit that can be queried (`BMI_get_info`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Bytes of the largest message of every active method (`BMI_CHECK_MAXSIZE`).
+    /// Bytes of the largest message that every active method can send (`BMI_CHECK_MAXSIZE`).
     Size,
     /// Bytes of the largest unexpected message to a peer (`BMI_GET_UNEXP_SIZE`).
     Unexpected(Addr),
@@ -24,7 +25,7 @@ impl Bmi {
         self.method_instances().next().is_some()
     }
 
-    /// A limit, in bytes.
+    /// Returns a limit, in bytes.
     ///
     /// # Errors
     /// [`Code::ENETDOWN`] without an active method; [`Code::EINVAL`] for an unknown peer.
@@ -42,8 +43,8 @@ impl Bmi {
         }
     }
 
-    /// The listening port of the first method that has one (`BMI_TCP_GET_PORT`); [`Self::urls`]
-    /// returns all of them. 0 if the method listens at a name without a port.
+    /// Returns the port of the first method that listens (`BMI_TCP_GET_PORT`), or 0 if that method
+    /// listens at a name without a port. [`Self::urls`] returns the ports of all methods.
     ///
     /// # Errors
     /// [`Code::ENOSYS`] when no method listens.
@@ -54,7 +55,7 @@ impl Bmi {
         ports.next().ok_or(Code::ENOSYS)
     }
 
-    /// The URLs under which peers find this process, one for each listening method.
+    /// Returns the URLs under which peers find this process, one for each listening method.
     pub fn urls(&self) -> Vec<String> {
         let own = Url::parse_all(&self.config.listen).unwrap_or_default();
         let bound = own.into_iter().filter_map(|url| {
@@ -69,7 +70,7 @@ impl Bmi {
     /// Changes a setting of a peer's method, or of all methods with [`Addr::NONE`].
     ///
     /// # Errors
-    /// [`Code::EINVAL`] for an unknown peer, without an active method, and for an invalid value.
+    /// [`Code::EINVAL`] for an unknown peer, if no method is active, and for an invalid value.
     pub fn set_info(&self, addr: Addr, setting: Setting) -> Result {
         if addr != Addr::NONE {
             self.with_reference(addr, |_| ())?;
@@ -103,8 +104,8 @@ impl Bmi {
         })
     }
 
-    /// Removes a reference to a peer (`BMI_DEC_ADDR_REF`). A disconnected peer is forgotten with
-    /// the last reference.
+    /// Removes a reference to a peer (`BMI_DEC_ADDR_REF`). Removing the last reference to a
+    /// disconnected peer forgets the peer.
     ///
     /// # Errors
     /// [`Code::EINVAL`] for an unknown peer, and for a peer without references.
@@ -122,7 +123,8 @@ impl Bmi {
     /// returns another address.
     ///
     /// # Errors
-    /// [`Code::EINVAL`] for an unknown peer, [`Code::EBUSY`] while operations or messages name it.
+    /// [`Code::EINVAL`] for an unknown peer, [`Code::EBUSY`] while operations or messages refer to
+    /// it.
     pub fn drop_addr(&self, addr: Addr) -> Result {
         let instance = self.method_instance(addr.method()).ok_or(Code::EINVAL)?;
         let mut locked = instance.lock(&self.parking);
@@ -137,15 +139,15 @@ impl Bmi {
         Ok(())
     }
 
-    /// The URL that a peer was looked up by (`BMI_addr_rev_lookup`); `None` for an unknown peer and
-    /// for one that connected without a lookup.
+    /// Returns the URL by which a peer was looked up (`BMI_addr_rev_lookup`), or `None` for an
+    /// unknown peer and for a peer that connected without a lookup.
     pub fn rev_lookup(&self, addr: Addr) -> Option<CString> {
         self.with_reference(addr, |queues| queues.references.get(addr)?.url.clone())
             .ok()?
     }
 
-    /// The host of a peer, or its name with a provider that has no hosts
-    /// (`BMI_addr_rev_lookup_unexpected`); `None` for an unknown peer.
+    /// Returns the host of a peer (`BMI_addr_rev_lookup_unexpected`), or the name of the peer if
+    /// the provider has no hosts; `None` for an unknown peer.
     pub fn rev_lookup_unexpected(&self, addr: Addr) -> Option<CString> {
         let instance = self.instance_of_peer(addr)?;
         let mut locked = instance.lock(&self.parking);
@@ -159,7 +161,7 @@ impl Bmi {
 
     /// Calls `use_names` with the results of [`Self::rev_lookup`] and
     /// [`Self::rev_lookup_unexpected`] without copying them. Both strings stay at their addresses
-    /// until the peer is forgotten.
+    /// until the peer is forgotten. Does not call `use_names` for an unknown peer.
     pub fn with_names(&self, addr: Addr, use_names: &mut dyn FnMut(Option<&CStr>, Option<&CStr>)) {
         // Fills the cached host name.
         let _ = self.rev_lookup_unexpected(addr);
@@ -186,9 +188,9 @@ impl Bmi {
         method.is_in_range(reference.method_addr, hosts, netmask)
     }
 
-    /// Allocates zeroed, page-aligned memory that is fast to send and receive with a peer's method,
-    /// or with any method for [`Addr::NONE`] (`BMI_memalloc`). `None` for an unknown peer, or when
-    /// memory is exhausted.
+    /// Allocates zeroed, page-aligned memory (`BMI_memalloc`) that the method of a peer sends and
+    /// receives fast; for [`Addr::NONE`], the first active method. Returns `None` for an unknown
+    /// peer, or when memory is exhausted.
     pub fn memalloc(&self, addr: Addr, len: usize) -> Option<Memory> {
         let instance = match addr {
             Addr::NONE => self.method_instances().next(),
@@ -199,7 +201,8 @@ impl Bmi {
             .or_else(|| Memory::ordinary(len))
     }
 
-    /// Whether a peer without a lookup has disconnected (`BMI_DROP_ADDR_QUERY`).
+    /// Whether a peer has disconnected (`BMI_DROP_ADDR_QUERY`); always false for a peer that was
+    /// looked up.
     ///
     /// # Errors
     /// [`Code::EINVAL`] for an unknown peer.
@@ -212,7 +215,7 @@ impl Bmi {
         })
     }
 
-    /// Whether the peer is in the table.
+    /// Whether the peer table of a method contains the peer.
     pub fn has_peer(&self, addr: Addr) -> bool {
         self.with_reference(addr, |_| ()).is_ok()
     }
@@ -226,7 +229,7 @@ impl Bmi {
         lens.sum()
     }
 
-    /// Adds a reference for the sender of an unexpected message, if the configuration requests it.
+    /// Adds a reference to the sender of an unexpected message, if the configuration requests it.
     pub(super) fn count_reference(&self, queues: &mut MethodQueues, addr: Addr) {
         if self.config.auto_ref_count
             && let Some(reference) = queues.references.get_mut(addr)
@@ -265,7 +268,8 @@ impl Bmi {
     }
 }
 
-/// Whether an IPv4 address is in a range: `10.1.*`, or with a netmask `10.1.0.0` and the number of
+/// Whether an IPv4 address is in a range. Without `netmask`, `pattern` may have wildcards
+/// (`10.1.*`). With `netmask`, `pattern` is a network (`10.1.0.0`) and `netmask` its number of
 /// significant bits.
 ///
 /// # Errors

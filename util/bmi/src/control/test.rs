@@ -1,4 +1,4 @@
-//! Testing and waiting: collects completions and unexpected messages.
+//! Testing and waiting: functions that collect completions and unexpected messages.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,14 +10,16 @@ use super::queues::Unexpected;
 use crate::ids::{OpId, OpKey};
 use crate::{Code, Completion, ContextId, Result};
 
-/// Time that the seed's wait functions block when there is no event.
+/// Maximum time that the wait functions of the first BMI block.
 pub const WAIT: Duration = Duration::from_millis(10);
 
 impl Bmi {
-    /// Tests one operation (`BMI_test`) and waits up to `idle` for its completion.
+    /// Tests one operation (`BMI_test`) and waits up to `idle` for its completion. Returns `None`
+    /// if the operation is not complete by then.
     ///
     /// # Errors
-    /// [`Code::EINVAL`] for an unknown or collected operation, or one of another context.
+    /// [`Code::EINVAL`] for an unknown or collected operation, for one of another context, and for
+    /// a context that is not open.
     #[inline]
     pub fn test(&self, id: OpId, idle: Duration, context: ContextId) -> Result<Option<Completion>> {
         let (instance, key) = self.operation(id)?;
@@ -34,12 +36,12 @@ impl Bmi {
         })
     }
 
-    /// Tests some operations of one context (`BMI_testsome`) and waits up to `idle` while none is
-    /// complete. Calls `found` for each completion, with its index in `ids`. `None` entries are
-    /// skipped.
+    /// Tests the operations `ids` of one context (`BMI_testsome`) and waits up to `idle` until one
+    /// is complete. Calls `found` for each completion, with its index in `ids`, and returns their
+    /// number. `None` entries are skipped.
     ///
     /// # Errors
-    /// As [`Self::test`], for any of the operations; none is collected then.
+    /// As [`Self::test`], if it applies to any of the operations; no operation is collected then.
     pub fn testsome(
         &self,
         ids: &[Option<OpId>],
@@ -60,7 +62,7 @@ impl Bmi {
                 let Some(id) = id else { continue };
                 let (instance, key) = self.operation(*id)?;
                 let done = instance.lock(&self.parking).queues().collect(key, context);
-                // Ignores an operation that another thread has collected meanwhile.
+                // Skips an operation that another thread has collected since the check.
                 if let Ok(Some(done)) = done {
                     found(index, done);
                     count += 1;
@@ -71,8 +73,10 @@ impl Bmi {
         Ok(count.unwrap_or(0))
     }
 
-    /// Collects up to `max` completions of a context (`BMI_testcontext`), the oldest first, and
-    /// waits up to `idle` while there is none. An unexpected message ends the wait.
+    /// Collects up to `max` completions of a context (`BMI_testcontext`), the oldest of each method
+    /// first, and waits up to `idle` until there is one. Calls `found` for each completion and
+    /// returns their number. An unexpected message ends the wait, unless
+    /// [`Self::interrupt_on_unexpected`] has disabled this.
     ///
     /// # Errors
     /// [`Code::EINVAL`] for a context that is not open.
@@ -110,10 +114,10 @@ impl Bmi {
     }
 
     /// Takes up to `max` unexpected messages of a class (`BMI_testunexpected_class`) and waits up
-    /// to `idle` while there is none.
+    /// to `idle` until there is one. Calls `found` for each message and returns their number.
     ///
     /// # Errors
-    /// Only the errors of parking (eventfd(2), ppoll(2)).
+    /// Only those of the system calls with which a waiting thread parks (eventfd(2), ppoll(2)).
     pub fn testunexpected(
         &self,
         max: usize,
@@ -144,7 +148,7 @@ impl Bmi {
         Ok(count.unwrap_or(0))
     }
 
-    /// As [`Self::test`], and blocks for [`WAIT`] (the seed's `BMI_wait`).
+    /// As [`Self::test`] with `idle` = [`WAIT`] (`BMI_wait` of the first BMI).
     ///
     /// # Errors
     /// As [`Self::test`].
@@ -152,7 +156,7 @@ impl Bmi {
         self.test(id, WAIT, context)
     }
 
-    /// As [`Self::testsome`], and blocks for [`WAIT`] (the seed's `BMI_waitsome`).
+    /// As [`Self::testsome`] with `idle` = [`WAIT`] (`BMI_waitsome` of the first BMI).
     ///
     /// # Errors
     /// As [`Self::testsome`].
@@ -165,7 +169,8 @@ impl Bmi {
         self.testsome(ids, WAIT, context, found)
     }
 
-    /// As [`Self::testunexpected`], and blocks for [`WAIT`] (the seed's `BMI_waitunexpected`).
+    /// As [`Self::testunexpected`] with `idle` = [`WAIT`] (`BMI_waitunexpected` of the first
+    /// BMI).
     ///
     /// # Errors
     /// As [`Self::testunexpected`].
@@ -179,8 +184,8 @@ impl Bmi {
     }
 
     /// Requests the cancellation of an operation (`BMI_cancel`). An operation that has not begun
-    /// ends with [`Code::ECANCEL`]. A running, complete or unknown operation is not affected. In
-    /// every case a test reports the outcome.
+    /// ends with [`Code::ECANCEL`]. A running, complete or unknown operation is not affected. A
+    /// later test reports the outcome in every case.
     pub fn cancel(&self, id: OpId) {
         if let Ok((instance, key)) = self.operation(id) {
             let mut locked = instance.lock(&self.parking);
@@ -191,8 +196,8 @@ impl Bmi {
         }
     }
 
-    /// Cancels an operation (the seed's `BMI_unpost`) and collects it without blocking. An
-    /// operation that has not begun ends with [`Code::ECANCEL`]; a complete one with its outcome.
+    /// Cancels an operation and collects it without blocking (`BMI_unpost` of the first BMI). An
+    /// operation that has not begun ends with [`Code::ECANCEL`]; a complete one keeps its outcome.
     /// Returns `None` for an operation that is running; a later test reports its outcome.
     ///
     /// # Errors
@@ -208,7 +213,8 @@ impl Bmi {
                 method.cancel(key, queues);
             }
         })?;
-        // Wakes a thread that waits for this operation; it then finds the operation collected.
+        // Wakes a thread that waits for this operation: its test then fails, as the operation has
+        // been collected.
         queues.has_events |= ended.is_some();
         Ok(ended)
     }

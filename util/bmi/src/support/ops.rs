@@ -1,8 +1,8 @@
 //! The operation table: allocation, and keys that find operations.
 //!
-//! A key has a slot and its generation. A slot is reused at once with the next generation, so a
-//! slot gives the same key again only after a billion operations. A lookup with a stale or invalid
-//! key returns `None`.
+//! A key consists of the index of a slot and the slot's generation. A freed slot is reused at once
+//! with the next generation, so the same key is returned again only after a billion operations in
+//! its slot. A lookup with a stale or invalid key returns `None`.
 
 use std::fmt;
 
@@ -16,20 +16,20 @@ pub struct Op {
     pub addr: Addr,
     /// The tag.
     pub tag: i32,
-    /// Bytes of the buffer.
+    /// The length of the buffer in bytes.
     pub size: u64,
-    /// The value of the post, returned with the completion.
+    /// The application's value (`user_ptr` in C), which the completion returns.
     pub user: u64,
-    /// The context of its completion; `None` if that context was closed.
+    /// The context in which the operation completes; `None` if that context was closed.
     pub(crate) context: Option<u8>,
-    /// Its outcome with the bytes moved, once it is complete.
+    /// The number of transferred bytes or the error, once the operation is complete.
     pub(crate) outcome: Option<Result<u64>>,
-    /// Memory that the operation owns.
+    /// Memory that the operation retains until it is freed.
     pub(crate) retained: Option<Box<dyn Retained>>,
 }
 
 impl Op {
-    /// An operation with peer, tag and size only.
+    /// An operation with a peer, a tag and a size; all other fields are empty.
     pub const fn new(addr: Addr, tag: i32, size: u64) -> Self {
         Self {
             addr,
@@ -44,7 +44,8 @@ impl Op {
 }
 
 impl Op {
-    /// Records the outcome.
+    /// Records the outcome. After a success, tells the retained memory how many bytes were
+    /// received.
     #[inline]
     pub(crate) fn end(&mut self, outcome: Result<u64>) {
         self.outcome = Some(outcome);
@@ -56,7 +57,7 @@ impl Op {
     }
 }
 
-/// Memory that an operation retains until it is complete.
+/// Memory that an operation retains until it is freed.
 pub(crate) trait Retained: fmt::Debug + Send {
     /// Called when `len` bytes were received: copies them to the application's memory.
     fn received(&mut self, len: usize);
@@ -77,7 +78,7 @@ pub struct Ops {
 #[derive(Debug)]
 struct Slot {
     generation: u32,
-    /// The queue that it is in, and its neighbours there.
+    /// The queue that the operation is in, and its neighbours in the queue.
     pub(super) link: Link,
     op: Option<Op>,
 }
@@ -92,10 +93,10 @@ pub(super) struct Link {
 }
 
 impl Ops {
-    /// Allocates an operation (the seed's `alloc_method_op` and `id_gen_fast_register`).
+    /// Allocates an operation (`alloc_method_op` and `id_gen_fast_register` in BMI's C sources).
     ///
     /// # Errors
-    /// [`Code::ENOBUFS`] when half a billion operations exist.
+    /// [`Code::ENOBUFS`] when half a billion ([`OPS`]) operations exist.
     #[inline(always)]
     pub fn alloc(&mut self, op: Op) -> Result<OpKey> {
         if let Some(index) = self.free.pop() {
@@ -120,7 +121,8 @@ impl Ops {
         Ok(OpKey::new(index, 1))
     }
 
-    /// Frees an operation (`dealloc_method_op`). An operation that is in a queue is not freed.
+    /// Frees an operation (`dealloc_method_op`) and returns it. Returns `None`, and frees nothing,
+    /// if the key is stale or the operation is in a queue.
     #[inline(always)]
     pub fn dealloc(&mut self, key: OpKey) -> Option<Op> {
         let slot = self.slots.get_mut(key.slot() as usize)?;
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_finds_its_operation_until_that_is_over() {
+    fn a_key_finds_its_operation_until_it_is_freed() {
         let mut ops = Ops::default();
         let first = ops.alloc(op(1)).unwrap();
         let second = ops.alloc(op(2)).unwrap();
@@ -217,8 +219,8 @@ mod tests {
         assert_eq!(ops.get(third).unwrap().tag, 3);
         assert_eq!(ops.get(second).unwrap().tag, 2);
         assert_eq!(ops.len(), 2);
-        for never in [OpKey(0), OpKey(u64::MAX), OpKey::new(77, 1)] {
-            assert!(ops.get(never).is_none(), "{never:?}");
+        for invalid in [OpKey(0), OpKey(u64::MAX), OpKey::new(77, 1)] {
+            assert!(ops.get(invalid).is_none(), "{invalid:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The peer table. Each entry has the application's address of the peer, its URL, and the method's
+//! The peer table. It finds a peer by the application's address, by a URL, or by the method's
 //! address, which the application never sees.
 
 use std::collections::{HashMap, VecDeque};
@@ -8,7 +8,8 @@ use crate::ids::MethodIndex;
 use crate::method::MethodAddr;
 use crate::{Addr, Code, Result};
 
-/// Disconnected peers that are retained, so that a post to one fails with EPIPE instead of EPROTO.
+/// Maximum number of disconnected peers in the table, unless more of them are in use. A post to a
+/// disconnected peer fails with EPIPE, and a post to a forgotten one with EPROTO.
 const MAX_DISCONNECTED: usize = 64;
 /// Maximum number of peers of one method.
 const MAX_PEERS: u32 = (1 << 28) - 1;
@@ -21,9 +22,9 @@ pub(crate) struct References {
     slots: Vec<Slot>,
     free: Vec<u32>,
     by_url: HashMap<String, u32>,
-    /// Slots by the number of the method's address.
+    /// The slots of the peers, indexed by the method's address; [`NO_SLOT`] where there is no peer.
     by_method: Vec<u32>,
-    /// Disconnected peers, the oldest first.
+    /// The slots of the disconnected peers, in the order in which they disconnected.
     disconnected: VecDeque<u32>,
 }
 
@@ -37,15 +38,16 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) struct Reference {
     pub(crate) method_addr: MethodAddr,
-    /// The URL that it was looked up by; `None` for a peer that connected by itself.
+    /// The URL of the peer's first lookup; `None` for a peer that connected without a lookup.
     pub(crate) url: Option<CString>,
-    /// The method's name for its host, cached by the first query.
+    /// The peer's host as the method names it. The first query caches it.
     pub(crate) host: Option<CString>,
     /// Number of references that the application holds.
     pub(crate) refs: u32,
-    /// Number of operations and messages that name it.
+    /// Number of operations and queued unexpected messages that name the peer.
     pub(crate) pending: u32,
-    /// It connected by itself and has disconnected: no process can be found under its name again.
+    /// Whether the peer connected without a lookup and has disconnected. It has no URL under which
+    /// a process could be found again.
     pub(crate) is_disconnected: bool,
 }
 
@@ -98,7 +100,7 @@ impl References {
     /// The method's address of a peer to send to.
     ///
     /// # Errors
-    /// [`Code::EPROTO`] for no peer, [`Code::EPIPE`] for a peer that disconnected for good.
+    /// [`Code::EPROTO`] for an unknown peer, [`Code::EPIPE`] for a disconnected one.
     #[inline]
     pub(crate) fn resolve(&self, addr: Addr) -> Result<MethodAddr> {
         let reference = self.get(addr).ok_or(Code::EPROTO)?;
@@ -108,10 +110,11 @@ impl References {
         }
     }
 
-    /// The method's address of a peer to receive from. A disconnected peer may have left messages.
+    /// The method's address of a peer to receive from. A disconnected peer is no error: messages
+    /// that it sent earlier may still be queued.
     ///
     /// # Errors
-    /// [`Code::EPROTO`] for no peer.
+    /// [`Code::EPROTO`] for an unknown peer.
     #[inline]
     pub(crate) fn resolve_source(&self, addr: Addr) -> Result<MethodAddr> {
         self.get(addr)
@@ -119,8 +122,8 @@ impl References {
             .ok_or(Code::EPROTO)
     }
 
-    /// Registers a peer by its method's address and returns the application's address. A registered
-    /// peer keeps its address.
+    /// Registers a peer by its method's address and returns the application's address. A peer that
+    /// is already registered keeps its address.
     ///
     /// # Errors
     /// [`Code::ENOBUFS`] when the table is full.
@@ -160,8 +163,8 @@ impl References {
         Ok(slot)
     }
 
-    /// Records the URL of a lookup. The first URL is the one that a reverse lookup returns. The
-    /// peer counts as connected again: another process may be found under the URL.
+    /// Records the URL of a lookup. A reverse lookup returns the first URL of the peer. Marks the
+    /// peer as connected: the lookup may have found another process under the URL.
     pub(crate) fn name(&mut self, addr: Addr, url: &str) {
         let Ok(text) = CString::new(url) else {
             return;
@@ -188,8 +191,9 @@ impl References {
         Some(reference.method_addr)
     }
 
-    /// Marks a peer that connected by itself as disconnected. The entry stays for a while. Returns
-    /// a peer that must be forgotten to stay within [`MAX_DISCONNECTED`].
+    /// Marks a peer as disconnected if it connected without a lookup. Its entry stays in the table.
+    /// If more than [`MAX_DISCONNECTED`] peers are disconnected, returns one that the caller must
+    /// forget, unless all are in use.
     pub(crate) fn set_disconnected(&mut self, method_addr: MethodAddr) -> Option<Addr> {
         let addr = self.by_method(method_addr)?;
         let reference = self.get_mut(addr)?;
@@ -212,7 +216,7 @@ impl References {
         }
     }
 
-    /// A disconnected peer without references.
+    /// The first disconnected peer that is not in use: it has no reference and nothing pending.
     pub(crate) fn next_to_forget(&self) -> Option<Addr> {
         let is_free = |&&slot: &&u32| {
             let entry = self.slots[slot as usize].entry.as_ref();

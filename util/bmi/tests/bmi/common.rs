@@ -1,4 +1,4 @@
-//! Two instances in one process, and helpers with a timeout.
+//! Two BMI instances in one process, and helpers that wait with a timeout.
 
 use std::borrow::Borrow;
 use std::fs;
@@ -10,12 +10,12 @@ use selvedge_bmi::{
     Addr, Bmi, Completion, Config, ContextId, OpId, Post, PostError, Posted, Unexpected,
 };
 
-/// Longer than any operation takes that works.
+/// The time after which a test gives up; every operation that works takes less.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Wait time of one poll.
 pub(crate) const IDLE: Duration = Duration::from_millis(5);
 
-/// The schemes of the methods over Selvedge. Every test runs with each of them.
+/// The URL schemes of the methods that use Selvedge. Every test runs with each of them.
 pub(crate) const SCHEMES: [&str; 2] = ["shm", "tcp"];
 
 /// Runs `test` with a pair of instances for each scheme.
@@ -161,7 +161,7 @@ impl<B: Borrow<Bmi>> Side<B> {
         self.bmi().unpost(id, self.context)
     }
 
-    /// Waits for an operation without progress of the other side.
+    /// Waits for an operation. Only this side makes progress.
     pub(crate) fn wait(&self, posted: Result<Posted<Completion>, PostError>) -> Completion {
         match posted.unwrap() {
             Posted::Done(done) => done,
@@ -171,7 +171,7 @@ impl<B: Borrow<Bmi>> Side<B> {
         }
     }
 
-    /// Waits for an unexpected message.
+    /// Waits for an unexpected message of class 0.
     pub(crate) fn request(&self) -> Unexpected {
         until("an unexpected message", || unexpected(self.bmi(), 0))
     }
