@@ -98,7 +98,7 @@ impl<T: Object> Handle<T> {
     /// The same pointer as a fid.
     ///
     /// # Errors
-    /// As [`Self::at`].
+    /// As [`Self::ptr`].
     pub(crate) fn fid(&self) -> Result<*mut Fid> {
         self.ptr().map(<*mut T>::cast)
     }
@@ -106,7 +106,7 @@ impl<T: Object> Handle<T> {
     /// The pointer to the object, for a call that returns [`Error`].
     ///
     /// # Errors
-    /// As [`Self::at`].
+    /// As [`Self::ptr`].
     pub(crate) fn ptr_or_error(&self) -> Result<*mut T, Error> {
         self.ptr().map_err(foreign_process)
     }
@@ -114,7 +114,7 @@ impl<T: Object> Handle<T> {
     /// The same pointer as a fid.
     ///
     /// # Errors
-    /// As [`Self::at`].
+    /// As [`Self::ptr`].
     pub(crate) fn fid_or_error(&self) -> Result<*mut Fid, Error> {
         self.fid().map_err(foreign_process)
     }

@@ -149,7 +149,7 @@ impl<const N: usize> Drop for SharedWords<N> {
 
 impl<const N: usize> fmt::Debug for SharedWords<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sheet({:?})", self.file)
+        write!(f, "StatsPage({:?})", self.file)
     }
 }
 
