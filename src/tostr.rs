@@ -11,8 +11,8 @@ use crate::{
 macro_rules! flag_names {
     ($($flags:ident $prefix:literal,)+) => {$(
         impl $flags {
-            /// The names of the set bits in the order of their declaration, with libfabric's prefix.
-            /// Bits without a name are one number.
+            /// Returns the names of the set bits in the order of their declaration, with
+            /// libfabric's prefix. All bits without a name form one hexadecimal number at the end.
             pub fn names(self) -> impl Iterator<Item = String> {
                 let unnamed = self.difference(Self::all()).bits();
                 self.iter_names()
@@ -21,7 +21,7 @@ macro_rules! flag_names {
             }
         }
 
-        /// Formats `A | B`; `nothing` for the empty set.
+        /// Formats a set as `A | B`, and the empty set as `nothing`.
         impl fmt::Display for $flags {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 if self.is_empty() {
@@ -31,7 +31,7 @@ macro_rules! flag_names {
             }
         }
 
-        /// Parses `A|B`, with or without the prefix, ignoring case.
+        /// Parses `A|B`. The prefix is optional, and case does not matter.
         impl FromStr for $flags {
             type Err = Error;
 
@@ -78,7 +78,7 @@ impl AddrFormat {
         Self::SockaddrIp,
     ];
 
-    /// The name that fi_tostr(3) prints.
+    /// Returns the name that fi_tostr(3) prints.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Unspec => "FI_FORMAT_UNSPEC",
@@ -109,7 +109,7 @@ impl fmt::Display for AddrFormat {
     }
 }
 
-/// Parses the name, ignoring case.
+/// Parses the name that [`AddrFormat::text`] returns. Case does not matter.
 impl FromStr for AddrFormat {
     type Err = Error;
 
@@ -119,7 +119,7 @@ impl FromStr for AddrFormat {
 }
 
 impl av::Type {
-    /// The name that fi_tostr(3) prints.
+    /// Returns the name that fi_tostr(3) prints.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Unspec => "FI_AV_UNSPEC",
@@ -135,7 +135,10 @@ impl fmt::Display for av::Type {
     }
 }
 
-/// The one of `all` with the name `text`, ignoring case.
+/// Returns the value of `all` whose name is `text`. Case and surrounding spaces do not matter.
+///
+/// # Errors
+/// [`Errno::Inval`] if no value has the name.
 pub(crate) fn by_name<T: Copy>(
     all: &[T],
     name: impl Fn(T) -> &'static str,

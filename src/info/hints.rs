@@ -5,11 +5,11 @@
 use super::{EpType, Info, Progress, ResourceMgmt, Threading};
 use crate::{AddrFormat, Address, Caps, Mode, MrMode, MsgOrder, av};
 
-/// The requirements of a query with [`crate::Registry::getinfo`]: an [`Info`] whose unset fields mean
-/// "any".
+/// The requirements of a query with [`crate::Registry::getinfo`]: an [`Info`] whose unset fields
+/// mean "any".
 ///
-/// In two fields, empty means "none": `mode` and `domain_attr.mr_mode` list the modes that the
-/// application supports. [`Hints::anything`] supports all.
+/// Two fields are exceptions. `mode` and `domain_attr.mr_mode` list the modes that the application
+/// supports, so an empty list means "none". [`Hints::anything`] supports all modes.
 ///
 /// # Examples
 /// ```
@@ -45,11 +45,11 @@ macro_rules! setters {
 setters! {
     /// Requires capabilities.
     caps(caps: Caps) { caps }
-    /// Supports modes.
+    /// Declares the modes that the application supports.
     mode(mode: Mode) { mode }
     /// Requires an endpoint type.
     ep_type(ep_type: EpType) { ep_attr.ep_type }
-    /// Requires a provider, or layers joined by `;`.
+    /// Requires a provider by its name; the names of layered providers are joined by `;`.
     provider(name: &str) { fabric_attr.prov_name }
     /// Requires a fabric, by its name.
     fabric(name: &str) { fabric_attr.name }
@@ -61,45 +61,46 @@ setters! {
     src_addr(addr: Address) { src_addr }
     /// Sets the address of the peer.
     dest_addr(addr: Address) { dest_addr }
-    /// Requires this number of outstanding operations.
+    /// Requires room for this number of outstanding operations.
     tx_size(size: usize) { tx_attr.size }
-    /// Requires this number of posted receives.
+    /// Requires room for this number of posted receives.
     rx_size(size: usize) { rx_attr.size }
-    /// Requires injected messages of this size, in bytes.
+    /// Requires injected messages of up to this size, in bytes.
     inject_size(size: usize) { tx_attr.inject_size }
-    /// Requires lists of this number of segments, in both directions.
+    /// Requires lists of up to this number of segments, for transmits and receives.
     iov_limit(limit: usize) { tx_attr.iov_limit } and { rx_attr.iov_limit }
-    /// Requires messages of this size, in bytes.
+    /// Requires messages of up to this size, in bytes.
     max_msg_size(size: usize) { ep_attr.max_msg_size }
-    /// Requires order guarantees, in both directions.
+    /// Requires order guarantees for transmits and receives.
     msg_order(order: MsgOrder) { tx_attr.msg_order } and { rx_attr.msg_order }
-    /// Supports modes of memory registration.
+    /// Declares the modes of memory registration that the application supports.
     mr_mode(mode: MrMode) { domain_attr.mr_mode }
     /// Requires a type of address vector.
     av_type(av_type: av::Type) { domain_attr.av_type }
     /// Requires remote completion data of this size, in bytes.
     cq_data_size(size: usize) { domain_attr.cq_data_size }
-    /// Requires a progress model of data transfers.
+    /// Requires a progress model for data transfers.
     data_progress(progress: Progress) { domain_attr.data_progress }
-    /// Requires a progress model of control operations.
+    /// Requires a progress model for control operations.
     control_progress(progress: Progress) { domain_attr.control_progress }
     /// Requires queues with or without protection from overruns.
     resource_mgmt(resource_mgmt: ResourceMgmt) { domain_attr.resource_mgmt }
 }
 
 impl Hints {
-    /// Requires nothing and supports no mode.
+    /// Returns hints that require nothing and support no mode.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Requires nothing and supports every mode, like `hints == NULL` in C.
+    /// Returns hints that require nothing and support every mode that is not deprecated, like
+    /// `hints == NULL` in C.
     pub fn anything() -> Self {
         let modes = MrMode::all() - MrMode::BASIC - MrMode::SCALABLE;
         Self::new().mode(Mode::all()).mr_mode(modes)
     }
 
-    /// Edits any field of the [`Info`].
+    /// Edits any field of the [`Info`]. The edit neither makes nor removes a threading promise.
     #[must_use]
     pub fn edit(mut self, edit: impl FnOnce(&mut Info)) -> Self {
         let origin = self.info.origin.clone();
@@ -112,16 +113,17 @@ impl Hints {
     /// Providers omit the locks that the promise makes unnecessary.
     ///
     /// # Safety
-    /// As long as an object exists that was opened from a result of these hints, or from a copy of a
-    /// result:
+    /// The caller keeps the promise as long as an object exists that was opened from a result of
+    /// these hints, or from a copy of a result:
     /// - [`Threading::Domain`]: no two threads use objects of one domain at the same time;
-    /// - [`Threading::Completion`]: no two threads use objects of one group at the same time. An endpoint
-    ///   and the completion queues and counters that it is bound to belong to one group, transitively;
+    /// - [`Threading::Completion`]: no two threads use objects of one group at the same time. An
+    ///   endpoint belongs to one group with the completion queues and counters that it is bound to.
+    ///   Endpoints with a common queue or counter belong to the same group;
     /// - [`Threading::Fid`] and [`Threading::Endpoint`]: no two threads use one object at the same
     ///   time.
     ///
-    /// [`Threading::Safe`] and [`Threading::Unspec`] promise nothing. An endpoint of [`crate::owned`]
-    /// counts as its endpoint and its queue.
+    /// [`Threading::Safe`] and [`Threading::Unspec`] promise nothing. An endpoint of
+    /// [`crate::owned`] counts as two objects: an endpoint and its completion queue.
     #[must_use]
     pub unsafe fn promise_threading(mut self, threading: Threading) -> Self {
         self.info.domain_attr.threading = threading;
@@ -132,14 +134,14 @@ impl Hints {
         self
     }
 
-    /// The requirements.
+    /// Returns the requirements.
     pub fn info(&self) -> &Info {
         &self.info
     }
 }
 
-/// Requires a description like this one. A promise about threads is not copied: it was made for the
-/// objects of other hints.
+/// Requires what the [`Info`] describes. Its threading promise is not copied, because that covers
+/// only the objects of the hints that it was made for.
 impl From<Info> for Hints {
     fn from(mut info: Info) -> Self {
         info.origin = super::origin::Origin::default();

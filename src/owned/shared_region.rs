@@ -9,16 +9,17 @@ use crate::handle::sole;
 use crate::shared::SharedBytes;
 use crate::{Allocation, Counter, Domain, Errno, Error, MrAccess, Result, alloc};
 
-/// Registered memory that peers may read or write at any time (a target of fi_rma(3) and fi_atomic(3)).
+/// Registered memory that peers may read or write at any time (a target of fi_rma(3) and
+/// fi_atomic(3)).
 ///
 /// It cannot be borrowed as `&[u8]`, because a reference promises that the bytes do not change. Its
 /// bytes are copied in and out, or its words are loaded and stored, by atomic accesses
-/// ([`crate::shared`]). A copy consists of single aligned words: it may contain some words from before
-/// and some from after a peer's write.
+/// ([`crate::shared`]). A copy is atomic for each aligned word, but not as a whole: it may contain
+/// some words from before and some from after a peer's write.
 ///
-/// The domain allocates the memory ([`Domain::alloc`]). Where that is special memory, peers on the same
-/// machine access it by loads and stores, without this process. Dropping the region revokes the rights
-/// of peers, then frees the memory.
+/// The domain allocates the memory ([`Domain::alloc`]). If it is special memory, peers on the same
+/// machine access it by loads and stores, without the help of this process. Dropping the region
+/// revokes the rights of peers, then frees the memory.
 #[derive(Debug)]
 pub struct SharedRegion {
     memory: Arc<dyn Allocation>,
@@ -26,8 +27,8 @@ pub struct SharedRegion {
 }
 
 impl SharedRegion {
-    /// Allocates a region of `len` zero bytes with the access rights `access`. `key` is the requested
-    /// key, for domains where the application chooses keys.
+    /// Allocates a region of `len` zero bytes with the access rights `access`. `key` is the
+    /// requested key, for domains where the application chooses keys.
     ///
     /// # Errors
     /// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] when the memory cannot be
@@ -45,13 +46,13 @@ impl SharedRegion {
         Ok(Self { memory, len })
     }
 
-    /// Length in bytes; never 0.
+    /// Returns the length in bytes, which is never 0.
     #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The key that peers access the region with.
+    /// Returns the key that peers access the region with.
     pub fn key(&self) -> u64 {
         self.memory.key()
     }
@@ -64,12 +65,13 @@ impl SharedRegion {
         self.memory.bind_counter(cntr, events)
     }
 
-    /// A pointer to the first byte, for code in other languages. Peers may write the bytes at any time.
+    /// Returns a pointer to the first byte, for code in other languages. Peers may write the bytes
+    /// at any time.
     pub fn base(&self) -> *mut u8 {
         self.memory.base()
     }
 
-    /// The remote address of the byte at `offset` ([`crate::rma::RmaIov::addr`]).
+    /// Returns the remote address of the byte at `offset` ([`crate::rma::RmaIov::addr`]).
     pub fn addr(&self, offset: usize) -> u64 {
         self.memory.remote_addr() + offset as u64
     }
@@ -103,8 +105,8 @@ impl SharedRegion {
         Ok(word.load(Ordering::Acquire))
     }
 
-    /// Stores the word at `offset`, in native byte order, with release ordering: a reader that sees this
-    /// word also sees the earlier writes of this thread.
+    /// Stores the word at `offset`, in native byte order, with release ordering: a reader that sees
+    /// this word also sees the earlier writes of this thread.
     ///
     /// # Errors
     /// [`Errno::Inval`] when `offset` is not a multiple of 8, or the word is not within the region.
@@ -122,9 +124,9 @@ impl SharedRegion {
     /// The bytes, as one region that begins at a page.
     fn bytes(&self) -> SharedBytes {
         // SAFETY: the bytes are valid until the allocation is dropped, and no value or reference made
-        // from them leaves a method. Other accesses in this process use granules of the region:
-        // `Allocation` promises that these are accesses of peers alone, which providers carry out
-        // as `Domain::reg` requires.
+        // from them leaves a method. `Allocation` promises that the other accesses are those of
+        // peers alone. Where providers carry them out in this process, they use granules of the
+        // region, as `Domain::reg` requires.
         unsafe { SharedBytes::new(self.memory.base(), self.len) }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::WORD;
 
-/// An aligned block of 8, 4, 2 or 1 bytes. Its value is represented as 8 bytes, of which those behind its
-/// size are 0.
+/// An aligned block of 8, 4, 2 or 1 bytes. Its value is represented as 8 bytes: the bytes of the
+/// block, then zeros.
 pub(super) enum Granule<'a> {
     Eight(&'a AtomicU64),
     Four(&'a AtomicU32),
@@ -18,8 +18,8 @@ pub(super) enum Granule<'a> {
 impl Granule<'_> {
     /// # Safety
     /// - `first` is aligned to `size`, which is 8, 4, 2 or 1;
-    /// - the block is valid for reads, and for writes if it is written, and concurrent accesses are atomic
-    ///   and of this size.
+    /// - the block is valid for reads, and for writes if it is written;
+    /// - concurrent accesses to the block are atomic and of this size.
     #[inline]
     pub(super) unsafe fn new(first: *mut u8, size: usize) -> Self {
         match size {

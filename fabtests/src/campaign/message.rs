@@ -1,11 +1,11 @@
-//! Messages with the sender's incarnation and a number, whose bytes show whether they are intact.
+//! Messages that begin with a [`Stamp`], and whose bytes show whether they are intact.
 
 use anyhow::ensure;
 use selvedge_bench::fabric::pattern;
 use serde::{Deserialize, Serialize};
 
-/// Identifies a message: the sender's incarnation, and the message's number in it. The stamp is the
-/// tag, and the first word of the message.
+/// A `Stamp` identifies a message by the sender's incarnation and the message's number in that
+/// incarnation. It is the message's tag and first word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Stamp {
     /// Counts the incarnations of one name.
@@ -15,7 +15,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// The message `number` of an incarnation.
+    /// Returns the stamp of message `number` of an incarnation.
     pub(crate) const fn new(incarnation: u32, number: u32) -> Self {
         Self {
             incarnation,
@@ -34,10 +34,10 @@ impl Stamp {
     }
 }
 
-/// The smallest message, which consists of its stamp.
+/// Bytes of the smallest message, which consists of its stamp.
 pub(crate) const SMALLEST: usize = 8;
 
-/// The bytes of a message; `len` is at least [`SMALLEST`].
+/// Returns the `len` bytes of a message; `len` is at least [`SMALLEST`].
 pub(crate) fn write(stamp: Stamp, len: usize) -> Box<[u8]> {
     let mut bytes = vec![0; len];
     let (head, rest) = bytes.split_at_mut(SMALLEST);
@@ -49,7 +49,7 @@ pub(crate) fn write(stamp: Stamp, len: usize) -> Box<[u8]> {
 /// Returns the stamp of a message.
 ///
 /// # Errors
-/// The message is not intact.
+/// When the message is not intact.
 pub(crate) fn read(bytes: &[u8]) -> anyhow::Result<Stamp> {
     ensure!(
         bytes.len() >= SMALLEST,

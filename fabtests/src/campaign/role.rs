@@ -16,13 +16,14 @@ pub(crate) enum Role {
     Echo(echo::Config),
     /// Sends more than the target receives.
     Flood(flood::Config),
-    /// Connects to an endpoint without end.
+    /// Connects to an endpoint again and again.
     ConnectStorm(connect_storm::Config),
-    /// Streams under a name that earlier processes had, until its end.
+    /// Exchanges streams under the endpoint name of earlier processes, until it is killed, exits or
+    /// closes.
     Restarted(restarted::Config),
     /// Attacks as a process of another user.
     OtherUser(other_user::Config),
-    /// Is killed or stopped at an instruction.
+    /// Executes one operation, and is killed or stopped at one of its instructions.
     Target(target::Config),
 }
 

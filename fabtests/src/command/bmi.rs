@@ -1,5 +1,5 @@
-//! `fabtests bmi`: one server and many clients, over BMI and over the endpoint below it; or the
-//! duration of posts while other threads test.
+//! `fabtests bmi` measures how many requests of many clients one server serves, over BMI and over
+//! the endpoint below it; or how long posts take while other threads test.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The results.
+/// The results, as `--json` prints them.
 #[derive(Debug, Serialize)]
 struct Report {
     clients: u16,

@@ -1,4 +1,4 @@
-//! The provider itself: two endpoints and a message.
+//! Findings about the provider itself: a message between two endpoints, and its descriptors.
 
 use std::fs;
 use std::sync::Arc;
@@ -33,10 +33,10 @@ pub(super) fn messages() -> Finding {
     }
 }
 
-/// The number of peers that the limit of descriptors allows.
+/// Estimates how many peers the limit of descriptors allows.
 pub(super) fn descriptors() -> Finding {
     const NAME: &str = "descriptors";
-    /// Processes of a medium-sized machine.
+    /// Number of peers that is enough: the processes of a medium-sized machine.
     const ENOUGH: u64 = 256;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, 0));
     let needed = match descriptors_of_a_peer() {
@@ -119,7 +119,7 @@ fn descriptors_of_a_peer() -> anyhow::Result<u64> {
     let (from, to) = (open()?, open()?);
     let before = count();
     send(&from, &to)?;
-    // Both sides of the connection are in this process.
+    // This process holds the descriptors of both sides of the connection.
     Ok((count() - before).div_ceil(2) as u64)
 }
 

@@ -4,7 +4,8 @@ use selvedge::param::Unknown;
 use selvedge::{Explanation, Info, Outcome};
 use serde_json::{Value, json};
 
-/// One line for each offer, or for a provider that was not queried; then the unknown variables.
+/// Returns one line for each offer and for each provider that was not queried, followed by one line
+/// for each unknown environment variable.
 pub(super) fn text(explanations: &[Explanation], unknown: &[Unknown]) -> String {
     let candidates = explanations.iter().map(|explanation| {
         let candidate = candidate_of(&explanation.outcome).map_or_else(String::new, label);

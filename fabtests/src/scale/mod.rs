@@ -18,30 +18,31 @@ pub use process::run as run_process;
 /// The results of a scale test.
 #[derive(Clone, Debug, Serialize)]
 pub struct ScaleReport {
-    /// Processes, each with one endpoint and all others as its peers.
+    /// Number of processes. Each has one endpoint, and all other processes as peers.
     pub processes: usize,
     /// Milliseconds from the start signal until every process has received a message from every
     /// other one.
     #[serde(rename = "first_contact_ms")]
     pub first_exchange_ms: f64,
-    /// Milliseconds of a later round of the same messages: the median.
+    /// Median duration of the later rounds of the same messages, in milliseconds.
     pub round_ms: f64,
-    /// Messages that were exchanged.
+    /// Number of exchanged messages.
     pub messages: u64,
-    /// KiB of all processes together, with pages that they share counted once; before the first
-    /// contact, and after the last round.
+    /// Memory of all processes together, in KiB: before the first exchange, and after the last
+    /// round. Pages that the processes share count once.
     pub pss_kib: [u64; 2],
-    /// KiB of shared memory that they have created, whether it was touched or not, after the last
-    /// round.
+    /// Shared memory that the processes have created by the end of the last round, in KiB.
+    /// Untouched pages count too.
     pub shared_kib: u64,
-    /// Maximum number of descriptors of one process.
+    /// Maximum number of open file descriptors of one process.
     pub descriptors: u64,
 }
 
-/// Starts `processes`, which connect to each other and exchange `rounds` more rounds of messages.
+/// Measures a group of `processes` new processes, which connect to each other in a first exchange
+/// of messages and then exchange `rounds` more rounds.
 ///
 /// # Errors
-/// A process cannot be started or ends early, a message is wrong, or the time is over.
+/// A process cannot be started or ends early, a message is wrong, or `timeout` has passed.
 pub fn measure(processes: usize, rounds: u32, timeout: Duration) -> anyhow::Result<ScaleReport> {
     let mut members = (0..processes)
         .map(|number| {
@@ -97,7 +98,7 @@ fn pss(members: &[Process]) -> anyhow::Result<u64> {
     Ok(all as u64 >> 10)
 }
 
-/// KiB of all memory files that the provider has created, each counted once.
+/// Returns the size of all memory files that the provider has created, each counted once, in KiB.
 fn shared(members: &[Process]) -> anyhow::Result<u64> {
     let mut files = HashMap::new();
     for member in members {
@@ -109,7 +110,8 @@ fn shared(members: &[Process]) -> anyhow::Result<u64> {
     Ok(files.values().sum::<u64>() >> 10)
 }
 
-/// Inode and bytes of the memory file of a line of /proc/PID/maps.
+/// Parses a line of /proc/PID/maps. Returns the inode and the mapped bytes if the line maps a
+/// memory file of the provider.
 fn memory_file(line: &str) -> Option<(&str, u64)> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;

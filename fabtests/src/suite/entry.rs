@@ -19,7 +19,7 @@ pub enum Set {
 pub enum Start {
     /// All at once; they find each other by [`super::control::Control::exchange`].
     Together,
-    /// One after the other, each when the one before has sent [`super::control::Word::Ready`].
+    /// One after the other, each when the one before has sent [`super::control::Message::Ready`].
     InTurn,
 }
 

@@ -1,5 +1,5 @@
-//! The expectations for each provider: the tests that it cannot run, with reasons, and the variants
-//! of its parameters.
+//! The manifest tells what to expect of each provider: the tests that it cannot run, with reasons,
+//! and the variants of its parameters.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::entry::Set;
 
-/// The whole file.
+/// A whole manifest file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -17,7 +17,7 @@ pub struct Manifest {
     provider: Vec<Expected>,
 }
 
-/// One provider.
+/// What to expect of one provider.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expected {
@@ -33,7 +33,7 @@ struct Expected {
     variant: Vec<Variant>,
 }
 
-/// Tests that the provider cannot run, or fails.
+/// Tests that are not run with the provider, as a pattern of names, and the reason.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Skip {
@@ -45,7 +45,7 @@ struct Skip {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
-    /// The suffix of the provider's name: `shm+bounce`.
+    /// The suffix of the provider's name: "bounce" in "shm+bounce".
     pub name: String,
     /// Patterns of the tests' names.
     tests: Vec<String>,
@@ -57,7 +57,7 @@ impl Manifest {
     /// The manifest of this suite.
     ///
     /// # Errors
-    /// It is malformed.
+    /// When the manifest is malformed.
     pub fn built_in() -> anyhow::Result<Self> {
         Self::parse(include_str!("../../expectations.toml")).context("the suite's own manifest")
     }
@@ -65,7 +65,7 @@ impl Manifest {
     /// The manifest in a file.
     ///
     /// # Errors
-    /// It cannot be read, or is malformed.
+    /// When the file cannot be read, or is malformed.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
@@ -87,7 +87,7 @@ impl Manifest {
             .map(|skip| skip.reason.as_str())
     }
 
-    /// The fault of the provider that makes the test fail; `None` if it is expected to pass.
+    /// The fault of the provider that makes the test fail; `None` if no fault is known.
     pub fn fault(&self, provider: &str, test: &str) -> Option<&str> {
         let faults = self.of(provider).flat_map(|expected| &expected.fault);
         let mut faults = faults.filter(|fault| matches(&fault.tests, test));

@@ -17,11 +17,11 @@ use selvedge_testkit::failure::failure;
 use super::domain;
 use super::options::{OUT_OF_BAND_PORT, Options};
 
-/// The length of a block that holds an address.
+/// The length of a block that holds an address, in bytes.
 const BLOCK: usize = 1024;
-/// The time in which a client tries to reach a server that does not listen yet.
+/// The time for which a client tries to reach a server that does not listen yet.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time between two attempts.
+/// The time between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// An out-of-band connection.
@@ -50,7 +50,7 @@ impl Listener {
         })?))
     }
 
-    /// Waits for the next client without a limit.
+    /// Waits for the next client without a time limit. `timeout` limits each later read and write.
     ///
     /// # Errors
     /// The system's error.
@@ -61,11 +61,11 @@ impl Listener {
 }
 
 impl Listener {
-    /// Waits for one more process of a job, of which `number` are missing. Writes a notice to
-    /// standard error if the wait takes long.
+    /// Waits until one more process of a job connects. Writes a notice to standard error if the
+    /// wait exceeds `LONG`. `number` processes are missing, as the notice and the error say.
     ///
     /// # Errors
-    /// [`Errno::TimedOut`] if it does not connect in time; the system's error.
+    /// [`Errno::TimedOut`] if no process connects within `timeout`; the system's error.
     pub(super) fn accept_within(
         &self,
         timeout: Duration,
@@ -94,8 +94,8 @@ impl Listener {
 const LONG: Duration = Duration::from_secs(1);
 
 impl OutOfBandChannel {
-    /// Receives bytes. Writes a notice that names the peer to standard error if the wait takes
-    /// long.
+    /// Receives `len` bytes from the peer `who`. If the wait exceeds `LONG`, writes a notice with
+    /// `who` to standard error.
     ///
     /// # Errors
     /// As [`Self::receive`].
@@ -117,7 +117,7 @@ impl OutOfBandChannel {
         Self::establish_at(options, port)
     }
 
-    /// Establishes the connection on another port.
+    /// As [`Self::establish`], on `port`.
     ///
     /// # Errors
     /// As [`Self::establish`].
@@ -133,7 +133,8 @@ impl OutOfBandChannel {
     /// Connects to a server that may not listen yet.
     ///
     /// # Errors
-    /// It does not listen in time.
+    /// [`Errno::NoData`] if `host` cannot be resolved; [`Errno::ConnRefused`] if the server does
+    /// not listen in time; the system's error.
     pub(super) fn connect(host: &str, port: u16, timeout: Duration) -> anyhow::Result<Self> {
         let resolved = (host, port).to_socket_addrs();
         let addresses: Vec<_> = resolved
@@ -177,7 +178,7 @@ impl OutOfBandChannel {
         )?))
     }
 
-    /// Sends an address to the peer and returns the peer's.
+    /// Sends an address to the peer and returns the peer's address.
     ///
     /// # Errors
     /// The peer has closed the connection, or the address is too long.
@@ -209,11 +210,12 @@ impl OutOfBandChannel {
         self.receive(1).map(drop)
     }
 
-    /// Waits until the peer reaches the barrier, and makes progress meanwhile, which the peer may
-    /// need to reach it.
+    /// Waits until the peer reaches the barrier. Calls `progress` meanwhile, because the peer may
+    /// depend on it to reach the barrier.
     ///
     /// # Errors
-    /// As [`Self::barrier`]; those of `progress`; the wait exceeds `timeout`.
+    /// As [`Self::barrier`]; those of `progress`; [`Errno::TimedOut`] if the wait exceeds
+    /// `timeout`.
     pub(super) fn barrier_with(
         &mut self,
         timeout: Duration,
@@ -234,7 +236,7 @@ impl OutOfBandChannel {
         self.receive(1).map(drop)
     }
 
-    /// Sends bytes.
+    /// Sends `bytes`.
     ///
     /// # Errors
     /// The system's error.
@@ -244,7 +246,7 @@ impl OutOfBandChannel {
             .context("cannot send to the peer over the out-of-band connection")
     }
 
-    /// Whether bytes of the peer have arrived or it has closed the connection.
+    /// Returns whether bytes of the peer have arrived or the peer has closed the connection.
     ///
     /// # Errors
     /// The system's error.

@@ -1,4 +1,4 @@
-//! A call and the hooks that it passes.
+//! A call, and the hooks that it passes through.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::perf::Perf;
 use crate::recorder::RecorderConfig;
 use crate::trace::Trace;
 
-/// The names of all calls, sorted: those of methods, and those that close objects.
+/// The sorted names of all calls: of methods, and of the closing of objects.
 pub const CALLS: [&str; 77] = [
     "accept",
     "alloc",
@@ -98,16 +98,16 @@ pub const CALLS: [&str; 77] = [
 pub(crate) struct Call<'a> {
     /// The name of the method.
     pub(crate) name: &'static str,
-    /// The number of the object.
+    /// The number of the object, from [`Hooks::number`].
     pub(crate) object: u64,
     /// Writes the arguments.
     args: &'a dyn Fn(&mut Args),
-    /// The returned values beside success, once the call has returned.
+    /// The values that a successful call has returned, as members of a JSON object.
     pub(crate) returned: Option<String>,
 }
 
 impl Call<'_> {
-    /// The arguments, as the members of a JSON object.
+    /// Returns the arguments as members of a JSON object.
     pub(crate) fn args(&self) -> String {
         let mut args = Args(String::new());
         (self.args)(&mut args);
@@ -115,7 +115,7 @@ impl Call<'_> {
     }
 }
 
-/// Members of a JSON object.
+/// The members of a JSON object, without its braces.
 pub(crate) struct Args(String);
 
 impl Args {
@@ -147,7 +147,7 @@ enum Hook {
     Trace(Trace),
     Perf(Perf),
     Fault(Fault),
-    /// Records each endpoint by itself, and passes calls unchanged.
+    /// Passes calls unchanged: a recorder of each endpoint records them.
     Flight,
 }
 
@@ -156,15 +156,16 @@ enum Hook {
 pub(crate) struct Hooks {
     hooks: Vec<Hook>,
     next_object: AtomicU64,
-    /// The records that some hooks keep of endpoints.
+    /// What the hooks record of each endpoint.
     pub(crate) recorder_config: RecorderConfig,
 }
 
 impl Hooks {
-    /// The hooks that the environment requests; none without a request.
+    /// Returns the hooks that `FI_HOOK` lists, or `None` if it is empty.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for an unknown hook, or for an invalid value of another variable.
+    /// [`Errno::Inval`] for an unknown hook, or for an invalid value of another variable; the
+    /// system's error if the output file cannot be opened.
     pub(crate) fn of(params: &Params) -> Result<Option<Arc<Self>>, Error> {
         let names = params.text("FI_HOOK")?;
         if names.trim().is_empty() {
@@ -198,13 +199,13 @@ impl Hooks {
         })))
     }
 
-    /// A number for a new object.
+    /// Returns the number of a new object.
     pub(crate) fn number(&self) -> u64 {
         self.next_object.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Passes a call through all hooks, and makes it if they let it pass. A dropped call returns
-    /// `dropped`.
+    /// Passes a call through all hooks, which then call `run`. If a hook drops the call, the result
+    /// is that of `dropped`. If a hook makes the call fail, the result is the hook's error.
     pub(crate) fn call<R, E: Failure>(
         &self,
         (name, object): (&'static str, u64),
@@ -249,7 +250,7 @@ impl Hooks {
 
 /// The error type of a call.
 pub(crate) trait Failure {
-    /// The error of a call that a hook has failed.
+    /// Returns the error of a call that a hook made fail with `errno`.
     fn of(errno: Errno, call: &str) -> Self;
     fn number(&self) -> Errno;
 }

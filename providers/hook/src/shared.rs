@@ -1,7 +1,7 @@
 //! Hooks around shared receives.
 //!
-//! A receive is posted to the shared context and completes at the endpoint that takes it, so the
-//! queues of all bound endpoints find its record.
+//! A receive is posted to the shared context and completes at the endpoint that takes it. A
+//! completion at any bound endpoint therefore looks for the receive's record.
 
 #![expect(unsafe_code, reason = "receives around receives")]
 
@@ -15,14 +15,15 @@ use crate::post::Post;
 use crate::provider::{HookLayers, HookPoint};
 use crate::recorder::{RecordedBindings, Recorder, SharedRecorder};
 
+/// The layer around one shared receive context.
 pub(crate) struct HookedShared {
-    /// Dropped before the hooks.
+    /// `None` if no hook needs a recorder. Dropped before the hooks, which are in `at`.
     shared_recorder: Option<Arc<SharedRecorder>>,
     at: HookPoint,
 }
 
 impl HookedShared {
-    /// Opens a layer around shared receives, whose name is their number in a trace.
+    /// Opens a layer around shared receives. A trace names them by their number.
     ///
     /// # Errors
     /// As [`Recorder::open`].
@@ -41,7 +42,7 @@ impl HookedShared {
         })
     }
 
-    /// The recorder of shared receives with hooks.
+    /// Returns the recorder of `srx`; `None` without hooks or recorder.
     pub(crate) fn shared_recorder(srx: &dyn SharedReceives) -> Option<Arc<SharedRecorder>> {
         let own = Layered::<_, Self>::downcast(srx)?;
         own.layer().shared_recorder.clone()

@@ -20,7 +20,7 @@ use context_bits::ContextBits;
 
 pub use vector::{Peer, Vector};
 
-/// Peers by index. Indices are assigned from zero on, the lowest free one first.
+/// A table of peers. Indices are assigned from zero on, the lowest free one first.
 #[derive(Debug)]
 pub struct Table<T> {
     entries: Lock<Entries<T>>,
@@ -64,7 +64,8 @@ impl<T: Clone + Eq + Hash> Table<T> {
         }
     }
 
-    /// Adds a peer, or finds the equal one that is there.
+    /// Adds a peer and returns its index. If the table contains an equal peer, only returns the
+    /// index of that one.
     pub fn insert(&self, peer: T) -> FiAddr {
         let mut entries = self.entries.lock();
         if let Some(&index) = entries.by_value.get(&peer) {
@@ -94,15 +95,15 @@ impl<T: Clone + Eq + Hash> Table<T> {
         Ok(())
     }
 
-    /// The peer at an index.
+    /// Returns the peer at an index.
     pub fn lookup(&self, addr: FiAddr) -> Option<T> {
         let entries = self.entries.lock();
         let index = entries.index(addr)?;
         entries.slots[index].clone()
     }
 
-    /// Copies the entry at an index from another table. A peer that is here at another index is
-    /// left out.
+    /// Sets the entry at `index` to `peer`, the entry of another table. A peer that this table
+    /// contains at another index is left out.
     fn mirror(&self, index: usize, peer: Option<T>) {
         let mut entries = self.entries.lock();
         let present = entries.slots.get(index).and_then(Option::as_ref);
@@ -128,7 +129,7 @@ impl<T: Clone + Eq + Hash> Table<T> {
         self.entries.lock().slots.len()
     }
 
-    /// The index of a peer.
+    /// Returns the index of a peer.
     pub fn find(&self, peer: &T) -> Option<FiAddr> {
         let entries = self.entries.lock();
         entries
@@ -151,7 +152,8 @@ impl<T: Clone + Eq + Hash> Table<T> {
         Ok(())
     }
 
-    /// The source that completions report for a peer: its identifier, or its index.
+    /// Returns the source that completions report for a peer: its identifier if one is set,
+    /// otherwise its index.
     pub fn source(&self, peer: &T) -> Option<FiAddr> {
         let entries = self.entries.lock();
         let index = *entries.by_value.get(peer)?;
@@ -165,13 +167,13 @@ impl<T: Clone + Eq + Hash> Table<T> {
         self.bits.split(addr)
     }
 
-    /// The source that completions report for a context of a peer, if the address vector has bits
-    /// for it.
+    /// Returns the source that completions report for a context of a peer; `None` if the peer is
+    /// unknown or the context bits cannot represent the context.
     pub fn context_source(&self, peer: &T, context: usize) -> Option<FiAddr> {
         self.bits.join(self.source(peer)?, context)
     }
 
-    /// Every peer with its index, in the order of indices.
+    /// Returns every peer with its index, in the order of indices.
     pub fn peers(&self) -> Vec<(FiAddr, T)> {
         let entries = self.entries.lock();
         let slots = (0..).map(FiAddr).zip(&entries.slots);
@@ -180,7 +182,7 @@ impl<T: Clone + Eq + Hash> Table<T> {
             .collect()
     }
 
-    /// The indices in use, in their order.
+    /// Returns the indices in use, in ascending order.
     pub fn members(&self) -> Vec<FiAddr> {
         let entries = self.entries.lock();
         let slots = (0..).map(FiAddr).zip(&entries.slots);
@@ -189,18 +191,18 @@ impl<T: Clone + Eq + Hash> Table<T> {
             .collect()
     }
 
-    /// Number of peers.
+    /// Returns the number of peers.
     pub fn len(&self) -> usize {
         self.entries.lock().by_value.len()
     }
 
-    /// Whether there is no peer.
+    /// Returns whether there is no peer.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A number that changes with every change of the table: with one load, an endpoint finds out
-    /// whether its cached data of the table is still valid.
+    /// Returns a number that changes with every change of the table: with one load, an endpoint
+    /// finds out whether the data that it has cached from the table is still valid.
     #[inline]
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
@@ -250,8 +252,7 @@ impl<T: Clone + Eq + Hash> Entries<T> {
 /// scalable endpoints and named address vectors.
 ///
 /// # Errors
-/// [`Errno::NoSys`], with the attribute, if it has one; `domain` is the domain as error texts print
-/// it.
+/// [`Errno::NoSys`] if it has one of them. The message contains the attribute and `domain`.
 pub fn check_plain(attr: &av::Attr, domain: &dyn std::fmt::Debug) -> Result<(), Error> {
     let message = match (attr.rx_ctx_bits, &attr.name) {
         (0, None) => return Ok(()),
@@ -263,12 +264,13 @@ pub fn check_plain(attr: &av::Attr, domain: &dyn std::fmt::Debug) -> Result<(), 
     Err(Error::new(Errno::NoSys, message))
 }
 
-/// The names of fi_av_insertsym(3): every pair of a node and a service, nodes in the outer loop.
-/// Both are counted up from the first by the number at their end. Leading zeros are kept: `node09`
-/// is followed by `node10`.
+/// Returns the names of fi_av_insertsym(3): every pair of a node and a service, nodes in the outer
+/// loop. The first node and the first service are given; the number at the end of a name is
+/// incremented for the next name. Leading zeros are kept: `node09` is followed by `node10`.
 ///
 /// # Errors
-/// [`Errno::Inval`] for names that cannot be counted up, or more pairs than there is `room` for.
+/// [`Errno::Inval`] for names that cannot be incremented, or for more pairs than there is `room`
+/// for.
 pub fn symmetric(
     (node, nodes): (&str, usize),
     (service, services): (&str, usize),
@@ -293,7 +295,7 @@ pub fn symmetric(
     Ok(nodes.iter().flat_map(pairs_of).collect())
 }
 
-/// `count` names, counted up from the first. A single name needs no number.
+/// Returns `count` names, from `first` on. A single name needs no number at its end.
 fn numbered(kind: &str, first: &str, count: usize) -> Result<Vec<String>, Error> {
     if count == 1 {
         return Ok(vec![first.to_owned()]);

@@ -1,7 +1,7 @@
-//! Registered memory by key, for providers whose peers send requests for it to this process.
+//! Registered memory by key, for providers whose peers access it by requests to this process.
 //!
-//! Code that accesses a region's memory holds [`Regions`] meanwhile, and deregistration waits for
-//! that. A provider decides whether it announces regions to peers; most do not.
+//! Code that accesses a region's memory holds [`Regions`] meanwhile. Deregistration waits until no
+//! code holds it. A provider decides whether it announces regions to peers; most do not.
 
 mod counts;
 
@@ -25,14 +25,15 @@ pub const MR_IOV_LIMIT: usize = 1;
 const NO_KEY: u64 = u64::MAX;
 const REMOTE: MrAccess = MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE);
 
-/// The regions of a domain.
+/// The regions of a domain that peers may access, by key.
 #[derive(Debug)]
 pub struct Keys {
     mode: MrMode,
     table: RwLock<Table>,
-    /// The counters of regions, if regions may have some.
+    /// The counters that regions may be bound to, if the provider supports them.
     region_counters: Option<Arc<RegionCounters>>,
-    /// Whether any region has a counter: in most programs none has, and this is the only check.
+    /// Whether a counter has ever been bound to a region. In most programs none has, and an access
+    /// checks only this flag.
     are_counted: AtomicBool,
 }
 
@@ -52,8 +53,8 @@ struct Entry {
     access: MrAccess,
 }
 
-/// The regions of a domain, locked by code that accesses their memory: none is deregistered
-/// meanwhile.
+/// A lock on the regions of a domain, held by code that accesses their memory. No region is
+/// registered or deregistered meanwhile.
 #[derive(Debug)]
 pub struct Regions<'a>(RwLockReadGuard<'a, Table>);
 
@@ -66,12 +67,13 @@ pub enum Denied {
     Right,
     /// Some of the bytes are outside of the region.
     Bounds,
-    /// The region covers all addresses, but no memory is mapped at these.
+    /// The region covers all addresses, but the addresses of this access are not mapped with the
+    /// necessary rights.
     Unmapped,
 }
 
 impl Denied {
-    /// The error number for the completion.
+    /// Returns the error number for the completion.
     pub const fn errno(self) -> Errno {
         match self {
             Self::Key => Errno::KeyRejected,
@@ -82,7 +84,7 @@ impl Denied {
 }
 
 impl Keys {
-    /// Makes an empty table; `mode` is how the application wants to address and name memory.
+    /// Makes an empty table. `mode` says how peers address memory and who chooses keys.
     pub fn new(mode: MrMode) -> Self {
         let basic = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
         let mode = match mode.contains(MrMode::BASIC) {
@@ -104,24 +106,25 @@ impl Keys {
         self
     }
 
-    /// The mode in which memory is addressed and named.
+    /// Returns the mode of [`Self::new`], with the modes that [`MrMode::BASIC`] implies.
     pub const fn mode(&self) -> MrMode {
         self.mode
     }
 
-    /// Locks the regions for accesses to their memory. The lock is held for one step of a copy at
-    /// most.
+    /// Locks the regions for accesses to their memory. The caller holds the lock for one step of a
+    /// copy at most.
     pub fn regions(&self) -> Regions<'_> {
         Regions(self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts an access by a peer, after it has ended, at the counters of the regions. `access` is
-    /// whether it has read the memory, changed it, or both.
+    /// Counts a completed access by a peer in the counters of the regions. Each segment is a key
+    /// and a number of bytes; `access` says whether the peer has read the memory, changed it, or
+    /// both.
     #[inline]
     pub fn count(&self, segments: impl Iterator<Item = (u64, usize)>, access: MrAccess) {
         if self.are_counted.load(Ordering::Relaxed) {
             let events = self.regions().0.counts.events_of(segments, access);
-            // The lock of the regions is released: counting wakes threads and releases work.
+            // The lock is released by now, because counting wakes threads and starts deferred work.
             events.count();
         }
     }
@@ -146,8 +149,8 @@ impl Keys {
     /// memory.
     ///
     /// # Errors
-    /// [`Errno::NoKey`] if the requested key is in use, [`Errno::Inval`] for a list that does not
-    /// have one segment inside of the address space.
+    /// [`Errno::NoKey`] if the requested key is in use; [`Errno::Inval`] unless `memory` is one
+    /// segment within the address space.
     pub fn register(
         self: &Arc<Self>,
         memory: &[IovMut],
@@ -207,7 +210,7 @@ impl Keys {
 }
 
 impl Regions<'_> {
-    /// The memory that a peer names and wants to access with these rights.
+    /// Returns the memory of `segment`, which a peer wants to access with `rights`.
     ///
     /// # Errors
     /// The reason why the access is denied.
@@ -252,10 +255,10 @@ fn is_accessible(first: usize, len: usize, rights: MrAccess) -> bool {
 #[expect(unsafe_code, reason = "registration is the promise about the memory")]
 fn shared(first: usize, len: usize) -> SharedBytes {
     let first = std::ptr::with_exposed_provenance_mut(first);
-    // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid, and with
-    // remote rights accessed by granules, until the region is dropped, which waits for the lock
-    // that `Regions` holds. These are the region's bytes, or, if it covers all addresses, bytes
-    // that `locate` has found to be mapped.
+    // SAFETY: the caller of `Domain::reg` promised that until the region is dropped, its bytes are
+    // valid and, with remote rights, accessed by granules. The drop waits for the lock that
+    // `Regions` holds. These are the region's bytes, or, if it covers all addresses, bytes that
+    // `locate` has found to be mapped.
     unsafe { SharedBytes::new(first, len) }
 }
 

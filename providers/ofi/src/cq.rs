@@ -31,20 +31,21 @@ pub(crate) struct Cq {
     descriptor: Option<RawFd>,
     /// An entry that [`CompletionQueue::is_ready`] has read ahead.
     read_ahead: Mutex<Option<(Entry, FiAddr)>>,
-    /// Whether there may be one; a read checks this before it takes the lock.
+    /// Whether `read_ahead` may have an entry. A read checks this before it takes the lock.
     has_read_ahead: AtomicBool,
 }
 
-/// A format of the library's entries. Each format is a prefix of the next one, and the largest is
-/// that of [`Entry`].
+/// A format of the library's entries. Each format is a prefix of all larger ones. The largest
+/// format has the layout of [`Entry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Format {
     number: u32,
-    /// Bytes of an entry.
+    /// The size of an entry, in bytes.
     size: usize,
 }
 
-/// From the format with all fields to the one that every provider has.
+/// The formats in the order in which [`Cq::open`] tries them: first the format with all fields,
+/// last the one that every provider has.
 const FORMATS: [Format; 4] = [
     Format::new(number::cq_format::TAGGED, size_of::<Entry>()),
     Format::new(number::cq_format::DATA, 40),
@@ -58,9 +59,9 @@ impl Format {
     }
 }
 
-/// Bytes for error data, if the provider does not state its maximum.
+/// Minimum room for the error data of an entry, in bytes.
 const ERR_DATA: usize = 256;
-/// Entries that one call reads in a smaller format.
+/// Maximum number of entries that one call reads in a format smaller than [`Entry`].
 const BATCH: usize = 16;
 
 impl Cq {
@@ -120,7 +121,7 @@ impl Cq {
     fn read_new(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         let at = self.handle.ptr()?;
         self.read_entries(out, src, |buf, count, from| {
-            // SAFETY: the queue is open, and there is room for as many entries and sources.
+            // SAFETY: the queue is open, and there is room for `count` entries and sources.
             unsafe { call!(at, (*at).ops, readfrom, buf, count, from) }
         })
     }
@@ -129,7 +130,8 @@ impl Cq {
         self.handle.fid_or_error()
     }
 
-    /// Reads entries in the library's format with `take`, and converts them.
+    /// Reads entries in the queue's format with `take`, and converts them. Drops the entries that
+    /// the application did not request, and returns the number of the others.
     fn read_entries(
         &self,
         out: &mut [Entry],
@@ -183,7 +185,7 @@ impl Cq {
         };
         let mut buffer = [0 as c_char; 256];
         let (code, data) = (entry.prov_errno, entry.err_data.cast_const());
-        // SAFETY: the queue is open, and there is room for a text of this length.
+        // SAFETY: the queue is open, and `buffer` has room for the length that the call states.
         let text = unsafe {
             call!(
                 at,
@@ -205,7 +207,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether another format may work.
+/// Returns whether an open that failed with this error may succeed with another format.
 fn is_format_error(errno: Errno) -> bool {
     matches!(errno, Errno::NoSys | Errno::Inval | Errno::OpNotSupp)
 }
@@ -227,14 +229,14 @@ fn clear_undefined_fields(entry: &mut Entry) {
     }
 }
 
-/// The descriptor of a queue or counter that was opened with one.
+/// Returns the descriptor of a queue or counter that was opened with [`wait::Object::Fd`].
 pub(crate) fn wait_descriptor(fid: *mut Fid, wait_obj: wait::Object) -> Option<RawFd> {
     if wait_obj != wait::Object::Fd {
         return None;
     }
     let mut descriptor: c_int = -1;
     let arg = (&raw mut descriptor).cast();
-    // SAFETY: the object is open, and the command returns a descriptor.
+    // SAFETY: the object is open, and the command writes a descriptor to `arg`.
     let code = unsafe { call!(fid, (*fid).ops, control, number::control::GETWAIT, arg) };
     (to_result(code).is_ok() && descriptor >= 0).then_some(descriptor)
 }
@@ -246,7 +248,7 @@ impl CompletionQueue for Cq {
         }
         let at = self.handle.ptr()?;
         self.read_entries(out, &mut [], |buf, count, _| {
-            // SAFETY: the queue is open, and there is room for as many entries.
+            // SAFETY: the queue is open, and there is room for `count` entries.
             unsafe { call!(at, (*at).ops, read, buf, count) }
         })
     }
@@ -321,7 +323,7 @@ impl CompletionQueue for Cq {
         }
         let (at, timeout) = (self.handle.ptr()?, millis(timeout));
         let count = self.read_entries(out, &mut [], |buf, count, _| {
-            // SAFETY: the queue is open, and there is room for as many entries.
+            // SAFETY: the queue is open, and there is room for `count` entries.
             unsafe { call!(at, (*at).ops, sread, buf, count, ptr::null(), timeout) }
         });
         match count {

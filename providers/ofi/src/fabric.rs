@@ -1,4 +1,4 @@
-//! Fabrics: the library's fabric, which is opened once and shared.
+//! Fabrics of the library: the process opens each fabric once and shares it.
 
 #![expect(unsafe_code, reason = "calls of another library")]
 #![expect(
@@ -20,9 +20,9 @@ use crate::library::Library;
 use crate::object::{Handle, call, to_result};
 use crate::pep::Pep;
 
-/// The open fabrics. The library's objects work together only if they come from the same fabric
-/// object, those of Selvedge if they come from the same fabric. So each fabric is opened once and
-/// shared.
+/// The open fabrics. The library's objects work together only if they come from one fabric object.
+/// Selvedge's objects work together if their fabrics have the same [`FabricId`]. So the process
+/// opens each fabric once and shares it.
 static OPEN: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 
 /// A fabric of the library.
@@ -30,7 +30,7 @@ pub(crate) struct Fabric {
     inner: Arc<Inner>,
 }
 
-/// The shared part of a fabric, which its objects keep open.
+/// The shared part of a fabric. The fabric stays open until all objects of it are dropped.
 pub(crate) struct Inner {
     handle: Handle<FidFabric>,
     pub(crate) library: &'static Library,
@@ -61,17 +61,21 @@ impl Fabric {
 }
 
 impl Inner {
-    /// Whether it is this fabric, opened by this process.
+    /// Returns whether this is fabric `id` of `library`, opened by this process: not by its parent
+    /// before a fork.
     fn is(&self, library: &'static Library, id: &FabricId) -> bool {
         ptr::eq(self.library, library) && self.id == *id && self.handle.ptr().is_ok()
     }
 
-    /// The pointer to the fabric, for a call that returns [`Error`].
+    /// Returns the pointer to the fabric, for a call that returns [`Error`].
+    ///
+    /// # Errors
+    /// As [`Handle::ptr_or_error`].
     pub(crate) fn ptr_or_error(&self) -> Result<*mut FidFabric, Error> {
         self.handle.ptr_or_error()
     }
 
-    /// Checks whether a thread may block on an object's descriptor.
+    /// Checks whether a thread may block on an object's descriptor (fi_trywait(3)).
     pub(crate) fn try_wait(&self, fid: *mut Fid) -> Result {
         let (fabric, mut fids) = (self.handle.ptr()?, [fid]);
         // SAFETY: both objects are open, and the list lives during the call.

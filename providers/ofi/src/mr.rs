@@ -18,15 +18,15 @@ use crate::domain;
 use crate::endpoint::{Endpoint, bound_cntr};
 use crate::object::{Handle, call};
 
-/// A region of the library.
+/// A region that is registered with the library.
 pub(crate) struct Region {
     handle: Handle<FidMr>,
     key: u64,
     desc: Desc,
     domain: Arc<domain::Inner>,
-    /// The endpoint that it is bound to, which closes after it.
+    /// The endpoint that the region is bound to, which closes after the region.
     _endpoint: Option<Arc<Endpoint>>,
-    /// The counters that it is bound to, which close after it.
+    /// The counters that the region is bound to, which close after the region.
     cntrs: Mutex<Vec<Arc<Cntr>>>,
 }
 
@@ -59,8 +59,8 @@ impl Region {
         };
         let handle = Handle::open(domain.library(), domain.of("a region"), |out| {
             let (requested, flags) = (&raw const requested, 0);
-            // SAFETY: the domain is open, the attributes live during the call, and the caller vouches
-            // for the memory.
+            // SAFETY: the domain is open, the attributes live during the call, and the caller
+            // vouches for the memory.
             unsafe { call!(at, (*at).mr, regattr, requested, flags, out) }
         })?;
         let endpoint = enable(domain, &handle)?;
@@ -78,7 +78,8 @@ impl Region {
     }
 }
 
-/// Keys of regions without remote access must not collide, so the provider chooses them.
+/// Returns the key to request from the library. This crate chooses the keys of regions without
+/// remote access, because these must not collide either.
 fn requested_key(domain: &domain::Inner, attr: &mr::Attr) -> u64 {
     let remote = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
     match attr.access.intersects(remote) {
@@ -133,8 +134,8 @@ impl MemoryRegion for Region {
         self.desc
     }
 
-    /// Fails if the library requires counters to be bound before it enables a region of this kind:
-    /// regions are enabled when they are registered.
+    /// Binds a counter. Fails if the library requires that counters are bound before a region is
+    /// enabled, because [`Region::open`] has enabled the region.
     fn bind_counter(&self, cntr: &Arc<dyn Counter>, access: MrAccess) -> Result<(), Error> {
         let cntr = bound_cntr(&self.domain, "counter of a region", cntr)?;
         let (fid, other) = (self.handle.fid_or_error()?, cntr.fid()?);

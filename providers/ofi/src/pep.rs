@@ -23,10 +23,12 @@ use crate::open_objects;
 /// A passive endpoint of the library.
 pub(crate) struct Pep {
     handle: Handle<FidPep>,
-    /// The info that it was opened with, and with which endpoints for its requests are opened.
+    /// The info that the endpoint was opened with. [`Self::request_info`] derives the infos of
+    /// connection requests from it.
     info: Info,
     fabric: Arc<fabric::Inner>,
-    /// Closed after the endpoint that reports requests to it.
+    /// The queue that the endpoint reports connection requests to. Closed after `handle`, as the
+    /// later field.
     _eq: Arc<dyn EventQueue>,
 }
 
@@ -41,7 +43,7 @@ impl Pep {
         let at = fabric.ptr_or_error()?;
         let handle = Handle::open(fabric.library, "a passive endpoint", |out| {
             let (info, none) = (info_for_library.first(), ptr::null_mut());
-            // SAFETY: the fabric is open, the description is the library's.
+            // SAFETY: the fabric is open, and the info has the library's layout.
             unsafe { call!(at, (*at).ops, passive_ep, info, out, none) }
         })?;
         let (fid, other) = (handle.fid_or_error()?, queue.fid()?);
@@ -63,10 +65,10 @@ impl Pep {
     }
 }
 
-/// Downcasts an event queue of the library's fabric; `user` is the object that is bound to it.
+/// Downcasts an event queue of `fabric`, to which the object `user` will be bound.
 ///
 /// # Errors
-/// [`Errno::Inval`] for a queue of another fabric; the error names both.
+/// [`Errno::Inval`] for a queue of another fabric; the error names `user`, `fabric` and the queue.
 pub(crate) fn bound_eq(
     eq: &Arc<dyn EventQueue>,
     fabric: &Arc<fabric::Inner>,
@@ -84,7 +86,8 @@ pub(crate) fn bound_eq(
 }
 
 impl Pep {
-    /// The info of a connection request with these addresses and this handle.
+    /// Returns the info of a connection request: the info of this endpoint, with the addresses of
+    /// `event_info` and with `handle`.
     pub(crate) fn request_info(&self, event_info: Info, handle: u64) -> Info {
         let mut info = self.info.clone();
         (info.src_addr, info.dest_addr) = (event_info.src_addr, event_info.dest_addr);
@@ -103,7 +106,7 @@ impl PassiveEndpoint for Pep {
     fn address(&self) -> Result<Address> {
         let at = self.handle.ptr()?;
         name_of(self.info.addr_format, |out_ptr, len| {
-            // SAFETY: the endpoint is open, and there is room for as many bytes.
+            // SAFETY: the endpoint is open, and `out_ptr` has room for the bytes that `len` states.
             unsafe { call!(at, (*at).cm, getname, out_ptr, len) }
         })
     }
@@ -112,7 +115,7 @@ impl PassiveEndpoint for Pep {
         let request = open_objects::take_request(handle).ok_or(Errno::Inval)?;
         let at = self.handle.ptr()?;
         let (from, len) = (data.as_ptr().cast(), data.len());
-        // SAFETY: the endpoint is open, and the request is an unanswered one of the library.
+        // SAFETY: the endpoint is open. The request is the library's and has not been answered.
         to_result(unsafe { call!(at, (*at).cm, reject, request.handle, from, len) })
     }
 }

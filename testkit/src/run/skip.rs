@@ -1,8 +1,8 @@
-//! Skips of tests that need a feature which the machine may lack. A skip is printed and recorded. It is
-//! an error if the environment says that the machine has the feature.
+//! Skips of tests that need a feature which the machine may lack. A skip is printed and recorded.
+//! If [`REQUIRED`] says that the machine has the feature, the test fails instead.
 //!
-//! Rust's test harness shows the output of failed tests only, and counts a test that returns early as
-//! passed. A skip is therefore written directly to standard error, and appended to the file that
+//! Rust's test harness shows the output of failed tests only, and counts a test that returns early
+//! as passed. A skip is therefore written directly to standard error, and appended to the file that
 //! [`RECORD`] names. `cargo xtask test` prints a summary of that file.
 
 use std::env;
@@ -14,8 +14,8 @@ use std::thread;
 /// The environment variable with the path of the file that skips are appended to, one line each.
 pub const RECORD: &str = "SELVEDGE_SKIPS";
 
-/// The environment variable with the names of the [`Need`]s that the machine has. A test that is skipped
-/// because of one of them fails.
+/// The environment variable with the names of the [`Need`]s that the machine has, separated by
+/// white space. A test that reports the lack of one of them fails.
 pub const REQUIRED: &str = "SELVEDGE_TEST_REQUIRES";
 
 /// A feature that tests need and a machine may lack.
@@ -23,7 +23,7 @@ pub const REQUIRED: &str = "SELVEDGE_TEST_REQUIRES";
 pub enum Need {
     /// A C compiler, and binutils.
     Cc,
-    /// A C++ compiler with the standards of the C++ tests.
+    /// A C++ compiler that supports the language standards of the C++ tests.
     Cxx,
     /// libfabric: its library, headers and programs, and their features.
     Libfabric,
@@ -74,7 +74,8 @@ impl Need {
 /// Reports that this test, or a part of it, is skipped because the machine lacks `need`.
 ///
 /// # Panics
-/// If [`REQUIRED`] contains `need`, or an unknown name.
+/// If [`REQUIRED`] contains `need` or an unknown name, or if the file of [`RECORD`] cannot be
+/// written.
 pub fn skip(need: Need, reason: impl fmt::Display) {
     let test = thread::current().name().unwrap_or("a test").to_owned();
     let required = env::var(REQUIRED).unwrap_or_default();

@@ -4,9 +4,10 @@
 //! open transport. The control layer makes all calls to one method under one lock and passes `&mut
 //! self`, so a method needs no lock of its own.
 //!
-//! The seed's method interface has one function for each function of the application. This
-//! interface has one [`Method::progress`] for the three tests and three waits: it reports
-//! completions and unexpected messages to the [`MethodQueues`], which match them with the callers.
+//! The seed's method interface has one function for each function of the application. Here, one
+//! [`Method::progress`] serves the three tests and the three waits. It reports completions and
+//! unexpected messages to the [`MethodQueues`], from which the control layer's tests and waits take
+//! them.
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
@@ -22,7 +23,7 @@ use crate::ids::OpKey;
 use crate::url::Url;
 use crate::{Error, Result};
 
-/// A method's own number for a peer. Numbers are small: tables are indexed by them. The application
+/// A method's own number for a peer. Numbers are small, because they index tables. The application
 /// never sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MethodAddr(pub u32);
@@ -32,9 +33,9 @@ pub struct MethodAddr(pub u32);
 pub struct Setup {
     /// Where peers find this process; `None` for a client.
     pub listen: Option<Url>,
-    /// The first peer of a client; its address family is used.
+    /// The first peer of a client, which uses the peer's address family.
     pub first_peer: Option<Url>,
-    /// Listen at exactly that address instead of at all addresses of the machine
+    /// Listen at exactly the address of `listen` instead of at all addresses of the machine
     /// (`BMI_TCP_BIND_SPECIFIC`).
     pub bind_specific: bool,
 }
@@ -59,7 +60,7 @@ pub struct Limits {
     pub size: u64,
     /// Bytes of the largest unexpected message.
     pub unexpected: u64,
-    /// Segments of a list. With 1, the control layer packs lists for the method.
+    /// The largest number of segments in a list. The control layer packs longer lists.
     pub segments: usize,
 }
 
@@ -78,13 +79,13 @@ pub enum Kind {
 /// One send.
 #[derive(Clone, Copy, Debug)]
 pub struct SendPost<'a> {
-    /// The peer.
+    /// The receiver.
     pub dest: MethodAddr,
     /// The message, in at most [`Limits::segments`] segments.
     pub segments: &'a [Iov],
     /// Bytes of all segments, within [`Limits::size`] or [`Limits::unexpected`].
     pub size: usize,
-    /// Receives match by tag and peer.
+    /// The tag. A receive matches by tag and peer.
     pub tag: i32,
     /// How the message is matched.
     pub kind: Kind,
@@ -93,13 +94,13 @@ pub struct SendPost<'a> {
 /// One receive.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvPost<'a> {
-    /// The peer.
+    /// The sender.
     pub src: MethodAddr,
     /// Destination of the message, in at most [`Limits::segments`] segments.
     pub segments: &'a [IovMut],
     /// Bytes of all segments.
     pub size: usize,
-    /// Matches only messages with this tag.
+    /// The tag. The receive matches only messages with it.
     pub tag: i32,
 }
 
@@ -122,20 +123,20 @@ pub enum Setting {
     SendBuffer(usize),
     /// Bytes of the system's receive buffer (`BMI_TCP_BUFFER_RECEIVE_SIZE`).
     ReceiveBuffer(usize),
-    /// Whether a cancel may end other operations as well (`BMI_FORCEFUL_CANCEL_MODE`).
+    /// A cancel may end other operations as well (`BMI_FORCEFUL_CANCEL_MODE`).
     ForcefulCancel,
 }
 
 /// An active method.
 ///
 /// Messages of one sender with one tag match receives in the order of their posts. Unexpected
-/// messages are reported in the order of their posts. Messages are whole, and none is lost while
+/// messages are reported in the order of their posts. Messages arrive whole, and none is lost while
 /// both processes live. The method queues, in order, posts that it cannot make at once.
 ///
 /// # Safety
 /// For implementors: a method does not access an operation's memory after it reported the operation
-/// as complete ([`MethodQueues::complete`]), after a failed post, or after it was dropped. Bytes
-/// that are reported as received have been written.
+/// as complete ([`MethodQueues::complete`]), after a failed post, or after the method was dropped.
+/// The method has written all bytes that it reports as received.
 pub unsafe trait Method: fmt::Debug + Send {
     /// The limits, which do not change.
     fn limits(&self) -> Limits;
@@ -153,11 +154,11 @@ pub unsafe trait Method: fmt::Debug + Send {
     /// The host of a peer, or its name if the method has no hosts.
     fn host(&self, addr: MethodAddr) -> String;
 
-    /// Whether `pattern` with `netmask` includes a peer.
+    /// Returns whether a peer's address is in the range of `pattern` with `netmask`.
     fn is_in_range(&self, addr: MethodAddr, pattern: &str, netmask: Option<u8>) -> Result<bool>;
 
-    /// Sends a message if no completion is needed: it must leave without a further call. Returns
-    /// `false` if the message must be posted.
+    /// Sends a message that needs no completion, if it can leave without a further call to the
+    /// method. Returns whether it was sent; if not, the caller posts it.
     ///
     /// # Errors
     /// When the peer has disconnected.
@@ -173,7 +174,7 @@ pub unsafe trait Method: fmt::Debug + Send {
     /// may be complete when the call returns.
     ///
     /// # Errors
-    /// When the peer has disconnected; nothing is retained then.
+    /// When the peer has disconnected. The method then retains nothing.
     ///
     /// # Safety
     /// The bytes of `post.segments` stay valid and unwritten until the operation is reported as
@@ -217,15 +218,15 @@ pub unsafe trait Method: fmt::Debug + Send {
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Allocates memory that is fast to send and receive with this method (`BMI_method_memalloc`).
-    /// The memory is dropped under the lock of the method (`BMI_method_memfree`). `None` if any memory is
-    /// as fast.
+    /// Returns `None` if any memory is as fast. The caller drops the memory under the lock of the
+    /// method (`BMI_method_memfree`).
     fn memalloc(&mut self, len: usize) -> Option<Arc<dyn Allocation>> {
         let _ = len;
         None
     }
 
-    /// The listening port (`BMI_TCP_GET_PORT`); `None` if the method does not listen, 0 if a host
-    /// alone names it.
+    /// The listening port (`BMI_TCP_GET_PORT`); `None` if the method does not listen, 0 if its URL
+    /// has no port.
     fn listen_port(&self) -> Option<u16> {
         None
     }

@@ -11,8 +11,9 @@ use crate::core::Core;
 
 /// Memory of this context that other contexts put into and get from directly.
 ///
-/// Puts and gets may name any pointer into it; the first one announces to the initiator that it is
-/// special. It is never lent as a slice, because other contexts may write it at any time.
+/// Puts and gets may name any address in it. When an initiator first names such an address, this
+/// context announces to it that the memory is special. The memory is never lent as a slice, because
+/// other contexts may write it at any time.
 pub struct Special {
     core: Rc<Core>,
     region: Option<Arc<SharedRegion>>,
@@ -26,17 +27,17 @@ impl Special {
         }
     }
 
-    /// The remote address of the byte at `offset`.
+    /// Returns the remote address of the byte at `offset`.
     pub fn address(&self, offset: usize) -> u64 {
         self.base().wrapping_add(offset).expose_provenance() as u64
     }
 
-    /// The first byte.
+    /// Returns a pointer to the first byte.
     pub fn base(&self) -> *mut u8 {
         self.region().base()
     }
 
-    /// Length in bytes; never 0.
+    /// Returns the length in bytes, which is never 0.
     #[expect(
         clippy::len_without_is_empty,
         reason = "there is no empty special memory"
@@ -45,16 +46,17 @@ impl Special {
         self.region().len()
     }
 
-    /// Copies `bytes` to `offset`.
+    /// Copies `bytes` into the memory at `offset`.
     ///
     /// # Errors
-    /// [`crate::Error::BadPointer`] when the range is outside; nothing is copied then.
+    /// [`crate::Error::BadPointer`] when the bytes are not within the memory. Nothing is copied
+    /// then.
     pub fn copy_from(&self, offset: usize, bytes: &[u8]) -> Result {
         let copied = self.region().copy_from(offset, bytes);
         copied.map_err(|_| self.outside(offset, bytes.len()))
     }
 
-    /// Copies memory from `offset` on into `bytes`.
+    /// Copies bytes of the memory from `offset` on into `bytes`.
     ///
     /// # Errors
     /// As [`Self::copy_from`].

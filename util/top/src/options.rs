@@ -6,13 +6,15 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use lexopt::prelude::{Long, Short, Value, ValueExt};
 
-/// The output mode.
+/// What the program prints.
 #[derive(Debug)]
 pub(crate) enum Mode {
     Live,
     Once,
     Json,
+    /// What the endpoints of the process with this id wait for.
     Dump(u32),
+    /// The flight record in this file.
     Flight(PathBuf),
     Latency,
     Help,
@@ -23,9 +25,9 @@ pub(crate) enum Mode {
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) mode: Mode,
-    /// Time between two snapshots.
+    /// The time between two snapshots.
     pub(crate) interval: Duration,
-    /// The processes to show; empty for all.
+    /// The ids of the processes to show; empty for all.
     pub(crate) pids: Vec<u32>,
 }
 
@@ -57,7 +59,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether to show a process.
+    /// Returns whether to show a process.
     pub(crate) fn shows(&self, pid: u32) -> bool {
         self.pids.is_empty() || self.pids.contains(&pid)
     }

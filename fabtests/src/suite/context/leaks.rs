@@ -1,9 +1,9 @@
-//! Resources of a process that it did not have before: descriptors, shared mappings, threads.
+//! Detection of leaks: descriptors, shared mappings and threads that a process did not have before.
 
 use std::collections::BTreeMap;
 use std::fs;
 
-/// The resources of a process, with the number of each kind.
+/// The number of a process's resources, by kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resources(BTreeMap<String, usize>);
 
@@ -17,7 +17,7 @@ impl Resources {
         Self(resources)
     }
 
-    /// The resources that `before` did not have; `None` if there are none.
+    /// Returns the number of resources that `before` did not have, by kind; `None` without any.
     pub(crate) fn excess_over(&self, before: &Self) -> Option<String> {
         let excess = self.0.iter().filter_map(|(kind, count)| {
             let had = before.0.get(kind).copied().unwrap_or(0);
@@ -39,7 +39,7 @@ fn descriptors() -> impl Iterator<Item = String> {
     })
 }
 
-/// Shared mappings by their names, except libraries.
+/// Shared mappings by name. Mappings of libraries are private, so they are not among these.
 fn mappings() -> impl Iterator<Item = String> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let shared = maps.lines().filter_map(|line| {

@@ -9,25 +9,25 @@ use super::{Api, Result, TestContext};
 use crate::suite::defect::Defect;
 use crate::suite::entry::Set;
 
-/// One test: a function, and its requirements.
+/// A test: a function and its requirements.
 pub(crate) struct Test {
     /// The name within its group.
     pub(crate) name: &'static str,
     /// The function that each process runs.
     pub(crate) run: fn(&mut TestContext) -> Result,
-    /// The capabilities that it requests.
+    /// The capabilities that the test requests.
     pub(crate) caps: Caps,
-    /// Number of processes.
+    /// The number of processes.
     pub(crate) processes: usize,
-    /// The APIs that it runs over.
+    /// The APIs that the test runs over.
     pub(crate) apis: &'static [Api],
-    /// The endpoint types that it runs with.
+    /// The endpoint types that the test runs with.
     pub(crate) ep_types: &'static [EpType],
-    /// The smallest set that contains it.
+    /// The smallest set that contains the test.
     pub(crate) set: Set,
     /// Defects of a provider that the test must detect.
     pub(crate) defects: &'static [Defect],
-    /// Its time limit in the quick set.
+    /// The time limit in a run of the quick set.
     pub(crate) timeout: Duration,
 }
 
@@ -41,7 +41,8 @@ pub(crate) const RAW: &[Api] = &[Api::Raw];
 pub(crate) const CONNECTED: &[EpType] = &[EpType::Rdm, EpType::Msg];
 
 impl Test {
-    /// A test of two processes over every API, with unconnected endpoints.
+    /// Returns a test of the quick set with two processes, over every API, with unconnected
+    /// endpoints.
     pub(crate) const fn new(
         name: &'static str,
         caps: Caps,

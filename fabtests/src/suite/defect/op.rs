@@ -1,4 +1,4 @@
-//! Operations with a defect.
+//! Changes of operations by a defect.
 //!
 //! Changed bytes and lists are copies that are never freed, because the process ends soon.
 
@@ -10,11 +10,11 @@ use selvedge::{FiAddr, Iov, Op, TagMatch, atomic, msg, tagged};
 
 use super::Defect;
 
-/// The lower half of a word, which remains.
+/// The mask of the lower half of a word, which the defects of tags and remote data keep.
 const LOW: u64 = 0xffff_ffff;
 
 impl Defect {
-    /// The operation that is carried out instead of `op`.
+    /// Returns the operation that the defect posts instead of `op`.
     ///
     /// # Safety
     /// As [`Op::post`].
@@ -53,7 +53,8 @@ impl Defect {
             (Self::IgnoresTags, Op::TaggedRecv(msg)) => msg.tag = TagMatch::ANY,
             (Self::IgnoresSource, Op::Recv(msg)) => msg.src = FiAddr::UNSPEC,
             (Self::IgnoresSource, Op::TaggedRecv(msg)) => msg.src = FiAddr::UNSPEC,
-            // Contexts have as many bits as no test has peers.
+            // The mask clears the bits that name a context. No test has so many peers that an index
+            // uses these bits.
             (Self::WrongContext, Op::Send(msg)) => msg.dest.0 &= u64::MAX >> 16,
             (Self::WrongContext, Op::TaggedSend(msg)) => msg.dest.0 &= u64::MAX >> 16,
             (Self::WrongAddress, Op::Read(msg)) => msg.rma_iov = shifted(msg.rma_iov),
@@ -90,7 +91,7 @@ impl Defect {
         }
     }
 
-    /// The bytes with a defect, in one segment.
+    /// Returns a copy of the bytes with the defect, in one segment.
     unsafe fn with_damaged_bytes(self, iov: &[Iov]) -> &'static [Iov] {
         // SAFETY: passed on from the caller.
         let bytes = unsafe { leaked_copy(iov) };
@@ -103,7 +104,7 @@ impl Defect {
     }
 }
 
-/// A send of these bytes with the other fields of `op`.
+/// Returns a send of `bytes` with the other fields of `op`, which is a send.
 pub(super) fn send_of(op: &Op<'_>, bytes: &'static [u8]) -> Op<'static> {
     let (iov, desc): (&'static [Iov], _) = (vec![Iov::new(bytes)].leak(), &[]);
     match *op {
@@ -132,7 +133,7 @@ pub(super) fn send_of(op: &Op<'_>, bytes: &'static [u8]) -> Op<'static> {
     }
 }
 
-/// The segments of a send.
+/// Returns the segments of a send, and none for other operations.
 pub(super) fn segments<'a>(op: &Op<'a>) -> &'a [Iov] {
     match op {
         Op::Send(msg) => msg.iov,
@@ -141,10 +142,10 @@ pub(super) fn segments<'a>(op: &Op<'a>) -> &'a [Iov] {
     }
 }
 
-/// A copy of the bytes, which is never freed.
+/// Returns a copy of the bytes of the segments that is never freed.
 ///
 /// # Safety
-/// The segments may be read.
+/// The segments are valid for reads.
 pub(super) unsafe fn leaked_copy(iov: &[Iov]) -> &'static [u8] {
     let mut bytes = Vec::new();
     for segment in iov.iter().filter(|segment| segment.len > 0) {
@@ -156,10 +157,11 @@ pub(super) unsafe fn leaked_copy(iov: &[Iov]) -> &'static [u8] {
     bytes.leak()
 }
 
-/// The caller's own bytes, for longer than the caller promises.
+/// Returns the bytes of a list of one segment, borrowed for longer than the application promises to
+/// keep them; no bytes for a longer list.
 ///
 /// # Safety
-/// The caller keeps them all the same.
+/// The bytes stay valid as long as the result is used.
 pub(super) unsafe fn extended_borrow(iov: &[Iov]) -> &'static [u8] {
     match iov {
         // SAFETY: the caller's promise.
@@ -189,7 +191,8 @@ fn shifted(segments: &[RmaIov]) -> &'static [RmaIov] {
     segments.leak()
 }
 
-/// Memory of the size of `result`, which no test reads.
+/// Returns a list with the element counts of `result`, in memory that no test reads. An element has
+/// `size` bytes.
 pub(super) fn unread_memory(result: &[IocMut], size: usize) -> &'static [IocMut] {
     let replaced = result.iter().map(|ioc| {
         let memory: &'static mut [u128] = vec![0; (ioc.count * size).div_ceil(16)].leak();
@@ -198,10 +201,11 @@ pub(super) fn unread_memory(result: &[IocMut], size: usize) -> &'static [IocMut]
     replaced.collect::<Vec<_>>().leak()
 }
 
-/// An atomic as injects.
+/// Returns one inject for each local segment of an atomic with one target, and none for an atomic
+/// with more targets.
 ///
 /// # Safety
-/// As posting it.
+/// As for a post of `msg`.
 pub(super) unsafe fn as_injects(msg: &AtomicMsg<'_>) -> Vec<Op<'static>> {
     let [RmaIoc { addr, key, .. }] = *msg.rma_iov else {
         return Vec::new();
@@ -223,7 +227,8 @@ pub(super) unsafe fn as_injects(msg: &AtomicMsg<'_>) -> Vec<Op<'static>> {
     segments.collect()
 }
 
-/// An operation with the same effect on equal operands or on zeros, and another one otherwise.
+/// Returns an operation that has the same effect as `op` on equal operands or on zeros, and another
+/// effect otherwise.
 fn similar(op: atomic::Op) -> atomic::Op {
     use atomic::Op;
     match op {

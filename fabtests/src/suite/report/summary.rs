@@ -7,7 +7,8 @@ use selvedge_bench::table;
 use crate::suite::outcome::{Outcome, Report};
 use crate::suite::run::RunResult;
 
-/// A row for each provider, the reasons of skips, the failures, and the closing line.
+/// Returns a table with a row for each provider, the reasons of skips, the failures, and the
+/// closing line.
 pub fn summary(result: &RunResult) -> String {
     let mut text = format!("\n{}\n", providers(result));
     for (reason, names) in skipped(result) {
@@ -23,7 +24,8 @@ pub fn summary(result: &RunResult) -> String {
     text + "\n" + &closing_line(result) + "\n"
 }
 
-/// The last line: `12 passed, 0 failed, 3 skipped`, and the totals.
+/// Returns the last line: `12 passed, 0 failed, 3 skipped`, and the totals of checks, compared MiB
+/// and seconds.
 pub fn closing_line(result: &RunResult) -> String {
     let all = Counts::of(result.reports.iter());
     let compared = all.bytes as f64 / f64::from(1 << 20);
@@ -37,7 +39,7 @@ pub fn closing_line(result: &RunResult) -> String {
     )
 }
 
-/// The counts of one provider's tests.
+/// The counts of several tests.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) passed: usize,
@@ -76,7 +78,7 @@ impl Counts {
     }
 }
 
-/// The counts of each provider.
+/// Returns the counts of each provider's tests.
 pub(super) fn by_provider(result: &RunResult) -> BTreeMap<&str, Counts> {
     let names = result.reports.iter().map(|report| report.provider.as_str());
     let of = |name: &str| {
@@ -86,7 +88,7 @@ pub(super) fn by_provider(result: &RunResult) -> BTreeMap<&str, Counts> {
     names.map(|name| (name, of(name))).collect()
 }
 
-/// The reasons of skips, each with its tests.
+/// Returns the reasons of skips, each with the paths of the skipped tests.
 pub(super) fn skipped(result: &RunResult) -> BTreeMap<String, Vec<String>> {
     let mut skipped: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for report in &result.reports {

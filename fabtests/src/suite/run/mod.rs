@@ -37,7 +37,7 @@ pub enum RunEvent<'a> {
     Started(&'a Entry),
     /// An entry has finished.
     Finished(&'a Report),
-    /// Nothing has happened for [`TICK`].
+    /// Nothing has happened for `TICK`.
     Idle,
 }
 

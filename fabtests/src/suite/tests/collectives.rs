@@ -21,7 +21,8 @@ tests! {
 
 const ALL: Caps = Caps::MSG.union(Caps::COLLECTIVE);
 
-/// Each collective with each member as its root, in groups of all processes and of some.
+/// Each collective completes with the right result, with each member as its root, in a group of all
+/// processes and in groups of some.
 fn every_collective(ctx: &mut TestContext) -> Result {
     let joiner = ctx.joiner()?;
     let counts = [1, 7, ctx.scale(1000, 20_000)];
@@ -65,7 +66,8 @@ fn no_member_leaves_a_barrier_early(ctx: &mut TestContext) -> Result {
     Ok(())
 }
 
-/// Groups that overlap, joined and used at the same time.
+/// Groups that overlap may be joined and used at the same time: each collective has the result of
+/// its own group.
 fn groups_do_not_mix(ctx: &mut TestContext) -> Result {
     let joiner = ctx.joiner()?;
     let all = joiner.join(&[0, 1, 2, 3])?;
@@ -80,7 +82,7 @@ fn groups_do_not_mix(ctx: &mut TestContext) -> Result {
     };
     for round in 0..ctx.scale(20, 500) as u64 {
         let own = (round + 1) * 10_u64.pow(ctx.me() as u32);
-        // Three collectives at once, of two groups.
+        // A member of both groups has three collectives outstanding.
         let first = joiner.post(&all, &sum(own))?;
         let odd_sum = odd
             .as_ref()
@@ -89,7 +91,7 @@ fn groups_do_not_mix(ctx: &mut TestContext) -> Result {
         let last = joiner.post(&all, &sum(2 * own))?;
         let mut posted = vec![(first, 1111), (last, 2222)];
         posted.extend(odd_sum.map(|odd_sum| (odd_sum, 1010)));
-        // They may end in any order except that of their group.
+        // Collectives of different groups may end in any order.
         for _ in 0..posted.len() {
             let entry = until("the end of a collective", || joiner.next_completion())?;
             holds("it has succeeded", entry.is_ok())?;
@@ -98,7 +100,7 @@ fn groups_do_not_mix(ctx: &mut TestContext) -> Result {
             same("a sum", posted.words()?, vec![expected * (round + 1)])?;
         }
     }
-    // Keys distinguish joins that begin in different orders.
+    // Keys identify joins that the members begin in different orders.
     let keys = match ctx.me() {
         0 | 1 => [b"a", b"b"],
         _ => [b"b", b"a"],

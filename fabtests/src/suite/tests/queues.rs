@@ -21,8 +21,8 @@ tests! {
 const MSG: Caps = Caps::MSG;
 const FENCE: Caps = Caps::MSG.union(Caps::FENCE);
 
-/// Reads in batches of all sizes: every completion is reported once. Posts that wait for room read
-/// some themselves.
+/// Completions are read in batches of several sizes: each is reported once. A post that waits for
+/// room reads some itself.
 fn reads_of_many(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
     for most in [1, 2, 7, 64] {
@@ -55,8 +55,8 @@ fn reads_of_many(ctx: &mut TestContext) -> Result {
     Ok(())
 }
 
-/// More operations than the queue has room for: posts are refused in time, or all completions are
-/// kept.
+/// More operations are posted than the queue has room for: the provider refuses posts in time, or
+/// keeps all completions.
 fn more_than_fit(ctx: &mut TestContext) -> Result {
     let setup = Setup {
         size: 4,
@@ -131,7 +131,7 @@ fn report_of_an_error(ctx: &TestContext, port: &TestEndpoint) -> Result {
     Ok(())
 }
 
-/// Reads of an empty queue, with too few sources, and before an error.
+/// Reads of an empty queue, with fewer sources than entries, and while an error is in the queue.
 fn odd_reads(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
     same(
@@ -187,7 +187,7 @@ fn fences(ctx: &mut TestContext) -> Result {
         let first = Tx::msg(port.peer(), ctx.payload(1, 2 * number, 16)).flags(delivered);
         let second = Tx::msg(port.peer(), ctx.payload(1, 2 * number + 1, 16)).flags(fenced);
         let first = port.post(first)?;
-        // The post is refused as long as it has to wait, or it is kept.
+        // The provider refuses the fenced post while the first one is pending, or keeps it.
         let early_post = port.try_post(second.clone());
         port.settle()?;
         holds(

@@ -22,7 +22,7 @@ const UNKNOWN_SENDERS: Caps = MSG.union(Caps::SOURCE).union(Caps::SOURCE_ERR);
 const USER_IDS: Caps = MSG.union(Caps::SOURCE).union(Caps::AV_USER_ID);
 const DIRECTED: Caps = MSG.union(Caps::SOURCE).union(Caps::DIRECTED_RECV);
 
-/// Every index gives its address, and a removed index gives none.
+/// A lookup of an index returns its address; a lookup of a removed or unknown index fails.
 fn indices(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
     let own = port.address()?.to_string();
@@ -88,7 +88,7 @@ fn indices(ctx: &mut TestContext) -> Result {
     )
 }
 
-/// An invalid address fails its own slot only.
+/// An invalid address is not inserted; the valid addresses of the same call are.
 fn invalid_addresses(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
     let good = port.address()?;
@@ -203,8 +203,8 @@ fn late_insertion(ctx: &mut TestContext) -> Result {
     ctx.barrier()
 }
 
-/// With FI_SOURCE_ERR, the message of an unknown sender is reported with its address. After that is
-/// inserted, its messages are reported like all others.
+/// With FI_SOURCE_ERR, the message of an unknown sender completes with an error that carries the
+/// sender's address. After the address is inserted, the sender's messages complete successfully.
 fn address_of_an_unknown_sender(ctx: &mut TestContext) -> Result {
     let port = ctx.unannounced_port(&Setup::default())?;
     let own = port.address()?.to_string();
@@ -274,7 +274,8 @@ fn named(ctx: &mut TestContext) -> Result {
     same("a vector that was closed", closed.err(), Some(Errno::NoEnt))
 }
 
-/// Completions name a peer by its user identifier, and posts by its index, until it is removed.
+/// Until a peer is removed, completions name it by its user identifier. Posts always name it by its
+/// index.
 fn user_ids(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
     if ctx.me() == 1 {

@@ -1,4 +1,5 @@
-//! A window of messages in one direction, and a four-byte acknowledgement.
+//! The bandwidth benchmarks: a window of messages from the client, then an acknowledgement of four
+//! bytes from the server, repeatedly.
 
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::options::Options;
 use crate::upstream::perf::{Row, Table, count};
 
-/// Bytes of an acknowledgement.
+/// The size of an acknowledgement in bytes.
 const ACK: usize = 4;
 
 /// `fi_rdm_bw`.
@@ -44,7 +45,7 @@ fn run_all(options: &Options, ep_type: EpType, tagged: bool) -> anyhow::Result<(
     channel.finish()
 }
 
-/// Runs all messages of one size.
+/// Sends and receives all messages of one size, and prints the row of the size.
 pub(super) fn run(channel: &mut Channel, table: &mut Table, size: usize) -> anyhow::Result<()> {
     let window = channel.lay_out(size);
     channel.sync()?;
@@ -53,7 +54,7 @@ pub(super) fn run(channel: &mut Channel, table: &mut Table, size: usize) -> anyh
     let mut start = Instant::now();
     let (mut done, at_rest) = (0, channel.arrived);
     while done < total {
-        // The warm-up is a window of its own.
+        // No window contains messages of both the warm-up and the measurement.
         let limit = if done < warmup { warmup } else { total };
         if done == warmup {
             start = Instant::now();
@@ -102,8 +103,8 @@ fn send_window(channel: &mut Channel, size: usize, window: usize) -> anyhow::Res
     Ok(())
 }
 
-/// The first message is received in the preposted receive, and a preposted receive is posted again
-/// after the last message.
+/// Receives a window of messages. One receive is always posted ahead: the preposted receive takes
+/// the first message of a size, and the last window of the size posts a preposted receive again.
 fn receive_window(channel: &mut Channel, window: usize, is_last: bool) -> anyhow::Result<()> {
     let last = channel.arrived + window as u64;
     for number in 1..=window {

@@ -28,15 +28,15 @@ pub(super) const CONTROL: usize = 1024;
 /// The configuration of a channel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ChannelConfig {
-    /// Tagged messages; a message's number is its tag.
+    /// Whether messages are tagged; the tag of a message is its number.
     pub(super) tagged: bool,
-    /// The largest message.
+    /// The size of the largest message, in bytes.
     pub(super) largest: usize,
-    /// Maximum number of outstanding messages; 0 for one after the other.
+    /// The maximum number of outstanding messages; 0 if each message waits for the one before.
     pub(super) window: usize,
-    /// Entries of the queues of sends and of receives; 0 for the default.
+    /// The sizes of the completion queues of sends and of receives; 0 for the default.
     pub(super) queues: [usize; 2],
-    /// Counters instead of queues.
+    /// Whether counters replace completion queues.
     pub(super) counters: bool,
     /// Additional default flags of sends (`tx_attr.op_flags`).
     pub(super) flags: OpFlags,
@@ -55,16 +55,19 @@ pub(super) struct Channel {
     counts: Option<[Count; 2]>,
     rx: Buffers,
     tx: Buffers,
-    /// Receives posted, and messages arrived.
+    /// The number of posted receives.
     pub(super) posted: u64,
+    /// The number of messages that have arrived.
     pub(super) arrived: u64,
-    /// Sends posted, sends with a completion, and completed sends.
+    /// The number of posted sends.
     pub(super) sent: u64,
+    /// The number of posted sends that report their completion.
     completing: u64,
+    /// The number of reported completions of sends.
     completed: u64,
     /// The entries of messages that have arrived since the last check.
     log: Vec<Entry>,
-    /// Bytes that have arrived.
+    /// The number of bytes that have arrived.
     bytes: u64,
     /// The client's first message, which may be repeated over datagrams.
     pub(super) handshake_message: Option<Vec<u8>>,
@@ -88,7 +91,7 @@ impl Channel {
         Self::in_domain(options, &domain, config, oob)
     }
 
-    /// As [`Self::open`], in an open domain, with an out-of-band connection.
+    /// As [`Self::open`], in an open domain, with the out-of-band connection `oob` if there is one.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -104,7 +107,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// As [`Self::open`], with additional counters.
+    /// As [`Self::open`], in an open domain, with the counters that `bind` adds to the endpoint.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -196,17 +199,16 @@ impl Channel {
         self.options.is_client()
     }
 
-    /// Returns whether counters replace queues.
+    /// Returns whether counters replace completion queues.
     pub(super) fn counts(&self) -> bool {
         self.counts.is_some()
     }
 
-    /// The domain.
     pub(super) fn domain(&self) -> &Arc<DomainContext> {
         &self.endpoint.context
     }
 
-    /// The largest message that is injected.
+    /// Returns the size of the largest message that is injected, in bytes.
     pub(super) fn inject_size(&self) -> usize {
         let most = self.domain().info().tx_attr.inject_size;
         self.options.inject.map_or(most, |size| size.min(most))
@@ -217,24 +219,25 @@ impl Channel {
         self.options.out_of_band.is_some_and(|oob| oob.sync)
     }
 
-    /// Prepares for messages of a size, and returns the maximum number of outstanding messages.
+    /// Divides the buffers into slots for messages of `size` bytes, and returns the maximum number
+    /// of outstanding messages.
     pub(super) fn lay_out(&mut self, size: usize) -> usize {
         let window = self.config.window;
         self.rx.lay_out(size, window);
         self.tx.lay_out(size, window);
         if self.syncs_out_of_band() {
-            // A barrier does not consume the preposted receive, which must be large enough for the
-            // next size.
+            // An out-of-band barrier does not consume the preposted receive, which then takes a
+            // message of the next size: it must be poisoned for any size.
             self.rx.poison_size = self.rx.preposted_size - 2 * CANARY;
         }
         match self.options.verify {
-            // Each message has its own buffer.
+            // Verification needs a slot for each outstanding message.
             true => window.min(self.rx.slot_count.saturating_sub(1)).max(1),
             false => window,
         }
     }
 
-    /// The bytes that have arrived.
+    /// Returns the number of bytes that have arrived.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -1,4 +1,5 @@
-//! Several endpoints: of one domain, opened one after the other, and of several domains.
+//! Programs with several endpoints: of one domain, opened one after the other, and of several
+//! domains.
 
 use std::sync::Arc;
 
@@ -23,7 +24,8 @@ use crate::upstream::payload::{POISON, Stamp};
 const WRITTEN: usize = 256;
 
 /// `fi_multi_ep`: endpoints of one domain, which may share their address vector (`-A`) and their
-/// queues (`-Q`). Each sends a key, then a write, then an empty message.
+/// queues (`-Q`). Each endpoint sends its key, writes to the peer's memory, and sends an empty
+/// message.
 pub(in crate::upstream) fn multi_ep(options: &Options) -> anyhow::Result<()> {
     let options = super::with_out_of_band(options, false);
     let count = options.number("c", 3)?;
@@ -44,7 +46,8 @@ pub(in crate::upstream) fn multi_ep(options: &Options) -> anyhow::Result<()> {
     oob.barrier()
 }
 
-/// The objects that the endpoints share.
+/// Opens the objects that the endpoints share. Returns a function that makes the configuration of
+/// an endpoint with these objects.
 fn endpoint_config(
     options: &Options,
     domain: &DomainContext,
@@ -96,7 +99,7 @@ fn connected(
     connectors: &mut Option<Connector>,
 ) -> anyhow::Result<Vec<(DomainEndpoint, FiAddr)>> {
     let mut options = options.clone();
-    // The server is found by its address; the out-of-band connection is for barriers.
+    // Clients find the server by its address; the out-of-band connection only serves barriers.
     options.out_of_band = None;
     let connector = connectors.insert(Connector::open(&options, Caps::MSG | Caps::RMA)?);
     let mut endpoints = Vec::new();
@@ -127,11 +130,11 @@ fn connected(
     Ok(endpoints)
 }
 
-/// One of several endpoints.
+/// An endpoint, its peer endpoint, and the memory of this side.
 struct EndpointPair {
     endpoint: DomainEndpoint,
     peer: FiAddr,
-    /// Local memory: the own key, the peer's key, and the bytes to write.
+    /// Local memory: the key of `shared`, the peer's key, and the bytes to write.
     local: Block,
     shared: Block,
 }
@@ -172,8 +175,9 @@ impl EndpointPair {
     }
 }
 
-/// Distinguishes the kinds of operations of an endpoint.
+/// Contexts of sends begin here; those of receives begin at 0.
 const SENDS: u64 = 1000;
+/// Contexts of writes begin here.
 const WRITES: u64 = 2000;
 
 fn exchange(
@@ -232,8 +236,8 @@ fn exchange(
     oob.barrier()
 }
 
-/// `fi_rdm_multi_client`: a server whose address vector grows with clients that connect one after
-/// the other; with `-R`, all clients have the first one's address.
+/// `fi_rdm_multi_client`: a server that answers one client after the other, and whose address
+/// vector grows with the clients. With `-R`, all clients have the address of the first.
 pub(in crate::upstream) fn rdm_multi_client(options: &Options) -> anyhow::Result<()> {
     let mut flags = OpFlags::empty();
     flags.set(OpFlags::DELIVERY_COMPLETE, options.has("U"));
@@ -310,8 +314,8 @@ fn receive(channel: &mut Channel, stamp: Stamp, size: usize) -> anyhow::Result<(
     }
 }
 
-/// `fi_rdm_multi_domain`: domains of one process, each with its own objects; each writes to all
-/// domains of the peer.
+/// `fi_rdm_multi_domain`: several domains of one process, each with its own endpoint, counters and
+/// memory. Each domain writes to every domain of the peer.
 pub(in crate::upstream) fn rdm_multi_domain(options: &Options) -> anyhow::Result<()> {
     let options = super::with_out_of_band(options, true);
     let count: usize = options.number("c", 2)?;
@@ -336,7 +340,7 @@ pub(in crate::upstream) fn rdm_multi_domain(options: &Options) -> anyhow::Result
             region.write(&options, (from, to), (address, *remote), size)?;
         }
     }
-    // Every domain makes progress by its own counters alone.
+    // Each domain makes its own progress, and its own counters show that it is done.
     let strategy = regions[0].endpoint.context.strategy();
     strategy.until("waiting for all domains", || {
         let mut missing = 0;
@@ -361,12 +365,12 @@ pub(in crate::upstream) fn rdm_multi_domain(options: &Options) -> anyhow::Result
     oob.barrier()
 }
 
-/// The stamp of a write between two domains.
+/// Returns the stamp of the write from domain `from` to the peer's domain `to`.
 fn stamp(from_client: bool, from: usize, to: usize) -> Stamp {
     Stamp::of_pair(from_client, (from << 8 | to) as u64)
 }
 
-/// A domain with its endpoint.
+/// One domain: its endpoint, its counters and its memory.
 struct Region {
     endpoint: DomainEndpoint,
     writes: Count,

@@ -1,11 +1,11 @@
-//! The control connection of `fi_pingpong`: addresses, barriers and counts over TCP in the
+//! The control connection of `fi_pingpong`: addresses, barriers and counts over TCP, in the
 //! protocol of libfabric's program of this name.
 //!
-//! | message | client | server |
+//! | message | client sends | server sends |
 //! |---|---|---|
 //! | name | length, big-endian; address format, in host order; the bytes | the same |
-//! | barrier | `q`, 0 | `a`, 0 |
-//! | count | ten characters, zeros after the digits | `cnt ok`, 0 |
+//! | barrier | `q`, NUL | `a`, NUL |
+//! | count | ten bytes: decimal digits, then NULs | `cnt ok`, NUL |
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
@@ -19,7 +19,7 @@ use selvedge_testkit::failure::failure;
 const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time after which a wait for the peer is interrupted to make progress on the fabric.
 const READ_TIMEOUT: Duration = Duration::from_millis(1);
-/// The longest name.
+/// The longest name, in bytes.
 const NAME_MAX: usize = 64;
 const COUNT_LEN: usize = 10;
 const COUNT_RESPONSE: &[u8] = b"cnt ok\0";
@@ -32,10 +32,10 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Connects to a server, from port `from` unless it is 0.
+    /// Connects to a server from local port `from`, or from any port if `from` is 0.
     ///
     /// # Errors
-    /// No process listens there.
+    /// The local port is in use, or no process listens at `server`.
     pub(super) fn connect(server: SocketAddr, from: u16) -> anyhow::Result<Self> {
         use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, socket};
         use std::os::fd::AsRawFd as _;
@@ -58,7 +58,7 @@ impl Control {
         Self::wrap(TcpStream::from(fd), true)
     }
 
-    /// Waits for a client.
+    /// Listens at an address, and waits for one client.
     ///
     /// # Errors
     /// The port is in use.
@@ -135,7 +135,8 @@ impl Control {
         Ok(())
     }
 
-    /// Sends the client's count of received messages to the server, and returns it on both sides.
+    /// Transfers the client's count of received messages to the server. Both sides return it; the
+    /// server ignores `own`.
     ///
     /// # Errors
     /// The connection is closed, or the peer sends something else.
@@ -187,11 +188,11 @@ impl Control {
     }
 }
 
-/// A function that is called while a process waits for the peer.
+/// A function that a process calls repeatedly while it waits for the peer.
 pub(super) type Idle<'a> = dyn FnMut() -> anyhow::Result<()> + 'a;
 
-/// Encodes an address in libfabric's format in memory: `sockaddr_in`, `sockaddr_in6`, or a string
-/// with its terminating zero.
+/// Encodes an address as libfabric stores it in memory: `sockaddr_in`, `sockaddr_in6`, or a string
+/// with its terminating NUL.
 fn encode(address: &Address) -> Vec<u8> {
     let Address::Ip(ip) = address else {
         return address.to_bytes();

@@ -1,4 +1,4 @@
-//! A client, which runs its script and checks the responses.
+//! A client of the stress test: it runs its script and checks the server's responses.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,15 +20,17 @@ use crate::upstream::payload::{POISON, Stamp};
 struct Client {
     endpoint: DomainEndpoint,
     server: FiAddr,
+    /// The number of this client, which all of its requests carry.
     number: u32,
+    /// The number of requests so far.
     requests: u64,
     request: Block,
     response: Block,
-    /// The requests without a response yet.
+    /// The requests for data that have no response yet, oldest first.
     pending: VecDeque<Pending>,
 }
 
-/// A request without a response.
+/// A request for data that has no response yet.
 struct Pending {
     kind: Kind,
     number: u64,
@@ -38,7 +40,7 @@ struct Pending {
     offset: usize,
 }
 
-/// The time in which a client tries to reach a server that has not opened its endpoint yet.
+/// How long a client retries its first request to a server that has not opened its endpoint yet.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs a script.
@@ -79,7 +81,8 @@ impl Client {
         })
     }
 
-    /// Introduces the client to the server, which may not be reachable yet.
+    /// Introduces the client to the server. Retries for [`CONNECT_TIMEOUT`] while the server is not
+    /// reachable.
     fn introduce(&mut self) -> anyhow::Result<()> {
         let start = Instant::now();
         loop {
@@ -129,7 +132,7 @@ impl Client {
         self.await_response(number)
     }
 
-    /// Sends a request. With a size, it is pending from now on.
+    /// Sends a request, and returns its number. A request with a size other than 0 joins `pending`.
     fn send_request(
         &mut self,
         kind: Kind,
@@ -213,6 +216,7 @@ impl Client {
         Ok(())
     }
 
+    /// Takes the oldest pending request of a kind.
     fn next(&mut self, kind: Kind) -> anyhow::Result<Pending> {
         let at = self.pending.iter().position(|pending| pending.kind == kind);
         let pending = at.and_then(|at| self.pending.remove(at));
@@ -220,8 +224,8 @@ impl Client {
             .with_context(|| format!("the script waits for a {kind:?} response without a request"))
     }
 
-    /// The server's threads respond in any order: the message may be the response to any pending
-    /// request.
+    /// Receives the response to any pending request for a message: the server's threads respond in
+    /// any order.
     fn receive_message(&mut self) -> anyhow::Result<()> {
         let sizes = self
             .pending

@@ -1,4 +1,4 @@
-//! Words of shared memory: the only code of the kernels that accesses it.
+//! Words of shared memory. The kernels access shared memory only by this code.
 
 #![expect(unsafe_code, reason = "atomics at addresses that a caller vouched for")]
 
@@ -18,29 +18,30 @@ pub(super) fn has_16_bytes() -> bool {
 /// An unsigned integer that the processor changes atomically.
 ///
 /// A change releases the writes before it and acquires those that the word's last change has
-/// released. It pairs with the atomics of the other side, and with none of this package.
+/// released. It pairs with the atomics that the other side applies to the word, and with no other
+/// atomic of this package.
 pub(super) trait Word: Copy + Eq + fmt::Debug + 'static {
     /// The word in shared memory.
     type Cell<'a>;
 
-    /// The word at offset `at`, which is inside and aligned.
+    /// Returns the word at offset `at`, which is within `memory` and aligned.
     fn cell(memory: &SharedBytes, at: usize) -> Self::Cell<'_>;
     fn load(cell: &Self::Cell<'_>) -> Self;
-    /// Stores `new`; returns the word before.
+    /// Stores `new`; returns the old word.
     fn swap(cell: &Self::Cell<'_>, new: Self) -> Self;
-    /// Stores `new` if the word is `old`; returns the word before.
+    /// Stores `new` if the word is `old`; otherwise fails. Both results contain the old word.
     fn compare_exchange(cell: &Self::Cell<'_>, old: Self, new: Self) -> Result<Self, Self>;
     fn fetch_add(cell: &Self::Cell<'_>, operand: Self) -> Self;
     fn fetch_sub(cell: &Self::Cell<'_>, operand: Self) -> Self;
     fn fetch_or(cell: &Self::Cell<'_>, operand: Self) -> Self;
     fn fetch_and(cell: &Self::Cell<'_>, operand: Self) -> Self;
     fn fetch_xor(cell: &Self::Cell<'_>, operand: Self) -> Self;
-    /// The word with this index in private bytes.
+    /// Returns the word at `index` of private bytes.
     fn get(bytes: &[u8], index: usize) -> Self;
     fn put(self, bytes: &mut [u8], index: usize);
 }
 
-/// The methods of words whose cells are atomics of their size.
+/// The methods for words whose cells are atomics of the word's size.
 macro_rules! by_instructions {
     ($cell:ident) => {
         #[inline]
@@ -85,7 +86,7 @@ macro_rules! by_instructions {
     };
 }
 
-/// The methods of words of private bytes.
+/// The methods for words in private bytes.
 macro_rules! in_bytes {
     () => {
         #[inline]
@@ -112,9 +113,9 @@ impl Word for u64 {
     in_bytes! {}
 }
 
-/// The compiler sees neither the size nor the instructions: they are inline assembly
-/// (`portable_atomic`), whose semantics are accesses to both granules. That both change at once is
-/// a property of the processor.
+/// An access is inline assembly (`portable_atomic`): the compiler sees neither its size nor its
+/// instructions. For the compiler, it means accesses to the two granules of the word. That both
+/// granules change at once is a property of the processor.
 impl Word for u128 {
     type Cell<'a> = &'a AtomicU128;
 
@@ -140,7 +141,7 @@ pub(super) struct Narrow<'a, W> {
 macro_rules! narrow_words {
     ($($word:ident)+) => {$(
         impl Narrow<'_, $word> {
-            /// Replaces the word by the result of `change`; returns the word before.
+            /// Replaces the word by the result of `change`; returns the old word.
             #[inline]
             fn update(&self, change: impl Fn($word) -> $word) -> $word {
                 let change = |old| Some(change($word::from_ne_bytes(old)).to_ne_bytes());
@@ -212,7 +213,8 @@ macro_rules! narrow_words {
 
 narrow_words! { u8 u16 u32 }
 
-/// The elements of one call: targets in shared memory, the others in private memory.
+/// The elements of one call: the targets are in shared memory; operands, comparison values and
+/// results are in private memory.
 pub(super) struct Vector<'a> {
     /// Whole elements, aligned to their size.
     pub(super) target: SharedBytes,
@@ -222,8 +224,9 @@ pub(super) struct Vector<'a> {
 }
 
 impl Vector<'_> {
-    /// Applies `change` to the cell, operand and comparison of each target, and stores its result,
-    /// the word before. Missing words are passed as `nothing`.
+    /// Calls `change` with the cell, the operand and the comparison value of each target, and
+    /// stores the old word, which `change` returns, into the results. `nothing` replaces a missing
+    /// operand or comparison value.
     #[inline]
     pub(super) fn each<W: Word>(mut self, nothing: W, change: impl Fn(&W::Cell<'_>, W, W) -> W) {
         let word = |bytes: &[u8], index| match bytes {

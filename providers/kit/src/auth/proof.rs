@@ -81,13 +81,13 @@ pub enum Responder {
 }
 
 impl Initiator {
-    /// Makes an initiator, and the nonce to send.
+    /// Makes an initiator. Returns it with its nonce, which the caller sends.
     pub fn start() -> (Self, Block) {
         let nonce = nonce();
         (Self::NonceSent { nonce }, nonce)
     }
 
-    /// Takes a block from the responder.
+    /// Takes a block from the responder; returns the next step.
     ///
     /// # Errors
     /// If the responder does not have the key.
@@ -107,7 +107,7 @@ impl Initiator {
 }
 
 impl Responder {
-    /// Makes a responder with this key, or without a key.
+    /// Makes a responder. Without a key, it requires no proof.
     pub fn new(key: &AuthKey) -> Self {
         match key.is_none() {
             true => Self::Verified,
@@ -137,7 +137,7 @@ impl Responder {
         }
     }
 
-    /// Whether the initiator has proved that it has the key, or there is no key.
+    /// Returns whether the initiator has proved that it has the key, or there is no key.
     pub fn is_verified(&self) -> bool {
         matches!(self, Self::Verified)
     }
@@ -156,7 +156,7 @@ fn prove(key: &AuthKey, side: u8, nonces: &[Block; 2]) -> Block {
     mac(key, side, nonces).finalize().into_bytes().into()
 }
 
-/// Takes a time that does not depend on how much of the proof is right.
+/// Checks a proof, in a time that does not depend on how many of its bytes are right.
 fn verify(key: &AuthKey, side: u8, nonces: &[Block; 2], proof: &Block) -> Result<(), Mismatch> {
     let verified = mac(key, side, nonces).verify_slice(proof);
     verified.map_err(|_| Mismatch)

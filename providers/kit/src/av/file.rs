@@ -1,9 +1,9 @@
-//! The file of a named address vector: written by the process that has created it, read by other
-//! processes of the same user on this host.
+//! The file of a named address vector. The process that created it writes it, and other processes
+//! of the same user on this host read it.
 //!
-//! It has a header, then an entry of a fixed size for each index. An entry is written in one piece
-//! and ends with a checksum, so a reader finds no peer in an entry that is half written or was
-//! never written. Readers copy and check the data; nothing of the file is mapped.
+//! The file has a header, then an entry of a fixed size for each index. An entry is written in one
+//! piece and ends with a checksum, so a reader finds no peer in an entry that is half written or
+//! was never written. Readers copy and check the data; nothing of the file is mapped.
 //!
 //! The creator keeps the file locked as long as it lives. It removes the file when it closes the
 //! vector. If it dies, the lock is free, and the next process that creates a vector removes the
@@ -35,7 +35,7 @@ const ENTRIES_PER_READ: usize = 512;
 pub(super) const MAX_ENTRIES: usize = 1 << 20;
 /// Bytes of the longest file name.
 const MAX_NAME_LEN: usize = 200;
-/// How often the file is opened again because another process has just removed it or tests its
+/// How often a creator opens the file, in case another process has just removed it or tests its
 /// lock.
 const ATTEMPTS: usize = 16;
 /// The number of files that are examined for dead creators when a vector is created.
@@ -55,7 +55,7 @@ impl AvFile {
     /// Creates the file, or takes it over from a process that has ended.
     ///
     /// # Errors
-    /// [`Errno::AddrInUse`] while another process has a vector with this name; the system's.
+    /// [`Errno::AddrInUse`] while another process has a vector with this name; the system's errors.
     pub(super) fn create(family: &str, name: &str) -> Result<Self, Error> {
         let path = path(family, name)?;
         sweep();
@@ -71,7 +71,7 @@ impl AvFile {
                 }
                 Err(TryLockError::Error(cause)) => return Err(failed(&path, cause)),
             }
-            // Its creator may have removed it while this process opened it.
+            // The file's creator may have removed it while this process opened it.
             if is_at(&path, &file) {
                 let begin = file.set_len(0).and_then(|()| file.write_all_at(&MAGIC, 0));
                 begin.map_err(|cause| failed(&path, cause))?;
@@ -89,7 +89,7 @@ impl AvFile {
     ///
     /// # Errors
     /// [`Errno::NoEnt`] if no process has a vector with this name, [`Errno::Inval`] if the file has
-    /// another format, [`Errno::Acces`] if it is another user's; the system's.
+    /// another format, [`Errno::Acces`] if it is another user's; the system's errors.
     pub(super) fn open_existing(family: &str, name: &str) -> Result<Self, Error> {
         let path = path(family, name)?;
         let file = open(&path, false)?;
@@ -130,11 +130,11 @@ impl AvFile {
         self.is_creator
     }
 
-    /// Writes the peer at an index, or that there is none.
+    /// Writes the entry of an index: a peer, or none.
     ///
     /// # Errors
     /// [`Errno::TooSmall`] for an address that is too long for an entry, [`Errno::NoBufs`] beyond
-    /// the last entry; the system's.
+    /// the last entry; the system's errors.
     pub(super) fn write(&self, index: usize, peer: Option<&Address>) -> Result<(), Errno> {
         let entry = encode(index, peer)?;
         let offset_of = offset_of(index).ok_or(Errno::NoBufs)?;
@@ -148,7 +148,7 @@ impl AvFile {
             })
     }
 
-    /// Reads the peer at an index.
+    /// Reads the peer at an index; `None` if the entry has none or cannot be read.
     pub(super) fn read(&self, index: usize) -> Option<Address> {
         let mut entry = [0; ENTRY_LEN];
         self.file
@@ -158,7 +158,7 @@ impl AvFile {
         decode(index, &entry)
     }
 
-    /// Passes the peer at each of the first `entries` indices to `visit`.
+    /// Passes each of the first `entry_count` indices, with its peer, to `visit`.
     pub(super) fn read_all(
         &self,
         entry_count: usize,
@@ -174,7 +174,7 @@ impl AvFile {
         }
     }
 
-    /// The number of entries in the file; the indices beyond have no peer. At most [`MAX_ENTRIES`].
+    /// The number of entries in the file, at most [`MAX_ENTRIES`]. Indices beyond have no peer.
     pub(super) fn entry_count(&self) -> usize {
         let len = self.file.fd().metadata().map_or(0, |it| it.len());
         let entry_count = len.saturating_sub(HEADER_LEN) / ENTRY_LEN as u64;
@@ -193,7 +193,7 @@ impl AvFile {
     }
 }
 
-/// Reads entries from the one at an index on; returns the number of bytes that were read.
+/// Reads the entries from index `first` on into `buf`. Returns the number of bytes that were read.
 fn read_up_to(file: &File, buf: &mut [u8], first: usize) -> usize {
     let mut len = 0;
     while let Some(offset_of) = offset_of(first)
@@ -293,7 +293,7 @@ fn sweep() {
 fn open(path: &Path, creates: bool) -> Result<File, Error> {
     let mut options = File::options();
     options.read(true).write(creates).create(creates);
-    // Anything but a regular file at the path is neither followed nor waited for.
+    // These flags do not follow a symbolic link at the path, nor wait for the other end of a FIFO.
     let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
     let file = options.mode(0o600).custom_flags(flags).open(path);
     file.map_err(|cause| failed(path, cause))
@@ -303,7 +303,7 @@ fn open(path: &Path, creates: bool) -> Result<File, Error> {
 fn check(path: &Path, file: &File) -> Result<(), Error> {
     let is = file.metadata().map_err(|cause| failed(path, cause))?;
     let is_private = is.is_file() && is.uid() == nix::unistd::geteuid().as_raw();
-    // The file may be linked from a place where another name gives access.
+    // A second link makes the file accessible by another path.
     if !is_private || is.mode() & 0o022 != 0 || is.nlink() > 1 {
         let message = format!(
             "{} is not a regular file of this user alone, or has a second link",

@@ -11,21 +11,22 @@ use crate::cq::{CqRing, Progress};
 use crate::fork_guard::ForkGuarded;
 use crate::identity::DomainId;
 
-/// [`LateBindings`], resolved.
+/// The kit's own queues and counters of [`LateBindings`].
 #[derive(Debug)]
 pub(super) struct Late {
-    /// The queue of a direction, and whether it reports every operation.
+    /// The queue of sends, and whether it reports every operation.
     tx_cq: Option<(Arc<CqRing>, bool)>,
+    /// The queue of receives, as `tx_cq`.
     rx_cq: Option<(Arc<CqRing>, bool)>,
     cntrs: Cntrs,
 }
 
-/// Whether an endpoint accepts counters of remote accesses after it was opened.
+/// Whether an endpoint can be bound to a counter of its peers' accesses after it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteCounters {
-    /// It does: it sees every access of its peers.
+    /// Yes, because the endpoint sees every access of its peers.
     Late,
-    /// It does not: peers learn when they connect whether their accesses are counted.
+    /// No, because peers learn when they connect whether their accesses are counted.
     BeforeOpen,
 }
 
@@ -93,8 +94,8 @@ impl Drivers {
     /// Implements [`selvedge::Endpoint::bind_late`] for an endpoint with this `state`.
     ///
     /// # Errors
-    /// As [`selvedge::Endpoint::bind_late`]; the system's, if it has no memory to wait for the
-    /// bound objects.
+    /// As [`selvedge::Endpoint::bind_late`]; the system's error if there is no memory to wait for
+    /// the bound objects.
     pub fn bind_late<T: AsMut<Ep>>(
         &self,
         late: &LateBindings,
@@ -108,12 +109,12 @@ impl Drivers {
             state.lock().map_err(failed)
         };
         locked()?.as_mut().check_late(&late)?;
-        // Without the lock: attaching waits for progress, which takes it.
+        // `attach_late` waits for progress, which takes the lock, so this thread must not hold it.
         self.attach_late(&late, progress)?;
         let mut state = locked()?;
         let ep = state.as_mut();
         ep.bind_late(&late);
-        // A thread that is parked at a queue of the endpoint has to progress for the new ones, too.
+        // A thread that is parked at an old queue must also make progress for the new ones.
         ep.wake();
         Ok(())
     }

@@ -8,10 +8,12 @@ use selvedge::{Errno, Error, Result};
 use super::av::canonical_addr;
 
 /// Resolves a node and a service; either may be missing. Without a node, the result is the wildcard
-/// address of this host. A service is a port number.
+/// address of this host. A service is a port number. If `is_numeric`, the node must be a numeric
+/// address.
 ///
 /// # Errors
-/// [`Errno::NoData`] if there is no such address, with both names and the resolver's reason.
+/// [`Errno::NoData`] if there is no such address. The message contains the node, the service and
+/// the reason.
 pub fn resolve(
     node: Option<&str>,
     service: Option<&str>,
@@ -52,8 +54,8 @@ pub fn resolve(
     Ok(canonical_addr(first))
 }
 
-/// Parses an address as text: `1.2.3.4:5`, `[::1]:5`, and both behind libfabric's
-/// `fi_sockaddr_in://` or `fi_sockaddr_in6://`.
+/// Parses an address in text form: `1.2.3.4:5` or `[::1]:5`, with or without libfabric's prefix
+/// `fi_sockaddr_in://`, `fi_sockaddr_in6://` or `fi_sockaddr://`.
 pub fn parse_addr(text: &str) -> Option<SocketAddr> {
     let bare = ["fi_sockaddr_in://", "fi_sockaddr_in6://", "fi_sockaddr://"]
         .into_iter()
@@ -62,7 +64,8 @@ pub fn parse_addr(text: &str) -> Option<SocketAddr> {
     bare.parse().ok().map(canonical_addr)
 }
 
-/// The address of this host that the system selects as source of packets to `dest`.
+/// Returns the address of this host that the system selects as the source of packets to `dest`,
+/// with port 0; `None` if the system selects none.
 pub fn source_for(dest: SocketAddr) -> Option<SocketAddr> {
     let any: IpAddr = match dest {
         SocketAddr::V4(_) => [0, 0, 0, 0].into(),

@@ -1,4 +1,4 @@
-//! The bindings of objects: bound objects are passed on without their layers.
+//! `Layers`: replaces the layered objects in bindings by the objects below.
 
 use std::sync::Arc;
 
@@ -10,8 +10,9 @@ use selvedge::{
 
 use super::{AvLayer, CntrLayer, CqLayer, EndpointLayer, EqLayer, Layered, SrxLayer};
 
-/// The layers of one kind, by the kind of object that each is around, for objects that are bound to
-/// others. `()` where there are none.
+/// `Layers` names the layer of each kind of object that can be bound to another object. Its methods
+/// replace layered objects by the objects below; an object without that layer stays as it is. `()`
+/// is for layers that wrap none of these objects.
 pub trait Layers: Sized + 'static {
     /// The layer of completion queues.
     type Cq: CqLayer;
@@ -26,17 +27,17 @@ pub trait Layers: Sized + 'static {
     /// The layer of endpoints.
     type Endpoint: EndpointLayer;
 
-    /// The counter below.
+    /// Returns the counter below `cntr`.
     fn counter(cntr: &Arc<dyn Counter>) -> Arc<dyn Counter> {
         Layered::<_, Self::Cntr>::below(cntr)
     }
 
-    /// The event queue below.
+    /// Returns the event queue below `eq`.
     fn event_queue(eq: &Arc<dyn EventQueue>) -> Arc<dyn EventQueue> {
         Layered::<_, Self::Eq>::below(eq)
     }
 
-    /// The bindings of an endpoint, with the objects below.
+    /// Returns the bindings of an endpoint, with each object replaced by the object below.
     fn bindings(mut bind: Bindings) -> Bindings {
         let (av, srx) = (
             Layered::<dyn AddressVector, Self::Av>::below,
@@ -51,7 +52,7 @@ pub trait Layers: Sized + 'static {
         bind
     }
 
-    /// The late bindings of an endpoint, with the objects below.
+    /// Returns the late bindings of an endpoint, with each object replaced by the object below.
     fn late_bindings(late: &LateBindings) -> LateBindings {
         let cq = |(cq, is_selective): &(Arc<dyn CompletionQueue>, bool)| {
             (Layered::<_, Self::Cq>::below(cq), *is_selective)
@@ -63,7 +64,8 @@ pub trait Layers: Sized + 'static {
         }
     }
 
-    /// Calls `queue` with the work, with the objects below.
+    /// Calls `queue` with `work`, its counters and its endpoint replaced by the objects below.
+    /// Returns the result of `queue`.
     fn work<R>(work: &Work<'_>, queue: impl FnOnce(&Work<'_>) -> R) -> R {
         let (cntr, threshold) = (&Self::counter(work.cntr), work.threshold);
         let queue = |action| {

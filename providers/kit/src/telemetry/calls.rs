@@ -1,5 +1,7 @@
-//! The last calls of an endpoint, posts included, and their outcomes: a flight recorder for
-//! programs that request it.
+//! The flight recorder of an endpoint: a page with the endpoint's last calls and their outcomes.
+//!
+//! A record is a call, such as a post, or the completion of a post. Programs have no flight
+//! recorder unless they request it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,7 +19,7 @@ const AT_LEN: usize = 3;
 const AT_TAG: usize = 4;
 const AT_KEY: usize = 5;
 const AT_CONTEXT: usize = 6;
-/// The number of tries of a post, or the duration of a completed operation.
+/// The number of tries of a call, or the duration of a completed operation in nanoseconds.
 const AT_DETAIL: usize = 7;
 const NAME: std::ops::Range<usize> = 8..11;
 const PEER: std::ops::Range<usize> = 11..CALL_WORDS;
@@ -25,8 +27,9 @@ const PEER: std::ops::Range<usize> = 11..CALL_WORDS;
 /// The outcome of a call that has not returned.
 const IN_PROGRESS: u64 = 0;
 const DONE: u64 = 1;
-/// Above the error's number.
+/// The bit of a failure, above the error number.
 const FAILED: u64 = 1 << 32;
+/// The bit that distinguishes a completion from a call.
 const COMPLETION: u64 = 1 << 33;
 
 /// A call to record.
@@ -34,7 +37,7 @@ const COMPLETION: u64 = 1 << 33;
 pub struct Call<'a> {
     /// The function's name; its first 24 bytes are recorded.
     pub name: &'a str,
-    /// The peer or the object; its last 40 bytes are recorded.
+    /// The peer, or another object of the call; its last 40 bytes are recorded.
     pub peer: &'a str,
     /// The length in bytes, or in elements.
     pub len: usize,
@@ -42,7 +45,7 @@ pub struct Call<'a> {
     pub tag: u64,
     /// The bits of the tag that matching ignores, or the key of the peer's memory.
     pub key: u64,
-    /// The context of its completion.
+    /// The context that the completion returns.
     pub context: u64,
 }
 
@@ -57,17 +60,17 @@ pub enum Outcome {
     Failed(Errno),
 }
 
-/// Records the last calls. Any thread may record.
+/// Records the last calls of an endpoint. Any thread may record.
 #[derive(Debug)]
 pub struct CallRecorder {
     page: SharedWords<CALLS_WORDS>,
-    /// The number of calls so far. The holder of the lock is the only writer of the page.
+    /// The number of records so far. The holder of the lock is the only writer of the page.
     count: Mutex<u64>,
 }
 
 impl CallRecorder {
-    /// Opens a recorder for the endpoint of a provider that has this name. A crash or a signal
-    /// writes it out if `FI_SIGHT_CRASH` or `FI_SIGHT_SIGNAL` is set.
+    /// Opens a recorder for the endpoint `name` of `provider`. If `FI_SIGHT_CRASH` or
+    /// `FI_SIGHT_SIGNAL` is set, a crash or a signal writes the page to a file.
     ///
     /// # Errors
     /// As [`super::StatsPage::open`].
@@ -78,8 +81,8 @@ impl CallRecorder {
         Ok(Self { page, count })
     }
 
-    /// Records a call that begins and returns its number, for [`Self::end`]. A retry of the last
-    /// call, which failed with [`Errno::Again`], counts as the same call.
+    /// Records the begin of a call, and returns the record's number for [`Self::end`]. If the last
+    /// record is the same call and failed with [`Errno::Again`], the retry updates that record.
     pub fn begin(&self, call: &Call<'_>) -> u64 {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = count.checked_sub(1)
@@ -100,11 +103,11 @@ impl CallRecorder {
         number
     }
 
-    /// Records the outcome of a call.
+    /// Records the outcome of the call with this number, unless newer records have replaced it.
     pub fn end(&self, number: u64, outcome: Result<(), Errno>) {
         let _alone = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let words = self.words(number);
-        // A later call may have taken its slot.
+        // A later record may have taken the slot.
         if words[AT_NUMBER].load(Ordering::Relaxed) == number + 1 {
             set(words, AT_OUTCOME, outcome_word(outcome));
         }
@@ -120,7 +123,7 @@ impl CallRecorder {
 
     fn write(&self, number: u64, call: &Call<'_>, (outcome, detail): (u64, u64)) {
         let words = self.words(number);
-        // A concurrent reader, such as a signal handler, leaves the slot out.
+        // The number 0 makes a concurrent reader, such as a signal handler, skip the slot.
         words[AT_NUMBER].store(0, Ordering::Release);
         set(words, AT_TIME, now());
         set(words, AT_OUTCOME, outcome);
@@ -168,7 +171,8 @@ fn outcome_word(outcome: Result<(), Errno>) -> u64 {
     }
 }
 
-/// The suffix of a name that fits: it identifies a peer better than the prefix.
+/// Returns the longest suffix of a name that fits in [`PEER`]. A suffix identifies a peer better
+/// than a prefix.
 fn suffix(name: &str) -> &str {
     let most = PEER.len() * 8;
     let first = name.len().saturating_sub(most);
@@ -180,14 +184,15 @@ const fn offset_of(number: u64) -> usize {
     AT_CALLS + (number % CALLS as u64) as usize * CALL_WORDS
 }
 
-/// A call as a reader sees it.
+/// A record as a reader sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallRecord {
-    /// When it began, on the system's monotonic clock, in nanoseconds.
+    /// When the call began or its completion was read, in nanoseconds of the system's monotonic
+    /// clock.
     pub at: u64,
     /// The function's name.
     pub name: String,
-    /// The peer or the object.
+    /// The peer, or another object of the call.
     pub peer: String,
     /// The length in bytes, or in elements.
     pub len: u64,
@@ -195,11 +200,11 @@ pub struct CallRecord {
     pub tag: u64,
     /// The bits of the tag that matching ignores, or the key of the peer's memory.
     pub key: u64,
-    /// The context of its completion.
+    /// The context that the completion returns.
     pub context: u64,
-    /// Whether this is the post or the completion.
+    /// Whether this is the call or its completion.
     pub kind: RecordKind,
-    /// Its outcome.
+    /// The outcome of the call or of the operation.
     pub outcome: Outcome,
 }
 
@@ -208,7 +213,7 @@ pub struct CallRecord {
 pub enum RecordKind {
     /// The call, with its number of tries.
     Post(u64),
-    /// The completion, with the nanoseconds since the call.
+    /// The completion, with the nanoseconds since the post.
     Completion(u64),
 }
 
@@ -217,15 +222,15 @@ pub enum RecordKind {
 pub struct CallLog {
     /// The header of the page.
     pub header: PageHeader,
-    /// The number of calls in all.
+    /// The number of records in all, replaced ones included.
     pub count: u64,
-    /// The last of them, oldest first.
+    /// The last records, at most [`CALLS`], oldest first.
     pub calls: Vec<CallRecord>,
 }
 
 impl CallLog {
-    /// Reads the copy of a page. `None` for a page of another kind or version. Leaves out calls
-    /// that the writer was recording during the copy.
+    /// Parses a copy of a page. Returns `None` for a page of another kind or version. Omits records
+    /// that the writer was changing during the copy.
     pub fn parse(words: &[u64; CALLS_WORDS]) -> Option<Self> {
         let header = PageHeader::parse(PageKind::Calls, words)?;
         let count = words[AT_CALL_COUNT];

@@ -1,10 +1,10 @@
-//! `Directory` and `Claim`: endpoint names as files in a directory (`FI_SHM_DIR`), for processes
-//! without a common network namespace, such as containers that share a directory.
+//! `Directory` and `Claim` make endpoint names files in a directory (`FI_SHM_DIR`). They serve
+//! processes without a common network namespace, such as containers that share a directory.
 //!
 //! An endpoint has two files there: its socket, and a file that it keeps locked while it is open.
 //! Only the holder of the lock may touch the socket, so a name is reused only after the kernel has
 //! released the lock of its owner. The next endpoint that opens removes the files of killed
-//! processes. Files that were removed are created again.
+//! processes. An endpoint whose files were removed creates them again.
 
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -22,15 +22,15 @@ use selvedge_kit::close_on_fork::CloseOnFork;
 use crate::connect::user;
 use crate::peers::name::Name;
 
-/// Interval of the check that an endpoint's files exist: short for a person, and too long to appear
-/// in a profile.
+/// Interval of the check that an endpoint's files exist: short for a person, and long enough that
+/// the check does not show in a profile.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
-/// Longest file name without its suffix. With the longest `/proc/self/fd/N/` before it and a suffix
-/// behind, it fits into a socket address.
+/// Bytes of the longest file name without its suffix. With the longest `/proc/self/fd/N/` before it
+/// and a suffix behind, it fits into a socket address.
 const STEM_MAX: usize = 70;
 /// Bytes of a socket address, with the zero at the end.
 const SUN_PATH: usize = 108;
-/// Most lock files that are checked for dead owners when an endpoint opens.
+/// The largest number of lock files that are checked for dead owners when an endpoint opens.
 const SWEEP: usize = 64;
 /// Attempts to take a lock that a sweeping process may hold, a millisecond apart.
 const TRIES: usize = 50;
@@ -47,7 +47,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`Errno::Acces`] for a directory of a user other than this one and root, or in which other
-    /// users may remove files. The text says which.
+    /// users may remove files. The error's text says which.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let named = |cause: Sys| failed(path, cause);
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -68,7 +68,8 @@ impl Directory {
         Ok(Self { path, fd })
     }
 
-    /// The address of an endpoint's socket: by the descriptor where the path is too long.
+    /// The address of an endpoint's socket. It is the socket's path, or a path through the
+    /// directory's descriptor where that one is too long.
     pub(crate) fn addr(&self, name: &Name) -> Result<UnixAddr, Error> {
         let file = socket_file(&stem(name));
         let path = self.path.join(&file);
@@ -161,8 +162,11 @@ impl Claim {
         Err(Error::new(Errno::AddrInUse, reason))
     }
 
-    /// `EAGAIN` when another process holds the lock, `ESTALE` when the file is removed at this
-    /// moment.
+    /// Claims a name in one attempt.
+    ///
+    /// # Errors
+    /// `EAGAIN` when another process holds the lock, `ESTALE` when another process has just removed
+    /// the lock file.
     fn try_take(directory: &Directory, stem: &str) -> nix::Result<Self> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mode = Mode::S_IRUSR | Mode::S_IWUSR;
@@ -185,7 +189,7 @@ impl Claim {
         }
     }
 
-    /// Whether the file in the directory is the one that is locked.
+    /// Whether the lock file in the directory is still the one that this claim holds locked.
     pub(crate) fn is_in(&self, directory: &Directory) -> bool {
         let locked = fstat(self.lock.fd());
         let found = directory.stat(&lock_file(&self.stem));
@@ -199,7 +203,7 @@ impl Claim {
         removed.map_err(|cause| failed(&directory.path.join(file), cause))
     }
 
-    /// Whether both files exist; another process may have removed them.
+    /// Whether the socket and the lock file still exist; another process may have removed them.
     pub(crate) fn is_whole(&self) -> bool {
         let Ok(directory) = Directory::open(&self.path) else {
             return false;
@@ -209,8 +213,8 @@ impl Claim {
 }
 
 impl Drop for Claim {
-    /// Removes the socket before the lock, so no other process has files of this name until the
-    /// end.
+    /// Removes the socket before the lock file, so no other process can claim the name while one of
+    /// the files is left.
     fn drop(&mut self) {
         let Ok(directory) = Directory::open(&self.path) else {
             return;
@@ -243,8 +247,8 @@ fn stem(name: &Name) -> String {
     stem
 }
 
-/// FNV-1a, because it is the same in every build. If two names collide, the name in the hello
-/// differs and the connection is refused.
+/// FNV-1a, because it is the same in every build. If the names of two endpoints have the same hash,
+/// the name in the hello differs, and the connection is refused.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
@@ -263,8 +267,8 @@ fn is_same(a: &FileStat, b: &FileStat) -> bool {
     (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
 }
 
-/// An open file description lock on the whole file, which the kernel releases when the file is
-/// closed: also at the end of the process and by exec.
+/// An open file description lock on the whole file. The kernel releases it when the file is closed,
+/// also at the end of the process and by exec.
 fn whole_file() -> libc::flock {
     libc::flock {
         l_type: libc::F_WRLCK as i16,

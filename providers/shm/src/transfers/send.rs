@@ -1,4 +1,4 @@
-//! Selection of a sent message's protocol.
+//! Selects the protocol of each sent message.
 
 use selvedge::{Errno, OpFlags, Result};
 use selvedge_kit::Report;
@@ -15,7 +15,7 @@ use crate::transfers::cmd::{Header, inline_room};
 pub(crate) const SLOW_PATH_FLAGS: OpFlags =
     ACK_FLAGS.union(OpFlags::FENCE).union(OpFlags::DEFERRED);
 
-/// Whether a message is sent inside its command.
+/// Returns whether a message travels inside its command.
 #[inline(always)]
 pub(crate) fn is_inline(config: &Config, header: &Header, len: usize, flags: OpFlags) -> bool {
     len <= config.inline_size
@@ -26,8 +26,8 @@ pub(crate) fn is_inline(config: &Config, header: &Header, len: usize, flags: OpF
 /// Sends a message by the protocol for its size.
 ///
 /// # Errors
-/// [`Errno::Again`] while there is no room, or while earlier operations precede a fenced one;
-/// [`Errno::MsgSize`] for an injected message that is too large.
+/// [`Errno::Again`] while there is no room, or while a fenced message has to wait for earlier
+/// operations to the peer; [`Errno::MsgSize`] for an injected message that is too large.
 pub(crate) fn send(
     peer: &mut Peer,
     config: &Config,

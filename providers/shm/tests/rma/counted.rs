@@ -1,4 +1,4 @@
-//! Counters of regions: each counts the accesses to its region, by every protocol.
+//! A counter that is bound to a memory region counts the accesses of peers, by every protocol.
 
 use std::sync::Arc;
 use std::thread;
@@ -56,7 +56,7 @@ impl CountedRegions {
         [self.private.key(), self.special.key()]
     }
 
-    /// Writes and reads `len` bytes, and progresses the other side meanwhile.
+    /// Writes and then reads `len` bytes of a region, and progresses the region's side meanwhile.
     fn write_and_read(&self, key: u64, len: usize) {
         let segment = [RmaIov { addr: 5, len, key }];
         let bytes = vec![1; len];
@@ -101,7 +101,7 @@ fn each_region_counts_accesses_by_every_protocol() {
 #[test]
 fn direct_accesses_are_counted_once_the_region_has_a_counter() {
     let regions = CountedRegions::new("cma");
-    // The initiator has looked the regions up, and accesses them without the owner.
+    // From these first accesses on, the initiator knows the regions and accesses them directly.
     regions
         .keys()
         .into_iter()
@@ -147,7 +147,7 @@ fn reading_a_region_counter_progresses_the_endpoints_that_serve_the_region() {
     let regions = CountedRegions::new("bounce");
     let cntr = counter(&*regions.b.domain);
     regions.private.bind_counter(&cntr, WRITTEN).unwrap();
-    // An endpoint that is opened after the counter was bound, and that receives the write.
+    // The endpoint `later` is opened after the counter was bound, and receives the write.
     let cq = regions.b.domain.cq(&cq::Attr::default()).unwrap();
     let av = regions.b.domain.av(&av::Attr::default()).unwrap();
     let bind = Bindings::new(cq, av);
@@ -247,7 +247,7 @@ fn a_thread_parked_at_a_region_counter_is_woken_by_writes_and_reads() {
         let bytes = vec![1; len];
         let local = [&bytes[..]];
         let write = Write::new(&local, &segment).flags(OpFlags::DELIVERY_COMPLETE);
-        // The waiting thread alone progresses the other side.
+        // Only the waiting thread progresses side `b`.
         post_until_accepted(&regions.a, || write.post(&regions.a.ep, regions.to_b));
         regions.a.wait(&regions.a).unwrap();
         read(&regions.a, &regions.a, regions.to_b, &segment, &[len]).unwrap();

@@ -9,7 +9,8 @@ use selvedge::{Bindings, Context, FiAddr, av, wait};
 
 use crate::side::{Side, info, pattern, until};
 
-/// A side whose reader waits by this object, and parks at once.
+/// Opens a side whose completion queue has the wait object `object`. A thread that waits for the
+/// queue parks without polling first.
 pub(crate) fn parking_side(object: wait::Object, progress: Progress) -> Side {
     let mut info = info(EpType::Rdm, &[("FI_TCP_SPIN_TIME", "0s")]);
     info.domain_attr.data_progress = progress;
@@ -37,7 +38,7 @@ fn a_parked_thread_is_woken_by_messages_of_every_size() {
                 assert_eq!(cq.wait(&mut entry, Some(Duration::from_secs(60))), Ok(1));
                 entry[0].context
             });
-            // It is parked by then, most of the time.
+            // The thread is usually parked after this pause.
             std::thread::sleep(Duration::from_millis(2));
             a.tsend(to_b, 1, &bytes, 1).unwrap();
             a.wait_for(1, &[]);

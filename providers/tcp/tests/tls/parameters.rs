@@ -1,4 +1,4 @@
-//! Invalid parameters fail before anything is opened.
+//! Parameters of TLS: invalid ones make discovery fail, and each domain may have its own.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use selvedge::{Errno, Hints, Registry};
 use crate::certificates::{authority, default_certificate, write_pem};
 use crate::side::{Side, exchange, info};
 
-/// The error of discovery with this parameter changed.
+/// Returns the error of discovery with one parameter changed.
 fn open_error(name: &str, value: &str) -> String {
     let variables = default_certificate().variables().into_iter();
     let all = variables.map(|(key, default)| match key == name {

@@ -1,7 +1,8 @@
 //! The method control layer: selects the method for each peer and address, and offers one
 //! thread-safe interface to all methods.
 //!
-//! It copies no payload except segment lists that a method does not support ([`pack`]).
+//! The layer copies a payload only if it is a segment list and the method does not support lists
+//! ([`pack`]).
 
 pub(crate) mod info;
 mod method_instance;
@@ -33,14 +34,14 @@ pub struct Bmi {
     instances: [OnceLock<MethodInstance>; METHODS],
     /// Number of active methods.
     active: AtomicUsize,
-    /// LockedMethod while a method is activated.
+    /// Locked while a method is being activated.
     activation: Mutex<()>,
     /// Open contexts, one bit each.
     contexts: AtomicU32,
     parking: Parking,
     /// Whether an unexpected message ends a wait of `testcontext`.
     interrupts_on_unexpected: AtomicBool,
-    /// Index of the method that is polled first in the next pass over all methods.
+    /// Counter that selects the method that the next pass over all methods polls first.
     turn: AtomicUsize,
 }
 
@@ -63,7 +64,7 @@ impl Bmi {
     }
 
     /// Closes a context (`BMI_close_context`). Drops its completions, including those of operations
-    /// that are still pending. A context that is not open is ignored.
+    /// that are still pending. Does nothing if the context is not open.
     pub fn close_context(&self, context: ContextId) {
         let Ok(number) = self.context(context) else {
             return;
@@ -71,11 +72,14 @@ impl Bmi {
         self.method_instances()
             .for_each(|instance| instance.lock(&self.parking).queues().close_context(number));
         self.contexts.fetch_and(!(1 << number), Ordering::AcqRel);
-        // Threads that are parked in a test of this context find it closed.
+        // Threads that are parked in a test of this context wake and find it closed.
         self.wake_all();
     }
 
-    /// The index of an open context.
+    /// Returns the index of an open context.
+    ///
+    /// # Errors
+    /// [`Code::EINVAL`] if the context is not open.
     #[inline]
     fn context(&self, context: ContextId) -> Result<u8> {
         let number = u8::try_from(context.0).map_err(|_| Code::EINVAL)?;
@@ -86,14 +90,14 @@ impl Bmi {
         }
     }
 
-    /// The active methods.
+    /// Returns the active methods.
     #[inline]
     fn method_instances(&self) -> impl Iterator<Item = &MethodInstance> {
         let active = self.active.load(Ordering::Acquire);
         self.instances[..active].iter().filter_map(OnceLock::get)
     }
 
-    /// The active methods, starting with a different one each time.
+    /// Returns the active methods. Each call starts with another method.
     #[inline]
     fn instances_rotated(&self) -> impl Iterator<Item = &MethodInstance> {
         let active = self.active.load(Ordering::Acquire);
@@ -105,7 +109,7 @@ impl Bmi {
         front.iter().chain(behind).filter_map(OnceLock::get)
     }
 
-    /// The active method with an index.
+    /// Returns the active method with an index.
     #[inline]
     fn method_instance(&self, method: usize) -> Option<&MethodInstance> {
         self.instances.get(method)?.get()

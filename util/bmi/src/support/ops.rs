@@ -96,7 +96,7 @@ impl Ops {
     /// Allocates an operation (`alloc_method_op` and `id_gen_fast_register` in BMI's C sources).
     ///
     /// # Errors
-    /// [`Code::ENOBUFS`] when half a billion ([`OPS`]) operations exist.
+    /// [`Code::ENOBUFS`] when half a billion (`OPS`) operations exist.
     #[inline(always)]
     pub fn alloc(&mut self, op: Op) -> Result<OpKey> {
         if let Some(index) = self.free.pop() {

@@ -1,11 +1,13 @@
-//! Speed of contexts compared to the raw fabric, with alternating measurements in one run:
+//! Compares the speed of contexts with that of the raw fabric, with alternating measurements in one
+//! run.
 //!
 //! ```sh
 //! cargo run --release -p selvedge-cheetah --example speed -- [-shmem | -fabric PROVIDER] [-np N]
 //! ```
 //!
-//! Two contexts on two processors; medians of the rounds. Only the ratios are meaningful. With more
-//! than two contexts: the time of a barrier, and the processor time of waiting contexts.
+//! With two contexts, the program pins each to a processor and prints the medians of the rounds, of
+//! which only the ratios are meaningful. With any other number of contexts, it prints the time of a
+//! barrier and the processor time of waiting contexts.
 
 #![expect(unsafe_code, reason = "puts, gets and the raw fabric")]
 
@@ -23,7 +25,8 @@ use raw::Raw;
 const ROUNDS: usize = 15;
 const SMALL: usize = 4000;
 const LARGE: usize = 60;
-/// Fewer iterations: waiting contexts park, which takes long on few processors.
+/// The number of barriers is small: waiting contexts park, which takes long on a machine with few
+/// processors.
 const BARRIERS: usize = 50;
 const MIB: usize = 1 << 20;
 
@@ -55,7 +58,7 @@ fn main() -> Result {
     controller.finalize()
 }
 
-/// One measurement. A raw measurement is the baseline of the next one.
+/// A measurement. If it has a `limit`, its baseline is the raw measurement before it.
 struct Measurement {
     name: &'static str,
     run: fn(&Bench) -> Result<Duration>,
@@ -130,7 +133,8 @@ struct Bench {
     controller: Controller,
     raw: Raw,
     pings: Rc<Cell<u64>>,
-    /// Number of expected pings: some arrive before this context polls.
+    /// The number of pings before the next measurement. `pings` may be larger by then, because the
+    /// first ping may arrive before this context starts the measurement.
     expected_pings: Cell<u64>,
     expected_rings: Cell<i32>,
     ping: FunctionId,
@@ -139,7 +143,7 @@ struct Bench {
     special: Special,
     buffer: Vec<u8>,
     source: Vec<u8>,
-    /// The other context's special memory, buffer and bell.
+    /// The addresses of the other context's special memory and buffer, and the name of its bell.
     remote: [u64; 3],
 }
 
@@ -278,7 +282,8 @@ impl Bench {
         })
     }
 
-    /// Context 0 posts; context 1 polls meanwhile.
+    /// Measures `post` in context 0, one operation at a time. Context 1 polls until context 0 sends
+    /// it a ping at the end.
     fn large(&self, post: impl Fn(usize) -> Result) -> Result<Duration> {
         if !self.is_first() {
             let over = self.expected_pings.get() + 1;
@@ -311,7 +316,7 @@ impl Bench {
     }
 }
 
-/// Pins each context to its own processor, if there are two.
+/// Pins this context to the processor with the number `context`, if there is one.
 fn pin(context: usize) {
     // SAFETY: all-zero bytes are an empty set, which is filled below.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

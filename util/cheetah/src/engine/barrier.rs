@@ -1,9 +1,9 @@
-//! Dissemination barrier: in round k each context notifies the context 2^k further that it, and all
-//! contexts it was notified by, have entered. After as many rounds as `n` has binary digits, all
-//! have entered.
+//! Dissemination barrier: in round k, each context tells the context 2^k further that it has
+//! entered, and that all contexts it has heard of have entered. After ceil(log2 n) rounds, all n
+//! contexts have entered.
 //!
-//! A barrier ends only when its own messages have been sent: the context may not poll for a long
-//! time afterwards, while others wait for these messages.
+//! A barrier ends on a context only when the context's own messages have been sent: afterwards, the
+//! context may not poll for a long time, while others wait for these messages.
 
 use super::Engine;
 use crate::wire::WireMessage;
@@ -16,9 +16,9 @@ pub(super) struct Barrier {
     size: usize,
     /// Number of barriers that this context has entered.
     entered: u64,
-    /// The current round of the last barrier; `seen.len()` when it is complete.
+    /// The current round of the last barrier; `seen.len()` when the barrier is complete.
     round: usize,
-    /// For each round, the last barrier whose message was received.
+    /// For each round, the number of the last barrier whose message was received.
     seen: Vec<u64>,
     /// Number of own messages that are not sent yet.
     unsent: usize,
@@ -37,7 +37,7 @@ impl Barrier {
         }
     }
 
-    /// Whether all contexts have entered.
+    /// Whether all contexts have entered the last barrier.
     fn is_complete(&self) -> bool {
         self.round == self.seen.len()
     }
@@ -54,7 +54,7 @@ impl Barrier {
         self.round = 0;
     }
 
-    /// Records the message of a round.
+    /// Records a received message of round `round` and barrier number `epoch`.
     fn receive(&mut self, from: usize, round: u32, epoch: u64) {
         let is_due = from == self.before(round);
         if let Some(seen) = self.seen.get_mut(round as usize).filter(|_| is_due) {
@@ -119,6 +119,7 @@ impl Engine {
         self.barrier.entered
     }
 
+    /// Handles a barrier message. Those of the first barrier also compare the registered names.
     #[inline]
     pub(super) fn on_barrier(&mut self, from: usize, round: u32, epoch: u64, registered: u64) {
         if epoch == 1 && !self.is_same(from, round, registered) {
@@ -158,7 +159,7 @@ impl Engine {
         all
     }
 
-    // Contexts that are missing.
+    // The search for contexts that have not entered.
 
     /// Sends a status request to every other context. Returns the token of the responses.
     pub(crate) fn query_all(&mut self) -> u64 {
@@ -177,8 +178,8 @@ impl Engine {
         self.send(from, &WireMessage::StatusResponse { token, entered }, &[]);
     }
 
-    /// The contexts that have not responded to the request, or have entered fewer barriers than
-    /// `entered`.
+    /// The contexts that have not responded to the request with this token, or have entered fewer
+    /// barriers than `entered`.
     pub(crate) fn missing(&self, token: u64, entered: u64) -> Vec<usize> {
         let is_there = |peer: &super::Peer| matches!(peer.entered, Some((requested, count)) if requested == token && count >= entered);
         let others = (0..self.size()).filter(|&peer| peer != self.me);

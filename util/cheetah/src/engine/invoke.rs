@@ -1,7 +1,8 @@
-//! Invocations: bytes for a function or a matching handler of another context.
+//! An invocation carries bytes to a function or a matching handler of another context.
 //!
-//! Few bytes are sent eagerly. More bytes stay here and are fetched by the target. In both cases
-//! the invocations of one context arrive in order.
+//! Up to [`Engine::eager`] bytes travel in the invocation's message. More bytes stay in the
+//! sender's memory until the target has fetched them. In both cases, invocations between two
+//! contexts arrive in order.
 
 use super::parcel::Parcel;
 use super::peer::QueuedInvocation;
@@ -20,7 +21,7 @@ pub(crate) struct InvokeTarget {
     pub(crate) bell: BellName,
 }
 
-/// The bytes of an invocation, by their owner until they have been fetched.
+/// The bytes of an invocation. The variant names their owner until the target has fetched them.
 #[derive(Debug)]
 pub(crate) enum Bytes {
     /// Owned by the caller until the bell rings.
@@ -50,10 +51,10 @@ pub(super) struct Fetch {
 }
 
 impl Engine {
-    /// Invokes with a copy of `bytes`.
+    /// Sends an invocation with a copy of `bytes`.
     ///
     /// # Errors
-    /// When there is no such context, or it has failed.
+    /// The target context does not exist, has finalized or has failed.
     #[inline]
     pub(crate) fn invoke(&mut self, target: &InvokeTarget, bytes: &[u8]) -> Result {
         if target.to == self.me || bytes.len() > self.eager(target.to)? {
@@ -71,7 +72,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Invokes with bytes that the caller lends until the bell rings, or that this context owns.
+    /// Sends an invocation whose bytes the target fetches.
     ///
     /// # Errors
     /// As [`Self::invoke`].
@@ -126,7 +127,11 @@ impl Engine {
         Ok(())
     }
 
-    /// The largest payload that is sent eagerly.
+    /// Returns the largest payload that travels in an invocation's message to context `to`, in
+    /// bytes.
+    ///
+    /// # Errors
+    /// The context does not exist.
     #[inline]
     pub(crate) fn eager(&self, to: usize) -> Result<usize> {
         let peer = self.peers.get(to).ok_or_else(|| Error::NoContext {
@@ -138,7 +143,8 @@ impl Engine {
 
     // Target side.
 
-    /// Handles an invocation with its bytes.
+    /// Handles an invocation whose message carries the bytes. It waits in the queue while an
+    /// earlier invocation of the same context is being fetched.
     #[inline]
     pub(super) fn on_invoke(&mut self, from: usize, port: Port, payload: Payload) {
         self.copies.delivered(payload.bytes().len());
@@ -182,6 +188,7 @@ impl Engine {
         self.post_for(op);
     }
 
+    /// Handles a completed fetch: marks the invocation as ready, and notifies the sender.
     pub(super) fn fetched(&mut self, number: u64, op: Fetch) {
         self.copies.delivered(op.bytes.bytes().len());
         let invocation = Invocation {
@@ -200,7 +207,7 @@ impl Engine {
         self.send(op.from, &WireMessage::Done { token: op.token }, &[]);
     }
 
-    /// Handles a failed fetch: removes the invocation from the queue.
+    /// Handles a failed fetch: removes the invocation from the queue, and notifies the sender.
     pub(super) fn fetch_failed(&mut self, number: u64, op: &Fetch) {
         let fetch_queue = &mut self.peers[op.from].fetch_queue;
         fetch_queue.retain(|entry| !is_fetching(entry, number));
@@ -212,7 +219,7 @@ impl Engine {
         self.send(op.from, &message, &[]);
     }
 
-    /// Moves complete invocations from the head of a context's queue to the inbox.
+    /// Moves ready invocations from the head of a context's queue to the inbox.
     pub(super) fn advance(&mut self, from: usize) {
         let fetch_queue = &mut self.peers[from].fetch_queue;
         while let Some(QueuedInvocation::Ready(_)) = fetch_queue.front() {

@@ -1,7 +1,7 @@
-//! Parcels: special memory that the application packs a message into, in place, and then commits.
+//! A [`Parcel`] is memory that the application packs a message into and then commits.
 //!
-//! The target reads the message from there. This saves one copy compared to a message that is
-//! packed first and copied into memory of the network afterwards.
+//! The memory is special memory where possible, and the target reads the message from there. This
+//! saves the copy from ordinary memory into memory of the network.
 
 #![expect(unsafe_code, reason = "memory of the domain's as a slice")]
 
@@ -24,21 +24,22 @@ pub(crate) struct Parcel {
 
 #[derive(Debug)]
 enum Memory {
-    /// Readable by peers, writable only through this value's handle.
+    /// Memory of the domain: peers may read it, only this handle writes it.
     Special(Arc<dyn Allocation>),
     /// Used when no special memory is available.
     Ordinary(Aligned),
 }
 
-/// Free special memory, by the logarithm of its size.
+/// The special memory for messages.
 #[derive(Debug, Default)]
 pub(super) struct Parcels {
+    /// Free memory, by the binary logarithm of its size.
     free: Vec<Vec<Arc<dyn Allocation>>>,
-    /// Bytes of all special memory for messages, free or in use.
+    /// Bytes of all this memory, free or in use.
     total: usize,
 }
 
-/// Maximum of `total`; beyond it messages use ordinary memory.
+/// Maximum of [`Parcels::total`]. Messages beyond it use ordinary memory.
 pub(crate) const SPECIAL_MAX: usize = 64 << 20;
 const SPECIAL_MIN: usize = 4096;
 
@@ -57,18 +58,19 @@ impl Parcel {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
             Memory::Ordinary(own) => own.bytes_mut(),
-            // SAFETY: as above; no peer was told to read it yet.
+            // SAFETY: as in `bytes`; no peer has been told to read the memory yet.
             Memory::Special(memory) => unsafe {
                 std::slice::from_raw_parts_mut(memory.base(), self.len)
             },
         }
     }
 
-    /// Whether it lies in special memory.
+    /// Returns whether the parcel lies in special memory.
     pub(crate) fn is_special(&self) -> bool {
         matches!(&self.memory, Memory::Special(memory) if memory.is_special())
     }
 
+    /// Returns the location of the bytes, from which the target reads them.
     pub(super) fn source(&self, net: &Net) -> Source {
         match &self.memory {
             Memory::Special(memory) => Source {
@@ -85,7 +87,7 @@ impl Parcel {
 }
 
 impl Parcels {
-    /// Returns the memory of a completed message to the free list.
+    /// Puts the special memory of a completed message on the free list.
     pub(super) fn release(&mut self, bytes: Bytes) {
         if let Bytes::Parcel(Parcel {
             memory: Memory::Special(memory),
@@ -110,7 +112,8 @@ fn class_of(len: usize) -> usize {
 }
 
 impl Engine {
-    /// Reserves memory for a message of `len` bytes: special memory, within the limit.
+    /// Reserves memory for a message of `len` bytes to context `to`. The memory is special if the
+    /// context runs on this host and [`SPECIAL_MAX`] is not exceeded.
     pub(crate) fn reserve(&mut self, to: usize, len: usize) -> Parcel {
         let special = self.reserve_special(to, len);
         let memory =
@@ -119,7 +122,8 @@ impl Engine {
     }
 
     fn reserve_special(&mut self, to: usize, len: usize) -> Option<Arc<dyn Allocation>> {
-        // Special memory belongs to one fabric; the last one connects the contexts of this host.
+        // Special memory belongs to one fabric: the last of `nets`, which connects the contexts of
+        // this host.
         let net = self.nets.len() - 1;
         if len > SPECIAL_MAX || self.peers.get(to)?.net != net {
             return None;
@@ -137,7 +141,7 @@ impl Engine {
         Some(memory)
     }
 
-    /// Releases a reservation without sending it.
+    /// Releases a parcel that will not be sent.
     pub(crate) fn release(&mut self, parcel: Parcel) {
         self.parcels.release(Bytes::Parcel(parcel));
     }

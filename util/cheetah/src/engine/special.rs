@@ -1,7 +1,7 @@
 //! Special memory: the blocks of this context, and the blocks that peers have announced.
 //!
-//! The owner announces a block to a context when that one first names an address in it. From then
-//! on the context reads and writes the block directly.
+//! The owner announces a block to another context when that context first names an address in the
+//! block. From then on that context reads and writes the block directly.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ pub(super) struct OwnBlock {
     block: Block,
     region: Arc<SharedRegion>,
     net: usize,
-    /// The contexts that know the block.
+    /// The contexts to which the block has been announced.
     announced_to: Vec<usize>,
 }
 
 impl OwnBlock {
-    /// Copies bytes that a peer has sent to addresses in the block.
+    /// Copies `bytes`, which a peer has sent, into the block at `address`.
     pub(super) fn store(&self, address: u64, bytes: &[u8]) {
         let offset = (address - self.block.start) as usize;
         let copied = self.region.copy_from(offset, bytes);
@@ -37,7 +37,7 @@ impl OwnBlock {
 }
 
 impl Blocks {
-    /// The block that contains all of these bytes.
+    /// Returns the block that contains all `len` bytes at `address`.
     #[inline]
     pub(super) fn find(&self, address: u64, len: u64) -> Option<&OwnBlock> {
         self.0.iter().find(|own| own.block.holds(address, len))
@@ -50,7 +50,8 @@ impl Blocks {
 }
 
 impl Block {
-    /// The remote address of an address in the block.
+    /// Returns the remote address by which operations of the fabric access `address`, which is in
+    /// the block.
     #[inline]
     pub(super) fn remote_addr(&self, peer: FiAddr, address: u64) -> RemoteAddr {
         RemoteAddr {
@@ -65,7 +66,7 @@ impl Engine {
     /// Allocates `len` zeroed bytes of special memory.
     ///
     /// # Errors
-    /// When none is available.
+    /// [`Error::NoMemory`] if the memory cannot be allocated.
     pub(crate) fn allocate(&mut self, len: usize) -> Result<Arc<SharedRegion>> {
         let me = self.me;
         let net = self.nets.len() - 1;
@@ -90,7 +91,7 @@ impl Engine {
         Ok(region)
     }
 
-    /// Frees special memory.
+    /// Frees special memory, and withdraws it from the contexts to which it was announced.
     pub(crate) fn free(&mut self, region: Arc<SharedRegion>) {
         let start = region.base().addr() as u64;
         let at = self
@@ -107,7 +108,7 @@ impl Engine {
         drop(region);
     }
 
-    /// Announces the block that contains `address` to a context.
+    /// Announces the block that contains `address` to a context, unless the context knows it.
     #[cold]
     pub(super) fn announce_block(&mut self, to: usize, address: u64) {
         let net = self.peers[to].net;

@@ -102,8 +102,8 @@ fn handlers(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// Text of the message with this number: short ones, and long ones that stay in their receive
-/// buffer.
+/// The text of the message with this number. Some texts are short; others are so long that they
+/// stay in their receive buffer.
 fn early_text(number: i32) -> String {
     format!("{number}").repeat([1, 40, 500][number as usize % 3])
 }
@@ -165,7 +165,7 @@ fn counts(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// None to four arguments, other formats, large values in special memory.
+/// Messages with zero to four arguments, with large values, and with the format [`Array`].
 fn arguments(controller: &Controller, _: &[String]) -> Result {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let (next, before) = ((me + 1) % all, (me + all - 1) % all);
@@ -213,7 +213,7 @@ fn arguments(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// Checks the providers.
+/// The controller uses the providers that the arguments name.
 fn fabrics(controller: &Controller, args: &[String]) -> Result {
     assert_eq!(controller.fabrics(), args);
     controller.barrier()

@@ -48,7 +48,7 @@ fn put(
     bell: u64,
 ) -> Result {
     let bell = BellName::from_word(bell);
-    // SAFETY: the scenarios retain their memory until their bells have ring.
+    // SAFETY: the scenarios retain their memory until their bells have rung.
     unsafe { controller.put(to, remote, (bytes.as_ptr(), bytes.len()), local, bell) }
 }
 
@@ -93,8 +93,8 @@ fn one_copy(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// Puts and gets back every size, to the next context and to the context itself, at odd addresses,
-/// with guard bytes.
+/// Puts each size to the next context (to itself, if there is only one), at an odd address between
+/// guard bytes, and gets it back.
 fn sizes(controller: &Controller, _: &[String]) -> Result {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let (next, before) = ((me + 1) % all, (me + all - 1) % all);
@@ -149,7 +149,7 @@ fn sizes(controller: &Controller, _: &[String]) -> Result {
 static DATA: [AtomicU64; 100] = [const { AtomicU64::new(5) }; 100];
 static ZEROS: [AtomicU64; 100] = [const { AtomicU64::new(0) }; 100];
 
-/// Heap, data, zeros, stack and mapped memory.
+/// Puts into the heap, initialized data, zero-initialized data, the stack and mapped memory.
 fn targets(controller: &Controller, _: &[String]) -> Result {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let (next, before) = ((me + 1) % all, (me + all - 1) % all);
@@ -190,7 +190,8 @@ fn targets(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// The source is overwritten at the local bell; the target checks at the remote bell.
+/// The initiator overwrites the source once the local bell has rung; the target checks the bytes
+/// once the remote bell has rung.
 fn put_bells(controller: &Controller, args: &[String]) -> Result {
     let times: i32 = args[0].parse().expect("a number");
     let (me, all) = (controller.mycontext(), controller.ncontexts());
@@ -233,7 +234,8 @@ fn put_bells(controller: &Controller, args: &[String]) -> Result {
     Ok(())
 }
 
-/// The owner overwrites at the remote bell; the reader checks at the local bell.
+/// The owner overwrites the bytes once the remote bell has rung; the reader checks its buffer once
+/// the local bell has rung.
 fn get_bells(controller: &Controller, args: &[String]) -> Result {
     let times: i32 = args[0].parse().expect("a number");
     let (me, all) = (controller.mycontext(), controller.ncontexts());
@@ -324,7 +326,7 @@ fn null_bells(controller: &Controller, _: &[String]) -> Result {
     Ok(())
 }
 
-/// Context 0 only polls.
+/// Context 0 only polls while the others put into its memory.
 fn polling_target(controller: &Controller, _: &[String]) -> Result {
     let all = controller.ncontexts();
     let mut buffer = vec![0_u64; all];
@@ -357,7 +359,7 @@ fn polling_target(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// Puts into special memory with bells, of every size, also before it was announced.
+/// Puts of several sizes with bells into special memory, also before it was announced.
 fn special(controller: &Controller, _: &[String]) -> Result {
     let (me, all) = (controller.mycontext(), controller.ncontexts());
     let (next, before) = ((me + 1) % all, (me + all - 1) % all);
@@ -441,7 +443,7 @@ fn withdrawn(controller: &Controller, _: &[String]) -> Result {
     Ok(())
 }
 
-/// Bells that are integers of the program, on the stack and in special memory.
+/// Integers of the program serve as bells: one on the stack, and one in special memory.
 fn any_int(controller: &Controller, _: &[String]) -> Result {
     use std::sync::atomic::AtomicI32;
     let next = (controller.mycontext() + 1) % controller.ncontexts();

@@ -1,4 +1,5 @@
-//! A process that is a member of a group. It joins the group and enters barriers on command.
+//! A child process that is a member of a collective group. On command, it joins the group and
+//! enters barriers.
 
 use std::sync::Arc;
 use std::thread;
@@ -12,7 +13,7 @@ use selvedge::{
 
 use crate::endpoint_process::{EndpointProcess, report};
 
-/// Starts members that have inserted each other's addresses.
+/// Starts `number` members, each of which inserts the addresses of all.
 pub(super) fn start_members(provider: &str, number: usize) -> Vec<EndpointProcess> {
     let start = |_| EndpointProcess::start_as("member", &[("PROVIDER", provider)]);
     let mut members: Vec<_> = (0..number).map(start).collect();

@@ -1,4 +1,4 @@
-//! Tests of the matcher against a model of lists, and of the cost of its methods.
+//! Tests of the matcher: its results against those of a model, and the cost of its methods.
 
 use std::collections::HashMap;
 
@@ -51,7 +51,7 @@ fn payloads(messages: &[(Envelope, u64)]) -> Vec<u64> {
 struct Oracle {
     posted: Vec<(u64, Source, TagMatch)>,
     unexpected: Vec<(u64, Envelope)>,
-    /// The bytes left of multi-receive buffers.
+    /// The number of bytes left in each multi-receive buffer.
     room: HashMap<u64, usize>,
     claimed: Vec<(u64, u64)>,
 }
@@ -82,8 +82,9 @@ impl Oracle {
         at.map(|at| self.take_receive(at, env.len))
     }
 
-    /// The receive at this index takes a message. It is removed, unless it is a multi-receive
-    /// buffer that has enough left.
+    /// Matches a message of `len` bytes with the receive at index `at`; returns the identifier of
+    /// the receive. Removes the receive, unless it is a multi-receive buffer with at least
+    /// `MIN_LEFT` bytes left.
     fn take_receive(&mut self, at: usize, len: usize) -> u64 {
         let id = self.posted[at].0;
         if let Some(room) = self.room.get_mut(&id) {
@@ -95,7 +96,7 @@ impl Oracle {
         self.posted.remove(at).0
     }
 
-    /// Posts a multi-receive buffer; the messages that it takes.
+    /// Posts a multi-receive buffer; returns the messages that it takes.
     fn post_multi(&mut self, id: u64, src: Source, tag: TagMatch, room: usize) -> Vec<u64> {
         self.posted.push((id, src, tag));
         self.room.insert(id, room);
@@ -121,7 +122,7 @@ impl Oracle {
         Some(self.claimed.remove(index).1)
     }
 
-    /// Sorts in the order in which the matcher returns receives.
+    /// Sorts receives in the order in which the matcher returns them.
     fn with_multis_last(&self, mut ids: Vec<u64>) -> Vec<u64> {
         ids.sort_by_key(|id| (self.room.contains_key(id), *id));
         ids
@@ -156,7 +157,8 @@ enum Step {
     Drain,
 }
 
-/// Few sources and tags, so that they collide; more masks than there are indices.
+/// Generates a step, with few sources and tags, so that they collide, and with more masks than the
+/// matcher has indices.
 fn step(posts: u32, messages: u32) -> impl Strategy<Value = Step> {
     let sender = || (0..3u32).prop_map(Source);
     let source = || prop_oneof![sender(), Just(Source::ANY)];
@@ -181,7 +183,7 @@ fn step(posts: u32, messages: u32) -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Long queues on either side, and changes from one to the other.
+/// Generates steps that make long queues of receives, then of messages, and then of receives.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let phase = |posts, messages| prop::collection::vec(step(posts, messages), 0..150);
     (phase(9, 2), phase(2, 9), phase(5, 5), phase(9, 3))
@@ -293,24 +295,25 @@ fn run(
 /// A multi-receive buffer is given back when fewer bytes than this are left.
 const MIN_LEFT: usize = 3;
 
-/// Contexts that messages are claimed with.
+/// The number of contexts that messages are claimed with.
 const CLAIMS: u64 = 4;
 
 const MANY: u64 = 10_000;
 
-/// The number of members that `work` examines.
+/// Returns the number of queue members that `work` examines.
 fn cost(work: impl FnOnce()) -> u64 {
     EXAMINED.set(0);
     work();
     EXAMINED.get() as u64
 }
 
-/// A tag that no other message or receive of these tests has, with noise in the low byte.
+/// Returns a tag that differs from the tags of all other numbers, with `noise` in the low byte.
 const fn tag(number: u64, noise: u64) -> u64 {
     number << 8 | noise
 }
 
-/// One of three kinds of receives, each of which takes only the message `number` of source 1.
+/// Returns a receive of one of three kinds. Of the messages of source 1, it takes only message
+/// `number`.
 fn receive_for(number: u64) -> Posted {
     let exact = TagMatch::exact(tag(number, 0));
     let masked = TagMatch {

@@ -18,13 +18,14 @@ use selvedge::{Errno, Error};
 
 use super::session::Session;
 
-/// The certificate that an endpoint presents, and the rules for those of its peers. Cheap to clone.
+/// An `Identity` is the certificate that an endpoint presents, and the rules for its peers'
+/// certificates. It is cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Identity {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
     /// The name that peers' certificates must have. Without it, a server's certificate must match
-    /// the address connected to.
+    /// the address that the client connects to.
     name: Option<ServerName<'static>>,
 }
 
