@@ -85,7 +85,7 @@ fn taken(info: &Info) -> String {
     }
 }
 
-/// Returns each provider with a text for each of its outcomes. The explanations of one provider are
+/// Returns each provider with the texts of its outcomes. The explanations of a provider must be
 /// adjacent.
 pub(crate) fn per_provider(
     explanations: &[Explanation],

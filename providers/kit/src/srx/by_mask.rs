@@ -11,7 +11,7 @@ pub(super) struct ByMask {
     masks: Vec<Mask>,
     /// For each slot, the position in `masks` of the receive's index; [`NO_MASK`] for the list.
     mask_of: Vec<u8>,
-    /// The list.
+    /// The list of the receives whose mask has no index.
     unmasked: Index,
     /// Receives with a lower number are indexed.
     indexed_upto: u64,

@@ -24,7 +24,7 @@ fn is_released(done: &Done) -> bool {
     done.entry().flags.contains(MULTI)
 }
 
-/// The entry without its address, which has located the bytes of [`Done`].
+/// The entry without its address, which was used to find the bytes of [`Done`].
 fn entry(done: &Done) -> Entry {
     let entry = done.outcome.as_ref().expect("a success was due");
     Entry { buf: 0, ..*entry }

@@ -1,5 +1,5 @@
-//! Mutual proof of the authorization key. Two endpoints that have a key exchange it before any
-//! other message.
+//! Proof of the authorization key: before any other message, the two endpoints of a connection
+//! prove to each other that they have the same key.
 //!
 //! | sender | content | bytes |
 //! |---|---|---|
@@ -71,7 +71,7 @@ impl Client {
 }
 
 impl Server {
-    /// Creates the state for a new connection. Without a key, it is proved from the start.
+    /// Creates the state for a new connection. Without a key, nothing has to be proved.
     pub(crate) fn new(key: &AuthKey) -> Self {
         Self(proof::Responder::new(key))
     }
