@@ -1,7 +1,7 @@
 //! `Acceptor`: the listener of an endpoint, and its unauthenticated connections.
 //!
 //! A connection is unauthenticated until its hello message has arrived. The acceptor closes an
-//! unauthenticated connection after the connect timeout, or sooner while all slots are in use and
+//! unauthenticated connection after the connect timeout, or sooner while all slots are in use, when
 //! further connections wait in the kernel's backlog. After malformed input, it closes the
 //! connection at once. Established connections are not affected.
 
@@ -32,7 +32,7 @@ use crate::wire::proof::{PROOF_MAGIC, Server};
 const ACCEPTS: usize = 64;
 /// The `epoll(7)` token of the listener and of unauthenticated connections.
 pub(crate) const ACCEPTOR: u64 = u64::MAX;
-/// How long a connection may stay unauthenticated while others wait for a slot. The time is long
+/// How long a connection may stay unauthenticated while all slots are in use. The time is long
 /// enough for the handshakes of many peers that share one core.
 const CONTENDED_TIMEOUT: Duration = Duration::from_millis(20);
 
