@@ -5,7 +5,7 @@ use std::fmt;
 use crate::info::Mismatch;
 use crate::{Errno, Error, Info};
 
-/// The outcome for one candidate of a provider, or for the provider as a whole.
+/// The outcome of discovery for one candidate of a provider, or for the provider as a whole.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Explanation {
@@ -23,14 +23,15 @@ pub enum Outcome {
     Taken(Box<Info>),
     /// The candidate does not match the query in an attribute.
     Refused(Mismatch),
-    /// The provider was not queried. The text is the setting that excludes it: `FI_PROVIDER=^shm`.
+    /// The provider was not queried. The text is the setting that excludes it, such as
+    /// `FI_PROVIDER=^shm`.
     Excluded(String),
     /// The provider failed to list its candidates.
     Failed(Error),
 }
 
 impl Explanation {
-    /// Whether the candidate is a result of the query.
+    /// Returns whether the candidate is a result of the query.
     pub fn is_taken(&self) -> bool {
         matches!(self.outcome, Outcome::Taken(_))
     }
@@ -60,7 +61,8 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// The error for a query without results: one line for each provider, and `notes`.
+/// Returns the error for a query without results. Its text has a line for each provider, and
+/// `notes`.
 #[cold]
 pub(crate) fn nothing_matches(explanations: &[Explanation], notes: &[String]) -> Error {
     let mut lines = vec!["no provider matches the request".to_owned()];
@@ -74,7 +76,7 @@ pub(crate) fn nothing_matches(explanations: &[Explanation], notes: &[String]) ->
     Error::new(Errno::NoData, lines.join("\n"))
 }
 
-/// Describes a candidate among those of its provider.
+/// Describes a candidate by what distinguishes it from others of its provider.
 fn taken(info: &Info) -> String {
     let (ep_type, domain) = (info.ep_attr.ep_type, &info.domain_attr.name);
     match &info.src_addr {
@@ -83,7 +85,8 @@ fn taken(info: &Info) -> String {
     }
 }
 
-/// The outcomes of each provider.
+/// Returns each provider with the texts of its outcomes. The explanations of a provider must be
+/// adjacent.
 pub(crate) fn per_provider(
     explanations: &[Explanation],
 ) -> impl Iterator<Item = (&str, Vec<String>)> {
@@ -91,7 +94,8 @@ pub(crate) fn per_provider(
     chunks.map(|chunk| (chunk[0].provider, reasons(chunk)))
 }
 
-/// The outcomes of one provider. Outcomes that differ only in the provided value are merged.
+/// Returns the texts of one provider's outcomes. Outcomes that differ only in the provided value
+/// share a text.
 fn reasons(explanations: &[Explanation]) -> Vec<String> {
     let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
     for explanation in explanations {

@@ -1,9 +1,9 @@
-//! Parsers of parameter values. They return `None` for an invalid text.
+//! Parsers of parameter values. They return `None` for invalid text, and ignore spaces around it.
 
 use std::time::Duration;
 
-/// Parses a whole number like C's `strtol` with base 0: decimal, `0x` hexadecimal or `0` octal, with an
-/// optional sign. Trailing characters are invalid.
+/// Parses a whole number like C's `strtol` with base 0: decimal, hexadecimal after `0x` or octal
+/// after `0`, with an optional sign. Trailing characters are invalid.
 pub fn integer(text: &str) -> Option<i128> {
     let text = text.trim();
     let (negative, digits) = match text.strip_prefix('-') {
@@ -30,7 +30,8 @@ pub(super) fn int(text: &str) -> Option<i64> {
     integer(text)?.try_into().ok()
 }
 
-/// Parses a whole number with an optional suffix `k`, `m` or `g` (powers of 1024).
+/// Parses a size in bytes: a whole number with an optional suffix `k`, `m` or `g` (powers of 1024)
+/// in either case.
 pub fn size(text: &str) -> Option<usize> {
     let text = text.trim();
     let (number, shift) = match text.char_indices().next_back()? {
@@ -42,7 +43,8 @@ pub fn size(text: &str) -> Option<usize> {
     integer(number)?.checked_mul(1 << shift)?.try_into().ok()
 }
 
-/// Parses a duration with a unit; 0 needs no unit.
+/// Parses a duration: a whole number with the unit `ns`, `us`, `ms`, `s` or `m` (minutes). 0 needs
+/// no unit.
 pub fn time(text: &str) -> Option<Duration> {
     let text = text.trim();
     if text == "0" {
@@ -70,7 +72,7 @@ fn magnitude(digits: &str) -> Option<i128> {
     }
 }
 
-/// Parses digits without a sign: `from_str_radix` alone would accept one.
+/// Parses digits without a sign. `from_str_radix` alone would accept a sign.
 fn unsigned(digits: &str, radix: u32) -> Option<i128> {
     if !digits.starts_with(|c: char| c.is_digit(radix)) {
         return None;

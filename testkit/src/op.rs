@@ -1,10 +1,11 @@
-//! Constructors of [`Op`] values from an optional tag, or the family of an atomic.
+//! Constructors of [`Op`] values, which select the operation by an optional tag or by the family of
+//! an atomic.
 
 use selvedge::atomic::{AtomicMsg, Family};
 use selvedge::op::{Compared, Fetched};
 use selvedge::{FiAddr, Op, OpFlags, TagMatch, msg, tagged};
 
-/// A send, tagged if `tag` is set.
+/// Returns a send, tagged if `tag` is set.
 #[inline]
 pub fn send(msg: msg::SendMsg<'_>, tag: Option<u64>) -> Op<'_> {
     let msg::SendMsg {
@@ -26,7 +27,7 @@ pub fn send(msg: msg::SendMsg<'_>, tag: Option<u64>) -> Op<'_> {
     })
 }
 
-/// A receive, tagged if `tag` is set.
+/// Returns a receive, tagged if `tag` is set.
 #[inline]
 pub fn recv(msg: msg::RecvMsg<'_>, tag: Option<TagMatch>) -> Op<'_> {
     let msg::RecvMsg {
@@ -46,7 +47,7 @@ pub fn recv(msg: msg::RecvMsg<'_>, tag: Option<TagMatch>) -> Op<'_> {
     })
 }
 
-/// An injected send, tagged if `tag` is set.
+/// Returns an injected send, tagged if `tag` is set.
 #[inline]
 pub fn inject(buf: &[u8], dest: FiAddr, tag: Option<u64>, data: Option<u64>) -> Op<'_> {
     match tag {
@@ -60,7 +61,7 @@ pub fn inject(buf: &[u8], dest: FiAddr, tag: Option<u64>, data: Option<u64>) -> 
     }
 }
 
-/// An atomic of the given family.
+/// Returns an atomic of `family`. Operands that the family does not use are ignored.
 #[inline]
 pub fn atomic<'a>(
     family: Family,
@@ -75,7 +76,7 @@ pub fn atomic<'a>(
     }
 }
 
-/// Adds [`OpFlags::REMOTE_CQ_DATA`] if there is remote data.
+/// Returns `flags`, with [`OpFlags::REMOTE_CQ_DATA`] if `data` is set.
 #[inline]
 pub fn with_data(flags: OpFlags, data: Option<u64>) -> OpFlags {
     match data {

@@ -1,8 +1,9 @@
-//! `cargo xtask plant`: inserts known defects in the source, one at a time, and checks that the named
-//! tests fail.
+//! `cargo xtask plant`: inserts known defects in the source, one at a time, and checks that the
+//! tests named for each defect fail.
 //!
-//! The defects cover code that the mutation list of docs/FABTESTS.md does not reach: code outside of
-//! providers, and internal paths. The task works in a copy of the last commit, `target/planted`.
+//! The defects cover code that the mutation list of docs/FABTESTS.md does not reach: code outside
+//! of providers, and internal paths. The task works in a copy of the last commit,
+//! `target/planted`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ struct Plant {
     /// The original text, which occurs once in the file.
     original: &'static str,
     replacement: &'static str,
-    /// The package and the target of the failing tests.
+    /// The package and the target of the tests that must fail.
     package: &'static str,
     target: &'static str,
     tests: &'static [&'static str],
@@ -344,8 +345,8 @@ const PLANTS: &[Plant] = plants! {
     }
 };
 
-/// Plants the defects with `only` in their description, or all, or a `sample` of them. Prints which
-/// tests detected them.
+/// Plants the defects whose description contains `only`, or all defects; of these, at most `sample`
+/// if it is set. Prints for each test whether it detected the defect.
 ///
 /// # Errors
 /// Returns an error if a defect cannot be planted or is not detected, or if no description matches.
@@ -379,7 +380,8 @@ pub(crate) fn plant(only: Option<&str>, sample: Option<usize>) -> anyhow::Result
     Ok("every defect was detected\n".to_owned())
 }
 
-/// Chooses at most `count` defects of one test target. The choice depends on the commit.
+/// Chooses at most `count` defects, all detected by one test target. The choice depends on the
+/// commit.
 fn choose(plants: &[&'static Plant], count: usize, commit: &str) -> Vec<&'static Plant> {
     let digits = commit.get(..8).unwrap_or_default();
     let number = usize::from_str_radix(digits, 16).unwrap_or_default();
@@ -470,7 +472,6 @@ mod tests {
         Ok(())
     }
 
-    /// The table of planted defects in docs/FABTESTS-REFERENCE.md.
     #[test]
     fn the_documented_list_of_planted_defects_matches_the_code() -> anyhow::Result<()> {
         let mut list = String::from("| file | defect | detected by |\n|---|---|---|\n");

@@ -1,4 +1,4 @@
-//! The layout that is installed.
+//! Tests of `xtask install` and the like: which files they install, and where.
 
 #![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
 

@@ -59,7 +59,8 @@ struct Flow<'a> {
     tx: Vec<MessageBuffer>,
     /// Receive buffers that are not posted.
     free: Vec<usize>,
-    /// Receives that are still to be posted; none is left over at the end.
+    /// The number of receives that are still to be posted. A run posts as many receives as messages
+    /// arrive, so no receive stays posted at its end.
     to_post: usize,
     received: usize,
     sending: usize,
@@ -84,7 +85,8 @@ impl Flow<'_> {
         {
             self.to_post -= 1;
             let buffer = &mut self.rx[index][..len];
-            // SAFETY: the buffer is not posted; a run that ends early ends the process.
+            // SAFETY: the buffer is not posted. A run that ends early ends the process, so that no
+            // buffer is freed while it is posted.
             match unsafe { self.instance.recv(buffer, kind, index as u64) }? {
                 Posted::Done(_) => {
                     self.received += 1;

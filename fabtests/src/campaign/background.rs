@@ -20,13 +20,13 @@ pub(crate) struct BackgroundTraffic {
 
 /// Maximum number of outstanding operations.
 const WINDOW: usize = 64;
-/// Keys of the memory that is accessed.
+/// Number of keys, from 0 on, of the memory that is accessed.
 const KEYS: u64 = 5;
 /// Mean number of calls of [`BackgroundTraffic::post_next`] between two operations.
 const INTERVAL: u64 = 20;
 
 impl BackgroundTraffic {
-    /// Inserts the peers of these names, which need not exist yet.
+    /// Inserts the peers with these names into the address vector. They need not exist yet.
     ///
     /// # Errors
     /// A name is not a valid address.
@@ -51,8 +51,9 @@ impl BackgroundTraffic {
         self.open.remove(&context);
     }
 
-    /// Posts an operation to or from a random peer, or a receive from any peer, in one of
-    /// [`INTERVAL`] calls.
+    /// Posts an operation with a random peer, or a receive from any peer, on average once in
+    /// [`INTERVAL`] calls. While [`WINDOW`] operations are outstanding, it cancels the oldest
+    /// instead.
     pub(crate) fn post_next(&mut self, endpoint: &mut CampaignEndpoint) {
         if self.peers.is_empty() || !self.random.once_in(INTERVAL) {
             return;
@@ -78,7 +79,7 @@ impl BackgroundTraffic {
             }
             _ => endpoint.send(kind, peer, len, stamp),
         };
-        // An error means that the peer is absent or has no room; the next call tries again.
+        // An error means that the peer is absent or has no room. It is ignored.
         self.open.extend(posted);
     }
 

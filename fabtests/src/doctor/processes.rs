@@ -1,4 +1,4 @@
-//! Processes: how they connect, read each other's memory, and detect each other's end.
+//! Checks of how processes connect, read each other's memory, and detect each other's end.
 
 #![expect(unsafe_code, reason = "one system call without a wrapper")]
 
@@ -88,7 +88,7 @@ pub(super) fn cross_memory_attach() -> Finding {
     .advise(advice)
 }
 
-/// The reason why memory cannot be read, as far as settings show it.
+/// Returns why memory cannot be read, as far as system settings show it, and advice.
 fn explain_refusal() -> (String, &'static str) {
     let scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -119,7 +119,7 @@ fn explain_refusal() -> (String, &'static str) {
 
 const CAP_SYS_PTRACE: u32 = 19;
 
-/// Returns `None` when the bytes were read, or the reason.
+/// Returns `None` if a process has read its sibling's memory, or why it could not.
 fn try_reading() -> anyhow::Result<Option<String>> {
     let mut target = helper(&["expose"])?;
     let mut line = String::new();
@@ -138,7 +138,7 @@ fn try_reading() -> anyhow::Result<Option<String>> {
     })
 }
 
-/// A process of this program, which is killed when this is dropped.
+/// A child process that runs this program. Dropping the value kills it.
 struct Helper(Child);
 
 impl Drop for Helper {
@@ -159,11 +159,11 @@ fn helper(args: &[&str]) -> anyhow::Result<Helper> {
     Ok(Helper(child))
 }
 
-/// The number that is read.
+/// The number that one process exposes and another reads.
 const NUMBER: u64 = 0x00d0_c707_5e1f_ed6e;
 
-/// The process whose memory is read: prints the address of the number, and waits until its standard
-/// input is closed.
+/// Runs the process whose memory is read. It prints the address of the number, and waits until its
+/// standard input is closed.
 ///
 /// # Errors
 /// None.
@@ -175,10 +175,10 @@ pub fn expose_number() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The process that reads: prints `read`, or the error of the system.
+/// Runs the process that reads. It prints `read`, or the error of the system call.
 ///
 /// # Errors
-/// The number is another one.
+/// The memory contains another number.
 pub fn read_number(pid: i32, addr: usize) -> anyhow::Result<()> {
     let mut bytes = [0; 8];
     let remote = RemoteIoVec {
@@ -202,7 +202,7 @@ pub fn read_number(pid: i32, addr: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tries how the end of a peer is detected.
+/// Finds out how this system lets a process detect the end of a peer.
 pub(super) fn peer_failures() -> Finding {
     const NAME: &str = "peers that die";
     let meaning = "a dead peer is noticed within about 20 ms, even while one of its children runs";
@@ -244,7 +244,8 @@ fn try_pidfds() -> Result<&'static str, Errno> {
     Errno::result(fd).map(|_| "pidfd_open")
 }
 
-/// Barriers that one process runs on the processors of another.
+/// Reports whether membarrier(2) exists: barriers that one process runs on the processors of
+/// another.
 pub(super) fn barriers() -> Finding {
     // SAFETY: a system call with integers.
     let commands = unsafe { libc::syscall(libc::SYS_membarrier, 0, 0, 0) };

@@ -4,12 +4,13 @@ use std::ops::Range;
 
 use super::Config;
 
-/// Bytes of the data that one thread puts to one process.
+/// Bytes of the area in each process's heap that one thread puts data to.
 pub(super) const DATA: usize = 192 << 10;
-/// Lengths of puts and gets: inline, injected, and large by both protocols.
+/// Lengths of puts and gets in bytes. They cover inline and injected operations, and both protocols
+/// of large ones.
 pub(super) const LENGTHS: [usize; 8] = [8, 4, 64, 1000, 4096, 20_000, 70_000, DATA];
 
-/// Offsets in bytes, the same in all processes.
+/// The layout of the heap. Offsets are in bytes, and the same in all processes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heap {
     processes: usize,
@@ -44,7 +45,7 @@ impl Heap {
         8 * 2 * self.processes
     }
 
-    /// A lock: 0, or the number of its holder from 1 on.
+    /// The word of a lock: 0 if it is free, or the number of the thread that holds it, from 1 on.
     pub(super) fn lock(self) -> usize {
         self.sum() + 8
     }
@@ -59,7 +60,7 @@ impl Heap {
         self.guarded() + 8
     }
 
-    /// The range to which thread `sender` of all processes puts data.
+    /// The range to which thread `sender` puts data. Threads are numbered across all processes.
     pub(super) fn data(self, sender: usize) -> Range<usize> {
         let first = (self.last_epoch() + 8).next_multiple_of(64) + sender * DATA;
         first..first + DATA

@@ -1,4 +1,4 @@
-//! The processes of a measurement: their cores and their ends.
+//! The processes of a measurement: the cores that they run on, and how they end.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -72,7 +72,8 @@ fn children_end_with_a_killed_parent() {
         BackgroundCommand::start(&["pingpong", "-S", "8", "-I", "10000000", "--reps", "100"]);
     let children = pingpong.wait_for_children(4);
     // A stopped process cannot detect that its request socket is closed: only the kernel can end
-    // it. The first two have set their parent-death signal before the others are started.
+    // it, by its parent-death signal. The first two children have set that signal, because the
+    // parent starts the others later.
     for &child in &children[..2] {
         kill(Pid::from_raw(child), Signal::SIGSTOP).unwrap();
     }
@@ -132,7 +133,7 @@ fn bad_arguments_are_refused_by_name() {
     }
 }
 
-/// A command in the background, which is killed when the test ends.
+/// A command in the background. Dropping the value kills it.
 struct BackgroundCommand(Child);
 
 impl BackgroundCommand {

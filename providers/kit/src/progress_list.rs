@@ -8,8 +8,8 @@ use crate::cq::{Progress, Sink};
 use crate::lock::{Lock, Mode};
 use crate::wait::ArmOutcome;
 
-/// A list of the inner parts of endpoints, with the lock that keeps progress to one thread at a
-/// time.
+/// A list of the endpoints that a queue or counter drives. Its lock lets only one thread at a time
+/// make progress.
 pub(crate) struct ProgressList {
     /// Held while progress runs.
     list: Lock<Vec<Attached>>,
@@ -17,7 +17,7 @@ pub(crate) struct ProgressList {
 
 struct Attached {
     ep: Arc<dyn Progress>,
-    /// The value that [`Progress::arm`] keeps for the threads that park here.
+    /// The value that [`Progress::arm`] keeps for the threads that park at this queue or counter.
     epoch: u64,
 }
 
@@ -25,8 +25,8 @@ impl ProgressList {
     /// Makes an empty list.
     ///
     /// # Safety
-    /// Under [`Mode::Asserted`], no two threads use the list, or its endpoints, at once; and
-    /// progress does not use the list.
+    /// Under [`Mode::Asserted`], no two threads use the list, or its endpoints, at the same time,
+    /// and [`Progress::progress`] does not use the list.
     #[expect(unsafe_code, reason = "passes the promise about threads to the lock")]
     pub(crate) unsafe fn new(mode: Mode) -> Self {
         // SAFETY: passed on from the caller.
@@ -46,7 +46,7 @@ impl ProgressList {
         self.list.share();
     }
 
-    /// Adds an endpoint. Attaching twice is attaching once.
+    /// Adds an endpoint, unless it is in the list.
     pub(crate) fn attach(&self, ep: Arc<dyn Progress>) {
         let mut list = self.list.lock();
         if !list.iter().any(|other| is_same(&other.ep, &ep)) {
@@ -54,20 +54,21 @@ impl ProgressList {
         }
     }
 
-    /// Removes an endpoint. When it returns, no call of its progress from here is running, nor will
-    /// one start.
+    /// Removes an endpoint. After the return, this list neither runs nor starts a call of the
+    /// endpoint's progress.
     pub(crate) fn detach(&self, ep: &Arc<dyn Progress>) {
         let mut list = self.list.lock();
         let index = list.iter().position(|other| is_same(&other.ep, ep));
-        // The others keep their order: a layer is behind the endpoint that it is around.
+        // The other endpoints keep their order: a layer comes after the endpoint that it wraps.
         let detached = index.map(|index| list.remove(index));
         drop(list);
         drop(detached);
     }
 
-    /// Makes progress on every endpoint, and returns how much there was. It does nothing while
-    /// another thread does the same, whose messages become visible here, or while a thread waits to
-    /// attach, detach or park.
+    /// Makes progress on every endpoint. Returns the sum of what [`Progress::progress`] returned.
+    ///
+    /// Does nothing while another thread makes progress on the list: the caller also sees the
+    /// messages of that pass. Does nothing while a thread waits to attach, detach or park.
     #[inline(always)]
     pub(crate) fn drive(&self, budget: usize, sink: &mut Sink<'_>) -> usize {
         let mut done = 0;
@@ -79,8 +80,8 @@ impl ProgressList {
         done
     }
 
-    /// Arms every endpoint; whether, and for how long, a thread may park. `is_first` is set in the
-    /// first call of a wait.
+    /// Arms every endpoint. Returns whether, and for how long, a thread may park. `is_first` is set
+    /// in the first call of a wait.
     pub(crate) fn arm(&self, is_first: bool) -> ArmOutcome {
         let mut bound: Option<Duration> = None;
         for attached in self.list.lock().iter_mut() {
@@ -98,9 +99,11 @@ impl ProgressList {
         bound.map_or(ArmOutcome::UntilWoken, ArmOutcome::AtMost)
     }
 
-    /// Wakes the other parked threads, for a thread that was woken, or was refused to park, and now
-    /// returns without parking again. Its wake-up may have been meant for them, too, and it may
-    /// have consumed the event that would have woken them; they arm again.
+    /// Wakes the other parked threads, which arm again.
+    ///
+    /// A thread calls this before it returns from a wait in which it was woken or could not park.
+    /// The wake-up may have been meant for the others, too, and the thread may have consumed the
+    /// event that would have woken them.
     pub(crate) fn wake_others(&self) {
         for attached in self.list.lock().iter() {
             if let Some(waiters) = attached.ep.waiters() {

@@ -1,6 +1,6 @@
-//! `Shell`: the outer part of every endpoint: the lock around its state, the queues and counters
-//! that drive it, and its closing. A provider implements [`EndpointState`]; the operations are its
-//! own part.
+//! `Shell`: the outer part of an endpoint, the same for every provider: the lock around the
+//! endpoint's state, the queues and counters that drive the endpoint, and its closing. A provider
+//! implements [`EndpointState`] and the endpoint's operations.
 
 #![expect(unsafe_code, reason = "passes the application's promise to the lock")]
 
@@ -20,32 +20,36 @@ use crate::srx::{Member, Posted, Receiver, Shared};
 use crate::wait::{ArmOutcome, Waiters};
 use crate::{DeferredOps, Drivers, Ep, RemoteCounters};
 
-/// The state of an endpoint behind its lock, as far as its shell is concerned.
+/// The methods of a provider's endpoint state that its [`Shell`] calls. The shell holds the lock of
+/// the state during each call.
 pub trait EndpointState: AsMut<Ep> + Send + 'static {
-    /// Makes progress; takes about `budget` messages at most ([`Progress::progress`]).
+    /// Makes progress: takes up to about `budget` messages, and returns how many it handled
+    /// ([`Progress::progress`]).
     fn progress(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize;
 
-    /// Whether the calling thread may park ([`Progress::arm`]).
+    /// Arms the endpoint, and returns whether the calling thread may park ([`Progress::arm`]).
     fn arm(&mut self, epoch: &mut u64) -> ArmOutcome;
 
     /// Makes progress after a wake-up ([`Progress::woken`]).
     fn woken(&mut self);
 
-    /// Closes the endpoint: ends every operation, without completions. No queue or counter drives
-    /// it any more.
+    /// Closes the endpoint: ends every operation, without completions. The shell calls this after
+    /// it has detached the endpoint from all queues and counters.
     fn close(&mut self);
 }
 
-/// The state of an endpoint behind its lock: the part that queues and counters drive.
+/// `Core` is the inner part of an endpoint, which queues and counters drive: the endpoint's state
+/// behind its lock.
 pub struct Core<S> {
-    /// The state, which children that are forked from this process cannot access.
+    /// The state. A child that is forked from this process cannot access it.
     pub state: ForkGuarded<S>,
-    /// The set that becomes ready with events while a thread is parked.
+    /// The epoll set, which becomes ready with events while a thread is parked.
     epoll: Arc<Epoll>,
     waiters: Arc<Waiters>,
 }
 
-/// The core of an endpoint, its drivers, and its closing when the shell is dropped.
+/// `Shell` is the outer part of an endpoint: its [`Core`], and the queues and counters that drive
+/// the core. Dropping the shell closes the endpoint.
 pub struct Shell<S: EndpointState> {
     core: Arc<Core<S>>,
     /// The core, as queues and counters hold it.
@@ -63,7 +67,7 @@ impl<S: EndpointState> Progress for Core<S> {
     }
 
     fn arm(&self, epoch: &mut u64) -> ArmOutcome {
-        // A child that is forked from this process never gets here: its queues do not wait.
+        // A forked child never gets here, because its queues do not wait.
         let state = self.state.lock();
         state.map_or(ArmOutcome::UntilWoken, |mut state| state.arm(epoch))
     }
@@ -98,9 +102,11 @@ impl<S: EndpointState + Receiver> Member for Core<S> {
 }
 
 impl<S: EndpointState> Shell<S> {
-    /// Puts the lock around the state of an endpoint with these bindings. `eq` drives it, too, if
-    /// it still exists, and `epoll` becomes ready with events while a thread is parked. Nothing
-    /// drives the endpoint before [`Self::attach`].
+    /// Makes the shell of an endpoint with these bindings, and puts a lock around `state`. `epoll`
+    /// becomes ready with events while a thread is parked.
+    ///
+    /// Nothing drives the endpoint before [`Self::attach`]. After it, the queues and counters of
+    /// `bind` do, and `eq` if it still exists.
     pub fn new(
         base: &Base,
         bind: &Bindings,
@@ -111,8 +117,8 @@ impl<S: EndpointState> Shell<S> {
         let ep = state.as_mut();
         let drivers = base.drivers(ep).with_eq(eq);
         let (waiters, deferred_ops) = (Arc::clone(ep.waiters()), Arc::clone(ep.deferred_ops()));
-        // SAFETY: `Base` derives the mode from the promise of `Hints::promise_threading`, which covers
-        // every object of the domain; the lock is taken at the top of each call and never below.
+        // SAFETY: `Base` derives the mode from the promise of `Hints::promise_threading`, which
+        // covers every object of the domain. Each call takes the lock once, at its top.
         let state = unsafe { Lock::with_mode(base.mode_of(bind), state) };
         let core = Arc::new(Core {
             state: ForkGuarded::new(state),
@@ -127,7 +133,8 @@ impl<S: EndpointState> Shell<S> {
         }
     }
 
-    /// Attaches the endpoint to all its queues, counters and threads, until the shell is dropped.
+    /// Attaches the endpoint to its queues, counters and progress threads, which drive it until the
+    /// shell is dropped.
     ///
     /// # Errors
     /// Those of [`Drivers::attach`].
@@ -153,7 +160,7 @@ impl<S: EndpointState> Shell<S> {
         self.core.state.lock()
     }
 
-    /// The state behind its lock.
+    /// Returns the inner part of the endpoint: its state behind its lock.
     pub const fn core(&self) -> &Arc<Core<S>> {
         &self.core
     }

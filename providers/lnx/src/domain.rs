@@ -64,10 +64,10 @@ impl selvedge::Fabric for Fabric {
 }
 
 #[expect(unsafe_code, reason = "the promise of the domain trait")]
-// SAFETY: the queues are rings of the kit. Only endpoints push to them, whose promise is argued at
-// their own `unsafe impl`. Every operation takes its bytes from the addresses that it names. A
-// region consists of one region of each link; the links keep the promise, and their regions are
-// dropped with it.
+// SAFETY: the queues are rings of the kit. Only endpoints push to them; the `unsafe impl` of the
+// endpoint argues its promise. Every operation takes its bytes from the addresses that it names. A
+// region consists of one region of each link. The links keep the promise for their regions, which
+// are dropped with the region.
 unsafe impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
         self.base.cq(attr)

@@ -1,4 +1,4 @@
-//! `Endpoint`: opening and options.
+//! `Endpoint`: how it is opened, and its options.
 
 use std::fmt;
 use std::io;
@@ -77,7 +77,7 @@ impl Endpoint {
             max_msg_size: info.ep_attr.max_msg_size,
             limits: Limits::of(info),
         });
-        // Dropping the shell detaches it again.
+        // If `attach` fails, dropping the shell detaches it again.
         endpoint.shell.attach()?;
         Ok(endpoint)
     }
@@ -94,10 +94,11 @@ fn open_socket(at: SocketAddr, buffer: usize) -> io::Result<(Socket, SocketAddr)
 }
 
 #[expect(unsafe_code, reason = "the promise of the endpoint trait")]
-// SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted`, which every
-// completing call consumes; that of a send through the `TxBuf` of its `Out`, which is dropped before
-// the completion is pushed. System calls that use either are over when they return. `Shell` detaches
-// the endpoint from everything that drives it, and then drops all of them.
+// SAFETY: the endpoint accesses the memory of a receive through the `RxBuf` of its `Posted`, which
+// every call that completes the receive consumes. It accesses the memory of a send through the
+// `TxBuf` of its `Datagram`, which is dropped before the completion is pushed. A system call does
+// not access either after its return. On close, `Shell` detaches the endpoint from everything that
+// drives it, and then drops all receives and sends.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
         Ok(Address::Ip(self.addr))

@@ -135,7 +135,7 @@ impl Queue {
         self.strategy
     }
 
-    /// The same queue with another wait strategy.
+    /// Returns the same queue with the wait strategy that `change` makes of this one.
     pub fn with_strategy(&self, change: impl FnOnce(WaitStrategy) -> WaitStrategy) -> Self {
         Self {
             cq: Arc::clone(&self.cq),
@@ -143,7 +143,7 @@ impl Queue {
         }
     }
 
-    /// Reads available completions.
+    /// Reads available completions into `out`, and returns their number, which may be 0.
     ///
     /// # Errors
     /// [`CompletionError`] for a failed operation; those of the queue.
@@ -155,7 +155,7 @@ impl Queue {
         }
     }
 
-    /// Waits for completions and reads them.
+    /// Waits for completions, reads them into `out`, and returns their number.
     ///
     /// # Errors
     /// As [`Self::poll`]; [`Errno::TimedOut`].
@@ -260,7 +260,7 @@ impl Queue {
     }
 }
 
-/// Blocks until a descriptor is ready or `timeout` has passed.
+/// Blocks until a descriptor is readable, the time `limit` has passed, or a signal arrives.
 ///
 /// # Errors
 /// Those of the system.

@@ -19,12 +19,12 @@ use crate::{Error, Result};
 /// A function that another context invokes.
 type Handler = Box<dyn FnMut(&Controller, Call<'_>)>;
 
-/// The contexts of a program, seen from one of them.
+/// A `Controller` is the handle of one context to all contexts of a program.
 ///
-/// A cheap handle: clones are the same controller, and the last one to be dropped finalizes it.
-/// Errors of that are only logged ([`log::Level::Error`]); [`Self::finalize`] returns them. A
-/// program may have several controllers, over different fabrics. A controller is used by one
-/// thread; see [`Config::with_thread`] for programs that cannot call it often.
+/// Clones are cheap and refer to the same controller. Dropping the last clone finalizes the
+/// controller and only logs the errors ([`log::Level::Error`]); [`Self::finalize`] returns them. A
+/// program may have several controllers, over different fabrics. One thread uses a controller; see
+/// [`Config::with_thread`] for programs that cannot call it often.
 ///
 /// # Examples
 /// ```no_run
@@ -60,7 +60,7 @@ struct Inner {
     calls: Cell<u32>,
 }
 
-/// One invocation, as the function that it runs sees it.
+/// One invocation of a function, which receives it as an argument.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Call<'a> {
@@ -68,24 +68,25 @@ pub struct Call<'a> {
     pub from: usize,
     /// The function's number.
     pub id: u32,
-    /// The caller's bytes, at an address that is a multiple of 16. Invalid when the function returns.
+    /// The caller's bytes, at an address that is a multiple of 16. They are valid until the
+    /// function returns.
     pub bytes: &'a [u8],
 }
 
-/// A registered function: the same number in all contexts.
+/// The number of a registered function, which is the same in all contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionId(pub u32);
 
-/// Longest time that a wait parks at once: failures of other contexts are detected in between.
+/// The longest time that a wait parks before it looks for failures of other contexts.
 const MAX_PARK: Duration = Duration::from_millis(500);
-/// Every 16th call that is not a poll dispatches handlers.
+/// One in this many calls that are not polls dispatches handlers.
 const DISPATCH_INTERVAL: u32 = 16;
 
 impl Controller {
-    /// Starts the contexts of a program, or the context of this process.
+    /// Starts all contexts of a program ([`Config::fork`]), or the context of this process.
     ///
-    /// With [`Config::fork`], every context returns from this call. Call it early, from the only
-    /// thread.
+    /// With [`Config::fork`], the call returns in every context. Call it early, while the process
+    /// has one thread.
     ///
     /// # Errors
     /// The configuration is invalid, a provider fails, or the contexts do not connect in time.
@@ -101,8 +102,8 @@ impl Controller {
         })))
     }
 
-    /// Starts as configured by the program's arguments or the environment; removes its options from
-    /// `args`.
+    /// Opens the controller that the program's arguments or the environment configure, and removes
+    /// its options from `args`.
     ///
     /// # Errors
     /// As [`Config::from_args`] and [`Self::open`].
@@ -125,12 +126,12 @@ impl Controller {
         !self.core().is_finalized()
     }
 
-    /// The names of its providers.
+    /// Returns the names of the controller's providers.
     pub fn fabrics(&self) -> Vec<String> {
         self.core().fabrics()
     }
 
-    /// A new bell of this context, at 0.
+    /// Returns a new bell of this context, whose value is 0.
     ///
     /// # Errors
     /// [`Error::Finalized`]; [`Error::NoMemory`] when too many bells exist.
@@ -155,8 +156,8 @@ impl Controller {
         Ok(FunctionId(id))
     }
 
-    /// Invokes a function in another context, or this one, with a copy of `bytes`. Invocations from
-    /// one context to another run in order.
+    /// Invokes a function with a copy of `bytes` in context `to`, which may be this one.
+    /// Invocations from one context to another run in order.
     ///
     /// # Errors
     /// When there is no such context or function, when the context has failed, or after finalize.
@@ -201,7 +202,7 @@ impl Controller {
         Ok(Parcel::new(Rc::clone(&self.0.core), reservation))
     }
 
-    /// Invokes a function with the packed parcel, in the context that it was reserved for.
+    /// Invokes a function with the packed parcel, in the context that the parcel was reserved for.
     ///
     /// # Errors
     /// As [`Self::ainvoke`]; also for a parcel of another controller.
@@ -228,12 +229,12 @@ impl Controller {
     /// Copies bytes of this context to `remote`, an address in context `to`.
     ///
     /// The local bell rings when the bytes may be changed, the remote bell when they have been
-    /// written. The two rings, and puts among each other, are unordered.
+    /// written. The two rings have no order, and neither have several puts.
     ///
     /// # Safety
     /// The bytes stay valid and unchanged until the local bell has been rung or carries an error;
-    /// without a bell, until [`Self::finalize`]. The bytes at `remote` may be overwritten or are
-    /// not mapped. The remote bell belongs to that context and is not dropped.
+    /// without a bell, until [`Self::finalize`]. Either `remote` is not mapped, or the bytes there
+    /// may be overwritten. The remote bell belongs to context `to` and is not dropped.
     ///
     /// # Errors
     /// When there is no such context, when it has failed, or after finalize. If `remote` is not
@@ -261,8 +262,8 @@ impl Controller {
     ///
     /// # Safety
     /// The memory stays valid, and no other code accesses it, until the local bell has been rung or
-    /// carries an error; without a bell, until [`Self::finalize`]. The remote bell belongs to that
-    /// context and is not dropped.
+    /// carries an error; without a bell, until [`Self::finalize`]. The remote bell belongs to
+    /// context `of` and is not dropped.
     ///
     /// # Errors
     /// As [`Self::put`].
@@ -302,9 +303,9 @@ impl Controller {
     /// Polls until the bell's value is `value` or more.
     ///
     /// # Errors
-    /// The error that the bell carries; the failure of a context, if the bell's value is too small
-    /// then; [`Error::InHandler`], [`Error::Finalized`]; [`Error::TimedOut`] if the configuration
-    /// has a limit.
+    /// The error that the bell carries; the failure of a context, if the bell's value is still less
+    /// than `value`; [`Error::InHandler`], [`Error::Finalized`]; [`Error::TimedOut`] if the
+    /// configuration has a limit.
     #[inline]
     pub fn wait(&self, bell: &Bell, value: i32) -> Result {
         match bell.value() >= value {

@@ -6,10 +6,12 @@ use std::rc::Rc;
 use crate::core::{Core, Reservation};
 use crate::{Error, Result};
 
-/// Memory for one message to one context, zeroed or with bytes of an earlier message.
+/// A `Parcel` is memory for one message to one context. Its initial bytes are zero, or those of an
+/// earlier message.
 ///
-/// A parcel lies in special memory if the fabric has some: the target copies the message directly from
-/// there. [`crate::Controller::commit`] sends the message; dropping the parcel releases the memory.
+/// A parcel lies in special memory if the fabric has some: the target then copies the message
+/// directly from there. [`crate::Controller::commit`] sends the message; dropping the parcel
+/// releases the memory.
 pub struct Parcel {
     core: Rc<Core>,
     to: usize,
@@ -38,8 +40,8 @@ impl Parcel {
         }
     }
 
-    /// Whether it lies in special memory. It does not when that is used up, or when the destination
-    /// cannot access it.
+    /// Whether the parcel lies in special memory. It does not when special memory is used up, or
+    /// when the destination cannot access special memory.
     pub fn is_special(&self) -> bool {
         self.reservation
             .as_ref()

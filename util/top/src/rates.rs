@@ -14,11 +14,11 @@ pub(crate) struct Measured {
     pub(crate) stats: Stats,
     pub(crate) sent: Rate,
     pub(crate) received: Rate,
-    /// One-sided operations that it initiated.
+    /// One-sided operations that the endpoint initiated.
     pub(crate) one_sided: Rate,
 }
 
-/// A rate per second.
+/// Operations and bytes per second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rate {
     pub(crate) operations: f64,
@@ -36,7 +36,8 @@ impl Rate {
 }
 
 impl Measured {
-    /// Computes the rates; they are 0 without an earlier snapshot.
+    /// Computes the rates from two snapshots that are `seconds` apart. Without the earlier one, the
+    /// rates are 0.
     pub(crate) fn new(before: Option<&Stats>, stats: Stats, seconds: f64) -> Self {
         let first = before.unwrap_or(&stats);
         let one_sided = |stats: &Stats| {
@@ -74,7 +75,7 @@ pub(crate) fn snapshot(options: &Options) -> anyhow::Result<Vec<Stats>> {
     Ok(stats)
 }
 
-/// The rates between two snapshots.
+/// The rates between two snapshots of several endpoints. New endpoints have rates of 0.
 pub(crate) fn compare(before: &[Stats], now: Vec<Stats>, seconds: f64) -> Vec<Measured> {
     let measured = now.into_iter().map(|stats| {
         let before = before.iter().find(|before| is_same(before, &stats));
@@ -83,7 +84,7 @@ pub(crate) fn compare(before: &[Stats], now: Vec<Stats>, seconds: f64) -> Vec<Me
     measured.collect()
 }
 
-/// Takes two snapshots, an interval apart.
+/// Takes two snapshots, an interval apart, and returns the rates between them.
 pub(crate) fn measured(options: &Options) -> anyhow::Result<Vec<Measured>> {
     let before = snapshot(options)?;
     let start = Instant::now();

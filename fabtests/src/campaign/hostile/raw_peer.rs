@@ -2,7 +2,7 @@
 //! into it.
 //!
 //! Most of its inputs are valid, so that they reach deep into the parsers. Now and then, a field
-//! has an invalid value, at the end of some range or anywhere.
+//! has an invalid value: one at the end of a range, or an arbitrary number.
 
 use std::sync::Arc;
 
@@ -30,21 +30,21 @@ pub(super) enum PeerAttack {
     Commands,
     /// False credits, responses and announcements.
     Cursors,
-    /// Commands without end, whether or not the target has consumed the earlier ones.
+    /// An endless stream of commands, whether or not the target has consumed the earlier ones.
     Endless,
-    /// Packets after the hello message.
+    /// Arbitrary packets on the socket, after the hello message.
     Packets,
     /// Responses to every request of the target, and to requests that it did not make.
     Responses,
-    /// A forged table of memory.
+    /// A forged table of registered memory.
     Tables,
-    /// Commands that are retracted.
+    /// Commands that appear, disappear and change many times before they stay.
     Retractions,
     /// All of these.
     All,
 }
 
-/// The peer.
+/// The connected peer.
 #[derive(Debug)]
 pub(super) struct RawPeer {
     pub(super) socket: PeerSocket,
@@ -52,28 +52,35 @@ pub(super) struct RawPeer {
     outbox: Arc<RawMemory>,
     /// The target's outbox for this peer: its credit and its commands.
     inbox: Option<RawMemory>,
+    /// The target's doorbell, which all its peers can write.
     doorbell: Option<RawMemory>,
     bounce: Option<Arc<RawMemory>>,
+    /// Number of announced segments.
     announced: u64,
+    /// Number of committed commands.
     sent: u64,
+    /// Number of responses.
     answered: u64,
+    /// Offset of the first free byte of the pool.
     pool: usize,
     next_id: u64,
     /// Identifiers of the target's operations.
     received_ids: Vec<u64>,
+    /// Number of the target's commands that this peer has read.
     read: u64,
     /// The payloads of rendezvous messages, and the memory that the target accesses.
     pub(super) memory: Box<[u8]>,
     pub(super) forged: ForgedMemory,
 }
 
-/// Sizes that an outbox may have.
+/// Numbers of commands, and sizes of the pool in bytes, that an outbox may have.
 const COMMANDS: [usize; 4] = [1, 2, 16, 256];
 const POOLS: [usize; 3] = [64, 4096, 65_536];
 /// How often a command changes before it stays.
 const RETRACTIONS: usize = 20_000;
-/// Segments of the bounce memory, and bytes of each.
+/// Number of segments of the bounce memory.
 const SEGMENTS: usize = 16;
+/// Bytes of a segment.
 const SEGMENT: usize = 4096;
 
 impl RawPeer {
@@ -140,7 +147,8 @@ impl RawPeer {
             received_ids: Vec::new(),
             read: 0,
         };
-        // A peer that has promised a table and does not send it delays its own operations alone.
+        // Sometimes the peer promises a table and never sends it. That delays only its own
+        // operations.
         if chunks > 0 && !random.once_in(8) {
             peer.send_table();
         }
@@ -187,7 +195,7 @@ impl RawPeer {
         }
     }
 
-    /// Reads the target's commands, to obtain identifiers of existing operations.
+    /// Reads the target's next command, if there is one, to obtain the identifier of an operation.
     fn read_commands(&mut self) {
         let Some(inbox) = &self.inbox else { return };
         let sizes = Sizes::DEFAULT;
@@ -219,7 +227,7 @@ impl RawPeer {
         let Some(inbox) = &self.inbox else {
             return true;
         };
-        // The target returns slots a quarter at a time.
+        // The target's credit grows by a quarter of the slots at a time.
         self.sent.wrapping_sub(inbox.load(CREDIT)) < self.sizes.commands as u64
     }
 
@@ -263,7 +271,7 @@ impl RawPeer {
         self.commit(words);
     }
 
-    /// Commits a message inside a command, whether there is room or not.
+    /// Commits a command that contains its message, whether there is room or not.
     fn commit_small(&mut self, random: &mut Random) {
         let len = random.below(49);
         self.commit([1 | len << 24, 1 << 40, 5, 6, 7, 8, 9, 10]);
@@ -278,8 +286,8 @@ impl RawPeer {
         let source = *random.pick(&[0, 0, 1]);
         let mut words = [0; 8];
         words[0] = op | source << 8 | 8 << 24;
-        // An atomic is a sum of one element of eight bytes; for other operations, the numbers are
-        // arbitrary.
+        // If the command is an atomic, the words describe a sum of one element of eight bytes. For
+        // other operations, they are arbitrary.
         words[1] = 7 | 2 << 8 | 1 << 16 | 1 << 32;
         words[2] = self.pick_id(random) | 8 << 32;
         let stamp = (self.sent + 1) << 32;
@@ -354,7 +362,8 @@ impl RawPeer {
         }
     }
 
-    /// Announces a segment of some message.
+    /// Announces a segment of one of the last messages. The first call creates the bounce memory
+    /// instead.
     fn announce_segment(&mut self, random: &mut Random) {
         let Some(bounce) = &self.bounce else {
             return self.make_bounce();
@@ -386,13 +395,13 @@ impl RawPeer {
         self.bounce = Some(Arc::new(bounce));
     }
 
-    /// Writes a false credit or state.
+    /// Overwrites the credit, the poll state, the closed state or the peer's index.
     fn corrupt_cursor(&mut self, random: &mut Random) {
         let word = *random.pick(&[CREDIT, POLLED, CLOSED, 40]);
         self.outbox.store(word, number(random));
     }
 
-    /// Writes a random word into a random memory.
+    /// Writes a random word into one of [`Self::memories`].
     fn write_random_word(&mut self, random: &mut Random) {
         let memories = self.memories();
         let memory = random.pick(&memories);
@@ -400,7 +409,7 @@ impl RawPeer {
         memory.store(word, number(random));
     }
 
-    /// Rings doorbells, its own and those of other peers.
+    /// Overwrites a word of the target's doorbell: bits of this peer and of other peers.
     fn ring_doorbells(&mut self, random: &mut Random) {
         if let Some(doorbell) = &self.doorbell {
             let word = random.below(doorbell.words() as u64) as usize;

@@ -105,13 +105,13 @@ pub(super) fn truncate_data(data: u64, width: usize) -> u64 {
     }
 }
 
-/// The flags of a receive.
+/// The flags of a receive's completion.
 pub(super) fn received(kind: Flags, data: Option<u64>) -> Flags {
     let flags = kind | Flags::RECV;
     data.map_or(flags, |_| flags | Flags::REMOTE_CQ_DATA)
 }
 
-/// Futures report no flags of sends.
+/// Checks the flags of a send's completion, which the futures of [`Api::Async`] do not report.
 pub(super) fn check_sent(ctx: &TestContext, sent: &Completion, kind: Flags) -> Result {
     match ctx.api {
         Api::Async => Ok(()),
@@ -232,8 +232,8 @@ fn many_senders(ctx: &mut TestContext) -> Result {
 
 /// All processes send to all, and every message has the right source.
 ///
-/// In rounds, because a process that posts more sends than its endpoint has room for and receives
-/// nothing meanwhile would wait for processes in the same state.
+/// The processes send in rounds. Otherwise every process could fill its endpoint with sends while
+/// it receives nothing, and all would wait for each other.
 fn all_to_all(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
     for round in 0..ctx.scale(1, 10) {
@@ -259,7 +259,7 @@ fn all_to_all(ctx: &mut TestContext) -> Result {
     Ok(())
 }
 
-/// Messages to each other process that are sent before any is received.
+/// The number of messages that a process sends to each other process before it receives any.
 const ROUND: usize = 60;
 
 fn send_all(ctx: &TestContext, port: &TestEndpoint, to: usize, count: usize) -> Result {
@@ -279,7 +279,8 @@ fn send_all(ctx: &TestContext, port: &TestEndpoint, to: usize, count: usize) -> 
     Ok(())
 }
 
-/// Receives these messages from each other process, each sender's in order.
+/// Receives the messages with these numbers from each other process, and checks that those of one
+/// sender arrive in order.
 fn receive_all(
     ctx: &TestContext,
     port: &TestEndpoint,

@@ -68,7 +68,8 @@ impl Side<'_> {
     fn peek_messages(&mut self) -> anyhow::Result<()> {
         self.expect_no_match(ABSENT, OpFlags::PEEK)?;
         self.expect_no_match(ABSENT, OpFlags::PEEK | OpFlags::CLAIM)?;
-        // The first preposted receive has tag 0 and therefore matches none of these messages.
+        // The server sends its messages between these two barriers. The preposted receive has tag
+        // 0 and therefore matches none of them.
         self.channel.sync()?;
         self.channel.sync()?;
 

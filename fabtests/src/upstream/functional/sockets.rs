@@ -1,6 +1,6 @@
-//! `fi_msg_sockets`: connected endpoints in the manner of sockets. A passive endpoint that was
-//! opened without an address is bound to one; the server listens at it, and the client connects
-//! from it with an endpoint that replaces the passive endpoint.
+//! `fi_msg_sockets`: connects endpoints in the way that programs connect sockets. Each side opens a
+//! passive endpoint without an address, and then binds it to one. The server listens on its passive
+//! endpoint. The client replaces its own by an endpoint at the same address, and connects that.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The server: threads that share an endpoint and its completion queue. No thread waits for a
-//! particular client, which may need another response first: the thread that reads a completion
-//! queues the next operation of its exchange.
+//! particular client, because that client may need another response first. Instead, the thread that
+//! reads a completion queues the next operation of the same exchange.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,9 +19,9 @@ use super::script::MAX_SIZE;
 use super::wire::{Kind, LONGEST, Request};
 use crate::upstream::options::Options;
 
-/// The number of receives for requests.
+/// The number of receives for requests. Their operation contexts are the numbers below it.
 const RECEIVES: u64 = 64;
-/// The operation contexts of all other operations.
+/// The lowest operation context of all other operations.
 const FIRST_CONTEXT: u64 = 1 << 32;
 
 struct Server {
@@ -161,8 +161,8 @@ impl Server {
             return Ok(());
         };
         if request.kind == Kind::Leave {
-            // Removed before the response: the client may send its next request right after it. The
-            // address stays.
+            // The client is removed before the response is sent, because its next request may
+            // directly follow the response. Its address stays in the address vector.
             lock(&self.clients).remove(&request.client);
         }
         self.served.fetch_add(1, Ordering::Relaxed);

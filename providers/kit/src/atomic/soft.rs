@@ -1,5 +1,5 @@
-//! Floating-point formats that Rust has no type for, calculated by `rustc_apfloat`, the compiler's
-//! own arithmetic, which takes some tens of nanoseconds for each operation.
+//! Numbers in floating-point formats that Rust has no type for. `rustc_apfloat`, the compiler's own
+//! arithmetic, calculates with them; each operation takes some tens of nanoseconds.
 
 use std::cmp::Ordering;
 use std::marker::PhantomData;
@@ -21,7 +21,7 @@ pub(super) type X87 = Soft<ieee::X87DoubleExtended, u128>;
 #[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
 pub(super) type Binary128 = Soft<ieee::Quad, u128>;
 
-/// The bits of an `F`, in the lower part of a word.
+/// `Soft` is a number in the format `F`, whose bits are the low bits of a word.
 pub(super) struct Soft<F, W> {
     word: W,
     _format: PhantomData<F>,

@@ -9,21 +9,23 @@
 //!
 //! # No wake-up is lost
 //!
-//! The thread that frees the lock stores the state and then loads the number of parked threads; a
-//! thread that is about to park adds itself and then loads the state (the system does, and parks
-//! the thread only if the lock is still taken). Each needs a full fence in between, or both miss
-//! the other. The parking thread's fence is heavy: it runs on the processors of all threads, so
-//! that the other's, which every call would pay for, is a compiler fence only ([`crate::barrier`]).
-//! Where the system has no such fence, the light one is a full one.
+//! The thread that frees the lock stores the state and then loads the number of parked threads. A
+//! thread that is about to park adds itself to that number and then loads the state; the system
+//! does the load, and parks the thread only if the lock is still taken. Each thread needs a full
+//! fence between its two steps; without the fences, each may miss the step of the other.
+//!
+//! The fence of the parking thread is heavy: it acts on the processors of all threads. The fence of
+//! the freeing thread, which every call would pay for, is therefore light: a compiler fence only
+//! ([`crate::barrier`]). Where the system has no heavy fence, the light fence is a full one.
 //!
 //! # Turns
 //!
 //! A thread that polls takes the lock some 100 ns after it has freed it, and a parked thread needs
 //! 50 us to run, so the polling thread would take the lock hundreds of times before the parked one.
-//! Here no pass begins before as many threads were served as had arrived. A thread that waits for
-//! them parks rather than yield its processor (`sched_yield`), which would go to whatever thread
-//! wants one, for milliseconds on a busy machine. The lock is not handed to a parked thread: until
-//! that thread runs, no other could use it.
+//! Therefore a thread that wants a pass first waits until as many threads are served as have
+//! arrived by then. It parks for this wait and does not call `sched_yield`: on a busy machine, the
+//! yielded processor would go to an unrelated thread for milliseconds. The lock is not handed over
+//! to a parked thread, because until that thread runs, no other thread could use the lock.
 
 use std::sync::atomic::Ordering;
 
@@ -32,13 +34,13 @@ use std::sync::atomic::Ordering;
 pub enum Word {
     /// [`FREE`] or [`TAKEN`].
     State,
-    /// Threads that are parked until the state changes.
+    /// The number of threads that are parked until the state changes.
     Parked,
-    /// Threads that have found the lock taken, modulo 2^32.
+    /// The number of threads that have found the lock taken, modulo 2^32.
     Arrived,
-    /// Of these, the threads that have taken it since, modulo 2^32.
+    /// The number of these threads that have taken it since, modulo 2^32.
     Served,
-    /// Threads that are parked until others are served.
+    /// The number of threads that are parked, before a pass, until others are served.
     PassWaiters,
 }
 
@@ -56,17 +58,19 @@ pub trait Words {
     /// Makes the state [`TAKEN`] if it is [`FREE`], and acquires the writes of the thread that
     /// freed it.
     fn take(&self) -> bool;
-    /// Parks while a word has a value. It may return at any time.
+    /// Parks the calling thread while `word` is `value`. It may return early.
     fn park_while(&self, word: Word, value: u32);
-    /// Wakes one thread that is parked while this word has some value.
+    /// Wakes one thread that is parked on this word.
     fn wake_one(&self, word: Word);
-    /// Wakes all of them.
+    /// Wakes all threads that are parked on this word.
     fn wake_all(&self, word: Word);
     /// A full fence.
     fn fence(&self);
-    /// Orders stores before it and loads after it against [`Self::heavy_fence`].
+    /// Orders the stores before it and the loads after it, as seen by a thread that calls
+    /// [`Self::heavy_fence`].
     fn light_fence(&self);
-    /// A full fence here and on the processors of all threads; `false` if the system call failed.
+    /// A full fence here and on the processors of all threads. Returns `false` if the system call
+    /// failed.
     fn heavy_fence(&self) -> bool;
     /// Pauses between two polls; for longer where a thread has no other way to wait.
     fn pause(&self, is_long: bool);
@@ -149,7 +153,8 @@ impl<W: Words> RawLock<W> {
         }
     }
 
-    /// Polls for about the time of a short call; whether the lock was taken.
+    /// Polls for about the time of a short call, and takes the lock if it becomes free. Returns
+    /// whether it took the lock.
     fn poll(&self) -> bool {
         (0..W::POLLS).any(|_| {
             let is_free = self.0.load(Word::State, Ordering::Relaxed) == FREE;

@@ -1,23 +1,24 @@
-//! The indices of the posted receives, by ignore mask, source and tag.
+//! `ByMask`: the indices of the posted receives, by ignore mask, source and tag.
 
 use super::index::{Index, Key};
 use super::queue::{LimitReached, NONE, Queue, Slot};
 use super::{Envelope, LINEAR_LIMIT, MASKS, Posted, Source, examine};
 
-/// The indices of the posted receives: one for each ignore mask, and one list for the receives
-/// whose mask has no index because all are in use.
+/// The indices of the posted receives: one for each ignore mask, up to [`MASKS`], and one list for
+/// the receives whose mask has no index because all are in use.
 #[derive(Debug)]
 pub(super) struct ByMask {
     masks: Vec<Mask>,
-    /// The index into `masks` for each receive, by its slot; [`NO_MASK`] for the list.
+    /// For each slot, the position in `masks` of the receive's index; [`NO_MASK`] for the list.
     mask_of: Vec<u8>,
+    /// The list of the receives whose mask has no index.
     unmasked: Index,
     /// Receives with a lower number are indexed.
     indexed_upto: u64,
-    /// The first receive that is not indexed, with its number. Out of date if the number is another
-    /// receive's.
+    /// The first receive that is not indexed, with its number. The value is out of date if the
+    /// receive in the slot has another number.
     first_new: (Slot, u64),
-    /// Source and tag of the last message that no indexed receive takes.
+    /// Source and tag of the last message for which no indexed receive was found.
     last_miss: Option<(Source, u64)>,
 }
 
@@ -39,9 +40,10 @@ impl ByMask {
         }
     }
 
-    /// The receive that takes the message: the one that was posted first.
+    /// Returns the receive that takes the message: the first posted one that accepts it.
     pub(super) fn first(&mut self, posted: &Queue<Posted>, env: &Envelope) -> Option<Slot> {
-        // Messages for receives that are not indexed would repeat this search.
+        // Without this check, each message for a receive that is not indexed would repeat the
+        // search.
         let source_and_tag = Some((env.src, env.tag));
         if self.last_miss != source_and_tag {
             let indexed = self.first_indexed(posted, env);
@@ -60,7 +62,7 @@ impl ByMask {
         }
     }
 
-    /// The first receive that is not indexed.
+    /// Finds the first receive that is not indexed; [`NONE`] if there is none.
     fn find_first_new(&mut self, posted: &Queue<Posted>) -> Slot {
         if self.first_new_slot(posted).is_none() {
             self.set_first_new(posted, posted.first_since(self.indexed_upto));
@@ -68,15 +70,15 @@ impl ByMask {
         self.first_new.0
     }
 
-    /// The first receive that is not indexed, if it is known.
+    /// Returns the first receive that is not indexed, if it is known.
     #[inline]
     pub(super) fn first_new_slot(&self, posted: &Queue<Posted>) -> Option<Slot> {
         let (slot, number) = self.first_new;
         (posted.get(slot).is_some() && posted.number(slot) == number).then_some(slot)
     }
 
-    /// The first receive that is not indexed, if it is known and the last search has shown that no
-    /// indexed receive takes messages of this source and tag.
+    /// Returns the first receive that is not indexed, if it is known and the last search found no
+    /// indexed receive for this source and tag.
     #[inline]
     pub(super) fn first_new_after_miss(
         &self,
@@ -93,7 +95,8 @@ impl ByMask {
         self.first_new = (slot, number);
     }
 
-    /// Prepares for the removal of a receive.
+    /// Prepares for the removal of a receive: if it is the first that is not indexed, the next one
+    /// takes its place.
     #[inline]
     pub(super) fn before_removal(&mut self, posted: &Queue<Posted>, slot: Slot) {
         if (slot, posted.number(slot)) == self.first_new {
@@ -101,7 +104,7 @@ impl ByMask {
         }
     }
 
-    /// Indexes the receives from `first_new` on, which were posted since the last time.
+    /// Indexes the receives from `first_new` on: those posted since the last call.
     fn catch_up(&mut self, posted: &Queue<Posted>, first_new: Slot) {
         for (slot, rx) in posted.iter_from(first_new) {
             examine();
@@ -115,7 +118,7 @@ impl ByMask {
         self.last_miss = None;
     }
 
-    /// The receive that was posted first among the indexed ones of all masks.
+    /// Returns the first posted receive that accepts the message, among the indexed ones.
     fn first_indexed(&self, posted: &Queue<Posted>, env: &Envelope) -> Option<Slot> {
         let in_masks = self.masks.iter().flat_map(|Mask { ignore, index }| {
             [env.src, Source::ANY].map(|src| index.first(Key::new(src, env.tag, *ignore)))
@@ -136,7 +139,7 @@ impl ByMask {
         slot
     }
 
-    /// Receives with a lower number are indexed.
+    /// Returns the number below which all receives are indexed.
     pub(super) const fn indexed_upto(&self) -> u64 {
         self.indexed_upto
     }
@@ -147,14 +150,15 @@ impl ByMask {
         number < self.indexed_upto
     }
 
-    /// Removes a receive that is indexed.
+    /// Removes an indexed receive from its index.
     pub(super) fn remove(&mut self, rx: &Posted, slot: Slot) {
         examine();
         let (index, key) = self.index_of(self.mask_of[slot as usize], rx);
         index.remove(key, slot);
     }
 
-    /// The index for a mask: its own, a new one, one that has become empty, or else the list.
+    /// Returns the position in `masks` of the index for a mask: its own, a new one or one that has
+    /// become empty; else [`NO_MASK`].
     fn mask_for(&mut self, ignore: u64) -> u8 {
         let masks = &mut self.masks;
         let own = masks.iter().position(|mask| mask.ignore == ignore);
@@ -187,7 +191,7 @@ impl ByMask {
     }
 }
 
-/// The mask index of a receive in the list.
+/// The value of [`ByMask::mask_of`] for a receive in the list.
 const NO_MASK: u8 = u8::MAX;
 
 /// The only key of the list.

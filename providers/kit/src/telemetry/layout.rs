@@ -4,7 +4,7 @@
 pub const VERSION: u64 = 2;
 /// Words of a statistics page.
 pub const WORDS: usize = 1024;
-/// The name of the memory files.
+/// The name of the memory file of every page.
 pub const MEMFD_NAME: &str = "selvedge-sight";
 
 /// The kinds of pages.
@@ -56,11 +56,11 @@ pub(super) const AT_NAME: usize = 8;
 pub(super) const NAME_WORDS: usize = 16;
 /// Words of the header of every page.
 pub(super) const HEADER_WORDS: usize = 24;
-/// Pairs: the number of operations, and their bytes.
+/// A pair of words for each [`OpCounter`]: the number of operations, and their bytes.
 pub(super) const AT_OP_COUNTERS: usize = HEADER_WORDS;
-/// Likewise, of messages by the protocol that carried them.
+/// A pair of words for each [`ProtocolCounter`]: the number of messages, and their bytes.
 pub(super) const AT_PROTOCOL_COUNTERS: usize = 48;
-/// The sequence lock of the following words: odd during a write.
+/// The sequence lock of the snapshot, the words from here to the events: odd during a write.
 pub(super) const AT_SEQ: usize = 72;
 /// When the endpoint wrote the last snapshot.
 pub(super) const AT_SNAPSHOT_TIME: usize = 73;
@@ -78,7 +78,7 @@ pub(super) const AT_PEERS: usize = 160;
 pub const MAX_PEERS: usize = 24;
 pub(super) const PEER_WORDS: usize = 16;
 pub(super) const PEER_NAME: usize = 8;
-/// The number of events so far; the last of them follow.
+/// The number of events so far. The last [`EVENTS`] of them are at [`AT_EVENTS`].
 pub(super) const AT_EVENT_COUNT: usize = AT_PEERS + MAX_PEERS * PEER_WORDS;
 pub(super) const AT_EVENTS: usize = AT_EVENT_COUNT + 8;
 pub(super) const EVENT_WORDS: usize = 8;
@@ -96,14 +96,15 @@ const _: () = assert!(AT_EVENTS.is_multiple_of(8) && EVENTS >= 32);
 /// Words of a page of latencies.
 pub const LATENCY_WORDS: usize = AT_HISTOGRAMS + TimedOp::ALL.len() * SIZES * HISTOGRAM_WORDS;
 pub(super) const AT_HISTOGRAMS: usize = 32;
-/// Size classes: none, one byte, two and three, four to seven, and so on.
+/// The number of size classes: 0 bytes, 1 byte, 2 and 3, 4 to 7, and so on.
 pub const SIZES: usize = 28;
-/// A histogram: the total time, the longest time, and the number of operations in each bucket.
+/// Words of a histogram: the total time, the longest time, and the number of operations in each
+/// bucket.
 pub(super) const HISTOGRAM_WORDS: usize = 128;
 pub(super) const HISTOGRAM_TOTAL: usize = 0;
 pub(super) const HISTOGRAM_LONGEST: usize = 1;
 pub(super) const HISTOGRAM_BUCKETS: usize = 4;
-/// Buckets of a histogram, each a quarter of a doubling wide.
+/// Buckets of a histogram. Four of them cover a doubling of the time.
 pub const BUCKETS: usize = HISTOGRAM_WORDS - HISTOGRAM_BUCKETS;
 
 /// Words of a page of calls.
@@ -124,9 +125,9 @@ pub(super) const AT_GROUPS: usize = 32;
 pub const GROUPS: usize = 16;
 pub(super) const GROUP_WORDS: usize = 4;
 pub(super) const AT_GROUP_PENDING: usize = AT_GROUPS + GROUPS * GROUP_WORDS;
-/// Pending collectives and joins that a page has room for, each with some of the members that it
-/// waits for.
+/// Pending collectives and joins that a page has room for.
 pub(super) const MAX_PENDING: usize = 8;
+/// Members that a page names for each of them, of those that it waits for.
 pub(super) const MAX_AWAITED: usize = 4;
 pub(super) const AWAITED_MEMBER_WORDS: usize = 8;
 pub(super) const GROUP_PENDING_HEADER: usize = 8;
@@ -188,8 +189,8 @@ impl OpCounter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(usize)]
 pub enum TimedOp {
-    /// Sends, from the post until the application reads the completion. The following kinds
-    /// likewise.
+    /// Sends. The time of this and the following kinds runs from the post until the application
+    /// reads the completion.
     Send,
     /// Tagged sends.
     TaggedSend,
@@ -205,7 +206,7 @@ pub enum TimedOp {
     Atomic,
     /// Collectives.
     Collective,
-    /// Operations without a completion (fi_inject(3)): the call alone.
+    /// Operations without a completion (fi_inject(3)). The time is that of the call alone.
     Inject,
 }
 
@@ -239,8 +240,8 @@ impl TimedOp {
     }
 }
 
-/// Counters of messages by protocol. A message that none of them counts used the provider's default
-/// protocol: inside the command, or through a socket.
+/// Counters of messages by the protocol that carried them. No counter counts the messages by the
+/// provider's default protocol: inside the command, or through a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum ProtocolCounter {
@@ -300,13 +301,13 @@ impl ProtocolCounter {
 pub enum PeerState {
     /// The address vector has the peer, and nothing was sent.
     Idle,
-    /// No endpoint has the peer's name yet, or its host has not accepted the connection yet.
+    /// No endpoint has the peer's name yet, or the peer's host has not accepted the connection yet.
     Connecting,
     /// The handshake is not complete.
     Handshaking,
     /// The connection is established.
     Connected,
-    /// The peer has ended, and received messages of it are still being processed.
+    /// The peer has ended, and messages that it sent are still being processed.
     Draining,
     /// The peer has ended.
     Disconnected,

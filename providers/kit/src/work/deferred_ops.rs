@@ -1,8 +1,8 @@
 //! The deferred operations of an endpoint that have been posted and have not completed.
 //!
-//! Deferred work is posted with [`selvedge::OpFlags::DEFERRED`] and the address of its entry here
-//! as its context. [`crate::Ep`] completes it like any other operation, and looks the entry up here
-//! for the application's context and counter.
+//! A deferred operation is posted with [`selvedge::OpFlags::DEFERRED`]. Its context is the address
+//! of its entry in [`DeferredOps`]. [`crate::Ep`] completes the operation like any other, and finds
+//! the application's context and counter in the entry.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -26,8 +26,8 @@ pub struct DeferredOps {
     /// Counters that drive the endpoint though it is not bound to them: those of its deferred work,
     /// and of its domain's regions.
     extra_cntrs: Mutex<Vec<Weak<Cntr>>>,
-    /// The entries by their addresses. No context of the application equals an address of this
-    /// process's memory that the kit has allocated.
+    /// The entries, by their addresses. No context of the application equals such an address,
+    /// because the kit has allocated the memory there.
     open: Mutex<HashMap<u64, Box<DeferredOp>>>,
 }
 
@@ -45,19 +45,19 @@ pub trait HasDeferredOps {
     fn deferred_ops(&self) -> &Arc<DeferredOps>;
 }
 
-/// The report of one deferred operation.
+/// The entry of one deferred operation: how its completion is reported.
 #[derive(Debug)]
 pub(crate) struct DeferredOp {
     /// The application's context.
     pub(crate) context: Context,
     /// The counter that counts the completion.
     pub(crate) cntr: Weak<Cntr>,
-    /// Whether the endpoint's queue reports it, too.
+    /// Whether the endpoint's queue reports the completion, too.
     pub(crate) reports: bool,
 }
 
 impl DeferredOp {
-    /// Counts the success. Whether the queue reports it.
+    /// Counts the success, and returns whether the queue reports it.
     pub(crate) fn succeeded(&self) -> bool {
         if let Some(cntr) = self.cntr.upgrade() {
             cntr.add(1);
@@ -65,7 +65,7 @@ impl DeferredOp {
         self.reports
     }
 
-    /// Counts the failure. Whether the queue reports it.
+    /// Counts the failure, and returns whether the queue reports it.
     pub(crate) fn failed(&self) -> bool {
         if let Some(cntr) = self.cntr.upgrade() {
             cntr.add_err(1);
@@ -123,7 +123,7 @@ impl DeferredOps {
     /// Makes a counter drive the endpoint, so that a thread can wait at that counter alone.
     ///
     /// # Errors
-    /// The system's, if it has no memory to wait for the endpoint.
+    /// The system's error, if it has no memory to wait for the endpoint.
     pub(crate) fn add_driver(&self, cntr: &Arc<Cntr>) -> Result<(), Error> {
         let Some(progress) = self.progress.get().and_then(Weak::upgrade) else {
             return Ok(());
@@ -170,8 +170,8 @@ impl DeferredOps {
         self.with(|open| open.remove(&context.0))
     }
 
-    /// Reports that an operation, whose completion the endpoint reports, was refused when it was
-    /// posted.
+    /// Reports that the endpoint refused the post of an operation that has no entry: the
+    /// endpoint's counter counts an error, and its queue gets an error entry.
     pub(super) fn report_refused(&self, entry: Entry, errno: Errno) {
         let cntr = self.bound().cntrs.of(entry.flags).map(Arc::clone);
         if let Some(cntr) = cntr {

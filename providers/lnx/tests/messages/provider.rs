@@ -6,19 +6,19 @@ use selvedge_lnx::Lnx;
 
 use crate::common::Sut;
 
-/// Large messages use a rendezvous.
+/// Small messages may pass a large one, because large messages use a rendezvous.
 pub(crate) const LARGE_MAY_BE_PASSED: bool = true;
 
-/// An address of one link alone.
+/// An address of the tcp link, which is not an address of lnx.
 pub(crate) fn malformed() -> Address {
     Address::Ip("127.0.0.1:1".parse().unwrap())
 }
 
-/// With shm as the link to peers in this process, and with tcp, under names that shm takes for a
-/// parameter of its own.
+/// The two links to peers on the local host: shm (`auto`) and tcp (`bounce`). The names are those
+/// of shm's protocols, which shared tests use.
 pub(crate) const PROTOCOLS: [&str; 2] = ["auto", "bounce"];
 
-/// Sizes below and above every threshold: that of a frame, and those of the links.
+/// Sizes below and above every threshold of lnx (the size of a frame) and of the links.
 pub(crate) const SIZES: [usize; 20] = [
     0,
     1,
@@ -42,7 +42,7 @@ pub(crate) const SIZES: [usize; 20] = [
     (1 << 20) + 1,
 ];
 
-/// Everything that messages and tags can do.
+/// Hints for every capability of untagged and tagged messages.
 pub(crate) fn hints() -> Hints {
     Hints::new()
         .caps(
@@ -72,7 +72,7 @@ fn over(lnx: &'static Lnx, params: &[(&str, &str)], hints: &Hints) -> Sut {
     Sut::new(registry, "lnx", hints)
 }
 
-/// The provider in an environment of these variables.
+/// The provider with these parameters.
 pub(crate) fn with(params: &[(&str, &str)], hints: &Hints) -> Sut {
     over(&NEAR_SHM, params, hints)
 }
@@ -82,7 +82,7 @@ pub(crate) fn plain() -> Sut {
     with(&[], &hints())
 }
 
-/// The provider with this link to the local host.
+/// The provider with one of the links in [`PROTOCOLS`].
 pub(crate) fn with_protocol(protocol: &str) -> Sut {
     let lnx = match protocol {
         "bounce" => &NEAR_TCP,

@@ -22,13 +22,15 @@ use crate::transfers::cmd::ProtocolError;
 const IDLE_TICKS: usize = 16;
 /// Messages between two reads of the clock.
 const BUSY_TICKS: usize = 512;
-/// The interval of polls of the sockets and of unpolled peers' queues, while idle.
+/// The interval, while idle, between two polls of the sockets, each with a sweep over peers outside
+/// the polled set.
 const IDLE_INTERVAL: Duration = Duration::from_micros(20);
-/// The interval under load.
+/// The same interval under load.
 const BUSY_INTERVAL: Duration = Duration::from_millis(1);
-/// Rung peers whose commands one poll takes, and commands of each. The limits bound the delay of
-/// other peers however many ring.
+/// The number of peers that have rung and whose commands one poll takes. This limit and
+/// [`RUNG_BUDGET`] bound the delay of other peers, however many peers ring.
 const RUNG_PEERS_PER_POLL: usize = 64;
+/// Commands that one poll takes from each peer that has rung.
 const RUNG_BUDGET: usize = 16;
 /// The longest time that a thread parks while progress without a wake-up is possible.
 const PARK_TIMEOUT: Duration = Duration::from_millis(1);
@@ -54,7 +56,7 @@ impl EndpointState for State {
 
     #[inline(never)]
     fn arm(&mut self, seen: &mut u64) -> ArmOutcome {
-        // Peers need not wake the endpoint while another thread polls: it would disarm them at
+        // While another thread polls, the peers are not armed: that thread would disarm them at
         // once.
         if self.schedule.parking.has_polled_since(seen) {
             return ArmOutcome::AtMost(PARK_TIMEOUT);
@@ -218,8 +220,9 @@ fn check_clock(state: &mut State, interval: Duration) {
     };
     drain_doorbell(state);
     let now = Instant::now();
-    // Connects and disconnects take long. The connected peers are polled for as long before the
-    // next poll of the sockets, up to `BUSY_INTERVAL` in case the thread was preempted meanwhile.
+    // A poll of the sockets that connects or disconnects peers takes long. Afterwards the connected
+    // peers alone are polled for the same time, but for at most `BUSY_INTERVAL`, in case the poll
+    // took long because the thread was preempted.
     let interval = interval.max(state.schedule.control_time.min(BUSY_INTERVAL));
     if now.duration_since(state.schedule.last_control) >= interval {
         let (ep, schedule) = (&state.setup.ep, &mut state.schedule);
@@ -278,8 +281,8 @@ fn disarm(state: &mut State) -> bool {
     schedule.parking.disarm(&mut state.peers, polled, ep)
 }
 
-/// Wakes threads that are parked without a timeout while progress without a wake-up is possible:
-/// the thread that found it may not make progress again.
+/// Wakes the threads that are parked without a timeout if progress without a wake-up has become
+/// possible. They have to poll for it, because the calling thread may never poll again.
 #[cold]
 #[inline(never)]
 fn bound_parked(state: &mut State) {
@@ -312,8 +315,8 @@ fn move_active(state: &mut State) -> usize {
 fn arm(state: &mut State) {
     let schedule = &mut state.schedule;
     schedule.parking.arm(&mut state.peers, &schedule.polled);
-    // A thread that polls a few times between two waits leaves the peers armed. A thread that polls
-    // on disarms them at the next check of the clock.
+    // A thread that polls only a few times between two waits leaves the peers armed. A thread that
+    // continues to poll disarms them at the next check of the clock.
     schedule.ticks = 0;
 }
 

@@ -1,4 +1,4 @@
-//! Every collective, for every type and operation, on 1 to 8 members, against the oracle.
+//! Compares every collective, for every type and operation, on 1 to 8 members, with the oracle.
 
 use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::collective::{self, CollectiveMsg, Query};
@@ -23,7 +23,7 @@ const REDUCTIONS: [Op; 10] = [
     Op::Bxor,
 ];
 
-/// Numbers without a pattern.
+/// Pseudo-random numbers.
 struct Random(fastrand::Rng);
 
 impl Random {
@@ -31,8 +31,8 @@ impl Random {
         self.0.u64(..)
     }
 
-    /// Elements for which the operation has one result in any order: any bits of integers, and
-    /// exactly representable small values of other types.
+    /// Returns elements for which the operation has the same result in any order: arbitrary bits
+    /// for integers, and small values that other types represent exactly.
     fn elements(&mut self, datatype: Datatype, op: Op, count: usize) -> Vec<u8> {
         let has_bits = query(Family::Base, datatype, Op::Band).is_ok();
         // Elements that are only moved may have any bits.
@@ -50,7 +50,7 @@ impl Random {
     }
 }
 
-/// A group of all members.
+/// A group of all members, and the collectives that were posted in it.
 pub(crate) struct GroupRun {
     members: Members,
     groups: Vec<Arc<dyn Membership>>,
@@ -181,7 +181,7 @@ fn is_supported(domain: &dyn Domain, query: Query) -> bool {
     result.is_ok()
 }
 
-/// Sizes of groups: all up to eight, or a sample with a power of two and others.
+/// The sizes of groups: 1, 2 and 5, or in the long form every size up to 8.
 fn groups() -> impl Iterator<Item = usize> {
     (1..=8).filter(|ranks| part(&[1, 2, 5][..], &[1, 2, 3, 4, 5, 6, 7, 8]).contains(ranks))
 }
@@ -217,7 +217,8 @@ fn repeated_reductions_of_eight_bytes_agree_with_the_oracle() {
             let count = 8 / datatype.size();
             let carried = |op: &Op| count > 0 && query(Family::Base, datatype, *op).is_ok();
             for op in REDUCTIONS.into_iter().filter(carried) {
-                // The second one takes the fast path, without other outstanding collectives.
+                // The second all-reduce takes the fast path, because the group remembers the first
+                // one and no other collective is outstanding.
                 for _ in 0..2 {
                     job.begin(collective::Op::Allreduce, datatype, op, count);
                     job.end();

@@ -13,7 +13,7 @@ use selvedge::{
     msg, tagged,
 };
 
-/// The provider under test, and its hints.
+/// The provider under test, and the hints that it is opened with.
 pub(crate) struct Sut {
     registry: Registry,
     hints: Hints,
@@ -54,7 +54,8 @@ impl Sut {
     }
 }
 
-/// The completion queue of a side; zero and `false` are the defaults.
+/// The options of a side's completion queue and of the bindings to it. The defaults are 0 and
+/// `false`.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Queue {
     pub(crate) size: usize,
@@ -62,7 +63,7 @@ pub(crate) struct Queue {
     pub(crate) rx_selective: bool,
 }
 
-/// Two sides with each other's addresses, under different indices.
+/// Two sides, each with the address of the other in its address vector, at different indices.
 pub(crate) struct Pair {
     pub(crate) a: Side,
     pub(crate) b: Side,
@@ -118,7 +119,8 @@ pub(crate) struct Side {
     pub(crate) ep: Arc<dyn Endpoint>,
     pub(crate) cq: Arc<dyn CompletionQueue>,
     pub(crate) av: Arc<dyn AddressVector>,
-    /// Declared after the endpoint, which is closed before the buffers are freed.
+    /// The buffers of sends. They are declared after the endpoint, so that it is closed before they
+    /// are freed.
     sent: Mutex<Buffers>,
     received: Mutex<Buffers>,
 }
@@ -126,12 +128,13 @@ pub(crate) struct Side {
 /// The buffers of outstanding operations, by context.
 type Buffers = HashMap<Context, PostedBuffers>;
 
-/// The buffers of the operations of one context. None is freed before the last operation completes:
-/// they may complete in another order than they were posted.
+/// The buffers of the operations with one context. No buffer is freed before the last of these
+/// operations completes, because they may complete in another order than they were posted.
 #[derive(Default)]
 struct PostedBuffers {
     segments: Vec<Vec<Vec<u8>>>,
-    /// Whether this is a multi-receive buffer, which a completion entry releases.
+    /// Whether this is a multi-receive buffer. The entry with [`CompletionFlags::MULTI_RECV`]
+    /// releases it.
     is_multi: bool,
     done: usize,
 }
@@ -219,8 +222,8 @@ impl Side {
         self.try_recv_at(&*self.ep, rx)
     }
 
-    /// As [`Self::try_recv`], at a receive context of several endpoints; this side keeps the
-    /// buffers.
+    /// As [`Self::try_recv`], but posts at `at`, a receive context that several endpoints share.
+    /// This side keeps the buffers.
     pub(crate) fn try_recv_at(&self, at: &(impl Msg + Tagged + ?Sized), rx: &Rx) -> Result {
         let mut segments: Vec<_> = rx.sizes.iter().map(|&size| vec![BLANK; size]).collect();
         let iov: Vec<_> = segments
@@ -449,7 +452,7 @@ fn entry_of(outcome: &Result<Entry, ErrEntry>) -> &Entry {
     }
 }
 
-/// A send; untagged without a tag.
+/// A send: untagged if `tag` is `None`.
 #[derive(Clone, Debug)]
 pub(crate) struct Tx {
     pub(crate) dest: FiAddr,
@@ -489,7 +492,7 @@ impl Tx {
         self
     }
 
-    /// Replaces the endpoint's flags.
+    /// Sets the flags of the operation, in place of the endpoint's default flags.
     pub(crate) fn flags(mut self, flags: OpFlags) -> Self {
         self.flags = flags;
         self
@@ -507,7 +510,7 @@ impl Tx {
     }
 }
 
-/// A receive; untagged without a tag.
+/// A receive: untagged if `tag` is `None`.
 #[derive(Clone, Debug)]
 pub(crate) struct Rx {
     pub(crate) src: FiAddr,
@@ -545,7 +548,7 @@ impl Rx {
         self
     }
 
-    /// Replaces the endpoint's flags.
+    /// Sets the flags of the operation, in place of the endpoint's default flags.
     pub(crate) fn flags(mut self, flags: OpFlags) -> Self {
         self.flags = flags;
         self
@@ -628,7 +631,8 @@ impl Random {
 /// The initial byte of receive buffers.
 const BLANK: u8 = 0xa5;
 
-/// A prime, so that no two pages or segments of a pattern are the same.
+/// The number of bytes after which a pattern repeats: a prime, so that no two pages or segments of
+/// a pattern are the same.
 const PERIOD: usize = 1009;
 
 /// Turns of progress after which nothing more is likely to move.

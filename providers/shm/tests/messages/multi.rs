@@ -15,7 +15,7 @@ fn multi(size: usize) -> Rx {
     Rx::msg(size).flags(OpFlags::MULTI_RECV)
 }
 
-/// Sets the least free space at which a multi-receive buffer is kept.
+/// Sets the least free space with which a multi-receive buffer stays posted.
 fn set_least(side: &Side, least: usize) {
     side.ep.set(EpOption::MinMultiRecv(least)).unwrap();
 }
@@ -24,7 +24,7 @@ fn is_released(done: &Done) -> bool {
     done.entry().flags.contains(MULTI)
 }
 
-/// The entry without its address, which the bytes of `Done` have verified.
+/// The entry without its address, which was used to find the bytes of [`Done`].
 fn entry(done: &Done) -> Entry {
     let entry = done.outcome.as_ref().expect("a success was due");
     Entry { buf: 0, ..*entry }
@@ -75,7 +75,7 @@ fn unexpected_messages_fill_a_multi_receive_buffer_in_their_order() {
         assert!(is_released(&parts[lens.len() - 1]));
         assert_eq!(parts.iter().filter(|done| is_released(done)).count(), 1);
         parts.sort_by_key(|done| (done.entry().buf, done.entry().len));
-        // The empty message has the same offset as the next one.
+        // The empty message (number 1) has the same offset as number 2; the sort puts it first.
         for (number, done) in [0, 1, 2, 3, 4, 5, 6, 7].into_iter().zip(&parts) {
             done.assert_bytes(&pattern(number, lens[number as usize]));
         }
@@ -209,7 +209,7 @@ fn a_cancelled_multi_receive_buffer_is_released_when_its_messages_are_complete()
 fn the_least_of_a_multi_receive_buffer_is_an_option() {
     let pair = provider::plain().pair();
     let least = |side: &Side| side.ep.option(EpOptionName::MinMultiRecv);
-    // The option has the same value before an endpoint is opened.
+    // The domain reports the default before an endpoint is opened.
     let info = provider::plain().info();
     let domain = info.open().unwrap();
     let described = domain.option(&info, EpOptionName::MinMultiRecv);

@@ -1,4 +1,5 @@
-//! Denied accesses: wrong key, bounds, rights, and withdrawn regions.
+//! RMA accesses that are denied: a wrong key, an address out of bounds, missing rights, or a
+//! withdrawn region.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -135,7 +136,8 @@ fn a_key_ends_with_its_region() {
     }
 }
 
-/// The initiator has checked before the region was withdrawn; the target checks again.
+/// The initiator checks the key before the region is withdrawn, and the target checks it again
+/// afterwards.
 #[test]
 fn an_outstanding_write_to_a_withdrawn_region_is_refused_by_the_target() {
     for (protocol, len) in [
@@ -165,9 +167,10 @@ fn an_outstanding_write_to_a_withdrawn_region_is_refused_by_the_target() {
     }
 }
 
-/// The owner registers, fills and withdraws a region in a loop, and a read must return registered
-/// bytes only. Every other region outlasts a read, so that reads succeed on a loaded machine, too.
-/// The others are withdrawn at some moment after a read has begun.
+/// In a loop, the owner fills memory with ones, registers it, withdraws the region, and fills the
+/// memory with twos: a read must return ones only. In every second round, the region outlasts a
+/// whole read, so that reads succeed on a loaded machine, too. In the other rounds, the owner
+/// withdraws the region at some moment after a read has begun.
 #[test]
 fn reads_never_see_bytes_that_reuse_a_region_s_memory() {
     for protocol in PROTOCOLS {
@@ -185,9 +188,10 @@ fn reads_never_see_bytes_that_reuse_a_region_s_memory() {
                 memory.put(0, &vec![1; 200_000]);
                 let mut attr = selvedge::mr::Attr::default();
                 (attr.access, attr.requested_key) = (MrAccess::REMOTE_READ, 50);
-                // SAFETY: never freed.
+                // SAFETY: the memory is never freed.
                 let region = unsafe { domain.reg(&[memory.iov()], &attr) }.unwrap();
-                // The second read from now on begins and ends while the region is registered.
+                // In an odd round, the second read from now on begins and ends while the region is
+                // registered.
                 let enough = reads.load(Ordering::Relaxed) + 1 + round % 2 * 2;
                 while reads.load(Ordering::Relaxed) < enough && !stop.load(Ordering::Relaxed) {
                     (0..100).for_each(|_| std::hint::spin_loop());
@@ -224,7 +228,7 @@ fn reads_never_see_bytes_that_reuse_a_region_s_memory() {
     }
 }
 
-// SAFETY: the memory is never freed; the tests keep their threads apart.
+// SAFETY: the memory is never freed, and one thread at a time uses a `Memory`.
 unsafe impl Send for Memory {}
 
 #[test]
@@ -234,7 +238,7 @@ fn a_key_that_is_taken_is_refused_by_name() {
     let _first = side.reg(&memory, MrAccess::REMOTE_READ, 77);
     let mut attr = selvedge::mr::Attr::default();
     (attr.access, attr.requested_key) = (MrAccess::REMOTE_READ, 77);
-    // SAFETY: never freed.
+    // SAFETY: the memory is never freed.
     let refused = unsafe { side.domain.reg(&[memory.iov()], &attr) }.unwrap_err();
     assert_eq!(refused.errno(), Errno::NoKey);
     assert!(refused.message().contains("0x4d"), "{refused}");
@@ -245,7 +249,8 @@ fn keys_that_are_announced_later_are_found() {
     let pair = Pair::new("cma", 64);
     pair.read(&[pair.segment(0, 8)], &[8]).unwrap();
     let memory = Memory::filled(&[9; 512]);
-    // Beyond the first chunks of the table, in numbers that are not those of rows.
+    // The regions fill more than the first chunks of the key table, and no key equals the number
+    // of a row.
     let regions: Vec<_> = (0..300)
         .map(|n| {
             pair.b

@@ -1,8 +1,9 @@
 //! `Acceptor`: the listener of an endpoint, and its unauthenticated connections.
 //!
-//! A connection is unauthenticated until it has sent its hello message. A silent one is closed
-//! after the connect timeout, or sooner while further connections wait in the kernel's backlog. A
-//! malformed one is closed at once. Established connections are not affected.
+//! A connection is unauthenticated until its hello message has arrived. The acceptor closes an
+//! unauthenticated connection after the connect timeout, or sooner while all slots are in use, when
+//! further connections wait in the kernel's backlog. After malformed input, it closes the
+//! connection at once. Established connections are not affected.
 
 pub(crate) mod contexts;
 pub(crate) mod listen;
@@ -27,25 +28,25 @@ use crate::wire::ProtocolError;
 use crate::wire::hello::{DATA_MAX, HEADER, Hello, Kind};
 use crate::wire::proof::{PROOF_MAGIC, Server};
 
-/// Connections that are accepted in one poll.
+/// Maximum number of connections that one poll accepts.
 const ACCEPTS: usize = 64;
 /// The `epoll(7)` token of the listener and of unauthenticated connections.
 pub(crate) const ACCEPTOR: u64 = u64::MAX;
-/// How long an unauthenticated connection may be silent while others wait for a slot. The time is
-/// long enough for many peers that share one core.
+/// How long a connection may stay unauthenticated while all slots are in use. The time is long
+/// enough for the handshakes of many peers that share one core.
 const CONTENDED_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// A listener and its unauthenticated connections.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     listener: Listener,
-    /// The address that it listens at.
+    /// The listener's address.
     pub(crate) addr: SocketAddr,
-    /// In the order of acceptance.
+    /// The unauthenticated connections, oldest first.
     unauthenticated: VecDeque<Unauthenticated>,
     /// Connection requests that the application has neither accepted nor rejected.
     unanswered_requests: usize,
-    /// No connection is accepted until there is room.
+    /// Whether the listener's events are disabled because there is no room for a connection.
     is_paused: bool,
     /// A spare descriptor, used to accept and close a connection when the process has none left.
     spare_fd: Option<File>,
@@ -57,7 +58,7 @@ pub(crate) struct Acceptor {
 struct Unauthenticated {
     socket: Socket,
     from: SocketAddr,
-    /// The authorization key that it has to prove.
+    /// The authorization key that the peer must prove to have.
     key: AuthKey,
     proof: Server,
     received: Vec<u8>,
@@ -77,8 +78,8 @@ pub(crate) struct ConnectionRequest {
 }
 
 impl Acceptor {
-    /// Listens at an address. Port 0 means a port of the configured range, or of the system's
-    /// choice.
+    /// Listens at an address. Port 0 stands for a port of the configured range or, without a range,
+    /// for one that the system chooses.
     ///
     /// # Errors
     /// System errors, with the address.
@@ -119,13 +120,13 @@ impl Acceptor {
         self.unauthenticated.is_empty()
     }
 
-    /// When the oldest unauthenticated connection expires.
+    /// Returns when the oldest unauthenticated connection expires.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let first = self.unauthenticated.front()?;
         Some(first.accepted_at + self.timeout())
     }
 
-    /// How long an unauthenticated connection may be silent.
+    /// Returns how long a connection may stay unauthenticated.
     fn timeout(&self) -> Duration {
         match self.is_backlog_full() {
             true => self.config.connect_timeout.min(CONTENDED_TIMEOUT),
@@ -133,7 +134,7 @@ impl Acceptor {
         }
     }
 
-    /// Closes expired connections, and accepts others again.
+    /// Closes expired connections. Enables the listener's events again if there is room.
     pub(crate) fn expire(&mut self, now: Instant, epoll: &Epoll) {
         let timeout = self.timeout();
         while let Some(expired) = self
@@ -152,13 +153,14 @@ impl Acceptor {
     }
 
     /// Sets the number of connection requests that wait for the application. `FI_TCP_REQUESTS`
-    /// limits those and new connections together.
+    /// limits the sum of these requests and the unauthenticated connections.
     pub(crate) fn set_unanswered_requests(&mut self, unanswered_requests: usize, epoll: &Epoll) {
         self.unanswered_requests = unanswered_requests;
         self.set_paused(self.is_full(0), epoll);
     }
 
-    /// Whether the acceptor must not accept more, with `requests` new requests of this poll.
+    /// Whether there is no room for another connection. `requests` is the number of requests that
+    /// this poll has completed.
     fn is_full(&self, requests: usize) -> bool {
         let pending = self.unauthenticated.len() + self.unanswered_requests + requests;
         self.is_backlog_full() || pending >= self.config.max_requests
@@ -229,7 +231,7 @@ impl Acceptor {
         }
     }
 
-    /// Adds an accepted connection, whose request may already have arrived.
+    /// Adds an accepted connection. Returns its request if that has already arrived.
     fn accept_stream(
         &mut self,
         stream: TcpStream,
@@ -254,9 +256,9 @@ impl Acceptor {
         self.read_handshake(connection, epoll)
     }
 
-    /// Handles an accept(2) failure. When descriptors are exhausted, it uses the spare one to
-    /// accept a connection and closes it at once, so that the connection neither waits nor keeps
-    /// the listener readable. Returns whether more connections may wait.
+    /// Handles a failure of accept(2). When descriptors are exhausted, it frees the spare one,
+    /// accepts a connection with it and closes that connection at once. Otherwise the connection
+    /// would wait and keep the listener readable. Returns whether more connections may wait.
     fn reject_without_descriptor(&mut self, cause: &io::Error) -> bool {
         let is_short = matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
         if !is_short || self.spare_fd.take().is_none() {

@@ -1,5 +1,5 @@
-//! Proof of the authorization key, which two endpoints with a key exchange before any other
-//! message.
+//! Proof of the authorization key: before any other message, the two endpoints of a connection
+//! prove to each other that they have the same key.
 //!
 //! | sender | content | bytes |
 //! |---|---|---|
@@ -9,7 +9,7 @@
 //! | server | its proof | 32 |
 //! | client | the hello request | |
 //!
-//! The proofs themselves are [`selvedge_kit::auth::proof`]'s.
+//! [`selvedge_kit::auth::proof`] computes and verifies the proofs.
 
 #![cfg_attr(
     not(test),
@@ -24,7 +24,7 @@ use crate::wire::ProtocolError;
 /// The first bytes of a connection whose client has a key.
 pub(crate) const PROOF_MAGIC: [u8; 8] = *b"SLVGKEY2";
 
-/// The side that opened the connection.
+/// The side of the exchange that opened the connection.
 #[derive(Debug)]
 pub(crate) struct Client(proof::Initiator);
 
@@ -71,7 +71,7 @@ impl Client {
 }
 
 impl Server {
-    /// Creates the state for a new connection; without a key there is nothing to prove.
+    /// Creates the state for a new connection. Without a key, nothing has to be proved.
     pub(crate) fn new(key: &AuthKey) -> Self {
         Self(proof::Responder::new(key))
     }
@@ -107,6 +107,7 @@ impl Server {
         Ok(Some(response.to_vec()))
     }
 
+    /// Returns whether the client has proved that it has the key, or need not.
     pub(crate) fn is_proved(&self) -> bool {
         self.0.is_verified()
     }

@@ -10,7 +10,7 @@ use selvedge::{Iov, IovMut};
 use crate::support::ops::Retained;
 use crate::{Buffer, Code, Result};
 
-/// A segment list that was packed for a send.
+/// A buffer with the packed segments of a send.
 #[derive(Debug)]
 pub(super) struct Packed {
     bytes: Vec<u8>,
@@ -57,7 +57,7 @@ impl Retained for Packed {
     }
 }
 
-/// Buffer for a message that will be scattered into a segment list.
+/// A buffer that receives a message before it is scattered into a segment list.
 #[derive(Debug)]
 pub(super) struct Unpacked {
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Failures of a context's operations that no call has reported.
+//! Failures of a context's operations, kept until a call takes them.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ pub(super) struct Failures(VecDeque<Failure>);
 #[derive(Debug)]
 struct Failure {
     error: Error,
-    /// A wait has returned this error. A poll returns it as well; barrier and finalize do not.
+    /// Whether a wait has returned this error. A poll returns it, too; barrier and finalize do not.
     is_reported: bool,
 }
 

@@ -1,43 +1,44 @@
-//! `Session`: the TLS records of one connection, encrypted on the way to the kernel and decrypted
-//! on the way from it.
+//! `Session`: the TLS state of one connection. It encrypts the bytes to send and decrypts the
+//! received records.
 //!
-//! Encrypted records go to the kernel before more bytes are encrypted, and decrypted bytes go to
-//! their destination before more are read, so that buffers stay small. Plain bytes count as sent
-//! when the kernel has all of their records. The caller handles the socket, and memory that is not
-//! a slice.
+//! To keep buffers small, a session passes encrypted records to the kernel before it encrypts more
+//! bytes, and passes decrypted bytes to their destination before it reads more. Plain bytes count
+//! as sent when the kernel has taken all of their records. The caller provides the socket, and
+//! closures that access memory that is not a slice.
 
 use std::fmt;
 use std::io::{self, BufRead, Read, Write};
 
 use rustls::{Connection, Error};
 
-/// Plain bytes of one record.
+/// Maximum number of plain bytes in one record.
 const RECORD_LEN: usize = 16 << 10;
 /// Plain bytes that are encrypted before they are sent: enough to be worth a system call.
 const ENCRYPT_AHEAD: usize = 4 * RECORD_LEN;
-/// Bytes that are read in one system call, during the handshake and after it. An unauthenticated
-/// connection gets less memory.
+/// Maximum number of bytes that one system call reads during the handshake. The number is small to
+/// limit the memory of an unauthenticated connection.
 const HANDSHAKE_INPUT: usize = 4 << 10;
+/// The same after the handshake.
 const INPUT: usize = 2 * RECORD_LEN;
 
 /// One side of a TLS connection.
 pub(crate) struct Session {
     connection: Connection,
-    /// Bytes that were read; `start..end` are not decrypted yet.
+    /// Bytes that were read from the socket; `start..end` are not decrypted yet.
     input: Vec<u8>,
     start: usize,
     end: usize,
     /// Whether the last read emptied the kernel's buffer.
     is_drained: bool,
-    /// Decrypted bytes that the caller has not taken.
+    /// Number of decrypted bytes that the caller has not taken.
     decrypted: usize,
     /// The peer has sent close_notify.
     is_closed: bool,
-    /// An error that followed delivered bytes; the next call returns it.
+    /// An error that occurred after bytes were delivered; the next [`Self::recv`] returns it.
     deferred_error: Option<io::Error>,
     /// Buffer for the plain bytes of one record.
     record: Vec<u8>,
-    /// Plain bytes at the front of the caller's data that are encrypted but not yet sent.
+    /// Number of plain bytes, at the front of the caller's data, that are encrypted but not sent.
     unflushed: usize,
 }
 
@@ -59,11 +60,11 @@ impl Session {
         }
     }
 
-    /// Continues the handshake. Returns true when it is complete, as far as this side can know.
+    /// Continues the handshake. Returns true when this side has completed it.
     ///
     /// # Errors
-    /// `InvalidData`, with the reason, when no connection with this peer is possible; those of the
-    /// socket.
+    /// `InvalidData`, with the reason, when no connection with this peer is possible;
+    /// `UnexpectedEof` when the peer has closed the connection; errors of the socket.
     pub(crate) fn continue_handshake(
         &mut self,
         stream: &mut (impl Read + Write),
@@ -83,12 +84,12 @@ impl Session {
         }
     }
 
-    /// Sends `len` plain bytes and returns how many the kernel has taken. `copy` fills a buffer
-    /// with the bytes from an offset. If fewer than `len` were taken, the next call must continue
-    /// with the first byte that was not.
+    /// Sends `len` plain bytes and returns how many the kernel has taken. `copy(offset, buffer)`
+    /// fills the buffer with the bytes from the offset on. If the kernel takes fewer than `len`
+    /// bytes, the next call must start with the first byte that it did not take.
     ///
     /// # Errors
-    /// `WouldBlock` when the kernel takes none; those of the socket and of the session.
+    /// `WouldBlock` when the kernel takes none; errors of the socket and of TLS.
     pub(crate) fn send(
         &mut self,
         stream: &mut (impl Read + Write),
@@ -129,11 +130,12 @@ impl Session {
         Ok(())
     }
 
-    /// Passes at most `max` received bytes to `store`, and returns their number; 0 at the end.
+    /// Passes at most `max` received bytes to `store(offset, bytes)`. Returns their number, or 0
+    /// when the peer has sent close_notify.
     ///
     /// # Errors
-    /// `WouldBlock` when there are none; `InvalidData` when the peer has sent an invalid record;
-    /// `UnexpectedEof` when it closed without close_notify; those of the socket.
+    /// `WouldBlock` when no bytes have arrived; `InvalidData` when the peer has sent an invalid
+    /// record; `UnexpectedEof` when it closed without close_notify; errors of the socket.
     pub(crate) fn recv(
         &mut self,
         stream: &mut (impl Read + Write),
@@ -156,7 +158,7 @@ impl Session {
                 Ok(false) => return Ok(done),
                 Err(cause) if done == 0 => return Err(cause),
                 Err(cause) => {
-                    // The kernel reports an error only once.
+                    // Kept for the next call: the kernel reports an error only once.
                     self.deferred_error =
                         Some(cause).filter(|it| it.kind() != io::ErrorKind::WouldBlock);
                     return Ok(done);
@@ -165,7 +167,8 @@ impl Session {
         }
     }
 
-    /// Whether input, an end or an error is buffered, for which the socket reports no event.
+    /// Whether the session holds input, a close_notify or an error. The socket reports no event for
+    /// these.
     pub(crate) fn has_input(&self) -> bool {
         self.start < self.end
             || self.decrypted > 0
@@ -181,7 +184,7 @@ impl Session {
     /// Sends close_notify, if the socket has room.
     pub(crate) fn send_close_notify(&mut self, stream: &mut (impl Read + Write)) {
         self.connection.send_close_notify();
-        // A peer that does not receive it treats the close as an error.
+        // If this fails, the peer treats the close as an error.
         let _ = self.flush(stream);
     }
 
@@ -221,7 +224,7 @@ impl Session {
         Ok(done - from)
     }
 
-    /// Reads and decrypts more input. Returns false at the end.
+    /// Reads and decrypts more input. Returns false if the peer had already sent close_notify.
     fn decrypt_more(&mut self, stream: &mut (impl Read + Write)) -> io::Result<bool> {
         if self.is_closed {
             return Ok(false);
@@ -234,7 +237,7 @@ impl Session {
         }
         let decrypted = self.decrypt();
         if self.connection.wants_write() {
-            // An alert, or a response for which no caller waits.
+            // The output is an alert, or a response that no caller waits for.
             let _ = self.flush(stream);
         }
         decrypted.map(|()| true)

@@ -159,21 +159,21 @@ fn inconsistent_headers_are_rejected() {
         "03 00 00 00 00 00 14 00 20 00 00 00 00 00 00 00",
         // A frame that ends within its header.
         "03 00 00 00 00 00 10 00 0f 00 00 00 00 00 00 00",
-        // No tag; no data.
+        // A tagged message without a tag; a message that announces data, without the data.
         "03 01 00 00 00 00 10 00 10 00 00 00 00 00 00 00",
         "03 00 01 00 00 00 10 00 10 00 00 00 00 00 00 00",
         // A length beyond the address space.
         "03 00 00 00 00 00 10 00 ff ff ff ff ff ff ff ff",
         // An acknowledgement with bytes.
         "03 00 00 00 02 00 10 00 11 00 00 00 00 00 00 00",
-        // Five segments; one that is missing.
+        // Five segments, one more than the maximum; one segment, which is missing.
         "03 02 00 00 00 05 10 00 10 00 00 00 00 00 00 00",
         "03 02 00 00 00 01 10 00 10 00 00 00 00 00 00 00",
         // A write whose payload and segments differ in length.
         "03 04 00 00 00 01 28 00 39 00 00 00 00 00 00 00 \
          20 00 00 00 00 00 00 00 10 00 00 00 00 00 00 00 ee ff c0 00 00 00 00 00",
         "03 04 00 00 00 00 10 00 11 00 00 00 00 00 00 00",
-        // Unknown operation codes, and extensions of Selvedge.
+        // An unknown operation code; an extension of Selvedge, which `parsed` does not accept.
         "03 08 00 00 00 00 10 00 10 00 00 00 00 00 00 00",
         "03 80 00 00 00 00 20 00 20 00 00 00 00 00 00 00",
     ];
