@@ -29,10 +29,45 @@ pub(crate) struct Cq {
     format: Format,
     wait_obj: wait::Object,
     descriptor: Option<RawFd>,
-    /// An entry that [`CompletionQueue::is_ready`] has read ahead.
-    read_ahead: Mutex<Option<(Entry, FiAddr)>>,
-    /// Whether `read_ahead` may have an entry. A read checks this before it takes the lock.
-    has_read_ahead: AtomicBool,
+    read_ahead: ReadAhead,
+}
+
+/// An entry that [`CompletionQueue::is_ready`] has read, until a read returns it.
+#[derive(Default)]
+struct ReadAhead {
+    entry: Mutex<Option<(Entry, FiAddr)>>,
+    /// Whether there is an entry. A read checks this before it takes the lock, under which it
+    /// changes.
+    is_full: AtomicBool,
+}
+
+impl ReadAhead {
+    fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) -> Option<(Entry, FiAddr)> {
+        if !self.is_full() {
+            return None;
+        }
+        let mut entry = self.entry();
+        self.is_full.store(false, Ordering::Relaxed);
+        entry.take()
+    }
+
+    /// Stores the entry that `read` returns, if there is none yet. Whether there is one then.
+    fn fill(&self, read: impl FnOnce() -> Result<Option<(Entry, FiAddr)>>) -> Result<bool> {
+        let mut entry = self.entry();
+        if entry.is_none() {
+            *entry = read()?;
+            self.is_full.store(entry.is_some(), Ordering::Relaxed);
+        }
+        Ok(entry.is_some())
+    }
+
+    fn entry(&self) -> MutexGuard<'_, Option<(Entry, FiAddr)>> {
+        self.entry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A format of the library's entries. Each format is a prefix of all larger ones. The largest
@@ -99,19 +134,15 @@ impl Cq {
             domain: Arc::clone(domain),
             format,
             wait_obj: attr.wait_obj,
-            read_ahead: Mutex::new(None),
-            has_read_ahead: AtomicBool::new(false),
+            read_ahead: ReadAhead::default(),
         })
     }
 
     /// Returns the entry that was read ahead, if there is one and `out` has room.
     fn take_read_ahead(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Option<usize> {
-        if out.is_empty() || !self.has_read_ahead.load(Ordering::Relaxed) {
-            return None;
-        }
-        let (entry, from) = lock(&self.read_ahead).take()?;
-        self.has_read_ahead.store(false, Ordering::Relaxed);
-        out[0] = entry;
+        let first = out.first_mut()?;
+        let (entry, from) = self.read_ahead.take()?;
+        *first = entry;
         if let Some(slot) = src.first_mut() {
             *slot = from;
         }
@@ -203,10 +234,6 @@ impl Cq {
     }
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Returns whether an open that failed with this error may succeed with another format.
 fn is_format_error(errno: Errno) -> bool {
     matches!(errno, Errno::NoSys | Errno::Inval | Errno::OpNotSupp)
@@ -264,18 +291,13 @@ impl CompletionQueue for Cq {
     }
 
     fn is_ready(&self) -> bool {
-        let mut read_ahead = lock(&self.read_ahead);
-        if read_ahead.is_none() {
+        let read = || {
             let (mut entry, mut from) = ([Entry::default()], [FiAddr::UNSPEC]);
-            match self.read_new(&mut entry, &mut from) {
-                Ok(0) => return false,
-                Ok(_) => *read_ahead = Some((entry[0], from[0])),
-                // There is an error entry to read.
-                Err(_) => return true,
-            }
-            self.has_read_ahead.store(true, Ordering::Relaxed);
-        }
-        true
+            let count = self.read_new(&mut entry, &mut from)?;
+            Ok((count > 0).then_some((entry[0], from[0])))
+        };
+        // After an error there is an error entry to read.
+        self.read_ahead.fill(read).unwrap_or(true)
     }
 
     fn read_err(&self) -> Result<ErrEntry> {
@@ -339,7 +361,7 @@ impl CompletionQueue for Cq {
     }
 
     fn try_wait(&self) -> Result {
-        if self.has_read_ahead.load(Ordering::Relaxed) {
+        if self.read_ahead.is_full() {
             return Err(Errno::Again);
         }
         self.domain.fabric.try_wait(self.handle.fid()?)
@@ -376,5 +398,41 @@ impl OfDomain for Cq {
 impl fmt::Debug for Cq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.domain.of("completion queue"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Entries that are read while the next one may be read ahead.
+    const ENTRIES: usize = 100_000;
+
+    #[test]
+    fn an_entry_that_is_read_ahead_during_a_read_is_found() {
+        let read_ahead = ReadAhead::default();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let is_done = AtomicBool::new(false);
+        let fill_until_done = || {
+            while !is_done.load(Ordering::Relaxed) {
+                let entry = || Ok(Some((Entry::default(), FiAddr::UNSPEC)));
+                assert_eq!(read_ahead.fill(entry), Ok(true));
+            }
+        };
+        let take_all = || {
+            for number in 0..ENTRIES {
+                while read_ahead.take().is_none() && Instant::now() < deadline {}
+                let is_late = Instant::now() >= deadline;
+                is_done.store(is_late || number + 1 == ENTRIES, Ordering::Relaxed);
+                assert!(!is_late, "entry {number} is hidden");
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(fill_until_done);
+            take_all();
+        });
     }
 }

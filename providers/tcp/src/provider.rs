@@ -47,21 +47,21 @@ impl Provider for Tcp {
         let config = Config::read(query.params)?;
         let interfaces = interface::all(config.iface.as_deref())?;
         let requested = &query.hints.info().domain_attr;
-        let mut offers = Vec::new();
+        let mut candidates = Vec::new();
         for ep_type in [EpType::Rdm, EpType::Msg] {
-            for place in address_pairs(query, &interfaces)? {
+            for pair in address_pairs(query, &interfaces)? {
                 let mut info = info(ep_type, &config);
-                place.fill(&mut info);
+                pair.fill(&mut info);
                 grant_auto_progress(&mut info.domain_attr, requested);
                 attr::grow_queues(&mut info, query, LONGEST_QUEUE);
                 attr::grow_inject(&mut info, query, LARGEST_INJECT);
                 if ep_type == EpType::Rdm {
                     coll::advertise(&mut info);
                 }
-                offers.push(attr::check(&info, query).map(coll::reserve_tag_bit));
+                candidates.push(attr::check(&info, query).map(coll::reserve_tag_bit));
             }
         }
-        Ok(offers)
+        Ok(candidates)
     }
 
     fn fabric(&self, info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {

@@ -123,10 +123,10 @@ fn a_peer_whose_backlog_is_full_is_tried_longer_than_an_absent_one() {
     let crowded = packet_socket().unwrap();
     bind(crowded.as_raw_fd(), &rendezvous(&name).unwrap()).unwrap();
     listen(&crowded, Backlog::new(0).unwrap()).unwrap();
-    let crowd: Vec<_> = std::iter::repeat_with(|| packet_socket().unwrap())
+    let sockets: Vec<_> = std::iter::repeat_with(|| packet_socket().unwrap())
         .take_while(|caller| connect(caller.as_raw_fd(), &rendezvous(&name).unwrap()).is_ok())
         .collect();
-    assert!(!crowd.is_empty());
+    assert!(!sockets.is_empty());
     let mut side = Side::with(None, &[("FI_SHM_PEER_TIMEOUT", "0")]);
     let peer = side.insert(&name);
     side.send(Kind::Tagged, peer, 8, 1).unwrap();

@@ -274,7 +274,7 @@ fn a_peer_with_the_key_is_accepted_and_no_packet_contains_the_key() {
 }
 
 #[test]
-fn a_listener_that_dies_before_its_proof_is_looked_for_again() {
+fn a_listener_that_dies_before_its_proof_is_searched_again() {
     let _watchdog = Watchdog::new();
     let (mut side, name) = (keyed(KEY), unique("dies"));
     let listener = Hostile::listen(&name);

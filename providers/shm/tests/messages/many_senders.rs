@@ -98,14 +98,14 @@ fn senders_whose_queues_are_always_full_all_have_their_turn() {
     };
     (0..SENDERS).for_each(fill);
     let start = Instant::now();
-    let mut heard = vec![0; SENDERS];
+    let mut received = vec![0; SENDERS];
     // More messages than a queue holds: each sender was polled, unpolled and polled again.
-    while heard.iter().any(|&count| count < 600) {
-        assert!(start.elapsed() < Duration::from_secs(20), "{heard:?}");
+    while received.iter().any(|&count| count < 600) {
+        assert!(start.elapsed() < Duration::from_secs(20), "{received:?}");
         rx.recv(&Rx::msg(8));
         let done = rx.wait(&[]);
         let sender = back.iter().position(|&src| src == done.src).unwrap();
-        heard[sender] += 1;
+        received[sender] += 1;
         fill(sender);
     }
 }

@@ -203,8 +203,8 @@ fn services_and_ranges_of_them_are_inserted_as_they_are_named() {
         ("host9", 1, "x", 2),
         ("host9", usize::MAX, "1", 2),
     ] {
-        let answer = av.insert_symmetric(node, nodes, service, services, &mut out);
-        assert_eq!(answer.unwrap_err().errno(), Errno::Inval);
+        let result = av.insert_symmetric(node, nodes, service, services, &mut out);
+        assert_eq!(result.unwrap_err().errno(), Errno::Inval);
     }
     let next = av.insert_service("none", "2").unwrap();
     assert_eq!(

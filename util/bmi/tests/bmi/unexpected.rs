@@ -44,7 +44,7 @@ fn a_test_returns_its_own_class_only() {
 }
 
 #[test]
-fn backpressure_holds_a_flood_without_loss() {
+fn backpressure_holds_a_flood_and_keeps_every_message() {
     for_each_scheme(|pair| {
         let (count, size) = (30_000_u32, 4000);
         let mut pending_ids = Vec::new();
