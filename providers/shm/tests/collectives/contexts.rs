@@ -209,7 +209,7 @@ fn refuses_by_name(host: &Host) -> bool {
     assert_eq!((shared.errno(), alone.errno()), (Errno::NoSys, Errno::NoAv));
     let name = format!("context 1 of scalable endpoint {}", host.address());
     for (error, reason) in [
-        (shared, "receives of its own"),
+        (shared, "cannot use shared receives"),
         (alone, "an address vector"),
     ] {
         let text = error.to_string();

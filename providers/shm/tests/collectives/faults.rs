@@ -135,7 +135,7 @@ fn a_join_with_a_failed_member_fails_at_all_others() {
         let error = member.eq.read_err().unwrap();
         assert_eq!(error.context, Context(9));
         assert!(
-            error.detail.contains("cannot be joined"),
+            error.detail.contains("cannot join the group"),
             "{}",
             error.detail
         );

@@ -289,7 +289,7 @@ fn endpoints_of_different_types_do_not_talk() {
         "{detail}"
     );
     assert!(
-        detail.ends_with("label was sent to it is lost: 1"),
+        detail.ends_with("what was sent to it is lost: 1"),
         "{detail}"
     );
     let to_reliable = datagram.insert(reliable.name());
