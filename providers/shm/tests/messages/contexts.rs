@@ -165,13 +165,13 @@ fn an_invalid_context_has_no_address() {
     let side = &a.contexts[0];
     let no_source = FiAddr(to_b.0 + 77);
     for dest in [no_source, no_source.rx_addr(1, BITS), FiAddr::UNSPEC] {
-        assert_eq!(side.try_send(&Tx::msg(dest, b"nobody")), Err(Errno::Inval));
+        assert_eq!(side.try_send(&Tx::msg(dest, b"no peer")), Err(Errno::Inval));
     }
     let context = to_b.rx_addr(1, BITS);
     assert_eq!(a.av.lookup(context), Err(Errno::Inval));
     assert_eq!(a.av.set_user_id(to_b, FiAddr(1 << 63)), Err(Errno::Inval));
     let error = a.domain.av(&with_bits(17)).unwrap_err();
-    assert!(error.to_string().contains("asked for 17"), "{error}");
+    assert!(error.to_string().contains("requested 17"), "{error}");
 }
 
 #[test]

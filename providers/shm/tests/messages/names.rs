@@ -174,7 +174,7 @@ fn services_and_ranges_of_them_are_inserted_as_they_are_named() {
     assert_eq!(av.insert_service("host:7", "").unwrap(), addr);
     assert_eq!(av.insert_service("", "fi_ns://host:7").unwrap(), addr);
     for (node, service, why) in [
-        ("", "", "neither a node nor a service"),
+        ("", "", "the node and the service are empty"),
         ("a b", "", "a b"),
         ("fi_tcp://x", "1", "fi_tcp://x"),
     ] {
