@@ -140,7 +140,7 @@ fn are_mappings_accessible(first: usize, end: usize, access: Access) -> bool {
     true
 }
 
-/// What the kernel knows about the mapping that contains an address.
+/// The kernel's record of the mapping that contains an address.
 enum Mapping {
     /// The address is not mapped.
     None,

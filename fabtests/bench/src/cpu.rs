@@ -15,7 +15,7 @@ pub enum Placement {
     Free,
 }
 
-/// What a process does between two polls.
+/// The strategy of a process between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Idle {
     /// Polls again at once.

@@ -24,7 +24,7 @@ use super::endpoint::CampaignEndpoint;
 use super::report::{Plan, Report, Row};
 use super::role::{self, Role};
 
-/// What an attacking process does.
+/// The action of an attacking process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Config {

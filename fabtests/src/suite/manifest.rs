@@ -17,7 +17,7 @@ pub struct Manifest {
     provider: Vec<Expected>,
 }
 
-/// What to expect of one provider.
+/// The expected results of one provider.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expected {

@@ -156,7 +156,7 @@ enum Hook {
 pub(crate) struct Hooks {
     hooks: Vec<Hook>,
     next_object: AtomicU64,
-    /// What the hooks record of each endpoint.
+    /// The records that the hooks keep of each endpoint.
     pub(crate) recorder_config: RecorderConfig,
 }
 

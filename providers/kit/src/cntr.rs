@@ -113,7 +113,7 @@ impl Cntr {
         self.endpoints.share();
     }
 
-    /// What the counter counts: operations or bytes.
+    /// Returns the unit of the counter: operations or bytes.
     pub const fn events(&self) -> Events {
         self.events
     }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use lexopt::prelude::{Long, Short, Value, ValueExt};
 
-/// What the program prints.
+/// The output of the program.
 #[derive(Debug)]
 pub(crate) enum Mode {
     Live,
     Once,
     Json,
-    /// What the endpoints of the process with this id wait for.
+    /// The operations that the endpoints of the process with this id wait for.
     Dump(u32),
     /// The flight record in this file.
     Flight(PathBuf),

@@ -14,7 +14,7 @@ const PEEK_FLAGS: OpFlags = OpFlags::PEEK.union(OpFlags::CLAIM).union(OpFlags::D
 
 /// A `Receiver` is the receive side of a provider's endpoint, for [`Self::recv_with_flags`].
 pub trait Receiver {
-    /// What the provider keeps of an unexpected message.
+    /// The provider's data of an unexpected message.
     type Kept;
 
     /// Returns the matcher of untagged or of tagged messages.

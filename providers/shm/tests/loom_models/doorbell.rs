@@ -20,7 +20,7 @@ enum Detection {
     BellsAndSweep,
 }
 
-/// What the producer does after it has committed a command.
+/// The action of the producer after it has committed a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AfterCommit {
     Announces,
