@@ -84,6 +84,7 @@ pub(crate) fn attempt(
     }
     let makes_progress = !(is_partner_parked || operation.needs_no_partner() && random.flip());
     let is_completed = run(scenario, &mut traced, point, makes_progress)?;
+    let is_running = !is_traced && !is_completed;
     if random.flip() {
         scenario.exchange_with_bystander()?;
     }
@@ -91,10 +92,15 @@ pub(crate) fn attempt(
     let connect_messages = usize::from(operation.is_connected());
     match fault {
         Fault::Kill => {
-            let received_before = random
-                .flip()
-                .then(|| scenario.settle().map(|()| scenario.received()));
-            let received_before = received_before.transpose()?;
+            let received_before = if random.flip() {
+                if is_running {
+                    traced.stop_anywhere()?;
+                }
+                scenario.settle()?;
+                Some(scenario.received())
+            } else {
+                None
+            };
             if is_partner_parked {
                 scenario.arm_wakeup()?;
             }
@@ -121,7 +127,7 @@ pub(crate) fn attempt(
             );
         }
         Fault::Stop(pause) => {
-            if !is_traced && !is_completed {
+            if is_running {
                 traced.stop_anywhere()?;
             }
             let until = Instant::now() + pause;
