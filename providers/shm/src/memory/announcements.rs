@@ -20,7 +20,7 @@ use selvedge_kit::weak_list::WeakList;
 /// The active announcements of a domain, and the peers that receive them.
 #[derive(Debug, Default)]
 pub(crate) struct Announcements {
-    inner: Mutex<Inner>,
+    table: Mutex<AnnouncementTable>,
     /// Whether a packet waits for room in a peer's socket.
     is_behind: AtomicBool,
     /// The waiters of threads that are parked for the domain's endpoints: any of these threads can
@@ -29,7 +29,7 @@ pub(crate) struct Announcements {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct AnnouncementTable {
     last: u64,
     active: BTreeMap<u64, Arc<Announcement>>,
     subscribers: Vec<Subscriber>,
@@ -55,28 +55,28 @@ const WITHDRAWAL: u64 = 0;
 impl Announcements {
     /// Sends an announcement to all subscribers. Returns its number.
     pub(crate) fn publish(&self, packet: packet::Bytes, fd: Option<OwnedFd>) -> u64 {
-        let mut inner = self.lock();
-        inner.last += 1;
-        let (number, announcement) = (inner.last, Arc::new(Announcement { packet, fd }));
-        inner.active.insert(number, Arc::clone(&announcement));
-        for subscriber in &mut inner.subscribers {
+        let mut table = self.lock();
+        table.last += 1;
+        let (number, announcement) = (table.last, Arc::new(Announcement { packet, fd }));
+        table.active.insert(number, Arc::clone(&announcement));
+        for subscriber in &mut table.subscribers {
             subscriber
                 .pending
                 .push_back((number, Arc::clone(&announcement)));
         }
-        self.send_pending(&mut inner);
+        self.send_pending(&mut table);
         number
     }
 
     /// Withdraws an announcement: a subscriber that was sent it is sent `withdrawal`.
     pub(crate) fn withdraw(&self, number: u64, withdrawal: packet::Bytes) {
-        let mut inner = self.lock();
-        inner.active.remove(&number);
+        let mut table = self.lock();
+        table.active.remove(&number);
         let withdrawal = Arc::new(Announcement {
             packet: withdrawal,
             fd: None,
         });
-        for subscriber in &mut inner.subscribers {
+        for subscriber in &mut table.subscribers {
             let before = subscriber.pending.len();
             subscriber.pending.retain(|&(pending, _)| pending != number);
             if subscriber.pending.len() == before {
@@ -84,26 +84,26 @@ impl Announcements {
                 subscriber.pending.push_back(withdrawal);
             }
         }
-        self.send_pending(&mut inner);
+        self.send_pending(&mut table);
     }
 
     /// Adds a peer: runs `handshake`, then sends it all active and later announcements. No
     /// announcement is published in between.
     pub(crate) fn add_subscriber(
         &self,
-        link: &Connection,
+        connection: &Connection,
         handshake: impl FnOnce() -> Result<(), ConnectError>,
     ) -> Result<(), ConnectError> {
-        let mut inner = self.lock();
+        let mut table = self.lock();
         handshake()?;
-        let active = inner.active.iter();
+        let active = table.active.iter();
         let pending = active.map(|(&number, announcement)| (number, Arc::clone(announcement)));
         let subscriber = Subscriber {
-            sender: link.packet_sender(),
+            sender: connection.packet_sender(),
             pending: pending.collect(),
         };
-        inner.subscribers.push(subscriber);
-        self.send_pending(&mut inner);
+        table.subscribers.push(subscriber);
+        self.send_pending(&mut table);
         Ok(())
     }
 
@@ -130,9 +130,12 @@ impl Announcements {
     }
 
     /// Sends all pending packets, and removes disconnected subscribers.
-    fn send_pending(&self, inner: &mut Inner) {
-        inner.subscribers.retain_mut(Subscriber::send_pending);
-        let is_behind = inner.subscribers.iter().any(|l| !l.pending.is_empty());
+    fn send_pending(&self, table: &mut AnnouncementTable) {
+        table.subscribers.retain_mut(Subscriber::send_pending);
+        let is_behind = table
+            .subscribers
+            .iter()
+            .any(|subscriber| !subscriber.pending.is_empty());
         let was_behind = self.is_behind.swap(is_behind, Ordering::Relaxed);
         if is_behind && !was_behind {
             // A peer makes room in its socket without a wake-up, and this thread may never make
@@ -141,8 +144,8 @@ impl Announcements {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, AnnouncementTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -175,17 +178,17 @@ impl Subscriber {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connect::connection::{AcceptOutcome, Listener as Rendezvous, ReceiveOutcome};
+    use crate::connect::connection::{AcceptOutcome, Listener, ReceiveOutcome};
     use crate::connect::packet::{Packet, encode_abort};
     use crate::peers::name::Name;
     use selvedge::Errno;
 
     /// Both sides of a connection.
-    fn links(name: &str) -> (Connection, Connection) {
+    fn connect_pair(name: &str) -> (Connection, Connection) {
         let name = Name::plain(&format!("exports-{}-{name}", std::process::id())).unwrap();
-        let rendezvous = Rendezvous::bind(&name, None).unwrap();
+        let listener = Listener::bind(&name, None).unwrap();
         let local = Connection::connect(&name, None).unwrap();
-        match rendezvous.accept() {
+        match listener.accept() {
             Ok(AcceptOutcome::Connection(remote)) => (local, remote),
             other => panic!("{other:?}"),
         }
@@ -196,9 +199,9 @@ mod tests {
     }
 
     /// The numbers of the received packets.
-    fn received_numbers(link: &mut Connection) -> Vec<u32> {
+    fn received_numbers(connection: &mut Connection) -> Vec<u32> {
         let mut numbers = Vec::new();
-        while let ReceiveOutcome::Packet(packet) = link.receive().unwrap() {
+        while let ReceiveOutcome::Packet(packet) = connection.receive().unwrap() {
             if let Packet::Abort { msg_id, .. } = *packet {
                 numbers.push(msg_id);
             }
@@ -209,22 +212,24 @@ mod tests {
     #[test]
     fn present_and_later_subscribers_receive_active_announcements() {
         let announcements = Announcements::default();
-        let (local, mut remote) = links("a");
+        let (local, mut remote) = connect_pair("a");
         announcements.add_subscriber(&local, || Ok(())).unwrap();
         let first = announcements.publish(packet(1), None);
         announcements.publish(packet(2), None);
         assert_eq!(received_numbers(&mut remote), [1, 2]);
         announcements.withdraw(first, packet(3));
         assert_eq!(received_numbers(&mut remote), [3]);
-        let (late, mut latest) = links("b");
-        announcements.add_subscriber(&late, || Ok(())).unwrap();
-        assert_eq!(received_numbers(&mut latest), [2]);
+        let (late_local, mut late_remote) = connect_pair("b");
+        announcements
+            .add_subscriber(&late_local, || Ok(()))
+            .unwrap();
+        assert_eq!(received_numbers(&mut late_remote), [2]);
     }
 
     #[test]
     fn announcements_beyond_a_full_socket_are_sent_later_unless_withdrawn() {
         let announcements = Announcements::default();
-        let (local, mut remote) = links("c");
+        let (local, mut remote) = connect_pair("c");
         announcements.add_subscriber(&local, || Ok(())).unwrap();
         let numbers: Vec<_> = (0..2000)
             .map(|n| announcements.publish(packet(n), None))
@@ -243,9 +248,9 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_link_is_closed_and_its_subscriber_removed() {
+    fn a_dropped_connection_is_closed_and_its_subscriber_removed() {
         let announcements = Announcements::default();
-        let (local, mut remote) = links("d");
+        let (local, mut remote) = connect_pair("d");
         announcements.add_subscriber(&local, || Ok(())).unwrap();
         drop(local);
         assert!(matches!(remote.receive(), Ok(ReceiveOutcome::Closed)));

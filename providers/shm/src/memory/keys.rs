@@ -42,7 +42,7 @@ pub(crate) struct Keys {
     chunks: AtomicUsize,
     region_counters: Arc<RegionCounters>,
     /// Whether any region has a counter. Most programs have none and skip the lookup.
-    are_counted: AtomicBool,
+    has_counters: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ struct Table {
 struct Region {
     entry: KeyEntry,
     /// The address of the first byte.
-    first: usize,
+    address: usize,
 }
 
 /// A read guard of the regions: no region is withdrawn while it is held.
@@ -79,7 +79,7 @@ impl Keys {
             table: RwLock::default(),
             chunks: AtomicUsize::new(0),
             region_counters: Arc::clone(region_counters),
-            are_counted: AtomicBool::new(false),
+            has_counters: AtomicBool::new(false),
         }
     }
 
@@ -95,9 +95,9 @@ impl Keys {
 
     /// The address or offset by which peers name the first byte of a region, which is at address
     /// `first` of this process.
-    pub(crate) fn remote_start(&self, first: u64, attr: &mr::Attr) -> u64 {
+    pub(crate) fn remote_start(&self, address: u64, attr: &mr::Attr) -> u64 {
         match self.mode.contains(MrMode::VIRT_ADDR) {
-            true => first,
+            true => address,
             false => attr.offset,
         }
     }
@@ -107,11 +107,11 @@ impl Keys {
         Regions(self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts a finished access of a peer at the counters of its regions. `access` is whether it has
-    /// read bytes, changed them, or both.
+    /// Counts a finished access of a peer at the counters of its regions. `access` is whether it
+    /// has read bytes, changed them, or both.
     #[inline]
     pub(crate) fn count(&self, segments: impl Iterator<Item = (u64, usize)>, access: MrAccess) {
-        if self.are_counted.load(Ordering::Relaxed) {
+        if self.has_counters.load(Ordering::Relaxed) {
             let events = self.regions().0.counts.events_of(segments, access);
             events.count();
         }
@@ -143,12 +143,12 @@ impl Keys {
     pub(crate) fn insert(
         &self,
         entry: KeyEntry,
-        first: usize,
+        address: usize,
         announcements: &Announcements,
     ) -> Result<(u64, u32), Error> {
         let mut table = self.table();
-        self.ensure_free_row(&mut table, announcements)?;
-        table.insert(entry, first, self.mode.contains(MrMode::PROV_KEY))
+        self.ensure_free_entry(&mut table, announcements)?;
+        table.insert(entry, address, self.mode.contains(MrMode::PROV_KEY))
     }
 
     /// Withdraws a region.
@@ -174,7 +174,7 @@ impl Keys {
             return Ok(());
         };
         table.counts.bind(region.entry.key, &cntr, access)?;
-        self.are_counted.store(true, Ordering::Relaxed);
+        self.has_counters.store(true, Ordering::Relaxed);
         region.entry.rights |= COUNTED;
         let (chunk, index) = locate_entry(number as usize);
         table.chunks[chunk].amend(index, &region.entry);
@@ -186,7 +186,7 @@ impl Keys {
     }
 
     /// Ensures a free entry. Adds and announces a new chunk if none is free.
-    fn ensure_free_row(
+    fn ensure_free_entry(
         &self,
         table: &mut Table,
         announcements: &Announcements,
@@ -195,7 +195,7 @@ impl Keys {
             return Ok(());
         }
         let number = table.chunks.len();
-        let fd = table.grow()?;
+        let fd = table.add_chunk()?;
         self.chunks.store(number + 1, Ordering::Release);
         announcements.publish(encode_keys(number as u32), Some(fd));
         Ok(())
@@ -206,28 +206,28 @@ impl Table {
     fn insert(
         &mut self,
         mut entry: KeyEntry,
-        first: usize,
-        by_provider: bool,
+        address: usize,
+        has_provider_key: bool,
     ) -> Result<(u64, u32), Error> {
-        let number = match by_provider {
+        let number = match has_provider_key {
             true => self.free.first().copied(),
-            false => self.preferred(entry.key)?,
+            false => self.find_free_entry(entry.key)?,
         };
         let is_full = || Error::new(Errno::NoMem, "the key table has no free entry");
         let number = number.ok_or_else(is_full)?;
-        if by_provider {
+        if has_provider_key {
             entry.key = random() << ENTRY_BITS | u64::from(number);
         }
         self.free.remove(&number);
         self.by_key.insert(entry.key, number);
-        self.slots[number as usize] = Some(Region { entry, first });
+        self.slots[number as usize] = Some(Region { entry, address });
         let (chunk, index) = locate_entry(number as usize);
         self.chunks[chunk].publish(index, &entry);
         Ok((entry.key, number))
     }
 
     /// The free entry for an application's key: the one of the same number if possible.
-    fn preferred(&self, key: u64) -> Result<Option<u32>, Error> {
+    fn find_free_entry(&self, key: u64) -> Result<Option<u32>, Error> {
         if self.by_key.contains_key(&key) || key == NO_KEY {
             let message = format!("the key {key:#x} is taken");
             return Err(Error::new(Errno::NoKey, message));
@@ -238,7 +238,7 @@ impl Table {
     }
 
     /// Adds a chunk. Returns a descriptor of its memory.
-    fn grow(&mut self) -> Result<OwnedFd, Error> {
+    fn add_chunk(&mut self) -> Result<OwnedFd, Error> {
         let number = self.chunks.len();
         let chunk = Chunk::create(number)?;
         let fd = chunk.memory().fd().try_clone_to_owned().map_err(|cause| {
@@ -283,15 +283,15 @@ impl Regions<'_> {
         let (region, offset) = self.find(segment, rights)?;
         if region.entry.kind != Kind::Whole {
             let len = usize::try_from(region.entry.len).map_err(|_| Denied::Bounds)?;
-            return Ok(shared_bytes(region.first, len).part(offset, segment.len));
+            return Ok(shared_bytes(region.address, len).part(offset, segment.len));
         }
-        let is_there = match rights & RIGHT_WRITE {
+        let is_mapped = match rights & RIGHT_WRITE {
             0 => presence::is_readable,
             _ => presence::is_writable,
         };
-        let first = region.first + offset;
-        match is_there(first, segment.len) {
-            true => Ok(shared_bytes(first, segment.len)),
+        let address = region.address + offset;
+        match is_mapped(address, segment.len) {
+            true => Ok(shared_bytes(address, segment.len)),
             false => Err(Denied::Unmapped),
         }
     }
@@ -317,8 +317,8 @@ impl Regions<'_> {
 }
 
 #[expect(unsafe_code, reason = "registration is the promise about the memory")]
-fn shared_bytes(first: usize, len: usize) -> SharedBytes {
-    let first = std::ptr::with_exposed_provenance_mut(first);
+fn shared_bytes(address: usize, len: usize) -> SharedBytes {
+    let first = std::ptr::with_exposed_provenance_mut(address);
     // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid, and with
     // remote rights accessed by granules, until the region is dropped, which waits for the lock
     // that `Regions` holds. These are the region's bytes or, for a region over the whole address
@@ -372,7 +372,7 @@ mod tests {
         (iov, iov.base.addr())
     }
 
-    fn located(keys: &Arc<Shared>, segment: &RmaIov, rights: u32) -> Result<usize, Denied> {
+    fn locate(keys: &Arc<Shared>, segment: &RmaIov, rights: u32) -> Result<usize, Denied> {
         let found = keys.keys.regions().locate(segment, rights);
         found.map(|shared| shared.as_ptr().addr())
     }
@@ -387,11 +387,11 @@ mod tests {
         ] {
             let keys = domain(mode);
             let region = register(&keys, &[iov], &attr(MrAccess::REMOTE_READ, 5)).unwrap();
-            let at = segment(region.key(), start + 60, 4);
-            assert_eq!(located(&keys, &at, RIGHT_READ), Ok(first + 60));
+            let inside = segment(region.key(), start + 60, 4);
+            assert_eq!(locate(&keys, &inside, RIGHT_READ), Ok(first + 60));
             let beyond = segment(region.key(), start + 60, 5);
-            assert_eq!(located(&keys, &beyond, RIGHT_READ), Err(Denied::Bounds));
-            assert_eq!(located(&keys, &at, RIGHT_WRITE), Err(Denied::Rights));
+            assert_eq!(locate(&keys, &beyond, RIGHT_READ), Err(Denied::Bounds));
+            assert_eq!(locate(&keys, &inside, RIGHT_WRITE), Err(Denied::Rights));
         }
     }
 
@@ -407,7 +407,7 @@ mod tests {
             assert_eq!(taken.errno(), Errno::NoKey);
             assert!(taken.message().contains(&format!("{key:#x}")), "{taken}");
             drop(region);
-            assert!(located(&keys, &segment(key, 0, 1), RIGHT_WRITE).is_err());
+            assert!(locate(&keys, &segment(key, 0, 1), RIGHT_WRITE).is_err());
             assert_eq!(reg(key).unwrap().key(), key);
         }
     }
@@ -434,8 +434,11 @@ mod tests {
             .map(|key| register(&keys, &[iov], &attr(MrAccess::REMOTE_WRITE, 3 * key)))
             .collect();
         for key in 0..1000 {
-            let at = segment(3 * key, key, 1);
-            assert_eq!(located(&keys, &at, RIGHT_WRITE), Ok(first + key as usize));
+            let inside = segment(3 * key, key, 1);
+            assert_eq!(
+                locate(&keys, &inside, RIGHT_WRITE),
+                Ok(first + key as usize)
+            );
         }
         assert_eq!(keys.keys.regions().0.chunks.len(), 5);
         drop(regions);
@@ -500,7 +503,7 @@ mod tests {
         let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
         let region = register(&keys, &[all], &attr(MrAccess::REMOTE_READ, 1)).unwrap();
         let (_, first) = memory(64);
-        let at = segment(region.key(), first as u64, 64);
-        assert_eq!(located(&keys, &at, RIGHT_READ), Ok(first));
+        let inside = segment(region.key(), first as u64, 64);
+        assert_eq!(locate(&keys, &inside, RIGHT_READ), Ok(first));
     }
 }

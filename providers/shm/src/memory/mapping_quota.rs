@@ -42,11 +42,11 @@ impl MappingQuota {
     }
 
     /// Takes one mapping for a peer that has `own` of them. `None` if the peer has its share.
-    pub(crate) fn take(&'static self, own: usize) -> Option<MappingPermit> {
-        let more = |used: usize| (own < self.limit.saturating_sub(used)).then_some(used + 1);
+    pub(crate) fn take(&'static self, held: usize) -> Option<MappingPermit> {
+        let increment = |used: usize| (held < self.limit.saturating_sub(used)).then_some(used + 1);
         let taken = self
             .used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, increment);
         taken.is_ok().then(|| MappingPermit(self))
     }
 }
@@ -71,29 +71,29 @@ mod tests {
 
     #[test]
     fn a_limit_is_reached_and_freed_again() {
-        let mappings: &'static MappingQuota = Box::leak(Box::new(MappingQuota::new(4)));
-        let mut all: Vec<_> = (0..4).map(|_| mappings.take(0).unwrap()).collect();
-        assert!(mappings.take(0).is_none());
-        all.pop();
-        assert!(mappings.take(0).is_some());
+        let quota: &'static MappingQuota = Box::leak(Box::new(MappingQuota::new(4)));
+        let mut permits: Vec<_> = (0..4).map(|_| quota.take(0).unwrap()).collect();
+        assert!(quota.take(0).is_none());
+        permits.pop();
+        assert!(quota.take(0).is_some());
     }
 
     /// Takes as many mappings as one peer can have.
-    fn take_all(mappings: &'static MappingQuota) -> Vec<MappingPermit> {
-        let mut own = Vec::new();
-        while let Some(one) = mappings.take(own.len()) {
-            own.push(one);
+    fn take_all(quota: &'static MappingQuota) -> Vec<MappingPermit> {
+        let mut held = Vec::new();
+        while let Some(permit) = quota.take(held.len()) {
+            held.push(permit);
         }
-        own
+        held
     }
 
     #[test]
     fn each_peer_leaves_mappings_for_the_next() {
-        let mappings: &'static MappingQuota = Box::leak(Box::new(MappingQuota::new(1 << 10)));
-        let mut peers: Vec<_> = (0..8).map(|_| take_all(mappings)).collect();
+        let quota: &'static MappingQuota = Box::leak(Box::new(MappingQuota::new(1 << 10)));
+        let mut peers: Vec<_> = (0..8).map(|_| take_all(quota)).collect();
         let counts: Vec<_> = peers.iter().map(Vec::len).collect();
         assert_eq!(counts, [512, 256, 128, 64, 32, 16, 8, 4]);
         peers.clear();
-        assert_eq!(take_all(mappings).len(), 512);
+        assert_eq!(take_all(quota).len(), 512);
     }
 }

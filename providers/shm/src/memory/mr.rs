@@ -1,4 +1,5 @@
-//! Memory registration: the handles of the regions in a domain's table of keys ([`crate::memory::keys`]).
+//! Memory registration: the handles of the regions in a domain's table of keys
+//! ([`crate::memory::keys`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,20 +39,20 @@ pub(crate) fn register(
             format!("a region of {count} segments; the shm provider supports {MR_IOV_LIMIT}");
         return Err(Error::new(Errno::Inval, message));
     };
-    let first = segment.base.expose_provenance() as u64;
+    let address = segment.base.expose_provenance() as u64;
     let len = segment.len as u64;
-    let is_whole = first == 0 && segment.len == usize::MAX;
-    if !is_whole && first.checked_add(len).is_none() {
-        let message = format!("a region of {len} bytes at {first:#x}");
+    let is_whole = address == 0 && segment.len == usize::MAX;
+    if !is_whole && address.checked_add(len).is_none() {
+        let message = format!("a region of {len} bytes at {address:#x}");
         return Err(Error::new(Errno::Inval, message));
     }
     let entry = KeyEntry {
         key: attr.requested_key,
-        start: domain.keys.remote_start(first, attr),
+        start: domain.keys.remote_start(address, attr),
         len,
         rights: rights(attr.access),
         kind: if is_whole { Kind::Whole } else { Kind::Plain },
-        memory: first,
+        memory: address,
         block: 0,
     };
     add(domain, entry, segment.base.expose_provenance())
@@ -66,11 +67,11 @@ pub(crate) fn register(
 pub(crate) fn add(
     domain: &Arc<Shared>,
     entry: KeyEntry,
-    first: usize,
+    address: usize,
 ) -> Result<Arc<dyn MemoryRegion>, Error> {
     let (mut key, mut number) = (NO_KEY, None);
     if entry.rights != 0 {
-        let added = domain.keys.insert(entry, first, &domain.announcements)?;
+        let added = domain.keys.insert(entry, address, &domain.announcements)?;
         (key, number) = (added.0, Some(added.1));
     }
     Ok(Arc::new(Region {

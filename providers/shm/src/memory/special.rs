@@ -75,7 +75,7 @@ pub(crate) struct PeerBlocks {
 pub(crate) struct MappedBlock {
     info: BlockInfo,
     memory: PeerBlock,
-    _mapped: MappingPermit,
+    _permit: MappingPermit,
 }
 
 impl PeerBlocks {
@@ -99,7 +99,7 @@ impl PeerBlocks {
             return Ok(());
         }
         // Blocks beyond the peer's share are accessed by commands and copies instead.
-        let Some(_mapped) = MappingQuota::of_blocks().take(self.by_number.len()) else {
+        let Some(_permit) = MappingQuota::of_blocks().take(self.by_number.len()) else {
             return Ok(());
         };
         match PeerBlock::attach(fd, len, info.writable) {
@@ -107,7 +107,7 @@ impl PeerBlocks {
                 let block = MappedBlock {
                     info,
                     memory,
-                    _mapped,
+                    _permit,
                 };
                 self.by_number.insert(info.block, block);
             }

@@ -17,12 +17,12 @@ use crate::progress::schedule::Schedule;
 #[inline(always)]
 pub(crate) fn announce(peer: &mut Peer, flags: OpFlags, schedule: &mut Schedule, ep: &Ep) {
     if !peer.is_polling() {
-        ring(peer, flags, schedule, ep);
+        announce_unpolled(peer, flags, schedule, ep);
     }
 }
 
 #[cold]
-fn ring(peer: &mut Peer, flags: OpFlags, schedule: &mut Schedule, ep: &Ep) {
+fn announce_unpolled(peer: &mut Peer, flags: OpFlags, schedule: &mut Schedule, ep: &Ep) {
     if flags.contains(OpFlags::MORE) {
         peer.has_unannounced_commands = true;
         schedule.activate(peer, ep);
@@ -136,7 +136,7 @@ mod tests {
         }
 
         /// Number of doorbell bits set since the last call: 0 or 1.
-        fn rung(&self) -> usize {
+        fn drain_rings(&self) -> usize {
             let mut rung = 0;
             self.state(|state| state.control.doorbell.drain(64, |_| rung += 1));
             rung
@@ -179,21 +179,21 @@ mod tests {
             b.cq.read(&mut []).unwrap();
         }
         b.stop_polling();
-        b.rung();
+        b.drain_rings();
         for len in [8, 48, 100] {
             for _ in 0..5 {
                 send(&a, to, len, OpFlags::MORE);
             }
-            assert_eq!(b.rung(), 0, "announced before the end of the run");
+            assert_eq!(b.drain_rings(), 0, "announced before the end of the run");
             send(&a, to, len, plain);
-            assert_eq!(b.rung(), 1, "not announced at the end of the run");
+            assert_eq!(b.drain_rings(), 1, "not announced at the end of the run");
             // A run without an end.
             send(&a, to, len, OpFlags::MORE);
-            assert_eq!(b.rung(), 0);
+            assert_eq!(b.drain_rings(), 0);
             a.cq.read(&mut []).unwrap();
-            assert_eq!(b.rung(), 1, "not announced by progress");
+            assert_eq!(b.drain_rings(), 1, "not announced by progress");
             a.cq.read(&mut []).unwrap();
-            assert_eq!(b.rung(), 0, "announced twice");
+            assert_eq!(b.drain_rings(), 0, "announced twice");
         }
     }
 }

@@ -34,27 +34,27 @@ const MARGIN: f32 = 0.7;
 const OUTLIER_RATIO: f32 = 4.0;
 
 impl CopySelector {
-    /// Copies bytes to offset `at` of `to`.
+    /// Copies bytes to offset `offset` of `to`.
     #[inline]
-    pub(crate) fn copy_in(&mut self, to: &Bytes, at: usize, from: &[u8]) {
+    pub(crate) fn copy_in(&mut self, to: &Bytes, offset: usize, from: &[u8]) {
         if from.len() <= CHUNK {
-            return to.copy_in(at, from);
+            return to.copy_in(offset, from);
         }
         self.remaining -= 1;
         match self.remaining {
-            0 | 1 => self.copy_timed(to, at, from),
-            _ => to.copy_in_by(self.best, at, from),
+            0 | 1 => self.copy_timed(to, offset, from),
+            _ => to.copy_in_by(self.best, offset, from),
         }
     }
 
     #[cold]
-    fn copy_timed(&mut self, to: &Bytes, at: usize, from: &[u8]) {
+    fn copy_timed(&mut self, to: &Bytes, offset: usize, from: &[u8]) {
         let method = match self.remaining {
             0 => CopyMethod::Chunks,
             _ => CopyMethod::StringInstruction,
         };
         let start = Instant::now();
-        to.copy_in_by(method, at, from);
+        to.copy_in_by(method, offset, from);
         // The fence waits until all stores are visible.
         fence(Ordering::SeqCst);
         self.record(method, start.elapsed(), from.len());
@@ -117,7 +117,7 @@ mod tests {
         let mut selector = CopySelector::default();
         // The first two rounds with their timed copies.
         for number in 0..3 * FIRST_ROUND as usize {
-            let from: Vec<_> = (0..LEN).map(|at| (at * 7 + number) as u8).collect();
+            let from: Vec<_> = (0..LEN).map(|index| (index * 7 + number) as u8).collect();
             selector.copy_in(&to, number, &from);
             let mut out = [MaybeUninit::uninit(); LEN];
             assert_eq!(*to.copy_out(number, &mut out), *from, "copy {number}");

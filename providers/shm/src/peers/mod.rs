@@ -1,4 +1,5 @@
-//! `Peers`: the table of an endpoint's peers, by number, by name and by index of the address vector.
+//! `Peers`: the table of an endpoint's peers, by number, by name and by index of the address
+//! vector.
 
 pub(crate) mod announce;
 pub(crate) mod copy_selector;
@@ -87,7 +88,7 @@ impl Peers {
     /// # Errors
     /// [`Errno::Inval`] for an index that the address vector does not have.
     #[inline]
-    pub(crate) fn at(&mut self, addr: FiAddr) -> Result<usize> {
+    pub(crate) fn resolve(&mut self, addr: FiAddr) -> Result<usize> {
         match self.cached_index(addr) {
             Some(index) if index != UNKNOWN => Ok(index as usize),
             _ => self.lookup(addr),
@@ -250,7 +251,7 @@ mod tests {
         let addr: Address = name("b").to_address();
         let addr = av.insert_one(&addr).unwrap();
         assert!(peers.cached(addr).is_none(), "cached before the lookup");
-        assert_eq!(peers.at(addr), Ok(number));
+        assert_eq!(peers.resolve(addr), Ok(number));
         assert_eq!(
             peers.cached(addr).map(|peer| peer.source()),
             Some(Source(number as u32))
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(peers.find_or_add(&name("b")), number);
         av.remove(&[addr]).unwrap();
         assert!(peers.cached(addr).is_none(), "cached after its removal");
-        assert_eq!(peers.at(addr), Err(Errno::Inval));
+        assert_eq!(peers.resolve(addr), Err(Errno::Inval));
     }
 
     #[test]

@@ -30,16 +30,16 @@ pub(crate) enum OpBody {
         /// Bytes copied into segments so far.
         filled: usize,
         /// Whether the peer has requested all bytes through segments.
-        granted: bool,
+        is_requested: bool,
         /// Whether the bytes are in special memory.
-        special: bool,
+        is_special: bool,
     },
     /// The peer carries out an atomic and responds with the result.
     Atomic(OutstandingAtomic),
     /// The peer sends bytes of a read to this buffer.
     Requested { buf: RxBuf },
     /// The peer has requested these bytes of a read, which are sent in segments.
-    Reply { memory: Reply, filled: usize },
+    Reply { reply: Reply, filled: usize },
 }
 
 /// Outstanding operations by `msg_id`, which is index and generation: a late or forged response
@@ -74,16 +74,16 @@ impl Reply {
         len: usize,
     ) -> Result<usize, Denied> {
         let regions = self.domain.keys.regions();
-        let most = bounce.shape().size;
-        let parts = self.segments.clip(from, most);
+        let size = bounce.shape().size;
+        let parts = self.segments.clip(from, size);
         let parts: Result<Vec<_>, _> = parts
             .map(|segment| regions.locate(&segment, RIGHT_READ))
             .collect();
         let parts = parts?;
-        Ok(bounce.fill(msg_id, len - from, |segments, mut at, _| {
+        Ok(bounce.fill(msg_id, len - from, |segments, mut offset, _| {
             for part in parts {
-                segments.copy_from(at, part);
-                at += part.len();
+                segments.copy_from(offset, part);
+                offset += part.len();
             }
         }))
     }
@@ -98,7 +98,7 @@ impl Reply {
 
 impl Op {
     /// A reply to a read of the peer, which reports no completion.
-    pub(crate) fn reply(memory: Reply, len: usize) -> Self {
+    pub(crate) fn reply(reply: Reply, len: usize) -> Self {
         Self {
             report: Report {
                 kind: CompletionFlags::empty(),
@@ -107,15 +107,15 @@ impl Op {
                 reports_success: false,
                 len,
             },
-            body: OpBody::Reply { memory, filled: 0 },
+            body: OpBody::Reply { reply, filled: 0 },
         }
     }
 
     /// Reports success. The buffer is dropped before the completion is pushed.
     pub(crate) fn succeed(self, ep: &Ep) {
         let Self { report, body } = self;
-        if let OpBody::Reply { memory, .. } = body {
-            memory.count();
+        if let OpBody::Reply { reply, .. } = body {
+            reply.count();
             return ep.peer_read(report.len);
         }
         drop(body);
@@ -125,9 +125,9 @@ impl Op {
     /// Reports an error. The buffer is dropped before the completion is pushed.
     pub(crate) fn fail(self, ep: &Ep, errno: Errno, peer: FiAddr, detail: String) {
         let Self { report, body } = self;
-        let is_own = !matches!(body, OpBody::Reply { .. });
+        let is_local = !matches!(body, OpBody::Reply { .. });
         drop(body);
-        if is_own {
+        if is_local {
             report.failed(ep, errno, peer, detail);
         }
     }

@@ -109,10 +109,10 @@ impl Outbox {
         self.pool.bytes()
     }
 
-    /// Copies a part of a payload to offset `at` of the pool, which was claimed for it.
+    /// Copies a part of a payload to offset `offset` of the pool, which was claimed for it.
     #[inline]
-    pub(crate) fn store(&mut self, at: usize, from: &[u8]) {
-        self.copy_selector.copy_in(self.pool.bytes(), at, from);
+    pub(crate) fn store(&mut self, offset: usize, from: &[u8]) {
+        self.copy_selector.copy_in(self.pool.bytes(), offset, from);
     }
 
     /// Reads the peer's credit and frees the slots and payloads that it returns.

@@ -25,7 +25,7 @@ use crate::smr::bounce::{BounceReceiver, Filled};
 use crate::smr::cmd_queue::Slot;
 use crate::smr::poll_state::WakeUp;
 use crate::smr::resp_queue::Resp;
-use crate::transfers::cma::Target;
+use crate::transfers::cma::CmaProcess;
 use crate::transfers::cmd::ProtocolError;
 use crate::transfers::incoming::Incoming;
 use crate::transfers::protocol_selector::ProtocolSelector;
@@ -49,7 +49,7 @@ pub(crate) struct Peer {
     pub(crate) connections: Vec<Connection>,
     pub(crate) pidfd: Option<OwnedFd>,
     /// The process for cross-memory attach, if that is permitted.
-    pub(crate) cma: Option<Target>,
+    pub(crate) cma: Option<CmaProcess>,
     /// Atomics to and from the peer that cannot proceed yet.
     pub(crate) atomics: Backlog,
     /// Completions of sends that wait until the peer exists.
@@ -67,9 +67,9 @@ pub(crate) struct Peer {
     /// The peer as an endpoint of this domain, if it is or was one.
     pub(crate) sibling: Option<Arc<Sibling>>,
     /// State for its next incarnation, while the previous one is drained.
-    pub(crate) set_aside: Option<Box<SetAside>>,
+    pub(crate) suspended: Option<Box<SuspendedState>>,
     /// Whether this incarnation has a next one: directed receives then stay posted when it ends.
-    pub(crate) has_next: bool,
+    pub(crate) has_next_incarnation: bool,
     /// The connection to its next incarnation, while earlier ones are drained.
     pub(crate) next_connection: Option<NextConnection>,
     /// Position of the accept backlog when the last attempt to connect failed.
@@ -156,8 +156,8 @@ impl Peer {
             needs_slow_path: false,
             is_fenced: false,
             wants_notifications: false,
-            set_aside: None,
-            has_next: false,
+            suspended: None,
+            has_next_incarnation: false,
             next_connection: None,
             search_mark: None,
             incoming: FxHashMap::default(),
@@ -204,13 +204,13 @@ impl Peer {
     pub(crate) fn fi_addr(&mut self, av: &crate::provider::av::Av) -> FiAddr {
         let epoch = av.epoch();
         if self.fi_epoch != epoch {
-            self.lookup(av, epoch);
+            self.refresh_address(av, epoch);
         }
         self.fi_addr
     }
 
     #[cold]
-    fn lookup(&mut self, av: &crate::provider::av::Av, epoch: u64) {
+    fn refresh_address(&mut self, av: &crate::provider::av::Av, epoch: u64) {
         self.fi_epoch = epoch;
         self.fi_addr = av.source(&self.name);
         if let Some(out) = &self.out {
@@ -373,7 +373,7 @@ impl Peer {
 
 /// State for an incarnation that has not responded yet, set aside while an earlier one is drained.
 #[derive(Debug)]
-pub(crate) struct SetAside {
+pub(crate) struct SuspendedState {
     state: State,
     out: Option<Outbox>,
     connections: Vec<Connection>,
@@ -385,9 +385,9 @@ pub(crate) struct SetAside {
     is_fenced: bool,
 }
 
-impl SetAside {
+impl SuspendedState {
     /// The state of the connection, and the sends that wait for it.
-    pub(crate) fn held(&self) -> (&State, &[Report]) {
+    pub(crate) fn state_and_sends(&self) -> (&State, &[Report]) {
         (&self.state, &self.held_sends)
     }
 
@@ -409,9 +409,9 @@ impl Peer {
 
     /// Sets the state for the next incarnation aside. The peer is then in the state before the
     /// first send.
-    pub(crate) fn set_next_aside(&mut self) {
-        self.has_next = true;
-        self.set_aside = Some(Box::new(SetAside {
+    pub(crate) fn suspend_next_incarnation(&mut self) {
+        self.has_next_incarnation = true;
+        self.suspended = Some(Box::new(SuspendedState {
             state: std::mem::replace(&mut self.state, State::Idle),
             out: self.out.take(),
             connections: std::mem::take(&mut self.connections),
@@ -424,7 +424,7 @@ impl Peer {
         }));
     }
 
-    pub(crate) fn restore(&mut self, saved: SetAside) {
+    pub(crate) fn restore(&mut self, saved: SuspendedState) {
         self.state = saved.state;
         self.out = saved.out;
         self.connections = saved.connections;

@@ -84,11 +84,11 @@ impl Parking {
             peers.iter_mut().for_each(|peer| self.arm_unpolled(peer));
         }
         self.threads.arm();
-        let mut newly_armed = !self.unsettled.is_empty();
+        let mut is_newly_armed = !self.unsettled.is_empty();
         for &index in polled {
-            newly_armed |= self.arm_peer(&mut peers[index as usize]);
+            is_newly_armed |= self.arm_peer(&mut peers[index as usize]);
         }
-        if newly_armed && !fence_before_last_poll() {
+        if is_newly_armed && !fence_before_last_poll() {
             self.is_unfenced = true;
         }
     }
@@ -123,12 +123,12 @@ impl Parking {
             return false;
         };
         let epoch = &mut self.epoch;
-        let newly_armed = peer.wake_up.arm(&out.region, || {
+        let is_newly_armed = peer.wake_up.arm(&out.region, || {
             *epoch += 1;
             *epoch
         });
-        self.is_unfenced |= newly_armed && !inbox.region.is_fenced();
-        newly_armed
+        self.is_unfenced |= is_newly_armed && !inbox.region.is_fenced();
+        is_newly_armed
     }
 
     /// Takes the peers that were armed and not polled since.

@@ -19,7 +19,7 @@ const POLLS_PER_CALL_LAYERED: usize = 2;
 /// A number of ticks at which the next progress reads the clock in any case.
 const FORCE_CLOCK_CHECK: usize = usize::MAX / 2;
 /// Unpolled peers whose queues one sweep polls.
-const SWEEP: usize = 64;
+const PEERS_PER_SWEEP: usize = 64;
 
 /// The peers that progress serves. Each list has indices of peers.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Schedule {
     /// Peers that every poll includes.
     pub(crate) polled: Vec<u32>,
     /// The largest number of polled peers.
-    most_polled: usize,
+    max_polled: usize,
     /// Peers with active transfers or outstanding sends.
     pub(crate) active: Vec<u32>,
     /// Peers that have rung and were not polled since, in order of their rings.
@@ -44,16 +44,16 @@ pub(crate) struct Schedule {
     /// How long the last poll of the sockets took.
     pub(crate) control_time: Duration,
     /// The peer that the last sweep polled last.
-    sweep: usize,
+    sweep_cursor: usize,
     pub(crate) parking: Parking,
 }
 
 impl Schedule {
-    /// An empty schedule that polls at most `most_polled` peers.
-    pub(crate) fn new(most_polled: usize, has_layer: bool) -> Self {
+    /// An empty schedule that polls at most `max_polled` peers.
+    pub(crate) fn new(max_polled: usize, has_layer: bool) -> Self {
         Self {
             polled: Vec::new(),
-            most_polled,
+            max_polled,
             active: Vec::new(),
             rung: VecDeque::new(),
             ending: Vec::new(),
@@ -65,7 +65,7 @@ impl Schedule {
             ticks: 0,
             last_control: Instant::now(),
             control_time: Duration::ZERO,
-            sweep: 0,
+            sweep_cursor: 0,
             parking: Parking::default(),
         }
     }
@@ -88,7 +88,7 @@ impl Schedule {
         }
         peer.disarm_wake_up(true);
         peer.is_polled = true;
-        if self.polled.len() >= self.most_polled {
+        if self.polled.len() >= self.max_polled {
             let oldest = self.polled.remove(0) as usize;
             self.stop_polling(&mut peers[oldest]);
         }
@@ -147,14 +147,14 @@ impl Schedule {
             return;
         }
         let mut found = 0;
-        for _ in 0..SWEEP.min(peers.len()) {
-            self.sweep = (self.sweep + 1) % peers.len();
-            let peer = &peers[self.sweep];
+        for _ in 0..PEERS_PER_SWEEP.min(peers.len()) {
+            self.sweep_cursor = (self.sweep_cursor + 1) % peers.len();
+            let peer = &peers[self.sweep_cursor];
             if !peer.is_polled && peer.has_commands() {
-                self.start_polling(peers, self.sweep, ep);
+                self.start_polling(peers, self.sweep_cursor, ep);
                 found += 1;
             }
-            if found == self.most_polled {
+            if found == self.max_polled {
                 break;
             }
         }

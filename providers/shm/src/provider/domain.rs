@@ -28,10 +28,10 @@ use crate::provider::shared::Shared;
 pub(crate) struct Fabric(FabricId);
 
 /// A domain of the shm provider.
-pub(crate) struct Domain(Arc<Parts>);
+pub(crate) struct Domain(Arc<DomainState>);
 
 /// The parts of a domain, shared with the objects that open its endpoints.
-struct Parts {
+struct DomainState {
     base: Base,
     config: Config,
     /// The second part of default endpoint names.
@@ -49,7 +49,7 @@ impl Fabric {
     }
 }
 
-impl Parts {
+impl DomainState {
     /// The name of a new endpoint.
     fn name(&self, info: &Info) -> Result<Name, Error> {
         let default = || {
@@ -140,7 +140,7 @@ impl selvedge::Fabric for Fabric {
             config.spin_time,
         )?;
         let shared = Shared::new(info.domain_attr.mr_mode, base.region_counters());
-        Ok(Arc::new(Domain(Arc::new(Parts {
+        Ok(Arc::new(Domain(Arc::new(DomainState {
             base,
             config,
             index,
@@ -190,10 +190,10 @@ unsafe impl selvedge::Domain for Domain {
         let name = self.0.name(info)?;
         // Checks the longest name before any context is opened.
         name.of_context(sep::contexts(&info.ep_attr)? - 1)?;
-        let (parts, address) = (Arc::clone(&self.0), name.to_address());
+        let (domain_state, address) = (Arc::clone(&self.0), name.to_address());
         let sep = Scalable::open(info, address, move |context, info, bind, context_slot| {
             let name = name.of_context(context)?;
-            parts.endpoint(name, info, &bind, Some(context_slot))
+            domain_state.endpoint(name, info, &bind, Some(context_slot))
         })?;
         Ok(sep)
     }

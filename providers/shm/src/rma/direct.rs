@@ -26,7 +26,7 @@ use crate::transfers::cmd::IOV_LIMIT;
 #[derive(Clone, Debug)]
 pub(crate) struct MappedRange {
     pub(crate) span: Span,
-    pub(crate) at: usize,
+    pub(crate) offset: usize,
 }
 
 impl Peer {
@@ -41,10 +41,10 @@ impl Peer {
     #[inline(always)]
     pub(crate) fn write_directly(&mut self, buf: &TxBuf, rma_iov: &[RmaIov]) -> bool {
         if let [segment] = rma_iov
-            && let Some((span, at)) = self.mapped_regions.find(segment, RIGHT_WRITE)
+            && let Some((span, offset)) = self.mapped_regions.find(segment, RIGHT_WRITE)
             && segment.len == buf.len()
         {
-            return put(span, at, buf);
+            return put(span, offset, buf);
         }
         self.write_segments(buf, rma_iov)
     }
@@ -53,10 +53,10 @@ impl Peer {
     #[inline(always)]
     pub(crate) fn read_directly(&mut self, buf: &mut RxBuf, rma_iov: &[RmaIov]) -> bool {
         if let [segment] = rma_iov
-            && let Some((span, at)) = self.mapped_regions.find(segment, RIGHT_READ)
+            && let Some((span, offset)) = self.mapped_regions.find(segment, RIGHT_READ)
             && segment.len == buf.len()
         {
-            return get(span, at, buf);
+            return get(span, offset, buf);
         }
         self.read_segments(buf, rma_iov)
     }
@@ -73,9 +73,9 @@ impl Peer {
     /// As [`Self::find_mapped`], with ownership of the span.
     #[inline]
     pub(crate) fn mapped_range(&mut self, segment: &RmaIov, rights: u32) -> Option<MappedRange> {
-        let (span, at) = self.find_mapped(segment, rights)?;
+        let (span, offset) = self.find_mapped(segment, rights)?;
         let span = span.clone();
-        Some(MappedRange { span, at })
+        Some(MappedRange { span, offset })
     }
 
     #[inline(never)]
@@ -85,13 +85,13 @@ impl Peer {
         };
         let mut done = 0;
         for (range, segment) in ranges.iter().flatten().zip(rma_iov) {
-            let mut at = range.at;
+            let mut offset = range.offset;
             for part in buf.segments(done, segment.len) {
                 let len = part.len();
-                if !range.span.put(at, part) {
+                if !range.span.put(offset, part) {
                     return false;
                 }
-                at += len;
+                offset += len;
             }
             done += segment.len;
         }
@@ -105,13 +105,13 @@ impl Peer {
         };
         let mut done = 0;
         for (range, segment) in ranges.iter().flatten().zip(rma_iov) {
-            let mut at = range.at;
+            let mut offset = range.offset;
             for part in buf.segments(done, segment.len) {
                 let len = part.len();
-                if !range.span.get(at, part) {
+                if !range.span.get(offset, part) {
                     return false;
                 }
-                at += len;
+                offset += len;
             }
             done += segment.len;
         }
@@ -145,8 +145,8 @@ impl Peer {
         if entry.kind != Kind::Special || entry.is_counted() {
             return None;
         }
-        let (bytes, at) = self.blocks.find(entry.block, entry.memory, entry.len)?;
-        let span = bytes.span(at, usize::try_from(entry.len).ok()?)?;
+        let (bytes, offset) = self.blocks.find(entry.block, entry.memory, entry.len)?;
+        let span = bytes.span(offset, usize::try_from(entry.len).ok()?)?;
         // The entry's rights and the mapping's protection come from two messages of the peer: the
         // lesser applies.
         let usable = match span.is_writable() {
@@ -169,39 +169,39 @@ impl Peer {
 }
 
 #[inline(always)]
-fn put(span: &Span, at: usize, buf: &TxBuf) -> bool {
+fn put(span: &Span, offset: usize, buf: &TxBuf) -> bool {
     match buf.len() {
-        8 => span.put_word(at, buf.word()),
-        _ => put_long(span, at, buf),
+        8 => span.put_word(offset, buf.word()),
+        _ => put_long(span, offset, buf),
     }
 }
 
 #[inline(never)]
-fn put_long(span: &Span, mut at: usize, buf: &TxBuf) -> bool {
+fn put_long(span: &Span, mut offset: usize, buf: &TxBuf) -> bool {
     buf.segments(0, buf.len()).all(|part| {
-        let begin = at;
-        at += part.len();
+        let begin = offset;
+        offset += part.len();
         span.put(begin, part)
     })
 }
 
 #[inline(always)]
-fn get(span: &Span, at: usize, buf: &mut RxBuf) -> bool {
+fn get(span: &Span, offset: usize, buf: &mut RxBuf) -> bool {
     if buf.len() == 8
-        && let Some(word) = span.word(at)
+        && let Some(word) = span.word(offset)
     {
         buf.write_word(word);
         return true;
     }
-    get_long(span, at, buf)
+    get_long(span, offset, buf)
 }
 
 #[inline(never)]
-fn get_long(span: &Span, mut at: usize, buf: &mut RxBuf) -> bool {
+fn get_long(span: &Span, mut offset: usize, buf: &mut RxBuf) -> bool {
     let len = buf.len();
     buf.segments(0, len).all(|part| {
-        let begin = at;
-        at += part.len();
+        let begin = offset;
+        offset += part.len();
         span.get(begin, part)
     })
 }

@@ -55,18 +55,18 @@ pub(super) fn put_word(
     data: Option<u64>,
     report: &Report,
 ) -> bool {
-    let (setup, peers, schedule) = state.outgoing();
+    let (setup, peers, schedule) = state.split_for_send();
     let Some(peer) = fast_peer(setup, peers, dest, report, FAST_WRITE_FLAGS) else {
         return false;
     };
-    let Some((span, at)) = peer.mapped_regions.find(segment, RIGHT_WRITE) else {
+    let Some((span, offset)) = peer.mapped_regions.find(segment, RIGHT_WRITE) else {
         return false;
     };
     if let Some(data) = data {
         if peer.state == PeerState::Connected
             && let Some(out) = &mut peer.out
             && let Some(slot) = out.tx.claim()
-            && span.put_word(at, word)
+            && span.put_word(offset, word)
         {
             commit_write_notification(slot, data, 8);
             out.mark_last();
@@ -74,7 +74,7 @@ pub(super) fn put_word(
         } else {
             return false;
         }
-    } else if !span.put_word(at, word) {
+    } else if !span.put_word(offset, word) {
         return false;
     }
     report.done_not_deferred(&setup.ep);
@@ -102,13 +102,13 @@ pub(super) fn get_word(
         prefetch::for_reading(line);
     }
     if let Some(from) = fast_peer(setup, peers, peer, report, FAST_FLAGS)
-        && let Some((span, at)) = from.mapped_regions.find(segment, RIGHT_READ)
-        && let Some(word) = span.word(at)
+        && let Some((span, offset)) = from.mapped_regions.find(segment, RIGHT_READ)
+        && let Some(word) = span.word(offset)
     {
         buf.write_word(word);
         drop(buf);
-        if PrefetchHint::is_wrong(guess, span, at) {
-            *prefetch_hint = PrefetchHint::at(peer, segment, span, at);
+        if PrefetchHint::is_wrong(guess, span, offset) {
+            *prefetch_hint = PrefetchHint::of_segment(peer, segment, span, offset);
         }
         report.done_not_deferred(&setup.ep);
         return true;
@@ -164,7 +164,7 @@ fn write_special(peer: &mut Peer, buf: &TxBuf, rma_iov: &[RmaIov], data: Option<
     }
     let len = buf.len();
     let notification = Notification {
-        wrote: true,
+        is_write: true,
         data,
         len,
     };

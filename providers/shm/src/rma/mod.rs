@@ -87,7 +87,7 @@ impl RmaOp {
     }
 
     /// The operation as an entry of the table of outstanding operations.
-    fn tracked(&self, body: OpBody) -> Op {
+    fn to_op(&self, body: OpBody) -> Op {
         let report = self.report;
         Op { report, body }
     }
@@ -117,7 +117,7 @@ impl DeferredOp {
                 drop(local);
                 op.report.failed(ep, errno, peer, detail);
             }
-            Self::Atomic(request) => request.failed(ep, errno, peer, detail),
+            Self::Atomic(request) => request.fail(ep, errno, peer, detail),
         }
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn read(
     }
     drop(buf);
     peer.notify(Notification {
-        wrote: false,
+        is_write: false,
         data: None,
         len: op.segments.len(),
     });
@@ -59,7 +59,7 @@ pub(super) fn read(
 /// Copies all segments. Fails if a region is withdrawn meanwhile, cannot be copied from, or has a
 /// counter: the caller then requests the bytes from the peer, which knows the region's state.
 fn copy_out(peer: &Peer, setup: &Setup, op: &RmaOp, buf: &mut RxBuf, grants: &Grants) -> Result {
-    let target = peer.cma.ok_or(Errno::Perm)?;
+    let process = peer.cma.ok_or(Errno::Perm)?;
     if setup.config.protocol == Protocol::Bounce {
         return Err(Errno::Perm);
     }
@@ -74,7 +74,7 @@ fn copy_out(peer: &Peer, setup: &Setup, op: &RmaOp, buf: &mut RxBuf, grants: &Gr
         while left > 0 {
             let step = left.min(COPY_STEP);
             for to in buf.segments(done, step) {
-                target.read(from, to)?;
+                process.read(from, to)?;
                 from += to.len() as u64;
             }
             if !peer.keys.is_current(grant) {
@@ -99,18 +99,18 @@ fn request_bytes(
         Err(errno) => return Err((errno, LocalBuffer::Destination(buf))),
     }
     let list = list_len(&op.segments);
-    let at = match peer.reserve(list) {
-        Ok(at) => at,
+    let offset = match peer.reserve(list) {
+        Ok(offset) => offset,
         Err(errno) => return Err((errno, LocalBuffer::Destination(buf))),
     };
     if list > 0 {
-        put_list(&op.segments, peer.outbox().payload(), at);
+        put_list(&op.segments, peer.outbox().payload(), offset);
     }
     let msg_id = peer
         .outbox()
         .ops
-        .insert(op.tracked(OpBody::Requested { buf }));
-    commit_read(peer.slot(), &op.segments, at, msg_id);
+        .insert(op.to_op(OpBody::Requested { buf }));
+    commit_read(peer.slot(), &op.segments, offset, msg_id);
     Ok(Sent::Pending)
 }
 

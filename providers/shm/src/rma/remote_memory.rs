@@ -152,14 +152,14 @@ pub(crate) struct PrefetchHint {
     key: u64,
     /// The difference between an address in this process and the peer's address of the same byte,
     /// modulo 2^64.
-    offset: u64,
+    delta: u64,
 }
 
 impl PrefetchHint {
     pub(crate) const NONE: Self = Self {
         peer: FiAddr::UNSPEC,
         key: 0,
-        offset: 0,
+        delta: 0,
     };
 
     /// The address at which a segment is probably mapped in this process. Only a prefetch may use
@@ -167,23 +167,23 @@ impl PrefetchHint {
     #[inline(always)]
     pub(crate) fn guess(&self, peer: FiAddr, segment: &RmaIov) -> Option<*const u8> {
         let is_same = self.peer == peer && self.key == segment.key;
-        let addr = segment.addr.wrapping_add(self.offset);
+        let addr = segment.addr.wrapping_add(self.delta);
         is_same.then(|| std::ptr::without_provenance(addr as usize))
     }
 
-    /// Whether the guess differs from the segment's address, which is `at` bytes into the span.
+    /// Whether the guess differs from the segment's address, which is `offset` bytes into the span.
     #[inline(always)]
-    pub(crate) fn is_wrong(guess: Option<*const u8>, span: &Span, at: usize) -> bool {
-        guess.is_none_or(|line| line.addr() != span.address(at))
+    pub(crate) fn is_wrong(guess: Option<*const u8>, span: &Span, offset: usize) -> bool {
+        guess.is_none_or(|line| line.addr() != span.address(offset))
     }
 
-    /// The hint of a segment that was found `at` bytes into a span.
+    /// The hint of a segment that was found `offset` bytes into a span.
     #[inline(always)]
-    pub(crate) fn at(peer: FiAddr, segment: &RmaIov, span: &Span, at: usize) -> Self {
+    pub(crate) fn of_segment(peer: FiAddr, segment: &RmaIov, span: &Span, offset: usize) -> Self {
         Self {
             peer,
             key: segment.key,
-            offset: (span.address(at) as u64).wrapping_sub(segment.addr),
+            delta: (span.address(offset) as u64).wrapping_sub(segment.addr),
         }
     }
 }
@@ -221,9 +221,9 @@ impl MappedRegions {
         if !is_allowed || !region.version.is_current() {
             return None;
         }
-        let at = segment.addr.wrapping_sub(region.start) as usize;
-        let is_inside = at <= region.span.len() && segment.len <= region.span.len() - at;
-        is_inside.then_some((&region.span, at))
+        let offset = segment.addr.wrapping_sub(region.start) as usize;
+        let is_inside = offset <= region.span.len() && segment.len <= region.span.len() - offset;
+        is_inside.then_some((&region.span, offset))
     }
 }
 

@@ -44,16 +44,16 @@ pub(crate) fn may_access(peer: &mut Peer, data: Option<u64>, flags: OpFlags) -> 
 }
 
 /// Reads or writes a sibling's memory and reports it, after [`may_access`].
-pub(super) fn op(peer: &mut Peer, setup: &Setup, op: &RmaOp, local: LocalBuffer) {
+pub(super) fn execute(peer: &mut Peer, setup: &Setup, op: &RmaOp, local: LocalBuffer) {
     let (keys, segments) = (&setup.shared.keys, op.segments.all());
-    let wrote = !op.is_read();
+    let is_write = !op.is_read();
     match copy(&setup.shared, op, local) {
         Ok(()) => {
-            match wrote {
+            match is_write {
                 true => keys.count_write(segments),
                 false => keys.count_read(&op.segments),
             }
-            notify(peer, wrote, op.data, op.segments.len());
+            notify(peer, is_write, op.data, op.segments.len());
             op.report.done(&setup.ep);
         }
         Err((segment, denied)) => {
@@ -66,9 +66,13 @@ pub(super) fn op(peer: &mut Peer, setup: &Setup, op: &RmaOp, local: LocalBuffer)
 
 /// Notifies a sibling of an operation on its memory, if it wants notifications or the operation
 /// carries data.
-pub(crate) fn notify(peer: &mut Peer, wrote: bool, data: Option<u64>, len: usize) {
+pub(crate) fn notify(peer: &mut Peer, is_write: bool, data: Option<u64>, len: usize) {
     if peer.wants_notifications || data.is_some() {
-        peer.notify(Notification { wrote, data, len });
+        peer.notify(Notification {
+            is_write,
+            data,
+            len,
+        });
         peer.announce();
     }
 }
@@ -89,10 +93,10 @@ fn copy(domain: &Shared, op: &RmaOp, local: LocalBuffer) -> Result<(), (RmaIov, 
         let memory = memory.map_err(|denied| (*segment, denied))?;
         match &mut local {
             LocalBuffer::Source(buf) => {
-                let mut at = 0;
+                let mut offset = 0;
                 for slice in buf.segments(done, segment.len) {
-                    memory.part(at, slice.len()).write(slice);
-                    at += slice.len();
+                    memory.part(offset, slice.len()).write(slice);
+                    offset += slice.len();
                 }
             }
             LocalBuffer::SourceCopy(bytes) => memory.write(&bytes[done..done + segment.len]),
@@ -105,9 +109,9 @@ fn copy(domain: &Shared, op: &RmaOp, local: LocalBuffer) -> Result<(), (RmaIov, 
 
 /// Fills a buffer from `done` on with registered memory.
 fn read(memory: SharedBytes, buf: &mut RxBuf, done: usize) {
-    let mut at = 0;
+    let mut offset = 0;
     for slice in buf.segments(done, memory.len()) {
-        memory.part(at, slice.len()).read(slice);
-        at += slice.len();
+        memory.part(offset, slice.len()).read(slice);
+        offset += slice.len();
     }
 }

@@ -76,7 +76,7 @@ fn write_directly(peer: &mut Peer, op: &RmaOp, buf: &TxBuf) -> Result<bool> {
     let is_done = peer.write_directly(buf, op.segments.all());
     if is_done {
         peer.notify(Notification {
-            wrote: true,
+            is_write: true,
             data: op.data,
             len: buf.len(),
         });
@@ -101,10 +101,10 @@ fn send_small(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: &TxBuf) -> Result
     if len > setup.config.inject_size {
         return Ok(None);
     }
-    inject(peer, op, &header, acked, len, |peer, mut at| {
+    inject(peer, op, &header, acked, len, |peer, mut offset| {
         for segment in buf.segments(0, len) {
-            peer.outbox().store(at, segment);
-            at += segment.len();
+            peer.outbox().store(offset, segment);
+            offset += segment.len();
         }
     })
     .map(Some)
@@ -118,8 +118,8 @@ fn send_copy(peer: &mut Peer, op: &RmaOp, bytes: &[u8]) -> Result<Option<Sent>> 
         data: op.data,
     };
     let acked = op.is_acked();
-    inject(peer, op, &header, acked, bytes.len(), |peer, at| {
-        peer.outbox().store(at, bytes);
+    inject(peer, op, &header, acked, bytes.len(), |peer, offset| {
+        peer.outbox().store(offset, bytes);
     })
     .map(Some)
 }
@@ -135,26 +135,26 @@ fn send_rts(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: TxBuf) -> Result<Se
         false => sar::eager_segment_count(peer, &setup.config, buf.len()),
     };
     let list = list_len(&op.segments);
-    let at = match peer.reserve(list + segments.count * ENTRY_LEN) {
-        Ok(at) => at,
+    let offset = match peer.reserve(list + segments.count * ENTRY_LEN) {
+        Ok(offset) => offset,
         Err(errno) => return Err((errno, LocalBuffer::Source(buf))),
     };
     let out = peer.outbox();
     if list > 0 {
-        put_list(&op.segments, out.payload(), at);
+        put_list(&op.segments, out.payload(), offset);
     }
-    segments.put(out.payload(), at + list);
-    let msg_id = out.ops.insert(op.tracked(OpBody::Rts {
+    segments.put(out.payload(), offset + list);
+    let msg_id = out.ops.insert(op.to_op(OpBody::Rts {
         buf,
         filled: 0,
-        granted: false,
-        special: segments.are_special(),
+        is_requested: false,
+        is_special: segments.are_special(),
     }));
     let header = Header {
         segments: &op.segments,
         data: op.data,
     };
-    header.commit_iov(peer.slot(), at, msg_id, segments.count, eager);
+    header.commit_iov(peer.slot(), offset, msg_id, segments.count, eager);
     fill_eager(peer, msg_id, eager);
     Ok(Sent::Pending)
 }
@@ -213,13 +213,13 @@ fn inject(
         return Err(Errno::Again);
     }
     let list = list_len(&op.segments);
-    let at = peer.reserve(list + len)?;
+    let offset = peer.reserve(list + len)?;
     if list > 0 {
-        put_list(&op.segments, peer.outbox().payload(), at);
+        put_list(&op.segments, peer.outbox().payload(), offset);
     }
-    copy(peer, at + list);
-    let ack = acked.then(|| peer.outbox().ops.insert(op.tracked(OpBody::Sent)));
-    header.commit_inject(peer.slot(), at, ack);
+    copy(peer, offset + list);
+    let ack = acked.then(|| peer.outbox().ops.insert(op.to_op(OpBody::Sent)));
+    header.commit_inject(peer.slot(), offset, ack);
     match acked {
         true => Ok(Sent::Pending),
         false => Ok(Sent::Done),
@@ -252,7 +252,7 @@ pub(super) fn put_inline(
 pub(super) fn put_injected(
     inbox: &Inbox,
     write: &Write,
-    mut at: usize,
+    mut offset: usize,
     domain: &Shared,
 ) -> Result<(), Denied> {
     let regions = domain.keys.regions();
@@ -260,8 +260,8 @@ pub(super) fn put_injected(
     for segment in write.segments.all() {
         inbox
             .pool
-            .copy_to(at, regions.locate(segment, RIGHT_WRITE)?);
-        at += segment.len;
+            .copy_to(offset, regions.locate(segment, RIGHT_WRITE)?);
+        offset += segment.len;
     }
     Ok(())
 }

@@ -134,9 +134,10 @@ impl Map {
     /// for another peer.
     pub fn map_to_endpoint(&self, region: &Region, index: u64) -> Result<Addr, Error> {
         let name = &self.entry(index)?.name;
-        let made_for = region.peer_name();
-        if made_for != *name {
-            let reason = format!("a region was created for {made_for:?} and used for {name:?}");
+        let intended_peer = region.peer_name();
+        if intended_peer != *name {
+            let reason =
+                format!("a region was created for {intended_peer:?} and used for {name:?}");
             return Err(Error::new(Errno::Inval, reason));
         }
         region.set_peer_index(index);
@@ -231,7 +232,7 @@ mod tests {
 
     #[test]
     fn mapping_is_tried_again_until_it_works_and_then_kept() {
-        let (mut map, remote) = (Map::new(1), region("us"));
+        let (mut map, remote) = (Map::new(1), region("local"));
         map.add("a", 0).unwrap();
         let again = map.map_to_region(0, |_| Err(Error::new(Errno::Again, "not yet")));
         assert_eq!(again.unwrap_err().errno(), Errno::Again);
@@ -264,18 +265,21 @@ mod tests {
 
     #[test]
     fn each_side_reads_its_index_in_the_map_of_the_other() {
-        let (local, remote) = (region("them"), region("us"));
-        let (mut our_map, mut their_map) = (Map::new(9), Map::new(9));
-        our_map.add("them", 3).unwrap();
-        their_map.add("us", 8).unwrap();
-        our_map.map_to_region(3, |_| remote.share()).unwrap();
-        let addr = our_map.map_to_endpoint(&local, 3).unwrap();
+        let (local, remote) = (region("remote"), region("local"));
+        let (mut local_map, mut remote_map) = (Map::new(9), Map::new(9));
+        local_map.add("remote", 3).unwrap();
+        remote_map.add("local", 8).unwrap();
+        local_map.map_to_region(3, |_| remote.share()).unwrap();
+        let addr = local_map.map_to_endpoint(&local, 3).unwrap();
         assert_eq!(addr.index, None);
-        their_map.map_to_region(8, |_| local.share()).unwrap();
-        let addr = their_map.map_to_endpoint(&remote, 8).unwrap();
+        remote_map.map_to_region(8, |_| local.share()).unwrap();
+        let addr = remote_map.map_to_endpoint(&remote, 8).unwrap();
         assert_eq!(addr.index, Some(3));
-        assert_eq!(our_map.addr(3).unwrap().index, Some(8));
-        let peers: Vec<_> = our_map.peers().map(|(id, a)| (id, a.to_string())).collect();
-        assert_eq!(peers, [(3, "them 8".to_owned())]);
+        assert_eq!(local_map.addr(3).unwrap().index, Some(8));
+        let peers: Vec<_> = local_map
+            .peers()
+            .map(|(id, a)| (id, a.to_string()))
+            .collect();
+        assert_eq!(peers, [(3, "remote 8".to_owned())]);
     }
 }

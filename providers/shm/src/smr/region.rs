@@ -105,7 +105,7 @@ impl Region {
             (word::FENCED, u64::from(is_fenced())),
             (word::POLL_STATE, 1),
         ] {
-            self.header.at(index).store(value, Ordering::Relaxed);
+            self.header.word(index).store(value, Ordering::Relaxed);
         }
     }
 
@@ -122,7 +122,7 @@ impl Region {
     /// Publishes the peer's index in the owner's map; [`UNSPEC`] when it has none.
     pub fn set_peer_index(&self, index: u64) {
         self.header
-            .at(PEER_ADDR / 8)
+            .word(PEER_ADDR / 8)
             .store(index, Ordering::Relaxed);
     }
 
@@ -184,14 +184,14 @@ impl Region {
 
     /// Requests notifications of reads and writes that the peer carries out by itself.
     pub fn request_notifications(&self) {
-        self.header.at(word::NOTIFY).store(1, Ordering::Relaxed);
+        self.header.word(word::NOTIFY).store(1, Ordering::Relaxed);
     }
 
     /// Closes the region: memory that it names must not be used any more. The peer checks this
     /// after every copy out of the owner's memory and discards the copy. Call it before the owner
     /// reuses memory that a command names.
     pub fn close(&self) {
-        self.header.at(word::CLOSED).store(1, Ordering::Relaxed);
+        self.header.word(word::CLOSED).store(1, Ordering::Relaxed);
         order::after_withdraw();
     }
 
@@ -247,11 +247,11 @@ impl PeerRegion {
     }
 
     fn check_header(&self) -> Result<(), Error> {
-        let magic = self.header.at(word::MAGIC).load(Ordering::Relaxed);
+        let magic = self.header.word(word::MAGIC).load(Ordering::Relaxed);
         if magic != MAGIC {
             return Err(refused(&format!("its first word is {magic:#x}")));
         }
-        let version = self.header.at(word::VERSION).load(Ordering::Relaxed) as u32;
+        let version = self.header.word(word::VERSION).load(Ordering::Relaxed) as u32;
         if version != VERSION {
             return Err(refused(&format!(
                 "its version is {version}, this library's {VERSION}"
@@ -297,19 +297,19 @@ impl PeerRegion {
     /// Whether the peer requests notifications of reads and writes that are carried out without it.
     #[inline]
     pub fn wants_notifications(&self) -> bool {
-        self.header.at(word::NOTIFY).load(Ordering::Relaxed) != 0
+        self.header.word(word::NOTIFY).load(Ordering::Relaxed) != 0
     }
 
     /// Whether the peer has closed the region. Call it after a copy out of the peer's memory:
     /// `false` means that the copy is valid.
     pub fn is_closed(&self) -> bool {
         order::after_copy();
-        self.header.at(word::CLOSED).load(Ordering::Relaxed) != 0
+        self.header.word(word::CLOSED).load(Ordering::Relaxed) != 0
     }
 
     /// This endpoint's name and index, as written by the region's owner.
     pub fn peer_addr(&self) -> Addr {
-        let index = self.header.at(PEER_ADDR / 8).load(Ordering::Relaxed);
+        let index = self.header.word(PEER_ADDR / 8).load(Ordering::Relaxed);
         Addr {
             name: name_in(&self.mapping),
             index: (index != UNSPEC).then_some(index),

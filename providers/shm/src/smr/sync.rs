@@ -43,7 +43,7 @@ impl Lines {
 
     /// The line at a position. Positions increase from lap to lap.
     #[inline(always)]
-    pub(crate) fn at(&self, position: u64) -> &[AtomicU64; LINE_WORDS] {
+    pub(crate) fn line(&self, position: u64) -> &[AtomicU64; LINE_WORDS] {
         self.words.line(self.first_word(position))
     }
 
@@ -203,7 +203,7 @@ mod words {
         /// # Panics
         /// If they do not lie inside the mapping; callers check offsets from peers before.
         pub(crate) fn new(mapping: Arc<Mapping>, offset: usize, len: usize) -> Self {
-            let first = mapping.at(offset, len * 8).cast();
+            let first = mapping.address_of(offset, len * 8).cast();
             assert!(
                 first.is_aligned(),
                 "words at offset {offset} are not aligned"
@@ -217,7 +217,7 @@ mod words {
 
         /// The word at `index`.
         #[inline]
-        pub(crate) fn at(&self, index: usize) -> &AtomicU64 {
+        pub(crate) fn word(&self, index: usize) -> &AtomicU64 {
             assert!(index < self.len);
             // SAFETY: inside the array by the check above.
             let word = unsafe { self.first.add(index) };
@@ -230,7 +230,7 @@ mod words {
         /// The word at `index`, if there is one.
         #[inline(always)]
         pub(crate) fn get(&self, index: usize) -> Option<&AtomicU64> {
-            (index < self.len).then(|| self.at(index))
+            (index < self.len).then(|| self.word(index))
         }
 
         /// The `len` words from `first` on, as an array of their own.
@@ -260,7 +260,7 @@ mod words {
         /// Prefetches the cache line of the word at `index` for writing. A hint.
         #[inline(always)]
         pub(crate) fn prefetch(&self, index: usize) {
-            prefetch::for_writing(self.at(index).as_ptr().cast());
+            prefetch::for_writing(self.word(index).as_ptr().cast());
         }
 
         /// Number of words.
@@ -301,13 +301,13 @@ mod words {
             }
         }
 
-        pub(crate) fn at(&self, index: usize) -> &AtomicU64 {
+        pub(crate) fn word(&self, index: usize) -> &AtomicU64 {
             assert!(index < self.len);
             self.mapping.content().word(self.first + index)
         }
 
         pub(crate) fn get(&self, index: usize) -> Option<&AtomicU64> {
-            (index < self.len).then(|| self.at(index))
+            (index < self.len).then(|| self.word(index))
         }
 
         pub(crate) fn part(&self, first: usize, len: usize) -> Self {

@@ -12,13 +12,13 @@ use selvedge::{Errno, Result};
 
 /// A process whose memory may be read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
+pub(crate) struct CmaProcess {
     pid: Pid,
     nonce_addr: usize,
     nonce: u64,
 }
 
-impl Target {
+impl CmaProcess {
     /// The process `pid`, if it can be read and holds `nonce` at `nonce_addr`.
     ///
     /// # Errors
@@ -29,12 +29,12 @@ impl Target {
             return Err(Errno::Perm);
         }
         let nonce_addr = usize::try_from(nonce_addr).map_err(|_| Errno::Fault)?;
-        let target = Self {
+        let process = Self {
             pid: Pid::from_raw(pid),
             nonce_addr,
             nonce,
         };
-        target.read(0, &mut []).map(|()| target)
+        process.read(0, &mut []).map(|()| process)
     }
 
     /// Fills `to` with the process's bytes from address `from` on.
@@ -120,7 +120,7 @@ fn iovec(base: usize, len: usize) -> libc::iovec {
 mod tests {
     use super::*;
 
-    fn own_pid() -> i32 {
+    fn process_id() -> i32 {
         i32::try_from(std::process::id()).unwrap()
     }
 
@@ -131,10 +131,10 @@ mod tests {
     #[test]
     fn a_process_may_read_itself() {
         let nonce = Box::new(0x5eed_u64);
-        let target = Target::probe(own_pid(), addr_of(&*nonce), 0x5eed).unwrap();
+        let process = CmaProcess::probe(process_id(), addr_of(&*nonce), 0x5eed).unwrap();
         let source = vec![7_u8; 10_000];
         let mut copy = vec![MaybeUninit::uninit(); source.len()];
-        target.read(addr_of(&source[..]), &mut copy).unwrap();
+        process.read(addr_of(&source[..]), &mut copy).unwrap();
         let mut same = copy.iter().zip(&source);
         #[expect(unsafe_code, reason = "the bytes were just filled")]
         // SAFETY: `read` has filled every byte.
@@ -145,18 +145,18 @@ mod tests {
     #[test]
     fn another_process_under_the_same_number_is_not_read() {
         let nonce = Box::new(0x5eed_u64);
-        let refused = Target::probe(own_pid(), addr_of(&*nonce), 1);
+        let refused = CmaProcess::probe(process_id(), addr_of(&*nonce), 1);
         assert_eq!(refused.unwrap_err(), Errno::Acces);
     }
 
     #[test]
     fn an_address_without_memory_is_a_fault() {
         let nonce = Box::new(0x5eed_u64);
-        let target = Target::probe(own_pid(), addr_of(&*nonce), 0x5eed).unwrap();
+        let process = CmaProcess::probe(process_id(), addr_of(&*nonce), 0x5eed).unwrap();
         let mut to = [MaybeUninit::uninit(); 8];
-        assert_eq!(target.read(8, &mut to), Err(Errno::Fault));
-        assert_eq!(target.read(u64::MAX, &mut to), Err(Errno::Fault));
-        assert!(Target::probe(own_pid(), 8, 0).is_err());
-        assert_eq!(Target::probe(0, 8, 0).unwrap_err(), Errno::Perm);
+        assert_eq!(process.read(8, &mut to), Err(Errno::Fault));
+        assert_eq!(process.read(u64::MAX, &mut to), Err(Errno::Fault));
+        assert!(CmaProcess::probe(process_id(), 8, 0).is_err());
+        assert_eq!(CmaProcess::probe(0, 8, 0).unwrap_err(), Errno::Perm);
     }
 }

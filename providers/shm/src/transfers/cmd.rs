@@ -137,7 +137,7 @@ impl Header {
         len: usize,
         ack: Option<u32>,
     ) {
-        self.put_long(&mut slot, len as u64);
+        self.put_fields(&mut slot, len as u64);
         slot.put(4, offset as u64);
         slot.put(5, u64::from(ack.unwrap_or(0)));
         slot.commit(self.head(SRC_INJECT, if ack.is_some() { ACK } else { 0 }, 0));
@@ -145,7 +145,7 @@ impl Header {
 
     /// Commits the RTS of a message of `len` bytes.
     pub(crate) fn commit_iov(&self, mut slot: Slot<'_>, len: usize, rts: Rts) {
-        self.put_long(&mut slot, len as u64);
+        self.put_fields(&mut slot, len as u64);
         slot.put(4, u64::from(rts.msg_id) | u64::from(rts.count) << 32);
         slot.put(5, rts.addr_or_offset);
         slot.put(6, u64::from(rts.eager));
@@ -153,7 +153,7 @@ impl Header {
         slot.commit(self.head(SRC_IOV, 0, 0));
     }
 
-    fn put_long(&self, slot: &mut Slot<'_>, len: u64) {
+    fn put_fields(&self, slot: &mut Slot<'_>, len: u64) {
         slot.put(1, self.tag);
         slot.put(2, self.data.unwrap_or(0));
         slot.put(3, len);
@@ -169,7 +169,7 @@ pub(crate) fn op(slot: &Received<'_>) -> u32 {
 /// The kind and length of an inline message without remote data: the fast path's message. Its tag
 /// is in word 1, its payload begins at word [`INLINE_PAYLOAD_WORD`].
 #[inline(always)]
-pub(crate) fn inline_message(slot: &Received<'_>) -> Option<(Kind, usize)> {
+pub(crate) fn parse_inline_message(slot: &Received<'_>) -> Option<(Kind, usize)> {
     let head = slot.head();
     let len = (head >> 24) as usize;
     if head & 0x00ff_fffe != 0 || len > INLINE_MAX {
@@ -179,14 +179,14 @@ pub(crate) fn inline_message(slot: &Received<'_>) -> Option<(Kind, usize)> {
 }
 
 /// The kind, length and offset of a message in the inject pool without remote data and
-/// acknowledgement: as [`inline_message`], for longer messages.
+/// acknowledgement: as [`parse_inline_message`], for longer messages.
 #[inline(always)]
-pub(crate) fn inject_message(slot: &Received<'_>) -> Option<(Kind, usize, u64)> {
+pub(crate) fn parse_inject_message(slot: &Received<'_>) -> Option<(Kind, usize, u64)> {
     let head = slot.head();
     if head & 0x00ff_fffe != SRC_INJECT << 8 {
         return None;
     }
-    let len = length(slot.word(3)).ok()?;
+    let len = parse_len(slot.word(3)).ok()?;
     Some((message_kind(head), len, slot.word(4)))
 }
 
@@ -201,7 +201,7 @@ fn message_kind(head: u32) -> Kind {
 /// The word at which the payload of an inline message without remote data begins.
 pub(crate) const INLINE_PAYLOAD_WORD: usize = 2;
 
-const _: () = assert!(SRC_INLINE == 0, "inline_message relies on it");
+const _: () = assert!(SRC_INLINE == 0, "parse_inline_message relies on it");
 
 /// Parses a command of peer `src`.
 #[inline]
@@ -224,9 +224,9 @@ pub(crate) fn parse(slot: &Received<'_>, src: Source) -> Result<Cmd, ProtocolErr
     };
     let data = if has_data { slot.word(2) } else { 0 };
     let (len, body) = match head >> 8 & 0xff {
-        SRC_INLINE => inline_body(head, has_data)?,
-        SRC_INJECT => inject_body(slot, flags & ACK != 0)?,
-        SRC_IOV => iov_body(slot)?,
+        SRC_INLINE => parse_inline_body(head, has_data)?,
+        SRC_INJECT => parse_inject_body(slot, flags & ACK != 0)?,
+        SRC_IOV => parse_iov_body(slot)?,
         _ => return Err(ProtocolError("unknown op_src")),
     };
     let env = Envelope {
@@ -240,7 +240,7 @@ pub(crate) fn parse(slot: &Received<'_>, src: Source) -> Result<Cmd, ProtocolErr
 }
 
 #[inline]
-fn inline_body(head: u32, has_data: bool) -> Result<(usize, Body), ProtocolError> {
+fn parse_inline_body(head: u32, has_data: bool) -> Result<(usize, Body), ProtocolError> {
     let len = (head >> 24) as usize;
     if len > inline_room(has_data) {
         return Err(ProtocolError("inline length beyond the command"));
@@ -249,15 +249,15 @@ fn inline_body(head: u32, has_data: bool) -> Result<(usize, Body), ProtocolError
     Ok((len, Body::Inline { word }))
 }
 
-fn inject_body(slot: &Received<'_>, ack: bool) -> Result<(usize, Body), ProtocolError> {
-    let len = length(slot.word(3))?;
+fn parse_inject_body(slot: &Received<'_>, ack: bool) -> Result<(usize, Body), ProtocolError> {
+    let len = parse_len(slot.word(3))?;
     let offset = slot.word(4);
     let ack = ack.then(|| slot.word(5) as u32);
     Ok((len, Body::Inject { offset, ack }))
 }
 
-fn iov_body(slot: &Received<'_>) -> Result<(usize, Body), ProtocolError> {
-    let len = length(slot.word(3))?;
+fn parse_iov_body(slot: &Received<'_>) -> Result<(usize, Body), ProtocolError> {
+    let len = parse_len(slot.word(3))?;
     let word = slot.word(4);
     let (msg_id, count) = (word as u32, (word >> 32) as u32);
     if !(1..=IOV_LIMIT as u32).contains(&count) {
@@ -274,7 +274,7 @@ fn iov_body(slot: &Received<'_>) -> Result<(usize, Body), ProtocolError> {
     Ok((len, Body::Iov(rts)))
 }
 
-pub(crate) fn length(word: u64) -> Result<usize, ProtocolError> {
+pub(crate) fn parse_len(word: u64) -> Result<usize, ProtocolError> {
     usize::try_from(word)
         .ok()
         .filter(|&len| len <= isize::MAX as usize)

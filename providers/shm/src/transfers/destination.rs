@@ -68,10 +68,10 @@ impl Destination {
         each: &mut dyn FnMut(DestinationSlice<'_>) -> Result,
     ) -> Result {
         match self {
-            Self::Receive(posted, _) => private(&mut posted.buf, offset, len, each),
+            Self::Receive(posted, _) => for_each_private_slice(&mut posted.buf, offset, len, each),
             Self::Memory(memory) => memory.for_each_slice(offset, len, each),
             Self::Read(op) => match &mut op.body {
-                OpBody::Requested { buf } => private(buf, offset, len, each),
+                OpBody::Requested { buf } => for_each_private_slice(buf, offset, len, each),
                 _ => Ok(()),
             },
         }
@@ -113,7 +113,7 @@ impl Destination {
     }
 }
 
-fn private(
+fn for_each_private_slice(
     buf: &mut RxBuf,
     offset: usize,
     len: usize,
@@ -157,19 +157,19 @@ impl DestinationSlice<'_> {
         }
     }
 
-    /// The `len` bytes from offset `at` on.
-    pub(crate) fn part(&mut self, at: usize, len: usize) -> DestinationSlice<'_> {
+    /// The `len` bytes from offset `offset` on.
+    pub(crate) fn part(&mut self, offset: usize, len: usize) -> DestinationSlice<'_> {
         match self {
-            Self::Private(bytes) => DestinationSlice::Private(&mut bytes[at..at + len]),
-            Self::Shared(shared) => DestinationSlice::Shared(shared.part(at, len)),
+            Self::Private(bytes) => DestinationSlice::Private(&mut bytes[offset..offset + len]),
+            Self::Shared(shared) => DestinationSlice::Shared(shared.part(offset, len)),
         }
     }
 
-    /// Fills the part with bytes of a mapping from offset `at` on.
-    pub(crate) fn copy_from(self, bytes: &Bytes, at: usize) {
+    /// Fills the part with bytes of a mapping from offset `offset` on.
+    pub(crate) fn copy_from(self, bytes: &Bytes, offset: usize) {
         match self {
-            Self::Private(to) => drop(bytes.copy_out(at, to)),
-            Self::Shared(to) => bytes.copy_to(at, to),
+            Self::Private(to) => drop(bytes.copy_out(offset, to)),
+            Self::Shared(to) => bytes.copy_to(offset, to),
         }
     }
 }

@@ -120,14 +120,14 @@ impl SourceSegments {
     /// Reads a list from the inject pool.
     pub(crate) fn get(
         payload: &Bytes,
-        at: usize,
+        offset: usize,
         count: usize,
         len: usize,
     ) -> Result<Self, ProtocolError> {
         let mut list = [SourceSegment::default(); IOV_LIMIT];
         let mut sum = 0_u64;
         for (index, segment) in list[..count].iter_mut().enumerate() {
-            let [addr, len, block] = words_at(payload, at + index * ENTRY_LEN);
+            let [addr, len, block] = get_words(payload, offset + index * ENTRY_LEN);
             *segment = SourceSegment { addr, len, block };
             sum = sum
                 .checked_add(segment.len)
@@ -140,7 +140,7 @@ impl SourceSegments {
     }
 
     /// The rest of the segment that holds byte `offset` of the message.
-    pub(super) fn at(&self, mut offset: u64) -> Option<SourceSegment> {
+    pub(super) fn segment_from(&self, mut offset: u64) -> Option<SourceSegment> {
         for segment in &self.list[..self.count] {
             if offset < segment.len {
                 return Some(SourceSegment {
@@ -156,14 +156,14 @@ impl SourceSegments {
 }
 
 /// One entry of a list.
-pub(crate) fn put_words(payload: &Bytes, at: usize, words: [u64; 3]) {
-    payload.copy_in(at, words.map(u64::to_le_bytes).as_flattened());
+pub(crate) fn put_words(payload: &Bytes, offset: usize, words: [u64; 3]) {
+    payload.copy_in(offset, words.map(u64::to_le_bytes).as_flattened());
 }
 
 /// One entry of a list.
-pub(crate) fn words_at(payload: &Bytes, at: usize) -> [u64; 3] {
+pub(crate) fn get_words(payload: &Bytes, offset: usize) -> [u64; 3] {
     let mut bytes = [MaybeUninit::uninit(); ENTRY_LEN];
-    let bytes: &[u8] = payload.copy_out(at, &mut bytes);
+    let bytes: &[u8] = payload.copy_out(offset, &mut bytes);
     let (words, _) = bytes.as_chunks::<8>();
     [0, 1, 2].map(|word| u64::from_le_bytes(words[word]))
 }

@@ -19,11 +19,11 @@ pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf, op: Option<Op>
     if op.is_some() && peer.outstanding() >= MAX_OPS {
         return Err(Errno::Again);
     }
-    let mut at = peer.reserve(len)?;
-    let offset = at;
+    let offset = peer.reserve(len)?;
+    let mut end = offset;
     for segment in buf.segments(0, len) {
-        peer.outbox().store(at, segment);
-        at += segment.len();
+        peer.outbox().store(end, segment);
+        end += segment.len();
     }
     let sent = if op.is_some() {
         Sent::Pending
@@ -58,7 +58,7 @@ impl<'a> PoolCursor<'a> {
     pub(crate) fn advance(&mut self, offset: u64, len: usize) -> Result<usize, ProtocolError> {
         match self.cursor.advance(len) {
             _ if len == 0 => Ok(0),
-            Some(at) if at as u64 == offset => Ok(at),
+            Some(next) if next as u64 == offset => Ok(next),
             _ => Err(ProtocolError(
                 "payload at an unexpected offset of the inject pool",
             )),
@@ -74,19 +74,19 @@ pub(crate) fn locate(inbox: &mut Inbox, offset: u64, len: usize) -> Result<usize
 
 /// Copies a payload to the receive's buffer. Returns the number of bytes that fitted.
 #[inline]
-pub(crate) fn receive(inbox: &Inbox, at: usize, len: usize, buf: &mut RxBuf) -> usize {
+pub(crate) fn receive(inbox: &Inbox, offset: usize, len: usize, buf: &mut RxBuf) -> usize {
     let mut done = 0;
     for segment in buf.segments(0, len) {
-        inbox.pool.copy_out(at + done, segment);
+        inbox.pool.copy_out(offset + done, segment);
         done += segment.len();
     }
     done
 }
 
 /// Copies the payload of an unexpected message to the heap.
-pub(crate) fn copy_to_heap(inbox: &Inbox, at: usize, len: usize) -> Box<[u8]> {
+pub(crate) fn copy_to_heap(inbox: &Inbox, offset: usize, len: usize) -> Box<[u8]> {
     let mut bytes = Box::new_uninit_slice(len);
-    inbox.pool.copy_out(at, &mut bytes);
+    inbox.pool.copy_out(offset, &mut bytes);
     assume_filled(bytes)
 }
 

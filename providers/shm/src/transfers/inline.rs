@@ -11,8 +11,8 @@ const WORDS: usize = INLINE_MAX / 8;
 /// Most messages of eight bytes take `crate::endpoint::send::send_word` instead.
 #[inline]
 pub(crate) fn send(slot: Slot<'_>, header: &Header, buf: &TxBuf) {
-    header.commit_inline(slot, buf.len(), |slot, at| {
-        buf.read_words(|index, word| slot.put(at + index, word));
+    header.commit_inline(slot, buf.len(), |slot, first| {
+        buf.read_words(|index, word| slot.put(first + index, word));
     });
 }
 

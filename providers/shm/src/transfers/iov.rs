@@ -23,7 +23,7 @@ use crate::peers::ops::{Op, OpBody};
 use crate::peers::outbox::Inbox;
 use crate::peers::peer::Peer;
 use crate::provider::config::{Config, Protocol};
-use crate::transfers::cma::Target;
+use crate::transfers::cma::CmaProcess;
 use crate::transfers::cmd::{Header, IOV_LIMIT, ProtocolError, Rts};
 use crate::transfers::protocol_selector::RendezvousProtocol;
 
@@ -52,8 +52,8 @@ pub(crate) fn send(
     op.body = OpBody::Rts {
         buf,
         filled: 0,
-        granted: false,
-        special: segments.are_special(),
+        is_requested: false,
+        is_special: segments.are_special(),
     };
     let msg_id = peer.outbox().ops.insert(op);
     let rts = Rts {
@@ -100,8 +100,8 @@ impl SourceSegments {
             };
             return Ok(Self { count, list });
         }
-        let at = inject::locate(inbox, rts.addr_or_offset, count * ENTRY_LEN)?;
-        Self::get(&inbox.pool, at, count, len)
+        let offset = inject::locate(inbox, rts.addr_or_offset, count * ENTRY_LEN)?;
+        Self::get(&inbox.pool, offset, count, len)
     }
 }
 
@@ -171,7 +171,7 @@ fn request_bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
 /// The memory that the receiver copies from.
 enum CopySource<'a> {
     /// The memory of the sender's process.
-    Process(Target),
+    Process(CmaProcess),
     /// The blocks of the sender that this process has mapped.
     Blocks(&'a PeerBlocks),
 }
@@ -187,7 +187,7 @@ pub(crate) fn copy_step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> u
     };
     let from = match (moving.protocol, peer.cma) {
         (RendezvousProtocol::Special, _) => CopySource::Blocks(&peer.blocks),
-        (RendezvousProtocol::Cma, Some(target)) => CopySource::Process(target),
+        (RendezvousProtocol::Cma, Some(process)) => CopySource::Process(process),
         _ => return 0,
     };
     let (segments, before) = (incoming.segments, moving.done);
@@ -217,18 +217,18 @@ pub(crate) fn copy_step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> u
 
 /// Copies up to [`COPY_STEP`] bytes.
 fn pull(from: &CopySource<'_>, segments: &SourceSegments, moving: &mut Moving) -> Result {
-    let want = (moving.len - moving.done).min(COPY_STEP);
+    let len = (moving.len - moving.done).min(COPY_STEP);
     let mut done = moving.done;
     let result = moving
         .destination
-        .for_each_slice(moving.done, want, &mut |mut to| {
-            let mut at = 0;
-            while at < to.len() {
-                let segment = segments.at(done as u64).ok_or(Errno::Fault)?;
-                let left = to.len() - at;
+        .for_each_slice(moving.done, len, &mut |mut to| {
+            let mut offset = 0;
+            while offset < to.len() {
+                let segment = segments.segment_from(done as u64).ok_or(Errno::Fault)?;
+                let left = to.len() - offset;
                 let len = usize::try_from(segment.len).map_or(left, |len| len.min(left));
-                from.read(&segment, to.part(at, len))?;
-                at += len;
+                from.read(&segment, to.part(offset, len))?;
+                offset += len;
                 done += len;
             }
             Ok(())
@@ -244,15 +244,17 @@ impl CopySource<'_> {
     /// Fills `to` with the first bytes of a segment. The segment is at least as long as `to`.
     fn read(&self, segment: &SourceSegment, to: DestinationSlice<'_>) -> Result {
         match (self, to) {
-            (Self::Process(target), DestinationSlice::Private(to)) => target.read(segment.addr, to),
-            (Self::Process(target), DestinationSlice::Shared(to)) => {
-                target.read_shared(segment.addr, to)
+            (Self::Process(process), DestinationSlice::Private(to)) => {
+                process.read(segment.addr, to)
+            }
+            (Self::Process(process), DestinationSlice::Shared(to)) => {
+                process.read_shared(segment.addr, to)
             }
             (Self::Blocks(blocks), to) => {
-                let (bytes, at) = blocks
+                let (bytes, offset) = blocks
                     .find(segment.block, segment.addr, to.len() as u64)
                     .ok_or(Errno::Fault)?;
-                to.copy_from(bytes, at);
+                to.copy_from(bytes, offset);
                 Ok(())
             }
         }
@@ -262,8 +264,8 @@ impl CopySource<'_> {
 /// Finishes a message after its last byte is copied. The copy is valid if the sender had not closed
 /// by then.
 fn finish_pull(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
-    let closed = peer.inbox.as_ref().is_none_or(|i| i.region.is_closed());
-    if closed {
+    let is_closed = peer.inbox.as_ref().is_none_or(|i| i.region.is_closed());
+    if is_closed {
         return fail_pull(peer, ep, src, msg_id, Errno::ConnReset);
     }
     let Some(moving) = end_transfer(peer, msg_id) else {
@@ -282,7 +284,7 @@ fn fall_back_to_bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, errno: Errno) {
     ep.stats
         .record_event(EventKind::NoCma, peer.name.as_str(), errno.as_raw() as u64);
     peer.cma = None;
-    let mut moved = Vec::new();
+    let mut bounced = Vec::new();
     for (&id, incoming) in &mut peer.incoming {
         if let Stage::Moving(moving) = &mut incoming.stage
             && moving.protocol == RendezvousProtocol::Cma
@@ -290,10 +292,10 @@ fn fall_back_to_bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, errno: Errno) {
             moving.protocol = RendezvousProtocol::Bounce;
             moving.done = 0;
             moving.measurement = None;
-            moved.push(id);
+            bounced.push(id);
         }
     }
-    for id in moved {
+    for id in bounced {
         request_bounce(peer, ep, src, id);
     }
 }

@@ -97,7 +97,7 @@ impl ProtocolSelector {
         let was_probe = size_class.exploitation_len == 0;
         let protocol = size_class.select();
         if was_probe && size_class.exploitation_len > 0 {
-            size_class.log(len, peer);
+            size_class.log_result(len, peer);
         }
         if protocol != self.last_protocol {
             self.last_protocol = protocol;
@@ -133,7 +133,7 @@ impl SizeClass {
         match self.exploitation_len {
             0 if self.is_probe_over() => self.end_probe(),
             exploitation_len if exploitation_len > 0 && self.started >= exploitation_len => {
-                self.start_probe(self.slower())
+                self.start_probe(self.slower_protocol())
             }
             _ => {}
         }
@@ -144,10 +144,10 @@ impl SizeClass {
     /// Starts a probe of a protocol, and drops its earlier measurements, which may be outdated.
     fn start_probe(&mut self, protocol: RendezvousProtocol) {
         self.protocol = protocol;
-        *self.mean(protocol) = DecayingMean::default();
+        *self.mean_of(protocol) = DecayingMean::default();
         self.probes = self.probes.saturating_add(1);
         self.exploitation_len = 0;
-        self.restart();
+        self.restart_counts();
     }
 
     /// Whether the probe has measured enough, or has lost.
@@ -156,12 +156,12 @@ impl SizeClass {
     }
 
     fn is_probe_lost(&self) -> bool {
-        let (own, other) = match self.protocol {
+        let (probed, other) = match self.protocol {
             RendezvousProtocol::Bounce => (self.bounce, self.cma),
             _ => (self.cma, self.bounce),
         };
         let is_significant = self.measured >= WARM_UP + LOST_AFTER && other.messages > 0.0;
-        is_significant && own.nanos() > LOST_RATIO * other.nanos()
+        is_significant && probed.mean_nanos() > LOST_RATIO * other.mean_nanos()
     }
 
     /// Ends a probe. The first two probes follow each other; later ones are separated by
@@ -170,24 +170,24 @@ impl SizeClass {
         if self.probes == 1 {
             return self.start_probe(RendezvousProtocol::Cma);
         }
-        let grown = 1 << (2 * (self.probes - 1)).min(u32::BITS - 1);
-        self.exploitation_len = self.started.max(PROBE_LEN) * EXPLOITATION_FACTOR.min(grown);
-        self.protocol = self.faster();
-        self.restart();
+        let growth = 1 << (2 * (self.probes - 1)).min(u32::BITS - 1);
+        self.exploitation_len = self.started.max(PROBE_LEN) * EXPLOITATION_FACTOR.min(growth);
+        self.protocol = self.faster_protocol();
+        self.restart_counts();
     }
 
     /// Logs the result of a probe.
     #[cold]
-    fn log(&self, len: usize, peer: &Name) {
+    fn log_result(&self, len: usize, peer: &Name) {
         log::info!(
             target: "selvedge::shm::ep_data",
             "messages of about {len} bytes from {peer}: {:?} for the next {}; one takes {:.0} ns by \
              CMA, {:.0} ns by bounce segments",
-            self.protocol, self.exploitation_len, self.cma.nanos(), self.bounce.nanos()
+            self.protocol, self.exploitation_len, self.cma.mean_nanos(), self.bounce.mean_nanos()
         );
     }
 
-    fn restart(&mut self) {
+    fn restart_counts(&mut self) {
         self.started = 0;
         self.measured = 0;
     }
@@ -197,28 +197,28 @@ impl SizeClass {
         if self.exploitation_len == 0 && self.measured <= WARM_UP {
             return;
         }
-        self.mean(protocol).add(duration);
+        self.mean_of(protocol).add(duration);
         if self.exploitation_len > 0 && self.measured.is_multiple_of(PROBE_LEN) {
-            self.protocol = self.faster();
+            self.protocol = self.faster_protocol();
         }
     }
 
-    fn faster(&self) -> RendezvousProtocol {
-        if self.bounce.nanos() < self.cma.nanos() {
+    fn faster_protocol(&self) -> RendezvousProtocol {
+        if self.bounce.mean_nanos() < self.cma.mean_nanos() {
             RendezvousProtocol::Bounce
         } else {
             RendezvousProtocol::Cma
         }
     }
 
-    fn slower(&self) -> RendezvousProtocol {
-        match self.faster() {
+    fn slower_protocol(&self) -> RendezvousProtocol {
+        match self.faster_protocol() {
             RendezvousProtocol::Cma => RendezvousProtocol::Bounce,
             _ => RendezvousProtocol::Cma,
         }
     }
 
-    fn mean(&mut self, protocol: RendezvousProtocol) -> &mut DecayingMean {
+    fn mean_of(&mut self, protocol: RendezvousProtocol) -> &mut DecayingMean {
         match protocol {
             RendezvousProtocol::Bounce => &mut self.bounce,
             _ => &mut self.cma,
@@ -233,7 +233,7 @@ impl DecayingMean {
     }
 
     /// Nanoseconds per message; 0 without measurements, so that the protocol is probed.
-    fn nanos(&self) -> f32 {
+    fn mean_nanos(&self) -> f32 {
         if self.messages > 0.0 {
             self.nanos / self.messages
         } else {
@@ -422,7 +422,7 @@ mod tests {
             selector.record(LEN, RendezvousProtocol::Bounce, measurement, now);
         }
         assert_eq!(
-            selector.size_classes[ProtocolSelector::size_class(LEN)].faster(),
+            selector.size_classes[ProtocolSelector::size_class(LEN)].faster_protocol(),
             RendezvousProtocol::Bounce
         );
     }
@@ -434,7 +434,7 @@ mod tests {
             mean.add(Duration::from_nanos(8000));
             (0..7).for_each(|_| mean.add(Duration::ZERO));
         }
-        let nanos = mean.nanos();
+        let nanos = mean.mean_nanos();
         assert!((500.0..1500.0).contains(&nanos), "{nanos}");
     }
 

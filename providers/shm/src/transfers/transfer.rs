@@ -37,8 +37,8 @@ pub(crate) fn register_incoming(
             "a message of more bytes than its process can have",
         ));
     }
-    let belongs = |filled: &mut Filled| filled.msg_id == msg_id;
-    let kept: Vec<_> = peer.early_segments.extract_if(.., belongs).collect();
+    let is_of_message = |filled: &mut Filled| filled.msg_id == msg_id;
+    let kept: Vec<_> = peer.early_segments.extract_if(.., is_of_message).collect();
     let incoming = Incoming {
         segments,
         eager: eager.saturating_sub(kept.len() as u32),
@@ -108,10 +108,10 @@ pub(crate) fn abort_incoming(
     msg_id: u32,
     errno: Errno,
 ) -> bool {
-    let awaits_key_proof = peer.incoming.get(&msg_id).is_some_and(
+    let is_bounced = peer.incoming.get(&msg_id).is_some_and(
         |incoming| matches!(&incoming.stage, Stage::Moving(moving) if moving.protocol == RendezvousProtocol::Bounce),
     );
-    if !awaits_key_proof {
+    if !is_bounced {
         return false;
     }
     if let Some(moving) = end_transfer(peer, msg_id) {
@@ -157,12 +157,13 @@ fn is_plausible(peer: &Peer, addr: u64, len: u64) -> bool {
     let is_in_address_space = addr
         .checked_add(len)
         .is_some_and(|end| end <= ADDRESS_SPACE_END);
-    is_in_address_space && (len < CHECKED_LEN || mapped_by(peer).is_none_or(|mapped| len <= mapped))
+    is_in_address_space
+        && (len < CHECKED_LEN || mapped_bytes(peer).is_none_or(|mapped| len <= mapped))
 }
 
 /// Bytes of address space that the peer's process has mapped, if `/proc` shows it.
 #[cold]
-fn mapped_by(peer: &Peer) -> Option<u64> {
+fn mapped_bytes(peer: &Peer) -> Option<u64> {
     let pid = peer.connections.first().map(Connection::peer_pid)?;
     let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = statm.split_whitespace().next()?.parse().ok()?;

@@ -240,7 +240,7 @@ impl Chunk {
     pub fn withdraw(&mut self, index: usize) {
         debug_assert!(self.is_published(index), "the entry is not published");
         self.generations[index] += 1;
-        let word = self.entries.at(index * ENTRY_WORDS);
+        let word = self.entries.word(index * ENTRY_WORDS);
         word.store(self.generations[index], Ordering::Relaxed);
         order::after_withdraw();
     }
@@ -304,7 +304,7 @@ impl PeerChunk {
     #[inline]
     pub fn key(&self, index: usize) -> u64 {
         self.entries
-            .at(index * ENTRY_WORDS + 1)
+            .word(index * ENTRY_WORDS + 1)
             .load(Ordering::Relaxed)
     }
 
@@ -313,7 +313,10 @@ impl PeerChunk {
     #[inline]
     pub fn read(&self, index: usize) -> Option<(KeyEntry, u64)> {
         for _ in 0..READ_ATTEMPTS {
-            let generation = self.entries.at(index * ENTRY_WORDS).load(order::observe());
+            let generation = self
+                .entries
+                .word(index * ENTRY_WORDS)
+                .load(order::observe());
             if generation.is_multiple_of(2) {
                 return None;
             }
@@ -335,7 +338,7 @@ impl PeerChunk {
             start: word(2),
             len: word(3),
             rights: rights_and_kind as u32,
-            kind: kind((rights_and_kind >> 32) as u32)?,
+            kind: parse_kind((rights_and_kind >> 32) as u32)?,
             memory: word(5),
             block: word(6),
         })
@@ -354,7 +357,10 @@ impl PeerChunk {
     #[inline]
     pub fn is_current(&self, index: usize, generation: u64) -> bool {
         order::after_copy();
-        self.entries.at(index * ENTRY_WORDS).load(Ordering::Relaxed) == generation
+        self.entries
+            .word(index * ENTRY_WORDS)
+            .load(Ordering::Relaxed)
+            == generation
     }
 }
 
@@ -374,7 +380,7 @@ impl EntryVersion {
     }
 }
 
-const fn kind(raw: u32) -> Option<Kind> {
+const fn parse_kind(raw: u32) -> Option<Kind> {
     match raw {
         0 => Some(Kind::Plain),
         1 => Some(Kind::Special),

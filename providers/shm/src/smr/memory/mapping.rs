@@ -32,7 +32,7 @@ pub struct Mapping {
     /// Whether the mapping is excluded from forked children.
     is_excluded_from_fork: OnceLock<bool>,
     /// For a peer's memory: its share of the limit on mappings.
-    _mapped: Option<MappingPermit>,
+    _permit: Option<MappingPermit>,
     #[cfg(loom)]
     content: Arc<crate::smr::model::Content>,
 }
@@ -47,15 +47,15 @@ impl Mapping {
 
     /// Maps `len` bytes of a peer's `file`.
     fn of_peer(file: &File, len: usize, writable: bool) -> Result<Arc<Self>, Error> {
-        let mapped = MappingQuota::of_peers().take(0);
-        let mapped = mapped.ok_or_else(|| Error::new(Errno::NoMem, TOO_MANY))?;
+        let permit = MappingQuota::of_peers().take(0);
+        let permit = permit.ok_or_else(|| Error::new(Errno::NoMem, QUOTA_EXCEEDED))?;
         let mut options = MmapOptions::new();
         let memory = match writable {
             true => options.len(len).map_raw(file),
             false => options.len(len).map_raw_read_only(file),
         };
         let memory = memory.map_err(|e| failed(format!("mapping {len} bytes of a peer"), e))?;
-        Ok(Self::new(memory, writable, file, Some(mapped)))
+        Ok(Self::new(memory, writable, file, Some(permit)))
     }
 
     #[cfg_attr(
@@ -66,7 +66,7 @@ impl Mapping {
         memory: MmapRaw,
         writable: bool,
         file: &File,
-        mapped: Option<MappingPermit>,
+        permit: Option<MappingPermit>,
     ) -> Arc<Self> {
         Arc::new(Self {
             #[cfg(loom)]
@@ -75,7 +75,7 @@ impl Mapping {
             writable,
             fork_guard: ForkGuard::current(),
             is_excluded_from_fork: OnceLock::new(),
-            _mapped: mapped,
+            _permit: permit,
         })
     }
 
@@ -100,7 +100,7 @@ impl Mapping {
     /// If they do not lie inside the mapping.
     #[expect(clippy::expect_used, reason = "where the kernel puts a mapping")]
     #[inline]
-    pub(crate) fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
+    pub(crate) fn address_of(&self, offset: usize, len: usize) -> NonNull<u8> {
         let total = self.memory.len();
         assert!(
             offset <= total && len <= total - offset,
@@ -206,30 +206,30 @@ pub(crate) fn map_peer_memory(
         return Err(refused("its memory is not sealed against changes of size"));
     }
     if !seals.contains(future_write()) && is_in_reserved_pages(&file)? {
-        return Err(Error::new(Errno::Perm, HOLES));
+        return Err(Error::new(Errno::Perm, NOT_SEALED_AGAINST_HOLES));
     }
     let metadata = file
         .metadata()
         .map_err(|e| failed("reading the status of a peer's memory".into(), e))?;
-    let real = metadata.len();
-    if real != len as u64 || len < 4096 {
+    let actual = metadata.len();
+    if actual != len as u64 || len < 4096 {
         return Err(refused(&format!(
-            "its memory has {real} bytes and should have {len}"
+            "its memory has {actual} bytes and should have {len}"
         )));
     }
-    if metadata.blocks() * BLOCK < real {
+    if metadata.blocks() * BLOCK < actual {
         return Err(refused("its memory is not committed"));
     }
     Mapping::of_peer(&file, len, writable)
 }
 
-const TOO_MANY: &str = "peers have as many mappings as they may in this process \
+const QUOTA_EXCEEDED: &str = "peers have as many mappings as they may in this process \
                         (three quarters of vm.max_map_count): no more of their memory is mapped";
 
 /// Memory in reserved huge pages without the seal against holes is not mapped: an access to a hole
 /// takes a page from a pool that may be empty, and the kernel then kills the process. A hole in
 /// other memory is filled like a fresh allocation.
-const HOLES: &str =
+const NOT_SEALED_AGAINST_HOLES: &str =
     "a peer's memory is in reserved huge pages and not sealed against holes: it is not mapped";
 
 fn is_in_reserved_pages(file: &File) -> Result<bool, Error> {

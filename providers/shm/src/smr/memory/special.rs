@@ -59,22 +59,22 @@ impl Block {
     /// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] for more than the system has; the
     /// system's error when memory or descriptors are short. Nothing is allocated then.
     pub fn create(len: usize, writers: Writers, pages: PageSize) -> Result<(Self, OwnedFd), Error> {
-        check(len)?;
+        check_available(len)?;
         let (file, len) = match pages {
             PageSize::Huge if len >= HUGE_PAGE => match writers {
-                Writers::Owner => reserved(len).or_else(|cause| {
+                Writers::Owner => create_in_reserved_pages(len).or_else(|cause| {
                     log::info!(
                         target: "selvedge::shm::mr",
                         "no reserved huge pages for {len} bytes ({cause}), see vm.nr_hugepages: \
                          the kernel may use transparent ones"
                     );
-                    advised(len)
+                    create_in_advised_pages(len)
                 }),
                 // A peer that may write may also punch holes. If the pool of reserved pages is
                 // empty on the next access, the kernel kills this process.
-                Writers::AnyProcess => advised(len),
+                Writers::AnyProcess => create_in_advised_pages(len),
             },
-            _ => memory_file(MFdFlags::empty()).and_then(|fd| committed(fd, len, PAGE)),
+            _ => create_memory_file(MFdFlags::empty()).and_then(|fd| commit(fd, len, PAGE)),
         }
         .map_err(|cause| failed(format!("special memory of {len} bytes"), cause))?;
         let mapping = Mapping::writable(&file, len)?;
@@ -99,11 +99,11 @@ impl Block {
 
 /// Checks that the system has `len` bytes of memory. The kernel overcommits and later kills a
 /// process, so the available memory is read first.
-fn check(len: usize) -> Result<(), Error> {
+fn check_available(len: usize) -> Result<(), Error> {
     if len == 0 {
         return Err(Error::new(Errno::Inval, "special memory of 0 bytes"));
     }
-    let available = available().unwrap_or(isize::MAX as u64);
+    let available = available_memory().unwrap_or(isize::MAX as u64);
     if len as u64 > available {
         let reason = format!("special memory of {len} bytes, of which {available} are available");
         return Err(Error::new(Errno::NoMem, reason));
@@ -113,7 +113,7 @@ fn check(len: usize) -> Result<(), Error> {
 
 /// The kernel's estimate of the memory that is available without swapping, plus free swap, in
 /// bytes.
-fn available() -> Option<u64> {
+fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kibibytes = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -123,33 +123,33 @@ fn available() -> Option<u64> {
     Some((kibibytes("MemAvailable:")? + swap) << 10)
 }
 
-fn memory_file(more: MFdFlags) -> nix::Result<OwnedFd> {
+fn create_memory_file(more: MFdFlags) -> nix::Result<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     memfd_create("selvedge-special", flags | more)
 }
 
 /// Creates memory in huge pages that the administrator has reserved.
-fn reserved(len: usize) -> nix::Result<(File, usize)> {
-    let fd = memory_file(MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB)?;
-    committed(fd, len, HUGE_PAGE)
+fn create_in_reserved_pages(len: usize) -> nix::Result<(File, usize)> {
+    let fd = create_memory_file(MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB)?;
+    commit(fd, len, HUGE_PAGE)
 }
 
 /// Creates memory with a request for transparent huge pages, which the kernel grants if it is
 /// configured to (`shmem_enabled`) and has free ones. It decides at the first access to a page, so
 /// the pages are populated before they are committed.
-fn advised(len: usize) -> nix::Result<(File, usize)> {
-    let file = File::from(memory_file(MFdFlags::empty())?);
+fn create_in_advised_pages(len: usize) -> nix::Result<(File, usize)> {
+    let file = File::from(create_memory_file(MFdFlags::empty())?);
     let whole = len.checked_next_multiple_of(HUGE_PAGE).ok_or(Sys::ENOMEM)?;
     ftruncate(&file, whole as i64)?;
     if let Ok(mapping) = Mapping::writable(&file, whole) {
-        // Hints: `committed` allocates the pages that they do not.
+        // Hints: `commit` allocates the pages that they do not.
         let _ = mapping.advise(Advice::HugePage);
         let _ = mapping.advise(Advice::PopulateWrite);
     }
-    committed(file.into(), whole, HUGE_PAGE)
+    commit(file.into(), whole, HUGE_PAGE)
 }
 
-fn committed(fd: OwnedFd, len: usize, page: usize) -> nix::Result<(File, usize)> {
+fn commit(fd: OwnedFd, len: usize, page: usize) -> nix::Result<(File, usize)> {
     let len = len.checked_next_multiple_of(page).ok_or(Sys::ENOMEM)?;
     let size = i64::try_from(len).map_err(|_| Sys::ENOMEM)?;
     loop {
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_committed_is_refused() {
-        let file = File::from(memory_file(MFdFlags::empty()).unwrap());
+        let file = File::from(create_memory_file(MFdFlags::empty()).unwrap());
         ftruncate(&file, 8192).unwrap();
         seal(&file, 8192, Writers::AnyProcess).unwrap_err();
         let refused = PeerBlock::attach(file.into(), 8192, true).unwrap_err();
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn reserved_pages_in_which_a_peer_may_make_holes_are_not_mapped() {
         let huge = MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB;
-        let Ok(fd) = memory_file(huge) else {
+        let Ok(fd) = create_memory_file(huge) else {
             return skip(Need::System, "memfd_create(MFD_HUGETLB)");
         };
         let file = File::from(fd);
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn memory_that_peers_write_is_never_in_reserved_pages() {
-        if reserved(HUGE_PAGE).is_err() {
+        if create_in_reserved_pages(HUGE_PAGE).is_err() {
             return skip(Need::System, "a reserved huge page");
         }
         let (_local, fd) = Block::create(HUGE_PAGE, Writers::AnyProcess, PageSize::Huge).unwrap();

@@ -160,19 +160,19 @@ impl BounceSender {
     /// Frees a segment that the peer returns. `false` for one that the peer does not have.
     #[must_use]
     pub fn free_segment(&mut self, segment: u32) -> bool {
-        let bogus = segment as usize >= self.shape.count || self.free.contains(&segment);
-        if !bogus {
+        let is_invalid = segment as usize >= self.shape.count || self.free.contains(&segment);
+        if !is_invalid {
             self.free.push(segment);
         }
-        !bogus
+        !is_invalid
     }
 
     fn announce(&mut self, filled: Filled) {
         let first = (self.head as usize & (self.shape.ring_len() - 1)) * 2;
         let content = u64::from(filled.msg_id) | u64::from(filled.segment) << 32;
-        self.ring.at(first + 1).store(content, Ordering::Relaxed);
+        self.ring.word(first + 1).store(content, Ordering::Relaxed);
         let stamp = (self.head + 1) << 32 | u64::from(filled.len);
-        self.ring.at(first).store(stamp, order::commit());
+        self.ring.word(first).store(stamp, order::commit());
         self.head += 1;
     }
 }
@@ -207,11 +207,11 @@ impl BounceReceiver {
     /// The next announcement, without consuming it. `Err` for a malformed one.
     pub fn peek(&self) -> Result<Option<Filled>, &'static str> {
         let first = (self.tail as usize & (self.shape.ring_len() - 1)) * 2;
-        let stamp = self.ring.at(first).load(order::observe());
+        let stamp = self.ring.word(first).load(order::observe());
         if (stamp >> 32) as u32 != (self.tail + 1) as u32 {
             return Ok(None);
         }
-        let content = self.ring.at(first + 1).load(Ordering::Relaxed);
+        let content = self.ring.word(first + 1).load(Ordering::Relaxed);
         let filled = Filled {
             msg_id: content as u32,
             segment: (content >> 32) as u32,

@@ -89,7 +89,7 @@ impl Sender {
     /// As [`Self::claim`], and may take reserved slots.
     pub fn claim_reserved(&mut self) -> Option<Slot<'_>> {
         (self.head < self.limit + self.reserved).then(|| Slot {
-            line: self.slots.at(self.head),
+            line: self.slots.line(self.head),
             head: &mut self.head,
         })
     }
@@ -101,7 +101,7 @@ impl Sender {
             return None;
         }
         Some(Slot {
-            line: self.slots.at(self.head),
+            line: self.slots.line(self.head),
             head: &mut self.head,
         })
     }
@@ -179,7 +179,7 @@ impl Receiver {
     /// The next committed slot, without consuming it; see [`Receiver::release`].
     #[inline]
     pub fn peek(&self) -> Option<Received<'_>> {
-        let line = self.slots.at(self.tail);
+        let line = self.slots.line(self.tail);
         let word = line[0].load(order::observe());
         ((word >> 32) as u32 == stamp(self.tail)).then_some(Received {
             line,
@@ -237,13 +237,13 @@ impl Credit {
     /// Publishes that all slots before `position` may be overwritten.
     #[inline]
     pub fn publish(&self, position: u64) {
-        self.words.at(self.index).store(position, order::credit());
+        self.words.word(self.index).store(position, order::credit());
     }
 
     /// The position that the consumer has published last.
     #[inline]
     pub fn read(&self) -> u64 {
-        self.words.at(self.index).load(order::observe())
+        self.words.word(self.index).load(order::observe())
     }
 }
 

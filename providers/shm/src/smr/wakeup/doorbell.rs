@@ -59,7 +59,7 @@ impl Doorbell {
     /// Clears the first `bits` bits and calls `poll` for each that was set.
     pub fn drain(&self, bits: usize, mut poll: impl FnMut(usize)) {
         for index in 0..bits.min(BITS).div_ceil(64) {
-            let word = self.words.at(index);
+            let word = self.words.word(index);
             if word.load(Ordering::Relaxed) == 0 {
                 continue;
             }
@@ -100,7 +100,7 @@ impl Bell {
 
     /// Sets the bit unless it is set already.
     pub fn ring(&self) {
-        let word = self.words.at(self.bit / 64);
+        let word = self.words.word(self.bit / 64);
         let bit = 1 << (self.bit % 64);
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, order::ring());

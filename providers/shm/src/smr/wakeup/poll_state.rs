@@ -61,7 +61,7 @@ impl Region {
 
     fn set_poll_state(&self, value: u64) {
         self.header()
-            .at(word::POLL_STATE)
+            .word(word::POLL_STATE)
             .store(value, Ordering::Relaxed);
     }
 }
@@ -116,7 +116,7 @@ impl PeerRegion {
     /// finds it.
     #[inline]
     pub fn announce(&self, bell: &Bell) {
-        if self.header().at(word::POLL_STATE).load(Ordering::Relaxed) != POLLED {
+        if self.header().word(word::POLL_STATE).load(Ordering::Relaxed) != POLLED {
             bell.ring();
         }
     }
@@ -130,14 +130,14 @@ impl PeerRegion {
 
     /// Whether the peer's process is reached by [`fence_before_last_poll`].
     pub fn is_fenced(&self) -> bool {
-        self.header().at(word::FENCED).load(Ordering::Relaxed) != 0
+        self.header().word(word::FENCED).load(Ordering::Relaxed) != 0
     }
 
     /// Loads the poll state after a commit.
     #[inline(always)]
     fn poll_state(&self) -> u64 {
         order::after_commit();
-        self.header().at(word::POLL_STATE).load(Ordering::Relaxed)
+        self.header().word(word::POLL_STATE).load(Ordering::Relaxed)
     }
 }
 
@@ -153,7 +153,7 @@ impl ParkedFlag {
     #[inline(always)]
     pub fn may_be_parked(&self) -> bool {
         order::after_commit();
-        self.header.at(word::POLL_STATE).load(Ordering::Relaxed) > POLLED
+        self.header.word(word::POLL_STATE).load(Ordering::Relaxed) > POLLED
     }
 }
 
