@@ -58,9 +58,9 @@ impl CommandReceiver<'_> {
     /// Takes up to `budget` commands of a peer that has sent some. A peer that violates the
     /// protocol is marked ([`Peer::fault`]), and active from then on.
     ///
-    /// Inlined: the response to the only polled peer leaves 4 ns sooner than through a call. Where the
-    /// cores are far apart it leaves 65 ns sooner, because the polling peer takes the response's cache
-    /// line back in between (measured).
+    /// Inlined: the response to the only polled peer leaves 4 ns sooner than through a call. Where
+    /// the cores are far apart it leaves 65 ns sooner, because the polling peer takes the
+    /// response's cache line back in between (measured).
     #[inline(always)]
     pub(crate) fn take_commands(
         &mut self,

@@ -4,7 +4,7 @@
 //! An *announcement* is a packet with an optional descriptor, which is active until it is
 //! withdrawn. The publishing thread sends it to all connected peers; a later peer receives it after
 //! the `Hello`. A peer whose socket is full receives it as soon as there is room. A withdrawal is
-//! sent only to peers that were sent the announcement.
+//! sent only to peers that have received the announcement.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,18 +23,22 @@ pub(crate) struct Announcements {
     table: Mutex<AnnouncementTable>,
     /// Whether a packet waits for room in a peer's socket.
     is_behind: AtomicBool,
-    /// The waiters of threads that are parked for the domain's endpoints: any of these threads can
+    /// The wait objects of the domain's endpoints. Any thread that is parked on one of them can
     /// send pending packets.
     parked: Mutex<WeakList<Waiters>>,
 }
 
+/// The announcements and the subscribers, behind one lock.
 #[derive(Debug, Default)]
 struct AnnouncementTable {
+    /// The number of the last announcement.
     last: u64,
+    /// The announcements that are not withdrawn, by number.
     active: BTreeMap<u64, Arc<Announcement>>,
     subscribers: Vec<Subscriber>,
 }
 
+/// A packet for all subscribers, with its descriptor.
 #[derive(Debug)]
 struct Announcement {
     packet: packet::Bytes,
@@ -45,11 +49,12 @@ struct Announcement {
 #[derive(Debug)]
 struct Subscriber {
     sender: PacketSender,
-    /// Announcements that were not sent to it yet, with their numbers.
+    /// Announcements that were not sent to the peer yet, with their numbers.
     pending: VecDeque<(u64, Arc<Announcement>)>,
 }
 
-/// The number of a withdrawal, which is never withdrawn itself.
+/// The number of every withdrawal. A withdrawal is never withdrawn, so it needs no number of its
+/// own.
 const WITHDRAWAL: u64 = 0;
 
 impl Announcements {
@@ -68,7 +73,8 @@ impl Announcements {
         number
     }
 
-    /// Withdraws an announcement: a subscriber that was sent it is sent `withdrawal`.
+    /// Withdraws an announcement. Sends `withdrawal` to every subscriber that has received the
+    /// announcement.
     pub(crate) fn withdraw(&self, number: u64, withdrawal: packet::Bytes) {
         let mut table = self.lock();
         table.active.remove(&number);
@@ -87,8 +93,11 @@ impl Announcements {
         self.send_pending(&mut table);
     }
 
-    /// Adds a peer: runs `handshake`, then sends it all active and later announcements. No
-    /// announcement is published in between.
+    /// Adds a peer: calls `handshake`, then sends the peer all active and later announcements. No
+    /// announcement is published between the two steps.
+    ///
+    /// # Errors
+    /// The error of `handshake`; the peer is not added then.
     pub(crate) fn add_subscriber(
         &self,
         connection: &Connection,
@@ -115,12 +124,13 @@ impl Announcements {
         }
     }
 
-    /// Adds waiters whose parked threads are woken when packets become pending.
+    /// Adds the wait objects of an endpoint, whose parked threads are woken when packets become
+    /// pending.
     pub(crate) fn add_waiters(&self, waiters: &Arc<Waiters>) {
-        self.parked().push(Arc::downgrade(waiters));
+        self.lock_parked().push(Arc::downgrade(waiters));
     }
 
-    fn parked(&self) -> MutexGuard<'_, WeakList<Waiters>> {
+    fn lock_parked(&self) -> MutexGuard<'_, WeakList<Waiters>> {
         self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -140,7 +150,7 @@ impl Announcements {
         if is_behind && !was_behind {
             // A peer makes room in its socket without a wake-up, and this thread may never make
             // progress again.
-            self.parked().iter().for_each(|waiters| waiters.wake());
+            self.lock_parked().iter().for_each(|waiters| waiters.wake());
         }
     }
 
@@ -183,9 +193,9 @@ mod tests {
     use crate::peers::name::Name;
     use selvedge::Errno;
 
-    /// Both sides of a connection.
+    /// Opens a connection and returns both sides of it.
     fn connect_pair(name: &str) -> (Connection, Connection) {
-        let name = Name::plain(&format!("exports-{}-{name}", std::process::id())).unwrap();
+        let name = Name::plain(&format!("announcements-{}-{name}", std::process::id())).unwrap();
         let listener = Listener::bind(&name, None).unwrap();
         let local = Connection::connect(&name, None).unwrap();
         match listener.accept() {
@@ -198,8 +208,8 @@ mod tests {
         encode_abort(number, Errno::Canceled)
     }
 
-    /// The numbers of the received packets.
-    fn received_numbers(connection: &mut Connection) -> Vec<u32> {
+    /// Receives all packets that wait, and returns their numbers.
+    fn receive_numbers(connection: &mut Connection) -> Vec<u32> {
         let mut numbers = Vec::new();
         while let ReceiveOutcome::Packet(packet) = connection.receive().unwrap() {
             if let Packet::Abort { msg_id, .. } = *packet {
@@ -216,14 +226,14 @@ mod tests {
         announcements.add_subscriber(&local, || Ok(())).unwrap();
         let first = announcements.publish(packet(1), None);
         announcements.publish(packet(2), None);
-        assert_eq!(received_numbers(&mut remote), [1, 2]);
+        assert_eq!(receive_numbers(&mut remote), [1, 2]);
         announcements.withdraw(first, packet(3));
-        assert_eq!(received_numbers(&mut remote), [3]);
+        assert_eq!(receive_numbers(&mut remote), [3]);
         let (late_local, mut late_remote) = connect_pair("b");
         announcements
             .add_subscriber(&late_local, || Ok(()))
             .unwrap();
-        assert_eq!(received_numbers(&mut late_remote), [2]);
+        assert_eq!(receive_numbers(&mut late_remote), [2]);
     }
 
     #[test]
@@ -236,13 +246,16 @@ mod tests {
             .collect();
         announcements.withdraw(numbers[1999], packet(5000));
         announcements.withdraw(numbers[0], packet(6000));
-        let mut all = received_numbers(&mut remote);
-        assert!(all.len() < 1999, "the socket takes everything");
+        let mut all = receive_numbers(&mut remote);
+        assert!(
+            all.len() < 1999,
+            "the socket took all packets: the test needs a full socket"
+        );
         while announcements.is_behind.load(Ordering::Relaxed) {
             announcements.catch_up();
-            all.extend(received_numbers(&mut remote));
+            all.extend(receive_numbers(&mut remote));
         }
-        all.extend(received_numbers(&mut remote));
+        all.extend(receive_numbers(&mut remote));
         let expected: Vec<_> = (0..1999).chain([6000]).collect();
         assert_eq!(all, expected);
     }

@@ -1,4 +1,4 @@
-//! Memory registration: the handles of the regions in a domain's table of keys
+//! Memory registration: the handles to the regions in a domain's key table
 //! ([`crate::memory::keys`]).
 
 use std::fmt;
@@ -18,7 +18,7 @@ pub(crate) const MR_IOV_LIMIT: usize = 1;
 struct Region {
     domain: Arc<Shared>,
     key: u64,
-    /// The number of its entry; `None` for a region without remote rights.
+    /// The number of the entry in the key table; `None` for a region without remote rights.
     number: Option<u32>,
     fork_guard: ForkGuard,
 }
@@ -26,8 +26,8 @@ struct Region {
 /// Registers private memory of this process.
 ///
 /// # Errors
-/// [`Errno::NoKey`] when the requested key is taken, [`Errno::Inval`] for an invalid list; the
-/// system's, when memory for the table is short.
+/// [`Errno::NoKey`] when the requested key is taken; [`Errno::Inval`] for an invalid list of
+/// segments; the system's error when memory for the table is short.
 pub(crate) fn register(
     domain: &Arc<Shared>,
     memory: &[IovMut],
@@ -36,14 +36,14 @@ pub(crate) fn register(
     let &[segment] = memory else {
         let count = memory.len();
         let message =
-            format!("a region of {count} segments; the shm provider supports {MR_IOV_LIMIT}");
+            format!("a region of {count} segments: the shm provider supports {MR_IOV_LIMIT}");
         return Err(Error::new(Errno::Inval, message));
     };
     let address = segment.base.expose_provenance() as u64;
     let len = segment.len as u64;
     let is_whole = address == 0 && segment.len == usize::MAX;
     if !is_whole && address.checked_add(len).is_none() {
-        let message = format!("a region of {len} bytes at {address:#x}");
+        let message = format!("a region of {len} bytes at {address:#x} exceeds the address space");
         return Err(Error::new(Errno::Inval, message));
     }
     let entry = KeyEntry {
@@ -58,12 +58,12 @@ pub(crate) fn register(
     add(domain, entry, segment.base.expose_provenance())
 }
 
-/// Adds a region to the table, under the key in `entry` or, where the provider chooses keys, a new
-/// key. Its first byte is at address `first` of this process. A region without remote rights has no
-/// key.
+/// Adds a region to the key table, under the key in `entry`, or under a new key where the provider
+/// chooses keys. The region's first byte is at `address` in this process. A region without remote
+/// rights gets no key.
 ///
 /// # Errors
-/// [`Errno::NoKey`] when the key is taken; the system's, when memory for the table is short.
+/// [`Errno::NoKey`] when the key is taken; the system's error when memory for the table is short.
 pub(crate) fn add(
     domain: &Arc<Shared>,
     entry: KeyEntry,
@@ -96,7 +96,8 @@ impl MemoryRegion for Region {
         match self.number {
             Some(number) => self.domain.keys.bind(number, cntr, access),
             None => {
-                let message = "a counter for a region without remote rights";
+                let message =
+                    "a counter for a region without remote rights: peers do not access it";
                 Err(Error::new(Errno::Inval, message))
             }
         }

@@ -10,10 +10,11 @@ use crate::peers::peer::{Peer, State as PeerState};
 use crate::provider::setup::Setup;
 use crate::transfers::incoming::Stage;
 
-/// Most peers that are searched for busy ones, when the page has not room for all.
+/// The maximum number of peers that are searched for busy ones, if the stats page has no room for
+/// all.
 const PEERS_MAX: usize = 1024;
 
-/// Writes a snapshot if the last one is old enough.
+/// Writes a snapshot if the next one is due.
 #[inline]
 pub(crate) fn update(setup: &Setup, peers: &Peers, matching: &Matching, now: Instant) {
     if setup.ep.stats.is_snapshot_due(now) {
@@ -38,7 +39,7 @@ pub(crate) fn update_now(setup: &Setup, peers: &Peers, matching: &Matching, now:
     });
 }
 
-/// Writes the peers, busy ones first if the page has not room for all.
+/// Writes the peers. Writes busy ones first if the stats page has no room for all.
 fn write_peers(peers: &Peers, snapshot: &mut SnapshotWriter<'_>) {
     let searched = || peers.iter().take(PEERS_MAX);
     if peers.len() <= SnapshotWriter::MAX_PEERS {
@@ -51,7 +52,7 @@ fn write_peers(peers: &Peers, snapshot: &mut SnapshotWriter<'_>) {
 }
 
 impl Peer {
-    /// Number of this endpoint's incomplete operations with the peer.
+    /// Returns the number of this endpoint's incomplete operations with the peer.
     fn outstanding_and_queued(&self) -> usize {
         self.outstanding() + self.held_sends.len() + self.deferred.len()
     }

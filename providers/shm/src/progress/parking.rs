@@ -1,10 +1,11 @@
 //! `Parking`: parks threads that wait for an endpoint, and arms peers to wake them.
 //!
-//! Before a thread parks, the endpoint arms every peer whose commands it reads to wake it with the
-//! next command, and polls the peer a last time. A wake-up is a packet over the peer's socket. The
-//! peer's other packets and its disconnect wake as well: a parked thread waits on the endpoint's
-//! `epoll(7)` descriptor. A peer sends one wake-up each time it is armed. [`crate::smr::parking`]
-//! describes the protocol among the threads that are parked for one endpoint.
+//! Before a thread parks, the endpoint arms every peer: the peer then wakes the endpoint with its
+//! next command. The endpoint polls each armed peer a last time. A wake-up is a packet over the
+//! peer's socket. The peer's other packets and its disconnect wake the thread as well, because a
+//! parked thread waits on the endpoint's `epoll(7)` descriptor. A peer sends one wake-up each time
+//! it is armed. [`crate::smr::parking`] describes the protocol among the threads that are parked
+//! for one endpoint.
 //!
 //! `Parking` holds the state; [`crate::progress`] decides when a thread may park.
 
@@ -25,7 +26,7 @@ pub(crate) struct Parking {
     is_unfenced: bool,
     /// The number of the last armed wake-up.
     epoch: u64,
-    /// Peers that were armed and not polled since.
+    /// Unpolled peers that were armed and not polled since.
     unsettled: Vec<u32>,
 }
 
@@ -70,7 +71,7 @@ impl Parking {
         }
     }
 
-    /// Records that a peer's wake-up is spent. Parked threads relied on it and are woken.
+    /// Records that a peer's wake-up is spent. Wakes the parked threads, which relied on it.
     pub(crate) fn spend(&mut self, ep: &Ep) {
         if self.threads.spend() {
             ep.wake();
@@ -136,8 +137,8 @@ impl Parking {
         std::mem::take(&mut self.unsettled)
     }
 
-    /// Records that an armed peer was polled. It stays unsettled if it is unpolled and has commands
-    /// that found no room.
+    /// Records that an armed peer was polled. The peer stays unsettled if it is not in the polled
+    /// set and has commands for which there was no room.
     pub(crate) fn settle(&mut self, peer: &mut Peer) {
         peer.is_unpolled_since_arm = !peer.is_polled && peer.has_commands();
         if peer.is_unpolled_since_arm {

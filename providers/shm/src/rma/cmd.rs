@@ -1,17 +1,18 @@
-//! Commands of one-sided operations: the words of a slot whose op is 2 or more.
+//! Commands of one-sided operations: the words of a slot whose op is 2, 3, 7 or 8.
 //!
 //! ```text
 //! write    1 key, 2 address, 3 data if the flag says so; inline: the payload in the words behind
 //!   inject 3 data, 4 size, 5 offset in the inject pool, 6 msg_id
-//!   iov    3 data, 4 size, 5 offset in the inject pool, 6 msg_id | segments << 32, 7 eager
+//!   iov    3 data, 4 size, 5 offset in the inject pool, 6 msg_id | segments << 32,
+//!          7 number of eager bounce segments
 //! read     1 key, 2 address, 3 size, 4 msg_id, 5 offset in the inject pool
-//! result   1 msg_id | error << 32; inline: the payload from word 2 on; iov: 2 size, 3 msg_id of the
-//!          segments
+//! result   1 msg_id | error << 32; inline: the payload from word 2 on; iov: 2 size,
+//!          3 msg_id of the bounce segments
 //! notify   1 direction: 0 a read, 1 a write; 2 data, 3 size
 //! ```
 //!
-//! A command with several remote segments (flag 4) has their number in word 1 and their list at the
-//! start of its payload in the inject pool. The list of the writer's own segments (iov) is always
+//! A command with several remote segments (flag 4) has their number in word 1, and their list at
+//! the start of its payload in the inject pool. The list of the writer's segments (iov) is always
 //! in the inject pool.
 //!
 //! A peer writes the slot: the parser loads every word once, and later code uses only the parsed
@@ -32,24 +33,26 @@ use crate::transfers::cmd::{
 use crate::transfers::incoming::{ENTRY_LEN, SourceSegments, get_words, put_words};
 use crate::transfers::inject;
 
+// The op numbers of slots.
 const WRITE: u32 = 2;
 const READ: u32 = 3;
 const RESULT: u32 = 7;
 const NOTIFY: u32 = 8;
-/// The first word of a notification with data.
+/// The head of the notification of an access with remote data.
 const WRITE_NOTIFICATION: u32 = NOTIFY | HAS_DATA << 16;
-/// Word 1 of the notification of a write.
+/// Word 1 of the notification of a write. Reads have 0.
 const DIRECTION_WRITE: u64 = 1;
 
-/// The command has a list of remote segments.
+/// Flag: the command has a list of remote segments.
 const HAS_LIST: u32 = 4;
 
 /// The longest payload of an inline result, in bytes.
 pub(crate) const RESULT_MAX: usize = RESULT_WORDS * 8;
 const RESULT_WORDS: usize = SLOT_WORDS - 2;
+/// The payload of an inline result.
 pub(crate) type ResultWords = [u64; RESULT_WORDS];
 
-/// The longest payload of an inline write, in bytes.
+/// Returns the longest payload of an inline write, in bytes.
 #[inline]
 pub(crate) const fn inline_write_max(has_data: bool) -> usize {
     (SLOT_WORDS - if has_data { 4 } else { 3 }) * 8
@@ -110,9 +113,9 @@ pub(crate) struct Response {
 /// The content of a response.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The bytes were inside the command: these whole words.
+    /// The command held the `len` bytes, in whole words.
     Inline { len: usize, words: ResultWords },
-    /// The bytes follow in bounce segments.
+    /// The `len` bytes follow in bounce segments with the `msg_id` `stream`.
     Stream { len: usize, stream: u32 },
     /// The read failed.
     Failed(Errno),
@@ -121,6 +124,7 @@ pub(crate) enum Outcome {
 /// The notification of a direct access by a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Notification {
+    /// Whether the peer has written; it has read otherwise.
     pub(crate) is_write: bool,
     pub(crate) data: Option<u64>,
     pub(crate) len: usize,
@@ -168,6 +172,7 @@ impl Header<'_> {
         slot.commit(self.head(SRC_IOV, 0));
     }
 
+    /// Writes the words that commands with a payload outside of the command have in common.
     fn put_fields(&self, slot: &mut Slot<'_>, offset: usize) {
         put_segments(slot, self.segments);
         slot.put(3, self.data.unwrap_or(0));
@@ -216,6 +221,7 @@ impl InlineWrite {
     }
 }
 
+/// Writes the words that name the remote segments.
 #[inline]
 fn put_segments(slot: &mut Slot<'_>, segments: &RmaSegments) {
     match segments.only() {
@@ -267,8 +273,8 @@ pub(crate) fn commit_failure(mut slot: Slot<'_>, msg_id: u32, errno: Errno) {
     slot.commit(RESULT);
 }
 
-/// Commits the notification of a direct write of `len` bytes with remote data: the most frequent
-/// one.
+/// Commits the notification of a direct write of `len` bytes with remote data. This is the most
+/// frequent kind of notification.
 #[inline(always)]
 pub(crate) fn commit_write_notification(mut slot: Slot<'_>, data: u64, len: u64) {
     slot.put(1, DIRECTION_WRITE);
@@ -277,7 +283,7 @@ pub(crate) fn commit_write_notification(mut slot: Slot<'_>, data: u64, len: u64)
     slot.commit(WRITE_NOTIFICATION);
 }
 
-/// Parses a notification that [`commit_write_notification`] wrote: remote data and length.
+/// Parses a notification of [`commit_write_notification`]. Returns remote data and length.
 #[inline(always)]
 pub(crate) fn parse_write_notification(slot: &Received<'_>) -> Option<(u64, usize)> {
     if slot.head() != WRITE_NOTIFICATION || slot.word(1) != DIRECTION_WRITE {
@@ -301,21 +307,21 @@ pub(crate) fn commit_notification(mut slot: Slot<'_>, notification: Notification
 }
 
 /// Parses a command that is neither an [`InlineWrite`] nor a [`Notification`], and advances the
-/// cursor past its payload in the inject pool.
-pub(crate) fn parse(slot: &Received<'_>, inbox: &mut Pool<'_>) -> Result<OneSided, ProtocolError> {
+/// cursor past the payload of the command in the inject pool.
+pub(crate) fn parse(slot: &Received<'_>, pool: &mut Pool<'_>) -> Result<OneSided, ProtocolError> {
     let head = slot.head();
     let flags = head >> 16 & 0xff;
     match head & 0xff {
-        WRITE if head >> 8 & 0xff == SRC_INLINE => Err(ProtocolError("an inline write")),
-        WRITE => parse_write(slot, inbox, head, flags).map(OneSided::Write),
-        READ if flags & !HAS_LIST == 0 => parse_read(slot, inbox, flags).map(OneSided::Read),
+        WRITE if head >> 8 & 0xff == SRC_INLINE => Err(ProtocolError("a malformed inline write")),
+        WRITE => parse_write(slot, pool, head, flags).map(OneSided::Write),
+        READ if flags & !HAS_LIST == 0 => parse_read(slot, pool, flags).map(OneSided::Read),
         RESULT if flags == 0 => parse_result(slot, head).map(OneSided::Result),
         READ | RESULT => Err(ProtocolError("unknown flags")),
         _ => Err(ProtocolError("unknown op")),
     }
 }
 
-/// The cursor over the payloads of a peer's commands.
+/// The cursor over the payloads of a peer's commands in the inject pool.
 pub(crate) type Pool<'a> = inject::PoolCursor<'a>;
 
 fn parse_write(
@@ -446,6 +452,7 @@ fn parse_segments_ref(slot: &Received<'_>, flags: u32) -> Result<SegmentsRef, Pr
 }
 
 impl SegmentsRef {
+    /// Returns the length of the list in the inject pool, in bytes.
     fn list_len(self) -> usize {
         match self {
             Self::One { .. } => 0,
@@ -453,6 +460,8 @@ impl SegmentsRef {
         }
     }
 
+    /// Returns the segments, which have `len` bytes in total. Reads a list from `offset` of the
+    /// inject pool.
     fn resolve(
         self,
         pool: &Pool<'_>,
@@ -464,19 +473,22 @@ impl SegmentsRef {
             Self::List { count } => read_list(pool.bytes(), offset, count)
                 .ok()
                 .filter(|segments| segments.len() == len)
-                .ok_or(ProtocolError("remote segments do not add up to the size")),
+                .ok_or(ProtocolError(
+                    "lengths of the remote segments do not add up to the size",
+                )),
         }
     }
 }
 
-/// Splits an inbox into its next slot and the cursor over its payloads, to parse a command.
+/// Splits an inbox into its next slot and the cursor over its payloads, as [`parse`] takes them.
 pub(crate) fn split_inbox(inbox: &mut Inbox) -> (Option<Received<'_>>, Pool<'_>) {
     let slot = inbox.rx.peek();
     let pool = Pool::new(&mut inbox.pool_position, &inbox.pool);
     (slot, pool)
 }
 
-/// Bytes of the list in the inject pool: 0 for one segment, which the command itself holds.
+/// Returns the length of the list in the inject pool, in bytes: 0 for one segment, which the
+/// command itself holds.
 #[inline]
 pub(crate) fn list_len(segments: &RmaSegments) -> usize {
     match segments.all().len() {
@@ -485,7 +497,7 @@ pub(crate) fn list_len(segments: &RmaSegments) -> usize {
     }
 }
 
-/// Writes the list to the inject pool.
+/// Writes a list of segments to the inject pool.
 pub(crate) fn put_list(segments: &RmaSegments, payload: &Bytes, offset: usize) {
     for (index, segment) in segments.all().iter().enumerate() {
         let words = [segment.addr, segment.len as u64, segment.key];

@@ -1,5 +1,5 @@
-//! The fast path of one-sided operations: accesses to mapped special memory, which are over when
-//! the post returns, and writes inside one command. [`fast_peer`] checks the preconditions;
+//! The fast path of one-sided operations: accesses to mapped special memory, which are complete
+//! when the post returns, and writes inside one command. [`fast_peer`] checks the preconditions;
 //! [`super::initiate`] handles every other operation.
 
 use selvedge::rma::RmaIov;
@@ -21,14 +21,15 @@ use crate::smr::keys::{Kind, RIGHT_READ, RIGHT_WRITE};
 use crate::smr::prefetch;
 use crate::transfers::ACK_FLAGS;
 
-/// Flags that the fast path accepts: an operation that is over when its post returns satisfies all
-/// of them.
+/// Flags that the fast path accepts: an operation that is complete when its post returns satisfies
+/// all of them.
 pub(crate) const FAST_FLAGS: OpFlags = TX_DEFAULTS.union(OpFlags::MORE);
 /// Flags that the fast path accepts for a write.
 const FAST_WRITE_FLAGS: OpFlags = FAST_FLAGS.union(OpFlags::REMOTE_CQ_DATA);
 
-/// The peer, if an operation with no flags beyond `allowed` may access its memory at once: the
-/// completion queue has room, the peer's index is cached, and the peer does not need the slow path.
+/// Returns the peer if an operation may use the fast path: the operation has no flags beyond
+/// `allowed`, the completion queue has room, the peer's index is cached, and the peer does not need
+/// the slow path.
 #[inline(always)]
 pub(crate) fn fast_peer<'a>(
     setup: &Setup,
@@ -101,8 +102,8 @@ pub(super) fn get_word(
     if let Some(line) = guess {
         prefetch::for_reading(line);
     }
-    if let Some(from) = fast_peer(setup, peers, peer, report, FAST_FLAGS)
-        && let Some((span, offset)) = from.mapped_regions.find(segment, RIGHT_READ)
+    if let Some(source) = fast_peer(setup, peers, peer, report, FAST_FLAGS)
+        && let Some((span, offset)) = source.mapped_regions.find(segment, RIGHT_READ)
         && let Some(word) = span.word(offset)
     {
         buf.write_word(word);

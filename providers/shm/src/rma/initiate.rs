@@ -1,5 +1,5 @@
-//! The general path of one-sided operations: checks, and the queue of operations that wait for the
-//! peer.
+//! The general path of one-sided operations: their checks, and the queue of operations that wait
+//! for the peer.
 
 use selvedge::rma::RmaIov;
 use selvedge::{Errno, FiAddr, OpFlags, Result};
@@ -15,7 +15,7 @@ use crate::transfers::{MAX_OPS, Sent};
 /// Posts a one-sided operation.
 ///
 /// # Errors
-/// As a send. An access that the peer does not allow fails by completion.
+/// As [`crate::endpoint::send::send`]. An access that the peer does not allow fails by completion.
 pub(crate) fn post(connector: &mut Connector<'_>, op: RmaOp, local: LocalBuffer) -> Result {
     let (report, len) = (&op.report, op.segments.len());
     if report.flags.contains(OpFlags::INJECT) && len > connector.setup.config.inject_size {
@@ -49,7 +49,7 @@ fn connect_and_defer(
         return result.map_err(|(errno, _)| errno);
     }
     let local = match local {
-        // An injected buffer belongs to the caller again when the post returns.
+        // The caller may reuse an injected buffer when the post returns.
         LocalBuffer::Source(buf) if op.report.flags.contains(OpFlags::INJECT) => {
             let mut copy = vec![0; buf.len()].into_boxed_slice();
             buf.read(0, &mut copy);
@@ -108,7 +108,7 @@ pub(crate) fn poll_peer(connector: &mut Connector<'_>, index: usize) {
     run_deferred(connector, index);
 }
 
-/// Executes the operations that waited for the peer's key table, in order of posts.
+/// Executes the operations that waited for the peer's key table, in the order of their posts.
 pub(crate) fn run_deferred(connector: &mut Connector<'_>, index: usize) {
     let peer = &connector.peers[index];
     if peer.deferred.is_empty() || peer.inbox.is_none() || !peer.keys.are_complete() {
@@ -208,7 +208,7 @@ fn find_grants(
     Ok(grants)
 }
 
-/// Receives the peer's packets and checks once more: a new chunk may hold the key.
+/// Receives the peer's packets and checks the key table once more: a new chunk may hold the key.
 #[cold]
 fn refresh_and_check(
     connector: &mut Connector<'_>,

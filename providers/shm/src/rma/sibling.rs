@@ -1,8 +1,10 @@
-//! Siblings: endpoints of one domain, whose regions are in the domain's own table.
+//! Operations on siblings: the endpoints of the initiator's domain, whose regions are in the
+//! domain's own key table.
 //!
-//! The post executes a one-sided operation on a sibling, or on the initiating endpoint itself: the
-//! bytes are in the memory when it returns, without progress of the target. The target endpoint
-//! receives a notification if it counts such operations or if the operation carries remote data.
+//! The post executes a one-sided operation on a sibling, or on the initiating endpoint itself. The
+//! operation is complete when the post returns, without progress of the target endpoint. The target
+//! endpoint receives a notification if it counts such operations or if the operation carries remote
+//! data.
 
 use selvedge::rma::RmaIov;
 use selvedge::shared::SharedBytes;
@@ -16,8 +18,9 @@ use crate::provider::setup::Setup;
 use crate::provider::shared::Shared;
 use crate::smr::keys::Denied;
 
-/// Whether the post may execute an operation that no other has to precede: its target is an open
-/// endpoint of this domain, and a notification that it needs has room.
+/// Whether the post may execute an operation: the peer is an open endpoint of this domain, no
+/// earlier command has to precede the operation, and there is room for the notification if one is
+/// needed.
 ///
 /// # Errors
 /// [`Errno::Again`] while there is no room for the notification.
@@ -43,7 +46,8 @@ pub(crate) fn may_access(peer: &mut Peer, data: Option<u64>, flags: OpFlags) -> 
     }
 }
 
-/// Reads or writes a sibling's memory and reports it, after [`may_access`].
+/// Reads or writes a sibling's memory, and reports the operation. [`may_access`] must have returned
+/// `true`.
 pub(super) fn execute(peer: &mut Peer, setup: &Setup, op: &RmaOp, local: LocalBuffer) {
     let (keys, segments) = (&setup.shared.keys, op.segments.all());
     let is_write = !op.is_read();
@@ -64,8 +68,8 @@ pub(super) fn execute(peer: &mut Peer, setup: &Setup, op: &RmaOp, local: LocalBu
     }
 }
 
-/// Notifies a sibling of an operation on its memory, if it wants notifications or the operation
-/// carries data.
+/// Notifies a sibling of an operation on its memory, if the sibling requests notifications or the
+/// operation carries remote data.
 pub(crate) fn notify(peer: &mut Peer, is_write: bool, data: Option<u64>, len: usize) {
     if peer.wants_notifications || data.is_some() {
         peer.notify(Notification {

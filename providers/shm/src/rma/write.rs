@@ -1,9 +1,10 @@
-//! Write: the initiator sends the bytes as a command, and the target stores them where its own key
-//! table says.
+//! Write: the initiator sends the bytes by a command, and the target stores them in the registered
+//! memory that its key table names.
 //!
-//! The bytes are inside the command, in the inject pool, or offered by an RTS like those of a large
-//! message: the target copies them from the writer's memory or requests bounce segments. The target
-//! checks key, bounds and rights again, for each step of a large write anew.
+//! The bytes are inside the command, in the inject pool, or announced by an RTS like those of a
+//! large message. After an RTS, the target copies the bytes from the writer's memory or requests
+//! bounce segments. The target checks key, bounds and rights again, and checks them anew for each
+//! step of a large write.
 
 use std::sync::Arc;
 
@@ -26,8 +27,8 @@ use crate::transfers::incoming::{ENTRY_LEN, SourceSegments};
 use crate::transfers::iov::{self, fill_eager};
 use crate::transfers::{ACK_FLAGS, MAX_OPS, Sent, sar, status};
 
-/// Words of the longest payload of an inline write.
-const WORDS: usize = inline_write_max(false) / 8;
+/// The number of words of the longest payload of an inline write.
+const INLINE_WORDS: usize = inline_write_max(false) / 8;
 
 impl RmaOp {
     /// Whether the target has to acknowledge the write.
@@ -65,8 +66,11 @@ pub(super) fn write(
     }
 }
 
-/// Writes special memory, and notifies a peer that wants notifications. Returns `false` for other
-/// memory, and for a fenced write.
+/// Writes special memory, and notifies a peer that requests notifications. Returns `false` without
+/// effect for other memory, and for a fenced write.
+///
+/// # Errors
+/// As [`Peer::reserve_notification`].
 #[inline]
 fn write_directly(peer: &mut Peer, op: &RmaOp, buf: &TxBuf) -> Result<bool> {
     if op.is_fenced() || !peer.has_mapped_blocks() {
@@ -84,7 +88,7 @@ fn write_directly(peer: &mut Peer, op: &RmaOp, buf: &TxBuf) -> Result<bool> {
     Ok(is_done)
 }
 
-/// Sends a write that fits a command or the inject pool; `None` for a larger one.
+/// Sends a write that fits a command or the inject pool. Returns `None` for a larger one.
 #[inline]
 fn send_small(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: &TxBuf) -> Result<Option<Sent>> {
     let (len, data) = (buf.len(), op.data);
@@ -189,7 +193,7 @@ pub(super) fn send_inline(peer: &mut Peer, segment: &RmaIov, data: Option<u64>, 
     if segment.len == 8 {
         return InlineWrite::commit(segment, data, peer.slot(), &[buf.word()]);
     }
-    let mut bytes = [[0; 8]; WORDS];
+    let mut bytes = [[0; 8]; INLINE_WORDS];
     buf.read(0, bytes.as_flattened_mut());
     let words = bytes.map(u64::from_ne_bytes);
     InlineWrite::commit(
@@ -200,7 +204,7 @@ pub(super) fn send_inline(peer: &mut Peer, segment: &RmaIov, data: Option<u64>, 
     );
 }
 
-/// Sends a write through the inject pool.
+/// Sends a write through the inject pool. `copy` stores the payload at the offset that it receives.
 fn inject(
     peer: &mut Peer,
     op: &RmaOp,
@@ -226,7 +230,7 @@ fn inject(
     }
 }
 
-/// Stores the bytes of an inline write in the registered memory.
+/// Stores the bytes of an inline write in registered memory of this process.
 #[inline]
 pub(super) fn put_inline(
     slot: &Received<'_>,
@@ -240,7 +244,7 @@ pub(super) fn put_inline(
         target.write(&slot.word(word).to_ne_bytes());
         return Ok(());
     }
-    let mut bytes = [[0; 8]; WORDS];
+    let mut bytes = [[0; 8]; INLINE_WORDS];
     for (index, bytes) in bytes[..segment.len.div_ceil(8)].iter_mut().enumerate() {
         *bytes = slot.word(word + index).to_ne_bytes();
     }
@@ -248,7 +252,8 @@ pub(super) fn put_inline(
     Ok(())
 }
 
-/// Stores the bytes of a write from the inject pool in the registered memory: all of them or none.
+/// Stores the bytes of a write from the inject pool in registered memory of this process: all bytes
+/// or, if a segment is denied, none.
 pub(super) fn put_injected(
     inbox: &Inbox,
     write: &Write,
@@ -256,7 +261,7 @@ pub(super) fn put_injected(
     domain: &Shared,
 ) -> Result<(), Denied> {
     let regions = domain.keys.regions();
-    check(&regions, write)?;
+    check_segments(&regions, write)?;
     for segment in write.segments.all() {
         inbox
             .pool
@@ -266,12 +271,12 @@ pub(super) fn put_injected(
     Ok(())
 }
 
-fn check(regions: &Regions<'_>, write: &Write) -> Result<(), Denied> {
+fn check_segments(regions: &Regions<'_>, write: &Write) -> Result<(), Denied> {
     let mut segments = write.segments.all().iter();
     segments.try_for_each(|segment| regions.locate(segment, RIGHT_WRITE).map(drop))
 }
 
-/// The response status of a write that asked for one.
+/// Returns the response status of a write that requests a response.
 pub(super) fn response_status(result: Result<(), Denied>) -> u32 {
     match result {
         Ok(()) => status::DONE,
