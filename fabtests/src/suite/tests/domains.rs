@@ -14,7 +14,7 @@ use selvedge::{
 use crate::suite::context::check::{holds, same};
 use crate::suite::context::contexts::with_contexts;
 use crate::suite::context::{
-    Maker, Notify, RAW, Result, Rx, Setup, Skipped, Test, TestContext, missing, queue_count,
+    Maker, Notify, RAW, Result, Rx, Setup, Skipped, Test, TestContext, queue_count, skip_missing,
 };
 use crate::suite::defect::Defect;
 
@@ -213,7 +213,7 @@ fn contexts(ctx: &mut TestContext) -> Result {
     let hints = ctx.hints().caps(Caps::MSG | Caps::NAMED_RX_CTX);
     let info = ctx.info_for(&with_contexts(hints, 2))?;
     let [own, second, foreign] = domains(ctx, &info)?;
-    let sep = own.domain.scalable_endpoint(&info).map_err(missing)?;
+    let sep = own.domain.scalable_endpoint(&info).map_err(skip_missing)?;
     sep.context(0, &info, own.bindings())?;
     for other in [&second, &foreign] {
         for (name, bind) in mixed_bindings(&own, other) {
@@ -246,7 +246,7 @@ fn regions(ctx: &mut TestContext) -> Result {
         }
         let own = port.domain.cntr(&cntr::Attr::default())?;
         let bound = memory.bind_counter(&own, MrAccess::REMOTE_WRITE);
-        provider_error(bound).map_err(missing)?;
+        provider_error(bound).map_err(skip_missing)?;
     }
     Ok(())
 }
