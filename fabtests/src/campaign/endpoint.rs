@@ -103,7 +103,7 @@ const MEMORY_LEN: usize = 65_536;
 /// Discovery finds no provider.
 pub(crate) fn discover(name: Option<&str>, params: &[(&str, &str)]) -> Result<Info, Error> {
     let params: Params = params.iter().copied().collect();
-    let provider = defect::planted(Arc::new(&selvedge_shm::PROVIDER));
+    let provider = defect::plant_defect(Arc::new(&selvedge_shm::PROVIDER));
     let provider = provider.map_err(|e| Error::new(Errno::Inval, e.to_string()))?;
     let registry = Registry::new().with_shared(provider).with_params(params);
     let messages = Caps::MSG | Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV;

@@ -137,7 +137,7 @@ impl Args {
         manifest: &Manifest,
         seed: u64,
     ) -> anyhow::Result<RunResult> {
-        let hosts = self.two_hosts.then(Hosts::make).transpose()?;
+        let hosts = self.two_hosts.then(Hosts::create).transpose()?;
         let plan = Plan {
             manifest,
             jobs: self.jobs.map_or_else(core_count, usize::from),
