@@ -95,7 +95,7 @@ pub(super) fn send(peer: &mut Peer, request: &mut Request) -> Result {
             word += 1;
         }
         for chunk in payload.chunks(8) {
-            slot.put(word, inline::word(chunk));
+            slot.put(word, inline::to_word(chunk));
             word += 1;
         }
         slot.commit(cmd::head(op, cmd::SRC_INLINE, flags, len as u32));

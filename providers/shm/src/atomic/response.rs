@@ -97,7 +97,7 @@ fn send(
     slot.put(1, u64::from(msg_id) | u64::from(errno) << 32);
     if is_inline {
         for (word, chunk) in (2..).zip(bytes.chunks(8)) {
-            slot.put(word, inline::word(chunk));
+            slot.put(word, inline::to_word(chunk));
         }
         slot.commit(cmd::head(
             cmd::OP_ATOMIC_RESULT,

@@ -1,8 +1,8 @@
 //! Cross-memory attach: reading another process's memory with one copy (`process_vm_readv(2)`).
 //!
-//! The call only reads: the process that owns the destination copies. Every call reads the peer's
-//! nonce along with the bytes. The nonce proves that they come from the process that named the
-//! address, and not from a later process with the same number.
+//! The process that owns the destination copies; no process writes to the memory of another one.
+//! Every call reads the peer's nonce along with the bytes. The nonce proves that the bytes come
+//! from the process that named the address, and not from a later process with the same number.
 
 use std::mem::MaybeUninit;
 
@@ -19,7 +19,7 @@ pub(crate) struct CmaProcess {
 }
 
 impl CmaProcess {
-    /// The process `pid`, if it can be read and holds `nonce` at `nonce_addr`.
+    /// Returns the process `pid`, if its memory can be read and holds `nonce` at `nonce_addr`.
     ///
     /// # Errors
     /// [`Errno::Perm`] and [`Errno::NoSys`] where the system denies the call, [`Errno::Acces`] when
@@ -70,8 +70,11 @@ impl CmaProcess {
         }
     }
 
-    /// Makes one call. Returns the number of bytes read after the nonce.
-    #[expect(unsafe_code, reason = "the kernel writes where the caller may")]
+    /// Makes one call of `process_vm_readv(2)`. Returns the number of bytes read after the nonce.
+    #[expect(
+        unsafe_code,
+        reason = "the kernel writes to memory that the caller may write"
+    )]
     fn read_once(&self, base: usize, to: *mut u8, len: usize) -> Result<usize> {
         let mut nonce = [0_u8; 8];
         let remote = [iovec(self.nonce_addr, nonce.len()), iovec(base, len)];
@@ -87,10 +90,10 @@ impl CmaProcess {
         ];
         let pid = self.pid.as_raw();
         let read = loop {
-            // SAFETY: the lists have two entries each. The kernel writes to the local segments
-            // alone: `nonce`, and `len` bytes at `to`, which the private callers have from a slice
-            // or a `SharedBytes` that is valid for writes. The remote ones are numbers to this
-            // process.
+            // SAFETY: the lists have two entries each. The kernel writes only to the local
+            // segments: `nonce`, and the `len` bytes at `to`, which the callers in this file have
+            // from a slice or a `SharedBytes` that is valid for writes. The remote segments are
+            // only numbers in this process.
             let read =
                 unsafe { libc::process_vm_readv(pid, local.as_ptr(), 2, remote.as_ptr(), 2, 0) };
             match usize::try_from(read) {
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn another_process_under_the_same_number_is_not_read() {
+    fn another_process_with_the_same_number_is_not_read() {
         let nonce = Box::new(0x5eed_u64);
         let refused = CmaProcess::probe(process_id(), addr_of(&*nonce), 1);
         assert_eq!(refused.unwrap_err(), Errno::Acces);

@@ -1,4 +1,4 @@
-//! Inject protocol: the message is in the inject pool, its offset in the command.
+//! Inject protocol: the message is in the inject pool, and its offset is in the command.
 
 use selvedge::{Errno, Result};
 use selvedge_kit::copy::{RxBuf, TxBuf};
@@ -11,8 +11,11 @@ use crate::smr::bytes::Bytes;
 use crate::smr::inject_pool::PoolPosition;
 use crate::transfers::cmd::{Header, ProtocolError};
 
-/// Copies the message into the pool and commits its command. With `op`, the peer acknowledges the
-/// receive.
+/// Copies the message into the inject pool and commits its command. With `op`, the peer
+/// acknowledges the receive.
+///
+/// # Errors
+/// As [`Peer::reserve`]; [`Errno::Again`] while too many operations are outstanding.
 #[inline(always)]
 pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf, op: Option<Op>) -> Result<Sent> {
     let len = buf.len();
@@ -52,8 +55,8 @@ impl<'a> PoolCursor<'a> {
         self.bytes
     }
 
-    /// Checks that the next payload has `len` bytes at `offset`, and advances past it. Returns the
-    /// payload's offset.
+    /// Checks that the next payload, of `len` bytes, is at `offset`, and advances past it. Returns
+    /// the payload's offset.
     #[inline]
     pub(crate) fn advance(&mut self, offset: u64, len: usize) -> Result<usize, ProtocolError> {
         match self.cursor.advance(len) {
@@ -72,7 +75,7 @@ pub(crate) fn locate(inbox: &mut Inbox, offset: u64, len: usize) -> Result<usize
     PoolCursor::new(&mut inbox.pool_position, &inbox.pool).advance(offset, len)
 }
 
-/// Copies a payload to the receive's buffer. Returns the number of bytes that fitted.
+/// Copies a payload to the buffer of a receive. Returns the number of bytes that fit.
 #[inline]
 pub(crate) fn receive(inbox: &Inbox, offset: usize, len: usize, buf: &mut RxBuf) -> usize {
     let mut done = 0;

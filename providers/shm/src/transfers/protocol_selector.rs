@@ -1,9 +1,9 @@
 //! Selection of the protocol of a large message, from measurements per peer and size class.
 //!
-//! No fixed threshold is right: whether one copy through the kernel or two through shared cache
-//! lines is faster depends on the processors, on their distance, and on the size. The receiver
+//! No fixed threshold is right. Whether one copy by the kernel or two copies through shared cache
+//! lines are faster depends on the processors, on their distance, and on the size. The receiver
 //! therefore measures both protocols and uses the faster one (exploitation). It probes the other
-//! one now and then, because the speeds may change.
+//! protocol at intervals, because the speeds may change.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,11 @@ pub(crate) enum RendezvousProtocol {
     /// The receiver copies from the sender's memory.
     #[default]
     Cma,
-    /// Sender and receiver copy, through bounce segments.
+    /// Sender and receiver copy through bounce segments.
     Bounce,
-    /// The receiver copies from special memory, which it has mapped. The selector does not measure
-    /// it: it is one copy without a system call, and used wherever the sender's memory is special.
+    /// The receiver copies from special memory, which it has mapped. This is one copy without a
+    /// system call. The selector does not measure this protocol: it is used whenever the sender's
+    /// memory is special.
     Special,
 }
 
@@ -28,8 +29,9 @@ pub(crate) struct ProtocolSelector {
     size_classes: [SizeClass; SIZE_CLASSES],
     /// The time at which the peer's last large message completed.
     last_done: Instant,
-    /// The protocol of the message that started last, and the number of switches so far.
+    /// The protocol of the message that started last.
     last_protocol: RendezvousProtocol,
+    /// The number of switches of the protocol so far.
     switches: u32,
 }
 
@@ -37,6 +39,7 @@ pub(crate) struct ProtocolSelector {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measurement {
     since: Instant,
+    /// The number of switches of the protocol when the measurement began.
     switches: u32,
 }
 
@@ -47,10 +50,11 @@ struct SizeClass {
     cma: DecayingMean,
     bounce: DecayingMean,
     protocol: RendezvousProtocol,
-    /// Number of probes started.
+    /// The number of probes started.
     probes: u32,
-    /// Messages of the present probe or exploitation period: started, and measured.
+    /// The number of messages started in the present probe or exploitation period.
     started: u32,
+    /// The number of messages measured in the present probe or exploitation period.
     measured: u32,
     /// Length of the exploitation period in messages; 0 during a probe.
     exploitation_len: u32,
@@ -58,34 +62,35 @@ struct SizeClass {
 
 /// Nanoseconds per message, as a mean with exponential decay.
 ///
-/// The mean is of sums and not of single times: of messages that are outstanding together, the last
-/// ones seem to take no time.
+/// The mean is a quotient of sums, and not a mean of single times: of several messages that are
+/// outstanding together, the last ones seem to take no time.
 #[derive(Clone, Copy, Debug, Default)]
 struct DecayingMean {
     nanos: f32,
     messages: f32,
 }
 
-/// Powers of two from 4 KiB up; the last class holds all larger sizes.
+/// The number of size classes: powers of two from 4 KiB up. The last class holds all larger sizes.
 const SIZE_CLASSES: usize = 16;
-/// Messages that a probe measures.
+/// The number of messages that a probe measures.
 const PROBE_LEN: u32 = 12;
-/// Messages at the start of a probe that are not counted: the sender's eager segments still follow
-/// the previous protocol.
+/// The number of messages at the start of a probe whose times do not enter the mean: for these
+/// messages the sender still chooses its eager segments by the previous protocol.
 const WARM_UP: u32 = 4;
-/// Messages after which a probe ends although it has measured too few.
+/// The number of messages after which a probe ends although it has measured too few.
 const PROBE_LEN_MAX: u32 = 256;
-/// Ratio of an exploitation period to a probe. The first periods are shorter.
+/// The ratio of the lengths of an exploitation period and a probe. The first periods are shorter.
 const EXPLOITATION_FACTOR: u32 = 64;
-/// A probe is lost, and ends early, when `LOST_AFTER` counted messages took on average `LOST_RATIO`
-/// times as long as those of the other protocol.
+/// The number of messages after the warm-up from which on a probe can be lost. A lost probe ends
+/// early.
 const LOST_AFTER: u32 = 3;
+/// A probe is lost if its messages take this many times as long as those of the other protocol.
 const LOST_RATIO: f32 = 1.5;
 /// The factor by which a message's weight decays with each later message.
 const DECAY: f32 = 0.9;
 
 impl ProtocolSelector {
-    /// The class of a message size in bytes.
+    /// Returns the size class of a message of `len` bytes.
     pub(crate) fn size_class(len: usize) -> usize {
         let pages = (len >> 12).max(1);
         (pages.ilog2() as usize).min(SIZE_CLASSES - 1)
@@ -110,9 +115,9 @@ impl ProtocolSelector {
         (protocol, measurement)
     }
 
-    /// Records a message that completed at `now`. Its time counts from its start or from the
-    /// completion of the previous message, whichever is later. A measurement during which the
-    /// protocol switched is discarded.
+    /// Records a message that completed at `now`. The time of a message counts from its start or
+    /// from the completion of the previous message, whichever is later. A measurement during which
+    /// the protocol has switched is discarded.
     pub(crate) fn record(
         &mut self,
         len: usize,
@@ -129,6 +134,7 @@ impl ProtocolSelector {
 }
 
 impl SizeClass {
+    /// Selects the protocol of the next message.
     fn select(&mut self) -> RendezvousProtocol {
         match self.exploitation_len {
             0 if self.is_probe_over() => self.end_probe(),
@@ -150,7 +156,7 @@ impl SizeClass {
         self.restart_counts();
     }
 
-    /// Whether the probe has measured enough, or has lost.
+    /// Whether the probe has measured enough messages, or is lost.
     fn is_probe_over(&self) -> bool {
         self.measured >= PROBE_LEN || self.started >= PROBE_LEN_MAX || self.is_probe_lost()
     }
@@ -232,7 +238,8 @@ impl DecayingMean {
         self.messages = self.messages * DECAY + 1.0;
     }
 
-    /// Nanoseconds per message; 0 without measurements, so that the protocol is probed.
+    /// Returns the mean in nanoseconds per message; 0 without measurements, so that the protocol is
+    /// probed.
     fn mean_nanos(&self) -> f32 {
         if self.messages > 0.0 {
             self.nanos / self.messages
@@ -253,7 +260,7 @@ impl Default for ProtocolSelector {
     }
 }
 
-/// A class in its first probe.
+/// Returns a size class in its first probe.
 impl Default for SizeClass {
     fn default() -> Self {
         Self {
@@ -285,8 +292,8 @@ mod tests {
         })
     }
 
-    /// Sends `count` messages, one after the other, that take the given nanoseconds. Returns the
-    /// number of bounced messages.
+    /// Simulates `count` messages, one after the other, that take `cma` or `bounce` nanoseconds.
+    /// Returns the number of bounced messages.
     fn run(selector: &mut ProtocolSelector, count: u32, cma: u64, bounce: u64) -> u32 {
         let mut bounced = 0;
         for _ in 0..count {
@@ -303,9 +310,9 @@ mod tests {
         bounced
     }
 
-    /// Sends bursts of 64 messages that match their receives together. A message that the receiver
-    /// copies by itself completes at once; a bounced one completes after the whole burst has
-    /// started. Returns the number of bounced messages.
+    /// Simulates bursts of 64 messages that match their receives together. A message that the
+    /// receiver copies alone completes at once; a bounced message completes after the whole burst
+    /// has started. Returns the number of bounced messages.
     fn run_bursts(selector: &mut ProtocolSelector, bursts: u32, cma: u64, bounce: u64) -> u32 {
         let mut bounced = 0;
         let mut now = selector.last_done;
@@ -357,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_speed_is_followed() {
+    fn the_selection_follows_a_change_of_speed() {
         let mut selector = ProtocolSelector::default();
         run(&mut selector, 1000, 5000, 2000);
         run(&mut selector, 1000, 1000, 8000);
@@ -383,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_take_no_more_than_their_share_of_messages() {
+    fn probes_use_a_limited_share_of_messages() {
         let mut selector = ProtocolSelector::default();
         run_bursts(&mut selector, 200, 4000, 5000);
         let bounced = run_bursts(&mut selector, 2000, 4000, 5000);
@@ -408,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn outstanding_messages_are_not_charged_for_each_other() {
+    fn the_time_of_a_message_begins_after_the_previous_completion() {
         let mut selector = ProtocolSelector::default();
         run(&mut selector, 2 * PROBE_LEN, 3000, 3000);
         // A burst of messages that matched their receives together and complete one after the

@@ -1,9 +1,9 @@
 //! `Bytes` and `Span`: the only types that copy payload bytes into and out of shared memory.
 //!
-//! In the protocol, no process writes bytes that another may be reading. A peer that does so
-//! garbles its own message and nothing else: the copies are opaque to the compiler, so it cannot
-//! load a byte twice. Memory that both sides change at the same time is a [`Span`]. No reference to
-//! the bytes is ever created.
+//! A process that keeps to the protocol never writes bytes that another process may be reading. A
+//! peer that does not garbles its own message and nothing else: the copies are opaque to the
+//! compiler, so the compiler cannot load a byte twice. Memory that both sides change at the same
+//! time is a [`Span`]. No reference to the bytes is ever created.
 
 #![expect(unsafe_code, reason = "copies between private and shared memory")]
 
@@ -28,10 +28,10 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// `len` bytes of `mapping` from `offset` on.
+    /// Creates the range of `len` bytes of `mapping` from offset `start` on.
     ///
     /// # Panics
-    /// If they do not lie inside the mapping; callers check offsets from peers before.
+    /// If the range is not inside the mapping. Callers check offsets from peers before.
     pub(crate) fn new(mapping: Arc<Mapping>, start: usize, len: usize) -> Self {
         mapping.address_of(start, len);
         Self {
@@ -41,36 +41,36 @@ impl Bytes {
         }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the range is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether this process may write them.
+    /// Whether this process may write the bytes.
     pub fn is_writable(&self) -> bool {
         self.mapping.is_writable()
     }
 
-    /// The address of the first byte, for an owner whose application uses the memory.
+    /// Returns the address of the first byte, for an owner whose application uses the memory.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.range(0, self.len)
     }
 
-    /// Copies private bytes in at `offset`.
+    /// Copies private bytes to `offset` of the range.
     ///
     /// # Panics
-    /// If they do not fit, or if the mapping is read-only.
+    /// If the bytes do not fit, or if the mapping is read-only.
     #[inline]
     pub fn copy_in(&self, offset: usize, from: &[u8]) {
         self.copy_in_by(CopyMethod::StringInstruction, offset, from);
     }
 
-    /// As [`Self::copy_in`], with the given copy method.
+    /// As [`Self::copy_in`], by the given copy method.
     ///
     /// # Panics
     /// As [`Self::copy_in`].
@@ -87,10 +87,10 @@ impl Bytes {
         unsafe { copy_with(method, from.as_ptr(), to, from.len()) };
     }
 
-    /// Copies bytes out from `offset`, filling `to`.
+    /// Fills `to` with the bytes from `offset` on. Returns the filled slice.
     ///
     /// # Panics
-    /// If there are fewer bytes.
+    /// If the range has fewer bytes from `offset` on.
     #[inline]
     pub fn copy_out<'a>(&self, offset: usize, to: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
         let from = self.range(offset, to.len());
@@ -113,10 +113,10 @@ impl Bytes {
         unsafe { &mut *(filled as *mut [u8]) }
     }
 
-    /// Copies bytes out from `offset` to memory that other threads may be reading, filling it.
+    /// Fills memory that other threads may be reading with the bytes from `offset` on.
     ///
     /// # Panics
-    /// If there are fewer bytes.
+    /// If the range has fewer bytes from `offset` on.
     #[inline]
     pub fn copy_to(&self, offset: usize, to: SharedBytes) {
         let from = self.range(offset, to.len());
@@ -128,10 +128,10 @@ impl Bytes {
         unsafe { to.write_from(from) };
     }
 
-    /// Copies bytes in at `offset` from memory that other threads may be changing.
+    /// Copies memory that other threads may be changing to `offset` of the range.
     ///
     /// # Panics
-    /// If they do not fit, or if the mapping is read-only.
+    /// If the bytes do not fit, or if the mapping is read-only.
     #[inline]
     pub fn copy_from(&self, offset: usize, from: SharedBytes) {
         assert!(self.is_writable());
@@ -145,8 +145,8 @@ impl Bytes {
         unsafe { from.read_to(to) };
     }
 
-    /// Prefetches the cache lines of `len` bytes from `offset` on for writing. A hint, for any
-    /// `offset`.
+    /// Prefetches the cache lines of `len` bytes from `offset` on for writing. This is a hint, and
+    /// `offset` may have any value.
     #[inline]
     pub fn prefetch_for_write(&self, offset: usize, len: usize) {
         for line in 0..len.div_ceil(64) {
@@ -154,7 +154,8 @@ impl Bytes {
         }
     }
 
-    /// Prefetches the cache line at `offset` for reading. A hint, for any `offset`.
+    /// Prefetches the cache line at `offset` for reading. This is a hint, and `offset` may have any
+    /// value.
     #[inline]
     pub fn prefetch_for_read(&self, offset: usize) {
         prefetch::for_reading(self.hint_address(offset));
@@ -185,16 +186,17 @@ pub struct Span {
 }
 
 impl Bytes {
-    /// The `len` bytes from `offset` on; `None` if they are not inside.
+    /// Returns the `len` bytes from `offset` on as a span; `None` if they are not all inside.
     pub fn span(&self, offset: usize, len: usize) -> Option<Span> {
         if offset > self.len || len > self.len - offset {
             return None;
         }
         let first = self.mapping.address_of(self.start + offset, len).as_ptr();
         Some(Span {
-            // SAFETY: `address_of` checked that the bytes are mapped, and the span keeps them so.
-            // `Span` writes them where they are writable alone. This process accesses mapped memory
-            // of a peer through spans; accesses of other processes are outside of its memory model.
+            // SAFETY: `address_of` checked that the bytes are mapped, and the span keeps them
+            // mapped. `Span` writes the bytes only if they are writable. This process accesses
+            // mapped memory of a peer through spans; accesses of other processes are outside
+            // of its memory model.
             bytes: unsafe { SharedBytes::new(first, len) },
             writable: self.is_writable(),
             _mapping: Arc::clone(&self.mapping),
@@ -203,37 +205,38 @@ impl Bytes {
 }
 
 impl Span {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there are none.
+    /// Whether the span is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Whether they may be written.
+    /// Whether the bytes may be written.
     pub fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// The address of the byte at `offset`, for messages and alignment checks; not for access.
+    /// Returns the address of the byte at `offset`, for error texts and alignment checks. Not for
+    /// access.
     #[inline(always)]
     pub fn address(&self, offset: usize) -> usize {
         self.bytes.as_ptr().addr().wrapping_add(offset)
     }
 
-    /// Whether elements at `offset` have the alignment of their kernel. The peer determines where a
-    /// span begins, so its start may have any alignment.
+    /// Whether elements at `offset` have the alignment that `kernel` needs. The peer determines
+    /// where a span begins, so the start may have any alignment.
     #[inline]
     pub fn is_aligned(&self, offset: usize, kernel: &Kernel) -> bool {
         kernel.check(self.address(offset) as u64).is_ok()
     }
 
-    /// Stores a word at `offset`, atomically if it is aligned. `false`, without an effect, when it
-    /// does not fit or the bytes are read-only.
+    /// Stores a word at `offset`, atomically if the address is aligned. Returns `false` without
+    /// effect if the word does not fit or the bytes are read-only.
     #[inline(always)]
     #[must_use]
     pub fn put_word(&self, offset: usize, word: u64) -> bool {
@@ -241,7 +244,7 @@ impl Span {
             return false;
         }
         let Some(to) = self.bytes.word(offset) else {
-            return self.put_unaligned(offset, word);
+            return self.put_unaligned_word(offset, word);
         };
         to.store(word, Ordering::Release);
         true
@@ -249,30 +252,31 @@ impl Span {
 
     #[cold]
     #[inline(never)]
-    fn put_unaligned(&self, offset: usize, word: u64) -> bool {
+    fn put_unaligned_word(&self, offset: usize, word: u64) -> bool {
         let to = self.bytes.get(offset, WORD);
         to.inspect(|to| to.write(&word.to_ne_bytes())).is_some()
     }
 
-    /// Loads the word at `offset`, atomically if it is aligned. `None` when it is not inside.
+    /// Loads the word at `offset`, atomically if the address is aligned. Returns `None` if the word
+    /// is not inside.
     #[inline(always)]
     pub fn word(&self, offset: usize) -> Option<u64> {
         match self.bytes.word(offset) {
             Some(from) => Some(from.load(Ordering::Acquire)),
-            None => self.word_unaligned(offset),
+            None => self.load_unaligned_word(offset),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn word_unaligned(&self, offset: usize) -> Option<u64> {
+    fn load_unaligned_word(&self, offset: usize) -> Option<u64> {
         let mut word = [0; WORD];
         self.bytes.get(offset, WORD)?.read_into(&mut word);
         Some(u64::from_ne_bytes(word))
     }
 
-    /// Copies private bytes in at `offset`. `false`, without an effect, when they do not fit or the
-    /// bytes are read-only.
+    /// Copies private bytes to `offset`. Returns `false` without effect if they do not fit or the
+    /// span is read-only.
     #[inline]
     #[must_use]
     pub fn put(&self, offset: usize, from: &[u8]) -> bool {
@@ -280,7 +284,7 @@ impl Span {
         to.inspect(|to| to.write(from)).is_some()
     }
 
-    /// Copies bytes out from `offset` on, filling `to`. `false`, with `to` unchanged, when there
+    /// Fills `to` with the bytes from `offset` on. Returns `false`, with `to` unchanged, if there
     /// are fewer bytes.
     #[inline]
     #[must_use]
@@ -289,9 +293,9 @@ impl Span {
         from.map(|from| from.read(to)).is_some()
     }
 
-    /// Changes `count` elements from `offset` on by atomic instructions, concurrently with any
-    /// other access. `false`, without an effect, when they are not aligned or not all inside, or
-    /// when the kernel writes and the mapping is read-only.
+    /// Applies a kernel to `count` elements from `offset` on by atomic instructions, concurrently
+    /// with any other access. Returns `false` without effect if the elements are not aligned or not
+    /// all inside, or if the kernel writes and the mapping is read-only.
     #[inline]
     #[must_use]
     pub fn apply(&self, offset: usize, kernel: &Kernel, count: usize, args: Args<'_>) -> bool {
@@ -305,9 +309,9 @@ impl Span {
         kernel.apply(target, args).is_ok()
     }
 
-    /// Changes the integer of eight bytes at `offset` by one atomic instruction and returns its
-    /// previous value. `None`, without an effect, when it is not aligned or not inside, or when the
-    /// operation writes and the mapping is read-only.
+    /// Applies one atomic instruction to the integer of eight bytes at `offset`, and returns the
+    /// previous value. Returns `None` without effect if the integer is not aligned or not inside,
+    /// or if the operation writes and the mapping is read-only.
     #[inline(always)]
     pub fn apply_single(&self, offset: usize, single: Single, words: [u64; 2]) -> Option<u64> {
         if !self.writable && single.writes() {

@@ -1,10 +1,10 @@
 //! `Block` and `PeerBlock`: memory that the owner's application uses directly and that peers map.
 //!
-//! A block is one sealed file, committed in full when it is created. Its owner uses it by address,
-//! as any other memory. Peers map it for reading, or for reading and writing if it was created for
-//! that. A freed block is never reused: a peer that still maps it accesses pages that no other
-//! process uses. The mapping is excluded from forked children, which would otherwise change the
-//! parent's memory.
+//! A block is one sealed file, committed in full at its creation. The owner accesses it by address,
+//! as any other memory. Peers map the block for reading, or also for writing if the owner has
+//! created it for that. A freed block is never reused: a peer that still maps it accesses pages
+//! that no other process uses. The mapping is excluded from forked children, which would otherwise
+//! change the parent's memory.
 //!
 //! # Examples
 //!
@@ -32,8 +32,9 @@ use selvedge_kit::seal::seal;
 use super::bytes::Bytes;
 use super::mapping::{Mapping, Writers, failed, map_peer_memory};
 
-/// Bytes of a page and of a huge page.
+/// The size of a page in bytes.
 const PAGE: usize = 4096;
+/// The size of a huge page in bytes.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// The kind of pages in which memory is created.
@@ -41,8 +42,8 @@ const HUGE_PAGE: usize = 2 << 20;
 pub enum PageSize {
     /// Pages of 4 KiB.
     Ordinary,
-    /// Huge pages of 2 MiB, if the system has free ones and the memory is at least as large.
-    /// Reserved ones (`vm.nr_hugepages`) only for memory that peers do not write.
+    /// Huge pages of 2 MiB, if the system has free ones and the memory is at least as large as one.
+    /// Reserved huge pages (`vm.nr_hugepages`) are used only for memory that peers do not write.
     Huge,
 }
 
@@ -53,7 +54,8 @@ pub struct Block {
 }
 
 impl Block {
-    /// Creates at least `len` zeroed bytes; the returned descriptor is for peers.
+    /// Creates a block of at least `len` zeroed bytes. Returns the block, and the descriptor to
+    /// send to peers.
     ///
     /// # Errors
     /// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] for more than the system has; the
@@ -70,8 +72,8 @@ impl Block {
                     );
                     create_in_advised_pages(len)
                 }),
-                // A peer that may write may also punch holes. If the pool of reserved pages is
-                // empty on the next access, the kernel kills this process.
+                // A peer with write access can also punch holes. If the pool of reserved pages is
+                // empty at the next access to a hole, the kernel kills this process.
                 Writers::AnyProcess => create_in_advised_pages(len),
             },
             _ => create_memory_file(MFdFlags::empty()).and_then(|fd| commit(fd, len, PAGE)),
@@ -85,20 +87,20 @@ impl Block {
         Ok((Self { bytes }, file.into()))
     }
 
-    /// The address of the first byte. The caller is responsible for all accesses.
+    /// Returns the address of the first byte. The caller is responsible for all accesses.
     pub fn base(&self) -> *mut u8 {
         self.bytes.as_ptr()
     }
 
-    /// Length in bytes: whole pages.
+    /// Returns the length in bytes, which is a multiple of the page size.
     #[expect(clippy::len_without_is_empty, reason = "no block is empty")]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 }
 
-/// Checks that the system has `len` bytes of memory. The kernel overcommits and later kills a
-/// process, so the available memory is read first.
+/// Checks that the system has `len` bytes of memory. Without the check the kernel would overcommit,
+/// and later kill a process.
 fn check_available(len: usize) -> Result<(), Error> {
     if len == 0 {
         return Err(Error::new(Errno::Inval, "special memory of 0 bytes"));
@@ -111,8 +113,8 @@ fn check_available(len: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The kernel's estimate of the memory that is available without swapping, plus free swap, in
-/// bytes.
+/// Reads the kernel's estimate of the memory that is available without swapping. Returns it plus
+/// the free swap space, in bytes.
 fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kibibytes = |name: &str| {
@@ -134,7 +136,7 @@ fn create_in_reserved_pages(len: usize) -> nix::Result<(File, usize)> {
     commit(fd, len, HUGE_PAGE)
 }
 
-/// Creates memory with a request for transparent huge pages, which the kernel grants if it is
+/// Creates memory with a request for transparent huge pages. The kernel grants them if it is
 /// configured to (`shmem_enabled`) and has free ones. It decides at the first access to a page, so
 /// the pages are populated before they are committed.
 fn create_in_advised_pages(len: usize) -> nix::Result<(File, usize)> {
@@ -142,20 +144,21 @@ fn create_in_advised_pages(len: usize) -> nix::Result<(File, usize)> {
     let whole = len.checked_next_multiple_of(HUGE_PAGE).ok_or(Sys::ENOMEM)?;
     ftruncate(&file, whole as i64)?;
     if let Ok(mapping) = Mapping::writable(&file, whole) {
-        // Hints: `commit` allocates the pages that they do not.
+        // Both calls are hints: `commit` allocates the pages that they did not.
         let _ = mapping.advise(Advice::HugePage);
         let _ = mapping.advise(Advice::PopulateWrite);
     }
     commit(file.into(), whole, HUGE_PAGE)
 }
 
-fn commit(fd: OwnedFd, len: usize, page: usize) -> nix::Result<(File, usize)> {
-    let len = len.checked_next_multiple_of(page).ok_or(Sys::ENOMEM)?;
+/// Commits `len` bytes, rounded up to whole pages of `page_size` bytes. Returns the rounded length.
+fn commit(fd: OwnedFd, len: usize, page_size: usize) -> nix::Result<(File, usize)> {
+    let len = len.checked_next_multiple_of(page_size).ok_or(Sys::ENOMEM)?;
     let size = i64::try_from(len).map_err(|_| Sys::ENOMEM)?;
     loop {
         match fallocate(&fd, FallocateFlags::empty(), 0, size) {
             Err(Sys::EINTR) => {}
-            other => return other.map(|()| (fd.into(), len)),
+            result => return result.map(|()| (fd.into(), len)),
         }
     }
 }
@@ -170,7 +173,7 @@ impl PeerBlock {
     /// Maps `len` bytes that a peer has sent.
     ///
     /// # Errors
-    /// [`Errno::Proto`] when the descriptor is no sealed memory of this length; the system's error
+    /// [`Errno::Proto`] when the descriptor is not sealed memory of this length; the system's error
     /// when the address space has no room.
     pub fn attach(fd: OwnedFd, len: usize, writable: bool) -> Result<Self, Error> {
         let mapping = map_peer_memory(fd, len, writable)?;
@@ -180,13 +183,13 @@ impl PeerBlock {
         })
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the block.
     #[inline]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Whether they may be written.
+    /// Whether this process may write to the block.
     pub fn is_writable(&self) -> bool {
         self.bytes.is_writable()
     }
@@ -205,26 +208,26 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_see_the_same_bytes() {
+    fn owner_and_peer_access_the_same_bytes() {
         let (local, fd) = create(5000, Writers::AnyProcess);
         assert_eq!((local.len(), local.base().addr() % 4096), (8192, 0));
         let remote = PeerBlock::attach(fd, 8192, true).unwrap();
         remote.bytes().copy_in(4998, b"hello");
-        let mut seen = [MaybeUninit::uninit(); 7];
-        assert_eq!(local.bytes.copy_out(4997, &mut seen), b"\0hello\0");
+        let mut copied = [MaybeUninit::uninit(); 7];
+        assert_eq!(local.bytes.copy_out(4997, &mut copied), b"\0hello\0");
     }
 
     #[test]
-    fn memory_that_peers_may_not_write_cannot_be_mapped_for_it() {
+    fn memory_that_peers_may_not_write_cannot_be_mapped_for_writing() {
         let (local, fd) = create(4096, Writers::Owner);
         let other = fd.try_clone().unwrap();
         let refused = PeerBlock::attach(other, 4096, true).unwrap_err();
         assert_eq!(refused.errno(), Errno::Perm);
         let remote = PeerBlock::attach(fd, 4096, false).unwrap();
         assert!(!remote.is_writable());
-        local.bytes.copy_in(0, b"ours");
-        let mut seen = [MaybeUninit::uninit(); 4];
-        assert_eq!(remote.bytes().copy_out(0, &mut seen), b"ours");
+        local.bytes.copy_in(0, b"data");
+        let mut copied = [MaybeUninit::uninit(); 4];
+        assert_eq!(remote.bytes().copy_out(0, &mut copied), b"data");
     }
 
     #[test]
@@ -290,8 +293,8 @@ mod tests {
             assert_eq!(local.len(), least);
             let remote = PeerBlock::attach(fd, local.len(), true).unwrap();
             remote.bytes().copy_in(len - 1, b"x");
-            let mut seen = [MaybeUninit::uninit(); 1];
-            assert_eq!(local.bytes.copy_out(len - 1, &mut seen), b"x");
+            let mut copied = [MaybeUninit::uninit(); 1];
+            assert_eq!(local.bytes.copy_out(len - 1, &mut copied), b"x");
         }
     }
 }
