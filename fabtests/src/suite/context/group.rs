@@ -25,8 +25,8 @@ use super::{Result, Setup, TestContext, TestEndpoint};
 /// [`TestEndpoint`].
 pub(crate) struct Joiner {
     pub(crate) port: TestEndpoint,
-    /// The possible members of the endpoint's groups, this endpoint included. A member's number is its
-    /// index.
+    /// The possible members of the endpoint's groups, this endpoint included. A member's number is
+    /// its index.
     peers: Vec<FiAddr>,
     eq: Arc<dyn EventQueue>,
     next_context: Cell<u64>,
@@ -61,7 +61,7 @@ pub(crate) struct CollectiveCall {
 }
 
 impl CollectiveCall {
-    /// A barrier, which needs no memory.
+    /// Makes the arguments of a barrier, which needs no memory.
     pub(crate) fn barrier() -> Self {
         Self {
             coll: Op::Barrier,
@@ -245,8 +245,8 @@ impl Joiner {
         }
         let ep = self.port.ep();
         let coll: &dyn Collective = ep.collective().ok_or(Errno::NoSys)?;
-        // SAFETY: the input and the result are never freed, and all references to them are to atomics,
-        // which permit changes.
+        // SAFETY: the input and the result are never freed, and all references to them are to
+        // atomics, which permit changes.
         unsafe { coll.collective(&msg, call.flags) }?;
         Ok(Posted { context, result })
     }
@@ -327,7 +327,7 @@ impl Posted {
 }
 
 impl Group {
-    /// The address of the group in posts.
+    /// Returns the address of the group in posts.
     pub(crate) fn addr(&self) -> FiAddr {
         self.membership.addr()
     }

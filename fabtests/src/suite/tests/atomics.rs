@@ -222,8 +222,8 @@ fn content_after_all_atomics(
     }
 }
 
-/// A query reports an operation as supported if and only if a call succeeds, for every operation and
-/// type.
+/// A query reports an operation as supported if and only if a call succeeds, for every operation
+/// and type.
 fn queries(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
     let (_memory, remote) = target_memory(ctx, &port, Maker::Test, 512)?;

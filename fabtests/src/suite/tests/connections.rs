@@ -113,7 +113,7 @@ fn private_data(from: usize, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// The lengths of private data in the test.
+/// Returns the lengths of private data in the test.
 fn lengths(max_len: usize) -> Vec<usize> {
     let mut lengths = vec![0, 1, max_len / 2, max_len];
     lengths.dedup();
@@ -168,7 +168,8 @@ fn shut_down(ctx: &mut TestContext, setup: &Setup, ep: &Arc<dyn Endpoint>) -> Re
         }
     }
     ctx.barrier()?;
-    // Process 0 may also have a shutdown event, which is removed. The next request follows the barrier.
+    // Process 0 may also have a shutdown event, which is removed. The next request follows the
+    // barrier.
     while setup.eq.read().is_ok() {}
     ctx.barrier()
 }

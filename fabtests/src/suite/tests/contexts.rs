@@ -24,8 +24,8 @@ const CONTEXTS: Caps = Caps::MSG
     .union(Caps::DIRECTED_RECV);
 const COUNT: usize = 3;
 
-/// Every context sends to every context of the peer. The sending context is the source of the message,
-/// and a directed receive matches it.
+/// Every context sends to every context of the peer. The sending context is the source of the
+/// message, and a directed receive matches it.
 fn each_to_each(ctx: &mut TestContext) -> Result {
     let (ports, peers) = ctx.contexts(COUNT)?;
     let peer = peers[1 - ctx.me()];
@@ -100,8 +100,8 @@ struct Membership<'a> {
     cases: Vec<CollectiveCase>,
 }
 
-/// Runs each collective in groups of contexts: of all contexts, of one context of each process, and of
-/// both contexts of a process.
+/// Runs each collective in groups of contexts: of all contexts, of one context of each process, and
+/// of both contexts of a process.
 fn collectives(ctx: &mut TestContext) -> Result {
     let joiners = ctx.joiners(CONTEXTS_PER_PROCESS)?;
     let counts = [1, ctx.scale(300, 20_000)];

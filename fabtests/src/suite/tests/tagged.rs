@@ -151,8 +151,8 @@ impl Script {
     fn new(random: &mut Random, count: usize) -> Self {
         let mut messages: Vec<_> = (0..count).map(|_| random_message(random)).collect();
         let mut receives: Vec<_> = (0..count).map(|_| random_receive(random)).collect();
-        // A message is added for each receive without a message, and a receive for each message without
-        // a receive.
+        // A message is added for each receive without a message, and a receive for each message
+        // without a receive.
         let pairs = loop {
             let pairs = match_pairs(&messages, &receives);
             let remaining = (0..messages.len()).filter(|message| !pairs.contains(&Some(*message)));

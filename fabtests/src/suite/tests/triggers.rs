@@ -51,8 +51,8 @@ fn check_final_value(
     same(message, cntr.read(), expected)
 }
 
-/// Every kind of operation waits for its threshold. Its completion is reported to its counter, and to
-/// the queue on request.
+/// Every kind of operation waits for its threshold. Its completion is reported to its counter, and
+/// to the queue on request.
 fn every_kind(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
     let memory = ctx.memory(&port, Maker::Test, 1 << 17)?;
@@ -67,8 +67,8 @@ fn every_kind(ctx: &mut TestContext) -> Result {
             deferred.map_err(|errno| anyhow::anyhow!("deferring: {errno:?}"))
         };
         let bytes = || ctx.payload(1 - ctx.me(), number, len);
-        // Both processes defer the same operations: each writes to the peer's memory from offset 1000
-        // on.
+        // Both processes defer the same operations: each writes to the peer's memory from offset
+        // 1000 on.
         let (msg, _) = defer(Tx::msg(port.peer(), bytes()).flags(COMPLETION).into())?;
         let (tagged, _) = defer(
             Tx::tagged(port.peer(), 7, bytes())
@@ -394,8 +394,8 @@ fn refusals(ctx: &mut TestContext) -> Result {
     holds("no completion is reported", port.poll()?.is_none())
 }
 
-/// Work starts while its process is parked: an arriving message increments a counter, and the counter
-/// triggers a send.
+/// Work starts while its process is parked: an arriving message increments a counter, and the
+/// counter triggers a send.
 fn while_parked(ctx: &mut TestContext) -> Result {
     let receives = std::cell::RefCell::new(None);
     let attr = || {

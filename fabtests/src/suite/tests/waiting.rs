@@ -35,8 +35,8 @@ fn open_with_wait(ctx: &mut TestContext, wait: wait::Object) -> Result<TestEndpo
     })
 }
 
-/// Parks until there is a completion. The entry is read directly from the queue, and is then recorded
-/// by the test endpoint.
+/// Parks until there is a completion. The entry is read directly from the queue, and is then
+/// recorded by the test endpoint.
 fn park_until_completion(port: &TestEndpoint) -> Result<Completion> {
     if let Some(completion) = port.poll()? {
         return Ok(completion);
@@ -87,8 +87,8 @@ fn no_wake_up_is_lost(ctx: &mut TestContext) -> Result {
     Ok(())
 }
 
-/// A wait without a completion ends with its timeout and no entry. A wait with a completion ends with
-/// the entry of the completion.
+/// A wait without a completion ends with its timeout and no entry. A wait with a completion ends
+/// with the entry of the completion.
 fn timeouts(ctx: &mut TestContext) -> Result {
     let port = open_with_wait(ctx, wait::Object::Unspec)?;
     let time = Duration::from_millis(50);
@@ -143,8 +143,8 @@ fn signals(ctx: &mut TestContext) -> Result {
     Ok(())
 }
 
-/// The descriptor is ready when the queue has an entry, and fi_trywait refuses to wait until the entry
-/// is read.
+/// The descriptor is ready when the queue has an entry, and fi_trywait refuses to wait until the
+/// entry is read.
 fn descriptors(ctx: &mut TestContext) -> Result {
     let port = open_with_wait(ctx, wait::Object::Fd)?;
     let queue = port.cq();
