@@ -78,14 +78,14 @@ pub(super) fn send(peer: &mut Peer, request: &mut Request) -> Result {
     peer.atomics.outstanding += 1;
     let mut slot = peer.slot();
     let (datatype, op) = (request.kernel.datatype() as u64, request.kernel.op() as u64);
-    let first = &targets[0];
+    let first_target = &targets[0];
     slot.put(
         1,
-        datatype | op << 8 | (targets.len() as u64) << 16 | (first.count as u64) << 32,
+        datatype | op << 8 | (targets.len() as u64) << 16 | (first_target.count as u64) << 32,
     );
     slot.put(2, u64::from(msg_id) | (len as u64) << 32);
-    slot.put(3, first.key);
-    slot.put(4, first.addr);
+    slot.put(3, first_target.key);
+    slot.put(4, first_target.addr);
     let flags = if request.data.is_some() { HAS_DATA } else { 0 };
     let op = cmd::OP_ATOMIC + request.kernel.family() as u32;
     if is_inline {
@@ -178,17 +178,20 @@ pub(super) fn execute(
     }
     let mut fetched = Payload::zeroed(0, if kernel.has_result() { len } else { 0 });
     let (operand, compare) = payload.split();
-    let mut done = 0;
+    let mut position = 0;
     for segment in memory {
         let args = Args {
-            operand: operand.get(done..).unwrap_or(&[]),
-            compare: compare.get(done..).unwrap_or(&[]),
-            result: fetched.as_mut_slice().get_mut(done..).unwrap_or(&mut []),
+            operand: operand.get(position..).unwrap_or(&[]),
+            compare: compare.get(position..).unwrap_or(&[]),
+            result: fetched
+                .as_mut_slice()
+                .get_mut(position..)
+                .unwrap_or(&mut []),
         };
         kernel
             .apply(segment, args)
             .map_err(AtomicError::Unaligned)?;
-        done += segment.len();
+        position += segment.len();
     }
     Ok(fetched)
 }
@@ -229,7 +232,7 @@ impl Command {
     /// Parses the next command, which is an atomic, and releases its slot.
     fn take(inbox: &mut Inbox) -> Result<Self, ProtocolError> {
         let slot = inbox.peeked()?;
-        let (kernel, targets, first) = Self::parse(&slot)?;
+        let (kernel, targets, first_target) = Self::parse(&slot)?;
         let flags = slot.head() >> 16 & 0xff;
         if flags & !HAS_DATA != 0 {
             return Err(ProtocolError("unknown flags of an atomic"));
@@ -255,7 +258,7 @@ impl Command {
             }
             _ => return Err(ProtocolError("unknown op_src of an atomic")),
         };
-        let command = Self::assemble(kernel, targets, first, &bytes)?;
+        let command = Self::assemble(kernel, targets, first_target, &bytes)?;
         inbox.rx.release();
         Ok(Self {
             msg_id,
@@ -282,19 +285,19 @@ impl Command {
         if !(1..=IOV_LIMIT).contains(&targets) {
             return Err(ProtocolError("number of targets out of range"));
         }
-        let first = RmaIoc {
+        let first_target = RmaIoc {
             addr: slot.word(4),
             count: (word >> 32) as usize,
             key: slot.word(3),
         };
-        Ok((kernel, targets, first))
+        Ok((kernel, targets, first_target))
     }
 
     /// Builds the command from targets and operands, and checks that their lengths agree.
     fn assemble(
         kernel: Kernel,
         targets: usize,
-        first: RmaIoc,
+        first_target: RmaIoc,
         bytes: &[u8],
     ) -> Result<Self, ProtocolError> {
         let list = if targets > 1 { targets * ENTRY_LEN } else { 0 };
@@ -302,7 +305,7 @@ impl Command {
             .split_at_checked(list)
             .ok_or(ProtocolError("list of targets beyond the payload"))?;
         let targets = match targets {
-            1 => Targets::One(first),
+            1 => Targets::One(first_target),
             _ => Targets::Many(list.as_chunks().0.iter().map(parse_target).collect()),
         };
         let counts = targets.as_slice().iter().map(|target| target.count);

@@ -24,7 +24,7 @@ impl Peer {
         }
         let (operand, compare) = request.payload.split();
         let mut fetched = Payload::zeroed(0, request.result.as_ref().map_or(0, |room| room.len()));
-        let mut done = 0;
+        let mut position = 0;
         for target in targets {
             let Some(segment) = target_segment(&kernel, target) else {
                 return false;
@@ -33,13 +33,16 @@ impl Peer {
             // skipped, as if the atomic had arrived after the withdrawal.
             if let Some((span, offset)) = self.find_mapped(&segment, rights(&kernel)) {
                 let args = Args {
-                    operand: operand.get(done..).unwrap_or(&[]),
-                    compare: compare.get(done..).unwrap_or(&[]),
-                    result: fetched.as_mut_slice().get_mut(done..).unwrap_or(&mut []),
+                    operand: operand.get(position..).unwrap_or(&[]),
+                    compare: compare.get(position..).unwrap_or(&[]),
+                    result: fetched
+                        .as_mut_slice()
+                        .get_mut(position..)
+                        .unwrap_or(&mut []),
                 };
                 let _ = span.apply(offset, &kernel, target.count, args);
             }
-            done += segment.len;
+            position += segment.len;
         }
         if let Some(result) = &mut request.result {
             result.write(0, fetched.as_slice());

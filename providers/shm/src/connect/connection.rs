@@ -650,9 +650,11 @@ mod tests {
         };
         let count = (0..100).take_while(|_| send_wake().is_ok()).count();
         Connection::new(local).refuse(&Error::new(Errno::Proto, "nonsense"));
-        let left = || recv(unread.as_raw_fd(), &mut [0; 1], MsgFlags::empty());
-        let left = (0..count).take_while(|_| matches!(left(), Ok(1))).count();
-        assert_eq!(count - left, REFUSED_READS);
+        let receive = || recv(unread.as_raw_fd(), &mut [0; 1], MsgFlags::empty());
+        let unread = (0..count)
+            .take_while(|_| matches!(receive(), Ok(1)))
+            .count();
+        assert_eq!(count - unread, REFUSED_READS);
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub(crate) struct AddressExchange {
     /// The epoch of the address vector at the last exchange.
     pub(crate) epoch: Option<u64>,
     /// The time of the next exchange, while a peer is not connected.
-    pub(crate) next: Option<Instant>,
+    pub(crate) next_time: Option<Instant>,
 }
 
 /// A connection whose hello was not received yet.

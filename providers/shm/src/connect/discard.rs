@@ -222,9 +222,9 @@ mod tests {
                 receivers.push(receiver);
             }
             // The maximum number of descriptors of a packet.
-            let more = (fds.len()..253).map(|_| fds[0].try_clone().unwrap());
-            let more: Vec<_> = more.collect();
-            fds.extend(more);
+            let copies = (fds.len()..253).map(|_| fds[0].try_clone().unwrap());
+            let copies: Vec<_> = copies.collect();
+            fds.extend(copies);
             if collects_in_kernel_thread() {
                 let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
                 assert!(KernelCollected::hold(&borrowed).is_some());

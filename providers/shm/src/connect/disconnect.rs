@@ -116,11 +116,11 @@ impl Connector<'_> {
         let peer = &mut self.peers[index];
         // The process may have exited, or may use its memory for other data.
         peer.cma = None;
-        let last = peer
+        let end = peer
             .inbox
             .as_ref()
             .map_or(0, |inbox| inbox.rx.position() + inbox.rx.capacity());
-        let is_drained = self.drain(index, last);
+        let is_drained = self.drain(index, end);
         if self.peers[index].state == PeerState::Disconnected {
             return;
         }
@@ -128,11 +128,7 @@ impl Connector<'_> {
         if is_drained {
             self.fail_incoming(index, errno, reason);
         } else {
-            self.peers[index].state = PeerState::Draining {
-                errno,
-                reason,
-                last,
-            };
+            self.peers[index].state = PeerState::Draining { errno, reason, end };
             self.schedule.ending.push(index as u32);
         }
     }
@@ -140,25 +136,20 @@ impl Connector<'_> {
     /// Continues to receive the commands of a disconnected peer, and ends its incarnation after the
     /// last command.
     pub(crate) fn continue_drain(&mut self, index: usize) {
-        let PeerState::Draining {
-            errno,
-            reason,
-            last,
-        } = self.peers[index].state
-        else {
+        let PeerState::Draining { errno, reason, end } = self.peers[index].state else {
             return;
         };
-        match self.drain(index, last) {
+        match self.drain(index, end) {
             true => self.fail_incoming(index, errno, reason),
             false => self.schedule.ending.push(index as u32),
         }
     }
 
-    /// Takes the commands that a disconnected peer had committed, up to the position `last` of its
+    /// Takes the commands that a disconnected peer had committed, up to the position `end` of its
     /// queue. Returns `false` while there is no room for all of them.
-    fn drain(&mut self, index: usize, last: u64) -> bool {
+    fn drain(&mut self, index: usize, end: u64) -> bool {
         let inbox = self.peers[index].inbox.as_ref();
-        let budget = inbox.map_or(0, |inbox| last - inbox.rx.position());
+        let budget = inbox.map_or(0, |inbox| end - inbox.rx.position());
         self.take_commands(index, budget as usize);
         if let Some(ProtocolError(reason)) = self.peers[index].fault.take() {
             self.disconnect_for_violation(index, reason);
@@ -169,7 +160,7 @@ impl Connector<'_> {
             }
         }
         let inbox = self.peers[index].inbox.as_ref();
-        inbox.is_none_or(|inbox| inbox.rx.position() >= last || inbox.rx.peek().is_none())
+        inbox.is_none_or(|inbox| inbox.rx.position() >= end || inbox.rx.peek().is_none())
     }
 
     /// Ends a peer's incarnation at once, without receiving its committed commands.
@@ -195,8 +186,8 @@ impl Connector<'_> {
         peer.fault = None;
         let held = std::mem::take(&mut peer.held_sends);
         peer.atomics = Backlog::default();
-        for held in held {
-            held.failed(&self.setup.ep, errno, addr, detail.clone());
+        for report in held {
+            report.failed(&self.setup.ep, errno, addr, detail.clone());
         }
         for deferred_op in std::mem::take(&mut peer.deferred) {
             deferred_op.fail(&self.setup.ep, errno, addr, detail.clone());

@@ -21,7 +21,11 @@ impl Connector<'_> {
     pub(crate) fn exchange_addresses(&mut self, now: Instant) {
         let av = &self.setup.av;
         let epoch = av.epoch();
-        let has_elapsed = self.control.exchange.next.is_some_and(|next| now >= next);
+        let has_elapsed = self
+            .control
+            .exchange
+            .next_time
+            .is_some_and(|time| now >= time);
         if self.control.exchange.epoch == Some(epoch) && !has_elapsed {
             return;
         }
@@ -35,7 +39,7 @@ impl Connector<'_> {
         }
         self.control.exchange = AddressExchange {
             epoch: Some(epoch),
-            next: (!is_complete).then(|| now + INTERVAL),
+            next_time: (!is_complete).then(|| now + INTERVAL),
         };
     }
 

@@ -240,8 +240,8 @@ impl Connector<'_> {
             true => PeerState::Connected,
             false => PeerState::Backlogged,
         };
-        for held in std::mem::take(&mut peer.held_sends) {
-            held.done(&self.setup.ep);
+        for report in std::mem::take(&mut peer.held_sends) {
+            report.done(&self.setup.ep);
         }
         self.update_telemetry();
     }

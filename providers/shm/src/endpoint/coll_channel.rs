@@ -31,7 +31,9 @@ pub(crate) struct CollectiveChannels {
 }
 
 impl CollectiveChannels {
-    pub(crate) fn of(core: &Arc<Core<State>>) -> Option<Arc<dyn coll::CollectiveChannels>> {
+    pub(crate) fn for_endpoint(
+        core: &Arc<Core<State>>,
+    ) -> Option<Arc<dyn coll::CollectiveChannels>> {
         let ended_incarnations = Arc::clone(&core.state.lock().ok()?.setup.ended_incarnations);
         let core = Arc::clone(core);
         Some(Arc::new(Self {

@@ -105,7 +105,7 @@ impl Endpoint {
     pub(crate) fn into_inner(self, av: Arc<Av>) -> coll::InnerEndpoint {
         let progress = Arc::clone(self.shell.progress());
         coll::InnerEndpoint {
-            channels: CollectiveChannels::of(self.shell.core()),
+            channels: CollectiveChannels::for_endpoint(self.shell.core()),
             endpoint: Arc::new(self),
             progress,
             members: av,

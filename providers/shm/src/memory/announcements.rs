@@ -32,7 +32,7 @@ pub(crate) struct Announcements {
 #[derive(Debug, Default)]
 struct AnnouncementTable {
     /// The number of the last announcement.
-    last: u64,
+    last_number: u64,
     /// The announcements that are not withdrawn, by number.
     active: BTreeMap<u64, Arc<Announcement>>,
     subscribers: Vec<Subscriber>,
@@ -61,8 +61,8 @@ impl Announcements {
     /// Sends an announcement to all subscribers. Returns its number.
     pub(crate) fn publish(&self, packet: packet::Bytes, fd: Option<OwnedFd>) -> u64 {
         let mut table = self.lock();
-        table.last += 1;
-        let (number, announcement) = (table.last, Arc::new(Announcement { packet, fd }));
+        table.last_number += 1;
+        let (number, announcement) = (table.last_number, Arc::new(Announcement { packet, fd }));
         table.active.insert(number, Arc::clone(&announcement));
         for subscriber in &mut table.subscribers {
             subscriber
@@ -83,9 +83,9 @@ impl Announcements {
             fd: None,
         });
         for subscriber in &mut table.subscribers {
-            let before = subscriber.pending.len();
+            let previous_len = subscriber.pending.len();
             subscriber.pending.retain(|&(pending, _)| pending != number);
-            if subscriber.pending.len() == before {
+            if subscriber.pending.len() == previous_len {
                 let withdrawal = (WITHDRAWAL, Arc::clone(&withdrawal));
                 subscriber.pending.push_back(withdrawal);
             }

@@ -23,7 +23,7 @@ use crate::smr::special::PeerBlock;
 #[derive(Debug, Default)]
 pub(crate) struct OwnBlocks {
     /// The number of the last block.
-    last: AtomicU64,
+    last_number: AtomicU64,
     by_base: RwLock<BTreeMap<u64, BlockInfo>>,
     /// The number of blocks. Most programs have none and skip the lookup.
     count: AtomicUsize,
@@ -49,7 +49,7 @@ impl OwnBlocks {
 
     /// Returns a number for a new block.
     pub(crate) fn next_number(&self) -> u64 {
-        self.last.fetch_add(1, Ordering::Relaxed) + 1
+        self.last_number.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub(crate) fn add(&self, info: BlockInfo) {

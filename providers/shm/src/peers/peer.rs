@@ -133,7 +133,7 @@ pub(crate) enum State {
         errno: Errno,
         reason: &'static str,
         /// The position behind its last command.
-        last: u64,
+        end: u64,
     },
     /// The peer is disconnected; a later post tries to connect again.
     Disconnected,

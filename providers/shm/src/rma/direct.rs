@@ -87,17 +87,17 @@ impl Peer {
         let Some(ranges) = self.mapped_ranges(rma_iov, buf.len(), RIGHT_WRITE) else {
             return false;
         };
-        let mut done = 0;
+        let mut copied = 0;
         for (range, segment) in ranges.iter().flatten().zip(rma_iov) {
             let mut offset = range.offset;
-            for part in buf.segments(done, segment.len) {
+            for part in buf.segments(copied, segment.len) {
                 let len = part.len();
                 if !range.span.put(offset, part) {
                     return false;
                 }
                 offset += len;
             }
-            done += segment.len;
+            copied += segment.len;
         }
         true
     }
@@ -108,17 +108,17 @@ impl Peer {
         let Some(ranges) = self.mapped_ranges(rma_iov, buf.len(), RIGHT_READ) else {
             return false;
         };
-        let mut done = 0;
+        let mut copied = 0;
         for (range, segment) in ranges.iter().flatten().zip(rma_iov) {
             let mut offset = range.offset;
-            for part in buf.segments(done, segment.len) {
+            for part in buf.segments(copied, segment.len) {
                 let len = part.len();
                 if !range.span.get(offset, part) {
                     return false;
                 }
                 offset += len;
             }
-            done += segment.len;
+            copied += segment.len;
         }
         true
     }

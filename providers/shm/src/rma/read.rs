@@ -71,25 +71,25 @@ fn copy_from_process(
     if setup.config.protocol == Protocol::Bounce {
         return Err(Errno::Perm);
     }
-    let mut done = 0;
+    let mut copied = 0;
     for (segment, grant) in op.segments.all().iter().zip(&grants.list) {
         let grant = grant.as_ref().ok_or(Errno::Inval)?;
         if grant.entry.is_counted() {
             return Err(Errno::Perm);
         }
         let mut from = grant.memory;
-        let mut left = segment.len;
-        while left > 0 {
-            let step = left.min(COPY_STEP);
-            for to in buf.segments(done, step) {
+        let mut remaining = segment.len;
+        while remaining > 0 {
+            let step = remaining.min(COPY_STEP);
+            for to in buf.segments(copied, step) {
                 process.read(from, to)?;
                 from += to.len() as u64;
             }
             if !peer.keys.is_current(grant) {
                 return Err(Errno::KeyRejected);
             }
-            done += step;
-            left -= step;
+            copied += step;
+            remaining -= step;
         }
     }
     Ok(())
@@ -212,11 +212,11 @@ fn copy_registered(
     bytes: &mut [u8],
 ) -> Result<(), Denied> {
     let regions = domain.keys.regions();
-    let mut done = 0;
+    let mut copied = 0;
     for segment in segments.all() {
         let from = regions.locate(segment, RIGHT_READ)?;
-        from.read_into(&mut bytes[done..done + segment.len]);
-        done += segment.len;
+        from.read_into(&mut bytes[copied..copied + segment.len]);
+        copied += segment.len;
     }
     Ok(())
 }

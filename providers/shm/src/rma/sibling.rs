@@ -91,30 +91,30 @@ fn copy(domain: &Shared, op: &RmaOp, local: LocalBuffer) -> Result<(), (RmaIov, 
             .map_err(|denied| (*segment, denied))?;
     }
     let mut local = local;
-    let mut done = 0;
+    let mut copied = 0;
     for segment in op.segments.all() {
         let memory = regions.locate(segment, rights);
         let memory = memory.map_err(|denied| (*segment, denied))?;
         match &mut local {
             LocalBuffer::Source(buf) => {
                 let mut offset = 0;
-                for slice in buf.segments(done, segment.len) {
+                for slice in buf.segments(copied, segment.len) {
                     memory.part(offset, slice.len()).write(slice);
                     offset += slice.len();
                 }
             }
-            LocalBuffer::SourceCopy(bytes) => memory.write(&bytes[done..done + segment.len]),
-            LocalBuffer::Destination(buf) => read(memory, buf, done),
+            LocalBuffer::SourceCopy(bytes) => memory.write(&bytes[copied..copied + segment.len]),
+            LocalBuffer::Destination(buf) => read(memory, buf, copied),
         }
-        done += segment.len;
+        copied += segment.len;
     }
     Ok(())
 }
 
-/// Fills a buffer from `done` on with registered memory.
-fn read(memory: SharedBytes, buf: &mut RxBuf, done: usize) {
+/// Fills a buffer from `copied` on with registered memory.
+fn read(memory: SharedBytes, buf: &mut RxBuf, copied: usize) {
     let mut offset = 0;
-    for slice in buf.segments(done, memory.len()) {
+    for slice in buf.segments(copied, memory.len()) {
         memory.part(offset, slice.len()).read(slice);
         offset += slice.len();
     }

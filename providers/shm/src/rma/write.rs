@@ -96,8 +96,8 @@ fn send_small(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: &TxBuf) -> Result
         segments: &op.segments,
         data,
     };
-    let acked = op.is_acked();
-    if !acked && len <= inline_write_max(data.is_some()) && op.segments.only().is_some() {
+    let is_acked = op.is_acked();
+    if !is_acked && len <= inline_write_max(data.is_some()) && op.segments.only().is_some() {
         peer.reserve(0)?;
         send_inline(peer, &op.segments.all()[0], data, buf);
         return Ok(Some(Sent::Done));
@@ -105,7 +105,7 @@ fn send_small(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: &TxBuf) -> Result
     if len > setup.config.inject_size {
         return Ok(None);
     }
-    inject(peer, op, &header, acked, len, |peer, mut offset| {
+    inject(peer, op, &header, is_acked, len, |peer, mut offset| {
         for segment in buf.segments(0, len) {
             peer.outbox().store(offset, segment);
             offset += segment.len();
@@ -121,8 +121,8 @@ fn send_copy(peer: &mut Peer, op: &RmaOp, bytes: &[u8]) -> Result<Option<Sent>> 
         segments: &op.segments,
         data: op.data,
     };
-    let acked = op.is_acked();
-    inject(peer, op, &header, acked, bytes.len(), |peer, offset| {
+    let is_acked = op.is_acked();
+    inject(peer, op, &header, is_acked, bytes.len(), |peer, offset| {
         peer.outbox().store(offset, bytes);
     })
     .map(Some)
@@ -133,7 +133,7 @@ fn send_rts(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: TxBuf) -> Result<Se
     if peer.outstanding() >= MAX_OPS {
         return Err((Errno::Again, LocalBuffer::Source(buf)));
     }
-    let segments = SourceSegments::of(&buf, &setup.shared.special);
+    let segments = SourceSegments::from_buf(&buf, &setup.shared.special);
     let eager = match segments.are_special() {
         true => 0,
         false => sar::eager_segment_count(peer, &setup.config, buf.len()),
@@ -209,11 +209,11 @@ fn inject(
     peer: &mut Peer,
     op: &RmaOp,
     header: &Header<'_>,
-    acked: bool,
+    is_acked: bool,
     len: usize,
     copy: impl FnOnce(&mut Peer, usize),
 ) -> Result<Sent> {
-    if acked && peer.outstanding() >= MAX_OPS {
+    if is_acked && peer.outstanding() >= MAX_OPS {
         return Err(Errno::Again);
     }
     let list = list_len(&op.segments);
@@ -222,9 +222,9 @@ fn inject(
         put_list(&op.segments, peer.outbox().payload(), offset);
     }
     copy(peer, offset + list);
-    let ack = acked.then(|| peer.outbox().ops.insert(op.to_op(OpBody::Sent)));
+    let ack = is_acked.then(|| peer.outbox().ops.insert(op.to_op(OpBody::Sent)));
     header.commit_inject(peer.slot(), offset, ack);
-    match acked {
+    match is_acked {
         true => Ok(Sent::Pending),
         false => Ok(Sent::Done),
     }

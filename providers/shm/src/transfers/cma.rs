@@ -56,15 +56,15 @@ impl CmaProcess {
 
     fn read_raw(&self, from: u64, to: *mut u8, len: usize) -> Result {
         let from = usize::try_from(from).map_err(|_| Errno::Fault)?;
-        let mut done = 0;
+        let mut copied = 0;
         loop {
-            let base = from.checked_add(done).ok_or(Errno::Fault)?;
-            match self.read_once(base, to.wrapping_add(done), len - done)? {
+            let base = from.checked_add(copied).ok_or(Errno::Fault)?;
+            match self.read_once(base, to.wrapping_add(copied), len - copied)? {
                 _ if len == 0 => return Ok(()),
                 0 => return Err(Errno::Fault),
-                read => done += read,
+                read => copied += read,
             }
-            if done == len {
+            if copied == len {
                 return Ok(());
             }
         }

@@ -76,7 +76,7 @@ impl SourceSegments {
     }
 
     /// Returns the segments of a buffer, with the blocks of special memory that hold them.
-    pub(crate) fn of(buf: &TxBuf, special: &OwnBlocks) -> Self {
+    pub(crate) fn from_buf(buf: &TxBuf, special: &OwnBlocks) -> Self {
         let mut segments = Self {
             count: 0,
             list: [SourceSegment::default(); IOV_LIMIT],

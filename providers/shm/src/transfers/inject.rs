@@ -78,12 +78,12 @@ pub(crate) fn locate(inbox: &mut Inbox, offset: u64, len: usize) -> Result<usize
 /// Copies a payload to the buffer of a receive. Returns the number of bytes that fit.
 #[inline]
 pub(crate) fn receive(inbox: &Inbox, offset: usize, len: usize, buf: &mut RxBuf) -> usize {
-    let mut done = 0;
+    let mut copied = 0;
     for segment in buf.segments(0, len) {
-        inbox.pool.copy_out(offset + done, segment);
-        done += segment.len();
+        inbox.pool.copy_out(offset + copied, segment);
+        copied += segment.len();
     }
-    done
+    copied
 }
 
 /// Copies the payload of an unexpected message to the heap.

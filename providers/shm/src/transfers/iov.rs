@@ -47,7 +47,7 @@ pub(crate) fn send(
     if peer.outstanding() >= MAX_OPS {
         return Err(Errno::Again);
     }
-    let (len, segments) = (buf.len(), SourceSegments::of(&buf, special));
+    let (len, segments) = (buf.len(), SourceSegments::from_buf(&buf, special));
     let eager = match segments.are_special() {
         true => 0,
         false => sar::eager_segment_count(peer, config, len),
@@ -226,24 +226,24 @@ pub(crate) fn copy_step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> u
 /// Copies up to [`COPY_STEP`] bytes of a message.
 fn pull(from: &CopySource<'_>, segments: &SourceSegments, moving: &mut Moving) -> Result {
     let len = (moving.len - moving.done).min(COPY_STEP);
-    let mut done = moving.done;
+    let mut handled = moving.done;
     let result = moving
         .destination
         .for_each_slice(moving.done, len, &mut |mut to| {
             let mut offset = 0;
             while offset < to.len() {
-                let segment = segments.segment_from(done as u64).ok_or(Errno::Fault)?;
-                let left = to.len() - offset;
-                let len = usize::try_from(segment.len).map_or(left, |len| len.min(left));
+                let segment = segments.segment_from(handled as u64).ok_or(Errno::Fault)?;
+                let remaining = to.len() - offset;
+                let len = usize::try_from(segment.len).map_or(remaining, |len| len.min(remaining));
                 from.read(&segment, to.part(offset, len))?;
                 offset += len;
-                done += len;
+                handled += len;
             }
             Ok(())
         });
     moving.done = match moving.destination.denial() {
         Some(_) => moving.len,
-        None => done,
+        None => handled,
     };
     result
 }

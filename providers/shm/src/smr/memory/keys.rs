@@ -136,9 +136,9 @@ impl KeyEntry {
             return Err(Denied::Rights);
         }
         let offset = addr.checked_sub(self.start).ok_or(Denied::Bounds)?;
-        let left = self.len.checked_sub(offset).ok_or(Denied::Bounds)?;
+        let remaining = self.len.checked_sub(offset).ok_or(Denied::Bounds)?;
         let first = self.memory.checked_add(offset).ok_or(Denied::Bounds)?;
-        if len > left || first.checked_add(len).is_none() {
+        if len > remaining || first.checked_add(len).is_none() {
             return Err(Denied::Bounds);
         }
         Ok(first)

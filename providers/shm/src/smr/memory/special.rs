@@ -125,9 +125,9 @@ fn available_memory() -> Option<u64> {
     Some((kibibytes("MemAvailable:")? + swap) << 10)
 }
 
-fn create_memory_file(more: MFdFlags) -> nix::Result<OwnedFd> {
+fn create_memory_file(extra_flags: MFdFlags) -> nix::Result<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-    memfd_create("selvedge-special", flags | more)
+    memfd_create("selvedge-special", flags | extra_flags)
 }
 
 /// Creates memory in huge pages that the administrator has reserved.
@@ -289,8 +289,8 @@ mod tests {
     fn huge_pages_are_a_hint() {
         for len in [1, HUGE_PAGE, HUGE_PAGE + 1] {
             let (local, fd) = Block::create(len, Writers::AnyProcess, PageSize::Huge).unwrap();
-            let least = len.next_multiple_of(if len < HUGE_PAGE { PAGE } else { HUGE_PAGE });
-            assert_eq!(local.len(), least);
+            let expected_len = len.next_multiple_of(if len < HUGE_PAGE { PAGE } else { HUGE_PAGE });
+            assert_eq!(local.len(), expected_len);
             let remote = PeerBlock::attach(fd, local.len(), true).unwrap();
             remote.bytes().copy_in(len - 1, b"x");
             let mut copied = [MaybeUninit::uninit(); 1];

@@ -54,9 +54,9 @@ impl PoolPosition {
         if len > self.size {
             return None;
         }
-        let left = self.size - self.offset;
-        if len > left {
-            self.position += left;
+        let remaining = self.size - self.offset;
+        if len > remaining {
+            self.position += remaining;
             self.offset = 0;
         }
         let start = self.offset;

@@ -164,7 +164,7 @@ impl ParkedFlag {
 #[derive(Debug, Default)]
 pub struct WakeRecord {
     /// The epoch of the last wake-up.
-    last: u64,
+    last_epoch: u64,
 }
 
 impl WakeRecord {
@@ -174,12 +174,12 @@ impl WakeRecord {
     pub fn epoch_to_wake(&self, owner: &PeerRegion) -> Option<u64> {
         match owner.poll_state() {
             UNPOLLED | POLLED => None,
-            value => Some(value - POLLED).filter(|&epoch| epoch != self.last),
+            value => Some(value - POLLED).filter(|&epoch| epoch != self.last_epoch),
         }
     }
 
     /// Records that the owner was woken in this epoch.
     pub fn record_wake(&mut self, epoch: u64) {
-        self.last = epoch;
+        self.last_epoch = epoch;
     }
 }
