@@ -18,7 +18,7 @@ use crate::transfers::{status, transfer};
 /// The maximum number of commands that are taken from a peer when no unexpected message matches.
 const BUDGET: usize = 64;
 
-/// Posts a plain receive from any peer, or one whose source was set by [`direct`].
+/// Posts a plain receive from any peer, or one whose source was set by [`Receiver::direct`].
 #[inline(always)]
 pub(crate) fn post(state: &mut State, posted: Posted) {
     let matcher = state.matching.matcher(posted.kind);
@@ -30,7 +30,7 @@ pub(crate) fn post(state: &mut State, posted: Posted) {
 /// Posts a receive from the peer at `src`, or from any peer.
 ///
 /// # Errors
-/// As [`direct`], and as [`Receiver::recv_with_flags`].
+/// As [`Receiver::direct`], and as [`Receiver::recv_with_flags`].
 #[inline(never)]
 pub(crate) fn post_from(state: &mut State, src: FiAddr, mut posted: Posted) -> Result {
     if !COMMON_FLAGS.contains(posted.flags) {

@@ -42,7 +42,7 @@ impl SendParams {
 }
 
 /// Sends eight bytes by the fast path. Returns `false` without effect if a precondition does not
-/// hold; the caller then calls [`send`]. This function and its callees are inlined.
+/// hold; the caller then calls [`send()`]. This function and its callees are inlined.
 #[inline(always)]
 pub(crate) fn send_word(state: &mut State, word: u64, params: &SendParams) -> bool {
     let (setup, peers, schedule) = state.split_for_send();

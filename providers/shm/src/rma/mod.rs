@@ -2,7 +2,7 @@
 //!
 //! The initiator looks the key up in the peer's key table before any byte moves
 //! ([`remote_memory`]); a denied access is an error completion. The initiator itself loads and
-//! stores special memory ([`direct`]). Other writes are commands ([`write`]), because no process
+//! stores special memory ([`direct`]). Other writes are commands ([`mod@write`]), because no process
 //! writes to the private memory of another process. For other reads, the initiator copies the bytes
 //! where the system allows it, and requests them from the peer where the system does not
 //! ([`read`]).

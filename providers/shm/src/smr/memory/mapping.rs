@@ -207,7 +207,7 @@ pub(crate) fn map_peer_memory(
 ) -> Result<Arc<Mapping>, Error> {
     let file = File::from(fd);
     let seals = fcntl(&file, FcntlArg::F_GET_SEALS)
-        .map_err(|_| refused("its descriptor is not a memory file"))?;
+        .map_err(|_| refused("its descriptor is not sealable memory"))?;
     let seals = SealFlag::from_bits_retain(seals);
     if !seals.contains(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW) {
         return Err(refused("its memory is not sealed against changes of size"));
