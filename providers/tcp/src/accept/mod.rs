@@ -85,14 +85,18 @@ impl Acceptor {
     /// System errors, with the address.
     pub(crate) fn open(addr: SocketAddr, config: &Config, epoll: &Epoll) -> Result<Self, Error> {
         let listener = listen(addr, config).map_err(|cause| listen_error(addr, cause))?;
-        Self::at(listener, config, epoll)
+        Self::from_listener(listener, config, epoll)
     }
 
     /// Accepts connections at an open listener.
     ///
     /// # Errors
     /// System errors.
-    pub(crate) fn at(listener: Listener, config: &Config, epoll: &Epoll) -> Result<Self, Error> {
+    pub(crate) fn from_listener(
+        listener: Listener,
+        config: &Config,
+        epoll: &Epoll,
+    ) -> Result<Self, Error> {
         let addr = listener.fd().local_addr();
         let addr = canonical_addr(addr.map_err(|cause| listen_error(ANYWHERE, cause))?);
         let nonblocking = listener.fd().set_nonblocking(true);

@@ -1,5 +1,5 @@
-//! `Delivery`: executes the frames of a peer on the parts of an endpoint. It says what each type of
-//! frame starts, where its payload goes, and what its end completes.
+//! `Delivery`: executes the frames of a peer. It decides which operation each type of frame starts,
+//! where the frame's payload is stored, and which operation the end of the frame completes.
 
 use selvedge::cq::Entry;
 use selvedge::{Errno, FiAddr};
@@ -29,8 +29,8 @@ pub(crate) struct Delivery<'a> {
 
 impl Delivery<'_> {
     /// The fast path: delivers a completely received message without remote data or acknowledgement
-    /// to the oldest receive. Returns the length of its payload, or `None` if the fast path does
-    /// not apply.
+    /// to the oldest receive. Returns the length of the message's payload, or `None` if the fast
+    /// path does not apply.
     #[inline]
     pub(crate) fn deliver_fast(
         &mut self,
@@ -70,8 +70,8 @@ impl Delivery<'_> {
         Some(len)
     }
 
-    /// The general path: starts a frame. `number` is its acknowledgement number, if it requests an
-    /// acknowledgement. Returns the payload to receive, if the frame has one.
+    /// The slow path: starts a frame. `number` is the acknowledgement number of a frame that
+    /// requests an acknowledgement. Returns the payload to receive, if the frame has one.
     ///
     /// # Errors
     /// When the frame violates the protocol at this point.
@@ -190,7 +190,7 @@ impl Delivery<'_> {
         Some(IncomingPayload::new(Destination::Unexpected(key), env.len))
     }
 
-    /// Handles an RTS: requests the bytes if a receive matches, else stores it.
+    /// Handles an RTS: requests the bytes if a receive matches, else stores the RTS.
     fn begin_rendezvous(
         &mut self,
         from: &mut Connection,
@@ -213,15 +213,15 @@ impl Delivery<'_> {
 
     /// Stores a part of a payload at its destination.
     pub(crate) fn store(&mut self, payload: &mut IncomingPayload, bytes: &[u8]) {
-        let at = payload.stored;
+        let offset = payload.stored;
         match &mut payload.destination {
             Destination::Receive(posted, ..) => {
-                posted.buf.write(at, bytes);
+                posted.buf.write(offset, bytes);
             }
             Destination::Unexpected(key) => self.matching.append(*key, bytes),
-            Destination::Write(write) => write.store(self.keys, at, bytes),
+            Destination::Write(write) => write.store(self.keys, offset, bytes),
             Destination::Read(fetch, _) | Destination::AtomicResult(fetch, _) => {
-                fetch.buf.write(at, bytes);
+                fetch.buf.write(offset, bytes);
             }
             Destination::Atomic(atomic) => atomic.operands.extend_from_slice(bytes),
             Destination::Discard(_) => {}
@@ -231,7 +231,7 @@ impl Delivery<'_> {
     /// Completes a frame whose payload has arrived.
     ///
     /// # Errors
-    /// When the access was not allowed, and the peer does not support error responses.
+    /// When the frame's access was denied, and the peer does not support error responses.
     pub(crate) fn payload_complete(
         &mut self,
         from: &mut Connection,
@@ -265,7 +265,7 @@ impl Delivery<'_> {
         Ok(())
     }
 
-    /// The target side of one-sided operations of a peer.
+    /// Borrows the state that one-sided operations of a peer act on.
     fn one_sided<'a>(&'a mut self, from: &'a mut Connection) -> OneSided<'a> {
         OneSided {
             ep: self.ep,
@@ -292,10 +292,10 @@ impl Delivery<'_> {
         report.failed(self.ep, errno, self.peers.fi_addr(peer), detail);
     }
 
-    /// Delivers an unexpected message to a receive. `from` is the message's connection, if it has
-    /// not ended.
+    /// Delivers an unexpected message to a receive. `from` is the message's connection, or `None`
+    /// if that connection has ended.
     #[cold]
-    pub(crate) fn deliver_kept(
+    pub(crate) fn deliver_unexpected(
         &mut self,
         from: Option<&mut Connection>,
         mut posted: Posted,
@@ -355,7 +355,7 @@ impl Delivery<'_> {
         Ok(())
     }
 
-    /// Resumes a connection whose message was held, if the quota now has room.
+    /// Resumes a connection whose message was held, if the quota has room again.
     pub(crate) fn retry_held(&mut self, from: &mut Connection) -> Result<(), ProtocolError> {
         let key = from.incoming.held_message;
         let admitted = key.and_then(|key| {
@@ -434,8 +434,8 @@ mod tests {
     use crate::connection::Stage;
     use crate::connection::table::Connections;
 
-    /// The parts of an endpoint with one peer, and a connection without a socket.
-    struct Parts {
+    /// The state of an endpoint with one peer, and a connection without a socket.
+    struct TestEndpoint {
         ep: Ep,
         config: Config,
         keys: Keys,
@@ -445,7 +445,7 @@ mod tests {
         cq: Arc<dyn CompletionQueue>,
     }
 
-    impl Parts {
+    impl TestEndpoint {
         fn new() -> Self {
             let hints = Hints::new()
                 .caps(Caps::TAGGED)
@@ -459,7 +459,7 @@ mod tests {
             let av = Av::open(&av::Attr::default(), base.id(), "tcp", "test").unwrap();
             let bind = Bindings::new(Arc::clone(&cq), Arc::new(av));
             let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
-            let mut parts = Self {
+            let mut endpoint = Self {
                 ep: Ep::resolve(&bind, &info, base.id()).unwrap(),
                 config: Config::read(&Params::default()).unwrap(),
                 keys: Keys::new(MrMode::empty()),
@@ -468,13 +468,13 @@ mod tests {
                 connections: Connections::new(Arc::new(epoll)),
                 cq,
             };
-            let peer = parts
+            let peer = endpoint
                 .peers
                 .find_or_insert(([127, 0, 0, 1], 1).into(), |_| true);
-            parts
+            endpoint
                 .connections
                 .add(peer, Stage::Up, Vec::new(), Instant::now());
-            parts
+            endpoint
         }
 
         fn delivery(&mut self) -> (Delivery<'_>, &mut Connection) {
@@ -488,8 +488,8 @@ mod tests {
             (delivery, &mut self.connections[0])
         }
 
-        /// The tags of the messages that were received.
-        fn report_received(&self) -> Vec<u64> {
+        /// Reads the completion queue and returns the tags of the received messages.
+        fn read_received_tags(&self) -> Vec<u64> {
             let mut entries = [Entry::default(); 4];
             let count = self.cq.read(&mut entries).unwrap_or(0);
             entries[..count].iter().map(|entry| entry.tag).collect()
@@ -519,48 +519,56 @@ mod tests {
 
     #[test]
     fn only_plain_messages_take_the_fast_path_to_the_oldest_receive() {
-        let mut parts = Parts::new();
+        let mut endpoint = TestEndpoint::new();
         let plain = message(7, AckPolicy::Never);
-        let deliver = |parts: &mut Parts, header: &Header| {
-            let (mut delivery, _) = parts.delivery();
+        let deliver = |endpoint: &mut TestEndpoint, header: &Header| {
+            let (mut delivery, _) = endpoint.delivery();
             delivery.deliver_fast(0, header, &[], &mut Sink::none())
         };
-        assert_eq!(deliver(&mut parts, &plain), None, "no receive waits");
-        parts.matching.matcher(Kind::Tagged).post(receive(7));
+        assert_eq!(deliver(&mut endpoint, &plain), None, "no receive is posted");
+        endpoint.matching.matcher(Kind::Tagged).post(receive(7));
         let acked = message(7, AckPolicy::OnArrival);
-        assert_eq!(deliver(&mut parts, &acked), None, "it wants an answer");
-        assert_eq!(deliver(&mut parts, &plain), Some(0));
-        assert_eq!(parts.report_received(), [7]);
-        assert_eq!(deliver(&mut parts, &plain), None, "the receive is over");
+        assert_eq!(
+            deliver(&mut endpoint, &acked),
+            None,
+            "an acknowledgement is requested"
+        );
+        assert_eq!(deliver(&mut endpoint, &plain), Some(0));
+        assert_eq!(endpoint.read_received_tags(), [7]);
+        assert_eq!(
+            deliver(&mut endpoint, &plain),
+            None,
+            "the receive is complete"
+        );
     }
 
     #[test]
     fn an_unexpected_message_is_received_and_acknowledged_once() {
-        let mut parts = Parts::new();
+        let mut endpoint = TestEndpoint::new();
         let header = message(7, AckPolicy::OnReceive);
-        let (mut delivery, from) = parts.delivery();
+        let (mut delivery, from) = endpoint.delivery();
         let number = from.incoming.ack_number(&header);
         let payload = delivery.begin_frame(from, header, number).unwrap().unwrap();
         delivery.payload_complete(from, payload).unwrap();
         assert!(
             !from.outgoing.take_response_queued(),
-            "no receive has taken it"
+            "no receive has matched the message"
         );
-        let matcher = parts.matching.matcher(Kind::Tagged);
+        let matcher = endpoint.matching.matcher(Kind::Tagged);
         let (posted, env, key) = matcher.post(receive(7)).unwrap();
-        let message = parts.matching.take(key);
-        let (mut delivery, from) = parts.delivery();
+        let message = endpoint.matching.take(key);
+        let (mut delivery, from) = endpoint.delivery();
         delivery
-            .deliver_kept(Some(from), posted, env, &message)
+            .deliver_unexpected(Some(from), posted, env, &message)
             .unwrap();
         assert!(from.outgoing.take_response_queued());
-        assert_eq!(parts.report_received(), [7]);
+        assert_eq!(endpoint.read_received_tags(), [7]);
     }
 
     #[test]
     fn unrequested_frames_are_protocol_errors() {
-        let mut parts = Parts::new();
-        let (mut delivery, from) = parts.delivery();
+        let mut endpoint = TestEndpoint::new();
+        let (mut delivery, from) = endpoint.delivery();
         let data = Header::Data {
             id: 1,
             wants_ack: false,

@@ -20,7 +20,7 @@ fn operations_to_a_killed_process_fail_with_its_name() {
     a.tsend(to, 1, b"first", 1).unwrap();
     a.wait_for(1, &[]);
     a.trecv(to, 2, 8, 2);
-    // More than the socket buffers of both sides hold.
+    // The message is larger than the socket buffers of both sides.
     a.tsend(to, 3, &vec![7; 64 << 20], 3).unwrap();
     target.kill().unwrap();
     target.wait().unwrap();

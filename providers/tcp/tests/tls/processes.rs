@@ -40,6 +40,6 @@ fn processes_exchange_messages_over_tls_with_their_own_certificates() {
         assert_eq!(contexts, [1, 2]);
         assert_eq!(buffer.bytes(), bytes);
     }
-    assert_ne!(output.count(), 0, "the other says how it went");
+    assert_ne!(output.count(), 0, "the child prints its test result");
     assert!(child.wait().unwrap().success());
 }

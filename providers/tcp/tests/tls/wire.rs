@@ -14,12 +14,12 @@ pub(crate) struct Relay {
     seen: Arc<Mutex<Vec<u8>>>,
 }
 
-/// Modifies bytes of the client; the first argument is the number of bytes before them. Returns
-/// false to stop the stream.
+/// Modifies bytes of the client. The first argument is the number of bytes that the relay has passed
+/// on before. Returns false to stop the stream.
 type Modify = fn(usize, &mut Vec<u8>) -> bool;
 
 impl Relay {
-    pub(crate) fn new(to: SocketAddr, modify: Modify) -> Self {
+    pub(crate) fn new(server_addr: SocketAddr, modify: Modify) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -27,7 +27,7 @@ impl Relay {
         // The thread ends with the test process.
         std::thread::spawn(move || {
             while let Ok((client, _)) = listener.accept() {
-                let server = TcpStream::connect(to).unwrap();
+                let server = TcpStream::connect(server_addr).unwrap();
                 let directions = [
                     (
                         client.try_clone().unwrap(),
@@ -36,9 +36,9 @@ impl Relay {
                     ),
                     (server, client, (|_, _| true) as Modify),
                 ];
-                for (from, to, modify) in directions {
+                for (src, dest, modify) in directions {
                     let log = Arc::clone(&log);
-                    std::thread::spawn(move || pass_on(from, to, modify, &log));
+                    std::thread::spawn(move || pass_on(src, dest, modify, &log));
                 }
             }
         });
@@ -55,19 +55,20 @@ impl Relay {
     }
 }
 
-fn pass_on(mut from: TcpStream, mut to: TcpStream, modify: Modify, log: &Mutex<Vec<u8>>) {
+/// Passes the bytes of one direction on, until a stream ends or `modify` returns false.
+fn pass_on(mut src: TcpStream, mut dest: TcpStream, modify: Modify, log: &Mutex<Vec<u8>>) {
     let (mut bytes, mut passed) = (vec![0; 1 << 16], 0);
-    while let Ok(count @ 1..) = from.read(&mut bytes) {
+    while let Ok(count @ 1..) = src.read(&mut bytes) {
         let mut chunk = bytes[..count].to_vec();
         log.lock().unwrap().extend_from_slice(&chunk);
         let continues = modify(passed, &mut chunk);
         passed += count;
-        if to.write_all(&chunk).is_err() || !continues {
+        if dest.write_all(&chunk).is_err() || !continues {
             break;
         }
     }
-    let _ = to.shutdown(Shutdown::Both);
-    let _ = from.shutdown(Shutdown::Both);
+    let _ = dest.shutdown(Shutdown::Both);
+    let _ = src.shutdown(Shutdown::Both);
 }
 
 /// Sends a message from `a` to `b` through a relay.
@@ -91,25 +92,25 @@ fn plain() -> Side {
 
 #[test]
 fn tls_payloads_are_not_readable_on_the_wire() {
-    let word = b"nobody is to read this word but the two of us";
-    let large = [&word[..], &pattern(3, 300_000), word].concat();
-    // Without TLS the text must be found.
+    let plaintext = b"a text that must not be readable on the wire";
+    let large = [&plaintext[..], &pattern(3, 300_000), plaintext].concat();
+    // Without TLS the relay must find the text.
     let sides = [
         ([plain(), plain()], true),
         ([Side::new(), Side::new()], false),
     ];
     for ([a, b], is_seen) in sides {
         let relay = Relay::new(b.addr(), |_, _| true);
-        for bytes in [&word[..], &large] {
+        for bytes in [&plaintext[..], &large] {
             exchange_through(relay.addr, &a, &b, bytes);
         }
-        assert_eq!(relay.has_seen(word), is_seen);
+        assert_eq!(relay.has_seen(plaintext), is_seen);
         assert_eq!(relay.has_seen(&pattern(3, 300_000)[1000..1100]), is_seen);
         assert!(relay.len() > 300_000);
     }
 }
 
-/// The records were encrypted while the socket had no room for all of them.
+/// Records are encrypted while the socket has no room for all of them.
 #[test]
 fn messages_delayed_by_backpressure_arrive_unchanged() {
     let (a, b) = (Side::new(), Side::new());
@@ -122,8 +123,8 @@ fn messages_delayed_by_backpressure_arrive_unchanged() {
     for number in 0..600 {
         a.tsend(to, number, &bytes(number), number).unwrap();
     }
-    // A part of them is in the kernel, and the receiver does not read. Traffic of other sides does
-    // not matter.
+    // A part of the messages is in the kernel, and the receiver does not read. Traffic of other
+    // sides changes the thread's count of sent bytes, which must not change the records.
     let (c, d) = (plain(), plain());
     for _ in 0..100 {
         a.drive();
@@ -146,8 +147,8 @@ fn messages_delayed_by_backpressure_arrive_unchanged() {
     }
 }
 
-/// An offset far after the handshakes.
-const LATE: usize = 100_000;
+/// An offset in the stream, far after the handshakes.
+const PAYLOAD_OFFSET: usize = 100_000;
 
 /// Returns the error of a large message whose bytes a relay modifies.
 fn large_message_error(modify: Modify) -> String {
@@ -167,11 +168,11 @@ fn large_message_error(modify: Modify) -> String {
 #[test]
 fn a_stream_cut_within_a_record_is_a_lost_connection() {
     let detail = large_message_error(|passed, bytes| {
-        let is_late = passed + bytes.len() > LATE;
-        if is_late {
-            bytes.truncate(LATE - passed);
+        let is_cut = passed + bytes.len() > PAYLOAD_OFFSET;
+        if is_cut {
+            bytes.truncate(PAYLOAD_OFFSET - passed);
         }
-        !is_late
+        !is_cut
     });
     assert!(detail.contains("lost"), "{detail}");
 }
@@ -179,7 +180,8 @@ fn a_stream_cut_within_a_record_is_a_lost_connection() {
 #[test]
 fn a_modified_tls_record_ends_the_connection() {
     let detail = large_message_error(|passed, bytes| {
-        if let Some(byte) = LATE.checked_sub(passed).and_then(|at| bytes.get_mut(at)) {
+        let index = PAYLOAD_OFFSET.checked_sub(passed);
+        if let Some(byte) = index.and_then(|index| bytes.get_mut(index)) {
             *byte ^= 1;
         }
         true
@@ -196,7 +198,7 @@ fn a_close_without_close_notify_is_an_error() {
     let from_a = b.insert_peer(&a);
     b.trecv(from_a, 6, 8, 6);
     let to = a.insert(relay.addr);
-    // Complete records arrive, and then nothing.
+    // Complete records arrive, and then no more bytes.
     a.tsend(to, 9, &pattern(1, 1 << 20), 3).unwrap();
     let error = b.wait(&[&a]).unwrap_err();
     assert_eq!(error.errno, Errno::ConnReset, "{error:?}");
