@@ -244,7 +244,7 @@ fn no_match_without_providers_is_reported() {
 }
 
 #[test]
-fn a_provider_created_at_run_time_lives_as_long_as_its_results() {
+fn results_keep_a_provider_that_was_created_at_run_time() {
     let provider = Arc::new(mock("late", |query| {
         Ok(vec![candidate(query, EpType::Rdm)])
     }));
