@@ -412,7 +412,7 @@ fn query_provider(
     }
 }
 
-/// Sets the fields of a result that the registry knows: provider name, versions and origin.
+/// Sets the fields of a result that the registry determines: provider name, versions and origin.
 fn with_origin(mut info: Info, provider: &Arc<dyn Provider>, query: &Query<'_>) -> Info {
     let fabric = &mut info.fabric_attr;
     if fabric.prov_name.is_empty() {

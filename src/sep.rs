@@ -14,8 +14,8 @@ use crate::{Address, Bindings, Endpoint, Error, Info, Result};
 /// [`crate::FiAddr::rx_addr`]. The same [`crate::FiAddr`] is the source of messages from context `i`,
 /// in completions and in directed receives. The address without context bits is that of context 0.
 ///
-/// A context has both directions: it stands for libfabric's transmit context and receive context
-/// (`fi_tx_context`, `fi_rx_context`) with the same index.
+/// A context has both directions: context `i` corresponds to libfabric's transmit context `i` and
+/// receive context `i` (`fi_tx_context`, `fi_rx_context`).
 ///
 /// Handles may be dropped in any order. A context may be opened again after its last handle was dropped.
 pub trait ScalableEndpoint: Any + fmt::Debug + Send + Sync {

@@ -145,22 +145,22 @@ pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&
 
 /// Returns the number of insertions, deletions, replacements and swaps of adjacent bytes that change
 /// one name into the other (optimal string alignment).
-fn edit_distance(from: &str, to: &str) -> usize {
-    let (from, to) = (from.as_bytes(), to.as_bytes());
-    let mut steps = vec![vec![0; to.len() + 1]; from.len() + 1];
-    steps[0] = (0..=to.len()).collect();
-    for i in 1..=from.len() {
+fn edit_distance(first: &str, second: &str) -> usize {
+    let (first, second) = (first.as_bytes(), second.as_bytes());
+    let mut steps = vec![vec![0; second.len() + 1]; first.len() + 1];
+    steps[0] = (0..=second.len()).collect();
+    for i in 1..=first.len() {
         steps[i][0] = i;
-        for j in 1..=to.len() {
-            let replaced = steps[i - 1][j - 1] + usize::from(from[i - 1] != to[j - 1]);
+        for j in 1..=second.len() {
+            let replaced = steps[i - 1][j - 1] + usize::from(first[i - 1] != second[j - 1]);
             let mut fewest = replaced.min(steps[i - 1][j] + 1).min(steps[i][j - 1] + 1);
-            if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
+            if i > 1 && j > 1 && first[i - 1] == second[j - 2] && first[i - 2] == second[j - 1] {
                 fewest = fewest.min(steps[i - 2][j - 2] + 1);
             }
             steps[i][j] = fewest;
         }
     }
-    steps[from.len()][to.len()]
+    steps[first.len()][second.len()]
 }
 
 #[cfg(test)]
@@ -178,9 +178,9 @@ mod tests {
             ("", "SIZE", 4),
             ("kitten", "sitting", 3),
         ];
-        for (from, to, distance) in table {
-            assert_eq!(edit_distance(from, to), distance, "{from} {to}");
-            assert_eq!(edit_distance(to, from), distance, "{to} {from}");
+        for (first, second, distance) in table {
+            assert_eq!(edit_distance(first, second), distance, "{first} {second}");
+            assert_eq!(edit_distance(second, first), distance, "{second} {first}");
         }
     }
 

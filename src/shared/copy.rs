@@ -6,42 +6,42 @@
 
 use super::SharedBytes;
 
-/// Copies `to.len()` bytes that begin at `from` to shared memory.
+/// Copies `dest.len()` bytes that begin at `src` to shared memory.
 ///
 /// # Safety
 /// These bytes are valid for reads, and this process does not write them during the call.
 #[inline]
-pub(super) unsafe fn store(to: SharedBytes, from: *const u8) {
+pub(super) unsafe fn store(dest: SharedBytes, src: *const u8) {
     cfg_select! {
         all(target_arch = "x86_64", not(any(miri, tsan))) => {
-            split_words(to, |offset, len| {
-                let (to, from) = (to.as_ptr().wrapping_add(offset), from.wrapping_add(offset));
-                // SAFETY: one range is a part of `to`, which the caller of its constructor guarantees. The
+            split_words(dest, |offset, len| {
+                let (dest, src) = (dest.as_ptr().wrapping_add(offset), src.wrapping_add(offset));
+                // SAFETY: one range is a part of `dest`, which the caller of its constructor guarantees. The
                 // other range is a part of the bytes that the caller guarantees.
-                unsafe { copy_with(CopyMethod::StringInstruction, from, to, len) };
+                unsafe { copy_with(CopyMethod::StringInstruction, src, dest, len) };
             });
         }
         // SAFETY: passed on from the caller.
-        _ => unsafe { granules::store(to, from) },
+        _ => unsafe { granules::store(dest, src) },
     }
 }
 
-/// Copies shared memory to the `from.len()` bytes that begin at `to`.
+/// Copies shared memory to the `src.len()` bytes that begin at `dest`.
 ///
 /// # Safety
 /// These bytes are valid for writes, and this process does not access them during the call.
 #[inline]
-pub(super) unsafe fn load(from: SharedBytes, to: *mut u8) {
+pub(super) unsafe fn load(src: SharedBytes, dest: *mut u8) {
     cfg_select! {
         all(target_arch = "x86_64", not(any(miri, tsan))) => {
-            split_words(from, |offset, len| {
-                let (to, from) = (to.wrapping_add(offset), from.as_ptr().wrapping_add(offset));
+            split_words(src, |offset, len| {
+                let (dest, src) = (dest.wrapping_add(offset), src.as_ptr().wrapping_add(offset));
                 // SAFETY: as in `store`.
-                unsafe { copy_with(CopyMethod::StringInstruction, from, to, len) };
+                unsafe { copy_with(CopyMethod::StringInstruction, src, dest, len) };
             });
         }
         // SAFETY: passed on from the caller.
-        _ => unsafe { granules::load(from, to) },
+        _ => unsafe { granules::load(src, dest) },
     }
 }
 
@@ -57,7 +57,7 @@ pub enum CopyMethod {
 /// Maximum number of bytes that the C library copies without the string instruction.
 pub const CHUNK: usize = 2048;
 
-/// Copies `len` bytes from `from` to `to`, by instructions that the compiler does not see. The compiler
+/// Copies `len` bytes from `src` to `dest`, by instructions that the compiler does not see. The compiler
 /// therefore cannot duplicate a load of a byte that another process may change, or make assumptions
 /// about concurrent accesses.
 ///
@@ -68,13 +68,13 @@ pub const CHUNK: usize = 2048;
 /// `malloc` begin 16 bytes after the start of a page. Such copies always use chunks.
 ///
 /// # Safety
-/// - the `len` bytes that begin at `from` are valid for reads, and the `len` bytes that begin at `to`
+/// - the `len` bytes that begin at `src` are valid for reads, and the `len` bytes that begin at `dest`
 ///   for writes;
 /// - other threads of this process that access these bytes at the same time follow the rules of
 ///   [`super`].
 #[inline]
-pub unsafe fn copy_with(method: CopyMethod, from: *const u8, to: *mut u8, len: usize) {
-    let distance = to.addr().wrapping_sub(from.addr());
+pub unsafe fn copy_with(method: CopyMethod, src: *const u8, dest: *mut u8, len: usize) {
+    let distance = dest.addr().wrapping_sub(src.addr());
     let step = match (method, distance % 4096) {
         // The ranges overlap: a forward copy in chunks would read bytes that it has already written.
         _ if distance < len => len,
@@ -86,7 +86,7 @@ pub unsafe fn copy_with(method: CopyMethod, from: *const u8, to: *mut u8, len: u
         let count = step.min(len - done);
         // SAFETY: `done + count` is at most `len`, so both ranges are within the bytes that the caller
         // guarantees.
-        unsafe { copy(from.wrapping_add(done), to.wrapping_add(done), count) };
+        unsafe { copy(src.wrapping_add(done), dest.wrapping_add(done), count) };
         done += count;
     }
 }
@@ -94,7 +94,7 @@ pub unsafe fn copy_with(method: CopyMethod, from: *const u8, to: *mut u8, len: u
 /// # Safety
 /// As [`copy_with`].
 #[inline]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+unsafe fn copy(src: *const u8, dest: *mut u8, len: usize) {
     cfg_select! {
         all(target_arch = "x86_64", not(any(miri, tsan))) => {
             // SAFETY: the call follows the C calling convention. The clobbered registers are declared,
@@ -104,8 +104,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
                 std::arch::asm!(
                     "call {memmove}",
                     memmove = in(reg) libc::memmove as unsafe extern "C" fn(_, _, _) -> _,
-                    inlateout("rdi") to => _,
-                    inlateout("rsi") from => _,
+                    inlateout("rdi") dest => _,
+                    inlateout("rsi") src => _,
                     inlateout("rdx") len => _,
                     clobber_abi("C"),
                 )
@@ -113,7 +113,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         }
         // SAFETY: passed on from the caller. Only other processes access the bytes concurrently:
         // accesses of this process use `granules`.
-        _ => unsafe { std::ptr::copy(from, to, len) },
+        _ => unsafe { std::ptr::copy(src, dest, len) },
     }
 }
 
@@ -149,11 +149,11 @@ pub(super) mod granules {
 
     /// # Safety
     /// As [`super::store`].
-    pub(in super::super) unsafe fn store(to: SharedBytes, from: *const u8) {
-        for_each_granule(to, |offset, granule, skip, len| {
+    pub(in super::super) unsafe fn store(dest: SharedBytes, src: *const u8) {
+        for_each_granule(dest, |offset, granule, skip, len| {
             let mut bytes = [0; WORD];
             // SAFETY: the `len` bytes at `offset` are among those that the caller guarantees.
-            unsafe { from.wrapping_add(offset).copy_to(bytes.as_mut_ptr(), len) };
+            unsafe { src.wrapping_add(offset).copy_to(bytes.as_mut_ptr(), len) };
             if len == granule.size() {
                 return granule.store(bytes, Ordering::Relaxed);
             }
@@ -172,12 +172,12 @@ pub(super) mod granules {
 
     /// # Safety
     /// As [`super::load`].
-    pub(in super::super) unsafe fn load(from: SharedBytes, to: *mut u8) {
-        for_each_granule(from, |offset, granule, skip, len| {
+    pub(in super::super) unsafe fn load(src: SharedBytes, dest: *mut u8) {
+        for_each_granule(src, |offset, granule, skip, len| {
             let bytes = granule.load(Ordering::Relaxed);
             let bytes = &bytes[skip..skip + len];
             // SAFETY: the `len` bytes at `offset` are among those that the caller guarantees.
-            unsafe { bytes.as_ptr().copy_to(to.wrapping_add(offset), len) };
+            unsafe { bytes.as_ptr().copy_to(dest.wrapping_add(offset), len) };
         });
     }
 

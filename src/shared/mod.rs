@@ -173,23 +173,23 @@ impl SharedBytes {
     /// When `bytes` is longer than this part.
     #[inline]
     pub fn write(self, bytes: &[u8]) {
-        let to = self.part(0, bytes.len());
-        if let (Some(word), Ok(bytes)) = (to.word(0), bytes.try_into()) {
+        let dest = self.part(0, bytes.len());
+        if let (Some(word), Ok(bytes)) = (dest.word(0), bytes.try_into()) {
             return word.store(u64::from_ne_bytes(bytes), Ordering::Release);
         }
         // SAFETY: a slice is valid for reads.
-        unsafe { to.write_from(bytes.as_ptr()) };
+        unsafe { dest.write_from(bytes.as_ptr()) };
     }
 
-    /// Copies `self.len()` bytes that begin at `from` to this part.
+    /// Copies `self.len()` bytes that begin at `src` to this part.
     ///
     /// # Safety
     /// These bytes are valid for reads, and this process does not write them during the call.
     #[inline]
-    pub unsafe fn write_from(self, from: *const u8) {
+    pub unsafe fn write_from(self, src: *const u8) {
         fence(Ordering::Release);
         // SAFETY: passed on from the caller.
-        unsafe { copy::store(self, from) };
+        unsafe { copy::store(self, src) };
     }
 
     /// Fills `out` with bytes from the beginning of this part.
@@ -198,9 +198,9 @@ impl SharedBytes {
     /// When `out` is longer than this part.
     #[inline]
     pub fn read(self, out: &mut [MaybeUninit<u8>]) -> &mut [u8] {
-        let from = self.part(0, out.len());
+        let src = self.part(0, out.len());
         // SAFETY: a slice is valid for writes.
-        unsafe { from.read_to(out.as_mut_ptr().cast()) };
+        unsafe { src.read_to(out.as_mut_ptr().cast()) };
         // SAFETY: every byte was just written.
         unsafe { out.assume_init_mut() }
     }
@@ -211,24 +211,24 @@ impl SharedBytes {
     /// When `out` is longer than this part.
     #[inline]
     pub fn read_into(self, out: &mut [u8]) {
-        let from = self.part(0, out.len());
+        let src = self.part(0, out.len());
         // SAFETY: as above.
-        unsafe { from.read_to(out.as_mut_ptr()) };
+        unsafe { src.read_to(out.as_mut_ptr()) };
     }
 
-    /// Copies this part to the `self.len()` bytes that begin at `to`.
+    /// Copies this part to the `self.len()` bytes that begin at `dest`.
     ///
     /// # Safety
     /// These bytes are valid for writes, and this process does not access them during the call.
     #[inline]
-    pub unsafe fn read_to(self, to: *mut u8) {
+    pub unsafe fn read_to(self, dest: *mut u8) {
         if let (WORD, Some(word)) = (self.len, self.word(0)) {
             let word = word.load(Ordering::Acquire);
             // SAFETY: passed on from the caller.
-            return unsafe { to.cast::<u64>().write_unaligned(word) };
+            return unsafe { dest.cast::<u64>().write_unaligned(word) };
         }
         // SAFETY: passed on from the caller.
-        unsafe { copy::load(self, to) };
+        unsafe { copy::load(self, dest) };
         fence(Ordering::Acquire);
     }
 

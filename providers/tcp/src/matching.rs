@@ -41,7 +41,7 @@ pub(crate) struct UnexpectedMessage {
     pub(crate) number: Option<u64>,
     pub(crate) peer: usize,
     /// The connection that delivered the message.
-    pub(crate) from: Id,
+    pub(crate) connection: Id,
     pub(crate) len: usize,
     /// Whether the quota counts the message's bytes.
     is_counted: bool,
@@ -67,13 +67,13 @@ pub(crate) enum PayloadState {
 
 impl UnexpectedMessage {
     /// Creates a message of `len` bytes that arrived on a connection with a peer.
-    pub(crate) fn new(from: Id, peer: usize, state: PayloadState, len: usize) -> Self {
+    pub(crate) fn new(connection: Id, peer: usize, state: PayloadState, len: usize) -> Self {
         Self {
             state,
             bytes: Vec::new(),
             number: None,
             peer,
-            from,
+            connection,
             len,
             is_counted: false,
             acks_on_receive: true,
@@ -199,10 +199,11 @@ impl Matching {
     }
 
     /// Whether an unexpected RTS with this id arrived on a connection.
-    pub(crate) fn has_rts(&self, from: Id, id: u8) -> bool {
+    pub(crate) fn has_rts(&self, connection: Id, id: u8) -> bool {
         let mut messages = self.unexpected.iter();
-        messages
-            .any(|(_, message)| message.from == from && message.state == PayloadState::AtSender(id))
+        messages.any(|(_, message)| {
+            message.connection == connection && message.state == PayloadState::AtSender(id)
+        })
     }
 
     /// Removes a stored message and releases its quota.
@@ -214,10 +215,10 @@ impl Matching {
 
     /// Drops the incomplete messages of a connection that has ended. Claimed messages stay, and
     /// their claims fail.
-    pub(crate) fn drop_connection(&mut self, from: Id) {
+    pub(crate) fn drop_connection(&mut self, connection: Id) {
         let mut dropped = Vec::new();
         for (key, message) in &mut self.unexpected {
-            if message.from == from && message.state != PayloadState::Complete {
+            if message.connection == connection && message.state != PayloadState::Complete {
                 message.state = PayloadState::Lost;
                 dropped.push(key);
             }

@@ -77,7 +77,7 @@ impl Delivery<'_> {
     /// When the frame violates the protocol at this point.
     pub(crate) fn begin_frame(
         &mut self,
-        from: &mut Connection,
+        connection: &mut Connection,
         header: Header,
         number: Option<u64>,
     ) -> Result<Option<IncomingPayload>, ProtocolError> {
@@ -89,17 +89,17 @@ impl Delivery<'_> {
                 ack,
                 len,
             } => {
-                let env = envelope(from.peer, tag, data, len);
-                return Ok(self.begin_message(from, kind, env, number, ack));
+                let env = envelope(connection.peer, tag, data, len);
+                return Ok(self.begin_message(connection, kind, env, number, ack));
             }
             Header::Rts {
                 id, tag, data, len, ..
             } => {
-                let env = envelope(from.peer, tag, data, len);
-                self.begin_rendezvous(from, id, env)?;
+                let env = envelope(connection.peer, tag, data, len);
+                self.begin_rendezvous(connection, id, env)?;
             }
             Header::Data { id, len, .. } => {
-                let requested = from.incoming.requested.remove(&id);
+                let requested = connection.incoming.requested.remove(&id);
                 let requested = requested.filter(|(_, env)| env.len == len);
                 let (posted, env) =
                     requested.ok_or(ProtocolError("rendezvous data that were not requested"))?;
@@ -109,31 +109,31 @@ impl Delivery<'_> {
                 };
                 return Ok(Some(IncomingPayload::new(destination, len)));
             }
-            Header::Cts { id } => from.outgoing.send_rendezvous_data(id)?,
-            Header::Ack => from.outgoing.take_acked(None)?.done(self.ep),
+            Header::Cts { id } => connection.outgoing.send_rendezvous_data(id)?,
+            Header::Ack => connection.outgoing.take_acked(None)?.done(self.ep),
             Header::AckStatus { number, status } => {
-                let report = from.outgoing.take_acked(Some(number))?;
-                self.report_response(from.peer, &report, status);
+                let report = connection.outgoing.take_acked(Some(number))?;
+                self.report_response(connection.peer, &report, status);
             }
-            Header::ReadRequest { segments } => self.one_sided(from).read(segments)?,
+            Header::ReadRequest { segments } => self.one_sided(connection).read(segments)?,
             Header::ReadResponse { len, is_checked } => {
-                let fetch = from.outgoing.take_read(len)?;
+                let fetch = connection.outgoing.take_read(len)?;
                 return Ok(Some(IncomingPayload::new(
                     Destination::Read(fetch, is_checked),
                     len,
                 )));
             }
             Header::ReadEnd { status } => {
-                let report = from.outgoing.take_unchecked_read()?;
-                self.report_response(from.peer, &report, status);
+                let report = connection.outgoing.take_unchecked_read()?;
+                self.report_response(connection.peer, &report, status);
             }
             Header::ReadError { status } => {
-                let report = from.outgoing.take_refused_read()?;
-                self.report_response(from.peer, &report, status.max(1));
+                let report = connection.outgoing.take_refused_read()?;
+                self.report_response(connection.peer, &report, status.max(1));
             }
             Header::Write { segments, data, .. } => {
                 let len = segments.len();
-                let has_extensions = from.negotiated().has_extensions();
+                let has_extensions = connection.negotiated().has_extensions();
                 let write = begin_write(self.keys, segments, data, number, has_extensions)?;
                 return Ok(Some(IncomingPayload::new(Destination::Write(write), len)));
             }
@@ -150,7 +150,7 @@ impl Delivery<'_> {
                 )));
             }
             Header::AtomicResult { status, len } => {
-                let fetch = from.outgoing.take_atomic(status, len)?;
+                let fetch = connection.outgoing.take_atomic(status, len)?;
                 return Ok(Some(IncomingPayload::new(
                     Destination::AtomicResult(fetch, status),
                     len,
@@ -163,7 +163,7 @@ impl Delivery<'_> {
     /// Starts a message: matches it with a receive, stores it, or holds it.
     fn begin_message(
         &mut self,
-        from: &mut Connection,
+        connection: &mut Connection,
         kind: Kind,
         env: Envelope,
         number: Option<u64>,
@@ -175,16 +175,19 @@ impl Delivery<'_> {
                 env.len,
             ));
         }
-        let state = match self.matching.has_room(from.peer, env.len, self.peers.len()) {
+        let state = match self
+            .matching
+            .has_room(connection.peer, env.len, self.peers.len())
+        {
             true => PayloadState::Partial,
             false => PayloadState::Held,
         };
-        let mut message = UnexpectedMessage::new(from.id, from.peer, state, env.len);
+        let mut message = UnexpectedMessage::new(connection.id, connection.peer, state, env.len);
         message.number = number;
         message.acks_on_receive = ack == AckPolicy::OnReceive;
         let key = self.matching.store(kind, env, message);
         if state == PayloadState::Held {
-            from.incoming.held_message = Some(key);
+            connection.incoming.held_message = Some(key);
             return None;
         }
         Some(IncomingPayload::new(Destination::Unexpected(key), env.len))
@@ -193,18 +196,24 @@ impl Delivery<'_> {
     /// Handles an RTS: requests the bytes if a receive matches, else stores the RTS.
     fn begin_rendezvous(
         &mut self,
-        from: &mut Connection,
+        connection: &mut Connection,
         id: u8,
         env: Envelope,
     ) -> Result<(), ProtocolError> {
-        if self.matching.has_rts(from.id, id) || from.incoming.requested.contains_key(&id) {
+        if self.matching.has_rts(connection.id, id)
+            || connection.incoming.requested.contains_key(&id)
+        {
             return Err(ProtocolError("two RTS with one id"));
         }
         match self.matching.matcher(Kind::Tagged).match_message(&env) {
-            Some(posted) => from.send_cts(id, Some(posted), env),
+            Some(posted) => connection.send_cts(id, Some(posted), env),
             None => {
-                let message =
-                    UnexpectedMessage::new(from.id, from.peer, PayloadState::AtSender(id), env.len);
+                let message = UnexpectedMessage::new(
+                    connection.id,
+                    connection.peer,
+                    PayloadState::AtSender(id),
+                    env.len,
+                );
                 self.matching.store(Kind::Tagged, env, message);
             }
         }
@@ -234,44 +243,44 @@ impl Delivery<'_> {
     /// When the frame's access was denied, and the peer does not support error responses.
     pub(crate) fn payload_complete(
         &mut self,
-        from: &mut Connection,
+        connection: &mut Connection,
         payload: IncomingPayload,
     ) -> Result<(), ProtocolError> {
         match payload.destination {
             Destination::Receive(posted, env, number) => {
-                from.outgoing.queue_ack(number, None);
+                connection.outgoing.queue_ack(number, None);
                 let fits = env.len.min(posted.buf.len());
                 self.report_received(posted, &env, fits);
             }
             Destination::Unexpected(key) => {
                 let number = self.matching.complete(key);
-                from.outgoing.queue_ack(number, None);
+                connection.outgoing.queue_ack(number, None);
             }
-            Destination::Write(write) => return self.one_sided(from).finish_write(&write),
+            Destination::Write(write) => return self.one_sided(connection).finish_write(&write),
             Destination::Read(fetch, is_checked) => {
                 drop(fetch.buf);
                 match is_checked {
-                    true => from.outgoing.hold_unchecked_read(fetch.report),
+                    true => connection.outgoing.hold_unchecked_read(fetch.report),
                     false => fetch.report.done(self.ep),
                 }
             }
-            Destination::Atomic(atomic) => self.one_sided(from).apply_atomic(&atomic),
+            Destination::Atomic(atomic) => self.one_sided(connection).apply_atomic(&atomic),
             Destination::AtomicResult(fetch, status) => {
                 drop(fetch.buf);
-                self.report_response(from.peer, &fetch.report, status);
+                self.report_response(connection.peer, &fetch.report, status);
             }
-            Destination::Discard(number) => from.outgoing.queue_ack(number, None),
+            Destination::Discard(number) => connection.outgoing.queue_ack(number, None),
         }
         Ok(())
     }
 
     /// Borrows the state that one-sided operations of a peer act on.
-    fn one_sided<'a>(&'a mut self, from: &'a mut Connection) -> OneSided<'a> {
+    fn one_sided<'a>(&'a mut self, connection: &'a mut Connection) -> OneSided<'a> {
         OneSided {
             ep: self.ep,
             keys: self.keys,
-            src: self.peers.fi_addr(from.peer),
-            outgoing: &mut from.outgoing,
+            src: self.peers.fi_addr(connection.peer),
+            outgoing: &mut connection.outgoing,
         }
     }
 
@@ -292,34 +301,36 @@ impl Delivery<'_> {
         report.failed(self.ep, errno, self.peers.fi_addr(peer), detail);
     }
 
-    /// Delivers an unexpected message to a receive. `from` is the message's connection, or `None`
+    /// Delivers an unexpected message to a receive. `connection` is the message's connection, or `None`
     /// if that connection has ended.
     #[cold]
     pub(crate) fn deliver_unexpected(
         &mut self,
-        from: Option<&mut Connection>,
+        connection: Option<&mut Connection>,
         mut posted: Posted,
         env: Envelope,
         message: &UnexpectedMessage,
     ) -> Result<(), ProtocolError> {
-        match (message.state, from) {
-            (PayloadState::Complete, from) => {
+        match (message.state, connection) {
+            (PayloadState::Complete, connection) => {
                 let fits = posted.buf.write(0, &message.bytes);
-                if let Some(from) = from {
-                    from.outgoing.queue_ack(message.number, None);
+                if let Some(connection) = connection {
+                    connection.outgoing.queue_ack(message.number, None);
                 }
                 self.report_received(posted, &env, fits);
             }
-            (PayloadState::Partial, Some(from)) => {
+            (PayloadState::Partial, Some(connection)) => {
                 posted.buf.write(0, &message.bytes);
                 let destination = Destination::Receive(posted, env, message.number);
-                from.incoming.set_destination(destination);
+                connection.incoming.set_destination(destination);
             }
-            (PayloadState::Held, Some(from)) => {
+            (PayloadState::Held, Some(connection)) => {
                 let destination = Destination::Receive(posted, env, message.number);
-                return from.resume_with(IncomingPayload::new(destination, env.len), self);
+                return connection.resume_with(IncomingPayload::new(destination, env.len), self);
             }
-            (PayloadState::AtSender(id), Some(from)) => from.send_cts(id, Some(posted), env),
+            (PayloadState::AtSender(id), Some(connection)) => {
+                connection.send_cts(id, Some(posted), env)
+            }
             (PayloadState::Lost, _) | (_, None) => {
                 let src = self.peers.fi_addr(message.peer);
                 let peer = &self.peers[message.peer];
@@ -334,21 +345,22 @@ impl Delivery<'_> {
     #[cold]
     pub(crate) fn discard(
         &mut self,
-        from: Option<&mut Connection>,
+        connection: Option<&mut Connection>,
         message: &UnexpectedMessage,
     ) -> Result<(), ProtocolError> {
-        let Some(from) = from else {
+        let Some(connection) = connection else {
             return Ok(());
         };
         let destination = Destination::Discard(message.number);
         match message.state {
-            PayloadState::Complete => from.outgoing.queue_ack(message.number, None),
-            PayloadState::Partial => from.incoming.set_destination(destination),
+            PayloadState::Complete => connection.outgoing.queue_ack(message.number, None),
+            PayloadState::Partial => connection.incoming.set_destination(destination),
             PayloadState::Held => {
-                return from.resume_with(IncomingPayload::new(destination, message.len), self);
+                return connection
+                    .resume_with(IncomingPayload::new(destination, message.len), self);
             }
             PayloadState::AtSender(id) => {
-                from.send_cts(id, None, envelope(from.peer, 0, None, message.len))
+                connection.send_cts(id, None, envelope(connection.peer, 0, None, message.len))
             }
             PayloadState::Lost => {}
         }
@@ -356,14 +368,14 @@ impl Delivery<'_> {
     }
 
     /// Resumes a connection whose message was held, if the quota has room again.
-    pub(crate) fn retry_held(&mut self, from: &mut Connection) -> Result<(), ProtocolError> {
-        let key = from.incoming.held_message;
+    pub(crate) fn retry_held(&mut self, connection: &mut Connection) -> Result<(), ProtocolError> {
+        let key = connection.incoming.held_message;
         let admitted = key.and_then(|key| {
             let len = self.matching.admit(key, self.peers.len())?;
             Some(IncomingPayload::new(Destination::Unexpected(key), len))
         });
         match admitted {
-            Some(payload) => from.resume_with(payload, self),
+            Some(payload) => connection.resume_with(payload, self),
             None => Ok(()),
         }
     }
@@ -380,13 +392,13 @@ impl Delivery<'_> {
     }
 
     /// Fails the receives and reads whose data were arriving on a connection that has ended.
-    pub(crate) fn fail(&mut self, from: &mut Connection, errno: Errno, detail: &str) {
-        let src: FiAddr = self.peers.fi_addr(from.peer);
-        let requested = from.incoming.requested.drain();
+    pub(crate) fn fail(&mut self, connection: &mut Connection, errno: Errno, detail: &str) {
+        let src: FiAddr = self.peers.fi_addr(connection.peer);
+        let requested = connection.incoming.requested.drain();
         for posted in requested.filter_map(|(_, (posted, _))| posted) {
             self.ep.rx_failed(posted, errno, src, detail);
         }
-        match from
+        match connection
             .incoming
             .payload
             .take()
@@ -546,29 +558,32 @@ mod tests {
     fn an_unexpected_message_is_received_and_acknowledged_once() {
         let mut endpoint = TestEndpoint::new();
         let header = message(7, AckPolicy::OnReceive);
-        let (mut delivery, from) = endpoint.delivery();
-        let number = from.incoming.ack_number(&header);
-        let payload = delivery.begin_frame(from, header, number).unwrap().unwrap();
-        delivery.payload_complete(from, payload).unwrap();
+        let (mut delivery, connection) = endpoint.delivery();
+        let number = connection.incoming.ack_number(&header);
+        let payload = delivery
+            .begin_frame(connection, header, number)
+            .unwrap()
+            .unwrap();
+        delivery.payload_complete(connection, payload).unwrap();
         assert!(
-            !from.outgoing.take_response_queued(),
+            !connection.outgoing.take_response_queued(),
             "no receive has matched the message"
         );
         let matcher = endpoint.matching.matcher(Kind::Tagged);
         let (posted, env, key) = matcher.post(receive(7)).unwrap();
         let message = endpoint.matching.take(key);
-        let (mut delivery, from) = endpoint.delivery();
+        let (mut delivery, connection) = endpoint.delivery();
         delivery
-            .deliver_unexpected(Some(from), posted, env, &message)
+            .deliver_unexpected(Some(connection), posted, env, &message)
             .unwrap();
-        assert!(from.outgoing.take_response_queued());
+        assert!(connection.outgoing.take_response_queued());
         assert_eq!(endpoint.read_received_tags(), [7]);
     }
 
     #[test]
     fn unrequested_frames_are_protocol_errors() {
         let mut endpoint = TestEndpoint::new();
-        let (mut delivery, from) = endpoint.delivery();
+        let (mut delivery, connection) = endpoint.delivery();
         let data = Header::Data {
             id: 1,
             wants_ack: false,
@@ -576,7 +591,10 @@ mod tests {
         };
         for header in [Header::Ack, Header::Cts { id: 1 }, data] {
             let text = format!("{header:?}");
-            assert!(delivery.begin_frame(from, header, None).is_err(), "{text}");
+            assert!(
+                delivery.begin_frame(connection, header, None).is_err(),
+                "{text}"
+            );
         }
     }
 }

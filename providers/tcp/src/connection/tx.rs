@@ -124,7 +124,7 @@ impl Tx {
         self.queue.is_empty()
     }
 
-    /// Whether one more operation may be posted; `is_copied` says whether its payload is copied.
+    /// Whether one more operation may be posted; `is_copied` is true if its payload is copied.
     pub(crate) fn has_room(&self, max: usize, is_copied: bool) -> bool {
         self.queue.len() < max
             && (!is_copied || self.staged < STAGED_MAX && self.reports.len() < max)
@@ -586,7 +586,7 @@ mod tests {
             reports_success: true,
             len: bytes.len(),
         };
-        // Nothing is sent, so the bytes are not read.
+        // No frame is sent, so the bytes are not read.
         let Body::Borrowed(buf) = borrowed(bytes) else {
             panic!("the body is not borrowed");
         };

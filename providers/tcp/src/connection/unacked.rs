@@ -46,7 +46,7 @@ impl Unacked {
     /// Acknowledges the oldest frame and returns its report.
     ///
     /// # Errors
-    /// When no such frame was sent, or it is already acknowledged.
+    /// When no frame was sent, or the oldest frame is already acknowledged.
     pub(crate) fn ack_oldest(&mut self) -> Result<Report, ProtocolError> {
         self.ack(self.first)
     }
@@ -54,7 +54,7 @@ impl Unacked {
     /// Acknowledges the frame with this number and returns its report.
     ///
     /// # Errors
-    /// When no such frame was sent, or it is already acknowledged.
+    /// When no frame with this number was sent, or the frame is already acknowledged.
     pub(crate) fn ack(&mut self, number: u64) -> Result<Report, ProtocolError> {
         let frame = self.get_mut(number).filter(|frame| frame.is_sent);
         let report = frame.and_then(|frame| frame.report.take());

@@ -357,7 +357,7 @@ impl SharedPassive {
             return;
         };
         let mut info = Box::new(self.info.clone());
-        info.dest_addr = Some(Address::Ip(request.from));
+        info.dest_addr = Some(Address::Ip(request.peer_addr));
         info.src_addr = request.socket.local_addr().ok().map(Address::Ip);
         let data = request.hello.data.clone();
         info.handle = with_requests(|requests| {

@@ -121,7 +121,7 @@ impl Socket {
     /// Continues the TLS handshake. Returns true when the handshake is complete, or without TLS.
     ///
     /// # Errors
-    /// Those of [`Session::continue_handshake`].
+    /// The errors of [`Session::continue_handshake`].
     pub(crate) fn continue_tls_handshake(&mut self) -> io::Result<bool> {
         match &mut self.tls {
             None => Ok(true),

@@ -38,7 +38,7 @@ impl State {
         let index = self.add_cm_connection(dest_addr, Stage::Connecting { until }, data.to_vec());
         self.connections.set_socket(index, socket);
         self.watch(index);
-        // A parked thread does not know the new deadline.
+        // The new deadline may be earlier than the timeout of a parked thread.
         self.polling.wake(&self.ep);
         Ok(())
     }
@@ -92,13 +92,13 @@ impl State {
         let cm = self.cm.as_mut().ok_or(Errno::NoSys)?;
         let ConnectionRequest {
             mut socket,
-            from,
+            peer_addr,
             hello,
             trailing,
         } = *cm.request.take().ok_or(Errno::Inval)?;
         let extension = hello.extension.map(|_| self.extension);
         socket.send_all(&Hello::new(Kind::Response, extension, data).encode())?;
-        let index = self.add_cm_connection(from, Stage::Up, Vec::new());
+        let index = self.add_cm_connection(peer_addr, Stage::Up, Vec::new());
         self.connections.set_socket(index, socket);
         self.connections[index].incoming.keep_trailing(&trailing);
         self.on_connected(index, &hello);

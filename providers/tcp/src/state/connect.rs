@@ -226,7 +226,7 @@ impl State {
             return;
         };
         let Ok(rdm_data) = RdmData::from_hello(&request.hello) else {
-            let peer_addr = request.from;
+            let peer_addr = request.peer_addr;
             warn_limited(
                 CONTROL,
                 format_args!("{peer_addr} is rejected: {OTHER_PROTOCOL}"),
@@ -240,7 +240,7 @@ impl State {
             return;
         };
         let local_name = (local.ip(), acceptor.addr.port());
-        let peer_name = (request.from.ip(), rdm_data.port);
+        let peer_name = (request.peer_addr.ip(), rdm_data.port);
         let is_needed = |peer| self.matching.needs_peer(peer);
         let peer = self
             .peers

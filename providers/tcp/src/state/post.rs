@@ -168,7 +168,7 @@ impl State {
         ) -> Result<(), ProtocolError>,
     ) {
         let message = self.matching.take(key);
-        let (id, was_held) = (message.from, message.state == PayloadState::Held);
+        let (id, was_held) = (message.connection, message.state == PayloadState::Held);
         let (connections, mut delivery) = self.connections_and_delivery();
         if let Err(error) = act(&mut delivery, connections.get_by_id(id), message) {
             return self.disconnect(id.index, error.into());

@@ -66,9 +66,9 @@ fn operations_with_a_peer_complete_in_order_on_request() {
         ordered.tx_attr.comp_order = comp_order;
         let (a, b) = (Side::open(&ordered), Side::new());
         exchange(&a, &b);
-        let to = a.insert_peer(&b);
-        a.tsend_delivered(to, 1, b"first", 1).unwrap();
-        let second = a.tsend(to, 2, b"second", 2);
+        let dest = a.insert_peer(&b);
+        a.tsend_delivered(dest, 1, b"first", 1).unwrap();
+        let second = a.tsend(dest, 2, b"second", 2);
         if comp_order == 0 {
             assert_eq!(second, Ok(()));
             a.wait_for(2, &[&b]);
@@ -78,7 +78,7 @@ fn operations_with_a_peer_complete_in_order_on_request() {
         b.trecv(FiAddr::UNSPEC, 1, 5, 3);
         b.wait_for(3, &[&a]);
         a.wait_for(1, &[&b]);
-        assert_eq!(a.tsend(to, 2, b"second", 2), Ok(()));
+        assert_eq!(a.tsend(dest, 2, b"second", 2), Ok(()));
         a.wait_for(2, &[&b]);
     }
 }
@@ -87,13 +87,13 @@ fn operations_with_a_peer_complete_in_order_on_request() {
 fn receives_complete_in_the_order_of_their_messages() {
     let (a, b) = (Side::new(), Side::new());
     exchange(&a, &b);
-    let to = a.insert_peer(&b);
+    let dest = a.insert_peer(&b);
     let sizes = [3 << 20, 8, 0, 100_000, 4096];
     for (n, size) in sizes.into_iter().enumerate() {
         b.trecv(FiAddr::UNSPEC, n as u64, size, n as u64);
     }
     for (n, size) in sizes.into_iter().enumerate() {
-        a.tsend(to, n as u64, &pattern(n, size), 9).unwrap();
+        a.tsend(dest, n as u64, &pattern(n, size), 9).unwrap();
     }
     for n in 0..sizes.len() {
         b.wait_for(n as u64, &[&a]);
@@ -109,8 +109,8 @@ fn many_endpoints_connecting_at_once_lose_and_duplicate_no_message() {
             side.trecv(FiAddr::UNSPEC, sender, 8, 100 + sender);
         }
         for other in &sides {
-            let to = side.insert_peer(other);
-            side.tsend(to, n as u64, &[n as u8; 8], 1).unwrap();
+            let dest = side.insert_peer(other);
+            side.tsend(dest, n as u64, &[n as u8; 8], 1).unwrap();
         }
     }
     let mut done = [0; COUNT];
@@ -131,15 +131,15 @@ fn sending_to_an_unused_address_fails_in_bounded_time() {
     let params = [("FI_TCP_PEER_TIMEOUT", "30ms")];
     let a = Side::with(&params);
     let closed = Side::new().addr();
-    let to = a.insert(closed);
-    a.trecv(to, 1, 8, 4);
+    let dest = a.insert(closed);
+    a.trecv(dest, 1, 8, 4);
     for n in 0..3 {
-        a.tsend(to, 1, &pattern(1, n * 3000), n as u64).unwrap();
+        a.tsend(dest, 1, &pattern(1, n * 3000), n as u64).unwrap();
     }
     let mut contexts: Vec<_> = (0..4)
         .map(|_| {
             let error = a.wait(&[]).unwrap_err();
-            assert_eq!((error.errno, error.src), (Errno::ConnRefused, to));
+            assert_eq!((error.errno, error.src), (Errno::ConnRefused, dest));
             assert!(
                 error.detail.contains(&closed.to_string()),
                 "{}",
@@ -178,10 +178,10 @@ fn an_unresponsive_peer_whose_host_accepts_is_logged() {
 fn the_response_timeout_is_an_error_that_names_its_parameter() {
     let unresponsive = TcpListener::bind("127.0.0.1:0").unwrap();
     let a = Side::with(&[("FI_TCP_ANSWER_TIMEOUT", "30ms")]);
-    let to = a.insert(unresponsive.local_addr().unwrap());
-    a.tsend(to, 1, b"unread", 1).unwrap();
+    let dest = a.insert(unresponsive.local_addr().unwrap());
+    a.tsend(dest, 1, b"unread", 1).unwrap();
     let error = a.wait(&[]).unwrap_err();
-    assert_eq!((error.errno, error.src), (Errno::TimedOut, to));
+    assert_eq!((error.errno, error.src), (Errno::TimedOut, dest));
     assert!(
         error.detail.contains("FI_TCP_ANSWER_TIMEOUT"),
         "{}",
@@ -215,19 +215,19 @@ fn a_directed_receive_from_a_disconnected_peer_fails_unless_it_reconnects() {
     let addr = b.addr();
     for _ in 0..2 {
         exchange(&a, &b);
-        let to = a.insert(addr);
-        a.trecv(to, 999, 8, 50);
+        let dest = a.insert(addr);
+        a.trecv(dest, 999, 8, 50);
         drop(b);
         // The disconnect fails posted receives once. Each later receive starts to reconnect.
         for errno in [Errno::ConnReset, Errno::ConnRefused, Errno::ConnRefused] {
             let error = a.wait(&[]).unwrap_err();
-            assert_eq!((error.errno, error.src), (errno, to));
+            assert_eq!((error.errno, error.src), (errno, dest));
             assert_eq!(error.entry.context, Context(50));
-            a.trecv(to, 999, 8, 50);
+            a.trecv(dest, 999, 8, 50);
         }
         a.wait(&[]).unwrap_err();
         b = Side::open(&info_at(&addr.to_string(), EpType::Rdm, &[]));
-        let buffer = a.trecv(to, 7, 8, 51);
+        let buffer = a.trecv(dest, 7, 8, 51);
         let to_a = b.insert_peer(&a);
         b.tsend(to_a, 7, &pattern(7, 8), 52).unwrap();
         a.wait_for(51, &[&b]);
@@ -242,9 +242,9 @@ fn a_peer_that_starts_late_gets_everything_in_order() {
     let unused = Side::new();
     let addr = unused.addr();
     drop(unused);
-    let to = a.insert(addr);
+    let dest = a.insert(addr);
     for n in 0..5_u64 {
-        a.tsend(to, n, &n.to_ne_bytes(), n).unwrap();
+        a.tsend(dest, n, &n.to_ne_bytes(), n).unwrap();
     }
     for _ in 0..100 {
         a.drive();
@@ -266,14 +266,14 @@ fn a_closed_peer_fails_pending_operations_and_can_reconnect() {
     for incarnation in 0..3 {
         exchange(&a, &b);
         exchange(&b, &a);
-        let to = a.insert(addr);
-        a.trecv(to, 999, 8, 50);
+        let dest = a.insert(addr);
+        a.trecv(dest, 999, 8, 50);
         let large = pattern(incarnation, 30 << 20);
-        a.tsend(to, 1000, &large, 51).unwrap();
+        a.tsend(dest, 1000, &large, 51).unwrap();
         drop(b);
         let mut contexts = [0; 2].map(|_| {
             let error = a.wait(&[]).unwrap_err();
-            assert_eq!((error.errno, error.src), (Errno::ConnReset, to));
+            assert_eq!((error.errno, error.src), (Errno::ConnReset, dest));
             error.entry.context.0
         });
         contexts.sort_unstable();

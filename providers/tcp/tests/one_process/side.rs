@@ -122,16 +122,16 @@ impl Side {
         first
     }
 
-    pub(crate) fn tsend(&self, to: FiAddr, tag: u64, bytes: &[u8], context: u64) -> Result {
+    pub(crate) fn tsend(&self, dest: FiAddr, tag: u64, bytes: &[u8], context: u64) -> Result {
         let iov = Iov::from_raw(self.keep(bytes).cast(), bytes.len());
         // SAFETY: `memory` outlives the endpoint.
-        unsafe { self.ep.tsend(iov, Desc::NONE, to, tag, Context(context)) }
+        unsafe { self.ep.tsend(iov, Desc::NONE, dest, tag, Context(context)) }
     }
 
     /// Posts a tagged message that completes when a receive has matched it.
     pub(crate) fn tsend_delivered(
         &self,
-        to: FiAddr,
+        dest: FiAddr,
         tag: u64,
         bytes: &[u8],
         context: u64,
@@ -139,7 +139,7 @@ impl Side {
         let msg = tagged::SendMsg {
             iov: &[Iov::from_raw(self.keep(bytes).cast(), bytes.len())],
             desc: &[],
-            dest: to,
+            dest,
             tag,
             context: Context(context),
             data: 0,
@@ -148,19 +148,19 @@ impl Side {
         unsafe { self.ep.tsendmsg(&msg, OpFlags::DELIVERY_COMPLETE) }
     }
 
-    pub(crate) fn send(&self, to: FiAddr, bytes: &[u8], context: u64) -> Result {
+    pub(crate) fn send(&self, dest: FiAddr, bytes: &[u8], context: u64) -> Result {
         let iov = Iov::from_raw(self.keep(bytes).cast(), bytes.len());
         // SAFETY: `memory` outlives the endpoint.
-        unsafe { self.ep.send(iov, Desc::NONE, to, Context(context)) }
+        unsafe { self.ep.send(iov, Desc::NONE, dest, Context(context)) }
     }
 
     /// Posts a tagged receive, and returns its buffer.
-    pub(crate) fn trecv(&self, from: FiAddr, tag: u64, len: usize, context: u64) -> RecvBuffer {
+    pub(crate) fn trecv(&self, src: FiAddr, tag: u64, len: usize, context: u64) -> RecvBuffer {
         let first = self.keep(&vec![0; len]);
         let iov = IovMut::from_raw(first.cast(), len);
         let tag = TagMatch::exact(tag);
         // SAFETY: `memory` outlives the endpoint, and `RecvBuffer` is read after the completion.
-        unsafe { self.ep.trecv(iov, Desc::NONE, from, tag, Context(context)) }.unwrap();
+        unsafe { self.ep.trecv(iov, Desc::NONE, src, tag, Context(context)) }.unwrap();
         RecvBuffer { first, len }
     }
 

@@ -11,7 +11,7 @@ use crate::side::{Side, exchange, pattern, until};
 /// A relay between two endpoints, for any number of connections.
 pub(crate) struct Relay {
     pub(crate) addr: SocketAddr,
-    seen: Arc<Mutex<Vec<u8>>>,
+    recorded: Arc<Mutex<Vec<u8>>>,
 }
 
 /// Modifies bytes of the client. The first argument is the number of bytes that the relay has passed
@@ -22,8 +22,8 @@ impl Relay {
     pub(crate) fn new(server_addr: SocketAddr, modify: Modify) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let log = Arc::clone(&seen);
+        let recorded = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&recorded);
         // The thread ends with the test process.
         std::thread::spawn(move || {
             while let Ok((client, _)) = listener.accept() {
@@ -42,16 +42,16 @@ impl Relay {
                 }
             }
         });
-        Self { addr, seen }
+        Self { addr, recorded }
     }
 
-    fn has_seen(&self, bytes: &[u8]) -> bool {
-        let seen = self.seen.lock().unwrap();
-        seen.windows(bytes.len()).any(|window| window == bytes)
+    fn has_recorded(&self, bytes: &[u8]) -> bool {
+        let recorded = self.recorded.lock().unwrap();
+        recorded.windows(bytes.len()).any(|window| window == bytes)
     }
 
     fn len(&self) -> usize {
-        self.seen.lock().unwrap().len()
+        self.recorded.lock().unwrap().len()
     }
 }
 
@@ -73,9 +73,9 @@ fn pass_on(mut src: TcpStream, mut dest: TcpStream, modify: Modify, log: &Mutex<
 
 /// Sends a message from `a` to `b` through a relay.
 fn exchange_through(relay: SocketAddr, a: &Side, b: &Side, bytes: &[u8]) {
-    let to = a.insert(relay);
+    let dest = a.insert(relay);
     let buffer = b.trecv(FiAddr::UNSPEC, 5, bytes.len(), 2);
-    a.tsend(to, 5, bytes, 1).unwrap();
+    a.tsend(dest, 5, bytes, 1).unwrap();
     b.wait_for(2, &[a]);
     a.wait_for(1, &[b]);
     assert_eq!(buffer.bytes(), bytes);
@@ -99,13 +99,16 @@ fn tls_payloads_are_not_readable_on_the_wire() {
         ([plain(), plain()], true),
         ([Side::new(), Side::new()], false),
     ];
-    for ([a, b], is_seen) in sides {
+    for ([a, b], is_readable) in sides {
         let relay = Relay::new(b.addr(), |_, _| true);
         for bytes in [&plaintext[..], &large] {
             exchange_through(relay.addr, &a, &b, bytes);
         }
-        assert_eq!(relay.has_seen(plaintext), is_seen);
-        assert_eq!(relay.has_seen(&pattern(3, 300_000)[1000..1100]), is_seen);
+        assert_eq!(relay.has_recorded(plaintext), is_readable);
+        assert_eq!(
+            relay.has_recorded(&pattern(3, 300_000)[1000..1100]),
+            is_readable
+        );
         assert!(relay.len() > 300_000);
     }
 }
@@ -115,13 +118,13 @@ fn tls_payloads_are_not_readable_on_the_wire() {
 fn messages_delayed_by_backpressure_arrive_unchanged() {
     let (a, b) = (Side::new(), Side::new());
     exchange(&a, &b);
-    let to = a.insert_peer(&b);
+    let dest = a.insert_peer(&b);
     let bytes = |number: u64| pattern(number as usize, 2049 + (number as usize * 1009) % 60_000);
     let buffers: Vec<_> = (0..600)
         .map(|number| b.trecv(FiAddr::UNSPEC, number, bytes(number).len(), number))
         .collect();
     for number in 0..600 {
-        a.tsend(to, number, &bytes(number), number).unwrap();
+        a.tsend(dest, number, &bytes(number), number).unwrap();
     }
     // A part of the messages is in the kernel, and the receiver does not read. Traffic of other
     // sides changes the thread's count of sent bytes, which must not change the records.
@@ -154,10 +157,10 @@ const PAYLOAD_OFFSET: usize = 100_000;
 fn large_message_error(modify: Modify) -> String {
     let (a, b, c) = (Side::new(), Side::new(), Side::new());
     let relay = Relay::new(b.addr(), modify);
-    let to = a.insert(relay.addr);
+    let dest = a.insert(relay.addr);
     let bytes = pattern(1, 8 << 20);
     b.trecv(FiAddr::UNSPEC, 5, bytes.len(), 2);
-    a.tsend(to, 5, &bytes, 1).unwrap();
+    a.tsend(dest, 5, &bytes, 1).unwrap();
     let error = b.wait(&[&a, &c]).unwrap_err();
     assert_eq!(error.errno, Errno::ConnReset, "{error:?}");
     exchange(&c, &b);
@@ -197,9 +200,9 @@ fn a_close_without_close_notify_is_an_error() {
     exchange_through(relay.addr, &a, &b, b"small");
     let from_a = b.insert_peer(&a);
     b.trecv(from_a, 6, 8, 6);
-    let to = a.insert(relay.addr);
+    let dest = a.insert(relay.addr);
     // Complete records arrive, and then no more bytes.
-    a.tsend(to, 9, &pattern(1, 1 << 20), 3).unwrap();
+    a.tsend(dest, 9, &pattern(1, 1 << 20), 3).unwrap();
     let error = b.wait(&[&a]).unwrap_err();
     assert_eq!(error.errno, Errno::ConnReset, "{error:?}");
     assert!(error.detail.contains("close_notify"), "{error:?}");

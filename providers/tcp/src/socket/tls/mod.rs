@@ -25,7 +25,7 @@ pub(crate) use stub::{Identity, Session, identity};
 
 /// The first two bytes of a TLS connection: a handshake record, of any version.
 pub(crate) const HANDSHAKE_RECORD: [u8; 2] = [22, 3];
-/// The alert `handshake_failure`, which tells a TLS client that TLS is off.
+/// The alert `handshake_failure`, which reports to a TLS client that TLS is off.
 pub(crate) const HANDSHAKE_FAILURE: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
 /// The first bytes of the TLS alert that a TLS server sends in response to plaintext.
 pub(crate) const ALERT: [u8; 5] = [21, 3, 3, 0, 2];
