@@ -42,8 +42,8 @@ pub struct RecvMsg<'a> {
 /// Sends and receives of untagged messages.
 ///
 /// A post never waits. `Ok` means that the operation was queued. [`Errno::Again`] means that a queue is
-/// full: the caller reads the completion queue and retries. After any `Err`, the provider keeps no
-/// reference to the buffers.
+/// full: the caller reads the completion queue and retries. After any `Err`, the provider keeps neither
+/// the operation nor its buffers.
 /// Messages of one endpoint to one peer match receives in the order of their posts
 /// ([`crate::MsgOrder::SAS`]).
 pub trait Msg {

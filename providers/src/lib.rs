@@ -3,8 +3,8 @@
 //! `FI_HOOK` selects the hook layers around each provider.
 //!
 //! Each provider is a feature; `default` enables all of them. Discovery returns the lnx provider
-//! only if the hints name it, and the ofi provider only if a parameter names the library to load. A
-//! registry also takes other providers:
+//! only if the provider is requested by name, and the ofi provider only if a parameter names the
+//! library to load. A registry also takes other providers:
 //!
 //! ```
 //! use selvedge::{Hints, Provider, Registry};

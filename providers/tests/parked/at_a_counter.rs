@@ -71,7 +71,7 @@ fn a_parked_thread_receives_when_another_one_has_made_room_in_the_queue_over_lnx
     make_room_beside_a_parked_thread("lnx");
 }
 
-/// A number of messages that exceeds the number of posted receives and of stored messages.
+/// A number of messages of which an lnx endpoint without receives must store some.
 const MANY: u64 = 100;
 
 #[test]
