@@ -35,8 +35,8 @@ use compare::{at_most, equal, name, ranked, required_modes, subset};
 /// use selvedge::{Info, Provider, Query};
 /// use selvedge::info::Candidate;
 /// # use selvedge_kit::attr;
-/// fn getinfo(offers: &[Info], query: &Query<'_>) -> Vec<Candidate> {
-///     offers.iter().map(|info| attr::check(info, query)).collect()
+/// fn getinfo(infos: &[Info], query: &Query<'_>) -> Vec<Candidate> {
+///     infos.iter().map(|info| attr::check(info, query)).collect()
 /// }
 /// ```
 pub fn check(offered: &Info, query: &Query<'_>) -> Candidate {

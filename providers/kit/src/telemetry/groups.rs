@@ -124,7 +124,7 @@ impl GroupRecorder {
 
     fn write(&self, offset: usize, pending: &PendingCollective) {
         let coll = pending.coll.map_or(JOIN, |coll| coll as u64);
-        let flag = |is_so: bool, flag: u64| if is_so { flag } else { 0 };
+        let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
         let flags = flag(!pending.is_exact, INEXACT) | flag(pending.awaits_room, AWAITS_ROOM);
         let header = [
             1 + coll,
@@ -161,9 +161,9 @@ const fn group_offset(number: usize) -> usize {
 /// A group that an endpoint has joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupEntry {
-    /// The endpoint's own number for it.
+    /// The endpoint's number for the group.
     pub number: u16,
-    /// The number of its next collective, from 0 on.
+    /// The number of the group's next collective, from 0 on.
     pub next: u32,
 }
 
@@ -172,7 +172,7 @@ pub struct GroupEntry {
 pub struct GroupStats {
     /// The header of the page.
     pub header: PageHeader,
-    /// Some of its groups.
+    /// The groups, as many as the page has room for.
     pub groups: Vec<GroupEntry>,
     /// The pending collectives and joins.
     pub pending: Vec<PendingCollective>,
@@ -197,7 +197,7 @@ impl GroupStats {
             groups: entries.filter_map(group_entry).collect(),
             pending: pending_words
                 .take(MAX_PENDING)
-                .filter_map(pending)
+                .filter_map(parse_pending)
                 .collect(),
         })
     }
@@ -210,7 +210,7 @@ fn group_entry(words: &[u64]) -> Option<GroupEntry> {
     })
 }
 
-fn pending(words: &[u64]) -> Option<PendingCollective> {
+fn parse_pending(words: &[u64]) -> Option<PendingCollective> {
     let coll = match words[0].checked_sub(1)? {
         JOIN => None,
         coll => Some(Op::from_raw(u32::try_from(coll).ok()?)?),
@@ -252,7 +252,7 @@ mod tests {
         GroupStats::read(&words[..], copy).unwrap()
     }
 
-    fn one(coll: Option<Op>) -> PendingCollective {
+    fn pending_with(coll: Option<Op>) -> PendingCollective {
         let awaited = |rank: u32| AwaitedMember {
             rank,
             number: (rank != 2).then_some(rank as u16 + 10),
@@ -275,10 +275,10 @@ mod tests {
     #[test]
     fn pending_collectives_are_read_as_written_until_they_complete() {
         let mut groups = GroupRecorder::open("test", "1:0:0").unwrap();
-        let all: Vec<_> = (0..10).map(|_| one(Some(Op::Allreduce))).collect();
+        let all: Vec<_> = (0..10).map(|_| pending_with(Some(Op::Allreduce))).collect();
         groups.write_pending(&all);
         assert_eq!(read_page(&groups).pending.len(), MAX_PENDING);
-        let written = [one(None), one(Some(Op::Barrier))];
+        let written = [pending_with(None), pending_with(Some(Op::Barrier))];
         groups.write_pending(&written);
         let read = read_page(&groups).pending;
         assert_eq!(read.len(), 2);
