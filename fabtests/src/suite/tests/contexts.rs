@@ -27,21 +27,21 @@ const COUNT: usize = 3;
 /// Every context sends to every context of the peer. The sending context is the source of the
 /// message, and a directed receive matches it.
 fn each_to_each(ctx: &mut TestContext) -> Result {
-    let (ports, peers) = ctx.contexts(COUNT)?;
+    let (endpoints, peers) = ctx.contexts(COUNT)?;
     let peer = peers[1 - ctx.me()];
     for from in 0..COUNT {
         for to in 0..COUNT {
             let number = from * COUNT + to;
             if ctx.me() == 0 {
                 let dest = peer.rx_addr(to, RX_CTX_BITS);
-                ports[from].run(Tx::msg(dest, ctx.payload(1, number, 64)))?;
+                endpoints[from].run(Tx::msg(dest, ctx.payload(1, number, 64)))?;
             } else {
                 let source = peer.rx_addr(from, RX_CTX_BITS);
                 let post = match number % 2 {
                     0 => Rx::msg(64),
                     _ => Rx::msg(64).from(source),
                 };
-                let done = ports[to].post_and_wait(post)?.expect_success()?;
+                let done = endpoints[to].post_and_wait(post)?.expect_success()?;
                 same("the source of a context's message", done.src, source)?;
                 ctx.verify(0, number, &done.bytes)?;
             }
