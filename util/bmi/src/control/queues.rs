@@ -12,9 +12,10 @@ use crate::support::ops::{Op, Ops, Retained};
 use crate::support::references::References;
 use crate::{Addr, Code, Completion, Result};
 
-/// Limit for the bytes of queued unexpected messages, and the bytes that each message counts in
-/// addition to its payload. Above the limit no further messages are taken from the fabric.
+/// Limit in bytes for queued unexpected messages. Above the limit no further messages are taken
+/// from the fabric.
 const UNEXPECTED_LIMIT: usize = 4 << 20;
+/// Bytes that each queued message counts in addition to its payload.
 const ENTRY_OVERHEAD: usize = 128;
 
 /// The key of no operation.
@@ -71,7 +72,7 @@ impl MethodQueues {
     }
 
     /// Reports that an operation completed, with the number of bytes moved or the error. From now
-    /// on its memory belongs to the application again.
+    /// on the operation's memory belongs to the application again.
     #[inline]
     pub fn complete(&mut self, key: OpKey, outcome: Result<u64>) {
         if key == self.tested {
@@ -92,7 +93,7 @@ impl MethodQueues {
                 self.done[context as usize].add(&mut self.ops, key);
                 self.has_events = true;
             }
-            // Its context was closed: the completion is dropped.
+            // The operation's context was closed: the completion is dropped.
             None => drop(self.free_op(key)),
         }
     }
@@ -104,7 +105,7 @@ impl MethodQueues {
         else {
             let len = bytes.len();
             return gossip::err(format_args!(
-                "no memory for an unexpected message of {len} bytes: it is lost"
+                "no memory for an unexpected message of {len} bytes: the message is lost"
             ));
         };
         if let Some(reference) = self.references.get_mut(addr) {
@@ -124,7 +125,8 @@ impl MethodQueues {
         }
     }
 
-    /// Whether further unexpected messages should be taken from the fabric now.
+    /// Whether the queued unexpected messages are below the limit, so that the method may take more
+    /// from the fabric.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.unexpected_bytes < UNEXPECTED_LIMIT
@@ -148,8 +150,8 @@ impl MethodQueues {
 
     /// Marks a peer as connected again: another process may have taken its name.
     pub fn set_connected(&mut self, addr: MethodAddr) {
-        if let Some(known) = self.references.by_method(addr) {
-            self.references.set_connected(known);
+        if let Some(addr_found) = self.references.by_method(addr) {
+            self.references.set_connected(addr_found);
         }
     }
 
@@ -289,7 +291,7 @@ impl MethodQueues {
         })
     }
 
-    /// Drops the completions of a context, present and future.
+    /// Drops the completions of a context, those of pending operations included.
     pub(crate) fn close_context(&mut self, context: u8) {
         while self.collect_any(context).is_some() {}
         for (_, op) in self.ops.iter_mut() {

@@ -35,8 +35,8 @@ fn receives_posted_before_and_after_take_messages_in_order() {
             let early = early
                 .iter()
                 .map(|&id| pair.until("a receive", || pair.server.test(id)));
-            let all: Vec<_> = early.chain(late).map(|done| bytes(&done)).collect();
-            for (number, message) in all.iter().enumerate() {
+            let messages: Vec<_> = early.chain(late).map(|done| bytes(&done)).collect();
+            for (number, message) in messages.iter().enumerate() {
                 assert_eq!(*message, pattern(size, number as u8));
             }
             sent.into_iter()
@@ -46,7 +46,7 @@ fn receives_posted_before_and_after_take_messages_in_order() {
 }
 
 #[test]
-fn every_tag_is_a_tag() {
+fn every_tag_value_matches() {
     for_each_scheme(|pair| {
         let tags = [0, -1, i32::MIN, i32::MAX, 1 << 30];
         for tag in tags {
@@ -145,7 +145,8 @@ fn a_receive_reports_the_length_of_a_shorter_message() {
 fn a_message_that_is_too_long_fails_its_own_receive_and_nothing_else() {
     for_each_scheme(|pair| {
         for size in [100, 5_000, 500_000] {
-            // Once with the receive posted first, once with the message first.
+            // The receive is posted before the message in the first round and after it in the
+            // second.
             for is_early in [true, false] {
                 let bystander = pending(pair.server.recv(size, 77));
                 let early = is_early.then(|| pair.server.recv(size / 2, 4));
@@ -208,7 +209,7 @@ fn messages_beyond_sixteen_mebibytes_arrive() {
 fn lists_match_lists_with_other_segment_boundaries() {
     for_each_scheme(|pair| {
         let total = 60_000;
-        for (sent, taken) in [
+        for (segment_count, buffer_count) in [
             (1, 1),
             (1, 3),
             (4, 1),
@@ -218,20 +219,23 @@ fn lists_match_lists_with_other_segment_boundaries() {
             (1, 1000),
             (33, 250),
         ] {
-            let whole = pattern(total, sent as u8);
-            let segments: Vec<_> = whole
-                .chunks(total.div_ceil(sent))
+            let message = pattern(total, segment_count as u8);
+            let segments: Vec<_> = message
+                .chunks(total.div_ceil(segment_count))
                 .map(<[u8]>::to_vec)
                 .collect();
-            let buffers = (0..taken)
-                .map(|_| vec![0; total.div_ceil(taken)])
+            let buffers = (0..buffer_count)
+                .map(|_| vec![0; total.div_ceil(buffer_count)])
                 .collect::<Vec<_>>();
             let receive = pair.server.bmi.post_recv(pair.server.post(buffers, 8));
             let send = pair.client.bmi.post_send(pair.client.post(segments, 8));
             let done = pair.finish(&pair.server, receive);
-            assert!(bytes(&done) == whole, "{sent} segments into {taken}");
-            let back = pair.finish(&pair.client, send);
-            assert!(bytes(&back) == whole);
+            assert!(
+                bytes(&done) == message,
+                "{segment_count} segments into {buffer_count} buffers"
+            );
+            let sent = pair.finish(&pair.client, send);
+            assert!(bytes(&sent) == message);
         }
     });
 }
@@ -241,13 +245,13 @@ fn unexpected_messages_may_be_lists_too() {
     for_each_scheme(|pair| {
         for count in [0, 1, 4, 9, 300] {
             let segments: Vec<_> = (0..count).map(|number| vec![number as u8; 11]).collect();
-            let whole = segments.concat();
+            let expected = segments.concat();
             let sent = pair
                 .client
                 .bmi
                 .post_sendunexpected(pair.client.post(segments, -4), 0);
             let message = pair.until("a message", || unexpected(&pair.server.bmi, 0));
-            assert_eq!((&*message.buffer, message.tag), (&*whole, -4));
+            assert_eq!((&*message.buffer, message.tag), (&*expected, -4));
             pair.finish(&pair.client, sent).outcome.unwrap();
         }
     });
@@ -258,11 +262,11 @@ fn an_instance_receives_its_own_message() {
     for scheme in SCHEMES {
         let (bmi, url) = server_at(scheme);
         let context = bmi.open_context().unwrap();
-        let own = bmi.addr_lookup(&url).unwrap();
+        let self_addr = bmi.addr_lookup(&url).unwrap();
         let side = crate::common::Side {
             bmi,
             context,
-            peer: own,
+            peer: self_addr,
         };
         for size in [8, 100_000] {
             let receive = side.recv(size, 1);
@@ -275,7 +279,7 @@ fn an_instance_receives_its_own_message() {
             .post_sendunexpected(side.post(b"me".to_vec(), 1), 0);
         let message = side.request();
         side.wait(sent);
-        assert_eq!(message.addr, own);
+        assert_eq!(message.addr, self_addr);
         assert_eq!(&*message.buffer, b"me");
     }
 }
@@ -285,19 +289,19 @@ fn short_messages_over_tcp_after_the_first_are_sent_by_the_next_test() {
     let pair = Pair::over("tcp");
     pair.client.drive();
     pair.client.wait(pair.client.send(&[0], 1));
-    let behind: Vec<_> = (1..4)
+    let later: Vec<_> = (1..4)
         .map(|number| pending(pair.client.send(&[number], 1)))
         .collect();
     assert_eq!(bytes(&pair.server.wait(pair.server.recv(1, 1))), [0]);
     let early = pending(pair.server.recv(1, 1));
     (0..100).for_each(|_| pair.server.drive());
     assert!(pair.server.test(early).is_none());
-    for id in behind {
-        pair.until("a message that has left", || pair.client.test(id))
+    for id in later {
+        pair.until("a sent message", || pair.client.test(id))
             .outcome
             .unwrap();
     }
-    pair.until("the first of them", || pair.server.test(early))
+    pair.until("the first later message", || pair.server.test(early))
         .outcome
         .unwrap();
     for number in 2..4 {
@@ -316,7 +320,7 @@ fn short_messages_complete_when_they_are_posted() {
             }
             let posted = pair.client.send(&pattern(size, 0), 1).unwrap();
             let Posted::Done(done) = posted else {
-                panic!("{size} bytes go on");
+                panic!("the send of {size} bytes is pending");
             };
             assert_eq!(done.outcome, Ok(size as u64));
             assert_eq!(bytes(&done), pattern(size, 0));

@@ -1,6 +1,6 @@
 //! Tests of `fi_top` with processes that exchange messages, hang, stop, crash and die.
 
-#![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod endpoint_process;
 mod member;
