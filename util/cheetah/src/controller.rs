@@ -296,7 +296,7 @@ impl Controller {
         let ran = self.dispatch();
         match self.core().failure() {
             None => Ok(ran),
-            Some(why) => Err(why),
+            Some(error) => Err(error),
         }
     }
 
@@ -332,9 +332,9 @@ impl Controller {
             }
             match self.core().wait_error(Some(name)) {
                 None => Ok(false),
-                Some(why) => {
+                Some(error) => {
                     self.core().clear_bell_error(name);
-                    Err(why)
+                    Err(error)
                 }
             }
         })
@@ -427,7 +427,7 @@ impl Controller {
         }
         let children = self.core().wait_for_children();
         match first {
-            Some(why) if ended.is_ok() => Err(why),
+            Some(error) if ended.is_ok() => Err(error),
             _ => ended.and(children),
         }
     }
@@ -630,8 +630,8 @@ impl Drop for Inner {
             return self.core.abort();
         }
         let ended = self.finalize();
-        if let Err(why) = ended.and_then(|()| self.core.wait_for_children()) {
-            log::error!("{:?}: {why}", self.core);
+        if let Err(error) = ended.and_then(|()| self.core.wait_for_children()) {
+            log::error!("{:?}: {error}", self.core);
         }
     }
 }
@@ -641,8 +641,8 @@ impl Inner {
     /// has returned are logged.
     fn finalize(&self) -> Result {
         loop {
-            while let Some(why) = self.core.unreported_failure() {
-                log::error!("{:?}: {why}", self.core);
+            while let Some(error) = self.core.unreported_failure() {
+                log::error!("{:?}: {error}", self.core);
             }
             if self.core.finalize_step()? {
                 return Ok(());

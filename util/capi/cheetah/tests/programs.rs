@@ -245,9 +245,9 @@ fn errors_end_the_program_with_a_message_unless_a_handler_is_set() {
         (
             "mismatch",
             false,
-            "contexts have registered different things",
+            "contexts have registered different functions or handlers",
         ),
-        ("death", false, "context 1 of 3 is gone"),
+        ("death", false, "context 1 of 3 has failed"),
         (
             "pointer",
             true,

@@ -19,11 +19,11 @@ use crate::wire::Source;
 /// The transfer of an operation.
 enum Transfer {
     Read(Source, IovMut),
-    /// With a bell that the target rings.
+    /// A write, with a bell that the target rings.
     Write(RemoteAddr, Iov, BellName),
-    /// To a receive that was posted under the operation's number.
+    /// A send to a receive that was posted under the operation's number.
     Send(Iov),
-    /// From a peer, with the token of its operation.
+    /// A receive from a peer, with the token of the peer's operation.
     Receive(u64, IovMut),
 }
 
@@ -37,8 +37,8 @@ impl Engine {
         let (peer, context) = (self.peers[peer].addr, CompletionKind::Op(number).context());
         let posted = match transfer {
             // SAFETY: the buffer belongs to the operation, which is retained until the completion
-            // with its number, or to the caller, who guarantees not to access it until its bell
-            // rings. The engine drops its fabrics before its operations.
+            // with its number, or to the caller, which guarantees not to access the buffer until
+            // the bell rings. The engine drops its fabrics before its operations.
             Transfer::Read(from, buffer) => unsafe {
                 net.read(from.remote_addr(peer), buffer, context)
             },

@@ -69,7 +69,7 @@ fn reporting_contexts(output: &Output, target: usize, of: usize) -> usize {
         let (millis, why) = line.split_once(" ms: ").unwrap();
         assert!(millis.parse::<u64>().unwrap() < 2000, "{output:#?}");
         assert!(
-            why.starts_with(&format!("context {target} of {of} is gone")),
+            why.starts_with(&format!("context {target} of {of} has failed")),
             "{output:#?}"
         );
         count += 1;

@@ -101,9 +101,9 @@ fn bind_late(live: &dyn Endpoint, fclass: usize, flags: u64, bound: &Bound) -> R
             ..LateBindings::default()
         },
         _ => {
-            let reason = "fi_ep_bind: the endpoint is enabled, and accepts completion queues, counters \
-                        and shared transmit contexts only; bind address vectors, event queues and \
-                        shared receives before fi_enable";
+            let reason = "fi_ep_bind: the endpoint is enabled, and accepts only completion queues, \
+                        counters and shared transmit contexts; bind address vectors, event queues \
+                        and shared receives before fi_enable";
             return Err(log_error(&Error::new(Errno::OpBadState, reason)));
         }
     };

@@ -32,8 +32,8 @@ pub(super) const fn with_receives<T: Class + Post>(table: Table<OpsMsg, T>) -> T
             // SAFETY: the C caller follows fi_recvv(3).
             post_status(unsafe { recv(target, buffer_list(iov, desc, count), src, context) })
         })
-        // SAFETY: the C caller follows fi_recvmsg(3).
         .recvmsg(|target, msg, flags| {
+            // SAFETY: the C caller follows fi_recvmsg(3).
             post_status(unsafe { post_full_form::<RecvMsg<'_>>(target, msg, flags) })
         })
 }
@@ -49,8 +49,8 @@ const fn with_sends(table: Table<OpsMsg, Ep>) -> Table<OpsMsg, Ep> {
             // SAFETY: the C caller follows fi_sendv(3).
             post_status(unsafe { send(ep, buffer_list(iov, desc, count), dest, context, None) })
         })
-        // SAFETY: the C caller follows fi_sendmsg(3).
         .sendmsg(|ep, msg, flags| {
+            // SAFETY: the C caller follows fi_sendmsg(3).
             post_status(unsafe { post_full_form::<SendMsg<'_>>(ep, msg, flags) })
         })
         .senddata(|ep, buf, len, desc, data, dest, context| {

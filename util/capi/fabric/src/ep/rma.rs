@@ -53,8 +53,8 @@ pub(super) static RMA: Table<OpsRma, Ep> = Table::<OpsRma, Ep>::empty()
         // SAFETY: the C caller follows fi_writev(3).
         post_status(unsafe { write(ep, buffers, dest, (addr, key), context, None) })
     })
-    // SAFETY: the C caller follows fi_writemsg(3).
     .writemsg(|ep, msg, flags| {
+        // SAFETY: the C caller follows fi_writemsg(3).
         post_status(unsafe { post_full_form::<WriteMsg<'_>>(ep, msg, flags) })
     })
     .writedata(|ep, buf, len, desc, data, dest, addr, key, context| {

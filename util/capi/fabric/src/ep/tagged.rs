@@ -36,8 +36,8 @@ pub(super) const fn with_receives<T: Class + Post>(
             // SAFETY: the C caller follows fi_trecvv(3).
             post_status(unsafe { recv(target, buffer_list(iov, desc, count), src, tag, context) })
         })
-        // SAFETY: the C caller follows fi_trecvmsg(3).
         .recvmsg(|target, msg, flags| {
+            // SAFETY: the C caller follows fi_trecvmsg(3).
             post_status(unsafe { post_full_form::<RecvMsg<'_>>(target, msg, flags) })
         })
 }
@@ -64,8 +64,8 @@ const fn with_sends(table: Table<OpsTagged, Ep>) -> Table<OpsTagged, Ep> {
                 send(ep, buffer_list(iov, desc, count), dest, tag, context, None)
             })
         })
-        // SAFETY: the C caller follows fi_tsendmsg(3).
         .sendmsg(|ep, msg, flags| {
+            // SAFETY: the C caller follows fi_tsendmsg(3).
             post_status(unsafe { post_full_form::<SendMsg<'_>>(ep, msg, flags) })
         })
         .senddata(|ep, buf, len, desc, data, dest, tag, context| {
