@@ -167,7 +167,7 @@ impl Engine {
             let purpose = format!("an invocation with {} bytes", source.len);
             self.fail(Error::NoMemory {
                 context: self.rank,
-                purpose: purpose,
+                purpose,
             });
             let message = WireMessage::Failed {
                 token,
