@@ -1,4 +1,4 @@
-//! Two snapshots of an endpoint, and the rates between them.
+//! The rates of endpoints, computed from two snapshots of their statistics.
 
 use std::thread;
 use std::time::Instant;
@@ -36,8 +36,8 @@ impl Rate {
 }
 
 impl Measured {
-    /// Computes the rates from two snapshots that are `seconds` apart. Without the earlier one, the
-    /// rates are 0.
+    /// Computes the rates from two snapshots that are `seconds` apart. Without the earlier snapshot
+    /// the rates are 0.
     pub(crate) fn new(before: Option<&Stats>, stats: Stats, seconds: f64) -> Self {
         let first = before.unwrap_or(&stats);
         let one_sided = |stats: &Stats| {
@@ -63,19 +63,19 @@ impl Measured {
     }
 }
 
-/// Whether both are snapshots of the same endpoint.
+/// Returns whether both are snapshots of the same endpoint.
 pub(crate) fn is_same(one: &Stats, other: &Stats) -> bool {
     (one.pid, one.opened, &one.name) == (other.pid, other.opened, &other.name)
 }
 
-/// A snapshot of the endpoints selected by the options.
+/// Returns a snapshot of the endpoints that the options select.
 pub(crate) fn snapshot(options: &Options) -> anyhow::Result<Vec<Stats>> {
     let mut stats = processes::all()?;
     stats.retain(|stats| options.shows(stats.pid));
     Ok(stats)
 }
 
-/// The rates between two snapshots of several endpoints. New endpoints have rates of 0.
+/// Computes the rates between two snapshots of several endpoints. New endpoints have rates of 0.
 pub(crate) fn compare(before: &[Stats], now: Vec<Stats>, seconds: f64) -> Vec<Measured> {
     let measured = now.into_iter().map(|stats| {
         let before = before.iter().find(|before| is_same(before, &stats));
@@ -85,7 +85,7 @@ pub(crate) fn compare(before: &[Stats], now: Vec<Stats>, seconds: f64) -> Vec<Me
 }
 
 /// Takes two snapshots, an interval apart, and returns the rates between them.
-pub(crate) fn measured(options: &Options) -> anyhow::Result<Vec<Measured>> {
+pub(crate) fn measure(options: &Options) -> anyhow::Result<Vec<Measured>> {
     let before = snapshot(options)?;
     let start = Instant::now();
     thread::sleep(options.interval);
