@@ -197,8 +197,8 @@ unsafe fn skip_zeros(mut ptr: *const u8) -> *const u8 {
     ptr
 }
 
-/// Whether `ptr` points to an array of pointers rather than to the first string. A pointer has a
-/// byte that no text has.
+/// Returns whether `ptr` points to an array of pointers rather than to the first string. A pointer
+/// has a byte that no text has.
 ///
 /// # Safety
 /// `ptr` points to a string or to a pointer.

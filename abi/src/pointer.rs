@@ -47,7 +47,7 @@ pub unsafe fn array<'a, T>(ptr: *const T, count: usize) -> Result<&'a [T]> {
 /// [`Errno::Inval`] for more elements than memory can hold.
 ///
 /// # Safety
-/// As [`array`].
+/// As [`array()`].
 #[inline]
 pub unsafe fn optional_array<'a, T>(ptr: *const T, count: usize) -> Result<&'a [T]> {
     let count = if ptr.is_null() { 0 } else { count };
@@ -58,7 +58,7 @@ pub unsafe fn optional_array<'a, T>(ptr: *const T, count: usize) -> Result<&'a [
 /// Returns the memory at a pointer for an array of results, which may be uninitialised.
 ///
 /// # Errors
-/// As [`array`].
+/// As [`array()`].
 ///
 /// # Safety
 /// `ptr` is NULL or points to `count` elements, which no other code accesses for `'a`.
@@ -80,7 +80,7 @@ pub unsafe fn output_array<'a, T>(ptr: *mut T, count: usize) -> Result<&'a mut [
 /// so that safe code can borrow the array.
 ///
 /// # Errors
-/// As [`array`].
+/// As [`array()`].
 ///
 /// # Safety
 /// As [`output_array`].

@@ -41,7 +41,7 @@ pub struct Table<O, T> {
 
 impl<O, T> Table<O, T> {
     /// A table for handles of `T`.
-    pub(crate) const fn of(ops: O) -> Self {
+    pub(crate) const fn new(ops: O) -> Self {
         let object = PhantomData;
         Self { ops, object }
     }
@@ -145,7 +145,7 @@ macro_rules! c_tables {
         impl<T: $crate::FromHandle> $crate::Table<$name, T> {
             /// A table whose every slot returns `-FI_ENOSYS`.
             pub const fn empty() -> Self {
-                Self::of($name::failing::<{ libc::ENOSYS }>())
+                Self::new($name::failing::<{ libc::ENOSYS }>())
             }
 
             $(pub const fn $slot<F: Fn(&T $(, $kind)*) -> $ret + Copy>(mut self, _: F) -> Self {

@@ -78,7 +78,7 @@ impl Memory {
         self.base
     }
 
-    /// Whether peers on this machine access the memory without a copy through the provider.
+    /// Returns whether peers on this machine access the memory without a copy through the provider.
     pub fn is_special(&self) -> bool {
         match &self.source {
             Source::Heap => false,

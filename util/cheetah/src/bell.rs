@@ -101,7 +101,7 @@ impl Bell {
         BellName(address | TABLE)
     }
 
-    /// Whether the bell belongs to this table.
+    /// Returns whether the bell belongs to this table.
     pub(crate) fn belongs_to(&self, bells: &Arc<Bells>) -> bool {
         Arc::ptr_eq(&self.0.bells, bells)
     }

@@ -270,7 +270,7 @@ impl Controller {
     #[expect(unsafe_code, reason = "passes a promise on")]
     pub unsafe fn get(
         &self,
-        of: usize,
+        target: usize,
         remote: u64,
         buffer: (*mut u8, usize),
         local_bell: Option<&Bell>,
@@ -278,7 +278,10 @@ impl Controller {
     ) -> Result {
         let local_bell = self.name_of(local_bell)?;
         // SAFETY: passed on from the caller.
-        unsafe { self.core().get(of, remote, buffer, local_bell, remote_bell) }?;
+        unsafe {
+            self.core()
+                .get(target, remote, buffer, local_bell, remote_bell)
+        }?;
         self.dispatch_periodically()
     }
 

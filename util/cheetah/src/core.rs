@@ -105,7 +105,7 @@ impl Reservation {
         self.parcel.bytes_mut()
     }
 
-    /// Whether the memory is special memory.
+    /// Returns whether the memory is special memory.
     pub fn is_special(&self) -> bool {
         self.parcel.is_special()
     }
@@ -365,21 +365,21 @@ impl Core {
     #[expect(unsafe_code, reason = "passes a promise on")]
     pub unsafe fn get(
         &self,
-        of: usize,
+        target: usize,
         remote: u64,
         (local, len): (*mut u8, usize),
         local_bell: BellName,
         remote_bell: BellName,
     ) -> Result {
         let get = Get {
-            of,
+            target,
             source: Source {
                 addr: remote,
                 key: 0,
                 len: len as u64,
             },
             // SAFETY: passed on from the caller.
-            to: unsafe { Local::new(local, len) },
+            destination: unsafe { Local::new(local, len) },
             local_bell,
             remote_bell,
             is_reading: false,
@@ -513,7 +513,7 @@ impl Core {
         self.with_engine("barrier", Engine::enter_barrier)
     }
 
-    /// Whether the barrier is complete; the caller polls until it is.
+    /// Returns whether the barrier is complete; the caller polls until it is.
     ///
     /// # Errors
     /// When a context has failed.
@@ -675,9 +675,9 @@ mod tests {
     #[test]
     fn events_found_outside_of_a_poll_prevent_parking() {
         let [first, _other] = pair("fresh", &Config::new());
-        let before = voluntary_switches();
+        let switches_before = voluntary_switches();
         first.wait_for_events(Duration::from_secs(1));
-        assert_eq!(voluntary_switches(), before);
+        assert_eq!(voluntary_switches(), switches_before);
     }
 
     #[test]

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use selvedge::presence;
 
-/// Whether all of these bytes may be read.
+/// Returns whether all of these bytes may be read.
 pub(crate) fn is_readable(address: u64, len: u64) -> bool {
     presence::is_readable(address as usize, len as usize)
 }
 
-/// Whether all of these bytes may be written.
+/// Returns whether all of these bytes may be written.
 pub(crate) fn is_writable(address: u64, len: u64) -> bool {
     presence::is_writable(address as usize, len as usize)
 }

@@ -26,11 +26,11 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    fn between(before: (u64, u64), now: (u64, u64), seconds: f64) -> Self {
-        let per_second = |before: u64, now: u64| now.saturating_sub(before) as f64 / seconds;
+    fn between(previous: (u64, u64), now: (u64, u64), seconds: f64) -> Self {
+        let per_second = |previous: u64, now: u64| now.saturating_sub(previous) as f64 / seconds;
         Self {
-            operations: per_second(before.0, now.0),
-            bytes: per_second(before.1, now.1),
+            operations: per_second(previous.0, now.0),
+            bytes: per_second(previous.1, now.1),
         }
     }
 }
@@ -38,8 +38,8 @@ impl Rate {
 impl Measured {
     /// Computes the rates from two snapshots that are `seconds` apart. Without the earlier snapshot
     /// the rates are 0.
-    pub(crate) fn new(before: Option<&Stats>, stats: Stats, seconds: f64) -> Self {
-        let first = before.unwrap_or(&stats);
+    pub(crate) fn new(previous: Option<&Stats>, stats: Stats, seconds: f64) -> Self {
+        let first = previous.unwrap_or(&stats);
         let one_sided = |stats: &Stats| {
             let (reads, writes) = (
                 stats.op_counter(OpCounter::Read),
@@ -76,19 +76,19 @@ pub(crate) fn snapshot(options: &Options) -> anyhow::Result<Vec<Stats>> {
 }
 
 /// Computes the rates between two snapshots of several endpoints. New endpoints have rates of 0.
-pub(crate) fn compare(before: &[Stats], now: Vec<Stats>, seconds: f64) -> Vec<Measured> {
+pub(crate) fn compare(previous: &[Stats], now: Vec<Stats>, seconds: f64) -> Vec<Measured> {
     let measured = now.into_iter().map(|stats| {
-        let before = before.iter().find(|before| is_same(before, &stats));
-        Measured::new(before, stats, seconds)
+        let previous = previous.iter().find(|previous| is_same(previous, &stats));
+        Measured::new(previous, stats, seconds)
     });
     measured.collect()
 }
 
 /// Takes two snapshots, an interval apart, and returns the rates between them.
 pub(crate) fn measure(options: &Options) -> anyhow::Result<Vec<Measured>> {
-    let before = snapshot(options)?;
+    let previous = snapshot(options)?;
     let start = Instant::now();
     thread::sleep(options.interval);
     let now = snapshot(options)?;
-    Ok(compare(&before, now, start.elapsed().as_secs_f64()))
+    Ok(compare(&previous, now, start.elapsed().as_secs_f64()))
 }

@@ -28,7 +28,7 @@ pub struct MethodQueues {
     /// Operations that are posted and not yet collected.
     pub ops: Ops,
     /// Completed operations, by context.
-    done: [OpQueue; CONTEXTS],
+    completed: [OpQueue; CONTEXTS],
     pub(crate) references: References,
     /// Unexpected messages in arrival order, by class.
     unexpected: Vec<(u8, VecDeque<Unexpected>)>,
@@ -60,7 +60,7 @@ impl MethodQueues {
         Self {
             method,
             ops: Ops::default(),
-            done: std::array::from_fn(|_| OpQueue::new()),
+            completed: std::array::from_fn(|_| OpQueue::new()),
             references: References::new(method),
             unexpected: Vec::new(),
             unexpected_count: 0,
@@ -90,7 +90,7 @@ impl MethodQueues {
         op.end(outcome);
         match op.context {
             Some(context) => {
-                self.done[context as usize].add(&mut self.ops, key);
+                self.completed[context as usize].add(&mut self.ops, key);
                 self.has_events = true;
             }
             // The operation's context was closed: the completion is dropped.
@@ -125,8 +125,8 @@ impl MethodQueues {
         }
     }
 
-    /// Whether the queued unexpected messages are below the limit, so that the method may take more
-    /// from the fabric.
+    /// Returns whether the queued unexpected messages are below the limit, so that the method may
+    /// take more from the fabric.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.unexpected_bytes < UNEXPECTED_LIMIT
@@ -170,7 +170,7 @@ impl MethodQueues {
         Some(message)
     }
 
-    /// Whether unexpected messages of any class are queued.
+    /// Returns whether unexpected messages of any class are queued.
     #[inline]
     pub(crate) fn has_unexpected(&self) -> bool {
         self.unexpected_count > 0
@@ -227,12 +227,12 @@ impl MethodQueues {
         Ok(self.completion(key, op))
     }
 
-    /// Whether [`Self::collect_after`] still waits for the completion of an operation.
+    /// Returns whether [`Self::collect_after`] still waits for the completion of an operation.
     pub(crate) fn is_tested(&self, key: OpKey) -> bool {
         self.tested == key
     }
 
-    /// Whether an operation of a context is not complete yet.
+    /// Returns whether an operation of a context is not complete yet.
     #[inline]
     fn is_pending(&self, key: OpKey, context: u8) -> Result<bool> {
         match self.ops.get(key) {
@@ -250,7 +250,7 @@ impl MethodQueues {
         if self.is_pending(key, context)? {
             return Ok(None);
         }
-        self.done[context as usize].remove(&mut self.ops, key);
+        self.completed[context as usize].remove(&mut self.ops, key);
         Ok(self.free_completed(key))
     }
 
@@ -261,14 +261,14 @@ impl MethodQueues {
         let Some(Ok(len)) = op.outcome else {
             return None;
         };
-        self.done[op.context? as usize].remove(&mut self.ops, key);
+        self.completed[op.context? as usize].remove(&mut self.ops, key);
         Some((len, self.free_op(key)?.retained))
     }
 
     /// Collects the oldest completion of a context.
     #[inline]
     pub(crate) fn collect_any(&mut self, context: u8) -> Option<Completion> {
-        let key = self.done[context as usize].pop(&mut self.ops)?;
+        let key = self.completed[context as usize].pop(&mut self.ops)?;
         self.free_completed(key)
     }
 

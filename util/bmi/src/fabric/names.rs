@@ -18,13 +18,13 @@ const LOCAL_NODE: &str = "bmi";
 /// Ports that are tried when the provider does not choose one.
 const PORT_RANGE: std::ops::Range<u16> = 49152..u16::MAX;
 
-/// Whether the provider ignores hosts.
+/// Returns whether the provider ignores hosts.
 pub(super) fn is_local(info: &Info) -> bool {
     info.addr_format == AddrFormat::Str && !info.caps.contains(Caps::REMOTE_COMM)
 }
 
-/// Whether a host is this machine: `localhost`, the machine's name, or the address of a local
-/// interface.
+/// Returns whether a host is this machine: `localhost`, the machine's name, or the address of a
+/// local interface.
 fn is_this_machine(host: &str) -> bool {
     let address = host.split('%').next().unwrap_or_default();
     match address.parse() {
@@ -43,7 +43,7 @@ fn is_local_address(ip: IpAddr) -> bool {
     ip.is_loopback() || ip.is_unspecified() || is_listed()
 }
 
-/// Whether two names denote the same machine. One of the names may have a domain.
+/// Returns whether two names denote the same machine. One of the names may have a domain.
 fn is_local_name(local: &std::ffi::OsStr, host: &str) -> bool {
     let Some(local) = local.to_str() else {
         return false;
@@ -155,7 +155,8 @@ pub(super) fn host(address: &Address) -> String {
     }
 }
 
-/// Whether a peer is in a range. A peer without an IP address is in the ranges of this machine.
+/// Returns whether a peer is in a range. A peer without an IP address is in the ranges of this
+/// machine.
 pub(super) fn is_in_range(address: &Address, pattern: &str, netmask: Option<u8>) -> Result<bool> {
     match address {
         Address::Ip(ip) => match ip.ip() {

@@ -325,12 +325,12 @@ const WATCH_TAG: u64 = 1 << 63;
 ///
 /// # Safety
 /// The segments are readable.
-unsafe fn gather(segments: &[Iov], into: &mut [u8]) -> usize {
+unsafe fn gather(segments: &[Iov], buffer: &mut [u8]) -> usize {
     let mut len = 0;
     for segment in segments.iter().filter(|segment| segment.len > 0) {
         // SAFETY: the caller guarantees that the segment is readable now.
         let bytes = unsafe { std::slice::from_raw_parts(segment.base.cast(), segment.len) };
-        into[len..len + segment.len].copy_from_slice(bytes);
+        buffer[len..len + segment.len].copy_from_slice(bytes);
         len += segment.len;
     }
     len

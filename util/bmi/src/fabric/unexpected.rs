@@ -93,7 +93,7 @@ impl Slabs {
         Ok(())
     }
 
-    /// Whether idle buffers exist and the queues have room for their messages.
+    /// Returns whether idle buffers exist and the queues have room for their messages.
     #[inline]
     pub(super) fn should_post(&self, queues: &MethodQueues) -> bool {
         !self.idle.is_empty() && queues.has_room()

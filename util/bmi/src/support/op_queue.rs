@@ -108,7 +108,7 @@ impl OpQueue {
             .map(|(key, _)| key)
     }
 
-    /// Whether the queue is empty (`op_queue_empty`).
+    /// Returns whether the queue is empty (`op_queue_empty`).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.head.is_none()

@@ -34,10 +34,13 @@ pub(crate) fn client(url: &str) {
     loop {
         let mut responses = 0;
         let idle = Duration::from_millis(100);
-        let collected = bmi.testcontext(64, idle, context, |done| {
-            assert!(done.outcome.is_ok(), "{done:?}");
-            if done.user > 0 {
-                assert_eq!(done.buffers[0][..4], (done.user as i32 - 1).to_le_bytes());
+        let collected = bmi.testcontext(64, idle, context, |completion| {
+            assert!(completion.outcome.is_ok(), "{completion:?}");
+            if completion.user > 0 {
+                assert_eq!(
+                    completion.buffers[0][..4],
+                    (completion.user as i32 - 1).to_le_bytes()
+                );
                 responses += 1;
             }
         });
@@ -69,8 +72,8 @@ fn sixty_four_processes_that_send_requests_continuously_are_all_served() {
                     Post::new(request.addr, request.buffer.to_vec(), request.tag, context);
                 bmi.post_send(response).unwrap();
             }
-            bmi.testcontext(64, Duration::ZERO, context, |done| {
-                assert!(done.outcome.is_ok(), "{done:?}");
+            bmi.testcontext(64, Duration::ZERO, context, |completion| {
+                assert!(completion.outcome.is_ok(), "{completion:?}");
             })
             .unwrap();
             let satisfied_clients = served

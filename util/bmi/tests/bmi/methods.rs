@@ -39,9 +39,9 @@ fn lists_are_packed_for_a_method_without_list_support() {
         let buffers = vec![vec![0; 6000_usize.div_ceil(buffer_count)]; buffer_count];
         let receive = pair.server.bmi.post_recv(pair.server.post(buffers, 8));
         let send = pair.client.bmi.post_send(pair.client.post(segments, 8));
-        let done = pair.finish(&pair.server, receive);
+        let completion = pair.finish(&pair.server, receive);
         assert!(
-            bytes(&done) == message,
+            bytes(&completion) == message,
             "{segment_count} segments into {buffer_count}"
         );
         assert!(bytes(&pair.finish(&pair.client, send)) == message);
@@ -119,18 +119,18 @@ fn one_server_serves_two_methods_at_once() {
         pending(server.post_recv(post))
     });
     clients.iter().for_each(|side| drop(side.send(b"both", 4)));
-    let mut done = Vec::new();
+    let mut completions = Vec::new();
     until("both messages", || {
         clients.iter().for_each(Side::drive);
         let idle = Duration::from_millis(50);
         server
             .testcontext(1, idle, context, |completion| {
-                done.push((completion.id, completion.user));
+                completions.push((completion.id, completion.user));
             })
             .unwrap();
-        (done.len() == 2).then_some(())
+        (completions.len() == 2).then_some(())
     });
-    for (id, user) in done {
+    for (id, user) in completions {
         let index = receives.iter().position(|receive| *receive == id).unwrap();
         assert_eq!(user, peers[index].unwrap().0 as u64);
     }
@@ -149,8 +149,8 @@ fn calls_to_a_method_are_serialized() {
             scope.spawn(move || {
                 for number in 0..200 {
                     let sent = client.send(&[number], tag);
-                    let done = server.wait(server.recv(1, tag));
-                    assert_eq!(bytes(&done), [number]);
+                    let completion = server.wait(server.recv(1, tag));
+                    assert_eq!(bytes(&completion), [number]);
                     client.wait(sent);
                 }
             });
@@ -215,8 +215,8 @@ fn peers_are_found_by_ipv6_addresses() {
     let host = pair.server.bmi.rev_lookup_unexpected(pair.server.peer);
     assert_eq!(host.as_deref(), Some(c"::1"));
     let sent = pair.client.send(b"six", 6);
-    let done = pair.finish(&pair.server, pair.server.recv(9, 6));
-    assert_eq!(bytes(&done), b"six");
+    let completion = pair.finish(&pair.server, pair.server.recv(9, 6));
+    assert_eq!(bytes(&completion), b"six");
     pair.finish(&pair.client, sent).outcome.unwrap();
 }
 

@@ -49,8 +49,9 @@ fn a_context_reports_its_own_operations_in_completion_order() {
         let mut collected = Vec::new();
         pair.until("four completions", || {
             for (number, context) in [pair.server.context, other].into_iter().enumerate() {
-                let collect =
-                    |done: selvedge_bmi::Completion| collected.push((number, done.user, done.id));
+                let collect = |completion: selvedge_bmi::Completion| {
+                    collected.push((number, completion.user, completion.id))
+                };
                 pair.server
                     .bmi
                     .testcontext(1, Duration::ZERO, context, collect)
@@ -124,7 +125,7 @@ fn testsome_skips_empty_entries() {
         pair.client.wait(pair.client.send(b"one", 1));
         let mut collected = Vec::new();
         pair.until("a completion", || {
-            let collect = |index, done| collected.push((index, done));
+            let collect = |index, completion| collected.push((index, completion));
             let count =
                 pair.server
                     .bmi
@@ -209,12 +210,12 @@ fn a_cancelled_receive_leaves_its_message_to_the_next() {
         let second = pending(pair.server.recv(9, 1));
         pair.server.bmi.cancel(first);
         pair.server.bmi.cancel(first);
-        let done = pair.server.test(first).unwrap();
-        assert_eq!(done.outcome, Err(Code::ECANCEL));
-        assert_eq!(done.buffers[0].len(), 9);
+        let completion = pair.server.test(first).unwrap();
+        assert_eq!(completion.outcome, Err(Code::ECANCEL));
+        assert_eq!(completion.buffers[0].len(), 9);
         pair.client.wait(pair.client.send(b"hello", 1));
-        let done = pair.until("the second", || pair.server.test(second));
-        assert_eq!(bytes(&done), b"hello");
+        let completion = pair.until("the second", || pair.server.test(second));
+        assert_eq!(bytes(&completion), b"hello");
     });
 }
 
@@ -238,8 +239,8 @@ fn cancelling_a_running_operation_ends_no_other() {
         let sent = pair.until("the send", || pair.client.test(send)).outcome;
         assert!(matches!(sent, Ok(_) | Err(Code::ECANCEL)));
         pair.client.wait(pair.client.send(b"alive", 2));
-        let done = pair.finish(&pair.server, pair.server.recv(9, 2));
-        assert_eq!(bytes(&done), b"alive");
+        let completion = pair.finish(&pair.server, pair.server.recv(9, 2));
+        assert_eq!(bytes(&completion), b"alive");
     });
 }
 
@@ -252,8 +253,8 @@ fn unpost_cancels_an_operation_that_has_not_begun() {
         assert_eq!(pair.server.unpost(id).unwrap_err(), Code::EINVAL);
         // The next receive matches the message.
         pair.client.wait(pair.client.send(b"next", 1));
-        let done = pair.finish(&pair.server, pair.server.recv(9, 1));
-        assert_eq!(bytes(&done), b"next");
+        let completion = pair.finish(&pair.server, pair.server.recv(9, 1));
+        assert_eq!(bytes(&completion), b"next");
     });
 }
 
@@ -265,8 +266,8 @@ fn unpost_collects_a_complete_operation() {
         let barrier = pending(pair.server.recv(9, 2));
         pair.client.wait(pair.client.send(b"behind", 2));
         pair.until("the message behind", || pair.server.test(barrier));
-        let done = pair.server.unpost(id).unwrap().unwrap();
-        assert_eq!(bytes(&done), b"done");
+        let completion = pair.server.unpost(id).unwrap().unwrap();
+        assert_eq!(bytes(&completion), b"done");
         assert_eq!(pair.server.unpost(id).unwrap_err(), Code::EINVAL);
     });
 }
@@ -330,12 +331,12 @@ fn matching_cost_does_not_grow_with_posted_receives() {
             }
             let mut remaining = (posted as usize).saturating_sub(1000);
             until("the remaining receives", || {
-                let done = pair
+                let completed = pair
                     .server
                     .bmi
                     .testcontext(4096, IDLE, pair.server.context, |_| ())
                     .unwrap();
-                remaining -= done;
+                remaining -= completed;
                 (remaining == 0).then_some(())
             });
             time / posted.min(1000).try_into().unwrap()
@@ -366,14 +367,14 @@ fn eight_threads_share_an_instance() {
                             context,
                         ));
                         let sent = client.send(&pattern(size, number), tag);
-                        let done = match receive.unwrap() {
-                            Posted::Done(done) => done,
+                        let completion = match receive.unwrap() {
+                            Posted::Done(completion) => completion,
                             Posted::Pending(id) => until("a message", || {
                                 client.drive();
                                 server.bmi.test(id, IDLE, context).unwrap()
                             }),
                         };
-                        assert_eq!(bytes(&done), pattern(size, number));
+                        assert_eq!(bytes(&completion), pattern(size, number));
                         client.wait(sent).outcome.unwrap();
                     }
                 });

@@ -47,17 +47,17 @@ fn expect_prompt_outcome(bmi: &Bmi, id: OpId, context: ContextId) -> Result<u64,
 }
 
 fn outcome(bmi: &Bmi, id: OpId, context: ContextId) -> Result<u64, Code> {
-    let done = until("an operation", || {
+    let completion = until("an operation", || {
         bmi.test(id, Duration::from_millis(50), context).unwrap()
     });
-    done.outcome
+    completion.outcome
 }
 
 /// The outcome of a receive that is posted now. Either its post or its completion may fail.
 fn outcome_of_recv(side: &Side) -> Result<u64, Code> {
     match side.recv(9, 1) {
         Ok(Posted::Pending(id)) => outcome(&side.bmi, id, side.context),
-        Ok(Posted::Done(done)) => done.outcome,
+        Ok(Posted::Done(completion)) => completion.outcome,
         Err(refused) => Err(refused.code),
     }
 }
@@ -82,8 +82,8 @@ fn receives_from_a_killed_client_get_its_messages_and_then_fail_within_a_second(
         assert_eq!(client.read_line(), "sent");
         client.kill();
         for number in 0..3 {
-            let done = side.wait(side.recv(100, 2));
-            assert_eq!(bytes(&done), pattern(100, number));
+            let completion = side.wait(side.recv(100, 2));
+            assert_eq!(bytes(&completion), pattern(100, number));
         }
         for id in unmatched {
             assert_eq!(
@@ -92,11 +92,11 @@ fn receives_from_a_killed_client_get_its_messages_and_then_fail_within_a_second(
             );
         }
         // Either the post or the completion fails, because the peer is disconnected.
-        let late = match side.recv(100, 2) {
+        let late_outcome = match side.recv(100, 2) {
             Ok(posted) => side.wait(Ok(posted)).outcome,
             Err(refused) => Err(refused.code),
         };
-        assert_eq!(late, Err(Code::EPIPE));
+        assert_eq!(late_outcome, Err(Code::EPIPE));
         until("a refused send", || {
             let refused = side.send(b"too late", 2).err()?;
             (refused.code == Code::EPIPE).then_some(())
@@ -233,10 +233,10 @@ pub(crate) fn early_client(url: &str) {
     let context = bmi.open_context().unwrap();
     let peer = bmi.addr_lookup(url).unwrap();
     let side = Side { bmi, context, peer };
-    let early = side
+    let sent = side
         .bmi
         .post_sendunexpected(side.post(b"early".to_vec(), 1), 0);
-    let id = pending(early);
+    let id = pending(sent);
     test_often(&side, id);
     report_line("posted");
     outcome(&side.bmi, id, side.context).unwrap();
@@ -246,8 +246,8 @@ pub(crate) fn early_client(url: &str) {
 /// completed.
 fn test_often(side: &Side, id: OpId) -> Option<Result<u64, Code>> {
     (0..20).find_map(|_| {
-        let done = side.bmi.test(id, IDLE, side.context).unwrap();
-        done.map(|done| done.outcome)
+        let completion = side.bmi.test(id, IDLE, side.context).unwrap();
+        completion.map(|completion| completion.outcome)
     })
 }
 
@@ -270,16 +270,16 @@ fn a_request_to_an_absent_server_fails_before_the_server_starts() {
             .bmi
             .post_sendunexpected(side.post(b"request".to_vec(), 1), 0);
         let id = pending(sent);
-        let early = test_often(&side, id);
+        let early_outcome = test_often(&side, id);
         let server = Bmi::initialize(Config::server(&url)).unwrap();
-        let outcome = early.unwrap_or_else(|| {
+        let outcome = early_outcome.unwrap_or_else(|| {
             until("the operation", || {
                 let request = unexpected(&server, 0);
                 assert!(
                     request.is_none(),
                     "{scheme}: the request waited for the server"
                 );
-                side.test(id).map(|done| done.outcome)
+                side.test(id).map(|completion| completion.outcome)
             })
         });
         assert_eq!(outcome, Err(Code::ECONNREFUSED), "{scheme}");
@@ -338,14 +338,14 @@ fn receives_from_a_killed_server_fail_until_it_restarts() {
             .bmi
             .post_sendunexpected(side.post(b"hello".to_vec(), 1), 0);
         side.wait(hello).outcome.unwrap();
-        let early = pending(side.recv(9, 1));
+        let receive = pending(side.recv(9, 1));
         killed.kill();
-        assert_eq!(outcome(&side.bmi, early, side.context), Err(Code::EPIPE));
+        assert_eq!(outcome(&side.bmi, receive, side.context), Err(Code::EPIPE));
         for _ in 0..2 {
-            let late = outcome_of_recv(&side);
+            let late_outcome = outcome_of_recv(&side);
             assert!(
-                matches!(late, Err(Code::ECONNREFUSED | Code::EPIPE)),
-                "{late:?}"
+                matches!(late_outcome, Err(Code::ECONNREFUSED | Code::EPIPE)),
+                "{late_outcome:?}"
             );
         }
         let server = Bmi::initialize(Config::server(&url)).unwrap();

@@ -123,7 +123,7 @@ fn posts_beside_a_parked_thread_are_sent_without_a_test() {
             let waiter = scope.spawn(|| {
                 let mut has_ended = false;
                 while !has_ended {
-                    let check = |done: Completion| has_ended |= done.id == last_receive;
+                    let check = |completion: Completion| has_ended |= completion.id == last_receive;
                     client
                         .bmi
                         .testcontext(8, LONG, client.context, check)
@@ -136,8 +136,8 @@ fn posts_beside_a_parked_thread_are_sent_without_a_test() {
                     client.send(&pattern(100, round), 1).unwrap();
                 }
                 for _ in 0..5 {
-                    let done = server.wait(server.recv(100, 1));
-                    assert_eq!(bytes(&done), pattern(100, round));
+                    let completion = server.wait(server.recv(100, 1));
+                    assert_eq!(bytes(&completion), pattern(100, round));
                 }
             }
             server.wait(server.send(&[1], 2));

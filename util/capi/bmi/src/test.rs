@@ -36,13 +36,13 @@ impl CompletionArrays {
     ///
     /// # Safety
     /// Arrays that are not null have a member at `index`.
-    unsafe fn write(self, index: usize, done: &Completion) {
-        let (error, size) = match done.outcome {
+    unsafe fn write(self, index: usize, completion: &Completion) {
+        let (error, size) = match completion.outcome {
             Ok(size) => (0, size as i64),
             Err(code) => (error_status(code), 0),
         };
         // SAFETY: passed on from the caller.
-        unsafe { put(self.ids, index, done.id.0) };
+        unsafe { put(self.ids, index, completion.id.0) };
         // SAFETY: as above.
         unsafe { put(self.errors, index, error) };
         // SAFETY: as above.
@@ -52,7 +52,7 @@ impl CompletionArrays {
             put(
                 self.users,
                 index,
-                std::ptr::without_provenance_mut(done.user as usize),
+                std::ptr::without_provenance_mut(completion.user as usize),
             )
         };
     }
@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C" fn BMI_test(
         // SAFETY: the pointer is not null, and the caller promises that it may be written.
         unsafe { outcount.write(0) };
         let context = seed::context(bmi, context_id)?;
-        let Some(done) = bmi.test(OpId(id), idle_time(max_idle_time_ms)?, context)? else {
+        let Some(completion) = bmi.test(OpId(id), idle_time(max_idle_time_ms)?, context)? else {
             return Ok(0);
         };
         let out = CompletionArrays {
@@ -97,7 +97,7 @@ pub(crate) unsafe extern "C" fn BMI_test(
             users: user_ptr,
         };
         // SAFETY: passed on from the caller.
-        unsafe { out.write(0, &done) };
+        unsafe { out.write(0, &completion) };
         // SAFETY: as above.
         unsafe { outcount.write(1) };
         Ok(1)
@@ -144,11 +144,11 @@ pub(crate) unsafe extern "C" fn BMI_testsome(
             &ids,
             idle_time(max_idle_time_ms)?,
             context,
-            |index, done| {
+            |index, completion| {
                 // SAFETY: no more completions are reported than there are ids.
                 unsafe { put(index_array, next, index as c_int) };
                 // SAFETY: as above.
-                unsafe { out.write(next, &done) };
+                unsafe { out.write(next, &completion) };
                 next += 1;
             },
         )?;
@@ -187,12 +187,16 @@ unsafe extern "C" fn BMI_testcontext(
             users: user_ptr_array,
         };
         let mut next = 0;
-        let completed =
-            bmi.testcontext(members, idle_time(max_idle_time_ms)?, context, |done| {
+        let completed = bmi.testcontext(
+            members,
+            idle_time(max_idle_time_ms)?,
+            context,
+            |completion| {
                 // SAFETY: no more completions are reported than the caller's arrays have members.
-                unsafe { out.write(next, &done) };
+                unsafe { out.write(next, &completion) };
                 next += 1;
-            })?;
+            },
+        )?;
         // SAFETY: as above.
         unsafe { outcount.write(completed as c_int) };
         Ok(test_status(completed))

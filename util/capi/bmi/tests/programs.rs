@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 #[path = "../../once.rs"]
 mod once;
-use once::once;
+use once::create_once;
 
 /// A bound that no working program reaches.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -33,7 +33,7 @@ fn sources() -> PathBuf {
 /// Compiles a program of `tests/c` with warnings as errors, and returns its path.
 fn compile(name: &str) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    once(program, |program| compile_to(program, name))
+    create_once(program, |program| compile_to(program, name))
 }
 
 fn compile_to(program: &Path, name: &str) {

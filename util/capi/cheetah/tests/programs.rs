@@ -11,7 +11,7 @@ use std::time::Duration;
 
 #[path = "../../once.rs"]
 mod once;
-use once::once;
+use once::create_once;
 use selvedge_testkit::long::part;
 use selvedge_testkit::skip::{Need, skip};
 
@@ -53,7 +53,7 @@ fn compile(name: &str, standard: &str, options: &[&str]) -> Option<PathBuf> {
         "{name}-{standard}{}",
         options.concat().replace(['/', '=', ','], "_")
     ));
-    Some(once(program, |program| {
+    Some(create_once(program, |program| {
         compile_to(program, name, standard, options);
     }))
 }

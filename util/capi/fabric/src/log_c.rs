@@ -30,7 +30,7 @@ pub(crate) fn constant(text: &'static str) -> *const c_char {
     texts.entry(text).or_insert_with(new_text).as_ptr()
 }
 
-/// Whether messages of this provider, level and subsystem are printed.
+/// Returns whether messages of this provider, level and subsystem are printed.
 ///
 /// # Safety
 /// `prov` is NULL or points to a provider of libfabric.

@@ -50,12 +50,12 @@ pub(crate) fn measure(controller: &Controller) -> Result {
 fn wait_without_event(controller: &Controller) -> Result<f64> {
     let bell = controller.bell()?;
     controller.barrier()?;
-    let before = processor_time();
+    let time_before = processor_time();
     match controller.wait_for(&bell, 1, WAIT) {
         Err(Error::TimedOut { .. }) => {}
         waited => waited?,
     }
-    Ok((processor_time() - before).as_secs_f64() / WAIT.as_secs_f64())
+    Ok((processor_time() - time_before).as_secs_f64() / WAIT.as_secs_f64())
 }
 
 fn processor_time() -> Duration {

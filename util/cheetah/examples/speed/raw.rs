@@ -107,10 +107,13 @@ impl Raw {
 
     /// Polls until a completion with this flag arrives.
     fn poll_until(&self, flag: CompletionFlags) {
-        let mut done = [Entry::default(); 8];
+        let mut entries = [Entry::default(); 8];
         loop {
-            let count = self.cq.read(&mut done).expect("no errors");
-            if done[..count].iter().any(|entry| entry.flags.contains(flag)) {
+            let count = self.cq.read(&mut entries).expect("no errors");
+            if entries[..count]
+                .iter()
+                .any(|entry| entry.flags.contains(flag))
+            {
                 return;
             }
         }

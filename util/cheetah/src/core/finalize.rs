@@ -89,7 +89,7 @@ impl Core {
         self.state.lock().engine = None;
     }
 
-    /// Whether this context is finalized.
+    /// Returns whether this context is finalized.
     pub fn is_finalized(&self) -> bool {
         self.state.lock().engine.is_none()
     }

@@ -41,7 +41,7 @@ impl Backoff {
         }
     }
 
-    /// Whether this call is one of every `count` calls.
+    /// Returns whether this call is one of every `count` calls.
     #[inline]
     pub(super) fn every(&mut self, count: u32) -> bool {
         self.calls = self.calls.wrapping_add(1);

@@ -54,7 +54,8 @@ impl StateCell {
         }
     }
 
-    /// Whether the flags show, without a lock, that no message is pending and no flush is owed.
+    /// Returns whether the flags show, without a lock, that no message is pending and no flush is
+    /// owed.
     #[inline]
     pub(super) fn is_known_idle(&self) -> bool {
         match self {
@@ -66,7 +67,7 @@ impl StateCell {
         }
     }
 
-    /// Whether the flags show, without a lock, that there are no failures.
+    /// Returns whether the flags show, without a lock, that there are no failures.
     #[inline]
     pub(super) fn is_known_without_failures(&self) -> bool {
         match self {

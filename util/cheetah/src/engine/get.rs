@@ -13,10 +13,11 @@ use crate::{Result, memory};
 /// A pending get.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Get {
-    pub(crate) of: usize,
+    /// The context that owns the source.
+    pub(crate) target: usize,
     /// Source of the bytes; the key is used for a direct read.
     pub(crate) source: Source,
-    pub(crate) to: Local,
+    pub(crate) destination: Local,
     pub(crate) local_bell: BellName,
     pub(crate) remote_bell: BellName,
     /// Whether the read was posted.
@@ -29,15 +30,15 @@ impl Engine {
     /// # Errors
     /// As [`Engine::put`].
     pub(crate) fn get(&mut self, mut get: Get) -> Result {
-        self.check(get.of)?;
-        if get.of == self.rank {
+        self.check(get.target)?;
+        if get.target == self.rank {
             self.get_local(&get);
             return Ok(());
         }
-        self.check_alive(get.of)?;
-        self.peers[get.of].owes_flush = true;
+        self.check_alive(get.target)?;
+        self.peers[get.target].owes_flush = true;
         let Source { addr, len, .. } = get.source;
-        let peer = &self.peers[get.of];
+        let peer = &self.peers[get.target];
         if let Some(block) = peer.block_of(addr, len) {
             get.source.key = block.key;
             get.source.addr = block.base + (addr - block.start);
@@ -54,13 +55,13 @@ impl Engine {
             token,
             bell: get.remote_bell,
         };
-        self.send(get.of, &message, &[]);
+        self.send(get.target, &message, &[]);
         Ok(())
     }
 
     fn get_local(&mut self, get: &Get) {
         let Source { addr, len, .. } = get.source;
-        if memory::copy_within(addr, get.to.address(), len).is_err() {
+        if memory::copy_within(addr, get.destination.address(), len).is_err() {
             let error = self.bad_pointer(self.rank, addr, len, "get");
             self.fail_bell(get.local_bell, &error);
             return self.fail(error);
@@ -110,10 +111,10 @@ impl Engine {
         let Some(Op::Get(get)) = self.ops.get(&token) else {
             return;
         };
-        if get.of != from || get.source.len != bytes.len() as u64 {
+        if get.target != from || get.source.len != bytes.len() as u64 {
             return;
         }
-        get.to.fill(bytes);
+        get.destination.fill(bytes);
         let bell = get.local_bell;
         self.ops.remove(&token);
         self.copies.delivered(bytes.len());
@@ -123,7 +124,7 @@ impl Engine {
     /// Handles the owner's confirmation that the bytes are readable.
     pub(super) fn on_readable(&mut self, from: usize, token: u64) {
         match self.ops.get_mut(&token) {
-            Some(Op::Get(get)) if get.of == from && !get.is_reading => get.is_reading = true,
+            Some(Op::Get(get)) if get.target == from && !get.is_reading => get.is_reading = true,
             _ => return,
         }
         self.post_for(token);
@@ -134,7 +135,7 @@ impl Engine {
         self.copies.delivered(get.source.len as usize);
         if !get.remote_bell.is_none() {
             let bell = get.remote_bell;
-            self.send(get.of, &WireMessage::Ring { bell }, &[]);
+            self.send(get.target, &WireMessage::Ring { bell }, &[]);
         }
         self.ring_local(get.local_bell);
     }

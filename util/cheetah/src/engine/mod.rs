@@ -109,12 +109,12 @@ enum Op {
 }
 
 impl Op {
-    /// The context on the other side.
+    /// Returns the remote context of the operation.
     fn peer(&self) -> usize {
         match self {
             Self::Put(op) => op.put.to,
             Self::PutReceive(op) => op.from,
-            Self::Get(op) => op.of,
+            Self::Get(op) => op.target,
             Self::Invoke(op) => op.to,
             Self::Fetch(op) => op.from,
             Self::Flush { to } => *to,
@@ -132,7 +132,7 @@ enum CompletionKind {
     /// An operation.
     Op(u64),
     /// A message or put to a peer whose success is not reported.
-    To(usize),
+    Unreported(usize),
     /// A barrier message to a peer.
     Barrier(usize),
 }
@@ -145,19 +145,19 @@ impl CompletionKind {
             Self::Buffer(index) => (0, index as u64),
             Self::Watch(peer) => (1, peer as u64),
             Self::Op(op) => (2, op),
-            Self::To(peer) => (3, peer as u64),
+            Self::Unreported(peer) => (3, peer as u64),
             Self::Barrier(peer) => (4, peer as u64),
         };
         Context(kind << KIND_SHIFT | number)
     }
 
-    fn of(context: Context) -> Self {
+    fn from_context(context: Context) -> Self {
         let number = context.0 & ((1 << KIND_SHIFT) - 1);
         match context.0 >> KIND_SHIFT {
             0 => Self::Buffer(number as usize),
             1 => Self::Watch(number as usize),
             2 => Self::Op(number),
-            3 => Self::To(number as usize),
+            3 => Self::Unreported(number as usize),
             _ => Self::Barrier(number as usize),
         }
     }
@@ -293,7 +293,7 @@ impl Engine {
         self.inbox.len()
     }
 
-    /// Whether sent messages may not have been flushed.
+    /// Returns whether sent messages may not have been flushed.
     #[inline]
     pub(crate) fn owes_flush(&self) -> bool {
         self.owes_flush
@@ -327,7 +327,7 @@ impl Engine {
         }
     }
 
-    /// Whether all local operations are complete and all messages sent.
+    /// Returns whether all local operations are complete and all messages sent.
     pub(crate) fn is_idle(&self) -> bool {
         self.ops.is_empty() && self.backlog.is_empty()
     }
@@ -383,11 +383,11 @@ impl Engine {
             }
             return;
         }
-        match CompletionKind::of(entry.context) {
+        match CompletionKind::from_context(entry.context) {
             CompletionKind::Buffer(index) => self.handle_buffer(net, index, peer, entry),
             CompletionKind::Op(op) => self.op_done(op),
             CompletionKind::Barrier(_) => self.barrier.message_sent(),
-            CompletionKind::Watch(_) | CompletionKind::To(_) => {}
+            CompletionKind::Watch(_) | CompletionKind::Unreported(_) => {}
         }
     }
 
@@ -397,19 +397,19 @@ impl Engine {
             return;
         };
         let detail = format!("{} ({})", error.detail, error.errno);
-        let kind = CompletionKind::of(error.entry.context);
+        let kind = CompletionKind::from_context(error.entry.context);
         if let CompletionKind::Barrier(_) = kind {
             self.barrier.message_sent();
         }
         match kind {
             CompletionKind::Watch(peer)
-            | CompletionKind::To(peer)
+            | CompletionKind::Unreported(peer)
             | CompletionKind::Barrier(peer)
                 if net::is_peer_failure(error.errno) =>
             {
                 self.suspects.push((peer, detail, Instant::now()));
             }
-            CompletionKind::To(peer) | CompletionKind::Barrier(peer) => {
+            CompletionKind::Unreported(peer) | CompletionKind::Barrier(peer) => {
                 self.fail(self.operation_error(peer, &detail))
             }
             CompletionKind::Op(op) => self.op_failed(op, error.errno, &detail),
@@ -471,7 +471,7 @@ impl Engine {
         }
     }
 
-    /// Whether the fabric owns memory of this operation.
+    /// Returns whether the fabric owns memory of this operation.
     fn is_moving(&self, number: u64) -> bool {
         let is_posted = match self.ops.get(&number) {
             Some(Op::Fetch(_) | Op::PutReceive(_)) => true,
@@ -492,7 +492,7 @@ impl Engine {
     /// Sends a message, or queues it behind earlier ones. Never blocks.
     fn send(&mut self, to: usize, message: &WireMessage, bytes: &[u8]) {
         let head = message.head();
-        let context = CompletionKind::To(to).context();
+        let context = CompletionKind::Unreported(to).context();
         let message = OutgoingMessage {
             tag: head.tag,
             segments: [head.bytes(), bytes],

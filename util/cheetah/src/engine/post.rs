@@ -83,8 +83,8 @@ impl Engine {
             }
             Op::PutReceive(op) => (op.from, Transfer::Receive(op.token, buffer(op.to, op.len))),
             Op::Get(op) => {
-                let buffer = buffer(op.to.address(), op.source.len);
-                (op.of, Transfer::Read(op.source, buffer))
+                let buffer = buffer(op.destination.address(), op.source.len);
+                (op.target, Transfer::Read(op.source, buffer))
             }
             Op::Fetch(op) => {
                 let buffer = IovMut::new(op.bytes.bytes_mut());
@@ -105,7 +105,7 @@ impl Engine {
         bell: BellName,
     ) -> selvedge::Result {
         let peer = &self.peers[to];
-        let context = CompletionKind::To(to).context();
+        let context = CompletionKind::Unreported(to).context();
         // SAFETY: with `INJECT` the bytes are copied before the call returns.
         unsafe {
             self.nets[peer.net].write(

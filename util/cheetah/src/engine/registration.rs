@@ -11,7 +11,7 @@ pub(super) struct Registered {
     functions: u32,
     channels: u32,
     /// Barrier messages and digests that arrived before this context's first barrier.
-    early: Vec<(usize, u32, u64)>,
+    early_messages: Vec<(usize, u32, u64)>,
     early_names: Vec<(usize, String)>,
     /// Number of names at the first barrier, and their digest.
     first_barrier: Option<(usize, u64)>,
@@ -82,7 +82,7 @@ impl Engine {
 
     /// Compares with contexts whose barrier messages arrived early.
     pub(super) fn compare_registered(&mut self) {
-        for (from, round, digest) in std::mem::take(&mut self.registered.early) {
+        for (from, round, digest) in std::mem::take(&mut self.registered.early_messages) {
             self.on_barrier(from, round, 1, digest);
         }
         for (from, names) in std::mem::take(&mut self.registered.early_names) {
@@ -90,11 +90,11 @@ impl Engine {
         }
     }
 
-    /// Whether a message of the first barrier is accepted. The message is deferred until this
-    /// context has entered, and rejected if the sender has registered other names.
+    /// Returns whether a message of the first barrier is accepted. The message is deferred until
+    /// this context has entered, and rejected if the sender has registered other names.
     pub(super) fn accepts_barrier(&mut self, from: usize, round: u32, digest: u64) -> bool {
         if self.registered.first_barrier.is_none() {
-            self.registered.early.push((from, round, digest));
+            self.registered.early_messages.push((from, round, digest));
             return false;
         }
         if digest == self.registered.digest() {

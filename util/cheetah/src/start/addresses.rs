@@ -21,7 +21,7 @@ struct FabricAddress {
 }
 
 impl HostAddresses {
-    pub(super) fn of(nets: &[Net]) -> Result<Self> {
+    pub(super) fn from_nets(nets: &[Net]) -> Result<Self> {
         let mut fabrics = Vec::new();
         for net in nets {
             let local = net.local_address();
@@ -92,7 +92,7 @@ impl HostAddresses {
         })
     }
 
-    /// Whether all contexts are on one host and have the same fabrics.
+    /// Returns whether all contexts are on one host and have the same fabrics.
     pub(super) fn are_local(all: &[Self]) -> bool {
         let names = |peer: &Self| {
             peer.fabrics

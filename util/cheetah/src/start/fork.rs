@@ -155,7 +155,7 @@ impl Child {
             // SAFETY: the call writes `status`.
             let result = unsafe { libc::waitpid(self.pid, &raw mut status, flags) };
             if result == self.pid {
-                self.exit = Some(ExitStatus::of(status));
+                self.exit = Some(ExitStatus::from_wait_status(status));
             } else if result < 0 {
                 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
                     continue;
@@ -169,7 +169,7 @@ impl Child {
 }
 
 impl ExitStatus {
-    fn of(status: i32) -> Self {
+    fn from_wait_status(status: i32) -> Self {
         match libc::WIFSIGNALED(status) {
             true => Self::Signal(libc::WTERMSIG(status)),
             false => Self::Exit(libc::WEXITSTATUS(status)),

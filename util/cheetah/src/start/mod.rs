@@ -63,7 +63,7 @@ pub(crate) fn start(config: &Config) -> Result<Started> {
 fn fork(config: &Config, size: usize, deadline: Instant) -> Result<Started> {
     let forked = fork::fork(size)?;
     let (rank, secret) = (forked.rank, forked.secret);
-    let (nets, line) = ProviderChoice::of(config).open(config, rank, secret)?;
+    let (nets, line) = ProviderChoice::from_config(config).open(config, rank, secret)?;
     let job = format!("{secret:016x}");
     let identity = Identity {
         job: &job,
@@ -85,7 +85,7 @@ fn fork(config: &Config, size: usize, deadline: Instant) -> Result<Started> {
 }
 
 fn join_run(config: &Config, launch: &Launch, deadline: Instant) -> Result<Engine> {
-    let providers = ProviderChoice::of(config);
+    let providers = ProviderChoice::from_config(config);
     let (mut nets, line) = providers.open(config, launch.rank, random())?;
     let identity = Identity {
         job: &launch.job,
@@ -119,7 +119,7 @@ enum ProviderChoice {
 }
 
 impl ProviderChoice {
-    fn of(config: &Config) -> Self {
+    fn from_config(config: &Config) -> Self {
         let is_launched = config.launch.as_ref().is_some_and(|launch| launch.size > 1);
         if is_launched && config.fabric.is_empty() && config.near.is_empty() {
             return Self::Available(["tcp", "shm"]);
@@ -158,7 +158,7 @@ impl ProviderChoice {
             true => vec![open(None)?],
             false => nets,
         };
-        let line = HostAddresses::of(&nets)?.to_line();
+        let line = HostAddresses::from_nets(&nets)?.to_line();
         Ok((nets, line))
     }
 }

@@ -249,7 +249,7 @@ fn parcels(controller: &Controller, _: &[String]) -> Result {
     let mut costs = Vec::new();
     let bytes = pattern(rank, LEN);
     for is_parcel in [false, true] {
-        let before = controller.copies();
+        let copies_before = controller.copies();
         controller.barrier()?;
         for _ in 0..10 {
             if is_parcel {
@@ -262,7 +262,7 @@ fn parcels(controller: &Controller, _: &[String]) -> Result {
             }
         }
         controller.wait(&bell, if is_parcel { 20 } else { 10 })?;
-        costs.push(controller.copies().all() - before.all());
+        costs.push(controller.copies().all() - copies_before.all());
         controller.barrier()?;
     }
     assert_eq!(costs, [20, 10], "copies of 10 messages");

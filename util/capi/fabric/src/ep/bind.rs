@@ -251,7 +251,7 @@ impl Bound {
         Ok(bindings)
     }
 
-    /// Whether a queue or counter is bound that reports `operations`.
+    /// Returns whether a queue or counter is bound that reports `operations`.
     pub(super) fn has_any_of(&self, operations: Caps) -> bool {
         let queues = [(&self.tx_cq, SEND | INITIATED), (&self.rx_cq, RECV)];
         let mut queues = queues.into_iter();

@@ -94,8 +94,8 @@ impl Ep {
     }
 }
 
-/// Whether an address of discovery is the endpoint's final one. An address of shm has a `*` where
-/// enabling the endpoint inserts a name.
+/// Returns whether an address of discovery is the endpoint's final one. An address of shm has a `*`
+/// where enabling the endpoint inserts a name.
 fn is_final_name(text: &str) -> bool {
     !text.contains('*')
 }

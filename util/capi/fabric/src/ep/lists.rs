@@ -18,8 +18,8 @@ const CHECKED_SEGMENTS: usize = 4;
 
 /// A segment of memory.
 pub(super) trait Segment {
-    /// Whether the segment cannot be memory: bytes at NULL, or more bytes than an address space can
-    /// hold.
+    /// Returns whether the segment cannot be memory: bytes at NULL, or more bytes than an address
+    /// space can hold.
     fn is_invalid(&self) -> bool;
 }
 

@@ -122,7 +122,7 @@ impl Half {
         }
     }
 
-    /// Whether the half can be bound to a queue or counter with these flags.
+    /// Returns whether the half can be bound to a queue or counter with these flags.
     pub(super) fn accepts(&self, flags: u64) -> bool {
         let others = Side::Tx.caps().union(Side::Rx.caps()) - self.side.caps();
         flags & others.bits() == 0
@@ -144,7 +144,7 @@ impl Half {
         self.context.halves()[self.side as usize] = state;
     }
 
-    /// Whether the context opens now that this half is enabled.
+    /// Returns whether the context opens now that this half is enabled.
     fn opens_context(&self) -> bool {
         let [tx, rx] = *self.context.halves();
         rx == State::Enabled && tx != State::Open

@@ -1,7 +1,7 @@
 //! Variables by which launchers of parallel programs describe the job to its processes.
 
-/// Whether all processes of this program's job run on this host, by the launcher's variables.
-/// `value` returns the value of a variable of the environment.
+/// Returns whether all processes of this program's job run on this host, by the launcher's
+/// variables. `value` returns the value of a variable of the environment.
 pub(super) fn runs_on_one_host(value: &dyn Fn(&str) -> Option<String>) -> bool {
     let number = |name: &str| value(name)?.trim().parse::<u64>().ok();
     let mut counts = PROCESSES.iter();

@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[path = "../../../once.rs"]
 mod once;
-pub(crate) use once::once;
+pub(crate) use once::create_once;
 
 /// A folder with the library under the names that programs and the linker search.
 pub(crate) fn library_folder() -> &'static Path {
@@ -24,7 +24,7 @@ pub(crate) fn library_folder() -> &'static Path {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fabric");
         fs::create_dir_all(&folder).unwrap();
         for name in ["libfabric.so.1", "libfabric.so"] {
-            once(folder.join(name), |link| {
+            create_once(folder.join(name), |link| {
                 symlink(built_library(), link).unwrap()
             });
         }
@@ -43,8 +43,8 @@ fn built_library() -> PathBuf {
     found.expect("libfabric.so is built with its tests")
 }
 
-/// Whether the machine has all required files and programs. Otherwise the test is reported as
-/// skipped.
+/// Returns whether the machine has all required files and programs. Otherwise the test is reported
+/// as skipped.
 pub(crate) fn has(requirements: &[&str]) -> bool {
     let missing = requirements
         .iter()
@@ -85,7 +85,7 @@ pub(crate) enum Built {
 /// Compiles a program of `tests/c` with warnings as errors, and returns its path.
 pub(crate) fn compile(name: &str, built: Built, include: Option<&Path>) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fabric-{name}-{built:?}"));
-    once(program, |program| {
+    create_once(program, |program| {
         compile_to(program, name, built, include);
     })
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use selvedge_abi as abi;
 
-use crate::harness::{Built, HEADERS, compile, has, once, output_of, with_selvedge};
+use crate::harness::{Built, HEADERS, compile, create_once, has, output_of, with_selvedge};
 
 /// Members that the system's headers may lack.
 const NEWER: [&str; 15] = [
@@ -168,7 +168,7 @@ fn programs_in_c_see_the_same_layout() {
     }
     let include = Path::new(env!("CARGO_TARGET_TMPDIR")).join("include");
     fs::create_dir_all(&include).unwrap();
-    once(include.join("members.h"), |file| {
+    create_once(include.join("members.h"), |file| {
         fs::write(file, source).unwrap();
     });
     let text = output_of(&mut with_selvedge(compile(

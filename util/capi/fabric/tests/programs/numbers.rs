@@ -14,7 +14,7 @@ use selvedge::{
     MsgOrder, OpFlags, av, cntr, collective, wait,
 };
 
-use crate::harness::{Built, HEADERS, compile, has, once, output_of, with_selvedge};
+use crate::harness::{Built, HEADERS, compile, create_once, has, output_of, with_selvedge};
 use crate::layout::STRUCTURES;
 
 static LIST: &str = include_str!("../libfabric-2.7.txt");
@@ -379,7 +379,7 @@ fn fi_tostr_names_the_enumerators_of_libfabric_s_newest_headers() {
     }
     let include = Path::new(env!("CARGO_TARGET_TMPDIR")).join("names");
     fs::create_dir_all(&include).unwrap();
-    once(include.join("enumerators.h"), |file| {
+    create_once(include.join("enumerators.h"), |file| {
         fs::write(file, &source).unwrap();
     });
     let program = compile("names", Built::ForSelvedge, Some(&include));
