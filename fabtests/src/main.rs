@@ -89,7 +89,7 @@ fn main() -> ExitCode {
         Command::Conform(args) => conformance::run(&args),
         Command::SelftestProcess(args) => selftest::run(&args),
         Command::Bmi(args) => bmi::run(&args),
-        Command::BmiClient(args) => requests::client(&args),
+        Command::BmiClient(args) => requests::run_client(&args),
         Command::Role(args) => role::run(&args, Some(fabtests::bmi::open)),
         Command::Scale(args) => scale::run(&args),
         Command::Shmem(args) => shmem::run(&args),

@@ -131,7 +131,7 @@ pub fn entries(_: &Selection, provider: &str) -> Vec<Entry> {
     for line in UNKNOWN_HOST {
         let process = process_of(line, provider, &["host.invalid"]);
         let name = format!("{line} host.invalid");
-        add(Set::Quick, name, vec![process.exits(libc::ENODATA)]);
+        add(Set::Quick, name, vec![process.success_code(libc::ENODATA)]);
     }
     for line in FUNCTIONAL.iter().flat_map(|line| expand(line)) {
         add(Set::Quick, line.clone(), pair(&line, provider));

@@ -1,15 +1,15 @@
-//! Ports that are contexts of scalable endpoints.
+//! Endpoints under test that are contexts of scalable endpoints.
 
 use std::sync::Arc;
 
 use selvedge::{Bindings, FiAddr, Hints, av, cq};
 use selvedge_testkit::endpoint::RawEndpoint;
 
-use super::open::missing;
+use super::open::skip_missing;
 use super::{Result, TestContext, TestEndpoint};
 
-/// Bits of an address that select a context.
-pub(crate) const BITS: u32 = 6;
+/// Number of bits of an address that select a receive context.
+pub(crate) const RX_CTX_BITS: u32 = 6;
 
 /// Hints for `count` contexts of both directions.
 pub(crate) fn with_contexts(hints: Hints, count: usize) -> Hints {
@@ -20,8 +20,8 @@ pub(crate) fn with_contexts(hints: Hints, count: usize) -> Hints {
 }
 
 impl TestContext {
-    /// The contexts of a scalable endpoint of this process, and the address of each process's
-    /// endpoint.
+    /// Opens a scalable endpoint with `count` contexts. Returns the contexts, and the address of
+    /// each process's scalable endpoint.
     ///
     /// # Errors
     /// As [`TestContext::port`].
@@ -29,7 +29,7 @@ impl TestContext {
         self.contexts_with(count, |_, _| {})
     }
 
-    /// As [`TestContext::contexts`], with bindings that are changed for each context.
+    /// As [`TestContext::contexts`]; `change` changes the bindings of each context.
     ///
     /// # Errors
     /// As [`TestContext::port`].
@@ -40,9 +40,9 @@ impl TestContext {
     ) -> Result<(Vec<TestEndpoint>, Vec<FiAddr>)> {
         let info = self.info_for(&with_contexts(self.hints(), count))?;
         let domain = info.open()?;
-        let sep = domain.scalable_endpoint(&info).map_err(missing)?;
+        let sep = domain.scalable_endpoint(&info).map_err(skip_missing)?;
         let mut attr = av::Attr::default();
-        attr.rx_ctx_bits = BITS;
+        attr.rx_ctx_bits = RX_CTX_BITS;
         let av = domain.av(&attr)?;
         let mut ports = Vec::new();
         for index in 0..count {

@@ -16,32 +16,34 @@ use selvedge::{
     OpFlags, av,
 };
 
-use super::contexts::BITS;
+use super::contexts::RX_CTX_BITS;
 use super::open::try_event;
 use super::timeout::until;
 use super::{Result, Setup, TestContext, TestEndpoint};
 
-/// An endpoint of the raw API that joins groups. Its queue is read directly, not through the port.
+/// An endpoint of the raw API that joins groups. The completion queue is read directly, not through
+/// [`TestEndpoint`].
 pub(crate) struct Joiner {
     pub(crate) port: TestEndpoint,
-    /// The possible members of its groups, this endpoint among them. A member's number is its
+    /// The possible members of the endpoint's groups, this endpoint included. A member's number is its
     /// index.
     peers: Vec<FiAddr>,
     eq: Arc<dyn EventQueue>,
-    next: Cell<u64>,
+    next_context: Cell<u64>,
 }
 
 /// A group with an endpoint of this process as a member.
 pub(crate) struct Group {
     membership: Arc<dyn Membership>,
-    /// Its members, in the order of the set.
+    /// The members of the group, in the order of the set.
     pub(crate) members: Vec<usize>,
 }
 
 /// A posted collective. Its memory is never freed, because the process ends soon.
 pub(crate) struct Posted {
     context: Context,
-    result_len: &'static [AtomicU64],
+    /// The result between canaries.
+    result: &'static [AtomicU64],
 }
 
 /// The arguments of a collective.
@@ -50,10 +52,10 @@ pub(crate) struct CollectiveCall {
     pub(crate) op: atomic::Op,
     /// The number of the root.
     pub(crate) root: usize,
-    /// Elements of each member.
+    /// Number of elements of each member.
     pub(crate) count: usize,
     pub(crate) input: Vec<u64>,
-    /// Words of the result.
+    /// Number of words of the result.
     pub(crate) result_len: usize,
     pub(crate) flags: OpFlags,
 }
@@ -74,7 +76,7 @@ impl CollectiveCall {
 }
 
 impl TestContext {
-    /// A port whose endpoint joins groups of processes.
+    /// Opens an endpoint that joins groups of processes.
     ///
     /// # Errors
     /// As [`Self::port`].
@@ -93,7 +95,7 @@ impl TestContext {
         Ok(Joiner::new(port, peers, eq))
     }
 
-    /// The `count` contexts of each process's scalable endpoint, which join groups. Context `n` of
+    /// Opens a scalable endpoint with `count` contexts, which join groups. Context `n` of
     /// process `p` has the number `count * p + n`.
     ///
     /// # Errors
@@ -107,7 +109,7 @@ impl TestContext {
         })?;
         let contexts = |peer: &FiAddr| {
             let peer = *peer;
-            (0..count).map(move |index| peer.rx_addr(index, BITS))
+            (0..count).map(move |index| peer.rx_addr(index, RX_CTX_BITS))
         };
         let peers: Vec<_> = peers.iter().flat_map(contexts).collect();
         let joiners = ports.into_iter().zip(eqs);
@@ -130,9 +132,9 @@ pub(crate) fn for_each<'a, T>(
     let joiners: Vec<_> = joiners.collect();
     let mut found: Vec<Option<T>> = joiners.iter().map(|_| None).collect();
     until(name, || {
-        for (at, joiner) in joiners.iter().enumerate() {
-            match found[at] {
-                None => found[at] = attempt(at, joiner)?,
+        for (index, joiner) in joiners.iter().enumerate() {
+            match found[index] {
+                None => found[index] = attempt(index, joiner)?,
                 Some(_) => joiner.port.progress()?,
             }
         }
@@ -147,7 +149,7 @@ impl Joiner {
             port,
             peers,
             eq,
-            next: Cell::new(1),
+            next_context: Cell::new(1),
         }
     }
 
@@ -164,7 +166,7 @@ impl Joiner {
         }
         let ep = self.port.ep();
         let coll = ep.collective().ok_or(Errno::NoSys)?;
-        let membership = coll.join(&set, JOINED)?;
+        let membership = coll.join(&set, JOIN_CONTEXT)?;
         let members = members.to_vec();
         Ok(Group {
             membership,
@@ -176,18 +178,20 @@ impl Joiner {
     ///
     /// # Errors
     /// The join does not complete.
-    pub(crate) fn joined(&self) -> Result {
-        until("the members of a group", || self.has_joined())
+    pub(crate) fn wait_for_join(&self) -> Result {
+        until("the members of a group", || self.poll_join())
     }
 
-    /// Returns `Some` when a join is complete.
+    /// Polls for the end of a join. Returns `Some` when the join is complete.
     ///
     /// # Errors
     /// The join failed.
-    pub(crate) fn has_joined(&self) -> Result<Option<()>> {
+    pub(crate) fn poll_join(&self) -> Result<Option<()>> {
         match try_event(&*self.eq, "the members of a group")? {
             None => Ok(None),
-            Some(Event::JoinComplete { context: JOINED }) => Ok(Some(())),
+            Some(Event::JoinComplete {
+                context: JOIN_CONTEXT,
+            }) => Ok(Some(())),
             Some(other) => Err(anyhow!("{other:?} instead of a group")),
         }
     }
@@ -195,10 +199,10 @@ impl Joiner {
     /// Joins a group.
     ///
     /// # Errors
-    /// As [`Self::try_join`] and [`Self::joined`].
+    /// As [`Self::try_join`] and [`Self::wait_for_join`].
     pub(crate) fn join(&self, members: &[usize]) -> Result<Group> {
         let group = self.start_join(members)?;
-        self.joined()?;
+        self.wait_for_join()?;
         Ok(group)
     }
 
@@ -224,29 +228,27 @@ impl Joiner {
             let words = words.into_iter().map(AtomicU64::new);
             words.collect::<Vec<_>>().leak()
         };
-        let (input, result_len) = (
+        let (input, result) = (
             words(call.input.clone()),
-            words(vec![BLANK; call.result_len + 2 * CANARY]),
+            words(vec![BLANK; call.result_len + 2 * CANARY_WORDS]),
         );
-        let context = Context(self.next.replace(self.next.get() + 1));
+        let context = Context(self.next_context.replace(self.next_context.get() + 1));
         let mut msg = CollectiveMsg::new(call.coll, group, Datatype::Uint64, context);
         (msg.op, msg.count) = (call.op, call.count);
         msg.root = self.peers[call.root];
         msg.buf = input.as_ptr().cast();
-        msg.result = result_len[CANARY..].as_ptr().cast_mut().cast();
+        msg.result = result[CANARY_WORDS..].as_ptr().cast_mut().cast();
         if call.coll == Op::Broadcast {
-            for (slot, word) in result_len[CANARY..].iter().zip(&call.input) {
+            for (slot, word) in result[CANARY_WORDS..].iter().zip(&call.input) {
                 slot.store(*word, Ordering::Relaxed);
             }
         }
         let ep = self.port.ep();
         let coll: &dyn Collective = ep.collective().ok_or(Errno::NoSys)?;
-        // SAFETY: neither is freed, and nothing has a reference that forbids changes.
+        // SAFETY: the input and the result are never freed, and all references to them are to atomics,
+        // which permit changes.
         unsafe { coll.collective(&msg, call.flags) }?;
-        Ok(Posted {
-            context,
-            result_len,
-        })
+        Ok(Posted { context, result })
     }
 
     /// Posts a collective of a group, and makes progress while there is no room.
@@ -263,7 +265,7 @@ impl Joiner {
         })
     }
 
-    /// The next completion or error, if there is one.
+    /// Reads the next completion or error, if there is one.
     ///
     /// # Errors
     /// The queue cannot be read.
@@ -305,18 +307,15 @@ impl Joiner {
 }
 
 impl Posted {
-    /// The result of a completed collective.
+    /// Returns the result of a completed collective.
     ///
     /// # Errors
-    /// Other words were written as well.
+    /// Words outside the result were written.
     pub(crate) fn words(&self) -> Result<Vec<u64>> {
-        let words = self
-            .result_len
-            .iter()
-            .map(|word| word.load(Ordering::Relaxed));
+        let words = self.result.iter().map(|word| word.load(Ordering::Relaxed));
         let words: Vec<_> = words.collect();
-        let (head, rest) = words.split_at(CANARY);
-        let (result, tail) = rest.split_at(rest.len() - CANARY);
+        let (head, rest) = words.split_at(CANARY_WORDS);
+        let (result, tail) = rest.split_at(rest.len() - CANARY_WORDS);
         let is_blank = head.iter().chain(tail).all(|&word| word == BLANK);
         ensure!(
             is_blank,
@@ -335,8 +334,8 @@ impl Group {
 }
 
 /// The context of a join.
-const JOINED: Context = Context(u64::MAX);
+const JOIN_CONTEXT: Context = Context(u64::MAX);
 /// Words before and after each result.
-const CANARY: usize = 8;
+const CANARY_WORDS: usize = 8;
 /// The content of result buffers before a collective.
 pub(crate) const BLANK: u64 = 0xeeee_eeee_eeee_eeee;

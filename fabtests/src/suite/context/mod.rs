@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 
 pub(crate) use api::Api;
 pub(crate) use case::CollectiveCase;
-pub(crate) use open::{Setup, TestProcess, missing};
+pub(crate) use open::{Setup, TestProcess, skip_missing};
 pub(crate) use selvedge_testkit::endpoint::{
     Atomic, Completion, Notify, Post, Read, RemoteAddr, Rx, RxKind, TestEndpoint, Tx, Write,
     queue_count,

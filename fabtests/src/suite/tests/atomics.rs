@@ -48,8 +48,8 @@ fn operands(random: &mut Random, datatype: Datatype, count: usize) -> Vec<u8> {
     (0..count).flat_map(|_| element(random)).collect()
 }
 
-/// Memory of the last process, and its address.
-fn target(
+/// Registers memory in each process. Returns it, with the address of the last process's memory.
+fn target_memory(
     ctx: &mut TestContext,
     port: &TestEndpoint,
     maker: Maker,
@@ -64,7 +64,7 @@ fn target(
 fn every_operation(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
     for maker in [Maker::Test, Maker::Domain] {
-        let (memory, remote) = target(ctx, &port, maker, 512)?;
+        let (memory, remote) = target_memory(ctx, &port, maker, 512)?;
         if ctx.me() == 0 {
             let mut random = ctx.random();
             for &datatype in Datatype::ALL {
@@ -115,16 +115,20 @@ fn check_operation(
             }
             let call = format!("{op:?} ({family:?}) on {count} of {datatype:?}");
             store(port, remote, datatype, &old)?;
-            let expected = each(oracle, op, datatype, [&old, &operand, &compare]);
+            let expected = expected_elements(oracle, op, datatype, [&old, &operand, &compare]);
             let atomic = Atomic::new(family, datatype, op, remote, operand, compare);
-            let done = port.post_and_wait(atomic)?.expect_success()?;
+            let completion = port.post_and_wait(atomic)?.expect_success()?;
             if family != Family::Base {
-                bytes_are(format!("the fetched value of {call}"), &done.bytes, &old)?;
+                bytes_are(
+                    format!("the fetched value of {call}"),
+                    &completion.bytes,
+                    &old,
+                )?;
             }
-            let now = final_content(port, remote, datatype, old.len(), &expected)?;
+            let found = final_content(port, remote, datatype, old.len(), &expected)?;
             bytes_are(
                 format!("the result of {call} with {old:02x?}"),
-                &now,
+                &found,
                 &expected,
             )?;
         }
@@ -132,7 +136,8 @@ fn check_operation(
     Ok(())
 }
 
-fn each(
+/// Returns the elements that the oracle expects.
+fn expected_elements(
     oracle: Oracle,
     op: Op,
     datatype: Datatype,
@@ -140,13 +145,19 @@ fn each(
 ) -> Vec<u8> {
     let size = datatype.size();
     let elements = (0..old.len() / size).map(|element| {
-        let of = |bytes: &[u8]| bytes[element * size..][..size].to_vec();
-        oracle(op, &of(old), &of(operand), &of(compare)).unwrap_or_else(|| of(old))
+        let element_of = |bytes: &[u8]| bytes[element * size..][..size].to_vec();
+        oracle(
+            op,
+            &element_of(old),
+            &element_of(operand),
+            &element_of(compare),
+        )
+        .unwrap_or_else(|| element_of(old))
     });
     elements.flatten().collect()
 }
 
-/// Stores elements in the target, and waits until they are there.
+/// Stores elements in the target's memory, and waits until the memory has them.
 fn store(port: &TestEndpoint, remote: RemoteAddr, datatype: Datatype, bytes: &[u8]) -> Result {
     let write = Atomic::new(
         Family::Base,
@@ -177,8 +188,8 @@ fn fetch(
     Ok(port.post_and_wait(read)?.expect_success()?.bytes)
 }
 
-/// The content of the target: as expected, or its final content otherwise. Without a declared
-/// order, a read may overtake an atomic that was sent before.
+/// Fetches the content of the target's memory after all atomics. Without a declared order, a fetch
+/// may overtake an earlier atomic, so it is repeated until the content is as expected.
 fn final_content(
     port: &TestEndpoint,
     remote: RemoteAddr,
@@ -193,7 +204,7 @@ fn final_content(
     content_after_all_atomics(port, remote, datatype, len, expected)
 }
 
-/// The content of the target when all atomics have arrived, or after a time limit.
+/// Fetches the content of the target's memory until it is as expected, or a time limit has passed.
 fn content_after_all_atomics(
     port: &TestEndpoint,
     remote: RemoteAddr,
@@ -203,18 +214,19 @@ fn content_after_all_atomics(
 ) -> Result<Vec<u8>> {
     let start = Instant::now();
     loop {
-        let now = fetch(port, remote, datatype, len)?;
-        if now == expected || start.elapsed() > limit() / 4 {
-            return Ok(now);
+        let found = fetch(port, remote, datatype, len)?;
+        if found == expected || start.elapsed() > limit() / 4 {
+            return Ok(found);
         }
         port.progress()?;
     }
 }
 
-/// Queries agree with calls, for every operation and type.
+/// A query reports an operation as supported if and only if a call succeeds, for every operation and
+/// type.
 fn queries(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
-    let (_memory, remote) = target(ctx, &port, Maker::Test, 512)?;
+    let (_memory, remote) = target_memory(ctx, &port, Maker::Test, 512)?;
     let mut supported = 0;
     if ctx.me() == 0 {
         for &datatype in Datatype::ALL {
@@ -257,7 +269,7 @@ fn queries(ctx: &mut TestContext) -> Result {
     Ok(())
 }
 
-fn word(family: Family, op: Op, target: RemoteAddr, operand: u64, compare: u64) -> Atomic {
+fn word_atomic(family: Family, op: Op, target: RemoteAddr, operand: u64, compare: u64) -> Atomic {
     let bytes = |word: u64| word.to_ne_bytes().to_vec();
     Atomic::new(
         family,
@@ -269,34 +281,37 @@ fn word(family: Family, op: Op, target: RemoteAddr, operand: u64, compare: u64) 
     )
 }
 
-fn fetched(port: &TestEndpoint, atomic: Atomic) -> Result<u64> {
-    let done = port.post_and_wait(atomic)?.expect_success()?;
-    Ok(done.bytes.try_into().map_or(u64::MAX, u64::from_ne_bytes))
+fn fetch_word(port: &TestEndpoint, atomic: Atomic) -> Result<u64> {
+    let completion = port.post_and_wait(atomic)?.expect_success()?;
+    Ok(completion
+        .bytes
+        .try_into()
+        .map_or(u64::MAX, u64::from_ne_bytes))
 }
 
 /// Several processes add to one word at the same time, with every kind of call.
 fn sums_of_many(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
     for maker in [Maker::Test, Maker::Domain] {
-        let (memory, remote) = target(ctx, &port, maker, 64)?;
+        let (memory, remote) = target_memory(ctx, &port, maker, 64)?;
         memory.put(0, &[0; 64]);
         ctx.barrier()?;
         let rounds = ctx.scale(200, 5000) as u64;
         for round in 0..rounds {
-            let mut add = word(Family::Base, Op::Sum, remote, 1, 0);
+            let mut add = word_atomic(Family::Base, Op::Sum, remote, 1, 0);
             add.is_injected = round % 3 == 0;
             if round % 3 == 1 {
-                add = word(Family::Fetch, Op::Sum, remote, 1, 0);
+                add = word_atomic(Family::Fetch, Op::Sum, remote, 1, 0);
             }
             port.run(add)?;
         }
         ctx.barrier()?;
         let expected = (rounds * ctx.count() as u64).to_ne_bytes();
-        let now = content_after_all_atomics(&port, remote, Datatype::Uint64, 8, &expected)?;
-        bytes_are("the sum", &now, &expected)?;
+        let found = content_after_all_atomics(&port, remote, Datatype::Uint64, 8, &expected)?;
+        bytes_are("the sum", &found, &expected)?;
         ctx.barrier()?;
         let rest = memory.get(8, 56);
-        bytes_are("the words next to it", &rest, &[0; 56])?;
+        bytes_are("the words next to the sum", &rest, &[0; 56])?;
     }
     Ok(())
 }
@@ -305,15 +320,15 @@ fn sums_of_many(ctx: &mut TestContext) -> Result {
 fn fetched_numbers_are_unique(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
     for maker in [Maker::Test, Maker::Domain] {
-        let (memory, remote) = target(ctx, &port, maker, 8)?;
+        let (memory, remote) = target_memory(ctx, &port, maker, 8)?;
         memory.put(0, &[0; 8]);
         ctx.barrier()?;
         let rounds = ctx.scale(150, 3000);
-        let fetch_next = |_| fetched(&port, word(Family::Fetch, Op::Sum, remote, 1, 0));
-        let own = (0..rounds).map(fetch_next).collect::<Result<Vec<_>>>()?;
-        let is_increasing = own.is_sorted_by(|a, b| a < b);
+        let fetch_next = |_| fetch_word(&port, word_atomic(Family::Fetch, Op::Sum, remote, 1, 0));
+        let numbers = (0..rounds).map(fetch_next).collect::<Result<Vec<_>>>()?;
+        let is_increasing = numbers.is_sorted_by(|a, b| a < b);
         holds("the numbers of one process rise", is_increasing)?;
-        let all: Vec<Vec<u64>> = ctx.exchange(&own)?;
+        let all: Vec<Vec<u64>> = ctx.exchange(&numbers)?;
         let mut all = all.concat();
         all.sort_unstable();
         let expected = (0..(rounds * ctx.count()) as u64).collect::<Vec<_>>();
@@ -326,27 +341,33 @@ fn fetched_numbers_are_unique(ctx: &mut TestContext) -> Result {
 /// A lock of compare-and-swap protects additions that are not atomic.
 fn swaps_lose_nothing(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
-    let (memory, remote) = target(ctx, &port, Maker::Test, 16)?;
+    let (memory, remote) = target_memory(ctx, &port, Maker::Test, 16)?;
     memory.put(0, &[0; 16]);
     ctx.barrier()?;
     let rounds = ctx.scale(40, 500);
-    let own = ctx.me() as u64 + 1;
+    let lock_id = ctx.me() as u64 + 1;
     for _ in 0..rounds {
         until("the lock", || {
-            let value = fetched(&port, word(Family::Compare, Op::Cswap, remote, own, 0))?;
+            let value = fetch_word(
+                &port,
+                word_atomic(Family::Compare, Op::Cswap, remote, lock_id, 0),
+            )?;
             Ok((value == 0).then_some(()))
         })?;
         let sum = remote.at(8);
-        let value = fetched(&port, word(Family::Fetch, Op::AtomicRead, sum, 0, 0))?;
+        let value = fetch_word(&port, word_atomic(Family::Fetch, Op::AtomicRead, sum, 0, 0))?;
         let next = (value + 1).to_ne_bytes();
         store(&port, sum, Datatype::Uint64, &next)?;
-        let holder = fetched(&port, word(Family::Compare, Op::Cswap, remote, 0, own))?;
-        same("the holder of the lock", holder, own)?;
+        let holder = fetch_word(
+            &port,
+            word_atomic(Family::Compare, Op::Cswap, remote, 0, lock_id),
+        )?;
+        same("the holder of the lock", holder, lock_id)?;
     }
     ctx.barrier()?;
-    let total = fetched(
+    let total = fetch_word(
         &port,
-        word(Family::Fetch, Op::AtomicRead, remote.at(8), 0, 0),
+        word_atomic(Family::Fetch, Op::AtomicRead, remote.at(8), 0, 0),
     )?;
     same("the sum", total, (rounds * ctx.count()) as u64)
 }
@@ -354,7 +375,7 @@ fn swaps_lose_nothing(ctx: &mut TestContext) -> Result {
 /// Addresses and keys are checked as for any access.
 fn violations(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
-    let (memory, remote) = target(ctx, &port, Maker::Test, 64)?;
+    let (memory, remote) = target_memory(ctx, &port, Maker::Test, 64)?;
     let closed = ctx.memory_with(&port, Maker::Test, 64, selvedge::MrAccess::REMOTE_READ)?;
     let closed_remote = ctx.exchange_addresses(&port, &closed)?[ctx.count() - 1];
     if ctx.me() == 0 {
@@ -362,15 +383,15 @@ fn violations(ctx: &mut TestContext) -> Result {
             key: remote.key ^ 0xffff,
             ..remote
         };
-        for (target, remote) in [
+        for (call, remote) in [
             ("an atomic after the end of the region", remote.at(64)),
             ("an atomic across the end of the region", remote.at(60)),
             ("an atomic with a wrong key", wrong_key),
             ("an atomic without the right to write", closed_remote),
         ] {
             for family in [Family::Base, Family::Fetch] {
-                let done = port.post_and_wait(word(family, Op::Sum, remote, 1, 0))?;
-                holds(format!("{target} fails"), done.error.is_some())?;
+                let completion = port.post_and_wait(word_atomic(family, Op::Sum, remote, 1, 0))?;
+                holds(format!("{call} fails"), completion.error.is_some())?;
             }
         }
     }

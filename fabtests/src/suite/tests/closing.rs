@@ -106,7 +106,7 @@ fn forked_children(ctx: &mut TestContext) -> Result {
     for round in 0..ctx.scale(4, 40) {
         let len = [700, 60_000][round % 2];
         let receive = port.post(Rx::msg(len))?;
-        let child = fork::child(|| {
+        let child = fork::fork_child(|| {
             let refused = port.try_post(Tx::msg(port.peer(), vec![1; 64]));
             refused == Err(Errno::BadF)
         })?;

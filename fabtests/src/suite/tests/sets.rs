@@ -1,4 +1,4 @@
-//! Poll sets and wait sets, fi_poll(3): the ready queues and counters of several.
+//! Poll sets and wait sets, fi_poll(3), which report the ready members among queues and counters.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ tests! {
     waits(Caps::MSG) catches [DeadDescriptor, NeverReady] .apis(RAW);
 }
 
-/// A port whose receives are counted.
-fn counted(
+/// Opens an endpoint whose receives are counted.
+fn open_counted(
     ctx: &mut TestContext,
     object: wait::Object,
 ) -> Result<(TestEndpoint, Arc<dyn Counter>)> {
@@ -39,9 +39,9 @@ fn counted(
     Ok((port, receives.take().expect("the endpoint was bound")))
 }
 
-/// A set reports its ready members, as many as there is room for, until they are read.
+/// A set reports its ready members, up to the capacity of the output, until the members are read.
 fn ready_members(ctx: &mut TestContext) -> Result {
-    let (port, receives) = counted(ctx, wait::Object::None)?;
+    let (port, receives) = open_counted(ctx, wait::Object::None)?;
     if port.cq().is_ready() && receives.is_ready() {
         let reason = "queues and counters that cannot tell whether they are ready";
         return Err(Skipped(reason.to_owned()).into());
@@ -57,8 +57,8 @@ fn ready_members(ctx: &mut TestContext) -> Result {
     let (queue, counter) = (Member::Cq(port.cq()), Member::Cntr(receives.clone()));
     let set = Set::new();
     same("adding a queue", set.add(queue.clone(), Context(7)), Ok(()))?;
-    let again = set.add(queue.clone(), Context(8));
-    same("adding it again", again, Err(Errno::Inval))?;
+    let result = set.add(queue.clone(), Context(8));
+    same("adding the queue again", result, Err(Errno::Inval))?;
     same(
         "adding a counter",
         set.add(counter.clone(), Context(9)),
@@ -92,22 +92,22 @@ fn ready_members(ctx: &mut TestContext) -> Result {
         ctx.barrier()?;
     }
     same("removing a queue", set.remove(&queue), Ok(()))?;
-    let again = set.remove(&queue);
-    same("removing it again", again, Err(Errno::Inval))?;
+    let result = set.remove(&queue);
+    same("removing the queue again", result, Err(Errno::Inval))?;
     same("removing a counter", set.remove(&counter), Ok(()))
 }
 
 /// A wait for a set ends when any of its members is ready, or with its timeout.
 fn waits(ctx: &mut TestContext) -> Result {
-    let (port, receives) = counted(ctx, wait::Object::Fd)?;
+    let (port, receives) = open_counted(ctx, wait::Object::Fd)?;
     let rounds = ctx.scale(40, 1000);
     let mut random = ctx.random();
     if ctx.me() == 1 {
         for round in 0..rounds {
             ctx.barrier()?;
             // Some messages arrive while the receiver polls, and some while it is parked.
-            let most = if round % 9 == 0 { 10_000 } else { 300 };
-            std::thread::sleep(Duration::from_micros(random.below(most)));
+            let longest_us = if round % 9 == 0 { 10_000 } else { 300 };
+            std::thread::sleep(Duration::from_micros(random.below(longest_us)));
             port.run(Tx::msg(port.peer(), ctx.payload(0, round, 64)))?;
         }
         return holds("all are sent", true);

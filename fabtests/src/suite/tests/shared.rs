@@ -11,7 +11,7 @@ use selvedge::{
 
 use crate::suite::context::check::{holds, same};
 use crate::suite::context::{
-    RAW, Result, Rx, RxKind, Setup, Test, TestContext, TestEndpoint, Tx, missing,
+    RAW, Result, Rx, RxKind, Setup, Test, TestContext, TestEndpoint, Tx, skip_missing,
 };
 use crate::suite::defect::Defect;
 
@@ -38,7 +38,7 @@ impl SharedEndpoints {
     fn open(ctx: &mut TestContext) -> Result<Self> {
         let found = RefCell::new(None);
         let bind = |domain: &dyn Domain, bind: &mut Bindings| {
-            let srx = domain.srx(&RxAttr::default()).map_err(missing)?;
+            let srx = domain.srx(&RxAttr::default()).map_err(skip_missing)?;
             bind.srx = Some(Arc::clone(&srx));
             *found.borrow_mut() = Some(srx);
             Ok(())

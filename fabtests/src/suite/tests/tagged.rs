@@ -34,9 +34,9 @@ fn every_size(ctx: &mut TestContext) -> Result {
         if ctx.me() == 0 {
             port.run(Tx::tagged(port.peer(), tag, ctx.payload(1, number, len)))?;
         } else {
-            let done = port.post_and_wait(Rx::tagged(tag, len))?.expect_success()?;
-            same("length", done.len, len)?;
-            ctx.verify(0, number, &done.bytes)?;
+            let completion = port.post_and_wait(Rx::tagged(tag, len))?.expect_success()?;
+            same("length", completion.len, len)?;
+            ctx.verify(0, number, &completion.bytes)?;
         }
     }
     Ok(())
@@ -55,15 +55,15 @@ fn every_field(ctx: &mut TestContext) -> Result {
                 let sent = port.post_and_wait(tx)?.expect_success()?;
                 check_sent(ctx, &sent, Flags::TAGGED)?;
             } else {
-                let done = port
+                let completion = port
                     .post_and_wait(Rx::tagged(TagMatch::ANY, len + 16))?
                     .expect_success()?;
-                same("length", done.len, len)?;
-                same("data", done.data, data)?;
-                same("tag", done.tag, tag)?;
-                same("source", done.src, port.peer())?;
-                same("flags", done.flags, received(Flags::TAGGED, data))?;
-                ctx.verify(0, number, &done.bytes)?;
+                same("length", completion.len, len)?;
+                same("data", completion.data, data)?;
+                same("tag", completion.tag, tag)?;
+                same("source", completion.src, port.peer())?;
+                same("flags", completion.flags, received(Flags::TAGGED, data))?;
+                ctx.verify(0, number, &completion.bytes)?;
             }
         }
     }
@@ -80,12 +80,12 @@ fn every_bit_of_a_tag(ctx: &mut TestContext) -> Result {
         }
         return Ok(());
     }
-    // In reverse order, so that nothing matches by its position.
+    // The receives are in reverse order, so that no message matches by its position.
     let all: Vec<_> = tags().enumerate().collect();
     for &(number, tag) in all.iter().rev() {
-        let done = port.post_and_wait(Rx::tagged(tag, 24))?.expect_success()?;
-        same("tag", done.tag, tag)?;
-        ctx.verify(0, number, &done.bytes)?;
+        let completion = port.post_and_wait(Rx::tagged(tag, 24))?.expect_success()?;
+        same("tag", completion.tag, tag)?;
+        ctx.verify(0, number, &completion.bytes)?;
     }
     Ok(())
 }
@@ -103,30 +103,34 @@ fn ignored_bits(ctx: &mut TestContext) -> Result {
     for (round, &ignore) in masks.iter().enumerate() {
         let tag = 0x1234_5678_9abc_def0_u64;
         // The first tag differs in a compared bit, the second in an ignored one.
-        let wrong = tag ^ (1_u64.checked_shl((!ignore).trailing_zeros()).unwrap_or(0));
-        let right = tag ^ (1 << ignore.trailing_zeros());
-        let has_wrong = ignore != u64::MAX;
+        let mismatching = tag ^ (1_u64.checked_shl((!ignore).trailing_zeros()).unwrap_or(0));
+        let matching = tag ^ (1 << ignore.trailing_zeros());
+        let has_mismatch = ignore != u64::MAX;
         let number = round * 2;
         if ctx.me() == 0 {
-            if has_wrong {
-                port.run(Tx::tagged(port.peer(), wrong, ctx.payload(1, number, 32)))?;
+            if has_mismatch {
+                port.run(Tx::tagged(
+                    port.peer(),
+                    mismatching,
+                    ctx.payload(1, number, 32),
+                ))?;
             }
             port.run(Tx::tagged(
                 port.peer(),
-                right,
+                matching,
                 ctx.payload(1, number + 1, 32),
             ))?;
         } else {
-            let done = port
+            let completion = port
                 .post_and_wait(Rx::tagged(TagMatch { tag, ignore }, 32))?
                 .expect_success()?;
-            same("the whole tag", done.tag, right)?;
-            ctx.verify(0, number + 1, &done.bytes)?;
-            if has_wrong {
-                let done = port
-                    .post_and_wait(Rx::tagged(wrong, 32))?
+            same("the whole tag", completion.tag, matching)?;
+            ctx.verify(0, number + 1, &completion.bytes)?;
+            if has_mismatch {
+                let completion = port
+                    .post_and_wait(Rx::tagged(mismatching, 32))?
                     .expect_success()?;
-                ctx.verify(0, number, &done.bytes)?;
+                ctx.verify(0, number, &completion.bytes)?;
             }
         }
     }
@@ -134,7 +138,7 @@ fn ignored_bits(ctx: &mut TestContext) -> Result {
 }
 
 /// The messages and receives of one round, and their matches. With one sender, the matches depend
-/// on the order of the sends and on that of the receives, and not on time.
+/// only on the order of the sends and on the order of the receives.
 struct Script {
     /// Tag and length of each message.
     messages: Vec<(u64, usize)>,
@@ -147,13 +151,14 @@ impl Script {
     fn new(random: &mut Random, count: usize) -> Self {
         let mut messages: Vec<_> = (0..count).map(|_| random_message(random)).collect();
         let mut receives: Vec<_> = (0..count).map(|_| random_receive(random)).collect();
-        // Messages without a receive get one at the end, and receives without a message get one.
+        // A message is added for each receive without a message, and a receive for each message without
+        // a receive.
         let pairs = loop {
-            let pairs = pairs(&messages, &receives);
+            let pairs = match_pairs(&messages, &receives);
             let remaining = (0..messages.len()).filter(|message| !pairs.contains(&Some(*message)));
             let remaining = remaining.count();
-            let waiting = pairs.iter().position(Option::is_none);
-            match waiting {
+            let unmatched = pairs.iter().position(Option::is_none);
+            match unmatched {
                 Some(receive) => messages.push((receives[receive].tag, 64)),
                 None if remaining > 0 => receives.push(TagMatch::ANY),
                 None => break pairs.into_iter().flatten().collect(),
@@ -180,8 +185,9 @@ fn random_receive(random: &mut Random) -> TagMatch {
     }
 }
 
-/// Each receive in turn takes the first remaining message that it matches.
-fn pairs(messages: &[(u64, usize)], receives: &[TagMatch]) -> Vec<Option<usize>> {
+/// Matches each receive, in order, with the first remaining message that the receive accepts.
+/// Returns the message of each receive.
+fn match_pairs(messages: &[(u64, usize)], receives: &[TagMatch]) -> Vec<Option<usize>> {
     let mut remaining: Vec<_> = (0..messages.len()).collect();
     let take_first = |receive: &TagMatch| {
         let accepts = |message: &usize| receive.accepts(messages[*message].0);
@@ -191,18 +197,18 @@ fn pairs(messages: &[(u64, usize)], receives: &[TagMatch]) -> Vec<Option<usize>>
     receives.iter().map(take_first).collect()
 }
 
-/// Random tags, masks, lengths and delays against a model of matching.
+/// Messages with random tags, masks, lengths and delays match as in a model.
 fn random_interleavings(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
     let mut common = ctx.common_random();
-    let mut own = ctx.random();
+    let mut random = ctx.random();
     let mut base = 0;
     for _ in 0..ctx.scale(12, 300) {
         let script = Script::new(&mut common, 40);
         if ctx.me() == 0 {
-            post_sends(ctx, &port, &script, base, &mut own)?;
+            post_sends(ctx, &port, &script, base, &mut random)?;
         } else {
-            post_receives(ctx, &port, &script, base, &mut own)?;
+            post_receives(ctx, &port, &script, base, &mut random)?;
         }
         base += script.messages.len();
     }
@@ -214,11 +220,11 @@ fn post_sends(
     port: &TestEndpoint,
     script: &Script,
     base: usize,
-    own: &mut Random,
+    random: &mut Random,
 ) -> Result {
     let mut sends = Vec::new();
     for (number, &(tag, len)) in script.messages.iter().enumerate() {
-        random_delay(port, own)?;
+        random_delay(port, random)?;
         let bytes = ctx.payload(1, base + number, len);
         sends.push(port.post(Tx::tagged(port.peer(), tag, bytes))?);
     }
@@ -233,19 +239,19 @@ fn post_receives(
     port: &TestEndpoint,
     script: &Script,
     base: usize,
-    own: &mut Random,
+    random: &mut Random,
 ) -> Result {
     let mut receives = Vec::new();
     for &tag in &script.receives {
-        random_delay(port, own)?;
+        random_delay(port, random)?;
         receives.push(port.post(Rx::tagged(tag, 9000))?);
     }
     for (receive, context) in receives.into_iter().enumerate() {
         let message = script.pairs[receive];
-        let done = port.wait_for(context)?.expect_success()?;
-        same("tag", done.tag, script.messages[message].0)?;
-        same("length", done.len, script.messages[message].1)?;
-        ctx.verify(0, base + message, &done.bytes)?;
+        let completion = port.wait_for(context)?.expect_success()?;
+        same("tag", completion.tag, script.messages[message].0)?;
+        same("length", completion.len, script.messages[message].1)?;
+        ctx.verify(0, base + message, &completion.bytes)?;
     }
     Ok(())
 }
@@ -263,7 +269,7 @@ fn random_delay(port: &TestEndpoint, random: &mut Random) -> Result {
     }
 }
 
-/// Messages that arrive before their receives are posted, received in reverse order.
+/// Messages that arrive before their receives are posted can be received in reverse order.
 fn unexpected_in_reverse(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
     let lens = [0, 8, 60, 2000, 30_000];
@@ -284,11 +290,11 @@ fn unexpected_in_reverse(ctx: &mut TestContext) -> Result {
             ctx.barrier()?;
             port.settle()?;
             for number in (0..count).rev() {
-                let done = port
+                let completion = port
                     .post_and_wait(Rx::tagged(number as u64, 30_000))?
                     .expect_success()?;
-                same("length", done.len, len(number))?;
-                ctx.verify(0, number, &done.bytes)?;
+                same("length", completion.len, len(number))?;
+                ctx.verify(0, number, &completion.bytes)?;
             }
         }
         ctx.barrier()?;
@@ -315,9 +321,9 @@ fn beside_untagged(ctx: &mut TestContext) -> Result {
                 (tagged, 2 * number + 1, Flags::TAGGED),
                 (untagged, 2 * number, Flags::MSG),
             ] {
-                let done = port.wait_for(context)?.expect_success()?;
-                same("flags", done.flags, received(kind, None))?;
-                ctx.verify(0, number, &done.bytes)?;
+                let completion = port.wait_for(context)?.expect_success()?;
+                same("flags", completion.flags, received(kind, None))?;
+                ctx.verify(0, number, &completion.bytes)?;
             }
         }
     }
@@ -348,11 +354,11 @@ fn directed(ctx: &mut TestContext) -> Result {
     }
     for from in [2, 1] {
         for number in 0..count {
-            let done = port
+            let completion = port
                 .post_and_wait(Rx::tagged(5, 64).from(port.to(from)))?
                 .expect_success()?;
-            same("source", port.process(done.src), Some(from))?;
-            ctx.verify(from, number, &done.bytes)?;
+            same("source", port.process(completion.src), Some(from))?;
+            ctx.verify(from, number, &completion.bytes)?;
         }
     }
     Ok(())
@@ -360,17 +366,17 @@ fn directed(ctx: &mut TestContext) -> Result {
 
 fn inject(ctx: &mut TestContext) -> Result {
     let port = ctx.port()?;
-    let most = port.info.tx_attr.inject_size;
-    for (number, len) in [0, 1, most / 2, most].into_iter().enumerate() {
+    let inject_size = port.info.tx_attr.inject_size;
+    for (number, len) in [0, 1, inject_size / 2, inject_size].into_iter().enumerate() {
         let tag = u64::MAX - number as u64;
         if ctx.me() == 0 {
             port.run(Tx::tagged(port.peer(), tag, ctx.payload(1, number, len)).injected())?;
         } else {
-            let done = port
-                .post_and_wait(Rx::tagged(tag, most))?
+            let completion = port
+                .post_and_wait(Rx::tagged(tag, inject_size))?
                 .expect_success()?;
-            same("length", done.len, len)?;
-            ctx.verify(0, number, &done.bytes)?;
+            same("length", completion.len, len)?;
+            ctx.verify(0, number, &completion.bytes)?;
         }
     }
     Ok(())
