@@ -11,8 +11,9 @@ use super::endpoint::CampaignEndpoint;
 use super::report::Row;
 use crate::schedstat::{SchedStat, Times};
 
-/// Limit of an exchange's time without the run delays of both threads: delays by other programs of
-/// the machine say nothing about the attack.
+/// Limit of an exchange's time without the run delay of the thread that was delayed for longer. Both
+/// threads poll, so a thread that blocks makes the other thread run for longer, while other programs
+/// of the machine only delay both.
 const LONGEST_EXCHANGE: Duration = Duration::from_millis(500);
 /// Limit of an exchange's processor time, which is the smaller of both threads' times. Both threads
 /// poll, so a thread that does other work also makes the other thread poll for longer. A thread that
@@ -34,7 +35,8 @@ pub(super) struct Exchanges {
     count: u64,
     time: Duration,
     longest: Duration,
-    /// The longest time of an exchange without the run delays of both threads.
+    /// The longest time of an exchange without the run delay of the thread that was delayed for
+    /// longer.
     longest_undelayed: Duration,
     /// The longest processor time of an exchange, in the thread that used less.
     longest_cpu_time: Duration,
@@ -115,7 +117,7 @@ impl Bystanders {
         let longest = start.elapsed();
         let after = self.times();
         let during = [0, 1].map(|thread| after[thread].since(before[thread]));
-        let run_delay: Duration = during.iter().map(|times| times.run_delay).sum();
+        let run_delay = during[0].run_delay.max(during[1].run_delay);
         Ok(Exchanges {
             count: 1,
             time: Duration::ZERO,
