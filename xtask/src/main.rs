@@ -46,6 +46,7 @@ fn run() -> anyhow::Result<String> {
             Long("only") => plants.only = Some(parser.value()?.string()?),
             Long("from") => plants.from = Some(parser.value()?.parse()?),
             Long("sample") => plants.sample = Some(parser.value()?.parse()?),
+            Long("times") => plants.times = Some(parser.value()?.parse()?),
             Long("short") => is_short = true,
             Value(name) if task.is_none() => {
                 task = Some(name.string()?);
@@ -86,7 +87,7 @@ Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
        cargo xtask install-bmi --prefix DIR [--built DIR]
        cargo xtask install-cheetah --prefix DIR [--built DIR]
        cargo xtask test [--long] [ARGUMENTS]
-       cargo xtask plant [--only WORDS] [--from N] [--sample N]
+       cargo xtask plant [--only WORDS] [--from N] [--sample N] [--times N]
        cargo xtask asan
        cargo xtask fuzz
        cargo xtask miri [--short]
@@ -119,6 +120,7 @@ plant
       --only WORDS   only defects with these words in their description
       --from N       begin at the N-th defect of the list
       --sample N     only N defects of one test target, chosen by the last commit
+      --times N      run each test N times; it must fail each time [1]
 
 asan
     Runs C programs, and random calls, on a libfabric.so.1 built with the address sanitizer

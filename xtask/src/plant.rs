@@ -354,6 +354,8 @@ pub(crate) struct Selection {
     pub(crate) from: Option<usize>,
     /// At most so many defects of one test target, chosen by the last commit.
     pub(crate) sample: Option<usize>,
+    /// How often each test runs. It must fail each time.
+    pub(crate) times: Option<usize>,
 }
 
 /// Plants the selected defects. Prints for each test whether it detected the defect. A defect whose
@@ -366,7 +368,7 @@ pub(crate) fn plant(selection: &Selection) -> anyhow::Result<String> {
     let copy = copy()?;
     let mut missed = 0;
     for (number, plant) in selected {
-        let outcomes = outcomes(&copy, plant);
+        let outcomes = outcomes(&copy, plant, selection.times.unwrap_or(1));
         let outcomes = outcomes.unwrap_or_else(|error| vec![("ERROR   ", format!("{error:#}"))]);
         for (outcome, test) in outcomes {
             missed += usize::from(outcome != DETECTED);
@@ -379,15 +381,23 @@ pub(crate) fn plant(selection: &Selection) -> anyhow::Result<String> {
 
 const DETECTED: &str = "detected";
 
-/// Plants a defect, runs its tests, and restores the file. Returns an outcome for each test.
-fn outcomes(copy: &Path, plant: &Plant) -> anyhow::Result<Vec<(&'static str, String)>> {
+/// Plants a defect, runs each of its tests `times` times, and restores the file. Returns an outcome
+/// for each test.
+fn outcomes(
+    copy: &Path,
+    plant: &Plant,
+    times: usize,
+) -> anyhow::Result<Vec<(&'static str, String)>> {
     let path = copy.join(plant.file);
     let source = fs::read_to_string(&path)?;
     fs::write(&path, planted(plant, &source)?)?;
     let outcomes = plant.tests.iter().map(|test| {
-        let detected = fails(copy, plant, test)?;
-        let outcome = if detected { DETECTED } else { "MISSED  " };
-        Ok((outcome, (*test).to_owned()))
+        for _ in 0..times {
+            if !fails(copy, plant, test)? {
+                return Ok(("MISSED  ", (*test).to_owned()));
+            }
+        }
+        Ok((DETECTED, (*test).to_owned()))
     });
     let outcomes = outcomes.collect();
     fs::write(&path, source)?;
