@@ -72,7 +72,7 @@ pub fn run_in_turns(
 }
 
 impl Contestant {
-    /// The name in the report.
+    /// Returns the name in the report.
     fn name(&self) -> String {
         let provider = &self.provider;
         match &self.file {

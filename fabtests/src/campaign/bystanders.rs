@@ -16,12 +16,12 @@ use crate::schedstat::{SchedStat, Times};
 /// of the machine only delay both.
 const LONGEST_EXCHANGE: Duration = Duration::from_millis(500);
 /// Limit of an exchange's processor time, which is the smaller of both threads' times. Both threads
-/// poll, so a thread that does other work also makes the other thread poll for longer. A thread that
-/// waits for a processor uses no processor time.
+/// poll, so a thread that does other work also makes the other thread poll for longer. A thread
+/// that waits for a processor uses no processor time.
 const LONGEST_CPU_TIME: Duration = Duration::from_millis(50);
 
-/// A connected pair: an endpoint of this process, and the attacked endpoint in a process of its own.
-/// Fields are dropped in order: the attacked process before this process's endpoint.
+/// A connected pair: an endpoint of this process, and the attacked endpoint in a process of its
+/// own. Fields are dropped in order: the attacked process before this process's endpoint.
 #[derive(Debug)]
 pub(super) struct Bystanders {
     target: Echo,
@@ -73,7 +73,7 @@ impl Bystanders {
         })
     }
 
-    /// The address of the attacked endpoint.
+    /// Returns the address of the attacked endpoint.
     pub(super) fn target(&self) -> &str {
         self.target.name()
     }

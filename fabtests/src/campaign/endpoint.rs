@@ -77,7 +77,7 @@ pub(crate) enum MemoryKind {
 }
 
 impl MemoryKind {
-    /// The key of this memory in every process.
+    /// Returns the key of this memory in every process.
     pub(crate) const fn key(self) -> u64 {
         match self {
             Self::Ordinary => 1,
@@ -141,7 +141,7 @@ impl CampaignEndpoint {
         })
     }
 
-    /// The endpoint's address, for peers.
+    /// Returns the endpoint's address, for peers.
     ///
     /// # Errors
     /// The endpoint has no address.
@@ -354,18 +354,18 @@ impl CampaignEndpoint {
         self.memory(memory_kind).put(0, &whole);
     }
 
-    /// The stamp at the beginning of a memory.
+    /// Returns the stamp at the beginning of a memory.
     pub(crate) fn memory_stamp(&self, memory_kind: MemoryKind) -> Stamp {
         Stamp::from_word(u64::from_le(self.memory(memory_kind).word(0)))
     }
 
-    /// All bytes of a memory.
+    /// Returns all bytes of a memory.
     pub(crate) fn memory_bytes(&self, memory_kind: MemoryKind) -> Vec<u8> {
         self.memory(memory_kind).get(0, MEMORY_LEN)
     }
 }
 
-/// A buffer of bytes that no process sends.
+/// Returns a buffer of bytes that no process sends.
 pub(crate) fn blank(len: usize) -> Box<[u8]> {
     vec![BLANK; len].into()
 }

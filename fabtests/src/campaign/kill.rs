@@ -3,8 +3,8 @@
 //!
 //! The target is single-stepped through one operation with its partner. The partner must receive
 //! every committed message once and in order, and nothing else. The partner's other operations with
-//! the target must fail, or succeed after a stop. The partner's exchange with a bystander continues.
-//! At the end, the partner holds no more resources than at the beginning.
+//! the target must fail, or succeed after a stop. The partner's exchange with a bystander
+//! continues. At the end, the partner holds no more resources than at the beginning.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! The path of an operation through its instructions, and the cheapest way to reach one of them.
 //!
 //! A single step costs two context switches, so a target is not stepped to a late instruction from
-//! the beginning. The target runs to a breakpoint at a rarely executed instruction at or before that
-//! one, and is stepped from there. For that, targets run without address space randomisation.
+//! the beginning. The target runs to a breakpoint at a rarely executed instruction at or before
+//! that one, and is stepped from there. For that, targets run without address space randomisation.
 
 use std::collections::HashMap;
 
@@ -73,7 +73,7 @@ impl Path {
         }
     }
 
-    /// Number of instructions.
+    /// Returns the number of instructions.
     pub(crate) fn len(&self) -> u64 {
         self.steps.len() as u64
     }
@@ -92,8 +92,8 @@ impl Path {
         steps.filter_map(move |(step, index)| is_point(step).then_some(index))
     }
 
-    /// Returns the cheapest breakpoint on the way to the point after `target` instructions, if it is
-    /// cheaper than single steps.
+    /// Returns the cheapest breakpoint on the way to the point after `target` instructions, if it
+    /// is cheaper than single steps.
     pub(crate) fn shortcut(&self, target: u64) -> Option<Shortcut> {
         let before = self.steps.get(..=target as usize)?;
         let mut best: Option<(u64, Shortcut)> = None;

@@ -118,12 +118,12 @@ impl Report {
             .map_or(0.0, |began| began.elapsed().as_secs_f64());
     }
 
-    /// Number of all attempts.
+    /// Returns the number of all attempts.
     pub fn attempted(&self) -> u64 {
         self.rows.iter().map(|row| row.attempted).sum()
     }
 
-    /// Number of all attempts that harmed no other process.
+    /// Returns the number of all attempts that harmed no other process.
     pub fn survived(&self) -> u64 {
         self.rows.iter().map(|row| row.survived).sum()
     }
@@ -135,7 +135,7 @@ impl Report {
 }
 
 impl Row {
-    /// A row without attempts.
+    /// Returns a row without attempts.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),

@@ -55,7 +55,7 @@ pub(crate) const WINDOW: usize = 8;
 /// Largest message that is injected. A larger message stays with its sender until it is received.
 const LARGEST_INJECT: usize = 4096;
 
-/// The kind and size of the message with this number.
+/// Returns the kind and size of the message with this number.
 pub(crate) fn kind_and_len(number: u32) -> (Kind, usize) {
     let (number, sizes) = (number as usize, SIZES.len());
     let (len, kind) = (SIZES[number % sizes], KINDS[number / sizes % KINDS.len()]);
@@ -181,8 +181,8 @@ impl Restarted {
                     .retain(|&context| context != outcome.context);
                 continue;
             };
-            // Completions of small messages may overtake those of large messages. No message of another
-            // incarnation arrives.
+            // Completions of small messages may overtake those of large messages. No message of
+            // another incarnation arrives.
             let stamp = message::read(bytes)?;
             let is_new =
                 stamp.incarnation == self.incarnation && self.received.insert(stamp.number);

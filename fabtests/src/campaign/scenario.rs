@@ -95,7 +95,7 @@ impl Scenario {
         })
     }
 
-    /// The name of all targets.
+    /// Returns the name of all targets.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -149,7 +149,7 @@ impl Scenario {
         Ok(traced)
     }
 
-    /// The stamp of the operation's own message in this incarnation.
+    /// Returns the stamp of the operation's own message in this incarnation.
     fn operation_stamp(&self) -> Stamp {
         Stamp::new(self.incarnation, number::OPERATION)
     }
@@ -339,12 +339,13 @@ impl Scenario {
         Ok(())
     }
 
-    /// Number of operations that succeeded although they need a target that runs to its end.
+    /// Returns the number of operations that succeeded although they need a target that runs to its
+    /// end.
     pub(crate) fn survived(&self) -> usize {
         self.operations.survived
     }
 
-    /// Number of received messages of this incarnation.
+    /// Returns the number of received messages of this incarnation.
     pub(crate) fn received(&self) -> usize {
         self.operations.received.len()
     }
@@ -417,8 +418,8 @@ impl Scenario {
         Ok(())
     }
 
-    /// Returns whether an operation with the target is outstanding, by which the partner detects the
-    /// target's end.
+    /// Returns whether an operation with the target is outstanding, by which the partner detects
+    /// the target's end.
     pub(crate) fn has_outstanding(&self) -> bool {
         !self.operations.outstanding.is_empty()
     }

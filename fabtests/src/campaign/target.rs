@@ -219,7 +219,7 @@ impl Target {
     }
 }
 
-/// The content of memory before an access.
+/// Returns the content of memory before an access.
 pub(super) fn initial_content(access: Access, stamp: Stamp, len: usize) -> Box<[u8]> {
     match access {
         Access::Write => blank(len),
@@ -228,7 +228,7 @@ pub(super) fn initial_content(access: Access, stamp: Stamp, len: usize) -> Box<[
     }
 }
 
-/// The content of memory after an access.
+/// Returns the content of memory after an access.
 pub(super) fn expected_after(access: Access, stamp: Stamp, len: usize) -> Box<[u8]> {
     match access {
         Access::Write | Access::Read => message::write(stamp, len),

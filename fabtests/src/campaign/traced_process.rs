@@ -162,7 +162,7 @@ impl TracedProcess {
         Ok(())
     }
 
-    /// The process itself.
+    /// Returns the process itself.
     pub(crate) fn process(&mut self) -> &mut Process {
         &mut self.process
     }

@@ -171,7 +171,7 @@ impl Args {
         Ok(())
     }
 
-    /// The options that run a test of this run again, in addition to its path.
+    /// Returns the options that run a test of this run again, in addition to its path.
     fn rerun_options(&self, seed: u64) -> String {
         let mut options = format!(" {} --seed {seed}", self.set_name());
         for (is_set, option) in [

@@ -17,7 +17,7 @@ const MEASURE_TIME: Duration = Duration::from_millis(300);
 /// that was measured.
 const FAR_NS: f64 = 180.0;
 
-/// The distance of two cores: the round trip of a cache line.
+/// Examines the distance of two cores: the round trip of a cache line.
 pub(super) fn cores() -> Finding {
     const NAME: &str = "cores";
     let count = allowed().map_or(1, |cores| cores.len());
@@ -111,7 +111,7 @@ fn measure_batches(word: &AtomicU64) -> Vec<f64> {
     batches
 }
 
-/// The governor of the frequency.
+/// Examines the governor of the frequency.
 pub(super) fn frequency() -> Finding {
     const NAME: &str = "frequency";
     let governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");

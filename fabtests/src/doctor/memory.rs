@@ -107,7 +107,7 @@ pub(super) fn huge_pages() -> Finding {
     )
 }
 
-/// The limit of locked memory.
+/// Examines the limit of locked memory.
 pub(super) fn locked() -> Finding {
     let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft);
     let limit = match limit {
@@ -121,7 +121,7 @@ pub(super) fn locked() -> Finding {
     )
 }
 
-/// The file system in which other implementations keep their shared memory.
+/// Examines the file system in which other implementations keep their shared memory.
 pub(super) fn dev_shm() -> Finding {
     let found = statvfs("/dev/shm").map_or_else(
         |cause| format!("not available: {cause}"),

@@ -96,7 +96,8 @@ pub(super) struct DiscoveryArgs {
 }
 
 impl Args {
-    /// Makes the arguments of discovery. A source address replaces the node, as in libfabric's tool.
+    /// Makes the arguments of discovery. A source address replaces the node, as in libfabric's
+    /// tool.
     pub(super) fn query(&self) -> Result<DiscoveryArgs, Error> {
         let (node, flags) = match &self.src_addr {
             Some(source) => (Some(source.clone()), InfoFlags::SOURCE),

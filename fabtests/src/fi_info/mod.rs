@@ -141,7 +141,7 @@ fn report_error(args: &Args, error: &Error) -> Output {
     }
 }
 
-/// The error's number where it fits, as in libfabric's tool.
+/// Returns the error's number where it fits, as in libfabric's tool.
 fn exit_code(errno: Errno) -> u8 {
     u8::try_from(errno.as_raw()).unwrap_or(u8::MAX)
 }

@@ -81,8 +81,8 @@ impl ScaleProcess {
             posted.map_err(|refused| refused.errno)?;
             outstanding += 1;
         }
-        // Each process begins with a different receiver, so that the processes do not all send to one
-        // receiver at the same time.
+        // Each process begins with a different receiver, so that the processes do not all send to
+        // one receiver at the same time.
         let count = self.peers.len();
         for step in 1..count {
             let other = (self.number + step) % count;

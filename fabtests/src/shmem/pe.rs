@@ -123,7 +123,7 @@ impl Pe {
         wait_for(&**count.cntr(), threshold, self.timeout)
     }
 
-    /// Maximum duration of a wait.
+    /// Returns the maximum duration of a wait.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }

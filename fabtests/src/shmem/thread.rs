@@ -63,8 +63,8 @@ impl<'a> Initiator<'a> {
         self.pe.context.buffers(len)
     }
 
-    /// Puts bytes, by an inject if the inject size permits. [`Self::complete_all`] completes the put;
-    /// the bytes must stay unchanged until then.
+    /// Puts bytes, by an inject if the inject size permits. [`Self::complete_all`] completes the
+    /// put; the bytes must stay unchanged until then.
     pub(super) fn put(
         &mut self,
         dest: usize,

@@ -89,9 +89,9 @@ pub(super) fn mutants(selection: &Selection, provider: &str) -> Vec<Entry> {
     entries
 }
 
-/// Returns every test over one API, once for each call of the test's first process. In each run, that
-/// call fails when it is made for the `nth` time. The test may fail, but it may not hang, crash or
-/// leave anything behind.
+/// Returns every test over one API, once for each call of the test's first process. In each run,
+/// that call fails when it is made for the `nth` time. The test may fail, but it may not hang,
+/// crash or leave anything behind.
 pub(super) fn hook_faults(selection: &Selection, provider: &str, nth: u32) -> Vec<Entry> {
     let mut entries = Vec::new();
     for (name, test) in tests::all() {

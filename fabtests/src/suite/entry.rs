@@ -29,8 +29,8 @@ pub enum Start {
 /// Arguments and values of variables may contain placeholders. `{port}` and `{port:NAME}` are TCP
 /// ports that no other entry of the run has; an entry's processes have the same port for the same
 /// name. `{name}` is a word that no other entry has. `{here}` is the address of the process's host,
-/// and `{host}` the address of the first process's host. `{source}` is `-s {here}` on two hosts, and
-/// nothing on one. `{ready}` is the text that the process before sent when it was ready.
+/// and `{host}` the address of the first process's host. `{source}` is `-s {here}` on two hosts,
+/// and nothing on one. `{ready}` is the text that the process before sent when it was ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// The arguments.

@@ -84,7 +84,7 @@ impl Report {
         format!("{}/{}", self.provider, self.name)
     }
 
-    /// The duration.
+    /// Returns the duration.
     pub fn duration(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }

@@ -1,8 +1,8 @@
 //! Benchmark of many clients that send requests to one server, over BMI or over the endpoint below
 //! BMI. The result shows how evenly the server serves the clients.
 //!
-//! Over BMI, a request is an unexpected message and its response an empty expected message. Over the
-//! endpoint, the server receives requests as untagged messages into multi-receive buffers, and
+//! Over BMI, a request is an unexpected message and its response an empty expected message. Over
+//! the endpoint, the server receives requests as untagged messages into multi-receive buffers, and
 //! responds with tagged messages.
 
 mod over_bmi;
@@ -75,7 +75,7 @@ pub struct ClientArgs {
 
 /// A server over either interface.
 trait Server {
-    /// The address that clients connect to.
+    /// Returns the address that clients connect to.
     fn address(&self) -> anyhow::Result<String>;
 
     /// Takes the requests that have arrived, or waits up to [`IDLE`] for some, and responds to

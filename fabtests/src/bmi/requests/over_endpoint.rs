@@ -113,7 +113,8 @@ impl Server {
             .recv(&[self.posted_buffers[index].whole()], &recv)?)
     }
 
-    /// Counts a request and queues its response. The remote data of a request is the response's tag.
+    /// Counts a request and queues its response. The remote data of a request is the response's
+    /// tag.
     fn take_request(
         &mut self,
         entry: &Entry,

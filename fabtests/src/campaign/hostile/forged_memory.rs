@@ -43,7 +43,7 @@ impl ForgedMemory {
         Ok(forged)
     }
 
-    /// The table's memory, which the target reads.
+    /// Returns the table's memory, which the target reads.
     pub(super) fn table(&self) -> Arc<RawMemory> {
         Arc::clone(&self.table)
     }

@@ -216,7 +216,7 @@ fn run_in_process(plan: &Plan) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-/// The beginning of a packet of this version.
+/// Returns the beginning of a packet of this version.
 fn packet(kind: u32) -> Vec<u8> {
     shm_peer::packet(VERSION, kind)
 }

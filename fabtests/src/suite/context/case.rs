@@ -111,7 +111,8 @@ impl CollectiveCase {
             .collect()
     }
 
-    /// Returns the result of a member as the man page defines it; empty for a member without a result.
+    /// Returns the result of a member as the man page defines it; empty for a member without a
+    /// result.
     fn expected(&self, member: usize) -> Vec<u64> {
         let collective = Collective {
             coll: self.coll,

@@ -24,7 +24,7 @@ impl TestContext {
     /// each process's scalable endpoint.
     ///
     /// # Errors
-    /// As [`TestContext::port`].
+    /// As [`TestContext::open_endpoint`].
     pub(crate) fn contexts(&mut self, count: usize) -> Result<(Vec<TestEndpoint>, Vec<FiAddr>)> {
         self.contexts_with(count, |_, _| {})
     }
@@ -32,7 +32,7 @@ impl TestContext {
     /// As [`TestContext::contexts`]; `change` changes the bindings of each context.
     ///
     /// # Errors
-    /// As [`TestContext::port`].
+    /// As [`TestContext::open_endpoint`].
     pub(super) fn contexts_with(
         &mut self,
         count: usize,
@@ -44,16 +44,16 @@ impl TestContext {
         let mut attr = av::Attr::default();
         attr.rx_ctx_bits = RX_CTX_BITS;
         let av = domain.av(&attr)?;
-        let mut ports = Vec::new();
+        let mut endpoints = Vec::new();
         for index in 0..count {
             let cq = domain.cq(&cq::Attr::default())?;
             let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
             change(index, &mut bind);
             let ep = sep.context(index, &info, bind)?;
             let api = Box::new(RawEndpoint::new(ep, cq, Some(Arc::clone(&av))));
-            let port = TestEndpoint::new(api, Arc::clone(&domain), info.clone(), self.me, None);
-            self.ports.push(port.clone());
-            ports.push(port);
+            let endpoint = TestEndpoint::new(api, Arc::clone(&domain), info.clone(), self.me, None);
+            self.endpoints.push(endpoint.clone());
+            endpoints.push(endpoint);
         }
         let names: Vec<String> = self.exchange(&sep.address()?.to_string())?;
         let mut peers = Vec::new();
@@ -62,6 +62,6 @@ impl TestContext {
         }
         // No process sends before all have inserted the addresses: an unknown sender has no index.
         self.barrier()?;
-        Ok((ports, peers))
+        Ok((endpoints, peers))
     }
 }

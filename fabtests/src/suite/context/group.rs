@@ -24,9 +24,9 @@ use super::{Result, Setup, TestContext, TestEndpoint};
 /// An endpoint of the raw API that joins groups. The completion queue is read directly, not through
 /// [`TestEndpoint`].
 pub(crate) struct Joiner {
-    pub(crate) port: TestEndpoint,
-    /// The possible members of the endpoint's groups, this endpoint included. A member's number is its
-    /// index.
+    pub(crate) endpoint: TestEndpoint,
+    /// The possible members of the endpoint's groups, this endpoint included. A member's number is
+    /// its index.
     peers: Vec<FiAddr>,
     eq: Arc<dyn EventQueue>,
     next_context: Cell<u64>,
@@ -61,7 +61,7 @@ pub(crate) struct CollectiveCall {
 }
 
 impl CollectiveCall {
-    /// A barrier, which needs no memory.
+    /// Makes the arguments of a barrier, which needs no memory.
     pub(crate) fn barrier() -> Self {
         Self {
             coll: Op::Barrier,
@@ -79,7 +79,7 @@ impl TestContext {
     /// Opens an endpoint that joins groups of processes.
     ///
     /// # Errors
-    /// As [`Self::port`].
+    /// As [`Self::open_endpoint`].
     pub(crate) fn joiner(&mut self) -> Result<Joiner> {
         let fabric = self.info_for(&self.hints())?.fabric()?;
         let eq = fabric.eq(&eq::Attr::default())?;
@@ -87,12 +87,14 @@ impl TestContext {
             bind.eq = Some(Arc::clone(&eq));
             Ok(())
         };
-        let port = self.port_with(&Setup {
+        let endpoint = self.open_endpoint_with(&Setup {
             bind: Some(&bind),
             ..Setup::default()
         })?;
-        let peers = (0..self.count()).map(|process| port.to(process)).collect();
-        Ok(Joiner::new(port, peers, eq))
+        let peers = (0..self.count())
+            .map(|process| endpoint.to(process))
+            .collect();
+        Ok(Joiner::new(endpoint, peers, eq))
     }
 
     /// Opens a scalable endpoint with `count` contexts, which join groups. Context `n` of
@@ -104,7 +106,7 @@ impl TestContext {
         let fabric = self.info_for(&self.hints())?.fabric()?;
         let eqs = (0..count).map(|_| fabric.eq(&eq::Attr::default()));
         let eqs: Vec<_> = eqs.collect::<std::result::Result<_, _>>()?;
-        let (ports, peers) = self.contexts_with(count, |index, bind| {
+        let (endpoints, peers) = self.contexts_with(count, |index, bind| {
             bind.eq = Some(Arc::clone(&eqs[index]));
         })?;
         let contexts = |peer: &FiAddr| {
@@ -112,9 +114,9 @@ impl TestContext {
             (0..count).map(move |index| peer.rx_addr(index, RX_CTX_BITS))
         };
         let peers: Vec<_> = peers.iter().flat_map(contexts).collect();
-        let joiners = ports.into_iter().zip(eqs);
+        let joiners = endpoints.into_iter().zip(eqs);
         Ok(joiners
-            .map(|(port, eq)| Joiner::new(port, peers.clone(), eq))
+            .map(|(endpoint, eq)| Joiner::new(endpoint, peers.clone(), eq))
             .collect())
     }
 }
@@ -135,7 +137,7 @@ pub(crate) fn for_each<'a, T>(
         for (index, joiner) in joiners.iter().enumerate() {
             match found[index] {
                 None => found[index] = attempt(index, joiner)?,
-                Some(_) => joiner.port.progress()?,
+                Some(_) => joiner.endpoint.progress()?,
             }
         }
         Ok(found.iter().all(Option::is_some).then_some(()))
@@ -144,9 +146,9 @@ pub(crate) fn for_each<'a, T>(
 }
 
 impl Joiner {
-    fn new(port: TestEndpoint, peers: Vec<FiAddr>, eq: Arc<dyn EventQueue>) -> Self {
+    fn new(endpoint: TestEndpoint, peers: Vec<FiAddr>, eq: Arc<dyn EventQueue>) -> Self {
         Self {
-            port,
+            endpoint,
             peers,
             eq,
             next_context: Cell::new(1),
@@ -160,11 +162,11 @@ impl Joiner {
     pub(crate) fn try_join(&self, members: &[usize], key: &[u8]) -> selvedge::Result<Group> {
         let mut attr = av::SetAttr::default();
         attr.comm_key = key.to_vec();
-        let mut set = av::Set::open(&*self.port.av(), &attr)?;
+        let mut set = av::Set::open(&*self.endpoint.av(), &attr)?;
         for &member in members {
             set.insert(self.peers[member])?;
         }
-        let ep = self.port.ep();
+        let ep = self.endpoint.ep();
         let coll = ep.collective().ok_or(Errno::NoSys)?;
         let membership = coll.join(&set, JOIN_CONTEXT)?;
         let members = members.to_vec();
@@ -243,10 +245,10 @@ impl Joiner {
                 slot.store(*word, Ordering::Relaxed);
             }
         }
-        let ep = self.port.ep();
+        let ep = self.endpoint.ep();
         let coll: &dyn Collective = ep.collective().ok_or(Errno::NoSys)?;
-        // SAFETY: the input and the result are never freed, and all references to them are to atomics,
-        // which permit changes.
+        // SAFETY: the input and the result are never freed, and all references to them are to
+        // atomics, which permit changes.
         unsafe { coll.collective(&msg, call.flags) }?;
         Ok(Posted { context, result })
     }
@@ -259,7 +261,7 @@ impl Joiner {
         until("a collective that is accepted", || {
             match self.try_post(group.addr(), call) {
                 Ok(posted) => Ok(Some(posted)),
-                Err(Errno::Again) => self.port.progress().map(|()| None),
+                Err(Errno::Again) => self.endpoint.progress().map(|()| None),
                 Err(errno) => Err(anyhow!("{:?}: {errno:?}", call.coll)),
             }
         })
@@ -271,10 +273,10 @@ impl Joiner {
     /// The queue cannot be read.
     pub(crate) fn next_completion(&self) -> Result<Option<std::result::Result<Entry, ErrEntry>>> {
         let mut entry = [Entry::default()];
-        match self.port.cq().read(&mut entry) {
+        match self.endpoint.cq().read(&mut entry) {
             Ok(0) => Ok(None),
             Ok(_) => Ok(Some(Ok(entry[0]))),
-            Err(Errno::Avail) => Ok(Some(Err(self.port.cq().read_err()?))),
+            Err(Errno::Avail) => Ok(Some(Err(self.endpoint.cq().read_err()?))),
             Err(errno) => Err(anyhow!("reading the completion queue: {errno}")),
         }
     }
@@ -327,7 +329,7 @@ impl Posted {
 }
 
 impl Group {
-    /// The address of the group in posts.
+    /// Returns the address of the group in posts.
     pub(crate) fn addr(&self) -> FiAddr {
         self.membership.addr()
     }

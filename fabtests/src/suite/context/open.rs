@@ -67,7 +67,7 @@ impl TestProcess {
             me: self.me,
             control,
             registry,
-            ports: Vec::new(),
+            endpoints: Vec::new(),
             memories: Vec::new(),
             next_key: 0x5e1f,
         };
@@ -151,44 +151,44 @@ impl TestContext {
     /// # Errors
     /// A [`Skipped`] when the provider lacks a capability that the test needs, or the provider's
     /// error.
-    pub(crate) fn port(&mut self) -> Result<TestEndpoint> {
-        self.port_with(&Setup::default())
+    pub(crate) fn open_endpoint(&mut self) -> Result<TestEndpoint> {
+        self.open_endpoint_with(&Setup::default())
     }
 
-    /// As [`Self::port`], with options.
+    /// As [`Self::open_endpoint`], with options.
     ///
     /// # Errors
-    /// As [`Self::port`].
-    pub(crate) fn port_with(&mut self, setup: &Setup<'_>) -> Result<TestEndpoint> {
-        let mut port = match self.ep_type {
+    /// As [`Self::open_endpoint`].
+    pub(crate) fn open_endpoint_with(&mut self, setup: &Setup<'_>) -> Result<TestEndpoint> {
+        let mut endpoint = match self.ep_type {
             EpType::Msg => self.open_connected(setup)?,
             _ => self.open_unconnected(setup)?,
         };
-        self.ports.push(port.clone());
+        self.endpoints.push(endpoint.clone());
         let mut peers = vec![selvedge::FiAddr::UNSPEC; self.count];
         if self.ep_type != EpType::Msg {
-            let name = port.address()?.to_string();
+            let name = endpoint.address()?.to_string();
             let names: Vec<String> = self.exchange(&name)?;
             for (process, name) in names.iter().enumerate() {
-                peers[process] = port.insert(&name.parse()?)?;
+                peers[process] = endpoint.insert(&name.parse()?)?;
             }
         }
-        port.set_peers(peers);
-        self.ports.pop();
-        self.ports.push(port.clone());
+        endpoint.set_peers(peers);
+        self.endpoints.pop();
+        self.endpoints.push(endpoint.clone());
         // No process sends before all have inserted the addresses: an unknown sender has no index.
         self.barrier()?;
-        Ok(port)
+        Ok(endpoint)
     }
 
     /// Opens an endpoint whose address no other process has.
     ///
     /// # Errors
-    /// As [`Self::port`].
-    pub(crate) fn unannounced_port(&mut self, setup: &Setup<'_>) -> Result<TestEndpoint> {
-        let port = self.open_unconnected(setup)?;
-        self.ports.push(port.clone());
-        Ok(port)
+    /// As [`Self::open_endpoint`].
+    pub(crate) fn open_unannounced_endpoint(&mut self, setup: &Setup<'_>) -> Result<TestEndpoint> {
+        let endpoint = self.open_unconnected(setup)?;
+        self.endpoints.push(endpoint.clone());
+        Ok(endpoint)
     }
 
     fn warm_up(&self) -> Result {

@@ -1,5 +1,5 @@
-//! The defect [`Defect::MixesDomains`]: a refused binding of an object of another domain is reported
-//! as successful.
+//! The defect [`Defect::MixesDomains`]: a refused binding of an object of another domain is
+//! reported as successful.
 
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ impl OwnDomain {
     }
 }
 
-/// Returns the result of a call, or `replacement` if the call refused an object and the defect hides
-/// the refusal.
+/// Returns the result of a call, or `replacement` if the call refused an object and the defect
+/// hides the refusal.
 pub(super) fn hide_refusal<T>(
     defect: Defect,
     result: Result<T, Error>,

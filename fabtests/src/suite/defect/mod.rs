@@ -2,8 +2,8 @@
 //!
 //! A test that was never seen to fail is not counted. Every test names the kinds of defects that it
 //! detects, and `fabtests run --mutants` runs it over the provider with each of them. A test that
-//! passes with such a defect does not detect it. The defects are planted between the application and
-//! the provider, so the same defects serve for every provider.
+//! passes with such a defect does not detect it. The defects are planted between the application
+//! and the provider, so the same defects serve for every provider.
 
 mod endpoint;
 mod hide_refusal;

@@ -4,8 +4,8 @@ use crate::suite::report::lines::details;
 use crate::suite::report::summary::{by_provider, closing_line, skipped};
 use crate::suite::run::RunResult;
 
-/// Formats the counts, the failures, the skips with reasons, and every test. `rerun_options` are the
-/// options that run a single test again.
+/// Formats the counts, the failures, the skips with reasons, and every test. `rerun_options` are
+/// the options that run a single test again.
 pub fn markdown(result: &RunResult, set: &str, seed: u64, rerun_options: &str) -> String {
     let closing = closing_line(result);
     let mut page = format!("# fabtests run {set}\n\n{closing}. Seed {seed}.\n\n");

@@ -144,7 +144,8 @@ impl<'a> Attempt<'a> {
         Ok(outcome.or_else(|| self.find_failed_wait()))
     }
 
-    /// Finds a process that waits for an exchange with a process that has ended, and makes its failure.
+    /// Finds a process that waits for an exchange with a process that has ended, and makes its
+    /// failure.
     fn find_failed_wait(&self) -> Option<Outcome> {
         let waiting = self
             .states

@@ -51,7 +51,7 @@ fn no_member_leaves_a_barrier_early(ctx: &mut TestContext) -> Result {
             false => Some(joiner.post(&group, &CollectiveCall::barrier())?),
         };
         ctx.barrier()?;
-        joiner.port.settle()?;
+        joiner.endpoint.settle()?;
         holds(
             "no member has left the barrier",
             joiner.next_completion()?.is_none(),

@@ -113,7 +113,7 @@ fn private_data(from: usize, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// The lengths of private data in the test.
+/// Returns the lengths of private data in the test.
 fn lengths(max_len: usize) -> Vec<usize> {
     let mut lengths = vec![0, 1, max_len / 2, max_len];
     lengths.dedup();
@@ -168,7 +168,8 @@ fn shut_down(ctx: &mut TestContext, setup: &Setup, ep: &Arc<dyn Endpoint>) -> Re
         }
     }
     ctx.barrier()?;
-    // Process 0 may also have a shutdown event, which is removed. The next request follows the barrier.
+    // Process 0 may also have a shutdown event, which is removed. The next request follows the
+    // barrier.
     while setup.eq.read().is_ok() {}
     ctx.barrier()
 }
@@ -248,8 +249,8 @@ fn no_listener(ctx: &mut TestContext) -> Result {
 
 /// Each side reports the other side's address, and messages are sent in both directions.
 fn addresses_of_both_sides(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let ep = port.ep();
+    let endpoint = ctx.open_endpoint()?;
+    let ep = endpoint.ep();
     let address = ep.address()?.to_string();
     let peer = cm(&ep)?.peer()?.to_string();
     let all: Vec<(String, String)> = ctx.exchange(&(address, peer))?;
@@ -259,7 +260,11 @@ fn addresses_of_both_sides(ctx: &mut TestContext) -> Result {
         &all[1].0,
     )?;
     let other = 1 - ctx.me();
-    let receive = port.post(Rx::msg(3000))?;
-    port.run(Tx::msg(port.peer(), ctx.payload(other, 0, 3000)))?;
-    ctx.verify(other, 0, &port.wait_for(receive)?.expect_success()?.bytes)
+    let receive = endpoint.post(Rx::msg(3000))?;
+    endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(other, 0, 3000)))?;
+    ctx.verify(
+        other,
+        0,
+        &endpoint.wait_for(receive)?.expect_success()?.bytes,
+    )
 }

@@ -24,24 +24,24 @@ const CONTEXTS: Caps = Caps::MSG
     .union(Caps::DIRECTED_RECV);
 const COUNT: usize = 3;
 
-/// Every context sends to every context of the peer. The sending context is the source of the message,
-/// and a directed receive matches it.
+/// Every context sends to every context of the peer. The sending context is the source of the
+/// message, and a directed receive matches it.
 fn each_to_each(ctx: &mut TestContext) -> Result {
-    let (ports, peers) = ctx.contexts(COUNT)?;
+    let (endpoints, peers) = ctx.contexts(COUNT)?;
     let peer = peers[1 - ctx.me()];
     for from in 0..COUNT {
         for to in 0..COUNT {
             let number = from * COUNT + to;
             if ctx.me() == 0 {
                 let dest = peer.rx_addr(to, RX_CTX_BITS);
-                ports[from].run(Tx::msg(dest, ctx.payload(1, number, 64)))?;
+                endpoints[from].run(Tx::msg(dest, ctx.payload(1, number, 64)))?;
             } else {
                 let source = peer.rx_addr(from, RX_CTX_BITS);
                 let post = match number % 2 {
                     0 => Rx::msg(64),
                     _ => Rx::msg(64).from(source),
                 };
-                let done = ports[to].post_and_wait(post)?.expect_success()?;
+                let done = endpoints[to].post_and_wait(post)?.expect_success()?;
                 same("the source of a context's message", done.src, source)?;
                 ctx.verify(0, number, &done.bytes)?;
             }
@@ -100,8 +100,8 @@ struct Membership<'a> {
     cases: Vec<CollectiveCase>,
 }
 
-/// Runs each collective in groups of contexts: of all contexts, of one context of each process, and of
-/// both contexts of a process.
+/// Runs each collective in groups of contexts: of all contexts, of one context of each process, and
+/// of both contexts of a process.
 fn collectives(ctx: &mut TestContext) -> Result {
     let joiners = ctx.joiners(CONTEXTS_PER_PROCESS)?;
     let counts = [1, ctx.scale(300, 20_000)];

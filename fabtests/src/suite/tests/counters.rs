@@ -87,30 +87,31 @@ fn delivered_injects(ctx: &mut TestContext) -> Result {
     let delivered: fn(Hints) -> Hints =
         |hints| hints.edit(|info| info.tx_attr.op_flags = OpFlags::DELIVERY_COMPLETE);
     let attr = cntr::Attr::default();
-    let (port, counters) = open_counted_with(ctx, &attr, false, Some(delivered))?;
-    let memory = ctx.memory(&port, Maker::Test, 64)?;
-    let remote = ctx.exchange_addresses(&port, &memory)?[1 - ctx.me()];
+    let (endpoint, counters) = open_counted_with(ctx, &attr, false, Some(delivered))?;
+    let memory = ctx.memory(&endpoint, Maker::Test, 64)?;
+    let remote = ctx.exchange_addresses(&endpoint, &memory)?[1 - ctx.me()];
     // The connection exists before the target stops making progress.
-    port.post_and_wait(Write::new(remote, vec![9; 16]))?
+    endpoint
+        .post_and_wait(Write::new(remote, vec![9; 16]))?
         .expect_success()?;
     ctx.barrier()?;
     match ctx.me() {
-        0 => run_injects(ctx, &port, &counters, remote),
-        _ => receive_injects(ctx, &port, &memory),
+        0 => run_injects(ctx, &endpoint, &counters, remote),
+        _ => receive_injects(ctx, &endpoint, &memory),
     }
 }
 
 /// Process 0's part of [`delivered_injects`].
 fn run_injects(
     ctx: &mut TestContext,
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     counters: &EndpointCounters,
     remote: RemoteAddr,
 ) -> Result {
     let posts: [Post; 3] = [
         Write::new(remote, ctx.payload(1, 1, 16)).injected().into(),
         injected_sum(remote.at(32)).into(),
-        Tx::msg(port.peer(), ctx.payload(1, 2, 16))
+        Tx::msg(endpoint.peer(), ctx.payload(1, 2, 16))
             .injected()
             .into(),
     ];
@@ -121,8 +122,8 @@ fn run_injects(
             let [more_sends, _, _, more_writes, ..] = counters.values();
             more_sends + more_writes - sends - writes
         };
-        port.run(post)?;
-        port.settle()?;
+        endpoint.run(post)?;
+        endpoint.settle()?;
         let message = "counted after an inject whose target makes no progress";
         same(message, counted_since(), 0)?;
         ctx.barrier()?;
@@ -133,10 +134,10 @@ fn run_injects(
 
 /// Process 1's part of [`delivered_injects`]: the process makes progress only after every second
 /// barrier.
-fn receive_injects(ctx: &mut TestContext, port: &TestEndpoint, memory: &Memory) -> Result {
+fn receive_injects(ctx: &mut TestContext, endpoint: &TestEndpoint, memory: &Memory) -> Result {
     let await_change = |operation: &'static str, has_changed: &dyn Fn() -> bool| {
         until(operation, || {
-            port.progress()?;
+            endpoint.progress()?;
             Ok(has_changed().then_some(()))
         })
     };
@@ -147,9 +148,9 @@ fn receive_injects(ctx: &mut TestContext, port: &TestEndpoint, memory: &Memory) 
         match number {
             0 => await_change("the write", &|| memory.get(0, 16) != [9; 16])?,
             1 => await_change("the atomic", &|| memory.get(32, 8) != word)?,
-            _ => drop(port.post_and_wait(Rx::msg(16))?.expect_success()?),
+            _ => drop(endpoint.post_and_wait(Rx::msg(16))?.expect_success()?),
         }
-        port.settle()?;
+        endpoint.settle()?;
     }
     ctx.barrier()
 }
@@ -200,18 +201,18 @@ fn open_counted_with(
         hints,
         ..Setup::default()
     };
-    let port = ctx.port_with(&setup)?;
+    let endpoint = ctx.open_endpoint_with(&setup)?;
     let counters = counters.take().expect("the endpoint was bound");
-    Ok((port, counters))
+    Ok((endpoint, counters))
 }
 
 /// Waits until the counters have these values, and checks that they keep them.
-fn settle(port: &TestEndpoint, counters: &EndpointCounters, expected: [u64; 6]) -> Result {
+fn settle(endpoint: &TestEndpoint, counters: &EndpointCounters, expected: [u64; 6]) -> Result {
     let _ = until("the numbers", || {
-        port.progress()?;
+        endpoint.progress()?;
         Ok((counters.values() == expected).then_some(()))
     });
-    port.settle()?;
+    endpoint.settle()?;
     same(
         "send, recv, read, write, remote read, remote write",
         counters.values(),
@@ -223,7 +224,7 @@ fn settle(port: &TestEndpoint, counters: &EndpointCounters, expected: [u64; 6]) 
 /// repetitions of this process and of its peer.
 fn run_operations(
     ctx: &mut TestContext,
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     remote: RemoteAddr,
     len: usize,
 ) -> Result<[u64; 2]> {
@@ -231,30 +232,31 @@ fn run_operations(
     let (local, peer) = (repetitions(ctx.me()), repetitions(1 - ctx.me()));
     let mut receives = Vec::new();
     for _ in 0..peer {
-        receives.push(port.post(Rx::msg(len))?);
+        receives.push(endpoint.post(Rx::msg(len))?);
     }
     ctx.barrier()?;
     for _ in 0..local {
-        port.run(Tx::msg(port.peer(), vec![1; len]))?;
-        port.run(Write::new(remote, vec![1; len]))?;
-        port.run(Write::new(remote, vec![1; len]))?;
-        port.post_and_wait(Read::new(remote, len))?
+        endpoint.run(Tx::msg(endpoint.peer(), vec![1; len]))?;
+        endpoint.run(Write::new(remote, vec![1; len]))?;
+        endpoint.run(Write::new(remote, vec![1; len]))?;
+        endpoint
+            .post_and_wait(Read::new(remote, len))?
             .expect_success()?;
     }
     for context in receives {
-        port.wait_for(context)?.expect_success()?;
+        endpoint.wait_for(context)?.expect_success()?;
     }
     Ok([local, peer])
 }
 
 /// Each class of operations has its counter, including the peer's operations.
 fn each_class(ctx: &mut TestContext) -> Result {
-    let (port, counters) = open_counted(ctx, Events::Comp, wait::Object::None, false)?;
-    let memory = ctx.memory(&port, Maker::Test, 4096)?;
-    let remote = ctx.exchange_addresses(&port, &memory)?[1 - ctx.me()];
-    let [local, peer] = run_operations(ctx, &port, remote, 100)?;
+    let (endpoint, counters) = open_counted(ctx, Events::Comp, wait::Object::None, false)?;
+    let memory = ctx.memory(&endpoint, Maker::Test, 4096)?;
+    let remote = ctx.exchange_addresses(&endpoint, &memory)?[1 - ctx.me()];
+    let [local, peer] = run_operations(ctx, &endpoint, remote, 100)?;
     settle(
-        &port,
+        &endpoint,
         &counters,
         [local, peer, local, 2 * local, peer, 2 * peer],
     )
@@ -262,12 +264,12 @@ fn each_class(ctx: &mut TestContext) -> Result {
 
 /// A counter of bytes counts bytes.
 fn bytes(ctx: &mut TestContext) -> Result {
-    let (port, counters) = open_counted(ctx, Events::Bytes, wait::Object::None, false)?;
-    let memory = ctx.memory(&port, Maker::Test, 70_000)?;
-    let remote = ctx.exchange_addresses(&port, &memory)?[1 - ctx.me()];
+    let (endpoint, counters) = open_counted(ctx, Events::Bytes, wait::Object::None, false)?;
+    let memory = ctx.memory(&endpoint, Maker::Test, 70_000)?;
+    let remote = ctx.exchange_addresses(&endpoint, &memory)?[1 - ctx.me()];
     let mut sums = [0, 0];
     for len in [1, 300, 9000, 65_000] {
-        let counts = run_operations(ctx, &port, remote, len)?;
+        let counts = run_operations(ctx, &endpoint, remote, len)?;
         for (sum, count) in sums.iter_mut().zip(counts) {
             *sum += count * len as u64;
         }
@@ -275,7 +277,7 @@ fn bytes(ctx: &mut TestContext) -> Result {
     }
     let [local, peer] = sums;
     settle(
-        &port,
+        &endpoint,
         &counters,
         [local, peer, local, 2 * local, peer, 2 * peer],
     )
@@ -295,13 +297,13 @@ impl CountedRegion {
 }
 
 /// Registers two regions of either kind, each with its own counters.
-fn counted_regions(ctx: &mut TestContext, port: &TestEndpoint) -> Result<Vec<CountedRegion>> {
+fn counted_regions(ctx: &mut TestContext, endpoint: &TestEndpoint) -> Result<Vec<CountedRegion>> {
     let mut counters = Vec::new();
     for maker in [Maker::Test, Maker::Domain, Maker::Test, Maker::Domain] {
-        let memory = ctx.memory(port, maker, 20_000)?;
-        let open = || port.domain.cntr(&cntr::Attr::default());
+        let memory = ctx.memory(endpoint, maker, 20_000)?;
+        let open = || endpoint.domain.cntr(&cntr::Attr::default());
         let (read, written) = (open()?, open()?);
-        let remote = ctx.exchange_addresses(port, &memory)?[1 - ctx.me()];
+        let remote = ctx.exchange_addresses(endpoint, &memory)?[1 - ctx.me()];
         counters.push((
             memory,
             CountedRegion {
@@ -322,7 +324,7 @@ fn counted_regions(ctx: &mut TestContext, port: &TestEndpoint) -> Result<Vec<Cou
 /// Waits until each region has these counts of reads and writes, and checks that they stay. Until
 /// then, only the regions' counters are read.
 fn settle_regions(
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     counters: &[CountedRegion],
     expected: &[[u64; 2]],
 ) -> Result {
@@ -330,23 +332,24 @@ fn settle_regions(
     let _ = until("the numbers of all regions", || {
         Ok((values() == expected).then_some(()))
     });
-    port.settle()?;
+    endpoint.settle()?;
     same("reads and writes of each region", &values()[..], expected)
 }
 
 /// The counters of a region count the peer's accesses to that region, and no other operations.
 fn regions(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let counters = counted_regions(ctx, &port)?;
+    let endpoint = ctx.open_endpoint()?;
+    let counters = counted_regions(ctx, &endpoint)?;
     let factor = |process: usize| process as u64 + 1;
     for (turn, region) in (1..).zip(&counters) {
         for len in [1, 100, 9000] {
             for _ in 0..turn * factor(ctx.me()) {
-                port.run(Write::new(region.remote.at(5), vec![1; len]))?;
+                endpoint.run(Write::new(region.remote.at(5), vec![1; len]))?;
             }
-            port.run(Write::new(region.remote, vec![1; 8]).data(7))?;
+            endpoint.run(Write::new(region.remote, vec![1; 8]).data(7))?;
             for _ in 0..factor(ctx.me()) {
-                port.post_and_wait(Read::new(region.remote.at(3), len))?
+                endpoint
+                    .post_and_wait(Read::new(region.remote.at(3), len))?
                     .expect_success()?;
             }
         }
@@ -354,16 +357,16 @@ fn regions(ctx: &mut TestContext) -> Result {
     let peer_factor = factor(1 - ctx.me());
     let expected = (1..=4).map(|turn| [3 * peer_factor, 3 * (turn * peer_factor + 1)]);
     let expected: Vec<_> = expected.collect();
-    settle_regions(&port, &counters, &expected)?;
+    settle_regions(&endpoint, &counters, &expected)?;
     ctx.barrier()?;
-    while port.poll()?.is_some() {}
+    while endpoint.poll()?.is_some() {}
     Ok(())
 }
 
 /// For a region's counters, fetching is reading and changing is writing; some atomics do both.
 fn atomics_of_regions(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let counters = counted_regions(ctx, &port)?;
+    let endpoint = ctx.open_endpoint()?;
+    let counters = counted_regions(ctx, &endpoint)?;
     for (turn, region) in (1..).zip(&counters) {
         let atomic = |family, op| {
             Atomic::new(
@@ -376,27 +379,27 @@ fn atomics_of_regions(ctx: &mut TestContext) -> Result {
             )
         };
         for _ in 0..turn {
-            port.run(atomic(Family::Base, Op::Sum))?;
+            endpoint.run(atomic(Family::Base, Op::Sum))?;
         }
-        port.run(atomic(Family::Fetch, Op::Sum))?;
-        port.run(atomic(Family::Fetch, Op::AtomicRead))?;
-        port.run(atomic(Family::Fetch, Op::AtomicRead))?;
+        endpoint.run(atomic(Family::Fetch, Op::Sum))?;
+        endpoint.run(atomic(Family::Fetch, Op::AtomicRead))?;
+        endpoint.run(atomic(Family::Fetch, Op::AtomicRead))?;
     }
     let expected: Vec<_> = (1..=4).map(|turn| [3, turn + 1]).collect();
-    settle_regions(&port, &counters, &expected)?;
+    settle_regions(&endpoint, &counters, &expected)?;
     ctx.barrier()
 }
 
 /// Failures are counted separately, one by one.
 fn errors_apart(ctx: &mut TestContext) -> Result {
-    let (port, counters) = open_counted(ctx, Events::Comp, wait::Object::None, false)?;
-    let memory = ctx.memory(&port, Maker::Test, 64)?;
-    let remote = ctx.exchange_addresses(&port, &memory)?[1 - ctx.me()];
+    let (endpoint, counters) = open_counted(ctx, Events::Comp, wait::Object::None, false)?;
+    let memory = ctx.memory(&endpoint, Maker::Test, 64)?;
+    let remote = ctx.exchange_addresses(&endpoint, &memory)?[1 - ctx.me()];
     if ctx.me() == 0 {
-        port.run(Tx::msg(port.peer(), vec![1; 64]))?;
-        port.run(Tx::msg(port.peer(), vec![1; 64]))?;
+        endpoint.run(Tx::msg(endpoint.peer(), vec![1; 64]))?;
+        endpoint.run(Tx::msg(endpoint.peer(), vec![1; 64]))?;
         for _ in 0..3 {
-            let completion = port.post_and_wait(Write::new(remote.at(64), vec![1; 8]))?;
+            let completion = endpoint.post_and_wait(Write::new(remote.at(64), vec![1; 8]))?;
             completion.expect_failure("a write after the end of the region", Errno::Fault)?;
         }
         let errors = || {
@@ -409,9 +412,10 @@ fn errors_apart(ctx: &mut TestContext) -> Result {
         let _ = until("the errors", || Ok((errors().0 == 3).then_some(())));
         same("failed writes, failed sends, writes", errors(), (3, 0, 0))
     } else {
-        port.post_and_wait(Rx::msg(10))?
+        endpoint
+            .post_and_wait(Rx::msg(10))?
             .expect_failure("a receive that is too short", Errno::Trunc)?;
-        port.post_and_wait(Rx::msg(64))?.expect_success()?;
+        endpoint.post_and_wait(Rx::msg(64))?.expect_success()?;
         let errors = || {
             (
                 counters.recv.read_err(),
@@ -430,35 +434,35 @@ fn errors_apart(ctx: &mut TestContext) -> Result {
 
 /// Counters count operations without a completion, and reading the counters makes progress.
 fn without_reports(ctx: &mut TestContext) -> Result {
-    let (port, counters) = open_counted(ctx, Events::Comp, wait::Object::None, true)?;
+    let (endpoint, counters) = open_counted(ctx, Events::Comp, wait::Object::None, true)?;
     let count = ctx.scale(50, 1000);
     if ctx.me() == 0 {
         ctx.barrier()?;
         for _ in 0..count {
-            port.post(Tx::msg(port.peer(), vec![1; 32]))?;
+            endpoint.post(Tx::msg(endpoint.peer(), vec![1; 32]))?;
         }
         until("all sends", || {
             Ok((counters.send.read() == count as u64).then_some(()))
         })?;
     } else {
         for _ in 0..count {
-            port.post(Rx::msg(32))?;
+            endpoint.post(Rx::msg(32))?;
         }
         ctx.barrier()?;
         until("all receives", || {
             Ok((counters.recv.read() == count as u64).then_some(()))
         })?;
     }
-    port.settle()?;
-    holds("no completion is reported", port.poll()?.is_none())?;
-    port.forget_outstanding();
+    endpoint.settle()?;
+    holds("no completion is reported", endpoint.poll()?.is_none())?;
+    endpoint.forget_outstanding();
     Ok(())
 }
 
 /// The value and the error value of a counter can be set and increased.
 fn arithmetic(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let counter = port.domain.cntr(&cntr::Attr::default())?;
+    let endpoint = ctx.open_endpoint()?;
+    let counter = endpoint.domain.cntr(&cntr::Attr::default())?;
     let values = || (counter.read(), counter.read_err());
     same("a new counter", values(), (0, 0))?;
     counter.add(5);
@@ -474,7 +478,7 @@ fn arithmetic(ctx: &mut TestContext) -> Result {
 
 /// A wait ends with the threshold, with an error, or with its timeout.
 fn waits(ctx: &mut TestContext) -> Result {
-    let (port, counters) = open_counted(ctx, Events::Comp, wait::Object::Unspec, false)?;
+    let (endpoint, counters) = open_counted(ctx, Events::Comp, wait::Object::Unspec, false)?;
     let time = Duration::from_millis(30);
     let result = counters.recv.wait(1_000_000, Some(time));
     same(
@@ -484,15 +488,15 @@ fn waits(ctx: &mut TestContext) -> Result {
     )?;
     for round in 1..=ctx.scale(20, 200) as u64 {
         if ctx.me() == 0 {
-            port.run(Tx::msg(port.peer(), vec![1; 16]))?;
+            endpoint.run(Tx::msg(endpoint.peer(), vec![1; 16]))?;
             let result = counters.send.wait(round, Some(limit()));
             same("a wait for a send", result, Ok(()))?;
         } else {
-            let receive = port.post(Rx::msg(16))?;
+            let receive = endpoint.post(Rx::msg(16))?;
             let result = counters.recv.wait(round, Some(limit()));
             same("a wait for a receive", result, Ok(()))?;
             holds("the threshold is reached", counters.recv.read() >= round)?;
-            port.wait_for(receive)?.expect_success()?;
+            endpoint.wait_for(receive)?.expect_success()?;
         }
     }
     counters.recv.add_err(1);

@@ -238,22 +238,22 @@ fn regions(ctx: &mut TestContext) -> Result {
     let hints = ctx.hints().caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT);
     let info = ctx.info_for(&hints)?;
     let domains = open_domains(ctx, &info)?;
-    let port = ctx.unannounced_port(&Setup {
+    let endpoint = ctx.open_unannounced_endpoint(&Setup {
         hints: Some(|hints| hints.caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT)),
         ..Setup::default()
     })?;
     for maker in [Maker::Test, Maker::Domain] {
-        let memory = ctx.memory(&port, maker, 64)?;
+        let memory = ctx.memory(&endpoint, maker, 64)?;
         for other in &domains {
             let Some(cntr) = &other.cntr else { continue };
             let bound = memory.bind_counter(cntr, MrAccess::REMOTE_WRITE);
             check_refusal(
                 "a counter",
                 provider_error(bound),
-                [&port.domain, &other.domain],
+                [&endpoint.domain, &other.domain],
             )?;
         }
-        let counter = port.domain.cntr(&cntr::Attr::default())?;
+        let counter = endpoint.domain.cntr(&cntr::Attr::default())?;
         let bound = memory.bind_counter(&counter, MrAccess::REMOTE_WRITE);
         provider_error(bound).map_err(skip_missing)?;
     }
@@ -265,11 +265,11 @@ fn work(ctx: &mut TestContext) -> Result {
     let hints = ctx.hints().caps(Caps::MSG | Caps::TRIGGER);
     let info = ctx.info_for(&hints)?;
     let domains = open_domains(ctx, &info)?;
-    let port = ctx.unannounced_port(&Setup {
+    let endpoint = ctx.open_unannounced_endpoint(&Setup {
         hints: Some(|hints| hints.caps(Caps::MSG | Caps::TRIGGER)),
         ..Setup::default()
     })?;
-    let counter = port.domain.cntr(&cntr::Attr::default())?;
+    let counter = endpoint.domain.cntr(&cntr::Attr::default())?;
     for other in &domains {
         let Some(cntr) = &other.cntr else { continue };
         let mixed_actions = [
@@ -280,19 +280,23 @@ fn work(ctx: &mut TestContext) -> Result {
         for (name, cntr, action) in mixed_actions {
             let threshold = 1;
             let queued = queue_count(
-                &*port.domain,
+                &*endpoint.domain,
                 &Work {
                     cntr,
                     threshold,
                     action,
                 },
             );
-            check_refusal(name, provider_error(queued), [&port.domain, &other.domain])?;
+            check_refusal(
+                name,
+                provider_error(queued),
+                [&endpoint.domain, &other.domain],
+            )?;
         }
-        let flushed = port.domain.flush_work(Some(cntr));
+        let flushed = endpoint.domain.flush_work(Some(cntr));
         same("flushing the work of a counter", flushed, Err(Errno::Inval))?;
         let notify = Notify::Counter(Some(Arc::clone(cntr)));
-        let deferred = port.defer(Rx::msg(8), &counter, 1, notify);
+        let deferred = endpoint.defer(Rx::msg(8), &counter, 1, notify);
         same(
             "a completion counter of deferred work",
             deferred.err(),
@@ -306,7 +310,7 @@ fn work(ctx: &mut TestContext) -> Result {
         &domains[0].domain,
     );
     let notify = Notify::Counter(None);
-    let deferred = port.defer_in(domain, Rx::msg(8), foreign_counter, 1, notify);
+    let deferred = endpoint.defer_in(domain, Rx::msg(8), foreign_counter, 1, notify);
     same(
         "an endpoint of another domain",
         deferred.err(),

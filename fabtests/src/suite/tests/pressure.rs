@@ -21,23 +21,23 @@ tests! {
 /// A peer sends far more messages than receives are posted. Memory stays within a small multiple of
 /// the bytes in transit, and later receives match all messages in order.
 fn flood_without_receives(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let len = port.info.tx_attr.inject_size.min(2048);
+    let endpoint = ctx.open_endpoint()?;
+    let len = endpoint.info.tx_attr.inject_size.min(2048);
     let count = ctx.scale(8 << 20, 64 << 20) / len.max(1);
     if ctx.me() == 0 {
         ctx.barrier()?;
         for number in 0..count {
-            port.run(Tx::msg(port.peer(), ctx.payload(1, number, len)))?;
+            endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(1, number, len)))?;
         }
         return Ok(());
     }
     let before = resident_bytes()?;
     ctx.barrier()?;
     for _ in 0..5 {
-        port.settle()?;
+        endpoint.settle()?;
     }
     for number in 0..count {
-        let completion = port.post_and_wait(Rx::msg(len))?.expect_success()?;
+        let completion = endpoint.post_and_wait(Rx::msg(len))?.expect_success()?;
         ctx.verify(0, number, &completion.bytes)?;
     }
     let (grown, sent) = (resident_bytes()?.saturating_sub(before), count * len);
@@ -180,10 +180,10 @@ fn drain(ep: &Endpoint, count: u64) -> Result<Vec<(u64, u64)>> {
 /// A program that is started while endpoints are open has none of their descriptors.
 fn started_programs_inherit_no_descriptors(ctx: &mut TestContext) -> Result {
     let before = count_inherited_descriptors()?;
-    let port = ctx.port()?;
-    let receive = port.post(Rx::msg(100))?;
-    port.run(Tx::msg(port.to(0), ctx.payload(0, 0, 100)))?;
-    ctx.verify(0, 0, &port.wait_for(receive)?.expect_success()?.bytes)?;
+    let endpoint = ctx.open_endpoint()?;
+    let receive = endpoint.post(Rx::msg(100))?;
+    endpoint.run(Tx::msg(endpoint.to(0), ctx.payload(0, 0, 100)))?;
+    ctx.verify(0, 0, &endpoint.wait_for(receive)?.expect_success()?.bytes)?;
     same(
         "descriptors of a program that was started",
         count_inherited_descriptors()?,

@@ -36,32 +36,32 @@ const MAKERS: [Maker; 2] = [Maker::Test, Maker::Domain];
 /// address of the other process's memory.
 fn exchange_regions(
     ctx: &mut TestContext,
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     maker: Maker,
     len: usize,
 ) -> Result<(Memory, RemoteAddr)> {
-    let memory = ctx.memory(port, maker, len)?;
-    let addresses = ctx.exchange_addresses(port, &memory)?;
+    let memory = ctx.memory(endpoint, maker, len)?;
+    let addresses = ctx.exchange_addresses(endpoint, &memory)?;
     let other = (ctx.me() + 1) % ctx.count();
     Ok((memory, addresses[other]))
 }
 
 fn writes_of_every_size(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let sizes = sizes(ctx, port.info.tx_attr.inject_size);
+    let endpoint = ctx.open_endpoint()?;
+    let sizes = sizes(ctx, endpoint.info.tx_attr.inject_size);
     let largest = *sizes.last().expect("there are sizes");
     for maker in MAKERS {
-        let (memory, remote) = exchange_regions(ctx, &port, maker, largest + 64)?;
+        let (memory, remote) = exchange_regions(ctx, &endpoint, maker, largest + 64)?;
         for (number, &len) in sizes.iter().enumerate() {
             let offset = number % 61;
             if ctx.me() == 0 {
-                port.run(Write::new(remote.at(offset), ctx.payload(1, number, len)))?;
-                port.run(Tx::msg(port.peer(), vec![1]))?;
+                endpoint.run(Write::new(remote.at(offset), ctx.payload(1, number, len)))?;
+                endpoint.run(Tx::msg(endpoint.peer(), vec![1]))?;
                 ctx.barrier()?;
             } else {
-                port.post_and_wait(Rx::msg(8))?.expect_success()?;
+                endpoint.post_and_wait(Rx::msg(8))?.expect_success()?;
                 let check_content = || ctx.verify(0, number, &memory.get(offset, len));
-                await_content(&port, check_content)?;
+                await_content(&endpoint, check_content)?;
                 ctx.barrier()?;
             }
         }
@@ -73,9 +73,9 @@ fn writes_of_every_size(ctx: &mut TestContext) -> Result {
 
 /// Waits until the content is as expected. Without a declared order, a write may arrive after the
 /// message that follows the write.
-fn await_content(port: &TestEndpoint, check_content: impl Fn() -> Result) -> Result {
+fn await_content(endpoint: &TestEndpoint, check_content: impl Fn() -> Result) -> Result {
     let result = until("the written bytes", || {
-        port.progress()?;
+        endpoint.progress()?;
         Ok(check_content().ok())
     });
     // The error of the last check has the actual content.
@@ -83,15 +83,15 @@ fn await_content(port: &TestEndpoint, check_content: impl Fn() -> Result) -> Res
 }
 
 fn reads_of_every_size(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let sizes = sizes(ctx, port.info.tx_attr.inject_size);
+    let endpoint = ctx.open_endpoint()?;
+    let sizes = sizes(ctx, endpoint.info.tx_attr.inject_size);
     let largest = *sizes.last().expect("there are sizes");
     for maker in MAKERS {
-        let (memory, remote) = exchange_regions(ctx, &port, maker, largest + 64)?;
+        let (memory, remote) = exchange_regions(ctx, &endpoint, maker, largest + 64)?;
         if ctx.me() == 0 {
             for (number, &len) in sizes.iter().enumerate() {
                 let offset = number % 61;
-                let completion = port
+                let completion = endpoint
                     .post_and_wait(Read::new(remote.at(offset), len))?
                     .expect_success()?;
                 bytes_are(
@@ -109,10 +109,10 @@ fn reads_of_every_size(ctx: &mut TestContext) -> Result {
 
 /// Random writes and reads have the same effect as on an array.
 fn random_against_an_array(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let len = 20_000;
     for maker in MAKERS {
-        let (memory, remote) = exchange_regions(ctx, &port, maker, len)?;
+        let (memory, remote) = exchange_regions(ctx, &endpoint, maker, len)?;
         let mut expected = background(0, len);
         let mut random = ctx.common_random();
         for number in 0..ctx.scale(150, 2000) {
@@ -122,9 +122,9 @@ fn random_against_an_array(ctx: &mut TestContext) -> Result {
             let bytes = ctx.payload_of(0, 1, number, size);
             if ctx.me() == 0 && is_write {
                 let write = Write::new(remote.at(offset), bytes.clone());
-                run_delivered(ctx, &port, write)?;
+                run_delivered(ctx, &endpoint, write)?;
             } else if ctx.me() == 0 {
-                let completion = port
+                let completion = endpoint
                     .post_and_wait(Read::new(remote.at(offset), size))?
                     .expect_success()?;
                 bytes_are(
@@ -139,7 +139,7 @@ fn random_against_an_array(ctx: &mut TestContext) -> Result {
         }
         ctx.barrier()?;
         if ctx.me() == 1 {
-            await_content(&port, || memory.verify("memory at the end", &expected))?;
+            await_content(&endpoint, || memory.verify("memory at the end", &expected))?;
         }
         ctx.barrier()?;
     }
@@ -148,16 +148,16 @@ fn random_against_an_array(ctx: &mut TestContext) -> Result {
 
 /// Writes and waits for delivery. The safe layer has no flag for delivery completion; there, the
 /// test reads the bytes until they are as written.
-fn run_delivered(ctx: &TestContext, port: &TestEndpoint, write: Write) -> Result {
+fn run_delivered(ctx: &TestContext, endpoint: &TestEndpoint, write: Write) -> Result {
     let (remote, bytes) = (write.to, write.bytes.clone());
     if ctx.api == Api::Raw {
-        return port.run(write.flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION));
+        return endpoint.run(write.flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION));
     }
-    port.run(write)?;
+    endpoint.run(write)?;
     until("the written bytes", || {
         // A queue that always has an entry need not make progress.
-        port.progress()?;
-        let completion = port
+        endpoint.progress()?;
+        let completion = endpoint
             .post_and_wait(Read::new(remote, bytes.len()))?
             .expect_success()?;
         Ok((completion.bytes == bytes).then_some(()))
@@ -166,27 +166,27 @@ fn run_delivered(ctx: &TestContext, port: &TestEndpoint, write: Write) -> Result
 
 /// Each field of both sides' completions has the expected value.
 fn every_field(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let width = 8 * port.info.domain_attr.cq_data_size.min(8);
+    let endpoint = ctx.open_endpoint()?;
+    let width = 8 * endpoint.info.domain_attr.cq_data_size.min(8);
     let data = super::messages::truncate_data(0x0123_4567_89ab_cdef, width);
     for maker in MAKERS {
-        let (memory, remote) = exchange_regions(ctx, &port, maker, 100_000)?;
+        let (memory, remote) = exchange_regions(ctx, &endpoint, maker, 100_000)?;
         for len in [0, 1, 64, 4000, 90_000] {
             if ctx.me() == 0 {
                 let write = Write::new(remote, ctx.payload(1, len, len));
-                let completion = port.post_and_wait(write.clone())?.expect_success()?;
+                let completion = endpoint.post_and_wait(write.clone())?.expect_success()?;
                 same(
                     "flags of a write",
                     completion.flags,
                     Flags::RMA | Flags::WRITE,
                 )?;
-                let completion = port.post_and_wait(write.data(data))?.expect_success()?;
+                let completion = endpoint.post_and_wait(write.data(data))?.expect_success()?;
                 same(
                     "flags of a write with data",
                     completion.flags,
                     Flags::RMA | Flags::WRITE,
                 )?;
-                let completion = port
+                let completion = endpoint
                     .post_and_wait(Read::new(remote, len))?
                     .expect_success()?;
                 same(
@@ -195,7 +195,7 @@ fn every_field(ctx: &mut TestContext) -> Result {
                     Flags::RMA | Flags::READ,
                 )?;
             } else {
-                let completion = port.next()?.expect_success()?;
+                let completion = endpoint.next()?.expect_success()?;
                 let flags = Flags::RMA | Flags::REMOTE_WRITE | Flags::REMOTE_CQ_DATA;
                 same("flags at the target", completion.flags, flags)?;
                 same("data at the target", completion.data, Some(data))?;
@@ -210,12 +210,12 @@ fn every_field(ctx: &mut TestContext) -> Result {
 
 /// Local and remote segments are divided at different offsets.
 fn segments(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let local_limit = port.info.tx_attr.iov_limit;
-    let remote_limit = port.info.tx_attr.rma_iov_limit;
+    let endpoint = ctx.open_endpoint()?;
+    let local_limit = endpoint.info.tx_attr.iov_limit;
+    let remote_limit = endpoint.info.tx_attr.rma_iov_limit;
     let len = 5000;
     for maker in MAKERS {
-        let (memory, remote) = exchange_regions(ctx, &port, maker, 2 * len)?;
+        let (memory, remote) = exchange_regions(ctx, &endpoint, maker, 2 * len)?;
         for (local_count, remote_count) in [
             (local_limit, 1),
             (1, remote_limit),
@@ -225,10 +225,10 @@ fn segments(ctx: &mut TestContext) -> Result {
             if ctx.me() == 0 {
                 let mut write = Write::new(remote, ctx.payload(1, local_count, len));
                 (write.segments, write.rma_iov) = (parts(len, local_count), rma_iov.clone());
-                run_delivered(ctx, &port, write)?;
+                run_delivered(ctx, &endpoint, write)?;
                 let mut read = Read::new(remote, len);
                 (read.segments, read.rma_iov) = (parts(len, local_count), rma_iov);
-                let completion = port.post_and_wait(read)?.expect_success()?;
+                let completion = endpoint.post_and_wait(read)?.expect_success()?;
                 bytes_are(
                     "the written bytes",
                     &completion.bytes,
@@ -237,7 +237,7 @@ fn segments(ctx: &mut TestContext) -> Result {
                 ctx.barrier()?;
             } else {
                 ctx.barrier()?;
-                let local = ctx.local_address(&port, &memory);
+                let local = ctx.local_address(&endpoint, &memory);
                 let written: Vec<_> = scattered_segments(local, len, remote_count)
                     .iter()
                     .flat_map(|segment| {
@@ -270,25 +270,25 @@ fn scattered_segments(remote: RemoteAddr, len: usize, count: usize) -> Vec<RmaIo
 }
 
 fn injected_writes(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let inject_size = port.info.tx_attr.inject_size;
+    let endpoint = ctx.open_endpoint()?;
+    let inject_size = endpoint.info.tx_attr.inject_size;
     for maker in MAKERS {
-        let (memory, remote) = exchange_regions(ctx, &port, maker, inject_size + 64)?;
+        let (memory, remote) = exchange_regions(ctx, &endpoint, maker, inject_size + 64)?;
         for (number, len) in [1, 8, 100.min(inject_size), inject_size]
             .into_iter()
             .enumerate()
         {
             if ctx.me() == 0 {
-                port.run(Write::new(remote.at(7), ctx.payload(1, number, len)).injected())?;
+                endpoint.run(Write::new(remote.at(7), ctx.payload(1, number, len)).injected())?;
                 ctx.barrier()?;
             } else {
-                await_content(&port, || ctx.verify(0, number, &memory.get(7, len)))?;
+                await_content(&endpoint, || ctx.verify(0, number, &memory.get(7, len)))?;
                 ctx.barrier()?;
             }
         }
         if ctx.me() == 0 {
             let write = Write::new(remote, vec![0; inject_size + 1]).injected();
-            let error = port.try_post(write).err();
+            let error = endpoint.try_post(write).err();
             same(
                 "an inject of one byte more than inject_size",
                 error,
@@ -302,10 +302,10 @@ fn injected_writes(ctx: &mut TestContext) -> Result {
 
 /// An access outside of the region is an error at the initiator, and changes no byte.
 fn bounds(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let len = 256;
     for maker in MAKERS {
-        let (memory, remote) = exchange_regions(ctx, &port, maker, len)?;
+        let (memory, remote) = exchange_regions(ctx, &endpoint, maker, len)?;
         if ctx.me() == 0 {
             for (offset, size) in [
                 (0, len + 1),
@@ -316,11 +316,11 @@ fn bounds(ctx: &mut TestContext) -> Result {
             ] {
                 let operation = format!("a write of {size} bytes at {offset} of {len}");
                 let write = Write::new(remote.at(offset), vec![0xaa; size]);
-                check_refusal(&operation, port.post_and_wait(write)?, &[Errno::Fault])?;
+                check_refusal(&operation, endpoint.post_and_wait(write)?, &[Errno::Fault])?;
                 let operation = format!("a read of {size} bytes at {offset} of {len}");
                 check_refusal(
                     &operation,
-                    port.post_and_wait(Read::new(remote.at(offset), size))?,
+                    endpoint.post_and_wait(Read::new(remote.at(offset), size))?,
                     &[Errno::Fault],
                 )?;
             }
@@ -343,15 +343,15 @@ fn check_refusal(operation: &str, completion: Completion, errnos: &[Errno]) -> R
 
 /// A region refuses an access without the right, and no byte changes.
 fn rights(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let (len, read, write) = (512, MrAccess::REMOTE_READ, MrAccess::REMOTE_WRITE);
     for maker in MAKERS {
         for access in [read, write] {
-            let memory = ctx.memory_with(&port, maker, len, access)?;
-            let remote = ctx.exchange_addresses(&port, &memory)?[(ctx.me() + 1) % 2];
+            let memory = ctx.memory_with(&endpoint, maker, len, access)?;
+            let remote = ctx.exchange_addresses(&endpoint, &memory)?[(ctx.me() + 1) % 2];
             if ctx.me() == 0 {
-                let written = port.post_and_wait(Write::new(remote, vec![0xaa; 8]))?;
-                let fetched = port.post_and_wait(Read::new(remote, 8))?;
+                let written = endpoint.post_and_wait(Write::new(remote, vec![0xaa; 8]))?;
+                let fetched = endpoint.post_and_wait(Read::new(remote, 8))?;
                 let (denied, permitted) = if access == read {
                     (written, fetched)
                 } else {
@@ -379,24 +379,24 @@ fn rights(ctx: &mut TestContext) -> Result {
 
 /// An access fails with a key that was never assigned, and with the key of a closed region.
 fn keys(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let errnos = [Errno::KeyRejected, Errno::NoKey];
     for maker in MAKERS {
-        let (memory, remote) = exchange_regions(ctx, &port, maker, 128)?;
+        let (memory, remote) = exchange_regions(ctx, &endpoint, maker, 128)?;
         if ctx.me() == 0 {
-            port.run(Write::new(remote, vec![0xaa; 8]))?;
+            endpoint.run(Write::new(remote, vec![0xaa; 8]))?;
             let wrong = RemoteAddr {
                 key: remote.key ^ 0xffff,
                 ..remote
             };
             check_refusal(
                 "a write with a wrong key",
-                port.post_and_wait(Write::new(wrong, vec![1; 8]))?,
+                endpoint.post_and_wait(Write::new(wrong, vec![1; 8]))?,
                 &errnos,
             )?;
             check_refusal(
                 "a read with a wrong key",
-                port.post_and_wait(Read::new(wrong, 8))?,
+                endpoint.post_and_wait(Read::new(wrong, 8))?,
                 &errnos,
             )?;
         }
@@ -406,12 +406,12 @@ fn keys(ctx: &mut TestContext) -> Result {
         if ctx.me() == 0 {
             check_refusal(
                 "a read of a closed region",
-                port.post_and_wait(Read::new(remote, 8))?,
+                endpoint.post_and_wait(Read::new(remote, 8))?,
                 &errnos,
             )?;
             check_refusal(
                 "a write to a closed region",
-                port.post_and_wait(Write::new(remote, vec![1; 8]))?,
+                endpoint.post_and_wait(Write::new(remote, vec![1; 8]))?,
                 &errnos,
             )?;
         }
@@ -422,12 +422,16 @@ fn keys(ctx: &mut TestContext) -> Result {
 
 /// A write with delivery completion is in memory when it completes, without a call of the target.
 fn delivered_writes(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     for maker in MAKERS {
-        let (memory, remote) = exchange_regions(ctx, &port, maker, 60_000)?;
+        let (memory, remote) = exchange_regions(ctx, &endpoint, maker, 60_000)?;
         for (number, len) in [8, 500, 50_000].into_iter().enumerate() {
             if ctx.me() == 0 {
-                run_delivered(ctx, &port, Write::new(remote, ctx.payload(1, number, len)))?;
+                run_delivered(
+                    ctx,
+                    &endpoint,
+                    Write::new(remote, ctx.payload(1, number, len)),
+                )?;
                 // The barrier does not use the fabric, so no other progress can have delivered the
                 // bytes.
                 ctx.barrier()?;
@@ -439,38 +443,42 @@ fn delivered_writes(ctx: &mut TestContext) -> Result {
         }
     }
     if ctx.me() == 0 {
-        let context = port.post(delivered_message(&port))?;
-        port.settle()?;
+        let context = endpoint.post(delivered_message(&endpoint))?;
+        endpoint.settle()?;
         holds(
             "a delivery is not complete before its receive is posted",
-            !port.is_done(context)?,
+            !endpoint.is_done(context)?,
         )?;
         ctx.barrier()?;
-        port.wait_for(context)?.expect_success()?;
+        endpoint.wait_for(context)?.expect_success()?;
     } else {
         ctx.barrier()?;
-        port.post_and_wait(Rx::msg(16))?.expect_success()?;
+        endpoint.post_and_wait(Rx::msg(16))?.expect_success()?;
     }
     Ok(())
 }
 
-fn delivered_message(port: &TestEndpoint) -> Tx {
+fn delivered_message(endpoint: &TestEndpoint) -> Tx {
     let flags = OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION;
-    Tx::msg(port.peer(), vec![5; 16]).flags(flags)
+    Tx::msg(endpoint.peer(), vec![5; 16]).flags(flags)
 }
 
 /// Three processes write to the memory of one process at the same time, each to its own part.
 fn many_writers(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let part = 4096;
-    let memory = ctx.memory(&port, Maker::Test, part * ctx.count())?;
-    let target = ctx.exchange_addresses(&port, &memory)?[0];
+    let memory = ctx.memory(&endpoint, Maker::Test, part * ctx.count())?;
+    let target = ctx.exchange_addresses(&endpoint, &memory)?[0];
     let rounds = ctx.scale(50, 1000);
     if ctx.me() > 0 {
         let slice = target.at(part * ctx.me());
         for round in 0..rounds {
             let len = 16 + round * 331 % (part - 16);
-            run_delivered(ctx, &port, Write::new(slice, ctx.payload(0, round, len)))?;
+            run_delivered(
+                ctx,
+                &endpoint,
+                Write::new(slice, ctx.payload(0, round, len)),
+            )?;
         }
     }
     ctx.barrier()?;
@@ -486,15 +494,15 @@ fn many_writers(ctx: &mut TestContext) -> Result {
 }
 
 fn to_itself(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     for maker in MAKERS {
-        let memory = ctx.memory(&port, maker, 70_000)?;
-        let remote = ctx.exchange_addresses(&port, &memory)?[0];
+        let memory = ctx.memory(&endpoint, maker, 70_000)?;
+        let remote = ctx.exchange_addresses(&endpoint, &memory)?[0];
         for (number, len) in [1, 64, 5000, 65_000].into_iter().enumerate() {
             let bytes = ctx.payload(0, number, len);
-            run_delivered(ctx, &port, Write::new(remote.at(3), bytes.clone()))?;
+            run_delivered(ctx, &endpoint, Write::new(remote.at(3), bytes.clone()))?;
             bytes_are("the written bytes", &memory.get(3, len), &bytes)?;
-            let completion = port
+            let completion = endpoint
                 .post_and_wait(Read::new(remote.at(3), len))?
                 .expect_success()?;
             bytes_are("the read bytes", &completion.bytes, &bytes)?;

@@ -27,14 +27,20 @@ const BOTH: Caps = Caps::TAGGED.union(Caps::MSG);
 const DIRECTED: Caps = SOURCE.union(Caps::DIRECTED_RECV);
 
 fn every_size(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let sizes = sizes(ctx, port.info.tx_attr.inject_size);
+    let endpoint = ctx.open_endpoint()?;
+    let sizes = sizes(ctx, endpoint.info.tx_attr.inject_size);
     for (number, &len) in sizes.iter().enumerate() {
         let tag = number as u64;
         if ctx.me() == 0 {
-            port.run(Tx::tagged(port.peer(), tag, ctx.payload(1, number, len)))?;
+            endpoint.run(Tx::tagged(
+                endpoint.peer(),
+                tag,
+                ctx.payload(1, number, len),
+            ))?;
         } else {
-            let completion = port.post_and_wait(Rx::tagged(tag, len))?.expect_success()?;
+            let completion = endpoint
+                .post_and_wait(Rx::tagged(tag, len))?
+                .expect_success()?;
             same("length", completion.len, len)?;
             ctx.verify(0, number, &completion.bytes)?;
         }
@@ -43,25 +49,25 @@ fn every_size(ctx: &mut TestContext) -> Result {
 }
 
 fn every_field(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let data = [None, Some(0), Some(u64::MAX), Some(0x0123_4567_89ab_cdef)];
-    let width = 8 * port.info.domain_attr.cq_data_size.min(8);
+    let width = 8 * endpoint.info.domain_attr.cq_data_size.min(8);
     for (number, &len) in [0, 1, 40, 300, 5000, 70_000].iter().enumerate() {
         for data in data.map(|data| data.map(|data| truncate_data(data, width))) {
             let tag = 0xfedc_ba98_7654_3210 ^ number as u64;
             if ctx.me() == 0 {
-                let mut tx = Tx::tagged(port.peer(), tag, ctx.payload(1, number, len));
+                let mut tx = Tx::tagged(endpoint.peer(), tag, ctx.payload(1, number, len));
                 tx.data = data;
-                let sent = port.post_and_wait(tx)?.expect_success()?;
+                let sent = endpoint.post_and_wait(tx)?.expect_success()?;
                 check_sent(ctx, &sent, Flags::TAGGED)?;
             } else {
-                let completion = port
+                let completion = endpoint
                     .post_and_wait(Rx::tagged(TagMatch::ANY, len + 16))?
                     .expect_success()?;
                 same("length", completion.len, len)?;
                 same("data", completion.data, data)?;
                 same("tag", completion.tag, tag)?;
-                same("source", completion.src, port.peer())?;
+                same("source", completion.src, endpoint.peer())?;
                 same("flags", completion.flags, received(Flags::TAGGED, data))?;
                 ctx.verify(0, number, &completion.bytes)?;
             }
@@ -72,18 +78,20 @@ fn every_field(ctx: &mut TestContext) -> Result {
 
 /// Tags that differ in any one bit are different.
 fn every_bit_of_a_tag(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let tags = || [0].into_iter().chain((0..64).map(|bit| 1_u64 << bit));
     if ctx.me() == 0 {
         for (number, tag) in tags().enumerate() {
-            port.run(Tx::tagged(port.peer(), tag, ctx.payload(1, number, 24)))?;
+            endpoint.run(Tx::tagged(endpoint.peer(), tag, ctx.payload(1, number, 24)))?;
         }
         return Ok(());
     }
     // The receives are in reverse order, so that no message matches by its position.
     let all: Vec<_> = tags().enumerate().collect();
     for &(number, tag) in all.iter().rev() {
-        let completion = port.post_and_wait(Rx::tagged(tag, 24))?.expect_success()?;
+        let completion = endpoint
+            .post_and_wait(Rx::tagged(tag, 24))?
+            .expect_success()?;
         same("tag", completion.tag, tag)?;
         ctx.verify(0, number, &completion.bytes)?;
     }
@@ -92,7 +100,7 @@ fn every_bit_of_a_tag(ctx: &mut TestContext) -> Result {
 
 /// Ignored bits are not compared, and all others are.
 fn ignored_bits(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let masks = [
         0xff,
         0xffff_0000_0000_0000,
@@ -109,25 +117,25 @@ fn ignored_bits(ctx: &mut TestContext) -> Result {
         let number = round * 2;
         if ctx.me() == 0 {
             if has_mismatch {
-                port.run(Tx::tagged(
-                    port.peer(),
+                endpoint.run(Tx::tagged(
+                    endpoint.peer(),
                     mismatching,
                     ctx.payload(1, number, 32),
                 ))?;
             }
-            port.run(Tx::tagged(
-                port.peer(),
+            endpoint.run(Tx::tagged(
+                endpoint.peer(),
                 matching,
                 ctx.payload(1, number + 1, 32),
             ))?;
         } else {
-            let completion = port
+            let completion = endpoint
                 .post_and_wait(Rx::tagged(TagMatch { tag, ignore }, 32))?
                 .expect_success()?;
             same("the whole tag", completion.tag, matching)?;
             ctx.verify(0, number + 1, &completion.bytes)?;
             if has_mismatch {
-                let completion = port
+                let completion = endpoint
                     .post_and_wait(Rx::tagged(mismatching, 32))?
                     .expect_success()?;
                 ctx.verify(0, number, &completion.bytes)?;
@@ -151,8 +159,8 @@ impl Script {
     fn new(random: &mut Random, count: usize) -> Self {
         let mut messages: Vec<_> = (0..count).map(|_| random_message(random)).collect();
         let mut receives: Vec<_> = (0..count).map(|_| random_receive(random)).collect();
-        // A message is added for each receive without a message, and a receive for each message without
-        // a receive.
+        // A message is added for each receive without a message, and a receive for each message
+        // without a receive.
         let pairs = loop {
             let pairs = match_pairs(&messages, &receives);
             let remaining = (0..messages.len()).filter(|message| !pairs.contains(&Some(*message)));
@@ -199,16 +207,16 @@ fn match_pairs(messages: &[(u64, usize)], receives: &[TagMatch]) -> Vec<Option<u
 
 /// Messages with random tags, masks, lengths and delays match as in a model.
 fn random_interleavings(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let mut common = ctx.common_random();
     let mut random = ctx.random();
     let mut base = 0;
     for _ in 0..ctx.scale(12, 300) {
         let script = Script::new(&mut common, 40);
         if ctx.me() == 0 {
-            post_sends(ctx, &port, &script, base, &mut random)?;
+            post_sends(ctx, &endpoint, &script, base, &mut random)?;
         } else {
-            post_receives(ctx, &port, &script, base, &mut random)?;
+            post_receives(ctx, &endpoint, &script, base, &mut random)?;
         }
         base += script.messages.len();
     }
@@ -217,38 +225,38 @@ fn random_interleavings(ctx: &mut TestContext) -> Result {
 
 fn post_sends(
     ctx: &TestContext,
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     script: &Script,
     base: usize,
     random: &mut Random,
 ) -> Result {
     let mut sends = Vec::new();
     for (number, &(tag, len)) in script.messages.iter().enumerate() {
-        random_delay(port, random)?;
+        random_delay(endpoint, random)?;
         let bytes = ctx.payload(1, base + number, len);
-        sends.push(port.post(Tx::tagged(port.peer(), tag, bytes))?);
+        sends.push(endpoint.post(Tx::tagged(endpoint.peer(), tag, bytes))?);
     }
     for context in sends {
-        port.wait_for(context)?.expect_success()?;
+        endpoint.wait_for(context)?.expect_success()?;
     }
     Ok(())
 }
 
 fn post_receives(
     ctx: &TestContext,
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     script: &Script,
     base: usize,
     random: &mut Random,
 ) -> Result {
     let mut receives = Vec::new();
     for &tag in &script.receives {
-        random_delay(port, random)?;
-        receives.push(port.post(Rx::tagged(tag, 9000))?);
+        random_delay(endpoint, random)?;
+        receives.push(endpoint.post(Rx::tagged(tag, 9000))?);
     }
     for (receive, context) in receives.into_iter().enumerate() {
         let message = script.pairs[receive];
-        let completion = port.wait_for(context)?.expect_success()?;
+        let completion = endpoint.wait_for(context)?.expect_success()?;
         same("tag", completion.tag, script.messages[message].0)?;
         same("length", completion.len, script.messages[message].1)?;
         ctx.verify(0, base + message, &completion.bytes)?;
@@ -257,21 +265,21 @@ fn post_receives(
 }
 
 /// Makes progress or yields, or does neither, at random.
-fn random_delay(port: &TestEndpoint, random: &mut Random) -> Result {
+fn random_delay(endpoint: &TestEndpoint, random: &mut Random) -> Result {
     match random.below(8) {
-        0 => port.progress(),
+        0 => endpoint.progress(),
         1 => {
             std::thread::yield_now();
             Ok(())
         }
-        2 if random.once_in(8) => port.settle(),
+        2 if random.once_in(8) => endpoint.settle(),
         _ => Ok(()),
     }
 }
 
 /// Messages that arrive before their receives are posted can be received in reverse order.
 fn unexpected_in_reverse(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let lens = [0, 8, 60, 2000, 30_000];
     for round in 0..ctx.scale(5, 50) {
         let count = 24;
@@ -279,18 +287,18 @@ fn unexpected_in_reverse(ctx: &mut TestContext) -> Result {
         if ctx.me() == 0 {
             let sends = (0..count).map(|number| {
                 let bytes = ctx.payload(1, number, len(number));
-                port.post(Tx::tagged(port.peer(), number as u64, bytes))
+                endpoint.post(Tx::tagged(endpoint.peer(), number as u64, bytes))
             });
             let sends = sends.collect::<Result<Vec<_>>>()?;
             ctx.barrier()?;
             for context in sends {
-                port.wait_for(context)?.expect_success()?;
+                endpoint.wait_for(context)?.expect_success()?;
             }
         } else {
             ctx.barrier()?;
-            port.settle()?;
+            endpoint.settle()?;
             for number in (0..count).rev() {
-                let completion = port
+                let completion = endpoint
                     .post_and_wait(Rx::tagged(number as u64, 30_000))?
                     .expect_success()?;
                 same("length", completion.len, len(number))?;
@@ -304,24 +312,24 @@ fn unexpected_in_reverse(ctx: &mut TestContext) -> Result {
 
 /// Tagged receives match no untagged messages, and vice versa.
 fn beside_untagged(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     for number in 0..20 {
         let len = 16 + number * 200;
         if ctx.me() == 0 {
-            port.run(Tx::msg(port.peer(), ctx.payload(1, 2 * number, len)))?;
-            port.run(Tx::tagged(
-                port.peer(),
+            endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(1, 2 * number, len)))?;
+            endpoint.run(Tx::tagged(
+                endpoint.peer(),
                 0,
                 ctx.payload(1, 2 * number + 1, len),
             ))?;
         } else {
-            let tagged = port.post(Rx::tagged(TagMatch::ANY, len))?;
-            let untagged = port.post(Rx::msg(len))?;
+            let tagged = endpoint.post(Rx::tagged(TagMatch::ANY, len))?;
+            let untagged = endpoint.post(Rx::msg(len))?;
             for (context, number, kind) in [
                 (tagged, 2 * number + 1, Flags::TAGGED),
                 (untagged, 2 * number, Flags::MSG),
             ] {
-                let completion = port.wait_for(context)?.expect_success()?;
+                let completion = endpoint.wait_for(context)?.expect_success()?;
                 same("flags", completion.flags, received(kind, None))?;
                 ctx.verify(0, number, &completion.bytes)?;
             }
@@ -331,20 +339,20 @@ fn beside_untagged(ctx: &mut TestContext) -> Result {
 }
 
 fn directed(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let count = ctx.scale(30, 300);
     // The messages of process 1 arrive first, so that a receive that ignores its source is
     // detected.
     for process in [1, 2] {
         if ctx.me() == process {
             for number in 0..count {
-                port.run(Tx::tagged(port.to(0), 5, ctx.payload(0, number, 64)))?;
+                endpoint.run(Tx::tagged(endpoint.to(0), 5, ctx.payload(0, number, 64)))?;
             }
         }
         if process == 1 {
             ctx.barrier()?;
             if ctx.me() == 0 {
-                port.settle()?;
+                endpoint.settle()?;
             }
             ctx.barrier()?;
         }
@@ -354,10 +362,10 @@ fn directed(ctx: &mut TestContext) -> Result {
     }
     for from in [2, 1] {
         for number in 0..count {
-            let completion = port
-                .post_and_wait(Rx::tagged(5, 64).from(port.to(from)))?
+            let completion = endpoint
+                .post_and_wait(Rx::tagged(5, 64).from(endpoint.to(from)))?
                 .expect_success()?;
-            same("source", port.process(completion.src), Some(from))?;
+            same("source", endpoint.process(completion.src), Some(from))?;
             ctx.verify(from, number, &completion.bytes)?;
         }
     }
@@ -365,14 +373,15 @@ fn directed(ctx: &mut TestContext) -> Result {
 }
 
 fn inject(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let inject_size = port.info.tx_attr.inject_size;
+    let endpoint = ctx.open_endpoint()?;
+    let inject_size = endpoint.info.tx_attr.inject_size;
     for (number, len) in [0, 1, inject_size / 2, inject_size].into_iter().enumerate() {
         let tag = u64::MAX - number as u64;
         if ctx.me() == 0 {
-            port.run(Tx::tagged(port.peer(), tag, ctx.payload(1, number, len)).injected())?;
+            endpoint
+                .run(Tx::tagged(endpoint.peer(), tag, ctx.payload(1, number, len)).injected())?;
         } else {
-            let completion = port
+            let completion = endpoint
                 .post_and_wait(Rx::tagged(tag, inject_size))?
                 .expect_success()?;
             same("length", completion.len, len)?;
