@@ -11,7 +11,7 @@ use super::endpoint::CampaignEndpoint;
 use super::report::Row;
 use crate::schedstat::SchedStat;
 
-/// The longest time that an exchange may take on a machine that other programs use as well.
+/// Time limit of an exchange, on a machine that other programs also use.
 const LONGEST_EXCHANGE: Duration = Duration::from_millis(500);
 /// Limit of an exchange's processor time, which is the smaller of both threads' times. Both threads
 /// poll, so a thread that does other work also makes the other thread poll for longer. A thread
