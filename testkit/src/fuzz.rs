@@ -1,9 +1,9 @@
 //! A fuzzer for parsers of bytes that peers send.
 //!
-//! A target is a test that calls [`fuzz`] with its corpus and its parser. The corpus is a file with one
-//! input in hexadecimal digits on each line. The inputs are mutated. An input for which the parser
-//! returns a new result is kept and mutated further. A test runs [`SHORT`] inputs; `cargo xtask fuzz`
-//! runs 10^7 inputs in an optimized build.
+//! A target is a test that calls [`fuzz`] with its corpus and its parser. The corpus is a file with
+//! one input in hexadecimal digits on each line. The inputs are mutated. An input for which the
+//! parser returns a new result is kept and mutated further. A test runs [`SHORT`] inputs; `cargo
+//! xtask fuzz` runs 10^7 inputs in an optimized build.
 //!
 //! Coverage-guided engines need a nightly compiler. The results of a parser with descriptive errors
 //! distinguish its branches as well.
@@ -145,7 +145,8 @@ fn from_hex(line: &str) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// A parser with a defect that needs a certain first byte, a matching length and a certain last byte.
+    /// A parser with a defect that needs a certain first byte, a matching length and a certain last
+    /// byte.
     #[test]
     #[should_panic(expected = "the defect")]
     fn a_defect_that_needs_specific_bytes_is_found() {

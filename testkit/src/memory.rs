@@ -20,10 +20,11 @@ pub enum Maker {
     Domain,
 }
 
-/// Registered memory. Peers may change it at any time, so it is copied in and out and never borrowed.
+/// Registered memory. Peers may change it at any time, so it is copied in and out and never
+/// borrowed.
 ///
-/// Clones share the memory, and the test framework keeps it until the test ends, unless it is closed
-/// earlier.
+/// Clones share the memory, and the test framework keeps it until the test ends, unless it is
+/// closed earlier.
 #[derive(Clone, Debug)]
 pub struct Memory(Rc<Inner>);
 
@@ -96,8 +97,8 @@ impl Memory {
         assert!(at + len <= self.0.len, "beyond the memory");
         let mut bytes = vec![0; len];
         let from = self.0.first().wrapping_add(at);
-        // SAFETY: as above. Peers may change the memory during the copy, which then mixes old and new
-        // bytes.
+        // SAFETY: as above. Peers may change the memory during the copy, which then mixes old and
+        // new bytes.
         unsafe { std::ptr::copy(from, bytes.as_mut_ptr(), len) };
         bytes
     }
@@ -106,8 +107,8 @@ impl Memory {
     pub fn word(&self, at: usize) -> u64 {
         let is_inside = at.is_multiple_of(8) && at + 8 <= self.0.len;
         assert!(is_inside, "a word at {at} of {} bytes", self.0.len);
-        // SAFETY: the word is within memory of this value, which begins at a multiple of 8, and is accessed
-        // by atomics and copies alone.
+        // SAFETY: the word is within memory of this value, which begins at a multiple of 8, and is
+        // accessed by atomics and copies alone.
         let word = unsafe { AtomicU64::from_ptr(self.0.first().wrapping_add(at).cast()) };
         word.load(Ordering::SeqCst)
     }
@@ -150,8 +151,8 @@ impl Inner {
         let mut attr = mr::Attr::default();
         (attr.access, attr.requested_key) = (access, key);
         let iov = [IovMut::from_raw(first.cast(), len)];
-        // SAFETY: `words` outlives `region`, its heap memory does not move, and it is accessed by raw
-        // pointers alone.
+        // SAFETY: `words` outlives `region`, its heap memory does not move, and it is accessed by
+        // raw pointers alone.
         let region = unsafe { domain.reg(&iov, &attr) }?;
         let is_by_address = domain.mr_mode().contains(MrMode::VIRT_ADDR);
         Ok(Self {

@@ -1,8 +1,8 @@
 //! `cargo xtask asan`: the C interface under the address sanitizer.
 //!
-//! The library, its tests and their C programs are built with the sanitizer; the C compiler's runtime
-//! has the same interface. Sanitizers are an unstable compiler option, which `RUSTC_BOOTSTRAP` enables
-//! in a stable compiler.
+//! The library, its tests and their C programs are built with the sanitizer; the C compiler's
+//! runtime has the same interface. Sanitizers are an unstable compiler option, which
+//! `RUSTC_BOOTSTRAP` enables in a stable compiler.
 
 use std::process::Command;
 

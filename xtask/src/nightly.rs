@@ -1,5 +1,5 @@
-//! `cargo xtask miri` and `cargo xtask tsan`: tests under Miri and the thread sanitizer, which require
-//! the nightly toolchain.
+//! `cargo xtask miri` and `cargo xtask tsan`: tests under Miri and the thread sanitizer, which
+//! require the nightly toolchain.
 //!
 //! Both find data races; Miri also finds undefined behaviour. Neither supports all system calls, so
 //! this file lists the tests that run.

@@ -1,7 +1,8 @@
-//! `cargo xtask size`: lines of code of each part of the workspace, with its budget and its ceiling.
+//! `cargo xtask size`: lines of code of each part of the workspace, with its budget and its
+//! ceiling.
 //!
-//! A *budget* is the planned size of the part. A *ceiling* is the current limit: the command fails if a
-//! part exceeds it, so growth requires a decision. A ceiling above the budget has a reason.
+//! A *budget* is the planned size of the part. A *ceiling* is the current limit: the command fails
+//! if a part exceeds it, so growth requires a decision. A ceiling above the budget has a reason.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

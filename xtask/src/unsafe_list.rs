@@ -1,4 +1,5 @@
-//! `cargo xtask unsafe`: writes docs/UNSAFE.md, the list of files with unsafe code and their reasons.
+//! `cargo xtask unsafe`: writes docs/UNSAFE.md, the list of files with unsafe code and their
+//! reasons.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

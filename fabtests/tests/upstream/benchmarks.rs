@@ -1,4 +1,4 @@
-//! The benchmarks: both sides print upstream's tables.
+//! The benchmarks: server and client print upstream's tables.
 
 use selvedge_testkit::long::part;
 

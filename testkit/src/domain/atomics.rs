@@ -37,8 +37,8 @@ impl DomainEndpoint {
         count: usize,
         access: &Access,
     ) -> Result<(), Errno> {
-        // SAFETY: the memory belongs to the endpoint's domain (`Segment::base` checks it), which outlives
-        // the operation; there are no references to it.
+        // SAFETY: the memory belongs to the endpoint's domain (`Segment::base` checks it), which
+        // outlives the operation; there are no references to it.
         self.atomic_op(call, parts, count, access, |op| unsafe {
             op.post(&*self.ep, access.flags)
         })

@@ -1,4 +1,5 @@
-//! Deferred posts of a [`DomainEndpoint`]. Their promises about memory are kept as in [`super::post`].
+//! Deferred posts of a [`DomainEndpoint`]. Their promises about memory are kept as in
+//! [`super::post`].
 
 #![expect(unsafe_code, reason = "a post is a promise about memory")]
 
@@ -99,7 +100,8 @@ impl DomainEndpoint {
         send: &Send,
         deferred: &Deferred<'_>,
     ) -> anyhow::Result<()> {
-        // SAFETY: the memory belongs to the endpoint's domain (`Lists` checks it), which outlives it.
+        // SAFETY: the memory belongs to the endpoint's domain (`Lists` checks it), which outlives
+        // it.
         self.send_op(segments, send, |op, flags| unsafe {
             self.queue(op, flags, deferred)
         })

@@ -1,8 +1,8 @@
-//! Memory for the operations of a program: pages that stay mapped as long as the domain is open, and
-//! their registrations.
+//! Memory for the operations of a program: pages that stay mapped as long as the domain is open,
+//! and their registrations.
 //!
-//! There are no references to the bytes. They are copied in and out, because the provider and peers may
-//! change them at any time.
+//! There are no references to the bytes. They are copied in and out, because the provider and peers
+//! may change them at any time.
 
 #![expect(unsafe_code, reason = "bytes that peers change are copied by address")]
 
@@ -41,7 +41,8 @@ enum Keeper {
     Special { allocation: Arc<dyn Allocation> },
 }
 
-// SAFETY: the value is an address and the owner of its memory; the bytes are accessed by copies alone.
+// SAFETY: the value is an address and the owner of its memory; the bytes are accessed by copies
+// alone.
 unsafe impl Send for Pages {}
 // SAFETY: as above.
 unsafe impl Sync for Pages {}
@@ -119,8 +120,8 @@ impl Memory {
         attr.access = access;
         attr.requested_key = key;
         let bytes = [IovMut::from_raw(self.0.base.cast(), self.0.len)];
-        // SAFETY: the program keeps the memory until its domain is closed (`DomainContext::memory`), and
-        // accesses it by copies alone.
+        // SAFETY: the program keeps the memory until its domain is closed
+        // (`DomainContext::memory`), and accesses it by copies alone.
         let region = unsafe { domain.reg(&bytes, &attr) }
             .with_context(|| format!("cannot register {} bytes", self.0.len))?;
         Ok(Rights {
@@ -168,8 +169,8 @@ impl Memory {
         let is_private = matches!(self.0.keeper, Keeper::Private { .. });
         ensure!(is_private, "only private memory gets new pages");
         let base = NonNull::new(self.0.base.cast()).context("memory at address 0")?;
-        // SAFETY: the pages belong to this value, no reference to them exists, and discarded private
-        // pages read as zeros.
+        // SAFETY: the pages belong to this value, no reference to them exists, and discarded
+        // private pages read as zeros.
         unsafe { madvise(base, self.0.len, MmapAdvise::MADV_DONTNEED) }?;
         Ok(())
     }
@@ -200,8 +201,8 @@ impl Memory {
     /// Copies `bytes` to `at`.
     pub fn put(&self, at: usize, bytes: &[u8]) {
         let to = self.at(at, bytes.len());
-        // SAFETY: `at` checks that the bytes are within memory that `self` keeps; the source is a slice,
-        // and there are no references to this memory.
+        // SAFETY: `at` checks that the bytes are within memory that `self` keeps; the source is a
+        // slice, and there are no references to this memory.
         unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) };
     }
 
@@ -225,8 +226,8 @@ impl Memory {
     pub fn word(&self, at: usize) -> u64 {
         assert!(at.is_multiple_of(8), "a word at {at}");
         let from = self.at(at, 8);
-        // SAFETY: as in `put`; pages begin at multiples of 8, and the word is accessed by atomics and
-        // copies alone.
+        // SAFETY: as in `put`; pages begin at multiples of 8, and the word is accessed by atomics
+        // and copies alone.
         let word = unsafe { AtomicU64::from_ptr(from.cast()) };
         word.load(Ordering::Acquire)
     }
@@ -238,11 +239,13 @@ impl Memory {
         unsafe { from.read_volatile() }
     }
 
-    /// Calls `access` with bytes that are not changed during the call: those of sends that are not posted.
+    /// Calls `access` with bytes that are not changed during the call: those of sends that are not
+    /// posted.
     pub fn with<T>(&self, at: usize, len: usize, access: impl FnOnce(&[u8]) -> T) -> T {
         let from = self.at(at, len).cast_const();
-        // SAFETY: the bytes are within memory that `self` keeps. Callers pass memory of sends alone,
-        // which neither receives nor peers write, and this thread does not write it during the call.
+        // SAFETY: the bytes are within memory that `self` keeps. Callers pass memory of sends
+        // alone, which neither receives nor peers write, and this thread does not write it during
+        // the call.
         access(unsafe { std::slice::from_raw_parts(from, len) })
     }
 

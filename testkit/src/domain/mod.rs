@@ -1,5 +1,5 @@
-//! An open domain with memory, endpoints and queues, for programs. Posts name segments of the memory.
-//! Posts copy nothing and keep no buffers, so that benchmarks can use them.
+//! An open domain with memory, endpoints and queues, for programs. Posts name segments of the
+//! memory. Posts copy nothing and keep no buffers, so that benchmarks can use them.
 
 mod atomics;
 mod deferred;
@@ -24,8 +24,8 @@ pub use memory::{Memory, Remote, Rights};
 pub use post::{Access, Recv, Segment, SegmentLists, Send};
 pub use wait::{CompletionError, Count, Queue, WaitMethod, WaitStrategy, poll_fd};
 
-/// An open domain, and the memory of its operations. The memory stays mapped until the last endpoint is
-/// closed.
+/// An open domain, and the memory of its operations. The memory stays mapped until the last
+/// endpoint is closed.
 #[derive(Debug)]
 pub struct DomainContext {
     domain: Arc<dyn Domain>,

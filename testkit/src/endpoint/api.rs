@@ -19,8 +19,8 @@ pub trait EndpointApi: fmt::Debug {
     /// Inserts a peer and returns its index.
     fn insert(&self, peer: &Address) -> Result<FiAddr, Errno>;
 
-    /// Posts an operation with a context that no outstanding operation has. A successful post may take
-    /// the bytes out of `post`; a failed post leaves them.
+    /// Posts an operation with a context that no outstanding operation has. A successful post may
+    /// take the bytes out of `post`; a failed post leaves them.
     fn post(&mut self, context: u64, post: &mut Post) -> Result<(), Errno>;
 
     /// Tries to cancel an operation.

@@ -1,5 +1,5 @@
-//! `TestEndpoint`: an endpoint under test that tracks its outstanding operations. It checks that each
-//! operation completes once, and nothing else completes.
+//! `TestEndpoint`: an endpoint under test that tracks its outstanding operations. It checks that
+//! each operation completes once, and nothing else completes.
 
 mod api;
 mod owned;
@@ -25,7 +25,8 @@ pub use owned::{AsyncTestEndpoint, OwnedEndpoint};
 pub use post::{Atomic, Completion, Failure, Post, Read, RemoteAddr, Rx, RxKind, Tx, Write};
 pub use raw::{BLANK, Notify, RawEndpoint, Trigger, queue_count};
 
-/// An endpoint under test. Clones share it, and the test framework keeps it open until the test ends.
+/// An endpoint under test. Clones share it, and the test framework keeps it open until the test
+/// ends.
 #[derive(Clone, Debug)]
 pub struct TestEndpoint {
     state: Rc<RefCell<State>>,
@@ -154,8 +155,8 @@ impl TestEndpoint {
         })
     }
 
-    /// Defers an operation until `cntr` reaches `threshold`. Returns its context and the id of the work.
-    /// Raw API only.
+    /// Defers an operation until `cntr` reaches `threshold`. Returns its context and the id of the
+    /// work. Raw API only.
     ///
     /// # Errors
     /// Those of the domain.
@@ -343,7 +344,8 @@ impl TestEndpoint {
         self.state.borrow_mut().api.progress()
     }
 
-    /// Drives progress for a while, so that all pending work is done if the peers drive progress, too.
+    /// Drives progress for a while, so that all pending work is done if the peers drive progress,
+    /// too.
     ///
     /// # Errors
     /// As [`Self::progress`].

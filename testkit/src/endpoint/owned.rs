@@ -225,8 +225,8 @@ impl EndpointApi for OwnedEndpoint {
 /// The future of an operation.
 type Operation = Pin<Box<dyn Future<Output = Completion>>>;
 
-/// The async endpoint under test. It polls the futures itself. A dropped future has no completion, so
-/// cancellation is not supported.
+/// The async endpoint under test. It polls the futures itself. A dropped future has no completion,
+/// so cancellation is not supported.
 pub struct AsyncTestEndpoint {
     ep: Arc<AsyncEndpoint>,
     av: Arc<dyn AddressVector>,

@@ -1,8 +1,8 @@
 //! `RawEndpoint`: an endpoint under test over the raw API, with canaries around its buffers.
 //!
-//! A receive uses the middle of a larger buffer. The bytes around it, and those behind the message, must
-//! not change. The buffer of a send is overwritten when its completion is read, so that a later access of
-//! the provider is detected by wrong data.
+//! A receive uses the middle of a larger buffer. The bytes around it, and those behind the message,
+//! must not change. The buffer of a send is overwritten when its completion is read, so that a
+//! later access of the provider is detected by wrong data.
 
 #![expect(unsafe_code, reason = "tests of the raw API")]
 
@@ -24,8 +24,8 @@ use super::api::EndpointApi;
 use super::post::{Atomic, Completion, Failure, Post, Read, Rx, RxKind, Tx, Write};
 use crate::op;
 
-/// An endpoint with its queue, and the buffers of outstanding operations. Fields are dropped in order:
-/// the endpoint before the buffers.
+/// An endpoint with its queue, and the buffers of outstanding operations. Fields are dropped in
+/// order: the endpoint before the buffers.
 #[derive(Debug)]
 pub struct RawEndpoint {
     pub ep: Arc<dyn Endpoint>,
@@ -107,8 +107,8 @@ impl RawEndpoint {
         }
     }
 
-    /// Skips the check of buffers whose operation fails with a reset connection: a killed peer may leave
-    /// a part of its message.
+    /// Skips the check of buffers whose operation fails with a reset connection: a killed peer may
+    /// leave a part of its message.
     #[must_use]
     pub fn allow_torn_receives(mut self) -> Self {
         self.allows_torn_receives = true;
@@ -231,8 +231,8 @@ impl RawEndpoint {
             data: tx.data.unwrap_or(NO_DATA),
         };
         let flags = op::with_data(tx.flags.unwrap_or(OpFlags::DEFAULT), tx.data);
-        // SAFETY: `in_use` keeps the segments unchanged until the completion, or until the endpoint is
-        // closed; a failed post keeps nothing.
+        // SAFETY: `in_use` keeps the segments unchanged until the completion, or until the endpoint
+        // is closed; a failed post keeps nothing.
         let posted = unsafe { self.issue(&op::send(msg, tx.tag), flags) };
         self.lend_sent(context, posted, segments, &mut tx.bytes)
     }
@@ -287,7 +287,8 @@ impl RawEndpoint {
             data: write.data.unwrap_or(NO_DATA),
         };
         let flags = op::with_data(write.flags.unwrap_or(OpFlags::DEFAULT), write.data);
-        // SAFETY: `in_use` keeps the segments until the completion, or until the endpoint is closed.
+        // SAFETY: `in_use` keeps the segments until the completion, or until the endpoint is
+        // closed.
         let posted = unsafe { self.issue(&Op::Write(msg), flags) };
         self.lend_sent(context, posted, segments, &mut write.bytes)
     }
@@ -351,8 +352,8 @@ impl RawEndpoint {
         };
         let op = op::atomic(atomic.family, msg, compared, fetched);
         let flags = atomic.flags.unwrap_or(OpFlags::DEFAULT);
-        // SAFETY: `in_use` keeps the operands and the result buffer until the completion, or until the
-        // endpoint is closed.
+        // SAFETY: `in_use` keeps the operands and the result buffer until the completion, or until
+        // the endpoint is closed.
         let posted = unsafe { self.issue(&op, flags) };
         posted.inspect(|()| self.lend_result(context, buf, [operand, compare]))
     }

@@ -16,8 +16,8 @@ pub struct Collective {
 }
 
 impl Collective {
-    /// The result at the member `own`; empty if it has no result. `input` returns the element of a member at
-    /// an index, `reduce` reduces two elements.
+    /// The result at the member `own`; empty if it has no result. `input` returns the element of a
+    /// member at an index, `reduce` reduces two elements.
     pub fn expected<T>(
         &self,
         own: usize,

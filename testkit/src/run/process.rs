@@ -1,5 +1,5 @@
-//! Child processes of a test. A child runs this program again, receives lines on its standard input and
-//! replies with lines, as text or as JSON.
+//! Child processes of a test. A child runs this program again, receives lines on its standard input
+//! and replies with lines, as text or as JSON.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -140,7 +140,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Errors are ignored: the process may have exited, and another thread may have waited for it.
+        // Errors are ignored: the process may have exited, and another thread may have waited for
+        // it.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -177,7 +178,8 @@ impl Deadline {
     }
 }
 
-/// In the child: arranges that the child is killed when its parent with the process id `parent` exits.
+/// In the child: arranges that the child is killed when its parent with the process id `parent`
+/// exits.
 ///
 /// # Errors
 /// When the parent has exited.

@@ -45,8 +45,8 @@ pub fn until<T>(
     }
 }
 
-/// The timeout of a wait for which the caller writes the loop. It is twice as long as [`limit`], because
-/// such loops wait for several processes.
+/// The timeout of a wait for which the caller writes the loop. It is twice as long as [`limit`],
+/// because such loops wait for several processes.
 #[derive(Debug)]
 pub struct Timeout {
     event: &'static str,
@@ -84,8 +84,8 @@ impl Timeout {
     }
 }
 
-/// Number of attempts before the first yield: a peer on another core usually responds sooner than a yield
-/// returns.
+/// Number of attempts before the first yield: a peer on another core usually responds sooner than a
+/// yield returns.
 const SPINS: u32 = 50;
 /// Time from the start of the wait after which it sleeps between attempts.
 const SPIN_TIME: Duration = Duration::from_millis(50);

@@ -83,8 +83,8 @@ impl RawMemory {
         let start: *const AtomicU64 = self.map.as_ptr().cast();
         // SAFETY: `word` is below the number of words in the mapping.
         let address = unsafe { start.add(word) };
-        // SAFETY: the mapping begins at a page, so the word is aligned; it lives as long as `self`; all
-        // bit patterns are valid, and other processes may write to an atomic.
+        // SAFETY: the mapping begins at a page, so the word is aligned; it lives as long as `self`;
+        // all bit patterns are valid, and other processes may write to an atomic.
         unsafe { &*address }
     }
 }

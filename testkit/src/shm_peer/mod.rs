@@ -1,5 +1,5 @@
-//! A peer of the shm provider for tests: it sends valid and invalid packets, and shares valid and invalid
-//! memory.
+//! A peer of the shm provider for tests: it sends valid and invalid packets, and shares valid and
+//! invalid memory.
 //!
 //! It implements docs/WIRE.md and shares no code with the provider. The caller gives the protocol
 //! version.
@@ -79,7 +79,8 @@ pub struct Hello<'a> {
     pub name: &'a str,
     /// The number of this incarnation of the name.
     pub incarnation: u128,
-    /// A word of this process. The peer reads it to find out whether it may read this process's memory.
+    /// A word of this process. The peer reads it to find out whether it may read this process's
+    /// memory.
     pub nonce: &'a u64,
     /// The sizes of the outbox.
     pub sizes: Sizes,
