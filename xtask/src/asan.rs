@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 
-use crate::environment::host;
+use crate::environment::host_triple;
 
 /// The number of random calls of each program.
 const CALLS: &str = "400000";
@@ -20,7 +20,13 @@ const CALLS: &str = "400000";
 pub(crate) fn asan() -> anyhow::Result<String> {
     let status = Command::new(env!("CARGO"))
         .args(["test", "--package", "selvedge-fabric-c", "--test=programs"])
-        .args(["--target", &host()?, "--", "misuse::", "interfaces::"])
+        .args([
+            "--target",
+            &host_triple()?,
+            "--",
+            "misuse::",
+            "interfaces::",
+        ])
         .env("CARGO_TARGET_DIR", "target/asan")
         .env("RUSTC_BOOTSTRAP", "1")
         // The library finds the runtime in the program that loads it.

@@ -14,6 +14,7 @@ fn tests_that_documents_name_exist() {
         "providers",
         "util",
         "fabtests",
+        "testkit",
         "xtask",
     ];
     let sources: String = folders

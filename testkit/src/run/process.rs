@@ -75,7 +75,7 @@ impl Process {
     /// Waits for the next line of the process.
     ///
     /// # Errors
-    /// When the process exits without one.
+    /// When the process exits before it sends a line.
     pub fn receive_line(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {
@@ -87,7 +87,7 @@ impl Process {
     /// Waits for the next value of the process.
     ///
     /// # Errors
-    /// When the process exits without one.
+    /// When the process exits before it sends a value; when the line is not such a value.
     pub fn receive<T: DeserializeOwned>(&mut self) -> anyhow::Result<T> {
         let line = self.receive_line()?;
         serde_json::from_str(&line).with_context(|| format!("cannot parse the reply {line:?}"))
@@ -106,7 +106,8 @@ impl Process {
     /// # Errors
     /// When the process has exited.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        kill(self.pid(), signal).with_context(|| format!("{signal} for {}", self.pid()))
+        kill(self.pid(), signal)
+            .with_context(|| format!("cannot send {signal} to process {}", self.pid()))
     }
 
     /// Waits for the exit of the process.
@@ -155,8 +156,8 @@ pub fn receive_lines(processes: &mut [Process]) -> anyhow::Result<Vec<String>> {
     processes.iter_mut().map(Process::receive_line).collect()
 }
 
-/// Kills processes at a deadline, which ends every wait for their lines. Dropping it cancels the
-/// deadline.
+/// A deadline at which processes are killed, which ends every wait for their lines. Dropping the
+/// value cancels the deadline.
 #[derive(Debug)]
 pub struct Deadline(
     #[expect(dead_code, reason = "closing the channel cancels the deadline")] Sender<()>,
@@ -165,16 +166,16 @@ pub struct Deadline(
 impl Deadline {
     /// Kills the processes after `timeout`.
     pub fn set(processes: &[Process], timeout: Duration) -> Self {
-        let (alive, over) = channel::<()>();
+        let (cancel, cancelled) = channel::<()>();
         let pids: Vec<_> = processes.iter().map(Process::pid).collect();
         thread::spawn(move || {
-            if over.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
+            if cancelled.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
                 for pid in pids {
                     let _ = kill(pid, Signal::SIGKILL);
                 }
             }
         });
-        Self(alive)
+        Self(cancel)
     }
 }
 

@@ -95,7 +95,7 @@ pub(crate) struct Hostile {
 impl Hostile {
     /// An existing connection.
     pub(crate) fn of(socket: OwnedFd) -> Self {
-        let socket = PeerSocket::of(socket);
+        let socket = PeerSocket::new(socket);
         Self { socket }
     }
 
