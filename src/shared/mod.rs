@@ -171,7 +171,9 @@ impl SharedBytes {
     #[inline]
     pub fn write(self, bytes: &[u8]) {
         let to = self.part(0, bytes.len());
-        if let (Some(word), Ok(bytes)) = (to.word(0), bytes.try_into()) {
+        if let Ok(bytes) = bytes.try_into()
+            && let Some(word) = to.word(0)
+        {
             return word.store(u64::from_ne_bytes(bytes), Ordering::Release);
         }
         // SAFETY: a slice is valid for reads.

@@ -159,9 +159,11 @@ impl<T> Lock<T> {
     #[inline]
     pub fn try_lock_for_pass(&self) -> Option<Guard<'_, T>> {
         match self.mode() {
-            Mode::Safe if self.raw.has_waiters() => None,
-            _ => self.try_lock(),
+            Mode::Asserted => self.assert_free(),
+            Mode::Safe if !self.raw.has_waiters() && self.raw.try_lock() => {}
+            Mode::Safe => return None,
         }
+        Some(self.guard())
     }
 
     /// The value, through the only reference to the lock.
@@ -198,7 +200,7 @@ impl<T> Lock<T> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn release(&self) {
         match self.mode() {
             Mode::Safe => self.raw.unlock(),
@@ -237,6 +239,14 @@ impl<T: fmt::Debug> fmt::Debug for Lock<T> {
         f.debug_struct("Lock")
             .field("mode", &self.mode())
             .finish_non_exhaustive()
+    }
+}
+
+impl<T> Guard<'_, T> {
+    /// Frees the lock as a drop does, and is inlined where the compiler would call the drop.
+    #[inline(always)]
+    pub fn unlock(self) {
+        ManuallyDrop::new(self).lock.release();
     }
 }
 

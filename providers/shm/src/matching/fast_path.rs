@@ -100,7 +100,7 @@ impl FastPath<'_> {
             && let Some(slot) = inbox.rx.peek()
         {
             let Some((kind, len)) = cmd::inline_message(&slot) else {
-                if !self.take_pooled::<R>(inbox, sink) {
+                if !self.reborrow().take_pooled::<R>(inbox, sink) {
                     break;
                 }
                 taken += 1;
@@ -124,6 +124,18 @@ impl FastPath<'_> {
             taken += 1;
         }
         taken
+    }
+
+    /// The same parts for a call that is not inlined. The caller's struct itself is then never in
+    /// memory.
+    #[inline(always)]
+    fn reborrow(&mut self) -> FastPath<'_> {
+        FastPath {
+            matching: &mut *self.matching,
+            ep: self.ep,
+            source: self.source,
+            addr: self.addr,
+        }
     }
 
     /// Takes a command whose message is in the inject pool. Returns `false` without effect if it
