@@ -29,7 +29,7 @@ impl SchedStat {
         File::open(path).map(Self)
     }
 
-    /// The times so far; zero for a thread that has ended.
+    /// Returns the times so far; zero for a thread that has ended.
     pub(crate) fn read(&self) -> Times {
         let mut text = [0; 80];
         let len = self.0.read_at(&mut text, 0).unwrap_or_default();
@@ -54,11 +54,11 @@ mod tests {
 
     #[test]
     fn processor_time_of_a_computing_thread_grows() {
-        let own = SchedStat::of(gettid().as_raw()).unwrap();
-        let first = own.read();
-        while own.read().on_processor <= first.on_processor {
+        let stat = SchedStat::of(gettid().as_raw()).unwrap();
+        let first = stat.read();
+        while stat.read().on_processor <= first.on_processor {
             std::hint::spin_loop();
         }
-        assert!(own.read().run_delay >= first.run_delay);
+        assert!(stat.read().run_delay >= first.run_delay);
     }
 }

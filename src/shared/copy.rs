@@ -10,7 +10,7 @@ use super::SharedBytes;
 /// # Safety
 /// `to.len()` bytes from `from` on are valid for reads, and this process does not write them during the
 /// call.
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn store(to: SharedBytes, from: *const u8) {
     cfg_select! {
         all(target_arch = "x86_64", not(any(miri, tsan))) => {
@@ -31,7 +31,7 @@ pub(super) unsafe fn store(to: SharedBytes, from: *const u8) {
 /// # Safety
 /// `from.len()` bytes from `to` on are valid for writes, and this process does not access them during the
 /// call.
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn load(from: SharedBytes, to: *mut u8) {
     cfg_select! {
         all(target_arch = "x86_64", not(any(miri, tsan))) => {
@@ -71,22 +71,32 @@ pub const CHUNK: usize = 2048;
 /// - `len` bytes from `from` on are valid for reads, and as many from `to` on for writes;
 /// - other threads of this process that access either at the same time do so as the documentation
 ///   of [`super`] has it.
-#[inline]
+#[inline(always)]
 pub unsafe fn copy_with(method: CopyMethod, from: *const u8, to: *mut u8, len: usize) {
     let behind = to.addr().wrapping_sub(from.addr());
-    let step = match (method, behind % 4096) {
+    let takes_one_call = match (method, behind % 4096) {
         // A forward copy in chunks would read bytes that it has written.
-        _ if behind < len => len,
-        (CopyMethod::Chunks, _) | (_, 1..32) => CHUNK,
-        _ => len,
+        _ if behind < len => true,
+        (CopyMethod::Chunks, _) | (_, 1..32) => len <= CHUNK,
+        _ => true,
     };
-    if len <= step {
+    match takes_one_call {
         // SAFETY: passed on from the caller.
-        return unsafe { copy(from, to, len) };
+        true => unsafe { copy(from, to, len) },
+        // SAFETY: passed on from the caller.
+        false => unsafe { copy_chunks(from, to, len) },
     }
+}
+
+/// Copies by one call for each chunk of [`CHUNK`] bytes.
+///
+/// # Safety
+/// As [`copy_with`].
+#[inline(never)]
+unsafe fn copy_chunks(from: *const u8, to: *mut u8, len: usize) {
     let mut done = 0;
     while done < len {
-        let now = step.min(len - done);
+        let now = CHUNK.min(len - done);
         // SAFETY: `done + now` is at most `len`, so both ranges are within those that the caller vouched
         // for.
         unsafe { copy(from.wrapping_add(done), to.wrapping_add(done), now) };
@@ -96,7 +106,7 @@ pub unsafe fn copy_with(method: CopyMethod, from: *const u8, to: *mut u8, len: u
 
 /// # Safety
 /// As [`copy_with`].
-#[inline]
+#[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     cfg_select! {
         all(target_arch = "x86_64", not(any(miri, tsan))) => {

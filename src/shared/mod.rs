@@ -168,7 +168,7 @@ impl SharedBytes {
     ///
     /// # Panics
     /// When `bytes` is longer than this part.
-    #[inline]
+    #[inline(always)]
     pub fn write(self, bytes: &[u8]) {
         let to = self.part(0, bytes.len());
         if let Ok(bytes) = bytes.try_into()
@@ -185,7 +185,7 @@ impl SharedBytes {
     /// # Safety
     /// `self.len()` bytes from `from` on are valid for reads, and this process does not write them during
     /// the call.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn write_from(self, from: *const u8) {
         fence(Ordering::Release);
         // SAFETY: passed on from the caller.
@@ -196,7 +196,7 @@ impl SharedBytes {
     ///
     /// # Panics
     /// When `out` is longer than this part.
-    #[inline]
+    #[inline(always)]
     pub fn read(self, out: &mut [MaybeUninit<u8>]) -> &mut [u8] {
         let from = self.part(0, out.len());
         // SAFETY: a slice is valid for writes.
@@ -221,7 +221,7 @@ impl SharedBytes {
     /// # Safety
     /// `self.len()` bytes from `to` on are valid for writes, and this process does not access them during
     /// the call.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn read_to(self, to: *mut u8) {
         if let (WORD, Some(word)) = (self.len, self.word(0)) {
             let word = word.load(Ordering::Acquire);

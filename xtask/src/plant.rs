@@ -70,7 +70,7 @@ const PLANTS: &[Plant] = plants! {
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
     }
     "providers/hook/src/shared.rs": "selvedge-hook" "--test=layers" {
-        "posts of shared receives bypass the layers": "post.pass(&self.at, self.recorder(), run)" => "{ let _ = post; run() }"
+        "posts of shared receives bypass the layers": "post.pass(&self.point, self.recorder(), run)" => "{ let _ = post; run() }"
             fails "posts_of_shared_receives_pass_each_layer";
     }
     "providers/hook/src/endpoint.rs": "selvedge-hook" "--test=layers" {
@@ -118,7 +118,7 @@ const PLANTS: &[Plant] = plants! {
             fails "a_region_is_bound_to_the_counter_below_its_layers";
     }
     "providers/kit/src/layer/named.rs": "selvedge-hook" "--test=layers" {
-        "errors refer to the endpoint below a layer": "error.ep = error.ep.map(|ep| ENDPOINTS.layered::<L>(ep));" => "let _ = &mut error.ep;"
+        "errors refer to the endpoint below a layer": "error.ep = error.ep.map(|ep| ENDPOINTS.layered_or_below::<L>(ep));" => "let _ = &mut error.ep;"
             fails "an_event_names_the_applications_endpoint_when_its_fabric_is_open_twice";
     }
     "providers/kit/src/layer/calls.rs": "selvedge-kit" "--lib" {
@@ -254,7 +254,7 @@ const PLANTS: &[Plant] = plants! {
             fails "a_killed_member_ends_the_collectives_of_parked_members";
     }
     "providers/kit/src/coll/fast_path.rs": "selvedge-shm" "--test=collectives" {
-        "a fast-path round waits for the wrong member": "from: group.channel(receive.peer, receive.span.len)?" => "from: group.channel(send.peer, receive.span.len)?"
+        "a fast-path round waits for the wrong member": "receive_channel: group.channel(receive.peer, receive.span.len)?" => "receive_channel: group.channel(send.peer, receive.span.len)?"
             fails "repeated_barriers_hold_every_member_until_the_last_arrives";
         "fast-path collectives are not published": ".set_next_sequence(group.stats_slot, group.next_sequence);" => ".set_next_sequence(group.stats_slot, 1);"
             fails "fast_path_collectives_are_counted_in_telemetry";
@@ -328,7 +328,7 @@ const PLANTS: &[Plant] = plants! {
             fails "waiting_members_name_the_missing_member";
     }
     "providers/kit/src/telemetry/groups.rs": "selvedge-kit" "--lib" {
-        "a closed group keeps its slot": "if let Some(at) = slot {\n            self.page.set(at, 0);" => "if let Some(at) = slot.filter(|at| *at == 0) {\n            self.page.set(at, 0);"
+        "a closed group keeps its slot": "if let Some(offset) = slot {\n            self.page.set(offset, 0);" => "if let Some(offset) = slot.filter(|offset| *offset == 0) {\n            self.page.set(offset, 0);"
             fails "a_group_shows_its_next_collective_until_it_is_left";
     }
     "providers/kit/src/telemetry/crash.rs": "selvedge-top" "--test=processes" {
