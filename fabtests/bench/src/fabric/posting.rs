@@ -212,7 +212,7 @@ impl<'a, F: MessageApi> Run<'a, F> {
     pub(super) fn inject(&self, slot: &TxSlot, len: usize, purpose: Purpose) -> anyhow::Result<()> {
         match self.try_inject(slot, len, purpose) {
             Ok(()) => Ok(()),
-            Err(errno) => self.inject_with_room(slot, len, purpose, errno),
+            Err(errno) => self.retry_inject(slot, len, purpose, errno),
         }
     }
 
@@ -226,10 +226,11 @@ impl<'a, F: MessageApi> Run<'a, F> {
         F::inject(self.ep, message, self.peer, purpose as u64 | self.channel)
     }
 
-    /// Makes room and injects again, until the inject does not fail with `errno` for want of room.
+    /// Repeats an inject that has failed with `errno`, until the queue has room. It is a function of its
+    /// own, so that the first attempt keeps nothing in registers for it.
     #[cold]
     #[inline(never)]
-    fn inject_with_room(
+    fn retry_inject(
         &self,
         slot: &TxSlot,
         len: usize,
