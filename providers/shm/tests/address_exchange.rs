@@ -236,7 +236,11 @@ impl Remote {
         writeln!(self.requests, "{request_line}").unwrap();
         loop {
             let mut line = String::new();
-            assert_ne!(self.responses.read_line(&mut line).unwrap(), 0, "the process ended");
+            assert_ne!(
+                self.responses.read_line(&mut line).unwrap(),
+                0,
+                "the process ended"
+            );
             if let Some((_, response)) = line.trim_end().split_once("response:") {
                 return response.to_owned();
             }
@@ -323,7 +327,10 @@ fn unique_name(purpose: &str) -> String {
 
 #[test]
 fn inserting_does_not_connect_unless_requested() {
-    let (a, b) = (Node::open(&unique_name("a"), "0"), Node::open(&unique_name("b"), "0"));
+    let (a, b) = (
+        Node::open(&unique_name("a"), "0"),
+        Node::open(&unique_name("b"), "0"),
+    );
     a.insert(&unique_name("b"));
     b.insert(&unique_name("a"));
     for _ in 0..100 {
@@ -336,7 +343,10 @@ fn inserting_does_not_connect_unless_requested() {
 
 #[test]
 fn a_first_message_exchanges_addresses_too() {
-    let (a, b) = (Node::open(&unique_name("m"), "0"), Node::open(&unique_name("n"), "0"));
+    let (a, b) = (
+        Node::open(&unique_name("m"), "0"),
+        Node::open(&unique_name("n"), "0"),
+    );
     b.insert(&unique_name("absent"));
     let to_b = a.insert(&unique_name("n"));
     b.insert(&unique_name("m"));

@@ -39,7 +39,10 @@ fn atomics_are_executed_in_the_order_of_their_posts() {
 #[test]
 fn two_endpoints_that_flood_each_other_with_atomics_both_progress() {
     let small = [("FI_SHM_CMD_COUNT", "16"), ("FI_SHM_POOL_SIZE", "16k")];
-    let pair = Pair::connect(Side::with_params(&small, |_, _| {}), Side::with_params(&small, |_, _| {}));
+    let pair = Pair::connect(
+        Side::with_params(&small, |_, _| {}),
+        Side::with_params(&small, |_, _| {}),
+    );
     let memory_a = Memory::new(&pair.a, Kind::Plain, 4096, RIGHTS, 7);
     let memory_b = Memory::new(&pair.b, Kind::Plain, 4096, RIGHTS, 7);
     let mut read = pair.sum(Family::Fetch, &memory_b, &[], &[512], &[(0, 512)]);
@@ -48,7 +51,10 @@ fn two_endpoints_that_flood_each_other_with_atomics_both_progress() {
     (reverse_read.dest, reverse_read.key) = (pair.to_a, memory_a.key());
     let (mut posted, mut done) = ([0, 0], [0, 0]);
     while done != [300, 300] {
-        for (index, (side, call)) in [(&pair.a, &read), (&pair.b, &reverse_read)].into_iter().enumerate() {
+        for (index, (side, call)) in [(&pair.a, &read), (&pair.b, &reverse_read)]
+            .into_iter()
+            .enumerate()
+        {
             while posted[index] < 300 {
                 match call.post(side, 0) {
                     Ok(_) => posted[index] += 1,
@@ -74,7 +80,10 @@ fn two_endpoints_that_flood_each_other_with_atomics_both_progress() {
 fn a_closing_target_responds_to_the_atomics_it_executed() {
     const COUNT: u64 = 12;
     let small = [("FI_SHM_CMD_COUNT", "16"), ("FI_SHM_POOL_SIZE", "16k")];
-    let pair = Pair::connect(Side::with_params(&small, |_, _| {}), Side::with_params(&small, |_, _| {}));
+    let pair = Pair::connect(
+        Side::with_params(&small, |_, _| {}),
+        Side::with_params(&small, |_, _| {}),
+    );
     let memory = Memory::new(&pair.b, Kind::Plain, 4096, RIGHTS, 7);
     let one = vec![1; 4096];
     let operands = [&one[..]];

@@ -302,7 +302,10 @@ fn atomics_are_counted_at_both_sides() {
         side
     };
     let mut counters = Vec::new();
-    let pair = Pair::connect(open_counted_side(&mut counters), open_counted_side(&mut counters));
+    let pair = Pair::connect(
+        open_counted_side(&mut counters),
+        open_counted_side(&mut counters),
+    );
     for kind in Kind::ALL {
         let memory = Memory::new(&pair.b, kind, 64, RIGHTS, 7);
         let before: Vec<u64> = counters.iter().flatten().map(|cntr| cntr.read()).collect();

@@ -207,7 +207,10 @@ fn check_refusals(host: &Host) -> bool {
     if without_av.errno() == Errno::AddrInUse {
         return false;
     }
-    assert_eq!((with_srx.errno(), without_av.errno()), (Errno::NoSys, Errno::NoAv));
+    assert_eq!(
+        (with_srx.errno(), without_av.errno()),
+        (Errno::NoSys, Errno::NoAv)
+    );
     let name = format!("context 1 of scalable endpoint {}", host.address());
     for (error, reason) in [
         (with_srx, "cannot use shared receives"),
@@ -228,13 +231,28 @@ fn check_refusals(host: &Host) -> bool {
         context.coll().join(&set, Context(1)).map(drop)
     };
     let first = host_addr.rx_addr(0, BITS);
-    assert_eq!(join(&[first]), Err(Errno::Inval), "the address of another context");
+    assert_eq!(
+        join(&[first]),
+        Err(Errno::Inval),
+        "the address of another context"
+    );
     let no_member = FiAddr(host_addr.0 + 7).rx_addr(1, BITS);
-    assert_eq!(join(&[host_addr.rx_addr(1, BITS), no_member]), Err(Errno::Inval));
+    assert_eq!(
+        join(&[host_addr.rx_addr(1, BITS), no_member]),
+        Err(Errno::Inval)
+    );
     let own_name_addr = host.av.insert_one(&context.ep.address().unwrap()).unwrap();
     let twice = [host_addr.rx_addr(1, BITS), own_name_addr];
-    assert_eq!(join(&twice), Err(Errno::Inval), "the set names one endpoint twice");
-    assert_eq!(join(&[own_name_addr]), Ok(()), "by the name of the context itself");
+    assert_eq!(
+        join(&twice),
+        Err(Errno::Inval),
+        "the set names one endpoint twice"
+    );
+    assert_eq!(
+        join(&[own_name_addr]),
+        Ok(()),
+        "by the name of the context itself"
+    );
     true
 }
 
@@ -285,7 +303,8 @@ fn run_sums(member: &Member, rank: usize, parks: bool) {
         let mut sums = [0; 2];
         let posts = joined.iter().zip(&mut sums);
         let posts = posts.map(|((_, group), sum)| {
-            post_sum(member, group.addr(), (&value, sum), Context(turn)).map_err(|it| it.to_string())
+            post_sum(member, group.addr(), (&value, sum), Context(turn))
+                .map_err(|it| it.to_string())
         });
         let posts: Vec<_> = posts.collect();
         // The collectives use the memory until all of them complete.

@@ -92,9 +92,13 @@ fn a_receive_for_every_tag_takes_no_message_of_a_collective() {
         let (any, context) = (TagMatch::ANY, Context(5));
         // SAFETY: the buffer lives until its message has arrived.
         let posted = unsafe {
-            member
-                .ep
-                .trecv(IovMut::new(buffer), Desc::NONE, FiAddr::UNSPEC, any, context)
+            member.ep.trecv(
+                IovMut::new(buffer),
+                Desc::NONE,
+                FiAddr::UNSPEC,
+                any,
+                context,
+            )
         };
         posted.unwrap();
     }
@@ -147,7 +151,9 @@ fn invalid_collectives_are_refused_before_anything_is_sent() {
     assert_eq!(coll.join(&alone, Context(0)).unwrap_err(), Errno::Inval);
     let none = member.open_set(&[], &[]);
     assert_eq!(coll.join(&none, Context(0)).unwrap_err(), Errno::Inval);
-    let group = coll.join(&member.open_set(&[0, 1], &[]), Context(0)).unwrap();
+    let group = coll
+        .join(&member.open_set(&[0, 1], &[]), Context(0))
+        .unwrap();
     let early = coll.barrier(group.addr(), OpFlags::DEFAULT, Context(0));
     assert_eq!(early, Err(Errno::OpBadState));
     drop(group);
@@ -157,11 +163,7 @@ fn invalid_collectives_are_refused_before_anything_is_sent() {
     let mut msg = CollectiveMsg::new(Op::Broadcast, group_addr, Datatype::Uint8, Context(3));
     msg.count = 1;
     msg.root = member.addrs[0];
-    assert_eq!(
-        member.post(&msg),
-        Err(Errno::Inval),
-        "no memory"
-    );
+    assert_eq!(member.post(&msg), Err(Errno::Inval), "no memory");
     let mut byte = [0_u8];
     msg.result = byte.as_mut_ptr().cast();
     msg.root = member.addrs[1];
@@ -172,7 +174,11 @@ fn invalid_collectives_are_refused_before_anything_is_sent() {
     );
     msg.root = member.addrs[0];
     msg.group = FiAddr(0);
-    assert_eq!(member.post(&msg), Err(Errno::Inval), "the address of no group");
+    assert_eq!(
+        member.post(&msg),
+        Err(Errno::Inval),
+        "the address of no group"
+    );
     msg.group = group_addr;
     msg.count = usize::MAX / 2;
     assert_eq!(member.post(&msg), Err(Errno::MsgSize));
@@ -208,7 +214,11 @@ fn a_set_of_another_address_vector_is_refused() {
         set.insert(member_addr).unwrap();
         member.coll().join(&set, Context(1)).map(drop)
     };
-    assert_eq!(join(&other), Err(Errno::Inval), "a set of another address vector of the same domain");
+    assert_eq!(
+        join(&other),
+        Err(Errno::Inval),
+        "a set of another address vector of the same domain"
+    );
     assert_eq!(join(&bound), Ok(()));
 }
 
