@@ -203,7 +203,7 @@ const PLANTS: &[Plant] = plants! {
             fails "an_endpoint_connects_from_the_address_of_a_passive_endpoint";
     }
     "util/capi/fabric/src/export/discover.rs": "selvedge-fabric-c" "--test=programs" {
-        "the handle of hints is lost": "info::list(&all, handle)?" => "info::list(&all, ptr::null_mut::<Fid>().min(handle))?"
+        "the handle of hints is lost": "info::allocate_list(&infos, handle)?" => "info::allocate_list(&infos, ptr::null_mut::<Fid>().min(handle))?"
             fails "addresses_in_c_are_bound_before_listen_and_connect";
     }
     "util/top/src/units.rs": "selvedge-top" "--bin=fi_top" {
@@ -303,7 +303,7 @@ const PLANTS: &[Plant] = plants! {
             fails "a_context_with_unsupported_collectives_is_refused_by_name";
     }
     "util/capi/fabric/src/ep/cm.rs": "selvedge-fabric-c" "--test=programs" {
-        "a transmit context cannot join a group": "TX_CM: Table<OpsCm, Ep> = joins(names());" => "TX_CM: Table<OpsCm, Ep> = names();"
+        "a transmit context cannot join a group": "TX_CM: Table<OpsCm, Ep> = with_join(getname_table());" => "TX_CM: Table<OpsCm, Ep> = getname_table();"
             fails "contexts_in_c_join_groups_and_take_part_in_collectives";
     }
     "providers/kit/src/coll/small_message.rs": "selvedge-shm" "--test=collectives" {
