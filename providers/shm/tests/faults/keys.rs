@@ -341,6 +341,36 @@ fn a_peer_that_makes_no_progress_for_long_is_waited_for() {
 }
 
 #[test]
+fn a_listener_that_closes_between_its_proof_and_the_hello_is_searched_again() {
+    let _watchdog = Watchdog::new();
+    let (mut side, name) = (with_hello_timeout("100ms"), unique("closes"));
+    let (listener, key) = (Hostile::listen(&name), AuthKey::new(KEY).unwrap());
+    let to_listener = side.insert(&name);
+    side.send(Kind::Tagged, to_listener, 8, 7).unwrap();
+    let mut peer = None;
+    side.until(|_| {
+        peer = listener.try_accept();
+        peer.is_some()
+    });
+    let (peer, mut responder) = (peer.unwrap(), Responder::new(&key));
+    let question = next_field(&mut side, &peer, QUESTION);
+    let nonce = responder.receive(&key, &question).unwrap();
+    peer.send(&proof_packet(NONCE, &nonce, ""), &[]);
+    let proof = next_field(&mut side, &peer, PROOF);
+    let response = responder.receive(&key, &proof).unwrap();
+    peer.send(&proof_packet(PROOF, &response, ""), &[]);
+    // The side makes no progress for longer than its connection may be silent.
+    let start = std::time::Instant::now();
+    while start.elapsed().as_millis() <= 100 {
+        std::thread::yield_now();
+    }
+    drop((peer, listener));
+    let mut late = keyed_and_named(&name);
+    late.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 7).unwrap();
+    side.next_with(&mut [&mut late]).ok();
+}
+
+#[test]
 fn injects_before_a_proof_leave_when_their_endpoint_closes() {
     let _watchdog = Watchdog::new();
     // The side that closes is at every step of the proof.
