@@ -11,9 +11,9 @@ use super::endpoint::CampaignEndpoint;
 use super::report::Row;
 use crate::schedstat::{SchedStat, Times};
 
-/// Limit of an exchange's time without the run delay of the thread that was delayed for longer. Both
-/// threads poll, so a thread that blocks makes the other thread run for longer, while other programs
-/// of the machine only delay both.
+/// Limit of an exchange's time without its run delay, which is the longer of both threads' run
+/// delays. Both threads poll, so a thread that blocks makes the other thread run for longer. Other
+/// programs of the machine only delay the threads.
 const LONGEST_EXCHANGE: Duration = Duration::from_millis(500);
 /// Limit of an exchange's processor time, which is the smaller of both threads' times. Both threads
 /// poll, so a thread that does other work also makes the other thread poll for longer. A thread
