@@ -1,7 +1,7 @@
 //! Frames, which endpoints exchange over their links: a header and a payload.
 //!
 //! ```text
-//!   0  what    8  sender   16 tag   24 data   32 len   40 number      all little-endian
+//!   0  kind    8  sender   16 tag   24 data   32 len   40 number      all little-endian
 //!   1  flags
 //! ```
 
@@ -16,11 +16,11 @@
     )
 )]
 
-/// Bytes of a header.
+/// The length of a header in bytes.
 pub(crate) const HEADER: usize = 48;
 /// Payloads up to this size travel with their header.
 pub(crate) const EAGER: usize = 4096;
-/// Bytes of a message of a link, but for the bytes of large messages.
+/// The largest length of a frame in bytes. The bytes of a large message are not in a frame.
 pub(crate) const FRAME: usize = HEADER + EAGER;
 
 /// The kinds of frames.
