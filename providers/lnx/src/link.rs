@@ -152,7 +152,7 @@ impl Link {
             let msg = tagged::SendMsg {
                 iov: &iov,
                 desc: &[Desc::NONE],
-                dest: dest,
+                dest,
                 tag: CONTROL,
                 context,
                 data: 0,
@@ -163,7 +163,7 @@ impl Link {
         let msg = msg::SendMsg {
             iov: &iov,
             desc: &[Desc::NONE],
-            dest: dest,
+            dest,
             context,
             data: 0,
         };
@@ -208,7 +208,7 @@ impl Link {
         let msg = tagged::SendMsg {
             iov: &iov[..count],
             desc: &[Desc::NONE; IOV_LIMIT][..count],
-            dest: dest,
+            dest,
             tag,
             context: Context(key as u64),
             data: 0,

@@ -136,8 +136,8 @@ mod tests {
         let corpus = include_str!("../corpus/frames.txt");
         fuzz("lnx frames", corpus, |input| {
             let (header, payload) = Header::parse(input)?;
-            let again = [&header.encode()[..], payload].concat();
-            assert_eq!(Header::parse(&again), Some((header, payload)));
+            let encoded = [&header.encode()[..], payload].concat();
+            assert_eq!(Header::parse(&encoded), Some((header, payload)));
             Some((header.kind as u8, header.has_data, header.wants_ack))
         });
     }
@@ -166,8 +166,8 @@ mod tests {
         fn any_bytes_are_a_header_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             if let Some((header, payload)) = Header::parse(&bytes) {
                 prop_assert_eq!(payload.len(), bytes.len() - HEADER);
-                let again = header.encode();
-                prop_assert_eq!(again[0], bytes[0]);
+                let encoded = header.encode();
+                prop_assert_eq!(encoded[0], bytes[0]);
             }
         }
     }

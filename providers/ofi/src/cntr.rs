@@ -24,16 +24,19 @@ use crate::object::{Handle, call, millis, to_result};
 /// A counter of the library.
 pub(crate) struct Cntr {
     handle: Handle<FidCntr>,
-    domain: Arc<domain::Inner>,
+    domain: Arc<domain::SharedDomain>,
     wait_obj: wait::Object,
     descriptor: Option<RawFd>,
-    /// The values of the last reads, of successes and of errors.
+    /// The values that the last reads of successes and of errors returned.
     last_read: [AtomicU64; 2],
 }
 
 impl Cntr {
-    pub(crate) fn open(domain: &Arc<domain::Inner>, attr: &cntr::Attr) -> Result<Self, Error> {
-        let at = domain.ptr_or_error()?;
+    pub(crate) fn open(
+        domain: &Arc<domain::SharedDomain>,
+        attr: &cntr::Attr,
+    ) -> Result<Self, Error> {
+        let object = domain.ptr_or_error()?;
         let mut requested = CntrAttr {
             events: attr.events as u32,
             wait_obj: attr.wait_obj as u32,
@@ -41,10 +44,19 @@ impl Cntr {
             flags: 0,
             xpu_ctx: ptr::null_mut(),
         };
-        let handle = Handle::open(domain.library(), domain.of("a counter"), |out| {
+        let handle = Handle::open(domain.library(), domain.describe("a counter"), |out| {
             let requested = &raw mut requested;
             // SAFETY: the domain is open, and the attributes live during the call.
-            unsafe { call!(at, (*at).ops, cntr_open, requested, out, ptr::null_mut()) }
+            unsafe {
+                call!(
+                    object,
+                    (*object).ops,
+                    cntr_open,
+                    requested,
+                    out,
+                    ptr::null_mut()
+                )
+            }
         })?;
         Ok(Self {
             descriptor: wait_descriptor(handle.fid_or_error()?, attr.wait_obj),
@@ -56,16 +68,16 @@ impl Cntr {
     }
 
     fn successes(&self) -> u64 {
-        self.handle.ptr().map_or(0, |at| {
+        self.handle.ptr().map_or(0, |object| {
             // SAFETY: the counter is open.
-            unsafe { call!(at, (*at).ops, read) }
+            unsafe { call!(object, (*object).ops, read) }
         })
     }
 
     fn errors(&self) -> u64 {
-        self.handle.ptr().map_or(0, |at| {
+        self.handle.ptr().map_or(0, |object| {
             // SAFETY: the counter is open.
-            unsafe { call!(at, (*at).ops, readerr) }
+            unsafe { call!(object, (*object).ops, readerr) }
         })
     }
 
@@ -73,7 +85,7 @@ impl Cntr {
         self.handle.fid_or_error()
     }
 
-    fn log(&self, call: &str, code: i32) {
+    fn log_failure(&self, call: &str, code: i32) {
         if let Err(errno) = to_result(code) {
             log::warn!(target: "selvedge::ofi::cntr", "{call} of {self:?}: {errno}");
         }
@@ -102,30 +114,34 @@ impl Counter for Cntr {
     }
 
     fn add(&self, value: u64) {
-        if let Ok(at) = self.handle.ptr() {
+        if let Ok(object) = self.handle.ptr() {
             // SAFETY: the counter is open.
-            self.log("add", unsafe { call!(at, (*at).ops, add, value) });
+            self.log_failure("add", unsafe { call!(object, (*object).ops, add, value) });
         }
     }
 
     fn add_err(&self, value: u64) {
-        if let Ok(at) = self.handle.ptr() {
+        if let Ok(object) = self.handle.ptr() {
             // SAFETY: the counter is open.
-            self.log("adderr", unsafe { call!(at, (*at).ops, adderr, value) });
+            self.log_failure("adderr", unsafe {
+                call!(object, (*object).ops, adderr, value)
+            });
         }
     }
 
     fn set(&self, value: u64) {
-        if let Ok(at) = self.handle.ptr() {
+        if let Ok(object) = self.handle.ptr() {
             // SAFETY: the counter is open.
-            self.log("set", unsafe { call!(at, (*at).ops, set, value) });
+            self.log_failure("set", unsafe { call!(object, (*object).ops, set, value) });
         }
     }
 
     fn set_err(&self, value: u64) {
-        if let Ok(at) = self.handle.ptr() {
+        if let Ok(object) = self.handle.ptr() {
             // SAFETY: the counter is open.
-            self.log("seterr", unsafe { call!(at, (*at).ops, seterr, value) });
+            self.log_failure("seterr", unsafe {
+                call!(object, (*object).ops, seterr, value)
+            });
         }
     }
 
@@ -134,9 +150,9 @@ impl Counter for Cntr {
         if self.wait_obj == wait::Object::None {
             return cntr::spin(self, threshold, timeout);
         }
-        let (at, timeout) = (self.handle.ptr()?, millis(timeout));
+        let (object, timeout) = (self.handle.ptr()?, millis(timeout));
         // SAFETY: the counter is open.
-        to_result(unsafe { call!(at, (*at).ops, wait, threshold, timeout) })
+        to_result(unsafe { call!(object, (*object).ops, wait, threshold, timeout) })
     }
 
     fn try_wait(&self) -> Result {
@@ -158,6 +174,6 @@ impl OfDomain for Cntr {
 
 impl fmt::Debug for Cntr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.domain.of("counter"))
+        f.write_str(&self.domain.describe("counter"))
     }
 }

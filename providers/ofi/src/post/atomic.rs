@@ -18,7 +18,7 @@ use crate::endpoint::Endpoint;
 use crate::object::{call, to_result};
 
 impl Endpoint {
-    /// Checks what libraries do not check: they would use it as an index into their tables.
+    /// Checks the arguments that libraries do not check, but use as indices into their tables.
     fn check_atomic(&self, family: Family, msg: &AtomicMsg<'_>) -> Result<Words> {
         let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         check_list(msg.rma_iov.len(), self.rma_iov_limit)?;
@@ -38,8 +38,8 @@ impl Endpoint {
             (Form::Short | Form::List, [only]) if only.count == count => form,
             (Form::Message(_), _) => form,
             _ => {
-                let own = flags.difference(OpFlags::DEFAULT);
-                Form::Message((own | self.tx.defaults).bits())
+                let op_flags = flags.difference(OpFlags::DEFAULT);
+                Form::Message((op_flags | self.tx.defaults).bits())
             }
         }
     }
@@ -67,60 +67,62 @@ fn elements(counts: impl Iterator<Item = usize>) -> usize {
 impl Atomic for Endpoint {
     unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
         let descs = self.check_atomic(Family::Base, msg)?;
-        let at = self.ptr()?;
+        let object = self.ptr()?;
         let (iov, segments, dest) = (msg.iov.as_ptr().cast(), msg.iov.len(), msg.dest.0);
         let (datatype, op) = (msg.datatype as u32, msg.op as u32);
         let form = self.atomic_form(msg, segments, flags);
         let posted_op = self.tx.posted_op(msg.context, flags);
-        self.domain.contexts.with(posted_op, |context| {
-            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
-            // the memory that they name.
-            to_result(unsafe {
-                match form {
-                    Form::Short => {
-                        let (own, remote, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
-                        let (addr, key) = (remote.addr, remote.key);
-                        call!(
-                            at,
-                            (*at).atomic,
-                            write,
-                            own.addr,
-                            own.count,
-                            desc,
-                            dest,
-                            addr,
-                            key,
-                            datatype,
-                            op,
-                            context
-                        )
+        self.domain
+            .contexts
+            .post_with_context(posted_op, |context| {
+                // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
+                // for the memory that they name.
+                to_result(unsafe {
+                    match form {
+                        Form::Short => {
+                            let (local, remote, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
+                            let (addr, key) = (remote.addr, remote.key);
+                            call!(
+                                object,
+                                (*object).atomic,
+                                write,
+                                local.addr,
+                                local.count,
+                                desc,
+                                dest,
+                                addr,
+                                key,
+                                datatype,
+                                op,
+                                context
+                            )
+                        }
+                        Form::List => {
+                            let (remote, desc) = (msg.rma_iov[0], descs.all());
+                            let (addr, key) = (remote.addr, remote.key);
+                            call!(
+                                object,
+                                (*object).atomic,
+                                writev,
+                                iov,
+                                desc,
+                                segments,
+                                dest,
+                                addr,
+                                key,
+                                datatype,
+                                op,
+                                context
+                            )
+                        }
+                        form => {
+                            let msg = Self::raw_msg(msg, &descs, context);
+                            let flags = form.flags(flags);
+                            call!(object, (*object).atomic, writemsg, &raw const msg, flags)
+                        }
                     }
-                    Form::List => {
-                        let (remote, desc) = (msg.rma_iov[0], descs.all());
-                        let (addr, key) = (remote.addr, remote.key);
-                        call!(
-                            at,
-                            (*at).atomic,
-                            writev,
-                            iov,
-                            desc,
-                            segments,
-                            dest,
-                            addr,
-                            key,
-                            datatype,
-                            op,
-                            context
-                        )
-                    }
-                    form => {
-                        let msg = Self::raw_msg(msg, &descs, context);
-                        let flags = form.flags(flags);
-                        call!(at, (*at).atomic, writemsg, &raw const msg, flags)
-                    }
-                }
+                })
             })
-        })
     }
 
     unsafe fn fetch_atomicmsg(
@@ -141,76 +143,80 @@ impl Atomic for Endpoint {
             (msg.iov, descs) = (&results, result_descs.clone());
         }
         let msg = &msg;
-        let at = self.ptr()?;
+        let object = self.ptr()?;
         let (iov, dest) = (msg.iov.as_ptr().cast::<abi::Ioc>(), msg.dest.0);
         let (datatype, op) = (msg.datatype as u32, msg.op as u32);
         let resultv = result.as_ptr().cast::<abi::Ioc>().cast_mut();
         let is_one = msg.iov.len() == 1 && result.len() == 1;
         let form = self.atomic_form(msg, if is_one { 1 } else { 2 }, flags);
         let posted_op = self.tx.posted_op(msg.context, flags);
-        self.domain.contexts.with(posted_op, |context| {
-            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
-            // the memory that they name.
-            to_result(unsafe {
-                match form {
-                    Form::Short => {
-                        let (own, remote, back) = (msg.iov[0], msg.rma_iov[0], result[0]);
-                        let (desc, back_desc) = (descs.first(), result_descs.first());
-                        call!(
-                            at,
-                            (*at).atomic,
-                            readwrite,
-                            own.addr,
-                            own.count,
-                            desc,
-                            back.addr,
-                            back_desc,
-                            dest,
-                            remote.addr,
-                            remote.key,
-                            datatype,
-                            op,
-                            context
-                        )
+        self.domain
+            .contexts
+            .post_with_context(posted_op, |context| {
+                // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
+                // for the memory that they name.
+                to_result(unsafe {
+                    match form {
+                        Form::Short => {
+                            let (local, remote, result_segment) =
+                                (msg.iov[0], msg.rma_iov[0], result[0]);
+                            let (desc, first_result_desc) = (descs.first(), result_descs.first());
+                            call!(
+                                object,
+                                (*object).atomic,
+                                readwrite,
+                                local.addr,
+                                local.count,
+                                desc,
+                                result_segment.addr,
+                                first_result_desc,
+                                dest,
+                                remote.addr,
+                                remote.key,
+                                datatype,
+                                op,
+                                context
+                            )
+                        }
+                        Form::List => {
+                            let (remote, desc, segments) =
+                                (msg.rma_iov[0], descs.all(), msg.iov.len());
+                            call!(
+                                object,
+                                (*object).atomic,
+                                readwritev,
+                                iov,
+                                desc,
+                                segments,
+                                resultv,
+                                result_descs.all(),
+                                result.len(),
+                                dest,
+                                remote.addr,
+                                remote.key,
+                                datatype,
+                                op,
+                                context
+                            )
+                        }
+                        form => {
+                            let msg = Self::raw_msg(msg, &descs, context);
+                            let (desc, count) = (result_descs.all(), result.len());
+                            let (msg, flags) = (&raw const msg, form.flags(flags));
+                            call!(
+                                object,
+                                (*object).atomic,
+                                readwritemsg,
+                                msg,
+                                resultv,
+                                desc,
+                                count,
+                                flags
+                            )
+                        }
                     }
-                    Form::List => {
-                        let (remote, desc, segments) = (msg.rma_iov[0], descs.all(), msg.iov.len());
-                        call!(
-                            at,
-                            (*at).atomic,
-                            readwritev,
-                            iov,
-                            desc,
-                            segments,
-                            resultv,
-                            result_descs.all(),
-                            result.len(),
-                            dest,
-                            remote.addr,
-                            remote.key,
-                            datatype,
-                            op,
-                            context
-                        )
-                    }
-                    form => {
-                        let msg = Self::raw_msg(msg, &descs, context);
-                        let (desc, count) = (result_descs.all(), result.len());
-                        let (msg, flags) = (&raw const msg, form.flags(flags));
-                        call!(
-                            at,
-                            (*at).atomic,
-                            readwritemsg,
-                            msg,
-                            resultv,
-                            desc,
-                            count,
-                            flags
-                        )
-                    }
-                }
+                })
             })
-        })
     }
 
     unsafe fn compare_atomicmsg(
@@ -225,7 +231,7 @@ impl Atomic for Endpoint {
         let descs = self.check_atomic(Family::Compare, msg)?;
         let compare_descs = self.descs(&self.tx, compare.len(), compare_desc)?;
         let result_descs = self.descs(&self.tx, result.len(), result_desc)?;
-        let at = self.ptr()?;
+        let object = self.ptr()?;
         let (iov, dest) = (msg.iov.as_ptr().cast::<abi::Ioc>(), msg.dest.0);
         let (datatype, op) = (msg.datatype as u32, msg.op as u32);
         let comparev = compare.as_ptr().cast::<abi::Ioc>();
@@ -233,76 +239,79 @@ impl Atomic for Endpoint {
         let is_one = [msg.iov.len(), compare.len(), result.len()] == [1; 3];
         let form = self.atomic_form(msg, if is_one { 1 } else { 2 }, flags);
         let posted_op = self.tx.posted_op(msg.context, flags);
-        self.domain.contexts.with(posted_op, |context| {
-            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
-            // the memory that they name.
-            to_result(unsafe {
-                match form {
-                    Form::Short => {
-                        let (own, remote) = (msg.iov[0], msg.rma_iov[0]);
-                        let (with, back) = (compare[0], result[0]);
-                        let (desc, with_desc) = (descs.first(), compare_descs.first());
-                        call!(
-                            at,
-                            (*at).atomic,
-                            compwrite,
-                            own.addr,
-                            own.count,
-                            desc,
-                            with.addr,
-                            with_desc,
-                            back.addr,
-                            result_descs.first(),
-                            dest,
-                            remote.addr,
-                            remote.key,
-                            datatype,
-                            op,
-                            context
-                        )
+        self.domain
+            .contexts
+            .post_with_context(posted_op, |context| {
+                // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
+                // for the memory that they name.
+                to_result(unsafe {
+                    match form {
+                        Form::Short => {
+                            let (local, remote) = (msg.iov[0], msg.rma_iov[0]);
+                            let (compare_segment, result_segment) = (compare[0], result[0]);
+                            let (desc, first_compare_desc) = (descs.first(), compare_descs.first());
+                            call!(
+                                object,
+                                (*object).atomic,
+                                compwrite,
+                                local.addr,
+                                local.count,
+                                desc,
+                                compare_segment.addr,
+                                first_compare_desc,
+                                result_segment.addr,
+                                result_descs.first(),
+                                dest,
+                                remote.addr,
+                                remote.key,
+                                datatype,
+                                op,
+                                context
+                            )
+                        }
+                        Form::List => {
+                            let (remote, desc, segments) =
+                                (msg.rma_iov[0], descs.all(), msg.iov.len());
+                            call!(
+                                object,
+                                (*object).atomic,
+                                compwritev,
+                                iov,
+                                desc,
+                                segments,
+                                comparev,
+                                compare_descs.all(),
+                                compare.len(),
+                                resultv,
+                                result_descs.all(),
+                                result.len(),
+                                dest,
+                                remote.addr,
+                                remote.key,
+                                datatype,
+                                op,
+                                context
+                            )
+                        }
+                        form => {
+                            let msg = Self::raw_msg(msg, &descs, context);
+                            call!(
+                                object,
+                                (*object).atomic,
+                                compwritemsg,
+                                &raw const msg,
+                                comparev,
+                                compare_descs.all(),
+                                compare.len(),
+                                resultv,
+                                result_descs.all(),
+                                result.len(),
+                                form.flags(flags)
+                            )
+                        }
                     }
-                    Form::List => {
-                        let (remote, desc, segments) = (msg.rma_iov[0], descs.all(), msg.iov.len());
-                        call!(
-                            at,
-                            (*at).atomic,
-                            compwritev,
-                            iov,
-                            desc,
-                            segments,
-                            comparev,
-                            compare_descs.all(),
-                            compare.len(),
-                            resultv,
-                            result_descs.all(),
-                            result.len(),
-                            dest,
-                            remote.addr,
-                            remote.key,
-                            datatype,
-                            op,
-                            context
-                        )
-                    }
-                    form => {
-                        let msg = Self::raw_msg(msg, &descs, context);
-                        call!(
-                            at,
-                            (*at).atomic,
-                            compwritemsg,
-                            &raw const msg,
-                            comparev,
-                            compare_descs.all(),
-                            compare.len(),
-                            resultv,
-                            result_descs.all(),
-                            result.len(),
-                            form.flags(flags)
-                        )
-                    }
-                }
+                })
             })
-        })
     }
 
     fn inject_atomic(&self, buf: &[u8], target: &Target) -> Result {
@@ -314,16 +323,16 @@ impl Atomic for Endpoint {
         if !buf.len().is_multiple_of(size) || count > max_count {
             return Err(Errno::Inval);
         }
-        let at = self.ptr()?;
-        let (from, dest, key) = (buf.as_ptr().cast(), target.dest.0, target.key);
+        let object = self.ptr()?;
+        let (buf_ptr, dest, key) = (buf.as_ptr().cast(), target.dest.0, target.key);
         let (datatype, op) = (target.datatype as u32, target.op as u32);
         // SAFETY: the endpoint is open, and the bytes are read during the call.
         to_result(unsafe {
             call!(
-                at,
-                (*at).atomic,
+                object,
+                (*object).atomic,
                 inject,
-                from,
+                buf_ptr,
                 count,
                 dest,
                 target.addr,
@@ -335,15 +344,15 @@ impl Atomic for Endpoint {
     }
 
     fn valid(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
-        let at = self.ptr()?;
+        let object = self.ptr()?;
         let mut count = 0;
         let (number, op, out) = (datatype as u32, op as u32, &raw mut count);
         // SAFETY: the endpoint is open, and the pointer is valid for the result.
         to_result(unsafe {
             match family {
-                Family::Base => call!(at, (*at).atomic, writevalid, number, op, out),
-                Family::Fetch => call!(at, (*at).atomic, readwritevalid, number, op, out),
-                Family::Compare => call!(at, (*at).atomic, compwritevalid, number, op, out),
+                Family::Base => call!(object, (*object).atomic, writevalid, number, op, out),
+                Family::Fetch => call!(object, (*object).atomic, readwritevalid, number, op, out),
+                Family::Compare => call!(object, (*object).atomic, compwritevalid, number, op, out),
             }
         })?;
         let size = datatype.size();

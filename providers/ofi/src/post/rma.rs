@@ -15,7 +15,7 @@ use crate::endpoint::Endpoint;
 use crate::object::{call, to_result};
 
 /// The form of a call: the short forms have one remote segment, as long as the local one.
-fn form_of(form: Form, len: usize, rma_iov: &[RmaIov], flags: OpFlags, defaults: OpFlags) -> Form {
+fn rma_form(form: Form, len: usize, rma_iov: &[RmaIov], flags: OpFlags, defaults: OpFlags) -> Form {
     match (form, rma_iov) {
         (Form::Message(_), _) => form,
         (_, [only]) if only.len == len => form,
@@ -28,7 +28,7 @@ impl Rma for Endpoint {
         let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         check_list(msg.rma_iov.len(), self.rma_iov_limit)?;
         self.check_peer(msg.src)?;
-        let at = self.ptr()?;
+        let object = self.ptr()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
         let src = msg.src.0;
         let len = msg
@@ -36,59 +36,73 @@ impl Rma for Endpoint {
             .iter()
             .fold(0, |sum, segment| segment.len.saturating_add(sum));
         let form = self.tx.form(count, flags);
-        let form = form_of(form, len, msg.rma_iov, flags, self.tx.defaults);
+        let form = rma_form(form, len, msg.rma_iov, flags, self.tx.defaults);
         let posted_op = self.tx.posted_op(msg.context, flags);
-        self.domain.contexts.with(posted_op, |context| {
-            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
-            // the memory that they name.
-            to_result(unsafe {
-                match form {
-                    Form::Short => {
-                        let (segment, remote, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
-                        let (buf, len, addr, key) =
-                            (segment.base, segment.len, remote.addr, remote.key);
-                        call!(at, (*at).rma, read, buf, len, desc, src, addr, key, context)
+        self.domain
+            .contexts
+            .post_with_context(posted_op, |context| {
+                // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
+                // for the memory that they name.
+                to_result(unsafe {
+                    match form {
+                        Form::Short => {
+                            let (segment, remote, desc) =
+                                (msg.iov[0], msg.rma_iov[0], descs.first());
+                            let (buf, len, addr, key) =
+                                (segment.base, segment.len, remote.addr, remote.key);
+                            call!(
+                                object,
+                                (*object).rma,
+                                read,
+                                buf,
+                                len,
+                                desc,
+                                src,
+                                addr,
+                                key,
+                                context
+                            )
+                        }
+                        Form::List => {
+                            let (desc, remote) = (descs.all(), msg.rma_iov[0]);
+                            let (addr, key) = (remote.addr, remote.key);
+                            call!(
+                                object,
+                                (*object).rma,
+                                readv,
+                                iov,
+                                desc,
+                                count,
+                                src,
+                                addr,
+                                key,
+                                context
+                            )
+                        }
+                        form => {
+                            let msg = abi::MsgRma {
+                                msg_iov: iov,
+                                desc: descs.all(),
+                                iov_count: count,
+                                addr: src,
+                                rma_iov: msg.rma_iov.as_ptr().cast(),
+                                rma_iov_count: msg.rma_iov.len(),
+                                context,
+                                data: 0,
+                            };
+                            let flags = form.flags(flags);
+                            call!(object, (*object).rma, readmsg, &raw const msg, flags)
+                        }
                     }
-                    Form::List => {
-                        let (desc, remote) = (descs.all(), msg.rma_iov[0]);
-                        let (addr, key) = (remote.addr, remote.key);
-                        call!(
-                            at,
-                            (*at).rma,
-                            readv,
-                            iov,
-                            desc,
-                            count,
-                            src,
-                            addr,
-                            key,
-                            context
-                        )
-                    }
-                    form => {
-                        let msg = abi::MsgRma {
-                            msg_iov: iov,
-                            desc: descs.all(),
-                            iov_count: count,
-                            addr: src,
-                            rma_iov: msg.rma_iov.as_ptr().cast(),
-                            rma_iov_count: msg.rma_iov.len(),
-                            context,
-                            data: 0,
-                        };
-                        let flags = form.flags(flags);
-                        call!(at, (*at).rma, readmsg, &raw const msg, flags)
-                    }
-                }
+                })
             })
-        })
     }
 
     unsafe fn writemsg(&self, msg: &WriteMsg<'_>, flags: OpFlags) -> Result {
         let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         check_list(msg.rma_iov.len(), self.rma_iov_limit)?;
         self.check_peer(msg.dest)?;
-        let at = self.ptr()?;
+        let object = self.ptr()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
         let (dest, data) = (msg.dest.0, msg.data);
         let len = msg
@@ -96,80 +110,84 @@ impl Rma for Endpoint {
             .iter()
             .fold(0, |sum, segment| segment.len.saturating_add(sum));
         let form = self.tx.form(count, flags);
-        let form = form_of(form, len, msg.rma_iov, flags, self.tx.defaults);
+        let form = rma_form(form, len, msg.rma_iov, flags, self.tx.defaults);
         let posted_op = self.tx.posted_op(msg.context, flags);
-        self.domain.contexts.with(posted_op, |context| {
-            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
-            // the memory that they name.
-            to_result(unsafe {
-                match form {
-                    Form::Short => {
-                        let (segment, remote, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
-                        let (buf, len, addr, key) =
-                            (segment.base, segment.len, remote.addr, remote.key);
-                        call!(
-                            at,
-                            (*at).rma,
-                            write,
-                            buf,
-                            len,
-                            desc,
-                            dest,
-                            addr,
-                            key,
-                            context
-                        )
+        self.domain
+            .contexts
+            .post_with_context(posted_op, |context| {
+                // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
+                // for the memory that they name.
+                to_result(unsafe {
+                    match form {
+                        Form::Short => {
+                            let (segment, remote, desc) =
+                                (msg.iov[0], msg.rma_iov[0], descs.first());
+                            let (buf, len, addr, key) =
+                                (segment.base, segment.len, remote.addr, remote.key);
+                            call!(
+                                object,
+                                (*object).rma,
+                                write,
+                                buf,
+                                len,
+                                desc,
+                                dest,
+                                addr,
+                                key,
+                                context
+                            )
+                        }
+                        Form::Data => {
+                            let (segment, remote, desc) =
+                                (msg.iov[0], msg.rma_iov[0], descs.first());
+                            let (buf, len, addr, key) =
+                                (segment.base, segment.len, remote.addr, remote.key);
+                            call!(
+                                object,
+                                (*object).rma,
+                                writedata,
+                                buf,
+                                len,
+                                desc,
+                                data,
+                                dest,
+                                addr,
+                                key,
+                                context
+                            )
+                        }
+                        Form::List => {
+                            let (desc, remote) = (descs.all(), msg.rma_iov[0]);
+                            let (addr, key) = (remote.addr, remote.key);
+                            call!(
+                                object,
+                                (*object).rma,
+                                writev,
+                                iov,
+                                desc,
+                                count,
+                                dest,
+                                addr,
+                                key,
+                                context
+                            )
+                        }
+                        Form::Message(flags) => {
+                            let msg = abi::MsgRma {
+                                msg_iov: iov,
+                                desc: descs.all(),
+                                iov_count: count,
+                                addr: dest,
+                                rma_iov: msg.rma_iov.as_ptr().cast(),
+                                rma_iov_count: msg.rma_iov.len(),
+                                context,
+                                data,
+                            };
+                            call!(object, (*object).rma, writemsg, &raw const msg, flags)
+                        }
                     }
-                    Form::Data => {
-                        let (segment, remote, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
-                        let (buf, len, addr, key) =
-                            (segment.base, segment.len, remote.addr, remote.key);
-                        call!(
-                            at,
-                            (*at).rma,
-                            writedata,
-                            buf,
-                            len,
-                            desc,
-                            data,
-                            dest,
-                            addr,
-                            key,
-                            context
-                        )
-                    }
-                    Form::List => {
-                        let (desc, remote) = (descs.all(), msg.rma_iov[0]);
-                        let (addr, key) = (remote.addr, remote.key);
-                        call!(
-                            at,
-                            (*at).rma,
-                            writev,
-                            iov,
-                            desc,
-                            count,
-                            dest,
-                            addr,
-                            key,
-                            context
-                        )
-                    }
-                    Form::Message(flags) => {
-                        let msg = abi::MsgRma {
-                            msg_iov: iov,
-                            desc: descs.all(),
-                            iov_count: count,
-                            addr: dest,
-                            rma_iov: msg.rma_iov.as_ptr().cast(),
-                            rma_iov_count: msg.rma_iov.len(),
-                            context,
-                            data,
-                        };
-                        call!(at, (*at).rma, writemsg, &raw const msg, flags)
-                    }
-                }
+                })
             })
-        })
     }
 
     fn inject_write(
@@ -182,13 +200,23 @@ impl Rma for Endpoint {
     ) -> Result {
         self.check_inject(buf.len())?;
         self.check_peer(dest)?;
-        let at = self.ptr()?;
-        let (from, len, dest) = (buf.as_ptr().cast(), buf.len(), dest.0);
+        let object = self.ptr()?;
+        let (buf_ptr, len, dest) = (buf.as_ptr().cast(), buf.len(), dest.0);
         // SAFETY: the endpoint is open, and the bytes are read during the call.
         to_result(unsafe {
             match data {
-                None => call!(at, (*at).rma, inject, from, len, dest, addr, key),
-                Some(data) => call!(at, (*at).rma, injectdata, from, len, data, dest, addr, key),
+                None => call!(object, (*object).rma, inject, buf_ptr, len, dest, addr, key),
+                Some(data) => call!(
+                    object,
+                    (*object).rma,
+                    injectdata,
+                    buf_ptr,
+                    len,
+                    data,
+                    dest,
+                    addr,
+                    key
+                ),
             }
         })
     }
