@@ -2,7 +2,7 @@
 
 use selvedge::{Address, Errno, FiAddr, InfoFlags};
 
-use crate::provider::{hints, info_for, open_side_on, registry, side_name};
+use crate::provider::{hints, info_for, open_side_on, registry, shown};
 use crate::side::{Side, exchange, until};
 
 /// A port that no socket has at present.
@@ -15,7 +15,7 @@ fn free_port() -> String {
 fn a_node_and_a_service_name_both_links_of_an_endpoint() {
     let port = free_port();
     let server = Side::open(&info_for(None, &port, InfoFlags::SOURCE));
-    let name = side_name(&server);
+    let name = shown(&server);
     assert!(name.ends_with(&format!(":{port}")), "{name}");
     assert!(name.contains(&format!("|fi_shm://{port}|")), "{name}");
     let client = info_for(Some("127.0.0.1"), &port, InfoFlags::empty());
@@ -37,7 +37,7 @@ fn a_node_and_a_service_name_both_links_of_an_endpoint() {
 fn a_peer_inserted_by_another_of_its_addresses_is_the_same_peer() {
     let server = open_side_on("there");
     let client = open_side_on("here");
-    let name = side_name(&server);
+    let name = shown(&server);
     let (first, far) = name.rsplit_once('|').unwrap();
     let port = far.rsplit_once(':').unwrap().1;
     // The name that the insertion of a service makes: without a host, and with another near name.
