@@ -192,11 +192,11 @@ const PLANTS: &[Plant] = plants! {
             fails "messages_delayed_by_backpressure_arrive_unchanged";
     }
     "providers/tcp/src/state/application.rs": "selvedge-tcp" "--test=one_process" {
-        "an endpoint connects from an arbitrary address": "Some(socket) => socket.connect(to, &self.config.socket_options)?," => "Some(_) => Socket::connect(from.unwrap_or(any), to, &self.config.socket_options)?,"
+        "an endpoint connects from an arbitrary address": "Some(socket) => socket.connect(dest_addr, &self.config.socket_options)?," => "Some(_) => Socket::connect(src_ip.unwrap_or(any), dest_addr, &self.config.socket_options)?,"
             fails "an_endpoint_connects_from_the_address_of_a_passive_endpoint";
     }
     "providers/tcp/src/endpoint/passive.rs": "selvedge-tcp" "--test=one_process" {
-        "an endpoint that takes over an address binds another one": "PassiveState::Bound(socket, at) => return Ok((socket, at))," => "PassiveState::Bound(_, at) => return self.inner.bind_at(SocketAddr::new(at.ip(), 0)),"
+        "an endpoint that takes over an address binds another one": "PassiveState::Bound(socket, addr) => return Ok((socket, addr))," => "PassiveState::Bound(_, addr) => return self.shared.bind_at(SocketAddr::new(addr.ip(), 0)),"
             fails "an_endpoint_connects_from_the_address_of_a_passive_endpoint", "a_passive_endpoint_listens_at_its_own_address_or_at_one_it_takes_over";
         "a second address replaces the first": "if !matches!(&*state, PassiveState::Unbound(_)) {" => "if matches!(&*state, PassiveState::Listening(_)) {"
             fails "an_endpoint_connects_from_the_address_of_a_passive_endpoint";

@@ -2,7 +2,7 @@
 
 use selvedge::{Address, Errno, FiAddr, InfoFlags};
 
-use crate::provider::{hints, info_for, open_side_on, registry, shown};
+use crate::provider::{hints, info_for, name_in_errors, open_side_on, registry};
 use crate::side::{Side, exchange, until};
 
 /// A port that no socket has at present.
@@ -15,13 +15,13 @@ fn free_port() -> String {
 fn a_node_and_a_service_name_both_links_of_an_endpoint() {
     let port = free_port();
     let server = Side::open(&info_for(None, &port, InfoFlags::SOURCE));
-    let name = shown(&server);
+    let name = name_in_errors(&server);
     assert!(name.ends_with(&format!(":{port}")), "{name}");
     assert!(name.contains(&format!("|fi_shm://{port}|")), "{name}");
     let client = info_for(Some("127.0.0.1"), &port, InfoFlags::empty());
-    let dest = client.dest_addr.clone().unwrap();
+    let dest_addr = client.dest_addr.clone().unwrap();
     let client = Side::open(&client);
-    let dest = client.av.insert_one(&dest).unwrap();
+    let dest = client.av.insert_one(&dest_addr).unwrap();
     assert_eq!(client.av.insert_service("127.0.0.1", &port).unwrap(), dest);
     let mut out = [FiAddr::UNSPEC];
     let inserted = client
@@ -37,7 +37,7 @@ fn a_node_and_a_service_name_both_links_of_an_endpoint() {
 fn a_peer_inserted_by_another_of_its_addresses_is_the_same_peer() {
     let server = open_side_on("there");
     let client = open_side_on("here");
-    let name = shown(&server);
+    let name = name_in_errors(&server);
     let (first, far) = name.rsplit_once('|').unwrap();
     let port = far.rsplit_once(':').unwrap().1;
     // The name that the insertion of a service makes: without a host, and with another near name.
