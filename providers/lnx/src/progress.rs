@@ -273,22 +273,20 @@ impl State {
                 self.peers[peer].is_hello_sent = false;
                 match after {
                     AfterSend::Nothing => {}
-                    AfterSend::Report(report) => {
-                        self.report_failed_send(peer, &report, errno, detail)
-                    }
+                    AfterSend::Report(report) => self.fail_send(peer, &report, errno, detail),
                     AfterSend::AwaitResponse(number) => {
                         if let Some(PendingSend { report, buf, .. }) =
                             self.take_pending_send(peer, number)
                         {
                             drop(buf);
-                            self.report_failed_send(peer, &report, errno, detail);
+                            self.fail_send(peer, &report, errno, detail);
                         }
                     }
                 }
             }
             Op::SendBody(buf, peer, report) => {
                 drop(buf);
-                self.report_failed_send(peer, &report, errno, detail);
+                self.fail_send(peer, &report, errno, detail);
             }
             Op::ReceiveBody(posted, env) if errno == Errno::Trunc => {
                 let copied = env.len.min(posted.buf.len());
@@ -300,7 +298,7 @@ impl State {
             }
             Op::OneSided(peer, report) => {
                 let detail = format!("{}: {detail}", self.peers[peer]);
-                self.report_failed_send(peer, &report, errno, &detail);
+                self.fail_send(peer, &report, errno, &detail);
             }
             Op::Watch(peer) => {
                 self.peers[peer].is_watched = false;
@@ -426,7 +424,7 @@ impl State {
             Err(Errno::Again) => Some(Deferred::Body(pending, tag)),
             Err(errno) => {
                 drop(pending);
-                self.report_failed_send(
+                self.fail_send(
                     peer,
                     &report,
                     errno,

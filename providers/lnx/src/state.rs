@@ -379,13 +379,7 @@ impl State {
 
     /// Reports a send that has failed. No operation of lnx uses its memory any more.
     #[cold]
-    pub(crate) fn report_failed_send(
-        &mut self,
-        peer: usize,
-        report: &Report,
-        errno: Errno,
-        detail: &str,
-    ) {
+    pub(crate) fn fail_send(&mut self, peer: usize, report: &Report, errno: Errno, detail: &str) {
         self.peers[peer].outstanding -= 1;
         let src = self.peer_addr(peer);
         report.failed(&self.ep, errno, src, detail);
@@ -402,7 +396,7 @@ impl State {
         for key in failed.map(|(key, _)| key).collect::<Vec<_>>() {
             let PendingSend { report, buf, .. } = self.pending_sends.remove(key);
             drop(buf);
-            self.report_failed_send(peer, &report, errno, detail);
+            self.fail_send(peer, &report, errno, detail);
         }
         let src = self.peer_addr(peer);
         for kind in [Kind::Msg, Kind::Tagged] {

@@ -22,7 +22,7 @@ use crate::object::{Handle, call, to_count, to_result};
 /// An address vector of the library.
 pub(crate) struct Av {
     handle: Handle<FidAv>,
-    domain: Arc<domain::SharedDomain>,
+    domain: Arc<domain::State>,
     /// The valid indices: libraries do not check an index that they are given.
     valid: RwLock<HashSet<FiAddr>>,
 }
@@ -31,8 +31,8 @@ pub(crate) struct Av {
 const ADDRESS_MAX: usize = 4096;
 
 impl Av {
-    pub(crate) fn open(domain: &Arc<domain::SharedDomain>, attr: &av::Attr) -> Result<Self, Error> {
-        let object = domain.ptr_or_error()?;
+    pub(crate) fn open(domain: &Arc<domain::State>, attr: &av::Attr) -> Result<Self, Error> {
+        let fid = domain.ptr_or_error()?;
         let mut requested = AvAttr {
             av_type: attr.av_type as u32,
             rx_ctx_bits: 0,
@@ -48,16 +48,7 @@ impl Av {
             |out| {
                 let requested = &raw mut requested;
                 // SAFETY: the domain is open, and the attributes live during the call.
-                unsafe {
-                    call!(
-                        object,
-                        (*object).ops,
-                        av_open,
-                        requested,
-                        out,
-                        ptr::null_mut()
-                    )
-                }
+                unsafe { call!(fid, (*fid).ops, av_open, requested, out, ptr::null_mut()) }
             },
         )?;
         Ok(Self {
@@ -103,7 +94,7 @@ impl Av {
 
     /// fi_av_insertsvc(3).
     fn call_insertsvc(&self, node: &str, service: &str) -> Result<FiAddr> {
-        let object = self.handle.ptr()?;
+        let av = self.handle.ptr()?;
         let (node, service) = (text(node)?, text(service)?);
         let mut found = FiAddr::NOTAVAIL;
         let (out_ptr, null) = ((&raw mut found).cast(), ptr::null_mut());
@@ -111,18 +102,7 @@ impl Av {
         let pointer = |text: Option<&CString>| text.map_or(ptr::null(), |text| text.as_ptr());
         let (node, service) = (pointer(node), pointer(service));
         // SAFETY: the vector is open, both are texts or NULL, and there is room for the index.
-        let code = unsafe {
-            call!(
-                object,
-                (*object).ops,
-                insertsvc,
-                node,
-                service,
-                out_ptr,
-                0,
-                null
-            )
-        };
+        let code = unsafe { call!(av, (*av).ops, insertsvc, node, service, out_ptr, 0, null) };
         match self.record_inserted(code, &[found])? {
             0 => Err(Errno::Inval),
             _ => Ok(found),
@@ -138,7 +118,7 @@ impl Av {
     ) -> Result<usize> {
         let count = nodes.checked_mul(services).ok_or(Errno::Inval)?;
         let out = out.get_mut(..count).ok_or(Errno::Inval)?;
-        let object = self.handle.ptr()?;
+        let av = self.handle.ptr()?;
         let node = text(node)?.ok_or(Errno::Inval)?;
         let service = text(service)?.ok_or(Errno::Inval)?;
         out.fill(FiAddr::NOTAVAIL);
@@ -147,8 +127,8 @@ impl Av {
         // SAFETY: the vector is open, both are texts, and there is room for each index.
         let code = unsafe {
             call!(
-                object,
-                (*object).ops,
+                av,
+                (*av).ops,
                 insertsym,
                 node,
                 nodes,
@@ -176,7 +156,7 @@ impl AddressVector for Av {
         if out.len() < addrs.len() {
             return Err(Errno::Inval);
         }
-        let object = self.handle.ptr()?;
+        let av = self.handle.ptr()?;
         let mut count = 0;
         for (addr, slot) in addrs.iter().zip(out) {
             let bytes = addr::encode(addr);
@@ -187,8 +167,7 @@ impl AddressVector for Av {
             }
             let out_ptr = (&raw mut *slot).cast();
             // SAFETY: the vector is open; there is one address, and room for its index.
-            let code =
-                unsafe { call!(object, (*object).ops, insert, addr_ptr, 1, out_ptr, 0, null) };
+            let code = unsafe { call!(av, (*av).ops, insert, addr_ptr, 1, out_ptr, 0, null) };
             count += match self.record_inserted(code, &[*slot]) {
                 Ok(count) => count,
                 Err(Errno::Inval | Errno::AddrNotAvail) => 0,
@@ -227,23 +206,23 @@ impl AddressVector for Av {
 
     fn remove(&self, addrs: &[FiAddr]) -> Result {
         addrs.iter().try_for_each(|&addr| self.check(addr))?;
-        let object = self.handle.ptr()?;
+        let av = self.handle.ptr()?;
         let mut list: Vec<u64> = addrs.iter().map(|addr| addr.0).collect();
         let (first, count) = (list.as_mut_ptr(), list.len());
         // SAFETY: the vector is open, and the list lives during the call.
-        to_result(unsafe { call!(object, (*object).ops, remove, first, count, 0) })?;
+        to_result(unsafe { call!(av, (*av).ops, remove, first, count, 0) })?;
         addrs.iter().for_each(|&addr| self.remove_index(addr));
         Ok(())
     }
 
     fn lookup(&self, addr: FiAddr) -> Result<Address> {
         self.check(addr)?;
-        let object = self.handle.ptr()?;
+        let av = self.handle.ptr()?;
         let mut bytes = vec![0_u8; ADDRESS_MAX];
         let mut len = bytes.len();
         let (out_ptr, index) = (bytes.as_mut_ptr().cast(), addr.0);
         // SAFETY: the vector is open, it has the index, and the buffer has this many bytes.
-        to_result(unsafe { call!(object, (*object).ops, lookup, index, out_ptr, &raw mut len) })?;
+        to_result(unsafe { call!(av, (*av).ops, lookup, index, out_ptr, &raw mut len) })?;
         bytes.truncate(len);
         addr::decode(&bytes, self.domain.addr_format)
     }

@@ -42,31 +42,31 @@ impl ConnectionManagement for Endpoint {
         if !self.addr_format().accepts(dest.format()) {
             return Err(Errno::Inval);
         }
-        let object = self.ptr()?;
+        let ep = self.ptr()?;
         let dest = addr::encode(dest);
         let (dest, data_ptr, len) = (dest.as_ptr().cast(), data.as_ptr().cast(), data.len());
         // SAFETY: the endpoint is open; address and data live during the call.
-        to_result(unsafe { call!(object, (*object).cm, connect, dest, data_ptr, len) })
+        to_result(unsafe { call!(ep, (*ep).cm, connect, dest, data_ptr, len) })
     }
 
     fn accept(&self, data: &[u8]) -> Result {
-        let object = self.ptr()?;
+        let ep = self.ptr()?;
         let (data_ptr, len) = (data.as_ptr().cast(), data.len());
         // SAFETY: the endpoint is open, and the data lives during the call.
-        to_result(unsafe { call!(object, (*object).cm, accept, data_ptr, len) })
+        to_result(unsafe { call!(ep, (*ep).cm, accept, data_ptr, len) })
     }
 
     fn shutdown(&self) -> Result {
-        let object = self.ptr()?;
+        let ep = self.ptr()?;
         // SAFETY: the endpoint is open.
-        to_result(unsafe { call!(object, (*object).cm, shutdown, 0) })
+        to_result(unsafe { call!(ep, (*ep).cm, shutdown, 0) })
     }
 
     fn peer(&self) -> Result<Address> {
-        let object = self.ptr()?;
+        let ep = self.ptr()?;
         read_address(self.addr_format(), |out_ptr, len| {
             // SAFETY: the endpoint is open, and there is room for as many bytes.
-            unsafe { call!(object, (*object).cm, getpeer, out_ptr, len) }
+            unsafe { call!(ep, (*ep).cm, getpeer, out_ptr, len) }
         })
     }
 }

@@ -24,7 +24,7 @@ use crate::object::{Handle, call, millis, to_result};
 /// A counter of the library.
 pub(crate) struct Cntr {
     handle: Handle<FidCntr>,
-    domain: Arc<domain::SharedDomain>,
+    domain: Arc<domain::State>,
     wait_obj: wait::Object,
     descriptor: Option<RawFd>,
     /// The values that the last reads of successes and of errors returned.
@@ -32,11 +32,8 @@ pub(crate) struct Cntr {
 }
 
 impl Cntr {
-    pub(crate) fn open(
-        domain: &Arc<domain::SharedDomain>,
-        attr: &cntr::Attr,
-    ) -> Result<Self, Error> {
-        let object = domain.ptr_or_error()?;
+    pub(crate) fn open(domain: &Arc<domain::State>, attr: &cntr::Attr) -> Result<Self, Error> {
+        let fid = domain.ptr_or_error()?;
         let mut requested = CntrAttr {
             events: attr.events as u32,
             wait_obj: attr.wait_obj as u32,
@@ -47,16 +44,7 @@ impl Cntr {
         let handle = Handle::open(domain.library(), domain.describe("a counter"), |out| {
             let requested = &raw mut requested;
             // SAFETY: the domain is open, and the attributes live during the call.
-            unsafe {
-                call!(
-                    object,
-                    (*object).ops,
-                    cntr_open,
-                    requested,
-                    out,
-                    ptr::null_mut()
-                )
-            }
+            unsafe { call!(fid, (*fid).ops, cntr_open, requested, out, ptr::null_mut()) }
         })?;
         Ok(Self {
             descriptor: wait_descriptor(handle.fid_or_error()?, attr.wait_obj),
@@ -68,16 +56,16 @@ impl Cntr {
     }
 
     fn successes(&self) -> u64 {
-        self.handle.ptr().map_or(0, |object| {
+        self.handle.ptr().map_or(0, |fid| {
             // SAFETY: the counter is open.
-            unsafe { call!(object, (*object).ops, read) }
+            unsafe { call!(fid, (*fid).ops, read) }
         })
     }
 
     fn errors(&self) -> u64 {
-        self.handle.ptr().map_or(0, |object| {
+        self.handle.ptr().map_or(0, |fid| {
             // SAFETY: the counter is open.
-            unsafe { call!(object, (*object).ops, readerr) }
+            unsafe { call!(fid, (*fid).ops, readerr) }
         })
     }
 
@@ -114,34 +102,30 @@ impl Counter for Cntr {
     }
 
     fn add(&self, value: u64) {
-        if let Ok(object) = self.handle.ptr() {
+        if let Ok(fid) = self.handle.ptr() {
             // SAFETY: the counter is open.
-            self.log_failure("add", unsafe { call!(object, (*object).ops, add, value) });
+            self.log_failure("add", unsafe { call!(fid, (*fid).ops, add, value) });
         }
     }
 
     fn add_err(&self, value: u64) {
-        if let Ok(object) = self.handle.ptr() {
+        if let Ok(fid) = self.handle.ptr() {
             // SAFETY: the counter is open.
-            self.log_failure("adderr", unsafe {
-                call!(object, (*object).ops, adderr, value)
-            });
+            self.log_failure("adderr", unsafe { call!(fid, (*fid).ops, adderr, value) });
         }
     }
 
     fn set(&self, value: u64) {
-        if let Ok(object) = self.handle.ptr() {
+        if let Ok(fid) = self.handle.ptr() {
             // SAFETY: the counter is open.
-            self.log_failure("set", unsafe { call!(object, (*object).ops, set, value) });
+            self.log_failure("set", unsafe { call!(fid, (*fid).ops, set, value) });
         }
     }
 
     fn set_err(&self, value: u64) {
-        if let Ok(object) = self.handle.ptr() {
+        if let Ok(fid) = self.handle.ptr() {
             // SAFETY: the counter is open.
-            self.log_failure("seterr", unsafe {
-                call!(object, (*object).ops, seterr, value)
-            });
+            self.log_failure("seterr", unsafe { call!(fid, (*fid).ops, seterr, value) });
         }
     }
 
@@ -150,9 +134,9 @@ impl Counter for Cntr {
         if self.wait_obj == wait::Object::None {
             return cntr::spin(self, threshold, timeout);
         }
-        let (object, timeout) = (self.handle.ptr()?, millis(timeout));
+        let (fid, timeout) = (self.handle.ptr()?, millis(timeout));
         // SAFETY: the counter is open.
-        to_result(unsafe { call!(object, (*object).ops, wait, threshold, timeout) })
+        to_result(unsafe { call!(fid, (*fid).ops, wait, threshold, timeout) })
     }
 
     fn try_wait(&self) -> Result {

@@ -73,14 +73,14 @@ impl Contexts {
 
     /// Posts an operation with the context that the library gets.
     #[inline]
-    pub(crate) fn post_with_context(
+    pub(crate) fn post(
         &self,
         posted_op: PostedOp,
         post: impl FnOnce(*mut c_void) -> Result,
     ) -> Result {
         match self {
             Self::Words => post(word(posted_op.context)),
-            Self::Slots(slots) => slots.post_with_context(posted_op, post),
+            Self::Slots(slots) => slots.post(posted_op, post),
         }
     }
 
@@ -148,11 +148,7 @@ fn word(context: Context) -> *mut c_void {
 }
 
 impl Slots {
-    fn post_with_context(
-        &self,
-        posted_op: PostedOp,
-        post: impl FnOnce(*mut c_void) -> Result,
-    ) -> Result {
+    fn post(&self, posted_op: PostedOp, post: impl FnOnce(*mut c_void) -> Result) -> Result {
         let slot = self.lock().allocate(posted_op);
         // SAFETY: the slot was allocated just now, and the library does not have it.
         post(slot.cast()).inspect_err(|_| unsafe { self.lock().free_slot(slot) })
@@ -240,9 +236,7 @@ mod tests {
             given = Context(pointer.addr() as u64);
             Ok(())
         };
-        contexts
-            .post_with_context(posted_op, post)
-            .expect("the post succeeds");
+        contexts.post(posted_op, post).expect("the post succeeds");
         given
     }
 
@@ -286,7 +280,7 @@ mod tests {
     #[test]
     fn a_failed_post_frees_its_slot() {
         let contexts = Contexts::new(true);
-        let refused = contexts.post_with_context(posted_op(1, true, false), |_| Err(Errno::Again));
+        let refused = contexts.post(posted_op(1, true, false), |_| Err(Errno::Again));
         assert_eq!(refused, Err(Errno::Again));
         assert_eq!(contexts.find(Context(1)), Err(Errno::NoEnt));
     }

@@ -32,13 +32,13 @@ use crate::object::{Handle, call, to_result};
 
 /// A domain of the libfabric library.
 pub(crate) struct Domain {
-    inner: Arc<SharedDomain>,
+    inner: Arc<State>,
 }
 
 /// The shared part of a domain, which its objects keep open.
-pub(crate) struct SharedDomain {
+pub(crate) struct State {
     handle: Handle<FidDomain>,
-    pub(crate) fabric: Arc<fabric::SharedFabric>,
+    pub(crate) fabric: Arc<fabric::State>,
     pub(crate) contexts: Contexts,
     pub(crate) addr_format: AddrFormat,
     pub(crate) max_err_data: usize,
@@ -60,19 +60,19 @@ struct LocalKeys {
 }
 
 impl Domain {
-    pub(crate) fn open(fabric: &Arc<fabric::SharedFabric>, info: &Info) -> Result<Self, Error> {
+    pub(crate) fn open(fabric: &Arc<fabric::State>, info: &Info) -> Result<Self, Error> {
         let library = fabric.library;
         let info_for_library = library.library_info(info, ptr::null_mut())?;
         let attr = &info.domain_attr;
         let title = format!("ofi domain {}", attr.name);
         let id = DomainId::new(title, fabric.id.clone());
-        let object = fabric.ptr_or_error()?;
+        let fid = fabric.ptr_or_error()?;
         let handle = Handle::open(library, format_args!("{id:?}"), |out| {
             // SAFETY: the fabric is open, and the library made the info.
             unsafe {
                 call!(
-                    object,
-                    (*object).ops,
+                    fid,
+                    (*fid).ops,
                     domain,
                     info_for_library.first(),
                     out,
@@ -81,7 +81,7 @@ impl Domain {
             }
         })?;
         Ok(Self {
-            inner: Arc::new(SharedDomain {
+            inner: Arc::new(State {
                 handle,
                 fabric: Arc::clone(fabric),
                 contexts: Contexts::new(library.writes_contexts(info)),
@@ -114,7 +114,7 @@ impl LocalKeys {
     }
 }
 
-impl SharedDomain {
+impl State {
     /// Returns the pointer to the domain, for a caller that returns [`Error`].
     pub(crate) fn ptr_or_error(&self) -> Result<*mut FidDomain, Error> {
         self.handle.ptr_or_error()
@@ -214,7 +214,7 @@ unsafe impl selvedge::Domain for Domain {
         datatype: atomic::Datatype,
         op: atomic::Op,
     ) -> Result<atomic::Attr> {
-        let object = self.inner.handle.ptr()?;
+        let fid = self.inner.handle.ptr()?;
         let mut code = AtomicAttr { count: 0, size: 0 };
         let flags = match family {
             atomic::Family::Base => 0,
@@ -223,17 +223,7 @@ unsafe impl selvedge::Domain for Domain {
         };
         let (datatype, op, out) = (datatype as u32, op as u32, &raw mut code);
         // SAFETY: the domain is open, and `code` is valid for the result.
-        to_result(unsafe {
-            call!(
-                object,
-                (*object).ops,
-                query_atomic,
-                datatype,
-                op,
-                out,
-                flags
-            )
-        })?;
+        to_result(unsafe { call!(fid, (*fid).ops, query_atomic, datatype, op, out, flags) })?;
         Ok(atomic::Attr {
             count: code.count,
             size: code.size,

@@ -32,7 +32,7 @@ use crate::pep::bound_eq;
 /// An endpoint of the library.
 pub(crate) struct Endpoint {
     handle: Handle<FidEp>,
-    pub(crate) domain: Arc<domain::SharedDomain>,
+    pub(crate) domain: Arc<domain::State>,
     pub(crate) tx: Direction,
     pub(crate) rx: Direction,
     pub(crate) inject_size: usize,
@@ -60,7 +60,7 @@ const LEVEL: c_int = 0;
 
 impl Endpoint {
     pub(crate) fn open(
-        domain: &Arc<domain::SharedDomain>,
+        domain: &Arc<domain::State>,
         info: &Info,
         bind: Bindings,
     ) -> Result<Arc<Self>, Error> {
@@ -238,7 +238,7 @@ impl Endpoint {
 
 /// Downcasts a completion queue to one of this domain.
 fn bound_cq(
-    domain: &domain::SharedDomain,
+    domain: &domain::State,
     name: &str,
     cq: &Arc<dyn CompletionQueue>,
 ) -> Result<Arc<Cq>, Error> {
@@ -248,7 +248,7 @@ fn bound_cq(
 
 /// Downcasts a counter to one of this domain.
 pub(crate) fn bound_cntr(
-    domain: &domain::SharedDomain,
+    domain: &domain::State,
     name: &str,
     cntr: &Arc<dyn Counter>,
 ) -> Result<Arc<Cntr>, Error> {
@@ -257,7 +257,7 @@ pub(crate) fn bound_cntr(
 }
 
 /// Downcasts an address vector to one of this domain.
-fn bound_av(domain: &domain::SharedDomain, av: &Arc<dyn AddressVector>) -> Result<Arc<Av>, Error> {
+fn bound_av(domain: &domain::State, av: &Arc<dyn AddressVector>) -> Result<Arc<Av>, Error> {
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn AddressVector>::clone(av);
     domain.id.downcast("address vector of an endpoint", any, av)
 }
@@ -267,10 +267,10 @@ fn bound_av(domain: &domain::SharedDomain, av: &Arc<dyn AddressVector>) -> Resul
 // vouches that it keeps this promise.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
-        let object = self.ptr()?;
+        let ep = self.ptr()?;
         read_address(self.addr_format, |out_ptr, len| {
             // SAFETY: the endpoint is open, and there is room for as many bytes.
-            unsafe { call!(object, (*object).cm, getname, out_ptr, len) }
+            unsafe { call!(ep, (*ep).cm, getname, out_ptr, len) }
         })
     }
 
@@ -287,18 +287,18 @@ unsafe impl selvedge::Endpoint for Endpoint {
     }
 
     fn cancel(&self, context: Context) -> Result {
-        let object = self.ptr()?;
+        let ep = self.ptr()?;
         let raw_context = self.domain.contexts.find(context)?;
         // SAFETY: the endpoint is open; the library finds no operation for an unknown context.
-        to_result(unsafe { call!(object, (*object).ops, cancel, raw_context) })
+        to_result(unsafe { call!(ep, (*ep).ops, cancel, raw_context) })
     }
 
     fn set(&self, option: EpOption) -> Result {
         let (name, value) = ((option.name() as u32).cast_signed(), option.value());
-        let object = self.ptr()?;
+        let ep = self.ptr()?;
         let (value_ptr, len) = ((&raw const value).cast(), size_of::<usize>());
         // SAFETY: the endpoint is open, and the value lives during the call.
-        to_result(unsafe { call!(object, (*object).ops, setopt, LEVEL, name, value_ptr, len) })
+        to_result(unsafe { call!(ep, (*ep).ops, setopt, LEVEL, name, value_ptr, len) })
     }
 
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
@@ -306,7 +306,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
     }
 
     fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {
-        let object = self.ptr()?;
+        let ep = self.ptr()?;
         let bytes = addr::encode(group);
         let addr_ptr = bytes.as_ptr().cast();
         let word = usize::try_from(context.0).map_err(|_| Errno::Inval)?;
@@ -314,7 +314,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
         let mut errno = Errno::Other;
         let handle = Handle::<FidMc>::open(self.domain.library(), "a membership", |out| {
             // SAFETY: the endpoint is open, and the address lives during the call.
-            let code = unsafe { call!(object, (*object).cm, join, addr_ptr, 0, out, context) };
+            let code = unsafe { call!(ep, (*ep).cm, join, addr_ptr, 0, out, context) };
             errno = to_result(code).err().unwrap_or(errno);
             code
         });
@@ -359,22 +359,13 @@ impl Drop for Member {
 /// An option of an open endpoint. Most of libfabric's providers do not implement the options that
 /// repeat sizes of the info.
 fn read_option(handle: &Handle<FidEp>, limits: &Limits, name: EpOptionName) -> Result<EpOption> {
-    let object = handle.ptr()?;
+    let ep = handle.ptr()?;
     let (mut value, mut len) = (0_usize, size_of::<usize>());
     let out_ptr = (&raw mut value).cast();
     let number = (name as u32).cast_signed();
     // SAFETY: the endpoint is open, and there is room for a value of this length.
-    let code = to_result(unsafe {
-        call!(
-            object,
-            (*object).ops,
-            getopt,
-            LEVEL,
-            number,
-            out_ptr,
-            &raw mut len
-        )
-    });
+    let code =
+        to_result(unsafe { call!(ep, (*ep).ops, getopt, LEVEL, number, out_ptr, &raw mut len) });
     match code {
         Ok(()) => Ok(EpOption::new(name, value)),
         Err(errno) => limits.option(name).map_err(|_| match errno {
@@ -387,7 +378,7 @@ fn read_option(handle: &Handle<FidEp>, limits: &Limits, name: EpOptionName) -> R
 /// An option of an endpoint that is not open yet, read from an endpoint that is opened for the
 /// query.
 pub(crate) fn query_option(
-    domain: &domain::SharedDomain,
+    domain: &domain::State,
     info: &Info,
     name: EpOptionName,
 ) -> Result<EpOption> {
@@ -396,21 +387,21 @@ pub(crate) fn query_option(
 }
 
 fn open_handle(
-    domain: &domain::SharedDomain,
+    domain: &domain::State,
     info: &Info,
     request: *mut Fid,
 ) -> Result<Handle<FidEp>, Error> {
     let library = domain.library();
     domain.check_info(info)?;
     let info_for_library = library.library_info(info, request)?;
-    let object = domain.ptr_or_error()?;
+    let fid = domain.ptr_or_error()?;
     Handle::<FidEp>::open(library, domain.describe("an endpoint"), |out| {
         let none = ptr::null_mut();
         // SAFETY: the domain is open, the description is the library's.
         unsafe {
             call!(
-                object,
-                (*object).ops,
+                fid,
+                (*fid).ops,
                 endpoint,
                 info_for_library.first(),
                 out,

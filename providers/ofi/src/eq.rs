@@ -26,7 +26,7 @@ use crate::open_objects;
 /// An event queue of the library.
 pub(crate) struct Eq {
     handle: Handle<FidEq>,
-    fabric: Arc<fabric::SharedFabric>,
+    fabric: Arc<fabric::State>,
     wait_obj: wait::Object,
     descriptor: Option<RawFd>,
 }
@@ -50,8 +50,8 @@ struct RawEvent {
 }
 
 impl Eq {
-    pub(crate) fn open(fabric: &Arc<fabric::SharedFabric>, attr: &Attr) -> Result<Self, Error> {
-        let object = fabric.ptr_or_error()?;
+    pub(crate) fn open(fabric: &Arc<fabric::State>, attr: &Attr) -> Result<Self, Error> {
+        let fid = fabric.ptr_or_error()?;
         let mut requested = EqAttr {
             size: attr.size,
             flags: WRITE,
@@ -62,16 +62,7 @@ impl Eq {
         let handle = Handle::open(fabric.library, "an event queue", |out| {
             let requested = &raw mut requested;
             // SAFETY: the fabric is open, and the attributes live during the call.
-            unsafe {
-                call!(
-                    object,
-                    (*object).ops,
-                    eq_open,
-                    requested,
-                    out,
-                    ptr::null_mut()
-                )
-            }
+            unsafe { call!(fid, (*fid).ops, eq_open, requested, out, ptr::null_mut()) }
         })?;
         Ok(Self {
             descriptor: wait_descriptor(handle.fid_or_error()?, attr.wait_obj),
@@ -86,7 +77,7 @@ impl Eq {
     }
 
     /// Whether the queue was opened from this fabric.
-    pub(crate) fn is_opened_from(&self, fabric: &Arc<fabric::SharedFabric>) -> bool {
+    pub(crate) fn is_opened_from(&self, fabric: &Arc<fabric::State>) -> bool {
         Arc::ptr_eq(&self.fabric, fabric)
     }
 
@@ -142,7 +133,7 @@ impl Eq {
     }
 
     fn provider_error_text(&self, entry: &EqErrEntry) -> String {
-        let Ok(object) = self.handle.ptr() else {
+        let Ok(eq) = self.handle.ptr() else {
             return String::new();
         };
         let mut buffer = [0 as c_char; 256];
@@ -150,8 +141,8 @@ impl Eq {
         // SAFETY: the queue is open, and there is room for a text of this length.
         let text = unsafe {
             call!(
-                object,
-                (*object).ops,
+                eq,
+                (*eq).ops,
                 strerror,
                 code,
                 data,
@@ -208,19 +199,19 @@ fn context(word: *mut c_void) -> Context {
 
 impl EventQueue for Eq {
     fn read(&self) -> Result<Event> {
-        let object = self.handle.ptr()?;
+        let eq = self.handle.ptr()?;
         self.next_event(|event, buffer, len| {
             // SAFETY: the queue is open, and there is room for an event of this length.
-            unsafe { call!(object, (*object).ops, read, event, buffer, len, 0) }
+            unsafe { call!(eq, (*eq).ops, read, event, buffer, len, 0) }
         })
     }
 
     fn peek(&self) -> Result<Event> {
-        let object = self.handle.ptr()?;
+        let eq = self.handle.ptr()?;
         let read_flags = |flags| {
             move |event, buffer, len| {
                 // SAFETY: the queue is open, and there is room for an event of this length.
-                unsafe { call!(object, (*object).ops, read, event, buffer, len, flags) }
+                unsafe { call!(eq, (*eq).ops, read, event, buffer, len, flags) }
             }
         };
         loop {
@@ -234,7 +225,7 @@ impl EventQueue for Eq {
     }
 
     fn read_err(&self) -> Result<ErrEntry> {
-        let object = self.handle.ptr()?;
+        let eq = self.handle.ptr()?;
         let mut data = vec![0_u8; 4096];
         let mut raw_error = EqErrEntry {
             fid: ptr::null_mut(),
@@ -247,7 +238,7 @@ impl EventQueue for Eq {
         };
         let entry = &raw mut raw_error;
         // SAFETY: the queue is open, and there is room for the entry and for its data.
-        to_count(unsafe { call!(object, (*object).ops, readerr, entry, 0) })?;
+        to_count(unsafe { call!(eq, (*eq).ops, readerr, entry, 0) })?;
         let text = self.fabric.library.error_text(raw_error.err);
         let detail = format!("{text}: {}", self.provider_error_text(&raw_error));
         let errno = Errno::from_raw(raw_error.err);
@@ -267,7 +258,7 @@ impl EventQueue for Eq {
         else {
             return Err(Errno::NoSys);
         };
-        let object = self.handle.ptr()?;
+        let eq = self.handle.ptr()?;
         let word = |word: u64| usize::try_from(word).map_err(|_| Errno::Inval);
         let entry = EqEntry {
             fid: ptr::without_provenance_mut(word(handle)?),
@@ -278,8 +269,8 @@ impl EventQueue for Eq {
         // SAFETY: the queue is open, and the entry lives during the call.
         to_result(unsafe {
             call!(
-                object,
-                (*object).ops,
+                eq,
+                (*eq).ops,
                 write,
                 number::event::NOTIFY,
                 entry_ptr,
@@ -294,10 +285,10 @@ impl EventQueue for Eq {
         if self.wait_obj == wait::Object::None {
             return Err(Errno::NoSys);
         }
-        let (object, timeout): (_, c_int) = (self.handle.ptr()?, millis(timeout));
+        let (eq, timeout): (_, c_int) = (self.handle.ptr()?, millis(timeout));
         let event = self.next_event(|event, buffer, len| {
             // SAFETY: the queue is open, and there is room for an event of this length.
-            unsafe { call!(object, (*object).ops, sread, event, buffer, len, timeout, 0) }
+            unsafe { call!(eq, (*eq).ops, sread, event, buffer, len, timeout, 0) }
         });
         match event {
             Err(Errno::Canceled | Errno::Intr | Errno::TimedOut) => Err(Errno::Again),

@@ -245,7 +245,7 @@ impl Library {
             self.call_getinfo(version, (c_text(names.0), c_text(names.1)), flags, hints.0)?;
         Ok((!found.is_null()).then_some(LibraryInfo {
             library: self,
-            first: found,
+            ptr: found,
         }))
     }
 
@@ -304,20 +304,17 @@ impl Library {
         let conversion_error = |errno| Error::new(errno, "cannot convert the Info for libfabric");
         let converted = OwnInfo::new(&info, handle).map_err(conversion_error)?;
         // SAFETY: the info's layout is at least as large as the library reads.
-        let first = unsafe { (self.dupinfo)(converted.0) };
-        if first.is_null() {
+        let ptr = unsafe { (self.dupinfo)(converted.0) };
+        if ptr.is_null() {
             return Err(conversion_error(Errno::NoMem));
         }
-        Ok(LibraryInfo {
-            library: self,
-            first,
-        })
+        Ok(LibraryInfo { library: self, ptr })
     }
 
     /// Opens a fabric.
     pub(crate) fn open_fabric(&self, info: &LibraryInfo, out: &mut *mut FidFabric) -> c_int {
         // SAFETY: the library made the info.
-        let attr = unsafe { (*info.first).fabric_attr };
+        let attr = unsafe { (*info.ptr).fabric_attr };
         // SAFETY: as above, and `out` is valid for the result.
         unsafe { (self.fabric)(attr, out, ptr::null_mut()) }
     }
@@ -422,7 +419,8 @@ impl Drop for OwnInfo {
 /// A list of infos that the library has made.
 pub(crate) struct LibraryInfo {
     library: &'static Library,
-    first: *mut abi::Info,
+    /// The first info of the list.
+    ptr: *mut abi::Info,
 }
 
 // SAFETY: the list has one owner.
@@ -434,18 +432,18 @@ impl LibraryInfo {
     /// Takes ownership of a list from the library.
     ///
     /// # Safety
-    /// `first` begins a list of this library with no other owner.
-    pub(crate) unsafe fn from_raw(library: &'static Library, first: *mut abi::Info) -> Self {
-        Self { library, first }
+    /// `ptr` points to the first info of a list of this library with no other owner.
+    pub(crate) unsafe fn from_raw(library: &'static Library, ptr: *mut abi::Info) -> Self {
+        Self { library, ptr }
     }
 
     pub(crate) fn first(&self) -> *mut abi::Info {
-        self.first
+        self.ptr
     }
 
     /// Each info, in the object model.
     pub(crate) fn to_infos(&self) -> Vec<Result<Info, Errno>> {
-        let (mut entry, mut all) = (self.first, Vec::new());
+        let (mut entry, mut all) = (self.ptr, Vec::new());
         while !entry.is_null() {
             // SAFETY: `entry` is an entry of the list, whose structures are at least as large as
             // this layout.
@@ -460,7 +458,7 @@ impl LibraryInfo {
 impl Drop for LibraryInfo {
     fn drop(&mut self) {
         // SAFETY: the library has made the list, which has no other owner.
-        unsafe { (self.library.freeinfo)(self.first) };
+        unsafe { (self.library.freeinfo)(self.ptr) };
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Pep {
     /// The info that the endpoint was opened with. [`Self::request_info`] derives the infos of
     /// connection requests from it.
     info: Info,
-    fabric: Arc<fabric::SharedFabric>,
+    fabric: Arc<fabric::State>,
     /// The queue that the endpoint reports connection requests to. Closed after `handle`, as the
     /// later field.
     _eq: Arc<dyn EventQueue>,
@@ -34,17 +34,17 @@ pub(crate) struct Pep {
 
 impl Pep {
     pub(crate) fn open(
-        fabric: &Arc<fabric::SharedFabric>,
+        fabric: &Arc<fabric::State>,
         info: &Info,
         eq: Arc<dyn EventQueue>,
     ) -> Result<Arc<Self>, Error> {
         let queue = bound_eq(&eq, fabric, &"a passive endpoint")?;
         let info_for_library = fabric.library.library_info(info, ptr::null_mut())?;
-        let object = fabric.ptr_or_error()?;
+        let fid = fabric.ptr_or_error()?;
         let handle = Handle::open(fabric.library, "a passive endpoint", |out| {
             let (info, none) = (info_for_library.first(), ptr::null_mut());
             // SAFETY: the fabric is open, and the info has the library's layout.
-            unsafe { call!(object, (*object).ops, passive_ep, info, out, none) }
+            unsafe { call!(fid, (*fid).ops, passive_ep, info, out, none) }
         })?;
         let (fid, other) = (handle.fid_or_error()?, queue.fid()?);
         // SAFETY: both objects are open.
@@ -71,7 +71,7 @@ impl Pep {
 /// [`Errno::Inval`] for a queue of another fabric; the error names `user`, `fabric` and the queue.
 pub(crate) fn bound_eq(
     eq: &Arc<dyn EventQueue>,
-    fabric: &Arc<fabric::SharedFabric>,
+    fabric: &Arc<fabric::State>,
     user: &dyn fmt::Debug,
 ) -> Result<Arc<Eq>, Error> {
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn EventQueue>::clone(eq);
@@ -98,25 +98,25 @@ impl Pep {
 
 impl PassiveEndpoint for Pep {
     fn listen(&self) -> Result {
-        let object = self.handle.ptr()?;
+        let pep = self.handle.ptr()?;
         // SAFETY: the endpoint is open.
-        to_result(unsafe { call!(object, (*object).cm, listen) })
+        to_result(unsafe { call!(pep, (*pep).cm, listen) })
     }
 
     fn address(&self) -> Result<Address> {
-        let object = self.handle.ptr()?;
+        let pep = self.handle.ptr()?;
         read_address(self.info.addr_format, |out_ptr, len| {
             // SAFETY: the endpoint is open, and `out_ptr` has room for the bytes that `len` states.
-            unsafe { call!(object, (*object).cm, getname, out_ptr, len) }
+            unsafe { call!(pep, (*pep).cm, getname, out_ptr, len) }
         })
     }
 
     fn reject(&self, handle: u64, data: &[u8]) -> Result {
         let request = open_objects::take_request(handle).ok_or(Errno::Inval)?;
-        let object = self.handle.ptr()?;
+        let pep = self.handle.ptr()?;
         let (from, len) = (data.as_ptr().cast(), data.len());
         // SAFETY: the endpoint is open. The request is the library's and has not been answered.
-        to_result(unsafe { call!(object, (*object).cm, reject, request.handle, from, len) })
+        to_result(unsafe { call!(pep, (*pep).cm, reject, request.handle, from, len) })
     }
 }
 

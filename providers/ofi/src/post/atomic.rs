@@ -67,62 +67,60 @@ fn elements(counts: impl Iterator<Item = usize>) -> usize {
 impl Atomic for Endpoint {
     unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
         let descs = self.check_atomic(Family::Base, msg)?;
-        let object = self.ptr()?;
+        let ep = self.ptr()?;
         let (iov, segments, dest) = (msg.iov.as_ptr().cast(), msg.iov.len(), msg.dest.0);
         let (datatype, op) = (msg.datatype as u32, msg.op as u32);
         let form = self.atomic_form(msg, segments, flags);
         let posted_op = self.tx.posted_op(msg.context, flags);
-        self.domain
-            .contexts
-            .post_with_context(posted_op, |context| {
-                // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
-                // for the memory that they name.
-                to_result(unsafe {
-                    match form {
-                        Form::Short => {
-                            let (local, remote, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
-                            let (addr, key) = (remote.addr, remote.key);
-                            call!(
-                                object,
-                                (*object).atomic,
-                                write,
-                                local.addr,
-                                local.count,
-                                desc,
-                                dest,
-                                addr,
-                                key,
-                                datatype,
-                                op,
-                                context
-                            )
-                        }
-                        Form::List => {
-                            let (remote, desc) = (msg.rma_iov[0], descs.all());
-                            let (addr, key) = (remote.addr, remote.key);
-                            call!(
-                                object,
-                                (*object).atomic,
-                                writev,
-                                iov,
-                                desc,
-                                segments,
-                                dest,
-                                addr,
-                                key,
-                                datatype,
-                                op,
-                                context
-                            )
-                        }
-                        form => {
-                            let msg = Self::raw_msg(msg, &descs, context);
-                            let flags = form.flags(flags);
-                            call!(object, (*object).atomic, writemsg, &raw const msg, flags)
-                        }
+        self.domain.contexts.post(posted_op, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
+            // for the memory that they name.
+            to_result(unsafe {
+                match form {
+                    Form::Short => {
+                        let (local, remote, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
+                        let (addr, key) = (remote.addr, remote.key);
+                        call!(
+                            ep,
+                            (*ep).atomic,
+                            write,
+                            local.addr,
+                            local.count,
+                            desc,
+                            dest,
+                            addr,
+                            key,
+                            datatype,
+                            op,
+                            context
+                        )
                     }
-                })
+                    Form::List => {
+                        let (remote, desc) = (msg.rma_iov[0], descs.all());
+                        let (addr, key) = (remote.addr, remote.key);
+                        call!(
+                            ep,
+                            (*ep).atomic,
+                            writev,
+                            iov,
+                            desc,
+                            segments,
+                            dest,
+                            addr,
+                            key,
+                            datatype,
+                            op,
+                            context
+                        )
+                    }
+                    form => {
+                        let msg = Self::raw_msg(msg, &descs, context);
+                        let flags = form.flags(flags);
+                        call!(ep, (*ep).atomic, writemsg, &raw const msg, flags)
+                    }
+                }
             })
+        })
     }
 
     unsafe fn fetch_atomicmsg(
@@ -143,80 +141,77 @@ impl Atomic for Endpoint {
             (msg.iov, descs) = (&results, result_descs.clone());
         }
         let msg = &msg;
-        let object = self.ptr()?;
+        let ep = self.ptr()?;
         let (iov, dest) = (msg.iov.as_ptr().cast::<abi::Ioc>(), msg.dest.0);
         let (datatype, op) = (msg.datatype as u32, msg.op as u32);
         let resultv = result.as_ptr().cast::<abi::Ioc>().cast_mut();
         let is_one = msg.iov.len() == 1 && result.len() == 1;
         let form = self.atomic_form(msg, if is_one { 1 } else { 2 }, flags);
         let posted_op = self.tx.posted_op(msg.context, flags);
-        self.domain
-            .contexts
-            .post_with_context(posted_op, |context| {
-                // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
-                // for the memory that they name.
-                to_result(unsafe {
-                    match form {
-                        Form::Short => {
-                            let (local, remote, result_segment) =
-                                (msg.iov[0], msg.rma_iov[0], result[0]);
-                            let (desc, first_result_desc) = (descs.first(), result_descs.first());
-                            call!(
-                                object,
-                                (*object).atomic,
-                                readwrite,
-                                local.addr,
-                                local.count,
-                                desc,
-                                result_segment.addr,
-                                first_result_desc,
-                                dest,
-                                remote.addr,
-                                remote.key,
-                                datatype,
-                                op,
-                                context
-                            )
-                        }
-                        Form::List => {
-                            let (remote, desc, segments) =
-                                (msg.rma_iov[0], descs.all(), msg.iov.len());
-                            call!(
-                                object,
-                                (*object).atomic,
-                                readwritev,
-                                iov,
-                                desc,
-                                segments,
-                                resultv,
-                                result_descs.all(),
-                                result.len(),
-                                dest,
-                                remote.addr,
-                                remote.key,
-                                datatype,
-                                op,
-                                context
-                            )
-                        }
-                        form => {
-                            let msg = Self::raw_msg(msg, &descs, context);
-                            let (desc, count) = (result_descs.all(), result.len());
-                            let (msg, flags) = (&raw const msg, form.flags(flags));
-                            call!(
-                                object,
-                                (*object).atomic,
-                                readwritemsg,
-                                msg,
-                                resultv,
-                                desc,
-                                count,
-                                flags
-                            )
-                        }
+        self.domain.contexts.post(posted_op, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
+            // for the memory that they name.
+            to_result(unsafe {
+                match form {
+                    Form::Short => {
+                        let (local, remote, result_segment) =
+                            (msg.iov[0], msg.rma_iov[0], result[0]);
+                        let (desc, first_result_desc) = (descs.first(), result_descs.first());
+                        call!(
+                            ep,
+                            (*ep).atomic,
+                            readwrite,
+                            local.addr,
+                            local.count,
+                            desc,
+                            result_segment.addr,
+                            first_result_desc,
+                            dest,
+                            remote.addr,
+                            remote.key,
+                            datatype,
+                            op,
+                            context
+                        )
                     }
-                })
+                    Form::List => {
+                        let (remote, desc, segments) = (msg.rma_iov[0], descs.all(), msg.iov.len());
+                        call!(
+                            ep,
+                            (*ep).atomic,
+                            readwritev,
+                            iov,
+                            desc,
+                            segments,
+                            resultv,
+                            result_descs.all(),
+                            result.len(),
+                            dest,
+                            remote.addr,
+                            remote.key,
+                            datatype,
+                            op,
+                            context
+                        )
+                    }
+                    form => {
+                        let msg = Self::raw_msg(msg, &descs, context);
+                        let (desc, count) = (result_descs.all(), result.len());
+                        let (msg, flags) = (&raw const msg, form.flags(flags));
+                        call!(
+                            ep,
+                            (*ep).atomic,
+                            readwritemsg,
+                            msg,
+                            resultv,
+                            desc,
+                            count,
+                            flags
+                        )
+                    }
+                }
             })
+        })
     }
 
     unsafe fn compare_atomicmsg(
@@ -231,7 +226,7 @@ impl Atomic for Endpoint {
         let descs = self.check_atomic(Family::Compare, msg)?;
         let compare_descs = self.descs(&self.tx, compare.len(), compare_desc)?;
         let result_descs = self.descs(&self.tx, result.len(), result_desc)?;
-        let object = self.ptr()?;
+        let ep = self.ptr()?;
         let (iov, dest) = (msg.iov.as_ptr().cast::<abi::Ioc>(), msg.dest.0);
         let (datatype, op) = (msg.datatype as u32, msg.op as u32);
         let comparev = compare.as_ptr().cast::<abi::Ioc>();
@@ -239,79 +234,76 @@ impl Atomic for Endpoint {
         let is_one = [msg.iov.len(), compare.len(), result.len()] == [1; 3];
         let form = self.atomic_form(msg, if is_one { 1 } else { 2 }, flags);
         let posted_op = self.tx.posted_op(msg.context, flags);
-        self.domain
-            .contexts
-            .post_with_context(posted_op, |context| {
-                // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
-                // for the memory that they name.
-                to_result(unsafe {
-                    match form {
-                        Form::Short => {
-                            let (local, remote) = (msg.iov[0], msg.rma_iov[0]);
-                            let (compare_segment, result_segment) = (compare[0], result[0]);
-                            let (desc, first_compare_desc) = (descs.first(), compare_descs.first());
-                            call!(
-                                object,
-                                (*object).atomic,
-                                compwrite,
-                                local.addr,
-                                local.count,
-                                desc,
-                                compare_segment.addr,
-                                first_compare_desc,
-                                result_segment.addr,
-                                result_descs.first(),
-                                dest,
-                                remote.addr,
-                                remote.key,
-                                datatype,
-                                op,
-                                context
-                            )
-                        }
-                        Form::List => {
-                            let (remote, desc, segments) =
-                                (msg.rma_iov[0], descs.all(), msg.iov.len());
-                            call!(
-                                object,
-                                (*object).atomic,
-                                compwritev,
-                                iov,
-                                desc,
-                                segments,
-                                comparev,
-                                compare_descs.all(),
-                                compare.len(),
-                                resultv,
-                                result_descs.all(),
-                                result.len(),
-                                dest,
-                                remote.addr,
-                                remote.key,
-                                datatype,
-                                op,
-                                context
-                            )
-                        }
-                        form => {
-                            let msg = Self::raw_msg(msg, &descs, context);
-                            call!(
-                                object,
-                                (*object).atomic,
-                                compwritemsg,
-                                &raw const msg,
-                                comparev,
-                                compare_descs.all(),
-                                compare.len(),
-                                resultv,
-                                result_descs.all(),
-                                result.len(),
-                                form.flags(flags)
-                            )
-                        }
+        self.domain.contexts.post(posted_op, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
+            // for the memory that they name.
+            to_result(unsafe {
+                match form {
+                    Form::Short => {
+                        let (local, remote) = (msg.iov[0], msg.rma_iov[0]);
+                        let (compare_segment, result_segment) = (compare[0], result[0]);
+                        let (desc, first_compare_desc) = (descs.first(), compare_descs.first());
+                        call!(
+                            ep,
+                            (*ep).atomic,
+                            compwrite,
+                            local.addr,
+                            local.count,
+                            desc,
+                            compare_segment.addr,
+                            first_compare_desc,
+                            result_segment.addr,
+                            result_descs.first(),
+                            dest,
+                            remote.addr,
+                            remote.key,
+                            datatype,
+                            op,
+                            context
+                        )
                     }
-                })
+                    Form::List => {
+                        let (remote, desc, segments) = (msg.rma_iov[0], descs.all(), msg.iov.len());
+                        call!(
+                            ep,
+                            (*ep).atomic,
+                            compwritev,
+                            iov,
+                            desc,
+                            segments,
+                            comparev,
+                            compare_descs.all(),
+                            compare.len(),
+                            resultv,
+                            result_descs.all(),
+                            result.len(),
+                            dest,
+                            remote.addr,
+                            remote.key,
+                            datatype,
+                            op,
+                            context
+                        )
+                    }
+                    form => {
+                        let msg = Self::raw_msg(msg, &descs, context);
+                        call!(
+                            ep,
+                            (*ep).atomic,
+                            compwritemsg,
+                            &raw const msg,
+                            comparev,
+                            compare_descs.all(),
+                            compare.len(),
+                            resultv,
+                            result_descs.all(),
+                            result.len(),
+                            form.flags(flags)
+                        )
+                    }
+                }
             })
+        })
     }
 
     fn inject_atomic(&self, buf: &[u8], target: &Target) -> Result {
@@ -323,16 +315,16 @@ impl Atomic for Endpoint {
         if !buf.len().is_multiple_of(size) || count > max_count {
             return Err(Errno::Inval);
         }
-        let object = self.ptr()?;
-        let (buf_ptr, dest, key) = (buf.as_ptr().cast(), target.dest.0, target.key);
+        let ep = self.ptr()?;
+        let (buf, dest, key) = (buf.as_ptr().cast(), target.dest.0, target.key);
         let (datatype, op) = (target.datatype as u32, target.op as u32);
         // SAFETY: the endpoint is open, and the bytes are read during the call.
         to_result(unsafe {
             call!(
-                object,
-                (*object).atomic,
+                ep,
+                (*ep).atomic,
                 inject,
-                buf_ptr,
+                buf,
                 count,
                 dest,
                 target.addr,
@@ -344,15 +336,15 @@ impl Atomic for Endpoint {
     }
 
     fn valid(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
-        let object = self.ptr()?;
+        let ep = self.ptr()?;
         let mut count = 0;
         let (number, op, out) = (datatype as u32, op as u32, &raw mut count);
         // SAFETY: the endpoint is open, and the pointer is valid for the result.
         to_result(unsafe {
             match family {
-                Family::Base => call!(object, (*object).atomic, writevalid, number, op, out),
-                Family::Fetch => call!(object, (*object).atomic, readwritevalid, number, op, out),
-                Family::Compare => call!(object, (*object).atomic, compwritevalid, number, op, out),
+                Family::Base => call!(ep, (*ep).atomic, writevalid, number, op, out),
+                Family::Fetch => call!(ep, (*ep).atomic, readwritevalid, number, op, out),
+                Family::Compare => call!(ep, (*ep).atomic, compwritevalid, number, op, out),
             }
         })?;
         let size = datatype.size();
