@@ -251,7 +251,7 @@ pub trait Atomic {
     }
 
     /// Posts an atomic without a result, with a copy of the operands in `buf` (fi_inject_atomic(3)).
-    /// There is no completion at the initiator.
+    /// An inject has no completion at the initiator.
     ///
     /// # Errors
     /// [`Errno::MsgSize`] for more than `tx_attr.inject_size` bytes; [`Errno::Inval`] when `buf` does

@@ -46,6 +46,16 @@ impl SchedStat {
     }
 }
 
+impl Times {
+    /// Returns the times since an earlier reading.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        Self {
+            on_processor: self.on_processor.saturating_sub(earlier.on_processor),
+            run_delay: self.run_delay.saturating_sub(earlier.run_delay),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use nix::unistd::gettid;

@@ -9,9 +9,11 @@ use nix::unistd::gettid;
 use super::echo::Echo;
 use super::endpoint::CampaignEndpoint;
 use super::report::Row;
-use crate::schedstat::SchedStat;
+use crate::schedstat::{SchedStat, Times};
 
-/// The longest time that an exchange may take on a machine that other programs use as well.
+/// Limit of an exchange's time without its run delay, which is the longer of both threads' run
+/// delays. Both threads poll, so a thread that blocks makes the other thread run for longer. Other
+/// programs of the machine only delay the threads.
 const LONGEST_EXCHANGE: Duration = Duration::from_millis(500);
 /// Limit of an exchange's processor time, which is the smaller of both threads' times. Both threads
 /// poll, so a thread that does other work also makes the other thread poll for longer. A thread
@@ -33,6 +35,9 @@ pub(super) struct Exchanges {
     count: u64,
     time: Duration,
     longest: Duration,
+    /// The longest time of an exchange without the run delay of the thread that was delayed for
+    /// longer.
+    longest_undelayed: Duration,
     /// The longest processor time of an exchange, in the thread that used less.
     longest_cpu_time: Duration,
 }
@@ -85,7 +90,11 @@ impl Bystanders {
         exchanges.time = began.elapsed();
         let cpu_time = exchanges.longest_cpu_time;
         for (measure, longest, limit) in [
-            ("took", exchanges.longest, LONGEST_EXCHANGE),
+            (
+                "took, without the time in which a thread waited for a processor,",
+                exchanges.longest_undelayed,
+                LONGEST_EXCHANGE,
+            ),
             (
                 "took in both threads, in processor time,",
                 cpu_time,
@@ -102,22 +111,24 @@ impl Bystanders {
 
     /// Runs one exchange.
     fn exchange(&mut self) -> anyhow::Result<Exchanges> {
-        let before = self.cpu_times();
+        let before = self.times();
         let start = Instant::now();
         self.target.exchange(&mut self.endpoint)?;
         let longest = start.elapsed();
-        let times = self.cpu_times().into_iter().zip(before);
-        let smaller = times.map(|(now, before)| now.saturating_sub(before)).min();
+        let after = self.times();
+        let during = [0, 1].map(|thread| after[thread].since(before[thread]));
+        let run_delay = during[0].run_delay.max(during[1].run_delay);
         Ok(Exchanges {
             count: 1,
             time: Duration::ZERO,
             longest,
-            longest_cpu_time: smaller.unwrap_or_default(),
+            longest_undelayed: longest.saturating_sub(run_delay),
+            longest_cpu_time: during[0].on_processor.min(during[1].on_processor),
         })
     }
 
-    fn cpu_times(&self) -> [Duration; 2] {
-        [0, 1].map(|index| self.threads[index].read().on_processor)
+    fn times(&self) -> [Times; 2] {
+        [0, 1].map(|thread| self.threads[thread].read())
     }
 }
 
@@ -127,6 +138,7 @@ impl Exchanges {
         self.count += other.count;
         self.time += other.time;
         self.longest = self.longest.max(other.longest);
+        self.longest_undelayed = self.longest_undelayed.max(other.longest_undelayed);
         self.longest_cpu_time = self.longest_cpu_time.max(other.longest_cpu_time);
     }
 
@@ -135,6 +147,7 @@ impl Exchanges {
         let figures = &mut row.figures;
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         figures.insert("longest_exchange_ms", ms(self.longest));
+        figures.insert("longest_undelayed_ms", ms(self.longest_undelayed));
         figures.insert("on_processors_ms", ms(self.longest_cpu_time));
         let seconds = self.time.as_secs_f64().max(f64::MIN_POSITIVE);
         figures.insert("exchanges_per_s", self.count as f64 / seconds);

@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 const LATEST: Duration = Duration::from_micros(300);
 /// The binary logarithm of the last instruction that is chosen by its number, in the short form.
 const EARLY_LOG2: u64 = 11;
-/// Maximum growth of the surviving processes' memory, whatever the number of targets.
+/// Maximum growth of the surviving processes' memory, for any number of targets.
 const GROWTH: usize = 2 << 20;
 
 /// Runs the campaign `kill`.

@@ -56,7 +56,7 @@ pub struct Row {
 
 /// Maximum number of failures in the report.
 const MAX_FAILURES: usize = 5;
-/// Rows that have a former name, which `--only` accepts as well.
+/// Rows with their former names, which `--only` also accepts.
 const FORMER_NAMES: [(&str, &str); 7] = [
     ("connect", "meet"),
     ("be-connected", "be-met"),

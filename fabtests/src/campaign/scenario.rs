@@ -264,8 +264,8 @@ impl Scenario {
     /// The error of a post.
     pub(crate) fn post_receives(&mut self, count: usize) -> anyhow::Result<()> {
         for _ in 0..count {
-            let any = FiAddr::UNSPEC;
-            let tagged = self.endpoint.trecv(any, LARGEST, FROM_TARGET)?;
+            let source = FiAddr::UNSPEC;
+            let tagged = self.endpoint.trecv(source, LARGEST, FROM_TARGET)?;
             self.operations.receives.push(tagged);
         }
         if matches!(self.operation.sends(), Some((kind, _)) if !kind.is_tagged()) {

@@ -103,8 +103,8 @@ provider: demo
 
 #[test]
 fn results_are_short_by_default() {
-    let both = SHORT.to_owned() + &SHORT.replace("RDM", "DGRAM");
-    assert_eq!(run(&[]), Output::success(both));
+    let expected = SHORT.to_owned() + &SHORT.replace("RDM", "DGRAM");
+    assert_eq!(run(&[]), Output::success(expected));
     assert_eq!(run(&["-t", "fi_ep_rdm"]), Output::success(SHORT.to_owned()));
 }
 

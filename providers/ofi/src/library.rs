@@ -212,7 +212,8 @@ impl Library {
             return false;
         }
         // SAFETY: the call returned a list of this length.
-        let all = unsafe { pointer::list(first.cast_const(), usize::try_from(count).unwrap_or(0)) };
+        let all =
+            unsafe { pointer::array(first.cast_const(), usize::try_from(count).unwrap_or(0)) };
         let is_found = all.unwrap_or_default().iter().any(|param| {
             // SAFETY: names are strings, or NULL behind the last one.
             let param_name = unsafe { pointer::text(param.name) };
@@ -405,13 +406,13 @@ pub(crate) struct OwnInfo(*mut abi::Info);
 
 impl OwnInfo {
     pub(crate) fn new(info: &Info, handle: *mut Fid) -> Result<Self, Errno> {
-        infos::one(info, handle).map(Self)
+        infos::allocate_info(info, handle).map(Self)
     }
 }
 
 impl Drop for OwnInfo {
     fn drop(&mut self) {
-        // SAFETY: `infos::one` has made the info, which has no other owner.
+        // SAFETY: `infos::allocate_info` has made the info, which has no other owner.
         unsafe { infos::free(self.0) };
     }
 }

@@ -1,4 +1,4 @@
-//! The provider's run-time parameters, `FI_TCP_*`: libfabric's names where it has them.
+//! The provider's run-time parameters, `FI_TCP_*`. Parameters that libfabric also has keep its names.
 
 use std::time::Duration;
 
@@ -134,7 +134,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::time(
         "FI_TCP_SPIN_TIME",
         SPIN,
-        "how long a waiting thread spins before it parks, at most",
+        "longest time that a waiting thread spins before it parks",
     ),
     Spec::choice(
         "FI_TCP_TLS",

@@ -293,8 +293,8 @@ fn send_hellos(
                 .for_each(|byte| *byte = random.word() as u8),
             _ => {}
         }
-        let most = if random.once_in(20) { 60 } else { 4 };
-        let count = random.below(most);
+        let limit = if random.once_in(20) { 60 } else { 4 };
+        let count = random.below(limit);
         let chosen: Vec<_> = (0..count).map(|_| random.pick(&fds).as_fd()).collect();
         socket.send(&bytes, &chosen);
         if random.once_in(4) {

@@ -1,5 +1,5 @@
-//! The campaign `hostile`: a peer that does whatever its own memory and its sockets allow, while
-//! its target continues to serve another peer.
+//! The campaign `hostile`: a peer writes anything to its own memory and its sockets, while its target
+//! continues to serve another peer.
 //!
 //! The target must not crash, hang, leak, or grow beyond its limits. Messages between it and the
 //! other peer must be intact. The row `in-process` has both sides in one thread; it is the fuzz
@@ -89,7 +89,8 @@ impl Session {
         self.target.process().pid().to_string()
     }
 
-    /// Runs one attack. Returns its statistics and the longest exchange meanwhile.
+    /// Runs one attack. Returns its statistics, and the duration of the longest exchange during the
+    /// attack.
     fn run_attack(&mut self, run: AttackRun) -> anyhow::Result<(AttackStats, Duration)> {
         self.adversary.send(&run)?;
         let mut timeout = Timeout::new("the end of an attack");

@@ -22,7 +22,7 @@ use selvedge_kit::layer::LayeredProvider;
 /// The environment variable that names the planted defect.
 pub(crate) const VARIABLE: &str = "FABTESTS_DEFECT";
 
-/// The former name of [`VARIABLE`], which is accepted as well.
+/// The former name of [`VARIABLE`], which is also accepted.
 const FORMER_VARIABLE: &str = "FABTESTS_FLAW";
 
 macro_rules! defects {

@@ -37,7 +37,7 @@ pub enum RunEvent<'a> {
     Started(&'a Entry),
     /// An entry has finished.
     Finished(&'a Report),
-    /// No entry has started or finished for [`TICK`].
+    /// No entry has started or finished for 100 ms.
     Idle,
 }
 

@@ -55,8 +55,8 @@ fn each_to_each(ctx: &mut TestContext) -> Result {
 fn limits(ctx: &mut TestContext) -> Result {
     let limit = ctx.info_for(&ctx.hints())?.domain_attr.max_ep_rx_ctx;
     holds("there may be several contexts", limit > 1)?;
-    let more = ctx.registry().infos(&with_contexts(ctx.hints(), limit + 1));
-    holds("more contexts than the limit are refused", more.is_err())?;
+    let result = ctx.registry().infos(&with_contexts(ctx.hints(), limit + 1));
+    holds("more contexts than the limit are refused", result.is_err())?;
     let info = ctx.info_for(&with_contexts(ctx.hints(), 2))?;
     let domain = info.open()?;
     let sep = domain.scalable_endpoint(&info)?;

@@ -290,13 +290,13 @@ impl RmaBench {
             return self.channel.await_sends();
         }
         for turn in first..self.operations {
-            let more = self.channel.options.more && turn + 1 < self.operations;
-            let more = if more {
+            let has_more = self.channel.options.more && turn + 1 < self.operations;
+            let more_flag = if has_more {
                 OpFlags::MORE
             } else {
                 OpFlags::empty()
             };
-            self.post(turn, size, self.flags | more)?;
+            self.post(turn, size, self.flags | more_flag)?;
         }
         self.await_posted()?;
         if self.kind == Kind::Read {

@@ -245,11 +245,14 @@ fn connect_control(options: &Options) -> anyhow::Result<Control> {
     };
     let is_ipv6 = options.has("6");
     let Some(server) = &options.server else {
-        let any: IpAddr = match is_ipv6 {
+        let unspecified: IpAddr = match is_ipv6 {
             true => Ipv6Addr::UNSPECIFIED.into(),
             false => Ipv4Addr::UNSPECIFIED.into(),
         };
-        return Control::accept(SocketAddr::new(any, port(&options.source_port, PORT)?));
+        return Control::accept(SocketAddr::new(
+            unspecified,
+            port(&options.source_port, PORT)?,
+        ));
     };
     let address = (server.as_str(), port(&options.port, PORT)?).to_socket_addrs();
     let mut address = address

@@ -344,7 +344,7 @@ impl Side {
         Ok(())
     }
 
-    /// Waits for the peer at a barrier, and makes progress meanwhile.
+    /// Waits for the peer at a barrier. The endpoint makes progress during the wait.
     ///
     /// # Errors
     /// The peer has exited or does not reach the barrier.

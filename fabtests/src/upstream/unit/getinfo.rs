@@ -199,10 +199,10 @@ fn check_ordered_sizes(base: &Hints) -> anyhow::Result<()> {
                     "the maximum ordered size is less than requested: {info:?}"
                 );
             }
-            if let Some(more) = max.checked_add(1) {
+            if let Some(too_large) = max.checked_add(1) {
                 ensure!(
-                    requested(more)?.is_none(),
-                    "fi_getinfo accepts {more} bytes for {order}, more than the maximum"
+                    requested(too_large)?.is_none(),
+                    "fi_getinfo accepts {too_large} bytes for {order}, more than the maximum"
                 );
             }
         }

@@ -341,7 +341,7 @@ impl Delivery<'_> {
         Ok(())
     }
 
-    /// Discards an unexpected message. Its sender gets an acknowledgement as if it were received.
+    /// Discards an unexpected message. The sender gets the acknowledgement of a received message.
     #[cold]
     pub(crate) fn discard(
         &mut self,

@@ -64,7 +64,7 @@ impl State {
         }
     }
 
-    /// Continues the handshake of a connection. Returns 1 if it made progress.
+    /// Continues the handshake of a connection. Returns 1 if the handshake made progress, else 0.
     pub(super) fn continue_handshake(&mut self, index: usize) -> usize {
         let connection = &mut self.connections[index];
         let context = HandshakeContext {

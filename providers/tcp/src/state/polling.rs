@@ -26,7 +26,7 @@ pub(crate) struct Polling {
     pub(crate) turn: u64,
     /// Whether a thread may be parked.
     is_parked: bool,
-    /// Whether a thread may be parked without a timeout, so that it would not poll a stalled
+    /// Whether a thread may be parked without a timeout. Such a thread does not poll a stalled
     /// connection.
     is_unbounded: bool,
 }
