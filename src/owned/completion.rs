@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::iter;
+use std::mem;
 
 use super::Buf;
 use super::endpoint::slots::Key;
@@ -56,6 +57,7 @@ impl fmt::Debug for Received {
 
 impl Received {
     /// The metadata in a completion entry.
+    #[inline]
     pub(super) fn new(entry: &cq::Entry, src: FiAddr) -> Self {
         let carries_data = entry.flags.contains(CompletionFlags::REMOTE_CQ_DATA);
         Self {
@@ -71,55 +73,53 @@ impl Received {
 /// A reusable list of completions with a fixed capacity.
 #[derive(Debug)]
 pub struct Completions {
-    /// The completions of the list, then vacant entries.
-    entries: Box<[Entry]>,
+    /// The entries of the completions, then vacant entries. A read of the completion queue fills them
+    /// in place, and the context of the post then replaces the key of the operation.
+    entries: Box<[cq::Entry]>,
+    /// The source of each entry.
+    sources: Box<[FiAddr]>,
+    /// The parts of each completion that its entry does not have.
+    parts: Box<[Parts]>,
     len: usize,
 }
 
-/// Storage for a completion. Its fields are stored one by one, so that a reader loads what was stored: a
-/// load that is wider than a preceding store stalls on store forwarding.
-#[derive(Debug)]
-struct Entry {
-    /// `None` in a vacant entry.
+/// The parts of a completion that its entry does not have.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    /// `None` for a vacant entry.
     buf: Option<Buf>,
-    context: Context,
-    received: Received,
     error: Option<Box<cq::ErrEntry>>,
 }
 
-impl Entry {
-    const VACANT: Self = Self {
-        buf: None,
-        context: Context(0),
-        received: Received {
-            src: FiAddr::UNSPEC,
-            tag: 0,
-            data: None,
-            flags: CompletionFlags::empty(),
-            len: 0,
-        },
-        error: None,
-    };
+/// Vacant storage for the completions of one read: entries, a source for each entry, and a place for
+/// the rest of each completion.
+pub(super) struct Vacant<'a, P> {
+    pub(super) entries: &'a mut [cq::Entry],
+    pub(super) sources: &'a mut [FiAddr],
+    pub(super) places: &'a mut [P],
+}
 
-    #[inline(always)]
-    fn take(&mut self) -> Option<Completion> {
-        Some(Completion {
-            buf: self.buf.take()?,
-            context: self.context,
-            result: match self.error.take() {
-                None => Ok(self.received),
-                Some(error) => Err(error),
-            },
-        })
+impl Parts {
+    /// Makes vacant storage a completion.
+    #[inline]
+    pub(super) fn set(&mut self, buf: Buf, error: Option<Box<cq::ErrEntry>>) {
+        // The storage is vacant. Without code that drops a previous buffer, and may unwind, the caller
+        // keeps its values in registers.
+        mem::forget(self.buf.replace(buf));
+        if error.is_some() {
+            self.error = error;
+        }
     }
 }
 
 impl Completions {
     /// An empty list with room for `capacity` completions, at least one.
     pub fn with_capacity(capacity: usize) -> Self {
-        let vacant = iter::repeat_with(|| Entry::VACANT);
+        let capacity = capacity.max(1);
         Self {
-            entries: vacant.take(capacity.max(1)).collect(),
+            entries: vec![cq::Entry::default(); capacity].into(),
+            sources: vec![FiAddr::UNSPEC; capacity].into(),
+            parts: iter::repeat_with(Parts::default).take(capacity).collect(),
             len: 0,
         }
     }
@@ -145,37 +145,54 @@ impl Completions {
         self.len == 0
     }
 
-    /// The number of vacant entries.
+    /// Up to `limit` vacant entries.
     #[inline]
-    pub(super) fn free(&self) -> usize {
-        self.entries.len() - self.len
+    pub(super) fn vacant(&mut self, limit: usize) -> Vacant<'_, Parts> {
+        let vacant = self.len..self.entries.len().min(self.len + limit);
+        Vacant {
+            entries: &mut self.entries[vacant.clone()],
+            sources: &mut self.sources[vacant.clone()],
+            places: &mut self.parts[vacant],
+        }
     }
 
-    /// Appends a completion, and sets the length of its buffer to `len` if there is one.
-    ///
-    /// # Errors
-    /// The completion, when the list is full.
-    // Nothing panics before the completion is stored, so it is written once, in place.
+    /// Appends the completions that are stored in the first `count` vacant entries. An entry may belong
+    /// to no completion.
+    #[inline]
+    pub(super) fn append(&mut self, count: usize) {
+        let end = self.parts.len().min(self.len + count);
+        for position in self.len..end {
+            if self.parts[position].buf.is_some() {
+                if position != self.len {
+                    self.move_forward(position);
+                }
+                self.len += 1;
+            }
+        }
+    }
+
+    /// Moves a completion to the first vacant entry.
+    #[cold]
+    fn move_forward(&mut self, position: usize) {
+        self.entries.swap(self.len, position);
+        self.sources.swap(self.len, position);
+        self.parts.swap(self.len, position);
+    }
+
+    /// Takes a completion out; `None` for a vacant entry.
     #[inline(always)]
-    pub(super) fn push(
-        &mut self,
-        completion: Completion,
-        len: Option<usize>,
-    ) -> Result<(), Completion> {
-        let Some(entry @ Entry { buf: None, .. }) = self.entries.get_mut(self.len) else {
-            return Err(completion);
-        };
-        entry.context = completion.context;
-        match completion.result {
-            Ok(received) => entry.received = received,
-            Err(error) => entry.error = Some(error),
-        }
-        let buf = entry.buf.insert(completion.buf);
-        self.len += 1;
-        if let Some(len) = len {
-            buf.set_len(len).expect("not above the capacity");
-        }
-        Ok(())
+    fn take(&mut self, position: usize) -> Option<Completion> {
+        let entry = self.entries.get(position)?;
+        let parts = self.parts.get_mut(position)?;
+        let src = || self.sources.get(position).copied();
+        Some(Completion {
+            buf: parts.buf.take()?,
+            context: entry.context,
+            result: match parts.error {
+                None => Ok(Received::new(entry, src().unwrap_or(FiAddr::UNSPEC))),
+                Some(_) => Err(parts.error.take()?),
+            },
+        })
     }
 }
 
@@ -198,10 +215,9 @@ impl Iterator for Drain<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Completion> {
-        let is_left = self.first < self.list.len;
-        let entry = self.list.entries.get_mut(self.first).filter(|_| is_left)?;
+        let completion = self.list.take(self.first)?;
         self.first += 1;
-        entry.take()
+        Some(completion)
     }
 
     #[inline]

@@ -96,8 +96,15 @@ impl FreeRing {
     /// Takes an index; `None` when all are held.
     #[inline]
     pub(super) fn take(&self) -> Option<u32> {
-        let released = || self.take_released();
-        released().or_else(|| self.untouched.take().or_else(released))
+        match self.take_released() {
+            None => self.take_untouched(),
+            index => index,
+        }
+    }
+
+    #[cold]
+    fn take_untouched(&self) -> Option<u32> {
+        self.untouched.take().or_else(|| self.take_released())
     }
 
     /// Releases an index. The accesses of its holder happen before those of its next holder. Callers

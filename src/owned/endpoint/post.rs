@@ -181,18 +181,18 @@ impl Post {
     /// [`Errno::TooSmall`] when the content does not fit.
     #[inline(always)]
     pub(super) fn content(self, operand: &[u8], buf: &Buf) -> Result<Content> {
-        let len = match self {
+        let is_fetched = match self {
             Self::Recv { flags, .. } => return Ok(received(flags, buf)),
-            Self::Send { .. } | Self::Write { .. } | Self::Read { .. } => buf.len(),
+            Self::Send { .. } | Self::Write { .. } | Self::Read { .. } => false,
             Self::Atomic { family, target } => match (family, target.op) {
-                (Family::Base, _) => buf.len(),
-                (Family::Fetch, atomic::Op::AtomicRead) => buf.len(),
-                (Family::Fetch | Family::Compare, _) => operand.len(),
+                (Family::Base, _) | (Family::Fetch, atomic::Op::AtomicRead) => false,
+                (Family::Fetch | Family::Compare, _) => true,
             },
         };
-        match len <= buf.capacity() {
-            true => Ok(Content::bytes(len)),
-            false => Err(Errno::TooSmall),
+        match is_fetched {
+            false => Ok(Content::bytes(buf.len())),
+            true if operand.len() <= buf.capacity() => Ok(Content::bytes(operand.len())),
+            true => Err(Errno::TooSmall),
         }
     }
 
