@@ -76,35 +76,33 @@ pub struct Completions {
     /// The entries of the completions, then vacant entries. A read of the completion queue fills them
     /// in place, and the context of the post then replaces the key of the operation.
     entries: Box<[cq::Entry]>,
-    /// The source of each entry.
-    sources: Box<[FiAddr]>,
     /// The parts of each completion that its entry does not have.
     parts: Box<[Parts]>,
     len: usize,
 }
 
 /// The parts of a completion that its entry does not have.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Parts {
     /// `None` for a vacant entry.
     buf: Option<Buf>,
+    src: FiAddr,
     error: Option<Box<cq::ErrEntry>>,
 }
 
-/// Vacant storage for the completions of one read: entries, a source for each entry, and a place for
-/// the rest of each completion.
-pub(super) struct Vacant<'a, P> {
-    pub(super) entries: &'a mut [cq::Entry],
-    pub(super) sources: &'a mut [FiAddr],
-    pub(super) places: &'a mut [P],
-}
-
 impl Parts {
-    /// Makes vacant storage a completion.
+    const VACANT: Self = Self {
+        buf: None,
+        src: FiAddr::UNSPEC,
+        error: None,
+    };
+
+    /// Makes vacant parts those of a completion.
     #[inline]
-    pub(super) fn set(&mut self, buf: Buf, error: Option<Box<cq::ErrEntry>>) {
-        // The storage is vacant. Without code that drops a previous buffer, and may unwind, the caller
-        // keeps its values in registers.
+    pub(super) fn set(&mut self, src: FiAddr, buf: Buf, error: Option<Box<cq::ErrEntry>>) {
+        self.src = src;
+        // There is no previous buffer. Code that drops one, and may unwind, would make the caller keep
+        // its values in memory.
         mem::forget(self.buf.replace(buf));
         if error.is_some() {
             self.error = error;
@@ -118,8 +116,7 @@ impl Completions {
         let capacity = capacity.max(1);
         Self {
             entries: vec![cq::Entry::default(); capacity].into(),
-            sources: vec![FiAddr::UNSPEC; capacity].into(),
-            parts: iter::repeat_with(Parts::default).take(capacity).collect(),
+            parts: iter::repeat_with(|| Parts::VACANT).take(capacity).collect(),
             len: 0,
         }
     }
@@ -145,38 +142,32 @@ impl Completions {
         self.len == 0
     }
 
-    /// Up to `limit` vacant entries.
+    /// The vacant entries, and the parts for their completions.
     #[inline]
-    pub(super) fn vacant(&mut self, limit: usize) -> Vacant<'_, Parts> {
-        let vacant = self.len..self.entries.len().min(self.len + limit);
-        Vacant {
-            entries: &mut self.entries[vacant.clone()],
-            sources: &mut self.sources[vacant.clone()],
-            places: &mut self.parts[vacant],
+    pub(super) fn vacant(&mut self) -> (&mut [cq::Entry], &mut [Parts]) {
+        let first = self.len;
+        (&mut self.entries[first..], &mut self.parts[first..])
+    }
+
+    /// Appends the `count` completions that are stored in the first `read` vacant entries.
+    #[inline]
+    pub(super) fn append(&mut self, count: usize, read: usize) {
+        match count == read {
+            true => self.len += count,
+            false => self.append_with_gaps(read),
         }
     }
 
-    /// Appends the completions that are stored in the first `count` vacant entries. An entry may belong
-    /// to no completion.
-    #[inline]
-    pub(super) fn append(&mut self, count: usize) {
-        let end = self.parts.len().min(self.len + count);
-        for position in self.len..end {
+    /// Appends the completions that are stored in some of the first `read` vacant entries.
+    #[cold]
+    fn append_with_gaps(&mut self, read: usize) {
+        for position in self.len..self.len + read {
             if self.parts[position].buf.is_some() {
-                if position != self.len {
-                    self.move_forward(position);
-                }
+                self.entries.swap(self.len, position);
+                self.parts.swap(self.len, position);
                 self.len += 1;
             }
         }
-    }
-
-    /// Moves a completion to the first vacant entry.
-    #[cold]
-    fn move_forward(&mut self, position: usize) {
-        self.entries.swap(self.len, position);
-        self.sources.swap(self.len, position);
-        self.parts.swap(self.len, position);
     }
 
     /// Takes a completion out; `None` for a vacant entry.
@@ -184,12 +175,11 @@ impl Completions {
     fn take(&mut self, position: usize) -> Option<Completion> {
         let entry = self.entries.get(position)?;
         let parts = self.parts.get_mut(position)?;
-        let src = || self.sources.get(position).copied();
         Some(Completion {
             buf: parts.buf.take()?,
             context: entry.context,
             result: match parts.error {
-                None => Ok(Received::new(entry, src().unwrap_or(FiAddr::UNSPEC))),
+                None => Ok(Received::new(entry, parts.src)),
                 Some(_) => Err(parts.error.take()?),
             },
         })

@@ -16,7 +16,6 @@ use super::slots::{Held, Key, LockedSlots, MAX_DEPTH, Slots};
 use crate::atomic::Target;
 use crate::handle::sole;
 use crate::info::Threading;
-use crate::owned::completion::Vacant;
 use crate::owned::{Buf, Received, TryPostError};
 use crate::{
     Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Domain, Endpoint, EpOption,
@@ -57,7 +56,7 @@ pub(super) struct EndpointCore<O, W = ()> {
     /// Whether the domain requires registered local memory ([`MrMode::LOCAL`]).
     is_registered_only: bool,
     /// Completions are read and delivered under one lock, so that they keep their order.
-    slots: Slots<Operation<O>, Kept<O>, W>,
+    slots: Slots<Operation<O>, Kept<O>, ReadState<W>>,
 }
 
 impl<O, W> fmt::Debug for EndpointCore<O, W> {
@@ -160,9 +159,9 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
             // opened from `info` and belong to one domain and one group: the promise says that no two
             // threads use them at the same time.
             Threading::Domain | Threading::Completion => unsafe {
-                Slots::serialized(depth, W::default())
+                Slots::serialized(depth, ReadState::new())
             },
-            _ => Slots::new(depth, W::default()),
+            _ => Slots::new(depth, ReadState::new()),
         };
         Ok(Self {
             ep: sole(ep, "endpoint")?,
@@ -271,8 +270,9 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
     #[inline]
     pub(super) fn with_reader<R>(&self, read: impl FnOnce(Reader<'_, O>, &mut W) -> R) -> R {
         let cq = &*self.cq;
-        self.slots
-            .with_lock(|slots, state| read(Reader { cq, slots }, state))
+        self.slots.with_lock(|slots, ReadState { sources, state }| {
+            read(Reader { cq, slots, sources }, state)
+        })
     }
 
     /// Takes a finished operation out of its slot. Where it has not finished, replaces its owner and
@@ -375,39 +375,70 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
     }
 }
 
+/// What the lock of the slots protects beside them.
+struct ReadState<W> {
+    sources: [FiAddr; BATCH],
+    state: W,
+}
+
+impl<W: Default> ReadState<W> {
+    fn new() -> Self {
+        Self {
+            sources: [FiAddr::UNSPEC; BATCH],
+            state: W::default(),
+        }
+    }
+}
+
 /// Reads completions while the slots are locked.
 pub(super) struct Reader<'a, O> {
     cq: &'a dyn CompletionQueue,
     slots: LockedSlots<'a, Operation<O>, Kept<O>>,
+    sources: &'a mut [FiAddr; BATCH],
+}
+
+/// Numbers of completions.
+#[derive(Default)]
+pub(super) struct Count {
+    /// Those that were read.
+    pub(super) read: usize,
+    /// Those of them that were delivered.
+    pub(super) delivered: usize,
 }
 
 impl<O: Clone> Reader<'_, O> {
-    /// Reads completions into vacant storage, delivers their operations to its places, and returns how
-    /// many were read.
+    /// Reads up to [`BATCH`] completions into `entries`, and delivers the operation of each to the place
+    /// with the same index.
     ///
-    /// Completions of accesses by peers to local memory have no slot and are ignored, as are
+    /// Completions of accesses by peers to local memory have no slot and are not delivered, nor are
     /// completions without an operation.
     #[inline(always)]
-    pub(super) fn read(self, vacant: Vacant<'_, impl Deliver<O>>) -> Result<usize> {
-        let Self { cq, mut slots } = self;
-        let Vacant {
-            entries,
+    pub(super) fn read(
+        self,
+        entries: &mut [cq::Entry],
+        places: &mut [impl Deliver<O>],
+    ) -> Result<Count> {
+        let Self {
+            cq,
+            mut slots,
             sources,
-            places,
-        } = vacant;
+        } = self;
+        let limit = entries.len().min(BATCH);
+        let (entries, sources) = (&mut entries[..limit], &mut sources[..limit]);
         match cq.read_from(entries, sources) {
-            Ok(0) | Err(Errno::Again) => Ok(0),
-            Ok(count) => {
-                let read = entries.iter_mut().zip(sources).zip(places).take(count);
-                for ((entry, src), place) in read {
-                    finish(&mut slots, (entry, *src), None, place);
+            Ok(0) | Err(Errno::Again) => Ok(Count::default()),
+            Ok(read) => {
+                let mut delivered = 0;
+                let completed = entries.iter_mut().zip(sources).zip(places).take(read);
+                for ((entry, src), place) in completed {
+                    delivered += usize::from(finish(&mut slots, (entry, *src), None, place));
                 }
-                Ok(count)
+                Ok(Count { read, delivered })
             }
             Err(Errno::Avail) => match (entries, places) {
                 ([entry, ..], [place, ..]) => read_err(cq, slots, entry, place),
                 // The error stays in the queue.
-                _ => Ok(0),
+                _ => Ok(Count::default()),
             },
             Err(errno) => Err(errno),
         }
@@ -420,50 +451,58 @@ fn read_err<O: Clone>(
     mut slots: LockedSlots<'_, Operation<O>, Kept<O>>,
     entry: &mut cq::Entry,
     place: &mut impl Deliver<O>,
-) -> Result<usize> {
+) -> Result<Count> {
     let error = match cq.read_err() {
         Ok(error) => error,
-        Err(Errno::Again) => return Ok(0),
+        Err(Errno::Again) => return Ok(Count::default()),
         Err(errno) => return Err(errno),
     };
     *entry = error.entry;
     let src = error.src;
-    finish(&mut slots, (entry, src), Some(Box::new(error)), place);
-    Ok(1)
+    let is_delivered = finish(&mut slots, (entry, src), Some(Box::new(error)), place);
+    Ok(Count {
+        read: 1,
+        delivered: usize::from(is_delivered),
+    })
 }
 
-/// Delivers a completion to its operation.
+/// Delivers a completion to its operation, if it has one. Returns whether it has.
 #[inline(always)]
 fn finish<O: Clone>(
     slots: &mut LockedSlots<'_, Operation<O>, Kept<O>>,
     (entry, src): (&mut cq::Entry, FiAddr),
     error: Option<Box<cq::ErrEntry>>,
     place: &mut impl Deliver<O>,
-) {
+) -> bool {
     if entry.flags.intersects(REMOTE_ACCESS) {
-        return;
+        return false;
     }
     let added = slots.added(Key::from(entry.context));
-    let Some(added) = added.filter(|op| op.with(|op| op.content.is_final())) else {
+    let Some((added, len)) = added.and_then(|op| {
+        let len = op.with(|op| op.content.len(entry.len))?;
+        Some((op, len))
+    }) else {
         return finish_partial(slots.reborrow(), (entry, src), error, place);
     };
     let (mut op, slot) = added.take();
-    op.buf.set_completed_len(op.content.len(entry.len));
+    op.buf.set_completed_len(len);
     if let Some(finished) = place.deliver((entry, src), op.owner, op.buf, error) {
         slot.keep(Kept::Finished(finished));
     }
+    true
 }
 
 /// Delivers a completion to an operation that has several completions, or whose slot stays in use.
+/// Returns whether there is such an operation.
 #[inline(never)]
 fn finish_partial<O: Clone>(
     mut slots: LockedSlots<'_, Operation<O>, Kept<O>>,
     (entry, src): (&mut cq::Entry, FiAddr),
     error: Option<Box<cq::ErrEntry>>,
     place: &mut impl Deliver<O>,
-) {
+) -> bool {
     let Some((held, slot)) = slots.take(Key::from(entry.context)) else {
-        return;
+        return false;
     };
     let rest = match held {
         Held::Added(op) if op.content == Content::MESSAGES => {
@@ -481,11 +520,15 @@ fn finish_partial<O: Clone>(
         Held::Kept(Kept::MultiRecv(owner, whole)) => {
             deliver_part(owner, whole, (entry, src), error, place)
         }
-        Held::Kept(kept) => Some(kept),
+        Held::Kept(kept) => {
+            slot.keep(kept);
+            return false;
+        }
     };
     if let Some(rest) = rest {
         slot.keep(rest);
     }
+    true
 }
 
 /// Delivers one message of a multi-receive. Returns the state that stays in the slot.

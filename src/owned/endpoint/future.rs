@@ -312,7 +312,7 @@ impl AsyncEndpoint {
         let mut deferred = [const { Deferred::None }; BATCH];
         let count = self
             .core
-            .with_reader(|reader, batch| reader.read(batch.vacant(&mut deferred)));
+            .with_reader(|reader, entries| reader.read(entries, &mut deferred));
         deferred.into_iter().for_each(Deferred::run);
         self.backlog
             .flush(&self.core)
@@ -321,7 +321,7 @@ impl AsyncEndpoint {
         if count.is_err() {
             self.wake_all();
         }
-        count
+        count.map(|count| count.read)
     }
 
     fn sending(&self, post: Post, buf: Buf) -> Sending<'_> {

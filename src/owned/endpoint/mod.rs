@@ -21,7 +21,7 @@ pub use remote::RemoteAddr;
 
 use std::sync::Arc;
 
-use self::endpoint_core::{BATCH, Deliver, EndpointCore, Finished};
+use self::endpoint_core::{Count, Deliver, EndpointCore, Finished, Reader};
 use self::post::{Operands, Post};
 use super::completion::Parts;
 use super::{Buf, Completions, Handle, TryPostError};
@@ -424,9 +424,10 @@ impl Endpoint {
     /// # Errors
     /// Those of [`crate::CompletionQueue::read`]. `done` keeps the completions that it holds.
     pub fn poll(&self, done: &mut Completions) -> Result<usize> {
-        let vacant = done.vacant(BATCH);
-        let count = self.core.with_reader(|reader, ()| reader.read(vacant))?;
-        done.append(count);
+        let (entries, parts) = done.vacant();
+        let read = |reader: Reader<'_, _>, (): &mut ()| reader.read(entries, parts);
+        let Count { delivered, read } = self.core.with_reader(read)?;
+        done.append(delivered, read);
         Ok(done.len())
     }
 
@@ -464,13 +465,13 @@ impl Deliver<Context> for Parts {
     #[inline(always)]
     fn deliver(
         &mut self,
-        (entry, _): (&mut cq::Entry, FiAddr),
+        (entry, src): (&mut cq::Entry, FiAddr),
         owner: Context,
         buf: Buf,
         error: Option<Box<cq::ErrEntry>>,
     ) -> Option<Finished> {
         entry.context = owner;
-        self.set(buf, error);
+        self.set(src, buf, error);
         None
     }
 }

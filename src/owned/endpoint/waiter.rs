@@ -5,7 +5,6 @@ use std::task::Waker;
 
 use super::endpoint_core::{BATCH, Deliver, EndpointCore, Finished};
 use super::messages::MessageQueue;
-use crate::owned::completion::Vacant;
 use crate::owned::{Buf, Received};
 use crate::{FiAddr, cq};
 
@@ -54,34 +53,7 @@ impl Deferred {
 }
 
 /// The core of an [`super::AsyncEndpoint`].
-pub(super) type AsyncCore = EndpointCore<Waiter, Batch>;
-
-/// The entries of one read, and their sources.
-#[derive(Debug)]
-pub(super) struct Batch {
-    entries: [cq::Entry; BATCH],
-    sources: [FiAddr; BATCH],
-}
-
-impl Default for Batch {
-    fn default() -> Self {
-        Self {
-            entries: [cq::Entry::default(); BATCH],
-            sources: [FiAddr::UNSPEC; BATCH],
-        }
-    }
-}
-
-impl Batch {
-    /// The storage for one read, with places for the actions.
-    pub(super) fn vacant<'a>(&'a mut self, places: &'a mut [Deferred]) -> Vacant<'a, Deferred> {
-        Vacant {
-            entries: &mut self.entries,
-            sources: &mut self.sources,
-            places,
-        }
-    }
-}
+pub(super) type AsyncCore = EndpointCore<Waiter, [cq::Entry; BATCH]>;
 
 impl Deliver<Waiter> for Deferred {
     /// Stores the action. Returns a finished operation if a future will collect it.
