@@ -115,12 +115,12 @@ impl Indices for FreeList<u32> {
 /// Releases are serialized by a mutex.
 impl Indices for (FreeRing, Mutex<()>) {
     fn take(&self) -> Option<u32> {
-        self.0.take()
+        self.0.take().map(|number| number as u32)
     }
 
     fn release(&self, index: u32) {
         let _apart = self.1.lock().unwrap();
-        self.0.release(index);
+        self.0.release(index.into());
     }
 }
 

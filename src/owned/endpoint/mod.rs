@@ -21,7 +21,7 @@ pub use remote::RemoteAddr;
 
 use std::sync::Arc;
 
-use self::endpoint_core::{Count, Deliver, EndpointCore, Finished, Reader};
+use self::endpoint_core::{Count, Deliver, EndpointCore, Finished};
 use self::post::{Operands, Post};
 use super::completion::Parts;
 use super::{Buf, Completions, Handle, TryPostError};
@@ -425,8 +425,9 @@ impl Endpoint {
     /// Those of [`crate::CompletionQueue::read`]. `done` keeps the completions that it holds.
     pub fn poll(&self, done: &mut Completions) -> Result<usize> {
         let (entries, parts) = done.vacant();
-        let read = |reader: Reader<'_, _>, (): &mut ()| reader.read(entries, parts);
-        let Count { delivered, read } = self.core.with_reader(read)?;
+        let Count { delivered, read } = self
+            .core
+            .with_reader(|reader, ()| reader.read(entries, parts))?;
         done.append(delivered, read);
         Ok(done.len())
     }

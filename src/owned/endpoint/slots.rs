@@ -19,7 +19,8 @@ use crate::owned::sync::{AtomicU64, Cell, Ordering};
 pub(super) const MAX_DEPTH: u32 = 1 << 16;
 
 /// The key of one value in a [`Slots`]: the index of its slot in the lowest 16 bits, and above them the
-/// generation of the value in 46 bits. The generation is odd, so no key is 0.
+/// generation of the value in 46 bits. The generation is odd, so no key is 0. The free list has the
+/// even generation between two keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::owned) struct Key(u64);
 
@@ -70,8 +71,8 @@ struct Table<T, K> {
 /// Storage for one value. A free slot is accessed by the thread that holds its index, an occupied one
 /// by the thread that holds the lock. The same holds for the kept value of that index.
 struct Slot<T> {
-    /// The key times 4, plus 1 while the added value is there, or 2 while a kept value is. The key of a
-    /// free slot has an even generation; zero is a free slot that was never used.
+    /// The key times 4, plus 1 while the added value is there, or 2 while a kept value is. Zero while the
+    /// slot is free.
     word: AtomicU64,
     value: Cell<MaybeUninit<T>>,
 }
@@ -91,19 +92,19 @@ impl Key {
         self.0 << 2 | 2
     }
 
-    /// The state word of the free slot after the value.
+    /// The entry of the free list after the value.
     const fn free(self) -> u64 {
-        (self.0 << 2).wrapping_add(GENERATION << 2)
+        self.0.wrapping_add(GENERATION)
     }
 
-    /// The key of the next value of a free slot with this state word.
-    const fn next(index: u32, word: u64) -> Self {
-        Self((word >> 2).wrapping_add(GENERATION) | index as u64)
+    /// The key of the next value in the slot of an entry of the free list.
+    const fn next(entry: u64) -> Self {
+        Self(entry | GENERATION)
     }
 
     /// The key of the value of a slot with this state word; `None` when the slot is free.
     fn occupant(word: u64) -> Option<Self> {
-        (word & 3 != 0).then_some(Self(word >> 2))
+        (word != 0).then_some(Self(word >> 2))
     }
 
     /// The index of the slot.
@@ -138,10 +139,8 @@ impl<T, K, W> Slots<T, K, W> {
     /// Reserves a free slot; `None` when the table is full.
     #[inline]
     pub(in crate::owned) fn reserve(&self) -> Option<VacantSlot<'_, T>> {
-        let index = self.table.free.take()?;
-        let slot = &self.table.slots[index as usize];
-        // The free list makes the writes of the last holder of the index visible.
-        let key = Key::next(index, slot.word.load(Ordering::Relaxed));
+        let key = Key::next(self.table.free.take()?);
+        let slot = &self.table.slots[key.index() as usize];
         Some(VacantSlot { slot, key })
     }
 
@@ -227,7 +226,7 @@ impl<T, K> TakenSlot<'_, T, K> {
 impl<T, K> Drop for TakenSlot<'_, T, K> {
     #[inline]
     fn drop(&mut self) {
-        self.table.free.release(self.key.index());
+        self.table.free.release(self.key.free());
     }
 }
 
@@ -343,7 +342,7 @@ impl<'a, T, K> LockedSlots<'a, T, K> {
     /// Marks a slot as free and returns it. The caller has taken its value.
     #[inline]
     fn taken(&mut self, slot: &'a Slot<T>, key: Key) -> TakenSlot<'a, T, K> {
-        slot.word.store(key.free(), Ordering::Relaxed);
+        slot.word.store(0, Ordering::Relaxed);
         let table = self.table;
         TakenSlot { table, slot, key }
     }
