@@ -73,15 +73,16 @@ impl Received {
 /// A reusable list of completions with a fixed capacity.
 #[derive(Debug)]
 pub struct Completions {
-    /// The entries of the completions, then vacant entries. A read of the completion queue fills them
-    /// in place, and the context of the post then replaces the key of the operation.
+    /// The entries of the completions, then vacant entries. The completion queue stores its entries
+    /// here; then the context of the post replaces the key of the operation. Entries are not copied: a
+    /// load that is wider than the preceding store stalls on store forwarding.
     entries: Box<[cq::Entry]>,
-    /// The parts of each completion that its entry does not have.
+    /// The other parts of the completions, by the index of the entry.
     parts: Box<[Parts]>,
     len: usize,
 }
 
-/// The parts of a completion that its entry does not have.
+/// The parts of a completion that a [`cq::Entry`] does not have.
 #[derive(Debug)]
 pub(super) struct Parts {
     /// `None` for a vacant entry.
@@ -97,12 +98,12 @@ impl Parts {
         error: None,
     };
 
-    /// Makes vacant parts those of a completion.
+    /// Stores the parts of a completion in vacant ones.
     #[inline]
     pub(super) fn set(&mut self, src: FiAddr, buf: Buf, error: Option<Box<cq::ErrEntry>>) {
         self.src = src;
-        // There is no previous buffer. Code that drops one, and may unwind, would make the caller keep
-        // its values in memory.
+        // There is no previous buffer. An assignment would drop one; since a drop may unwind, the caller
+        // would keep its values in memory.
         mem::forget(self.buf.replace(buf));
         if error.is_some() {
             self.error = error;

@@ -90,7 +90,10 @@ fn values_come_back_once(fault: Fault, depth: u32) {
         });
         completer.join().unwrap();
         complete();
-        assert!(slots.reserve().is_some(), "a slot was lost");
+        let vacant = slots.reserve().expect("a slot was lost");
+        let next = Context::from(vacant.put(2)).0;
+        let is_next = |context: &AtomicU64| context.load(Ordering::Relaxed) == next;
+        assert!(!contexts.iter().any(is_next), "a key was reused");
     });
 }
 

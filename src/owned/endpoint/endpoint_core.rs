@@ -47,7 +47,7 @@ const TX_FLAGS: OpFlags = OpFlags::INJECT_COMPLETE
     .union(OpFlags::DELIVERY_COMPLETE);
 
 /// An endpoint whose operations own their buffers. `O` is the owner that a completion is delivered
-/// to. The lock of the slots also protects a `W`.
+/// to. `W` is state of the readers of completions, protected by the lock of the slots.
 pub(super) struct EndpointCore<O, W = ()> {
     // Fields drop in this order: closing the endpoint ends every access to the buffers in `slots`.
     ep: Arc<dyn Endpoint>,
@@ -266,7 +266,7 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         &self.cq
     }
 
-    /// Calls `read` with a reader of completions and the `W`, under the lock.
+    /// Calls `read` under the lock, with a reader of completions and the readers' state.
     #[inline]
     pub(super) fn with_reader<R>(&self, read: impl FnOnce(Reader<'_, O>, &mut W) -> R) -> R {
         let cq = &*self.cq;
@@ -375,8 +375,9 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
     }
 }
 
-/// What the lock of the slots protects beside them.
+/// The values that the lock of the slots protects beside them.
 struct ReadState<W> {
+    /// The sources of the entries of one read.
     sources: [FiAddr; BATCH],
     state: W,
 }
@@ -397,12 +398,12 @@ pub(super) struct Reader<'a, O> {
     sources: &'a mut [FiAddr; BATCH],
 }
 
-/// Numbers of completions.
+/// The result of one read.
 #[derive(Default)]
 pub(super) struct Count {
-    /// Those that were read.
+    /// The number of completions that were read.
     pub(super) read: usize,
-    /// Those of them that were delivered.
+    /// The number of completions that were delivered.
     pub(super) delivered: usize,
 }
 

@@ -19,8 +19,8 @@ use crate::owned::sync::{AtomicU64, Cell, Ordering};
 pub(super) const MAX_DEPTH: u32 = 1 << 16;
 
 /// The key of one value in a [`Slots`]: the index of its slot in the lowest 16 bits, and above them the
-/// generation of the value in 46 bits. The generation is odd, so no key is 0. The free list has the
-/// even generation between two keys.
+/// generation of the value in 46 bits. The generation is odd, so no key is 0. A free slot is in the free
+/// list with the even generation that precedes its next key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::owned) struct Key(u64);
 
@@ -92,12 +92,12 @@ impl Key {
         self.0 << 2 | 2
     }
 
-    /// The entry of the free list after the value.
+    /// The entry of the slot in the free list after the value is gone.
     const fn free(self) -> u64 {
         self.0.wrapping_add(GENERATION)
     }
 
-    /// The key of the next value in the slot of an entry of the free list.
+    /// The key of the next value in a slot with this entry in the free list.
     const fn next(entry: u64) -> Self {
         Self(entry | GENERATION)
     }
@@ -126,8 +126,8 @@ impl<T, K, W> Slots<T, K, W> {
     /// read-modify-write.
     ///
     /// # Safety
-    /// No two threads call methods at the same time, and each call happens before the next one. A [`VacantSlot`]
-    /// counts as a call until it has a value.
+    /// No two threads call methods at the same time, and each call happens before the next one. A
+    /// [`VacantSlot`] counts as a call until it has a value.
     pub(super) unsafe fn serialized(depth: u32, state: W) -> Self {
         Self {
             table: Table::with(FreeRing::serialized(depth)),
@@ -266,8 +266,8 @@ pub(super) struct LockedSlots<'a, T, K> {
 }
 
 impl<'a, T, K> LockedSlots<'a, T, K> {
-    /// The same content, while this value is not used. It is a parameter of functions that are not
-    /// inlined; a reference would keep this value out of registers.
+    /// Lends the content by value. A reference that is passed to a function that is not inlined would keep
+    /// this value in memory.
     #[inline]
     pub(super) fn reborrow(&mut self) -> LockedSlots<'_, T, K> {
         LockedSlots { table: self.table }
@@ -367,8 +367,8 @@ impl<T, K> Table<T, K> {
         &self.kept[key.index() as usize]
     }
 
-    /// The key of the value in a slot. Only the thread that holds the lock, or the last owner, relies on
-    /// it.
+    /// The key of the value in a slot; `None` when the slot is free. The key may be stale, unless the
+    /// caller holds the lock or owns the table.
     fn occupant(&self, index: u32) -> Option<Key> {
         let word = self.slots[index as usize].word.load(Ordering::Relaxed);
         Key::occupant(word)
