@@ -78,12 +78,12 @@ fn values_come_back_once(fault: Fault, depth: u32) {
             }
         };
         let completer = thread::spawn(complete.clone());
-        let poster = Arc::clone(&slots);
+        let (poster, posted) = (Arc::clone(&slots), Arc::clone(&contexts));
         twice(move |value| {
             if let Some(vacancy) = poster.reserve() {
                 let key = vacancy.put(value);
                 // A provider's queue is read after what was posted to it.
-                contexts[value as usize].store(Context::from(key).0, Ordering::Release);
+                posted[value as usize].store(Context::from(key).0, Ordering::Release);
             } else {
                 assert_eq!(depth, 1, "there is room for both");
             }
