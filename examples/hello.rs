@@ -1,4 +1,4 @@
-//! A message to oneself, over the first provider that has tagged messages.
+//! A message of an endpoint to itself, over the first provider that has tagged messages.
 //!
 //! Run with `cargo run --example hello`.
 

@@ -11,7 +11,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = Address::Str("fi_shm://first-hour-server".into());
     let hints = Hints::new().caps(Caps::TAGGED).provider("shm");
     let mut info = selvedge_providers::builtin().infos(&hints)?.remove(0);
-    info.src_addr = is_server.then(|| server.clone()); // the client's is assigned
+    // The provider assigns the client's address.
+    info.src_addr = is_server.then(|| server.clone());
     let domain = info.open()?;
     let av = domain.av(&av::Attr::default())?;
     let ep = AsyncEndpoint::open_waiting(&*domain, &info, av.clone(), wait::Object::Unspec)?;
@@ -26,7 +27,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             ep.tsend(message, client, 2).await?;
         } else {
             let server = av.insert_one(&server)?;
-            message.write(ep.address()?.to_string().as_bytes())?; // where to reply
+            // The request carries the address to reply to.
+            message.write(ep.address()?.to_string().as_bytes())?;
             ep.tsend(message, server, 1).await?;
             let (reply, _) = ep.trecv(recv_buf, FiAddr::UNSPEC, 2).await?;
             println!("{}", str::from_utf8(&reply)?);

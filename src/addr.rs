@@ -23,14 +23,15 @@ impl fmt::Debug for FiAddr {
 }
 
 impl FiAddr {
-    /// `FI_ADDR_UNSPEC`: any peer, or an unknown one.
+    /// `FI_ADDR_UNSPEC`: any peer, or an unknown peer.
     pub const UNSPEC: Self = Self(u64::MAX);
     /// `FI_ADDR_NOTAVAIL`: an address that could not be inserted.
     pub const NOTAVAIL: Self = Self(u64::MAX);
 
-    /// Context `index` of the scalable endpoint at this index of an address vector that was opened
-    /// with `bits` ([`crate::av::Attr::rx_ctx_bits`]; `fi_rx_addr`, fi_av(3)). This is pure
-    /// arithmetic: whether the context exists is checked when the address is used.
+    /// Returns the address of context `index` of the scalable endpoint at this address
+    /// (`fi_rx_addr`, fi_av(3)). The address vector must have been opened with `bits` upper bits for
+    /// the context ([`crate::av::Attr::rx_ctx_bits`]). The function only computes the address; its
+    /// use fails if the context does not exist.
     ///
     /// # Examples
     ///
@@ -66,45 +67,45 @@ pub enum AddrFormat {
     SockaddrIn6 = 3,
     /// InfiniBand socket address.
     SockaddrIb = 4,
-    /// Of Intel's PSM.
+    /// Address of Intel's PSM.
     Psmx = 5,
-    /// Of Cray's uGNI.
+    /// Address of Cray's uGNI.
     Gni = 6,
-    /// Of Blue Gene/Q.
+    /// Address of Blue Gene/Q.
     Bgq = 7,
-    /// Of Mellanox' MXM.
+    /// Address of Mellanox' MXM.
     Mlx = 8,
     /// A string: `scheme://...`, or a name that the provider defines.
     Str = 9,
-    /// Of Intel's PSM2.
+    /// Address of Intel's PSM2.
     Psmx2 = 10,
-    /// Of unreliable datagrams over InfiniBand.
+    /// Address of an unreliable-datagram queue pair of InfiniBand.
     IbUd = 11,
-    /// Of Amazon's EFA.
+    /// Address of Amazon's EFA.
     Efa = 12,
-    /// Of Intel's PSM3.
+    /// Address of Intel's PSM3.
     Psmx3 = 13,
-    /// Of Cornelis' OPX.
+    /// Address of Cornelis' OPX.
     Opx = 14,
-    /// Of HPE's Slingshot.
+    /// Address of HPE's Slingshot.
     Cxi = 15,
-    /// Of UCX.
+    /// Address of UCX.
     Ucx = 16,
     /// IPv4 or IPv6 socket address.
     SockaddrIp = 17,
 }
 
 impl AddrFormat {
-    /// Whether an application that requests `self` can use addresses of the format `has`. The socket
-    /// address formats of one family are compatible with each other, and [`AddrFormat::Unspec`] with
-    /// every format.
-    pub const fn accepts(self, has: Self) -> bool {
+    /// Returns whether an application that requests `self` can use addresses of another format. The
+    /// socket address formats of one family are compatible with each other, and
+    /// [`AddrFormat::Unspec`] is compatible with every format.
+    pub const fn accepts(self, other: Self) -> bool {
         use AddrFormat::{Sockaddr, SockaddrIn, SockaddrIn6, SockaddrIp, Unspec};
-        match (self, has) {
+        match (self, other) {
             (Unspec, _) | (_, Unspec) => true,
             (Sockaddr | SockaddrIp, Sockaddr | SockaddrIn | SockaddrIn6 | SockaddrIp) => true,
             (SockaddrIn | SockaddrIn6, Sockaddr | SockaddrIp) => true,
-            (asked, has) => asked as u32 == has as u32,
+            (requested, other) => requested as u32 == other as u32,
         }
     }
 }
@@ -117,12 +118,12 @@ pub enum Address {
     Str(String),
     /// An IP address and port.
     Ip(SocketAddr),
-    /// The bytes of an address in a format of one kind of network.
+    /// The bytes of an address in another format.
     Raw(AddrFormat, Vec<u8>),
 }
 
 impl Address {
-    /// The format this address is in.
+    /// Returns the format of this address.
     pub const fn format(&self) -> AddrFormat {
         match self {
             Self::Str(_) => AddrFormat::Str,
@@ -132,7 +133,7 @@ impl Address {
         }
     }
 
-    /// The string of a string address.
+    /// Returns the string of a string address, and `None` for any other address.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::Str(name) => Some(name),
@@ -140,14 +141,15 @@ impl Address {
         }
     }
 
-    /// The address as bytes: its text, followed by a zero byte.
+    /// Returns the address as bytes: its text, followed by a zero byte.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.to_string().into_bytes();
         bytes.push(0);
         bytes
     }
 
-    /// Parses bytes that [`Self::to_bytes`] wrote; `None` if they are truncated or not an address.
+    /// Parses the bytes of [`Self::to_bytes`]. Returns `None` if the bytes are truncated or are not
+    /// an address.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let text = CStr::from_bytes_with_nul(bytes).ok()?;
         text.to_str().ok()?.parse().ok()
@@ -170,8 +172,8 @@ impl fmt::Display for Address {
 impl FromStr for Address {
     type Err = Error;
 
-    /// Parses `1.2.3.4:5` and `[::1]:5` as IP addresses, `FI_ADDR_EFA:00ff` as bytes of that format, and
-    /// any other text as a string address.
+    /// Parses `1.2.3.4:5` and `[::1]:5` as IP addresses, `FI_ADDR_EFA:00ff` as the bytes of an
+    /// address of that format, and any other text as a string address.
     fn from_str(text: &str) -> Result<Self, Error> {
         if let Ok(ip) = text.parse() {
             return Ok(Self::Ip(ip));
@@ -182,24 +184,24 @@ impl FromStr for Address {
                 format!("address {text:?} is empty or contains a zero byte"),
             ));
         }
-        Ok(raw(text).unwrap_or_else(|| Self::Str(text.to_owned())))
+        Ok(parse_raw(text).unwrap_or_else(|| Self::Str(text.to_owned())))
     }
 }
 
 /// Parses an [`Address::Raw`].
-fn raw(text: &str) -> Option<Address> {
+fn parse_raw(text: &str) -> Option<Address> {
     let (format, digits) = text.split_once(':')?;
     let format: AddrFormat = format.parse().ok()?;
     let pairs = digits.as_bytes().chunks(2);
     let byte = |pair: &[u8]| match pair {
-        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+        [high, low] => Some(parse_digit(*high)? << 4 | parse_digit(*low)?),
         _ => None,
     };
     let bytes = pairs.map(byte).collect::<Option<Vec<_>>>()?;
     Some(Address::Raw(format, bytes))
 }
 
-fn digit(byte: u8) -> Option<u8> {
+fn parse_digit(byte: u8) -> Option<u8> {
     let digit = char::from(byte).to_digit(16)?;
     u8::try_from(digit).ok()
 }
@@ -209,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_address_is_read_as_it_is_written() -> Result<(), Error> {
+    fn every_address_round_trips_as_text_and_bytes() -> Result<(), Error> {
         let table = [
             Address::Str("fi_shm://1:2".into()),
             Address::Ip(SocketAddr::from(([1, 2, 3, 4], 5))),

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 #![expect(
     clippy::exhaustive_structs,
-    reason = "callers and providers write every field, as of the man page's structures"
+    reason = "callers and providers write every field, as with the man page's structures"
 )]
 
 use std::ffi::c_void;
@@ -22,7 +22,7 @@ macro_rules! numbered {
             /// All values, in the order of libfabric's numbers, which begin at 0.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// The value with this number.
+            /// Returns the value with this number, or `None` if no value has it.
             pub fn from_raw(number: u32) -> Option<Self> {
                 Self::ALL.get(number as usize).copied()
             }
@@ -44,7 +44,7 @@ numbered! {
 }
 
 impl Datatype {
-    /// Size of one element in bytes.
+    /// Returns the size of one element in bytes.
     pub const fn size(self) -> usize {
         match self {
             Self::Int8 | Self::Uint8 | Self::Float8E4m3 | Self::Float8E5m2 => 1,
@@ -90,7 +90,7 @@ mod thread_safety {
 }
 
 impl Ioc {
-    /// Describes `count` elements from `addr` on.
+    /// Describes `count` elements that begin at `addr`.
     #[inline]
     pub const fn from_raw(addr: *const c_void, count: usize) -> Self {
         Self { addr, count }
@@ -98,7 +98,7 @@ impl Ioc {
 }
 
 impl IocMut {
-    /// Describes `count` elements from `addr` on.
+    /// Describes `count` elements that begin at `addr`.
     #[inline]
     pub const fn from_raw(addr: *mut c_void, count: usize) -> Self {
         Self { addr, count }
@@ -173,7 +173,7 @@ pub struct Attr {
     pub size: usize,
 }
 
-/// Atomics on a peer's memory. Return values are those of [`crate::Msg`].
+/// Atomics on a peer's memory. The return values have the meanings of those of [`crate::Msg`].
 pub trait Atomic {
     /// Posts an atomic without a result (fi_atomicmsg(3)).
     ///
@@ -219,9 +219,9 @@ pub trait Atomic {
     }
 
     /// Posts an atomic without a result on consecutive elements, with the endpoint's default flags
-    /// (fi_atomic(3)). A provider overrides it if it can avoid the cost of an [`AtomicMsg`]: over shm,
-    /// one element with its completion takes 373 instructions here, and 411 by [`Self::atomicmsg`];
-    /// 404 and 458 with the earlier value.
+    /// (fi_atomic(3)). A provider overrides this method to avoid the cost of an [`AtomicMsg`]: over
+    /// shm, one element with its completion takes 373 instructions here and 411 by
+    /// [`Self::atomicmsg`]. With the earlier value, the numbers are 404 and 458.
     ///
     /// # Safety
     /// As [`Self::atomicmsg`], for `buf`.
@@ -232,7 +232,8 @@ pub trait Atomic {
         unsafe { self.atomicmsg(&msg, OpFlags::DEFAULT) }
     }
 
-    /// As [`Self::atomic_one`], and returns the target's earlier value (fi_fetch_atomic(3)).
+    /// Posts an atomic as [`Self::atomic_one`] does, and returns the target's earlier value
+    /// (fi_fetch_atomic(3)).
     ///
     /// # Safety
     /// As [`Self::fetch_atomicmsg`], for `buf` and `result`.
@@ -250,7 +251,7 @@ pub trait Atomic {
     }
 
     /// Posts an atomic without a result, with a copy of the operands in `buf` (fi_inject_atomic(3)).
-    /// There is no completion at the initiator.
+    /// An inject has no completion at the initiator.
     ///
     /// # Errors
     /// [`Errno::MsgSize`] for more than `tx_attr.inject_size` bytes; [`Errno::Inval`] when `buf` does
@@ -273,8 +274,8 @@ pub trait Atomic {
 
 /// Short forms of [`Atomic`], under the man page's names, with the endpoint's default flags.
 ///
-/// Methods whose names end in `v` take lists of local segments. The target is one segment in all of
-/// them.
+/// Methods whose names end in `v` take lists of local segments. The target of every method is one
+/// segment.
 pub trait AtomicExt: Atomic {
     /// fi_atomic(3).
     ///
@@ -383,7 +384,7 @@ pub trait AtomicExt: Atomic {
 impl<T: Atomic + ?Sized> AtomicExt for T {}
 
 impl Target {
-    /// The target segment.
+    /// Returns the target segment, with `count` elements.
     #[inline]
     pub(crate) fn elements(&self, count: usize) -> RmaIoc {
         RmaIoc {

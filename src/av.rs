@@ -11,7 +11,7 @@ use crate::{Address, Errno, Error, FiAddr, Result};
 pub use identity::Identity;
 pub use set::{Range, Set, SetAttr};
 
-/// How an address vector assigns indices (`enum fi_av_type`).
+/// The method by which an address vector assigns indices (`enum fi_av_type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Type {
@@ -20,7 +20,7 @@ pub enum Type {
     Unspec = 0,
     /// Deprecated: opaque handles.
     Map = 1,
-    /// Indices from 0 on; the lowest free index is assigned first.
+    /// Indices that begin at 0; the lowest free index is assigned first.
     Table = 2,
 }
 
@@ -28,7 +28,7 @@ pub enum Type {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Attr {
-    /// How indices are assigned.
+    /// The method by which indices are assigned.
     pub av_type: Type,
     /// The expected number of addresses; 0 for the provider's default. This is a hint, not a limit.
     pub count: usize,
@@ -43,9 +43,9 @@ pub struct Attr {
 /// all processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SharedName {
-    /// Creates the vector. The name is removed when this process closes the vector or exits; processes
-    /// that have it open keep its content. Creating a second vector of the same name and domain fails
-    /// meanwhile.
+    /// Creates the vector. The name is removed when this process closes the vector or exits;
+    /// processes that have opened the vector keep its content. While the name exists, creating a
+    /// second vector of the same name and domain fails.
     Create(String),
     /// Opens the vector for reading (`FI_READ`): insertions and removals fail with [`Errno::Acces`].
     Open(String),
@@ -60,15 +60,15 @@ pub trait AddressVector: Any + fmt::Debug + Send + Sync {
     /// [`FiAddr::NOTAVAIL`]. Returns the number of inserted addresses.
     ///
     /// # Errors
-    /// [`Errno::Inval`] when `out` is shorter than `addrs`; nothing is inserted then. A malformed
+    /// [`Errno::Inval`] when `out` is shorter than `addrs`; then no address is inserted. A malformed
     /// address is not an error of the call: its entry in `out` is [`FiAddr::NOTAVAIL`].
     fn insert(&self, addrs: &[Address], out: &mut [FiAddr]) -> Result<usize>;
 
     /// Inserts one address.
     ///
     /// # Errors
-    /// [`Self::rejection`] for an address that is malformed or of an unsupported format; those of
-    /// [`Self::insert`].
+    /// [`Self::rejection`] for an address that is malformed or of an unsupported format; the errors
+    /// of [`Self::insert`].
     fn insert_one(&self, addr: &Address) -> Result<FiAddr, Error> {
         let mut out = [FiAddr::NOTAVAIL];
         match self.insert(std::slice::from_ref(addr), &mut out) {
@@ -81,7 +81,8 @@ pub trait AddressVector: Any + fmt::Debug + Send + Sync {
         }
     }
 
-    /// The error for an address that this vector does not accept, with its reason and remedy.
+    /// Returns the error for an address that this vector does not accept, with the reason and the
+    /// remedy.
     fn rejection(&self, addr: &Address) -> Error {
         let message = format!("address {addr} is not valid in this address vector");
         Error::new(Errno::Inval, message)
@@ -91,8 +92,8 @@ pub trait AddressVector: Any + fmt::Debug + Send + Sync {
     /// (fi_av_insertsvc(3)). Either may be empty.
     ///
     /// # Errors
-    /// [`Errno::Inval`] when they cannot be resolved; [`Errno::NoSys`] where the vector does not resolve
-    /// names.
+    /// [`Errno::Inval`] when node and service cannot be resolved; [`Errno::NoSys`] where the vector
+    /// does not resolve names.
     fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
         Err(unresolved(node, service))
     }
@@ -102,8 +103,9 @@ pub trait AddressVector: Any + fmt::Debug + Send + Sync {
     /// number at the end of `node` and `service`. `out` and the result are as in [`Self::insert`].
     ///
     /// # Errors
-    /// [`Errno::Inval`] when `out` is too short, or a name that has to be incremented does not end in a
-    /// number; nothing is inserted then. [`Errno::NoSys`] where the vector does not resolve names.
+    /// [`Errno::Inval`] when `out` is too short, or a name that has to be incremented does not end in
+    /// a number; then no address is inserted. [`Errno::NoSys`] where the vector does not resolve
+    /// names.
     fn insert_symmetric(
         &self,
         node: &str,
@@ -130,25 +132,25 @@ pub trait AddressVector: Any + fmt::Debug + Send + Sync {
     /// Removes peers (fi_av_remove(3)).
     ///
     /// # Errors
-    /// [`Errno::Inval`] when one of them is not in the table; nothing is removed then.
+    /// [`Errno::Inval`] when a peer is not in the table; then no peer is removed.
     fn remove(&self, addrs: &[FiAddr]) -> Result;
 
-    /// The address of an index (fi_av_lookup(3)).
+    /// Returns the address of an index (fi_av_lookup(3)).
     ///
     /// # Errors
     /// [`Errno::Inval`] when the index is not in use.
     fn lookup(&self, addr: FiAddr) -> Result<Address>;
 
-    /// The indices in use, in ascending order. [`Set`]s are made of them.
+    /// Returns the indices in use, in ascending order. They are the members of a [`Set`].
     ///
     /// # Errors
-    /// [`Errno::NoSys`] where the vector does not support it.
+    /// [`Errno::NoSys`] where the vector does not list its indices.
     fn members(&self) -> Result<Vec<FiAddr>> {
         Err(Errno::NoSys)
     }
 
-    /// The identity of this vector. A [`Set`] is rejected by an endpoint that is bound to a vector with
-    /// another identity. `None` if the vector has no identity.
+    /// Returns the identity of this vector, or `None` if the vector has no identity. An endpoint
+    /// rejects a [`Set`] of a vector with another identity than the vector that it is bound to.
     fn identity(&self) -> Option<&Identity> {
         None
     }

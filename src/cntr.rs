@@ -29,8 +29,8 @@ pub struct Attr {
     pub wait_obj: wait::Object,
 }
 
-/// Polls `counter` until its successes reach `threshold`: [`Counter::wait`] without a wait object. Yields
-/// the processor between two reads.
+/// Polls `counter` until its successes reach `threshold`, as [`Counter::wait`] does without a wait
+/// object. Yields the processor between two reads.
 ///
 /// # Errors
 /// As [`Counter::wait`].
@@ -54,40 +54,42 @@ pub fn spin(counter: &dyn Counter, threshold: u64, timeout: Option<Duration>) ->
 
 /// A pair of 64-bit counters: successes and errors.
 pub trait Counter: Any + fmt::Debug + Send + Sync {
-    /// Drives progress and returns the successes (fi_cntr_read(3)).
+    /// Drives progress and returns the number of successes (fi_cntr_read(3)).
     fn read(&self) -> u64;
-    /// Drives progress and returns the errors (fi_cntr_readerr(3)).
+    /// Drives progress and returns the number of errors (fi_cntr_readerr(3)).
     fn read_err(&self) -> u64;
-    /// Adds to the successes (fi_cntr_add(3)).
+    /// Adds to the number of successes (fi_cntr_add(3)).
     fn add(&self, value: u64);
-    /// Adds to the errors (fi_cntr_adderr(3)).
+    /// Adds to the number of errors (fi_cntr_adderr(3)).
     fn add_err(&self, value: u64);
-    /// Sets the successes (fi_cntr_set(3)).
+    /// Sets the number of successes (fi_cntr_set(3)).
     fn set(&self, value: u64);
-    /// Sets the errors (fi_cntr_seterr(3)).
+    /// Sets the number of errors (fi_cntr_seterr(3)).
     fn set_err(&self, value: u64);
-    /// Drives progress and returns whether a value has changed since it was last read. A provider that
-    /// cannot tell returns `true`.
+    /// Drives progress and returns whether a value has changed since the last read. A provider that
+    /// does not track changes returns `true`.
     fn is_ready(&self) -> bool {
         true
     }
 
-    /// Waits until the successes reach `threshold` (fi_cntr_wait(3)). The thread parks if the counter
-    /// has a wait object; with [`wait::Object::None`] it polls and yields.
+    /// Waits until the number of successes reaches `threshold` (fi_cntr_wait(3)). The thread parks
+    /// if the counter has a wait object; with [`wait::Object::None`] the thread polls and yields.
     ///
     /// # Errors
-    /// [`Errno::TimedOut`] after `timeout`; [`Errno::Avail`] when the errors have changed meanwhile.
+    /// [`Errno::TimedOut`] after `timeout`; [`Errno::Avail`] when the number of errors has changed
+    /// meanwhile.
     fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result;
 
     /// Checks that it is safe to block in `poll(2)` on [`Self::wait_fd`] (fi_trywait(3)).
     ///
     /// # Errors
-    /// [`Errno::Again`] when a value may have changed since it was read: read first.
+    /// [`Errno::Again`] when a value may have changed since the last read: the caller must read
+    /// again.
     fn try_wait(&self) -> Result {
         Err(Errno::NoSys)
     }
 
-    /// The descriptor to poll, for a counter opened with [`wait::Object::Fd`].
+    /// Returns the descriptor to poll, for a counter opened with [`wait::Object::Fd`].
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

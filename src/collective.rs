@@ -2,14 +2,14 @@
 //!
 //! A group is joined with a set of addresses ([`av::Set`]). Every member joins, then posts the same
 //! collectives in the same order. `count` is the number of elements that one member contributes or
-//! receives: where data is sliced ([`Op::Alltoall`], [`Op::Allgather`], [`Op::ReduceScatter`], [`Op::Scatter`],
-//! [`Op::Gather`]), the longer buffer holds one slice of `count` elements for each member, in the order
-//! of the set.
+//! receives. Where data is sliced ([`Op::Alltoall`], [`Op::Allgather`], [`Op::ReduceScatter`],
+//! [`Op::Scatter`], [`Op::Gather`]), the longer buffer holds one slice of `count` elements for each
+//! member, in the order of the set.
 
 #![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 #![expect(
     clippy::exhaustive_structs,
-    reason = "callers and providers write every field, as of the man page's structures"
+    reason = "callers and providers write every field, as with the man page's structures"
 )]
 
 use std::ffi::c_void;
@@ -56,17 +56,17 @@ impl Op {
         Self::Gather,
     ];
 
-    /// The value with this number.
+    /// Returns the value with this number, or `None` if no value has it.
     pub fn from_raw(number: u32) -> Option<Self> {
         Self::ALL.get(number as usize).copied()
     }
 
-    /// Whether it reduces elements.
+    /// Returns whether the operation reduces elements.
     pub const fn reduces(self) -> bool {
         matches!(self, Self::Allreduce | Self::ReduceScatter | Self::Reduce)
     }
 
-    /// Whether one member is the root.
+    /// Returns whether one member of the operation is the root.
     pub const fn has_root(self) -> bool {
         matches!(
             self,
@@ -110,8 +110,8 @@ pub struct CollectiveMsg {
     pub count: usize,
     /// The address of the first element that is read. A broadcast reads and writes `result` instead.
     pub buf: *const c_void,
-    /// The address of the first element that is written. It may equal `buf` where both have the same
-    /// length.
+    /// The address of the first element that is written. `result` may equal `buf` where both have
+    /// the same length.
     pub result: *mut c_void,
     /// The type of every element.
     pub datatype: Datatype,
@@ -132,20 +132,20 @@ mod thread_safety {
 
 /// Groups and their collectives: the interface that [`crate::Endpoint::collective`] returns.
 ///
-/// A collective completes in the transmit queue, with [`crate::CompletionFlags::COLLECTIVE`]. It fails if
-/// it depends on a member that has failed. All other collectives of that group then fail at all
-/// members.
+/// A collective completes in the transmit queue, with [`crate::CompletionFlags::COLLECTIVE`]. A
+/// collective that depends on a failed member fails. All other collectives of that group then fail
+/// at all members.
 pub trait Collective {
     /// Starts to join the group of the members of `set` (fi_join_collective(3)). The set includes this
     /// endpoint; a context of a scalable endpoint is included by its [`FiAddr::rx_addr`]. The event
     /// queue reports [`crate::eq::Event::JoinComplete`] with `context` when all members have joined.
-    /// Members that join several groups at the same time join them in the same order, or use sets with
-    /// different keys.
+    /// Members that join several groups at the same time must join these groups in the same order, or
+    /// use sets with different keys.
     ///
     /// # Errors
     /// [`crate::Errno::NoEq`] without an event queue; [`crate::Errno::Inval`] for a set of another
-    /// address vector, without this endpoint, with a duplicate endpoint, or with an unused index; the
-    /// log says which.
+    /// address vector, without this endpoint, with a duplicate endpoint, or with an unused index. The
+    /// log has the reason.
     fn join(&self, set: &av::Set, context: Context) -> Result<Arc<dyn Membership>>;
 
     /// Posts a collective.
@@ -193,7 +193,7 @@ pub trait CollectiveExt: Collective {
     /// As [`Collective::collective`].
     fn barrier(&self, group: FiAddr, flags: OpFlags, context: Context) -> Result {
         let msg = CollectiveMsg::new(Op::Barrier, group, Datatype::Uint8, context);
-        // SAFETY: there is no memory.
+        // SAFETY: a barrier accesses no memory.
         unsafe { self.collective(&msg, flags) }
     }
 
@@ -313,7 +313,7 @@ pub trait CollectiveExt: Collective {
         unsafe { self.collective(&msg, flags) }
     }
 
-    /// fi_scatter(3): only `buf` of the root is read. It has `count` elements for each member.
+    /// fi_scatter(3): only the root's `buf` is read, which has `count` elements for each member.
     ///
     /// # Safety
     /// As [`Collective::collective`].
@@ -359,7 +359,7 @@ pub trait CollectiveExt: Collective {
 impl<T: Collective + ?Sized> CollectiveExt for T {}
 
 impl CollectiveMsg {
-    /// A collective without memory. The caller sets the other fields.
+    /// Creates a collective without memory. The caller sets the other fields.
     pub const fn new(coll: Op, group: FiAddr, datatype: Datatype, context: Context) -> Self {
         Self {
             coll,

@@ -18,15 +18,15 @@ pub struct Attr {
     /// The maximum time that a waiting thread polls before it parks, also in
     /// [`CompletionQueue::try_wait`]; `None` for the provider's default (such as `FI_SHM_SPIN_TIME`).
     /// [`Duration::ZERO`] suits programs that poll before they wait. Providers of another libfabric
-    /// ignore it.
+    /// ignore this attribute.
     pub spin_time: Option<Duration>,
-    /// Count and log failed injects (fi_inject(3)) instead of reporting an entry. The entry would have
-    /// context 0, which C programs dereference without a check.
+    /// Whether failed injects (fi_inject(3)) are counted and logged instead of reported as entries.
+    /// Such an entry would have context 0, which C programs dereference without a check.
     pub drops_failed_injects: bool,
 }
 
 impl Attr {
-    /// A queue of `size` entries, without a wait object.
+    /// Returns the attributes of a queue of `size` entries without a wait object.
     pub fn with_size(size: usize) -> Self {
         Self {
             size,
@@ -72,16 +72,16 @@ pub struct ErrEntry {
     pub prov_errno: i32,
     /// The peer of the operation, if it is known.
     pub src: FiAddr,
-    /// The provider's error text. It names the peer and the cause.
+    /// The provider's error text, which names the peer and the cause.
     pub detail: String,
-    /// Error data, whose format depends on `errno`; at most `domain_attr.max_err_data` bytes. With
-    /// [`Errno::AddrNotAvail`] it is the address of a sender that is not in the address vector: see
-    /// [`Self::sender`].
+    /// Error data, whose format depends on `errno`; at most `domain_attr.max_err_data` bytes. The
+    /// error data of [`Errno::AddrNotAvail`] are the address of a sender that is not in the address
+    /// vector: see [`Self::sender`].
     pub err_data: Vec<u8>,
 }
 
 impl ErrEntry {
-    /// An error entry without a peer and without error data.
+    /// Creates an error entry without a peer and without error data.
     pub fn new(entry: Entry, errno: Errno, detail: impl Into<String>) -> Self {
         Self {
             entry,
@@ -94,8 +94,9 @@ impl ErrEntry {
         }
     }
 
-    /// The address of a sender that is not in the address vector, under
-    /// [`crate::Caps::SOURCE_ERR`]. After it is inserted, its messages complete without an error.
+    /// Returns the address of a sender that is not in the address vector, under
+    /// [`crate::Caps::SOURCE_ERR`]. After the address is inserted, messages of that sender complete
+    /// without an error.
     pub fn sender(&self) -> Option<Address> {
         Address::from_bytes(&self.err_data)
     }
@@ -103,25 +104,27 @@ impl ErrEntry {
 
 /// A queue that reports completed operations.
 ///
-/// Reading it drives progress of the endpoints that are bound to it (`FI_PROGRESS_MANUAL`).
+/// Reading a queue drives the progress of the endpoints that are bound to it
+/// (`FI_PROGRESS_MANUAL`).
 pub trait CompletionQueue: Any + fmt::Debug + Send + Sync {
     /// Reads up to `out.len()` completions (fi_cq_read(3)) and returns their number, which may be 0.
-    /// With an empty `out` it only drives progress.
+    /// With an empty `out` the call only drives progress.
     ///
     /// # Errors
-    /// [`Errno::Avail`] when the next entry is an error: read it with [`Self::read_err`].
+    /// [`Errno::Avail`] when the next entry is an error, which [`Self::read_err`] reads.
     /// [`Errno::Overrun`] when entries were lost because the queue was full.
     fn read(&self, out: &mut [Entry]) -> Result<usize>;
 
-    /// As [`Self::read`], and stores the source of each received message in `src`
-    /// (fi_cq_readfrom(3)); [`FiAddr::UNSPEC`] if it is unknown.
+    /// Reads completions as [`Self::read`] does, and stores the source of each received message in
+    /// `src` (fi_cq_readfrom(3)), or [`FiAddr::UNSPEC`] for an unknown source.
     ///
     /// # Errors
     /// As [`Self::read`]; [`Errno::Inval`] when `src` is shorter than `out`.
     fn read_from(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize>;
 
-    /// As [`Self::read_from`], for entries that are already in the queue: it drives no progress, if the
-    /// provider can avoid that. After a post, it tells cheaply whether the operation completed at once.
+    /// Reads entries that are already in the queue, as [`Self::read_from`] does, without driving
+    /// progress if the provider can avoid it. After a post, this call is the cheap test whether the
+    /// operation has completed at once.
     ///
     /// # Errors
     /// As [`Self::read_from`].
@@ -129,8 +132,8 @@ pub trait CompletionQueue: Any + fmt::Debug + Send + Sync {
         self.read_from(out, src)
     }
 
-    /// Drives progress and returns whether there is an entry or an error to read. A provider that
-    /// cannot tell returns `true`.
+    /// Drives progress and returns whether the queue has an entry or an error to read. A provider
+    /// without this test returns `true`.
     fn is_ready(&self) -> bool {
         true
     }
@@ -141,8 +144,8 @@ pub trait CompletionQueue: Any + fmt::Debug + Send + Sync {
     /// [`Errno::Again`] when the next entry is not an error.
     fn read_err(&self) -> Result<ErrEntry>;
 
-    /// Reads completions, and parks until there is an entry or `timeout` has passed (fi_cq_sread(3)).
-    /// `None` waits without a timeout.
+    /// Reads completions, and parks until the queue has an entry or `timeout` has passed
+    /// (fi_cq_sread(3)). `None` waits without a timeout.
     ///
     /// # Errors
     /// As [`Self::read`]; [`Errno::Again`] after `timeout` or [`Self::signal`]; [`Errno::NoSys`]
@@ -165,12 +168,12 @@ pub trait CompletionQueue: Any + fmt::Debug + Send + Sync {
     /// [`Attr::spin_time`].
     ///
     /// # Errors
-    /// [`Errno::Again`] when there may be entries: read first.
+    /// [`Errno::Again`] when the queue may have entries, which the caller must read first.
     fn try_wait(&self) -> Result {
         Err(Errno::NoSys)
     }
 
-    /// The descriptor to poll, for a queue opened with [`wait::Object::Fd`].
+    /// Returns the descriptor to poll, for a queue opened with [`wait::Object::Fd`].
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -11,24 +11,25 @@ use crate::{
     ScalableEndpoint, SharedReceives, alloc, atomic, av, cntr, collective, cq, mr, trigger,
 };
 
-/// An interface of a fabric. It opens queues, counters, address vectors, memory regions and endpoints.
+/// An interface of a fabric, which opens queues, counters, address vectors, memory regions and
+/// endpoints.
 ///
-/// Objects opened from a domain keep it alive; handles may be dropped in any order. Error texts name a
-/// domain by its `Debug`, which is a few words.
+/// Objects opened from a domain keep the domain alive; handles may be dropped in any order. Error
+/// texts name a domain by its `Debug` text, which is a few words.
 ///
 /// # Safety
 /// For implementors: [`crate::owned`] moves buffers into operations, and reuses them after the
-/// completion. So:
+/// completion. Therefore:
 /// - a queue entry with the context of an outstanding operation, and with neither
 ///   [`crate::CompletionFlags::REMOTE_READ`] nor [`crate::CompletionFlags::REMOTE_WRITE`], belongs to
-///   that operation, and is pushed after the endpoint's last access to its memory, as
+///   that operation, and is pushed after the endpoint's last access to the operation's memory, as
 ///   [`crate::Endpoint`] promises. An operation is outstanding if it was posted to an endpoint that is
 ///   bound to the queue and has no entry yet;
 /// - after the last handle of a region was dropped, no access uses its rights;
-/// - accesses of peers to a region are carried out in this process through
+/// - accesses of peers to a region are executed in this process through
 ///   [`crate::shared::SharedBytes`] of the whole region or its parts, or by the system;
-/// - [`Self::mr_mode`] has [`MrMode::LOCAL`] if an operation on unregistered memory could access other
-///   memory than it names.
+/// - [`Self::mr_mode`] has [`MrMode::LOCAL`] if an operation on unregistered memory could access
+///   memory that the operation does not name.
 #[expect(unsafe_code, reason = "the safe layer relies on this promise")]
 pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// Opens a completion queue (fi_cq_open(3)).
@@ -40,7 +41,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// Opens a counter (fi_cntr_open(3)).
     ///
     /// # Errors
-    /// [`Errno::NoSys`] where the provider has none.
+    /// [`Errno::NoSys`] where the provider has no counters.
     fn cntr(&self, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
         let _ = attr;
         Err(Error::new(
@@ -62,8 +63,8 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// system resource.
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error>;
 
-    /// The default value of an option of an endpoint opened with `info`: fi_getopt(3) may be called before
-    /// fi_enable(3).
+    /// Returns the default value of an option of an endpoint opened with `info`. In C, fi_getopt(3)
+    /// may be called before fi_enable(3).
     ///
     /// # Errors
     /// [`Errno::NoProtoOpt`] for an option that the provider does not have.
@@ -75,8 +76,9 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// of `ep_attr.tx_ctx_cnt` and `ep_attr.rx_ctx_cnt`.
     ///
     /// # Errors
-    /// [`Errno::NoSys`] where the provider has none; [`Errno::Inval`] for more contexts than
-    /// `domain_attr.max_ep_tx_ctx` and `max_ep_rx_ctx`; those of [`Self::endpoint`].
+    /// [`Errno::NoSys`] where the provider has no scalable endpoints; [`Errno::Inval`] for more
+    /// contexts than `domain_attr.max_ep_tx_ctx` and `max_ep_rx_ctx`; the errors of
+    /// [`Self::endpoint`].
     fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
         let _ = info;
         Err(Error::new(
@@ -88,7 +90,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// Opens a shared receive context (fi_srx_context, fi_endpoint(3)).
     ///
     /// # Errors
-    /// [`Errno::NoSys`] where the provider has none.
+    /// [`Errno::NoSys`] where the provider has no shared receive contexts.
     fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
         let _ = attr;
         Err(Error::new(
@@ -97,7 +99,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
         ))
     }
 
-    /// The registration modes of the domain (`domain_attr.mr_mode` as it was opened).
+    /// Returns the registration modes with which the domain was opened (`domain_attr.mr_mode`).
     fn mr_mode(&self) -> MrMode {
         MrMode::empty()
     }
@@ -105,10 +107,10 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// Registers memory (fi_mr_regattr(3)).
     ///
     /// # Safety
-    /// The bytes of `region` stay valid until the region is dropped. With remote rights, peers read and
-    /// write them at any time: the owner accesses such bytes through [`crate::shared::SharedBytes`] of
-    /// the region, or by atomics of its granules, never through references that assume that the bytes
-    /// do not change.
+    /// The bytes of `region` stay valid until the region is dropped. With remote rights, peers read
+    /// and write the bytes at any time. The owner accesses such bytes through
+    /// [`crate::shared::SharedBytes`] of the region, or by atomics of its granules, never through
+    /// references, which assume that the bytes do not change.
     ///
     /// # Errors
     /// [`Errno::NoKey`] when the requested key is in use; [`Errno::NoSys`] where memory cannot be
@@ -126,28 +128,28 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
         ))
     }
 
-    /// Allocates and registers memory: special memory if the provider has it, which peers on the same
-    /// machine access by loads and stores. Domains without special memory allocate ordinary memory,
-    /// and register it if `attr` has remote rights or the domain requires [`MrMode::LOCAL`].
+    /// Allocates and registers memory. Providers with special memory allocate special memory, which
+    /// peers on the same machine access by loads and stores. Other providers allocate ordinary
+    /// memory, and register it if `attr` has remote rights or the domain requires [`MrMode::LOCAL`].
     ///
     /// # Errors
     /// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] when the memory cannot be allocated;
-    /// those of [`Self::reg`].
+    /// the errors of [`Self::reg`].
     fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
         alloc::ordinary(self, len, attr)
     }
 
-    /// Queues deferred work until its counter reaches a threshold (fi_trigger(3); `FI_QUEUE_WORK`). If
-    /// the counter has reached it already, the work is carried out at once; otherwise by the progress
-    /// of the domain's queues and counters.
+    /// Queues deferred work until its counter reaches a threshold (fi_trigger(3); `FI_QUEUE_WORK`).
+    /// If the counter has already reached the threshold, this call executes the work; otherwise the
+    /// progress of the domain's queues and counters executes it.
     ///
     /// # Safety
-    /// That of the post in `work`, as if it was posted by this call. It holds until the completion, or
-    /// until the work is cancelled.
+    /// The caller makes the promise of the post in `work`, as if this call posted it. The promise
+    /// holds until the completion, or until the work is cancelled.
     ///
     /// # Errors
-    /// [`Errno::NoSys`] where the provider does not support the work or its flags; [`Errno::Inval`] for an
-    /// endpoint or a counter of another provider.
+    /// [`Errno::NoSys`] where the provider does not support the work or its flags;
+    /// [`Errno::Inval`] for an endpoint or a counter of another provider.
     #[expect(unsafe_code, reason = "the caller's promise about the memory")]
     unsafe fn queue_work(&self, work: &trigger::Work<'_>) -> Result<trigger::WorkId, Error> {
         let _ = work;
@@ -166,7 +168,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
         Err(Errno::NoSys)
     }
 
-    /// Cancels all queued work, or all that waits for `cntr` (`FI_FLUSH_WORK`).
+    /// Cancels all queued work, or all work that waits for `cntr` (`FI_FLUSH_WORK`).
     ///
     /// # Errors
     /// [`Errno::Inval`] for a counter of another provider.
@@ -192,8 +194,8 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// Queries the limits of a collective (fi_query_collective(3)).
     ///
     /// # Errors
-    /// [`Errno::OpNotSupp`] for an unsupported collective; [`Errno::Inval`] for a data type with a
-    /// collective without data, or no data type otherwise.
+    /// [`Errno::OpNotSupp`] for an unsupported collective; [`Errno::Inval`] for a collective without
+    /// data that has a data type, or a collective with data that has none.
     fn query_collective(&self, query: &collective::Query) -> Result<collective::Attr> {
         let _ = query;
         Err(Errno::OpNotSupp)

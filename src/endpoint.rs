@@ -12,30 +12,32 @@ use crate::{
 
 /// A communication endpoint, to which operations are posted.
 ///
-/// [`crate::Domain::endpoint`] opens it, bound and enabled. Dropping the last handle closes it:
-/// outstanding operations end without completions.
+/// [`crate::Domain::endpoint`] opens an endpoint, bound and enabled. Dropping the last handle closes
+/// the endpoint: outstanding operations end without completions.
 ///
 /// # Safety
 /// For implementors: after the completion of an operation was pushed, and after the last handle was
-/// dropped, neither the implementation nor a peer on its behalf accesses the operation's buffers. For a
-/// multi-receive buffer, this holds after the completion with
-/// [`crate::CompletionFlags::MULTI_RECV`]; for the bytes of one message in it, after the completion of
-/// that message. Its completions name bytes of that buffer, and no byte twice.
+/// dropped, neither the implementation nor a peer on its behalf accesses the operation's buffers. For
+/// a multi-receive buffer, this holds after the completion with
+/// [`crate::CompletionFlags::MULTI_RECV`]; for the bytes of one message in such a buffer, after the
+/// completion of that message. The completions of a multi-receive buffer name bytes of that buffer,
+/// and no byte twice.
 #[expect(unsafe_code, reason = "the safe layer relies on this promise")]
 pub unsafe trait Endpoint:
     Any + fmt::Debug + Send + Sync + Msg + Tagged + Rma + Atomic
 {
-    /// The address that peers insert (fi_getname(3)).
+    /// Returns the address that peers insert (fi_getname(3)).
     ///
     /// # Errors
-    /// [`Errno::AddrNotAvail`] where it has none.
+    /// [`Errno::AddrNotAvail`] for an endpoint without an address.
     fn address(&self) -> Result<Address>;
 
     /// Tries to cancel a posted operation (fi_cancel(3)). A cancelled operation completes with
     /// [`Errno::Canceled`].
     ///
     /// # Errors
-    /// [`Errno::NoEnt`] when there is no such operation, or it is too late.
+    /// [`Errno::NoEnt`] when no operation has this context, or the operation can no longer be
+    /// cancelled.
     fn cancel(&self, context: Context) -> Result;
 
     /// Changes an option (fi_setopt(3)).
@@ -58,36 +60,38 @@ pub unsafe trait Endpoint:
     }
 
     /// Binds an open endpoint to further queues and counters (fi_ep_bind(3) after fi_enable(3)).
-    /// Operations that complete later use them.
+    /// Operations that complete later report to these objects.
     ///
-    /// The caller has not posted an operation whose completion would go to a replaced queue.
+    /// The caller must not have posted an operation whose completion would go to a replaced queue.
     ///
     /// # Errors
     /// [`Errno::OpBadState`] for an object that an open endpoint cannot be bound to, and always where
     /// the provider does not support late bindings; [`Errno::Inval`] for an object of another
-    /// provider. Nothing is bound then.
+    /// provider. After an error, no object is bound.
     fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
         let _ = late;
         Err(LateBindings::unsupported())
     }
 
-    /// Joins a multicast group (fi_join(3)): the endpoint receives messages to the group. If it is bound
-    /// to an event queue, the queue reports [`crate::eq::Event::JoinComplete`] with `context`.
+    /// Joins a multicast group (fi_join(3)): the endpoint receives messages to the group. If the
+    /// endpoint is bound to an event queue, the queue reports [`crate::eq::Event::JoinComplete`] with
+    /// `context`.
     ///
     /// # Errors
     /// [`Errno::NoSys`] where the provider has no multicast; [`Errno::Inval`] for an address that is not
-    /// a multicast address; those of setsockopt(2).
+    /// a multicast address; the errors of setsockopt(2).
     fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {
         let _ = (group, context);
         Err(Errno::NoSys)
     }
 
-    /// The interface to groups and collectives, for endpoints with [`crate::Caps::COLLECTIVE`].
+    /// Returns the interface to groups and collectives, for endpoints with
+    /// [`crate::Caps::COLLECTIVE`].
     fn collective(&self) -> Option<&dyn Collective> {
         None
     }
 
-    /// The interface to connection management, for connected endpoints.
+    /// Returns the interface to connection management, for connected endpoints.
     fn cm(&self) -> Option<&dyn ConnectionManagement> {
         None
     }
@@ -99,12 +103,12 @@ pub unsafe trait Endpoint:
 pub struct Bindings {
     /// The queue for completions of sends and other local operations.
     pub tx_cq: Arc<dyn CompletionQueue>,
-    /// Report only operations with [`crate::OpFlags::COMPLETION`] on `tx_cq`
+    /// Whether `tx_cq` reports only operations with [`crate::OpFlags::COMPLETION`]
     /// (`FI_SELECTIVE_COMPLETION`).
     pub tx_selective: bool,
     /// The queue for completions of receives.
     pub rx_cq: Arc<dyn CompletionQueue>,
-    /// Report only operations with [`crate::OpFlags::COMPLETION`] on `rx_cq`.
+    /// Whether `rx_cq` reports only operations with [`crate::OpFlags::COMPLETION`].
     pub rx_selective: bool,
     /// The address vector; required by unconnected endpoints.
     pub av: Option<Arc<dyn AddressVector>>,
@@ -112,12 +116,13 @@ pub struct Bindings {
     pub eq: Option<Arc<dyn EventQueue>>,
     /// Counters, by the operations that they count.
     pub cntrs: Counters,
-    /// A shared receive context. The endpoint's own receives are matched first.
+    /// A shared receive context. Receives that are posted to the endpoint itself are matched first.
     pub srx: Option<Arc<dyn SharedReceives>>,
 }
 
 impl Bindings {
-    /// Bindings of an unconnected endpoint: one queue for both directions, and an address vector.
+    /// Creates the bindings of an unconnected endpoint: one queue for both directions, and an
+    /// address vector.
     pub fn new(cq: Arc<dyn CompletionQueue>, av: Arc<dyn AddressVector>) -> Self {
         Self {
             tx_cq: Arc::clone(&cq),
@@ -132,7 +137,7 @@ impl Bindings {
     }
 }
 
-/// Further objects that an open endpoint is bound to ([`Endpoint::bind_late`]).
+/// Further objects to which an open endpoint is bound ([`Endpoint::bind_late`]).
 #[expect(
     clippy::exhaustive_structs,
     reason = "callers write it with `..Default::default()`"
@@ -150,7 +155,7 @@ pub struct LateBindings {
 }
 
 impl LateBindings {
-    /// The error of a provider without late bindings.
+    /// Returns the error of a provider without late bindings.
     pub fn unsupported() -> Error {
         let text = "the provider cannot bind a queue or counter to an enabled endpoint: bind it before \
                     the endpoint is enabled";

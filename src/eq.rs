@@ -22,20 +22,21 @@ pub struct Attr {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// An event that the application wrote, or the provider for one of its objects.
+    /// An event that the application has written, or the provider for one of its objects.
     Notify {
         /// The writer's context.
         context: Context,
         /// The writer's data.
         data: u64,
-        /// The object of the event; 0 for none. In C it is the address of a handle.
+        /// The object of the event, in C as the address of a handle; 0 for none.
         handle: u64,
     },
     /// A peer requests a connection. The application accepts or rejects `info`.
     ConnReq {
         /// The passive endpoint that received the request.
         pep: Arc<dyn PassiveEndpoint>,
-        /// The description to open the endpoint with. Its handle identifies the request.
+        /// The description with which the application opens the endpoint. [`Info::handle`] identifies
+        /// the request.
         info: Box<Info>,
         /// The peer's private data.
         data: Vec<u8>,
@@ -76,7 +77,7 @@ pub struct ErrEntry {
 }
 
 impl ErrEntry {
-    /// An error entry without an endpoint and without data.
+    /// Creates an error entry without an endpoint and without data.
     pub fn new(context: Context, errno: Errno, detail: impl Into<String>) -> Self {
         Self {
             context,
@@ -114,7 +115,8 @@ pub trait EventQueue: Any + fmt::Debug + Send + Sync {
     /// [`Errno::Again`] when the queue is full.
     fn write(&self, event: Event) -> Result;
 
-    /// Parks until there is an event, and removes it (fi_eq_sread(3)). `None` waits without a timeout.
+    /// Parks until the queue has an event, and removes the event (fi_eq_sread(3)). `None` waits
+    /// without a timeout.
     ///
     /// # Errors
     /// [`Errno::Again`] after `timeout`; [`Errno::NoSys`] without a wait object.
@@ -126,12 +128,12 @@ pub trait EventQueue: Any + fmt::Debug + Send + Sync {
     /// Checks that it is safe to block in `poll(2)` on [`Self::wait_fd`] (fi_trywait(3)).
     ///
     /// # Errors
-    /// [`Errno::Again`] when there may be events: read first.
+    /// [`Errno::Again`] when the queue may have events, which the caller must read first.
     fn try_wait(&self) -> Result {
         Err(Errno::NoSys)
     }
 
-    /// The descriptor to poll, for a queue opened with [`wait::Object::Fd`].
+    /// Returns the descriptor to poll, for a queue opened with [`wait::Object::Fd`].
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -1,7 +1,7 @@
 //! Error numbers of the data path: libfabric's values and texts (fi_errno(3)).
 //!
-//! Data-path functions return [`Errno`], a number. Set-up functions return [`crate::Error`], which has a
-//! text.
+//! Data-path functions return [`Errno`], which is a number. Set-up functions return
+//! [`crate::Error`], which has a text.
 
 use std::fmt;
 
@@ -12,8 +12,8 @@ macro_rules! errnos {
     ($($variant:ident = $value:expr, $text:literal;)+) => {
         /// An error number of fi_errno(3).
         ///
-        /// Values below 256 are the operating system's; 256 and above are the fabric's own. A
-        /// system error without a name here becomes [`Errno::Other`].
+        /// Values below 256 are those of the operating system; values from 256 are libfabric's. A
+        /// system error without a variant becomes [`Errno::Other`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(i32)]
         #[non_exhaustive]
@@ -25,13 +25,14 @@ macro_rules! errnos {
             /// Every error number, in the order of their declaration.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// The variant of a positive error number; `None` for a number without a variant.
+            /// Returns the variant of a positive error number, or `None` for a number without a
+            /// variant.
             pub const fn try_from_raw(raw: i32) -> Option<Self> {
                 $(if raw == Self::$variant as i32 { return Some(Self::$variant); })+
                 None
             }
 
-            /// The text that fi_strerror(3) gives.
+            /// Returns the text of fi_strerror(3).
             pub const fn text(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
             }
@@ -105,7 +106,8 @@ errnos! {
 }
 
 impl Errno {
-    /// The variant of a positive error number; [`Errno::Other`] for a number without a variant.
+    /// Returns the variant of a positive error number, or [`Errno::Other`] for a number without a
+    /// variant.
     pub const fn from_raw(raw: i32) -> Self {
         match Self::try_from_raw(raw) {
             Some(errno) => errno,
@@ -113,12 +115,12 @@ impl Errno {
         }
     }
 
-    /// The positive number, as in `fi_cq_err_entry.err`.
+    /// Returns the positive number, as in `fi_cq_err_entry.err`.
     pub const fn as_raw(self) -> i32 {
         self as i32
     }
 
-    /// The error of the last failed system call of this thread.
+    /// Returns the error of this thread's last failed system call.
     pub fn last_os() -> Self {
         Self::from_raw(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
     }
@@ -145,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_survive_the_round_trip() {
+    fn every_error_number_round_trips() {
         for &errno in Errno::ALL {
             assert_eq!(Errno::from_raw(errno.as_raw()), errno);
         }
@@ -158,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn system_texts_are_the_c_library_s() {
-        for &errno in Errno::ALL.iter().filter(|e| e.as_raw() < 256) {
+    fn texts_of_system_errors_equal_those_of_the_c_library() {
+        for &errno in Errno::ALL.iter().filter(|errno| errno.as_raw() < 256) {
             let system = std::io::Error::from_raw_os_error(errno.as_raw()).to_string();
             assert!(system.starts_with(errno.text()), "{errno:?}: {system}");
         }

@@ -6,8 +6,8 @@ use crate::Errno;
 
 /// An error of a function that opens, resolves or configures an object.
 ///
-/// The text names the object and the value. The C interface returns [`Error::errno`]. In the `Display`
-/// output, the text of the error number ends the first line.
+/// The text names the object and the value. The C interface returns [`Error::errno`]. In the
+/// `Display` output, the first line ends with the text of the error number.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {errno}{}", self.first_line(), self.other_lines())]
 pub struct Error {
@@ -18,7 +18,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// Makes an error from its number and a text that names the object and the value.
+    /// Creates an error from its number and a text that names the object and the value.
     pub fn new(errno: Errno, message: impl Into<String>) -> Self {
         Self {
             errno,
@@ -34,12 +34,12 @@ impl Error {
         self
     }
 
-    /// The error number.
+    /// Returns the error number.
     pub const fn errno(&self) -> Errno {
         self.errno
     }
 
-    /// The text, without the text of the error number.
+    /// Returns the text, without the text of the error number.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -49,7 +49,8 @@ impl Error {
     }
 
     fn other_lines(&self) -> &str {
-        self.message.find('\n').map_or("", |at| &self.message[at..])
+        let end = self.message.find('\n');
+        end.map_or("", |end| &self.message[end..])
     }
 }
 
@@ -64,17 +65,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_s_text_ends_the_first_line() {
+    fn the_first_line_ends_with_the_text_of_the_error_number() {
         let table = [
-            ("no luck", "no luck: No data available"),
+            ("no match", "no match: No data available"),
             (
-                "no luck\nshm: a\ntcp: b",
-                "no luck: No data available\nshm: a\ntcp: b",
+                "no match\nshm: a\ntcp: b",
+                "no match: No data available\nshm: a\ntcp: b",
             ),
             ("", ": No data available"),
         ];
-        for (what, text) in table {
-            assert_eq!(Error::new(Errno::NoData, what).to_string(), text);
+        for (message, text) in table {
+            assert_eq!(Error::new(Errno::NoData, message).to_string(), text);
         }
     }
 }

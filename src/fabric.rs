@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::{Domain, Errno, Error, EventQueue, Info, PassiveEndpoint, Result, eq};
 
-/// A network, or the memory of one machine. It opens domains, event queues and passive endpoints. Error
-/// texts name a fabric by its `Debug`, which is a few words.
+/// A network or the memory of one machine, which opens domains, event queues and passive endpoints.
+/// Error texts name a fabric by its `Debug` text, which is a few words.
 pub trait Fabric: Any + fmt::Debug + Send + Sync {
     /// Opens a domain (fi_domain(3)).
     ///
@@ -18,7 +18,7 @@ pub trait Fabric: Any + fmt::Debug + Send + Sync {
     /// Opens an event queue (fi_eq_open(3)).
     ///
     /// # Errors
-    /// [`Errno::NoSys`] where the provider has none.
+    /// [`Errno::NoSys`] where the provider has no event queues.
     fn eq(&self, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
         let _ = attr;
         Err(Error::new(

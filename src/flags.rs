@@ -1,7 +1,7 @@
 //! Flag sets, one type per parameter, with libfabric's bit values.
 //!
-//! `from_bits_retain` keeps unknown bits, so that a value from the C interface survives a round trip.
-//! Code that acts on a set checks it with `contains_unknown_bits` or its own mask.
+//! `from_bits_retain` keeps unknown bits, so that a value from the C interface is unchanged when it
+//! is returned. Code that acts on a set checks the set with `contains_unknown_bits` or a mask.
 
 use bitflags::bitflags;
 
@@ -21,21 +21,21 @@ bitflags! {
         const MULTICAST = 1 << 5;
         /// Collectives (fi_collective(3)).
         const COLLECTIVE = 1 << 6;
-        /// May read remote memory.
+        /// The endpoint may read remote memory.
         const READ = 1 << 8;
-        /// May write remote memory.
+        /// The endpoint may write remote memory.
         const WRITE = 1 << 9;
-        /// May receive.
+        /// The endpoint may receive.
         const RECV = 1 << 10;
-        /// May send.
+        /// The endpoint may send.
         const SEND = 1 << 11;
         /// Another name of [`Caps::SEND`].
         const TRANSMIT = 1 << 11;
-        /// Its memory may be read by peers.
+        /// Peers may read the endpoint's memory.
         const REMOTE_READ = 1 << 12;
-        /// Its memory may be written by peers.
+        /// Peers may write the endpoint's memory.
         const REMOTE_WRITE = 1 << 13;
-        /// One posted buffer may take many messages.
+        /// One posted buffer may receive many messages.
         const MULTI_RECV = 1 << 16;
         /// Triggered operations.
         const TRIGGER = 1 << 20;
@@ -45,13 +45,13 @@ bitflags! {
         const AV_USER_ID = 1 << 41;
         /// Addresses behind a firewall.
         const FIREWALL_ADDR = 1 << 42;
-        /// May be stacked under another provider.
+        /// The provider may be stacked under another provider.
         const PEER = 1 << 43;
         /// Accelerator-initiated operations.
         const XPU = 1 << 44;
-        /// A receive may name its source, tagged receives only.
+        /// A tagged receive may name its source.
         const TAGGED_DIRECTED_RECV = 1 << 45;
-        /// One posted buffer may take many tagged messages.
+        /// One posted buffer may receive many tagged messages.
         const TAGGED_MULTI_RECV = 1 << 46;
         /// Device memory.
         const HMEM = 1 << 47;
@@ -146,7 +146,7 @@ bitflags! {
         const TAGGED = 1 << 3;
         /// To or from a multicast group.
         const MULTICAST = 1 << 5;
-        /// The receive buffer takes many messages.
+        /// The receive buffer receives many messages.
         const MULTI_RECV = 1 << 16;
         /// The data field is valid and reaches the peer's completion.
         const REMOTE_CQ_DATA = 1 << 17;
@@ -179,16 +179,16 @@ bitflags! {
         /// Receive under the authorization key of the context.
         const AUTH_KEY = 1 << 57;
         /// Use the endpoint's default flags (`tx_attr.op_flags` or `rx_attr.op_flags`) in addition to
-        /// the given ones. The bit is specific to Selvedge: short forms pass it, and the `*msg` calls of
-        /// the man pages correspond to calls without it.
+        /// the given flags. The bit is specific to Selvedge: short forms pass the bit, and the `*msg`
+        /// calls of the man pages correspond to calls without the bit.
         const DEFAULT = 1 << 63;
         /// The operation is deferred work ([`crate::trigger::CompletionTarget::Counter`]), and its
         /// context has a meaning for the endpoint. The bit is specific to Selvedge and internal to
         /// providers; without such work it has no effect.
         const DEFERRED = 1 << 62;
-        /// Drop the message found by a peek, or the claimed one.
+        /// Drop the message that a peek finds, or the claimed message.
         const DISCARD = 1 << 58;
-        /// Reserve the message found by a peek, or receive the reserved one.
+        /// Reserve the message that a peek finds, or receive the reserved message.
         const CLAIM = 1 << 59;
     }
 }
@@ -226,7 +226,7 @@ bitflags! {
         const MULTI_RECV = 1 << 16;
         /// The data field is valid.
         const REMOTE_CQ_DATA = 1 << 17;
-        /// More of the same message follows.
+        /// Another part of the same message follows.
         const MORE = 1 << 18;
         /// The message was claimed.
         const CLAIM = 1 << 59;
@@ -245,11 +245,11 @@ bitflags! {
         const RECV = 1 << 10;
         /// Send buffer.
         const SEND = 1 << 11;
-        /// Peers may read it.
+        /// Peers may read the region.
         const REMOTE_READ = 1 << 12;
-        /// Peers may write it.
+        /// Peers may write the region.
         const REMOTE_WRITE = 1 << 13;
-        /// Collective operations may use it.
+        /// Collective operations may use the region.
         const COLLECTIVE = 1 << 6;
     }
 }
@@ -290,8 +290,8 @@ bitflags! {
 bitflags! {
     /// Order guarantees between operations of one endpoint pair (fi_endpoint(3), "Message order").
     ///
-    /// The first letter names the later operation, the last the earlier: `RAW` is "read after
-    /// write".
+    /// The first letter names the later operation, and the last letter the earlier operation: `RAW`
+    /// is "read after write".
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct MsgOrder: u64 {
         /// Reads after reads.

@@ -1,4 +1,4 @@
-//! A check that a handle is the only one of its object.
+//! `sole`: a check that a handle is the only handle of its object.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::{Errno, Error};
 /// Checks that `object` is the only handle, so that dropping it drops the object.
 ///
 /// # Errors
-/// [`Errno::Busy`] when there is another handle.
+/// [`Errno::Busy`] when the object has another handle.
 pub(crate) fn sole<T: fmt::Debug + ?Sized>(
     mut object: Arc<T>,
     kind: &str,

@@ -2,15 +2,15 @@
 
 #![expect(
     clippy::exhaustive_structs,
-    reason = "callers and providers write every field, as of the man page's structures"
+    reason = "callers and providers write every field, as with the man page's structures"
 )]
 
 use std::ffi::c_void;
 
 /// A readable segment of memory: `struct iovec` for a send.
 ///
-/// It is a plain value without a lifetime. The caller promises that the bytes stay valid when it posts
-/// the operation (the `# Safety` section of [`crate::Msg::sendmsg`]).
+/// An `Iov` is a plain value without a lifetime. The caller who posts an operation promises that the
+/// bytes stay valid (the `# Safety` section of [`crate::Msg::sendmsg`]).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Iov {
@@ -40,7 +40,7 @@ impl Iov {
         }
     }
 
-    /// Describes `len` bytes from `base` on.
+    /// Describes `len` bytes that begin at `base`.
     #[inline]
     pub const fn from_raw(base: *const c_void, len: usize) -> Self {
         Self { base, len }
@@ -57,7 +57,7 @@ impl IovMut {
         }
     }
 
-    /// Describes `len` bytes from `base` on.
+    /// Describes `len` bytes that begin at `base`.
     #[inline]
     pub const fn from_raw(base: *mut c_void, len: usize) -> Self {
         Self { base, len }
@@ -76,7 +76,7 @@ mod thread_safety {
     unsafe impl Sync for super::IovMut {}
 }
 
-/// A local registration descriptor (fi_mr_desc(3)); [`Desc::NONE`] where none is needed.
+/// A local registration descriptor (fi_mr_desc(3)); [`Desc::NONE`] where an operation needs none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Desc(pub usize);
@@ -88,7 +88,7 @@ impl Desc {
 
 /// The context of an operation: a value of the application that the completion returns.
 ///
-/// The C interface stores the `void *context` in it.
+/// The C interface stores the `void *context` in this value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Context(pub u64);

@@ -1,9 +1,9 @@
-//! Selvedge: a communication fabric. libfabric's object model in Rust.
+//! Selvedge: a communication fabric, which has libfabric's object model in Rust.
 //!
 //! A program exchanges messages with peers and accesses their memory through a *provider*, which
 //! implements one transport: shared memory, TCP, UDP, or a device. This crate defines the interface
-//! between programs and providers: traits, plain data types, and a safe layer. It contains no
-//! provider; the crate `selvedge-providers` lists the built-in ones.
+//! between programs and providers: traits, plain data types, and a safe layer. The crate contains no
+//! provider; `selvedge-providers` lists the built-in providers.
 //!
 //! ```text
 //!   Registry --getinfo(Hints)--> Info           a description of an endpoint, with its limits
@@ -19,12 +19,12 @@
 //!                         +--- Context ----+
 //! ```
 //!
-//! - Discovery returns [`Info`]s that match the application's [`Hints`], best first. The application
-//!   opens one.
-//! - Operations of an endpoint are *posted*: the call returns at once, and a completion with the post's
-//!   [`Context`] reports the result. [`Errno::Again`] means that a queue is full.
-//! - Progress is manual: reading a completion queue makes the endpoints that are bound to it progress.
-//!   The library runs no threads unless asked to.
+//! - Discovery returns the [`Info`]s that match the application's [`Hints`], best first. The
+//!   application opens one of them.
+//! - Operations of an endpoint are *posted*: the call returns at once, and a completion with the
+//!   post's [`Context`] reports the result. [`Errno::Again`] means that a queue is full.
+//! - Progress is manual: reading a completion queue drives the progress of the endpoints that are
+//!   bound to the queue. The library runs threads only on request.
 //! - An address vector maps the [`Address`] of a peer to an index, [`FiAddr`], which operations use.
 //! - Dropping a handle closes its object. Handles may be dropped in any order.
 //!
@@ -32,9 +32,9 @@
 //!
 //! | layer | methods | ownership of the buffer |
 //! |---|---|---|
-//! | owned | [`owned::Endpoint`], [`owned::AsyncEndpoint`] | the operation owns it; the completion returns it |
-//! | inject | [`Msg::inject`], [`Tagged::tinject`] | the bytes are copied before the call returns |
-//! | raw | [`Msg::sendmsg`] and the other `unsafe` methods | the caller keeps it valid until the completion |
+//! | owned | [`owned::Endpoint`], [`owned::AsyncEndpoint`] | the operation owns the buffer; the completion returns it |
+//! | inject | [`Msg::inject`], [`Tagged::tinject`] | the caller owns the buffer, whose bytes are copied before the call returns |
+//! | raw | [`Msg::sendmsg`] and the other `unsafe` methods | the caller owns the buffer, and keeps it valid until the completion |
 //!
 //! # Examples
 //!

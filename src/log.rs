@@ -1,11 +1,11 @@
 //! Log output, filtered by `FI_LOG_LEVEL`, `FI_LOG_PROV` and `FI_LOG_SUBSYS`.
 //!
-//! The library logs through the `log` crate and does not install a logger: a program with its own logger
-//! receives the messages. Tools call [`init`], which installs one.
+//! The library logs through the `log` crate and does not install a logger: a program with its own
+//! logger receives the messages. Tools call [`init`], which installs a logger.
 //!
-//! The target of a message is `selvedge::<provider>::<subsystem>`, `selvedge::shm::ep_ctrl`; the
-//! core's provider is `core`, and a message without such a target belongs to the subsystem `core`
-//! of its crate.
+//! The target of a message is `selvedge::<provider>::<subsystem>`, such as
+//! `selvedge::shm::ep_ctrl`. The provider in the core's targets is `core`. A message without such a
+//! target belongs to the subsystem `core` of its crate.
 
 use std::fmt;
 use std::sync::{OnceLock, PoisonError, RwLock};
@@ -41,16 +41,16 @@ pub fn init() -> Result<(), Error> {
 /// `<provider>:<subsystem>:` and without a line terminator.
 pub type Output = fn(Level, &str);
 
-/// Sets the output of the logger that [`init`] installs; `None` for standard error. It has no effect in
-/// a program with its own logger.
+/// Sets the output of the logger that [`init`] installs; `None` for standard error. The call has no
+/// effect in a program with its own logger.
 pub fn set_output(output: Option<Output>) {
     *OUTPUT.write().unwrap_or_else(PoisonError::into_inner) = output;
 }
 
 static OUTPUT: RwLock<Option<Output>> = RwLock::new(None);
 
-/// Logs a message of a provider whose name is known only at run time. The message is formatted only if
-/// its level is enabled, which one load decides.
+/// Logs a message of a provider whose name is known only at run time. The message is formatted only
+/// if its level is enabled; the check is one load.
 #[inline]
 pub fn log_as(level: Level, provider: &str, subsystem: &str, message: fmt::Arguments<'_>) {
     if level <= log::max_level() {
@@ -78,11 +78,11 @@ impl Dispatcher {
         Ok(Self {
             rank: rank_of_name(&params.text("FI_LOG_LEVEL")?),
             providers: Filter::parse(&params.text("FI_LOG_PROV")?),
-            subsystems: known_subsystems(&subsystems)?,
+            subsystems: parse_subsystems(&subsystems)?,
         })
     }
 
-    /// The maximum level that the macros of `log` pass to this logger.
+    /// Returns the maximum level that the macros of `log` pass to this logger.
     fn max_level(&self) -> LevelFilter {
         match self.rank {
             OFF => LevelFilter::Off,
@@ -114,8 +114,8 @@ impl Log for Dispatcher {
         // The lock is released before the call, because an output may log, too.
         let output = *OUTPUT.read().unwrap_or_else(PoisonError::into_inner);
         match output {
-            Some(print) => print(record.level(), &text(record)),
-            None => eprintln!("{}", line(record)),
+            Some(print) => print(record.level(), &format_text(record)),
+            None => eprintln!("{}", format_line(record)),
         }
     }
 
@@ -124,7 +124,7 @@ impl Log for Dispatcher {
 
 /// Formats `selvedge:<pid>:<seconds>:<provider>:<subsystem>:<level>: <text>`. The process id is queried
 /// for each message, because the process may have forked.
-fn line(record: &Record<'_>) -> String {
+fn format_line(record: &Record<'_>) -> String {
     let (provider, subsystem) = origin(record.target()).unwrap_or(("core", "core"));
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -137,12 +137,13 @@ fn line(record: &Record<'_>) -> String {
     )
 }
 
-fn text(record: &Record<'_>) -> String {
+/// Formats `<provider>:<subsystem>: <text>`.
+fn format_text(record: &Record<'_>) -> String {
     let (provider, subsystem) = origin(record.target()).unwrap_or(("core", "core"));
     format!("{provider}:{subsystem}: {}", record.args())
 }
 
-/// The provider and subsystem of a target; `None` for a target of another library.
+/// Returns the provider and subsystem of a target, or `None` for a target of another library.
 fn origin(target: &str) -> Option<(&str, &str)> {
     let (krate, path) = target.split_once("::").unwrap_or((target, ""));
     if krate == "selvedge" {
@@ -160,7 +161,7 @@ fn origin(target: &str) -> Option<(&str, &str)> {
     Some((krate.strip_prefix("selvedge_")?, "core"))
 }
 
-fn known_subsystems(text: &str) -> Result<Filter, Error> {
+fn parse_subsystems(text: &str) -> Result<Filter, Error> {
     let filter = Filter::parse(text);
     if let Some(unknown) = filter.layers().find(|name| !SUBSYSTEMS.contains(name)) {
         let message = format!(
@@ -172,8 +173,8 @@ fn known_subsystems(text: &str) -> Result<Filter, Error> {
     Ok(filter)
 }
 
-/// The rank of a level in libfabric's order, in which traces come before information. A message is
-/// printed if its rank is at most that of `FI_LOG_LEVEL`.
+/// Returns the rank of a level in libfabric's order, in which traces come before information. A
+/// message is printed if its rank is at most the rank of `FI_LOG_LEVEL`.
 fn rank(level: Level) -> u8 {
     match level {
         Level::Error => ERROR,
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_libfabric_s() {
+    fn levels_have_the_order_of_libfabric() {
         use Level::{Debug, Error, Info, Trace, Warn};
         let table: &[(&str, &[Level])] = &[
             ("off", &[]),
@@ -280,13 +281,16 @@ mod tests {
         let record = Record::builder()
             .level(Level::Warn)
             .target("selvedge::shm::ep_ctrl")
-            .args(format_args!("peer is gone"))
+            .args(format_args!("a peer has failed"))
             .build();
-        let line = line(&record);
+        let line = format_line(&record);
         assert!(
             line.starts_with(&format!("selvedge:{}:", std::process::id())),
             "{line}"
         );
-        assert!(line.ends_with(":shm:ep_ctrl:warn: peer is gone"), "{line}");
+        assert!(
+            line.ends_with(":shm:ep_ctrl:warn: a peer has failed"),
+            "{line}"
+        );
     }
 }

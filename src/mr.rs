@@ -12,24 +12,25 @@ use crate::{Counter, Desc, Errno, Error, MrAccess};
 pub struct Attr {
     /// Access rights.
     pub access: MrAccess,
-    /// The requested key, where the application chooses keys. It is ignored for a region without remote
-    /// rights, and keys of such regions do not collide.
+    /// The requested key, where the application chooses keys. The key of a region without remote
+    /// rights is ignored, and does not collide with other keys.
     pub requested_key: u64,
-    /// The offset that remote accesses start from.
+    /// The offset at which remote accesses start.
     pub offset: u64,
 }
 
 /// Registered memory. Dropping the last handle revokes all rights.
 pub trait MemoryRegion: Any + fmt::Debug + Send + Sync {
-    /// The key that peers access the region with (fi_mr_key(3)).
+    /// Returns the key with which peers access the region (fi_mr_key(3)).
     fn key(&self) -> u64;
-    /// The descriptor for local operations (fi_mr_desc(3)).
+    /// Returns the descriptor for local operations (fi_mr_desc(3)).
     fn desc(&self) -> Desc;
 
-    /// Binds a counter that counts accesses of peers to the region until it is dropped (fi_mr_bind(3)).
-    /// [`MrAccess::REMOTE_WRITE`] counts writes and atomics that change the region,
-    /// [`MrAccess::REMOTE_READ`] counts reads and atomics that return earlier values. An operation is one
-    /// event, also if several of its segments are in the region, or both bits apply to it.
+    /// Binds a counter that counts accesses of peers to the region until the region is dropped
+    /// (fi_mr_bind(3)). [`MrAccess::REMOTE_WRITE`] counts writes and atomics that change the region,
+    /// and [`MrAccess::REMOTE_READ`] counts reads and atomics that return earlier values. An
+    /// operation counts once, also if several of its segments are in the region, or both bits apply
+    /// to the operation.
     ///
     /// Reading the counter drives progress of every endpoint of the domain.
     ///

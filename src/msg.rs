@@ -3,12 +3,13 @@
 #![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 #![expect(
     clippy::exhaustive_structs,
-    reason = "callers and providers write every field, as of the man page's structures"
+    reason = "callers and providers write every field, as with the man page's structures"
 )]
 
 use crate::{Context, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
 
-/// A send. The lists are read during the call, the bytes that they name until the completion.
+/// A send. The lists are read during the call. The bytes that the lists name are read until the
+/// completion.
 #[derive(Clone, Copy, Debug)]
 pub struct SendMsg<'a> {
     /// The segments of the message, at most `tx_attr.iov_limit`.
@@ -23,7 +24,7 @@ pub struct SendMsg<'a> {
     pub data: u64,
 }
 
-/// A receive. The list is read during the call, the bytes that it names are accessed until the
+/// A receive. The lists are read during the call. The bytes that `iov` names are accessed until the
 /// completion.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvMsg<'a> {
@@ -31,8 +32,8 @@ pub struct RecvMsg<'a> {
     pub iov: &'a [IovMut],
     /// Registration descriptors, one for each segment, or empty.
     pub desc: &'a [Desc],
-    /// The only peer to receive from, under [`crate::Caps::DIRECTED_RECV`], or
-    /// [`FiAddr::UNSPEC`] for any.
+    /// The only peer from which the receive takes a message, under [`crate::Caps::DIRECTED_RECV`],
+    /// or [`FiAddr::UNSPEC`] for any peer.
     pub src: FiAddr,
     /// The context of the completion.
     pub context: Context,
@@ -41,16 +42,17 @@ pub struct RecvMsg<'a> {
 /// Sends and receives of untagged messages.
 ///
 /// A post never waits. `Ok` means that the operation was queued. [`Errno::Again`] means that a queue is
-/// full: read the completion queue, then retry. After any `Err`, the provider has kept nothing.
+/// full: the caller reads the completion queue and retries. After any `Err`, the provider keeps neither
+/// the operation nor its buffers.
 /// Messages of one endpoint to one peer match receives in the order of their posts
 /// ([`crate::MsgOrder::SAS`]).
 pub trait Msg {
     /// Posts a send (fi_sendmsg(3)).
     ///
     /// # Safety
-    /// Every byte named by `msg.iov` stays valid and unwritten until the completion that carries
-    /// `msg.context` has been read or the endpoint has been dropped. With [`OpFlags::INJECT`]
-    /// until the call returns.
+    /// Every byte that `msg.iov` names stays valid and unwritten until the completion that carries
+    /// `msg.context` has been read or the endpoint has been dropped; with [`OpFlags::INJECT`], until
+    /// the call returns.
     unsafe fn sendmsg(&self, msg: &SendMsg<'_>, flags: OpFlags) -> Result {
         let _ = (msg, flags);
         Err(Errno::NoSys)
@@ -58,16 +60,16 @@ pub trait Msg {
 
     /// Posts a receive (fi_recvmsg(3)).
     ///
-    /// With [`OpFlags::MULTI_RECV`], one segment receives consecutive messages. Each has a completion with
-    /// its address ([`crate::cq::Entry::buf`]). The receive ends when less than
-    /// [`crate::EpOption::MinMultiRecv`] bytes are left.
+    /// With [`OpFlags::MULTI_RECV`], one segment receives consecutive messages. The completion of
+    /// each message has the message's address ([`crate::cq::Entry::buf`]). The receive ends when
+    /// fewer than [`crate::EpOption::MinMultiRecv`] bytes are left.
     ///
     /// # Safety
-    /// Every byte named by `msg.iov` stays valid, and is neither read nor written by the caller,
-    /// until the completion that carries `msg.context` has been read or the endpoint has been
-    /// dropped. With [`OpFlags::MULTI_RECV`] until the completion with
-    /// [`crate::CompletionFlags::MULTI_RECV`], success or error; the bytes of a message that a
-    /// completion names may be read after that completion.
+    /// Every byte that `msg.iov` names stays valid, and the caller neither reads nor writes it, until
+    /// the completion that carries `msg.context` has been read or the endpoint has been dropped. With
+    /// [`OpFlags::MULTI_RECV`], this holds until the completion with
+    /// [`crate::CompletionFlags::MULTI_RECV`], success or error; the caller may read the bytes of one
+    /// message after the completion of that message.
     unsafe fn recvmsg(&self, msg: &RecvMsg<'_>, flags: OpFlags) -> Result {
         let _ = (msg, flags);
         Err(Errno::NoSys)
@@ -75,7 +77,7 @@ pub trait Msg {
 
     /// Sends a copy of `buf` (fi_inject(3), and fi_injectdata(3) with `data`).
     ///
-    /// The caller may reuse the buffer after the call. There is no completion.
+    /// The caller may reuse the buffer after the call. An inject has no completion.
     ///
     /// # Errors
     /// [`Errno::MsgSize`] for more than `tx_attr.inject_size` bytes; [`Errno::Again`] when a queue is full.
@@ -87,7 +89,7 @@ pub trait Msg {
 
 /// Short forms of [`Msg`], under the man page's names, with the endpoint's default flags.
 ///
-/// `sendv` and `recvv` take lists of segments, the other methods one segment.
+/// `sendv` and `recvv` take lists of segments. The other methods take one segment.
 pub trait MsgExt: Msg {
     /// fi_send(3).
     ///

@@ -8,7 +8,7 @@
 #![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 #![expect(
     clippy::exhaustive_structs,
-    reason = "callers and providers write every field, as of the man page's structures"
+    reason = "callers and providers write every field, as with the man page's structures"
 )]
 
 use crate::atomic::{AtomicMsg, Ioc, IocMut, Target};
@@ -19,8 +19,8 @@ use crate::{
     TagMatch, msg, tagged,
 };
 
-/// An operation. It borrows its lists and injected bytes. The caller of [`Op::post`] promises that the
-/// memory that the lists name is valid.
+/// An operation, which borrows its lists and injected bytes. The caller of [`Op::post`] promises that
+/// the memory in the lists is valid.
 ///
 /// # Examples
 ///
@@ -109,13 +109,13 @@ impl Op<'_> {
     /// Posts the operation to `ep` by the method of its kind.
     ///
     /// # Errors
-    /// Those of that method. [`Errno::BadFlags`] for an injected operation with flags other than
-    /// [`OpFlags::DEFAULT`], because its method takes no flags. [`Errno::NoSys`] for a collective if the
-    /// endpoint has no collectives.
+    /// The errors of that method. [`Errno::BadFlags`] for an injected operation with flags other than
+    /// [`OpFlags::DEFAULT`], because the method of an injected operation has no flags parameter.
+    /// [`Errno::NoSys`] for a collective if the endpoint has no collectives.
     ///
     /// # Safety
-    /// That of the method. Injected operations have no safety requirement.
-    // Inlined, so that a caller that knows the kind calls the method without a dispatch.
+    /// The safety requirement of that method. Injected operations have no safety requirement.
+    // Inlined, so that a call with a known kind of operation needs no dispatch.
     #[inline(always)]
     pub unsafe fn post(&self, ep: &(impl Endpoint + ?Sized), flags: OpFlags) -> Result {
         match self {
@@ -156,13 +156,13 @@ impl Op<'_> {
             }
             // SAFETY: as above.
             Self::Atomic(msg) => unsafe { ep.atomicmsg(msg, flags) },
-            Self::FetchAtomic(msg, to) => {
+            Self::FetchAtomic(msg, Fetched { iov, desc }) => {
                 // SAFETY: as above.
-                unsafe { ep.fetch_atomicmsg(msg, to.iov, to.desc, flags) }
+                unsafe { ep.fetch_atomicmsg(msg, iov, desc, flags) }
             }
-            Self::CompareAtomic(msg, with, to) => {
+            Self::CompareAtomic(msg, compared, Fetched { iov, desc }) => {
                 // SAFETY: as above.
-                unsafe { ep.compare_atomicmsg(msg, with.iov, with.desc, to.iov, to.desc, flags) }
+                unsafe { ep.compare_atomicmsg(msg, compared.iov, compared.desc, iov, desc, flags) }
             }
             Self::InjectAtomic { buf, target } => {
                 check_no_flags(flags)?;
@@ -179,11 +179,11 @@ impl Op<'_> {
     /// Posts a receive to a shared receive context.
     ///
     /// # Errors
-    /// Those of [`crate::Msg::recvmsg`] and [`crate::Tagged::trecvmsg`]; [`Errno::NoSys`] for any
-    /// other operation.
+    /// The errors of [`crate::Msg::recvmsg`] and [`crate::Tagged::trecvmsg`]; [`Errno::NoSys`] for
+    /// any other operation.
     ///
     /// # Safety
-    /// That of these methods.
+    /// The safety requirement of these methods.
     pub unsafe fn post_shared(
         &self,
         srx: &(impl SharedReceives + ?Sized),
@@ -198,7 +198,8 @@ impl Op<'_> {
         }
     }
 
-    /// The context of the completion; 0 for an injected operation, which has no completion.
+    /// Returns the context of the completion, or 0 for an injected operation, which has no
+    /// completion.
     pub const fn context(&self) -> Context {
         match self {
             Self::Send(msg) => msg.context,
@@ -221,7 +222,7 @@ impl Op<'_> {
     /// Replaces the context, if the operation has one.
     #[must_use]
     pub const fn with_context(mut self, context: Context) -> Self {
-        let own = match &mut self {
+        let field = match &mut self {
             Self::Send(msg) => &mut msg.context,
             Self::Recv(msg) => &mut msg.context,
             Self::TaggedSend(msg) => &mut msg.context,
@@ -237,11 +238,11 @@ impl Op<'_> {
             | Self::InjectWrite { .. }
             | Self::InjectAtomic { .. } => return self,
         };
-        *own = context;
+        *field = context;
         self
     }
 
-    /// The flags of a completion of this kind of operation.
+    /// Returns the flags of a completion of this kind of operation.
     pub const fn kind(&self) -> CompletionFlags {
         const fn both(kind: CompletionFlags, direction: CompletionFlags) -> CompletionFlags {
             kind.union(direction)
@@ -269,7 +270,7 @@ impl Op<'_> {
         }
     }
 
-    /// The tag of a tagged send, or the accepted tags of a tagged receive.
+    /// Returns the tag of a tagged send, or the accepted tags of a tagged receive.
     pub const fn tag(&self) -> Option<TagMatch> {
         match self {
             Self::TaggedSend(msg) => Some(TagMatch::exact(msg.tag)),
@@ -279,7 +280,8 @@ impl Op<'_> {
         }
     }
 
-    /// The peer, or the group of a collective. [`FiAddr::UNSPEC`] for a receive from any peer.
+    /// Returns the peer, or the group of a collective; [`FiAddr::UNSPEC`] for a receive from any
+    /// peer.
     pub const fn peer(&self) -> FiAddr {
         match self {
             Self::Send(msg) => msg.dest,
@@ -300,7 +302,7 @@ impl Op<'_> {
     }
 }
 
-/// Checks the flags of an injected operation, whose method takes none.
+/// Checks the flags of an injected operation, whose method has no flags parameter.
 #[inline]
 fn check_no_flags(flags: OpFlags) -> Result {
     match OpFlags::DEFAULT.contains(flags) {

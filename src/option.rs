@@ -16,17 +16,17 @@ macro_rules! options {
         pub enum EpOptionName { $($(#[$doc])+ $name = $number,)+ }
 
         impl EpOption {
-            /// The option `name` with this value.
+            /// Creates the option `name` with this value.
             pub const fn new(name: EpOptionName, value: usize) -> Self {
                 match name { $(EpOptionName::$name => Self::$name(value),)+ }
             }
 
-            /// The name of the option.
+            /// Returns the name of the option.
             pub const fn name(self) -> EpOptionName {
                 match self { $(Self::$name(_) => EpOptionName::$name,)+ }
             }
 
-            /// The value of the option.
+            /// Returns the value of the option.
             pub const fn value(self) -> usize {
                 match self { $(Self::$name(value) => value,)+ }
             }
@@ -40,7 +40,7 @@ macro_rules! options {
 }
 
 options! {
-    /// Minimum number of free bytes in a multi-receive buffer; with fewer, it is released.
+    /// Minimum number of free bytes in a multi-receive buffer; a buffer with fewer is released.
     MinMultiRecv = 0,
     /// Maximum size of private data of a connection, in bytes.
     CmDataSize = 1,
@@ -60,9 +60,9 @@ options! {
     InjectRmaSize = 18,
     /// Largest injected atomic, in bytes.
     InjectAtomicSize = 19,
-    /// Largest tagged message that is sent before it matches a receive at the peer, in bytes. The number
-    /// is specific to Selvedge (`FI_PROV_SPECIFIC`). Providers that always keep large messages at the
-    /// sender until they match do not have this option.
+    /// Largest tagged message that is sent before it matches a receive at the peer, in bytes. The
+    /// option's number is specific to Selvedge (`FI_PROV_SPECIFIC`). Providers whose large messages
+    /// always stay with the sender until they match do not have this option.
     EagerSize = 0x8000_0000,
 }
 
@@ -75,7 +75,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits in `info`.
+    /// Returns the limits in `info`.
     pub const fn of(info: &Info) -> Self {
         Self {
             caps: info.caps,
@@ -84,11 +84,12 @@ impl Limits {
         }
     }
 
-    /// The value of an option. The maximum size of an atomic is that of an injected operation.
+    /// Returns the value of an option. The maximum size of an atomic is that of an injected
+    /// operation.
     ///
     /// # Errors
-    /// [`Errno::NoProtoOpt`] for an option of a capability that the description does not have, and for
-    /// one that is not a limit of the description.
+    /// [`Errno::NoProtoOpt`] for an option of a capability that the description does not have, and
+    /// for an option that is not a limit of the description.
     pub fn option(&self, name: EpOptionName) -> Result<EpOption> {
         let (interface, size) = match name {
             EpOptionName::MaxMsgSize => (Caps::MSG, self.max_msg_size),

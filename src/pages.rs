@@ -1,18 +1,18 @@
-//! Zeroed, page-aligned memory without references into it.
+//! `Pages`: zeroed, page-aligned memory without references into it.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
 use crate::{Errno, Error};
 
-/// Bytes of a page, and the alignment of the memory.
+/// The size of a page in bytes, and the alignment of the memory.
 const PAGE: usize = 4096;
 const WORDS_PER_PAGE: usize = PAGE / size_of::<AtomicU64>();
 
 /// Memory in whole pages.
 ///
-/// It consists of atomics, so that threads may share it and write it through pointers while handles to
-/// it exist. The owner decides which bytes are accessed by plain reads and writes.
+/// The memory consists of atomics, so that threads may share it and write it through pointers while
+/// handles to the memory exist. The owner decides which bytes are accessed by plain reads and writes.
 pub(crate) struct Pages(Vec<Page>);
 
 impl Pages {
@@ -31,7 +31,8 @@ impl Pages {
         Ok(Self(pages))
     }
 
-    /// The first byte. The pointer may be written through, and stays valid when `self` moves.
+    /// Returns a pointer to the first byte. The pointer permits writes, and stays valid when `self`
+    /// moves.
     pub(crate) fn base(&self) -> *mut u8 {
         self.0.as_ptr().cast::<u8>().cast_mut()
     }

@@ -1,4 +1,5 @@
-//! `Provider`: an implementation of a transport, which discovery queries and which opens fabrics.
+//! `Provider`: an implementation of a transport. Discovery queries providers, and providers open
+//! fabrics.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ pub struct Query<'a> {
     pub node: Option<&'a str>,
     /// The service at `node`.
     pub service: Option<&'a str>,
-    /// Flags that say how the arguments are interpreted.
+    /// Flags that change the meaning of the arguments.
     pub flags: InfoFlags,
     /// The requirements of the application.
     pub hints: &'a Hints,
@@ -26,7 +27,7 @@ pub struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// A query for this library's version, without addresses and flags.
+    /// Creates a query for this library's version, without addresses and flags.
     pub fn new(hints: &'a Hints, params: &'a Params) -> Self {
         Self {
             version: Version::API,
@@ -39,20 +40,20 @@ impl<'a> Query<'a> {
     }
 }
 
-/// A libfabric provider name that maps to a provider with another name.
+/// A name of a libfabric provider that maps to a provider with another name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alias {
     /// The provider has the same service and the same protocol.
     SameProtocol(&'static str),
-    /// The provider has the same service, with another protocol: it cannot communicate with libfabric's
-    /// provider of that name.
+    /// The provider has the same service with another protocol, and cannot communicate with
+    /// libfabric's provider of that name.
     OtherProtocol(&'static str),
-    /// The provider does not have the service. The text says so and names the remedy.
+    /// The provider does not have the service. The text has the reason and the remedy.
     Unsupported(&'static str, &'static str),
 }
 
 impl Alias {
-    /// The libfabric provider name.
+    /// Returns the name of the libfabric provider.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SameProtocol(name) | Self::OtherProtocol(name) | Self::Unsupported(name, _) => {
@@ -61,7 +62,7 @@ impl Alias {
         }
     }
 
-    /// Whether the provider can be selected by this name.
+    /// Returns whether the provider can be selected by this name.
     pub const fn is_served(self) -> bool {
         matches!(self, Self::SameProtocol(_) | Self::OtherProtocol(_))
     }
@@ -69,30 +70,31 @@ impl Alias {
 
 /// An implementation of a transport.
 pub trait Provider: fmt::Debug + Send + Sync {
-    /// The name in `FI_PROVIDER`.
+    /// Returns the name in `FI_PROVIDER`.
     fn name(&self) -> &'static str;
 
-    /// The version of the provider.
+    /// Returns the version of the provider.
     fn version(&self) -> Version;
 
-    /// Libfabric provider names, of one or several layers, that map to this provider.
+    /// Returns the names of libfabric providers, of one or several layers, that map to this provider.
     fn aliases(&self) -> &'static [Alias] {
         &[]
     }
 
-    /// The parameters that it reads from the environment.
+    /// Returns the parameters that the provider reads from the environment.
     fn params(&self) -> &'static [param::Spec] {
         &[]
     }
 
-    /// Whether discovery queries the provider. A disabled provider is not listed.
+    /// Returns whether discovery queries the provider. A disabled provider is not listed.
     fn is_enabled(&self, params: &Params) -> bool {
         let _ = params;
         true
     }
 
-    /// Checks all descriptions of the provider against the query, best first. Each is adjusted to the
-    /// query, or rejected with the attribute that does not match. `selvedge-kit` implements the rules.
+    /// Checks all descriptions of the provider against the query, best first. Each description is
+    /// adjusted to the query, or rejected with the attribute that does not match. `selvedge-kit`
+    /// implements the rules.
     ///
     /// # Errors
     /// An error that names the missing resource or the invalid parameter.

@@ -32,7 +32,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// A registry without providers.
+    /// Creates a registry without providers.
     pub fn new() -> Self {
         Self::default()
     }
@@ -43,7 +43,8 @@ impl Registry {
         self.with_shared(Arc::new(provider))
     }
 
-    /// Appends a provider that was made at run time. The registry and its results keep it alive.
+    /// Appends a provider that was created at run time. The registry and its results keep the
+    /// provider alive.
     #[must_use]
     pub fn with_shared(mut self, provider: Arc<dyn Provider>) -> Self {
         self.providers.push(provider);
@@ -58,12 +59,12 @@ impl Registry {
         self
     }
 
-    /// The providers, in order of preference.
+    /// Returns the providers, in order of preference.
     pub fn providers(&self) -> &[Arc<dyn Provider>] {
         &self.providers
     }
 
-    /// The environment, with the declared parameters of every provider.
+    /// Returns the environment, with the declared parameters of every provider.
     pub fn params(&self) -> Params {
         let params = self.params.clone().unwrap_or_else(Params::from_env);
         self.providers
@@ -73,15 +74,16 @@ impl Registry {
 
     /// Returns the descriptions that satisfy `hints` (fi_getinfo(3)).
     ///
-    /// They are in the order of the registry's providers, then in the order of preference of each
-    /// provider. The order depends on nothing else, so the first result is the same in every process
-    /// with the same environment. There is at least one result. [`Info::open`] opens it.
+    /// The results are in the order of the registry's providers, and for each provider in its order
+    /// of preference. Nothing else changes the order, so the first result is the same in every process
+    /// with the same environment. `Ok` has at least one result. [`Info::open`] opens a result.
     ///
     /// `node` and `service` name the peer, or with [`InfoFlags::SOURCE`] the local address.
     ///
     /// # Errors
-    /// [`Errno::NoData`] when nothing matches; the text has a line for each provider, with the attribute
-    /// that does not match and both values. [`Errno::NoSys`] for a version above [`Version::API`].
+    /// [`Errno::NoData`] when no description matches; the text has a line for each provider, with the
+    /// attribute that does not match and both values. [`Errno::NoSys`] for a version above
+    /// [`Version::API`].
     /// [`Errno::BadFlags`] for unknown or contradicting flags. [`Errno::Inval`] for an invalid parameter
     /// in the environment.
     pub fn getinfo(
@@ -104,8 +106,8 @@ impl Registry {
             .collect())
     }
 
-    /// Returns the descriptions that satisfy `hints`: [`Registry::getinfo`] for this library's version,
-    /// without addresses and flags.
+    /// Returns the descriptions that satisfy `hints`, as [`Registry::getinfo`] for this library's
+    /// version, without addresses and flags.
     ///
     /// # Errors
     /// As [`Registry::getinfo`].
@@ -113,11 +115,11 @@ impl Registry {
         self.getinfo(Version::API, None, None, InfoFlags::empty(), hints)
     }
 
-    /// Runs the query of [`Registry::getinfo`], and returns for each candidate of each provider why it is
-    /// or is not a result.
+    /// Runs the query of [`Registry::getinfo`]. Returns for each candidate of each provider the reason
+    /// why the candidate is or is not a result.
     ///
     /// # Errors
-    /// Those of [`Registry::getinfo`] for its arguments and the environment.
+    /// The errors of [`Registry::getinfo`] for its arguments and the environment.
     pub fn explain(
         &self,
         version: Version,
@@ -135,7 +137,7 @@ impl Registry {
             ..Query::new(hints, &params)
         };
         check_arguments(&query)?;
-        // Logged, because C programs receive only the error number.
+        // The error is logged, because C programs receive only the error number.
         let filters = Filters::new(&query).inspect_err(|error| {
             log_once(log::Level::Error, &error.to_string());
         })?;
@@ -151,14 +153,14 @@ impl Registry {
     /// Opens the fabric of a result (fi_fabric(3)).
     ///
     /// # Errors
-    /// [`Errno::NoDev`] when no provider has the name in `info`; those of the provider.
+    /// [`Errno::NoDev`] when no provider has the name in `info`; the errors of the provider.
     pub fn fabric(&self, info: &Info) -> Result<Arc<dyn Fabric>, Error> {
         self.provider_of(info)?.fabric(info)
     }
 
-    /// Binds a description that discovery has not returned, or that was converted from C, to this registry,
-    /// so that [`Info::open`] works. It gets the parameters of this registry, and the promise about
-    /// threads of `hints`.
+    /// Binds a description that discovery has not returned, or that was converted from C, to this
+    /// registry, so that [`Info::open`] works. The description gets the parameters of this registry,
+    /// and the threading promise of `hints`.
     ///
     /// # Errors
     /// [`Errno::NoDev`] when no provider has the name in `info`.
@@ -173,7 +175,8 @@ impl Registry {
         Ok(info)
     }
 
-    /// The provider of a description: the one with the name of the uppermost layer.
+    /// Returns the provider of a description, which has the name of the description's uppermost
+    /// layer.
     fn provider_of(&self, info: &Info) -> Result<&Arc<dyn Provider>, Error> {
         let name = &info.fabric_attr.prov_name;
         let upper_layer = name.rsplit(';').next().unwrap_or(name);
@@ -185,12 +188,13 @@ impl Registry {
     }
 
     fn no_provider(&self, name: &str, upper_layer: &str) -> Error {
-        let known: Vec<_> = self.providers.iter().map(|own| own.name()).collect();
+        let known: Vec<_> = self.providers.iter().map(|prov| prov.name()).collect();
         let given = format!("prov_name {name:?}");
-        Error::new(Errno::NoDev, unknown::sentence(&given, upper_layer, &known))
+        let text = unknown::unknown_name_text(&given, upper_layer, &known);
+        Error::new(Errno::NoDev, text)
     }
 
-    /// The provider with `name` as an alias.
+    /// Returns the provider with `name` as an alias.
     fn provider_by_alias(&self, name: &str) -> Option<&Arc<dyn Provider>> {
         let requested = Filter::parse(name);
         let mut providers = self.providers.iter();
@@ -206,7 +210,7 @@ impl Registry {
         }
     }
 
-    /// A sentence for each unknown provider name in the environment and the hints.
+    /// Returns an error text for each unknown provider name in the environment and the hints.
     #[cold]
     fn unknown_names(&self, hints: &Hints) -> Result<Vec<String>, Error> {
         let params = self.params();
@@ -216,19 +220,23 @@ impl Registry {
         Ok([by_environment, by_hint].concat())
     }
 
-    /// A sentence for each name of a list that no provider has.
+    /// Returns an error text for each name in a list that no provider has.
     fn unknown_layers(&self, given: &str, list: &Filter, params: &Params) -> Vec<String> {
-        let on = self.providers.iter().filter(|own| own.is_enabled(params));
-        let known: Vec<_> = on.map(|own| own.name()).collect();
-        let has_name = |own: &dyn Provider, layer: &str| {
-            let mut aliases = own.aliases().iter();
-            own.name().eq_ignore_ascii_case(layer)
-                || aliases.any(|it| Filter::parse(layer).admits(it.name()))
+        let providers = self.providers.iter();
+        let enabled = providers.filter(|provider| provider.is_enabled(params));
+        let known: Vec<_> = enabled.map(|provider| provider.name()).collect();
+        let has_name = |provider: &dyn Provider, layer: &str| {
+            let mut aliases = provider.aliases().iter();
+            provider.name().eq_ignore_ascii_case(layer)
+                || aliases.any(|alias| Filter::parse(layer).admits(alias.name()))
         };
-        let is_known = |layer: &&str| self.providers.iter().any(|own| has_name(&**own, layer));
+        let is_known = |layer: &&str| {
+            let mut providers = self.providers.iter();
+            providers.any(|provider| has_name(&**provider, layer))
+        };
         let unknown = list.layers().filter(|layer| !is_known(layer));
         unknown
-            .map(|layer| unknown::sentence(given, layer, &known))
+            .map(|layer| unknown::unknown_name_text(given, layer, &known))
             .collect()
     }
 }
@@ -256,8 +264,8 @@ impl Filters {
         })
     }
 
-    /// The reason to skip a provider, if there is one.
-    fn excludes(&self, provider: &dyn Provider, query: &Query<'_>) -> Option<Outcome> {
+    /// Returns the outcome of a provider that the filters exclude, or `None` for any other provider.
+    fn exclusion(&self, provider: &dyn Provider, query: &Query<'_>) -> Option<Outcome> {
         let admits_provider = |filter| {
             admits_provider(filter, provider.name()) || alias_in(provider, filter).is_some()
         };
@@ -271,7 +279,7 @@ impl Filters {
             .then(|| Outcome::Refused(self.name_mismatch(provider, query)))
     }
 
-    /// Applies the filters to a result of a provider, whose full name is known only now.
+    /// Applies the filters to a result of a provider. Only the result has the provider's full name.
     fn filter(&self, provider: &dyn Provider, info: Info, query: &Query<'_>) -> Outcome {
         let name = &info.fabric_attr.prov_name;
         if !admits(&self.environment, provider, name) {
@@ -304,12 +312,12 @@ impl Filters {
     }
 }
 
-/// The alias by which a list selects a provider.
+/// Returns the alias by which a list selects a provider.
 fn alias_in(provider: &dyn Provider, filter: &Filter) -> Option<Alias> {
     let mut aliases = provider.aliases().iter().copied();
     let is_requested = |alias: &Alias| alias.is_served() && filter.admits(alias.name());
-    let is_own = !filter.admits_listed_only() || filter.admits(provider.name());
-    aliases.find(is_requested).filter(|_| !is_own)
+    let is_selected_by_name = !filter.admits_listed_only() || filter.admits(provider.name());
+    aliases.find(is_requested).filter(|_| !is_selected_by_name)
 }
 
 /// Whether a list admits a candidate of a provider, by its name or by an alias.
@@ -329,9 +337,9 @@ fn admits(filter: &Filter, provider: &dyn Provider, name: &str) -> bool {
     by_alias.is_some()
 }
 
-/// Whether a list admits a provider before its results are known. An include list applies to core
-/// providers: a layering provider, whose name begins with `ofi_`, is always queried, and its results
-/// are filtered.
+/// Whether a list admits a provider before its results are known. An include list applies only to
+/// core providers. A layering provider, whose name begins with `ofi_`, is always queried, and its
+/// results are filtered.
 fn admits_provider(filter: &Filter, provider: &str) -> bool {
     let is_layering = provider.starts_with("ofi_") && filter.admits_listed_only();
     is_layering || filter.may_admit_with(provider)
@@ -350,7 +358,7 @@ fn check_arguments(query: &Query<'_>) -> Result<(), Error> {
         return check_prov_attr_only(query);
     }
     if flags.contains(InfoFlags::SOURCE) && query.node.is_none() && query.service.is_none() {
-        let text = "FI_SOURCE asks for a local address, but there is neither node nor service";
+        let text = "FI_SOURCE requests a local address, but neither node nor service is given";
         return Err(Error::new(Errno::NoData, text));
     }
     Ok(())
@@ -358,11 +366,14 @@ fn check_arguments(query: &Query<'_>) -> Result<(), Error> {
 
 fn check_prov_attr_only(query: &Query<'_>) -> Result<(), Error> {
     if query.flags != InfoFlags::PROV_ATTR_ONLY {
-        let text = format!("FI_PROV_ATTR_ONLY stands alone, not with {}", query.flags);
+        let text = format!(
+            "flags {}: FI_PROV_ATTR_ONLY cannot be combined with other flags",
+            query.flags
+        );
         return Err(Error::new(Errno::BadFlags, text));
     }
     if query.hints != &Hints::default() {
-        let text = "FI_PROV_ATTR_ONLY takes no hints";
+        let text = "FI_PROV_ATTR_ONLY cannot be combined with hints";
         return Err(Error::new(Errno::Inval, text));
     }
     Ok(())
@@ -377,7 +388,7 @@ fn query_provider(
         provider: provider.name(),
         outcome,
     };
-    if let Some(excluded) = filters.excludes(&**provider, query) {
+    if let Some(excluded) = filters.exclusion(&**provider, query) {
         return vec![explanation(excluded)];
     }
     if query.flags.contains(InfoFlags::PROV_ATTR_ONLY) {
@@ -401,7 +412,7 @@ fn query_provider(
     }
 }
 
-/// Sets the fields of a result that the registry knows: provider name, versions and origin.
+/// Sets the fields of a result that the registry determines: provider name, versions and origin.
 fn with_origin(mut info: Info, provider: &Arc<dyn Provider>, query: &Query<'_>) -> Info {
     let fabric = &mut info.fabric_attr;
     if fabric.prov_name.is_empty() {
@@ -413,8 +424,8 @@ fn with_origin(mut info: Info, provider: &Arc<dyn Provider>, query: &Query<'_>) 
     info
 }
 
-/// Logs the error of a failed provider: results of another provider would hide it, and a C program
-/// receives only a number.
+/// Logs the error of a failed provider, because results of another provider would hide the error, and
+/// a C program receives only an error number.
 fn log_failure(explanation: &Explanation) {
     if let Outcome::Failed(_) = explanation.outcome {
         log_once(log::Level::Error, &explanation.to_string());

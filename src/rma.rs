@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 #![expect(
     clippy::exhaustive_structs,
-    reason = "callers and providers write every field, as of the man page's structures"
+    reason = "callers and providers write every field, as with the man page's structures"
 )]
 
 use crate::{Context, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
@@ -53,7 +53,7 @@ pub struct ReadMsg<'a> {
     pub context: Context,
 }
 
-/// Reads and writes of a peer's memory. Return values are those of [`crate::Msg`].
+/// Reads and writes of a peer's memory. The return values have the meanings of those of [`crate::Msg`].
 pub trait Rma {
     /// Posts a read (fi_readmsg(3)).
     ///
@@ -74,8 +74,9 @@ pub trait Rma {
     }
 
     /// Posts a read into one buffer with the endpoint's default flags (fi_read(3)). A provider overrides
-    /// it if it can avoid the cost of a [`ReadMsg`]: over shm, a read of eight bytes with its completion
-    /// takes 358 instructions here, and 389 by [`Self::readmsg`]; a write takes 336 and 359.
+    /// this method to avoid the cost of a [`ReadMsg`]: over shm, a read of eight bytes with its
+    /// completion takes 358 instructions here and 389 by [`Self::readmsg`]. For a write, the numbers are
+    /// 336 and 359.
     ///
     /// # Safety
     /// As [`Self::readmsg`], for `buf`.
@@ -127,8 +128,8 @@ pub trait Rma {
         unsafe { self.writemsg(&msg, OpFlags::DEFAULT) }
     }
 
-    /// Writes a copy of `buf` (fi_inject_write(3), and fi_inject_writedata(3) with `data`). There is no
-    /// completion at the initiator.
+    /// Writes a copy of `buf` (fi_inject_write(3), and fi_inject_writedata(3) with `data`). An inject has
+    /// no completion at the initiator.
     ///
     /// # Errors
     /// [`Errno::MsgSize`] for more than `tx_attr.inject_size` bytes; [`Errno::Again`] when a queue is full.

@@ -6,31 +6,31 @@ use std::sync::Arc;
 
 use crate::{Address, Bindings, Endpoint, Error, Info, Result};
 
-/// An address with several endpoints, its *contexts*. Each context has its own queues and shares only the
-/// address with the others, so that threads use contexts independently.
+/// An address with several endpoints, which are called its *contexts*. Each context has its own queues
+/// and shares only the address with the others, so that threads use contexts independently.
 ///
-/// [`crate::Domain::scalable_endpoint`] opens it. A peer inserts the address into a vector with
-/// [`crate::av::Attr::rx_ctx_bits`], and addresses context `i` by [`crate::FiAddr::rx_addr`]. That is
-/// also the source of messages from context `i`, in completions and in directed receives. The address
-/// without context bits is that of context 0.
+/// [`crate::Domain::scalable_endpoint`] opens a scalable endpoint. A peer inserts the address into a
+/// vector with [`crate::av::Attr::rx_ctx_bits`], and addresses context `i` by
+/// [`crate::FiAddr::rx_addr`]. The same [`crate::FiAddr`] is the source of messages from context `i`,
+/// in completions and in directed receives. The address without context bits is that of context 0.
 ///
-/// A transmit context and a receive context of libfabric (`fi_tx_context`, `fi_rx_context`) with the same
-/// index are one context here, with both directions.
+/// A context has both directions: context `i` corresponds to libfabric's transmit context `i` and
+/// receive context `i` (`fi_tx_context`, `fi_rx_context`).
 ///
 /// Handles may be dropped in any order. A context may be opened again after its last handle was dropped.
 pub trait ScalableEndpoint: Any + fmt::Debug + Send + Sync {
-    /// The address that peers insert (fi_getname(3)).
+    /// Returns the address that peers insert (fi_getname(3)).
     ///
     /// # Errors
-    /// [`crate::Errno::AddrNotAvail`] where it has none.
+    /// [`crate::Errno::AddrNotAvail`] for a scalable endpoint without an address.
     fn address(&self) -> Result<Address>;
 
-    /// Opens a context, bound and enabled. `info` describes it like an endpoint of the domain; its address
-    /// is that of the scalable endpoint.
+    /// Opens a context, bound and enabled. `info` describes the context as it would describe an
+    /// endpoint of the domain; the address in `info` is that of the scalable endpoint.
     ///
     /// # Errors
     /// [`crate::Errno::Inval`] for an index beyond the number of contexts, which the text names;
-    /// [`crate::Errno::Busy`] while the context is open; those of [`crate::Domain::endpoint`].
+    /// [`crate::Errno::Busy`] while the context is open; the errors of [`crate::Domain::endpoint`].
     fn context(
         &self,
         index: usize,

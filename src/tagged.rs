@@ -3,12 +3,13 @@
 #![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 #![expect(
     clippy::exhaustive_structs,
-    reason = "callers and providers write every field, as of the man page's structures"
+    reason = "callers and providers write every field, as with the man page's structures"
 )]
 
 use crate::{Context, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
 
-/// A tagged send. The lists are read during the call, the bytes that they name until the completion.
+/// A tagged send. The lists are read during the call. The bytes that the lists name are read until the
+/// completion.
 #[derive(Clone, Copy, Debug)]
 pub struct SendMsg<'a> {
     /// The segments of the message, at most `tx_attr.iov_limit`.
@@ -25,16 +26,16 @@ pub struct SendMsg<'a> {
     pub data: u64,
 }
 
-/// A tagged receive. The list is read during the call, the bytes that it names are accessed until the
-/// completion.
+/// A tagged receive. The lists are read during the call. The bytes that `iov` names are accessed until
+/// the completion.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvMsg<'a> {
     /// The segments of the receive buffer, at most `rx_attr.iov_limit`.
     pub iov: &'a [IovMut],
     /// Registration descriptors, one for each segment, or empty.
     pub desc: &'a [Desc],
-    /// The only peer to receive from, under [`crate::Caps::DIRECTED_RECV`] or
-    /// [`crate::Caps::TAGGED_DIRECTED_RECV`], or [`FiAddr::UNSPEC`] for any.
+    /// The only peer from which the receive takes a message, under [`crate::Caps::DIRECTED_RECV`] or
+    /// [`crate::Caps::TAGGED_DIRECTED_RECV`], or [`FiAddr::UNSPEC`] for any peer.
     pub src: FiAddr,
     /// The tags to accept.
     pub tag: TagMatch,
@@ -59,13 +60,13 @@ impl TagMatch {
         ignore: u64::MAX,
     };
 
-    /// Accepts `tag` alone.
+    /// Accepts only `tag`.
     #[inline]
     pub const fn exact(tag: u64) -> Self {
         Self { tag, ignore: 0 }
     }
 
-    /// Whether a message with this tag is accepted.
+    /// Returns whether a message with this tag is accepted.
     #[inline]
     pub const fn accepts(self, tag: u64) -> bool {
         (tag ^ self.tag) & !self.ignore == 0
@@ -78,7 +79,8 @@ impl From<u64> for TagMatch {
     }
 }
 
-/// Sends and receives of tagged messages. Return values and order are those of [`crate::Msg`].
+/// Sends and receives of tagged messages. The meaning of return values and the order of messages are
+/// those of [`crate::Msg`].
 pub trait Tagged {
     /// Posts a tagged send (fi_tsendmsg(3)).
     ///
@@ -91,10 +93,11 @@ pub trait Tagged {
 
     /// Posts a tagged receive (fi_trecvmsg(3)).
     ///
-    /// [`OpFlags::MULTI_RECV`] is as in [`crate::Msg::recvmsg`]. With [`OpFlags::PEEK`], the memory is not
-    /// used: the completion describes the message that such a receive would match, or is an error with
-    /// [`Errno::NoMsg`]. `PEEK | CLAIM` also reserves the message for a receive with the same context
-    /// and [`OpFlags::CLAIM`] alone. [`OpFlags::DISCARD`] with either flag discards the message.
+    /// [`OpFlags::MULTI_RECV`] has the same meaning as in [`crate::Msg::recvmsg`]. With
+    /// [`OpFlags::PEEK`], the memory is not used: the completion describes the message that the receive
+    /// would match, or is an error with [`Errno::NoMsg`]. `PEEK | CLAIM` also reserves the message for a
+    /// receive with the same context and only [`OpFlags::CLAIM`]. [`OpFlags::DISCARD`] with either flag
+    /// discards the message.
     ///
     /// # Safety
     /// As [`crate::Msg::recvmsg`].
@@ -103,7 +106,8 @@ pub trait Tagged {
         Err(Errno::NoSys)
     }
 
-    /// Sends a copy of `buf` (fi_tinject(3), and fi_tinjectdata(3) with `data`). There is no completion.
+    /// Sends a copy of `buf` (fi_tinject(3), and fi_tinjectdata(3) with `data`). An inject has no
+    /// completion.
     ///
     /// # Errors
     /// [`Errno::MsgSize`] for more than `tx_attr.inject_size` bytes; [`Errno::Again`] when a queue is full.

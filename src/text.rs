@@ -1,6 +1,6 @@
 //! Formats descriptions as text of several lines, in libfabric's layout (fi_tostr(3)).
 //!
-//! Lengths of addresses are those of their C representation.
+//! The printed lengths of addresses are the lengths of their C representation.
 
 use std::fmt::{Display, Write};
 
@@ -11,71 +11,75 @@ use crate::{Address, Info};
 
 /// Formats an [`Info`].
 pub fn info(info: &Info) -> String {
-    alone("fi_info", |text| whole(text, info))
+    format_block("fi_info", |text| write_info(text, info))
 }
 
-fn whole(text: &mut Fields, info: &Info) {
+fn write_info(text: &mut Fields, info: &Info) {
     text.list("caps", info.caps.names());
     text.list("mode", info.mode.names());
     text.field("addr_format", info.addr_format);
-    text.field("src_addrlen", length(info.src_addr.as_ref()));
-    text.field("dest_addrlen", length(info.dest_addr.as_ref()));
-    text.field("src_addr", address(info.src_addr.as_ref()));
-    text.field("dest_addr", address(info.dest_addr.as_ref()));
-    text.field("handle", pointer(info.handle));
-    text.part("fi_tx_attr", |text| tx(text, &info.tx_attr));
-    text.part("fi_rx_attr", |text| rx(text, &info.rx_attr));
-    text.part("fi_ep_attr", |text| ep(text, &info.ep_attr));
-    text.part("fi_domain_attr", |text| domain(text, &info.domain_attr));
-    text.part("fi_fabric_attr", |text| fabric(text, &info.fabric_attr));
+    text.field("src_addrlen", address_len(info.src_addr.as_ref()));
+    text.field("dest_addrlen", address_len(info.dest_addr.as_ref()));
+    text.field("src_addr", format_address(info.src_addr.as_ref()));
+    text.field("dest_addr", format_address(info.dest_addr.as_ref()));
+    text.field("handle", format_pointer(info.handle));
+    text.block("fi_tx_attr", |text| write_tx(text, &info.tx_attr));
+    text.block("fi_rx_attr", |text| write_rx(text, &info.rx_attr));
+    text.block("fi_ep_attr", |text| write_ep(text, &info.ep_attr));
+    text.block("fi_domain_attr", |text| {
+        write_domain(text, &info.domain_attr)
+    });
+    text.block("fi_fabric_attr", |text| {
+        write_fabric(text, &info.fabric_attr)
+    });
     match &info.nic {
         None => text.field("nic", "(nil)"),
-        Some(own) => text.part("nic", |text| nic(text, own)),
+        Some(nic) => text.block("nic", |text| write_nic(text, nic)),
     }
 }
 
 /// Formats transmit attributes.
 pub fn tx_attr(attr: &TxAttr) -> String {
-    alone("fi_tx_attr", |text| tx(text, attr))
+    format_block("fi_tx_attr", |text| write_tx(text, attr))
 }
 
 /// Formats receive attributes.
 pub fn rx_attr(attr: &RxAttr) -> String {
-    alone("fi_rx_attr", |text| rx(text, attr))
+    format_block("fi_rx_attr", |text| write_rx(text, attr))
 }
 
 /// Formats endpoint attributes.
 pub fn ep_attr(attr: &EpAttr) -> String {
-    alone("fi_ep_attr", |text| ep(text, attr))
+    format_block("fi_ep_attr", |text| write_ep(text, attr))
 }
 
 /// Formats domain attributes.
 pub fn domain_attr(attr: &DomainAttr) -> String {
-    alone("fi_domain_attr", |text| domain(text, attr))
+    format_block("fi_domain_attr", |text| write_domain(text, attr))
 }
 
 /// Formats domain attributes, with the fields of libfabric 1.9.
 pub fn domain_attr_1_9(attr: &DomainAttr) -> String {
-    alone("fi_domain_attr", |text| domain_1_9(text, attr))
+    format_block("fi_domain_attr", |text| write_domain_1_9(text, attr))
 }
 
 /// Formats fabric attributes.
 pub fn fabric_attr(attr: &FabricAttr) -> String {
-    alone("fi_fabric_attr", |text| fabric(text, attr))
+    format_block("fi_fabric_attr", |text| write_fabric(text, attr))
 }
 
-fn alone(name: &str, fields: impl FnOnce(&mut Fields)) -> String {
+fn format_block(name: &str, fields: impl FnOnce(&mut Fields)) -> String {
     let mut text = Fields::new();
-    text.part(name, fields);
+    text.block(name, fields);
     text.lines
 }
 
-fn tx(text: &mut Fields, tx: &TxAttr) {
+fn write_tx(text: &mut Fields, tx: &TxAttr) {
     text.list("caps", tx.caps.names());
     text.list("mode", tx.mode.names());
     text.list("op_flags", tx.op_flags.names());
     text.list("msg_order", tx.msg_order.names());
-    text.list("comp_order", comp_order(tx.comp_order));
+    text.list("comp_order", comp_order_names(tx.comp_order));
     text.field("inject_size", tx.inject_size);
     text.field("size", tx.size);
     text.field("iov_limit", tx.iov_limit);
@@ -83,18 +87,18 @@ fn tx(text: &mut Fields, tx: &TxAttr) {
     text.field("tclass", format_args!("{:#x}", tx.tclass as u32));
 }
 
-fn rx(text: &mut Fields, rx: &RxAttr) {
+fn write_rx(text: &mut Fields, rx: &RxAttr) {
     text.list("caps", rx.caps.names());
     text.list("mode", rx.mode.names());
     text.list("op_flags", rx.op_flags.names());
     text.list("msg_order", rx.msg_order.names());
-    text.list("comp_order", comp_order(rx.comp_order));
+    text.list("comp_order", comp_order_names(rx.comp_order));
     text.field("total_buffered_recv", rx.total_buffered_recv);
     text.field("size", rx.size);
     text.field("iov_limit", rx.iov_limit);
 }
 
-fn ep(text: &mut Fields, ep: &EpAttr) {
+fn write_ep(text: &mut Fields, ep: &EpAttr) {
     text.field("type", ep.ep_type);
     text.field("protocol", ep.protocol);
     text.field("protocol_version", ep.protocol_version);
@@ -112,15 +116,15 @@ fn ep(text: &mut Fields, ep: &EpAttr) {
     text.field("auth_key_size", ep.auth_key.len());
 }
 
-fn domain(text: &mut Fields, domain: &DomainAttr) {
-    domain_1_9(text, domain);
+fn write_domain(text: &mut Fields, domain: &DomainAttr) {
+    write_domain_1_9(text, domain);
     text.field("max_ep_auth_key", domain.max_ep_auth_key);
     text.field("max_group_id", domain.max_group_id);
     text.field("max_cntr_value", domain.max_cntr_value);
     text.field("max_err_cntr_value", domain.max_err_cntr_value);
 }
 
-fn domain_1_9(text: &mut Fields, domain: &DomainAttr) {
+fn write_domain_1_9(text: &mut Fields, domain: &DomainAttr) {
     text.field("domain", "0x0");
     text.field("name", &domain.name);
     text.field("threading", domain.threading);
@@ -154,16 +158,16 @@ fn domain_1_9(text: &mut Fields, domain: &DomainAttr) {
     text.field("tclass", format_args!("{:#x}", domain.tclass as u32));
 }
 
-fn fabric(text: &mut Fields, fabric: &FabricAttr) {
+fn write_fabric(text: &mut Fields, fabric: &FabricAttr) {
     text.field("name", &fabric.name);
     text.field("prov_name", &fabric.prov_name);
     text.field("prov_version", fabric.prov_version);
     text.field("api_version", fabric.api_version);
 }
 
-fn nic(text: &mut Fields, nic: &Nic) {
-    text.part("fi_device_attr", |text| text.field("name", &nic.name));
-    text.part("fi_link_attr", |text| {
+fn write_nic(text: &mut Fields, nic: &Nic) {
+    text.block("fi_device_attr", |text| text.field("name", &nic.name));
+    text.block("fi_link_attr", |text| {
         text.field("address", &nic.address);
         text.field("mtu", nic.mtu);
         text.field("speed", nic.speed);
@@ -172,7 +176,7 @@ fn nic(text: &mut Fields, nic: &Nic) {
     });
 }
 
-fn comp_order(order: u64) -> Vec<String> {
+fn comp_order_names(order: u64) -> Vec<String> {
     let bits = [
         (COMP_ORDER_STRICT, "FI_ORDER_STRICT"),
         (COMP_ORDER_DATA, "FI_ORDER_DATA"),
@@ -186,8 +190,9 @@ fn comp_order(order: u64) -> Vec<String> {
     }
 }
 
-/// The length of the C representation: a string with its NUL, a `sockaddr_in` or `sockaddr_in6`.
-fn length(addr: Option<&Address>) -> usize {
+/// Returns the length of the C representation: a string with its NUL, a `sockaddr_in` or
+/// `sockaddr_in6`.
+fn address_len(addr: Option<&Address>) -> usize {
     match addr {
         None => 0,
         Some(Address::Ip(ip)) if ip.is_ipv4() => size_of::<libc::sockaddr_in>(),
@@ -197,7 +202,7 @@ fn length(addr: Option<&Address>) -> usize {
     }
 }
 
-fn address(addr: Option<&Address>) -> String {
+fn format_address(addr: Option<&Address>) -> String {
     match addr {
         None => "(null)".to_owned(),
         Some(Address::Ip(ip)) if ip.is_ipv4() => format!("fi_sockaddr_in://{ip}"),
@@ -206,7 +211,7 @@ fn address(addr: Option<&Address>) -> String {
     }
 }
 
-fn pointer(handle: u64) -> String {
+fn format_pointer(handle: u64) -> String {
     match handle {
         0 => "(nil)".to_owned(),
         handle => format!("{handle:#x}"),
@@ -227,12 +232,13 @@ impl Fields {
         }
     }
 
-    fn head(&mut self, line: &str, depth: usize) {
-        writeln!(self.lines, "{:1$}{line}", "", depth * INDENT).expect("strings take any text");
+    fn write_line(&mut self, line: &str, depth: usize) {
+        writeln!(self.lines, "{:1$}{line}", "", depth * INDENT)
+            .expect("writing to a string never fails");
     }
 
     fn field(&mut self, name: &str, value: impl Display) {
-        self.head(&format!("{name}: {value}"), self.depth);
+        self.write_line(&format!("{name}: {value}"), self.depth);
     }
 
     fn list(&mut self, name: &str, values: impl IntoIterator<Item = String>) {
@@ -240,8 +246,8 @@ impl Fields {
         self.field(name, format_args!("[ {} ]", values.join(", ")));
     }
 
-    fn part(&mut self, name: &str, fields: impl FnOnce(&mut Self)) {
-        self.head(&format!("{name}:"), self.depth);
+    fn block(&mut self, name: &str, fields: impl FnOnce(&mut Self)) {
+        self.write_line(&format!("{name}:"), self.depth);
         self.depth += 1;
         fields(self);
         self.depth -= 1;

@@ -7,10 +7,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use selvedge::{AddrFormat, Address, Errno, Result};
 
-use crate::pointer::list;
+use crate::pointer::array;
 
-/// The length to which names are padded with zeros, in bytes. Programs that lay out the names of
-/// many processes side by side, each as long as their own, find them at equal distances.
+/// The length in bytes to which names are padded with zeros. A program that packs the names of many
+/// processes into one array uses the length of its own name as the distance between two names.
 const NAME_LEN: usize = 64;
 const IN_LEN: usize = size_of::<libc::sockaddr_in>();
 const IN6_LEN: usize = size_of::<libc::sockaddr_in6>();
@@ -48,13 +48,13 @@ fn encode_in6(addr: &SocketAddrV6) -> Vec<u8> {
     bytes
 }
 
-/// Reads an address of known length.
+/// Decodes an address of known length.
 ///
 /// # Errors
 /// [`Errno::Inval`] for bytes that are no address of this format.
 pub fn decode(bytes: &[u8], format: AddrFormat) -> Result<Address> {
     match format {
-        AddrFormat::Str => return name(bytes),
+        AddrFormat::Str => return parse_name(bytes),
         AddrFormat::Unspec
         | AddrFormat::Sockaddr
         | AddrFormat::SockaddrIn
@@ -65,7 +65,7 @@ pub fn decode(bytes: &[u8], format: AddrFormat) -> Result<Address> {
     match family(bytes) {
         Some(libc::AF_INET) if bytes.len() >= IN_LEN => Ok(decode_in(bytes)),
         Some(libc::AF_INET6) if bytes.len() >= IN6_LEN => Ok(decode_in6(bytes)),
-        _ if format == AddrFormat::Unspec => name(bytes),
+        _ if format == AddrFormat::Unspec => parse_name(bytes),
         _ => Err(Errno::Inval),
     }
 }
@@ -75,7 +75,7 @@ fn family(bytes: &[u8]) -> Option<i32> {
     Some(u16::from_ne_bytes(*family).into())
 }
 
-fn name(bytes: &[u8]) -> Result<Address> {
+fn parse_name(bytes: &[u8]) -> Result<Address> {
     let end = bytes.iter().position(|&byte| byte == 0);
     let text = std::str::from_utf8(&bytes[..end.unwrap_or(bytes.len())]);
     let text = text.ok().filter(|text| !text.is_empty());
@@ -90,7 +90,14 @@ fn decode_in(bytes: &[u8]) -> Address {
 }
 
 fn decode_in6(bytes: &[u8]) -> Address {
-    let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+    let word = |offset: usize| {
+        [
+            bytes[offset],
+            bytes[offset + 1],
+            bytes[offset + 2],
+            bytes[offset + 3],
+        ]
+    };
     let port = u16::from_be_bytes([bytes[2], bytes[3]]);
     let mut octets = [0; 16];
     octets.copy_from_slice(&bytes[8..24]);
@@ -105,26 +112,26 @@ fn decode_in6(bytes: &[u8]) -> Address {
 /// [`Errno::Inval`] for bytes that are no address of this format; [`Errno::Fault`] for NULL.
 ///
 /// # Safety
-/// `at` is NULL or points to an address of this format.
-pub unsafe fn at(at: *const c_void, format: AddrFormat) -> Result<(Address, usize)> {
-    if at.is_null() {
+/// `ptr` is NULL or points to an address of this format.
+pub unsafe fn read(ptr: *const c_void, format: AddrFormat) -> Result<(Address, usize)> {
+    if ptr.is_null() {
         return Err(Errno::Fault);
     }
     if format == AddrFormat::Str {
-        // SAFETY: it is not NULL, so the caller vouches for the string.
-        let text = unsafe { CStr::from_ptr(at.cast::<c_char>()) };
+        // SAFETY: the pointer is not NULL, so the caller vouches for the string.
+        let text = unsafe { CStr::from_ptr(ptr.cast::<c_char>()) };
         let bytes = text.to_bytes_with_nul();
-        return Ok((name(bytes)?, bytes.len()));
+        return Ok((parse_name(bytes)?, bytes.len()));
     }
     // SAFETY: every socket address has a family, of two bytes.
-    let bytes = unsafe { list(at.cast::<u8>(), 2) }?;
+    let bytes = unsafe { array(ptr.cast::<u8>(), 2) }?;
     let len = match family(bytes) {
         Some(libc::AF_INET) => IN_LEN,
         Some(libc::AF_INET6) => IN6_LEN,
         _ => return Err(Errno::Inval),
     };
     // SAFETY: a socket address is as long as its family defines.
-    let bytes = unsafe { list(at.cast::<u8>(), len) }?;
+    let bytes = unsafe { array(ptr.cast::<u8>(), len) }?;
     Ok((decode(bytes, format)?, len))
 }
 
@@ -139,7 +146,7 @@ pub unsafe fn at(at: *const c_void, format: AddrFormat) -> Result<(Address, usiz
 ///
 /// # Safety
 /// `first` is NULL or points to `count` addresses of this format.
-pub unsafe fn all(
+pub unsafe fn read_array(
     first: *const c_void,
     count: usize,
     format: AddrFormat,
@@ -147,57 +154,58 @@ pub unsafe fn all(
     if count > 0 && first.is_null() {
         return Err(Errno::Fault);
     }
-    let mut found = Vec::new();
+    let mut addrs = Vec::new();
     if format == AddrFormat::Str {
         // SAFETY: passed on from the caller.
         if count > 0 && unsafe { are_pointers(first.cast()) } {
             // SAFETY: passed on from the caller.
-            let pointers = unsafe { list(first.cast::<*const c_void>(), count) }?;
+            let pointers = unsafe { array(first.cast::<*const c_void>(), count) }?;
             // SAFETY: passed on from the caller.
-            let each = pointers.iter().map(|&each| unsafe { at(each, format) });
-            return Ok(each.map(|read| read.map(|(addr, _)| addr)).collect());
+            let read_one = |&ptr: &*const c_void| unsafe { read(ptr, format) };
+            let addrs = pointers.iter().map(read_one);
+            return Ok(addrs.map(|addr| addr.map(|(addr, _)| addr)).collect());
         }
     }
     let mut next = first.cast::<u8>();
     for index in 0..count {
         // SAFETY: `next` is the end of the previous address.
-        let read = unsafe { at(next.cast(), format) };
-        let len = match &read {
+        let addr = unsafe { read(next.cast(), format) };
+        let len = match &addr {
             Ok((_, len)) => *len,
             Err(_) if format == AddrFormat::Str => 1,
             Err(_) => IN_LEN,
         };
-        found.push(read.map(|(addr, _)| addr));
+        addrs.push(addr.map(|(addr, _)| addr));
         next = next.wrapping_add(len);
         if format == AddrFormat::Str && index + 1 < count {
             // SAFETY: another string follows, so the zeros before it are the program's memory.
-            next = unsafe { past_zeros(next) };
+            next = unsafe { skip_zeros(next) };
         }
     }
-    Ok(found)
+    Ok(addrs)
 }
 
-/// The beginning of the next string.
+/// Returns the first byte from `ptr` on that is not zero: the beginning of the next string.
 ///
 /// # Safety
-/// A string follows.
-unsafe fn past_zeros(mut at: *const u8) -> *const u8 {
+/// A string follows `ptr`, perhaps behind zeros.
+unsafe fn skip_zeros(mut ptr: *const u8) -> *const u8 {
     // SAFETY: passed on from the caller.
-    while unsafe { *at } == 0 {
-        at = at.wrapping_add(1);
+    while unsafe { *ptr } == 0 {
+        ptr = ptr.wrapping_add(1);
     }
-    at
+    ptr
 }
 
-/// Whether `at` points to pointers to strings and not to the first string: no text has the bytes of
-/// a pointer.
+/// Returns whether `ptr` points to an array of pointers rather than to the first string. A pointer
+/// has a byte that no text has.
 ///
 /// # Safety
-/// `at` points to a string or to a pointer.
-unsafe fn are_pointers(at: *const u8) -> bool {
+/// `ptr` points to a string or to a pointer.
+unsafe fn are_pointers(ptr: *const u8) -> bool {
     for index in 0..size_of::<usize>() {
         // SAFETY: the previous bytes belong to a text that continues, or to a pointer.
-        match unsafe { *at.wrapping_add(index) } {
+        match unsafe { *ptr.wrapping_add(index) } {
             0 => return false,
             b' '..=b'~' => {}
             _ => return true,
@@ -235,24 +243,24 @@ mod tests {
         assert_eq!(encode(&long).len(), NAME_LEN + 1);
     }
 
-    fn read_all(at: *const c_void, count: usize) -> Vec<Result<Address>> {
+    fn read_all(first: *const c_void, count: usize) -> Vec<Result<Address>> {
         // SAFETY: the tests lay out `count` names.
-        unsafe { all(at, count, AddrFormat::Str) }.expect("not NULL")
+        unsafe { read_array(first, count, AddrFormat::Str) }.expect("not NULL")
     }
 
-    fn named(names: &[&str]) -> Vec<Result<Address>> {
-        let named = |name: &&str| Ok(Address::Str((*name).to_owned()));
-        names.iter().map(named).collect()
+    fn addrs_of(names: &[&str]) -> Vec<Result<Address>> {
+        let addr_of = |name: &&str| Ok(Address::Str((*name).to_owned()));
+        names.iter().map(addr_of).collect()
     }
 
     #[test]
     fn strings_are_read_packed_padded_and_behind_pointers() {
         let packed = b"fi_shm://1\0fi_shm://23\0";
-        let expected = named(&["fi_shm://1", "fi_shm://23"]);
+        let expected = addrs_of(&["fi_shm://1", "fi_shm://23"]);
         assert_eq!(read_all(packed.as_ptr().cast(), 2), expected);
-        let mut filled = encode(&Address::Str("fi_shm://1".into()));
-        filled.extend(encode(&Address::Str("fi_shm://23".into())));
-        assert_eq!(read_all(filled.as_ptr().cast(), 2), expected);
+        let mut padded = encode(&Address::Str("fi_shm://1".into()));
+        padded.extend(encode(&Address::Str("fi_shm://23".into())));
+        assert_eq!(read_all(padded.as_ptr().cast(), 2), expected);
         let pointers = [packed.as_ptr(), packed[11..].as_ptr()];
         assert_eq!(read_all(pointers.as_ptr().cast(), 2), expected);
     }
@@ -260,7 +268,7 @@ mod tests {
     #[test]
     fn null_addresses_are_a_fault() {
         // SAFETY: NULL is only compared.
-        let read = unsafe { all(ptr::null(), 1, AddrFormat::Str) };
+        let read = unsafe { read_array(ptr::null(), 1, AddrFormat::Str) };
         assert_eq!(read, Err(Errno::Fault));
     }
 }

@@ -1,5 +1,5 @@
-//! Memory of the C library, for structures that programs free with `fi_freeinfo`, and whose members
-//! they free with `free` while they edit them.
+//! Memory of the C library, for structures that programs free with `fi_freeinfo`. A program that
+//! edits a structure frees single members with `free`.
 
 #![expect(unsafe_code, reason = "malloc and free")]
 
@@ -8,62 +8,62 @@ use std::ptr;
 
 use selvedge::{Errno, Result};
 
-/// Allocates a structure of zeros.
+/// Allocates a zeroed structure.
 ///
 /// # Errors
 /// [`Errno::NoMem`].
-pub fn zeroed<T>() -> Result<*mut T> {
-    zeros(size_of::<T>()).map(<*mut c_void>::cast)
+pub fn allocate_zeroed<T>() -> Result<*mut T> {
+    allocate_zeros(size_of::<T>()).map(<*mut c_void>::cast)
 }
 
-fn zeros(len: usize) -> Result<*mut c_void> {
+fn allocate_zeros(len: usize) -> Result<*mut c_void> {
     // SAFETY: calloc accepts any arguments.
-    let at = unsafe { libc::calloc(1, len) };
-    if at.is_null() {
+    let ptr = unsafe { libc::calloc(1, len) };
+    if ptr.is_null() {
         return Err(Errno::NoMem);
     }
-    Ok(at)
+    Ok(ptr)
 }
 
 /// Allocates a structure with this value.
 ///
 /// # Errors
 /// [`Errno::NoMem`].
-pub fn allocated<T>(value: T) -> Result<*mut T> {
-    let at = zeroed::<T>()?;
+pub fn allocate<T>(value: T) -> Result<*mut T> {
+    let ptr = allocate_zeroed::<T>()?;
     // SAFETY: memory for a `T` was allocated just now; malloc's alignment suffices for all
     // structures of C.
-    unsafe { at.write(value) };
-    Ok(at)
+    unsafe { ptr.write(value) };
+    Ok(ptr)
 }
 
 /// Allocates a copy of bytes; NULL for none.
 ///
 /// # Errors
 /// [`Errno::NoMem`].
-pub fn bytes(bytes: &[u8]) -> Result<*mut u8> {
+pub fn copy_bytes(bytes: &[u8]) -> Result<*mut u8> {
     if bytes.is_empty() {
         return Ok(ptr::null_mut());
     }
-    array(bytes)
+    copy_array(bytes)
 }
 
 /// Allocates a copy of an array.
 ///
 /// # Errors
 /// [`Errno::NoMem`].
-pub fn array<T: Copy>(from: &[T]) -> Result<*mut T> {
-    let at = zeros(size_of_val(from).max(1))?.cast::<T>();
+pub fn copy_array<T: Copy>(elements: &[T]) -> Result<*mut T> {
+    let ptr = allocate_zeros(size_of_val(elements).max(1))?.cast::<T>();
     // SAFETY: memory of this length was allocated just now.
-    unsafe { ptr::copy_nonoverlapping(from.as_ptr(), at, from.len()) };
-    Ok(at)
+    unsafe { ptr::copy_nonoverlapping(elements.as_ptr(), ptr, elements.len()) };
+    Ok(ptr)
 }
 
 /// Allocates a copy of a text up to its first zero; NULL for an empty one.
 ///
 /// # Errors
 /// [`Errno::NoMem`].
-pub fn string(text: &str) -> Result<*mut c_char> {
+pub fn copy_str(text: &str) -> Result<*mut c_char> {
     if text.is_empty() {
         return Ok(ptr::null_mut());
     }
@@ -74,7 +74,7 @@ pub fn string(text: &str) -> Result<*mut c_char> {
         .as_bytes()
         .to_vec();
     with_zero.push(0);
-    bytes(&with_zero).map(<*mut u8>::cast)
+    copy_bytes(&with_zero).map(<*mut u8>::cast)
 }
 
 /// Allocates a copy of a C string; NULL for NULL.
@@ -83,13 +83,13 @@ pub fn string(text: &str) -> Result<*mut c_char> {
 /// [`Errno::NoMem`].
 ///
 /// # Safety
-/// `at` is NULL or names a string with a zero behind it.
-pub unsafe fn duplicate_string(at: *const c_char) -> Result<*mut c_char> {
-    if at.is_null() {
+/// `ptr` is NULL or points to a string that ends with a zero.
+pub unsafe fn duplicate_string(ptr: *const c_char) -> Result<*mut c_char> {
+    if ptr.is_null() {
         return Ok(ptr::null_mut());
     }
-    // SAFETY: it is not NULL, so the caller vouches for the string.
-    let copy = unsafe { libc::strdup(at) };
+    // SAFETY: `ptr` is not NULL, so the caller vouches for the string.
+    let copy = unsafe { libc::strdup(ptr) };
     if copy.is_null() {
         return Err(Errno::NoMem);
     }
@@ -99,8 +99,9 @@ pub unsafe fn duplicate_string(at: *const c_char) -> Result<*mut c_char> {
 /// Frees memory; NULL is ignored.
 ///
 /// # Safety
-/// The memory came from this module or from the C library's `malloc`, and is not used any more.
-pub unsafe fn free<T>(at: *mut T) {
+/// - The memory came from this module or from the C library's `malloc`.
+/// - The memory is not used any more.
+pub unsafe fn free<T>(ptr: *mut T) {
     // SAFETY: passed on from the caller.
-    unsafe { libc::free(at.cast()) };
+    unsafe { libc::free(ptr.cast()) };
 }

@@ -1,10 +1,10 @@
-//! `Abi` and `Layout`: the sizes of structures in former versions. Structures only grew at their
-//! ends.
+//! `Abi` and `Layout`: the sizes of structures in each version. Later versions only added members
+//! at the ends of structures.
 
 use crate::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 
-/// A version of the layout of `struct fi_info` and its parts: the number behind `FABRIC_1.`, of
-/// those versions at which a layout changed.
+/// A version of the layout of `struct fi_info` and its parts: the number behind `FABRIC_1.` of a
+/// symbol version. Versions that changed no layout are omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "they are numbers")]
@@ -19,7 +19,7 @@ pub enum Abi {
     V10 = 10,
 }
 
-/// Bytes of each structure.
+/// The size of each structure in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the man pages'")]
 pub struct Layout {
@@ -32,11 +32,11 @@ pub struct Layout {
 }
 
 impl Abi {
-    /// The newest.
+    /// The newest layout.
     pub const NEWEST: Self = Self::V10;
 
-    /// The layout of programs that were built for this number; a number between two changes has the
-    /// layout of the earlier one.
+    /// The layout of programs that were built for `FABRIC_1.minor`. A version that changed no
+    /// layout has the layout of the version before.
     pub const fn of_minor(minor: u8) -> Self {
         match minor {
             0 => Self::V0,
@@ -50,7 +50,7 @@ impl Abi {
         }
     }
 
-    /// The layout that programs of an API version use, for structures that pass outside of
+    /// The layout that programs of an API version use, for structures that are not arguments of
     /// versioned symbols.
     pub const fn of_api(major: u32, minor: u32) -> Self {
         match (major, minor) {
@@ -94,19 +94,19 @@ const _: () = assert!(NEWEST.rx == size_of::<RxAttr>() && NEWEST.ep == size_of::
 const _: () = assert!(NEWEST.domain == size_of::<DomainAttr>());
 const _: () = assert!(NEWEST.fabric == size_of::<FabricAttr>());
 
-/// Asserts the offsets at which additions begin, up to the padding behind the formerly last member.
-macro_rules! begins {
+/// Asserts that a member is the first one behind a version's layout, padding included.
+macro_rules! assert_first_added {
     ($abi:ident, $part:ident: $kind:ident, $member:ident) => {
         const _: () = assert!(Abi::$abi.layout().$part == std::mem::offset_of!($kind, $member));
     };
 }
-begins!(V1, info: Info, nic);
-begins!(V0, ep: EpAttr, auth_key_size);
-begins!(V9, ep: EpAttr, xpu_ctx);
-begins!(V0, domain: DomainAttr, cntr_cnt);
-begins!(V2, domain: DomainAttr, tclass);
-begins!(V3, domain: DomainAttr, max_ep_auth_key);
-begins!(V7, domain: DomainAttr, max_group_id);
-begins!(V8, domain: DomainAttr, max_cntr_value);
-begins!(V9, domain: DomainAttr, max_xpu_ctx_cnt);
-begins!(V2, tx: TxAttr, tclass);
+assert_first_added!(V1, info: Info, nic);
+assert_first_added!(V0, ep: EpAttr, auth_key_size);
+assert_first_added!(V9, ep: EpAttr, xpu_ctx);
+assert_first_added!(V0, domain: DomainAttr, cntr_cnt);
+assert_first_added!(V2, domain: DomainAttr, tclass);
+assert_first_added!(V3, domain: DomainAttr, max_ep_auth_key);
+assert_first_added!(V7, domain: DomainAttr, max_group_id);
+assert_first_added!(V8, domain: DomainAttr, max_cntr_value);
+assert_first_added!(V9, domain: DomainAttr, max_xpu_ctx_cnt);
+assert_first_added!(V2, tx: TxAttr, tclass);

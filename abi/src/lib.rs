@@ -1,8 +1,8 @@
 //! libfabric's binary contract of API version 2.7: the structures that its headers lay out and the
 //! numbers that its inline functions pass.
 //!
-//! [`infos`] and [`addr`] convert between these structures and the object model, for callers and
-//! callees of C. [`mod@pointer`] reads and writes at pointers of C, and [`heap`] allocates memory
+//! [`infos`] and [`addr`] convert between these structures and the object model, in both
+//! directions. [`mod@pointer`] reads and writes at pointers of C, and [`heap`] allocates memory
 //! that C frees.
 //!
 //! Names are the headers' without `fi_` and `fid_`: `struct fi_tx_attr` is [`TxAttr`], `struct
@@ -53,7 +53,7 @@ pub use trigger::{
 /// `fi_addr_t`.
 pub type FiAddr = u64;
 
-/// Structures of C, each with its size on machines with pointers of eight bytes.
+/// Declares structures of C, each with its size on machines with pointers of eight bytes.
 macro_rules! c_structs {
     ($($(#[$meta:meta])* $name:ident = $size:literal {
         $($(#[$fmeta:meta])* $field:ident: $kind:ty,)*

@@ -1,10 +1,10 @@
-//! Numbers that have no type of their own in the object model.
+//! Numeric constants of the headers that have no type of their own in the object model.
 
 #![expect(missing_docs, reason = "the names are the man pages'")]
 
 use std::ffi::c_int;
 
-/// `FI_MAJOR`, `FI_MINOR`.
+/// `FI_VERSION`: encodes a version as one number.
 pub const fn version(major: u32, minor: u32) -> u32 {
     major << 16 | minor
 }
@@ -30,7 +30,7 @@ pub mod control {
     pub const GETWAITOBJ: c_int = 16;
 }
 
-/// Flags of `fi_ep_bind`, beside those of operations.
+/// Flags of `fi_ep_bind` that are not operation flags.
 pub mod bind {
     pub const SELECTIVE_COMPLETION: u64 = 1 << 59;
 }
@@ -94,7 +94,7 @@ pub mod av {
     pub const COLLECTIVE_SETS: u64 = 0x1ff << 40;
 }
 
-/// Flags of atomics' queries.
+/// Flags of `fi_query_atomic`.
 pub mod atomic {
     pub const FETCH: u64 = 1 << 58;
     pub const COMPARE: u64 = 1 << 59;

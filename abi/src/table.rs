@@ -15,22 +15,22 @@ use crate::Fid;
 /// An object that C holds by a handle.
 ///
 /// # Safety
-/// For implementors: [`Self::from_handle`] finds the object of every handle that fulfils its
-/// conditions.
+/// For implementors: [`Self::from_handle`] returns the object of every handle that fulfils the
+/// conditions of that function.
 pub unsafe trait FromHandle {
-    /// The object of a handle.
+    /// Returns the object of a handle.
     ///
     /// # Safety
     /// `handle` is the handle of an object of this type, and is not closed for `'a`. The inline
-    /// functions of the headers pass a handle to functions of its own tables only, and a closed
-    /// handle does not have them any more.
+    /// functions of the headers pass a handle only to functions of the handle's tables, and closing
+    /// a handle replaces its tables.
     unsafe fn from_handle<'a>(handle: *const Fid) -> &'a Self;
 }
 
-/// A table `O` for handles of objects of type `T`: each slot is filled with a closure that is called
-/// with the object and the other arguments of C. A slot that is not filled returns `-FI_ENOSYS`.
+/// A table `O` for handles of objects of type `T`. The closure in a slot is called with the object
+/// and the other arguments of C. A slot without a closure returns `-FI_ENOSYS`.
 ///
-/// C calls the closures, under the conditions of the man page of each function.
+/// C calls the closures under the conditions of the man page of each function.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Table<O, T> {
@@ -41,20 +41,20 @@ pub struct Table<O, T> {
 
 impl<O, T> Table<O, T> {
     /// A table for handles of `T`.
-    pub(crate) const fn of(ops: O) -> Self {
+    pub(crate) const fn new(ops: O) -> Self {
         let object = PhantomData;
         Self { ops, object }
     }
 }
 
-/// The closure of a type without captures.
+/// Makes a closure of a type without captures.
 ///
 /// # Safety
 /// A closure of this type exists.
 pub(crate) unsafe fn closure<F: Copy>() -> F {
     const { assert!(size_of::<F>() == 0, "functions of tables capture nothing") };
-    // SAFETY: a value of no size can be read at any address; the caller vouches that the type has
-    // values, and another one may be made because it is `Copy`.
+    // SAFETY: a value of no size can be read at any address. The caller vouches that the type has a
+    // value, and a `Copy` type permits another one.
     unsafe { NonNull::<F>::dangling().read() }
 }
 
@@ -88,22 +88,22 @@ impl ErrorReturn for isize {
     }
 }
 
-/// A counter's value cannot express an error.
+/// The value of a counter cannot express an error: the function returns 0.
 impl ErrorReturn for u64 {
     fn from_errno(_: c_int) -> Self {
         0
     }
 }
 
-/// A function that returns a text returns NULL.
+/// A function that returns a text returns NULL for an error.
 impl ErrorReturn for *const c_char {
     fn from_errno(_: c_int) -> Self {
         std::ptr::null()
     }
 }
 
-/// Tables of functions, each with its size. The first parameter of a function is the handle of the
-/// object that it is called for.
+/// Declares tables of functions, each with its size. The first parameter of every function is the
+/// handle of an object.
 macro_rules! c_tables {
     ($($(#[$meta:meta])* $name:ident = $size:literal {
         $($slot:ident($handle:ident: $object:ty $(, $arg:ident: $kind:ty)* $(,)?) -> $ret:ty,)*
@@ -145,7 +145,7 @@ macro_rules! c_tables {
         impl<T: $crate::FromHandle> $crate::Table<$name, T> {
             /// A table whose every slot returns `-FI_ENOSYS`.
             pub const fn empty() -> Self {
-                Self::of($name::failing::<{ libc::ENOSYS }>())
+                Self::new($name::failing::<{ libc::ENOSYS }>())
             }
 
             $(pub const fn $slot<F: Fn(&T $(, $kind)*) -> $ret + Copy>(mut self, _: F) -> Self {
@@ -156,7 +156,7 @@ macro_rules! c_tables {
                     // SAFETY: C passes a handle to functions of its own tables only, and this table
                     // is for handles of `T`.
                     let object = unsafe { T::from_handle($handle.cast()) };
-                    // SAFETY: the slot was filled with such a closure.
+                    // SAFETY: the slot was filled with a closure of type `F`.
                     let function: F = unsafe { $crate::table::closure() };
                     function(object $(, $arg)*)
                 }
@@ -167,8 +167,8 @@ macro_rules! c_tables {
     )+};
 }
 
-/// Handles, each with its size: tables behind a fid, followed by other members with their values in
-/// a handle whose functions fail.
+/// Declares handles, each with its size: a fid, pointers to tables, and other members. Each of the
+/// other members has a value for a handle whose functions fail.
 macro_rules! c_handles {
     ($($(#[$meta:meta])* $name:ident = $size:literal {
         $($table:ident: $ops:ident,)* $(; $($member:ident: $kind:ty = $value:expr,)+)?
@@ -237,26 +237,26 @@ mod tests {
             fid,
             ops: &TABLE.ops,
         });
-        let at = &raw mut cntr;
+        let handle = &raw mut cntr;
         let (read, wait) = (TABLE.ops.read.unwrap(), TABLE.ops.wait.unwrap());
         // SAFETY: the handle of a counter.
-        assert_eq!(unsafe { read(at.cast()) }, 7);
+        assert_eq!(unsafe { read(handle.cast()) }, 7);
         // SAFETY: as above.
-        let waited = [7, 8].map(|threshold| unsafe { wait(at.cast(), threshold, 20) });
+        let waited = [7, 8].map(|threshold| unsafe { wait(handle.cast(), threshold, 20) });
         assert_eq!(waited, [21, 20]);
     }
 
     #[test]
     fn unfilled_slots_and_tables_of_closed_handles_fail() {
         let mut cntr = counter(FidCntr::failing::<{ libc::EBADF }>);
-        let at = &raw mut cntr;
-        // SAFETY: such handles point to a table.
+        let handle = &raw mut cntr;
+        // SAFETY: a failing handle points to a static table.
         let closed = unsafe { &*cntr.handle.ops };
         for (ops, errno) in [(&TABLE.ops, libc::ENOSYS), (closed, libc::EBADF)] {
             // SAFETY: the handle of a counter.
-            assert_eq!(unsafe { ops.add.unwrap()(at.cast(), 1) }, -errno);
+            assert_eq!(unsafe { ops.add.unwrap()(handle.cast(), 1) }, -errno);
         }
         // SAFETY: as above.
-        assert_eq!(unsafe { closed.read.unwrap()(at.cast()) }, 0);
+        assert_eq!(unsafe { closed.read.unwrap()(handle.cast()) }, 0);
     }
 }

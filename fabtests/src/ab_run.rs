@@ -1,5 +1,5 @@
-//! Two programs that print upstream's tables, run in turns: each run is a server and a client. The
-//! order is A B B A, so that a drift of the machine affects both alike.
+//! A/B run of two programs that print upstream's tables. Each run starts a server and a client. The
+//! order is A B B A, so that a drift of the machine's speed affects both programs equally.
 
 use std::ffi::OsString;
 use std::io::Read as _;
@@ -33,11 +33,11 @@ pub struct RunConfig {
     pub iterations: usize,
     /// Runs of each program.
     pub reps: usize,
-    /// The end of all runs.
+    /// The instant at which all runs must have ended.
     pub deadline: Instant,
 }
 
-/// Runs two programs in turns, at each size.
+/// Runs two programs in turns at each size, and compares their times.
 ///
 /// # Errors
 /// A program cannot be started, fails, or prints no row.
@@ -72,7 +72,7 @@ pub fn run_in_turns(
 }
 
 impl Contestant {
-    /// The name in the report.
+    /// Returns the name in the report.
     fn name(&self) -> String {
         let provider = &self.provider;
         match &self.file {
@@ -81,31 +81,31 @@ impl Contestant {
         }
     }
 
-    /// The time of a message, in nanoseconds.
+    /// Runs a server and a client. Returns the time of a message, in nanoseconds.
     fn run(&self, size: usize, config: &RunConfig) -> anyhow::Result<f64> {
         let port = free_port()?;
         let cores = cpu::allowed()?;
-        let (first, last) = (cores.first(), cores.last());
-        let mut server = self.start(size, config, port, None, first)?;
+        let (server_core, client_core) = (cores.first(), cores.last());
+        let mut server = self.start(size, config, port, None, server_core)?;
         // Clients of this suite wait for their server; other clients may not.
         let mut client_output = String::new();
         for _ in 0..ATTEMPTS {
             if self.file.is_some() {
                 sleep(LISTEN_DELAY);
             }
-            let client = self.start(size, config, port, Some("127.0.0.1"), last)?;
-            match client.end(config.deadline)? {
+            let client = self.start(size, config, port, Some("127.0.0.1"), client_core)?;
+            match client.wait_for_end(config.deadline)? {
                 (true, text) => {
-                    let (succeeded, _) = server.end(config.deadline)?;
+                    let (succeeded, _) = server.wait_for_end(config.deadline)?;
                     ensure!(succeeded, "the server failed");
-                    return microseconds(&text)
+                    return parse_microseconds(&text)
                         .map(|us| us * 1e3)
-                        .with_context(|| format!("no row in {text:?}"));
+                        .with_context(|| format!("the output has no row: {text:?}"));
                 }
                 (false, text) => client_output = text,
             }
             if server.has_ended()? {
-                server = self.start(size, config, port, None, first)?;
+                server = self.start(size, config, port, None, server_core)?;
             }
         }
         bail!("the client failed: {client_output}")
@@ -118,7 +118,7 @@ impl Contestant {
         port: u16,
         server: Option<&str>,
         core: Option<&usize>,
-    ) -> anyhow::Result<Running> {
+    ) -> anyhow::Result<RunningProcess> {
         let file = match &self.file {
             Some(file) => file.clone(),
             None => PathBuf::from("/proc/self/exe"),
@@ -159,7 +159,7 @@ impl Contestant {
         let child = command
             .spawn()
             .with_context(|| format!("cannot start {}", file.display()))?;
-        Ok(Running(child))
+        Ok(RunningProcess(child))
     }
 }
 
@@ -168,8 +168,8 @@ fn is_fi_pingpong(program: &str) -> bool {
     program == "fi_pingpong"
 }
 
-/// The time of a transfer in the last row of a table, in text or YAML.
-fn microseconds(text: &str) -> Option<f64> {
+/// Parses the time of a transfer, in microseconds, in the last row of a table in text or YAML.
+fn parse_microseconds(text: &str) -> Option<f64> {
     let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
     if let Some((_, rest)) = line.split_once("usec/xfer:") {
         return rest
@@ -188,16 +188,16 @@ fn free_port() -> anyhow::Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// A process, which is killed when this is dropped.
-struct Running(Child);
+/// A process that is killed when this value is dropped.
+struct RunningProcess(Child);
 
-impl Running {
+impl RunningProcess {
     fn has_ended(&mut self) -> anyhow::Result<bool> {
         Ok(self.0.try_wait()?.is_some())
     }
 
-    /// Waits for its end. Returns whether it succeeded, and its output.
-    fn end(mut self, deadline: Instant) -> anyhow::Result<(bool, String)> {
+    /// Waits until the process ends. Returns whether the process succeeded, and its output.
+    fn wait_for_end(mut self, deadline: Instant) -> anyhow::Result<(bool, String)> {
         // A table fits into a pipe.
         let status = loop {
             match self.0.try_wait()? {
@@ -219,7 +219,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -227,9 +227,9 @@ impl Drop for Running {
 }
 
 const TASKSET: &str = "/usr/bin/taskset";
-/// How often a client is started that does not wait for its server.
+/// Maximum number of starts of one client. Clients of other programs may not wait for their server.
 const ATTEMPTS: usize = 5;
-/// How long other programs' servers take to listen.
+/// Delay before the start of another program's client: the time that its server takes to listen.
 const LISTEN_DELAY: Duration = Duration::from_millis(300);
 
 #[cfg(test)]
@@ -237,15 +237,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_read_in_every_form() {
+    fn the_last_row_is_parsed_in_text_and_yaml() {
         let yaml = "---\nx :\n- { xfer_size: 64, time: 0.04, MB/sec: 0.016, usec/xfer: 3.5, Mxfers/sec: 0 }";
-        assert_eq!(microseconds(yaml), Some(3.5));
+        assert_eq!(parse_microseconds(yaml), Some(3.5));
         let table = "bytes   iters   total       time     MB/sec    usec/xfer   Mxfers/sec\n\
                      64      5       640         0.04s      0.02     12.25       0.08\n";
-        assert_eq!(microseconds(table), Some(12.25));
+        assert_eq!(parse_microseconds(table), Some(12.25));
         let pingpong = "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec\n\
                         64      10      =10      1.2k        0.00s     41.29       1.55       0.65\n";
-        assert_eq!(microseconds(pingpong), Some(1.55));
-        assert_eq!(microseconds("nothing\n"), None);
+        assert_eq!(parse_microseconds(pingpong), Some(1.55));
+        assert_eq!(parse_microseconds("nothing\n"), None);
     }
 }

@@ -6,7 +6,7 @@ use selvedge::param::integer;
 /// The tool's output and exit code.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Output {
-    /// For the standard output.
+    /// Text for the standard output.
     pub text: String,
     /// The exit code.
     pub code: u8,
@@ -41,7 +41,7 @@ fn parse(text: &str) -> Result<i32, String> {
     i32::try_from(number.abs()).map_err(|_| format!("'{text}' is out of range"))
 }
 
-/// The fabric's text for its own numbers, the operating system's text for others.
+/// Returns the fabric's text for its own numbers, and the operating system's text for others.
 fn text(errno: i32) -> String {
     if errno == 0 {
         return "Success".to_owned();
@@ -68,13 +68,13 @@ For convenience, the absolute value of FI_ERROR_CODE will be used.
 mod tests {
     use super::*;
 
-    fn of(args: &[&str]) -> Output {
+    fn run_with(args: &[&str]) -> Output {
         let args: Vec<_> = args.iter().map(|&arg| arg.to_owned()).collect();
         run(&args)
     }
 
     #[test]
-    fn numbers_have_libfabric_s_texts() {
+    fn error_numbers_have_the_texts_of_libfabric() {
         let table = [
             ("0", "Success"),
             ("11", "Resource temporarily unavailable"),
@@ -89,7 +89,7 @@ mod tests {
             ("9999", "Unspecified error"),
         ];
         for (number, text) in table {
-            let output = of(&[number]);
+            let output = run_with(&[number]);
             assert_eq!(
                 (output.text, output.code),
                 (format!("{text}\n"), 0),
@@ -107,7 +107,7 @@ mod tests {
             ("99999999999", "ERROR: '99999999999' is out of range\n\n"),
         ];
         for (number, text) in table {
-            let output = of(&[number]);
+            let output = run_with(&[number]);
             assert_eq!(
                 (output.text, output.code),
                 (format!("{text}{USAGE}"), 1),
@@ -118,8 +118,8 @@ mod tests {
 
     #[test]
     fn usage_is_shown_on_request_and_for_wrong_arguments() {
-        assert_eq!(of(&["-h"]).code, 0);
-        assert_eq!(of(&[]).code, 1);
-        assert_eq!(of(&["1", "2"]).text, USAGE);
+        assert_eq!(run_with(&["-h"]).code, 0);
+        assert_eq!(run_with(&[]).code, 1);
+        assert_eq!(run_with(&["1", "2"]).text, USAGE);
     }
 }

@@ -29,7 +29,7 @@ impl SchedStat {
         File::open(path).map(Self)
     }
 
-    /// The times so far; zero for a thread that has ended.
+    /// Returns the times so far; zero for a thread that has ended.
     pub(crate) fn read(&self) -> Times {
         let mut text = [0; 80];
         let len = self.0.read_at(&mut text, 0).unwrap_or_default();
@@ -46,6 +46,16 @@ impl SchedStat {
     }
 }
 
+impl Times {
+    /// Returns the times since an earlier reading.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        Self {
+            on_processor: self.on_processor.saturating_sub(earlier.on_processor),
+            run_delay: self.run_delay.saturating_sub(earlier.run_delay),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use nix::unistd::gettid;
@@ -54,11 +64,11 @@ mod tests {
 
     #[test]
     fn processor_time_of_a_computing_thread_grows() {
-        let own = SchedStat::of(gettid().as_raw()).unwrap();
-        let first = own.read();
-        while own.read().on_processor <= first.on_processor {
+        let stat = SchedStat::of(gettid().as_raw()).unwrap();
+        let first = stat.read();
+        while stat.read().on_processor <= first.on_processor {
             std::hint::spin_loop();
         }
-        assert!(own.read().run_delay >= first.run_delay);
+        assert!(stat.read().run_delay >= first.run_delay);
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! `FI_HOOK` selects the hook layers around each provider.
 //!
-//! Each provider is a feature; `default` enables all of them. The lnx provider is found only by
-//! name, and the ofi provider is off until a parameter names the library to load. A registry also
-//! takes other providers:
+//! Each provider is a feature; `default` enables all of them. Discovery returns the lnx provider
+//! only if the provider is requested by name, and the ofi provider only if a parameter names the
+//! library to load. A registry also takes other providers:
 //!
 //! ```
 //! use selvedge::{Hints, Provider, Registry};
@@ -14,7 +14,7 @@
 //! }
 //!
 //! let infos = selvedge_providers::builtin().infos(&Hints::new())?;
-//! println!("{} ways to communicate", infos.len());
+//! println!("{} matching endpoint configurations", infos.len());
 //! # Ok::<(), selvedge::Error>(())
 //! ```
 

@@ -1,23 +1,25 @@
-//! Limits: the maxima that libfabric's providers of the same names grant, and longer queues.
+//! The limits that discovery grants: the maxima of libfabric's providers of the same names, and
+//! longer queues.
 
 use selvedge::info::{COMP_ORDER_DATA, COMP_ORDER_STRICT, EpType};
 use selvedge::{Caps, Hints, Info, Registry};
 
-/// The largest values that a provider of libfabric 1.17 or 2.x grants. [`REJECTED`] lists those
-/// that Selvedge rejects.
+/// The largest values that a provider of libfabric 1.17 or 2.x grants, except the values in
+/// [`REJECTED`].
 struct GrantedLimits {
     /// The provider's name, or an alias.
     name: &'static str,
     ep_type: EpType,
+    /// The sizes of the send and receive queues.
     queues: [usize; 2],
     inject: usize,
     message: usize,
-    /// Segments of a local list, of a remote one, and of a region.
+    /// Segments of a local list, of a remote list, and of a region.
     iov_limits: [usize; 3],
     /// Order of completions, of sends and of receives.
     comp_order: [u64; 2],
-    /// Bytes up to which a read after a write, a write after a read, and a write after a write keep
-    /// their order.
+    /// The maximum length in bytes of ordered reads after writes, writes after reads, and writes
+    /// after writes.
     ordered: [usize; 3],
     /// Queues, endpoints, contexts of each direction, counters, and regions in a domain.
     domain: [usize; 5],
@@ -124,7 +126,7 @@ const LIBFABRIC: [GrantedLimits; 8] = [
     },
 ];
 
-/// A value that libfabric 1.17's provider grants and Selvedge rejects.
+/// A value that a provider of libfabric 1.17 grants and Selvedge rejects.
 struct RejectedLimit {
     name: &'static str,
     /// The field, as the error names it.
@@ -191,17 +193,17 @@ fn hints(name: &str, ep_type: EpType) -> Info {
     info
 }
 
-fn hints_of(it: &GrantedLimits) -> Info {
-    let mut info = hints(it.name, it.ep_type);
+fn hints_for(limits: &GrantedLimits) -> Info {
+    let mut info = hints(limits.name, limits.ep_type);
     let ep = &mut info.ep_attr;
-    ep.max_msg_size = it.message;
-    let [raw, war, waw] = it.ordered;
+    ep.max_msg_size = limits.message;
+    let [raw, war, waw] = limits.ordered;
     (ep.max_order_raw_size, ep.max_order_war_size) = (raw, war);
     ep.max_order_waw_size = waw;
-    [info.tx_attr.size, info.rx_attr.size] = it.queues;
-    [info.tx_attr.comp_order, info.rx_attr.comp_order] = it.comp_order;
-    info.tx_attr.inject_size = it.inject;
-    let [local, remote, region] = it.iov_limits;
+    [info.tx_attr.size, info.rx_attr.size] = limits.queues;
+    [info.tx_attr.comp_order, info.rx_attr.comp_order] = limits.comp_order;
+    info.tx_attr.inject_size = limits.inject;
+    let [local, remote, region] = limits.iov_limits;
     (info.tx_attr.iov_limit, info.rx_attr.iov_limit) = (local, local);
     info.tx_attr.rma_iov_limit = remote;
     let domain = &mut info.domain_attr;
@@ -212,39 +214,39 @@ fn hints_of(it: &GrantedLimits) -> Info {
         domain.tx_ctx_cnt,
         domain.cntr_cnt,
         domain.mr_cnt,
-    ] = it.domain;
+    ] = limits.domain;
     domain.rx_ctx_cnt = domain.tx_ctx_cnt;
-    let [per_endpoint, stx, srx] = it.contexts;
+    let [per_endpoint, stx, srx] = limits.contexts;
     (domain.max_ep_tx_ctx, domain.max_ep_rx_ctx) = (per_endpoint, per_endpoint);
     (domain.max_ep_stx_ctx, domain.max_ep_srx_ctx) = (stx, srx);
-    domain.max_err_data = it.err_data;
+    domain.max_err_data = limits.err_data;
     info
 }
 
 #[test]
 fn limits_of_libfabric_providers_are_granted() {
-    for it in &LIBFABRIC {
-        let infos = registry().infos(&Hints::from(hints_of(it)));
+    for limits in &LIBFABRIC {
+        let infos = registry().infos(&Hints::from(hints_for(limits)));
         let info = infos.unwrap_or_else(|error| panic!("{error}")).remove(0);
         let (tx, rx) = (&info.tx_attr, &info.rx_attr);
-        assert_eq!([tx.size, rx.size], it.queues);
-        assert_eq!([tx.comp_order, rx.comp_order], it.comp_order);
-        assert_eq!(tx.inject_size, it.inject);
+        assert_eq!([tx.size, rx.size], limits.queues);
+        assert_eq!([tx.comp_order, rx.comp_order], limits.comp_order);
+        assert_eq!(tx.inject_size, limits.inject);
     }
 }
 
 #[test]
 fn rejected_libfabric_limits_are_documented() {
     let page = include_str!("../../docs/FEATURES.md");
-    for it in &REJECTED {
-        let mut info = hints(it.name, EpType::Rdm);
-        (it.set)(&mut info);
+    for limit in &REJECTED {
+        let mut info = hints(limit.name, EpType::Rdm);
+        (limit.set)(&mut info);
         let Err(error) = registry().infos(&Hints::from(info)) else {
-            panic!("{} grants {}", it.name, it.field);
+            panic!("{} grants {}", limit.name, limit.field);
         };
-        assert!(error.to_string().contains(it.field), "{error}");
-        let entry = format!("| `{}` | `{}` |", it.name, it.field);
-        assert!(page.contains(&entry), "no row {entry}");
+        assert!(error.to_string().contains(limit.field), "{error}");
+        let row = format!("| `{}` | `{}` |", limit.name, limit.field);
+        assert!(page.contains(&row), "the page has no row {row}");
     }
 }
 
@@ -272,14 +274,14 @@ fn inject_size_is_granted_up_to_a_maximum() {
 
 #[test]
 fn queue_sizes_are_granted_up_to_a_maximum() {
-    let names = [
+    let table = [
         ("shm", EpType::Rdm, 1 << 20),
         ("tcp", EpType::Rdm, 1 << 20),
         ("tcp", EpType::Msg, 1 << 20),
         ("udp", EpType::Dgram, 1 << 16),
         ("lnx", EpType::Rdm, 1 << 20),
     ];
-    for (provider, ep_type, max) in names {
+    for (provider, ep_type, max) in table {
         let hints = Hints::new().provider(provider).ep_type(ep_type);
         let default = registry()
             .infos(&hints)

@@ -1,4 +1,4 @@
-//! The identity of an address vector: an index of one vector is meaningless in another.
+//! `Identity`: the identity of an address vector. An index of one vector has no meaning in another.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Identity(Arc<str>);
 
 impl Identity {
-    /// The identity of a new vector of `domain`. Error texts name the domain by its `Debug`.
+    /// Creates the identity of a new vector of `domain`. Error texts name the domain by its `Debug`
+    /// text.
     pub fn new(domain: &dyn fmt::Debug) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Ordered sets of the members of an address vector: fi_av_set(3). A set lists the members of a
 //! collective group.
 //!
-//! Sets are local: each member of a group makes a set of the same endpoints in the same order.
+//! Sets are local: each member of a group opens a set of the same endpoints in the same order.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -76,17 +76,17 @@ impl Set {
         })
     }
 
-    /// The vector that the members are indices of, if it has an identity.
+    /// Returns the identity of the vector whose indices the members are, if the vector has one.
     pub fn vector(&self) -> Option<&Identity> {
         self.vector.as_ref()
     }
 
-    /// The members, in their order.
+    /// Returns the members in their order.
     pub fn members(&self) -> &[FiAddr] {
         &self.members
     }
 
-    /// The key that the set was opened with.
+    /// Returns the key with which the set was opened.
     pub fn comm_key(&self) -> &[u8] {
         &self.comm_key
     }
@@ -136,7 +136,7 @@ impl Set {
     /// Appends a member (fi_av_set_insert(3)).
     ///
     /// # Errors
-    /// [`Errno::Inval`] if it is already in the set, or not an index.
+    /// [`Errno::Inval`] if `addr` is already in the set, or is not an index.
     pub fn insert(&mut self, addr: FiAddr) -> Result {
         if [FiAddr::UNSPEC, FiAddr::NOTAVAIL].contains(&addr) || self.members.contains(&addr) {
             return Err(Errno::Inval);
@@ -148,20 +148,21 @@ impl Set {
     /// Removes a member (fi_av_set_remove(3)).
     ///
     /// # Errors
-    /// [`Errno::Inval`] if it is not in the set.
+    /// [`Errno::Inval`] if `addr` is not in the set.
     pub fn remove(&mut self, addr: FiAddr) -> Result {
         let index = self.members.iter().position(|&other| other == addr);
         self.members.remove(index.ok_or(Errno::Inval)?);
         Ok(())
     }
 
-    /// The address that identifies the set (fi_av_set_addr(3)). It is not a destination of messages.
+    /// Returns the address that identifies the set (fi_av_set_addr(3)). The address is not a
+    /// destination of messages.
     pub fn addr(&self) -> FiAddr {
         self.addr
     }
 }
 
-/// First address of a set: above every index of a vector.
+/// The address of the first set, which is above every index of a vector.
 const ADDRESSES: u64 = 1 << 62;
 
 #[cfg(test)]
@@ -247,9 +248,9 @@ mod tests {
 
     #[test]
     fn sets_of_two_vectors_cannot_be_combined() {
-        let [own, other] = [(); 2].map(|()| Indices(&[0, 1], Some(Identity::new(&"a domain"))));
+        let [first, second] = [(); 2].map(|()| Indices(&[0, 1], Some(Identity::new(&"a domain"))));
         let set = |av: &Indices| Set::open(av, &SetAttr::default()).unwrap();
-        let (mut set, same, foreign) = (set(&own), set(&own), set(&other));
+        let (mut set, same, foreign) = (set(&first), set(&first), set(&second));
         for change in [Set::union, Set::intersect, Set::diff] {
             assert_eq!(change(&mut set, &same), Ok(()));
             assert_eq!(change(&mut set, &foreign), Err(Errno::Inval));

@@ -27,7 +27,7 @@ pub struct TxAttr {
     pub op_flags: OpFlags,
     /// Order guarantees.
     pub msg_order: MsgOrder,
-    /// Order of completions: 0 or [`COMP_ORDER_STRICT`]; API version 2 has none.
+    /// Order of completions: 0 or [`COMP_ORDER_STRICT`]. API version 2 has no such order.
     pub comp_order: u64,
     /// Largest injected message, in bytes.
     pub inject_size: usize,
@@ -56,8 +56,8 @@ pub struct RxAttr {
     pub op_flags: OpFlags,
     /// Order guarantees.
     pub msg_order: MsgOrder,
-    /// Order of completions: 0 or [`COMP_ORDER_STRICT`], with [`COMP_ORDER_DATA`]; API version 2 has
-    /// none.
+    /// Order of completions: 0 or [`COMP_ORDER_STRICT`], and optionally [`COMP_ORDER_DATA`]. API
+    /// version 2 has no such order.
     pub comp_order: u64,
     /// Unused in API version 2; kept for the C interface.
     pub total_buffered_recv: usize,
@@ -92,9 +92,9 @@ pub struct EpAttr {
     pub max_order_waw_size: usize,
     /// Structure of tags.
     pub mem_tag_format: MemTagFormat,
-    /// Transmit contexts; `usize::MAX` for a shared one.
+    /// Number of transmit contexts; `usize::MAX` for a shared transmit context.
     pub tx_ctx_cnt: usize,
-    /// Receive contexts; `usize::MAX` for a shared one.
+    /// Number of receive contexts; `usize::MAX` for a shared receive context.
     pub rx_ctx_cnt: usize,
     /// Authorization key.
     pub auth_key: Vec<u8>,
@@ -216,17 +216,17 @@ impl Version {
     /// The API version of this library.
     pub const API: Self = Self::new(2, 6);
 
-    /// `FI_VERSION(major, minor)`.
+    /// Creates a version, as `FI_VERSION(major, minor)`.
     pub const fn new(major: u16, minor: u16) -> Self {
         Self { major, minor }
     }
 
-    /// The number in the C API.
+    /// Returns the number in the C API.
     pub const fn as_raw(self) -> u32 {
         (self.major as u32) << 16 | self.minor as u32
     }
 
-    /// The version of a number of the C API.
+    /// Returns the version of a number of the C API.
     pub const fn from_raw(raw: u32) -> Self {
         Self {
             major: (raw >> 16) as u16,
@@ -253,12 +253,12 @@ macro_rules! c_enum {
             /// Every value, in libfabric's order.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// The name that fi_tostr(3) prints.
+            /// Returns the name that fi_tostr(3) prints.
             pub const fn text(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
             }
 
-            /// The value of a number of the C API.
+            /// Returns the value of a number of the C API, or `None` for an unknown number.
             pub const fn from_raw(raw: u32) -> Option<Self> {
                 $(if raw == $value { return Some(Self::$variant); })+
                 None

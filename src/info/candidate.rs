@@ -1,11 +1,11 @@
-//! `Candidate`: a description that a provider checks against a query.
+//! `Candidate`: a provider's description, checked against a query.
 
 use std::fmt;
 
 use super::Info;
 
-/// A description of a provider that was adjusted to the query, or rejected because an attribute does not
-/// match.
+/// A provider's description after the check against a query: the adjusted description, or the
+/// attribute that does not match.
 pub type Candidate = Result<Info, Mismatch>;
 
 /// An attribute in which a query and a candidate differ.
@@ -23,7 +23,7 @@ pub struct Mismatch {
 }
 
 impl Mismatch {
-    /// A mismatch in `field`, with both values.
+    /// Creates a mismatch in `field`, with both values.
     pub fn new(
         field: &'static str,
         requested: impl fmt::Display,

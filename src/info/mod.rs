@@ -52,10 +52,10 @@ pub struct Info {
 }
 
 impl Info {
-    /// Opens the domain, and the fabric that it belongs to (fi_fabric(3), fi_domain(3)).
+    /// Opens the domain and its fabric (fi_fabric(3), fi_domain(3)).
     ///
     /// # Errors
-    /// [`Errno::NoDev`] for an `Info` that discovery has not returned; those of the provider.
+    /// [`Errno::NoDev`] for an `Info` that discovery has not returned; the errors of the provider.
     pub fn open(&self) -> Result<Arc<dyn Domain>, Error> {
         self.fabric()?.domain(self)
     }
@@ -73,16 +73,16 @@ impl Info {
         provider.fabric(self)
     }
 
-    /// The parameters that discovery has read, for the provider. They are empty in an `Info` that
-    /// discovery has not returned.
+    /// Returns the parameters that discovery has read, for the provider. An `Info` that discovery has
+    /// not returned has no parameters.
     pub fn params(&self) -> &Params {
         &self.origin.params
     }
 
-    /// The application's promise about its threads; [`Threading::Safe`] without a promise.
+    /// Returns the application's promise about its threads, or [`Threading::Safe`] without a promise.
     ///
-    /// Only [`Hints::promise_threading`] makes a promise. A provider may omit locks because of it, but
-    /// not because of `domain_attr.threading`, which safe code can write.
+    /// Only [`Hints::promise_threading`] makes a promise. A provider may omit locks because of this
+    /// promise, but not because of `domain_attr.threading`, which safe code can write.
     pub fn threading_promise(&self) -> Threading {
         self.origin.threading
     }

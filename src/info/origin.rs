@@ -6,8 +6,8 @@ use crate::Provider;
 use crate::info::Threading;
 use crate::param::Params;
 
-/// The origin of a description, which the registry sets. In comparisons, only the threading promise
-/// counts.
+/// The origin of a description, which the registry sets. Comparisons regard only the threading
+/// promise.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
     pub(super) provider: Option<Arc<dyn Provider>>,

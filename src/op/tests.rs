@@ -1,4 +1,4 @@
-//! Every operation calls the method of its kind.
+//! Tests of `Op`: every operation calls the method of its kind.
 
 use std::ptr;
 use std::sync::{Arc, Mutex};
@@ -39,7 +39,7 @@ impl Recorder {
         Ok(())
     }
 
-    fn taken(&self) -> Option<Call> {
+    fn take_call(&self) -> Option<Call> {
         self.0.lock().unwrap().take()
     }
 }
@@ -144,7 +144,7 @@ impl Collective for Recorder {
     }
 }
 
-// SAFETY: it touches no memory.
+// SAFETY: the recorder accesses no memory.
 unsafe impl Endpoint for Recorder {
     fn address(&self) -> Result<Address> {
         Err(Errno::AddrNotAvail)
@@ -169,8 +169,8 @@ const PEER: FiAddr = FiAddr(3);
 const DATA: u64 = 4;
 const BYTES: [u8; 2] = [8, 9];
 
-/// One operation of each kind, and the method that posts it.
-fn each(check: impl Fn(Op<'_>, &'static str, CompletionFlags)) {
+/// Calls `check` with one operation of each kind, the method that posts it, and its completion flags.
+fn for_each_kind(check: impl Fn(Op<'_>, &'static str, CompletionFlags)) {
     use CompletionFlags as C;
     let (context, data) = (Context(1), DATA);
     let iov = [Iov::from_raw(ptr::null(), 2)];
@@ -291,11 +291,11 @@ fn each(check: impl Fn(Op<'_>, &'static str, CompletionFlags)) {
 #[test]
 fn an_operation_calls_the_method_of_its_kind() {
     let ep = Recorder::default();
-    each(|op, method, kind| {
+    for_each_kind(|op, method, kind| {
         let op = op.with_context(Context(2));
         let is_injected = op.context() == NO_CONTEXT;
         assert_eq!(is_injected, method.contains("inject"), "{op:?}");
-        // SAFETY: the recorder touches no memory.
+        // SAFETY: the recorder accesses no memory.
         assert_eq!(unsafe { op.post(&ep, OpFlags::DEFAULT) }, Ok(()));
         let expected = Call {
             method,
@@ -303,13 +303,13 @@ fn an_operation_calls_the_method_of_its_kind() {
             context: op.context(),
             flags: OpFlags::DEFAULT,
         };
-        assert_eq!((ep.taken(), op.kind()), (Some(expected), kind));
+        assert_eq!((ep.take_call(), op.kind()), (Some(expected), kind));
         assert_eq!(op.peer(), PEER);
         // SAFETY: as above.
         let posted = unsafe { op.post(&ep as &dyn Endpoint, OpFlags::FENCE) };
         match is_injected {
-            true => assert_eq!((posted, ep.taken()), (Err(Errno::BadFlags), None)),
-            false => assert_eq!(ep.taken().map(|call| call.flags), Some(OpFlags::FENCE)),
+            true => assert_eq!((posted, ep.take_call()), (Err(Errno::BadFlags), None)),
+            false => assert_eq!(ep.take_call().map(|call| call.flags), Some(OpFlags::FENCE)),
         }
     });
 }
@@ -317,19 +317,19 @@ fn an_operation_calls_the_method_of_its_kind() {
 #[test]
 fn only_receives_are_posted_to_shared_receives() {
     let srx = Recorder::default();
-    each(|op, method, kind| {
+    for_each_kind(|op, method, kind| {
         // SAFETY: as above.
         let posted = unsafe { op.post_shared(&srx, OpFlags::DEFAULT) };
         match kind.contains(CompletionFlags::RECV) {
-            true => assert_eq!(srx.taken().map(|call| call.method), Some(method)),
-            false => assert_eq!((posted, srx.taken()), (Err(Errno::NoSys), None)),
+            true => assert_eq!(srx.take_call().map(|call| call.method), Some(method)),
+            false => assert_eq!((posted, srx.take_call()), (Err(Errno::NoSys), None)),
         }
     });
 }
 
 #[test]
 fn tagged_operations_have_a_tag() {
-    each(|op, method, kind| {
+    for_each_kind(|op, method, kind| {
         let expected = match (kind.contains(CompletionFlags::TAGGED), method) {
             (false, _) => None,
             (true, "trecvmsg") => Some(TagMatch { tag: 5, ignore: 1 }),

@@ -2,8 +2,8 @@
 
 /// A comma-separated list of names. A leading `^` negates the whole list. Case is ignored.
 ///
-/// A name may have layers, joined by `;` in any order: `tcp;ofi_rxm`. An entry of one layer matches every
-/// name with that layer: `tcp` matches `tcp;ofi_rxm` too.
+/// A name may have layers, joined by `;` in any order, such as `tcp;ofi_rxm`. An entry of one layer
+/// matches every name with that layer: `tcp` also matches `tcp;ofi_rxm`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     negated: bool,
@@ -26,13 +26,13 @@ impl Filter {
         Self { negated, entries }
     }
 
-    /// Whether the list admits `name`.
+    /// Returns whether the list admits `name`.
     pub fn admits(&self, name: &str) -> bool {
         let listed = || self.entries.iter().any(|entry| matches(entry, name));
         self.entries.is_empty() || listed() != self.negated
     }
 
-    /// Whether the list may admit a name with `layer`, alone or with other layers.
+    /// Returns whether the list may admit a name with `layer`, alone or with other layers.
     pub fn may_admit_with(&self, layer: &str) -> bool {
         if self.negated {
             return self.admits(layer);
@@ -40,12 +40,12 @@ impl Filter {
         self.entries.is_empty() || self.entries.iter().any(|entry| has_layer(entry, layer))
     }
 
-    /// Whether the list is an include list: it is not negated and not empty.
+    /// Returns whether the list is an include list, which is not negated and not empty.
     pub fn admits_listed_only(&self) -> bool {
         !self.negated && !self.entries.is_empty()
     }
 
-    /// Every layer of every entry.
+    /// Returns every layer of every entry.
     pub fn layers(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().flat_map(|entry| layers(entry))
     }
@@ -60,7 +60,7 @@ fn matches(entry: &str, name: &str) -> bool {
 }
 
 fn has_layer(name: &str, layer: &str) -> bool {
-    layers(name).any(|own| own.eq_ignore_ascii_case(layer.trim()))
+    layers(name).any(|candidate| candidate.eq_ignore_ascii_case(layer.trim()))
 }
 
 fn layers(name: &str) -> impl Iterator<Item = &str> {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_grammar_of_fi_provider() {
+    fn a_filter_has_the_grammar_of_fi_provider() {
         let table = [
             ("", "shm", true),
             ("^", "shm", true),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_is_loaded_when_an_entry_needs_it() {
+    fn a_layer_may_be_admitted_if_an_entry_contains_it() {
         let table = [
             ("", "tcp", true),
             ("tcp;ofi_rxm", "tcp", true),

@@ -7,7 +7,7 @@ pub static CORE: [Spec; 12] = [
     Spec::text(
         "FI_PROVIDER",
         "",
-        "comma-separated providers to use, all others with a leading ^ (default: all)",
+        "comma-separated providers to use, or with a leading ^ not to use (default: all)",
     ),
     Spec::choice(
         "FI_ADDR_FORMAT",
@@ -20,7 +20,7 @@ pub static CORE: [Spec; 12] = [
             "fi_sockaddr_ip",
             "fi_addr_str",
         ],
-        "only offer ways to communicate with this address format (default: any)",
+        "address format of the endpoints that discovery returns (default: any)",
     ),
     Spec::choice(
         "FI_LOG_LEVEL",
@@ -31,13 +31,13 @@ pub static CORE: [Spec; 12] = [
     Spec::text(
         "FI_LOG_PROV",
         "",
-        "comma-separated providers whose messages are printed, all others with a leading ^ \
+        "comma-separated providers whose messages are printed, or with a leading ^ not printed \
          (default: all)",
     ),
     Spec::text(
         "FI_LOG_SUBSYS",
         "",
-        "comma-separated subsystems whose messages are printed, all others with a leading ^ \
+        "comma-separated subsystems whose messages are printed, or with a leading ^ not printed \
          (default: all)",
     ),
     Spec::text(
@@ -60,7 +60,7 @@ pub static CORE: [Spec; 12] = [
     Spec::flag(
         "FI_SIGHT_CRASH",
         false,
-        "write what fi_top shows to selvedge-PID.flight when the process crashes",
+        "on a crash, write the telemetry of fi_top to the file selvedge-PID.flight",
     ),
     Spec::text(
         "FI_SIGHT_SIGNAL",
@@ -70,7 +70,7 @@ pub static CORE: [Spec; 12] = [
     Spec::text("FI_SIGHT_DIR", ".", "directory of these files"),
 ];
 
-/// Variables of libfabric's core and of its shm that Selvedge does not use.
+/// Variables of libfabric's core and of its shm provider that Selvedge does not use.
 pub(super) const UNUSED: &[&str] = &[
     "FI_AV_REMOVE_CLEANUP",
     "FI_FORK_UNSAFE",
@@ -99,8 +99,8 @@ pub(super) const UNUSED: &[&str] = &[
     "FI_XPMEM_MEMCPY_CHUNKSIZE",
 ];
 
-/// Prefixes of variables of libfabric's other providers. A variable with such a prefix is known, unless
-/// a provider of the registry declares a parameter with that prefix.
+/// Prefixes of variables of libfabric's other providers. A variable with such a prefix is known,
+/// unless a provider of the registry declares parameters with that prefix.
 pub(super) const PREFIXES: &[&str] = &[
     "FI_BGQ_",
     "FI_COLL_",
@@ -132,8 +132,8 @@ pub(super) const PREFIXES: &[&str] = &[
     "FI_VERBS_",
 ];
 
-/// The one of `names` with the smallest edit distance to `name`, if the distance is small enough for a
-/// typing error. It is used in error texts.
+/// Returns the one of `names` with the smallest edit distance to `name`, for error texts, or `None`
+/// if the distance is too large for a typing error.
 pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let tolerated = (name.len() / 6).clamp(1, 3);
     names
@@ -143,24 +143,24 @@ pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&
         .map(|(_, known)| known)
 }
 
-/// The number of insertions, deletions, replacements and swaps of adjacent bytes that lead from one to
-/// the other (optimal string alignment).
-fn edit_distance(from: &str, to: &str) -> usize {
-    let (from, to) = (from.as_bytes(), to.as_bytes());
-    let mut steps = vec![vec![0; to.len() + 1]; from.len() + 1];
-    steps[0] = (0..=to.len()).collect();
-    for i in 1..=from.len() {
+/// Returns the number of insertions, deletions, replacements and swaps of adjacent bytes that change
+/// one name into the other (optimal string alignment).
+fn edit_distance(first: &str, second: &str) -> usize {
+    let (first, second) = (first.as_bytes(), second.as_bytes());
+    let mut steps = vec![vec![0; second.len() + 1]; first.len() + 1];
+    steps[0] = (0..=second.len()).collect();
+    for i in 1..=first.len() {
         steps[i][0] = i;
-        for j in 1..=to.len() {
-            let replaced = steps[i - 1][j - 1] + usize::from(from[i - 1] != to[j - 1]);
+        for j in 1..=second.len() {
+            let replaced = steps[i - 1][j - 1] + usize::from(first[i - 1] != second[j - 1]);
             let mut fewest = replaced.min(steps[i - 1][j] + 1).min(steps[i][j - 1] + 1);
-            if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
+            if i > 1 && j > 1 && first[i - 1] == second[j - 2] && first[i - 2] == second[j - 1] {
                 fewest = fewest.min(steps[i - 2][j - 2] + 1);
             }
             steps[i][j] = fewest;
         }
     }
-    steps[from.len()][to.len()]
+    steps[first.len()][second.len()]
 }
 
 #[cfg(test)]
@@ -178,9 +178,9 @@ mod tests {
             ("", "SIZE", 4),
             ("kitten", "sitting", 3),
         ];
-        for (from, to, distance) in table {
-            assert_eq!(edit_distance(from, to), distance, "{from} {to}");
-            assert_eq!(edit_distance(to, from), distance, "{to} {from}");
+        for (first, second, distance) in table {
+            assert_eq!(edit_distance(first, second), distance, "{first} {second}");
+            assert_eq!(edit_distance(second, first), distance, "{second} {first}");
         }
     }
 

@@ -1,7 +1,8 @@
-//! `FI_*` parameters: declared with a type, and read from the environment or from a replacement of it.
+//! `FI_*` parameters, which are declared with a type, and read from the environment or from a
+//! replacement of the environment.
 //!
-//! An invalid value is an error: reading `FI_SHM_TX_SIZE=banana` fails with the variable, the value and
-//! the accepted values. [`Params::unknown`] lists variables that are not declared.
+//! An invalid value is an error: reading `FI_SHM_TX_SIZE=banana` fails with the variable, the value
+//! and the accepted values. [`Params::unknown`] lists variables that are not declared.
 
 mod filter;
 mod known;
@@ -22,8 +23,8 @@ use crate::{Errno, Error};
 
 /// An environment, with the declarations of its parameters.
 ///
-/// It is cheap to clone. The parameters of the core are declared; [`Params::with`] declares those of a
-/// provider.
+/// A clone shares the values. The parameters of the core are always declared; [`Params::with`]
+/// declares the parameters of a provider.
 ///
 /// # Examples
 /// ```
@@ -47,9 +48,9 @@ pub struct Params {
 pub struct Unknown {
     /// The name of the variable.
     pub name: String,
-    /// Its value.
+    /// The value of the variable.
     pub value: String,
-    /// The most similar known name, if there is one.
+    /// The most similar known name, if any is similar.
     pub nearest: Option<&'static str>,
 }
 
@@ -64,18 +65,18 @@ impl Params {
             .collect()
     }
 
-    /// Declares the parameters of `table`, too.
+    /// Returns a copy that also declares the parameters of `table`.
     #[must_use]
     pub fn with(&self, table: &'static [Spec]) -> Self {
-        let mut with = self.clone();
-        if !with.tables.contains(&table) {
-            with.tables.push(table);
+        let mut params = self.clone();
+        if !params.tables.contains(&table) {
+            params.tables.push(table);
         }
-        with
+        params
     }
 
-    /// Sets a variable, so that a program can configure a provider. A name that does not begin with `FI_`
-    /// is ignored.
+    /// Sets a variable, so that a program can configure a provider. A name that does not begin with
+    /// `FI_` is ignored.
     ///
     /// # Examples
     /// ```
@@ -84,7 +85,7 @@ impl Params {
     ///
     /// let params = Params::from_env().set("FI_DEMO_TX_SIZE", "2k");
     /// assert_eq!(params.raw("FI_DEMO_TX_SIZE"), Some("2k"));
-    /// // It applies to all objects that are opened from descriptions of this registry.
+    /// // The value applies to all objects that are opened from descriptions of this registry.
     /// let registry = Registry::new().with_params(params);
     /// # drop(registry);
     /// ```
@@ -97,12 +98,12 @@ impl Params {
         self
     }
 
-    /// The value of a variable, declared or not.
+    /// Returns the value of a variable, declared or not.
     pub fn raw(&self, name: &str) -> Option<&str> {
         self.values.get(name).map(String::as_str)
     }
 
-    /// All declared parameters: those of the core, then those of each table in the order of
+    /// Returns all declared parameters: those of the core, then those of each table in the order of
     /// [`Params::with`].
     pub fn specs(&self) -> impl Iterator<Item = &'static Spec> {
         self.tables.iter().flat_map(|table| table.iter())
@@ -164,9 +165,9 @@ impl Params {
             Kind::Text { default } => {
                 self.read(name, default.to_owned(), |text| Some(text.to_owned()))
             }
-            Kind::Choice { default, of } => self.read(name, default.to_owned(), |text| {
+            Kind::Choice { default, words } => self.read(name, default.to_owned(), |text| {
                 let word = text.trim().to_ascii_lowercase();
-                of.contains(&word.as_str()).then_some(word)
+                words.contains(&word.as_str()).then_some(word)
             }),
             kind => Err(not_of_type(name, kind)),
         }
@@ -194,8 +195,8 @@ impl Params {
         }
     }
 
-    /// The variables with the prefix `FI_` that are neither declared nor variables of libfabric: misspelt
-    /// ones, most likely.
+    /// Returns the variables with the prefix `FI_` that are neither declared nor variables of
+    /// libfabric. Such names are most likely misspelt.
     pub fn unknown(&self) -> Vec<Unknown> {
         self.values
             .iter()
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_take_every_spelling() {
+    fn flags_accept_every_spelling() {
         for text in ["1", "true", "YES", "On", " on "] {
             assert!(params("FI_DEMO_FLAG", text).flag("FI_DEMO_FLAG").unwrap());
         }
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_take_suffixes_and_bases() {
+    fn sizes_accept_suffixes_and_number_bases() {
         let table = [
             ("0", 0),
             ("4096", 4096),
@@ -361,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn times_take_units() {
+    fn times_accept_units() {
         let table = [
             ("7ns", Duration::from_nanos(7)),
             ("7us", Duration::from_micros(7)),
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_read_back() {
+    fn default_texts_parse_to_the_defaults() {
         for time in ["0s", "7ns", "1500us", "20ms", "90s"] {
             let default = parse::time(time).unwrap();
             assert_eq!(Kind::Time { default }.default_text(), time);
@@ -442,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn misspelt_variables_come_with_the_nearest_name() {
+    fn misspelt_variables_are_reported_with_the_nearest_name() {
         let table = [
             ("FI_DEMO_SZIE", Some("FI_DEMO_SIZE")),
             ("FI_DEMO_FLAGS", Some("FI_DEMO_FLAG")),

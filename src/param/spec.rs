@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The declaration of a parameter. Providers declare theirs in a `static` table.
+/// The declaration of a parameter. Providers declare their parameters in a `static` table.
 ///
 /// # Examples
 /// ```
@@ -21,7 +21,7 @@ pub struct Spec {
     pub name: &'static str,
     /// The type, with the default and the limits.
     pub kind: Kind,
-    /// A description of one sentence without a full stop.
+    /// A description as one phrase without a full stop.
     pub help: &'static str,
 }
 
@@ -34,13 +34,13 @@ pub enum Kind {
         /// The value when unset.
         default: bool,
     },
-    /// A whole number, decimal, `0x` hexadecimal or `0` octal.
+    /// A whole number: decimal, hexadecimal with the prefix `0x`, or octal with the prefix `0`.
     Int {
         /// The value when unset.
         default: i64,
     },
-    /// A count or a number of bytes, as [`Kind::Int`] with an optional suffix `k`, `m` or `g`
-    /// (powers of 1024).
+    /// A count or a number of bytes: a number as in [`Kind::Int`], with an optional suffix `k`, `m`
+    /// or `g` (powers of 1024).
     Size {
         /// The value when unset.
         default: usize,
@@ -64,58 +64,61 @@ pub enum Kind {
         /// The value when unset.
         default: &'static str,
         /// The words, in lower case.
-        of: &'static [&'static str],
+        words: &'static [&'static str],
     },
 }
 
 impl Spec {
-    /// A flag.
+    /// Declares a flag.
     pub const fn flag(name: &'static str, default: bool, help: &'static str) -> Self {
         Self::new(name, Kind::Flag { default }, help)
     }
 
-    /// A whole number.
+    /// Declares a whole number.
     pub const fn int(name: &'static str, default: i64, help: &'static str) -> Self {
         Self::new(name, Kind::Int { default }, help)
     }
 
-    /// A count or a number of bytes, without limits; [`Spec::within`] sets them.
+    /// Declares a count or a number of bytes, without limits. [`Spec::within`] sets limits.
     pub const fn size(name: &'static str, default: usize, help: &'static str) -> Self {
         let (min, max) = (0, usize::MAX);
         Self::new(name, Kind::Size { default, min, max }, help)
     }
 
-    /// A duration.
+    /// Declares a duration.
     pub const fn time(name: &'static str, default: Duration, help: &'static str) -> Self {
         Self::new(name, Kind::Time { default }, help)
     }
 
-    /// A text.
+    /// Declares a text.
     pub const fn text(name: &'static str, default: &'static str, help: &'static str) -> Self {
         Self::new(name, Kind::Text { default }, help)
     }
 
-    /// One word of `of`.
+    /// Declares a choice of one of the `words`.
     pub const fn choice(
         name: &'static str,
         default: &'static str,
-        of: &'static [&'static str],
+        words: &'static [&'static str],
         help: &'static str,
     ) -> Self {
-        Self::new(name, Kind::Choice { default, of }, help)
+        Self::new(name, Kind::Choice { default, words }, help)
     }
 
     /// Limits a size to `min..=max`.
     ///
     /// # Panics
-    /// If the parameter is not a size, or the default is outside the limits. In a `static` table this is
-    /// a compile-time error.
+    /// If the parameter is not a size, or the default is outside the limits. In a `static` table, both
+    /// are compile-time errors.
     #[must_use]
     pub const fn within(mut self, min: usize, max: usize) -> Self {
         let Kind::Size { default, .. } = self.kind else {
             panic!("`within` limits sizes only");
         };
-        assert!(min <= default && default <= max, "the default is outside");
+        assert!(
+            min <= default && default <= max,
+            "the default is outside the limits"
+        );
         self.kind = Kind::Size { default, min, max };
         self
     }
@@ -126,7 +129,7 @@ impl Spec {
 }
 
 impl Kind {
-    /// The type's name as `fi_info -e` prints it.
+    /// Returns the name of the type, as `fi_info -e` prints it.
     pub const fn type_name(&self) -> &'static str {
         match self {
             Self::Flag { .. } => "Boolean (0/1, on/off, true/false, yes/no)",
@@ -137,13 +140,13 @@ impl Kind {
         }
     }
 
-    /// The default value, as a user would write it; empty for a text without a default.
+    /// Returns the default value, as a user would write it; empty for a text without a default.
     pub fn default_text(&self) -> String {
         match self {
             Self::Flag { default } => u8::from(*default).to_string(),
             Self::Int { default, .. } => default.to_string(),
             Self::Size { default, .. } => default.to_string(),
-            Self::Time { default } => time_text(*default),
+            Self::Time { default } => format_time(*default),
             Self::Text { default } | Self::Choice { default, .. } => (*default).to_owned(),
         }
     }
@@ -158,13 +161,13 @@ impl fmt::Display for Kind {
             Self::Size { min, max, .. } => write_size(f, min, max),
             Self::Time { .. } => f.write_str("a time with its unit, such as 500us, 20ms or 2s"),
             Self::Text { .. } => f.write_str("a text"),
-            Self::Choice { of, .. } => write!(f, "one of {}", of.join(", ")),
+            Self::Choice { words, .. } => write!(f, "one of {}", words.join(", ")),
         }
     }
 }
 
 /// Formats a duration in the largest unit that gives a whole number.
-fn time_text(time: Duration) -> String {
+fn format_time(time: Duration) -> String {
     let nanos = time.as_nanos();
     let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000)];
     units

@@ -6,7 +6,7 @@ use crate::{Address, Caps};
 
 use super::*;
 
-/// A provider whose `getinfo` is `response`.
+/// A provider whose `getinfo` calls `response`.
 #[derive(Debug)]
 struct Mock {
     name: &'static str,
@@ -48,13 +48,14 @@ const fn mock(
     }
 }
 
-fn of_type(query: &Query<'_>, ep_type: EpType) -> Candidate {
-    let asked = query.hints.info().ep_attr.ep_type;
+/// Returns a description of an endpoint type, or a mismatch if the query requests another type.
+fn candidate(query: &Query<'_>, ep_type: EpType) -> Candidate {
+    let requested = query.hints.info().ep_attr.ep_type;
     let mut info = Info::default();
     info.ep_attr.ep_type = ep_type;
     info.addr_format = AddrFormat::Str;
-    if asked != EpType::Unspec && asked != ep_type {
-        return Err(Mismatch::new("ep_type", asked, ep_type).of(&info));
+    if requested != EpType::Unspec && requested != ep_type {
+        return Err(Mismatch::new("ep_type", requested, ep_type).of(&info));
     }
     Ok(info)
 }
@@ -65,20 +66,20 @@ static SHM: Mock = Mock {
     params: &SHM_PARAMS,
     ..mock("shm", |query| {
         Ok(vec![
-            of_type(query, EpType::Rdm),
-            of_type(query, EpType::Dgram),
+            candidate(query, EpType::Rdm),
+            candidate(query, EpType::Dgram),
         ])
     })
 };
 static TCP: Mock = mock("tcp", |query| {
-    let ip = of_type(query, EpType::Rdm).map(|mut info| {
+    let with_ip = candidate(query, EpType::Rdm).map(|mut info| {
         info.addr_format = AddrFormat::SockaddrIn;
         info
     });
-    Ok(vec![ip])
+    Ok(vec![with_ip])
 });
 static RXM: Mock = mock("ofi_rxm", |query| {
-    let layered = of_type(query, EpType::Rdm).map(|mut info| {
+    let layered = candidate(query, EpType::Rdm).map(|mut info| {
         info.fabric_attr.prov_name = "tcp;ofi_rxm".into();
         info
     });
@@ -96,7 +97,7 @@ fn registry(env: &[(&str, &str)]) -> Registry {
         .with_params(env.iter().copied().collect())
 }
 
-fn found(env: &[(&str, &str)], hints: &Hints) -> Vec<String> {
+fn provider_names(env: &[(&str, &str)], hints: &Hints) -> Vec<String> {
     registry(env)
         .infos(hints)
         .unwrap_or_default()
@@ -105,7 +106,7 @@ fn found(env: &[(&str, &str)], hints: &Hints) -> Vec<String> {
         .collect()
 }
 
-fn asking(
+fn getinfo_with(
     version: Version,
     flags: InfoFlags,
     node: Option<&str>,
@@ -115,7 +116,7 @@ fn asking(
 }
 
 #[test]
-fn results_come_in_the_order_of_providers_and_of_their_preference() {
+fn results_have_the_order_of_providers_and_of_their_preference() {
     let infos = registry(&[]).infos(&Hints::new()).unwrap();
     let order: Vec<_> = infos
         .iter()
@@ -133,10 +134,10 @@ fn results_come_in_the_order_of_providers_and_of_their_preference() {
 }
 
 #[test]
-fn results_carry_provider_and_versions() {
-    let asked = Version::new(1, 17);
-    let infos = asking(
-        asked,
+fn results_contain_provider_and_versions() {
+    let requested = Version::new(1, 17);
+    let infos = getinfo_with(
+        requested,
         InfoFlags::empty(),
         None,
         &Hints::new().provider("shm"),
@@ -144,7 +145,7 @@ fn results_carry_provider_and_versions() {
     .unwrap();
     let fabric = &infos[0].fabric_attr;
     assert_eq!(fabric.prov_version, Version::new(117, 2));
-    assert_eq!(fabric.api_version, asked);
+    assert_eq!(fabric.api_version, requested);
 }
 
 #[test]
@@ -166,7 +167,7 @@ fn fi_provider_filters_results() {
     ];
     for (text, names) in table {
         assert_eq!(
-            found(&[("FI_PROVIDER", text)], &Hints::new()),
+            provider_names(&[("FI_PROVIDER", text)], &Hints::new()),
             *names,
             "{text}"
         );
@@ -176,22 +177,22 @@ fn fi_provider_filters_results() {
 #[test]
 fn a_hinted_provider_follows_the_same_grammar() {
     assert_eq!(
-        found(&[], &Hints::new().provider("tcp")),
+        provider_names(&[], &Hints::new().provider("tcp")),
         ["tcp;ofi_rxm", "tcp"]
     );
     assert_eq!(
-        found(&[], &Hints::new().provider("ofi_rxm;tcp")),
+        provider_names(&[], &Hints::new().provider("ofi_rxm;tcp")),
         ["tcp;ofi_rxm"]
     );
     let env = [("FI_PROVIDER", "shm")];
-    assert_eq!(found(&env, &Hints::new().provider("tcp")), [""; 0]);
+    assert_eq!(provider_names(&env, &Hints::new().provider("tcp")), [""; 0]);
 }
 
 #[test]
 fn fi_addr_format_filters_results() {
-    let found = |format| found(&[("FI_ADDR_FORMAT", format)], &Hints::new());
-    assert_eq!(found("FI_SOCKADDR"), ["tcp"]);
-    assert_eq!(found("fi_addr_str"), ["tcp;ofi_rxm", "shm", "shm"]);
+    let provider_names = |format| provider_names(&[("FI_ADDR_FORMAT", format)], &Hints::new());
+    assert_eq!(provider_names("FI_SOCKADDR"), ["tcp"]);
+    assert_eq!(provider_names("fi_addr_str"), ["tcp;ofi_rxm", "shm", "shm"]);
 }
 
 #[test]
@@ -243,8 +244,10 @@ fn no_match_without_providers_is_reported() {
 }
 
 #[test]
-fn a_provider_made_at_run_time_is_kept_as_long_as_its_results() {
-    let provider = Arc::new(mock("late", |query| Ok(vec![of_type(query, EpType::Rdm)])));
+fn results_keep_a_provider_that_was_created_at_run_time() {
+    let provider = Arc::new(mock("late", |query| {
+        Ok(vec![candidate(query, EpType::Rdm)])
+    }));
     let weak = Arc::downgrade(&provider);
     let registry = Registry::new().with(&SHM).with_shared(provider);
     let hints = Hints::new().provider("late");
@@ -274,7 +277,7 @@ fn a_provider_that_fails_does_not_hide_the_others() {
 #[test]
 fn a_bad_parameter_fails_its_provider() {
     let env = [("FI_SHM_TX_SIZE", "banana")];
-    assert_eq!(found(&env, &Hints::new()), ["tcp;ofi_rxm", "tcp"]);
+    assert_eq!(provider_names(&env, &Hints::new()), ["tcp;ofi_rxm", "tcp"]);
     let error = registry(&env)
         .infos(&Hints::new().provider("shm"))
         .unwrap_err();
@@ -321,29 +324,29 @@ fn explanations_cover_every_candidate() {
 fn only_known_versions_and_flags_are_accepted() {
     let none = InfoFlags::empty();
     let unknown = InfoFlags::from_bits_retain(1 << 3);
-    let beside = InfoFlags::PROV_ATTR_ONLY | InfoFlags::NUMERICHOST;
-    let alone = InfoFlags::PROV_ATTR_ONLY;
+    let combined = InfoFlags::PROV_ATTR_ONLY | InfoFlags::NUMERICHOST;
+    let attr_only = InfoFlags::PROV_ATTR_ONLY;
     let (new, rdm) = (Hints::new(), Hints::new().ep_type(EpType::Rdm));
     let table = [
         (Version::new(2, 7), none, &new, Errno::NoSys),
         (Version::new(3, 0), none, &new, Errno::NoSys),
         (Version::API, unknown, &new, Errno::BadFlags),
-        (Version::API, beside, &new, Errno::BadFlags),
-        (Version::API, alone, &rdm, Errno::Inval),
+        (Version::API, combined, &new, Errno::BadFlags),
+        (Version::API, attr_only, &rdm, Errno::Inval),
         (Version::API, InfoFlags::SOURCE, &new, Errno::NoData),
     ];
     for (version, flags, hints, errno) in table {
-        let error = asking(version, flags, None, hints).unwrap_err();
+        let error = getinfo_with(version, flags, None, hints).unwrap_err();
         assert_eq!(error.errno(), errno, "{error}");
     }
     let accepted = InfoFlags::SOURCE | InfoFlags::NUMERICHOST | InfoFlags::RESCAN;
-    asking(Version::new(1, 3), accepted, Some("::1"), &new).unwrap();
+    getinfo_with(Version::new(1, 3), accepted, Some("::1"), &new).unwrap();
 }
 
 #[test]
 fn an_unknown_flag_is_reported() {
     let flags = InfoFlags::SOURCE | InfoFlags::from_bits_retain(1 << 3);
-    let error = asking(Version::API, flags, None, &Hints::new()).unwrap_err();
+    let error = getinfo_with(Version::API, flags, None, &Hints::new()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "flags FI_SOURCE | 0x8: Flags not supported"
@@ -352,7 +355,7 @@ fn an_unknown_flag_is_reported() {
 
 #[test]
 fn prov_attr_only_lists_the_providers() {
-    let names: Vec<_> = asking(Version::API, InfoFlags::PROV_ATTR_ONLY, None, &Hints::new())
+    let names: Vec<_> = getinfo_with(Version::API, InfoFlags::PROV_ATTR_ONLY, None, &Hints::new())
         .unwrap()
         .into_iter()
         .map(|info| {
@@ -395,9 +398,12 @@ fn queries_reach_the_provider_unchanged() {
 }
 
 #[test]
-#[expect(unsafe_code, reason = "makes a promise to see it carried")]
+#[expect(
+    unsafe_code,
+    reason = "the threading promise is the subject of the test"
+)]
 fn promises_and_parameters_reach_the_results() {
-    // SAFETY: nothing is opened from these hints.
+    // SAFETY: no object is opened from these hints.
     let hints = unsafe { Hints::new().promise_threading(crate::info::Threading::Domain) };
     let infos = registry(&[("FI_SHM_TX_SIZE", "2k")]).infos(&hints).unwrap();
     for info in &infos {
@@ -452,13 +458,13 @@ fn an_error_without_results_suggests_provider_names() {
 }
 
 #[test]
-fn an_info_made_by_hand_does_not_open() {
+fn an_info_that_no_registry_has_returned_does_not_open() {
     let error = Info::default().open().unwrap_err();
     assert_eq!(error.errno(), Errno::NoDev);
 }
 
 #[test]
-fn a_description_made_by_hand_opens_once_it_is_adopted() {
+fn an_info_that_no_registry_has_returned_opens_after_adoption() {
     let mut info = Info::default();
     info.fabric_attr.prov_name = "over;SHM".into();
     assert_eq!(info.fabric().unwrap_err().errno(), Errno::NoDev);

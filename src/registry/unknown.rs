@@ -2,13 +2,13 @@
 
 use crate::param::nearest;
 
-/// An error text for the unknown provider name `layer` in the setting `given`, with a remedy.
-pub(super) fn sentence(given: &str, layer: &str, known: &[&str]) -> String {
+/// Returns the error text for the unknown provider name `layer` in the setting `given`, with a remedy.
+pub(super) fn unknown_name_text(given: &str, layer: &str, known: &[&str]) -> String {
     let text = format!("{given} names {layer:?}, which is not a provider of this library");
     if let Some(nearest) = nearest(layer, known.iter().copied()) {
         return format!("{text}; did you mean {nearest:?}?");
     }
-    if OF_LIBFABRIC.contains(&layer) {
+    if LIBFABRIC_PROVIDERS.contains(&layer) {
         return format!(
             "{text}; an installed libfabric may have it: set FI_OFI_LIBRARY=system, or to the path of a \
              libfabric.so.1, and request \"{layer};ofi\""
@@ -18,7 +18,7 @@ pub(super) fn sentence(given: &str, layer: &str, known: &[&str]) -> String {
 }
 
 /// Providers of libfabric 1.x and 2.x without a counterpart in this library (fi_provider(7)).
-const OF_LIBFABRIC: [&str; 13] = [
+const LIBFABRIC_PROVIDERS: [&str; 13] = [
     "bgq", "cxi", "efa", "gni", "lpp", "mlx", "mrail", "opx", "psm", "psm2", "psm3", "usnic",
     "verbs",
 ];
@@ -38,7 +38,7 @@ mod tests {
             ("banana", "; the providers are shm, tcp, udp"),
         ];
         for (name, end) in table {
-            let message = sentence("FI_PROVIDER", name, &known);
+            let message = unknown_name_text("FI_PROVIDER", name, &known);
             let begin =
                 format!("FI_PROVIDER names {name:?}, which is not a provider of this library");
             assert!(

@@ -1,52 +1,51 @@
-//! Copies between shared and private memory: by `memmove` from inline assembly on x86-64, by granules on
-//! other architectures and under Miri and the thread sanitizer ([`super`] gives the reasons).
+//! Copies between shared and private memory: by `memmove` from inline assembly on x86-64, and by
+//! granules on other architectures and under Miri and the thread sanitizer ([`super`] has the
+//! reasons).
 
 #![expect(unsafe_code, reason = "copies at addresses that a caller guarantees")]
 
 use super::SharedBytes;
 
-/// Copies `to.len()` bytes from `from` to shared memory.
+/// Copies `dest.len()` bytes that begin at `src` to shared memory.
 ///
 /// # Safety
-/// `to.len()` bytes from `from` on are valid for reads, and this process does not write them during the
-/// call.
+/// These bytes are valid for reads, and this process does not write them during the call.
 #[inline]
-pub(super) unsafe fn store(to: SharedBytes, from: *const u8) {
+pub(super) unsafe fn store(dest: SharedBytes, src: *const u8) {
     cfg_select! {
         all(target_arch = "x86_64", not(any(miri, tsan))) => {
-            split_words(to, |at, len| {
-                let (to, from) = (to.as_ptr().wrapping_add(at), from.wrapping_add(at));
-                // SAFETY: the ranges are parts of `to`, which the caller of its constructor guarantees, and of
-                // the bytes that the caller guarantees.
-                unsafe { copy_with(CopyMethod::StringInstruction, from, to, len) };
+            split_words(dest, |offset, len| {
+                let (dest, src) = (dest.as_ptr().wrapping_add(offset), src.wrapping_add(offset));
+                // SAFETY: one range is a part of `dest`, which the caller of its constructor guarantees. The
+                // other range is a part of the bytes that the caller guarantees.
+                unsafe { copy_with(CopyMethod::StringInstruction, src, dest, len) };
             });
         }
         // SAFETY: passed on from the caller.
-        _ => unsafe { granules::store(to, from) },
+        _ => unsafe { granules::store(dest, src) },
     }
 }
 
-/// Copies shared memory to the `from.len()` bytes from `to` on.
+/// Copies shared memory to the `src.len()` bytes that begin at `dest`.
 ///
 /// # Safety
-/// `from.len()` bytes from `to` on are valid for writes, and this process does not access them during the
-/// call.
+/// These bytes are valid for writes, and this process does not access them during the call.
 #[inline]
-pub(super) unsafe fn load(from: SharedBytes, to: *mut u8) {
+pub(super) unsafe fn load(src: SharedBytes, dest: *mut u8) {
     cfg_select! {
         all(target_arch = "x86_64", not(any(miri, tsan))) => {
-            split_words(from, |at, len| {
-                let (to, from) = (to.wrapping_add(at), from.as_ptr().wrapping_add(at));
+            split_words(src, |offset, len| {
+                let (dest, src) = (dest.wrapping_add(offset), src.as_ptr().wrapping_add(offset));
                 // SAFETY: as in `store`.
-                unsafe { copy_with(CopyMethod::StringInstruction, from, to, len) };
+                unsafe { copy_with(CopyMethod::StringInstruction, src, dest, len) };
             });
         }
         // SAFETY: passed on from the caller.
-        _ => unsafe { granules::load(from, to) },
+        _ => unsafe { granules::load(src, dest) },
     }
 }
 
-/// The method of a copy of more than [`CHUNK`] bytes. Shorter copies do not depend on it.
+/// The method of a copy of more than [`CHUNK`] bytes. Shorter copies do not depend on the method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyMethod {
     /// One call of the C library, which uses the string instruction.
@@ -58,68 +57,71 @@ pub enum CopyMethod {
 /// Maximum number of bytes that the C library copies without the string instruction.
 pub const CHUNK: usize = 2048;
 
-/// Copies `len` bytes by instructions that the compiler does not see: the compiler cannot duplicate a
-/// load of a byte that another process may change, or make assumptions about concurrent accesses.
+/// Copies `len` bytes from `src` to `dest`, by instructions that the compiler does not see. The compiler
+/// therefore cannot duplicate a load of a byte that another process may change, or make assumptions
+/// about concurrent accesses.
 ///
-/// The C library copies more than about 2 KiB by a string instruction of the processor. On some processors
-/// it is 16 times slower (measured on AMD Zen 3: 5.4 instead of 0.33 microseconds for 16 KiB) if the page
-/// offset of the target is 1 to 31 bytes above that of the source. That is common here: shared memory is
-/// page-aligned, and large buffers from `malloc` begin 16 bytes into a page. Such copies always use
-/// chunks.
+/// The C library copies more than about 2 KiB by a string instruction of the processor. On some
+/// processors this instruction is 16 times slower (measured on AMD Zen 3: 5.4 instead of 0.33
+/// microseconds for 16 KiB) if the page offset of the target is 1 to 31 bytes above that of the
+/// source. Such offsets are common, because shared memory is page-aligned, and large buffers from
+/// `malloc` begin 16 bytes after the start of a page. Such copies always use chunks.
 ///
 /// # Safety
-/// - `len` bytes from `from` on are valid for reads, and as many from `to` on for writes;
-/// - other threads of this process that access either at the same time do so as the documentation
-///   of [`super`] has it.
+/// - the `len` bytes that begin at `src` are valid for reads, and the `len` bytes that begin at `dest`
+///   for writes;
+/// - other threads of this process that access these bytes at the same time follow the rules of
+///   [`super`].
 #[inline]
-pub unsafe fn copy_with(method: CopyMethod, from: *const u8, to: *mut u8, len: usize) {
-    let behind = to.addr().wrapping_sub(from.addr());
-    let step = match (method, behind % 4096) {
-        // A forward copy in chunks would read bytes that it has written.
-        _ if behind < len => len,
+pub unsafe fn copy_with(method: CopyMethod, src: *const u8, dest: *mut u8, len: usize) {
+    let distance = dest.addr().wrapping_sub(src.addr());
+    let step = match (method, distance % 4096) {
+        // The ranges overlap: a forward copy in chunks would read bytes that it has already written.
+        _ if distance < len => len,
         (CopyMethod::Chunks, _) | (_, 1..32) => CHUNK,
         _ => len,
     };
     let mut done = 0;
     while done < len {
-        let now = step.min(len - done);
-        // SAFETY: `done + now` is at most `len`, so both ranges are within those that the caller vouched
-        // for.
-        unsafe { copy(from.wrapping_add(done), to.wrapping_add(done), now) };
-        done += now;
+        let count = step.min(len - done);
+        // SAFETY: `done + count` is at most `len`, so both ranges are within the bytes that the caller
+        // guarantees.
+        unsafe { copy(src.wrapping_add(done), dest.wrapping_add(done), count) };
+        done += count;
     }
 }
 
 /// # Safety
 /// As [`copy_with`].
 #[inline]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+unsafe fn copy(src: *const u8, dest: *mut u8, len: usize) {
     cfg_select! {
         all(target_arch = "x86_64", not(any(miri, tsan))) => {
-            // SAFETY: a call by the C calling convention. The clobbered registers are declared, and the
-            // stack is aligned. `memmove` accesses the caller's bytes alone, and has no other
+            // SAFETY: the call follows the C calling convention. The clobbered registers are declared,
+            // and the stack is aligned. `memmove` accesses only the caller's bytes, and has no other
             // requirements.
             unsafe {
                 std::arch::asm!(
                     "call {memmove}",
                     memmove = in(reg) libc::memmove as unsafe extern "C" fn(_, _, _) -> _,
-                    inlateout("rdi") to => _,
-                    inlateout("rsi") from => _,
+                    inlateout("rdi") dest => _,
+                    inlateout("rsi") src => _,
                     inlateout("rdx") len => _,
                     clobber_abi("C"),
                 )
             }
         }
-        // SAFETY: passed on from the caller. Concurrent accesses are made by other processes: accesses of
-        // this process use `granules`.
-        _ => unsafe { std::ptr::copy(from, to, len) },
+        // SAFETY: passed on from the caller. Only other processes access the bytes concurrently:
+        // accesses of this process use `granules`.
+        _ => unsafe { std::ptr::copy(src, dest, len) },
     }
 }
 
-/// Calls `copy` with offset and length of the bytes before the first aligned word, of the aligned words, and
-/// of the bytes behind the last, each if there are any.
+/// Calls `copy` with offset and length of each non-empty range: the bytes before the first aligned
+/// word, the aligned words, and the bytes after the last aligned word.
 ///
-/// Whole words take one call: a copy of 4 KiB through three ranges takes 7 ns longer (measured).
+/// Bytes that are only whole words take one call: a copy of 4 KiB through three ranges takes 7 ns
+/// longer (measured).
 #[cfg(all(target_arch = "x86_64", not(any(miri, tsan))))]
 #[inline]
 fn split_words(bytes: SharedBytes, copy: impl Fn(usize, usize)) {
@@ -133,11 +135,11 @@ fn split_words(bytes: SharedBytes, copy: impl Fn(usize, usize)) {
     let words = (len - head) / WORD * WORD;
     let ranges = [(0, head), (head, words), (head + words, len - head - words)];
     let ranges = ranges.into_iter().filter(|&(_, len)| len > 0);
-    ranges.for_each(|(at, len)| copy(at, len));
+    ranges.for_each(|(offset, len)| copy(offset, len));
 }
 
-/// Copies by granules: they define the meaning of the copies above, and replace them where inline assembly
-/// is not available.
+/// Copies by granules. They define the meaning of the copies above, and replace these copies where
+/// inline assembly is not available.
 #[cfg(any(test, miri, tsan, not(target_arch = "x86_64")))]
 pub(super) mod granules {
     use std::sync::atomic::Ordering;
@@ -147,22 +149,22 @@ pub(super) mod granules {
 
     /// # Safety
     /// As [`super::store`].
-    pub(in super::super) unsafe fn store(to: SharedBytes, from: *const u8) {
-        each(to, |at, granule, skip, len| {
+    pub(in super::super) unsafe fn store(dest: SharedBytes, src: *const u8) {
+        for_each_granule(dest, |offset, granule, skip, len| {
             let mut bytes = [0; WORD];
-            // SAFETY: the `len` bytes at `at` are among those that the caller guarantees.
-            unsafe { from.wrapping_add(at).copy_to(bytes.as_mut_ptr(), len) };
+            // SAFETY: the `len` bytes at `offset` are among those that the caller guarantees.
+            unsafe { src.wrapping_add(offset).copy_to(bytes.as_mut_ptr(), len) };
             if len == granule.size() {
                 return granule.store(bytes, Ordering::Relaxed);
             }
-            let mut seen = granule.load(Ordering::Relaxed);
+            let mut current = granule.load(Ordering::Relaxed);
             loop {
-                let mut new = seen;
+                let mut new = current;
                 new[skip..skip + len].copy_from_slice(&bytes[..len]);
                 let order = Ordering::Relaxed;
-                match granule.compare_exchange(seen, new, order, order) {
+                match granule.compare_exchange(current, new, order, order) {
                     Ok(()) => return,
-                    Err(now) => seen = now,
+                    Err(changed) => current = changed,
                 }
             }
         });
@@ -170,24 +172,28 @@ pub(super) mod granules {
 
     /// # Safety
     /// As [`super::load`].
-    pub(in super::super) unsafe fn load(from: SharedBytes, to: *mut u8) {
-        each(from, |at, granule, skip, len| {
+    pub(in super::super) unsafe fn load(src: SharedBytes, dest: *mut u8) {
+        for_each_granule(src, |offset, granule, skip, len| {
             let bytes = granule.load(Ordering::Relaxed);
             let bytes = &bytes[skip..skip + len];
-            // SAFETY: the `len` bytes at `at` are among those that the caller guarantees.
-            unsafe { bytes.as_ptr().copy_to(to.wrapping_add(at), len) };
+            // SAFETY: the `len` bytes at `offset` are among those that the caller guarantees.
+            unsafe { bytes.as_ptr().copy_to(dest.wrapping_add(offset), len) };
         });
     }
 
-    /// Calls `access` for each granule of `all`, with the offset of its first accessed byte in `all`, the
-    /// granule, the offset of that byte in the granule, and the number of accessed bytes.
-    fn each(all: SharedBytes, mut access: impl FnMut(usize, Granule<'_>, usize, usize)) {
-        let mut at = 0;
-        while at < all.len() {
-            let (granule, skip) = all.granule(at);
-            let len = (granule.size() - skip).min(all.len() - at);
-            access(at, granule, skip, len);
-            at += len;
+    /// Calls `access` for each granule of `all`. The arguments are the offset in `all` of the first
+    /// accessed byte, the granule, the offset of that byte in the granule, and the number of accessed
+    /// bytes.
+    fn for_each_granule(
+        all: SharedBytes,
+        mut access: impl FnMut(usize, Granule<'_>, usize, usize),
+    ) {
+        let mut offset = 0;
+        while offset < all.len() {
+            let (granule, skip) = all.granule(offset);
+            let len = (granule.size() - skip).min(all.len() - offset);
+            access(offset, granule, skip, len);
+            offset += len;
         }
     }
 }

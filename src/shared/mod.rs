@@ -1,26 +1,26 @@
 //! `SharedBytes`: memory that several threads and processes access at the same time.
 //!
 //! Registered memory with remote rights, the memory of a [`crate::owned::SharedRegion`] and the mapped
-//! memory of a peer are accessed through this type alone: by copies and words of the owner, and by
-//! writes, reads and atomics that this process carries out for peers. No reference to the bytes is ever
-//! made.
+//! memory of a peer are accessed only through this type: by copies and words of the owner, and by
+//! writes, reads and atomics that this process executes for peers. No code creates a reference to the
+//! bytes.
 //!
 //! # Granules
 //!
-//! Rust has no defined result for two unsynchronized accesses of one byte of which one is a write,
-//! unless both are atomic and of the same size. So every byte of a region has one *granule*, the
-//! largest aligned block of 8, 4, 2 or 1 bytes around it that lies within the region, and every
-//! access is an atomic access of whole granules:
+//! In Rust, two unsynchronized accesses of one byte have no defined result if one of them is a write,
+//! unless both are atomic and of the same size. Therefore every byte of a region has one *granule*.
+//! The granule of a byte is the largest aligned block of 8, 4, 2 or 1 bytes around the byte that is
+//! within the region. Every access is an atomic access of whole granules:
 //!
-//! - a granule is stored whole or loaded whole where an access covers all of it;
-//! - of a granule that is covered in part, the other bytes are kept by a compare-exchange;
-//! - an atomic of 1, 2 or 4 bytes is a compare-exchange of the granule around it;
+//! - an access that covers a whole granule stores or loads the granule;
+//! - a write that covers a part of a granule keeps the other bytes by a compare-exchange;
+//! - an atomic of 1, 2 or 4 bytes is a compare-exchange of the granule around the bytes;
 //! - an aligned word of 8 bytes is a granule.
 //!
 //! All granules have 8 bytes, except at the ends of a region that does not begin and end at multiples
 //! of 8. Granules belong to the region, not to the accessed part, so two accesses of one byte have the
-//! same size. Atomics of 16 bytes are in `selvedge_kit::atomic`, by instructions
-//! that the compiler does not see.
+//! same size. Atomics of 16 bytes are in `selvedge_kit::atomic`, by instructions that the compiler does
+//! not see.
 //!
 //! # Long copies
 //!
@@ -28,13 +28,13 @@
 //! `memmove` by a factor of up to 4. On x86-64 the copies here call the C library's `memmove` from
 //! inline assembly ([`copy_with`]). The compiler has to assume that inline assembly does anything that
 //! Rust code could do in its place. That Rust code is the copy by granules in this module, with each
-//! granule accessed any number of times: `memmove` accesses no other bytes, and every value that it can
-//! load is a value that loads of granules could return. So the assembly has the same meaning in the
-//! memory model as the copy by granules. The aligned words of a copy are passed to `memmove` in a call of
-//! their own, apart from the bytes before and behind them, so that it does not split a word.
+//! granule accessed any number of times: `memmove` accesses no other bytes, and every value that
+//! `memmove` can load is a value that loads of granules could return. So the assembly has the same
+//! meaning in the memory model as the copy by granules. A separate call of `memmove` copies the aligned
+//! words, apart from the bytes before and after them, so that `memmove` does not split a word.
 //!
 //! System calls that fill or send such memory have the same meaning: the compiler knows as little about
-//! the kernel's accesses as about those of assembly.
+//! the kernel's accesses as about the accesses of assembly.
 
 #![expect(
     unsafe_code,
@@ -56,8 +56,8 @@ const WORD: usize = size_of::<u64>();
 /// A region of memory that threads and processes access at the same time, or a part of a region.
 ///
 /// A write has release semantics, and a read has acquire semantics: a thread that reads a written value
-/// also sees the earlier writes of the thread that wrote it. A byte that is written during a copy has its
-/// old or its new value; so has an aligned word of eight bytes as a whole.
+/// also observes the earlier writes of the writing thread. A byte that is written during a copy has its
+/// old or its new value; the same holds for an aligned word of eight bytes as a whole.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedBytes {
     first: *mut u8,
@@ -65,33 +65,34 @@ pub struct SharedBytes {
     margins: Margins,
 }
 
-/// The number of bytes of the region before and behind a part, up to 7 each: no granule extends further.
+/// The number of bytes of the region before and after a part, up to 7 each, because no granule extends
+/// further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Margins {
     before: u8,
-    behind: u8,
+    after: u8,
 }
 
 impl SharedBytes {
-    /// The region of `len` bytes from `first` on.
+    /// Creates the region of `len` bytes that begin at `first`.
     ///
     /// # Safety
     /// As long as the value and its copies are used,
-    /// - the bytes are valid for reads and, if anything is written through the value, for writes;
-    /// - no reference to them exists that assumes that they do not change;
-    /// - this process accesses them at the same time through such values of the same region alone,
-    ///   or by atomics of whole granules.
+    /// - the bytes are valid for reads and, if they are written through the value, for writes;
+    /// - no reference to the bytes exists that assumes that they do not change;
+    /// - other accesses of this process at the same time use only values of the same region, or atomics
+    ///   of whole granules.
     #[inline]
     pub const unsafe fn new(first: *mut u8, len: usize) -> Self {
         let margins = Margins {
             before: 0,
-            behind: 0,
+            after: 0,
         };
         // SAFETY: the caller's promise; a region is a part of itself.
         unsafe { Self::within(first, len, margins) }
     }
 
-    /// The part of a region that [`Self::as_ptr`], [`Self::len`] and [`Self::margins`] describe.
+    /// Creates the part of a region from its [`Self::as_ptr`], [`Self::len`] and [`Self::margins`].
     ///
     /// # Safety
     /// As [`Self::new`], for the part and its margins.
@@ -104,58 +105,60 @@ impl SharedBytes {
         }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub const fn len(self) -> usize {
         self.len
     }
 
-    /// Whether the length is 0.
+    /// Returns whether the length is 0.
     pub const fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// The address of the first byte, for system calls.
+    /// Returns the address of the first byte, for system calls.
     #[inline]
     pub const fn as_ptr(self) -> *mut u8 {
         self.first
     }
 
-    /// The margins of this part in its region.
+    /// Returns the margins of this part in its region.
     #[inline]
     pub const fn margins(self) -> Margins {
         self.margins
     }
 
-    /// The `len` bytes from `at` on.
+    /// Returns the `len` bytes that begin at `offset`.
     ///
     /// # Panics
-    /// When they are not all within this part.
+    /// When the bytes are not all within this part.
     #[inline]
-    pub fn part(self, at: usize, len: usize) -> Self {
-        self.get(at, len).expect("the bytes are within the part")
+    pub fn part(self, offset: usize, len: usize) -> Self {
+        self.get(offset, len)
+            .expect("the bytes are within the part")
     }
 
-    /// The `len` bytes from `at` on; `None` if they are not all within this part.
+    /// Returns the `len` bytes that begin at `offset`, or `None` if they are not all within this part.
     #[inline]
-    pub fn get(self, at: usize, len: usize) -> Option<Self> {
-        let behind = self.len.checked_sub(at)?.checked_sub(len)?;
+    pub fn get(self, offset: usize, len: usize) -> Option<Self> {
+        let after = self.len.checked_sub(offset)?.checked_sub(len)?;
         let margin = |bytes: usize, margin: u8| (bytes.min(WORD) as u8 + margin).min(7);
         Some(Self {
-            first: self.first.wrapping_add(at),
+            first: self.first.wrapping_add(offset),
             len,
             margins: Margins {
-                before: margin(at, self.margins.before),
-                behind: margin(behind, self.margins.behind),
+                before: margin(offset, self.margins.before),
+                after: margin(after, self.margins.after),
             },
         })
     }
 
-    /// The word of eight bytes at `at`; `None` if it is not within this part or not aligned.
+    /// Returns the word of eight bytes at `offset`, or `None` if the word is not within this part or
+    /// not aligned.
     #[inline(always)]
-    pub fn word(&self, at: usize) -> Option<&AtomicU64> {
-        let word: *mut u64 = self.first.wrapping_add(at).cast();
-        let is_inside = at <= self.len && WORD <= self.len - at;
+    pub fn word(&self, offset: usize) -> Option<&AtomicU64> {
+        let word: *mut u64 = self.first.wrapping_add(offset).cast();
+        let is_inside = offset <= self.len && WORD <= self.len - offset;
         if !is_inside || !word.is_aligned() {
             return None;
         }
@@ -170,24 +173,23 @@ impl SharedBytes {
     /// When `bytes` is longer than this part.
     #[inline]
     pub fn write(self, bytes: &[u8]) {
-        let to = self.part(0, bytes.len());
-        if let (Some(word), Ok(bytes)) = (to.word(0), bytes.try_into()) {
+        let dest = self.part(0, bytes.len());
+        if let (Some(word), Ok(bytes)) = (dest.word(0), bytes.try_into()) {
             return word.store(u64::from_ne_bytes(bytes), Ordering::Release);
         }
         // SAFETY: a slice is valid for reads.
-        unsafe { to.write_from(bytes.as_ptr()) };
+        unsafe { dest.write_from(bytes.as_ptr()) };
     }
 
-    /// Copies `self.len()` bytes from `from` to this part.
+    /// Copies `self.len()` bytes that begin at `src` to this part.
     ///
     /// # Safety
-    /// `self.len()` bytes from `from` on are valid for reads, and this process does not write them during
-    /// the call.
+    /// These bytes are valid for reads, and this process does not write them during the call.
     #[inline]
-    pub unsafe fn write_from(self, from: *const u8) {
+    pub unsafe fn write_from(self, src: *const u8) {
         fence(Ordering::Release);
         // SAFETY: passed on from the caller.
-        unsafe { copy::store(self, from) };
+        unsafe { copy::store(self, src) };
     }
 
     /// Fills `out` with bytes from the beginning of this part.
@@ -196,102 +198,102 @@ impl SharedBytes {
     /// When `out` is longer than this part.
     #[inline]
     pub fn read(self, out: &mut [MaybeUninit<u8>]) -> &mut [u8] {
-        let from = self.part(0, out.len());
+        let src = self.part(0, out.len());
         // SAFETY: a slice is valid for writes.
-        unsafe { from.read_to(out.as_mut_ptr().cast()) };
+        unsafe { src.read_to(out.as_mut_ptr().cast()) };
         // SAFETY: every byte was just written.
         unsafe { out.assume_init_mut() }
     }
 
-    /// As [`Self::read`], for an initialized slice.
+    /// Fills an initialized slice as [`Self::read`] does.
     ///
     /// # Panics
     /// When `out` is longer than this part.
     #[inline]
     pub fn read_into(self, out: &mut [u8]) {
-        let from = self.part(0, out.len());
+        let src = self.part(0, out.len());
         // SAFETY: as above.
-        unsafe { from.read_to(out.as_mut_ptr()) };
+        unsafe { src.read_to(out.as_mut_ptr()) };
     }
 
-    /// Copies this part to the `self.len()` bytes from `to` on.
+    /// Copies this part to the `self.len()` bytes that begin at `dest`.
     ///
     /// # Safety
-    /// `self.len()` bytes from `to` on are valid for writes, and this process does not access them during
-    /// the call.
+    /// These bytes are valid for writes, and this process does not access them during the call.
     #[inline]
-    pub unsafe fn read_to(self, to: *mut u8) {
+    pub unsafe fn read_to(self, dest: *mut u8) {
         if let (WORD, Some(word)) = (self.len, self.word(0)) {
             let word = word.load(Ordering::Acquire);
             // SAFETY: passed on from the caller.
-            return unsafe { to.cast::<u64>().write_unaligned(word) };
+            return unsafe { dest.cast::<u64>().write_unaligned(word) };
         }
         // SAFETY: passed on from the caller.
-        unsafe { copy::load(self, to) };
+        unsafe { copy::load(self, dest) };
         fence(Ordering::Acquire);
     }
 
-    /// Loads the `N` bytes at `at` atomically. `N` is a power of two up to 8.
+    /// Loads the `N` bytes at `offset` atomically. `N` is a power of two up to 8.
     ///
     /// # Panics
     /// When the bytes are not within this part, or not aligned to `N`.
     #[inline]
-    pub fn load<const N: usize>(&self, at: usize) -> [u8; N] {
-        let (granule, skip) = self.granule_of::<N>(at);
+    pub fn load<const N: usize>(&self, offset: usize) -> [u8; N] {
+        let (granule, skip) = self.granule_of::<N>(offset);
         bytes_of(granule.load(Ordering::Acquire), skip)
     }
 
-    /// Atomically replaces the `N` bytes at `at` by the result of `change`, unless it is `None`. Returns
-    /// the previous bytes. `N` is a power of two up to 8. `change` is called again if the bytes have
-    /// changed meanwhile.
+    /// Atomically replaces the `N` bytes at `offset` by the result of `change`, unless the result is
+    /// `None`. Returns the previous bytes. `N` is a power of two up to 8. `change` is called again if
+    /// the bytes have changed meanwhile.
     ///
     /// # Panics
     /// As [`Self::load`].
     #[inline]
     pub fn update<const N: usize>(
         &self,
-        at: usize,
+        offset: usize,
         mut change: impl FnMut([u8; N]) -> Option<[u8; N]>,
     ) -> [u8; N] {
-        let (granule, skip) = self.granule_of::<N>(at);
-        let mut seen = granule.load(Ordering::Acquire);
+        let (granule, skip) = self.granule_of::<N>(offset);
+        let mut current = granule.load(Ordering::Acquire);
         loop {
-            let old = bytes_of(seen, skip);
+            let old = bytes_of(current, skip);
             let Some(new) = change(old) else { return old };
-            let mut bytes = seen;
+            let mut bytes = current;
             bytes[skip..skip + N].copy_from_slice(&new);
-            match granule.compare_exchange(seen, bytes, Ordering::AcqRel, Ordering::Acquire) {
+            match granule.compare_exchange(current, bytes, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(()) => return old,
-                Err(now) => seen = now,
+                Err(changed) => current = changed,
             }
         }
     }
 
-    /// The granule of `N` aligned bytes, and the offset of the bytes in it.
+    /// Returns the granule of `N` aligned bytes, and the offset of the bytes in the granule.
     #[inline]
-    fn granule_of<const N: usize>(&self, at: usize) -> (Granule<'_>, usize) {
+    fn granule_of<const N: usize>(&self, offset: usize) -> (Granule<'_>, usize) {
         const { assert!(N.is_power_of_two() && N <= WORD) }
-        let is_inside = at <= self.len && N <= self.len - at;
-        let addr = self.first.addr().wrapping_add(at);
+        let is_inside = offset <= self.len && N <= self.len - offset;
+        let addr = self.first.addr().wrapping_add(offset);
         assert!(
             is_inside && addr.is_multiple_of(N),
             "{N} bytes at {addr:#x}"
         );
-        self.granule(at)
+        self.granule(offset)
     }
 
-    /// The granule of the byte at `at`, which is within this part, and the offset of the byte in it.
+    /// Returns the granule of the byte at `offset`, which must be within this part, and the offset of
+    /// the byte in the granule.
     ///
-    /// An aligned block within the region is contained in the granule of its first byte: of two aligned
-    /// blocks around a byte, the larger contains the smaller.
+    /// The granule of a block's first byte contains the block if the block is aligned and within the
+    /// region: of two aligned blocks around a byte, the larger contains the smaller.
     #[inline]
-    fn granule(&self, at: usize) -> (Granule<'_>, usize) {
-        let at_addr = self.first.addr().wrapping_add(at);
-        let before = at + usize::from(self.margins.before);
-        let behind = self.len - at + usize::from(self.margins.behind);
+    fn granule(&self, offset: usize) -> (Granule<'_>, usize) {
+        let addr = self.first.addr().wrapping_add(offset);
+        let before = offset + usize::from(self.margins.before);
+        let after = self.len - offset + usize::from(self.margins.after);
         let fits = |size: usize| {
-            let skip = at_addr % size;
-            skip <= before && size - skip <= behind
+            let skip = addr % size;
+            skip <= before && size - skip <= after
         };
         let size = if fits(8) {
             8
@@ -302,15 +304,16 @@ impl SharedBytes {
         } else {
             1
         };
-        let skip = at_addr % size;
-        let first = self.first.wrapping_add(at).wrapping_sub(skip);
-        // SAFETY: `fits` checked that the block is aligned and within the region, which `new`'s
-        // caller guarantees; it is the largest such block, so other accesses have its size.
+        let skip = addr % size;
+        let first = self.first.wrapping_add(offset).wrapping_sub(skip);
+        // SAFETY: `fits` has checked that the block is within the region, which the caller of `new`
+        // guarantees. The block is aligned, and is the largest such block, so other accesses have the
+        // same size.
         (unsafe { Granule::new(first, size) }, skip)
     }
 }
 
-/// The `N` bytes of a granule at the offset `skip`.
+/// Returns the `N` bytes of a granule at the offset `skip`.
 #[inline]
 fn bytes_of<const N: usize>(granule: [u8; WORD], skip: usize) -> [u8; N] {
     let mut bytes = [0; N];

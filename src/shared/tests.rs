@@ -10,7 +10,7 @@ use super::*;
 #[repr(C, align(8))]
 struct Memory([std::cell::UnsafeCell<u8>; 40]);
 
-// SAFETY: the tests reach it through `SharedBytes` while threads share it.
+// SAFETY: while threads share the memory, the tests access it through `SharedBytes`.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -18,19 +18,19 @@ impl Memory {
         Self([const { std::cell::UnsafeCell::new(0) }; 40])
     }
 
-    /// The region of `len` bytes from `at` on.
-    fn region(&self, at: usize, len: usize) -> SharedBytes {
-        assert!(at + len <= self.0.len());
+    /// Returns the region of `len` bytes that begin at `offset`.
+    fn region(&self, offset: usize, len: usize) -> SharedBytes {
+        assert!(offset + len <= self.0.len());
         let first: *const u8 = std::ptr::from_ref(self).cast();
-        // SAFETY: the bytes are inside, may be changed through a shared reference, and are reached by
-        // values of one region alone.
-        unsafe { SharedBytes::new(first.cast_mut().wrapping_add(at), len) }
+        // SAFETY: the bytes are within the memory, may be changed through a shared reference, and are
+        // accessed only by values of one region at a time.
+        unsafe { SharedBytes::new(first.cast_mut().wrapping_add(offset), len) }
     }
 }
 
-fn content(of: SharedBytes) -> Vec<u8> {
-    let mut bytes = vec![0; of.len()];
-    of.read_into(&mut bytes);
+fn read_all(shared: SharedBytes) -> Vec<u8> {
+    let mut bytes = vec![0; shared.len()];
+    shared.read_into(&mut bytes);
     bytes
 }
 
@@ -48,13 +48,13 @@ fn every_range_is_copied_exactly_by_both_methods() {
             expected[start..end].copy_from_slice(&bytes);
             let part = region.part(start, end - start);
             part.write(&bytes);
-            assert_eq!(content(region), expected);
-            assert_eq!(content(part), bytes);
+            assert_eq!(read_all(region), expected);
+            assert_eq!(read_all(part), bytes);
 
             region.write(&[b'.'; LEN]);
-            // SAFETY: as many bytes as the part has.
+            // SAFETY: `bytes` has the length of the part.
             unsafe { copy::granules::store(part, bytes.as_ptr()) };
-            assert_eq!(content(region), expected);
+            assert_eq!(read_all(region), expected);
             let mut out = vec![0; bytes.len()];
             // SAFETY: as above.
             unsafe { copy::granules::load(part, out.as_mut_ptr()) };
@@ -66,12 +66,12 @@ fn every_range_is_copied_exactly_by_both_methods() {
 #[test]
 fn a_byte_has_the_same_granule_in_every_part() {
     let memory = Memory::new();
-    for (at, len) in [(0, 40), (0, 20), (3, 20), (5, 2), (8, 8), (7, 33)] {
-        let region = memory.region(at, len);
+    for (offset, len) in [(0, 40), (0, 20), (3, 20), (5, 2), (8, 8), (7, 33)] {
+        let region = memory.region(offset, len);
         let granules = |part: SharedBytes| {
-            let granule = move |at| {
-                let (granule, skip) = part.granule(at);
-                (part.as_ptr().addr() + at - skip, granule.size())
+            let granule = move |offset| {
+                let (granule, skip) = part.granule(offset);
+                (part.as_ptr().addr() + offset - skip, granule.size())
             };
             (0..part.len()).map(granule).collect::<Vec<_>>()
         };
@@ -82,14 +82,14 @@ fn a_byte_has_the_same_granule_in_every_part() {
                 assert_eq!(
                     granules(part),
                     whole[start..end],
-                    "{start}..{end} of {len} at {at}"
+                    "{start}..{end} of {len} at {offset}"
                 );
             }
         }
         let base = region.as_ptr().addr();
         for (offset, (first, size)) in whole.iter().enumerate() {
             assert!(first.is_multiple_of(*size) && *first >= base && first + size <= base + len);
-            // No larger block that is aligned lies within the region.
+            // No larger aligned block around the byte is within the region.
             let double = 2 * size;
             let start = (base + offset) / double * double;
             assert!(*size == 8 || start < base || start + double > base + len);
@@ -113,7 +113,7 @@ fn an_update_changes_only_its_bytes() {
     );
     assert_eq!(region.update(19, |_: [u8; 1]| Some(*b"!")), *b"T");
     assert_eq!(region.load(16), *b"QRS!");
-    assert_eq!(content(region), b"abdcefghijklmnopQRS!");
+    assert_eq!(read_all(region), b"abdcefghijklmnopQRS!");
 }
 
 #[test]
@@ -132,27 +132,27 @@ fn a_write_beyond_the_end_panics() {
 fn words_are_within_the_region_and_aligned() {
     let memory = Memory::new();
     let region = memory.region(0, 20);
-    let there: Vec<_> = (0..24).filter(|&at| region.word(at).is_some()).collect();
-    assert_eq!(there, [0, 8]);
+    let offsets = (0..24).filter(|&offset| region.word(offset).is_some());
+    assert_eq!(offsets.collect::<Vec<_>>(), [0, 8]);
     assert!(region.word(usize::MAX).is_none());
 }
 
-/// Two threads access the same bytes without order between them: copies in and out of all
-/// alignments, words, and elements. Miri and the thread sanitizer find any access that is not atomic
-/// or has another size.
+/// Two threads access the same bytes without synchronization: by copies in and out of all alignments,
+/// by words, and by elements. Miri and the thread sanitizer report any access that is not atomic or has
+/// another size.
 #[test]
 fn threads_access_the_same_bytes_at_the_same_time() {
     const ROUNDS: usize = if cfg!(miri) { 8 } else { 2000 };
     let memory = Memory::new();
-    // The last word of the region is a part of one.
+    // The region ends within a word.
     let region = memory.region(0, 37);
     let start = Barrier::new(2);
     thread::scope(|scope| {
         scope.spawn(|| {
             start.wait();
             for round in 0..ROUNDS {
-                let at = round % 9;
-                region.part(at, 28).write(&[round as u8; 28]);
+                let offset = round % 9;
+                region.part(offset, 28).write(&[round as u8; 28]);
                 region.part(8, 8).write(&(round as u64).to_ne_bytes());
                 region.update(32, |old: [u8; 4]| {
                     Some(old.map(|byte| byte.wrapping_add(1)))
@@ -174,29 +174,29 @@ fn threads_access_the_same_bytes_at_the_same_time() {
     assert_eq!(region.load(36), [(2 * ROUNDS) as u8]);
 }
 
-/// A word never mixes two writes, with each copy method.
+/// A word never mixes two writes, also of copies that begin or end within a word.
 #[test]
 fn words_of_long_copies_are_whole() {
     const LEN: usize = if cfg!(miri) { 400 } else { 4000 };
     const ROUNDS: usize = if cfg!(miri) { 2 } else { 2000 };
     let words: Vec<_> = (0..LEN / 8).map(|_| AtomicU64::new(0)).collect();
     let first: *mut u8 = words.as_ptr().cast_mut().cast();
-    // SAFETY: the words are reached as granules of eight bytes.
+    // SAFETY: the words are accessed as granules of eight bytes.
     let region = unsafe { SharedBytes::new(first, LEN) };
     let done = std::sync::atomic::AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0..ROUNDS {
-                let from = vec![round as u8; LEN];
-                // Odd ends, so that whole words are next to partial ones.
+                let bytes = vec![round as u8; LEN];
+                // Most ranges are not aligned, so that whole words are next to partial words.
                 let (start, end) = (round % 3, LEN - round % 5);
-                region.part(start, end - start).write(&from[start..end]);
-                region.write(&from);
+                region.part(start, end - start).write(&bytes[start..end]);
+                region.write(&bytes);
             }
             done.store(true, Ordering::Relaxed);
         });
         while !done.load(Ordering::Relaxed) {
-            let all = content(region);
+            let all = read_all(region);
             let (words, rest) = all[8..LEN - 8].as_chunks::<8>();
             assert!(rest.is_empty());
             for word in words {

@@ -62,18 +62,18 @@ fn a_failed_post_of_an_atomic_returns_the_buffer_unchanged() {
     let ((ep, addr), pool, region) = (net.polled(), net.pool(1), region(&net));
     let add = target(&region, addr, Op::Sum);
     let mut buf = pool.take().unwrap();
-    buf.write(b"mine").unwrap();
+    buf.write(b"kept").unwrap();
     let rejected = ep.fetch_atomic(buf, &[0; 9], add, Context(1)).unwrap_err();
     assert_eq!(
         (rejected.errno, &rejected.buf[..]),
-        (Errno::Inval, &b"mine"[..])
+        (Errno::Inval, &b"kept"[..])
     );
     let rejected = ep
         .fetch_atomic(rejected.buf, &[0; 128], add, Context(1))
         .unwrap_err();
     assert_eq!(
         (rejected.errno, &rejected.buf[..]),
-        (Errno::TooSmall, &b"mine"[..])
+        (Errno::TooSmall, &b"kept"[..])
     );
     net.set(|settings| settings.post_errors.push_back(Errno::Again));
     let rejected = ep
@@ -81,7 +81,7 @@ fn a_failed_post_of_an_atomic_returns_the_buffer_unchanged() {
         .unwrap_err();
     assert_eq!(
         (rejected.errno, &rejected.buf[..]),
-        (Errno::Again, &b"mine"[..])
+        (Errno::Again, &b"kept"[..])
     );
     assert_eq!(region.load_u64(8), Ok(0));
 }
@@ -98,10 +98,10 @@ fn concurrent_awaited_atomics_add_up() {
         operands.write(&one).unwrap();
         let (a, b, c) =
             block_on(async { futures::join!(fetch(), fetch(), ep.atomic(operands, add)) });
-        let mut earlier =
+        let mut previous =
             [a, b].map(|buf| u64::from_ne_bytes(buf.unwrap()[..].try_into().unwrap()));
-        earlier.sort_unstable();
-        assert_eq!((earlier, region.load_u64(8)), ([0, 1], Ok(3)));
+        previous.sort_unstable();
+        assert_eq!((previous, region.load_u64(8)), ([0, 1], Ok(3)));
         assert_eq!(c.unwrap()[..], one);
     });
 }

@@ -1,4 +1,4 @@
-//! `AsyncEndpoint`, with futures polled by hand.
+//! `AsyncEndpoint`, with futures that the tests poll without an executor.
 
 use std::future::Future;
 use std::mem;
@@ -52,11 +52,11 @@ fn the_first_polls_transfer_a_message() {
     assert!(poll(receive.as_mut(), &waker).is_pending());
     let mut send = pin!(ep.tsenddata(filled(&pool, b"hello"), 3, own_addr, TAG));
     let Poll::Ready(Ok(sent)) = poll(send.as_mut(), &waker) else {
-        panic!("not sent");
+        panic!("the send is not complete");
     };
     assert_eq!(&sent[..], b"hello");
     let Poll::Ready(Ok((buf, received))) = poll(receive.as_mut(), &waker) else {
-        panic!("not received");
+        panic!("the receive is not complete");
     };
     assert_eq!(&buf[..], b"hello");
     assert_eq!(
@@ -66,7 +66,7 @@ fn the_first_polls_transfer_a_message() {
 }
 
 #[test]
-fn nothing_is_posted_before_the_first_poll() {
+fn an_operation_is_posted_at_the_first_poll() {
     let net = Net::new();
     let (ep, own_addr) = net.awaited();
     let pool = net.pool(1);
@@ -109,19 +109,19 @@ fn a_poll_that_reads_a_completion_wakes_its_future() {
     let net = Net::new();
     let (ep, own_addr) = net.awaited();
     let pool = net.pool(2);
-    let [early, late, other] = [Arc::default(), Arc::default(), Arc::default()];
+    let [first, last, other] = [Arc::default(), Arc::default(), Arc::default()];
     let mut receive = pin!(ep.recv(pool.take().unwrap(), own_addr));
-    assert!(poll(receive.as_mut(), &early).is_pending());
-    assert!(poll(receive.as_mut(), &late).is_pending());
-    assert_eq!((early.wakes(), late.wakes()), (1, 1));
+    assert!(poll(receive.as_mut(), &first).is_pending());
+    assert!(poll(receive.as_mut(), &last).is_pending());
+    assert_eq!((first.wakes(), last.wakes()), (1, 1));
     let mut send = pin!(ep.send(pool.take().unwrap(), own_addr));
     assert!(poll(send.as_mut(), &other).is_ready());
     assert_eq!(
-        (early.wakes(), late.wakes()),
+        (first.wakes(), last.wakes()),
         (1, 2),
-        "the last waker is woken"
+        "the completion wakes the last waker"
     );
-    assert!(poll(receive.as_mut(), &late).is_ready());
+    assert!(poll(receive.as_mut(), &last).is_ready());
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_failed_completion_returns_the_buffer_with_the_error() {
     assert!(poll(receive.as_mut(), &waker).is_pending());
     let mut send = pin!(ep.send(filled(&pool, b"hello"), own_addr));
     let Poll::Ready(Err(failed)) = poll(send.as_mut(), &waker) else {
-        panic!("not failed");
+        panic!("the send has not failed");
     };
     assert_eq!(failed.entry.errno, Errno::ConnReset);
     assert_eq!(&failed.buf[..], b"hello");
@@ -162,14 +162,14 @@ fn a_failed_post_returns_the_buffer_with_the_error() {
     net.set(|settings| settings.post_errors.extend([Errno::MsgSize]));
     let mut send = pin!(ep.send(filled(&pool, b"hello"), own_addr));
     let Poll::Ready(Err(failed)) = poll(send.as_mut(), &Arc::default()) else {
-        panic!("not refused");
+        panic!("the post has not failed");
     };
     assert_eq!(failed.entry.errno, Errno::MsgSize);
     assert_eq!(&failed.buf[..], b"hello");
 }
 
 #[test]
-fn a_failed_send_ends_the_documented_pair() {
+fn a_failed_send_ends_a_joined_pair_of_send_and_receive() {
     under_watchdog(|| {
         let net = Net::new();
         let (ep, own_addr) = net.awaited();
@@ -220,7 +220,7 @@ fn completions_that_cannot_be_read_end_every_pending_operation() {
     assert_eq!(
         failed.buf.capacity(),
         0,
-        "the operation may use the other one"
+        "the endpoint keeps the buffer, which the operation may still use"
     );
     let Poll::Ready(Some(Err(failed))) = poll(next.as_mut(), &wakers[1]) else {
         panic!("the messages wait for ever");
@@ -232,7 +232,7 @@ fn completions_that_cannot_be_read_end_every_pending_operation() {
     let Poll::Ready(Err(failed)) = poll(waiting.as_mut(), &wakers[2]) else {
         panic!("the send waits for ever");
     };
-    assert_eq!(&failed.buf[..], b"hello", "it was never posted");
+    assert_eq!(&failed.buf[..], b"hello", "the send was never posted");
     drop((failed, receive, messages, waiting));
     assert_eq!(pool.available(), 2);
     drop(ep);
@@ -251,7 +251,7 @@ fn dropping_a_posted_future_cancels_and_returns_the_buffer() {
 }
 
 #[test]
-fn a_future_dropped_too_late_to_cancel_leaves_its_buffer_until_completion() {
+fn a_dropped_future_that_cannot_be_cancelled_keeps_its_buffer_until_completion() {
     let net = Net::new();
     let (ep, own_addr) = net.awaited();
     let pool = net.pool(1);
@@ -319,9 +319,9 @@ impl Wake for Task {
 
 /// Starts a receive on `ep` inside a task that only its waker keeps alive.
 fn orphan_receive(ep: &Arc<AsyncEndpoint>, buf: Buf, own_addr: FiAddr) {
-    let own = Arc::clone(ep);
+    let ep = Arc::clone(ep);
     let future = async move {
-        let _ = own.recv(buf, own_addr).await;
+        let _ = ep.recv(buf, own_addr).await;
     };
     let task = Arc::new(Task(Mutex::new(Some(Box::pin(future)))));
     let waker = Waker::from(Arc::clone(&task));
@@ -331,7 +331,7 @@ fn orphan_receive(ep: &Arc<AsyncEndpoint>, buf: Buf, own_addr: FiAddr) {
 }
 
 #[test]
-fn the_last_waker_may_drop_its_future() {
+fn dropping_the_last_waker_may_drop_its_future() {
     under_watchdog(|| {
         let net = Net::new();
         let (ep, own_addr) = net.awaited();

@@ -17,7 +17,7 @@ use crate::under_watchdog;
 
 const MESSAGES: u64 = 40;
 
-/// Sends and receives more messages than the queues hold, all at once.
+/// Sends and receives more messages than the queues hold, concurrently.
 async fn flood(ep: &AsyncEndpoint, peer: FiAddr, pool: &Pool) {
     let sends = (0..MESSAGES).map(|tag| send(ep, peer, pool, tag));
     let receives = (0..MESSAGES).map(|tag| receive(ep, pool, tag));
@@ -36,7 +36,7 @@ async fn receive(ep: &AsyncEndpoint, pool: &Pool, tag: u64) {
     assert_eq!((&buf[..], received.tag), (&tag.to_ne_bytes()[..], tag));
 }
 
-/// Runs two endpoints that flood each other.
+/// Runs two endpoints that flood each other, under the executor `block_on`.
 fn flood_under(block_on: impl FnOnce(Pin<&mut dyn Future<Output = ()>>) + Send + 'static) {
     under_watchdog(|| {
         let net = Net::new();
@@ -52,7 +52,7 @@ fn flood_under(block_on: impl FnOnce(Pin<&mut dyn Future<Output = ()>>) + Send +
     });
 }
 
-/// A minimal executor: one future, on a thread that parks between wake-ups.
+/// Runs one future on this thread, which parks between wake-ups.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
 
@@ -73,17 +73,17 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 #[test]
-fn a_parking_thread() {
+fn futures_run_on_a_parking_thread() {
     flood_under(|both| block_on(both));
 }
 
 #[test]
-fn the_futures_crate() {
+fn futures_run_under_the_executor_of_the_futures_crate() {
     flood_under(|both| futures::executor::block_on(both));
 }
 
 #[test]
-fn tokio() {
+fn futures_run_under_tokio() {
     flood_under(|both| {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
@@ -115,7 +115,7 @@ fn tokio_tasks_share_an_endpoint() {
 
 type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// An executor that polls a task only after it is woken, and counts wake-ups.
+/// An executor that polls a task only after a wake-up of the task, and counts wake-ups.
 #[derive(Default)]
 struct CountingExecutor {
     woken: Mutex<VecDeque<usize>>,
@@ -138,7 +138,7 @@ impl Wake for TaskWaker {
 }
 
 impl CountingExecutor {
-    /// Runs the tasks until none is woken. Returns the number of polls.
+    /// Runs the tasks until no task is woken. Returns the number of polls.
     fn run(self: &Arc<Self>, tasks: &mut [Option<Task<'_>>]) -> usize {
         self.woken.lock().unwrap().extend(0..tasks.len());
         let mut polls = 0;

@@ -78,19 +78,19 @@ fn addr_of(buf: &Buf) -> usize {
 }
 
 /// Checks that each buffer is in the pool once. Buffers of leaked futures may be missing.
-fn assert_back(pool: &Pool, leaked: &HashSet<usize>) {
+fn assert_all_returned(pool: &Pool, leaked: &HashSet<usize>) {
     let bufs: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
     let addresses: HashSet<_> = bufs.iter().map(addr_of).collect();
     assert_eq!(addresses.len(), bufs.len(), "a buffer was returned twice");
-    let known = addresses.union(leaked).count();
-    assert_eq!(known, BUFFERS, "a buffer is missing");
+    let count = addresses.union(leaked).count();
+    assert_eq!(count, BUFFERS, "a buffer is missing");
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Post { ep: usize, peer: usize, kind: Kind },
     Poll { ep: usize, capacity: usize },
-    Cancel { which: usize },
+    Cancel { index: usize },
     Close { ep: usize },
     Provider(ProviderSetting),
 }
@@ -99,7 +99,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (0..2usize, 0..2usize, kind()).prop_map(|(ep, peer, kind)| Step::Post { ep, peer, kind }),
         4 => (0..2usize, 1..20usize).prop_map(|(ep, capacity)| Step::Poll { ep, capacity }),
-        2 => any::<usize>().prop_map(|which| Step::Cancel { which }),
+        2 => any::<usize>().prop_map(|index| Step::Cancel { index }),
         1 => (0..2usize).prop_map(|ep| Step::Close { ep }),
         3 => setting().prop_map(Step::Provider),
     ]
@@ -138,7 +138,7 @@ impl Polled {
         match step {
             Step::Post { ep, peer, kind } => self.post(ep, peer, kind),
             Step::Poll { ep, capacity } => self.poll(ep, capacity),
-            Step::Cancel { which } => self.cancel(which),
+            Step::Cancel { index } => self.cancel(index),
             Step::Close { ep } => {
                 self.eps[ep] = None;
                 self.outstanding.retain(|_, (owner, ..)| *owner != ep);
@@ -178,36 +178,36 @@ impl Polled {
         assert_eq!(ep.poll(&mut done).unwrap(), done.len());
         for completion in done.drain() {
             let expected = self.outstanding.remove(&completion.context.0);
-            let (owner, address, _) = expected.expect("completed once, and only if posted");
+            let (owner, address, _) = expected.expect("the operation is outstanding");
             assert_eq!((owner, address), (index, addr_of(&completion.buf)));
             let received = completion
                 .result
-                .is_ok_and(|r| r.flags.contains(selvedge::CompletionFlags::RECV));
+                .is_ok_and(|done| done.flags.contains(selvedge::CompletionFlags::RECV));
             if received {
                 assert!(
                     self.received.insert(completion.buf.to_vec()),
-                    "received twice"
+                    "a message is received twice"
                 );
             }
         }
     }
 
-    fn cancel(&mut self, which: usize) {
-        let Some(which) = which.checked_rem(self.outstanding.len()) else {
+    fn cancel(&mut self, index: usize) {
+        let Some(index) = index.checked_rem(self.outstanding.len()) else {
             return;
         };
-        let (owner, _, handle) = self.outstanding.values().nth(which).unwrap();
+        let (owner, _, handle) = self.outstanding.values().nth(index).unwrap();
         let _ = self.eps[*owner].as_ref().unwrap().cancel(*handle);
     }
 }
 
-/// Steps on futures; the endpoints are closed at the end.
+/// A step on futures. The endpoints are closed after the last step.
 #[derive(Clone, Copy, Debug)]
 enum AsyncStep {
     Start { ep: usize, peer: usize, kind: Kind },
-    Poll { which: usize },
-    Drop { which: usize },
-    Leak { which: usize },
+    Poll { index: usize },
+    Drop { index: usize },
+    Leak { index: usize },
     Progress { ep: usize },
     Provider(ProviderSetting),
 }
@@ -216,9 +216,9 @@ fn async_step() -> impl Strategy<Value = AsyncStep> {
     prop_oneof![
         8 => (0..2usize, 0..2usize, kind())
             .prop_map(|(ep, peer, kind)| AsyncStep::Start { ep, peer, kind }),
-        12 => any::<usize>().prop_map(|which| AsyncStep::Poll { which }),
-        2 => any::<usize>().prop_map(|which| AsyncStep::Drop { which }),
-        1 => any::<usize>().prop_map(|which| AsyncStep::Leak { which }),
+        12 => any::<usize>().prop_map(|index| AsyncStep::Poll { index }),
+        2 => any::<usize>().prop_map(|index| AsyncStep::Drop { index }),
+        1 => any::<usize>().prop_map(|index| AsyncStep::Leak { index }),
         2 => (0..2usize).prop_map(|ep| AsyncStep::Progress { ep }),
         3 => setting().prop_map(AsyncStep::Provider),
     ]
@@ -243,7 +243,7 @@ struct Awaited<'a> {
     net: &'a Net,
     pool: &'a Pool,
     eps: &'a [(AsyncEndpoint, FiAddr); 2],
-    /// With the addresses of their buffers.
+    /// The futures, each with the address of its buffer.
     pending: Vec<(usize, Pending<'a>)>,
     /// The addresses of the buffers of leaked futures.
     leaked: HashSet<usize>,
@@ -253,10 +253,10 @@ impl<'a> Awaited<'a> {
     fn apply(&mut self, step: AsyncStep) {
         match step {
             AsyncStep::Start { ep, peer, kind } => self.start(ep, peer, kind),
-            AsyncStep::Poll { which } => self.poll(which),
-            AsyncStep::Drop { which } => drop(self.remove(which)),
-            AsyncStep::Leak { which } => {
-                let (address, future) = self.remove(which).unzip();
+            AsyncStep::Poll { index } => self.poll(index),
+            AsyncStep::Drop { index } => drop(self.remove(index)),
+            AsyncStep::Leak { index } => {
+                let (address, future) = self.remove(index).unzip();
                 self.leaked.extend(address);
                 mem::forget(future);
             }
@@ -277,20 +277,20 @@ impl<'a> Awaited<'a> {
         self.pending.push((address, Box::pin(future)));
     }
 
-    fn poll(&mut self, which: usize) {
-        let Some((address, mut future)) = self.remove(which) else {
+    fn poll(&mut self, index: usize) {
+        let Some((address, mut future)) = self.remove(index) else {
             return;
         };
         let mut cx = TaskContext::from_waker(Waker::noop());
         match future.as_mut().poll(&mut cx) {
-            Poll::Ready(back) => assert_eq!(back, address),
+            Poll::Ready(returned) => assert_eq!(returned, address),
             Poll::Pending => self.pending.push((address, future)),
         }
     }
 
-    fn remove(&mut self, which: usize) -> Option<(usize, Pending<'a>)> {
-        let which = which.checked_rem(self.pending.len())?;
-        Some(self.pending.swap_remove(which))
+    fn remove(&mut self, index: usize) -> Option<(usize, Pending<'a>)> {
+        let index = index.checked_rem(self.pending.len())?;
+        Some(self.pending.swap_remove(index))
     }
 }
 
@@ -304,7 +304,7 @@ proptest! {
             polled.apply(step);
         }
         polled.eps = [None, None];
-        assert_back(&polled.pool, &HashSet::new());
+        assert_all_returned(&polled.pool, &HashSet::new());
     }
 
     #[test]
@@ -325,6 +325,6 @@ proptest! {
         let leaked = mem::take(&mut awaited.leaked);
         drop(awaited);
         drop(eps);
-        assert_back(&pool, &leaked);
+        assert_all_returned(&pool, &leaked);
     }
 }

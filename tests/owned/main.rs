@@ -25,7 +25,7 @@ fn under_watchdog<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) 
         result
     });
     if wait.recv_timeout(Duration::from_secs(120)) == Err(mpsc::RecvTimeoutError::Timeout) {
-        panic!("still running after two minutes");
+        panic!("the test has not ended after two minutes");
     }
     match runner.join() {
         Ok(result) => result,

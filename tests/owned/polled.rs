@@ -1,4 +1,4 @@
-//! `Endpoint`, which is polled.
+//! `Endpoint`, whose completions are polled.
 
 use std::collections::HashSet;
 use std::sync::{Arc, mpsc};
@@ -23,7 +23,7 @@ fn poll_all(ep: &Endpoint) -> Vec<Completion> {
     all
 }
 
-fn only(mut completions: Vec<Completion>) -> Completion {
+fn expect_one(mut completions: Vec<Completion>) -> Completion {
     assert_eq!(completions.len(), 1, "{completions:?}");
     completions.remove(0)
 }
@@ -45,10 +45,10 @@ fn both_buffers_are_returned_with_their_contexts() {
     b.recv(receive_buf, FiAddr::UNSPEC, Context(1)).unwrap();
     a.send(message, b_addr, Context(2)).unwrap();
 
-    let sent = only(poll_all(&a));
+    let sent = expect_one(poll_all(&a));
     assert_eq!(sent.context, Context(2));
     assert!(sent.result.unwrap().flags.contains(CompletionFlags::SEND));
-    let received = only(poll_all(&b));
+    let received = expect_one(poll_all(&b));
     assert_eq!(received.context, Context(1));
     assert_eq!(received.result.unwrap().src, a_addr);
     assert_eq!(&received.buf[..], b"hello");
@@ -65,19 +65,19 @@ fn tag_and_data_reach_the_receiver() {
     ep.trecv(take(), own_addr, TAG, Context(2)).unwrap();
     ep.senddata(take(), 11, own_addr, Context(3)).unwrap();
     ep.tsenddata(take(), 22, own_addr, TAG, Context(4)).unwrap();
-    let mut seen: Vec<_> = poll_all(&ep)
+    let mut received: Vec<_> = poll_all(&ep)
         .into_iter()
         .map(|completion| (completion.context.0, completion.result.unwrap()))
-        .map(|(context, received)| (context, received.tag, received.data))
+        .map(|(context, done)| (context, done.tag, done.data))
         .collect();
-    seen.sort();
+    received.sort();
     let expected = [
         (1, 0, Some(11)),
         (2, TAG, Some(22)),
         (3, 0, None),
         (4, 0, None),
     ];
-    assert_eq!(seen, expected);
+    assert_eq!(received, expected);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_truncated_message_reports_the_lost_bytes() {
     let pool = net.pool(1);
     ep.inject(&[9; 100], own_addr, None).unwrap();
     ep.recv(pool.take().unwrap(), own_addr, Context(1)).unwrap();
-    let received = only(poll_all(&ep));
+    let received = expect_one(poll_all(&ep));
     assert_eq!(&received.buf[..], [9; 64]);
     let error = received.result.unwrap_err();
     assert_eq!((error.errno, error.olen), (Errno::Trunc, 36));
@@ -140,7 +140,7 @@ fn a_full_queue_accepts_posts_after_a_poll() {
 }
 
 #[test]
-fn more_operations_than_slots_fail() {
+fn posts_beyond_the_number_of_slots_fail() {
     let net = Net::new();
     let (ep, own_addr) = net.polled();
     let pool = net.pool(17);
@@ -152,7 +152,7 @@ fn more_operations_than_slots_fail() {
         .unwrap_err();
     assert_eq!(rejected.errno, Errno::Again);
     ep.inject(b"", own_addr, None).unwrap();
-    assert_eq!(only(poll_all(&ep)).context, Context(0));
+    assert_eq!(expect_one(poll_all(&ep)).context, Context(0));
     ep.recv(rejected.buf, own_addr, Context(16)).unwrap();
 }
 
@@ -165,7 +165,7 @@ fn a_failed_operation_returns_the_buffer_with_the_error() {
     ep.recv(pool.take().unwrap(), own_addr, Context(1)).unwrap();
     ep.send(filled(&pool, b"hello"), own_addr, Context(2))
         .unwrap();
-    let failed = only(poll_all(&ep));
+    let failed = expect_one(poll_all(&ep));
     assert_eq!(failed.context, Context(2));
     assert_eq!(&failed.buf[..], b"hello");
     assert_eq!(failed.result.unwrap_err().errno, Errno::ConnReset);
@@ -178,7 +178,7 @@ fn a_cancelled_operation_completes() {
     let pool = net.pool(1);
     let handle = ep.recv(pool.take().unwrap(), own_addr, Context(1)).unwrap();
     ep.cancel(handle).unwrap();
-    let cancelled = only(poll_all(&ep));
+    let cancelled = expect_one(poll_all(&ep));
     assert_eq!(cancelled.result.unwrap_err().errno, Errno::Canceled);
     assert!(cancelled.buf.is_empty());
     assert_eq!(ep.cancel(handle), Err(Errno::NoEnt));
@@ -191,7 +191,7 @@ fn an_old_handle_does_not_cancel_the_next_operation() {
     let pool = net.pool(1);
     let old = ep.recv(pool.take().unwrap(), own_addr, Context(1)).unwrap();
     ep.inject(b"", own_addr, None).unwrap();
-    let buf = only(poll_all(&ep)).buf;
+    let buf = expect_one(poll_all(&ep)).buf;
     let new = ep.recv(buf, own_addr, Context(2)).unwrap();
     assert_eq!(ep.cancel(old), Err(Errno::NoEnt));
     assert_eq!(ep.cancel(new), Ok(()));
@@ -205,21 +205,21 @@ fn an_old_completion_does_not_complete_the_next_operation() {
     ep.recv(pool.take().unwrap(), own_addr, Context(1)).unwrap();
     let old = net.wire().last_context();
     ep.inject(b"", own_addr, None).unwrap();
-    let buf = only(poll_all(&ep)).buf;
+    let buf = expect_one(poll_all(&ep)).buf;
     ep.recv(buf, own_addr, Context(2)).unwrap();
     let stray = Entry {
         context: old,
         flags: CompletionFlags::RECV | CompletionFlags::MSG,
         ..Entry::default()
     };
-    net.wire().stray(stray);
-    net.wire().stray(Entry::default());
+    net.wire().push_stray_entry(stray);
+    net.wire().push_stray_entry(Entry::default());
     assert!(poll_all(&ep).is_empty());
     assert!(pool.take().is_none());
 }
 
 #[test]
-fn an_access_by_a_peer_completes_nothing() {
+fn an_access_by_a_peer_completes_no_operation() {
     let net = Net::new();
     let (ep, own_addr) = net.polled();
     let pool = net.pool(1);
@@ -229,7 +229,7 @@ fn an_access_by_a_peer_completes_nothing() {
         flags: CompletionFlags::REMOTE_WRITE | CompletionFlags::REMOTE_CQ_DATA,
         ..Entry::default()
     };
-    net.wire().stray(entry);
+    net.wire().push_stray_entry(entry);
     assert!(poll_all(&ep).is_empty());
 }
 
@@ -263,7 +263,7 @@ fn completions_are_appended_up_to_the_capacity() {
     let mut done = Completions::with_capacity(2);
     assert_eq!(ep.poll(&mut done), Ok(2));
     assert_eq!(ep.poll(&mut done), Ok(2));
-    let contexts: Vec<_> = done.drain().map(|c| c.context.0).collect();
+    let contexts: Vec<_> = done.drain().map(|done| done.context.0).collect();
     assert_eq!(contexts, [0, 1]);
     assert_eq!(ep.poll(&mut done), Ok(1));
 }
@@ -344,35 +344,40 @@ fn threads_share_an_endpoint() {
         let net = Net::new();
         let (ep, own_addr) = net.polled();
         let pool = net.pool(8);
-        let sent = |thread: u64| {
-            let mut contexts = HashSet::new();
+        let exchange = |thread: u64| {
+            let mut received = HashSet::new();
             let mut done = Completions::with_capacity(4);
-            for i in 0..MESSAGES {
-                let message = thread * MESSAGES + i;
+            for number in 0..MESSAGES {
+                let message = thread * MESSAGES + number;
                 while let Err(Errno::Again) = ep.inject(&message.to_ne_bytes(), own_addr, None) {}
                 if let Some(buf) = pool.take() {
                     let _ = ep.recv(buf, own_addr, Context(message));
                 }
                 ep.poll(&mut done).unwrap();
-                contexts.extend(done.drain().map(|c| c.buf.to_vec()));
+                received.extend(done.drain().map(|done| done.buf.to_vec()));
             }
-            contexts
+            received
         };
-        let mut seen: Vec<_> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..THREADS).map(|t| scope.spawn(move || sent(t))).collect();
+        let mut received: Vec<_> = thread::scope(|scope| {
+            let spawn = |thread| scope.spawn(move || exchange(thread));
+            let threads: Vec<_> = (0..THREADS).map(spawn).collect();
             threads
                 .into_iter()
-                .flat_map(|t| t.join().unwrap())
+                .flat_map(|thread| thread.join().unwrap())
                 .collect()
         });
-        while (seen.len() as u64) < THREADS * MESSAGES {
+        while (received.len() as u64) < THREADS * MESSAGES {
             if let Some(buf) = pool.take() {
                 let _ = ep.recv(buf, own_addr, Context(0));
             }
-            seen.extend(poll_all(&ep).into_iter().map(|c| c.buf.to_vec()));
+            received.extend(poll_all(&ep).into_iter().map(|done| done.buf.to_vec()));
         }
-        let distinct: HashSet<_> = seen.iter().collect();
-        assert_eq!(distinct.len(), seen.len(), "a message was seen twice");
+        let distinct: HashSet<_> = received.iter().collect();
+        assert_eq!(
+            distinct.len(),
+            received.len(),
+            "a message was received twice"
+        );
         drop(ep);
         assert_eq!(pool.available(), 8);
     });

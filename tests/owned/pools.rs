@@ -57,8 +57,8 @@ fn a_buffer_outlives_its_pool_and_domain() {
     let pool = net.pool(1);
     let mut buf = pool.take().unwrap();
     drop((pool, net));
-    buf.write(b"still here").unwrap();
-    assert_eq!(&buf[..], b"still here");
+    buf.write(b"hello").unwrap();
+    assert_eq!(&buf[..], b"hello");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_buffer_returns_from_another_thread() {
 }
 
 #[test]
-fn the_slab_is_registered_if_the_domain_requires_it() {
+fn a_pool_is_registered_if_the_domain_requires_registration() {
     let net = Net::new();
     let pool = net.pool(1);
     assert_eq!(net.wire().regions(), 0);
@@ -91,9 +91,9 @@ fn an_unregistered_buffer_fails_on_a_domain_that_requires_registration() {
     let net = Net::new();
     let domain = net.domain.with_mr_mode(MrMode::LOCAL);
     let ep = Endpoint::open(&domain, &loopback::info(), Arc::clone(&net.av)).unwrap();
-    let to = net.av.insert_one(&ep.address().unwrap()).unwrap();
-    let foreign = net.pool(1).take().unwrap();
-    let rejected = ep.send(foreign, to, Context(1)).unwrap_err();
+    let dest = net.av.insert_one(&ep.address().unwrap()).unwrap();
+    let unregistered = net.pool(1).take().unwrap();
+    let rejected = ep.send(unregistered, dest, Context(1)).unwrap_err();
     assert_eq!(
         (rejected.errno, rejected.buf.capacity()),
         (Errno::Inval, 64)
@@ -102,8 +102,8 @@ fn an_unregistered_buffer_fails_on_a_domain_that_requires_registration() {
         .recv(rejected.buf, FiAddr::UNSPEC, Context(1))
         .unwrap_err();
     assert_eq!(rejected.errno, Errno::Inval);
-    let own = Pool::new(&domain, 64, 1).unwrap().take().unwrap();
-    ep.send(own, to, Context(1)).unwrap();
+    let registered = Pool::new(&domain, 64, 1).unwrap().take().unwrap();
+    ep.send(registered, dest, Context(1)).unwrap();
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Shared regions that peers write to.
+//! Shared regions, to which peers write.
 
 use selvedge::owned::SharedRegion;
 use selvedge::{Errno, MrAccess, MrMode};
@@ -37,9 +37,9 @@ fn every_range_is_copied_exactly() {
             let mut expected = [0xee; 24];
             expected[start..end].copy_from_slice(&bytes);
             assert_eq!(all, expected);
-            let mut back = vec![0; end - start];
-            region.copy_to(start, &mut back).unwrap();
-            assert_eq!(back, bytes);
+            let mut copied = vec![0; end - start];
+            region.copy_to(start, &mut copied).unwrap();
+            assert_eq!(copied, bytes);
         }
     }
 }
@@ -80,7 +80,7 @@ fn dropping_a_shared_region_deregisters_it() {
 #[test]
 fn an_empty_region_and_a_key_in_use_fail() {
     let net = Net::new();
-    let _window = region(&net, 8);
+    let _first = region(&net, 8);
     let open = |len| SharedRegion::new(&*net.domain, len, MrAccess::REMOTE_READ, KEY).unwrap_err();
     assert_eq!(open(0).errno(), Errno::Inval);
     assert_eq!(open(8).errno(), Errno::NoKey);

@@ -16,7 +16,7 @@ fn a_claimed_message_is_received_only_with_its_claim() {
             let take_buf = || pool.take().unwrap();
             let claim = || {
                 let claim = b.tclaim(take_buf(), a_addr, 5, Context(3)).unwrap();
-                (claim, next_of(&b, &a, 3).result)
+                (claim, wait_for(&b, &a, 3).result)
             };
             let (empty_claim, peeked) = claim();
             assert_eq!(peeked.unwrap_err().errno, Errno::NoMsg);
@@ -37,11 +37,11 @@ fn a_claimed_message_is_received_only_with_its_claim() {
             let (first, second) = (claim_message(), claim_message());
             assert_eq!(claim().1.unwrap_err().errno, Errno::NoMsg);
             b.recv_claimed(second, take_buf(), Context(6)).unwrap();
-            let mut done = next_of(&b, &a, 6);
+            let mut done = wait_for(&b, &a, 6);
             done.result.unwrap();
             assert_message(&done.buf, len, 2);
             b.discard_claimed(first, take_buf(), Context(7)).unwrap();
-            done = next_of(&b, &a, 7);
+            done = wait_for(&b, &a, 7);
             done.result.unwrap();
             for used in [first, second] {
                 let error = b.recv_claimed(used, take_buf(), Context(8)).unwrap_err();
@@ -64,8 +64,8 @@ fn an_awaited_claim_is_exclusive_and_discards_its_message_when_dropped() {
             };
             let sends = [1, 2].map(|seed| a.tsend(message(&outgoing, len, seed), b_addr, 5));
             let claims = async {
-                let first = claimed(&b, &a, &pool).await;
-                let second = claimed(&b, &a, &pool).await;
+                let first = claim_next(&b, &a, &pool).await;
+                let second = claim_next(&b, &a, &pool).await;
                 assert_eq!((first.found().len, second.found().len), (len, len));
                 assert!(is_empty().await);
                 let (buf, received) = second.recv().await.unwrap();
@@ -87,13 +87,13 @@ fn claims_dropped_at_any_stage_leak_nothing() {
         let shm = Shm::open();
         let ((a, _), (b, b_addr)) = (shm.awaited(), shm.awaited());
         let (pool, long) = (shm.pool(8, 1), shm.pool(16, 1));
-        // More rounds than slots.
+        // The number of rounds exceeds the number of slots.
         for round in 0..4000 {
             let bytes = [round as u8; 16];
             while a.tinject(&bytes, b_addr, 5, None) == Err(Errno::Again) {
                 b.progress().unwrap();
             }
-            let claim = block_on(claimed(&b, &a, &pool));
+            let claim = block_on(claim_next(&b, &a, &pool));
             match round % 3 {
                 0 => drop(claim),
                 1 => drop(claim.recv()),
@@ -108,8 +108,8 @@ fn claims_dropped_at_any_stage_leak_nothing() {
     });
 }
 
-/// Claims the next message with tag 5, with progress at the sender.
-async fn claimed<'a>(ep: &'a AsyncEndpoint, sender: &AsyncEndpoint, pool: &Pool) -> Claim<'a> {
+/// Claims the next message with tag 5, while the sender makes progress.
+async fn claim_next<'a>(ep: &'a AsyncEndpoint, sender: &AsyncEndpoint, pool: &Pool) -> Claim<'a> {
     loop {
         match ep.tclaim(pool.take().unwrap(), FiAddr::UNSPEC, 5).await {
             Ok(claim) => return claim,
@@ -119,10 +119,10 @@ async fn claimed<'a>(ep: &'a AsyncEndpoint, sender: &AsyncEndpoint, pool: &Pool)
     }
 }
 
-/// Returns the completion with this context at one endpoint, with progress at both.
-fn next_of(at: &Endpoint, other: &Endpoint, context: u64) -> Completion {
+/// Polls both endpoints. Returns the next completion of `ep`, which must have this context.
+fn wait_for(ep: &Endpoint, other: &Endpoint, context: u64) -> Completion {
     let (mut done, mut sent) = (Completions::with_capacity(1), Completions::with_capacity(9));
-    while at.poll(&mut done).unwrap() == 0 {
+    while ep.poll(&mut done).unwrap() == 0 {
         other.poll(&mut sent).unwrap();
         sent.drain().for_each(drop);
     }

@@ -79,7 +79,7 @@ fn under_watchdog(test: impl FnOnce() + Send + 'static) {
         let _ = done.send(());
     });
     if wait.recv_timeout(Duration::from_secs(120)) == Err(RecvTimeoutError::Timeout) {
-        panic!("still running after two minutes");
+        panic!("the test has not ended after two minutes");
     }
     runner.join().unwrap();
 }
@@ -88,8 +88,8 @@ fn under_watchdog(test: impl FnOnce() + Send + 'static) {
 fn message(pool: &Pool, len: usize, seed: usize) -> Buf {
     let mut buf = pool.take().unwrap();
     buf.set_len(len).unwrap();
-    for (i, byte) in buf.iter_mut().enumerate() {
-        *byte = pattern(i, seed);
+    for (index, byte) in buf.iter_mut().enumerate() {
+        *byte = pattern(index, seed);
     }
     buf
 }
@@ -103,7 +103,7 @@ fn assert_message(buf: &Buf, len: usize, seed: usize) {
     let wrong = buf
         .iter()
         .enumerate()
-        .find(|&(i, &byte)| byte != pattern(i, seed));
+        .find(|&(index, &byte)| byte != pattern(index, seed));
     assert_eq!(wrong, None, "message of {len} bytes");
 }
 
@@ -131,17 +131,18 @@ fn exchange_every_size(pool: fn(&Shm, usize, usize) -> Pool) {
                 .unwrap();
             a.tsend(message(&pool, size, seed), b_addr, tag, Context(2))
                 .unwrap();
-            let (mut at_a, mut at_b) =
+            let (mut done_a, mut done_b) =
                 (Completions::with_capacity(1), Completions::with_capacity(1));
-            while a.poll(&mut at_a).unwrap() + b.poll(&mut at_b).unwrap() < 2 {}
-            let received = at_b.drain().next().unwrap();
+            while a.poll(&mut done_a).unwrap() + b.poll(&mut done_b).unwrap() < 2 {}
+            let received = done_b.drain().next().unwrap();
             assert_eq!(received.result.unwrap().src, a_addr);
             assert_message(&received.buf, size, seed);
         }
     });
 }
 
-/// Opens two endpoints and a shared region. Returns them and the remote address of the region.
+/// Opens two endpoints and a shared region of the first one. Returns the endpoints, the region and its
+/// remote address.
 fn open_region(shm: &Shm, len: usize) -> (Endpoint, Endpoint, SharedRegion, RemoteAddr) {
     let ((a, a_addr), (b, b_addr)) = (shm.polled(), shm.polled());
     let access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
@@ -214,30 +215,30 @@ fn atomics_change_shared_regions_and_return_the_previous_values() {
         };
         region.store_u64(0, 100).unwrap();
         b.atomic(buf(), target(Op::Sum), Context(1)).unwrap();
-        assert_eq!(&next(&b, &a).buf[..], word(5));
+        assert_eq!(&next_completion(&b, &a).buf[..], word(5));
         assert_eq!(region.load_u64(0), Ok(105));
-        let fetched = |buf: &Buf| u64::from_ne_bytes(buf[..].try_into().unwrap());
+        let parse = |buf: &Buf| u64::from_ne_bytes(buf[..].try_into().unwrap());
         b.fetch_atomic(buf(), &word(7), target(Op::Sum), Context(2))
             .unwrap();
-        assert_eq!(fetched(&next(&b, &a).buf), 105);
+        assert_eq!(parse(&next_completion(&b, &a).buf), 105);
         let swap = target(Op::Cswap);
-        for (compare, found) in [(1, 112), (112, 112), (112, 9)] {
+        for (compare, previous) in [(1, 112), (112, 112), (112, 9)] {
             b.compare_atomic(buf(), &word(9), &word(compare), swap, Context(3))
                 .unwrap();
-            assert_eq!(fetched(&next(&b, &a).buf), found);
+            assert_eq!(parse(&next_completion(&b, &a).buf), previous);
         }
         b.inject_atomic(&word(2), target(Op::Prod)).unwrap();
         b.fetch_atomic(buf(), &[], target(Op::AtomicRead), Context(4))
             .unwrap();
-        assert_eq!(fetched(&next(&b, &a).buf), 18);
+        assert_eq!(parse(&next_completion(&b, &a).buf), 18);
         assert_eq!(region.load_u64(0), Ok(18));
     });
 }
 
-/// Counts how often a future is polled.
-struct Counted<'a, F>(Pin<&'a mut F>, &'a AtomicUsize);
+/// A future that counts the polls of another future.
+struct CountPolls<'a, F>(Pin<&'a mut F>, &'a AtomicUsize);
 
-impl<F: Future> Future for Counted<'_, F> {
+impl<F: Future> Future for CountPolls<'_, F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<F::Output> {
@@ -260,9 +261,9 @@ fn futures_with_a_wait_object_are_polled_only_after_completion() {
                 let (b, polls) = (&b, &polls);
                 let receiver = scope.spawn(move || {
                     let receive = pin!(b.recv(buf, FiAddr::UNSPEC));
-                    b.run(Counted(receive, polls)).unwrap().unwrap()
+                    b.run(CountPolls(receive, polls)).unwrap().unwrap()
                 });
-                // The receiver has found no completion and blocks, or is about to.
+                // The receiver has found no completion, and has parked or is about to park.
                 while polls.load(Ordering::Relaxed) == 0 {
                     thread::yield_now();
                 }
@@ -327,19 +328,19 @@ fn messages_of_a_multi_receive_are_awaited_in_order() {
             let sends = sends.map(|(seed, len)| a.send(message(&outgoing, len, seed), addr));
             let sends = futures::future::join_all(sends.collect::<Vec<_>>());
             let receive = async {
-                let mut parts = Vec::new();
+                let mut bufs = Vec::new();
                 while let Some(message) = messages.next().await {
-                    parts.push(message.unwrap().0);
+                    bufs.push(message.unwrap().0);
                 }
-                parts
+                bufs
             };
-            let (_, parts) = ep.run(async { futures::join!(sends, receive) }).unwrap();
-            assert_eq!(parts.len(), lens.len());
-            for (seed, part) in parts.iter().enumerate() {
-                assert_message(part, lens[seed], seed);
+            let (_, bufs) = ep.run(async { futures::join!(sends, receive) }).unwrap();
+            assert_eq!(bufs.len(), lens.len());
+            for (seed, buf) in bufs.iter().enumerate() {
+                assert_message(buf, lens[seed], seed);
             }
             assert_eq!(pool.available(), 0);
-            drop(parts);
+            drop(bufs);
             assert_eq!(pool.available(), 1);
             // A dropped `Messages` with unread messages also returns its buffer.
             let mut messages = ep.recv_multi(pool.take().unwrap(), FiAddr::UNSPEC, None);
@@ -376,15 +377,12 @@ fn awaited_endpoints_exchange_messages_of_every_size() {
     });
 }
 
-/// Returns the next completion of `at`, with progress at `other`.
-fn next(at: &Endpoint, other: &Endpoint) -> Completion {
-    let (mut done, mut none) = (Completions::with_capacity(1), Completions::with_capacity(1));
-    while at.poll(&mut done).unwrap() == 0 {
-        other.poll(&mut none).unwrap();
-        assert!(
-            none.is_empty(),
-            "unexpected completion at the other endpoint"
-        );
+/// Polls both endpoints. Returns the next completion of `ep`; `other` must have no completion.
+fn next_completion(ep: &Endpoint, other: &Endpoint) -> Completion {
+    let (mut done, mut unexpected) = (Completions::with_capacity(1), Completions::with_capacity(1));
+    while ep.poll(&mut done).unwrap() == 0 {
+        other.poll(&mut unexpected).unwrap();
+        assert!(unexpected.is_empty(), "the other endpoint has a completion");
     }
     done.drain().next().unwrap()
 }
@@ -407,7 +405,7 @@ fn messages_of_a_multi_receive_are_separate_buffers() {
             b.set(EpOption::MinMultiRecv(1)).unwrap();
             let buf = pool.take().unwrap();
             b.recv_multi(buf, FiAddr::UNSPEC, tag, Context(7)).unwrap();
-            let mut parts = Vec::new();
+            let mut bufs = Vec::new();
             for (seed, len) in lens.into_iter().enumerate() {
                 let outgoing = shm.pool(len, 1);
                 let (message, context) = (message(&outgoing, len, seed), Context(1));
@@ -415,25 +413,25 @@ fn messages_of_a_multi_receive_are_separate_buffers() {
                     None => a.send(message, b_addr, context).unwrap(),
                     Some(_) => a.tsend(message, b_addr, 5, context).unwrap(),
                 };
-                let (mut at_a, mut at_b) =
+                let (mut done_a, mut done_b) =
                     (Completions::with_capacity(1), Completions::with_capacity(1));
-                while a.poll(&mut at_a).unwrap() + b.poll(&mut at_b).unwrap() < 2 {}
-                let done = at_b.drain().next().unwrap();
+                while a.poll(&mut done_a).unwrap() + b.poll(&mut done_b).unwrap() < 2 {}
+                let done = done_b.drain().next().unwrap();
                 assert_eq!(is_last(&done), seed == lens.len() - 1);
                 assert_eq!(done.result.as_ref().unwrap().len, len);
-                // A write to one part does not change the others.
-                let mut part = done.buf;
-                assert_message(&part, len, seed);
-                assert_eq!(part.set_len(len + 1), Err(Errno::TooSmall));
-                part.iter_mut().for_each(|byte| *byte = !*byte);
-                parts.push(part);
+                // A write to one message does not change the others.
+                let mut received = done.buf;
+                assert_message(&received, len, seed);
+                assert_eq!(received.set_len(len + 1), Err(Errno::TooSmall));
+                received.iter_mut().for_each(|byte| *byte = !*byte);
+                bufs.push(received);
             }
-            for (seed, part) in parts.iter_mut().enumerate() {
-                part.iter_mut().for_each(|byte| *byte = !*byte);
-                assert_message(part, lens[seed], seed);
+            for (seed, buf) in bufs.iter_mut().enumerate() {
+                buf.iter_mut().for_each(|byte| *byte = !*byte);
+                assert_message(buf, lens[seed], seed);
             }
-            while parts.pop().is_some() {
-                assert_eq!(pool.available(), usize::from(parts.is_empty()));
+            while bufs.pop().is_some() {
+                assert_eq!(pool.available(), usize::from(bufs.is_empty()));
             }
         }
     });
@@ -449,24 +447,24 @@ fn a_multi_receive_buffer_is_returned_after_cancellation_or_close() {
             let (buf, any) = (pool.take().unwrap(), FiAddr::UNSPEC);
             let posted = b.recv_multi(buf, any, None, Context(7)).unwrap();
             a.inject(b"hello", b_addr, None).unwrap();
-            let part = next(&b, &a).buf;
+            let received = next_completion(&b, &a).buf;
             assert_eq!(pool.available(), 0);
             if is_cancelled {
                 b.cancel(posted).unwrap();
-                let done = next(&b, &a);
+                let done = next_completion(&b, &a);
                 assert!(is_last(&done) && done.buf.is_empty());
                 assert_eq!(done.result.unwrap_err().errno, Errno::Canceled);
                 assert_eq!(pool.available(), 0);
                 drop(done.buf);
             } else {
                 drop((a, b));
-                assert_eq!(&part[..], b"hello");
-                drop(part);
+                assert_eq!(&received[..], b"hello");
+                drop(received);
                 assert_eq!(pool.available(), 1);
                 return;
             }
-            assert_eq!(&part[..], b"hello");
-            drop(part);
+            assert_eq!(&received[..], b"hello");
+            drop(received);
             assert_eq!(pool.available(), 1);
         }
     });
@@ -501,13 +499,13 @@ fn messages_are_peeked_and_discarded() {
                 assert_eq!(peeked(discards).unwrap(), (5, len, Some(9)));
             }
             assert_eq!(peeked(true).unwrap_err().errno, Errno::NoMsg);
-            next(&a, &b).result.unwrap();
+            next_completion(&a, &b).result.unwrap();
         }
     });
 }
 
 #[test]
-fn more_messages_than_the_queues_hold_all_arrive() {
+fn all_messages_arrive_when_the_queues_are_full() {
     const MESSAGES: usize = 3000;
     under_watchdog(|| {
         let shm = Shm::open();
@@ -517,18 +515,18 @@ fn more_messages_than_the_queues_hold_all_arrive() {
         let sends = futures::future::join_all(sends.collect::<Vec<_>>());
         let receive = async {
             let mut next_buf = pool.take().unwrap();
-            let mut seen = vec![0; 256];
+            let mut counts = vec![0; 256];
             for _ in 0..MESSAGES {
                 let (buf, _) = b.recv(next_buf, FiAddr::UNSPEC).await.unwrap();
-                seen[usize::from(buf[0])] += 1;
+                counts[usize::from(buf[0])] += 1;
                 next_buf = buf;
             }
-            seen
+            counts
         };
-        let (sent, seen) = block_on(async { futures::join!(sends, receive) });
+        let (sent, counts) = block_on(async { futures::join!(sends, receive) });
         assert!(sent.into_iter().all(|sent| sent.is_ok()));
         let expected = (0..256).map(|first| (0..MESSAGES).filter(|i| i % 256 == first).count());
-        assert_eq!(seen, expected.collect::<Vec<_>>());
+        assert_eq!(counts, expected.collect::<Vec<_>>());
     });
 }
 
@@ -624,18 +622,20 @@ fn contexts_exchange_messages() {
         attr.rx_ctx_bits = BITS;
         let av = shm.domain.av(&attr).unwrap();
         let sep = shm.domain.scalable_endpoint(&info).unwrap();
-        let own = av.insert_one(&sep.address().unwrap()).unwrap();
+        let sep_addr = av.insert_one(&sep.address().unwrap()).unwrap();
         let context = |index| {
             let av = Arc::clone(&av);
             Endpoint::open_context(&*shm.domain, (&*sep, index), &info, av)
         };
         let (first, second) = (context(0).unwrap(), context(1).unwrap());
         assert_eq!(context(1).unwrap_err().errno(), Errno::Busy);
-        let (pool, to) = (shm.pool(64, 2), own.rx_addr(1, BITS));
+        let (pool, dest) = (shm.pool(64, 2), sep_addr.rx_addr(1, BITS));
         let mut hello = pool.take().unwrap();
         hello.write(b"hello").unwrap();
-        second.recv(pool.take().unwrap(), own, Context(2)).unwrap();
-        first.send(hello, to, Context(1)).unwrap();
+        second
+            .recv(pool.take().unwrap(), sep_addr, Context(2))
+            .unwrap();
+        first.send(hello, dest, Context(1)).unwrap();
         let mut done = Completions::with_capacity(2);
         while second.poll(&mut done).unwrap() == 0 {
             first.poll(&mut Completions::with_capacity(1)).unwrap();
@@ -645,10 +645,10 @@ fn contexts_exchange_messages() {
             (received.context, &*received.buf),
             (Context(2), &b"hello"[..])
         );
-        assert_eq!(received.result.unwrap().src, own);
+        assert_eq!(received.result.unwrap().src, sep_addr);
         drop(second);
         let object = wait::Object::Unspec;
-        let again = AsyncEndpoint::open_context(&*shm.domain, (&*sep, 1), &info, av, object);
-        assert!(again.is_ok(), "a closed context opens again");
+        let reopened = AsyncEndpoint::open_context(&*shm.domain, (&*sep, 1), &info, av, object);
+        assert!(reopened.is_ok(), "a closed context opens again");
     });
 }

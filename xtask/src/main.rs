@@ -35,16 +35,18 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<String> {
     let mut parser = lexopt::Parser::from_env();
     let mut arguments = Vec::new();
-    let (mut task, mut prefix, mut built, mut headers, mut only) = (None, None, None, None, None);
-    let (mut is_short, mut sample) = (false, None);
+    let (mut task, mut prefix, mut built, mut headers) = (None, None, None, None);
+    let (mut is_short, mut plants) = (false, plant::Selection::default());
     while let Some(argument) = parser.next()? {
         match argument {
             Short('h') | Long("help") => return Ok(USAGE.to_owned()),
             Long("prefix") => prefix = Some(PathBuf::from(parser.value()?)),
             Long("built") => built = Some(PathBuf::from(parser.value()?)),
             Long("headers") => headers = Some(PathBuf::from(parser.value()?)),
-            Long("only") => only = Some(parser.value()?.string()?),
-            Long("sample") => sample = Some(parser.value()?.parse()?),
+            Long("only") => plants.only = Some(parser.value()?.string()?),
+            Long("from") => plants.from = Some(parser.value()?.parse()?),
+            Long("sample") => plants.sample = Some(parser.value()?.parse()?),
+            Long("times") => plants.times = Some(parser.value()?.parse()?),
             Long("short") => is_short = true,
             Value(name) if task.is_none() => {
                 task = Some(name.string()?);
@@ -73,7 +75,7 @@ fn run() -> anyhow::Result<String> {
         "miri" => nightly::miri(is_short),
         "tsan" => nightly::tsan(is_short),
         "test" => test::test(&arguments),
-        "plant" => plant::plant(only.as_deref(), sample),
+        "plant" => plant::plant(&plants),
         "size" => size::size(),
         "unsafe" => unsafe_list::write(),
         other => bail!("unknown task {other:?}\n\n{USAGE}"),
@@ -85,7 +87,7 @@ Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
        cargo xtask install-bmi --prefix DIR [--built DIR]
        cargo xtask install-cheetah --prefix DIR [--built DIR]
        cargo xtask test [--long] [ARGUMENTS]
-       cargo xtask plant [--only WORDS] [--sample N]
+       cargo xtask plant [--only WORDS] [--from N] [--sample N] [--times N]
        cargo xtask asan
        cargo xtask fuzz
        cargo xtask miri [--short]
@@ -116,7 +118,9 @@ plant
     checks that the named tests fail.
 
       --only WORDS   only defects with these words in their description
+      --from N       begin at the N-th defect of the list
       --sample N     only N defects of one test target, chosen by the last commit
+      --times N      run each test N times; it must fail each time [1]
 
 asan
     Runs C programs, and random calls, on a libfabric.so.1 built with the address sanitizer

@@ -52,7 +52,7 @@ const PLANTS: &[Plant] = plants! {
     "providers/hook/src/call.rs": "selvedge-hook" "--test=layers" {
         "the innermost layer is the outermost": "hooks.split_first()" => "hooks.split_last()"
             fails "faults_follow_their_rules_and_outer_layers_see_them", "inner_layers_do_not_see_calls_that_outer_layers_fail";
-        "an unknown layer is ignored": "let hooks = names.split(';').map(hook).collect::<Result<_, _>>()?;" => "let hooks = names.split(';').filter_map(|name| hook(name).ok()).collect();"
+        "an unknown layer is ignored": "let hooks = names.split(';').map(hook).collect::<Result<_, _>>()?;" => "let hooks = names.split(';').map(hook).filter_map(Result::ok).collect();"
             fails "the_error_for_an_invalid_variable_quotes_the_value";
         "the file is created without a layer": "let names = params.text(\"FI_HOOK\")?;" => "let names = params.text(\"FI_HOOK\")?;\n        let _ = Output::open(&params.text(\"FI_HOOK_FILE\")?)?;"
             fails "without_fi_hook_there_is_no_layer";
@@ -70,7 +70,7 @@ const PLANTS: &[Plant] = plants! {
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
     }
     "providers/hook/src/shared.rs": "selvedge-hook" "--test=layers" {
-        "posts of shared receives bypass the layers": "post.pass(&self.at, self.recorder(), run)" => "{ let _ = post; run() }"
+        "posts of shared receives bypass the layers": "post.pass(&self.point, self.recorder(), run)" => "{ let _ = post; run() }"
             fails "posts_of_shared_receives_pass_each_layer";
     }
     "providers/hook/src/endpoint.rs": "selvedge-hook" "--test=layers" {
@@ -118,7 +118,7 @@ const PLANTS: &[Plant] = plants! {
             fails "a_region_is_bound_to_the_counter_below_its_layers";
     }
     "providers/kit/src/layer/named.rs": "selvedge-hook" "--test=layers" {
-        "errors refer to the endpoint below a layer": "error.ep = error.ep.map(|ep| ENDPOINTS.layered::<L>(ep));" => "let _ = &mut error.ep;"
+        "errors refer to the endpoint below a layer": "error.ep = error.ep.map(|ep| ENDPOINTS.layered_or_below::<L>(ep));" => "let _ = &mut error.ep;"
             fails "an_event_names_the_applications_endpoint_when_its_fabric_is_open_twice";
     }
     "providers/kit/src/layer/calls.rs": "selvedge-kit" "--lib" {
@@ -192,17 +192,17 @@ const PLANTS: &[Plant] = plants! {
             fails "messages_delayed_by_backpressure_arrive_unchanged";
     }
     "providers/tcp/src/state/application.rs": "selvedge-tcp" "--test=one_process" {
-        "an endpoint connects from an arbitrary address": "Some(socket) => socket.connect(to, &self.config.socket_options)?," => "Some(_) => Socket::connect(from.unwrap_or(any), to, &self.config.socket_options)?,"
+        "an endpoint connects from an arbitrary address": "Some(socket) => socket.connect(dest_addr, &self.config.socket_options)?," => "Some(_) => Socket::connect(src_ip.unwrap_or(any), dest_addr, &self.config.socket_options)?,"
             fails "an_endpoint_connects_from_the_address_of_a_passive_endpoint";
     }
     "providers/tcp/src/endpoint/passive.rs": "selvedge-tcp" "--test=one_process" {
-        "an endpoint that takes over an address binds another one": "PassiveState::Bound(socket, at) => return Ok((socket, at))," => "PassiveState::Bound(_, at) => return self.inner.bind_at(SocketAddr::new(at.ip(), 0)),"
+        "an endpoint that takes over an address binds another one": "PassiveState::Bound(socket, addr) => return Ok((socket, addr))," => "PassiveState::Bound(_, addr) => return self.shared.bind_at(SocketAddr::new(addr.ip(), 0)),"
             fails "an_endpoint_connects_from_the_address_of_a_passive_endpoint", "a_passive_endpoint_listens_at_its_own_address_or_at_one_it_takes_over";
         "a second address replaces the first": "if !matches!(&*state, PassiveState::Unbound(_)) {" => "if matches!(&*state, PassiveState::Listening(_)) {"
             fails "an_endpoint_connects_from_the_address_of_a_passive_endpoint";
     }
     "util/capi/fabric/src/export/discover.rs": "selvedge-fabric-c" "--test=programs" {
-        "the handle of hints is lost": "info::list(&all, handle)?" => "info::list(&all, ptr::null_mut::<Fid>().min(handle))?"
+        "the handle of hints is lost": "info::allocate_list(&infos, handle)?" => "info::allocate_list(&infos, ptr::null_mut::<Fid>().min(handle))?"
             fails "addresses_in_c_are_bound_before_listen_and_connect";
     }
     "util/top/src/units.rs": "selvedge-top" "--bin=fi_top" {
@@ -254,7 +254,7 @@ const PLANTS: &[Plant] = plants! {
             fails "a_killed_member_ends_the_collectives_of_parked_members";
     }
     "providers/kit/src/coll/fast_path.rs": "selvedge-shm" "--test=collectives" {
-        "a fast-path round waits for the wrong member": "from: group.channel(receive.peer, receive.span.len)?" => "from: group.channel(send.peer, receive.span.len)?"
+        "a fast-path round waits for the wrong member": "receive_channel: group.channel(receive.peer, receive.span.len)?" => "receive_channel: group.channel(send.peer, receive.span.len)?"
             fails "repeated_barriers_hold_every_member_until_the_last_arrives";
         "fast-path collectives are not published": ".set_next_sequence(group.stats_slot, group.next_sequence);" => ".set_next_sequence(group.stats_slot, 1);"
             fails "fast_path_collectives_are_counted_in_telemetry";
@@ -302,7 +302,7 @@ const PLANTS: &[Plant] = plants! {
             fails "a_context_with_unsupported_collectives_is_refused_by_name";
     }
     "util/capi/fabric/src/ep/cm.rs": "selvedge-fabric-c" "--test=programs" {
-        "a transmit context cannot join a group": "TX_CM: Table<OpsCm, Ep> = joins(names());" => "TX_CM: Table<OpsCm, Ep> = names();"
+        "a transmit context cannot join a group": "TX_CM: Table<OpsCm, Ep> = with_join(getname_table());" => "TX_CM: Table<OpsCm, Ep> = getname_table();"
             fails "contexts_in_c_join_groups_and_take_part_in_collectives";
     }
     "providers/kit/src/coll/small_message.rs": "selvedge-shm" "--test=collectives" {
@@ -328,7 +328,7 @@ const PLANTS: &[Plant] = plants! {
             fails "waiting_members_name_the_missing_member";
     }
     "providers/kit/src/telemetry/groups.rs": "selvedge-kit" "--lib" {
-        "a closed group keeps its slot": "if let Some(at) = slot {\n            self.page.set(at, 0);" => "if let Some(at) = slot.filter(|at| *at == 0) {\n            self.page.set(at, 0);"
+        "a closed group keeps its slot": "if let Some(offset) = slot {\n            self.page.set(offset, 0);" => "if let Some(offset) = slot.filter(|offset| *offset == 0) {\n            self.page.set(offset, 0);"
             fails "a_group_shows_its_next_collective_until_it_is_left";
     }
     "providers/kit/src/telemetry/crash.rs": "selvedge-top" "--test=processes" {
@@ -345,51 +345,98 @@ const PLANTS: &[Plant] = plants! {
     }
 };
 
-/// Plants the defects whose description contains `only`, or all defects; of these, at most `sample`
-/// if it is set. Prints for each test whether it detected the defect.
+/// The defects that one run plants.
+#[derive(Default)]
+pub(crate) struct Selection {
+    /// Words of the description.
+    pub(crate) only: Option<String>,
+    /// The number of the first defect. Defects are numbered from 1 in the order of the list.
+    pub(crate) from: Option<usize>,
+    /// At most so many defects of one test target, chosen by the last commit.
+    pub(crate) sample: Option<usize>,
+    /// How often each test runs. It must fail each time.
+    pub(crate) times: Option<usize>,
+}
+
+/// Plants the selected defects. Prints for each test whether it detected the defect. A defect whose
+/// test could not be run does not end the list.
 ///
 /// # Errors
-/// Returns an error if a defect cannot be planted or is not detected, or if no description matches.
-pub(crate) fn plant(only: Option<&str>, sample: Option<usize>) -> anyhow::Result<String> {
-    let is_selected = |plant: &&Plant| only.is_none_or(|only| plant.description.contains(only));
-    let mut selected: Vec<_> = PLANTS.iter().filter(is_selected).collect();
-    if let Some(count) = sample {
-        selected = choose(&selected, count, &head(workspace())?);
-    }
-    let words = only.unwrap_or_default();
-    ensure!(
-        !selected.is_empty(),
-        "no defect has {words:?} in its description; see docs/FABTESTS-REFERENCE.md"
-    );
+/// Returns an error if a defect cannot be planted or is not detected, or if no defect is selected.
+pub(crate) fn plant(selection: &Selection) -> anyhow::Result<String> {
+    let selected = select(selection)?;
     let copy = copy()?;
     let mut missed = 0;
-    for plant in selected {
-        let path = copy.join(plant.file);
-        let source = fs::read_to_string(&path)?;
-        fs::write(&path, planted(plant, &source)?)?;
-        let detected = plant.tests.iter().map(|test| fails(&copy, plant, test));
-        let detected: anyhow::Result<Vec<_>> = detected.collect();
-        fs::write(&path, source)?;
-        for (test, fails) in plant.tests.iter().zip(detected?) {
-            let outcome = if fails { "detected" } else { "MISSED  " };
-            missed += usize::from(!fails);
-            println!("{outcome} {test}: {}", plant.description);
+    for (number, plant) in selected {
+        let outcomes = outcomes(&copy, plant, selection.times.unwrap_or(1));
+        let outcomes = outcomes.unwrap_or_else(|error| vec![("ERROR   ", format!("{error:#}"))]);
+        for (outcome, test) in outcomes {
+            missed += usize::from(outcome != DETECTED);
+            println!("{outcome} {number} {test}: {}", plant.description);
         }
     }
     ensure!(missed == 0, "{missed} defects were not detected");
     Ok("every defect was detected\n".to_owned())
 }
 
+const DETECTED: &str = "detected";
+
+/// Plants a defect, runs each of its tests `times` times, and restores the file. Returns an outcome
+/// for each test.
+fn outcomes(
+    copy: &Path,
+    plant: &Plant,
+    times: usize,
+) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let path = copy.join(plant.file);
+    let source = fs::read_to_string(&path)?;
+    fs::write(&path, planted(plant, &source)?)?;
+    let outcomes = plant.tests.iter().map(|test| {
+        for _ in 0..times {
+            if !fails(copy, plant, test)? {
+                return Ok(("MISSED  ", (*test).to_owned()));
+            }
+        }
+        Ok((DETECTED, (*test).to_owned()))
+    });
+    let outcomes = outcomes.collect();
+    fs::write(&path, source)?;
+    outcomes
+}
+
+/// Returns the selected defects with their numbers.
+fn select(selection: &Selection) -> anyhow::Result<Vec<(usize, &'static Plant)>> {
+    let words = selection.only.as_deref().unwrap_or_default();
+    let first = selection.from.unwrap_or(1);
+    let numbered = (1..).zip(PLANTS);
+    let mut selected: Vec<_> = numbered
+        .filter(|(number, plant)| *number >= first && plant.description.contains(words))
+        .collect();
+    if let Some(count) = selection.sample {
+        selected = choose(&selected, count, &head(workspace())?);
+    }
+    ensure!(
+        !selected.is_empty(),
+        "no defect from number {first} has {words:?} in its description; \
+         see docs/FABTESTS-REFERENCE.md"
+    );
+    Ok(selected)
+}
+
 /// Chooses at most `count` defects, all detected by one test target. The choice depends on the
 /// commit.
-fn choose(plants: &[&'static Plant], count: usize, commit: &str) -> Vec<&'static Plant> {
+fn choose(
+    plants: &[(usize, &'static Plant)],
+    count: usize,
+    commit: &str,
+) -> Vec<(usize, &'static Plant)> {
     let digits = commit.get(..8).unwrap_or_default();
     let number = usize::from_str_radix(digits, 16).unwrap_or_default();
     let first = number % plants.len().max(1);
     let (before, from) = plants.split_at(first);
     let rotated = from.iter().chain(before).copied();
     let target = |plant: &Plant| (plant.package, plant.target);
-    let same_target = rotated.filter(|plant| target(plant) == target(plants[first]));
+    let same_target = rotated.filter(|(_, plant)| target(plant) == target(plants[first].1));
     same_target.take(count).collect()
 }
 
@@ -495,7 +542,7 @@ mod tests {
 
     #[test]
     fn a_sample_has_one_target_and_every_defect_is_in_some_sample() {
-        let all: Vec<_> = PLANTS.iter().collect();
+        let all: Vec<_> = (1..).zip(PLANTS).collect();
         let mut seen = std::collections::BTreeSet::new();
         for number in 0..all.len() {
             let chosen = choose(&all, 3, &format!("{number:08x}"));
@@ -504,16 +551,36 @@ mod tests {
             assert!(
                 chosen
                     .iter()
-                    .all(|plant| target(plant) == target(chosen[0]))
+                    .all(|(_, plant)| target(plant) == target(chosen[0].1))
             );
-            seen.extend(chosen.iter().map(|plant| plant.description));
+            seen.extend(chosen.iter().map(|(number, _)| *number));
         }
         assert_eq!(seen.len(), all.len());
     }
 
     #[test]
+    fn a_run_can_begin_at_a_number() -> anyhow::Result<()> {
+        let from = Some(PLANTS.len() - 1);
+        let selection = Selection {
+            from,
+            ..Selection::default()
+        };
+        let numbers: Vec<_> = select(&selection)?
+            .iter()
+            .map(|(number, _)| *number)
+            .collect();
+        assert_eq!(numbers, [PLANTS.len() - 1, PLANTS.len()]);
+        Ok(())
+    }
+
+    #[test]
     fn words_without_a_matching_defect_are_an_error() {
-        let error = plant(Some("a defect that does not exist"), None).unwrap_err();
+        let only = Some("a defect that does not exist".to_owned());
+        let error = plant(&Selection {
+            only,
+            ..Selection::default()
+        })
+        .unwrap_err();
         assert!(error.to_string().contains("does not exist"), "{error}");
     }
 }

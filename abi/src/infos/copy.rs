@@ -1,4 +1,4 @@
-//! Copies and frees infos of C, whichever library has made them.
+//! Allocates, copies and frees infos of C. An info may come from this library or from another one.
 
 #![expect(unsafe_code, reason = "structures of C")]
 
@@ -9,50 +9,50 @@ use crate as abi;
 use crate::{Abi, Fid, Ops, fclass, number};
 use selvedge::{Errno, Result};
 
-use crate::heap::{self, allocated, duplicate_string, zeroed};
-use crate::pointer::{list, prefix, put, required};
+use crate::heap::{self, allocate, allocate_zeroed, duplicate_string};
+use crate::pointer::{array, prefix, put, required};
 
-/// Allocates an info of zeros with all of its parts, for `fi_allocinfo`.
+/// Allocates a zeroed info with zeroed attributes, for `fi_allocinfo`.
 ///
 /// # Errors
 /// [`Errno::NoMem`].
-pub fn fresh() -> Result<*mut abi::Info> {
-    let own = zeroed::<abi::Info>()?;
-    // SAFETY: it was allocated just now.
-    let filled = fill_fresh(unsafe { &mut *own });
-    // SAFETY: as above; its parts were allocated by `fill_fresh`.
-    filled.map(|()| own).inspect_err(|_| unsafe { free(own) })
+pub fn allocate_zeroed_info() -> Result<*mut abi::Info> {
+    let info = allocate_zeroed::<abi::Info>()?;
+    // SAFETY: the info was allocated just now.
+    let filled = allocate_attributes(unsafe { &mut *info });
+    // SAFETY: as above; `allocate_attributes` allocated the attributes.
+    filled.map(|()| info).inspect_err(|_| unsafe { free(info) })
 }
 
-fn fill_fresh(own: &mut abi::Info) -> Result {
-    own.tx_attr = zeroed()?;
-    own.rx_attr = zeroed()?;
-    own.ep_attr = zeroed()?;
-    own.domain_attr = zeroed()?;
-    own.fabric_attr = zeroed()?;
+fn allocate_attributes(info: &mut abi::Info) -> Result {
+    info.tx_attr = allocate_zeroed()?;
+    info.rx_attr = allocate_zeroed()?;
+    info.ep_attr = allocate_zeroed()?;
+    info.domain_attr = allocate_zeroed()?;
+    info.fabric_attr = allocate_zeroed()?;
     Ok(())
 }
 
-/// Copies one info, without the rest of its list, from some layout to the newest one.
+/// Copies one info, without the rest of its list, from the layout of `abi` to the newest one.
 ///
 /// # Errors
 /// [`Errno::NoMem`]; [`Errno::Inval`] for NULL and impossible lengths.
 ///
 /// # Safety
 /// As [`super::read`].
-pub unsafe fn copy(at: *const abi::Info, abi: Abi) -> Result<*mut abi::Info> {
+pub unsafe fn copy(ptr: *const abi::Info, abi: Abi) -> Result<*mut abi::Info> {
     // SAFETY: passed on from the caller.
-    let from = unsafe { prefix(at, abi.layout().info) }?;
-    let own = allocated(without_parts(from))?;
-    // SAFETY: it was allocated just now.
-    let whole = unsafe { &mut *own };
+    let from = unsafe { prefix(ptr, abi.layout().info) }?;
+    let copy = allocate(without_pointers(from))?;
+    // SAFETY: the copy was allocated just now.
+    let copy_ref = unsafe { &mut *copy };
     // SAFETY: passed on from the caller.
-    let filled = unsafe { fill(whole, &from, abi) };
-    // SAFETY: as above; all parts that it has already are copies.
-    filled.map(|()| own).inspect_err(|_| unsafe { free(own) })
+    let filled = unsafe { fill(copy_ref, &from, abi) };
+    // SAFETY: as above; every pointer of the copy is NULL or points to a copy.
+    filled.map(|()| copy).inspect_err(|_| unsafe { free(copy) })
 }
 
-fn without_parts(mut info: abi::Info) -> abi::Info {
+fn without_pointers(mut info: abi::Info) -> abi::Info {
     info.next = ptr::null_mut();
     info.src_addr = ptr::null_mut();
     info.dest_addr = ptr::null_mut();
@@ -71,54 +71,54 @@ fn without_parts(mut info: abi::Info) -> abi::Info {
     clippy::multiple_unsafe_ops_per_block,
     reason = "one promise for all parts of one info"
 )]
-unsafe fn fill(own: &mut abi::Info, from: &abi::Info, abi: Abi) -> Result {
+unsafe fn fill(copy: &mut abi::Info, from: &abi::Info, abi: Abi) -> Result {
     let layout = abi.layout();
     // SAFETY: the caller vouches for every pointer of `from` and of its parts.
     unsafe {
-        own.src_addr = duplicate_bytes(from.src_addr, from.src_addrlen)?;
-        own.dest_addr = duplicate_bytes(from.dest_addr, from.dest_addrlen)?;
-        own.tx_attr = part(from.tx_attr, layout.tx)?;
-        own.rx_attr = part(from.rx_attr, layout.rx)?;
+        copy.src_addr = duplicate_bytes(from.src_addr, from.src_addrlen)?;
+        copy.dest_addr = duplicate_bytes(from.dest_addr, from.dest_addrlen)?;
+        copy.tx_attr = copy_attributes(from.tx_attr, layout.tx)?;
+        copy.rx_attr = copy_attributes(from.rx_attr, layout.rx)?;
         if let Ok(mut ep) = prefix(from.ep_attr, layout.ep) {
             ep.auth_key = duplicate_bytes(ep.auth_key.cast(), ep.auth_key_size)?.cast();
-            own.ep_attr = allocated(ep)?;
+            copy.ep_attr = allocate(ep)?;
         }
         if let Ok(mut domain) = prefix(from.domain_attr, layout.domain) {
             domain.name = duplicate_string(domain.name)?;
             domain.auth_key = duplicate_bytes(domain.auth_key.cast(), domain.auth_key_size)?.cast();
-            own.domain_attr = allocated(domain)?;
+            copy.domain_attr = allocate(domain)?;
         }
         if let Ok(mut fabric) = prefix(from.fabric_attr, layout.fabric) {
             fabric.name = duplicate_string(fabric.name)?;
             fabric.prov_name = duplicate_string(fabric.prov_name)?;
-            own.fabric_attr = allocated(fabric)?;
+            copy.fabric_attr = allocate(fabric)?;
         }
         if !from.nic.is_null() {
-            own.nic = duplicate_nic(from.nic)?;
+            copy.nic = duplicate_nic(from.nic)?;
         }
     }
     Ok(())
 }
 
 /// # Safety
-/// `at` is NULL or points to `size` bytes of a `T`, which has no pointers.
-unsafe fn part<T: Copy>(at: *const T, size: usize) -> Result<*mut T> {
+/// `ptr` is NULL or points to `size` bytes of a `T` without pointers.
+unsafe fn copy_attributes<T: Copy>(ptr: *const T, size: usize) -> Result<*mut T> {
     // SAFETY: passed on from the caller.
-    match unsafe { prefix(at, size) } {
-        Ok(own) => allocated(own),
+    match unsafe { prefix(ptr, size) } {
+        Ok(value) => allocate(value),
         Err(_) => Ok(ptr::null_mut()),
     }
 }
 
 /// # Safety
-/// `at` is NULL or points to `len` bytes.
-unsafe fn duplicate_bytes(at: *const c_void, len: usize) -> Result<*mut c_void> {
-    if at.is_null() {
+/// `ptr` is NULL or points to `len` bytes.
+unsafe fn duplicate_bytes(ptr: *const c_void, len: usize) -> Result<*mut c_void> {
+    if ptr.is_null() {
         return Ok(ptr::null_mut());
     }
     // SAFETY: passed on from the caller.
-    let from = unsafe { list(at.cast::<u8>(), len) }?;
-    heap::bytes(from).map(<*mut u8>::cast)
+    let from = unsafe { array(ptr.cast::<u8>(), len) }?;
+    heap::copy_bytes(from).map(<*mut u8>::cast)
 }
 
 /// The handle of a network interface that this library closes.
@@ -155,7 +155,7 @@ unsafe extern "C" fn close_nic(fid: *mut Fid) -> c_int {
 }
 
 /// # Safety
-/// As [`close_nic`]; `arg` has the type that the command requires.
+/// As for [`close_nic`]; `arg` has the type that the command requires.
 unsafe extern "C" fn control_nic(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
     if command != number::control::DUP {
         return -Errno::NoSys.as_raw();
@@ -170,91 +170,91 @@ unsafe extern "C" fn control_nic(fid: *mut Fid, command: c_int, arg: *mut c_void
 }
 
 /// # Safety
-/// `at` points to an interface whose pointers are NULL or valid.
+/// `ptr` points to a network interface whose pointers are NULL or valid.
 #[expect(
     clippy::multiple_unsafe_ops_per_block,
     reason = "one promise for all parts of one nic"
 )]
-unsafe fn duplicate_nic(at: *const abi::Nic) -> Result<*mut abi::Nic> {
+unsafe fn duplicate_nic(ptr: *const abi::Nic) -> Result<*mut abi::Nic> {
     // SAFETY: the caller vouches for every pointer of the interface.
     unsafe {
-        let from = required(at)?;
+        let from = required(ptr)?;
         let mut device = ptr::null_mut();
-        if let Ok(own) = required(from.device_attr) {
-            device = allocated(abi::DeviceAttr {
-                name: duplicate_string(own.name)?,
-                device_id: duplicate_string(own.device_id)?,
-                device_version: duplicate_string(own.device_version)?,
-                vendor_id: duplicate_string(own.vendor_id)?,
-                driver: duplicate_string(own.driver)?,
-                firmware: duplicate_string(own.firmware)?,
+        if let Ok(attr) = required(from.device_attr) {
+            device = allocate(abi::DeviceAttr {
+                name: duplicate_string(attr.name)?,
+                device_id: duplicate_string(attr.device_id)?,
+                device_version: duplicate_string(attr.device_version)?,
+                vendor_id: duplicate_string(attr.vendor_id)?,
+                driver: duplicate_string(attr.driver)?,
+                firmware: duplicate_string(attr.firmware)?,
             })?;
         }
-        let bus = part(from.bus_attr, size_of::<abi::BusAttr>())?;
+        let bus = copy_attributes(from.bus_attr, size_of::<abi::BusAttr>())?;
         let mut link = ptr::null_mut();
-        if let Ok(own) = required(from.link_attr) {
-            link = allocated(abi::LinkAttr {
-                address: duplicate_string(own.address)?,
-                network_type: duplicate_string(own.network_type)?,
-                ..*own
+        if let Ok(attr) = required(from.link_attr) {
+            link = allocate(abi::LinkAttr {
+                address: duplicate_string(attr.address)?,
+                network_type: duplicate_string(attr.network_type)?,
+                ..*attr
             })?;
         }
-        allocated(nic_handle(device, bus, link))
+        allocate(nic_handle(device, bus, link))
     }
 }
 
-/// Frees a whole list.
+/// Frees a list of infos.
 ///
 /// # Safety
-/// `at` is NULL or the first info of a list that is not used any more. Every part of the list is
+/// `ptr` is NULL or the first info of a list that is not used any more. Every part of the list is
 /// NULL or memory of the C library.
 #[expect(
     clippy::multiple_unsafe_ops_per_block,
     reason = "one promise for all parts of one info"
 )]
-pub unsafe fn free(mut at: *mut abi::Info) {
-    while !at.is_null() {
+pub unsafe fn free(mut ptr: *mut abi::Info) {
+    while !ptr.is_null() {
         // SAFETY: the caller vouches for every pointer of the list.
         unsafe {
-            let own = at.read();
-            heap::free(own.src_addr);
-            heap::free(own.dest_addr);
-            heap::free(own.tx_attr);
-            heap::free(own.rx_attr);
-            if let Some(ep) = own.ep_attr.as_ref() {
+            let info = ptr.read();
+            heap::free(info.src_addr);
+            heap::free(info.dest_addr);
+            heap::free(info.tx_attr);
+            heap::free(info.rx_attr);
+            if let Some(ep) = info.ep_attr.as_ref() {
                 heap::free(ep.auth_key);
-                heap::free(own.ep_attr);
+                heap::free(info.ep_attr);
             }
-            if let Some(domain) = own.domain_attr.as_ref() {
+            if let Some(domain) = info.domain_attr.as_ref() {
                 heap::free(domain.auth_key);
                 heap::free(domain.name);
-                heap::free(own.domain_attr);
+                heap::free(info.domain_attr);
             }
-            if let Some(fabric) = own.fabric_attr.as_ref() {
+            if let Some(fabric) = info.fabric_attr.as_ref() {
                 heap::free(fabric.name);
                 heap::free(fabric.prov_name);
-                heap::free(own.fabric_attr);
+                heap::free(info.fabric_attr);
             }
-            close_interface(own.nic);
-            heap::free(at);
-            at = own.next;
+            close_interface(info.nic);
+            heap::free(ptr);
+            ptr = info.next;
         }
     }
 }
 
-/// Closes an interface by the table of the library that has made it.
+/// Closes a network interface by its own table, which the library that made it has filled.
 ///
 /// # Safety
-/// `nic` is NULL or an interface that is not used any more.
+/// `nic` is NULL or a network interface that is not used any more.
 unsafe fn close_interface(nic: *mut abi::Nic) {
     // SAFETY: passed on from the caller.
-    let Some(own) = (unsafe { nic.as_ref() }) else {
+    let Some(handle) = (unsafe { nic.as_ref() }) else {
         return;
     };
     // SAFETY: passed on from the caller.
-    let close = unsafe { own.fid.ops.as_ref() }.and_then(|ops| ops.close);
+    let close = unsafe { handle.fid.ops.as_ref() }.and_then(|ops| ops.close);
     if let Some(close) = close {
-        // SAFETY: the function is of the interface's own table.
+        // SAFETY: the function comes from the table of the same network interface.
         unsafe { close(nic.cast()) };
     }
 }
@@ -266,10 +266,10 @@ unsafe fn close_interface(nic: *mut abi::Nic) {
     reason = "one promise for all parts of one nic"
 )]
 unsafe fn free_nic(nic: *mut abi::Nic) {
-    // SAFETY: the caller vouches for it, and every part was allocated by `heap`.
+    // SAFETY: the caller vouches for `nic`, and `heap` allocated every part.
     unsafe {
-        let own = nic.read();
-        if let Some(device) = own.device_attr.as_ref() {
+        let handle = nic.read();
+        if let Some(device) = handle.device_attr.as_ref() {
             let texts: [*mut c_char; 6] = [
                 device.name,
                 device.device_id,
@@ -279,13 +279,13 @@ unsafe fn free_nic(nic: *mut abi::Nic) {
                 device.firmware,
             ];
             texts.into_iter().for_each(|text| heap::free(text));
-            heap::free(own.device_attr);
+            heap::free(handle.device_attr);
         }
-        heap::free(own.bus_attr);
-        if let Some(link) = own.link_attr.as_ref() {
+        heap::free(handle.bus_attr);
+        if let Some(link) = handle.link_attr.as_ref() {
             heap::free(link.address);
             heap::free(link.network_type);
-            heap::free(own.link_attr);
+            heap::free(handle.link_attr);
         }
         heap::free(nic);
     }

@@ -15,9 +15,9 @@ use selvedge::{
 };
 
 use crate::addr;
-use crate::pointer::{list, prefix, text};
+use crate::pointer::{array, prefix, text};
 
-/// An info that was read, with the members that [`Info`] lacks.
+/// An info that was read from C, with the members that [`Info`] lacks.
 #[derive(Debug)]
 pub struct ParsedInfo {
     pub info: Info,
@@ -27,48 +27,48 @@ pub struct ParsedInfo {
     pub handle: *mut Fid,
 }
 
-/// Reads an info that a program of some layout has filled in. Missing attributes are defaults.
+/// Reads an info that a program has filled in. A missing attribute has its default value.
 ///
 /// # Errors
-/// [`Errno::Inval`] for NULL, and for a text that is not UTF-8; [`Errno::NoData`] for a number
-/// without a meaning.
+/// [`Errno::Inval`] for NULL, for a malformed address, and for a text that is not UTF-8;
+/// [`Errno::NoData`] for a number that names no value of its type.
 ///
 /// # Safety
-/// `at` is NULL or points to an info whose parts have the sizes of `abi`, and whose pointers are
-/// NULL or valid for the lengths that their members state.
-pub unsafe fn read(at: *const abi::Info, abi: Abi) -> Result<ParsedInfo> {
+/// - `ptr` is NULL or points to an info whose parts have the sizes of `abi`.
+/// - Every pointer of the info is NULL or valid for the length that the member beside it states.
+pub unsafe fn read(ptr: *const abi::Info, abi: Abi) -> Result<ParsedInfo> {
     let layout = abi.layout();
     // SAFETY: passed on from the caller.
-    let head = unsafe { prefix(at, layout.info) }?;
+    let head = unsafe { prefix(ptr, layout.info) }?;
     let mut info = Info::default();
     info.caps = Caps::from_bits_retain(head.caps);
     info.mode = Mode::from_bits_retain(head.mode);
     info.addr_format = addr_format(head.addr_format)?;
     let format = info.addr_format;
     // SAFETY: passed on from the caller.
-    info.src_addr = unsafe { address(head.src_addr, head.src_addrlen, format) }?;
+    info.src_addr = unsafe { read_address(head.src_addr, head.src_addrlen, format) }?;
     // SAFETY: passed on from the caller.
-    info.dest_addr = unsafe { address(head.dest_addr, head.dest_addrlen, format) }?;
+    info.dest_addr = unsafe { read_address(head.dest_addr, head.dest_addrlen, format) }?;
     // SAFETY: passed on from the caller.
-    info.tx_attr = unsafe { part(head.tx_attr, layout.tx) }.map_or_else(Default::default, tx);
+    info.tx_attr = unsafe { part(head.tx_attr, layout.tx) }.map_or_else(Default::default, tx_attr);
     // SAFETY: passed on from the caller.
-    info.rx_attr = unsafe { part(head.rx_attr, layout.rx) }.map_or_else(Default::default, rx);
+    info.rx_attr = unsafe { part(head.rx_attr, layout.rx) }.map_or_else(Default::default, rx_attr);
     // SAFETY: passed on from the caller.
-    if let Some(own) = unsafe { part(head.ep_attr, layout.ep) } {
+    if let Some(attr) = unsafe { part(head.ep_attr, layout.ep) } {
         // SAFETY: passed on from the caller.
-        info.ep_attr = unsafe { ep(&own) }?;
+        info.ep_attr = unsafe { ep_attr(&attr) }?;
     }
     let mut threading = Threading::Unspec;
     // SAFETY: passed on from the caller.
-    if let Some(own) = unsafe { part(head.domain_attr, layout.domain) } {
+    if let Some(attr) = unsafe { part(head.domain_attr, layout.domain) } {
         // SAFETY: passed on from the caller.
-        info.domain_attr = unsafe { domain(&own) }?;
+        info.domain_attr = unsafe { domain_attr(&attr) }?;
         threading = info.domain_attr.threading;
     }
     // SAFETY: passed on from the caller.
-    if let Some(own) = unsafe { part(head.fabric_attr, layout.fabric) } {
+    if let Some(attr) = unsafe { part(head.fabric_attr, layout.fabric) } {
         // SAFETY: passed on from the caller.
-        info.fabric_attr = unsafe { fabric(&own) }?;
+        info.fabric_attr = unsafe { fabric_attr(&attr) }?;
     }
     Ok(ParsedInfo {
         info,
@@ -79,12 +79,13 @@ pub unsafe fn read(at: *const abi::Info, abi: Abi) -> Result<ParsedInfo> {
 
 /// # Safety
 /// As [`prefix`].
-unsafe fn part<T: Copy>(at: *const T, size: usize) -> Option<T> {
+unsafe fn part<T: Copy>(ptr: *const T, size: usize) -> Option<T> {
     // SAFETY: passed on from the caller.
-    unsafe { prefix(at, size) }.ok()
+    unsafe { prefix(ptr, size) }.ok()
 }
 
-/// A value that no provider supports is no invalid argument: it matches nothing.
+/// Fails with [`Errno::NoData`], not [`Errno::Inval`], for an unknown value: no provider matches
+/// it.
 fn supported<T>(value: Option<T>) -> Result<T> {
     value.ok_or(Errno::NoData)
 }
@@ -95,123 +96,127 @@ fn addr_format(raw: u32) -> Result<AddrFormat> {
 }
 
 /// # Safety
-/// `at` is NULL or points to `len` bytes.
-unsafe fn address(at: *const c_void, len: usize, format: AddrFormat) -> Result<Option<Address>> {
-    if at.is_null() || len == 0 {
+/// `ptr` is NULL or points to `len` bytes.
+unsafe fn read_address(
+    ptr: *const c_void,
+    len: usize,
+    format: AddrFormat,
+) -> Result<Option<Address>> {
+    if ptr.is_null() || len == 0 {
         return Ok(None);
     }
     // SAFETY: passed on from the caller.
-    let bytes = unsafe { list(at.cast::<u8>(), len) }?;
+    let bytes = unsafe { array(ptr.cast::<u8>(), len) }?;
     addr::decode(bytes, format).map(Some)
 }
 
 /// # Safety
-/// `at` is NULL or points to `len` bytes.
-unsafe fn key(at: *const u8, len: usize) -> Result<Vec<u8>> {
+/// `ptr` is NULL or points to `len` bytes.
+unsafe fn read_key(ptr: *const u8, len: usize) -> Result<Vec<u8>> {
     // SAFETY: passed on from the caller.
-    Ok(unsafe { list(at, len) }?.to_vec())
+    Ok(unsafe { array(ptr, len) }?.to_vec())
 }
 
 /// # Safety
 /// As [`text`].
-unsafe fn name(at: *const std::ffi::c_char) -> Result<String> {
+unsafe fn read_name(ptr: *const std::ffi::c_char) -> Result<String> {
     // SAFETY: passed on from the caller.
-    Ok(unsafe { text(at) }?.unwrap_or_default().to_owned())
+    Ok(unsafe { text(ptr) }?.unwrap_or_default().to_owned())
 }
 
-fn tx(own: abi::TxAttr) -> TxAttr {
+fn tx_attr(attr: abi::TxAttr) -> TxAttr {
     TxAttr {
-        caps: Caps::from_bits_retain(own.caps),
-        mode: Mode::from_bits_retain(own.mode),
-        op_flags: op_flags(own.op_flags),
-        msg_order: MsgOrder::from_bits_retain(own.msg_order),
-        comp_order: own.comp_order,
-        inject_size: own.inject_size,
-        size: own.size,
-        iov_limit: own.iov_limit,
-        rma_iov_limit: own.rma_iov_limit,
-        tclass: TrafficClass::from_raw(own.tclass).unwrap_or_default(),
+        caps: Caps::from_bits_retain(attr.caps),
+        mode: Mode::from_bits_retain(attr.mode),
+        op_flags: op_flags(attr.op_flags),
+        msg_order: MsgOrder::from_bits_retain(attr.msg_order),
+        comp_order: attr.comp_order,
+        inject_size: attr.inject_size,
+        size: attr.size,
+        iov_limit: attr.iov_limit,
+        rma_iov_limit: attr.rma_iov_limit,
+        tclass: TrafficClass::from_raw(attr.tclass).unwrap_or_default(),
     }
 }
 
-fn rx(own: abi::RxAttr) -> RxAttr {
+fn rx_attr(attr: abi::RxAttr) -> RxAttr {
     RxAttr {
-        caps: Caps::from_bits_retain(own.caps),
-        mode: Mode::from_bits_retain(own.mode),
-        op_flags: op_flags(own.op_flags),
-        msg_order: MsgOrder::from_bits_retain(own.msg_order),
-        comp_order: own.comp_order,
-        total_buffered_recv: own.total_buffered_recv,
-        size: own.size,
-        iov_limit: own.iov_limit,
+        caps: Caps::from_bits_retain(attr.caps),
+        mode: Mode::from_bits_retain(attr.mode),
+        op_flags: op_flags(attr.op_flags),
+        msg_order: MsgOrder::from_bits_retain(attr.msg_order),
+        comp_order: attr.comp_order,
+        total_buffered_recv: attr.total_buffered_recv,
+        size: attr.size,
+        iov_limit: attr.iov_limit,
     }
 }
 
-/// The flags of C without the bit that only the object model uses.
+/// The flags of C without [`OpFlags::DEFAULT`], a bit that only the object model uses.
 fn op_flags(raw: u64) -> OpFlags {
     OpFlags::from_bits_retain(raw) - OpFlags::DEFAULT
 }
 
 /// # Safety
-/// The pointers are NULL or valid for the lengths that the members beside them state.
-unsafe fn ep(own: &abi::EpAttr) -> Result<EpAttr> {
+/// Every pointer is NULL or valid for the length that the member beside it states.
+unsafe fn ep_attr(attr: &abi::EpAttr) -> Result<EpAttr> {
     Ok(EpAttr {
-        ep_type: supported(EpType::from_raw(own.ep_type))?,
-        protocol: supported(Protocol::from_raw(own.protocol))?,
-        protocol_version: own.protocol_version,
-        max_msg_size: own.max_msg_size,
-        msg_prefix_size: own.msg_prefix_size,
-        max_order_raw_size: own.max_order_raw_size,
-        max_order_war_size: own.max_order_war_size,
-        max_order_waw_size: own.max_order_waw_size,
-        mem_tag_format: MemTagFormat(own.mem_tag_format),
-        tx_ctx_cnt: own.tx_ctx_cnt,
-        rx_ctx_cnt: own.rx_ctx_cnt,
+        ep_type: supported(EpType::from_raw(attr.ep_type))?,
+        protocol: supported(Protocol::from_raw(attr.protocol))?,
+        protocol_version: attr.protocol_version,
+        max_msg_size: attr.max_msg_size,
+        msg_prefix_size: attr.msg_prefix_size,
+        max_order_raw_size: attr.max_order_raw_size,
+        max_order_war_size: attr.max_order_war_size,
+        max_order_waw_size: attr.max_order_waw_size,
+        mem_tag_format: MemTagFormat(attr.mem_tag_format),
+        tx_ctx_cnt: attr.tx_ctx_cnt,
+        rx_ctx_cnt: attr.rx_ctx_cnt,
         // SAFETY: passed on from the caller.
-        auth_key: unsafe { key(own.auth_key, own.auth_key_size) }?,
+        auth_key: unsafe { read_key(attr.auth_key, attr.auth_key_size) }?,
     })
 }
 
 /// # Safety
-/// As [`ep`].
-unsafe fn domain(own: &abi::DomainAttr) -> Result<DomainAttr> {
+/// As [`ep_attr`].
+unsafe fn domain_attr(attr: &abi::DomainAttr) -> Result<DomainAttr> {
     let progress = |raw| supported(Progress::from_raw(raw));
     Ok(DomainAttr {
         // SAFETY: passed on from the caller.
-        name: unsafe { name(own.name) }?,
-        threading: supported(Threading::from_raw(own.threading))?,
-        control_progress: progress(own.control_progress)?,
-        data_progress: progress(own.data_progress)?,
-        resource_mgmt: supported(ResourceMgmt::from_raw(own.resource_mgmt))?,
-        av_type: supported(av_type(own.av_type))?,
-        mr_mode: MrMode::from_bits_retain(own.mr_mode.cast_unsigned()),
-        mr_key_size: own.mr_key_size,
-        cq_data_size: own.cq_data_size,
-        cq_cnt: own.cq_cnt,
-        ep_cnt: own.ep_cnt,
-        tx_ctx_cnt: own.tx_ctx_cnt,
-        rx_ctx_cnt: own.rx_ctx_cnt,
-        max_ep_tx_ctx: own.max_ep_tx_ctx,
-        max_ep_rx_ctx: own.max_ep_rx_ctx,
-        max_ep_stx_ctx: own.max_ep_stx_ctx,
-        max_ep_srx_ctx: own.max_ep_srx_ctx,
-        cntr_cnt: own.cntr_cnt,
-        mr_iov_limit: own.mr_iov_limit,
-        caps: Caps::from_bits_retain(own.caps),
-        mode: Mode::from_bits_retain(own.mode),
+        name: unsafe { read_name(attr.name) }?,
+        threading: supported(Threading::from_raw(attr.threading))?,
+        control_progress: progress(attr.control_progress)?,
+        data_progress: progress(attr.data_progress)?,
+        resource_mgmt: supported(ResourceMgmt::from_raw(attr.resource_mgmt))?,
+        av_type: supported(av_type(attr.av_type))?,
+        mr_mode: MrMode::from_bits_retain(attr.mr_mode.cast_unsigned()),
+        mr_key_size: attr.mr_key_size,
+        cq_data_size: attr.cq_data_size,
+        cq_cnt: attr.cq_cnt,
+        ep_cnt: attr.ep_cnt,
+        tx_ctx_cnt: attr.tx_ctx_cnt,
+        rx_ctx_cnt: attr.rx_ctx_cnt,
+        max_ep_tx_ctx: attr.max_ep_tx_ctx,
+        max_ep_rx_ctx: attr.max_ep_rx_ctx,
+        max_ep_stx_ctx: attr.max_ep_stx_ctx,
+        max_ep_srx_ctx: attr.max_ep_srx_ctx,
+        cntr_cnt: attr.cntr_cnt,
+        mr_iov_limit: attr.mr_iov_limit,
+        caps: Caps::from_bits_retain(attr.caps),
+        mode: Mode::from_bits_retain(attr.mode),
         // SAFETY: passed on from the caller.
-        auth_key: unsafe { key(own.auth_key, own.auth_key_size) }?,
-        max_err_data: own.max_err_data,
-        mr_cnt: own.mr_cnt,
-        tclass: TrafficClass::from_raw(own.tclass).unwrap_or_default(),
-        max_ep_auth_key: own.max_ep_auth_key,
-        max_group_id: own.max_group_id,
-        max_cntr_value: own.max_cntr_value,
-        max_err_cntr_value: own.max_err_cntr_value,
+        auth_key: unsafe { read_key(attr.auth_key, attr.auth_key_size) }?,
+        max_err_data: attr.max_err_data,
+        mr_cnt: attr.mr_cnt,
+        tclass: TrafficClass::from_raw(attr.tclass).unwrap_or_default(),
+        max_ep_auth_key: attr.max_ep_auth_key,
+        max_group_id: attr.max_group_id,
+        max_cntr_value: attr.max_cntr_value,
+        max_err_cntr_value: attr.max_err_cntr_value,
     })
 }
 
-/// The type of an address vector, from its number in C.
+/// The type of an address vector, from its number in C; `None` for an unknown number.
 pub fn av_type(raw: u32) -> Option<av::Type> {
     match raw {
         0 => Some(av::Type::Unspec),
@@ -222,14 +227,14 @@ pub fn av_type(raw: u32) -> Option<av::Type> {
 }
 
 /// # Safety
-/// As [`ep`].
-unsafe fn fabric(own: &abi::FabricAttr) -> Result<FabricAttr> {
+/// As [`ep_attr`].
+unsafe fn fabric_attr(attr: &abi::FabricAttr) -> Result<FabricAttr> {
     Ok(FabricAttr {
         // SAFETY: passed on from the caller.
-        name: unsafe { name(own.name) }?,
+        name: unsafe { read_name(attr.name) }?,
         // SAFETY: passed on from the caller.
-        prov_name: unsafe { name(own.prov_name) }?,
-        prov_version: Version::from_raw(own.prov_version),
-        api_version: Version::from_raw(own.api_version),
+        prov_name: unsafe { read_name(attr.prov_name) }?,
+        prov_version: Version::from_raw(attr.prov_version),
+        api_version: Version::from_raw(attr.api_version),
     })
 }

@@ -4,13 +4,13 @@ mod copy;
 mod from_c;
 mod to_c;
 
-pub use copy::{copy, free, fresh};
+pub use copy::{allocate_zeroed_info, copy, free};
 pub use from_c::{ParsedInfo, av_type, read};
-pub use to_c::{list, one};
+pub use to_c::{allocate_info, allocate_list};
 
 use std::ptr;
 
-/// An info without parts.
+/// An info without attributes, addresses and network interface.
 pub const EMPTY: crate::Info = crate::Info {
     next: ptr::null_mut(),
     caps: 0,

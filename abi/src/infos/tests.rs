@@ -1,4 +1,5 @@
-//! Tests of `struct fi_info`: the round trip through C preserves infos, and all memory is freed.
+//! Tests of `struct fi_info`: the round trip through C preserves infos, and `free` frees all
+//! memory.
 
 #![expect(unsafe_code, reason = "structures of C")]
 
@@ -8,10 +9,10 @@ use crate::Abi;
 use selvedge::info::{EpType, Nic, Threading};
 use selvedge::{AddrFormat, Caps, Errno, Info};
 
-use super::{copy, free, fresh, list, one, read};
+use super::{allocate_info, allocate_list, allocate_zeroed_info, copy, free, read};
 
 /// An info with a value in every part.
-fn full() -> Info {
+fn full_info() -> Info {
     let mut info = Info::default();
     info.caps = Caps::MSG | Caps::from_bits_retain(1 << 61);
     info.addr_format = AddrFormat::SockaddrIn;
@@ -35,7 +36,7 @@ fn full() -> Info {
     info
 }
 
-/// The object model does not keep a program's interface.
+/// The expected info: the object model does not keep the network interface that a program names.
 fn without_nic(mut info: Info) -> Info {
     info.nic = None;
     info
@@ -43,14 +44,14 @@ fn without_nic(mut info: Info) -> Info {
 
 #[test]
 fn infos_survive_the_round_trip_through_c() {
-    let infos = [full(), Info::default()];
-    let first = list(&infos, ptr::null_mut()).expect("memory");
+    let infos = [full_info(), Info::default()];
+    let first = allocate_list(&infos, ptr::null_mut()).expect("memory");
     // SAFETY: the list was allocated by this test, in the newest layout.
     let read_first = unsafe { read(first, Abi::NEWEST) };
     // SAFETY: as above.
     let second = unsafe { (*first).next };
     let read_first = read_first.expect("an info of this test");
-    assert_eq!(read_first.info, without_nic(full()));
+    assert_eq!(read_first.info, without_nic(full_info()));
     assert_eq!(read_first.threading, Threading::Completion);
     // SAFETY: as above.
     let read_second = unsafe { read(second, Abi::NEWEST) };
@@ -64,66 +65,69 @@ fn infos_survive_the_round_trip_through_c() {
 
 #[test]
 fn copies_are_whole_and_of_one_info_only() {
-    let first = list(&[full(), full()], ptr::null_mut()).expect("memory");
+    let first = allocate_list(&[full_info(), full_info()], ptr::null_mut()).expect("memory");
     // SAFETY: the list was allocated by this test.
-    let again = unsafe { copy(first, Abi::NEWEST) }.expect("memory");
+    let copy_c = unsafe { copy(first, Abi::NEWEST) }.expect("memory");
     // SAFETY: the list is not used any more; the copy shares no memory with it.
     unsafe { free(first) };
     // SAFETY: the copy was allocated by this test.
-    let own = unsafe { read(again, Abi::NEWEST) };
+    let copied = unsafe { read(copy_c, Abi::NEWEST) };
     // SAFETY: as above.
-    let next = unsafe { (*again).next };
-    assert_eq!(own.expect("a copy of this test").info, without_nic(full()));
+    let next = unsafe { (*copy_c).next };
+    assert_eq!(
+        copied.expect("a copy of this test").info,
+        without_nic(full_info())
+    );
     assert_eq!(next, ptr::null_mut());
     // SAFETY: as above.
-    let nic = unsafe { (*again).nic };
+    let nic = unsafe { (*copy_c).nic };
     assert!(!nic.is_null());
     // SAFETY: the copy is not used any more.
-    unsafe { free(again) };
+    unsafe { free(copy_c) };
 }
 
 #[test]
 fn infos_of_an_old_layout_are_read_up_to_their_size() {
-    let own = one(&full(), ptr::null_mut()).expect("memory");
-    // SAFETY: it was allocated by this test; an older layout is shorter.
-    let old = unsafe { read(own, Abi::V0) }
+    let info_c = allocate_info(&full_info(), ptr::null_mut()).expect("memory");
+    // SAFETY: the info was allocated by this test; an older layout is shorter.
+    let old = unsafe { read(info_c, Abi::V0) }
         .expect("an info of this test")
         .info;
     assert_eq!(old.ep_attr.ep_type, EpType::Msg);
     assert!(old.ep_attr.auth_key.is_empty());
     assert_eq!(old.domain_attr.max_cntr_value, 0);
     // SAFETY: as above.
-    let newer = unsafe { read(own, Abi::V9) }
+    let newer = unsafe { read(info_c, Abi::V9) }
         .expect("an info of this test")
         .info;
     assert_eq!(newer.domain_attr.max_cntr_value, 10);
-    // SAFETY: it is not used any more.
-    unsafe { free(own) };
+    // SAFETY: the info is not used any more.
+    unsafe { free(info_c) };
 }
 
 #[test]
 fn fresh_infos_have_all_parts_and_default_attributes() {
-    let own = fresh().expect("memory");
-    // SAFETY: it was allocated by this test.
-    let asked = unsafe { read(own, Abi::NEWEST) }.expect("zeros");
-    assert_eq!(asked.info, Info::default());
-    // SAFETY: it is not used any more.
-    unsafe { free(own) };
+    let info_c = allocate_zeroed_info().expect("memory");
+    // SAFETY: the info was allocated by this test.
+    let parsed = unsafe { read(info_c, Abi::NEWEST) }.expect("zeros");
+    assert_eq!(parsed.info, Info::default());
+    // SAFETY: the info is not used any more.
+    unsafe { free(info_c) };
 }
 
 #[test]
 fn unsupported_numbers_match_nothing() {
-    let own = fresh().expect("memory");
-    // SAFETY: it was allocated by this test, with all parts.
-    let ep = unsafe { (*own).ep_attr };
+    let info_c = allocate_zeroed_info().expect("memory");
+    // SAFETY: the info was allocated by this test, with all parts.
+    let ep = unsafe { (*info_c).ep_attr };
     // SAFETY: as above.
     unsafe { (*ep).ep_type = 77 };
     // SAFETY: as above.
-    let unknown = unsafe { read(own, Abi::NEWEST) };
-    assert_eq!(unknown.unwrap_err(), Errno::NoData);
-    // SAFETY: it is not used any more.
-    unsafe { free(own) };
+    let unsupported = unsafe { read(info_c, Abi::NEWEST) };
+    assert_eq!(unsupported.unwrap_err(), Errno::NoData);
+    // SAFETY: the info is not used any more.
+    unsafe { free(info_c) };
     // SAFETY: NULL is only compared.
-    let nothing = unsafe { read(ptr::null(), Abi::NEWEST) };
-    assert_eq!(nothing.unwrap_err(), Errno::Inval);
+    let null_info = unsafe { read(ptr::null(), Abi::NEWEST) };
+    assert_eq!(null_info.unwrap_err(), Errno::Inval);
 }

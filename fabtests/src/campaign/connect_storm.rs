@@ -87,7 +87,7 @@ fn storm(processes: usize, endpoints_at_a_time: usize) -> anyhow::Result<(Exchan
     Ok((exchanges, connections))
 }
 
-/// Child process: connects until the parent sends an order, and reports the number of endpoints
+/// Child process: connects until the parent sends a request, and reports the number of endpoints
 /// that sent a message.
 pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
     let mut connections = 0_u64;
@@ -122,6 +122,6 @@ fn connect(target: &str) -> anyhow::Result<CampaignEndpoint> {
 /// Raises the limit of descriptors: a thousand endpoints have a few descriptors each, in this
 /// process and at the target.
 fn allow_descriptors() -> anyhow::Result<()> {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    Ok(setrlimit(Resource::RLIMIT_NOFILE, most, most)?)
+    let (_, hard_limit) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, hard_limit, hard_limit)?)
 }

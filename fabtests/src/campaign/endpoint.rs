@@ -77,7 +77,7 @@ pub(crate) enum MemoryKind {
 }
 
 impl MemoryKind {
-    /// The key of this memory in every process.
+    /// Returns the key of this memory in every process.
     pub(crate) const fn key(self) -> u64 {
         match self {
             Self::Ordinary => 1,
@@ -94,7 +94,7 @@ pub(crate) struct CampaignEndpoint {
 }
 
 /// Bytes of each memory.
-const MEMORY: usize = 65_536;
+const MEMORY_LEN: usize = 65_536;
 
 /// Finds the shm provider for an endpoint with the address `name`, if given. The provider has the
 /// defect that the environment names, for campaigns that must detect it.
@@ -103,7 +103,7 @@ const MEMORY: usize = 65_536;
 /// Discovery finds no provider.
 pub(crate) fn discover(name: Option<&str>, params: &[(&str, &str)]) -> Result<Info, Error> {
     let params: Params = params.iter().copied().collect();
-    let provider = defect::planted(Arc::new(&selvedge_shm::PROVIDER));
+    let provider = defect::plant_defect(Arc::new(&selvedge_shm::PROVIDER));
     let provider = provider.map_err(|e| Error::new(Errno::Inval, e.to_string()))?;
     let registry = Registry::new().with_shared(provider).with_params(params);
     let messages = Caps::MSG | Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV;
@@ -141,7 +141,7 @@ impl CampaignEndpoint {
         })
     }
 
-    /// Its address, for peers.
+    /// Returns the endpoint's address, for peers.
     ///
     /// # Errors
     /// The endpoint has no address.
@@ -207,8 +207,8 @@ impl CampaignEndpoint {
         self.endpoint.try_post(Rx::tagged(tag, len).from(src))
     }
 
-    /// Posts an access to the beginning of a peer's memory and returns its context. A write writes
-    /// `bytes`, a read reads as many.
+    /// Posts an access to the beginning of a peer's memory and returns its context. A write stores
+    /// `bytes`; a read fetches as many bytes.
     ///
     /// # Errors
     /// The error of the post.
@@ -236,7 +236,7 @@ impl CampaignEndpoint {
 
     /// Cancels a receive, unless a message has matched it.
     pub(crate) fn cancel(&self, context: u64) {
-        // It completes, canceled or not, or has completed already.
+        // The receive completes, canceled or not, or has completed already.
         let _ = self.endpoint.cancel(context);
     }
 
@@ -248,10 +248,10 @@ impl CampaignEndpoint {
         self.endpoint.store_completions()
     }
 
-    /// The next completion that [`Self::drive`] has stored.
+    /// Takes the next completion that [`Self::drive`] has stored.
     pub(crate) fn take(&mut self) -> Option<Completion> {
         loop {
-            // An inject has no context; the failure of its peer is reported all the same.
+            // An inject has no context; a failure of its peer is reported nevertheless.
             let next = self.endpoint.take_stored()?;
             if next.context != 0 {
                 return Some(next);
@@ -327,7 +327,7 @@ impl CampaignEndpoint {
             Memory::new(
                 &*self.endpoint.domain,
                 maker,
-                MEMORY,
+                MEMORY_LEN,
                 access,
                 memory_kind.key(),
             )
@@ -349,23 +349,23 @@ impl CampaignEndpoint {
 
     /// Writes `bytes` at the beginning of a memory, and [`BLANK`] behind them.
     pub(crate) fn set_memory(&self, memory_kind: MemoryKind, bytes: &[u8]) {
-        let mut whole = blank(MEMORY);
+        let mut whole = blank(MEMORY_LEN);
         whole[..bytes.len()].copy_from_slice(bytes);
         self.memory(memory_kind).put(0, &whole);
     }
 
-    /// The stamp at the beginning of a memory.
+    /// Returns the stamp at the beginning of a memory.
     pub(crate) fn memory_stamp(&self, memory_kind: MemoryKind) -> Stamp {
         Stamp::from_word(u64::from_le(self.memory(memory_kind).word(0)))
     }
 
-    /// All bytes of a memory.
+    /// Returns all bytes of a memory.
     pub(crate) fn memory_bytes(&self, memory_kind: MemoryKind) -> Vec<u8> {
-        self.memory(memory_kind).get(0, MEMORY)
+        self.memory(memory_kind).get(0, MEMORY_LEN)
     }
 }
 
-/// A buffer of bytes that no process sends.
+/// Returns a buffer of bytes that no process sends.
 pub(crate) fn blank(len: usize) -> Box<[u8]> {
     vec![BLANK; len].into()
 }

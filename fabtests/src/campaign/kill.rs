@@ -2,9 +2,9 @@
 //! instruction of every operation.
 //!
 //! The target is single-stepped through one operation with its partner. The partner must receive
-//! every committed message once and in order, and nothing else. Its other operations with the
-//! target must fail, or succeed after a stop. Its exchange with a bystander continues, and at the
-//! end it holds no more resources than at the beginning.
+//! every committed message once and in order, and nothing else. The partner's other operations with
+//! the target must fail, or succeed after a stop. The partner's exchange with a bystander
+//! continues. At the end, the partner holds no more resources than at the beginning.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -29,10 +29,10 @@ const WARM_UP: u64 = 1;
 /// Minimum duration of a stop.
 const PAUSE: Duration = Duration::from_millis(1);
 /// The latest random instant of a fault.
-const LONGEST: Duration = Duration::from_micros(300);
+const LATEST: Duration = Duration::from_micros(300);
 /// The binary logarithm of the last instruction that is chosen by its number, in the short form.
-const EARLY: u64 = 11;
-/// Maximum growth of the surviving processes' memory, whatever the number of targets.
+const EARLY_LOG2: u64 = 11;
+/// Maximum growth of the surviving processes' memory, for any number of targets.
 const GROWTH: usize = 2 << 20;
 
 /// Runs the campaign `kill`.
@@ -40,7 +40,7 @@ const GROWTH: usize = 2 << 20;
 /// # Errors
 /// The campaign cannot be run.
 pub(super) fn run_kill(plan: &Plan) -> anyhow::Result<Report> {
-    sweeps("kill", plan, Fault::Kill)
+    run_sweeps("kill", plan, Fault::Kill)
 }
 
 /// Runs the campaign `stop`.
@@ -48,19 +48,19 @@ pub(super) fn run_kill(plan: &Plan) -> anyhow::Result<Report> {
 /// # Errors
 /// The campaign cannot be run.
 pub(super) fn run_stop(plan: &Plan) -> anyhow::Result<Report> {
-    let mut report = sweeps("stop", plan, Fault::Stop(PAUSE))?;
+    let mut report = run_sweeps("stop", plan, Fault::Stop(PAUSE))?;
     if plan.includes("stream") {
         report.add(restart::run_stopped_stream(plan)?);
     }
     Ok(report)
 }
 
-fn sweeps(campaign: &'static str, plan: &Plan, fault: Fault) -> anyhow::Result<Report> {
+fn run_sweeps(campaign: &'static str, plan: &Plan, fault: Fault) -> anyhow::Result<Report> {
     let mut report = Report::new(campaign, plan);
     let trace_error = TracedProcess::trace_error();
-    if let Some(why) = &trace_error {
+    if let Some(error) = &trace_error {
         let reason =
-            format!("single-stepping is not permitted, so instants are random: ptrace(2): {why}");
+            format!("single-stepping is not permitted, so instants are random: ptrace(2): {error}");
         report.skipped.push(reason);
     } else if plan.all {
         path::fix_addresses()?;
@@ -80,7 +80,7 @@ fn sweeps(campaign: &'static str, plan: &Plan, fault: Fault) -> anyhow::Result<R
     Ok(report)
 }
 
-/// All targets of one operation.
+/// The attempts with all targets of one operation.
 struct Sweep {
     operation: &'static Operation,
     fault: Fault,
@@ -94,7 +94,7 @@ struct Sweep {
 impl Sweep {
     fn run(mut self, plan: &Plan) -> anyhow::Result<Row> {
         for _ in 0..WARM_UP {
-            self.run_attempt(Point::After(LONGEST))?;
+            self.run_attempt(Point::After(LATEST))?;
         }
         let (before, memory) = (Usage::now()?, private_after_trim()?);
         if plan.all && self.is_traced {
@@ -107,8 +107,8 @@ impl Sweep {
                 done += 1;
             }
         }
-        let kept = self.check_leaks(before, memory);
-        self.row.count("at the end", kept);
+        let result = self.check_leaks(before, memory);
+        self.row.count("at the end", result);
         self.report();
         Ok(self.row)
     }
@@ -118,11 +118,11 @@ impl Sweep {
     fn run_all(&mut self) -> anyhow::Result<()> {
         let path = explore(&mut self.scenario, self.operation)?;
         self.row.figures.insert("instructions", path.len() as f64);
-        for at in path.points() {
-            let point = Point::Instruction(at);
-            let point = path
-                .shortcut(at)
-                .map_or(point, |shortcut| Point::AfterBreakpoint(shortcut, at));
+        for instructions in path.points() {
+            let point = Point::Instruction(instructions);
+            let point = path.shortcut(instructions).map_or(point, |shortcut| {
+                Point::AfterBreakpoint(shortcut, instructions)
+            });
             self.run_attempt(point)?;
         }
         Ok(())
@@ -131,16 +131,16 @@ impl Sweep {
     /// Chooses one of the first instructions and a later instant equally often.
     fn random_point(&mut self) -> Point {
         if self.is_traced && self.random.flip() {
-            let end = 1 << self.random.below(EARLY);
+            let end = 1 << self.random.below(EARLY_LOG2);
             return Point::Instruction(self.random.below(end));
         }
-        let longest = LONGEST.as_nanos() as u64;
-        Point::After(Duration::from_nanos(self.random.below(longest)))
+        let latest = LATEST.as_nanos() as u64;
+        Point::After(Duration::from_nanos(self.random.below(latest)))
     }
 
     /// Runs one target. After a failure, new partner and bystander processes are started.
     fn run_attempt(&mut self, point: Point) -> anyhow::Result<()> {
-        let at = format!("{point:?}");
+        let label = format!("{point:?}");
         let (scenario, operation) = (&mut self.scenario, self.operation);
         let (fault, random) = (self.fault, &mut self.random);
         let attempt = || attempt(scenario, operation, point, fault, random);
@@ -148,8 +148,8 @@ impl Sweep {
         let attempt = catch_unwind(AssertUnwindSafe(attempt));
         let attempt =
             attempt.unwrap_or_else(|_| Err(anyhow!("the partner or the bystander has panicked")));
-        match self.row.count(&at, attempt) {
-            Some(sighting) => self.observations.push(sighting),
+        match self.row.count(&label, attempt) {
+            Some(observation) => self.observations.push(observation),
             None => self.scenario = Scenario::new(operation)?,
         }
         Ok(())
@@ -165,8 +165,10 @@ impl Sweep {
             Timeout::new("the release of the targets' resources"),
         );
         while after != before {
-            let more = || format!("{after:?} are held, {before:?} before");
-            timeout.check().with_context(more)?;
+            let message = || {
+                format!("this process holds {after:?}; before the first target it held {before:?}")
+            };
+            timeout.check().with_context(message)?;
             // On a busy machine, the end of the last target may not have been detected yet.
             self.scenario.settle()?;
             after = Usage::now()?;
@@ -181,23 +183,23 @@ impl Sweep {
 
     fn report(&mut self) {
         let figures = &mut self.row.figures;
-        let through = self.observations.iter().filter(|s| s.is_completed).count();
-        figures.insert("through", through as f64);
-        let mut detection_time: Vec<_> = self
+        let completed = self.observations.iter().filter(|s| s.is_completed).count();
+        figures.insert("through", completed as f64);
+        let mut detection_times: Vec<_> = self
             .observations
             .iter()
             .filter_map(|s| s.detection_time)
             .collect();
-        detection_time.sort();
-        if let (Some(last), Fault::Kill) = (detection_time.last(), self.fault) {
+        detection_times.sort();
+        if let (Some(last), Fault::Kill) = (detection_times.last(), self.fault) {
             let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
             figures.insert(
                 "noticed_p50_ms",
-                ms(detection_time[detection_time.len() / 2]),
+                ms(detection_times[detection_times.len() / 2]),
             );
             figures.insert(
                 "noticed_p99_ms",
-                ms(detection_time[detection_time.len() * 99 / 100]),
+                ms(detection_times[detection_times.len() * 99 / 100]),
             );
             figures.insert("noticed_max_ms", ms(*last));
         }

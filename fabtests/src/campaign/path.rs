@@ -1,8 +1,8 @@
 //! The path of an operation through its instructions, and the cheapest way to reach one of them.
 //!
 //! A single step costs two context switches, so a target is not stepped to a late instruction from
-//! the beginning. It runs to a breakpoint at or before that instruction which it executes rarely,
-//! and is stepped from there. The targets' addresses are not randomised for that.
+//! the beginning. The target runs to a breakpoint at a rarely executed instruction at or before
+//! that one, and is stepped from there. For that, targets run without address space randomisation.
 
 use std::collections::HashMap;
 
@@ -29,10 +29,10 @@ struct Step {
 pub(crate) struct Shortcut {
     /// The address.
     pub(crate) addr: u64,
-    /// How often the breakpoint is reached.
+    /// Number of visits to the breakpoint, the last included.
     pub(crate) visits: u64,
-    /// Instructions from the beginning to the last of these times.
-    pub(crate) at: u64,
+    /// Number of instructions from the beginning to the last of these visits.
+    pub(crate) instructions: u64,
 }
 
 /// Cost of reaching a breakpoint, in single steps.
@@ -73,42 +73,42 @@ impl Path {
         }
     }
 
-    /// Number of instructions.
+    /// Returns the number of instructions.
     pub(crate) fn len(&self) -> u64 {
         self.steps.len() as u64
     }
 
-    /// The points to try, as numbers of instructions before them: each instruction once. Of an
-    /// instruction that repeats, as in a loop that clears a page, the first executions, ever fewer
-    /// of the later ones, and the last.
+    /// Returns the points to try, each as the number of instructions before the point. An
+    /// instruction that is executed once is a point. Of an instruction that repeats, as in a loop
+    /// that clears a page, the executions 1, 2, 4, 8, ... and the last are points.
     pub(crate) fn points(&self) -> impl Iterator<Item = u64> {
         let mut last = HashMap::new();
         for step in &self.steps {
             last.insert(step.addr, step.visit);
         }
-        let is_one =
+        let is_point =
             move |step: &Step| step.visit.is_power_of_two() || last[&step.addr] == step.visit;
         let steps = self.steps.iter().zip(0..);
-        steps.filter_map(move |(step, at)| is_one(step).then_some(at))
+        steps.filter_map(move |(step, index)| is_point(step).then_some(index))
     }
 
-    /// The cheapest breakpoint on the way to the point after `at` instructions, if one is cheaper
-    /// than stepping there.
-    pub(crate) fn shortcut(&self, at: u64) -> Option<Shortcut> {
-        let before = self.steps.get(..=at as usize)?;
+    /// Returns the cheapest breakpoint on the way to the point after `target` instructions, if it
+    /// is cheaper than single steps.
+    pub(crate) fn shortcut(&self, target: u64) -> Option<Shortcut> {
+        let before = self.steps.get(..=target as usize)?;
         let mut best: Option<(u64, Shortcut)> = None;
-        for (behind, step) in before.iter().rev().enumerate() {
-            let behind = behind as u64;
-            let cost = behind + BREAKPOINT_COST * step.visit;
-            if best.is_none_or(|(least, _)| cost < least) && cost < at {
+        for (distance, step) in before.iter().rev().enumerate() {
+            let distance = distance as u64;
+            let cost = distance + BREAKPOINT_COST * step.visit;
+            if best.is_none_or(|(least, _)| cost < least) && cost < target {
                 let shortcut = Shortcut {
                     addr: step.addr,
                     visits: step.visit,
-                    at: at - behind,
+                    instructions: target - distance,
                 };
                 best = Some((cost, shortcut));
             }
-            if best.is_some_and(|(least, _)| behind >= least) {
+            if best.is_some_and(|(least, _)| distance >= least) {
                 break;
             }
         }
@@ -143,10 +143,13 @@ mod tests {
         addrs.extend([20, 21]);
         let path = path(&addrs);
         let straight = path.shortcut(202).unwrap();
-        assert_eq!((straight.addr, straight.visits, straight.at), (21, 1, 202));
+        assert_eq!(
+            (straight.addr, straight.visits, straight.instructions),
+            (21, 1, 202)
+        );
         let inside = path.shortcut(150).unwrap();
-        assert_eq!(path.steps[inside.at as usize].addr, inside.addr);
-        assert!(inside.visits * BREAKPOINT_COST + (150 - inside.at) < 150);
+        assert_eq!(path.steps[inside.instructions as usize].addr, inside.addr);
+        assert!(inside.visits * BREAKPOINT_COST + (150 - inside.instructions) < 150);
         assert_eq!(path.shortcut(1), None);
         assert_eq!(path.shortcut(1000), None);
     }

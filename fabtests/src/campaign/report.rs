@@ -13,9 +13,9 @@ pub struct Plan {
     pub seed: u64,
     /// Attempts of each row; default: the campaign's own short number.
     pub rounds: Option<u64>,
-    /// Every point, instead of a number of random ones.
+    /// Whether every point is tried, instead of a number of random points.
     pub all: bool,
-    /// Repeats each row for so long.
+    /// The time for which each row is repeated, instead of a number of rounds.
     pub duration: Option<Duration>,
     /// The rows to run; all if it is empty.
     pub only: Vec<String>,
@@ -48,15 +48,15 @@ pub struct Row {
     pub attempted: u64,
     /// Number of attempts that harmed no other process.
     pub survived: u64,
-    /// Measurements; names end in their unit.
+    /// Measurements; a name ends in its unit.
     pub figures: BTreeMap<&'static str, f64>,
     /// The first failures.
     pub failures: Vec<String>,
 }
 
 /// Maximum number of failures in the report.
-const REPORTED: usize = 5;
-/// Rows that have a former name, which `--only` accepts as well.
+const MAX_FAILURES: usize = 5;
+/// Rows with their former names, which `--only` also accepts.
 const FORMER_NAMES: [(&str, &str); 7] = [
     ("connect", "meet"),
     ("be-connected", "be-met"),
@@ -82,7 +82,7 @@ impl Plan {
         self.rounds.unwrap_or(short)
     }
 
-    /// Random numbers of the row `name`: the same, whichever other rows run.
+    /// Returns the random numbers of the row `name`, which do not depend on the other rows.
     pub(crate) fn random(&self, name: &str) -> Random {
         let mix = |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte));
         Random::new(name.bytes().fold(self.seed, mix))
@@ -118,12 +118,12 @@ impl Report {
             .map_or(0.0, |began| began.elapsed().as_secs_f64());
     }
 
-    /// Number of all attempts.
+    /// Returns the number of all attempts.
     pub fn attempted(&self) -> u64 {
         self.rows.iter().map(|row| row.attempted).sum()
     }
 
-    /// Number of all attempts that harmed no other process.
+    /// Returns the number of all attempts that harmed no other process.
     pub fn survived(&self) -> u64 {
         self.rows.iter().map(|row| row.survived).sum()
     }
@@ -135,7 +135,7 @@ impl Report {
 }
 
 impl Row {
-    /// A row without attempts.
+    /// Returns a row without attempts.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -146,8 +146,8 @@ impl Row {
         }
     }
 
-    /// Counts an attempt and returns its value if it succeeded.
-    pub fn count<T>(&mut self, at: &str, attempt: anyhow::Result<T>) -> Option<T> {
+    /// Counts an attempt, and returns its value if it succeeded. `label` is printed with a failure.
+    pub fn count<T>(&mut self, label: &str, attempt: anyhow::Result<T>) -> Option<T> {
         self.attempted += 1;
         match attempt {
             Ok(value) => {
@@ -155,8 +155,8 @@ impl Row {
                 Some(value)
             }
             Err(error) => {
-                if self.failures.len() < REPORTED {
-                    self.failures.push(format!("{at}: {error:#}"));
+                if self.failures.len() < MAX_FAILURES {
+                    self.failures.push(format!("{label}: {error:#}"));
                 }
                 None
             }

@@ -16,17 +16,17 @@ use super::signal_storm::SignalStorm;
 /// The configuration of one incarnation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Config {
-    /// The name of its endpoint.
+    /// The name of the process's endpoint.
     pub(crate) name: String,
-    /// The address of its partner.
+    /// The address of the partner.
     pub(crate) partner: String,
     /// The number of the incarnation.
     pub(crate) incarnation: u32,
-    /// How it ends.
+    /// How the incarnation ends.
     pub(crate) end: End,
-    /// Signals per second that interrupt it, if any.
+    /// Signals per second that interrupt the process, if any.
     pub(crate) signal_rate: Option<u32>,
-    /// Whether its partner accesses its memory.
+    /// Whether the partner accesses the process's memory.
     pub(crate) has_memory: bool,
 }
 
@@ -34,11 +34,11 @@ pub(crate) struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum End {
-    /// It is killed.
+    /// The process is killed.
     Kill,
-    /// It exits without closing anything, after so many messages.
+    /// The process exits after this number of messages, and closes nothing.
     Exit(u32),
-    /// It closes its endpoint, after so many messages.
+    /// The process closes its endpoint after this number of messages.
     Close(u32),
 }
 
@@ -53,22 +53,22 @@ pub(crate) const LARGEST: usize = 30_000;
 /// Maximum number of outstanding operations of one kind.
 pub(crate) const WINDOW: usize = 8;
 /// Largest message that is injected. A larger message stays with its sender until it is received.
-const INJECT: usize = 4096;
+const LARGEST_INJECT: usize = 4096;
 
-/// The kind and size of the message with this number.
+/// Returns the kind and size of the message with this number.
 pub(crate) fn kind_and_len(number: u32) -> (Kind, usize) {
     let (number, sizes) = (number as usize, SIZES.len());
     let (len, kind) = (SIZES[number % sizes], KINDS[number / sizes % KINDS.len()]);
     match kind.is_injected() {
-        true => (kind, len.min(INJECT)),
+        true => (kind, len.min(LARGEST_INJECT)),
         false => (kind, len),
     }
 }
 
-/// Returns whether the message with this number is lost when its sender is killed before it is
-/// received.
+/// Returns whether the message with this number is lost if its sender is killed before the message
+/// is received.
 pub(crate) fn is_lost_with_sender(number: u32) -> bool {
-    kind_and_len(number).1 > INJECT
+    kind_and_len(number).1 > LARGEST_INJECT
 }
 
 struct Restarted {
@@ -78,7 +78,7 @@ struct Restarted {
     /// Messages that were posted.
     sent: u32,
     /// Sends that have not completed.
-    open: Vec<u64>,
+    outstanding: Vec<u64>,
     /// Numbers of the partner's messages.
     received: HashSet<u32>,
     has_memory: bool,
@@ -89,9 +89,9 @@ pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
     let mut endpoint = CampaignEndpoint::open(Some(&config.name), &[])?;
     if config.has_memory {
         endpoint.register_memory()?;
-        let first = Stamp::new(config.incarnation, 0).word().to_le_bytes();
+        let initial_stamp = Stamp::new(config.incarnation, 0).word().to_le_bytes();
         for memory_kind in MEMORIES {
-            endpoint.set_memory(memory_kind, &first);
+            endpoint.set_memory(memory_kind, &initial_stamp);
         }
     }
     let mut restarted = Restarted {
@@ -99,7 +99,7 @@ pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
         endpoint,
         incarnation: config.incarnation,
         sent: 0,
-        open: Vec::new(),
+        outstanding: Vec::new(),
         received: HashSet::new(),
         has_memory: config.has_memory,
     };
@@ -127,13 +127,13 @@ impl Restarted {
     /// Sends `count` messages and waits for their completion.
     fn stream(&mut self, count: u32) -> anyhow::Result<()> {
         let mut timeout = Timeout::new("room for the messages of a stream");
-        while self.sent < count || !self.open.is_empty() {
-            let before = (self.sent, self.open.len());
+        while self.sent < count || !self.outstanding.is_empty() {
+            let before = (self.sent, self.outstanding.len());
             match self.sent < count {
                 true => self.step()?,
                 false => self.take_completions()?,
             }
-            if before != (self.sent, self.open.len()) {
+            if before != (self.sent, self.outstanding.len()) {
                 timeout.renew();
             }
             timeout.check()?;
@@ -144,13 +144,13 @@ impl Restarted {
     /// Sends a message if there is room, and takes completions.
     fn step(&mut self) -> anyhow::Result<()> {
         let (kind, len) = kind_and_len(self.sent);
-        if self.open.len() < WINDOW {
+        if self.outstanding.len() < WINDOW {
             let stamp = Stamp::new(self.incarnation, self.sent);
             match self.endpoint.send(kind, self.partner, len, stamp) {
                 Ok(context) => {
                     self.sent += 1;
                     if !kind.is_injected() {
-                        self.open.push(context);
+                        self.outstanding.push(context);
                     }
                 }
                 Err(Errno::Again) => {}
@@ -177,10 +177,12 @@ impl Restarted {
                 self.incarnation
             );
             let Some(bytes) = outcome.received() else {
-                self.open.retain(|&context| context != outcome.context);
+                self.outstanding
+                    .retain(|&context| context != outcome.context);
                 continue;
             };
-            // Completions of small messages may overtake large ones; incarnations are never mixed.
+            // Completions of small messages may overtake those of large messages. No message of
+            // another incarnation arrives.
             let stamp = message::read(bytes)?;
             let is_new =
                 stamp.incarnation == self.incarnation && self.received.insert(stamp.number);

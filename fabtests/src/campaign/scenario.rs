@@ -14,7 +14,7 @@ use super::endpoint::{
 use super::message::{self, Stamp};
 use super::operation::{Action, Operation, number};
 use super::role::Role;
-use super::target::{self, content, expected_after};
+use super::target::{self, expected_after, initial_content};
 use super::traced_process::{Stop, TracedProcess};
 
 /// The partner and the bystander, and the operations that are outstanding with the target.
@@ -32,9 +32,9 @@ pub(crate) struct Scenario {
 /// The partner's operations with one incarnation of the target.
 #[derive(Debug, Default)]
 struct Operations {
-    /// Receives of the target's messages, which do not end with the target.
+    /// Receives of the target's messages, which remain posted when the target ends.
     receives: Vec<u64>,
-    /// Operations that end with the target at the latest, with their names.
+    /// Operations that complete or fail when the target ends, with their names.
     outstanding: Vec<(u64, &'static str)>,
     /// Messages that were received.
     received: Vec<Stamp>,
@@ -44,7 +44,7 @@ struct Operations {
     failed: usize,
     /// Operations that succeeded.
     succeeded: usize,
-    /// Operations that succeeded although only a target that runs to its end completes them.
+    /// Operations of [`TARGET_DEPENDENT`] that succeeded.
     survived: usize,
     /// Bytes that were fetched from the target's memory.
     fetched: Vec<Vec<u8>>,
@@ -58,10 +58,10 @@ const FROM_TARGET: TagMatch = TagMatch {
 };
 /// Size of a receive buffer: the largest message of a target.
 const LARGEST: usize = 100_000;
-/// A target's messages, and one more that must not arrive.
+/// Number of receives: for a target's messages, and for one more that must not arrive.
 const RECEIVES: usize = 3;
-/// Names of operations that only a target that runs to its end completes.
-const WAITING: [&str; 2] = [
+/// Names of the operations that need a target that runs to its end.
+const TARGET_DEPENDENT: [&str; 2] = [
     "a send that needs the target",
     "a receive that needs the target",
 ];
@@ -74,7 +74,7 @@ impl Scenario {
     /// Starts the partner and the bystander for the targets of one operation.
     ///
     /// # Errors
-    /// They cannot be started.
+    /// The partner or the bystander cannot be started.
     pub(crate) fn new(operation: &'static Operation) -> anyhow::Result<Self> {
         let info = discover(None, &operation.params())?;
         let mut endpoint = CampaignEndpoint::with_wait(&info, operation.partner_wait_object())?;
@@ -95,7 +95,7 @@ impl Scenario {
         })
     }
 
-    /// The name of all targets.
+    /// Returns the name of all targets.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -113,7 +113,7 @@ impl Scenario {
         self.incarnation += 1;
         self.operations = Operations::default();
         if let Action::Access(access, memory_kind, len) = self.operation.action {
-            let content = content(access, self.operation_stamp(), len);
+            let content = initial_content(access, self.operation_stamp(), len);
             self.endpoint.set_memory(memory_kind, &content);
         }
         if !is_late {
@@ -149,7 +149,7 @@ impl Scenario {
         Ok(traced)
     }
 
-    /// The stamp of the operation's own message in this incarnation.
+    /// Returns the stamp of the operation's own message in this incarnation.
     fn operation_stamp(&self) -> Stamp {
         Stamp::new(self.incarnation, number::OPERATION)
     }
@@ -200,7 +200,7 @@ impl Scenario {
     /// Blocks until the parked partner is woken.
     ///
     /// # Errors
-    /// It is not woken.
+    /// The partner is not woken.
     pub(crate) fn wait_for_wakeup(&self) -> anyhow::Result<()> {
         self.endpoint.wait_for_wakeup()
     }
@@ -215,17 +215,17 @@ impl Scenario {
         let expected = match self.operation.action {
             Action::Access(access, memory_kind, len) => {
                 let bytes = self.endpoint.memory_bytes(memory_kind);
-                let (found, behind) = bytes.split_at(len);
-                let is_kept = behind.iter().all(|&byte| byte == BLANK);
+                let (found, rest) = bytes.split_at(len);
+                let is_kept = rest.iter().all(|&byte| byte == BLANK);
                 ensure!(
                     is_kept,
                     "incarnation {incarnation} wrote bytes behind its access"
                 );
                 let (before, after) = (
-                    content(access, stamp, len),
+                    initial_content(access, stamp, len),
                     expected_after(access, stamp, len),
                 );
-                // A target that is killed while it copies leaves a part.
+                // A target that is killed during a copy has written a part of the bytes.
                 let may_be_torn = memory_kind == MemoryKind::Special || len > 4096;
                 let is_good = match is_done {
                     true => *found == *after,
@@ -264,8 +264,8 @@ impl Scenario {
     /// The error of a post.
     pub(crate) fn post_receives(&mut self, count: usize) -> anyhow::Result<()> {
         for _ in 0..count {
-            let any = FiAddr::UNSPEC;
-            let tagged = self.endpoint.trecv(any, LARGEST, FROM_TARGET)?;
+            let source = FiAddr::UNSPEC;
+            let tagged = self.endpoint.trecv(source, LARGEST, FROM_TARGET)?;
             self.operations.receives.push(tagged);
         }
         if matches!(self.operation.sends(), Some((kind, _)) if !kind.is_tagged()) {
@@ -284,10 +284,17 @@ impl Scenario {
             number::CONNECT,
             "the response to the first message",
         )?;
-        self.send(Kind::Delivered, 8, number::FROM_PARTNER, WAITING[0])?;
+        self.send(
+            Kind::Delivered,
+            8,
+            number::FROM_PARTNER,
+            TARGET_DEPENDENT[0],
+        )?;
         let tag = TagMatch::exact(Stamp::new(self.incarnation, number::LAST).word());
         let last = self.endpoint.trecv(self.peer, 8, tag)?;
-        self.operations.outstanding.push((last, WAITING[1]));
+        self.operations
+            .outstanding
+            .push((last, TARGET_DEPENDENT[1]));
         Ok(())
     }
 
@@ -318,13 +325,13 @@ impl Scenario {
         Ok(())
     }
 
-    /// Makes progress until no more completions are to be expected.
+    /// Makes progress for [`SETTLE`], after which no more completions are expected.
     ///
     /// # Errors
     /// As [`Self::drive`].
     pub(crate) fn settle(&mut self) -> anyhow::Result<()> {
-        let until = Instant::now() + SETTLE;
-        while Instant::now() < until {
+        let deadline = Instant::now() + SETTLE;
+        while Instant::now() < deadline {
             for _ in 0..100 {
                 self.drive()?;
             }
@@ -332,12 +339,13 @@ impl Scenario {
         Ok(())
     }
 
-    /// Operations that succeeded although only a target that runs to its end completes them.
+    /// Returns the number of operations that succeeded although they need a target that runs to its
+    /// end.
     pub(crate) fn survived(&self) -> usize {
         self.operations.survived
     }
 
-    /// Number of received messages of this incarnation.
+    /// Returns the number of received messages of this incarnation.
     pub(crate) fn received(&self) -> usize {
         self.operations.received.len()
     }
@@ -357,8 +365,10 @@ impl Scenario {
     pub(crate) fn wait_for_outstanding(&mut self) -> anyhow::Result<()> {
         let mut timeout = Timeout::new("the end of operations with the target");
         while !self.operations.outstanding.is_empty() {
-            let receives = &self.operations.outstanding;
-            timeout.check().with_context(|| format!("{receives:?}"))?;
+            let outstanding = &self.operations.outstanding;
+            timeout
+                .check()
+                .with_context(|| format!("{outstanding:?}"))?;
             self.drive()?;
         }
         Ok(())
@@ -408,7 +418,8 @@ impl Scenario {
         Ok(())
     }
 
-    /// Returns whether the partner has detected a connection with the target.
+    /// Returns whether an operation with the target is outstanding, by which the partner detects
+    /// the target's end.
     pub(crate) fn has_outstanding(&self) -> bool {
         !self.operations.outstanding.is_empty()
     }
@@ -436,13 +447,20 @@ impl Scenario {
     /// # Errors
     /// An operation failed, or the target does not end in time.
     pub(crate) fn run_to_end(&mut self, mut traced: TracedProcess) -> anyhow::Result<()> {
-        let closes = matches!(self.operation.action, Action::Close);
-        if !closes {
+        let is_closing = matches!(self.operation.action, Action::Close);
+        if !is_closing {
             if !self.operation.is_connected() {
-                self.send(Kind::Delivered, 8, number::FROM_PARTNER, WAITING[0])?;
+                self.send(
+                    Kind::Delivered,
+                    8,
+                    number::FROM_PARTNER,
+                    TARGET_DEPENDENT[0],
+                )?;
                 let tag = TagMatch::exact(Stamp::new(self.incarnation, number::LAST).word());
                 let last = self.endpoint.trecv(FiAddr::UNSPEC, 8, tag)?;
-                self.operations.outstanding.push((last, WAITING[1]));
+                self.operations
+                    .outstanding
+                    .push((last, TARGET_DEPENDENT[1]));
             }
             traced.process().send(&())?;
         }
@@ -451,19 +469,19 @@ impl Scenario {
             match traced.poll_stop()? {
                 Some(Stop::Over) => break,
                 Some(Stop::Marked) => traced.resume()?,
-                Some(Stop::Stepped) => bail!("a target that runs stopped at a single step"),
+                Some(Stop::Stepped) => bail!("a running target stopped after a single step"),
                 None => timeout.check()?,
             }
             self.drive()?;
         }
         self.wait_for_outstanding()?;
         ensure!(
-            closes || self.operations.failed == 0,
+            is_closing || self.operations.failed == 0,
             "{} operations with the target failed",
             self.operations.failed
         );
         ensure!(
-            closes || !self.operations.is_interrupted,
+            is_closing || !self.operations.is_interrupted,
             "a message was interrupted"
         );
         Ok(())
@@ -473,26 +491,28 @@ impl Scenario {
 impl Operations {
     fn record_completion(&mut self, outcome: &Completion) -> anyhow::Result<()> {
         let context = outcome.context;
-        let is_open = self.receives.contains(&context);
-        self.receives.retain(|&receives| receives != context);
+        let is_receive = self.receives.contains(&context);
+        self.receives.retain(|&receive| receive != context);
         let outstanding = self
             .outstanding
             .iter()
             .position(|&(outstanding, _)| outstanding == context);
         let outstanding = outstanding.map(|index| self.outstanding.remove(index));
         match outcome.error.as_ref().map(|error| error.errno) {
-            None if is_open => self.received.push(message::read(&outcome.bytes)?),
+            None if is_receive => self.received.push(message::read(&outcome.bytes)?),
             None => {
                 self.succeeded += 1;
                 self.survived += usize::from(
-                    outstanding.is_some_and(|(_, operation)| WAITING.contains(&operation)),
+                    outstanding.is_some_and(|(_, operation)| TARGET_DEPENDENT.contains(&operation)),
                 );
                 let is_access = outstanding.is_some_and(|(_, operation)| operation == ACCESS);
                 let fetched = outcome.received().filter(|_| is_access);
                 self.fetched.extend(fetched.map(<[u8]>::to_vec));
             }
-            Some(Errno::Canceled) if is_open => {}
-            Some(Errno::ConnReset) if is_open && !self.is_interrupted => self.is_interrupted = true,
+            Some(Errno::Canceled) if is_receive => {}
+            Some(Errno::ConnReset) if is_receive && !self.is_interrupted => {
+                self.is_interrupted = true
+            }
             Some(Errno::ConnReset) if outstanding.is_some() => self.failed += 1,
             Some(errno) => {
                 bail!("operation {outstanding:?} of the target's partner failed with {errno}")

@@ -14,7 +14,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 /// Signals that were caught.
 static CAUGHT: AtomicU64 = AtomicU64::new(0);
 
-/// The running timer, which is stopped when this is dropped.
+/// A running timer. Dropping this value stops the timer.
 #[derive(Debug)]
 pub(crate) struct SignalStorm(());
 
@@ -23,7 +23,7 @@ extern "C" fn count_signal(_: i32) {
 }
 
 impl SignalStorm {
-    /// Starts a timer with so many signals per second. A process may have one.
+    /// Starts a timer with `per_second` signals per second. A process may have one timer.
     ///
     /// # Errors
     /// The error of the system call.
@@ -63,10 +63,10 @@ fn interrupt_every(microseconds: i64) -> anyhow::Result<()> {
     };
     // SAFETY: the timer lives through the call, which reads it; the pointer for the old timer is
     // null.
-    let done =
+    let result =
         unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
     ensure!(
-        done == 0,
+        result == 0,
         "setitimer(2): {}",
         std::io::Error::last_os_error()
     );

@@ -1,4 +1,5 @@
-//! One target at one instruction of its operation: killed there, or stopped and continued.
+//! Runs one target to one instruction of its operation, and kills it there, or stops and continues
+//! it.
 
 use std::time::{Duration, Instant};
 
@@ -14,9 +15,9 @@ use super::traced_process::{Stop, TracedProcess};
 /// The fault of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It is killed.
+    /// The target is killed.
     Kill,
-    /// It is stopped for this long, and continues.
+    /// The target is stopped for this time, and continues.
     Stop(Duration),
 }
 
@@ -27,7 +28,8 @@ pub(crate) struct Observation {
     pub(crate) is_completed: bool,
     /// Number of its messages that arrived.
     pub(crate) received: usize,
-    /// Time from the kill until every outstanding operation had failed, if there was one.
+    /// Time from the kill until every outstanding operation had failed; `None` without such an
+    /// operation.
     pub(crate) detection_time: Option<Duration>,
 }
 
@@ -51,7 +53,7 @@ const DRIVE_INTERVAL: u64 = 16;
 /// The target cannot be traced.
 pub(crate) fn explore(scenario: &mut Scenario, operation: &Operation) -> anyhow::Result<Path> {
     let mut traced = scenario.start_target(true, false)?;
-    let path = Path::follow(&mut traced, |at| match at % DRIVE_INTERVAL {
+    let path = Path::follow(&mut traced, |steps| match steps % DRIVE_INTERVAL {
         0 => scenario.drive(),
         _ => Ok(()),
     })?;
@@ -73,9 +75,9 @@ pub(crate) fn attempt(
     fault: Fault,
     random: &mut Random,
 ) -> anyhow::Result<Observation> {
-    let is_small =
+    let allows_late_receives =
         operation.needs_no_partner() && !matches!(operation.action, Action::Close | Action::Wake);
-    let is_late = is_small && random.flip();
+    let is_late = allows_late_receives && random.flip();
     let is_traced = !matches!(point, Point::After(_));
     let mut traced = scenario.start_target(is_traced, is_late)?;
     let is_partner_parked = operation.action == Action::Wake;
@@ -83,7 +85,7 @@ pub(crate) fn attempt(
         scenario.arm_wakeup()?;
     }
     let makes_progress = !(is_partner_parked || operation.needs_no_partner() && random.flip());
-    let is_completed = run(scenario, &mut traced, point, makes_progress)?;
+    let is_completed = run_to_point(scenario, &mut traced, point, makes_progress)?;
     let is_running = !is_traced && !is_completed;
     if random.flip() {
         scenario.exchange_with_bystander()?;
@@ -130,8 +132,8 @@ pub(crate) fn attempt(
             if is_running {
                 traced.stop_anywhere()?;
             }
-            let until = Instant::now() + pause;
-            while Instant::now() < until {
+            let deadline = Instant::now() + pause;
+            while Instant::now() < deadline {
                 scenario.exchange_with_bystander()?;
             }
             if is_late {
@@ -163,37 +165,37 @@ pub(crate) fn attempt(
     })
 }
 
-/// Runs the target to the point. Returns whether it has completed its operation before.
-fn run(
+/// Runs the target to the point. Returns whether the target completed its operation before.
+fn run_to_point(
     scenario: &mut Scenario,
     traced: &mut TracedProcess,
     point: Point,
     makes_progress: bool,
 ) -> anyhow::Result<bool> {
     let steps = match point {
-        Point::Instruction(at) => at,
+        Point::Instruction(instructions) => instructions,
         Point::After(delay) => return run_for(scenario, traced, delay),
-        Point::AfterBreakpoint(shortcut, at) => {
+        Point::AfterBreakpoint(shortcut, instructions) => {
             if run_to_breakpoint(scenario, traced, shortcut)? {
                 return Ok(true);
             }
-            at - shortcut.at
+            instructions - shortcut.instructions
         }
     };
-    for at in 0..steps {
+    for step in 0..steps {
         match traced.step()? {
             Stop::Stepped => {}
             Stop::Marked => return Ok(true),
             Stop::Over => bail!("the target exited by itself"),
         }
-        if makes_progress && at % DRIVE_INTERVAL == 0 {
+        if makes_progress && step % DRIVE_INTERVAL == 0 {
             scenario.drive()?;
         }
     }
     Ok(false)
 }
 
-/// Runs the target to a breakpoint as often as required. Returns whether it has completed its
+/// Runs the target to a breakpoint as often as required. Returns whether the target completed its
 /// operation before.
 fn run_to_breakpoint(
     scenario: &mut Scenario,
@@ -222,15 +224,15 @@ fn run_to_breakpoint(
     Ok(false)
 }
 
-/// Lets the target run for a while. Returns whether it has completed its operation.
+/// Lets the target run for `delay`. Returns whether the target completed its operation.
 fn run_for(
     scenario: &mut Scenario,
     traced: &mut TracedProcess,
     delay: Duration,
 ) -> anyhow::Result<bool> {
     traced.resume()?;
-    let until = Instant::now() + delay;
-    while Instant::now() < until {
+    let deadline = Instant::now() + delay;
+    while Instant::now() < deadline {
         if traced.poll_stop()?.is_some() {
             return Ok(true);
         }
@@ -239,16 +241,16 @@ fn run_for(
     Ok(false)
 }
 
-/// Kills the target. Returns how long the partner took to detect it, if there was an outstanding
-/// operation.
+/// Kills the target. Returns the time in which the partner detected the kill, if an operation was
+/// outstanding.
 fn kill_target(
     scenario: &mut Scenario,
     mut traced: TracedProcess,
     random: &mut Random,
 ) -> anyhow::Result<Option<Duration>> {
     let has_outstanding = scenario.has_outstanding();
-    let at = traced.kill()?;
-    // A zombie counts as ended as well.
+    let killed = traced.kill()?;
+    // The partner must treat a zombie as ended.
     let stays_zombie = random.flip();
     if !stays_zombie {
         traced.reap()?;
@@ -257,7 +259,7 @@ fn kill_target(
         scenario.wait_for_wakeup()?;
     }
     scenario.wait_for_outstanding()?;
-    let detection_time = at.elapsed();
+    let detection_time = killed.elapsed();
     if stays_zombie {
         traced.reap()?;
     }

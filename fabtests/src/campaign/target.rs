@@ -18,7 +18,7 @@ pub(crate) struct Config {
     pub(crate) operation: String,
     /// The name of the target's endpoint.
     pub(crate) name: String,
-    /// The address of its partner.
+    /// The address of the partner.
     pub(crate) partner: String,
     /// The number of the incarnation.
     pub(crate) incarnation: u32,
@@ -33,7 +33,8 @@ struct Target {
 }
 
 pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
-    let operation = Operation::by_name(&config.operation).context("no such operation")?;
+    let operation = Operation::by_name(&config.operation)
+        .with_context(|| format!("there is no operation {:?}", config.operation))?;
     let info = discover(Some(&config.name), &operation.params())?;
     if operation.action == Action::Open {
         mark()?;
@@ -50,7 +51,7 @@ pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
     };
     if let Action::Serve(access, len) = operation.action {
         target.endpoint.register_memory()?;
-        let content = content(access, target.stamp(number::OPERATION), len);
+        let content = initial_content(access, target.stamp(number::OPERATION), len);
         target.endpoint.set_memory(MemoryKind::Ordinary, &content);
     }
     if operation.is_connected() {
@@ -76,7 +77,7 @@ impl Target {
         let stamp = self.stamp(number::CONNECT);
         self.post_receive(stamp, 8)?;
         self.send(Kind::Delivered, 8, number::CONNECT)?;
-        self.await_all(stamp, 2)
+        self.await_completions(stamp, 2)
     }
 
     /// Executes the operation, between its marks.
@@ -113,7 +114,7 @@ impl Target {
             let found = outcome.received().unwrap_or_default();
             let expected = match access {
                 Access::Write => Box::default(),
-                Access::Read | Access::Add => content(access, stamp, len),
+                Access::Read | Access::Add => initial_content(access, stamp, len),
             };
             ensure!(*found == *expected, "the target fetched {found:x?}");
         } else if self.operation.action == Action::Park {
@@ -161,11 +162,11 @@ impl Target {
         let stamp = self.stamp(number::FROM_PARTNER);
         self.post_receive(stamp, 8)?;
         self.send(Kind::Delivered, 8, number::LAST)?;
-        self.await_all(stamp, 2)?;
+        self.await_completions(stamp, 2)?;
         self.await_partner_access()
     }
 
-    /// Waits until the partner's access to the memory of a target that runs to its end is complete.
+    /// Waits until the partner's access to the target's memory is complete.
     fn await_partner_access(&mut self) -> anyhow::Result<()> {
         let Action::Serve(access, len) = self.operation.action else {
             return Ok(());
@@ -198,7 +199,7 @@ impl Target {
     }
 
     /// Waits for `count` completions; a received message must have this stamp.
-    fn await_all(&mut self, stamp: Stamp, mut count: usize) -> anyhow::Result<()> {
+    fn await_completions(&mut self, stamp: Stamp, mut count: usize) -> anyhow::Result<()> {
         let mut timeout = Timeout::new("the completions of a target");
         while count > 0 {
             let Some(outcome) = self.endpoint.poll()? else {
@@ -218,8 +219,8 @@ impl Target {
     }
 }
 
-/// The content of memory before an access.
-pub(super) fn content(access: Access, stamp: Stamp, len: usize) -> Box<[u8]> {
+/// Returns the content of memory before an access.
+pub(super) fn initial_content(access: Access, stamp: Stamp, len: usize) -> Box<[u8]> {
     match access {
         Access::Write => blank(len),
         Access::Read => message::write(stamp, len),
@@ -227,7 +228,7 @@ pub(super) fn content(access: Access, stamp: Stamp, len: usize) -> Box<[u8]> {
     }
 }
 
-/// The content of memory after an access.
+/// Returns the content of memory after an access.
 pub(super) fn expected_after(access: Access, stamp: Stamp, len: usize) -> Box<[u8]> {
     match access {
         Access::Write | Access::Read => message::write(stamp, len),

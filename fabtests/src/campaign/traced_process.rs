@@ -14,7 +14,7 @@ use selvedge_testkit::process::Process;
 
 use super::role::{self, Role};
 
-/// The process, which is killed when this is dropped.
+/// The process, which is killed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct TracedProcess {
     process: Process,
@@ -28,7 +28,7 @@ pub(crate) enum Stop {
     Stepped,
     /// At a mark: the process has stopped itself.
     Marked,
-    /// It has exited or was killed.
+    /// After its end: the process has exited or was killed.
     Over,
 }
 
@@ -40,7 +40,7 @@ impl TracedProcess {
     pub(crate) fn start(role: &Role, is_traced: bool) -> anyhow::Result<Self> {
         let mut process = role::start_process()?;
         if is_traced {
-            // The kernel kills it when this process ends.
+            // The kernel kills the traced process when this process ends.
             let options = ptrace::Options::PTRACE_O_EXITKILL;
             ptrace::seize(process.pid(), options).context("ptrace(2)")?;
         }
@@ -48,7 +48,7 @@ impl TracedProcess {
         Ok(Self { process, is_traced })
     }
 
-    /// The reason why this system does not permit tracing, if it does not.
+    /// Returns the error of ptrace(2) if this system does not permit tracing.
     pub(crate) fn trace_error() -> Option<String> {
         let result = role::start_process().map(|process| {
             let options = ptrace::Options::PTRACE_O_EXITKILL;
@@ -82,7 +82,7 @@ impl TracedProcess {
         stop.context("waitpid(2) returned without a stop")
     }
 
-    /// The address of its next instruction. The process must be traced.
+    /// Returns the address of the next instruction. The process must be traced.
     ///
     /// # Errors
     /// The process has ended.
@@ -146,9 +146,9 @@ impl TracedProcess {
     /// # Errors
     /// The process has ended.
     pub(crate) fn kill(&mut self) -> anyhow::Result<Instant> {
-        let at = Instant::now();
+        let killed = Instant::now();
         self.process.signal(Signal::SIGKILL)?;
-        Ok(at)
+        Ok(killed)
     }
 
     /// Waits for the end of the process.
@@ -162,7 +162,7 @@ impl TracedProcess {
         Ok(())
     }
 
-    /// The process itself.
+    /// Returns the process itself.
     pub(crate) fn process(&mut self) -> &mut Process {
         &mut self.process
     }

@@ -19,8 +19,8 @@ pub struct Args {
     /// Try every point: each instruction, each limit
     #[arg(long, conflicts_with_all = ["rounds", "duration"])]
     all: bool,
-    /// Repeat each row for so long: 30s, 10m, 8h
-    #[arg(long = "for", value_name = "TIME", value_parser = duration, conflicts_with = "rounds")]
+    /// Repeat each row for this time: 30s, 10m, 8h
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, conflicts_with = "rounds")]
     duration: Option<Duration>,
     /// The rows to run, separated by commas, as the report names them [default: all]
     #[arg(long, value_name = "ROWS", value_delimiter = ',')]
@@ -92,8 +92,8 @@ fn print(report: &Report) {
     );
 }
 
-/// A number and one of `s`, `m`, `h`.
-fn duration(text: &str) -> anyhow::Result<Duration> {
+/// Parses a number with the unit `s`, `m` or `h`.
+fn parse_duration(text: &str) -> anyhow::Result<Duration> {
     let units = [("s", 1), ("m", 60), ("h", 3600)];
     let split = |(unit, seconds)| Some((text.strip_suffix(unit)?, seconds));
     let found = units.into_iter().find_map(split);
@@ -107,11 +107,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_a_unit() {
-        assert_eq!(duration("90s").unwrap(), Duration::from_secs(90));
-        assert_eq!(duration("10m").unwrap(), Duration::from_secs(600));
-        assert_eq!(duration("8h").unwrap(), Duration::from_secs(28800));
-        assert!(duration("10").is_err());
-        assert!(duration("m").is_err());
+    fn a_duration_needs_a_unit() {
+        assert_eq!(parse_duration("90s").unwrap(), Duration::from_secs(90));
+        assert_eq!(parse_duration("10m").unwrap(), Duration::from_secs(600));
+        assert_eq!(parse_duration("8h").unwrap(), Duration::from_secs(28800));
+        assert!(parse_duration("10").is_err());
+        assert!(parse_duration("m").is_err());
     }
 }

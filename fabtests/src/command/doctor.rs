@@ -1,4 +1,4 @@
-//! `fabtests doctor`: what this machine permits, the effect on speed, and remedies.
+//! `fabtests doctor`: reports what this machine permits, the effect on speed, and remedies.
 
 use std::process::ExitCode;
 
@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Runs one of the processes that the doctor starts.
 ///
 /// # Errors
-/// As the process.
+/// The error of the process.
 pub fn attach(args: &AttachArgs) -> anyhow::Result<()> {
     match args.role {
         HelperRole::Expose => expose_number(),
@@ -86,15 +86,15 @@ impl Finding {
         format!(
             "{label}  {}: {}. {}.\n{}",
             self.name,
-            sentence(&self.found),
-            sentence(&self.meaning),
+            capitalise(&self.found),
+            capitalise(&self.meaning),
             advice.collect::<String>()
         )
     }
 }
 
 /// Capitalises a text, unless it begins with the name of a call.
-fn sentence(text: &str) -> String {
+fn capitalise(text: &str) -> String {
     let first = text.split_whitespace().next().unwrap_or_default();
     match first.contains('_') || first.contains('/') {
         true => text.to_owned(),

@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long)]
     seed: Option<u64>,
     /// Multiply the time that each test may take
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_factor)]
     slowness: f64,
     /// List the tests, and run none
     #[arg(long)]
@@ -137,10 +137,10 @@ impl Args {
         manifest: &Manifest,
         seed: u64,
     ) -> anyhow::Result<RunResult> {
-        let hosts = self.two_hosts.then(Hosts::make).transpose()?;
+        let hosts = self.two_hosts.then(Hosts::create).transpose()?;
         let plan = Plan {
             manifest,
-            jobs: self.jobs.map_or_else(cores, usize::from),
+            jobs: self.jobs.map_or_else(core_count, usize::from),
             slowness: self.slowness,
             hosts: hosts.as_ref(),
         };
@@ -171,7 +171,7 @@ impl Args {
         Ok(())
     }
 
-    /// The options that run a test of this run again, in addition to its path.
+    /// Returns the options that run a test of this run again, in addition to its path.
     fn rerun_options(&self, seed: u64) -> String {
         let mut options = format!(" {} --seed {seed}", self.set_name());
         for (is_set, option) in [
@@ -199,7 +199,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn cores() -> usize {
+fn core_count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
@@ -209,7 +209,7 @@ fn new_seed() -> u64 {
     now.map_or(1, |now| u64::from(now.subsec_nanos())) % 100_000
 }
 
-fn factor(text: &str) -> Result<f64, String> {
+fn parse_factor(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(factor) if (0.01..=1000.0).contains(&factor) => Ok(factor),
         _ => Err(format!("{text:?} is not a number between 0.01 and 1000")),

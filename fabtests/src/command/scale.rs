@@ -50,7 +50,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 /// Runs one process of the scale test.
 ///
 /// # Errors
-/// As the process.
+/// The error of the process.
 pub fn process(args: &ProcessArgs) -> anyhow::Result<()> {
     run_process(args.number, args.count, args.rounds)
 }

@@ -14,7 +14,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Arguments of one of its processes.
+/// Arguments of one process of `fabtests shmem`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ProcessArgs {
     number: usize,

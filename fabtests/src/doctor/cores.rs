@@ -9,14 +9,15 @@ use selvedge_bench::cpu::{Placement, allowed, pin};
 use super::memory::first_line;
 use super::{Finding, Severity};
 
-/// Round trips of a cache line that are measured together, and how long batches are measured.
+/// Number of a cache line's round trips that are measured together.
 const BATCH: u64 = 200;
-const MEASURING: Duration = Duration::from_millis(300);
+/// Duration of the measurement.
+const MEASURE_TIME: Duration = Duration::from_millis(300);
 /// Above this many nanoseconds for a round trip, two cores have no common cache on any processor
 /// that was measured.
-const FAR: f64 = 180.0;
+const FAR_NS: f64 = 180.0;
 
-/// The distance of two cores: the round trip of a cache line.
+/// Examines the distance of two cores: the round trip of a cache line.
 pub(super) fn cores() -> Finding {
     const NAME: &str = "cores";
     let count = allowed().map_or(1, |cores| cores.len());
@@ -30,7 +31,7 @@ pub(super) fn cores() -> Finding {
         )
         .advise("Give the job more cores (taskset, cpuset of the control group).");
     };
-    let (near, far) = match distance(one, two) {
+    let (near, far) = match measure_distance(one, two) {
         Ok(distance) => distance,
         Err(error) => {
             let found = format!("{count} cores; their distance cannot be measured: {error:#}");
@@ -56,7 +57,7 @@ pub(super) fn cores() -> Finding {
         )
         .advise("On a virtual machine, pin its processors to those of the host.");
     }
-    let meaning = match near > FAR {
+    let meaning = match near > FAR_NS {
         true => {
             "these cores have no cache in common: small messages cost about that much, and \
                  cores that share one would be faster"
@@ -66,9 +67,9 @@ pub(super) fn cores() -> Finding {
     Finding::good(NAME, found, meaning)
 }
 
-/// Nanoseconds of a round trip: the quartiles of batches, so that a batch that the system
-/// interrupted does not count.
-fn distance(one: usize, two: usize) -> anyhow::Result<(f64, f64)> {
+/// Measures the round trip of a cache line. Returns the first and third quartile of the batches in
+/// nanoseconds, so that a batch that the system interrupted does not count.
+fn measure_distance(one: usize, two: usize) -> anyhow::Result<(f64, f64)> {
     let word = AtomicU64::new(0);
     const OVER: u64 = u64::MAX;
     let mut batches = thread::scope(|scope| {
@@ -83,7 +84,7 @@ fn distance(one: usize, two: usize) -> anyhow::Result<(f64, f64)> {
             }
         });
         let measured = scope.spawn(|| {
-            let batches = pin(one).map(|()| batches(&word));
+            let batches = pin(one).map(|()| measure_batches(&word));
             word.store(OVER, Ordering::Release);
             batches
         });
@@ -92,13 +93,13 @@ fn distance(one: usize, two: usize) -> anyhow::Result<(f64, f64)> {
         batches
     })?;
     batches.sort_by(f64::total_cmp);
-    let quarter = |part: usize| batches[batches.len() * part / 4];
-    Ok((quarter(1), quarter(3)))
+    let quartile = |part: usize| batches[batches.len() * part / 4];
+    Ok((quartile(1), quartile(3)))
 }
 
-fn batches(word: &AtomicU64) -> Vec<f64> {
+fn measure_batches(word: &AtomicU64) -> Vec<f64> {
     let (start, mut batches, mut number) = (Instant::now(), Vec::new(), 1);
-    while batches.is_empty() || start.elapsed() < MEASURING {
+    while batches.is_empty() || start.elapsed() < MEASURE_TIME {
         let begin = Instant::now();
         for _ in 0..BATCH {
             word.store(number, Ordering::Release);
@@ -110,7 +111,7 @@ fn batches(word: &AtomicU64) -> Vec<f64> {
     batches
 }
 
-/// The governor of the frequency.
+/// Examines the governor of the frequency.
 pub(super) fn frequency() -> Finding {
     const NAME: &str = "frequency";
     let governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");

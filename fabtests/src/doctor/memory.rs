@@ -45,15 +45,15 @@ pub(super) fn sealed() -> Finding {
     }
 }
 
-/// Returns whether new writable mappings are refused as well.
+/// Seals a memory file. Returns whether the kernel also refuses new writable mappings.
 fn try_seals() -> Result<bool, (&'static str, Errno)> {
     let file = memory_file(MFdFlags::empty(), MIB)?;
     let len = MIB as usize;
     let writable = MmapOptions::new().len(len).map_raw(&file);
     let _writable = writable.map_err(|_| ("mmap", Errno::last()))?;
     let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
-    let future = SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE);
-    let _ = fcntl(&file, FcntlArg::F_ADD_SEALS(future));
+    let future_write = SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE);
+    let _ = fcntl(&file, FcntlArg::F_ADD_SEALS(future_write));
     fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(|e| ("F_ADD_SEALS", e))?;
     let read_only = MmapOptions::new().len(len).map_raw_read_only(&file);
     let _read_only = read_only.map_err(|_| ("mmap for reading", Errno::last()))?;
@@ -107,7 +107,7 @@ pub(super) fn huge_pages() -> Finding {
     )
 }
 
-/// The limit of locked memory.
+/// Examines the limit of locked memory.
 pub(super) fn locked() -> Finding {
     let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft);
     let limit = match limit {
@@ -121,10 +121,10 @@ pub(super) fn locked() -> Finding {
     )
 }
 
-/// The file system in which other implementations keep their shared memory.
+/// Examines the file system in which other implementations keep their shared memory.
 pub(super) fn dev_shm() -> Finding {
     let found = statvfs("/dev/shm").map_or_else(
-        |cause| format!("not there: {cause}"),
+        |cause| format!("not available: {cause}"),
         |stat| {
             let free = stat.blocks_available() * stat.fragment_size();
             format!("{} MiB free", free / MIB)

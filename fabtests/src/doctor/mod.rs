@@ -1,7 +1,7 @@
 //! Attempts that show whether the shm provider works on this machine, and how fast.
 //!
-//! Every finding is one attempt and its meaning. No conclusion comes from a version or a setting
-//! where an attempt is possible; settings are read to explain a failure.
+//! A finding is the result of one attempt, with its meaning. No conclusion comes from a version or
+//! a setting where an attempt is possible; settings are read to explain a failure.
 
 mod cores;
 mod endpoint;
@@ -27,7 +27,7 @@ pub enum Severity {
     Broken,
 }
 
-/// One attempt.
+/// The result of one attempt.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     /// The name of the attempt.

@@ -61,7 +61,7 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Explain for every offer of the providers why it was taken or refused
+    /// Explain why each candidate of the providers was taken or refused
     #[arg(long)]
     pub explain: bool,
 }
@@ -69,7 +69,7 @@ pub struct Args {
 /// The usage text, and the exit code.
 #[derive(Debug)]
 pub struct Usage {
-    /// For the standard output.
+    /// Text for the standard output.
     pub text: String,
     /// 0 for help that was requested, 1 otherwise.
     pub code: u8,
@@ -96,7 +96,8 @@ pub(super) struct DiscoveryArgs {
 }
 
 impl Args {
-    /// A source address replaces the node, as in libfabric's tool.
+    /// Makes the arguments of discovery. A source address replaces the node, as in libfabric's
+    /// tool.
     pub(super) fn query(&self) -> Result<DiscoveryArgs, Error> {
         let (node, flags) = match &self.src_addr {
             Some(source) => (Some(source.clone()), InfoFlags::SOURCE),
@@ -117,21 +118,21 @@ impl Args {
             .fabric(&text(&self.fabric))
             .domain(&text(&self.domain));
         if let Some(caps) = &self.caps {
-            hints = hints.caps(option("-c", caps.parse::<Caps>())?);
+            hints = hints.caps(name_option("-c", caps.parse::<Caps>())?);
         }
         if let Some(mode) = &self.mode {
-            hints = hints.mode(option("-m", mode.parse::<Mode>())?);
+            hints = hints.mode(name_option("-m", mode.parse::<Mode>())?);
         }
         if let Some(ep_type) = &self.ep_type {
-            hints = hints.ep_type(option("-t", ep_type.parse::<EpType>())?);
+            hints = hints.ep_type(name_option("-t", ep_type.parse::<EpType>())?);
         }
         if let Some(format) = &self.addr_format {
-            hints = hints.addr_format(option("-a", format.parse::<AddrFormat>())?);
+            hints = hints.addr_format(name_option("-a", format.parse::<AddrFormat>())?);
         }
         Ok(hints)
     }
 }
 
-fn option<T>(name: &str, value: Result<T, Error>) -> Result<T, Error> {
+fn name_option<T>(name: &str, value: Result<T, Error>) -> Result<T, Error> {
     value.map_err(|error| Error::new(error.errno(), format!("option {name}: {}", error.message())))
 }

@@ -15,14 +15,14 @@ use selvedge::info::Version;
 use selvedge::{Errno, Error, Hints, Info, InfoFlags, Registry};
 use serde_json::{Value, json};
 
-/// The tool's output and exit code: 0, or the number of the error.
+/// The tool's output and exit code.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// For the standard output.
+    /// Text for the standard output.
     pub text: String,
-    /// For the standard error stream.
+    /// Text for the standard error stream.
     pub errors: String,
-    /// The exit code.
+    /// The exit code: 0, or the number of the error.
     pub code: u8,
 }
 
@@ -43,11 +43,11 @@ pub fn run(args: &Args, registry: &Registry) -> Output {
     } else {
         infos(args, registry)
     };
-    result.map_or_else(|error| failed(args, &error), Output::of)
+    result.map_or_else(|error| report_error(args, &error), Output::success)
 }
 
 impl Output {
-    fn of(text: String) -> Self {
+    fn success(text: String) -> Self {
         Self {
             text,
             ..Self::default()
@@ -66,7 +66,7 @@ fn list(args: &Args, registry: &Registry) -> Result<String, Error> {
     let found = registry.getinfo(Version::API, None, None, flags, &Hints::new())?;
     if args.json {
         let providers: Vec<_> = found.iter().map(json::provider).collect();
-        return Ok(pretty(&json!({ "providers": providers })));
+        return Ok(format_json(&json!({ "providers": providers })));
     }
     Ok(found.iter().map(text::provider).collect())
 }
@@ -85,7 +85,7 @@ fn infos(args: &Args, registry: &Registry) -> Result<String, Error> {
     }
     if args.json {
         let infos: Vec<_> = found.iter().map(json::info).collect();
-        return Ok(pretty(&json!({ "infos": infos })));
+        return Ok(format_json(&json!({ "infos": infos })));
     }
     let format_info: fn(&Info) -> String = match args.verbose || args.info.is_some() {
         true => long,
@@ -106,13 +106,13 @@ fn explain(args: &Args, registry: &Registry) -> Output {
     });
     let explanations = match explanations {
         Ok(explanations) => explanations,
-        Err(error) => return failed(args, &error),
+        Err(error) => return report_error(args, &error),
     };
     let is_any_taken = explanations.iter().any(selvedge::Explanation::is_taken);
     let unknown = registry.params().unknown();
     Output {
         text: if args.json {
-            pretty(&explain::json(&explanations, &unknown))
+            format_json(&explain::json(&explanations, &unknown))
         } else {
             explain::text(&explanations, &unknown)
         },
@@ -125,12 +125,12 @@ fn explain(args: &Args, registry: &Registry) -> Output {
     }
 }
 
-fn failed(args: &Args, error: &Error) -> Output {
+fn report_error(args: &Args, error: &Error) -> Output {
     let (text, errors) = if args.json {
         let errno = error.errno();
         let error =
             json!({ "errno": errno.as_raw(), "name": errno.text(), "text": error.message() });
-        (pretty(&json!({ "error": error })), String::new())
+        (format_json(&json!({ "error": error })), String::new())
     } else {
         (String::new(), format!("fi_info: {error}\n"))
     };
@@ -141,12 +141,12 @@ fn failed(args: &Args, error: &Error) -> Output {
     }
 }
 
-/// The error's number where it fits, as in libfabric's tool.
+/// Returns the error's number where it fits, as in libfabric's tool.
 fn exit_code(errno: Errno) -> u8 {
     u8::try_from(errno.as_raw()).unwrap_or(u8::MAX)
 }
 
-fn pretty(value: &Value) -> String {
+fn format_json(value: &Value) -> String {
     format!("{value:#}\n")
 }
 

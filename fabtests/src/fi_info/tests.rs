@@ -1,4 +1,4 @@
-//! Tests of `fi_info`: the output for offers, refusals and parameters.
+//! Tests of `fi_info`: the output for accepted and refused candidates, and for parameters.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::*;
 
 static PARAMS: [Spec; 2] = [
     Spec::size("FI_DEMO_TX_SIZE", 1024, "sends that may be outstanding"),
-    Spec::flag("FI_DEMO_FAST", true, "whether to hurry"),
+    Spec::flag("FI_DEMO_FAST", true, "whether to use the fast path"),
 ];
 
 #[derive(Debug)]
@@ -32,9 +32,9 @@ impl Provider for Demo {
     }
 
     fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
-        let asked = query.hints.info().ep_attr.ep_type;
+        let requested = query.hints.info().ep_attr.ep_type;
         let candidate = |ep_type: EpType| {
-            let mut info = demo();
+            let mut info = demo_info();
             info.ep_attr.ep_type = ep_type;
             if let Some(node) = query.node {
                 let addr = Some(Address::Str(node.to_owned()));
@@ -44,9 +44,9 @@ impl Provider for Demo {
                     info.dest_addr = addr;
                 }
             }
-            match asked == EpType::Unspec || asked == ep_type {
+            match requested == EpType::Unspec || requested == ep_type {
                 true => Ok(info),
-                false => Err(Mismatch::new("ep_type", asked, ep_type).of(&info)),
+                false => Err(Mismatch::new("ep_type", requested, ep_type).of(&info)),
             }
         };
         Ok(vec![candidate(EpType::Rdm), candidate(EpType::Dgram)])
@@ -60,7 +60,7 @@ impl Provider for Demo {
     }
 }
 
-fn demo() -> Info {
+fn demo_info() -> Info {
     let mut info = Info::default();
     info.caps = Caps::MSG | Caps::SEND | Caps::RECV;
     info.addr_format = AddrFormat::Str;
@@ -103,9 +103,9 @@ provider: demo
 
 #[test]
 fn results_are_short_by_default() {
-    let both = SHORT.to_owned() + &SHORT.replace("RDM", "DGRAM");
-    assert_eq!(run(&[]), Output::of(both));
-    assert_eq!(run(&["-t", "fi_ep_rdm"]), Output::of(SHORT.to_owned()));
+    let expected = SHORT.to_owned() + &SHORT.replace("RDM", "DGRAM");
+    assert_eq!(run(&[]), Output::success(expected));
+    assert_eq!(run(&["-t", "fi_ep_rdm"]), Output::success(SHORT.to_owned()));
 }
 
 const LONG: &str = "\
@@ -192,14 +192,14 @@ fi_info:
 ";
 
 #[test]
-fn verbose_results_have_libfabric_s_layout() {
+fn verbose_results_have_the_layout_of_libfabric() {
     let args = ["-v", "-t", "FI_EP_RDM", "-n", "fi_shm://1:2:3"];
-    assert_eq!(run(&args), Output::of(LONG.to_owned()));
+    assert_eq!(run(&args), Output::success(LONG.to_owned()));
 }
 
 #[test]
-fn ip_addresses_and_interfaces_are_printed_like_libfabric_s() {
-    let mut info = demo();
+fn ip_addresses_and_interfaces_are_printed_as_by_libfabric() {
+    let mut info = demo_info();
     info.src_addr = "127.0.0.1:5".parse().ok();
     info.dest_addr = "[::1]:6".parse().ok();
     info.handle = 16;
@@ -249,8 +249,8 @@ fn options_become_hints() {
         "-P",
         "s",
     ];
-    let asked = parse(args.map(Into::into)).unwrap().query().unwrap();
-    let info = asked.hints.info();
+    let query = parse(args.map(Into::into)).unwrap().query().unwrap();
+    let info = query.hints.info();
     assert_eq!(info.caps, Caps::MSG | Caps::TAGGED);
     assert_eq!(info.mode, Mode::CONTEXT);
     assert_eq!(info.ep_attr.ep_type, EpType::Dgram);
@@ -264,14 +264,14 @@ fn options_become_hints() {
         ("d", "f")
     );
     assert_eq!(
-        (asked.node.as_deref(), asked.service.as_deref()),
+        (query.node.as_deref(), query.service.as_deref()),
         (Some("n"), Some("s"))
     );
-    assert_eq!(asked.flags, InfoFlags::empty());
+    assert_eq!(query.flags, InfoFlags::empty());
 }
 
 #[test]
-fn bad_options_are_named() {
+fn an_invalid_option_is_named_in_the_error() {
     let table = [
         (
             ["-c", "FI_BOGUS"],
@@ -334,7 +334,7 @@ fn explanations_show_accepted_and_refused_candidates() {
     );
     assert_eq!(
         output,
-        Output::of(
+        Output::success(
             "demo FI_EP_RDM FI_PROTO_SHM in card: refused: ep_type: requested FI_EP_DGRAM, has \
              FI_EP_RDM\n\
              demo FI_EP_DGRAM FI_PROTO_SHM in card: taken\n\
@@ -394,7 +394,7 @@ fn parameters_show_type_default_value_and_meaning() {
          FI_DEMO_TX_SIZE=2k\n\
          \n\
          # FI_DEMO_FAST: Boolean (0/1, on/off, true/false, yes/no)\n\
-         # demo: whether to hurry (default: 1)\n\
+         # demo: whether to use the fast path (default: 1)\n\
          \n\
          # FI_DEMO_TX_SZIE=\"1\" is not a parameter; did you mean FI_DEMO_TX_SIZE?\n"
     );

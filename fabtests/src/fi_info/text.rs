@@ -1,8 +1,8 @@
-//! libfabric's text layout.
+//! `fi_info`'s text, in libfabric's layout.
 
 use selvedge::{Info, text};
 
-/// Six lines: provider, fabric, domain, version, endpoint type and protocol.
+/// Formats a result in six lines: provider, fabric, domain, version, endpoint type and protocol.
 pub fn short(info: &Info) -> String {
     let (fabric, ep) = (&info.fabric_attr, &info.ep_attr);
     format!(
@@ -17,12 +17,12 @@ pub fn short(info: &Info) -> String {
     )
 }
 
-/// Every field, after a line `---`.
+/// Formats every field of a result, after a line `---`.
 pub fn long(info: &Info) -> String {
     format!("---\n{}", text::info(info))
 }
 
-/// Two lines of the list of providers.
+/// Formats a provider as two lines of the list.
 pub(super) fn provider(info: &Info) -> String {
     let fabric = &info.fabric_attr;
     format!(

@@ -16,7 +16,7 @@ pub fn run(number: usize, count: usize, rounds: u32) -> anyhow::Result<()> {
     let mut process = ScaleProcess::open(number, count)?;
     reply_line(&process.ep.address()?.to_string())?;
     let names = next_line()?;
-    process.insert(&names)?;
+    process.insert_peers(&names)?;
     reply_line("inserted")?;
     for round in 0..=rounds {
         next_line()?;
@@ -37,7 +37,7 @@ struct ScaleProcess {
 }
 
 /// Bytes of a message: sender, receiver, round.
-const LEN: usize = 24;
+const MESSAGE_LEN: usize = 24;
 
 impl ScaleProcess {
     fn open(number: usize, count: usize) -> anyhow::Result<Self> {
@@ -48,14 +48,14 @@ impl ScaleProcess {
         Ok(Self {
             ep: Endpoint::open(&*domain, &info, Arc::clone(&av))?,
             av,
-            pool: Pool::new(&*domain, LEN, 2 * count)?,
+            pool: Pool::new(&*domain, MESSAGE_LEN, 2 * count)?,
             number,
             peers: Vec::new(),
         })
     }
 
     /// Inserts the names of all processes, in the order of their numbers.
-    fn insert(&mut self, names: &str) -> anyhow::Result<()> {
+    fn insert_peers(&mut self, names: &str) -> anyhow::Result<()> {
         for name in names.split_whitespace() {
             let addr = self.av.insert_one(&Address::Str(name.to_owned()))?;
             self.peers.push(addr);
@@ -64,13 +64,13 @@ impl ScaleProcess {
     }
 
     fn others(&self) -> impl Iterator<Item = usize> {
-        let own = self.number;
-        (0..self.peers.len()).filter(move |&other| other != own)
+        let number = self.number;
+        (0..self.peers.len()).filter(move |&other| other != number)
     }
 
     /// Sends a message to each other process, and receives one from each.
     fn exchange(&self, round: u32) -> anyhow::Result<()> {
-        let mut done = Completions::with_capacity(64);
+        let mut completions = Completions::with_capacity(64);
         let mut outstanding = 0;
         for other in self.others() {
             let tag = other as u64;
@@ -81,15 +81,16 @@ impl ScaleProcess {
             posted.map_err(|refused| refused.errno)?;
             outstanding += 1;
         }
-        // Each process begins with another receiver, so that not all send to the same one.
+        // Each process begins with a different receiver, so that the processes do not all send to
+        // one receiver at the same time.
         let count = self.peers.len();
         for step in 1..count {
             let other = (self.number + step) % count;
-            self.send(other, round, &mut done, &mut outstanding)?;
+            self.send(other, round, &mut completions, &mut outstanding)?;
             outstanding += 1;
         }
         while outstanding > 0 {
-            outstanding -= self.take_completions(round, &mut done)?;
+            outstanding -= self.take_completions(round, &mut completions)?;
         }
         Ok(())
     }
@@ -98,7 +99,7 @@ impl ScaleProcess {
         &self,
         other: usize,
         round: u32,
-        done: &mut Completions,
+        completions: &mut Completions,
         outstanding: &mut usize,
     ) -> anyhow::Result<()> {
         let mut buf = self.pool.take().context("no buffer")?;
@@ -116,7 +117,7 @@ impl ScaleProcess {
                     ..
                 }) => {
                     buf = returned;
-                    *outstanding -= self.take_completions(round, done)?;
+                    *outstanding -= self.take_completions(round, completions)?;
                 }
                 Err(refused) => bail!("sending to process {other}: {}", refused.errno),
             }
@@ -124,12 +125,12 @@ impl ScaleProcess {
     }
 
     /// Takes completions, or yields the processor if there are none.
-    fn take_completions(&self, round: u32, done: &mut Completions) -> anyhow::Result<usize> {
-        let count = self.ep.poll(done)?;
+    fn take_completions(&self, round: u32, completions: &mut Completions) -> anyhow::Result<usize> {
+        let count = self.ep.poll(completions)?;
         if count == 0 {
             std::thread::yield_now();
         }
-        for completion in done.drain() {
+        for completion in completions.drain() {
             let other = (completion.context.0 & !RECEIVE) as usize;
             let result = completion.result;
             result.map_err(|e| anyhow::anyhow!("process {other}: {}: {}", e.errno, e.detail))?;
@@ -145,11 +146,11 @@ impl ScaleProcess {
     }
 }
 
-/// Marks the context of a receive.
+/// The bit that marks the context of a receive.
 const RECEIVE: u64 = 1 << 32;
 
-fn message(from: usize, to: usize, round: u32) -> [u8; LEN] {
-    let mut bytes = [0; LEN];
+fn message(from: usize, to: usize, round: u32) -> [u8; MESSAGE_LEN] {
+    let mut bytes = [0; MESSAGE_LEN];
     let words = [from as u64, to as u64, u64::from(round)];
     for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
         chunk.copy_from_slice(&word.to_le_bytes());

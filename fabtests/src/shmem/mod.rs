@@ -1,5 +1,5 @@
-//! A SHMEM library's use of the fabric: processes that put, get and update each other's memory, and
-//! wait for counters.
+//! Processes that use the fabric as a SHMEM library does: they put, get and update each other's
+//! memory, and wait for counters.
 //!
 //! Each process has one domain, one endpoint for incoming operations, and one endpoint for each of
 //! its threads. Operations are counted, not reported, and delivery completion is the endpoints'
@@ -32,7 +32,7 @@ pub struct Config {
     /// Threads of each process that post, each with an endpoint of its own
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub threads: u16,
-    /// Seconds; every process ends after the epoch in which they are over
+    /// Duration in seconds; every process ends after the epoch in which the time is over
     #[arg(short, long, default_value_t = 10)]
     pub seconds: u64,
     /// Operations of each thread between two barriers
@@ -59,7 +59,7 @@ pub struct Totals {
 }
 
 impl Config {
-    /// The arguments that start another process with this configuration.
+    /// Returns the arguments that start another process with this configuration.
     fn to_args(&self) -> Vec<String> {
         let mut args: Vec<String> = [
             ("--provider", self.provider.clone()),
@@ -81,7 +81,7 @@ impl Config {
 /// Runs all processes to their end.
 ///
 /// # Errors
-/// The first process that failed, with its error.
+/// The error of the first process that failed.
 pub fn run(config: &Config) -> anyhow::Result<Totals> {
     let mut processes = (0..config.processes)
         .map(|number| {

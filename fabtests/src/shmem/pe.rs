@@ -23,16 +23,16 @@ pub(super) struct Pe {
     incoming: Count,
     /// The endpoint that peers address; its queue is never read.
     pub(super) target: DomainEndpoint,
-    /// All processes in their order, this one among them.
+    /// All processes in the order of their numbers, this one included.
     pub(super) peers: Vec<Peer>,
     timeout: Duration,
 }
 
-/// A process as another one addresses it.
+/// The address of a process and of its memory, for operations of other processes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
     pub(super) addr: FiAddr,
-    /// Offset 0 of its memory.
+    /// The beginning of the process's memory.
     pub(super) remote: Remote,
 }
 
@@ -63,20 +63,20 @@ impl Pe {
         })
     }
 
-    /// The address for peers: endpoint, key and base, in one word.
+    /// Returns the address for peers: endpoint, key and base, in one word.
     pub(super) fn name(&self) -> anyhow::Result<String> {
         let Remote { addr, key } = self.memory.rights.remote()?;
         Ok(format!("{},{key},{addr}", self.target.ep.address()?))
     }
 
     /// Inserts the addresses of all processes, in the order of their numbers.
-    pub(super) fn insert(&mut self, names: &str) -> anyhow::Result<()> {
+    pub(super) fn insert_peers(&mut self, names: &str) -> anyhow::Result<()> {
         for name in names.split_whitespace() {
             let mut parts = name.rsplitn(3, ',');
             let mut next = || {
                 parts
                     .next()
-                    .with_context(|| format!("the address {name} of a process has a part too few"))
+                    .with_context(|| format!("the address {name} of a process has too few parts"))
             };
             let (addr, key, address) = (next()?.parse()?, next()?.parse()?, next()?);
             let address: Address = address.parse()?;
@@ -87,30 +87,30 @@ impl Pe {
         Ok(())
     }
 
-    /// A word of this process's own memory.
-    pub(super) fn word(&self, at: usize) -> u64 {
-        self.memory.memory.word(at)
+    /// Returns a word of this process's memory.
+    pub(super) fn word(&self, offset: usize) -> u64 {
+        self.memory.memory.word(offset)
     }
 
-    /// Returns whether the bytes from `at` on are `expected`.
-    pub(super) fn holds(&self, at: usize, expected: &[u8]) -> bool {
-        let mut all = expected.iter().enumerate();
-        all.all(|(index, &byte)| self.memory.memory.byte(at + index) == byte)
+    /// Returns whether the memory from `offset` on contains the bytes `expected`.
+    pub(super) fn has_bytes(&self, offset: usize, expected: &[u8]) -> bool {
+        let mut bytes = expected.iter().enumerate();
+        bytes.all(|(index, &byte)| self.memory.memory.byte(offset + index) == byte)
     }
 
     /// Parks until a word of this process's memory is at least `least`.
     ///
     /// # Errors
     /// The wait takes longer than the configuration allows.
-    pub(super) fn wait_until(&self, at: usize, least: u64) -> anyhow::Result<()> {
+    pub(super) fn wait_until(&self, offset: usize, least: u64) -> anyhow::Result<()> {
         loop {
             let writes = self.incoming.read();
-            let word = self.word(at);
+            let word = self.word(offset);
             if word >= least {
                 return Ok(());
             }
             self.wait_for(&self.incoming, writes + 1).with_context(|| {
-                format!("the word at {at} is {word} instead of {least} or more")
+                format!("the word at offset {offset} is {word} instead of {least} or more")
             })?;
         }
     }
@@ -123,7 +123,7 @@ impl Pe {
         wait_for(&**count.cntr(), threshold, self.timeout)
     }
 
-    /// Maximum duration of a wait.
+    /// Returns the maximum duration of a wait.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }

@@ -12,10 +12,10 @@ use selvedge_testkit::domain::{
 
 use super::pe::{Pe, Peer};
 
-/// The objects with which one thread posts.
+/// The objects from which one thread posts operations.
 pub(super) struct Initiator<'a> {
     pe: &'a Pe,
-    end: DomainEndpoint,
+    endpoint: DomainEndpoint,
     /// Counts writes and atomics without a result.
     puts: Count,
     /// Counts reads and atomics with a result.
@@ -25,6 +25,7 @@ pub(super) struct Initiator<'a> {
     inject_size: usize,
     /// The operand, the comparand and the result of an atomic.
     words: Block,
+    /// Number of posted operations.
     pub(super) operations: u64,
 }
 
@@ -37,16 +38,16 @@ impl<'a> Initiator<'a> {
     pub(super) fn open(pe: &'a Pe) -> anyhow::Result<Self> {
         let context = &pe.context;
         let (puts, gets) = (context.count()?, context.count()?);
-        let mut plan = EndpointConfig {
+        let mut config = EndpointConfig {
             av: Some(Arc::clone(&pe.target.av)),
             tx_selective: true,
             ..EndpointConfig::default()
         };
-        plan.counters.write = Some(Arc::clone(puts.cntr()));
-        plan.counters.read = Some(Arc::clone(gets.cntr()));
+        config.counters.write = Some(Arc::clone(puts.cntr()));
+        config.counters.read = Some(Arc::clone(gets.cntr()));
         Ok(Self {
             pe,
-            end: context.endpoint(plan)?,
+            endpoint: context.endpoint(config)?,
             puts,
             gets,
             posted_puts: 0,
@@ -62,29 +63,34 @@ impl<'a> Initiator<'a> {
         self.pe.context.buffers(len)
     }
 
-    /// Puts bytes, and injects them if they are few enough. [`Self::complete_all`] completes the put; the
-    /// bytes must stay unchanged until then.
+    /// Puts bytes, by an inject if the inject size permits. [`Self::complete_all`] completes the
+    /// put; the bytes must stay unchanged until then.
     pub(super) fn put(
         &mut self,
         dest: usize,
-        at: usize,
+        offset: usize,
         bytes: &Segment<'_>,
     ) -> anyhow::Result<()> {
         if bytes.len <= self.inject_size {
             let small = bytes.memory.get(bytes.at, bytes.len);
-            return self.put_small(dest, at, &small);
+            return self.put_small(dest, offset, &small);
         }
-        let access = self.access(dest, at, 0);
-        self.post(|it| it.end.write(&[*bytes], &access))?;
+        let access = self.access(dest, offset, 0);
+        self.post(|it| it.endpoint.write(&[*bytes], &access))?;
         self.posted_puts += 1;
         Ok(())
     }
 
-    /// Puts bytes that the provider injects: they are copied at once.
-    pub(super) fn put_small(&mut self, dest: usize, at: usize, bytes: &[u8]) -> anyhow::Result<()> {
-        let Access { peer, remote, .. } = self.access(dest, at, 0);
+    /// Puts bytes by an inject: the provider copies the bytes before this call returns.
+    pub(super) fn put_small(
+        &mut self,
+        dest: usize,
+        offset: usize,
+        bytes: &[u8],
+    ) -> anyhow::Result<()> {
+        let Access { peer, remote, .. } = self.access(dest, offset, 0);
         let Remote { addr, key } = remote;
-        self.post(|it| it.end.ep.inject_write(bytes, peer, addr, key, None))?;
+        self.post(|it| it.endpoint.ep.inject_write(bytes, peer, addr, key, None))?;
         self.posted_puts += 1;
         Ok(())
     }
@@ -93,15 +99,15 @@ impl<'a> Initiator<'a> {
     pub(super) fn put_and_reap(
         &mut self,
         dest: usize,
-        at: usize,
+        offset: usize,
         bytes: &Segment<'_>,
     ) -> anyhow::Result<()> {
         let access = self
-            .access(dest, at, 7)
+            .access(dest, offset, 7)
             .flags(OpFlags::DEFAULT | OpFlags::COMPLETION);
-        self.post(|it| it.end.write(&[*bytes], &access))?;
+        self.post(|it| it.endpoint.write(&[*bytes], &access))?;
         self.posted_puts += 1;
-        let entry = self.end.tx.next();
+        let entry = self.endpoint.tx.next();
         let entry =
             entry.with_context(|| format!("a put of {} bytes to process {dest}", bytes.len))?;
         anyhow::ensure!(entry.context == Context(7), "{entry:?}");
@@ -112,24 +118,24 @@ impl<'a> Initiator<'a> {
     pub(super) fn get(
         &mut self,
         src: usize,
-        at: usize,
+        offset: usize,
         buffer: &Segment<'_>,
     ) -> anyhow::Result<()> {
-        let access = self.access(src, at, 0);
-        self.post(|it| it.end.read(&[*buffer], &access))?;
+        let access = self.access(src, offset, 0);
+        self.post(|it| it.endpoint.read(&[*buffer], &access))?;
         self.wait_for_get(src, "get")
     }
 
     /// Gets a word.
-    pub(super) fn get_word(&mut self, src: usize, at: usize) -> anyhow::Result<u64> {
+    pub(super) fn get_word(&mut self, src: usize, offset: usize) -> anyhow::Result<u64> {
         let words = self.words.clone();
-        self.get(src, at, &words.segment(RESULT, 8))?;
+        self.get(src, offset, &words.segment(RESULT, 8))?;
         Ok(words.memory.word(RESULT))
     }
 
     /// Adds to a word; [`Self::complete_all`] completes the addition.
-    pub(super) fn add(&mut self, dest: usize, at: usize, value: u64) -> anyhow::Result<()> {
-        let Access { peer, remote, .. } = self.access(dest, at, 0);
+    pub(super) fn add(&mut self, dest: usize, offset: usize, value: u64) -> anyhow::Result<()> {
+        let Access { peer, remote, .. } = self.access(dest, offset, 0);
         let target = Target {
             dest: peer,
             addr: remote.addr,
@@ -137,30 +143,40 @@ impl<'a> Initiator<'a> {
             datatype: Datatype::Uint64,
             op: Op::Sum,
         };
-        self.post(|it| it.end.ep.inject_atomic(&value.to_ne_bytes(), &target))?;
+        self.post(|it| it.endpoint.ep.inject_atomic(&value.to_ne_bytes(), &target))?;
         self.posted_puts += 1;
         Ok(())
     }
 
     /// Adds to a word and returns its earlier value.
-    pub(super) fn fetch_add(&mut self, dest: usize, at: usize, value: u64) -> anyhow::Result<u64> {
-        self.fetch((dest, at), (Family::Fetch, Op::Sum), value, 0)
+    pub(super) fn fetch_add(
+        &mut self,
+        dest: usize,
+        offset: usize,
+        value: u64,
+    ) -> anyhow::Result<u64> {
+        self.fetch((dest, offset), (Family::Fetch, Op::Sum), value, 0)
     }
 
     /// Replaces a word and returns its earlier value.
-    pub(super) fn swap(&mut self, dest: usize, at: usize, value: u64) -> anyhow::Result<u64> {
-        self.fetch((dest, at), (Family::Fetch, Op::AtomicWrite), value, 0)
+    pub(super) fn swap(&mut self, dest: usize, offset: usize, value: u64) -> anyhow::Result<u64> {
+        self.fetch((dest, offset), (Family::Fetch, Op::AtomicWrite), value, 0)
     }
 
     /// Replaces a word if it is `expected`, and returns its earlier value.
     pub(super) fn compare_swap(
         &mut self,
         dest: usize,
-        at: usize,
+        offset: usize,
         expected: u64,
         value: u64,
     ) -> anyhow::Result<u64> {
-        self.fetch((dest, at), (Family::Compare, Op::Cswap), value, expected)
+        self.fetch(
+            (dest, offset),
+            (Family::Compare, Op::Cswap),
+            value,
+            expected,
+        )
     }
 
     /// Parks until all puts are in the targets' memory.
@@ -173,7 +189,7 @@ impl<'a> Initiator<'a> {
 
     fn fetch(
         &mut self,
-        (dest, at): (usize, usize),
+        (dest, offset): (usize, usize),
         (family, op): (Family, Op),
         value: u64,
         expected: u64,
@@ -181,7 +197,7 @@ impl<'a> Initiator<'a> {
         let words = self.words.clone();
         words.memory.put(OPERAND, &value.to_ne_bytes());
         words.memory.put(COMPARAND, &expected.to_ne_bytes());
-        let parts = AtomicBuffers {
+        let buffers = AtomicBuffers {
             operand: words.segment(OPERAND, 8),
             comparand: words.segment(COMPARAND, 8),
             result: words.segment(RESULT, 8),
@@ -191,22 +207,22 @@ impl<'a> Initiator<'a> {
             datatype: Datatype::Uint64,
             op,
         };
-        let access = self.access(dest, at, 0);
-        self.post(|it| it.end.atomic(call, &parts, 1, &access))?;
+        let access = self.access(dest, offset, 0);
+        self.post(|it| it.endpoint.atomic(call, &buffers, 1, &access))?;
         self.wait_for_get(dest, "atomic")?;
         Ok(words.memory.word(RESULT))
     }
 
     fn wait_for_get(&mut self, peer: usize, operation: &str) -> anyhow::Result<()> {
         self.posted_gets += 1;
-        let done = self.pe.wait_for(&self.gets, self.posted_gets);
-        done.with_context(|| format!("{operation} {} of process {peer}", self.posted_gets))
+        let result = self.pe.wait_for(&self.gets, self.posted_gets);
+        result.with_context(|| format!("{operation} {} of process {peer}", self.posted_gets))
     }
 
-    /// An access to an offset in a process's memory.
-    fn access(&self, process: usize, at: usize, context: u64) -> Access {
+    /// Makes an access to an offset in a process's memory.
+    fn access(&self, process: usize, offset: usize, context: u64) -> Access {
         let Peer { addr, mut remote } = self.pe.peers[process];
-        remote.addr += at as u64;
+        remote.addr += offset as u64;
         Access::new(addr, remote, context)
     }
 

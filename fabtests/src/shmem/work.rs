@@ -25,16 +25,16 @@ const LOCK_OWNER: usize = 0;
 pub fn run_process(number: usize, config: &Config) -> anyhow::Result<()> {
     let mut pe = Pe::open(config)?;
     reply_line(&pe.name()?)?;
-    pe.insert(&next_line()?)?;
+    pe.insert_peers(&next_line()?)?;
     reply_line("ready")?;
     next_line()?;
     let (epochs, operations) =
-        work(number, config, &pe).with_context(|| format!("process {number}"))?;
+        run_epochs(number, config, &pe).with_context(|| format!("process {number}"))?;
     reply_line(&format!("{epochs} {operations}"))
 }
 
-fn work(number: usize, config: &Config, pe: &Pe) -> anyhow::Result<(u64, u64)> {
-    let end = Instant::now() + Duration::from_secs(config.seconds);
+fn run_epochs(number: usize, config: &Config, pe: &Pe) -> anyhow::Result<(u64, u64)> {
+    let deadline = Instant::now() + Duration::from_secs(config.seconds);
     let threads = usize::from(config.threads);
     let mut workers = (0..threads)
         .map(|thread| Worker::open(number, number * threads + thread, config, pe))
@@ -45,7 +45,7 @@ fn work(number: usize, config: &Config, pe: &Pe) -> anyhow::Result<(u64, u64)> {
         std::thread::scope(|scope| {
             let running: Vec<_> = workers
                 .iter_mut()
-                .map(|worker| scope.spawn(|| worker.epoch()))
+                .map(|worker| scope.spawn(|| worker.run_epoch()))
                 .collect();
             running.into_iter().try_for_each(|worker| {
                 let result = worker.join();
@@ -53,7 +53,7 @@ fn work(number: usize, config: &Config, pe: &Pe) -> anyhow::Result<(u64, u64)> {
             })
         })?;
         let (first, others) = workers.split_first_mut().context("no thread")?;
-        first.publish(others, epoch, number == 0 && Instant::now() >= end)?;
+        first.publish(others, epoch, number == 0 && Instant::now() >= deadline)?;
         first.barrier()?;
         first.check_sum()?;
         let is_last = pe.word(pe.heap.last_epoch()) == epoch;
@@ -69,32 +69,36 @@ fn work(number: usize, config: &Config, pe: &Pe) -> anyhow::Result<(u64, u64)> {
     ))
 }
 
-/// A thread's work.
+/// The state of one thread.
 struct Worker<'a> {
     pe: &'a Pe,
     initiator: Initiator<'a>,
     random: Random,
-    /// Number of the process, and of the thread among those of all processes.
-    own: usize,
+    /// Number of the process.
+    number: usize,
+    /// Number of the thread among the threads of all processes.
     thread: usize,
+    /// Operations of an epoch.
     operations: u32,
-    /// The total that was added to the sum of each process, and the barriers passed.
+    /// The total that this thread has added to the sum of each process.
     added: Vec<u64>,
+    /// Number of barriers passed.
     barriers: u64,
-    /// The bytes to put, and memory: the first half to put from, the second half to get into.
+    /// The bytes of the current put.
     data: Vec<u8>,
+    /// Memory: the first half to put from, the second half to get into.
     local: Block,
 }
 
 impl<'a> Worker<'a> {
-    fn open(own: usize, thread: usize, config: &Config, pe: &'a Pe) -> anyhow::Result<Self> {
+    fn open(number: usize, thread: usize, config: &Config, pe: &'a Pe) -> anyhow::Result<Self> {
         let initiator = Initiator::open(pe)?;
         Ok(Self {
             pe,
             local: initiator.buffers(2 * DATA)?,
             initiator,
             random: Random::new(config.seed ^ (thread as u64) << 32),
-            own,
+            number,
             thread,
             operations: config.operations,
             added: vec![0; pe.peers.len()],
@@ -103,7 +107,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    fn epoch(&mut self) -> anyhow::Result<()> {
+    fn run_epoch(&mut self) -> anyhow::Result<()> {
         for number in 0..self.operations {
             let peer = self.random.below(self.pe.peers.len() as u64) as usize;
             let result = match self.random.below(10) {
@@ -121,26 +125,27 @@ impl<'a> Worker<'a> {
 
     /// Puts bytes, waits until they are delivered, and gets them back.
     fn put_and_check(&mut self, peer: usize, number: u32) -> anyhow::Result<()> {
-        let at = self.fill(number);
-        let len = self.data.len();
-        self.initiator.put(peer, at, &self.local.segment(0, len))?;
-        self.initiator.complete_all()?;
-        self.check(peer, at)
-            .with_context(|| format!("a put of {len} bytes to process {peer}"))
-    }
-
-    /// As [`Self::put_and_check`], with a completion.
-    fn put_and_reap(&mut self, peer: usize, number: u32) -> anyhow::Result<()> {
-        let at = self.fill(number);
+        let offset = self.make_data(number);
         let len = self.data.len();
         self.initiator
-            .put_and_reap(peer, at, &self.local.segment(0, len))?;
-        self.check(peer, at)
+            .put(peer, offset, &self.local.segment(0, len))?;
+        self.initiator.complete_all()?;
+        self.check(peer, offset)
             .with_context(|| format!("a put of {len} bytes to process {peer}"))
     }
 
-    /// Prepares new bytes of a random length. Returns their offset at the target.
-    fn fill(&mut self, number: u32) -> usize {
+    /// As [`Self::put_and_check`], but waits for the put's completion entry.
+    fn put_and_reap(&mut self, peer: usize, number: u32) -> anyhow::Result<()> {
+        let offset = self.make_data(number);
+        let len = self.data.len();
+        self.initiator
+            .put_and_reap(peer, offset, &self.local.segment(0, len))?;
+        self.check(peer, offset)
+            .with_context(|| format!("a put of {len} bytes to process {peer}"))
+    }
+
+    /// Makes new bytes of a random length for a put. Returns their offset in the target's memory.
+    fn make_data(&mut self, number: u32) -> usize {
         let len = *self.random.pick(&LENGTHS);
         let stamp = self.random.word() ^ u64::from(number);
         self.data.clear();
@@ -151,17 +156,17 @@ impl<'a> Worker<'a> {
         self.pe.heap.data(self.thread).start
     }
 
-    fn check(&mut self, peer: usize, at: usize) -> anyhow::Result<()> {
-        if peer == self.own {
+    fn check(&mut self, peer: usize, offset: usize) -> anyhow::Result<()> {
+        if peer == self.number {
             ensure!(
-                self.pe.holds(at, &self.data),
+                self.pe.has_bytes(offset, &self.data),
                 "a put to the process itself did not change its memory"
             );
         }
         let len = self.data.len();
         self.local.memory.fill(DATA, len, 0);
         self.initiator
-            .get(peer, at, &self.local.segment(DATA, len))?;
+            .get(peer, offset, &self.local.segment(DATA, len))?;
         let received = self.local.memory.get(DATA, len);
         ensure!(
             received == self.data,
@@ -177,7 +182,7 @@ impl<'a> Worker<'a> {
         self.initiator.add(peer, self.pe.heap.sum(), value)
     }
 
-    /// Adds to a sum, whose earlier value is at least the total of this thread.
+    /// Adds to a sum, and checks that its earlier value is at least the total of this thread.
     fn fetch_and_check(&mut self, peer: usize) -> anyhow::Result<()> {
         self.initiator.complete_all()?;
         let (before, value) = (self.added[peer], self.random.below(100));
@@ -229,7 +234,7 @@ impl<'a> Worker<'a> {
         for peer in 0..self.pe.peers.len() {
             let others = others.iter().map(|other| other.added[peer]).sum::<u64>();
             let total = self.added[peer] + others;
-            self.put_word(peer, self.pe.heap.total(self.own), total)?;
+            self.put_word(peer, self.pe.heap.total(self.number), total)?;
             if is_last {
                 self.put_word(peer, self.pe.heap.last_epoch(), epoch)?;
             }
@@ -246,26 +251,24 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Waits until all processes have arrived, by dissemination: in round k, each notifies the
-    /// process 2^k after it. Puts that were completed before the barrier are visible to all
+    /// Waits until all processes have arrived, by dissemination: in round k, process p notifies
+    /// process p + 2^k. Puts that were completed before the barrier are visible to all
     /// processes after it.
     fn barrier(&mut self) -> anyhow::Result<()> {
         self.barriers += 1;
-        let (own, count) = (self.own, self.pe.peers.len());
-        let number = self.barriers;
+        let (own, count) = (self.number, self.pe.peers.len());
+        let barrier = self.barriers;
         for distance in (0..).map(|round| 1 << round).take_while(|&it| it < count) {
             let (to, from) = ((own + distance) % count, (own + count - distance) % count);
-            self.put_word(to, self.pe.heap.barrier(own), number)?;
-            let arrived = self
-                .pe
-                .wait_until(self.pe.heap.barrier(from), self.barriers);
-            arrived.with_context(|| format!("barrier {} and process {from}", self.barriers))?;
+            self.put_word(to, self.pe.heap.barrier(own), barrier)?;
+            let result = self.pe.wait_until(self.pe.heap.barrier(from), barrier);
+            result.with_context(|| format!("barrier {barrier} and process {from}"))?;
         }
         Ok(())
     }
 
-    /// Puts a word, which every provider injects.
-    fn put_word(&mut self, peer: usize, at: usize, word: u64) -> anyhow::Result<()> {
-        self.initiator.put_small(peer, at, &word.to_ne_bytes())
+    /// Puts a word. Every provider can inject a word.
+    fn put_word(&mut self, peer: usize, offset: usize, word: u64) -> anyhow::Result<()> {
+        self.initiator.put_small(peer, offset, &word.to_ne_bytes())
     }
 }

@@ -21,13 +21,11 @@ pub struct Selection {
     pub excludes: Vec<String>,
 }
 
-/// The sources of tests for a provider: all tests, of every set.
-///
-/// The parts of the suite are combined here; each makes its entries in a file of its own.
+/// The functions that make the entries of a provider, of every set: one for each part of the suite.
 const SOURCES: &[fn(&Selection, &str) -> Vec<Entry>] =
     &[conformance::entries, upstream::catalogue::entries];
 
-/// The built-in providers that are enabled.
+/// Returns the names of the built-in providers that are enabled.
 pub fn providers() -> Vec<String> {
     let registry = selvedge_providers::builtin();
     let params = registry.params();
@@ -36,7 +34,7 @@ pub fn providers() -> Vec<String> {
     enabled.map(|provider| provider.name().to_owned()).collect()
 }
 
-/// The selected tests, with the providers' variants, in the order in which they run.
+/// Returns the selected tests, with the providers' variants, in the order in which they run.
 pub fn entries(selection: &Selection, manifest: &Manifest) -> Vec<Entry> {
     let mut entries = Vec::new();
     for provider in &selection.providers {
@@ -54,39 +52,39 @@ pub fn entries(selection: &Selection, manifest: &Manifest) -> Vec<Entry> {
         }
         entries.extend(provider_entries);
     }
-    entries.retain(|entry| selection.has(entry));
+    entries.retain(|entry| selection.includes(entry));
     entries.sort_by_key(|entry| entry.provider.clone());
     entries
 }
 
-/// The tests over providers with the defects that each test must detect.
+/// Returns the tests over providers with the defects that each test must detect.
 pub fn mutants(selection: &Selection) -> Vec<Entry> {
     let mut entries = Vec::new();
     for provider in &selection.providers {
         entries.extend(conformance::mutants(selection, provider));
         entries.extend(upstream::mutants::entries(selection, provider));
     }
-    entries.retain(|entry| selection.has(entry));
+    entries.retain(|entry| selection.includes(entry));
     entries
 }
 
-/// The tests with calls that fail when they are made for the `nth` time.
+/// Returns the tests, each with one call that fails when the call is made for the `nth` time.
 pub fn hook_faults(selection: &Selection, nth: u32) -> Vec<Entry> {
     let providers = selection.providers.iter();
     let mut entries: Vec<_> = providers
         .flat_map(|provider| conformance::hook_faults(selection, provider, nth))
         .collect();
-    entries.retain(|entry| selection.has(entry));
+    entries.retain(|entry| selection.includes(entry));
     entries
 }
 
-/// The tests of the runner itself.
+/// Returns the tests of the runner itself.
 pub fn selftests() -> Vec<Entry> {
     selftest::entries()
 }
 
 impl Selection {
-    fn has(&self, entry: &Entry) -> bool {
+    fn includes(&self, entry: &Entry) -> bool {
         let path = entry.path();
         let contains_any = |parts: &[String]| parts.iter().any(|part| path.contains(part.as_str()));
         let is_selected = self.filters.is_empty() || contains_any(&self.filters);

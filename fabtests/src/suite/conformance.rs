@@ -1,4 +1,4 @@
-//! The conformance tests as entries: one for each endpoint type and API that a test runs with.
+//! Makes the entries of the conformance tests: one for each endpoint type and API of a test.
 
 use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
@@ -30,7 +30,7 @@ pub struct Args {
 /// Runs one process of a test.
 ///
 /// # Errors
-/// There is no such test, or no runner.
+/// The test does not exist, or no runner has started this process.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let test = tests::all().find(|(name, _)| *name == args.test);
     let (_, test) = test.with_context(|| format!("there is no test named {}", args.test))?;
@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     process.run(control)
 }
 
-/// Every test for a provider.
+/// Returns every test for a provider.
 pub(super) fn entries(selection: &Selection, provider: &str) -> Vec<Entry> {
     let mut entries = Vec::new();
     for (name, test) in tests::all() {
@@ -65,7 +65,7 @@ pub(super) fn entries(selection: &Selection, provider: &str) -> Vec<Entry> {
     entries
 }
 
-/// Every test over the provider with each of the defects that the test must detect, over one API.
+/// Returns every test once for each defect that the test must detect, over one API.
 pub(super) fn mutants(selection: &Selection, provider: &str) -> Vec<Entry> {
     let mut entries = Vec::new();
     for (name, test) in tests::all() {
@@ -89,9 +89,9 @@ pub(super) fn mutants(selection: &Selection, provider: &str) -> Vec<Entry> {
     entries
 }
 
-/// Every test over one API, repeated for each call of its first process; in each run, that call
-/// fails when it is made for the `nth` time. The test may fail, but it may not hang, crash or leave
-/// anything behind.
+/// Returns every test over one API, once for each call of the test's first process. In each run,
+/// that call fails when it is made for the `nth` time. The test may fail, but it may not hang,
+/// crash or leave anything behind.
 pub(super) fn hook_faults(selection: &Selection, provider: &str, nth: u32) -> Vec<Entry> {
     let mut entries = Vec::new();
     for (name, test) in tests::all() {
@@ -148,7 +148,7 @@ fn entry(
     }
 }
 
-/// The endpoint type in the path of a test.
+/// Returns the name of the endpoint type in the path of a test.
 fn ep_type_in_path(ep_type: EpType) -> &'static str {
     match ep_type {
         EpType::Msg => "msg",
@@ -162,5 +162,5 @@ fn value_name(value: &impl ValueEnum) -> String {
     value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// Seconds that a test waits over a provider with a defect.
+/// Time limit, in seconds, of a wait over a provider with a defect.
 const MUTANT_TIMEOUT: &str = "2";

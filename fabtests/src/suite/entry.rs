@@ -1,4 +1,4 @@
-//! The entries that the runner runs: each a few processes.
+//! The entries of a run. An entry is one test: a few processes with a time limit.
 
 use std::time::Duration;
 
@@ -17,36 +17,37 @@ pub enum Set {
 /// The order in which the processes of an entry start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// All at once; they find each other by [`super::control::Control::exchange`].
+    /// All at once; the processes exchange addresses by [`super::control::Control::exchange`].
     Together,
-    /// One after the other, each when the one before has sent [`super::control::Message::Ready`].
+    /// One after the other: a process starts when the process before it has sent
+    /// [`super::control::Message::Ready`].
     InTurn,
 }
 
 /// A process of an entry: this program with these arguments.
 ///
-/// Arguments and values of variables may contain placeholders: `{port}` and `{port:NAME}` are TCP
-/// ports that no other process of the run has, the same for the same name throughout the entry;
-/// `{name}` is a word that no other entry has; `{here}` is the address of its host and `{host}`
-/// that of the first process's; `{source}` is `-s {here}` on two hosts, and nothing on one;
-/// `{ready}` is the text that the process before sent when it was ready.
+/// Arguments and values of variables may contain placeholders. `{port}` and `{port:NAME}` are TCP
+/// ports that no other entry of the run has; an entry's processes have the same port for the same
+/// name. `{name}` is a word that no other entry has. `{here}` is the address of the process's host,
+/// and `{host}` the address of the first process's host. `{source}` is `-s {here}` on two hosts,
+/// and nothing on one. `{ready}` is the text that the process before sent when it was ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// The arguments.
     pub args: Vec<String>,
     /// Environment variables in addition to those of the runner.
     pub env: Vec<(String, String)>,
-    /// The exit code of a success.
-    pub exits: i32,
+    /// The exit code that means success.
+    pub success_code: i32,
 }
 
 impl Process {
-    /// A process that exits with 0.
+    /// Makes a process that exits with 0 on success.
     pub fn new<T: Into<String>>(args: impl IntoIterator<Item = T>) -> Self {
         Self {
             args: args.into_iter().map(Into::into).collect(),
             env: Vec::new(),
-            exits: 0,
+            success_code: 0,
         }
     }
 
@@ -57,10 +58,10 @@ impl Process {
         self
     }
 
-    /// Sets another exit code of a success.
+    /// Sets the exit code that means success.
     #[must_use]
-    pub fn exits(mut self, code: i32) -> Self {
-        self.exits = code;
+    pub fn success_code(mut self, code: i32) -> Self {
+        self.success_code = code;
         self
     }
 }
@@ -73,27 +74,27 @@ pub struct Entry {
     /// The name, unique within the provider: `rdm/raw/messages.every_size`, or a program's command
     /// line.
     pub name: String,
-    /// The smallest set that contains it.
+    /// The smallest set that contains the test.
     pub set: Set,
-    /// Its processes.
+    /// The processes of the test.
     pub processes: Vec<Process>,
-    /// The order in which they start.
+    /// The order in which the processes start.
     pub start: Start,
-    /// Its time limit.
+    /// The time limit of the test.
     pub timeout: Duration,
-    /// Whether no other entry may run at the same time, because it measures, or uses a shared
-    /// resource.
+    /// Whether no other entry may run at the same time, because this test measures times or uses a
+    /// shared resource.
     pub is_exclusive: bool,
-    /// Whether success requires that its processes report at least one check.
+    /// Whether success requires that the processes report at least one check.
     pub counts_checks: bool,
-    /// Whether its provider has a defect, which it must detect.
+    /// Whether the provider has a defect, which the test must detect.
     pub must_fail: bool,
-    /// Whether calls are made to fail, so that it may fail as well, but not hang or crash.
+    /// Whether a call is made to fail, so that the test may fail, but not hang or crash.
     pub may_fail: bool,
 }
 
 impl Entry {
-    /// A test of the quick set whose processes start together.
+    /// Makes a test of the quick set whose processes start together.
     pub fn new(provider: &str, name: impl Into<String>, processes: Vec<Process>) -> Self {
         Self {
             provider: provider.to_owned(),
@@ -109,11 +110,11 @@ impl Entry {
         }
     }
 
-    /// The name in the whole run.
+    /// Returns the name that is unique in the run.
     pub fn path(&self) -> String {
         format!("{}/{}", self.provider, self.name)
     }
 }
 
-/// Enough for a test that takes a second on an idle machine.
+/// The default time limit: enough for a test that takes a second on an idle machine.
 const TIMEOUT: Duration = Duration::from_secs(120);

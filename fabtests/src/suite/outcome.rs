@@ -8,28 +8,28 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", content = "why", rename_all = "snake_case")]
 pub enum Outcome {
-    /// It passed.
+    /// The test passed.
     Pass,
-    /// It failed.
+    /// The test failed.
     Fail(String),
     /// The provider lacks a capability that the test needs, as the manifest expects, with the
     /// reason.
     Skip(String),
     /// A process was killed by a signal.
     Crash(String),
-    /// It exceeded its time limit.
+    /// The test exceeded its time limit.
     Timeout(String),
-    /// It leaked a resource.
+    /// The test leaked a resource.
     Leak(String),
 }
 
 impl Outcome {
-    /// Returns whether it fails the run.
+    /// Returns whether the outcome makes the run fail.
     pub fn is_bad(&self) -> bool {
         !matches!(self, Self::Pass | Self::Skip(_))
     }
 
-    /// The word in reports.
+    /// Returns the word in reports.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -41,7 +41,7 @@ impl Outcome {
         }
     }
 
-    /// The reason, except for a pass.
+    /// Returns the reason of every outcome but a pass.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Pass => None,
@@ -66,11 +66,11 @@ pub struct Report {
     pub outcome: Outcome,
     /// Duration in seconds.
     pub seconds: f64,
-    /// Number of checks of its processes.
+    /// Number of checks of the test's processes.
     pub checks: u64,
     /// Bytes of messages and memory that were compared.
     pub bytes: u64,
-    /// The failure of a test that must fail.
+    /// The failure of a test that must or may fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noticed: Option<String>,
     /// The last output of each process.
@@ -79,12 +79,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// The name in the whole run.
+    /// Returns the name that is unique in the run.
     pub fn path(&self) -> String {
         format!("{}/{}", self.provider, self.name)
     }
 
-    /// The duration.
+    /// Returns the duration.
     pub fn duration(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }

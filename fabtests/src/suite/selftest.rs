@@ -44,7 +44,7 @@ pub enum Behaviour {
     Connect,
 }
 
-/// Each behaviour as a test of its own, except those that are part of another test.
+/// Makes a test of each behaviour, except of those that are part of another test.
 pub fn entries() -> Vec<Entry> {
     let alone = |behaviour| vec![process(behaviour)];
     let entry = |behaviour, processes| Entry {
@@ -145,14 +145,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn exchange(control: &mut Control) -> anyhow::Result<()> {
-    let own = std::process::id();
-    let until = Instant::now() + Duration::from_secs(30);
-    let all = control.exchange(own.into(), until, || Ok(()))?;
+    let pid = std::process::id();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let all = control.exchange(pid.into(), deadline, || Ok(()))?;
     ensure!(
-        all.len() == 3 && all.contains(&own.into()),
+        all.len() == 3 && all.contains(&pid.into()),
         "the exchanged values are {all:?}"
     );
-    let again = control.exchange_blocking(own.into())?;
+    let again = control.exchange_blocking(pid.into())?;
     ensure!(
         again == all,
         "the second exchange has {again:?}, the first has {all:?}"

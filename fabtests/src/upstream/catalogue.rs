@@ -131,7 +131,7 @@ pub fn entries(_: &Selection, provider: &str) -> Vec<Entry> {
     for line in UNKNOWN_HOST {
         let process = process_of(line, provider, &["host.invalid"]);
         let name = format!("{line} host.invalid");
-        add(Set::Quick, name, vec![process.exits(libc::ENODATA)]);
+        add(Set::Quick, name, vec![process.success_code(libc::ENODATA)]);
     }
     for line in FUNCTIONAL.iter().flat_map(|line| expand(line)) {
         add(Set::Quick, line.clone(), pair(&line, provider));
@@ -139,8 +139,8 @@ pub fn entries(_: &Selection, provider: &str) -> Vec<Entry> {
     for line in BENCHMARKS.iter().flat_map(|line| expand(line)) {
         let short = format!("{line} -I 5");
         add(Set::Quick, short.clone(), pair(&short, provider));
-        // Benchmarks that check every byte, and those whose threads share cores, are slow: they run a
-        // tenth of the default iterations.
+        // Benchmarks that check every byte, and those whose threads share cores, are slow: they run
+        // a tenth of the default iterations.
         let is_slow = ["-v", "atomic", "bw_mt"].map(|word| line.contains(word));
         let long = match is_slow.contains(&true) {
             true => format!("{line} -I 100"),
@@ -267,7 +267,10 @@ mod tests {
     #[test]
     fn every_generic_program_of_upstream_exists() {
         for name in crate::upstream::GENERIC {
-            assert!(crate::upstream::find(name).is_some(), "{name} is missing");
+            assert!(
+                crate::upstream::find_program(name).is_some(),
+                "{name} is missing"
+            );
         }
     }
 
@@ -292,7 +295,10 @@ mod tests {
         }
         for entry in &entries {
             let program = &entry.processes[0].args[0];
-            assert!(crate::upstream::find(program).is_some(), "{program}");
+            assert!(
+                crate::upstream::find_program(program).is_some(),
+                "{program}"
+            );
         }
     }
 }

@@ -73,11 +73,11 @@ impl Connector {
                 Some(pep)
             }
         };
-        Ok(Self::from_parts(options, info, eq, pep))
+        Ok(Self::from_objects(options, info, eq, pep))
     }
 
-    /// Uses open objects.
-    pub(super) fn from_parts(
+    /// Makes a connector of open objects.
+    pub(super) fn from_objects(
         options: &Options,
         info: Info,
         eq: Arc<dyn EventQueue>,
@@ -91,17 +91,17 @@ impl Connector {
         }
     }
 
-    /// The next event. Requests are awaited without a limit.
+    /// Waits for the next event, up to the timeout of the options.
     ///
     /// # Errors
     /// The wait times out, or the event is an error, with its number.
-    pub(super) fn event(&self) -> anyhow::Result<Event> {
+    pub(super) fn next_event(&self) -> anyhow::Result<Event> {
         self.wait_for_event(Some(domain::timeout(&self.options)))
     }
 
     fn wait_for_event(&self, timeout: Option<Duration>) -> anyhow::Result<Event> {
         loop {
-            match self.next(timeout) {
+            match self.wait_or_poll(timeout) {
                 Ok(event) => return Ok(event),
                 Err(Errno::Intr) => {}
                 Err(Errno::Again) if timeout.is_none() => {}
@@ -117,7 +117,7 @@ impl Connector {
         }
     }
 
-    fn next(&self, timeout: Option<Duration>) -> Result<Event, Errno> {
+    fn wait_or_poll(&self, timeout: Option<Duration>) -> Result<Event, Errno> {
         match self.eq.wait(timeout) {
             // A queue without a wait object is polled.
             Err(Errno::NoSys) => self.poll_event(timeout),
@@ -137,11 +137,12 @@ impl Connector {
         }
     }
 
-    /// The next connection request, with the client's data.
+    /// Waits for the next connection request without a time limit. Returns the request with the
+    /// client's data.
     ///
     /// # Errors
-    /// Another event.
-    pub(super) fn request(&self) -> anyhow::Result<(Info, Vec<u8>)> {
+    /// Another event arrives.
+    pub(super) fn wait_for_request(&self) -> anyhow::Result<(Info, Vec<u8>)> {
         match self.wait_for_event(None)? {
             Event::ConnReq { info, data, .. } => Ok((*info, data)),
             other => bail!("{other:?} instead of a connection request"),
@@ -151,27 +152,28 @@ impl Connector {
     /// Waits until an endpoint is connected, and returns the peer's data.
     ///
     /// # Errors
-    /// Another event.
-    pub(super) fn connected(&self, endpoint: &DomainEndpoint) -> anyhow::Result<Vec<u8>> {
-        match self.event()? {
+    /// Another event arrives.
+    pub(super) fn wait_for_connection(&self, endpoint: &DomainEndpoint) -> anyhow::Result<Vec<u8>> {
+        match self.next_event()? {
             Event::Connected { ep, data } if Arc::ptr_eq(&ep, &endpoint.ep) => Ok(data),
             other => bail!("{other:?} instead of the connection of this endpoint"),
         }
     }
 
-    /// Opens a domain for the next connection: that of a request, or that of the server's address.
+    /// Opens a domain for the next connection: at the server the domain of a request, at the client
+    /// the domain of the server's address.
     ///
     /// # Errors
     /// No request arrives, or the domain cannot be opened.
-    pub(super) fn domain(&self) -> anyhow::Result<Arc<DomainContext>> {
+    pub(super) fn open_domain(&self) -> anyhow::Result<Arc<DomainContext>> {
         let info = match self.pep {
-            Some(_) => self.request()?.0,
+            Some(_) => self.wait_for_request()?.0,
             None => self.info.clone(),
         };
         domain::open(&self.options, info)
     }
 
-    /// The configuration of an endpoint of a connection.
+    /// Returns the configuration of an endpoint of a connection.
     pub(super) fn endpoint_config(&self, info: Info) -> EndpointConfig {
         EndpointConfig {
             eq: Some(Arc::clone(&self.eq)),
@@ -180,7 +182,7 @@ impl Connector {
         }
     }
 
-    /// Connects an endpoint; the server accepts the request that it was opened with.
+    /// Connects an endpoint. The server accepts the request with which the endpoint was opened.
     ///
     /// # Errors
     /// The error of the provider.
@@ -202,12 +204,12 @@ impl Connector {
 ///
 /// # Errors
 /// An object cannot be opened or connected.
-pub(super) fn channel(
+pub(super) fn open_channel(
     options: &Options,
     caps: Caps,
     config: ChannelConfig,
 ) -> anyhow::Result<Channel> {
-    Connector::open(options, caps)?.channel(config)
+    Connector::open(options, caps)?.open_channel(config)
 }
 
 impl Connector {
@@ -215,15 +217,15 @@ impl Connector {
     ///
     /// # Errors
     /// An object cannot be opened or connected.
-    pub(super) fn channel(self, config: ChannelConfig) -> anyhow::Result<Channel> {
-        let domain = self.domain()?;
+    pub(super) fn open_channel(self, config: ChannelConfig) -> anyhow::Result<Channel> {
+        let domain = self.open_domain()?;
         let mut channel = self.retry_until_listening(|| {
             let eq = Some(Arc::clone(&self.eq));
             let mut channel = Channel::without_receive(&self.options, &domain, config, None, eq)?;
             channel.peer = FiAddr(0);
             channel.prepost()?;
             self.connect(&channel.endpoint, &[])?;
-            self.connected(&channel.endpoint)?;
+            self.wait_for_connection(&channel.endpoint)?;
             Ok(channel)
         })?;
         if self.options.out_of_band.is_some_and(|oob| oob.sync) {
@@ -233,7 +235,8 @@ impl Connector {
         Ok(channel)
     }
 
-    /// Connects an endpoint; a client retries while no server listens.
+    /// Calls `attempt`, which connects an endpoint; a client repeats the call while no server
+    /// listens.
     ///
     /// # Errors
     /// The error of the last attempt.
@@ -257,7 +260,7 @@ impl Connector {
     }
 }
 
-/// How long a client retries while no server listens.
+/// Time for which a client retries while no server listens.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -1,7 +1,7 @@
 //! Discovery, with the addresses of the roles: fi_getinfo(3).
 //!
-//! A server names its own address, a client the server's. Where addresses are strings, all host
-//! names of this machine are the same: `localhost` finds `127.0.0.1`.
+//! A server requests its own address, a client the server's. If addresses are strings, all host
+//! names of this machine stand for the same host: `localhost` finds `127.0.0.1`.
 
 #![expect(unsafe_code, reason = "the promise that removes locks")]
 
@@ -16,7 +16,7 @@ use selvedge_testkit::failure::unsupported;
 use super::options::{Options, PORT};
 use crate::suite::defect::registry;
 
-/// The hints of a program and its options.
+/// Makes the hints of a program and its options.
 ///
 /// # Errors
 /// The options request a capability that no provider has.
@@ -53,36 +53,37 @@ pub(super) fn hints(options: &Options, caps: Caps, ep_type: EpType) -> anyhow::R
     Ok(unsafe { hints.promise_threading(options.threading) })
 }
 
-/// The first result of discovery, with the addresses of this process's role.
+/// Returns the first result of discovery, with the addresses of this process's role.
 ///
 /// # Errors
 /// The error of discovery.
 pub(super) fn discover(options: &Options, hints: &Hints) -> anyhow::Result<Info> {
     let info = query(hints, None, None, InfoFlags::empty())?;
     check_prefix(options, &info)?;
-    let by_address = options.out_of_band.is_none() || options.out_of_band_host.is_some();
-    if !by_address {
+    let uses_addresses = options.out_of_band.is_none() || options.out_of_band_host.is_some();
+    if !uses_addresses {
         return Ok(info);
     }
-    let names = Names {
+    let format = HostFormat {
         are_strings: info.addr_format == AddrFormat::Str,
     };
     match &options.server {
-        None => discover_server(options, hints, names),
-        Some(server) => discover_client(options, hints, names, server),
+        None => discover_server(options, hints, format),
+        Some(server) => discover_client(options, hints, format, server),
     }
 }
 
-/// The first result for a host or a group, which is its `dest_addr`.
+/// Returns the first result of discovery for a host or a group, whose address is the result's
+/// `dest_addr`.
 ///
 /// # Errors
 /// As [`discover`].
 pub(super) fn discover_peer(options: &Options, hints: &Hints, host: &str) -> anyhow::Result<Info> {
     let info = query(hints, None, None, InfoFlags::empty())?;
-    let names = Names {
+    let format = HostFormat {
         are_strings: info.addr_format == AddrFormat::Str,
     };
-    discover_client(options, hints, names, host)
+    discover_client(options, hints, format, host)
 }
 
 fn check_prefix(options: &Options, info: &Info) -> anyhow::Result<()> {
@@ -95,33 +96,33 @@ fn check_prefix(options: &Options, info: &Info) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn discover_server(options: &Options, hints: &Hints, names: Names) -> anyhow::Result<Info> {
-    let host = names.host(options.source.as_deref())?;
+fn discover_server(options: &Options, hints: &Hints, format: HostFormat) -> anyhow::Result<Info> {
+    let host = format.host(options.source.as_deref())?;
     let port = options.source_port.as_deref().unwrap_or(PORT);
-    names.query(hints, host.as_deref(), Some(port), InfoFlags::SOURCE)
+    format.query(hints, host.as_deref(), Some(port), InfoFlags::SOURCE)
 }
 
 fn discover_client(
     options: &Options,
     hints: &Hints,
-    names: Names,
+    format: HostFormat,
     server: &str,
 ) -> anyhow::Result<Info> {
     let mut hints = hints.clone();
     if options.source.is_some() || options.source_port.is_some() {
-        let own = own_address(options, &hints, names)?;
-        hints = hints.src_addr(own);
+        let address = client_address(options, &hints, format)?;
+        hints = hints.src_addr(address);
     }
-    let host = names.host(Some(server))?;
+    let host = format.host(Some(server))?;
     let port = options.port.as_deref().unwrap_or(PORT);
-    names.query(&hints, host.as_deref(), Some(port), InfoFlags::empty())
+    format.query(&hints, host.as_deref(), Some(port), InfoFlags::empty())
 }
 
-/// The client's own address. Names are used by one endpoint at a time, so a name without a port
-/// gets a unique one.
-fn own_address(options: &Options, hints: &Hints, names: Names) -> anyhow::Result<Address> {
+/// Returns the client's address. One endpoint at a time uses a name, so a name without a port gets
+/// a unique port.
+fn client_address(options: &Options, hints: &Hints, format: HostFormat) -> anyhow::Result<Address> {
     static OPENED: AtomicUsize = AtomicUsize::new(0);
-    let host = names.host(options.source.as_deref())?;
+    let host = format.host(options.source.as_deref())?;
     let unique = || {
         format!(
             "{}.{}",
@@ -129,23 +130,23 @@ fn own_address(options: &Options, hints: &Hints, names: Names) -> anyhow::Result
             OPENED.fetch_add(1, Ordering::Relaxed)
         )
     };
-    let port = match (&options.source_port, names.are_strings) {
+    let port = match (&options.source_port, format.are_strings) {
         (Some(port), _) => Some(port.clone()),
         (None, true) => Some(unique()),
         (None, false) => None,
     };
-    let info = names.query(hints, host.as_deref(), port.as_deref(), InfoFlags::SOURCE)?;
+    let info = format.query(hints, host.as_deref(), port.as_deref(), InfoFlags::SOURCE)?;
     info.src_addr.context("discovery gives no local address")
 }
 
-/// The format of the provider's addresses.
+/// The format in which a provider expects hosts.
 #[derive(Clone, Copy)]
-struct Names {
+struct HostFormat {
     are_strings: bool,
 }
 
-impl Names {
-    /// A host as the provider expects it.
+impl HostFormat {
+    /// Returns a host as the provider expects it.
     fn host(self, host: Option<&str>) -> anyhow::Result<Option<String>> {
         if !self.are_strings {
             return Ok(host.map(str::to_owned));
@@ -176,7 +177,7 @@ impl Names {
     }
 }
 
-/// All host names of this machine.
+/// The host that stands for all host names of this machine.
 const THIS_MACHINE: &str = "127.0.0.1";
 
 fn query(

@@ -9,10 +9,10 @@ use selvedge_testkit::domain::{DomainContext, WaitStrategy};
 
 use super::options::Options;
 
-/// The limit of a wait without `--timeout`.
+/// The time limit of a wait without `--timeout`.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The limit of a wait.
+/// Returns the time limit of a wait.
 pub(super) fn timeout(options: &Options) -> Duration {
     options.timeout.unwrap_or(TIMEOUT)
 }
@@ -23,14 +23,14 @@ pub(super) fn timeout(options: &Options) -> Duration {
 /// The provider's error.
 pub(super) fn open(options: &Options, info: Info) -> anyhow::Result<Arc<DomainContext>> {
     let fabric = info.fabric().context("cannot open a fabric")?;
-    on(options, &*fabric, info)
+    open_on(options, &*fabric, info)
 }
 
 /// Opens a domain on an open fabric.
 ///
 /// # Errors
 /// The provider's error.
-pub(super) fn on(
+pub(super) fn open_on(
     options: &Options,
     fabric: &dyn Fabric,
     info: Info,

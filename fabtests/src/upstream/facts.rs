@@ -1,7 +1,7 @@
 //! Facts about the command lines of upstream's programs: the options of each program, its own and
 //! the common ones, as getopt(3) texts, and their defaults.
 //!
-//! They are those of libfabric's main branch after 2.6. Help (`-h`) is left out.
+//! The options are those of libfabric's main branch after 2.6. Help (`-h`) is left out.
 
 use std::ffi::OsString;
 
@@ -34,20 +34,24 @@ const LONG: &[&str] = &[
 /// The facts about one program.
 struct Facts {
     program: &'static str,
-    /// Its own options, which take precedence over the common ones.
-    own: &'static str,
+    /// The program's own options, which take precedence over the common ones.
+    specific: &'static str,
     common: &'static [&'static str],
     long: &'static [&'static str],
     /// Options that are refused, and the reason.
     refused: &'static [(char, &'static str)],
-    /// Options with another default: the option, upstream's default, this suite's.
+    /// Options with another default: the option, upstream's default, and this suite's default.
     differs: &'static [(&'static str, &'static str, &'static str)],
 }
 
-const fn facts(program: &'static str, own: &'static str, common: &'static [&'static str]) -> Facts {
+const fn facts(
+    program: &'static str,
+    specific: &'static str,
+    common: &'static [&'static str],
+) -> Facts {
     Facts {
         program,
-        own,
+        specific,
         common,
         long: &[],
         refused: &[],
@@ -56,12 +60,16 @@ const fn facts(program: &'static str, own: &'static str, common: &'static [&'sta
 }
 
 const BENCH: &[&str] = &[PAIR, INFO, BENCHMARK];
-const BENCH_OF: &[&str] = &[PAIR, INFO, OPERATION, BENCHMARK];
+const BENCH_WITH_OPERATION: &[&str] = &[PAIR, INFO, OPERATION, BENCHMARK];
 
-const fn bench(program: &'static str, own: &'static str, common: &'static [&'static str]) -> Facts {
+const fn bench(
+    program: &'static str,
+    specific: &'static str,
+    common: &'static [&'static str],
+) -> Facts {
     Facts {
         long: LONG,
-        ..facts(program, own, common)
+        ..facts(program, specific, common)
     }
 }
 
@@ -120,17 +128,17 @@ const ALL: &[Facts] = &[
         differs: &[("-T", "5", "30")],
         ..bench("fi_dgram_pingpong", "T:", BENCH)
     },
-    bench("fi_msg_bw", "", BENCH_OF),
-    bench("fi_msg_pingpong", "", BENCH_OF),
+    bench("fi_msg_bw", "", BENCH_WITH_OPERATION),
+    bench("fi_msg_pingpong", "", BENCH_WITH_OPERATION),
     bench("fi_rdm_bw", "U", BENCH),
-    bench("fi_rdm_bw_mt", "gn:U", BENCH_OF),
+    bench("fi_rdm_bw_mt", "gn:U", BENCH_WITH_OPERATION),
     bench("fi_rdm_cntr_pingpong", "", BENCH),
     bench("fi_rdm_pingpong", "U", BENCH),
     bench("fi_rdm_tagged_bw", "U", BENCH),
     bench("fi_rdm_tagged_pingpong", "U", BENCH),
-    bench("fi_rma_bw", "U", BENCH_OF),
-    bench("fi_rma_pingpong", "U", BENCH_OF),
-    bench("fi_rma_tx_completion", "U", BENCH_OF),
+    bench("fi_rma_bw", "U", BENCH_WITH_OPERATION),
+    bench("fi_rma_pingpong", "U", BENCH_WITH_OPERATION),
+    bench("fi_rma_tx_completion", "U", BENCH_WITH_OPERATION),
     facts("fi_av_test", "g:G:n:s:e:", &[FABRIC]),
     facts("fi_check_hmem", "p:", &[]),
     facts("fi_cntr_test", "", &[FABRIC, DEVICE]),
@@ -158,27 +166,28 @@ enum HasArg {
     Optional,
 }
 
-/// The options of a getopt(3) text.
+/// Returns the options of a getopt(3) text.
 fn parse_getopt(text: &str) -> Vec<(char, HasArg)> {
     let all: Vec<char> = text.chars().collect();
-    let colons = |at: usize| all[at + 1..].iter().take_while(|c| **c == ':').count();
-    let option = |at: usize| match colons(at) {
-        0 => (all[at], HasArg::No),
-        1 => (all[at], HasArg::Required),
-        _ => (all[at], HasArg::Optional),
+    let colons = |index: usize| all[index + 1..].iter().take_while(|c| **c == ':').count();
+    let option = |index: usize| match colons(index) {
+        0 => (all[index], HasArg::No),
+        1 => (all[index], HasArg::Required),
+        _ => (all[index], HasArg::Optional),
     };
-    let positions = (0..all.len()).filter(|at| all[*at] != ':');
+    let positions = (0..all.len()).filter(|index| all[*index] != ':');
     positions.map(option).collect()
 }
 
 impl Facts {
-    /// Every option once: as in getopt(3), the first of a name counts.
+    /// Returns every option once. As in getopt(3), the first of several options with one name
+    /// counts.
     fn options(&self) -> Vec<(char, HasArg)> {
         let mut found: Vec<(char, HasArg)> = Vec::new();
-        for text in std::iter::once(&self.own).chain(self.common) {
-            for (option, takes) in parse_getopt(text) {
+        for text in std::iter::once(&self.specific).chain(self.common) {
+            for (option, has_arg) in parse_getopt(text) {
                 if !found.iter().any(|(parsed, _)| *parsed == option) {
-                    found.push((option, takes));
+                    found.push((option, has_arg));
                 }
             }
         }
@@ -195,7 +204,7 @@ impl Facts {
     }
 }
 
-/// A valid value of an option.
+/// Returns a valid value of an option.
 fn value(option: char) -> &'static str {
     match option {
         'e' => "rdm",
@@ -208,7 +217,7 @@ fn value(option: char) -> &'static str {
     }
 }
 
-/// A valid value of a long option.
+/// Returns a valid value of a long option.
 fn long_value(name: &str) -> &'static str {
     match name {
         "data-progress=" | "control-progress=" => "manual",
@@ -228,16 +237,16 @@ fn the_facts_cover_every_generic_program() {
 fn every_option_of_each_upstream_program_is_accepted() {
     let mut missing = Vec::new();
     for facts in ALL {
-        for (option, takes) in facts.options() {
-            let is_own = parse_getopt(facts.own)
+        for (option, has_arg) in facts.options() {
+            let is_specific = parse_getopt(facts.specific)
                 .iter()
-                .any(|(own, _)| *own == option);
+                .any(|(specific, _)| *specific == option);
             // Upstream's own options take numbers where the common ones take words.
-            let value = match is_own && !matches!(option, 'e' | 'o') {
+            let value = match is_specific && !matches!(option, 'e' | 'o') {
                 true => "1",
                 false => value(option),
             };
-            let words = match takes {
+            let words = match has_arg {
                 HasArg::No => vec![format!("-{option}")],
                 HasArg::Required => vec![format!("-{option}"), value.to_owned()],
                 HasArg::Optional => vec![format!("-{option}=3001")],

@@ -1,9 +1,9 @@
-//! The exchange of addresses between client and server: by messages over the fabric, where the
-//! client knows the server's address and sends its own, or over the out-of-band connection.
+//! The exchange of addresses between client and server: by messages over the fabric, if the
+//! client knows the server's address and sends its own address, or over the out-of-band connection.
 //!
 //! Over datagrams, the client's message and the server's response may be lost. The client repeats
 //! its message until a response arrives, and the server responds to a repeated message with the
-//! same bytes: this is how both distinguish late handshake messages from others.
+//! same bytes. By these bytes, both sides distinguish late handshake messages from others.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -25,14 +25,14 @@ const PAUSE: Duration = Duration::from_millis(20);
 const REPEAT: Duration = Duration::from_millis(100);
 
 impl Channel {
-    /// Learns the peer's address.
+    /// Exchanges addresses with the peer.
     ///
     /// # Errors
     /// The peer does not respond, or its address is invalid.
     pub(super) fn handshake(&mut self) -> anyhow::Result<()> {
         if let Some(oob) = &mut self.oob {
-            let own = self.endpoint.name()?;
-            let from_peer = oob.exchange(&own)?;
+            let name = self.endpoint.name()?;
+            let from_peer = oob.exchange(&name)?;
             return self.insert_peer(&from_peer);
         }
         match self.is_client() {
@@ -63,11 +63,11 @@ impl Channel {
     fn handshake_as_client(&mut self) -> anyhow::Result<()> {
         let server = self.domain().info().dest_addr.clone();
         self.insert_address(&server.context("fi_getinfo gives no address of the server")?)?;
-        let own = self.endpoint.name()?;
+        let name = self.endpoint.name()?;
         match self.may_lose() {
-            true => self.send_until_response(&own)?,
+            true => self.send_until_response(&name)?,
             false => {
-                self.send_until_reachable(&own)?;
+                self.send_until_reachable(&name)?;
                 self.receive()?;
             }
         }
@@ -76,27 +76,27 @@ impl Channel {
     }
 
     /// Sends bytes to a server that may not be reachable yet.
-    fn send_until_reachable(&mut self, own: &[u8]) -> anyhow::Result<()> {
-        let (start, mark) = (Instant::now(), self.sent_counts());
-        let mut first = None;
-        while let Err(error) = self.send_bytes(own) {
+    fn send_until_reachable(&mut self, name: &[u8]) -> anyhow::Result<()> {
+        let (start, sent_before) = (Instant::now(), self.sent_counts());
+        let mut first_error = None;
+        while let Err(error) = self.send_bytes(name) {
             let absent = [Errno::ConnRefused, Errno::HostUnreach, Errno::NotConn];
             let is_absent = absent.contains(&errno(&error));
-            let error = first.get_or_insert(error);
+            let error = first_error.get_or_insert(error);
             if !is_absent || start.elapsed() > CONNECT_TIMEOUT {
                 return Err(failure(
                     errno(error),
                     format!("cannot reach the server: {error}"),
                 ));
             }
-            self.restore_sends(mark);
+            self.restore_sends(sent_before);
             sleep(PAUSE);
         }
         Ok(())
     }
 
     /// Sends the address until a response arrives.
-    fn send_until_response(&mut self, own: &[u8]) -> anyhow::Result<()> {
+    fn send_until_response(&mut self, name: &[u8]) -> anyhow::Result<()> {
         let (start, timeout) = (Instant::now(), domain::timeout(&self.options));
         let with_short_limit = self
             .endpoint
@@ -105,7 +105,9 @@ impl Channel {
         let rx = std::mem::replace(&mut self.endpoint.rx, with_short_limit);
         let response = loop {
             let sent = self.sent;
-            let response = self.send_until_reachable(own).and_then(|()| self.receive());
+            let response = self
+                .send_until_reachable(name)
+                .and_then(|()| self.receive());
             let has_timed_out = response
                 .as_ref()
                 .is_err_and(|error| errno(error) == Errno::TimedOut);
@@ -116,17 +118,17 @@ impl Channel {
             self.sent = sent;
         };
         self.endpoint.rx = rx;
-        self.handshake_message = Some(own.to_vec());
+        self.handshake_message = Some(name.to_vec());
         response.context("the server does not respond")
     }
 
-    /// Whether messages may be lost.
+    /// Returns whether messages may be lost.
     fn may_lose(&self) -> bool {
         self.domain().info().ep_attr.ep_type == EpType::Dgram
     }
 
-    /// Whether a received message repeats the handshake: a repeated address or a late response. It
-    /// does not count as a message.
+    /// Returns whether a received message repeats the handshake, as a repeated address or as a late
+    /// response. Such a message is not counted.
     ///
     /// # Errors
     /// The response cannot be sent.

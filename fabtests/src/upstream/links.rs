@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 
 use super::PROGRAMS;
 
-/// `fabtests links`
+/// Arguments of `fabtests links`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LinksArgs {
     /// Folder of the links; created if it does not exist
@@ -21,8 +21,8 @@ pub struct LinksArgs {
 /// are not.
 ///
 /// # Errors
-/// A file has the name of a program; the system's error.
-pub fn links(args: &LinksArgs) -> anyhow::Result<()> {
+/// A file that is no link has the name of a program, or the system's error.
+pub fn create_links(args: &LinksArgs) -> anyhow::Result<()> {
     let executable = std::env::current_exe().context("cannot find this program's file")?;
     let folder = &args.folder;
     fs::create_dir_all(folder)
@@ -48,8 +48,8 @@ pub fn links(args: &LinksArgs) -> anyhow::Result<()> {
 /// Prints the names and descriptions of the programs.
 ///
 /// # Errors
-/// Never.
-pub fn list() -> anyhow::Result<()> {
+/// The function does not fail.
+pub fn list_programs() -> anyhow::Result<()> {
     for program in PROGRAMS {
         println!("{:<24}{}", program.name, program.about);
     }

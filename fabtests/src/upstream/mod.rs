@@ -1,7 +1,8 @@
 //! Programs with the names of libfabric's fabtests. Their options, roles, exit codes and output
 //! tables are upstream's, so that scripts can drive them; their checks are stricter.
 //!
-//! `fabtests fi_rdm_pingpong ...` runs one, and so does a link to `fabtests` with its name.
+//! `fabtests fi_rdm_pingpong ...` runs a program, and so does a link to `fabtests` with the
+//! program's name.
 
 mod atomics;
 mod bench;
@@ -38,9 +39,9 @@ use options::{OptionSet, Options, Refusal};
 
 use crate::suite::control::Control;
 
-pub use links::{LinksArgs, links, list};
+pub use links::{LinksArgs, create_links, list_programs};
 
-/// A program.
+/// A program with upstream's name.
 #[derive(Debug)]
 struct Program {
     name: &'static str,
@@ -201,15 +202,15 @@ pub fn run_named(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
         .file_name()?
         .to_string_lossy()
         .into_owned();
-    if let Some(program) = find(&name) {
+    if let Some(program) = find_program(&name) {
         return Some(run(program, args));
     }
     let first = args.next()?;
-    let program = find(&first.to_string_lossy())?;
+    let program = find_program(&first.to_string_lossy())?;
     Some(run(program, args))
 }
 
-fn find(name: &str) -> Option<&'static Program> {
+fn find_program(name: &str) -> Option<&'static Program> {
     PROGRAMS.iter().find(|program| program.name == name)
 }
 
@@ -251,7 +252,7 @@ fn stop_for_debugger() {
     let _ = raise(Signal::SIGSTOP);
 }
 
-/// The usage text of a program.
+/// Returns the usage text of a program.
 fn usage(program: &Program) -> String {
     let Program {
         name,
@@ -263,7 +264,7 @@ fn usage(program: &Program) -> String {
     let mut text = format!("{name}: {about}\n\n  {name} [OPTIONS]           the server\n");
     text += &format!(
         "  {name} [OPTIONS] SERVER    the client\n\noptions: -{common}{}\n",
-        option_set.own
+        option_set.specific
     );
     for long in option_set.long {
         text += &format!("  --{long}\n");
@@ -271,7 +272,7 @@ fn usage(program: &Program) -> String {
     text + "docs/FABTESTS-REFERENCE.md documents the options; an option with : takes a value\n"
 }
 
-/// Binds the process to the cores of `--pin-core`: the server to the first, the client to the last.
+/// Binds the process to a core of `--pin-core`: the server to the first, the client to the last.
 fn pin(options: &Options) -> anyhow::Result<()> {
     let core = match options.is_client() {
         true => options.cores.last(),

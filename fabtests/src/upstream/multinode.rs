@@ -1,7 +1,7 @@
 //! `fi_multinode`: three or more processes communicate in patterns.
 //!
 //! All processes have the same command line. The first that binds the port is rank 0, assigns the
-//! other ranks, and distributes addresses and keys; everything else uses the fabric.
+//! other ranks, and distributes addresses and keys. All other communication uses the fabric.
 
 use std::net::TcpListener;
 use std::time::Instant;
@@ -21,20 +21,20 @@ use super::oob::{Listener, OutOfBandChannel};
 use super::options::{ADDRESS, FABRIC, INFO, OptionSet, Options, PAIR};
 use super::payload::{POISON, Stamp};
 
-/// Its options.
+/// The options of the program.
 pub(super) const OPTIONS: OptionSet = OptionSet {
     common: &[ADDRESS, FABRIC, INFO, PAIR],
-    own: "n:x:z:u:T",
+    specific: "n:x:z:u:T",
     long: &[],
 };
 
 /// The port of rank 0 without `-E`.
-const CONTROL: u16 = 8228;
+const CONTROL_PORT: u16 = 8228;
 const TAG: u64 = 1;
 
 /// Runs the program.
 pub(super) fn multinode(options: &Options) -> anyhow::Result<()> {
-    let ranks = ranks(options)?;
+    let ranks = parse_ranks(options)?;
     ensure!(
         options.text("u").is_none(),
         "-u is not supported: the port assigns the ranks"
@@ -44,7 +44,7 @@ pub(super) fn multinode(options: &Options) -> anyhow::Result<()> {
         Some("rma") => Kind::Rma,
         Some(other) => bail!("-x {other:?}: unknown kind; use msg or rma"),
     };
-    let patterns = patterns(options.text("z"))?;
+    let patterns = parse_patterns(options.text("z"))?;
     let caps = match kind {
         Kind::Msg => Caps::MSG | Caps::TAGGED,
         Kind::Rma => Caps::MSG | Caps::TAGGED | Caps::RMA,
@@ -67,8 +67,8 @@ pub(super) fn multinode(options: &Options) -> anyhow::Result<()> {
     job.exchange(&[]).map(drop)
 }
 
-/// The number of processes.
-pub(super) fn ranks(options: &Options) -> anyhow::Result<usize> {
+/// Parses the number of processes.
+pub(super) fn parse_ranks(options: &Options) -> anyhow::Result<usize> {
     let ranks = options.number("n", 2)?;
     ensure!(
         (2..=1024).contains(&ranks),
@@ -77,13 +77,13 @@ pub(super) fn ranks(options: &Options) -> anyhow::Result<usize> {
     Ok(ranks)
 }
 
-/// The options of a process in a job without a server: each process has its own address.
+/// Returns the options of a process in a job without a server: each process has its own address.
 pub(super) fn without_server(options: &Options) -> Options {
     let mut without_server = options.clone();
     without_server
         .out_of_band
         .get_or_insert(super::options::OutOfBand {
-            port: CONTROL,
+            port: CONTROL_PORT,
             sync: false,
         });
     without_server
@@ -95,7 +95,7 @@ enum Kind {
     Rma,
 }
 
-/// Which ranks send to which.
+/// A pattern of communication, which tells the ranks to which each rank sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pattern {
     FullMesh,
@@ -111,7 +111,7 @@ const PATTERNS: [Pattern; 4] = [
     Pattern::Broadcast,
 ];
 
-fn patterns(name: Option<&str>) -> anyhow::Result<Vec<Pattern>> {
+fn parse_patterns(name: Option<&str>) -> anyhow::Result<Vec<Pattern>> {
     let Some(name) = name else {
         return Ok(PATTERNS.to_vec());
     };
@@ -132,7 +132,7 @@ impl Pattern {
         }
     }
 
-    /// Whether one rank sends to another.
+    /// Returns whether one rank sends to another.
     fn sends(self, from: usize, to: usize, ranks: usize) -> bool {
         match self {
             Self::FullMesh => from != to,
@@ -151,8 +151,13 @@ pub(super) struct Job {
 }
 
 impl Job {
+    /// Connects all processes. The first process that binds the port is rank 0, and assigns the
+    /// other ranks.
+    ///
+    /// # Errors
+    /// A process does not connect in time, or the processes disagree on the number of ranks.
     pub(super) fn gather(options: &Options, ranks: usize) -> anyhow::Result<Self> {
-        let port = options.out_of_band.map_or(CONTROL, |oob| oob.port);
+        let port = options.out_of_band.map_or(CONTROL_PORT, |oob| oob.port);
         let host = options.source.as_deref().unwrap_or("127.0.0.1");
         if let Ok(listener) = TcpListener::bind((host, port)) {
             let listener = Listener::wrap(listener);
@@ -183,28 +188,29 @@ impl Job {
         })
     }
 
-    /// The rank of this process.
+    /// Returns the rank of this process.
     pub(super) fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Returns the blocks of all ranks, in the order of ranks.
-    pub(super) fn exchange(&mut self, own: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
-        let mut block = vec![0; SLOT];
+    /// Sends `local` to all ranks. Returns the blocks of all ranks, in the order of ranks, padded
+    /// with zeros.
+    pub(super) fn exchange(&mut self, local: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
+        let mut block = vec![0; BLOCK_LEN];
         ensure!(
-            own.len() <= SLOT,
-            "an address of {} bytes exceeds the limit of {SLOT}",
-            own.len()
+            local.len() <= BLOCK_LEN,
+            "an address of {} bytes exceeds the limit of {BLOCK_LEN}",
+            local.len()
         );
-        block[..own.len()].copy_from_slice(own);
+        block[..local.len()].copy_from_slice(local);
         if self.rank > 0 {
             self.connections[0].send(&block)?;
-            let blocks = self.connections[0].receive(self.ranks * SLOT)?;
-            return Ok(blocks.chunks(SLOT).map(<[u8]>::to_vec).collect());
+            let blocks = self.connections[0].receive(self.ranks * BLOCK_LEN)?;
+            return Ok(blocks.chunks(BLOCK_LEN).map(<[u8]>::to_vec).collect());
         }
         let mut blocks = vec![block];
         for oob in &mut self.connections {
-            blocks.push(oob.receive(SLOT)?);
+            blocks.push(oob.receive(BLOCK_LEN)?);
         }
         for oob in &mut self.connections {
             oob.send(&blocks.concat())?;
@@ -229,7 +235,7 @@ impl Job {
 }
 
 /// The length of a block with an address.
-const SLOT: usize = 256;
+const BLOCK_LEN: usize = 256;
 
 /// The endpoint of a process, with one buffer slot per rank in each direction.
 struct Node {
@@ -262,11 +268,11 @@ impl Node {
             Kind::Msg => domain.buffers(size * job.ranks)?,
             Kind::Rma => domain.memory(size * job.ranks, SHARED)?,
         };
-        let own = match kind {
+        let key = match kind {
             Kind::Msg => [0; 16],
             Kind::Rma => rx.rights.remote()?.to_bytes(),
         };
-        let remotes = job.exchange(&own)?;
+        let remotes = job.exchange(&key)?;
         let remotes: Result<Vec<_>, _> =
             remotes.iter().map(|key| Remote::from_bytes(key)).collect();
         Ok(Self {
@@ -301,21 +307,21 @@ impl Node {
                 .filter(|&other| is_partner(other))
                 .collect::<Vec<_>>()
         };
-        let (to, from) = (partners(true), partners(false));
+        let (receivers, senders) = (partners(true), partners(false));
         self.rx.memory.fill(0, self.rx.memory.len(), POISON);
         let mut contexts: Vec<u64> = Vec::new();
         if self.kind == Kind::Msg {
             // A message of any sender may match any receive: the stamp identifies the sender.
-            for (slot, _) in from.iter().enumerate() {
+            for (slot, _) in senders.iter().enumerate() {
                 self.post_recv(slot, self.size, TAG, slot as u64)?;
                 contexts.push(slot as u64);
             }
         } else {
             self.barrier()?;
         }
-        for &to in &to {
-            let at = to * self.size;
-            Self::stamp(self.rank, to, round).write(&self.tx.memory, at, self.size);
+        for &to in &receivers {
+            let offset = to * self.size;
+            Self::stamp(self.rank, to, round).write(&self.tx.memory, offset, self.size);
             self.post_send(to)?;
             contexts.push(SENDS + to as u64);
         }
@@ -323,7 +329,7 @@ impl Node {
         if self.kind == Kind::Rma {
             self.barrier()?;
         }
-        self.check(&from, round)
+        self.check(&senders, round)
     }
 
     fn post_recv(&self, slot: usize, len: usize, tag: u64, context: u64) -> anyhow::Result<()> {
@@ -356,23 +362,23 @@ impl Node {
             .push("write", |endpoint| endpoint.write(&[segment], &access))
     }
 
-    /// Checks that there is one message from each of these ranks and none from others.
-    fn check(&self, from: &[usize], round: u64) -> anyhow::Result<()> {
+    /// Checks that one message of each sender was received, and no other message.
+    fn check(&self, senders: &[usize], round: u64) -> anyhow::Result<()> {
         let ranks = self.peers.len();
-        let mut missing = from.to_vec();
+        let mut missing = senders.to_vec();
         for slot in 0..ranks {
-            let at = slot * self.size;
+            let offset = slot * self.size;
             let is_used = match self.kind {
-                Kind::Msg => slot < from.len(),
-                Kind::Rma => from.contains(&slot),
+                Kind::Msg => slot < senders.len(),
+                Kind::Rma => senders.contains(&slot),
             };
             if !is_used {
-                self.rx.memory.check_fill(at, self.size, POISON)?;
+                self.rx.memory.check_fill(offset, self.size, POISON)?;
                 continue;
             }
             let is_from = |&sender: &usize| {
                 let stamp = Self::stamp(sender, self.rank, round);
-                stamp.check(&self.rx.memory, at, self.size).is_ok()
+                stamp.check(&self.rx.memory, offset, self.size).is_ok()
             };
             let sender = missing.iter().position(is_from);
             let sender = sender.filter(|&found| self.kind == Kind::Msg || missing[found] == slot);
@@ -388,7 +394,7 @@ impl Node {
     }
 
     /// Sends an empty message to every rank and receives one from every rank. The messages are
-    /// tagged, because a fast rank may be at the next barrier before the messages of a slow one
+    /// tagged, because a fast rank may enter the next barrier before the messages of a slow rank
     /// arrive.
     fn barrier(&mut self) -> anyhow::Result<()> {
         self.barriers += 1;

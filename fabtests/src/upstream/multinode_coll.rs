@@ -20,11 +20,11 @@ use super::domain;
 use super::multinode::Job;
 use super::options::{Options, WaitMethod};
 
-const JOINED: Context = Context(77);
+const JOIN_CONTEXT: Context = Context(77);
 
 /// Runs the program.
 pub(super) fn multinode_coll(options: &Options) -> anyhow::Result<()> {
-    let ranks = super::multinode::ranks(options)?;
+    let ranks = super::multinode::parse_ranks(options)?;
     let mut without_server = super::multinode::without_server(options);
     if options.has("T") && is_oversubscribed(ranks)? && without_server.waiting == WaitMethod::Spin {
         // A spinning rank would keep the processor from the rank that it waits for.
@@ -40,14 +40,14 @@ pub(super) fn multinode_coll(options: &Options) -> anyhow::Result<()> {
         .context("this rank is not in the group of all ranks")?;
     for round in 0..options.iterations.unwrap_or(1) as u64 {
         rank_context.run(&group, round)?;
-        // Every second rank only.
+        // A group of every second rank.
         let even: Vec<_> = all.iter().copied().step_by(2).collect();
         if let Some(group) = rank_context.join(&even)? {
             rank_context.run(&group, round)?;
         }
     }
     if options.has("T") {
-        rank_context.time(&without_server, &group, &mut job)?;
+        rank_context.measure(&without_server, &group, &mut job)?;
     }
     job.exchange(&[]).map(drop)
 }
@@ -62,15 +62,17 @@ struct RankContext {
 
 /// A collective group that includes this rank.
 struct Group {
-    member: Arc<dyn Membership>,
+    membership: Arc<dyn Membership>,
     ranks: Vec<usize>,
-    own: usize,
+    /// The index of this rank in the group.
+    member: usize,
 }
 
 /// The number of measurements of each operation.
 const ROUNDS: usize = 15;
-/// The number of operations in a measurement; fewer if processes also wait for a processor.
+/// The number of operations in a measurement.
 const OPERATIONS: usize = 20_000;
+/// The number of operations in a measurement if there are more processes than processors.
 const OPERATIONS_OVERSUBSCRIBED: usize = 500;
 
 /// The number of elements of each member.
@@ -94,7 +96,7 @@ impl RankContext {
 
     /// Joins a group of ranks if this rank belongs to it.
     fn join(&self, ranks: &[usize]) -> anyhow::Result<Option<Group>> {
-        let Some(own) = ranks.iter().position(|&rank| rank == self.rank) else {
+        let Some(member) = ranks.iter().position(|&rank| rank == self.rank) else {
             return Ok(None);
         };
         let mut set = av::Set::open(&*self.endpoint.av, &av::SetAttr::default())?;
@@ -103,10 +105,10 @@ impl RankContext {
         }
         let coll = self.endpoint.ep.collective();
         let coll = coll.context("the endpoint does not support collectives")?;
-        let member = coll
-            .join(&set, JOINED)
+        let membership = coll
+            .join(&set, JOIN_CONTEXT)
             .context("cannot join the collective group")?;
-        let joined = || match self.eq.read() {
+        let poll_join = || match self.eq.read() {
             Ok(event) => Ok(Some(event)),
             Err(Errno::Again) => Ok(None),
             Err(errno) => Err(failure(
@@ -121,12 +123,14 @@ impl RankContext {
             .endpoint
             .context
             .strategy()
-            .until("joining the collective group", joined)?
+            .until("joining the collective group", poll_join)?
         {
-            Event::JoinComplete { context: JOINED } => Ok(Some(Group {
-                member,
+            Event::JoinComplete {
+                context: JOIN_CONTEXT,
+            } => Ok(Some(Group {
+                membership,
                 ranks: ranks.to_vec(),
-                own,
+                member,
             })),
             event => Err(wrong(format!(
                 "joining the collective group gave the event {event:?}, expected FI_JOIN_COMPLETE"
@@ -143,9 +147,9 @@ impl RankContext {
         Ok(())
     }
 
-    /// Measures a barrier, an allreduce of 8 bytes, and the messages of which a barrier consists on
-    /// an endpoint without collectives, alternately, and prints the shortest time of each.
-    fn time(&self, options: &Options, group: &Group, job: &mut Job) -> anyhow::Result<()> {
+    /// Measures three operations alternately, and prints the shortest time of each: a barrier, an
+    /// allreduce of 8 bytes, and the messages of a barrier on an endpoint without collectives.
+    fn measure(&self, options: &Options, group: &Group, job: &mut Job) -> anyhow::Result<()> {
         let info = discover(
             options,
             &hints(options, Caps::MSG | Caps::TAGGED, EpType::Rdm)?,
@@ -159,7 +163,7 @@ impl RankContext {
         let numbers: &'static [AtomicU64; 2] = Box::leak(Box::default());
         let msg = |coll| {
             let mut msg =
-                CollectiveMsg::new(coll, group.member.addr(), Datatype::Uint64, Context(0));
+                CollectiveMsg::new(coll, group.membership.addr(), Datatype::Uint64, Context(0));
             msg.count = 1;
             msg
         };
@@ -172,7 +176,7 @@ impl RankContext {
                 self.endpoint
                     .collectives(msg(Op::Allreduce), numbers, operations)?,
             ];
-            best = std::array::from_fn(|at| best[at].min(times[at]));
+            best = std::array::from_fn(|index| best[index].min(times[index]));
             job.exchange(&[])?;
         }
         if self.rank == 0 {
@@ -184,7 +188,7 @@ impl RankContext {
         Ok(())
     }
 
-    /// The peers to which a barrier made of messages sends in each of its rounds: the ranks at the
+    /// Returns the peer to which a barrier made of messages sends in each round: the ranks at the
     /// distances 1, 2, 4 …
     fn rounds(&self) -> Vec<FiAddr> {
         let ranks = self.peers.len();
@@ -197,20 +201,21 @@ impl RankContext {
 
     fn collective(&self, group: &Group, coll: Op, root: usize, round: u64) -> anyhow::Result<()> {
         let members = group.ranks.len();
-        let mut msg = CollectiveMsg::new(coll, group.member.addr(), Datatype::Uint64, Context(0));
+        let mut msg =
+            CollectiveMsg::new(coll, group.membership.addr(), Datatype::Uint64, Context(0));
         msg.root = self.peers[group.ranks[root]];
         (msg.op, msg.count) = (atomic::Op::Sum, COUNT);
-        let input = (0..COUNT * members).map(|at| element(group.own, at, round));
+        let input = (0..COUNT * members).map(|index| element(group.member, index, round));
         let collective = Collective {
             coll,
             members,
             root,
             count: COUNT,
         };
-        let input_of = |of, at| element(of, at, round);
-        let expected = collective.expected(group.own, input_of, |left, right| left + right);
+        let input_of = |member, index| element(member, index, round);
+        let expected = collective.expected(group.member, input_of, |left, right| left + right);
         let mut result = vec![POISON; expected.len()];
-        if coll == Op::Broadcast && group.own == root {
+        if coll == Op::Broadcast && group.member == root {
             result.clone_from(&expected);
         }
         let result = self.endpoint.collective(msg, input.collect(), result);
@@ -218,14 +223,14 @@ impl RankContext {
         if result != expected {
             return Err(wrong(format!(
                 "{coll:?} of {members} members, root {root}: member {} has {result:x?}, expected {expected:x?}",
-                group.own
+                group.member
             )));
         }
         Ok(())
     }
 }
 
-/// Whether there are more processes than processors.
+/// Returns whether there are more processes than processors.
 fn is_oversubscribed(ranks: usize) -> anyhow::Result<bool> {
     let processors = std::thread::available_parallelism();
     Ok(ranks
@@ -236,7 +241,7 @@ fn is_oversubscribed(ranks: usize) -> anyhow::Result<bool> {
 
 const POISON: u64 = 0xdead_beef_dead_beef;
 
-/// The input of a member.
-fn element(member: usize, at: usize, round: u64) -> u64 {
-    (round << 32) + ((member as u64) << 16) + at as u64 + 1
+/// Returns element `index` of a member's input.
+fn element(member: usize, index: usize, round: u64) -> u64 {
+    (round << 32) + ((member as u64) << 16) + index as u64 + 1
 }

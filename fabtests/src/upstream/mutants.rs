@@ -1,5 +1,5 @@
-//! The programs run over providers with planted defects, each with the defects that it has to
-//! detect.
+//! Runs of the programs over providers with planted defects. Each program is listed with the
+//! defects that it must detect.
 
 use clap::ValueEnum as _;
 use selvedge::info::EpType;
@@ -249,9 +249,9 @@ pub(crate) const DETECTED: &[(&str, &[Defect])] = &[
 const WITHOUT_DEFECTS: &[(&str, &str)] = &[
     (
         "fi_pingpong",
-        "it has its own tests: client and server do not wait for each other",
+        "the program has its own tests, because client and server do not wait for each other",
     ),
-    ("fi_setopt_test", "it tests device memory"),
+    ("fi_setopt_test", "the program tests device memory"),
     ("fi_mr_cache_evict", "not implemented"),
     ("fi_check_hmem", "not implemented"),
 ];
@@ -259,26 +259,26 @@ const WITHOUT_DEFECTS: &[(&str, &str)] = &[
 /// The time that a program waits for an operation that does not complete.
 const SHORT_TIMEOUT: [&str; 2] = ["--timeout", "3"];
 
-/// The entries: each listed program with each of its defects.
+/// Returns the entries: each listed program with each of its defects.
 pub fn entries(selection: &Selection, provider: &str) -> Vec<Entry> {
     let all = catalogue::entries(selection, provider);
     let mut mutants = Vec::new();
     for (line, defects) in DETECTED {
         let original = all.iter().find(|entry| entry.name == *line);
         mutants.extend(original.into_iter().flat_map(|entry| {
-            let with = |defect: &Defect| with_defect(entry.clone(), *defect);
+            let mutate = |defect: &Defect| with_defect(entry.clone(), *defect);
             let defects = defects.iter();
             let defects = defects.filter(|defect| {
                 **defect != Defect::IgnoresHosts || resolves_hosts(provider, line)
             });
-            defects.map(with)
+            defects.map(mutate)
         }));
     }
     mutants
 }
 
-/// Whether a provider resolves host names for the programs. It does not if its addresses are
-/// strings or it lacks the endpoint type.
+/// Returns whether a provider resolves host names for the programs. A provider does not if its
+/// addresses are strings or it lacks the endpoint type.
 fn resolves_hosts(provider: &str, line: &str) -> bool {
     let layer = provider.rsplit(';').next().unwrap_or(provider);
     let ep_type = match line.split_whitespace().next() {

@@ -28,10 +28,12 @@ pub(super) struct Stamp {
 
 /// The first word of a message header, in messages that are long enough for one.
 const MAGIC: u64 = 0x7376_6467_7465_7374;
+/// Bytes of the header.
 const HEADER: usize = 32;
 
 impl Stamp {
-    /// The stamp of message `number` from the client to the server, or in the other direction.
+    /// Returns the stamp of message `number` from the client to the server, or in the other
+    /// direction.
     pub(super) fn of_pair(from_client: bool, number: u64) -> Self {
         let (from, to) = match from_client {
             true => (1, 0),
@@ -40,7 +42,7 @@ impl Stamp {
         Self { from, to, number }
     }
 
-    /// The bytes of the message.
+    /// Returns the bytes of the message.
     pub(super) fn message(self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         let seed = self.seed() ^ (len as u64).rotate_left(17);
@@ -57,19 +59,19 @@ impl Stamp {
     }
 
     /// Writes the message into memory.
-    pub(super) fn write(self, memory: &Memory, at: usize, len: usize) {
-        memory.put(at, &self.message(len));
+    pub(super) fn write(self, memory: &Memory, offset: usize, len: usize) {
+        memory.put(offset, &self.message(len));
     }
 
     /// Checks that memory holds the message.
     ///
     /// # Errors
-    /// The first difference, and the message that is there instead if it can be identified.
-    pub(super) fn check(self, memory: &Memory, at: usize, len: usize) -> anyhow::Result<()> {
-        self.check_bytes(&memory.get(at, len))
+    /// The first difference, and the message that the memory holds instead, if its header is valid.
+    pub(super) fn check(self, memory: &Memory, offset: usize, len: usize) -> anyhow::Result<()> {
+        self.check_bytes(&memory.get(offset, len))
     }
 
-    /// Checks bytes.
+    /// Checks that bytes are the message.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -78,12 +80,12 @@ impl Stamp {
         if bytes == expected {
             return Ok(());
         }
-        let at = bytes
+        let offset = bytes
             .iter()
             .zip(&expected)
-            .position(|(has, wants)| has != wants);
-        let at = at.unwrap_or_default();
-        let instead = match Self::read(bytes) {
+            .position(|(found, expected)| found != expected);
+        let offset = offset.unwrap_or_default();
+        let note = match Self::read(bytes) {
             Some((other, len)) => format!("; its header is of {other} with {len} bytes"),
             None if bytes.iter().all(|&byte| byte == POISON) => {
                 "; the buffer was not written".into()
@@ -91,10 +93,10 @@ impl Stamp {
             None => String::new(),
         };
         Err(wrong(format!(
-            "{self} of {} bytes differs at byte {at}: {:#04x}, expected {:#04x}{instead}",
+            "{self} of {} bytes differs at byte {offset}: {:#04x}, expected {:#04x}{note}",
             bytes.len(),
-            bytes[at],
-            expected[at]
+            bytes[offset],
+            expected[offset]
         )))
     }
 
@@ -130,26 +132,26 @@ impl std::fmt::Display for Stamp {
 }
 
 /// Fills a receive buffer and its canaries with the poison value.
-pub(super) fn poison(memory: &Memory, at: usize, len: usize) {
-    memory.fill(at - CANARY, len + 2 * CANARY, POISON);
+pub(super) fn poison(memory: &Memory, offset: usize, len: usize) {
+    memory.fill(offset - CANARY, len + 2 * CANARY, POISON);
 }
 
-/// Checks the bytes around a message of `len` bytes in a buffer of `room` bytes.
+/// Checks the bytes around a message of `len` bytes in a buffer of `capacity` bytes.
 ///
 /// # Errors
 /// The first byte that was written.
 pub(super) fn check_around(
     memory: &Memory,
-    at: usize,
+    offset: usize,
     len: usize,
-    room: usize,
+    capacity: usize,
 ) -> anyhow::Result<()> {
     ensure!(
-        len <= room,
-        "the message of {len} bytes exceeds the buffer of {room}"
+        len <= capacity,
+        "the message of {len} bytes exceeds the buffer of {capacity}"
     );
-    memory.check_fill(at - CANARY, CANARY, POISON)?;
-    memory.check_fill(at + len, room - len + CANARY, POISON)
+    memory.check_fill(offset - CANARY, CANARY, POISON)?;
+    memory.check_fill(offset + len, capacity - len + CANARY, POISON)
 }
 
 #[cfg(test)]
@@ -176,11 +178,11 @@ mod tests {
                 number: 7,
             };
             assert!(other.check_bytes(&message).is_err());
-            for at in [0, len / 2, len - 1] {
+            for offset in [0, len / 2, len - 1] {
                 let mut bad = message.clone();
-                bad[at] ^= 1;
+                bad[offset] ^= 1;
                 let error = stamp(7).check_bytes(&bad).unwrap_err().to_string();
-                assert!(error.contains(&format!("byte {at}:")), "{error}");
+                assert!(error.contains(&format!("byte {offset}:")), "{error}");
             }
         }
     }
@@ -200,15 +202,15 @@ mod tests {
     #[test]
     fn a_written_canary_is_detected() {
         let memory = Memory::private(0, 400).unwrap();
-        let around = |at: usize| {
+        let check_with_write = |offset: usize| {
             poison(&memory, 100, 200);
-            memory.put(at, &[1]);
+            memory.put(offset, &[1]);
             check_around(&memory, 100, 50, 200)
         };
-        for at in [100 - CANARY, 99, 150, 299, 299 + CANARY] {
-            around(at).unwrap_err();
+        for offset in [100 - CANARY, 99, 150, 299, 299 + CANARY] {
+            check_with_write(offset).unwrap_err();
         }
-        around(100).unwrap();
-        around(149).unwrap();
+        check_with_write(100).unwrap();
+        check_with_write(149).unwrap();
     }
 }

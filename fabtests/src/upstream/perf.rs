@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::options::{Options, iterations};
 
-/// Prints the rows of a table.
+/// A table, whose rows are printed one by one.
 #[derive(Debug)]
 pub(super) struct Table {
     command_line: String,
@@ -89,7 +89,7 @@ impl Row<'_> {
         self.total() as f64 / self.seconds() / 1e6
     }
 
-    /// The time of one transfer in microseconds.
+    /// Returns the time of one transfer in microseconds.
     fn microseconds(&self) -> f64 {
         self.seconds() * 1e6 / (self.iterations * self.transfers).max(1) as f64
     }
@@ -102,9 +102,9 @@ impl Row<'_> {
         let _ = write!(
             text,
             "{:<8}{:<8}{:<8}{:>8.2}s{:>10.2}{:>11.2}{:>11.2}",
-            short(self.size, &BINARY),
-            short(self.iterations, &DECIMAL),
-            short(self.total(), &BINARY),
+            format_short(self.size, &BINARY),
+            format_short(self.iterations, &DECIMAL),
+            format_short(self.total(), &BINARY),
             self.seconds(),
             self.mb_per_second(),
             self.microseconds(),
@@ -135,7 +135,7 @@ pub(super) const BINARY: Units = [(1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k")
 pub(super) const DECIMAL: Units = [(1_000_000_000, "b"), (1_000_000, "m"), (1000, "k")];
 
 /// Formats a number in its largest unit, with one decimal below ten unless it is zero.
-pub(super) fn short(number: usize, units: &Units) -> String {
+pub(super) fn format_short(number: usize, units: &Units) -> String {
     let unit = units.iter().find(|(unit, _)| number >= *unit);
     let (unit, name) = unit.copied().unwrap_or((1, ""));
     let whole = number / unit;
@@ -145,8 +145,8 @@ pub(super) fn short(number: usize, units: &Units) -> String {
     }
 }
 
-/// Measures a number of iterations after a warm-up.
-pub(super) fn timed<S>(
+/// Measures the time of `count` iterations after a warm-up.
+pub(super) fn measure_iterations<S>(
     state: &mut S,
     warmup: usize,
     count: usize,
@@ -162,7 +162,7 @@ pub(super) fn timed<S>(
     Ok(start.elapsed())
 }
 
-/// The number of messages of a size: from the options, or the default of the size.
+/// Returns the number of messages of a size: from the options, or `times` the default of the size.
 pub(super) fn count(options: &Options, size: usize, times: usize) -> usize {
     options
         .iterations
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_and_headings_are_upstream_s() {
+    fn rows_and_headings_have_the_format_of_upstream() {
         let mut table = Table {
             command_line: String::new(),
             machine: false,
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_formatted_as_upstream_s() {
+    fn numbers_have_the_format_of_upstream() {
         let table = [
             (0, "0"),
             (1023, "1023"),
@@ -217,9 +217,9 @@ mod tests {
             (1_342_177_280, "1.2g"),
         ];
         for (number, text) in table {
-            assert_eq!(short(number, &BINARY), text);
+            assert_eq!(format_short(number, &BINARY), text);
         }
-        assert_eq!(short(10_000, &DECIMAL), "10k");
-        assert_eq!(short(1500, &DECIMAL), "1.5k");
+        assert_eq!(format_short(10_000, &DECIMAL), "10k");
+        assert_eq!(format_short(1500, &DECIMAL), "1.5k");
     }
 }

@@ -39,7 +39,7 @@ fn shared_memory_holds_no_locks_and_no_pointers() {
 fn two_files_access_shared_memory() {
     let accessing: BTreeSet<_> = sources::under("providers/shm/src")
         .into_iter()
-        .filter(|(_, text)| text.contains("mapping.at("))
+        .filter(|(_, text)| text.contains("mapping.address_of("))
         .map(|(path, _)| path)
         .collect();
     assert_eq!(accessing, ACCESSING_SHARED_MEMORY.map(str::to_owned).into());

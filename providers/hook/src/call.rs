@@ -166,7 +166,7 @@ impl Hooks {
     /// # Errors
     /// [`Errno::Inval`] for an unknown hook, or for an invalid value of another variable; the
     /// system's error if the output file cannot be opened.
-    pub(crate) fn of(params: &Params) -> Result<Option<Arc<Self>>, Error> {
+    pub(crate) fn from_params(params: &Params) -> Result<Option<Arc<Self>>, Error> {
         let names = params.text("FI_HOOK")?;
         if names.trim().is_empty() {
             return Ok(None);
@@ -237,7 +237,7 @@ impl Hooks {
             (Ok(()), Some(result)) => result,
             (Ok(()), None) => dropped(),
             (Err(_), Some(Err(error))) => Err(error),
-            (Err(errno), _) => Err(E::of(errno, name)),
+            (Err(errno), _) => Err(E::from_errno(errno, name)),
         }
     }
 
@@ -251,12 +251,12 @@ impl Hooks {
 /// The error type of a call.
 pub(crate) trait Failure {
     /// Returns the error of a call that a hook made fail with `errno`.
-    fn of(errno: Errno, call: &str) -> Self;
+    fn from_errno(errno: Errno, call: &str) -> Self;
     fn number(&self) -> Errno;
 }
 
 impl Failure for Errno {
-    fn of(errno: Errno, _: &str) -> Self {
+    fn from_errno(errno: Errno, _: &str) -> Self {
         errno
     }
 
@@ -266,7 +266,7 @@ impl Failure for Errno {
 }
 
 impl Failure for Error {
-    fn of(errno: Errno, call: &str) -> Self {
+    fn from_errno(errno: Errno, call: &str) -> Self {
         Self::new(errno, format!("a hook (FI_HOOK_FAULT) made {call} fail"))
     }
 
@@ -284,9 +284,9 @@ fn pass(hooks: &[Hook], call: &mut Call<'_>, run: Next<'_>) -> Result {
     };
     let mut next = |call: &mut Call<'_>| pass(rest, call, run);
     match first {
-        Hook::Trace(trace) => trace.around(call, &mut next),
-        Hook::Perf(perf) => perf.around(call, &mut next),
-        Hook::Fault(fault) => fault.around(call, &mut next),
+        Hook::Trace(trace) => trace.intercept(call, &mut next),
+        Hook::Perf(perf) => perf.intercept(call, &mut next),
+        Hook::Fault(fault) => fault.intercept(call, &mut next),
         Hook::Flight => next(call),
     }
 }

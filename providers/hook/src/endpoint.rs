@@ -21,7 +21,7 @@ pub(crate) struct HookedEndpoint {
     /// The recorder of the shared receive context that the endpoint uses. It is dropped before the
     /// hooks.
     _shared: Option<Arc<SharedRecorder>>,
-    at: HookPoint,
+    point: HookPoint,
     recorder: Option<Arc<Recorder>>,
 }
 
@@ -29,12 +29,12 @@ impl HookedEndpoint {
     /// Opens the layer around the endpoint that `open` opens. `open` gets the bindings with the
     /// objects below their hooks.
     pub(crate) fn open(
-        at: &HookPoint,
+        point: &HookPoint,
         info: &Info,
         bind: Bindings,
         open: impl FnOnce(Bindings) -> Result<Arc<dyn Endpoint>, Error>,
     ) -> Result<Arc<Layered<dyn Endpoint, Self>>, Error> {
-        let (bound, has_events) = (RecordedBindings::of(info, &bind), bind.eq.is_some());
+        let (bound, has_events) = (RecordedBindings::new(info, &bind), bind.eq.is_some());
         let shared = bind.srx.as_deref().and_then(HookedShared::shared_recorder);
         if let Some(shared) = &shared {
             shared.complete_at(&bound);
@@ -44,15 +44,15 @@ impl HookedEndpoint {
             .address()
             .map(|it| endpoint_name(&it))
             .unwrap_or_default();
-        let recorder = Recorder::open(at.recorder_config(), info, bound, &name)?;
+        let recorder = Recorder::open(point.recorder_config(), info, bound, &name)?;
         let layer = Self {
             _shared: shared,
-            at: at.clone(),
+            point: point.clone(),
             recorder,
         };
         let endpoint = Layered::new(below, layer);
-        // An endpoint without events has no other reference, not even a weak one: the safe API needs
-        // the only one.
+        // An endpoint without events has no other reference, not even a weak one: the safe API
+        // needs the only reference.
         if has_events {
             endpoint.name_in_events();
         }
@@ -60,7 +60,7 @@ impl HookedEndpoint {
     }
 
     fn pass(&self, post: &Post<'_>, run: impl FnOnce() -> Result) -> Result {
-        post.pass(&self.at, self.recorder.as_ref(), run)
+        post.pass(&self.point, self.recorder.as_ref(), run)
     }
 }
 
@@ -71,7 +71,7 @@ impl ObjectLayer for HookedEndpoint {
         if let Some(recorder) = &self.recorder {
             recorder.close();
         }
-        self.at.close();
+        self.point.close();
     }
 }
 
@@ -80,7 +80,9 @@ impl ObjectLayer for HookedEndpoint {
 unsafe impl EndpointLayer for HookedEndpoint {
     unsafe fn post(&self, below: &dyn Endpoint, op: &Op<'_>, flags: OpFlags) -> Result {
         // SAFETY: passed on from the caller.
-        self.pass(&Post::of(op, flags), || unsafe { op.post(below, flags) })
+        self.pass(&Post::from_op(op, flags), || unsafe {
+            op.post(below, flags)
+        })
     }
 
     fn address(&self, below: &dyn Endpoint) -> Result<Address> {
@@ -89,7 +91,7 @@ unsafe impl EndpointLayer for HookedEndpoint {
             Some(format!("\"addr\":\"{addr}\""))
         };
         let run = || below.address();
-        self.at
+        self.point
             .call_returning("getname", &|_| {}, returned, Err(Errno::AddrNotAvail), run)
     }
 
@@ -109,7 +111,7 @@ unsafe impl EndpointLayer for HookedEndpoint {
         let args = |args: &mut Args| {
             args.text("option", &format_args!("{option:?}"));
         };
-        self.at.call_unit("setopt", &args, || below.set(option))
+        self.point.call_unit("setopt", &args, || below.set(option))
     }
 
     fn join(
@@ -122,7 +124,7 @@ unsafe impl EndpointLayer for HookedEndpoint {
             args.text("group", group).num("context", context.0);
         };
         let run = || below.join(group, context);
-        self.at
+        self.point
             .call_returning("join", &args, |_| None, Err(Errno::Io), run)
     }
 
@@ -137,7 +139,7 @@ unsafe impl EndpointLayer for HookedEndpoint {
                 .num("context", context.0);
         };
         let run = || below.collective().ok_or(Errno::NoSys)?.join(set, context);
-        self.at
+        self.point
             .call_returning("join_collective", &args, |_| None, Err(Errno::Io), run)
     }
 

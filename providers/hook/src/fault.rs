@@ -3,8 +3,8 @@
 //! Rules are separated by semicolons: `CALL:ACTION@WHEN`. The call is a method's name, or `*` for
 //! all. The action is `error=NAME` (an error number by its name without `FI_E` or `E`, in any
 //! case), `drop` (the call succeeds and has no effect), `delay=TIME` or `kill`. The condition is
-//! `N` for the N-th call, `N+` from the N-th call on, `1/N` by chance from the seed of
-//! `FI_HOOK_SEED`, and always if it is missing.
+//! `N` for the N-th call, `N+` for all calls from the N-th on, or `1/N` for one call in N at
+//! random, from the seed `FI_HOOK_SEED`. A rule without a condition applies to every call.
 //!
 //! `tsendmsg:error=NOMEM@3;cq_read:delay=1ms@1/100;*:kill@500`
 
@@ -71,7 +71,7 @@ impl Fault {
         })
     }
 
-    pub(crate) fn around(&self, call: &mut Call<'_>, next: Next<'_>) -> Result {
+    pub(crate) fn intercept(&self, call: &mut Call<'_>, next: Next<'_>) -> Result {
         for rule in self.rules.iter().filter(|rule| rule.is_for(call.name)) {
             if !self.is_time(rule) {
                 continue;

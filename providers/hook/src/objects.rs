@@ -232,12 +232,12 @@ impl ScalableLayer for HookPoint {
         info: &Info,
         bind: Bindings,
     ) -> Result<Arc<dyn Endpoint>, Error> {
-        let at = self.new_object("ep_close");
+        let point = self.new_object("ep_close");
         let args = |args: &mut Args| {
             args.num("index", index as u64);
         };
-        let open = |bind| at.open("context", &args, || below.context(index, info, bind));
-        Ok(HookedEndpoint::open(&at, info, bind, open)?)
+        let open = |bind| point.open("context", &args, || below.context(index, info, bind));
+        Ok(HookedEndpoint::open(&point, info, bind, open)?)
     }
 }
 

@@ -25,14 +25,15 @@ type Key = (TimedOp, Context);
 #[derive(Clone, Debug)]
 pub(crate) struct OpenOp {
     pub(crate) recorder: Arc<Recorder>,
-    /// When it was posted, in nanoseconds.
+    /// The time of the post, in nanoseconds of [`now`].
     pub(crate) started: u64,
     pub(crate) len: usize,
     pub(crate) peer: FiAddr,
     pub(crate) tag: u64,
-    /// Whether its time is meaningful: not for a peek, or for a multi-receive buffer.
+    /// Whether the time until the completion is recorded: not for a peek, or for a multi-receive
+    /// buffer.
     pub(crate) is_timed: bool,
-    /// Whether it completes more than once.
+    /// Whether the operation may complete more than once: a multi-receive buffer.
     pub(crate) is_multi: bool,
 }
 
@@ -49,8 +50,8 @@ impl OpenOps {
             return;
         };
         let is_same = |it: &OpenOp| it.started == started && Arc::ptr_eq(&it.recorder, recorder);
-        if let Some(at) = open.iter().rposition(is_same) {
-            open.remove(at);
+        if let Some(index) = open.iter().rposition(is_same) {
+            open.remove(index);
         }
         if open.is_empty() {
             all.remove(&key);
@@ -65,15 +66,16 @@ impl OpenOps {
         });
     }
 
-    /// Searches `shared` too for completions that match no operation of this queue.
-    pub(crate) fn search_also(&self, shared: &Arc<Self>) {
+    /// Adds the open operations of shared receives. A completion that matches no operation of this
+    /// queue is matched with these.
+    pub(crate) fn add_shared(&self, shared: &Arc<Self>) {
         let mut all = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|it| it.strong_count() > 0 && !it.ptr_eq(&Arc::downgrade(shared)));
         all.push(Arc::downgrade(shared));
     }
 
-    /// Handles completions that the application has read.
-    pub(crate) fn completed(&self, entries: &[Entry]) {
+    /// Completes the operations of entries that the application has read.
+    pub(crate) fn complete_entries(&self, entries: &[Entry]) {
         if entries.is_empty() {
             return;
         }
@@ -83,8 +85,8 @@ impl OpenOps {
         }
     }
 
-    /// Likewise, for a completion with an error.
-    pub(crate) fn failed(&self, error: &ErrEntry) {
+    /// Completes the operation of an error entry that the application has read.
+    pub(crate) fn complete_failed(&self, error: &ErrEntry) {
         self.complete(&error.entry, now(), Err(error.errno));
     }
 

@@ -13,8 +13,8 @@ use selvedge::{Errno, Error};
 pub(crate) struct Output(Option<Arc<File>>);
 
 impl Output {
-    /// Opens the file of `FI_HOOK_FILE`, in whose name `%p` is replaced by the process's number;
-    /// standard error if the name is empty.
+    /// Opens the file of `FI_HOOK_FILE`, in whose name `%p` is replaced by the process ID; standard
+    /// error if the name is empty.
     ///
     /// # Errors
     /// The system's error.

@@ -36,7 +36,7 @@ impl Perf {
         }
     }
 
-    pub(crate) fn around(&self, call: &mut Call<'_>, next: Next<'_>) -> Result {
+    pub(crate) fn intercept(&self, call: &mut Call<'_>, next: Next<'_>) -> Result {
         let begin = Instant::now();
         let result = next(call);
         let took = begin.elapsed();
@@ -75,13 +75,13 @@ impl Drop for Perf {
                 totals.longest.as_nanos()
             );
         }
-        table += &operations(&self.times.histograms());
+        table += &operation_table(&self.times.histograms());
         self.output.write(&table);
     }
 }
 
 /// The times of operations as a table; empty without operations.
-fn operations(histograms: &[Histogram]) -> String {
+fn operation_table(histograms: &[Histogram]) -> String {
     let mut table = String::new();
     if histograms.is_empty() {
         return table;

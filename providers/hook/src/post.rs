@@ -16,7 +16,7 @@ use crate::recorder::Recorder;
 #[derive(Debug)]
 pub(crate) struct Post<'a> {
     pub(crate) name: &'static str,
-    /// Its kind for timing, if it has a completion.
+    /// The kind of the operation, by which it is timed; `None` for a call that posts none.
     pub(crate) op_kind: Option<TimedOp>,
     pub(crate) len: usize,
     pub(crate) peer: FiAddr,
@@ -26,8 +26,8 @@ pub(crate) struct Post<'a> {
     pub(crate) tag: u64,
     /// The ignored bits of the tag, or the key of the first remote segment.
     pub(crate) key: u64,
-    /// The object of the call, if it is not a peer.
-    pub(crate) about: String,
+    /// The object of the call, if it is not a peer: an address or a collective.
+    pub(crate) object_name: String,
     args: PostArgs<'a>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Post<'a> {
             flags: OpFlags::empty(),
             tag: 0,
             key: 0,
-            about: String::new(),
+            object_name: String::new(),
             args: PostArgs::Nothing,
         }
     }
@@ -70,14 +70,14 @@ impl<'a> Post<'a> {
     pub(crate) fn connect(addr: &'a Address, data: &[u8]) -> Self {
         Self {
             len: data.len(),
-            about: addr.to_string(),
+            object_name: addr.to_string(),
             args: PostArgs::Address(addr),
             ..Self::new("connect")
         }
     }
 
     /// An operation.
-    pub(crate) fn of(op: &'a Op<'a>, flags: OpFlags) -> Self {
+    pub(crate) fn from_op(op: &'a Op<'a>, flags: OpFlags) -> Self {
         let (name, op_kind, len) = match op {
             Op::Send(msg) => ("sendmsg", TimedOp::Send, readable_bytes(msg.iov)),
             Op::Recv(msg) => ("recvmsg", TimedOp::Receive, writable_bytes(msg.iov)),
@@ -108,7 +108,7 @@ impl<'a> Post<'a> {
             Op::InjectWrite { addr, key, .. } => (*addr, *key),
             _ => op.tag().map_or((0, 0), |tag| (tag.tag, tag.ignore)),
         };
-        let about = match op {
+        let object_name = match op {
             Op::Collective(msg) => format!("{:?}", msg.coll),
             _ => String::new(),
         };
@@ -121,7 +121,7 @@ impl<'a> Post<'a> {
             flags,
             tag,
             key,
-            about,
+            object_name,
             args: PostArgs::Op(op),
         }
     }
@@ -129,11 +129,11 @@ impl<'a> Post<'a> {
     /// Passes the post through the hooks.
     pub(crate) fn pass(
         &self,
-        at: &HookPoint,
+        point: &HookPoint,
         recorder: Option<&Arc<Recorder>>,
         run: impl FnOnce() -> Result,
     ) -> Result {
-        let call = || at.call_unit(self.name, &|args| self.write_args(args), run);
+        let call = || point.call_unit(self.name, &|args| self.write_args(args), run);
         match recorder {
             None => call(),
             Some(recorder) => recorder.record_call(self, call),
@@ -156,7 +156,7 @@ impl<'a> Post<'a> {
     fn write_op_args(&self, op: &Op<'_>, args: &mut Args) {
         match op {
             Op::Collective(msg) => {
-                args.text("coll", &self.about)
+                args.text("coll", &self.object_name)
                     .num("count", msg.count as u64)
                     .num("group", msg.group.0)
                     .num("context", msg.context.0);

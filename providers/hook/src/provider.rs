@@ -34,7 +34,7 @@ pub const fn hooked(provider: &'static dyn Provider) -> Hooked {
 pub struct Hook;
 
 impl ObjectLayer for Hook {
-    // A provider is bound to nothing.
+    // A provider has no bindings.
     type Layers = ();
 }
 
@@ -52,35 +52,35 @@ impl Layers for HookLayers {
 
 impl ProviderLayer for Hook {
     fn fabric(&self, below: &dyn Provider, info: &Info) -> Result<Arc<dyn Fabric>, Error> {
-        let Some(hooks) = Hooks::of(info.params())? else {
+        let Some(hooks) = Hooks::from_params(info.params())? else {
             return below.fabric(info);
         };
-        let at = hooks.at("fabric_close");
+        let point = hooks.new_point("fabric_close");
         let args = |args: &mut Args| {
             args.text("provider", &info.fabric_attr.prov_name)
                 .text("name", &info.fabric_attr.name);
         };
-        let fabric = at.open("fabric", &args, || below.fabric(info))?;
-        Ok(Layered::new(fabric, at))
+        let fabric = point.open("fabric", &args, || below.fabric(info))?;
+        Ok(Layered::new(fabric, point))
     }
 }
 
 impl FabricLayer for HookPoint {
     fn domain(&self, below: &dyn Fabric, info: &Info) -> Result<Arc<dyn Domain>, Error> {
-        let at = self.new_object("domain_close");
+        let point = self.new_object("domain_close");
         let args = |args: &mut Args| {
             args.text("name", &info.domain_attr.name);
         };
-        let domain = at.open("domain", &args, || below.domain(info))?;
+        let domain = point.open("domain", &args, || below.domain(info))?;
         let info = info.clone();
-        Ok(Layered::new(domain, HookedDomain { at, info }))
+        Ok(Layered::new(domain, HookedDomain { point, info }))
     }
 
     fn eq(&self, below: &dyn Fabric, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
         let args = |args: &mut Args| {
             args.num("size", attr.size as u64);
         };
-        Ok(self.opened(("eq_open", "eq_close"), &args, || below.eq(attr))?)
+        Ok(self.open_layered(("eq_open", "eq_close"), &args, || below.eq(attr))?)
     }
 
     fn passive_endpoint(
@@ -90,7 +90,7 @@ impl FabricLayer for HookPoint {
         eq: Arc<dyn EventQueue>,
     ) -> Result<Arc<dyn PassiveEndpoint>, Error> {
         let open = || below.passive_endpoint(info, HookLayers::event_queue(&eq));
-        let passive = self.opened(("passive_ep", ""), &|_| {}, open)?;
+        let passive = self.open_layered(("passive_ep", ""), &|_| {}, open)?;
         passive.name_in_events();
         Ok(passive)
     }
@@ -98,8 +98,8 @@ impl FabricLayer for HookPoint {
 
 /// The layer around a domain.
 struct HookedDomain {
-    at: HookPoint,
-    /// The info that it was opened with.
+    point: HookPoint,
+    /// The info that opened the domain.
     info: Info,
 }
 
@@ -107,7 +107,7 @@ impl ObjectLayer for HookedDomain {
     type Layers = HookLayers;
 
     fn close(&self) {
-        self.at.close();
+        self.point.close();
     }
 }
 
@@ -115,22 +115,24 @@ impl ObjectLayer for HookedDomain {
 // entries if a fault rule says so, and add none.
 unsafe impl DomainLayer for HookedDomain {
     fn cq(&self, below: &dyn Domain, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
-        let at = self.at.new_object("cq_close");
+        let point = self.point.new_object("cq_close");
         let args = |args: &mut Args| {
             args.num("size", attr.size as u64);
         };
-        let queue = at.open("cq_open", &args, || below.cq(attr))?;
-        Ok(Layered::new(queue, HookedQueue::new(at)))
+        let queue = point.open("cq_open", &args, || below.cq(attr))?;
+        Ok(Layered::new(queue, HookedQueue::new(point)))
     }
 
     fn cntr(&self, below: &dyn Domain, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
         let calls = ("cntr_open", "cntr_close");
-        Ok(self.at.opened(calls, &|_| {}, || below.cntr(attr))?)
+        Ok(self
+            .point
+            .open_layered(calls, &|_| {}, || below.cntr(attr))?)
     }
 
     fn av(&self, below: &dyn Domain, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
         let calls = ("av_open", "av_close");
-        Ok(self.at.opened(calls, &|_| {}, || below.av(attr))?)
+        Ok(self.point.open_layered(calls, &|_| {}, || below.av(attr))?)
     }
 
     fn endpoint(
@@ -139,12 +141,12 @@ unsafe impl DomainLayer for HookedDomain {
         info: &Info,
         bind: Bindings,
     ) -> Result<Arc<dyn Endpoint>, Error> {
-        let at = self.at.new_object("ep_close");
+        let point = self.point.new_object("ep_close");
         let args = |args: &mut Args| {
             args.text("type", &info.ep_attr.ep_type);
         };
-        let open = |bind| at.open("endpoint", &args, || below.endpoint(info, bind));
-        Ok(HookedEndpoint::open(&at, info, bind, open)?)
+        let open = |bind| point.open("endpoint", &args, || below.endpoint(info, bind));
+        Ok(HookedEndpoint::open(&point, info, bind, open)?)
     }
 
     fn scalable_endpoint(
@@ -154,7 +156,7 @@ unsafe impl DomainLayer for HookedDomain {
     ) -> Result<Arc<dyn ScalableEndpoint>, Error> {
         let calls = ("scalable_ep", "scalable_ep_close");
         let open = || below.scalable_endpoint(info);
-        Ok(self.at.opened(calls, &|_| {}, open)?)
+        Ok(self.point.open_layered(calls, &|_| {}, open)?)
     }
 
     unsafe fn reg(
@@ -164,13 +166,13 @@ unsafe impl DomainLayer for HookedDomain {
         attr: &mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
         let args = |args: &mut Args| {
-            let len: usize = region.iter().map(|piece| piece.len).sum();
+            let len: usize = region.iter().map(|segment| segment.len).sum();
             args.num("len", len as u64).num("key", attr.requested_key);
         };
         // SAFETY: passed on from the caller.
         let reg = || unsafe { below.reg(region, attr) };
-        let region = self.at.open("mr_reg", &args, reg)?;
-        Ok(Layered::new(region, self.at.new_object("mr_close")))
+        let region = self.point.open("mr_reg", &args, reg)?;
+        Ok(Layered::new(region, self.point.new_object("mr_close")))
     }
 
     fn alloc(
@@ -182,14 +184,14 @@ unsafe impl DomainLayer for HookedDomain {
         let args = |args: &mut Args| {
             args.num("len", len as u64);
         };
-        let memory = self.at.open("alloc", &args, || below.alloc(len, attr))?;
-        Ok(Layered::new(memory, self.at.new_object("mr_close")))
+        let memory = self.point.open("alloc", &args, || below.alloc(len, attr))?;
+        Ok(Layered::new(memory, self.point.new_object("mr_close")))
     }
 
     fn srx(&self, below: &dyn Domain, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
-        let at = self.at.new_object("srx_close");
-        let receives = at.open("srx_context", &|_| {}, || below.srx(attr))?;
-        let layer = HookedShared::open(at, &self.info, attr)?;
+        let point = self.point.new_object("srx_close");
+        let receives = point.open("srx_context", &|_| {}, || below.srx(attr))?;
+        let layer = HookedShared::open(point, &self.info, attr)?;
         Ok(Layered::new(receives, layer))
     }
 
@@ -200,18 +202,18 @@ unsafe impl DomainLayer for HookedDomain {
         HookLayers::work(work, |work| {
             // SAFETY: passed on from the caller.
             let queue = || unsafe { below.queue_work(work) };
-            self.at.open("queue_work", &args, queue)
+            self.point.open("queue_work", &args, queue)
         })
     }
 
     fn cancel_work(&self, below: &dyn Domain, ticket: WorkId) -> Result {
         let cancel = || below.cancel_work(ticket);
-        self.at.call_unit("cancel_work", &|_| {}, cancel)
+        self.point.call_unit("cancel_work", &|_| {}, cancel)
     }
 
     fn flush_work(&self, below: &dyn Domain, cntr: Option<&Arc<dyn Counter>>) -> Result {
         let flush = || below.flush_work(cntr.map(HookLayers::counter).as_ref());
-        self.at.call_unit("flush_work", &|_| {}, flush)
+        self.point.call_unit("flush_work", &|_| {}, flush)
     }
 }
 
@@ -227,7 +229,7 @@ pub(crate) struct HookPoint {
 
 impl Hooks {
     /// The hook point of a new object.
-    fn at(self: &Arc<Self>, close: &'static str) -> HookPoint {
+    fn new_point(self: &Arc<Self>, close: &'static str) -> HookPoint {
         HookPoint {
             hooks: Arc::clone(self),
             number: self.number(),
@@ -249,19 +251,19 @@ impl ObjectLayer for HookPoint {
 impl HookPoint {
     /// The hook point of an object that is opened from this one.
     pub(crate) fn new_object(&self, close: &'static str) -> Self {
-        self.hooks.at(close)
+        self.hooks.new_point(close)
     }
 
     /// Opens an object and puts a layer without a recorder around it.
-    fn opened<T: ?Sized>(
+    fn open_layered<T: ?Sized>(
         &self,
         (name, close): (&'static str, &'static str),
         args: &dyn Fn(&mut Args),
         open: impl FnOnce() -> Result<Arc<T>, Error>,
     ) -> Result<Arc<Layered<T, Self>>, Error> {
-        let at = self.new_object(close);
-        let below = at.open(name, args, open)?;
-        Ok(Layered::new(below, at))
+        let point = self.new_object(close);
+        let below = point.open(name, args, open)?;
+        Ok(Layered::new(below, point))
     }
 
     pub(crate) const fn number(&self) -> u64 {
@@ -273,7 +275,7 @@ impl HookPoint {
         &self.hooks.recorder_config
     }
 
-    /// An opening call. A dropped one fails, because there is no object to return.
+    /// Makes an opening call. A call that a hook drops fails, because there is no object to return.
     pub(crate) fn open<T>(
         &self,
         name: &'static str,
@@ -288,7 +290,7 @@ impl HookPoint {
             .call((name, self.number), args, |_| None, dropped, run)
     }
 
-    /// A call without a return value.
+    /// Makes a call without a return value.
     pub(crate) fn call_unit(
         &self,
         name: &'static str,
@@ -299,7 +301,7 @@ impl HookPoint {
             .call((name, self.number), args, |()| None, || Ok(()), run)
     }
 
-    /// A call with a return value, which is `dropped` if a hook drops it.
+    /// Makes a call with a return value. The value is `dropped` if a hook drops the call.
     pub(crate) fn call_returning<R, E: Failure>(
         &self,
         name: &'static str,

@@ -12,21 +12,21 @@ use crate::open_ops::OpenOps;
 use crate::provider::{HookLayers, HookPoint};
 
 pub(crate) struct HookedQueue {
-    at: HookPoint,
+    point: HookPoint,
     /// The open operations, if a hook needs them.
     open_ops: Option<Arc<OpenOps>>,
 }
 
 impl HookedQueue {
-    pub(crate) fn new(at: HookPoint) -> Self {
-        let open_ops = at.recorder_config().is_any().then(Arc::default);
-        Self { at, open_ops }
+    pub(crate) fn new(point: HookPoint) -> Self {
+        let open_ops = point.recorder_config().is_any().then(Arc::default);
+        Self { point, open_ops }
     }
 
     /// The open operations of a queue.
     pub(crate) fn open_ops(queue: &dyn CompletionQueue) -> Option<Arc<OpenOps>> {
-        let own = Layered::<_, Self>::downcast(queue)?;
-        own.layer().open_ops.clone()
+        let layered = Layered::<_, Self>::downcast(queue)?;
+        layered.layer().open_ops.clone()
     }
 
     fn read_by(
@@ -41,10 +41,10 @@ impl HookedQueue {
         };
         let returned = |&count: &usize| Some(format!("\"count\":{count}"));
         let count = self
-            .at
+            .point
             .call_returning(name, &args, returned, Ok(0), || run(out))?;
         if let Some(open_ops) = &self.open_ops {
-            open_ops.completed(&out[..count.min(room)]);
+            open_ops.complete_entries(&out[..count.min(room)]);
         }
         Ok(count)
     }
@@ -54,7 +54,7 @@ impl ObjectLayer for HookedQueue {
     type Layers = HookLayers;
 
     fn close(&self) {
-        self.at.close();
+        self.point.close();
     }
 }
 
@@ -88,10 +88,10 @@ impl CqLayer for HookedQueue {
         };
         let run = || below.read_err();
         let error =
-            self.at
+            self.point
                 .call_returning("cq_readerr", &|_| {}, returned, Err(Errno::Again), run)?;
         if let Some(open_ops) = &self.open_ops {
-            open_ops.failed(&error);
+            open_ops.complete_failed(&error);
         }
         Ok(error)
     }
@@ -106,10 +106,12 @@ impl CqLayer for HookedQueue {
     }
 
     fn signal(&self, below: &dyn CompletionQueue) -> Result {
-        self.at.call_unit("cq_signal", &|_| {}, || below.signal())
+        self.point
+            .call_unit("cq_signal", &|_| {}, || below.signal())
     }
 
     fn try_wait(&self, below: &dyn CompletionQueue) -> Result {
-        self.at.call_unit("trywait", &|_| {}, || below.try_wait())
+        self.point
+            .call_unit("trywait", &|_| {}, || below.try_wait())
     }
 }

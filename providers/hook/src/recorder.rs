@@ -1,6 +1,6 @@
-//! Recorders: the records that `perf` and `flight` keep of an endpoint and `fi_top` reads. They
-//! have the time of operations from the post until the application reads the completion, and the
-//! last calls.
+//! Recorders: the operation times and the last calls of one endpoint, which `perf` and `flight`
+//! record and `fi_top` reads. An operation's time lasts from the post until the application reads
+//! the completion.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +28,8 @@ pub(crate) struct RecorderConfig {
     /// Whether times are recorded, and the sums for closed endpoints.
     pub(crate) times: Option<Arc<Totals>>,
     pub(crate) calls: bool,
-    /// Changes when a removal may have given an address index to another peer.
+    /// Counts removals from address vectors: an insertion after a removal may give an address index
+    /// to another peer.
     pub(crate) address_changes: Arc<AtomicU64>,
 }
 
@@ -71,15 +72,15 @@ impl Totals {
 /// One direction of an endpoint: transmit or receive.
 #[derive(Debug)]
 struct Direction {
-    /// The open operations of its queue. Read at each post, and written when the open endpoint is
-    /// bound to another queue.
+    /// The open operations of the direction's queue. Each post reads the field. Binding the open
+    /// endpoint to another queue writes it.
     open_ops: RwLock<Option<Arc<OpenOps>>>,
     is_selective: AtomicBool,
     defaults: OpFlags,
 }
 
 impl Direction {
-    fn of(queue: &Arc<dyn CompletionQueue>, is_selective: bool, defaults: OpFlags) -> Self {
+    fn new(queue: &Arc<dyn CompletionQueue>, is_selective: bool, defaults: OpFlags) -> Self {
         Self {
             open_ops: RwLock::new(HookedQueue::open_ops(&**queue)),
             is_selective: AtomicBool::new(is_selective),
@@ -134,10 +135,10 @@ pub(crate) struct RecordedBindings {
 }
 
 impl RecordedBindings {
-    pub(crate) fn of(info: &Info, bind: &Bindings) -> Self {
+    pub(crate) fn new(info: &Info, bind: &Bindings) -> Self {
         Self {
-            tx: Direction::of(&bind.tx_cq, bind.tx_selective, info.tx_attr.op_flags),
-            rx: Direction::of(&bind.rx_cq, bind.rx_selective, info.rx_attr.op_flags),
+            tx: Direction::new(&bind.tx_cq, bind.tx_selective, info.tx_attr.op_flags),
+            rx: Direction::new(&bind.rx_cq, bind.rx_selective, info.rx_attr.op_flags),
             av: bind
                 .av
                 .as_ref()
@@ -145,7 +146,7 @@ impl RecordedBindings {
         }
     }
 
-    /// The bindings of shared receives. They complete at the endpoints that use them
+    /// The bindings of shared receives. The receives complete at the endpoints that use them
     /// ([`SharedRecorder::complete_at`]).
     pub(crate) fn shared(attr: &RxAttr) -> Self {
         let direction = |open_ops| Direction {
@@ -162,11 +163,11 @@ impl RecordedBindings {
 }
 
 impl Recorder {
-    /// Opens the recorder of an endpoint with this name, or of shared receives, if a hook requests
-    /// it.
+    /// Opens the recorder of the endpoint or the shared receives with this name; `None` if no hook
+    /// requests a recorder.
     ///
     /// # Errors
-    /// The system's error if it has no memory, and the errors of [`crash::install`].
+    /// The system's error if there is no memory; the errors of [`crash::install`].
     pub(crate) fn open(
         recorder_config: &RecorderConfig,
         info: &Info,
@@ -211,11 +212,11 @@ impl Recorder {
     ) -> Result {
         let started = now();
         let number = self.calls.as_ref().map(|calls| {
-            let peer = self.names.of(post.peer);
-            let peer = if post.about.is_empty() {
-                &*peer
+            let peer_name = self.names.name(post.peer);
+            let peer = if post.object_name.is_empty() {
+                &*peer_name
             } else {
-                &*post.about
+                &*post.object_name
             };
             calls.begin(&Call {
                 name: post.name,
@@ -258,8 +259,8 @@ impl Recorder {
         }
         let open_ops = direction.open_ops()?;
         let is_multi = is_receive && flags.contains(OpFlags::MULTI_RECV);
-        let is_peek_flags = OpFlags::PEEK | OpFlags::CLAIM | OpFlags::DISCARD;
-        let is_peek = is_receive && flags.intersects(is_peek_flags);
+        let peek_flags = OpFlags::PEEK | OpFlags::CLAIM | OpFlags::DISCARD;
+        let is_peek = is_receive && flags.intersects(peek_flags);
         let open = OpenOp {
             recorder: Arc::clone(self),
             started,
@@ -295,7 +296,7 @@ impl Recorder {
         if let Some(calls) = &self.calls {
             let call = Call {
                 name: op_kind.name(),
-                peer: &self.names.of(open.peer),
+                peer: &self.names.name(open.peer),
                 len,
                 tag,
                 key: 0,
@@ -318,21 +319,21 @@ impl Recorder {
     }
 }
 
-/// The recorder of shared receives, which lives until their handle and all endpoints that use them
-/// are closed.
+/// The recorder of shared receives. It is closed after the receives' handle and all endpoints that
+/// use the receives.
 #[derive(Debug)]
 pub(crate) struct SharedRecorder(pub(crate) Arc<Recorder>);
 
 impl SharedRecorder {
-    /// Makes completions of an endpoint find the receives. If one of the endpoints has selective
-    /// completion, receives without the completion flag are not recorded.
+    /// Matches the completions of an endpoint with the shared receives. If one of the endpoints has
+    /// selective completion, receives without the completion flag are not recorded.
     pub(crate) fn complete_at(&self, bound: &RecordedBindings) {
-        let own = &self.0.rx;
+        let shared = &self.0.rx;
         if bound.rx.is_selective() {
-            own.is_selective.store(true, Ordering::Relaxed);
+            shared.is_selective.store(true, Ordering::Relaxed);
         }
-        if let (Some(queue), Some(own)) = (bound.rx.open_ops(), own.open_ops()) {
-            queue.search_also(&own);
+        if let (Some(queue), Some(shared)) = (bound.rx.open_ops(), shared.open_ops()) {
+            queue.add_shared(&shared);
         }
     }
 }
@@ -343,7 +344,7 @@ impl Drop for SharedRecorder {
     }
 }
 
-/// The names of peers, looked up once and again after an address was removed.
+/// A cache of the peers' names. It is emptied after an address was removed.
 #[derive(Debug)]
 struct Names {
     av: Option<Arc<dyn AddressVector>>,
@@ -362,7 +363,7 @@ impl Names {
         }
     }
 
-    fn of(&self, peer: FiAddr) -> Arc<str> {
+    fn name(&self, peer: FiAddr) -> Arc<str> {
         let Some(av) = self.av.as_ref().filter(|_| peer != FiAddr::UNSPEC) else {
             return Arc::default();
         };

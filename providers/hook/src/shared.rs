@@ -17,9 +17,9 @@ use crate::recorder::{RecordedBindings, Recorder, SharedRecorder};
 
 /// The layer around one shared receive context.
 pub(crate) struct HookedShared {
-    /// `None` if no hook needs a recorder. Dropped before the hooks, which are in `at`.
+    /// `None` if no hook needs a recorder. Dropped before the hooks, which are in `point`.
     shared_recorder: Option<Arc<SharedRecorder>>,
-    at: HookPoint,
+    point: HookPoint,
 }
 
 impl HookedShared {
@@ -27,10 +27,10 @@ impl HookedShared {
     ///
     /// # Errors
     /// As [`Recorder::open`].
-    pub(crate) fn open(at: HookPoint, info: &Info, attr: &RxAttr) -> Result<Self, Error> {
-        let name = format!("srx {}", at.number());
+    pub(crate) fn open(point: HookPoint, info: &Info, attr: &RxAttr) -> Result<Self, Error> {
+        let name = format!("srx {}", point.number());
         let recorder = Recorder::open(
-            at.recorder_config(),
+            point.recorder_config(),
             info,
             RecordedBindings::shared(attr),
             &name,
@@ -38,14 +38,14 @@ impl HookedShared {
         let shared_recorder = recorder.map(|recorder| Arc::new(SharedRecorder(recorder)));
         Ok(Self {
             shared_recorder,
-            at,
+            point,
         })
     }
 
     /// Returns the recorder of `srx`; `None` without hooks or recorder.
     pub(crate) fn shared_recorder(srx: &dyn SharedReceives) -> Option<Arc<SharedRecorder>> {
-        let own = Layered::<_, Self>::downcast(srx)?;
-        own.layer().shared_recorder.clone()
+        let layered = Layered::<_, Self>::downcast(srx)?;
+        layered.layer().shared_recorder.clone()
     }
 
     fn recorder(&self) -> Option<&Arc<Recorder>> {
@@ -59,20 +59,20 @@ impl ObjectLayer for HookedShared {
     type Layers = HookLayers;
 
     fn close(&self) {
-        self.at.close();
+        self.point.close();
     }
 }
 
 impl SrxLayer for HookedShared {
     fn cancel(&self, below: &dyn SharedReceives, context: Context) -> Result {
         let post = Post::cancel(context);
-        post.pass(&self.at, self.recorder(), || below.cancel(context))
+        post.pass(&self.point, self.recorder(), || below.cancel(context))
     }
 
     unsafe fn post(&self, below: &dyn SharedReceives, op: &Op<'_>, flags: OpFlags) -> Result {
-        let post = Post::of(op, flags);
+        let post = Post::from_op(op, flags);
         // SAFETY: passed on from the caller.
         let run = || unsafe { op.post_shared(below, flags) };
-        post.pass(&self.at, self.recorder(), run)
+        post.pass(&self.point, self.recorder(), run)
     }
 }

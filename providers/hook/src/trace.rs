@@ -21,7 +21,7 @@ impl Trace {
         }
     }
 
-    pub(crate) fn around(&self, call: &mut Call<'_>, next: Next<'_>) -> Result {
+    pub(crate) fn intercept(&self, call: &mut Call<'_>, next: Next<'_>) -> Result {
         let args = call.args();
         let begin = Instant::now();
         let result = next(call);

@@ -58,30 +58,30 @@ impl Drop for TestEnv {
     }
 }
 
-/// An endpoint whose address vector has its own address.
+/// An endpoint whose address vector has the endpoint's address.
 struct Side {
     ep: Arc<dyn Endpoint>,
     cq: Arc<dyn CompletionQueue>,
-    own: FiAddr,
+    self_addr: FiAddr,
 }
 
-fn side(info: &Info) -> Side {
+fn open_side(info: &Info) -> Side {
     let domain = info.open().unwrap();
     let cq = domain.cq(&cq::Attr::default()).unwrap();
     let av: Arc<dyn AddressVector> = domain.av(&av::Attr::default()).unwrap();
     let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
     let ep = domain.endpoint(info, bind).unwrap();
-    let own = av.insert_one(&ep.address().unwrap()).unwrap();
-    Side { ep, cq, own }
+    let self_addr = av.insert_one(&ep.address().unwrap()).unwrap();
+    Side { ep, cq, self_addr }
 }
 
 #[test]
 fn a_trace_has_a_line_for_each_call_from_the_first_to_the_last() {
     let env = TestEnv::new();
-    let side = side(&env.info(&[("FI_HOOK", "trace")]));
-    side.ep.tinject(b"hello", side.own, 7, None).unwrap();
+    let side = open_side(&env.info(&[("FI_HOOK", "trace")]));
+    side.ep.tinject(b"hello", side.self_addr, 7, None).unwrap();
     assert_eq!(
-        side.ep.tinject(&[0; 1 << 20], side.own, 7, None),
+        side.ep.tinject(&[0; 1 << 20], side.self_addr, 7, None),
         Err(Errno::MsgSize)
     );
     assert_eq!(side.cq.read(&mut [Entry::default()]), Ok(0));
@@ -130,12 +130,12 @@ fn a_trace_has_a_line_for_each_call_from_the_first_to_the_last() {
 #[test]
 fn perf_counts_calls_errors_and_time() {
     let env = TestEnv::new();
-    let side = side(&env.info(&[("FI_HOOK", "perf")]));
+    let side = open_side(&env.info(&[("FI_HOOK", "perf")]));
     for _ in 0..5 {
-        side.ep.tinject(b"hello", side.own, 7, None).unwrap();
+        side.ep.tinject(b"hello", side.self_addr, 7, None).unwrap();
     }
     side.ep
-        .tinject(&[0; 1 << 20], side.own, 7, None)
+        .tinject(&[0; 1 << 20], side.self_addr, 7, None)
         .unwrap_err();
     drop(side);
     let text = env.written();
@@ -148,33 +148,42 @@ fn perf_counts_calls_errors_and_time() {
     assert!(words[4].parse::<u64>().unwrap() > 0, "{line}");
 }
 
-/// Sends one message to itself, with a receive and a send that complete.
+/// Sends one message from the endpoint to itself. The receive and the send complete.
 fn exchange(side: &Side, len: usize, tag: u64) {
-    let (mut to, from) = (vec![0_u8; len], vec![7_u8; len]);
-    let done = || {
+    let (mut received, sent) = (vec![0_u8; len], vec![7_u8; len]);
+    let read_count = || {
         let mut entries = [Entry::default(); 4];
         side.cq.read(&mut entries).unwrap()
     };
-    let (iov_mut, iov) = (IovMut::new(&mut to), Iov::new(&from));
-    let (ep, own, context) = (&side.ep, side.own, Context(tag));
-    // SAFETY: the memory is there until both have completed, below.
-    unsafe { ep.trecv(iov_mut, Desc::NONE, own, TagMatch::exact(tag), context) }.unwrap();
+    let (iov_mut, iov) = (IovMut::new(&mut received), Iov::new(&sent));
+    let (ep, self_addr, context) = (&side.ep, side.self_addr, Context(tag));
+    // SAFETY: the buffers live until both operations have completed, below.
+    unsafe {
+        ep.trecv(
+            iov_mut,
+            Desc::NONE,
+            self_addr,
+            TagMatch::exact(tag),
+            context,
+        )
+    }
+    .unwrap();
     // SAFETY: as above.
-    unsafe { ep.tsend(iov, Desc::NONE, own, tag, context) }.unwrap();
+    unsafe { ep.tsend(iov, Desc::NONE, self_addr, tag, context) }.unwrap();
     let mut count = 0;
     while count < 2 {
-        count += done();
+        count += read_count();
     }
-    assert_eq!(to, from);
+    assert_eq!(received, sent);
 }
 
 #[test]
 fn perf_times_operations_by_kind_and_size_until_they_are_read() {
     let env = TestEnv::new();
-    let side = side(&env.info(&[("FI_HOOK", "perf")]));
+    let side = open_side(&env.info(&[("FI_HOOK", "perf")]));
     (0..5).for_each(|tag| exchange(&side, 8, tag));
     (0..3).for_each(|tag| exchange(&side, 5000, tag));
-    side.ep.tinject(b"hello", side.own, 7, None).unwrap();
+    side.ep.tinject(b"hello", side.self_addr, 7, None).unwrap();
     drop(side);
     let text = env.written();
     let table = text
@@ -206,14 +215,14 @@ fn perf_times_operations_by_kind_and_size_until_they_are_read() {
 #[test]
 fn faults_follow_their_rules_and_outer_layers_see_them() {
     let env = TestEnv::new();
-    let side = side(&env.info(&[
+    let side = open_side(&env.info(&[
         ("FI_HOOK", "trace;fault"),
         (
             "FI_HOOK_FAULT",
             "tinject:error=NOMEM@2;tinject:drop@3;cq_read:delay=1us",
         ),
     ]));
-    let send = || side.ep.tinject(b"hello", side.own, 7, None);
+    let send = || side.ep.tinject(b"hello", side.self_addr, 7, None);
     assert_eq!(
         [send(), send(), send()],
         [Ok(()), Err(Errno::NoMem), Ok(())]
@@ -232,12 +241,12 @@ fn faults_follow_their_rules_and_outer_layers_see_them() {
 #[test]
 fn inner_layers_do_not_see_calls_that_outer_layers_fail() {
     let env = TestEnv::new();
-    let side = side(&env.info(&[
+    let side = open_side(&env.info(&[
         ("FI_HOOK", "fault;trace"),
         ("FI_HOOK_FAULT", "tinject:error=AGAIN@1+"),
     ]));
     assert_eq!(
-        side.ep.tinject(b"hello", side.own, 7, None),
+        side.ep.tinject(b"hello", side.self_addr, 7, None),
         Err(Errno::Again)
     );
     drop(side);
@@ -263,7 +272,7 @@ fn the_error_for_an_invalid_variable_quotes_the_value() {
 #[test]
 fn without_fi_hook_there_is_no_layer() {
     let env = TestEnv::new();
-    let side = side(&env.info(&[]));
+    let side = open_side(&env.info(&[]));
     drop(side);
     assert!(!env.file.exists());
 }
@@ -360,8 +369,8 @@ impl SharedFixture {
             let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
             (bind.srx, bind.rx_selective) = (srx.cloned(), is_selective);
             let ep = domain.endpoint(info, bind).unwrap();
-            let own = av.insert_one(&ep.address().unwrap()).unwrap();
-            (Side { ep, cq, own }, av)
+            let self_addr = av.insert_one(&ep.address().unwrap()).unwrap();
+            (Side { ep, cq, self_addr }, av)
         };
         let members: Vec<_> = (0..2).map(|_| open(Some(&srx)).0).collect();
         let (sender, av) = open(None);
@@ -384,7 +393,7 @@ impl SharedFixture {
             tag: TagMatch::exact(9),
             context: Context(5),
         };
-        // SAFETY: the memory is there until a message has come, or the endpoints are closed.
+        // SAFETY: the buffer lives until a message was received, or the endpoints are closed.
         unsafe { self.srx.trecvmsg(&msg, flags) }
     }
 
@@ -416,7 +425,7 @@ fn send_and_receive(sender: &Side, member: &Side, at: FiAddr, (to, is_reported):
 }
 
 /// The rows of the table of operations: kind, size class, count, and the longest time.
-fn operations(text: &str) -> Vec<(&str, &str, &str, u64)> {
+fn operation_rows(text: &str) -> Vec<(&str, &str, &str, u64)> {
     let table = text
         .lines()
         .skip_while(|line| !line.starts_with("operation"));
@@ -451,7 +460,7 @@ fn perf_times_shared_receives_at_every_endpoint_that_completes_them() {
     send_and_receive(&sender, &members[1], to[1], (&buffer, true));
     drop((members, sender));
     let text = env.written();
-    let counted = operations(&text)
+    let counted = operation_rows(&text)
         .into_iter()
         .map(|row| (row.0, row.1, row.2));
     let received: Vec<_> = counted.filter(|row| row.0 == "trecv").collect();
@@ -479,7 +488,9 @@ fn an_unreported_shared_receive_is_not_matched_with_a_reported_one() {
     let took = begin.elapsed().as_nanos();
     drop(fixture);
     let text = env.written();
-    let received = operations(&text).into_iter().filter(|row| row.0 == "trecv");
+    let received = operation_rows(&text)
+        .into_iter()
+        .filter(|row| row.0 == "trecv");
     let received: Vec<_> = received.collect();
     assert!(
         matches!(received[..], [("trecv", "8-15", "1", longest)] if u128::from(longest) <= took),
@@ -514,10 +525,10 @@ fn posts_of_shared_receives_pass_each_layer() {
         .iter()
         .find(|line| line["call"] == "srx_context")
         .unwrap();
-    let own = lines
+    let self_addr = lines
         .iter()
         .filter(|line| line["object"] == opened["object"]);
-    let own: Vec<_> = own
+    let self_addr: Vec<_> = self_addr
         .map(|line| {
             (
                 line["call"].as_str().unwrap(),
@@ -533,7 +544,7 @@ fn posts_of_shared_receives_pass_each_layer() {
         ("cancel", 0),
         ("srx_close", 0),
     ];
-    assert_eq!(own, wanted, "{text}");
+    assert_eq!(self_addr, wanted, "{text}");
 }
 
 /// The call logs of this process.

@@ -13,7 +13,7 @@ use selvedge::{Errno, Error, Info};
 /// The largest length of a key in bytes.
 pub const KEY_MAX: usize = 64;
 
-/// A key, or none. No key equals only no key.
+/// A key, or the absence of one. An absent key equals only an absent key.
 #[derive(Clone, Copy)]
 pub struct AuthKey {
     len: usize,
@@ -22,7 +22,7 @@ pub struct AuthKey {
 }
 
 impl AuthKey {
-    /// The key of an endpoint: its own, or else its domain's.
+    /// The key of an endpoint, or the key of its domain if the endpoint has none.
     ///
     /// # Errors
     /// [`Errno::Inval`] for a key longer than [`KEY_MAX`].
@@ -33,7 +33,10 @@ impl AuthKey {
             false => ep_key,
         };
         Self::new(key).ok_or_else(|| {
-            let message = format!("auth_key: {} bytes, at most {KEY_MAX}", key.len());
+            let message = format!(
+                "auth_key has {} bytes, but at most {KEY_MAX} are supported",
+                key.len()
+            );
             Error::new(Errno::Inval, message)
         })
     }
@@ -65,7 +68,7 @@ impl AuthKey {
     }
 }
 
-/// Takes a time that does not depend on how much of the keys is equal.
+/// Compares keys in a time that does not depend on the number of equal bytes.
 impl PartialEq for AuthKey {
     fn eq(&self, other: &Self) -> bool {
         let pairs = self.bytes.iter().zip(&other.bytes);

@@ -19,8 +19,8 @@ use crate::wait::{WaitCondition, WaitObject};
 /// A thread that drives the attached endpoints and parks while there is no progress to make.
 /// Dropping the handle ends the thread.
 ///
-/// The endpoints must be used under real locks ([`crate::lock::Mode::Safe`]), whatever the
-/// application promised: this thread is not the application's.
+/// The endpoints must be used under real locks ([`crate::lock::Mode::Safe`]), even if the
+/// application serializes its calls: this thread is not one of the application's.
 #[derive(Debug)]
 pub struct AutoProgress {
     shared: Arc<Shared>,
@@ -39,7 +39,7 @@ impl AutoProgress {
     /// Starts the thread. It polls for `spin` at most before it parks.
     ///
     /// # Errors
-    /// The system's, if it has no thread, memory or descriptor left.
+    /// The system's error, if no thread, memory or descriptor is left.
     pub fn start(name: &str, spin: Duration) -> Result<Self, Error> {
         let shared = Arc::new(Shared {
             endpoints: ProgressList::shared(),
@@ -48,7 +48,9 @@ impl AutoProgress {
         });
         let builder = thread::Builder::new().name(name.to_owned());
         let thread_shared = Arc::clone(&shared);
-        let thread = builder.spawn(move || thread_shared.run()).map_err(failed)?;
+        let thread = builder
+            .spawn(move || thread_shared.run())
+            .map_err(start_error)?;
         Ok(Self {
             shared,
             thread: Mutex::new(Some(thread)),
@@ -56,18 +58,19 @@ impl AutoProgress {
         })
     }
 
-    /// Drives `ep` from now on. Attaching twice is attaching once.
+    /// Drives `ep` from now on. Attaching an attached endpoint has no effect.
     ///
     /// # Errors
-    /// The system's, if it has no memory to wait for the endpoint, which is not attached then.
+    /// The system's error, if there is no memory to wait for the endpoint. The endpoint is then not
+    /// attached.
     pub fn attach(&self, ep: &Arc<dyn Progress>) -> Result<(), Error> {
         self.shared.endpoints.attach(Arc::clone(ep));
         let added = self.shared.wait_object.add(&**ep);
         added.inspect_err(|_| self.shared.endpoints.detach(ep))
     }
 
-    /// Reverts [`Self::attach`]. When it returns, the thread is not inside `ep`'s progress, nor
-    /// will it be.
+    /// Reverts [`Self::attach`]. After the return, the thread neither runs nor calls the progress
+    /// of `ep`.
     pub fn detach(&self, ep: &Arc<dyn Progress>) {
         self.shared.wait_object.remove(&**ep);
         self.shared.endpoints.detach(ep);
@@ -76,7 +79,7 @@ impl AutoProgress {
 
 impl Drop for AutoProgress {
     fn drop(&mut self) {
-        // A child of fork(2) does not have the thread.
+        // A child of fork(2) has no copy of the thread.
         if std::process::id() != self.pid {
             return;
         }
@@ -135,7 +138,7 @@ impl WaitCondition for Idle<'_> {
     fn disarm(&mut self) {}
 }
 
-fn failed(cause: io::Error) -> Error {
+fn start_error(cause: io::Error) -> Error {
     let errno = cause.raw_os_error().map_or(Errno::NoMem, Errno::from_raw);
     Error::new(errno, "starting the automatic progress thread").because(cause)
 }

@@ -2,8 +2,8 @@
 //!
 //! fork(2) gives a child copies of all descriptors. A child with a copy of an endpoint's sockets
 //! would keep the endpoint's name and its connections alive after the endpoint is closed. So a fork
-//! handler in libc (`pthread_atfork(3)`) replaces each of them in the child by an unconnected
-//! socket. The parent's descriptors are not affected.
+//! handler in libc (`pthread_atfork(3)`) replaces each marked descriptor in the child by an
+//! unconnected socket. The parent's descriptors are not affected.
 //!
 //! Children that are made without libc's fork keep their copies. Peers still notice the end of the
 //! process, by its pidfd, and a close shuts the connection down for all holders; only the name
@@ -20,7 +20,7 @@ pub struct CloseOnFork<F: AsRawFd = OwnedFd>(F);
 impl<F: AsRawFd> CloseOnFork<F> {
     /// Excludes a descriptor from the children that are made from now on.
     pub fn new(fd: F) -> Self {
-        hook::install();
+        fork_handler::install();
         mark(fd.as_raw_fd());
         Self(fd)
     }
@@ -73,21 +73,24 @@ fn mark(fd: RawFd) {
     }
 }
 
-#[expect(unsafe_code, reason = "a hook of libc's, and what may be called there")]
-mod hook {
+#[expect(
+    unsafe_code,
+    reason = "a fork handler of libc, and the system calls in it"
+)]
+mod fork_handler {
     use super::{MARKED, Once, Ordering, RawFd, USED};
 
     pub(super) fn install() {
         static INSTALLED: Once = Once::new();
         INSTALLED.call_once(|| {
-            // SAFETY: `in_child` calls only async-signal-safe functions, and exists as long as the
-            // process. If there is no memory for the handler, children inherit.
-            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+            // SAFETY: `replace_descriptors` calls only async-signal-safe functions, and exists as
+            // long as the process. If there is no memory for the handler, children inherit.
+            unsafe { libc::pthread_atfork(None, None, Some(replace_descriptors)) };
         });
     }
 
     /// Runs in a child, before fork returns there.
-    extern "C" fn in_child() {
+    extern "C" fn replace_descriptors() {
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: a system call with integers.
         let unconnected = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
@@ -100,8 +103,7 @@ mod hook {
             while bits != 0 {
                 let fd = index * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                // SAFETY: the number stays a descriptor of its owner; no other code has
-                // `unconnected`.
+                // SAFETY: `fd` stays a descriptor of its owner; no other code has `unconnected`.
                 unsafe { libc::dup3(unconnected, fd as RawFd, libc::O_CLOEXEC) };
             }
         }

@@ -39,8 +39,8 @@ impl RxBuf {
         Self(Segments::new(iov))
     }
 
-    /// Takes over the memory of a receive with one segment. Then the value owns no allocation, and
-    /// the compiler sees that.
+    /// Takes over the memory of a receive with one segment. The value then owns no allocation, and
+    /// the compiler can tell that.
     ///
     /// # Safety
     /// As [`Self::new`].
@@ -61,7 +61,7 @@ impl RxBuf {
         self.len() == 0
     }
 
-    /// Whether it is one segment of at least `len` bytes.
+    /// Whether the memory is one segment of at least `len` bytes.
     #[inline(always)]
     pub fn is_one_for(&self, len: usize) -> bool {
         matches!(&self.0, Segments::One(segment) if segment.len >= len)
@@ -79,13 +79,13 @@ impl RxBuf {
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), segment.base.cast(), len) };
             return len;
         }
-        let mut done = 0;
+        let mut copied = 0;
         for segment in self.segments(offset, bytes.len()) {
-            let from = &bytes[done..done + segment.len()];
-            segment.write_copy_of_slice(from);
-            done += from.len();
+            let chunk = &bytes[copied..copied + segment.len()];
+            segment.write_copy_of_slice(chunk);
+            copied += chunk.len();
         }
-        done
+        copied
     }
 
     /// The memory from `offset` on, `len` bytes or as many as there are, segment by segment and
@@ -155,12 +155,12 @@ impl TxBuf {
             unsafe { ptr::copy_nonoverlapping(segment.base.cast(), out.as_mut_ptr(), len) };
             return len;
         }
-        let mut done = 0;
+        let mut copied = 0;
         for segment in self.segments(offset, out.len()) {
-            out[done..done + segment.len()].copy_from_slice(segment);
-            done += segment.len();
+            out[copied..copied + segment.len()].copy_from_slice(segment);
+            copied += segment.len();
         }
-        done
+        copied
     }
 
     /// The bytes from `offset` on, `len` or as many as there are, segment by segment and without
@@ -175,7 +175,7 @@ impl TxBuf {
     }
 }
 
-// SAFETY: the promise of `new` is about the memory, not about the thread that uses it.
+// SAFETY: the promise of `new` is about the memory, not about the thread that uses the memory.
 unsafe impl Send for RxBuf {}
 // SAFETY: as above.
 unsafe impl Send for TxBuf {}
@@ -196,7 +196,7 @@ impl fmt::Debug for TxBuf {
     }
 }
 
-/// Nearly every message has one segment, which is stored inline.
+/// A list of segments. Nearly every message has one segment, which is stored inline.
 enum Segments<P> {
     One(P),
     Many(Box<Many<P>>),

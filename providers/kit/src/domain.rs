@@ -51,7 +51,7 @@ impl Base {
     /// Opens a domain of `fabric` with `info`; error texts call it `title`.
     ///
     /// # Errors
-    /// The system's, if automatic progress is requested and no thread can be started.
+    /// The system's error, if automatic progress is requested and no thread can be started.
     pub fn open(
         info: &Info,
         fabric: &FabricId,
@@ -78,10 +78,10 @@ impl Base {
             ),
         );
         let (mode, sharing) = match info.threading_promise() {
-            // The automatic progress thread has promised nothing.
+            // The application's promise does not cover the automatic progress thread.
             _ if auto.is_some() => (Mode::Safe, ObjectSharing::AcrossGroups),
             Threading::Domain => (Mode::Asserted, ObjectSharing::AcrossGroups),
-            Threading::Completion => match ObjectSharing::of(info) {
+            Threading::Completion => match ObjectSharing::from_info(info) {
                 ObjectSharing::AcrossGroups => (Mode::Safe, ObjectSharing::AcrossGroups),
                 ObjectSharing::WithinGroup => (Mode::Asserted, ObjectSharing::WithinGroup),
             },
@@ -111,7 +111,8 @@ impl Base {
     }
 
     /// The mode of the locks of an endpoint with these bindings. An event queue belongs to no
-    /// domain, and its readers have promised nothing: an endpoint that it drives has real locks.
+    /// domain, and the domain's promise does not cover its readers: an endpoint that an event queue
+    /// drives has real locks.
     pub fn mode_of(&self, bind: &Bindings) -> Mode {
         match bind.eq {
             Some(_) => Mode::Safe,
@@ -133,6 +134,8 @@ impl Base {
         &self.region_counters
     }
 
+    /// Checks that the calling process has opened the domain.
+    ///
     /// # Errors
     /// [`selvedge::Errno::BadF`] in a forked child, which has to open a domain of its own.
     pub fn check_process(&self) -> Result<(), Error> {
@@ -148,7 +151,7 @@ impl Base {
         // SAFETY: `mode` comes from the promise of `Hints::promise_threading`, which covers the
         // queues of this domain and the endpoints bound to them.
         let cq = unsafe { CqRing::open_in_domain(attr, &self.id, self.mode, self.spin) }?;
-        self.opened().add_cq(&cq)?;
+        self.lock_opened().add_cq(&cq)?;
         Ok(cq)
     }
 
@@ -160,7 +163,7 @@ impl Base {
         self.check_process()?;
         // SAFETY: as for queues; the promise covers the domain's counters too.
         let cntr = unsafe { Cntr::open_in_domain(attr, &self.id, self.mode, self.spin) }?;
-        self.opened().add_cntr(&cntr)?;
+        self.lock_opened().add_cntr(&cntr)?;
         Ok(cntr)
     }
 
@@ -196,7 +199,7 @@ impl Base {
             Action::Post { ep, .. } => Some(work::resolve_deferred_ops::<E>(&self.id, ep)?),
             Action::Set(..) | Action::Add(..) => None,
         };
-        let ready_work = self.opened().ready_work(self.auto.as_ref())?;
+        let ready_work = self.lock_opened().ready_work(self.auto.as_ref())?;
         let id = ready_work.next_id();
         let item = WorkItem::new(work, id, &self.id, Arc::as_ptr(&cntr).addr(), deferred_ops)?;
         cntr.work.add(item, &ready_work);
@@ -211,7 +214,7 @@ impl Base {
     /// As [`selvedge::Domain::cancel_work`].
     pub fn cancel_work(&self, id: WorkId) -> Result {
         self.fork_guard.check()?;
-        let opened = self.opened();
+        let opened = self.lock_opened();
         let mut cntrs = opened.cntrs.iter();
         if cntrs.any(|cntr| cntr.work.remove(id)) {
             return Ok(());
@@ -234,7 +237,7 @@ impl Base {
         let resolve = |cntr| counter::resolve(&self.id, "counter whose work is cancelled", cntr);
         let cntr = cntr.map(resolve).transpose();
         let cntr = cntr.map_err(|error| error.errno())?;
-        let opened = self.opened();
+        let opened = self.lock_opened();
         let all = opened.cntrs.iter();
         all.filter(|it| cntr.as_ref().is_none_or(|cntr| Arc::ptr_eq(cntr, it)))
             .for_each(|it| it.work.clear());
@@ -247,7 +250,7 @@ impl Base {
         Ok(())
     }
 
-    fn opened(&self) -> MutexGuard<'_, Opened> {
+    fn lock_opened(&self) -> MutexGuard<'_, Opened> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -274,7 +277,7 @@ impl Opened {
         Some(ready_work)
     }
 
-    /// The ready work of the domain. Every queue and counter drives it from the first call on.
+    /// The ready work of the domain. The first call makes every queue and counter drive it.
     fn ready_work(&mut self, auto: Option<&Arc<AutoProgress>>) -> Result<Arc<ReadyWork>, Error> {
         if let Some(ready_work) = &self.ready_work {
             return Ok(Arc::clone(ready_work));

@@ -17,8 +17,8 @@ use crate::wait::{SPIN, WaitCondition, WaitObject};
 /// A queue of events and errors, in the order in which they were added.
 ///
 /// The size limits the events that the application writes. Events that a provider pushes are stored
-/// beyond it: no event is lost. Events are rare, so the lock is always real, whatever was promised
-/// about threads.
+/// beyond it: no event is lost. Events are rare, so the lock is always real, even if the
+/// application promises to serialize its calls.
 pub struct Queue {
     fabric: FabricId,
     events: Mutex<VecDeque<Result<Event, ErrEntry>>>,
@@ -31,8 +31,8 @@ impl Queue {
     /// Opens a queue of a fabric (fi_eq_open(3)).
     ///
     /// # Errors
-    /// [`Errno::NoSys`], with its name, for a wait object that is not supported. The system's, if
-    /// it has no descriptor left.
+    /// [`Errno::NoSys`] for a wait object that is not supported, which the text names; the system's
+    /// error, if no descriptor is left.
     pub fn open(attr: &Attr, fabric: &FabricId) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
             fabric: fabric.clone(),
@@ -46,15 +46,16 @@ impl Queue {
         }))
     }
 
-    /// The fabric that it was opened from.
+    /// The fabric that opened the queue.
     pub const fn fabric(&self) -> &FabricId {
         &self.fabric
     }
 
-    /// Makes reads drive `object` from now on. Attaching twice is attaching once.
+    /// Makes reads drive `object` from now on. Attaching an attached object has no effect.
     ///
     /// # Errors
-    /// The system's, if it has no memory to wait for the object, which is not attached then.
+    /// The system's error, if there is no memory to wait for the object. The object is then not
+    /// attached.
     pub fn attach(&self, object: &Arc<dyn Progress>) -> Result<(), Error> {
         self.endpoints.attach(Arc::clone(object));
         self.wait_object
@@ -62,8 +63,8 @@ impl Queue {
             .inspect_err(|_| self.endpoints.detach(object))
     }
 
-    /// Reverts [`Self::attach`]. When it returns, no call of `object`'s progress by this queue is
-    /// running, nor will one start.
+    /// Reverts [`Self::attach`]. After the return, this queue neither runs nor calls the progress
+    /// of `object`.
     pub fn detach(&self, object: &Arc<dyn Progress>) {
         self.wait_object.remove(&**object);
         self.endpoints.detach(object);
@@ -71,12 +72,12 @@ impl Queue {
 
     /// Adds an event.
     pub fn push(&self, event: Event) {
-        self.add(Ok(event));
+        self.push_entry(Ok(event));
     }
 
     /// Adds an error.
     pub fn push_err(&self, error: ErrEntry) {
-        self.add(Err(error));
+        self.push_entry(Err(error));
     }
 
     /// Wakes the parked threads, which then poll again.
@@ -84,8 +85,8 @@ impl Queue {
         self.wait_object.wake();
     }
 
-    fn add(&self, event: Result<Event, ErrEntry>) {
-        self.events().push_back(event);
+    fn push_entry(&self, event: Result<Event, ErrEntry>) {
+        self.lock_events().push_back(event);
         // A thread that is about to park arms the queue before it checks the events a last time.
         self.wake();
     }
@@ -95,7 +96,7 @@ impl Queue {
     }
 
     fn take(&self) -> Result<Event> {
-        let mut events = self.events();
+        let mut events = self.lock_events();
         match events.front() {
             None => Err(Errno::Again),
             Some(Err(_)) => Err(Errno::Avail),
@@ -103,7 +104,7 @@ impl Queue {
         }
     }
 
-    fn events(&self) -> MutexGuard<'_, VecDeque<Result<Event, ErrEntry>>> {
+    fn lock_events(&self) -> MutexGuard<'_, VecDeque<Result<Event, ErrEntry>>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -116,7 +117,7 @@ impl EventQueue for Queue {
 
     fn peek(&self) -> Result<Event> {
         self.drive();
-        match self.events().front() {
+        match self.lock_events().front() {
             None => Err(Errno::Again),
             Some(Err(_)) => Err(Errno::Avail),
             Some(Ok(event)) => Ok(event.clone()),
@@ -124,7 +125,7 @@ impl EventQueue for Queue {
     }
 
     fn read_err(&self) -> Result<ErrEntry> {
-        let mut events = self.events();
+        let mut events = self.lock_events();
         match events.pop_front() {
             Some(Err(error)) => Ok(error),
             Some(event) => {
@@ -137,7 +138,7 @@ impl EventQueue for Queue {
 
     fn write(&self, event: Event) -> Result {
         {
-            let mut events = self.events();
+            let mut events = self.lock_events();
             if events.len() >= self.size {
                 return Err(Errno::Again);
             }
@@ -183,7 +184,7 @@ impl WaitCondition for Reader<'_> {
     }
 
     fn arm(&mut self) -> bool {
-        !self.0.events().is_empty()
+        !self.0.lock_events().is_empty()
     }
 
     fn disarm(&mut self) {}
@@ -201,7 +202,7 @@ impl WaitCondition for Pending<'_> {
     }
 
     fn check(&mut self) -> Option<()> {
-        (!self.0.events().is_empty()).then_some(())
+        (!self.0.lock_events().is_empty()).then_some(())
     }
 
     fn arm(&mut self) -> bool {

@@ -5,10 +5,10 @@
 //! 4.14; where that is missing, a libc fork handler zeroes it). A check is one load, without a
 //! comparison of pids.
 //!
-//! The owner of the guard decides what a child may do with its copy. [`ForkGuarded`] allows
-//! nothing.
+//! The owner of the guard decides what a child may do with its copy. [`ForkGuarded`] allows no
+//! access.
 
-#![expect(unsafe_code, reason = "a page of its own, and how children see it")]
+#![expect(unsafe_code, reason = "maps a page that the kernel zeroes in children")]
 
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -46,7 +46,7 @@ impl ForkGuard {
     /// If there is no memory for a page.
     pub fn current() -> Self {
         let current = CURRENT.load(Ordering::Acquire);
-        match Self::at(current) {
+        match Self::from_page(current) {
             Some(guard) if guard.is_owner() => guard,
             _ => Self::replace(current),
         }
@@ -58,8 +58,10 @@ impl ForkGuard {
         self.word.load(Ordering::Relaxed) == ALIVE
     }
 
+    /// Checks that the calling process made the guard.
+    ///
     /// # Errors
-    /// [`Errno::BadF`] in a process that was forked from this one.
+    /// [`Errno::BadF`] in a forked child of that process.
     #[inline(always)]
     pub fn check(self) -> Result {
         if self.is_owner() {
@@ -69,7 +71,7 @@ impl ForkGuard {
         }
     }
 
-    /// As [`Self::check`], with an error for people; `object` is named in its text.
+    /// As [`Self::check`], with an error whose text names `object`.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -87,15 +89,15 @@ impl ForkGuard {
     fn replace(current: *mut AtomicU32) -> Self {
         let page = new_page();
         match CURRENT.compare_exchange(current, page, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Self::at(page).expect("a page is never at address zero"),
+            Ok(_) => Self::from_page(page).expect("a page is never at address zero"),
             Err(other) => {
                 unmap(page);
-                Self::at(other).expect("only pages are stored")
+                Self::from_page(other).expect("only pages are stored")
             }
         }
     }
 
-    fn at(page: *mut AtomicU32) -> Option<Self> {
+    fn from_page(page: *mut AtomicU32) -> Option<Self> {
         let word = NonNull::new(page)?;
         // SAFETY: `CURRENT` holds a pointer that `new_page` returned. Such a page stays mapped for
         // good once its address is stored there, and the word is aligned.
@@ -126,7 +128,7 @@ fn new_page() -> *mut AtomicU32 {
         )
     };
     assert_ne!(page, libc::MAP_FAILED, "no memory for one page");
-    // Miri has no such call, and no children.
+    // Miri has neither the call nor child processes.
     // SAFETY: the whole mapping made above; no other code has its address yet.
     let is_wiped = cfg!(miri) || unsafe { libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) } == 0;
     if !is_wiped {
@@ -146,7 +148,7 @@ fn unmap(page: *mut AtomicU32) {
 
 /// Zeroes the word in a child, where the kernel cannot.
 extern "C" fn wipe() {
-    if let Some(guard) = ForkGuard::at(CURRENT.load(Ordering::Relaxed)) {
+    if let Some(guard) = ForkGuard::from_page(CURRENT.load(Ordering::Relaxed)) {
         guard.word.store(0, Ordering::Relaxed);
     }
 }
@@ -215,8 +217,8 @@ impl<T> fmt::Debug for ForkGuarded<T> {
 mod tests {
     use super::*;
 
-    /// Runs `child` in a forked process; whether it returned `true`.
-    fn in_child(child: impl FnOnce() -> bool) -> bool {
+    /// Runs `child` in a forked process. Returns whether `child` returned `true`.
+    fn run_in_child(child: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child only loads, stores and maps before it exits.
         match unsafe { libc::fork() } {
             // SAFETY: ends the process without running other code of the test.
@@ -234,7 +236,7 @@ mod tests {
     #[test]
     fn a_guard_of_the_parent_fails_in_the_child() {
         let parent = ForkGuard::current();
-        assert!(in_child(
+        assert!(run_in_child(
             || !parent.is_owner() && parent.check() == Err(Errno::BadF)
         ));
         assert!(parent.is_owner());
@@ -243,9 +245,9 @@ mod tests {
     #[test]
     fn a_child_has_a_guard_of_its_own() {
         let parent = ForkGuard::current();
-        assert!(in_child(|| {
-            let own = ForkGuard::current();
-            own.is_owner() && ForkGuard::current().is_owner() && !parent.is_owner()
+        assert!(run_in_child(|| {
+            let child = ForkGuard::current();
+            child.is_owner() && ForkGuard::current().is_owner() && !parent.is_owner()
         }));
     }
 
@@ -253,7 +255,7 @@ mod tests {
     fn a_child_does_not_wait_for_a_lock_that_was_held_at_the_fork() {
         let guarded = ForkGuarded::new(Lock::new(1));
         let held = guarded.lock().unwrap();
-        assert!(in_child(|| guarded.lock().is_err()));
+        assert!(run_in_child(|| guarded.lock().is_err()));
         drop(held);
         assert_eq!(*guarded.lock().unwrap(), 1);
     }

@@ -1,8 +1,7 @@
 //! The fabric and the domain of an object, compared when objects are bound.
 //!
-//! An endpoint has no real lock because of a promise about one domain, and queues and counters
-//! drive the endpoints that are bound to them. So objects of two domains are never bound to each
-//! other.
+//! A promise about one domain can replace an endpoint's lock, and queues and counters drive the
+//! endpoints that are bound to them. So objects of two domains are never bound to each other.
 
 use std::any::Any;
 use std::fmt;
@@ -83,7 +82,7 @@ impl DomainId {
         }))
     }
 
-    /// The identity of an object that is opened without a domain: nothing else belongs to it.
+    /// The identity of an object that is opened without a domain: no other object belongs to it.
     pub(crate) fn unnamed() -> Self {
         Self::new("no domain", FabricId::of(&Info::default()))
     }
@@ -171,19 +170,19 @@ mod tests {
 
     #[test]
     fn the_error_names_both_domains_with_fabric_and_provider() {
-        let own = DomainId::new("shm domain 0", fabric("shm", "shm"));
+        let domain = DomainId::new("shm domain 0", fabric("shm", "shm"));
         let other = DomainId::new("tcp domain lo", fabric("tcp", "127.0.0.0/8"));
-        own.check("queue", &own.clone()).unwrap();
-        let error = own.check("queue", &other).unwrap_err();
+        domain.check("queue", &domain.clone()).unwrap();
+        let error = domain.check("queue", &other).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
-        for part in [
+        for expected in [
             "the queue",
             "shm domain 0",
             "\"shm\"",
             "tcp domain lo",
             "127.0.0.0/8",
         ] {
-            assert!(error.message().contains(part), "{part}: {error}");
+            assert!(error.message().contains(expected), "{expected}: {error}");
         }
     }
 }

@@ -6,7 +6,7 @@
 //! | [`auth::AuthKey`] | an authorization key: only endpoints with equal keys communicate |
 //! | [`barrier`] | memory fences that one thread runs on the processors of others: membarrier(2) |
 //! | [`fork_guard::ForkGuard`] | a check that the calling process made an object, and is no forked child |
-//! | [`lock::Lock`] | a lock that costs a test where the application promised single-threaded use |
+//! | [`lock::Lock`] | a lock that costs only a test where the application promised single-threaded use |
 //! | [`copy::RxBuf`], [`copy::TxBuf`] | the caller's promise about memory, as a value |
 //! | [`srx::Matcher`] | receive matching without any I/O |
 //! | [`srx::Shared`] | a shared receive context |
@@ -14,7 +14,7 @@
 //! | [`cq::CqRing`] | a complete completion queue |
 //! | [`cntr::Cntr`] | a complete counter |
 //! | [`eq::Queue`] | a complete event queue |
-//! | [`wait::ArmOutcome`] | whether and for how long a thread may park, as far as one endpoint is concerned |
+//! | [`wait::ArmOutcome`] | whether and for how long one endpoint lets a thread park |
 //! | [`mr::Keys`] | registered memory by key |
 //! | [`segments::RmaSegments`] | the remote memory segments (`rma_iov`) of one operation |
 //! | [`av::Table`] | the table behind an address vector |
@@ -34,7 +34,7 @@
 //! | [`rate_limit::warn_limited`] | rate-limited warnings, for events that peers can cause |
 //! | [`close_on_fork::CloseOnFork`] | a descriptor that children of fork(2) do not inherit |
 //!
-//! Nothing in this package accesses a device, a file or a peer: that is the provider's part. There
+//! No code of this package accesses a device, a file or a peer: that is the provider's part. There
 //! are two exceptions: [`ip`] lists the system's interfaces and resolves names, and [`telemetry`]
 //! creates a memory file, whose contents a crash writes to a file.
 

@@ -2,7 +2,7 @@
 //! a thread which takes it again and again cannot monopolize ([`Lock::lock_for_pass`]).
 //!
 //! [`Mode`] is chosen once, when an object is opened. The code that uses the lock is the same in
-//! both modes. How threads wait is the part of [`raw`], which the model checker runs, too.
+//! both modes. [`raw`] contains the waiting of threads. The model checker runs the same code.
 
 #![expect(
     unsafe_code,
@@ -22,26 +22,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futex::Futex;
 use raw::{FREE, RawLock, TAKEN, Word, Words};
 
-/// The means by which a lock excludes threads.
+/// The means by which all threads but one are excluded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// The lock.
+    /// The lock excludes them.
     #[default]
     Safe,
-    /// The application, by its promise about threads ([`selvedge::info::Threading`]). Taking the
-    /// lock costs a test; debug builds also check the promise.
+    /// The application excludes them, by its promise about threads ([`selvedge::info::Threading`]).
+    /// Taking the lock costs a test; debug builds also check the promise.
     Asserted,
 }
 
 /// A value that one thread at a time can access.
 ///
-/// The lock is not recursive and has no poisoning: a panic inside leaves the value as it was then.
+/// The lock is not recursive and has no poisoning: a panic of the holder leaves the value as it was
+/// at the panic.
 ///
 /// If the lock is dropped while it is taken, the value is leaked: in a forked child, another thread
 /// of the parent may have been changing it.
 ///
-/// It is used instead of `std::sync::Mutex` or `parking_lot`'s because taking and freeing it costs
-/// one atomic read-modify-write, not two: 2.5 ns against 5.0 on one EPYC core in one run, 0.6
+/// This type is used instead of `std::sync::Mutex` or `parking_lot`'s because taking and freeing it
+/// costs one atomic read-modify-write, not two: 2.5 ns against 5.0 on one EPYC core in one run, 0.6
 /// asserted.
 pub struct Lock<T> {
     /// Whether the mode is [`Mode::Safe`]. It is read relaxed: [`Self::share`] changes it while no
@@ -72,7 +73,7 @@ impl<T> Lock<T> {
     /// - No two threads hold a guard at once, and every hand-over from one thread to another
     ///   happens-before the next use.
     /// - No thread takes the lock while it holds a guard.
-    /// - Both hold until [`Self::share`] is called, which is a use like taking it.
+    /// - Both conditions hold until the call of [`Self::share`], which counts as taking the lock.
     pub unsafe fn asserted(value: T) -> Self {
         Self::build(Mode::Asserted, value)
     }
@@ -101,8 +102,8 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Makes threads take the lock from now on, whatever was promised: there will be threads that
-    /// the promise does not cover.
+    /// Changes the mode to [`Mode::Safe`], before threads use the lock that the application's
+    /// promise does not cover.
     ///
     /// # Panics
     /// As [`Self::lock`].
@@ -183,8 +184,8 @@ impl<T> Lock<T> {
         }
     }
 
-    /// A plain load and a plain store: enough to detect a broken promise most of the time, and
-    /// without cost where it is kept.
+    /// Takes the lock under a promise. In debug builds, a plain load and a plain store detect most
+    /// broken promises.
     #[inline]
     fn assert_free(&self) {
         if cfg!(debug_assertions) {
@@ -232,7 +233,7 @@ impl<T: Default> Default for Lock<T> {
 }
 
 impl<T: fmt::Debug> fmt::Debug for Lock<T> {
-    /// Neither waits nor breaks a promise: the value itself is left out.
+    /// Leaves the value out, so that formatting neither waits nor breaks a promise.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock")
             .field("mode", &self.mode())
@@ -413,8 +414,8 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_lock_is_taken_whatever_was_promised() {
-        // SAFETY: one thread alone uses it before it is shared.
+    fn a_shared_lock_is_taken_even_if_single_threaded_use_was_promised() {
+        // SAFETY: one thread alone uses the lock before `share`.
         let lock = Arc::new(unsafe { Lock::asserted(0) });
         lock.share();
         assert_eq!(lock.mode(), Mode::Safe);
@@ -424,7 +425,7 @@ mod tests {
 
     #[test]
     fn an_asserted_lock_is_free_again_after_its_guard() {
-        // SAFETY: only this thread uses it, one guard at a time.
+        // SAFETY: only this thread uses the lock, one guard at a time.
         let lock = unsafe { Lock::with_mode(Mode::Asserted, 1) };
         *lock.lock() += 1;
         *lock.lock() += 1;

@@ -1,14 +1,14 @@
 //! Rate-limited warnings, for events that a peer can cause any number of times.
 //!
-//! A process logs a limited number per second ([`set_rate`]). The first one after a suppression is
-//! preceded by the number of suppressed ones.
+//! A process logs a limited number of warnings per second ([`set_rate`]). The first warning after a
+//! suppression follows a line with the number of suppressed warnings.
 
 use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// The default rate, per second: enough to diagnose one misbehaving peer or a few.
+/// The default number of warnings per second: enough to diagnose one misbehaving peer or a few.
 pub const DEFAULT_RATE: usize = 20;
 
 /// Warnings per second.
@@ -41,7 +41,7 @@ pub fn warn_limited(target: &str, message: fmt::Arguments<'_>) {
 /// The warnings of the present interval.
 #[derive(Debug)]
 struct Limiter {
-    since: Option<Instant>,
+    interval_start: Option<Instant>,
     logged: usize,
     suppressed: usize,
 }
@@ -51,19 +51,20 @@ const INTERVAL: Duration = Duration::from_secs(1);
 impl Limiter {
     const fn new() -> Self {
         Self {
-            since: None,
+            interval_start: None,
             logged: 0,
             suppressed: 0,
         }
     }
 
-    /// Whether one more warning may be logged now; if so, the number suppressed since the last one.
+    /// Decides whether one more warning may be logged now. Returns the number of warnings that were
+    /// suppressed since the last one; `None` to suppress this one as well.
     fn admit(&mut self, now: Instant, rate: usize) -> Option<usize> {
         if self
-            .since
-            .is_none_or(|since| now.duration_since(since) >= INTERVAL)
+            .interval_start
+            .is_none_or(|interval_start| now.duration_since(interval_start) >= INTERVAL)
         {
-            self.since = Some(now);
+            self.interval_start = Some(now);
             self.logged = 0;
         }
         if self.logged >= rate {

@@ -6,7 +6,7 @@ use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags};
 /// The fields of an operation's completion, kept until it completes.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
-    /// The kind of the operation, as its completion has it.
+    /// The flags of the completion that name the kind of the operation.
     pub kind: CompletionFlags,
     /// The caller's context, for the completion.
     pub context: Context,

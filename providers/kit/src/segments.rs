@@ -34,11 +34,11 @@ impl RmaSegments {
         {
             return Ok(Self::one(one));
         }
-        Self::several(iov)
+        Self::from_list(iov)
     }
 
+    /// Makes a list of one segment.
     #[inline]
-    /// A single segment.
     pub fn one(segment: RmaIov) -> Self {
         Self {
             list: [segment, EMPTY, EMPTY, EMPTY],
@@ -48,7 +48,7 @@ impl RmaSegments {
     }
 
     /// Slow path of [`Self::new`]: any number of segments.
-    fn several(iov: &[RmaIov]) -> Result<Self> {
+    fn from_list(iov: &[RmaIov]) -> Result<Self> {
         if !(1..=RMA_IOV_LIMIT).contains(&iov.len()) {
             return Err(Errno::Inval);
         }

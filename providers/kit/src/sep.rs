@@ -10,7 +10,7 @@ use selvedge::{Address, Bindings, Endpoint, Errno, Error, Info, Result, Scalable
 /// The largest number of contexts of a scalable endpoint.
 pub const CONTEXTS_MAX: usize = 64;
 
-/// Opens the context with an index.
+/// The provider's function that opens the context with an index.
 type Opener =
     dyn Fn(usize, &Info, Bindings, ContextSlot) -> Result<Arc<dyn Endpoint>, Error> + Send + Sync;
 
@@ -50,7 +50,7 @@ pub fn contexts(attr: &EpAttr) -> Result<usize, Error> {
 
 impl Scalable {
     /// Makes a scalable endpoint at `address`. `open` opens a context by its index, which is below
-    /// [`contexts`]; an index is opened by one caller at a time.
+    /// [`contexts`]. Only one caller at a time opens an index.
     ///
     /// # Errors
     /// As [`contexts`].

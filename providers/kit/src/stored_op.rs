@@ -15,7 +15,7 @@ pub struct StoredOp {
     peer: FiAddr,
     context: Context,
     data: u64,
-    /// One for each segment, or none.
+    /// The descriptors: one for each segment, or none.
     desc: Vec<Desc>,
 }
 
@@ -60,18 +60,22 @@ impl StoredOp {
     /// Copies the lists of an operation.
     pub fn new(op: &Op<'_>) -> Self {
         let (kind, data, desc) = match *op {
-            Op::Send(it) => (Kind::Send(it.iov.into()), it.data, it.desc),
-            Op::Recv(it) => (Kind::Recv(it.iov.into()), 0, it.desc),
+            Op::Send(msg) => (Kind::Send(msg.iov.into()), msg.data, msg.desc),
+            Op::Recv(msg) => (Kind::Recv(msg.iov.into()), 0, msg.desc),
             Op::Inject { buf, data, .. } => (Kind::Inject(buf.into(), data), 0, &[][..]),
-            Op::TaggedSend(it) => (Kind::TaggedSend(it.iov.into(), it.tag), it.data, it.desc),
-            Op::TaggedRecv(it) => (Kind::TaggedRecv(it.iov.into(), it.tag), 0, it.desc),
+            Op::TaggedSend(msg) => (
+                Kind::TaggedSend(msg.iov.into(), msg.tag),
+                msg.data,
+                msg.desc,
+            ),
+            Op::TaggedRecv(msg) => (Kind::TaggedRecv(msg.iov.into(), msg.tag), 0, msg.desc),
             Op::TaggedInject { buf, tag, data, .. } => {
                 (Kind::TaggedInject(buf.into(), tag, data), 0, &[][..])
             }
-            Op::Read(it) => (Kind::Read(it.iov.into(), it.rma_iov.into()), 0, it.desc),
-            Op::Write(it) => {
-                let kind = Kind::Write(it.iov.into(), it.rma_iov.into());
-                (kind, it.data, it.desc)
+            Op::Read(msg) => (Kind::Read(msg.iov.into(), msg.rma_iov.into()), 0, msg.desc),
+            Op::Write(msg) => {
+                let kind = Kind::Write(msg.iov.into(), msg.rma_iov.into());
+                (kind, msg.data, msg.desc)
             }
             Op::InjectWrite {
                 buf,
@@ -89,17 +93,21 @@ impl StoredOp {
                 };
                 (kind, 0, &[][..])
             }
-            Op::Atomic(it) => (Kind::Atomic(it.into()), it.data, it.desc),
-            Op::FetchAtomic(it, to) => (Kind::FetchAtomic(it.into(), to.into()), it.data, it.desc),
-            Op::CompareAtomic(it, with, to) => {
-                let (compare, desc) = (with.iov.into(), with.desc.into());
-                let kind = Kind::CompareAtomic(it.into(), compare, desc, to.into());
-                (kind, it.data, it.desc)
+            Op::Atomic(msg) => (Kind::Atomic(msg.into()), msg.data, msg.desc),
+            Op::FetchAtomic(msg, fetched) => (
+                Kind::FetchAtomic(msg.into(), fetched.into()),
+                msg.data,
+                msg.desc,
+            ),
+            Op::CompareAtomic(msg, compared, fetched) => {
+                let (compare, desc) = (compared.iov.into(), compared.desc.into());
+                let kind = Kind::CompareAtomic(msg.into(), compare, desc, fetched.into());
+                (kind, msg.data, msg.desc)
             }
             Op::InjectAtomic { buf, target } => {
                 (Kind::InjectAtomic(buf.into(), target), 0, &[][..])
             }
-            Op::Collective(it) => (Kind::Collective(it), 0, &[][..]),
+            Op::Collective(msg) => (Kind::Collective(msg), 0, &[][..]),
         };
         Self {
             kind,
@@ -178,10 +186,12 @@ impl StoredOp {
                 data,
             },
             Kind::Atomic(args) => Op::Atomic(self.atomic(args)),
-            Kind::FetchAtomic(args, to) => Op::FetchAtomic(self.atomic(args), to.fetched()),
-            Kind::CompareAtomic(args, iov, desc, to) => {
-                let with = Compared { iov, desc };
-                Op::CompareAtomic(self.atomic(args), with, to.fetched())
+            Kind::FetchAtomic(args, buffers) => {
+                Op::FetchAtomic(self.atomic(args), buffers.fetched())
+            }
+            Kind::CompareAtomic(args, iov, desc, buffers) => {
+                let compared = Compared { iov, desc };
+                Op::CompareAtomic(self.atomic(args), compared, buffers.fetched())
             }
             &Kind::InjectAtomic(ref buf, target) => Op::InjectAtomic { buf, target },
             Kind::Collective(msg) => Op::Collective(*msg),
@@ -214,10 +224,10 @@ impl From<AtomicMsg<'_>> for AtomicArgs {
 }
 
 impl From<Fetched<'_>> for FetchBuffers {
-    fn from(to: Fetched<'_>) -> Self {
+    fn from(fetched: Fetched<'_>) -> Self {
         Self {
-            iov: to.iov.into(),
-            desc: to.desc.into(),
+            iov: fetched.iov.into(),
+            desc: fetched.desc.into(),
         }
     }
 }

@@ -1,13 +1,13 @@
-//! A list of weak handles to objects that others own and drop without notice.
+//! A list of weak handles to objects with other owners, which drop the objects without notice.
 
 use std::sync::{Arc, Weak};
 
 /// Weak handles. Handles of dropped objects are removed each time the list has doubled in length
-/// since the last removal, so the amortized cost of adding one is constant.
+/// since the last removal, so the amortized cost of an addition is constant.
 #[derive(Debug)]
 pub struct WeakList<T: ?Sized> {
     all: Vec<Weak<T>>,
-    prune_at: usize,
+    prune_len: usize,
     #[cfg(test)]
     examined: usize,
 }
@@ -18,13 +18,13 @@ const SHORT: usize = 16;
 impl<T: ?Sized> WeakList<T> {
     /// Adds an object.
     pub fn push(&mut self, object: Weak<T>) {
-        if self.all.len() >= self.prune_at {
+        if self.all.len() >= self.prune_len {
             #[cfg(test)]
             {
                 self.examined += self.all.len();
             }
             self.all.retain(|other| other.strong_count() > 0);
-            self.prune_at = (2 * self.all.len()).max(SHORT);
+            self.prune_len = (2 * self.all.len()).max(SHORT);
         }
         self.all.push(object);
     }
@@ -39,7 +39,7 @@ impl<T: ?Sized> Default for WeakList<T> {
     fn default() -> Self {
         Self {
             all: Vec::new(),
-            prune_at: SHORT,
+            prune_len: SHORT,
             #[cfg(test)]
             examined: 0,
         }

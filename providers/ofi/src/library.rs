@@ -211,7 +211,8 @@ impl Library {
             return false;
         }
         // SAFETY: the call returned a list of this length.
-        let all = unsafe { pointer::list(first.cast_const(), usize::try_from(count).unwrap_or(0)) };
+        let all =
+            unsafe { pointer::array(first.cast_const(), usize::try_from(count).unwrap_or(0)) };
         let is_there = all.unwrap_or_default().iter().any(|param| {
             // SAFETY: names are strings, or NULL behind the last one.
             let own = unsafe { pointer::text(param.name) };
@@ -402,7 +403,7 @@ pub(crate) struct OwnInfo(*mut abi::Info);
 
 impl OwnInfo {
     pub(crate) fn of(info: &Info, handle: *mut Fid) -> Result<Self, Errno> {
-        infos::one(info, handle).map(Self)
+        infos::allocate_info(info, handle).map(Self)
     }
 }
 

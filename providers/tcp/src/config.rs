@@ -1,4 +1,4 @@
-//! The provider's run-time parameters, `FI_TCP_*`: libfabric's names where it has them.
+//! The provider's run-time parameters, `FI_TCP_*`. Parameters that libfabric also has keep its names.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::text(
         "FI_TCP_IFACE",
         "",
-        "the only network interface to use, by name; without it all of them",
+        "name of the only network interface to use; empty for all interfaces",
     ),
     Spec::size(
         "FI_TCP_PORT_LOW_RANGE",
@@ -103,7 +103,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::time(
         "FI_TCP_KEEPALIVE_IDLE",
         Duration::from_secs(10),
-        "silence after which keepalive probes start; 0s for never",
+        "idle time after which keepalive probes start; 0s for no probes",
     ),
     Spec::time(
         "FI_TCP_KEEPALIVE_INTERVAL",
@@ -134,7 +134,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::time(
         "FI_TCP_SPIN_TIME",
         SPIN,
-        "how long a waiting thread spins before it parks, at most",
+        "longest time that a waiting thread spins before it parks",
     ),
     Spec::choice(
         "FI_TCP_TLS",
@@ -160,7 +160,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::text(
         "FI_TCP_TLS_NAME",
         "",
-        "name that certificates of peers must have; without it, the address connected to",
+        "name that certificates of peers must have; empty for the address that is connected to",
     ),
 ];
 
@@ -176,7 +176,7 @@ pub(crate) struct Config {
     pub(crate) eager_size: usize,
     pub(crate) unexpected_size: usize,
     pub(crate) connect_timeout: Duration,
-    /// Zero where there is no limit.
+    /// Zero means no limit.
     pub(crate) answer_timeout: Duration,
     pub(crate) peer_timeout: Duration,
     pub(crate) max_unauthenticated: usize,
@@ -192,7 +192,8 @@ pub(crate) struct Config {
     pub(crate) is_strict: bool,
 }
 
-/// A hundred years: `Instant` cannot represent every time that a parameter can hold.
+/// The upper limit of timeouts, 100 years: `Instant` cannot represent every time that a parameter
+/// can hold.
 const LONGEST_WAIT: Duration = Duration::from_hours(100 * 365 * 24);
 
 impl Config {
@@ -201,7 +202,7 @@ impl Config {
     ///
     /// # Errors
     /// [`selvedge::Errno::Inval`] for a key that is too long.
-    pub(crate) fn keyed(self, info: &Info) -> Result<Self, Error> {
+    pub(crate) fn for_endpoint(self, info: &Info) -> Result<Self, Error> {
         let key = AuthKey::of(info)?;
         let tx_size = self.tx_size.max(info.tx_attr.size).min(LONGEST_QUEUE);
         let inject_size = self.inject_size.max(info.tx_attr.inject_size);
@@ -214,9 +215,9 @@ impl Config {
         })
     }
 
-    /// Returns when a wait for the first response is checked next, as the time since it began;
-    /// `waited` is the time so far. The first check is at the connect timeout, the intervals
-    /// double, and the last check is at the answer timeout.
+    /// Returns the time of the next check of a wait for a peer's first response, counted from the
+    /// start of the wait; `waited` is the time so far. The first check is at the connect timeout,
+    /// the intervals double, and the last check is at the answer timeout.
     pub(crate) fn next_response_check(&self, waited: Duration) -> Duration {
         const SHORTEST: Duration = Duration::from_millis(10);
         let next = (2 * waited).max(self.connect_timeout).max(SHORTEST);
@@ -266,7 +267,8 @@ impl Config {
     }
 }
 
-/// A range whose low bound exceeds its high bound counts as unset, as in libfabric.
+/// Reads the port range. A range whose low bound exceeds its high bound counts as unset, as in
+/// libfabric.
 fn ports(params: &Params) -> Result<Option<(u16, u16)>, Error> {
     let port = |name| Ok::<_, Error>(u16::try_from(params.size(name)?).unwrap_or(u16::MAX));
     let (low, high) = (
@@ -281,7 +283,7 @@ fn keepalive(params: &Params) -> Result<Option<(u32, u32, u32)>, Error> {
     let idle = params.time("FI_TCP_KEEPALIVE_IDLE")?;
     let interval = params.time("FI_TCP_KEEPALIVE_INTERVAL")?;
     let count = params.size("FI_TCP_KEEPALIVE_COUNT")? as u32;
-    // The kernel takes no more.
+    // The kernel's maximum, `MAX_TCP_KEEPIDLE` and `MAX_TCP_KEEPINTVL`.
     let max = 32767;
     let times = (seconds(idle).min(max), seconds(interval).min(max), count);
     Ok((!idle.is_zero()).then_some(times))

@@ -32,19 +32,19 @@ pub(crate) struct Fabric {
 }
 
 /// A domain of the tcp provider.
-pub(crate) struct Domain(Arc<Inner>);
+pub(crate) struct Domain(Arc<SharedDomain>);
 
-/// The shared parts of a domain. A scalable endpoint keeps them to open contexts.
-struct Inner {
+/// The state that a domain shares with its scalable endpoints, which open contexts later.
+struct SharedDomain {
     base: Base,
-    /// Provider and interface name: address vectors with the same family share addresses.
+    /// Provider and interface name. Address vectors with the same family share addresses.
     family: String,
     config: Config,
-    /// Has its own locks, independent of the domain's threading promise.
+    /// The registered memory. Its locks do not depend on the domain's threading promise.
     keys: Arc<Keys>,
 }
 
-impl Inner {
+impl SharedDomain {
     /// Opens an endpoint without collectives.
     fn open(
         &self,
@@ -81,9 +81,9 @@ impl Inner {
             let text = format!("the tcp provider has no scalable endpoints of type {ep_type}");
             return Err(Error::new(Errno::Inval, text));
         }
-        let from = requested_address(info)?.unwrap_or(ANYWHERE);
-        let listeners = ContextListeners::open(from, sep::contexts(&info.ep_attr)?, &self.config)?;
-        let (inner, address) = (Arc::clone(self), Address::Ip(listeners.first()));
+        let first = requested_address(info)?.unwrap_or(ANYWHERE);
+        let listeners = ContextListeners::open(first, sep::contexts(&info.ep_attr)?, &self.config)?;
+        let (domain, address) = (Arc::clone(self), Address::Ip(listeners.first_addr()));
         Scalable::open(info, address, move |number, info, bind, slot| {
             let context = number as u16;
             let options = OpenOptions {
@@ -92,7 +92,7 @@ impl Inner {
                 slot: Some(slot),
                 ..OpenOptions::default()
             };
-            inner.endpoint(info, &bind, options)
+            domain.endpoint(info, &bind, options)
         })
     }
 }
@@ -103,7 +103,7 @@ impl selvedge::Fabric for Fabric {
         let title = format!("tcp domain {}", info.domain_attr.name);
         let base = Base::open(info, &self.id, title, config.spin_time)?;
         let keys = Keys::new(info.domain_attr.mr_mode).with_counters(base.region_counters());
-        Ok(Arc::new(Domain(Arc::new(Inner {
+        Ok(Arc::new(Domain(Arc::new(SharedDomain {
             base,
             family: format!("tcp/{}", info.domain_attr.name),
             config,
@@ -126,10 +126,10 @@ impl selvedge::Fabric for Fabric {
 }
 
 #[expect(unsafe_code, reason = "the promise of the domain trait")]
-// SAFETY: the queues are rings of the kit that only endpoints push to, whose promise is argued at
-// their own `unsafe impl`. Every operation reads and writes only the addresses that it names. A
-// region's memory is used under the lock of `Keys`, and dropping its handle withdraws it under that
-// lock.
+// SAFETY: the queues are rings of the kit. Only endpoints push to them, and the `unsafe impl` of the
+// endpoint trait argues the endpoints' promise. Every operation reads and writes only the addresses
+// that it names. A region's memory is used under the lock of `Keys`, and dropping the region's
+// handle withdraws the memory under that lock.
 unsafe impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
         self.0.base.cq(attr)

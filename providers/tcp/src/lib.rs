@@ -1,14 +1,14 @@
-//! The tcp provider: endpoints of any hosts, over TCP, in libfabric's wire protocol.
+//! The tcp provider: connects endpoints on any hosts over TCP, in libfabric's wire protocol.
 //!
 //! ```text
 //!   endpoint A                                         endpoint B
 //!   posts -> send queue of the connection  == TCP ==>  frame parser -> receives, memory
 //! ```
 //!
-//! Each peer has one connection, which the first operation makes. The connection has a queue of
+//! Each peer has one connection, which the first operation opens. The connection has a queue of
 //! outgoing frames and a parser of incoming ones. A stock libfabric peer sees only its own
-//! protocol. Two Selvedge endpoints recognise each other during the handshake; between them there
-//! are atomics, and error responses with a reason.
+//! protocol. Two Selvedge endpoints recognise each other during the handshake; their connection also
+//! carries atomics, and error responses with a reason.
 //!
 //! docs/PROVIDERS.md lists the provider's promises, docs/WIRE.md every byte on the wire, and
 //! docs/DECISIONS.md how the parts work together.

@@ -31,25 +31,26 @@ pub(crate) struct Matching {
     unexpected: Slab<UnexpectedMessage>,
 }
 
-/// An unexpected message: it has no receive yet.
+/// A message without a matching receive.
 #[derive(Debug)]
 pub(crate) struct UnexpectedMessage {
     pub(crate) state: PayloadState,
     pub(crate) bytes: Vec<u8>,
-    /// The acknowledgement number of its frame, if the sender requested an acknowledgement.
+    /// The acknowledgement number of the message's frame, if the sender requested an
+    /// acknowledgement.
     pub(crate) number: Option<u64>,
     pub(crate) peer: usize,
-    /// The connection that delivered it.
-    pub(crate) from: Id,
+    /// The connection that delivered the message.
+    pub(crate) connection: Id,
     pub(crate) len: usize,
-    /// Whether the quota counts its bytes.
+    /// Whether the quota counts the message's bytes.
     is_counted: bool,
     /// Whether the acknowledgement is sent when a receive takes the message, not when its bytes
     /// arrive.
     pub(crate) acks_on_receive: bool,
 }
 
-/// Where the payload of an unexpected message is.
+/// The location of an unexpected message's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PayloadState {
     /// Buffered completely.
@@ -65,14 +66,14 @@ pub(crate) enum PayloadState {
 }
 
 impl UnexpectedMessage {
-    /// A message of `len` bytes that arrived on a connection with a peer.
-    pub(crate) fn new(from: Id, peer: usize, state: PayloadState, len: usize) -> Self {
+    /// Creates a message of `len` bytes that arrived on a connection with a peer.
+    pub(crate) fn new(connection: Id, peer: usize, state: PayloadState, len: usize) -> Self {
         Self {
             state,
             bytes: Vec::new(),
             number: None,
             peer,
-            from,
+            connection,
             len,
             is_counted: false,
             acks_on_receive: true,
@@ -81,7 +82,7 @@ impl UnexpectedMessage {
 }
 
 impl Matching {
-    /// Creates an empty state; `limit` is the quota in bytes.
+    /// Creates a `Matching` without receives and messages; `limit` is the quota in bytes.
     pub(crate) fn new(policy: ReceivePolicy, limit: usize) -> Self {
         Self {
             msgs: Matcher::new(),
@@ -93,7 +94,7 @@ impl Matching {
         }
     }
 
-    /// Lets messages match the receives of a shared context when the endpoint has none for them.
+    /// Lets messages that match no receive of the endpoint match the receives of a shared context.
     pub(crate) fn share(&mut self, srx: &Arc<Shared>) {
         self.msgs.share(srx, Kind::Msg);
         self.tags.share(srx, Kind::Tagged);
@@ -107,7 +108,7 @@ impl Matching {
         }
     }
 
-    /// Applies `take` to both matchers and returns the posted receives that it removes.
+    /// Applies `take` to both matchers and returns the posted receives that `take` removes.
     pub(crate) fn take_posted(
         &mut self,
         mut take: impl FnMut(&mut Matcher<usize>) -> Vec<Posted>,
@@ -118,7 +119,7 @@ impl Matching {
     }
 
     /// Whether the peer has an unexpected message, or a directed receive waits for the peer.
-    pub(crate) fn needs(&mut self, peer: usize) -> bool {
+    pub(crate) fn needs_peer(&mut self, peer: usize) -> bool {
         let source = Source(peer as u32);
         self.unexpected_bytes(peer) > 0
             || [&mut self.msgs, &mut self.tags]
@@ -126,7 +127,7 @@ impl Matching {
                 .any(|matcher| matcher.has_from(source) || matcher.awaits(source))
     }
 
-    /// Bytes of a peer's messages that wait, as the quota counts them.
+    /// Returns the bytes of a peer's unexpected messages, as the quota counts them.
     pub(crate) fn unexpected_bytes(&self, peer: usize) -> usize {
         self.unexpected_bytes.get(peer).copied().unwrap_or(0)
     }
@@ -175,8 +176,8 @@ impl Matching {
         }
     }
 
-    /// Marks a stored message as complete. Returns its acknowledgement number if it is to be
-    /// acknowledged now.
+    /// Marks a stored message as complete. Returns the acknowledgement number if the message is to
+    /// be acknowledged now.
     pub(crate) fn complete(&mut self, key: usize) -> Option<u64> {
         let message = self.unexpected.get_mut(key)?;
         message.state = PayloadState::Complete;
@@ -198,10 +199,11 @@ impl Matching {
     }
 
     /// Whether an unexpected RTS with this id arrived on a connection.
-    pub(crate) fn has_rts(&self, from: Id, id: u8) -> bool {
+    pub(crate) fn has_rts(&self, connection: Id, id: u8) -> bool {
         let mut messages = self.unexpected.iter();
-        messages
-            .any(|(_, message)| message.from == from && message.state == PayloadState::AtSender(id))
+        messages.any(|(_, message)| {
+            message.connection == connection && message.state == PayloadState::AtSender(id)
+        })
     }
 
     /// Removes a stored message and releases its quota.
@@ -211,12 +213,12 @@ impl Matching {
         message
     }
 
-    /// Drops the incomplete messages of a connection that has ended. Claimed messages stay, and the
-    /// claim fails.
-    pub(crate) fn drop_connection(&mut self, from: Id) {
+    /// Drops the incomplete messages of a connection that has ended. Claimed messages stay, and
+    /// their claims fail.
+    pub(crate) fn drop_connection(&mut self, connection: Id) {
         let mut dropped = Vec::new();
         for (key, message) in &mut self.unexpected {
-            if message.from == from && message.state != PayloadState::Complete {
+            if message.connection == connection && message.state != PayloadState::Complete {
                 message.state = PayloadState::Lost;
                 dropped.push(key);
             }
@@ -280,7 +282,7 @@ mod tests {
     fn a_held_message_is_admitted_when_another_is_taken() {
         let mut matching = matching(1 << 20);
         let first = store(&mut matching, 1, PayloadState::Partial, 1 << 20);
-        assert!(matching.needs(0) && !matching.has_room(0, 1 << 20, 1));
+        assert!(matching.needs_peer(0) && !matching.has_room(0, 1 << 20, 1));
         let second = store(&mut matching, 2, PayloadState::Held, 1 << 20);
         assert_eq!(matching.admit(second, 1), None);
         matching.take(first);
@@ -288,7 +290,10 @@ mod tests {
         assert!(matching.unexpected_bytes(0) >= 1 << 20);
         matching.take(second);
         assert_eq!(matching.unexpected_bytes(0), 0);
-        assert!(!matching.has_room(0, (1 << 20) + 1, 1), "it never has room");
+        assert!(
+            !matching.has_room(0, (1 << 20) + 1, 1),
+            "the message exceeds the quota"
+        );
     }
 
     #[test]
@@ -306,7 +311,7 @@ mod tests {
         assert_eq!(
             matching.tags.unexpected_len(),
             3,
-            "it was another connection"
+            "the messages belong to another connection"
         );
         matching.drop_connection(CONNECTION);
         let remaining: Vec<_> = matching.tags.unexpected().map(|env| env.tag).collect();

@@ -1,5 +1,5 @@
 //! `Peers`: the peers that an endpoint has connected to or addressed, by index, by socket address
-//! and by address-vector index. It opens no connections and knows no operations.
+//! and by address-vector index. `Peers` opens no connections and does not refer to operations.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,8 +10,8 @@ use rustc_hash::FxHashMap;
 use selvedge::{Address, Errno, FiAddr, Result};
 use selvedge_kit::ip::Av;
 
-/// The entry of an address that has not been looked up.
-const UNKNOWN: u32 = u32::MAX;
+/// The entry of an address-vector index that is not resolved.
+const UNRESOLVED: u32 = u32::MAX;
 
 /// The peers of an endpoint; the index of a peer is its source in the matcher.
 #[derive(Debug)]
@@ -20,13 +20,13 @@ pub(crate) struct Peers {
     av: Option<Arc<Av>>,
     list: Vec<Peer>,
     by_name: FxHashMap<SocketAddr, u32>,
-    /// By address-vector index; [`UNKNOWN`] where it has not been looked up.
+    /// By address-vector index; [`UNRESOLVED`] for indices that no operation has used.
     by_addr: Vec<u32>,
     /// The address-vector epoch for which `by_addr` and `by_context` are valid.
     epoch: u64,
-    /// The same for contexts of scalable endpoints, whose addresses are not small integers.
+    /// By address of a scalable endpoint's context; these addresses are not small integers.
     by_context: FxHashMap<FiAddr, u32>,
-    /// Where the next search for a reusable entry begins.
+    /// The index at which the next search for a reusable entry begins.
     next_search: usize,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Peer {
     pub(crate) connection: Option<usize>,
     /// Whether the last connection with the peer ended or failed, and no new one exists.
     pub(crate) is_disconnected: bool,
-    /// The number of the scalable endpoint's context that it is; 0 if unknown.
+    /// The number of the peer's context within its scalable endpoint; 0 if unknown.
     context: u16,
     fi_addr: FiAddr,
     fi_epoch: u64,
@@ -65,8 +65,8 @@ impl Peers {
         self.list.iter()
     }
 
-    /// Returns the peer at an address-vector index. A new peer may reuse the entry of a peer for
-    /// which `is_needed` returns false.
+    /// Returns the index of the peer that has an address-vector index. A new peer may reuse the
+    /// entry of a peer for which `is_needed` returns false.
     ///
     /// # Errors
     /// [`Errno::Inval`] when the address vector has no such index.
@@ -79,7 +79,7 @@ impl Peers {
         let av = self.av.as_ref().ok_or(Errno::NoAv)?;
         if av.epoch() == self.epoch
             && let Some(&index) = self.by_addr.get(addr.0 as usize)
-            && index != UNKNOWN
+            && index != UNRESOLVED
         {
             return Ok(index as usize);
         }
@@ -108,14 +108,14 @@ impl Peers {
         }
         let index_in_av = addr.0 as usize;
         if index_in_av >= self.by_addr.len() {
-            self.by_addr.resize(index_in_av + 1, UNKNOWN);
+            self.by_addr.resize(index_in_av + 1, UNRESOLVED);
         }
         self.by_addr[index_in_av] = index as u32;
         Ok(index)
     }
 
-    /// Returns the peer with a socket address, and adds it if it is new. A new peer may reuse the
-    /// entry of a peer for which `is_needed` returns false.
+    /// Returns the index of the peer with a socket address, and adds a new peer if there is none.
+    /// A new peer may reuse the entry of a peer for which `is_needed` returns false.
     pub(crate) fn find_or_insert(
         &mut self,
         addr: SocketAddr,
@@ -137,7 +137,7 @@ impl Peers {
     }
 
     /// Finds an entry to reuse: a peer without a connection, without messages or receives, and not
-    /// in the address vector. It checks only the next few entries, which is enough to keep
+    /// in the address vector. The search checks only the next few entries, which is enough to keep
     /// short-lived peers from accumulating.
     fn find_reusable(&mut self, mut is_needed: impl FnMut(usize) -> bool) -> Option<usize> {
         const CANDIDATES: usize = 4;
@@ -152,7 +152,7 @@ impl Peers {
             })
     }
 
-    /// Returns the peer's address-vector index, and looks it up again when the vector has changed.
+    /// Returns the peer's address-vector index, which is resolved again when the vector has changed.
     #[inline]
     pub(crate) fn fi_addr(&mut self, index: usize) -> FiAddr {
         self.list[index].fi_addr(self.av.as_deref())
@@ -201,7 +201,8 @@ impl Peer {
         self.fi_addr
     }
 
-    /// Sets the context number, which the peer has reported or by which it was addressed.
+    /// Sets the context number, which the peer has reported or this endpoint has used to address the
+    /// peer.
     pub(crate) fn set_context(&mut self, context: u16) {
         if context != self.context {
             self.context = context;

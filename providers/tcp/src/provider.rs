@@ -1,4 +1,4 @@
-//! `Tcp`: the provider object, which answers discovery and opens fabrics.
+//! `Tcp`: the provider object, which implements discovery and opens fabrics.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl Provider for Tcp {
         let mut candidates = Vec::new();
         for ep_type in [EpType::Rdm, EpType::Msg] {
             for pair in address_pairs(query, &interfaces)? {
-                let mut info = info(ep_type, &config);
+                let mut info = full_info(ep_type, &config);
                 pair.fill(&mut info);
                 grant_auto_progress(&mut info.domain_attr, requested);
                 attr::grow_queues(&mut info, query, LONGEST_QUEUE);
@@ -90,11 +90,11 @@ const ORDER: MsgOrder = MsgOrder::RAR
     .union(MsgOrder::ATOMIC_WAR)
     .union(MsgOrder::ATOMIC_WAW);
 
-const MEMORY: Caps = Caps::RMA.union(Caps::ATOMIC);
+const ONE_SIDED: Caps = Caps::RMA.union(Caps::ATOMIC);
 
 fn tx_caps(ep_type: EpType) -> Caps {
     let caps =
-        Caps::MSG | MEMORY | Caps::SEND | Caps::READ | Caps::WRITE | Caps::FENCE | Caps::TRIGGER;
+        Caps::MSG | ONE_SIDED | Caps::SEND | Caps::READ | Caps::WRITE | Caps::FENCE | Caps::TRIGGER;
     match ep_type {
         EpType::Rdm => caps | Caps::TAGGED | Caps::NAMED_RX_CTX,
         _ => caps,
@@ -103,7 +103,7 @@ fn tx_caps(ep_type: EpType) -> Caps {
 
 fn rx_caps(ep_type: EpType) -> Caps {
     let caps = Caps::MSG
-        | MEMORY
+        | ONE_SIDED
         | Caps::RECV
         | Caps::REMOTE_READ
         | Caps::REMOTE_WRITE
@@ -124,8 +124,8 @@ fn rx_caps(ep_type: EpType) -> Caps {
     }
 }
 
-/// The largest `Info` for this type of endpoint.
-fn info(ep_type: EpType, config: &Config) -> Info {
+/// Returns the `Info` with everything that this type of endpoint supports.
+fn full_info(ep_type: EpType, config: &Config) -> Info {
     let (tx_caps, rx_caps) = (tx_caps(ep_type), rx_caps(ep_type));
     let comm_caps = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
     let mut info = attr::base_info("tcp");
@@ -138,8 +138,8 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     info.tx_attr.caps = tx_caps;
     info.tx_attr.op_flags = TX_DEFAULTS;
     info.tx_attr.msg_order = ORDER;
-    // Granted only on request: with strict order, an operation that waits for the peer's response
-    // delays the completions behind it.
+    // Strict order is granted only on request: an operation that waits for the peer's response then
+    // delays the completions of all later operations.
     info.tx_attr.comp_order = COMP_ORDER_STRICT;
     info.tx_attr.inject_size = config.inject_size;
     info.tx_attr.size = config.tx_size;

@@ -1,4 +1,4 @@
-//! One thread is parked at a counter, whose wait needs several messages.
+//! One thread is parked at a counter until several messages have arrived.
 
 use std::thread;
 use std::time::Instant;
@@ -8,13 +8,14 @@ use selvedge::cq::Entry;
 use crate::side::Side;
 use crate::{LIMIT, UNTIL_PARKED};
 
-/// Messages of a round.
+/// The number of messages of a round.
 const MESSAGES: u64 = 3;
-/// The number of rounds. In some the parked thread itself receives the messages.
+/// The number of rounds. In some rounds the parked thread itself receives the messages.
 const ROUNDS: u64 = 30;
 
-/// Runs a thread that polls until the receive queue is full, makes room, and exits.
-fn fill_the_queue_beside_a_parked_thread(provider: &str) {
+/// Runs a thread that polls until the receive queue is full, reads one completion to make room, and
+/// exits while another thread is parked.
+fn make_room_beside_a_parked_thread(provider: &str) {
     let (shared, peer) = (Side::with(provider, 1, &[]), Side::open(provider));
     let (to_shared, _) = (peer.insert(&shared), shared.insert(&peer));
     let mut expected = 0;
@@ -26,7 +27,7 @@ fn fill_the_queue_beside_a_parked_thread(provider: &str) {
             let filled = scope.spawn(|| {
                 let start = Instant::now();
                 while !shared.take_received() {
-                    assert!(start.elapsed() < LIMIT, "no message has come");
+                    assert!(start.elapsed() < LIMIT, "no message has arrived");
                     shared.poll();
                 }
             });
@@ -52,30 +53,30 @@ fn fill_the_queue_beside_a_parked_thread(provider: &str) {
 
 #[test]
 fn a_parked_thread_receives_when_another_one_has_made_room_in_the_queue_over_shm() {
-    fill_the_queue_beside_a_parked_thread("shm");
+    make_room_beside_a_parked_thread("shm");
 }
 
 #[test]
 fn a_parked_thread_receives_when_another_one_has_made_room_in_the_queue_over_tcp() {
-    fill_the_queue_beside_a_parked_thread("tcp");
+    make_room_beside_a_parked_thread("tcp");
 }
 
 #[test]
 fn a_parked_thread_receives_when_another_one_has_made_room_in_the_queue_over_udp() {
-    fill_the_queue_beside_a_parked_thread("udp");
+    make_room_beside_a_parked_thread("udp");
 }
 
 #[test]
 fn a_parked_thread_receives_when_another_one_has_made_room_in_the_queue_over_lnx() {
-    fill_the_queue_beside_a_parked_thread("lnx");
+    make_room_beside_a_parked_thread("lnx");
 }
 
-/// More messages than an lnx endpoint takes before it must store them.
+/// A number of messages of which an lnx endpoint without receives must store some.
 const MANY: u64 = 100;
 
 #[test]
 fn a_parked_lnx_thread_reads_again_after_another_receives_the_kept_messages() {
-    // With different host names, lnx stores messages instead of RTS notices.
+    // With different host names, lnx stores the messages themselves, not RTS frames.
     let [shared, peer] = ["one", "other"].map(|host| {
         let variables = [("FI_LNX_HOST", host), ("FI_LNX_UNEXPECTED_SIZE", "1")];
         Side::with("lnx", 0, &variables)
@@ -99,16 +100,16 @@ fn a_parked_lnx_thread_reads_again_after_another_receives_the_kept_messages() {
         while !parked.is_finished() {
             peer.poll();
         }
-        assert!(parked.join().unwrap(), "messages stay with the link");
+        assert!(parked.join().unwrap(), "messages of the link are not read");
     });
 }
 
-/// The length of the tagged messages; the quota holds one.
+/// The length of the tagged messages; the quota has room for one.
 const LEN: usize = 600;
 
 #[test]
 fn a_parked_tcp_thread_reads_again_after_another_receives_the_kept_message() {
-    // The quota of each holds one message.
+    // The quota of each side has room for one message.
     let [shared, peer] =
         [(); 2].map(|()| Side::with("tcp", 0, &[("FI_TCP_UNEXPECTED_SIZE", "1000")]));
     let to_shared = peer.insert(&shared);
@@ -119,7 +120,7 @@ fn a_parked_tcp_thread_reads_again_after_another_receives_the_kept_message() {
         peer.poll();
         shared.poll();
     }
-    assert!(!shared.take_received(), "the second message did not stall");
+    assert!(!shared.take_received(), "the second message does not stall");
     thread::scope(|scope| {
         let parked = scope.spawn(|| shared.is_woken_by_messages(2));
         thread::sleep(UNTIL_PARKED);
@@ -128,7 +129,7 @@ fn a_parked_tcp_thread_reads_again_after_another_receives_the_kept_message() {
         while !parked.is_finished() {
             peer.poll();
         }
-        assert!(parked.join().unwrap(), "the third message stays");
+        assert!(parked.join().unwrap(), "the third message is not read");
     });
 }
 
@@ -141,7 +142,10 @@ fn a_send_completes_while_the_queue_of_receives_is_full() {
         peer.inject(to_shared);
         let start = Instant::now();
         while !shared.rx_cq.is_ready() {
-            assert!(start.elapsed() < LIMIT, "{provider}: no message has come");
+            assert!(
+                start.elapsed() < LIMIT,
+                "{provider}: no message has arrived"
+            );
             peer.poll();
         }
         shared.send(b"a message", to_peer);

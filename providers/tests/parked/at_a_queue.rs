@@ -8,11 +8,12 @@ use crate::UNTIL_PARKED;
 use crate::side::Side;
 
 const ROUNDS: u64 = 3;
-/// Messages that are posted while the thread is parked. Those after the first may be batched.
+/// The number of messages that are posted while the thread is parked. Messages after the first may
+/// be batched.
 const MESSAGES: usize = 3;
 
-/// Two sides that are connected before a thread parks, each with the other's address.
-fn connected(provider: &str) -> [(Side, FiAddr); 2] {
+/// Opens and connects two sides. Returns each with the other's address.
+fn open_connected(provider: &str) -> [(Side, FiAddr); 2] {
     let (shared, peer) = (Side::open(provider), Side::open(provider));
     let (to_peer, to_shared) = (shared.insert(&peer), peer.insert(&shared));
     shared.post_receive();
@@ -21,9 +22,10 @@ fn connected(provider: &str) -> [(Side, FiAddr); 2] {
     [(shared, to_peer), (peer, to_shared)]
 }
 
-/// In every round, runs a thread that posts while another one is parked, and exits.
+/// In every round, posts from one thread while another thread is parked; then only the parked thread
+/// drives the endpoint.
 fn post_beside_a_parked_thread(provider: &str) {
-    let [(shared, to_peer), (peer, to_shared)] = connected(provider);
+    let [(shared, to_peer), (peer, to_shared)] = open_connected(provider);
     for round in 0..ROUNDS {
         (0..MESSAGES).for_each(|_| peer.post_receive());
         thread::scope(|scope| {
@@ -65,12 +67,12 @@ fn a_parked_thread_progresses_posts_of_another_thread_over_lnx() {
     post_beside_a_parked_thread("lnx");
 }
 
-/// More than a link sends without a CTS.
+/// A length that a link does not send without a CTS.
 const LARGE: usize = 4 << 20;
 
 #[test]
 fn a_parked_thread_retries_messages_for_which_an_lnx_link_had_no_room() {
-    let [(shared, to_peer), (peer, to_shared)] = connected("lnx");
+    let [(shared, to_peer), (peer, to_shared)] = open_connected("lnx");
     peer.send(vec![7; LARGE].leak(), to_shared);
     // The RTS arrives before the receive is posted.
     for _ in 0..100 {
@@ -86,6 +88,6 @@ fn a_parked_thread_retries_messages_for_which_an_lnx_link_had_no_room() {
         while !parked.is_finished() {
             peer.poll();
         }
-        assert!(parked.join().unwrap(), "the offer was not taken");
+        assert!(parked.join().unwrap(), "the RTS gets no CTS");
     });
 }

@@ -1,5 +1,5 @@
-//! Two threads share an endpoint: one is parked, the other one polls, posts or reads a queue, and
-//! then makes no further call. The parked thread progresses the pending work.
+//! Two threads share an endpoint. One thread is parked. The other thread polls, posts or reads a
+//! queue, and then makes no further call. The parked thread progresses the pending work.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -12,5 +12,5 @@ use std::time::Duration;
 
 /// The time limit of a test.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Longer than a thread polls before it parks.
+/// A time that is longer than a thread polls before it parks.
 const UNTIL_PARKED: Duration = Duration::from_millis(20);

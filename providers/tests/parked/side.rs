@@ -15,11 +15,11 @@ use selvedge::{
 
 use crate::LIMIT;
 
-/// Bytes of a small receive.
+/// The length of a small receive in bytes.
 const SMALL: usize = 64;
 
 pub(crate) struct Side {
-    // Closed before its queues.
+    // The endpoint is declared first, so that it is closed before its queues.
     pub(crate) ep: Arc<dyn Endpoint>,
     pub(crate) tx_cq: Arc<dyn CompletionQueue>,
     pub(crate) rx_cq: Arc<dyn CompletionQueue>,
@@ -80,33 +80,38 @@ impl Side {
     }
 
     pub(crate) fn post_receive_of(&self, len: usize) {
-        // SAFETY: the memory is never freed, and nothing else uses it.
-        unsafe { (self.ep).recv(leaked(len), Desc::NONE, FiAddr::UNSPEC, Context(0)) }.unwrap();
+        // SAFETY: the memory is never freed, and no other code uses it.
+        unsafe { (self.ep).recv(leak_memory(len), Desc::NONE, FiAddr::UNSPEC, Context(0)) }
+            .unwrap();
     }
 
     pub(crate) fn post_tagged_receive(&self, tag: u64, len: usize) {
-        let (room, tag) = (leaked(len), TagMatch::exact(tag));
-        // SAFETY: the memory is never freed, and nothing else uses it.
-        unsafe { (self.ep).trecv(room, Desc::NONE, FiAddr::UNSPEC, tag, Context(0)) }.unwrap();
+        let (buf, tag) = (leak_memory(len), TagMatch::exact(tag));
+        // SAFETY: the memory is never freed, and no other code uses it.
+        unsafe { (self.ep).trecv(buf, Desc::NONE, FiAddr::UNSPEC, tag, Context(0)) }.unwrap();
     }
 
-    pub(crate) fn send(&self, bytes: &'static [u8], to: FiAddr) {
+    pub(crate) fn send(&self, bytes: &'static [u8], dest: FiAddr) {
         // SAFETY: the memory is never freed nor written.
-        unsafe { (self.ep).send(Iov::new(bytes), Desc::NONE, to, Context(0)) }.unwrap();
+        unsafe { (self.ep).send(Iov::new(bytes), Desc::NONE, dest, Context(0)) }.unwrap();
     }
 
-    pub(crate) fn inject(&self, to: FiAddr) {
-        self.until_there_is_room(|| self.ep.inject(b"parked", to, None));
+    pub(crate) fn inject(&self, dest: FiAddr) {
+        self.retry_until_room(|| self.ep.inject(b"parked", dest, None));
     }
 
-    pub(crate) fn inject_tagged(&self, bytes: &[u8], to: FiAddr, tag: u64) {
-        self.until_there_is_room(|| self.ep.tinject(bytes, to, tag, None));
+    pub(crate) fn inject_tagged(&self, bytes: &[u8], dest: FiAddr, tag: u64) {
+        self.retry_until_room(|| self.ep.tinject(bytes, dest, tag, None));
     }
 
-    fn until_there_is_room(&self, post: impl Fn() -> selvedge::Result) {
+    /// Repeats a post while the endpoint has no room for it.
+    fn retry_until_room(&self, post: impl Fn() -> selvedge::Result) {
         let start = Instant::now();
         while post() == Err(Errno::Again) {
-            assert!(start.elapsed() < LIMIT, "no room for a message");
+            assert!(
+                start.elapsed() < LIMIT,
+                "the endpoint has no room for a message"
+            );
             self.poll();
         }
     }
@@ -121,7 +126,7 @@ impl Side {
         let start = Instant::now();
         while messages > 0 {
             let is_late = start.elapsed() >= LIMIT;
-            assert!(!is_late, "messages that do not come: {messages}");
+            assert!(!is_late, "{messages} messages have not arrived");
             messages -= self.rx_cq.read(&mut [Entry::default()]).unwrap();
             other.into_iter().for_each(Self::poll);
         }
@@ -133,8 +138,8 @@ impl Side {
         self.rx_cq.read_ready(&mut out, &mut src).unwrap() > 0
     }
 
-    /// Parks until a message was received. Returns false if the wait timed out: its last poll may
-    /// find the message without a wake-up.
+    /// Parks until a message is received. Returns false if the wait timed out: the last poll of such
+    /// a wait may find the message without a wake-up.
     pub(crate) fn is_woken_by_a_message(&self) -> bool {
         let start = Instant::now();
         let received = self.rx_cq.wait(&mut [Entry::default()], Some(LIMIT));
@@ -149,6 +154,6 @@ impl Side {
     }
 }
 
-fn leaked(len: usize) -> IovMut {
+fn leak_memory(len: usize) -> IovMut {
     IovMut::new(Box::leak(vec![0; len].into_boxed_slice()))
 }

@@ -1,7 +1,7 @@
 //! Deferred work that has no room when its counter reaches the threshold. A parked thread of the
-//! domain executes it when there is room, even if another thread has tried first.
+//! domain executes the work when the endpoint has room, even if another thread has tried first.
 
-#![expect(unsafe_code, reason = "work keeps memory")]
+#![expect(unsafe_code, reason = "a post of memory that is never freed")]
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,8 +12,9 @@ use selvedge::{Context, Desc, Errno, Iov, Op, OpFlags, cntr, cq, msg};
 use crate::LIMIT;
 use crate::side::Side;
 
-/// How long a thread polls while the other one is parked and checks for room periodically.
-const BESIDE: Duration = Duration::from_millis(50);
+/// The time for which one thread polls while the other thread is parked and checks for room
+/// periodically.
+const POLL_TIME: Duration = Duration::from_millis(50);
 
 #[test]
 fn a_parked_thread_carries_out_work_that_another_one_has_tried() {
@@ -26,8 +27,8 @@ fn a_parked_thread_carries_out_work_that_another_one_has_tried() {
     while shared.ep.inject(b"parked", to_peer, None) != Err(Errno::Again) {
         messages += 1;
     }
-    // A queue without endpoints: reading it drives only the domain's deferred work.
-    let no_endpoint = shared.domain.cq(&cq::Attr::default()).unwrap();
+    // A read of a queue without endpoints drives only the domain's deferred work.
+    let unbound_cq = shared.domain.cq(&cq::Attr::default()).unwrap();
     let trigger = shared.domain.cntr(&cntr::Attr::default()).unwrap();
     let send = Op::Send(msg::SendMsg {
         iov: &[Iov::new(b"parked")],
@@ -50,11 +51,11 @@ fn a_parked_thread_carries_out_work_that_another_one_has_tried() {
     unsafe { shared.domain.queue_work(&work) }.unwrap();
     thread::scope(|scope| {
         let parked = scope.spawn(|| shared.received.wait(2, Some(2 * LIMIT)));
-        thread::sleep(BESIDE);
+        thread::sleep(POLL_TIME);
         trigger.add(1);
         let start = Instant::now();
-        while start.elapsed() < BESIDE {
-            no_endpoint.read(&mut []).unwrap();
+        while start.elapsed() < POLL_TIME {
+            unbound_cq.read(&mut []).unwrap();
         }
         // From this point only the parked thread executes deferred work.
         (0..messages).for_each(|_| peer.post_receive());

@@ -14,7 +14,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::text(
         "FI_UDP_IFACE",
         "",
-        "the only network interface to use, by name; without it all of them",
+        "name of the only network interface to use; empty for all interfaces",
     ),
     Spec::size(
         "FI_UDP_MAX_MSG_SIZE",

@@ -1,4 +1,4 @@
-//! The domain and the objects that it opens: thin handles on the wire.
+//! The domain and the objects that it opens. All objects are handles of the `Wire`.
 
 #![expect(unsafe_code, reason = "a provider implements the raw API")]
 
@@ -42,7 +42,7 @@ impl Domain {
 
 // SAFETY: the wire pushes an entry with an operation's context after the operation has left the
 // outbox or the list of posted receives, and no longer accesses a region after the region is dropped.
-// Stray entries of tests carry contexts of completed operations, or of none.
+// Entries that tests push have contexts of completed operations, or of no operation.
 unsafe impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
         let mut wire = lock(&self.wire);
@@ -173,8 +173,8 @@ impl CompletionQueue for Cq {
         }
         let ready = events.iter().take_while(|event| event.is_ok()).count();
         let count = ready.min(out.len());
-        for (i, event) in events.drain(..count).enumerate() {
-            (out[i], src[i]) = event.unwrap();
+        for (index, event) in events.drain(..count).enumerate() {
+            (out[index], src[index]) = event.unwrap();
         }
         Ok(count)
     }
@@ -215,8 +215,8 @@ impl Drop for Endpoint {
 }
 
 // SAFETY: the wire accesses a buffer only while its operation is in an outbox or a list of posted
-// receives. The operation leaves them before its completion is pushed, and with the endpoint state
-// when this handle is dropped.
+// receives. The operation is removed before its completion is pushed. Dropping this handle removes the
+// endpoint's state with all its operations.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
         Ok(Address::Str(self.id.to_string()))

@@ -1,8 +1,9 @@
-//! The transfer of messages between posts and completions.
+//! `Wire`: the state of the loopback provider, which transfers messages from posted sends to posted
+//! receives.
 
 #![expect(
     unsafe_code,
-    reason = "a provider copies between the buffers of its users"
+    reason = "a provider copies between the buffers of the application"
 )]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -22,7 +23,7 @@ pub(crate) struct Settings {
     pub(crate) depth: usize,
     /// The peer to which posts fail with `EAGAIN`.
     pub(crate) full_peer: Option<FiAddr>,
-    /// The number of messages that may still move.
+    /// The number of messages that may still be transferred.
     pub(crate) budget: usize,
     /// Errors of the next posts.
     pub(crate) post_errors: VecDeque<Errno>,
@@ -36,7 +37,7 @@ pub(crate) struct Settings {
     pub(crate) seed: usize,
     /// Whether the domain keeps handles of opened endpoints.
     pub(crate) keeps_handles: bool,
-    /// A callback while an endpoint closes.
+    /// A callback that runs while an endpoint closes.
     pub(crate) on_close: Option<Box<dyn FnOnce() + Send>>,
 }
 
@@ -127,9 +128,9 @@ impl fmt::Debug for Wire {
 }
 
 impl Wire {
-    pub(super) fn send(&mut self, from: u64, message: Message) -> Result {
+    pub(super) fn send(&mut self, ep: u64, message: Message) -> Result {
         self.take_post_error()?;
-        let endpoint = self.endpoints.get_mut(&from).unwrap();
+        let endpoint = self.endpoints.get_mut(&ep).unwrap();
         let is_full = self.settings.full_peer == Some(FiAddr(message.dest));
         if is_full || endpoint.outbox.len() >= self.settings.depth {
             return Err(Errno::Again);
@@ -141,9 +142,9 @@ impl Wire {
         Ok(())
     }
 
-    pub(super) fn recv(&mut self, at: u64, posted: PostedRecv) -> Result {
+    pub(super) fn recv(&mut self, ep: u64, posted: PostedRecv) -> Result {
         self.take_post_error()?;
-        let endpoint = self.endpoints.get_mut(&at).unwrap();
+        let endpoint = self.endpoints.get_mut(&ep).unwrap();
         if endpoint.posted.len() >= self.settings.depth {
             return Err(Errno::Again);
         }
@@ -152,11 +153,11 @@ impl Wire {
         Ok(())
     }
 
-    pub(super) fn cancel(&mut self, at: u64, context: Context) -> Result {
+    pub(super) fn cancel(&mut self, ep: u64, context: Context) -> Result {
         if self.settings.uncancellable {
             return Err(Errno::NoEnt);
         }
-        let endpoint = self.endpoints.get_mut(&at).unwrap();
+        let endpoint = self.endpoints.get_mut(&ep).unwrap();
         let before = endpoint.posted.len() + endpoint.outbox.len();
         endpoint.posted.retain(|posted| posted.context != context);
         endpoint
@@ -165,19 +166,19 @@ impl Wire {
         if endpoint.posted.len() + endpoint.outbox.len() == before {
             return Err(Errno::NoEnt);
         }
-        self.push(at, Err(error(context, Errno::Canceled)));
+        self.push(ep, Err(error(context, Errno::Canceled)));
         Ok(())
     }
 
-    /// Moves messages that match a receive, within the budget.
+    /// Transfers messages that match a receive, within the budget.
     pub(super) fn progress(&mut self) {
-        while self.settings.budget > 0 && self.step() {
+        while self.settings.budget > 0 && self.transfer_one() {
             self.settings.budget -= 1;
         }
     }
 
     /// Adds an entry without an operation to every queue.
-    pub(crate) fn stray(&mut self, entry: Entry) {
+    pub(crate) fn push_stray_entry(&mut self, entry: Entry) {
         for queue in &mut self.queues {
             queue.events.push_back(Ok((entry, FiAddr::UNSPEC)));
         }
@@ -201,7 +202,7 @@ impl Wire {
         self.regions.len()
     }
 
-    /// Writes as a peer would; `addr` is an offset in the region.
+    /// Writes to a region as a peer does; `addr` is an offset in the region.
     pub(crate) fn write(&self, key: u64, addr: u64, bytes: &[u8]) {
         let region = self.regions[&key];
         let addr = usize::try_from(addr).unwrap();
@@ -213,7 +214,7 @@ impl Wire {
     /// Executes an atomic on 64-bit words: a sum, a compare-and-swap, or a read.
     pub(super) fn atomic(
         &mut self,
-        at: u64,
+        ep: u64,
         msg: &AtomicMsg<'_>,
         compare: Option<Ioc>,
         result: Option<IocMut>,
@@ -225,8 +226,8 @@ impl Wire {
         let first = region.base.wrapping_byte_add(target.addr as usize);
         for index in 0..target.count {
             let operand_at = |ioc: &Ioc| word(ioc, index);
-            // SAFETY: the word lies in a region that is registered and therefore valid, and whose
-            // owner expects changes by peers.
+            // SAFETY: the word is within a region that is registered and therefore valid. The owner of
+            // the region expects changes by peers.
             let cell = unsafe { AtomicU64::from_ptr(first.cast::<u64>().wrapping_add(index)) };
             let old = match (
                 msg.iov.first().map(operand_at),
@@ -256,7 +257,7 @@ impl Wire {
             flags: CompletionFlags::ATOMIC,
             ..Entry::default()
         };
-        self.push(at, Ok((entry, FiAddr::UNSPEC)));
+        self.push(ep, Ok((entry, FiAddr::UNSPEC)));
         Ok(())
     }
 
@@ -264,16 +265,17 @@ impl Wire {
         self.settings.post_errors.pop_front().map_or(Ok(()), Err)
     }
 
-    fn step(&mut self) -> bool {
+    /// Transfers one message. Returns false if no message has a target.
+    fn transfer_one(&mut self) -> bool {
         let senders: Vec<u64> = self.endpoints.keys().copied().collect();
         let first = self.settings.seed % senders.len().max(1);
         self.settings.seed = self.settings.seed.wrapping_mul(31).wrapping_add(7);
         let order = senders[first..].iter().chain(&senders[..first]);
-        order.copied().any(|sender| self.step_from(sender))
+        order.copied().any(|sender| self.transfer_from(sender))
     }
 
-    /// Moves the first message of a sender that has a target.
-    fn step_from(&mut self, sender: u64) -> bool {
+    /// Transfers the first message of a sender that has a target.
+    fn transfer_from(&mut self, sender: u64) -> bool {
         let outbox = &self.endpoints[&sender].outbox;
         let found =
             (0..outbox.len()).find_map(|i| Some((i, self.find_target(sender, &outbox[i])?)));
@@ -286,10 +288,10 @@ impl Wire {
             Target::Closed => Some(Errno::HostUnreach),
             Target::Posted(_) => self.settings.completion_errors.pop_front(),
         };
-        if let (None, Target::Posted(at)) = (failure, target) {
-            self.deliver(sender, at, &message);
+        if let (None, Target::Posted(receive)) = (failure, target) {
+            self.deliver(sender, receive, &message);
         }
-        self.sent(sender, &message, failure);
+        self.complete_send(sender, &message, failure);
         true
     }
 
@@ -302,16 +304,16 @@ impl Wire {
         found.map(Target::Posted)
     }
 
-    fn deliver(&mut self, sender: u64, at: usize, message: &Message) {
+    fn deliver(&mut self, sender: u64, receive: usize, message: &Message) {
         let endpoint = self.endpoints.get_mut(&message.dest).unwrap();
-        let posted = endpoint.posted.remove(at).unwrap();
+        let posted = endpoint.posted.remove(receive).unwrap();
         let (source, len) = match &message.bytes {
             Bytes::Borrowed(iov, _) => (iov.base.cast::<u8>(), iov.len),
             Bytes::Copied(bytes) => (bytes.as_ptr(), bytes.len()),
         };
         let fits = len.min(posted.buf.len);
-        // SAFETY: both buffers were posted and have not completed, so they are valid. The receive
-        // buffer is exclusive, so they do not overlap.
+        // SAFETY: both buffers are valid, because their operations were posted and have not completed.
+        // The receive buffer is exclusive, so the buffers do not overlap.
         unsafe { ptr::copy_nonoverlapping(source, posted.buf.base.cast(), fits) };
         let entry = Entry {
             context: posted.context,
@@ -331,7 +333,7 @@ impl Wire {
         self.push(message.dest, event);
     }
 
-    fn sent(&mut self, sender: u64, message: &Message, failure: Option<Errno>) {
+    fn complete_send(&mut self, sender: u64, message: &Message, failure: Option<Errno>) {
         let Bytes::Borrowed(_, context) = message.bytes else {
             return;
         };
@@ -347,8 +349,8 @@ impl Wire {
         self.push(sender, event);
     }
 
-    fn push(&mut self, at: u64, event: Event) {
-        let queue = &mut self.queues[self.endpoints[&at].queue];
+    fn push(&mut self, ep: u64, event: Event) {
+        let queue = &mut self.queues[self.endpoints[&ep].queue];
         queue.events.push_back(event);
         assert!(queue.events.len() <= queue.size, "completion queue overrun");
     }
@@ -363,7 +365,9 @@ fn word(ioc: &Ioc, index: usize) -> u64 {
 /// The target of a message.
 #[derive(Clone, Copy)]
 enum Target {
+    /// The posted receive with this index.
     Posted(usize),
+    /// An endpoint that does not exist any more.
     Closed,
 }
 

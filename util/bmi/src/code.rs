@@ -17,7 +17,7 @@ const BMI: i32 = 1 << 7;
 /// Set in codes without a system error number.
 const NON_SYSTEM: i32 = 1 << 29;
 
-/// An error code (`BMI_E*`).
+/// A BMI error code (`BMI_E*`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Code(i32);
@@ -189,7 +189,7 @@ impl fmt::Debug for Code {
 
 impl std::error::Error for Code {}
 
-/// A setup error: a code and a sentence that names object and value.
+/// A setup error: a code, and a message that names the object and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     code: Code,
@@ -197,7 +197,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// Makes an error from its code and a sentence.
+    /// Makes an error from its code and a message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -210,7 +210,7 @@ impl Error {
         self.code
     }
 
-    /// The sentence without the code's text.
+    /// The message without the code's text.
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -14,7 +14,7 @@ use crate::support::heap;
 
 /// Memory that BMI allocated ([`crate::Bmi::memalloc`]): zeroed at first, and page-aligned.
 ///
-/// Any thread may drop it at any time, also after its instance.
+/// Any thread may drop the memory at any time, even after the instance.
 pub struct Memory {
     base: NonNull<u8>,
     len: usize,
@@ -37,8 +37,8 @@ enum Source {
 pub(crate) struct DeferredFrees(SegQueue<Arc<dyn Allocation>>);
 
 impl DeferredFrees {
-    /// Drops the queued allocations. Called under the method's lock. The allocations that are left
-    /// are dropped with the method and the last memory of it.
+    /// Drops the queued allocations. Called under the method's lock. Allocations that are queued
+    /// later are dropped with the list, after the method and its last memory.
     pub(crate) fn drain(&self) {
         while let Some(allocation) = self.0.pop() {
             drop(allocation);
@@ -51,7 +51,10 @@ impl DeferredFrees {
 }
 
 impl Memory {
-    pub(crate) fn special(allocation: Arc<dyn Allocation>, deferred: &Arc<DeferredFrees>) -> Self {
+    pub(crate) fn from_allocation(
+        allocation: Arc<dyn Allocation>,
+        deferred: &Arc<DeferredFrees>,
+    ) -> Self {
         Self {
             base: NonNull::new(allocation.base()).expect("memory is never at address zero"),
             len: allocation.len(),
@@ -62,7 +65,7 @@ impl Memory {
         }
     }
 
-    pub(crate) fn ordinary(len: usize) -> Option<Self> {
+    pub(crate) fn allocate(len: usize) -> Option<Self> {
         Some(Self {
             base: heap::pages(len)?,
             len,
@@ -75,7 +78,7 @@ impl Memory {
         self.base
     }
 
-    /// Whether peers on this machine access it without a copy through the provider.
+    /// Returns whether peers on this machine access the memory without a copy through the provider.
     pub fn is_special(&self) -> bool {
         match &self.source {
             Source::Heap => false,
@@ -145,9 +148,9 @@ impl fmt::Debug for Memory {
     }
 }
 
-// SAFETY: the address of memory that this value owns.
+// SAFETY: the value is the address of memory that it owns, which is bound to no thread.
 unsafe impl Send for Memory {}
-// SAFETY: shared references only read it.
+// SAFETY: shared references only read the memory.
 unsafe impl Sync for Memory {}
 
 /// Memory that moves into an operation and comes back with its completion.

@@ -11,10 +11,10 @@ use crate::method::Kind;
 use crate::support::ops::Retained;
 use crate::{Code, Result};
 
-/// An operation that is over.
+/// A completed operation.
 #[derive(Debug)]
 pub struct Completion {
-    /// Its id; 0 if the operation was complete when its post returned.
+    /// The operation's id; 0 if the operation was complete when its post returned.
     pub id: OpId,
     /// Number of bytes sent or received, or the error.
     pub outcome: Result<u64>,
@@ -134,7 +134,10 @@ impl Bmi {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is over with this")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the result consumes the buffers"
+)]
 fn into_result(
     posted: Result<Posted>,
     retained: Option<Box<dyn Retained>>,

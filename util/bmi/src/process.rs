@@ -1,4 +1,4 @@
-//! The instance of a process, with a reference count.
+//! The one instance of a process, with a reference count.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -11,7 +11,7 @@ static INSTANCE: RwLock<Option<Arc<Bmi>>> = RwLock::new(None);
 /// Opens the instance of this process, or adds a reference if it is open (`BMI_initialize`).
 ///
 /// # Errors
-/// As [`Bmi::initialize`]; the count is unchanged then.
+/// As [`Bmi::initialize`]; an error leaves the count unchanged.
 pub fn initialize(config: Config) -> Result<Arc<Bmi>, Error> {
     let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Ok(bmi) = instance() {
@@ -24,9 +24,9 @@ pub fn initialize(config: Config) -> Result<Arc<Bmi>, Error> {
     Ok(bmi)
 }
 
-/// Removes a reference, and drops the instance with the last (`BMI_finalize`). Outstanding
-/// operations are dropped. The function waits for threads inside a call; waiting threads return
-/// early without a result.
+/// Removes a reference, and drops the instance with the last one (`BMI_finalize`). Outstanding
+/// operations are dropped. The function waits until other threads have left their calls; a call
+/// that waits for events returns early without a result.
 ///
 /// # Errors
 /// [`Code::EINVAL`] when no instance is open.
@@ -43,7 +43,7 @@ pub fn finalize() -> Result {
     Ok(())
 }
 
-/// The instance.
+/// Returns the instance.
 ///
 /// # Errors
 /// [`Code::ENETDOWN`] when no instance is open.
@@ -90,7 +90,10 @@ mod tests {
             }
             let start = Instant::now();
             finalize().unwrap();
-            assert!(start.elapsed() < LIMIT, "a thread that waits is waited for");
+            assert!(
+                start.elapsed() < LIMIT,
+                "finalize waited for a parked thread"
+            );
             assert_eq!(parked.join().unwrap(), Ok(Ok(0)));
         });
     }

@@ -35,7 +35,8 @@ impl Url {
     }
 
     fn parse(text: &str) -> Result<Self, Error> {
-        let invalid = |why: &str| Error::new(Code::EINVAL, format!("address {text:?}: {why}"));
+        let invalid =
+            |reason: &str| Error::new(Code::EINVAL, format!("address {text:?}: {reason}"));
         let (scheme, rest) = text
             .split_once("://")
             .ok_or_else(|| invalid("expected scheme://host:port, such as tcp://node7:3334"))?;
@@ -94,23 +95,26 @@ impl fmt::Display for Url {
 mod tests {
     use super::*;
 
-    fn one(text: &str) -> Url {
+    fn parse_one(text: &str) -> Url {
         Url::parse_all(text).unwrap().remove(0)
     }
 
     #[test]
     fn addresses_have_a_scheme_a_host_and_a_port() {
-        let url = one("tcp://node7:3334");
+        let url = parse_one("tcp://node7:3334");
         assert_eq!((url.scheme.as_str(), url.port), ("tcp", Some(3334)));
         assert_eq!(url.host.as_deref(), Some("node7"));
-        assert_eq!(one("tcp://NULL:3334\n").to_string(), "tcp://NULL:3334");
-        assert_eq!(one("tcp-zone1://node7:1").scheme, "tcp");
-        assert_eq!(one("shm://name").port, None);
-        assert_eq!(one("tcp://[::1]:80").host.as_deref(), Some("::1"));
-        assert_eq!(one("tcp://[::1]:80").to_string(), "tcp://[::1]:80");
-        let all = Url::parse_all("ib://a:1,tcp://a:2 trailing").unwrap();
-        assert_eq!(all.len(), 2);
-        assert_eq!(all[1].port, Some(2));
+        assert_eq!(
+            parse_one("tcp://NULL:3334\n").to_string(),
+            "tcp://NULL:3334"
+        );
+        assert_eq!(parse_one("tcp-zone1://node7:1").scheme, "tcp");
+        assert_eq!(parse_one("shm://name").port, None);
+        assert_eq!(parse_one("tcp://[::1]:80").host.as_deref(), Some("::1"));
+        assert_eq!(parse_one("tcp://[::1]:80").to_string(), "tcp://[::1]:80");
+        let urls = Url::parse_all("ib://a:1,tcp://a:2 trailing").unwrap();
+        assert_eq!(urls.len(), 2);
+        assert_eq!(urls[1].port, Some(2));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The pages of the book: their Rust examples are compiled and run with the tests. Further checks
-//! are in `tests/`.
+//! The pages of the book, whose Rust examples are compiled and run as tests. Further checks are in
+//! `tests/`.
 
 #[doc = include_str!("../../../docs/FIRST-HOUR.md")]
 pub mod first_hour {}

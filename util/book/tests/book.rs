@@ -1,5 +1,5 @@
-//! Checks of the book's pages: links have targets, all chapters are listed, commands and parameters
-//! exist, and the example provider is as short as the text says.
+//! Checks of the book's pages: links have targets, the summary lists all chapters, commands and
+//! parameters exist, and the example provider is as short as the text says.
 
 #![expect(clippy::unwrap_used, reason = "a missing page fails the test")]
 
@@ -52,10 +52,10 @@ fn targets(line: &str) -> impl Iterator<Item = &str> {
 fn anchors(page: &str) -> BTreeSet<String> {
     let headings = lines(page).into_iter();
     let headings = headings.filter(|(block, line)| block.is_none() && line.starts_with('#'));
-    let is_kept = |it: &char| it.is_alphanumeric() || " -_".contains(*it);
+    let is_in_anchor = |character: &char| character.is_alphanumeric() || " -_".contains(*character);
     headings
         .map(|(_, line)| line.trim_start_matches('#').trim().chars())
-        .map(|heading| heading.filter(is_kept).collect::<String>())
+        .map(|heading| heading.filter(is_in_anchor).collect::<String>())
         .map(|heading| heading.to_lowercase().replace(' ', "-"))
         .collect()
 }
@@ -83,12 +83,12 @@ fn every_link_has_an_existing_page_and_heading() {
 #[test]
 fn the_summary_names_every_page_once() {
     let pages = pages();
-    let named: Vec<&str> = pages["SUMMARY.md"].lines().flat_map(targets).collect();
-    let once: BTreeSet<&str> = named.iter().copied().collect();
-    assert_eq!(named.len(), once.len(), "{named:?}");
+    let linked: Vec<&str> = pages["SUMMARY.md"].lines().flat_map(targets).collect();
+    let unique: BTreeSet<&str> = linked.iter().copied().collect();
+    assert_eq!(linked.len(), unique.len(), "{linked:?}");
     let all = pages.keys().map(String::as_str);
-    let all: BTreeSet<&str> = all.filter(|it| *it != "SUMMARY.md").collect();
-    assert_eq!(once, all);
+    let all: BTreeSet<&str> = all.filter(|name| *name != "SUMMARY.md").collect();
+    assert_eq!(unique, all);
 }
 
 /// The word after a flag.
@@ -107,33 +107,36 @@ fn commands_name_existing_packages_aliases_and_subcommands() {
     let is_alias = |name: &str| builtin.contains(&name) || aliases.contains(&format!("\n{name} ="));
     let is_command =
         |name: &str| name.starts_with("fi_") || commands.contains(&format!(" {name}("));
-    let (mut bad, mut seen) = (Vec::new(), 0);
+    let (mut bad, mut count) = (Vec::new(), 0);
     for (page, text) in pages() {
         let shell = lines(&text)
             .into_iter()
             .filter(|(block, _)| *block == Some("sh"));
         let cargo = shell.filter_map(|(_, line)| line.split_once("cargo "));
-        for rest in cargo.map(|(_, rest)| rest.split(" #").next().unwrap()) {
-            seen += 1;
-            let package = word_after(rest, "-p").is_none_or(is_package);
-            let alias = is_alias(rest.split(' ').next().unwrap());
-            let is_fabtests = rest.contains("-p fabtests -- ");
-            let command = word_after(rest, "--").filter(|_| is_fabtests);
+        for command_line in cargo.map(|(_, command_line)| command_line.split(" #").next().unwrap())
+        {
+            count += 1;
+            let package = word_after(command_line, "-p").is_none_or(is_package);
+            let alias = is_alias(command_line.split(' ').next().unwrap());
+            let is_fabtests = command_line.contains("-p fabtests -- ");
+            let command = word_after(command_line, "--").filter(|_| is_fabtests);
             if !package || !alias || !command.is_none_or(is_command) {
-                bad.push(format!("{page}: cargo {rest}"));
+                bad.push(format!("{page}: cargo {command_line}"));
             }
         }
     }
     assert!(bad.is_empty(), "{bad:#?}");
-    assert!(seen > 20, "only {seen} commands were found");
+    assert!(count > 20, "only {count} commands were found");
 }
 
 #[test]
 fn parameters_that_the_book_names_exist() {
     let params = selvedge_providers::builtin().params();
-    let known: BTreeSet<&str> = params.specs().map(|spec| spec.name).collect();
+    let defined: BTreeSet<&str> = params.specs().map(|spec| spec.name).collect();
     let families = ["FI_SHM_", "FI_TCP_", "FI_UDP_", "FI_SIGHT_", "FI_LOG_"];
-    let is_word = |it: char| it.is_ascii_uppercase() || it.is_ascii_digit() || it == '_';
+    let is_word = |character: char| {
+        character.is_ascii_uppercase() || character.is_ascii_digit() || character == '_'
+    };
     let pages = pages();
     let mut bad = Vec::new();
     for name in [
@@ -149,9 +152,9 @@ fn parameters_that_the_book_names_exist() {
         "RELIABILITY.md",
         "TOOLS.md",
     ] {
-        for word in pages[name].split(|it: char| !is_word(it)) {
+        for word in pages[name].split(|character: char| !is_word(character)) {
             let is_parameter = families.iter().any(|family| word.starts_with(family));
-            if is_parameter && !known.contains(word) {
+            if is_parameter && !defined.contains(word) {
                 bad.push(format!("{name}: {word}"));
             }
         }
@@ -166,7 +169,7 @@ fn the_provider_of_the_book_has_fewer_than_300_lines() {
     let code = code.filter(|(block, _)| *block == Some("rust"));
     let code = code.map(|(_, line)| line.trim());
     let count = code
-        .filter(|it| !it.is_empty() && !it.starts_with("//"))
+        .filter(|line| !line.is_empty() && !line.starts_with("//"))
         .count();
     assert!((200..300).contains(&count), "{count}");
 }

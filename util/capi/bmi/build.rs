@@ -1,5 +1,5 @@
-//! Sets the library's soname and `nodelete`: threads may still use its code and data when a program
-//! unloads it.
+//! Sets the library's soname and `nodelete`: threads may still use the library's code and data when
+//! a program unloads the library.
 
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libbmi.so");

@@ -1,4 +1,5 @@
-//! Sets the library's soname and `nodelete`: its exit handlers run after a program has unloaded it.
+//! Sets the library's soname and `nodelete`: the library's exit handlers run after a program has
+//! unloaded the library.
 
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcheetah.so");

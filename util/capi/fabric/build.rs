@@ -1,5 +1,5 @@
-//! Sets the library's soname, the versions of its symbols, and `nodelete`: clients unload the
-//! library while its code and data are still in use.
+//! Sets the library's soname, the versions of its symbols, and `nodelete`: programs unload the
+//! library while threads still use its code and data.
 
 fn main() {
     let nodes = format!("{}/versions.map", env!("CARGO_MANIFEST_DIR"));

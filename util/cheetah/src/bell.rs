@@ -1,9 +1,9 @@
 //! Bells: integers that the library increments when an operation completes.
 //!
-//! A bell is rung by adding 1, and only inside calls of the library. The application decides what
-//! the number means. A bell of this crate lies in a table that lives as long as any bell, so a late
-//! ring never writes to freed memory. C programs use any `int`; for these the engine checks first
-//! that the address is mapped.
+//! The library rings a bell by adding 1, and only inside calls of the library. The application
+//! defines the meaning of the number. A [`Bell`] is a slot of a table that lives as long as any
+//! bell of the table, so a late ring never writes to freed memory. A C program may use any `int` as
+//! a bell; the engine checks that the address is mapped before it rings such a bell.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -22,18 +22,18 @@ const KIND: u64 = 0b11;
 /// A slot of the table.
 const TABLE: u64 = 0b01;
 /// Any integer of the context.
-const UNTABLED: u64 = 0b10;
+const OUTSIDE_TABLE: u64 = 0b10;
 
 impl BellName {
     /// No bell: nothing is rung.
     pub const NONE: Self = Self(0);
 
-    /// The integer at this address, which need not be in the table; [`Self::NONE`] for 0. An
-    /// address that is not aligned is an error when the bell is rung.
+    /// Names the integer at this address, which may be outside the table; [`Self::NONE`] for 0.
+    /// Ringing a bell at an unaligned address is an error.
     pub const fn at(address: usize) -> Self {
         match address as u64 {
             0 => Self::NONE,
-            address if address & KIND == 0 => Self(address | UNTABLED),
+            address if address & KIND == 0 => Self(address | OUTSIDE_TABLE),
             address => Self(address | KIND),
         }
     }
@@ -53,8 +53,8 @@ impl BellName {
     }
 
     /// The address of a bell outside the table; `None` for other names.
-    pub(crate) fn untabled_address(self) -> Option<u64> {
-        (self.0 & KIND == UNTABLED).then_some(self.0 & !KIND)
+    pub(crate) fn address_outside_table(self) -> Option<u64> {
+        (self.0 & KIND == OUTSIDE_TABLE).then_some(self.0 & !KIND)
     }
 
     /// The address of any kind of bell.
@@ -74,8 +74,8 @@ impl fmt::Debug for BellName {
 
 /// A bell of this context.
 ///
-/// Clones are the same bell. Its slot is reused when the last clone is dropped; a ring with the old
-/// name then rings the new bell.
+/// Clones are the same bell. After the last clone is dropped, a new bell may reuse the slot, and a
+/// ring with the old name rings the new bell.
 #[derive(Clone)]
 pub struct Bell(Arc<Slot>);
 
@@ -85,7 +85,7 @@ struct Slot {
 }
 
 impl Bell {
-    /// Number of rings, added to 0 or to the last value that was set, modulo 2^32.
+    /// The last value that was set (0 at first) plus the number of rings since, modulo 2^32.
     pub fn value(&self) -> i32 {
         self.count().load(Ordering::Acquire)
     }
@@ -101,7 +101,7 @@ impl Bell {
         BellName(address | TABLE)
     }
 
-    /// Whether it belongs to this table.
+    /// Returns whether the bell belongs to this table.
     pub(crate) fn belongs_to(&self, bells: &Arc<Bells>) -> bool {
         Arc::ptr_eq(&self.0.bells, bells)
     }
@@ -127,17 +127,17 @@ impl fmt::Debug for Bell {
 pub(crate) struct Bells {
     // Allocated as zero pages, which the kernel materializes on first use.
     table: Box<[AtomicI32]>,
-    free: Mutex<Free>,
+    free: Mutex<FreeSlots>,
 }
 
 #[derive(Debug, Default)]
-struct Free {
+struct FreeSlots {
     released: Vec<usize>,
-    /// Slots from here on were never used.
+    /// The first slot that was never used.
     next_unused: usize,
 }
 
-/// Maximum number of bells of a controller: 4 MiB of addresses.
+/// Maximum number of bells of a controller. Their table takes 4 MiB of address space.
 const MAX_BELLS: usize = 1 << 20;
 
 impl Bells {
@@ -148,10 +148,10 @@ impl Bells {
         })
     }
 
-    /// A new bell, at 0.
+    /// Allocates a bell with the value 0.
     ///
     /// # Errors
-    /// When [`MAX_BELLS`] bells exist.
+    /// [`Error::NoMemory`] when [`MAX_BELLS`] bells exist.
     pub(crate) fn bell(self: &Arc<Self>, context: usize) -> Result<Bell> {
         let index = self.free().take().ok_or_else(|| Error::NoMemory {
             context,
@@ -180,12 +180,12 @@ impl Bells {
         self.table.get(usize::try_from(offset / 4).ok()?)
     }
 
-    fn free(&self) -> std::sync::MutexGuard<'_, Free> {
+    fn free(&self) -> std::sync::MutexGuard<'_, FreeSlots> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Free {
+impl FreeSlots {
     fn take(&mut self) -> Option<usize> {
         if let Some(index) = self.released.pop() {
             return Some(index);
@@ -211,18 +211,18 @@ mod tests {
     #[test]
     fn lookup_finds_a_bell_by_its_name_only() -> Result {
         let bells = Bells::new();
-        let (one, two) = (bells.bell(0)?, bells.bell(0)?);
+        let (first, second) = (bells.bell(0)?, bells.bell(0)?);
         bells
-            .lookup(one.name())
+            .lookup(first.name())
             .expect("named")
             .fetch_add(1, Ordering::Relaxed);
-        assert_eq!((one.value(), two.value()), (1, 0));
+        assert_eq!((first.value(), second.value()), (1, 0));
         let end = BellName(bells.table.as_ptr_range().end.addr() as u64 | TABLE);
         for name in [
             BellName::NONE,
             end,
             BellName(TABLE),
-            BellName::at(one.count() as *const _ as usize),
+            BellName::at(first.count() as *const _ as usize),
         ] {
             assert!(bells.lookup(name).is_none(), "{name:?}");
         }

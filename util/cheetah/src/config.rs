@@ -27,7 +27,7 @@ pub struct Config {
     pub near: String,
     /// Starts a thread in the library that progresses operations and rings bells.
     pub has_thread: bool,
-    /// The place of this context among contexts of a launcher; `None` if no launcher started it.
+    /// The rank of this context among the contexts of a launcher; `None` if no launcher started it.
     pub launch: Option<Launch>,
     /// Time limit of a wait or barrier; `None` for no limit.
     pub timeout: Option<Duration>,
@@ -35,7 +35,7 @@ pub struct Config {
     pub start_timeout: Option<Duration>,
 }
 
-/// The place of a context that a launcher started.
+/// The rank of a context that a launcher started, and the rendezvous with the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Launch {
@@ -45,15 +45,15 @@ pub struct Launch {
     pub size: usize,
     /// Identifies the run: equal for all its contexts, and for no others.
     pub job: String,
-    /// Where the contexts exchange their addresses.
+    /// The rendezvous at which the contexts exchange their addresses.
     pub rendezvous: Rendezvous,
 }
 
-/// Where contexts of a launcher exchange their addresses.
+/// The rendezvous at which contexts of a launcher exchange their addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rendezvous {
-    /// Nowhere: there is one context.
+    /// No exchange: the run has one context.
     #[default]
     Single,
     /// `host:port`, where context 0 listens.
@@ -98,7 +98,7 @@ impl Config {
         self
     }
 
-    /// Uses this provider for contexts of the same host, besides the one for all others.
+    /// Uses this provider for contexts of the same host, in addition to the one for all others.
     #[must_use]
     pub fn near(mut self, provider: &str) -> Self {
         provider.clone_into(&mut self.near);
@@ -119,7 +119,7 @@ impl Config {
         self
     }
 
-    /// Sets the place of this context in a run of several processes.
+    /// Sets the rank of this context in a run of several processes.
     #[must_use]
     pub fn launched(mut self, rank: usize, size: usize, job: &str, rendezvous: Rendezvous) -> Self {
         self.launch = Some(Launch {
@@ -132,7 +132,7 @@ impl Config {
     }
 
     /// Removes the controller's options from a program's arguments and applies them; other
-    /// arguments stay. If the environment says that a launcher started the process, it is not
+    /// arguments stay. A process that a launcher started, according to the environment, is not
     /// forked.
     ///
     /// | option | meaning |
@@ -145,20 +145,20 @@ impl Config {
     /// | `-np N` | N contexts |
     ///
     /// # Errors
-    /// An invalid or conflicting option, with its value; `args` is unchanged then.
+    /// [`Error::Usage`] for an invalid or conflicting option, with its value. `args` is unchanged.
     pub fn from_args(args: &mut Vec<String>) -> Result<Self> {
         Self::from_args_with_env(args, &|name| env::var(name).ok())
     }
 
-    fn from_args_with_env(args: &mut Vec<String>, env: &Lookup<'_>) -> Result<Self> {
+    fn from_args_with_env(args: &mut Vec<String>, env: &EnvLookup<'_>) -> Result<Self> {
         let mut config = Self::read(env)?;
-        let (options, rest) = Options::take(args)?;
+        let (options, remaining) = Options::take(args)?;
         config.fabric = match options.fabric {
             Some(name) => name,
             None => config.fabric,
         };
         if options.requires_launcher && config.launch.is_none() && options.contexts != Some(1) {
-            return Err(no_launcher(args, options.contexts));
+            return Err(missing_launcher(args, options.contexts));
         }
         match (&config.launch, options.contexts) {
             (Some(launch), Some(contexts)) if launch.size != contexts => {
@@ -168,7 +168,7 @@ impl Config {
             (Some(_), _) => {}
             (None, contexts) => config.fork = contexts,
         }
-        *args = rest;
+        *args = remaining;
         Ok(config)
     }
 
@@ -191,33 +191,33 @@ impl Config {
     /// shm on each host.
     ///
     /// # Errors
-    /// An invalid value, with its variable.
+    /// [`Error::Usage`] for an invalid value, with its variable.
     pub fn from_env() -> Result<Self> {
         Self::read(&|name| env::var(name).ok())
     }
 
-    fn read(env: &Lookup<'_>) -> Result<Self> {
+    fn read(env: &EnvLookup<'_>) -> Result<Self> {
         Ok(Self {
             fork: None,
             fabric: env("CHEETAH_FABRIC").unwrap_or_default(),
             near: env("CHEETAH_NEAR").unwrap_or_default(),
             has_thread: env("CHEETAH_THREAD").is_some_and(|value| value == "1"),
-            launch: launch(env)?,
-            timeout: time(env, "CHEETAH_TIMEOUT")?.filter(|time| !time.is_zero()),
-            start_timeout: time(env, "CHEETAH_START_TIMEOUT")?,
+            launch: read_launch(env)?,
+            timeout: read_time(env, "CHEETAH_TIMEOUT")?.filter(|time| !time.is_zero()),
+            start_timeout: read_time(env, "CHEETAH_START_TIMEOUT")?,
         })
     }
 }
 
-type Lookup<'a> = dyn Fn(&str) -> Option<String> + 'a;
+type EnvLookup<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-fn launch(env: &Lookup<'_>) -> Result<Option<Launch>> {
+fn read_launch(env: &EnvLookup<'_>) -> Result<Option<Launch>> {
     let explicit = ["CHEETAH_RANK", "CHEETAH_SIZE"].map(env);
     let pmi = ["PMI_RANK", "PMI_SIZE", "PMI_FD"].map(env);
     let (rank, size, rendezvous) = match (explicit, pmi) {
-        ([Some(rank), Some(size)], _) => (rank, size, rendezvous(env)),
+        ([Some(rank), Some(size)], _) => (rank, size, read_rendezvous(env)),
         ([None, None], [Some(rank), Some(size), Some(fd)]) => {
-            let fd = number("PMI_FD", &fd)?;
+            let fd = parse_number("PMI_FD", &fd)?;
             (rank, size, Rendezvous::Pmi(fd as i32))
         }
         ([None, None], _) => return Ok(None),
@@ -226,7 +226,7 @@ fn launch(env: &Lookup<'_>) -> Result<Option<Launch>> {
             return Err(Error::usage(message));
         }
     };
-    let (rank, size) = (number("rank", &rank)?, number("size", &size)?);
+    let (rank, size) = (parse_number("rank", &rank)?, parse_number("size", &size)?);
     if size == 0 || rank >= size {
         return Err(Error::usage(format!("rank {rank} of {size} contexts")));
     }
@@ -246,7 +246,7 @@ fn launch(env: &Lookup<'_>) -> Result<Option<Launch>> {
     }))
 }
 
-fn rendezvous(env: &Lookup<'_>) -> Rendezvous {
+fn read_rendezvous(env: &EnvLookup<'_>) -> Rendezvous {
     if let Some(server) = env("CHEETAH_SERVER") {
         return Rendezvous::Server(server);
     }
@@ -257,12 +257,12 @@ fn rendezvous(env: &Lookup<'_>) -> Rendezvous {
     }
 }
 
-fn number(name: &str, text: &str) -> Result<usize> {
+fn parse_number(name: &str, text: &str) -> Result<usize> {
     let parsed = text.parse();
-    parsed.map_err(|_| Error::usage(format!("{name} {text:?} is no number of contexts")))
+    parsed.map_err(|_| Error::usage(format!("{name} {text:?} is not a number")))
 }
 
-fn time(env: &Lookup<'_>, name: &str) -> Result<Option<Duration>> {
+fn read_time(env: &EnvLookup<'_>, name: &str) -> Result<Option<Duration>> {
     let Some(text) = env(name) else {
         return Ok(None);
     };
@@ -275,7 +275,7 @@ fn time(env: &Lookup<'_>, name: &str) -> Result<Option<Duration>> {
 }
 
 /// The error for `-mpi` in a process that no launcher has started.
-fn no_launcher(args: &[String], contexts: Option<usize>) -> Error {
+fn missing_launcher(args: &[String], contexts: Option<usize>) -> Error {
     let program = args.first().map_or("PROGRAM", String::as_str);
     let count = contexts.map_or_else(|| "N".to_owned(), |contexts| contexts.to_string());
     Error::usage(format!(
@@ -293,19 +293,19 @@ struct Options {
 }
 
 impl Options {
-    /// Parses the options. Returns the remaining arguments, too.
+    /// Parses the options. Returns the options and the remaining arguments.
     fn take(args: &[String]) -> Result<(Self, Vec<String>)> {
         let mut options = Self::default();
-        let mut rest = Vec::new();
+        let mut remaining = Vec::new();
         let mut args = args.iter();
-        rest.extend(args.next().cloned());
+        remaining.extend(args.next().cloned());
         while let Some(arg) = args.next() {
             let name = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'));
             match name {
                 // Arguments after `--` belong to the program.
                 Some("") if arg == "--" => {
-                    rest.push(arg.clone());
-                    rest.extend(args.by_ref().cloned());
+                    remaining.push(arg.clone());
+                    remaining.extend(args.by_ref().cloned());
                 }
                 Some("np") => options.contexts = Some(contexts(args.next())?),
                 Some("fabric") => {
@@ -318,12 +318,12 @@ impl Options {
                         options.requires_launcher |= option == "mpi";
                         options.set_fabric(provider)?;
                     }
-                    None => rest.push(arg.clone()),
+                    None => remaining.push(arg.clone()),
                 },
-                None => rest.push(arg.clone()),
+                None => remaining.push(arg.clone()),
             }
         }
-        Ok((options, rest))
+        Ok((options, remaining))
     }
 
     fn set_fabric(&mut self, name: &str) -> Result {
@@ -354,8 +354,8 @@ mod tests {
     fn parse(args: &str, env: &[(&str, &str)]) -> Result<(Config, String)> {
         let mut args: Vec<_> = args.split(' ').map(str::to_owned).collect();
         let lookup = |name: &str| {
-            let found = env.iter().find(|variable| variable.0 == name);
-            found.map(|variable| variable.1.to_owned())
+            let variable = env.iter().find(|variable| variable.0 == name);
+            variable.map(|variable| variable.1.to_owned())
         };
         let config = Config::from_args_with_env(&mut args, &lookup)?;
         Ok((config, args.join(" ")))
@@ -372,9 +372,9 @@ mod tests {
             ("p -np 2 -- -np 7", Some(2), "", "p -- -np 7"),
         ];
         for (args, fork, fabric, rest) in table {
-            let (config, left) = parse(args, &[])?;
+            let (config, remaining) = parse(args, &[])?;
             assert_eq!(
-                (config.fork, &*config.fabric, &*left),
+                (config.fork, &*config.fabric, &*remaining),
                 (fork, fabric, rest),
                 "{args}"
             );

@@ -270,7 +270,7 @@ impl Controller {
     #[expect(unsafe_code, reason = "passes a promise on")]
     pub unsafe fn get(
         &self,
-        of: usize,
+        target: usize,
         remote: u64,
         buffer: (*mut u8, usize),
         local_bell: Option<&Bell>,
@@ -278,7 +278,10 @@ impl Controller {
     ) -> Result {
         let local_bell = self.name_of(local_bell)?;
         // SAFETY: passed on from the caller.
-        unsafe { self.core().get(of, remote, buffer, local_bell, remote_bell) }?;
+        unsafe {
+            self.core()
+                .get(target, remote, buffer, local_bell, remote_bell)
+        }?;
         self.dispatch_periodically()
     }
 
@@ -296,7 +299,7 @@ impl Controller {
         let ran = self.dispatch();
         match self.core().failure() {
             None => Ok(ran),
-            Some(why) => Err(why),
+            Some(error) => Err(error),
         }
     }
 
@@ -332,9 +335,9 @@ impl Controller {
             }
             match self.core().wait_error(Some(name)) {
                 None => Ok(false),
-                Some(why) => {
+                Some(error) => {
                     self.core().clear_bell_error(name);
-                    Err(why)
+                    Err(error)
                 }
             }
         })
@@ -427,7 +430,7 @@ impl Controller {
         }
         let children = self.core().wait_for_children();
         match first {
-            Some(why) if ended.is_ok() => Err(why),
+            Some(error) if ended.is_ok() => Err(error),
             _ => ended.and(children),
         }
     }
@@ -630,8 +633,8 @@ impl Drop for Inner {
             return self.core.abort();
         }
         let ended = self.finalize();
-        if let Err(why) = ended.and_then(|()| self.core.wait_for_children()) {
-            log::error!("{:?}: {why}", self.core);
+        if let Err(error) = ended.and_then(|()| self.core.wait_for_children()) {
+            log::error!("{:?}: {error}", self.core);
         }
     }
 }
@@ -641,8 +644,8 @@ impl Inner {
     /// has returned are logged.
     fn finalize(&self) -> Result {
         loop {
-            while let Some(why) = self.core.unreported_failure() {
-                log::error!("{:?}: {why}", self.core);
+            while let Some(error) = self.core.unreported_failure() {
+                log::error!("{:?}: {error}", self.core);
             }
             if self.core.finalize_step()? {
                 return Ok(());

@@ -14,11 +14,11 @@ pub struct Copies {
     pub packed_bytes: u64,
     /// Messages, puts and gets copied to their destination.
     pub delivered: u64,
-    /// Bytes of these.
+    /// Bytes of these messages, puts and gets.
     pub delivered_bytes: u64,
     /// Puts copied directly to their destination.
     pub placed: u64,
-    /// Bytes of these.
+    /// Bytes of these puts.
     pub placed_bytes: u64,
 }
 

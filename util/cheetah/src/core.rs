@@ -1,5 +1,6 @@
 //! A context without its handlers: progresses operations, rings bells, and returns invocations to
-//! the caller. [`crate::Controller`] runs Rust functions on top of it, the C API runs C functions.
+//! the caller. [`crate::Controller`] runs Rust functions on top of a [`Core`], the C API C
+//! functions.
 
 mod finalize;
 mod idle;
@@ -28,7 +29,8 @@ use idle::Backoff;
 use state_cell::StateCell;
 use thread::Thread;
 
-/// A context with a pull interface: the caller takes invocations with [`Self::next`] and runs them.
+/// A context with a pull interface: the caller takes messages with [`Self::next`] and runs their
+/// functions.
 ///
 /// A context is used by one thread. [`Config::with_thread`] adds one thread of the library, behind
 /// a lock.
@@ -36,7 +38,7 @@ pub struct Core {
     // Dropped before the engine.
     thread: Option<Thread>,
     state: StateCell,
-    me: usize,
+    rank: usize,
     size: usize,
     limit: Option<Duration>,
     children: Option<Children>,
@@ -49,7 +51,7 @@ struct State {
     engine: Option<Engine>,
     stage: Stage,
     backoff: Backoff,
-    /// An event was found in a call that was not a poll, and no poll has followed.
+    /// A call that was not a poll has found an event, and no poll has followed.
     has_unpolled_events: bool,
 }
 
@@ -60,12 +62,12 @@ pub struct Message {
 }
 
 impl Message {
-    /// The context that sent it.
+    /// The context that sent the message.
     pub fn from(&self) -> usize {
         self.invocation.from
     }
 
-    /// The function or handler that it is for.
+    /// The function or handler that the message is for.
     pub fn port(&self) -> Port {
         self.invocation.port
     }
@@ -85,7 +87,7 @@ impl Message {
     }
 }
 
-/// Memory for one message to one context, to be packed in place.
+/// Memory for one message to one context. The caller packs the message in place.
 #[derive(Debug)]
 pub struct Reservation {
     to: usize,
@@ -103,7 +105,7 @@ impl Reservation {
         self.parcel.bytes_mut()
     }
 
-    /// Whether it lies in special memory.
+    /// Returns whether the memory is special memory.
     pub fn is_special(&self) -> bool {
         self.parcel.is_special()
     }
@@ -113,13 +115,13 @@ impl Reservation {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PollStatus {
-    /// Messages that were not taken yet.
+    /// Received messages that [`Core::next`] has not returned yet.
     pub has_messages: bool,
-    /// Failures that were not reported yet.
+    /// Failures that [`Core::failure`] has not returned yet.
     pub has_failures: bool,
 }
 
-/// Every 8th call that is not a poll makes progress, for programs that never poll.
+/// Number of calls that are not polls between two progress calls, for programs that never poll.
 const PROGRESS_INTERVAL: u32 = 8;
 
 impl Core {
@@ -129,7 +131,7 @@ impl Core {
     /// The configuration is invalid, a provider fails, or the contexts do not connect in time.
     pub fn open(config: &Config) -> Result<Self> {
         let started = start::start(config)?;
-        let (me, size) = (started.engine.me(), started.engine.size());
+        let (rank, size) = (started.engine.rank(), started.engine.size());
         let state = State {
             engine: Some(started.engine),
             stage: Stage::default(),
@@ -147,7 +149,7 @@ impl Core {
         Ok(Self {
             state: cell,
             thread,
-            me,
+            rank,
             size,
             limit: config.timeout,
             children: started.children,
@@ -157,7 +159,7 @@ impl Core {
 
     /// Number of this context.
     pub fn mycontext(&self) -> usize {
-        self.me
+        self.rank
     }
 
     /// Number of contexts.
@@ -197,20 +199,21 @@ impl Core {
         Ok(status)
     }
 
-    /// As [`Self::progress`], for a caller that parks by itself when there are no events.
+    /// As [`Self::progress`], without yields of the processor, for a caller that parks when there
+    /// are no events.
     ///
     /// # Errors
     /// As [`Self::progress`].
     #[inline]
     pub fn progress_without_backoff(&self) -> Result {
-        self.with("poll", |engine| {
+        self.with_engine("poll", |engine| {
             engine.progress();
             Ok(())
         })
     }
 
-    /// The next message, in each sender's order. Without one, queued sends are flushed, because the
-    /// caller may not call again soon.
+    /// The next message, in each sender's order. If there is none, queued sends are flushed,
+    /// because the caller may not call again soon.
     #[inline]
     pub fn next(&self) -> Option<Message> {
         if self.state.is_known_idle() {
@@ -227,7 +230,7 @@ impl Core {
         })
     }
 
-    /// Number of messages that were not taken yet.
+    /// Number of received messages that [`Self::next`] has not returned yet.
     pub fn message_count(&self) -> usize {
         let state = self.state.lock();
         state.engine.as_ref().map_or(0, Engine::message_count)
@@ -249,8 +252,8 @@ impl Core {
         self.state.lock().engine.as_mut()?.unreported_failure()
     }
 
-    /// The error that prevents the end of a wait for this bell, or for a barrier; `None` if it can
-    /// end.
+    /// The error that prevents the end of a wait for this bell, or for a barrier; `None` if the
+    /// wait can end.
     pub fn wait_error(&self, bell: Option<BellName>) -> Option<Error> {
         let state = self.state.lock();
         state.engine.as_ref()?.wait_error(bell).cloned()
@@ -288,12 +291,12 @@ impl Core {
         self.spin.parked_for(parked_at.elapsed());
     }
 
-    /// A new bell.
+    /// Allocates a bell with the value 0.
     ///
     /// # Errors
     /// [`Error::Finalized`]; [`Error::NoMemory`] when too many bells exist.
     pub fn bell(&self) -> Result<Bell> {
-        self.with("bell", |engine| engine.bells().bell(engine.me()))
+        self.with_engine("bell", |engine| engine.bells().bell(engine.rank()))
     }
 
     pub(crate) fn is_own(&self, bell: &Bell) -> bool {
@@ -308,7 +311,7 @@ impl Core {
     /// # Errors
     /// [`Error::Finalized`].
     pub fn register(&self, name: &str) -> Result<u32> {
-        self.with("register", |engine| Ok(engine.add_function(name)))
+        self.with_engine("register", |engine| Ok(engine.add_function(name)))
     }
 
     /// Registers a matching handler under the next number.
@@ -316,7 +319,7 @@ impl Core {
     /// # Errors
     /// [`Error::Finalized`].
     pub fn channel(&self, name: &str) -> Result<u32> {
-        self.with("handler construction", |engine| engine.add_channel(name))
+        self.with_engine("handler construction", |engine| engine.add_channel(name))
     }
 
     /// Puts bytes into another context's memory.
@@ -324,12 +327,12 @@ impl Core {
     /// # Safety
     /// `local` is valid for reads of `len` bytes, which stay unchanged until `local_bell` has been
     /// rung or carries an error. Only operations of the fabric use the bytes at `remote` of context
-    /// `to`. The remote bell is an integer there, and the local bell one in this context, that is
-    /// used as a bell only.
+    /// `to`. The remote bell is an integer of that context, the local bell an integer of this
+    /// context, and both are used as bells only.
     ///
     /// # Errors
-    /// When there is no such context, when it has failed, or after finalize. Other errors are
-    /// carried by the local bell.
+    /// [`Error::NoContext`], [`Error::PeerFailed`], [`Error::Finalized`]. The local bell carries
+    /// other errors.
     #[expect(unsafe_code, reason = "passes a promise on")]
     #[inline]
     pub unsafe fn put(
@@ -348,7 +351,7 @@ impl Core {
             local_bell,
             remote_bell,
         };
-        self.with("put", |engine| engine.put(&put))
+        self.with_engine("put", |engine| engine.put(&put))
     }
 
     /// Gets bytes of another context's memory.
@@ -362,45 +365,45 @@ impl Core {
     #[expect(unsafe_code, reason = "passes a promise on")]
     pub unsafe fn get(
         &self,
-        of: usize,
+        target: usize,
         remote: u64,
         (local, len): (*mut u8, usize),
         local_bell: BellName,
         remote_bell: BellName,
     ) -> Result {
         let get = Get {
-            of,
+            target,
             source: Source {
                 addr: remote,
                 key: 0,
                 len: len as u64,
             },
             // SAFETY: passed on from the caller.
-            to: unsafe { Local::new(local, len) },
+            destination: unsafe { Local::new(local, len) },
             local_bell,
             remote_bell,
             is_reading: false,
         };
-        self.with("get", |engine| engine.get(get))
+        self.with_engine("get", |engine| engine.get(get))
     }
 
     /// Invokes `port` of context `to` with a copy of `bytes`.
     ///
     /// # Errors
-    /// When there is no such context, when it has failed, or after finalize.
+    /// [`Error::NoContext`], [`Error::PeerFailed`], [`Error::Finalized`].
     #[inline]
     pub fn invoke(&self, to: usize, port: Port, bytes: &[u8]) -> Result {
         let bell = BellName::NONE;
         let target = InvokeTarget { to, port, bell };
-        self.with("ainvoke", |engine| engine.invoke(&target, bytes))
+        self.with_engine("ainvoke", |engine| engine.invoke(&target, bytes))
     }
 
     /// As [`Self::invoke`], without a copy: the bytes stay unchanged until `bell` has been rung or
     /// carries an error.
     ///
     /// # Safety
-    /// `bytes` is valid for reads of `len` bytes, which stay unchanged until then. The bell is an
-    /// integer of this context.
+    /// `bytes` is valid for reads of `len` bytes, which stay unchanged until the bell has been rung
+    /// or carries an error. The bell is an integer of this context.
     ///
     /// # Errors
     /// As [`Self::invoke`].
@@ -415,7 +418,7 @@ impl Core {
         let target = InvokeTarget { to, port, bell };
         // SAFETY: passed on from the caller.
         let local = unsafe { Local::new(bytes, len) };
-        self.with("ainvoke", |engine| match len <= engine.eager(to)? {
+        self.with_engine("ainvoke", |engine| match len <= engine.eager(to)? {
             true => engine.invoke(&target, local.bytes()),
             false => engine.invoke_bytes(&target, Bytes::Caller(local)),
         })
@@ -424,16 +427,16 @@ impl Core {
     /// Reserves memory for a message to context `to`, in special memory if available.
     ///
     /// # Errors
-    /// When there is no such context, or after finalize.
+    /// [`Error::NoContext`], [`Error::Finalized`].
     pub fn reserve(&self, to: usize, len: usize) -> Result<Reservation> {
-        self.with("reserve", |engine| {
+        self.with_engine("reserve", |engine| {
             engine.check(to)?;
             let parcel = engine.reserve(to, len);
             Ok(Reservation { to, parcel })
         })
     }
 
-    /// Invokes `port` with the packed message, in the context that it was reserved for.
+    /// Invokes `port` with the packed message, in the context that the memory was reserved for.
     ///
     /// # Errors
     /// As [`Self::invoke`].
@@ -444,7 +447,7 @@ impl Core {
             port,
             bell,
         };
-        self.with("commit", |engine| {
+        self.with_engine("commit", |engine| {
             engine.invoke_bytes(&target, Bytes::Parcel(reservation.parcel))
         })
     }
@@ -461,7 +464,7 @@ impl Core {
     /// # Errors
     /// When none is available, or after finalize.
     pub fn allocate(&self, len: usize) -> Result<Arc<SharedRegion>> {
-        self.with("special", |engine| engine.allocate(len))
+        self.with_engine("special", |engine| engine.allocate(len))
     }
 
     /// Frees special memory.
@@ -479,15 +482,15 @@ impl Core {
     }
 
     /// Records a failure for the next poll.
-    pub(crate) fn report(&self, why: Error) {
+    pub(crate) fn report(&self, error: Error) {
         if let Some(engine) = &mut self.state.lock().engine {
-            engine.fail(why);
+            engine.fail(error);
         }
     }
 
     /// Checks a context's number.
     pub(crate) fn check(&self, context: usize) -> Result {
-        self.with("request", |engine| engine.check(context))
+        self.with_engine("request", |engine| engine.check(context))
     }
 
     /// Number of registered functions.
@@ -507,15 +510,15 @@ impl Core {
     /// # Errors
     /// When a barrier is under way, or a context has failed.
     pub fn barrier_begin(&self) -> Result {
-        self.with("barrier", Engine::enter_barrier)
+        self.with_engine("barrier", Engine::enter_barrier)
     }
 
-    /// Whether the barrier is complete; the caller polls until it is.
+    /// Returns whether the barrier is complete; the caller polls until it is.
     ///
     /// # Errors
     /// When a context has failed.
     pub fn barrier_done(&self) -> Result<bool> {
-        self.with("barrier", |engine| match engine.barrier_is_complete() {
+        self.with_engine("barrier", |engine| match engine.barrier_is_complete() {
             true => Ok(true),
             false => engine.wait_error(None).cloned().map_or(Ok(false), Err),
         })
@@ -533,33 +536,33 @@ impl Core {
     /// The names of the providers.
     pub fn fabrics(&self) -> Vec<String> {
         let state = self.state.lock();
-        let nets = state
+        let fabrics = state
             .engine
             .as_ref()
             .map(Engine::nets)
             .into_iter()
             .flatten();
-        nets.map(|net| net.provider().to_owned()).collect()
+        fabrics.map(|net| net.provider().to_owned()).collect()
     }
 
-    /// The error of a wait that reached its time limit, with the contexts that do not respond, or
-    /// that have not entered the barrier.
+    /// Makes the error of a wait that reached its time limit. The error names the contexts that do
+    /// not respond, or that have not entered the barrier.
     pub fn timed_out(&self, operation: &str, since: Instant, is_barrier: bool) -> Error {
-        let request = self.with("status request", |engine| {
+        let request = self.with_engine("status request", |engine| {
             let entered = if is_barrier { engine.entered() } else { 0 };
             Ok((engine.query_all(), entered))
         });
         let Ok((token, entered)) = request else {
             return Error::Finalized("wait");
         };
-        let until = Instant::now() + RESPONSE_TIME;
+        let deadline = Instant::now() + RESPONSE_TIME;
         loop {
-            let missing = self.with("status request", |engine| {
+            let missing = self.with_engine("status request", |engine| {
                 engine.progress();
                 Ok(engine.missing(token, entered))
             });
             let missing = missing.unwrap_or_default();
-            if missing.is_empty() || Instant::now() >= until {
+            if missing.is_empty() || Instant::now() >= deadline {
                 return Error::TimedOut {
                     operation: operation.to_owned(),
                     millis: since.elapsed().as_millis() as u64,
@@ -571,7 +574,7 @@ impl Core {
     }
 
     #[inline]
-    fn with<T>(
+    fn with_engine<T>(
         &self,
         operation: &'static str,
         call: impl FnOnce(&mut Engine) -> Result<T>,
@@ -581,11 +584,11 @@ impl Core {
         let Some(engine) = &mut state.engine else {
             return Err(Error::Finalized(operation));
         };
-        let done = call(engine);
+        let result = call(engine);
         if state.backoff.every(PROGRESS_INTERVAL) {
             state.has_unpolled_events |= engine.progress();
         }
-        done
+        result
     }
 }
 
@@ -612,7 +615,7 @@ impl Engine {
 
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "context {} of {}", self.me, self.size)
+        write!(f, "context {} of {}", self.rank, self.size)
     }
 }
 
@@ -643,38 +646,38 @@ mod tests {
             let (open, config) = (open.clone(), config.clone());
             move || open(1, config)
         });
-        let (one, other) = (open(0, config.clone()), other.join().unwrap());
-        one.barrier_begin().unwrap();
+        let (first, other) = (open(0, config.clone()), other.join().unwrap());
+        first.barrier_begin().unwrap();
         other.barrier_begin().unwrap();
-        while !(one.barrier_done().unwrap() && other.barrier_done().unwrap()) {}
-        [one, other]
+        while !(first.barrier_done().unwrap() && other.barrier_done().unwrap()) {}
+        [first, other]
     }
 
     #[test]
     fn the_library_thread_sends_the_backlog_as_soon_as_there_is_room() {
         const MESSAGES: usize = 300_000;
-        let [one, other] = pair("backlog", &Config::new().with_thread());
+        let [first, other] = pair("backlog", &Config::new().with_thread());
         for _ in 0..MESSAGES {
-            one.invoke(1, Port::Function(0), b"backlog").unwrap();
+            first.invoke(1, Port::Function(0), b"backlog").unwrap();
         }
         // From here on only the library's thread makes calls for the first context.
         let start = Instant::now();
-        let mut arrived = 0;
-        while arrived < MESSAGES {
+        let mut received = 0;
+        while received < MESSAGES {
             other.progress().unwrap();
             while other.next().is_some() {
-                arrived += 1;
+                received += 1;
             }
-            assert!(start.elapsed() < Duration::from_secs(20), "{arrived}");
+            assert!(start.elapsed() < Duration::from_secs(20), "{received}");
         }
     }
 
     #[test]
     fn events_found_outside_of_a_poll_prevent_parking() {
-        let [one, _other] = pair("fresh", &Config::new());
-        let before = voluntary_switches();
-        one.wait_for_events(Duration::from_secs(1));
-        assert_eq!(voluntary_switches(), before);
+        let [first, _other] = pair("fresh", &Config::new());
+        let switches_before = voluntary_switches();
+        first.wait_for_events(Duration::from_secs(1));
+        assert_eq!(voluntary_switches(), switches_before);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Errors, with texts for the user of the program.
+//! Errors of calls and operations.
 
 use std::io;
 
@@ -7,7 +7,7 @@ pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
 /// The error of a call, or of an operation that was started earlier.
 ///
-/// Errors can be cloned: an error that ends one wait ends the next one, too.
+/// Errors can be cloned, because one error may end several waits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -25,14 +25,15 @@ pub enum Error {
         /// The operation and the fabric's error.
         detail: String,
     },
-    /// A context has ended before it finalized.
-    #[error("context {context} of {size} is gone: {detail}")]
+    /// A context has ended before its finalize was complete, or an operation names a context that
+    /// has finalized.
+    #[error("context {context} of {size} has failed: {detail}")]
     PeerFailed {
         /// The failed context.
         context: usize,
         /// Number of contexts.
         size: usize,
-        /// The way of detection, and the cause if it is known.
+        /// The exit status if it is known, otherwise the error by which the failure was detected.
         detail: String,
     },
     /// A pointer in a call or message does not name memory of the target context.
@@ -72,7 +73,7 @@ pub enum Error {
         registered: u32,
     },
     /// The contexts have not registered the same functions in the same order.
-    #[error("contexts have registered different things: {0}")]
+    #[error("contexts have registered different functions or handlers: {0}")]
     Mismatch(String),
     /// A call after [`finalize`](crate::Controller::finalize).
     #[error("{0} after finalize")]
@@ -87,7 +88,7 @@ pub enum Error {
         operation: String,
         /// Its duration in milliseconds.
         millis: u64,
-        /// The contexts that have not entered or do not respond.
+        /// The contexts that have not entered the barrier or do not respond.
         missing: Vec<usize>,
     },
     /// Memory is exhausted.

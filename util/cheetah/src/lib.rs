@@ -1,9 +1,9 @@
 //! Cheetah: one-sided messaging for single-threaded programs, over any fabric.
 //!
 //! A program runs as several *contexts* with separate memory. A context puts bytes into the memory
-//! of another one, gets bytes from there, and invokes functions there. The other program does not
-//! take part; it only has to call the library from time to time. *Bells* report completions:
-//! integers that the library increments.
+//! of another context, gets bytes from there, and invokes functions there. The other context takes
+//! no part, except that it calls the library periodically. *Bells*, integers that the library
+//! increments, report completions.
 //!
 //! ```text
 //!   Controller ---- put, get, ainvoke, poll, wait, barrier      operations between contexts
@@ -15,12 +15,11 @@
 //!   Serialize                                                   values in messages
 //! ```
 //!
-//! - Only [`Controller::wait`], [`Controller::barrier`] and [`Controller::finalize`] block. All other
-//!   operations are queued without a limit.
-//! - Work is done within calls only: every call progresses operations; polls and waits, and
-//!   periodically other calls, run functions.
-//!   and now and then in others.
-//! - When a context dies, the waits of all others end with an error that names it.
+//! - Only [`Controller::wait`], [`Controller::barrier`] and [`Controller::finalize`] block. All
+//!   other operations are queued without a limit.
+//! - The library works within calls only. Polls and waits progress operations and run functions;
+//!   other calls do so periodically.
+//! - When a context fails, the waits of all others end with an error that names the failed context.
 //!
 //! docs/CHEETAH.md lists the guarantees and their tests. `util/capi/cheetah` is the same library
 //! for C and C++, with `Cheetah/Cheetah.h`.

@@ -1,6 +1,6 @@
 //! Memory that the application lends to an operation.
 
-#![expect(unsafe_code, reason = "a promise of the caller's, kept as a value")]
+#![expect(unsafe_code, reason = "a value that carries a promise of the caller")]
 
 use selvedge::Iov;
 

@@ -18,9 +18,9 @@ type Action = Box<dyn FnOnce(&Controller, &[u8])>;
 
 /// Sends and requests that are matched by context and tag.
 ///
-/// All contexts must build their handlers in the same order. Messages for a handler that is not
-/// built yet are queued. Each request takes one message; messages of one sender and tag match in
-/// order.
+/// All contexts must construct their handlers in the same order. Messages for a handler that is not
+/// constructed yet are queued. Each request takes one message. Messages of one sender and tag match
+/// requests in order.
 ///
 /// # Examples
 /// ```no_run
@@ -65,12 +65,12 @@ impl MatchedRequest {
     }
 }
 
-/// From this size on, messages are packed into special memory. Smaller messages are packed into
-/// ordinary memory and sent eagerly: reading special memory costs an additional round trip.
+/// Size in bytes from which on messages are packed into special memory. Smaller messages are packed
+/// into ordinary memory and sent eagerly, because reading special memory costs another round trip.
 const SPECIAL_FROM: usize = 2048;
 
 impl MatchingHandler {
-    /// Builds the next handler.
+    /// Constructs the next handler.
     ///
     /// # Errors
     /// [`crate::Error::Finalized`].
@@ -85,7 +85,7 @@ impl MatchingHandler {
         })
     }
 
-    /// The controller that it was built on.
+    /// The controller that the handler was constructed on.
     pub fn controller(&self) -> &Controller {
         &self.controller
     }
@@ -161,8 +161,8 @@ impl MatchingHandler {
         self.controller.core().check(from)?;
         let action: Action = Box::new(move |controller, bytes| match T::unpack(bytes) {
             Ok((view, _)) => callback(controller, view),
-            Err(why) => controller.core().report(crate::Error::Garbled(format!(
-                "a message with tag {tag} of context {from}: {why}"
+            Err(error) => controller.core().report(crate::Error::Garbled(format!(
+                "a message with tag {tag} of context {from}: {error}"
             ))),
         });
         if let Some(ready) = self.channel.request(from, tag, action) {
@@ -244,11 +244,11 @@ impl fmt::Debug for MatchingHandler {
     }
 }
 
-/// A registered function with a type.
+/// A registered function with the type of its argument.
 #[derive(Debug)]
 pub struct Function<T: ?Sized> {
     id: FunctionId,
-    takes: std::marker::PhantomData<fn(&T)>,
+    arg_type: std::marker::PhantomData<fn(&T)>,
 }
 
 impl<T: ?Sized> Clone for Function<T> {
@@ -267,8 +267,8 @@ impl<T: ?Sized> Function<T> {
 }
 
 impl Controller {
-    /// Registers a function that takes a value. As [`Self::register`], with the type in the
-    /// registered name, so that contexts with another type fail at the first barrier.
+    /// Registers a function that takes a value, as [`Self::register`]. The registered name includes
+    /// the type, so that contexts with another type fail at the first barrier.
     ///
     /// # Errors
     /// [`crate::Error::Finalized`].
@@ -280,14 +280,14 @@ impl Controller {
         let name = format!("{name} of {}", std::any::type_name::<T>());
         let id = self.register(&name, move |controller, call| match T::unpack(call.bytes) {
             Ok((view, _)) => function(controller, call.from, view),
-            Err(why) => controller.core().report(crate::Error::Garbled(format!(
-                "arguments of function {} from context {}: {why}",
+            Err(error) => controller.core().report(crate::Error::Garbled(format!(
+                "arguments of function {} from context {}: {error}",
                 call.id, call.from
             ))),
         })?;
         Ok(Function {
             id,
-            takes: std::marker::PhantomData,
+            arg_type: std::marker::PhantomData,
         })
     }
 

@@ -1,8 +1,8 @@
 //! Access to this process's memory by addresses that other contexts have named.
 //!
-//! A peer may name any address. The kernel is asked before each access whether the address is
-//! mapped, so that an invalid address becomes an error of the peer. One thread uses a context, so
-//! the memory is not unmapped between the check and the copy.
+//! A peer may name any address. Before each access the kernel confirms that the address is mapped,
+//! so that an invalid address becomes an error of the peer. One thread uses a context, so the
+//! memory is not unmapped between the check and the copy.
 
 #![expect(unsafe_code, reason = "addresses that other contexts have named")]
 
@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use selvedge::presence;
 
-/// Whether all of these bytes may be read.
+/// Returns whether all of these bytes may be read.
 pub(crate) fn is_readable(address: u64, len: u64) -> bool {
     presence::is_readable(address as usize, len as usize)
 }
 
-/// Whether all of these bytes may be written.
+/// Returns whether all of these bytes may be written.
 pub(crate) fn is_writable(address: u64, len: u64) -> bool {
     presence::is_writable(address as usize, len as usize)
 }
@@ -24,7 +24,7 @@ pub(crate) fn is_writable(address: u64, len: u64) -> bool {
 /// Copies `bytes` to an address named by a peer.
 ///
 /// # Errors
-/// `Err(())` if the memory is not writable; nothing is copied then.
+/// `Err(())` if the memory is not writable. No byte is copied.
 #[inline]
 pub(crate) fn store(address: u64, bytes: &[u8]) -> Result<(), ()> {
     if !is_writable(address, bytes.len() as u64) {
@@ -38,28 +38,28 @@ pub(crate) fn store(address: u64, bytes: &[u8]) -> Result<(), ()> {
     Ok(())
 }
 
-/// Appends `len` bytes at `address`.
+/// Appends the `len` bytes at `address` to `dest`.
 ///
 /// # Errors
-/// `Err(())` if the memory is not readable; nothing is appended then.
-pub(crate) fn load(address: u64, len: usize, into: &mut Vec<u8>) -> Result<(), ()> {
+/// `Err(())` if the memory is not readable. No byte is appended.
+pub(crate) fn load(address: u64, len: usize, dest: &mut Vec<u8>) -> Result<(), ()> {
     if !is_readable(address, len as u64) {
         return Err(());
     }
-    into.reserve(len);
+    dest.reserve(len);
     let from = ptr::with_exposed_provenance::<u8>(address as usize);
-    let end = into.as_mut_ptr().wrapping_add(into.len());
+    let end = dest.as_mut_ptr().wrapping_add(dest.len());
     // SAFETY: the source is readable, as above, and the destination was reserved.
     unsafe { ptr::copy(from, end, len) };
     // SAFETY: `len` bytes were just written behind the others.
-    unsafe { into.set_len(into.len() + len) };
+    unsafe { dest.set_len(dest.len() + len) };
     Ok(())
 }
 
 /// Copies `len` bytes within this process.
 ///
 /// # Errors
-/// `Err(())` if the source is not readable or the destination not writable; nothing is copied then.
+/// `Err(())` if the source is not readable or the destination not writable. No byte is copied.
 pub(crate) fn copy_within(from: u64, to: u64, len: u64) -> Result<(), ()> {
     if !is_readable(from, len) || !is_writable(to, len) {
         return Err(());
@@ -71,18 +71,18 @@ pub(crate) fn copy_within(from: u64, to: u64, len: u64) -> Result<(), ()> {
     Ok(())
 }
 
-/// Increments the integer at `address`. Checks it first, unless `is_known` says that it is mapped.
+/// Increments the integer at `address`, after checking the address unless `is_mapped` is true.
 ///
 /// # Errors
 /// `Err(())` if the address is not aligned or not writable.
-pub(crate) fn increment(address: u64, is_known: bool) -> Result<(), ()> {
+pub(crate) fn increment(address: u64, is_mapped: bool) -> Result<(), ()> {
     let count = ptr::with_exposed_provenance_mut::<i32>(address as usize);
-    if !count.is_aligned() || !is_known && !is_writable(address, 4) {
+    if !count.is_aligned() || !is_mapped && !is_writable(address, 4) {
         return Err(());
     }
-    // SAFETY: aligned, and writable memory: either special memory of this context, which is mapped
-    // while it is in the table, or the kernel has just confirmed it. The application reads it
-    // through a volatile int or within calls of the library.
+    // SAFETY: the address is aligned. The memory is writable: it is special memory of this context,
+    // which is mapped while it is in the table, or the kernel has just confirmed the address. The
+    // application reads the integer through a volatile int or within calls of the library.
     let count = unsafe { AtomicI32::from_ptr(count) };
     count.fetch_add(1, Ordering::Release);
     Ok(())

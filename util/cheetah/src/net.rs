@@ -245,7 +245,7 @@ impl Net {
             iov: &[bytes],
             desc: &[],
             dest: to,
-            tag: wire::bulk(token),
+            tag: wire::bulk_tag(token),
             context,
             data: 0,
         };
@@ -268,7 +268,7 @@ impl Net {
             iov: &[buffer],
             desc: &[],
             src: from,
-            tag: TagMatch::exact(wire::bulk(token)),
+            tag: TagMatch::exact(wire::bulk_tag(token)),
             context,
         };
         // SAFETY: passed on from the caller.

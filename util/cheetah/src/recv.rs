@@ -1,4 +1,5 @@
-//! Receive buffers: memory for one message with shared ownership, until the last reader drops it.
+//! Receive buffers: memory for one message each. The fabric and readers share a buffer until the
+//! last reader drops it.
 
 #![expect(
     unsafe_code,
@@ -37,7 +38,8 @@ impl Buffer {
         Self { memory }
     }
 
-    /// The whole buffer, to be posted. The caller ensures that it has no readers meanwhile.
+    /// The whole buffer, to be posted. The caller ensures that the buffer has no readers while it
+    /// is posted.
     pub(crate) fn iov(&self) -> IovMut {
         IovMut::from_raw(self.memory.as_ptr().cast(), BUFFER_LEN)
     }
@@ -110,7 +112,7 @@ pub(crate) enum Payload {
     /// In the receive buffer.
     Buffered(BufferedMessage),
     /// Fetched, or sent by this context.
-    Own(Aligned),
+    Owned(Aligned),
 }
 
 impl Payload {
@@ -119,7 +121,7 @@ impl Payload {
         match self {
             Self::Short(short) => short.bytes(),
             Self::Buffered(message) => message.bytes(),
-            Self::Own(own) => own.bytes(),
+            Self::Owned(owned) => owned.bytes(),
         }
     }
 
@@ -128,7 +130,7 @@ impl Payload {
         match self {
             Self::Short(short) => (&raw mut short.block).cast(),
             Self::Buffered(message) => message.buffer.memory.as_ptr(),
-            Self::Own(own) => own.bytes_mut().as_mut_ptr(),
+            Self::Owned(owned) => owned.bytes_mut().as_mut_ptr(),
         }
     }
 }
@@ -146,7 +148,7 @@ impl Short {
     pub(crate) fn copy_of(bytes: &[u8]) -> Option<Self> {
         let mut block = [0; ALIGNMENT];
         match *bytes {
-            // Without a call for the most common length.
+            // The most common length is copied without a call.
             [a, b, c, d, e, f, g, h] => block[..8].copy_from_slice(&[a, b, c, d, e, f, g, h]),
             _ => block.get_mut(..bytes.len())?.copy_from_slice(bytes),
         }

@@ -1,5 +1,5 @@
-//! Serialization: sizes are computed first, values are packed in place, and received values are
-//! views.
+//! Serialization in place: the sizes of values are computed first, values are packed into the
+//! message, and received values are views of the message.
 //!
 //! The size of every part is a multiple of 8, so all parts of a message are aligned to 8, and plain
 //! data is used in place. Tags select formats: [`Cheetah`] is the default, [`Array`] is a count
@@ -23,8 +23,8 @@ pub trait Serialize<Tag = Cheetah> {
     /// Packed size in bytes: a multiple of 8.
     fn size(&self) -> usize;
 
-    /// Packs the value into `buffer`, which has [`Self::size`] bytes at an address that is a multiple
-    /// of 8.
+    /// Packs the value into `buffer`, which has [`Self::size`] bytes at an address that is a
+    /// multiple of 8.
     fn pack(&self, buffer: &mut [u8]);
 
     /// Unpacks a value from the beginning of `bytes`. The remaining bytes are aligned to 8, too.
@@ -37,13 +37,13 @@ pub trait Serialize<Tag = Cheetah> {
 /// Alignment of parts.
 const UNIT: usize = 8;
 
-/// `len` rounded up to whole units.
+/// Rounds `len` up to a multiple of 8.
 pub const fn rounded(len: usize) -> usize {
     len.next_multiple_of(UNIT)
 }
 
-/// Implements [`Serialize`] for types whose bytes are their value: each is [`bytemuck::Pod`] and
-/// needs no more alignment than 8. The view is a reference into the message.
+/// Implements [`Serialize`] for plain types: types that are [`bytemuck::Pod`] and have an alignment
+/// of at most 8. The view is a reference into the message.
 ///
 /// # Examples
 /// ```
@@ -84,8 +84,8 @@ macro_rules! serialize_plain {
 
             fn unpack(bytes: &[u8]) -> $crate::Result<(&$kind, &[u8])> {
                 const { assert!(align_of::<$kind>() <= 8, "more alignment than parts have") };
-                let (own, rest) = $crate::serialize::split(bytes, size_of::<$kind>())?;
-                Ok(($crate::serialize::view(own)?, rest))
+                let (part, rest) = $crate::serialize::split(bytes, size_of::<$kind>())?;
+                Ok(($crate::serialize::view(part)?, rest))
             }
         }
     )+};
@@ -94,14 +94,14 @@ pub use serialize_plain as plain;
 
 plain!(u8, i8, u16, i16, u32, i32, u64, i64, usize, isize, f32, f64);
 
-/// Splits off `len` bytes and their padding to a whole unit.
+/// Splits off `len` bytes, and drops their padding to a multiple of 8.
 ///
 /// # Errors
 /// [`Error::Garbled`] when `bytes` is shorter.
 pub fn split(bytes: &[u8], len: usize) -> Result<(&[u8], &[u8])> {
     let short = || {
         let message = format!(
-            "a part of {len} bytes in a message with {} left",
+            "a value of {len} bytes in a message with {} bytes left",
             bytes.len()
         );
         Error::Garbled(message)
@@ -109,8 +109,8 @@ pub fn split(bytes: &[u8], len: usize) -> Result<(&[u8], &[u8])> {
     if len > bytes.len() {
         return Err(short());
     }
-    let (own, _) = bytes.split_at(len);
-    Ok((own, bytes.get(rounded(len)..).unwrap_or(&[])))
+    let (part, _) = bytes.split_at(len);
+    Ok((part, bytes.get(rounded(len)..).unwrap_or(&[])))
 }
 
 /// Reinterprets bytes as a value.
@@ -118,7 +118,7 @@ pub fn split(bytes: &[u8], len: usize) -> Result<(&[u8], &[u8])> {
 /// # Errors
 /// [`Error::Garbled`] when the bytes are not aligned.
 pub fn view<T: bytemuck::Pod>(bytes: &[u8]) -> Result<&T> {
-    bytemuck::try_from_bytes(bytes).map_err(|error| Error::Garbled(format!("a part: {error}")))
+    bytemuck::try_from_bytes(bytes).map_err(|error| Error::Garbled(format!("a value: {error}")))
 }
 
 impl<T: bytemuck::Pod> Serialize<Array> for [T] {
@@ -141,8 +141,8 @@ impl<T: bytemuck::Pod> Serialize<Array> for [T] {
         let len = usize::try_from(*count).ok();
         let len = len.and_then(|count| count.checked_mul(size_of::<T>()));
         let len = len.ok_or_else(|| Error::Garbled(format!("an array of {count} elements")))?;
-        let (own, rest) = split(rest, len)?;
-        let elements = bytemuck::try_cast_slice(own);
+        let (array, rest) = split(rest, len)?;
+        let elements = bytemuck::try_cast_slice(array);
         let elements = elements.map_err(|error| Error::Garbled(format!("an array: {error}")))?;
         Ok((elements, rest))
     }
@@ -257,9 +257,9 @@ macro_rules! tuples {
             fn pack(&self, buffer: &mut [u8]) {
                 let mut rest = buffer;
                 $(
-                    let (own, behind) = rest.split_at_mut(self.$index.size());
-                    self.$index.pack(own);
-                    rest = behind;
+                    let (element, remaining) = rest.split_at_mut(self.$index.size());
+                    self.$index.pack(element);
+                    rest = remaining;
                 )*
                 let _ = rest;
             }
@@ -267,9 +267,9 @@ macro_rules! tuples {
             fn unpack(bytes: &[u8]) -> Result<(Self::View<'_>, &[u8])> {
                 let mut rest = bytes;
                 let view = ($({
-                    let (own, behind) = $part::unpack(rest)?;
-                    rest = behind;
-                    own
+                    let (element, remaining) = $part::unpack(rest)?;
+                    rest = remaining;
+                    element
                 },)*);
                 Ok((view, rest))
             }
@@ -288,7 +288,7 @@ tuples! {
 mod tests {
     use super::*;
 
-    fn packed<Tag, T: Serialize<Tag> + ?Sized>(value: &T) -> Vec<u64> {
+    fn pack_to_words<Tag, T: Serialize<Tag> + ?Sized>(value: &T) -> Vec<u64> {
         let mut message = vec![u64::MAX; value.size() / UNIT];
         assert_eq!(value.size() % UNIT, 0);
         value.pack(bytemuck::cast_slice_mut(&mut message));
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn values_round_trip() -> Result {
         let value = (7_u8, "name".to_owned(), vec![1.5_f64, -2.0], 3_i64);
-        let message = packed::<Cheetah, _>(&value);
+        let message = pack_to_words::<Cheetah, _>(&value);
         let (view, rest) = <(u8, String, Vec<f64>, i64)>::unpack(bytemuck::cast_slice(&message))?;
         assert_eq!(view, (&7, "name", &[1.5, -2.0][..], &3));
         assert!(rest.is_empty());
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn views_lie_in_the_message() -> Result {
-        let message = packed::<Array, _>(&[1_u32, 2, 3][..]);
+        let message = pack_to_words::<Array, _>(&[1_u32, 2, 3][..]);
         let bytes: &[u8] = bytemuck::cast_slice(&message);
         let (view, _) = <[u32]>::unpack(bytes)?;
         assert!(bytes.as_ptr_range().contains(&view.as_ptr().cast()));
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn truncated_values_and_invalid_lengths_are_refused() {
-        let mut message = packed::<Cheetah, _>(&vec![1_u64, 2, 3]);
+        let mut message = pack_to_words::<Cheetah, _>(&vec![1_u64, 2, 3]);
         for len in 0..4 {
             let short = bytemuck::cast_slice(&message[..len]);
             assert!(<Vec<u64> as Serialize>::unpack(short).is_err(), "{len}");

@@ -4,7 +4,7 @@
 //! has up to five words in little-endian order, followed by bytes. The payload of an invocation has
 //! no words before it: it begins at the beginning of its buffer, which is aligned.
 //!
-//! Bulk data is sent to a posted receive, by a tag that no message has.
+//! Bulk data is sent to a posted receive, with a tag that no message has.
 
 #![cfg_attr(
     not(test),
@@ -35,7 +35,7 @@ pub enum Port {
     Function(u32),
     /// The matching handler with the number `channel`, and the tag of the message.
     Channel {
-        /// The number of the handler, in the order in which they were built.
+        /// The number of the handler, in the order of construction.
         channel: u32,
         /// The sender's tag.
         tag: i32,
@@ -61,7 +61,7 @@ pub(crate) enum WireMessage {
         source: Source,
         token: u64,
     },
-    /// Copy the bytes that follow; `local` comes back with `PutFailed`.
+    /// Copy the bytes that follow; `PutFailed` returns `local`.
     Put {
         to: u64,
         bell: BellName,
@@ -162,14 +162,14 @@ impl Head {
 /// Bit in the tags of bulk data, beyond the kinds of all messages.
 pub(crate) const BULK: u64 = 0x80;
 
-/// Matches every message, and no bulk data.
+/// A match for every message and no bulk data.
 pub(crate) const MESSAGES: TagMatch = TagMatch {
     tag: 0,
     ignore: !BULK,
 };
 
 /// The tag of the bulk data of a put.
-pub(crate) const fn bulk(token: u64) -> u64 {
+pub(crate) const fn bulk_tag(token: u64) -> u64 {
     BULK | token << 8
 }
 
@@ -180,7 +180,7 @@ const fn tag(kind: u8, number: u32) -> u64 {
 
 /// The tag of [`WireMessage::Invoke`], whose message is the payload.
 #[inline]
-pub(crate) const fn invocation(port: Port) -> u64 {
+pub(crate) const fn invocation_tag(port: Port) -> u64 {
     port_tag(port, FUNCTION, CHANNEL)
 }
 
@@ -228,7 +228,7 @@ impl WireMessage {
     /// Encodes the head; [`parse`] decodes it.
     pub(crate) fn head(&self) -> Head {
         match *self {
-            Self::Invoke { port } => Head::write(invocation(port), []),
+            Self::Invoke { port } => Head::write(invocation_tag(port), []),
             Self::InvokeFetch {
                 port,
                 source: Source { addr, key, len },
@@ -294,7 +294,7 @@ impl WireMessage {
 
 /// The port of an invocation; `None` for other messages.
 #[inline]
-pub(crate) const fn invoked(tag: u64) -> Option<Port> {
+pub(crate) const fn port_of_invocation(tag: u64) -> Option<Port> {
     port(tag, FUNCTION, CHANNEL)
 }
 
@@ -331,7 +331,7 @@ pub(crate) fn parse(tag: u64, message: &[u8]) -> Option<(WireMessage, &[u8])> {
 }
 
 fn parse_head(tag: u64, words: &mut Words<'_>) -> Option<WireMessage> {
-    if let Some(port) = invoked(tag) {
+    if let Some(port) = port_of_invocation(tag) {
         return Some(WireMessage::Invoke { port });
     }
     if let Some(port) = port(tag, FUNCTION_FETCH, CHANNEL_FETCH) {
@@ -459,8 +459,8 @@ mod tests {
             let tag = u64::from_le_bytes(*tag);
             let (parsed, bytes) = parse(tag, message)?;
             let head = parsed.head();
-            let again = [head.bytes(), bytes].concat();
-            assert_eq!(parse(head.tag, &again), Some((parsed, bytes)));
+            let encoded = [head.bytes(), bytes].concat();
+            assert_eq!(parse(head.tag, &encoded), Some((parsed, bytes)));
             Some((std::mem::discriminant(&parsed), bytes.is_empty()))
         });
     }
@@ -570,8 +570,8 @@ mod tests {
             channel(1 << 15, i32::MAX),
         ];
         for port in ports {
-            assert_eq!(invoked(invocation(port)), Some(port));
-            let read = parse(invocation(port), b"payload");
+            assert_eq!(port_of_invocation(invocation_tag(port)), Some(port));
+            let read = parse(invocation_tag(port), b"payload");
             assert_eq!(read, Some((WireMessage::Invoke { port }, &b"payload"[..])));
         }
     }

@@ -6,38 +6,44 @@ use selvedge_kit::telemetry::calls::{CallLog, CallRecord, Outcome, RecordKind};
 use crate::processes;
 use crate::units::{age, bytes, time};
 
-/// The last `max` recorded calls of an endpoint, with their age.
-pub(crate) fn lines(all: &[CallLog], stats: &Stats, now: u64, max: usize) -> Vec<String> {
-    let own = all.iter().find(|it| processes::is_of(&it.header, stats));
-    own.map_or_else(Vec::new, |own| last(own, now, max))
+/// Describes the last `max` recorded calls of an endpoint, with their age: a header line, then one
+/// line for each call. Returns no lines for an endpoint without a log.
+pub(crate) fn describe_endpoint(
+    logs: &[CallLog],
+    stats: &Stats,
+    now: u64,
+    max: usize,
+) -> Vec<String> {
+    let log = logs.iter().find(|log| processes::is_of(&log.header, stats));
+    log.map_or_else(Vec::new, |log| describe_recent(log, now, max))
 }
 
-/// As [`lines`], for a call log that was found already.
-pub(crate) fn last(own: &CallLog, now: u64, max: usize) -> Vec<String> {
-    of(own, (now, "ago"), max)
+/// Describes the last `max` calls of a log, with their age.
+pub(crate) fn describe_recent(log: &CallLog, now: u64, max: usize) -> Vec<String> {
+    describe_log(log, (now, "ago"), max)
 }
 
-/// All calls of an endpoint in a flight record.
-pub(crate) fn left(own: &CallLog, end: u64) -> Vec<String> {
-    of(own, (end, "before the end"), usize::MAX)
+/// Describes all calls of a log in a flight record that ends at `end`.
+pub(crate) fn describe_before_end(log: &CallLog, end: u64) -> Vec<String> {
+    describe_log(log, (end, "before the end"), usize::MAX)
 }
 
-fn of(own: &CallLog, (now, since): (u64, &str), max: usize) -> Vec<String> {
-    let first = own.calls.len().saturating_sub(max);
-    let last = own.calls[first..].iter().map(|call| {
-        let before = now.saturating_sub(call.at) as f64 / 1e9;
-        let before = match before {
-            short if short < 1.0 => time(short * 1e9),
-            long => age(long),
+fn describe_log(log: &CallLog, (end, suffix): (u64, &str), max: usize) -> Vec<String> {
+    let first = log.calls.len().saturating_sub(max);
+    let lines = log.calls[first..].iter().map(|call| {
+        let seconds = end.saturating_sub(call.at) as f64 / 1e9;
+        let call_age = match seconds {
+            seconds if seconds < 1.0 => time(seconds * 1e9),
+            seconds => age(seconds),
         };
-        format!("{before:>7} {since}: {}", sentence(call))
+        format!("{call_age:>7} {suffix}: {}", describe_call(call))
     });
-    let shown = own.calls.len() - first;
-    let head = format!("The last {shown} calls and completions, of {}:", own.count);
-    std::iter::once(head).chain(last).collect()
+    let shown = log.calls.len() - first;
+    let header = format!("The last {shown} calls and completions, of {}:", log.count);
+    std::iter::once(header).chain(lines).collect()
 }
 
-fn sentence(call: &CallRecord) -> String {
+fn describe_call(call: &CallRecord) -> String {
     let CallRecord { name, peer, .. } = call;
     let len = match call.len {
         0 => String::new(),
@@ -50,7 +56,7 @@ fn sentence(call: &CallRecord) -> String {
         }
         _ => String::new(),
     };
-    let with = match &**peer {
+    let peer = match &**peer {
         "" => String::new(),
         peer => format!(" with {peer}"),
     };
@@ -65,5 +71,5 @@ fn sentence(call: &CallRecord) -> String {
             format!(", attempted {tries} times: {errno}")
         }
     };
-    format!("{name}{len}{with}{location}{outcome}")
+    format!("{name}{len}{peer}{location}{outcome}")
 }

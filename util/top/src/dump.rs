@@ -1,4 +1,4 @@
-//! Descriptions of what endpoints wait for: the endpoints of a process, and their peers.
+//! Text that describes the events for which the endpoints of a process, and their peers, wait.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -20,114 +20,117 @@ use crate::units::{age, bytes};
 /// An endpoint without progress for this time, in seconds, is reported as idle.
 const IDLE_LIMIT: f64 = 1.0;
 
-/// Available statistics: all endpoints, and the groups of endpoints with collectives.
+/// The available statistics: all endpoints, and the groups of endpoints with collectives.
 struct Statistics<'a> {
     endpoints: &'a [Stats],
     groups: &'a [GroupStats],
 }
 
-/// Number of calls shown.
+/// Number of calls that the dump shows for each endpoint.
 const CALLS_SHOWN: usize = 8;
 
-/// Describes what the endpoints of a process and their peers wait for.
-pub(crate) fn process(mut all: Vec<Stats>, pid: u32) -> String {
+/// Describes the events for which the endpoints of a process, and their peers, wait.
+pub(crate) fn describe_process(mut all: Vec<Stats>, pid: u32) -> String {
     let now = telemetry::now();
     let pids: BTreeSet<u32> = all.iter().map(|stats| stats.pid).collect();
     let groups: Vec<GroupStats> = pids.into_iter().flat_map(processes::groups).collect();
-    groups::without_own_receives(&mut all, &groups);
+    groups::remove_collective_receives(&mut all, &groups);
     let all = Statistics {
         endpoints: &all,
         groups: &groups,
     };
-    let (own, others): (Vec<&Stats>, Vec<&Stats>) =
+    let (local, others): (Vec<&Stats>, Vec<&Stats>) =
         all.endpoints.iter().partition(|stats| stats.pid == pid);
     let mut text = String::new();
-    for stats in &own {
-        endpoint(&mut text, &all, stats, now);
+    for stats in &local {
+        describe_endpoint(&mut text, &all, stats, now);
     }
     let is_peer = |other: &&&Stats| {
-        own.iter()
+        local
+            .iter()
             .any(|stats| has_peer(stats, other) || has_peer(other, stats))
     };
-    for shared in without_page(&processes::calls(pid), all.endpoints) {
-        let _ = writeln!(text, "process {pid}, {}", processes::title(&shared.header));
-        for line in calls::last(shared, now, CALLS_SHOWN) {
+    for log in logs_without_page(&processes::calls(pid), all.endpoints) {
+        let _ = writeln!(text, "process {pid}, {}", processes::title(&log.header));
+        for line in calls::describe_recent(log, now, CALLS_SHOWN) {
             let _ = writeln!(text, "  {line}");
         }
     }
     for other in others.iter().filter(is_peer) {
-        endpoint(&mut text, &all, other, now);
+        describe_endpoint(&mut text, &all, other, now);
     }
-    deadlocks(&mut text, &own, &others);
+    report_deadlocks(&mut text, &local, &others);
     text
 }
 
 /// Describes the contents of a flight record.
-pub(crate) fn flight(record: &FlightRecord) -> String {
+pub(crate) fn describe_flight_record(record: &FlightRecord) -> String {
     let mut text = String::new();
     let mut endpoints = record.endpoints.clone();
-    groups::without_own_receives(&mut endpoints, &record.groups);
+    groups::remove_collective_receives(&mut endpoints, &record.groups);
     let statistics = Statistics {
         endpoints: &[],
         groups: &record.groups,
     };
     for stats in &endpoints {
-        let own = record
+        let log = record
             .calls
             .iter()
-            .find(|it| processes::is_of(&it.header, stats));
-        let last_call = own.and_then(|own| own.calls.last()).map_or(0, |it| it.at);
+            .find(|log| processes::is_of(&log.header, stats));
+        let last_call = log.and_then(|log| log.calls.last());
         // The time of the last record stands for the end of the process.
-        let last = stats.events.last().map_or(0, |event| event.at);
-        let now = last
-            .max(last_call)
+        let last_event = stats.events.last().map_or(0, |event| event.at);
+        let end = last_event
+            .max(last_call.map_or(0, |call| call.at))
             .max(stats.snapshot_time)
             .max(stats.opened);
         let _ = writeln!(text, "process {}, {}", stats.pid, title(stats));
         for line in table::details(stats) {
             let _ = writeln!(text, "  {line}");
         }
-        waits(&mut text, &statistics, stats, now);
+        describe_waits(&mut text, &statistics, stats, end);
         for event in &stats.events {
-            let before = now.saturating_sub(event.at) as f64 / 1e9;
+            let seconds = end.saturating_sub(event.at) as f64 / 1e9;
             let _ = writeln!(
                 text,
-                "  {:>9.3}s before the end: {}",
-                before,
+                "  {seconds:>9.3}s before the end: {}",
                 event.sentence()
             );
         }
-        for line in own.map_or_else(Vec::new, |own| calls::left(own, now)) {
+        for line in log.map_or_else(Vec::new, |log| calls::describe_before_end(log, end)) {
             let _ = writeln!(text, "  {line}");
         }
     }
-    for own in without_page(&record.calls, &record.endpoints) {
-        let title = processes::title(&own.header);
-        let _ = writeln!(text, "process {}, {title}", own.header.pid);
-        let now = own.calls.last().map_or(0, |it| it.at);
-        for line in calls::left(own, now) {
+    for log in logs_without_page(&record.calls, &record.endpoints) {
+        let title = processes::title(&log.header);
+        let _ = writeln!(text, "process {}, {title}", log.header.pid);
+        let end = log.calls.last().map_or(0, |call| call.at);
+        for line in calls::describe_before_end(log, end) {
             let _ = writeln!(text, "  {line}");
         }
     }
     for latencies in &record.latencies {
-        text += &times::of(latencies);
+        text += &times::format_endpoint(latencies);
     }
     text
 }
 
-/// Call logs without a statistics page.
-fn without_page<'a>(calls: &'a [CallLog], pages: &'a [Stats]) -> impl Iterator<Item = &'a CallLog> {
-    let has_page = |calls: &CallLog| processes::has_page(&calls.header, pages);
-    calls.iter().filter(move |calls| !has_page(calls))
+/// Returns the call logs of objects without a statistics page.
+fn logs_without_page<'a>(
+    logs: &'a [CallLog],
+    pages: &'a [Stats],
+) -> impl Iterator<Item = &'a CallLog> {
+    let has_page = |log: &CallLog| processes::has_page(&log.header, pages);
+    logs.iter().filter(move |log| !has_page(log))
 }
 
-fn endpoint(text: &mut String, all: &Statistics<'_>, stats: &Stats, now: u64) {
+fn describe_endpoint(text: &mut String, all: &Statistics<'_>, stats: &Stats, now: u64) {
     let command = processes::command(stats.pid).unwrap_or_else(|| "ended".to_owned());
     let _ = writeln!(text, "process {} ({command}), {}", stats.pid, title(stats));
     let idle = now.saturating_sub(stats.snapshot_time) as f64 / 1e9;
-    let how = match processes::state(stats.pid) {
+    let state = match processes::state(stats.pid) {
         Some('T' | 't') => "The process is stopped.".to_owned(),
-        Some('Z') | None => "The process is dead.".to_owned(),
+        Some('Z') | None => "The process has ended.".to_owned(),
         Some(_) if stats.snapshot_time == 0 => "Its queues have not been read yet.".to_owned(),
         Some(_) if idle < IDLE_LIMIT => "Its queues are read.".to_owned(),
         Some('S' | 'D') => format!(
@@ -139,23 +142,23 @@ fn endpoint(text: &mut String, all: &Statistics<'_>, stats: &Stats, now: u64) {
             age(idle)
         ),
     };
-    let _ = writeln!(text, "  {how}");
+    let _ = writeln!(text, "  {state}");
     if !stats.is_consistent {
         let _ = writeln!(
             text,
             "  These statistics were being updated when the process stopped; they may be inconsistent."
         );
     }
-    waits(text, all, stats, now);
-    for line in calls::lines(&processes::calls(stats.pid), stats, now, CALLS_SHOWN) {
+    describe_waits(text, all, stats, now);
+    for line in calls::describe_endpoint(&processes::calls(stats.pid), stats, now, CALLS_SHOWN) {
         let _ = writeln!(text, "  {line}");
     }
     if let Some(event) = stats.events.last() {
-        let ago = now.saturating_sub(event.at) as f64 / 1e9;
+        let seconds = now.saturating_sub(event.at) as f64 / 1e9;
         let _ = writeln!(
             text,
             "  Last event, {} ago: {}.",
-            age(ago),
+            age(seconds),
             event.sentence()
         );
     }
@@ -165,11 +168,12 @@ fn title(stats: &Stats) -> String {
     format!("{} endpoint {}", stats.provider, stats.name)
 }
 
-/// Describes what an endpoint waits for.
-fn waits(text: &mut String, statistics: &Statistics<'_>, stats: &Stats, now: u64) {
+/// Describes the events for which an endpoint waits.
+fn describe_waits(text: &mut String, statistics: &Statistics<'_>, stats: &Stats, now: u64) {
     let all = statistics.endpoints;
-    let mut lines = groups::lines(statistics.groups, stats, now);
-    lines.extend(stats.posted.iter().map(|wait| receive(all, stats, wait)));
+    let mut lines = groups::describe_collectives(statistics.groups, stats, now);
+    let receives = stats.posted.iter();
+    lines.extend(receives.map(|receive| describe_receive(all, stats, receive)));
     let more = stats.gauge(Gauge::Posted).saturating_sub(MAX_POSTED as u64);
     if more > 0 {
         lines.push(format!("It waits for messages in {more} more receives."));
@@ -193,7 +197,8 @@ fn waits(text: &mut String, statistics: &Statistics<'_>, stats: &Stats, now: u64
             "{more} more messages have arrived that no receive matches."
         ));
     }
-    lines.extend(stats.peers.iter().flat_map(|it| peer(all, stats, it)));
+    let peers = stats.peers.iter();
+    lines.extend(peers.flat_map(|peer| describe_peer(all, stats, peer)));
     let unread = stats.gauge(Gauge::Unread);
     if unread > 0 {
         lines.push(format!(
@@ -208,8 +213,8 @@ fn waits(text: &mut String, statistics: &Statistics<'_>, stats: &Stats, now: u64
     }
 }
 
-fn receive(all: &[Stats], stats: &Stats, wait: &PostedReceive) -> String {
-    let tag = match wait {
+fn describe_receive(all: &[Stats], stats: &Stats, receive: &PostedReceive) -> String {
+    let tag = match receive {
         PostedReceive {
             is_tagged: false, ..
         } => String::new(),
@@ -221,19 +226,19 @@ fn receive(all: &[Stats], stats: &Stats, wait: &PostedReceive) -> String {
             format!(" with tag {tag:#x} (but for the bits {ignore:#x})")
         }
     };
-    let from = source_name(all, stats, wait.from);
-    let kind = if wait.is_tagged {
+    let from = source_name(all, stats, receive.from);
+    let kind = if receive.is_tagged {
         "tagged message"
     } else {
         "message"
     };
     format!(
         "It waits for a {kind}{tag} from {from}, of up to {}.",
-        bytes(wait.len as f64)
+        bytes(receive.len as f64)
     )
 }
 
-fn peer(all: &[Stats], stats: &Stats, peer: &PeerStats) -> Vec<String> {
+fn describe_peer(all: &[Stats], stats: &Stats, peer: &PeerStats) -> Vec<String> {
     let name = peer_name(all, stats, peer);
     let mut lines = Vec::new();
     match peer.state {
@@ -250,13 +255,13 @@ fn peer(all: &[Stats], stats: &Stats, peer: &PeerStats) -> Vec<String> {
     if peer.outstanding > 0 && peer.state != PeerState::Connecting {
         lines.push(format!(
             "It waits for {name} to respond to {}.",
-            operations(peer.outstanding)
+            count_operations(peer.outstanding)
         ));
     }
     if peer.queued > 0 && peer.state != PeerState::Connecting {
         lines.push(format!(
             "{} to {name} are not sent yet.",
-            operations(peer.queued)
+            count_operations(peer.queued)
         ));
     }
     if peer.is_full {
@@ -279,14 +284,14 @@ fn peer(all: &[Stats], stats: &Stats, peer: &PeerStats) -> Vec<String> {
     lines
 }
 
-fn operations(number: u64) -> String {
+fn count_operations(number: u64) -> String {
     match number {
         1 => "1 operation".to_owned(),
         number => format!("{number} operations"),
     }
 }
 
-/// The name of the source of a message.
+/// Returns the name of the source of a message.
 fn source_name(all: &[Stats], stats: &Stats, from: SourcePeer) -> String {
     match from {
         SourcePeer::Any => "any peer".to_owned(),
@@ -297,10 +302,10 @@ fn source_name(all: &[Stats], stats: &Stats, from: SourcePeer) -> String {
     }
 }
 
-/// A peer's name, with its process id if that is known.
+/// Returns a peer's name, with its process id if that is known.
 fn peer_name(all: &[Stats], stats: &Stats, peer: &PeerStats) -> String {
-    let is_it = |other: &&Stats| other.provider == stats.provider && other.name == peer.name;
-    match all.iter().find(is_it) {
+    let is_peer = |other: &&Stats| other.provider == stats.provider && other.name == peer.name;
+    match all.iter().find(is_peer) {
         Some(other) => format!("{} (process {})", peer.name, other.pid),
         None => peer.name.clone(),
     }
@@ -311,11 +316,12 @@ fn has_peer(stats: &Stats, other: &Stats) -> bool {
 }
 
 /// Reports pairs of endpoints that wait for messages of each other, with no operation in progress.
-fn deadlocks(text: &mut String, own: &[&Stats], others: &[&Stats]) {
-    for one in own {
-        for other in own.iter().chain(others) {
-            let is_second = own.iter().any(|it| std::ptr::eq(*it, *other));
-            if is_second && (one.pid, one.opened) >= (other.pid, other.opened) {
+fn report_deadlocks(text: &mut String, local: &[&Stats], others: &[&Stats]) {
+    for one in local {
+        for other in local.iter().chain(others) {
+            // A pair of local endpoints is reported once.
+            let is_local = local.iter().any(|stats| std::ptr::eq(*stats, *other));
+            if is_local && (one.pid, one.opened) >= (other.pid, other.opened) {
                 continue;
             }
             if waits_for(one, other) && waits_for(other, one) && is_idle(one) && is_idle(other) {
@@ -333,13 +339,13 @@ fn waits_for(stats: &Stats, other: &Stats) -> bool {
     let peers = stats.peers.iter().filter(|peer| peer.name == other.name);
     let mut indices = peers.map(|peer| peer.index);
     has_peer(stats, other)
-        && stats.posted.iter().any(|wait| match wait.from {
+        && stats.posted.iter().any(|receive| match receive.from {
             SourcePeer::Any => true,
-            SourcePeer::Index(index) => indices.any(|it| it == index),
+            SourcePeer::Index(index) => indices.any(|peer| peer == index),
         })
 }
 
-/// Whether no operation is in progress.
+/// Returns whether no operation of an endpoint is in progress.
 fn is_idle(stats: &Stats) -> bool {
     let gauges = [Gauge::Outstanding, Gauge::Unexpected, Gauge::Unread];
     gauges.iter().all(|gauge| stats.gauge(*gauge) == 0)

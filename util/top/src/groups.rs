@@ -8,70 +8,75 @@ use crate::units::age;
 
 /// The tag bit of collective messages, for endpoints with collectives.
 const LAYER: u64 = 1 << 63;
-/// Sequence numbers of collectives wrap at this mask.
-const SEQUENCE: u32 = 0xff_ffff;
+/// Mask of the sequence numbers of collectives, which wrap.
+const SEQUENCE_MASK: u32 = 0xff_ffff;
 
 /// Removes the receives of collectives from the statistics of endpoints with collectives: the
 /// groups describe them.
-pub(crate) fn without_own_receives(all: &mut [Stats], groups: &[GroupStats]) {
-    for stats in all.iter_mut().filter(|stats| of(groups, stats).is_some()) {
+pub(crate) fn remove_collective_receives(endpoints: &mut [Stats], groups: &[GroupStats]) {
+    let with_groups = endpoints
+        .iter_mut()
+        .filter(|stats| find_groups(groups, stats).is_some());
+    for stats in with_groups {
         stats.posted.retain(|wait| wait.tag & LAYER == 0);
     }
 }
 
-fn of<'a>(groups: &'a [GroupStats], stats: &Stats) -> Option<&'a GroupStats> {
-    groups.iter().find(|it| processes::is_of(&it.header, stats))
+/// Returns the statistics of an endpoint's groups.
+fn find_groups<'a>(all: &'a [GroupStats], stats: &Stats) -> Option<&'a GroupStats> {
+    all.iter()
+        .find(|groups| processes::is_of(&groups.header, stats))
 }
 
-/// Describes what the collectives of an endpoint wait for.
-pub(crate) fn lines(groups: &[GroupStats], stats: &Stats, now: u64) -> Vec<String> {
-    let own = of(groups, stats);
-    let waiting = own.map_or(&[][..], |own| &own.pending);
-    waiting
+/// Describes the pending collectives of an endpoint, and the members for which they wait.
+pub(crate) fn describe_collectives(all: &[GroupStats], stats: &Stats, now: u64) -> Vec<String> {
+    let groups = find_groups(all, stats);
+    let pending = groups.map_or(&[][..], |groups| &groups.pending);
+    pending
         .iter()
-        .map(|it| sentence(groups, &stats.provider, it, now))
+        .map(|collective| describe_collective(all, &stats.provider, collective, now))
         .collect()
 }
 
-fn sentence(
-    groups: &[GroupStats],
+fn describe_collective(
+    all: &[GroupStats],
     provider: &str,
-    waiting: &PendingCollective,
+    pending: &PendingCollective,
     now: u64,
 ) -> String {
-    let since = age(now.saturating_sub(waiting.since) as f64 / 1e9);
+    let since = age(now.saturating_sub(pending.since) as f64 / 1e9);
     let PendingCollective {
         rank,
         members,
         sequence,
         ..
-    } = waiting;
-    let collective = match waiting.coll {
+    } = pending;
+    let collective = match pending.coll {
         None => format!("It joins a group of {members}, as rank {rank}, since {since}"),
         Some(coll) => format!(
             "It is in {coll:?} of a group of {members}, the group's collective {sequence}, as rank \
              {rank}, since {since}"
         ),
     };
-    let named: Vec<String> = waiting
+    let members_text: Vec<String> = pending
         .awaited
         .iter()
-        .map(|it| member(groups, provider, waiting, it))
+        .map(|member| describe_member(all, provider, pending, member))
         .collect();
-    let more = (waiting.count as usize).saturating_sub(named.len());
+    let more = (pending.count as usize).saturating_sub(members_text.len());
     let more = match more {
         0 => String::new(),
         more => format!(", and {more} more"),
     };
-    let named = named.join("; ");
-    match waiting {
+    let members_text = members_text.join("; ");
+    match pending {
         PendingCollective {
             awaits_room: true, ..
-        } if named.is_empty() => format!("{collective}."),
+        } if members_text.is_empty() => format!("{collective}."),
         PendingCollective {
             awaits_room: true, ..
         } => {
-            format!("{collective}, and waits for room for its messages to {named}{more}.")
+            format!("{collective}, and waits for room for its messages to {members_text}{more}.")
         }
         PendingCollective {
             is_exact: false,
@@ -79,49 +84,54 @@ fn sentence(
             ..
         } => {
             format!(
-                "{collective}, and waits for {count} messages, which may be from: {named}{more}."
+                "{collective}, and waits for {count} messages, which may be from: {members_text}{more}."
             )
         }
-        _ => format!("{collective}, and waits for {named}{more}."),
+        _ => format!("{collective}, and waits for {members_text}{more}."),
     }
 }
 
-/// Describes an awaited member, and whether it has entered the collective.
-fn member(
-    groups: &[GroupStats],
+/// Describes an awaited member, and whether that member has entered the collective.
+fn describe_member(
+    all: &[GroupStats],
     provider: &str,
-    waiting: &PendingCollective,
+    pending: &PendingCollective,
     awaited: &AwaitedMember,
 ) -> String {
-    let mut all = groups.iter();
-    let remote = all.find(|it| it.header.provider == provider && it.header.name == awaited.name);
+    let remote = all
+        .iter()
+        .find(|groups| groups.header.provider == provider && groups.header.name == awaited.name);
     let pid = remote.map_or_else(String::new, |remote| {
         format!(" (process {})", remote.header.pid)
     });
-    let how = match (waiting.coll, remote) {
-        (Some(_), Some(remote)) => progress(remote, waiting, awaited),
+    let progress = match (pending.coll, remote) {
+        (Some(_), Some(remote)) => describe_progress(remote, pending, awaited),
         _ => "",
     };
-    format!("rank {}, {}{pid}{how}", awaited.rank, awaited.name)
+    format!("rank {}, {}{pid}{progress}", awaited.rank, awaited.name)
 }
 
-fn progress(
+fn describe_progress(
     remote: &GroupStats,
-    waiting: &PendingCollective,
+    pending: &PendingCollective,
     awaited: &AwaitedMember,
 ) -> &'static str {
     let Some(number) = awaited.number else {
         return "";
     };
-    let is_in = |it: &&PendingCollective| it.group == number && it.sequence == waiting.sequence;
-    if remote.pending.iter().any(|it| is_in(&it)) {
+    let is_same =
+        |other: &PendingCollective| other.group == number && other.sequence == pending.sequence;
+    if remote.pending.iter().any(is_same) {
         return ", which has entered it and waits itself";
     }
-    match remote.groups.iter().find(|it| it.number == number) {
-        // The sequence number of its next collective is not higher: it has not entered this one.
-        Some(it) if waiting.sequence.wrapping_sub(it.next) & SEQUENCE <= SEQUENCE / 2 => {
-            ", which has not entered it"
-        }
-        _ => "",
+    let Some(group) = remote.groups.iter().find(|group| group.number == number) else {
+        return "";
+    };
+    // The member has not entered this collective if the sequence number of the member's next
+    // collective is not higher.
+    let distance = pending.sequence.wrapping_sub(group.next) & SEQUENCE_MASK;
+    match distance <= SEQUENCE_MASK / 2 {
+        true => ", which has not entered it",
+        false => "",
     }
 }

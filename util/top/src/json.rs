@@ -1,4 +1,4 @@
-//! The endpoints, and further statistics of hooks, as JSON. Fields are only ever added.
+//! JSON output: the endpoints, and the statistics of hooks. New versions only add fields.
 
 use selvedge_kit::telemetry::calls::{CallLog, CallRecord, Outcome, RecordKind};
 use selvedge_kit::telemetry::latency::LatencyStats;
@@ -12,47 +12,47 @@ use crate::processes;
 use crate::rates::{self, Measured, Rate};
 use crate::times;
 
-/// All statistics selected by the options.
-pub(crate) fn all(options: &Options) -> anyhow::Result<Value> {
-    let endpoints = rates::measured(options)?;
+/// Measures the endpoints that the options select, and returns all their statistics.
+pub(crate) fn measure(options: &Options) -> anyhow::Result<Value> {
+    let endpoints = rates::measure(options)?;
     let endpoints: Vec<Value> = endpoints.iter().map(endpoint).collect();
     let pids = processes::pids()?
         .into_iter()
         .filter(|pid| options.shows(*pid));
-    let without_page: Vec<Value> = pids.flat_map(without_page).collect();
+    let without_page: Vec<Value> = pids.flat_map(hooked_without_page).collect();
     Ok(json!({ "endpoints": endpoints, "without_page": without_page }))
 }
 
-/// Statistics of hooks for objects without a page.
-fn without_page(pid: u32) -> Vec<Value> {
+/// Returns the statistics of hooks for objects without a statistics page.
+fn hooked_without_page(pid: u32) -> Vec<Value> {
     let (latencies, calls) = (processes::latencies(pid), processes::calls(pid));
-    let pages = processes::of(pid);
-    let headers = latencies.iter().map(|it| &it.header);
-    let headers = headers.chain(calls.iter().map(|it| &it.header));
+    let pages = processes::endpoints_of(pid);
+    let headers = latencies.iter().map(|latencies| &latencies.header);
+    let headers = headers.chain(calls.iter().map(|log| &log.header));
     let mut headers: Vec<&PageHeader> = headers
         .filter(|header| !processes::has_page(header, &pages))
         .collect();
     let name = |header: &PageHeader| (header.provider.clone(), header.name.clone());
     headers.sort_by_key(|header| name(header));
     headers.dedup_by_key(|header| name(header));
-    let of = |header: &PageHeader| {
-        let is_own = |other: &PageHeader| name(other) == name(header);
+    let object = |header: &PageHeader| {
+        let is_same = |other: &PageHeader| name(other) == name(header);
         json!({
             "pid": pid,
             "command": processes::command(pid),
             "provider": header.provider,
             "name": header.name,
             "opened_ns": header.opened,
-            "latency": latency(&latencies, is_own),
-            "calls": last_calls(&calls, is_own),
+            "latency": latency(&latencies, is_same),
+            "calls": last_calls(&calls, is_same),
         })
     };
-    headers.into_iter().map(of).collect()
+    headers.into_iter().map(object).collect()
 }
 
 fn endpoint(measured: &Measured) -> Value {
     let stats = &measured.stats;
-    let is_own = |header: &PageHeader| processes::is_of(header, stats);
+    let is_of_endpoint = |header: &PageHeader| processes::is_of(header, stats);
     let counters: Map<String, Value> = OpCounter::ALL
         .into_iter()
         .map(|counter| (counter.name().to_owned(), pair(stats.op_counter(counter))))
@@ -97,22 +97,26 @@ fn endpoint(measured: &Measured) -> Value {
         })).collect::<Vec<_>>(),
         "peers": stats.peers.iter().map(peer).collect::<Vec<_>>(),
         "events": stats.events.iter().map(event).collect::<Vec<_>>(),
-        "latency": latency(&processes::latencies(stats.pid), is_own),
-        "calls": last_calls(&processes::calls(stats.pid), is_own),
+        "latency": latency(&processes::latencies(stats.pid), is_of_endpoint),
+        "calls": last_calls(&processes::calls(stats.pid), is_of_endpoint),
     })
 }
 
-/// Latencies of an endpoint; null if they were not recorded.
-fn latency(all: &[LatencyStats], is_own: impl Fn(&PageHeader) -> bool) -> Value {
-    let own = all.iter().find(|it| is_own(&it.header));
-    own.map_or(Value::Null, |own| json!(times::json(&own.histograms)))
+/// Returns the latencies of the object whose header `predicate` accepts, or null if they were not
+/// recorded.
+fn latency(all: &[LatencyStats], predicate: impl Fn(&PageHeader) -> bool) -> Value {
+    let latencies = all.iter().find(|latencies| predicate(&latencies.header));
+    latencies.map_or(Value::Null, |latencies| {
+        json!(times::json(&latencies.histograms))
+    })
 }
 
-/// The last calls of an endpoint; null if they were not recorded.
-fn last_calls(all: &[CallLog], is_own: impl Fn(&PageHeader) -> bool) -> Value {
-    let own = all.iter().find(|it| is_own(&it.header));
-    own.map_or(Value::Null, |own| {
-        json!(own.calls.iter().map(call).collect::<Vec<_>>())
+/// Returns the last calls of the object whose header `predicate` accepts, or null if they were not
+/// recorded.
+fn last_calls(all: &[CallLog], predicate: impl Fn(&PageHeader) -> bool) -> Value {
+    let log = all.iter().find(|log| predicate(&log.header));
+    log.map_or(Value::Null, |log| {
+        json!(log.calls.iter().map(call).collect::<Vec<_>>())
     })
 }
 
@@ -165,7 +169,8 @@ fn rate(rate: Rate) -> Value {
     json!({ "operations_per_s": rate.operations, "bytes_per_s": rate.bytes })
 }
 
-/// The peer's name, its index if the page has no entry for it, or null for any peer.
+/// Returns the peer's name, or the peer's index if the page has no entry for the peer, or null for
+/// any peer.
 fn source(stats: &Stats, from: SourcePeer) -> Value {
     match from {
         SourcePeer::Any => Value::Null,

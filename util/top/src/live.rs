@@ -21,7 +21,7 @@ use crate::units::{bytes, count};
 /// Number of samples kept for a sparkline.
 const HISTORY: usize = 240;
 
-/// Shows the view until the user ends it.
+/// Shows the view until the user quits.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let mut view = View {
         rows: rates::snapshot(options)?
@@ -34,14 +34,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         shows_latencies: false,
     };
     let mut terminal = ratatui::try_init()?;
-    let shown = view.show(&mut terminal, options);
+    let result = view.show(&mut terminal, options);
     ratatui::try_restore()?;
-    shown
+    result
 }
 
 struct View {
     rows: Vec<Tracked>,
-    /// Messages per second of all endpoints, out and in.
+    /// Samples of the operations per second of all endpoints, in both directions.
     total: VecDeque<u64>,
     selected: TableState,
     is_paused: bool,
@@ -49,9 +49,10 @@ struct View {
     shows_latencies: bool,
 }
 
-/// An endpoint, and its operations per second in the past.
+/// An endpoint with the history of its rate.
 struct Tracked {
     measured: Measured,
+    /// Samples of the operations per second; the newest is the last.
     history: VecDeque<u64>,
 }
 
@@ -66,11 +67,11 @@ impl Tracked {
 
 impl View {
     fn show(&mut self, terminal: &mut DefaultTerminal, options: &Options) -> anyhow::Result<()> {
-        let mut last = Instant::now();
+        let mut last_update = Instant::now();
         loop {
             terminal.draw(|frame| self.draw(frame))?;
-            let left = options.interval.saturating_sub(last.elapsed());
-            if event::poll(left.max(Duration::from_millis(10)))? {
+            let remaining = options.interval.saturating_sub(last_update.elapsed());
+            if event::poll(remaining.max(Duration::from_millis(10)))? {
                 if let Event::Key(key) = event::read()?
                     && key.kind == KeyEventKind::Press
                     && self.handle_key(key.code, key.modifiers)
@@ -80,17 +81,17 @@ impl View {
                 continue;
             }
             if !self.is_paused {
-                self.update(options, last.elapsed().as_secs_f64())?;
+                self.update(options, last_update.elapsed().as_secs_f64())?;
             }
-            last = Instant::now();
+            last_update = Instant::now();
         }
     }
 
     /// Handles a key. Returns whether it ends the view.
-    fn handle_key(&mut self, key: KeyCode, with: KeyModifiers) -> bool {
+    fn handle_key(&mut self, key: KeyCode, modifiers: KeyModifiers) -> bool {
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return true,
-            KeyCode::Char('c') if with.contains(KeyModifiers::CONTROL) => return true,
+            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => return true,
             KeyCode::Char('l') => self.shows_latencies = !self.shows_latencies,
             KeyCode::Char('p') => self.is_paused = !self.is_paused,
             KeyCode::Up | KeyCode::Char('k') => self.selected.select_previous(),
@@ -101,17 +102,17 @@ impl View {
     }
 
     fn update(&mut self, options: &Options, seconds: f64) -> anyhow::Result<()> {
-        let before: Vec<Stats> = self
+        let previous: Vec<Stats> = self
             .rows
             .iter()
             .map(|row| row.measured.stats.clone())
             .collect();
-        let measured = rates::compare(&before, rates::snapshot(options)?, seconds);
+        let measured = rates::compare(&previous, rates::snapshot(options)?, seconds);
         let mut old = std::mem::take(&mut self.rows);
         let mut total = 0;
         for measured in measured {
-            let is_it = |row: &Tracked| is_same(&row.measured.stats, &measured.stats);
-            let history = match old.iter().position(is_it) {
+            let is_endpoint = |row: &Tracked| is_same(&row.measured.stats, &measured.stats);
+            let history = match old.iter().position(is_endpoint) {
                 Some(index) => old.swap_remove(index).history,
                 None => VecDeque::new(),
             };
@@ -128,42 +129,44 @@ impl View {
 
     fn draw(&mut self, frame: &mut Frame<'_>) {
         let rows = (self.rows.len() as u16 + 1).max(2);
-        let least = frame.area().height / 3;
-        let [header, list, detail, foot] = Layout::vertical([
+        let third = frame.area().height / 3;
+        let [header, list, details, footer] = Layout::vertical([
             Constraint::Length(3),
-            Constraint::Max(rows.max(least.min(rows))),
+            Constraint::Max(rows.max(third.min(rows))),
             Constraint::Fill(1),
             Constraint::Length(1),
         ])
         .areas(frame.area());
-        self.draw_head(frame, header);
+        self.draw_header(frame, header);
         self.draw_list(frame, list);
-        self.draw_detail(frame, detail);
+        self.draw_details(frame, details);
         let stopped = if self.is_paused { "  STOPPED" } else { "" };
         let keys = format!("q quit  up/down choose  l latency  p stop{stopped}");
-        frame.render_widget(Line::from(keys).dim(), foot);
+        frame.render_widget(Line::from(keys).dim(), footer);
     }
 
-    fn draw_head(&self, frame: &mut Frame<'_>, area: Rect) {
-        let sum = |part: fn(&Measured) -> f64| -> f64 {
+    fn draw_header(&self, frame: &mut Frame<'_>, area: Rect) {
+        let sum = |rate: fn(&Measured) -> f64| -> f64 {
             // An empty sum of floats is -0.
-            0.0 + self.rows.iter().map(|row| part(&row.measured)).sum::<f64>()
+            0.0 + self.rows.iter().map(|row| rate(&row.measured)).sum::<f64>()
         };
         let pids: std::collections::BTreeSet<u32> =
             self.rows.iter().map(|row| row.measured.stats.pid).collect();
         let text = format!(
             "fi_top  {} in {}  out {}/s {}/s  in {}/s {}/s",
-            counted(self.rows.len(), "endpoint", "endpoints"),
-            counted(pids.len(), "process", "processes"),
-            count(sum(|it| it.sent.operations + it.one_sided.operations)),
-            bytes(sum(|it| it.sent.bytes + it.one_sided.bytes)),
-            count(sum(|it| it.received.operations)),
-            bytes(sum(|it| it.received.bytes)),
+            format_count(self.rows.len(), "endpoint", "endpoints"),
+            format_count(pids.len(), "process", "processes"),
+            count(sum(
+                |rates| rates.sent.operations + rates.one_sided.operations
+            )),
+            bytes(sum(|rates| rates.sent.bytes + rates.one_sided.bytes)),
+            count(sum(|rates| rates.received.operations)),
+            bytes(sum(|rates| rates.received.bytes)),
         );
-        let [line, spark] =
+        let [line_area, spark_area] =
             Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
-        frame.render_widget(Line::from(text).bold(), line);
-        sparkline(frame, spark, &self.total);
+        frame.render_widget(Line::from(text).bold(), line_area);
+        draw_sparkline(frame, spark_area, &self.total);
     }
 
     fn draw_list(&mut self, frame: &mut Frame<'_>, area: Rect) {
@@ -177,30 +180,30 @@ impl View {
             widths.push(area.width - 81);
             header.push("MESSAGES/s");
         }
-        let spark = usize::from(area.width.saturating_sub(81));
+        let spark_width = usize::from(area.width.saturating_sub(81));
         let rows = self.rows.iter().map(|row| {
             let mut cells = cells(&row.measured);
             if has_space {
-                cells.push(text_spark(&row.history, spark));
+                cells.push(format_sparkline(&row.history, spark_width));
             }
             Row::new(cells)
         });
         let widths = widths.into_iter().map(Constraint::Length);
-        let selected = Style::new().add_modifier(Modifier::REVERSED);
+        let highlight = Style::new().add_modifier(Modifier::REVERSED);
         let table = Table::new(rows, widths)
             .header(Row::new(header).bold().underlined())
             .column_spacing(1)
-            .row_highlight_style(selected);
+            .row_highlight_style(highlight);
         frame.render_stateful_widget(table, area, &mut self.selected);
     }
 
-    fn draw_detail(&self, frame: &mut Frame<'_>, area: Rect) {
-        let at = self
+    fn draw_details(&self, frame: &mut Frame<'_>, area: Rect) {
+        let index = self
             .selected
             .selected()
             .unwrap_or(0)
             .min(self.rows.len().saturating_sub(1));
-        let Some(row) = self.rows.get(at) else {
+        let Some(row) = self.rows.get(index) else {
             let block = Block::bordered().title(" no endpoints ");
             let text = Paragraph::new("No process of this user has an endpoint open. Endpoints appear when they are opened.")
                 .wrap(Wrap { trim: true });
@@ -215,45 +218,48 @@ impl View {
             count(row.history.iter().copied().max().unwrap_or(0) as f64)
         );
         if self.shows_latencies {
-            let head = std::iter::once(Line::from(title).bold());
-            let lines = head.chain(times(stats).into_iter().map(Line::from));
+            let header = std::iter::once(Line::from(title).bold());
+            let lines = header.chain(latency_lines(stats).into_iter().map(Line::from));
             let text = Paragraph::new(lines.collect::<Vec<_>>());
             return frame.render_widget(text, area);
         }
         let block = Block::bordered().title(title);
         let inside = block.inner(area);
         frame.render_widget(block, area);
-        let [spark, text] =
+        let [spark_area, text_area] =
             Layout::vertical([Constraint::Length(2), Constraint::Fill(1)]).areas(inside);
-        sparkline(frame, spark, &row.history);
-        let broken = |line: String| table::wrapped(&line, text.width.into());
-        let mut lines: Vec<_> = table::details(stats).into_iter().flat_map(broken).collect();
+        draw_sparkline(frame, spark_area, &row.history);
+        let wrap = |line: String| table::wrap(&line, text_area.width.into());
+        let details = table::details(stats).into_iter();
+        let mut lines: Vec<_> = details.flat_map(wrap).collect();
         let events = stats
             .events
             .iter()
             .map(selvedge_kit::telemetry::Event::sentence)
-            .flat_map(broken);
+            .flat_map(wrap);
         let events: Vec<_> = events.collect();
-        let height = usize::from(text.height).saturating_sub(lines.len() + 1);
+        let height = usize::from(text_area.height).saturating_sub(lines.len() + 1);
         let first = events.len().saturating_sub(height);
         lines.extend_from_slice(&events[first..]);
         let lines: Vec<Line<'_>> = lines.into_iter().map(Line::from).collect();
-        frame.render_widget(Paragraph::new(lines), text);
+        frame.render_widget(Paragraph::new(lines), text_area);
     }
 }
 
-/// The latencies of an endpoint.
-fn times(stats: &Stats) -> Vec<String> {
+/// Returns the latencies of an endpoint as lines of a table.
+fn latency_lines(stats: &Stats) -> Vec<String> {
     let all = processes::latencies(stats.pid);
-    let own = all.iter().find(|it| processes::is_of(&it.header, stats));
-    own.map_or_else(
+    let latencies = all
+        .iter()
+        .find(|latencies| processes::is_of(&latencies.header, stats));
+    latencies.map_or_else(
         || vec![times::NONE.to_owned()],
-        |own| times::lines(&own.histograms),
+        |latencies| times::lines(&latencies.histograms),
     )
 }
 
-fn counted(number: usize, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
+fn format_count(number: usize, singular: &str, plural: &str) -> String {
+    format!("{number} {}", if number == 1 { singular } else { plural })
 }
 
 fn push_history(history: &mut VecDeque<u64>, value: u64) {
@@ -263,15 +269,15 @@ fn push_history(history: &mut VecDeque<u64>, value: u64) {
     history.push_back(value);
 }
 
-/// The newest value is at the right.
-fn sparkline(frame: &mut Frame<'_>, area: Rect, history: &VecDeque<u64>) {
+/// Draws as many of the newest samples as fit; the newest is at the right.
+fn draw_sparkline(frame: &mut Frame<'_>, area: Rect, history: &VecDeque<u64>) {
     let first = history.len().saturating_sub(usize::from(area.width));
     let data: Vec<u64> = history.iter().skip(first).copied().collect();
     frame.render_widget(Sparkline::default().data(data), area);
 }
 
-/// As [`sparkline`], as text for a table cell.
-fn text_spark(history: &VecDeque<u64>, width: usize) -> String {
+/// Formats the newest `width` samples as text for a table cell; the newest is at the right.
+fn format_sparkline(history: &VecDeque<u64>, width: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let first = history.len().saturating_sub(width);
     let max = history
@@ -310,13 +316,15 @@ mod tests {
 
     use super::*;
 
-    /// The view of this process, whose pages are real.
-    fn screen(width: u16, pages: &[StatsPage]) -> String {
-        let rows = processes::of(std::process::id()).into_iter().map(|stats| {
-            let mut row = Tracked::new(Measured::new(None, stats, 1.0));
-            row.history.extend(0..200);
-            row
-        });
+    /// Draws the view of this process, which has opened `pages`, and returns the screen's text.
+    fn draw_screen(width: u16, pages: &[StatsPage]) -> String {
+        let rows = processes::endpoints_of(std::process::id())
+            .into_iter()
+            .map(|stats| {
+                let mut row = Tracked::new(Measured::new(None, stats, 1.0));
+                row.history.extend(0..200);
+                row
+            });
         let mut view = View {
             rows: rows.collect(),
             total: (0..200).collect(),
@@ -332,7 +340,7 @@ mod tests {
 
     #[test]
     fn the_view_is_readable_at_80_columns_and_draws_at_fewer() {
-        let empty = screen(80, &[]);
+        let empty = draw_screen(80, &[]);
         assert!(
             empty.contains("0 endpoints in 0 processes  out 0/s 0B/s  in 0/s 0B/s"),
             "{empty}"
@@ -348,8 +356,8 @@ mod tests {
         let reason = "nobody has the name fi_shm://some-server";
         page.record_event(EventKind::SendFailed, reason, 111);
         let pages = [page];
-        let text = screen(80, &pages);
-        for wanted in [
+        let text = draw_screen(80, &pages);
+        for expected in [
             "1 endpoint in 1 process ",
             " shm 1234:0:0 of ",
             "operations up to 199/s",
@@ -362,11 +370,11 @@ mod tests {
             "  fi_shm://some-server",
             "q quit",
         ] {
-            assert!(text.contains(wanted), "{text}\nlacks {wanted}");
+            assert!(text.contains(expected), "{text}\nlacks {expected}");
         }
-        // Narrow terminals are less readable, but do not fail.
+        // The view is less readable on narrow terminals, but drawing succeeds.
         for width in [120, 60, 20, 3] {
-            screen(width, &pages);
+            draw_screen(width, &pages);
         }
     }
 }

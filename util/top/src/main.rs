@@ -34,17 +34,20 @@ fn run() -> anyhow::Result<()> {
         Mode::Help => print!("{}", options::USAGE),
         Mode::Version => println!("fi_top {}", env!("CARGO_PKG_VERSION")),
         Mode::Live => live::run(&options)?,
-        Mode::Once => print!("{}", table::once(&options)?),
-        Mode::Json => println!("{}", json::all(&options)?),
-        Mode::Latency => print!("{}", times::all(&options)?),
+        Mode::Once => print!("{}", table::measure(&options)?),
+        Mode::Json => println!("{}", json::measure(&options)?),
+        Mode::Latency => print!("{}", times::format_all(&options)?),
         Mode::Dump(pid) => {
             let all = processes::all()?;
             if !all.iter().any(|stats| stats.pid == *pid) {
                 bail!("process {pid} has no endpoints, has ended, or belongs to another user");
             }
-            print!("{}", dump::process(all, *pid));
+            print!("{}", dump::describe_process(all, *pid));
         }
-        Mode::Flight(path) => print!("{}", dump::flight(&processes::flight(path)?)),
+        Mode::Flight(path) => print!(
+            "{}",
+            dump::describe_flight_record(&processes::read_flight_record(path)?)
+        ),
     }
     Ok(())
 }

@@ -12,9 +12,9 @@ pub(crate) enum Mode {
     Live,
     Once,
     Json,
-    /// The operations that the endpoints of the process with this id wait for.
+    /// The text that describes the waiting endpoints of the process with this id.
     Dump(u32),
-    /// The flight record in this file.
+    /// The contents of the flight record in this file.
     Flight(PathBuf),
     Latency,
     Help,
@@ -59,7 +59,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Returns whether to show a process.
+    /// Returns whether the options select a process.
     pub(crate) fn shows(&self, pid: u32) -> bool {
         self.pids.is_empty() || self.pids.contains(&pid)
     }

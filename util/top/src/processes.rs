@@ -1,5 +1,5 @@
-//! Finds the statistics pages of endpoints: memory files, identified by name, among the descriptors
-//! of the user's processes.
+//! Search for statistics pages. A page is a memory file, identified by its name, among the file
+//! descriptors of the user's processes.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -14,49 +14,49 @@ use selvedge_kit::telemetry::layout::{MEMFD_NAME, PageKind};
 use selvedge_kit::telemetry::seqlock::Words;
 use selvedge_kit::telemetry::{PageHeader, Stats};
 
-/// Every endpoint of the accessible processes, by process and age.
+/// Returns every endpoint of the accessible processes, ordered by process and age.
 pub(crate) fn all() -> anyhow::Result<Vec<Stats>> {
-    let mut stats: Vec<Stats> = pids()?.into_iter().flat_map(of).collect();
+    let mut stats: Vec<Stats> = pids()?.into_iter().flat_map(endpoints_of).collect();
     stats.sort_by_key(|stats| (stats.pid, stats.opened));
     Ok(stats)
 }
 
-/// The endpoints of a process; empty if the process has ended or belongs to another user.
-pub(crate) fn of(pid: u32) -> Vec<Stats> {
-    let page = |file: &File| Stats::read(&Page(file), || copy(file, 0));
-    let mut stats = pages_of(pid, PageKind::Stats, page);
+/// Returns the endpoints of a process, or none if the process has ended or belongs to another user.
+pub(crate) fn endpoints_of(pid: u32) -> Vec<Stats> {
+    let read = |file: &File| Stats::read(&Page(file), || read_words(file, 0));
+    let mut stats = pages_of(pid, PageKind::Stats, read);
     // A child has copies of its parent's descriptors, but not the parent's endpoints.
     stats.retain(|stats| stats.pid == pid);
     stats.sort_by_key(|stats| stats.opened);
     stats
 }
 
-/// The latencies of a process, for each endpoint with recorded ones.
+/// Returns the recorded latencies of the endpoints of a process.
 pub(crate) fn latencies(pid: u32) -> Vec<LatencyStats> {
-    let read = |file: &File| LatencyStats::parse(&*copy(file, 0)?);
+    let read = |file: &File| LatencyStats::parse(&*read_words(file, 0)?);
     let mut stats = pages_of(pid, PageKind::Latency, read);
     stats.retain(|stats| stats.header.pid == pid);
     stats.sort_by_key(|stats| stats.header.opened);
     stats
 }
 
-/// The call logs of a process.
+/// Returns the call logs of a process.
 pub(crate) fn calls(pid: u32) -> Vec<CallLog> {
-    let read = |file: &File| CallLog::parse(&*copy(file, 0)?);
+    let read = |file: &File| CallLog::parse(&*read_words(file, 0)?);
     let mut stats = pages_of(pid, PageKind::Calls, read);
     stats.retain(|stats| stats.header.pid == pid);
     stats
 }
 
-/// The pending collectives of a process.
+/// Returns the groups of a process, with their pending collectives.
 pub(crate) fn groups(pid: u32) -> Vec<GroupStats> {
-    let read = |file: &File| GroupStats::read(&Page(file), || copy(file, 0));
+    let read = |file: &File| GroupStats::read(&Page(file), || read_words(file, 0));
     let mut stats = pages_of(pid, PageKind::Groups, read);
     stats.retain(|stats| stats.header.pid == pid);
     stats
 }
 
-/// Every process id.
+/// Returns every process id.
 pub(crate) fn pids() -> anyhow::Result<Vec<u32>> {
     let entries = fs::read_dir("/proc").context("cannot list processes")?;
     let names = entries.flatten().map(|entry| entry.file_name());
@@ -65,18 +65,19 @@ pub(crate) fn pids() -> anyhow::Result<Vec<u32>> {
         .collect())
 }
 
-/// Whether a page belongs to an endpoint.
+/// Returns whether a page belongs to an endpoint.
 pub(crate) fn is_of(header: &PageHeader, stats: &Stats) -> bool {
     (header.pid, &header.provider, &header.name) == (stats.pid, &stats.provider, &stats.name)
 }
 
-/// Whether the object of a page has a statistics page. Shared receive contexts and endpoints of
-/// other libraries have none.
+/// Returns whether the object of a page has a statistics page. Shared receive contexts and
+/// endpoints of other libraries have no such page.
 pub(crate) fn has_page(header: &PageHeader, pages: &[Stats]) -> bool {
     pages.iter().any(|stats| is_of(header, stats))
 }
 
-/// The title of a page's object: an endpoint, or a shared receive context as named by hooks.
+/// Returns the title of a page's object: an endpoint, or a shared receive context, whose name
+/// hooks choose.
 pub(crate) fn title(header: &PageHeader) -> String {
     let PageHeader { provider, name, .. } = header;
     match name.starts_with("srx ") {
@@ -85,6 +86,7 @@ pub(crate) fn title(header: &PageHeader) -> String {
     }
 }
 
+/// Reads the pages of a kind that a process has open.
 fn pages_of<T>(pid: u32, kind: PageKind, read: impl Fn(&File) -> Option<T>) -> Vec<T> {
     let folder = format!("/proc/{pid}/fd");
     let Ok(fds) = fs::read_dir(folder) else {
@@ -99,7 +101,7 @@ fn pages_of<T>(pid: u32, kind: PageKind, read: impl Fn(&File) -> Option<T>) -> V
     files.filter_map(|file| read(&file)).collect()
 }
 
-/// The command name of a process.
+/// Returns the command name of a process.
 pub(crate) fn command(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(
@@ -110,10 +112,10 @@ pub(crate) fn command(pid: u32) -> Option<String> {
     )
 }
 
-/// The state of a process as in ps(1): `R`, `S`, `T` ..
+/// Returns the state of a process as ps(1) shows it: `R`, `S`, `T` ..
 pub(crate) fn state(pid: u32) -> Option<char> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command name before it may contain any characters.
+    // The state follows the command name in parentheses, which may contain any characters.
     text.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
@@ -125,14 +127,14 @@ fn is_page_file(fd: &Path) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest == " (deleted)")
 }
 
-/// A page that is read word by word from its file.
+/// Access to a page through its file, word by word.
 struct Page<'a>(&'a File);
 
 impl Words for Page<'_> {
-    fn load(&self, at: usize, _: Ordering) -> u64 {
+    fn load(&self, index: usize, _: Ordering) -> u64 {
         let mut word = [0; 8];
-        let done = self.0.read_exact_at(&mut word, (at * 8) as u64);
-        done.map_or(0, |()| u64::from_le_bytes(word))
+        let result = self.0.read_exact_at(&mut word, (index * 8) as u64);
+        result.map_or(0, |()| u64::from_le_bytes(word))
     }
 
     fn store(&self, _: usize, _: u64, _: Ordering) {
@@ -144,9 +146,10 @@ impl Words for Page<'_> {
     }
 }
 
-fn copy<const N: usize>(file: &File, at: u64) -> Option<Box<[u64; N]>> {
+/// Reads `N` words from `file`, from the byte at `offset`.
+fn read_words<const N: usize>(file: &File, offset: u64) -> Option<Box<[u64; N]>> {
     let mut bytes = vec![0; N * 8];
-    file.read_exact_at(&mut bytes, at).ok()?;
+    file.read_exact_at(&mut bytes, offset).ok()?;
     let words = bytes.as_chunks::<8>().0.iter();
     let words: Box<[u64]> = words.map(|word| u64::from_le_bytes(*word)).collect();
     words.try_into().ok()
@@ -162,40 +165,41 @@ pub(crate) struct FlightRecord {
 }
 
 /// Reads a flight record, up to the first invalid page.
-pub(crate) fn flight(path: &PathBuf) -> anyhow::Result<FlightRecord> {
+pub(crate) fn read_flight_record(path: &PathBuf) -> anyhow::Result<FlightRecord> {
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let (mut record, mut at) = (FlightRecord::default(), 0);
-    while let Some(kind) = kind_at(&file, at) {
+    let (mut record, mut offset) = (FlightRecord::default(), 0);
+    while let Some(kind) = read_kind(&file, offset) {
         match kind {
             PageKind::Stats => {
                 record
                     .endpoints
-                    .extend(copy(&file, at).and_then(|words| Stats::parse(&words)));
+                    .extend(read_words(&file, offset).and_then(|words| Stats::parse(&words)));
             }
             PageKind::Latency => {
-                let stats = copy(&file, at).and_then(|words| LatencyStats::parse(&words));
+                let stats = read_words(&file, offset).and_then(|words| LatencyStats::parse(&words));
                 record.latencies.extend(stats);
             }
             PageKind::Groups => {
-                let stats = copy(&file, at).and_then(|words| GroupStats::parse(&words));
+                let stats = read_words(&file, offset).and_then(|words| GroupStats::parse(&words));
                 record.groups.extend(stats);
             }
             PageKind::Calls => {
                 record
                     .calls
-                    .extend(copy(&file, at).and_then(|words| CallLog::parse(&words)));
+                    .extend(read_words(&file, offset).and_then(|words| CallLog::parse(&words)));
             }
         }
-        at += (kind.words() * 8) as u64;
+        offset += (kind.words() * 8) as u64;
     }
     let is_empty = record.endpoints.is_empty() && record.calls.is_empty();
     anyhow::ensure!(!is_empty, "{} contains no endpoints", path.display());
     Ok(record)
 }
 
-fn kind_at(file: &File, at: u64) -> Option<PageKind> {
+/// Returns the kind of the page at `offset`, or `None` if the page's magic number is unknown.
+fn read_kind(file: &File, offset: u64) -> Option<PageKind> {
     let mut magic = [0; 8];
-    file.read_exact_at(&mut magic, at).ok()?;
+    file.read_exact_at(&mut magic, offset).ok()?;
     let magic = u64::from_le_bytes(magic);
     PageKind::ALL.into_iter().find(|kind| kind.magic() == magic)
 }

@@ -1,4 +1,4 @@
-//! Two snapshots of an endpoint, and the rates between them.
+//! The rates of endpoints, computed from two snapshots of their statistics.
 
 use std::thread;
 use std::time::Instant;
@@ -26,20 +26,20 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    fn between(before: (u64, u64), now: (u64, u64), seconds: f64) -> Self {
-        let per_second = |before: u64, now: u64| now.saturating_sub(before) as f64 / seconds;
+    fn between(previous: (u64, u64), now: (u64, u64), seconds: f64) -> Self {
+        let per_second = |previous: u64, now: u64| now.saturating_sub(previous) as f64 / seconds;
         Self {
-            operations: per_second(before.0, now.0),
-            bytes: per_second(before.1, now.1),
+            operations: per_second(previous.0, now.0),
+            bytes: per_second(previous.1, now.1),
         }
     }
 }
 
 impl Measured {
-    /// Computes the rates from two snapshots that are `seconds` apart. Without the earlier one, the
-    /// rates are 0.
-    pub(crate) fn new(before: Option<&Stats>, stats: Stats, seconds: f64) -> Self {
-        let first = before.unwrap_or(&stats);
+    /// Computes the rates from two snapshots that are `seconds` apart. Without the earlier snapshot
+    /// the rates are 0.
+    pub(crate) fn new(previous: Option<&Stats>, stats: Stats, seconds: f64) -> Self {
+        let first = previous.unwrap_or(&stats);
         let one_sided = |stats: &Stats| {
             let (reads, writes) = (
                 stats.op_counter(OpCounter::Read),
@@ -63,32 +63,32 @@ impl Measured {
     }
 }
 
-/// Whether both are snapshots of the same endpoint.
+/// Returns whether both are snapshots of the same endpoint.
 pub(crate) fn is_same(one: &Stats, other: &Stats) -> bool {
     (one.pid, one.opened, &one.name) == (other.pid, other.opened, &other.name)
 }
 
-/// A snapshot of the endpoints selected by the options.
+/// Returns a snapshot of the endpoints that the options select.
 pub(crate) fn snapshot(options: &Options) -> anyhow::Result<Vec<Stats>> {
     let mut stats = processes::all()?;
     stats.retain(|stats| options.shows(stats.pid));
     Ok(stats)
 }
 
-/// The rates between two snapshots of several endpoints. New endpoints have rates of 0.
-pub(crate) fn compare(before: &[Stats], now: Vec<Stats>, seconds: f64) -> Vec<Measured> {
+/// Computes the rates between two snapshots of several endpoints. New endpoints have rates of 0.
+pub(crate) fn compare(previous: &[Stats], now: Vec<Stats>, seconds: f64) -> Vec<Measured> {
     let measured = now.into_iter().map(|stats| {
-        let before = before.iter().find(|before| is_same(before, &stats));
-        Measured::new(before, stats, seconds)
+        let previous = previous.iter().find(|previous| is_same(previous, &stats));
+        Measured::new(previous, stats, seconds)
     });
     measured.collect()
 }
 
 /// Takes two snapshots, an interval apart, and returns the rates between them.
-pub(crate) fn measured(options: &Options) -> anyhow::Result<Vec<Measured>> {
-    let before = snapshot(options)?;
+pub(crate) fn measure(options: &Options) -> anyhow::Result<Vec<Measured>> {
+    let previous = snapshot(options)?;
     let start = Instant::now();
     thread::sleep(options.interval);
     let now = snapshot(options)?;
-    Ok(compare(&before, now, start.elapsed().as_secs_f64()))
+    Ok(compare(&previous, now, start.elapsed().as_secs_f64()))
 }

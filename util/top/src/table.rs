@@ -9,15 +9,15 @@ use crate::processes;
 use crate::rates::{self, Measured};
 use crate::units::{bytes, count};
 
-/// One table with the rates of one interval.
-pub(crate) fn once(options: &Options) -> anyhow::Result<String> {
-    let measured = rates::measured(options)?;
+/// Measures the rates of one interval, and returns them as a table.
+pub(crate) fn measure(options: &Options) -> anyhow::Result<String> {
+    let measured = rates::measure(options)?;
     if measured.is_empty() {
         return Ok("no endpoints\n".to_owned());
     }
-    let mut text = format!("{HEAD}\n");
+    let mut text = format!("{HEADER}\n");
     for row in &measured {
-        text += &self::row(row);
+        text += &format_row(row);
         text += "\n";
         for line in details(&row.stats) {
             let _ = writeln!(text, "        {line}");
@@ -26,11 +26,11 @@ pub(crate) fn once(options: &Options) -> anyhow::Result<String> {
     Ok(text)
 }
 
-pub(crate) const HEAD: &str =
+pub(crate) const HEADER: &str =
     "    PID COMMAND   PROV ENDPOINT        OUT/s  OUTB/s    IN/s   INB/s POSTD UNEXP";
 
-/// A row of the table.
-pub(crate) fn row(row: &Measured) -> String {
+/// Formats a row of the table.
+pub(crate) fn format_row(row: &Measured) -> String {
     let stats = &row.stats;
     let command = processes::command(stats.pid).unwrap_or_else(|| "(ended)".to_owned());
     format!(
@@ -48,7 +48,7 @@ pub(crate) fn row(row: &Measured) -> String {
     )
 }
 
-/// Detail lines of an endpoint, at most 72 columns wide.
+/// Returns the detail lines of an endpoint, each at most 72 columns wide.
 pub(crate) fn details(stats: &Stats) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(protocols(stats, true).map(|protocols| format!("sent {protocols}")));
@@ -56,13 +56,13 @@ pub(crate) fn details(stats: &Stats) -> Vec<String> {
     lines.extend(one_sided(stats));
     lines.extend(queues(stats));
     for peer in &stats.peers {
-        let waits = [
+        let counts = [
             (peer.outstanding, "unanswered"),
             (peer.queued, "held"),
             (peer.unmatched, "offered"),
             (peer.transferring, "moving"),
         ];
-        let waits: String = waits
+        let counts: String = counts
             .iter()
             .filter(|(number, _)| *number > 0)
             .map(|(number, name)| format!(", {number} {name}"))
@@ -70,14 +70,14 @@ pub(crate) fn details(stats: &Stats) -> Vec<String> {
         let full = if peer.is_full { ", full" } else { "" };
         let state = peer.state.name();
         lines.push(format!(
-            "peer {} {state}{waits}{full}",
+            "peer {} {state}{counts}{full}",
             tail(&peer.name, 30)
         ));
     }
     lines
 }
 
-/// Messages by protocol: `inline 1.2M (9.6MB), cma 12 (4.5G)`.
+/// Formats the numbers of messages by protocol: `inline 1.2M (9.6MB), cma 12 (4.5G)`.
 fn protocols(stats: &Stats, is_sent: bool) -> Option<String> {
     let plain = match &*stats.provider {
         "shm" => "inline",
@@ -89,13 +89,13 @@ fn protocols(stats: &Stats, is_sent: bool) -> Option<String> {
         .filter(|protocol| protocol.is_sent() == is_sent);
     let all = std::iter::once(plain)
         .chain(others.map(|protocol| (protocol.name(), stats.protocol_counter(protocol))));
-    let parts: Vec<String> = all
+    let texts: Vec<String> = all
         .filter(|(_, (messages, _))| *messages > 0)
         .map(|(name, (messages, len))| {
             format!("{name} {} ({})", count(messages as f64), bytes(len as f64))
         })
         .collect();
-    (!parts.is_empty()).then(|| parts.join(", "))
+    (!texts.is_empty()).then(|| texts.join(", "))
 }
 
 fn one_sided(stats: &Stats) -> Option<String> {
@@ -107,22 +107,22 @@ fn one_sided(stats: &Stats) -> Option<String> {
         (OpCounter::SendErrors, "failed"),
         (OpCounter::ReceiveErrors, "receives failed"),
     ];
-    let parts: Vec<String> = counters
+    let texts: Vec<String> = counters
         .into_iter()
         .map(|(counter, name)| (stats.op_counter(counter).0, name))
         .filter(|(number, _)| *number > 0)
         .map(|(number, name)| format!("{name} {}", count(number as f64)))
         .collect();
-    (!parts.is_empty()).then(|| parts.join(", "))
+    (!texts.is_empty()).then(|| texts.join(", "))
 }
 
-/// Queues that are not empty.
+/// Formats the lengths of queues that are not empty.
 fn queues(stats: &Stats) -> Option<String> {
     let gauges = [
         (Gauge::Outstanding, "not complete"),
         (Gauge::Unread, "completions unread"),
     ];
-    let mut parts: Vec<String> = gauges
+    let mut texts: Vec<String> = gauges
         .into_iter()
         .filter(|(gauge, _)| stats.gauge(*gauge) > 0)
         .map(|(gauge, name)| format!("{} {name}", count(stats.gauge(gauge) as f64)))
@@ -130,18 +130,18 @@ fn queues(stats: &Stats) -> Option<String> {
     let message = stats.gauge(Gauge::UnexpectedBytes);
     if message > 0 {
         let max = stats.gauge(Gauge::UnexpectedLimit) as f64;
-        parts.push(format!(
+        texts.push(format!(
             "{} of {} unexpected",
             bytes(message as f64),
             bytes(max)
         ));
     }
-    (!parts.is_empty()).then(|| parts.join(", "))
+    (!texts.is_empty()).then(|| texts.join(", "))
 }
 
 /// Wraps a text into lines of at most `width` columns, between words where possible. Lines after
 /// the first are indented.
-pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(INDENT.len() + 1);
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -156,9 +156,10 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
                 break;
             }
             if !is_begun {
-                let fits = rest.char_indices().nth(width - used);
-                let (header, tail) = rest.split_at(fits.map_or(rest.len(), |(at, _)| at));
-                line.push_str(header);
+                let end = rest.char_indices().nth(width - used);
+                let end = end.map_or(rest.len(), |(index, _)| index);
+                let (head, tail) = rest.split_at(end);
+                line.push_str(head);
                 rest = tail;
             }
             lines.push(INDENT.to_owned());
@@ -169,12 +170,13 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 const INDENT: &str = "  ";
 
-/// The first characters of a text.
+/// Returns at most `max` characters from the start of a text.
 pub(crate) fn cut(text: &str, max: usize) -> String {
     text.chars().take(max).collect()
 }
 
-/// The last characters of a name, which are more specific than the first ones.
+/// Returns at most `max` characters from the end of a text: the end of a name is its most specific
+/// part. An ellipsis replaces the start.
 pub(crate) fn tail(text: &str, max: usize) -> String {
     let len = text.chars().count();
     match len <= max {
@@ -192,7 +194,7 @@ mod tests {
     #[test]
     fn wrapping_breaks_between_words_and_keeps_all() {
         let text = "an operation failed (Connection refused, error 111): nobody has that name";
-        let lines = wrapped(text, 30);
+        let lines = wrap(text, 30);
         assert_eq!(
             lines,
             [
@@ -201,15 +203,15 @@ mod tests {
                 "  111): nobody has that name"
             ]
         );
-        assert_eq!(wrapped(text, 80), [text]);
+        assert_eq!(wrap(text, 80), [text]);
         let name = "a".repeat(50);
-        let lines = wrapped(&format!("met {name} x"), 20);
+        let lines = wrap(&format!("met {name} x"), 20);
         assert!(
             lines.iter().all(|line| line.chars().count() <= 20),
             "{lines:?}"
         );
         let message = lines.concat().replace(' ', "");
         assert_eq!(message, format!("met{name}x"));
-        assert!(wrapped(text, 0).len() > 1);
+        assert!(wrap(text, 0).len() > 1);
     }
 }

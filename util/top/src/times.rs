@@ -1,4 +1,4 @@
-//! Latencies as a table 80 columns wide, with a bar for each class of times.
+//! Latencies as a table that is 80 columns wide, with a bar for each class of times.
 
 use std::fmt::Write;
 
@@ -12,20 +12,20 @@ use crate::units::{count, time};
 /// Columns of the bars.
 const BARS: usize = 11;
 
-pub(crate) const HEAD: &str =
+pub(crate) const HEADER: &str =
     "OPERATION  BYTES     COUNT   MEAN    50%    90%    99%  99.9%    MAX SHORT>LONG";
 
-/// The text when no latencies were recorded.
+/// The text that replaces the table if no latencies were recorded.
 pub(crate) const NONE: &str = "no latencies: only programs that run with FI_HOOK=perf record them";
 
-/// The latencies of the processes selected by the options.
-pub(crate) fn all(options: &Options) -> anyhow::Result<String> {
+/// Returns the latencies of the processes that the options select.
+pub(crate) fn format_all(options: &Options) -> anyhow::Result<String> {
     let mut text = String::new();
     let pids = processes::pids()?
         .into_iter()
         .filter(|pid| options.shows(*pid));
     for latencies in pids.flat_map(processes::latencies) {
-        text += &of(&latencies);
+        text += &format_endpoint(&latencies);
     }
     if text.is_empty() {
         text = format!("{NONE}\n");
@@ -33,8 +33,8 @@ pub(crate) fn all(options: &Options) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The latencies of an endpoint.
-pub(crate) fn of(latencies: &LatencyStats) -> String {
+/// Returns the latencies of an endpoint as a title and a table.
+pub(crate) fn format_endpoint(latencies: &LatencyStats) -> String {
     let header = &latencies.header;
     let command = processes::command(header.pid).unwrap_or_else(|| "ended".to_owned());
     let mut text = format!(
@@ -48,20 +48,20 @@ pub(crate) fn of(latencies: &LatencyStats) -> String {
     text
 }
 
-/// The table.
+/// Returns the lines of the table.
 pub(crate) fn lines(rows: &[Histogram]) -> Vec<String> {
-    let is_some = |row: &Histogram, at: usize| row.buckets[at] > 0;
     let mut used = (0..rows.first().map_or(0, |row| row.buckets.len()))
-        .filter(|&at| rows.iter().any(|row| is_some(row, at)));
+        .filter(|&bucket| rows.iter().any(|row| row.buckets[bucket] > 0));
     let first = used.next().unwrap_or(0);
     let last = used.next_back().unwrap_or(first);
-    let head = std::iter::once(HEAD.to_owned());
-    head.chain(rows.iter().map(|row| line(row, first, last)))
+    let header = std::iter::once(HEADER.to_owned());
+    header
+        .chain(rows.iter().map(|row| format_row(row, first, last)))
         .collect()
 }
 
-fn line(row: &Histogram, first: usize, last: usize) -> String {
-    let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(|part| row.quantile(part));
+fn format_row(row: &Histogram, first: usize, last: usize) -> String {
+    let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(|fraction| row.quantile(fraction));
     let mut line = format!(
         "{:<10} {:<8} {:>6}",
         row.op.name(),
@@ -74,12 +74,13 @@ fn line(row: &Histogram, first: usize, last: usize) -> String {
     line + " " + bars(row, first, last).trim_end()
 }
 
-/// The distribution of the latencies, on a scale that all rows of a table share.
+/// Formats the distribution of the latencies. All rows of a table share the scale of the columns,
+/// from the bucket `first` to the bucket `last`.
 fn bars(row: &Histogram, first: usize, last: usize) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let mut sums = [0_u64; BARS];
-    for (at, number) in row.buckets.iter().enumerate().take(last + 1).skip(first) {
-        let column = (at - first) * BARS / (last - first + 1);
+    for (bucket, number) in row.buckets.iter().enumerate().take(last + 1).skip(first) {
+        let column = (bucket - first) * BARS / (last - first + 1);
         sums[column] = sums[column].saturating_add(*number);
     }
     let max = sums.iter().copied().max().unwrap_or(1).max(1);
@@ -88,7 +89,7 @@ fn bars(row: &Histogram, first: usize, last: usize) -> String {
     sums.iter().map(bar).collect()
 }
 
-/// The size range of a row in short form: `8-15`, `4-8K`.
+/// Formats the size range of a row in short form: `8-15`, `4-8K`.
 fn sizes(row: &Histogram) -> String {
     const UNITS: [(&str, u32); 3] = [("K", 10), ("M", 20), ("G", 30)];
     match row.sizes() {
@@ -106,7 +107,7 @@ fn sizes(row: &Histogram) -> String {
     }
 }
 
-/// The rows as JSON.
+/// Returns the rows as JSON.
 pub(crate) fn json(rows: &[Histogram]) -> Vec<Value> {
     let row = |row: &Histogram| {
         let (from, to) = row.sizes();

@@ -1,16 +1,16 @@
 //! Numbers in short form.
 
-/// A count or rate with three digits and a letter: `999`, `1.23k`, `45.6M`.
+/// Formats a count or a rate with three digits and a letter: `999`, `1.23k`, `45.6M`.
 pub(crate) fn count(value: f64) -> String {
     scaled(value, 1000.0, &["", "k", "M", "G", "T", "P"])
 }
 
-/// A number of bytes in the same form: `999B`, `1.23K`.
+/// Formats a number of bytes with three digits and a letter: `999B`, `1.23K`.
 pub(crate) fn bytes(value: f64) -> String {
     scaled(value, 1024.0, &["B", "K", "M", "G", "T", "P"])
 }
 
-/// A time in nanoseconds in the same form: `999ns`, `1.23us`, `33.0s`.
+/// Formats a time in nanoseconds with three digits and a unit: `999ns`, `1.23us`, `33.0s`.
 pub(crate) fn time(nanoseconds: f64) -> String {
     scaled(nanoseconds, 1000.0, &["ns", "us", "ms", "s", "ks"])
 }
@@ -30,7 +30,7 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     format!("{value:.digits$}{}", units[unit])
 }
 
-/// An age in seconds: `0.4s`, `12s`, `3m20s`, `5h`.
+/// Formats an age in seconds: `0.4s`, `12s`, `3m20s`, `5h`.
 pub(crate) fn age(seconds: f64) -> String {
     match seconds {
         s if s < 9.95 => format!("{s:.1}s"),

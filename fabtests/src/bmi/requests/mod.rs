@@ -1,9 +1,9 @@
-//! One server and many clients that send it requests: how often each client is served, by BMI and
-//! by the fabric below it.
+//! Benchmark of many clients that send requests to one server, over BMI or over the endpoint below
+//! BMI. The result shows how evenly the server serves the clients.
 //!
-//! A request is an unexpected message, its response an empty expected one. Both interfaces do the
-//! same: the endpoint receives untagged messages into multi-receive buffers, and sends tagged
-//! messages back.
+//! Over BMI, a request is an unexpected message and its response an empty expected message. Over
+//! the endpoint, the server receives requests as untagged messages into multi-receive buffers, and
+//! responds with tagged messages.
 
 mod over_bmi;
 mod over_endpoint;
@@ -38,7 +38,7 @@ impl fmt::Display for Interface {
 /// The clients and their requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Clients {
-    /// Processes.
+    /// Number of client processes.
     pub count: usize,
     /// Bytes of a request.
     pub size: usize,
@@ -75,7 +75,7 @@ pub struct ClientArgs {
 
 /// A server over either interface.
 trait Server {
-    /// The address that clients connect to.
+    /// Returns the address that clients connect to.
     fn address(&self) -> anyhow::Result<String>;
 
     /// Takes the requests that have arrived, or waits up to [`IDLE`] for some, and responds to
@@ -166,11 +166,11 @@ fn run(
     })
 }
 
-/// Sends requests until it is killed.
+/// Sends requests until this process is killed.
 ///
 /// # Errors
 /// The error of the interface.
-pub fn client(args: &ClientArgs) -> anyhow::Result<()> {
+pub fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     match args.interface {
         Interface::Bmi => over_bmi::send_requests(&args.address, args.size, args.window),
         Interface::Raw => {

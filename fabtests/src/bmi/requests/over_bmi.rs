@@ -47,12 +47,12 @@ impl super::Server for Server {
 /// The user pointer of requests; responses have none.
 const SENT: u64 = 1;
 
-/// Sends requests until it is killed.
+/// Sends requests until this process is killed.
 pub(super) fn send_requests(url: &str, size: usize, window: usize) -> anyhow::Result<()> {
     let bmi = Bmi::initialize(Config::client())?;
     let context = bmi.open_context()?;
     let peer = bmi.addr_lookup(url)?;
-    let request = |tag: i32| -> anyhow::Result<()> {
+    let post_request = |tag: i32| -> anyhow::Result<()> {
         let response = bmi.post_recv(Post::new(peer, Vec::<u8>::new(), tag, context))?;
         ensure!(
             matches!(response, Posted::Pending(_)),
@@ -66,7 +66,7 @@ pub(super) fn send_requests(url: &str, size: usize, window: usize) -> anyhow::Re
     let mut to_send = window;
     loop {
         for _ in 0..to_send {
-            request(tag)?;
+            post_request(tag)?;
             tag = tag.wrapping_add(1);
         }
         let mut failed = None;

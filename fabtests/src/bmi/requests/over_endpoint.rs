@@ -16,7 +16,7 @@ use selvedge_testkit::domain::{
 
 use super::{BATCH, Counts, IDLE};
 
-/// An endpoint, and the entries that were read of its queue.
+/// An endpoint, with the entries that were read from its completion queue.
 #[derive(Debug)]
 struct RequestEndpoint {
     endpoint: DomainEndpoint,
@@ -59,8 +59,8 @@ impl RequestEndpoint {
         &**self.endpoint.tx.cq()
     }
 
-    /// Reads completions; waits up to `idle` for one if there is none. Returns the number of
-    /// entries, of which the first may stand for an error.
+    /// Reads completions, and waits up to `idle` for one if there is none. Returns the number of
+    /// entries, or `Avail` if the next completion is an error.
     fn read(&mut self, idle: Duration) -> selvedge::Result<usize> {
         let cq = self.endpoint.tx.cq();
         let read = cq.read_from(&mut self.entries, &mut self.sources);
@@ -75,14 +75,15 @@ impl RequestEndpoint {
     }
 }
 
-/// Bytes of each multi-receive buffer, and of the largest request.
-const BUFFER: usize = 128 << 10;
-const LARGEST: usize = 16 << 10;
+/// Bytes of each multi-receive buffer.
+const BUFFER_LEN: usize = 128 << 10;
+/// Bytes of the largest request.
+const LARGEST_REQUEST: usize = 16 << 10;
 
 #[derive(Debug)]
 pub(super) struct Server {
     endpoint: RequestEndpoint,
-    buffers_posted: Vec<Block>,
+    posted_buffers: Vec<Block>,
     /// Responses that could not be posted yet: the client, and the tag.
     unsent: VecDeque<(FiAddr, u64)>,
 }
@@ -90,26 +91,30 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn open(provider: &str) -> anyhow::Result<Self> {
         let endpoint = RequestEndpoint::open(provider)?;
-        endpoint.endpoint.ep.set(EpOption::MinMultiRecv(LARGEST))?;
-        let buffers_posted = (0..4).map(|_| endpoint.endpoint.context.buffers(BUFFER));
+        endpoint
+            .endpoint
+            .ep
+            .set(EpOption::MinMultiRecv(LARGEST_REQUEST))?;
+        let posted_buffers = (0..4).map(|_| endpoint.endpoint.context.buffers(BUFFER_LEN));
         let server = Self {
-            buffers_posted: buffers_posted.collect::<Result<_, _>>()?,
+            posted_buffers: posted_buffers.collect::<Result<_, _>>()?,
             endpoint,
             unsent: VecDeque::new(),
         };
-        (0..server.buffers_posted.len()).try_for_each(|index| server.post(index))?;
+        (0..server.posted_buffers.len()).try_for_each(|index| server.post_buffer(index))?;
         Ok(server)
     }
 
-    fn post(&self, index: usize) -> anyhow::Result<()> {
+    fn post_buffer(&self, index: usize) -> anyhow::Result<()> {
         let recv = Recv::new(index as u64).flags(OpFlags::MULTI_RECV);
         Ok(self
             .endpoint
             .endpoint
-            .recv(&[self.buffers_posted[index].whole()], &recv)?)
+            .recv(&[self.posted_buffers[index].whole()], &recv)?)
     }
 
-    /// Counts a request, whose tag is its remote data.
+    /// Counts a request and queues its response. The remote data of a request is the response's
+    /// tag.
     fn take_request(
         &mut self,
         entry: &Entry,
@@ -121,13 +126,13 @@ impl Server {
             self.unsent.push_back((src, entry.data));
         }
         match entry.flags.contains(CompletionFlags::MULTI_RECV) {
-            true => self.post(entry.context.0 as usize),
+            true => self.post_buffer(entry.context.0 as usize),
             false => Ok(()),
         }
     }
 
-    /// Takes an error entry. The first message of a client has an unknown source, which is
-    /// inserted.
+    /// Takes an error entry. The first message of a client has an unknown source address, which is
+    /// inserted into the address vector.
     fn take_error(&mut self, counts: &mut Counts) -> anyhow::Result<()> {
         let error = self.endpoint.cq().read_err()?;
         let sender = error.sender();
@@ -174,7 +179,7 @@ impl super::Server for Server {
     }
 }
 
-/// Sends requests until it is killed.
+/// Sends requests until this process is killed.
 pub(super) fn send_requests(
     provider: &str,
     address: &str,
@@ -201,7 +206,7 @@ pub(super) fn send_requests(
             match endpoint.endpoint.ep.inject(&request, server, Some(tag)) {
                 Ok(()) => (),
                 Err(Errno::Again) => {
-                    // The receive is canceled; it is posted again with the next attempt.
+                    // The next attempt posts the receive again.
                     endpoint.endpoint.ep.cancel(Context(tag))?;
                     break;
                 }
@@ -212,7 +217,7 @@ pub(super) fn send_requests(
         }
         match endpoint.read(IDLE) {
             Ok(count) => to_send += count,
-            // A canceled receive.
+            // The error entry of a canceled receive.
             Err(Errno::Avail) => drop(endpoint.cq().read_err()?),
             Err(errno) => return Err(errno.into()),
         }

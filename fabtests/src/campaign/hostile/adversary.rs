@@ -190,7 +190,7 @@ fn attack_as_peer(
             }
         }
     }
-    stats.flips = flipper.map_or(0, |flipper| flipper.end());
+    stats.flips = flipper.map_or(0, |flipper| flipper.stop());
     Ok(stats)
 }
 
@@ -200,6 +200,7 @@ struct Flipper {
     is_over: Arc<AtomicBool>,
     count: Arc<AtomicU64>,
     threads: Vec<std::thread::JoinHandle<()>>,
+    /// Number of memories that have a thread.
     memories: usize,
     /// Whether only payloads are flipped, so that the connection lasts.
     is_payload_only: bool,
@@ -224,7 +225,7 @@ impl Flipper {
     fn add_new_memories(&mut self, peer: &RawPeer) {
         let memories = peer.memories();
         while self.memories < memories.len() {
-            // The newest is the first.
+            // The peer lists its newest memory first.
             let memory = Arc::clone(&memories[memories.len() - 1 - self.memories]);
             self.memories += 1;
             let (is_over, count) = (Arc::clone(&self.is_over), Arc::clone(&self.count));
@@ -245,7 +246,8 @@ impl Flipper {
         }
     }
 
-    fn end(self) -> u64 {
+    /// Stops the threads and returns the number of flipped bits.
+    fn stop(self) -> u64 {
         self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads {
             // The thread cannot fail.
@@ -255,7 +257,7 @@ impl Flipper {
     }
 }
 
-/// Sends hello messages with wrong bytes, too few or too many, and descriptors of all kinds.
+/// Sends hello messages with wrong bytes, a wrong length, or any descriptors.
 fn send_hellos(
     config: &Config,
     random: &mut Random,
@@ -291,8 +293,8 @@ fn send_hellos(
                 .for_each(|byte| *byte = random.word() as u8),
             _ => {}
         }
-        let most = if random.once_in(20) { 60 } else { 4 };
-        let count = random.below(most);
+        let limit = if random.once_in(20) { 60 } else { 4 };
+        let count = random.below(limit);
         let chosen: Vec<_> = (0..count).map(|_| random.pick(&fds).as_fd()).collect();
         socket.send(&bytes, &chosen);
         if random.once_in(4) {

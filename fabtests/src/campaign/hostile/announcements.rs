@@ -12,11 +12,11 @@ use super::packet;
 use super::raw_peer::RawPeer;
 
 /// Duration of the attack.
-const TIME: Duration = Duration::from_secs(1);
+const DURATION: Duration = Duration::from_secs(1);
 /// Bytes of a block.
-const LEN: u64 = 4096;
+const BLOCK_LEN: u64 = 4096;
 
-/// Connects, and sends packets as fast as the target takes them.
+/// Connects, and sends packets as fast as the target reads them.
 ///
 /// # Errors
 /// The target cannot be reached, or refuses the connection.
@@ -25,16 +25,16 @@ pub(super) fn announce_and_release(
     random: &mut Random,
     mut progress: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<AttackStats> {
-    let memory = RawMemory::create(LEN as usize, outbox_seals())?;
+    let memory = RawMemory::create(BLOCK_LEN as usize, outbox_seals())?;
     let nonce = Box::new(random.word());
     let peer = RawPeer::connect(&config.target, &config.name, &nonce, random, &mut progress)?;
     ensure!(peer.is_connected(), "the target refused the connection");
     let (began, mut stats) = (Instant::now(), AttackStats::default());
-    while began.elapsed() < TIME && !peer.is_cut_off() {
+    while began.elapsed() < DURATION && !peer.is_cut_off() {
         let block = stats.inputs / 2 + 1;
         let is_sent = match stats.inputs.is_multiple_of(2) {
             true => {
-                let fields = [block, block << 20, LEN, 0];
+                let fields = [block, block << 20, BLOCK_LEN, 0];
                 peer.socket
                     .try_send(&encode(BLOCK, &fields), &[memory.fd()])
             }

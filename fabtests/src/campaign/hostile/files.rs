@@ -43,7 +43,7 @@ fn resize(link: &Path) -> u64 {
     let Ok(file) = OpenOptions::new().write(true).open(link) else {
         return 1;
     };
-    // The seals that every memory file must have refuse both.
+    // Both calls must fail: every memory file must have the seals that refuse them.
     let _ = file.set_len(1 << 30);
     let _ = file.set_len(0);
     2

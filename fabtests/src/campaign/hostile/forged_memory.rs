@@ -12,7 +12,7 @@ use super::packet;
 use super::raw_peer::RawPeer;
 
 /// Words of an entry of the table.
-const ENTRY: usize = 8;
+const ENTRY_WORDS: usize = 8;
 /// Entries that the target may look up: the keys of the memory that campaigns access, and others.
 const ENTRIES: u64 = 5;
 /// Bytes of a block of special memory.
@@ -43,7 +43,7 @@ impl ForgedMemory {
         Ok(forged)
     }
 
-    /// The table's memory, which the target reads.
+    /// Returns the table's memory, which the target reads.
     pub(super) fn table(&self) -> Arc<RawMemory> {
         Arc::clone(&self.table)
     }
@@ -56,9 +56,9 @@ impl ForgedMemory {
             3 => [key, 0, u64::MAX, 3 | 2 << 32, 0, 0],
             _ => [key, 0, memory.len() as u64, 3, addr, 0],
         };
-        let entry = key as usize * ENTRY;
-        for (at, word) in words.into_iter().enumerate() {
-            self.table.store(entry + 1 + at, word);
+        let entry = key as usize * ENTRY_WORDS;
+        for (index, word) in words.into_iter().enumerate() {
+            self.table.store(entry + 1 + index, word);
         }
         let generation = self.table.load(entry);
         self.table.store(entry, generation.wrapping_add(1) | 1);
@@ -76,15 +76,15 @@ impl RawPeer {
 
     /// Changes the table, or sends a packet about it.
     pub(super) fn corrupt(&mut self, random: &mut Random) {
-        // Most connections end with a malformed packet, so packets are rare.
+        // A malformed packet ends most connections, so packets are rare.
         match random.below(400) {
             0..4 => self.send_block(random),
             4 => self.send_chunk(random),
             5..8 => self.send_release(random),
             8..200 => self.forged.publish(random.below(ENTRIES), &self.memory),
             _ => {
-                let entry = random.below(ENTRIES) as usize * ENTRY;
-                let word = entry + random.below(ENTRY as u64) as usize;
+                let entry = random.below(ENTRIES) as usize * ENTRY_WORDS;
+                let word = entry + random.below(ENTRY_WORDS as u64) as usize;
                 let value = mutate(random, self.forged.table.load(word));
                 self.forged.table.store(word, value);
             }
@@ -93,8 +93,8 @@ impl RawPeer {
 
     fn send_block(&mut self, random: &mut Random) {
         self.forged.blocks += 1;
-        // The address in the table's entries. Sometimes the block is not writable, whatever the
-        // entries contain.
+        // `base` is the address in the table's entries. The block may be read-only although the
+        // entries permit writes.
         let base = self.memory.as_ptr().expose_provenance() as u64;
         let is_writable = u64::from(random.flip());
         let mut fields = [self.forged.blocks, base, BLOCK_LEN as u64, is_writable];
@@ -133,16 +133,16 @@ impl RawPeer {
         self.socket.send(&bytes, &[self.forged.table.fd()]);
     }
 
-    /// Commits a result of a read, or the response to an atomic, whether the target has requested
-    /// it or not.
+    /// Commits the result of a read, or the response to an atomic. The target may not have
+    /// requested the operation.
     pub(super) fn commit_result(&mut self, random: &mut Random) {
         let id = self.pick_id(random);
         let op = *random.pick(&[7, 7, 9]);
         let source = *random.pick(&[0, 0, 0, 1, 2]);
-        let odd = number(random);
-        let errno = *random.pick(&[0, 0, 0, 5, 14, odd & 0xffff_ffff]);
+        let arbitrary = number(random);
+        let errno = *random.pick(&[0, 0, 0, 5, 14, arbitrary & 0xffff_ffff]);
         let len = match source {
-            0 => *random.pick(&[8, 8, 0, 48, odd & 63]),
+            0 => *random.pick(&[8, 8, 0, 48, arbitrary & 63]),
             _ => 0,
         };
         let mut words = [
@@ -157,11 +157,11 @@ impl RawPeer {
         ];
         match (op, source) {
             (9, 1) => {
-                words[3] = *random.pick(&[8, 16, 4096, odd]);
+                words[3] = *random.pick(&[8, 16, 4096, arbitrary]);
                 words[4] = self.alloc(words[3].min(4096) as usize) as u64;
             }
             (7, 2) => {
-                words[2] = *random.pick(&[5000, 30_000, odd]);
+                words[2] = *random.pick(&[5000, 30_000, arbitrary]);
                 words[3] = self.next_operation_id(random);
             }
             _ => {}

@@ -1,5 +1,5 @@
-//! The campaign `hostile`: a peer that does whatever its own memory and its sockets allow, while
-//! its target continues to serve another peer.
+//! The campaign `hostile`: a peer writes anything to its own memory and its sockets, while its target
+//! continues to serve another peer.
 //!
 //! The target must not crash, hang, leak, or grow beyond its limits. Messages between it and the
 //! other peer must be intact. The row `in-process` has both sides in one thread; it is the fuzz
@@ -37,7 +37,7 @@ const SHORT: u64 = 5;
 /// Runs before the target's resources are measured.
 const WARM_UP: u64 = 2;
 /// Limit of the unexpected messages that the target stores.
-const KEPT: (&str, &str) = ("FI_SHM_UNEXPECTED_SIZE", "1m");
+const UNEXPECTED_LIMIT: (&str, &str) = ("FI_SHM_UNEXPECTED_SIZE", "1m");
 /// Maximum growth of the target's memory: the stored messages and the allocator's overhead.
 const GROWTH: usize = 16 << 20;
 
@@ -51,10 +51,10 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<Report> {
         .into_iter()
         .filter(|(name, _)| plan.includes(name))
     {
-        report.add(row(plan, name, attack)?);
+        report.add(run_row(plan, name, attack)?);
     }
     if plan.includes("in-process") {
-        report.add(in_process(plan)?);
+        report.add(run_in_process(plan)?);
     }
     Ok(report)
 }
@@ -70,7 +70,7 @@ impl Session {
     fn start(name: &str) -> anyhow::Result<Self> {
         let name = format!("adversary-{}-{name}", std::process::id());
         let mut endpoint = CampaignEndpoint::open(None, &[])?;
-        let params = [KEPT, ("FI_SHM_PEER_TIMEOUT", "10ms")];
+        let params = [UNEXPECTED_LIMIT, ("FI_SHM_PEER_TIMEOUT", "10ms")];
         let mut target = Echo::start_with_peers(&endpoint, &params, std::slice::from_ref(&name))?;
         target.exchange(&mut endpoint)?;
         let adversary = Role::Adversary(Config {
@@ -85,11 +85,12 @@ impl Session {
         })
     }
 
-    fn process(&self) -> String {
+    fn target_pid(&self) -> String {
         self.target.process().pid().to_string()
     }
 
-    /// Runs one attack. Returns its statistics and the longest exchange meanwhile.
+    /// Runs one attack. Returns its statistics, and the duration of the longest exchange during the
+    /// attack.
     fn run_attack(&mut self, run: AttackRun) -> anyhow::Result<(AttackStats, Duration)> {
         self.adversary.send(&run)?;
         let mut timeout = Timeout::new("the end of an attack");
@@ -98,7 +99,7 @@ impl Session {
             let began = Instant::now();
             self.target
                 .exchange(&mut self.endpoint)
-                .context("the victim")?;
+                .context("an exchange with the other peer")?;
             longest = longest.max(began.elapsed());
             if self.adversary.is_readable()? {
                 break;
@@ -110,7 +111,7 @@ impl Session {
 
     /// Ends the adversary and checks that the target has released all its resources.
     fn finish(self, before: Usage, memory: usize) -> anyhow::Result<()> {
-        let process = self.process();
+        let process = self.target_pid();
         let (mut endpoint, mut target) = (self.endpoint, self.target);
         drop(self.adversary);
         let mut timeout = Timeout::new("the release of the adversary's resources");
@@ -121,18 +122,19 @@ impl Session {
             if now.fds <= before.fds && now.shared <= before.shared {
                 break;
             }
-            let message = || format!("{now:?} are held, {before:?} before the attack");
+            let message =
+                || format!("the target holds {now:?}; before the attack it held {before:?}");
             timeout.check().with_context(message)?;
         }
         check_growth(memory, private(&process)?)
     }
 }
 
-fn row(plan: &Plan, name: &str, attack: Attack) -> anyhow::Result<Row> {
+fn run_row(plan: &Plan, name: &str, attack: Attack) -> anyhow::Result<Row> {
     let mut row = Row::new(name);
     let mut random = plan.random(name);
     let mut session = Session::start(name)?;
-    let (mut usage, mut memory) = (Usage::of(&session.process())?, 0);
+    let (mut usage, mut memory) = (Usage::of(&session.target_pid())?, 0);
     let (mut total, mut longest, mut cut_off) = (AttackStats::default(), Duration::ZERO, 0_u64);
     let (mut began, mut done) = (Instant::now(), 0);
     while done < WARM_UP || !plan.is_over(done - WARM_UP, SHORT, began) {
@@ -152,10 +154,10 @@ fn row(plan: &Plan, name: &str, attack: Attack) -> anyhow::Result<Row> {
         }
         done += 1;
         if done <= WARM_UP {
-            let now = Usage::of(&session.process())?;
+            let now = Usage::of(&session.target_pid())?;
             usage.fds = usage.fds.max(now.fds);
             usage.shared = usage.shared.max(now.shared);
-            memory = private(&session.process())?;
+            memory = private(&session.target_pid())?;
             began = Instant::now();
         }
     }
@@ -173,11 +175,12 @@ fn row(plan: &Plan, name: &str, attack: Attack) -> anyhow::Result<Row> {
 }
 
 /// Runs the attacks that need no second thread, in the thread that drives the target.
-fn in_process(plan: &Plan) -> anyhow::Result<Row> {
+fn run_in_process(plan: &Plan) -> anyhow::Result<Row> {
     let mut row = Row::new("in-process");
     let mut random = plan.random("in-process");
     let name = format!("adversary-{}-in-process", std::process::id());
-    let mut target = CampaignEndpoint::open(None, &[KEPT, ("FI_SHM_PEER_TIMEOUT", "10ms")])?;
+    let mut target =
+        CampaignEndpoint::open(None, &[UNEXPECTED_LIMIT, ("FI_SHM_PEER_TIMEOUT", "10ms")])?;
     let config = Config {
         target: target.name()?,
         name: name.clone(),
@@ -214,7 +217,7 @@ fn in_process(plan: &Plan) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-/// The beginning of a packet of this version.
+/// Returns the beginning of a packet of this version.
 fn packet(kind: u32) -> Vec<u8> {
     shm_peer::packet(VERSION, kind)
 }

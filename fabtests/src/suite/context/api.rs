@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The API.
+/// The API of an endpoint under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub(crate) enum Api {
-    /// The traits themselves.
+    /// The object traits of `selvedge`.
     Raw,
     /// `selvedge::owned`, with polling.
     Owned,

@@ -1,4 +1,4 @@
-//! Collectives, with the result that each member expects.
+//! Cases of collectives: a collective with its input and the result that each member expects.
 
 use selvedge::OpFlags;
 use selvedge::atomic::Op as Reduction;
@@ -26,14 +26,14 @@ pub(crate) struct CollectiveCase {
     root: usize,
     /// Elements of each member.
     count: usize,
-    /// Varies the words.
+    /// A number that varies the words of the input.
     round: usize,
 }
 
 impl CollectiveCase {
-    /// Every collective with every member as its root, for each number of elements, in rounds from
-    /// `first` on.
-    pub(crate) fn every(members: usize, counts: &[usize], first: usize) -> Vec<Self> {
+    /// Makes a case of every collective with every member as its root, for each number of elements.
+    /// The rounds are counted from `first_round`.
+    pub(crate) fn all(members: usize, counts: &[usize], first_round: usize) -> Vec<Self> {
         let mut cases = Vec::new();
         for &count in counts {
             for &coll in Op::ALL {
@@ -47,7 +47,7 @@ impl CollectiveCase {
                             members,
                             root,
                             count,
-                            round: first + cases.len(),
+                            round: first_round + cases.len(),
                         });
                     }
                 }
@@ -56,30 +56,30 @@ impl CollectiveCase {
         cases
     }
 
-    /// Posts the collective as member `own` of the group.
+    /// Posts the collective as member `member` of the group.
     ///
     /// # Errors
     /// As [`Joiner::post`].
-    pub(crate) fn post(&self, own: usize, joiner: &Joiner, group: &Group) -> Result<Posted> {
+    pub(crate) fn post(&self, member: usize, joiner: &Joiner, group: &Group) -> Result<Posted> {
         let call = CollectiveCall {
             coll: self.coll,
             op: self.op,
             root: group.members[self.root],
             count: self.count,
-            input: self.input(own),
-            // A member without a result has a buffer all the same, which must stay unchanged.
+            input: self.input(member),
+            // A member without a result also has a buffer, which must stay unchanged.
             result_len: self.count * self.members,
             flags: OpFlags::DEFAULT,
         };
         joiner.post(group, &call)
     }
 
-    /// Checks the words that member `own` received.
+    /// Checks the words that member `member` received.
     ///
     /// # Errors
-    /// They differ from the expected ones.
-    pub(crate) fn check(&self, own: usize, found: &[u64]) -> Result {
-        let expected = self.expected(own);
+    /// A word differs from the expected one.
+    pub(crate) fn check(&self, member: usize, found: &[u64]) -> Result {
+        let expected = self.expected(member);
         let call = format!(
             "{:?} by {:?} of {} elements in {} members, root {}",
             self.coll, self.op, self.count, self.members, self.root
@@ -87,26 +87,33 @@ impl CollectiveCase {
         let (result, rest) = found.split_at(expected.len());
         count(8 * expected.len());
         let mismatch = result.iter().zip(&expected).position(|(a, b)| a != b);
-        if let Some(at) = mismatch {
-            same(format!("{call}: word {at}"), result[at], expected[at])?;
+        if let Some(index) = mismatch {
+            same(
+                format!("{call}: word {index}"),
+                result[index],
+                expected[index],
+            )?;
         }
         let is_blank = rest.iter().all(|&word| word == BLANK);
         holds(format!("{call}: no other words are written"), is_blank)
     }
 
-    /// The input of a member. In a broadcast, the root's input is its result, and the others have
-    /// none.
-    fn input(&self, own: usize) -> Vec<u64> {
+    /// Returns the input of a member. In a broadcast, the root's input is its result, and the other
+    /// members have no input.
+    fn input(&self, member: usize) -> Vec<u64> {
         let words = match self.coll {
-            Op::Broadcast if own == self.root => self.count,
+            Op::Broadcast if member == self.root => self.count,
             Op::Broadcast => 0,
             _ => self.count * self.members,
         };
-        (0..words).map(|at| word(own, at, self.round)).collect()
+        (0..words)
+            .map(|index| word(member, index, self.round))
+            .collect()
     }
 
-    /// The result of a member by the man page; empty if it has none.
-    fn expected(&self, own: usize) -> Vec<u64> {
+    /// Returns the result of a member as the man page defines it; empty for a member without a
+    /// result.
+    fn expected(&self, member: usize) -> Vec<u64> {
         let collective = Collective {
             coll: self.coll,
             members: self.members,
@@ -119,12 +126,16 @@ impl CollectiveCase {
             Reduction::Bxor => left ^ right,
             _ => left.wrapping_add(right),
         };
-        collective.expected(own, |of, at| word(of, at, self.round), reduce)
+        collective.expected(
+            member,
+            |member, index| word(member, index, self.round),
+            reduce,
+        )
     }
 }
 
-/// Word `at` of a member's input.
-fn word(member: usize, at: usize, round: usize) -> u64 {
-    let value = ((round << 40) + (member << 32) + at + 1) as u64;
+/// Returns word `index` of a member's input.
+fn word(member: usize, index: usize, round: usize) -> u64 {
+    let value = ((round << 40) + (member << 32) + index + 1) as u64;
     value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8
 }

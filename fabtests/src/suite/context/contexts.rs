@@ -1,15 +1,15 @@
-//! Ports that are contexts of scalable endpoints.
+//! Endpoints under test that are contexts of scalable endpoints.
 
 use std::sync::Arc;
 
 use selvedge::{Bindings, FiAddr, Hints, av, cq};
 use selvedge_testkit::endpoint::RawEndpoint;
 
-use super::open::missing;
+use super::open::skip_missing;
 use super::{Result, TestContext, TestEndpoint};
 
-/// Bits of an address that select a context.
-pub(crate) const BITS: u32 = 6;
+/// Number of bits of an address that select a receive context.
+pub(crate) const RX_CTX_BITS: u32 = 6;
 
 /// Hints for `count` contexts of both directions.
 pub(crate) fn with_contexts(hints: Hints, count: usize) -> Hints {
@@ -20,19 +20,19 @@ pub(crate) fn with_contexts(hints: Hints, count: usize) -> Hints {
 }
 
 impl TestContext {
-    /// The contexts of a scalable endpoint of this process, and the address of each process's
-    /// endpoint.
+    /// Opens a scalable endpoint with `count` contexts. Returns the contexts, and the address of
+    /// each process's scalable endpoint.
     ///
     /// # Errors
-    /// As [`TestContext::port`].
+    /// As [`TestContext::open_endpoint`].
     pub(crate) fn contexts(&mut self, count: usize) -> Result<(Vec<TestEndpoint>, Vec<FiAddr>)> {
         self.contexts_with(count, |_, _| {})
     }
 
-    /// As [`TestContext::contexts`], with bindings that are changed for each context.
+    /// As [`TestContext::contexts`]; `change` changes the bindings of each context.
     ///
     /// # Errors
-    /// As [`TestContext::port`].
+    /// As [`TestContext::open_endpoint`].
     pub(super) fn contexts_with(
         &mut self,
         count: usize,
@@ -40,20 +40,20 @@ impl TestContext {
     ) -> Result<(Vec<TestEndpoint>, Vec<FiAddr>)> {
         let info = self.info_for(&with_contexts(self.hints(), count))?;
         let domain = info.open()?;
-        let sep = domain.scalable_endpoint(&info).map_err(missing)?;
+        let sep = domain.scalable_endpoint(&info).map_err(skip_missing)?;
         let mut attr = av::Attr::default();
-        attr.rx_ctx_bits = BITS;
+        attr.rx_ctx_bits = RX_CTX_BITS;
         let av = domain.av(&attr)?;
-        let mut ports = Vec::new();
+        let mut endpoints = Vec::new();
         for index in 0..count {
             let cq = domain.cq(&cq::Attr::default())?;
             let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
             change(index, &mut bind);
             let ep = sep.context(index, &info, bind)?;
             let api = Box::new(RawEndpoint::new(ep, cq, Some(Arc::clone(&av))));
-            let port = TestEndpoint::new(api, Arc::clone(&domain), info.clone(), self.me, None);
-            self.ports.push(port.clone());
-            ports.push(port);
+            let endpoint = TestEndpoint::new(api, Arc::clone(&domain), info.clone(), self.me, None);
+            self.endpoints.push(endpoint.clone());
+            endpoints.push(endpoint);
         }
         let names: Vec<String> = self.exchange(&sep.address()?.to_string())?;
         let mut peers = Vec::new();
@@ -62,6 +62,6 @@ impl TestContext {
         }
         // No process sends before all have inserted the addresses: an unknown sender has no index.
         self.barrier()?;
-        Ok((ports, peers))
+        Ok((endpoints, peers))
     }
 }

@@ -10,18 +10,18 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 
-/// A child that has done its work and runs until the parent stops it.
+/// A forked child. After its work, the child waits until the parent stops it.
 pub(crate) struct Child {
     pid: Pid,
     stop_signal: Option<PipeWriter>,
 }
 
-/// Forks a child that runs `work`; its exit code is the result. It exits without closing anything
-/// that it inherited.
+/// Forks a child that runs `work`. The child's exit code is the result of `work`. The child exits
+/// without closing the objects that it has inherited.
 ///
 /// # Errors
 /// The error of the system call.
-pub(crate) fn child(work: impl FnOnce() -> bool) -> anyhow::Result<Child> {
+pub(crate) fn fork_child(work: impl FnOnce() -> bool) -> anyhow::Result<Child> {
     let (stop_signal_reader, stop_signal) = pipe().context("cannot make a pipe")?;
     // SAFETY: processes of tests have one thread unless the provider has created others. The child
     // has no copy of those and does not wait for them: its calls are refused before they take a
@@ -40,9 +40,9 @@ pub(crate) fn child(work: impl FnOnce() -> bool) -> anyhow::Result<Child> {
 
 fn run_child(work: impl FnOnce() -> bool, mut stop_signal_reader: PipeReader) -> ! {
     let succeeded = catch_unwind(AssertUnwindSafe(work)).unwrap_or(false);
-    // Until the parent closes its side or ends.
+    // The read returns when the parent closes its side of the pipe or ends.
     let _ = stop_signal_reader.read(&mut [0]);
-    // SAFETY: ends the process, and runs nothing of its parent's.
+    // SAFETY: `_exit` ends the process without running exit handlers of the parent.
     unsafe { libc::_exit(i32::from(!succeeded)) }
 }
 

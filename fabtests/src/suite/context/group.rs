@@ -16,32 +16,34 @@ use selvedge::{
     OpFlags, av,
 };
 
-use super::contexts::BITS;
+use super::contexts::RX_CTX_BITS;
 use super::open::try_event;
 use super::timeout::until;
 use super::{Result, Setup, TestContext, TestEndpoint};
 
-/// An endpoint of the raw API that joins groups. Its queue is read directly, not through the port.
+/// An endpoint of the raw API that joins groups. The completion queue is read directly, not through
+/// [`TestEndpoint`].
 pub(crate) struct Joiner {
-    pub(crate) port: TestEndpoint,
-    /// The possible members of its groups, this endpoint among them. A member's number is its
-    /// index.
+    pub(crate) endpoint: TestEndpoint,
+    /// The possible members of the endpoint's groups, this endpoint included. A member's number is
+    /// its index.
     peers: Vec<FiAddr>,
     eq: Arc<dyn EventQueue>,
-    next: Cell<u64>,
+    next_context: Cell<u64>,
 }
 
 /// A group with an endpoint of this process as a member.
 pub(crate) struct Group {
     membership: Arc<dyn Membership>,
-    /// Its members, in the order of the set.
+    /// The members of the group, in the order of the set.
     pub(crate) members: Vec<usize>,
 }
 
 /// A posted collective. Its memory is never freed, because the process ends soon.
 pub(crate) struct Posted {
     context: Context,
-    result_len: &'static [AtomicU64],
+    /// The result between canaries.
+    result: &'static [AtomicU64],
 }
 
 /// The arguments of a collective.
@@ -50,16 +52,16 @@ pub(crate) struct CollectiveCall {
     pub(crate) op: atomic::Op,
     /// The number of the root.
     pub(crate) root: usize,
-    /// Elements of each member.
+    /// Number of elements of each member.
     pub(crate) count: usize,
     pub(crate) input: Vec<u64>,
-    /// Words of the result.
+    /// Number of words of the result.
     pub(crate) result_len: usize,
     pub(crate) flags: OpFlags,
 }
 
 impl CollectiveCall {
-    /// A barrier, which needs no memory.
+    /// Makes the arguments of a barrier, which needs no memory.
     pub(crate) fn barrier() -> Self {
         Self {
             coll: Op::Barrier,
@@ -74,10 +76,10 @@ impl CollectiveCall {
 }
 
 impl TestContext {
-    /// A port whose endpoint joins groups of processes.
+    /// Opens an endpoint that joins groups of processes.
     ///
     /// # Errors
-    /// As [`Self::port`].
+    /// As [`Self::open_endpoint`].
     pub(crate) fn joiner(&mut self) -> Result<Joiner> {
         let fabric = self.info_for(&self.hints())?.fabric()?;
         let eq = fabric.eq(&eq::Attr::default())?;
@@ -85,15 +87,17 @@ impl TestContext {
             bind.eq = Some(Arc::clone(&eq));
             Ok(())
         };
-        let port = self.port_with(&Setup {
+        let endpoint = self.open_endpoint_with(&Setup {
             bind: Some(&bind),
             ..Setup::default()
         })?;
-        let peers = (0..self.count()).map(|process| port.to(process)).collect();
-        Ok(Joiner::new(port, peers, eq))
+        let peers = (0..self.count())
+            .map(|process| endpoint.to(process))
+            .collect();
+        Ok(Joiner::new(endpoint, peers, eq))
     }
 
-    /// The `count` contexts of each process's scalable endpoint, which join groups. Context `n` of
+    /// Opens a scalable endpoint with `count` contexts, which join groups. Context `n` of
     /// process `p` has the number `count * p + n`.
     ///
     /// # Errors
@@ -102,17 +106,17 @@ impl TestContext {
         let fabric = self.info_for(&self.hints())?.fabric()?;
         let eqs = (0..count).map(|_| fabric.eq(&eq::Attr::default()));
         let eqs: Vec<_> = eqs.collect::<std::result::Result<_, _>>()?;
-        let (ports, peers) = self.contexts_with(count, |index, bind| {
+        let (endpoints, peers) = self.contexts_with(count, |index, bind| {
             bind.eq = Some(Arc::clone(&eqs[index]));
         })?;
         let contexts = |peer: &FiAddr| {
             let peer = *peer;
-            (0..count).map(move |index| peer.rx_addr(index, BITS))
+            (0..count).map(move |index| peer.rx_addr(index, RX_CTX_BITS))
         };
         let peers: Vec<_> = peers.iter().flat_map(contexts).collect();
-        let joiners = ports.into_iter().zip(eqs);
+        let joiners = endpoints.into_iter().zip(eqs);
         Ok(joiners
-            .map(|(port, eq)| Joiner::new(port, peers.clone(), eq))
+            .map(|(endpoint, eq)| Joiner::new(endpoint, peers.clone(), eq))
             .collect())
     }
 }
@@ -130,10 +134,10 @@ pub(crate) fn for_each<'a, T>(
     let joiners: Vec<_> = joiners.collect();
     let mut found: Vec<Option<T>> = joiners.iter().map(|_| None).collect();
     until(name, || {
-        for (at, joiner) in joiners.iter().enumerate() {
-            match found[at] {
-                None => found[at] = attempt(at, joiner)?,
-                Some(_) => joiner.port.progress()?,
+        for (index, joiner) in joiners.iter().enumerate() {
+            match found[index] {
+                None => found[index] = attempt(index, joiner)?,
+                Some(_) => joiner.endpoint.progress()?,
             }
         }
         Ok(found.iter().all(Option::is_some).then_some(()))
@@ -142,12 +146,12 @@ pub(crate) fn for_each<'a, T>(
 }
 
 impl Joiner {
-    fn new(port: TestEndpoint, peers: Vec<FiAddr>, eq: Arc<dyn EventQueue>) -> Self {
+    fn new(endpoint: TestEndpoint, peers: Vec<FiAddr>, eq: Arc<dyn EventQueue>) -> Self {
         Self {
-            port,
+            endpoint,
             peers,
             eq,
-            next: Cell::new(1),
+            next_context: Cell::new(1),
         }
     }
 
@@ -158,13 +162,13 @@ impl Joiner {
     pub(crate) fn try_join(&self, members: &[usize], key: &[u8]) -> selvedge::Result<Group> {
         let mut attr = av::SetAttr::default();
         attr.comm_key = key.to_vec();
-        let mut set = av::Set::open(&*self.port.av(), &attr)?;
+        let mut set = av::Set::open(&*self.endpoint.av(), &attr)?;
         for &member in members {
             set.insert(self.peers[member])?;
         }
-        let ep = self.port.ep();
+        let ep = self.endpoint.ep();
         let coll = ep.collective().ok_or(Errno::NoSys)?;
-        let membership = coll.join(&set, JOINED)?;
+        let membership = coll.join(&set, JOIN_CONTEXT)?;
         let members = members.to_vec();
         Ok(Group {
             membership,
@@ -176,18 +180,20 @@ impl Joiner {
     ///
     /// # Errors
     /// The join does not complete.
-    pub(crate) fn joined(&self) -> Result {
-        until("the members of a group", || self.has_joined())
+    pub(crate) fn wait_for_join(&self) -> Result {
+        until("the members of a group", || self.poll_join())
     }
 
-    /// Returns `Some` when a join is complete.
+    /// Polls for the end of a join. Returns `Some` when the join is complete.
     ///
     /// # Errors
     /// The join failed.
-    pub(crate) fn has_joined(&self) -> Result<Option<()>> {
+    pub(crate) fn poll_join(&self) -> Result<Option<()>> {
         match try_event(&*self.eq, "the members of a group")? {
             None => Ok(None),
-            Some(Event::JoinComplete { context: JOINED }) => Ok(Some(())),
+            Some(Event::JoinComplete {
+                context: JOIN_CONTEXT,
+            }) => Ok(Some(())),
             Some(other) => Err(anyhow!("{other:?} instead of a group")),
         }
     }
@@ -195,10 +201,10 @@ impl Joiner {
     /// Joins a group.
     ///
     /// # Errors
-    /// As [`Self::try_join`] and [`Self::joined`].
+    /// As [`Self::try_join`] and [`Self::wait_for_join`].
     pub(crate) fn join(&self, members: &[usize]) -> Result<Group> {
         let group = self.start_join(members)?;
-        self.joined()?;
+        self.wait_for_join()?;
         Ok(group)
     }
 
@@ -224,29 +230,27 @@ impl Joiner {
             let words = words.into_iter().map(AtomicU64::new);
             words.collect::<Vec<_>>().leak()
         };
-        let (input, result_len) = (
+        let (input, result) = (
             words(call.input.clone()),
-            words(vec![BLANK; call.result_len + 2 * CANARY]),
+            words(vec![BLANK; call.result_len + 2 * CANARY_WORDS]),
         );
-        let context = Context(self.next.replace(self.next.get() + 1));
+        let context = Context(self.next_context.replace(self.next_context.get() + 1));
         let mut msg = CollectiveMsg::new(call.coll, group, Datatype::Uint64, context);
         (msg.op, msg.count) = (call.op, call.count);
         msg.root = self.peers[call.root];
         msg.buf = input.as_ptr().cast();
-        msg.result = result_len[CANARY..].as_ptr().cast_mut().cast();
+        msg.result = result[CANARY_WORDS..].as_ptr().cast_mut().cast();
         if call.coll == Op::Broadcast {
-            for (slot, word) in result_len[CANARY..].iter().zip(&call.input) {
+            for (slot, word) in result[CANARY_WORDS..].iter().zip(&call.input) {
                 slot.store(*word, Ordering::Relaxed);
             }
         }
-        let ep = self.port.ep();
+        let ep = self.endpoint.ep();
         let coll: &dyn Collective = ep.collective().ok_or(Errno::NoSys)?;
-        // SAFETY: neither is freed, and nothing has a reference that forbids changes.
+        // SAFETY: the input and the result are never freed, and all references to them are to
+        // atomics, which permit changes.
         unsafe { coll.collective(&msg, call.flags) }?;
-        Ok(Posted {
-            context,
-            result_len,
-        })
+        Ok(Posted { context, result })
     }
 
     /// Posts a collective of a group, and makes progress while there is no room.
@@ -257,22 +261,22 @@ impl Joiner {
         until("a collective that is accepted", || {
             match self.try_post(group.addr(), call) {
                 Ok(posted) => Ok(Some(posted)),
-                Err(Errno::Again) => self.port.progress().map(|()| None),
+                Err(Errno::Again) => self.endpoint.progress().map(|()| None),
                 Err(errno) => Err(anyhow!("{:?}: {errno:?}", call.coll)),
             }
         })
     }
 
-    /// The next completion or error, if there is one.
+    /// Reads the next completion or error, if there is one.
     ///
     /// # Errors
     /// The queue cannot be read.
     pub(crate) fn next_completion(&self) -> Result<Option<std::result::Result<Entry, ErrEntry>>> {
         let mut entry = [Entry::default()];
-        match self.port.cq().read(&mut entry) {
+        match self.endpoint.cq().read(&mut entry) {
             Ok(0) => Ok(None),
             Ok(_) => Ok(Some(Ok(entry[0]))),
-            Err(Errno::Avail) => Ok(Some(Err(self.port.cq().read_err()?))),
+            Err(Errno::Avail) => Ok(Some(Err(self.endpoint.cq().read_err()?))),
             Err(errno) => Err(anyhow!("reading the completion queue: {errno}")),
         }
     }
@@ -305,18 +309,15 @@ impl Joiner {
 }
 
 impl Posted {
-    /// The result of a completed collective.
+    /// Returns the result of a completed collective.
     ///
     /// # Errors
-    /// Other words were written as well.
+    /// Words outside the result were written.
     pub(crate) fn words(&self) -> Result<Vec<u64>> {
-        let words = self
-            .result_len
-            .iter()
-            .map(|word| word.load(Ordering::Relaxed));
+        let words = self.result.iter().map(|word| word.load(Ordering::Relaxed));
         let words: Vec<_> = words.collect();
-        let (head, rest) = words.split_at(CANARY);
-        let (result, tail) = rest.split_at(rest.len() - CANARY);
+        let (head, rest) = words.split_at(CANARY_WORDS);
+        let (result, tail) = rest.split_at(rest.len() - CANARY_WORDS);
         let is_blank = head.iter().chain(tail).all(|&word| word == BLANK);
         ensure!(
             is_blank,
@@ -328,15 +329,15 @@ impl Posted {
 }
 
 impl Group {
-    /// The address of the group in posts.
+    /// Returns the address of the group in posts.
     pub(crate) fn addr(&self) -> FiAddr {
         self.membership.addr()
     }
 }
 
 /// The context of a join.
-const JOINED: Context = Context(u64::MAX);
+const JOIN_CONTEXT: Context = Context(u64::MAX);
 /// Words before and after each result.
-const CANARY: usize = 8;
+const CANARY_WORDS: usize = 8;
 /// The content of result buffers before a collective.
 pub(crate) const BLANK: u64 = 0xeeee_eeee_eeee_eeee;

@@ -1,4 +1,4 @@
-//! The context of a test: the process's number, ports to its peers, messages, and checks.
+//! The context of a test: the process's number, endpoints, messages, and checks.
 //!
 //! A test is one function that each of its processes runs. docs/FABTESTS-REFERENCE.md shows how to
 //! write one.
@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 
 pub(crate) use api::Api;
 pub(crate) use case::CollectiveCase;
-pub(crate) use open::{Setup, TestProcess, missing};
+pub(crate) use open::{Setup, TestProcess, skip_missing};
 pub(crate) use selvedge_testkit::endpoint::{
     Atomic, Completion, Notify, Post, Read, RemoteAddr, Rx, RxKind, TestEndpoint, Tx, Write,
     queue_count,
@@ -51,7 +51,7 @@ pub(crate) struct TestContext {
     count: usize,
     control: Control,
     registry: Registry,
-    ports: Vec<TestEndpoint>,
+    endpoints: Vec<TestEndpoint>,
     memories: Vec<Memory>,
     next_key: u64,
 }
@@ -151,12 +151,12 @@ impl TestContext {
     pub(crate) fn exchange<T: Serialize + DeserializeOwned>(&mut self, own: &T) -> Result<Vec<T>> {
         // The other processes may have more to do than this one, and wait several times.
         let until = std::time::Instant::now() + 6 * timeout::limit();
-        let ports = &self.ports;
+        let endpoints = &self.endpoints;
         let all = self
             .control
             .exchange(serde_json::to_value(own)?, until, || {
                 std::thread::yield_now();
-                ports.iter().try_for_each(TestEndpoint::progress)
+                endpoints.iter().try_for_each(TestEndpoint::progress)
             })?;
         let read = |value| serde_json::from_value(value).map_err(|error| anyhow!(error));
         all.into_iter().map(read).collect()
@@ -177,12 +177,12 @@ impl TestContext {
     /// The error of the domain.
     pub(crate) fn memory(
         &mut self,
-        port: &TestEndpoint,
+        endpoint: &TestEndpoint,
         maker: Maker,
         len: usize,
     ) -> Result<Memory> {
         self.memory_with(
-            port,
+            endpoint,
             maker,
             len,
             MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE,
@@ -195,13 +195,13 @@ impl TestContext {
     /// The error of the domain.
     pub(crate) fn memory_with(
         &mut self,
-        port: &TestEndpoint,
+        endpoint: &TestEndpoint,
         maker: Maker,
         len: usize,
         access: MrAccess,
     ) -> Result<Memory> {
         self.next_key += 1;
-        let memory = Memory::new(&*port.domain, maker, len, access, self.next_key)?;
+        let memory = Memory::new(&*endpoint.domain, maker, len, access, self.next_key)?;
         self.memories.push(memory.clone());
         Ok(memory)
     }
@@ -219,48 +219,52 @@ impl TestContext {
     /// As [`Self::barrier`].
     pub(crate) fn exchange_addresses(
         &mut self,
-        port: &TestEndpoint,
+        endpoint: &TestEndpoint,
         memory: &Memory,
     ) -> Result<Vec<RemoteAddr>> {
         let names = self.exchange(&memory.remote())?;
         let indexed = names.into_iter().enumerate();
         Ok(indexed
             .map(|(process, (addr, key))| RemoteAddr {
-                peer: port.to(process),
+                peer: endpoint.to(process),
                 addr,
                 key,
             })
             .collect())
     }
 
-    /// Closes all ports after a barrier; no operation may be outstanding.
+    /// Closes all endpoints after a barrier; no operation may be outstanding.
     ///
     /// # Errors
     /// As [`Self::barrier`], or operations are outstanding.
-    pub(crate) fn close_ports(&mut self) -> Result {
+    pub(crate) fn close_endpoints(&mut self) -> Result {
         self.barrier()?;
-        self.ports.iter().try_for_each(TestEndpoint::assert_idle)?;
+        self.endpoints
+            .iter()
+            .try_for_each(TestEndpoint::assert_idle)?;
         self.close_ports_at_once();
         Ok(())
     }
 
-    /// Closes all ports, even with outstanding operations.
+    /// Closes all endpoints, even with outstanding operations.
     pub(crate) fn close_ports_at_once(&mut self) {
-        self.ports.clear();
+        self.endpoints.clear();
     }
 
-    /// Closes the port that was opened last.
+    /// Closes the endpoint that was opened last.
     ///
     /// # Errors
     /// Operations are outstanding.
-    pub(crate) fn close_last_port(&mut self) -> Result {
-        self.ports.pop().map_or(Ok(()), |port| port.assert_idle())
+    pub(crate) fn close_last_endpoint(&mut self) -> Result {
+        self.endpoints
+            .pop()
+            .map_or(Ok(()), |endpoint| endpoint.assert_idle())
     }
 
     /// The address of this process's memory for accesses by itself.
-    pub(crate) fn local_address(&self, port: &TestEndpoint, memory: &Memory) -> RemoteAddr {
+    pub(crate) fn local_address(&self, endpoint: &TestEndpoint, memory: &Memory) -> RemoteAddr {
         let (addr, key) = memory.remote();
-        let peer = port.to(self.me);
+        let peer = endpoint.to(self.me);
         RemoteAddr { peer, addr, key }
     }
 
@@ -268,8 +272,8 @@ impl TestContext {
     fn end(&mut self) -> Result {
         self.barrier()?;
         self.memories.clear();
-        let ports = std::mem::take(&mut self.ports);
-        ports.iter().try_for_each(TestEndpoint::assert_idle)
+        let endpoints = std::mem::take(&mut self.endpoints);
+        endpoints.iter().try_for_each(TestEndpoint::assert_idle)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Discovery of the provider, and opening of ports.
+//! Discovery of the provider, and opening of the endpoints under test.
 
 use std::sync::Arc;
 
@@ -45,6 +45,7 @@ pub(crate) struct TestProcess {
     pub(crate) api: Api,
     pub(crate) set: Set,
     pub(crate) seed: u64,
+    /// The number of this process.
     pub(crate) me: usize,
 }
 
@@ -66,7 +67,7 @@ impl TestProcess {
             me: self.me,
             control,
             registry,
-            ports: Vec::new(),
+            endpoints: Vec::new(),
             memories: Vec::new(),
             next_key: 0x5e1f,
         };
@@ -82,7 +83,7 @@ impl TestProcess {
 
 fn result_message(result: Result, before: &leaks::Resources) -> Message {
     match result {
-        Ok(()) => match leaked(before) {
+        Ok(()) => match find_leak(before) {
             Some(object) => Message::Leaked(object),
             None => {
                 let (checks, bytes) = check::counts();
@@ -96,27 +97,31 @@ fn result_message(result: Result, before: &leaks::Resources) -> Message {
     }
 }
 
-/// The resources that were not released; threads need a moment to end.
-fn leaked(before: &leaks::Resources) -> Option<String> {
-    let mut leaked = None;
+/// Returns a resource that is not released in time. Threads may end after the objects are closed.
+fn find_leak(before: &leaks::Resources) -> Option<String> {
+    let mut leak = None;
     let released = until("the release of all resources", || {
-        leaked = leaks::Resources::now().excess_over(before);
-        Ok(leaked.is_none().then_some(()))
+        leak = leaks::Resources::now().excess_over(before);
+        Ok(leak.is_none().then_some(()))
     });
-    released.err().and(leaked)
+    released.err().and(leak)
 }
 
-/// The provider of the uppermost layer, with a defect if the environment names one.
+/// Makes a registry of the provider of the uppermost layer, with a defect if the environment names
+/// one.
 fn registry(provider: &str) -> Result<Registry> {
-    let upper = provider.rsplit(';').next().unwrap_or(provider);
-    let all = selvedge_providers::builtin();
-    let own = all.providers().iter().find(|own| own.name() == upper);
-    let own = own.ok_or_else(|| anyhow!("there is no provider {provider:?}"))?;
-    Ok(Registry::new().with_shared(defect::planted(Arc::clone(own))?))
+    let name = provider.rsplit(';').next().unwrap_or(provider);
+    let builtin = selvedge_providers::builtin();
+    let found = builtin
+        .providers()
+        .iter()
+        .find(|found| found.name() == name);
+    let found = found.ok_or_else(|| anyhow!("there is no provider {provider:?}"))?;
+    Ok(Registry::new().with_shared(defect::plant_defect(Arc::clone(found))?))
 }
 
 impl TestContext {
-    /// The hints with which this test finds its provider.
+    /// Returns the hints with which this test finds its provider.
     pub(crate) fn hints(&self) -> Hints {
         Hints::new()
             .provider(&self.provider)
@@ -124,10 +129,10 @@ impl TestContext {
             .ep_type(self.ep_type)
     }
 
-    /// The first result of discovery.
+    /// Returns the first result of discovery.
     ///
     /// # Errors
-    /// A [`Skipped`] when there is none, or discovery's error.
+    /// A [`Skipped`] when discovery finds nothing, or discovery's error.
     pub(crate) fn info_for(&self, hints: &Hints) -> Result<Info> {
         match self.registry.infos(hints) {
             Ok(infos) => Ok(infos.into_iter().next().expect("there is at least one")),
@@ -136,54 +141,54 @@ impl TestContext {
         }
     }
 
-    /// The registry with this provider alone.
+    /// Returns the registry, which has this provider alone.
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// A port to every process, with the addresses of all processes.
+    /// Opens an endpoint, and inserts the addresses of all processes' endpoints.
     ///
     /// # Errors
     /// A [`Skipped`] when the provider lacks a capability that the test needs, or the provider's
     /// error.
-    pub(crate) fn port(&mut self) -> Result<TestEndpoint> {
-        self.port_with(&Setup::default())
+    pub(crate) fn open_endpoint(&mut self) -> Result<TestEndpoint> {
+        self.open_endpoint_with(&Setup::default())
     }
 
-    /// As [`Self::port`], with options.
+    /// As [`Self::open_endpoint`], with options.
     ///
     /// # Errors
-    /// As [`Self::port`].
-    pub(crate) fn port_with(&mut self, setup: &Setup<'_>) -> Result<TestEndpoint> {
-        let mut port = match self.ep_type {
-            EpType::Msg => self.connected(setup)?,
-            _ => self.unconnected(setup)?,
+    /// As [`Self::open_endpoint`].
+    pub(crate) fn open_endpoint_with(&mut self, setup: &Setup<'_>) -> Result<TestEndpoint> {
+        let mut endpoint = match self.ep_type {
+            EpType::Msg => self.open_connected(setup)?,
+            _ => self.open_unconnected(setup)?,
         };
-        self.ports.push(port.clone());
+        self.endpoints.push(endpoint.clone());
         let mut peers = vec![selvedge::FiAddr::UNSPEC; self.count];
         if self.ep_type != EpType::Msg {
-            let own = port.address()?.to_string();
-            let names: Vec<String> = self.exchange(&own)?;
+            let name = endpoint.address()?.to_string();
+            let names: Vec<String> = self.exchange(&name)?;
             for (process, name) in names.iter().enumerate() {
-                peers[process] = port.insert(&name.parse()?)?;
+                peers[process] = endpoint.insert(&name.parse()?)?;
             }
         }
-        port.set_peers(peers);
+        endpoint.set_peers(peers);
+        self.endpoints.pop();
+        self.endpoints.push(endpoint.clone());
         // No process sends before all have inserted the addresses: an unknown sender has no index.
-        self.ports.pop();
-        self.ports.push(port.clone());
         self.barrier()?;
-        Ok(port)
+        Ok(endpoint)
     }
 
-    /// An endpoint whose address no other process has.
+    /// Opens an endpoint whose address no other process has.
     ///
     /// # Errors
-    /// As [`Self::port`].
-    pub(crate) fn unannounced_port(&mut self, setup: &Setup<'_>) -> Result<TestEndpoint> {
-        let port = self.unconnected(setup)?;
-        self.ports.push(port.clone());
-        Ok(port)
+    /// As [`Self::open_endpoint`].
+    pub(crate) fn open_unannounced_endpoint(&mut self, setup: &Setup<'_>) -> Result<TestEndpoint> {
+        let endpoint = self.open_unconnected(setup)?;
+        self.endpoints.push(endpoint.clone());
+        Ok(endpoint)
     }
 
     fn warm_up(&self) -> Result {
@@ -197,7 +202,7 @@ impl TestContext {
         Ok(())
     }
 
-    fn unconnected(&self, setup: &Setup<'_>) -> Result<TestEndpoint> {
+    fn open_unconnected(&self, setup: &Setup<'_>) -> Result<TestEndpoint> {
         let hints = setup
             .hints
             .map_or_else(|| self.hints(), |edit| edit(self.hints()));
@@ -208,7 +213,7 @@ impl TestContext {
             Api::Owned => Box::new(OwnedEndpoint::open(&domain, &info, &av)?),
             Api::Async => Box::new(AsyncTestEndpoint::open(&domain, &info, &av)?),
             Api::Raw => {
-                let cq = domain.cq(&setup.cq()).map_err(missing)?;
+                let cq = domain.cq(&setup.cq()).map_err(skip_missing)?;
                 let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
                 setup.bind(&*domain, &mut bind)?;
                 let ep = domain.endpoint(&info, bind)?;
@@ -218,8 +223,8 @@ impl TestContext {
         Ok(TestEndpoint::new(api, domain, info, self.me, None))
     }
 
-    /// Process 0 listens, process 1 connects.
-    fn connected(&mut self, setup: &Setup<'_>) -> Result<TestEndpoint> {
+    /// Opens a connected endpoint: process 0 listens, process 1 connects.
+    fn open_connected(&mut self, setup: &Setup<'_>) -> Result<TestEndpoint> {
         ensure!(
             self.count == 2,
             "connected endpoints are between two processes"
@@ -245,13 +250,13 @@ impl TestContext {
         let pep = fabric.passive_endpoint(info, Arc::clone(&eq))?;
         pep.listen()?;
         self.exchange(&pep.address()?.to_string())?;
-        let request = match event(&*eq, "a request to connect")? {
+        let request = match wait_for_event(&*eq, "a request to connect")? {
             Event::ConnReq { info, .. } => info,
             other => return Err(anyhow!("{other:?} instead of a request to connect")),
         };
         let raw = setup.open_endpoint(&*domain, &request, &eq)?;
         cm(&raw)?.accept(&[])?;
-        connected(&*eq)?;
+        wait_for_connection(&*eq)?;
         let connection = Connection { eq, pep: Some(pep) };
         let info = (*request).clone();
         Ok(TestEndpoint::new(
@@ -274,7 +279,7 @@ impl TestContext {
         let address: Address = names[0].parse()?;
         let raw = setup.open_endpoint(&*domain, &info, &eq)?;
         cm(&raw)?.connect(&address, &[])?;
-        connected(&*eq)?;
+        wait_for_connection(&*eq)?;
         let connection = Connection { eq, pep: None };
         Ok(TestEndpoint::new(
             Box::new(raw),
@@ -313,8 +318,8 @@ impl Setup<'_> {
     }
 }
 
-/// Maps a missing capability to [`Skipped`].
-pub(crate) fn missing(error: selvedge::Error) -> anyhow::Error {
+/// Maps the error of a missing capability to [`Skipped`].
+pub(crate) fn skip_missing(error: selvedge::Error) -> anyhow::Error {
     match error.errno() {
         Errno::NoSys | Errno::OpNotSupp => Skipped(error.to_string()).into(),
         _ => error.into(),
@@ -327,25 +332,25 @@ fn cm(raw: &RawEndpoint) -> Result<&dyn selvedge::ConnectionManagement> {
         .ok_or_else(|| anyhow!("a connected endpoint without connection management"))
 }
 
-fn connected(eq: &dyn EventQueue) -> Result {
-    match event(eq, "the connection")? {
+fn wait_for_connection(eq: &dyn EventQueue) -> Result {
+    match wait_for_event(eq, "the connection")? {
         Event::Connected { .. } => Ok(()),
         other => Err(anyhow!("{other:?} instead of the connection")),
     }
 }
 
-/// The next event.
+/// Waits for the next event.
 ///
 /// # Errors
-/// It is an error, or does not arrive in time.
-pub(crate) fn event(eq: &dyn EventQueue, expected: &str) -> Result<Event> {
+/// The event is an error, or does not arrive in time.
+fn wait_for_event(eq: &dyn EventQueue, expected: &str) -> Result<Event> {
     until(expected, || try_event(eq, expected))
 }
 
-/// The next event, if there is one.
+/// Reads the next event, if there is one.
 ///
 /// # Errors
-/// It is an error.
+/// The event is an error.
 pub(crate) fn try_event(eq: &dyn EventQueue, expected: &str) -> Result<Option<Event>> {
     match eq.read() {
         Ok(event) => Ok(Some(event)),

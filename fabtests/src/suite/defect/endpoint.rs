@@ -17,13 +17,13 @@ use selvedge_kit::layer::{EndpointLayer, Layered, Layers as _, ObjectLayer};
 use super::Defect;
 use super::hide_refusal::hide_refusal;
 use super::op::{as_injects, extended_borrow, leaked_copy, segments, send_of, unread_memory};
-use super::queue::Shared;
+use super::queue::QueueState;
 
 pub(crate) struct DefectiveEndpoint {
     defect: Defect,
     /// The endpoint below, for delayed sends.
     below: Arc<dyn Endpoint>,
-    queue: Option<Arc<Shared>>,
+    queue: Option<Arc<QueueState>>,
     inject_size: usize,
     /// A send that is held back until after the next one.
     delayed_send: Mutex<Option<(Op<'static>, OpFlags)>>,
@@ -37,10 +37,10 @@ pub(crate) struct DefectiveEndpoint {
 
 impl DefectiveEndpoint {
     /// Wraps an endpoint; `queue` is its completion queue, `srx` its shared receives.
-    pub(super) fn around(
+    pub(super) fn wrap(
         below: Arc<dyn Endpoint>,
         defect: Defect,
-        queue: Option<Arc<Shared>>,
+        queue: Option<Arc<QueueState>>,
         inject_size: usize,
         srx: Option<Arc<dyn SharedReceives>>,
     ) -> Arc<Layered<dyn Endpoint, Self>> {
@@ -61,7 +61,7 @@ impl DefectiveEndpoint {
         Layered::new(below, layer)
     }
 
-    /// The flags with which an operation is posted.
+    /// Returns the flags with which an operation is posted.
     fn flags(&self, op: &Op<'_>, flags: OpFlags) -> OpFlags {
         let valid = OpFlags::MULTI_RECV
             | OpFlags::REMOTE_CQ_DATA
@@ -108,17 +108,17 @@ impl DefectiveEndpoint {
         // SAFETY: passed on from the caller.
         let op = send_of(op, unsafe { leaked_copy(segments(op)) });
         let mut delayed_send = lock(&self.delayed_send);
-        let Some((first, first_flags)) = delayed_send.take() else {
+        let Some((earlier, earlier_flags)) = delayed_send.take() else {
             *delayed_send = Some((op, flags));
             return Ok(());
         };
         // SAFETY: the bytes are never freed.
         if let Err(errno) = unsafe { op.post(below, flags) } {
-            *delayed_send = Some((first, first_flags));
+            *delayed_send = Some((earlier, earlier_flags));
             return Err(errno);
         }
-        // If the queue is full, the send is lost, which is a defect as well. SAFETY: as above.
-        let _ = unsafe { first.post(below, first_flags) };
+        // If the queue is full, the send is lost, which is also a defect. SAFETY: as above.
+        let _ = unsafe { earlier.post(below, earlier_flags) };
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl DefectiveEndpoint {
         let op = send_of(op, unsafe { extended_borrow(segments(op)) });
         let below = Arc::clone(&self.below);
         let send = move || {
-            // If the queue is full, the send is lost, which is a defect as well. SAFETY: as above.
+            // If the queue is full, the send is lost, which is also a defect. SAFETY: as above.
             let _ = unsafe { op.post(&*below, flags) };
         };
         match &self.queue {
@@ -155,8 +155,13 @@ impl DefectiveEndpoint {
         Ok(())
     }
 
-    /// Atomics with a defect other than a different operation.
-    unsafe fn atomic(&self, below: &dyn Endpoint, op: &Op<'_>, flags: OpFlags) -> Result {
+    /// Posts an operation, with a defect of atomics if the operation is an atomic.
+    unsafe fn post_with_atomic_defect(
+        &self,
+        below: &dyn Endpoint,
+        op: &Op<'_>,
+        flags: OpFlags,
+    ) -> Result {
         match (self.defect, *op) {
             (Defect::NoAtomics, Op::InjectAtomic { .. }) => Ok(()),
             (Defect::NoAtomics, Op::Atomic(msg)) => {
@@ -172,23 +177,32 @@ impl DefectiveEndpoint {
                 // SAFETY: the zeros are never freed.
                 unsafe { op.post(below, flags) }
             }
-            (Defect::NoAtomics, Op::FetchAtomic(msg, to) | Op::CompareAtomic(msg, _, to)) => {
+            (
+                Defect::NoAtomics,
+                Op::FetchAtomic(msg, result) | Op::CompareAtomic(msg, _, result),
+            ) => {
                 let msg = AtomicMsg {
                     iov: &[],
                     op: atomic::Op::AtomicRead,
                     ..msg
                 };
-                let op = Op::FetchAtomic(msg, Fetched { desc: &[], ..to });
+                let op = Op::FetchAtomic(
+                    msg,
+                    Fetched {
+                        desc: &[],
+                        ..result
+                    },
+                );
                 // SAFETY: the caller's promise for the fetched memory.
                 unsafe { op.post(below, flags) }
             }
-            (Defect::FetchesNothing, Op::FetchAtomic(msg, to)) => {
-                let op = Op::FetchAtomic(msg, discard_result(&msg, to));
+            (Defect::FetchesNothing, Op::FetchAtomic(msg, result)) => {
+                let op = Op::FetchAtomic(msg, discard_result(&msg, result));
                 // SAFETY: the caller's promise, and memory that is never freed.
                 unsafe { op.post(below, flags) }
             }
-            (Defect::FetchesNothing, Op::CompareAtomic(msg, with, to)) => {
-                let op = Op::CompareAtomic(msg, with, discard_result(&msg, to));
+            (Defect::FetchesNothing, Op::CompareAtomic(msg, compare, result)) => {
+                let op = Op::CompareAtomic(msg, compare, discard_result(&msg, result));
                 // SAFETY: as above.
                 unsafe { op.post(below, flags) }
             }
@@ -202,9 +216,9 @@ impl DefectiveEndpoint {
                 if msg.op != atomic::Op::AtomicRead =>
             {
                 // SAFETY: passed on from the caller.
-                for once in unsafe { as_injects(&msg) } {
+                for inject in unsafe { as_injects(&msg) } {
                     // SAFETY: an inject requires no promise.
-                    unsafe { once.post(below, OpFlags::empty())? };
+                    unsafe { inject.post(below, OpFlags::empty())? };
                 }
                 // SAFETY: passed on from the caller.
                 unsafe { op.post(below, flags) }
@@ -215,10 +229,10 @@ impl DefectiveEndpoint {
     }
 }
 
-/// Memory that no test reads, instead of the memory that an atomic fetches into.
-fn discard_result<'a>(msg: &AtomicMsg<'_>, to: Fetched<'a>) -> Fetched<'a> {
+/// Returns memory that no test reads, instead of the memory that an atomic fetches into.
+fn discard_result<'a>(msg: &AtomicMsg<'_>, result: Fetched<'a>) -> Fetched<'a> {
     Fetched {
-        iov: unread_memory(to.iov, msg.datatype.size()),
+        iov: unread_memory(result.iov, msg.datatype.size()),
         desc: &[],
     }
 }
@@ -227,8 +241,8 @@ impl ObjectLayer for DefectiveEndpoint {
     type Layers = Defect;
 }
 
-// SAFETY: as the endpoint below, or a defect in the content of messages. Changed bytes are copies
-// that are never freed.
+// SAFETY: the endpoint below keeps the promise; a defect changes the content of messages alone.
+// Changed bytes are copies that are never freed.
 unsafe impl EndpointLayer for DefectiveEndpoint {
     unsafe fn post(&self, below: &dyn Endpoint, op: &Op<'_>, flags: OpFlags) -> Result {
         let changed_flags = self.flags(op, flags);
@@ -288,7 +302,7 @@ unsafe impl EndpointLayer for DefectiveEndpoint {
                 unsafe { Op::Collective(msg).post(below, changed_flags) }
             }
             // SAFETY: passed on from the caller.
-            _ => unsafe { self.atomic(below, op, changed_flags) },
+            _ => unsafe { self.post_with_atomic_defect(below, op, changed_flags) },
         }
     }
 
@@ -331,9 +345,9 @@ unsafe impl EndpointLayer for DefectiveEndpoint {
         set: &av::Set,
         context: Context,
     ) -> Result<Arc<dyn Membership>> {
-        let joined = below.collective().ok_or(Errno::NoSys)?.join(set, context)?;
-        *lock(&self.group) = Some(joined.addr());
-        Ok(joined)
+        let membership = below.collective().ok_or(Errno::NoSys)?.join(set, context)?;
+        *lock(&self.group) = Some(membership.addr());
+        Ok(membership)
     }
 
     fn shutdown(&self, below: &dyn ConnectionManagement) -> Result {

@@ -1,4 +1,5 @@
-//! Objects of other domains, whose binding is reported as successful without being done.
+//! The defect [`Defect::MixesDomains`]: a refused binding of an object of another domain is
+//! reported as successful.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ pub(super) struct OwnDomain {
 }
 
 impl OwnDomain {
-    /// New objects of the domain, and of the fabric if it has them.
+    /// Opens new objects of the domain, and of the fabric if the fabric has them.
     pub(super) fn bindings(&self) -> Result<Bindings, Error> {
         let cq = self.domain.cq(&cq::Attr::default())?;
         let av = self.domain.av(&av::Attr::default())?;
@@ -24,15 +25,17 @@ impl OwnDomain {
     }
 }
 
-/// Returns the result of a call, or `instead` if the call refused an object and the defect hides
-/// the refusal.
+/// Returns the result of a call, or `replacement` if the call refused an object and the defect
+/// hides the refusal.
 pub(super) fn hide_refusal<T>(
     defect: Defect,
     result: Result<T, Error>,
-    instead: impl FnOnce() -> Result<T, Error>,
+    replacement: impl FnOnce() -> Result<T, Error>,
 ) -> Result<T, Error> {
     match result {
-        Err(error) if defect == Defect::MixesDomains && error.errno() == Errno::Inval => instead(),
+        Err(error) if defect == Defect::MixesDomains && error.errno() == Errno::Inval => {
+            replacement()
+        }
         result => result,
     }
 }

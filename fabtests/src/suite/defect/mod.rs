@@ -1,9 +1,9 @@
-//! Planted defects: a provider around a provider, with one fault.
+//! Planted defects: a layer around a provider, with one fault.
 //!
 //! A test that was never seen to fail is not counted. Every test names the kinds of defects that it
 //! detects, and `fabtests run --mutants` runs it over the provider with each of them. A test that
-//! passes then is useless. The defects are planted between the application and the provider, so the
-//! same defects serve for every provider.
+//! passes with such a defect does not detect it. The defects are planted between the application
+//! and the provider, so the same defects serve for every provider.
 
 mod endpoint;
 mod hide_refusal;
@@ -22,7 +22,7 @@ use selvedge_kit::layer::LayeredProvider;
 /// The environment variable that names the planted defect.
 pub(crate) const VARIABLE: &str = "FABTESTS_DEFECT";
 
-/// The former name of [`VARIABLE`], which is accepted as well.
+/// The former name of [`VARIABLE`], which is also accepted.
 const FORMER_VARIABLE: &str = "FABTESTS_FLAW";
 
 macro_rules! defects {
@@ -33,7 +33,7 @@ macro_rules! defects {
         pub(crate) enum Defect { $($(#[doc = $text])+ $name,)+ }
 
         impl Defect {
-            /// The defect in a sentence.
+            /// Returns the defect in a sentence.
             #[cfg(test)]
             pub(crate) fn text(self) -> &'static str {
                 match self { $(Self::$name => concat!($($text),+).trim_ascii(),)+ }
@@ -235,25 +235,25 @@ defects! {
     MixesGroups,
 }
 
-/// The built-in providers, with the defect that the environment names, if any.
+/// Returns the built-in providers, with the defect that the environment names, if any.
 ///
 /// # Errors
 /// The environment names an unknown defect.
 pub(crate) fn registry() -> Result<Registry, Error> {
     let mut registry = Registry::new();
     for provider in selvedge_providers::builtin().providers() {
-        let planted = planted(Arc::clone(provider));
+        let planted = plant_defect(Arc::clone(provider));
         let planted = planted.map_err(|error| Error::new(Errno::Inval, error.to_string()))?;
         registry = registry.with_shared(planted);
     }
     Ok(registry)
 }
 
-/// The provider, with the defect that the environment names, if any.
+/// Plants the defect that the environment names, if any, in a provider.
 ///
 /// # Errors
 /// The environment names an unknown defect.
-pub(crate) fn planted(provider: Arc<dyn Provider>) -> anyhow::Result<Arc<dyn Provider>> {
+pub(crate) fn plant_defect(provider: Arc<dyn Provider>) -> anyhow::Result<Arc<dyn Provider>> {
     let Ok(name) = std::env::var(VARIABLE).or_else(|_| std::env::var(FORMER_VARIABLE)) else {
         return Ok(provider);
     };

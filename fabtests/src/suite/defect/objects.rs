@@ -13,7 +13,7 @@ use selvedge::{
 use selvedge_kit::layer::{AvLayer, CntrLayer, EqLayer, ObjectLayer, PassiveLayer, SrxLayer};
 
 use super::Defect;
-use super::queue::readiness;
+use super::queue::report_readiness;
 
 impl AvLayer for Defect {
     fn insert(
@@ -90,7 +90,7 @@ impl CntrLayer for DefectiveCounter {
     }
 
     fn is_ready(&self, below: &dyn Counter) -> bool {
-        readiness(self.defect, below.is_ready(), &self.was_ready)
+        report_readiness(self.defect, below.is_ready(), &self.was_ready)
     }
 
     fn wait(&self, below: &dyn Counter, threshold: u64, timeout: Option<Duration>) -> Result {
@@ -102,8 +102,8 @@ impl CntrLayer for DefectiveCounter {
 }
 
 impl Defect {
-    /// The event, without the peer's private data if the defect loses it.
-    fn lose_data(self, event: Event) -> Event {
+    /// Removes the peer's private data from an event if the defect loses the data.
+    fn drop_private_data(self, event: Event) -> Event {
         let data = Vec::new();
         match (self, event) {
             (Self::LosesCmData, Event::ConnReq { pep, info, .. }) => {
@@ -122,7 +122,7 @@ impl EqLayer for Defect {
                 below.read_err()?;
                 Err(Errno::Again)
             }
-            other => other.map(|event| self.lose_data(event)),
+            other => other.map(|event| self.drop_private_data(event)),
         }
     }
 
@@ -146,7 +146,9 @@ impl EqLayer for Defect {
                 std::thread::sleep(timeout.unwrap_or(Duration::from_secs(3)));
                 Err(Errno::Again)
             }
-            _ => below.wait(timeout).map(|event| self.lose_data(event)),
+            _ => below
+                .wait(timeout)
+                .map(|event| self.drop_private_data(event)),
         }
     }
 }

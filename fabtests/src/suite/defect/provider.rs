@@ -42,10 +42,10 @@ impl Layers for Defect {
 
 impl ProviderLayer for Defect {
     fn getinfo(&self, below: &dyn Provider, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
-        let anything = Hints::anything();
+        let no_hints = Hints::anything();
         let mut query = *query;
         if *self == Self::IgnoresHints {
-            query.hints = &anything;
+            query.hints = &no_hints;
         }
         if *self == Self::IgnoresHosts {
             query.node = None;
@@ -109,8 +109,8 @@ impl FabricLayer for DefectiveFabric {
     ) -> Result<Arc<dyn PassiveEndpoint>, Error> {
         let opened = below.passive_endpoint(info, Defect::event_queue(&eq));
         let passive = hide_refusal(self.defect, opened, || {
-            let own_domain = below.eq(&eq::Attr::default())?;
-            below.passive_endpoint(info, own_domain)
+            let eq = below.eq(&eq::Attr::default())?;
+            below.passive_endpoint(info, eq)
         })?;
         let passive = Layered::new(passive, self.defect);
         passive.name_in_events();
@@ -125,7 +125,7 @@ struct DefectiveDomain {
 }
 
 impl DefectiveDomain {
-    /// The access rights with which a region is registered.
+    /// Returns the access rights with which a region is registered.
     fn access(&self, access: MrAccess) -> MrAccess {
         match self.defect {
             Defect::GrantsAll => access | MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE,
@@ -133,7 +133,7 @@ impl DefectiveDomain {
         }
     }
 
-    /// A region's layer, if peers may access the region.
+    /// Makes a region's layer, if peers may access the region.
     fn region(&self, region: &Arc<dyn MemoryRegion>, access: MrAccess) -> Option<DefectiveRegion> {
         if self.defect == Defect::KeepsRegions {
             std::mem::forget(Arc::clone(region));
@@ -180,12 +180,12 @@ unsafe impl DomainLayer for DefectiveDomain {
         info: &Info,
         bind: Bindings,
     ) -> Result<Arc<dyn Endpoint>, Error> {
-        let queue = DefectiveQueue::of(&*bind.tx_cq);
+        let queue = DefectiveQueue::state_of(&*bind.tx_cq);
         if self.defect == Defect::BlocksSignals {
             // If this fails, the defect has no effect, and the mutant's test reports that.
             let _ = SigSet::all().thread_block();
         }
-        let bind = bindings(self.defect, bind);
+        let bind = change_bindings(self.defect, bind);
         let srx = bind.srx.clone();
         let endpoint = match self.defect {
             Defect::DeliversEarly => {
@@ -195,12 +195,12 @@ unsafe impl DomainLayer for DefectiveDomain {
             }
             _ => {
                 let opened = below.endpoint(info, bind);
-                let own_domain = || below.endpoint(info, self.own_domain.bindings()?);
-                hide_refusal(self.defect, opened, own_domain)?
+                let replacement = || below.endpoint(info, self.own_domain.bindings()?);
+                hide_refusal(self.defect, opened, replacement)?
             }
         };
         let inject_size = info.tx_attr.inject_size;
-        let endpoint = DefectiveEndpoint::around(endpoint, self.defect, queue, inject_size, srx);
+        let endpoint = DefectiveEndpoint::wrap(endpoint, self.defect, queue, inject_size, srx);
         endpoint.name_in_events();
         Ok(endpoint)
     }
@@ -212,7 +212,7 @@ unsafe impl DomainLayer for DefectiveDomain {
     ) -> Result<Arc<dyn ScalableEndpoint>, Error> {
         let layer = DefectiveScalable {
             defect: self.defect,
-            last: Mutex::default(),
+            last_context: Mutex::default(),
             own_domain: self.own_domain.clone(),
         };
         Ok(Layered::new(below.scalable_endpoint(info)?, layer))
@@ -283,10 +283,10 @@ unsafe impl DomainLayer for DefectiveDomain {
         hide_refusal(self.defect, queued, || Ok(WorkId(0)))
     }
 
-    fn cancel_work(&self, below: &dyn Domain, ticket: WorkId) -> Result {
+    fn cancel_work(&self, below: &dyn Domain, id: WorkId) -> Result {
         match self.defect {
             Defect::CancelsNoWork => Ok(()),
-            _ => below.cancel_work(ticket),
+            _ => below.cancel_work(id),
         }
     }
 
@@ -318,7 +318,7 @@ unsafe impl DomainLayer for DefectiveDomain {
 struct DefectiveScalable {
     defect: Defect,
     /// The context that was opened last.
-    last: Mutex<Option<Arc<dyn Endpoint>>>,
+    last_context: Mutex<Option<Arc<dyn Endpoint>>>,
     own_domain: OwnDomain,
 }
 
@@ -334,15 +334,15 @@ impl ScalableLayer for DefectiveScalable {
         info: &Info,
         bind: Bindings,
     ) -> Result<Arc<dyn Endpoint>, Error> {
-        let queue = DefectiveQueue::of(&*bind.tx_cq);
-        let opened = below.context(index, info, bindings(self.defect, bind));
+        let queue = DefectiveQueue::state_of(&*bind.tx_cq);
+        let opened = below.context(index, info, change_bindings(self.defect, bind));
         let opened = hide_refusal(self.defect, opened, || {
             below.context(index, info, self.own_domain.bindings()?)
         });
         if self.defect != Defect::OpensAnyContext {
             let inject_size = info.tx_attr.inject_size;
             let endpoint = opened?;
-            return Ok(DefectiveEndpoint::around(
+            return Ok(DefectiveEndpoint::wrap(
                 endpoint,
                 self.defect,
                 queue,
@@ -350,14 +350,17 @@ impl ScalableLayer for DefectiveScalable {
                 None,
             ));
         }
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let any = opened.or_else(|error| last.clone().ok_or(error))?;
-        Ok(Arc::clone(last.insert(any)))
+        let mut last_context = self
+            .last_context
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let endpoint = opened.or_else(|error| last_context.clone().ok_or(error))?;
+        Ok(Arc::clone(last_context.insert(endpoint)))
     }
 }
 
-/// The bindings of an endpoint below, with the defects of bindings.
-fn bindings(defect: Defect, bind: Bindings) -> Bindings {
+/// Returns the bindings of an endpoint below, with the defects of bindings.
+fn change_bindings(defect: Defect, bind: Bindings) -> Bindings {
     let mut bind = Defect::bindings(bind);
     let cntrs = &mut bind.cntrs;
     if defect == Defect::WrongCounter {

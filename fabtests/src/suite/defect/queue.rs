@@ -13,16 +13,16 @@ use selvedge_kit::layer::{CqLayer, Layered, ObjectLayer};
 
 use super::Defect;
 
-/// An action of the next read.
+/// An action that the next read executes.
 type Deferred = Box<dyn FnOnce() + Send>;
 
 pub(crate) struct DefectiveQueue {
-    shared: Arc<Shared>,
+    shared: Arc<QueueState>,
     dead_descriptor: Option<OwnedFd>,
 }
 
 /// The state that an endpoint shares with its queue.
-pub(super) struct Shared {
+pub(super) struct QueueState {
     defect: Defect,
     deferred: Mutex<Vec<Deferred>>,
     /// Entries that are reported again.
@@ -31,7 +31,7 @@ pub(super) struct Shared {
     was_ready: AtomicBool,
 }
 
-impl Shared {
+impl QueueState {
     /// Schedules an action for the next read.
     pub(super) fn defer(&self, deferred: Deferred) {
         lock(&self.deferred).push(deferred);
@@ -43,8 +43,8 @@ impl Shared {
     }
 }
 
-/// The readiness of a queue or a counter as the defect reports it.
-pub(super) fn readiness(defect: Defect, is_ready: bool, was_ready: &AtomicBool) -> bool {
+/// Returns the readiness of a queue or a counter as the defect reports it.
+pub(super) fn report_readiness(defect: Defect, is_ready: bool, was_ready: &AtomicBool) -> bool {
     let was_ready = was_ready.fetch_or(is_ready, Ordering::Relaxed);
     match defect {
         Defect::NeverReady => false,
@@ -56,7 +56,7 @@ pub(super) fn readiness(defect: Defect, is_ready: bool, was_ready: &AtomicBool) 
 impl DefectiveQueue {
     pub(super) fn new(defect: Defect) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(QueueState {
                 defect,
                 deferred: Mutex::default(),
                 repeated: Mutex::default(),
@@ -69,12 +69,13 @@ impl DefectiveQueue {
         }
     }
 
-    pub(super) fn of(queue: &dyn CompletionQueue) -> Option<Arc<Shared>> {
-        let own = Layered::<_, Self>::downcast(queue)?;
-        Some(Arc::clone(&own.layer().shared))
+    /// Returns the state of a queue with a defect.
+    pub(super) fn state_of(queue: &dyn CompletionQueue) -> Option<Arc<QueueState>> {
+        let queue = Layered::<_, Self>::downcast(queue)?;
+        Some(Arc::clone(&queue.layer().shared))
     }
 
-    fn is(&self, defect: Defect) -> bool {
+    fn has_defect(&self, defect: Defect) -> bool {
         self.shared.defect == defect
     }
 
@@ -94,22 +95,22 @@ impl DefectiveQueue {
         if out.is_empty() {
             return below.read(out);
         }
-        let (mut entry, mut from) = ([Entry::default()], [FiAddr::UNSPEC]);
+        let (mut entry, mut source) = ([Entry::default()], [FiAddr::UNSPEC]);
         let repeated = lock(&self.shared.repeated).pop_front();
         let count = match repeated {
             Some(repeated) => {
-                (entry[0], from[0]) = repeated;
+                (entry[0], source[0]) = repeated;
                 1
             }
-            None => match below.read_from(&mut entry, &mut from) {
-                Err(Errno::Avail) if self.is(Defect::HidesErrors) => {
+            None => match below.read_from(&mut entry, &mut source) {
+                Err(Errno::Avail) if self.has_defect(Defect::HidesErrors) => {
                     let error = below.read_err()?;
-                    (entry[0], from[0]) = (error.entry, error.src);
+                    (entry[0], source[0]) = (error.entry, error.src);
                     1
                 }
                 other => {
                     let count = other?;
-                    if count > 0 && !self.is_reported(entry[0], from[0]) {
+                    if count > 0 && !self.is_reported(entry[0], source[0]) {
                         return Ok(0);
                     }
                     count
@@ -117,30 +118,30 @@ impl DefectiveQueue {
             },
         };
         if count > 0 {
-            if self.is(Defect::LeaksMemory) && *lock(&self.shared.count) < MAX_LEAKS {
+            if self.has_defect(Defect::LeaksMemory) && *lock(&self.shared.count) < MAX_LEAKS {
                 // The compiler may remove memory that is never read.
                 std::mem::forget(std::hint::black_box(vec![1_u8; LEAKED]));
             }
-            self.damage(&mut entry[0], &mut from[0]);
+            self.corrupt_entry(&mut entry[0], &mut source[0]);
             out[0] = entry[0];
             if let Some(slot) = src.and_then(|src| src.first_mut()) {
-                *slot = from[0];
+                *slot = source[0];
             }
         }
         Ok(count)
     }
 
-    /// Returns whether an entry is reported; it may also be reported again.
-    fn is_reported(&self, entry: Entry, from: FiAddr) -> bool {
+    /// Returns whether an entry is reported. The entry may also be scheduled for another report.
+    fn is_reported(&self, entry: Entry, source: FiAddr) -> bool {
         let mut count = lock(&self.shared.count);
         *count += 1;
-        if self.is(Defect::CompletesTwice) && count.is_multiple_of(3) {
-            lock(&self.shared.repeated).push_back((entry, from));
+        if self.has_defect(Defect::CompletesTwice) && count.is_multiple_of(3) {
+            lock(&self.shared.repeated).push_back((entry, source));
         }
-        !(self.is(Defect::LosesCompletions) && count.is_multiple_of(5))
+        !(self.has_defect(Defect::LosesCompletions) && count.is_multiple_of(5))
     }
 
-    fn damage(&self, entry: &mut Entry, from: &mut FiAddr) {
+    fn corrupt_entry(&self, entry: &mut Entry, source: &mut FiAddr) {
         use CompletionFlags as Flags;
         let is_receive = entry.flags.contains(Flags::RECV);
         match self.shared.defect {
@@ -149,8 +150,8 @@ impl DefectiveQueue {
                 entry.flags -= Flags::MSG | Flags::TAGGED | Flags::RMA | Flags::ATOMIC
             }
             Defect::WrongTag if is_receive => entry.tag ^= 1 << 40,
-            Defect::NoSource => *from = FiAddr::UNSPEC,
-            Defect::WrongSource if *from != FiAddr::UNSPEC => *from = FiAddr(0),
+            Defect::NoSource => *source = FiAddr::UNSPEC,
+            Defect::WrongSource if *source != FiAddr::UNSPEC => *source = FiAddr(0),
             Defect::NeverReleases => entry.flags -= Flags::MULTI_RECV,
             Defect::WrongBufferAddress if entry.buf != 0 => entry.buf += 1,
             _ => {}
@@ -186,7 +187,7 @@ impl CqLayer for DefectiveQueue {
     }
 
     fn is_ready(&self, below: &dyn CompletionQueue) -> bool {
-        readiness(self.shared.defect, below.is_ready(), &self.shared.was_ready)
+        report_readiness(self.shared.defect, below.is_ready(), &self.shared.was_ready)
     }
 
     fn read_err(&self, below: &dyn CompletionQueue) -> Result<ErrEntry> {
@@ -207,8 +208,8 @@ impl CqLayer for DefectiveQueue {
         timeout: Option<Duration>,
     ) -> Result<usize> {
         self.run_deferred();
-        let until = timeout.map(|time| Instant::now() + time);
-        let is_over = || until.is_some_and(|until| Instant::now() >= until);
+        let deadline = timeout.map(|time| Instant::now() + time);
+        let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
         match self.shared.defect {
             Defect::NeverWakes => {
                 while !is_over() {
@@ -253,6 +254,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that a completion leaks, and the maximum number of such completions.
+/// Bytes that a completion leaks.
 const LEAKED: usize = 1 << 20;
+/// Maximum number of completions that leak.
 const MAX_LEAKS: usize = 400;

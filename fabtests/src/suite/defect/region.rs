@@ -17,7 +17,7 @@ pub(super) struct DefectiveRegion {
 }
 
 impl DefectiveRegion {
-    /// The layer around `region`.
+    /// Makes the layer around `region`.
     pub(super) fn new(
         region: &Arc<dyn MemoryRegion>,
         defect: Defect,
@@ -32,8 +32,8 @@ impl DefectiveRegion {
         }
     }
 
-    /// The region after the one with this key, or the first.
-    fn next(&self, key: u64) -> Option<Arc<dyn MemoryRegion>> {
+    /// Returns the region after the one with this key, or the first region after the last one.
+    fn next_region(&self, key: u64) -> Option<Arc<dyn MemoryRegion>> {
         let all = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         let all: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         let region = all.iter().position(|region| region.key() == key)?;
@@ -53,12 +53,16 @@ impl RegionLayer for DefectiveRegion {
         access: MrAccess,
     ) -> Result<(), Error> {
         let cntr = Defect::counter(cntr);
-        match (self.defect, self.next(below.key())) {
+        match (self.defect, self.next_region(below.key())) {
             (Defect::MixesRegions, Some(other)) => other.bind_counter(&cntr, access),
             (Defect::WrongCounter, _) => {
-                let both = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
-                let swapped = access.symmetric_difference(both);
-                let swapped = if swapped.is_empty() { both } else { swapped };
+                let all_access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
+                let swapped = access.symmetric_difference(all_access);
+                let swapped = if swapped.is_empty() {
+                    all_access
+                } else {
+                    swapped
+                };
                 below.bind_counter(&cntr, swapped)
             }
             _ => hide_refusal(self.defect, below.bind_counter(&cntr, access), || Ok(())),

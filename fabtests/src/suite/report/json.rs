@@ -5,7 +5,7 @@ use serde_json::{Value, json as object};
 use crate::suite::report::summary::Counts;
 use crate::suite::run::RunResult;
 
-/// The object that `fabtests run --json` prints.
+/// Makes the object that `fabtests run --json` prints.
 pub fn json(result: &RunResult, set: &str, seed: u64) -> Value {
     let all = Counts::of(result.reports.iter());
     object!({

@@ -6,7 +6,7 @@ use crate::suite::outcome::{Outcome, Report};
 use crate::suite::report::summary::by_provider;
 use crate::suite::run::RunResult;
 
-/// One test suite for each provider.
+/// Formats the results, with one test suite for each provider.
 pub fn junit(result: &RunResult) -> String {
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
     for (provider, counts) in by_provider(result) {
@@ -24,14 +24,14 @@ pub fn junit(result: &RunResult) -> String {
         xml.extend(
             reports
                 .filter(|report| report.provider == provider)
-                .map(case),
+                .map(format_test_case),
         );
         xml += "</testsuite>\n";
     }
     xml + "</testsuites>\n"
 }
 
-fn case(report: &Report) -> String {
+fn format_test_case(report: &Report) -> String {
     // A line break in an attribute is read as a space unless it is escaped.
     let reason = escaped(report.outcome.reason().unwrap_or_default()).replace('\n', "&#10;");
     let body = match &report.outcome {
@@ -41,7 +41,7 @@ fn case(report: &Report) -> String {
         Outcome::Crash(_) | Outcome::Timeout(_) => format!("<error message=\"{reason}\"/>"),
     };
     let output = match report.output.join("\n") {
-        none if none.is_empty() => none,
+        empty if empty.is_empty() => empty,
         output => format!("<system-out>{}</system-out>", escaped(&output)),
     };
     format!(

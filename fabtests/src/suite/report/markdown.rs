@@ -4,19 +4,19 @@ use crate::suite::report::lines::details;
 use crate::suite::report::summary::{by_provider, closing_line, skipped};
 use crate::suite::run::RunResult;
 
-/// The counts, failures and skips with reasons, and every test. `rerun_options` has the options that run a
-/// single test again.
+/// Formats the counts, the failures, the skips with reasons, and every test. `rerun_options` are
+/// the options that run a single test again.
 pub fn markdown(result: &RunResult, set: &str, seed: u64, rerun_options: &str) -> String {
     let closing = closing_line(result);
     let mut page = format!("# fabtests run {set}\n\n{closing}. Seed {seed}.\n\n");
-    page += &counts(result);
-    page += &failures(result, rerun_options);
-    page += &skips(result);
-    page += &tests(result);
+    page += &format_counts(result);
+    page += &format_failures(result, rerun_options);
+    page += &format_skips(result);
+    page += &format_tests(result);
     page
 }
 
-fn counts(result: &RunResult) -> String {
+fn format_counts(result: &RunResult) -> String {
     let mut text = String::from(
         "| provider | passed | failed | crashed | timeout | leaked | skipped |\n\
          |---|---:|---:|---:|---:|---:|---:|\n",
@@ -35,7 +35,7 @@ fn counts(result: &RunResult) -> String {
     text
 }
 
-fn failures(result: &RunResult, rerun_options: &str) -> String {
+fn format_failures(result: &RunResult, rerun_options: &str) -> String {
     let mut text = String::new();
     for report in result
         .reports
@@ -49,7 +49,7 @@ fn failures(result: &RunResult, rerun_options: &str) -> String {
     text
 }
 
-fn skips(result: &RunResult) -> String {
+fn format_skips(result: &RunResult) -> String {
     let mut text = String::new();
     for (reason, names) in skipped(result) {
         text += &format!("\n## Skipped: {reason}\n\n");
@@ -58,7 +58,7 @@ fn skips(result: &RunResult) -> String {
     text
 }
 
-fn tests(result: &RunResult) -> String {
+fn format_tests(result: &RunResult) -> String {
     let mut text =
         String::from("\n## Tests\n\n| test | | seconds | checks |\n|---|---|---:|---:|\n");
     for report in &result.reports {

@@ -19,7 +19,7 @@ use crate::suite::entry::{Entry, Process, Start};
 use crate::suite::outcome::{Outcome, Report};
 
 /// Runs an entry. `number` is unique in this run.
-pub(super) fn attempt(entry: &Entry, number: usize, plan: &Plan<'_>) -> Report {
+pub(super) fn run_entry(entry: &Entry, number: usize, plan: &Plan<'_>) -> Report {
     let start = Instant::now();
     let limit = entry.timeout.mul_f64(plan.slowness);
     let mut attempt = Attempt::new(entry, number, plan.hosts);
@@ -44,11 +44,11 @@ pub(super) fn attempt(entry: &Entry, number: usize, plan: &Plan<'_>) -> Report {
     }
 }
 
-/// The outcome of a test that must fail, and the way in which it failed.
+/// Returns the outcome of a test that must fail, and the reason of its failure.
 fn invert(outcome: Outcome) -> (Outcome, Option<String>) {
     match outcome {
         Outcome::Pass => (
-            Outcome::Fail("the test did not notice the defect".to_owned()),
+            Outcome::Fail("the test did not detect the defect".to_owned()),
             None,
         ),
         skip @ Outcome::Skip(_) => (skip, None),
@@ -59,7 +59,7 @@ fn invert(outcome: Outcome) -> (Outcome, Option<String>) {
 struct Attempt<'a> {
     entry: &'a Entry,
     hosts: Option<&'a Hosts>,
-    names: Names,
+    placeholders: Placeholders,
     members: Vec<Member>,
     states: Vec<State>,
     events: Receiver<Event>,
@@ -72,12 +72,12 @@ struct Attempt<'a> {
 /// The state of a process.
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// The value that it waits to exchange.
+    /// The value that the process waits to exchange.
     exchanged: Option<Value>,
-    /// Its last reported activity.
-    doing: Option<String>,
-    /// Its last message.
-    last: Option<Message>,
+    /// The activity that the process reported last.
+    activity: Option<String>,
+    /// The last message of the process.
+    last_message: Option<Message>,
     has_ended: bool,
 }
 
@@ -87,14 +87,14 @@ impl<'a> Attempt<'a> {
         Self {
             entry,
             hosts,
-            names: Names::new(number, hosts.is_some()),
+            placeholders: Placeholders::new(number, hosts.is_some()),
             members: Vec::new(),
             states: vec![State::default(); entry.processes.len()],
             events,
             sender,
             checks: 0,
             bytes: 0,
-            // The clock of files is coarse.
+            // Timestamps of files are coarser than the system clock.
             start: SystemTime::now() - Duration::from_millis(50),
         }
     }
@@ -108,7 +108,7 @@ impl<'a> Attempt<'a> {
             let outcome = match self.events.recv_timeout(remaining) {
                 Ok(event) => self.handle(event)?,
                 Err(RecvTimeoutError::Timeout) => Some(self.timeout(limit)),
-                Err(RecvTimeoutError::Disconnected) => unreachable!("this holds a sender"),
+                Err(RecvTimeoutError::Disconnected) => unreachable!("`self` holds a sender"),
             };
             if let Some(outcome) = outcome {
                 return Ok(self.finish(outcome));
@@ -122,13 +122,13 @@ impl<'a> Attempt<'a> {
         let Some(process) = self.entry.processes.get(index) else {
             return Ok(false);
         };
-        let process = self.names.substitute(process, index, ready)?;
+        let process = self.placeholders.substitute(process, index, ready)?;
         let member = Member::start(index, &process, self.hosts, &self.sender)?;
         self.members.push(member);
         Ok(true)
     }
 
-    /// Handles an event. Returns an outcome if it ends the entry.
+    /// Handles an event. Returns an outcome if the event ends the entry.
     fn handle(&mut self, event: Event) -> anyhow::Result<Option<Outcome>> {
         let outcome = match event {
             Event::Printed(index, line) => {
@@ -139,13 +139,14 @@ impl<'a> Attempt<'a> {
                 self.handle_message(index, message)?;
                 None
             }
-            Event::Ended(index, status) => self.ended(index, status),
+            Event::Ended(index, status) => self.handle_end(index, status),
         };
-        Ok(outcome.or_else(|| self.failed_wait()))
+        Ok(outcome.or_else(|| self.find_failed_wait()))
     }
 
-    /// The failure of a process that waits for an exchange with a process that has ended.
-    fn failed_wait(&self) -> Option<Outcome> {
+    /// Finds a process that waits for an exchange with a process that has ended, and makes its
+    /// failure.
+    fn find_failed_wait(&self) -> Option<Outcome> {
         let waiting = self
             .states
             .iter()
@@ -168,8 +169,8 @@ impl<'a> Attempt<'a> {
                 self.states[index].exchanged = Some(value);
                 self.complete_exchange();
             }
-            Message::Doing(what) => self.states[index].doing = Some(what),
-            last => self.states[index].last = Some(last),
+            Message::Doing(activity) => self.states[index].activity = Some(activity),
+            other => self.states[index].last_message = Some(other),
         }
         Ok(())
     }
@@ -190,7 +191,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn ended(&mut self, index: usize, status: WaitStatus) -> Option<Outcome> {
+    fn handle_end(&mut self, index: usize, status: WaitStatus) -> Option<Outcome> {
         self.states[index].has_ended = true;
         let remaining = self.members[index].reap();
         let outcome = self.outcome_of(index, status);
@@ -202,27 +203,27 @@ impl<'a> Attempt<'a> {
             let reason = format!("process {index} has left processes behind: {remaining}");
             return Some(Outcome::Leak(reason));
         }
-        let are_over = self.states.iter().all(|state| state.has_ended);
-        are_over.then(|| self.passed())
+        let have_all_ended = self.states.iter().all(|state| state.has_ended);
+        have_all_ended.then(|| self.final_outcome())
     }
 
-    /// The outcome of one process.
+    /// Returns the outcome of one process.
     fn outcome_of(&mut self, index: usize, status: WaitStatus) -> Outcome {
         let process_name = self.process_name(index);
-        let last = self.states[index].last.take();
+        let last_message = self.states[index].last_message.take();
         let code = match status {
             WaitStatus::Signaled(_, signal, _) => {
-                let doing = self.doing(index);
-                return Outcome::Crash(format!("{process_name} was killed by {signal}{doing}"));
+                let activity = self.activity_text(index);
+                return Outcome::Crash(format!("{process_name} was killed by {signal}{activity}"));
             }
             WaitStatus::Exited(_, code) => code,
-            odd => {
+            other => {
                 return Outcome::Fail(format!(
-                    "{process_name} ended in an unexpected way: {odd:?}"
+                    "{process_name} ended in an unexpected way: {other:?}"
                 ));
             }
         };
-        match last {
+        match last_message {
             Some(Message::Skip(reason)) => Outcome::Skip(reason),
             Some(Message::Failed(reason)) => Outcome::Fail(format!("{process_name}: {reason}")),
             Some(Message::Leaked(reason)) => Outcome::Leak(format!("{process_name}: {reason}")),
@@ -237,7 +238,7 @@ impl<'a> Attempt<'a> {
 
     fn outcome_of_code(&self, index: usize, code: i32) -> Outcome {
         let process_name = self.process_name(index);
-        match self.entry.processes[index].exits {
+        match self.entry.processes[index].success_code {
             expected if expected == code => Outcome::Pass,
             _ if UNAVAILABLE.contains(&code) => {
                 let errno = selvedge::Errno::from_raw(code);
@@ -253,10 +254,10 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The outcome after all processes have succeeded.
-    fn passed(&self) -> Outcome {
+    /// Returns the outcome of an entry whose processes have all succeeded.
+    fn final_outcome(&self) -> Outcome {
         let processes: Vec<_> = self.members.iter().map(Member::pid).collect();
-        let files = leftovers::files_of(&processes, self.start).join(", ");
+        let files = leftovers::files_of_processes(&processes, self.start).join(", ");
         if !files.is_empty() {
             return Outcome::Leak(format!("the test has left {files} behind"));
         }
@@ -268,8 +269,8 @@ impl<'a> Attempt<'a> {
 
     fn timeout(&self, limit: Duration) -> Outcome {
         let living = (0..self.members.len()).filter(|&index| !self.states[index].has_ended);
-        let activities =
-            living.map(|index| format!("{}{}", self.process_name(index), self.doing(index)));
+        let activities = living
+            .map(|index| format!("{}{}", self.process_name(index), self.activity_text(index)));
         let activities = Vec::from_iter(activities).join("; ");
         Outcome::Timeout(format!(
             "did not end within {} s: {activities}",
@@ -277,15 +278,15 @@ impl<'a> Attempt<'a> {
         ))
     }
 
-    /// Ends the entry after one process has decided its outcome: the other processes have a moment
-    /// for their messages, and are killed then.
+    /// Ends the entry after one process has decided the outcome. The other processes have
+    /// [`OUTPUT_TIMEOUT`] to send their messages, and are then killed.
     fn finish(&mut self, outcome: Outcome) -> Outcome {
         if !outcome.is_bad() {
             return outcome;
         }
-        let until = Instant::now() + OUTPUT_TIMEOUT;
+        let deadline = Instant::now() + OUTPUT_TIMEOUT;
         while self.states.iter().any(|state| !state.has_ended) {
-            let remaining = until.saturating_duration_since(Instant::now());
+            let remaining = deadline.saturating_duration_since(Instant::now());
             match self.events.recv_timeout(remaining) {
                 Ok(Event::Ended(index, _)) => self.states[index].has_ended = true,
                 Ok(Event::Printed(index, line)) => self.members[index].keep(line),
@@ -306,24 +307,24 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn doing(&self, index: usize) -> String {
+    fn activity_text(&self, index: usize) -> String {
         let state = &self.states[index];
-        match (&state.exchanged, &state.doing) {
+        match (&state.exchanged, &state.activity) {
             (Some(_), _) => " while waiting for the other processes".to_owned(),
-            (None, Some(doing)) => format!(" while {doing}"),
+            (None, Some(activity)) => format!(" while {activity}"),
             (None, None) => String::new(),
         }
     }
 }
 
 /// The values of the placeholders of an entry.
-struct Names {
+struct Placeholders {
     number: usize,
     has_hosts: bool,
     ports: BTreeMap<String, u16>,
 }
 
-impl Names {
+impl Placeholders {
     fn new(number: usize, has_hosts: bool) -> Self {
         Self {
             number,
@@ -353,7 +354,7 @@ impl Names {
         Ok(Process {
             args,
             env,
-            exits: process.exits,
+            success_code: process.success_code,
         })
     }
 
@@ -365,8 +366,8 @@ impl Names {
     }
 
     fn substitute_text(&mut self, text: &str, index: usize, ready: &str) -> anyhow::Result<String> {
-        let own = format!("fabtests-{}-{}", std::process::id(), self.number);
-        let text = text.replace("{name}", &own).replace("{ready}", ready);
+        let name = format!("fabtests-{}-{}", std::process::id(), self.number);
+        let text = text.replace("{name}", &name).replace("{ready}", ready);
         let text = text.replace(SOURCE, "-s={here}");
         let text = text.replace("{here}", self.host(index));
         let mut text = text.replace("{host}", self.host(0));
@@ -391,10 +392,10 @@ impl Names {
     }
 }
 
-/// An argument for processes on two hosts only.
+/// The placeholder of an argument that only processes on two hosts have.
 const SOURCE: &str = "{source}";
 
-/// A port without a listener that was not assigned before.
+/// Returns a port that has no listener and was not assigned before.
 fn free_port() -> anyhow::Result<u16> {
     static ASSIGNED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut assigned = ASSIGNED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -416,7 +417,7 @@ fn free_port() -> anyhow::Result<u16> {
 const UNAVAILABLE: [i32; 2] = [libc::ENODATA, libc::ENOSYS];
 /// The exit code of a program that has panicked.
 const PANIC: i32 = 101;
-/// More than any run needs, and fewer than there are.
+/// Maximum number of assigned ports: more than any run needs, and fewer than exist.
 const MAX_PORTS: usize = 20_000;
-/// How long to wait for messages and output of a process before it ended.
+/// Time in which the last messages and output of the processes are received.
 const OUTPUT_TIMEOUT: Duration = Duration::from_millis(300);

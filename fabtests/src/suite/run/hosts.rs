@@ -1,5 +1,5 @@
-//! Two hosts for the processes of a test: network namespaces with a virtual cable. A process holds
-//! each namespace and ends with this one, so that nothing remains.
+//! Two hosts for the processes of a test: network namespaces with a virtual cable. A child
+//! process holds each namespace and ends with this process, so that nothing remains.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 
-/// Two hosts, which are removed when this is dropped.
+/// Two hosts, which are removed when this value is dropped.
 #[derive(Debug)]
 pub struct Hosts([Host; 2]);
 
@@ -18,10 +18,10 @@ impl Hosts {
     /// Creates the hosts.
     ///
     /// # Errors
-    /// The right to do so, or `unshare`, `nsenter` (Debian: util-linux) or `ip` (iproute2), is
-    /// missing.
-    pub fn make() -> anyhow::Result<Self> {
-        let hosts = [Host::make()?, Host::make()?];
+    /// The right to create network namespaces, or `unshare`, `nsenter` (Debian: util-linux) or `ip`
+    /// (iproute2), is missing.
+    pub fn create() -> anyhow::Result<Self> {
+        let hosts = [Host::create()?, Host::create()?];
         let [first, second] = hosts.each_ref().map(|host| host.0.id().to_string());
         let peer_options = "type veth peer name cable netns";
         run_locally(&format!(
@@ -38,12 +38,12 @@ impl Hosts {
         Ok(Self(hosts))
     }
 
-    /// The address of the host of this process; processes alternate between the hosts.
+    /// Returns the address of the host of process `index`; processes alternate between the hosts.
     pub(super) fn address(index: usize) -> &'static str {
         ADDRESSES[index % 2]
     }
 
-    /// A command that runs on the host of this process.
+    /// Makes a command that runs on the host of process `index`.
     pub(super) fn command(&self, index: usize, program: &str) -> Command {
         let mut command = self.0[index % 2].enter();
         command.arg(program);
@@ -56,7 +56,7 @@ impl Hosts {
 struct Host(Child);
 
 impl Host {
-    fn make() -> anyhow::Result<Self> {
+    fn create() -> anyhow::Result<Self> {
         let child = Command::new("unshare")
             .args(["--net", "sh", "-c", "echo; exec cat"])
             .stdin(Stdio::piped())
@@ -83,7 +83,7 @@ impl Host {
     }
 
     fn run(&self, line: &str) -> anyhow::Result<String> {
-        output_of(self.enter().args(line.split_whitespace()), line)
+        run_command(self.enter().args(line.split_whitespace()), line)
     }
 
     /// Waits until the cable is up, and IPv6 has validated its addresses.
@@ -113,11 +113,11 @@ impl Drop for Host {
 fn run_locally(line: &str) -> anyhow::Result<String> {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or_default());
-    output_of(command.args(words), line)
+    run_command(command.args(words), line)
 }
 
 /// Runs a command and returns its output.
-fn output_of(command: &mut Command, line: &str) -> anyhow::Result<String> {
+fn run_command(command: &mut Command, line: &str) -> anyhow::Result<String> {
     let output = command
         .output()
         .with_context(|| format!("cannot run {line:?}"))?;
@@ -130,4 +130,5 @@ fn output_of(command: &mut Command, line: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Maximum time until the cable is up.
 const TIMEOUT: Duration = Duration::from_secs(10);

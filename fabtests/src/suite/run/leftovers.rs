@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use nix::unistd::Pid;
 
-/// The running processes of a group except its leader, as `number (name)`.
-pub(super) fn of_group(group: Pid) -> Vec<String> {
+/// Returns the running processes of a group except its leader, as `number (name)`.
+pub(super) fn processes_of_group(group: Pid) -> Vec<String> {
     let Ok(processes) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -20,7 +20,7 @@ pub(super) fn of_group(group: Pid) -> Vec<String> {
 
 fn running_member(pid: &str, group: Pid) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name is in brackets and may contain anything.
+    // The name is in parentheses and may contain any character.
     let (head, tail) = stat.rsplit_once(')')?;
     let (_, name) = head.split_once('(')?;
     let mut fields = tail.split_whitespace();
@@ -28,9 +28,9 @@ fn running_member(pid: &str, group: Pid) -> Option<String> {
     (state != "Z" && group_of == group.to_string()).then(|| format!("{pid} ({name})"))
 }
 
-/// The files of shared memory that are named after one of these processes and are not older than
-/// they are, because process identifiers recur. Files of other programs are left out.
-pub(super) fn files_of(processes: &[Pid], since: SystemTime) -> Vec<String> {
+/// Returns the files of shared memory that are named after one of these processes and were changed
+/// after `since`. Older files are left out, because process identifiers recur.
+pub(super) fn files_of_processes(processes: &[Pid], since: SystemTime) -> Vec<String> {
     let entries = fs::read_dir("/dev/shm").into_iter().flatten();
     let is_new = |entry: &fs::DirEntry| {
         let changed = entry.metadata().and_then(|metadata| metadata.modified());
@@ -56,10 +56,10 @@ mod tests {
     #[test]
     fn a_process_is_found_by_its_group() {
         let group = nix::unistd::getpgrp();
-        let own = std::process::id().to_string();
-        let found = running_member(&own, group).unwrap();
-        assert!(found.starts_with(&own), "{found}");
-        assert_eq!(running_member(&own, Pid::from_raw(1 << 30)), None);
+        let pid = std::process::id().to_string();
+        let found = running_member(&pid, group).unwrap();
+        assert!(found.starts_with(&pid), "{found}");
+        assert_eq!(running_member(&pid, Pid::from_raw(1 << 30)), None);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub enum RunEvent<'a> {
     Started(&'a Entry),
     /// An entry has finished.
     Finished(&'a Report),
-    /// Nothing has happened for `TICK`.
+    /// No entry has started or finished for 100 ms.
     Idle,
 }
 
@@ -57,13 +57,18 @@ impl RunResult {
     }
 }
 
-/// Runs the entries: first those that may run at the same time, then the others.
-pub fn run(entries: &[Entry], plan: &Plan<'_>, mut watch: impl FnMut(RunEvent<'_>)) -> RunResult {
+/// Runs the entries: first those that may run at the same time, then the exclusive ones.
+pub fn run(
+    entries: &[Entry],
+    plan: &Plan<'_>,
+    mut on_event: impl FnMut(RunEvent<'_>),
+) -> RunResult {
     let start = Instant::now();
     let mut reports = BTreeMap::new();
-    for alone in [false, true] {
-        let indices = (0..entries.len()).filter(|&index| entries[index].is_exclusive == alone);
-        let jobs = if alone { 1 } else { plan.jobs };
+    for is_exclusive in [false, true] {
+        let indices =
+            (0..entries.len()).filter(|&index| entries[index].is_exclusive == is_exclusive);
+        let jobs = if is_exclusive { 1 } else { plan.jobs };
         let batch = Batch {
             entries,
             indices: indices.collect(),
@@ -71,12 +76,12 @@ pub fn run(entries: &[Entry], plan: &Plan<'_>, mut watch: impl FnMut(RunEvent<'_
             plan,
         };
         batch.run_threads(jobs, |event| match event {
-            BatchEvent::Started(index) => watch(RunEvent::Started(&entries[index])),
+            BatchEvent::Started(index) => on_event(RunEvent::Started(&entries[index])),
             BatchEvent::Finished(index, report) => {
-                watch(RunEvent::Finished(&report));
+                on_event(RunEvent::Finished(&report));
                 reports.insert(index, report);
             }
-            BatchEvent::Idle => watch(RunEvent::Idle),
+            BatchEvent::Idle => on_event(RunEvent::Idle),
         });
     }
     RunResult {
@@ -100,8 +105,8 @@ enum BatchEvent {
 }
 
 impl Batch<'_> {
-    fn run_threads(&self, jobs: usize, mut watch: impl FnMut(BatchEvent)) {
-        let (sender, event) = channel();
+    fn run_threads(&self, jobs: usize, mut on_event: impl FnMut(BatchEvent)) {
+        let (sender, events) = channel();
         thread::scope(|scope| {
             for _ in 0..jobs.clamp(1, self.indices.len().max(1)) {
                 let sender = sender.clone();
@@ -109,16 +114,16 @@ impl Batch<'_> {
             }
             drop(sender);
             loop {
-                match event.recv_timeout(TICK) {
-                    Ok(event) => watch(event),
-                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => watch(BatchEvent::Idle),
+                match events.recv_timeout(TICK) {
+                    Ok(event) => on_event(event),
+                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => on_event(BatchEvent::Idle),
                     Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
                 }
             }
         });
     }
 
-    fn run_entries(&self, event: &Sender<BatchEvent>) {
+    fn run_entries(&self, events: &Sender<BatchEvent>) {
         loop {
             let next = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(&index) = self.indices.get(next) else {
@@ -126,21 +131,21 @@ impl Batch<'_> {
             };
             let entry = &self.entries[index];
             // The receiver runs until the last thread has ended.
-            let _ = event.send(BatchEvent::Started(index));
+            let _ = events.send(BatchEvent::Started(index));
             let manifest = self.plan.manifest;
             let report = match manifest.fault(&entry.provider, &entry.name) {
                 Some(reason) => skip_report(entry, reason),
                 None => {
-                    let report = attempt::attempt(entry, index, self.plan);
+                    let report = attempt::run_entry(entry, index, self.plan);
                     check_expectation(report, manifest)
                 }
             };
-            let _ = event.send(BatchEvent::Finished(index, report));
+            let _ = events.send(BatchEvent::Finished(index, report));
         }
     }
 }
 
-/// The report of a test that a provider is known to fail.
+/// Makes the report of a test that a provider is known to fail.
 fn skip_report(entry: &Entry, reason: &str) -> Report {
     Report {
         provider: entry.provider.clone(),
@@ -170,4 +175,5 @@ fn check_expectation(mut report: Report, manifest: &Manifest) -> Report {
     report
 }
 
+/// Interval of [`RunEvent::Idle`].
 const TICK: Duration = Duration::from_millis(100);

@@ -145,7 +145,7 @@ impl Member {
         if self.is_reaped {
             return Vec::new();
         }
-        let left = leftovers::of_group(self.pid());
+        let left = leftovers::processes_of_group(self.pid());
         self.end();
         left
     }

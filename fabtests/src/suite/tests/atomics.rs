@@ -48,23 +48,23 @@ fn operands(random: &mut Random, datatype: Datatype, count: usize) -> Vec<u8> {
     (0..count).flat_map(|_| element(random)).collect()
 }
 
-/// Memory of the last process, and its address.
-fn target(
+/// Registers memory in each process. Returns it, with the address of the last process's memory.
+fn target_memory(
     ctx: &mut TestContext,
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     maker: Maker,
     len: usize,
 ) -> Result<(Memory, RemoteAddr)> {
-    let memory = ctx.memory(port, maker, len)?;
-    let remote = ctx.exchange_addresses(port, &memory)?[ctx.count() - 1];
+    let memory = ctx.memory(endpoint, maker, len)?;
+    let remote = ctx.exchange_addresses(endpoint, &memory)?[ctx.count() - 1];
     Ok((memory, remote))
 }
 
 /// Every operation on every type, on one element and on several.
 fn every_operation(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     for maker in [Maker::Test, Maker::Domain] {
-        let (memory, remote) = target(ctx, &port, maker, 512)?;
+        let (memory, remote) = target_memory(ctx, &endpoint, maker, 512)?;
         if ctx.me() == 0 {
             let mut random = ctx.random();
             for &datatype in Datatype::ALL {
@@ -75,7 +75,7 @@ fn every_operation(ctx: &mut TestContext) -> Result {
                     for &family in families(op) {
                         check_operation(
                             ctx,
-                            &port,
+                            &endpoint,
                             remote,
                             &mut random,
                             (datatype, oracle),
@@ -93,13 +93,13 @@ fn every_operation(ctx: &mut TestContext) -> Result {
 
 fn check_operation(
     ctx: &TestContext,
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     remote: RemoteAddr,
     random: &mut Random,
     (datatype, oracle): (Datatype, Oracle),
     (op, family): (Op, Family),
 ) -> Result {
-    let Ok(attr) = port.domain.query_atomic(family, datatype, op) else {
+    let Ok(attr) = endpoint.domain.query_atomic(family, datatype, op) else {
         return Ok(());
     };
     same("size of an element", attr.size, datatype.size())?;
@@ -114,17 +114,21 @@ fn check_operation(
                 compare.clone_from(&old);
             }
             let call = format!("{op:?} ({family:?}) on {count} of {datatype:?}");
-            store(port, remote, datatype, &old)?;
-            let expected = each(oracle, op, datatype, [&old, &operand, &compare]);
+            store(endpoint, remote, datatype, &old)?;
+            let expected = expected_elements(oracle, op, datatype, [&old, &operand, &compare]);
             let atomic = Atomic::new(family, datatype, op, remote, operand, compare);
-            let done = port.post_and_wait(atomic)?.expect_success()?;
+            let completion = endpoint.post_and_wait(atomic)?.expect_success()?;
             if family != Family::Base {
-                bytes_are(format!("the fetched value of {call}"), &done.bytes, &old)?;
+                bytes_are(
+                    format!("the fetched value of {call}"),
+                    &completion.bytes,
+                    &old,
+                )?;
             }
-            let now = final_content(port, remote, datatype, old.len(), &expected)?;
+            let found = final_content(endpoint, remote, datatype, old.len(), &expected)?;
             bytes_are(
                 format!("the result of {call} with {old:02x?}"),
-                &now,
+                &found,
                 &expected,
             )?;
         }
@@ -132,7 +136,8 @@ fn check_operation(
     Ok(())
 }
 
-fn each(
+/// Returns the elements that the oracle expects.
+fn expected_elements(
     oracle: Oracle,
     op: Op,
     datatype: Datatype,
@@ -140,14 +145,20 @@ fn each(
 ) -> Vec<u8> {
     let size = datatype.size();
     let elements = (0..old.len() / size).map(|element| {
-        let of = |bytes: &[u8]| bytes[element * size..][..size].to_vec();
-        oracle(op, &of(old), &of(operand), &of(compare)).unwrap_or_else(|| of(old))
+        let element_of = |bytes: &[u8]| bytes[element * size..][..size].to_vec();
+        oracle(
+            op,
+            &element_of(old),
+            &element_of(operand),
+            &element_of(compare),
+        )
+        .unwrap_or_else(|| element_of(old))
     });
     elements.flatten().collect()
 }
 
-/// Stores elements in the target, and waits until they are there.
-fn store(port: &TestEndpoint, remote: RemoteAddr, datatype: Datatype, bytes: &[u8]) -> Result {
+/// Stores elements in the target's memory, and waits until the memory has them.
+fn store(endpoint: &TestEndpoint, remote: RemoteAddr, datatype: Datatype, bytes: &[u8]) -> Result {
     let write = Atomic::new(
         Family::Base,
         datatype,
@@ -156,12 +167,12 @@ fn store(port: &TestEndpoint, remote: RemoteAddr, datatype: Datatype, bytes: &[u
         bytes.to_vec(),
         Vec::new(),
     );
-    port.post_and_wait(write)?.expect_success()?;
-    final_content(port, remote, datatype, bytes.len(), bytes).map(drop)
+    endpoint.post_and_wait(write)?.expect_success()?;
+    final_content(endpoint, remote, datatype, bytes.len(), bytes).map(drop)
 }
 
 fn fetch(
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     remote: RemoteAddr,
     datatype: Datatype,
     len: usize,
@@ -174,28 +185,32 @@ fn fetch(
         vec![0; len],
         Vec::new(),
     );
-    Ok(port.post_and_wait(read)?.expect_success()?.bytes)
+    Ok(endpoint.post_and_wait(read)?.expect_success()?.bytes)
 }
 
-/// The content of the target: as expected, or its final content otherwise. Without a declared
-/// order, a read may overtake an atomic that was sent before.
+/// Fetches the content of the target's memory after all atomics. Without a declared order, a fetch
+/// may overtake an earlier atomic, so it is repeated until the content is as expected.
 fn final_content(
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     remote: RemoteAddr,
     datatype: Datatype,
     len: usize,
     expected: &[u8],
 ) -> Result<Vec<u8>> {
-    let is_ordered = port.info.tx_attr.msg_order.contains(MsgOrder::ATOMIC_RAW);
+    let is_ordered = endpoint
+        .info
+        .tx_attr
+        .msg_order
+        .contains(MsgOrder::ATOMIC_RAW);
     if is_ordered {
-        return fetch(port, remote, datatype, len);
+        return fetch(endpoint, remote, datatype, len);
     }
-    content_after_all_atomics(port, remote, datatype, len, expected)
+    content_after_all_atomics(endpoint, remote, datatype, len, expected)
 }
 
-/// The content of the target when all atomics have arrived, or after a time limit.
+/// Fetches the content of the target's memory until it is as expected, or a time limit has passed.
 fn content_after_all_atomics(
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     remote: RemoteAddr,
     datatype: Datatype,
     len: usize,
@@ -203,27 +218,28 @@ fn content_after_all_atomics(
 ) -> Result<Vec<u8>> {
     let start = Instant::now();
     loop {
-        let now = fetch(port, remote, datatype, len)?;
-        if now == expected || start.elapsed() > limit() / 4 {
-            return Ok(now);
+        let found = fetch(endpoint, remote, datatype, len)?;
+        if found == expected || start.elapsed() > limit() / 4 {
+            return Ok(found);
         }
-        port.progress()?;
+        endpoint.progress()?;
     }
 }
 
-/// Queries agree with calls, for every operation and type.
+/// A query reports an operation as supported if and only if a call succeeds, for every operation
+/// and type.
 fn queries(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let (_memory, remote) = target(ctx, &port, Maker::Test, 512)?;
+    let endpoint = ctx.open_endpoint()?;
+    let (_memory, remote) = target_memory(ctx, &endpoint, Maker::Test, 512)?;
     let mut supported = 0;
     if ctx.me() == 0 {
         for &datatype in Datatype::ALL {
             for &op in Op::ALL {
                 for &family in families(op) {
-                    let query = port.domain.query_atomic(family, datatype, op);
+                    let query = endpoint.domain.query_atomic(family, datatype, op);
                     let call = format!("{op:?} ({family:?}) on {datatype:?}");
                     let bytes = vec![0; datatype.size()];
-                    let posted = port.try_post(Atomic::new(
+                    let posted = endpoint.try_post(Atomic::new(
                         family,
                         datatype,
                         op,
@@ -237,7 +253,7 @@ fn queries(ctx: &mut TestContext) -> Result {
                         query.is_ok(),
                     )?;
                     if let Ok(context) = posted {
-                        port.wait_for(context)?.expect_success()?;
+                        endpoint.wait_for(context)?.expect_success()?;
                         supported += 1;
                     } else {
                         same(call, query.err(), Some(Errno::OpNotSupp))?;
@@ -249,7 +265,7 @@ fn queries(ctx: &mut TestContext) -> Result {
             "a provider with FI_ATOMIC supports an operation",
             supported > 0,
         )?;
-        let sum = port
+        let sum = endpoint
             .domain
             .query_atomic(Family::Base, Datatype::Uint64, Op::Sum);
         holds("a sum of 64-bit words is supported", sum.is_ok())?;
@@ -257,7 +273,7 @@ fn queries(ctx: &mut TestContext) -> Result {
     Ok(())
 }
 
-fn word(family: Family, op: Op, target: RemoteAddr, operand: u64, compare: u64) -> Atomic {
+fn word_atomic(family: Family, op: Op, target: RemoteAddr, operand: u64, compare: u64) -> Atomic {
     let bytes = |word: u64| word.to_ne_bytes().to_vec();
     Atomic::new(
         family,
@@ -269,51 +285,55 @@ fn word(family: Family, op: Op, target: RemoteAddr, operand: u64, compare: u64) 
     )
 }
 
-fn fetched(port: &TestEndpoint, atomic: Atomic) -> Result<u64> {
-    let done = port.post_and_wait(atomic)?.expect_success()?;
-    Ok(done.bytes.try_into().map_or(u64::MAX, u64::from_ne_bytes))
+fn fetch_word(endpoint: &TestEndpoint, atomic: Atomic) -> Result<u64> {
+    let completion = endpoint.post_and_wait(atomic)?.expect_success()?;
+    Ok(completion
+        .bytes
+        .try_into()
+        .map_or(u64::MAX, u64::from_ne_bytes))
 }
 
 /// Several processes add to one word at the same time, with every kind of call.
 fn sums_of_many(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     for maker in [Maker::Test, Maker::Domain] {
-        let (memory, remote) = target(ctx, &port, maker, 64)?;
+        let (memory, remote) = target_memory(ctx, &endpoint, maker, 64)?;
         memory.put(0, &[0; 64]);
         ctx.barrier()?;
         let rounds = ctx.scale(200, 5000) as u64;
         for round in 0..rounds {
-            let mut add = word(Family::Base, Op::Sum, remote, 1, 0);
+            let mut add = word_atomic(Family::Base, Op::Sum, remote, 1, 0);
             add.is_injected = round % 3 == 0;
             if round % 3 == 1 {
-                add = word(Family::Fetch, Op::Sum, remote, 1, 0);
+                add = word_atomic(Family::Fetch, Op::Sum, remote, 1, 0);
             }
-            port.run(add)?;
+            endpoint.run(add)?;
         }
         ctx.barrier()?;
         let expected = (rounds * ctx.count() as u64).to_ne_bytes();
-        let now = content_after_all_atomics(&port, remote, Datatype::Uint64, 8, &expected)?;
-        bytes_are("the sum", &now, &expected)?;
+        let found = content_after_all_atomics(&endpoint, remote, Datatype::Uint64, 8, &expected)?;
+        bytes_are("the sum", &found, &expected)?;
         ctx.barrier()?;
         let rest = memory.get(8, 56);
-        bytes_are("the words next to it", &rest, &[0; 56])?;
+        bytes_are("the words next to the sum", &rest, &[0; 56])?;
     }
     Ok(())
 }
 
 /// Every fetched number is unique.
 fn fetched_numbers_are_unique(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     for maker in [Maker::Test, Maker::Domain] {
-        let (memory, remote) = target(ctx, &port, maker, 8)?;
+        let (memory, remote) = target_memory(ctx, &endpoint, maker, 8)?;
         memory.put(0, &[0; 8]);
         ctx.barrier()?;
         let rounds = ctx.scale(150, 3000);
-        let fetch_next = |_| fetched(&port, word(Family::Fetch, Op::Sum, remote, 1, 0));
-        let own = (0..rounds).map(fetch_next).collect::<Result<Vec<_>>>()?;
-        let is_increasing = own.is_sorted_by(|a, b| a < b);
+        let fetch_next =
+            |_| fetch_word(&endpoint, word_atomic(Family::Fetch, Op::Sum, remote, 1, 0));
+        let numbers = (0..rounds).map(fetch_next).collect::<Result<Vec<_>>>()?;
+        let is_increasing = numbers.is_sorted_by(|a, b| a < b);
         holds("the numbers of one process rise", is_increasing)?;
-        let all: Vec<Vec<u64>> = ctx.exchange(&own)?;
+        let all: Vec<Vec<u64>> = ctx.exchange(&numbers)?;
         let mut all = all.concat();
         all.sort_unstable();
         let expected = (0..(rounds * ctx.count()) as u64).collect::<Vec<_>>();
@@ -325,52 +345,62 @@ fn fetched_numbers_are_unique(ctx: &mut TestContext) -> Result {
 
 /// A lock of compare-and-swap protects additions that are not atomic.
 fn swaps_lose_nothing(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let (memory, remote) = target(ctx, &port, Maker::Test, 16)?;
+    let endpoint = ctx.open_endpoint()?;
+    let (memory, remote) = target_memory(ctx, &endpoint, Maker::Test, 16)?;
     memory.put(0, &[0; 16]);
     ctx.barrier()?;
     let rounds = ctx.scale(40, 500);
-    let own = ctx.me() as u64 + 1;
+    let lock_id = ctx.me() as u64 + 1;
     for _ in 0..rounds {
         until("the lock", || {
-            let value = fetched(&port, word(Family::Compare, Op::Cswap, remote, own, 0))?;
+            let value = fetch_word(
+                &endpoint,
+                word_atomic(Family::Compare, Op::Cswap, remote, lock_id, 0),
+            )?;
             Ok((value == 0).then_some(()))
         })?;
         let sum = remote.at(8);
-        let value = fetched(&port, word(Family::Fetch, Op::AtomicRead, sum, 0, 0))?;
+        let value = fetch_word(
+            &endpoint,
+            word_atomic(Family::Fetch, Op::AtomicRead, sum, 0, 0),
+        )?;
         let next = (value + 1).to_ne_bytes();
-        store(&port, sum, Datatype::Uint64, &next)?;
-        let holder = fetched(&port, word(Family::Compare, Op::Cswap, remote, 0, own))?;
-        same("the holder of the lock", holder, own)?;
+        store(&endpoint, sum, Datatype::Uint64, &next)?;
+        let holder = fetch_word(
+            &endpoint,
+            word_atomic(Family::Compare, Op::Cswap, remote, 0, lock_id),
+        )?;
+        same("the holder of the lock", holder, lock_id)?;
     }
     ctx.barrier()?;
-    let total = fetched(
-        &port,
-        word(Family::Fetch, Op::AtomicRead, remote.at(8), 0, 0),
+    let total = fetch_word(
+        &endpoint,
+        word_atomic(Family::Fetch, Op::AtomicRead, remote.at(8), 0, 0),
     )?;
     same("the sum", total, (rounds * ctx.count()) as u64)
 }
 
 /// Addresses and keys are checked as for any access.
 fn violations(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let (memory, remote) = target(ctx, &port, Maker::Test, 64)?;
-    let closed = ctx.memory_with(&port, Maker::Test, 64, selvedge::MrAccess::REMOTE_READ)?;
-    let closed_remote = ctx.exchange_addresses(&port, &closed)?[ctx.count() - 1];
+    let endpoint = ctx.open_endpoint()?;
+    let (memory, remote) = target_memory(ctx, &endpoint, Maker::Test, 64)?;
+    let closed = ctx.memory_with(&endpoint, Maker::Test, 64, selvedge::MrAccess::REMOTE_READ)?;
+    let closed_remote = ctx.exchange_addresses(&endpoint, &closed)?[ctx.count() - 1];
     if ctx.me() == 0 {
         let wrong_key = RemoteAddr {
             key: remote.key ^ 0xffff,
             ..remote
         };
-        for (target, remote) in [
+        for (call, remote) in [
             ("an atomic after the end of the region", remote.at(64)),
             ("an atomic across the end of the region", remote.at(60)),
             ("an atomic with a wrong key", wrong_key),
             ("an atomic without the right to write", closed_remote),
         ] {
             for family in [Family::Base, Family::Fetch] {
-                let done = port.post_and_wait(word(family, Op::Sum, remote, 1, 0))?;
-                holds(format!("{target} fails"), done.error.is_some())?;
+                let completion =
+                    endpoint.post_and_wait(word_atomic(family, Op::Sum, remote, 1, 0))?;
+                holds(format!("{call} fails"), completion.error.is_some())?;
             }
         }
     }

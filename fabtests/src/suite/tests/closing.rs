@@ -42,18 +42,21 @@ fn any_order(ctx: &mut TestContext) -> Result {
 /// Endpoints are opened, exchange a message and are closed, repeatedly.
 fn repeatedly(ctx: &mut TestContext) -> Result {
     for number in 0..ctx.scale(25, 300) {
-        let port = ctx.port()?;
+        let endpoint = ctx.open_endpoint()?;
         if ctx.me() == 0 {
-            port.run(Tx::msg(port.peer(), ctx.payload(1, number, 500)))?;
+            endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(1, number, 500)))?;
         } else {
             ctx.verify(
                 0,
                 number,
-                &port.post_and_wait(Rx::msg(500))?.expect_success()?.bytes,
+                &endpoint
+                    .post_and_wait(Rx::msg(500))?
+                    .expect_success()?
+                    .bytes,
             )?;
         }
         ctx.barrier()?;
-        ctx.close_ports()?;
+        ctx.close_endpoints()?;
     }
     Ok(())
 }
@@ -62,36 +65,36 @@ fn repeatedly(ctx: &mut TestContext) -> Result {
 /// sends to it end, and their messages to each other arrive.
 fn during_transfers(ctx: &mut TestContext) -> Result {
     for round in 0..ctx.scale(4, 40) {
-        let port = ctx.port()?;
+        let endpoint = ctx.open_endpoint()?;
         for _ in 0..8 {
-            port.post(Rx::msg(50_000))?;
+            endpoint.post(Rx::msg(50_000))?;
         }
         let to_closing_process = (0..6).map(|number| {
             let len = [64, 50_000][number % 2];
-            port.post(Tx::msg(port.to(2), vec![7; len]))
+            endpoint.post(Tx::msg(endpoint.to(2), vec![7; len]))
         });
         let sends = to_closing_process.collect::<Result<Vec<_>>>()?;
         if ctx.me() == 2 {
-            port.forget_outstanding();
-            drop(port);
+            endpoint.forget_outstanding();
+            drop(endpoint);
             ctx.close_ports_at_once();
             ctx.barrier()?;
             continue;
         }
         // Each send ends with success or an error.
         for context in sends {
-            port.wait_for(context)?;
+            endpoint.wait_for(context)?;
         }
         let other = 1 - ctx.me();
-        port.run(Tx::msg(port.to(other), ctx.payload(other, round, 900)))?;
+        endpoint.run(Tx::msg(endpoint.to(other), ctx.payload(other, round, 900)))?;
         until("the message of the remaining process", || {
-            let done = port.next()?;
+            let done = endpoint.next()?;
             Ok(
                 (done.bytes.len() == 900 && ctx.verify(other, round, &done.bytes).is_ok())
                     .then_some(()),
             )
         })?;
-        port.forget_outstanding();
+        endpoint.forget_outstanding();
         ctx.barrier()?;
         ctx.close_ports_at_once();
     }
@@ -101,20 +104,20 @@ fn during_transfers(ctx: &mut TestContext) -> Result {
 /// A forked child gets errors from its parent's endpoint, and affects it neither while it runs nor
 /// when it exits.
 fn forked_children(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let other = 1 - ctx.me();
     for round in 0..ctx.scale(4, 40) {
         let len = [700, 60_000][round % 2];
-        let receive = port.post(Rx::msg(len))?;
-        let child = fork::child(|| {
-            let refused = port.try_post(Tx::msg(port.peer(), vec![1; 64]));
+        let receive = endpoint.post(Rx::msg(len))?;
+        let child = fork::fork_child(|| {
+            let refused = endpoint.try_post(Tx::msg(endpoint.peer(), vec![1; 64]));
             refused == Err(Errno::BadF)
         })?;
-        port.run(Tx::msg(port.peer(), ctx.payload(other, round, len)))?;
+        endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(other, round, len)))?;
         ctx.verify(
             other,
             round,
-            &port.wait_for(receive)?.expect_success()?.bytes,
+            &endpoint.wait_for(receive)?.expect_success()?.bytes,
         )?;
         let is_refused = child.stop()?;
         holds("a forked child gets an error", is_refused)?;
@@ -125,18 +128,18 @@ fn forked_children(ctx: &mut TestContext) -> Result {
 
 /// Completed sends arrive, although the sender closes immediately.
 fn completed_sends_arrive_after_close(ctx: &mut TestContext) -> Result {
-    let receiver = ctx.port()?;
+    let receiver = ctx.open_endpoint()?;
     let count = ctx.scale(20, 200);
     let names: Vec<String> = ctx.exchange(&receiver.address()?.to_string())?;
     for round in 0..5 {
         if ctx.me() == 0 {
-            let sender = ctx.unannounced_port(&Setup::default())?;
+            let sender = ctx.open_unannounced_endpoint(&Setup::default())?;
             let to = sender.insert(&names[1].parse()?)?;
             for number in 0..count {
                 let tx = Tx::msg(to, ctx.payload(1, round * count + number, 64));
                 sender.run(if number % 2 == 0 { tx } else { tx.injected() })?;
             }
-            ctx.close_last_port()?;
+            ctx.close_last_endpoint()?;
         } else {
             for number in 0..count {
                 let done = receiver.post_and_wait(Rx::msg(64))?.expect_success()?;

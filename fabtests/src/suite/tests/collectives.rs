@@ -31,7 +31,7 @@ fn every_collective(ctx: &mut TestContext) -> Result {
             continue;
         };
         let group = joiner.join(processes)?;
-        for case in CollectiveCase::every(processes.len(), &counts, 0) {
+        for case in CollectiveCase::all(processes.len(), &counts, 0) {
             let posted = case.post(own, &joiner, &group)?;
             case.check(own, &joiner.wait_for(&posted)?)?;
         }
@@ -51,7 +51,7 @@ fn no_member_leaves_a_barrier_early(ctx: &mut TestContext) -> Result {
             false => Some(joiner.post(&group, &CollectiveCall::barrier())?),
         };
         ctx.barrier()?;
-        joiner.port.settle()?;
+        joiner.endpoint.settle()?;
         holds(
             "no member has left the barrier",
             joiner.next_completion()?.is_none(),
@@ -109,7 +109,7 @@ fn groups_do_not_mix(ctx: &mut TestContext) -> Result {
     let mut groups = Vec::new();
     for group in joins {
         groups.push(group?);
-        joiner.joined()?;
+        joiner.wait_for_join()?;
     }
     if ctx.me() > 1 {
         groups.reverse();
@@ -167,7 +167,7 @@ fn refusals(ctx: &mut TestContext) -> Result {
         )?;
         ctx.barrier()?;
     }
-    joiner.joined()?;
+    joiner.wait_for_join()?;
     let none = refused(FiAddr(0), &CollectiveCall::barrier());
     same("an address that is no group", none, Err(Errno::Inval))?;
     let fence = CollectiveCall {

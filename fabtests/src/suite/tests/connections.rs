@@ -61,7 +61,7 @@ impl Setup {
         Ok(self.domain.endpoint(info, bind)?)
     }
 
-    fn event(&self, expected: &str) -> Result<Event> {
+    fn wait_for_event(&self, expected: &str) -> Result<Event> {
         until(expected, || match self.eq.read() {
             Ok(event) => Ok(Some(event)),
             Err(Errno::Again) => Ok(None),
@@ -70,7 +70,7 @@ impl Setup {
         })
     }
 
-    fn error(&self, expected: &str) -> Result<eq::ErrEntry> {
+    fn wait_for_error(&self, expected: &str) -> Result<eq::ErrEntry> {
         until(expected, || match self.eq.read() {
             Ok(event) => Err(anyhow!("{event:?} instead of {expected}")),
             Err(Errno::Again) => Ok(None),
@@ -79,15 +79,15 @@ impl Setup {
         })
     }
 
-    fn request(&self) -> Result<(Box<Info>, Vec<u8>)> {
-        match self.event("a request to connect")? {
+    fn wait_for_request(&self) -> Result<(Box<Info>, Vec<u8>)> {
+        match self.wait_for_event("a request to connect")? {
             Event::ConnReq { info, data, .. } => Ok((info, data)),
             other => Err(anyhow!("{other:?} instead of a request to connect")),
         }
     }
 
-    fn connected(&self) -> Result<Vec<u8>> {
-        match self.event("the connection")? {
+    fn wait_for_connection(&self) -> Result<Vec<u8>> {
+        match self.wait_for_event("the connection")? {
             Event::Connected { data, .. } => Ok(data),
             other => Err(anyhow!("{other:?} instead of the connection")),
         }
@@ -108,12 +108,14 @@ fn data_size(ep: &Arc<dyn Endpoint>) -> usize {
 }
 
 fn private_data(from: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at * 7 + from * 100) as u8).collect()
+    (0..len)
+        .map(|index| (index * 7 + from * 100) as u8)
+        .collect()
 }
 
-/// The lengths of private data in the test.
-fn lengths(most: usize) -> Vec<usize> {
-    let mut lengths = vec![0, 1, most / 2, most];
+/// Returns the lengths of private data in the test.
+fn lengths(max_len: usize) -> Vec<usize> {
+    let mut lengths = vec![0, 1, max_len / 2, max_len];
     lengths.dedup();
     lengths
 }
@@ -126,11 +128,11 @@ fn data_in_both_directions(ctx: &mut TestContext) -> Result {
         ctx.exchange(&pep.address()?.to_string())?;
         let count: Vec<usize> = ctx.exchange(&0)?;
         for _ in 0..count[1] {
-            let (info, data) = setup.request()?;
+            let (info, data) = setup.wait_for_request()?;
             bytes_are("data of the request", &data, &private_data(1, data.len()))?;
             let ep = setup.endpoint(&info)?;
             cm(&ep)?.accept(&private_data(0, data.len()))?;
-            setup.connected()?;
+            setup.wait_for_connection()?;
             let lens: Vec<usize> = ctx.exchange(&data.len())?;
             same("length of the data of the request", lens[0], lens[1])?;
             shut_down(ctx, &setup, &ep)?;
@@ -139,15 +141,15 @@ fn data_in_both_directions(ctx: &mut TestContext) -> Result {
     }
     let names: Vec<String> = ctx.exchange(&String::new())?;
     let address: Address = names[0].parse()?;
-    let most = data_size(&setup.endpoint(&setup.info)?);
-    let lengths = lengths(most);
+    let max_len = data_size(&setup.endpoint(&setup.info)?);
+    let lengths = lengths(max_len);
     ctx.exchange(&lengths.len())?;
     for &len in &lengths {
         let ep = setup.endpoint(&setup.info)?;
-        let too_much = cm(&ep)?.connect(&address, &vec![0; most + 1]);
-        same("a request with too much data", too_much, Err(Errno::Inval))?;
+        let result = cm(&ep)?.connect(&address, &vec![0; max_len + 1]);
+        same("a request with too much data", result, Err(Errno::Inval))?;
         cm(&ep)?.connect(&address, &private_data(1, len))?;
-        let data = setup.connected()?;
+        let data = setup.wait_for_connection()?;
         bytes_are("data of the acceptance", &data, &private_data(0, len))?;
         ctx.exchange(&len)?;
         shut_down(ctx, &setup, &ep)?;
@@ -155,18 +157,19 @@ fn data_in_both_directions(ctx: &mut TestContext) -> Result {
     Ok(())
 }
 
-/// Process 0 shuts the connection down, and process 1 has an event.
+/// Process 0 shuts the connection down, and process 1 waits for the shutdown event.
 fn shut_down(ctx: &mut TestContext, setup: &Setup, ep: &Arc<dyn Endpoint>) -> Result {
     if ctx.me() == 0 {
         cm(ep)?.shutdown()?;
     } else {
-        match setup.event("the end of the connection")? {
+        match setup.wait_for_event("the end of the connection")? {
             Event::Shutdown { .. } => holds("the end of the connection is reported", true)?,
             other => return Err(anyhow!("{other:?} instead of the end of the connection")),
         }
     }
     ctx.barrier()?;
-    // Process 0 may have an event as well. Requests come later.
+    // Process 0 may also have a shutdown event, which is removed. The next request follows the
+    // barrier.
     while setup.eq.read().is_ok() {}
     ctx.barrier()
 }
@@ -179,14 +182,14 @@ fn rejections(ctx: &mut TestContext) -> Result {
         let pep = setup.listen()?;
         ctx.exchange(&pep.address()?.to_string())?;
         for round in 0..3 {
-            let (info, _) = setup.request()?;
+            let (info, _) = setup.wait_for_request()?;
             pep.reject(info.handle, &private_data(0, round))?;
             ctx.barrier()?;
         }
-        let (info, _) = setup.request()?;
+        let (info, _) = setup.wait_for_request()?;
         let ep = setup.endpoint(&info)?;
         cm(&ep)?.accept(&[])?;
-        setup.connected()?;
+        setup.wait_for_connection()?;
         return ctx.barrier();
     }
     let names: Vec<String> = ctx.exchange(&String::new())?;
@@ -195,7 +198,7 @@ fn rejections(ctx: &mut TestContext) -> Result {
         let ep = setup.endpoint(&setup.info)?;
         let has_data = data_size(&ep) >= round;
         cm(&ep)?.connect(&address, &[])?;
-        let error = setup.error("a rejection")?;
+        let error = setup.wait_for_error("a rejection")?;
         same("the error of a rejection", error.errno, Errno::ConnRefused)?;
         if has_data {
             bytes_are(
@@ -208,11 +211,11 @@ fn rejections(ctx: &mut TestContext) -> Result {
     }
     let ep = setup.endpoint(&setup.info)?;
     cm(&ep)?.connect(&address, &[])?;
-    setup.connected()?;
+    setup.wait_for_connection()?;
     ctx.barrier()
 }
 
-/// A request to an endpoint that does not listen any more ends with an error.
+/// A request to an endpoint that no longer listens ends with an error.
 fn no_listener(ctx: &mut TestContext) -> Result {
     let setup = Setup::open(ctx)?;
     let address = match ctx.me() {
@@ -233,7 +236,7 @@ fn no_listener(ctx: &mut TestContext) -> Result {
         let refused = cm(&ep)?.connect(&names[0].parse()?, &[]);
         match refused {
             Ok(()) => {
-                let error = setup.error("a refusal")?;
+                let error = setup.wait_for_error("a refusal")?;
                 same("the error", error.errno, Errno::ConnRefused)?;
             }
             Err(errno) => same("the error", errno, Errno::ConnRefused)?,
@@ -244,20 +247,24 @@ fn no_listener(ctx: &mut TestContext) -> Result {
     ctx.barrier()
 }
 
-/// Both sides know each other's address, and messages are sent in both directions.
+/// Each side reports the other side's address, and messages are sent in both directions.
 fn addresses_of_both_sides(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let ep = port.ep();
-    let own = ep.address()?.to_string();
+    let endpoint = ctx.open_endpoint()?;
+    let ep = endpoint.ep();
+    let address = ep.address()?.to_string();
     let peer = cm(&ep)?.peer()?.to_string();
-    let all: Vec<(String, String)> = ctx.exchange(&(own, peer))?;
+    let all: Vec<(String, String)> = ctx.exchange(&(address, peer))?;
     same(
         "the address of the connecting side at the other side",
         &all[0].1,
         &all[1].0,
     )?;
     let other = 1 - ctx.me();
-    let receive = port.post(Rx::msg(3000))?;
-    port.run(Tx::msg(port.peer(), ctx.payload(other, 0, 3000)))?;
-    ctx.verify(other, 0, &port.wait_for(receive)?.expect_success()?.bytes)
+    let receive = endpoint.post(Rx::msg(3000))?;
+    endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(other, 0, 3000)))?;
+    ctx.verify(
+        other,
+        0,
+        &endpoint.wait_for(receive)?.expect_success()?.bytes,
+    )
 }

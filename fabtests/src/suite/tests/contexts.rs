@@ -5,7 +5,7 @@ use std::sync::Arc;
 use selvedge::{Bindings, Caps, Errno, av, cq};
 
 use crate::suite::context::check::{holds, same};
-use crate::suite::context::contexts::{BITS, with_contexts};
+use crate::suite::context::contexts::{RX_CTX_BITS, with_contexts};
 use crate::suite::context::group::{Group, Joiner, for_each};
 use crate::suite::context::{CollectiveCase, RAW, Result, Rx, Test, TestContext, Tx};
 use crate::suite::defect::Defect;
@@ -24,24 +24,24 @@ const CONTEXTS: Caps = Caps::MSG
     .union(Caps::DIRECTED_RECV);
 const COUNT: usize = 3;
 
-/// Every context reaches every context of the peer, and is the source of its messages; a directed
-/// receive takes a context's message.
+/// Every context sends to every context of the peer. The sending context is the source of the
+/// message, and a directed receive matches it.
 fn each_to_each(ctx: &mut TestContext) -> Result {
-    let (ports, peers) = ctx.contexts(COUNT)?;
+    let (endpoints, peers) = ctx.contexts(COUNT)?;
     let peer = peers[1 - ctx.me()];
     for from in 0..COUNT {
         for to in 0..COUNT {
             let number = from * COUNT + to;
             if ctx.me() == 0 {
-                let dest = peer.rx_addr(to, BITS);
-                ports[from].run(Tx::msg(dest, ctx.payload(1, number, 64)))?;
+                let dest = peer.rx_addr(to, RX_CTX_BITS);
+                endpoints[from].run(Tx::msg(dest, ctx.payload(1, number, 64)))?;
             } else {
-                let source = peer.rx_addr(from, BITS);
+                let source = peer.rx_addr(from, RX_CTX_BITS);
                 let post = match number % 2 {
                     0 => Rx::msg(64),
                     _ => Rx::msg(64).from(source),
                 };
-                let done = ports[to].post_and_wait(post)?.expect_success()?;
+                let done = endpoints[to].post_and_wait(post)?.expect_success()?;
                 same("the source of a context's message", done.src, source)?;
                 ctx.verify(0, number, &done.bytes)?;
             }
@@ -53,10 +53,10 @@ fn each_to_each(ctx: &mut TestContext) -> Result {
 
 /// The number of contexts is limited, and each context can be opened once at a time.
 fn limits(ctx: &mut TestContext) -> Result {
-    let most = ctx.info_for(&ctx.hints())?.domain_attr.max_ep_rx_ctx;
-    holds("there may be several contexts", most > 1)?;
-    let more = ctx.registry().infos(&with_contexts(ctx.hints(), most + 1));
-    holds("more contexts than the limit are refused", more.is_err())?;
+    let limit = ctx.info_for(&ctx.hints())?.domain_attr.max_ep_rx_ctx;
+    holds("there may be several contexts", limit > 1)?;
+    let result = ctx.registry().infos(&with_contexts(ctx.hints(), limit + 1));
+    holds("more contexts than the limit are refused", result.is_err())?;
     let info = ctx.info_for(&with_contexts(ctx.hints(), 2))?;
     let domain = info.open()?;
     let sep = domain.scalable_endpoint(&info)?;
@@ -80,7 +80,8 @@ fn limits(ctx: &mut TestContext) -> Result {
     holds("a context that was closed", errno(0).is_ok())
 }
 
-/// Contexts of each process in groups: number `n` is context `n % CONTEXTS_PER_PROCESS` of process `n / CONTEXTS_PER_PROCESS`.
+/// Number of each process's contexts that are members of groups. Member `n` is context
+/// `n % CONTEXTS_PER_PROCESS` of process `n / CONTEXTS_PER_PROCESS`.
 const CONTEXTS_PER_PROCESS: usize = 2;
 /// Groups that are used at the same time: every context is in one of them.
 const GROUPS: [&[&[usize]]; 4] = [
@@ -94,12 +95,13 @@ const GROUPS: [&[&[usize]]; 4] = [
 struct Membership<'a> {
     joiner: &'a Joiner,
     group: Group,
-    own: usize,
+    /// The index of the context in the group.
+    member: usize,
     cases: Vec<CollectiveCase>,
 }
 
-/// Each collective in groups of contexts: of all contexts, of one of each process, of both of a
-/// process.
+/// Runs each collective in groups of contexts: of all contexts, of one context of each process, and
+/// of both contexts of a process.
 fn collectives(ctx: &mut TestContext) -> Result {
     let joiners = ctx.joiners(CONTEXTS_PER_PROCESS)?;
     let counts = [1, ctx.scale(300, 20_000)];
@@ -115,7 +117,7 @@ fn collectives(ctx: &mut TestContext) -> Result {
     Ok(())
 }
 
-/// Joins these groups with the contexts of this process that are members.
+/// Joins each group with the contexts of this process that are its members.
 fn memberships<'a>(
     me: usize,
     joiners: &'a [Joiner],
@@ -125,38 +127,38 @@ fn memberships<'a>(
     let mut memberships = Vec::new();
     for (number, &members) in groups.iter().enumerate() {
         // Groups that are used at the same time have different words.
-        let cases = CollectiveCase::every(members.len(), counts, 1000 * number);
+        let cases = CollectiveCase::all(members.len(), counts, 1000 * number);
         for (index, joiner) in joiners.iter().enumerate() {
             let is_own = |&member: &usize| member == CONTEXTS_PER_PROCESS * me + index;
-            if let Some(own) = members.iter().position(is_own) {
+            if let Some(member) = members.iter().position(is_own) {
                 memberships.push(Membership {
                     joiner,
                     group: joiner.start_join(members)?,
-                    own,
+                    member,
                     cases: cases.clone(),
                 });
             }
         }
     }
-    let own = memberships.iter().map(|membership| membership.joiner);
-    for_each("the members of groups", own, |_, joiner| {
-        joiner.has_joined()
+    let joiners = memberships.iter().map(|membership| membership.joiner);
+    for_each("the members of groups", joiners, |_, joiner| {
+        joiner.poll_join()
     })?;
     Ok(memberships)
 }
 
-/// One collective of each group.
+/// Runs one collective in each group.
 fn run_collective(memberships: &[Membership<'_>], round: usize) -> Result {
     let post = |membership: &Membership<'_>| {
-        membership.cases[round].post(membership.own, membership.joiner, &membership.group)
+        membership.cases[round].post(membership.member, membership.joiner, &membership.group)
     };
     let posted: Vec<_> = memberships.iter().map(post).collect::<Result<_>>()?;
-    let own = memberships.iter().map(|membership| membership.joiner);
-    let found = for_each("the end of a collective", own, |at, joiner| {
-        joiner.try_wait_for(&posted[at])
+    let joiners = memberships.iter().map(|membership| membership.joiner);
+    let found = for_each("the end of a collective", joiners, |index, joiner| {
+        joiner.try_wait_for(&posted[index])
     })?;
     for (membership, found) in memberships.iter().zip(&found) {
-        membership.cases[round].check(membership.own, found)?;
+        membership.cases[round].check(membership.member, found)?;
     }
     Ok(())
 }

@@ -81,62 +81,64 @@ impl EndpointCounters {
     }
 }
 
-/// Where delivery completion is an endpoint's default, an inject is counted when it has arrived
-/// (fi_endpoint(3), "op_flags"), which needs progress of its target.
+/// If delivery completion is an endpoint's default, an inject is counted when the message has
+/// arrived (fi_endpoint(3), "op_flags"), which needs progress of the target.
 fn delivered_injects(ctx: &mut TestContext) -> Result {
     let delivered: fn(Hints) -> Hints =
         |hints| hints.edit(|info| info.tx_attr.op_flags = OpFlags::DELIVERY_COMPLETE);
     let attr = cntr::Attr::default();
-    let (port, counters) = counted_with(ctx, &attr, false, Some(delivered))?;
-    let memory = ctx.memory(&port, Maker::Test, 64)?;
-    let remote = ctx.exchange_addresses(&port, &memory)?[1 - ctx.me()];
+    let (endpoint, counters) = open_counted_with(ctx, &attr, false, Some(delivered))?;
+    let memory = ctx.memory(&endpoint, Maker::Test, 64)?;
+    let remote = ctx.exchange_addresses(&endpoint, &memory)?[1 - ctx.me()];
     // The connection exists before the target stops making progress.
-    port.post_and_wait(Write::new(remote, vec![9; 16]))?
+    endpoint
+        .post_and_wait(Write::new(remote, vec![9; 16]))?
         .expect_success()?;
     ctx.barrier()?;
     match ctx.me() {
-        0 => run_injects(ctx, &port, &counters, remote),
-        _ => receive_injects(ctx, &port, &memory),
+        0 => run_injects(ctx, &endpoint, &counters, remote),
+        _ => receive_injects(ctx, &endpoint, &memory),
     }
 }
 
 /// Process 0's part of [`delivered_injects`].
 fn run_injects(
     ctx: &mut TestContext,
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     counters: &EndpointCounters,
     remote: RemoteAddr,
 ) -> Result {
     let posts: [Post; 3] = [
         Write::new(remote, ctx.payload(1, 1, 16)).injected().into(),
         injected_sum(remote.at(32)).into(),
-        Tx::msg(port.peer(), ctx.payload(1, 2, 16))
+        Tx::msg(endpoint.peer(), ctx.payload(1, 2, 16))
             .injected()
             .into(),
     ];
     for post in posts {
         ctx.barrier()?;
         let [sends, _, _, writes, ..] = counters.values();
-        let counted = || {
+        let counted_since = || {
             let [more_sends, _, _, more_writes, ..] = counters.values();
             more_sends + more_writes - sends - writes
         };
-        port.run(post)?;
-        port.settle()?;
+        endpoint.run(post)?;
+        endpoint.settle()?;
         let message = "counted after an inject whose target makes no progress";
-        same(message, counted(), 0)?;
+        same(message, counted_since(), 0)?;
         ctx.barrier()?;
-        until("the inject", || Ok((counted() > 0).then_some(())))?;
+        until("the inject", || Ok((counted_since() > 0).then_some(())))?;
     }
     ctx.barrier()
 }
 
-/// Process 1's part of [`delivered_injects`]: it makes progress only after every second barrier.
-fn receive_injects(ctx: &mut TestContext, port: &TestEndpoint, memory: &Memory) -> Result {
-    let arrived = |operation: &'static str, has: &dyn Fn() -> bool| {
+/// Process 1's part of [`delivered_injects`]: the process makes progress only after every second
+/// barrier.
+fn receive_injects(ctx: &mut TestContext, endpoint: &TestEndpoint, memory: &Memory) -> Result {
+    let await_change = |operation: &'static str, has_changed: &dyn Fn() -> bool| {
         until(operation, || {
-            port.progress()?;
-            Ok(has().then_some(()))
+            endpoint.progress()?;
+            Ok(has_changed().then_some(()))
         })
     };
     let word = memory.get(32, 8);
@@ -144,16 +146,16 @@ fn receive_injects(ctx: &mut TestContext, port: &TestEndpoint, memory: &Memory) 
         ctx.blocking_barrier()?;
         ctx.blocking_barrier()?;
         match number {
-            0 => arrived("the write", &|| memory.get(0, 16) != [9; 16])?,
-            1 => arrived("the atomic", &|| memory.get(32, 8) != word)?,
-            _ => drop(port.post_and_wait(Rx::msg(16))?.expect_success()?),
+            0 => await_change("the write", &|| memory.get(0, 16) != [9; 16])?,
+            1 => await_change("the atomic", &|| memory.get(32, 8) != word)?,
+            _ => drop(endpoint.post_and_wait(Rx::msg(16))?.expect_success()?),
         }
-        port.settle()?;
+        endpoint.settle()?;
     }
     ctx.barrier()
 }
 
-/// Adds one to a word.
+/// Makes an injected atomic that adds one to a word.
 fn injected_sum(target: RemoteAddr) -> Atomic {
     Atomic::new(
         Family::Base,
@@ -166,8 +168,8 @@ fn injected_sum(target: RemoteAddr) -> Atomic {
     .injected()
 }
 
-/// A port with counters of these events.
-fn counted(
+/// Opens an endpoint with counters of these events.
+fn open_counted(
     ctx: &mut TestContext,
     events: Events,
     wait: wait::Object,
@@ -175,11 +177,11 @@ fn counted(
 ) -> Result<(TestEndpoint, EndpointCounters)> {
     let mut attr = cntr::Attr::default();
     (attr.events, attr.wait_obj) = (events, wait);
-    counted_with(ctx, &attr, is_selective, None)
+    open_counted_with(ctx, &attr, is_selective, None)
 }
 
-/// As [`counted`], with additional hints.
-fn counted_with(
+/// As [`open_counted`], with additional hints.
+fn open_counted_with(
     ctx: &mut TestContext,
     attr: &cntr::Attr,
     is_selective: bool,
@@ -188,10 +190,10 @@ fn counted_with(
     let counters = RefCell::new(None);
     let has_remote = ctx.test.caps.contains(Caps::RMA_EVENT);
     let bind = |domain: &dyn Domain, bind: &mut Bindings| {
-        let own = EndpointCounters::open(domain, attr)?;
-        own.bind(bind, has_remote);
+        let opened = EndpointCounters::open(domain, attr)?;
+        opened.bind(bind, has_remote);
         (bind.tx_selective, bind.rx_selective) = (is_selective, is_selective);
-        *counters.borrow_mut() = Some(own);
+        *counters.borrow_mut() = Some(opened);
         Ok(())
     };
     let setup = Setup {
@@ -199,18 +201,18 @@ fn counted_with(
         hints,
         ..Setup::default()
     };
-    let port = ctx.port_with(&setup)?;
+    let endpoint = ctx.open_endpoint_with(&setup)?;
     let counters = counters.take().expect("the endpoint was bound");
-    Ok((port, counters))
+    Ok((endpoint, counters))
 }
 
-/// Waits for these values, and checks that they stay.
-fn settle(port: &TestEndpoint, counters: &EndpointCounters, expected: [u64; 6]) -> Result {
+/// Waits until the counters have these values, and checks that they keep them.
+fn settle(endpoint: &TestEndpoint, counters: &EndpointCounters, expected: [u64; 6]) -> Result {
     let _ = until("the numbers", || {
-        port.progress()?;
+        endpoint.progress()?;
         Ok((counters.values() == expected).then_some(()))
     });
-    port.settle()?;
+    endpoint.settle()?;
     same(
         "send, recv, read, write, remote read, remote write",
         counters.values(),
@@ -218,64 +220,66 @@ fn settle(port: &TestEndpoint, counters: &EndpointCounters, expected: [u64; 6]) 
     )
 }
 
-/// The operations of both processes: the first process does twice as many.
+/// Runs operations in both processes, twice as many in the first process. Returns the numbers of
+/// repetitions of this process and of its peer.
 fn run_operations(
     ctx: &mut TestContext,
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     remote: RemoteAddr,
     len: usize,
 ) -> Result<[u64; 2]> {
     let repetitions = |process: usize| if process == 0 { 6 } else { 3 };
-    let (own, others) = (repetitions(ctx.me()), repetitions(1 - ctx.me()));
+    let (local, peer) = (repetitions(ctx.me()), repetitions(1 - ctx.me()));
     let mut receives = Vec::new();
-    for _ in 0..others {
-        receives.push(port.post(Rx::msg(len))?);
+    for _ in 0..peer {
+        receives.push(endpoint.post(Rx::msg(len))?);
     }
     ctx.barrier()?;
-    for _ in 0..own {
-        port.run(Tx::msg(port.peer(), vec![1; len]))?;
-        port.run(Write::new(remote, vec![1; len]))?;
-        port.run(Write::new(remote, vec![1; len]))?;
-        port.post_and_wait(Read::new(remote, len))?
+    for _ in 0..local {
+        endpoint.run(Tx::msg(endpoint.peer(), vec![1; len]))?;
+        endpoint.run(Write::new(remote, vec![1; len]))?;
+        endpoint.run(Write::new(remote, vec![1; len]))?;
+        endpoint
+            .post_and_wait(Read::new(remote, len))?
             .expect_success()?;
     }
     for context in receives {
-        port.wait_for(context)?.expect_success()?;
+        endpoint.wait_for(context)?.expect_success()?;
     }
-    Ok([own, others])
+    Ok([local, peer])
 }
 
 /// Each class of operations has its counter, including the peer's operations.
 fn each_class(ctx: &mut TestContext) -> Result {
-    let (port, counters) = counted(ctx, Events::Comp, wait::Object::None, false)?;
-    let memory = ctx.memory(&port, Maker::Test, 4096)?;
-    let remote = ctx.exchange_addresses(&port, &memory)?[1 - ctx.me()];
-    let [own, others] = run_operations(ctx, &port, remote, 100)?;
+    let (endpoint, counters) = open_counted(ctx, Events::Comp, wait::Object::None, false)?;
+    let memory = ctx.memory(&endpoint, Maker::Test, 4096)?;
+    let remote = ctx.exchange_addresses(&endpoint, &memory)?[1 - ctx.me()];
+    let [local, peer] = run_operations(ctx, &endpoint, remote, 100)?;
     settle(
-        &port,
+        &endpoint,
         &counters,
-        [own, others, own, 2 * own, others, 2 * others],
+        [local, peer, local, 2 * local, peer, 2 * peer],
     )
 }
 
 /// A counter of bytes counts bytes.
 fn bytes(ctx: &mut TestContext) -> Result {
-    let (port, counters) = counted(ctx, Events::Bytes, wait::Object::None, false)?;
-    let memory = ctx.memory(&port, Maker::Test, 70_000)?;
-    let remote = ctx.exchange_addresses(&port, &memory)?[1 - ctx.me()];
+    let (endpoint, counters) = open_counted(ctx, Events::Bytes, wait::Object::None, false)?;
+    let memory = ctx.memory(&endpoint, Maker::Test, 70_000)?;
+    let remote = ctx.exchange_addresses(&endpoint, &memory)?[1 - ctx.me()];
     let mut sums = [0, 0];
     for len in [1, 300, 9000, 65_000] {
-        let counts = run_operations(ctx, &port, remote, len)?;
+        let counts = run_operations(ctx, &endpoint, remote, len)?;
         for (sum, count) in sums.iter_mut().zip(counts) {
             *sum += count * len as u64;
         }
         ctx.barrier()?;
     }
-    let [own, others] = sums;
+    let [local, peer] = sums;
     settle(
-        &port,
+        &endpoint,
         &counters,
-        [own, others, own, 2 * own, others, 2 * others],
+        [local, peer, local, 2 * local, peer, 2 * peer],
     )
 }
 
@@ -292,14 +296,14 @@ impl CountedRegion {
     }
 }
 
-/// Two regions of either kind, each with its counters.
-fn counted_regions(ctx: &mut TestContext, port: &TestEndpoint) -> Result<Vec<CountedRegion>> {
+/// Registers two regions of either kind, each with its own counters.
+fn counted_regions(ctx: &mut TestContext, endpoint: &TestEndpoint) -> Result<Vec<CountedRegion>> {
     let mut counters = Vec::new();
     for maker in [Maker::Test, Maker::Domain, Maker::Test, Maker::Domain] {
-        let memory = ctx.memory(port, maker, 20_000)?;
-        let open = || port.domain.cntr(&cntr::Attr::default());
+        let memory = ctx.memory(endpoint, maker, 20_000)?;
+        let open = || endpoint.domain.cntr(&cntr::Attr::default());
         let (read, written) = (open()?, open()?);
-        let remote = ctx.exchange_addresses(port, &memory)?[1 - ctx.me()];
+        let remote = ctx.exchange_addresses(endpoint, &memory)?[1 - ctx.me()];
         counters.push((
             memory,
             CountedRegion {
@@ -309,18 +313,18 @@ fn counted_regions(ctx: &mut TestContext, port: &TestEndpoint) -> Result<Vec<Cou
             },
         ));
     }
-    for (memory, own) in &counters {
-        memory.bind_counter(&own.read, MrAccess::REMOTE_READ)?;
-        memory.bind_counter(&own.written, MrAccess::REMOTE_WRITE)?;
+    for (memory, region) in &counters {
+        memory.bind_counter(&region.read, MrAccess::REMOTE_READ)?;
+        memory.bind_counter(&region.written, MrAccess::REMOTE_WRITE)?;
     }
     ctx.barrier()?;
-    Ok(counters.into_iter().map(|(_, own)| own).collect())
+    Ok(counters.into_iter().map(|(_, region)| region).collect())
 }
 
-/// Waits for these counts of reads and writes of each region, and checks that they stay. Only the
-/// regions' counters are read meanwhile.
+/// Waits until each region has these counts of reads and writes, and checks that they stay. Until
+/// then, only the regions' counters are read.
 fn settle_regions(
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     counters: &[CountedRegion],
     expected: &[[u64; 2]],
 ) -> Result {
@@ -328,74 +332,75 @@ fn settle_regions(
     let _ = until("the numbers of all regions", || {
         Ok((values() == expected).then_some(()))
     });
-    port.settle()?;
+    endpoint.settle()?;
     same("reads and writes of each region", &values()[..], expected)
 }
 
-/// Each region counts the peer's accesses to it, and nothing else.
+/// The counters of a region count the peer's accesses to that region, and no other operations.
 fn regions(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let counters = counted_regions(ctx, &port)?;
+    let endpoint = ctx.open_endpoint()?;
+    let counters = counted_regions(ctx, &endpoint)?;
     let factor = |process: usize| process as u64 + 1;
-    for (turn, own) in (1..).zip(&counters) {
+    for (turn, region) in (1..).zip(&counters) {
         for len in [1, 100, 9000] {
             for _ in 0..turn * factor(ctx.me()) {
-                port.run(Write::new(own.remote.at(5), vec![1; len]))?;
+                endpoint.run(Write::new(region.remote.at(5), vec![1; len]))?;
             }
-            port.run(Write::new(own.remote, vec![1; 8]).data(7))?;
+            endpoint.run(Write::new(region.remote, vec![1; 8]).data(7))?;
             for _ in 0..factor(ctx.me()) {
-                port.post_and_wait(Read::new(own.remote.at(3), len))?
+                endpoint
+                    .post_and_wait(Read::new(region.remote.at(3), len))?
                     .expect_success()?;
             }
         }
     }
-    let others = factor(1 - ctx.me());
-    let expected = (1..=4).map(|turn| [3 * others, 3 * (turn * others + 1)]);
+    let peer_factor = factor(1 - ctx.me());
+    let expected = (1..=4).map(|turn| [3 * peer_factor, 3 * (turn * peer_factor + 1)]);
     let expected: Vec<_> = expected.collect();
-    settle_regions(&port, &counters, &expected)?;
+    settle_regions(&endpoint, &counters, &expected)?;
     ctx.barrier()?;
-    while port.poll()?.is_some() {}
+    while endpoint.poll()?.is_some() {}
     Ok(())
 }
 
 /// For a region's counters, fetching is reading and changing is writing; some atomics do both.
 fn atomics_of_regions(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let counters = counted_regions(ctx, &port)?;
-    for (turn, own) in (1..).zip(&counters) {
+    let endpoint = ctx.open_endpoint()?;
+    let counters = counted_regions(ctx, &endpoint)?;
+    for (turn, region) in (1..).zip(&counters) {
         let atomic = |family, op| {
             Atomic::new(
                 family,
                 Datatype::Uint64,
                 op,
-                own.remote,
+                region.remote,
                 vec![1; 8],
                 Vec::new(),
             )
         };
         for _ in 0..turn {
-            port.run(atomic(Family::Base, Op::Sum))?;
+            endpoint.run(atomic(Family::Base, Op::Sum))?;
         }
-        port.run(atomic(Family::Fetch, Op::Sum))?;
-        port.run(atomic(Family::Fetch, Op::AtomicRead))?;
-        port.run(atomic(Family::Fetch, Op::AtomicRead))?;
+        endpoint.run(atomic(Family::Fetch, Op::Sum))?;
+        endpoint.run(atomic(Family::Fetch, Op::AtomicRead))?;
+        endpoint.run(atomic(Family::Fetch, Op::AtomicRead))?;
     }
     let expected: Vec<_> = (1..=4).map(|turn| [3, turn + 1]).collect();
-    settle_regions(&port, &counters, &expected)?;
+    settle_regions(&endpoint, &counters, &expected)?;
     ctx.barrier()
 }
 
 /// Failures are counted separately, one by one.
 fn errors_apart(ctx: &mut TestContext) -> Result {
-    let (port, counters) = counted(ctx, Events::Comp, wait::Object::None, false)?;
-    let memory = ctx.memory(&port, Maker::Test, 64)?;
-    let remote = ctx.exchange_addresses(&port, &memory)?[1 - ctx.me()];
+    let (endpoint, counters) = open_counted(ctx, Events::Comp, wait::Object::None, false)?;
+    let memory = ctx.memory(&endpoint, Maker::Test, 64)?;
+    let remote = ctx.exchange_addresses(&endpoint, &memory)?[1 - ctx.me()];
     if ctx.me() == 0 {
-        port.run(Tx::msg(port.peer(), vec![1; 64]))?;
-        port.run(Tx::msg(port.peer(), vec![1; 64]))?;
+        endpoint.run(Tx::msg(endpoint.peer(), vec![1; 64]))?;
+        endpoint.run(Tx::msg(endpoint.peer(), vec![1; 64]))?;
         for _ in 0..3 {
-            let done = port.post_and_wait(Write::new(remote.at(64), vec![1; 8]))?;
-            done.expect_failure("a write after the end of the region", Errno::Fault)?;
+            let completion = endpoint.post_and_wait(Write::new(remote.at(64), vec![1; 8]))?;
+            completion.expect_failure("a write after the end of the region", Errno::Fault)?;
         }
         let errors = || {
             (
@@ -407,9 +412,10 @@ fn errors_apart(ctx: &mut TestContext) -> Result {
         let _ = until("the errors", || Ok((errors().0 == 3).then_some(())));
         same("failed writes, failed sends, writes", errors(), (3, 0, 0))
     } else {
-        port.post_and_wait(Rx::msg(10))?
+        endpoint
+            .post_and_wait(Rx::msg(10))?
             .expect_failure("a receive that is too short", Errno::Trunc)?;
-        port.post_and_wait(Rx::msg(64))?.expect_success()?;
+        endpoint.post_and_wait(Rx::msg(64))?.expect_success()?;
         let errors = || {
             (
                 counters.recv.read_err(),
@@ -428,35 +434,35 @@ fn errors_apart(ctx: &mut TestContext) -> Result {
 
 /// Counters count operations without a completion, and reading the counters makes progress.
 fn without_reports(ctx: &mut TestContext) -> Result {
-    let (port, counters) = counted(ctx, Events::Comp, wait::Object::None, true)?;
+    let (endpoint, counters) = open_counted(ctx, Events::Comp, wait::Object::None, true)?;
     let count = ctx.scale(50, 1000);
     if ctx.me() == 0 {
         ctx.barrier()?;
         for _ in 0..count {
-            port.post(Tx::msg(port.peer(), vec![1; 32]))?;
+            endpoint.post(Tx::msg(endpoint.peer(), vec![1; 32]))?;
         }
         until("all sends", || {
             Ok((counters.send.read() == count as u64).then_some(()))
         })?;
     } else {
         for _ in 0..count {
-            port.post(Rx::msg(32))?;
+            endpoint.post(Rx::msg(32))?;
         }
         ctx.barrier()?;
         until("all receives", || {
             Ok((counters.recv.read() == count as u64).then_some(()))
         })?;
     }
-    port.settle()?;
-    holds("no completion is reported", port.poll()?.is_none())?;
-    port.forget_outstanding();
+    endpoint.settle()?;
+    holds("no completion is reported", endpoint.poll()?.is_none())?;
+    endpoint.forget_outstanding();
     Ok(())
 }
 
-/// Both values are set and added to.
+/// The value and the error value of a counter can be set and increased.
 fn arithmetic(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let counter = port.domain.cntr(&cntr::Attr::default())?;
+    let endpoint = ctx.open_endpoint()?;
+    let counter = endpoint.domain.cntr(&cntr::Attr::default())?;
     let values = || (counter.read(), counter.read_err());
     same("a new counter", values(), (0, 0))?;
     counter.add(5);
@@ -472,25 +478,25 @@ fn arithmetic(ctx: &mut TestContext) -> Result {
 
 /// A wait ends with the threshold, with an error, or with its timeout.
 fn waits(ctx: &mut TestContext) -> Result {
-    let (port, counters) = counted(ctx, Events::Comp, wait::Object::Unspec, false)?;
+    let (endpoint, counters) = open_counted(ctx, Events::Comp, wait::Object::Unspec, false)?;
     let time = Duration::from_millis(30);
-    let waited_in_vain = counters.recv.wait(1_000_000, Some(time));
+    let result = counters.recv.wait(1_000_000, Some(time));
     same(
         "a wait for an unreachable threshold",
-        waited_in_vain,
+        result,
         Err(Errno::TimedOut),
     )?;
     for round in 1..=ctx.scale(20, 200) as u64 {
         if ctx.me() == 0 {
-            port.run(Tx::msg(port.peer(), vec![1; 16]))?;
-            let waited = counters.send.wait(round, Some(limit()));
-            same("a wait for a send", waited, Ok(()))?;
+            endpoint.run(Tx::msg(endpoint.peer(), vec![1; 16]))?;
+            let result = counters.send.wait(round, Some(limit()));
+            same("a wait for a send", result, Ok(()))?;
         } else {
-            let receive = port.post(Rx::msg(16))?;
-            let waited = counters.recv.wait(round, Some(limit()));
-            same("a wait for a receive", waited, Ok(()))?;
+            let receive = endpoint.post(Rx::msg(16))?;
+            let result = counters.recv.wait(round, Some(limit()));
+            same("a wait for a receive", result, Ok(()))?;
             holds("the threshold is reached", counters.recv.read() >= round)?;
-            port.wait_for(receive)?.expect_success()?;
+            endpoint.wait_for(receive)?.expect_success()?;
         }
     }
     counters.recv.add_err(1);

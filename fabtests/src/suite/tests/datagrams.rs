@@ -19,13 +19,13 @@ tests! {
 
 /// Messages of several sizes are sent until each was received; each received message is intact.
 fn whole_or_not_at_all(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let most = port.info.ep_attr.max_msg_size.min(1400);
+    let endpoint = ctx.open_endpoint()?;
+    let most = endpoint.info.ep_attr.max_msg_size.min(1400);
     let lens: Vec<_> = [16, 17, 100, 512, most].into_iter().enumerate().collect();
     if ctx.me() == 1 {
         let mut received = BTreeSet::new();
         while received.len() < lens.len() {
-            let done = port.post_and_wait(Rx::msg(most))?.expect_success()?;
+            let done = endpoint.post_and_wait(Rx::msg(most))?.expect_success()?;
             let (from, number) = ctx.read(&done.bytes)?;
             same("sender and length", (from, done.len), (0, lens[number].1))?;
             received.insert(number);
@@ -36,7 +36,7 @@ fn whole_or_not_at_all(ctx: &mut TestContext) -> Result {
     loop {
         let mut missing = lens.clone();
         for &(number, len) in &lens {
-            port.run(Tx::msg(port.peer(), ctx.payload(1, number, len)))?;
+            endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(1, number, len)))?;
         }
         for _ in &lens {
             let received: Vec<BTreeSet<usize>> = ctx.exchange(&BTreeSet::new())?;
@@ -50,16 +50,16 @@ fn whole_or_not_at_all(ctx: &mut TestContext) -> Result {
 
 /// The source of a datagram is reported.
 fn sources(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let receive = port.post(Rx::msg(64))?;
+    let endpoint = ctx.open_endpoint()?;
+    let receive = endpoint.post(Rx::msg(64))?;
     let other = 1 - ctx.me();
     // A lost datagram is sent again.
     until("a datagram", || {
-        port.run(Tx::msg(port.peer(), ctx.payload(other, 0, 64)))?;
-        port.settle()?;
-        Ok(port.is_done(receive)?.then_some(()))
+        endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(other, 0, 64)))?;
+        endpoint.settle()?;
+        Ok(endpoint.is_done(receive)?.then_some(()))
     })?;
-    let done = port.wait_for(receive)?.expect_success()?;
-    holds("its source is the peer", done.src == port.peer())?;
+    let done = endpoint.wait_for(receive)?.expect_success()?;
+    holds("its source is the peer", done.src == endpoint.peer())?;
     ctx.verify(other, 0, &done.bytes)
 }

@@ -14,7 +14,7 @@ use selvedge::{
 use crate::suite::context::check::{holds, same};
 use crate::suite::context::contexts::with_contexts;
 use crate::suite::context::{
-    Maker, Notify, RAW, Result, Rx, Setup, Skipped, Test, TestContext, missing, queue_count,
+    Maker, Notify, RAW, Result, Rx, Setup, Skipped, Test, TestContext, queue_count, skip_missing,
 };
 use crate::suite::defect::Defect;
 
@@ -71,10 +71,10 @@ impl DomainObjects {
     }
 }
 
-/// Two domains of the provider, and one of another provider.
-fn domains(ctx: &TestContext, info: &Info) -> Result<[DomainObjects; 3]> {
-    let upper = ctx.provider.rsplit(';').next().unwrap_or_default();
-    let other = if upper == "tcp" { "udp" } else { "tcp" };
+/// Opens two domains of the provider, and one domain of another provider.
+fn open_domains(ctx: &TestContext, info: &Info) -> Result<[DomainObjects; 3]> {
+    let provider = ctx.provider.rsplit(';').next().unwrap_or_default();
+    let other = if provider == "tcp" { "udp" } else { "tcp" };
     let hints = Hints::new().provider(other).caps(Caps::MSG);
     let found = selvedge_providers::builtin().infos(&hints);
     let other = found.map_err(|error| Skipped(error.to_string()))?.remove(0);
@@ -85,28 +85,28 @@ fn domains(ctx: &TestContext, info: &Info) -> Result<[DomainObjects; 3]> {
     ])
 }
 
-/// Checks that a call was refused with a sentence that names both domains or fabrics.
-fn refused<T>(
+/// Checks that a call was refused with a sentence that names both owners: domains or fabrics.
+fn check_refusal<T>(
     object: &str,
-    done: std::result::Result<T, Error>,
-    both: [&dyn fmt::Debug; 2],
+    result: std::result::Result<T, Error>,
+    owners: [&dyn fmt::Debug; 2],
 ) -> Result {
-    let Err(error) = done else {
-        let [own, other] = both;
-        return Err(anyhow!("{object} of {other:?} is bound to {own:?}"));
+    let Err(error) = result else {
+        let [bound_to, owner] = owners;
+        return Err(anyhow!("{object} of {owner:?} is bound to {bound_to:?}"));
     };
     same(object, error.errno(), Errno::Inval)?;
-    for named in both {
-        let named = format!("{named:?}");
+    for owner in owners {
+        let name = format!("{owner:?}");
         holds(
-            format_args!("{object}: {named:?} is named by {:?}", error.message()),
-            error.message().contains(&named),
+            format_args!("{object}: {name:?} is named by {:?}", error.message()),
+            error.message().contains(&name),
         )?;
     }
     Ok(())
 }
 
-/// The provider's error in the result of a call of the suite.
+/// Extracts the provider's error from the result of a call of the suite.
 fn provider_error<T>(result: Result<T>) -> std::result::Result<T, Error> {
     result.map_err(|error| match error.downcast::<Error>() {
         Ok(error) => error,
@@ -114,43 +114,49 @@ fn provider_error<T>(result: Result<T>) -> std::result::Result<T, Error> {
     })
 }
 
-/// Counters of every kind of operation.
-fn counters(of: &Arc<dyn Counter>) -> Vec<(&'static str, selvedge::Counters)> {
+/// Binds a counter to each kind of operation. Returns the bindings with their names.
+fn counters(cntr: &Arc<dyn Counter>) -> Vec<(&'static str, selvedge::Counters)> {
     let mut all = Vec::new();
     let mut add = |name, set: fn(&mut selvedge::Counters) -> &mut Option<Arc<dyn Counter>>| {
         let mut cntrs = selvedge::Counters::default();
-        *set(&mut cntrs) = Some(Arc::clone(of));
+        *set(&mut cntrs) = Some(Arc::clone(cntr));
         all.push((name, cntrs));
     };
-    add("a counter of sends", |it| &mut it.send);
-    add("a counter of receives", |it| &mut it.recv);
-    add("a counter of reads", |it| &mut it.read);
-    add("a counter of writes", |it| &mut it.write);
-    add("a counter of remote reads", |it| &mut it.remote_read);
-    add("a counter of remote writes", |it| &mut it.remote_write);
+    add("a counter of sends", |counters| &mut counters.send);
+    add("a counter of receives", |counters| &mut counters.recv);
+    add("a counter of reads", |counters| &mut counters.read);
+    add("a counter of writes", |counters| &mut counters.write);
+    add("a counter of remote reads", |counters| {
+        &mut counters.remote_read
+    });
+    add("a counter of remote writes", |counters| {
+        &mut counters.remote_write
+    });
     all
 }
 
-/// Bindings of an endpoint of `own`, each with one object of `other`.
-fn mixed_bindings(own: &DomainObjects, other: &DomainObjects) -> Vec<(&'static str, Bindings)> {
+/// Makes bindings of an endpoint of the domain `first`, each with one object of `other`.
+fn mixed_bindings(first: &DomainObjects, other: &DomainObjects) -> Vec<(&'static str, Bindings)> {
     let mut all = Vec::new();
     let mut add = |name, change: &dyn Fn(&mut Bindings)| {
-        let mut bind = own.bindings();
+        let mut bind = first.bindings();
         change(&mut bind);
         all.push((name, bind));
     };
-    add("a queue of sends", &|it| it.tx_cq = Arc::clone(&other.cq));
-    add("a queue of receives", &|it| {
-        it.rx_cq = Arc::clone(&other.cq)
+    add("a queue of sends", &|bind| {
+        bind.tx_cq = Arc::clone(&other.cq)
     });
-    add("an address vector", &|it| {
-        it.av = Some(Arc::clone(&other.av))
+    add("a queue of receives", &|bind| {
+        bind.rx_cq = Arc::clone(&other.cq)
+    });
+    add("an address vector", &|bind| {
+        bind.av = Some(Arc::clone(&other.av))
     });
     for (name, cntrs) in other.cntr.iter().flat_map(counters) {
-        add(name, &|it| it.cntrs = cntrs.clone());
+        add(name, &|bind| bind.cntrs = cntrs.clone());
     }
-    if let Some(srx) = other.srx.as_ref().filter(|_| own.srx.is_some()) {
-        add("shared receives", &|it| it.srx = Some(Arc::clone(srx)));
+    if let Some(srx) = other.srx.as_ref().filter(|_| first.srx.is_some()) {
+        add("shared receives", &|bind| bind.srx = Some(Arc::clone(srx)));
     }
     all
 }
@@ -158,12 +164,12 @@ fn mixed_bindings(own: &DomainObjects, other: &DomainObjects) -> Vec<(&'static s
 /// An endpoint accepts only queues, counters, address vectors and shared receives of its domain.
 fn endpoints(ctx: &mut TestContext) -> Result {
     let info = ctx.info_for(&ctx.hints())?;
-    let [own, second, foreign] = domains(ctx, &info)?;
-    own.domain.endpoint(&info, own.bindings())?;
+    let [first, second, foreign] = open_domains(ctx, &info)?;
+    first.domain.endpoint(&info, first.bindings())?;
     for other in [&second, &foreign] {
-        for (name, bind) in mixed_bindings(&own, other) {
-            let opened = own.domain.endpoint(&info, bind);
-            refused(name, opened, [&own.domain, &other.domain])?;
+        for (name, bind) in mixed_bindings(&first, other) {
+            let opened = first.domain.endpoint(&info, bind);
+            check_refusal(name, opened, [&first.domain, &other.domain])?;
         }
     }
     Ok(())
@@ -172,9 +178,9 @@ fn endpoints(ctx: &mut TestContext) -> Result {
 /// An open endpoint accepts only objects of its domain.
 fn open_endpoints(ctx: &mut TestContext) -> Result {
     let info = ctx.info_for(&ctx.hints())?;
-    let [own, second, foreign] = domains(ctx, &info)?;
-    let ep = own.domain.endpoint(&info, own.bindings())?;
-    // An open endpoint that accepts no late bindings proves nothing about domains.
+    let [first, second, foreign] = open_domains(ctx, &info)?;
+    let ep = first.domain.endpoint(&info, first.bindings())?;
+    // Without late bindings, an open endpoint shows nothing about domains, and the test is skipped.
     let (mut has_late_bindings, mut refusal) = (false, None);
     for other in [&second, &foreign] {
         let cq = || Some((Arc::clone(&other.cq), false));
@@ -196,7 +202,7 @@ fn open_endpoints(ctx: &mut TestContext) -> Result {
             match ep.bind_late(&late) {
                 Err(error) if error.errno() == Errno::OpBadState => refusal = Some(error),
                 bound => {
-                    refused(name, bound, [&own.domain, &other.domain])?;
+                    check_refusal(name, bound, [&first.domain, &other.domain])?;
                     has_late_bindings = true;
                 }
             }
@@ -212,13 +218,16 @@ fn open_endpoints(ctx: &mut TestContext) -> Result {
 fn contexts(ctx: &mut TestContext) -> Result {
     let hints = ctx.hints().caps(Caps::MSG | Caps::NAMED_RX_CTX);
     let info = ctx.info_for(&with_contexts(hints, 2))?;
-    let [own, second, foreign] = domains(ctx, &info)?;
-    let sep = own.domain.scalable_endpoint(&info).map_err(missing)?;
-    sep.context(0, &info, own.bindings())?;
+    let [first, second, foreign] = open_domains(ctx, &info)?;
+    let sep = first
+        .domain
+        .scalable_endpoint(&info)
+        .map_err(skip_missing)?;
+    sep.context(0, &info, first.bindings())?;
     for other in [&second, &foreign] {
-        for (name, bind) in mixed_bindings(&own, other) {
+        for (name, bind) in mixed_bindings(&first, other) {
             let opened = sep.context(1, &info, bind);
-            refused(name, opened, [&own.domain, &other.domain])?;
+            check_refusal(name, opened, [&first.domain, &other.domain])?;
         }
     }
     Ok(())
@@ -228,25 +237,25 @@ fn contexts(ctx: &mut TestContext) -> Result {
 fn regions(ctx: &mut TestContext) -> Result {
     let hints = ctx.hints().caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT);
     let info = ctx.info_for(&hints)?;
-    let domains = domains(ctx, &info)?;
-    let port = ctx.unannounced_port(&Setup {
+    let domains = open_domains(ctx, &info)?;
+    let endpoint = ctx.open_unannounced_endpoint(&Setup {
         hints: Some(|hints| hints.caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT)),
         ..Setup::default()
     })?;
     for maker in [Maker::Test, Maker::Domain] {
-        let memory = ctx.memory(&port, maker, 64)?;
+        let memory = ctx.memory(&endpoint, maker, 64)?;
         for other in &domains {
             let Some(cntr) = &other.cntr else { continue };
             let bound = memory.bind_counter(cntr, MrAccess::REMOTE_WRITE);
-            refused(
+            check_refusal(
                 "a counter",
                 provider_error(bound),
-                [&port.domain, &other.domain],
+                [&endpoint.domain, &other.domain],
             )?;
         }
-        let own = port.domain.cntr(&cntr::Attr::default())?;
-        let bound = memory.bind_counter(&own, MrAccess::REMOTE_WRITE);
-        provider_error(bound).map_err(missing)?;
+        let counter = endpoint.domain.cntr(&cntr::Attr::default())?;
+        let bound = memory.bind_counter(&counter, MrAccess::REMOTE_WRITE);
+        provider_error(bound).map_err(skip_missing)?;
     }
     Ok(())
 }
@@ -255,35 +264,39 @@ fn regions(ctx: &mut TestContext) -> Result {
 fn work(ctx: &mut TestContext) -> Result {
     let hints = ctx.hints().caps(Caps::MSG | Caps::TRIGGER);
     let info = ctx.info_for(&hints)?;
-    let domains = domains(ctx, &info)?;
-    let port = ctx.unannounced_port(&Setup {
+    let domains = open_domains(ctx, &info)?;
+    let endpoint = ctx.open_unannounced_endpoint(&Setup {
         hints: Some(|hints| hints.caps(Caps::MSG | Caps::TRIGGER)),
         ..Setup::default()
     })?;
-    let own = port.domain.cntr(&cntr::Attr::default())?;
+    let counter = endpoint.domain.cntr(&cntr::Attr::default())?;
     for other in &domains {
         let Some(cntr) = &other.cntr else { continue };
-        let mixed_bindings = [
-            ("the counter of work", cntr, Action::Add(&own, 1)),
-            ("a counter that is set", &own, Action::Set(cntr, 1)),
-            ("a counter that is added to", &own, Action::Add(cntr, 1)),
+        let mixed_actions = [
+            ("the counter of work", cntr, Action::Add(&counter, 1)),
+            ("a counter that is set", &counter, Action::Set(cntr, 1)),
+            ("a counter that is added to", &counter, Action::Add(cntr, 1)),
         ];
-        for (name, cntr, action) in mixed_bindings {
+        for (name, cntr, action) in mixed_actions {
             let threshold = 1;
             let queued = queue_count(
-                &*port.domain,
+                &*endpoint.domain,
                 &Work {
                     cntr,
                     threshold,
                     action,
                 },
             );
-            refused(name, provider_error(queued), [&port.domain, &other.domain])?;
+            check_refusal(
+                name,
+                provider_error(queued),
+                [&endpoint.domain, &other.domain],
+            )?;
         }
-        let flushed = port.domain.flush_work(Some(cntr));
+        let flushed = endpoint.domain.flush_work(Some(cntr));
         same("flushing the work of a counter", flushed, Err(Errno::Inval))?;
-        let provider_error = Notify::Counter(Some(Arc::clone(cntr)));
-        let deferred = port.defer(Rx::msg(8), &own, 1, provider_error);
+        let notify = Notify::Counter(Some(Arc::clone(cntr)));
+        let deferred = endpoint.defer(Rx::msg(8), &counter, 1, notify);
         same(
             "a completion counter of deferred work",
             deferred.err(),
@@ -296,8 +309,8 @@ fn work(ctx: &mut TestContext) -> Result {
         foreign_counter.ok_or_else(|| anyhow!("no counter"))?,
         &domains[0].domain,
     );
-    let provider_error = Notify::Counter(None);
-    let deferred = port.defer_in(domain, Rx::msg(8), foreign_counter, 1, provider_error);
+    let notify = Notify::Counter(None);
+    let deferred = endpoint.defer_in(domain, Rx::msg(8), foreign_counter, 1, notify);
     same(
         "an endpoint of another domain",
         deferred.err(),
@@ -308,17 +321,17 @@ fn work(ctx: &mut TestContext) -> Result {
 /// Endpoints and passive endpoints accept only event queues of their fabric.
 fn event_queues(ctx: &mut TestContext) -> Result {
     let info = ctx.info_for(&ctx.hints())?;
-    let [own, _, foreign] = domains(ctx, &info)?;
-    let (Some(eq), Some(other)) = (&own.eq, &foreign.eq) else {
+    let [first, _, foreign] = open_domains(ctx, &info)?;
+    let (Some(eq), Some(other)) = (&first.eq, &foreign.eq) else {
         return Err(anyhow!("a provider of connections has event queues"));
     };
-    own.fabric.passive_endpoint(&info, Arc::clone(eq))?;
-    let opened = own.fabric.passive_endpoint(&info, Arc::clone(other));
-    refused("an event queue", opened, [&own.fabric, &foreign.fabric])?;
-    let mut bind = own.bindings();
+    first.fabric.passive_endpoint(&info, Arc::clone(eq))?;
+    let opened = first.fabric.passive_endpoint(&info, Arc::clone(other));
+    check_refusal("an event queue", opened, [&first.fabric, &foreign.fabric])?;
+    let mut bind = first.bindings();
     bind.eq = Some(Arc::clone(other));
-    let opened = own.domain.endpoint(&info, bind);
-    refused("an event queue", opened, [&own.fabric, &foreign.fabric])
+    let opened = first.domain.endpoint(&info, bind);
+    check_refusal("an event queue", opened, [&first.fabric, &foreign.fabric])
 }
 
 /// One event queue serves endpoints of several domains of its fabric, even if the fabric was opened

@@ -16,7 +16,7 @@ tests! {
     waits(Caps::MSG) catches [NeverWakes] .apis(RAW).processes(1);
 }
 
-fn open(
+fn open_queue(
     ctx: &TestContext,
     size: usize,
     wait: wait::Object,
@@ -27,7 +27,7 @@ fn open(
     Ok(info.fabric()?.eq(&attr)?)
 }
 
-fn event(number: u64) -> Event {
+fn make_event(number: u64) -> Event {
     Event::Notify {
         context: Context(number),
         data: number * 3,
@@ -35,8 +35,8 @@ fn event(number: u64) -> Event {
     }
 }
 
-/// The number of an event that the application wrote.
-fn number(event: &Event) -> Option<u64> {
+/// Returns the number of an event that the application wrote.
+fn event_number(event: &Event) -> Option<u64> {
     match event {
         Event::Notify {
             context,
@@ -47,9 +47,9 @@ fn number(event: &Event) -> Option<u64> {
     }
 }
 
-/// Events are read in order, once; a peek leaves them.
+/// Events are read in order, once; a peek leaves the event in the queue.
 fn in_order(ctx: &mut TestContext) -> Result {
-    let queue = open(ctx, 64, wait::Object::None)?;
+    let queue = open_queue(ctx, 64, wait::Object::None)?;
     same("reading nothing", queue.read().err(), Some(Errno::Again))?;
     same("peeking at nothing", queue.peek().err(), Some(Errno::Again))?;
     same(
@@ -57,14 +57,14 @@ fn in_order(ctx: &mut TestContext) -> Result {
         queue.read_err().err(),
         Some(Errno::Again),
     )?;
-    for event_number in 0..20 {
-        queue.write(event(event_number))?;
+    for number in 0..20 {
+        queue.write(make_event(number))?;
     }
     for expected in 0..20 {
         for _ in 0..2 {
-            same("a peek", number(&queue.peek()?), Some(expected))?;
+            same("a peek", event_number(&queue.peek()?), Some(expected))?;
         }
-        same("a read", number(&queue.read()?), Some(expected))?;
+        same("a read", event_number(&queue.read()?), Some(expected))?;
     }
     same(
         "reading after the last event",
@@ -76,9 +76,9 @@ fn in_order(ctx: &mut TestContext) -> Result {
 /// A queue accepts as many events as its size, and loses none.
 fn full(ctx: &mut TestContext) -> Result {
     for size in [1, 8, 32] {
-        let queue = open(ctx, size, wait::Object::None)?;
+        let queue = open_queue(ctx, size, wait::Object::None)?;
         let mut written = 0;
-        while written < 10_000 && queue.write(event(written)).is_ok() {
+        while written < 10_000 && queue.write(make_event(written)).is_ok() {
             written += 1;
         }
         holds(
@@ -86,7 +86,7 @@ fn full(ctx: &mut TestContext) -> Result {
             written >= size as u64,
         )?;
         for expected in 0..written {
-            same("a read", number(&queue.read()?), Some(expected))?;
+            same("a read", event_number(&queue.read()?), Some(expected))?;
         }
         same(
             "reading after the last event",
@@ -99,7 +99,7 @@ fn full(ctx: &mut TestContext) -> Result {
 
 /// A wait ends with an event of another thread, or with its timeout.
 fn waits(ctx: &mut TestContext) -> Result {
-    let queue = open(ctx, 8, wait::Object::Unspec)?;
+    let queue = open_queue(ctx, 8, wait::Object::Unspec)?;
     let (time, start) = (Duration::from_millis(40), Instant::now());
     same(
         "a wait for nothing",
@@ -108,18 +108,18 @@ fn waits(ctx: &mut TestContext) -> Result {
     )?;
     holds("the wait lasts until its timeout", start.elapsed() >= time)?;
     for expected in 0..20 {
-        let waited = std::thread::scope(|scope| {
+        let result = std::thread::scope(|scope| {
             let waiter = scope.spawn(|| queue.wait(Some(limit())));
             if expected % 2 == 0 {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let written = queue.write(event(expected));
-            waiter.join().map(|waited| written.and(waited))
+            let written = queue.write(make_event(expected));
+            waiter.join().map(|event| written.and(event))
         });
-        let waited = waited.map_err(|_| anyhow::anyhow!("the waiter has panicked"))?;
+        let event = result.map_err(|_| anyhow::anyhow!("the waiter has panicked"))?;
         same(
             "the event of another thread",
-            waited.ok().as_ref().and_then(number),
+            event.ok().as_ref().and_then(event_number),
             Some(expected),
         )?;
     }

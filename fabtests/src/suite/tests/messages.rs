@@ -51,14 +51,14 @@ pub(super) fn sizes(ctx: &TestContext, inject_size: usize) -> Vec<usize> {
 }
 
 fn every_size(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let sizes = sizes(ctx, port.info.tx_attr.inject_size);
+    let endpoint = ctx.open_endpoint()?;
+    let sizes = sizes(ctx, endpoint.info.tx_attr.inject_size);
     for (number, &len) in sizes.iter().enumerate() {
         if ctx.me() == 0 {
-            port.run(Tx::msg(port.peer(), ctx.payload(1, number, len)))?;
+            endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(1, number, len)))?;
         } else {
             // Some receives are posted before the message arrives, others after.
-            let done = port
+            let done = endpoint
                 .post_and_wait(Rx::msg(len + number % 3))?
                 .expect_success()?;
             same("length", done.len, len)?;
@@ -73,22 +73,24 @@ fn every_size(ctx: &mut TestContext) -> Result {
 
 /// The fields of every completion: flags, length, data, source.
 fn every_field(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let data = [None, Some(0), Some(u64::MAX), Some(0x0123_4567_89ab_cdef)];
-    let width = 8 * port.info.domain_attr.cq_data_size.min(8);
+    let width = 8 * endpoint.info.domain_attr.cq_data_size.min(8);
     for (number, &len) in [0, 1, 40, 300, 5000, 70_000].iter().enumerate() {
         for data in data {
             let data = data.map(|data| truncate_data(data, width));
             if ctx.me() == 0 {
-                let mut tx = Tx::msg(port.peer(), ctx.payload(1, number, len));
+                let mut tx = Tx::msg(endpoint.peer(), ctx.payload(1, number, len));
                 tx.data = data;
-                let sent = port.post_and_wait(tx)?.expect_success()?;
+                let sent = endpoint.post_and_wait(tx)?.expect_success()?;
                 check_sent(ctx, &sent, Flags::MSG)?;
             } else {
-                let done = port.post_and_wait(Rx::msg(len + 16))?.expect_success()?;
+                let done = endpoint
+                    .post_and_wait(Rx::msg(len + 16))?
+                    .expect_success()?;
                 same("length", done.len, len)?;
                 same("data", done.data, data)?;
-                same("source", done.src, port.peer())?;
+                same("source", done.src, endpoint.peer())?;
                 same("flags", done.flags, received(Flags::MSG, data))?;
                 same("tag of an untagged message", done.tag, 0)?;
                 ctx.verify(0, number, &done.bytes)?;
@@ -121,9 +123,9 @@ pub(super) fn check_sent(ctx: &TestContext, sent: &Completion, kind: Flags) -> R
 
 /// Every kind of send: short calls, lists, with data, by inject, with explicit flags.
 fn every_call(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let limit = port.info.tx_attr.iov_limit;
-    let inject = port.info.tx_attr.inject_size.min(64);
+    let endpoint = ctx.open_endpoint()?;
+    let limit = endpoint.info.tx_attr.iov_limit;
+    let inject = endpoint.info.tx_attr.inject_size.min(64);
     let calls: [fn(Tx) -> Tx; 7] = [
         |tx| tx,
         |tx| tx.data(7),
@@ -136,24 +138,24 @@ fn every_call(ctx: &mut TestContext) -> Result {
     let mut number = 0;
     for call in calls {
         for len in [0, 1, inject] {
-            let tx = call(Tx::msg(port.peer(), ctx.payload(1, number, len)));
-            round(ctx, &port, tx, number, len)?;
+            let tx = call(Tx::msg(endpoint.peer(), ctx.payload(1, number, len)));
+            round(ctx, &endpoint, tx, number, len)?;
             number += 1;
         }
     }
     if limit >= 2 {
-        let tx = Tx::msg(port.peer(), ctx.payload(1, number, 48)).segments(&[16, 32]);
-        round(ctx, &port, tx, number, 48)?;
+        let tx = Tx::msg(endpoint.peer(), ctx.payload(1, number, 48)).segments(&[16, 32]);
+        round(ctx, &endpoint, tx, number, 48)?;
     }
     Ok(())
 }
 
-fn round(ctx: &TestContext, port: &TestEndpoint, tx: Tx, number: usize, len: usize) -> Result {
+fn round(ctx: &TestContext, endpoint: &TestEndpoint, tx: Tx, number: usize, len: usize) -> Result {
     let data = tx.data;
     if ctx.me() == 0 {
-        return port.run(tx);
+        return endpoint.run(tx);
     }
-    let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
+    let done = endpoint.post_and_wait(Rx::msg(64))?.expect_success()?;
     same("data", done.data, data)?;
     same("length", done.len, len)?;
     ctx.verify(0, number, &done.bytes)
@@ -161,27 +163,27 @@ fn round(ctx: &TestContext, port: &TestEndpoint, tx: Tx, number: usize, len: usi
 
 /// Windows of messages in both directions at the same time.
 fn both_directions_at_once(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let other = 1 - ctx.me();
     let (rounds, window) = (ctx.scale(10, 100), 16);
     for round in 0..rounds {
         let len = [8, 600, 9000, 40_000][round % 4];
         let mut receives = Vec::new();
         for _ in 0..window {
-            receives.push(port.post(Rx::msg(len))?);
+            receives.push(endpoint.post(Rx::msg(len))?);
         }
         let mut sends = Vec::new();
         for number in 0..window {
             let number = round * window + number;
-            sends.push(port.post(Tx::msg(port.peer(), ctx.payload(other, number, len)))?);
+            sends.push(endpoint.post(Tx::msg(endpoint.peer(), ctx.payload(other, number, len)))?);
         }
         for (number, context) in receives.into_iter().enumerate() {
-            let done = port.wait_for(context)?.expect_success()?;
+            let done = endpoint.wait_for(context)?.expect_success()?;
             same("length", done.len, len)?;
             ctx.verify(other, round * window + number, &done.bytes)?;
         }
         for context in sends {
-            port.wait_for(context)?.expect_success()?;
+            endpoint.wait_for(context)?.expect_success()?;
         }
     }
     Ok(())
@@ -189,7 +191,7 @@ fn both_directions_at_once(ctx: &mut TestContext) -> Result {
 
 /// Messages of one sender match receives in the order of the sends, whatever their size.
 fn order_of_one_sender(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let mut random = ctx.common_random();
     let count = ctx.scale(300, 5000);
     let lens: Vec<_> = (0..count)
@@ -201,17 +203,17 @@ fn order_of_one_sender(ctx: &mut TestContext) -> Result {
         if ctx.me() == 0 {
             let sends = lens.iter().enumerate().map(|(index, &len)| {
                 let bytes = ctx.payload(1, first + index, len);
-                port.post(Tx::msg(port.peer(), bytes))
+                endpoint.post(Tx::msg(endpoint.peer(), bytes))
             });
             let sends = sends.collect::<Result<Vec<_>>>()?;
             for context in sends {
-                port.wait_for(context)?.expect_success()?;
+                endpoint.wait_for(context)?.expect_success()?;
             }
         } else {
-            let receives = lens.iter().map(|_| port.post(Rx::msg(20_000)));
+            let receives = lens.iter().map(|_| endpoint.post(Rx::msg(20_000)));
             let receives = receives.collect::<Result<Vec<_>>>()?;
             for (index, context) in receives.into_iter().enumerate() {
-                let done = port.wait_for(context)?.expect_success()?;
+                let done = endpoint.wait_for(context)?.expect_success()?;
                 same("length", done.len, lens[index])?;
                 ctx.verify(0, first + index, &done.bytes)?;
             }
@@ -222,12 +224,12 @@ fn order_of_one_sender(ctx: &mut TestContext) -> Result {
 
 /// Messages of many senders: each once, and those of one sender in order.
 fn many_senders(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let count = ctx.scale(200, 3000);
     if ctx.me() > 0 {
-        return send_all(ctx, &port, 0, count);
+        return send_all(ctx, &endpoint, 0, count);
     }
-    receive_all(ctx, &port, 0..count, |_, _| Ok(()))
+    receive_all(ctx, &endpoint, 0..count, |_, _| Ok(()))
 }
 
 /// All processes send to all, and every message has the right source.
@@ -235,24 +237,24 @@ fn many_senders(ctx: &mut TestContext) -> Result {
 /// The processes send in rounds. Otherwise every process could fill its endpoint with sends while
 /// it receives nothing, and all would wait for each other.
 fn all_to_all(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     for round in 0..ctx.scale(1, 10) {
         let numbers = round * ROUND..(round + 1) * ROUND;
         let mut sends = Vec::new();
         for number in numbers.clone() {
             for to in ctx.peers() {
                 let bytes = ctx.payload(to, number, 16 + number * 37 % 900);
-                sends.push(port.post(Tx::msg(port.to(to), bytes))?);
+                sends.push(endpoint.post(Tx::msg(endpoint.to(to), bytes))?);
             }
             if number % 8 == 7 {
-                port.progress()?;
+                endpoint.progress()?;
             }
         }
-        receive_all(ctx, &port, numbers, |from, done| {
-            same("source", port.process(done.src), Some(from))
+        receive_all(ctx, &endpoint, numbers, |from, done| {
+            same("source", endpoint.process(done.src), Some(from))
         })?;
         for context in sends {
-            port.wait_for(context)?.expect_success()?;
+            endpoint.wait_for(context)?.expect_success()?;
         }
         ctx.barrier()?;
     }
@@ -262,19 +264,19 @@ fn all_to_all(ctx: &mut TestContext) -> Result {
 /// The number of messages that a process sends to each other process before it receives any.
 const ROUND: usize = 60;
 
-fn send_all(ctx: &TestContext, port: &TestEndpoint, to: usize, count: usize) -> Result {
+fn send_all(ctx: &TestContext, endpoint: &TestEndpoint, to: usize, count: usize) -> Result {
     let mut sends = Vec::new();
     for number in 0..count {
         let bytes = ctx.payload(to, number, 16 + number * 37 % 5000);
-        sends.push(port.post(Tx::msg(port.to(to), bytes))?);
+        sends.push(endpoint.post(Tx::msg(endpoint.to(to), bytes))?);
         if sends.len() == 16 {
             for context in sends.drain(..) {
-                port.wait_for(context)?.expect_success()?;
+                endpoint.wait_for(context)?.expect_success()?;
             }
         }
     }
     for context in sends {
-        port.wait_for(context)?.expect_success()?;
+        endpoint.wait_for(context)?.expect_success()?;
     }
     Ok(())
 }
@@ -283,7 +285,7 @@ fn send_all(ctx: &TestContext, port: &TestEndpoint, to: usize, count: usize) -> 
 /// sender arrive in order.
 fn receive_all(
     ctx: &TestContext,
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     numbers: Range<usize>,
     check: impl Fn(usize, &Completion) -> Result,
 ) -> Result {
@@ -292,11 +294,11 @@ fn receive_all(
     let window = 32.min(total);
     let mut posted = std::collections::VecDeque::new();
     for _ in 0..window {
-        posted.push_back(port.post(Rx::msg(6000))?);
+        posted.push_back(endpoint.post(Rx::msg(6000))?);
     }
     for received in 0..total {
         let context = posted.pop_front().expect("a window is posted");
-        let done = port.wait_for(context)?.expect_success()?;
+        let done = endpoint.wait_for(context)?.expect_success()?;
         let (from, number) = ctx.read(&done.bytes)?;
         same(
             format!("the next message of process {from}"),
@@ -306,7 +308,7 @@ fn receive_all(
         next[from] += 1;
         check(from, &done)?;
         if received + posted.len() + 1 < total {
-            posted.push_back(port.post(Rx::msg(6000))?);
+            posted.push_back(endpoint.post(Rx::msg(6000))?);
         }
     }
     Ok(())
@@ -315,28 +317,28 @@ fn receive_all(
 /// A directed receive takes messages of its source alone, and leaves other messages for other
 /// receives.
 fn directed_receives(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let count = ctx.scale(30, 60);
     // The messages of process 1 arrive before those of process 2, and before any receive is posted.
     for from in [1, 2] {
         if ctx.me() == from {
             for number in 0..count {
-                port.run(Tx::msg(port.to(0), ctx.payload(0, number, 64)))?;
+                endpoint.run(Tx::msg(endpoint.to(0), ctx.payload(0, number, 64)))?;
             }
         }
         ctx.barrier()?;
-        port.settle()?;
+        endpoint.settle()?;
         ctx.barrier()?;
     }
     if ctx.me() > 0 {
         return Ok(());
     }
     for from in [2, 1] {
-        let receives = (0..count).map(|_| port.post(Rx::msg(64).from(port.to(from))));
+        let receives = (0..count).map(|_| endpoint.post(Rx::msg(64).from(endpoint.to(from))));
         let receives = receives.collect::<Result<Vec<_>>>()?;
         for (number, context) in receives.into_iter().enumerate() {
-            let done = port.wait_for(context)?.expect_success()?;
-            same("source", port.process(done.src), Some(from))?;
+            let done = endpoint.wait_for(context)?.expect_success()?;
+            same("source", endpoint.process(done.src), Some(from))?;
             ctx.verify(from, number, &done.bytes)?;
         }
     }
@@ -345,14 +347,14 @@ fn directed_receives(ctx: &mut TestContext) -> Result {
 
 /// An endpoint may send to itself.
 fn to_itself(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    for (number, len) in sizes(ctx, port.info.tx_attr.inject_size)
+    let endpoint = ctx.open_endpoint()?;
+    for (number, len) in sizes(ctx, endpoint.info.tx_attr.inject_size)
         .into_iter()
         .enumerate()
     {
-        let receive = port.post(Rx::msg(len))?;
-        port.run(Tx::msg(port.to(0), ctx.payload(0, number, len)))?;
-        let done = port.wait_for(receive)?.expect_success()?;
+        let receive = endpoint.post(Rx::msg(len))?;
+        endpoint.run(Tx::msg(endpoint.to(0), ctx.payload(0, number, len)))?;
+        let done = endpoint.wait_for(receive)?.expect_success()?;
         same("length", done.len, len)?;
         ctx.verify(0, number, &done.bytes)?;
     }
@@ -361,27 +363,27 @@ fn to_itself(ctx: &mut TestContext) -> Result {
 
 /// An inject accepts up to `inject_size` bytes and no more.
 fn inject_sizes(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let most = port.info.tx_attr.inject_size;
+    let endpoint = ctx.open_endpoint()?;
+    let most = endpoint.info.tx_attr.inject_size;
     for (number, len) in [0, 1, most / 2, most.saturating_sub(1), most]
         .into_iter()
         .enumerate()
     {
         if ctx.me() == 0 {
             let mut bytes = ctx.payload(1, number, len);
-            port.run(Tx::msg(port.peer(), bytes.clone()).injected())?;
+            endpoint.run(Tx::msg(endpoint.peer(), bytes.clone()).injected())?;
             bytes.fill(0xdd);
         } else {
-            let done = port.post_and_wait(Rx::msg(most))?.expect_success()?;
+            let done = endpoint.post_and_wait(Rx::msg(most))?.expect_success()?;
             same("length", done.len, len)?;
             ctx.verify(0, number, &done.bytes)?;
         }
     }
     if ctx.me() == 0 {
-        let tx = Tx::msg(port.peer(), vec![0; most + 1]).injected();
+        let tx = Tx::msg(endpoint.peer(), vec![0; most + 1]).injected();
         same(
             "an inject of one byte more than inject_size",
-            port.try_post(tx).err(),
+            endpoint.try_post(tx).err(),
             Some(Errno::MsgSize),
         )?;
     }
@@ -390,14 +392,14 @@ fn inject_sizes(ctx: &mut TestContext) -> Result {
 
 /// With FI_INJECT, the caller may reuse the buffer when the call returns.
 fn inject_copies_at_once(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let count = 20;
     for number in 0..count {
-        let len = port.info.tx_attr.inject_size.min(16 + number * 8);
+        let len = endpoint.info.tx_attr.inject_size.min(16 + number * 8);
         if ctx.me() == 0 {
-            inject_and_overwrite(ctx, &port, number, len)?;
+            inject_and_overwrite(ctx, &endpoint, number, len)?;
         } else {
-            let done = port.post_and_wait(Rx::msg(len))?.expect_success()?;
+            let done = endpoint.post_and_wait(Rx::msg(len))?.expect_success()?;
             ctx.verify(0, number, &done.bytes)?;
         }
     }
@@ -406,30 +408,30 @@ fn inject_copies_at_once(ctx: &mut TestContext) -> Result {
 
 fn inject_and_overwrite(
     ctx: &TestContext,
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     number: usize,
     len: usize,
 ) -> Result {
     let bytes = ctx.payload(1, number, len);
-    let tx = Tx::msg(port.peer(), bytes).flags(OpFlags::INJECT | OpFlags::COMPLETION);
-    let context = port.post(tx)?;
-    port.overwrite(context);
-    port.wait_for(context)?.expect_success()?;
+    let tx = Tx::msg(endpoint.peer(), bytes).flags(OpFlags::INJECT | OpFlags::COMPLETION);
+    let context = endpoint.post(tx)?;
+    endpoint.overwrite(context);
+    endpoint.wait_for(context)?.expect_success()?;
     Ok(())
 }
 
 /// A message that is too long fills its receive, which reports the number of lost bytes.
 fn too_long_for_the_receive(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     for (number, (len, receive_len)) in [(20, 10), (64, 1), (5000, 4999), (70_000, 8), (16, 16)]
         .into_iter()
         .enumerate()
     {
         if ctx.me() == 0 {
-            port.run(Tx::msg(port.peer(), ctx.payload(1, number, len)))?;
+            endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(1, number, len)))?;
             continue;
         }
-        let done = port.post_and_wait(Rx::msg(receive_len))?;
+        let done = endpoint.post_and_wait(Rx::msg(receive_len))?;
         let message = ctx.payload_of(0, 1, number, len);
         if len == receive_len {
             bytes_are(
@@ -450,18 +452,22 @@ fn too_long_for_the_receive(ctx: &mut TestContext) -> Result {
 /// Lists of segments on both sides, divided at different offsets; one segment more than the limit
 /// is refused.
 fn segments(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let most = port.info.tx_attr.iov_limit.min(port.info.rx_attr.iov_limit);
+    let endpoint = ctx.open_endpoint()?;
+    let most = endpoint
+        .info
+        .tx_attr
+        .iov_limit
+        .min(endpoint.info.rx_attr.iov_limit);
     ensure!(most >= 1, "an iov_limit of 0");
     for count in 1..=most {
         for (number, len) in [64, 3000, 50_000].into_iter().enumerate() {
             if ctx.me() == 0 {
-                let tx = Tx::msg(port.peer(), ctx.payload(1, number, len));
-                port.run(tx.segments(&parts(len, count)))?;
+                let tx = Tx::msg(endpoint.peer(), ctx.payload(1, number, len));
+                endpoint.run(tx.segments(&parts(len, count)))?;
             } else {
                 let mut lengths = parts(len, count);
                 lengths.reverse();
-                let done = port
+                let done = endpoint
                     .post_and_wait(Rx::msg(len).segments(&lengths))?
                     .expect_success()?;
                 same("length", done.len, len)?;
@@ -469,14 +475,14 @@ fn segments(ctx: &mut TestContext) -> Result {
             }
         }
     }
-    let most = port.info.tx_attr.iov_limit;
-    let tx = Tx::msg(port.peer(), vec![0; 64]).segments(&parts(64, most + 1));
-    let refused = port.try_post(tx);
+    let most = endpoint.info.tx_attr.iov_limit;
+    let tx = Tx::msg(endpoint.peer(), vec![0; 64]).segments(&parts(64, most + 1));
+    let refused = endpoint.try_post(tx);
     holds("more segments than iov_limit are refused", refused.is_err())?;
-    let rx = Rx::msg(64).segments(&parts(64, port.info.rx_attr.iov_limit + 1));
+    let rx = Rx::msg(64).segments(&parts(64, endpoint.info.rx_attr.iov_limit + 1));
     holds(
         "more segments of a receive than iov_limit are refused",
-        port.try_post(rx).is_err(),
+        endpoint.try_post(rx).is_err(),
     )
 }
 
@@ -491,7 +497,7 @@ pub(super) fn parts(len: usize, count: usize) -> Vec<usize> {
 
 /// Flags that do not belong to an operation are refused, and nothing is sent.
 fn invalid_flags(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     if ctx.me() == 0 {
         for flags in [
             OpFlags::DISCARD,
@@ -499,13 +505,13 @@ fn invalid_flags(ctx: &mut TestContext) -> Result {
             OpFlags::MULTI_RECV,
             OpFlags::from_bits_retain(1 << 61),
         ] {
-            let tx = Tx::msg(port.peer(), ctx.payload(1, 0, 16)).flags(flags);
+            let tx = Tx::msg(endpoint.peer(), ctx.payload(1, 0, 16)).flags(flags);
             holds(
                 format!("a send with {flags} is refused"),
-                port.try_post(tx).is_err(),
+                endpoint.try_post(tx).is_err(),
             )?;
         }
-        port.run(Tx::msg(port.peer(), ctx.payload(1, 7, 16)))?;
+        endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(1, 7, 16)))?;
     } else {
         for flags in [
             OpFlags::INJECT,
@@ -515,10 +521,10 @@ fn invalid_flags(ctx: &mut TestContext) -> Result {
             let rx = Rx::msg(16).from(FiAddr::UNSPEC).flags(flags);
             holds(
                 format!("a receive with {flags} is refused"),
-                port.try_post(rx).is_err(),
+                endpoint.try_post(rx).is_err(),
             )?;
         }
-        let done = port.post_and_wait(Rx::msg(16))?.expect_success()?;
+        let done = endpoint.post_and_wait(Rx::msg(16))?.expect_success()?;
         ctx.verify(0, 7, &done.bytes)?;
     }
     Ok(())

@@ -3,9 +3,9 @@
 /// Declares the tests of a module: functions with the tests' names, each with the capabilities that
 /// it requests, the defects that it detects, and its other attributes.
 macro_rules! tests {
-    ($($run:ident($caps:expr) catches [$($defect:ident),*] $(.$how:ident($value:expr))*;)+) => {
+    ($($run:ident($caps:expr) catches [$($defect:ident),*] $(.$attribute:ident($value:expr))*;)+) => {
         pub(super) const TESTS: &[Test] = &[$(
-            Test::new(stringify!($run), $caps, &[$(Defect::$defect),*], $run)$(.$how($value))*
+            Test::new(stringify!($run), $caps, &[$(Defect::$defect),*], $run)$(.$attribute($value))*
         ),+];
     };
 }
@@ -59,7 +59,7 @@ const GROUPS: &[(&str, &[Test])] = &[
     ("datagrams", datagrams::TESTS),
 ];
 
-/// Every test, as `group.name`.
+/// Returns every test, with its name `group.name`.
 pub(super) fn all() -> impl Iterator<Item = (String, &'static Test)> {
     GROUPS.iter().flat_map(|(group, tests)| {
         let named = tests.iter();
@@ -79,7 +79,7 @@ mod unit_tests {
         value.map_or_else(String::new, |value| format!("`{}`", value.get_name()))
     }
 
-    /// The tables of docs/FABTESTS-REFERENCE.md with the defects that each test detects.
+    /// Makes the tables of docs/FABTESTS-REFERENCE.md with the defects that each test detects.
     fn mutation_list() -> String {
         let mut list = String::from("| defect | what is wrong |\n|---|---|\n");
         for defect in Defect::value_variants() {

@@ -18,29 +18,29 @@ tests! {
     started_programs_inherit_no_descriptors(Caps::MSG) catches [InheritsDescriptors] .apis(RAW).processes(1);
 }
 
-/// A peer sends far more messages than receives are posted: memory stays within a small multiple of
-/// the bytes in transit, and later receives get everything in order.
+/// A peer sends far more messages than receives are posted. Memory stays within a small multiple of
+/// the bytes in transit, and later receives match all messages in order.
 fn flood_without_receives(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let len = port.info.tx_attr.inject_size.min(2048);
+    let endpoint = ctx.open_endpoint()?;
+    let len = endpoint.info.tx_attr.inject_size.min(2048);
     let count = ctx.scale(8 << 20, 64 << 20) / len.max(1);
     if ctx.me() == 0 {
         ctx.barrier()?;
         for number in 0..count {
-            port.run(Tx::msg(port.peer(), ctx.payload(1, number, len)))?;
+            endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(1, number, len)))?;
         }
         return Ok(());
     }
-    let before = resident()?;
+    let before = resident_bytes()?;
     ctx.barrier()?;
     for _ in 0..5 {
-        port.settle()?;
+        endpoint.settle()?;
     }
     for number in 0..count {
-        let done = port.post_and_wait(Rx::msg(len))?.expect_success()?;
-        ctx.verify(0, number, &done.bytes)?;
+        let completion = endpoint.post_and_wait(Rx::msg(len))?.expect_success()?;
+        ctx.verify(0, number, &completion.bytes)?;
     }
-    let (grown, sent) = (resident()?.saturating_sub(before), count * len);
+    let (grown, sent) = (resident_bytes()?.saturating_sub(before), count * len);
     let limit = 2 * sent + SLACK;
     holds(
         format!("{grown} bytes grown by a flood of {sent}, at most {limit}"),
@@ -48,8 +48,8 @@ fn flood_without_receives(ctx: &mut TestContext) -> Result {
     )
 }
 
-/// Bytes of memory that this process uses.
-fn resident() -> Result<usize> {
+/// Returns the bytes of memory that this process uses.
+fn resident_bytes() -> Result<usize> {
     let status = std::fs::read_to_string("/proc/self/statm")?;
     let pages = status.split_whitespace().nth(1);
     let pages: usize = pages.context("no resident set")?.parse()?;
@@ -109,13 +109,13 @@ fn exchange(
     rounds: u64,
 ) -> Result<Vec<(u64, u64)>> {
     let mut received = Vec::new();
-    let mut done = Completions::with_capacity(8);
+    let mut completions = Completions::with_capacity(8);
     for number in 0..rounds {
         let tag = thread << 32 | number;
-        post(ep, pool, &mut done, &mut received, |buf| {
+        post(ep, pool, &mut completions, &mut received, |buf| {
             ep.trecv(buf, FiAddr::UNSPEC, tag, Context(tag)).map(drop)
         })?;
-        post(ep, pool, &mut done, &mut received, |mut buf| {
+        post(ep, pool, &mut completions, &mut received, |mut buf| {
             // Eight bytes fit into 256.
             let _ = buf.write(&tag.to_le_bytes());
             ep.tsend(buf, self_addr, tag, Context(u64::MAX)).map(drop)
@@ -124,17 +124,17 @@ fn exchange(
     Ok(received)
 }
 
-/// Posts when there is a buffer and room, and reads completions meanwhile.
+/// Posts an operation when a buffer and room are available, and reads completions until then.
 fn post(
     ep: &Endpoint,
     pool: &Pool,
-    done: &mut Completions,
+    completions: &mut Completions,
     received: &mut Vec<(u64, u64)>,
     post: impl Fn(selvedge::owned::Buf) -> std::result::Result<(), selvedge::owned::TryPostError>,
 ) -> Result {
     until("room for a post", || {
-        ep.poll(done)?;
-        record(done, received)?;
+        ep.poll(completions)?;
+        record(completions, received)?;
         let Some(buf) = pool.take() else {
             return Ok(None);
         };
@@ -146,9 +146,9 @@ fn post(
     })
 }
 
-/// Records thread and number of each received message, and zeros for a send.
-fn record(done: &mut Completions, received: &mut Vec<(u64, u64)>) -> Result {
-    for completion in done.drain() {
+/// Records thread and number of each received message, and zeros for each send.
+fn record(completions: &mut Completions, received: &mut Vec<(u64, u64)>) -> Result {
+    for completion in completions.drain() {
         let outcome = completion.result.map_err(|error| anyhow!("{error:?}"))?;
         if completion.context == Context(u64::MAX) {
             received.push((0, 0));
@@ -156,17 +156,22 @@ fn record(done: &mut Completions, received: &mut Vec<(u64, u64)>) -> Result {
         }
         let tag = completion.context.0;
         same("the tag of a receive", outcome.tag, tag)?;
-        same("its message", &completion.buf[..], &tag.to_le_bytes()[..])?;
+        same(
+            "the message of a receive",
+            &completion.buf[..],
+            &tag.to_le_bytes()[..],
+        )?;
         received.push((tag >> 32, tag & 0xffff_ffff));
     }
     Ok(())
 }
 
+/// Reads completions until `count` operations are recorded.
 fn drain(ep: &Endpoint, count: u64) -> Result<Vec<(u64, u64)>> {
-    let (mut received, mut done) = (Vec::new(), Completions::with_capacity(64));
+    let (mut received, mut completions) = (Vec::new(), Completions::with_capacity(64));
     until("the last completions", || {
-        ep.poll(&mut done)?;
-        record(&mut done, &mut received)?;
+        ep.poll(&mut completions)?;
+        record(&mut completions, &mut received)?;
         Ok((received.len() as u64 >= count).then_some(()))
     })?;
     Ok(received)
@@ -174,24 +179,24 @@ fn drain(ep: &Endpoint, count: u64) -> Result<Vec<(u64, u64)>> {
 
 /// A program that is started while endpoints are open has none of their descriptors.
 fn started_programs_inherit_no_descriptors(ctx: &mut TestContext) -> Result {
-    let before = inherited()?;
-    let port = ctx.port()?;
-    let receive = port.post(Rx::msg(100))?;
-    port.run(Tx::msg(port.to(0), ctx.payload(0, 0, 100)))?;
-    ctx.verify(0, 0, &port.wait_for(receive)?.expect_success()?.bytes)?;
+    let before = count_inherited_descriptors()?;
+    let endpoint = ctx.open_endpoint()?;
+    let receive = endpoint.post(Rx::msg(100))?;
+    endpoint.run(Tx::msg(endpoint.to(0), ctx.payload(0, 0, 100)))?;
+    ctx.verify(0, 0, &endpoint.wait_for(receive)?.expect_success()?.bytes)?;
     same(
         "descriptors of a program that was started",
-        inherited()?,
+        count_inherited_descriptors()?,
         before,
     )
 }
 
-/// The number of descriptors of a program that is started now.
-fn inherited() -> Result<usize> {
-    let listed = Command::new("ls").arg("/proc/self/fd").output();
-    let listed = listed.context("cannot start ls")?.stdout;
-    Ok(listed.split(|byte| *byte == b'\n').count())
+/// Returns the number of descriptors of a program that this process starts.
+fn count_inherited_descriptors() -> Result<usize> {
+    let output = Command::new("ls").arg("/proc/self/fd").output();
+    let output = output.context("cannot start ls")?.stdout;
+    Ok(output.split(|byte| *byte == b'\n').count())
 }
 
-/// Maximum growth of a process, whatever is sent to it.
+/// Growth of the process's memory that the test permits in addition to the bytes sent.
 const SLACK: usize = 48 << 20;

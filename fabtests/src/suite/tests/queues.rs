@@ -24,18 +24,18 @@ const FENCE: Caps = Caps::MSG.union(Caps::FENCE);
 /// Completions are read in batches of several sizes: each is reported once. A post that waits for
 /// room reads some itself.
 fn reads_of_many(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     for most in [1, 2, 7, 64] {
         let count = ctx.scale(60, 200);
         let post = |_| match ctx.me() {
-            0 => port.post(Tx::msg(port.peer(), vec![1; 24])),
-            _ => port.post(Rx::msg(24)),
+            0 => endpoint.post(Tx::msg(endpoint.peer(), vec![1; 24])),
+            _ => endpoint.post(Rx::msg(24)),
         };
         let posted = (0..count).map(post).collect::<Result<BTreeSet<_>>>()?;
-        let mut completed: BTreeSet<u64> = port.take_ready().into_iter().collect();
+        let mut completed: BTreeSet<u64> = endpoint.take_ready().into_iter().collect();
         until("all completions", || {
             let mut entries = vec![Entry::default(); most];
-            let read = port.cq().read(&mut entries);
+            let read = endpoint.cq().read(&mut entries);
             for entry in &entries[..read?] {
                 let is_new = completed.insert(entry.context.0);
                 holds(format!("{entry:?} is reported for the first time"), is_new)?;
@@ -43,13 +43,13 @@ fn reads_of_many(ctx: &mut TestContext) -> Result {
             Ok((completed.len() >= posted.len()).then_some(()))
         })?;
         same("the completed operations", completed, posted)?;
-        port.settle()?;
+        endpoint.settle()?;
         same(
             "entries after them",
-            port.cq().read(&mut [Entry::default()]),
+            endpoint.cq().read(&mut [Entry::default()]),
             Ok(0),
         )?;
-        port.forget_outstanding();
+        endpoint.forget_outstanding();
         ctx.barrier()?;
     }
     Ok(())
@@ -62,18 +62,18 @@ fn more_than_fit(ctx: &mut TestContext) -> Result {
         size: 4,
         ..Setup::default()
     };
-    let port = ctx.port_with(&setup)?;
+    let endpoint = ctx.open_endpoint_with(&setup)?;
     let count = 100;
     for number in 0..count {
         // The queue is read only when a post finds no room.
         if ctx.me() == 0 {
-            port.post(Tx::msg(port.peer(), ctx.payload(1, number, 32)))?;
+            endpoint.post(Tx::msg(endpoint.peer(), ctx.payload(1, number, 32)))?;
         } else {
-            port.post(Rx::msg(32))?;
+            endpoint.post(Rx::msg(32))?;
         }
     }
     for number in 0..count {
-        let done = port.next()?.expect_success()?;
+        let done = endpoint.next()?.expect_success()?;
         if ctx.me() == 1 {
             ctx.verify(0, number, &done.bytes)?;
         }
@@ -91,7 +91,7 @@ fn selective(ctx: &mut TestContext) -> Result {
         bind: Some(&bind),
         ..Setup::default()
     };
-    let port = ctx.port_with(&setup)?;
+    let endpoint = ctx.open_endpoint_with(&setup)?;
     let requested = OpFlags::COMPLETION;
     let count = 12;
     let mut expected = Vec::new();
@@ -101,45 +101,48 @@ fn selective(ctx: &mut TestContext) -> Result {
             _ => (OpFlags::empty(), false),
         };
         let context = match ctx.me() {
-            0 => port.post(Tx::msg(port.peer(), ctx.payload(1, number, 64)).flags(flags))?,
-            _ => port.post(Rx::msg(64).flags(flags))?,
+            0 => {
+                endpoint.post(Tx::msg(endpoint.peer(), ctx.payload(1, number, 64)).flags(flags))?
+            }
+            _ => endpoint.post(Rx::msg(64).flags(flags))?,
         };
         if is_reported {
             expected.push(context);
         }
     }
     for context in expected {
-        let done = port.next()?.expect_success()?;
+        let done = endpoint.next()?.expect_success()?;
         same("the reported completion", done.context, context)?;
     }
-    port.settle()?;
-    holds("nothing else is reported", port.poll()?.is_none())?;
+    endpoint.settle()?;
+    holds("nothing else is reported", endpoint.poll()?.is_none())?;
     ctx.barrier()?;
-    report_of_an_error(ctx, &port)?;
-    port.forget_outstanding();
+    report_of_an_error(ctx, &endpoint)?;
+    endpoint.forget_outstanding();
     Ok(())
 }
 
-fn report_of_an_error(ctx: &TestContext, port: &TestEndpoint) -> Result {
+fn report_of_an_error(ctx: &TestContext, endpoint: &TestEndpoint) -> Result {
     if ctx.me() == 0 {
-        port.post(Tx::msg(port.peer(), vec![1; 64]).flags(OpFlags::empty()))?;
+        endpoint.post(Tx::msg(endpoint.peer(), vec![1; 64]).flags(OpFlags::empty()))?;
         return Ok(());
     }
-    let context = port.post(Rx::msg(8).flags(OpFlags::empty()))?;
-    port.wait_for(context)?
+    let context = endpoint.post(Rx::msg(8).flags(OpFlags::empty()))?;
+    endpoint
+        .wait_for(context)?
         .expect_failure("a receive that is too short", Errno::Trunc)?;
     Ok(())
 }
 
 /// Reads of an empty queue, with fewer sources than entries, and while an error is in the queue.
 fn odd_reads(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     same(
         "reading an error of an empty queue",
-        port.cq().read_err().err(),
+        endpoint.cq().read_err().err(),
         Some(Errno::Again),
     )?;
-    let short_read = port
+    let short_read = endpoint
         .cq()
         .read_from(&mut [Entry::default(); 2], &mut [FiAddr::UNSPEC]);
     holds(
@@ -147,71 +150,72 @@ fn odd_reads(ctx: &mut TestContext) -> Result {
         !matches!(short_read, Ok(1..)),
     )?;
     if ctx.me() == 0 {
-        port.run(Tx::msg(port.peer(), vec![1; 32]))?;
-        port.run(Tx::msg(port.peer(), ctx.payload(1, 1, 32)))?;
+        endpoint.run(Tx::msg(endpoint.peer(), vec![1; 32]))?;
+        endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(1, 1, 32)))?;
         return Ok(());
     }
-    let bad = port.post(Rx::msg(8))?;
-    let good = port.post(Rx::msg(32))?;
+    let bad = endpoint.post(Rx::msg(8))?;
+    let good = endpoint.post(Rx::msg(32))?;
     // An error blocks the queue until it is read.
     until("the error", || {
-        match port.cq().read(&mut [Entry::default()]) {
+        match endpoint.cq().read(&mut [Entry::default()]) {
             Err(Errno::Avail) => Ok(Some(())),
             Ok(0) => Ok(None),
             other => holds(format!("{other:?} before the error"), false).map(|()| None),
         }
     })?;
-    let again = port.cq().read(&mut [Entry::default()]);
+    let again = endpoint.cq().read(&mut [Entry::default()]);
     same("reading once more", again, Err(Errno::Avail))?;
-    port.wait_for(bad)?
+    endpoint
+        .wait_for(bad)?
         .expect_failure("a receive that is too short", Errno::Trunc)?;
-    let done = port.wait_for(good)?.expect_success()?;
+    let done = endpoint.wait_for(good)?.expect_success()?;
     ctx.verify(0, 1, &done.bytes)
 }
 
 /// A fenced message is not sent before earlier operations are complete.
 fn fences(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let delivered = OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION;
     let fenced = OpFlags::FENCE | OpFlags::COMPLETION;
     for number in 0..ctx.scale(10, 100) {
         if ctx.me() == 1 {
             ctx.barrier()?;
             for number in [2 * number, 2 * number + 1] {
-                let done = port.post_and_wait(Rx::msg(16))?.expect_success()?;
+                let done = endpoint.post_and_wait(Rx::msg(16))?.expect_success()?;
                 ctx.verify(0, number, &done.bytes)?;
             }
             ctx.barrier()?;
             continue;
         }
-        let first = Tx::msg(port.peer(), ctx.payload(1, 2 * number, 16)).flags(delivered);
-        let second = Tx::msg(port.peer(), ctx.payload(1, 2 * number + 1, 16)).flags(fenced);
-        let first = port.post(first)?;
+        let first = Tx::msg(endpoint.peer(), ctx.payload(1, 2 * number, 16)).flags(delivered);
+        let second = Tx::msg(endpoint.peer(), ctx.payload(1, 2 * number + 1, 16)).flags(fenced);
+        let first = endpoint.post(first)?;
         // The provider refuses the fenced post while the first one is pending, or keeps it.
-        let early_post = port.try_post(second.clone());
-        port.settle()?;
+        let early_post = endpoint.try_post(second.clone());
+        endpoint.settle()?;
         holds(
             "the first one is not complete before it is received",
-            !port.is_done(first)?,
+            !endpoint.is_done(first)?,
         )?;
         if let Ok(second) = early_post {
             holds(
                 "the fenced one is not complete either",
-                !port.is_done(second)?,
+                !endpoint.is_done(second)?,
             )?;
         }
         ctx.barrier()?;
         let second = match early_post {
             Ok(context) => context,
-            Err(Errno::Again) => port.post(second)?,
+            Err(Errno::Again) => endpoint.post(second)?,
             Err(errno) => return Err(errno.into()),
         };
-        port.wait_for(second)?.expect_success()?;
+        endpoint.wait_for(second)?.expect_success()?;
         holds(
             "the first one is complete when the fenced one is",
-            port.is_done(first)?,
+            endpoint.is_done(first)?,
         )?;
-        port.wait_for(first)?.expect_success()?;
+        endpoint.wait_for(first)?.expect_success()?;
         ctx.barrier()?;
     }
     Ok(())

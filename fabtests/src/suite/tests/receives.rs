@@ -24,9 +24,9 @@ const MULTI: Caps = Caps::MSG.union(Caps::MULTI_RECV);
 const TAGGED_MULTI: Caps = Caps::TAGGED.union(Caps::TAGGED_MULTI_RECV);
 
 /// Peeks until there is a message with this tag, and returns its length.
-fn peek(port: &TestEndpoint, tag: u64) -> Result<usize> {
+fn peek(endpoint: &TestEndpoint, tag: u64) -> Result<usize> {
     until("a peek that finds its message", || {
-        let done = port.post_and_wait(Rx::tagged(tag, 64).kind(RxKind::Peek))?;
+        let done = endpoint.post_and_wait(Rx::tagged(tag, 64).kind(RxKind::Peek))?;
         match &done.error {
             Some(failure) if failure.errno == Errno::NoMsg => Ok(None),
             _ => {
@@ -40,18 +40,24 @@ fn peek(port: &TestEndpoint, tag: u64) -> Result<usize> {
 
 /// A peek reports a message and leaves it; a peek without a match reports that.
 fn peeks(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     for (number, len) in [0, 8, 500, 20_000].into_iter().enumerate() {
         let tag = 100 + number as u64;
         if ctx.me() == 0 {
-            port.run(Tx::tagged(port.peer(), tag, ctx.payload(1, number, len)))?;
+            endpoint.run(Tx::tagged(
+                endpoint.peer(),
+                tag,
+                ctx.payload(1, number, len),
+            ))?;
         } else {
-            let absent = port.post_and_wait(Rx::tagged(tag + 1000, 64).kind(RxKind::Peek))?;
+            let absent = endpoint.post_and_wait(Rx::tagged(tag + 1000, 64).kind(RxKind::Peek))?;
             absent.expect_failure("a peek for an absent message", Errno::NoMsg)?;
             for _ in 0..3 {
-                same("length", peek(&port, tag)?, len)?;
+                same("length", peek(&endpoint, tag)?, len)?;
             }
-            let done = port.post_and_wait(Rx::tagged(tag, len))?.expect_success()?;
+            let done = endpoint
+                .post_and_wait(Rx::tagged(tag, len))?
+                .expect_success()?;
             ctx.verify(0, number, &done.bytes)?;
         }
         ctx.barrier()?;
@@ -61,27 +67,29 @@ fn peeks(ctx: &mut TestContext) -> Result {
 
 /// A discarded message cannot be received, and its send completes.
 fn discards(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     for (number, len) in [0, 8, 500, 20_000].into_iter().enumerate() {
         let tag = number as u64;
         if ctx.me() == 0 {
-            port.run(Tx::tagged(
-                port.peer(),
+            endpoint.run(Tx::tagged(
+                endpoint.peer(),
                 tag,
                 ctx.payload(1, 2 * number, len),
             ))?;
-            port.run(Tx::tagged(
-                port.peer(),
+            endpoint.run(Tx::tagged(
+                endpoint.peer(),
                 tag,
                 ctx.payload(1, 2 * number + 1, len),
             ))?;
         } else {
-            peek(&port, tag)?;
-            let dropped = port
+            peek(&endpoint, tag)?;
+            let dropped = endpoint
                 .post_and_wait(Rx::tagged(tag, 64).kind(RxKind::Discard))?
                 .expect_success()?;
             same("length", dropped.len, len)?;
-            let done = port.post_and_wait(Rx::tagged(tag, len))?.expect_success()?;
+            let done = endpoint
+                .post_and_wait(Rx::tagged(tag, len))?
+                .expect_success()?;
             ctx.verify(0, 2 * number + 1, &done.bytes)?;
         }
         ctx.barrier()?;
@@ -91,24 +99,29 @@ fn discards(ctx: &mut TestContext) -> Result {
 
 /// A claimed message is reserved for the claiming context.
 fn claims(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     for (number, len) in [16, 500, 20_000].into_iter().enumerate() {
         let tag = number as u64;
         if ctx.me() == 0 {
-            let send =
-                |number| port.post(Tx::tagged(port.peer(), tag, ctx.payload(1, number, len)));
+            let send = |number| {
+                endpoint.post(Tx::tagged(
+                    endpoint.peer(),
+                    tag,
+                    ctx.payload(1, number, len),
+                ))
+            };
             for context in [send(2 * number)?, send(2 * number + 1)?] {
-                port.wait_for(context)?.expect_success()?;
+                endpoint.wait_for(context)?.expect_success()?;
             }
         } else {
-            peek(&port, tag)?;
-            let claimed = claim(&port, tag)?;
+            peek(&endpoint, tag)?;
+            let claimed = claim(&endpoint, tag)?;
             same("length", claimed.0, len)?;
-            let other = port
+            let other = endpoint
                 .post_and_wait(Rx::tagged(TagMatch::exact(tag), len))?
                 .expect_success()?;
             ctx.verify(0, 2 * number + 1, &other.bytes)?;
-            let bytes = receive_claimed(&port, claimed.1, tag, len)?;
+            let bytes = receive_claimed(&endpoint, claimed.1, tag, len)?;
             ctx.verify(0, 2 * number, &bytes)?;
         }
         ctx.barrier()?;
@@ -117,47 +130,51 @@ fn claims(ctx: &mut TestContext) -> Result {
 }
 
 /// Claims a message. Returns its length, and the claiming context.
-fn claim(port: &TestEndpoint, tag: u64) -> Result<(usize, u64)> {
+fn claim(endpoint: &TestEndpoint, tag: u64) -> Result<(usize, u64)> {
     let flags = OpFlags::PEEK | OpFlags::CLAIM;
     let rx = Rx::tagged(tag, 0).kind(RxKind::Peek).flags(flags);
-    let done = port.post_and_wait(rx)?.expect_success()?;
+    let done = endpoint.post_and_wait(rx)?.expect_success()?;
     Ok((done.len, done.context))
 }
 
-fn receive_claimed(port: &TestEndpoint, context: u64, tag: u64, len: usize) -> Result<Vec<u8>> {
-    port.post_again(context, Rx::tagged(tag, len).flags(OpFlags::CLAIM))?;
-    Ok(port.wait_for(context)?.expect_success()?.bytes)
+fn receive_claimed(endpoint: &TestEndpoint, context: u64, tag: u64, len: usize) -> Result<Vec<u8>> {
+    endpoint.post_again(context, Rx::tagged(tag, len).flags(OpFlags::CLAIM))?;
+    Ok(endpoint.wait_for(context)?.expect_success()?.bytes)
 }
 
 /// A cancelled receive completes once with an error, and its message matches the next receive.
 fn cancels(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     for number in 0..ctx.scale(20, 200) {
         let len = 16 + number * 91 % 9000;
         if ctx.me() == 1 {
-            let first = port.post(Rx::tagged(7, len))?;
-            let second = port.post(Rx::tagged(7, len))?;
-            let cancelled = port.cancel(first);
+            let first = endpoint.post(Rx::tagged(7, len))?;
+            let second = endpoint.post(Rx::tagged(7, len))?;
+            let cancelled = endpoint.cancel(first);
             same("cancelling a receive without a match", cancelled, Ok(()))?;
-            let done = port.wait_for(first)?;
+            let done = endpoint.wait_for(first)?;
             let flags = done.flags;
             done.expect_failure("a cancelled receive", Errno::Canceled)?;
             holds(
                 "its entry has the flag of a receive",
                 flags.contains(Flags::RECV),
             )?;
-            same("cancelling it again", port.cancel(first), Err(Errno::NoEnt))?;
+            same(
+                "cancelling it again",
+                endpoint.cancel(first),
+                Err(Errno::NoEnt),
+            )?;
             ctx.barrier()?;
-            let done = port.wait_for(second)?.expect_success()?;
+            let done = endpoint.wait_for(second)?.expect_success()?;
             ctx.verify(0, number, &done.bytes)?;
             same(
                 "cancelling a completed receive",
-                port.cancel(second),
+                endpoint.cancel(second),
                 Err(Errno::NoEnt),
             )?;
         } else {
             ctx.barrier()?;
-            port.run(Tx::tagged(port.peer(), 7, ctx.payload(1, number, len)))?;
+            endpoint.run(Tx::tagged(endpoint.peer(), 7, ctx.payload(1, number, len)))?;
         }
     }
     Ok(())
@@ -166,12 +183,12 @@ fn cancels(ctx: &mut TestContext) -> Result {
 /// Receives are cancelled while messages arrive: each completes once, with or without a message,
 /// and no message is lost.
 fn cancel_races(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let count = ctx.scale(300, 5000);
     if ctx.me() == 0 {
         for number in 0..count {
-            port.run(Tx::tagged(
-                port.peer(),
+            endpoint.run(Tx::tagged(
+                endpoint.peer(),
                 3,
                 ctx.payload(1, number, 16 + number % 400),
             ))?;
@@ -182,15 +199,15 @@ fn cancel_races(ctx: &mut TestContext) -> Result {
     let mut random = ctx.random();
     while next < count {
         let receives = [
-            port.post(Rx::tagged(3, 512))?,
-            port.post(Rx::tagged(3, 512))?,
+            endpoint.post(Rx::tagged(3, 512))?,
+            endpoint.post(Rx::tagged(3, 512))?,
         ];
         for _ in 0..random.below(4) {
-            port.progress()?;
+            endpoint.progress()?;
         }
-        let is_cancelled = receives.map(|receive| port.cancel(receive).is_ok());
+        let is_cancelled = receives.map(|receive| endpoint.cancel(receive).is_ok());
         for (receive, is_cancelled) in receives.into_iter().zip(is_cancelled) {
-            let done = port.wait_for(receive)?;
+            let done = endpoint.wait_for(receive)?;
             if is_cancelled {
                 done.expect_failure("a receive that was cancelled", Errno::Canceled)?;
             } else {
@@ -207,15 +224,18 @@ const LONGEST: usize = 1816;
 
 /// Messages are placed in the buffer one after the other, until too little of it is left.
 fn many_in_a_buffer(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let count = ctx.scale(200, 3000);
     if ctx.me() == 0 {
         for number in 0..count {
-            port.run(Tx::msg(port.peer(), ctx.payload(1, number, length(number))))?;
+            endpoint.run(Tx::msg(
+                endpoint.peer(),
+                ctx.payload(1, number, length(number)),
+            ))?;
         }
         return Ok(());
     }
-    receive_in_buffers(ctx, &port, count, || Rx::msg(8192).kind(RxKind::Multi))
+    receive_in_buffers(ctx, &endpoint, count, || Rx::msg(8192).kind(RxKind::Multi))
 }
 
 fn length(number: usize) -> usize {
@@ -224,14 +244,14 @@ fn length(number: usize) -> usize {
 
 fn receive_in_buffers(
     ctx: &TestContext,
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     count: usize,
     rx: impl Fn() -> Rx,
 ) -> Result {
-    port.set(EpOption::MinMultiRecv(LONGEST))?;
-    let mut buffers = vec![port.post(rx())?, port.post(rx())?];
+    endpoint.set(EpOption::MinMultiRecv(LONGEST))?;
+    let mut buffers = vec![endpoint.post(rx())?, endpoint.post(rx())?];
     for number in 0..count {
-        let done = port.next()?.expect_success()?;
+        let done = endpoint.next()?.expect_success()?;
         ensure!(
             buffers.contains(&done.context),
             "{done:?} belongs to no posted buffer"
@@ -240,18 +260,19 @@ fn receive_in_buffers(
         ctx.verify(0, number, &done.bytes)?;
         if done.flags.contains(Flags::MULTI_RECV) {
             buffers.retain(|buffer| *buffer != done.context);
-            buffers.push(port.post(rx())?);
+            buffers.push(endpoint.post(rx())?);
         }
         ensure!(number < 40 || buffers != [1, 2], "no buffer was released");
     }
-    cancel_buffers(port, buffers)
+    cancel_buffers(endpoint, buffers)
 }
 
 /// Cancels the buffers that are still posted.
-fn cancel_buffers(port: &TestEndpoint, buffers: Vec<u64>) -> Result {
+fn cancel_buffers(endpoint: &TestEndpoint, buffers: Vec<u64>) -> Result {
     for buffer in buffers {
-        if port.cancel(buffer).is_ok() {
-            port.wait_for(buffer)?
+        if endpoint.cancel(buffer).is_ok() {
+            endpoint
+                .wait_for(buffer)?
                 .expect_failure("a multi-receive buffer", Errno::Canceled)?;
         }
     }
@@ -260,14 +281,14 @@ fn cancel_buffers(port: &TestEndpoint, buffers: Vec<u64>) -> Result {
 
 /// As [`many_in_a_buffer`] with tags; messages with other tags are not taken.
 fn many_tagged_in_a_buffer(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let count = ctx.scale(100, 1000);
     if ctx.me() == 0 {
-        port.run(Tx::tagged(port.peer(), 99, ctx.payload(1, 777_777, 64)))?;
+        endpoint.run(Tx::tagged(endpoint.peer(), 99, ctx.payload(1, 777_777, 64)))?;
         for number in 0..count {
             let tag = 0x100 + number as u64 % 16;
-            port.run(Tx::tagged(
-                port.peer(),
+            endpoint.run(Tx::tagged(
+                endpoint.peer(),
                 tag,
                 ctx.payload(1, number, length(number)),
             ))?;
@@ -278,29 +299,31 @@ fn many_tagged_in_a_buffer(ctx: &mut TestContext) -> Result {
         tag: 0x100,
         ignore: 0xf,
     };
-    receive_in_buffers(ctx, &port, count, || {
+    receive_in_buffers(ctx, &endpoint, count, || {
         Rx::tagged(tag, 8192).kind(RxKind::Multi)
     })?;
-    let other = port.post_and_wait(Rx::tagged(99, 64))?.expect_success()?;
+    let other = endpoint
+        .post_and_wait(Rx::tagged(99, 64))?
+        .expect_success()?;
     ctx.verify(0, 777_777, &other.bytes)
 }
 
 /// A buffer is released when less than FI_OPT_MIN_MULTI_RECV is left of it.
 fn release_threshold(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     if ctx.me() == 0 {
         for number in 0..3 {
             ctx.barrier()?;
-            port.run(Tx::msg(port.peer(), ctx.payload(1, number, 300)))?;
+            endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(1, number, 300)))?;
         }
         return Ok(());
     }
-    port.set(EpOption::MinMultiRecv(500))?;
+    endpoint.set(EpOption::MinMultiRecv(500))?;
     // 1000 bytes: 700 are left after the first message, 400 after the second.
-    let mut buffer = port.post(Rx::msg(1000).kind(RxKind::Multi))?;
+    let mut buffer = endpoint.post(Rx::msg(1000).kind(RxKind::Multi))?;
     for number in 0..3 {
         ctx.barrier()?;
-        let done = port.next()?.expect_success()?;
+        let done = endpoint.next()?.expect_success()?;
         same("buffer", done.context, buffer)?;
         ctx.verify(0, number, &done.bytes)?;
         let is_released = done.flags.contains(Flags::MULTI_RECV);
@@ -310,8 +333,8 @@ fn release_threshold(ctx: &mut TestContext) -> Result {
             number == 1,
         )?;
         if is_released {
-            buffer = port.post(Rx::msg(1000).kind(RxKind::Multi))?;
+            buffer = endpoint.post(Rx::msg(1000).kind(RxKind::Multi))?;
         }
     }
-    cancel_buffers(&port, vec![buffer])
+    cancel_buffers(&endpoint, vec![buffer])
 }

@@ -1,4 +1,4 @@
-//! Poll sets and wait sets, fi_poll(3): the ready queues and counters of several.
+//! Poll sets and wait sets, fi_poll(3), which report the ready members among queues and counters.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ tests! {
     waits(Caps::MSG) catches [DeadDescriptor, NeverReady] .apis(RAW);
 }
 
-/// A port whose receives are counted.
-fn counted(
+/// Opens an endpoint whose receives are counted.
+fn open_counted(
     ctx: &mut TestContext,
     object: wait::Object,
 ) -> Result<(TestEndpoint, Arc<dyn Counter>)> {
@@ -31,34 +31,34 @@ fn counted(
         *receives.borrow_mut() = Some(cntr);
         Ok(())
     };
-    let port = ctx.port_with(&Setup {
+    let endpoint = ctx.open_endpoint_with(&Setup {
         wait: object,
         bind: Some(&bind),
         ..Setup::default()
     })?;
-    Ok((port, receives.take().expect("the endpoint was bound")))
+    Ok((endpoint, receives.take().expect("the endpoint was bound")))
 }
 
-/// A set reports its ready members, as many as there is room for, until they are read.
+/// A set reports its ready members, up to the capacity of the output, until the members are read.
 fn ready_members(ctx: &mut TestContext) -> Result {
-    let (port, receives) = counted(ctx, wait::Object::None)?;
-    if port.cq().is_ready() && receives.is_ready() {
+    let (endpoint, receives) = open_counted(ctx, wait::Object::None)?;
+    if endpoint.cq().is_ready() && receives.is_ready() {
         let reason = "queues and counters that cannot tell whether they are ready";
         return Err(Skipped(reason.to_owned()).into());
     }
     if ctx.me() == 1 {
         for round in 0..ctx.scale(5, 100) {
             ctx.barrier()?;
-            port.run(Tx::msg(port.peer(), ctx.payload(0, round, 64)))?;
+            endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(0, round, 64)))?;
             ctx.barrier()?;
         }
         return holds("all are sent", true);
     }
-    let (queue, counter) = (Member::Cq(port.cq()), Member::Cntr(receives.clone()));
+    let (queue, counter) = (Member::Cq(endpoint.cq()), Member::Cntr(receives.clone()));
     let set = Set::new();
     same("adding a queue", set.add(queue.clone(), Context(7)), Ok(()))?;
-    let again = set.add(queue.clone(), Context(8));
-    same("adding it again", again, Err(Errno::Inval))?;
+    let result = set.add(queue.clone(), Context(8));
+    same("adding the queue again", result, Err(Errno::Inval))?;
     same(
         "adding a counter",
         set.add(counter.clone(), Context(9)),
@@ -70,14 +70,14 @@ fn ready_members(ctx: &mut TestContext) -> Result {
         Vec::from_iter(out[..count].iter().map(|context| context.0))
     };
     for round in 0..ctx.scale(5, 100) {
-        let rx = port.post(Rx::msg(64))?;
+        let rx = endpoint.post(Rx::msg(64))?;
         same("the ready members before a message", ready(4), Vec::new())?;
         ctx.barrier()?;
         until("two ready members", || {
             Ok((ready(4) == [7, 9]).then_some(()))
         })?;
         same("with room for one", ready(1), vec![7])?;
-        ctx.verify(1, round, &port.wait_for(rx)?.expect_success()?.bytes)?;
+        ctx.verify(1, round, &endpoint.wait_for(rx)?.expect_success()?.bytes)?;
         same(
             "the ready members after the queue is read",
             ready(4),
@@ -92,28 +92,28 @@ fn ready_members(ctx: &mut TestContext) -> Result {
         ctx.barrier()?;
     }
     same("removing a queue", set.remove(&queue), Ok(()))?;
-    let again = set.remove(&queue);
-    same("removing it again", again, Err(Errno::Inval))?;
+    let result = set.remove(&queue);
+    same("removing the queue again", result, Err(Errno::Inval))?;
     same("removing a counter", set.remove(&counter), Ok(()))
 }
 
 /// A wait for a set ends when any of its members is ready, or with its timeout.
 fn waits(ctx: &mut TestContext) -> Result {
-    let (port, receives) = counted(ctx, wait::Object::Fd)?;
+    let (endpoint, receives) = open_counted(ctx, wait::Object::Fd)?;
     let rounds = ctx.scale(40, 1000);
     let mut random = ctx.random();
     if ctx.me() == 1 {
         for round in 0..rounds {
             ctx.barrier()?;
             // Some messages arrive while the receiver polls, and some while it is parked.
-            let most = if round % 9 == 0 { 10_000 } else { 300 };
-            std::thread::sleep(Duration::from_micros(random.below(most)));
-            port.run(Tx::msg(port.peer(), ctx.payload(0, round, 64)))?;
+            let longest_us = if round % 9 == 0 { 10_000 } else { 300 };
+            std::thread::sleep(Duration::from_micros(random.below(longest_us)));
+            endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(0, round, 64)))?;
         }
         return holds("all are sent", true);
     }
     let queue = Set::new();
-    queue.add(Member::Cq(port.cq()), Context(0))?;
+    queue.add(Member::Cq(endpoint.cq()), Context(0))?;
     let counter = Set::new();
     counter.add(Member::Cntr(receives.clone()), Context(0))?;
     let time = Duration::from_millis(20);
@@ -127,7 +127,7 @@ fn waits(ctx: &mut TestContext) -> Result {
         holds("the wait lasts until its timeout", start.elapsed() >= time)?;
     }
     for round in 0..rounds {
-        let rx = port.post(Rx::msg(64))?;
+        let rx = endpoint.post(Rx::msg(64))?;
         ctx.barrier()?;
         let (set, start) = ([&queue, &counter][round % 2], Instant::now());
         same("a wait", set.wait(Some(2 * limit())), Ok(()))?;
@@ -135,7 +135,7 @@ fn waits(ctx: &mut TestContext) -> Result {
             "the waiting thread was woken in time",
             start.elapsed() < limit(),
         )?;
-        ctx.verify(1, round, &port.wait_for(rx)?.expect_success()?.bytes)?;
+        ctx.verify(1, round, &endpoint.wait_for(rx)?.expect_success()?.bytes)?;
         same("the counter", receives.read(), round as u64 + 1)?;
     }
     Ok(())

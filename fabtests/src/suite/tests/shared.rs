@@ -11,7 +11,7 @@ use selvedge::{
 
 use crate::suite::context::check::{holds, same};
 use crate::suite::context::{
-    RAW, Result, Rx, RxKind, Setup, Test, TestContext, TestEndpoint, Tx, missing,
+    RAW, Result, Rx, RxKind, Setup, Test, TestContext, TestEndpoint, Tx, skip_missing,
 };
 use crate::suite::defect::Defect;
 
@@ -25,9 +25,9 @@ tests! {
 
 const MSG: Caps = Caps::MSG.union(Caps::TAGGED);
 
-/// Two endpoints of a process that share their receives: the port's endpoint and a second one.
+/// Two endpoints of a process that share their receives: `endpoint` and a second one.
 struct SharedEndpoints {
-    port: TestEndpoint,
+    endpoint: TestEndpoint,
     srx: Arc<dyn SharedReceives>,
     _second: Arc<dyn Endpoint>,
     /// The address of each process's second endpoint.
@@ -38,29 +38,29 @@ impl SharedEndpoints {
     fn open(ctx: &mut TestContext) -> Result<Self> {
         let found = RefCell::new(None);
         let bind = |domain: &dyn Domain, bind: &mut Bindings| {
-            let srx = domain.srx(&RxAttr::default()).map_err(missing)?;
+            let srx = domain.srx(&RxAttr::default()).map_err(skip_missing)?;
             bind.srx = Some(Arc::clone(&srx));
             *found.borrow_mut() = Some(srx);
             Ok(())
         };
-        let port = ctx.port_with(&Setup {
+        let endpoint = ctx.open_endpoint_with(&Setup {
             bind: Some(&bind),
             ..Setup::default()
         })?;
         let srx = found.take().expect("the endpoint was bound");
-        let av = port.domain.av(&av::Attr::default())?;
-        let mut bind = Bindings::new(port.cq(), av);
+        let av = endpoint.domain.av(&av::Attr::default())?;
+        let mut bind = Bindings::new(endpoint.cq(), av);
         bind.srx = Some(Arc::clone(&srx));
-        let second = port.domain.endpoint(&port.info, bind)?;
+        let second = endpoint.domain.endpoint(&endpoint.info, bind)?;
         let names: Vec<String> = ctx.exchange(&second.address()?.to_string())?;
         let seconds = names.iter().map(|name| {
             let address: Address = name.parse()?;
-            port.insert(&address)
+            endpoint.insert(&address)
         });
         let seconds = seconds.collect::<Result<_>>()?;
-        port.post_receives_to(Some(Arc::clone(&srx)));
+        endpoint.post_receives_to(Some(Arc::clone(&srx)));
         Ok(Self {
-            port,
+            endpoint,
             srx,
             _second: second,
             seconds,
@@ -70,7 +70,7 @@ impl SharedEndpoints {
     /// The address of the peer's endpoint for message `number`: the two endpoints take turns.
     fn to(&self, ctx: &TestContext, number: usize) -> FiAddr {
         match number % 2 {
-            0 => self.port.peer(),
+            0 => self.endpoint.peer(),
             _ => self.seconds[1 - ctx.me()],
         }
     }
@@ -82,7 +82,7 @@ const SIZES: [usize; 4] = [8, 300, 5000, 200_000];
 /// the messages arrive before the receives are posted.
 fn messages_of_all_endpoints(ctx: &mut TestContext) -> Result {
     let endpoints = SharedEndpoints::open(ctx)?;
-    let port = &endpoints.port;
+    let endpoint = &endpoints.endpoint;
     for round in 0..ctx.scale(8, 100) {
         let len = SIZES[round / 2 % SIZES.len()];
         let is_late = round % 2 == 1;
@@ -91,14 +91,14 @@ fn messages_of_all_endpoints(ctx: &mut TestContext) -> Result {
             let mut posted = Vec::new();
             for number in 0..4 {
                 let bytes = ctx.payload(1, 4 * round + number, len);
-                posted.push(port.post(Tx::msg(endpoints.to(ctx, number), bytes))?);
+                posted.push(endpoint.post(Tx::msg(endpoints.to(ctx, number), bytes))?);
             }
             if is_late {
-                port.settle()?;
+                endpoint.settle()?;
                 ctx.barrier()?;
             }
             for context in posted {
-                port.wait_for(context)?.expect_success()?;
+                endpoint.wait_for(context)?.expect_success()?;
             }
         } else {
             if is_late {
@@ -106,14 +106,14 @@ fn messages_of_all_endpoints(ctx: &mut TestContext) -> Result {
                 ctx.barrier()?;
             }
             let posted: Vec<_> = (0..4)
-                .map(|_| port.post(Rx::msg(len)))
+                .map(|_| endpoint.post(Rx::msg(len)))
                 .collect::<Result<_>>()?;
             if !is_late {
                 ctx.barrier()?;
             }
             let mut numbers = Vec::new();
             for context in posted {
-                let done = port.wait_for(context)?.expect_success()?;
+                let done = endpoint.wait_for(context)?.expect_success()?;
                 same("length", done.len, len)?;
                 let (from, number) = match len {
                     8 => (0, numbers.len()),
@@ -142,28 +142,28 @@ fn messages_of_all_endpoints(ctx: &mut TestContext) -> Result {
 fn tags(ctx: &mut TestContext) -> Result {
     const COUNT: usize = 6;
     let endpoints = SharedEndpoints::open(ctx)?;
-    let port = &endpoints.port;
+    let endpoint = &endpoints.endpoint;
     for round in 0..ctx.scale(6, 100) {
         let is_late = round % 2 == 1;
         if ctx.me() == 0 {
             ctx.barrier()?;
             for number in 0..COUNT {
                 let bytes = ctx.payload(1, number, 300);
-                port.run(Tx::tagged(endpoints.to(ctx, number), number as u64, bytes))?;
+                endpoint.run(Tx::tagged(endpoints.to(ctx, number), number as u64, bytes))?;
             }
-            port.settle()?;
+            endpoint.settle()?;
             ctx.barrier()?;
         } else {
             let post = || -> Result<Vec<_>> {
                 let tags = (0..COUNT).rev();
-                tags.map(|tag| Ok((tag, port.post(Rx::tagged(tag as u64, 300))?)))
+                tags.map(|tag| Ok((tag, endpoint.post(Rx::tagged(tag as u64, 300))?)))
                     .collect()
             };
             let early = if is_late { None } else { Some(post()?) };
             ctx.barrier()?;
             ctx.barrier()?;
             for (tag, context) in early.map_or_else(post, Ok)? {
-                let done = port.wait_for(context)?.expect_success()?;
+                let done = endpoint.wait_for(context)?.expect_success()?;
                 same("tag", done.tag, tag as u64)?;
                 ctx.verify(0, tag, &done.bytes)?;
             }
@@ -175,25 +175,25 @@ fn tags(ctx: &mut TestContext) -> Result {
 /// An endpoint's own receives match before shared ones, whichever were posted first.
 fn own_receives_first(ctx: &mut TestContext) -> Result {
     let endpoints = SharedEndpoints::open(ctx)?;
-    let port = &endpoints.port;
+    let endpoint = &endpoints.endpoint;
     if ctx.me() == 0 {
         ctx.barrier()?;
         for number in 0..3 {
             // The third message is for the other endpoint, which has no receives of its own.
             let to = endpoints.to(ctx, number / 2);
-            port.run(Tx::msg(to, ctx.payload(1, number, 64)))?;
+            endpoint.run(Tx::msg(to, ctx.payload(1, number, 64)))?;
         }
         return holds("all are sent", true);
     }
-    let shared = [port.post(Rx::msg(64))?, port.post(Rx::msg(64))?];
-    port.post_receives_to(None);
-    let own = port.post(Rx::msg(64))?;
+    let shared = [endpoint.post(Rx::msg(64))?, endpoint.post(Rx::msg(64))?];
+    endpoint.post_receives_to(None);
+    let own = endpoint.post(Rx::msg(64))?;
     ctx.barrier()?;
-    ctx.verify(0, 0, &port.wait_for(own)?.expect_success()?.bytes)?;
+    ctx.verify(0, 0, &endpoint.wait_for(own)?.expect_success()?.bytes)?;
     let mut found = Vec::new();
     for context in shared {
         found.push(
-            ctx.read(&port.wait_for(context)?.expect_success()?.bytes)?
+            ctx.read(&endpoint.wait_for(context)?.expect_success()?.bytes)?
                 .1,
         );
     }
@@ -204,11 +204,11 @@ fn own_receives_first(ctx: &mut TestContext) -> Result {
 /// A cancelled shared receive is reported once, and the other receives match the messages.
 fn cancels(ctx: &mut TestContext) -> Result {
     let endpoints = SharedEndpoints::open(ctx)?;
-    let port = &endpoints.port;
+    let endpoint = &endpoints.endpoint;
     if ctx.me() == 0 {
         ctx.barrier()?;
         for number in 0..2 {
-            port.run(Tx::msg(
+            endpoint.run(Tx::msg(
                 endpoints.to(ctx, number),
                 ctx.payload(1, number, 64),
             ))?;
@@ -217,16 +217,21 @@ fn cancels(ctx: &mut TestContext) -> Result {
         return holds("all are sent", true);
     }
     let posted: Vec<_> = (0..3)
-        .map(|_| port.post(Rx::msg(64)))
+        .map(|_| endpoint.post(Rx::msg(64)))
         .collect::<Result<_>>()?;
-    same("cancelling a receive", port.cancel(posted[1]), Ok(()))?;
-    let again = port.cancel(posted[1]);
+    same("cancelling a receive", endpoint.cancel(posted[1]), Ok(()))?;
+    let again = endpoint.cancel(posted[1]);
     same("cancelling it again", again, Err(Errno::NoEnt))?;
-    port.wait_for(posted[1])?
+    endpoint
+        .wait_for(posted[1])?
         .expect_failure("a cancelled receive", Errno::Canceled)?;
     ctx.barrier()?;
     for (number, context) in [posted[0], posted[2]].into_iter().enumerate() {
-        ctx.verify(0, number, &port.wait_for(context)?.expect_success()?.bytes)?;
+        ctx.verify(
+            0,
+            number,
+            &endpoint.wait_for(context)?.expect_success()?.bytes,
+        )?;
         ctx.barrier()?;
     }
     Ok(())
@@ -235,7 +240,7 @@ fn cancels(ctx: &mut TestContext) -> Result {
 /// Unsupported shared receives, and cancels of unknown ones, are refused.
 fn refusals(ctx: &mut TestContext) -> Result {
     let endpoints = SharedEndpoints::open(ctx)?;
-    let refused = |rx: Rx| endpoints.port.try_post(rx).map(drop);
+    let refused = |rx: Rx| endpoints.endpoint.try_post(rx).map(drop);
     let many = Rx::msg(64).flags(OpFlags::MULTI_RECV);
     same(
         "a multi-receive buffer",
@@ -246,7 +251,7 @@ fn refusals(ctx: &mut TestContext) -> Result {
     same("a peek", refused(peek), Err(Errno::BadFlags))?;
     let unknown = endpoints.srx.cancel(selvedge::Context(77));
     same("cancelling an unknown receive", unknown, Err(Errno::NoEnt))?;
-    let other = endpoints.port.info.open()?.srx(&RxAttr::default())?;
+    let other = endpoints.endpoint.info.open()?.srx(&RxAttr::default())?;
     let unknown = other.cancel(selvedge::Context(77));
     same("a cancel without an endpoint", unknown, Err(Errno::NoCq))
 }

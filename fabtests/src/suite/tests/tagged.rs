@@ -27,43 +27,49 @@ const BOTH: Caps = Caps::TAGGED.union(Caps::MSG);
 const DIRECTED: Caps = SOURCE.union(Caps::DIRECTED_RECV);
 
 fn every_size(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let sizes = sizes(ctx, port.info.tx_attr.inject_size);
+    let endpoint = ctx.open_endpoint()?;
+    let sizes = sizes(ctx, endpoint.info.tx_attr.inject_size);
     for (number, &len) in sizes.iter().enumerate() {
         let tag = number as u64;
         if ctx.me() == 0 {
-            port.run(Tx::tagged(port.peer(), tag, ctx.payload(1, number, len)))?;
+            endpoint.run(Tx::tagged(
+                endpoint.peer(),
+                tag,
+                ctx.payload(1, number, len),
+            ))?;
         } else {
-            let done = port.post_and_wait(Rx::tagged(tag, len))?.expect_success()?;
-            same("length", done.len, len)?;
-            ctx.verify(0, number, &done.bytes)?;
+            let completion = endpoint
+                .post_and_wait(Rx::tagged(tag, len))?
+                .expect_success()?;
+            same("length", completion.len, len)?;
+            ctx.verify(0, number, &completion.bytes)?;
         }
     }
     Ok(())
 }
 
 fn every_field(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let data = [None, Some(0), Some(u64::MAX), Some(0x0123_4567_89ab_cdef)];
-    let width = 8 * port.info.domain_attr.cq_data_size.min(8);
+    let width = 8 * endpoint.info.domain_attr.cq_data_size.min(8);
     for (number, &len) in [0, 1, 40, 300, 5000, 70_000].iter().enumerate() {
         for data in data.map(|data| data.map(|data| truncate_data(data, width))) {
             let tag = 0xfedc_ba98_7654_3210 ^ number as u64;
             if ctx.me() == 0 {
-                let mut tx = Tx::tagged(port.peer(), tag, ctx.payload(1, number, len));
+                let mut tx = Tx::tagged(endpoint.peer(), tag, ctx.payload(1, number, len));
                 tx.data = data;
-                let sent = port.post_and_wait(tx)?.expect_success()?;
+                let sent = endpoint.post_and_wait(tx)?.expect_success()?;
                 check_sent(ctx, &sent, Flags::TAGGED)?;
             } else {
-                let done = port
+                let completion = endpoint
                     .post_and_wait(Rx::tagged(TagMatch::ANY, len + 16))?
                     .expect_success()?;
-                same("length", done.len, len)?;
-                same("data", done.data, data)?;
-                same("tag", done.tag, tag)?;
-                same("source", done.src, port.peer())?;
-                same("flags", done.flags, received(Flags::TAGGED, data))?;
-                ctx.verify(0, number, &done.bytes)?;
+                same("length", completion.len, len)?;
+                same("data", completion.data, data)?;
+                same("tag", completion.tag, tag)?;
+                same("source", completion.src, endpoint.peer())?;
+                same("flags", completion.flags, received(Flags::TAGGED, data))?;
+                ctx.verify(0, number, &completion.bytes)?;
             }
         }
     }
@@ -72,27 +78,29 @@ fn every_field(ctx: &mut TestContext) -> Result {
 
 /// Tags that differ in any one bit are different.
 fn every_bit_of_a_tag(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let tags = || [0].into_iter().chain((0..64).map(|bit| 1_u64 << bit));
     if ctx.me() == 0 {
         for (number, tag) in tags().enumerate() {
-            port.run(Tx::tagged(port.peer(), tag, ctx.payload(1, number, 24)))?;
+            endpoint.run(Tx::tagged(endpoint.peer(), tag, ctx.payload(1, number, 24)))?;
         }
         return Ok(());
     }
-    // In reverse order, so that nothing matches by its position.
+    // The receives are in reverse order, so that no message matches by its position.
     let all: Vec<_> = tags().enumerate().collect();
     for &(number, tag) in all.iter().rev() {
-        let done = port.post_and_wait(Rx::tagged(tag, 24))?.expect_success()?;
-        same("tag", done.tag, tag)?;
-        ctx.verify(0, number, &done.bytes)?;
+        let completion = endpoint
+            .post_and_wait(Rx::tagged(tag, 24))?
+            .expect_success()?;
+        same("tag", completion.tag, tag)?;
+        ctx.verify(0, number, &completion.bytes)?;
     }
     Ok(())
 }
 
 /// Ignored bits are not compared, and all others are.
 fn ignored_bits(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let masks = [
         0xff,
         0xffff_0000_0000_0000,
@@ -103,30 +111,34 @@ fn ignored_bits(ctx: &mut TestContext) -> Result {
     for (round, &ignore) in masks.iter().enumerate() {
         let tag = 0x1234_5678_9abc_def0_u64;
         // The first tag differs in a compared bit, the second in an ignored one.
-        let wrong = tag ^ (1_u64.checked_shl((!ignore).trailing_zeros()).unwrap_or(0));
-        let right = tag ^ (1 << ignore.trailing_zeros());
-        let has_wrong = ignore != u64::MAX;
+        let mismatching = tag ^ (1_u64.checked_shl((!ignore).trailing_zeros()).unwrap_or(0));
+        let matching = tag ^ (1 << ignore.trailing_zeros());
+        let has_mismatch = ignore != u64::MAX;
         let number = round * 2;
         if ctx.me() == 0 {
-            if has_wrong {
-                port.run(Tx::tagged(port.peer(), wrong, ctx.payload(1, number, 32)))?;
+            if has_mismatch {
+                endpoint.run(Tx::tagged(
+                    endpoint.peer(),
+                    mismatching,
+                    ctx.payload(1, number, 32),
+                ))?;
             }
-            port.run(Tx::tagged(
-                port.peer(),
-                right,
+            endpoint.run(Tx::tagged(
+                endpoint.peer(),
+                matching,
                 ctx.payload(1, number + 1, 32),
             ))?;
         } else {
-            let done = port
+            let completion = endpoint
                 .post_and_wait(Rx::tagged(TagMatch { tag, ignore }, 32))?
                 .expect_success()?;
-            same("the whole tag", done.tag, right)?;
-            ctx.verify(0, number + 1, &done.bytes)?;
-            if has_wrong {
-                let done = port
-                    .post_and_wait(Rx::tagged(wrong, 32))?
+            same("the whole tag", completion.tag, matching)?;
+            ctx.verify(0, number + 1, &completion.bytes)?;
+            if has_mismatch {
+                let completion = endpoint
+                    .post_and_wait(Rx::tagged(mismatching, 32))?
                     .expect_success()?;
-                ctx.verify(0, number, &done.bytes)?;
+                ctx.verify(0, number, &completion.bytes)?;
             }
         }
     }
@@ -134,7 +146,7 @@ fn ignored_bits(ctx: &mut TestContext) -> Result {
 }
 
 /// The messages and receives of one round, and their matches. With one sender, the matches depend
-/// on the order of the sends and on that of the receives, and not on time.
+/// only on the order of the sends and on the order of the receives.
 struct Script {
     /// Tag and length of each message.
     messages: Vec<(u64, usize)>,
@@ -147,13 +159,14 @@ impl Script {
     fn new(random: &mut Random, count: usize) -> Self {
         let mut messages: Vec<_> = (0..count).map(|_| random_message(random)).collect();
         let mut receives: Vec<_> = (0..count).map(|_| random_receive(random)).collect();
-        // Messages without a receive get one at the end, and receives without a message get one.
+        // A message is added for each receive without a message, and a receive for each message
+        // without a receive.
         let pairs = loop {
-            let pairs = pairs(&messages, &receives);
+            let pairs = match_pairs(&messages, &receives);
             let remaining = (0..messages.len()).filter(|message| !pairs.contains(&Some(*message)));
             let remaining = remaining.count();
-            let waiting = pairs.iter().position(Option::is_none);
-            match waiting {
+            let unmatched = pairs.iter().position(Option::is_none);
+            match unmatched {
                 Some(receive) => messages.push((receives[receive].tag, 64)),
                 None if remaining > 0 => receives.push(TagMatch::ANY),
                 None => break pairs.into_iter().flatten().collect(),
@@ -180,8 +193,9 @@ fn random_receive(random: &mut Random) -> TagMatch {
     }
 }
 
-/// Each receive in turn takes the first remaining message that it matches.
-fn pairs(messages: &[(u64, usize)], receives: &[TagMatch]) -> Vec<Option<usize>> {
+/// Matches each receive, in order, with the first remaining message that the receive accepts.
+/// Returns the message of each receive.
+fn match_pairs(messages: &[(u64, usize)], receives: &[TagMatch]) -> Vec<Option<usize>> {
     let mut remaining: Vec<_> = (0..messages.len()).collect();
     let take_first = |receive: &TagMatch| {
         let accepts = |message: &usize| receive.accepts(messages[*message].0);
@@ -191,18 +205,18 @@ fn pairs(messages: &[(u64, usize)], receives: &[TagMatch]) -> Vec<Option<usize>>
     receives.iter().map(take_first).collect()
 }
 
-/// Random tags, masks, lengths and delays against a model of matching.
+/// Messages with random tags, masks, lengths and delays match as in a model.
 fn random_interleavings(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let mut common = ctx.common_random();
-    let mut own = ctx.random();
+    let mut random = ctx.random();
     let mut base = 0;
     for _ in 0..ctx.scale(12, 300) {
         let script = Script::new(&mut common, 40);
         if ctx.me() == 0 {
-            post_sends(ctx, &port, &script, base, &mut own)?;
+            post_sends(ctx, &endpoint, &script, base, &mut random)?;
         } else {
-            post_receives(ctx, &port, &script, base, &mut own)?;
+            post_receives(ctx, &endpoint, &script, base, &mut random)?;
         }
         base += script.messages.len();
     }
@@ -211,61 +225,61 @@ fn random_interleavings(ctx: &mut TestContext) -> Result {
 
 fn post_sends(
     ctx: &TestContext,
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     script: &Script,
     base: usize,
-    own: &mut Random,
+    random: &mut Random,
 ) -> Result {
     let mut sends = Vec::new();
     for (number, &(tag, len)) in script.messages.iter().enumerate() {
-        random_delay(port, own)?;
+        random_delay(endpoint, random)?;
         let bytes = ctx.payload(1, base + number, len);
-        sends.push(port.post(Tx::tagged(port.peer(), tag, bytes))?);
+        sends.push(endpoint.post(Tx::tagged(endpoint.peer(), tag, bytes))?);
     }
     for context in sends {
-        port.wait_for(context)?.expect_success()?;
+        endpoint.wait_for(context)?.expect_success()?;
     }
     Ok(())
 }
 
 fn post_receives(
     ctx: &TestContext,
-    port: &TestEndpoint,
+    endpoint: &TestEndpoint,
     script: &Script,
     base: usize,
-    own: &mut Random,
+    random: &mut Random,
 ) -> Result {
     let mut receives = Vec::new();
     for &tag in &script.receives {
-        random_delay(port, own)?;
-        receives.push(port.post(Rx::tagged(tag, 9000))?);
+        random_delay(endpoint, random)?;
+        receives.push(endpoint.post(Rx::tagged(tag, 9000))?);
     }
     for (receive, context) in receives.into_iter().enumerate() {
         let message = script.pairs[receive];
-        let done = port.wait_for(context)?.expect_success()?;
-        same("tag", done.tag, script.messages[message].0)?;
-        same("length", done.len, script.messages[message].1)?;
-        ctx.verify(0, base + message, &done.bytes)?;
+        let completion = endpoint.wait_for(context)?.expect_success()?;
+        same("tag", completion.tag, script.messages[message].0)?;
+        same("length", completion.len, script.messages[message].1)?;
+        ctx.verify(0, base + message, &completion.bytes)?;
     }
     Ok(())
 }
 
 /// Makes progress or yields, or does neither, at random.
-fn random_delay(port: &TestEndpoint, random: &mut Random) -> Result {
+fn random_delay(endpoint: &TestEndpoint, random: &mut Random) -> Result {
     match random.below(8) {
-        0 => port.progress(),
+        0 => endpoint.progress(),
         1 => {
             std::thread::yield_now();
             Ok(())
         }
-        2 if random.once_in(8) => port.settle(),
+        2 if random.once_in(8) => endpoint.settle(),
         _ => Ok(()),
     }
 }
 
-/// Messages that arrive before their receives are posted, received in reverse order.
+/// Messages that arrive before their receives are posted can be received in reverse order.
 fn unexpected_in_reverse(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let lens = [0, 8, 60, 2000, 30_000];
     for round in 0..ctx.scale(5, 50) {
         let count = 24;
@@ -273,22 +287,22 @@ fn unexpected_in_reverse(ctx: &mut TestContext) -> Result {
         if ctx.me() == 0 {
             let sends = (0..count).map(|number| {
                 let bytes = ctx.payload(1, number, len(number));
-                port.post(Tx::tagged(port.peer(), number as u64, bytes))
+                endpoint.post(Tx::tagged(endpoint.peer(), number as u64, bytes))
             });
             let sends = sends.collect::<Result<Vec<_>>>()?;
             ctx.barrier()?;
             for context in sends {
-                port.wait_for(context)?.expect_success()?;
+                endpoint.wait_for(context)?.expect_success()?;
             }
         } else {
             ctx.barrier()?;
-            port.settle()?;
+            endpoint.settle()?;
             for number in (0..count).rev() {
-                let done = port
+                let completion = endpoint
                     .post_and_wait(Rx::tagged(number as u64, 30_000))?
                     .expect_success()?;
-                same("length", done.len, len(number))?;
-                ctx.verify(0, number, &done.bytes)?;
+                same("length", completion.len, len(number))?;
+                ctx.verify(0, number, &completion.bytes)?;
             }
         }
         ctx.barrier()?;
@@ -298,26 +312,26 @@ fn unexpected_in_reverse(ctx: &mut TestContext) -> Result {
 
 /// Tagged receives match no untagged messages, and vice versa.
 fn beside_untagged(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     for number in 0..20 {
         let len = 16 + number * 200;
         if ctx.me() == 0 {
-            port.run(Tx::msg(port.peer(), ctx.payload(1, 2 * number, len)))?;
-            port.run(Tx::tagged(
-                port.peer(),
+            endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(1, 2 * number, len)))?;
+            endpoint.run(Tx::tagged(
+                endpoint.peer(),
                 0,
                 ctx.payload(1, 2 * number + 1, len),
             ))?;
         } else {
-            let tagged = port.post(Rx::tagged(TagMatch::ANY, len))?;
-            let untagged = port.post(Rx::msg(len))?;
+            let tagged = endpoint.post(Rx::tagged(TagMatch::ANY, len))?;
+            let untagged = endpoint.post(Rx::msg(len))?;
             for (context, number, kind) in [
                 (tagged, 2 * number + 1, Flags::TAGGED),
                 (untagged, 2 * number, Flags::MSG),
             ] {
-                let done = port.wait_for(context)?.expect_success()?;
-                same("flags", done.flags, received(kind, None))?;
-                ctx.verify(0, number, &done.bytes)?;
+                let completion = endpoint.wait_for(context)?.expect_success()?;
+                same("flags", completion.flags, received(kind, None))?;
+                ctx.verify(0, number, &completion.bytes)?;
             }
         }
     }
@@ -325,20 +339,20 @@ fn beside_untagged(ctx: &mut TestContext) -> Result {
 }
 
 fn directed(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let count = ctx.scale(30, 300);
     // The messages of process 1 arrive first, so that a receive that ignores its source is
     // detected.
     for process in [1, 2] {
         if ctx.me() == process {
             for number in 0..count {
-                port.run(Tx::tagged(port.to(0), 5, ctx.payload(0, number, 64)))?;
+                endpoint.run(Tx::tagged(endpoint.to(0), 5, ctx.payload(0, number, 64)))?;
             }
         }
         if process == 1 {
             ctx.barrier()?;
             if ctx.me() == 0 {
-                port.settle()?;
+                endpoint.settle()?;
             }
             ctx.barrier()?;
         }
@@ -348,29 +362,30 @@ fn directed(ctx: &mut TestContext) -> Result {
     }
     for from in [2, 1] {
         for number in 0..count {
-            let done = port
-                .post_and_wait(Rx::tagged(5, 64).from(port.to(from)))?
+            let completion = endpoint
+                .post_and_wait(Rx::tagged(5, 64).from(endpoint.to(from)))?
                 .expect_success()?;
-            same("source", port.process(done.src), Some(from))?;
-            ctx.verify(from, number, &done.bytes)?;
+            same("source", endpoint.process(completion.src), Some(from))?;
+            ctx.verify(from, number, &completion.bytes)?;
         }
     }
     Ok(())
 }
 
 fn inject(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let most = port.info.tx_attr.inject_size;
-    for (number, len) in [0, 1, most / 2, most].into_iter().enumerate() {
+    let endpoint = ctx.open_endpoint()?;
+    let inject_size = endpoint.info.tx_attr.inject_size;
+    for (number, len) in [0, 1, inject_size / 2, inject_size].into_iter().enumerate() {
         let tag = u64::MAX - number as u64;
         if ctx.me() == 0 {
-            port.run(Tx::tagged(port.peer(), tag, ctx.payload(1, number, len)).injected())?;
+            endpoint
+                .run(Tx::tagged(endpoint.peer(), tag, ctx.payload(1, number, len)).injected())?;
         } else {
-            let done = port
-                .post_and_wait(Rx::tagged(tag, most))?
+            let completion = endpoint
+                .post_and_wait(Rx::tagged(tag, inject_size))?
                 .expect_success()?;
-            same("length", done.len, len)?;
-            ctx.verify(0, number, &done.bytes)?;
+            same("length", completion.len, len)?;
+            ctx.verify(0, number, &completion.bytes)?;
         }
     }
     Ok(())

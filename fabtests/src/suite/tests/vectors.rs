@@ -24,10 +24,10 @@ const DIRECTED: Caps = MSG.union(Caps::SOURCE).union(Caps::DIRECTED_RECV);
 
 /// A lookup of an index returns its address; a lookup of a removed or unknown index fails.
 fn indices(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let own = port.address()?.to_string();
+    let endpoint = ctx.open_endpoint()?;
+    let own = endpoint.address()?.to_string();
     let names: Vec<String> = ctx.exchange(&own)?;
-    let av = port.domain.av(&av::Attr::default())?;
+    let av = endpoint.domain.av(&av::Attr::default())?;
     let addresses = names.iter().map(|name| name.parse::<Address>());
     let addresses: Vec<Address> = addresses.collect::<std::result::Result<_, _>>()?;
     let mut indices = vec![FiAddr::NOTAVAIL; addresses.len()];
@@ -90,13 +90,13 @@ fn indices(ctx: &mut TestContext) -> Result {
 
 /// An invalid address is not inserted; the valid addresses of the same call are.
 fn invalid_addresses(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let good = port.address()?;
+    let endpoint = ctx.open_endpoint()?;
+    let good = endpoint.address()?;
     let bad: Address = match &good {
         Address::Str(_) => "10.1.2.3:4".parse()?,
         _ => "no address at all".parse()?,
     };
-    let av = port.domain.av(&av::Attr::default())?;
+    let av = endpoint.domain.av(&av::Attr::default())?;
     let mut indices = [FiAddr(7); 3];
     let inserted = av.insert(&[bad.clone(), good.clone(), bad.clone()], &mut indices);
     same("of three addresses one is good", inserted, Ok(1))?;
@@ -118,29 +118,33 @@ fn invalid_addresses(ctx: &mut TestContext) -> Result {
 
 /// A removed peer cannot be addressed; after it is inserted again, it can.
 fn reinserted(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
-    let address = port.av().lookup(port.peer())?;
+    let endpoint = ctx.open_endpoint()?;
+    let address = endpoint.av().lookup(endpoint.peer())?;
     for number in 0..ctx.scale(5, 50) {
         if ctx.me() == 0 {
-            port.run(Tx::msg(port.peer(), ctx.payload(1, 2 * number, 64)))?;
+            endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(1, 2 * number, 64)))?;
             same(
                 "removing the peer",
-                port.av().remove(&[port.peer()]),
+                endpoint.av().remove(&[endpoint.peer()]),
                 Ok(()),
             )?;
-            let refused = port.try_post(Tx::msg(port.peer(), vec![0; 64]));
+            let refused = endpoint.try_post(Tx::msg(endpoint.peer(), vec![0; 64]));
             holds("a send to a removed peer is refused", refused.is_err())?;
-            let reinserted = port.insert(&address)?;
-            port.run(Tx::msg(reinserted, ctx.payload(1, 2 * number + 1, 64)))?;
+            let reinserted = endpoint.insert(&address)?;
+            endpoint.run(Tx::msg(reinserted, ctx.payload(1, 2 * number + 1, 64)))?;
             same(
                 "removing it under its new index",
-                port.av().remove(&[reinserted]),
+                endpoint.av().remove(&[reinserted]),
                 Ok(()),
             )?;
-            same("its index in the end", port.insert(&address)?, port.peer())?;
+            same(
+                "its index in the end",
+                endpoint.insert(&address)?,
+                endpoint.peer(),
+            )?;
         } else {
             for number in [2 * number, 2 * number + 1] {
-                let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
+                let done = endpoint.post_and_wait(Rx::msg(64))?.expect_success()?;
                 ctx.verify(0, number, &done.bytes)?;
             }
         }
@@ -152,18 +156,18 @@ fn reinserted(ctx: &mut TestContext) -> Result {
 /// A message of an unknown sender is received without a source. After the sender is inserted,
 /// directed receives match its waiting messages.
 fn late_insertion(ctx: &mut TestContext) -> Result {
-    let port = ctx.unannounced_port(&Setup::default())?;
-    let names: Vec<String> = ctx.exchange(&port.address()?.to_string())?;
+    let endpoint = ctx.open_unannounced_endpoint(&Setup::default())?;
+    let names: Vec<String> = ctx.exchange(&endpoint.address()?.to_string())?;
     if ctx.me() > 0 {
-        let to = port.insert(&names[0].parse()?)?;
-        port.run(Tx::msg(to, ctx.payload(0, 0, 64)))?;
+        let to = endpoint.insert(&names[0].parse()?)?;
+        endpoint.run(Tx::msg(to, ctx.payload(0, 0, 64)))?;
         for _ in ["both are sent", "both are received"] {
             ctx.barrier()?;
         }
         // Process 1's second message has arrived before process 2's is sent.
         for process in [1, 2] {
             if ctx.me() == process {
-                port.run(Tx::msg(to, ctx.payload(0, 1, 64)))?;
+                endpoint.run(Tx::msg(to, ctx.payload(0, 1, 64)))?;
             }
             for _ in ["it is sent", "it is there"] {
                 ctx.barrier()?;
@@ -174,7 +178,7 @@ fn late_insertion(ctx: &mut TestContext) -> Result {
     ctx.barrier()?;
     let mut senders = Vec::new();
     for _ in 0..2 {
-        let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
+        let done = endpoint.post_and_wait(Rx::msg(64))?.expect_success()?;
         same(
             "the source of an unknown sender's message",
             done.src,
@@ -189,12 +193,12 @@ fn late_insertion(ctx: &mut TestContext) -> Result {
     ctx.barrier()?;
     for _ in [1, 2] {
         ctx.barrier()?;
-        port.settle()?;
+        endpoint.settle()?;
         ctx.barrier()?;
     }
     for process in [2, 1] {
-        let index = port.insert(&names[process].parse()?)?;
-        let done = port
+        let index = endpoint.insert(&names[process].parse()?)?;
+        let done = endpoint
             .post_and_wait(Rx::msg(64).from(index))?
             .expect_success()?;
         same("the source", done.src, index)?;
@@ -206,18 +210,18 @@ fn late_insertion(ctx: &mut TestContext) -> Result {
 /// With FI_SOURCE_ERR, the message of an unknown sender completes with an error that carries the
 /// sender's address. After the address is inserted, the sender's messages complete successfully.
 fn address_of_an_unknown_sender(ctx: &mut TestContext) -> Result {
-    let port = ctx.unannounced_port(&Setup::default())?;
-    let own = port.address()?.to_string();
+    let endpoint = ctx.open_unannounced_endpoint(&Setup::default())?;
+    let own = endpoint.address()?.to_string();
     let names: Vec<String> = ctx.exchange(&own)?;
     if ctx.me() == 1 {
-        let to = port.insert(&names[0].parse()?)?;
+        let to = endpoint.insert(&names[0].parse()?)?;
         for number in 0..2 {
-            port.run(Tx::msg(to, ctx.payload(0, number, 64)))?;
+            endpoint.run(Tx::msg(to, ctx.payload(0, number, 64)))?;
             ctx.barrier()?;
         }
         return Ok(());
     }
-    let done = port.post_and_wait(Rx::msg(64))?;
+    let done = endpoint.post_and_wait(Rx::msg(64))?;
     let failure = done.expect_failure("the message of an unknown sender", Errno::AddrNotAvail)?;
     let sender = failure.sender.as_ref().map(ToString::to_string);
     same(
@@ -225,9 +229,9 @@ fn address_of_an_unknown_sender(ctx: &mut TestContext) -> Result {
         sender.as_ref(),
         Some(&names[1]),
     )?;
-    let index = port.insert(&names[1].parse()?)?;
+    let index = endpoint.insert(&names[1].parse()?)?;
     ctx.barrier()?;
-    let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
+    let done = endpoint.post_and_wait(Rx::msg(64))?.expect_success()?;
     same("the source of an inserted sender", done.src, index)?;
     ctx.verify(1, 1, &done.bytes)?;
     ctx.barrier()
@@ -236,13 +240,13 @@ fn address_of_an_unknown_sender(ctx: &mut TestContext) -> Result {
 /// A process finds the addresses that another one has inserted into a named vector at the same
 /// indices.
 fn named(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     let names: Vec<String> = ctx.exchange(&format!("suite {}", std::process::id()))?;
-    let addresses: Vec<String> = ctx.exchange(&port.address()?.to_string())?;
+    let addresses: Vec<String> = ctx.exchange(&endpoint.address()?.to_string())?;
     let open_named = |name| {
         let mut attr = av::Attr::default();
         attr.name = Some(name);
-        port.domain.av(&attr)
+        endpoint.domain.av(&attr)
     };
     let name = names[0].clone();
     if ctx.me() == 0 {
@@ -277,28 +281,28 @@ fn named(ctx: &mut TestContext) -> Result {
 /// Until a peer is removed, completions name it by its user identifier. Posts always name it by its
 /// index.
 fn user_ids(ctx: &mut TestContext) -> Result {
-    let port = ctx.port()?;
+    let endpoint = ctx.open_endpoint()?;
     if ctx.me() == 1 {
         for number in 0..SIZES.len() + 2 {
             ctx.barrier()?;
             let len = SIZES[number % SIZES.len()];
-            port.run(Tx::msg(port.peer(), ctx.payload(0, number, len)))?;
+            endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(0, number, len)))?;
         }
-        let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
+        let done = endpoint.post_and_wait(Rx::msg(64))?.expect_success()?;
         return ctx.verify(0, 0, &done.bytes);
     }
-    let (index, number) = (port.peer(), FiAddr(0xdead_beef_0000_0001));
+    let (index, number) = (endpoint.peer(), FiAddr(0xdead_beef_0000_0001));
     let mut count = 0;
     let mut source = |ctx: &mut TestContext| -> Result<FiAddr> {
         ctx.barrier()?;
         let len = SIZES[count % SIZES.len()];
-        let done = port.post_and_wait(Rx::msg(len))?.expect_success()?;
+        let done = endpoint.post_and_wait(Rx::msg(len))?.expect_success()?;
         ctx.verify(1, count, &done.bytes)?;
         count += 1;
         Ok(done.src)
     };
     same("a peer without a user identifier", source(ctx)?, index)?;
-    let av = port.av();
+    let av = endpoint.av();
     let set = av.set_user_id(index, number);
     same("setting its user identifier", set, Ok(()))?;
     for _ in SIZES {
@@ -316,11 +320,11 @@ fn user_ids(ctx: &mut TestContext) -> Result {
     same("removing it", av.remove(&[index]), Ok(()))?;
     same(
         "its index when it is inserted again",
-        port.insert(&address)?,
+        endpoint.insert(&address)?,
         index,
     )?;
     same("a peer that is inserted again", source(ctx)?, index)?;
-    port.run(Tx::msg(index, ctx.payload(1, 0, 64)))
+    endpoint.run(Tx::msg(index, ctx.payload(1, 0, 64)))
 }
 
 const SIZES: [usize; 3] = [8, 300, 70_000];

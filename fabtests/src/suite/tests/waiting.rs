@@ -28,24 +28,24 @@ tests! {
 
 const MSG: Caps = Caps::MSG;
 
-fn port(ctx: &mut TestContext, wait: wait::Object) -> Result<TestEndpoint> {
-    ctx.port_with(&Setup {
+fn open_with_wait(ctx: &mut TestContext, wait: wait::Object) -> Result<TestEndpoint> {
+    ctx.open_endpoint_with(&Setup {
         wait,
         ..Setup::default()
     })
 }
 
-/// Parks until there is a completion. Entries are read directly from the queue, and the port is
-/// informed.
-fn park_until_completion(port: &TestEndpoint) -> Result<Completion> {
-    if let Some(done) = port.poll()? {
-        return Ok(done);
+/// Parks until there is a completion. The entry is read directly from the queue, and is then
+/// recorded by the test endpoint.
+fn park_until_completion(endpoint: &TestEndpoint) -> Result<Completion> {
+    if let Some(completion) = endpoint.poll()? {
+        return Ok(completion);
     }
-    // Without room for entries, a wait reports that there are some, and leaves them to the port.
+    // A wait may return early without an entry.
     let start = Instant::now();
     loop {
         let mut entry = [Entry::default()];
-        match port.cq().wait(&mut entry, Some(limit())) {
+        match endpoint.cq().wait(&mut entry, Some(limit())) {
             Ok(0) | Err(Errno::Again) if start.elapsed() >= limit() => {
                 return Err(anyhow!(
                     "the waiting thread was not woken within {:?}",
@@ -53,8 +53,8 @@ fn park_until_completion(port: &TestEndpoint) -> Result<Completion> {
                 ));
             }
             Ok(0) | Err(Errno::Again) => {}
-            Ok(_) => return port.account_for(entry[0]),
-            Err(Errno::Avail) => return port.next(),
+            Ok(_) => return endpoint.account_for(entry[0]),
+            Err(Errno::Avail) => return endpoint.next(),
             Err(errno) => return Err(anyhow!("waiting: {errno}")),
         }
     }
@@ -62,11 +62,11 @@ fn park_until_completion(port: &TestEndpoint) -> Result<Completion> {
 
 /// Two processes send to each other and park in between, with random delays.
 fn no_wake_up_is_lost(ctx: &mut TestContext) -> Result {
-    let port = port(ctx, wait::Object::Unspec)?;
+    let endpoint = open_with_wait(ctx, wait::Object::Unspec)?;
     let mut random = ctx.random();
     for round in 0..ctx.scale(150, 5000) {
         let len = [8, 300, 20_000][round % 3];
-        let receive = port.post(Rx::msg(len))?;
+        let receive = endpoint.post(Rx::msg(len))?;
         if ctx.me() == 0 {
             let pause = Duration::from_micros(random.below(400));
             let start = Instant::now();
@@ -74,37 +74,44 @@ fn no_wake_up_is_lost(ctx: &mut TestContext) -> Result {
                 std::thread::yield_now();
             }
         }
-        let send = port.post(Tx::msg(port.peer(), ctx.payload(1 - ctx.me(), round, len)))?;
+        let send = endpoint.post(Tx::msg(
+            endpoint.peer(),
+            ctx.payload(1 - ctx.me(), round, len),
+        ))?;
         let mut outstanding = vec![receive, send];
         while !outstanding.is_empty() {
-            let done = park_until_completion(&port)?.expect_success()?;
-            outstanding.retain(|context| *context != done.context);
-            if done.context == receive {
-                ctx.verify(1 - ctx.me(), round, &done.bytes)?;
+            let completion = park_until_completion(&endpoint)?.expect_success()?;
+            outstanding.retain(|context| *context != completion.context);
+            if completion.context == receive {
+                ctx.verify(1 - ctx.me(), round, &completion.bytes)?;
             }
         }
     }
     Ok(())
 }
 
-/// A wait without a completion ends with its timeout and no entry; a wait with one ends with that.
+/// A wait without a completion ends with its timeout and no entry. A wait with a completion ends
+/// with the entry of the completion.
 fn timeouts(ctx: &mut TestContext) -> Result {
-    let port = port(ctx, wait::Object::Unspec)?;
+    let endpoint = open_with_wait(ctx, wait::Object::Unspec)?;
     let time = Duration::from_millis(50);
     for round in 0..3 {
         let start = Instant::now();
         let mut entry = [Entry::default()];
-        let waited = port.cq().wait(&mut entry, Some(time));
-        same("a wait for nothing", waited, Err(Errno::Again))?;
+        let result = endpoint.cq().wait(&mut entry, Some(time));
+        same("a wait for nothing", result, Err(Errno::Again))?;
         holds("the wait lasts until its timeout", start.elapsed() >= time)?;
         ctx.barrier()?;
-        let receive = port.post(Rx::msg(16))?;
-        let send = port.post(Tx::msg(port.peer(), ctx.payload(1 - ctx.me(), round, 16)))?;
+        let receive = endpoint.post(Rx::msg(16))?;
+        let send = endpoint.post(Tx::msg(
+            endpoint.peer(),
+            ctx.payload(1 - ctx.me(), round, 16),
+        ))?;
         for _ in 0..2 {
-            let done = park_until_completion(&port)?.expect_success()?;
+            let completion = park_until_completion(&endpoint)?.expect_success()?;
             holds(
                 "the completion belongs to one of both operations",
-                [receive, send].contains(&done.context),
+                [receive, send].contains(&completion.context),
             )?;
         }
         ctx.barrier()?;
@@ -114,23 +121,23 @@ fn timeouts(ctx: &mut TestContext) -> Result {
 
 /// A signal wakes a waiting thread.
 fn signals(ctx: &mut TestContext) -> Result {
-    let port = port(ctx, wait::Object::Unspec)?;
+    let endpoint = open_with_wait(ctx, wait::Object::Unspec)?;
     for _ in 0..10 {
-        let queue = port.cq();
-        let (sender, woken) = std::sync::mpsc::channel();
+        let queue = endpoint.cq();
+        let (sender, results) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             let waiter = Arc::clone(&queue);
             scope.spawn(move || {
-                let waited = waiter.wait(&mut [Entry::default()], Some(limit()));
+                let result = waiter.wait(&mut [Entry::default()], Some(limit()));
                 // The receiver may have ended.
-                let _ = sender.send(waited);
+                let _ = sender.send(result);
             });
             let start = Instant::now();
             loop {
                 same("a signal", queue.signal(), Ok(()))?;
-                match woken.recv_timeout(Duration::from_millis(1)) {
-                    Ok(waited) => {
-                        same("a wait that is signalled", waited, Err(Errno::Again))?;
+                match results.recv_timeout(Duration::from_millis(1)) {
+                    Ok(result) => {
+                        same("a wait that is signalled", result, Err(Errno::Again))?;
                         return holds("the wait ended by the signal", start.elapsed() < limit());
                     }
                     Err(_) if start.elapsed() > limit() => return holds("the wait ended", false),
@@ -142,40 +149,40 @@ fn signals(ctx: &mut TestContext) -> Result {
     Ok(())
 }
 
-/// The descriptor is ready when there is an entry, and fi_trywait refuses to wait while there is
-/// one.
+/// The descriptor is ready when the queue has an entry, and fi_trywait refuses to wait until the
+/// entry is read.
 fn descriptors(ctx: &mut TestContext) -> Result {
-    let port = port(ctx, wait::Object::Fd)?;
-    let queue = port.cq();
+    let endpoint = open_with_wait(ctx, wait::Object::Fd)?;
+    let queue = endpoint.cq();
     for round in 0..ctx.scale(40, 1000) {
         if ctx.me() == 0 {
-            // Some messages arrive at once, and some at a parked receiver.
+            // Some messages arrive while the receiver polls, and some while it is parked.
             if round % 8 == 0 {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            port.run(Tx::msg(port.peer(), ctx.payload(1, round, 64)))?;
+            endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(1, round, 64)))?;
             ctx.barrier()?;
             continue;
         }
-        let receive = port.post(Rx::msg(64))?;
+        let receive = endpoint.post(Rx::msg(64))?;
         wait_on_descriptor(&*queue)?;
-        let done = port.wait_for(receive)?.expect_success()?;
-        ctx.verify(0, round, &done.bytes)?;
+        let completion = endpoint.wait_for(receive)?.expect_success()?;
+        ctx.verify(0, round, &completion.bytes)?;
         ctx.barrier()?;
     }
     if ctx.me() == 1 {
         ctx.barrier()?;
-        // A completion that is unread.
-        let receive = port.post(Rx::msg(8))?;
+        // A completion stays unread.
+        let receive = endpoint.post(Rx::msg(8))?;
         ctx.barrier()?;
         crate::suite::context::timeout::until("the message", || {
-            port.progress()?;
+            endpoint.progress()?;
             Ok((queue.try_wait() == Err(Errno::Again)).then_some(()))
         })?;
-        port.wait_for(receive)?.expect_success()?;
+        endpoint.wait_for(receive)?.expect_success()?;
     } else {
         ctx.barrier()?;
-        port.run(Tx::msg(port.peer(), vec![1; 8]))?;
+        endpoint.run(Tx::msg(endpoint.peer(), vec![1; 8]))?;
         ctx.barrier()?;
     }
     Ok(())
@@ -203,12 +210,12 @@ fn wait_on_descriptor(queue: &dyn CompletionQueue) -> Result {
 
 /// A parked thread uses hardly any processor time.
 fn parked_threads_use_no_processor(ctx: &mut TestContext) -> Result {
-    let port = port(ctx, wait::Object::Unspec)?;
+    let endpoint = open_with_wait(ctx, wait::Object::Unspec)?;
     ctx.barrier()?;
     let time = Duration::from_millis(400);
     let used = thread_time()?;
-    let waited = port.cq().wait(&mut [Entry::default()], Some(time));
-    same("a wait for nothing", waited, Err(Errno::Again))?;
+    let result = endpoint.cq().wait(&mut [Entry::default()], Some(time));
+    same("a wait for nothing", result, Err(Errno::Again))?;
     let used = thread_time()? - used;
     holds(
         format!("a wait of {time:?} used {used:?} of processor time"),
@@ -216,8 +223,8 @@ fn parked_threads_use_no_processor(ctx: &mut TestContext) -> Result {
     )
 }
 
-/// The time that this thread ran or was ready to run: on a loaded machine, a spinning thread runs
-/// little as well.
+/// Returns the time that this thread ran or was ready to run. On a loaded machine, the time that a
+/// spinning thread runs is also short.
 fn thread_time() -> Result<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let times = text.split_whitespace().take(2).map(str::parse::<u64>);
@@ -231,10 +238,10 @@ fn progress_without_calls(ctx: &mut TestContext) -> Result {
         hints: Some(|hints| hints.data_progress(Progress::Auto)),
         ..Setup::default()
     };
-    let port = ctx.port_with(&setup)?;
+    let endpoint = ctx.open_endpoint_with(&setup)?;
     same(
         "the progress model",
-        port.info.domain_attr.data_progress,
+        endpoint.info.domain_attr.data_progress,
         Progress::Auto,
     )?;
     for (number, len) in [16, 5000, 60_000].into_iter().enumerate() {
@@ -242,11 +249,11 @@ fn progress_without_calls(ctx: &mut TestContext) -> Result {
             0 => {
                 let flags = OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION;
                 ctx.blocking_barrier()?;
-                port.run(Tx::msg(port.peer(), ctx.payload(1, number, len)).flags(flags))?;
+                endpoint.run(Tx::msg(endpoint.peer(), ctx.payload(1, number, len)).flags(flags))?;
                 None
             }
             _ => {
-                let receive = port.post(Rx::msg(len))?;
+                let receive = endpoint.post(Rx::msg(len))?;
                 ctx.blocking_barrier()?;
                 Some(receive)
             }
@@ -254,7 +261,11 @@ fn progress_without_calls(ctx: &mut TestContext) -> Result {
         // The receiver blocks until the sender has the delivery completion.
         ctx.blocking_barrier()?;
         if let Some(receive) = receive {
-            ctx.verify(0, number, &port.wait_for(receive)?.expect_success()?.bytes)?;
+            ctx.verify(
+                0,
+                number,
+                &endpoint.wait_for(receive)?.expect_success()?.bytes,
+            )?;
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The benchmarks: upstream's loops and upstream's tables.
+//! The benchmarks, with upstream's loops and upstream's tables.
 
 mod bandwidth;
 mod pingpong;
@@ -24,7 +24,7 @@ pub(super) use threads::{THREADS, rdm_bw_mt};
 /// The options of all benchmarks.
 pub(super) const OPTIONS: OptionSet = OptionSet {
     common: &[ADDRESS, FABRIC, INFO, PAIR, BENCHMARK],
-    own: "Ur",
+    specific: "Ur",
     long: &[],
 };
 
@@ -52,7 +52,7 @@ fn open(
     if options.ep_type.unwrap_or(ep_type) == EpType::Msg {
         let connector = Connector::with_hints(options, &hints)?;
         let (config, sizes) = prepare(&connector.info);
-        return Ok((connector.channel(config)?, sizes));
+        return Ok((connector.open_channel(config)?, sizes));
     }
     let info = discover(options, &hints)?;
     let (config, sizes) = prepare(&info);

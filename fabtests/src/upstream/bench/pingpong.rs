@@ -10,7 +10,7 @@ use selvedge_testkit::failure::{errno, unsupported};
 use super::open;
 use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::options::{OptionSet, Options};
-use crate::upstream::perf::{Row, Table, count, timed};
+use crate::upstream::perf::{Row, Table, count, measure_iterations};
 
 /// `fi_rdm_pingpong`: untagged messages.
 pub(in crate::upstream) fn rdm_pingpong(options: &Options) -> anyhow::Result<()> {
@@ -70,7 +70,7 @@ pub(in crate::upstream) fn dgram_pingpong(options: &Options) -> anyhow::Result<(
 
 /// The options of `fi_dgram_pingpong`.
 pub(in crate::upstream) const DGRAM_PINGPONG_OPTIONS: OptionSet = OptionSet {
-    own: "rT:",
+    specific: "rT:",
     ..super::OPTIONS
 };
 
@@ -113,7 +113,7 @@ pub(super) fn run(channel: &mut Channel, table: &mut Table, size: usize) -> anyh
         }
         Ok(())
     };
-    let time = timed(channel, options.warmup, iterations, &mut round_trip)?;
+    let time = measure_iterations(channel, options.warmup, iterations, &mut round_trip)?;
     let expected = (size * (options.warmup + iterations)) as u64;
     let arrived = channel.bytes() - bytes_before;
     // Counters do not tell the lengths of messages.

@@ -15,7 +15,7 @@ use crate::upstream::options::Options;
 use crate::upstream::payload::Stamp;
 use crate::upstream::perf::{Row, Table, count};
 
-/// `-o`.
+/// The operation of option `-o`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Write,
@@ -23,10 +23,10 @@ enum Kind {
     WriteData,
 }
 
-/// Maximum memory of a window.
-const WINDOW: usize = 64 << 20;
+/// Maximum number of bytes of a window.
+const MAX_WINDOW_BYTES: usize = 64 << 20;
 /// Bytes of an acknowledgement.
-const ACK: usize = 4;
+const ACK_LEN: usize = 4;
 
 /// `fi_rma_bw`.
 pub(in crate::upstream) fn rma_bw(options: &Options) -> anyhow::Result<()> {
@@ -58,7 +58,7 @@ fn kind(options: &Options) -> anyhow::Result<Kind> {
     )
 }
 
-/// One side: its channel, local memory, and memory for the peer.
+/// One side of a benchmark: its channel, local memory, and memory for the peer.
 struct RmaBench {
     channel: Channel,
     kind: Kind,
@@ -69,7 +69,7 @@ struct RmaBench {
     flags: OpFlags,
     posted: u64,
     completed: u64,
-    /// Only the client posts operations.
+    /// Whether only the client posts operations.
     is_one_sided: bool,
     /// Number of operations so far, including the peer's.
     operations: u64,
@@ -92,7 +92,7 @@ fn run_all(
         ));
     }
     let largest = sizes.iter().copied().max().unwrap_or(0).max(8);
-    let memory = (options.window * largest).min(WINDOW.max(largest));
+    let memory = (options.window * largest).min(MAX_WINDOW_BYTES.max(largest));
     let domain = channel.domain().clone();
     let local = domain.buffers(memory)?;
     let shared = domain.memory(memory, SHARED)?;
@@ -116,7 +116,7 @@ fn run_all(
     let mut table = Table::new(options);
     for size in sizes {
         let row = run(&mut rma, size)?;
-        // A server that posts no operations has measured nothing.
+        // A server that posts no operations has no measurement.
         if options.is_client() || !rma.is_one_sided {
             table.print(&row);
         }
@@ -139,21 +139,21 @@ impl RmaBench {
 
     /// Posts operation `turn` on its slot.
     fn post(&mut self, turn: u64, size: usize, flags: OpFlags) -> anyhow::Result<()> {
-        let at = self.slot(turn, size);
+        let offset = self.slot(turn, size);
         if self.verify() && self.kind != Kind::Read {
-            Stamp::of_pair(self.is_client(), turn).write(&self.local.memory, at, size);
+            Stamp::of_pair(self.is_client(), turn).write(&self.local.memory, offset, size);
         }
         let domain = self.channel.domain();
         let data = (self.kind == Kind::WriteData).then(|| domain.cut_data(turn));
         let remote = Remote {
-            addr: self.remote.addr + at as u64,
+            addr: self.remote.addr + offset as u64,
             ..self.remote
         };
         let is_injectable = self.kind != Kind::Read && !self.verify() && flags == self.flags;
         if is_injectable && size <= self.channel.inject_size() {
             let (peer, memory) = (self.channel.peer, &self.local.memory);
             return self.channel.endpoint.push("inject_write", |endpoint| {
-                memory.with(at, size, |bytes| {
+                memory.with(offset, size, |bytes| {
                     endpoint
                         .ep
                         .inject_write(bytes, peer, remote.addr, remote.key, data)
@@ -163,7 +163,7 @@ impl RmaBench {
         let access = Access::new(self.channel.peer, remote, turn)
             .data(data)
             .flags(flags);
-        let (segment, kind) = (self.local.segment(at, size), self.kind);
+        let (segment, kind) = (self.local.segment(offset, size), self.kind);
         self.channel
             .endpoint
             .push("remote access", |endpoint| match kind {
@@ -177,8 +177,8 @@ impl RmaBench {
     fn await_posted(&mut self) -> anyhow::Result<()> {
         let mut entries = [Entry::default(); 16];
         while self.completed < self.posted {
-            let most = (self.posted - self.completed).min(16) as usize;
-            self.completed += self.channel.endpoint.tx.wait(&mut entries[..most])? as u64;
+            let max_count = (self.posted - self.completed).min(16) as usize;
+            self.completed += self.channel.endpoint.tx.wait(&mut entries[..max_count])? as u64;
         }
         Ok(())
     }
@@ -213,8 +213,8 @@ impl RmaBench {
     /// Prepares the slots and synchronises with the peer. For reads, the slots hold messages that
     /// stay unchanged.
     fn prepare(&mut self, size: usize) -> anyhow::Result<()> {
-        let most = (self.local.memory.len() / size.max(1)).max(1);
-        self.slots = self.channel.options.window.min(most);
+        let max_count = (self.local.memory.len() / size.max(1)).max(1);
+        self.slots = self.channel.options.window.min(max_count);
         if self.verify() && self.kind == Kind::Read {
             for slot in 0..self.slots {
                 let stamp = Stamp::of_pair(self.is_client(), slot as u64);
@@ -224,21 +224,21 @@ impl RmaBench {
         self.channel.sync()
     }
 
-    /// Checks the last operations: writes in the shared memory, after the peer has reported their
-    /// end; reads in the local memory.
+    /// Checks the last operations: writes in the shared memory, after the peer has reported that
+    /// they are complete, and reads in the local memory.
     fn check(&mut self, operations: std::ops::Range<u64>, size: usize) -> anyhow::Result<()> {
         if !self.verify() {
             return Ok(());
         }
         let (kind, peer) = (self.kind, !self.is_client());
         for turn in operations {
-            let at = self.slot(turn, size);
+            let offset = self.slot(turn, size);
             let (memory, number) = match kind {
                 Kind::Read => (&self.local.memory, turn % self.slots as u64),
                 _ => (&self.shared.memory, turn),
             };
             Stamp::of_pair(peer, number)
-                .check(memory, at, size)
+                .check(memory, offset, size)
                 .with_context(|| format!("turn {turn}, {kind:?}"))?;
         }
         Ok(())
@@ -253,16 +253,16 @@ impl RmaBench {
         let total = iterations + warmup;
         let (mut done, mut start) = (0, Instant::now());
         while done < total {
-            let until = if done < warmup { warmup } else { total };
+            let end = if done < warmup { warmup } else { total };
             if done == warmup {
                 start = Instant::now();
             }
-            let batch = self.window().min(until - done);
-            self.batch(batch, size)?;
+            let batch = self.window_len().min(end - done);
+            self.run_batch(batch, size)?;
             done += batch;
         }
         let time = start.elapsed();
-        self.end(size, self.slots.min(total))?;
+        self.finish_bandwidth(size, self.slots.min(total))?;
         Ok(Row {
             name: None,
             size,
@@ -272,31 +272,31 @@ impl RmaBench {
         })
     }
 
-    fn window(&self) -> usize {
+    fn window_len(&self) -> usize {
         match self.verify() {
             true => self.slots,
             false => self.channel.options.window,
         }
     }
 
-    fn batch(&mut self, batch: usize, size: usize) -> anyhow::Result<()> {
+    fn run_batch(&mut self, batch: usize, size: usize) -> anyhow::Result<()> {
         let first = self.operations;
         self.operations += batch as u64;
         if self.kind == Kind::WriteData && !self.is_client() {
             self.await_data(first, batch, size)?;
             self.check(first..self.operations, size)?;
             self.channel
-                .post_or_inject(ACK, self.channel.inject_size())?;
+                .post_or_inject(ACK_LEN, self.channel.inject_size())?;
             return self.channel.await_sends();
         }
         for turn in first..self.operations {
-            let more = self.channel.options.more && turn + 1 < self.operations;
-            let more = if more {
+            let has_more = self.channel.options.more && turn + 1 < self.operations;
+            let more_flag = if has_more {
                 OpFlags::MORE
             } else {
                 OpFlags::empty()
             };
-            self.post(turn, size, self.flags | more)?;
+            self.post(turn, size, self.flags | more_flag)?;
         }
         self.await_posted()?;
         if self.kind == Kind::Read {
@@ -310,7 +310,7 @@ impl RmaBench {
     }
 
     /// Synchronises with the peer, and checks the last writes.
-    fn end(&mut self, size: usize, last: usize) -> anyhow::Result<()> {
+    fn finish_bandwidth(&mut self, size: usize, last: usize) -> anyhow::Result<()> {
         self.channel.sync()?;
         if self.kind == Kind::Write {
             self.check(self.operations - last as u64..self.operations, size)?;
@@ -377,7 +377,7 @@ impl RmaBench {
         if self.kind == Kind::WriteData {
             self.await_data(number, 1, size)?;
         } else if size > 0 {
-            let selection = match self.verify() {
+            let expected = match self.verify() {
                 true => Stamp::of_pair(!self.is_client(), number).message(size)[size - 1],
                 false => last_byte(turn),
             };
@@ -386,7 +386,7 @@ impl RmaBench {
                 .context
                 .strategy()
                 .until("waiting for a write", || {
-                    if memory.byte(size - 1) == selection {
+                    if memory.byte(size - 1) == expected {
                         return Ok(Some(()));
                     }
                     endpoint.rx.progress()?;
@@ -396,8 +396,8 @@ impl RmaBench {
         self.check_write(number, size)
     }
 
-    /// The last byte proves that all bytes have arrived only if the provider writes in order; other
-    /// bytes may arrive a moment later.
+    /// Checks a write, and repeats a failed check for a few seconds: unless the provider writes in
+    /// order, other bytes may arrive after the last byte.
     fn check_write(&mut self, number: u64, size: usize) -> anyhow::Result<()> {
         if !self.verify() || self.check(number..number + 1, size).is_ok() {
             return Ok(());
@@ -428,7 +428,7 @@ impl RmaBench {
                     if turn == first + warmup as u64 {
                         start = Instant::now();
                     }
-                    // Never by inject, which has no completion.
+                    // The flag prevents an inject, which has no completion.
                     self.post(turn, size, self.flags | OpFlags::COMPLETION)?;
                     self.await_posted()?;
                 }
@@ -437,7 +437,7 @@ impl RmaBench {
             (false, _) => {}
         }
         let time = start.elapsed();
-        self.end_completions(size, self.slots.min(iterations + warmup))?;
+        self.finish_completions(size, self.slots.min(iterations + warmup))?;
         Ok(Row {
             name: None,
             size,
@@ -447,7 +447,7 @@ impl RmaBench {
         })
     }
 
-    fn end_completions(&mut self, size: usize, last: usize) -> anyhow::Result<()> {
+    fn finish_completions(&mut self, size: usize, last: usize) -> anyhow::Result<()> {
         self.channel.sync()?;
         if !self.is_client() {
             self.check(self.operations - last as u64..self.operations, size)?;
@@ -456,7 +456,7 @@ impl RmaBench {
     }
 }
 
-/// The last byte of an operation, which differs from that of the operation before.
+/// Returns the last byte of an operation, which differs from the last byte of the operation before.
 fn last_byte(turn: usize) -> u8 {
     (turn % 251 + 1) as u8
 }

@@ -19,15 +19,15 @@ use crate::upstream::options::{
 };
 use crate::upstream::perf::{Row, Table, count};
 
-/// Its options.
+/// The options of the program.
 pub(in crate::upstream) const THREADS: OptionSet = OptionSet {
     common: &[ADDRESS, FABRIC, INFO, PAIR, BENCHMARK],
-    own: "n:gUr",
+    specific: "n:gUr",
     long: &[],
 };
 
-/// The program. The server's threads receive from the client's, and with `-g` in both directions at
-/// the same time.
+/// Runs the program. The client's threads send to the server's threads; with `-g`, the threads of
+/// both sides send at the same time.
 pub(in crate::upstream) fn rdm_bw_mt(options: &Options) -> anyhow::Result<()> {
     let threads: usize = options.number("n", 1)?;
     ensure!(
@@ -58,7 +58,8 @@ pub(in crate::upstream) fn rdm_bw_mt(options: &Options) -> anyhow::Result<()> {
         let start = Instant::now();
         run_in_threads(&mut channels, |channel| {
             stream(channel, size, iterations)?;
-            // Over the fabric, because injected messages leave only while progress is made.
+            // The barrier is over the fabric, because injected messages leave only while progress
+            // is made.
             channel.sync()
         })?;
         let time = start.elapsed();
@@ -74,7 +75,8 @@ pub(in crate::upstream) fn rdm_bw_mt(options: &Options) -> anyhow::Result<()> {
     oob.barrier()
 }
 
-/// Opens the channels. Each has its own domain; all share one with `--threading completion`.
+/// Opens the channels. Each channel has its own domain; with `--threading completion`, all share
+/// one domain.
 fn open(
     options: &Options,
     info: &Info,
@@ -130,14 +132,14 @@ fn run_in_threads(
 }
 
 fn stream(channel: &mut Channel, size: usize, iterations: usize) -> anyhow::Result<()> {
-    let (is_client, both) = (channel.is_client(), channel.options.has("g"));
+    let (is_client, is_bidirectional) = (channel.is_client(), channel.options.has("g"));
     let verify = channel.options.verify;
     for _ in 0..iterations {
-        if is_client || both {
+        if is_client || is_bidirectional {
             channel.post_or_inject(size, channel.inject_size())?;
             channel.await_sends()?;
         }
-        if !is_client || both {
+        if !is_client || is_bidirectional {
             let number = channel.arrived;
             channel.receive()?;
             if verify {

@@ -13,7 +13,7 @@ use super::buffers::Buffers;
 use crate::upstream::payload::{Stamp, check_around, poison};
 
 impl Channel {
-    /// Posts the preposted receive.
+    /// Posts the next preposted receive.
     #[inline]
     pub(in crate::upstream) fn prepost(&mut self) -> anyhow::Result<()> {
         let range = self.rx.next_preposted(self.posted);
@@ -23,7 +23,8 @@ impl Channel {
         self.post(range)
     }
 
-    /// Posts a preposted receive again under its number: it took a message that does not count.
+    /// Posts a preposted receive again under its number, after it has received a message that does
+    /// not count.
     ///
     /// # Errors
     /// The error of the endpoint.
@@ -71,8 +72,8 @@ impl Channel {
         }
         let mut entries = [Entry::default(); 16];
         while self.arrived < total {
-            let most = (total - self.arrived).min(16) as usize;
-            let count = self.endpoint.rx.wait(&mut entries[..most])?;
+            let max_count = (total - self.arrived).min(16) as usize;
+            let count = self.endpoint.rx.wait(&mut entries[..max_count])?;
             for entry in &entries[..count] {
                 if !self.is_repeated_handshake(entry)? {
                     self.record(entry)?;
@@ -133,7 +134,7 @@ impl Channel {
     /// Returns the bytes of a message whose completion was read, and posts the next receive.
     ///
     /// # Errors
-    /// It is not the next message.
+    /// The message is not the next one.
     pub(in crate::upstream) fn accept(&mut self, entry: &Entry) -> anyhow::Result<Vec<u8>> {
         self.record_in_order(entry)?;
         let bytes = self.preposted_bytes(entry);
@@ -152,7 +153,7 @@ impl Channel {
         Ok(bytes)
     }
 
-    /// The bytes in a preposted buffer.
+    /// Returns the bytes of a message in its preposted buffer.
     pub(in crate::upstream) fn preposted_bytes(&self, entry: &Entry) -> Vec<u8> {
         let range = self.rx.preposted_of(entry.context.0);
         self.rx.block.memory.get(range.start, entry.len)
@@ -175,15 +176,15 @@ impl Channel {
     /// Waits for the next message and returns its first `len` bytes.
     pub(in crate::upstream) fn receive_bytes(&mut self, len: usize) -> anyhow::Result<Vec<u8>> {
         let number = self.arrived;
-        let at = self.rx.preposted_of(number).start;
+        let offset = self.rx.preposted_of(number).start;
         self.await_messages(number + 1)?;
-        let bytes = self.rx.block.memory.get(at, len);
+        let bytes = self.rx.block.memory.get(offset, len);
         self.prepost()?;
         Ok(bytes)
     }
 
-    /// Checks the messages since the last check: those of `numbers`, each of `size` bytes, each
-    /// once, with all fields of their completions. `range` gives the range of each message.
+    /// Checks the messages since the last check: each of `numbers` was received once, with `size`
+    /// bytes and the expected fields of its completion. `range_of` returns the range of a message.
     ///
     /// # Errors
     /// The first difference.
@@ -191,7 +192,7 @@ impl Channel {
         &mut self,
         numbers: Range<u64>,
         size: usize,
-        range: impl Fn(&Buffers, u64) -> Range<usize>,
+        range_of: impl Fn(&Buffers, u64) -> Range<usize>,
     ) -> anyhow::Result<()> {
         if self.counts.is_none() {
             let flags = match self.config.tagged {
@@ -210,7 +211,7 @@ impl Channel {
         }
         self.log.clear();
         for number in numbers {
-            let range = range(&self.rx, number);
+            let range = range_of(&self.rx, number);
             let stamp = Stamp::of_pair(!self.options.is_client(), number);
             stamp.check(&self.rx.block.memory, range.start, size)?;
             check_around(&self.rx.block.memory, range.start, size, range.len())?;
@@ -261,8 +262,8 @@ fn check_entry(
     tagged: bool,
 ) -> anyhow::Result<()> {
     let tag = if tagged { entry.context.0 } else { entry.tag };
-    let same = entry.len == size && entry.flags == flags && entry.tag == tag;
-    match same {
+    let is_expected = entry.len == size && entry.flags == flags && entry.tag == tag;
+    match is_expected {
         true => Ok(()),
         false => Err(wrong(format!(
             "the completion of a message of {size} bytes with flags {flags} and tag {tag} is {entry:?}"

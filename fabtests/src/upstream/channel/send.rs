@@ -8,7 +8,7 @@ use selvedge_testkit::domain::Send;
 use super::{CONTROL, Channel};
 use crate::upstream::payload::Stamp;
 
-/// Distinguishes the contexts of sends from those of receives.
+/// The bit that distinguishes the contexts of sends from those of receives.
 const SENT: u64 = 1 << 63;
 
 impl Channel {
@@ -19,8 +19,8 @@ impl Channel {
         size: usize,
         flags: OpFlags,
     ) -> anyhow::Result<()> {
-        let at = self.send_offset(size);
-        let segment = self.tx.block.segment(at, size);
+        let offset = self.send_offset(size);
+        let segment = self.tx.block.segment(offset, size);
         let send = self.send_args(flags, SENT | self.sent);
         self.endpoint
             .push("send", |endpoint| endpoint.send(&[segment], &send))?;
@@ -32,12 +32,12 @@ impl Channel {
     /// Sends a message by inject, which has no completion but is counted.
     #[inline]
     pub(in crate::upstream) fn inject(&mut self, size: usize) -> anyhow::Result<()> {
-        let at = self.send_offset(size);
+        let offset = self.send_offset(size);
         let (peer, tag) = (self.peer, self.sent);
         let tagged = self.config.tagged;
         let tx = &self.tx.block.memory;
         self.endpoint.push("inject", |endpoint| {
-            tx.with(at, size, |bytes| match tagged {
+            tx.with(offset, size, |bytes| match tagged {
                 true => endpoint.ep.tinject(bytes, peer, tag, None),
                 false => endpoint.ep.inject(bytes, peer, None),
             })
@@ -47,7 +47,7 @@ impl Channel {
         Ok(())
     }
 
-    /// The arguments of a send.
+    /// Returns the arguments of a send.
     #[inline]
     fn send_args(&self, flags: OpFlags, context: u64) -> Send {
         Send::new(self.peer, context)
@@ -55,21 +55,21 @@ impl Channel {
             .flags(flags)
     }
 
-    /// The offset of the next message, which is written under `-v`.
+    /// Returns the offset of the next message. With `-v`, also writes the message there.
     #[inline]
     fn send_offset(&self, size: usize) -> usize {
-        let at = match self.tx.slot_count > 1 {
+        let offset = match self.tx.slot_count > 1 {
             true => self.tx.slot_of(self.sent).start,
             false => self.tx.preposted((self.sent % 2) as usize).start,
         };
         if self.options.verify {
             Stamp::of_pair(self.options.is_client(), self.sent).write(
                 &self.tx.block.memory,
-                at,
+                offset,
                 size,
             );
         }
-        at
+        offset
     }
 
     /// Waits until all sends are complete.
@@ -82,8 +82,8 @@ impl Channel {
         }
         let mut entries = [Entry::default(); 16];
         while self.completed < self.completing {
-            let most = (self.completing - self.completed).min(16) as usize;
-            let count = self.endpoint.tx.wait(&mut entries[..most])?;
+            let max_count = (self.completing - self.completed).min(16) as usize;
+            let count = self.endpoint.tx.wait(&mut entries[..max_count])?;
             for entry in &entries[..count] {
                 let number = entry.context.0 ^ SENT;
                 ensure!(
@@ -110,9 +110,9 @@ impl Channel {
             "a control message of {} bytes is too long",
             bytes.len()
         );
-        let at = self.tx.preposted((self.sent % 2) as usize).start;
-        self.tx.block.memory.put(at, bytes);
-        let segment = self.tx.block.segment(at, bytes.len());
+        let offset = self.tx.preposted((self.sent % 2) as usize).start;
+        self.tx.block.memory.put(offset, bytes);
+        let segment = self.tx.block.segment(offset, bytes.len());
         let send = self.send_args(OpFlags::DEFAULT, SENT | self.sent);
         self.endpoint
             .push("send", |endpoint| endpoint.send(&[segment], &send))?;
@@ -134,7 +134,7 @@ impl Channel {
         }
     }
 
-    /// The counts of sends, for [`Self::restore_sends`].
+    /// Returns the counts of sends, for [`Self::restore_sends`].
     pub(in crate::upstream) fn sent_counts(&self) -> (u64, u64) {
         (self.sent, self.completing)
     }
@@ -145,7 +145,7 @@ impl Channel {
         self.completing = completing;
     }
 
-    /// Counts a message that the program has sent itself.
+    /// Counts a message that the program has sent without the functions of this type.
     pub(in crate::upstream) fn skip(&mut self) {
         self.sent += 1;
     }

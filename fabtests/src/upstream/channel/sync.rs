@@ -8,8 +8,8 @@ use super::Channel;
 use crate::upstream::domain;
 
 impl Channel {
-    /// Waits for the peer: a message of one byte in each direction, or a byte in each direction
-    /// over the out-of-band connection.
+    /// Waits until the peer calls this function, by a message of one byte in each direction, or by
+    /// a byte in each direction over the out-of-band connection.
     ///
     /// # Errors
     /// The peer does not respond.
@@ -35,8 +35,8 @@ impl Channel {
         Ok(())
     }
 
-    /// At the client, waits until the server has received all messages, so that the next message is
-    /// not mixed with them.
+    /// At the client, waits until the server has received all earlier messages. At the server,
+    /// sends that notification.
     ///
     /// # Errors
     /// The server does not respond.
@@ -63,7 +63,7 @@ impl Channel {
         Ok(())
     }
 
-    /// The completion flag of selective queues; counters count every operation.
+    /// Returns the completion flag of selective queues; counters count every operation.
     fn completion_flag(&self) -> OpFlags {
         match self.counts.is_some() {
             true => OpFlags::empty(),
@@ -71,20 +71,20 @@ impl Channel {
         }
     }
 
-    /// Sends the address and key of local memory, and returns the peer's.
+    /// Sends the address and key of local memory, and returns those of the peer's memory.
     ///
     /// # Errors
     /// The peer does not respond, or the memory has no key.
-    pub(in crate::upstream) fn exchange_keys(&mut self, own: &Rights) -> anyhow::Result<Remote> {
-        let own = own.remote()?.to_bytes();
+    pub(in crate::upstream) fn exchange_keys(&mut self, rights: &Rights) -> anyhow::Result<Remote> {
+        let key = rights.remote()?.to_bytes();
         let from_peer = match self.is_client() {
             true => {
-                self.send_bytes(&own)?;
-                self.receive_bytes(own.len())?
+                self.send_bytes(&key)?;
+                self.receive_bytes(key.len())?
             }
             false => {
-                let from_peer = self.receive_bytes(own.len())?;
-                self.send_bytes(&own)?;
+                let from_peer = self.receive_bytes(key.len())?;
+                self.send_bytes(&key)?;
                 from_peer
             }
         };

@@ -1,5 +1,6 @@
-//! Programs that need capabilities that no provider has. They query discovery as upstream's do, so
-//! that its error names the missing capability, and exit with the code of a missing capability.
+//! Programs that need capabilities that no provider has. They query discovery as upstream's
+//! programs do, so that the error of discovery names the missing capability, and exit with the code
+//! of a missing capability.
 
 use selvedge::info::EpType;
 use selvedge::{Caps, Hints};

@@ -14,9 +14,9 @@ use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::discover::{discover, hints};
 use crate::upstream::options::Options;
 use crate::upstream::payload::POISON;
-use crate::upstream::perf::{Row, Table, timed};
+use crate::upstream::perf::{Row, Table, measure_iterations};
 
-/// The program.
+/// Runs the program.
 pub(in crate::upstream) fn rdm_atomic(options: &Options) -> anyhow::Result<()> {
     let ops = match options.operation.as_deref() {
         None | Some("all") => Op::ALL.to_vec(),
@@ -45,14 +45,14 @@ pub(in crate::upstream) fn rdm_atomic(options: &Options) -> anyhow::Result<()> {
         channel,
         table: Table::new(options),
     };
-    let mut done = 0;
+    let mut call_count = 0;
     for op in ops {
         for &datatype in &types {
-            done += side.run(op, datatype)?;
+            call_count += side.run(op, datatype)?;
         }
     }
     side.channel.finish()?;
-    match done {
+    match call_count {
         0 => Err(unsupported("the provider supports none of these atomics")),
         _ => Ok(()),
     }
@@ -60,11 +60,12 @@ pub(in crate::upstream) fn rdm_atomic(options: &Options) -> anyhow::Result<()> {
 
 /// Maximum size of the operands of a call.
 const CAPACITY: usize = 1024;
-/// Offsets of operands, comparands and results.
+/// Offsets of operands, comparands and results in local memory.
 const OPERAND: usize = 0;
 const COMPARAND: usize = CAPACITY;
 const RESULT: usize = 2 * CAPACITY;
 
+/// One side of the program.
 struct Side {
     channel: Channel,
     local: Block,
@@ -76,9 +77,9 @@ struct Side {
 impl Side {
     /// Runs an operation on a type in all its families, and returns their number.
     fn run(&mut self, op: Op, datatype: Datatype) -> anyhow::Result<usize> {
-        let mut done = 0;
+        let mut call_count = 0;
         for &family in families(op) {
-            let Some(most) = self.limit(family, datatype, op)? else {
+            let Some(max_count) = self.limit(family, datatype, op)? else {
                 continue;
             };
             let call = AtomicCall {
@@ -88,18 +89,19 @@ impl Side {
             };
             if self.channel.options.verify {
                 let context = || format!("{} in {family:?}", atomics::name(call));
-                self.verify(call, most).with_context(context)?;
+                self.verify(call, max_count).with_context(context)?;
             }
             // Upstream measures each operation in its simplest family alone.
             if family == families(op)[0] {
                 self.measure(call)?;
             }
-            done += 1;
+            call_count += 1;
         }
-        Ok(done)
+        Ok(call_count)
     }
 
-    /// Maximum number of elements of a call, on which endpoint and domain must agree.
+    /// Returns the maximum number of elements of a call. The endpoint and the domain must agree on
+    /// it.
     fn limit(&self, family: Family, datatype: Datatype, op: Op) -> anyhow::Result<Option<usize>> {
         let endpoint = &self.channel.endpoint;
         let valid = endpoint.ep.valid(family, datatype, op);
@@ -123,29 +125,29 @@ impl Side {
     fn post(&self, call: AtomicCall, count: usize, flags: OpFlags) -> anyhow::Result<()> {
         let len = count * call.datatype.size();
         let endpoint = &self.channel.endpoint;
-        let parts = AtomicBuffers {
+        let buffers = AtomicBuffers {
             operand: self.local.segment(OPERAND, len),
             comparand: self.local.segment(COMPARAND, len),
             result: self.local.segment(RESULT, len),
         };
         let access = Access::new(self.channel.peer, self.remote, 0).flags(flags);
         endpoint.push("atomic", |endpoint| {
-            endpoint.atomic(call, &parts, count, &access)
+            endpoint.atomic(call, &buffers, count, &access)
         })?;
         endpoint.tx.next().map(drop)
     }
 
     fn measure(&mut self, call: AtomicCall) -> anyhow::Result<()> {
-        for at in [OPERAND, COMPARAND] {
+        for offset in [OPERAND, COMPARAND] {
             let operand = encode(call.datatype, 2);
-            self.local.memory.put(at, &operand);
+            self.local.memory.put(offset, &operand);
         }
         let start = encode(call.datatype, 1);
         self.shared.memory.put(0, &start);
         self.channel.sync()?;
         let options = &self.channel.options;
         let (warmup, count) = (options.warmup, options.iterations.unwrap_or(1000));
-        let time = timed(self, warmup, count, |side| {
+        let time = measure_iterations(self, warmup, count, |side| {
             side.post(call, 1, OpFlags::DEFAULT)
         })?;
         self.channel.sync()?;
@@ -160,17 +162,17 @@ impl Side {
         Ok(())
     }
 
-    /// Both sides change the other's elements, one for each case, and check their own.
-    fn verify(&mut self, call: AtomicCall, most: usize) -> anyhow::Result<()> {
+    /// Each side changes the other side's elements, one for each case, and checks its own elements.
+    fn verify(&mut self, call: AtomicCall, max_count: usize) -> anyhow::Result<()> {
         let cases = atomics::cases(call.datatype);
-        let count = cases.len().min(most);
+        let count = cases.len().min(max_count);
         let size = call.datatype.size();
         let cases = &cases[..count];
-        for (at, case) in cases.iter().enumerate() {
+        for (index, case) in cases.iter().enumerate() {
             let put = |block: &Block, offset: usize, value: i64| {
                 block
                     .memory
-                    .put(offset + at * size, &encode(call.datatype, value));
+                    .put(offset + index * size, &encode(call.datatype, value));
             };
             put(&self.shared, 0, case.target);
             put(&self.local, OPERAND, case.operand);
@@ -181,10 +183,10 @@ impl Side {
         self.channel.sync()?;
         self.post(call, count, OpFlags::DEFAULT | OpFlags::DELIVERY_COMPLETE)?;
         self.channel.sync()?;
-        for (at, case) in cases.iter().enumerate() {
-            let offset = at * size;
-            let now = self.shared.memory.get(offset, size);
-            check(call, "the target", &now, expected(call.op, *case))?;
+        for (index, case) in cases.iter().enumerate() {
+            let offset = index * size;
+            let found = self.shared.memory.get(offset, size);
+            check(call, "the target", &found, expected(call.op, *case))?;
             if call.family != Family::Base {
                 let before = self.local.memory.get(RESULT + offset, size);
                 check(call, "the result", &before, case.target)?;
@@ -197,10 +199,13 @@ impl Side {
 
 fn check(call: AtomicCall, name: &str, found: &[u8], value: i64) -> anyhow::Result<()> {
     let expected_bytes = encode(call.datatype, value);
-    let counts = atomics::significant_bytes(call.datatype);
-    let same = found.iter().zip(&expected_bytes).zip(counts.iter().cycle());
-    match same
-        .filter(|(_, counts)| **counts)
+    let significant = atomics::significant_bytes(call.datatype);
+    let bytes = found
+        .iter()
+        .zip(&expected_bytes)
+        .zip(significant.iter().cycle());
+    match bytes
+        .filter(|(_, significant)| **significant)
         .all(|((found, expected_bytes), _)| found == expected_bytes)
     {
         true => Ok(()),

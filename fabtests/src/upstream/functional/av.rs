@@ -8,7 +8,7 @@ use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::discover::{discover, hints};
 use crate::upstream::options::Options;
 
-/// The program.
+/// Runs the program.
 pub(in crate::upstream) fn av_xfer(options: &Options) -> anyhow::Result<()> {
     let mut options = super::with_out_of_band(options, true);
     options.verify = true;
@@ -48,7 +48,7 @@ fn transfer(channel: &mut Channel, to_server: bool) -> anyhow::Result<()> {
     channel.check_preposted(number..number + 1, size)
 }
 
-/// Removes the peer, and checks that nothing can be sent to its index.
+/// Removes the peer, and checks that a send to the peer's former index fails.
 fn remove(channel: &mut Channel) -> anyhow::Result<()> {
     let peer = channel.peer;
     channel
@@ -57,9 +57,9 @@ fn remove(channel: &mut Channel) -> anyhow::Result<()> {
         .remove(&[peer])
         .context("fi_av_remove")?;
     let number = channel.sent;
-    let sent = channel.inject(1);
+    let result = channel.inject(1);
     ensure!(
-        sent.is_err() && channel.sent == number,
+        result.is_err() && channel.sent == number,
         "a message to a removed peer was sent"
     );
     ensure!(
@@ -71,11 +71,11 @@ fn remove(channel: &mut Channel) -> anyhow::Result<()> {
 }
 
 fn insert(channel: &mut Channel) -> anyhow::Result<()> {
-    let own = channel.endpoint.name()?;
+    let name = channel.endpoint.name()?;
     let oob = channel
         .oob
         .as_mut()
         .context("there is no out-of-band connection")?;
-    let from_peer = oob.exchange(&own)?;
+    let from_peer = oob.exchange(&name)?;
     channel.insert_peer(&from_peer)
 }

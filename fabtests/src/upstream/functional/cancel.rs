@@ -11,10 +11,12 @@ use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
 
+/// The tag of the receive that is not cancelled.
 const KEPT: u64 = 0x1000_0001;
+/// The tag of the receive that is cancelled.
 const CANCELLED: u64 = 0x1000_0002;
 
-/// The program.
+/// Runs the program.
 pub(in crate::upstream) fn recv_cancel(options: &Options) -> anyhow::Result<()> {
     let size = options.sizes.one().unwrap_or(64);
     let config = ChannelConfig {

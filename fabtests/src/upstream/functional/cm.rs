@@ -68,7 +68,7 @@ fn client(
     connector: &Connector,
     oob: &mut OutOfBandChannel,
 ) -> anyhow::Result<()> {
-    let domain = domain::on(options, &*connector.info.fabric()?, connector.info.clone())?;
+    let domain = domain::open_on(options, &*connector.info.fabric()?, connector.info.clone())?;
     let open = || domain.endpoint(connector.endpoint_config(connector.info.clone()));
     let max_size = max_size(&open()?)?;
     for size in sizes(max_size) {
@@ -81,7 +81,7 @@ fn client(
         let endpoint = open()?;
         connector.connect(&endpoint, &private_data(true, size))?;
         check(
-            &connector.connected(&endpoint)?,
+            &connector.wait_for_connection(&endpoint)?,
             false,
             size,
             "the data of the acceptance",
@@ -140,10 +140,10 @@ fn serve(
     let mut domain = None;
     let mut round = 0;
     loop {
-        let (info, data) = connector.request()?;
+        let (info, data) = connector.wait_for_request()?;
         let domain = match &domain {
             Some(domain) => domain,
-            None => domain.insert(domain::on(options, &*info.fabric()?, info.clone())?),
+            None => domain.insert(domain::open_on(options, &*info.fabric()?, info.clone())?),
         };
         // The request will be rejected, so the maximum is read from another endpoint: one without
         // the request's handle and without the address at which the server listens.
@@ -157,11 +157,11 @@ fn serve(
         pep.reject(info.handle, &private_data(false, size))
             .context("fi_reject")?;
 
-        let (info, data) = connector.request()?;
+        let (info, data) = connector.wait_for_request()?;
         check(&data, true, size, "the data of the second request")?;
         let endpoint = domain.endpoint(connector.endpoint_config(info))?;
         connector.connect(&endpoint, &private_data(false, size))?;
-        connector.connected(&endpoint)?;
+        connector.wait_for_connection(&endpoint)?;
         shut_down(connector, &endpoint)?;
         // The client must not send the next request before this connection has ended at both sides.
         oob.barrier()?;
@@ -180,7 +180,7 @@ fn shut_down(connector: &Connector, endpoint: &DomainEndpoint) -> anyhow::Result
         Ok(()) | Err(Errno::NotConn) => {}
         Err(errno) => return Err(errno).context("fi_shutdown"),
     }
-    match connector.event() {
+    match connector.next_event() {
         Ok(Event::Shutdown { ep }) if std::sync::Arc::ptr_eq(&ep, &endpoint.ep) => Ok(()),
         Ok(other) => bail!("{other:?} instead of the end of the connection"),
         Err(error) => Err(error).context("waiting for the end of the connection"),

@@ -3,6 +3,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
+use selvedge::info::EpType;
 use selvedge::{Caps, MsgOrder, OpFlags};
 use selvedge_testkit::domain::{Block, Send};
 
@@ -11,9 +12,8 @@ use crate::upstream::connect;
 use crate::upstream::discover::{discover, hints};
 use crate::upstream::options::Options;
 use crate::upstream::payload::Stamp;
-use selvedge::info::EpType;
 
-/// The program.
+/// Runs the program.
 pub(in crate::upstream) fn flood(options: &Options) -> anyhow::Result<()> {
     let size = options.sizes.one().unwrap_or(1024);
     let window = options.number("W", 64)?;
@@ -27,7 +27,7 @@ pub(in crate::upstream) fn flood(options: &Options) -> anyhow::Result<()> {
         ..ChannelConfig::default()
     };
     let mut channel = match options.ep_type {
-        Some(EpType::Msg) => connect::channel(options, Caps::MSG, config)?,
+        Some(EpType::Msg) => connect::open_channel(options, Caps::MSG, config)?,
         _ => {
             let mut hints = hints(options, Caps::MSG, EpType::Rdm)?;
             if options.verify {
@@ -77,7 +77,8 @@ fn post(channel: &mut Channel, block: &Block, size: usize) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Sleeps first. The one posted receive matches the first message, and the others wait.
+/// Sleeps, and then receives all messages. Before that, one receive is posted, so that all messages
+/// except the first are unexpected.
 fn receive_all(
     channel: &mut Channel,
     size: usize,

@@ -21,15 +21,15 @@ pub(super) const GREETING: &[u8] = b"Hello from Client!";
 /// `fi_rdm`: the client may end as soon as its message is sent; with `-C`, the server serves
 /// clients one after the other.
 pub(in crate::upstream) fn rdm(options: &Options) -> anyhow::Result<()> {
-    reliable(options, EpType::Rdm)
+    run_unconnected(options, EpType::Rdm)
 }
 
 /// `fi_dgram`.
 pub(in crate::upstream) fn dgram(options: &Options) -> anyhow::Result<()> {
-    reliable(options, EpType::Dgram)
+    run_unconnected(options, EpType::Dgram)
 }
 
-fn reliable(options: &Options, ep_type: EpType) -> anyhow::Result<()> {
+fn run_unconnected(options: &Options, ep_type: EpType) -> anyhow::Result<()> {
     let mut options = options.clone();
     options.ep_type = Some(ep_type);
     let mut flags = OpFlags::empty();
@@ -71,7 +71,7 @@ pub(super) fn exchange_greeting(channel: &mut Channel) -> anyhow::Result<()> {
 
 /// `fi_msg`: over a connection, which is shut down at the end.
 pub(in crate::upstream) fn msg(options: &Options) -> anyhow::Result<()> {
-    let mut channel = connect::channel(options, Caps::MSG, ChannelConfig::default())?;
+    let mut channel = connect::open_channel(options, Caps::MSG, ChannelConfig::default())?;
     exchange_greeting(&mut channel)?;
     shut_down(&channel)
 }
@@ -84,18 +84,18 @@ pub(super) fn shut_down(channel: &Channel) -> anyhow::Result<()> {
         .cm()
         .context("no connection to shut down")?;
     match cm.shutdown() {
-        // The peer may have been faster.
+        // The peer may have shut the connection down first.
         Ok(()) | Err(Errno::NotConn) => Ok(()),
         Err(errno) => Err(errno).context("fi_shutdown"),
     }
 }
 
-/// `fi_msg_epoll`: as `fi_msg`, waiting at the queues' descriptors. The greeting may arrive before
-/// the wait for it; the synchronisations that follow do not, each time.
+/// `fi_msg_epoll`: as `fi_msg`, with waits at the queues' descriptors. The greeting may arrive
+/// before the wait begins, so synchronisations follow: some of their messages arrive during a wait.
 pub(in crate::upstream) fn msg_epoll(options: &Options) -> anyhow::Result<()> {
     let mut options = options.clone();
     options.waiting = WaitMethod::Fd;
-    let mut channel = connect::channel(&options, Caps::MSG, ChannelConfig::default())?;
+    let mut channel = connect::open_channel(&options, Caps::MSG, ChannelConfig::default())?;
     exchange_greeting(&mut channel)?;
     for _ in 0..SYNCS {
         channel.sync()?;
@@ -116,14 +116,14 @@ pub(in crate::upstream) fn loopback(options: &Options) -> anyhow::Result<()> {
     let endpoint = domain.endpoint(EndpointConfig::default())?;
     let self_addr = endpoint.av.insert_one(&endpoint.ep.address()?)?;
     let size = options.sizes.one().unwrap_or(1024);
-    let (from, to) = (domain.buffers(size)?, domain.buffers(size)?);
+    let (tx, rx) = (domain.buffers(size)?, domain.buffers(size)?);
     let stamp = Stamp::of_pair(true, 0);
-    stamp.write(&from.memory, 0, size);
-    to.memory.fill(0, size, POISON);
+    stamp.write(&tx.memory, 0, size);
+    rx.memory.fill(0, size, POISON);
     let recv = Recv::new(1).tag(TagMatch::exact(7));
-    endpoint.push("receive", |endpoint| endpoint.recv(&[to.whole()], &recv))?;
+    endpoint.push("receive", |endpoint| endpoint.recv(&[rx.whole()], &recv))?;
     let send = Send::new(self_addr, 2).tag(7);
-    endpoint.push("send", |endpoint| endpoint.send(&[from.whole()], &send))?;
+    endpoint.push("send", |endpoint| endpoint.send(&[tx.whole()], &send))?;
     super::wait_for_all(&[&endpoint.tx, &endpoint.rx], [1, 2])?;
-    stamp.check(&to.memory, 0, size)
+    stamp.check(&rx.memory, 0, size)
 }

@@ -66,10 +66,10 @@ pub(super) use unmap::unmap_mem;
 
 /// The options of a functional program: those that all of them have, and `own`, which only this one
 /// has.
-pub(super) const fn option_set(own: &'static str) -> OptionSet {
+pub(super) const fn option_set(specific: &'static str) -> OptionSet {
     OptionSet {
         common: &[ADDRESS, FABRIC, INFO, PAIR, "o:v"],
-        own,
+        specific,
         long: &[],
     }
 }
@@ -77,7 +77,7 @@ pub(super) const fn option_set(own: &'static str) -> OptionSet {
 /// Opens a channel with the endpoint type that the options request; `FI_EP_RDM` by default.
 fn open(options: &Options, caps: Caps, config: ChannelConfig) -> anyhow::Result<Channel> {
     match options.ep_type {
-        Some(EpType::Msg) => super::connect::channel(options, caps, config),
+        Some(EpType::Msg) => super::connect::open_channel(options, caps, config),
         ep_type => {
             let hints = hints(options, caps, ep_type.unwrap_or(EpType::Rdm))?;
             let info = discover(options, &hints)?;

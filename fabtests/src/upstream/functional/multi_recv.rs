@@ -17,10 +17,10 @@ use crate::upstream::perf::{Row, Table};
 /// Messages per half of the buffer.
 const HALF: u64 = 64;
 
-/// Its options.
+/// The options of the program.
 pub(in crate::upstream) const OPTIONS: OptionSet = super::option_set("M");
 
-/// The program: the client sends.
+/// Runs the program: the client sends.
 pub(in crate::upstream) fn multi_recv(options: &Options) -> anyhow::Result<()> {
     let mut options = super::with_out_of_band(options, true);
     let size = options.sizes.one().unwrap_or(1024);
@@ -42,7 +42,7 @@ pub(in crate::upstream) fn multi_recv(options: &Options) -> anyhow::Result<()> {
         block,
         size,
         released: [0; 2],
-        taken: [[false; HALF as usize]; 2],
+        received: [[false; HALF as usize]; 2],
     };
     let start = match options.is_client() {
         true => {
@@ -71,21 +71,23 @@ pub(in crate::upstream) fn multi_recv(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The messages of one side.
 struct Flow<'a> {
     channel: &'a mut Channel,
     block: Block,
     size: usize,
-    /// How often each half was released, and which messages it has received since it was posted.
+    /// Number of releases of each half.
     released: [u64; 2],
-    taken: [[bool; HALF as usize]; 2],
+    /// Whether each message of a half was received since the half was posted.
+    received: [[bool; HALF as usize]; 2],
 }
 
 impl Flow<'_> {
     fn send(&mut self, total: u64) -> anyhow::Result<()> {
         let slots = 2 * HALF;
         let mut in_flight = vec![false; slots as usize];
-        let (mut posted, mut done) = (0, 0);
-        while done < total {
+        let (mut posted, mut completed) = (0, 0);
+        while completed < total {
             // A slot is written again only after its message is sent.
             while posted < total && !in_flight[(posted % slots) as usize] {
                 self.post_send(posted)?;
@@ -93,8 +95,8 @@ impl Flow<'_> {
                 posted += 1;
             }
             let mut entries = [Entry::default(); 16];
-            let most = (posted - done).min(16) as usize;
-            let count = self.channel.endpoint.tx.wait(&mut entries[..most])?;
+            let max_count = (posted - completed).min(16) as usize;
+            let count = self.channel.endpoint.tx.wait(&mut entries[..max_count])?;
             for entry in &entries[..count] {
                 let slot = (entry.context.0 % slots) as usize;
                 let was_in_flight = entry.context.0 < posted && in_flight[slot];
@@ -104,26 +106,26 @@ impl Flow<'_> {
                 );
                 in_flight[slot] = false;
             }
-            done += count as u64;
+            completed += count as u64;
         }
         Ok(())
     }
 
     fn post_send(&self, number: u64) -> anyhow::Result<()> {
-        let at = (number % (2 * HALF)) as usize * self.size;
-        Stamp::of_pair(true, number).write(&self.block.memory, at, self.size);
+        let offset = (number % (2 * HALF)) as usize * self.size;
+        Stamp::of_pair(true, number).write(&self.block.memory, offset, self.size);
         let send = Send::new(self.channel.peer, number);
-        let segment = self.block.segment(at, self.size);
+        let segment = self.block.segment(offset, self.size);
         let endpoint = &self.channel.endpoint;
         endpoint.push("send", |endpoint| endpoint.send(&[segment], &send))
     }
 
-    /// A half is released when it has no room for another message.
+    /// Posts both halves. A half is released when it has no room for another message.
     fn prepare(&mut self) -> anyhow::Result<()> {
-        let least = EpOption::MinMultiRecv(self.size);
+        let option = EpOption::MinMultiRecv(self.size);
         let ep = &self.channel.endpoint.ep;
-        ep.set(least).context("FI_OPT_MIN_MULTI_RECV")?;
-        // As in upstream's program: registered separately.
+        ep.set(option).context("FI_OPT_MIN_MULTI_RECV")?;
+        // As in upstream's program, the buffer has a registration of its own.
         let domain = self.channel.domain().clone();
         self.block.rights = domain.register(&self.block.memory, LOCAL)?;
         (0..2).try_for_each(|half| self.post(half))
@@ -131,11 +133,11 @@ impl Flow<'_> {
 
     fn post(&mut self, half: u64) -> anyhow::Result<()> {
         let len = HALF as usize * self.size;
-        let at = half as usize * len;
-        self.block.memory.fill(at, len, POISON);
+        let offset = half as usize * len;
+        self.block.memory.fill(offset, len, POISON);
         let flags = OpFlags::DEFAULT | OpFlags::MULTI_RECV | OpFlags::COMPLETION;
         let recv = Recv::new(half).flags(flags);
-        let segment = self.block.segment(at, len);
+        let segment = self.block.segment(offset, len);
         let endpoint = &self.channel.endpoint;
         endpoint.push("multi-receive", |endpoint| endpoint.recv(&[segment], &recv))
     }
@@ -145,8 +147,8 @@ impl Flow<'_> {
         for _ in 0..total {
             let entry = self.channel.endpoint.rx.next()?;
             let half = self.check(&entry)?;
-            if self.taken[half] == [true; HALF as usize] {
-                self.taken[half] = [false; HALF as usize];
+            if self.received[half] == [true; HALF as usize] {
+                self.received[half] = [false; HALF as usize];
                 self.released[half] += 1;
                 if self.released[half] < last {
                     self.post(half as u64)?;
@@ -156,17 +158,18 @@ impl Flow<'_> {
         Ok(())
     }
 
-    /// Messages are placed in the order of the sends; large ones may complete in another order.
+    /// Checks a completion. Messages are stored in the order of the sends; large messages may
+    /// complete in another order.
     fn check(&mut self, entry: &Entry) -> anyhow::Result<usize> {
         let offset = self.block.memory.offset(entry.buf);
         let slot = offset.filter(|offset| offset.is_multiple_of(self.size));
         let slot = slot.map(|offset| offset / self.size).unwrap_or(usize::MAX);
         let half = slot / HALF as usize;
         let is_new = self
-            .taken
+            .received
             .get_mut(half)
-            .and_then(|taken| taken.get_mut(slot % HALF as usize))
-            .is_some_and(|taken| !std::mem::replace(taken, true));
+            .and_then(|received| received.get_mut(slot % HALF as usize))
+            .is_some_and(|received| !std::mem::replace(received, true));
         if !is_new || entry.context.0 != half as u64 {
             return Err(wrong(format!(
                 "an unexpected message at offset {offset:?} of the buffer: {entry:?}"
@@ -175,7 +178,7 @@ impl Flow<'_> {
         let mut flags = CompletionFlags::MSG | CompletionFlags::RECV;
         flags.set(
             CompletionFlags::MULTI_RECV,
-            self.taken[half] == [true; HALF as usize],
+            self.received[half] == [true; HALF as usize],
         );
         if entry.flags != flags || entry.len != self.size {
             return Err(wrong(format!(
@@ -185,8 +188,8 @@ impl Flow<'_> {
         }
         if self.channel.options.verify {
             let number = self.released[half] * 2 * HALF + slot as u64;
-            let at = slot * self.size;
-            Stamp::of_pair(true, number).check(&self.block.memory, at, self.size)?;
+            let offset = slot * self.size;
+            Stamp::of_pair(true, number).check(&self.block.memory, offset, self.size)?;
         }
         Ok(half)
     }

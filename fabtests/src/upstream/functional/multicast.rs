@@ -19,15 +19,15 @@ use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::payload::{CANARY, check_around, poison};
 
-/// Its options.
+/// The options of the program.
 pub(in crate::upstream) const OPTIONS: OptionSet = option_set("M");
 
 /// Size of the receive buffer, between canaries.
 const CAPACITY: usize = 256;
-const JOINED: Context = Context(9);
-const GREETED: u64 = 1;
+const JOIN_CONTEXT: Context = Context(9);
+const GREETING_CONTEXT: u64 = 1;
 
-/// The program.
+/// Runs the program.
 pub(in crate::upstream) fn mcast(options: &Options) -> anyhow::Result<()> {
     let group = options.server.as_deref();
     let group = group.context("the group's address is missing, as 239.1.2.3")?;
@@ -44,7 +44,7 @@ pub(in crate::upstream) fn mcast(options: &Options) -> anyhow::Result<()> {
     let group = join(&endpoint, &*eq, &address)?;
     let oob = connect_out_of_band(options)?;
     match options.has("M") {
-        true => listen(&endpoint, oob),
+        true => receive_greeting(&endpoint, oob),
         false => send_greeting(&endpoint, group.addr(), oob),
     }
 }
@@ -54,19 +54,19 @@ fn join(
     eq: &dyn selvedge::EventQueue,
     group: &Address,
 ) -> anyhow::Result<std::sync::Arc<dyn Membership>> {
-    let member = endpoint.ep.join(group, JOINED);
+    let member = endpoint.ep.join(group, JOIN_CONTEXT);
     let member = member.with_context(|| format!("cannot join {group}"))?;
     match endpoint
         .context
         .strategy()
         .until("the group", || Ok(eq.read().ok()))?
     {
-        Event::JoinComplete { context } if context == JOINED => Ok(member),
+        Event::JoinComplete { context } if context == JOIN_CONTEXT => Ok(member),
         other => Err(wrong(format!("joining {group} returned {other:?}"))),
     }
 }
 
-/// The out-of-band connection between the sender and a receiver, which waits for it.
+/// Opens the out-of-band connection between the sender and a receiver; the receiver listens.
 fn connect_out_of_band(options: &Options) -> anyhow::Result<Option<OutOfBandChannel>> {
     if options.out_of_band.is_none() {
         return Ok(None);
@@ -79,10 +79,13 @@ fn connect_out_of_band(options: &Options) -> anyhow::Result<Option<OutOfBandChan
     OutOfBandChannel::establish(&options).map(Some)
 }
 
-fn listen(endpoint: &DomainEndpoint, oob: Option<OutOfBandChannel>) -> anyhow::Result<()> {
+fn receive_greeting(
+    endpoint: &DomainEndpoint,
+    oob: Option<OutOfBandChannel>,
+) -> anyhow::Result<()> {
     let block = endpoint.context.buffers(CAPACITY + 2 * CANARY)?;
     poison(&block.memory, CANARY, CAPACITY);
-    let recv = Recv::new(GREETED);
+    let recv = Recv::new(GREETING_CONTEXT);
     let segment = block.segment(CANARY, CAPACITY);
     endpoint.push("receive", |endpoint| endpoint.recv(&[segment], &recv))?;
     println!("Waiting for message from client...");
@@ -91,7 +94,7 @@ fn listen(endpoint: &DomainEndpoint, oob: Option<OutOfBandChannel>) -> anyhow::R
     }
     let endless = endpoint.rx.with_strategy(WaitStrategy::endless);
     let entry = endless.next()?;
-    let is_expected = entry.context.0 == GREETED
+    let is_expected = entry.context.0 == GREETING_CONTEXT
         && entry.len == GREETING.len()
         && entry.flags == CompletionFlags::MSG | CompletionFlags::RECV;
     ensure!(
@@ -125,9 +128,9 @@ fn send_greeting(
         oob.barrier()?;
     }
     println!("Sending message...");
-    let send = Send::new(group, GREETED).flags(OpFlags::MULTICAST | OpFlags::COMPLETION);
+    let send = Send::new(group, GREETING_CONTEXT).flags(OpFlags::MULTICAST | OpFlags::COMPLETION);
     endpoint.push("send", |endpoint| endpoint.send(&[block.whole()], &send))?;
-    super::wait_for_all(&[&endpoint.tx], [GREETED])?;
+    super::wait_for_all(&[&endpoint.tx], [GREETING_CONTEXT])?;
     println!("Send completion received");
     Ok(())
 }

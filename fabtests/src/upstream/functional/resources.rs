@@ -16,8 +16,8 @@ use crate::upstream::discover::{discover, hints};
 use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::payload::Stamp;
 
-/// Its options. `-c`, `-v`, `-w` and `-V` have no effect: the program always waits and checks in
-/// the same way.
+/// The options of the program. `-c`, `-v`, `-w` and `-V` have no effect: the program always waits
+/// and checks in the same way.
 pub(in crate::upstream) const OPTIONS: OptionSet = super::option_set("S:R:m:l:T:X:ActdwvV");
 
 /// The delay of the server with `-d`.
@@ -27,7 +27,7 @@ const DELAY: Duration = Duration::from_secs(1);
 pub(in crate::upstream) fn resmgmt_test(options: &Options) -> anyhow::Result<()> {
     let count = options.number("m", options.iterations.unwrap_or(100))? as u64;
     let tagged = options.has("t") || options.operation_of(&["msg", "tagged"])? == "tagged";
-    // Control messages are of the other kind than the tested messages.
+    // Control messages are tagged if the tested messages are untagged, and untagged otherwise.
     let config = ChannelConfig {
         tagged: !tagged,
         queues: [options.number("S", 0)?, options.number("R", 0)?],
@@ -69,11 +69,12 @@ fn open(options: &Options, config: ChannelConfig) -> anyhow::Result<Channel> {
         hints = hints.edit(|info| info.domain_attr.av_type = av::Type::Table);
     }
     match ep_type {
-        EpType::Msg => Connector::with_hints(options, &hints)?.channel(config),
+        EpType::Msg => Connector::with_hints(options, &hints)?.open_channel(config),
         _ => Channel::open(options, discover(options, &hints)?, config),
     }
 }
 
+/// The operations of one side.
 struct Flow<'a> {
     channel: &'a Channel,
     block: Block,
@@ -94,7 +95,7 @@ impl Flow<'_> {
         };
         let mut entries = vec![Entry::default(); 16];
         let (mut posted, mut refusals) = (0, 0);
-        let mut done = vec![false; count as usize];
+        let mut is_completed = vec![false; count as usize];
         let mut missing = count;
         while missing > 0 {
             while posted < count {
@@ -117,12 +118,12 @@ impl Flow<'_> {
             let count = queue.wait(&mut entries[..max])?;
             for entry in &entries[..count] {
                 let number = entry.context.0;
-                let is_expected = number < posted && !done[number as usize];
+                let is_expected = number < posted && !is_completed[number as usize];
                 ensure!(
                     is_expected,
                     "unexpected or repeated completion of {posted} posted operations: {entry:?}"
                 );
-                done[number as usize] = true;
+                is_completed[number as usize] = true;
                 if !is_sender {
                     self.check(number, entry)?;
                 }
@@ -133,10 +134,10 @@ impl Flow<'_> {
     }
 
     fn post(&self, number: u64, is_sender: bool) -> Result<(), Errno> {
-        let at = number as usize * self.size;
-        let segment = self.block.segment(at, self.size);
+        let offset = number as usize * self.size;
+        let segment = self.block.segment(offset, self.size);
         if is_sender {
-            Stamp::of_pair(true, number).write(&self.block.memory, at, self.size);
+            Stamp::of_pair(true, number).write(&self.block.memory, offset, self.size);
             let send = Send::new(self.channel.peer, number).tag(self.tagged.then_some(number));
             return self.channel.endpoint.send(&[segment], &send);
         }
@@ -150,7 +151,7 @@ impl Flow<'_> {
             "receive {number} of {} bytes completes with {entry:?}",
             self.size
         );
-        let at = number as usize * self.size;
-        Stamp::of_pair(true, number).check(&self.block.memory, at, self.size)
+        let offset = number as usize * self.size;
+        Stamp::of_pair(true, number).check(&self.block.memory, offset, self.size)
     }
 }

@@ -15,14 +15,15 @@ use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::payload::{POISON, Stamp};
 
-/// Its options.
+/// The options of the program.
 pub(in crate::upstream) const CONTEXTS: OptionSet = OptionSet {
     long: &["ctx-count="],
     ..super::option_set("")
 };
 
 /// The number of address bits that select the receive context.
-const BITS: u32 = 8;
+const RX_CTX_BITS: u32 = 8;
+/// Bytes of a message.
 const LEN: usize = 200;
 /// The operation contexts of receives are above those of sends.
 const RECEIVES: u64 = 1 << 32;
@@ -60,7 +61,7 @@ fn open(
     let domain = domain::open(options, discover(options, &hints)?)?;
     let sep = domain.domain().scalable_endpoint(domain.info());
     let sep = sep.context("cannot open a scalable endpoint")?;
-    let av = domain.av_with(|attr| attr.rx_ctx_bits = BITS)?;
+    let av = domain.av_with(|attr| attr.rx_ctx_bits = RX_CTX_BITS)?;
     let contexts = (0..count)
         .map(|index| {
             let endpoint_config = EndpointConfig {
@@ -108,12 +109,15 @@ fn exchange(
     oob.barrier()?;
     for (from, endpoint) in setup.contexts.iter().enumerate() {
         for to in 0..count {
-            let at = (from * count + to) * LEN;
-            stamp(options.is_client(), from, to).write(&sent.memory, at, LEN);
-            let send = Send::new(setup.peer.rx_addr(to, BITS), (from * count + to) as u64)
-                .flags(OpFlags::COMPLETION);
+            let offset = (from * count + to) * LEN;
+            stamp(options.is_client(), from, to).write(&sent.memory, offset, LEN);
+            let send = Send::new(
+                setup.peer.rx_addr(to, RX_CTX_BITS),
+                (from * count + to) as u64,
+            )
+            .flags(OpFlags::COMPLETION);
             endpoint.push("send", |endpoint| {
-                endpoint.send(&[sent.segment(at, LEN)], &send)
+                endpoint.send(&[sent.segment(offset, LEN)], &send)
             })?;
         }
     }

@@ -106,11 +106,11 @@ fn connected(
     let mut shared: Option<(Arc<DomainContext>, EndpointConfig)> = None;
     for _ in 0..count {
         let info = match connector.pep {
-            Some(_) => connector.request()?.0,
+            Some(_) => connector.wait_for_request()?.0,
             None => connector.info.clone(),
         };
         if shared.is_none() {
-            let domain = domain::on(&options, &*info.fabric()?, info.clone())?;
+            let domain = domain::open_on(&options, &*info.fabric()?, info.clone())?;
             let endpoint_config = endpoint_config(&options, &domain)?();
             shared = Some((domain, endpoint_config));
         }
@@ -122,7 +122,7 @@ fn connected(
                 ..connector.endpoint_config(info.clone())
             })?;
             connector.connect(&endpoint, &[])?;
-            connector.connected(&endpoint)?;
+            connector.wait_for_connection(&endpoint)?;
             Ok(endpoint)
         })?;
         endpoints.push((endpoint, FiAddr(0)));

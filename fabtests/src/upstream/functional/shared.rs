@@ -15,7 +15,7 @@ use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::payload::{POISON, Stamp};
 
-/// Its options.
+/// The options of the program.
 pub(in crate::upstream) const SHARED_CONTEXTS: OptionSet = OptionSet {
     long: &["no-tx-shared-ctx", "no-rx-shared-ctx", "ep-count="],
     ..super::option_set("")
@@ -35,8 +35,8 @@ pub(in crate::upstream) fn shared_ctx(options: &Options) -> anyhow::Result<()> {
     let count = options.number("ep-count", 4)?;
     let mut oob = OutOfBandChannel::establish(&options)?;
     let (shared, endpoints) = match options.ep_type {
-        Some(EpType::Msg) => connected(&options, count)?,
-        ep_type => unconnected(&options, ep_type.unwrap_or(EpType::Rdm), count, &mut oob)?,
+        Some(EpType::Msg) => open_connected(&options, count)?,
+        ep_type => open_unconnected(&options, ep_type.unwrap_or(EpType::Rdm), count, &mut oob)?,
     };
     for round in 0..3 {
         exchange(&options, &shared, &endpoints, round, &mut oob)?;
@@ -58,7 +58,7 @@ fn request_shared(options: &Options, info: &mut Info) {
 }
 
 impl SharedResources {
-    fn of(options: &Options, domain: Arc<DomainContext>) -> anyhow::Result<Self> {
+    fn open(options: &Options, domain: Arc<DomainContext>) -> anyhow::Result<Self> {
         let srx = match options.has("no-rx-shared-ctx") {
             true => None,
             false => {
@@ -85,9 +85,10 @@ impl SharedResources {
     }
 }
 
+/// The endpoints, each with its peer's address.
 type Endpoints = Vec<(DomainEndpoint, FiAddr)>;
 
-fn unconnected(
+fn open_unconnected(
     options: &Options,
     ep_type: EpType,
     count: usize,
@@ -96,7 +97,7 @@ fn unconnected(
     let hints = hints(options, Caps::MSG, ep_type)?.edit(|info| request_shared(options, info));
     let domain = domain::open(options, discover(options, &hints)?)?;
     let av = domain.av()?;
-    let shared = SharedResources::of(options, domain)?;
+    let shared = SharedResources::open(options, domain)?;
     let mut endpoints = Vec::new();
     for _ in 0..count {
         let endpoint = shared.domain.endpoint(EndpointConfig {
@@ -111,7 +112,7 @@ fn unconnected(
     Ok((shared, endpoints))
 }
 
-fn connected(options: &Options, count: usize) -> anyhow::Result<(SharedResources, Endpoints)> {
+fn open_connected(options: &Options, count: usize) -> anyhow::Result<(SharedResources, Endpoints)> {
     let mut options = options.clone();
     // The client reaches the server by its fabric address; the out-of-band connection is for
     // barriers only.
@@ -121,15 +122,15 @@ fn connected(options: &Options, count: usize) -> anyhow::Result<(SharedResources
     let mut endpoints = Vec::new();
     for _ in 0..count {
         let mut info = match connector.pep {
-            Some(_) => connector.request()?.0,
+            Some(_) => connector.wait_for_request()?.0,
             None => connector.info.clone(),
         };
         request_shared(&options, &mut info);
         let shared = match &shared {
             Some(shared) => shared,
             None => {
-                let domain = domain::on(&options, &*info.fabric()?, info.clone())?;
-                shared.insert(SharedResources::of(&options, domain)?)
+                let domain = domain::open_on(&options, &*info.fabric()?, info.clone())?;
+                shared.insert(SharedResources::open(&options, domain)?)
             }
         };
         let endpoint = connector.retry_until_listening(|| {
@@ -139,7 +140,7 @@ fn connected(options: &Options, count: usize) -> anyhow::Result<(SharedResources
                 ..shared.endpoint_config()
             })?;
             connector.connect(&endpoint, &[])?;
-            connector.connected(&endpoint)?;
+            connector.wait_for_connection(&endpoint)?;
             Ok(endpoint)
         })?;
         endpoints.push((endpoint, FiAddr(0)));
@@ -150,6 +151,7 @@ fn connected(options: &Options, count: usize) -> anyhow::Result<(SharedResources
     ))
 }
 
+/// Bytes of a message.
 const LEN: usize = 200;
 
 /// Sends one message from each endpoint to its peer, in both directions.

@@ -1,5 +1,5 @@
 //! `fi_rdm_shared_av`: the client creates a named address vector, and a second client process, the
-//! reader, opens it and sends to the server by an index in it.
+//! reader, opens the vector and sends to the server by an index of the vector.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::upstream::domain;
 use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::{OptionSet, Options};
 
-/// Its options; `--reader` selects the role of the reader.
+/// The options of the program; `--reader` selects the role of the reader.
 pub(in crate::upstream) const SHARED_AV: OptionSet = OptionSet {
     long: &["reader="],
     ..super::option_set("")

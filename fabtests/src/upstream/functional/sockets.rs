@@ -105,11 +105,11 @@ fn accept_client(options: &Options) -> anyhow::Result<()> {
     let bound = BoundAddress::bind(&info, &eq, false)?;
     bound.pep.listen().context("fi_listen")?;
     check_address(&bound.at, "fi_listen", bound.pep.address())?;
-    let connector = Connector::from_parts(options, info, eq, Some(Arc::clone(&bound.pep)));
-    let domain = connector.domain()?;
+    let connector = Connector::from_objects(options, info, eq, Some(Arc::clone(&bound.pep)));
+    let domain = connector.open_domain()?;
     let mut channel = channel(options, &connector, &domain)?;
     connector.connect(&channel.endpoint, &[])?;
-    connector.connected(&channel.endpoint)?;
+    connector.wait_for_connection(&channel.endpoint)?;
     check_address(&bound.at, "fi_accept", channel.endpoint.ep.address())?;
     super::greeting::exchange_greeting(&mut channel)?;
     super::greeting::shut_down(&channel)
@@ -119,7 +119,7 @@ fn connect_to_server(options: &Options) -> anyhow::Result<()> {
     let hints = hints(options, Caps::MSG, EpType::Msg)?;
     let info = discover(options, &hints)?;
     let eq = info.fabric()?.eq(&eq::Attr::default())?;
-    let connector = Connector::from_parts(options, info.clone(), Arc::clone(&eq), None);
+    let connector = Connector::from_objects(options, info.clone(), Arc::clone(&eq), None);
     let mut channel = connector.retry_until_listening(|| {
         let bound = BoundAddress::bind(&info, &eq, true)?;
         let handle = bound.pep.handle().context("the passive endpoint has no handle")?;
@@ -143,7 +143,7 @@ fn connect_to_server(options: &Options) -> anyhow::Result<()> {
         drop(bound.pep);
         connector.connect(&channel.endpoint, &[])?;
         check_address(&at, "fi_connect", channel.endpoint.ep.address())?;
-        connector.connected(&channel.endpoint)?;
+        connector.wait_for_connection(&channel.endpoint)?;
         check_address(&at, "the connection is established", channel.endpoint.ep.address())?;
         Ok(channel)
     })?;

@@ -20,7 +20,7 @@ use crate::upstream::domain;
 use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::payload::{POISON, Stamp};
 
-/// Its options; `-T` names the kind of deferred operation.
+/// The options of the program; `-T` names the kind of deferred operation.
 pub(in crate::upstream) const DEFERRED: OptionSet = option_set("T:a");
 
 const CAPS: Caps = Caps::MSG
@@ -33,8 +33,9 @@ const CAPS: Caps = Caps::MSG
 struct Setup {
     domain: Arc<DomainContext>,
     channel: Channel,
-    /// Counts the local writes; `remote_accesses` counts all accesses of the peer.
+    /// Counts the local writes.
     writes: Count,
+    /// Counts all accesses of the peer.
     remote_accesses: Count,
     local: Block,
     shared: Block,
@@ -72,7 +73,7 @@ impl Setup {
         })
     }
 
-    fn write(&self, flags: OpFlags, context: u64) -> Access {
+    fn access(&self, flags: OpFlags, context: u64) -> Access {
         Access::new(self.channel.peer, self.remote, context).flags(flags)
     }
 }
@@ -91,11 +92,11 @@ pub(in crate::upstream) fn rdm_rma_trigger(options: &Options) -> anyhow::Result<
         let endpoint = &setup.channel.endpoint;
         endpoint.write_deferred(
             &[deferred_segment],
-            &setup.write(OpFlags::DEFAULT, 2),
+            &setup.access(OpFlags::DEFAULT, 2),
             &deferral,
         )?;
         println!("RMA write to server");
-        let access = setup.write(OpFlags::DEFAULT, 1);
+        let access = setup.access(OpFlags::DEFAULT, 1);
         let trigger_segment = setup.local.segment(0, size);
         endpoint.push("write", |endpoint| {
             endpoint.write(&[trigger_segment], &access)
@@ -154,12 +155,14 @@ pub(in crate::upstream) fn rdm_deferred_wq(options: &Options) -> anyhow::Result<
     let size = options.sizes.one().unwrap_or(1000).max(32);
     let kind = Kind::from_options(options)?;
     let mut setup = Setup::open(&with_out_of_band(options, true), kind.caps(), size)?;
-    let done = setup.domain.count()?;
+    let completed = setup.domain.count()?;
     for round in 0..ROUNDS {
         match kind {
-            Kind::Counters => counters(&setup, round)?,
-            Kind::Message | Kind::Tagged => messages(&mut setup, &done, kind, size, round)?,
-            _ => remote(&mut setup, &done, kind, size, round)?,
+            Kind::Counters => defer_counters(&setup, round)?,
+            Kind::Message | Kind::Tagged => {
+                defer_messages(&mut setup, &completed, kind, size, round)?
+            }
+            _ => defer_remote_access(&mut setup, &completed, kind, size, round)?,
         }
         setup.channel.sync()?;
     }
@@ -167,7 +170,7 @@ pub(in crate::upstream) fn rdm_deferred_wq(options: &Options) -> anyhow::Result<
 }
 
 /// Defers a counter operation that sets one counter, and operations that add to another.
-fn counters(setup: &Setup, round: u64) -> anyhow::Result<()> {
+fn defer_counters(setup: &Setup, round: u64) -> anyhow::Result<()> {
     let (trigger, set, added) = (
         setup.domain.count()?,
         setup.domain.count()?,
@@ -210,18 +213,18 @@ fn counters(setup: &Setup, round: u64) -> anyhow::Result<()> {
 }
 
 /// Defers a send and a receive until a local write to the peer completes.
-fn messages(
+fn defer_messages(
     setup: &mut Setup,
-    done: &Count,
+    completed: &Count,
     kind: Kind,
     size: usize,
     round: u64,
 ) -> anyhow::Result<()> {
-    let (own_stamp, peer_stamp) = stamps(setup, round);
+    let (local_stamp, peer_stamp) = stamps(setup, round);
     let (endpoint, peer) = (setup.channel.endpoint.clone(), setup.channel.peer);
-    own_stamp.write(&setup.local.memory, 0, size);
+    local_stamp.write(&setup.local.memory, 0, size);
     setup.local.memory.fill(size, size, POISON);
-    let deferral = Deferred::with_counter(&setup.writes, setup.writes.read() + 1, done);
+    let deferral = Deferred::with_counter(&setup.writes, setup.writes.read() + 1, completed);
     let is_tagged = kind == Kind::Tagged;
     let recv = Recv::new(1)
         .tag(is_tagged.then_some(TagMatch::exact(TAG)))
@@ -232,25 +235,25 @@ fn messages(
     endpoint.recv_deferred(&[setup.local.segment(size, size)], &recv, &deferral)?;
     endpoint.send_deferred(&[setup.local.segment(0, size)], &send, &deferral)?;
     post_trigger(setup)?;
-    done.wait(2 * (round + 1))?;
+    completed.wait(2 * (round + 1))?;
     peer_stamp.check(&setup.local.memory, size, size)
 }
 
 /// Defers a write or an atomic until another local write completes.
-fn remote(
+fn defer_remote_access(
     setup: &mut Setup,
-    done: &Count,
+    completed: &Count,
     kind: Kind,
     size: usize,
     round: u64,
 ) -> anyhow::Result<()> {
-    let (own_stamp, peer_stamp) = stamps(setup, round);
+    let (local_stamp, peer_stamp) = stamps(setup, round);
     let endpoint = setup.channel.endpoint.clone();
-    own_stamp.write(&setup.local.memory, 0, size);
+    local_stamp.write(&setup.local.memory, 0, size);
     setup.shared.memory.put(0, &7_u64.to_ne_bytes());
     setup.channel.sync()?;
-    let deferral = Deferred::with_counter(&setup.writes, setup.writes.read() + 1, done);
-    let access = setup.write(OpFlags::DELIVERY_COMPLETE, 3);
+    let deferral = Deferred::with_counter(&setup.writes, setup.writes.read() + 1, completed);
+    let access = setup.access(OpFlags::DELIVERY_COMPLETE, 3);
     if kind == Kind::Write {
         endpoint.write_deferred(&[setup.local.segment(0, size)], &access, &deferral)?;
     } else {
@@ -262,21 +265,21 @@ fn remote(
         let operands = &setup.local.memory;
         operands.put(0, &5_u64.to_ne_bytes());
         operands.put(8, &7_u64.to_ne_bytes());
-        let [operand, comparand, result] = [0, 8, 16].map(|at| setup.local.segment(at, 8));
+        let [operand, comparand, result] = [0, 8, 16].map(|offset| setup.local.segment(offset, 8));
         let call = AtomicCall {
             family,
             datatype: Datatype::Uint64,
             op,
         };
-        let parts = AtomicBuffers {
+        let buffers = AtomicBuffers {
             operand,
             comparand,
             result,
         };
-        endpoint.atomic_deferred(call, &parts, &access, &deferral)?;
+        endpoint.atomic_deferred(call, &buffers, &access, &deferral)?;
     }
     post_trigger(setup)?;
-    done.wait(round + 1)?;
+    completed.wait(round + 1)?;
     // The peer's operations need progress in this process, which an out-of-band barrier does not
     // make.
     setup.remote_accesses.wait(2 * (round + 1))?;
@@ -284,18 +287,18 @@ fn remote(
     if kind == Kind::Write {
         return peer_stamp.check(&setup.shared.memory, 0, size);
     }
-    let number = |block: &Block, at| {
-        let bytes = block.memory.get(at, 8);
+    let word_at = |block: &Block, offset| {
+        let bytes = block.memory.get(offset, 8);
         u64::from_ne_bytes(bytes.try_into().unwrap_or_default())
     };
     let expected = if kind == Kind::Compare { 5 } else { 12 };
-    let value = number(&setup.shared, 0);
+    let value = word_at(&setup.shared, 0);
     anyhow::ensure!(
         value == expected,
         "the target of the peer's atomic holds {value}, expected {expected}"
     );
     if kind != Kind::Atomic {
-        let earlier = number(&setup.local, 16);
+        let earlier = word_at(&setup.local, 16);
         anyhow::ensure!(
             earlier == 7,
             "the fetching atomic returned {earlier}, expected 7"
@@ -304,17 +307,17 @@ fn remote(
     Ok(())
 }
 
-/// Posts the write that triggers the deferred operations. Its target follows the memory that they
-/// use.
+/// Posts the write that triggers the deferred operations. The target of the write follows the
+/// memory that the deferred operations use.
 fn post_trigger(setup: &mut Setup) -> anyhow::Result<()> {
-    let mut access = setup.write(OpFlags::DEFAULT, 9);
+    let mut access = setup.access(OpFlags::DEFAULT, 9);
     access.remote.addr += setup.shared.memory.len() as u64 - 8;
     let segment = setup.local.segment(24, 8);
     let endpoint = &setup.channel.endpoint;
     endpoint.push("write", |endpoint| endpoint.write(&[segment], &access))
 }
 
-/// The stamps of the messages that this side and the peer send in a round.
+/// Returns the stamps of the messages that this side and the peer send in a round.
 fn stamps(setup: &Setup, round: u64) -> (Stamp, Stamp) {
     let stamp = |is_client| Stamp::of_pair(is_client, round);
     let is_client = setup.channel.is_client();

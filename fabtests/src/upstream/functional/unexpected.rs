@@ -25,7 +25,7 @@ pub(in crate::upstream) fn unexpected_msg(options: &Options) -> anyhow::Result<(
     };
     let is_connected = options.ep_type == Some(EpType::Msg);
     let mut channel = match is_connected {
-        true => connect::channel(&options, Caps::TAGGED, config)?,
+        true => connect::open_channel(&options, Caps::TAGGED, config)?,
         false => open_one_sided(&options, config)?,
     };
     let block = channel.domain().buffers(size * count.max(2))?;

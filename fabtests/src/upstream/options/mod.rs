@@ -35,7 +35,7 @@ pub struct OptionSet {
     /// The common short options.
     pub common: &'static [&'static str],
     /// The program's own short options, which override common options of the same name.
-    pub own: &'static str,
+    pub specific: &'static str,
     /// The program's own long options, with a final `=` if they take a value.
     pub long: &'static [&'static str],
 }
@@ -51,7 +51,7 @@ pub struct Options {
     pub server: Option<String>,
     /// The positional arguments.
     pub arguments: Vec<String>,
-    /// `-p`, `-f`, `-d`.
+    /// `-p`.
     pub provider: Option<String>,
     /// `-f`.
     pub fabric: Option<String>,
@@ -125,15 +125,16 @@ pub struct Options {
     pub stops_on_failure: bool,
     /// `--special`: buffers are in special memory.
     pub special: bool,
-    own: BTreeMap<String, String>,
+    /// The values of the program's own options; empty for an option without a value.
+    specific: BTreeMap<String, String>,
 }
 
-/// How addresses are exchanged out of band.
+/// The out-of-band connection, over which addresses are exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfBand {
     /// The TCP port.
     pub port: u16,
-    /// Whether barriers use the connection too (`-b`).
+    /// Whether barriers also use the connection (`-b`).
     pub sync: bool,
 }
 
@@ -143,39 +144,39 @@ pub const OUT_OF_BAND_PORT: u16 = 3000;
 pub const PORT: &str = "9228";
 
 impl Options {
-    /// Whether this process is the client.
+    /// Returns whether this process is the client.
     pub fn is_client(&self) -> bool {
         self.server.is_some()
     }
 
-    /// Whether one of the program's own options is present.
-    pub fn has(&self, own: &str) -> bool {
-        self.own.contains_key(own)
+    /// Returns whether one of the program's own options is present.
+    pub fn has(&self, option: &str) -> bool {
+        self.specific.contains_key(option)
     }
 
-    /// The value of one of the program's own options.
-    pub fn text(&self, own: &str) -> Option<&str> {
-        self.own.get(own).map(String::as_str)
+    /// Returns the value of one of the program's own options.
+    pub fn text(&self, option: &str) -> Option<&str> {
+        self.specific.get(option).map(String::as_str)
     }
 
-    /// The number in one of the program's own options.
+    /// Returns the number in one of the program's own options.
     ///
     /// # Errors
     /// The value is no number in range.
-    pub fn number<T: FromStr>(&self, own: &str, default: T) -> anyhow::Result<T> {
-        let Some(text) = self.text(own) else {
+    pub fn number<T: FromStr>(&self, option: &str, default: T) -> anyhow::Result<T> {
+        let Some(text) = self.text(option) else {
             return Ok(default);
         };
         match text.parse() {
             Ok(number) => Ok(number),
-            Err(_) => bail!("option {own}: {text:?} is no number in the valid range"),
+            Err(_) => bail!("option {option}: {text:?} is no number in the valid range"),
         }
     }
 
-    /// The value of `-o`, which must be one of `words`; without `-o`, the first of them.
+    /// Returns the value of `-o`, which must be one of `words`; without `-o`, the first word.
     ///
     /// # Errors
-    /// The value is none of them.
+    /// The value is not one of the words.
     pub fn operation_of<'a>(&self, words: &[&'a str]) -> anyhow::Result<&'a str> {
         let Some(text) = &self.operation else {
             return Ok(words[0]);

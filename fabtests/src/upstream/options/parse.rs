@@ -11,7 +11,7 @@ use selvedge::{AddrFormat, OpFlags};
 
 use super::{OUT_OF_BAND_PORT, OptionSet, Options, OutOfBand, Sizes, WaitMethod};
 
-/// Why parsing returned no options.
+/// The reason why parsing returned no options.
 #[derive(Debug)]
 pub enum Refusal {
     /// Help was requested (`-h`).
@@ -66,10 +66,10 @@ pub fn parse(
         match arg {
             Arg::Short('h' | '?') => return Err(Refusal::Help),
             Arg::Long("help") => return Err(Refusal::Help),
-            Arg::Short(option) => short(&mut options, option_set, option, &mut parser)?,
+            Arg::Short(option) => parse_short(&mut options, option_set, option, &mut parser)?,
             Arg::Long(name) => {
                 let name = name.to_owned();
-                long(&mut options, option_set, &name, &mut parser)?;
+                parse_long(&mut options, option_set, &name, &mut parser)?;
             }
             Arg::Value(value) => options.arguments.push(value.string()?),
         }
@@ -78,14 +78,14 @@ pub fn parse(
     Ok(options)
 }
 
-fn short(
+fn parse_short(
     options: &mut Options,
     option_set: &OptionSet,
     option: char,
     parser: &mut Parser,
 ) -> Result<(), Refusal> {
-    let is_own = has_arg_in(option_set.own, option).is_some();
-    let has_arg = has_arg_in(option_set.own, option)
+    let is_specific = has_arg_in(option_set.specific, option).is_some();
+    let has_arg = has_arg_in(option_set.specific, option)
         .or_else(|| {
             option_set
                 .common
@@ -98,8 +98,10 @@ fn short(
         HasArg::Required => Some(parser.value()?.string()?),
         HasArg::Optional => parser.optional_value().map(|v| v.string()).transpose()?,
     };
-    if is_own {
-        options.own.insert(option.into(), value.unwrap_or_default());
+    if is_specific {
+        options
+            .specific
+            .insert(option.into(), value.unwrap_or_default());
         return Ok(());
     }
     let text = value.as_deref().unwrap_or_default();
@@ -110,7 +112,7 @@ fn short(
     Ok(())
 }
 
-/// Whether a short option takes a value according to a getopt(3) string.
+/// Returns whether a short option takes a value according to a getopt(3) string.
 fn has_arg_in(set: &str, option: char) -> Option<HasArg> {
     let (_, rest) = set.split_once(option)?;
     Some(match rest {
@@ -127,7 +129,8 @@ fn set_switch(options: &mut Options, option: char) {
         'k' => options.prefix = true,
         'K' => options.fork = true,
         'H' | 'R' => options.device_memory = true,
-        // Buffers are page-aligned anyway, and there are no queues of domains.
+        // The other options have no effect: buffers are always page-aligned, and domains have no
+        // queues.
         _ => {}
     }
 }
@@ -143,14 +146,14 @@ fn set_value(options: &mut Options, option: char, text: &str) -> anyhow::Result<
         'P' => options.port = owned(),
         'O' => options.out_of_band_host = owned(),
         'o' => options.operation = owned(),
-        'b' | 'E' => options.out_of_band = Some(out_of_band(options, option == 'b', text)?),
-        'e' => options.ep_type = Some(ep_type(text)?),
+        'b' | 'E' => options.out_of_band = Some(parse_out_of_band(options, option == 'b', text)?),
+        'e' => options.ep_type = Some(parse_ep_type(text)?),
         'F' => options.addr_format = text.parse::<AddrFormat>()?,
         'C' => options.connections = text.parse()?,
         'I' => options.iterations = Some(text.parse()?),
         'w' => options.warmup = text.parse()?,
         'S' => options.sizes = Sizes::parse(text)?,
-        'W' => options.window = positive(text)?,
+        'W' => options.window = parse_positive(text)?,
         'j' => options.inject = Some(text.parse()?),
         't' => {
             options.counters = parse_word(
@@ -161,7 +164,7 @@ fn set_value(options: &mut Options, option: char, text: &str) -> anyhow::Result<
         'c' => options.waiting = parse_word(text, WAITING)?,
         'M' => options.without_mr_local = parse_word(text, &[("mr_local", true)])?,
         'D' => options.device_memory = text != "system",
-        // Names of address vectors and devices, which are not supported.
+        // The other options name address vectors and devices, which are not supported.
         _ => {}
     }
     Ok(())
@@ -174,15 +177,15 @@ const WAITING: &[(&str, WaitMethod)] = &[
     ("yield", WaitMethod::Yield),
 ];
 
-fn positive(text: &str) -> anyhow::Result<usize> {
+fn parse_positive(text: &str) -> anyhow::Result<usize> {
     match text.parse()? {
         0 => bail!("must be positive"),
         number => Ok(number),
     }
 }
 
-/// `-b` includes `-E`, in either order.
-fn out_of_band(options: &Options, sync: bool, text: &str) -> anyhow::Result<OutOfBand> {
+/// Parses `-b` or `-E`. `-b` includes `-E`, in either order.
+fn parse_out_of_band(options: &Options, sync: bool, text: &str) -> anyhow::Result<OutOfBand> {
     let before = options.out_of_band;
     let port = match text {
         "" => before.map_or(OUT_OF_BAND_PORT, |before| before.port),
@@ -192,7 +195,7 @@ fn out_of_band(options: &Options, sync: bool, text: &str) -> anyhow::Result<OutO
     Ok(OutOfBand { port, sync })
 }
 
-fn ep_type(text: &str) -> anyhow::Result<EpType> {
+fn parse_ep_type(text: &str) -> anyhow::Result<EpType> {
     let types = [
         ("msg", EpType::Msg),
         ("rdm", EpType::Rdm),
@@ -210,22 +213,22 @@ fn parse_word<T: Copy>(text: &str, words: &[(&str, T)]) -> anyhow::Result<T> {
     }
 }
 
-fn long(
+fn parse_long(
     options: &mut Options,
     option_set: &OptionSet,
     name: &str,
     parser: &mut Parser,
 ) -> Result<(), Refusal> {
-    let own = option_set
+    let specific = option_set
         .long
         .iter()
-        .find(|own| own.trim_end_matches('=') == name);
-    if let Some(own) = own {
-        let value = match own.ends_with('=') {
+        .find(|specific| specific.trim_end_matches('=') == name);
+    if let Some(specific) = specific {
+        let value = match specific.ends_with('=') {
             true => parser.value()?.string()?,
             false => String::new(),
         };
-        options.own.insert(name.to_owned(), value);
+        options.specific.insert(name.to_owned(), value);
         return Ok(());
     }
     let common = LONG.iter().find(|(long, _)| *long == name);
@@ -249,8 +252,8 @@ fn set_long(options: &mut Options, name: &str, text: &str) -> anyhow::Result<()>
             let seconds: i64 = text.parse()?;
             options.timeout = u64::try_from(seconds).ok().map(Duration::from_secs);
         }
-        "data-progress" => options.data_progress = progress(text)?,
-        "control-progress" => options.control_progress = progress(text)?,
+        "data-progress" => options.data_progress = parse_progress(text)?,
+        "control-progress" => options.control_progress = parse_progress(text)?,
         "threading" => options.threading = parse_word(text, THREADING)?,
         "max-msg-size" => options.max_msg_size = Some(text.parse()?),
         "use-fi-more" => options.more = true,
@@ -275,7 +278,7 @@ const LEVELS: &[(&str, OpFlags)] = &[
     ("commit", OpFlags::COMMIT_COMPLETE),
 ];
 
-fn progress(text: &str) -> anyhow::Result<Progress> {
+fn parse_progress(text: &str) -> anyhow::Result<Progress> {
     let words = [
         ("auto", Progress::Auto),
         ("manual", Progress::Manual),
@@ -329,7 +332,7 @@ impl Options {
             cores: Vec::new(),
             stops_on_failure: false,
             special: false,
-            own: BTreeMap::new(),
+            specific: BTreeMap::new(),
         }
     }
 }
@@ -341,11 +344,11 @@ mod tests {
 
     const OPTIONS: OptionSet = OptionSet {
         common: &[ADDRESS, FABRIC, INFO, PAIR, BENCHMARK],
-        own: "UA:Q",
+        specific: "UA:Q",
         long: &["no-tx-shared-ctx", "ep-count="],
     };
 
-    fn read(line: &str) -> Result<Options, Refusal> {
+    fn parse_line(line: &str) -> Result<Options, Refusal> {
         parse(
             "fi_test",
             &OPTIONS,
@@ -356,7 +359,7 @@ mod tests {
     #[test]
     fn options_and_arguments_parse_in_any_order() {
         let line = "-p shm host -I 5 -S64 -v -UE=3001 -b --timeout 7 -A x -Q --ep-count 9";
-        let options = read(line).unwrap();
+        let options = parse_line(line).unwrap();
         assert_eq!(options.provider.as_deref(), Some("shm"));
         assert_eq!(options.server.as_deref(), Some("host"));
         assert_eq!(
@@ -387,15 +390,15 @@ mod tests {
 
     #[test]
     fn every_common_upstream_option_is_accepted() {
-        let options = read(COMMON).unwrap();
+        let options = parse_line(COMMON).unwrap();
         assert!(options.stops_on_failure && options.more && options.counters);
         assert_eq!(options.max_msg_size, Some(4096));
         assert_eq!(options.expected_error, Some(61));
     }
 
     #[test]
-    fn defaults_are_upstream_s() {
-        let options = read("").unwrap();
+    fn defaults_are_those_of_upstream() {
+        let options = parse_line("").unwrap();
         assert_eq!((options.warmup, options.window), (10, 64));
         assert_eq!(options.threading, Threading::Domain);
         assert_eq!(options.sync_level, OpFlags::DELIVERY_COMPLETE);
@@ -417,12 +420,12 @@ mod tests {
             ("-b=70000", "70000"),
             ("--threading none", "none"),
         ] {
-            let Err(Refusal::Bad(error)) = read(line) else {
+            let Err(Refusal::Bad(error)) = parse_line(line) else {
                 panic!("{line} is accepted");
             };
             let text = format!("{error:#}");
             assert!(text.contains(word), "{line}: {text}");
         }
-        assert!(matches!(read("-h"), Err(Refusal::Help)));
+        assert!(matches!(parse_line("-h"), Err(Refusal::Help)));
     }
 }

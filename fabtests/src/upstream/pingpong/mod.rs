@@ -15,13 +15,14 @@ use selvedge_testkit::failure::{unsupported, wrong};
 use super::connect::Connector;
 use super::discover::hints;
 use super::options::{OptionSet, Options, Sizes};
-use super::perf::{BINARY, DECIMAL, short};
+use super::perf::{BINARY, DECIMAL, format_short};
 use crate::upstream::domain;
 use control::Control;
 
+/// The options of the program.
 pub(super) const OPTIONS: OptionSet = OptionSet {
     common: &["B:P:d:p:e:I:S:"],
-    own: "cm:v6",
+    specific: "cm:v6",
     long: &[],
 };
 
@@ -31,8 +32,9 @@ const PORT: u16 = 47592;
 const TAG: u64 = 1234;
 /// The largest message of a run without `-S`.
 const LARGEST: usize = 6 << 20;
-/// The least buffer size, for messages that are not measured.
+/// The minimum size of a buffer, for messages that are not measured.
 const MIN_BUFFER: usize = 64;
+/// The number of round trips without `-I`.
 const ITERATIONS: usize = 10;
 /// The last message of either side.
 const FINAL_MESSAGE: &[u8] = b"fin\0";
@@ -48,7 +50,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     pingpong.finish()
 }
 
-/// The sizes of a run.
+/// Returns the sizes of a run.
 fn sizes(options: &Options, limit: usize) -> Vec<usize> {
     if options.sizes != Sizes::All {
         return options.sizes.list(limit);
@@ -75,12 +77,15 @@ struct Pingpong {
     largest: usize,
     tx: Block,
     rx: Block,
-    /// The numbers of receives posted, messages received, and messages sent.
+    /// Number of posted receives.
     posted: u64,
+    /// Number of received messages.
     received: u64,
+    /// Number of sent messages.
     sent: u64,
-    /// The numbers of messages with the pattern, in both directions.
+    /// Number of messages that were sent with the pattern.
     filled: usize,
+    /// Number of received messages whose pattern was checked.
     checked: usize,
 }
 
@@ -113,8 +118,10 @@ impl Pingpong {
     }
 
     fn post_recv(&mut self) -> anyhow::Result<()> {
-        let room = self.largest.max(MIN_BUFFER);
-        let segment = self.rx.segment((self.posted % 2) as usize * room, room);
+        let capacity = self.largest.max(MIN_BUFFER);
+        let segment = self
+            .rx
+            .segment((self.posted % 2) as usize * capacity, capacity);
         let recv = Recv::new(self.posted).tag(self.tag.map(TagMatch::exact));
         self.endpoint
             .push("receive", |endpoint| endpoint.recv(&[segment], &recv))?;
@@ -127,11 +134,11 @@ impl Pingpong {
         let segment = self.tx.segment(0, size);
         self.endpoint
             .push("send", |endpoint| endpoint.send(&[segment], &send))?;
-        let done = self.endpoint.tx.next()?;
+        let completion = self.endpoint.tx.next()?;
         ensure!(
-            done.context.0 == self.sent,
+            completion.context.0 == self.sent,
             "send {} completes before send {}",
-            done.context.0,
+            completion.context.0,
             self.sent
         );
         self.sent += 1;
@@ -150,22 +157,22 @@ impl Pingpong {
 
     /// Waits for the next message, and returns its offset in the receive buffer.
     fn await_message(&mut self, size: usize) -> anyhow::Result<usize> {
-        let done = self.endpoint.rx.next()?;
-        if (done.context.0, done.len) != (self.received, size) {
+        let completion = self.endpoint.rx.next()?;
+        if (completion.context.0, completion.len) != (self.received, size) {
             return Err(wrong(format!(
                 "received message {} with {} bytes, expected message {} with {size}",
-                done.context.0, done.len, self.received
+                completion.context.0, completion.len, self.received
             )));
         }
         self.received += 1;
-        Ok((done.context.0 % 2) as usize * self.largest.max(MIN_BUFFER))
+        Ok((completion.context.0 % 2) as usize * self.largest.max(MIN_BUFFER))
     }
 
     fn receive_payload(&mut self, size: usize) -> anyhow::Result<()> {
-        let at = self.await_message(size)?;
+        let offset = self.await_message(size)?;
         if self.verify {
             let expected = pattern(self.checked, size);
-            if self.rx.memory.get(at, size) != expected {
+            if self.rx.memory.get(offset, size) != expected {
                 let number = self.checked;
                 return Err(wrong(format!(
                     "message {number} of {size} bytes has wrong contents"
@@ -176,7 +183,7 @@ impl Pingpong {
         self.post_recv()
     }
 
-    /// Runs the round trips of one size.
+    /// Runs and measures the round trips of one size.
     fn run_size(&mut self, size: usize, iterations: usize) -> anyhow::Result<()> {
         self.sync()?;
         let start = Instant::now();
@@ -212,9 +219,9 @@ impl Pingpong {
             FINAL_MESSAGE.len(),
             OpFlags::INJECT | OpFlags::TRANSMIT_COMPLETE,
         )?;
-        let at = self.await_message(FINAL_MESSAGE.len())?;
+        let offset = self.await_message(FINAL_MESSAGE.len())?;
         ensure!(
-            self.rx.memory.get(at, FINAL_MESSAGE.len()) == FINAL_MESSAGE,
+            self.rx.memory.get(offset, FINAL_MESSAGE.len()) == FINAL_MESSAGE,
             "the peer's final message has wrong contents"
         );
         let Some(cm) = self.endpoint.ep.cm() else {
@@ -238,18 +245,22 @@ fn connect_control(options: &Options) -> anyhow::Result<Control> {
     };
     let is_ipv6 = options.has("6");
     let Some(server) = &options.server else {
-        let any: IpAddr = match is_ipv6 {
+        let unspecified: IpAddr = match is_ipv6 {
             true => Ipv6Addr::UNSPECIFIED.into(),
             false => Ipv4Addr::UNSPECIFIED.into(),
         };
-        return Control::accept(SocketAddr::new(any, port(&options.source_port, PORT)?));
+        return Control::accept(SocketAddr::new(
+            unspecified,
+            port(&options.source_port, PORT)?,
+        ));
     };
-    let to = (server.as_str(), port(&options.port, PORT)?).to_socket_addrs();
-    let mut to =
-        to.map_err(|cause| unsupported(format!("cannot resolve the host {server:?}: {cause}")))?;
-    let to = to.find(|addr| addr.is_ipv6() == is_ipv6);
-    let to = to.ok_or_else(|| unsupported(format!("{server:?} has no address of this family")))?;
-    Control::connect(to, port(&options.source_port, 0)?)
+    let address = (server.as_str(), port(&options.port, PORT)?).to_socket_addrs();
+    let mut address = address
+        .map_err(|cause| unsupported(format!("cannot resolve the host {server:?}: {cause}")))?;
+    let address = address.find(|addr| addr.is_ipv6() == is_ipv6);
+    let address =
+        address.ok_or_else(|| unsupported(format!("{server:?} has no address of this family")))?;
+    Control::connect(address, port(&options.source_port, 0)?)
 }
 
 /// The settings before the fabric is opened.
@@ -270,7 +281,7 @@ impl Setup<'_> {
         let domain = domain::open(self.options, self.discover(peer.as_ref())?)?;
         let endpoint = domain.endpoint(EndpointConfig::default())?;
         let is_datagram = domain.info().ep_attr.ep_type == EpType::Dgram;
-        let mut pingpong = self.pingpong(&domain, endpoint)?;
+        let mut pingpong = self.into_pingpong(&domain, endpoint)?;
         pingpong.post_recv()?;
         if is_datagram {
             // A second receive is posted for the peer's final message.
@@ -305,13 +316,13 @@ impl Setup<'_> {
                 connector
             }
         };
-        let domain = connector.domain()?;
+        let domain = connector.open_domain()?;
         let endpoint = domain.endpoint(connector.endpoint_config(domain.info().clone()))?;
-        let mut pingpong = self.pingpong(&domain, endpoint)?;
+        let mut pingpong = self.into_pingpong(&domain, endpoint)?;
         pingpong.peer = FiAddr(0);
         pingpong.post_recv()?;
         connector.connect(&pingpong.endpoint, &[])?;
-        connector.connected(&pingpong.endpoint)?;
+        connector.wait_for_connection(&pingpong.endpoint)?;
         pingpong.connector = Some(connector);
         Ok(pingpong)
     }
@@ -326,14 +337,14 @@ impl Setup<'_> {
         first.context("fi_getinfo returned an empty list")
     }
 
-    fn pingpong(
+    fn into_pingpong(
         self,
         domain: &DomainContext,
         endpoint: DomainEndpoint,
     ) -> anyhow::Result<Pingpong> {
         let max = domain.info().ep_attr.max_msg_size;
         let largest = self.options.sizes.one().unwrap_or(LARGEST).min(max);
-        let room = largest.max(MIN_BUFFER);
+        let capacity = largest.max(MIN_BUFFER);
         Ok(Pingpong {
             is_client: self.options.is_client(),
             control: self.control,
@@ -344,8 +355,8 @@ impl Setup<'_> {
             verify: self.options.has("c"),
             inject_size: domain.info().tx_attr.inject_size,
             largest,
-            tx: domain.buffers(room)?,
-            rx: domain.buffers(2 * room)?,
+            tx: domain.buffers(capacity)?,
+            rx: domain.buffers(2 * capacity)?,
             posted: 0,
             received: 0,
             sent: 0,
@@ -355,7 +366,7 @@ impl Setup<'_> {
     }
 }
 
-/// The contents of message `number` of a side.
+/// Returns the contents of message `number` of a side.
 fn pattern(number: usize, size: usize) -> Vec<u8> {
     let digits = (b'0'..=b'9').chain(b'a'..=b'z').chain(b'A'..=b'Z');
     let start = number * 7 % 62;
@@ -371,22 +382,22 @@ fn heading() -> String {
 
 fn row(size: usize, sent: usize, acked: usize, time: Duration) -> String {
     let bytes = size * sent * 2;
-    let micros = (time.as_secs_f64() * 1e6).max(1e-3);
-    let each = micros / (sent * 2) as f64;
+    let total_microseconds = (time.as_secs_f64() * 1e6).max(1e-3);
+    let microseconds = total_microseconds / (sent * 2) as f64;
     let acks = match sent.cmp(&acked) {
-        std::cmp::Ordering::Equal => format!("={:<8}", short(acked, &DECIMAL)),
-        std::cmp::Ordering::Less => format!("-{:<8}", short(acked - sent, &DECIMAL)),
-        std::cmp::Ordering::Greater => format!("+{:<8}", short(sent - acked, &DECIMAL)),
+        std::cmp::Ordering::Equal => format!("={:<8}", format_short(acked, &DECIMAL)),
+        std::cmp::Ordering::Less => format!("-{:<8}", format_short(acked - sent, &DECIMAL)),
+        std::cmp::Ordering::Greater => format!("+{:<8}", format_short(sent - acked, &DECIMAL)),
     };
     format!(
         "{:<8}{:<8}{acks}{:<8}{:>8.2}s{:>10.2}{:>11.2}{:>11.2}",
-        short(size, &BINARY),
-        short(sent, &DECIMAL),
-        short(bytes, &BINARY),
-        micros / 1e6,
-        bytes as f64 / micros,
-        each,
-        1.0 / each
+        format_short(size, &BINARY),
+        format_short(sent, &DECIMAL),
+        format_short(bytes, &BINARY),
+        total_microseconds / 1e6,
+        bytes as f64 / total_microseconds,
+        microseconds,
+        1.0 / microseconds
     )
 }
 
@@ -395,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_libfabric_s() {
+    fn rows_have_the_format_of_libfabric() {
         let upstream_heading =
             "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec";
         assert_eq!(heading(), upstream_heading);
@@ -406,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn message_contents_are_libfabric_s() {
+    fn message_contents_are_those_of_libfabric() {
         assert_eq!(pattern(0, 12), b"0123456789ab");
         assert_eq!(pattern(1, 4), b"789a");
         assert_eq!(pattern(8, 8), b"UVWXYZ01");

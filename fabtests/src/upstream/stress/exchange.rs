@@ -1,5 +1,5 @@
-//! A request and its processing: an access to the client's memory if it requests one, then the
-//! response. Each operation completes when the client has its data.
+//! A request and its processing: an access to the client's memory if the request has one, then the
+//! response. Each operation completes when its data have arrived.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ impl Peer {
         self.is_disconnected.load(Ordering::Acquire)
     }
 
-    /// Marks the client as disconnected; whether it was connected before.
+    /// Marks the client as disconnected. Returns whether the client was connected before.
     pub(super) fn mark_disconnected(&self) -> bool {
         !self.is_disconnected.swap(true, Ordering::AcqRel)
     }
@@ -45,6 +45,7 @@ impl Drop for Peer {
     }
 }
 
+/// A request with the state of its processing.
 #[derive(Clone)]
 pub(super) struct Exchange {
     pub(super) request: Request,
@@ -54,7 +55,7 @@ pub(super) struct Exchange {
     stage: Stage,
 }
 
-/// The next operation, or the operation in flight.
+/// The operation that is posted next or is in flight.
 #[derive(Clone, Copy)]
 enum Stage {
     Access,
@@ -87,7 +88,8 @@ impl Exchange {
         }
     }
 
-    /// Advances to the next operation after a completion; whether there is one.
+    /// Advances to the next operation after a completion. Returns whether another operation
+    /// follows.
     ///
     /// # Errors
     /// The data that was read is wrong.

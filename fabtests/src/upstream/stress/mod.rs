@@ -21,10 +21,10 @@ use super::options::{ADDRESS, FABRIC, INFO, OptionSet, Options, PAIR, WaitMethod
 use crate::suite::control::RUNNER;
 use crate::upstream::domain;
 
-/// Its options.
+/// The options of the program.
 pub(super) const OPTIONS: OptionSet = OptionSet {
     common: &[ADDRESS, FABRIC, INFO, PAIR],
-    own: "u:n:x",
+    specific: "u:n:x",
     long: &["child=", "threads="],
 };
 

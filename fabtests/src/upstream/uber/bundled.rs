@@ -11,11 +11,11 @@ const BUNDLED: [(&str, &str); 4] = [
     ("connected", include_str!("configs/connected.test")),
 ];
 
-/// The text of a file, or of an included file by its name.
+/// Reads a file, or returns an included file with this name.
 ///
 /// # Errors
 /// The system's error, with the names of the included files.
-pub(super) fn find(name: &str) -> anyhow::Result<String> {
+pub(super) fn read(name: &str) -> anyhow::Result<String> {
     if let Some((_, text)) = BUNDLED.iter().find(|(bundled, _)| *bundled == name) {
         return Ok((*text).to_owned());
     }
@@ -28,9 +28,9 @@ pub(super) fn find(name: &str) -> anyhow::Result<String> {
 /// The folders in which packages and upstream's sources have upstream's configuration files.
 const FOLDERS: [&str; 3] = [".", "/usr/local/share/fabtests", "/usr/share/fabtests"];
 
-/// The file for a test of a provider (`-p PROVIDER -t NAME`): upstream's if it is installed, and
-/// otherwise the included file with this name.
-pub(super) fn of_test(provider: &str, name: &str) -> String {
+/// Returns the file for a test of a provider (`-p PROVIDER -t NAME`): upstream's file if it is
+/// installed, and otherwise the included file with this name.
+pub(super) fn find_for_test(provider: &str, name: &str) -> String {
     let path = |folder| format!("{folder}/test_configs/{provider}/{name}.test");
     let found = FOLDERS.into_iter().map(path);
     let mut found = found.filter(|path| std::path::Path::new(path).exists());

@@ -1,4 +1,4 @@
-//! The data transfer calls of the man pages, each by its own function.
+//! The data transfer calls of the man pages. Each call is made by the function with its name.
 
 #![expect(
     unsafe_code,
@@ -165,7 +165,7 @@ fn access(args: &CallArgs<'_>) -> Access {
         .flags(args.flags)
 }
 
-/// Calls a function with the bytes of the only segment.
+/// Calls `call` with the bytes of the only segment.
 fn inject(args: &CallArgs<'_>, call: impl FnOnce(&[u8]) -> Result<(), Errno>) -> Result<(), Errno> {
     let segment = &args.segments[0];
     segment.memory.with(segment.at, segment.len, call)
@@ -198,19 +198,19 @@ pub(super) fn atomic(
     if args.form == Form::Inject {
         return inject(args, |bytes| endpoint.ep.inject_atomic(bytes, &target));
     }
-    let elements = |segments| Elements::of(endpoint, segments, call.datatype.size());
-    let parts = Parts {
-        operands: elements(args.segments),
-        comparands: elements(extra.comparands),
-        results: elements(extra.results),
+    let collect = |segments| Elements::collect(endpoint, segments, call.datatype.size());
+    let elements = AtomicElements {
+        operands: collect(args.segments),
+        comparands: collect(extra.comparands),
+        results: collect(extra.results),
     };
     match args.form {
-        Form::Message => with_flags(endpoint, call, args, &parts),
-        form => without_flags(
+        Form::Message => post_with_flags(endpoint, call, args, &elements),
+        form => post_without_flags(
             endpoint,
             call.family,
             form,
-            &parts,
+            &elements,
             &target,
             Context(args.context),
         ),
@@ -218,7 +218,7 @@ pub(super) fn atomic(
 }
 
 /// The elements of all buffers of an atomic operation.
-struct Parts {
+struct AtomicElements {
     operands: Elements,
     comparands: Elements,
     results: Elements,
@@ -232,7 +232,7 @@ struct Elements {
 }
 
 impl Elements {
-    fn of(endpoint: &DomainEndpoint, segments: &[Segment<'_>], size: usize) -> Self {
+    fn collect(endpoint: &DomainEndpoint, segments: &[Segment<'_>], size: usize) -> Self {
         let base = |segment: &Segment<'_>| (segment.base(endpoint), segment.len / size);
         let read = |segment| {
             let (base, count) = base(segment);
@@ -253,13 +253,13 @@ impl Elements {
     }
 }
 
-fn with_flags(
+fn post_with_flags(
     endpoint: &DomainEndpoint,
     call: AtomicCall,
     args: &CallArgs<'_>,
-    parts: &Parts,
+    elements: &AtomicElements,
 ) -> Result<(), Errno> {
-    let (operands, results) = (&parts.operands, &parts.results);
+    let (operands, results) = (&elements.operands, &elements.results);
     let msg = AtomicMsg {
         iov: &operands.read,
         desc: &operands.desc,
@@ -284,37 +284,37 @@ fn with_flags(
             unsafe { ep.fetch_atomicmsg(&msg, &results.write, &results.desc, flags) }
         }
         Family::Compare => {
-            let Elements { read, desc, .. } = &parts.comparands;
+            let Elements { read, desc, .. } = &elements.comparands;
             // SAFETY: as above.
             unsafe { ep.compare_atomicmsg(&msg, read, desc, &results.write, &results.desc, flags) }
         }
     }
 }
 
-fn without_flags(
+fn post_without_flags(
     endpoint: &DomainEndpoint,
     family: Family,
     form: Form,
-    parts: &Parts,
+    elements: &AtomicElements,
     target: &Target,
     context: Context,
 ) -> Result<(), Errno> {
-    let Parts {
+    let AtomicElements {
         operands,
         comparands,
         results,
-    } = parts;
+    } = elements;
     let ep = &endpoint.ep;
     if form == Form::List {
         let buf = (&operands.read[..], &operands.desc[..]);
         let compare = (&comparands.read[..], &comparands.desc[..]);
         let result = (&results.write[..], &results.desc[..]);
         return match family {
-            // SAFETY: as in `with_flags`.
+            // SAFETY: as in `post_with_flags`.
             Family::Base => unsafe { ep.atomicv(buf.0, buf.1, target, context) },
-            // SAFETY: as in `with_flags`.
+            // SAFETY: as in `post_with_flags`.
             Family::Fetch => unsafe { ep.fetch_atomicv(buf, result, target, context) },
-            // SAFETY: as in `with_flags`.
+            // SAFETY: as in `post_with_flags`.
             Family::Compare => unsafe { ep.compare_atomicv(buf, compare, result, target, context) },
         };
     }
@@ -322,11 +322,11 @@ fn without_flags(
     let compare = (comparands.read[0], comparands.desc[0]);
     let result = (results.write[0], results.desc[0]);
     match family {
-        // SAFETY: as in `with_flags`.
+        // SAFETY: as in `post_with_flags`.
         Family::Base => unsafe { ep.atomic(buf.0, buf.1, target, context) },
-        // SAFETY: as in `with_flags`.
+        // SAFETY: as in `post_with_flags`.
         Family::Fetch => unsafe { ep.fetch_atomic(buf, result, target, context) },
-        // SAFETY: as in `with_flags`.
+        // SAFETY: as in `post_with_flags`.
         Family::Compare => unsafe { ep.compare_atomic(buf, compare, result, target, context) },
     }
 }

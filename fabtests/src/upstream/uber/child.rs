@@ -18,12 +18,12 @@ pub(super) const FAILED: u8 = 255;
 /// Runs a function in a child process and returns its exit code.
 ///
 /// # Errors
-/// The system's error; the child was killed.
+/// The system's error, or the child was killed.
 pub(super) fn run_in_child(function: impl FnOnce() -> u8) -> anyhow::Result<u8> {
     // Both processes would otherwise print the buffered output.
     stdout().flush()?;
-    // SAFETY: the process has one thread and no open fabric objects: with `-f` children open all of
-    // them. The child exits in `run_child`.
+    // SAFETY: the process has one thread and no open fabric objects: with `-f`, only children open
+    // such objects. The child exits in `run_child`.
     match unsafe { fork() }.context("cannot fork")? {
         ForkResult::Child => run_child(function),
         ForkResult::Parent { child } => match waitpid(child, None)? {
@@ -40,6 +40,6 @@ fn run_child(function: impl FnOnce() -> u8) -> ! {
         Err(_) => FAILED,
     };
     let _ = stdout().flush();
-    // SAFETY: exits the process without running the exit handlers of the parent.
+    // SAFETY: `_exit` ends the process without running exit handlers of the parent.
     unsafe { libc::_exit(code.into()) }
 }

@@ -12,7 +12,7 @@ use anyhow::{bail, ensure};
 pub(super) type Config = BTreeMap<String, String>;
 
 /// The keys whose lists are sets of flags.
-const SETS: [&str; 9] = [
+const FLAG_KEYS: [&str; 9] = [
     "constant_caps",
     "mode",
     "mr_mode",
@@ -24,7 +24,7 @@ const SETS: [&str; 9] = [
     "test_flags",
 ];
 /// The keys whose values are combined.
-const COMBINED: [&str; 17] = [
+const COMBINED_KEYS: [&str; 17] = [
     "node",
     "service",
     "prov_name",
@@ -49,7 +49,7 @@ const COMBINED: [&str; 17] = [
 /// # Errors
 /// The part that is invalid.
 pub(super) fn parse(text: &str) -> anyhow::Result<Vec<Config>> {
-    let mut tokens = tokens(text).into_iter().peekable();
+    let mut tokens = split_tokens(text).into_iter().peekable();
     let mut configs = Vec::new();
     while let Some(token) = tokens.next() {
         match token.as_str() {
@@ -60,7 +60,7 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Vec<Config>> {
                         Some("}") => break,
                         Some(key) if !is_bracket(key) => {
                             check_key(key)?;
-                            lists.push((key.to_owned(), values(key, &mut tokens)?));
+                            lists.push((key.to_owned(), parse_values(key, &mut tokens)?));
                         }
                         other => bail!("{other:?} where a key or }} is expected"),
                     }
@@ -76,12 +76,15 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Vec<Config>> {
 }
 
 fn check_key(key: &str) -> anyhow::Result<()> {
-    let is_valid = SETS.contains(&key) || COMBINED.contains(&key);
+    let is_valid = FLAG_KEYS.contains(&key) || COMBINED_KEYS.contains(&key);
     ensure!(is_valid, "unknown key {key:?}");
     Ok(())
 }
 
-fn values(key: &str, tokens: &mut impl Iterator<Item = String>) -> anyhow::Result<Vec<String>> {
+fn parse_values(
+    key: &str,
+    tokens: &mut impl Iterator<Item = String>,
+) -> anyhow::Result<Vec<String>> {
     match tokens.next().as_deref() {
         Some("[") => {}
         Some(word) if !is_bracket(word) => return Ok(vec![word.to_owned()]),
@@ -97,7 +100,7 @@ fn values(key: &str, tokens: &mut impl Iterator<Item = String>) -> anyhow::Resul
     }
     // A set of flags may be empty.
     ensure!(
-        !values.is_empty() || SETS.contains(&key),
+        !values.is_empty() || FLAG_KEYS.contains(&key),
         "{key}: the list is empty"
     );
     Ok(values)
@@ -108,7 +111,7 @@ fn is_bracket(token: &str) -> bool {
 }
 
 /// Splits a text into words and brackets. Colons and commas only separate words.
-fn tokens(text: &str) -> Vec<String> {
+fn split_tokens(text: &str) -> Vec<String> {
     let lines = text
         .lines()
         .filter(|line| !line.trim_start().starts_with('#'));
@@ -135,18 +138,18 @@ fn tokens(text: &str) -> Vec<String> {
 fn expand(lists: &[(String, Vec<String>)]) -> Vec<Config> {
     let mut configs = vec![Config::new()];
     for (key, values) in lists {
-        let values = match SETS.contains(&key.as_str()) {
+        let values = match FLAG_KEYS.contains(&key.as_str()) {
             true => vec![values.join("|")],
             false => values.clone(),
         };
-        let with = |config: &Config, value: &String| {
+        let insert = |config: &Config, value: &String| {
             let mut config = config.clone();
             config.insert(key.clone(), value.clone());
             config
         };
         configs = configs
             .iter()
-            .flat_map(|config| values.iter().map(move |value| with(config, value)))
+            .flat_map(|config| values.iter().map(move |value| insert(config, value)))
             .collect();
     }
     configs

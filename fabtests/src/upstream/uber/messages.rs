@@ -1,4 +1,4 @@
-//! Messages: single ones, round trips, and windows.
+//! Messages: single messages, round trips, and windows.
 
 use anyhow::ensure;
 use selvedge::CompletionFlags;
@@ -13,8 +13,8 @@ use crate::upstream::payload::{Stamp, check_around, poison};
 /// The length of an acknowledgement.
 const ACK_LEN: usize = 16;
 
-/// Tests one message in each direction and checks everything.
-pub(super) fn unit(side: &mut Side, size: usize) -> anyhow::Result<()> {
+/// Tests one message in each direction, and checks its bytes and all fields of its completion.
+pub(super) fn test_one(side: &mut Side, size: usize) -> anyhow::Result<()> {
     for client_sends in [true, false] {
         if side.is_client() == client_sends {
             side.sync()?;
@@ -24,16 +24,16 @@ pub(super) fn unit(side: &mut Side, size: usize) -> anyhow::Result<()> {
             side.complete()?;
         } else {
             let number = side.posted;
-            let at = side.offset(number);
+            let offset = side.offset(number);
             let checked_len = side.checked_len(size);
-            poison(&side.rx.memory, at, checked_len);
+            poison(&side.rx.memory, offset, checked_len);
             post(side)?;
             side.sync()?;
             if let Some(entry) = side.await_message()? {
                 check(side, &entry, number, size)?;
             }
-            Stamp::of_pair(client_sends, number).check(&side.rx.memory, at, size)?;
-            check_around(&side.rx.memory, at, size, checked_len)?;
+            Stamp::of_pair(client_sends, number).check(&side.rx.memory, offset, size)?;
+            check_around(&side.rx.memory, offset, size, checked_len)?;
         }
         side.sync()?;
     }
@@ -133,7 +133,7 @@ fn post(side: &mut Side) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The tag of a message: its number in both halves.
+/// Returns the tag of a message: its number in both halves.
 fn tag(number: u64) -> u64 {
     number << 32 | number
 }

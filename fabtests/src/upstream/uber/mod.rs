@@ -26,28 +26,28 @@ use case::Case;
 use config::Config;
 use side::Side;
 
-/// Its options.
+/// The options of the program.
 pub(super) const OPTIONS: OptionSet = OptionSet {
     common: &[ADDRESS, FABRIC, INFO, "mI:"],
-    own: "u:t:q:xy:z:f",
+    specific: "u:t:q:xy:z:f",
     long: &[],
 };
 
 /// The TCP port for configurations without `-q`.
-const CONTROL: u16 = 2710;
+const CONTROL_PORT: u16 = 2710;
 /// The longest description of a configuration.
-const LONGEST: usize = 64 << 10;
+const MAX_CONFIG_LEN: usize = 64 << 10;
 
 /// Runs the program.
 pub(super) fn ubertest(options: &Options) -> anyhow::Result<()> {
-    let port = options.number("q", CONTROL)?;
+    let port = options.number("q", CONTROL_PORT)?;
     match &options.server {
-        Some(server) => client(options, server, port),
+        Some(server) => run_client(options, server, port),
         None => serve(options, port),
     }
 }
 
-/// Serves clients; with `-x`, only one.
+/// Serves clients; with `-x`, one client.
 fn serve(options: &Options, port: u16) -> anyhow::Result<()> {
     let listener = Listener::open(None, port)?;
     loop {
@@ -74,9 +74,9 @@ fn serve_client(options: &Options, mut oob: OutOfBandChannel) -> anyhow::Result<
     }
 }
 
-fn client(options: &Options, server: &str, port: u16) -> anyhow::Result<()> {
-    let name = file(options)?;
-    let text = bundled::find(&name)?;
+fn run_client(options: &Options, server: &str, port: u16) -> anyhow::Result<()> {
+    let name = config_file(options)?;
+    let text = bundled::read(&name)?;
     let configs = config::parse(&text).with_context(|| name.clone())?;
     let cases: Result<Vec<_>, _> = configs.iter().map(Case::read).collect();
     let cases = cases.with_context(|| name.clone())?;
@@ -101,11 +101,11 @@ fn client(options: &Options, server: &str, port: u16) -> anyhow::Result<()> {
     counts.finish()
 }
 
-/// The file of `-u`, or of `-p` and `-t`.
-fn file(options: &Options) -> anyhow::Result<String> {
+/// Returns the configuration file of `-u`, or of `-p` and `-t`.
+fn config_file(options: &Options) -> anyhow::Result<String> {
     match (options.text("u"), options.text("t"), &options.provider) {
         (Some(file), ..) => Ok(file.to_owned()),
-        (None, Some(test), Some(provider)) => Ok(bundled::of_test(provider, test)),
+        (None, Some(test), Some(provider)) => Ok(bundled::find_for_test(provider, test)),
         _ => bail!("no configuration file: use -u FILE, or -p PROVIDER with -t TEST"),
     }
 }
@@ -119,8 +119,8 @@ fn receive_text(oob: &mut OutOfBandChannel) -> anyhow::Result<Vec<u8>> {
     let len = oob.receive(8)?;
     let len = u64::from_ne_bytes(len.as_slice().try_into()?) as usize;
     ensure!(
-        len <= LONGEST,
-        "the client sends a configuration of {len} bytes, more than {LONGEST}"
+        len <= MAX_CONFIG_LEN,
+        "the client sends a configuration of {len} bytes, more than {MAX_CONFIG_LEN}"
     );
     oob.receive(len)
 }
@@ -174,17 +174,17 @@ fn run_case(
         return Ok((oob, Err(SKIPPED)));
     }
     let prepared = side::prepare(options, &case);
-    let own = prepared.as_ref().err().map(errno);
-    let peer_status = exchange_status(&mut oob, own.map_or(0, Errno::as_raw))?;
+    let local_error = prepared.as_ref().err().map(errno);
+    let peer_status = exchange_status(&mut oob, local_error.map_or(0, Errno::as_raw))?;
     let (options, prepared) = match prepared {
         Ok(prepared) if peer_status == 0 => prepared,
         Ok(_) => return Ok((oob, Err(Errno::from_raw(peer_status)))),
         Err(error) => {
-            let own = errno(&error);
-            if ![Errno::NoData, Errno::NoSys].contains(&own) {
+            let errno = errno(&error);
+            if ![Errno::NoData, Errno::NoSys].contains(&errno) {
                 println!("{}: {error:#}", case.name());
             }
-            return Ok((oob, Err(own)));
+            return Ok((oob, Err(errno)));
         }
     };
     let largest = match case.class {
@@ -206,9 +206,9 @@ type Outcome = Result<(), Errno>;
 /// The result of invalid combinations and unsupported atomics.
 const SKIPPED: Errno = Errno::Already;
 
-/// Sends a status to the other side and returns its status.
-fn exchange_status(oob: &mut OutOfBandChannel, own: i32) -> anyhow::Result<i32> {
-    oob.send(&own.to_ne_bytes())?;
+/// Sends the local status to the other side, and returns the other side's status.
+fn exchange_status(oob: &mut OutOfBandChannel, local: i32) -> anyhow::Result<i32> {
+    oob.send(&local.to_ne_bytes())?;
     Ok(i32::from_ne_bytes(oob.receive(4)?.as_slice().try_into()?))
 }
 
@@ -240,10 +240,10 @@ impl Counts {
         for name in ["Skipped", "ENODATA", "ENOSYS", "EIO", "ERROR"] {
             println!("{name}: {}", self.others.get(name).copied().unwrap_or(0));
         }
-        let bad = |name| self.others.get(name).is_some_and(|&count| count > 0);
+        let has = |name| self.others.get(name).is_some_and(|&count| count > 0);
         match self.success {
-            _ if bad("EIO") || bad("ERROR") => Err(wrong("some configurations failed")),
-            _ if bad("ENOSYS") || bad("ENODATA") => {
+            _ if has("EIO") || has("ERROR") => Err(wrong("some configurations failed")),
+            _ if has("ENOSYS") || has("ENODATA") => {
                 Err(unsupported("some configurations are not supported"))
             }
             0 => bail!("no configuration was run"),

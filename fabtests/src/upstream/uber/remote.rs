@@ -7,8 +7,8 @@ use super::case::Operation;
 use super::side::{Side, flags};
 use crate::upstream::payload::{Stamp, check_around, poison};
 
-/// Tests one access in each direction and checks everything.
-pub(super) fn unit(side: &mut Side, size: usize) -> anyhow::Result<()> {
+/// Tests one access in each direction, and checks its bytes and completions.
+pub(super) fn test_one(side: &mut Side, size: usize) -> anyhow::Result<()> {
     for client_initiates in [true, false] {
         let initiates = side.is_client() == client_initiates;
         match side.case.function.operation {
@@ -20,7 +20,7 @@ pub(super) fn unit(side: &mut Side, size: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes: the target's memory must hold the initiator's data.
+/// Tests a write: the target's memory must hold the initiator's data.
 fn write(
     side: &mut Side,
     initiates: bool,
@@ -35,8 +35,8 @@ fn write(
         return side.complete();
     }
     let (number, len) = (side.arrived, side.checked_len(size));
-    let at = side.offset(number);
-    poison(&side.shared.memory, at, len);
+    let offset = side.offset(number);
+    poison(&side.shared.memory, offset, len);
     side.sync()?;
     if side.case.function.data {
         side.await_data(side.endpoint().context.cut_data(number), size)?;
@@ -45,11 +45,11 @@ fn write(
     }
     let memory = &side.shared.memory;
     let stamp = Stamp::of_pair(client_initiates, number);
-    side.check_until_visible(|| stamp.check(memory, at, size))?;
-    check_around(memory, at, size, len)
+    side.check_until_visible(|| stamp.check(memory, offset, size))?;
+    check_around(memory, offset, size, len)
 }
 
-/// Reads: the initiator must get the data of the target's memory.
+/// Tests a read: the initiator must receive the data of the target's memory.
 fn read(
     side: &mut Side,
     initiates: bool,
@@ -64,18 +64,18 @@ fn read(
         return side.sync();
     }
     let (number, len) = (side.sent, side.checked_len(size));
-    let at = side.offset(number);
-    poison(&side.rx.memory, at, len);
+    let offset = side.offset(number);
+    poison(&side.rx.memory, offset, len);
     side.sync()?;
     post(side, size)?;
     side.complete()?;
     let memory = &side.rx.memory;
     let stamp = Stamp::of_pair(!client_initiates, number);
     match side.is_completion_visible() {
-        true => stamp.check(memory, at, size)?,
-        false => side.check_until_visible(|| stamp.check(memory, at, size))?,
+        true => stamp.check(memory, offset, size)?,
+        false => side.check_until_visible(|| stamp.check(memory, offset, size))?,
     }
-    check_around(memory, at, size, len)
+    check_around(memory, offset, size, len)
 }
 
 /// Measures successive accesses of the client.
@@ -107,10 +107,10 @@ fn windows(side: &mut Side, size: usize, count: usize, window: usize) -> anyhow:
 
 fn post(side: &mut Side, size: usize) -> anyhow::Result<()> {
     let number = side.sent;
-    let at = side.offset(number);
+    let offset = side.offset(number);
     let is_read = side.case.function.operation == Operation::Read;
     let block = if is_read { &side.rx } else { &side.tx };
-    let segments = side.segments_of(block, at, size, 1);
+    let segments = side.segments_of(block, offset, size, 1);
     let args = CallArgs {
         form: side.case.function.form,
         segments: &segments,
@@ -122,7 +122,7 @@ fn post(side: &mut Side, size: usize) -> anyhow::Result<()> {
             .data
             .then(|| side.endpoint().context.cut_data(number)),
         remote: Remote {
-            addr: side.remote.addr.wrapping_add(at as u64),
+            addr: side.remote.addr.wrapping_add(offset as u64),
             ..side.remote
         },
         flags: flags(&side.case),

@@ -9,15 +9,16 @@ use super::remote;
 use super::side::Side;
 use crate::upstream::perf::{Row, Table};
 
-/// The iterations of a quick configuration, and of others by size.
+/// The iterations of a quick configuration.
 const QUICK: usize = 5;
+/// The iterations of other configurations with small, medium and large messages.
 const SMALL: usize = 100;
 const MEDIUM: usize = 10;
 const LARGE: usize = 2;
 /// The largest size of a quick configuration.
 const QUICK_LARGEST: usize = 1 << 20;
 
-/// The sizes of messages: 16 bytes to 6 MiB; in quick configurations, every fourth of them.
+/// Returns the sizes of messages: 16 bytes to 6 MiB; in quick configurations, every fourth size.
 pub(super) fn sizes(is_quick: bool) -> Vec<usize> {
     let powers = (4..23).map(|power| 1_usize << power);
     let all = powers.flat_map(|size| [size, size + size / 2]);
@@ -30,7 +31,7 @@ pub(super) fn sizes(is_quick: bool) -> Vec<usize> {
     }
 }
 
-/// Whether the open provider supports the operation.
+/// Returns whether the open provider supports the operation.
 ///
 /// # Errors
 /// As [`atomics::limit`].
@@ -47,14 +48,14 @@ pub(super) fn is_supported(side: &Side) -> anyhow::Result<bool> {
 /// The first failure.
 pub(super) fn run(side: &mut Side, table: &mut Table) -> anyhow::Result<()> {
     if side.case.class == Class::Atomic {
-        return atomic(side, table);
+        return run_atomic(side, table);
     }
     for size in sizes(side.case.is_quick) {
         if size > limit(side) {
             continue;
         }
         if side.case.test == Test::Unit {
-            unit(side, size)?;
+            test_one(side, size)?;
             continue;
         }
         let count = count(side, size);
@@ -64,7 +65,7 @@ pub(super) fn run(side: &mut Side, table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The longest message of the call.
+/// Returns the maximum length of a message of the call.
 fn limit(side: &Side) -> usize {
     let info = side.endpoint().context.info();
     match side.case.function.form {
@@ -73,10 +74,10 @@ fn limit(side: &Side) -> usize {
     }
 }
 
-fn unit(side: &mut Side, size: usize) -> anyhow::Result<()> {
+fn test_one(side: &mut Side, size: usize) -> anyhow::Result<()> {
     match side.case.class {
-        Class::Rma => remote::unit(side, size),
-        _ => messages::unit(side, size),
+        Class::Rma => remote::test_one(side, size),
+        _ => messages::test_one(side, size),
     }
 }
 
@@ -109,7 +110,7 @@ fn measure(side: &mut Side, size: usize, count: usize) -> anyhow::Result<Duratio
     Ok(time)
 }
 
-fn atomic(side: &mut Side, table: &mut Table) -> anyhow::Result<()> {
+fn run_atomic(side: &mut Side, table: &mut Table) -> anyhow::Result<()> {
     let max = atomics::limit(side)?.unwrap_or(0);
     if side.case.test == Test::Unit {
         return atomics::unit(side, max);

@@ -66,7 +66,7 @@ pub(super) fn prepare(options: &Options, case: &Case) -> anyhow::Result<(Options
     Ok((options, Prepared::Unconnected(Box::new(info))))
 }
 
-/// Sets the addresses: `node` and `service` override the options.
+/// Sets the addresses. `node` and `service` of the configuration override the options.
 fn set_address(options: &mut Options, case: &Case) {
     let (node, service) = (case.node.clone(), case.service.clone());
     let is_client = options.is_client();
@@ -99,34 +99,38 @@ pub(super) struct Side {
     /// The memory that the peer accesses.
     pub(super) shared: Block,
     pub(super) remote: Remote,
-    /// The length of a slot, which holds a message and its canaries, and the number of slots.
+    /// The length of a slot, which holds a message and its canaries.
     slot: usize,
+    /// The number of slots.
     slots: usize,
-    /// The number of posted operations, those whose queue entry is outstanding, and the expected
-    /// counter value.
+    /// The number of posted operations.
     pub(super) sent: u64,
+    /// The operations whose queue entry is outstanding.
     outstanding: BTreeSet<u64>,
+    /// The expected value of the counter of operations.
     counted: u64,
-    /// The number of posted receives, and the numbers of messages and receives that have completed.
+    /// The number of posted receives.
     pub(super) posted: u64,
+    /// The number of messages and accesses of the peer that have completed.
     pub(super) arrived: u64,
+    /// The number of receives that have completed.
     received: u64,
     /// The receives whose queue entry is outstanding.
     receiving: BTreeSet<u64>,
 }
 
 /// The limit of the memory for messages in one direction, unless one message is larger.
-const MEMORY: usize = 8 << 20;
+const MAX_MEMORY: usize = 8 << 20;
 /// The number of messages in flight in a bandwidth test.
 const WINDOW: usize = 16;
 /// The size of completion queues.
-const QUEUE: usize = 256;
+const QUEUE_SIZE: usize = 256;
 
 impl Side {
     /// Opens all objects and connects to the peer.
     ///
     /// # Errors
-    /// The provider's error; the peer does not respond.
+    /// The provider's error, or the peer does not respond.
     pub(super) fn open(
         options: Options,
         case: Case,
@@ -137,7 +141,7 @@ impl Side {
         let (endpoint, counts, connector, peer) = match prepared {
             Prepared::Unconnected(info) => {
                 let domain = domain::open(&options, *info)?;
-                let (config, counts) = config(&case, &domain, None)?;
+                let (config, counts) = endpoint_config(&case, &domain, None)?;
                 let endpoint = domain.endpoint(config)?;
                 let from_peer = oob.exchange(&endpoint.name()?)?;
                 let address =
@@ -152,7 +156,7 @@ impl Side {
         };
         let slot = largest.max(1024).next_multiple_of(64) + 2 * CANARY;
         let slots = match case.test {
-            Test::Bandwidth => (MEMORY / slot).clamp(2, WINDOW + 1),
+            Test::Bandwidth => (MAX_MEMORY / slot).clamp(2, WINDOW + 1),
             _ => 2,
         };
         let domain = Arc::clone(&endpoint.context);
@@ -188,9 +192,9 @@ impl Side {
 
     fn exchange_keys(&mut self) -> anyhow::Result<()> {
         if matches!(self.case.class, Class::Rma | Class::Atomic) {
-            let own = self.shared.rights.remote()?.to_bytes();
-            self.oob.send(&own)?;
-            self.remote = Remote::from_bytes(&self.oob.receive(own.len())?)?;
+            let key = self.shared.rights.remote()?.to_bytes();
+            self.oob.send(&key)?;
+            self.remote = Remote::from_bytes(&self.oob.receive(key.len())?)?;
         }
         Ok(())
     }
@@ -207,24 +211,24 @@ impl Side {
         self.peer
     }
 
-    /// The offset of a message's slot.
+    /// Returns the offset of a message's slot.
     pub(super) fn offset(&self, number: u64) -> usize {
         (number % self.slots as u64) as usize * self.slot + CANARY
     }
 
-    /// The length of a slot without its canaries.
+    /// Returns the length of a slot without its canaries.
     pub(super) fn slot_len(&self) -> usize {
         self.slot - 2 * CANARY
     }
 
-    /// The part of a slot that a test of messages of `size` bytes poisons and checks: the message,
-    /// as much again after it, and a page. Checking the entire slot for each size would take longer
-    /// than the messages.
+    /// Returns the length of the part of a slot that a test of messages of `size` bytes poisons and
+    /// checks: the message, as many bytes after it, and a page. Checking the entire slot for each
+    /// size would take longer than the messages.
     pub(super) fn checked_len(&self, size: usize) -> usize {
         (2 * size + 4096).min(self.slot_len())
     }
 
-    /// The number of messages in flight; one slot is for the acknowledgement.
+    /// Returns the number of messages in flight; one slot is for the acknowledgement.
     pub(super) fn window(&self) -> usize {
         (self.slots - 1).min(WINDOW)
     }
@@ -233,7 +237,7 @@ impl Side {
     pub(super) fn segments_of<'a>(
         &self,
         block: &'a Block,
-        at: usize,
+        offset: usize,
         len: usize,
         unit: usize,
     ) -> Vec<Segment<'a>> {
@@ -245,13 +249,13 @@ impl Side {
         };
         let len_each = len / unit / count * unit;
         let segment = |number: usize| {
-            let from = number * len_each;
-            let until = if number + 1 == count {
+            let start = number * len_each;
+            let end = if number + 1 == count {
                 len
             } else {
-                from + len_each
+                start + len_each
             };
-            block.segment(at + from, until - from)
+            block.segment(offset + start, end - start)
         };
         (0..count).map(segment).collect()
     }
@@ -269,9 +273,9 @@ impl Side {
     /// Waits until every operation has completed exactly once.
     ///
     /// # Errors
-    /// An unexpected or wrong completion; a missing one.
+    /// A completion is unexpected, wrong or missing.
     pub(super) fn complete(&mut self) -> anyhow::Result<()> {
-        let kind = kind(&self.case);
+        let kind = completion_kind(&self.case);
         while !self.outstanding.is_empty() {
             let entry = self.endpoint.tx.next()?;
             let is_outstanding = self.outstanding.remove(&entry.context.0);
@@ -287,7 +291,7 @@ impl Side {
         Ok(())
     }
 
-    /// Whether the completion of an operation is reported.
+    /// Returns whether the completion of an operation is reported.
     pub(super) fn is_completion_visible(&self) -> bool {
         let is_injected = self.case.function.form == Form::Inject;
         self.counts.is_some() || (self.case.is_reported(self.case.tx) && !is_injected)
@@ -301,11 +305,11 @@ impl Side {
         self.posted += 1;
     }
 
-    /// Waits for the first receive that completes: small messages may overtake large ones. Returns
-    /// its entry if queues report receives.
+    /// Waits for the next receive that completes; small messages may overtake large messages.
+    /// Returns its entry if queues report receives.
     ///
     /// # Errors
-    /// Another operation completes, or none.
+    /// Another operation completes, or no operation.
     pub(super) fn await_message(&mut self) -> anyhow::Result<Option<Entry>> {
         self.arrived += 1;
         self.received += 1;
@@ -326,7 +330,7 @@ impl Side {
     /// Waits for the completion data of the next write, which every queue reports.
     ///
     /// # Errors
-    /// Another operation completes, or none.
+    /// Another operation completes, or no operation.
     pub(super) fn await_data(&mut self, data: u64, len: usize) -> anyhow::Result<()> {
         self.arrived += 1;
         let entry = self.endpoint.rx.next()?;
@@ -340,7 +344,7 @@ impl Side {
         Ok(())
     }
 
-    /// Waits for the peer at a barrier, and makes progress meanwhile.
+    /// Waits for the peer at a barrier. The endpoint makes progress during the wait.
     ///
     /// # Errors
     /// The peer has exited or does not reach the barrier.
@@ -353,7 +357,7 @@ impl Side {
     /// Repeats a check and makes progress until the peer's operation is visible.
     ///
     /// # Errors
-    /// That of the last check.
+    /// The error of the last check.
     pub(super) fn check_until_visible(
         &self,
         mut check: impl FnMut() -> anyhow::Result<()>,
@@ -373,8 +377,8 @@ impl Side {
 /// The time in which a write in flight must become visible.
 const VISIBLE_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// The queues, counters and flags of an endpoint.
-fn config(
+/// Returns the queues, counters and flags of an endpoint.
+fn endpoint_config(
     case: &Case,
     domain: &DomainContext,
     connector: Option<&Connector>,
@@ -389,8 +393,8 @@ fn config(
             ..EndpointConfig::default()
         },
     };
-    config.tx = Some(domain.queue(QUEUE)?);
-    config.rx = Some(domain.queue(QUEUE)?);
+    config.tx = Some(domain.queue(QUEUE_SIZE)?);
+    config.rx = Some(domain.queue(QUEUE_SIZE)?);
     config.tx_selective = case.tx.selective || !case.queues;
     config.rx_selective = case.rx.selective || !case.queues;
     if !case.counters {
@@ -412,21 +416,21 @@ fn connect(
 ) -> anyhow::Result<(DomainEndpoint, Option<[Count; 2]>)> {
     let info = match &connector.pep {
         None => connector.info.clone(),
-        Some(_) => match connector.event()? {
+        Some(_) => match connector.next_event()? {
             Event::ConnReq { info, .. } => *info,
             other => bail!("expected a connection request, got the event {other:?}"),
         },
     };
     let domain = domain::open(options, info)?;
-    let (config, counts) = config(case, &domain, Some(connector))?;
+    let (config, counts) = endpoint_config(case, &domain, Some(connector))?;
     let endpoint = domain.endpoint(config)?;
     connector.connect(&endpoint, &[])?;
-    connector.connected(&endpoint)?;
+    connector.wait_for_connection(&endpoint)?;
     Ok((endpoint, counts))
 }
 
-/// The completion flags of local operations.
-fn kind(case: &Case) -> CompletionFlags {
+/// Returns the completion flags of local operations.
+fn completion_kind(case: &Case) -> CompletionFlags {
     match (case.class, case.function.operation) {
         (Class::Tagged, _) => CompletionFlags::TAGGED | CompletionFlags::SEND,
         (Class::Msg, _) => CompletionFlags::MSG | CompletionFlags::SEND,
@@ -436,7 +440,7 @@ fn kind(case: &Case) -> CompletionFlags {
     }
 }
 
-/// The flags of a call.
+/// Returns the flags of a call.
 pub(super) fn flags(case: &Case) -> OpFlags {
     match case.function.form {
         Form::Message if case.function.data => case.msg_flags | OpFlags::REMOTE_CQ_DATA,

@@ -15,22 +15,24 @@ pub(in crate::upstream) fn getinfo_test(options: &Options) -> anyhow::Result<()>
     let base = hints(options);
     infos_of(&base).context("fi_getinfo finds no provider")?;
     let mut cases = Cases::default();
-    addresses(&mut cases, options, &Hints::anything(), "without hints");
-    addresses(&mut cases, options, &base, "with hints");
-    cases.run("api version", || versions(&base));
+    check_addresses(&mut cases, options, &Hints::anything(), "without hints");
+    check_addresses(&mut cases, options, &base, "with hints");
+    cases.run("api version", || check_versions(&base));
     cases.run("returned attributes open", || open_all(&base));
-    cases.run("unknown domain name", || bad_domain(&base));
-    cases.run("FI_PROVIDER is applied to each call", || environment(&base));
-    cases.run("message order", || orders(&base));
-    cases.run("maximum ordered sizes", || ordered_sizes(&base));
-    cases.run("memory registration modes", || mr_modes(&base));
-    cases.run("progress", || progress(&base));
-    cases.run("capabilities", || capabilities(&base));
-    cases.run("domain capabilities", || domain_caps(&base));
+    cases.run("unknown domain name", || check_unknown_domain(&base));
+    cases.run("FI_PROVIDER is applied to each call", || {
+        check_environment(&base)
+    });
+    cases.run("message order", || check_orders(&base));
+    cases.run("maximum ordered sizes", || check_ordered_sizes(&base));
+    cases.run("memory registration modes", || check_mr_modes(&base));
+    cases.run("progress", || check_progress(&base));
+    cases.run("capabilities", || check_capabilities(&base));
+    cases.run("domain capabilities", || check_domain_caps(&base));
     cases.finish()
 }
 
-/// Hints that accept every mode bit, so that none excludes a provider.
+/// Makes hints that accept every mode bit, so that no mode excludes a provider.
 fn hints(options: &Options) -> Hints {
     let text = |option: &Option<String>| option.clone().unwrap_or_default();
     Hints::new()
@@ -46,7 +48,7 @@ fn infos_of(hints: &Hints) -> Result<Vec<Info>, selvedge::Error> {
     registry()?.infos(hints)
 }
 
-/// Calls fi_getinfo; `None` if there is no data.
+/// Calls fi_getinfo. Returns `None` if fi_getinfo returns no data.
 fn find_infos(hints: &Hints) -> anyhow::Result<Option<Vec<Info>>> {
     match infos_of(hints) {
         Ok(infos) => Ok(Some(infos)),
@@ -56,7 +58,7 @@ fn find_infos(hints: &Hints) -> anyhow::Result<Option<Vec<Info>>> {
 }
 
 /// Tests nodes and services as source and as destination.
-fn addresses(cases: &mut Cases, options: &Options, hints: &Hints, which: &str) {
+fn check_addresses(cases: &mut Cases, options: &Options, hints: &Hints, label: &str) {
     let source = options.source.as_deref().unwrap_or("127.0.0.1");
     let peer = options.server.as_deref().unwrap_or("127.0.0.1");
     let none = InfoFlags::empty();
@@ -74,7 +76,7 @@ fn addresses(cases: &mut Cases, options: &Options, hints: &Hints, which: &str) {
             InfoFlags::SOURCE,
         ),
     ] {
-        cases.run(&format!("{which}: {name}"), || {
+        cases.run(&format!("{label}: {name}"), || {
             let registry = registry()?;
             let infos = registry.getinfo(Version::API, node, service, flags, hints)?;
             for info in infos {
@@ -93,7 +95,7 @@ fn addresses(cases: &mut Cases, options: &Options, hints: &Hints, which: &str) {
     }
 }
 
-fn versions(base: &Hints) -> anyhow::Result<()> {
+fn check_versions(base: &Hints) -> anyhow::Result<()> {
     let registry = registry()?;
     for version in [
         Version::new(1, 5),
@@ -128,7 +130,7 @@ fn open_all(base: &Hints) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn bad_domain(base: &Hints) -> anyhow::Result<()> {
+fn check_unknown_domain(base: &Hints) -> anyhow::Result<()> {
     let result = find_infos(&base.clone().domain("no domain has this name"))?;
     ensure!(
         result.is_none(),
@@ -137,7 +139,7 @@ fn bad_domain(base: &Hints) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn environment(base: &Hints) -> anyhow::Result<()> {
+fn check_environment(base: &Hints) -> anyhow::Result<()> {
     for info in infos_of(base)? {
         let name = info.fabric_attr.prov_name;
         let named = |value: &str| {
@@ -158,8 +160,8 @@ fn environment(base: &Hints) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each order, and all orders together: what is returned must include them.
-fn orders(base: &Hints) -> anyhow::Result<()> {
+/// Tests each order, and all orders together. The returned order must include the requested order.
+fn check_orders(base: &Hints) -> anyhow::Result<()> {
     for order in MsgOrder::all().iter().chain([MsgOrder::all()]) {
         for info in find_infos(&base.clone().msg_order(order))?.unwrap_or_default() {
             let returned = info.tx_attr.msg_order & info.rx_attr.msg_order;
@@ -172,7 +174,7 @@ fn orders(base: &Hints) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ordered_sizes(base: &Hints) -> anyhow::Result<()> {
+fn check_ordered_sizes(base: &Hints) -> anyhow::Result<()> {
     type Size = fn(&mut Info) -> &mut usize;
     let sizes: [(MsgOrder, Size); 3] = [
         (MsgOrder::RAW, |info| &mut info.ep_attr.max_order_raw_size),
@@ -197,10 +199,10 @@ fn ordered_sizes(base: &Hints) -> anyhow::Result<()> {
                     "the maximum ordered size is less than requested: {info:?}"
                 );
             }
-            if let Some(more) = max.checked_add(1) {
+            if let Some(too_large) = max.checked_add(1) {
                 ensure!(
-                    requested(more)?.is_none(),
-                    "fi_getinfo accepts {more} bytes for {order}, more than the maximum"
+                    requested(too_large)?.is_none(),
+                    "fi_getinfo accepts {too_large} bytes for {order}, more than the maximum"
                 );
             }
         }
@@ -211,8 +213,9 @@ fn ordered_sizes(base: &Hints) -> anyhow::Result<()> {
     }
 }
 
-/// The memory registration modes returned must be among those offered.
-fn mr_modes(base: &Hints) -> anyhow::Result<()> {
+/// Tests all combinations of registration modes. The returned modes must be among the requested
+/// modes.
+fn check_mr_modes(base: &Hints) -> anyhow::Result<()> {
     let modes = [
         MrMode::LOCAL,
         MrMode::RAW,
@@ -227,7 +230,7 @@ fn mr_modes(base: &Hints) -> anyhow::Result<()> {
         let chosen = modes
             .iter()
             .enumerate()
-            .filter(|(at, _)| mask >> at & 1 == 1);
+            .filter(|(index, _)| mask >> index & 1 == 1);
         let requested: MrMode = chosen.map(|(_, mode)| *mode).collect();
         let hints = base.clone().caps(Caps::MSG | Caps::RMA).mr_mode(requested);
         for info in find_infos(&hints)?.unwrap_or_default() {
@@ -241,7 +244,7 @@ fn mr_modes(base: &Hints) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn progress(base: &Hints) -> anyhow::Result<()> {
+fn check_progress(base: &Hints) -> anyhow::Result<()> {
     for requested in [Progress::Manual, Progress::Auto] {
         for info in find_infos(&base.clone().data_progress(requested))?.unwrap_or_default() {
             let returned = info.domain_attr.data_progress;
@@ -256,7 +259,7 @@ fn progress(base: &Hints) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The capabilities that transmit attributes, receive attributes, and neither of them can have.
+/// The capabilities that transmit attributes cannot have.
 const NEVER_TX: Caps = Caps::RECV
     .union(Caps::REMOTE_READ)
     .union(Caps::REMOTE_WRITE)
@@ -265,13 +268,15 @@ const NEVER_TX: Caps = Caps::RECV
     .union(Caps::RMA_EVENT)
     .union(Caps::DIRECTED_RECV)
     .union(NEVER_EITHER);
+/// The capabilities that receive attributes cannot have.
 const NEVER_RX: Caps = Caps::SEND
     .union(Caps::READ)
     .union(Caps::WRITE)
     .union(Caps::FENCE)
     .union(Caps::MULTICAST)
     .union(NEVER_EITHER);
-/// The last three are returned only if they are requested.
+/// The capabilities that neither transmit nor receive attributes can have. The last three are
+/// returned only if they are requested.
 const NEVER_EITHER: Caps = Caps::LOCAL_COMM
     .union(Caps::REMOTE_COMM)
     .union(Caps::SHARED_AV)
@@ -286,7 +291,7 @@ const PRIMARY: Caps = Caps::MSG
     .union(Caps::ATOMIC);
 
 /// Tests all combinations of nine capabilities.
-fn capabilities(base: &Hints) -> anyhow::Result<()> {
+fn check_capabilities(base: &Hints) -> anyhow::Result<()> {
     let caps = [
         Caps::MSG,
         Caps::RMA,
@@ -303,7 +308,7 @@ fn capabilities(base: &Hints) -> anyhow::Result<()> {
         let chosen = caps
             .iter()
             .enumerate()
-            .filter(|(at, _)| mask >> at & 1 == 1);
+            .filter(|(index, _)| mask >> index & 1 == 1);
         let requested: Caps = chosen.map(|(_, caps)| *caps).collect();
         for info in find_infos(&base.clone().caps(requested))?.unwrap_or_default() {
             found += 1;
@@ -323,7 +328,7 @@ fn check_caps(info: &Info, requested: Caps) -> anyhow::Result<()> {
         returned.contains(requested),
         "requested {requested}, but {returned} is returned"
     );
-    // Without a requested primary capability, all of them are returned.
+    // If no primary capability is requested, all primary capabilities are returned.
     if requested.intersects(PRIMARY) {
         let unrequested = (returned & PRIMARY) - requested;
         ensure!(
@@ -345,10 +350,13 @@ fn check_caps(info: &Info, requested: Caps) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn domain_caps(base: &Hints) -> anyhow::Result<()> {
+fn check_domain_caps(base: &Hints) -> anyhow::Result<()> {
     let all = Caps::LOCAL_COMM | Caps::REMOTE_COMM | Caps::SHARED_AV;
     for mask in 0_u32..8 {
-        let chosen = all.iter().enumerate().filter(|(at, _)| mask >> at & 1 == 1);
+        let chosen = all
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| mask >> index & 1 == 1);
         let requested: Caps = chosen.map(|(_, caps)| caps).collect();
         for info in find_infos(&base.clone().caps(requested))?.unwrap_or_default() {
             let returned = info.caps;

@@ -15,16 +15,16 @@ pub(super) use objects::{av_test, dom_test, mr_test, setopt_test};
 pub(super) use queues::{cntr_test, cq_test, eq_test};
 pub(super) use signals::{OPTIONS as SIGNALS, sighandler_test};
 
-/// The options of a program with additional options.
-pub(super) const fn option_set(own: &'static str) -> OptionSet {
+/// Returns the options of a program: the common options and `specific`.
+pub(super) const fn option_set(specific: &'static str) -> OptionSet {
     OptionSet {
         common: &[ADDRESS, FABRIC, INFO],
-        own,
+        specific,
         long: &[],
     }
 }
 
-/// Runs cases and counts their results.
+/// The counts of the results of cases.
 #[derive(Debug, Default)]
 struct Cases {
     passed: usize,

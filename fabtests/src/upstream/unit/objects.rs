@@ -34,7 +34,7 @@ pub(in crate::upstream) fn dom_test(options: &Options) -> anyhow::Result<()> {
             "opened {} domains, expected {count}",
             domains.len()
         );
-        // Each domain works on its own, in any order of closing.
+        // Each domain works after the domains before it are closed.
         for domain in domains {
             domain.av(&av::Attr::default())?;
         }
@@ -89,11 +89,11 @@ pub(in crate::upstream) fn av_test(options: &Options) -> anyhow::Result<()> {
             av: Some(av.clone()),
             ..EndpointConfig::default()
         })?;
-        let own = endpoint.ep.address()?;
-        let after = av.insert_one(&own)?;
+        let address = endpoint.ep.address()?;
+        let after = av.insert_one(&address)?;
         ensure!(before != after, "two addresses have the same index");
         ensure!(
-            av.lookup(after)? == own,
+            av.lookup(after)? == address,
             "the lookup returns another address"
         );
         Ok(())
@@ -101,7 +101,7 @@ pub(in crate::upstream) fn av_test(options: &Options) -> anyhow::Result<()> {
     cases.finish()
 }
 
-/// Addresses that are derived from a valid one by counting.
+/// Returns addresses that are derived from a valid address by counting.
 fn good_addresses(info: &Info, good: &str, count: usize) -> anyhow::Result<Vec<Address>> {
     (0..count)
         .map(|number| match info.addr_format {
@@ -135,8 +135,11 @@ fn check_valid(av: &dyn AddressVector, addresses: &[Address]) -> anyhow::Result<
     );
     for (index, address) in indices.iter().zip(addresses) {
         let found = av.lookup(*index)?;
-        let same = found.to_string().ends_with(&address.to_string());
-        ensure!(same, "inserted {address}, but the lookup returns {found}");
+        let is_same = found.to_string().ends_with(&address.to_string());
+        ensure!(
+            is_same,
+            "inserted {address}, but the lookup returns {found}"
+        );
     }
     let mut sorted = indices.clone();
     sorted.sort();
@@ -174,10 +177,10 @@ fn check_invalid(av: &dyn AddressVector, good: &Address, bad: &Address) -> anyho
         "inserting one valid and two invalid addresses returns {inserted} with the indices {indices:?}"
     );
     av.lookup(indices[1])?;
-    let short = av.insert(&mixed, &mut [FiAddr(0)]);
+    let result = av.insert(&mixed, &mut [FiAddr(0)]);
     ensure!(
-        short == Err(Errno::Inval),
-        "inserting with too few index slots returns {short:?}, expected FI_EINVAL"
+        result == Err(Errno::Inval),
+        "inserting with too few index slots returns {result:?}, expected FI_EINVAL"
     );
     Ok(())
 }
@@ -197,15 +200,15 @@ fn check_absent(av: &dyn AddressVector, good: &Address) -> anyhow::Result<()> {
         );
     }
     av.remove(&[used])?;
-    let again = av.remove(&[used]);
+    let result = av.remove(&[used]);
     ensure!(
-        again == Err(Errno::Inval),
-        "the second removal of an index returns {again:?}, expected FI_EINVAL"
+        result == Err(Errno::Inval),
+        "the second removal of an index returns {result:?}, expected FI_EINVAL"
     );
     Ok(())
 }
 
-/// All access rights, for all combinations.
+/// All access rights, of which every combination is tested.
 const RIGHTS: [MrAccess; 6] = [
     MrAccess::SEND,
     MrAccess::RECV,
@@ -228,7 +231,7 @@ pub(in crate::upstream) fn mr_test(options: &Options) -> anyhow::Result<()> {
                 let chosen = RIGHTS
                     .iter()
                     .enumerate()
-                    .filter(|(at, _)| mask >> at & 1 == 1);
+                    .filter(|(index, _)| mask >> index & 1 == 1);
                 let access: MrAccess = chosen.map(|(_, right)| *right).collect();
                 // The same key is used repeatedly: it is free after the region is closed.
                 let rights = block.memory.register(domain.domain(), access, 0xC0DE);
@@ -239,12 +242,16 @@ pub(in crate::upstream) fn mr_test(options: &Options) -> anyhow::Result<()> {
     });
     cases.run("a key in use", || {
         let access = MrAccess::REMOTE_READ;
-        let (one, two) = (domain.buffers(64)?, domain.buffers(64)?);
-        let first = one.memory.register(domain.domain(), access, 0xC0DE)?;
+        let (first_block, second_block) = (domain.buffers(64)?, domain.buffers(64)?);
+        let first = first_block
+            .memory
+            .register(domain.domain(), access, 0xC0DE)?;
         if first.remote()?.key != 0xC0DE {
             return Err(unsupported("the provider chooses the keys"));
         }
-        let second = two.memory.register(domain.domain(), access, 0xC0DE);
+        let second = second_block
+            .memory
+            .register(domain.domain(), access, 0xC0DE);
         ensure!(second.is_err(), "two regions have the same key");
         Ok(())
     });
@@ -325,10 +332,10 @@ pub(in crate::upstream) fn setopt_test(options: &Options) -> anyhow::Result<()> 
             }
             Err(errno) => bail!("FI_OPT_MIN_MULTI_RECV: {errno}"),
         }
-        let now = endpoint.ep.option(Name::MinMultiRecv)?;
+        let after = endpoint.ep.option(Name::MinMultiRecv)?;
         ensure!(
-            now == EpOption::MinMultiRecv(12345),
-            "reading the option returns {now:?}, expected 12345"
+            after == EpOption::MinMultiRecv(12345),
+            "reading the option returns {after:?}, expected 12345"
         );
         Ok(())
     });

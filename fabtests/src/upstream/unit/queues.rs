@@ -152,11 +152,8 @@ pub(in crate::upstream) fn cq_test(options: &Options) -> anyhow::Result<()> {
         Ok(())
     });
     cases.run("many queues at once", || {
-        let counters: Result<Vec<_>, _> = (0..max).map(|_| open(16, wait::Object::None)).collect();
-        ensure!(
-            counters?.len() == max,
-            "fewer than {max} queues were opened"
-        );
+        let queues: Result<Vec<_>, _> = (0..max).map(|_| open(16, wait::Object::None)).collect();
+        ensure!(queues?.len() == max, "fewer than {max} queues were opened");
         Ok(())
     });
     cases.run("no error", || {
@@ -187,7 +184,8 @@ fn check_signal(cq: &Arc<dyn CompletionQueue>) -> anyhow::Result<()> {
     let thread = std::thread::spawn(move || {
         waiting_cq.wait(&mut [cq::Entry::default()], Some(Duration::from_secs(3600)))
     });
-    // The thread may not wait yet: then the signal is kept, or a later one wakes the thread.
+    // If the thread does not wait yet, the queue stores the signal, or a later signal wakes the
+    // thread.
     while !thread.is_finished() {
         cq.signal()?;
         std::thread::sleep(Duration::from_millis(1));
@@ -211,24 +209,24 @@ pub(in crate::upstream) fn cntr_test(options: &Options) -> anyhow::Result<()> {
         let attr = cntr::Attr::default();
         let counters: Result<Vec<_>, _> = (0..count).map(|_| domain.domain().cntr(&attr)).collect();
         let counters = counters?;
-        for (cntr, at) in counters.iter().zip(0..) {
+        for (cntr, index) in counters.iter().zip(0..) {
             ensure!(
                 cntr.read() == 0 && cntr.read_err() == 0,
                 "a new counter is not 0"
             );
-            cntr.set(at);
-            cntr.set_err(1000 + at);
+            cntr.set(index);
+            cntr.set_err(1000 + index);
         }
-        for (cntr, at) in counters.iter().zip(0..) {
-            cntr.add(at);
-            cntr.add_err(at);
+        for (cntr, index) in counters.iter().zip(0..) {
+            cntr.add(index);
+            cntr.add_err(index);
         }
-        for (cntr, at) in counters.iter().zip(0..) {
+        for (cntr, index) in counters.iter().zip(0..) {
             let numbers = (cntr.read(), cntr.read_err());
             ensure!(
-                numbers == (2 * at, 1000 + 2 * at),
-                "counter {at} has the values {numbers:?}, expected {:?}",
-                (2 * at, 1000 + 2 * at)
+                numbers == (2 * index, 1000 + 2 * index),
+                "counter {index} has the values {numbers:?}, expected {:?}",
+                (2 * index, 1000 + 2 * index)
             );
         }
         Ok(())

@@ -20,7 +20,7 @@ use crate::upstream::discover::{discover, hints};
 use crate::upstream::domain;
 use crate::upstream::options::{OptionSet, Options};
 
-/// Its options.
+/// The options of the program.
 pub(in crate::upstream) const OPTIONS: OptionSet = OptionSet {
     long: &["child"],
     ..super::option_set("")
@@ -68,8 +68,8 @@ pub(in crate::upstream) fn sighandler_test(options: &Options) -> anyhow::Result<
     }
 }
 
-/// SIGINT, unless this process and therefore the child ignores it, as background jobs of a shell
-/// do.
+/// Returns SIGINT, or SIGTERM if this process and therefore the child ignores SIGINT, as background
+/// jobs of a shell do.
 fn terminating_signal() -> anyhow::Result<Signal> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let ignored = status

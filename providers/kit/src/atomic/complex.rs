@@ -18,20 +18,20 @@ macro_rules! complex {
 
             const IS_EXACT: bool = false;
 
-            fn of(word: $word) -> Self {
+            fn from_word(word: $word) -> Self {
                 let bytes = word.to_ne_bytes();
-                let parts = bytes.as_chunks().0;
+                let halves = bytes.as_chunks().0;
                 Self {
-                    re: $float::from_ne_bytes(parts[0]),
-                    im: $float::from_ne_bytes(parts[1]),
+                    re: $float::from_ne_bytes(halves[0]),
+                    im: $float::from_ne_bytes(halves[1]),
                 }
             }
 
             fn word(self) -> $word {
                 let mut bytes = $word::default().to_ne_bytes();
-                let parts = bytes.as_chunks_mut().0;
-                parts[0] = self.re.to_ne_bytes();
-                parts[1] = self.im.to_ne_bytes();
+                let halves = bytes.as_chunks_mut().0;
+                halves[0] = self.re.to_ne_bytes();
+                halves[1] = self.im.to_ne_bytes();
                 $word::from_ne_bytes(bytes)
             }
 

@@ -17,16 +17,16 @@
 //! - Integers wrap around.
 //! - Floating-point numbers are added and multiplied with one rounding, to the nearest and ties to
 //!   even. The product of complex numbers is `(ac - bd, ad + bc)`, each step rounded.
-//! - Numbers compare as in C: `-0` equals `+0`, and a NaN equals nothing, is less than nothing, and
-//!   is true. So [`Op::Min`] and [`Op::Max`] leave the target as it is if either number is a NaN,
-//!   [`Op::Cswap`] swaps `-0` for a compared `+0` and never a NaN, and [`Op::CswapNe`] always swaps
-//!   a NaN. A target that an operation leaves keeps its bits.
+//! - Numbers compare as in C: `-0` equals `+0`, and a NaN equals no number, is less than no number,
+//!   and is true. So [`Op::Min`] and [`Op::Max`] leave the target as it is if either number is a
+//!   NaN, [`Op::Cswap`] swaps `-0` for a compared `+0` and never a NaN, and [`Op::CswapNe`] always
+//!   swaps a NaN. A target that an operation leaves keeps its bits.
 //! - Which NaN results from a calculation is unspecified.
 //! - [`Datatype::Float8E4m3`] and [`Datatype::Float8E5m2`] are those of arXiv 2209.05433 (OCP FP8):
 //!   the former has no infinity, and a result that is too large becomes a NaN.
-//! - [`Datatype::LongDouble`] is the C compiler's for this processor: 80 bits in 16 bytes on x86-64,
-//!   IEEE binary128 on others. Its unused bytes are no part of the value; after a calculation they
-//!   are 0.
+//! - [`Datatype::LongDouble`] is the C compiler's for this processor: 80 bits in 16 bytes on
+//!   x86-64, IEEE binary128 on others. Its unused bytes are no part of the value; after a
+//!   calculation they are 0.
 //!
 //! # Unsupported types
 //!
@@ -131,7 +131,7 @@ impl Kernel {
     /// Checks that operands of `len` bytes may be posted where `room` bytes are available.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for none; [`Errno::MsgSize`] for too many.
+    /// [`Errno::Inval`] for no operands; [`Errno::MsgSize`] for more than fit.
     #[inline]
     pub fn check_len(&self, len: usize, room: usize) -> selvedge::Result {
         match len {
@@ -159,7 +159,7 @@ impl Kernel {
         self.op
     }
 
-    /// The flags of its completion at the initiator.
+    /// The flags of the operation's completion at the initiator.
     #[inline]
     pub fn sent(&self) -> CompletionFlags {
         let direction = match self.has_result() {
@@ -169,19 +169,19 @@ impl Kernel {
         CompletionFlags::ATOMIC.union(direction)
     }
 
-    /// Whether it returns the earlier values.
+    /// Whether the operation returns the earlier values.
     #[inline]
     pub fn has_result(&self) -> bool {
         self.family != Family::Base
     }
 
-    /// Whether there are values to compare with.
+    /// Whether the operation has values to compare with.
     #[inline]
     pub fn has_compare(&self) -> bool {
         self.family == Family::Compare
     }
 
-    /// Whether there are operands.
+    /// Whether the operation has operands.
     #[inline]
     pub fn has_operand(&self) -> bool {
         self.op != Op::AtomicRead
@@ -194,7 +194,7 @@ impl Kernel {
         self.op != Op::AtomicRead || self.size() == 16
     }
 
-    /// The rights over the target that it requires (fi_atomic(3): a fetch is a read).
+    /// The rights over the target that the operation requires (fi_atomic(3): a fetch is a read).
     #[inline]
     pub fn access(&self) -> MrAccess {
         access(self.family, self.op == Op::AtomicRead)
@@ -203,7 +203,7 @@ impl Kernel {
     /// Checks that elements may be at this address.
     ///
     /// # Errors
-    /// The address and the required alignment.
+    /// [`Unaligned`], with the address and the required alignment.
     #[inline]
     pub fn check(&self, addr: u64) -> Result<(), Unaligned> {
         let align = self.size();
@@ -279,41 +279,41 @@ fn entry(datatype: Datatype) -> Option<Entry> {
         return None;
     }
     Some(match datatype {
-        Datatype::Int8 => of::<i8>(),
-        Datatype::Uint8 => of::<u8>(),
-        Datatype::Int16 => of::<i16>(),
-        Datatype::Uint16 => of::<u16>(),
-        Datatype::Int32 => of::<i32>(),
-        Datatype::Uint32 => of::<u32>(),
-        Datatype::Int64 => of::<i64>(),
-        Datatype::Uint64 => of::<u64>(),
-        Datatype::Int128 => of::<i128>(),
-        Datatype::Uint128 => of::<u128>(),
-        Datatype::Float => of::<f32>(),
-        Datatype::Double => of::<f64>(),
-        Datatype::FloatComplex => of::<Complex<f32>>(),
-        Datatype::DoubleComplex => of::<Complex<f64>>(),
-        Datatype::Float16 => of::<Float16>(),
-        Datatype::Bfloat16 => of::<Bfloat16>(),
-        Datatype::Float8E4m3 => of::<E4m3>(),
-        Datatype::Float8E5m2 => of::<E5m2>(),
+        Datatype::Int8 => entry_of::<i8>(),
+        Datatype::Uint8 => entry_of::<u8>(),
+        Datatype::Int16 => entry_of::<i16>(),
+        Datatype::Uint16 => entry_of::<u16>(),
+        Datatype::Int32 => entry_of::<i32>(),
+        Datatype::Uint32 => entry_of::<u32>(),
+        Datatype::Int64 => entry_of::<i64>(),
+        Datatype::Uint64 => entry_of::<u64>(),
+        Datatype::Int128 => entry_of::<i128>(),
+        Datatype::Uint128 => entry_of::<u128>(),
+        Datatype::Float => entry_of::<f32>(),
+        Datatype::Double => entry_of::<f64>(),
+        Datatype::FloatComplex => entry_of::<Complex<f32>>(),
+        Datatype::DoubleComplex => entry_of::<Complex<f64>>(),
+        Datatype::Float16 => entry_of::<Float16>(),
+        Datatype::Bfloat16 => entry_of::<Bfloat16>(),
+        Datatype::Float8E4m3 => entry_of::<E4m3>(),
+        Datatype::Float8E5m2 => entry_of::<E5m2>(),
         Datatype::LongDouble => return long_double(),
         Datatype::LongDoubleComplex => return None,
     })
 }
 
-/// On targets with another `long double`, the type is not supported.
+/// The entry of C's `long double`; `None` on processors with another format of the type.
 const fn long_double() -> Option<Entry> {
     cfg_select! {
-        all(target_os = "linux", target_arch = "x86_64") => Some(of::<soft::X87>()),
+        all(target_os = "linux", target_arch = "x86_64") => Some(entry_of::<soft::X87>()),
         all(target_os = "linux", any(target_arch = "aarch64", target_arch = "riscv64")) => {
-            Some(of::<soft::Binary128>())
+            Some(entry_of::<soft::Binary128>())
         }
         _ => None,
     }
 }
 
-const fn of<N: Number>() -> Entry {
+const fn entry_of<N: Number>() -> Entry {
     Entry {
         supports: |family, op| number::plan::<N>(family, op).is_some(),
         run: number::run::<N>,

@@ -11,7 +11,7 @@ pub(super) trait Number: Copy + PartialEq + 'static {
     /// Whether values are equal if and only if their bits are.
     const IS_EXACT: bool;
 
-    fn of(word: Self::Word) -> Self;
+    fn from_word(word: Self::Word) -> Self;
     fn word(self) -> Self::Word;
     fn sum(self, operand: Self) -> Self;
     fn diff(self, operand: Self) -> Self;
@@ -62,20 +62,20 @@ pub(super) fn plan<N: Number>(family: Family, op: Op) -> Option<Plan<N>> {
 
 /// Carries out an operation that [`plan`] supports.
 pub(super) fn run<N: Number>(family: Family, op: Op, vector: Vector<'_>) {
-    let nothing = N::from_truth(false).word();
+    let zero = N::from_truth(false).word();
     match plan::<N>(family, op).expect("a kernel is an operation of the table") {
-        Plan::Read => vector.each(nothing, |cell, _, _| N::Word::load(cell)),
-        Plan::Write => vector.each(nothing, |cell, operand, _| N::Word::swap(cell, operand)),
-        Plan::Native(step) => vector.each(nothing, |cell, operand, _| step(cell, operand)),
-        Plan::Compute(step) => vector.each(nothing, |cell, operand, _| {
-            let operand = N::of(operand);
+        Plan::Read => vector.each(zero, |cell, _, _| N::Word::load(cell)),
+        Plan::Write => vector.each(zero, |cell, operand, _| N::Word::swap(cell, operand)),
+        Plan::Native(step) => vector.each(zero, |cell, operand, _| step(cell, operand)),
+        Plan::Compute(step) => vector.each(zero, |cell, operand, _| {
+            let operand = N::from_word(operand);
             exchange::<N>(cell, |target| Some(step(target, operand)))
         }),
-        Plan::CompareExchange => vector.each(nothing, |cell, operand, compare| {
+        Plan::CompareExchange => vector.each(zero, |cell, operand, compare| {
             N::Word::compare_exchange(cell, compare, operand).unwrap_or_else(|old| old)
         }),
-        Plan::Exchange(step) => vector.each(nothing, |cell, operand, compare| {
-            let (compare, operand) = (N::of(compare), N::of(operand));
+        Plan::Exchange(step) => vector.each(zero, |cell, operand, compare| {
+            let (compare, operand) = (N::from_word(compare), N::from_word(operand));
             exchange::<N>(cell, |target| step(target, compare, operand))
         }),
     }
@@ -87,7 +87,7 @@ fn exchange<N: Number>(
     next: impl Fn(N) -> Option<N>,
 ) -> N::Word {
     let mut old = N::Word::load(cell);
-    while let Some(new) = next(N::of(old)) {
+    while let Some(new) = next(N::from_word(old)) {
         match N::Word::compare_exchange(cell, old, new.word()) {
             Ok(_) => break,
             Err(other) => old = other,
@@ -118,7 +118,8 @@ pub(super) fn extreme<N: Number + PartialOrd>(op: Op) -> Option<Plan<N>> {
     }))
 }
 
-/// The additional operations of integers, and those that the processor does in one step.
+/// The additional operations of integers, and the operations that are one instruction of the
+/// processor.
 fn integer<N: Number + PartialOrd>(op: Op) -> Option<Plan<N>> {
     Some(Plan::Native(match op {
         Op::Sum => N::Word::fetch_add,
@@ -158,7 +159,7 @@ macro_rules! integers {
 
             const IS_EXACT: bool = true;
 
-            fn of(word: $word) -> Self {
+            fn from_word(word: $word) -> Self {
                 Self::from_ne_bytes(word.to_ne_bytes())
             }
 
@@ -218,7 +219,7 @@ macro_rules! floats {
 
             const IS_EXACT: bool = false;
 
-            fn of(word: $word) -> Self {
+            fn from_word(word: $word) -> Self {
                 Self::from_bits(word)
             }
 

@@ -27,7 +27,7 @@ enum Step {
 }
 
 impl Single {
-    /// The operation, if it is a single instruction.
+    /// The operation of these arguments; `None` if it is not a single instruction.
     #[inline(always)]
     pub const fn of(family: Family, datatype: Datatype, op: Op) -> Option<Self> {
         if !matches!(datatype, Datatype::Int64 | Datatype::Uint64) {
@@ -60,7 +60,7 @@ impl Single {
         !matches!(self.step, Step::Read)
     }
 
-    /// The rights over the target that it requires, as [`super::Kernel::access`].
+    /// The rights over the target that the operation requires, as [`super::Kernel::access`].
     #[inline(always)]
     pub const fn access(&self) -> MrAccess {
         super::access(self.family, !self.writes())
@@ -72,7 +72,7 @@ impl Single {
         !matches!(self.step, Step::Read)
     }
 
-    /// The value of the target afterwards, if no other code accesses it.
+    /// The target's value after the operation, if no other code changes the target.
     #[inline(always)]
     pub const fn value(self, target: u64, operand: u64) -> u64 {
         match self.step {
@@ -86,8 +86,9 @@ impl Single {
         }
     }
 
-    /// Carries it out; returns the target's value before. If [`Self::writes`] is `false`, a target
-    /// that is valid for reads is enough: a load of this size and order does not write.
+    /// Carries out the operation on `cell`; returns the target's earlier value. If [`Self::writes`]
+    /// is `false`, a target that is valid for reads is enough: a load of this size and order does
+    /// not write.
     #[inline(always)]
     pub fn apply(self, cell: &AtomicU64, operand: u64, compare: u64) -> u64 {
         // As for the words of kernels: the change releases earlier writes, and acquires those that

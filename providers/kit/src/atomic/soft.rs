@@ -35,7 +35,7 @@ impl<F: Float + 'static, W: Word + Into<u128> + TryFrom<u128>> Soft<F, W> {
 
     fn calculated(value: F) -> Self {
         let word = W::try_from(value.to_bits()).ok();
-        Self::of(word.expect("the word holds every bit of the format"))
+        Self::from_word(word.expect("the word holds every bit of the format"))
     }
 }
 
@@ -44,7 +44,7 @@ impl<F: Float + 'static, W: Word + Into<u128> + TryFrom<u128>> Number for Soft<F
 
     const IS_EXACT: bool = false;
 
-    fn of(word: W) -> Self {
+    fn from_word(word: W) -> Self {
         let _format = PhantomData;
         Self { word, _format }
     }

@@ -1,4 +1,4 @@
-//! Which capabilities a request implies, and which are granted.
+//! The capabilities that a request implies, and those that are granted.
 
 use selvedge::Caps;
 
@@ -28,10 +28,11 @@ pub(super) fn implied(asked: Caps) -> Caps {
     caps
 }
 
-/// Capabilities that are granted only to an application that requests them. For the first three it
-/// has to be prepared: one turns messages into errors, one forbids receives from any peer, and one
-/// takes a bit of the tag. The other two are newer than most applications, and an application that
-/// compares the result with the capabilities that it knows would reject it.
+/// Capabilities that are granted only to an application that requests them. An application has to
+/// be prepared for the first three: [`Caps::SOURCE_ERR`] turns messages into errors,
+/// [`Caps::EXACT_DIRECTED_RECV`] forbids receives from any peer, and [`Caps::COLLECTIVE`] takes a
+/// bit of the tag. The other two are newer than most applications. An application that accepts only
+/// capabilities of its own version would reject a result with them.
 const ON_REQUEST_ONLY: Caps = Caps::SOURCE_ERR
     .union(Caps::EXACT_DIRECTED_RECV)
     .union(Caps::COLLECTIVE)
@@ -53,22 +54,23 @@ pub(super) fn granted(asked: Caps, has: Caps) -> Caps {
     implied(asked | kinds) & has | free_of_cost(has)
 }
 
-/// The capabilities that the whole has to be granted because a part requests them.
-pub(super) fn granted_beside(asked: Caps, has: Caps) -> Caps {
+/// The capabilities that are granted to the endpoint because its transmit or receive attributes
+/// request them.
+pub(super) fn granted_for_part(asked: Caps, has: Caps) -> Caps {
     implied(asked) & has
 }
 
-/// The capabilities that are granted to the transmit or receive attributes, out of those of the
-/// whole: no kind of transfer for which no direction is left.
-pub(super) fn granted_part(asked: Caps, has: Caps, whole: Caps) -> Caps {
-    let meant = if asked.is_empty() {
+/// The capabilities that are granted to the transmit or receive attributes: a subset of `whole`,
+/// the endpoint's capabilities. A kind of transfer without a remaining direction is not granted.
+pub(super) fn granted_to_part(asked: Caps, has: Caps, whole: Caps) -> Caps {
+    let requested = if asked.is_empty() {
         has
     } else if asked.intersects(KINDS) {
         implied(asked) & has | free_of_cost(has)
     } else {
         (asked | (KINDS - Caps::COLLECTIVE)) & has | free_of_cost(has)
     };
-    let mut caps = meant & whole;
+    let mut caps = requested & whole;
     if !caps.intersects(MESSAGE_DIRECTIONS) {
         caps -= MESSAGES;
     }

@@ -21,7 +21,7 @@ where
     accept(accepted & has == has, field, accepted, has)
 }
 
-/// A choice: the requested one, unless any will do.
+/// A choice: the provider's equals the requested one, or none is requested.
 pub(super) fn equal<T>(field: &'static str, asked: T, has: T) -> Result<(), Mismatch>
 where
     T: Copy + Default + Display + PartialEq,
@@ -50,7 +50,7 @@ where
     accept(rank(has) <= rank(asked), field, asked, has)
 }
 
-/// A name, compared without case, unless any will do.
+/// A name: the provider's equals the requested one in any case, or none is requested.
 pub(super) fn name(field: &'static str, asked: &str, has: &str) -> Result<(), Mismatch> {
     accept(
         asked.is_empty() || asked.eq_ignore_ascii_case(has),
@@ -60,8 +60,8 @@ pub(super) fn name(field: &'static str, asked: &str, has: &str) -> Result<(), Mi
     )
 }
 
-/// [`MemTagFormat::BITS`] fits any format. Formats with a number of their own (below 2^16) fit
-/// themselves only; masks fit wider ones.
+/// [`MemTagFormat::BITS`] fits any format. A format that is a number below 2^16 fits only itself. A
+/// requested mask fits a mask of the provider that is at least as wide.
 pub(super) fn tag_format_fits(asked: MemTagFormat, has: MemTagFormat) -> bool {
     const FIRST_MASK: u64 = 1 << 16;
     if asked == has || asked == MemTagFormat::BITS || has == MemTagFormat::BITS {

@@ -2,8 +2,8 @@
 //!
 //! The rules are those of fi_getinfo(3): capabilities are requested, modes have to be accepted,
 //! limits are at least the requested ones. A provider keeps its [`Info`]s complete, and implements
-//! [`selvedge::Provider::getinfo`] with one [`check`] for each. Addresses that result from `node`
-//! and `service` are the provider's part.
+//! [`selvedge::Provider::getinfo`] with one [`check`] for each. The provider itself resolves `node`
+//! and `service` into addresses.
 
 mod base;
 mod caps;
@@ -35,9 +35,8 @@ use compare::{at_most, equal, name, ranked, required_modes, subset};
 /// use selvedge::{Info, Provider, Query};
 /// use selvedge::info::Candidate;
 /// # use selvedge_kit::attr;
-///
-/// fn getinfo(own: &[Info], query: &Query<'_>) -> Vec<Candidate> {
-///     own.iter().map(|info| attr::check(info, query)).collect()
+/// fn getinfo(infos: &[Info], query: &Query<'_>) -> Vec<Candidate> {
+///     infos.iter().map(|info| attr::check(info, query)).collect()
 /// }
 /// ```
 pub fn check(offered: &Info, query: &Query<'_>) -> Candidate {
@@ -83,15 +82,15 @@ fn negotiate(has: &Info, query: &Query<'_>) -> Candidate {
 
     let mut info = has.clone();
     info.caps = caps::granted(asked.caps, has.caps)
-        | caps::granted_beside(asked.tx_attr.caps, has.tx_attr.caps)
-        | caps::granted_beside(asked.rx_attr.caps, has.rx_attr.caps);
+        | caps::granted_for_part(asked.tx_attr.caps, has.tx_attr.caps)
+        | caps::granted_for_part(asked.rx_attr.caps, has.rx_attr.caps);
     info.domain_attr.mr_mode = mr_mode::negotiate(
         asked.domain_attr.mr_mode,
         has.domain_attr.mr_mode,
         info.caps,
         query.version,
     )?;
-    set(&mut info.addr_format, asked.addr_format);
+    set_if_asked(&mut info.addr_format, asked.addr_format);
     info.src_addr = src.cloned().or_else(|| info.src_addr.take());
     info.dest_addr = dest.cloned().or_else(|| info.dest_addr.take());
     info.handle = asked.handle;
@@ -102,8 +101,8 @@ fn negotiate(has: &Info, query: &Query<'_>) -> Candidate {
     Ok(info)
 }
 
-fn check_endpoint(asked: &EpAttr, of: &Info, caps: Caps) -> Result<(), Mismatch> {
-    let has = &of.ep_attr;
+fn check_endpoint(asked: &EpAttr, offered: &Info, caps: Caps) -> Result<(), Mismatch> {
+    let has = &offered.ep_attr;
     equal("ep_type", asked.ep_type, has.ep_type)?;
     equal("protocol", asked.protocol, has.protocol)?;
     at_most(
@@ -140,7 +139,7 @@ fn check_endpoint(asked: &EpAttr, of: &Info, caps: Caps) -> Result<(), Mismatch>
         ));
     }
     at_most("auth_key_size", asked.auth_key.len(), has.auth_key.len())?;
-    check_contexts(asked, &of.domain_attr)
+    check_contexts(asked, &offered.domain_attr)
 }
 
 /// `usize::MAX` requests a shared context (`FI_SHARED_CONTEXT`).
@@ -187,8 +186,8 @@ fn check_addresses(
     Ok(())
 }
 
-fn check_domain(asked: &DomainAttr, of: &Info, accepted: Mode) -> Result<(), Mismatch> {
-    let has = &of.domain_attr;
+fn check_domain(asked: &DomainAttr, offered: &Info, accepted: Mode) -> Result<(), Mismatch> {
+    let has = &offered.domain_attr;
     ranked("threading", asked.threading, has.threading, threading_rank)?;
     ranked(
         "control_progress",
@@ -259,8 +258,8 @@ fn check_domain_limits(asked: &DomainAttr, has: &DomainAttr) -> Result<(), Misma
     )
 }
 
-fn check_tx(asked: &TxAttr, of: &Info, accepted: Mode) -> Result<(), Mismatch> {
-    let has = &of.tx_attr;
+fn check_tx(asked: &TxAttr, offered: &Info, accepted: Mode) -> Result<(), Mismatch> {
+    let has = &offered.tx_attr;
     subset("tx_attr.caps", asked.caps, has.caps)?;
     required_modes(
         "tx_attr.mode",
@@ -280,8 +279,8 @@ fn check_tx(asked: &TxAttr, of: &Info, accepted: Mode) -> Result<(), Mismatch> {
     )
 }
 
-fn check_rx(asked: &RxAttr, of: &Info, accepted: Mode) -> Result<(), Mismatch> {
-    let has = &of.rx_attr;
+fn check_rx(asked: &RxAttr, offered: &Info, accepted: Mode) -> Result<(), Mismatch> {
+    let has = &offered.rx_attr;
     subset("rx_attr.caps", asked.caps, has.caps)?;
     required_modes(
         "rx_attr.mode",
@@ -296,50 +295,51 @@ fn check_rx(asked: &RxAttr, of: &Info, accepted: Mode) -> Result<(), Mismatch> {
 }
 
 fn fit_endpoint(ep: &mut EpAttr, asked: &EpAttr) {
-    set(&mut ep.tx_ctx_cnt, asked.tx_ctx_cnt);
-    set(&mut ep.rx_ctx_cnt, asked.rx_ctx_cnt);
-    set(&mut ep.mem_tag_format, asked.mem_tag_format);
+    set_if_asked(&mut ep.tx_ctx_cnt, asked.tx_ctx_cnt);
+    set_if_asked(&mut ep.rx_ctx_cnt, asked.rx_ctx_cnt);
+    set_if_asked(&mut ep.mem_tag_format, asked.mem_tag_format);
     ep.auth_key.clone_from(&asked.auth_key);
 }
 
 /// An application that requests a weaker guarantee sees the one that it requested.
 fn fit_domain(domain: &mut DomainAttr, asked: &DomainAttr) {
-    set(&mut domain.threading, asked.threading);
-    set(&mut domain.control_progress, asked.control_progress);
-    set(&mut domain.data_progress, asked.data_progress);
-    set(&mut domain.resource_mgmt, asked.resource_mgmt);
-    set(&mut domain.av_type, asked.av_type);
+    set_if_asked(&mut domain.threading, asked.threading);
+    set_if_asked(&mut domain.control_progress, asked.control_progress);
+    set_if_asked(&mut domain.data_progress, asked.data_progress);
+    set_if_asked(&mut domain.resource_mgmt, asked.resource_mgmt);
+    set_if_asked(&mut domain.av_type, asked.av_type);
     domain.auth_key.clone_from(&asked.auth_key);
 }
 
 fn fit_tx(tx: &mut TxAttr, asked: &TxAttr, caps: Caps) {
-    tx.caps = caps::granted_part(asked.caps, tx.caps, caps);
+    tx.caps = caps::granted_to_part(asked.caps, tx.caps, caps);
     tx.op_flags = asked.op_flags;
-    // Libraries of API version 2 have no completion order, and one that is not requested costs
-    // nothing.
+    // Libraries of API version 2 have no completion order. To omit an order that is not requested
+    // costs nothing.
     tx.comp_order = asked.comp_order;
-    set(&mut tx.inject_size, asked.inject_size);
-    set(&mut tx.size, asked.size);
-    set(&mut tx.iov_limit, asked.iov_limit);
-    set(&mut tx.rma_iov_limit, asked.rma_iov_limit);
+    set_if_asked(&mut tx.inject_size, asked.inject_size);
+    set_if_asked(&mut tx.size, asked.size);
+    set_if_asked(&mut tx.iov_limit, asked.iov_limit);
+    set_if_asked(&mut tx.rma_iov_limit, asked.rma_iov_limit);
 }
 
 fn fit_rx(rx: &mut RxAttr, asked: &RxAttr, caps: Caps) {
-    rx.caps = caps::granted_part(asked.caps, rx.caps, caps);
+    rx.caps = caps::granted_to_part(asked.caps, rx.caps, caps);
     rx.op_flags = asked.op_flags;
     rx.comp_order = asked.comp_order;
-    set(&mut rx.size, asked.size);
-    set(&mut rx.iov_limit, asked.iov_limit);
+    set_if_asked(&mut rx.size, asked.size);
+    set_if_asked(&mut rx.iov_limit, asked.iov_limit);
 }
 
 /// Overwrites a field with the requested value; the default value means "any".
-fn set<T: Default + PartialEq>(field: &mut T, asked: T) {
+fn set_if_asked<T: Default + PartialEq>(field: &mut T, asked: T) {
     if asked != T::default() {
         *field = asked;
     }
 }
 
-/// The modes accepted for a part: its own, or those of the whole.
+/// The modes that the application accepts for the domain, transmit or receive attributes: those of
+/// `part`, or those of `whole` if `part` has none.
 fn part_or_whole(part: Mode, whole: Mode) -> Mode {
     if part.is_empty() { whole } else { part }
 }

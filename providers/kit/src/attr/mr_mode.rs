@@ -36,7 +36,8 @@ pub(super) fn negotiate(
         None
     } else if accepted.is_empty() && version < FIRST_WITH_MODES {
         let old = [(scalable, MrMode::SCALABLE), (basic, MrMode::BASIC)];
-        old.into_iter().find_map(|(can, mode)| can.then_some(mode))
+        old.into_iter()
+            .find_map(|(is_supported, mode)| is_supported.then_some(mode))
     } else {
         accepted.contains(required).then_some(required)
     };
@@ -54,9 +55,13 @@ fn required(has: MrMode, caps: Caps) -> MrMode {
     if !is_target(caps) {
         mode -= TARGET_MODES;
     }
-    let registers =
+    let needs_registration =
         is_target(caps) || mode.intersects(MrMode::LOCAL | MrMode::HMEM | MrMode::COLLECTIVE);
-    if registers { mode } else { MrMode::empty() }
+    if needs_registration {
+        mode
+    } else {
+        MrMode::empty()
+    }
 }
 
 fn is_target(caps: Caps) -> bool {

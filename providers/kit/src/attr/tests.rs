@@ -1,4 +1,4 @@
-//! Tests of the attributes: which hints match an offer, and which attribute refuses.
+//! Tests of the matching: hints that match an provider_info, and the attribute that refuses others.
 
 use selvedge::info::{EpType, MemTagFormat, Protocol, Version};
 use selvedge::param::Params;
@@ -245,11 +245,11 @@ const TX_CAPS_REFUSAL: &str = "tx_attr.caps: requested FI_RECV, has FI_MSG | FI_
 
 #[test]
 fn required_modes_must_be_accepted_by_the_part_or_the_whole() {
-    let mut duty = offered();
-    duty.mode = Mode::CONTEXT;
-    duty.rx_attr.mode = Mode::RX_CQ_DATA;
+    let mut provider_info = offered();
+    provider_info.mode = Mode::CONTEXT;
+    provider_info.rx_attr.mode = Mode::RX_CQ_DATA;
     let discover = |hints: &Hints| {
-        discover_with_version(&duty, hints, Version::API).map_err(|m| m.to_string())
+        discover_with_version(&provider_info, hints, Version::API).map_err(|m| m.to_string())
     };
     assert_eq!(
         discover(&hints()).unwrap_err(),
@@ -403,11 +403,11 @@ fn registration_modes_are_reduced_to_those_that_the_capabilities_need() {
         (old, Caps::RMA, MrMode::RAW, none, None),
     ];
     for (version, caps, has, accepted, result) in cases {
-        let mut own = offered();
-        own.domain_attr.mr_mode = has;
+        let mut provider_info = offered();
+        provider_info.domain_attr.mr_mode = has;
         let hints = Hints::new().caps(caps).mr_mode(accepted);
-        let mode =
-            discover_with_version(&own, &hints, version).map(|info| info.domain_attr.mr_mode);
+        let mode = discover_with_version(&provider_info, &hints, version)
+            .map(|info| info.domain_attr.mr_mode);
         assert_eq!(mode.ok(), result, "{version} {caps}: {has} for {accepted}");
     }
 }
@@ -425,10 +425,10 @@ fn tag_formats_fit_generic_tags_and_wider_masks() {
         (1, 0xffff_ffff, false),
     ];
     for (asked, has, fits) in table {
-        let mut own = offered();
-        own.ep_attr.mem_tag_format = MemTagFormat(has);
+        let mut provider_info = offered();
+        provider_info.ep_attr.mem_tag_format = MemTagFormat(has);
         let hints = hints().edit(|info| info.ep_attr.mem_tag_format = MemTagFormat(asked));
-        let result = discover_with_version(&own, &hints, Version::API);
+        let result = discover_with_version(&provider_info, &hints, Version::API);
         assert_eq!(result.is_ok(), fits, "{asked:#x} {has:#x}");
     }
 }
@@ -444,9 +444,10 @@ fn address_formats_of_one_family_are_compatible() {
         (Str, Sockaddr, false),
     ];
     for (asked, has, fits) in table {
-        let mut own = offered();
-        own.addr_format = has;
-        let result = discover_with_version(&own, &hints().addr_format(asked), Version::API);
+        let mut provider_info = offered();
+        provider_info.addr_format = has;
+        let result =
+            discover_with_version(&provider_info, &hints().addr_format(asked), Version::API);
         assert_eq!(result.is_ok(), fits, "{asked} {has}");
     }
 }
@@ -462,9 +463,9 @@ fn addresses_of_the_hints_reach_the_result() {
 #[test]
 fn a_node_replaces_the_address_of_the_hints() {
     let named = |scheme: &str| Some(Address::Str(format!("{scheme}://x")));
-    let mut own = offered();
-    own.src_addr = named("own-src");
-    own.dest_addr = named("own-dest");
+    let mut provider_info = offered();
+    provider_info.src_addr = named("own-src");
+    provider_info.dest_addr = named("own-dest");
     let hints = hints().edit(|info| {
         info.src_addr = named("src");
         info.dest_addr = named("dest");
@@ -473,7 +474,7 @@ fn a_node_replaces_the_address_of_the_hints() {
     let mut query = Query::new(&hints, &params);
     let mut addresses = |node, flags| {
         (query.node, query.flags) = (node, flags);
-        let info = check(&own, &query).unwrap();
+        let info = check(&provider_info, &query).unwrap();
         (info.src_addr, info.dest_addr)
     };
     let none = InfoFlags::empty();
@@ -493,16 +494,16 @@ mod properties {
 
     use super::*;
 
-    /// Any subset of `all`.
-    fn some_of(all: Caps) -> impl Strategy<Value = Caps> {
+    /// Generates subsets of `all`.
+    fn subset_of(all: Caps) -> impl Strategy<Value = Caps> {
         any::<u64>().prop_map(move |bits| Caps::from_bits_truncate(bits) & all)
     }
 
     prop_compose! {
         fn satisfiable()(
-            whole in some_of(CAPS),
-            tx in some_of(offered().tx_attr.caps),
-            rx in some_of(offered().rx_attr.caps),
+            whole in subset_of(CAPS),
+            tx in subset_of(offered().tx_attr.caps),
+            rx in subset_of(offered().rx_attr.caps),
             sizes in prop::array::uniform5(0_usize..=512),
             order in any::<u64>(),
             mr_mode in any::<u32>(),
@@ -528,24 +529,24 @@ mod properties {
         }
     }
 
-    fn granted(asked: usize, own: usize) -> usize {
-        if asked == 0 { own } else { asked }
+    fn granted(asked: usize, offered: usize) -> usize {
+        if asked == 0 { offered } else { asked }
     }
 
     proptest! {
         #[test]
         fn results_satisfy_their_hints((hints, version) in satisfiable()) {
-            let own = offered();
-            let info = discover_with_version(&own, &hints, version).expect("satisfiable");
+            let provider_info = offered();
+            let info = discover_with_version(&provider_info, &hints, version).expect("satisfiable");
             let asked = hints.info();
             prop_assert!(info.caps.contains(asked.caps));
             prop_assert!(info.caps.contains(asked.tx_attr.caps | asked.rx_attr.caps));
-            prop_assert!(own.caps.contains(info.caps));
+            prop_assert!(provider_info.caps.contains(info.caps));
             prop_assert!(info.tx_attr.caps.contains(asked.tx_attr.caps));
             prop_assert!(info.caps.contains(info.tx_attr.caps | info.rx_attr.caps));
             prop_assert!(info.tx_attr.msg_order.contains(asked.tx_attr.msg_order));
-            prop_assert_eq!(info.tx_attr.size, granted(asked.tx_attr.size, own.tx_attr.size));
-            prop_assert_eq!(info.rx_attr.size, granted(asked.rx_attr.size, own.rx_attr.size));
+            prop_assert_eq!(info.tx_attr.size, granted(asked.tx_attr.size, provider_info.tx_attr.size));
+            prop_assert_eq!(info.rx_attr.size, granted(asked.rx_attr.size, provider_info.rx_attr.size));
             prop_assert!(info.tx_attr.inject_size >= asked.tx_attr.inject_size);
             prop_assert!(info.ep_attr.max_msg_size >= asked.ep_attr.max_msg_size);
             prop_assert!(asked.domain_attr.mr_mode.contains(info.domain_attr.mr_mode));
@@ -556,13 +557,13 @@ mod properties {
         /// capabilities of the parts contradicted those of the whole.
         #[test]
         fn results_are_hints_for_themselves((hints, version) in satisfiable()) {
-            let own = offered();
+            let provider_info = offered();
             let consistent = hints.edit(|info| {
                 info.tx_attr.caps = Caps::empty();
                 info.rx_attr.caps = Caps::empty();
             });
-            let info = discover_with_version(&own, &consistent, version).expect("satisfiable");
-            prop_assert_eq!(discover_with_version(&own, &Hints::from(info.clone()), version), Ok(info));
+            let info = discover_with_version(&provider_info, &consistent, version).expect("satisfiable");
+            prop_assert_eq!(discover_with_version(&provider_info, &Hints::from(info.clone()), version), Ok(info));
         }
     }
 }

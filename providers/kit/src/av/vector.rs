@@ -31,8 +31,8 @@ pub struct Vector<T> {
     fork_guard: ForkGuard,
     table: Table<T>,
     file: Option<AvFile>,
-    /// Held while table and file change.
-    order: Mutex<()>,
+    /// Held while the table and the file change.
+    change: Mutex<()>,
     /// The number of entries in the file when all of it was last read.
     entries_read: AtomicUsize,
 }
@@ -41,8 +41,8 @@ impl<T: Peer> Vector<T> {
     /// Opens a vector. `family` identifies the provider and the domain in the file name.
     ///
     /// # Errors
-    /// As [`Table::open`]; [`Errno::AddrInUse`] for a name that a living process has created a
-    /// vector with, [`Errno::NoEnt`] for a name to open that no process has; the system's.
+    /// As [`Table::open`]; [`Errno::AddrInUse`] if the name to create belongs to a living process;
+    /// [`Errno::NoEnt`] if the name to open belongs to no living process; the system's error.
     pub fn open(attr: &Attr, family: &str) -> Result<Self, Error> {
         let table = Table::open(attr)?;
         let file = match &attr.name {
@@ -54,7 +54,7 @@ impl<T: Peer> Vector<T> {
             fork_guard: ForkGuard::current(),
             table,
             file,
-            order: Mutex::default(),
+            change: Mutex::default(),
             entries_read: AtomicUsize::new(0),
         };
         vector.refresh_all();
@@ -72,7 +72,7 @@ impl<T: Peer> Vector<T> {
         self.table.epoch()
     }
 
-    /// Adds a peer, or finds the equal one that is there.
+    /// Adds a peer. Returns the index of the equal peer if the vector already has one.
     ///
     /// # Errors
     /// [`Errno::Acces`] for a vector that another process has created; [`Errno::NoBufs`] if the
@@ -81,7 +81,7 @@ impl<T: Peer> Vector<T> {
         let Some(file) = self.writable_file()? else {
             return Ok(self.table.insert(peer));
         };
-        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         let (address, is_new) = (peer.to_address(), self.table.find(&peer).is_none());
         let addr = self.table.insert(peer);
         let written = file.write(addr.0 as usize, Some(&address));
@@ -100,13 +100,14 @@ impl<T: Peer> Vector<T> {
         let Some(file) = self.writable_file()? else {
             return self.table.remove(addrs);
         };
-        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         self.table.remove(addrs)?;
         let written = addrs.iter().map(|addr| file.write(addr.0 as usize, None));
         written.fold(Ok(()), Result::and)
     }
 
-    /// The peer at an index, as the file has it now.
+    /// The peer at an index. In a process that only reads, the table's entry is first updated from
+    /// the file.
     pub fn lookup(&self, addr: FiAddr) -> Option<T> {
         self.refresh(addr);
         self.table.lookup(addr)
@@ -140,7 +141,10 @@ impl<T: Peer> Vector<T> {
         self.table.members()
     }
 
-    /// The file, if there is one; an error if another process has created it.
+    /// The file, if the vector has one.
+    ///
+    /// # Errors
+    /// [`Errno::Acces`] if another process has created the file.
     fn writable_file(&self) -> Result<Option<&AvFile>> {
         match &self.file {
             Some(file) if !file.is_creator() => Err(Errno::Acces),
@@ -211,18 +215,18 @@ mod tests {
         format!("{test} {}", std::process::id())
     }
 
-    fn opened(name: SharedName) -> Result<Vector<u32>, Error> {
+    fn open_named(name: SharedName) -> Result<Vector<u32>, Error> {
         let mut attr = Attr::default();
         attr.name = Some(name);
         Vector::open(&attr, "kit")
     }
 
     fn create(test: &str) -> Vector<u32> {
-        opened(SharedName::Create(name(test))).unwrap()
+        open_named(SharedName::Create(name(test))).unwrap()
     }
 
-    fn read(test: &str) -> Vector<u32> {
-        opened(SharedName::Open(name(test))).unwrap()
+    fn open_reader(test: &str) -> Vector<u32> {
+        open_named(SharedName::Open(name(test))).unwrap()
     }
 
     fn path(test: &str) -> PathBuf {
@@ -231,49 +235,49 @@ mod tests {
 
     #[test]
     fn readers_see_the_creators_changes_at_the_same_indices() {
-        let one = create("common");
-        one.insert(10).unwrap();
-        let other = read("common");
-        assert_eq!(other.lookup(FiAddr(0)), Some(10));
+        let creator = create("common");
+        creator.insert(10).unwrap();
+        let reader = open_reader("common");
+        assert_eq!(reader.lookup(FiAddr(0)), Some(10));
         for peer in 11..40 {
-            assert_eq!(one.insert(peer), Ok(FiAddr(u64::from(peer) - 10)));
+            assert_eq!(creator.insert(peer), Ok(FiAddr(u64::from(peer) - 10)));
         }
-        assert_eq!(other.lookup(FiAddr(29)), Some(39));
-        assert_eq!(other.source(&25), Some(FiAddr(15)));
-        let epoch = other.epoch();
-        one.remove(&[FiAddr(3), FiAddr(29)]).unwrap();
-        assert_eq!(other.lookup(FiAddr(29)), None);
-        assert_ne!(other.epoch(), epoch);
-        assert_eq!(one.insert(77), Ok(FiAddr(3)));
-        assert_eq!(other.members(), one.members());
-        assert_eq!(other.peers(), one.peers());
-        assert_eq!(other.lookup(FiAddr(3)), Some(77));
-        assert_eq!(other.lookup(FiAddr::UNSPEC), None);
+        assert_eq!(reader.lookup(FiAddr(29)), Some(39));
+        assert_eq!(reader.source(&25), Some(FiAddr(15)));
+        let epoch = reader.epoch();
+        creator.remove(&[FiAddr(3), FiAddr(29)]).unwrap();
+        assert_eq!(reader.lookup(FiAddr(29)), None);
+        assert_ne!(reader.epoch(), epoch);
+        assert_eq!(creator.insert(77), Ok(FiAddr(3)));
+        assert_eq!(reader.members(), creator.members());
+        assert_eq!(reader.peers(), creator.peers());
+        assert_eq!(reader.lookup(FiAddr(3)), Some(77));
+        assert_eq!(reader.lookup(FiAddr::UNSPEC), None);
     }
 
     #[test]
     fn readers_cannot_write_and_a_name_has_one_creator() {
-        let one = create("rights");
-        one.insert(1).unwrap();
-        let other = read("rights");
-        assert_eq!(other.insert(2), Err(Errno::Acces));
-        assert_eq!(other.remove(&[FiAddr(0)]), Err(Errno::Acces));
-        let twice = opened(SharedName::Create(name("rights"))).unwrap_err();
+        let creator = create("rights");
+        creator.insert(1).unwrap();
+        let reader = open_reader("rights");
+        assert_eq!(reader.insert(2), Err(Errno::Acces));
+        assert_eq!(reader.remove(&[FiAddr(0)]), Err(Errno::Acces));
+        let twice = open_named(SharedName::Create(name("rights"))).unwrap_err();
         assert_eq!(twice.errno(), Errno::AddrInUse);
         assert!(twice.to_string().contains(&name("rights")), "{twice}");
-        let missing = opened(SharedName::Open(name("missing"))).unwrap_err();
+        let missing = open_named(SharedName::Open(name("missing"))).unwrap_err();
         assert_eq!(missing.errno(), Errno::NoEnt);
     }
 
     #[test]
     fn the_file_is_removed_with_its_creator_and_open_readers_keep_it() {
-        let one = create("closed");
-        one.insert(1).unwrap();
-        let other = read("closed");
-        drop(one);
+        let creator = create("closed");
+        creator.insert(1).unwrap();
+        let reader = open_reader("closed");
+        drop(creator);
         assert!(!path("closed").exists());
-        assert_eq!(other.lookup(FiAddr(0)), Some(1));
-        let error = opened(SharedName::Open(name("closed"))).unwrap_err();
+        assert_eq!(reader.lookup(FiAddr(0)), Some(1));
+        let error = open_named(SharedName::Open(name("closed"))).unwrap_err();
         assert_eq!(error.errno(), Errno::NoEnt);
         create("closed").insert(2).unwrap();
     }
@@ -282,11 +286,11 @@ mod tests {
     fn a_file_without_creator_is_not_read_and_is_taken_over() {
         std::fs::write(path("left"), b"selvedge av   01").unwrap();
         // Another test may have swept it by now.
-        let error = opened(SharedName::Open(name("left"))).unwrap_err();
+        let error = open_named(SharedName::Open(name("left"))).unwrap_err();
         assert_eq!(error.errno(), Errno::NoEnt);
-        let one = create("left");
-        one.insert(5).unwrap();
-        assert_eq!(read("left").members(), [FiAddr(0)]);
+        let creator = create("left");
+        creator.insert(5).unwrap();
+        assert_eq!(open_reader("left").members(), [FiAddr(0)]);
     }
 
     #[test]
@@ -297,13 +301,13 @@ mod tests {
         assert!(!path("dead").exists());
         assert!(path("living").exists());
         assert_eq!(living.insert(1), Ok(FiAddr(0)));
-        assert_eq!(read("living").members(), [FiAddr(0)]);
+        assert_eq!(open_reader("living").members(), [FiAddr(0)]);
     }
 
     #[test]
     fn damaged_entries_have_no_peer() {
-        let one = create("wrong");
-        (0..5).for_each(|peer| assert_eq!(one.insert(peer), Ok(FiAddr(u64::from(peer)))));
+        let creator = create("wrong");
+        (0..5).for_each(|peer| assert_eq!(creator.insert(peer), Ok(FiAddr(u64::from(peer)))));
         let file = File::options().write(true).open(path("wrong")).unwrap();
         // Half an entry, another index's entry, one entry twice, and more entries than the limit.
         file.write_all_at(&[0; 60], 64 + 128).unwrap();
@@ -314,31 +318,31 @@ mod tests {
             .unwrap();
         file.write_all_at(&first, 64 + 2 * 128).unwrap();
         file.set_len(1 << 40).unwrap();
-        let other = read("wrong");
-        assert_eq!(other.members(), [0, 3, 4].map(FiAddr));
+        let reader = open_reader("wrong");
+        assert_eq!(reader.members(), [0, 3, 4].map(FiAddr));
         file.set_len(64 + 4 * 128 + 127).unwrap();
-        assert_eq!(other.members(), [0, 3].map(FiAddr));
+        assert_eq!(reader.members(), [0, 3].map(FiAddr));
         file.set_len(3).unwrap();
-        assert_eq!(other.members(), []);
-        let error = opened(SharedName::Open(name("wrong"))).unwrap_err();
+        assert_eq!(reader.members(), []);
+        let error = open_named(SharedName::Open(name("wrong"))).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
     }
 
     #[test]
     fn a_file_that_others_may_write_or_that_is_a_link_is_refused() {
         use std::os::unix::fs::{PermissionsExt, symlink};
-        let one = create("open to all");
+        let creator = create("open to all");
         let all = std::fs::Permissions::from_mode(0o666);
         std::fs::set_permissions(path("open to all"), all).unwrap();
         for named in [SharedName::Open, SharedName::Create] {
-            let error = opened(named(name("open to all"))).unwrap_err();
+            let error = open_named(named(name("open to all"))).unwrap_err();
             assert_eq!(error.errno(), Errno::Acces);
         }
         symlink(path("open to all"), path("link")).unwrap();
-        let error = opened(SharedName::Open(name("link"))).unwrap_err();
+        let error = open_named(SharedName::Open(name("link"))).unwrap_err();
         let link = path("link").display().to_string();
         assert!(error.to_string().contains(&link), "{error}");
         std::fs::remove_file(path("link")).unwrap();
-        drop(one);
+        drop(creator);
     }
 }

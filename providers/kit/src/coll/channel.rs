@@ -14,7 +14,7 @@ use selvedge::{Errno, FiAddr, Result};
 
 use super::group::Failure;
 
-/// Bytes of a small message, at most.
+/// The largest length of a small message in bytes.
 pub const SMALL_MESSAGE_MAX: usize = 48;
 /// Messages of one channel that may wait for their collective to begin at this member; further ones
 /// stay with the sender.
@@ -25,7 +25,7 @@ const MAX_EARLY: usize = 1 << 16;
 pub struct SmallMessage {
     /// The tag, which identifies the collective and the message.
     pub tag: u64,
-    /// Its length in bytes, [`SMALL_MESSAGE_MAX`] at most.
+    /// The length in bytes, [`SMALL_MESSAGE_MAX`] at most.
     pub len: usize,
     /// The payload in memory order; the bytes beyond `len` are undefined.
     pub words: [u64; SMALL_MESSAGE_MAX / 8],
@@ -44,7 +44,7 @@ impl SmallMessage {
 
     /// A message of one word.
     #[inline]
-    pub(super) const fn word(tag: u64, word: u64) -> Self {
+    pub(super) const fn from_word(tag: u64, word: u64) -> Self {
         let mut message = Self::new(tag, 8);
         message.words[0] = word;
         message
@@ -53,34 +53,34 @@ impl SmallMessage {
     /// A message with these bytes.
     ///
     /// # Panics
-    /// If they are more than [`SMALL_MESSAGE_MAX`].
+    /// If there are more than [`SMALL_MESSAGE_MAX`] bytes.
     #[inline]
-    pub(super) fn with(tag: u64, part: SharedBytes) -> Self {
+    pub(super) fn from_bytes(tag: u64, part: SharedBytes) -> Self {
         if part.len() == 8 {
             let mut bytes = [0; 8];
             part.read_into(&mut bytes);
-            return Self::word(tag, u64::from_ne_bytes(bytes));
+            return Self::from_word(tag, u64::from_ne_bytes(bytes));
         }
         let mut message = Self::new(tag, part.len());
         let mut bytes = [0; SMALL_MESSAGE_MAX];
         part.read_into(&mut bytes[..part.len()]);
         for (word, bytes) in message.words.iter_mut().zip(bytes.chunks_exact(8)) {
-            *word = u64::from_ne_bytes(bytes.try_into().expect("eight of them"));
+            *word = u64::from_ne_bytes(bytes.try_into().expect("chunks of eight bytes"));
         }
         message
     }
 
-    /// Copies the payload to `to`, which has the same length.
+    /// Copies the payload to `target`, which has the same length.
     #[inline]
-    pub(super) fn write(&self, to: SharedBytes) {
+    pub(super) fn write(&self, target: SharedBytes) {
         if self.len == 8 {
-            return to.write(&self.words[0].to_ne_bytes());
+            return target.write(&self.words[0].to_ne_bytes());
         }
         let mut bytes = [0; SMALL_MESSAGE_MAX];
         for (bytes, word) in bytes.chunks_exact_mut(8).zip(&self.words) {
             bytes.copy_from_slice(&word.to_ne_bytes());
         }
-        to.write(&bytes[..self.len]);
+        target.write(&bytes[..self.len]);
     }
 }
 
@@ -145,14 +145,14 @@ pub(super) struct Channels {
 
 #[derive(Debug)]
 struct Channel {
-    inner: Box<dyn CollectiveChannel>,
+    provider_channel: Box<dyn CollectiveChannel>,
     incarnation: u64,
     has_ended: bool,
-    /// The number of groups that use it.
+    /// The number of groups that use the channel.
     groups: usize,
     /// The number of messages that running collectives await.
     awaited: usize,
-    /// Whether [`Channels::awaited`] has it.
+    /// Whether [`Channels::awaited`] lists the channel.
     is_listed: bool,
     /// The number of messages that were received before their collective began.
     early: usize,
@@ -181,20 +181,20 @@ impl Channels {
                 .as_ref()
                 .is_some_and(|channel| channel.incarnation == incarnation)
         };
-        let at = match self.channels.iter().position(is_same_incarnation) {
-            Some(at) => at,
+        let index = match self.channels.iter().position(is_same_incarnation) {
+            Some(index) => index,
             None => {
-                let inner = source.open(incarnation)?;
-                self.add(inner, incarnation)
+                let provider_channel = source.open(incarnation)?;
+                self.add(provider_channel, incarnation)
             }
         };
-        self.channel_mut(at as u32).groups += 1;
-        Ok(Some(at as u32))
+        self.channel_mut(index as u32).groups += 1;
+        Ok(Some(index as u32))
     }
 
-    fn add(&mut self, inner: Box<dyn CollectiveChannel>, incarnation: u64) -> usize {
+    fn add(&mut self, provider_channel: Box<dyn CollectiveChannel>, incarnation: u64) -> usize {
         let channel = Channel {
-            inner,
+            provider_channel,
             incarnation,
             has_ended: false,
             groups: 0,
@@ -203,9 +203,9 @@ impl Channels {
             early: 0,
         };
         match self.channels.iter().position(Option::is_none) {
-            Some(at) => {
-                self.channels[at] = Some(channel);
-                at
+            Some(index) => {
+                self.channels[index] = Some(channel);
+                index
             }
             None => {
                 self.channels.push(Some(channel));
@@ -214,8 +214,8 @@ impl Channels {
         }
     }
 
-    /// Releases the channels of a group. A channel stays open while the peer lives, because its
-    /// position is needed.
+    /// Releases the channels of a group. A channel stays open until the peer's incarnation ends,
+    /// because both sides continue at the channel's position.
     pub(super) fn release(&mut self, channels: &[Option<u32>]) {
         for &channel in channels.iter().flatten() {
             self.channel_mut(channel).groups -= 1;
@@ -231,7 +231,7 @@ impl Channels {
             return Err(Errno::NotConn);
         }
         let incarnation = entry.incarnation;
-        match entry.inner.try_send(message) {
+        match entry.provider_channel.try_send(message) {
             Ok(false) => Ok(()),
             Ok(true) => {
                 self.wake(incarnation);
@@ -292,7 +292,8 @@ impl Channels {
                 if entry.early >= MAX_EARLY {
                     return Some((channel, None));
                 }
-                let (taken, incarnation) = (entry.inner.try_receive(), entry.incarnation);
+                let (taken, incarnation) =
+                    (entry.provider_channel.try_receive(), entry.incarnation);
                 let message = taken.unwrap_or_else(|errno| {
                     self.disconnect_on_error(incarnation, errno);
                     None
@@ -314,7 +315,7 @@ impl Channels {
         self.channel_mut(channel).early -= 1;
     }
 
-    /// Updates which peers have ended. Returns whether any open channel has such a peer.
+    /// Marks the channels whose peer has ended. Returns whether any open channel has such a peer.
     #[inline]
     pub(super) fn update_ended(&mut self) -> bool {
         let ended_count = self
@@ -341,11 +342,11 @@ impl Channels {
 
     /// Closes the channels to ended peers that no group uses.
     fn drop_ended(&mut self) {
-        for at in 0..self.channels.len() {
+        for index in 0..self.channels.len() {
             let is_done = |channel: &mut Channel| {
                 channel.has_ended && channel.groups == 0 && !channel.is_listed
             };
-            self.channels[at].take_if(is_done);
+            self.channels[index].take_if(is_done);
         }
         let ended = self.channels.iter().flatten();
         self.ended = ended.filter(|channel| channel.has_ended).count();

@@ -49,7 +49,7 @@ impl LayerCompletions {
         completions.push(LayerCompletion { context, outcome });
         self.count.store(completions.len(), Ordering::Release);
         drop(completions);
-        if Purpose::of(context).0.is_join()
+        if Purpose::from_context(context).0.is_join()
             && let Some(eq) = self.eq.upgrade()
         {
             eq.wake();

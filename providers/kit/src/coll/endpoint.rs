@@ -109,7 +109,8 @@ pub fn open(
         telemetry,
     );
     // SAFETY: `Base` derives the mode from the application's promise about threads, which covers
-    // the endpoint; each call takes the lock at its start, and nothing that it calls takes it again.
+    // the endpoint; each call takes the lock at its start, and nothing that it calls takes it
+    // again.
     let state = ForkGuarded::new(unsafe { Lock::with_mode(base.mode_of(bind), state) });
     let engine = Arc::new(Engine::new(state, completions, ep));
     let completion_flag = |is_selective| match is_selective {
@@ -383,7 +384,10 @@ impl Collectives {
             };
             state.start(number, post, |shape, group, plan| {
                 let scratch = group.scratch(plan.scratch);
-                let (buf, result) = ((msg.buf, shape.reads()), (msg.result, shape.writes()));
+                let (buf, result) = (
+                    (msg.buf, shape.source_len()),
+                    (msg.result, shape.result_len()),
+                );
                 // SAFETY: the caller keeps its promise until the collective is reported. This value
                 // is dropped then.
                 let buffers = unsafe { UserBuffers::new(buf, result) };
@@ -438,8 +442,8 @@ fn shape(group: &Group, msg: &CollectiveMsg) -> Result<Shape> {
 }
 
 fn check_addresses(shape: &Shape, msg: &CollectiveMsg) -> Result {
-    let lacks_buf = shape.reads() > 0 && msg.buf.is_null();
-    match lacks_buf || shape.writes() > 0 && msg.result.is_null() {
+    let lacks_buf = shape.source_len() > 0 && msg.buf.is_null();
+    match lacks_buf || shape.result_len() > 0 && msg.result.is_null() {
         true => Err(Errno::Inval),
         false => Ok(()),
     }

@@ -25,7 +25,7 @@ use crate::cq::{Progress, Sink};
 use crate::fork_guard::ForkGuarded;
 use crate::wait::ArmOutcome;
 
-/// The collective layer of one endpoint, as queues and counters drive it.
+/// The collective layer of one endpoint, which queues and counters drive.
 pub(super) struct Engine {
     pub(super) state: ForkGuarded<State>,
     completions: Arc<LayerCompletions>,
@@ -48,7 +48,7 @@ pub(super) struct State {
     /// The number of broken groups.
     pub(super) broken: usize,
     pub(super) running: usize,
-    /// A post failed because a queue was full.
+    /// Whether a post has to be retried, because a queue was full.
     needs_retry: bool,
     /// Progress calls since the last completion.
     pub(super) idle: u32,
@@ -298,7 +298,7 @@ impl State {
             let mut received = std::mem::take(&mut self.drained);
             completions.take(&mut received);
             for LayerCompletion { context, outcome } in received.drain(..) {
-                self.complete_operation(Purpose::of(context), outcome);
+                self.complete_operation(Purpose::from_context(context), outcome);
             }
             self.drained = received;
         }
@@ -310,15 +310,15 @@ impl State {
         outcome: Result<usize, Failure>,
     ) {
         match (purpose, outcome) {
-            (Purpose::Data(sequence), outcome) => self.message_finished(number, sequence, outcome),
+            (Purpose::Data(sequence), outcome) => self.complete_message(number, sequence, outcome),
             (Purpose::JoinReceive(rank), outcome) => {
-                self.number_received(number, usize::from(rank), outcome);
+                self.complete_number_receive(number, usize::from(rank), outcome);
             }
             (Purpose::JoinSend(rank), outcome) => {
-                self.number_sent(number, usize::from(rank), outcome.err());
+                self.complete_number_send(number, usize::from(rank), outcome.err());
             }
             (Purpose::NotificationReceive, outcome) => {
-                self.notification_received(number, outcome.is_ok_and(|len| len == 8))
+                self.complete_notification_receive(number, outcome.is_ok_and(|len| len == 8))
             }
             (Purpose::Ping, Err((errno, detail))) => self.break_group(number, errno, &detail),
             // One message was discarded; there may be more.
@@ -361,7 +361,7 @@ impl State {
             awaited: 0,
             failure: None,
             is_pinged: false,
-            since: 0,
+            waiting_since: 0,
             context: post.context,
             flags: post.flags,
         });
@@ -380,18 +380,18 @@ impl State {
     }
 
     /// Handles the completion of one message of a collective.
-    fn message_finished(&mut self, number: Number, sequence: u32, outcome: Result<usize, Failure>) {
-        let Some(running) = self.running(number, sequence) else {
+    fn complete_message(&mut self, number: Number, sequence: u32, outcome: Result<usize, Failure>) {
+        let Some(running) = self.find_running(number, sequence) else {
             return;
         };
         running.outstanding = running.outstanding.saturating_sub(1);
         match outcome {
             Ok(_) => self.advance(number, sequence),
-            Err(failure) => self.collective_failed(number, sequence, failure),
+            Err(failure) => self.fail_collective_and_group(number, sequence, failure),
         }
     }
 
-    fn running(&mut self, number: Number, sequence: u32) -> Option<&mut Running> {
+    fn find_running(&mut self, number: Number, sequence: u32) -> Option<&mut Running> {
         let group = self.groups.get_mut(&number)?;
         let mut running = group.running.iter_mut();
         running.find(|running| running.sequence == sequence)
@@ -403,27 +403,27 @@ impl State {
             let Some(group) = self.groups.get_mut(&number) else {
                 return;
             };
-            let Some(at) = group.running.iter().position(|it| it.sequence == sequence) else {
+            let Some(index) = group.running.iter().position(|it| it.sequence == sequence) else {
                 return;
             };
-            let running = &mut group.running[at];
+            let running = &mut group.running[index];
             if running.failure.is_some() {
-                return self.finish_if_done(number, at);
+                return self.finish_if_done(number, index);
             }
             let plan = Arc::clone(&running.plan);
             let Some(round) = plan.rounds.get(running.round) else {
-                return self.finish_if_done(number, at);
+                return self.finish_if_done(number, index);
             };
-            match post_round(&self.wire, &mut self.channels, group, at) {
+            match post_round(&self.wire, &mut self.channels, group, index) {
                 Ok(()) => {}
                 Err((Errno::Again, _)) => return self.schedule_retry(),
-                Err(failure) => return self.collective_failed(number, sequence, failure),
+                Err(failure) => return self.fail_collective_and_group(number, sequence, failure),
             }
-            let running = &mut group.running[at];
+            let running = &mut group.running[index];
             if running.outstanding > 0 {
                 return;
             }
-            for &step in &round.after {
+            for &step in &round.local_steps {
                 running.memory.step(step, running.kernel.as_ref());
             }
             (running.round, running.posted) = (running.round + 1, 0);
@@ -431,20 +431,20 @@ impl State {
     }
 
     /// Fails a collective and its group after one of its messages failed.
-    pub(super) fn collective_failed(
+    pub(super) fn fail_collective_and_group(
         &mut self,
         number: Number,
         sequence: u32,
         (errno, detail): Failure,
     ) {
         let is_new = self
-            .running(number, sequence)
+            .find_running(number, sequence)
             .is_some_and(|it| it.failure.is_none());
         if is_new {
             self.fail(number, sequence, (errno, detail.clone()));
             self.break_group(number, errno, &detail);
-        } else if let Some(at) = self.position_of(number, sequence) {
-            self.finish_if_done(number, at);
+        } else if let Some(index) = self.position_of(number, sequence) {
+            self.finish_if_done(number, index);
         }
     }
 
@@ -466,16 +466,16 @@ impl State {
         running.cancel_awaited_messages(&group.channels, &mut self.channels);
         self.wire
             .cancel_all(Purpose::Data(sequence).context(number));
-        if let Some(at) = self.position_of(number, sequence) {
-            self.finish_if_done(number, at);
+        if let Some(index) = self.position_of(number, sequence) {
+            self.finish_if_done(number, index);
         }
     }
 
-    fn finish_if_done(&mut self, number: Number, at: usize) {
+    fn finish_if_done(&mut self, number: Number, index: usize) {
         let Some(group) = self.groups.get_mut(&number) else {
             return;
         };
-        if group.running[at].outstanding > 0 {
+        if group.running[index].outstanding > 0 {
             return;
         }
         let Running {
@@ -485,7 +485,7 @@ impl State {
             flags,
             failure,
             ..
-        } = group.running.swap_remove(at);
+        } = group.running.swap_remove(index);
         group.recycle_scratch(memory.scratch);
         let outcome = match failure {
             None => Ok(()),
@@ -531,9 +531,9 @@ fn post_round(
     wire: &Wire,
     channels: &mut Channels,
     group: &mut Group,
-    at: usize,
+    index: usize,
 ) -> Result<(), Failure> {
-    let running = &group.running[at];
+    let running = &group.running[index];
     let plan = Arc::clone(&running.plan);
     let (sequence, context) = (
         running.sequence,
@@ -541,8 +541,8 @@ fn post_round(
     );
     let round = &plan.rounds[running.round];
     let receives = round.receives.len();
-    while group.running[at].posted < receives + round.sends.len() {
-        let posted = group.running[at].posted;
+    while group.running[index].posted < receives + round.sends.len() {
+        let posted = group.running[index].posted;
         let is_receive = posted < receives;
         let &Message { peer, label, span } = match is_receive {
             true => &round.receives[posted],
@@ -550,13 +550,13 @@ fn post_round(
         };
         let failure = |errno| channel::member_failure(peer, errno);
         if span.len > 0 {
-            let (member, part) = (group.members[peer], group.running[at].memory.part(span));
+            let (member, part) = (group.members[peer], group.running[index].memory.part(span));
             let channel = group.channel(peer, span.len);
             let completes = if is_receive {
                 let tag = tag::data(group.number, sequence, label);
                 match channel {
                     Some(channel) => {
-                        small_message::receive_or_await(channels, group, at, channel, posted)?
+                        small_message::receive_or_await(channels, group, index, channel, posted)?
                     }
                     None => {
                         let done = wire.receive(member, tag, part, context);
@@ -572,14 +572,14 @@ fn post_round(
                     Some(channel) => {
                         small_message::send(channels, channel, tag, part).map(|()| false)
                     }
-                    // These need no progress calls once the collective is complete.
+                    // A tagged send is outstanding until it needs no further progress calls.
                     None => wire.send(member, tag, part, context).map(|()| true),
                 }
                 .map_err(failure)?
             };
-            group.running[at].outstanding += usize::from(completes);
+            group.running[index].outstanding += usize::from(completes);
         }
-        group.running[at].posted += 1;
+        group.running[index].posted += 1;
     }
     Ok(())
 }

@@ -34,11 +34,11 @@ pub(super) struct FastCollective {
     reduction: Option<Reduction>,
 }
 
-/// One round: a message to one member, and one from another.
+/// One round: a message to one member, and a message from another.
 #[derive(Debug)]
 struct Exchange {
-    to: u32,
-    from: u32,
+    send_channel: u32,
+    receive_channel: u32,
     /// The number by which the receiver knows the group.
     remote_number: Number,
     label: u32,
@@ -79,22 +79,22 @@ impl FastCollective {
     ) -> Option<Self> {
         let is_word = match shape.coll {
             Op::Barrier => true,
-            Op::Allreduce => shape.writes() == 8 && shape.ranks.is_power_of_two(),
+            Op::Allreduce => shape.result_len() == 8 && shape.ranks.is_power_of_two(),
             _ => false,
         };
         if !is_word || shape.ranks < 2 {
             return None;
         }
-        let plan = Arc::new(Plan::of(shape));
+        let plan = Arc::new(Plan::new(shape));
         let rounds = plan.rounds.iter().map(|round| {
             let ([receive], [send]) = (&round.receives[..], &round.sends[..]) else {
                 return None;
             };
-            let is_left = matches!(round.after.first(),
+            let is_left = matches!(round.local_steps.first(),
                 Some(Step::Reduce { target, .. }) if *target == receive.span);
             Some(Exchange {
-                to: group.channel(send.peer, send.span.len)?,
-                from: group.channel(receive.peer, receive.span.len)?,
+                send_channel: group.channel(send.peer, send.span.len)?,
+                receive_channel: group.channel(receive.peer, receive.span.len)?,
                 remote_number: group.numbers[send.peer]?,
                 label: send.label,
                 is_left,
@@ -136,13 +136,13 @@ impl Reduction {
     fn apply(&self, left: u64, right: u64) -> u64 {
         match self {
             Self::Single(single) => single.value(left, right),
-            Self::Kernel(kernel, scratch) => by_kernel(kernel, scratch, left, right),
+            Self::Kernel(kernel, scratch) => reduce_by_kernel(kernel, scratch, left, right),
         }
     }
 }
 
 #[inline(never)]
-fn by_kernel(kernel: &Kernel, scratch: &Scratch, left: u64, right: u64) -> u64 {
+fn reduce_by_kernel(kernel: &Kernel, scratch: &Scratch, left: u64, right: u64) -> u64 {
     scratch.set_word(0, left);
     let args = Args {
         operand: &right.to_ne_bytes(),
@@ -203,7 +203,7 @@ impl Group {
                 true => None,
                 false => {
                     let tag = tag::data(number, fast_run.sequence, round.label);
-                    self.early.get(&(round.from, tag)).copied()
+                    self.early.get(&(round.receive_channel, tag)).copied()
                 }
             };
             if early.is_some_and(|message| message.len != 8) {
@@ -211,19 +211,22 @@ impl Group {
             }
             let tag = tag::data(round.remote_number, fast_run.sequence, round.label);
             if channels
-                .send(round.to, &SmallMessage::word(tag, fast_run.value))
+                .send(
+                    round.send_channel,
+                    &SmallMessage::from_word(tag, fast_run.value),
+                )
                 .is_err()
             {
                 return Some(ExchangeOutcome::NeedsSlowPath);
             }
             let Some(message) = early else {
                 fast_run.is_awaiting = true;
-                channels.add_awaited(round.from);
+                channels.add_awaited(round.receive_channel);
                 return None;
             };
-            let from = round.from;
-            self.early.remove(&(from, message.tag));
-            channels.remove_early(from);
+            let receive_channel = round.receive_channel;
+            self.early.remove(&(receive_channel, message.tag));
+            channels.remove_early(receive_channel);
             self.combine(message.words[0]);
         }
     }
@@ -255,7 +258,7 @@ impl Group {
             return false;
         };
         let round = &self.fast_collectives[fast_run.fast_collective].rounds[fast_run.round];
-        round.from == channel
+        round.receive_channel == channel
             && message.len == 8
             && message.tag == tag::data(self.number, fast_run.sequence, round.label)
     }
@@ -273,8 +276,8 @@ impl Group {
         );
         let memory = Memory::new(fast_run.user_buffers, self.scratch(plan.scratch));
         if let Some(round) = plan.rounds.get(fast_run.round) {
-            let own = memory.part(round.sends[0].span);
-            own.write(&fast_run.value.to_ne_bytes());
+            let sent = memory.part(round.sends[0].span);
+            sent.write(&fast_run.value.to_ne_bytes());
         }
         let is_posted = usize::from(fast_run.is_awaiting);
         self.running.push(Running {
@@ -289,7 +292,7 @@ impl Group {
             awaited: is_posted as u32,
             failure: None,
             is_pinged: false,
-            since: 0,
+            waiting_since: 0,
             context: fast_run.context,
             flags: fast_run.flags,
         });
@@ -374,7 +377,7 @@ impl State {
         true
     }
 
-    /// Takes a message that the fast path awaits. Returns whether it did.
+    /// Takes the message if the fast path awaits it. Returns whether the message was taken.
     #[inline]
     pub(super) fn receive_on_fast_path(
         &mut self,

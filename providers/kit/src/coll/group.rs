@@ -24,18 +24,18 @@ pub(super) struct Group {
     pub(super) number: Number,
     pub(super) members: Vec<FiAddr>,
     pub(super) rank: usize,
-    /// The members' numbers for the group, by rank; none until received.
+    /// The members' numbers for the group, by rank; `None` until received.
     pub(super) numbers: Vec<Option<Number>>,
     /// The join, until it is complete.
     pub(super) join: Option<Join>,
     pub(super) broken: Option<Failure>,
-    /// Whether the application has left.
+    /// Whether the application has left the group.
     pub(super) is_left: bool,
     pub(super) next_sequence: u32,
-    /// Its slot in the telemetry page.
+    /// The group's slot in the telemetry page.
     pub(super) stats_slot: Option<usize>,
     pub(super) running: Vec<Running>,
-    pub(super) watch: NotificationReceive,
+    pub(super) notification_receive: NotificationReceive,
     /// The channels to the members, by rank; empty if the provider has no channels.
     pub(super) channels: Vec<Option<u32>>,
     /// Messages that were received for collectives that have not begun at this member, by channel
@@ -45,7 +45,7 @@ pub(super) struct Group {
     pub(super) fast_collectives: Vec<FastCollective>,
     pub(super) fast_run: Option<FastRun>,
     plans: Vec<(Shape, Arc<Plan>)>,
-    spare: Option<Scratch>,
+    spare_scratch: Option<Scratch>,
 }
 
 /// A collective that is running on the slow path.
@@ -65,8 +65,9 @@ pub(super) struct Running {
     pub(super) awaited: u32,
     pub(super) failure: Option<Failure>,
     pub(super) is_pinged: bool,
-    /// When the wait was noticed, in nanoseconds; 0 if it was not.
-    pub(super) since: u64,
+    /// The time at which the engine noticed that the collective waits, in nanoseconds; 0 before
+    /// that.
+    pub(super) waiting_since: u64,
     pub(super) context: Context,
     pub(super) flags: OpFlags,
 }
@@ -87,27 +88,27 @@ impl Group {
             next_sequence: 0,
             stats_slot: None,
             running: Vec::new(),
-            watch: NotificationReceive::default(),
+            notification_receive: NotificationReceive::default(),
             channels: Vec::new(),
             early: FxHashMap::default(),
             fast_collectives: Vec::new(),
             fast_run: None,
             plans: Vec::new(),
-            spare: None,
+            spare_scratch: None,
         }
     }
 
     /// The ranks of the other members.
     pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<> {
-        let own = self.rank;
-        (0..self.members.len()).filter(move |&rank| rank != own)
+        let local_rank = self.rank;
+        (0..self.members.len()).filter(move |&rank| rank != local_rank)
     }
 
     pub(super) fn plan(&mut self, shape: &Shape) -> Arc<Plan> {
         if let Some((_, plan)) = self.plans.iter().find(|(cached, _)| cached == shape) {
             return Arc::clone(plan);
         }
-        let plan = Arc::new(Plan::of(shape));
+        let plan = Arc::new(Plan::new(shape));
         if self.plans.len() == MAX_PLANS {
             self.plans.remove(0);
         }
@@ -116,8 +117,8 @@ impl Group {
     }
 
     pub(super) fn scratch(&mut self, len: usize) -> Scratch {
-        match self.spare.take() {
-            Some(spare) if spare.len() >= len => spare,
+        match self.spare_scratch.take() {
+            Some(spare_scratch) if spare_scratch.len() >= len => spare_scratch,
             _ => Scratch::new(len),
         }
     }
@@ -126,7 +127,7 @@ impl Group {
     pub(super) fn recycle_scratch(&mut self, scratch: Scratch) {
         const MAX_RECYCLED: usize = 64 << 10;
         if scratch.len() <= MAX_RECYCLED {
-            self.spare = Some(scratch);
+            self.spare_scratch = Some(scratch);
         }
     }
 }

@@ -21,12 +21,12 @@ pub(super) struct Join {
     words: Scratch,
     /// The ranks to which the number was not sent yet, the next one last.
     unsent: Vec<usize>,
-    /// The ranks whose receives are not posted yet, likewise.
+    /// The ranks whose receives are not posted yet, the next one last.
     unposted: Vec<usize>,
     /// Messages that are posted and not complete.
     outstanding: usize,
-    /// When it began, on the system's monotonic clock, in nanoseconds.
-    pub(super) since: u64,
+    /// The time at which the join began, in nanoseconds of the system's monotonic clock.
+    pub(super) started: u64,
     failure: Option<Failure>,
 }
 
@@ -43,7 +43,7 @@ impl Join {
             unsent: others.clone(),
             unposted: others,
             outstanding: 0,
-            since: now(),
+            started: now(),
             failure: None,
         }
     }
@@ -77,8 +77,8 @@ impl State {
         }
         while let Some(&rank) = join.unsent.last() {
             let context = Purpose::JoinSend(rank as u16).context(number);
-            let (member, own) = (group.members[rank], join.words.word_bytes(group.rank));
-            match self.wire.send(member, join.tag, own, context) {
+            let (member, number_bytes) = (group.members[rank], join.words.word_bytes(group.rank));
+            match self.wire.send(member, join.tag, number_bytes, context) {
                 Ok(()) => join.outstanding += 1,
                 Err(Errno::Again) => return self.schedule_retry(),
                 Err(errno) => {
@@ -96,7 +96,7 @@ impl State {
     }
 
     /// Handles the receive of a member's number.
-    pub(super) fn number_received(
+    pub(super) fn complete_number_receive(
         &mut self,
         number: Number,
         rank: usize,
@@ -111,7 +111,10 @@ impl State {
         join.outstanding -= 1;
         match outcome {
             Ok(8) => group.numbers[rank] = Number::try_from(join.words.word(rank)).ok(),
-            Ok(len) => join.set_failure(Errno::Proto, format!("a number of {len} bytes")),
+            Ok(len) => join.set_failure(
+                Errno::Proto,
+                format!("a group number of {len} bytes, not 8"),
+            ),
             Err((errno, detail)) => join.set_failure(errno, detail),
         }
         self.continue_join(number);
@@ -119,7 +122,12 @@ impl State {
 
     /// Handles the send of the number to a member. A member that the send did not reach sends no
     /// number either, so its receive is cancelled.
-    pub(super) fn number_sent(&mut self, number: Number, rank: usize, failure: Option<Failure>) {
+    pub(super) fn complete_number_send(
+        &mut self,
+        number: Number,
+        rank: usize,
+        failure: Option<Failure>,
+    ) {
         let group = self.groups.get_mut(&number);
         let Some(join) = group.and_then(|group| group.join.as_mut()) else {
             return;

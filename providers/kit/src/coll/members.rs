@@ -80,14 +80,14 @@ fn rank_of(
             ));
         }
     }
-    let exactly = ranks.get(own).copied();
+    let by_address = ranks.get(own).copied();
     let mut others = addresses.iter();
-    exactly
+    by_address
         .or_else(|| others.position(|address| is_other_name(address, own)))
         .ok_or_else(|| "the endpoint is not in the set".to_owned())
 }
 
-/// Whether an address is that of a local endpoint that listens on all addresses of this host.
+/// Whether `address` is another name of `own`, which listens on all addresses of this host.
 fn is_other_name(address: &Address, own: &Address) -> bool {
     let (Address::Ip(address), Address::Ip(own)) = (address, own) else {
         return false;
@@ -114,17 +114,17 @@ mod tests {
         fn member(&self, addr: FiAddr) -> Result<Address> {
             // Every hundredth index has the port of the one before.
             let port = u16::try_from(addr.0 - addr.0 / 100).map_err(|_| Errno::Inval)?;
-            Ok(at(&format!("127.0.0.1:{port}")))
+            Ok(address(&format!("127.0.0.1:{port}")))
         }
     }
 
-    fn at(text: &str) -> Address {
+    fn address(text: &str) -> Address {
         Address::Ip(text.parse().unwrap())
     }
 
     fn rank(own: &str, members: &[u64]) -> Result<usize, String> {
         let members: Vec<_> = members.iter().copied().map(FiAddr).collect();
-        rank_of(&at(own), &members, &Ports)
+        rank_of(&address(own), &members, &Ports)
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl Scratch {
         self.shared().part(index * 8, 8).write(&word.to_ne_bytes());
     }
 
-    /// The bytes of that word, for a post.
+    /// The bytes of the word number `index`, for a post.
     pub(super) fn word_bytes(&self, index: usize) -> SharedBytes {
         self.shared().part(index * 8, 8)
     }
@@ -64,20 +64,20 @@ impl Drop for Scratch {
     }
 }
 
-// SAFETY: it owns its memory.
+// SAFETY: `Scratch` owns its memory.
 unsafe impl Send for Scratch {}
-// SAFETY: as for `SharedBytes`: shared references read and write by copies alone, under the engine's
-// lock.
+// SAFETY: as for `SharedBytes`: shared references read and write by copies alone, under the
+// engine's lock.
 unsafe impl Sync for Scratch {}
 
-/// The application's memory.
+/// The application's buffers of one collective.
 #[derive(Debug)]
 pub(super) struct UserBuffers {
     send: SharedBytes,
     result: SharedBytes,
 }
 
-/// The three memories that the spans of a plan name.
+/// The buffers that the spans of a plan refer to: the application's two, and scratch memory.
 #[derive(Debug)]
 pub(super) struct Memory {
     user_buffers: UserBuffers,
@@ -86,17 +86,17 @@ pub(super) struct Memory {
 
 impl UserBuffers {
     /// # Safety
-    /// Until the value is dropped, `reads` bytes from `buf` on are valid for reads, and `writes`
-    /// bytes from `result` on for reads and writes. Meanwhile no other code writes the former or
-    /// accesses the latter.
+    /// Until the value is dropped, `source_len` bytes from `buf` on are valid for reads, and
+    /// `result_len` bytes from `result` on for reads and writes. Meanwhile no other code writes the
+    /// former or accesses the latter.
     pub(super) unsafe fn new(
-        (buf, reads): (*const c_void, usize),
-        (result, writes): (*mut c_void, usize),
+        (buf, source_len): (*const c_void, usize),
+        (result, result_len): (*mut c_void, usize),
     ) -> Self {
-        // SAFETY: passed on from the caller; nothing writes to the buffer `Send`.
-        let send = unsafe { SharedBytes::new(buf.cast_mut().cast(), reads) };
+        // SAFETY: passed on from the caller; no step writes to `Buffer::Send`.
+        let send = unsafe { SharedBytes::new(buf.cast_mut().cast(), source_len) };
         // SAFETY: passed on from the caller.
-        let result = unsafe { SharedBytes::new(result.cast(), writes) };
+        let result = unsafe { SharedBytes::new(result.cast(), result_len) };
         Self { send, result }
     }
 
@@ -130,13 +130,13 @@ impl Memory {
             Buffer::Result => self.user_buffers.result,
             Buffer::Scratch => self.scratch.shared(),
         };
-        all.part(span.at, span.len)
+        all.part(span.offset, span.len)
     }
 
     /// Executes a step. No message into this memory is in progress.
     pub(super) fn step(&self, step: Step, kernel: Option<&Kernel>) {
         match step {
-            Step::Copy { from, to } => copy(self.part(from), self.part(to)),
+            Step::Copy { source, target } => copy(self.part(source), self.part(target)),
             Step::Reduce { target, operand } => {
                 let kernel = kernel.expect("only reductions have such steps");
                 let args = Args {
@@ -153,15 +153,16 @@ impl Memory {
     /// The bytes of a span as a slice. No step writes them meanwhile: steps have another target.
     fn operand(&self, span: Span) -> &[u8] {
         let part = self.part(span);
-        // SAFETY: the bytes are valid, and the only step that runs writes to others.
+        // SAFETY: the bytes are valid, and the only step that runs writes to other bytes.
         unsafe { slice::from_raw_parts(part.as_ptr(), part.len()) }
     }
 }
 
-fn copy(from: SharedBytes, to: SharedBytes) {
-    assert_eq!(from.len(), to.len());
-    // SAFETY: both are valid for so many bytes; an application may give the same memory twice.
-    unsafe { ptr::copy(from.as_ptr(), to.as_ptr(), from.len()) };
+fn copy(source: SharedBytes, target: SharedBytes) {
+    assert_eq!(source.len(), target.len());
+    // SAFETY: both are valid for `source.len()` bytes. They may overlap, because an application may
+    // pass the same memory twice.
+    unsafe { ptr::copy(source.as_ptr(), target.as_ptr(), source.len()) };
 }
 
 /// The iovec of a send.

@@ -8,8 +8,8 @@
 //! The alternatives cost more: a second endpoint has an address that no peer knows, and a third
 //! kind of message would be in every provider's matching and wire format. libfabric's layers take a
 //! bit as well. They also define the flag [`selvedge::OpFlags::PEER_TRANSFER`], with which a
-//! provider reports an operation to the layer's [`LayerCompletions`] alone, whatever queues and
-//! counters the endpoint is bound to.
+//! provider reports an operation to the layer's [`LayerCompletions`] alone, and not to the
+//! endpoint's queues and counters.
 //!
 //! A [`plan`](self) has the messages and calculations of one member. The engine executes plans when
 //! the application reads the endpoint's queues or counters. If a member fails, the receives that
@@ -45,7 +45,7 @@ pub use completions::LayerCompletions;
 pub use endpoint::{InnerEndpoint, open};
 pub use members::Members;
 
-/// Members of a group, at most: the tag has 16 bits for their number.
+/// The largest number of members of a group, which has 16 bits in the tag.
 const MAX_MEMBERS: usize = u16::MAX as usize;
 
 /// The collectives that the layer supports (fi_query_collective(3)).
@@ -95,7 +95,7 @@ pub fn advertise(info: &mut selvedge::Info) {
     info.rx_attr.caps |= Caps::COLLECTIVE;
 }
 
-/// Removes the layer's bit from the tag format of an info that has collectives.
+/// Removes the layer's bit from the tag format of an info with collectives.
 pub fn reserve_tag_bit(mut info: selvedge::Info) -> selvedge::Info {
     let format = &mut info.ep_attr.mem_tag_format.0;
     if info.caps.contains(Caps::COLLECTIVE) && *format == 0 {

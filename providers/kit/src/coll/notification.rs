@@ -8,16 +8,15 @@ use super::engine::State;
 use super::memory::Scratch;
 use super::tag::{self, Number, Purpose};
 
-/// The receive for notifications. It is posted only while a collective takes long, because the
-/// provider matches each message against the oldest receive first.
+/// The receive for notifications. The engine posts it only after a collective has waited for a
+/// while, because the provider matches each message against the oldest receive first.
 #[derive(Debug, Default)]
 pub(super) struct NotificationReceive {
     buffer: Option<Scratch>,
     is_posted: bool,
 }
 
-/// The contents of a notification: the number of the error that has broken the group, or this
-/// value.
+/// The contents of a ping. Any other value is the number of the error that has broken the group.
 const PING: u64 = 0;
 
 impl State {
@@ -45,7 +44,7 @@ impl State {
         self.failure_notifications.extend(
             recipients
                 .into_iter()
-                .map(|(to, tag, word)| (to, tag, word, number)),
+                .map(|(dest, tag, word)| (dest, tag, word, number)),
         );
         let running: Vec<_> = group.running.iter().map(|it| it.sequence).collect();
         for sequence in running {
@@ -57,11 +56,11 @@ impl State {
     /// Sends the pending failure notifications as long as there is room.
     pub(super) fn send_failure_notifications(&mut self) {
         let word = Scratch::new(8);
-        while let Some((to, tag, error, number)) = self.failure_notifications.pop() {
+        while let Some((dest, tag, error, number)) = self.failure_notifications.pop() {
             word.set_word(0, error);
             let context = Purpose::FailureNotification.context(number);
-            if self.wire.send_short(to, tag, word.word_bytes(0), context) == Err(Errno::Again) {
-                self.failure_notifications.push((to, tag, error, number));
+            if self.wire.send_short(dest, tag, word.word_bytes(0), context) == Err(Errno::Again) {
+                self.failure_notifications.push((dest, tag, error, number));
                 return self.schedule_retry();
             }
         }
@@ -88,14 +87,14 @@ impl State {
         }
         ranks.sort_unstable();
         ranks.dedup();
-        let to = ranks.into_iter().filter_map(|rank| {
+        let dest = ranks.into_iter().filter_map(|rank| {
             let remote_number = group.numbers[rank]?;
             Some((group.members[rank], tag::notification(remote_number)))
         });
-        let to: Vec<_> = to.collect();
+        let dest: Vec<_> = dest.collect();
         let word = Scratch::new(8);
         word.set_word(0, PING);
-        for (member, tag) in to {
+        for (member, tag) in dest {
             let context = Purpose::Ping.context(number);
             match self
                 .wire
@@ -114,31 +113,34 @@ impl State {
         let Some(group) = self.groups.get_mut(&number) else {
             return;
         };
-        if group.watch.is_posted || group.broken.is_some() {
+        if group.notification_receive.is_posted || group.broken.is_some() {
             return;
         }
-        let buffer = group.watch.buffer.get_or_insert_with(|| Scratch::new(8));
+        let buffer = group
+            .notification_receive
+            .buffer
+            .get_or_insert_with(|| Scratch::new(8));
         let context = Purpose::NotificationReceive.context(number);
         let posted =
             self.wire
                 .receive_any(tag::notification(number), buffer.word_bytes(0), context);
-        group.watch.is_posted = posted.is_ok();
+        group.notification_receive.is_posted = posted.is_ok();
     }
 
-    /// Handles the completion of the receive for notifications; `is_one` tells whether it received
-    /// one.
-    pub(super) fn notification_received(&mut self, number: Number, is_one: bool) {
+    /// Handles the completion of the receive for notifications; `is_received` tells whether a
+    /// notification was received.
+    pub(super) fn complete_notification_receive(&mut self, number: Number, is_received: bool) {
         let Some(group) = self.groups.get_mut(&number) else {
             return;
         };
-        group.watch.is_posted = false;
+        group.notification_receive.is_posted = false;
         let word = group
-            .watch
+            .notification_receive
             .buffer
             .as_ref()
             .map_or(PING, |buffer| buffer.word(0));
         match word {
-            _ if !is_one => {}
+            _ if !is_received => {}
             PING => self.post_notification_receive(number),
             _ => {
                 let errno = i32::try_from(word).map_or(Errno::Other, Errno::from_raw);
@@ -152,7 +154,9 @@ impl State {
     /// Cancels the receive for notifications when the group has no running collective.
     pub(super) fn cancel_notification_receive(&mut self, number: Number) {
         let group = self.groups.get(&number);
-        if group.is_some_and(|group| group.watch.is_posted && group.running.is_empty()) {
+        if group
+            .is_some_and(|group| group.notification_receive.is_posted && group.running.is_empty())
+        {
             self.wire
                 .cancel_all(Purpose::NotificationReceive.context(number));
         }
@@ -162,10 +166,11 @@ impl State {
     pub(super) fn has_notification_receive(&self, number: Number) -> bool {
         self.groups
             .get(&number)
-            .is_some_and(|group| group.watch.is_posted)
+            .is_some_and(|group| group.notification_receive.is_posted)
     }
 
-    /// Discards messages for broken groups: their senders may wait until they are received.
+    /// Discards messages for broken groups, because the senders may wait until the messages are
+    /// received.
     pub(super) fn discard_for_broken_groups(&mut self) {
         let broken = self.groups.values().filter(|group| group.broken.is_some());
         let broken: Vec<_> = broken.map(|group| group.number).collect();
@@ -187,7 +192,7 @@ impl State {
 
     /// Discards pings that were received without a posted receive.
     pub(super) fn discard_notifications(&mut self, number: Number) {
-        let notices = selvedge::TagMatch::exact(tag::notification(number));
-        self.wire.discard_one(notices, number);
+        let notifications = selvedge::TagMatch::exact(tag::notification(number));
+        self.wire.discard_one(notifications, number);
     }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use selvedge::collective::Op;
 
-/// The memory that a span is in.
+/// The buffer that a span is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Buffer {
     /// The application's source buffer.
@@ -20,11 +20,11 @@ pub(super) enum Buffer {
     Scratch,
 }
 
-/// A range of bytes in one of them.
+/// A range of bytes in one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) buffer: Buffer,
-    pub(super) at: usize,
+    pub(super) offset: usize,
     pub(super) len: usize,
 }
 
@@ -41,8 +41,8 @@ pub(super) struct Message {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     Copy {
-        from: Span,
-        to: Span,
+        source: Span,
+        target: Span,
     },
     /// Changes the elements of `target` by those of `operand`.
     Reduce {
@@ -51,12 +51,13 @@ pub(super) enum Step {
     },
 }
 
-/// Messages that are in progress at the same time, and the steps after all of them are complete.
+/// Messages that are in progress at the same time, and the local steps after all of them are
+/// complete.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     pub(super) receives: Vec<Message>,
     pub(super) sends: Vec<Message>,
-    pub(super) after: Vec<Step>,
+    pub(super) local_steps: Vec<Step>,
 }
 
 /// The plan of one member.
@@ -65,7 +66,7 @@ pub(super) struct Plan {
     /// Steps before the first round.
     pub(super) initial: Vec<Step>,
     pub(super) rounds: Vec<Round>,
-    /// Bytes of scratch memory.
+    /// The length of the scratch memory in bytes.
     pub(super) scratch: usize,
 }
 
@@ -76,21 +77,22 @@ pub(super) struct Shape {
     pub(super) rank: usize,
     pub(super) ranks: usize,
     pub(super) root: usize,
-    /// Elements of each member.
+    /// The number of elements of each member.
     pub(super) count: usize,
-    /// Bytes of an element.
+    /// The size of an element in bytes.
     pub(super) size: usize,
 }
 
-/// Elements begin at multiples of this in scratch memory: the processor's atomics want it.
+/// The alignment of elements in scratch memory, which the processor's atomics require.
 pub(super) const ALIGN: usize = 16;
-/// Messages of one round, at most: more would only wait for each other.
+/// The largest number of messages in each direction of a round: more would only wait for each
+/// other.
 const WINDOW: usize = 32;
-/// From this many bytes on, fewer bytes matter more than fewer messages.
+/// The size in bytes from which a plan minimizes the transferred bytes instead of the messages.
 const LARGE_BYTES: usize = 32 << 10;
 
 impl Shape {
-    /// Bytes of a member's elements.
+    /// The length of a member's elements in bytes.
     fn bytes(&self) -> usize {
         self.count * self.size
     }
@@ -99,8 +101,8 @@ impl Shape {
         self.rank == self.root
     }
 
-    /// Bytes of the application's source buffer.
-    pub(super) fn reads(&self) -> usize {
+    /// The length of the application's source buffer in bytes.
+    pub(super) fn source_len(&self) -> usize {
         match self.coll {
             Op::Barrier | Op::Broadcast => 0,
             Op::Scatter if !self.is_root() => 0,
@@ -109,8 +111,8 @@ impl Shape {
         }
     }
 
-    /// Bytes of the application's result buffer.
-    pub(super) fn writes(&self) -> usize {
+    /// The length of the application's result buffer in bytes.
+    pub(super) fn result_len(&self) -> usize {
         match self.coll {
             Op::Barrier => 0,
             Op::Reduce | Op::Gather if !self.is_root() => 0,
@@ -126,7 +128,7 @@ impl Shape {
         let len = self.bytes();
         Span {
             buffer,
-            at: rank * len,
+            offset: rank * len,
             len,
         }
     }
@@ -150,7 +152,7 @@ impl Shape {
 }
 
 impl Plan {
-    pub(super) fn of(shape: &Shape) -> Self {
+    pub(super) fn new(shape: &Shape) -> Self {
         let mut plan = Self::default();
         let is_large = shape.bytes() >= LARGE_BYTES && shape.ranks > 2;
         match shape.coll {
@@ -160,7 +162,7 @@ impl Plan {
             Op::Alltoall => plan.alltoall(shape),
             Op::Allreduce if is_large => plan.allreduce_in_shares(shape),
             Op::Allreduce => plan.allreduce(shape),
-            Op::Allgather if shape.writes() < LARGE_BYTES => plan.allgather_doubling(shape),
+            Op::Allgather if shape.result_len() < LARGE_BYTES => plan.allgather_doubling(shape),
             Op::Allgather => plan.allgather(shape),
             Op::ReduceScatter => plan.reduce_scatter(shape),
             Op::Reduce => plan.reduce(shape),
@@ -172,19 +174,19 @@ impl Plan {
 
     /// Allocates scratch memory for `len` bytes of elements.
     fn scratch(&mut self, len: usize) -> Span {
-        let at = self.scratch;
+        let offset = self.scratch;
         self.scratch += len.next_multiple_of(ALIGN);
         Span {
             buffer: Buffer::Scratch,
-            at,
+            offset,
             len,
         }
     }
 
-    fn copied(&mut self, from: Span) -> Span {
-        let to = self.scratch(from.len);
-        self.initial.push(Step::Copy { from, to });
-        to
+    fn copy_to_scratch(&mut self, source: Span) -> Span {
+        let target = self.scratch(source.len);
+        self.initial.push(Step::Copy { source, target });
+        target
     }
 
     /// After step number k, every member depends on 2^(k+1) - 1 others, directly or indirectly
@@ -192,15 +194,19 @@ impl Plan {
     fn barrier(&mut self, shape: &Shape) {
         let word = self.scratch(2 * ALIGN);
         for (label, steps) in doublings(shape.ranks) {
-            let message = |peer, at| Message {
+            let message = |peer, offset| Message {
                 peer,
                 label,
-                span: Span { at, len: 8, ..word },
+                span: Span {
+                    offset,
+                    len: 8,
+                    ..word
+                },
             };
             self.rounds.push(Round {
                 receives: vec![message(shape.rank_before(steps), ALIGN)],
                 sends: vec![message(shape.rank_after(steps), 0)],
-                after: Vec::new(),
+                local_steps: Vec::new(),
             });
         }
     }
@@ -208,14 +214,14 @@ impl Plan {
     /// A binomial tree.
     fn broadcast(&mut self, shape: &Shape) {
         let span = shape.slice(Buffer::Result, 0);
-        let tree = Tree::of(shape);
+        let tree = Tree::new(shape);
         let message = |peer| Message {
             peer,
             label: 0,
             span,
         };
-        self.round(tree.parent.map(message), None);
-        self.round(None, tree.children.iter().rev().map(|&peer| message(peer)));
+        self.add_round(tree.parent.map(message), None);
+        self.add_round(None, tree.children.iter().rev().map(|&peer| message(peer)));
     }
 
     /// Each member gets a share from the root and passes it on to all others (van de Geijn, 1994).
@@ -225,7 +231,7 @@ impl Plan {
             let bound = |rank: usize| (len as u128 * rank as u128 / shape.ranks as u128) as usize;
             Span {
                 buffer: Buffer::Result,
-                at: bound(rank),
+                offset: bound(rank),
                 len: bound(rank + 1) - bound(rank),
             }
         };
@@ -237,7 +243,7 @@ impl Plan {
         let others = (1..shape.ranks).map(|steps| shape.rank_after(steps));
         match shape.is_root() {
             true => self.windowed_rounds([], others.map(|rank| message(0, rank, rank))),
-            false => self.round(Some(message(0, shape.root, shape.rank)), None),
+            false => self.add_round(Some(message(0, shape.root, shape.rank)), None),
         }
         let receives = (1..shape.ranks).map(|steps| shape.rank_before(steps));
         let sends = (1..shape.ranks).map(|steps| shape.rank_after(steps));
@@ -253,7 +259,7 @@ impl Plan {
 
     /// Each slice goes directly to its destination.
     fn alltoall(&mut self, shape: &Shape) {
-        self.keep(shape, Buffer::Send, Buffer::Result);
+        self.copy_local_slice(shape, Buffer::Send, Buffer::Result);
         let message = |buffer| {
             move |rank| Message {
                 peer: rank,
@@ -269,10 +275,13 @@ impl Plan {
         );
     }
 
-    /// Copies a member's own slice.
-    fn keep(&mut self, shape: &Shape, from: Buffer, to: Buffer) {
-        let (from, to) = (shape.slice(from, shape.rank), shape.slice(to, shape.rank));
-        self.initial.push(Step::Copy { from, to });
+    /// Copies the member's slice from one of its buffers to another.
+    fn copy_local_slice(&mut self, shape: &Shape, source: Buffer, target: Buffer) {
+        let (source, target) = (
+            shape.slice(source, shape.rank),
+            shape.slice(target, shape.rank),
+        );
+        self.initial.push(Step::Copy { source, target });
     }
 
     /// Recursive doubling: pairs, then pairs of pairs, and so on exchange their values. Each member
@@ -280,53 +289,53 @@ impl Plan {
     /// result from it.
     fn allreduce(&mut self, shape: &Shape) {
         let (rank, ranks) = (shape.rank, shape.ranks);
-        let mut own = self.copied(shape.slice(Buffer::Send, 0));
-        let mut other = self.scratch(own.len);
+        let mut local = self.copy_to_scratch(shape.slice(Buffer::Send, 0));
+        let mut received = self.scratch(local.len);
         let result = shape.slice(Buffer::Result, 0);
         let power = 1 << ranks.ilog2();
-        let beyond = ranks - power;
+        let extra = ranks - power;
         let message = |peer, label, span| Message { peer, label, span };
         let position = match rank {
-            _ if rank >= 2 * beyond => rank - beyond,
+            _ if rank >= 2 * extra => rank - extra,
             _ if rank.is_multiple_of(2) => {
-                self.round(Some(message(rank + 1, 0, other)), None);
-                self.step_after(Step::Reduce {
-                    target: own,
-                    operand: other,
+                self.add_round(Some(message(rank + 1, 0, received)), None);
+                self.add_step(Step::Reduce {
+                    target: local,
+                    operand: received,
                 });
                 rank / 2
             }
             _ => {
-                self.round(None, Some(message(rank - 1, 0, own)));
-                self.round(Some(message(rank - 1, FOLDED, result)), None);
+                self.add_round(None, Some(message(rank - 1, 0, local)));
+                self.add_round(Some(message(rank - 1, FOLDED, result)), None);
                 return;
             }
         };
         for (label, steps) in doublings(power) {
             let partner = position ^ steps;
-            let peer = match partner < beyond {
+            let peer = match partner < extra {
                 true => partner * 2,
-                false => partner + beyond,
+                false => partner + extra,
             };
             let (receive, send) = (
-                message(peer, label + 1, other),
-                message(peer, label + 1, own),
+                message(peer, label + 1, received),
+                message(peer, label + 1, local),
             );
-            self.round(Some(receive), Some(send));
+            self.add_round(Some(receive), Some(send));
             if partner < position {
-                std::mem::swap(&mut own, &mut other);
+                std::mem::swap(&mut local, &mut received);
             }
-            self.step_after(Step::Reduce {
-                target: own,
-                operand: other,
+            self.add_step(Step::Reduce {
+                target: local,
+                operand: received,
             });
         }
-        self.step_after(Step::Copy {
-            from: own,
-            to: result,
+        self.add_step(Step::Copy {
+            source: local,
+            target: result,
         });
-        if rank < 2 * beyond {
-            self.round(None, Some(message(rank + 1, FOLDED, own)));
+        if rank < 2 * extra {
+            self.add_round(None, Some(message(rank + 1, FOLDED, local)));
         }
     }
 
@@ -336,17 +345,17 @@ impl Plan {
             let Range { start, end } = shape.share(rank);
             Span {
                 buffer,
-                at: start,
+                offset: start,
                 len: end - start,
             }
         };
-        let own = self.copied(share(Buffer::Send, shape.rank));
+        let accumulator = self.copy_to_scratch(share(Buffer::Send, shape.rank));
         let operands = |rank| share(Buffer::Send, rank);
-        self.reduced_from_all(shape, own, operands);
+        self.reduce_from_all(shape, accumulator, operands);
         let result = |rank| share(Buffer::Result, rank);
-        self.step_after(Step::Copy {
-            from: own,
-            to: result(shape.rank),
+        self.add_step(Step::Copy {
+            source: accumulator,
+            target: result(shape.rank),
         });
         let message = |peer, span| Message {
             peer,
@@ -357,14 +366,20 @@ impl Plan {
         let sends = (1..shape.ranks).map(|steps| shape.rank_after(steps));
         self.windowed_rounds(
             receives.map(|rank| message(rank, result(rank))),
-            sends.map(|rank| message(rank, own)),
+            sends.map(|rank| message(rank, accumulator)),
         );
     }
 
-    /// Sends each member the operand that it reduces, and reduces the received operands into `own`.
-    fn reduced_from_all(&mut self, shape: &Shape, own: Span, operand: impl Fn(usize) -> Span) {
+    /// Sends each member the operand that it reduces, and reduces the received operands into
+    /// `accumulator`.
+    fn reduce_from_all(
+        &mut self,
+        shape: &Shape,
+        accumulator: Span,
+        operand: impl Fn(usize) -> Span,
+    ) {
         let slots: Vec<_> = (0..WINDOW.min(shape.ranks - 1))
-            .map(|_| self.scratch(own.len))
+            .map(|_| self.scratch(accumulator.len))
             .collect();
         let steps: Vec<_> = (1..shape.ranks).collect();
         for window in steps.chunks(WINDOW) {
@@ -375,7 +390,7 @@ impl Plan {
             };
             let receives = window.iter().zip(&slots);
             let reduce = |&operand| Step::Reduce {
-                target: own,
+                target: accumulator,
                 operand,
             };
             self.rounds.push(Round {
@@ -387,17 +402,17 @@ impl Plan {
                     .map(|&steps| shape.rank_after(steps))
                     .map(|rank| message(rank, operand(rank)))
                     .collect(),
-                after: slots[..window.len()].iter().map(reduce).collect(),
+                local_steps: slots[..window.len()].iter().map(reduce).collect(),
             });
         }
     }
 
     fn reduce_scatter(&mut self, shape: &Shape) {
-        let own = self.copied(shape.slice(Buffer::Send, shape.rank));
-        self.reduced_from_all(shape, own, |rank| shape.slice(Buffer::Send, rank));
-        self.step_after_all(Step::Copy {
-            from: own,
-            to: shape.slice(Buffer::Result, 0),
+        let accumulator = self.copy_to_scratch(shape.slice(Buffer::Send, shape.rank));
+        self.reduce_from_all(shape, accumulator, |rank| shape.slice(Buffer::Send, rank));
+        self.add_final_step(Step::Copy {
+            source: accumulator,
+            target: shape.slice(Buffer::Result, 0),
         });
     }
 
@@ -406,35 +421,35 @@ impl Plan {
     fn allgather_doubling(&mut self, shape: &Shape) {
         let len = shape.bytes();
         let all = self.scratch(len * shape.ranks);
-        let part = |from: usize, count: usize| Span {
-            at: all.at + from * len,
+        let part = |first: usize, count: usize| Span {
+            offset: all.offset + first * len,
             len: count * len,
             ..all
         };
         self.initial.push(Step::Copy {
-            from: shape.slice(Buffer::Send, 0),
-            to: part(0, 1),
+            source: shape.slice(Buffer::Send, 0),
+            target: part(0, 1),
         });
         for (label, steps) in doublings(shape.ranks) {
             let count = steps.min(shape.ranks - steps);
             let message = |peer, span| Message { peer, label, span };
-            self.round(
+            self.add_round(
                 Some(message(shape.rank_after(steps), part(steps, count))),
                 Some(message(shape.rank_before(steps), part(0, count))),
             );
         }
         for steps in 0..shape.ranks {
-            self.step_after_all(Step::Copy {
-                from: part(steps, 1),
-                to: shape.slice(Buffer::Result, shape.rank_after(steps)),
+            self.add_final_step(Step::Copy {
+                source: part(steps, 1),
+                target: shape.slice(Buffer::Result, shape.rank_after(steps)),
             });
         }
     }
 
     fn allgather(&mut self, shape: &Shape) {
         self.initial.push(Step::Copy {
-            from: shape.slice(Buffer::Send, 0),
-            to: shape.slice(Buffer::Result, shape.rank),
+            source: shape.slice(Buffer::Send, 0),
+            target: shape.slice(Buffer::Result, shape.rank),
         });
         let message = |peer, span| Message {
             peer,
@@ -451,12 +466,12 @@ impl Plan {
 
     /// A binomial tree from the leaves to the root.
     fn reduce(&mut self, shape: &Shape) {
-        let own = self.copied(shape.slice(Buffer::Send, 0));
-        let tree = Tree::of(shape);
+        let accumulator = self.copy_to_scratch(shape.slice(Buffer::Send, 0));
+        let tree = Tree::new(shape);
         let slots: Vec<_> = tree
             .children
             .iter()
-            .map(|_| self.scratch(own.len))
+            .map(|_| self.scratch(accumulator.len))
             .collect();
         let message = |peer, span| Message {
             peer,
@@ -464,18 +479,18 @@ impl Plan {
             span,
         };
         let receives = tree.children.iter().zip(&slots);
-        self.round(receives.map(|(&peer, &slot)| message(peer, slot)), None);
+        self.add_round(receives.map(|(&peer, &slot)| message(peer, slot)), None);
         for &operand in &slots {
-            self.step_after(Step::Reduce {
-                target: own,
+            self.add_step(Step::Reduce {
+                target: accumulator,
                 operand,
             });
         }
         match tree.parent {
-            Some(parent) => self.round(None, Some(message(parent, own))),
-            None => self.step_after_all(Step::Copy {
-                from: own,
-                to: shape.slice(Buffer::Result, 0),
+            Some(parent) => self.add_round(None, Some(message(parent, accumulator))),
+            None => self.add_final_step(Step::Copy {
+                source: accumulator,
+                target: shape.slice(Buffer::Result, 0),
             }),
         }
     }
@@ -488,11 +503,11 @@ impl Plan {
             span,
         };
         if !shape.is_root() {
-            return self.round(Some(message(shape.root, result)), None);
+            return self.add_round(Some(message(shape.root, result)), None);
         }
         self.initial.push(Step::Copy {
-            from: shape.slice(Buffer::Send, shape.rank),
-            to: result,
+            source: shape.slice(Buffer::Send, shape.rank),
+            target: result,
         });
         let others = (1..shape.ranks).map(|steps| shape.rank_after(steps));
         self.windowed_rounds(
@@ -502,18 +517,18 @@ impl Plan {
     }
 
     fn gather(&mut self, shape: &Shape) {
-        let own = shape.slice(Buffer::Send, 0);
+        let local = shape.slice(Buffer::Send, 0);
         let message = |peer, span| Message {
             peer,
             label: 0,
             span,
         };
         if !shape.is_root() {
-            return self.round(None, Some(message(shape.root, own)));
+            return self.add_round(None, Some(message(shape.root, local)));
         }
         self.initial.push(Step::Copy {
-            from: own,
-            to: shape.slice(Buffer::Result, shape.rank),
+            source: local,
+            target: shape.slice(Buffer::Result, shape.rank),
         });
         let others = (1..shape.ranks).map(|steps| shape.rank_before(steps));
         self.windowed_rounds(
@@ -523,7 +538,7 @@ impl Plan {
     }
 
     /// Adds a round, unless it has no message.
-    fn round(
+    fn add_round(
         &mut self,
         receives: impl IntoIterator<Item = Message>,
         sends: impl IntoIterator<Item = Message>,
@@ -531,7 +546,7 @@ impl Plan {
         let round = Round {
             receives: receives.into_iter().collect(),
             sends: sends.into_iter().collect(),
-            after: Vec::new(),
+            local_steps: Vec::new(),
         };
         if !(round.receives.is_empty() && round.sends.is_empty()) {
             self.rounds.push(round);
@@ -548,7 +563,7 @@ impl Plan {
         loop {
             let before = self.rounds.len();
             let receives = receives.by_ref().take(WINDOW);
-            self.round(receives, sends.by_ref().take(WINDOW));
+            self.add_round(receives, sends.by_ref().take(WINDOW));
             if self.rounds.len() == before {
                 return;
             }
@@ -556,16 +571,16 @@ impl Plan {
     }
 
     /// Adds a step after the last round so far; before the first round, if there is none.
-    fn step_after(&mut self, step: Step) {
+    fn add_step(&mut self, step: Step) {
         match self.rounds.last_mut() {
-            Some(round) => round.after.push(step),
+            Some(round) => round.local_steps.push(step),
             None => self.initial.push(step),
         }
     }
 
     /// Adds a step after all rounds.
-    fn step_after_all(&mut self, step: Step) {
-        self.step_after(step);
+    fn add_final_step(&mut self, step: Step) {
+        self.add_step(step);
     }
 }
 
@@ -586,10 +601,10 @@ struct Tree {
 }
 
 impl Tree {
-    fn of(shape: &Shape) -> Self {
+    fn new(shape: &Shape) -> Self {
         let ranks = shape.ranks;
         let position = (shape.rank + ranks - shape.root) % ranks;
-        let at = |position: usize| (position + shape.root) % ranks;
+        let rank_at = |position: usize| (position + shape.root) % ranks;
         let lowest = match position {
             0 => ranks,
             position => 1 << position.trailing_zeros(),
@@ -598,8 +613,11 @@ impl Tree {
         let children = steps.take_while(|&steps| steps < lowest);
         let children = children.map(|steps| position + steps);
         Self {
-            parent: (position > 0).then(|| at(position & (position - 1))),
-            children: children.filter(|&child| child < ranks).map(at).collect(),
+            parent: (position > 0).then(|| rank_at(position & (position - 1))),
+            children: children
+                .filter(|&child| child < ranks)
+                .map(rank_at)
+                .collect(),
         }
     }
 }

@@ -10,8 +10,8 @@ use super::group::{Failure, Group, Running};
 use super::plan::{Message, Span};
 use super::tag::{self, Number};
 
-/// Messages that one poll takes from a channel, so that a peer that sends without end does not
-/// block the poll.
+/// The largest number of messages that one poll takes from a channel. A peer that sends without end
+/// must not block the poll.
 const MAX_PER_POLL: usize = 64;
 
 impl Group {
@@ -47,20 +47,25 @@ impl Group {
 impl Running {
     /// The index of the awaited message of the present round with this channel and label.
     #[inline]
-    fn awaits(&self, member_channels: &[Option<u32>], channel: u32, label: u32) -> Option<usize> {
-        let is_it = |at: &usize| {
-            let message = &self.plan.rounds[self.round].receives[*at];
+    fn awaited_index(
+        &self,
+        member_channels: &[Option<u32>],
+        channel: u32,
+        label: u32,
+    ) -> Option<usize> {
+        let is_match = |index: &usize| {
+            let message = &self.plan.rounds[self.round].receives[*index];
             message.label == label && member_channels[message.peer] == Some(channel)
         };
-        bits(self.awaited).find(is_it)
+        bits(self.awaited).find(is_match)
     }
 
     /// The awaited channel messages of the present round.
     fn awaited(&self) -> impl Iterator<Item = &Message> {
-        bits(self.awaited).map(|at| &self.plan.rounds[self.round].receives[at])
+        bits(self.awaited).map(|index| &self.plan.rounds[self.round].receives[index])
     }
 
-    /// The members that send those messages.
+    /// The ranks of the members that send the awaited channel messages.
     pub(super) fn awaited_peers(&self) -> Vec<usize> {
         match self.awaited {
             0 => Vec::new(),
@@ -86,8 +91,8 @@ impl Running {
 }
 
 fn bits(word: u32) -> impl Iterator<Item = usize> {
-    let below = |word: u32| (word != 0).then_some(word);
-    std::iter::successors(below(word), move |&word| below(word & (word - 1)))
+    let nonzero = |word: u32| (word != 0).then_some(word);
+    std::iter::successors(nonzero(word), move |&word| nonzero(word & (word - 1)))
         .map(|word| word.trailing_zeros() as usize)
 }
 
@@ -102,46 +107,46 @@ pub(super) fn send(
     tag: u64,
     part: SharedBytes,
 ) -> Result<(), Errno> {
-    channels.send(channel, &SmallMessage::with(tag, part))
+    channels.send(channel, &SmallMessage::from_bytes(tag, part))
 }
 
-/// Takes message number `at` of the collective's round if it was received early; otherwise awaits
-/// it. Returns whether it is awaited.
+/// Takes message number `index` of the collective's round if the message was received early;
+/// otherwise awaits the message. Returns whether the message is awaited.
 ///
 /// # Errors
-/// If the early message has another length.
+/// [`Errno::Trunc`] if the early message has another length.
 #[inline]
 pub(super) fn receive_or_await(
     channels: &mut Channels,
     group: &mut Group,
     running: usize,
     channel: u32,
-    at: usize,
+    index: usize,
 ) -> Result<bool, Failure> {
     if !group.early.is_empty() {
         let running = &group.running[running];
-        let Message { label, span, .. } = running.plan.rounds[running.round].receives[at];
-        let (tag, to) = (
+        let Message { label, span, .. } = running.plan.rounds[running.round].receives[index];
+        let (tag, target) = (
             tag::data(group.number, running.sequence, label),
             running.memory.part(span),
         );
         if let Some(message) = group.take_early(channel, tag, channels) {
-            return copy_out(&message, span, to).map(|()| false);
+            return copy_out(&message, span, target).map(|()| false);
         }
     }
-    group.running[running].awaited |= 1 << at;
+    group.running[running].awaited |= 1 << index;
     channels.add_awaited(channel);
     Ok(true)
 }
 
 /// Copies a message to its destination.
 #[inline]
-fn copy_out(message: &SmallMessage, span: Span, to: SharedBytes) -> Result<(), Failure> {
+fn copy_out(message: &SmallMessage, span: Span, target: SharedBytes) -> Result<(), Failure> {
     if message.len != span.len {
         let detail = format!("a message of {} bytes, expected {}", message.len, span.len);
         return Err((Errno::Trunc, detail));
     }
-    message.write(to);
+    message.write(target);
     Ok(())
 }
 
@@ -151,14 +156,14 @@ impl State {
     pub(super) fn poll_channels_once(&mut self) -> usize {
         // A peer that has ended by now sends nothing after this point.
         let has_ended = self.channels.update_ended();
-        let (mut slot, mut taken, mut from_one) = (0, 0, 0);
+        let (mut slot, mut taken, mut from_channel) = (0, 0, 0);
         while let Some((channel, message)) = self.channels.poll_awaited(slot) {
             if let Some(message) = message {
-                (taken, from_one) = (taken + 1, from_one + 1);
-                self.message_received(channel, &message);
+                (taken, from_channel) = (taken + 1, from_channel + 1);
+                self.receive_message(channel, &message);
             }
-            if message.is_none() || from_one == MAX_PER_POLL {
-                (slot, from_one) = (slot + 1, 0);
+            if message.is_none() || from_channel == MAX_PER_POLL {
+                (slot, from_channel) = (slot + 1, 0);
             }
         }
         if has_ended {
@@ -168,7 +173,7 @@ impl State {
     }
 
     /// Handles a message of a member. The tag and the length are the member's and are not trusted.
-    fn message_received(&mut self, channel: u32, message: &SmallMessage) {
+    fn receive_message(&mut self, channel: u32, message: &SmallMessage) {
         let Some((number, sequence, label)) = tag::parse_data(message.tag) else {
             return;
         };
@@ -181,16 +186,16 @@ impl State {
         };
         let mut all = group.running.iter_mut();
         if let Some(running) = all.find(|running| running.sequence == sequence)
-            && let Some(at) = running.awaits(&group.channels, channel, label)
+            && let Some(index) = running.awaited_index(&group.channels, channel, label)
         {
-            running.awaited &= !(1 << at);
+            running.awaited &= !(1 << index);
             running.outstanding -= 1;
-            let span = running.plan.rounds[running.round].receives[at].span;
+            let span = running.plan.rounds[running.round].receives[index].span;
             let outcome = copy_out(message, span, running.memory.part(span));
             self.channels.remove_awaited(channel);
             return match outcome {
                 Ok(()) => self.advance(number, sequence),
-                Err(failure) => self.collective_failed(number, sequence, failure),
+                Err(failure) => self.fail_collective_and_group(number, sequence, failure),
             };
         }
         if group
@@ -243,7 +248,7 @@ impl State {
             }
         }
         for (number, sequence, rank) in failed {
-            self.collective_failed(
+            self.fail_collective_and_group(
                 number,
                 sequence,
                 channel::member_failure(rank, Errno::ConnReset),

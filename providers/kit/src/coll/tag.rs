@@ -118,7 +118,7 @@ impl Purpose {
         Context((kind << 48) | (number as u64) << 32 | detail)
     }
 
-    pub(super) const fn of(context: Context) -> (Self, Number) {
+    pub(super) const fn from_context(context: Context) -> (Self, Number) {
         let detail = context.0 as u32;
         let purpose = match context.0 >> 48 {
             0 => Self::Data(detail),
@@ -189,7 +189,10 @@ mod tests {
             Ping,
             Discard,
         ] {
-            assert_eq!(Purpose::of(purpose.context(0xabcd)), (purpose, 0xabcd));
+            assert_eq!(
+                Purpose::from_context(purpose.context(0xabcd)),
+                (purpose, 0xabcd)
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Telemetry of collectives: the pending ones and the members that they wait for. The layer writes
-//! it when a collective takes long, and at each step of a join.
+//! the telemetry page when a collective takes long, and at each step of a join.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct CollTelemetry {
     members: Arc<dyn Members>,
 }
 
-/// Members that the page names for one collective.
+/// The largest number of members that the page names for one collective.
 const MAX_NAMED: usize = 4;
 
 impl CollTelemetry {
@@ -52,8 +52,8 @@ impl State {
             pending.extend(group.pending_join(&self.telemetry));
             let mut running = std::mem::take(&mut group.running);
             for running in &mut running {
-                if running.since == 0 {
-                    running.since = now();
+                if running.waiting_since == 0 {
+                    running.waiting_since = now();
                 }
                 pending.push(group.pending_collective(&self.telemetry, running));
             }
@@ -106,7 +106,7 @@ impl Group {
                 .take(MAX_NAMED)
                 .map(|rank| self.member(telemetry, rank))
                 .collect(),
-            ..self.pending_base(join.since)
+            ..self.pending_base(join.started)
         })
     }
 
@@ -120,25 +120,25 @@ impl Group {
         let mut pending = PendingCollective {
             coll: Some(running.coll),
             sequence: running.sequence,
-            ..self.pending_base(running.since)
+            ..self.pending_base(running.waiting_since)
         };
         let Some(round) = running.plan.rounds.get(running.round) else {
             return pending;
         };
         let posted = running.posted.min(round.receives.len());
         let on_channels = running.awaited_peers();
-        let is_message = |message: &&Message| {
+        let is_on_endpoint = |message: &&Message| {
             message.span.len > 0 && self.channel(message.peer, message.span.len).is_none()
         };
         let on_endpoint: Vec<usize> = round.receives[..posted]
             .iter()
-            .filter(is_message)
+            .filter(is_on_endpoint)
             .map(|message| message.peer)
             .collect();
         let outstanding_on_endpoint =
             running.outstanding - on_channels.len().min(running.outstanding);
-        // The engine counts the outstanding messages of the endpoint and does not track which they
-        // are.
+        // The engine counts the outstanding messages of the endpoint and does not track which
+        // messages they are.
         pending.is_exact =
             outstanding_on_endpoint == 0 || outstanding_on_endpoint == on_endpoint.len();
         let mut awaited = on_channels;

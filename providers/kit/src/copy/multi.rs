@@ -9,22 +9,24 @@ use super::{RxBuf, Segment, Segments};
 
 /// The part of a multi-receive buffer that no message has taken yet.
 ///
-/// The rest and all [parts](Self::cut) name disjoint bytes. The one that is
-/// [finished](RxBuf::finish) last reports it, and then the whole buffer is the caller's again.
+/// The rest and all [parts](Self::cut) name disjoint bytes. The part that is
+/// [finished](RxBuf::finish) last reports that it is the last. The whole buffer then belongs to the
+/// caller again.
 pub struct MultiBuf {
     rest: IovMut,
     buffer: Arc<Buffer>,
 }
 
-/// The buffer that parts are cut from; it exists while one of them does.
+/// The token of a multi-receive buffer, which its rest and its parts share. It exists while one of
+/// them does.
 pub(super) struct Buffer;
 
 /// A finished part of a multi-receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The address of its first byte.
+    /// The address of the part's first byte.
     pub start: usize,
-    /// Whether it was the last part of its buffer in use.
+    /// Whether no other part of the buffer is in use.
     pub is_last: bool,
 }
 
@@ -60,14 +62,14 @@ impl MultiBuf {
         RxBuf(Segments::Part(Box::new((part, Arc::clone(&self.buffer)))))
     }
 
-    /// Makes one part of the rest; no more are cut.
+    /// Makes one part of the rest, after which no part can be cut.
     pub fn into_rest(self) -> RxBuf {
         RxBuf(Segments::Part(Box::new((self.rest, self.buffer))))
     }
 }
 
 impl RxBuf {
-    /// Ends the access to the memory, as dropping it does; returns the part, if it was one of a
+    /// Ends the access to the memory, as a drop does. Returns the part if the memory is part of a
     /// multi-receive buffer.
     #[inline]
     pub fn finish(self) -> Option<Part> {
@@ -103,7 +105,7 @@ mod tests {
 
     #[expect(unsafe_code, reason = "memory that is never accessed")]
     fn buf(iov: &[IovMut]) -> RxBuf {
-        // SAFETY: the tests access no byte of it.
+        // SAFETY: the tests access no byte of the memory.
         unsafe { RxBuf::new(iov) }
     }
 
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_part_that_is_finished_last_reports_it() {
+    fn the_part_that_is_finished_last_reports_that_it_is_the_last() {
         for last in 0..3 {
             let mut multi = multi(100);
             let mut parts = vec![multi.cut(10), multi.cut(10), multi.into_rest()];
@@ -158,7 +160,7 @@ mod tests {
     #[test]
     fn a_buffer_of_several_segments_is_returned() {
         let iov = IovMut::from_raw(std::ptr::dangling_mut(), 8);
-        let back = MultiBuf::new(buf(&[iov, iov])).unwrap_err();
-        assert_eq!((back.len(), back.finish()), (16, None));
+        let returned = MultiBuf::new(buf(&[iov, iov])).unwrap_err();
+        assert_eq!((returned.len(), returned.finish()), (16, None));
     }
 }

@@ -1,5 +1,5 @@
-//! Short messages as words: a message that fits into a command is loaded and stored without a call
-//! of `memcpy`, which costs more than the bytes.
+//! Short messages as words: a message that fits into a command is loaded and stored without
+//! `memcpy`, because the call costs more than the bytes.
 
 #![expect(
     unsafe_code,
@@ -28,8 +28,8 @@ impl TxBuf {
         }
     }
 
-    /// Passes all bytes to `put` in whole words, each with its index; the last is filled up with
-    /// zeros.
+    /// Passes all bytes to `put` in whole words, each with its index. The last word is filled up
+    /// with zeros.
     #[inline]
     pub fn read_words(&self, mut put: impl FnMut(usize, u64)) {
         match &self.0 {
@@ -47,7 +47,7 @@ impl TxBuf {
 }
 
 impl RxBuf {
-    /// Writes eight bytes at the front, as far as they fit; returns how many did.
+    /// Writes eight bytes at the front, as far as they fit. Returns the number of written bytes.
     #[inline(always)]
     pub fn write_word(&mut self, word: u64) -> usize {
         match &self.0 {
@@ -61,8 +61,8 @@ impl RxBuf {
         }
     }
 
-    /// Writes `len` bytes at the front, as far as they fit; returns how many did. `word` returns
-    /// the words by their index; each is requested once.
+    /// Writes `len` bytes at the front, as far as they fit. Returns the number of written bytes.
+    /// `word` returns the words by their index; each word is requested once.
     #[inline]
     pub fn write_words(&mut self, len: usize, mut word: impl FnMut(usize) -> u64) -> usize {
         match &self.0 {
@@ -75,8 +75,8 @@ impl RxBuf {
             _ => (0..len.div_ceil(WORD))
                 .map(|index| {
                     let bytes = word(index).to_ne_bytes();
-                    let at = index * WORD;
-                    self.write(at, &bytes[..WORD.min(len - at)])
+                    let offset = index * WORD;
+                    self.write(offset, &bytes[..WORD.min(len - offset)])
                 })
                 .sum(),
         }
@@ -86,14 +86,15 @@ impl RxBuf {
 /// Loads `len` bytes, and passes them on in words.
 ///
 /// # Safety
-/// `len` bytes from `from` on are valid for reads and not written meanwhile.
+/// `len` bytes from `source` on are valid for reads and not written meanwhile.
 #[inline]
-unsafe fn load(from: *const u8, len: usize, mut put: impl FnMut(usize, u64)) {
+unsafe fn load(source: *const u8, len: usize, mut put: impl FnMut(usize, u64)) {
     let whole = len / WORD;
     for index in 0..whole {
         // SAFETY: `index` is below the number of whole words in `len`.
         let word = unsafe {
-            from.wrapping_add(index * WORD)
+            source
+                .wrapping_add(index * WORD)
                 .cast::<u64>()
                 .read_unaligned()
         };
@@ -101,9 +102,9 @@ unsafe fn load(from: *const u8, len: usize, mut put: impl FnMut(usize, u64)) {
     }
     let rest = len % WORD;
     if rest > 0 {
-        // SAFETY: the bytes behind the whole words, which are `rest`.
+        // SAFETY: the `rest` bytes behind the whole words.
         put(whole, unsafe {
-            load_rest(from.wrapping_add(whole * WORD), rest)
+            load_rest(source.wrapping_add(whole * WORD), rest)
         });
     }
 }
@@ -113,22 +114,22 @@ unsafe fn load(from: *const u8, len: usize, mut put: impl FnMut(usize, u64)) {
 /// # Safety
 /// As [`load`].
 #[inline]
-unsafe fn load_rest(from: *const u8, len: usize) -> u64 {
-    let (mut word, mut at) = (0, 0);
+unsafe fn load_rest(source: *const u8, len: usize) -> u64 {
+    let (mut word, mut offset) = (0, 0);
     if len & 4 != 0 {
         // SAFETY: `len` counts these four bytes.
-        word = u64::from(unsafe { from.cast::<u32>().read_unaligned() }.to_le());
-        at = 4;
+        word = u64::from(unsafe { source.cast::<u32>().read_unaligned() }.to_le());
+        offset = 4;
     }
     if len & 2 != 0 {
         // SAFETY: `len` counts these two bytes, behind the four if there are four.
-        let two = unsafe { from.wrapping_add(at).cast::<u16>().read_unaligned() };
-        word |= u64::from(two.to_le()) << (8 * at);
-        at += 2;
+        let two = unsafe { source.wrapping_add(offset).cast::<u16>().read_unaligned() };
+        word |= u64::from(two.to_le()) << (8 * offset);
+        offset += 2;
     }
     if len & 1 != 0 {
         // SAFETY: the last byte of `len`.
-        word |= u64::from(unsafe { from.wrapping_add(at).read() }) << (8 * at);
+        word |= u64::from(unsafe { source.wrapping_add(offset).read() }) << (8 * offset);
     }
     u64::from_le(word)
 }
@@ -136,22 +137,23 @@ unsafe fn load_rest(from: *const u8, len: usize) -> u64 {
 /// Stores `len` bytes, which `word` returns word by word.
 ///
 /// # Safety
-/// `len` bytes from `to` on are valid for writes, and no other code accesses them meanwhile.
+/// `len` bytes from `target` on are valid for writes, and no other code accesses them meanwhile.
 #[inline]
-unsafe fn store(to: *mut u8, len: usize, mut word: impl FnMut(usize) -> u64) {
+unsafe fn store(target: *mut u8, len: usize, mut word: impl FnMut(usize) -> u64) {
     let whole = len / WORD;
     for index in 0..whole {
         // SAFETY: `index` is below the number of whole words in `len`.
         unsafe {
-            to.wrapping_add(index * WORD)
+            target
+                .wrapping_add(index * WORD)
                 .cast::<u64>()
                 .write_unaligned(word(index))
         };
     }
     let rest = len % WORD;
     if rest > 0 {
-        // SAFETY: the bytes behind the whole words, which are `rest`.
-        unsafe { store_rest(to.wrapping_add(whole * WORD), rest, word(whole)) };
+        // SAFETY: the `rest` bytes behind the whole words.
+        unsafe { store_rest(target.wrapping_add(whole * WORD), rest, word(whole)) };
     }
 }
 
@@ -160,27 +162,32 @@ unsafe fn store(to: *mut u8, len: usize, mut word: impl FnMut(usize) -> u64) {
 /// # Safety
 /// As [`store`].
 #[inline]
-unsafe fn store_rest(to: *mut u8, len: usize, word: u64) {
+unsafe fn store_rest(target: *mut u8, len: usize, word: u64) {
     let word = word.to_le();
-    let mut at = 0;
+    let mut offset = 0;
     if len & 4 != 0 {
         // SAFETY: `len` counts these four bytes.
-        unsafe { to.cast::<u32>().write_unaligned((word as u32).to_le()) };
-        at = 4;
+        unsafe { target.cast::<u32>().write_unaligned((word as u32).to_le()) };
+        offset = 4;
     }
     if len & 2 != 0 {
-        let two = (word >> (8 * at)) as u16;
+        let two = (word >> (8 * offset)) as u16;
         // SAFETY: `len` counts these two bytes, behind the four if there are four.
         unsafe {
-            to.wrapping_add(at)
+            target
+                .wrapping_add(offset)
                 .cast::<u16>()
                 .write_unaligned(two.to_le())
         };
-        at += 2;
+        offset += 2;
     }
     if len & 1 != 0 {
         // SAFETY: the last byte of `len`.
-        unsafe { to.wrapping_add(at).write((word >> (8 * at)) as u8) };
+        unsafe {
+            target
+                .wrapping_add(offset)
+                .write((word >> (8 * offset)) as u8)
+        };
     }
 }
 

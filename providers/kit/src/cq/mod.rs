@@ -14,17 +14,17 @@ pub use sink::Sink;
 
 use crate::wait::{ArmOutcome, Waiters};
 
-/// The inner part of an endpoint, which completion queues, counters and event queues drive.
+/// The part of an endpoint that completion queues, counters and event queues drive.
 pub trait Progress: fmt::Debug + Send + Sync {
     /// Makes progress without waiting: takes up to about `budget` messages and finishes operations.
     /// Returns how many it handled.
     ///
-    /// It may push completions. Those of the queue that drives it go through `sink`. It must
-    /// neither read that queue nor detach from it.
+    /// The call may push completions; those of the queue that drives the endpoint go through
+    /// `sink`. The call must neither read that queue nor detach from it.
     fn progress(&self, budget: usize, sink: &mut Sink<'_>) -> usize;
 
-    /// Arms the endpoint for a thread that is about to park; whether, and for how long, it may
-    /// park.
+    /// Arms the endpoint for a thread that is about to park. Returns whether, and for how long, the
+    /// thread may park.
     ///
     /// The thread may park if the endpoint can make no progress now and every later event makes
     /// [`Self::wait_fd`] ready, or wakes the queues and counters of the endpoint

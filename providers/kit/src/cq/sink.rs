@@ -46,12 +46,12 @@ impl<'a> Sink<'a> {
         self.filled
     }
 
-    /// Reports a completion of `queue`: directly to the reader, if it reads this queue, the queue
-    /// is empty, and the array has room; otherwise to the queue.
+    /// Reports a completion of `queue`: directly to the reader if the reader reads this queue, the
+    /// queue is empty, and the array has room; otherwise to the queue.
     #[inline(always)]
     pub fn push(&mut self, queue: &CqRing, entry: Entry, src: FiAddr) {
-        let is_its_queue = self.reader.is_some_and(|reader| ptr::eq(reader, queue));
-        if is_its_queue
+        let is_reader_queue = self.reader.is_some_and(|reader| ptr::eq(reader, queue));
+        if is_reader_queue
             && queue.is_empty()
             && let Some(slot) = self.out.get_mut(self.filled)
         {
@@ -117,10 +117,10 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_of_another_queue_gets_nothing() {
-        let (own, other) = (queue(), queue());
+    fn a_reader_gets_no_completion_of_another_queue() {
+        let (read_queue, other) = (queue(), queue());
         let mut out = [Entry::default(); 1];
-        let mut sink = Sink::new(&own, &mut out, &mut []);
+        let mut sink = Sink::new(&read_queue, &mut out, &mut []);
         sink.push(&other, entry(7), FiAddr::UNSPEC);
         assert_eq!(sink.filled(), 0);
         assert_eq!(other.read(&mut out), Ok(1));

@@ -1,5 +1,6 @@
-//! The slots in which completions are stored until they are read. A slot of an operation that this
-//! endpoint initiated holds its context and flags only; nothing else is written or read.
+//! The slots in which completions are stored until they are read. The slot of an operation that
+//! this endpoint initiated is plain: it holds a context and flags, and its other fields are neither
+//! written nor read.
 
 use selvedge::cq::Entry;
 use selvedge::{CompletionFlags, Context, FiAddr};
@@ -86,7 +87,7 @@ mod tests {
         assert_eq!((slot.entry(), slot.src()), (entry, FiAddr(7)));
     }
 
-    /// Nothing of the earlier entry shows.
+    /// The entry has no field of the earlier entry.
     #[test]
     fn a_plain_completion_has_only_context_and_flags() {
         let old = Entry {

@@ -21,10 +21,10 @@ pub(super) struct Store {
     /// capacity, which is a power of two.
     read: usize,
     pushed: usize,
-    /// The number of stored entries from which a push has to do something else first: grow, or wake
-    /// a thread. The capacity, or 0 while a wake-up is armed.
+    /// The number of stored entries from which a push leaves the fast path, to grow the ring or to
+    /// wake a thread: the capacity, or 0 while a wake-up is armed.
     fast_limit: usize,
-    /// Each with the number of entries that were pushed before it.
+    /// The errors, each with the number of entries that were pushed before it.
     errors: VecDeque<(usize, ErrEntry)>,
 }
 
@@ -55,23 +55,24 @@ impl Store {
         self.len() + self.errors.len()
     }
 
-    /// Adds an entry. `true` if a wake-up was armed.
+    /// Adds an entry. Returns whether a wake-up was armed.
     #[inline(always)]
     pub(super) fn push(&mut self, entry: Entry, src: FiAddr) -> bool {
-        let has_fast_limit = self.len() < self.fast_limit;
-        let was_armed = !has_fast_limit && self.prepare_push();
+        let is_fast = self.len() < self.fast_limit;
+        let was_armed = !is_fast && self.prepare_push();
         let index = self.index_of(self.pushed);
         self.slots[index].put(entry, src);
         self.pushed = self.pushed.wrapping_add(1);
         was_armed
     }
 
-    /// Adds a completion that has only a context and flags, if nothing else has to be done.
+    /// Adds a completion that has only a context and flags, unless the ring is full or a wake-up is
+    /// armed. Returns whether the completion was added.
     #[inline(always)]
     pub(super) fn try_push_plain(&mut self, context: Context, flags: CompletionFlags) -> bool {
-        let (number, has_fast_limit) = (self.pushed, self.len() < self.fast_limit);
+        let (number, is_fast) = (self.pushed, self.len() < self.fast_limit);
         let index = self.index_of(number);
-        let Some(slot) = self.slots.get_mut(index).filter(|_| has_fast_limit) else {
+        let Some(slot) = self.slots.get_mut(index).filter(|_| is_fast) else {
             return false;
         };
         slot.put_plain(context, flags);
@@ -79,7 +80,7 @@ impl Store {
         true
     }
 
-    /// Adds an error. `true` if a wake-up was armed.
+    /// Adds an error. Returns whether a wake-up was armed.
     pub(super) fn push_err(&mut self, error: ErrEntry) -> bool {
         self.errors.push_back((self.pushed, error));
         self.disarm_wakeup()
@@ -90,12 +91,12 @@ impl Store {
         self.fast_limit = 0;
     }
 
-    /// Disarms the wake-up; whether it was armed.
+    /// Disarms the wake-up. Returns whether it was armed.
     pub(super) fn disarm_wakeup(&mut self) -> bool {
         std::mem::replace(&mut self.fast_limit, self.slots.len()) == 0
     }
 
-    /// Disarms the wake-up and grows the ring if it is full; whether a wake-up was armed.
+    /// Disarms the wake-up and grows the ring if it is full. Returns whether a wake-up was armed.
     #[cold]
     fn prepare_push(&mut self) -> bool {
         let was_armed = self.disarm_wakeup();
@@ -105,8 +106,8 @@ impl Store {
         was_armed
     }
 
-    /// Takes the next entry, if nothing else has to be done: there is an entry, no error, and the
-    /// read does not have to drive the endpoints.
+    /// Takes the next entry if there is one, no error is stored, and the read does not have to
+    /// drive the endpoints.
     #[inline(always)]
     pub(super) fn take_one_fast(&mut self) -> Option<&Slot> {
         let (read, next) = (self.read, self.read.wrapping_add(1));
@@ -118,9 +119,9 @@ impl Store {
         Some(slot)
     }
 
-    /// Moves entries to `out`, up to the next error, and their sources to `src`, as far as it
-    /// reaches. Returns the number of entries, and whether the read has to drive the endpoints,
-    /// too.
+    /// Moves entries to `out`, up to the next error, and their sources to `src`, as far as `src`
+    /// reaches. Returns the number of entries, and whether the read also has to drive the
+    /// endpoints.
     ///
     /// # Errors
     /// [`Errno::Avail`] if an error is next.

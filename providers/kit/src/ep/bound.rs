@@ -214,7 +214,7 @@ impl Cntrs {
 
     /// The counter of operations of this kind.
     #[inline]
-    pub(crate) fn of(&self, kind: CompletionFlags) -> Option<&Arc<Cntr>> {
+    pub(crate) fn for_kind(&self, kind: CompletionFlags) -> Option<&Arc<Cntr>> {
         if kind.contains(CompletionFlags::SEND) {
             self.send.as_ref()
         } else if kind.contains(CompletionFlags::READ) {

@@ -32,7 +32,7 @@ pub use late::RemoteCounters;
 ///
 /// Under selective completion only operations with [`OpFlags::COMPLETION`] report success. Errors
 /// are always reported, and so is the last message of a multi-receive buffer, which gives the
-/// buffer back. Counters count all of them.
+/// buffer back. Counters count every operation.
 #[derive(Debug)]
 pub struct Ep {
     /// The queue for sends and other operations that this endpoint initiates.
@@ -52,7 +52,7 @@ pub struct Ep {
     max_err_data: usize,
     cntrs: Cntrs,
     deferred_ops: Arc<DeferredOps>,
-    /// Where the operations of a layer above the endpoint report.
+    /// The store for the completions of the layer above the endpoint.
     layer: Option<Arc<LayerCompletions>>,
     waiters: Arc<Waiters>,
     /// The statistics that other processes can read.
@@ -63,15 +63,15 @@ impl Ep {
     /// Resolves the bindings of an endpoint.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for a completion queue or counter of another domain, and for an `FI_SIGHT_*`
-    /// parameter that cannot be read.
+    /// [`Errno::Inval`] for a completion queue or counter of another domain, and for an
+    /// `FI_SIGHT_*` parameter that cannot be read.
     pub fn resolve(bind: &Bindings, info: &Info, domain: &DomainId) -> Result<Self, Error> {
         telemetry::crash::install(&Settings::read(&Params::from_env())?)?;
         let stats = StatsPage::open(&info.fabric_attr.prov_name)?;
         Self::resolve_with_page(stats, bind, info, domain)
     }
 
-    /// As [`Self::resolve`], for a layer: other processes see the endpoint below.
+    /// As [`Self::resolve`], for a layer: other processes see the statistics of the endpoint below.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -115,8 +115,8 @@ impl Ep {
         &self.deferred_ops
     }
 
-    /// Serves a layer, too: operations with [`OpFlags::PEER_TRANSFER`] are reported to it alone,
-    /// and not counted.
+    /// Adds a layer above the endpoint. Operations with [`OpFlags::PEER_TRANSFER`] are reported to
+    /// the layer alone, and not counted.
     #[must_use]
     pub fn with_layer(mut self, layer: Option<Arc<LayerCompletions>>) -> Self {
         self.layer = layer;
@@ -128,7 +128,7 @@ impl Ep {
         self.layer.is_some()
     }
 
-    /// Reports the completion of one of its operations to the layer.
+    /// Reports the completion of one of the layer's operations to the layer.
     #[cold]
     #[inline(never)]
     fn report_to_layer(&self, context: Context, outcome: Result<usize, (Errno, String)>) {
@@ -169,10 +169,10 @@ impl Ep {
 
     /// The number of completions that the application has not read.
     pub fn unread(&self) -> usize {
-        let own = self.tx_cq.unread();
+        let tx_unread = self.tx_cq.unread();
         match Arc::ptr_eq(&self.tx_cq, &self.rx_cq) {
-            true => own,
-            false => own + self.rx_cq.unread(),
+            true => tx_unread,
+            false => tx_unread + self.rx_cq.unread(),
         }
     }
 
@@ -180,7 +180,7 @@ impl Ep {
     /// defaults where [`OpFlags::DEFAULT`] requests them.
     #[inline]
     pub const fn tx_flags(&self, flags: OpFlags) -> OpFlags {
-        resolved(flags, self.tx_default)
+        resolve_flags(flags, self.tx_default)
     }
 
     /// The flags of an injected operation (fi_inject(3), fi_inject_write(3), fi_inject_atomic(3)):
@@ -197,8 +197,8 @@ impl Ep {
     #[inline]
     pub const fn rx_flags(&self, kind: Kind, flags: OpFlags) -> OpFlags {
         match kind {
-            Kind::Msg => resolved(flags, self.rx_default),
-            Kind::Tagged => resolved(flags, self.tagged_rx_default),
+            Kind::Msg => resolve_flags(flags, self.rx_default),
+            Kind::Tagged => resolve_flags(flags, self.tagged_rx_default),
         }
     }
 
@@ -206,32 +206,32 @@ impl Ep {
     /// kind, for instance [`crate::srx::Kind::sent`].
     #[inline(always)]
     pub fn tx_done(&self, context: Context, kind: CompletionFlags, op: OpFlags, len: usize) {
-        let reports = self.tx_all || op.contains(OpFlags::COMPLETION);
-        if !reports && op.contains(OpFlags::PEER_TRANSFER) {
+        let is_reported = self.tx_all || op.contains(OpFlags::COMPLETION);
+        if !is_reported && op.contains(OpFlags::PEER_TRANSFER) {
             return self.report_to_layer(context, Ok(len));
         }
         let (cntr, counter) = self.tx_counts(kind);
         self.stats.count(counter, len);
         if let Some(cntr) = cntr {
-            return self.tx_done_counted(cntr, (context, kind), reports, len);
+            return self.tx_done_counted(cntr, (context, kind), is_reported, len);
         }
-        if reports {
+        if is_reported {
             self.tx_cq.push_plain(context, kind);
         }
     }
 
-    /// The part of [`Self::tx_done`] for endpoints with a counter. It is a function of its own so
-    /// that no register is saved for the call on endpoints without one.
+    /// The part of [`Self::tx_done`] for endpoints with a counter. It is a separate function, so
+    /// that endpoints without a counter save no registers for the call.
     #[inline(never)]
     fn tx_done_counted(
         &self,
         cntr: &Cntr,
         (context, kind): (Context, CompletionFlags),
-        reports: bool,
+        is_reported: bool,
         len: usize,
     ) {
         cntr.count(len);
-        if reports {
+        if is_reported {
             self.tx_cq.push_plain(context, kind);
         }
     }
@@ -288,8 +288,8 @@ impl Ep {
         self.cntrs.remote_read.is_some() || self.cntrs.remote_write.is_some()
     }
 
-    /// The counters of reads and of writes by peers, for a provider over other providers, which
-    /// count themselves.
+    /// The counters of reads and of writes by peers, for a provider over other providers: those
+    /// count the operations.
     pub fn remote_cntrs(&self) -> [Option<&Arc<Cntr>>; 2] {
         let Cntrs {
             remote_read,
@@ -327,7 +327,8 @@ impl Ep {
     }
 
     /// As [`Self::tx_failed`], for an operation of a kind that never has a completion: without an
-    /// entry where the queue is opened for none ([`selvedge::cq::Attr::drops_failed_injects`]).
+    /// entry if the queue stores none for failed injects
+    /// ([`selvedge::cq::Attr::drops_failed_injects`]).
     #[cold]
     pub(crate) fn inject_failed(
         &self,
@@ -340,7 +341,7 @@ impl Ep {
             return self.tx_failed(Context::default(), kind, errno, peer, detail);
         }
         let detail = detail.into();
-        if let Some(cntr) = self.cntrs.of(kind) {
+        if let Some(cntr) = self.cntrs.for_kind(kind) {
             cntr.add_err(1);
         }
         self.stats.count(OpCounter::SendErrors, 0);
@@ -349,13 +350,14 @@ impl Ep {
         warn_limited(TARGET, format_args!("an inject has failed: {detail}"));
     }
 
-    /// Counts a failure. The context of its error entry, if it is to have one.
+    /// Counts a failed operation. Returns the context of the error entry; `None` if the operation
+    /// has no error entry.
     #[cold]
     fn failed_context(&self, context: Context, kind: CompletionFlags) -> Option<Context> {
         if let Some(op) = self.deferred_ops.complete(context) {
             return op.failed().then_some(op.context);
         }
-        if let Some(cntr) = self.cntrs.of(kind) {
+        if let Some(cntr) = self.cntrs.for_kind(kind) {
             cntr.add_err(1);
         }
         Some(context)
@@ -387,7 +389,7 @@ impl Ep {
 }
 
 #[inline]
-const fn resolved(flags: OpFlags, default: OpFlags) -> OpFlags {
+const fn resolve_flags(flags: OpFlags, default: OpFlags) -> OpFlags {
     if flags.contains(OpFlags::DEFAULT) {
         flags.difference(OpFlags::DEFAULT).union(default)
     } else {

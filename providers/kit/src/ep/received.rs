@@ -10,8 +10,8 @@ use crate::srx::{Envelope, Posted};
 use crate::telemetry::{EventKind, OpCounter};
 
 impl Ep {
-    /// Reports a receive: `len` bytes of the message are in its buffer, which is the caller's again
-    /// from now on. A longer message is reported as truncated.
+    /// Reports a receive: `len` bytes of the message are in its buffer. The buffer then belongs to
+    /// the caller again. A longer message is reported as truncated.
     #[inline(always)]
     pub fn rx_done(
         &self,
@@ -27,14 +27,14 @@ impl Ep {
         if posted.flags.contains(OpFlags::DEFERRED) {
             return self.rx_deferred_done(posted, env, len, src);
         }
-        let (entry, flags) = received(posted, env, len);
+        let (entry, flags) = received_entry(posted, env, len);
         self.rx_report(entry, flags, src, sink);
     }
 
     /// As [`Self::rx_done`], for deferred work.
     #[cold]
     fn rx_deferred_done(&self, posted: Posted, env: &Envelope, len: usize, src: FiAddr) {
-        let (mut entry, flags) = received(posted, env, len);
+        let (mut entry, flags) = received_entry(posted, env, len);
         let Some(op) = self.deferred_ops.complete(entry.context) else {
             return self.rx_report(entry, flags, src, &mut Sink::none());
         };
@@ -64,9 +64,9 @@ impl Ep {
             };
         }
         let mut error = match len < env.len {
-            true => truncated(posted, env, len),
+            true => truncation_error(posted, env, len),
             false => {
-                let (entry, _) = received(posted, env, len);
+                let (entry, _) = received_entry(posted, env, len);
                 let detail = format!("the sender {address} is not in the address vector");
                 ErrEntry::new(entry, Errno::AddrNotAvail, detail)
             }
@@ -81,7 +81,7 @@ impl Ep {
     #[inline(always)]
     pub fn rx_report(&self, entry: Entry, op: OpFlags, src: FiAddr, sink: &mut Sink<'_>) {
         if !self.rx_all && !op.contains(OpFlags::COMPLETION) {
-            return self.rx_silent(entry.context, entry.len, op);
+            return self.count_unreported(entry.context, entry.len, op);
         }
         self.rx_count(entry.len);
         sink.push(&self.rx_cq, entry, src);
@@ -89,7 +89,7 @@ impl Ep {
 
     /// Counts a receive that requested no completion, or reports it to the layer.
     #[inline(never)]
-    fn rx_silent(&self, context: Context, len: usize, op: OpFlags) {
+    fn count_unreported(&self, context: Context, len: usize, op: OpFlags) {
         match op.contains(OpFlags::PEER_TRANSFER) {
             true => self.report_to_layer(context, Ok(len)),
             false => self.rx_count(len),
@@ -114,7 +114,7 @@ impl Ep {
             );
             return self.layer_failed(posted.context, Errno::Trunc, detail);
         }
-        self.rx_error(truncated(posted, env, len), src);
+        self.rx_error(truncation_error(posted, env, len), src);
     }
 
     /// Reports that a receive has failed, before or during a message. `detail` names the peer and
@@ -126,7 +126,7 @@ impl Ep {
         }
         let entry = Entry {
             context: posted.context,
-            flags: posted.kind.received() | released(posted.buf.finish()),
+            flags: posted.kind.received() | release_flag(posted.buf.finish()),
             tag: posted.tag.tag,
             ..Entry::default()
         };
@@ -140,8 +140,8 @@ impl Ep {
         self.rx_failed(posted, Errno::Canceled, FiAddr::UNSPEC, detail);
     }
 
-    /// Reports the message that a peek, claim or discard has found. It always reports, and counts
-    /// nothing.
+    /// Reports the message that a peek, claim or discard has found. A peek is always reported and
+    /// never counted.
     #[cold]
     pub fn rx_peeked(&self, posted: &Posted, env: &Envelope, extra: CompletionFlags, src: FiAddr) {
         if posted.flags.contains(OpFlags::PEER_TRANSFER) {
@@ -192,7 +192,7 @@ impl Ep {
 /// The entry of a received message, and the flags that decide whether it is reported. Consumes the
 /// receive, so that its buffer is not accessed once the entry can be read.
 #[inline(always)]
-fn received(posted: Posted, env: &Envelope, len: usize) -> (Entry, OpFlags) {
+fn received_entry(posted: Posted, env: &Envelope, len: usize) -> (Entry, OpFlags) {
     let Posted {
         buf,
         context,
@@ -210,7 +210,7 @@ fn received(posted: Posted, env: &Envelope, len: usize) -> (Entry, OpFlags) {
     };
     match buf.finish() {
         None => (entry, flags),
-        Some(part) => in_multi(entry, flags, part),
+        Some(part) => received_in_multi(entry, flags, part),
     }
 }
 
@@ -223,11 +223,11 @@ fn data_flag(env: &Envelope) -> CompletionFlags {
     }
 }
 
-/// The same for a message in a multi-receive buffer.
+/// As [`received_entry`], for a message in a multi-receive buffer.
 #[cold]
-fn in_multi(mut entry: Entry, mut flags: OpFlags, part: Part) -> (Entry, OpFlags) {
+fn received_in_multi(mut entry: Entry, mut flags: OpFlags, part: Part) -> (Entry, OpFlags) {
     entry.buf = part.start;
-    entry.flags |= released(Some(part));
+    entry.flags |= release_flag(Some(part));
     if part.is_last {
         flags |= OpFlags::COMPLETION;
     }
@@ -235,20 +235,20 @@ fn in_multi(mut entry: Entry, mut flags: OpFlags, part: Part) -> (Entry, OpFlags
 }
 
 /// The flag of the last entry of a multi-receive buffer.
-fn released(part: Option<Part>) -> CompletionFlags {
+fn release_flag(part: Option<Part>) -> CompletionFlags {
     match part {
         Some(Part { is_last: true, .. }) => CompletionFlags::MULTI_RECV,
         _ => CompletionFlags::empty(),
     }
 }
 
-fn truncated(posted: Posted, env: &Envelope, len: usize) -> ErrEntry {
+fn truncation_error(posted: Posted, env: &Envelope, len: usize) -> ErrEntry {
     let olen = env.len - len;
     let detail = format!(
         "message of {} bytes, receive of {len}: {olen} lost",
         env.len
     );
-    let (entry, _) = received(posted, env, len);
+    let (entry, _) = received_entry(posted, env, len);
     let mut error = ErrEntry::new(entry, Errno::Trunc, detail);
     error.olen = olen;
     error

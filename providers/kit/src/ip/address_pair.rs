@@ -39,7 +39,7 @@ impl AddressPair<'_> {
 /// The source address that `info` requests for an endpoint, if it names one.
 ///
 /// # Errors
-/// [`Errno::Inval`], with the value, for one that is not an IP address with a port.
+/// [`Errno::Inval`], with the value, for an address that is not an IP address with a port.
 pub fn requested_address(info: &Info) -> Result<Option<SocketAddr>, Error> {
     let Some(address) = &info.src_addr else {
         return Ok(None);
@@ -61,15 +61,15 @@ pub fn requested_address(info: &Info) -> Result<Option<SocketAddr>, Error> {
     })
 }
 
-/// The address pairs of a query: the one that it names, or one for every interface.
+/// The address pairs of a query: the pair that the query names, or one for every interface.
 ///
 /// # Errors
-/// [`Errno::NoData`] if its node and service resolve to no address.
+/// [`Errno::NoData`] if the query's node and service resolve to no address.
 pub fn address_pairs<'a>(
     query: &Query<'_>,
     all: &'a [Interface],
 ) -> Result<Vec<AddressPair<'a>>, Error> {
-    let at = |addr: SocketAddr| all.iter().find(|it| it.addr.ip() == addr.ip());
+    let interface_of = |addr: SocketAddr| all.iter().find(|it| it.addr.ip() == addr.ip());
     let hints = query.hints.info();
     let ip = |addr: &Option<Address>| match addr {
         Some(Address::Ip(ip)) => Some(*ip),
@@ -86,7 +86,7 @@ pub fn address_pairs<'a>(
     }
     let src = src.or_else(|| dest.and_then(source_for));
     if src.is_some() || dest.is_some() {
-        let interface = src.and_then(at);
+        let interface = src.and_then(interface_of);
         return Ok(vec![AddressPair {
             interface,
             src,

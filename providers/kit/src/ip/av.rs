@@ -16,7 +16,7 @@ pub struct Av {
     domain: DomainId,
     identity: av::Identity,
     table: Vector<SocketAddr>,
-    /// The log target of its warnings.
+    /// The log target of the vector's warnings.
     target: &'static str,
 }
 
@@ -32,8 +32,8 @@ pub fn canonical_addr(addr: SocketAddr) -> SocketAddr {
 }
 
 impl Av {
-    /// Opens an address vector of a domain. `target` is the log target of its warnings; `family`
-    /// identifies provider and domain in the name of a named vector's file.
+    /// Opens an address vector of a domain. `target` is the log target of the vector's warnings;
+    /// `family` identifies provider and domain in the name of a named vector's file.
     ///
     /// # Errors
     /// As [`Vector::open`].
@@ -79,8 +79,8 @@ impl Av {
         source.unwrap_or_else(|| self.source(addr))
     }
 
-    /// The address at an index, or of the context that the index also names: contexts have
-    /// successive ports.
+    /// The address at an index. If the index also names a context, the address is the context's:
+    /// contexts have successive ports.
     pub fn addr(&self, addr: FiAddr) -> Option<SocketAddr> {
         let (peer, context) = self.table.table().split(addr);
         let mut addr = self.table.lookup(peer)?;
@@ -95,9 +95,11 @@ impl Av {
     }
 }
 
+/// Converts an address to its canonical socket address.
+///
 /// # Errors
 /// The reason why the address is not usable.
-fn checked(addr: &Address) -> Result<SocketAddr, &'static str> {
+fn usable_addr(addr: &Address) -> Result<SocketAddr, &'static str> {
     match addr {
         Address::Ip(ip) if ip.port() == 0 => Err("it has no port"),
         Address::Ip(ip) => Ok(canonical_addr(*ip)),
@@ -120,7 +122,7 @@ impl AddressVector for Av {
         let out = out.get_mut(..addrs.len()).ok_or(Errno::Inval)?;
         let mut inserted = 0;
         for (addr, slot) in addrs.iter().zip(out) {
-            *slot = match checked(addr) {
+            *slot = match usable_addr(addr) {
                 Ok(addr) => {
                     let index = self.table.insert(addr)?;
                     inserted += 1;
@@ -143,7 +145,7 @@ impl AddressVector for Av {
     }
 
     fn rejection(&self, addr: &Address) -> Error {
-        let reason = checked(addr).err().unwrap_or("the vector is full");
+        let reason = usable_addr(addr).err().unwrap_or("the vector is full");
         Error::new(Errno::Inval, format!("address {addr} is refused: {reason}"))
     }
 
@@ -203,7 +205,7 @@ impl Peer for SocketAddr {
     }
 
     fn from_address(address: &Address) -> Option<Self> {
-        checked(address).ok()
+        usable_addr(address).ok()
     }
 }
 
@@ -223,8 +225,8 @@ mod tests {
         let text = rejection("localhost:1");
         assert!(text.contains("address localhost:1 is refused"), "{text}");
         assert!(text.contains("insert_service"), "{text}");
-        let none = Address::Ip(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let text = av.insert_one(&none).unwrap_err().to_string();
+        let without_port = Address::Ip(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let text = av.insert_one(&without_port).unwrap_err().to_string();
         assert!(text.contains("it has no port"), "{text}");
     }
 }

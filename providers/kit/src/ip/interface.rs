@@ -15,18 +15,19 @@ pub struct Interface {
     pub name: String,
     /// The address, with port 0.
     pub addr: SocketAddr,
-    /// The network that it is in, as `1.2.3.0/24`.
+    /// The network of the address, such as `1.2.3.0/24`.
     pub network: String,
-    /// Whether it reaches this host only.
+    /// Whether the interface reaches this host only.
     pub is_loopback: bool,
-    /// In megabits per second; 0 where the system reports none.
+    /// The speed in megabits per second; 0 where the system reports none.
     speed: u64,
 }
 
-/// Every address of the interfaces that are up; of the one named `only`, if given.
+/// Lists every address of the interfaces that are up. With `only`, lists the addresses of that
+/// interface alone.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn all(only: Option<&str>) -> Result<Vec<Interface>, Error> {
     let list = getifaddrs().map_err(|cause| {
         let errno = Errno::from_raw(cause as i32);

@@ -8,5 +8,6 @@ pub mod resolve;
 pub use address_pair::{AddressPair, address_pairs, requested_address};
 pub use av::{Av, canonical_addr};
 
-/// Bytes of an address as text: an IPv6 address with scope and port, and the terminating zero.
+/// The largest size of an address as text in bytes: an IPv6 address with scope and port, and the
+/// terminating zero.
 pub const ADDRESS_MAX: usize = 80;

@@ -24,14 +24,15 @@ use selvedge::{
     param, tagged,
 };
 
-use super::named::{error, event};
+use super::named::{replace_in_error, replace_in_event};
 use super::{Layered, Layers, Object, ObjectLayer};
 
-/// Makes, from a list of calls, the trait of a layer, which forwards each of them by default, and
-/// the object with the layer, which passes each of them to its layer.
+/// Generates two items from a list of calls: the trait of a layer, which forwards each call by
+/// default, and the implementation of the object with the layer, which passes each call to the
+/// layer.
 ///
-/// `= EXPR` after a call is another default; `=> FUNCTION` is applied to the layer's result.
-/// Methods that fit no line follow in `layer` and `object`.
+/// `= EXPR` after a call replaces the default; `=> FUNCTION` is applied to the layer's result.
+/// Methods that this form cannot express follow in `layer` and `object`.
 macro_rules! layered {
     (
         $(#[$doc:meta])*
@@ -69,7 +70,7 @@ macro_rules! layered {
             $($($object)*)?
         }
 
-        // SAFETY: nothing is changed.
+        // SAFETY: the layer changes no call.
         $($unsafe)? impl $Layer for () {}
     };
     (@default $pass:expr) => { $pass };
@@ -100,7 +101,7 @@ objects!(
     SharedReceives
 );
 
-/// A provider with a layer around it; `P` is a handle of the one below.
+/// A provider with a layer around it; `P` is a handle of the provider below.
 pub struct LayeredProvider<P, L> {
     below: P,
     layer: L,
@@ -173,7 +174,7 @@ layered! {
         /// [`Domain::reg`]
         ///
         /// # Safety
-        /// As there.
+        /// As for that call.
         unsafe fn reg(
             &self,
             below: &dyn Domain,
@@ -187,7 +188,7 @@ layered! {
         /// [`Domain::queue_work`]
         ///
         /// # Safety
-        /// As there.
+        /// As for that call.
         unsafe fn queue_work(&self, below: &dyn Domain, work: &Work<'_>) -> Result<WorkId, Error> {
             Self::Layers::work(work, |work| {
                 // SAFETY: passed on from the caller.
@@ -266,11 +267,11 @@ layered! {
 layered! {
     /// A layer around an event queue.
     trait EqLayer |below| EventQueue in Layered<dyn EventQueue, L> {
-        fn read() -> Result<Event> => event::<L::Layers>;
-        fn peek() -> Result<Event> => event::<L::Layers>;
-        fn read_err() -> Result<eq::ErrEntry> => error::<L::Layers>;
+        fn read() -> Result<Event> => replace_in_event::<L::Layers>;
+        fn peek() -> Result<Event> => replace_in_event::<L::Layers>;
+        fn read_err() -> Result<eq::ErrEntry> => replace_in_error::<L::Layers>;
         fn write(event: Event) -> Result;
-        fn wait(timeout: Option<Duration>) -> Result<Event> => event::<L::Layers>;
+        fn wait(timeout: Option<Duration>) -> Result<Event> => replace_in_event::<L::Layers>;
         fn try_wait() -> Result;
         fn wait_fd<'a>() -> Option<BorrowedFd<'a>>;
     }
@@ -353,7 +354,7 @@ impl<L: RegionLayer> MemoryRegion for Layered<dyn Allocation, L> {
     }
 }
 
-// SAFETY: the memory is that of the allocation below, which lives as long as this.
+// SAFETY: the memory is that of the allocation below, which lives as long as this object.
 unsafe impl<L: RegionLayer> Allocation for Layered<dyn Allocation, L> {
     fn base(&self) -> *mut u8 {
         self.below.base()

@@ -44,7 +44,7 @@ layered! {
         /// [`Msg::sendmsg`], for layers whose overhead on every message matters.
         ///
         /// # Safety
-        /// As there.
+        /// As for that call.
         #[inline]
         unsafe fn sendmsg(
             &self,
@@ -56,10 +56,10 @@ layered! {
             unsafe { self.post(below, &Op::Send(*msg), flags) }
         }
 
-        /// [`Msg::recvmsg`], likewise.
+        /// [`Msg::recvmsg`], for the same layers.
         ///
         /// # Safety
-        /// As there.
+        /// As for that call.
         #[inline]
         unsafe fn recvmsg(
             &self,
@@ -71,7 +71,7 @@ layered! {
             unsafe { self.post(below, &Op::Recv(*msg), flags) }
         }
 
-        /// [`Msg::inject`], likewise.
+        /// [`Msg::inject`], for the same layers.
         #[inline]
         fn inject(
             &self,
@@ -84,10 +84,10 @@ layered! {
             unsafe { self.post(below, &Op::Inject { buf, dest, data }, OpFlags::empty()) }
         }
 
-        /// [`Tagged::tsendmsg`], likewise.
+        /// [`Tagged::tsendmsg`], for the same layers.
         ///
         /// # Safety
-        /// As there.
+        /// As for that call.
         #[inline]
         unsafe fn tsendmsg(
             &self,
@@ -99,10 +99,10 @@ layered! {
             unsafe { self.post(below, &Op::TaggedSend(*msg), flags) }
         }
 
-        /// [`Tagged::trecvmsg`], likewise.
+        /// [`Tagged::trecvmsg`], for the same layers.
         ///
         /// # Safety
-        /// As there.
+        /// As for that call.
         #[inline]
         unsafe fn trecvmsg(
             &self,
@@ -114,7 +114,7 @@ layered! {
             unsafe { self.post(below, &Op::TaggedRecv(*msg), flags) }
         }
 
-        /// [`Tagged::tinject`], likewise.
+        /// [`Tagged::tinject`], for the same layers.
         #[inline]
         fn tinject(
             &self,
@@ -325,9 +325,9 @@ macro_rules! one_sided_as_ops {
                 desc: &[::selvedge::Desc],
                 flags: ::selvedge::OpFlags,
             ) -> ::selvedge::Result {
-                let to = ::selvedge::op::Fetched { iov, desc };
+                let fetched = ::selvedge::op::Fetched { iov, desc };
                 // SAFETY: passed on from the caller.
-                unsafe { self.post(&::selvedge::Op::FetchAtomic(*msg, to), flags) }
+                unsafe { self.post(&::selvedge::Op::FetchAtomic(*msg, fetched), flags) }
             }
 
             unsafe fn compare_atomicmsg(
@@ -339,10 +339,10 @@ macro_rules! one_sided_as_ops {
                 desc: &[::selvedge::Desc],
                 flags: ::selvedge::OpFlags,
             ) -> ::selvedge::Result {
-                let with = ::selvedge::op::Compared { iov: compare, desc: compare_desc };
-                let to = ::selvedge::op::Fetched { iov, desc };
+                let compared = ::selvedge::op::Compared { iov: compare, desc: compare_desc };
+                let fetched = ::selvedge::op::Fetched { iov, desc };
                 // SAFETY: passed on from the caller.
-                unsafe { self.post(&::selvedge::Op::CompareAtomic(*msg, with, to), flags) }
+                unsafe { self.post(&::selvedge::Op::CompareAtomic(*msg, compared, fetched), flags) }
             }
 
             fn inject_atomic(

@@ -28,8 +28,8 @@
 //! }
 //! ```
 //!
-//! A layer also wraps the objects that are opened through it: [`DomainLayer::cq`] and its like open
-//! the object below, and return a [`Layered`]. Objects that are bound to others are replaced by
+//! A layer also wraps the objects that are opened through it: methods such as [`DomainLayer::cq`]
+//! open the object below and return a [`Layered`]. Objects that are bound to others are replaced by
 //! those below ([`Layers`]), and events name the endpoints of the layer
 //! ([`Layered::name_in_events`]). Every operation that is posted to an endpoint goes to one method,
 //! [`EndpointLayer::post`], as an [`Op`](selvedge::Op).
@@ -56,10 +56,10 @@ pub use endpoint::EndpointLayer;
 
 /// A layer around one object. `()` is a layer that changes nothing.
 pub trait ObjectLayer: Send + Sync + 'static {
-    /// The layers of the same kind around the objects that this one is bound to.
+    /// The layers of the same kind around the objects that the object is bound to.
     type Layers: Layers;
 
-    /// Called when the handle of the object is dropped; the object below still exists.
+    /// Closes the layer when the handle of the object is dropped. The object below still exists.
     fn close(&self) {}
 }
 

@@ -1,5 +1,6 @@
-//! The objects with a layer that events name: a provider's queues report its own objects, and
-//! programs compare those with the objects that they have opened.
+//! A registry of the endpoints with a layer, by which events name these instead of the endpoints
+//! below. A provider's queues report the provider's endpoints, but programs compare the reported
+//! endpoints with those that they have opened.
 //!
 //! The registry has the endpoints of the whole process. A fabric may be opened more than once, and
 //! the queue of one handle reports the endpoints of another.
@@ -18,9 +19,9 @@ static PASSIVE: LayeredObjects<dyn PassiveEndpoint> = LayeredObjects(Mutex::new(
 struct LayeredObjects<T: ?Sized>(Mutex<Vec<Entry<T>>>);
 
 struct Entry<T: ?Sized> {
-    /// The kind of its layer.
+    /// The kind of the object's layer.
     layers: TypeId,
-    /// The address of the object below, which lives as long as the one with the layer.
+    /// The address of the object below, which lives as long as the object with the layer.
     below: usize,
     layered: Weak<T>,
 }
@@ -40,8 +41,8 @@ impl<T: ?Sized> LayeredObjects<T> {
         });
     }
 
-    /// The object with the layer, or `below` itself.
-    fn layered<L: Layers>(&self, below: Arc<T>) -> Arc<T> {
+    /// The object with the layer, or `below` itself if there is none.
+    fn layered_or_below<L: Layers>(&self, below: Arc<T>) -> Arc<T> {
         let matches =
             |it: &&Entry<T>| (it.layers, it.below) == (TypeId::of::<L>(), address(&below));
         let all = self.lock();
@@ -59,8 +60,9 @@ impl<T: ?Sized> LayeredObjects<T> {
 
 impl<L: EndpointLayer> Layered<dyn Endpoint, L> {
     /// Makes events of queues with a layer of the same kind name this endpoint instead of the one
-    /// below. It is for endpoints that are bound to an event queue: of other endpoints, the safe
-    /// layer ([`selvedge::owned`]) needs the only handle, and this call keeps a weak one.
+    /// below. Only endpoints that are bound to an event queue may call this: the safe layer
+    /// ([`selvedge::owned`]) needs the only handle of its endpoints, and this call keeps a weak
+    /// one.
     pub fn name_in_events(self: &Arc<Self>) {
         let layered: Arc<dyn Endpoint> = Arc::clone(self) as _;
         ENDPOINTS.add::<L::Layers>(&self.below, Arc::downgrade(&layered));
@@ -76,18 +78,18 @@ impl<L: PassiveLayer> Layered<dyn PassiveEndpoint, L> {
     }
 }
 
-/// The event, with the objects of the layer.
-pub(super) fn event<L: Layers>(event: Event) -> Event {
+/// Replaces the endpoints that an event names by those with the layer.
+pub(super) fn replace_in_event<L: Layers>(event: Event) -> Event {
     match event {
         Event::Connected { ep, data } => Event::Connected {
-            ep: ENDPOINTS.layered::<L>(ep),
+            ep: ENDPOINTS.layered_or_below::<L>(ep),
             data,
         },
         Event::Shutdown { ep } => Event::Shutdown {
-            ep: ENDPOINTS.layered::<L>(ep),
+            ep: ENDPOINTS.layered_or_below::<L>(ep),
         },
         Event::ConnReq { pep, info, data } => Event::ConnReq {
-            pep: PASSIVE.layered::<L>(pep),
+            pep: PASSIVE.layered_or_below::<L>(pep),
             info,
             data,
         },
@@ -95,8 +97,8 @@ pub(super) fn event<L: Layers>(event: Event) -> Event {
     }
 }
 
-/// The error, with the endpoint of the layer.
-pub(super) fn error<L: Layers>(mut error: ErrEntry) -> ErrEntry {
-    error.ep = error.ep.map(|ep| ENDPOINTS.layered::<L>(ep));
+/// Replaces the endpoint that an error names by the one with the layer.
+pub(super) fn replace_in_error<L: Layers>(mut error: ErrEntry) -> ErrEntry {
+    error.ep = error.ep.map(|ep| ENDPOINTS.layered_or_below::<L>(ep));
     error
 }

@@ -38,7 +38,7 @@ struct Below;
 
 static BELOW: Below = Below;
 
-/// The error of every call: none that a default method of the contract returns.
+/// The error of every call. No default method of the contract returns this error.
 const BELOW_ERROR: Errno = Errno::NoSpc;
 
 fn fail<T>() -> Result<T, Error> {
@@ -50,7 +50,7 @@ macro_rules! below {
     ($([$impl:tt])? $Object:ident {
         $($([$fn:tt])? fn $name:ident($($args:tt)*) $(-> $fail:ty)? { $value:expr })*
     }) => {
-        // SAFETY: it accesses no memory.
+        // SAFETY: the methods access no memory.
         $($impl)? impl $Object for Below {
             $($($fn)? fn $name(&self, $($args)*) $(-> $fail)? {
                 CALLS.lock().unwrap().insert(concat!(stringify!($Object), "::", stringify!($name)));
@@ -239,7 +239,7 @@ below! { [unsafe] Allocation {
 } }
 
 fn stdin() -> BorrowedFd<'static> {
-    // SAFETY: it is open as long as the process.
+    // SAFETY: standard input is open as long as the process.
     unsafe { BorrowedFd::borrow_raw(0) }
 }
 
@@ -329,35 +329,35 @@ impl LayeredObjects {
         assert_eq!(provider.aliases().len(), 1);
         assert!(provider.params().is_empty());
         assert!(!provider.is_enabled(&params));
-        fails(provider.getinfo(&Query::new(&hints, &params)));
+        assert_fails(provider.getinfo(&Query::new(&hints, &params)));
         provider.fabric(&info).unwrap();
         let fabric = Layered::new(Arc::new(Below) as Arc<dyn Fabric>, ());
-        fails(fabric.domain(&info));
-        fails(fabric.eq(&eq::Attr::default()));
-        fails(fabric.passive_endpoint(&info, Arc::clone(&self.eq)));
+        assert_fails(fabric.domain(&info));
+        assert_fails(fabric.eq(&eq::Attr::default()));
+        assert_fails(fabric.passive_endpoint(&info, Arc::clone(&self.eq)));
         let passive = Layered::new(Arc::new(Below) as Arc<dyn PassiveEndpoint>, ());
         let group = address();
-        fails(passive.listen());
-        fails(passive.address());
-        fails(passive.set_address(&group));
-        fails(passive.handle());
-        fails(passive.reject(1, b""));
+        assert_fails(passive.listen());
+        assert_fails(passive.address());
+        assert_fails(passive.set_address(&group));
+        assert_fails(passive.handle());
+        assert_fails(passive.reject(1, b""));
     }
 
     fn call_domain(&self) {
         let info = Info::default();
         let domain = Layered::new(Arc::new(Below) as Arc<dyn Domain>, ());
-        fails(domain.cq(&cq::Attr::default()));
-        fails(domain.cntr(&cntr::Attr::default()));
-        fails(domain.av(&av::Attr::default()));
-        fails(domain.endpoint(&info, self.bindings()));
-        fails(domain.option(&info, EpOptionName::MaxMsgSize));
-        fails(domain.scalable_endpoint(&info));
-        fails(domain.srx(&RxAttr::default()));
+        assert_fails(domain.cq(&cq::Attr::default()));
+        assert_fails(domain.cntr(&cntr::Attr::default()));
+        assert_fails(domain.av(&av::Attr::default()));
+        assert_fails(domain.endpoint(&info, self.bindings()));
+        assert_fails(domain.option(&info, EpOptionName::MaxMsgSize));
+        assert_fails(domain.scalable_endpoint(&info));
+        assert_fails(domain.srx(&RxAttr::default()));
         assert_eq!(domain.mr_mode(), MrMode::RAW);
         // SAFETY: no memory is named.
-        fails(unsafe { domain.reg(&[], &mr::Attr::default()) });
-        fails(domain.alloc(1, &alloc::Attr::default()));
+        assert_fails(unsafe { domain.reg(&[], &mr::Attr::default()) });
+        assert_fails(domain.alloc(1, &alloc::Attr::default()));
         let cntr = &self.cntr;
         let post = |done| Action::Post {
             ep: &self.ep,
@@ -377,20 +377,20 @@ impl LayeredObjects {
                 action,
             };
             // SAFETY: no memory is named.
-            fails(unsafe { domain.queue_work(&work) });
+            assert_fails(unsafe { domain.queue_work(&work) });
         }
-        fails(domain.cancel_work(WorkId(1)));
-        fails(domain.flush_work(Some(cntr)));
-        fails(domain.query_atomic(Family::Base, Datatype::Int8, atomic::Op::Sum));
+        assert_fails(domain.cancel_work(WorkId(1)));
+        assert_fails(domain.flush_work(Some(cntr)));
+        assert_fails(domain.query_atomic(Family::Base, Datatype::Int8, atomic::Op::Sum));
         let query = collective::Query {
             coll: collective::Op::Barrier,
             datatype: None,
             op: None,
         };
-        fails(domain.query_collective(&query));
+        assert_fails(domain.query_collective(&query));
         let sep = Layered::new(Arc::new(Below) as Arc<dyn ScalableEndpoint>, ());
-        fails(sep.address());
-        fails(sep.context(1, &info, self.bindings()));
+        assert_fails(sep.address());
+        assert_fails(sep.context(1, &info, self.bindings()));
     }
 
     fn call_regions(&self) {
@@ -399,7 +399,7 @@ impl LayeredObjects {
         for region in [&*region as &dyn MemoryRegion, &*memory] {
             assert_eq!(region.key(), 5);
             let _ = region.desc();
-            fails(region.bind_counter(&self.cntr, MrAccess::REMOTE_READ));
+            assert_fails(region.bind_counter(&self.cntr, MrAccess::REMOTE_READ));
         }
         assert!(memory.base().is_null() && memory.is_special());
         assert_eq!((memory.len(), memory.remote_addr()), (1, 2));
@@ -410,70 +410,70 @@ impl LayeredObjects {
         let Self {
             cq, cntr, eq, av, ..
         } = self;
-        fails(cq.read(&mut out));
-        fails(cq.read_from(&mut out, &mut src));
-        fails(cq.read_ready(&mut out, &mut src));
+        assert_fails(cq.read(&mut out));
+        assert_fails(cq.read_from(&mut out, &mut src));
+        assert_fails(cq.read_ready(&mut out, &mut src));
         assert!(!cq.is_ready() && cq.wait_fd().is_some());
-        fails(cq.read_err());
-        fails(cq.wait(&mut out, None));
-        fails(cq.signal());
-        fails(cq.try_wait());
+        assert_fails(cq.read_err());
+        assert_fails(cq.wait(&mut out, None));
+        assert_fails(cq.signal());
+        assert_fails(cq.try_wait());
         assert_eq!((cntr.read(), cntr.read_err()), (7, 8));
         cntr.add(1);
         cntr.add_err(1);
         cntr.set(1);
         cntr.set_err(1);
         assert!(!cntr.is_ready() && cntr.wait_fd().is_some());
-        fails(cntr.wait(1, None));
-        fails(cntr.try_wait());
+        assert_fails(cntr.wait(1, None));
+        assert_fails(cntr.try_wait());
         let context = Context(1);
-        fails(eq.read());
-        fails(eq.peek());
-        fails(eq.read_err());
-        fails(eq.write(Event::JoinComplete { context }));
-        fails(eq.wait(None));
-        fails(eq.try_wait());
+        assert_fails(eq.read());
+        assert_fails(eq.peek());
+        assert_fails(eq.read_err());
+        assert_fails(eq.write(Event::JoinComplete { context }));
+        assert_fails(eq.wait(None));
+        assert_fails(eq.try_wait());
         assert!(eq.wait_fd().is_some());
-        fails(av.insert(&[], &mut src));
+        assert_fails(av.insert(&[], &mut src));
         assert_eq!(av.rejection(&address()).errno(), BELOW_ERROR);
-        fails(av.insert_service("", ""));
-        fails(av.insert_symmetric("", 1, "", 1, &mut src));
-        fails(av.set_user_id(FiAddr(0), FiAddr(1)));
-        fails(av.remove(&[]));
-        fails(av.lookup(FiAddr(0)));
-        fails(av.members());
+        assert_fails(av.insert_service("", ""));
+        assert_fails(av.insert_symmetric("", 1, "", 1, &mut src));
+        assert_fails(av.set_user_id(FiAddr(0), FiAddr(1)));
+        assert_fails(av.remove(&[]));
+        assert_fails(av.lookup(FiAddr(0)));
+        assert_fails(av.members());
         assert_eq!(av.identity(), Some(identity()));
     }
 
     fn call_endpoint(&self) {
         let (ep, context) = (&self.ep, Context(1));
-        fails(ep.address());
-        fails(ep.cancel(context));
-        fails(ep.set(EpOption::MinMultiRecv(1)));
-        fails(ep.option(EpOptionName::MinMultiRecv));
-        fails(ep.bind_late(&LateBindings {
+        assert_fails(ep.address());
+        assert_fails(ep.cancel(context));
+        assert_fails(ep.set(EpOption::MinMultiRecv(1)));
+        assert_fails(ep.option(EpOptionName::MinMultiRecv));
+        assert_fails(ep.bind_late(&LateBindings {
             tx_cq: Some((Arc::clone(&self.cq), false)),
             ..LateBindings::default()
         }));
-        fails(ep.join(&address(), context));
-        fails(ep.valid(Family::Base, Datatype::Int8, atomic::Op::Sum));
+        assert_fails(ep.join(&address(), context));
+        assert_fails(ep.valid(Family::Base, Datatype::Int8, atomic::Op::Sum));
         let set = av::Set::open(&EmptyVector, &av::SetAttr::default()).unwrap();
-        fails(ep.collective().unwrap().join(&set, context));
+        assert_fails(ep.collective().unwrap().join(&set, context));
         let cm = ep.cm().unwrap();
-        fails(cm.connect(&address(), b""));
-        fails(cm.accept(b""));
-        fails(cm.shutdown());
-        fails(cm.peer());
+        assert_fails(cm.connect(&address(), b""));
+        assert_fails(cm.accept(b""));
+        assert_fails(cm.shutdown());
+        assert_fails(cm.peer());
         for op in operations() {
             // SAFETY: no memory is named.
-            fails(unsafe { op.post(&**ep, OpFlags::empty()) });
+            assert_fails(unsafe { op.post(&**ep, OpFlags::empty()) });
         }
-        fails(self.srx.cancel(context));
+        assert_fails(self.srx.cancel(context));
         let [recv, trecv] = receives();
         // SAFETY: no memory is named.
-        fails(unsafe { recv.post_shared(&*self.srx, OpFlags::empty()) });
+        assert_fails(unsafe { recv.post_shared(&*self.srx, OpFlags::empty()) });
         // SAFETY: as above.
-        fails(unsafe { trecv.post_shared(&*self.srx, OpFlags::empty()) });
+        assert_fails(unsafe { trecv.post_shared(&*self.srx, OpFlags::empty()) });
     }
 }
 
@@ -531,7 +531,7 @@ fn receives() -> [Op<'static>; 2] {
     [Op::Recv(recv), Op::TaggedRecv(trecv)]
 }
 
-/// One of each kind.
+/// One operation of each kind.
 fn operations() -> Vec<Op<'static>> {
     let (dest, context, data, tag) = (FiAddr(0), Context(1), 0, 1);
     let (datatype, op) = (Datatype::Int8, atomic::Op::Sum);
@@ -583,11 +583,11 @@ fn operations() -> Vec<Op<'static>> {
         datatype,
         op,
     };
-    let to = selvedge::op::Fetched {
+    let fetched = selvedge::op::Fetched {
         iov: &[],
         desc: &[],
     };
-    let with = selvedge::op::Compared {
+    let compared = selvedge::op::Compared {
         iov: &[],
         desc: &[],
     };
@@ -614,20 +614,20 @@ fn operations() -> Vec<Op<'static>> {
             data: None,
         },
         Op::Atomic(atomic),
-        Op::FetchAtomic(atomic, to),
-        Op::CompareAtomic(atomic, with, to),
+        Op::FetchAtomic(atomic, fetched),
+        Op::CompareAtomic(atomic, compared, fetched),
         Op::InjectAtomic { buf: b"", target },
         Op::Collective(barrier),
     ]
 }
 
 /// Checks that a call returns the error of the object below.
-fn fails<T, E: Into<Errno>>(fail: Result<T, E>) {
+fn assert_fails<T, E: Into<Errno>>(fail: Result<T, E>) {
     let errno = fail.map(drop).map_err(Into::into);
     assert_eq!(errno, Err(BELOW_ERROR));
 }
 
-/// Default methods of the contract that call other methods of it: a layer sees those calls.
+/// Default methods that call other methods of the contract: a layer sees those calls.
 const DERIVED: [&str; 5] = [
     "AddressVector::insert_one",
     "Rma::read_one",
@@ -639,16 +639,16 @@ const DERIVED: [&str; 5] = [
 const UNLAYERED: &str = "Membership";
 
 /// The methods of the objects of the contract, read from its sources.
-fn contract() -> BTreeSet<String> {
+fn contract_methods() -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src");
     let files = fs::read_dir(root).unwrap().map(|file| file.unwrap().path());
     let files = files.filter(|path| path.extension().is_some_and(|it| it == "rs"));
     files
-        .flat_map(|path| methods(&fs::read_to_string(path).unwrap()))
+        .flat_map(|path| declared_methods(&fs::read_to_string(path).unwrap()))
         .collect()
 }
 
-fn methods(text: &str) -> Vec<String> {
+fn declared_methods(text: &str) -> Vec<String> {
     let (mut object, mut found) = (None, Vec::new());
     for line in text.lines() {
         let declared = line.strip_prefix("pub trait ");
@@ -676,9 +676,9 @@ fn every_call_of_the_contract_reaches_the_object_below_a_layer_that_changes_noth
     layered.call_regions();
     layered.call_queues();
     layered.call_endpoint();
-    let mut contract = contract();
+    let mut contract = contract_methods();
     for derived in DERIVED {
-        assert!(contract.remove(derived), "{derived} is no method");
+        assert!(contract.remove(derived), "{derived} is not a method");
     }
     let calls = CALLS.lock().unwrap();
     let calls: BTreeSet<_> = calls.iter().map(|&call| call.to_owned()).collect();

@@ -58,7 +58,7 @@ impl Counts {
         Ok(())
     }
 
-    /// Removes a region. The caller drops its counters, without locks.
+    /// Removes a region. The caller drops the counters while it holds no lock.
     pub fn remove(&mut self, key: u64) -> Option<Bound> {
         self.0.remove(&key)
     }
@@ -81,7 +81,7 @@ impl Counts {
             let [read, write] = &self.0[&key];
             let read = read.as_ref().filter(|_| access.contains(EVENTS[0]));
             let write = write.as_ref().filter(|_| access.contains(EVENTS[1]));
-            // A counter of both counts an access once.
+            // A counter of both events counts an access once.
             let write = write.filter(|write| read.is_none_or(|read| !Arc::ptr_eq(read, write)));
             iter::chain(read, write).map(move |cntr| (Arc::clone(cntr), len))
         });
@@ -123,7 +123,7 @@ impl ObjectSharing {
     /// The sharing of a domain that is opened with `info` under the promise
     /// [`selvedge::info::Threading::Completion`]: objects that serve all endpoints have to be
     /// requested when the domain is opened.
-    pub(crate) fn of(info: &Info) -> Self {
+    pub(crate) fn from_info(info: &Info) -> Self {
         let serves_all = Caps::RMA_EVENT | Caps::TRIGGER;
         let shares_receives = info.ep_attr.rx_ctx_cnt == usize::MAX;
         match info.caps.intersects(serves_all) || shares_receives {
@@ -171,11 +171,12 @@ impl RegionCounters {
         }
     }
 
-    /// Makes a counter drive all endpoints, present and later; returns the kit's counter.
+    /// Makes a counter drive all present and later endpoints. Returns the counter as the kit's
+    /// type.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for a counter of another domain; the system's, if it has no memory to wait
-    /// for an endpoint.
+    /// [`Errno::Inval`] for a counter of another domain; the system's error, if there is no memory
+    /// to wait for an endpoint.
     pub fn add_counter(&self, cntr: &Arc<dyn Counter>) -> Result<Arc<Cntr>, Error> {
         let cntr = cntr::resolve(&self.domain, "counter of a region", cntr)?;
         self.sharing

@@ -56,7 +56,7 @@ impl ByMask {
         match posted.find_near(first_new, LINEAR_LIMIT, |rx| rx.accepts(env)) {
             Ok(slot) => slot,
             Err(LimitReached) => {
-                self.catch_up(posted, first_new);
+                self.index_new(posted, first_new);
                 self.first_indexed(posted, env)
             }
         }
@@ -98,14 +98,14 @@ impl ByMask {
     /// Prepares for the removal of a receive: if it is the first that is not indexed, the next one
     /// takes its place.
     #[inline]
-    pub(super) fn before_removal(&mut self, posted: &Queue<Posted>, slot: Slot) {
+    pub(super) fn prepare_removal(&mut self, posted: &Queue<Posted>, slot: Slot) {
         if (slot, posted.number(slot)) == self.first_new {
             self.set_first_new(posted, posted.next(slot));
         }
     }
 
     /// Indexes the receives from `first_new` on: those posted since the last call.
-    fn catch_up(&mut self, posted: &Queue<Posted>, first_new: Slot) {
+    fn index_new(&mut self, posted: &Queue<Posted>, first_new: Slot) {
         for (slot, rx) in posted.iter_from(first_new) {
             examine();
             let mask = self.mask_for(rx.tag.ignore);

@@ -23,7 +23,8 @@ impl Key {
     }
 }
 
-/// For each key, the members with it in the order in which they were added.
+/// The members of a queue by key. Members with the same key are listed in the order in which they
+/// were added.
 ///
 /// The lists are linked through one vector with an entry for each slot of the queue, so that an
 /// index that has reached its size does not allocate.

@@ -54,7 +54,7 @@ pub(super) struct Unexpected<U> {
 }
 
 impl<U> Unexpected<U> {
-    /// Whether such a receive takes this message.
+    /// Whether a receive with this source and tag takes the message.
     pub(super) const fn is_taken_by(&self, src: Source, tag: TagMatch) -> bool {
         tag.accepts(self.env.tag) && src.accepts(self.env.src)
     }
@@ -99,7 +99,8 @@ impl<U> Matcher<U> {
         matched
     }
 
-    /// Makes messages that no receive of this matcher takes match receives of a shared context.
+    /// Adds a shared context. Its receives are matched with messages that no receive of this
+    /// matcher takes.
     pub fn share(&mut self, shared: &Arc<Shared>, kind: Kind) {
         self.shared = Some((Arc::clone(shared), kind));
     }
@@ -136,8 +137,8 @@ impl<U> Matcher<U> {
     pub fn oldest(&mut self, src: Source, tag: u64) -> Option<&mut Posted> {
         let (oldest, number) = self.posted.first_mut()?;
         examine();
-        let takes = oldest.tag.accepts(tag) && oldest.src.accepts(src);
-        (takes && number >= self.fast_from).then_some(oldest)
+        let is_match = oldest.tag.accepts(tag) && oldest.src.accepts(src);
+        (is_match && number >= self.fast_from).then_some(oldest)
     }
 
     /// Takes out the receive that [`Self::oldest`] has returned; its buffer is not accessed any
@@ -147,8 +148,8 @@ impl<U> Matcher<U> {
         drop(self.posted.pop());
     }
 
-    /// As [`Self::oldest`], for a message whose source and tag the last search has found no indexed
-    /// receive for: the first receive that is not indexed, if it takes this message.
+    /// As [`Self::oldest`], after a search has found no indexed receive for this source and tag:
+    /// the first receive that is not indexed, if it takes the message.
     /// [`Self::drop_first_unindexed`] takes it out.
     ///
     /// In a program with many long-posted receives, the receives of the present exchange are behind
@@ -158,9 +159,9 @@ impl<U> Matcher<U> {
         examine();
         let slot = self.by_mask.first_new_after_miss(&self.posted, src, tag)?;
         let first = self.posted.get_mut(slot)?;
-        let takes = first.tag.accepts(tag) && first.src.accepts(src);
+        let is_match = first.tag.accepts(tag) && first.src.accepts(src);
         let is_deferred = first.flags.contains(OpFlags::DEFERRED);
-        (takes && !is_deferred && self.multis.is_empty()).then_some(first)
+        (is_match && !is_deferred && self.multis.is_empty()).then_some(first)
     }
 
     /// Takes out the receive that [`Self::first_unindexed`] has returned; its buffer is not
@@ -168,7 +169,7 @@ impl<U> Matcher<U> {
     #[inline]
     pub fn drop_first_unindexed(&mut self) {
         if let Some(slot) = self.by_mask.first_new_slot(&self.posted) {
-            self.by_mask.before_removal(&self.posted, slot);
+            self.by_mask.prepare_removal(&self.posted, slot);
             drop(self.posted.remove(slot));
         }
     }
@@ -178,14 +179,14 @@ impl<U> Matcher<U> {
         self.unexpected.push(Unexpected { env, payload });
     }
 
-    /// The first unexpected message that such a receive would take.
+    /// The first unexpected message that a receive with this source and tag would take.
     pub fn peek(&mut self, src: Source, tag: TagMatch) -> Option<(&Envelope, &mut U)> {
         let slot = self.find_unexpected(src, tag)?;
         let found = self.unexpected.get_mut(slot)?;
         Some((&found.env, &mut found.payload))
     }
 
-    /// Takes out the first unexpected message that such a receive would take.
+    /// Takes out the first unexpected message that a receive with this source and tag would take.
     pub fn take(&mut self, src: Source, tag: TagMatch) -> Option<(Envelope, U)> {
         let slot = self.find_unexpected(src, tag)?;
         self.take_unexpected(slot)
@@ -203,8 +204,8 @@ impl<U> Matcher<U> {
         Ok(())
     }
 
-    /// The next unexpected message that matches the multi-receive buffer that was just posted, with
-    /// a receive for it.
+    /// Takes the next unexpected message that matches the newest multi-receive buffer, and makes a
+    /// receive for it in that buffer.
     #[cold]
     pub fn feed_multi(&mut self) -> Option<(Posted, Envelope, U)> {
         let (index, rx) = self.multis.newest()?;
@@ -215,8 +216,8 @@ impl<U> Matcher<U> {
         Some((rx, env, payload))
     }
 
-    /// Claims the first unexpected message that such a receive would take: from now on only
-    /// [`Self::take_claimed`] with this context returns it.
+    /// Claims the first unexpected message that a receive with this source and tag would take: from
+    /// now on only [`Self::take_claimed`] with this context returns it.
     #[cold]
     pub fn claim(&mut self, src: Source, tag: TagMatch, context: Context) -> Option<Envelope> {
         let (env, payload) = self.take(src, tag)?;
@@ -228,8 +229,8 @@ impl<U> Matcher<U> {
     /// Takes the message that was claimed first with this context.
     #[cold]
     pub fn take_claimed(&mut self, context: Context) -> Option<(Envelope, U)> {
-        let is_its = |claimed: &Claimed<U>| claimed.context == context;
-        let index = self.claimed.iter().position(is_its)?;
+        let is_match = |claimed: &Claimed<U>| claimed.context == context;
+        let index = self.claimed.iter().position(is_match)?;
         let Unexpected { env, payload } = self.claimed.remove(index).message;
         Some((env, payload))
     }
@@ -256,25 +257,25 @@ impl<U> Matcher<U> {
         rx
     }
 
-    /// Removes the receives that name this source, in the order of their posts and multi-receive
-    /// buffers last: the peer has failed.
+    /// Removes the receives that name a failed peer as source, in the order of their posts,
+    /// multi-receive buffers last.
     pub fn fail_source(&mut self, src: Source) -> Vec<Posted> {
         self.take_posted_if(|rx| rx.src == src)
     }
 
-    /// Removes the unexpected messages that `which` selects, in the order of their arrival.
+    /// Removes the unexpected messages that `is_selected` accepts, in the order of their arrival.
     pub fn drop_unexpected(
         &mut self,
-        mut which: impl FnMut(&Envelope, &U) -> bool,
+        mut is_selected: impl FnMut(&Envelope, &U) -> bool,
     ) -> Vec<(Envelope, U)> {
         let members = self.unexpected.iter();
-        let named = members.filter(|(_, message)| which(&message.env, &message.payload));
-        let slots: Vec<_> = named.map(|(slot, _)| slot).collect();
+        let selected = members.filter(|(_, message)| is_selected(&message.env, &message.payload));
+        let slots: Vec<_> = selected.map(|(slot, _)| slot).collect();
         let taken = slots.into_iter().map(|slot| self.take_unexpected(slot));
         taken.flatten().collect()
     }
 
-    /// Removes every receive, in the order of their posts and multi-receive buffers last.
+    /// Removes every receive, in the order of their posts, multi-receive buffers last.
     pub fn drain_posted(&mut self) -> Vec<Posted> {
         self.take_posted_if(|_| true)
     }
@@ -311,15 +312,15 @@ impl<U> Matcher<U> {
         self.posted_len() == 0 && self.unexpected_len() == 0
     }
 
-    /// [`Self::take`] out of line, for the fast path of [`Self::post`], whose receive stays in
-    /// registers because it is not an argument here.
+    /// Calls [`Self::take`] out of line, for the fast path of [`Self::post`]. The receive is not an
+    /// argument, so that it stays in registers.
     #[cold]
     fn take_for(&mut self, src: Source, tag: TagMatch) -> Option<(Envelope, U)> {
         self.take(src, tag)
     }
 
-    /// Finds the receive if it is not the oldest, if the oldest is indexed, or if there are
-    /// multi-receive buffers.
+    /// Slow path of [`Self::match_message`]: the oldest receive does not match or is indexed, or
+    /// there are multi-receive buffers.
     #[cold]
     fn match_slow(&mut self, env: &Envelope) -> Option<Posted> {
         let head = self.posted.head();
@@ -363,7 +364,7 @@ impl<U> Matcher<U> {
 
     fn take_posted(&mut self, slot: Slot) -> Option<Posted> {
         let indexed = self.by_mask.is_indexed(self.posted.number(slot));
-        self.by_mask.before_removal(&self.posted, slot);
+        self.by_mask.prepare_removal(&self.posted, slot);
         let rx = self.posted.remove(slot)?;
         if indexed {
             self.by_mask.remove(&rx, slot);
@@ -371,12 +372,12 @@ impl<U> Matcher<U> {
         Some(rx)
     }
 
-    fn take_posted_if(&mut self, which: impl Fn(&Posted) -> bool) -> Vec<Posted> {
-        let named = self.posted.iter().filter(|(_, rx)| which(rx));
-        let slots: Vec<_> = named.map(|(slot, _)| slot).collect();
+    fn take_posted_if(&mut self, is_selected: impl Fn(&Posted) -> bool) -> Vec<Posted> {
+        let selected = self.posted.iter().filter(|(_, rx)| is_selected(rx));
+        let slots: Vec<_> = selected.map(|(slot, _)| slot).collect();
         let taken = slots.into_iter().map(|slot| self.take_posted(slot));
         let mut taken: Vec<_> = taken.flatten().collect();
-        taken.extend(self.multis.take(which));
+        taken.extend(self.multis.take(is_selected));
         self.update_fast_from();
         taken
     }

@@ -1,4 +1,4 @@
-//! Receive matching: which posted receive takes which message.
+//! Receive matching: the assignment of messages to posted receives.
 //!
 //! [`Matcher`] holds the posted receives that have no message yet and the unexpected messages that
 //! have no receive yet. It does no I/O, takes no lock and has no callbacks: every method takes and
@@ -8,7 +8,8 @@
 //! A receive accepts a message if the tags agree outside the ignored bits and the receive names the
 //! message's source or any. Of several receives the one posted first takes the message; of several
 //! messages the one that arrived first is taken. A multi-receive buffer takes one message after the
-//! other, until too little of it is left. A claimed message is taken only through its context.
+//! other, until fewer bytes than its minimum are left. A claimed message is taken only through its
+//! context.
 
 mod by_mask;
 mod index;
@@ -83,20 +84,20 @@ impl Kind {
 pub struct Posted {
     /// The memory for the message.
     pub buf: RxBuf,
-    /// The source whose messages it takes.
+    /// The source whose messages the receive takes.
     pub src: Source,
-    /// The tags that it takes; [`TagMatch::exact`]`(0)` for an untagged one.
+    /// The tags that the receive takes; [`TagMatch::exact`]`(0)` for an untagged receive.
     pub tag: TagMatch,
     /// The caller's context, for the completion.
     pub context: Context,
     /// The flags of the operation, defaults included ([`crate::Ep::rx_flags`]).
     pub flags: OpFlags,
-    /// The interface that it was posted to.
+    /// The interface that the receive was posted to.
     pub kind: Kind,
 }
 
 impl Posted {
-    /// Whether this receive takes that message.
+    /// Whether the receive takes the message.
     #[inline]
     pub fn accepts(&self, env: &Envelope) -> bool {
         self.tag.accepts(env.tag) && self.src.accepts(env.src)
@@ -108,9 +109,9 @@ impl Posted {
 pub struct Envelope {
     /// The sender.
     pub src: Source,
-    /// Its tag; 0 for an untagged one.
+    /// The tag; 0 for an untagged message.
     pub tag: u64,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub len: usize,
     /// The sender's completion data, if `has_data`.
     pub data: u64,

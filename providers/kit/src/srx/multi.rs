@@ -16,7 +16,7 @@ struct MultiBuffer {
     buf: MultiBuf,
     /// The receive, without its memory.
     rx: Posted,
-    /// The number of the next single receive when this was posted.
+    /// The number of the next single receive when this buffer was posted.
     number: u64,
     /// The buffer is given back when fewer bytes than this are left.
     min_left: usize,
@@ -98,9 +98,9 @@ impl MultiBuffers {
         rx
     }
 
-    /// Removes the buffers that `which` selects, in the order of their posts.
-    pub(super) fn take(&mut self, which: impl Fn(&Posted) -> bool) -> Vec<Posted> {
-        let taken = self.0.extract_if(.., |multi| which(&multi.rx));
+    /// Removes the buffers that `is_selected` accepts, in the order of their posts.
+    pub(super) fn take(&mut self, is_selected: impl Fn(&Posted) -> bool) -> Vec<Posted> {
+        let taken = self.0.extract_if(.., |multi| is_selected(&multi.rx));
         taken.map(MultiBuffer::into_posted).collect()
     }
 
@@ -112,7 +112,7 @@ impl MultiBuffers {
 }
 
 impl MultiBuffer {
-    /// A receive for the rest of the buffer.
+    /// Makes a receive for the rest of the buffer.
     fn into_posted(self) -> Posted {
         Posted {
             buf: self.buf.into_rest(),

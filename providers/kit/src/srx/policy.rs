@@ -1,4 +1,5 @@
-//! The receive policy of an endpoint: which receives may name their source.
+//! The receive policy of an endpoint: the kinds of receives that may name their source, and the
+//! minimum of multi-receive buffers.
 
 use selvedge::{Caps, FiAddr, Info};
 
@@ -19,7 +20,7 @@ pub struct ReceivePolicy {
 
 impl ReceivePolicy {
     /// Makes the policy for the capabilities of `info`. Multi-receive buffers are given back below
-    /// `min_multi_recv` bytes unless that is changed.
+    /// `min_multi_recv` bytes, until the application changes the minimum.
     pub fn new(info: &Info, min_multi_recv: usize) -> Self {
         let caps = info.caps | info.rx_attr.caps;
         let msgs_are_directed = caps.contains(Caps::DIRECTED_RECV);

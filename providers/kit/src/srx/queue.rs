@@ -33,7 +33,7 @@ pub(super) struct LimitReached;
 struct Node<T> {
     value: Option<T>,
     number: u64,
-    /// The member before; not valid for the first.
+    /// The previous member; not valid for the head.
     prev: Slot,
     next: Slot,
 }

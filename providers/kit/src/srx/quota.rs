@@ -23,8 +23,8 @@ impl UnexpectedQuota {
         self.limit
     }
 
-    /// Whether `len` more bytes of a peer may be kept. `charged` is what its kept messages count
-    /// for, and `others` is the number of the other peers.
+    /// Whether `len` more bytes of a peer may be kept. `charged` is the sum of bytes that its kept
+    /// messages count for, and `others` is the number of the other peers.
     ///
     /// The share that is reserved for each other peer remains available even if one peer has used
     /// all the rest; one message of each peer may always be kept.
@@ -36,13 +36,13 @@ impl UnexpectedQuota {
             || self.bytes.saturating_add(cost(len)) <= open
     }
 
-    /// Charges a message of `len` bytes; `charged` is the count of its sender.
+    /// Charges a message of `len` bytes; `charged` is the sum of its sender.
     pub fn charge(&mut self, len: usize, charged: &mut usize) {
         *charged += cost(len);
         self.bytes += cost(len);
     }
 
-    /// Releases a message of `len` bytes; `charged` is the count of its sender.
+    /// Releases a message of `len` bytes; `charged` is the sum of its sender.
     pub fn release(&mut self, len: usize, charged: &mut usize) {
         *charged -= cost(len);
         self.bytes -= cost(len);
@@ -53,7 +53,8 @@ impl UnexpectedQuota {
 /// hundreds of small messages.
 const SHARE: usize = 64 << 10;
 
-/// The bytes that an unexpected message of `len` bytes counts for: an empty one takes memory too.
+/// The bytes that an unexpected message of `len` bytes counts for: an empty message takes memory
+/// too.
 const fn cost(len: usize) -> usize {
     const OVERHEAD: usize = 128;
     len.saturating_add(OVERHEAD)

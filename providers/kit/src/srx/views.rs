@@ -16,7 +16,7 @@ pub(super) struct Views(Vec<View>);
 pub(super) struct NoView;
 
 impl Views {
-    /// The message that arrived first among those that such a receive takes.
+    /// The message that arrived first among those that a receive with this source and tag takes.
     pub(super) fn first<U>(
         &mut self,
         unexpected: &Queue<Unexpected<U>>,
@@ -38,7 +38,7 @@ impl Views {
         }) {
             Ok(slot) => Ok(slot),
             Err(LimitReached) => {
-                view.catch_up(unexpected, first_new);
+                view.index_new(unexpected, first_new);
                 Ok(view.first_indexed(key))
             }
         }
@@ -53,12 +53,13 @@ impl Views {
         }
     }
 
-    /// The view for such a receive: its own, a new one, or one that has become empty.
+    /// The view for this mask and directedness: the existing one, a new one, or one that has become
+    /// empty.
     fn choose(&mut self, is_directed: bool, ignore: u64) -> Result<&mut View, NoView> {
         let views = &mut self.0;
-        let own = |view: &View| (view.ignore, view.is_directed) == (ignore, is_directed);
-        if let Some(own) = views.iter().position(own) {
-            return Ok(&mut views[own]);
+        let is_match = |view: &View| (view.ignore, view.is_directed) == (ignore, is_directed);
+        if let Some(index) = views.iter().position(is_match) {
+            return Ok(&mut views[index]);
         }
         let view = View {
             ignore,
@@ -97,8 +98,8 @@ impl View {
         (slot != NONE).then_some(slot)
     }
 
-    /// Indexes the messages from `first_new` on, which arrived since the last time.
-    fn catch_up<U>(&mut self, unexpected: &Queue<Unexpected<U>>, first_new: Slot) {
+    /// Indexes the messages from `first_new` on, which arrived since the last call.
+    fn index_new<U>(&mut self, unexpected: &Queue<Unexpected<U>>, first_new: Slot) {
         for (slot, message) in unexpected.iter_from(first_new) {
             examine();
             self.index.add(self.key(&message.env), slot);

@@ -6,7 +6,7 @@
 //! fails if the page was unmapped meanwhile. No handler is installed unless the environment
 //! requests it.
 
-#![expect(unsafe_code, reason = "signal handlers, and what may be called there")]
+#![expect(unsafe_code, reason = "signal handlers, and the system calls in them")]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -19,7 +19,7 @@ use selvedge::{Errno, Error};
 use super::Settings;
 use super::layout::PageKind;
 
-/// Pages of one kind that are written out, at most.
+/// The largest number of pages of one kind that are written out.
 const MAX_PAGES: usize = 256;
 
 type PageSlots = [AtomicPtr<AtomicU64>; MAX_PAGES];
@@ -27,9 +27,9 @@ type PageSlots = [AtomicPtr<AtomicU64>; MAX_PAGES];
 static PAGES: [PageSlots; PageKind::ALL.len()] =
     [const { [const { AtomicPtr::new(ptr::null_mut()) }; MAX_PAGES] }; PageKind::ALL.len()];
 /// The name of the file. It is a static because the stack of a handler may be as small as 8 KiB,
-/// with the processor's registers on it, too.
+/// and also holds the processor's registers.
 static FILE_NAME: [AtomicU8; PATH_MAX] = [const { AtomicU8::new(0) }; PATH_MAX];
-/// Offset of the process's number in the name; unset until handlers are requested.
+/// The offset of the process ID in the name; unset until handlers are requested.
 static PID_OFFSET: OnceLock<usize> = OnceLock::new();
 
 /// The signals of a crash.
@@ -44,7 +44,7 @@ const CRASH_SIGNALS: [c_int; 5] = [
 /// The actions before installation, by the number of the signal.
 static PREVIOUS_ACTIONS: [OnceLock<libc::sigaction>; 65] = [const { OnceLock::new() }; 65];
 
-/// Registers a page to be written out, and returns its slot; none if all slots are taken.
+/// Registers a page to be written out, and returns the page's slot; `None` if all slots are taken.
 pub(super) fn register(kind: PageKind, words: &[AtomicU64]) -> Option<usize> {
     let page = words.as_ptr().cast_mut();
     PAGES[kind as usize].iter().position(|slot| {
@@ -89,8 +89,8 @@ pub fn install(settings: &Settings) -> Result<(), Error> {
 
 /// Whether the program has no handler for a signal. A handler of the program must not be replaced.
 fn has_no_handler(signal: c_int) -> bool {
-    let own_handler = on_request as *const () as usize;
-    let free = [libc::SIG_DFL, libc::SIG_IGN, own_handler];
+    let request_handler = on_request as *const () as usize;
+    let free = [libc::SIG_DFL, libc::SIG_IGN, request_handler];
     let has_no_handler = free.contains(&current_action(signal).sa_sigaction);
     if !has_no_handler {
         log::warn!(
@@ -116,29 +116,29 @@ type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 fn install_handler(signal: c_int, handler: Handler) -> Result<(), Error> {
     let Some(previous) = usize::try_from(signal)
         .ok()
-        .and_then(|at| PREVIOUS_ACTIONS.get(at))
+        .and_then(|number| PREVIOUS_ACTIONS.get(number))
     else {
         return Err(Error::new(
             Errno::Inval,
-            format!("signal {signal} has no number"),
+            format!("{signal} is not the number of a signal"),
         ));
     };
     if previous.get().is_some() {
         return Ok(());
     }
     // SAFETY: a structure of integers and an optional function.
-    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
-    now.sa_sigaction = handler as *const () as usize;
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as *const () as usize;
     // A handler that interrupts another one would need twice the stack.
     // SAFETY: writes a signal set on the stack.
-    unsafe { libc::sigfillset(&raw mut now.sa_mask) };
-    now.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    unsafe { libc::sigfillset(&raw mut action.sa_mask) };
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     if previous.set(current_action(signal)).is_err() {
         return Ok(());
     }
     // SAFETY: the handler does only what a handler may, and lives as long as the process.
-    let done = unsafe { libc::sigaction(signal, &raw const now, ptr::null_mut()) };
-    match done {
+    let result = unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
+    match result {
         0 => Ok(()),
         _ => {
             let cause = std::io::Error::last_os_error();
@@ -163,7 +163,8 @@ extern "C" fn on_crash(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void
     let code = unsafe { (*info).si_code };
     // A fault occurs again when the instruction is retried; a signal that was sent does not.
     if code <= 0 {
-        // SAFETY: blocked until the handler returns, and then as before.
+        // SAFETY: the signal is blocked until this handler returns. The previous action then
+        // handles it.
         unsafe { libc::raise(signal) };
     }
 }
@@ -180,38 +181,38 @@ extern "C" fn on_request(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
 }
 
 const PATH_MAX: usize = 4096;
-/// The length of the name behind the directory, at most.
+/// The largest length of the name behind the directory in bytes.
 const MAX_SUFFIX: usize = 40;
 
 /// Writes bytes into the file's name and returns the offset behind them.
-fn append(at: usize, bytes: &[u8]) -> usize {
-    for (slot, byte) in FILE_NAME[at..].iter().zip(bytes) {
+fn append(offset: usize, bytes: &[u8]) -> usize {
+    for (slot, byte) in FILE_NAME[offset..].iter().zip(bytes) {
         slot.store(*byte, Ordering::Relaxed);
     }
-    at + bytes.len()
+    offset + bytes.len()
 }
 
-/// Appends the number of this process in digits.
-fn append_pid(at: usize) -> usize {
+/// Appends the process ID in digits.
+fn append_pid(offset: usize) -> usize {
     // SAFETY: a system call without arguments.
     let pid = unsafe { libc::getpid() }.unsigned_abs();
     let mut unit = 10_u32.pow(pid.checked_ilog10().unwrap_or(0));
-    let mut at = at;
+    let mut offset = offset;
     while unit > 0 {
-        at = append(at, &[b'0' + (pid / unit % 10) as u8]);
+        offset = append(offset, &[b'0' + (pid / unit % 10) as u8]);
         unit /= 10;
     }
-    at
+    offset
 }
 
 fn write_pages() {
-    let Some(&at) = PID_OFFSET.get() else {
+    let Some(&offset) = PID_OFFSET.get() else {
         return;
     };
     // Threads that do this at the same time write the same bytes.
-    append(append_pid(at), b".flight\0");
+    append(append_pid(offset), b".flight\0");
     let path = FILE_NAME.as_ptr().cast::<c_char>();
-    // The file may exist from an earlier signal, or from a process that had the same number.
+    // The file may exist from an earlier signal, or from an earlier process with the same ID.
     // SAFETY: the name ends with a zero.
     unsafe { libc::unlink(path) };
     // An object of another user is left alone: a pipe without a reader would block this thread.

@@ -60,7 +60,7 @@ pub struct Event {
     pub kind: EventKind,
     /// The number that [`EventKind`] defines.
     pub number: u64,
-    /// The peer or the description; its first 40 bytes.
+    /// The first 40 bytes of the peer's name or of the description.
     pub about: String,
 }
 
@@ -119,7 +119,7 @@ pub(super) fn record(
     words[AT_EVENT_COUNT].store(count + 1, Ordering::Release);
 }
 
-/// The events in the copy of a page, oldest first. The oldest one is left out: it may be half
+/// The events in the copy of a page, oldest first. The oldest event is left out: it may be half
 /// overwritten, because the writer may have recorded an event during the copy.
 pub(super) fn read(words: &[u64; WORDS]) -> Vec<Event> {
     let count = words[AT_EVENT_COUNT];

@@ -1,8 +1,7 @@
-//! The pending collectives of an endpoint: which ones, in which groups, and the members that they
-//! wait for.
+//! The pending collectives of an endpoint, their groups, and the members that they wait for.
 //!
 //! The collective layer writes this page under its own lock when a collective takes long. It always
-//! writes how many collectives each group has begun.
+//! writes the number of collectives that each group has begun.
 
 use std::sync::atomic::Ordering;
 
@@ -33,13 +32,13 @@ pub struct GroupRecorder {
 /// A collective, or a join, that has not completed for a while.
 #[derive(Clone, Debug)]
 pub struct PendingCollective {
-    /// The collective; none for a join.
+    /// The collective; `None` for a join.
     pub coll: Option<Op>,
     /// The endpoint's own number for the group.
     pub group: u16,
     /// The sequence number of the collective in its group, from 0 on.
     pub sequence: u32,
-    /// When the wait was noticed, on the system's monotonic clock, in nanoseconds.
+    /// The time at which the wait was noticed, in nanoseconds of the system's monotonic clock.
     pub since: u64,
     /// The rank of the endpoint.
     pub rank: u32,
@@ -51,18 +50,18 @@ pub struct PendingCollective {
     pub is_exact: bool,
     /// Whether the collective waits for send room to these members rather than for their messages.
     pub awaits_room: bool,
-    /// The awaited members; some of them if they are many.
+    /// The awaited members, as many as the page has room for.
     pub awaited: Vec<AwaitedMember>,
 }
 
 /// A member that a collective waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwaitedMember {
-    /// Its rank in the group.
+    /// The member's rank in the group.
     pub rank: u32,
-    /// Its number for the group, if this endpoint has received it.
+    /// The member's number for the group, if this endpoint has received the number.
     pub number: Option<u16>,
-    /// Its name.
+    /// The member's name.
     pub name: String,
 }
 
@@ -80,30 +79,31 @@ impl GroupRecorder {
         })
     }
 
-    /// Adds a group, whose next collective is number 0, and returns its slot; none if all slots are
-    /// taken.
+    /// Adds a group, whose next collective is number 0, and returns the group's slot; `None` if all
+    /// slots are taken.
     pub fn add_group(&self, number: u16, rank: usize, members: usize) -> Option<usize> {
         let words = self.page.words();
-        let is_free = |at: &usize| words[*at].load(Ordering::Relaxed) == 0;
-        let at = (0..GROUPS).map(group_at).find(is_free)?;
-        self.page.set(at + 1, (members as u64) << 32 | rank as u64);
-        self.page.set(at + 2, 0);
-        self.page.set(at, 1 + u64::from(number));
-        Some(at)
+        let is_free = |offset: &usize| words[*offset].load(Ordering::Relaxed) == 0;
+        let offset = (0..GROUPS).map(group_offset).find(is_free)?;
+        self.page
+            .set(offset + 1, (members as u64) << 32 | rank as u64);
+        self.page.set(offset + 2, 0);
+        self.page.set(offset, 1 + u64::from(number));
+        Some(offset)
     }
 
     /// Removes a group.
     pub fn remove_group(&self, slot: Option<usize>) {
-        if let Some(at) = slot {
-            self.page.set(at, 0);
+        if let Some(offset) = slot {
+            self.page.set(offset, 0);
         }
     }
 
     /// Sets the number of a group's next collective.
     #[inline]
     pub fn set_next_sequence(&self, slot: Option<usize>, next: u32) {
-        if let Some(at) = slot {
-            self.page.set(at + 2, u64::from(next));
+        if let Some(offset) = slot {
+            self.page.set(offset + 2, u64::from(next));
         }
     }
 
@@ -113,18 +113,18 @@ impl GroupRecorder {
         let words = &self.page.words()[..];
         let odd = seqlock::begin_write(words, AT_GROUP_SEQ);
         for number in 0..MAX_PENDING {
-            let at = AT_GROUP_PENDING + number * GROUP_PENDING_WORDS;
+            let offset = AT_GROUP_PENDING + number * GROUP_PENDING_WORDS;
             match pending.get(number) {
-                Some(pending) => self.write(at, pending),
-                None => self.page.set(at, 0),
+                Some(pending) => self.write(offset, pending),
+                None => self.page.set(offset, 0),
             }
         }
         seqlock::end_write(words, AT_GROUP_SEQ, odd);
     }
 
-    fn write(&self, at: usize, pending: &PendingCollective) {
+    fn write(&self, offset: usize, pending: &PendingCollective) {
         let coll = pending.coll.map_or(JOIN, |coll| coll as u64);
-        let flag = |is_so: bool, flag: u64| if is_so { flag } else { 0 };
+        let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
         let flags = flag(!pending.is_exact, INEXACT) | flag(pending.awaits_room, AWAITS_ROOM);
         let header = [
             1 + coll,
@@ -137,33 +137,33 @@ impl GroupRecorder {
             0,
         ];
         for (slot, word) in header.into_iter().enumerate() {
-            self.page.set(at + slot, word);
+            self.page.set(offset + slot, word);
         }
         for number in 0..MAX_AWAITED {
-            let at = at + GROUP_PENDING_HEADER + number * AWAITED_MEMBER_WORDS;
+            let offset = offset + GROUP_PENDING_HEADER + number * AWAITED_MEMBER_WORDS;
             let Some(awaited) = pending.awaited.get(number) else {
-                self.page.set(at, 0);
+                self.page.set(offset, 0);
                 continue;
             };
             let remote_number = awaited.number.map_or(0, |number| 1 + u64::from(number));
             let rank = 1 + u64::from(awaited.rank);
-            self.page.set(at, rank << 32 | remote_number);
-            let name = &self.page.words()[at + 1..at + AWAITED_MEMBER_WORDS];
+            self.page.set(offset, rank << 32 | remote_number);
+            let name = &self.page.words()[offset + 1..offset + AWAITED_MEMBER_WORDS];
             write_text(name, &awaited.name);
         }
     }
 }
 
-const fn group_at(number: usize) -> usize {
+const fn group_offset(number: usize) -> usize {
     AT_GROUPS + number * GROUP_WORDS
 }
 
 /// A group that an endpoint has joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupEntry {
-    /// The endpoint's own number for it.
+    /// The endpoint's number for the group.
     pub number: u16,
-    /// The number of its next collective, from 0 on.
+    /// The number of the group's next collective, from 0 on.
     pub next: u32,
 }
 
@@ -172,7 +172,7 @@ pub struct GroupEntry {
 pub struct GroupStats {
     /// The header of the page.
     pub header: PageHeader,
-    /// Some of its groups.
+    /// The groups, as many as the page has room for.
     pub groups: Vec<GroupEntry>,
     /// The pending collectives and joins.
     pub pending: Vec<PendingCollective>,
@@ -197,7 +197,7 @@ impl GroupStats {
             groups: entries.filter_map(group_entry).collect(),
             pending: pending_words
                 .take(MAX_PENDING)
-                .filter_map(pending)
+                .filter_map(parse_pending)
                 .collect(),
         })
     }
@@ -210,7 +210,7 @@ fn group_entry(words: &[u64]) -> Option<GroupEntry> {
     })
 }
 
-fn pending(words: &[u64]) -> Option<PendingCollective> {
+fn parse_pending(words: &[u64]) -> Option<PendingCollective> {
     let coll = match words[0].checked_sub(1)? {
         JOIN => None,
         coll => Some(Op::from_raw(u32::try_from(coll).ok()?)?),
@@ -252,7 +252,7 @@ mod tests {
         GroupStats::read(&words[..], copy).unwrap()
     }
 
-    fn one(coll: Option<Op>) -> PendingCollective {
+    fn pending_with(coll: Option<Op>) -> PendingCollective {
         let awaited = |rank: u32| AwaitedMember {
             rank,
             number: (rank != 2).then_some(rank as u16 + 10),
@@ -275,10 +275,10 @@ mod tests {
     #[test]
     fn pending_collectives_are_read_as_written_until_they_complete() {
         let mut groups = GroupRecorder::open("test", "1:0:0").unwrap();
-        let all: Vec<_> = (0..10).map(|_| one(Some(Op::Allreduce))).collect();
+        let all: Vec<_> = (0..10).map(|_| pending_with(Some(Op::Allreduce))).collect();
         groups.write_pending(&all);
         assert_eq!(read_page(&groups).pending.len(), MAX_PENDING);
-        let written = [one(None), one(Some(Op::Barrier))];
+        let written = [pending_with(None), pending_with(Some(Op::Barrier))];
         groups.write_pending(&written);
         let read = read_page(&groups).pending;
         assert_eq!(read.len(), 2);

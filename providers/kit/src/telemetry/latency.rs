@@ -15,7 +15,7 @@ use super::layout::{
 use super::shared_words::{SharedWords, now};
 use super::stats::PageHeader;
 
-/// The exponent of the shortest time that has a bucket of its own.
+/// The exponent of the shortest time that does not share its bucket with all shorter ones.
 const SHORTEST: u32 = 5;
 
 /// Records the latencies of an endpoint. Any thread may record.
@@ -35,8 +35,8 @@ impl LatencyRecorder {
 
     /// Adds an operation of `len` bytes that took this many nanoseconds.
     pub fn record(&self, op: TimedOp, len: usize, nanoseconds: u64) {
-        let at = histogram_at(op, size_class_of(len));
-        let histogram = &self.0.words()[at..at + HISTOGRAM_WORDS];
+        let offset = histogram_offset(op, size_class_of(len));
+        let histogram = &self.0.words()[offset..offset + HISTOGRAM_WORDS];
         histogram[HISTOGRAM_TOTAL].fetch_add(nanoseconds, Ordering::Relaxed);
         histogram[HISTOGRAM_LONGEST].fetch_max(nanoseconds, Ordering::Relaxed);
         histogram[HISTOGRAM_BUCKETS + bucket_of(nanoseconds)].fetch_add(1, Ordering::Relaxed);
@@ -68,7 +68,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    fn of(op: TimedOp, size_class: usize, words: &[u64]) -> Option<Self> {
+    fn parse(op: TimedOp, size_class: usize, words: &[u64]) -> Option<Self> {
         let buckets: [u64; BUCKETS] = words[HISTOGRAM_BUCKETS..].try_into().ok()?;
         let histogram = Self {
             op,
@@ -105,18 +105,18 @@ impl Histogram {
     /// the median.
     pub fn quantile(&self, fraction: f64) -> u64 {
         let wanted = (self.count() as f64 * fraction).max(1.0);
-        let mut before = 0.0;
-        for (at, &number) in self.buckets.iter().enumerate() {
+        let mut counted = 0.0;
+        for (bucket, &number) in self.buckets.iter().enumerate() {
             let number = number as f64;
-            if number > 0.0 && before + number >= wanted {
-                let (from, to) = (
-                    bucket_start(at) as f64,
-                    (bucket_start(at + 1) as f64).min(self.longest as f64),
+            if number > 0.0 && counted + number >= wanted {
+                let (start, end) = (
+                    bucket_start(bucket) as f64,
+                    (bucket_start(bucket + 1) as f64).min(self.longest as f64),
                 );
-                let time = from + (to - from).max(0.0) * (wanted - before) / number;
+                let time = start + (end - start).max(0.0) * (wanted - counted) / number;
                 return (time as u64).min(self.longest);
             }
-            before += number;
+            counted += number;
         }
         self.longest
     }
@@ -125,8 +125,8 @@ impl Histogram {
     pub fn merge(&mut self, other: &Self) {
         self.total = self.total.saturating_add(other.total);
         self.longest = self.longest.max(other.longest);
-        for (own, other) in self.buckets.iter_mut().zip(&other.buckets) {
-            *own = own.saturating_add(*other);
+        for (bucket, other) in self.buckets.iter_mut().zip(&other.buckets) {
+            *bucket = bucket.saturating_add(*other);
         }
     }
 }
@@ -154,13 +154,13 @@ fn histograms(words: &[u64]) -> Vec<Histogram> {
     let kinds = TimedOp::ALL.into_iter();
     let all = kinds.flat_map(|op| (0..SIZES).map(move |size_class| (op, size_class)));
     let histograms = all.filter_map(|(op, size_class)| {
-        let at = histogram_at(op, size_class);
-        Histogram::of(op, size_class, &words[at..at + HISTOGRAM_WORDS])
+        let offset = histogram_offset(op, size_class);
+        Histogram::parse(op, size_class, &words[offset..offset + HISTOGRAM_WORDS])
     });
     histograms.collect()
 }
 
-const fn histogram_at(op: TimedOp, size_class: usize) -> usize {
+const fn histogram_offset(op: TimedOp, size_class: usize) -> usize {
     AT_HISTOGRAMS + (op as usize * SIZES + size_class) * HISTOGRAM_WORDS
 }
 
@@ -181,10 +181,10 @@ fn bucket_of(nanoseconds: u64) -> usize {
 
 /// The shortest duration of a bucket, in nanoseconds.
 pub const fn bucket_start(bucket: usize) -> u64 {
-    let Some(above) = bucket.checked_sub(1) else {
+    let Some(index) = bucket.checked_sub(1) else {
         return 0;
     };
-    (4 + above as u64 % 4) << (above / 4 + SHORTEST as usize - 2)
+    (4 + index as u64 % 4) << (index / 4 + SHORTEST as usize - 2)
 }
 
 #[cfg(test)]
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn sizes_are_classed_by_doublings() {
-        for (len, from, to) in [
+        for (len, least, greatest) in [
             (0, 0, 0),
             (1, 1, 1),
             (8, 8, 15),
@@ -217,11 +217,11 @@ mod tests {
             let latency = LatencyRecorder::open("test", "1:0").unwrap();
             latency.record(TimedOp::Read, len, 100);
             let [histogram] = &latency.histograms()[..] else {
-                panic!("one row");
+                panic!("not one histogram");
             };
             assert_eq!(
                 (histogram.op, histogram.sizes()),
-                (TimedOp::Read, (from, to)),
+                (TimedOp::Read, (least, greatest)),
                 "{len}"
             );
         }

@@ -3,8 +3,8 @@
 //!
 //! Every endpoint has a [`StatsPage`], in which it counts its operations and periodically writes a
 //! snapshot: queue depths, peers, posted receives. The page is an anonymous memory file, which
-//! readers find under `/proc/PID/fd`. The system frees it when the process ends, however it ends,
-//! and only processes of the same user can open it. `fi_top` reads the pages.
+//! readers find under `/proc/PID/fd`. The system frees the page at the end of the process, also
+//! after a crash. Only processes of the same user can open the page. `fi_top` reads the pages.
 //!
 //! Further pages of the same kind exist on request: [`latency::LatencyRecorder`] has the durations
 //! of operations, and [`calls::CallRecorder`] the last calls. An endpoint with collectives has

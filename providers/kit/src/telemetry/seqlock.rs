@@ -6,22 +6,22 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 /// Words that one thread writes and others read. The model checker has its own implementation.
 pub trait Words {
     /// Loads a word.
-    fn load(&self, at: usize, order: Ordering) -> u64;
+    fn load(&self, index: usize, order: Ordering) -> u64;
     /// Stores a word.
-    fn store(&self, at: usize, value: u64, order: Ordering);
-    /// Orders the accesses before and after it.
+    fn store(&self, index: usize, value: u64, order: Ordering);
+    /// Orders the accesses before and after the fence.
     fn fence(&self, order: Ordering);
 }
 
 impl Words for [AtomicU64] {
     #[inline]
-    fn load(&self, at: usize, order: Ordering) -> u64 {
-        self[at].load(order)
+    fn load(&self, index: usize, order: Ordering) -> u64 {
+        self[index].load(order)
     }
 
     #[inline]
-    fn store(&self, at: usize, value: u64, order: Ordering) {
-        self[at].store(value, order);
+    fn store(&self, index: usize, value: u64, order: Ordering) {
+        self[index].store(value, order);
     }
 
     fn fence(&self, order: Ordering) {
@@ -45,7 +45,7 @@ pub fn end_write<W: Words + ?Sized>(words: &W, seqlock: usize, odd: u64) {
     words.store(seqlock, odd.wrapping_add(1), Ordering::Release);
 }
 
-/// The number of the present version; none while the writer changes it.
+/// The number of the present version; `None` while the writer changes the words.
 pub fn begin_read<W: Words + ?Sized>(words: &W, seqlock: usize) -> Option<u64> {
     let number = words.load(seqlock, Ordering::Acquire);
     number.is_multiple_of(2).then_some(number)

@@ -15,19 +15,19 @@ use super::seqlock::{self, Words};
 use super::snapshot::Gauge;
 use crate::srx::Source;
 
-/// Copies of a page that a reader makes while the writer keeps changing it, at most.
+/// The largest number of copies that a reader makes of a page while the writer changes the page.
 const MAX_COPIES: usize = 64;
 
 /// The header of a page, which identifies the endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageHeader {
-    /// The number of the process.
+    /// The process ID.
     pub pid: u32,
     /// The provider's name.
     pub provider: String,
     /// The endpoint's name.
     pub name: String,
-    /// When the endpoint was opened, on the system's monotonic clock, in nanoseconds.
+    /// The time at which the endpoint was opened, in nanoseconds of the system's monotonic clock.
     pub opened: u64,
 }
 
@@ -49,15 +49,15 @@ impl PageHeader {
 /// The counters, the last snapshot and the last events of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Stats {
-    /// The number of the process.
+    /// The process ID.
     pub pid: u32,
     /// The provider's name.
     pub provider: String,
     /// The endpoint's name.
     pub name: String,
-    /// When the endpoint was opened, on the system's monotonic clock, in nanoseconds.
+    /// The time at which the endpoint was opened, in nanoseconds of the system's monotonic clock.
     pub opened: u64,
-    /// When the endpoint wrote its last snapshot, likewise; 0 if it never did.
+    /// The time of the endpoint's last snapshot on the same clock; 0 if there was none.
     pub snapshot_time: u64,
     /// Whether the following fields are from one snapshot.
     pub is_consistent: bool,
@@ -68,7 +68,7 @@ pub struct Stats {
     pub posted: Vec<PostedReceive>,
     /// The oldest unexpected messages.
     pub unexpected: Vec<UnexpectedMessage>,
-    /// Peers; some of them if they are too many for the page.
+    /// The peers, as many as the page has room for.
     pub peers: Vec<PeerStats>,
     /// The last events, oldest first.
     pub events: Vec<Event>,
@@ -77,7 +77,7 @@ pub struct Stats {
 /// The peer that a receive or a message names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourcePeer {
-    /// Any peer, or one that has no index.
+    /// Any peer, or a peer that has no index.
     Any,
     /// The peer with this index.
     Index(u32),
@@ -86,51 +86,51 @@ pub enum SourcePeer {
 /// A posted receive.
 #[derive(Clone, Copy, Debug)]
 pub struct PostedReceive {
-    /// Whether it takes tagged messages.
+    /// Whether the receive takes tagged messages.
     pub is_tagged: bool,
-    /// The peer whose messages it takes.
+    /// The peer whose messages the receive takes.
     pub from: SourcePeer,
-    /// The tag that it takes.
+    /// The tag that the receive takes.
     pub tag: u64,
     /// Bits of the tag that matching ignores.
     pub ignore: u64,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub len: u64,
 }
 
 /// An unexpected message: it was received before a matching receive was posted.
 #[derive(Clone, Copy, Debug)]
 pub struct UnexpectedMessage {
-    /// Whether it has a tag.
+    /// Whether the message has a tag.
     pub is_tagged: bool,
     /// The sender.
     pub from: SourcePeer,
-    /// Its tag.
+    /// The tag.
     pub tag: u64,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub len: u64,
 }
 
 /// The state of one peer.
 #[derive(Clone, Debug)]
 pub struct PeerStats {
-    /// The index by which receives and messages name it.
+    /// The index by which receives and messages name the peer.
     pub index: u32,
-    /// Its name.
+    /// The peer's name.
     pub name: String,
     /// The state of the connection.
     pub state: PeerState,
-    /// Operations that it has not acknowledged.
+    /// The number of operations that the peer has not acknowledged.
     pub outstanding: u64,
-    /// Sends that wait for the connection.
+    /// The number of sends that wait for the connection.
     pub queued: u64,
-    /// Its large messages that no receive has matched.
+    /// The number of the peer's large messages that no receive has matched.
     pub unmatched: u64,
-    /// Its large messages whose data is being transferred.
+    /// The number of the peer's large messages whose data is being transferred.
     pub transferring: u64,
-    /// Memory of its unexpected messages, in bytes.
+    /// The memory of the peer's unexpected messages, in bytes.
     pub unexpected_bytes: u64,
-    /// Whether its queue has no room for another message.
+    /// Whether the peer's queue has no room for another message.
     pub is_full: bool,
 }
 
@@ -153,7 +153,7 @@ impl Stats {
     /// Reads the copy of a page, for instance one that a crash wrote out.
     pub fn parse(words: &[u64; WORDS]) -> Option<Self> {
         let header = PageHeader::parse(PageKind::Stats, words)?;
-        let pair = |at: usize| (words[at], words[at + 1]);
+        let pair = |index: usize| (words[index], words[index + 1]);
         Some(Self {
             pid: header.pid,
             provider: header.provider,
@@ -161,9 +161,9 @@ impl Stats {
             opened: header.opened,
             snapshot_time: words[AT_SNAPSHOT_TIME],
             is_consistent: words[AT_SEQ].is_multiple_of(2),
-            op_counters: std::array::from_fn(|at| pair(AT_OP_COUNTERS + 2 * at)),
-            protocol_counters: std::array::from_fn(|at| pair(AT_PROTOCOL_COUNTERS + 2 * at)),
-            gauges: std::array::from_fn(|at| words[AT_GAUGES + at]),
+            op_counters: std::array::from_fn(|index| pair(AT_OP_COUNTERS + 2 * index)),
+            protocol_counters: std::array::from_fn(|index| pair(AT_PROTOCOL_COUNTERS + 2 * index)),
+            gauges: std::array::from_fn(|index| words[AT_GAUGES + index]),
             posted: entries(words, AT_POSTED, POSTED_WORDS, MAX_POSTED, posted_receive),
             unexpected: entries(
                 words,
@@ -235,12 +235,12 @@ pub(super) fn copy_consistent<W: Words + ?Sized, const N: usize>(
 
 fn entries<T>(
     words: &[u64; WORDS],
-    at: usize,
+    offset: usize,
     len: usize,
-    most: usize,
+    max: usize,
     parse: impl Fn(&[u64]) -> Option<T>,
 ) -> Vec<T> {
-    let entries = words[at..at + len * most].chunks(len);
+    let entries = words[offset..offset + len * max].chunks(len);
     entries
         .filter(|words| words[0] != 0)
         .filter_map(parse)

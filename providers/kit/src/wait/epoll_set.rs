@@ -18,20 +18,19 @@ use selvedge::{Errno, Error, Result};
 pub(super) struct EpollSet {
     epoll: Epoll,
     wakeup: EventFd,
-    /// Whether `wakeup` was written since it was cleared: in most cases it was not, and
-    /// [`Self::clear`] makes no system call. Set after the write, so that a write is always cleared
-    /// in the end.
+    /// Whether `wakeup` was written since the last clear. Without a write, [`Self::clear`] makes no
+    /// system call. The flag is set after the write, so that every write is cleared in the end.
     is_signalled: AtomicBool,
-    /// Made at its first use.
+    /// The timer, which is made at its first use.
     timer: OnceLock<TimerFd>,
 }
 
 impl EpollSet {
     pub(super) fn open(owner: &str) -> Result<Self, Error> {
-        let failed = |cause| failed(&format!("{owner}: a wait object"), cause);
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
+        let open_error = |cause| system_error(&format!("{owner}: a wait object"), cause);
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(open_error)?;
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let wakeup = EventFd::from_value_and_flags(0, flags).map_err(failed)?;
+        let wakeup = EventFd::from_value_and_flags(0, flags).map_err(open_error)?;
         let set = Self {
             epoll,
             wakeup,
@@ -47,31 +46,31 @@ impl EpollSet {
         self.epoll.0.as_fd()
     }
 
-    /// Adds a descriptor. Adding twice is adding once.
+    /// Adds a descriptor. Adding a member has no effect.
     pub(super) fn add(&self, fd: BorrowedFd<'_>) -> Result<(), Error> {
         let event = EpollEvent::new(EpollFlags::EPOLLIN, 0);
         match self.epoll.add(fd, event) {
             Ok(()) | Err(nix::errno::Errno::EEXIST) => Ok(()),
-            Err(cause) => Err(failed("waiting for an endpoint", cause)),
+            Err(cause) => Err(system_error("waiting for an endpoint", cause)),
         }
     }
 
     /// Removes a descriptor.
     pub(super) fn remove(&self, fd: BorrowedFd<'_>) {
-        // It fails for a descriptor that is not in the set, which is harmless.
+        // The call fails for a descriptor that is not in the set, which is harmless.
         let _ = self.epoll.delete(fd);
     }
 
     /// Makes the set ready until [`Self::clear`].
     pub(super) fn wake(&self) {
-        // It fails when the count has reached 2^64 - 1, and then the descriptor is ready.
+        // The write fails when the count has reached 2^64 - 1, and then the descriptor is ready.
         let _ = self.wakeup.write(1);
         self.is_signalled.store(true, Ordering::Release);
     }
 
     pub(super) fn clear(&self) {
         if self.is_signalled.swap(false, Ordering::AcqRel) {
-            // It fails when another thread has read the count.
+            // The read fails when another thread has read the count.
             let _ = self.wakeup.read();
         }
     }
@@ -87,18 +86,18 @@ impl EpollSet {
     /// Makes the set ready after this time, or disarms the timer.
     ///
     /// # Errors
-    /// [`Errno::Again`] if there is no timer to be had: the thread has to poll instead of parking.
+    /// [`Errno::Again`] if no timer can be made: the thread has to poll instead of parking.
     pub(super) fn set_timer(&self, timeout: Option<Duration>) -> Result {
         match timeout {
             None => match self.timer.get() {
-                Some(timer) => timer.unset().map_err(again),
+                Some(timer) => timer.unset().map_err(to_again),
                 None => Ok(()),
             },
             Some(timeout) => {
                 let expiration = Expiration::OneShot(timespec(timeout));
                 let timer = self.timer()?;
                 let flags = TimerSetTimeFlags::empty();
-                timer.set(expiration, flags).map_err(again)
+                timer.set(expiration, flags).map_err(to_again)
             }
         }
     }
@@ -108,24 +107,25 @@ impl EpollSet {
             return Ok(timer);
         }
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
-        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(again)?;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(to_again)?;
         let timer = self.timer.get_or_init(|| timer);
         self.add(timer.as_fd()).map_err(|_| Errno::Again)?;
         Ok(timer)
     }
 }
 
-/// Times beyond the kernel's range are as good as its longest.
+/// Converts a timeout. A longer one than a day, which may be beyond the kernel's range, becomes a
+/// day.
 fn timespec(timeout: Duration) -> TimeSpec {
     const LONGEST: Duration = Duration::from_hours(24);
     TimeSpec::from_duration(timeout.min(LONGEST))
 }
 
-fn again(_: nix::errno::Errno) -> Errno {
+fn to_again(_: nix::errno::Errno) -> Errno {
     Errno::Again
 }
 
-fn failed(message: &str, cause: nix::errno::Errno) -> Error {
+fn system_error(message: &str, cause: nix::errno::Errno) -> Error {
     Error::new(Errno::from_raw(cause as i32), message).because(cause)
 }
 

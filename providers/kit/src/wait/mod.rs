@@ -27,14 +27,14 @@ use crate::cq::Progress;
 use crate::fork_guard::ForkGuard;
 use crate::progress_list::ProgressList;
 
-/// Whether a thread may park, as far as one endpoint is concerned.
+/// Whether one endpoint lets a thread park.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArmOutcome {
     /// No: the endpoint has just made progress.
     Progressed,
     /// Yes, until the endpoint's descriptor becomes ready or the endpoint wakes the thread.
     UntilWoken,
-    /// Yes, for this time at max_spin, because the endpoint has to be polled by then. Not at all if it
+    /// Yes, for this time at most, because the endpoint has to be polled by then. No, if the time
     /// is zero.
     AtMost(Duration),
 }
@@ -53,7 +53,7 @@ pub(crate) trait WaitCondition {
     fn check(&mut self) -> Option<Self::Found>;
 
     /// Requests a call of [`WaitObject::wake`] for every value that becomes available from now on.
-    /// Whether one is available already.
+    /// Returns whether a value is available already.
     fn arm(&mut self) -> bool;
 
     /// Withdraws the request of [`Self::arm`].
@@ -68,8 +68,8 @@ pub(crate) struct WaitObject {
     /// The set that threads park on, and the descriptor for `poll(2)`.
     set: Option<EpollSet>,
     parking: Mutex<Parking>,
-    /// Whether a thread is parked, or in `poll(2)`, and was not woken. While one is and this is
-    /// `false`, the set is ready.
+    /// Whether a thread is parked, or in `poll(2)`, and was not woken. While such a thread exists
+    /// and the flag is `false`, the set is ready.
     is_armed: AtomicBool,
     signalled: AtomicBool,
     spin: Spin,
@@ -80,17 +80,17 @@ pub(crate) struct WaitObject {
 struct Parking {
     /// Threads inside [`WaitObject::wait`].
     threads: usize,
-    /// Since when a thread may be in `poll(2)`.
+    /// The time since which a thread may be in `poll(2)`.
     fd_armed_at: Option<Instant>,
 }
 
 impl WaitObject {
-    /// Opens the wait object of `owner`, as error texts call it. Threads poll for `spin` at max_spin
+    /// Opens the wait object of `owner`, as error texts call it. Threads poll for `spin` at most
     /// before they park.
     ///
     /// # Errors
-    /// The system's, if it has no descriptor left; [`Errno::NoSys`], with its name, for an object
-    /// that is not supported.
+    /// The system's error, if no descriptor is left; [`Errno::NoSys`], with the object's name, for
+    /// an object that is not supported.
     pub(crate) fn open(owner: &str, object: Object, spin: Duration) -> Result<Arc<Self>, Error> {
         let set = match object {
             Object::None | Object::Yield => None,
@@ -155,7 +155,7 @@ impl WaitObject {
         self.object != Object::None
     }
 
-    /// Ends the wait of one thread: a current one, or else the next one.
+    /// Ends the wait of one thread: of one that waits now, or else of the next one that waits.
     pub(crate) fn signal(&self) -> Result {
         if !self.has_object() {
             return Err(Errno::NoSys);
@@ -173,7 +173,7 @@ impl WaitObject {
     }
 
     /// Polls for a while, then arms the descriptor: it becomes ready with the next event.
-    /// `condition` takes nothing.
+    /// `condition` takes no value.
     ///
     /// # Errors
     /// [`Errno::Again`] if the condition holds or may hold; [`Errno::NoSys`] without a descriptor.
@@ -186,7 +186,7 @@ impl WaitObject {
         let set = set.ok_or(Errno::NoSys)?;
         self.fork_guard.check()?;
         self.record_fd_wait();
-        let PollOutcome::Nothing = self.spin_poll(Instant::now(), None, condition) else {
+        let PollOutcome::BudgetSpent = self.spin_poll(Instant::now(), None, condition) else {
             return Err(Errno::Again);
         };
         let is_ready = {
@@ -234,7 +234,7 @@ impl WaitObject {
         }
         self.fork_guard.check()?;
         let start = Instant::now();
-        // A timeout beyond the range of the clock is none.
+        // A timeout beyond the range of the clock counts as none.
         let deadline = timeout.and_then(|timeout| start.checked_add(timeout));
         let Some(set) = &self.set else {
             return Ok(self.poll_until(deadline, condition));
@@ -242,7 +242,7 @@ impl WaitObject {
         match self.spin_poll(start, deadline, condition) {
             PollOutcome::Found(found) => Ok(Some(found)),
             PollOutcome::Ended => Ok(None),
-            PollOutcome::Nothing => Ok(self.park(set, endpoints, deadline, condition)),
+            PollOutcome::BudgetSpent => Ok(self.park(set, endpoints, deadline, condition)),
         }
     }
 
@@ -294,7 +294,7 @@ impl WaitObject {
                 return PollOutcome::Ended;
             }
             if !self.spin.should_continue(&mut spinning) {
-                return PollOutcome::Nothing;
+                return PollOutcome::BudgetSpent;
             }
         }
     }
@@ -338,8 +338,8 @@ impl WaitObject {
         }
     }
 
-    /// Arms everything that could end the wait, and checks the condition a last time. The time to
-    /// park for, or `None` if the thread must not park.
+    /// Arms everything that could end the wait, and checks the condition a last time. Returns the
+    /// time to park for, or `None` if the thread must not park.
     fn prepare_park(
         &self,
         set: &EpollSet,
@@ -369,7 +369,8 @@ impl WaitObject {
         }
     }
 
-    /// Arms the set: it becomes ready with the next push. Whether the condition holds already.
+    /// Arms the set: it becomes ready with the next push. Returns whether the condition holds
+    /// already.
     fn arm(&self, set: &EpollSet, parking: &Parking, condition: &mut impl WaitCondition) -> bool {
         // A wake-up that is meant for other parked threads stays pending until they return; it
         // wakes this thread, too.
@@ -405,7 +406,8 @@ enum PollOutcome<T> {
     Found(T),
     /// The timeout has passed, or a signal has arrived.
     Ended,
-    Nothing,
+    /// The spin budget is used up.
+    BudgetSpent,
 }
 
 /// The default time that threads poll before they park. It exceeds the time that a parked thread
@@ -456,11 +458,12 @@ mod tests {
         (wait_object, endpoints)
     }
 
-    /// The next spin budget after a `poll(2)` and a failed poll, in parts of the budget before.
-    fn after_a_poll(wait_object: &WaitObject, endpoints: &ProgressList) -> f64 {
-        let before = wait_object.spin.budget();
+    /// The next spin budget after a `poll(2)` and a failed poll, as a fraction of the previous
+    /// budget.
+    fn budget_after_poll(wait_object: &WaitObject, endpoints: &ProgressList) -> f64 {
+        let previous = wait_object.spin.budget();
         assert_eq!(wait_object.try_wait(endpoints, &mut Never), Ok(()));
-        wait_object.spin.budget().div_duration_f64(before)
+        wait_object.spin.budget().div_duration_f64(previous)
     }
 
     #[test]
@@ -468,7 +471,7 @@ mod tests {
         let (wait_object, endpoints) = with_small_budget();
         let raises_budget = |_| {
             wait_object.wake();
-            after_a_poll(&wait_object, &endpoints) > 0.9
+            budget_after_poll(&wait_object, &endpoints) > 0.9
         };
         // The event is not soon if the machine was suspended meanwhile.
         assert!((0..5).any(raises_budget), "{:?}", wait_object.spin.budget());
@@ -477,6 +480,6 @@ mod tests {
     #[test]
     fn an_fd_wait_that_ended_for_another_reason_leaves_the_spin_budget() {
         let (wait_object, endpoints) = with_small_budget();
-        assert!(after_a_poll(&wait_object, &endpoints) < 0.6);
+        assert!(budget_after_poll(&wait_object, &endpoints) < 0.6);
     }
 }

@@ -22,7 +22,7 @@ pub struct Spin {
     max: u64,
     /// The present budget in nanoseconds.
     budget_ns: AtomicU64,
-    /// Waits to come that do not yield.
+    /// The number of coming waits that do not yield.
     without_yield: AtomicU32,
     /// The number of waits that do not yield after the next delay.
     next_without_yield: AtomicU32,
@@ -32,17 +32,17 @@ pub struct Spin {
 #[derive(Debug)]
 pub struct Spinning {
     last_poll: Instant,
-    /// Processor time that this thread has used.
+    /// The processor time that the thread has used.
     spent: Duration,
     budget: Duration,
     /// Whether the thread yields the processor between two polls.
     yields: bool,
-    /// Whether it has yielded since the last poll.
+    /// Whether the thread has yielded since the last poll.
     has_yielded: bool,
 }
 
 impl Spin {
-    /// Makes a policy whose budget is `max` at first and at most.
+    /// Makes a policy whose budget starts at `max` and never exceeds it.
     pub fn new(max: Duration) -> Self {
         let max = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
         Self {
@@ -69,7 +69,7 @@ impl Spin {
         }
     }
 
-    /// Whether this wait does not yield; counts it.
+    /// Returns whether this wait does not yield, and counts the wait.
     fn take_without_yield(&self) -> bool {
         let left = self.without_yield.load(Ordering::Relaxed);
         if left > 0 {
@@ -79,7 +79,8 @@ impl Spin {
         left > 0
     }
 
-    /// Whether to poll once more. Yields to other threads after the first moments.
+    /// Returns whether the thread polls once more. After the first moments, yields to other
+    /// threads.
     pub fn should_continue(&self, spinning: &mut Spinning) -> bool {
         let now = Instant::now();
         let passed = now - spinning.last_poll;
@@ -92,8 +93,8 @@ impl Spin {
             self.suspend_yield();
         }
         let is_early = spinning.spent < NO_YIELD;
-        let may_go_on = is_early || spinning.yields;
-        if spinning.spent >= spinning.budget || passed >= LONG_GAP || !may_go_on {
+        let may_continue = is_early || spinning.yields;
+        if spinning.spent >= spinning.budget || passed >= LONG_GAP || !may_continue {
             self.halve();
             return false;
         }
@@ -136,7 +137,7 @@ impl Spin {
         }
     }
 
-    /// Records how long a park took.
+    /// Records the duration of a park.
     pub fn parked_for(&self, time: Duration) {
         if time.as_nanos() < u128::from(self.max) {
             self.double();
@@ -162,13 +163,14 @@ impl Spin {
 const SHARED_GAP: Duration = Duration::from_micros(5);
 /// The cost of a switch to another thread and back.
 const SWITCH_COST: Duration = Duration::from_micros(1);
-/// A thread that keeps the processor for this time between two polls does not itself wait.
+/// Another thread that keeps the processor for this time between two polls computes instead of
+/// waiting.
 const LONG_GAP: Duration = Duration::from_micros(500);
-/// Waits that do not yield after the first delay. The next yield may cost some milliseconds again,
-/// which are microseconds for each of so many waits; and if the neighbour has ended, so many parks
-/// are over soon.
+/// The number of waits that do not yield after the first delay. A further yield may cost some
+/// milliseconds, which is microseconds for each of these waits. If the other thread has ended,
+/// these waits are soon over.
 const MIN_WITHOUT_YIELD: u32 = 256;
-/// The same after many delays: some tenths of a second.
+/// The largest number of such waits, after many delays: some tenths of a second.
 const MAX_WITHOUT_YIELD: u32 = 64 * MIN_WITHOUT_YIELD;
 /// The time that a thread polls before it first yields: about a round trip between processors.
 const NO_YIELD: Duration = Duration::from_micros(1);

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 /// The spin-loop hint of the processor, where it is short enough.
 ///
-/// A thread that polls again at once takes the cache line from its writer before all of it is
-/// written, and the processor from a thread that shares it: round trips get longer by a quarter
-/// where cache lines travel far. On some processors the hint (`PAUSE`) is a pause of the right
-/// length; on others it is too long, and [`Self::pause`] does nothing.
+/// A thread that polls again at once takes the cache line from its writer before the whole line is
+/// written, and the processor core from a thread that shares the core. Round trips get longer by a
+/// quarter where cache lines travel far. On some processors the hint (`PAUSE`) is a pause of the
+/// right length; on others it is too long, and [`Self::pause`] does nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct SpinHint {
     is_short: bool,
@@ -17,12 +17,13 @@ pub struct SpinHint {
 
 /// The longest hint that is a pause and not a delay.
 const MAX_PAUSE: Duration = Duration::from_nanos(35);
-/// Hints per measurement, and measurements.
+/// The number of hints in a measurement.
 const HINTS: u32 = 16;
+/// The number of measurements.
 const MEASUREMENTS: usize = 5;
 
 impl SpinHint {
-    /// The pause that suits this machine. It is measured once in a process, which takes some
+    /// The hint for this machine. The first call in a process measures the hint, which takes some
     /// microseconds.
     pub fn measured() -> Self {
         static MEASURED: OnceLock<SpinHint> = OnceLock::new();
@@ -31,7 +32,7 @@ impl SpinHint {
         })
     }
 
-    /// Leaves the cache line alone for a moment.
+    /// Pauses, so that the writer keeps the cache line.
     #[inline(always)]
     pub fn pause(self) {
         if self.is_short {

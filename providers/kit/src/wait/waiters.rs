@@ -5,30 +5,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::WaitObject;
 
 /// The wait objects of the queues, counters and automatic progress threads that drive one endpoint.
-/// Attaching the endpoint registers them, so that every one of them is part of a wake-up.
+/// Attaching the endpoint registers them, so that a wake-up reaches every one of them.
 #[derive(Debug, Default)]
 pub struct Waiters(Mutex<Vec<Weak<WaitObject>>>);
 
 impl Waiters {
-    /// Adds a wait object. Adding twice is adding once.
-    pub(super) fn add(&self, waiting: &Arc<WaitObject>) {
+    /// Adds a wait object. Adding a registered one has no effect.
+    pub(super) fn add(&self, wait_object: &Arc<WaitObject>) {
         let mut list = self.lock();
         list.retain(|other| other.strong_count() > 0);
-        if !list.iter().any(|other| is_same(other, waiting)) {
-            list.push(Arc::downgrade(waiting));
+        if !list.iter().any(|other| is_same(other, wait_object)) {
+            list.push(Arc::downgrade(wait_object));
         }
     }
 
     /// Removes a wait object.
-    pub(super) fn remove(&self, waiting: &Arc<WaitObject>) {
-        self.lock().retain(|other| !is_same(other, waiting));
+    pub(super) fn remove(&self, wait_object: &Arc<WaitObject>) {
+        self.lock().retain(|other| !is_same(other, wait_object));
     }
 
     /// Wakes every parked thread, which then arms the endpoint again before it parks.
     #[cold]
     pub fn wake(&self) {
-        for waiting in self.lock().iter().filter_map(Weak::upgrade) {
-            waiting.wake();
+        for wait_object in self.lock().iter().filter_map(Weak::upgrade) {
+            wait_object.wake();
         }
     }
 
@@ -37,8 +37,8 @@ impl Waiters {
     }
 }
 
-fn is_same(weak: &Weak<WaitObject>, waiting: &Arc<WaitObject>) -> bool {
-    weak.as_ptr() == Arc::as_ptr(waiting)
+fn is_same(weak: &Weak<WaitObject>, wait_object: &Arc<WaitObject>) -> bool {
+    weak.as_ptr() == Arc::as_ptr(wait_object)
 }
 
 #[cfg(test)]
@@ -58,12 +58,12 @@ mod tests {
     #[derive(Debug, Default)]
     struct Endpoint {
         waiters: Waiters,
-        armed: Mutex<usize>,
+        arm_count: Mutex<usize>,
     }
 
     impl Endpoint {
-        fn armed(&self) -> usize {
-            *self.armed.lock().unwrap()
+        fn arm_count(&self) -> usize {
+            *self.arm_count.lock().unwrap()
         }
     }
 
@@ -73,7 +73,7 @@ mod tests {
         }
 
         fn arm(&self, _: &mut u64) -> ArmOutcome {
-            *self.armed.lock().unwrap() += 1;
+            *self.arm_count.lock().unwrap() += 1;
             ArmOutcome::UntilWoken
         }
 
@@ -105,11 +105,11 @@ mod tests {
     }
 
     fn wait_object(ep: &Arc<Endpoint>) -> (Arc<WaitObject>, ProgressList) {
-        let waiting = WaitObject::open("a test", Object::Unspec, Duration::ZERO).unwrap();
+        let wait_object = WaitObject::open("a test", Object::Unspec, Duration::ZERO).unwrap();
         let endpoints = ProgressList::shared();
         endpoints.attach(Arc::clone(ep) as Arc<dyn Progress>);
-        waiting.add(&**ep).unwrap();
-        (waiting, endpoints)
+        wait_object.add(&**ep).unwrap();
+        (wait_object, endpoints)
     }
 
     fn wait_until(mut condition: impl FnMut() -> bool) {
@@ -124,9 +124,9 @@ mod tests {
         let [(first, first_endpoints), (second, second_endpoints)] =
             [wait_object(&ep), wait_object(&ep)];
         thread::scope(|scope| {
-            // It parks once, and only the end of the other wait makes it check.
+            // The first thread parks once, and only the end of the other wait makes it check.
             scope.spawn(|| first.wait(&first_endpoints, None, &mut NthCheck(2)));
-            wait_until(|| ep.armed() == 1);
+            wait_until(|| ep.arm_count() == 1);
             second.wait(&second_endpoints, None, &mut NthCheck(1))
         })
         .unwrap();
@@ -139,9 +139,9 @@ mod tests {
         let progress = Arc::clone(&ep) as Arc<dyn Progress>;
         auto.attach(&progress).unwrap();
         for _ in 0..3 {
-            let before = ep.armed();
+            let before = ep.arm_count();
             ep.waiters.wake();
-            wait_until(|| ep.armed() > before);
+            wait_until(|| ep.arm_count() > before);
         }
         auto.detach(&progress);
         assert_eq!(ep.waiters.lock().len(), 0);

@@ -10,13 +10,14 @@ use super::{ReadyWork, WorkItem};
 /// The work that waits at a counter.
 #[derive(Debug)]
 pub(crate) struct CounterWork {
-    /// Ordered by threshold; those of one threshold in the order in which they were queued.
+    /// The work, ordered by threshold. Work with equal thresholds has the order in which it was
+    /// queued.
     items: Mutex<Vec<WorkItem>>,
-    /// The number of successes from which on [`Self::release`] has something to do. All accesses
-    /// are `SeqCst`, as those of the counter's numbers. A thread that counts writes a number and
-    /// then loads this word; a thread that releases work writes this word and then loads the
+    /// The number of successes from which on [`Self::release`] has work to release. All accesses
+    /// are `SeqCst`, as are those of the counter's numbers. A thread that counts writes a number
+    /// and then loads this word; a thread that releases work writes this word and then loads the
     /// numbers. One of the two sees the other's store.
-    due_at: AtomicU64,
+    release_threshold: AtomicU64,
     ready_work: OnceLock<Arc<ReadyWork>>,
 }
 
@@ -24,7 +25,7 @@ impl CounterWork {
     pub(crate) const fn new() -> Self {
         Self {
             items: Mutex::new(Vec::new()),
-            due_at: AtomicU64::new(u64::MAX),
+            release_threshold: AtomicU64::new(u64::MAX),
             ready_work: OnceLock::new(),
         }
     }
@@ -32,14 +33,14 @@ impl CounterWork {
     /// Whether a counter with this number of successes has work to release.
     #[inline]
     pub(crate) fn is_due(&self, successes: u64) -> bool {
-        successes >= self.due_at.load(Ordering::SeqCst)
+        successes >= self.release_threshold.load(Ordering::SeqCst)
     }
 
-    /// Adds work. The caller has to call [`Self::release`] afterwards: until then, work that is due
-    /// is not noticed.
+    /// Adds work. The caller has to call [`Self::release`] afterwards, which notices work that is
+    /// already due.
     pub(crate) fn add(&self, item: WorkItem, ready_work: &Arc<ReadyWork>) {
         self.ready_work.get_or_init(|| Arc::clone(ready_work));
-        let mut items = self.items();
+        let mut items = self.lock_items();
         let index = items.partition_point(|other| other.threshold <= item.threshold);
         items.insert(index, item);
     }
@@ -51,7 +52,7 @@ impl CounterWork {
         let Some(ready_work) = self.ready_work.get() else {
             return;
         };
-        let mut items = self.items();
+        let mut items = self.lock_items();
         loop {
             let [successes, errors] = numbers();
             let total = successes.saturating_add(errors);
@@ -61,7 +62,7 @@ impl CounterWork {
             }
             let next = items.first().map(|item| item.threshold);
             let next = next.map_or(u64::MAX, |next| next.saturating_sub(errors));
-            self.due_at.store(next, Ordering::SeqCst);
+            self.release_threshold.store(next, Ordering::SeqCst);
             // A number that was written before the store was not compared with it.
             let [successes, errors_now] = numbers();
             if items.is_empty() || successes < next && errors_now == errors {
@@ -70,20 +71,20 @@ impl CounterWork {
         }
     }
 
-    /// Cancels work; whether it was waiting here.
+    /// Cancels work. Returns whether the work waited at this counter.
     pub(crate) fn remove(&self, id: WorkId) -> bool {
-        let mut items = self.items();
-        let before = items.len();
+        let mut items = self.lock_items();
+        let previous_len = items.len();
         items.retain(|item| item.id != id);
-        before != items.len()
+        previous_len != items.len()
     }
 
     /// Cancels all work.
     pub(crate) fn clear(&self) {
-        self.items().clear();
+        self.lock_items().clear();
     }
 
-    fn items(&self) -> MutexGuard<'_, Vec<WorkItem>> {
+    fn lock_items(&self) -> MutexGuard<'_, Vec<WorkItem>> {
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

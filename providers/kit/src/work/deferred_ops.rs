@@ -173,7 +173,7 @@ impl DeferredOps {
     /// Reports that the endpoint refused the post of an operation that has no entry: the
     /// endpoint's counter counts an error, and its queue gets an error entry.
     pub(super) fn report_refused(&self, entry: Entry, errno: Errno) {
-        let cntr = self.bound().cntrs.of(entry.flags).map(Arc::clone);
+        let cntr = self.bound().cntrs.for_kind(entry.flags).map(Arc::clone);
         if let Some(cntr) = cntr {
             cntr.add_err(1);
         }

@@ -1,4 +1,4 @@
-//! One queued work, and how it is carried out.
+//! An item of deferred work, and its execution.
 
 use std::sync::{Arc, Weak};
 
@@ -11,12 +11,13 @@ use crate::cntr::{Cntr, resolve};
 use crate::identity::DomainId;
 use crate::stored_op::StoredOp;
 
-/// Queued work. It keeps no object alive: a part of it whose object is closed meanwhile is dropped.
+/// An item of queued work. It keeps no object alive: an action on an object that was closed is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct WorkItem {
     pub(crate) id: WorkId,
     pub(crate) threshold: u64,
-    /// The address of the counter that it waits at, as its identity.
+    /// The address of the counter at which the work waits, as the counter's identity.
     pub(crate) cntr_addr: usize,
     action: Action,
 }
@@ -46,17 +47,18 @@ enum Target {
 /// The outcome of an attempt to carry work out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FireOutcome {
-    /// It was carried out, has failed, or its object is closed.
+    /// The work was carried out, has failed, or its object is closed.
     Done,
     /// The endpoint had no room; try again.
     Retry,
 }
 
 impl WorkItem {
-    /// Makes queued work. `deferred_ops` is that of the endpoint, for work that is posted to one.
+    /// Makes an item of work. `deferred_ops` are those of the endpoint, for work that posts an
+    /// operation.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for a counter of another domain; the system's, if memory is short.
+    /// [`Errno::Inval`] for a counter of another domain; the system's error, if there is no memory.
     pub(crate) fn new(
         work: &Work<'_>,
         id: WorkId,
@@ -115,17 +117,16 @@ impl WorkItem {
         })
     }
 
-    /// Whether it has to wait behind `other`, which waits for room at the same endpoint.
+    /// Whether the work has to wait behind `other`, which waits for room at the same endpoint.
     pub(super) fn is_behind(&self, other: &Self) -> bool {
         match (&self.action, &other.action) {
-            (Action::Post(resolve_cntr), Action::Post(other)) => {
-                Weak::ptr_eq(&resolve_cntr.ep, &other.ep)
-            }
+            (Action::Post(post), Action::Post(other)) => Weak::ptr_eq(&post.ep, &other.ep),
             _ => false,
         }
     }
 
-    /// Carries it out. Takes no lock but those of the endpoint and counters that it uses.
+    /// Carries out the work. Takes no lock but those of the endpoint and counters that the work
+    /// uses.
     pub(super) fn fire(&self) -> FireOutcome {
         match &self.action {
             Action::Set(cntr, value) => {
@@ -170,8 +171,8 @@ impl Post {
         FireOutcome::Done
     }
 
-    /// Posts the operation so that a counter reports its completion. The endpoint's queue reports
-    /// it, too, if the operation has [`OpFlags::COMPLETION`].
+    /// Posts the operation so that a counter reports its completion. The endpoint's queue also
+    /// reports the completion if the operation has [`OpFlags::COMPLETION`].
     fn post_for_counter(&self, ep: &dyn Endpoint, cntr: &Weak<Cntr>) -> FireOutcome {
         let op = self.op.op();
         let deferred = DeferredOp {
@@ -182,7 +183,7 @@ impl Post {
         let id = self.deferred_ops.register(deferred);
         let flags = self.flags | OpFlags::DEFERRED;
         #[expect(unsafe_code, reason = "the promise of the caller that queued the work")]
-        // SAFETY: as above, until the counter counts it.
+        // SAFETY: as above, until the counter counts the operation.
         let posted = unsafe { op.with_context(id).post(ep, flags) };
         let Err(errno) = posted else {
             return FireOutcome::Done;

@@ -1,10 +1,9 @@
 //! Triggered operations and deferred work, fi_trigger(3): work that waits at counters until their
 //! thresholds are reached.
 //!
-//! Counters count below the locks of endpoints, so nothing is posted there. Work that a counter
-//! releases becomes *ready*, and [`ReadyWork`] carries it out, which the domain's queues and
-//! counters drive like an endpoint once the domain has work. Domains without work have none of
-//! this.
+//! Counters count under the locks of endpoints, where no operation can be posted. Work that a
+//! counter releases becomes *ready*, and [`ReadyWork`] carries it out. The domain's queues and
+//! counters drive [`ReadyWork`] like an endpoint. A domain makes it for the first work.
 
 mod counter_work;
 mod deferred_ops;
@@ -34,21 +33,23 @@ use item::FireOutcome;
 #[derive(Debug)]
 pub(crate) struct ReadyWork {
     ready: Mutex<VecDeque<WorkItem>>,
-    /// Whether there is any. A thread that adds work writes it and then loads `is_armed`; a thread
-    /// that is about to park writes `is_armed` and then loads this word. Both are `SeqCst`, so one
-    /// of the two sees the other's store.
+    /// Whether there is ready work. A thread that adds work writes it and then loads `is_armed`; a
+    /// thread that is about to park writes `is_armed` and then loads this word. Both are `SeqCst`,
+    /// so one of the two sees the other's store.
     is_ready: AtomicBool,
     is_armed: AtomicBool,
-    /// Held while work is carried out, so that it is carried out in the order in which it became
-    /// ready.
+    /// Held while work is carried out, so that the work is carried out in the order in which it
+    /// became ready.
     running: Mutex<()>,
     wakeup: EventFd,
     next_id: AtomicU64,
 }
 
 impl ReadyWork {
+    /// Makes an empty list of ready work.
+    ///
     /// # Errors
-    /// The system's, if it has no descriptor left.
+    /// The system's error, if no descriptor is left.
     pub(crate) fn open() -> Result<Self, Error> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wakeup = EventFd::from_value_and_flags(0, flags).map_err(|cause| {
@@ -71,23 +72,25 @@ impl ReadyWork {
 
     /// Adds ready work; the next progress carries it out.
     pub(crate) fn add(&self, items: impl IntoIterator<Item = WorkItem>) {
-        let mut ready = self.ready();
+        let mut ready = self.lock_ready();
         ready.extend(items);
         self.is_ready.store(!ready.is_empty(), Ordering::SeqCst);
         drop(ready);
         if self.is_armed.load(Ordering::SeqCst) && self.is_armed.swap(false, Ordering::SeqCst) {
-            // It fails when the count has reached 2^64 - 1, and then the descriptor is ready.
+            // The write fails when the count has reached 2^64 - 1, and then the descriptor is
+            // ready.
             let _ = self.wakeup.write(1);
         }
     }
 
-    /// Removes the work that `which` selects. None of it is being carried out when this returns.
-    pub(crate) fn remove(&self, which: impl Fn(&WorkItem) -> bool) -> usize {
+    /// Removes the work that `is_selected` accepts. After the return, none of the removed work is
+    /// being carried out.
+    pub(crate) fn remove(&self, is_selected: impl Fn(&WorkItem) -> bool) -> usize {
         let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut ready = self.ready();
-        let before = ready.len();
-        ready.retain(|item| !which(item));
-        before - ready.len()
+        let mut ready = self.lock_ready();
+        let previous_len = ready.len();
+        ready.retain(|item| !is_selected(item));
+        previous_len - ready.len()
     }
 
     /// Carries out the ready work, unless another thread does.
@@ -99,7 +102,7 @@ impl ReadyWork {
             return 0;
         };
         let (mut fired, mut blocked) = (0, VecDeque::new());
-        while let Some(item) = self.next() {
+        while let Some(item) = self.pop() {
             let is_behind = blocked.iter().any(|other| item.is_behind(other));
             match is_behind || item.fire() == FireOutcome::Retry {
                 true => blocked.push_back(item),
@@ -110,20 +113,20 @@ impl ReadyWork {
         fired
     }
 
-    fn next(&self) -> Option<WorkItem> {
-        self.ready().pop_front()
+    fn pop(&self) -> Option<WorkItem> {
+        self.lock_ready().pop_front()
     }
 
-    /// Puts back the work that has to be retried. Until here [`Self::is_ready`] stays set: a thread
-    /// that is about to park meanwhile must not miss it.
+    /// Puts back the work that has to be retried. Until this call [`Self::is_ready`] stays set: a
+    /// thread that is about to park meanwhile must not miss the work.
     fn put_back(&self, mut blocked: VecDeque<WorkItem>) {
-        let mut ready = self.ready();
+        let mut ready = self.lock_ready();
         blocked.append(&mut ready);
         *ready = blocked;
         self.is_ready.store(!ready.is_empty(), Ordering::SeqCst);
     }
 
-    fn ready(&self) -> MutexGuard<'_, VecDeque<WorkItem>> {
+    fn lock_ready(&self) -> MutexGuard<'_, VecDeque<WorkItem>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -137,7 +140,7 @@ impl Progress for ReadyWork {
     }
 
     fn arm(&self, _epoch: &mut u64) -> ArmOutcome {
-        // It fails when no thread has written.
+        // The read fails when no thread has written.
         let _ = self.wakeup.read();
         self.is_armed.store(true, Ordering::SeqCst);
         if !self.is_ready.load(Ordering::SeqCst) {
@@ -183,7 +186,7 @@ pub(crate) fn check(action: &Action<'_>, title: &dyn std::fmt::Debug) -> Result<
         CompletionTarget::Endpoint => UNSUPPORTED - OpFlags::DEFAULT,
         CompletionTarget::Counter(_) => UNSUPPORTED,
     };
-    let (kind, unsupported) = (name(op), *flags & unsupported);
+    let (kind, unsupported) = (op_name(op), *flags & unsupported);
     let message = match op {
         Op::Inject { .. }
         | Op::TaggedInject { .. }
@@ -196,7 +199,7 @@ pub(crate) fn check(action: &Action<'_>, title: &dyn std::fmt::Debug) -> Result<
     Err(Error::new(Errno::NoSys, message))
 }
 
-fn name(op: &Op<'_>) -> &'static str {
+fn op_name(op: &Op<'_>) -> &'static str {
     match op {
         Op::Send(_) => "a send",
         Op::Recv(_) => "a receive",

@@ -19,10 +19,10 @@ use selvedge_kit::atomic::{Args, Kernel, Single, query};
 
 pub(crate) const FAMILIES: [Family; 3] = [Family::Base, Family::Fetch, Family::Compare];
 
-/// The operations that fi_atomic(3) lists for the family and defines for the type, written down a
-/// second time.
+/// The operations that fi_atomic(3) lists for the family and defines for the type, independently of
+/// the kernels' table.
 fn is_defined(family: Family, datatype: Datatype, op: Op) -> bool {
-    let of_family = match op {
+    let fits_family = match op {
         Op::AtomicRead => family == Family::Fetch,
         Op::Cswap
         | Op::CswapNe
@@ -33,7 +33,7 @@ fn is_defined(family: Family, datatype: Datatype, op: Op) -> bool {
         | Op::Mswap => family == Family::Compare,
         _ => family != Family::Compare,
     };
-    let of_type = match op {
+    let fits_type = match op {
         Op::Bor | Op::Band | Op::Bxor | Op::Mswap => {
             matches!(oracle::format(datatype), Format::Integer { .. })
         }
@@ -42,11 +42,11 @@ fn is_defined(family: Family, datatype: Datatype, op: Op) -> bool {
         }
         _ => true,
     };
-    of_family && of_type
+    fits_family && fits_type
 }
 
 /// Every combination (family, type, operation).
-pub(crate) fn all() -> impl Iterator<Item = (Family, Datatype, Op)> {
+pub(crate) fn combinations() -> impl Iterator<Item = (Family, Datatype, Op)> {
     FAMILIES.into_iter().flat_map(|family| {
         Datatype::ALL.iter().flat_map(move |&datatype| {
             let ops = Op::ALL.iter();
@@ -57,16 +57,17 @@ pub(crate) fn all() -> impl Iterator<Item = (Family, Datatype, Op)> {
 
 #[test]
 fn the_supported_operations_are_those_of_the_man_page() {
-    for (family, datatype, op) in all() {
-        let carried = query(family, datatype, op).is_ok();
+    for (family, datatype, op) in combinations() {
+        let is_supported = query(family, datatype, op).is_ok();
         let expected = datatype != Datatype::LongDoubleComplex && is_defined(family, datatype, op);
-        assert_eq!(carried, expected, "{family:?} {datatype:?} {op:?}");
+        assert_eq!(is_supported, expected, "{family:?} {datatype:?} {op:?}");
     }
     let refused = query(Family::Base, Datatype::LongDoubleComplex, Op::Sum);
     assert_eq!(refused.unwrap_err(), Errno::OpNotSupp);
 }
 
-/// Runs a kernel on one element: the target afterwards, and the reported earlier value.
+/// Runs a kernel on one element. Returns the target after the operation, and the reported earlier
+/// value.
 fn run(kernel: &Kernel, target: u128, compare: u128, operand: u128) -> (u128, Option<u128>) {
     #[repr(align(16))]
     struct Memory([u8; 16]);
@@ -88,7 +89,7 @@ fn run(kernel: &Kernel, target: u128, compare: u128, operand: u128) -> (u128, Op
 
 #[test]
 fn every_operation_on_every_type_has_the_result_of_the_oracle() {
-    for (family, datatype, op) in all() {
+    for (family, datatype, op) in combinations() {
         let Ok(kernel) = query(family, datatype, op) else {
             continue;
         };
@@ -117,7 +118,7 @@ fn every_operation_on_every_type_has_the_result_of_the_oracle() {
         assert_eq!(
             changed,
             op != Op::AtomicRead,
-            "{kernel:?} leaves everything as it is"
+            "whether {kernel:?} changes any sample"
         );
     }
 }
@@ -125,7 +126,7 @@ fn every_operation_on_every_type_has_the_result_of_the_oracle() {
 #[test]
 fn a_single_has_the_result_of_its_kernel() {
     let mut singles = 0;
-    for (family, datatype, op) in all() {
+    for (family, datatype, op) in combinations() {
         let Some(single) = Single::of(family, datatype, op) else {
             continue;
         };
@@ -153,11 +154,11 @@ fn a_single_has_the_result_of_its_kernel() {
             }
         }
     }
-    // Seven operations with two families or one, of two types.
+    // For each of two types: six operations with two families, and two operations with one family.
     assert_eq!(singles, 2 * (2 * 6 + 2));
 }
 
-/// Any two operations of a type differ on some sample, so that one taken for the other is detected.
+/// Any two operations of a type differ on some sample, so that a confusion of the two is detected.
 #[test]
 fn the_samples_distinguish_all_operations() {
     for &datatype in Datatype::ALL {
@@ -215,7 +216,7 @@ fn a_vector_is_changed_element_by_element_and_no_byte_beyond() {
 fn an_unaligned_target_is_refused_with_its_address_and_unchanged() {
     #[repr(align(16))]
     struct Memory([u8; 32]);
-    for (family, datatype, op) in all() {
+    for (family, datatype, op) in combinations() {
         let Ok(kernel) = query(family, datatype, op) else {
             continue;
         };
@@ -224,18 +225,20 @@ fn an_unaligned_target_is_refused_with_its_address_and_unchanged() {
         }
         let mut memory = Memory([7; 32]);
         let (ones, mut result) = ([1; 16], [0; 16]);
-        let at = memory.0[kernel.size() / 2..].as_mut_ptr();
+        let unaligned = memory.0[kernel.size() / 2..].as_mut_ptr();
         let args = Args {
             operand: &ones,
             compare: &ones,
             result: &mut result,
         };
         // SAFETY: an element is inside the array, which no other code accesses.
-        let target = unsafe { SharedBytes::new(at, kernel.size()) };
+        let target = unsafe { SharedBytes::new(unaligned, kernel.size()) };
         let refused = kernel.apply(target, args).unwrap_err();
-        assert_eq!(refused.addr, at.addr() as u64);
+        assert_eq!(refused.addr, unaligned.addr() as u64);
         assert!(
-            refused.to_string().contains(&format!("{:#x}", at.addr())),
+            refused
+                .to_string()
+                .contains(&format!("{:#x}", unaligned.addr())),
             "{refused}"
         );
         assert_eq!(memory.0, [7; 32]);

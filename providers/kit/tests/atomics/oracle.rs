@@ -1,4 +1,4 @@
-//! The results of every operation of fi_atomic(3), calculated in another way than the kernels':
+//! The results of every operation of fi_atomic(3), calculate in another way than the kernels':
 //! integers by their bits, small floats by searching for the nearest number, `long double` by the
 //! processor.
 
@@ -145,8 +145,8 @@ impl Float {
         let value = value.abs();
         let (mut low, mut high) = (0, self.largest());
         if value >= self.decode(high) {
-            let below = self.decode(high) - self.decode(high - 1);
-            let is_beyond = value - self.decode(high) >= below / 2.0;
+            let spacing = self.decode(high) - self.decode(high - 1);
+            let is_beyond = value - self.decode(high) >= spacing / 2.0;
             return sign | if is_beyond { self.infinity() } else { high };
         }
         while high - low > 1 {
@@ -190,9 +190,9 @@ pub(crate) fn samples(datatype: Datatype) -> Vec<u128> {
         }
         Format::Float(float) => samples_of(float),
         Format::Complex(float) => {
-            let parts = samples_of(float);
-            let pairs = parts.iter().zip(parts.iter().cycle().skip(3));
-            let zeros = [(0, 0), (1 << (float.bits - 1), 0), (0, parts[3])];
+            let numbers = samples_of(float);
+            let pairs = numbers.iter().zip(numbers.iter().cycle().skip(3));
+            let zeros = [(0, 0), (1 << (float.bits - 1), 0), (0, numbers[3])];
             let pairs = pairs.map(|(&re, &im)| (re, im)).chain(zeros);
             pairs
                 .map(|(re, im)| re | im << (float.bits % 128))
@@ -244,7 +244,7 @@ pub(crate) fn apply(
         format: format(datatype),
         bits: target,
     };
-    value.after(
+    value.apply(
         op,
         Value {
             bits: compare,
@@ -278,17 +278,17 @@ struct Value {
 }
 
 impl Value {
-    fn after(self, op: Op, compare: Self, operand: Self) -> u128 {
-        let take = |takes| if takes { operand.bits } else { self.bits };
+    fn apply(self, op: Op, compare: Self, operand: Self) -> u128 {
+        let choose = |is_replaced| if is_replaced { operand.bits } else { self.bits };
         match op {
-            Op::Min => take(operand.is_less(self)),
-            Op::Max => take(self.is_less(operand)),
-            Op::Cswap => take(compare.is_equal(self)),
-            Op::CswapNe => take(!compare.is_equal(self)),
-            Op::CswapLe => take(compare.is_less(self) || compare.is_equal(self)),
-            Op::CswapLt => take(compare.is_less(self)),
-            Op::CswapGe => take(self.is_less(compare) || compare.is_equal(self)),
-            Op::CswapGt => take(self.is_less(compare)),
+            Op::Min => choose(operand.is_less(self)),
+            Op::Max => choose(self.is_less(operand)),
+            Op::Cswap => choose(compare.is_equal(self)),
+            Op::CswapNe => choose(!compare.is_equal(self)),
+            Op::CswapLe => choose(compare.is_less(self) || compare.is_equal(self)),
+            Op::CswapLt => choose(compare.is_less(self)),
+            Op::CswapGe => choose(self.is_less(compare) || compare.is_equal(self)),
+            Op::CswapGt => choose(self.is_less(compare)),
             Op::Lor => self.truth(self.is_true() | operand.is_true()),
             Op::Land => self.truth(self.is_true() & operand.is_true()),
             Op::Lxor => self.truth(self.is_true() ^ operand.is_true()),
@@ -296,11 +296,11 @@ impl Value {
             Op::Band => self.bits & operand.bits,
             Op::Bxor => self.bits ^ operand.bits,
             Op::Mswap => (operand.bits & compare.bits) | (self.bits & !compare.bits),
-            _ => self.calculated(op, operand),
+            _ => self.calculate(op, operand),
         }
     }
 
-    fn calculated(self, op: Op, operand: Self) -> u128 {
+    fn calculate(self, op: Op, operand: Self) -> u128 {
         let (a, b) = (self.bits, operand.bits);
         match self.format {
             Format::Integer { bits, .. } => {
@@ -358,7 +358,7 @@ impl Value {
             }
             Format::Float(float) => {
                 let ranks = self.rank(float, 0).zip(other.rank(float, 0));
-                ranks.is_some_and(|(mine, its)| mine < its)
+                ranks.is_some_and(|(left, right)| left < right)
             }
             Format::Complex(_) => unreachable!("complex numbers have no order"),
         }
@@ -387,7 +387,7 @@ fn complex(float: Float, op: Op, a: u128, b: u128) -> u128 {
 fn x87(op: Op, target: u128, operand: u128) -> u128 {
     let mut out = [0_u8; 16];
     let (a, b) = (target.to_le_bytes(), operand.to_le_bytes());
-    macro_rules! by {
+    macro_rules! calculate {
         ($instruction:literal) => {
             // SAFETY: reads ten bytes of each operand, writes ten of `out`, and leaves the stack of
             // the unit as it was: empty, since all its registers are named as overwritten.
@@ -403,9 +403,9 @@ fn x87(op: Op, target: u128, operand: u128) -> u128 {
         };
     }
     match op {
-        Op::Sum => by!("faddp st(1), st"),
-        Op::Diff => by!("fsubp st(1), st"),
-        _ => by!("fmulp st(1), st"),
+        Op::Sum => calculate!("faddp st(1), st"),
+        Op::Diff => calculate!("fsubp st(1), st"),
+        _ => calculate!("fmulp st(1), st"),
     }
     u128::from_le_bytes(out)
 }

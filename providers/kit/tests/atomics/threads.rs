@@ -14,7 +14,7 @@ const ROUNDS: u32 = 200_000;
 #[repr(align(16))]
 struct Cell(std::cell::UnsafeCell<[u8; 16]>);
 
-// SAFETY: the tests access it by atomics alone while threads share it.
+// SAFETY: the tests access the cell by atomics alone while threads share it.
 unsafe impl Sync for Cell {}
 
 /// Two threads each add one to a target of this type, [`ROUNDS`] times.
@@ -32,7 +32,7 @@ fn add_ones(datatype: Datatype, one: u128, cell: &Cell) {
                         compare: &[],
                         result: &mut result,
                     };
-                    // SAFETY: the cell is large enough, and only such kernels change it.
+                    // SAFETY: the cell is large enough, and only such kernels change its bytes.
                     let all = unsafe { SharedBytes::new(cell.0.get().cast(), 16) };
                     kernel.apply(all.part(0, kernel.size()), args).unwrap();
                 }

@@ -2,7 +2,7 @@
 
 use selvedge::{Address, Errno, FiAddr, InfoFlags};
 
-use crate::provider::{hints, named, on, registry, shown};
+use crate::provider::{hints, name_in_errors, named, on, registry};
 use crate::side::{Side, exchange, until};
 
 /// A port that no socket has at present.
@@ -15,7 +15,7 @@ fn free_port() -> String {
 fn a_node_and_a_service_name_both_links_of_an_endpoint() {
     let port = free_port();
     let server = Side::open(&named(None, &port, InfoFlags::SOURCE));
-    let at = shown(&server);
+    let at = name_in_errors(&server);
     assert!(at.ends_with(&format!(":{port}")), "{at}");
     assert!(at.contains(&format!("|fi_shm://{port}|")), "{at}");
     let client = named(Some("127.0.0.1"), &port, InfoFlags::empty());
@@ -37,7 +37,7 @@ fn a_node_and_a_service_name_both_links_of_an_endpoint() {
 fn a_peer_by_one_of_its_addresses_is_one_peer() {
     let server = on("there");
     let client = on("here");
-    let name = shown(&server);
+    let name = name_in_errors(&server);
     let (first, far) = name.rsplit_once('|').unwrap();
     let port = far.rsplit_once(':').unwrap().1;
     // As a peer that knows it by a service would name it: on no host, under another near name.

@@ -44,6 +44,6 @@ pub(crate) fn pairs() -> Vec<[Side; 2]> {
 }
 
 /// The name of a side in errors.
-pub(crate) fn shown(side: &Side) -> String {
+pub(crate) fn name_in_errors(side: &Side) -> String {
     side.ep.address().unwrap().to_string()
 }

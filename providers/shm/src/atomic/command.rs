@@ -2,14 +2,16 @@
 //! responds ([`super::response`]).
 //!
 //! ```text
-//! word 1   datatype, operation, number of targets (one byte each) | elements of the only one << 32
+//! word 1   datatype, operation, number of targets (one byte each) | elements of the first target << 32
 //! word 2   msg_id | bytes of the payload << 32
-//! word 3   the only target's key, 4: its address
+//! word 3   key of the first target, 4: address of the first target
 //! inline   with data: 5 the data, the payload from word 6 on; without: the payload from word 5 on
 //! inject   word 5: offset of the payload, 6: the data
 //! payload  if there are several targets: address, number of elements and key of each; the
 //!          operands; the compare values
 //! ```
+//!
+//! Words 1, 3 and 4 describe the whole request if it has only one target.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -31,20 +33,21 @@ use crate::smr::keys::Denied;
 use crate::transfers::cmd::{self, HAS_DATA, IOV_LIMIT, ProtocolError};
 use crate::transfers::{MAX_OPS, inject, inline};
 
-/// The word at which an inline payload begins, and its longest length in bytes.
+/// The word at which an inline payload begins.
 const PAYLOAD_WORD: usize = 5;
+/// The longest inline payload, in bytes.
 const INLINE_MAX: usize = (SLOT_WORDS - PAYLOAD_WORD) * 8;
-/// Bytes of a target in a list.
+/// Bytes of one target in the list of targets.
 const ENTRY_LEN: usize = 24;
 
-/// Sends the command of a request. Its results arrive with the response.
+/// Sends the command of a request. The response carries the fetched values.
 ///
 /// # Errors
 /// [`Errno::Again`] while there is no room; [`Errno::Proto`] when the peer claims to have consumed
 /// commands that were never sent.
 #[expect(
     clippy::indexing_slicing,
-    reason = "a request of ours, which has a target"
+    reason = "a local request has at least one target"
 )]
 pub(super) fn send(peer: &mut Peer, request: &mut Request) -> Result {
     if peer.outstanding() >= MAX_OPS {
@@ -75,14 +78,14 @@ pub(super) fn send(peer: &mut Peer, request: &mut Request) -> Result {
     peer.atomics.outstanding += 1;
     let mut slot = peer.slot();
     let (datatype, op) = (request.kernel.datatype() as u64, request.kernel.op() as u64);
-    let first = &targets[0];
+    let first_target = &targets[0];
     slot.put(
         1,
-        datatype | op << 8 | (targets.len() as u64) << 16 | (first.count as u64) << 32,
+        datatype | op << 8 | (targets.len() as u64) << 16 | (first_target.count as u64) << 32,
     );
     slot.put(2, u64::from(msg_id) | (len as u64) << 32);
-    slot.put(3, first.key);
-    slot.put(4, first.addr);
+    slot.put(3, first_target.key);
+    slot.put(4, first_target.addr);
     let flags = if request.data.is_some() { HAS_DATA } else { 0 };
     let op = cmd::OP_ATOMIC + request.kernel.family() as u32;
     if is_inline {
@@ -92,7 +95,7 @@ pub(super) fn send(peer: &mut Peer, request: &mut Request) -> Result {
             word += 1;
         }
         for chunk in payload.chunks(8) {
-            slot.put(word, inline::word(chunk));
+            slot.put(word, inline::to_word(chunk));
             word += 1;
         }
         slot.commit(cmd::head(op, cmd::SRC_INLINE, flags, len as u32));
@@ -116,7 +119,7 @@ struct Command {
 /// Executes the atomic command that is the peer's next command.
 ///
 /// # Errors
-/// When the command is invalid.
+/// [`ProtocolError`] when the command is invalid.
 #[cold]
 pub(crate) fn take_command(
     peer: &mut Peer,
@@ -134,10 +137,10 @@ pub(crate) fn take_command(
         ..
     } = &command;
     let outcome = execute(setup, kernel, targets, payload);
-    let earlier = outcome.as_ref().map(Payload::as_slice);
-    let result = earlier.map_err(|error| error.errno());
-    // The response precedes the local report, because this process may exit as soon as it sees the
-    // report.
+    let fetched = outcome.as_ref().map(Payload::as_slice);
+    let result = fetched.map_err(|error| error.errno());
+    // The response precedes the local report, because the application may exit as soon as it reads
+    // the report.
     let responded = response::respond(peer, command.msg_id, result);
     if outcome.is_ok() {
         report_remote_atomic(peer, setup, &command);
@@ -149,8 +152,8 @@ pub(crate) fn take_command(
     Ok(())
 }
 
-/// Applies an atomic to registered memory of this process, if the peer has the rights. Returns the
-/// fetched values of a fetching atomic.
+/// Applies an atomic to registered memory of this process, if the regions grant the rights. Returns
+/// the fetched values, which are empty for an atomic that fetches none.
 pub(super) fn execute(
     setup: &Setup,
     kernel: &Kernel,
@@ -160,43 +163,47 @@ pub(super) fn execute(
     let regions = setup.shared.keys.regions();
     let mut memory = Vec::with_capacity(targets.as_slice().len());
     for target in targets.as_slice() {
-        let named = target_segment(kernel, target).ok_or(AtomicError::Denied(Denied::Bounds))?;
-        let segment = regions.locate(&named, rights(kernel));
+        let requested =
+            target_segment(kernel, target).ok_or(AtomicError::Denied(Denied::Bounds))?;
+        let segment = regions.locate(&requested, rights(kernel));
         let segment = segment.map_err(AtomicError::Denied)?;
         let address = segment.as_ptr().addr() as u64;
         kernel.check(address).map_err(AtomicError::Unaligned)?;
         memory.push(segment);
     }
     let len = memory.iter().map(|segment| segment.len()).sum();
-    // A payload of at most half of the pool always finds room in it.
+    // A payload of at most half of the inject pool always finds room in the pool.
     if kernel.has_result() && len > setup.config.region.inject_size / 2 {
         return Err(AtomicError::TooLong);
     }
-    let mut earlier = Payload::zeroed(0, if kernel.has_result() { len } else { 0 });
-    let (operand, compare) = payload.parts();
-    let mut done = 0;
+    let mut fetched = Payload::zeroed(0, if kernel.has_result() { len } else { 0 });
+    let (operand, compare) = payload.split();
+    let mut position = 0;
     for segment in memory {
         let args = Args {
-            operand: operand.get(done..).unwrap_or(&[]),
-            compare: compare.get(done..).unwrap_or(&[]),
-            result: earlier.as_mut_slice().get_mut(done..).unwrap_or(&mut []),
+            operand: operand.get(position..).unwrap_or(&[]),
+            compare: compare.get(position..).unwrap_or(&[]),
+            result: fetched
+                .as_mut_slice()
+                .get_mut(position..)
+                .unwrap_or(&mut []),
         };
         kernel
             .apply(segment, args)
             .map_err(AtomicError::Unaligned)?;
-        done += segment.len();
+        position += segment.len();
     }
-    Ok(earlier)
+    Ok(fetched)
 }
 
-/// Counts an executed atomic at the counters of its regions.
-pub(super) fn count(setup: &Setup, kernel: &Kernel, targets: &Targets) {
+/// Adds an executed atomic to the counters of the regions that it accessed.
+pub(super) fn count_access(setup: &Setup, kernel: &Kernel, targets: &Targets) {
     let segments = targets.as_slice().iter();
     let segments = segments.map(|target| (target.key, target.count * kernel.size()));
     setup.shared.keys.count(segments, kernel.access());
 }
 
-/// Counts a peer's executed atomic, and reports it if it carries remote data.
+/// Counts a peer's executed atomic, and reports the atomic if it carries remote data.
 fn report_remote_atomic(peer: &mut Peer, setup: &Setup, command: &Command) {
     let (ep, kernel) = (&setup.ep, &command.kernel);
     let elements = command.targets.as_slice().iter().map(|target| target.count);
@@ -209,7 +216,7 @@ fn report_remote_atomic(peer: &mut Peer, setup: &Setup, command: &Command) {
         true => ep.peer_read(len),
         false => ep.peer_wrote(len),
     }
-    count(setup, kernel, &command.targets);
+    count_access(setup, kernel, &command.targets);
     if let Some(data) = command.data {
         let entry = Entry {
             flags: CompletionFlags::ATOMIC | direction | CompletionFlags::REMOTE_CQ_DATA,
@@ -225,7 +232,7 @@ impl Command {
     /// Parses the next command, which is an atomic, and releases its slot.
     fn take(inbox: &mut Inbox) -> Result<Self, ProtocolError> {
         let slot = inbox.peeked()?;
-        let (kernel, targets, first) = Self::parse(&slot)?;
+        let (kernel, targets, first_target) = Self::parse(&slot)?;
         let flags = slot.head() >> 16 & 0xff;
         if flags & !HAS_DATA != 0 {
             return Err(ProtocolError("unknown flags of an atomic"));
@@ -246,12 +253,12 @@ impl Command {
             }
             cmd::SRC_INJECT => {
                 let (offset, data) = (slot.word(PAYLOAD_WORD), slot.word(PAYLOAD_WORD + 1));
-                let at = inject::locate(inbox, offset, len)?;
-                (inject::copy_to_heap(inbox, at, len), data)
+                let start = inject::locate(inbox, offset, len)?;
+                (inject::copy_to_heap(inbox, start, len), data)
             }
             _ => return Err(ProtocolError("unknown op_src of an atomic")),
         };
-        let command = Self::assemble(kernel, targets, first, &bytes)?;
+        let command = Self::assemble(kernel, targets, first_target, &bytes)?;
         inbox.rx.release();
         Ok(Self {
             msg_id,
@@ -260,8 +267,8 @@ impl Command {
         })
     }
 
-    /// Parses the operation, the number of targets, and the first target, which is valid if it is
-    /// the only one.
+    /// Parses the operation, the number of targets, and the first target. The first target is valid
+    /// if the command has only one.
     fn parse(slot: &Received<'_>) -> Result<(Kernel, usize, RmaIoc), ProtocolError> {
         let word = slot.word(1);
         let family = match cmd::op(slot) {
@@ -273,33 +280,33 @@ impl Command {
         let kernel = Datatype::from_raw(datatype.into())
             .zip(Operation::from_raw(op.into()))
             .and_then(|(datatype, op)| query(family, datatype, op).ok());
-        let kernel = kernel.ok_or(ProtocolError("an atomic that does not exist"))?;
+        let kernel = kernel.ok_or(ProtocolError("unknown datatype or operation of an atomic"))?;
         let targets = usize::from((word >> 16) as u8);
         if !(1..=IOV_LIMIT).contains(&targets) {
             return Err(ProtocolError("number of targets out of range"));
         }
-        let first = RmaIoc {
+        let first_target = RmaIoc {
             addr: slot.word(4),
             count: (word >> 32) as usize,
             key: slot.word(3),
         };
-        Ok((kernel, targets, first))
+        Ok((kernel, targets, first_target))
     }
 
     /// Builds the command from targets and operands, and checks that their lengths agree.
     fn assemble(
         kernel: Kernel,
         targets: usize,
-        first: RmaIoc,
+        first_target: RmaIoc,
         bytes: &[u8],
     ) -> Result<Self, ProtocolError> {
         let list = if targets > 1 { targets * ENTRY_LEN } else { 0 };
         let (list, values) = bytes
             .split_at_checked(list)
-            .ok_or(ProtocolError("a list of targets that exceeds the payload"))?;
+            .ok_or(ProtocolError("list of targets beyond the payload"))?;
         let targets = match targets {
-            1 => Targets::One(first),
-            _ => Targets::Many(list.as_chunks().0.iter().map(entry).collect()),
+            1 => Targets::One(first_target),
+            _ => Targets::Many(list.as_chunks().0.iter().map(parse_target).collect()),
         };
         let counts = targets.as_slice().iter().map(|target| target.count);
         let count = counts.fold(0_usize, usize::saturating_add);
@@ -310,7 +317,7 @@ impl Command {
         let compare = if kernel.has_compare() { len } else { 0 };
         if values.len() != operand + compare {
             return Err(ProtocolError(
-                "operands that do not match the targets in length",
+                "length of the operands differs from that of the targets",
             ));
         }
         let mut payload = Payload::zeroed(operand, values.len());
@@ -325,7 +332,8 @@ impl Command {
     }
 }
 
-fn entry(bytes: &[u8; ENTRY_LEN]) -> RmaIoc {
+/// Parses one target of a list.
+fn parse_target(bytes: &[u8; ENTRY_LEN]) -> RmaIoc {
     let words = bytes.as_chunks().0;
     let word = |index| words.get(index).map_or(0, |word| u64::from_ne_bytes(*word));
     RmaIoc {

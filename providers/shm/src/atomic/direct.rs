@@ -1,4 +1,4 @@
-//! Direct atomics: the initiator changes a peer's special memory.
+//! Direct atomics: the initiator executes an atomic on a peer's mapped special memory.
 
 use selvedge_kit::atomic::Args;
 
@@ -6,8 +6,8 @@ use super::{Payload, Request, rights, target_segment};
 use crate::peers::peer::Peer;
 
 impl Peer {
-    /// Executes the request, if all of its targets are mapped special memory that grants the needed
-    /// rights. Returns `false` without effect otherwise.
+    /// Executes the request if all of its targets are mapped special memory that grants the needed
+    /// rights. Otherwise returns `false` without effect.
     #[inline]
     pub(super) fn apply_directly(&mut self, request: &mut Request) -> bool {
         let kernel = request.kernel;
@@ -15,34 +15,37 @@ impl Peer {
         let is_mapped = |target| {
             let segment = target_segment(&kernel, target);
             let range = segment.and_then(|segment| self.find_mapped(&segment, rights(&kernel)));
-            range.is_some_and(|(span, at)| {
-                (span.is_writable() || !kernel.writes()) && span.is_aligned(at, &kernel)
+            range.is_some_and(|(span, offset)| {
+                (span.is_writable() || !kernel.writes()) && span.is_aligned(offset, &kernel)
             })
         };
         if !targets.iter().all(is_mapped) {
             return false;
         }
-        let (operand, compare) = request.payload.parts();
-        let mut earlier = Payload::zeroed(0, request.result.as_ref().map_or(0, |room| room.len()));
-        let mut done = 0;
+        let (operand, compare) = request.payload.split();
+        let mut fetched = Payload::zeroed(0, request.result.as_ref().map_or(0, |room| room.len()));
+        let mut position = 0;
         for target in targets {
             let Some(segment) = target_segment(&kernel, target) else {
                 return false;
             };
-            // A region that was withdrawn or replaced since the check is skipped: the atomic then
-            // follows its end.
-            if let Some((span, at)) = self.find_mapped(&segment, rights(&kernel)) {
+            // The owner may have withdrawn or replaced a region since the check. Such a target is
+            // skipped, as if the atomic had arrived after the withdrawal.
+            if let Some((span, offset)) = self.find_mapped(&segment, rights(&kernel)) {
                 let args = Args {
-                    operand: operand.get(done..).unwrap_or(&[]),
-                    compare: compare.get(done..).unwrap_or(&[]),
-                    result: earlier.as_mut_slice().get_mut(done..).unwrap_or(&mut []),
+                    operand: operand.get(position..).unwrap_or(&[]),
+                    compare: compare.get(position..).unwrap_or(&[]),
+                    result: fetched
+                        .as_mut_slice()
+                        .get_mut(position..)
+                        .unwrap_or(&mut []),
                 };
-                let _ = span.apply(at, &kernel, target.count, args);
+                let _ = span.apply(offset, &kernel, target.count, args);
             }
-            done += segment.len;
+            position += segment.len;
         }
         if let Some(result) = &mut request.result {
-            result.write(0, earlier.as_slice());
+            result.write(0, fetched.as_slice());
         }
         true
     }

@@ -18,66 +18,76 @@ use crate::smr::keys::{Denied, Kind};
 /// # Errors
 /// As a send. An access that the peer does not allow fails by completion.
 #[inline(never)]
-pub(super) fn post(at: &mut Connector<'_>, mut request: Request) -> Result {
-    if request.report.reports_success && at.setup.ep.tx_cq.room() == 0 {
+pub(super) fn post(connector: &mut Connector<'_>, mut request: Request) -> Result {
+    if request.report.reports_success && connector.setup.ep.tx_cq.room() == 0 {
         return Err(Errno::Again);
     }
-    let index = at.peers.at(request.dest)?;
-    let peer = &mut at.peers[index];
+    let index = connector.peers.resolve(request.dest)?;
+    let peer = &mut connector.peers[index];
     if request.report.flags.contains(OpFlags::FENCE) && peer.has_unfinished() {
         return Err(Errno::Again);
     }
     let is_first = peer.deferred.is_empty();
     if peer.is_ready() || is_first && may_apply_to_sibling(peer, &request)? {
-        return execute(at, index, &mut request);
+        return execute(connector, index, &mut request);
     }
-    connect_and_defer(at, index, request)
+    connect_and_defer(connector, index, request)
 }
 
 /// Connects to the peer, and defers the request until the peer's key table is complete.
 #[cold]
-fn connect_and_defer(at: &mut Connector<'_>, index: usize, mut request: Request) -> Result {
-    at.ensure_connected(index)?;
-    poll_peer(at, index);
-    if at.peers[index].is_ready() {
-        return execute(at, index, &mut request);
+fn connect_and_defer(connector: &mut Connector<'_>, index: usize, mut request: Request) -> Result {
+    connector.ensure_connected(index)?;
+    poll_peer(connector, index);
+    if connector.peers[index].is_ready() {
+        return execute(connector, index, &mut request);
     }
-    defer(at, index, DeferredOp::Atomic(Box::new(request)))
+    defer(connector, index, DeferredOp::Atomic(Box::new(request)))
 }
 
 /// Checks the request against the peer's key table and executes it.
-pub(crate) fn execute(at: &mut Connector<'_>, index: usize, request: &mut Request) -> Result {
-    let peer = &mut at.peers[index];
+pub(crate) fn execute(
+    connector: &mut Connector<'_>,
+    index: usize,
+    request: &mut Request,
+) -> Result {
+    let peer = &mut connector.peers[index];
     if may_apply_to_sibling(peer, request)? {
-        apply_to_sibling(peer, at.setup, request);
+        apply_to_sibling(peer, connector.setup, request);
         return Ok(());
     }
-    let is_special = match check(at, index, request) {
+    let is_special = match check(connector, index, request) {
         Ok(is_special) => is_special,
         // A chunk of the peer's key table may still wait for a free descriptor.
-        Err(_) if at.control.waits_for_descriptors(index) => return Err(Errno::Again),
+        Err(_) if connector.control.waits_for_descriptors(index) => return Err(Errno::Again),
         Err((error, target)) => {
-            report_refused(&at.peers[index], at.setup, request, error, &target);
+            report_refused(
+                &connector.peers[index],
+                connector.setup,
+                request,
+                error,
+                &target,
+            );
             return Ok(());
         }
     };
-    if is_special && request.data.is_none() && at.peers[index].atomics.is_idle() {
+    if is_special && request.data.is_none() && connector.peers[index].atomics.is_idle() {
         // The announcement of the block may still be in the socket.
-        at.receive_all(index);
-        let done = apply_and_notify(&mut at.peers[index], request);
-        if done.map_err(|errno| at.reserve_error(index, errno))? {
-            request.report.done(&at.setup.ep);
+        connector.receive_all(index);
+        let done = apply_and_notify(&mut connector.peers[index], request);
+        if done.map_err(|errno| connector.reserve_error(index, errno))? {
+            request.report.done(&connector.setup.ep);
             return Ok(());
         }
     }
-    let peer = &mut at.peers[index];
+    let peer = &mut connector.peers[index];
     match command::send(peer, request) {
         Ok(()) => {
             peer.announce();
-            at.schedule.activate(peer, &at.setup.ep);
+            connector.schedule.activate(peer, &connector.setup.ep);
             Ok(())
         }
-        Err(errno) => Err(at.reserve_error(index, errno)),
+        Err(errno) => Err(connector.reserve_error(index, errno)),
     }
 }
 
@@ -92,11 +102,11 @@ fn may_apply_to_sibling(peer: &mut Peer, request: &Request) -> Result<bool> {
 fn apply_to_sibling(peer: &mut Peer, setup: &Setup, request: &mut Request) {
     let kernel = request.kernel;
     match command::execute(setup, &kernel, &request.targets, &request.payload) {
-        Ok(earlier) => {
+        Ok(fetched) => {
             if let Some(mut result) = request.result.take() {
-                result.write(0, earlier.as_slice());
+                result.write(0, fetched.as_slice());
             }
-            command::count(setup, &kernel, &request.targets);
+            command::count_access(setup, &kernel, &request.targets);
             sibling::notify(peer, !kernel.has_result(), None, request.report.len);
             request.report.done(&setup.ep);
         }
@@ -116,7 +126,7 @@ fn apply_and_notify(peer: &mut Peer, request: &mut Request) -> Result<bool> {
     let is_done = peer.apply_directly(request);
     if is_done {
         peer.notify(Notification {
-            wrote: !request.kernel.has_result(),
+            is_write: !request.kernel.has_result(),
             data: None,
             len: request.report.len,
         });
@@ -132,15 +142,15 @@ fn apply_and_notify(peer: &mut Peer, request: &mut Request) -> Result<bool> {
 /// # Errors
 /// The reason, and the target that it concerns.
 fn check(
-    at: &mut Connector<'_>,
+    connector: &mut Connector<'_>,
     index: usize,
     request: &Request,
 ) -> Result<bool, (AtomicError, RmaIoc)> {
-    match check_targets(&mut at.peers[index], request) {
+    match check_targets(&mut connector.peers[index], request) {
         Ok(is_special) => Ok(is_special),
         Err(_) => {
-            at.receive_all(index);
-            check_targets(&mut at.peers[index], request)
+            connector.receive_all(index);
+            check_targets(&mut connector.peers[index], request)
         }
     }
 }

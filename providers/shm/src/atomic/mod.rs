@@ -1,4 +1,4 @@
-//! Atomics: fi_atomic(3) on a peer's memory, by atomic instructions of a processor.
+//! Atomics: fi_atomic(3) on a peer's memory, by atomic instructions of the processor.
 //!
 //! The initiator checks key, bounds and rights against the peer's key table, and the alignment of
 //! every target, before it changes any element (`initiate`). Two paths follow:
@@ -8,8 +8,8 @@
 //! - For other memory the peer receives a command, checks it again, executes it and responds
 //!   (`command`).
 //!
-//! Atomics of one endpoint to one peer are executed in the order of their posts: none is executed
-//! directly while a command is outstanding.
+//! Atomics of one endpoint to one peer are executed in the order of their posts: the initiator
+//! executes no atomic directly while a command to the peer is outstanding.
 
 pub(crate) mod command;
 mod direct;
@@ -32,7 +32,7 @@ use selvedge_kit::copy::{RxBuf, TxBuf};
 use crate::smr::keys::Denied;
 use crate::transfers::cmd::IOV_LIMIT;
 
-/// Bytes of operands that are stored without an allocation.
+/// The largest payload, in bytes, that is stored without an allocation.
 const SMALL: usize = 64;
 
 /// A posted atomic, with a copy of its operands and compare values.
@@ -59,18 +59,20 @@ pub(crate) enum Targets {
 /// Outstanding atomics and delayed responses of one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// Atomics of this endpoint without a response of the peer.
+    /// The number of this endpoint's atomics to which the peer has not responded.
     outstanding: usize,
-    /// Responses of this endpoint that wait for room, in order.
+    /// This endpoint's responses that wait for room, in the order of the atomics.
     owed_responses: VecDeque<Response>,
 }
 
-/// The operands, followed by the compare values.
+/// The payload of an atomic: the operands, followed by the compare values.
 #[derive(Debug)]
 pub(crate) struct Payload {
     small: [u8; SMALL],
     large: Box<[u8]>,
-    operand: usize,
+    /// Bytes of the operands.
+    operand_len: usize,
+    /// Bytes of operands and compare values.
     len: usize,
 }
 
@@ -85,7 +87,7 @@ pub(crate) struct OutstandingAtomic {
 }
 
 impl OutstandingAtomic {
-    /// An outstanding atomic with its first target.
+    /// Creates the record of an outstanding atomic, with the first target for error texts.
     fn new(kernel: &Kernel, target: &RmaIoc) -> Self {
         Self {
             addr: target.addr,
@@ -95,8 +97,8 @@ impl OutstandingAtomic {
         }
     }
 
-    /// Bytes of fetched values that the response must have.
-    fn room(&self) -> usize {
+    /// The number of bytes of fetched values that the response must have.
+    fn result_len(&self) -> usize {
         self.result.as_ref().map_or(0, RxBuf::len)
     }
 }
@@ -126,6 +128,7 @@ pub(crate) enum AtomicError {
 }
 
 impl Backlog {
+    /// Whether no response waits for room.
     pub(crate) fn is_empty(&self) -> bool {
         self.owed_responses.is_empty()
     }
@@ -138,8 +141,8 @@ impl Backlog {
 }
 
 impl Request {
-    /// Reports a request that is not executed.
-    pub(crate) fn failed(self, ep: &Ep, errno: Errno, peer: FiAddr, detail: String) {
+    /// Releases the buffer and reports the failure of a request.
+    pub(crate) fn fail(self, ep: &Ep, errno: Errno, peer: FiAddr, detail: String) {
         let report = self.report;
         // The buffer is released before the completion is written.
         drop(self);
@@ -171,22 +174,22 @@ impl Payload {
     fn gather(operand: &TxBuf, compare: &TxBuf) -> Self {
         let len = operand.len() + compare.len();
         let mut payload = Self::zeroed(operand.len(), len);
-        let (operands, compares) = payload.parts_mut();
+        let (operands, compares) = payload.split_mut();
         operand.read(0, operands);
         compare.read(0, compares);
         payload
     }
 
-    /// A payload of `len` zeros, of which the first `operand` are the operands.
+    /// Creates a payload of `len` zero bytes, the first `operand_len` of which are the operands.
     #[inline]
-    fn zeroed(operand: usize, len: usize) -> Self {
+    fn zeroed(operand_len: usize, len: usize) -> Self {
         Self {
             small: [0; SMALL],
             large: match len <= SMALL {
                 true => Box::default(),
                 false => vec![0; len].into(),
             },
-            operand,
+            operand_len,
             len,
         }
     }
@@ -207,15 +210,17 @@ impl Payload {
         }
     }
 
+    /// Splits the payload into the operands and the compare values.
     #[inline]
-    fn parts(&self) -> (&[u8], &[u8]) {
-        self.as_slice().split_at(self.operand)
+    fn split(&self) -> (&[u8], &[u8]) {
+        self.as_slice().split_at(self.operand_len)
     }
 
+    /// As [`Self::split`], for writing.
     #[inline]
-    fn parts_mut(&mut self) -> (&mut [u8], &mut [u8]) {
-        let operand = self.operand;
-        self.as_mut_slice().split_at_mut(operand)
+    fn split_mut(&mut self) -> (&mut [u8], &mut [u8]) {
+        let operand_len = self.operand_len;
+        self.as_mut_slice().split_at_mut(operand_len)
     }
 }
 
@@ -254,7 +259,7 @@ fn rights(kernel: &Kernel) -> u32 {
     crate::memory::keys::rights(kernel.access())
 }
 
-/// The flags of the initiator's completion of an operation of this family.
+/// The completion flags at the initiator of an operation of this family.
 #[inline]
 const fn completion_flags(family: Family) -> CompletionFlags {
     let direction = match family {

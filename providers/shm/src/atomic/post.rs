@@ -1,5 +1,5 @@
-//! Posting atomics: the caller's promise about memory becomes buffer values, and the arguments are
-//! checked.
+//! Posting atomics: the entry points check the arguments and turn the caller's promise about memory
+//! into a [`TxBuf`] or [`RxBuf`].
 
 use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, RmaIoc, Target};
 use selvedge::{Atomic, AtomicExt, Context, Desc, Errno, Iov, IovMut, OpFlags, Result};
@@ -103,14 +103,14 @@ impl Atomic for Endpoint {
     }
 
     fn inject_atomic(&self, buf: &[u8], target: &Target) -> Result {
-        let at = |count| RmaIoc {
+        let remote = |count| RmaIoc {
             addr: target.addr,
             count,
             key: target.key,
         };
         if let Ok(word) = buf.try_into()
             && let Some(single) = Single::of(Family::Base, target.datatype, target.op)
-            && self.inject_word(&single, u64::from_ne_bytes(word), target.dest, &at(1))
+            && self.inject_word(&single, u64::from_ne_bytes(word), target.dest, &remote(1))
         {
             return Ok(());
         }
@@ -118,20 +118,21 @@ impl Atomic for Endpoint {
         if !buf.len().is_multiple_of(kernel.size()) {
             return Err(Errno::Inval);
         }
-        let at = at(buf.len() / kernel.size());
+        let remote = remote(buf.len() / kernel.size());
         if let Ok(word) = buf.try_into()
-            && at.count == 1
-            && self.inject_word(&kernel, u64::from_ne_bytes(word), target.dest, &at)
+            && remote.count == 1
+            && self.inject_word(&kernel, u64::from_ne_bytes(word), target.dest, &remote)
         {
             return Ok(());
         }
         kernel.check_len(buf.len(), self.inject_size)?;
-        // SAFETY: `buf` is borrowed for the whole call, and gathered here.
+        // SAFETY: `buf` is borrowed for the whole call, and `Payload::gather` copies it before the
+        // call returns.
         let operand = unsafe { TxBuf::new(&[Iov::new(buf)]) };
         self.post_atomic(Request {
             kernel,
             dest: target.dest,
-            targets: Targets::new(&[at])?,
+            targets: Targets::new(&[remote])?,
             payload: Payload::gather(&operand, &TxBuf::empty()),
             result: None,
             data: None,
@@ -183,8 +184,8 @@ impl Endpoint {
         unsafe { self.fetch_atomicv(buf, result, target, context) }
     }
 
-    /// Slow path: every atomic that is not one instruction on one integer, or whose preconditions
-    /// do not hold.
+    /// Slow path: every atomic that is not one instruction on one integer, and those for which a
+    /// precondition of the fast path does not hold.
     ///
     /// # Safety
     /// As [`Atomic::compare_atomicmsg`], for the operands of `msg`, `compare` and `result`.
@@ -207,7 +208,8 @@ impl Endpoint {
         }
         let result = kernel.has_result().then_some(result);
         // SAFETY: as above.
-        let request = unsafe { request(kernel, self.inject_size, msg, compare, result, flags)? };
+        let request =
+            unsafe { build_request(kernel, self.inject_size, msg, compare, result, flags)? };
         self.post_atomic(request)
     }
 
@@ -223,7 +225,7 @@ impl Endpoint {
     }
 }
 
-/// Executes an atomic directly if possible, and passes it to the general path if not.
+/// Executes an atomic directly if possible; otherwise passes the request to the general path.
 #[inline]
 fn post_request(state: &mut State, mut request: Request) -> Result {
     let State { setup, peers, .. } = state;
@@ -248,13 +250,15 @@ pub(super) fn inject_report(len: usize) -> Report {
     }
 }
 
+/// Builds the request from the caller's arguments, and checks that their lengths agree.
+///
 /// # Safety
 /// As [`Atomic::compare_atomicmsg`], for the operands of `msg`, `compare` and `result`.
 #[expect(unsafe_code, reason = "the promise becomes values here")]
 #[inline]
-unsafe fn request(
+unsafe fn build_request(
     kernel: Kernel,
-    room: usize,
+    inject_size: usize,
     msg: &AtomicMsg<'_>,
     compare: &[Ioc],
     result: Option<&[IocMut]>,
@@ -282,7 +286,7 @@ unsafe fn request(
     {
         return Err(Errno::Inval);
     }
-    kernel.check_len(len, room)?;
+    kernel.check_len(len, inject_size)?;
     Ok(Request {
         kernel,
         dest: msg.dest,
@@ -300,6 +304,8 @@ unsafe fn request(
     })
 }
 
+/// Converts a list of elements to a buffer that is read.
+///
 /// # Safety
 /// As [`TxBuf::new`], for the elements.
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
@@ -315,6 +321,8 @@ unsafe fn tx_buf(kernel: &Kernel, list: &[Ioc]) -> Result<TxBuf> {
     Ok(unsafe { TxBuf::new(iov) })
 }
 
+/// Converts a list of elements to a buffer that is written.
+///
 /// # Safety
 /// As [`RxBuf::new`], for the elements.
 #[expect(unsafe_code, reason = "the promise becomes a value here")]

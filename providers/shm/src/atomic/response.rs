@@ -1,9 +1,9 @@
 //! Responses to atomic commands: the fetched values, or an error.
 //!
-//! A response is itself a command, which the target sends. Few fetched values are inside the
-//! command, more of them in the inject pool. A response without room waits in the target's
-//! [`super::Backlog`], and the target continues to take commands: otherwise two endpoints that
-//! flood each other with atomics would deadlock.
+//! A response is itself a command, which the target sends. Up to [`INLINE_MAX`] bytes of fetched
+//! values are inside the command, more bytes are in the inject pool. A response for which there is
+//! no room waits in the target's [`super::Backlog`], and the target continues to take commands:
+//! otherwise two endpoints that flood each other with atomics would deadlock.
 //!
 //! ```text
 //! word 1   msg_id of the atomic | error number << 32, 0 for success
@@ -25,11 +25,12 @@ use crate::smr::cmd_queue::Received;
 use crate::transfers::cmd::{self, INLINE_MAX, ProtocolError};
 use crate::transfers::{MAX_OPS, inject, inline};
 
-/// Responds to an atomic command of the peer's current incarnation, with bytes or with an error.
+/// Responds to an atomic command of the peer's current incarnation, with the fetched bytes or with
+/// an error.
 ///
 /// # Errors
-/// When the peer has more atomics outstanding than allowed, or claims to have consumed commands
-/// that were never sent.
+/// [`ProtocolError`] when the peer has more atomics outstanding than allowed, or claims to have
+/// consumed commands that were never sent.
 pub(crate) fn respond(
     peer: &mut Peer,
     msg_id: u32,
@@ -54,10 +55,10 @@ pub(crate) fn respond(
     Ok(())
 }
 
-/// Sends the delayed responses that have room. Returns their number.
+/// Sends delayed responses while there is room. Returns the number of sent responses.
 ///
 /// # Errors
-/// When the peer claims to have consumed commands that were never sent.
+/// [`ProtocolError`] when the peer claims to have consumed commands that were never sent.
 pub(crate) fn send_owed_responses(peer: &mut Peer) -> Result<usize, ProtocolError> {
     let mut sent = 0;
     while let Some(response) = peer.atomics.owed_responses.pop_front() {
@@ -73,7 +74,7 @@ pub(crate) fn send_owed_responses(peer: &mut Peer) -> Result<usize, ProtocolErro
     Ok(sent)
 }
 
-/// Sends a response, if there is room. Returns whether it did.
+/// Sends a response if there is room. Returns `false` if there is none.
 fn send(
     peer: &mut Peer,
     msg_id: u32,
@@ -96,7 +97,7 @@ fn send(
     slot.put(1, u64::from(msg_id) | u64::from(errno) << 32);
     if is_inline {
         for (word, chunk) in (2..).zip(bytes.chunks(8)) {
-            slot.put(word, inline::word(chunk));
+            slot.put(word, inline::to_word(chunk));
         }
         slot.commit(cmd::head(
             cmd::OP_ATOMIC_RESULT,
@@ -115,7 +116,7 @@ fn send(
 /// Takes the response that is the peer's next command.
 ///
 /// # Errors
-/// When the response is invalid, or has no outstanding atomic.
+/// [`ProtocolError`] when the response is invalid, or has no outstanding atomic.
 pub(crate) fn take_response(peer: &mut Peer, setup: &Setup) -> Result<(), ProtocolError> {
     let src = peer.fi_addr(&setup.av);
     let Some(inbox) = &mut peer.inbox else {
@@ -132,7 +133,7 @@ pub(crate) fn take_response(peer: &mut Peer, setup: &Setup) -> Result<(), Protoc
             bytes.ok_or(ProtocolError("inline values beyond the command"))?
         }
         cmd::SRC_INJECT => {
-            let (len, offset) = (cmd::length(slot.word(3))?, slot.word(4));
+            let (len, offset) = (cmd::parse_len(slot.word(3))?, slot.word(4));
             large = inject_bytes(inbox, len, offset)?;
             &large
         }
@@ -158,8 +159,8 @@ pub(crate) fn take_response(peer: &mut Peer, setup: &Setup) -> Result<(), Protoc
     Ok(())
 }
 
-/// Removes the operation that a response with `len` bytes of fetched values, or with an error,
-/// completes. Returns `None` if all operations have failed already, because the peer has
+/// Removes the operation that a response completes. `len` is the number of fetched bytes, or `None`
+/// for an error. Returns `None` if all operations have failed already, because the peer has
 /// disconnected.
 fn remove_outstanding(
     peer: &mut Peer,
@@ -171,8 +172,8 @@ fn remove_outstanding(
     };
     match out.ops.get_mut(msg_id).map(|op| &op.body) {
         Some(OpBody::Atomic(outstanding_op))
-            if len.is_none_or(|len| len == outstanding_op.room()) => {}
-        Some(OpBody::Atomic(_)) => return Err(ProtocolError("fetched values of another length")),
+            if len.is_none_or(|len| len == outstanding_op.result_len()) => {}
+        Some(OpBody::Atomic(_)) => return Err(ProtocolError("wrong number of fetched values")),
         _ => return Err(NOT_REQUESTED),
     }
     match out.ops.remove(msg_id) {
@@ -203,6 +204,6 @@ fn inline_bytes(slot: &Received<'_>) -> Result<([u8; INLINE_MAX], usize), Protoc
 }
 
 fn inject_bytes(inbox: &mut Inbox, len: usize, offset: u64) -> Result<Box<[u8]>, ProtocolError> {
-    let at = inject::locate(inbox, offset, len)?;
-    Ok(inject::copy_to_heap(inbox, at, len))
+    let start = inject::locate(inbox, offset, len)?;
+    Ok(inject::copy_to_heap(inbox, start, len))
 }

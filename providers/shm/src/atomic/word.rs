@@ -1,5 +1,5 @@
-//! Fast path of atomics: one element of eight bytes, in mapped special memory. It builds no
-//! [`super::Request`], which would take longer than the instruction itself.
+//! Fast path of atomics: one element of eight bytes, in mapped special memory. The fast path builds
+//! no [`super::Request`], which would take longer than the instruction itself.
 
 use selvedge::atomic::{AtomicMsg, Family, Ioc, IocMut, RmaIoc, Target};
 use selvedge::rma::RmaIov;
@@ -18,10 +18,10 @@ use crate::rma::remote_memory::PrefetchHint;
 use crate::smr::bytes::Span;
 use crate::smr::prefetch;
 
-/// Bytes of the element.
+/// Bytes of an element.
 const LEN: usize = 8;
 
-/// The operation on the element.
+/// An operation on one element of eight bytes.
 pub(super) trait WordOp {
     fn family(&self) -> Family;
     fn has_operand(&self) -> bool;
@@ -29,10 +29,10 @@ pub(super) trait WordOp {
     fn writes(&self) -> bool;
     /// The rights that the operation needs, in the key table's encoding.
     fn rights(&self) -> u32;
-    /// Applies the operation to the element at offset `at` of a span, with the operand and the
-    /// compare value in `words`. Returns the fetched value; `None` without effect if the element is
+    /// Applies the operation to the element at `offset` of a span, with the operand and the compare
+    /// value in `words`. Returns the fetched value; `None` without effect if the element is
     /// not aligned.
-    fn apply(&self, span: &Span, at: usize, words: [u64; 2]) -> Option<u64>;
+    fn apply(&self, span: &Span, offset: usize, words: [u64; 2]) -> Option<u64>;
 }
 
 impl WordOp for Single {
@@ -57,12 +57,12 @@ impl WordOp for Single {
     }
 
     #[inline(always)]
-    fn apply(&self, span: &Span, at: usize, words: [u64; 2]) -> Option<u64> {
-        span.apply_single(at, *self, words)
+    fn apply(&self, span: &Span, offset: usize, words: [u64; 2]) -> Option<u64> {
+        span.apply_single(offset, *self, words)
     }
 }
 
-/// Only for kernels on elements of eight bytes.
+/// A kernel on elements of eight bytes.
 impl WordOp for Kernel {
     fn family(&self) -> Family {
         self.family()
@@ -81,16 +81,16 @@ impl WordOp for Kernel {
     }
 
     #[inline]
-    fn apply(&self, span: &Span, at: usize, words: [u64; 2]) -> Option<u64> {
+    fn apply(&self, span: &Span, offset: usize, words: [u64; 2]) -> Option<u64> {
         let [operand, compare] = words.map(u64::to_ne_bytes);
-        let mut earlier = [0; LEN];
+        let mut fetched = [0; LEN];
         let args = Args {
             operand: &operand,
             compare: &compare,
-            result: &mut earlier,
+            result: &mut fetched,
         };
-        let done = span.apply(at, self, 1, args);
-        done.then(|| u64::from_ne_bytes(earlier))
+        let is_applied = span.apply(offset, self, 1, args);
+        is_applied.then(|| u64::from_ne_bytes(fetched))
     }
 }
 
@@ -99,7 +99,8 @@ impl Endpoint {
     /// precondition of the fast path does not hold.
     ///
     /// # Safety
-    /// As [`selvedge::Atomic::compare_atomicmsg`], for the operands of `msg`, `compare` and `result`.
+    /// As [`selvedge::Atomic::compare_atomicmsg`], for the operands of `msg`, `compare` and
+    /// `result`.
     #[expect(unsafe_code, reason = "the promise becomes values here")]
     #[inline(always)]
     pub(super) unsafe fn post_word(
@@ -137,8 +138,8 @@ impl Endpoint {
         self.apply_word(word_op, msg.dest, target, words, result, report)
     }
 
-    /// Executes the atomic of a short form, under the same conditions. `result` is empty for an
-    /// atomic without fetched values.
+    /// As [`Self::post_word`], for the short forms. `result` is empty for an atomic without fetched
+    /// values.
     ///
     /// # Safety
     /// As [`selvedge::Atomic::fetch_atomicmsg`], for `operand` and `result`.
@@ -179,7 +180,7 @@ impl Endpoint {
         self.apply_word(single, target.dest, &range, words, result, report)
     }
 
-    /// Executes an injected atomic, under the same conditions.
+    /// As [`Self::post_word`], for an injected atomic.
     #[inline(always)]
     pub(super) fn inject_word(
         &self,
@@ -242,35 +243,35 @@ fn apply_word(
     if !peer.atomics.is_idle() {
         return false;
     }
-    let Some((span, at)) = peer.mapped_regions.find(segment, word_op.rights()) else {
+    let Some((span, offset)) = peer.mapped_regions.find(segment, word_op.rights()) else {
         return false;
     };
     if word_op.writes() && !span.is_writable() {
         return false;
     }
-    let Some(earlier) = word_op.apply(span, at, words) else {
+    let Some(fetched) = word_op.apply(span, offset, words) else {
         return false;
     };
     if let Some(mut result) = result {
-        result.write_word(earlier);
+        result.write_word(fetched);
     }
-    if PrefetchHint::is_wrong(guess, span, at) {
-        *prefetch_hint = PrefetchHint::at(dest, segment, span, at);
+    if PrefetchHint::is_wrong(guess, span, offset) {
+        *prefetch_hint = PrefetchHint::of_segment(dest, segment, span, offset);
     }
     report.done_not_deferred(&setup.ep);
     true
 }
 
-/// The only element of a list, or 0 if the operation has no such operand. `None` for a list of
-/// another length.
+/// Loads the only element of a list. Returns 0 if the operation has no such operand, and `None` for
+/// a list of another length.
 ///
 /// # Safety
 /// As [`TxBuf::one`], for the element.
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
 #[inline(always)]
-unsafe fn operand_word(wanted: bool, list: &[Ioc]) -> Option<u64> {
+unsafe fn operand_word(has_operand: bool, list: &[Ioc]) -> Option<u64> {
     match *list {
-        _ if !wanted => Some(0),
+        _ if !has_operand => Some(0),
         // SAFETY: passed on from the caller.
         [one] if one.count == 1 => Some(unsafe { TxBuf::one(Iov::from_raw(one.addr, LEN)) }.word()),
         _ => None,
@@ -283,9 +284,9 @@ unsafe fn operand_word(wanted: bool, list: &[Ioc]) -> Option<u64> {
 /// As [`RxBuf::one`], for the element.
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
 #[inline(always)]
-unsafe fn result_buf(wanted: bool, list: &[IocMut]) -> Option<Option<RxBuf>> {
+unsafe fn result_buf(has_result: bool, list: &[IocMut]) -> Option<Option<RxBuf>> {
     match *list {
-        _ if !wanted => Some(None),
+        _ if !has_result => Some(None),
         [one] if one.count == 1 => {
             // SAFETY: passed on from the caller.
             Some(Some(unsafe { RxBuf::one(IovMut::from_raw(one.addr, LEN)) }))

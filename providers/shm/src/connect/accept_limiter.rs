@@ -1,34 +1,37 @@
 //! `AcceptLimiter`: limits how many new connections an endpoint accepts in one poll of the sockets.
 //!
 //! Connected peers have priority: in one poll an endpoint accepts a few connections of its own
-//! user, rejects a few of other users, and leaves the rest in the kernel's accept backlog. Each
-//! connection of another user pauses accepting for a while.
+//! user, rejects a few of other users, and leaves the rest in the kernel's accept backlog. After
+//! each connection of another user, the endpoint accepts none for a while.
 
 use std::time::{Duration, Instant};
 
 use crate::connect::connection::BACKLOG;
 
-/// Hellos that are handled in one poll. Each takes some hundred microseconds, because memory is
-/// mapped.
-const HELLOS: usize = 4;
-/// Connections that are accepted in one poll.
-const CONNECTIONS: usize = 16;
-/// Pause of accepting after a connection of another user: ten thousand of those are rejected in a
-/// second, in a tenth of a core's time.
+/// The maximum number of hellos that one poll handles. Each takes some hundred microseconds,
+/// because it maps memory.
+const HELLOS_PER_POLL: usize = 4;
+/// The maximum number of connections that one poll accepts.
+const CONNECTIONS_PER_POLL: usize = 16;
+/// The time without accepting after a connection of another user. An endpoint rejects at most ten
+/// thousand such connections per second, in a tenth of a core's time.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Counters of accepted connections and handled hellos.
 #[derive(Debug)]
 pub(crate) struct AcceptLimiter {
-    next: Instant,
-    /// Hellos and connections that may still be handled in this poll.
+    /// The time from which on connections are accepted.
+    resumes_at: Instant,
+    /// The numbers of hellos and connections that this poll may still handle.
     hellos: usize,
     connections: usize,
-    /// Connections accepted so far, plus the length of the backlog each time the backlog was empty.
+    /// The number of connections accepted so far, plus [`BACKLOG_BOUND`] each time the backlog was
+    /// empty.
     accepted: u64,
 }
 
-/// A position behind all connections that waited in the accept backlog at one moment.
+/// A position in the sequence of accepted connections: behind all that waited in the accept backlog
+/// at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BacklogMark(u64);
 
@@ -36,7 +39,7 @@ impl AcceptLimiter {
     /// Creates a limiter at `now`.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
-            next: now,
+            resumes_at: now,
             hellos: 0,
             connections: 0,
             accepted: 0,
@@ -45,9 +48,9 @@ impl AcceptLimiter {
 
     /// Begins a poll of the sockets.
     pub(crate) fn begin(&mut self, now: Instant) {
-        let is_paused = now < self.next;
-        self.hellos = HELLOS;
-        self.connections = if is_paused { 0 } else { CONNECTIONS };
+        let is_paused = now < self.resumes_at;
+        self.hellos = HELLOS_PER_POLL;
+        self.connections = if is_paused { 0 } else { CONNECTIONS_PER_POLL };
     }
 
     /// Whether another hello may be handled in this poll.
@@ -74,28 +77,28 @@ impl AcceptLimiter {
     /// Counts an accepted connection of another user.
     pub(crate) fn count_other_user(&mut self, now: Instant) {
         self.count_connection();
-        self.next = self.next.max(now) + PAUSE;
+        self.resumes_at = self.resumes_at.max(now) + PAUSE;
     }
 
     /// Records that the backlog is empty.
-    pub(crate) fn count_none(&mut self) {
+    pub(crate) fn record_empty_backlog(&mut self) {
         self.connections = 0;
-        self.accepted += ALL_PENDING;
+        self.accepted += BACKLOG_BOUND;
     }
 
-    /// The position behind all connections that wait now.
+    /// Returns the position behind all connections that wait now.
     pub(crate) fn mark(&self) -> BacklogMark {
         BacklogMark(self.accepted)
     }
 
     /// Whether all connections before the mark were accepted.
     pub(crate) fn has_passed(&self, mark: BacklogMark) -> bool {
-        self.accepted - mark.0 >= ALL_PENDING
+        self.accepted - mark.0 >= BACKLOG_BOUND
     }
 }
 
-/// More connections than the backlog holds.
-const ALL_PENDING: u64 = BACKLOG as u64 + 2;
+/// A number larger than the number of connections that the backlog holds.
+const BACKLOG_BOUND: u64 = BACKLOG as u64 + 2;
 
 #[cfg(test)]
 mod tests {
@@ -106,13 +109,13 @@ mod tests {
         let now = Instant::now();
         let mut accept_limiter = AcceptLimiter::new(now);
         accept_limiter.begin(now);
-        for _ in 0..CONNECTIONS {
+        for _ in 0..CONNECTIONS_PER_POLL {
             assert!(accept_limiter.allows_connection());
             accept_limiter.count_connection();
         }
         assert!(!accept_limiter.allows_connection());
         accept_limiter.begin(now);
-        for _ in 0..HELLOS {
+        for _ in 0..HELLOS_PER_POLL {
             assert!(accept_limiter.allows_connection());
             accept_limiter.count_connection();
             accept_limiter.count_hello();
@@ -125,8 +128,8 @@ mod tests {
         let now = Instant::now();
         let mut accept_limiter = AcceptLimiter::new(now);
         accept_limiter.begin(now);
-        (0..CONNECTIONS).for_each(|_| accept_limiter.count_other_user(now));
-        let pause = PAUSE * CONNECTIONS as u32;
+        (0..CONNECTIONS_PER_POLL).for_each(|_| accept_limiter.count_other_user(now));
+        let pause = PAUSE * CONNECTIONS_PER_POLL as u32;
         accept_limiter.begin(now + pause / 2);
         assert!(accept_limiter.allows_hello() && !accept_limiter.allows_connection());
         accept_limiter.begin(now + pause);
@@ -139,7 +142,7 @@ mod tests {
         let mut accept_limiter = AcceptLimiter::new(now);
         let mark = accept_limiter.mark();
         assert!(!accept_limiter.has_passed(mark));
-        for _ in 0..ALL_PENDING {
+        for _ in 0..BACKLOG_BOUND {
             assert!(!accept_limiter.has_passed(mark));
             accept_limiter.begin(now);
             accept_limiter.count_connection();
@@ -147,7 +150,7 @@ mod tests {
         assert!(accept_limiter.has_passed(mark));
         let mark = accept_limiter.mark();
         assert!(!accept_limiter.has_passed(mark));
-        accept_limiter.count_none();
+        accept_limiter.record_empty_backlog();
         assert!(accept_limiter.has_passed(mark));
     }
 }

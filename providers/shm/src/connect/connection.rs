@@ -1,12 +1,12 @@
 //! `Listener` and `Connection`: the Unix sockets over which endpoints connect and exchange packets.
 //!
 //! An endpoint listens on a Unix socket in the abstract namespace, whose name the kernel frees when
-//! the process ends; or, with `FI_SHM_DIR`, in a directory. A peer with a first message connects
-//! and sends a hello with the descriptors of its region and its doorbell. The response is a hello,
-//! too. The connection stays open while both endpoints are: when it closes, the peer is
-//! disconnected.
+//! the process ends; or, with `FI_SHM_DIR`, in a directory. A peer connects when it posts its first
+//! message, and sends a hello with the descriptors of its region and its doorbell. The response is
+//! a hello, too. The connection stays open while both endpoints are open: a closed connection means
+//! that the peer is disconnected.
 //!
-//! User and process of the peer come from the kernel (`SO_PEERCRED`).
+//! The kernel supplies the user and the process of a peer (`SO_PEERCRED`).
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -34,29 +34,30 @@ use crate::connect::packet::{self, Packet};
 use crate::connect::user;
 use crate::peers::name::Name;
 
-/// Most packets of a peer that one poll of the sockets receives.
+/// The maximum number of packets that one poll of the sockets receives from a peer.
 pub(crate) const PACKETS_PER_POLL: usize = 16;
-/// More packets than a socket can hold: each takes some 700 bytes of its buffer, which an
-/// unprivileged process can enlarge to twice `net.core.wmem_max`.
+/// A number larger than the number of packets that a socket can hold: each takes some 700 bytes of
+/// the socket's buffer, which an unprivileged process can enlarge to twice `net.core.wmem_max`.
 pub(crate) const PACKETS_MAX: usize = 1024;
 /// Length of the accept backlog.
 pub(crate) const BACKLOG: i32 = 4096;
-/// Most descriptors of a packet (`SCM_MAX_FD`).
+/// The maximum number of descriptors of a packet (`SCM_MAX_FD`).
 const MAX_FDS: usize = 253;
-/// Most packets that are read from a refused connection.
+/// The maximum number of packets that are read from a refused connection.
 const REFUSED_READS: usize = 16;
-/// Descriptors of a new peer: its socket and pidfd, the outbox for it, its region and doorbell, and
-/// a chunk of keys.
+/// The number of descriptors that a new peer takes: its socket and pidfd, the outbox to it, its
+/// region and doorbell, and a chunk of keys.
 const DESCRIPTORS_PER_PEER: usize = 6;
 
-/// How long a process that is being started may hold a copy of a closed endpoint's socket.
+/// The longest time that a process between fork and exec may hold a copy of a closed endpoint's
+/// socket.
 const BIND_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The listening socket of an endpoint, bound to its name.
 #[derive(Debug)]
 pub(crate) struct Listener {
     fd: CloseOnFork,
-    /// The lock on the name, if it is a file.
+    /// The lock on the name, if the name is a file.
     claim: Option<Claim>,
 }
 
@@ -102,8 +103,8 @@ impl Listener {
         self.claim.as_ref().is_none_or(|claim| !claim.is_whole())
     }
 
-    /// Accepts the next connection in the backlog. Closes one of another user without reading from
-    /// it.
+    /// Accepts the next connection in the backlog. A connection of another user is closed without
+    /// being read.
     ///
     /// # Errors
     /// The system's error; the connection stays in the backlog.
@@ -125,17 +126,17 @@ impl Listener {
 
     fn accept_any(&self) -> nix::Result<Connection> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        accept4(self.fd.as_raw_fd(), flags).map(|fd| Connection::new(owned(fd)))
+        accept4(self.fd.as_raw_fd(), flags).map(|fd| Connection::new(take_ownership(fd)))
     }
 
-    /// Checks that there are free descriptors for another connection and the memory that comes with
-    /// it. A connection that is accepted without them is lost with its packets.
+    /// Checks that enough descriptors are free for another connection and the memory that its peer
+    /// sends. A connection that is accepted with too few of them is lost with its packets.
     ///
     /// # Errors
-    /// [`Errno::MFile`] or [`Errno::NFile`] when there are not.
+    /// [`Errno::MFile`] or [`Errno::NFile`] when too few are free.
     pub(crate) fn check_descriptors(&self) -> Result<(), Error> {
-        let action = "new peers have to wait until there are free descriptors (RLIMIT_NOFILE)";
-        match shortage(self.fd.fd(), DESCRIPTORS_PER_PEER) {
+        let action = "new peers wait until descriptors are free (RLIMIT_NOFILE)";
+        match descriptor_shortage(self.fd.fd(), DESCRIPTORS_PER_PEER) {
             Some(cause) => Err(failed(action.into(), cause)),
             None => Ok(()),
         }
@@ -177,16 +178,16 @@ impl Listener {
     }
 }
 
-/// Packets of connections in the backlog may carry descriptors, which closing the listener would
-/// close in this thread.
+/// Accepts the backlog before the listener is closed: the waiting packets may carry descriptors,
+/// and closing the listener would close them in this thread.
 impl Drop for Listener {
     fn drop(&mut self) {
         self.drain().for_each(drop);
     }
 }
 
-/// Binds an address that may have been released a moment ago: a process that another thread is
-/// starting has a copy of the old socket until it calls exec.
+/// Binds an address that another endpoint may have released a moment ago: a child process of
+/// another thread has a copy of the old socket until the child calls exec.
 fn bind_with_retry(fd: &OwnedFd, addr: &UnixAddr) -> nix::Result<()> {
     let start = Instant::now();
     loop {
@@ -211,8 +212,8 @@ pub(crate) struct Connection {
     is_unwatched: bool,
     /// Whether the peer was refused.
     is_refused: bool,
-    /// Defers the last close of the socket, in whose queue descriptors may wait. Dropped after
-    /// `fd`.
+    /// Defers the last close of the socket, because descriptors may wait in its queue. Dropped
+    /// after `fd`.
     deferred_close: Option<DeferredClose>,
 }
 
@@ -220,7 +221,7 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 pub(crate) struct PacketSender(Weak<CloseOnFork>);
 
-/// The reason for which an attempt to connect failed.
+/// The reason why an attempt to connect failed.
 #[derive(Debug)]
 pub(crate) enum ConnectError {
     /// No endpoint has the name, or the endpoint has just closed. A later attempt may succeed.
@@ -321,8 +322,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Stops watching the socket until [`Self::rewatch`] or [`Self::watch`]: its next packet cannot
-    /// be received yet, and would wake a parked thread again and again.
+    /// Stops watching the socket until [`Self::rewatch`] or [`Self::watch`]. A packet that cannot
+    /// be received yet would otherwise wake a parked thread again and again.
     pub(crate) fn unwatch(&mut self) {
         if let Some((epoll, _)) = &self.watched
             && !self.is_unwatched
@@ -367,10 +368,10 @@ impl Connection {
     /// Sends a refusal with the reason, if the peer still reads, and closes the connection.
     pub(crate) fn refuse(mut self, error: &Error) {
         self.is_refused = true;
-        // Waiting packets are read first: the kernel discards sent packets of a socket that is
-        // closed with unread ones. A peer that has sent more than the protocol needs before a
-        // response gets no refusal.
-        let is_more = |raw| matches!(raw, Ok(Some(Raw { len: 1.., .. })));
+        // Waiting packets are read first: if a socket is closed with unread packets, the kernel
+        // discards the packets that were sent over it. A peer that sends more than the protocol
+        // needs before a response gets no refusal.
+        let is_more = |raw| matches!(raw, Ok(Some(RawPacket { len: 1.., .. })));
         (0..REFUSED_READS).any(|_| !is_more(self.receive_raw()));
         if self.send(&packet::encode_refusal(error), &[]).is_err() {
             log::debug!(
@@ -380,17 +381,17 @@ impl Connection {
         }
     }
 
-    /// Receives the next packet. A packet stays in the queue while there are no free descriptors
-    /// for its own.
+    /// Receives the next packet. A packet stays in the queue while too few descriptors are free for
+    /// those that it carries.
     ///
     /// # Errors
-    /// [`Errno::Proto`] for a malformed packet, [`Errno::MFile`] when more descriptors came along
-    /// than there was room for.
+    /// [`Errno::Proto`] for a malformed packet, [`Errno::MFile`] when the packet carries more
+    /// descriptors than this process can open.
     pub(crate) fn receive(&mut self) -> Result<ReceiveOutcome, Error> {
-        let Some(count) = self.descriptors_ahead()? else {
+        let Some(count) = self.peek_descriptor_count()? else {
             return Ok(ReceiveOutcome::Empty);
         };
-        if count > 0 && shortage(self.fd.fd(), count).is_some() {
+        if count > 0 && descriptor_shortage(self.fd.fd(), count).is_some() {
             return Ok(ReceiveOutcome::NoDescriptors);
         }
         let Some(raw) = self.receive_raw()? else {
@@ -410,14 +411,14 @@ impl Connection {
         Ok(ReceiveOutcome::Packet(Box::new(packet)))
     }
 
-    /// The number of descriptors of the next packet, if there is one. Descriptors of a packet that
-    /// is received without room for them are lost.
-    fn descriptors_ahead(&self) -> Result<Option<usize>, Error> {
+    /// Returns the number of descriptors of the next packet without receiving it; `None` if no
+    /// packet waits. If a packet is received without room for its descriptors, they are lost.
+    fn peek_descriptor_count(&self) -> Result<Option<usize>, Error> {
         let mut head = [0; packet::HEAD];
         let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
         loop {
             match recv(self.fd.as_raw_fd(), &mut head, flags) {
-                Ok(len) => return Ok(Some(packet::descriptors(&head[..len]))),
+                Ok(len) => return Ok(Some(packet::descriptor_count(&head[..len]))),
                 Err(Sys::EAGAIN) => return Ok(None),
                 Err(Sys::EINTR) => {}
                 // The kernel reports the reset once, ahead of packets that the peer had sent
@@ -428,7 +429,7 @@ impl Connection {
         }
     }
 
-    fn receive_raw(&self) -> Result<Option<Raw>, Error> {
+    fn receive_raw(&self) -> Result<Option<RawPacket>, Error> {
         let mut bytes = [0; packet::SIZE];
         let mut space = nix::cmsg_space!([i32; MAX_FDS]);
         let mut was_reset = false;
@@ -449,22 +450,22 @@ impl Connection {
                 Err(error) => return Err(failed("receiving from a peer".into(), error)),
             }
         };
-        let fds = memory_files(rights(&space))?;
+        let fds = require_memory_files(take_descriptors(&space))?;
         if is_truncated {
-            let reason = "no free descriptors are left for a peer's memory (RLIMIT_NOFILE)";
+            let reason = "too few descriptors are free for a peer's memory (RLIMIT_NOFILE)";
             return Err(Error::new(Errno::MFile, reason));
         }
-        Ok(Some(Raw { len, bytes, fds }))
+        Ok(Some(RawPacket { len, bytes, fds }))
     }
 
     /// Whether the peer has closed the connection or died.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         is_ready(self.fd.fd(), PollFlags::from_bits_retain(libc::POLLRDHUP))
     }
 }
 
-/// Shuts the socket down, because a forked child may hold a copy of the descriptor. (The child's
-/// copy of a connection is never dropped: see the drop of `Endpoint`.)
+/// Shuts the socket down, because a forked child may hold a copy of the descriptor. The child never
+/// drops its copy of a connection: see the drop of `Endpoint`.
 impl Drop for Connection {
     fn drop(&mut self) {
         let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Both);
@@ -521,7 +522,7 @@ fn send(
 }
 
 /// A received packet that is not parsed yet. Its length is 0 when the peer has closed.
-struct Raw {
+struct RawPacket {
     len: usize,
     bytes: packet::Bytes,
     fds: Vec<OwnedFd>,
@@ -534,43 +535,44 @@ pub(crate) enum ReceiveOutcome {
     Empty,
     /// A packet.
     Packet(Box<Packet>),
-    /// A packet waits until there are free descriptors for its own.
+    /// A packet waits until enough descriptors are free for those that it carries.
     NoDescriptors,
     /// The peer has closed the connection.
     Closed,
 }
 
-/// Takes ownership of the descriptors in a zero-filled buffer for control messages, in which only
-/// `SCM_RIGHTS` can have arrived. nix's own parser leaks the received ones of a truncated message.
-fn rights(space: &[u8]) -> Vec<OwnedFd> {
+/// Takes ownership of the descriptors in a buffer for control messages, which was zero-filled
+/// before the call. Only `SCM_RIGHTS` can have arrived. nix's own parser leaks the descriptors of a
+/// truncated message.
+fn take_descriptors(space: &[u8]) -> Vec<OwnedFd> {
     let header = size_of::<libc::cmsghdr>();
-    // A header begins with the length of both.
+    // A header begins with the length of header and content.
     let len = space
         .first_chunk()
         .map_or(0, |len| usize::from_ne_bytes(*len));
     let content = space.get(header..len.min(space.len())).unwrap_or(&[]);
     let (fds, _) = content.as_chunks();
     fds.iter()
-        .map(|fd| owned(i32::from_ne_bytes(*fd)))
+        .map(|fd| take_ownership(i32::from_ne_bytes(*fd)))
         .collect()
 }
 
-/// Returns the descriptors if all of them are memory files. The last close of any other file may
-/// block.
-fn memory_files(fds: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, Error> {
+/// Returns the descriptors if all of them are memory files; otherwise discards them with
+/// [`Errno::Proto`]. The last close of any other kind of file may block.
+fn require_memory_files(fds: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, Error> {
     let is_memory = |fd: &OwnedFd| fcntl(fd, FcntlArg::F_GET_SEALS).is_ok();
     if fds.iter().all(is_memory) {
         return Ok(fds);
     }
     discard(fds);
-    let reason = "a peer's packet was refused: a descriptor that came along is no memory file";
+    let reason = "a peer's packet was refused: one of its descriptors is not a memory file";
     Err(Error::new(Errno::Proto, reason))
 }
 
-/// Tests for `count` free descriptors by duplicating `any`. Returns the system's error if there are
-/// too few.
-fn shortage(any: &OwnedFd, count: usize) -> Option<Sys> {
-    let spare: Result<Vec<_>, _> = (0..count).map(|_| any.try_clone()).collect();
+/// Tests for `count` free descriptors by duplicating `fd`. Returns the system's error if there are
+/// too few, and `None` otherwise.
+fn descriptor_shortage(fd: &OwnedFd, count: usize) -> Option<Sys> {
+    let spare: Result<Vec<_>, _> = (0..count).map(|_| fd.try_clone()).collect();
     let cause = Sys::from_raw(spare.err()?.raw_os_error()?);
     matches!(cause, Sys::EMFILE | Sys::ENFILE).then_some(cause)
 }
@@ -581,20 +583,23 @@ fn packet_socket() -> nix::Result<OwnedFd> {
 }
 
 fn abstract_addr(name: &Name) -> Result<UnixAddr, Error> {
-    let path = format!("selvedge-shm/{}/{name}", user::own()?);
+    let path = format!("selvedge-shm/{}/{name}", user::effective_uid()?);
     UnixAddr::new_abstract(path.as_bytes())
         .map_err(|e| failed(format!("the address {}", name.to_address()), e))
 }
 
-fn owned(fd: i32) -> OwnedFd {
-    take_fd::owned(fd)
+fn take_ownership(fd: i32) -> OwnedFd {
+    take_fd::take_ownership(fd)
 }
 
-#[expect(unsafe_code, reason = "the kernel has just given the descriptor to us")]
+#[expect(
+    unsafe_code,
+    reason = "the kernel has just created the descriptor for this process"
+)]
 mod take_fd {
     use super::{FromRawFd, OwnedFd};
 
-    pub(super) fn owned(fd: i32) -> OwnedFd {
+    pub(super) fn take_ownership(fd: i32) -> OwnedFd {
         // SAFETY: called only with descriptors that accept(2) or recvmsg(2) has just created for
         // this process.
         unsafe { OwnedFd::from_raw_fd(fd) }
@@ -610,13 +615,13 @@ mod tests {
     use super::*;
 
     /// A name that no other run of the tests uses.
-    fn own_name(prefix: &str) -> Name {
+    fn unique_name(prefix: &str) -> Name {
         Name::plain(&format!("{prefix}-{}", std::process::id())).unwrap()
     }
 
     #[test]
     fn a_name_held_by_a_process_being_started_is_bound_after_its_exec() {
-        let name = own_name("held");
+        let name = unique_name("held");
         let listener = Listener::bind(&name, None).unwrap();
         let copy = listener.fd().try_clone().unwrap();
         drop(listener);
@@ -624,9 +629,9 @@ mod tests {
             sleep(BIND_TIMEOUT / 5);
             drop(copy);
         });
-        let again = Listener::bind(&name, None);
+        let second = Listener::bind(&name, None);
         child.join().unwrap();
-        assert!(again.is_ok(), "{again:?}");
+        assert!(second.is_ok(), "{second:?}");
     }
 
     #[test]
@@ -645,14 +650,16 @@ mod tests {
         };
         let count = (0..100).take_while(|_| send_wake().is_ok()).count();
         Connection::new(local).refuse(&Error::new(Errno::Proto, "nonsense"));
-        let left = || recv(unread.as_raw_fd(), &mut [0; 1], MsgFlags::empty());
-        let left = (0..count).take_while(|_| matches!(left(), Ok(1))).count();
-        assert_eq!(count - left, REFUSED_READS);
+        let receive = || recv(unread.as_raw_fd(), &mut [0; 1], MsgFlags::empty());
+        let unread = (0..count)
+            .take_while(|_| matches!(receive(), Ok(1)))
+            .count();
+        assert_eq!(count - unread, REFUSED_READS);
     }
 
     #[test]
     fn a_name_in_use_is_refused() {
-        let name = own_name("taken");
+        let name = unique_name("taken");
         let _listener = Listener::bind(&name, None).unwrap();
         let error = Listener::bind(&name, None).unwrap_err();
         assert_eq!(error.errno(), Errno::AddrInUse);

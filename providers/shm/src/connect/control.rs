@@ -24,11 +24,12 @@ use crate::provider::config::Config;
 use crate::smr::Memory;
 use crate::smr::doorbell::Doorbell;
 
-/// Most events of one poll. The end of a peer is an event that takes some hundred microseconds.
+/// The maximum number of events that one poll handles. The disconnect of a peer is an event that
+/// takes some hundred microseconds.
 const EVENTS: usize = 8;
 /// Interval between attempts to connect to peers that do not exist yet.
 const RETRY_INTERVAL: Duration = Duration::from_micros(500);
-/// Most attempts to connect in one interval.
+/// The maximum number of attempts to connect in one interval.
 const RETRIES_PER_INTERVAL: usize = 16;
 
 /// The sockets of an endpoint, and the content of its hello.
@@ -40,53 +41,56 @@ pub(crate) struct Control {
     pub(crate) key: AuthKey,
     nonce: Box<u64>,
     pub(crate) listener: Listener,
-    /// The directory of the name, if it is a file, and the time of the next check that the file
-    /// exists.
+    /// The directory of the name, if the name is a file.
     directory: Option<Arc<Path>>,
+    /// The time of the next check that the name's file exists.
     next_name_check: Instant,
     epoll: Arc<Epoll>,
     pub(crate) doorbell: Doorbell,
     doorbell_memory: Memory,
-    /// Most unauthenticated connections, and the timeout of their hellos.
+    /// The maximum number of unauthenticated connections.
     unauthenticated_max: usize,
+    /// The timeout of an unauthenticated connection's hello.
     hello_timeout: Duration,
-    /// Limits accepted connections per poll.
+    /// Limits the number of connections that one poll accepts.
     pub(crate) accept_limiter: AcceptLimiter,
     /// Connections whose hello was not received yet.
     unauthenticated: VecDeque<Unauthenticated>,
-    /// Connections whose hello was received while an earlier incarnation of the peer is drained.
+    /// Connections whose hello was received during the drain of an earlier incarnation of the peer.
     early_hellos: Vec<(Connection, ReceivedHello)>,
-    /// Peers that do not exist yet, to which attempts to connect are repeated.
+    /// Peers that do not exist yet, with scheduled attempts to connect.
     retries: VecDeque<u32>,
     next_retry: Instant,
     pub(crate) exchange: AddressExchange,
-    /// Whether connections wait in the backlog until there are free descriptors.
+    /// Whether connections wait in the backlog for free descriptors.
     is_out_of_descriptors: bool,
-    /// Peers whose next packet waits until there are free descriptors for its own.
+    /// Peers whose next packet waits for free descriptors.
     peers_without_descriptors: Vec<u32>,
 }
 
-/// State of the eager exchange with the peers of the address vector.
+/// State of the eager address exchange with the peers of the address vector.
 #[derive(Debug, Default)]
 pub(crate) struct AddressExchange {
     /// The epoch of the address vector at the last exchange.
     pub(crate) epoch: Option<u64>,
-    pub(crate) next: Option<Instant>,
+    /// The time of the next exchange, while a peer is not connected.
+    pub(crate) next_time: Option<Instant>,
 }
 
 /// A connection whose hello was not received yet.
 #[derive(Debug)]
 pub(crate) struct Unauthenticated {
     pub(crate) connection: Connection,
+    /// The start of the hello timeout.
     since: Instant,
-    /// State of its key proof.
+    /// The state of the key proof.
     proof: Responder,
-    /// The name in its key request.
+    /// The name in the key request.
     name: Option<Name>,
 }
 
 impl Unauthenticated {
-    /// Whether it may send a hello.
+    /// Whether the connection may send a hello.
     pub(crate) fn has_proved_key(&self) -> bool {
         self.proof.is_verified()
     }
@@ -101,7 +105,7 @@ pub(crate) enum SocketEvent {
     Peer(usize),
 }
 
-/// The token of the listener and of unauthenticated connections.
+/// The `epoll(7)` token of the listener and of unauthenticated connections.
 const UNAUTHENTICATED: u64 = u64::MAX;
 
 impl Control {
@@ -145,7 +149,7 @@ impl Control {
         Ok(control)
     }
 
-    /// The `epoll(7)` descriptor, which is readable when a socket is ready.
+    /// Returns the `epoll(7)` descriptor, which is readable when a socket is ready.
     pub(crate) fn epoll(&self) -> Arc<Epoll> {
         Arc::clone(&self.epoll)
     }
@@ -156,7 +160,8 @@ impl Control {
         waits || self.is_out_of_descriptors || !self.peers_without_descriptors.is_empty()
     }
 
-    /// The longest time without a poll, if there is a limit: a name that is a file may be removed.
+    /// Returns the longest time without a poll, if there is a limit: the file of a name may be
+    /// removed.
     pub(crate) fn park_timeout(&self) -> Option<Duration> {
         self.directory.as_ref().map(|_| directory::INTERVAL)
     }
@@ -183,7 +188,7 @@ impl Control {
         connection.send(&hello.encode(), &[region.fd(), self.doorbell_memory.fd()])
     }
 
-    /// The response to a packet of a key proof.
+    /// Checks a packet of a key proof, and returns the response.
     ///
     /// # Errors
     /// [`Errno::KeyRejected`] when the connection has another key, or a key where this endpoint has
@@ -202,7 +207,7 @@ impl Control {
             _ => {
                 return Err(Error::new(
                     Errno::Proto,
-                    "the first packet of a connection is no hello",
+                    "the first packet of a connection is neither a hello nor a key request",
                 ));
             }
         };
@@ -215,7 +220,7 @@ impl Control {
             })
     }
 
-    /// The error for a peer with another authorization key.
+    /// Returns the error for a peer with another authorization key.
     pub(crate) fn key_mismatch(&self, name: &Name) -> Error {
         let reason = format!("{name} does not have the auth_key of {}", self.name);
         Error::new(Errno::KeyRejected, reason)
@@ -234,7 +239,8 @@ impl Control {
         Err(Error::new(Errno::Proto, reason))
     }
 
-    /// Watches the connection under the peer's number; it may have been an unauthenticated one.
+    /// Watches the connection under the peer's number. It may have been watched as an
+    /// unauthenticated connection before.
     pub(crate) fn watch_connection(
         &self,
         connection: &mut Connection,
@@ -262,7 +268,7 @@ impl Control {
                     return Some(self.new_unauthenticated(connection, now));
                 }
                 Ok(AcceptOutcome::Rejected) => self.accept_limiter.count_other_user(now),
-                Ok(AcceptOutcome::Empty) => self.accept_limiter.count_none(),
+                Ok(AcceptOutcome::Empty) => self.accept_limiter.record_empty_backlog(),
                 Err(error) => {
                     self.pause_accept(&error);
                     return None;
@@ -273,7 +279,7 @@ impl Control {
         None
     }
 
-    /// A connection of which no packet was received yet.
+    /// Wraps a connection from which no packet was received yet.
     fn new_unauthenticated(&self, connection: Connection, since: Instant) -> Unauthenticated {
         let proof = Responder::new(&self.key);
         Unauthenticated {
@@ -284,7 +290,7 @@ impl Control {
         }
     }
 
-    /// Stops watching the listener until there are free descriptors.
+    /// Stops watching the listener until descriptors are free.
     #[cold]
     fn pause_accept(&mut self, error: &Error) {
         if !std::mem::replace(&mut self.is_out_of_descriptors, true) {
@@ -301,8 +307,8 @@ impl Control {
         }
     }
 
-    /// Keeps a connection whose hello cannot be received until there are free descriptors. The
-    /// timeout of its hello starts again.
+    /// Keeps a connection whose hello cannot be received before descriptors are free. The timeout
+    /// of the hello starts again.
     pub(crate) fn keep_until_descriptors(
         &mut self,
         mut unauthenticated: Unauthenticated,
@@ -326,8 +332,7 @@ impl Control {
         warn_limited(
             "selvedge::shm::ep_ctrl",
             format_args!(
-                "{name}: memory of a peer has to wait until there is a free descriptor \
-                 (RLIMIT_NOFILE)"
+                "{name}: memory of a peer waits until a descriptor is free (RLIMIT_NOFILE)"
             ),
         );
         self.peers_without_descriptors.push(index as u32);
@@ -343,7 +348,7 @@ impl Control {
         std::mem::take(&mut self.peers_without_descriptors)
     }
 
-    /// Whether connections wait in the backlog until there are free descriptors.
+    /// Whether connections wait in the backlog for free descriptors.
     pub(crate) fn is_out_of_descriptors(&self) -> bool {
         self.is_out_of_descriptors
     }
@@ -385,8 +390,8 @@ impl Control {
         }
     }
 
-    /// Keeps a connection until its hello arrives. If there are too many, the one that has waited
-    /// longest is dropped.
+    /// Keeps a connection until its hello arrives. If there are too many, drops the connection that
+    /// has waited longest.
     pub(crate) fn keep_unauthenticated(&mut self, unauthenticated: Unauthenticated) {
         if self.unauthenticated.len() >= self.unauthenticated_max {
             self.unauthenticated.pop_front();
@@ -394,7 +399,7 @@ impl Control {
         self.admit(unauthenticated);
     }
 
-    /// Keeps a connection regardless of the limit, because its hello may have arrived.
+    /// Keeps a connection regardless of the limit: its hello may have arrived already.
     fn admit(&mut self, mut unauthenticated: Unauthenticated) {
         match map_watch_error(
             unauthenticated
@@ -406,7 +411,7 @@ impl Control {
         }
     }
 
-    /// Number of unauthenticated connections.
+    /// Returns the number of unauthenticated connections.
     pub(crate) fn unauthenticated_count(&self) -> usize {
         self.unauthenticated.len()
     }
@@ -421,7 +426,10 @@ impl Control {
         if self.early_hellos.len() < self.unauthenticated_max {
             self.early_hellos.push((connection, received));
         } else {
-            let reason = format!("{} has too many waiting connections", self.name);
+            let reason = format!(
+                "{} already keeps the maximum of waiting connections (FI_SHM_PENDING)",
+                self.name
+            );
             connection.refuse(&Error::new(Errno::Busy, reason));
         }
     }
@@ -454,14 +462,15 @@ impl Control {
         self.retries.push_back(index as u32);
     }
 
-    /// Schedules another attempt unless one is scheduled.
+    /// Schedules another attempt to connect to a peer, unless one is scheduled.
     pub(crate) fn ensure_retry(&mut self, index: usize) {
         if !self.retries.contains(&(index as u32)) {
             self.retry_later(index);
         }
     }
 
-    /// Takes the peers whose attempts are due. A caller whose attempt fails must schedule another.
+    /// Takes the peers whose next attempt to connect is due. If an attempt fails, the caller must
+    /// schedule another.
     pub(crate) fn due_retries(&mut self, now: Instant) -> Vec<usize> {
         if self.retries.is_empty() || now < self.next_retry {
             return Vec::new();
@@ -490,8 +499,8 @@ impl Control {
     }
 }
 
-fn map_watch_error(done: nix::Result<()>) -> Result<(), Error> {
-    done.map_err(|e| failed("watching a peer", e))
+fn map_watch_error(result: nix::Result<()>) -> Result<(), Error> {
+    result.map_err(|e| failed("watching a peer", e))
 }
 
 fn failed(action: &str, cause: nix::errno::Errno) -> Error {

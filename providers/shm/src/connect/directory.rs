@@ -112,10 +112,10 @@ fn check(path: &Path, stat: &FileStat) -> Result<(), Error> {
         let reason = format!("FI_SHM_DIR={}: {reason}", path.display());
         Err(Error::new(Errno::Acces, reason))
     };
-    let own = user::own()?;
-    if stat.st_uid != own && stat.st_uid != 0 {
+    let uid = user::effective_uid()?;
+    if stat.st_uid != uid && stat.st_uid != 0 {
         return refused(format!(
-            "the directory belongs to user {}, this process to {own}",
+            "the directory belongs to user {}, this process to {uid}",
             stat.st_uid
         ));
     }

@@ -1,15 +1,15 @@
 //! Closes descriptors that another process has chosen, in a thread on which no other thread waits.
 //!
 //! The last close of a file may block without limit: a TCP socket with `SO_LINGER` and unsent
-//! bytes, a file of a file system that does not respond. It takes place in the thread that drops
-//! the last reference: by close(2), by recvmsg(2) without room for a descriptor, or by closing a
-//! socket in whose queue such a descriptor waits. A thread of the application must do none of these
-//! to the socket of a refused process.
+//! bytes, a file of a file system that does not respond. The last close takes place in the thread
+//! that drops the last reference: by close(2), by recvmsg(2) without room for a descriptor, or by
+//! closing a socket whose queue holds such a descriptor. A thread of the application must do none
+//! of these to the socket of a refused process.
 //!
-//! [`KernelCollected`] puts a socket into the queue of another one that is in its own queue, too.
-//! When both are closed here, they are unreachable, and the kernel's garbage collector of sockets
-//! closes them: since Linux 6.9 in a kernel thread. Older kernels collect in the thread that closes
-//! a socket; there [`discard`] starts a thread.
+//! [`KernelCollected`] puts a descriptor into the queue of a socket that is in its own queue, too.
+//! When this process has closed the descriptor and the socket, both are unreachable, and the
+//! kernel's garbage collector of sockets closes them: since Linux 6.9 in a kernel thread. Older
+//! kernels collect in the thread that closes a socket; there [`discard`] starts a thread.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -26,16 +26,16 @@ use selvedge_kit::close_on_fork::CloseOnFork;
 
 /// The first Linux version that collects sockets in a kernel thread.
 const KERNEL_THREAD_SINCE: (u32, u32) = (6, 9);
-/// Most threads that close descriptors at a time, on an older kernel.
+/// The maximum number of threads that close descriptors at a time, on an older kernel.
 const THREADS_MAX: usize = 8;
 /// Descriptors per message: `SCM_MAX_FD` less the descriptor of the queue itself.
 const DESCRIPTORS_PER_MESSAGE: usize = 252;
 
 /// Number of threads that are closing a descriptor.
-static THREADS: AtomicUsize = AtomicUsize::new(0);
+static CLOSING_THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// Closes the descriptors of a refused packet without blocking: all together, by the kernel or in
-/// one thread.
+/// Closes the descriptors of a refused packet without blocking. The kernel or one thread closes all
+/// of them.
 pub(crate) fn discard(fds: Vec<OwnedFd>) {
     let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
     let collected = KernelCollected::hold(&borrowed);
@@ -55,15 +55,15 @@ fn close_with(collected: Option<KernelCollected>, fds: Vec<OwnedFd>) {
 
 /// Whether the maximum number of threads is closing descriptors. New connections have to wait then.
 pub(crate) fn is_saturated() -> bool {
-    THREADS.load(Ordering::Relaxed) >= THREADS_MAX
+    CLOSING_THREADS.load(Ordering::Relaxed) >= THREADS_MAX
 }
 
-/// A second reference to a socket, which takes the last close away from this thread. Dropped after
-/// the socket.
+/// A second reference to a socket, dropped after the socket: the last close then takes place
+/// outside of the dropping thread.
 #[derive(Debug)]
 pub(crate) enum DeferredClose {
     /// The kernel closes the socket.
-    KernelCollected { _by: KernelCollected },
+    KernelCollected { _holder: KernelCollected },
     /// A thread closes the socket.
     Thread(Option<Arc<CloseOnFork>>),
 }
@@ -75,10 +75,10 @@ impl DeferredClose {
         collected.unwrap_or_else(|| Self::Thread(Some(Arc::clone(socket))))
     }
 
-    /// Defers the close of a socket of a process of the same user, if the kernel does it.
+    /// Defers the close of a socket of a process of the same user, if the kernel can close it.
     pub(crate) fn of_peer(socket: &Arc<CloseOnFork>) -> Option<Self> {
         let collected = KernelCollected::hold(&[socket.as_fd()]);
-        collected.map(|by| Self::KernelCollected { _by: by })
+        collected.map(|holder| Self::KernelCollected { _holder: holder })
     }
 }
 
@@ -90,7 +90,7 @@ impl Drop for DeferredClose {
     }
 }
 
-/// A socket queue that holds descriptors until the kernel collects both.
+/// A socket queue that holds descriptors until the kernel collects the queue and the descriptors.
 #[derive(Debug)]
 pub(crate) struct KernelCollected {
     _queue: OwnedFd,
@@ -98,8 +98,9 @@ pub(crate) struct KernelCollected {
 }
 
 impl KernelCollected {
-    /// Passes descriptors to the kernel's collector, which closes them once they are closed here.
-    /// `None` if the kernel collects in the calling thread, or is out of memory or descriptors.
+    /// Passes descriptors to the kernel's collector, which closes them once this process has closed
+    /// them. `None` if the kernel collects in the calling thread, or is out of memory or
+    /// descriptors.
     fn hold(fds: &[BorrowedFd<'_>]) -> Option<Self> {
         if !collects_in_kernel_thread() {
             return None;
@@ -107,8 +108,8 @@ impl KernelCollected {
         let (kind, flags) = (SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
         let (queue, sender) = socketpair(AddressFamily::Unix, kind, None, flags).ok()?;
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        for some in fds.chunks(DESCRIPTORS_PER_MESSAGE) {
-            let mut held: Vec<_> = some.iter().map(AsRawFd::as_raw_fd).collect();
+        for chunk in fds.chunks(DESCRIPTORS_PER_MESSAGE) {
+            let mut held: Vec<_> = chunk.iter().map(AsRawFd::as_raw_fd).collect();
             held.push(queue.as_raw_fd());
             let rights = [ControlMessage::ScmRights(&held)];
             let iov = [IoSlice::new(&[0])];
@@ -127,31 +128,31 @@ fn collects_in_kernel_thread() -> bool {
         let release = uname().ok();
         let release = release.as_ref().and_then(|name| name.release().to_str());
         release
-            .and_then(version)
+            .and_then(parse_version)
             .is_some_and(|v| v >= KERNEL_THREAD_SINCE)
     })
 }
 
-/// The version at the beginning of a release name.
-fn version(release: &str) -> Option<(u32, u32)> {
+/// Parses the version at the beginning of a release name.
+fn parse_version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Drops descriptors in a new thread; in this one if no thread can be started.
+/// Drops descriptors in a new thread, or in the calling thread if no thread can be started.
 fn drop_in_thread(fd: impl Send + 'static) {
-    THREADS.fetch_add(1, Ordering::Relaxed);
+    CLOSING_THREADS.fetch_add(1, Ordering::Relaxed);
     let shared = Arc::new(Mutex::new(Some(fd)));
-    let of_thread = Arc::clone(&shared);
-    let closing = move || {
+    let thread_copy = Arc::clone(&shared);
+    let close = move || {
         // Signal handlers run in the application's threads.
         let _ = SigSet::all().thread_block();
-        drop(take(&of_thread));
-        THREADS.fetch_sub(1, Ordering::Relaxed);
+        drop(take(&thread_copy));
+        CLOSING_THREADS.fetch_sub(1, Ordering::Relaxed);
     };
     let thread = thread::Builder::new().name("selvedge-close".to_owned());
-    if thread.spawn(closing).is_err() {
-        THREADS.fetch_sub(1, Ordering::Relaxed);
+    if thread.spawn(close).is_err() {
+        CLOSING_THREADS.fetch_sub(1, Ordering::Relaxed);
         drop(take(&shared));
     }
 }
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
 
     /// A socket whose last close blocks for an hour unless the receiver reads all bytes.
-    fn lingering() -> (OwnedFd, TcpStream) {
+    fn lingering_socket() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let linger = libc::linger {
@@ -184,7 +185,7 @@ mod tests {
     }
 
     /// Reads until the socket is closed.
-    fn read_to_the_end(mut receiver: TcpStream) {
+    fn read_until_close(mut receiver: TcpStream) {
         let mut bytes = Vec::new();
         receiver.read_to_end(&mut bytes).unwrap();
         assert!(!bytes.is_empty());
@@ -192,13 +193,13 @@ mod tests {
 
     #[test]
     fn a_blocking_last_close_does_not_block_the_caller() {
-        let (sender, receiver) = lingering();
+        let (sender, receiver) = lingering_socket();
         discard(vec![sender]);
-        read_to_the_end(receiver);
+        read_until_close(receiver);
     }
 
     /// Number of threads of this process that close descriptors.
-    fn closing() -> usize {
+    fn count_closing_threads() -> usize {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
         names
@@ -212,27 +213,32 @@ mod tests {
     #[test]
     fn descriptors_of_one_packet_take_one_thread_at_most() {
         let mut receivers = Vec::new();
-        // With the kernel's collector, and without it.
+        // Once with the kernel's collector and once without it.
         for discard in [discard, |fds| close_with(None, fds)] {
             let mut fds = Vec::new();
             for _ in 0..20 {
-                let (sender, receiver) = lingering();
+                let (sender, receiver) = lingering_socket();
                 fds.push(sender);
                 receivers.push(receiver);
             }
-            // The maximum of a packet.
-            let more = (fds.len()..253).map(|_| fds[0].try_clone().unwrap());
-            let more: Vec<_> = more.collect();
-            fds.extend(more);
+            // The maximum number of descriptors of a packet.
+            let copies = (fds.len()..253).map(|_| fds[0].try_clone().unwrap());
+            let copies: Vec<_> = copies.collect();
+            fds.extend(copies);
             if collects_in_kernel_thread() {
                 let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
                 assert!(KernelCollected::hold(&borrowed).is_some());
             }
             discard(fds);
         }
-        assert!(closing() <= 4, "{} threads", closing());
-        // All receivers at once, because the descriptors are closed one after the other.
-        let read = |receiver| thread::spawn(|| read_to_the_end(receiver));
+        assert!(
+            count_closing_threads() <= 4,
+            "{} threads",
+            count_closing_threads()
+        );
+        // All receivers read at the same time, because the descriptors are closed one after the
+        // other.
+        let read = |receiver| thread::spawn(|| read_until_close(receiver));
         let readers: Vec<_> = receivers.into_iter().map(read).collect();
         readers
             .into_iter()
@@ -241,16 +247,16 @@ mod tests {
 
     #[test]
     fn a_blocking_last_close_takes_a_thread_on_an_older_kernel() {
-        let (sender, receiver) = lingering();
+        let (sender, receiver) = lingering_socket();
         drop_in_thread(sender);
-        read_to_the_end(receiver);
+        read_until_close(receiver);
     }
 
     #[test]
     fn a_release_begins_with_its_version() {
-        assert_eq!(version("6.18.44-x"), Some((6, 18)));
-        assert_eq!(version("5.15.0-91-generic"), Some((5, 15)));
+        assert_eq!(parse_version("6.18.44-x"), Some((6, 18)));
+        assert_eq!(parse_version("5.15.0-91-generic"), Some((5, 15)));
         assert!((6, 10) >= KERNEL_THREAD_SINCE && (5, 15) < KERNEL_THREAD_SINCE);
-        assert_eq!(version("?"), None);
+        assert_eq!(parse_version("?"), None);
     }
 }

@@ -1,9 +1,9 @@
 //! The end of a peer's incarnation, and the close of an endpoint.
 //!
 //! A peer is disconnected when its socket closes, its process dies, or it violates the protocol.
-//! Commands that it had committed are still received, as soon as there is room for them, except
-//! after a violation. All other operations with the peer fail. Its name is then free for a next
-//! incarnation.
+//! The endpoint still receives the commands that the peer had committed, as soon as there is room
+//! for them, except after a violation. All other operations with the peer fail. The next
+//! incarnation can then take the peer's name.
 
 use std::time::{Duration, Instant};
 
@@ -25,12 +25,12 @@ use crate::transfers::incoming::Stage;
 
 /// Timeout for sending owed responses when an endpoint closes.
 const LINGER: Duration = Duration::from_millis(100);
-/// Most rounds of draining bounce segments; more than bounce memory holds.
+/// The maximum number of rounds that drain bounce segments; more than bounce memory holds.
 const DRAIN_ROUNDS: usize = 1024;
 
 impl Connector<'_> {
-    /// Handles the peer's refusal. Messages sent to it are lost, even if their completions were
-    /// reported.
+    /// Handles the peer's refusal of the connection. Messages sent to the peer are lost, even if
+    /// their completions were reported.
     pub(crate) fn handle_refusal(&mut self, index: usize, errno: Errno, reason: &str) {
         let peer = &self.peers[index];
         let sent = peer.out.as_ref().filter(|_| peer.inbox.is_none());
@@ -51,8 +51,8 @@ impl Connector<'_> {
         );
     }
 
-    /// Reports completed messages to a peer that has never responded as lost: one error completion
-    /// without a context, like the error of an inject.
+    /// Reports that messages to a peer that has never responded are lost, although they completed:
+    /// with one error completion without a context, like the error of an inject.
     fn report_lost_messages(&mut self, index: usize, reason: &str) {
         let peer = &mut self.peers[index];
         let Some(out) = peer.out.as_ref().filter(|_| peer.inbox.is_none()) else {
@@ -74,9 +74,9 @@ impl Connector<'_> {
         report.failed(&self.setup.ep, Errno::ConnRefused, addr, detail);
     }
 
-    /// Disconnects a peer after an error of its connection. If this process is out of memory or
-    /// descriptors, the peer has not violated the protocol, and its committed commands are received
-    /// first.
+    /// Disconnects a peer after an error of its connection. If the error is that this process is
+    /// out of memory or descriptors, the peer has not violated the protocol, and its committed
+    /// commands are received first.
     pub(crate) fn disconnect_after_error(&mut self, index: usize, error: &Error) {
         let reason = error.to_string();
         match error.errno() {
@@ -89,7 +89,7 @@ impl Connector<'_> {
                 let name = &self.peers[index].name;
                 warn_limited(
                     "selvedge::shm::ep_ctrl",
-                    format_args!("{name} cannot be kept: {reason}"),
+                    format_args!("{name} is disconnected: {reason}"),
                 );
                 let reason = "this process has too little memory or descriptors for it";
                 self.end_incarnation(index, Errno::ConnReset, reason);
@@ -110,17 +110,17 @@ impl Connector<'_> {
         self.disconnect(index, Errno::ConnReset, reason);
     }
 
-    /// Ends a peer's incarnation. Its committed commands are received first, now or when there is
-    /// room.
+    /// Ends a peer's incarnation after its committed commands are received, now or when there is
+    /// room for them.
     pub(crate) fn end_incarnation(&mut self, index: usize, errno: Errno, reason: &'static str) {
         let peer = &mut self.peers[index];
         // The process may have exited, or may use its memory for other data.
         peer.cma = None;
-        let last = peer
+        let end = peer
             .inbox
             .as_ref()
             .map_or(0, |inbox| inbox.rx.position() + inbox.rx.capacity());
-        let is_drained = self.drain(index, last);
+        let is_drained = self.drain(index, end);
         if self.peers[index].state == PeerState::Disconnected {
             return;
         }
@@ -128,37 +128,28 @@ impl Connector<'_> {
         if is_drained {
             self.fail_incoming(index, errno, reason);
         } else {
-            self.peers[index].state = PeerState::Draining {
-                errno,
-                reason,
-                last,
-            };
+            self.peers[index].state = PeerState::Draining { errno, reason, end };
             self.schedule.ending.push(index as u32);
         }
     }
 
     /// Continues to receive the commands of a disconnected peer, and ends its incarnation after the
-    /// last.
+    /// last command.
     pub(crate) fn continue_drain(&mut self, index: usize) {
-        let PeerState::Draining {
-            errno,
-            reason,
-            last,
-        } = self.peers[index].state
-        else {
+        let PeerState::Draining { errno, reason, end } = self.peers[index].state else {
             return;
         };
-        match self.drain(index, last) {
+        match self.drain(index, end) {
             true => self.fail_incoming(index, errno, reason),
             false => self.schedule.ending.push(index as u32),
         }
     }
 
-    /// Takes the commands that a disconnected peer had committed, up to its command number `last`.
-    /// `false` while there is no room for all.
-    fn drain(&mut self, index: usize, last: u64) -> bool {
+    /// Takes the commands that a disconnected peer had committed, up to the position `end` of its
+    /// queue. Returns `false` while there is no room for all of them.
+    fn drain(&mut self, index: usize, end: u64) -> bool {
         let inbox = self.peers[index].inbox.as_ref();
-        let budget = inbox.map_or(0, |inbox| last - inbox.rx.position());
+        let budget = inbox.map_or(0, |inbox| end - inbox.rx.position());
         self.take_commands(index, budget as usize);
         if let Some(ProtocolError(reason)) = self.peers[index].fault.take() {
             self.disconnect_for_violation(index, reason);
@@ -169,7 +160,7 @@ impl Connector<'_> {
             }
         }
         let inbox = self.peers[index].inbox.as_ref();
-        inbox.is_none_or(|inbox| inbox.rx.position() >= last || inbox.rx.peek().is_none())
+        inbox.is_none_or(|inbox| inbox.rx.position() >= end || inbox.rx.peek().is_none())
     }
 
     /// Ends a peer's incarnation at once, without receiving its committed commands.
@@ -195,11 +186,11 @@ impl Connector<'_> {
         peer.fault = None;
         let held = std::mem::take(&mut peer.held_sends);
         peer.atomics = Backlog::default();
-        for held in held {
-            held.failed(&self.setup.ep, errno, addr, detail.clone());
+        for report in held {
+            report.failed(&self.setup.ep, errno, addr, detail.clone());
         }
-        for later in std::mem::take(&mut peer.deferred) {
-            later.fail(&self.setup.ep, errno, addr, detail.clone());
+        for deferred_op in std::mem::take(&mut peer.deferred) {
+            deferred_op.fail(&self.setup.ep, errno, addr, detail.clone());
         }
         let Some(mut out) = peer.out.take() else {
             return;
@@ -237,8 +228,8 @@ impl Connector<'_> {
                     .fail(&self.setup.ep, errno, addr, detail.clone());
             }
         }
-        let has_next = std::mem::take(&mut peer.has_next);
-        if !has_next && peer.next_connection.is_none() {
+        let has_next_incarnation = std::mem::take(&mut peer.has_next_incarnation);
+        if !has_next_incarnation && peer.next_connection.is_none() {
             for posted in self.matching.fail_source(peer.source()) {
                 self.setup.ep.rx_failed(posted, errno, addr, detail.clone());
             }
@@ -247,8 +238,7 @@ impl Connector<'_> {
     }
 }
 
-/// Waits for room for the responses to atomics that were carried out, so that their initiators see
-/// success.
+/// Waits for room for the responses to executed atomics, so that the initiators read success.
 fn send_owed_responses(peers: &mut Peers) {
     let deadline = Instant::now() + LINGER;
     while owes_responses(peers) && Instant::now() < deadline {
@@ -256,11 +246,11 @@ fn send_owed_responses(peers: &mut Peers) {
     }
 }
 
-/// Sends responses to connected peers as far as there is room. Returns whether some are left.
+/// Sends responses to connected peers while there is room. Returns whether some are left.
 fn owes_responses(peers: &mut Peers) -> bool {
     let mut is_owing = false;
     for peer in peers.iter_mut() {
-        // A peer with an invalid credit gets no response.
+        // A peer that has published an invalid credit gets no response.
         if peer.state == PeerState::Connected && response::send_owed_responses(peer).is_ok() {
             is_owing |= !peer.atomics.is_empty();
         }
@@ -268,9 +258,9 @@ fn owes_responses(peers: &mut Peers) -> bool {
     is_owing
 }
 
-/// Waits for the key proofs of existing peers for which injected messages are queued. Injected
-/// messages were complete when they were posted, and the application had no completion to wait for.
-/// A proof takes `FI_SHM_HELLO_TIMEOUT` at most, which is also the timeout here.
+/// Waits for the key proofs of existing peers for which injected messages are queued. An injected
+/// message was complete when it was posted, so the application had no completion to wait for. A
+/// proof takes `FI_SHM_HELLO_TIMEOUT` at most, which is also the timeout of this wait.
 fn await_key_proofs(state: &mut State) {
     let deadline = Instant::now() + state.setup.config.hello_timeout;
     let is_awaited = |peer: &Peer| {
@@ -290,7 +280,7 @@ fn await_key_proofs(state: &mut State) {
     }
 }
 
-/// Number of injected messages that are lost if the endpoint closes in this state.
+/// The number of injected messages that are lost if the endpoint closes in this state.
 fn discarded_by_close(state: &PeerState, held: &[Report]) -> usize {
     match state {
         PeerState::Waiting { .. } => held.iter().filter(|report| !report.reports_success).count(),
@@ -300,12 +290,12 @@ fn discarded_by_close(state: &PeerState, held: &[Report]) -> usize {
 
 /// Logs the injected messages for a peer that are lost. No completion is pushed: fi_close(3)
 /// discards outstanding operations silently.
-fn log_discarded(own: &Name, peer: &Peer) {
-    let set_aside = peer.set_aside.as_ref().map_or(0, |set_aside| {
-        let (state, held) = set_aside.held();
+fn log_discarded(local: &Name, peer: &Peer) {
+    let suspended = peer.suspended.as_ref().map_or(0, |suspended| {
+        let (state, held) = suspended.state_and_sends();
         discarded_by_close(state, held)
     });
-    let count = discarded_by_close(&peer.state, &peer.held_sends) + set_aside;
+    let count = discarded_by_close(&peer.state, &peer.held_sends) + suspended;
     if count == 0 {
         return;
     }
@@ -316,12 +306,14 @@ fn log_discarded(own: &Name, peer: &Peer) {
     };
     warn_limited(
         "selvedge::shm::ep_ctrl",
-        format_args!("{own} closes, and injected messages for {name} are lost ({reason}): {count}"),
+        format_args!(
+            "{local} closes, and injected messages for {name} are lost ({reason}): {count}"
+        ),
     );
 }
 
 /// Disconnects all peers. No peer uses this process's memory afterwards: a peer that is copying
-/// discards its copy.
+/// from it discards the copy.
 pub(crate) fn close(state: &mut State) {
     state.setup.shared.siblings.remove(&state.control.name);
     await_key_proofs(state);
@@ -332,8 +324,8 @@ pub(crate) fn close(state: &mut State) {
         if let Some(out) = &peer.out {
             out.region.close();
         }
-        if let Some(set_aside) = peer.set_aside.take() {
-            set_aside.close();
+        if let Some(suspended) = peer.suspended.take() {
+            suspended.close();
         }
         peer.connections.clear();
         peer.next_connection = None;

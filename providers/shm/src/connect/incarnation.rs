@@ -1,10 +1,11 @@
-//! The drain of a peer's previous incarnation: commands that it had sent and that were not received
-//! when the next incarnation took its name.
+//! The drain of a peer's previous incarnation: commands that the previous incarnation had sent and
+//! that were not received when the next incarnation took the name.
 //!
-//! Its hello waits in the accept backlog, and its commands in the region that came with the hello.
-//! An endpoint that connects to the next incarnation receives them first
-//! ([`Connector::drain_previous_incarnation`]). Messages for the next incarnation are set aside
-//! meanwhile ([`crate::peers::peer::SetAside`]), so that the previous one does not get them.
+//! The hello of the previous incarnation waits in the accept backlog, and its commands are in the
+//! region that the hello passes. An endpoint that connects to the next incarnation receives these
+//! commands first ([`Connector::drain_previous_incarnation`]). Messages for the next incarnation
+//! are suspended meanwhile ([`crate::peers::peer::SuspendedState`]), so that the previous
+//! incarnation does not get them.
 
 use std::time::Instant;
 
@@ -18,15 +19,16 @@ use crate::connect::packet::{Packet, ReceivedHello, encode_key_request, encode_p
 use crate::peers::peer::{KeyProof, NextConnection, State as PeerState};
 
 impl Connector<'_> {
-    /// Connects to the next incarnation of a peer, or returns the existing connection.
+    /// Connects to the next incarnation of a peer, or returns the existing connection to it.
     pub(crate) fn connect_next_incarnation(
         &mut self,
         index: usize,
     ) -> Result<NextConnection, ConnectError> {
         let peer = &mut self.peers[index];
-        // A closed connection is kept if a key proof was requested: a refusal may wait in it.
+        // A closed connection is kept if a key proof was requested: a refusal may wait in its
+        // queue.
         let is_usable =
-            |next: &mut NextConnection| next.proof.is_some() || !next.connection.is_over();
+            |next: &mut NextConnection| next.proof.is_some() || !next.connection.has_ended();
         let next = peer.next_connection.take_if(is_usable);
         if let Some(next) = next {
             return Ok(next);
@@ -41,9 +43,9 @@ impl Connector<'_> {
         })
     }
 
-    /// Advances the key proof with the next incarnation of a peer: requests the peer's proof on the
-    /// first call, and sends this endpoint's own later. Returns whether the proof is complete,
-    /// which it is at once without an authorization key.
+    /// Advances the key proof with the next incarnation of a peer: requests the peer's nonce on the
+    /// first call, and sends this endpoint's proof later. Returns whether the proof is complete.
+    /// Without an authorization key it is complete at once.
     ///
     /// # Errors
     /// When the peer has another key or closes the connection.
@@ -98,9 +100,9 @@ impl Connector<'_> {
         }
     }
 
-    /// The error for a next incarnation that has closed the connection before its key proof. If the
-    /// hello timeout had passed, one side made no progress meanwhile, and the deadline for the peer
-    /// starts again.
+    /// Returns the error for a next incarnation that has closed the connection before its key
+    /// proof. If the hello timeout has passed, one side made no progress meanwhile, and the
+    /// deadline for the peer starts again.
     fn restart_key_proof(&mut self, index: usize, is_late: bool) -> ConnectError {
         if is_late && let PeerState::Waiting { deadline } = &mut self.peers[index].state {
             *deadline = Instant::now() + self.setup.config.peer_timeout;
@@ -108,19 +110,20 @@ impl Connector<'_> {
         ConnectError::Busy("it has not proved its auth_key")
     }
 
-    /// Receives the commands of earlier incarnations, once a connection to the next one shows that
-    /// they have ended. They can only have connected before the name was free. Returns whether all
-    /// were received.
+    /// Receives the commands of earlier incarnations, once a connection to the next incarnation
+    /// shows that they have ended. Their connections precede `mark`, because they can only have
+    /// connected before the name was free. Returns whether all commands were received.
     pub(crate) fn drain_previous_incarnation(&mut self, index: usize, mark: BacklogMark) -> bool {
-        self.peers[index].has_next = true;
+        self.peers[index].has_next_incarnation = true;
         let is_complete = self.receive_all_before(index, mark);
         let peer = &mut self.peers[index];
-        peer.has_next = !is_complete || matches!(peer.state, PeerState::Draining { .. });
+        peer.has_next_incarnation =
+            !is_complete || matches!(peer.state, PeerState::Draining { .. });
         is_complete
     }
 
-    /// Handles the connections before `mark` and receives from this peer, which may be one of them.
-    /// Returns whether all were handled: one poll handles a few.
+    /// Handles the connections before `mark`, and receives from this peer, whose connection may be
+    /// one of them. Returns whether all of them were handled: one poll handles only a few.
     pub(crate) fn receive_all_before(&mut self, index: usize, mark: BacklogMark) -> bool {
         for (connection, received) in self.control.take_early_hellos() {
             self.handle_hello(connection, received);
@@ -131,14 +134,14 @@ impl Connector<'_> {
     }
 
     /// Receives the commands of an incarnation whose connection has closed, while messages wait for
-    /// the next one or were sent to one that has not responded.
+    /// the next incarnation, or were sent to an incarnation that has not responded.
     pub(crate) fn drain_ended_connection(
         &mut self,
         index: usize,
         connection: Connection,
         received: ReceivedHello,
     ) -> Result<(), (Connection, Error)> {
-        self.peers[index].set_next_aside();
+        self.peers[index].suspend_next_incarnation();
         let accepted = self.accept_hello(index, connection, received);
         match accepted {
             Ok(()) => self.receive_all(index),
@@ -150,7 +153,7 @@ impl Connector<'_> {
     /// Restores the state of the next incarnation after the previous one is drained.
     pub(crate) fn resume_next_incarnation(&mut self, index: usize) {
         let peer = &mut self.peers[index];
-        let Some(saved) = peer.set_aside.take() else {
+        let Some(saved) = peer.suspended.take() else {
             return;
         };
         peer.restore(*saved);

@@ -2,8 +2,9 @@
 //!
 //! The first message to a peer connects to it: the message is in the outbox before the peer
 //! receives the hello. With an authorization key, both sides prove the key first, and messages wait
-//! in the outbox. A peer responds to a hello with its own. When both connect at once, each side
-//! takes the other's first hello and ignores the second, which has the same content.
+//! in the outbox. A peer responds to a hello with a hello of its own. If both connect at the same
+//! time, each side takes the other's first hello and ignores the second, which has the same
+//! content.
 //!
 //! The module `disconnect` ends incarnations.
 
@@ -43,7 +44,7 @@ use crate::progress::schedule::Schedule;
 use crate::provider::config::Protocol;
 use crate::provider::setup::Setup;
 use crate::smr::bounce::{BounceReceiver, Shape};
-use crate::transfers::cma::Target;
+use crate::transfers::cma::CmaProcess;
 use crate::transfers::transfer;
 
 /// The parts of an endpoint that change when peers connect and disconnect.
@@ -56,23 +57,24 @@ pub(crate) struct Connector<'a> {
     pub(crate) control: &'a mut Control,
 }
 
-/// Additional timeout, after `FI_SHM_PEER_TIMEOUT`, for a peer that exists and has no room for
+/// The additional timeout, after `FI_SHM_PEER_TIMEOUT`, for a peer that exists and has no room for
 /// another connection.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Most commands that are taken from a peer when it wakes the endpoint.
+/// The maximum number of commands that are taken from a peer when it wakes the endpoint.
 const BUDGET: usize = 64;
 
-/// Connections between two endpoints: one from each side.
+/// The maximum number of connections between two endpoints: one from each side.
 const CONNECTIONS_MAX: usize = 2;
 
 impl Connector<'_> {
-    /// Ensures that the peer has an outbox, and that it is connected or attempts to connect are
-    /// scheduled.
+    /// Ensures that the peer has an outbox, and that it is connected or that attempts to connect to
+    /// it are scheduled.
     ///
     /// # Errors
-    /// [`Errno::NotConn`] for a peer that is disconnected and was not restarted; the system's error
-    /// when memory or descriptors are short.
+    /// [`Errno::NotConn`] for a peer that is disconnected and was not restarted; [`Errno::Again`]
+    /// while its last incarnation is searched for; [`Errno::ConnRefused`] when it refuses; the
+    /// system's error when memory or descriptors are short.
     #[cold]
     pub(crate) fn ensure_connected(&mut self, index: usize) -> Result {
         self.control.accept_limiter.begin(Instant::now());
@@ -133,15 +135,18 @@ impl Connector<'_> {
     }
 
     /// Receives the messages of an incarnation that may have begun and ended since the last
-    /// disconnect, before the post fails. [`Errno::Again`] while connections from before the post
-    /// wait in the accept backlog.
+    /// disconnect, before the post fails.
+    ///
+    /// # Errors
+    /// [`Errno::Again`] while connections from before the post wait in the accept backlog;
+    /// [`Errno::NotConn`] afterwards.
     fn drain_latest_incarnation(&mut self, index: usize) -> Result {
         let mark = self.control.accept_limiter.mark();
         let mark = *self.peers[index].search_mark.get_or_insert(mark);
         let is_drained = self.receive_all_before(index, mark);
         let peer = &mut self.peers[index];
         match peer.state {
-            // The peer has connected meanwhile.
+            // The peer has connected to this endpoint meanwhile.
             PeerState::Connected | PeerState::Backlogged => Ok(()),
             _ if !is_drained || peer.next_connection.is_some() => Err(Errno::Again),
             _ => {
@@ -151,7 +156,7 @@ impl Connector<'_> {
         }
     }
 
-    /// Drops the outbox after a failed attempt to connect.
+    /// Drops the outbox after a failed attempt to connect, and logs the error. Returns its number.
     fn abandon_connect(&mut self, index: usize, error: &Error) -> Errno {
         self.peers[index].out = None;
         log_error(error)
@@ -162,7 +167,7 @@ impl Connector<'_> {
         let mut next = self.connect_next_incarnation(index)?;
         let is_drained = self.drain_previous_incarnation(index, next.mark);
         match self.peers[index].state {
-            // The peer has connected first.
+            // The peer has connected to this endpoint first.
             PeerState::Connected | PeerState::Backlogged => return Ok(()),
             PeerState::Draining { .. } => {
                 return Err(ConnectError::NotYet(
@@ -235,8 +240,8 @@ impl Connector<'_> {
             true => PeerState::Connected,
             false => PeerState::Backlogged,
         };
-        for held in std::mem::take(&mut peer.held_sends) {
-            held.done(&self.setup.ep);
+        for report in std::mem::take(&mut peer.held_sends) {
+            report.done(&self.setup.ep);
         }
         self.update_telemetry();
     }
@@ -301,7 +306,7 @@ impl Connector<'_> {
             }
             Err(ConnectError::Untrusted(error)) => self.disconnect_after_error(index, &error),
             Err(ConnectError::Failed(error)) => {
-                self.disconnect(index, log_error(&error), "it cannot be connected to");
+                self.disconnect(index, log_error(&error), "the attempt to connect failed");
             }
         }
     }
@@ -348,7 +353,7 @@ impl Connector<'_> {
             packet => packet,
         };
         match self.control.check_key_proof(&mut unauthenticated, packet) {
-            // If the send fails, the other side sees the connection close.
+            // If the send fails, the peer reads that the connection is closed.
             Ok(response) if unauthenticated.connection.send(&response, &[]).is_err() => {}
             Ok(_) => self.control.keep_unauthenticated(unauthenticated),
             Err(error) => refuse(unauthenticated.connection, &error),
@@ -364,20 +369,21 @@ impl Connector<'_> {
         let index = self
             .peers
             .find_or_reuse(&received.hello.name, has_unexpected);
-        // Packets on existing connections are handled first, all of them if the peer has ended.
+        // Packets of existing connections are handled first, all of them if the incarnation has
+        // ended.
         match has_ended(&self.peers[index]) {
             true => self.receive_all(index),
-            false => _ = self.receive_some(index),
+            false => _ = self.receive_batch(index),
         }
         let peer = &self.peers[index];
         let is_current = peer.incarnation_id == Some(received.hello.incarnation_id);
         let is_draining = matches!(peer.state, PeerState::Draining { .. });
-        // The hello may be from an earlier incarnation than the expected one.
+        // The hello may come from an earlier incarnation than the expected one.
         let is_expected = matches!(
             peer.state,
             PeerState::Connected | PeerState::Backlogged | PeerState::Waiting { .. }
         );
-        let may_be_previous = is_expected && connection.is_over();
+        let may_be_previous = is_expected && connection.has_ended();
         let handled = match peer.incarnation_id {
             _ if is_draining => return self.control.keep_early_hello(connection, received),
             None if may_be_previous => self.drain_ended_connection(index, connection, received),
@@ -412,7 +418,7 @@ impl Connector<'_> {
         Ok(())
     }
 
-    /// Attaches the memory that came with a hello, and responds to it.
+    /// Attaches the memory that a hello passes, and responds to the hello.
     pub(crate) fn accept_hello(
         &mut self,
         index: usize,
@@ -449,7 +455,7 @@ impl Connector<'_> {
         self.control.watch_connection(connection, index)?;
         match self.send_hello(index, connection) {
             Ok(()) => {}
-            // The peer has closed already. Its messages are received before its end is handled.
+            // The peer has closed already. Its messages are received before it is disconnected.
             Err(ConnectError::NotYet(_) | ConnectError::Busy(_)) => {}
             Err(
                 ConnectError::Failed(error)
@@ -460,7 +466,7 @@ impl Connector<'_> {
         Ok((hello, inbox))
     }
 
-    /// Begins an incarnation of the peer and starts to poll its commands.
+    /// Begins an incarnation of the peer, and starts to poll the peer's commands.
     fn start_incarnation(&mut self, index: usize, hello: &Hello, inbox: Inbox) {
         let peer = &mut self.peers[index];
         peer.incarnation_id = Some(hello.incarnation_id);
@@ -481,20 +487,20 @@ impl Connector<'_> {
         self.update_telemetry();
     }
 
-    /// Receives as many packets of a peer as one poll of the sockets. Returns whether no more wait.
-    pub(crate) fn receive_some(&mut self, index: usize) -> bool {
+    /// Receives up to [`PACKETS_PER_POLL`] packets of a peer. Returns whether no more wait.
+    pub(crate) fn receive_batch(&mut self, index: usize) -> bool {
         self.receive_until(index, PACKETS_PER_POLL, |_| false)
     }
 
-    /// Receives packets of a peer whose socket is ready, up to a wake packet. Usually that is the
-    /// only one; packets behind it make the socket ready at the next poll.
+    /// Receives packets of a peer whose socket is ready, up to a wake packet. The wake packet is
+    /// usually the only one; packets behind it make the socket ready at the next poll.
     fn receive_ready(&mut self, index: usize) {
         self.receive_until(index, PACKETS_PER_POLL, |packet| {
             matches!(packet, Packet::Wake)
         });
     }
 
-    /// Receives from a peer whose next packet had to wait for free descriptors.
+    /// Receives from a peer whose next packet waited for free descriptors.
     #[cold]
     fn resume_receive(&mut self, index: usize) {
         for connection in &mut self.peers[index].connections {
@@ -506,8 +512,9 @@ impl Connector<'_> {
         self.receive_ready(index);
     }
 
-    /// Receives all packets of a peer that wait now, and handles its end. At most [`PACKETS_MAX`]
-    /// packets, so a peer that keeps sending does not block the caller.
+    /// Receives all packets of a peer that wait now, and handles the end of its connection. The
+    /// limit is [`PACKETS_MAX`] packets, so that a peer that keeps sending does not block the
+    /// caller.
     pub(crate) fn receive_all(&mut self, index: usize) {
         self.receive_until(index, PACKETS_MAX, |_| false);
     }
@@ -610,7 +617,7 @@ impl Connector<'_> {
         self.take_commands(index, BUDGET);
     }
 
-    /// Takes up to `budget` commands of a peer, outside of a read of a queue.
+    /// Takes up to `budget` commands of a peer, outside of a read of a completion queue.
     pub(crate) fn take_commands(&mut self, index: usize, budget: usize) {
         let mut receiver = CommandReceiver {
             setup: self.setup,
@@ -621,8 +628,8 @@ impl Connector<'_> {
         receiver.poll(&mut self.peers[index], budget, &mut Sink::none());
     }
 
-    /// The error of a post that found no room for its command. A peer with an invalid credit is
-    /// disconnected.
+    /// Returns the error of a post that found no room for its command. Disconnects a peer that has
+    /// published an invalid credit.
     pub(crate) fn reserve_error(&mut self, index: usize, errno: Errno) -> Errno {
         if errno != Errno::Proto {
             return errno;
@@ -656,12 +663,12 @@ impl Connector<'_> {
     }
 }
 
-/// Receives the next packet of a peer, over any connection. The end comes last: if the process has
-/// ended, the sockets are read once more, because the process may have sent packets after the first
-/// read.
+/// Receives the next packet of a peer, over any connection. The end of the connection is reported
+/// last: if the process has exited, the sockets are read once more, because the process may have
+/// sent packets after the first read.
 fn next_packet(peer: &mut Peer) -> Result<ReceiveOutcome, Error> {
     match receive_any(peer)? {
-        ReceiveOutcome::Empty if is_over(peer) => Ok(match receive_any(peer)? {
+        ReceiveOutcome::Empty if has_exited(peer) => Ok(match receive_any(peer)? {
             ReceiveOutcome::Empty => ReceiveOutcome::Closed,
             outcome => outcome,
         }),
@@ -670,36 +677,36 @@ fn next_packet(peer: &mut Peer) -> Result<ReceiveOutcome, Error> {
 }
 
 fn receive_any(peer: &mut Peer) -> Result<ReceiveOutcome, Error> {
-    let mut is_over = false;
+    let mut is_closed = false;
     for connection in &mut peer.connections {
         match connection.receive()? {
             ReceiveOutcome::Empty => {}
-            ReceiveOutcome::Closed => is_over = true,
+            ReceiveOutcome::Closed => is_closed = true,
             outcome @ (ReceiveOutcome::Packet(_) | ReceiveOutcome::NoDescriptors) => {
                 return Ok(outcome);
             }
         }
     }
-    Ok(if is_over {
+    Ok(if is_closed {
         ReceiveOutcome::Closed
     } else {
         ReceiveOutcome::Empty
     })
 }
 
-/// Whether the peer has closed a connection or its process has ended. Only packets that wait
+/// Whether the peer has closed a connection or its process has exited. Only packets that wait
 /// already can follow.
 fn has_ended(peer: &Peer) -> bool {
-    is_over(peer) || peer.connections.iter().any(Connection::is_over)
+    has_exited(peer) || peer.connections.iter().any(Connection::has_ended)
 }
 
-/// Whether the peer's process has ended.
-fn is_over(peer: &Peer) -> bool {
+/// Whether the peer's process has exited.
+fn has_exited(peer: &Peer) -> bool {
     let pidfd = peer.pidfd.as_ref();
     pidfd.is_some_and(|fd| is_ready(fd, PollFlags::POLLIN))
 }
 
-/// Maps the memory that came with a hello.
+/// Maps the memory that a hello passes.
 fn attach(received: ReceivedHello) -> Result<(Hello, Inbox), Error> {
     let ReceivedHello {
         hello,
@@ -711,16 +718,16 @@ fn attach(received: ReceivedHello) -> Result<(Hello, Inbox), Error> {
 }
 
 /// Tests whether the peer's memory can be read by cross-memory attach.
-fn probe_cma(peer: &Peer, hello: &Hello) -> Option<Target> {
+fn probe_cma(peer: &Peer, hello: &Hello) -> Option<CmaProcess> {
     let pid = peer.connections.first().map_or(0, Connection::peer_pid);
-    let target = Target::probe(pid, hello.nonce_addr, hello.nonce);
-    if let Err(errno) = target {
+    let process = CmaProcess::probe(pid, hello.nonce_addr, hello.nonce);
+    if let Err(errno) = process {
         log::info!(
             target: "selvedge::shm::ep_ctrl",
             "{}: no cross-memory attach ({errno}); large messages are bounced", peer.name
         );
     }
-    target.ok()
+    process.ok()
 }
 
 fn name_in_use(name: &crate::peers::name::Name) -> Error {

@@ -1,10 +1,10 @@
-//! `CollectiveChannel`: a queue beside the commands for messages of collectives that fit into a
-//! slot.
+//! `CollectiveChannel`: a queue beside the command queue, for messages of collectives that fit into
+//! a slot.
 //!
 //! Messages are written and read without the endpoint's lock, and change neither the credit nor the
-//! poll state of the commands. A receiver polls the channel itself; a sender checks whether the
-//! peer is parked. A channel keeps the memory of both sides mapped, so the messages of a
-//! disconnected peer can still be read.
+//! poll state of the command queue. The receiver's collective layer polls the channel; the sender
+//! checks whether the peer is parked. A channel keeps the memory of both sides mapped, so the
+//! messages of a disconnected peer can still be read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::smr::poll_state::ParkedFlag;
 use crate::smr::{PeerRegion, Region};
 
 /// The first payload word of a slot, behind the tag.
-const PAYLOAD: usize = 2;
+const PAYLOAD_WORD: usize = 2;
 
 /// The channels of an endpoint, for the collective layer.
 #[derive(Debug)]
@@ -31,7 +31,9 @@ pub(crate) struct CollectiveChannels {
 }
 
 impl CollectiveChannels {
-    pub(crate) fn of(core: &Arc<Core<State>>) -> Option<Arc<dyn coll::CollectiveChannels>> {
+    pub(crate) fn for_endpoint(
+        core: &Arc<Core<State>>,
+    ) -> Option<Arc<dyn coll::CollectiveChannels>> {
         let ended_incarnations = Arc::clone(&core.state.lock().ok()?.setup.ended_incarnations);
         let core = Arc::clone(core);
         Some(Arc::new(Self {
@@ -44,7 +46,7 @@ impl CollectiveChannels {
 impl coll::CollectiveChannels for CollectiveChannels {
     fn incarnation(&self, peer: FiAddr) -> Result<u64> {
         let mut state = self.core.state.lock()?;
-        let index = state.peers.at(peer)?;
+        let index = state.peers.resolve(peer)?;
         let peer = &state.peers[index];
         match peer.out.is_some() && peer.inbox.is_some() {
             true => Ok(u64::from(peer.incarnation) << 32 | index as u64),
@@ -55,7 +57,7 @@ impl coll::CollectiveChannels for CollectiveChannels {
     fn open(&self, incarnation: u64) -> Result<Box<dyn coll::CollectiveChannel>> {
         let mut state = self.core.state.lock()?;
         let channel = peer_in_incarnation(&mut state.peers, incarnation)
-            .and_then(|peer| CollectiveChannel::to(peer));
+            .and_then(|peer| CollectiveChannel::open(peer));
         Ok(Box::new(channel.ok_or(Errno::NotConn)?))
     }
 
@@ -89,29 +91,34 @@ impl coll::CollectiveChannels for CollectiveChannels {
     }
 }
 
+/// The index of the peer in an incarnation number: its lower half. The upper half counts the peer's
+/// incarnations.
 fn index_of(incarnation: u64) -> usize {
     incarnation as u32 as usize
 }
 
-/// The peer in this incarnation, unless the incarnation has ended.
+/// Returns the peer that is in this incarnation, unless the incarnation has ended.
 fn peer_in_incarnation(peers: &mut Peers, incarnation: u64) -> Option<&mut Peer> {
     let peer = peers.get_mut(index_of(incarnation));
     peer.filter(|peer| u64::from(peer.incarnation) == incarnation >> 32)
 }
 
+/// The channel to and from one peer.
 #[derive(Debug)]
 struct CollectiveChannel {
     tx: Sender,
     rx: Receiver,
-    /// The words that return slots: this endpoint's to the peer, and the peer's to this endpoint.
+    /// The word by which this endpoint returns slots to the peer.
     local_credit: Credit,
+    /// The word by which the peer returns slots to this endpoint.
     remote_credit: Credit,
+    /// The position of `rx` that was published last.
     published: u64,
     peer: ParkedFlag,
 }
 
 impl CollectiveChannel {
-    fn to(peer: &Peer) -> Option<Self> {
+    fn open(peer: &Peer) -> Option<Self> {
         let (out, inbox) = (peer.out.as_ref()?, peer.inbox.as_ref()?);
         Some(Self::between(&out.region, &inbox.region))
     }
@@ -127,6 +134,10 @@ impl CollectiveChannel {
         }
     }
 
+    /// Reads the peer's credit and frees the slots that it returns.
+    ///
+    /// # Errors
+    /// [`Errno::Proto`] when the credit is invalid.
     #[cold]
     fn refresh(&mut self) -> Result {
         let consumed = self.remote_credit.read();
@@ -143,8 +154,8 @@ impl coll::CollectiveChannel for CollectiveChannel {
         let mut slot = self.tx.claim().ok_or(Errno::Again)?;
         slot.put(1, message.tag);
         let words = message.words[..message.len.div_ceil(8)].iter();
-        for (at, &word) in words.enumerate() {
-            slot.put(PAYLOAD + at, word);
+        for (index, &word) in words.enumerate() {
+            slot.put(PAYLOAD_WORD + index, word);
         }
         slot.commit(message.len as u32);
         self.tx.prefetch_ahead();
@@ -162,8 +173,8 @@ impl coll::CollectiveChannel for CollectiveChannel {
         }
         let mut message = SmallMessage::new(slot.word(1), len);
         let words = message.words[..len.div_ceil(8)].iter_mut();
-        for (at, word) in words.enumerate() {
-            *word = slot.word(PAYLOAD + at);
+        for (index, word) in words.enumerate() {
+            *word = slot.word(PAYLOAD_WORD + index);
         }
         self.rx.release();
         if (self.rx.position() - self.published) * 4 >= self.rx.capacity() {
@@ -187,7 +198,7 @@ mod tests {
         inject_size: 4096,
     };
 
-    /// The channel of one side, and the regions of both sides.
+    /// Creates the channel of one side, and the regions of both sides.
     fn channel() -> (CollectiveChannel, Region, Region) {
         let region = || {
             let (sizes, peer) = (SIZES, "peer");
@@ -206,28 +217,28 @@ mod tests {
 
     #[test]
     fn messages_of_every_length_pass_while_there_is_room() {
-        let (mut a, local, remote) = channel();
-        let mut b = CollectiveChannel::between(&remote, &attached(&local));
+        let (mut first, local, remote) = channel();
+        let mut second = CollectiveChannel::between(&remote, &attached(&local));
         for turn in 0..10_u64 {
             for len in 0..=SMALL_MESSAGE_MAX {
                 let mut message = SmallMessage::new(turn << 32 | len as u64, len);
-                message.words = std::array::from_fn(|at| turn ^ (at as u64) << 8);
-                assert_eq!(a.try_send(&message), Ok(false));
-                let got = b.try_receive().unwrap().unwrap();
-                assert_eq!((got.tag, got.len), (message.tag, len));
+                message.words = std::array::from_fn(|index| turn ^ (index as u64) << 8);
+                assert_eq!(first.try_send(&message), Ok(false));
+                let received = second.try_receive().unwrap().unwrap();
+                assert_eq!((received.tag, received.len), (message.tag, len));
                 let words = len.div_ceil(8);
-                assert_eq!(got.words[..words], message.words[..words]);
+                assert_eq!(received.words[..words], message.words[..words]);
             }
         }
         let message = SmallMessage::new(7, 8);
-        let put = (0..100)
-            .take_while(|_| a.try_send(&message).is_ok())
+        let sent = (0..100)
+            .take_while(|_| first.try_send(&message).is_ok())
             .count();
-        assert!((24..=32).contains(&put), "{put}");
-        assert_eq!(a.try_send(&message), Err(Errno::Again));
-        let taken = (0..100).take_while(|_| b.try_receive().unwrap().is_some());
-        assert_eq!(taken.count(), put);
-        assert_eq!(a.try_send(&message), Ok(false));
+        assert!((24..=32).contains(&sent), "{sent}");
+        assert_eq!(first.try_send(&message), Err(Errno::Again));
+        let received = (0..100).take_while(|_| second.try_receive().unwrap().is_some());
+        assert_eq!(received.count(), sent);
+        assert_eq!(first.try_send(&message), Ok(false));
     }
 
     #[test]
@@ -242,8 +253,8 @@ mod tests {
         let message = SmallMessage::new(7, 8);
         while channel.try_send(&message).is_ok() {}
         assert_eq!(channel.try_send(&message), Err(Errno::Again));
-        for lie in [33, u64::MAX] {
-            remote.coll_credit().publish(lie);
+        for invalid in [33, u64::MAX] {
+            remote.coll_credit().publish(invalid);
             assert_eq!(channel.try_send(&message), Err(Errno::Proto));
         }
     }

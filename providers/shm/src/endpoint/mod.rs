@@ -1,4 +1,4 @@
-//! `Endpoint`: opening, options and addresses. Messages and progress are in other files.
+//! `Endpoint`: opening, options and addresses. It posts no messages and makes no progress.
 
 pub(crate) mod coll_channel;
 pub(crate) mod msg;
@@ -43,7 +43,7 @@ pub struct Endpoint {
     _context_slot: Option<ContextSlot>,
 }
 
-/// The optional parents of an endpoint: a layer above it, and a scalable endpoint.
+/// The optional parents of an endpoint: a layer above the endpoint, and a scalable endpoint.
 pub(crate) struct Parent {
     pub(crate) layer: Option<Arc<LayerCompletions>>,
     pub(crate) context_slot: Option<ContextSlot>,
@@ -59,13 +59,13 @@ impl Endpoint {
         shared: Arc<Shared>,
         parent: Parent,
     ) -> Result<Self, Error> {
-        // In a process with several threads the first registration takes the kernel 10 ms and more.
-        // Later registrations, during posts that create regions, then return at once.
+        // In a process with several threads the first registration with membarrier(2) takes 10 ms
+        // and more. Later registrations, during posts that create regions, then return at once.
         barrier::register(Scope::Machine);
         let ep = Ep::resolve(bind, info, base.id())?.with_layer(parent.layer);
         let av = bound_av(bind, base.id(), "an endpoint of the shm provider")?;
         let key = AuthKey::of(info)?;
-        let control = Control::open(name.clone(), checked_type(info)?, key, &config)?;
+        let control = Control::open(name.clone(), check_type(info)?, key, &config)?;
         ep.stats.set_name(name.as_str());
         let (inject_size, epoll) = (config.inject_size, control.epoll());
         let policy = ReceivePolicy::new(info, config.inject_size);
@@ -101,11 +101,11 @@ impl Endpoint {
 }
 
 impl Endpoint {
-    /// The inner endpoint of a collective layer.
+    /// Wraps the endpoint for the collective layer above it.
     pub(crate) fn into_inner(self, av: Arc<Av>) -> coll::InnerEndpoint {
         let progress = Arc::clone(self.shell.progress());
         coll::InnerEndpoint {
-            channels: CollectiveChannels::of(self.shell.core()),
+            channels: CollectiveChannels::for_endpoint(self.shell.core()),
             endpoint: Arc::new(self),
             progress,
             members: av,
@@ -115,11 +115,11 @@ impl Endpoint {
 
 impl Endpoint {
     /// Returns every address of the address vector in the order of indices, each with the index
-    /// that this endpoint has in that peer's address vector. The index is `None` until the peer was
+    /// that this endpoint has in the peer's address vector. The index is `None` until the peer is
     /// connected (see `FI_SHM_EAGER_EXCHANGE`) and has inserted this endpoint.
     ///
-    /// Makes no progress and connects to no peer. Empty in a child that was forked from the
-    /// endpoint's process.
+    /// Makes no progress and connects to no peer. Returns an empty list in a child that was forked
+    /// from the endpoint's process.
     ///
     /// # Examples
     ///
@@ -148,6 +148,7 @@ impl Endpoint {
     }
 }
 
+/// The name of a peer, and this endpoint's index in the peer's address vector.
 fn addr_of(peers: &Peers, name: &Name) -> Addr {
     let inbox = peers.find(name).and_then(|peer| peer.inbox.as_ref());
     Addr {
@@ -156,7 +157,7 @@ fn addr_of(peers: &Peers, name: &Name) -> Addr {
     }
 }
 
-fn checked_type(info: &Info) -> Result<EpType, Error> {
+fn check_type(info: &Info) -> Result<EpType, Error> {
     match info.ep_attr.ep_type {
         EpType::Rdm | EpType::Dgram => Ok(info.ep_attr.ep_type),
         other => {
@@ -169,10 +170,11 @@ fn checked_type(info: &Info) -> Result<EpType, Error> {
 }
 
 #[expect(unsafe_code, reason = "the promise of the endpoint trait")]
-// SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted`, which every
-// completing call consumes; that of a send through the `TxBuf` of its `Op`, which is dropped before
-// the completion is pushed. Peers never write to this process's private memory. They discard copies
-// from it once `Region::close` was called, which the shell does when it ends the state.
+// SAFETY: the memory of a receive is accessed only through the `RxBuf` inside its `Posted`, which
+// every completing call consumes. The memory of a send is accessed only through the `TxBuf` of its
+// `Op`, which is dropped before the completion is pushed. Peers never write to this process's
+// private memory. They discard copies from it after `Region::close`, which the shell calls when it
+// ends the state.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
         Ok(self.name.to_address())

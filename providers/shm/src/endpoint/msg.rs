@@ -1,5 +1,5 @@
-//! Posting of tagged and untagged messages. The caller's promise about memory becomes a `TxBuf` or
-//! `RxBuf`; the code below is safe.
+//! Posting tagged and untagged messages. The entry points turn the caller's promise about memory
+//! into a [`TxBuf`] or [`RxBuf`]; the code behind them is safe.
 
 use selvedge::{
     Context, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, Result, TagMatch, Tagged, msg, tagged,
@@ -9,7 +9,7 @@ use selvedge_kit::srx::{COMMON_FLAGS, Kind, Posted, Source};
 
 use crate::endpoint::Endpoint;
 use crate::endpoint::receive;
-use crate::endpoint::send::{Send, send as send_message, send_word};
+use crate::endpoint::send::{SendParams, send as send_message, send_word};
 use crate::transfers::cmd::{Header, IOV_LIMIT};
 
 /// Flags that an endpoint may add to its sends by default.
@@ -29,14 +29,14 @@ const TX_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFERRED)
     .union(OpFlags::MORE);
 
-/// Flags of a send that a layer above posts.
+/// Flags of a send that the collective layer posts.
 const LAYER_FLAGS: OpFlags = OpFlags::PEER_TRANSFER.union(OpFlags::INJECT);
 
 #[expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 impl Msg for Endpoint {
     #[inline]
     unsafe fn sendmsg(&self, msg: &msg::SendMsg<'_>, flags: OpFlags) -> Result {
-        let header = header(Kind::Msg, 0, msg.data, flags);
+        let header = build_header(Kind::Msg, 0, msg.data, flags);
         // SAFETY: passed on from the caller.
         unsafe { self.post_send(msg.iov, header, msg.dest, msg.context, flags) }
     }
@@ -58,7 +58,7 @@ impl Msg for Endpoint {
 impl Tagged for Endpoint {
     #[inline]
     unsafe fn tsendmsg(&self, msg: &tagged::SendMsg<'_>, flags: OpFlags) -> Result {
-        let header = header(Kind::Tagged, msg.tag, msg.data, flags);
+        let header = build_header(Kind::Tagged, msg.tag, msg.data, flags);
         // SAFETY: passed on from the caller.
         unsafe { self.post_send(msg.iov, header, msg.dest, msg.context, flags) }
     }
@@ -76,6 +76,8 @@ impl Tagged for Endpoint {
 }
 
 impl Endpoint {
+    /// Posts a send.
+    ///
     /// # Safety
     /// As [`TxBuf::new`].
     #[expect(unsafe_code, reason = "the promise becomes a value here")]
@@ -94,28 +96,31 @@ impl Endpoint {
         }
         let mut state = self.shell.lock()?;
         let flags = state.setup.ep.tx_flags(flags);
-        // Constructed for each use, so that the fast path keeps the values in registers.
-        let send = || Send {
+        // Each use constructs its own parameters, so that the fast path keeps them in registers.
+        let params = || SendParams {
             header,
             dest,
             context,
             flags,
-            reports: true,
+            reports_success: true,
         };
-        if let &[piece] = iov
-            && piece.len == 8
+        if let &[segment] = iov
+            && segment.len == 8
         {
             // SAFETY: passed on from the caller.
-            let word = unsafe { TxBuf::one(piece) }.word();
-            if send_word(&mut state, word, &send()) {
+            let word = unsafe { TxBuf::one(segment) }.word();
+            if send_word(&mut state, word, &params()) {
                 return Ok(());
             }
         }
         // SAFETY: as above.
-        send_message(&mut state, unsafe { tx_buf(iov)? }, &send())
+        send_message(&mut state, unsafe { tx_buf(iov)? }, &params())
     }
 
-    /// Posts a send of the layer above, if there is one.
+    /// Posts a send of the collective layer.
+    ///
+    /// # Errors
+    /// [`Errno::BadFlags`] when there is no layer, or for other flags than [`LAYER_FLAGS`].
     ///
     /// # Safety
     /// As [`TxBuf::new`].
@@ -131,23 +136,23 @@ impl Endpoint {
         flags: OpFlags,
     ) -> Result {
         let mut state = self.shell.lock()?;
-        let is_own = flags.contains(OpFlags::PEER_TRANSFER) && state.setup.ep.has_layer();
-        if !is_own || !LAYER_FLAGS.contains(flags) {
+        let is_of_layer = flags.contains(OpFlags::PEER_TRANSFER) && state.setup.ep.has_layer();
+        if !is_of_layer || !LAYER_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
-        let send = Send {
+        let params = SendParams {
             header,
             dest,
             context,
             flags,
-            reports: !flags.contains(OpFlags::INJECT),
+            reports_success: !flags.contains(OpFlags::INJECT),
         };
         // SAFETY: passed on from the caller.
         let buf = unsafe { tx_buf(iov)? };
-        if buf.len() == 8 && send_word(&mut state, buf.word(), &send) {
+        if buf.len() == 8 && send_word(&mut state, buf.word(), &params) {
             return Ok(());
         }
-        send_message(&mut state, buf, &send)
+        send_message(&mut state, buf, &params)
     }
 
     #[inline]
@@ -164,23 +169,25 @@ impl Endpoint {
             reason = "a borrowed slice as a buffer, for this call only"
         )]
         // SAFETY: `bytes` is borrowed for the whole call, and an injected message is copied before
-        // it returns: `select::send` keeps no buffer of a message with `INJECT`.
+        // the call returns: `transfers::send::send` keeps no buffer of a message with `INJECT`.
         let buf = unsafe { TxBuf::one(Iov::new(bytes)) };
         let mut state = self.shell.lock()?;
         let flags = state.setup.ep.inject_flags();
-        let send = || Send {
+        let params = || SendParams {
             header: Header { kind, tag, data },
             dest,
             context: Context::default(),
             flags,
-            reports: false,
+            reports_success: false,
         };
-        if buf.len() == 8 && send_word(&mut state, buf.word(), &send()) {
+        if buf.len() == 8 && send_word(&mut state, buf.word(), &params()) {
             return Ok(());
         }
-        send_message(&mut state, buf, &send())
+        send_message(&mut state, buf, &params())
     }
 
+    /// Posts a receive.
+    ///
     /// # Safety
     /// As [`RxBuf::new`].
     #[expect(unsafe_code, reason = "the promise becomes a value here")]
@@ -196,7 +203,7 @@ impl Endpoint {
     ) -> Result {
         let mut state = self.shell.lock()?;
         let flags = state.setup.ep.rx_flags(kind, flags);
-        // Constructed for each use, as in `post_send`.
+        // Each use constructs its own value, as in `post_send`.
         let posted = |buf| Posted {
             buf,
             src: Source::ANY,
@@ -205,12 +212,12 @@ impl Endpoint {
             flags,
             kind,
         };
-        if let &[piece] = iov
+        if let &[segment] = iov
             && src == state.matching.policy.any_source
             && COMMON_FLAGS.contains(flags)
         {
             // SAFETY: passed on from the caller.
-            receive::post(&mut state, posted(unsafe { RxBuf::one(piece) }));
+            receive::post(&mut state, posted(unsafe { RxBuf::one(segment) }));
             return Ok(());
         }
         // SAFETY: as above.
@@ -218,12 +225,15 @@ impl Endpoint {
     }
 }
 
+/// Builds the header of a message.
 #[inline]
-fn header(kind: Kind, tag: u64, data: u64, flags: OpFlags) -> Header {
+fn build_header(kind: Kind, tag: u64, data: u64, flags: OpFlags) -> Header {
     let data = flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(data);
     Header { kind, tag, data }
 }
 
+/// Converts a list of segments to a buffer that is read.
+///
 /// # Safety
 /// As [`TxBuf::new`].
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
@@ -240,6 +250,8 @@ pub(crate) unsafe fn tx_buf(iov: &[Iov]) -> Result<TxBuf> {
     Ok(buf)
 }
 
+/// Converts a list of segments to a buffer that is written.
+///
 /// # Safety
 /// As [`RxBuf::new`].
 #[expect(unsafe_code, reason = "the promise becomes a value here")]

@@ -1,5 +1,5 @@
-//! Posting receives, and the endpoint's part of directed, peeking and multi-receive kinds. Matching
-//! is in the kit.
+//! Posting receives, and the endpoint's part of directed receives, peeks and multi-receives. The
+//! kit matches receives and messages.
 
 use selvedge::{FiAddr, Result};
 use selvedge_kit::Ep;
@@ -15,10 +15,10 @@ use crate::peers::peer::State as PeerState;
 use crate::progress;
 use crate::transfers::{status, transfer};
 
-/// Most commands that are taken when no unexpected message matches.
+/// The maximum number of commands that are taken from a peer when no unexpected message matches.
 const BUDGET: usize = 64;
 
-/// Posts a plain receive from any peer, or one whose source was set by [`direct`].
+/// Posts a plain receive from any peer, or one whose source was set by [`Receiver::direct`].
 #[inline(always)]
 pub(crate) fn post(state: &mut State, posted: Posted) {
     let matcher = state.matching.matcher(posted.kind);
@@ -27,10 +27,10 @@ pub(crate) fn post(state: &mut State, posted: Posted) {
     }
 }
 
-/// Posts a receive from the peer at `src`, or from any.
+/// Posts a receive from the peer at `src`, or from any peer.
 ///
 /// # Errors
-/// As [`direct`], and as [`Receiver::recv_with_flags`].
+/// As [`Receiver::direct`], and as [`Receiver::recv_with_flags`].
 #[inline(never)]
 pub(crate) fn post_from(state: &mut State, src: FiAddr, mut posted: Posted) -> Result {
     if !COMMON_FLAGS.contains(posted.flags) {
@@ -43,13 +43,13 @@ pub(crate) fn post_from(state: &mut State, src: FiAddr, mut posted: Posted) -> R
     Ok(())
 }
 
-/// Connects to a disconnected peer that has left no matching message, as a send does, so that a
-/// message for a directed receive can arrive.
+/// Connects to the disconnected source of a directed receive, as a send does, so that a message for
+/// the receive can arrive. Does not connect if an unexpected message of the source matches.
 ///
 /// # Errors
-/// As [`crate::connect::Connector::reach`].
+/// As [`crate::connect::Connector::ensure_connected`].
 #[inline]
-fn expect_from(state: &mut State, index: usize, posted: &Posted) -> Result {
+fn ensure_source_connected(state: &mut State, index: usize, posted: &Posted) -> Result {
     if !matches!(state.peers[index].state, PeerState::Disconnected) {
         return Ok(());
     }
@@ -76,7 +76,7 @@ impl Receiver for State {
     }
 
     fn source_at(&mut self, addr: FiAddr) -> Result<Source> {
-        Ok(Source(self.peers.at(addr)? as u32))
+        Ok(Source(self.peers.resolve(addr)? as u32))
     }
 
     fn addr_of(&mut self, source: Source) -> FiAddr {
@@ -87,13 +87,13 @@ impl Receiver for State {
         if !self.matching.policy.is_directed(posted.kind) {
             return Ok(());
         }
-        let index = self.peers.at(src)?;
+        let index = self.peers.resolve(src)?;
         posted.src = Source(index as u32);
-        expect_from(self, index, posted)
+        ensure_source_connected(self, index, posted)
     }
 
     fn poll_unexpected(&mut self) {
-        // The message may be among commands that were not taken yet.
+        // The message may be in a command that was not taken yet.
         progress::drain_doorbell(self);
         self.progress(BUDGET, &mut Sink::none());
     }
@@ -105,7 +105,7 @@ impl Receiver for State {
         receiver.deliver(peer, posted, env, unexpected);
     }
 
-    /// Discards an unexpected message. For its sender it is received.
+    /// Discards an unexpected message. The sender gets the same response as for a received message.
     fn discard(&mut self, env: &Envelope, unexpected: Unexpected) {
         let peer = &mut self.peers[env.src.0 as usize];
         match unexpected {

@@ -16,45 +16,46 @@ use crate::transfers::cmd::Header;
 use crate::transfers::send::{self, SLOW_PATH_FLAGS, is_inline};
 use crate::transfers::{Sent, inject, inline};
 
-/// The parameters that all kinds of sends have in common.
+/// The parameters that sends of all kinds have in common.
 #[derive(Debug)]
-pub(crate) struct Send {
+pub(crate) struct SendParams {
     pub(crate) header: Header,
     pub(crate) dest: FiAddr,
     pub(crate) context: Context,
     pub(crate) flags: OpFlags,
-    /// Whether success is reported (fi_inject(3) does not).
-    pub(crate) reports: bool,
+    /// Whether success is reported. fi_inject(3) reports none.
+    pub(crate) reports_success: bool,
 }
 
-impl Send {
-    /// The completion of a message of `len` bytes.
+impl SendParams {
+    /// Builds the report of a message of `len` bytes.
     #[inline(always)]
     fn report(&self, len: usize) -> Report {
         Report {
             kind: self.header.kind.sent(),
             context: self.context,
             flags: self.flags,
-            reports_success: self.reports,
+            reports_success: self.reports_success,
             len,
         }
     }
 }
 
-/// Sends eight bytes by the fast path, inlined. Returns `false` if a precondition does not hold;
-/// [`send`] then handles the message.
+/// Sends eight bytes by the fast path. Returns `false` without effect if a precondition does not
+/// hold; the caller then calls [`send()`]. This function and its callees are inlined.
 #[inline(always)]
-pub(crate) fn send_word(state: &mut State, word: u64, send: &Send) -> bool {
-    let (setup, peers, schedule) = state.outgoing();
-    if is_inline(&setup.config, &send.header, 8, send.flags)
-        && let Some(peer) = fast_peer(setup, peers, send)
+pub(crate) fn send_word(state: &mut State, word: u64, params: &SendParams) -> bool {
+    let (setup, peers, schedule) = state.split_for_send();
+    if is_inline(&setup.config, &params.header, 8, params.flags)
+        && let Some(peer) = fast_peer(setup, peers, params)
         && let Some(out) = &mut peer.out
         && let Some(slot) = out.tx.claim()
     {
-        send.header
-            .commit_inline(slot, 8, |slot, at| slot.put(at, word));
+        params
+            .header
+            .commit_inline(slot, 8, |slot, index| slot.put(index, word));
         out.mark_last();
-        sent(setup, peer, schedule, send, 8);
+        complete_fast_send(setup, peer, schedule, params, 8);
         return true;
     }
     false
@@ -65,17 +66,17 @@ pub(crate) fn send_word(state: &mut State, word: u64, send: &Send) -> bool {
 /// # Errors
 /// As [`send::send`]; [`Errno::NotConn`] for a peer that is disconnected and was not restarted.
 #[inline(never)]
-pub(crate) fn send(state: &mut State, buf: TxBuf, send: &Send) -> Result {
+pub(crate) fn send(state: &mut State, buf: TxBuf, params: &SendParams) -> Result {
     let len = buf.len();
-    let (setup, peers, schedule) = state.outgoing();
+    let (setup, peers, schedule) = state.split_for_send();
     if len <= setup.config.inject_size
-        && !send.flags.intersects(SLOW_PATH_FLAGS)
-        && let Some(peer) = fast_peer(setup, peers, send)
+        && !params.flags.intersects(SLOW_PATH_FLAGS)
+        && let Some(peer) = fast_peer(setup, peers, params)
     {
-        let is_inline = is_inline(&setup.config, &send.header, len, send.flags);
+        let is_inline = is_inline(&setup.config, &params.header, len, params.flags);
         let is_committed = match is_inline {
-            true => commit_inline(peer, &send.header, &buf),
-            false => inject::send(peer, &send.header, &buf, None).is_ok(),
+            true => commit_inline(peer, &params.header, &buf),
+            false => inject::send(peer, &params.header, &buf, None).is_ok(),
         };
         if is_committed {
             if !is_inline {
@@ -84,14 +85,14 @@ pub(crate) fn send(state: &mut State, buf: TxBuf, send: &Send) -> Result {
                     .stats
                     .count_protocol(ProtocolCounter::SentInject, len);
             }
-            sent(setup, peer, schedule, send, len);
+            complete_fast_send(setup, peer, schedule, params, len);
             return Ok(());
         }
     }
-    send_general(state, buf, send)
+    send_general(state, buf, params)
 }
 
-/// Commits a message inside a command. `false` if no slot is free.
+/// Commits a message inside its command. Returns `false` if no slot is free.
 #[inline(always)]
 fn commit_inline(peer: &mut Peer, header: &Header, buf: &TxBuf) -> bool {
     if let Some(out) = &mut peer.out
@@ -104,32 +105,38 @@ fn commit_inline(peer: &mut Peer, header: &Header, buf: &TxBuf) -> bool {
     false
 }
 
-/// The peer of a send on the fast path, if the completion has room and the peer is connected. The
-/// flags must not need the general path ([`SLOW_PATH_FLAGS`]).
+/// Returns the peer of a send on the fast path, if the completion has room and the peer is
+/// connected. The flags must contain none of [`SLOW_PATH_FLAGS`].
 #[inline(always)]
-fn fast_peer<'a>(setup: &Setup, peers: &'a mut Peers, send: &Send) -> Option<&'a mut Peer> {
-    if send.reports && setup.ep.tx_cq.room() == 0 {
+fn fast_peer<'a>(setup: &Setup, peers: &'a mut Peers, params: &SendParams) -> Option<&'a mut Peer> {
+    if params.reports_success && setup.ep.tx_cq.room() == 0 {
         return None;
     }
-    let peer = peers.cached(send.dest)?;
+    let peer = peers.cached(params.dest)?;
     (peer.state == PeerState::Connected).then_some(peer)
 }
 
 /// Announces and completes a message that the fast path has committed.
 #[inline(always)]
-fn sent(setup: &Setup, peer: &mut Peer, schedule: &mut Schedule, send: &Send, len: usize) {
-    announce(peer, send.flags, schedule, &setup.ep);
-    send.report(len).done_not_deferred(&setup.ep);
+fn complete_fast_send(
+    setup: &Setup,
+    peer: &mut Peer,
+    schedule: &mut Schedule,
+    params: &SendParams,
+    len: usize,
+) {
+    announce(peer, params.flags, schedule, &setup.ep);
+    params.report(len).done_not_deferred(&setup.ep);
 }
 
 /// The general path: finds the peer, connects to it if needed, and selects the protocol.
 #[inline(never)]
-fn send_general(state: &mut State, buf: TxBuf, send: &Send) -> Result {
-    if send.reports && state.setup.ep.tx_cq.room() == 0 {
+fn send_general(state: &mut State, buf: TxBuf, params: &SendParams) -> Result {
+    if params.reports_success && state.setup.ep.tx_cq.room() == 0 {
         return Err(Errno::Again);
     }
     let mut connector = state.connector();
-    let index = connector.peers.at(send.dest)?;
+    let index = connector.peers.resolve(params.dest)?;
     if connector.peers[index].state != PeerState::Connected {
         connector.ensure_connected(index)?;
         check_deferred(&mut connector, index)?;
@@ -143,17 +150,17 @@ fn send_general(state: &mut State, buf: TxBuf, send: &Send) -> Result {
     let (setup, len) = (connector.setup, buf.len());
     let special = &setup.shared.special;
     let peer = &mut connector.peers[index];
-    let sent = send::send(
+    let result = send::send(
         peer,
         &setup.config,
         special,
-        &send.header,
+        &params.header,
         buf,
-        send.report(len),
+        params.report(len),
     );
-    match sent {
+    match result {
         Ok(Sent::Done) => {
-            if !is_inline(&setup.config, &send.header, len, send.flags) {
+            if !is_inline(&setup.config, &params.header, len, params.flags) {
                 setup
                     .ep
                     .stats
@@ -161,14 +168,14 @@ fn send_general(state: &mut State, buf: TxBuf, send: &Send) -> Result {
             }
             if peer.state != PeerState::Connected {
                 // The completion is pushed once the peer exists.
-                peer.held_sends.push(send.report(len));
+                peer.held_sends.push(params.report(len));
                 return Ok(());
             }
-            announce(peer, send.flags, connector.schedule, &setup.ep);
-            send.report(len).done(&setup.ep);
+            announce(peer, params.flags, connector.schedule, &setup.ep);
+            params.report(len).done(&setup.ep);
         }
         Ok(Sent::Pending) => {
-            announce(peer, send.flags, connector.schedule, &setup.ep);
+            announce(peer, params.flags, connector.schedule, &setup.ep);
             connector.schedule.activate(peer, &setup.ep);
         }
         Err(errno) => return Err(connector.reserve_error(index, errno)),

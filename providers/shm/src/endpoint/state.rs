@@ -1,7 +1,8 @@
-//! `State`: the parts of an endpoint, which its lock protects.
+//! `State`: the parts of an endpoint that its lock protects.
 //!
-//! Each part has a type of its own, and a function takes the parts that it needs:
-//! [`CommandReceiver`] to take commands, [`Connector`] to connect and disconnect peers.
+//! Each part has a type of its own, and a function borrows only the parts that it needs:
+//! [`CommandReceiver`] those for taking commands, [`Connector`] those for connecting and
+//! disconnecting peers.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::progress::schedule::Schedule;
 use crate::provider::setup::Setup;
 use crate::rma::remote_memory::PrefetchHint;
 
-/// The parts of an endpoint.
+/// The parts of an endpoint that its lock protects.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) setup: Setup,
@@ -25,7 +26,7 @@ pub(crate) struct State {
     pub(crate) matching: Matching,
     pub(crate) schedule: Schedule,
     pub(crate) control: Control,
-    /// Cache of the mapping that the last direct access used.
+    /// The mapping that the last direct access used.
     pub(crate) prefetch_hint: PrefetchHint,
 }
 
@@ -42,7 +43,7 @@ impl State {
         }
     }
 
-    /// The parts that change when commands are taken, and the peers.
+    /// Borrows the parts that change when commands are taken, and the peers.
     #[inline(always)]
     pub(crate) fn command_receiver(&mut self) -> (CommandReceiver<'_>, &mut Peers) {
         let receiver = CommandReceiver {
@@ -54,13 +55,13 @@ impl State {
         (receiver, &mut self.peers)
     }
 
-    /// The parts that the fast path of a send changes.
+    /// Borrows the parts that the fast path of a send changes.
     #[inline(always)]
-    pub(crate) fn outgoing(&mut self) -> (&Setup, &mut Peers, &mut Schedule) {
+    pub(crate) fn split_for_send(&mut self) -> (&Setup, &mut Peers, &mut Schedule) {
         (&self.setup, &mut self.peers, &mut self.schedule)
     }
 
-    /// The parts that change when peers connect and disconnect.
+    /// Borrows the parts that change when peers connect and disconnect.
     pub(crate) fn connector(&mut self) -> Connector<'_> {
         Connector {
             setup: &self.setup,

@@ -1,6 +1,6 @@
-//! The fast path of received messages: an inline or pooled payload, no remote data, no
-//! acknowledgement, and a receive that needs no search. Most messages are like this, and are taken
-//! without being parsed.
+//! The fast path of received messages: messages with an inline or pooled payload, without remote
+//! data and acknowledgement, for a receive that needs no search. Most messages are of this kind,
+//! and the fast path takes them without parsing their commands.
 
 use selvedge::FiAddr;
 use selvedge::cq::Entry;
@@ -17,13 +17,15 @@ use crate::transfers::cmd;
 use crate::transfers::{inject, inline};
 
 /// The longest payload, in bytes, whose first cache line the receiver prefetches while it waits for
-/// the next message. The prefetch saves a round trip of the line. The sender of a larger payload
-/// still writes when the prefetch takes the line away, which costs more.
+/// the next message. The prefetch saves a round trip of the line. With a larger payload the sender
+/// is still writing when the prefetch takes the line away, which costs more than it saves.
 pub(crate) const PREFETCH_PAYLOAD_MAX: usize = 512;
 
 /// A lookup of a receive without a search.
 pub(crate) trait ReceiveLookup {
+    /// Finds the receive, if it matches a message of this source with this tag.
     fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted>;
+    /// Drops the receive that [`Self::find`] has found.
     fn drop(matcher: &mut Matcher<Unexpected>);
 }
 
@@ -43,9 +45,9 @@ impl ReceiveLookup for Oldest {
 }
 
 /// The first receive that the matcher has not indexed.
-pub(crate) struct Newer;
+pub(crate) struct FirstUnindexed;
 
-impl ReceiveLookup for Newer {
+impl ReceiveLookup for FirstUnindexed {
     #[inline(always)]
     fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted> {
         matcher.first_unindexed(src, tag)
@@ -57,8 +59,7 @@ impl ReceiveLookup for Newer {
     }
 }
 
-/// Fast path for one peer's commands: inline or pooled messages without remote data or
-/// acknowledgement, matched by a receive that needs no search.
+/// The fast path for the commands of one peer.
 #[derive(Debug)]
 pub(crate) struct FastPath<'a> {
     matching: &'a mut Matching,
@@ -80,8 +81,8 @@ impl<'a> FastPath<'a> {
 }
 
 impl FastPath<'_> {
-    /// Takes commands whose message matches the receive that `R` finds. Stops at the first command
-    /// that needs the slow path.
+    /// Takes commands whose messages match the receives that `R` finds. Stops at the first command
+    /// that needs the slow path. Returns the number of commands taken.
     #[inline(always)]
     pub(crate) fn take<R: ReceiveLookup>(
         &mut self,
@@ -99,7 +100,7 @@ impl FastPath<'_> {
         while taken < budget
             && let Some(slot) = inbox.rx.peek()
         {
-            let Some((kind, len)) = cmd::inline_message(&slot) else {
+            let Some((kind, len)) = cmd::parse_inline_message(&slot) else {
                 if !self.take_pooled::<R>(inbox, sink) {
                     break;
                 }
@@ -126,14 +127,14 @@ impl FastPath<'_> {
         taken
     }
 
-    /// Takes a command whose message is in the inject pool. Returns `false` without effect if it
-    /// needs the slow path.
+    /// Takes a command whose message is in the inject pool. Returns `false` without effect if the
+    /// command needs the slow path.
     #[inline(never)]
     fn take_pooled<R: ReceiveLookup>(&mut self, inbox: &mut Inbox, sink: &mut Sink<'_>) -> bool {
         let Some(slot) = inbox.rx.peek() else {
             return false;
         };
-        let Some((kind, len, offset)) = cmd::inject_message(&slot) else {
+        let Some((kind, len, offset)) = cmd::parse_inject_message(&slot) else {
             return false;
         };
         let tag = slot.word(1);
@@ -143,12 +144,12 @@ impl FastPath<'_> {
             return false;
         };
         let saved_position = inbox.pool_position;
-        let Ok(at) = inject::locate(inbox, offset, len) else {
+        let Ok(start) = inject::locate(inbox, offset, len) else {
             inbox.pool_position = saved_position;
             return false;
         };
         inbox.expects_payload = len <= PREFETCH_PAYLOAD_MAX;
-        inject::receive(inbox, at, len, &mut posted.buf);
+        inject::receive(inbox, start, len, &mut posted.buf);
         let flags = posted.flags;
         let entry = completion_entry(posted, kind, len, tag);
         R::drop(matcher);

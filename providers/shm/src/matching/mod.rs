@@ -1,4 +1,4 @@
-//! `Matching`: posted receives, and unexpected messages within a quota.
+//! `Matching`: the posted receives of an endpoint, and its unexpected messages within a quota.
 
 pub(crate) mod command_receiver;
 pub(crate) mod fast_path;
@@ -19,11 +19,11 @@ use crate::peers::name::Name;
 pub(crate) struct Matching {
     msgs: Matcher<Unexpected>,
     tags: Matcher<Unexpected>,
-    /// The quota of bytes of unexpected messages.
+    /// The quota of unexpected messages, in bytes.
     pub(crate) quota: UnexpectedQuota,
     /// The policy of directed receives and of multi-receive buffers.
     pub(crate) policy: ReceivePolicy,
-    /// Whether a message stays with its sender, because the quota is used up.
+    /// Whether a message stays with its sender because the quota is used up.
     is_stalled: bool,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Matching {
 pub(crate) enum Unexpected {
     /// A copy of the message; with `ack`, the sender expects an acknowledgement of the receive.
     Bytes { bytes: Box<[u8]>, ack: Option<Ack> },
-    /// An RTS: the message is in the sender's memory, as long as the sender's incarnation lasts.
+    /// An RTS: the message is in the sender's memory until the sender's incarnation ends.
     Rts { incarnation: u32, msg_id: u32 },
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Ack {
 }
 
 impl Matching {
-    /// Empty queues that keep up to `limit` bytes of unexpected messages.
+    /// Creates empty matchers that keep up to `limit` bytes of unexpected messages.
     pub(crate) fn new(policy: ReceivePolicy, limit: usize) -> Self {
         Self {
             msgs: Matcher::new(),
@@ -63,13 +63,15 @@ impl Matching {
         }
     }
 
-    /// Matches messages with shared receives, if no own receive matches.
+    /// Adds a shared receive context: a message that matches no receive of this endpoint is matched
+    /// with the shared receives.
     pub(crate) fn share(&mut self, srx: &Arc<Shared>) {
         self.msgs.share(srx, Kind::Msg);
         self.tags.share(srx, Kind::Tagged);
     }
 
-    /// Keeps an unexpected message; `kept` is the bytes that its sender has kept.
+    /// Keeps an unexpected message, and adds its bytes to `kept`, the number of bytes that are kept
+    /// of its sender.
     #[cold]
     pub(crate) fn keep(
         &mut self,
@@ -85,13 +87,13 @@ impl Matching {
             .store(env, Unexpected::Bytes { bytes, ack });
     }
 
-    /// Records that a message stays with its sender. Returns whether that is new.
+    /// Records that a message stays with its sender. Returns `false` if that was recorded already.
     #[cold]
     pub(crate) fn stall(&mut self) -> bool {
         !std::mem::replace(&mut self.is_stalled, true)
     }
 
-    /// Both matchers, for inspection.
+    /// Returns both matchers, for telemetry.
     pub(crate) fn matchers(&self) -> [(Kind, &Matcher<Unexpected>); 2] {
         [(Kind::Msg, &self.msgs), (Kind::Tagged, &self.tags)]
     }
@@ -103,8 +105,8 @@ impl Matching {
             .any(|matcher| matcher.has_from(source))
     }
 
-    /// Removes the receives that name a disconnected source, and returns them. Drops the source's
-    /// RTSs. Copied messages stay, and so do claimed RTSs: the receive of a claimed one fails.
+    /// Removes the receives that are directed to a disconnected source, and returns them. Drops the
+    /// source's RTSs. Copied messages and claimed RTSs stay: the receive of a claimed RTS fails.
     pub(crate) fn fail_source(&mut self, source: Source) -> Vec<Posted> {
         let mut failed = Vec::new();
         for matcher in [&mut self.msgs, &mut self.tags] {
@@ -117,7 +119,8 @@ impl Matching {
     }
 }
 
-/// Reports a message of the peer called `name`, whose index is `src`: `len` bytes of it are in its receive.
+/// Reports a received message of the peer called `name`, whose index is `src`. The receive holds
+/// the first `len` bytes of the message.
 #[inline]
 pub(crate) fn report(
     name: &Name,

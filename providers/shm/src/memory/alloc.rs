@@ -1,6 +1,6 @@
-//! Memory that a domain allocates for its application (`Domain::alloc`). The domain announces it to
-//! all peers, which map it until it is dropped. [`crate::memory::special`] has the tables of
-//! blocks, own and peers'.
+//! Memory that a domain allocates for its application (`Domain::alloc`). The domain announces each
+//! block of it to all peers, which map the block until it is freed. [`crate::memory::special`] has
+//! the tables of the domain's blocks and of its peers' blocks.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::smr::Writers;
 use crate::smr::keys::{KeyEntry, Kind};
 use crate::smr::special::{Block, PageSize};
 
-/// The application's handle of special memory: the block and its registration.
+/// The application's handle to special memory: the block and its registration.
 #[derive(Debug)]
 struct DomainAllocation {
     // Declared before the memory, so that the key is withdrawn first.
@@ -31,7 +31,7 @@ pub(crate) struct AnnouncedBlock {
     shared: Arc<Shared>,
     memory: Block,
     location: BlockInfo,
-    /// The number of its announcement.
+    /// The number of the announcement.
     announcement: u64,
     /// The requested length in bytes.
     len: usize,
@@ -65,7 +65,7 @@ impl AnnouncedBlock {
             writable,
         };
         let block = Self::announce(shared, memory, location, fd, len);
-        let region = mr::add(shared, block.entry(attr), location.base as usize)?;
+        let region = mr::add(shared, block.key_entry(attr), location.base as usize)?;
         let remote_addr = shared
             .keys
             .remote_start(location.base, &selvedge::mr::Attr::default());
@@ -76,7 +76,7 @@ impl AnnouncedBlock {
         }))
     }
 
-    /// Announces the block to the peers, before its key exists.
+    /// Announces the block to the peers. The key of the block must not exist yet.
     fn announce(
         shared: &Arc<Shared>,
         memory: Block,
@@ -97,8 +97,8 @@ impl AnnouncedBlock {
         }
     }
 
-    /// The block's entry of the key table.
-    fn entry(&self, attr: &alloc::Attr) -> KeyEntry {
+    /// Builds the block's entry of the key table.
+    fn key_entry(&self, attr: &alloc::Attr) -> KeyEntry {
         KeyEntry {
             key: attr.requested_key,
             start: self
@@ -120,7 +120,7 @@ impl Drop for AnnouncedBlock {
         if !self.fork_guard.is_owner() {
             return;
         }
-        // Removed before the address may be reused.
+        // The block leaves the table before its address can be reused.
         self.shared.special.remove(self.location.base);
         let release = encode_release(self.location.block);
         self.shared
@@ -144,9 +144,9 @@ impl MemoryRegion for DomainAllocation {
 }
 
 #[expect(unsafe_code, reason = "the promise of the memory trait")]
-// SAFETY: the block is whole pages of zeroed memory, mapped until `self` is dropped and not used by
-// this provider but for the operations that name it. Peers have a descriptor that is sealed against
-// writing, unless `REMOTE_WRITE` was asked for.
+// SAFETY: the block is whole pages of zeroed memory, mapped until `self` is dropped. This provider
+// accesses the block only for the operations that name it. Peers have a descriptor that is sealed
+// against writing, unless `REMOTE_WRITE` was requested.
 unsafe impl Allocation for DomainAllocation {
     fn base(&self) -> *mut u8 {
         self.block.memory.base()

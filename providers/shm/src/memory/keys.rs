@@ -3,9 +3,10 @@
 //! The first registration with remote rights creates the table, which grows by chunks. Every peer
 //! is sent a chunk (`announcements`) before a key of that chunk exists.
 //!
-//! An access ends before the region's memory may be reused. This process accesses a region under
-//! the table's lock ([`Keys::regions`]), which withdrawal takes, too. A peer that copies from a
-//! region checks afterwards that the entry is still valid, and discards the copy if it is not.
+//! Every access to a region ends before the application may reuse the region's memory. This process
+//! accesses a region under the table's lock ([`Keys::regions`]), which the withdrawal of a region
+//! takes, too. A peer that copies from a region checks afterwards that the entry is still valid,
+//! and discards the copy if it is not.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -28,8 +29,9 @@ use crate::smr::keys::{
 
 /// The key of a region that peers may not use (`FI_KEY_NOTAVAIL`).
 pub(crate) const NO_KEY: u64 = u64::MAX;
-/// The bits of a provider's key that are the entry's number; the others are random. An
-/// application's key that is a small number gets the entry of this number, too, if it is free.
+/// The number of low bits of a provider's key that hold the entry's number; the other bits are
+/// random. An application's key with the same low bits gets the entry of this number, too, if it is
+/// free.
 const ENTRY_BITS: u32 = 20;
 const ENTRY_MASK: u64 = (1 << ENTRY_BITS) - 1;
 
@@ -38,19 +40,24 @@ const ENTRY_MASK: u64 = (1 << ENTRY_BITS) - 1;
 pub(crate) struct Keys {
     mode: MrMode,
     table: RwLock<Table>,
-    /// The number of chunks that were announced to peers, or are being announced.
+    /// The number of chunks that are announced to peers, including one that is being announced.
     chunks: AtomicUsize,
     region_counters: Arc<RegionCounters>,
     /// Whether any region has a counter. Most programs have none and skip the lookup.
-    are_counted: AtomicBool,
+    has_counters: AtomicBool,
 }
 
+/// The key table, and this process's data about its entries.
 #[derive(Debug, Default)]
 struct Table {
     chunks: Vec<Chunk>,
+    /// The registered regions, by entry number.
     slots: Vec<Option<Region>>,
+    /// The numbers of free entries.
     free: BTreeSet<u32>,
+    /// Entry numbers by key.
     by_key: FxHashMap<u64, u32>,
+    /// The counters of regions.
     counts: Counts,
 }
 
@@ -59,15 +66,16 @@ struct Table {
 struct Region {
     entry: KeyEntry,
     /// The address of the first byte.
-    first: usize,
+    address: usize,
 }
 
-/// A read guard of the regions: no region is withdrawn while it is held.
+/// A read guard of the regions: no region is withdrawn while the guard is held.
 #[derive(Debug)]
 pub(crate) struct Regions<'a>(RwLockReadGuard<'a, Table>);
 
 impl Keys {
-    /// An empty table. `mode` is how the application addresses memory and chooses keys.
+    /// Creates an empty table. `mode` determines how peers address memory, and whether the
+    /// application or the provider chooses keys.
     pub(crate) fn new(mode: MrMode, region_counters: &Arc<RegionCounters>) -> Self {
         let basic = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
         let mode = match mode.contains(MrMode::BASIC) {
@@ -79,25 +87,25 @@ impl Keys {
             table: RwLock::default(),
             chunks: AtomicUsize::new(0),
             region_counters: Arc::clone(region_counters),
-            are_counted: AtomicBool::new(false),
+            has_counters: AtomicBool::new(false),
         }
     }
 
-    /// How memory is addressed and keys are chosen.
+    /// Returns the mode that determines how memory is addressed and keys are chosen.
     pub(crate) fn mode(&self) -> MrMode {
         self.mode
     }
 
-    /// The number of chunks that a peer needs before it may treat a key as unknown.
+    /// Returns the number of chunks that a peer needs before it may treat a key as unknown.
     pub(crate) fn chunks(&self) -> usize {
         self.chunks.load(Ordering::Acquire)
     }
 
-    /// The address or offset by which peers name the first byte of a region, which is at address
-    /// `first` of this process.
-    pub(crate) fn remote_start(&self, first: u64, attr: &mr::Attr) -> u64 {
+    /// Returns the address or offset by which peers name the first byte of a region. This byte is
+    /// at `address` in this process.
+    pub(crate) fn remote_start(&self, address: u64, attr: &mr::Attr) -> u64 {
         match self.mode.contains(MrMode::VIRT_ADDR) {
-            true => first,
+            true => address,
             false => attr.offset,
         }
     }
@@ -107,24 +115,24 @@ impl Keys {
         Regions(self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts a finished access of a peer at the counters of its regions. `access` is whether it has
-    /// read bytes, changed them, or both.
+    /// Adds a finished access of a peer to the counters of the accessed regions. `access` tells
+    /// whether the peer has read bytes, changed them, or both.
     #[inline]
     pub(crate) fn count(&self, segments: impl Iterator<Item = (u64, usize)>, access: MrAccess) {
-        if self.are_counted.load(Ordering::Relaxed) {
+        if self.has_counters.load(Ordering::Relaxed) {
             let events = self.regions().0.counts.events_of(segments, access);
             events.count();
         }
     }
 
-    /// Counts a finished write.
+    /// As [`Self::count`], for a write.
     #[inline]
     pub(crate) fn count_write(&self, segments: &[RmaIov]) {
         let segments = segments.iter().map(|segment| (segment.key, segment.len));
         self.count(segments, MrAccess::REMOTE_WRITE);
     }
 
-    /// Counts a finished read.
+    /// As [`Self::count`], for a read.
     #[inline]
     pub(crate) fn count_read(&self, segments: &RmaSegments) {
         let segments = segments
@@ -134,21 +142,22 @@ impl Keys {
         self.count(segments, MrAccess::REMOTE_READ);
     }
 
-    /// Adds a region, under the key in `entry` or, where the provider chooses keys, a new key. The
-    /// region's first byte is at address `first` of this process. Returns the key and the entry's
+    /// Adds a region under the key in `entry`, or under a new key where the provider chooses keys.
+    /// The region's first byte is at `address` in this process. Returns the key and the entry's
     /// number.
     ///
     /// # Errors
-    /// [`Errno::NoKey`] when the key is taken; the system's, when memory for the table is short.
+    /// [`Errno::NoKey`] when the key is taken; the system's error when memory for the table is
+    /// short.
     pub(crate) fn insert(
         &self,
         entry: KeyEntry,
-        first: usize,
+        address: usize,
         announcements: &Announcements,
     ) -> Result<(u64, u32), Error> {
         let mut table = self.table();
-        self.ensure_free_row(&mut table, announcements)?;
-        table.insert(entry, first, self.mode.contains(MrMode::PROV_KEY))
+        self.ensure_free_entry(&mut table, announcements)?;
+        table.insert(entry, address, self.mode.contains(MrMode::PROV_KEY))
     }
 
     /// Withdraws a region.
@@ -174,7 +183,7 @@ impl Keys {
             return Ok(());
         };
         table.counts.bind(region.entry.key, &cntr, access)?;
-        self.are_counted.store(true, Ordering::Relaxed);
+        self.has_counters.store(true, Ordering::Relaxed);
         region.entry.rights |= COUNTED;
         let (chunk, index) = locate_entry(number as usize);
         table.chunks[chunk].amend(index, &region.entry);
@@ -185,8 +194,8 @@ impl Keys {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ensures a free entry. Adds and announces a new chunk if none is free.
-    fn ensure_free_row(
+    /// Adds and announces a new chunk if no entry is free.
+    fn ensure_free_entry(
         &self,
         table: &mut Table,
         announcements: &Announcements,
@@ -195,7 +204,7 @@ impl Keys {
             return Ok(());
         }
         let number = table.chunks.len();
-        let fd = table.grow()?;
+        let fd = table.add_chunk()?;
         self.chunks.store(number + 1, Ordering::Release);
         announcements.publish(encode_keys(number as u32), Some(fd));
         Ok(())
@@ -206,39 +215,42 @@ impl Table {
     fn insert(
         &mut self,
         mut entry: KeyEntry,
-        first: usize,
-        by_provider: bool,
+        address: usize,
+        has_provider_key: bool,
     ) -> Result<(u64, u32), Error> {
-        let number = match by_provider {
+        let number = match has_provider_key {
             true => self.free.first().copied(),
-            false => self.preferred(entry.key)?,
+            false => self.find_free_entry(entry.key)?,
         };
         let is_full = || Error::new(Errno::NoMem, "the key table has no free entry");
         let number = number.ok_or_else(is_full)?;
-        if by_provider {
+        if has_provider_key {
             entry.key = random() << ENTRY_BITS | u64::from(number);
         }
         self.free.remove(&number);
         self.by_key.insert(entry.key, number);
-        self.slots[number as usize] = Some(Region { entry, first });
+        self.slots[number as usize] = Some(Region { entry, address });
         let (chunk, index) = locate_entry(number as usize);
         self.chunks[chunk].publish(index, &entry);
         Ok((entry.key, number))
     }
 
-    /// The free entry for an application's key: the one of the same number if possible.
-    fn preferred(&self, key: u64) -> Result<Option<u32>, Error> {
+    /// Finds a free entry for an application's key: the entry of the same number if it is free.
+    ///
+    /// # Errors
+    /// [`Errno::NoKey`] when the key is taken.
+    fn find_free_entry(&self, key: u64) -> Result<Option<u32>, Error> {
         if self.by_key.contains_key(&key) || key == NO_KEY {
-            let message = format!("the key {key:#x} is taken");
+            let message = format!("the key {key:#x} is taken: choose another");
             return Err(Error::new(Errno::NoKey, message));
         }
-        let same = (key & ENTRY_MASK) as u32;
-        let same = self.free.get(&same).or_else(|| self.free.first());
-        Ok(same.copied())
+        let number = (key & ENTRY_MASK) as u32;
+        let number = self.free.get(&number).or_else(|| self.free.first());
+        Ok(number.copied())
     }
 
     /// Adds a chunk. Returns a descriptor of its memory.
-    fn grow(&mut self) -> Result<OwnedFd, Error> {
+    fn add_chunk(&mut self) -> Result<OwnedFd, Error> {
         let number = self.chunks.len();
         let chunk = Chunk::create(number)?;
         let fd = chunk.memory().fd().try_clone_to_owned().map_err(|cause| {
@@ -253,8 +265,8 @@ impl Table {
         Ok(fd)
     }
 
-    /// Withdraws an entry. Returns the counters of its region, for the caller to drop without
-    /// locks.
+    /// Withdraws an entry. Returns the counters of its region, which the caller drops after it has
+    /// released the lock.
     fn remove(&mut self, number: u32) -> Option<Bound> {
         let (chunk, index) = locate_entry(number as usize);
         self.chunks[chunk].withdraw(index);
@@ -264,8 +276,9 @@ impl Table {
         self.counts.remove(region.entry.key)
     }
 
+    /// Finds the region that has a key.
     fn find(&self, key: u64) -> Option<&Region> {
-        let hint = self.slots.get(hint(key));
+        let hint = self.slots.get(entry_hint(key));
         let hint = hint.and_then(|region| region.as_ref().filter(|region| region.entry.key == key));
         hint.or_else(|| {
             let number = *self.by_key.get(&key)?;
@@ -275,7 +288,7 @@ impl Table {
 }
 
 impl Regions<'_> {
-    /// The memory of a segment that a peer accesses with `rights`, all of it at once.
+    /// Returns the memory of a segment that a peer accesses with `rights`.
     ///
     /// # Errors
     /// The reason for the denial.
@@ -283,29 +296,29 @@ impl Regions<'_> {
         let (region, offset) = self.find(segment, rights)?;
         if region.entry.kind != Kind::Whole {
             let len = usize::try_from(region.entry.len).map_err(|_| Denied::Bounds)?;
-            return Ok(shared_bytes(region.first, len).part(offset, segment.len));
+            return Ok(shared_bytes(region.address, len).part(offset, segment.len));
         }
-        let is_there = match rights & RIGHT_WRITE {
+        let is_mapped = match rights & RIGHT_WRITE {
             0 => presence::is_readable,
             _ => presence::is_writable,
         };
-        let first = region.first + offset;
-        match is_there(first, segment.len) {
-            true => Ok(shared_bytes(first, segment.len)),
+        let address = region.address + offset;
+        match is_mapped(address, segment.len) {
+            true => Ok(shared_bytes(address, segment.len)),
             false => Err(Denied::Unmapped),
         }
     }
 
-    /// Checks that a peer may access a segment with `rights`, part by part.
+    /// Checks that a peer may access a segment with `rights`. Does not find unmapped addresses of a
+    /// region over the whole address space; [`Self::locate`] finds them.
     ///
     /// # Errors
-    /// The reason for the denial. For a region over the whole address space, only [`Self::locate`]
-    /// finds unmapped addresses.
+    /// The reason for the denial.
     pub(crate) fn allow(&self, segment: &RmaIov, rights: u32) -> Result<(), Denied> {
         self.find(segment, rights).map(drop)
     }
 
-    /// The region that holds a segment, and the segment's offset in it.
+    /// Finds the region that holds a segment, and the segment's offset in the region.
     #[inline]
     fn find(&self, segment: &RmaIov, rights: u32) -> Result<(&Region, usize), Denied> {
         let region = self.0.find(segment.key).ok_or(Denied::Key)?;
@@ -317,23 +330,23 @@ impl Regions<'_> {
 }
 
 #[expect(unsafe_code, reason = "registration is the promise about the memory")]
-fn shared_bytes(first: usize, len: usize) -> SharedBytes {
-    let first = std::ptr::with_exposed_provenance_mut(first);
-    // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid, and with
-    // remote rights accessed by granules, until the region is dropped, which waits for the lock
-    // that `Regions` holds. These are the region's bytes or, for a region over the whole address
-    // space, bytes that `locate` has found mapped.
+fn shared_bytes(address: usize, len: usize) -> SharedBytes {
+    let first = std::ptr::with_exposed_provenance_mut(address);
+    // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid until the
+    // region is dropped, and that they are accessed by granules if the region has remote rights.
+    // Dropping the region waits for the lock that `Regions` holds. The bytes here are the region's
+    // bytes or, for a region over the whole address space, bytes that `locate` has found mapped.
     unsafe { SharedBytes::new(first, len) }
 }
 
-/// The rights of peers, in the key table's encoding.
+/// Converts the rights of peers to the key table's encoding.
 pub(crate) fn rights(access: MrAccess) -> u32 {
     let right = |flag, right| if access.contains(flag) { right } else { 0 };
     right(MrAccess::REMOTE_READ, RIGHT_READ) | right(MrAccess::REMOTE_WRITE, RIGHT_WRITE)
 }
 
-/// The number of the entry that a key probably has.
-pub(crate) const fn hint(key: u64) -> usize {
+/// Returns the number of the entry that a key probably has.
+pub(crate) const fn entry_hint(key: u64) -> usize {
     (key & ENTRY_MASK) as usize
 }
 
@@ -365,21 +378,21 @@ mod tests {
         Arc::new(Shared::new(mode, &region_counters))
     }
 
-    /// Memory that is never freed.
-    fn memory(len: usize) -> (IovMut, usize) {
+    /// Leaks `len` bytes. Returns them and their address.
+    fn leak_memory(len: usize) -> (IovMut, usize) {
         let bytes = Box::leak(vec![0_u8; len].into_boxed_slice());
         let iov = IovMut::new(bytes);
         (iov, iov.base.addr())
     }
 
-    fn located(keys: &Arc<Shared>, segment: &RmaIov, rights: u32) -> Result<usize, Denied> {
+    fn locate(keys: &Arc<Shared>, segment: &RmaIov, rights: u32) -> Result<usize, Denied> {
         let found = keys.keys.regions().locate(segment, rights);
         found.map(|shared| shared.as_ptr().addr())
     }
 
     #[test]
     fn a_region_is_addressed_by_offset_or_by_address() {
-        let (iov, first) = memory(64);
+        let (iov, first) = leak_memory(64);
         for (mode, start) in [
             (MrMode::empty(), 0),
             (MrMode::VIRT_ADDR, first as u64),
@@ -387,18 +400,18 @@ mod tests {
         ] {
             let keys = domain(mode);
             let region = register(&keys, &[iov], &attr(MrAccess::REMOTE_READ, 5)).unwrap();
-            let at = segment(region.key(), start + 60, 4);
-            assert_eq!(located(&keys, &at, RIGHT_READ), Ok(first + 60));
+            let inside = segment(region.key(), start + 60, 4);
+            assert_eq!(locate(&keys, &inside, RIGHT_READ), Ok(first + 60));
             let beyond = segment(region.key(), start + 60, 5);
-            assert_eq!(located(&keys, &beyond, RIGHT_READ), Err(Denied::Bounds));
-            assert_eq!(located(&keys, &at, RIGHT_WRITE), Err(Denied::Rights));
+            assert_eq!(locate(&keys, &beyond, RIGHT_READ), Err(Denied::Bounds));
+            assert_eq!(locate(&keys, &inside, RIGHT_WRITE), Err(Denied::Rights));
         }
     }
 
     #[test]
     fn an_application_key_belongs_to_one_region_at_a_time() {
         let keys = domain(MrMode::empty());
-        let (iov, _) = memory(64);
+        let (iov, _) = leak_memory(64);
         let reg = |key| register(&keys, &[iov], &attr(MrAccess::REMOTE_WRITE, key));
         for key in [0, 1, 7, 1 << 20, 1 << 40, u64::MAX - 1] {
             let region = reg(key).unwrap();
@@ -407,7 +420,7 @@ mod tests {
             assert_eq!(taken.errno(), Errno::NoKey);
             assert!(taken.message().contains(&format!("{key:#x}")), "{taken}");
             drop(region);
-            assert!(located(&keys, &segment(key, 0, 1), RIGHT_WRITE).is_err());
+            assert!(locate(&keys, &segment(key, 0, 1), RIGHT_WRITE).is_err());
             assert_eq!(reg(key).unwrap().key(), key);
         }
     }
@@ -415,13 +428,13 @@ mod tests {
     #[test]
     fn provider_keys_are_never_reused() {
         let keys = domain(MrMode::PROV_KEY);
-        let (iov, _) = memory(64);
+        let (iov, _) = leak_memory(64);
         let mut seen = BTreeSet::new();
         for _ in 0..1000 {
             let region = register(&keys, &[iov], &attr(MrAccess::REMOTE_WRITE, 3)).unwrap();
             assert!(
                 seen.insert(region.key()),
-                "the entry is reused, the key is not"
+                "the key is reused with its entry"
             );
         }
     }
@@ -429,13 +442,16 @@ mod tests {
     #[test]
     fn the_key_table_grows_on_demand() {
         let keys = domain(MrMode::empty());
-        let (iov, first) = memory(1000);
+        let (iov, first) = leak_memory(1000);
         let regions: Vec<_> = (0..1000)
             .map(|key| register(&keys, &[iov], &attr(MrAccess::REMOTE_WRITE, 3 * key)))
             .collect();
         for key in 0..1000 {
-            let at = segment(3 * key, key, 1);
-            assert_eq!(located(&keys, &at, RIGHT_WRITE), Ok(first + key as usize));
+            let inside = segment(3 * key, key, 1);
+            assert_eq!(
+                locate(&keys, &inside, RIGHT_WRITE),
+                Ok(first + key as usize)
+            );
         }
         assert_eq!(keys.keys.regions().0.chunks.len(), 5);
         drop(regions);
@@ -446,7 +462,7 @@ mod tests {
     #[expect(unsafe_code, reason = "forks")]
     fn a_child_that_drops_its_copies_withdraws_nothing() {
         let keys = domain(MrMode::empty());
-        let (iov, _) = memory(64);
+        let (iov, _) = leak_memory(64);
         let region = register(&keys, &[iov], &attr(MrAccess::REMOTE_READ, 5)).unwrap();
         let fd = keys.keys.regions().0.chunks[0]
             .memory()
@@ -469,7 +485,7 @@ mod tests {
     #[test]
     fn regions_without_rights_for_peers_share_no_keys_and_make_no_table() {
         let keys = domain(MrMode::empty());
-        let (iov, _) = memory(64);
+        let (iov, _) = leak_memory(64);
         let local = MrAccess::READ | MrAccess::SEND;
         let first = register(&keys, &[iov], &attr(local, 1)).unwrap();
         let second = register(&keys, &[iov], &attr(local, 1)).unwrap();
@@ -480,7 +496,7 @@ mod tests {
     #[test]
     fn register_refuses_invalid_memory_lists_by_value() {
         let keys = domain(MrMode::empty());
-        let (iov, _) = memory(64);
+        let (iov, _) = leak_memory(64);
         let wraps = IovMut::from_raw(std::ptr::without_provenance_mut(usize::MAX - 4), 8);
         for (memory, named) in [
             (&[][..], "0 segments"),
@@ -499,8 +515,8 @@ mod tests {
         let keys = domain(MrMode::empty());
         let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
         let region = register(&keys, &[all], &attr(MrAccess::REMOTE_READ, 1)).unwrap();
-        let (_, first) = memory(64);
-        let at = segment(region.key(), first as u64, 64);
-        assert_eq!(located(&keys, &at, RIGHT_READ), Ok(first));
+        let (_, first) = leak_memory(64);
+        let inside = segment(region.key(), first as u64, 64);
+        assert_eq!(locate(&keys, &inside, RIGHT_READ), Ok(first));
     }
 }

@@ -1,4 +1,5 @@
-//! Memory registration: the handles of the regions in a domain's table of keys ([`crate::memory::keys`]).
+//! Memory registration: the handles to the regions in a domain's key table
+//! ([`crate::memory::keys`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ pub(crate) const MR_IOV_LIMIT: usize = 1;
 struct Region {
     domain: Arc<Shared>,
     key: u64,
-    /// The number of its entry; `None` for a region without remote rights.
+    /// The number of the entry in the key table; `None` for a region without remote rights.
     number: Option<u32>,
     fork_guard: ForkGuard,
 }
@@ -25,8 +26,8 @@ struct Region {
 /// Registers private memory of this process.
 ///
 /// # Errors
-/// [`Errno::NoKey`] when the requested key is taken, [`Errno::Inval`] for an invalid list; the
-/// system's, when memory for the table is short.
+/// [`Errno::NoKey`] when the requested key is taken; [`Errno::Inval`] for an invalid list of
+/// segments; the system's error when memory for the table is short.
 pub(crate) fn register(
     domain: &Arc<Shared>,
     memory: &[IovMut],
@@ -35,42 +36,42 @@ pub(crate) fn register(
     let &[segment] = memory else {
         let count = memory.len();
         let message =
-            format!("a region of {count} segments; the shm provider supports {MR_IOV_LIMIT}");
+            format!("a region of {count} segments: the shm provider supports {MR_IOV_LIMIT}");
         return Err(Error::new(Errno::Inval, message));
     };
-    let first = segment.base.expose_provenance() as u64;
+    let address = segment.base.expose_provenance() as u64;
     let len = segment.len as u64;
-    let is_whole = first == 0 && segment.len == usize::MAX;
-    if !is_whole && first.checked_add(len).is_none() {
-        let message = format!("a region of {len} bytes at {first:#x}");
+    let is_whole = address == 0 && segment.len == usize::MAX;
+    if !is_whole && address.checked_add(len).is_none() {
+        let message = format!("a region of {len} bytes at {address:#x} exceeds the address space");
         return Err(Error::new(Errno::Inval, message));
     }
     let entry = KeyEntry {
         key: attr.requested_key,
-        start: domain.keys.remote_start(first, attr),
+        start: domain.keys.remote_start(address, attr),
         len,
         rights: rights(attr.access),
         kind: if is_whole { Kind::Whole } else { Kind::Plain },
-        memory: first,
+        memory: address,
         block: 0,
     };
     add(domain, entry, segment.base.expose_provenance())
 }
 
-/// Adds a region to the table, under the key in `entry` or, where the provider chooses keys, a new
-/// key. Its first byte is at address `first` of this process. A region without remote rights has no
-/// key.
+/// Adds a region to the key table, under the key in `entry`, or under a new key where the provider
+/// chooses keys. The region's first byte is at `address` in this process. A region without remote
+/// rights gets no key.
 ///
 /// # Errors
-/// [`Errno::NoKey`] when the key is taken; the system's, when memory for the table is short.
+/// [`Errno::NoKey`] when the key is taken; the system's error when memory for the table is short.
 pub(crate) fn add(
     domain: &Arc<Shared>,
     entry: KeyEntry,
-    first: usize,
+    address: usize,
 ) -> Result<Arc<dyn MemoryRegion>, Error> {
     let (mut key, mut number) = (NO_KEY, None);
     if entry.rights != 0 {
-        let added = domain.keys.insert(entry, first, &domain.announcements)?;
+        let added = domain.keys.insert(entry, address, &domain.announcements)?;
         (key, number) = (added.0, Some(added.1));
     }
     Ok(Arc::new(Region {
@@ -95,7 +96,8 @@ impl MemoryRegion for Region {
         match self.number {
             Some(number) => self.domain.keys.bind(number, cntr, access),
             None => {
-                let message = "a counter for a region without remote rights";
+                let message =
+                    "a counter for a region without remote rights: peers do not access it";
                 Err(Error::new(Errno::Inval, message))
             }
         }

@@ -1,4 +1,4 @@
-//! Siblings: the open endpoints of one domain, by name.
+//! `Siblings`: the open endpoints of one domain, by name.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use crate::peers::name::Name;
 #[derive(Debug)]
 pub(crate) struct Sibling {
     is_open: AtomicBool,
-    /// Whether it counts operations of peers on its memory.
+    /// Whether the endpoint counts operations of peers on its memory.
     counts_peers: bool,
 }
 
@@ -25,7 +25,7 @@ impl Sibling {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// Whether it counts operations of peers on its memory.
+    /// Whether the endpoint counts operations of peers on its memory.
     #[inline]
     pub(crate) fn counts_peers(&self) -> bool {
         self.counts_peers
@@ -33,7 +33,7 @@ impl Sibling {
 }
 
 impl Siblings {
-    /// Adds an endpoint that has just taken its name.
+    /// Adds an endpoint that has just bound its name.
     pub(crate) fn add(&self, name: &Name, counts_peers: bool) {
         let sibling = Arc::new(Sibling {
             is_open: AtomicBool::new(true),
@@ -42,14 +42,14 @@ impl Siblings {
         self.lock().insert(name.clone(), sibling);
     }
 
-    /// Removes an endpoint that closes and gives its name up.
+    /// Removes an endpoint that closes and releases its name.
     pub(crate) fn remove(&self, name: &Name) {
         if let Some(sibling) = self.lock().remove(name) {
             sibling.is_open.store(false, Ordering::Release);
         }
     }
 
-    /// The open endpoint of this domain that has a name.
+    /// Finds the open endpoint of this domain that has a name.
     pub(crate) fn find(&self, name: &Name) -> Option<Arc<Sibling>> {
         self.lock().get(name).map(Arc::clone)
     }

@@ -1,9 +1,10 @@
 //! Special memory: the blocks that a domain allocates for its application, and the blocks that
 //! peers have announced.
 //!
-//! Each allocation is a *block*, announced to all peers with its address in the owner's process. A
-//! peer that has mapped the block copies messages from it directly ([`PeerBlocks`]), and reads and
-//! writes what the keys allow. When the owner frees the block, peers unmap it.
+//! Each allocation is a *block*. The owner announces it to all peers with its address in the
+//! owner's process. A peer that has mapped the block copies messages from it directly
+//! ([`PeerBlocks`]), and reads and writes the parts of it for which it has keys. When the owner
+//! frees the block, peers unmap it.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -21,14 +22,16 @@ use crate::smr::special::PeerBlock;
 /// The blocks of a domain, by address.
 #[derive(Debug, Default)]
 pub(crate) struct OwnBlocks {
-    last: AtomicU64,
+    /// The number of the last block.
+    last_number: AtomicU64,
     by_base: RwLock<BTreeMap<u64, BlockInfo>>,
     /// The number of blocks. Most programs have none and skip the lookup.
     count: AtomicUsize,
 }
 
 impl OwnBlocks {
-    /// The block that holds the `len` bytes at an address of this process.
+    /// Finds the block that holds the `len` bytes at an address of this process. Returns its
+    /// number.
     #[inline]
     pub(crate) fn block_of(&self, addr: u64, len: u64) -> Option<u64> {
         if self.count.load(Ordering::Relaxed) == 0 {
@@ -44,9 +47,9 @@ impl OwnBlocks {
         info.offset_of(addr, len).map(|_| info.block)
     }
 
-    /// The number of a new block.
+    /// Returns a number for a new block.
     pub(crate) fn next_number(&self) -> u64 {
-        self.last.fetch_add(1, Ordering::Relaxed) + 1
+        self.last_number.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub(crate) fn add(&self, info: BlockInfo) {
@@ -75,12 +78,12 @@ pub(crate) struct PeerBlocks {
 pub(crate) struct MappedBlock {
     info: BlockInfo,
     memory: PeerBlock,
-    _mapped: MappingPermit,
+    _permit: MappingPermit,
 }
 
 impl PeerBlocks {
-    /// Maps a block that a peer has announced. A block that cannot be mapped is accessed by
-    /// commands and copies instead.
+    /// Maps a block that a peer has announced. If that fails, this process sends commands instead
+    /// of accessing the block directly.
     ///
     /// # Errors
     /// [`Errno::Proto`] for an invalid block.
@@ -88,7 +91,7 @@ impl PeerBlocks {
         let invalid = || {
             Error::new(
                 Errno::Proto,
-                format!("invalid block of special memory: {info:?}"),
+                format!("a peer's block of special memory was refused: {info:?}"),
             )
         };
         let len = usize::try_from(info.len).map_err(|_| invalid())?;
@@ -98,8 +101,8 @@ impl PeerBlocks {
         if self.by_number.contains_key(&info.block) {
             return Ok(());
         }
-        // Blocks beyond the peer's share are accessed by commands and copies instead.
-        let Some(_mapped) = MappingQuota::of_blocks().take(self.by_number.len()) else {
+        // This process does not map blocks beyond the peer's share, and sends commands instead.
+        let Some(_permit) = MappingQuota::of_blocks().take(self.by_number.len()) else {
             return Ok(());
         };
         match PeerBlock::attach(fd, len, info.writable) {
@@ -107,7 +110,7 @@ impl PeerBlocks {
                 let block = MappedBlock {
                     info,
                     memory,
-                    _mapped,
+                    _permit,
                 };
                 self.by_number.insert(info.block, block);
             }
@@ -133,8 +136,8 @@ impl PeerBlocks {
         self.by_number.clear();
     }
 
-    /// Finds the `len` bytes at the peer's address `addr` in the mapping of a block, if the block
-    /// holds all of them.
+    /// Finds the `len` bytes at the peer's address `addr` in the mapping of a block. Returns the
+    /// mapping and the offset in it, if the block holds all of the bytes.
     #[inline]
     pub(crate) fn find(&self, block: u64, addr: u64, len: u64) -> Option<(&Bytes, usize)> {
         let block = self.by_number.get(&block)?;
@@ -196,7 +199,10 @@ mod tests {
         }
         let mut honest = PeerBlocks::default();
         map(&mut honest, 1);
-        assert!(honest.find(1, 1 << 20, 4096).is_some(), "none was left");
+        assert!(
+            honest.find(1, 1 << 20, 4096).is_some(),
+            "no mapping was left for the honest peer"
+        );
         let other_memory = crate::smr::Memory::create(4096, Writers::Owner);
         assert!(other_memory.is_ok(), "{other_memory:?}");
     }

@@ -1,9 +1,10 @@
-//! Announces commands to peers that do not poll. A run of messages is those with `FI_MORE` and the
-//! first one without. A run is announced once, at its end, or by progress if the end does not come.
+//! Announces commands to peers that do not poll. A *run* consists of messages with `FI_MORE` and
+//! the first message without. The endpoint announces a run once, at its end, or by progress if the
+//! end does not come.
 //!
-//! Commands of a run are committed one by one. To hold the first back until the others are
-//! committed was measured: it costs a tenth to a half more for each message, because the peer is
-//! idle meanwhile.
+//! The commands of a run are committed one by one. If the first one is held back until the others
+//! are committed, each message takes a tenth to a half longer (measured), because the peer is idle
+//! meanwhile.
 
 use selvedge::OpFlags;
 use selvedge_kit::Ep;
@@ -12,17 +13,18 @@ use crate::connect::packet::encode_wake;
 use crate::peers::peer::Peer;
 use crate::progress::schedule::Schedule;
 
-/// Announces the last commit to a peer that does not poll: now, or at the end of the run to which a
-/// message with these flags belongs.
+/// Announces the last commit to a peer that does not poll: at once, or at the end of the run if
+/// `flags` contain `FI_MORE`.
 #[inline(always)]
 pub(crate) fn announce(peer: &mut Peer, flags: OpFlags, schedule: &mut Schedule, ep: &Ep) {
     if !peer.is_polling() {
-        ring(peer, flags, schedule, ep);
+        announce_unpolled(peer, flags, schedule, ep);
     }
 }
 
+/// [`announce`] for a peer that does not poll.
 #[cold]
-fn ring(peer: &mut Peer, flags: OpFlags, schedule: &mut Schedule, ep: &Ep) {
+fn announce_unpolled(peer: &mut Peer, flags: OpFlags, schedule: &mut Schedule, ep: &Ep) {
     if flags.contains(OpFlags::MORE) {
         peer.has_unannounced_commands = true;
         schedule.activate(peer, ep);
@@ -32,7 +34,7 @@ fn ring(peer: &mut Peer, flags: OpFlags, schedule: &mut Schedule, ep: &Ep) {
 }
 
 impl Peer {
-    /// Whether the peer polls this endpoint's commands, as last published by the peer.
+    /// Whether the peer polls this endpoint's commands, as the peer has published last.
     #[inline(always)]
     pub(crate) fn is_polling(&self) -> bool {
         let inbox = self.inbox.as_ref();
@@ -61,8 +63,8 @@ impl Peer {
             inbox.bell.ring();
             self.wake();
         } else if let Some(connection) = self.connections.first() {
-            // The peer has this endpoint's outbox and may be parked, but its hello was not received
-            // yet.
+            // The peer has this endpoint's outbox and may be parked, but this endpoint has not
+            // received the peer's hello yet.
             let _ = connection.send(&encode_wake(), &[]);
         }
     }
@@ -82,7 +84,8 @@ impl Peer {
         let (Some(inbox), Some(connection)) = (&mut self.inbox, self.connections.first()) else {
             return;
         };
-        // The packets in a full socket wake the peer; a closed socket needs no wake-up.
+        // A full socket needs no wake packet: the waiting packets wake the peer. Nor does a closed
+        // socket.
         if connection.send(&encode_wake(), &[]).is_ok() {
             inbox.wake_record.record_wake(epoch);
         }
@@ -112,6 +115,7 @@ mod tests {
     use crate::Endpoint;
     use crate::endpoint::state::State;
 
+    /// An endpoint with its queue and address vector.
     struct Side {
         ep: Arc<Endpoint>,
         cq: Arc<dyn CompletionQueue>,
@@ -135,8 +139,8 @@ mod tests {
             read(&mut self.ep.shell.lock().unwrap())
         }
 
-        /// Number of doorbell bits set since the last call: 0 or 1.
-        fn rung(&self) -> usize {
+        /// Clears the doorbell. Returns the number of bits set since the last call: 0 or 1.
+        fn drain_rings(&self) -> usize {
             let mut rung = 0;
             self.state(|state| state.control.doorbell.drain(64, |_| rung += 1));
             rung
@@ -179,21 +183,21 @@ mod tests {
             b.cq.read(&mut []).unwrap();
         }
         b.stop_polling();
-        b.rung();
+        b.drain_rings();
         for len in [8, 48, 100] {
             for _ in 0..5 {
                 send(&a, to, len, OpFlags::MORE);
             }
-            assert_eq!(b.rung(), 0, "announced before the end of the run");
+            assert_eq!(b.drain_rings(), 0, "announced before the end of the run");
             send(&a, to, len, plain);
-            assert_eq!(b.rung(), 1, "not announced at the end of the run");
+            assert_eq!(b.drain_rings(), 1, "not announced at the end of the run");
             // A run without an end.
             send(&a, to, len, OpFlags::MORE);
-            assert_eq!(b.rung(), 0);
+            assert_eq!(b.drain_rings(), 0);
             a.cq.read(&mut []).unwrap();
-            assert_eq!(b.rung(), 1, "not announced by progress");
+            assert_eq!(b.drain_rings(), 1, "not announced by progress");
             a.cq.read(&mut []).unwrap();
-            assert_eq!(b.rung(), 0, "announced twice");
+            assert_eq!(b.drain_rings(), 0, "announced twice");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `Peers`: the table of an endpoint's peers, by number, by name and by index of the address vector.
+//! `Peers`: the table of an endpoint's peers, by slot, by name and by index of the address vector.
 
 pub(crate) mod announce;
 pub(crate) mod copy_selector;
@@ -20,19 +20,20 @@ use crate::peers::peer::{Peer, State as PeerState};
 use crate::provider::av::Av;
 use crate::provider::shared::Shared;
 
-/// The peers that were connected or addressed. A peer's number is its slot in the table and its
-/// [`Source`]. Slots of disconnected peers are reused.
+/// The peers of an endpoint that were connected or addressed. A peer's number is its slot in the
+/// table, and its [`Source`] in the matcher. Slots of disconnected peers are reused.
 #[derive(Debug)]
 pub(crate) struct Peers {
     list: Vec<Peer>,
     names: FxHashMap<Name, u32>,
-    /// Cache of peer numbers by index of the address vector; [`UNKNOWN`] for an index not looked up
-    /// yet.
+    /// Cache of peer numbers by index of the address vector; [`UNKNOWN`] for an index that was not
+    /// looked up yet.
     addrs: Vec<u32>,
+    /// The epoch of the address vector for which the caches are valid.
     addr_epoch: u64,
-    /// The same for contexts of scalable endpoints, whose indices are sparse.
+    /// Cache of peer numbers for contexts of scalable endpoints, whose indices are sparse.
     contexts: FxHashMap<FiAddr, u32>,
-    /// Slots of peers that were disconnected when the slot was added.
+    /// Slots to reuse first. The peers in them were disconnected when the slot was added.
     vacant: Vec<u32>,
     /// The slot that was checked last for reuse.
     reuse_cursor: usize,
@@ -40,7 +41,7 @@ pub(crate) struct Peers {
     shared: Arc<Shared>,
 }
 
-/// The number that stands for "not looked up".
+/// The peer number of an index that was not looked up yet.
 const UNKNOWN: u32 = u32::MAX;
 
 impl Peers {
@@ -76,40 +77,41 @@ impl Peers {
         self.list.iter_mut()
     }
 
-    /// The peer with a name.
+    /// Finds the peer with a name.
     pub(crate) fn find(&self, name: &Name) -> Option<&Peer> {
         let index = self.names.get(name)?;
         self.list.get(*index as usize)
     }
 
-    /// The number of the peer at an index of the address vector.
+    /// Returns the number of the peer at an index of the address vector.
     ///
     /// # Errors
     /// [`Errno::Inval`] for an index that the address vector does not have.
     #[inline]
-    pub(crate) fn at(&mut self, addr: FiAddr) -> Result<usize> {
+    pub(crate) fn resolve(&mut self, addr: FiAddr) -> Result<usize> {
         match self.cached_index(addr) {
             Some(index) if index != UNKNOWN => Ok(index as usize),
-            _ => self.lookup(addr),
+            _ => self.resolve_uncached(addr),
         }
     }
 
-    /// The peer at an index of the address vector, if the index is in the cache.
+    /// Returns the peer at an index of the address vector, if the index is in the cache.
     #[inline(always)]
     pub(crate) fn cached(&mut self, addr: FiAddr) -> Option<&mut Peer> {
         let index = self.cached_index(addr)?;
         self.list.get_mut(index as usize)
     }
 
-    /// The cached number for an index of the address vector, [`UNKNOWN`] included.
+    /// Returns the cached number for an index of the address vector, which may be [`UNKNOWN`].
     #[inline(always)]
     fn cached_index(&self, addr: FiAddr) -> Option<u32> {
         (self.av.epoch() == self.addr_epoch).then_some(())?;
         self.addrs.get(addr.0 as usize).copied()
     }
 
+    /// [`Self::resolve`] for an index that is not in the cache.
     #[cold]
-    fn lookup(&mut self, addr: FiAddr) -> Result<usize> {
+    fn resolve_uncached(&mut self, addr: FiAddr) -> Result<usize> {
         let epoch = self.av.epoch();
         if epoch != self.addr_epoch {
             self.addrs.clear();
@@ -133,7 +135,7 @@ impl Peers {
         Ok(index)
     }
 
-    /// The number of the peer with a name, which is added if it is new.
+    /// Returns the number of the peer with a name. Adds the peer if it is new.
     pub(crate) fn find_or_add(&mut self, name: &Name) -> usize {
         if let Some(&index) = self.names.get(name) {
             return index as usize;
@@ -146,9 +148,9 @@ impl Peers {
         index
     }
 
-    /// The number of the peer with the name in a handshake. A new name reuses the slot of a
-    /// disconnected peer, so the table does not grow with peers that come and go. `has_unexpected`
-    /// returns whether an unexpected message of a source waits for its receive.
+    /// Returns the number of the peer with the name in a handshake. A new name reuses the slot of a
+    /// disconnected peer, so that the table does not grow as peers connect and disconnect.
+    /// `has_unexpected` returns whether an unexpected message of a source waits for its receive.
     pub(crate) fn find_or_reuse(
         &mut self,
         name: &Name,
@@ -167,7 +169,7 @@ impl Peers {
         index
     }
 
-    /// A slot to reuse: one of `vacant`, or one of the next few in the table.
+    /// Finds a slot to reuse: one of `vacant`, or one of the next few slots of the table.
     fn find_vacant(&mut self, mut has_unexpected: impl FnMut(Source) -> bool) -> Option<usize> {
         const ATTEMPTS: usize = 4;
         while let Some(index) = self.vacant.pop() {
@@ -244,13 +246,13 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_has_one_number_however_it_is_found() {
+    fn a_peer_has_the_same_number_by_name_and_by_address() {
         let (mut peers, av) = table();
         let number = peers.find_or_reuse(&name("b"), |_| false);
         let addr: Address = name("b").to_address();
         let addr = av.insert_one(&addr).unwrap();
         assert!(peers.cached(addr).is_none(), "cached before the lookup");
-        assert_eq!(peers.at(addr), Ok(number));
+        assert_eq!(peers.resolve(addr), Ok(number));
         assert_eq!(
             peers.cached(addr).map(|peer| peer.source()),
             Some(Source(number as u32))
@@ -258,13 +260,13 @@ mod tests {
         assert_eq!(peers.find_or_add(&name("b")), number);
         av.remove(&[addr]).unwrap();
         assert!(peers.cached(addr).is_none(), "cached after its removal");
-        assert_eq!(peers.at(addr), Err(Errno::Inval));
+        assert_eq!(peers.resolve(addr), Err(Errno::Inval));
     }
 
     #[test]
     fn a_new_peer_reuses_the_slot_of_a_disconnected_one_without_unexpected_messages() {
         let (mut peers, _av) = table();
-        let disconnected = peers.find_or_reuse(&name("gone"), |_| false);
+        let disconnected = peers.find_or_reuse(&name("disconnected"), |_| false);
         peers[disconnected].state = PeerState::Disconnected;
         let other = peers.find_or_reuse(&name("other"), |source| {
             source == Source(disconnected as u32)
@@ -275,7 +277,7 @@ mod tests {
         );
         let next = peers.find_or_reuse(&name("next"), |_| false);
         assert_eq!(next, disconnected);
-        assert!(peers.find(&name("gone")).is_none());
+        assert!(peers.find(&name("disconnected")).is_none());
         assert_eq!(peers.len(), 2);
     }
 }

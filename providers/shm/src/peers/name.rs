@@ -1,6 +1,6 @@
 //! `Name`: the name of an endpoint, by which its peers connect to it.
 //!
-//! The default is `pid:domain_idx:endpoint_idx`. An address may be written plain or behind
+//! The default name is `pid:domain_idx:endpoint_idx`. An address is a name alone, or a name behind
 //! `fi_shm://` or `fi_ns://`; the scheme is not part of the name.
 
 use std::fmt;
@@ -16,7 +16,7 @@ const SCHEME: &str = "fi_shm://";
 /// Separates the name of a scalable endpoint from the number of a context.
 const CONTEXT: char = '#';
 
-/// Bytes of the longest address, including the terminating zero.
+/// The length of the longest address in bytes, including the terminating zero.
 pub(crate) const ADDRESS_MAX: usize = SCHEME.len() + NAME_MAX + 1;
 
 /// The name of an endpoint, without a scheme.
@@ -24,8 +24,8 @@ pub(crate) const ADDRESS_MAX: usize = SCHEME.len() + NAME_MAX + 1;
 pub(crate) struct Name(Box<str>);
 
 impl Name {
-    /// The name of an endpoint that is opened with `address` as its source. If the address is a
-    /// wildcard, `default` completes the name.
+    /// Returns the name of an endpoint that is opened with the source address `address`. If the
+    /// address is a wildcard, `default` completes the name.
     ///
     /// # Errors
     /// As [`Self::plain`].
@@ -34,32 +34,35 @@ impl Name {
         default: impl FnOnce() -> Self,
     ) -> Result<Self, Error> {
         let name = Self::try_from(address)?;
-        match name.node() {
-            Some(node) => Self::plain(&format!("{node}{}", default())),
+        match name.wildcard_prefix() {
+            Some(prefix) => Self::plain(&format!("{prefix}{}", default())),
             None => Ok(name),
         }
     }
 
-    /// The fixed prefix of a wildcard name.
-    fn node(&self) -> Option<&str> {
-        let node = self.0.strip_suffix(ANY)?;
-        (node.is_empty() || node.ends_with(':')).then_some(node)
+    /// Returns the fixed prefix of a wildcard name; `None` for another name.
+    fn wildcard_prefix(&self) -> Option<&str> {
+        let prefix = self.0.strip_suffix(ANY)?;
+        (prefix.is_empty() || prefix.ends_with(':')).then_some(prefix)
     }
 
-    /// The default name of an endpoint of this process.
+    /// Returns the default name of an endpoint of this process.
     pub(crate) fn of_endpoint(domain: u32, endpoint: u32) -> Self {
         Self(format!("{}:{domain}:{endpoint}", std::process::id()).into())
     }
 
-    /// This name with a random suffix, which no other process can have bound.
+    /// Returns this name with a random suffix, which no other process can have guessed and bound.
     ///
     /// # Errors
     /// [`Errno::Inval`] when the result is too long.
-    pub(crate) fn unguessable(&self) -> Result<Self, Error> {
+    pub(crate) fn with_random_suffix(&self) -> Result<Self, Error> {
         Self::plain(&format!("{self}-{:016x}", random()))
     }
 
-    /// Parses a name without a scheme, as in a hello.
+    /// Parses a name without a scheme, as a hello contains it.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for an empty, too long or unprintable name, or one with a scheme.
     pub(crate) fn plain(text: &str) -> Result<Self, Error> {
         let printable = text.bytes().all(|b| b.is_ascii_graphic());
         if text.is_empty() || text.len() > NAME_MAX || !printable || text.contains("://") {
@@ -72,8 +75,8 @@ impl Name {
         Ok(Self(text.into()))
     }
 
-    /// The name of a context of the scalable endpoint with this name. Context 0 has the endpoint's
-    /// name.
+    /// Returns the name of a context of the scalable endpoint with this name. Context 0 has the
+    /// endpoint's name.
     ///
     /// # Errors
     /// [`Errno::Inval`] when the result is too long.
@@ -85,34 +88,35 @@ impl Name {
     }
 
     /// Splits the name of a context into the scalable endpoint's name and the context's number.
+    /// `None` for another name.
     pub(crate) fn as_context(&self) -> Option<(Self, usize)> {
-        let (whole, number) = self.0.rsplit_once(CONTEXT)?;
-        let whole = Self::plain(whole).ok()?;
+        let (endpoint, number) = self.0.rsplit_once(CONTEXT)?;
+        let endpoint = Self::plain(endpoint).ok()?;
         let context = number.parse().ok()?;
-        (whole.of_context(context).ok()? == *self).then_some((whole, context))
+        (endpoint.of_context(context).ok()? == *self).then_some((endpoint, context))
     }
 
-    /// The name without a scheme.
+    /// Returns the name without a scheme.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The address that peers insert into their address vectors.
+    /// Returns the address that peers insert into their address vectors.
     pub(crate) fn to_address(&self) -> Address {
         Address::Str(format!("{SCHEME}{self}"))
     }
 }
 
-/// Marks a wildcard source address. Discovery returns it when only the node is given; each endpoint
-/// opened with it gets a unique name.
+/// The last character of a wildcard source address. Discovery returns such an address if no service
+/// is given; each endpoint that is opened with it gets a unique name.
 const ANY: &str = "*";
 
 /// Whether a source address is a wildcard.
 pub(crate) fn is_wildcard(address: &Address) -> bool {
-    Name::try_from(address).is_ok_and(|name| name.node().is_some())
+    Name::try_from(address).is_ok_and(|name| name.wildcard_prefix().is_some())
 }
 
-/// The source address for a node and a service; a wildcard if there is no service.
+/// Returns the source address for a node and a service; a wildcard if there is no service.
 pub(crate) fn source_address(node: Option<&str>, service: Option<&str>) -> Address {
     let node_alone = node.filter(|node| service.is_none() && !node.contains("://"));
     let any = || Address::Str(format!("{SCHEME}{ANY}"));
@@ -122,16 +126,17 @@ pub(crate) fn source_address(node: Option<&str>, service: Option<&str>) -> Addre
     }
 }
 
-/// The address for a node and a service: one alone is the name, both are `node:service`.
+/// Returns the address for a node and a service: `node:service`, or the only one of them. `None` if
+/// there is neither.
 pub(crate) fn service_address(node: Option<&str>, service: Option<&str>) -> Option<Address> {
-    let named = match (node, service) {
+    let text = match (node, service) {
         (None, None) => return None,
         (Some(name), None) | (None, Some(name)) => name.to_owned(),
         (Some(node), Some(service)) => format!("{node}:{service}"),
     };
-    Some(Address::Str(match named.contains("://") {
-        true => named,
-        false => format!("{SCHEME}{named}"),
+    Some(Address::Str(match text.contains("://") {
+        true => text,
+        false => format!("{SCHEME}{text}"),
     }))
 }
 
@@ -140,7 +145,7 @@ impl TryFrom<&Address> for Name {
 
     fn try_from(address: &Address) -> Result<Self, Error> {
         let Some(text) = address.as_str() else {
-            let reason = format!("address {address} is no string address (FI_ADDR_STR)");
+            let reason = format!("address {address} is not a string address (FI_ADDR_STR)");
             return Err(Error::new(Errno::Inval, reason));
         };
         let text = text.strip_suffix('\0').unwrap_or(text);
@@ -157,7 +162,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// A random number from the standard library's hasher, which the system seeds.
+/// Returns a random number from the standard library's hasher, which the system seeds.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
@@ -183,12 +188,12 @@ mod tests {
 
     #[test]
     fn the_name_of_a_context_contains_that_of_its_endpoint() {
-        let whole = name("7:0:1").unwrap();
-        assert_eq!(whole.of_context(0).unwrap(), whole);
-        assert_eq!(whole.as_context(), None);
-        let third = whole.of_context(3).unwrap();
+        let endpoint = name("7:0:1").unwrap();
+        assert_eq!(endpoint.of_context(0).unwrap(), endpoint);
+        assert_eq!(endpoint.as_context(), None);
+        let third = endpoint.of_context(3).unwrap();
         assert_eq!(third.as_str(), "7:0:1#3");
-        assert_eq!(third.as_context(), Some((whole, 3)));
+        assert_eq!(third.as_context(), Some((endpoint, 3)));
         for no_context in ["7:0:1#", "7#0", "7#03", "7#+3", "#3", "7#3x"] {
             assert_eq!(name(no_context).unwrap().as_context(), None, "{no_context}");
         }

@@ -1,4 +1,4 @@
-//! `Ops`: outstanding operations that a peer has to respond to, by `msg_id`.
+//! `Ops`: the outstanding operations to which a peer has to respond, by `msg_id`.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::provider::shared::Shared;
 use crate::smr::bounce::BounceSender;
 use crate::smr::keys::{Denied, RIGHT_READ};
 
-/// An operation that the peer has to respond to.
+/// An operation to which the peer has to respond.
 #[derive(Debug)]
 pub(crate) struct Op {
     pub(crate) report: Report,
@@ -22,39 +22,41 @@ pub(crate) struct Op {
 /// The stage of an operation.
 #[derive(Debug)]
 pub(crate) enum OpBody {
-    /// The peer has the bytes and has to confirm.
+    /// The bytes were sent, and the peer has to acknowledge them.
     Sent,
     /// The RTS was sent: the peer copies the bytes from this process, or requests bounce segments.
     Rts {
         buf: TxBuf,
-        /// Bytes copied into segments so far.
+        /// The number of bytes copied into segments so far.
         filled: usize,
-        /// Whether the peer has requested all bytes through segments.
-        granted: bool,
+        /// Whether the peer has requested the bytes in bounce segments.
+        bounced: bool,
         /// Whether the bytes are in special memory.
         special: bool,
     },
-    /// The peer carries out an atomic and responds with the result.
+    /// The peer executes an atomic and responds with the result.
     Atomic(OutstandingAtomic),
     /// The peer sends bytes of a read to this buffer.
     Requested { buf: RxBuf },
-    /// The peer has requested these bytes of a read, which are sent in segments.
-    Reply { memory: Reply, filled: usize },
+    /// The peer reads these bytes, which are sent in bounce segments.
+    Reply { reply: Reply, filled: usize },
 }
 
-/// Outstanding operations by `msg_id`, which is index and generation: a late or forged response
-/// does not match a later operation.
+/// Outstanding operations by `msg_id`. A `msg_id` consists of a slot index and a generation, so
+/// that a late or forged response does not match a later operation.
 #[derive(Debug, Default)]
 pub(crate) struct Ops {
+    /// The generation of each slot, and its operation.
     slots: Vec<(u16, Option<Op>)>,
     free: Vec<u16>,
-    /// Number of operations that wait for bytes of the peer.
+    /// The number of operations that wait for bytes of the peer.
     requested: usize,
-    /// Number of replies that the peer has not confirmed.
+    /// The number of replies that the peer has not acknowledged.
     replies: usize,
 }
 
-/// Registered memory that is sent to a peer in segments. Each segment looks the regions up again.
+/// Registered memory that is sent to a peer in bounce segments. The regions are looked up again for
+/// each segment.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) domain: Arc<Shared>,
@@ -62,10 +64,11 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Fills a segment with the bytes from `from` on and returns their number.
+    /// Fills a bounce segment with the bytes from `from` on, of `len` in total. Returns the number
+    /// of bytes copied.
     ///
     /// # Errors
-    /// The reason for which the memory must not be read any more.
+    /// The reason why the memory must not be read any more.
     pub(crate) fn fill(
         &self,
         bounce: &mut BounceSender,
@@ -74,31 +77,31 @@ impl Reply {
         len: usize,
     ) -> Result<usize, Denied> {
         let regions = self.domain.keys.regions();
-        let most = bounce.shape().size;
-        let parts = self.segments.clip(from, most);
+        let size = bounce.shape().size;
+        let parts = self.segments.clip(from, size);
         let parts: Result<Vec<_>, _> = parts
             .map(|segment| regions.locate(&segment, RIGHT_READ))
             .collect();
         let parts = parts?;
-        Ok(bounce.fill(msg_id, len - from, |segments, mut at, _| {
+        Ok(bounce.fill(msg_id, len - from, |segments, mut offset, _| {
             for part in parts {
-                segments.copy_from(at, part);
-                at += part.len();
+                segments.copy_from(offset, part);
+                offset += part.len();
             }
         }))
     }
 }
 
 impl Reply {
-    /// Counts the read after the last segment.
-    pub(crate) fn count(&self) {
+    /// Adds the finished read to the counters of the regions.
+    pub(crate) fn count_read(&self) {
         self.domain.keys.count_read(&self.segments);
     }
 }
 
 impl Op {
-    /// A reply to a read of the peer, which reports no completion.
-    pub(crate) fn reply(memory: Reply, len: usize) -> Self {
+    /// Creates a reply to a read of the peer. A reply reports no completion.
+    pub(crate) fn reply(reply: Reply, len: usize) -> Self {
         Self {
             report: Report {
                 kind: CompletionFlags::empty(),
@@ -107,15 +110,15 @@ impl Op {
                 reports_success: false,
                 len,
             },
-            body: OpBody::Reply { memory, filled: 0 },
+            body: OpBody::Reply { reply, filled: 0 },
         }
     }
 
     /// Reports success. The buffer is dropped before the completion is pushed.
     pub(crate) fn succeed(self, ep: &Ep) {
         let Self { report, body } = self;
-        if let OpBody::Reply { memory, .. } = body {
-            memory.count();
+        if let OpBody::Reply { reply, .. } = body {
+            reply.count_read();
             return ep.peer_read(report.len);
         }
         drop(body);
@@ -125,9 +128,9 @@ impl Op {
     /// Reports an error. The buffer is dropped before the completion is pushed.
     pub(crate) fn fail(self, ep: &Ep, errno: Errno, peer: FiAddr, detail: String) {
         let Self { report, body } = self;
-        let is_own = !matches!(body, OpBody::Reply { .. });
+        let is_local = !matches!(body, OpBody::Reply { .. });
         drop(body);
-        if is_own {
+        if is_local {
             report.failed(ep, errno, peer, detail);
         }
     }
@@ -139,17 +142,17 @@ impl Ops {
         self.slots.len() == self.free.len()
     }
 
-    /// Outstanding operations, without replies.
+    /// Returns the number of outstanding operations, without replies.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len() - self.replies
     }
 
-    /// Replies that the peer has not confirmed.
+    /// Returns the number of replies that the peer has not acknowledged.
     pub(crate) fn replies(&self) -> usize {
         self.replies
     }
 
-    /// Number of operations that wait for bytes of the peer.
+    /// Returns the number of operations that wait for bytes of the peer.
     pub(crate) fn requested(&self) -> usize {
         self.requested
     }
@@ -167,7 +170,7 @@ impl Ops {
         u32::from(*generation) << 16 | u32::from(index)
     }
 
-    /// The operation with a `msg_id`, if the generation matches.
+    /// Returns the operation with a `msg_id`, if the generation matches.
     pub(crate) fn get_mut(&mut self, msg_id: u32) -> Option<&mut Op> {
         let (generation, slot) = self.slots.get_mut(usize::from(msg_id as u16))?;
         slot.as_mut()

@@ -1,7 +1,8 @@
-//! `Outbox` and `Inbox`: the shared memory of two connected endpoints. The [`Outbox`] is memory of
-//! this endpoint: commands and payloads to the peer, and responses to its commands. The [`Inbox`]
-//! is the peer's outbox to this endpoint, mapped read-only. Sending needs the outbox alone;
-//! responses and credits need the inbox.
+//! `Outbox` and `Inbox`: the shared memory of two connected endpoints.
+//!
+//! The [`Outbox`] is memory of this endpoint. It holds commands and payloads to the peer, and
+//! responses to the peer's commands. The [`Inbox`] is the peer's outbox to this endpoint, mapped
+//! read-only. Sending needs the outbox alone; receiving responses and credits needs the inbox.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -29,18 +30,18 @@ pub(crate) struct Outbox {
     pub(crate) region: Region,
     pub(crate) tx: Sender,
     pool: InjectPool,
-    /// By slot: the pool's position when the slot was committed.
+    /// The position of the inject pool when each command slot was committed, by slot.
     marks: Box<[u64]>,
     pub(crate) resp: RespSender,
-    /// The word that returns the peer's command slots.
+    /// The word by which this endpoint returns the peer's command slots.
     pub(crate) credit: Credit,
     pub(crate) ops: Ops,
     pub(crate) bounce: Option<BounceSender>,
-    /// Bounce memory that was not announced yet, because the peer's socket had no room.
+    /// Bounce memory that is not announced yet, because the peer's socket had no room.
     pub(crate) unannounced: Option<BounceSender>,
     /// Operations whose bytes are sent through bounce segments, in order.
     pub(crate) streams: VecDeque<u32>,
-    /// One bit per size class: whether the last message was bounced.
+    /// One bit per size class: whether the last message of the class was bounced.
     pub(crate) bounced: u64,
     /// Selects the copy method for payloads.
     pub(crate) copy_selector: CopySelector,
@@ -57,15 +58,16 @@ pub(crate) struct Inbox {
     credit: Credit,
     pub(crate) bell: Bell,
     pub(crate) wake_record: WakeRecord,
-    /// Positions of queue and pool from which on the credit is published.
+    /// The queue position from which on the credit is published.
     publish_from: u64,
+    /// The pool position from which on the credit is published.
     publish_pool_from: u64,
-    /// Whether the last message had its payload in the pool, as a guess for the next one.
+    /// Whether the payload of the last message was in the pool, as a guess for the next message.
     pub(crate) expects_payload: bool,
 }
 
 impl Outbox {
-    /// Creates the memory for the peer called `name`, which has index `addr` in the address vector.
+    /// Creates the outbox to the peer called `name`, which has index `addr` in the address vector.
     pub(crate) fn create(name: &Name, addr: FiAddr, config: &Config) -> Result<Self, Error> {
         let region = Region::create(&Attr {
             sizes: config.region,
@@ -103,19 +105,19 @@ impl Outbox {
         }
     }
 
-    /// The memory of the inject pool.
+    /// Returns the memory of the inject pool.
     #[inline]
     pub(crate) fn payload(&self) -> &Bytes {
         self.pool.bytes()
     }
 
-    /// Copies a part of a payload to offset `at` of the pool, which was claimed for it.
+    /// Copies a part of a payload to `offset` of the pool, which was claimed for the payload.
     #[inline]
-    pub(crate) fn store(&mut self, at: usize, from: &[u8]) {
-        self.copy_selector.copy_in(self.pool.bytes(), at, from);
+    pub(crate) fn store(&mut self, offset: usize, from: &[u8]) {
+        self.copy_selector.copy_in(self.pool.bytes(), offset, from);
     }
 
-    /// Reads the peer's credit and frees the slots and payloads that it returns.
+    /// Reads the peer's credit, and frees the slots and payloads that the credit returns.
     ///
     /// # Errors
     /// [`Errno::Proto`] when the credit is invalid.
@@ -124,7 +126,7 @@ impl Outbox {
         let Some(inbox) = inbox else { return Ok(()) };
         let consumed = inbox.credit.read();
         if consumed == self.tx.consumed() {
-            // The mark of the last consumed slot may be overwritten: the queue may be full.
+            // The mark of the last consumed slot may be overwritten, because the queue may be full.
             return Ok(());
         }
         self.tx
@@ -134,6 +136,10 @@ impl Outbox {
         Ok(())
     }
 
+    /// Claims `len` bytes of the inject pool and returns their offset.
+    ///
+    /// # Errors
+    /// [`Errno::Again`] while there is no room; as [`Self::refresh`].
     pub(crate) fn claim_payload(
         &mut self,
         len: usize,
@@ -180,17 +186,18 @@ impl Outbox {
 }
 
 impl Inbox {
-    /// The command that was peeked at before.
+    /// Returns the command that the caller has peeked at before.
     ///
     /// # Errors
-    /// When the slot is not committed any more: the peer has overwritten it.
+    /// [`ProtocolError`] when the slot is not committed any more, because the peer has overwritten
+    /// it.
     #[inline]
     pub(crate) fn peeked(&self) -> Result<Received<'_>, ProtocolError> {
-        let missing = ProtocolError("a command that was taken back");
+        let missing = ProtocolError("a committed command that was overwritten");
         self.rx.peek().ok_or(missing)
     }
 
-    /// Maps the memory that came with a hello.
+    /// Maps the memory that a hello passes.
     pub(crate) fn attach(hello: &Hello, region: OwnedFd, bell: OwnedFd) -> Result<Self, Error> {
         let region = PeerRegion::attach(region, hello.sizes)?;
         Ok(Self {
@@ -208,8 +215,8 @@ impl Inbox {
         })
     }
 
-    /// Prefetches the first line of the next payload while the command is polled, so that both
-    /// arrive together.
+    /// Prefetches the first cache line of the next payload while the command is polled, so that
+    /// command and payload arrive together.
     #[inline(always)]
     pub(crate) fn prefetch_expected_payload(&self) {
         if self.expects_payload {
@@ -217,8 +224,8 @@ impl Inbox {
         }
     }
 
-    /// Returns consumed slots and payloads once a quarter of the queue or the pool is consumed: the
-    /// write costs the peer a cache miss.
+    /// Returns consumed slots and payloads to the peer once a quarter of the queue or of the pool
+    /// is consumed. Not more often, because each write costs the peer a cache miss.
     #[inline(always)]
     pub(crate) fn publish(&mut self, credit: &Credit) {
         if self.rx.position() >= self.publish_from

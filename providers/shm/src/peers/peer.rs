@@ -25,22 +25,23 @@ use crate::smr::bounce::{BounceReceiver, Filled};
 use crate::smr::cmd_queue::Slot;
 use crate::smr::poll_state::WakeUp;
 use crate::smr::resp_queue::Resp;
-use crate::transfers::cma::Target;
+use crate::transfers::cma::CmaProcess;
 use crate::transfers::cmd::ProtocolError;
 use crate::transfers::incoming::Incoming;
 use crate::transfers::protocol_selector::ProtocolSelector;
 
-/// One peer, identified by its name. It may die and restart: see [`Peer::incarnation`]. The slot of
-/// a disconnected peer may be reused for another one.
+/// One peer, identified by its name. A peer may die and restart: see [`Peer::incarnation`]. The
+/// slot of a disconnected peer may be reused for another peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) name: Name,
-    /// Its slot in the table of peers.
+    /// The slot in the table of peers.
     pub(crate) index: u32,
     pub(crate) state: State,
-    /// Counts incarnations: an operation of an earlier incarnation gets no response in a later one.
+    /// The number of ended incarnations: an operation of an earlier incarnation gets no response in
+    /// a later one.
     pub(crate) incarnation: u32,
-    /// The random number of the peer's incarnation, once its hello was received.
+    /// The random number of the present incarnation, once its hello was received.
     pub(crate) incarnation_id: Option<u128>,
     pub(crate) out: Option<Outbox>,
     pub(crate) inbox: Option<Inbox>,
@@ -48,56 +49,57 @@ pub(crate) struct Peer {
     pub(crate) fault: Option<ProtocolError>,
     pub(crate) connections: Vec<Connection>,
     pub(crate) pidfd: Option<OwnedFd>,
-    /// The process for cross-memory attach, if that is permitted.
-    pub(crate) cma: Option<Target>,
+    /// The peer's process for cross-memory attach, if the system permits it.
+    pub(crate) cma: Option<CmaProcess>,
     /// Atomics to and from the peer that cannot proceed yet.
     pub(crate) atomics: Backlog,
-    /// Completions of sends that wait until the peer exists.
+    /// Reports of committed sends, which complete when the peer exists.
     pub(crate) held_sends: Vec<Report>,
-    /// One-sided operations that wait for the peer's hello, and the operations behind them.
+    /// One-sided and atomic operations that wait for the peer's hello.
     pub(crate) deferred: VecDeque<DeferredOp>,
-    /// Whether one-sided operations need more than a copy: the peer requests notifications, or a
-    /// fenced operation is outstanding.
+    /// Whether one-sided operations need the slow path: the peer requests notifications, or a
+    /// fenced operation may be outstanding.
     pub(crate) needs_slow_path: bool,
     /// Whether a fenced operation may be outstanding.
     pub(crate) is_fenced: bool,
-    /// Whether the peer requests notifications of one-sided operations that are carried out without
-    /// it.
+    /// Whether the peer requests notifications of one-sided operations that this endpoint executes
+    /// directly.
     pub(crate) wants_notifications: bool,
-    /// The peer as an endpoint of this domain, if it is or was one.
+    /// The peer as an endpoint of this domain, if the peer is or was one.
     pub(crate) sibling: Option<Arc<Sibling>>,
-    /// State for its next incarnation, while the previous one is drained.
-    pub(crate) set_aside: Option<Box<SetAside>>,
-    /// Whether this incarnation has a next one: directed receives then stay posted when it ends.
-    pub(crate) has_next: bool,
-    /// The connection to its next incarnation, while earlier ones are drained.
+    /// The state for the next incarnation, while the previous one is drained.
+    pub(crate) suspended: Option<Box<SuspendedState>>,
+    /// Whether the next incarnation exists already: directed receives then stay posted when this
+    /// one ends.
+    pub(crate) has_next_incarnation: bool,
+    /// The connection to the next incarnation, while earlier ones are drained.
     pub(crate) next_connection: Option<NextConnection>,
-    /// Position of the accept backlog when the last attempt to connect failed.
+    /// The position of the accept backlog when the last attempt to connect failed.
     pub(crate) search_mark: Option<BacklogMark>,
     /// Large messages of the peer, by the peer's `msg_id`.
     pub(crate) incoming: FxHashMap<u32, Incoming>,
     pub(crate) bounce: Option<BounceReceiver>,
-    /// Messages to the peer that are aborted, with the reason, and whose abort packet was not sent
-    /// yet.
+    /// Aborted messages to the peer whose abort packet was not sent yet, with the reason.
     pub(crate) aborts: VecDeque<(u32, Errno)>,
     /// Segments of messages whose commands were not taken yet.
     pub(crate) early_segments: Vec<Filled>,
     pub(crate) protocol_selector: ProtocolSelector,
     /// The peer's blocks of special memory.
     pub(crate) blocks: PeerBlocks,
-    /// The parts of them that one-sided operations used last.
+    /// The regions of special memory that one-sided operations used last.
     pub(crate) mapped_regions: MappedRegions,
-    /// Packets that the peer may have sent before an operation began to wait for one of them.
+    /// The number of packets that the peer may have sent before a transfer began to wait for one of
+    /// them.
     pub(crate) packets_ahead: usize,
     /// The peer's key table.
     pub(crate) keys: PeerKeys,
-    /// Bytes of its unexpected messages.
+    /// The number of bytes of the peer's unexpected messages.
     pub(crate) kept_bytes: usize,
     /// Whether every progress call polls this peer.
     pub(crate) is_polled: bool,
     /// Whether every progress call advances transfers with this peer.
     pub(crate) is_active: bool,
-    /// Whether its doorbell bit was set and it was not polled since.
+    /// Whether the peer has rung the doorbell and was not polled since.
     pub(crate) has_rung: bool,
     /// Whether commands of an unfinished run were committed without an announcement.
     pub(crate) has_unannounced_commands: bool,
@@ -105,7 +107,9 @@ pub(crate) struct Peer {
     pub(crate) wake_up: WakeUp,
     /// Whether a wake-up was requested from the peer, and the peer was not polled since.
     pub(crate) is_unpolled_since_arm: bool,
+    /// Cache of the address in completions.
     fi_addr: FiAddr,
+    /// The epoch of the address vector for which `fi_addr` is valid.
     fi_epoch: u64,
 }
 
@@ -114,9 +118,9 @@ pub(crate) struct Peer {
 pub(crate) enum State {
     /// Never connected.
     Idle,
-    /// Messages wait for it, and no endpoint has its name yet.
+    /// Messages wait for the peer, and no endpoint has its name yet.
     Waiting {
-        /// When the attempt fails.
+        /// The time at which the attempt to connect fails.
         deadline: Instant,
     },
     /// The peer has this endpoint's outbox.
@@ -128,8 +132,8 @@ pub(crate) enum State {
     Draining {
         errno: Errno,
         reason: &'static str,
-        /// One more than the number of its last command.
-        last: u64,
+        /// The position behind its last command.
+        end: u64,
     },
     /// The peer is disconnected; a later post tries to connect again.
     Disconnected,
@@ -156,8 +160,8 @@ impl Peer {
             needs_slow_path: false,
             is_fenced: false,
             wants_notifications: false,
-            set_aside: None,
-            has_next: false,
+            suspended: None,
+            has_next_incarnation: false,
             next_connection: None,
             search_mark: None,
             incoming: FxHashMap::default(),
@@ -192,25 +196,26 @@ impl Peer {
         };
     }
 
-    /// The peer as the source of messages.
+    /// Returns the peer as the source of messages.
     #[inline(always)]
     pub(crate) fn source(&self) -> Source {
         Source(self.index)
     }
 
-    /// The peer's address in completions: its index in the address vector, or its user id. Cached
-    /// until the address vector changes.
+    /// Returns the peer's address in completions: its index in the address vector, or its user id.
+    /// The address is cached until the address vector changes.
     #[inline]
     pub(crate) fn fi_addr(&mut self, av: &crate::provider::av::Av) -> FiAddr {
         let epoch = av.epoch();
         if self.fi_epoch != epoch {
-            self.lookup(av, epoch);
+            self.refresh_address(av, epoch);
         }
         self.fi_addr
     }
 
+    /// Looks the address up, and publishes the peer's index to the peer.
     #[cold]
-    fn lookup(&mut self, av: &crate::provider::av::Av, epoch: u64) {
+    fn refresh_address(&mut self, av: &crate::provider::av::Av, epoch: u64) {
         self.fi_epoch = epoch;
         self.fi_addr = av.source(&self.name);
         if let Some(out) = &self.out {
@@ -219,8 +224,8 @@ impl Peer {
     }
 
     /// Prefetches the first cache lines of the next command to the peer, which the peer polls. The
-    /// lines then move while the message that has just arrived is processed, and not while a reply
-    /// waits for them.
+    /// lines then move while the message that has just arrived is processed, before a reply needs
+    /// them.
     #[inline(always)]
     pub(crate) fn prefetch_response_slot(&self) {
         if let Some(out) = &self.out {
@@ -236,12 +241,12 @@ impl Peer {
         }
     }
 
-    /// Reserves a command slot and `len` bytes of the pool, and returns their offset. The command
-    /// must follow ([`Self::slot`]).
+    /// Reserves a command slot and `len` bytes of the inject pool. Returns the offset of these
+    /// bytes. The caller must commit a command in the slot next ([`Self::slot`]).
     ///
     /// # Errors
-    /// [`Errno::Again`] while there is no room, and nothing is reserved then; [`Errno::Proto`] when
-    /// the peer's credit is invalid.
+    /// [`Errno::NotConn`] without an outbox; [`Errno::Again`] while there is no room, and nothing
+    /// is reserved then; [`Errno::Proto`] when the peer's credit is invalid.
     #[inline]
     pub(crate) fn reserve(&mut self, len: usize) -> Result<usize, Errno> {
         let out = self.out.as_mut().ok_or(Errno::NotConn)?;
@@ -259,14 +264,14 @@ impl Peer {
         Ok(offset)
     }
 
-    /// Whether commands of the peer were not taken yet.
+    /// Whether the peer has committed commands that were not taken yet.
     #[inline(always)]
     pub(crate) fn has_commands(&self) -> bool {
         let inbox = self.inbox.as_ref();
         inbox.is_some_and(|inbox| inbox.rx.peek().is_some())
     }
 
-    /// Whether an operation waits for room that the peer makes without waking the endpoint.
+    /// Whether an operation waits for room. The peer makes room without waking the endpoint.
     pub(crate) fn waits_for_room(&self) -> bool {
         let is_settled =
             self.deferred.is_empty() && self.atomics.is_empty() && self.aborts.is_empty();
@@ -280,13 +285,13 @@ impl Peer {
             .is_some_and(|out| out.unannounced.is_some())
     }
 
-    /// Whether no command slot is known to be free.
+    /// Whether this endpoint knows of no free command slot.
     pub(crate) fn is_full(&self) -> bool {
         self.out.as_ref().is_some_and(|out| out.tx.room() == 0)
     }
 
-    /// Reserves a slot for the result of a command of the peer. There is always one as long as both
-    /// keep to the protocol. `false` while there is none.
+    /// Reserves a slot for the result of a command of the peer. Returns `false` while no slot is
+    /// free, which does not happen as long as both endpoints keep to the protocol.
     pub(crate) fn reserve_response(&mut self) -> bool {
         let Some(out) = &mut self.out else {
             return false;
@@ -301,34 +306,36 @@ impl Peer {
         has_room
     }
 
-    /// The slot that [`Self::reserve_response`] has reserved.
+    /// Claims the slot that [`Self::reserve_response`] has reserved.
     #[expect(
         clippy::expect_used,
-        reason = "reserved by this endpoint, whatever peers write"
+        reason = "the reservation is state of this endpoint alone"
     )]
     pub(crate) fn response_slot(&mut self) -> Slot<'_> {
         let slot = self.outbox().tx.claim_reserved();
         slot.expect("a slot was reserved")
     }
 
-    /// The slot that [`Self::reserve`] has reserved.
+    /// Claims the slot that [`Self::reserve`] has reserved.
     #[expect(
         clippy::expect_used,
-        reason = "reserved by this endpoint, whatever peers write"
+        reason = "the reservation is state of this endpoint alone"
     )]
     #[inline]
     pub(crate) fn slot(&mut self) -> Slot<'_> {
         self.outbox().tx.claim().expect("a slot was reserved")
     }
 
-    /// This endpoint's memory for the peer.
+    /// Returns the outbox. The caller has reserved a slot in it.
     #[expect(
         clippy::expect_used,
-        reason = "reserved by this endpoint, whatever peers write"
+        reason = "the reservation is state of this endpoint alone"
     )]
     #[inline]
     pub(crate) fn outbox(&mut self) -> &mut Outbox {
-        self.out.as_mut().expect("something was reserved in it")
+        self.out
+            .as_mut()
+            .expect("a slot was reserved in the outbox")
     }
 
     /// Withdraws the request for a wake-up, and publishes whether every progress call polls the
@@ -340,7 +347,7 @@ impl Peer {
         }
     }
 
-    /// Number of operations that wait for the peer's response.
+    /// Returns the number of operations that wait for the peer's response.
     pub(crate) fn outstanding(&self) -> usize {
         self.out.as_ref().map_or(0, |out| out.ops.len())
     }
@@ -352,7 +359,7 @@ impl Peer {
         !is_idle || self.outstanding() > 0
     }
 
-    /// Responds to a command of the peer, if the peer is still in the incarnation that sent it.
+    /// Responds to a command of the peer, if the incarnation that sent the command has not ended.
     pub(crate) fn respond(&mut self, incarnation: u32, msg_id: u32, status: u32) {
         if self.incarnation == incarnation
             && let Some(out) = &mut self.out
@@ -371,9 +378,10 @@ impl Peer {
     }
 }
 
-/// State for an incarnation that has not responded yet, set aside while an earlier one is drained.
+/// The state for an incarnation that has not responded yet, suspended while an earlier incarnation
+/// is drained.
 #[derive(Debug)]
-pub(crate) struct SetAside {
+pub(crate) struct SuspendedState {
     state: State,
     out: Option<Outbox>,
     connections: Vec<Connection>,
@@ -385,13 +393,13 @@ pub(crate) struct SetAside {
     is_fenced: bool,
 }
 
-impl SetAside {
-    /// The state of the connection, and the sends that wait for it.
-    pub(crate) fn held(&self) -> (&State, &[Report]) {
+impl SuspendedState {
+    /// Returns the state of the connection, and the reports of sends that wait for it.
+    pub(crate) fn state_and_sends(&self) -> (&State, &[Report]) {
         (&self.state, &self.held_sends)
     }
 
-    /// Closes the region, so that the peer sees that the endpoint closes.
+    /// Closes the region, by which the peer recognizes that the endpoint has closed.
     pub(crate) fn close(&self) {
         if let Some(out) = &self.out {
             out.region.close();
@@ -400,18 +408,18 @@ impl SetAside {
 }
 
 impl Peer {
-    /// Whether its next incarnation was requested to prove its key and has not responded.
+    /// Whether a key proof with the next incarnation has begun.
     pub(crate) fn awaits_key_proof(&self) -> bool {
         self.next_connection
             .as_ref()
             .is_some_and(|next| next.proof.is_some())
     }
 
-    /// Sets the state for the next incarnation aside. The peer is then in the state before the
-    /// first send.
-    pub(crate) fn set_next_aside(&mut self) {
-        self.has_next = true;
-        self.set_aside = Some(Box::new(SetAside {
+    /// Suspends the state for the next incarnation. The peer is then in the state before the first
+    /// send.
+    pub(crate) fn suspend_next_incarnation(&mut self) {
+        self.has_next_incarnation = true;
+        self.suspended = Some(Box::new(SuspendedState {
             state: std::mem::replace(&mut self.state, State::Idle),
             out: self.out.take(),
             connections: std::mem::take(&mut self.connections),
@@ -424,7 +432,8 @@ impl Peer {
         }));
     }
 
-    pub(crate) fn restore(&mut self, saved: SetAside) {
+    /// Restores the state for the next incarnation.
+    pub(crate) fn restore(&mut self, saved: SuspendedState) {
         self.state = saved.state;
         self.out = saved.out;
         self.connections = saved.connections;
@@ -437,14 +446,14 @@ impl Peer {
     }
 }
 
-/// A connection to the next incarnation, which is used after earlier ones are drained.
+/// A connection to the next incarnation, which waits until earlier incarnations are drained.
 #[derive(Debug)]
 pub(crate) struct NextConnection {
     pub(crate) connection: Connection,
-    /// Position of the accept backlog when the connection was made: connections of earlier
-    /// incarnations are before it.
+    /// The position of the accept backlog when the connection was made. Connections of earlier
+    /// incarnations precede it.
     pub(crate) mark: BacklogMark,
-    /// The state of its key proof, once that was requested.
+    /// The state of the key proof, once it was requested.
     pub(crate) proof: Option<Box<KeyProof>>,
 }
 
@@ -452,5 +461,6 @@ pub(crate) struct NextConnection {
 #[derive(Debug)]
 pub(crate) struct KeyProof {
     pub(crate) initiator: Initiator,
+    /// The time of the key request.
     pub(crate) since: Instant,
 }

@@ -10,10 +10,11 @@ use crate::peers::peer::{Peer, State as PeerState};
 use crate::provider::setup::Setup;
 use crate::transfers::incoming::Stage;
 
-/// Most peers that are searched for busy ones, when the page has not room for all.
+/// The maximum number of peers that are searched for busy ones, if the stats page has no room for
+/// all.
 const PEERS_MAX: usize = 1024;
 
-/// Writes a snapshot if the last one is old enough.
+/// Writes a snapshot if the next one is due.
 #[inline]
 pub(crate) fn update(setup: &Setup, peers: &Peers, matching: &Matching, now: Instant) {
     if setup.ep.stats.is_snapshot_due(now) {
@@ -29,44 +30,47 @@ pub(crate) fn update_now(setup: &Setup, peers: &Peers, matching: &Matching, now:
         let unread = setup.ep.unread();
         snapshot.set_gauge(Gauge::Unread, unread);
         snapshot.set_gauge(Gauge::Peers, peers.len());
-        let outstanding = peers.iter().take(PEERS_MAX).map(Peer::pending);
+        let outstanding = peers
+            .iter()
+            .take(PEERS_MAX)
+            .map(Peer::outstanding_and_queued);
         snapshot.set_gauge(Gauge::Outstanding, outstanding.sum());
         write_peers(peers, snapshot);
     });
 }
 
-/// Writes the peers, busy ones first if the page has not room for all.
+/// Writes the peers. Writes busy ones first if the stats page has no room for all.
 fn write_peers(peers: &Peers, snapshot: &mut SnapshotWriter<'_>) {
-    let shown = || peers.iter().take(PEERS_MAX);
+    let searched = || peers.iter().take(PEERS_MAX);
     if peers.len() <= SnapshotWriter::MAX_PEERS {
-        return shown().for_each(|peer| peer.write_snapshot(snapshot));
+        return searched().for_each(|peer| peer.write_snapshot(snapshot));
     }
-    let (busy, idle): (Vec<_>, Vec<_>) = shown().partition(|peer| peer.is_busy());
+    let (busy, idle): (Vec<_>, Vec<_>) = searched().partition(|peer| peer.is_busy());
     for peer in busy.into_iter().chain(idle).take(SnapshotWriter::MAX_PEERS) {
         peer.write_snapshot(snapshot);
     }
 }
 
 impl Peer {
-    /// Number of this endpoint's incomplete operations with the peer.
-    fn pending(&self) -> usize {
+    /// Returns the number of this endpoint's incomplete operations with the peer.
+    fn outstanding_and_queued(&self) -> usize {
         self.outstanding() + self.held_sends.len() + self.deferred.len()
     }
 
     fn is_busy(&self) -> bool {
-        self.pending() > 0 || !self.incoming.is_empty() || self.kept_bytes > 0
+        self.outstanding_and_queued() > 0 || !self.incoming.is_empty() || self.kept_bytes > 0
     }
 
     fn write_snapshot(&self, snapshot: &mut SnapshotWriter<'_>) {
         let stages = || self.incoming.values().map(|incoming| &incoming.stage);
-        let offered = stages().filter(|stage| matches!(stage, Stage::Unmatched));
+        let unmatched = stages().filter(|stage| matches!(stage, Stage::Unmatched));
         let moving = stages().filter(|stage| matches!(stage, Stage::Moving(_)));
         let entry = PeerSnapshot {
             index: self.index,
-            state: self.shown_state(),
+            state: self.published_state(),
             outstanding: self.outstanding(),
             queued: self.held_sends.len() + self.deferred.len(),
-            unmatched: offered.count(),
+            unmatched: unmatched.count(),
             transferring: moving.count(),
             unexpected_bytes: self.kept_bytes,
             is_full: self.is_full(),
@@ -74,7 +78,7 @@ impl Peer {
         snapshot.add_peer(self.name.as_str(), &entry);
     }
 
-    fn shown_state(&self) -> PublishedState {
+    fn published_state(&self) -> PublishedState {
         match self.state {
             PeerState::Idle => PublishedState::Idle,
             PeerState::Waiting { .. } => PublishedState::Connecting,

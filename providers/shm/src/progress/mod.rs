@@ -172,18 +172,18 @@ fn serve_active(state: &mut State) -> usize {
 }
 
 fn serve_peer(state: &mut State, index: usize) -> usize {
-    let mut at = state.connector();
-    let peer = &mut at.peers[index];
+    let mut connector = state.connector();
+    let peer = &mut connector.peers[index];
     if let Some(ProtocolError(reason)) = peer.fault.take() {
-        at.disconnect_for_violation(index, reason);
+        connector.disconnect_for_violation(index, reason);
         return 0;
     }
-    poll_awaited_packets(&mut at, index);
-    run_deferred(&mut at, index);
-    match move_transfers(&mut at.peers[index], at.setup) {
+    poll_awaited_packets(&mut connector, index);
+    run_deferred(&mut connector, index);
+    match move_transfers(&mut connector.peers[index], connector.setup) {
         Ok(moved) => moved,
         Err(ProtocolError(reason)) => {
-            at.disconnect_for_violation(index, reason);
+            connector.disconnect_for_violation(index, reason);
             0
         }
     }
@@ -191,10 +191,10 @@ fn serve_peer(state: &mut State, index: usize) -> usize {
 
 /// Receives the packets that were in a peer's socket when a transfer began to wait for one of them,
 /// a few at a time.
-fn poll_awaited_packets(at: &mut Connector<'_>, index: usize) {
-    let ahead = std::mem::take(&mut at.peers[index].packets_ahead);
-    if ahead > 0 && !at.receive_some(index) {
-        at.peers[index].packets_ahead = ahead.saturating_sub(PACKETS_PER_POLL);
+fn poll_awaited_packets(connector: &mut Connector<'_>, index: usize) {
+    let ahead = std::mem::take(&mut connector.peers[index].packets_ahead);
+    if ahead > 0 && !connector.receive_batch(index) {
+        connector.peers[index].packets_ahead = ahead.saturating_sub(PACKETS_PER_POLL);
     }
 }
 
@@ -237,10 +237,10 @@ fn check_clock(state: &mut State, interval: Duration) {
 
 /// Polls the sockets, and connects to inserted addresses if the configuration demands it.
 fn poll_sockets(state: &mut State, now: Instant) {
-    let mut at = state.connector();
-    at.poll_sockets(now);
-    if at.setup.config.eager_exchange {
-        at.exchange_addresses(now);
+    let mut connector = state.connector();
+    connector.poll_sockets(now);
+    if connector.setup.config.eager_exchange {
+        connector.exchange_addresses(now);
     }
 }
 

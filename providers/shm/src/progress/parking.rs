@@ -1,10 +1,11 @@
 //! `Parking`: parks threads that wait for an endpoint, and arms peers to wake them.
 //!
-//! Before a thread parks, the endpoint arms every peer whose commands it reads to wake it with the
-//! next command, and polls the peer a last time. A wake-up is a packet over the peer's socket. The
-//! peer's other packets and its disconnect wake as well: a parked thread waits on the endpoint's
-//! `epoll(7)` descriptor. A peer sends one wake-up each time it is armed. [`crate::smr::parking`]
-//! describes the protocol among the threads that are parked for one endpoint.
+//! Before a thread parks, the endpoint arms every peer: the peer then wakes the endpoint with its
+//! next command. The endpoint polls each armed peer a last time. A wake-up is a packet over the
+//! peer's socket. The peer's other packets and its disconnect wake the thread as well, because a
+//! parked thread waits on the endpoint's `epoll(7)` descriptor. A peer sends one wake-up each time
+//! it is armed. [`crate::smr::parking`] describes the protocol among the threads that are parked
+//! for one endpoint.
 //!
 //! `Parking` holds the state; [`crate::progress`] decides when a thread may park.
 
@@ -25,7 +26,7 @@ pub(crate) struct Parking {
     is_unfenced: bool,
     /// The number of the last armed wake-up.
     epoch: u64,
-    /// Peers that were armed and not polled since.
+    /// Unpolled peers that were armed and not polled since.
     unsettled: Vec<u32>,
 }
 
@@ -70,7 +71,7 @@ impl Parking {
         }
     }
 
-    /// Records that a peer's wake-up is spent. Parked threads relied on it and are woken.
+    /// Records that a peer's wake-up is spent. Wakes the parked threads, which relied on it.
     pub(crate) fn spend(&mut self, ep: &Ep) {
         if self.threads.spend() {
             ep.wake();
@@ -84,11 +85,11 @@ impl Parking {
             peers.iter_mut().for_each(|peer| self.arm_unpolled(peer));
         }
         self.threads.arm();
-        let mut newly_armed = !self.unsettled.is_empty();
+        let mut is_newly_armed = !self.unsettled.is_empty();
         for &index in polled {
-            newly_armed |= self.arm_peer(&mut peers[index as usize]);
+            is_newly_armed |= self.arm_peer(&mut peers[index as usize]);
         }
-        if newly_armed && !fence_before_last_poll() {
+        if is_newly_armed && !fence_before_last_poll() {
             self.is_unfenced = true;
         }
     }
@@ -123,12 +124,12 @@ impl Parking {
             return false;
         };
         let epoch = &mut self.epoch;
-        let newly_armed = peer.wake_up.arm(&out.region, || {
+        let is_newly_armed = peer.wake_up.arm(&out.region, || {
             *epoch += 1;
             *epoch
         });
-        self.is_unfenced |= newly_armed && !inbox.region.is_fenced();
-        newly_armed
+        self.is_unfenced |= is_newly_armed && !inbox.region.is_fenced();
+        is_newly_armed
     }
 
     /// Takes the peers that were armed and not polled since.
@@ -136,8 +137,8 @@ impl Parking {
         std::mem::take(&mut self.unsettled)
     }
 
-    /// Records that an armed peer was polled. It stays unsettled if it is unpolled and has commands
-    /// that found no room.
+    /// Records that an armed peer was polled. The peer stays unsettled if it is not in the polled
+    /// set and has commands for which there was no room.
     pub(crate) fn settle(&mut self, peer: &mut Peer) {
         peer.is_unpolled_since_arm = !peer.is_polled && peer.has_commands();
         if peer.is_unpolled_since_arm {

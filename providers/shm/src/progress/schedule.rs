@@ -11,49 +11,51 @@ use crate::peers::peer::Peer;
 use crate::progress::parking::Parking;
 use crate::smr::doorbell::Doorbell;
 
-/// Polls of the polled peers before an empty call returns. A waiting thread calls again at once:
-/// with several polls per call, a message more often arrives during a poll than between two calls.
+/// The number of polls of the polled peers before an empty call of progress returns. A waiting
+/// thread calls again at once: with several polls per call, a message more often arrives during a
+/// poll than between two calls.
 const POLLS_PER_CALL: usize = 8;
-/// Polls per call where a layer polls for its own messages between two calls.
+/// The same number where a collective layer polls for its own messages between two calls.
 const POLLS_PER_CALL_LAYERED: usize = 2;
-/// A number of ticks at which the next progress reads the clock in any case.
+/// A number of ticks with which the next call of progress reads the clock in any case.
 const FORCE_CLOCK_CHECK: usize = usize::MAX / 2;
-/// Unpolled peers whose queues one sweep polls.
-const SWEEP: usize = 64;
+/// The maximum number of peers that one sweep checks.
+const PEERS_PER_SWEEP: usize = 64;
 
-/// The peers that progress serves. Each list has indices of peers.
+/// The peers that progress serves. Each list contains numbers of peers.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    /// Peers that every poll includes.
+    /// The polled set: the peers that every call of progress polls.
     pub(crate) polled: Vec<u32>,
     /// The largest number of polled peers.
-    most_polled: usize,
+    max_polled: usize,
     /// Peers with active transfers or outstanding sends.
     pub(crate) active: Vec<u32>,
     /// Peers that have rung and were not polled since, in order of their rings.
     pub(crate) rung: VecDeque<u32>,
-    /// Disconnected peers whose last messages have no room yet.
+    /// Disconnected peers for whose last commands there is no room yet.
     pub(crate) ending: Vec<u32>,
-    /// Polls before an empty call of progress returns.
+    /// The number of polls before an empty call of progress returns.
     pub(crate) polls_per_call: usize,
     /// The pause between two polls.
     pub(crate) pause: SpinHint,
-    /// Empty polls and messages since the clock was read.
+    /// The number of empty polls and messages since the clock was read.
     pub(crate) ticks: usize,
+    /// The time of the last poll of the sockets.
     pub(crate) last_control: Instant,
-    /// How long the last poll of the sockets took.
+    /// The duration of the last poll of the sockets.
     pub(crate) control_time: Duration,
-    /// The peer that the last sweep polled last.
-    sweep: usize,
+    /// The peer that the last sweep checked last.
+    sweep_cursor: usize,
     pub(crate) parking: Parking,
 }
 
 impl Schedule {
-    /// An empty schedule that polls at most `most_polled` peers.
-    pub(crate) fn new(most_polled: usize, has_layer: bool) -> Self {
+    /// Creates an empty schedule that polls at most `max_polled` peers.
+    pub(crate) fn new(max_polled: usize, has_layer: bool) -> Self {
         Self {
             polled: Vec::new(),
-            most_polled,
+            max_polled,
             active: Vec::new(),
             rung: VecDeque::new(),
             ending: Vec::new(),
@@ -65,12 +67,12 @@ impl Schedule {
             ticks: 0,
             last_control: Instant::now(),
             control_time: Duration::ZERO,
-            sweep: 0,
+            sweep_cursor: 0,
             parking: Parking::default(),
         }
     }
 
-    /// Serves the transfers with a peer from now on.
+    /// Advances the transfers with a peer from now on.
     pub(crate) fn activate(&mut self, peer: &mut Peer, ep: &Ep) {
         if !std::mem::replace(&mut peer.is_active, true) {
             self.active.push(peer.index);
@@ -78,7 +80,7 @@ impl Schedule {
         self.parking.wake(ep);
     }
 
-    /// Adds a peer to the polled set, in place of the oldest one if the set is full.
+    /// Adds a peer to the polled set. If the set is full, the new peer replaces the oldest one.
     pub(crate) fn start_polling(&mut self, peers: &mut Peers, index: usize, ep: &Ep) {
         let Some(peer) = peers.get_mut(index) else {
             return;
@@ -88,7 +90,7 @@ impl Schedule {
         }
         peer.disarm_wake_up(true);
         peer.is_polled = true;
-        if self.polled.len() >= self.most_polled {
+        if self.polled.len() >= self.max_polled {
             let oldest = self.polled.remove(0) as usize;
             self.stop_polling(&mut peers[oldest]);
         }
@@ -103,14 +105,14 @@ impl Schedule {
         self.requeue(peer);
     }
 
-    /// Removes a disconnected peer from the polled set, and its wake-up.
+    /// Removes a disconnected peer from the polled set, and forgets its wake-up.
     pub(crate) fn remove(&mut self, peer: &mut Peer) {
         self.polled.retain(|&polled| polled != peer.index);
         peer.is_polled = false;
         peer.wake_up.spend();
     }
 
-    /// Moves a polled peer that has used up the budget to the end of the set.
+    /// Moves a polled peer that has used up the budget to the end of the polled set.
     #[inline]
     pub(crate) fn yield_turn(&mut self, position: usize) {
         if position + 1 < self.polled.len() {
@@ -118,7 +120,7 @@ impl Schedule {
         }
     }
 
-    /// Queues an unpolled peer with more commands as one that has rung.
+    /// Queues an unpolled peer that has more commands, as if it had rung.
     pub(crate) fn requeue(&mut self, peer: &mut Peer) {
         if !peer.is_polled && peer.has_commands() && !std::mem::replace(&mut peer.has_rung, true) {
             self.rung.push_back(peer.index);
@@ -139,31 +141,31 @@ impl Schedule {
         });
     }
 
-    /// Polls unpolled peers that have sent commands without a ring: the doorbell is only a hint. A
-    /// sweep adds at most as many peers as the polled set holds; the next sweep continues with the
-    /// others.
+    /// Starts to poll unpolled peers that have sent commands without a ring: the doorbell is only a
+    /// hint. A sweep adds at most as many peers as the polled set holds; the next sweep continues
+    /// with the others.
     pub(crate) fn sweep(&mut self, peers: &mut Peers, ep: &Ep) {
         if !self.has_unpolled(peers) {
             return;
         }
         let mut found = 0;
-        for _ in 0..SWEEP.min(peers.len()) {
-            self.sweep = (self.sweep + 1) % peers.len();
-            let peer = &peers[self.sweep];
+        for _ in 0..PEERS_PER_SWEEP.min(peers.len()) {
+            self.sweep_cursor = (self.sweep_cursor + 1) % peers.len();
+            let peer = &peers[self.sweep_cursor];
             if !peer.is_polled && peer.has_commands() {
-                self.start_polling(peers, self.sweep, ep);
+                self.start_polling(peers, self.sweep_cursor, ep);
                 found += 1;
             }
-            if found == self.most_polled {
+            if found == self.max_polled {
                 break;
             }
         }
     }
 
-    /// Records that a peer's wake-up is spent. Parked threads relied on it and are woken.
+    /// Records that a peer's wake-up is spent. Wakes the parked threads, which relied on it.
     pub(crate) fn spend_wakeup(&mut self, ep: &Ep) {
         if self.parking.is_armed() {
-            // A thread that polls on disarms the other peers without delay.
+            // If a thread continues to poll, it disarms the other peers without delay.
             self.ticks = FORCE_CLOCK_CHECK;
         }
         self.parking.spend(ep);

@@ -1,4 +1,4 @@
-//! `Av`: the address vector, endpoint names by index.
+//! `Av`: the address vector, which holds endpoint names by index.
 
 use selvedge::{Address, AddressVector, Errno, Error, FiAddr, Result, av};
 use selvedge_kit::av::{Peer, Vector, insert_symmetric};
@@ -18,6 +18,8 @@ pub(crate) struct Av {
 }
 
 impl Av {
+    /// Opens an empty address vector.
+    ///
     /// # Errors
     /// As [`Vector::open`].
     pub(crate) fn open(attr: &av::Attr, domain: &DomainId) -> Result<Self, Error> {
@@ -29,18 +31,18 @@ impl Av {
         })
     }
 
-    /// Changes with every insertion and removal.
+    /// Returns a number that changes with every insertion and removal.
     #[inline]
     pub(crate) fn epoch(&self) -> u64 {
         self.table.epoch()
     }
 
-    /// The index of a name, or [`FiAddr::UNSPEC`].
+    /// Returns the index of a name, or [`FiAddr::UNSPEC`].
     pub(crate) fn find(&self, name: &Name) -> FiAddr {
         self.table.table().find(name).unwrap_or(FiAddr::UNSPEC)
     }
 
-    /// The address of a name in completions, or [`FiAddr::UNSPEC`].
+    /// Returns the address of a name in completions, or [`FiAddr::UNSPEC`].
     pub(crate) fn source(&self, name: &Name) -> FiAddr {
         let source = self.table.source(name);
         let source = source.or_else(|| {
@@ -50,7 +52,7 @@ impl Av {
         source.unwrap_or(FiAddr::UNSPEC)
     }
 
-    /// Every name, in the order of indices.
+    /// Returns every name, in the order of indices.
     pub(crate) fn names(&self) -> Vec<Name> {
         self.table
             .peers()
@@ -59,7 +61,8 @@ impl Av {
             .collect()
     }
 
-    /// The name at an index, or the context's name if the index has a context in its upper bits.
+    /// Returns the name at an index, or the context's name if the index has a context in its upper
+    /// bits.
     pub(crate) fn name(&self, addr: FiAddr) -> Option<Name> {
         let (peer, context) = self.table.table().split(addr);
         let name = self.table.lookup(peer)?;
@@ -103,8 +106,8 @@ impl AddressVector for Av {
     }
 
     fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
-        let given = |name: &'_ str| (!name.is_empty()).then_some(name.to_owned());
-        let (node, service) = (given(node), given(service));
+        let non_empty = |name: &'_ str| (!name.is_empty()).then_some(name.to_owned());
+        let (node, service) = (non_empty(node), non_empty(service));
         let address = service_address(node.as_deref(), service.as_deref());
         let address = address.ok_or_else(|| {
             let reason = "the node and the service are empty: one of them must name the peer";

@@ -12,7 +12,7 @@ use selvedge_kit::wait::SPIN;
 use crate::smr::Sizes;
 use crate::transfers::cmd::INLINE_MAX;
 
-/// Upper limit of the queue sizes.
+/// The upper limit of the queue sizes.
 pub(crate) const LONGEST_QUEUE: usize = 1 << 20;
 
 /// Every parameter, with its default and description.
@@ -153,7 +153,7 @@ pub(crate) struct Config {
     pub(crate) segment_size: usize,
     pub(crate) segment_count: usize,
     pub(crate) protocol: Protocol,
-    /// Flags that are added to every write.
+    /// Flags that are added to every one-sided write.
     pub(crate) write_flags: OpFlags,
     pub(crate) unexpected_size: usize,
     pub(crate) peer_timeout: Duration,
@@ -168,14 +168,14 @@ pub(crate) struct Config {
     pub(crate) spin_time: Duration,
 }
 
-/// Most responses that a peer may have outstanding; the region has room for as many.
+/// The maximum number of outstanding responses to a peer; the region has room for as many.
 pub(crate) const RESP_COUNT: usize = 512;
 
-/// A hundred years: a longer timeout can overflow the clock.
+/// The longest timeout, a hundred years: a longer one can overflow the clock.
 const TIMEOUT_MAX: Duration = Duration::from_hours(100 * 365 * 24);
 
 impl Config {
-    /// Reads the environment.
+    /// Reads the values of all parameters.
     ///
     /// # Errors
     /// The first invalid value, with the parameter's name.
@@ -183,7 +183,8 @@ impl Config {
         let params = params.with(PARAMS);
         rate_limit::set_rate(params.size("FI_SHM_LOG_RATE")?);
         let inject_size = params.size("FI_SHM_INJECT_SIZE")?;
-        // Four payloads of the largest size: one may be lost to the gap at the end.
+        // Room for four payloads of the largest size: the gap at the end of the pool may take the
+        // room of one.
         let pool = params.size("FI_SHM_POOL_SIZE")?.max(4 * inject_size);
         Ok(Self {
             tx_size: params.size("FI_SHM_TX_SIZE")?,
@@ -221,8 +222,9 @@ fn directory(params: &Params) -> Result<Option<Arc<Path>>, Error> {
 }
 
 impl Config {
-    /// Command slots that are reserved for results, and the most results that an endpoint requests
-    /// from a peer at a time. Two endpoints then never wait for room in each other's queues.
+    /// Returns the number of command slots that are reserved for results. An endpoint requests at
+    /// most as many results from a peer at a time, so two endpoints never wait for room in each
+    /// other's queues.
     pub(crate) fn reserved_slots(&self) -> u64 {
         (self.region.cmd_count as u64 / 8).min(64)
     }

@@ -28,19 +28,20 @@ use crate::provider::shared::Shared;
 pub(crate) struct Fabric(FabricId);
 
 /// A domain of the shm provider.
-pub(crate) struct Domain(Arc<Parts>);
+pub(crate) struct Domain(Arc<DomainState>);
 
 /// The parts of a domain, shared with the objects that open its endpoints.
-struct Parts {
+struct DomainState {
     base: Base,
     config: Config,
-    /// The second part of default endpoint names.
+    /// The number of the domain in this process: the second part of default endpoint names.
     index: u32,
+    /// The number of the next endpoint: the third part of its default name.
     next_endpoint: AtomicU32,
     shared: Arc<Shared>,
 }
 
-/// Counts the domains of this process.
+/// The number of the next domain of this process.
 static NEXT_DOMAIN: AtomicU32 = AtomicU32::new(0);
 
 impl Fabric {
@@ -49,9 +50,9 @@ impl Fabric {
     }
 }
 
-impl Parts {
-    /// The name of a new endpoint.
-    fn name(&self, info: &Info) -> Result<Name, Error> {
+impl DomainState {
+    /// Returns the name of a new endpoint.
+    fn endpoint_name(&self, info: &Info) -> Result<Name, Error> {
         let default = || {
             let endpoint = self.next_endpoint.fetch_add(1, Ordering::Relaxed);
             Name::of_endpoint(self.index, endpoint)
@@ -62,18 +63,18 @@ impl Parts {
         }
     }
 
-    /// Calls `open` with the endpoint's name. A generated name can be guessed, and another user may
-    /// have bound it: then `open` is called again with an unguessable one.
+    /// Calls `open` with the endpoint's name. Another user may have guessed and bound a generated
+    /// name: then calls `open` again with a name that has a random suffix.
     fn open_named<T>(
         &self,
         info: &Info,
         open: impl Fn(Name) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let name = self.name(info)?;
+        let name = self.endpoint_name(info)?;
         let is_chosen = info.src_addr.as_ref().is_some_and(|a| !is_wildcard(a));
         match open(name.clone()) {
             Err(error) if error.errno() == Errno::AddrInUse && !is_chosen => {
-                open(name.unguessable()?)
+                open(name.with_random_suffix()?)
             }
             result => result,
         }
@@ -140,7 +141,7 @@ impl selvedge::Fabric for Fabric {
             config.spin_time,
         )?;
         let shared = Shared::new(info.domain_attr.mr_mode, base.region_counters());
-        Ok(Arc::new(Domain(Arc::new(Parts {
+        Ok(Arc::new(Domain(Arc::new(DomainState {
             base,
             config,
             index,
@@ -155,10 +156,11 @@ impl selvedge::Fabric for Fabric {
 }
 
 #[expect(unsafe_code, reason = "the promise of the domain trait")]
-// SAFETY: the queues are rings of the kit that only endpoints push to, whose promise is argued at
-// their own `unsafe impl`. Every operation takes its bytes from the addresses that it names. A
-// region's memory is used under the lock of `Keys`, or by peers that check afterwards whether its
-// key entry is still published; dropping its handle withdraws the entry under that lock.
+// SAFETY: the queues are rings of the kit. Only endpoints push to them, and the endpoints' promise
+// is argued at their own `unsafe impl`. Every operation takes its bytes from the addresses that it
+// names. This process accesses a region's memory under the lock of `Keys`. Peers access it and
+// check afterwards whether its key entry is still published. Dropping the region's handle withdraws
+// the entry under that lock.
 unsafe impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
         self.0.base.cq(attr)
@@ -187,13 +189,13 @@ unsafe impl selvedge::Domain for Domain {
 
     fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
         self.0.base.check_process()?;
-        let name = self.0.name(info)?;
+        let name = self.0.endpoint_name(info)?;
         // Checks the longest name before any context is opened.
         name.of_context(sep::contexts(&info.ep_attr)? - 1)?;
-        let (parts, address) = (Arc::clone(&self.0), name.to_address());
+        let (domain_state, address) = (Arc::clone(&self.0), name.to_address());
         let sep = Scalable::open(info, address, move |context, info, bind, context_slot| {
             let name = name.of_context(context)?;
-            parts.endpoint(name, info, &bind, Some(context_slot))
+            domain_state.endpoint(name, info, &bind, Some(context_slot))
         })?;
         Ok(sep)
     }

@@ -50,9 +50,9 @@ impl Provider for Shm {
 
     fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let config = Config::read(query.params)?;
-        let (src, dest) = addresses(query);
+        let (src, dest) = resolve_addresses(query);
         let candidates = [EpType::Rdm, EpType::Dgram].map(|ep_type| {
-            let mut info = info(ep_type, &config);
+            let mut info = build_info(ep_type, &config);
             info.src_addr = src.clone();
             info.dest_addr = dest.clone();
             grant_auto_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
@@ -74,8 +74,8 @@ impl Provider for Shm {
     }
 }
 
-/// Source and destination address for `node` and `service`.
-fn addresses(query: &Query<'_>) -> (Option<Address>, Option<Address>) {
+/// Returns source and destination address for the `node` and `service` of a query.
+fn resolve_addresses(query: &Query<'_>) -> (Option<Address>, Option<Address>) {
     let (node, service) = (query.node, query.service);
     let (src, dest) = match query.flags.contains(InfoFlags::SOURCE) {
         true => (source_address(node, service), None),
@@ -84,17 +84,17 @@ fn addresses(query: &Query<'_>) -> (Option<Address>, Option<Address>) {
     (Some(src), dest)
 }
 
-/// Atomics of one endpoint to another are carried out in the order of their posts.
+/// The order of atomics: those of one endpoint to another are executed in the order of their posts.
 const ATOMIC_ORDER: MsgOrder = MsgOrder::ATOMIC_RAR
     .union(MsgOrder::ATOMIC_RAW)
     .union(MsgOrder::ATOMIC_WAR)
     .union(MsgOrder::ATOMIC_WAW);
 
 /// Capabilities of address vectors.
-const VECTOR: Caps = Caps::AV_USER_ID.union(Caps::SHARED_AV);
+const VECTOR_CAPS: Caps = Caps::AV_USER_ID.union(Caps::SHARED_AV);
 
-/// The complete capabilities for this type of endpoint.
-fn info(ep_type: EpType, config: &Config) -> Info {
+/// Builds the info with all capabilities of this type of endpoint.
+fn build_info(ep_type: EpType, config: &Config) -> Info {
     let tx_caps = Caps::MSG
         | Caps::TAGGED
         | Caps::RMA
@@ -123,7 +123,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
         | Caps::TAGGED_MULTI_RECV;
     let reach = reach::caps(config);
     let mut info = Info::default();
-    info.caps = tx_caps | rx_caps | reach | VECTOR;
+    info.caps = tx_caps | rx_caps | reach | VECTOR_CAPS;
     info.addr_format = AddrFormat::Str;
 
     info.tx_attr.caps = tx_caps;
@@ -144,7 +144,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     info.ep_attr.protocol = Protocol::Shm;
     info.ep_attr.protocol_version = crate::smr::layout::VERSION;
     info.ep_attr.max_msg_size = isize::MAX as usize;
-    // The longest key; the returned info has the requested one.
+    // A key of the longest length. Discovery replaces it by the requested key.
     info.ep_attr.auth_key = vec![0; KEY_MAX];
     info.ep_attr.tx_ctx_cnt = 1;
     info.ep_attr.rx_ctx_cnt = 1;
@@ -173,7 +173,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     domain.max_ep_rx_ctx = CONTEXTS_MAX;
     domain.max_ep_stx_ctx = 1 << 16;
     domain.max_ep_srx_ctx = 1 << 16;
-    domain.caps = reach | VECTOR;
+    domain.caps = reach | VECTOR_CAPS;
 
     info.fabric_attr.name = "shm".into();
     info.fabric_attr.prov_name = "shm".into();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn far_peers_are_offered_on_request_only() {
+    fn remote_comm_is_offered_on_request_only() {
         assert!(!has_remote_comm("0"));
         assert!(has_remote_comm("1"));
     }

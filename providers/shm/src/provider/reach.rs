@@ -9,7 +9,7 @@ use selvedge_kit::attr;
 
 use crate::provider::config::Config;
 
-/// The communication capabilities for this configuration.
+/// Returns the communication capabilities for this configuration.
 pub(crate) fn caps(config: &Config) -> Caps {
     match config.remote_comm {
         true => Caps::LOCAL_COMM | Caps::REMOTE_COMM,
@@ -18,7 +18,7 @@ pub(crate) fn caps(config: &Config) -> Caps {
 }
 
 /// Warns once in a process if shm was requested by name and `candidate` was refused only because it
-/// lacks [`Caps::REMOTE_COMM`]. Without the warning the user sees no reason.
+/// lacks [`Caps::REMOTE_COMM`]. Without the warning the user would not know the reason.
 pub(crate) fn warn_if_remote_comm_excludes(mut candidate: Info, query: &Query<'_>) {
     if candidate.caps.contains(Caps::REMOTE_COMM) || !is_named(query) {
         return;

@@ -1,4 +1,4 @@
-//! `Shared`: state shared by the endpoints of a domain.
+//! `Shared`: the state that the endpoints of a domain share.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::memory::keys::Keys;
 use crate::memory::siblings::Siblings;
 use crate::memory::special::OwnBlocks;
 
-/// State shared by the endpoints of a domain. Its locks are always taken, whatever threading model
-/// the application has promised.
+/// The state that the endpoints of a domain share. Its locks are taken with every threading model
+/// that the application may have promised.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) announcements: Announcements,

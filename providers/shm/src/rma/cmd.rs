@@ -1,17 +1,18 @@
-//! Commands of one-sided operations: the words of a slot whose op is 2 or more.
+//! Commands of one-sided operations: the words of a slot whose op is 2, 3, 7 or 8.
 //!
 //! ```text
 //! write    1 key, 2 address, 3 data if the flag says so; inline: the payload in the words behind
 //!   inject 3 data, 4 size, 5 offset in the inject pool, 6 msg_id
-//!   iov    3 data, 4 size, 5 offset in the inject pool, 6 msg_id | segments << 32, 7 eager
+//!   iov    3 data, 4 size, 5 offset in the inject pool, 6 msg_id | segments << 32,
+//!          7 number of eager bounce segments
 //! read     1 key, 2 address, 3 size, 4 msg_id, 5 offset in the inject pool
-//! result   1 msg_id | error << 32; inline: the payload from word 2 on; iov: 2 size, 3 msg_id of the
-//!          segments
+//! result   1 msg_id | error << 32; inline: the payload from word 2 on; iov: 2 size,
+//!          3 msg_id of the bounce segments
 //! notify   1 direction: 0 a read, 1 a write; 2 data, 3 size
 //! ```
 //!
-//! A command with several remote segments (flag 4) has their number in word 1 and their list at the
-//! start of its payload in the inject pool. The list of the writer's own segments (iov) is always
+//! A command with several remote segments (flag 4) has their number in word 1, and their list at
+//! the start of its payload in the inject pool. The list of the writer's segments (iov) is always
 //! in the inject pool.
 //!
 //! A peer writes the slot: the parser loads every word once, and later code uses only the parsed
@@ -27,29 +28,31 @@ use crate::peers::outbox::Inbox;
 use crate::smr::bytes::Bytes;
 use crate::smr::cmd_queue::{Received, SLOT_WORDS, Slot};
 use crate::transfers::cmd::{
-    ACK, HAS_DATA, IOV_LIMIT, ProtocolError, SRC_INJECT, SRC_INLINE, SRC_IOV, length,
+    ACK, HAS_DATA, IOV_LIMIT, ProtocolError, SRC_INJECT, SRC_INLINE, SRC_IOV, parse_len,
 };
-use crate::transfers::incoming::{ENTRY_LEN, SourceSegments, put_words, words_at};
+use crate::transfers::incoming::{ENTRY_LEN, SourceSegments, get_words, put_words};
 use crate::transfers::inject;
 
+// The op numbers of slots.
 const WRITE: u32 = 2;
 const READ: u32 = 3;
 const RESULT: u32 = 7;
 const NOTIFY: u32 = 8;
-/// The first word of a notification with data.
+/// The head of the notification of an access with remote data.
 const WRITE_NOTIFICATION: u32 = NOTIFY | HAS_DATA << 16;
-/// Word 1 of the notification of a write.
-const WROTE: u64 = 1;
+/// Word 1 of the notification of a write. Reads have 0.
+const DIRECTION_WRITE: u64 = 1;
 
-/// The command has a list of remote segments.
+/// Flag: the command has a list of remote segments.
 const HAS_LIST: u32 = 4;
 
 /// The longest payload of an inline result, in bytes.
 pub(crate) const RESULT_MAX: usize = RESULT_WORDS * 8;
 const RESULT_WORDS: usize = SLOT_WORDS - 2;
+/// The payload of an inline result.
 pub(crate) type ResultWords = [u64; RESULT_WORDS];
 
-/// The longest payload of an inline write, in bytes.
+/// Returns the longest payload of an inline write, in bytes.
 #[inline]
 pub(crate) const fn inline_write_max(has_data: bool) -> usize {
     (SLOT_WORDS - if has_data { 4 } else { 3 }) * 8
@@ -84,7 +87,7 @@ pub(crate) struct InlineWrite {
 #[derive(Debug)]
 pub(crate) enum Body {
     /// In the inject pool. The target responds if `ack` is present.
-    Inject { at: usize, ack: Option<u32> },
+    Inject { offset: usize, ack: Option<u32> },
     /// In the writer's memory.
     Iov {
         msg_id: u32,
@@ -110,9 +113,9 @@ pub(crate) struct Response {
 /// The content of a response.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The bytes were inside the command: these whole words.
+    /// The command held the `len` bytes, in whole words.
     Inline { len: usize, words: ResultWords },
-    /// The bytes follow in bounce segments.
+    /// The `len` bytes follow in bounce segments with the `msg_id` `stream`.
     Stream { len: usize, stream: u32 },
     /// The read failed.
     Failed(Errno),
@@ -121,7 +124,8 @@ pub(crate) enum Outcome {
 /// The notification of a direct access by a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Notification {
-    pub(crate) wrote: bool,
+    /// Whether the peer has written; it has read otherwise.
+    pub(crate) is_write: bool,
     pub(crate) data: Option<u64>,
     pub(crate) len: usize,
 }
@@ -147,7 +151,7 @@ impl Header<'_> {
     /// Commits a write whose payload is at `offset` of the inject pool, after the list of remote
     /// segments.
     pub(crate) fn commit_inject(&self, mut slot: Slot<'_>, offset: usize, ack: Option<u32>) {
-        self.put_long(&mut slot, offset);
+        self.put_fields(&mut slot, offset);
         slot.put(6, u64::from(ack.unwrap_or(0)));
         slot.commit(self.head(SRC_INJECT, if ack.is_some() { ACK } else { 0 }));
     }
@@ -162,13 +166,14 @@ impl Header<'_> {
         segments: usize,
         eager: u32,
     ) {
-        self.put_long(&mut slot, offset);
+        self.put_fields(&mut slot, offset);
         slot.put(6, u64::from(msg_id) | (segments as u64) << 32);
         slot.put(7, u64::from(eager));
         slot.commit(self.head(SRC_IOV, 0));
     }
 
-    fn put_long(&self, slot: &mut Slot<'_>, offset: usize) {
+    /// Writes the words that commands with a payload outside of the command have in common.
+    fn put_fields(&self, slot: &mut Slot<'_>, offset: usize) {
         put_segments(slot, self.segments);
         slot.put(3, self.data.unwrap_or(0));
         slot.put(4, self.segments.len() as u64);
@@ -216,6 +221,7 @@ impl InlineWrite {
     }
 }
 
+/// Writes the words that name the remote segments.
 #[inline]
 fn put_segments(slot: &mut Slot<'_>, segments: &RmaSegments) {
     match segments.only() {
@@ -267,29 +273,29 @@ pub(crate) fn commit_failure(mut slot: Slot<'_>, msg_id: u32, errno: Errno) {
     slot.commit(RESULT);
 }
 
-/// Commits the notification of a direct write of `len` bytes with remote data: the most frequent
-/// one.
+/// Commits the notification of a direct write of `len` bytes with remote data. This is the most
+/// frequent kind of notification.
 #[inline(always)]
 pub(crate) fn commit_write_notification(mut slot: Slot<'_>, data: u64, len: u64) {
-    slot.put(1, WROTE);
+    slot.put(1, DIRECTION_WRITE);
     slot.put(2, data);
     slot.put(3, len);
     slot.commit(WRITE_NOTIFICATION);
 }
 
-/// Parses a notification that [`commit_write_notification`] wrote: remote data and length.
+/// Parses a notification of [`commit_write_notification`]. Returns remote data and length.
 #[inline(always)]
-pub(crate) fn write_notification(slot: &Received<'_>) -> Option<(u64, usize)> {
-    if slot.head() != WRITE_NOTIFICATION || slot.word(1) != WROTE {
+pub(crate) fn parse_write_notification(slot: &Received<'_>) -> Option<(u64, usize)> {
+    if slot.head() != WRITE_NOTIFICATION || slot.word(1) != DIRECTION_WRITE {
         return None;
     }
-    let len = length(slot.word(3)).ok()?;
+    let len = parse_len(slot.word(3)).ok()?;
     Some((slot.word(2), len))
 }
 
 /// Commits the notification of a direct access.
 pub(crate) fn commit_notification(mut slot: Slot<'_>, notification: Notification) {
-    slot.put(1, u64::from(notification.wrote));
+    slot.put(1, u64::from(notification.is_write));
     slot.put(2, notification.data.unwrap_or(0));
     slot.put(3, notification.len as u64);
     let data = if notification.data.is_some() {
@@ -301,24 +307,24 @@ pub(crate) fn commit_notification(mut slot: Slot<'_>, notification: Notification
 }
 
 /// Parses a command that is neither an [`InlineWrite`] nor a [`Notification`], and advances the
-/// cursor past its payload in the inject pool.
-pub(crate) fn parse(slot: &Received<'_>, inbox: &mut Pool<'_>) -> Result<OneSided, ProtocolError> {
+/// cursor past the payload of the command in the inject pool.
+pub(crate) fn parse(slot: &Received<'_>, pool: &mut Pool<'_>) -> Result<OneSided, ProtocolError> {
     let head = slot.head();
     let flags = head >> 16 & 0xff;
     match head & 0xff {
-        WRITE if head >> 8 & 0xff == SRC_INLINE => Err(ProtocolError("an inline write")),
-        WRITE => write(slot, inbox, head, flags).map(OneSided::Write),
-        READ if flags & !HAS_LIST == 0 => read(slot, inbox, flags).map(OneSided::Read),
-        RESULT if flags == 0 => result(slot, head).map(OneSided::Result),
+        WRITE if head >> 8 & 0xff == SRC_INLINE => Err(ProtocolError("a malformed inline write")),
+        WRITE => parse_write(slot, pool, head, flags).map(OneSided::Write),
+        READ if flags & !HAS_LIST == 0 => parse_read(slot, pool, flags).map(OneSided::Read),
+        RESULT if flags == 0 => parse_result(slot, head).map(OneSided::Result),
         READ | RESULT => Err(ProtocolError("unknown flags")),
         _ => Err(ProtocolError("unknown op")),
     }
 }
 
-/// The cursor over the payloads of a peer's commands.
+/// The cursor over the payloads of a peer's commands in the inject pool.
 pub(crate) type Pool<'a> = inject::PoolCursor<'a>;
 
-fn write(
+fn parse_write(
     slot: &Received<'_>,
     pool: &mut Pool<'_>,
     head: u32,
@@ -328,17 +334,17 @@ fn write(
         return Err(ProtocolError("unknown flags"));
     }
     let data = (flags & HAS_DATA != 0).then(|| slot.word(3));
-    let segments_ref = segments_ref(slot, flags)?;
-    let len = length(slot.word(4))?;
+    let segments_ref = parse_segments_ref(slot, flags)?;
+    let len = parse_len(slot.word(4))?;
     let (offset, word) = (slot.word(5), slot.word(6));
     match head >> 8 & 0xff {
         SRC_INJECT => {
-            let at = pool.advance(offset, segments_ref.list_len() + len)?;
+            let start = pool.advance(offset, segments_ref.list_len() + len)?;
             Ok(Write {
-                segments: segments_ref.segments(pool, at, len)?,
+                segments: segments_ref.resolve(pool, start, len)?,
                 data,
                 body: Body::Inject {
-                    at: at + segments_ref.list_len(),
+                    offset: start + segments_ref.list_len(),
                     ack: (flags & ACK != 0).then_some(word as u32),
                 },
             })
@@ -348,9 +354,9 @@ fn write(
             if !(1..=IOV_LIMIT).contains(&count) {
                 return Err(ProtocolError("number of segments out of range"));
             }
-            let at = pool.advance(offset, segments_ref.list_len() + count * ENTRY_LEN)?;
+            let start = pool.advance(offset, segments_ref.list_len() + count * ENTRY_LEN)?;
             Ok(Write {
-                segments: segments_ref.segments(pool, at, len)?,
+                segments: segments_ref.resolve(pool, start, len)?,
                 data,
                 body: Body::Iov {
                     msg_id: word as u32,
@@ -358,7 +364,7 @@ fn write(
                         .map_err(|_| ProtocolError("number of bounce segments out of range"))?,
                     segments: SourceSegments::get(
                         pool.bytes(),
-                        at + segments_ref.list_len(),
+                        start + segments_ref.list_len(),
                         count,
                         len,
                     )?,
@@ -369,19 +375,19 @@ fn write(
     }
 }
 
-fn read(slot: &Received<'_>, pool: &mut Pool<'_>, flags: u32) -> Result<Read, ProtocolError> {
-    let segments_ref = segments_ref(slot, flags)?;
-    let len = length(slot.word(3))?;
+fn parse_read(slot: &Received<'_>, pool: &mut Pool<'_>, flags: u32) -> Result<Read, ProtocolError> {
+    let segments_ref = parse_segments_ref(slot, flags)?;
+    let len = parse_len(slot.word(3))?;
     let msg_id = slot.word(4) as u32;
-    let at = match segments_ref {
+    let offset = match segments_ref {
         SegmentsRef::One { .. } => 0,
         SegmentsRef::List { .. } => pool.advance(slot.word(5), segments_ref.list_len())?,
     };
-    let segments = segments_ref.segments(pool, at, len)?;
+    let segments = segments_ref.resolve(pool, offset, len)?;
     Ok(Read { segments, msg_id })
 }
 
-fn result(slot: &Received<'_>, head: u32) -> Result<Response, ProtocolError> {
+fn parse_result(slot: &Received<'_>, head: u32) -> Result<Response, ProtocolError> {
     let word = slot.word(1);
     let errno = (word >> 32) as i32;
     let len = (head >> 24) as usize;
@@ -392,7 +398,7 @@ fn result(slot: &Received<'_>, head: u32) -> Result<Response, ProtocolError> {
             words: std::array::from_fn(|index| slot.word(2 + index)),
         },
         SRC_IOV => Outcome::Stream {
-            len: length(slot.word(2))?,
+            len: parse_len(slot.word(2))?,
             stream: slot.word(3) as u32,
         },
         _ => return Err(ProtocolError("unknown op_src of a result")),
@@ -415,13 +421,13 @@ impl Notification {
         }
         let data = slot.word(2);
         Ok(Some(Self {
-            wrote: match slot.word(1) {
+            is_write: match slot.word(1) {
                 0 => false,
-                WROTE => true,
+                DIRECTION_WRITE => true,
                 _ => return Err(ProtocolError("unknown direction of a notification")),
             },
             data: (flags & HAS_DATA != 0).then_some(data),
-            len: length(slot.word(3))?,
+            len: parse_len(slot.word(3))?,
         }))
     }
 }
@@ -433,7 +439,7 @@ enum SegmentsRef {
     List { count: usize },
 }
 
-fn segments_ref(slot: &Received<'_>, flags: u32) -> Result<SegmentsRef, ProtocolError> {
+fn parse_segments_ref(slot: &Received<'_>, flags: u32) -> Result<SegmentsRef, ProtocolError> {
     let first = slot.word(1);
     if flags & HAS_LIST == 0 {
         let addr = slot.word(2);
@@ -446,6 +452,7 @@ fn segments_ref(slot: &Received<'_>, flags: u32) -> Result<SegmentsRef, Protocol
 }
 
 impl SegmentsRef {
+    /// Returns the length of the list in the inject pool, in bytes.
     fn list_len(self) -> usize {
         match self {
             Self::One { .. } => 0,
@@ -453,30 +460,35 @@ impl SegmentsRef {
         }
     }
 
-    fn segments(
+    /// Returns the segments, which have `len` bytes in total. Reads a list from `offset` of the
+    /// inject pool.
+    fn resolve(
         self,
         pool: &Pool<'_>,
-        at: usize,
+        offset: usize,
         len: usize,
     ) -> Result<RmaSegments, ProtocolError> {
         match self {
             Self::One { key, addr } => Ok(RmaSegments::one(RmaIov { addr, len, key })),
-            Self::List { count } => get_list(pool.bytes(), at, count)
+            Self::List { count } => read_list(pool.bytes(), offset, count)
                 .ok()
                 .filter(|segments| segments.len() == len)
-                .ok_or(ProtocolError("remote segments do not add up to the size")),
+                .ok_or(ProtocolError(
+                    "lengths of the remote segments do not add up to the size",
+                )),
         }
     }
 }
 
-/// Splits an inbox into its next slot and the cursor over its payloads, to parse a command.
-pub(crate) fn pool(inbox: &mut Inbox) -> (Option<Received<'_>>, Pool<'_>) {
+/// Splits an inbox into its next slot and the cursor over its payloads, as [`parse`] takes them.
+pub(crate) fn split_inbox(inbox: &mut Inbox) -> (Option<Received<'_>>, Pool<'_>) {
     let slot = inbox.rx.peek();
     let pool = Pool::new(&mut inbox.pool_position, &inbox.pool);
     (slot, pool)
 }
 
-/// Bytes of the list in the inject pool: 0 for one segment, which the command itself holds.
+/// Returns the length of the list in the inject pool, in bytes: 0 for one segment, which the
+/// command itself holds.
 #[inline]
 pub(crate) fn list_len(segments: &RmaSegments) -> usize {
     match segments.all().len() {
@@ -485,11 +497,11 @@ pub(crate) fn list_len(segments: &RmaSegments) -> usize {
     }
 }
 
-/// Writes the list to the inject pool.
-pub(crate) fn put_list(segments: &RmaSegments, payload: &Bytes, at: usize) {
+/// Writes a list of segments to the inject pool.
+pub(crate) fn put_list(segments: &RmaSegments, payload: &Bytes, offset: usize) {
     for (index, segment) in segments.all().iter().enumerate() {
         let words = [segment.addr, segment.len as u64, segment.key];
-        put_words(payload, at + index * ENTRY_LEN, words);
+        put_words(payload, offset + index * ENTRY_LEN, words);
     }
 }
 
@@ -497,16 +509,16 @@ pub(crate) fn put_list(segments: &RmaSegments, payload: &Bytes, at: usize) {
 ///
 /// # Errors
 /// As [`RmaSegments::new`].
-fn get_list(payload: &Bytes, at: usize, count: usize) -> Result<RmaSegments, Errno> {
-    const NOWHERE: RmaIov = RmaIov {
+fn read_list(payload: &Bytes, offset: usize, count: usize) -> Result<RmaSegments, Errno> {
+    const EMPTY: RmaIov = RmaIov {
         addr: 0,
         len: 0,
         key: 0,
     };
-    let mut list = [NOWHERE; RMA_IOV_LIMIT];
+    let mut list = [EMPTY; RMA_IOV_LIMIT];
     let list = list.get_mut(..count).ok_or(Errno::Inval)?;
     for (index, segment) in list.iter_mut().enumerate() {
-        let [addr, len, key] = words_at(payload, at + index * ENTRY_LEN);
+        let [addr, len, key] = get_words(payload, offset + index * ENTRY_LEN);
         let len = usize::try_from(len).map_err(|_| Errno::MsgSize)?;
         *segment = RmaIov { addr, len, key };
     }

@@ -1,5 +1,5 @@
-//! The fast path of one-sided operations: accesses to mapped special memory, which are over when
-//! the post returns, and writes inside one command. [`fast_peer`] checks the preconditions;
+//! The fast path of one-sided operations: accesses to mapped special memory, which are complete
+//! when the post returns, and writes inside one command. [`fast_peer`] checks the preconditions;
 //! [`super::initiate`] handles every other operation.
 
 use selvedge::rma::RmaIov;
@@ -21,14 +21,15 @@ use crate::smr::keys::{Kind, RIGHT_READ, RIGHT_WRITE};
 use crate::smr::prefetch;
 use crate::transfers::ACK_FLAGS;
 
-/// Flags that the fast path accepts: an operation that is over when its post returns satisfies all
-/// of them.
+/// Flags that the fast path accepts: an operation that is complete when its post returns satisfies
+/// all of them.
 pub(crate) const FAST_FLAGS: OpFlags = TX_DEFAULTS.union(OpFlags::MORE);
 /// Flags that the fast path accepts for a write.
 const FAST_WRITE_FLAGS: OpFlags = FAST_FLAGS.union(OpFlags::REMOTE_CQ_DATA);
 
-/// The peer, if an operation with no flags beyond `allowed` may access its memory at once: the
-/// completion queue has room, the peer's index is cached, and the peer does not need the slow path.
+/// Returns the peer if an operation may use the fast path: the operation has no flags beyond
+/// `allowed`, the completion queue has room, the peer's index is cached, and the peer does not need
+/// the slow path.
 #[inline(always)]
 pub(crate) fn fast_peer<'a>(
     setup: &Setup,
@@ -55,18 +56,18 @@ pub(super) fn put_word(
     data: Option<u64>,
     report: &Report,
 ) -> bool {
-    let (setup, peers, schedule) = state.outgoing();
+    let (setup, peers, schedule) = state.split_for_send();
     let Some(peer) = fast_peer(setup, peers, dest, report, FAST_WRITE_FLAGS) else {
         return false;
     };
-    let Some((span, at)) = peer.mapped_regions.find(segment, RIGHT_WRITE) else {
+    let Some((span, offset)) = peer.mapped_regions.find(segment, RIGHT_WRITE) else {
         return false;
     };
     if let Some(data) = data {
         if peer.state == PeerState::Connected
             && let Some(out) = &mut peer.out
             && let Some(slot) = out.tx.claim()
-            && span.put_word(at, word)
+            && span.put_word(offset, word)
         {
             commit_write_notification(slot, data, 8);
             out.mark_last();
@@ -74,7 +75,7 @@ pub(super) fn put_word(
         } else {
             return false;
         }
-    } else if !span.put_word(at, word) {
+    } else if !span.put_word(offset, word) {
         return false;
     }
     report.done_not_deferred(&setup.ep);
@@ -101,14 +102,14 @@ pub(super) fn get_word(
     if let Some(line) = guess {
         prefetch::for_reading(line);
     }
-    if let Some(from) = fast_peer(setup, peers, peer, report, FAST_FLAGS)
-        && let Some((span, at)) = from.mapped_regions.find(segment, RIGHT_READ)
-        && let Some(word) = span.word(at)
+    if let Some(source) = fast_peer(setup, peers, peer, report, FAST_FLAGS)
+        && let Some((span, offset)) = source.mapped_regions.find(segment, RIGHT_READ)
+        && let Some(word) = span.word(offset)
     {
         buf.write_word(word);
         drop(buf);
-        if PrefetchHint::is_wrong(guess, span, at) {
-            *prefetch_hint = PrefetchHint::at(peer, segment, span, at);
+        if PrefetchHint::is_wrong(guess, span, offset) {
+            *prefetch_hint = PrefetchHint::of_segment(peer, segment, span, offset);
         }
         report.done_not_deferred(&setup.ep);
         return true;
@@ -164,7 +165,7 @@ fn write_special(peer: &mut Peer, buf: &TxBuf, rma_iov: &[RmaIov], data: Option<
     }
     let len = buf.len();
     let notification = Notification {
-        wrote: true,
+        is_write: true,
         data,
         len,
     };

@@ -1,13 +1,14 @@
 //! One-sided operations: reads and writes of a peer's registered memory.
 //!
-//! The initiator looks the key up in the peer's table before any byte moves ([`remote_memory`]); a
-//! denied access is an error completion. The initiator itself loads and stores special memory
-//! ([`direct`]). Other writes are commands ([`write`]), because no process writes into another
-//! one's memory. Other reads are copied by the initiator where the system allows it, and requested
-//! from the peer where it does not ([`read`]).
+//! The initiator looks the key up in the peer's key table before any byte moves
+//! ([`remote_memory`]); a denied access is an error completion. The initiator itself loads and
+//! stores special memory ([`direct`]). Other writes are commands ([`mod@write`]), because no process
+//! writes to the private memory of another process. For other reads, the initiator copies the bytes
+//! where the system allows it, and requests them from the peer where the system does not
+//! ([`read`]).
 //!
-//! The peer's key table arrives with its `Hello`. Operations posted earlier wait for it, and later
-//! posts to the same peer wait behind them.
+//! The peer's key table arrives after its `Hello`. Operations that are posted earlier wait for it,
+//! and later posts to the same peer wait behind them.
 
 pub(crate) mod cmd;
 pub(crate) mod direct;
@@ -34,16 +35,18 @@ use selvedge_kit::segments::{RMA_IOV_LIMIT, RmaSegments};
 
 use remote_memory::Grant;
 
-/// A one-sided operation: the part that all kinds have in common.
+/// A one-sided operation, without the initiator's buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct RmaOp {
+    /// The peer's memory.
     pub(crate) segments: RmaSegments,
     pub(crate) peer: FiAddr,
+    /// Remote data for the peer's completion.
     pub(crate) data: Option<u64>,
     pub(crate) report: Report,
 }
 
-/// The initiator's memory of an operation.
+/// The initiator's buffer of an operation.
 #[derive(Debug)]
 pub(crate) enum LocalBuffer {
     /// The caller's bytes to write.
@@ -61,7 +64,7 @@ pub(crate) enum DeferredOp {
     Atomic(Box<Request>),
 }
 
-/// The error of an operation that was not accepted, and its buffer.
+/// The error of an operation that was not posted, and the buffer that the caller gets back.
 type PostError = (Errno, LocalBuffer);
 
 /// The grants of the peer's key table for the segments of an operation.
@@ -71,7 +74,7 @@ pub(crate) struct Grants {
 }
 
 impl Grants {
-    /// Whether only the peer can tell that the addressed memory exists.
+    /// Whether only the peer can check that the addressed memory exists.
     fn need_confirmation(&self) -> bool {
         let mut all = self.list.iter().flatten();
         all.any(|grant| grant.entry.kind == Kind::Whole)
@@ -79,15 +82,16 @@ impl Grants {
 }
 
 impl RmaOp {
-    /// The same operation with delivery complete: it completes when the peer confirms it.
+    /// Returns the same operation with delivery complete: it completes when the peer acknowledges
+    /// it.
     fn with_delivery_complete(&self) -> Self {
         let mut op = self.clone();
         op.report.flags |= OpFlags::DELIVERY_COMPLETE;
         op
     }
 
-    /// The operation as an entry of the table of outstanding operations.
-    fn tracked(&self, body: OpBody) -> Op {
+    /// Builds the entry of the table of outstanding operations.
+    fn to_op(&self, body: OpBody) -> Op {
         let report = self.report;
         Op { report, body }
     }
@@ -100,7 +104,7 @@ impl RmaOp {
         self.report.flags.contains(OpFlags::FENCE)
     }
 
-    /// The rights that the operation needs.
+    /// Returns the rights that the operation needs.
     fn rights(&self) -> u32 {
         match self.is_read() {
             true => RIGHT_READ,
@@ -117,7 +121,7 @@ impl DeferredOp {
                 drop(local);
                 op.report.failed(ep, errno, peer, detail);
             }
-            Self::Atomic(request) => request.failed(ep, errno, peer, detail),
+            Self::Atomic(request) => request.fail(ep, errno, peer, detail),
         }
     }
 }

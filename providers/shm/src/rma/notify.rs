@@ -1,4 +1,4 @@
-//! Preconditions of one-sided operations on a peer, and the notifications that it receives of them.
+//! Preconditions of one-sided operations on a peer, and notifications of direct operations.
 
 use selvedge::{Errno, Result};
 
@@ -12,11 +12,11 @@ impl Peer {
         self.state == PeerState::Connected && self.inbox.is_some() && self.keys.are_complete()
     }
 
-    /// Checks the order that fences demand: an operation after a fenced one starts when that is
-    /// over, and a fenced one when all earlier ones are over.
+    /// Checks the order that fences demand: a fenced operation starts when all earlier operations
+    /// are complete, and an operation after a fenced one starts when the fenced one is complete.
     ///
     /// # Errors
-    /// [`Errno::Again`] while an operation that has to precede is outstanding.
+    /// [`Errno::Again`] while an operation that has to precede is incomplete.
     pub(crate) fn check_fence(&mut self, is_fenced: bool) -> Result {
         if (self.is_fenced || is_fenced) && self.has_unfinished() {
             return Err(Errno::Again);
@@ -27,7 +27,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Reserves room for the notification of a direct operation, if the peer needs one.
+    /// Reserves a slot for the notification of a direct operation, if the peer gets one.
     ///
     /// # Errors
     /// As [`Self::reserve`].
@@ -38,7 +38,8 @@ impl Peer {
         }
     }
 
-    /// Notifies the peer of a direct operation, if it counts them or the operation carries data.
+    /// Notifies the peer of a direct operation, if the peer requests notifications or the operation
+    /// carries remote data.
     pub(crate) fn notify(&mut self, notification: Notification) {
         if self.wants_notifications || notification.data.is_some() {
             commit_notification(self.slot(), notification);

@@ -110,10 +110,10 @@ impl Rma for Endpoint {
             let mut state = self.shell.lock()?;
             let report = report(WRITE, msg.context, write_flags(&state.setup, flags), 8);
             // Two calls, so that a write without data compiles to the shorter path.
-            let (at, data) = (&mut *state, msg.data);
+            let (state, data) = (&mut *state, msg.data);
             let is_done = match report.flags.contains(OpFlags::REMOTE_CQ_DATA) {
-                true => fast::put_word(at, word, msg.dest, segment, Some(data), &report),
-                false => fast::put_word(at, word, msg.dest, segment, None, &report),
+                true => fast::put_word(state, word, msg.dest, segment, Some(data), &report),
+                false => fast::put_word(state, word, msg.dest, segment, None, &report),
             };
             if is_done {
                 return Ok(());

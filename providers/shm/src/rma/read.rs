@@ -1,10 +1,9 @@
-//! Read: the initiator copies out of the peer's memory by itself, or requests the bytes from the
-//! peer.
+//! Read: the initiator copies out of the peer's memory, or requests the bytes from the peer.
 //!
 //! The initiator copies with `process_vm_readv(2)`, and checks afterwards that the region was still
-//! registered. If it was not, the initiator discards the bytes and requests them from the peer,
-//! which knows the region's state. Where the call is denied or disabled, the peer responds with the
-//! bytes, inside a command or in bounce segments.
+//! registered. If the region was not, the initiator discards the bytes and requests them from the
+//! peer, which knows the region's state. If the call is denied or disabled, the initiator requests
+//! the bytes, too. The peer responds with the bytes inside a command or in bounce segments.
 
 use std::sync::Arc;
 
@@ -26,7 +25,7 @@ use crate::provider::shared::Shared;
 use crate::smr::keys::{Denied, RIGHT_READ};
 use crate::transfers::{MAX_OPS, Sent, sar};
 
-/// Bytes of a read that are copied before the next check that the region is still registered.
+/// The number of bytes that are copied before the next check that the region is still registered.
 const COPY_STEP: usize = 1 << 20;
 
 /// Executes a read that the peer's key table allows.
@@ -44,44 +43,53 @@ pub(super) fn read(
         return Err((errno, LocalBuffer::Destination(buf)));
     }
     let is_direct = peer.has_mapped_blocks() && peer.read_directly(&mut buf, op.segments.all());
-    if !is_direct && copy_out(peer, setup, op, &mut buf, grants).is_err() {
+    if !is_direct && copy_from_process(peer, setup, op, &mut buf, grants).is_err() {
         return request_bytes(peer, setup, op, buf);
     }
     drop(buf);
     peer.notify(Notification {
-        wrote: false,
+        is_write: false,
         data: None,
         len: op.segments.len(),
     });
     Ok(Sent::Done)
 }
 
-/// Copies all segments. Fails if a region is withdrawn meanwhile, cannot be copied from, or has a
-/// counter: the caller then requests the bytes from the peer, which knows the region's state.
-fn copy_out(peer: &Peer, setup: &Setup, op: &RmaOp, buf: &mut RxBuf, grants: &Grants) -> Result {
-    let target = peer.cma.ok_or(Errno::Perm)?;
+/// Copies all segments with `process_vm_readv(2)`.
+///
+/// # Errors
+/// When a region is withdrawn meanwhile, cannot be copied from, or has a counter. The caller then
+/// requests the bytes from the peer, which knows the region's state.
+fn copy_from_process(
+    peer: &Peer,
+    setup: &Setup,
+    op: &RmaOp,
+    buf: &mut RxBuf,
+    grants: &Grants,
+) -> Result {
+    let process = peer.cma.ok_or(Errno::Perm)?;
     if setup.config.protocol == Protocol::Bounce {
         return Err(Errno::Perm);
     }
-    let mut done = 0;
+    let mut copied = 0;
     for (segment, grant) in op.segments.all().iter().zip(&grants.list) {
         let grant = grant.as_ref().ok_or(Errno::Inval)?;
         if grant.entry.is_counted() {
             return Err(Errno::Perm);
         }
         let mut from = grant.memory;
-        let mut left = segment.len;
-        while left > 0 {
-            let step = left.min(COPY_STEP);
-            for to in buf.segments(done, step) {
-                target.read(from, to)?;
+        let mut remaining = segment.len;
+        while remaining > 0 {
+            let step = remaining.min(COPY_STEP);
+            for to in buf.segments(copied, step) {
+                process.read(from, to)?;
                 from += to.len() as u64;
             }
             if !peer.keys.is_current(grant) {
                 return Err(Errno::KeyRejected);
             }
-            done += step;
-            left -= step;
+            copied += step;
+            remaining -= step;
         }
     }
     Ok(())
@@ -99,18 +107,18 @@ fn request_bytes(
         Err(errno) => return Err((errno, LocalBuffer::Destination(buf))),
     }
     let list = list_len(&op.segments);
-    let at = match peer.reserve(list) {
-        Ok(at) => at,
+    let offset = match peer.reserve(list) {
+        Ok(offset) => offset,
         Err(errno) => return Err((errno, LocalBuffer::Destination(buf))),
     };
     if list > 0 {
-        put_list(&op.segments, peer.outbox().payload(), at);
+        put_list(&op.segments, peer.outbox().payload(), offset);
     }
     let msg_id = peer
         .outbox()
         .ops
-        .insert(op.tracked(OpBody::Requested { buf }));
-    commit_read(peer.slot(), &op.segments, at, msg_id);
+        .insert(op.to_op(OpBody::Requested { buf }));
+    commit_read(peer.slot(), &op.segments, offset, msg_id);
     Ok(Sent::Pending)
 }
 
@@ -142,7 +150,7 @@ pub(super) fn respond(
         return true;
     }
     let mut bytes = [[0; 8]; RESULT_MAX / 8];
-    match copy_in(shared, &read.segments, bytes.as_flattened_mut()) {
+    match copy_registered(shared, &read.segments, bytes.as_flattened_mut()) {
         Ok(()) => {
             let words = bytes.map(u64::from_ne_bytes);
             let slot = peer.response_slot();
@@ -163,14 +171,14 @@ fn respond_in_bounce_segments(
     msg_id: u32,
     reply: Result<(Reply, usize), Errno>,
 ) {
-    let started = reply.and_then(|(reply, len)| {
+    let result = reply.and_then(|(reply, len)| {
         sar::ensure_bounce(peer, &setup.config)?;
         let out = peer.outbox();
         let stream = out.ops.insert(Op::reply(reply, len));
         out.streams.push_back(stream);
         Ok((len, stream))
     });
-    match started {
+    match result {
         Ok((len, stream)) => commit_stream(peer.response_slot(), msg_id, len, stream),
         Err(errno) => commit_failure(peer.response_slot(), msg_id, errno),
     }
@@ -178,7 +186,10 @@ fn respond_in_bounce_segments(
 }
 
 impl crate::provider::config::Config {
-    /// Checks that one more response of the peer may be outstanding.
+    /// Checks that this endpoint may request one more read from the peer.
+    ///
+    /// # Errors
+    /// [`Errno::Again`] when as many requests are outstanding as the peer has reserved slots.
     pub(crate) fn check_request_quota(&self, peer: &Peer) -> Result {
         let requested = peer.out.as_ref().map_or(0, |out| out.ops.requested());
         match requested as u64 >= self.reserved_slots() || peer.outstanding() >= MAX_OPS {
@@ -195,13 +206,17 @@ fn check_rights(domain: &Shared, segments: &RmaSegments) -> Result<(), Denied> {
 }
 
 /// Copies registered memory of this process to `bytes`.
-fn copy_in(domain: &Shared, segments: &RmaSegments, bytes: &mut [u8]) -> Result<(), Denied> {
+fn copy_registered(
+    domain: &Shared,
+    segments: &RmaSegments,
+    bytes: &mut [u8],
+) -> Result<(), Denied> {
     let regions = domain.keys.regions();
-    let mut done = 0;
+    let mut copied = 0;
     for segment in segments.all() {
         let from = regions.locate(segment, RIGHT_READ)?;
-        from.read_into(&mut bytes[done..done + segment.len]);
-        done += segment.len;
+        from.read_into(&mut bytes[copied..copied + segment.len]);
+        copied += segment.len;
     }
     Ok(())
 }

@@ -1,8 +1,10 @@
-//! Siblings: endpoints of one domain, whose regions are in the domain's own table.
+//! Operations on siblings: the endpoints of the initiator's domain, whose regions are in the
+//! domain's own key table.
 //!
-//! The post executes a one-sided operation on a sibling, or on the initiating endpoint itself: the
-//! bytes are in the memory when it returns, without progress of the target. The target endpoint
-//! receives a notification if it counts such operations or if the operation carries remote data.
+//! The post executes a one-sided operation on a sibling, or on the initiating endpoint itself. The
+//! operation is complete when the post returns, without progress of the target endpoint. The target
+//! endpoint receives a notification if it counts such operations or if the operation carries remote
+//! data.
 
 use selvedge::rma::RmaIov;
 use selvedge::shared::SharedBytes;
@@ -16,8 +18,9 @@ use crate::provider::setup::Setup;
 use crate::provider::shared::Shared;
 use crate::smr::keys::Denied;
 
-/// Whether the post may execute an operation that no other has to precede: its target is an open
-/// endpoint of this domain, and a notification that it needs has room.
+/// Whether the post may execute an operation: the peer is an open endpoint of this domain, no
+/// earlier command has to precede the operation, and there is room for the notification if one is
+/// needed.
 ///
 /// # Errors
 /// [`Errno::Again`] while there is no room for the notification.
@@ -43,17 +46,18 @@ pub(crate) fn may_access(peer: &mut Peer, data: Option<u64>, flags: OpFlags) -> 
     }
 }
 
-/// Reads or writes a sibling's memory and reports it, after [`may_access`].
-pub(super) fn op(peer: &mut Peer, setup: &Setup, op: &RmaOp, local: LocalBuffer) {
+/// Reads or writes a sibling's memory, and reports the operation. [`may_access`] must have returned
+/// `true`.
+pub(super) fn execute(peer: &mut Peer, setup: &Setup, op: &RmaOp, local: LocalBuffer) {
     let (keys, segments) = (&setup.shared.keys, op.segments.all());
-    let wrote = !op.is_read();
+    let is_write = !op.is_read();
     match copy(&setup.shared, op, local) {
         Ok(()) => {
-            match wrote {
+            match is_write {
                 true => keys.count_write(segments),
                 false => keys.count_read(&op.segments),
             }
-            notify(peer, wrote, op.data, op.segments.len());
+            notify(peer, is_write, op.data, op.segments.len());
             op.report.done(&setup.ep);
         }
         Err((segment, denied)) => {
@@ -64,11 +68,15 @@ pub(super) fn op(peer: &mut Peer, setup: &Setup, op: &RmaOp, local: LocalBuffer)
     }
 }
 
-/// Notifies a sibling of an operation on its memory, if it wants notifications or the operation
-/// carries data.
-pub(crate) fn notify(peer: &mut Peer, wrote: bool, data: Option<u64>, len: usize) {
+/// Notifies a sibling of an operation on its memory, if the sibling requests notifications or the
+/// operation carries remote data.
+pub(crate) fn notify(peer: &mut Peer, is_write: bool, data: Option<u64>, len: usize) {
     if peer.wants_notifications || data.is_some() {
-        peer.notify(Notification { wrote, data, len });
+        peer.notify(Notification {
+            is_write,
+            data,
+            len,
+        });
         peer.announce();
     }
 }
@@ -83,31 +91,31 @@ fn copy(domain: &Shared, op: &RmaOp, local: LocalBuffer) -> Result<(), (RmaIov, 
             .map_err(|denied| (*segment, denied))?;
     }
     let mut local = local;
-    let mut done = 0;
+    let mut copied = 0;
     for segment in op.segments.all() {
         let memory = regions.locate(segment, rights);
         let memory = memory.map_err(|denied| (*segment, denied))?;
         match &mut local {
             LocalBuffer::Source(buf) => {
-                let mut at = 0;
-                for slice in buf.segments(done, segment.len) {
-                    memory.part(at, slice.len()).write(slice);
-                    at += slice.len();
+                let mut offset = 0;
+                for slice in buf.segments(copied, segment.len) {
+                    memory.part(offset, slice.len()).write(slice);
+                    offset += slice.len();
                 }
             }
-            LocalBuffer::SourceCopy(bytes) => memory.write(&bytes[done..done + segment.len]),
-            LocalBuffer::Destination(buf) => read(memory, buf, done),
+            LocalBuffer::SourceCopy(bytes) => memory.write(&bytes[copied..copied + segment.len]),
+            LocalBuffer::Destination(buf) => read(memory, buf, copied),
         }
-        done += segment.len;
+        copied += segment.len;
     }
     Ok(())
 }
 
-/// Fills a buffer from `done` on with registered memory.
-fn read(memory: SharedBytes, buf: &mut RxBuf, done: usize) {
-    let mut at = 0;
-    for slice in buf.segments(done, memory.len()) {
-        memory.part(at, slice.len()).read(slice);
-        at += slice.len();
+/// Fills a buffer from `copied` on with registered memory.
+fn read(memory: SharedBytes, buf: &mut RxBuf, copied: usize) {
+    let mut offset = 0;
+    for slice in buf.segments(copied, memory.len()) {
+        memory.part(offset, slice.len()).read(slice);
+        offset += slice.len();
     }
 }

@@ -7,7 +7,7 @@ use selvedge_kit::cq::Sink;
 use selvedge_kit::rate_limit::warn_limited;
 
 use super::cmd::{
-    self, Body, InlineWrite, Notification, OneSided, Outcome, Response, Write, parse, pool,
+    self, Body, InlineWrite, Notification, OneSided, Outcome, Response, Write, parse, split_inbox,
 };
 use super::read;
 use super::write;
@@ -58,7 +58,7 @@ pub(crate) fn take_command(
         }
     }
     let saved_position = inbox.pool_position;
-    let (Some(slot), mut cursor) = pool(inbox) else {
+    let (Some(slot), mut cursor) = split_inbox(inbox) else {
         return Ok(false);
     };
     match parse(&slot, &mut cursor)? {
@@ -94,7 +94,7 @@ pub(crate) fn take_write_notifications(
         let write_notification = inbox
             .rx
             .peek()
-            .and_then(|slot| cmd::write_notification(&slot));
+            .and_then(|slot| cmd::parse_write_notification(&slot));
         let Some((data, len)) = write_notification else {
             return taken;
         };
@@ -133,7 +133,10 @@ fn take_write(
             write::start_incoming(peer, setup, write, msg_id);
             return Ok(());
         }
-        Body::Inject { at, ack } => (write::put_injected(inbox, write, at, &setup.shared), ack),
+        Body::Inject { offset, ack } => (
+            write::put_injected(inbox, write, offset, &setup.shared),
+            ack,
+        ),
     };
     inbox.rx.release();
     if let Some(msg_id) = ack {
@@ -229,8 +232,12 @@ fn take_notification(
     sink: &mut Sink<'_>,
 ) {
     let src = peer.fi_addr(&setup.av);
-    let Notification { wrote, data, len } = notification;
-    match wrote {
+    let Notification {
+        is_write,
+        data,
+        len,
+    } = notification;
+    match is_write {
         true => RemoteWrite { data, len }.report(&setup.ep, src, sink),
         false => setup.ep.peer_read(len),
     }

@@ -1,9 +1,10 @@
-//! Write: the initiator sends the bytes as a command, and the target stores them where its own key
-//! table says.
+//! Write: the initiator sends the bytes by a command, and the target stores them in the registered
+//! memory that its key table names.
 //!
-//! The bytes are inside the command, in the inject pool, or offered by an RTS like those of a large
-//! message: the target copies them from the writer's memory or requests bounce segments. The target
-//! checks key, bounds and rights again, for each step of a large write anew.
+//! The bytes are inside the command, in the inject pool, or announced by an RTS like those of a
+//! large message. After an RTS, the target copies the bytes from the writer's memory or requests
+//! bounce segments. The target checks key, bounds and rights again, and checks them anew for each
+//! step of a large write.
 
 use std::sync::Arc;
 
@@ -26,8 +27,8 @@ use crate::transfers::incoming::{ENTRY_LEN, SourceSegments};
 use crate::transfers::iov::{self, fill_eager};
 use crate::transfers::{ACK_FLAGS, MAX_OPS, Sent, sar, status};
 
-/// Words of the longest payload of an inline write.
-const WORDS: usize = inline_write_max(false) / 8;
+/// The number of words of the longest payload of an inline write.
+const INLINE_WORDS: usize = inline_write_max(false) / 8;
 
 impl RmaOp {
     /// Whether the target has to acknowledge the write.
@@ -65,8 +66,11 @@ pub(super) fn write(
     }
 }
 
-/// Writes special memory, and notifies a peer that wants notifications. Returns `false` for other
-/// memory, and for a fenced write.
+/// Writes special memory, and notifies a peer that requests notifications. Returns `false` without
+/// effect for other memory, and for a fenced write.
+///
+/// # Errors
+/// As [`Peer::reserve_notification`].
 #[inline]
 fn write_directly(peer: &mut Peer, op: &RmaOp, buf: &TxBuf) -> Result<bool> {
     if op.is_fenced() || !peer.has_mapped_blocks() {
@@ -76,7 +80,7 @@ fn write_directly(peer: &mut Peer, op: &RmaOp, buf: &TxBuf) -> Result<bool> {
     let is_done = peer.write_directly(buf, op.segments.all());
     if is_done {
         peer.notify(Notification {
-            wrote: true,
+            is_write: true,
             data: op.data,
             len: buf.len(),
         });
@@ -84,7 +88,7 @@ fn write_directly(peer: &mut Peer, op: &RmaOp, buf: &TxBuf) -> Result<bool> {
     Ok(is_done)
 }
 
-/// Sends a write that fits a command or the inject pool; `None` for a larger one.
+/// Sends a write that fits a command or the inject pool. Returns `None` for a larger one.
 #[inline]
 fn send_small(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: &TxBuf) -> Result<Option<Sent>> {
     let (len, data) = (buf.len(), op.data);
@@ -92,8 +96,8 @@ fn send_small(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: &TxBuf) -> Result
         segments: &op.segments,
         data,
     };
-    let acked = op.is_acked();
-    if !acked && len <= inline_write_max(data.is_some()) && op.segments.only().is_some() {
+    let is_acked = op.is_acked();
+    if !is_acked && len <= inline_write_max(data.is_some()) && op.segments.only().is_some() {
         peer.reserve(0)?;
         send_inline(peer, &op.segments.all()[0], data, buf);
         return Ok(Some(Sent::Done));
@@ -101,10 +105,10 @@ fn send_small(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: &TxBuf) -> Result
     if len > setup.config.inject_size {
         return Ok(None);
     }
-    inject(peer, op, &header, acked, len, |peer, mut at| {
+    inject(peer, op, &header, is_acked, len, |peer, mut offset| {
         for segment in buf.segments(0, len) {
-            peer.outbox().store(at, segment);
-            at += segment.len();
+            peer.outbox().store(offset, segment);
+            offset += segment.len();
         }
     })
     .map(Some)
@@ -117,9 +121,9 @@ fn send_copy(peer: &mut Peer, op: &RmaOp, bytes: &[u8]) -> Result<Option<Sent>> 
         segments: &op.segments,
         data: op.data,
     };
-    let acked = op.is_acked();
-    inject(peer, op, &header, acked, bytes.len(), |peer, at| {
-        peer.outbox().store(at, bytes);
+    let is_acked = op.is_acked();
+    inject(peer, op, &header, is_acked, bytes.len(), |peer, offset| {
+        peer.outbox().store(offset, bytes);
     })
     .map(Some)
 }
@@ -129,32 +133,32 @@ fn send_rts(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: TxBuf) -> Result<Se
     if peer.outstanding() >= MAX_OPS {
         return Err((Errno::Again, LocalBuffer::Source(buf)));
     }
-    let segments = SourceSegments::of(&buf, &setup.shared.special);
+    let segments = SourceSegments::from_buf(&buf, &setup.shared.special);
     let eager = match segments.are_special() {
         true => 0,
         false => sar::eager_segment_count(peer, &setup.config, buf.len()),
     };
     let list = list_len(&op.segments);
-    let at = match peer.reserve(list + segments.count * ENTRY_LEN) {
-        Ok(at) => at,
+    let offset = match peer.reserve(list + segments.count * ENTRY_LEN) {
+        Ok(offset) => offset,
         Err(errno) => return Err((errno, LocalBuffer::Source(buf))),
     };
     let out = peer.outbox();
     if list > 0 {
-        put_list(&op.segments, out.payload(), at);
+        put_list(&op.segments, out.payload(), offset);
     }
-    segments.put(out.payload(), at + list);
-    let msg_id = out.ops.insert(op.tracked(OpBody::Rts {
+    segments.put(out.payload(), offset + list);
+    let msg_id = out.ops.insert(op.to_op(OpBody::Rts {
         buf,
         filled: 0,
-        granted: false,
+        bounced: false,
         special: segments.are_special(),
     }));
     let header = Header {
         segments: &op.segments,
         data: op.data,
     };
-    header.commit_iov(peer.slot(), at, msg_id, segments.count, eager);
+    header.commit_iov(peer.slot(), offset, msg_id, segments.count, eager);
     fill_eager(peer, msg_id, eager);
     Ok(Sent::Pending)
 }
@@ -189,7 +193,7 @@ pub(super) fn send_inline(peer: &mut Peer, segment: &RmaIov, data: Option<u64>, 
     if segment.len == 8 {
         return InlineWrite::commit(segment, data, peer.slot(), &[buf.word()]);
     }
-    let mut bytes = [[0; 8]; WORDS];
+    let mut bytes = [[0; 8]; INLINE_WORDS];
     buf.read(0, bytes.as_flattened_mut());
     let words = bytes.map(u64::from_ne_bytes);
     InlineWrite::commit(
@@ -200,33 +204,33 @@ pub(super) fn send_inline(peer: &mut Peer, segment: &RmaIov, data: Option<u64>, 
     );
 }
 
-/// Sends a write through the inject pool.
+/// Sends a write through the inject pool. `copy` stores the payload at the offset that it receives.
 fn inject(
     peer: &mut Peer,
     op: &RmaOp,
     header: &Header<'_>,
-    acked: bool,
+    is_acked: bool,
     len: usize,
     copy: impl FnOnce(&mut Peer, usize),
 ) -> Result<Sent> {
-    if acked && peer.outstanding() >= MAX_OPS {
+    if is_acked && peer.outstanding() >= MAX_OPS {
         return Err(Errno::Again);
     }
     let list = list_len(&op.segments);
-    let at = peer.reserve(list + len)?;
+    let offset = peer.reserve(list + len)?;
     if list > 0 {
-        put_list(&op.segments, peer.outbox().payload(), at);
+        put_list(&op.segments, peer.outbox().payload(), offset);
     }
-    copy(peer, at + list);
-    let ack = acked.then(|| peer.outbox().ops.insert(op.tracked(OpBody::Sent)));
-    header.commit_inject(peer.slot(), at, ack);
-    match acked {
+    copy(peer, offset + list);
+    let ack = is_acked.then(|| peer.outbox().ops.insert(op.to_op(OpBody::Sent)));
+    header.commit_inject(peer.slot(), offset, ack);
+    match is_acked {
         true => Ok(Sent::Pending),
         false => Ok(Sent::Done),
     }
 }
 
-/// Stores the bytes of an inline write in the registered memory.
+/// Stores the bytes of an inline write in registered memory of this process.
 #[inline]
 pub(super) fn put_inline(
     slot: &Received<'_>,
@@ -240,7 +244,7 @@ pub(super) fn put_inline(
         target.write(&slot.word(word).to_ne_bytes());
         return Ok(());
     }
-    let mut bytes = [[0; 8]; WORDS];
+    let mut bytes = [[0; 8]; INLINE_WORDS];
     for (index, bytes) in bytes[..segment.len.div_ceil(8)].iter_mut().enumerate() {
         *bytes = slot.word(word + index).to_ne_bytes();
     }
@@ -248,30 +252,31 @@ pub(super) fn put_inline(
     Ok(())
 }
 
-/// Stores the bytes of a write from the inject pool in the registered memory: all of them or none.
+/// Stores the bytes of a write from the inject pool in registered memory of this process: all bytes
+/// or, if a segment is denied, none.
 pub(super) fn put_injected(
     inbox: &Inbox,
     write: &Write,
-    mut at: usize,
+    mut offset: usize,
     domain: &Shared,
 ) -> Result<(), Denied> {
     let regions = domain.keys.regions();
-    check(&regions, write)?;
+    check_segments(&regions, write)?;
     for segment in write.segments.all() {
         inbox
             .pool
-            .copy_to(at, regions.locate(segment, RIGHT_WRITE)?);
-        at += segment.len;
+            .copy_to(offset, regions.locate(segment, RIGHT_WRITE)?);
+        offset += segment.len;
     }
     Ok(())
 }
 
-fn check(regions: &Regions<'_>, write: &Write) -> Result<(), Denied> {
+fn check_segments(regions: &Regions<'_>, write: &Write) -> Result<(), Denied> {
     let mut segments = write.segments.all().iter();
     segments.try_for_each(|segment| regions.locate(segment, RIGHT_WRITE).map(drop))
 }
 
-/// The response status of a write that asked for one.
+/// Returns the response status of a write that requests a response.
 pub(super) fn response_status(result: Result<(), Denied>) -> u32 {
     match result {
         Ok(()) => status::DONE,

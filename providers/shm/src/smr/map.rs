@@ -1,8 +1,8 @@
 //! `Map`: peers by index and by name, with their mapped regions (`smr_map`).
 //!
-//! Every process writes only to its own memory. In an exchange of addresses, each side writes the
-//! other's index in its map into the region that it has created for the other, and reads its own
-//! index from the other's region.
+//! Every process writes only to its own memory. In an address exchange, each endpoint writes the
+//! peer's index in its map into the region that it has created for the peer, and reads its own
+//! index from the peer's region.
 //!
 //! The map does not pass regions between processes: the caller of [`Map::map_to_region`] supplies
 //! the descriptor.
@@ -53,7 +53,8 @@ struct Entry {
 }
 
 impl Map {
-    /// Creates a map for up to `peer_count` peers with indices below that (`smr_map_create`).
+    /// Creates a map for up to `peer_count` peers, with indices below `peer_count`
+    /// (`smr_map_create`).
     pub fn new(peer_count: usize) -> Self {
         Self {
             peers: (0..peer_count).map(|_| None).collect(),
@@ -65,8 +66,8 @@ impl Map {
     /// its region is not mapped.
     ///
     /// # Errors
-    /// [`Errno::Inval`] when the index is too large or another peer's, when the name has an index
-    /// already, or when it is longer than [`NAME_MAX`] bytes. The map is unchanged then.
+    /// [`Errno::Inval`] when the index is too large or belongs to another peer, and when the name
+    /// has an index already or is longer than [`NAME_MAX`] bytes. The map is unchanged then.
     pub fn add(&mut self, name: &str, id: u64) -> Result<(), Error> {
         let refused =
             |reason: String| Err(Error::new(Errno::Inval, format!("peer {name:?}: {reason}")));
@@ -74,14 +75,16 @@ impl Map {
             return refused(format!("a name has at most {NAME_MAX} bytes"));
         }
         if let Some(index) = self.find(name) {
-            return refused(format!("it has index {index} already"));
+            return refused(format!("the name has index {index} already"));
         }
         let count = self.peers.len();
         match usize::try_from(id)
             .ok()
             .and_then(|id| self.peers.get_mut(id))
         {
-            None => refused(format!("index {id} in a map for {count}")),
+            None => refused(format!(
+                "index {id} is too large for a map of {count} peers"
+            )),
             Some(Some(other)) => refused(format!("index {id} belongs to {:?}", other.name)),
             Some(free) => {
                 let (name, region) = (name.to_owned(), None);
@@ -103,13 +106,13 @@ impl Map {
         Ok(())
     }
 
-    /// Maps the region that a peer has created for this endpoint (`smr_map_to_region`), unless it
-    /// is mapped already. `find` gets the peer's name and returns the region's descriptor and
-    /// sizes; it fails with [`Errno::Again`] while the peer has not initialised the region.
+    /// Maps the region that a peer has created for this endpoint (`smr_map_to_region`), unless the
+    /// region is mapped already. `find` gets the peer's name and returns the region's descriptor
+    /// and sizes. It fails with [`Errno::Again`] while the peer has not initialised the region.
     ///
     /// # Errors
     /// [`Errno::NoEnt`] when no peer has this index; the error of `find`; [`Errno::Proto`] when the
-    /// descriptor is no region.
+    /// descriptor is not a region.
     pub fn map_to_region(
         &mut self,
         id: u64,
@@ -126,39 +129,41 @@ impl Map {
         Ok(entry.region.insert(region))
     }
 
-    /// Exchanges addresses with the peer at `index` (`smr_map_to_endpoint`): writes its index into
-    /// `region`, which was created for it, and returns the address that the peer has written.
+    /// Exchanges addresses with the peer at `index` (`smr_map_to_endpoint`): writes the index into
+    /// `region`, which was created for the peer, and returns the address that the peer has written.
     ///
     /// # Errors
     /// [`Errno::NoEnt`] when no peer has this index; [`Errno::Inval`] when the region was created
     /// for another peer.
     pub fn map_to_endpoint(&self, region: &Region, index: u64) -> Result<Addr, Error> {
         let name = &self.entry(index)?.name;
-        let made_for = region.peer_name();
-        if made_for != *name {
-            let reason = format!("a region was created for {made_for:?} and used for {name:?}");
+        let intended_peer = region.peer_name();
+        if intended_peer != *name {
+            let reason =
+                format!("a region was created for {intended_peer:?} and used for {name:?}");
             return Err(Error::new(Errno::Inval, reason));
         }
         region.set_peer_index(index);
         self.addr(index).ok_or_else(|| unknown(index))
     }
 
-    /// The index of a peer by its name.
+    /// Returns the index of a peer by its name.
     pub fn find(&self, name: &str) -> Option<u64> {
         self.names.get(name).copied()
     }
 
-    /// A peer's name, and this endpoint's index in the peer's map once the peer has written it.
+    /// Returns a peer's name, and this endpoint's index in the peer's map once the peer has written
+    /// that index.
     pub fn addr(&self, id: u64) -> Option<Addr> {
         self.entry(id).ok().map(Entry::addr)
     }
 
-    /// The region of a peer, once it is mapped.
+    /// Returns the region of a peer, once it is mapped.
     pub fn region(&self, id: u64) -> Option<&PeerRegion> {
         self.entry(id).ok()?.region.as_ref()
     }
 
-    /// Every peer with its index, in the order of indices.
+    /// Returns every peer with its index, in the order of indices.
     pub fn peers(&self) -> impl Iterator<Item = (u64, Addr)> {
         (0..)
             .zip(&self.peers)
@@ -230,17 +235,18 @@ mod tests {
     }
 
     #[test]
-    fn mapping_is_tried_again_until_it_works_and_then_kept() {
-        let (mut map, remote) = (Map::new(1), region("us"));
+    fn a_failed_mapping_is_retried_and_a_successful_one_is_kept() {
+        let (mut map, remote) = (Map::new(1), region("local"));
         map.add("a", 0).unwrap();
-        let again = map.map_to_region(0, |_| Err(Error::new(Errno::Again, "not yet")));
-        assert_eq!(again.unwrap_err().errno(), Errno::Again);
+        let refused = map.map_to_region(0, |_| Err(Error::new(Errno::Again, "not yet")));
+        assert_eq!(refused.unwrap_err().errno(), Errno::Again);
         map.map_to_region(0, |name| {
             assert_eq!(name, "a");
             remote.share()
         })
         .unwrap();
-        map.map_to_region(0, |_| panic!("it is mapped")).unwrap();
+        map.map_to_region(0, |_| panic!("the region is mapped already"))
+            .unwrap();
     }
 
     #[test]
@@ -264,18 +270,21 @@ mod tests {
 
     #[test]
     fn each_side_reads_its_index_in_the_map_of_the_other() {
-        let (local, remote) = (region("them"), region("us"));
-        let (mut our_map, mut their_map) = (Map::new(9), Map::new(9));
-        our_map.add("them", 3).unwrap();
-        their_map.add("us", 8).unwrap();
-        our_map.map_to_region(3, |_| remote.share()).unwrap();
-        let addr = our_map.map_to_endpoint(&local, 3).unwrap();
+        let (local, remote) = (region("remote"), region("local"));
+        let (mut local_map, mut remote_map) = (Map::new(9), Map::new(9));
+        local_map.add("remote", 3).unwrap();
+        remote_map.add("local", 8).unwrap();
+        local_map.map_to_region(3, |_| remote.share()).unwrap();
+        let addr = local_map.map_to_endpoint(&local, 3).unwrap();
         assert_eq!(addr.index, None);
-        their_map.map_to_region(8, |_| local.share()).unwrap();
-        let addr = their_map.map_to_endpoint(&remote, 8).unwrap();
+        remote_map.map_to_region(8, |_| local.share()).unwrap();
+        let addr = remote_map.map_to_endpoint(&remote, 8).unwrap();
         assert_eq!(addr.index, Some(3));
-        assert_eq!(our_map.addr(3).unwrap().index, Some(8));
-        let peers: Vec<_> = our_map.peers().map(|(id, a)| (id, a.to_string())).collect();
-        assert_eq!(peers, [(3, "them 8".to_owned())]);
+        assert_eq!(local_map.addr(3).unwrap().index, Some(8));
+        let peers: Vec<_> = local_map
+            .peers()
+            .map(|(id, a)| (id, a.to_string()))
+            .collect();
+        assert_eq!(peers, [(3, "remote 8".to_owned())]);
     }
 }

@@ -8,7 +8,7 @@
 //! - [`cmd_queue`]: commands, one cache line each (`smr_cmd`);
 //! - [`inject_pool`]: payloads that do not fit a command (`smr_inject_buf`);
 //! - [`resp_queue`]: responses to commands (`smr_resp`);
-//! - [`doorbell`]: a bitmap of hints which queues have new commands;
+//! - [`doorbell`]: a bitmap that hints at queues with new commands;
 //! - [`poll_state`]: whether the owner of a queue polls it, needs the doorbell, or is parked;
 //! - [`parking`]: whether the threads of one owner may park, and when they must be woken;
 //! - [`bounce`]: segments through which payloads of any size are copied;
@@ -16,9 +16,9 @@
 //! - [`keys`]: the table of registered memory and the rights that it grants to peers;
 //! - [`bytes`]: copies into and out of shared memory.
 //!
-//! Rules: shared memory has no locks, pointers or functions. Every process writes only memory that
-//! it owns, except for the doorbell. No value that a peer wrote is used unchecked. Each side of a
-//! queue exists once: a second object for the same side garbles its own traffic.
+//! Rules: shared memory holds no locks, pointers or functions. Every process writes only to memory
+//! that it owns, except for the doorbell. No value that a peer has written is used unchecked. Each
+//! side of a queue exists once: a second object for the same side garbles its own traffic.
 //!
 //! # Examples
 //!

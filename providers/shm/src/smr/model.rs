@@ -69,18 +69,19 @@ impl Content {
         self.words[first..first + N].try_into().expect("N words")
     }
 
-    /// Tells loom of a write of `len` bytes at `at`.
-    pub(crate) fn record_write(&self, at: usize, len: usize) {
-        self.lines(at, len).for_each(|line| line.with_mut(|_| ()));
+    /// Tells loom of a write of `len` bytes at `offset`.
+    pub(crate) fn record_write(&self, offset: usize, len: usize) {
+        self.lines(offset, len)
+            .for_each(|line| line.with_mut(|_| ()));
     }
 
-    /// Tells loom of a read of `len` bytes at `at`.
-    pub(crate) fn record_read(&self, at: usize, len: usize) {
-        self.lines(at, len).for_each(|line| line.with(|_| ()));
+    /// Tells loom of a read of `len` bytes at `offset`.
+    pub(crate) fn record_read(&self, offset: usize, len: usize) {
+        self.lines(offset, len).for_each(|line| line.with(|_| ()));
     }
 
-    fn lines(&self, at: usize, len: usize) -> impl Iterator<Item = &UnsafeCell<()>> {
-        self.lines[at / LINE..(at + len).div_ceil(LINE)]
+    fn lines(&self, offset: usize, len: usize) -> impl Iterator<Item = &UnsafeCell<()>> {
+        self.lines[offset / LINE..(offset + len).div_ceil(LINE)]
             .iter()
             .map(|line| &line.get_or_init(|| Line(UnsafeCell::new(()))).0)
     }

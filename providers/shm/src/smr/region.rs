@@ -1,6 +1,6 @@
-//! Regions: sealed memory that one endpoint owns and one peer maps read-only.
+//! `Region` and `PeerRegion`: sealed memory that one endpoint owns and one peer maps read-only.
 //!
-//! A region is sealed against new writable mappings, so that only its owner writes.
+//! A region is sealed against new writable mappings, so only its owner writes to it.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -41,9 +41,9 @@ impl fmt::Display for Addr {
 /// Attributes of a new region.
 #[derive(Clone, Debug)]
 pub struct Attr<'a> {
-    /// Sizes of its parts.
+    /// Sizes of the region's parts.
     pub sizes: Sizes,
-    /// Name of the peer that will map it.
+    /// Name of the peer that will map the region.
     pub peer: &'a str,
 }
 
@@ -67,7 +67,7 @@ impl Region {
         if !sizes.are_sane() || sizes.total() > Sizes::MAX_TOTAL {
             return Err(Error::new(
                 Errno::Inval,
-                format!("a region cannot have {sizes:?}"),
+                format!("the sizes of a region are out of range: {sizes:?}"),
             ));
         }
         if name.len() > NAME_MAX {
@@ -102,10 +102,10 @@ impl Region {
             (word::CMD_COUNT, self.sizes.cmd_count as u64),
             (word::INJECT_OFFSET, self.sizes.inject_offset() as u64),
             (word::INJECT_SIZE, self.sizes.inject_size as u64),
-            (word::FENCED, u64::from(is_fenced())),
+            (word::FENCED, u64::from(register_for_fences())),
             (word::POLL_STATE, 1),
         ] {
-            self.header.at(index).store(value, Ordering::Relaxed);
+            self.header.word(index).store(value, Ordering::Relaxed);
         }
     }
 
@@ -114,29 +114,29 @@ impl Region {
         bytes.copy_in(0, name.as_bytes());
     }
 
-    /// The name of the peer that the region was created for.
+    /// Returns the name of the peer for which the region was created.
     pub fn peer_name(&self) -> String {
-        name_in(self.memory.mapping())
+        read_peer_name(self.memory.mapping())
     }
 
-    /// Publishes the peer's index in the owner's map; [`UNSPEC`] when it has none.
+    /// Publishes the peer's index in the owner's map; [`UNSPEC`] if the peer has none.
     pub fn set_peer_index(&self, index: u64) {
         self.header
-            .at(PEER_ADDR / 8)
+            .word(PEER_ADDR / 8)
             .store(index, Ordering::Relaxed);
     }
 
-    /// The sizes that it was created with.
+    /// Returns the sizes with which the region was created.
     pub fn sizes(&self) -> Sizes {
         self.sizes
     }
 
-    /// The descriptor to send to the peer.
+    /// Returns the descriptor to send to the peer.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.memory.fd()
     }
 
-    /// Returns a new descriptor of the region and its sizes, with which the peer maps it.
+    /// Returns a new descriptor of the region, and its sizes. The peer maps the region with both.
     ///
     /// # Errors
     /// The system's error when descriptors are short.
@@ -146,52 +146,52 @@ impl Region {
         Ok((fd, self.sizes))
     }
 
-    /// The number of the descriptor, which identifies the region in logs.
+    /// Returns the number of the descriptor, which identifies the region in logs.
     pub fn id(&self) -> i32 {
         self.memory.fd().as_raw_fd()
     }
 
-    /// The producer of the command queue.
+    /// Returns the producer of the command queue.
     pub fn cmd_sender(&self) -> Sender {
         Sender::new(self.words(self.sizes.cmd_offset(), self.sizes.cmd_count * SLOT_WORDS))
     }
 
-    /// The producer of the collective channel.
+    /// Returns the producer of the collective channel.
     pub fn coll_sender(&self) -> Sender {
         Sender::new(self.words(self.sizes.coll_offset(), COLL_COUNT * SLOT_WORDS))
     }
 
-    /// The word by which the owner returns the slots of the peer's collective channel.
+    /// Returns the word by which the owner returns the slots of the peer's collective channel.
     pub fn coll_credit(&self) -> Credit {
         Credit::new(self.header.clone(), word::COLL_CREDIT)
     }
 
-    /// The producer of the response queue.
+    /// Returns the producer of the response queue.
     pub fn resp_sender(&self) -> RespSender {
         RespSender::new(self.words(self.sizes.resp_offset(), self.sizes.resp_count * 2))
     }
 
-    /// The allocating side of the inject pool.
+    /// Returns the producer of the inject pool.
     pub fn inject_pool(&self) -> InjectPool {
         let (offset, len) = (self.sizes.inject_offset(), self.sizes.inject_size);
         InjectPool::new(Bytes::new(self.memory.mapping().clone(), offset, len))
     }
 
-    /// The word by which the owner returns the peer's command slots.
+    /// Returns the word by which the owner returns the peer's command slots.
     pub fn credit(&self) -> Credit {
         Credit::new(self.header.clone(), word::CREDIT)
     }
 
-    /// Requests notifications of reads and writes that the peer carries out by itself.
+    /// Requests notifications of reads and writes that the peer executes directly.
     pub fn request_notifications(&self) {
-        self.header.at(word::NOTIFY).store(1, Ordering::Relaxed);
+        self.header.word(word::NOTIFY).store(1, Ordering::Relaxed);
     }
 
-    /// Closes the region: memory that it names must not be used any more. The peer checks this
-    /// after every copy out of the owner's memory and discards the copy. Call it before the owner
-    /// reuses memory that a command names.
+    /// Closes the region: memory that the commands in it name must not be used any more. The peer
+    /// checks this after every copy out of the owner's memory, and discards the copy if the region
+    /// is closed. The owner must call this before it reuses memory that a command names.
     pub fn close(&self) {
-        self.header.at(word::CLOSED).store(1, Ordering::Relaxed);
+        self.header.word(word::CLOSED).store(1, Ordering::Relaxed);
         order::after_withdraw();
     }
 
@@ -204,8 +204,8 @@ impl Region {
     }
 }
 
-/// Dropping a region closes it, because its owner releases the memory that it names. The copy in a
-/// forked child is not the region and closes nothing.
+/// Dropping a region closes it, because its owner may then reuse the memory that its commands name.
+/// The copy of a region in a forked child closes nothing.
 impl Drop for Region {
     fn drop(&mut self) {
         if self.memory.mapping().is_in_creator() {
@@ -226,7 +226,7 @@ impl PeerRegion {
     /// Maps a region from the descriptor that a peer has sent.
     ///
     /// # Errors
-    /// [`Errno::Proto`] with the defect when the descriptor is no valid region. Nothing stays
+    /// [`Errno::Proto`] with the defect when the descriptor is not a valid region. Nothing stays
     /// mapped then.
     pub fn attach(fd: OwnedFd, sizes: Sizes) -> Result<Self, Error> {
         if !sizes.are_sane() || sizes.total() > Sizes::MAX_TOTAL {
@@ -247,11 +247,11 @@ impl PeerRegion {
     }
 
     fn check_header(&self) -> Result<(), Error> {
-        let magic = self.header.at(word::MAGIC).load(Ordering::Relaxed);
+        let magic = self.header.word(word::MAGIC).load(Ordering::Relaxed);
         if magic != MAGIC {
             return Err(refused(&format!("its first word is {magic:#x}")));
         }
-        let version = self.header.at(word::VERSION).load(Ordering::Relaxed) as u32;
+        let version = self.header.word(word::VERSION).load(Ordering::Relaxed) as u32;
         if version != VERSION {
             return Err(refused(&format!(
                 "its version is {version}, this library's {VERSION}"
@@ -260,27 +260,27 @@ impl PeerRegion {
         Ok(())
     }
 
-    /// The consumer of the peer's command queue.
+    /// Returns the consumer of the peer's command queue.
     pub fn cmd_receiver(&self) -> Receiver {
         Receiver::new(self.words(self.sizes.cmd_offset(), self.sizes.cmd_count * SLOT_WORDS))
     }
 
-    /// The consumer of the peer's collective channel.
+    /// Returns the consumer of the peer's collective channel.
     pub fn coll_receiver(&self) -> Receiver {
         Receiver::new(self.words(self.sizes.coll_offset(), COLL_COUNT * SLOT_WORDS))
     }
 
-    /// The peer's credit for this endpoint's collective channel.
+    /// Returns the peer's credit for this endpoint's collective channel.
     pub fn coll_credit(&self) -> Credit {
         Credit::new(self.header.clone(), word::COLL_CREDIT)
     }
 
-    /// The consumer of the peer's response queue.
+    /// Returns the consumer of the peer's response queue.
     pub fn resp_receiver(&self) -> RespReceiver {
         RespReceiver::new(self.words(self.sizes.resp_offset(), self.sizes.resp_count * 2))
     }
 
-    /// The bytes of the peer's inject pool.
+    /// Returns the bytes of the peer's inject pool.
     pub fn inject_bytes(&self) -> Bytes {
         Bytes::new(
             self.mapping.clone(),
@@ -289,29 +289,30 @@ impl PeerRegion {
         )
     }
 
-    /// The peer's credit for this endpoint's commands.
+    /// Returns the peer's credit for this endpoint's commands.
     pub fn credit(&self) -> Credit {
         Credit::new(self.header.clone(), word::CREDIT)
     }
 
-    /// Whether the peer requests notifications of reads and writes that are carried out without it.
+    /// Whether the peer requests notifications of reads and writes that this endpoint executes
+    /// directly.
     #[inline]
     pub fn wants_notifications(&self) -> bool {
-        self.header.at(word::NOTIFY).load(Ordering::Relaxed) != 0
+        self.header.word(word::NOTIFY).load(Ordering::Relaxed) != 0
     }
 
-    /// Whether the peer has closed the region. Call it after a copy out of the peer's memory:
-    /// `false` means that the copy is valid.
+    /// Whether the peer has closed the region. The caller must call this after every copy out of
+    /// the peer's memory: `false` means that the copy is valid.
     pub fn is_closed(&self) -> bool {
         order::after_copy();
-        self.header.at(word::CLOSED).load(Ordering::Relaxed) != 0
+        self.header.word(word::CLOSED).load(Ordering::Relaxed) != 0
     }
 
-    /// This endpoint's name and index, as written by the region's owner.
+    /// Returns this endpoint's name and index, as the region's owner has written them.
     pub fn peer_addr(&self) -> Addr {
-        let index = self.header.at(PEER_ADDR / 8).load(Ordering::Relaxed);
+        let index = self.header.word(PEER_ADDR / 8).load(Ordering::Relaxed);
         Addr {
-            name: name_in(&self.mapping),
+            name: read_peer_name(&self.mapping),
             index: (index != UNSPEC).then_some(index),
         }
     }
@@ -326,8 +327,8 @@ impl PeerRegion {
     }
 }
 
-/// The name of the peer that a region was created for.
-fn name_in(mapping: &Arc<Mapping>) -> String {
+/// Reads the name of the peer for which a region was created.
+fn read_peer_name(mapping: &Arc<Mapping>) -> String {
     let mut name = [MaybeUninit::uninit(); NAME_MAX];
     let bytes = Bytes::new(mapping.clone(), PEER_NAME, NAME_MAX);
     let name = bytes.copy_out(0, &mut name);
@@ -335,8 +336,8 @@ fn name_in(mapping: &Arc<Mapping>) -> String {
     String::from_utf8_lossy(&name[..len]).into_owned()
 }
 
-/// Registers this process with `membarrier(2)`. Returns whether peers can fence it.
-fn is_fenced() -> bool {
+/// Registers this process with `membarrier(2)`. Returns whether fences of peers take effect in it.
+fn register_for_fences() -> bool {
     let is_fenced = barrier::register(Scope::Machine);
     if !is_fenced {
         log::info!(

@@ -1,8 +1,9 @@
-//! Atomics of shared memory behind one shim: the standard library's, or the model checker's.
+//! A shim for the atomics in shared memory: those of the standard library, or those of the model
+//! checker.
 //!
-//! All accesses on which two processes race go through [`Words`], `bytes` and the orderings of this
-//! file, so the same source runs on shared pages and under loom (`--cfg loom`). Under loom a test
-//! can remove an ordering (`model::plant`) to check that the models detect it.
+//! All accesses on which two processes race use [`Words`], `bytes` and the orderings of this file,
+//! so the same source runs on shared pages and under loom (`--cfg loom`). Under loom a test can
+//! weaken an ordering (`model::plant`) to check that the models detect it.
 
 use std::hint;
 #[cfg(not(loom))]
@@ -13,10 +14,10 @@ pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
 pub(crate) use self::words::Words;
 
-/// Words of a cache line.
+/// The number of words of a cache line.
 pub(crate) const LINE_WORDS: usize = 8;
 
-/// A ring of cache lines; their number is a power of two.
+/// A ring of cache lines. The number of lines is a power of two.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines {
     words: Words,
@@ -41,19 +42,19 @@ impl Lines {
         }
     }
 
-    /// The line at a position. Positions increase from lap to lap.
+    /// Returns the line at a position. Positions increase from lap to lap.
     #[inline(always)]
-    pub(crate) fn at(&self, position: u64) -> &[AtomicU64; LINE_WORDS] {
+    pub(crate) fn line(&self, position: u64) -> &[AtomicU64; LINE_WORDS] {
         self.words.line(self.first_word(position))
     }
 
-    /// Prefetches the line at a position for writing. A hint.
+    /// Prefetches the line at a position for writing. This is a hint.
     #[inline(always)]
     pub(crate) fn prefetch(&self, position: u64) {
         self.words.prefetch(self.first_word(position));
     }
 
-    /// Number of lines.
+    /// Returns the number of lines.
     #[inline]
     pub(crate) fn count(&self) -> u64 {
         self.mask + 1
@@ -62,18 +63,19 @@ impl Lines {
     #[inline(always)]
     #[expect(
         unsafe_code,
-        reason = "spares the hot path a check of what the mask ensures"
+        reason = "the hot path needs no bounds check: the mask keeps the line inside"
     )]
     fn first_word(&self, position: u64) -> usize {
         let first = (position & self.mask) as usize * LINE_WORDS;
         let len = self.words.len();
-        // SAFETY: there are `mask + 1` whole lines by `new`, the only code that sets either.
+        // SAFETY: `new` alone sets `words` and `mask`, and ensures that there are `mask + 1` whole
+        // lines.
         unsafe { hint::assert_unchecked(first < len && LINE_WORDS <= len - first) };
         first
     }
 }
 
-/// Selects the sound expression, or the faulty one where a test has planted the fault.
+/// Selects the sound expression, or the faulty expression where a test has planted the fault.
 #[cfg(not(loom))]
 macro_rules! unless_planted {
     ($fault:ident, $sound:expr, $faulty:expr) => {
@@ -92,7 +94,7 @@ macro_rules! unless_planted {
     };
 }
 
-/// The orderings of the protocol, named after the access that they order.
+/// The memory orderings of the protocol, named after the access that they order.
 pub(crate) mod order {
     #[cfg(not(loom))]
     use selvedge_kit::barrier::{Scope, fence_all};
@@ -108,8 +110,8 @@ pub(crate) mod order {
         unless_planted!(Commit, Ordering::Release, Ordering::Relaxed)
     }
 
-    /// Orders the reads of a slot's content after the load that showed it committed, and the reuse
-    /// of returned slots after the load that showed them returned.
+    /// Orders the reads of a slot's content after the load by which a reader found the slot
+    /// committed, and the reuse of slots after the load by which a writer found them returned.
     #[inline]
     pub(crate) fn observe() -> Ordering {
         Ordering::Acquire
@@ -129,8 +131,8 @@ pub(crate) mod order {
     }
 
     /// Fence between a commit and the load of the reader's poll state. `SeqCst`, because a store
-    /// must not pass a later load, on either side. It is a compiler fence: [`after_arm`] in the
-    /// reader's process makes the fence of this processor. PAIRS WITH: [`after_arm`].
+    /// must not pass a later load, on either side. This is only a compiler fence: [`after_arm`] in
+    /// the reader's process also fences this processor. PAIRS WITH: [`after_arm`].
     #[inline(always)]
     pub(crate) fn after_commit() {
         #[cfg(not(loom))]
@@ -139,9 +141,9 @@ pub(crate) mod order {
         unless_planted!(Announce, fence(Ordering::SeqCst), ());
     }
 
-    /// Fence between publishing the parked state and the last poll for commands: `SeqCst` for the
-    /// same reason, on this processor and on all that may be running a writer. Returns `false` when
-    /// those could not be fenced. PAIRS WITH: [`after_commit`].
+    /// Fence between publishing the parked state and the last poll for commands. `SeqCst` for the
+    /// same reason, on this processor and on every processor that may be running a writer. Returns
+    /// `false` if the other processors could not be fenced. PAIRS WITH: [`after_commit`].
     pub(crate) fn after_arm() -> bool {
         #[cfg(not(loom))]
         return {
@@ -155,15 +157,15 @@ pub(crate) mod order {
         }
     }
 
-    /// Fence between publishing that memory is withdrawn and changing it. A release store would
-    /// order only the accesses before it. PAIRS WITH: [`after_copy`].
+    /// Fence between publishing that memory is withdrawn and changing the memory. A release store
+    /// would order only the accesses before the store. PAIRS WITH: [`after_copy`].
     #[inline]
     pub(crate) fn after_withdraw() {
         unless_planted!(Close, fence(Ordering::Release), ());
     }
 
-    /// Fence between copying memory and checking whether it was withdrawn: a process that has
-    /// copied a changed byte then also sees the withdrawal. PAIRS WITH: [`after_withdraw`].
+    /// Fence between copying memory and checking whether the memory was withdrawn: a process that
+    /// has copied a changed byte then also loads the withdrawal. PAIRS WITH: [`after_withdraw`].
     #[inline]
     pub(crate) fn after_copy() {
         unless_planted!(Check, fence(Ordering::Acquire), ());
@@ -173,7 +175,7 @@ pub(crate) mod order {
 #[cfg(not(loom))]
 #[expect(
     unsafe_code,
-    reason = "atomics on memory that another process maps too"
+    reason = "atomics on memory that another process maps, too"
 )]
 mod words {
     use std::fmt;
@@ -198,12 +200,13 @@ mod words {
     unsafe impl Sync for Words {}
 
     impl Words {
-        /// The words of `mapping` from byte `offset` on.
+        /// Creates the array of `len` words of `mapping` from byte `offset` on.
         ///
         /// # Panics
-        /// If they do not lie inside the mapping; callers check offsets from peers before.
+        /// If the words are not inside the mapping, or not aligned. Callers check offsets from
+        /// peers before.
         pub(crate) fn new(mapping: Arc<Mapping>, offset: usize, len: usize) -> Self {
-            let first = mapping.at(offset, len * 8).cast();
+            let first = mapping.address_of(offset, len * 8).cast();
             assert!(
                 first.is_aligned(),
                 "words at offset {offset} are not aligned"
@@ -215,55 +218,61 @@ mod words {
             }
         }
 
-        /// The word at `index`.
+        /// Returns the word at `index`.
+        ///
+        /// # Panics
+        /// If there is no such word.
         #[inline]
-        pub(crate) fn at(&self, index: usize) -> &AtomicU64 {
+        pub(crate) fn word(&self, index: usize) -> &AtomicU64 {
             assert!(index < self.len);
-            // SAFETY: inside the array by the check above.
+            // SAFETY: the word is inside the array by the check above.
             let word = unsafe { self.first.add(index) };
-            // SAFETY: mapped and aligned by `new`, and kept mapped by `self.mapping`; other
-            // processes access it through atomics only; a process that does not garbles its own
-            // traffic.
+            // SAFETY: `new` has checked that the word is mapped and aligned, and `self.mapping`
+            // keeps it mapped. Other processes access the word only through atomics; a process that
+            // does not garbles its own traffic.
             unsafe { word.as_ref() }
         }
 
-        /// The word at `index`, if there is one.
+        /// Returns the word at `index`, if there is one.
         #[inline(always)]
         pub(crate) fn get(&self, index: usize) -> Option<&AtomicU64> {
-            (index < self.len).then(|| self.at(index))
+            (index < self.len).then(|| self.word(index))
         }
 
-        /// The `len` words from `first` on, as an array of their own.
+        /// Returns the `len` words from `first` on as an array of their own.
         ///
         /// # Panics
-        /// If they are not all inside.
+        /// If the words are not all inside.
         pub(crate) fn part(&self, first: usize, len: usize) -> Self {
             assert!(first <= self.len && len <= self.len - first);
             Self {
-                // SAFETY: inside the array by the check above.
+                // SAFETY: the words are inside the array by the check above.
                 first: unsafe { self.first.add(first) },
                 len,
                 mapping: Arc::clone(&self.mapping),
             }
         }
 
-        /// The `N` words from `first` on.
+        /// Returns the `N` words from `first` on.
+        ///
+        /// # Panics
+        /// If the words are not all inside.
         #[inline(always)]
         pub(crate) fn line<const N: usize>(&self, first: usize) -> &[AtomicU64; N] {
             assert!(first < self.len && N <= self.len - first);
-            // SAFETY: inside the array by the check above.
+            // SAFETY: the line is inside the array by the check above.
             let line = unsafe { self.first.add(first) };
-            // SAFETY: as in `at`, for each of the words.
+            // SAFETY: as in `word`, for each word of the line.
             unsafe { line.cast().as_ref() }
         }
 
-        /// Prefetches the cache line of the word at `index` for writing. A hint.
+        /// Prefetches the cache line of the word at `index` for writing. This is a hint.
         #[inline(always)]
         pub(crate) fn prefetch(&self, index: usize) {
-            prefetch::for_writing(self.at(index).as_ptr().cast());
+            prefetch::for_writing(self.word(index).as_ptr().cast());
         }
 
-        /// Number of words.
+        /// Returns the number of words.
         #[inline(always)]
         pub(crate) fn len(&self) -> usize {
             self.len
@@ -301,13 +310,13 @@ mod words {
             }
         }
 
-        pub(crate) fn at(&self, index: usize) -> &AtomicU64 {
+        pub(crate) fn word(&self, index: usize) -> &AtomicU64 {
             assert!(index < self.len);
             self.mapping.content().word(self.first + index)
         }
 
         pub(crate) fn get(&self, index: usize) -> Option<&AtomicU64> {
-            (index < self.len).then(|| self.at(index))
+            (index < self.len).then(|| self.word(index))
         }
 
         pub(crate) fn part(&self, first: usize, len: usize) -> Self {

@@ -1,8 +1,8 @@
 //! Cross-memory attach: reading another process's memory with one copy (`process_vm_readv(2)`).
 //!
-//! The call only reads: the process that owns the destination copies. Every call reads the peer's
-//! nonce along with the bytes. The nonce proves that they come from the process that named the
-//! address, and not from a later process with the same number.
+//! The process that owns the destination copies; no process writes to the memory of another one.
+//! Every call reads the peer's nonce along with the bytes. The nonce proves that the bytes come
+//! from the process that named the address, and not from a later process with the same number.
 
 use std::mem::MaybeUninit;
 
@@ -12,14 +12,14 @@ use selvedge::{Errno, Result};
 
 /// A process whose memory may be read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
+pub(crate) struct CmaProcess {
     pid: Pid,
     nonce_addr: usize,
     nonce: u64,
 }
 
-impl Target {
-    /// The process `pid`, if it can be read and holds `nonce` at `nonce_addr`.
+impl CmaProcess {
+    /// Returns the process `pid`, if its memory can be read and holds `nonce` at `nonce_addr`.
     ///
     /// # Errors
     /// [`Errno::Perm`] and [`Errno::NoSys`] where the system denies the call, [`Errno::Acces`] when
@@ -29,12 +29,12 @@ impl Target {
             return Err(Errno::Perm);
         }
         let nonce_addr = usize::try_from(nonce_addr).map_err(|_| Errno::Fault)?;
-        let target = Self {
+        let process = Self {
             pid: Pid::from_raw(pid),
             nonce_addr,
             nonce,
         };
-        target.read(0, &mut []).map(|()| target)
+        process.read(0, &mut []).map(|()| process)
     }
 
     /// Fills `to` with the process's bytes from address `from` on.
@@ -56,22 +56,25 @@ impl Target {
 
     fn read_raw(&self, from: u64, to: *mut u8, len: usize) -> Result {
         let from = usize::try_from(from).map_err(|_| Errno::Fault)?;
-        let mut done = 0;
+        let mut copied = 0;
         loop {
-            let base = from.checked_add(done).ok_or(Errno::Fault)?;
-            match self.read_once(base, to.wrapping_add(done), len - done)? {
+            let base = from.checked_add(copied).ok_or(Errno::Fault)?;
+            match self.read_once(base, to.wrapping_add(copied), len - copied)? {
                 _ if len == 0 => return Ok(()),
                 0 => return Err(Errno::Fault),
-                read => done += read,
+                read => copied += read,
             }
-            if done == len {
+            if copied == len {
                 return Ok(());
             }
         }
     }
 
-    /// Makes one call. Returns the number of bytes read after the nonce.
-    #[expect(unsafe_code, reason = "the kernel writes where the caller may")]
+    /// Makes one call of `process_vm_readv(2)`. Returns the number of bytes read after the nonce.
+    #[expect(
+        unsafe_code,
+        reason = "the kernel writes to memory that the caller may write"
+    )]
     fn read_once(&self, base: usize, to: *mut u8, len: usize) -> Result<usize> {
         let mut nonce = [0_u8; 8];
         let remote = [iovec(self.nonce_addr, nonce.len()), iovec(base, len)];
@@ -87,10 +90,10 @@ impl Target {
         ];
         let pid = self.pid.as_raw();
         let read = loop {
-            // SAFETY: the lists have two entries each. The kernel writes to the local segments
-            // alone: `nonce`, and `len` bytes at `to`, which the private callers have from a slice
-            // or a `SharedBytes` that is valid for writes. The remote ones are numbers to this
-            // process.
+            // SAFETY: the lists have two entries each. The kernel writes only to the local
+            // segments: `nonce`, and the `len` bytes at `to`, which the callers in this file have
+            // from a slice or a `SharedBytes` that is valid for writes. The remote segments are
+            // only numbers in this process.
             let read =
                 unsafe { libc::process_vm_readv(pid, local.as_ptr(), 2, remote.as_ptr(), 2, 0) };
             match usize::try_from(read) {
@@ -120,7 +123,7 @@ fn iovec(base: usize, len: usize) -> libc::iovec {
 mod tests {
     use super::*;
 
-    fn own_pid() -> i32 {
+    fn process_id() -> i32 {
         i32::try_from(std::process::id()).unwrap()
     }
 
@@ -131,10 +134,10 @@ mod tests {
     #[test]
     fn a_process_may_read_itself() {
         let nonce = Box::new(0x5eed_u64);
-        let target = Target::probe(own_pid(), addr_of(&*nonce), 0x5eed).unwrap();
+        let process = CmaProcess::probe(process_id(), addr_of(&*nonce), 0x5eed).unwrap();
         let source = vec![7_u8; 10_000];
         let mut copy = vec![MaybeUninit::uninit(); source.len()];
-        target.read(addr_of(&source[..]), &mut copy).unwrap();
+        process.read(addr_of(&source[..]), &mut copy).unwrap();
         let mut same = copy.iter().zip(&source);
         #[expect(unsafe_code, reason = "the bytes were just filled")]
         // SAFETY: `read` has filled every byte.
@@ -143,20 +146,20 @@ mod tests {
     }
 
     #[test]
-    fn another_process_under_the_same_number_is_not_read() {
+    fn another_process_with_the_same_number_is_not_read() {
         let nonce = Box::new(0x5eed_u64);
-        let refused = Target::probe(own_pid(), addr_of(&*nonce), 1);
+        let refused = CmaProcess::probe(process_id(), addr_of(&*nonce), 1);
         assert_eq!(refused.unwrap_err(), Errno::Acces);
     }
 
     #[test]
     fn an_address_without_memory_is_a_fault() {
         let nonce = Box::new(0x5eed_u64);
-        let target = Target::probe(own_pid(), addr_of(&*nonce), 0x5eed).unwrap();
+        let process = CmaProcess::probe(process_id(), addr_of(&*nonce), 0x5eed).unwrap();
         let mut to = [MaybeUninit::uninit(); 8];
-        assert_eq!(target.read(8, &mut to), Err(Errno::Fault));
-        assert_eq!(target.read(u64::MAX, &mut to), Err(Errno::Fault));
-        assert!(Target::probe(own_pid(), 8, 0).is_err());
-        assert_eq!(Target::probe(0, 8, 0).unwrap_err(), Errno::Perm);
+        assert_eq!(process.read(8, &mut to), Err(Errno::Fault));
+        assert_eq!(process.read(u64::MAX, &mut to), Err(Errno::Fault));
+        assert!(CmaProcess::probe(process_id(), 8, 0).is_err());
+        assert_eq!(CmaProcess::probe(0, 8, 0).unwrap_err(), Errno::Perm);
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! word 0   commit stamp (upper half) | op, op_src, flags, inline length (one byte each)
 //! word 1   tag
-//! inline   word 2: data, if the flag says so; the payload in the words behind
+//! inline   word 2: data, if the flag HAS_DATA is set; then the payload
 //! inject   word 2: data, 3: size, 4: offset into the inject pool, 5: msg_id
 //! iov      word 2: data, 3: size, 4: msg_id | count << 32, 5: address, or the offset of the list,
 //!          6: number of eager bounce segments, 7: the block of special memory that holds the only
@@ -19,12 +19,14 @@ use selvedge_kit::srx::{Envelope, Kind, Source};
 
 use crate::smr::cmd_queue::{Received, SLOT_WORDS, Slot};
 
-/// The largest number of segments of a message that the receiver copies by itself.
+/// The maximum number of segments of a message.
 pub(crate) const IOV_LIMIT: usize = 4;
-/// Payload bytes of a command that carries no data; 8 fewer with data.
+/// The longest payload, in bytes, of a command without remote data. With data it is 8 bytes
+/// shorter.
 pub(crate) const INLINE_MAX: usize = (SLOT_WORDS - 2) * 8;
 
-/// The op numbers of slots. Numbers up to this one are messages.
+/// The largest op number of messages. Larger numbers are one-sided operations, atomics and their
+/// responses.
 pub(crate) const OP_LAST_MESSAGE: u32 = 1;
 pub(crate) const OP_ATOMIC: u32 = 4;
 pub(crate) const OP_FETCH_ATOMIC: u32 = 5;
@@ -32,16 +34,19 @@ pub(crate) const OP_COMPARE_ATOMIC: u32 = 6;
 /// The response to any atomic.
 pub(crate) const OP_ATOMIC_RESULT: u32 = 9;
 
-/// `data` is valid.
+/// Flag: the command carries remote data.
 pub(crate) const HAS_DATA: u32 = 1;
-/// The sender requests an acknowledgement of the receive.
+/// Flag: the sender requests an acknowledgement of the receive.
 pub(crate) const ACK: u32 = 2;
 
+/// `op_src`: the payload is inside the command.
 pub(crate) const SRC_INLINE: u32 = 0;
+/// `op_src`: the payload is in the inject pool.
 pub(crate) const SRC_INJECT: u32 = 1;
+/// `op_src`: the payload is in the sender's memory.
 pub(crate) const SRC_IOV: u32 = 2;
 
-/// The fields that commands of all kinds have.
+/// The fields that commands of messages have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
@@ -62,7 +67,7 @@ pub(crate) struct Cmd {
 pub(crate) enum Body {
     /// Inside the command, from this word on.
     Inline { word: usize },
-    /// In the inject pool. The receiver responds if `ack` is present.
+    /// In the inject pool. The receiver responds to the `msg_id` `ack`, if it is present.
     Inject { offset: u64, ack: Option<u32> },
     /// In the sender's memory.
     Iov(Rts),
@@ -76,7 +81,7 @@ pub(crate) struct Rts {
     pub(crate) count: u32,
     /// The address of the only segment, or the offset of the list in the inject pool.
     pub(crate) addr_or_offset: u64,
-    /// Eager bounce segments: the sender fills them without a request.
+    /// The number of eager bounce segments: the sender fills them without a request.
     pub(crate) eager: u32,
     /// The block of special memory that holds the only segment; 0 for none.
     pub(crate) block: u64,
@@ -86,13 +91,13 @@ pub(crate) struct Rts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProtocolError(pub(crate) &'static str);
 
-/// The command's half of a slot's first word.
+/// Builds the command's half of a slot's word 0.
 #[inline(always)]
 pub(crate) const fn head(op: u32, op_src: u32, flags: u32, len: u32) -> u32 {
     op | op_src << 8 | flags << 16 | len << 24
 }
 
-/// The longest payload that fits a command with this header, in bytes.
+/// Returns the longest payload, in bytes, that fits into a command with or without remote data.
 #[inline]
 pub(crate) const fn inline_room(has_data: bool) -> usize {
     INLINE_MAX - if has_data { 8 } else { 0 }
@@ -109,8 +114,8 @@ impl Header {
         head(op, op_src, flags, len)
     }
 
-    /// Commits a message of `len` bytes inside the command. `fill` stores the bytes, from the word
-    /// on that it receives.
+    /// Commits a message of `len` bytes inside the command. `fill` gets the slot and the index of
+    /// the first payload word, and stores the bytes from this word on.
     #[inline(always)]
     pub(crate) fn commit_inline(
         &self,
@@ -137,7 +142,7 @@ impl Header {
         len: usize,
         ack: Option<u32>,
     ) {
-        self.put_long(&mut slot, len as u64);
+        self.put_fields(&mut slot, len as u64);
         slot.put(4, offset as u64);
         slot.put(5, u64::from(ack.unwrap_or(0)));
         slot.commit(self.head(SRC_INJECT, if ack.is_some() { ACK } else { 0 }, 0));
@@ -145,7 +150,7 @@ impl Header {
 
     /// Commits the RTS of a message of `len` bytes.
     pub(crate) fn commit_iov(&self, mut slot: Slot<'_>, len: usize, rts: Rts) {
-        self.put_long(&mut slot, len as u64);
+        self.put_fields(&mut slot, len as u64);
         slot.put(4, u64::from(rts.msg_id) | u64::from(rts.count) << 32);
         slot.put(5, rts.addr_or_offset);
         slot.put(6, u64::from(rts.eager));
@@ -153,23 +158,25 @@ impl Header {
         slot.commit(self.head(SRC_IOV, 0, 0));
     }
 
-    fn put_long(&self, slot: &mut Slot<'_>, len: u64) {
+    /// Writes the words that commands with a payload outside of the command have in common.
+    fn put_fields(&self, slot: &mut Slot<'_>, len: u64) {
         slot.put(1, self.tag);
         slot.put(2, self.data.unwrap_or(0));
         slot.put(3, len);
     }
 }
 
-/// The op number of a command: a message up to [`OP_LAST_MESSAGE`].
+/// Returns the op number of a command. It is a message up to [`OP_LAST_MESSAGE`].
 #[inline(always)]
 pub(crate) fn op(slot: &Received<'_>) -> u32 {
     slot.head() & 0xff
 }
 
-/// The kind and length of an inline message without remote data: the fast path's message. Its tag
-/// is in word 1, its payload begins at word [`INLINE_PAYLOAD_WORD`].
+/// Parses the kind and length of an inline message without remote data, which the fast path takes.
+/// The tag is in word 1, and the payload begins at word [`INLINE_PAYLOAD_WORD`]. `None` for another
+/// command.
 #[inline(always)]
-pub(crate) fn inline_message(slot: &Received<'_>) -> Option<(Kind, usize)> {
+pub(crate) fn parse_inline_message(slot: &Received<'_>) -> Option<(Kind, usize)> {
     let head = slot.head();
     let len = (head >> 24) as usize;
     if head & 0x00ff_fffe != 0 || len > INLINE_MAX {
@@ -178,15 +185,15 @@ pub(crate) fn inline_message(slot: &Received<'_>) -> Option<(Kind, usize)> {
     Some((message_kind(head), len))
 }
 
-/// The kind, length and offset of a message in the inject pool without remote data and
-/// acknowledgement: as [`inline_message`], for longer messages.
+/// Parses the kind, length and offset of a message in the inject pool without remote data and
+/// acknowledgement: as [`parse_inline_message`], for longer messages.
 #[inline(always)]
-pub(crate) fn inject_message(slot: &Received<'_>) -> Option<(Kind, usize, u64)> {
+pub(crate) fn parse_inject_message(slot: &Received<'_>) -> Option<(Kind, usize, u64)> {
     let head = slot.head();
     if head & 0x00ff_fffe != SRC_INJECT << 8 {
         return None;
     }
-    let len = length(slot.word(3)).ok()?;
+    let len = parse_len(slot.word(3)).ok()?;
     Some((message_kind(head), len, slot.word(4)))
 }
 
@@ -201,9 +208,9 @@ fn message_kind(head: u32) -> Kind {
 /// The word at which the payload of an inline message without remote data begins.
 pub(crate) const INLINE_PAYLOAD_WORD: usize = 2;
 
-const _: () = assert!(SRC_INLINE == 0, "inline_message relies on it");
+const _: () = assert!(SRC_INLINE == 0, "parse_inline_message relies on it");
 
-/// Parses a command of peer `src`.
+/// Parses a message command of peer `src`.
 #[inline]
 pub(crate) fn parse(slot: &Received<'_>, src: Source) -> Result<Cmd, ProtocolError> {
     let head = slot.head();
@@ -217,16 +224,16 @@ pub(crate) fn parse(slot: &Received<'_>, src: Source) -> Result<Cmd, ProtocolErr
         return Err(ProtocolError("unknown flags"));
     }
     let has_data = flags & HAS_DATA != 0;
-    // An untagged receive accepts no other tag.
+    // An untagged receive matches only tag 0.
     let tag = match kind {
         Kind::Msg => 0,
         Kind::Tagged => slot.word(1),
     };
     let data = if has_data { slot.word(2) } else { 0 };
     let (len, body) = match head >> 8 & 0xff {
-        SRC_INLINE => inline_body(head, has_data)?,
-        SRC_INJECT => inject_body(slot, flags & ACK != 0)?,
-        SRC_IOV => iov_body(slot)?,
+        SRC_INLINE => parse_inline_body(head, has_data)?,
+        SRC_INJECT => parse_inject_body(slot, flags & ACK != 0)?,
+        SRC_IOV => parse_iov_body(slot)?,
         _ => return Err(ProtocolError("unknown op_src")),
     };
     let env = Envelope {
@@ -240,7 +247,7 @@ pub(crate) fn parse(slot: &Received<'_>, src: Source) -> Result<Cmd, ProtocolErr
 }
 
 #[inline]
-fn inline_body(head: u32, has_data: bool) -> Result<(usize, Body), ProtocolError> {
+fn parse_inline_body(head: u32, has_data: bool) -> Result<(usize, Body), ProtocolError> {
     let len = (head >> 24) as usize;
     if len > inline_room(has_data) {
         return Err(ProtocolError("inline length beyond the command"));
@@ -249,15 +256,15 @@ fn inline_body(head: u32, has_data: bool) -> Result<(usize, Body), ProtocolError
     Ok((len, Body::Inline { word }))
 }
 
-fn inject_body(slot: &Received<'_>, ack: bool) -> Result<(usize, Body), ProtocolError> {
-    let len = length(slot.word(3))?;
+fn parse_inject_body(slot: &Received<'_>, ack: bool) -> Result<(usize, Body), ProtocolError> {
+    let len = parse_len(slot.word(3))?;
     let offset = slot.word(4);
     let ack = ack.then(|| slot.word(5) as u32);
     Ok((len, Body::Inject { offset, ack }))
 }
 
-fn iov_body(slot: &Received<'_>) -> Result<(usize, Body), ProtocolError> {
-    let len = length(slot.word(3))?;
+fn parse_iov_body(slot: &Received<'_>) -> Result<(usize, Body), ProtocolError> {
+    let len = parse_len(slot.word(3))?;
     let word = slot.word(4);
     let (msg_id, count) = (word as u32, (word >> 32) as u32);
     if !(1..=IOV_LIMIT as u32).contains(&count) {
@@ -274,7 +281,11 @@ fn iov_body(slot: &Received<'_>) -> Result<(usize, Body), ProtocolError> {
     Ok((len, Body::Iov(rts)))
 }
 
-pub(crate) fn length(word: u64) -> Result<usize, ProtocolError> {
+/// Parses a length in bytes.
+///
+/// # Errors
+/// [`ProtocolError`] for a length that no memory can have.
+pub(crate) fn parse_len(word: u64) -> Result<usize, ProtocolError> {
     usize::try_from(word)
         .ok()
         .filter(|&len| len <= isize::MAX as usize)
@@ -288,7 +299,7 @@ mod tests {
     use super::*;
     use crate::rma;
 
-    /// The eight words of a slot, in the order of this machine.
+    /// An input is the eight words of a slot, in the byte order of this machine.
     #[test]
     fn commands_of_any_bytes_are_parsed_or_refused() {
         let corpus = include_str!("../../corpus/commands.txt");

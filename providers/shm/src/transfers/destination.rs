@@ -36,7 +36,7 @@ pub(crate) struct Memory {
     pub(crate) domain: Arc<Shared>,
     pub(crate) segments: RmaSegments,
     pub(crate) remote_write: RemoteWrite,
-    /// The reason why the peer may not write any more. Later bytes are discarded.
+    /// The reason why the peer may not write any more, if there is one. Later bytes are discarded.
     pub(crate) denied: Option<Denied>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum DestinationSlice<'a> {
 }
 
 impl Destination {
-    /// The number of bytes that fit, of a message of `len` bytes.
+    /// Returns the number of bytes of a message of `len` bytes that fit into the destination.
     pub(crate) fn accepted_len(&self, len: usize) -> usize {
         match self {
             Self::Receive(posted, _) => len.min(posted.buf.len()),
@@ -56,11 +56,11 @@ impl Destination {
         }
     }
 
-    /// Calls `each` with each contiguous part of the destination of the bytes from `offset` on,
-    /// `len` at most.
+    /// Calls `each` with the contiguous parts of the destination from `offset` on, up to `len`
+    /// bytes in total. Skips memory that may not be written any more.
     ///
     /// # Errors
-    /// Those of `each`. Memory that may not be written any more is skipped.
+    /// Those of `each`.
     pub(crate) fn for_each_slice(
         &mut self,
         offset: usize,
@@ -68,16 +68,16 @@ impl Destination {
         each: &mut dyn FnMut(DestinationSlice<'_>) -> Result,
     ) -> Result {
         match self {
-            Self::Receive(posted, _) => private(&mut posted.buf, offset, len, each),
+            Self::Receive(posted, _) => for_each_private_slice(&mut posted.buf, offset, len, each),
             Self::Memory(memory) => memory.for_each_slice(offset, len, each),
             Self::Read(op) => match &mut op.body {
-                OpBody::Requested { buf } => private(buf, offset, len, each),
+                OpBody::Requested { buf } => for_each_private_slice(buf, offset, len, each),
                 _ => Ok(()),
             },
         }
     }
 
-    /// The reason why the peer's write was denied, if it was.
+    /// Returns the error of a denied write; `None` for any other transfer.
     pub(crate) fn denial(&self) -> Option<Errno> {
         match self {
             Self::Memory(memory) => memory.denied.map(Denied::errno),
@@ -101,7 +101,7 @@ impl Destination {
         }
     }
 
-    /// Fails the transfer.
+    /// Releases the destination and reports the failure of the transfer.
     pub(crate) fn fail(self, ep: &Ep, errno: Errno, src: FiAddr, detail: String) {
         match self {
             Self::Receive(posted, _) => ep.rx_failed(posted, errno, src, detail),
@@ -113,7 +113,8 @@ impl Destination {
     }
 }
 
-fn private(
+/// [`Destination::for_each_slice`] for a private buffer.
+fn for_each_private_slice(
     buf: &mut RxBuf,
     offset: usize,
     len: usize,
@@ -124,8 +125,9 @@ fn private(
 }
 
 impl Memory {
-    /// Looks up each part anew, because the region may be withdrawn between two steps. The guard
-    /// `regions` keeps it registered during one.
+    /// [`Destination::for_each_slice`] for registered memory. Looks the region up again for each
+    /// part, because it may be withdrawn between two steps. The guard `regions` keeps it registered
+    /// during one step.
     fn for_each_slice(
         &mut self,
         offset: usize,
@@ -157,24 +159,24 @@ impl DestinationSlice<'_> {
         }
     }
 
-    /// The `len` bytes from offset `at` on.
-    pub(crate) fn part(&mut self, at: usize, len: usize) -> DestinationSlice<'_> {
+    /// Returns the `len` bytes from `offset` on.
+    pub(crate) fn part(&mut self, offset: usize, len: usize) -> DestinationSlice<'_> {
         match self {
-            Self::Private(bytes) => DestinationSlice::Private(&mut bytes[at..at + len]),
-            Self::Shared(shared) => DestinationSlice::Shared(shared.part(at, len)),
+            Self::Private(bytes) => DestinationSlice::Private(&mut bytes[offset..offset + len]),
+            Self::Shared(shared) => DestinationSlice::Shared(shared.part(offset, len)),
         }
     }
 
-    /// Fills the part with bytes of a mapping from offset `at` on.
-    pub(crate) fn copy_from(self, bytes: &Bytes, at: usize) {
+    /// Fills the slice with bytes of a mapping from `offset` on.
+    pub(crate) fn copy_from(self, bytes: &Bytes, offset: usize) {
         match self {
-            Self::Private(to) => drop(bytes.copy_out(at, to)),
-            Self::Shared(to) => bytes.copy_to(at, to),
+            Self::Private(to) => drop(bytes.copy_out(offset, to)),
+            Self::Shared(to) => bytes.copy_to(offset, to),
         }
     }
 }
 
-/// A finished write by a peer, to be counted and reported.
+/// A finished write of a peer, which the target counts and reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteWrite {
     pub(crate) data: Option<u64>,

@@ -19,7 +19,7 @@ pub(crate) const ENTRY_LEN: usize = 24;
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(super) segments: SourceSegments,
-    /// Eager bounce segments that have not arrived yet.
+    /// The number of eager bounce segments that have not arrived yet.
     pub(crate) eager: u32,
     /// Bounce segments that arrived before the protocol was selected.
     pub(crate) kept: Vec<Filled>,
@@ -29,11 +29,11 @@ pub(crate) struct Incoming {
 /// The stage of a large message.
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// No receive has matched it.
+    /// No receive has matched the message.
     Unmatched,
-    /// Its bytes are moving to their destination.
+    /// The bytes are moving to their destination.
     Moving(Moving),
-    /// Received by another protocol; eager bounce segments are still to arrive.
+    /// The message was received by another protocol, and eager bounce segments are still to arrive.
     Discarding,
 }
 
@@ -41,12 +41,12 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 pub(crate) struct Moving {
     pub(crate) destination: Destination,
-    /// Bytes of the message.
+    /// The length of the message in bytes.
     pub(crate) len: usize,
     pub(crate) protocol: RendezvousProtocol,
-    /// Bytes of the message that were handled, including those that did not fit.
+    /// The number of handled bytes, including bytes that did not fit into the destination.
     pub(crate) done: usize,
-    /// The running measurement, if the selector selected the protocol.
+    /// The running measurement, if the protocol selector has selected the protocol.
     pub(super) measurement: Option<Measurement>,
 }
 
@@ -62,12 +62,12 @@ pub(crate) struct SourceSegments {
 pub(crate) struct SourceSegment {
     pub(super) addr: u64,
     pub(super) len: u64,
-    /// The block of special memory that holds it; 0 for none.
+    /// The number of the block of special memory that holds the segment; 0 for none.
     pub(super) block: u64,
 }
 
 impl SourceSegments {
-    /// No segments: the bytes are not copied from the sender's memory.
+    /// Returns no segments, for bytes that are not copied from the sender's memory.
     pub(super) fn none() -> Self {
         Self {
             count: 0,
@@ -75,7 +75,8 @@ impl SourceSegments {
         }
     }
 
-    pub(crate) fn of(buf: &TxBuf, special: &OwnBlocks) -> Self {
+    /// Returns the segments of a buffer, with the blocks of special memory that hold them.
+    pub(crate) fn from_buf(buf: &TxBuf, special: &OwnBlocks) -> Self {
         let mut segments = Self {
             count: 0,
             list: [SourceSegment::default(); IOV_LIMIT],
@@ -117,30 +118,32 @@ impl SourceSegments {
         }
     }
 
-    /// Reads a list from the inject pool.
+    /// Reads a list of `count` segments, with `len` bytes in total, from the inject pool.
     pub(crate) fn get(
         payload: &Bytes,
-        at: usize,
+        offset: usize,
         count: usize,
         len: usize,
     ) -> Result<Self, ProtocolError> {
         let mut list = [SourceSegment::default(); IOV_LIMIT];
         let mut sum = 0_u64;
         for (index, segment) in list[..count].iter_mut().enumerate() {
-            let [addr, len, block] = words_at(payload, at + index * ENTRY_LEN);
+            let [addr, len, block] = get_words(payload, offset + index * ENTRY_LEN);
             *segment = SourceSegment { addr, len, block };
             sum = sum
                 .checked_add(segment.len)
                 .ok_or(ProtocolError("sum of segment lengths out of range"))?;
         }
         if sum != len as u64 {
-            return Err(ProtocolError("segments do not add up to the size"));
+            return Err(ProtocolError(
+                "lengths of the segments do not add up to the size",
+            ));
         }
         Ok(Self { count, list })
     }
 
-    /// The rest of the segment that holds byte `offset` of the message.
-    pub(super) fn at(&self, mut offset: u64) -> Option<SourceSegment> {
+    /// Returns the rest of the segment that holds byte `offset` of the message.
+    pub(super) fn segment_from(&self, mut offset: u64) -> Option<SourceSegment> {
         for segment in &self.list[..self.count] {
             if offset < segment.len {
                 return Some(SourceSegment {
@@ -155,15 +158,15 @@ impl SourceSegments {
     }
 }
 
-/// One entry of a list.
-pub(crate) fn put_words(payload: &Bytes, at: usize, words: [u64; 3]) {
-    payload.copy_in(at, words.map(u64::to_le_bytes).as_flattened());
+/// Writes one entry of a list.
+pub(crate) fn put_words(payload: &Bytes, offset: usize, words: [u64; 3]) {
+    payload.copy_in(offset, words.map(u64::to_le_bytes).as_flattened());
 }
 
-/// One entry of a list.
-pub(crate) fn words_at(payload: &Bytes, at: usize) -> [u64; 3] {
+/// Reads one entry of a list.
+pub(crate) fn get_words(payload: &Bytes, offset: usize) -> [u64; 3] {
     let mut bytes = [MaybeUninit::uninit(); ENTRY_LEN];
-    let bytes: &[u8] = payload.copy_out(at, &mut bytes);
+    let bytes: &[u8] = payload.copy_out(offset, &mut bytes);
     let (words, _) = bytes.as_chunks::<8>();
     [0, 1, 2].map(|word| u64::from_le_bytes(words[word]))
 }

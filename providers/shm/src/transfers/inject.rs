@@ -1,4 +1,4 @@
-//! Inject protocol: the message is in the inject pool, its offset in the command.
+//! Inject protocol: the message is in the inject pool, and its offset is in the command.
 
 use selvedge::{Errno, Result};
 use selvedge_kit::copy::{RxBuf, TxBuf};
@@ -11,19 +11,22 @@ use crate::smr::bytes::Bytes;
 use crate::smr::inject_pool::PoolPosition;
 use crate::transfers::cmd::{Header, ProtocolError};
 
-/// Copies the message into the pool and commits its command. With `op`, the peer acknowledges the
-/// receive.
+/// Copies the message into the inject pool and commits its command. With `op`, the peer
+/// acknowledges the receive.
+///
+/// # Errors
+/// As [`Peer::reserve`]; [`Errno::Again`] while too many operations are outstanding.
 #[inline(always)]
 pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf, op: Option<Op>) -> Result<Sent> {
     let len = buf.len();
     if op.is_some() && peer.outstanding() >= MAX_OPS {
         return Err(Errno::Again);
     }
-    let mut at = peer.reserve(len)?;
-    let offset = at;
+    let offset = peer.reserve(len)?;
+    let mut end = offset;
     for segment in buf.segments(0, len) {
-        peer.outbox().store(at, segment);
-        at += segment.len();
+        peer.outbox().store(end, segment);
+        end += segment.len();
     }
     let sent = if op.is_some() {
         Sent::Pending
@@ -52,13 +55,13 @@ impl<'a> PoolCursor<'a> {
         self.bytes
     }
 
-    /// Checks that the next payload has `len` bytes at `offset`, and advances past it. Returns the
-    /// payload's offset.
+    /// Checks that the next payload, of `len` bytes, is at `offset`, and advances past it. Returns
+    /// the payload's offset.
     #[inline]
     pub(crate) fn advance(&mut self, offset: u64, len: usize) -> Result<usize, ProtocolError> {
         match self.cursor.advance(len) {
             _ if len == 0 => Ok(0),
-            Some(at) if at as u64 == offset => Ok(at),
+            Some(next) if next as u64 == offset => Ok(next),
             _ => Err(ProtocolError(
                 "payload at an unexpected offset of the inject pool",
             )),
@@ -72,21 +75,21 @@ pub(crate) fn locate(inbox: &mut Inbox, offset: u64, len: usize) -> Result<usize
     PoolCursor::new(&mut inbox.pool_position, &inbox.pool).advance(offset, len)
 }
 
-/// Copies a payload to the receive's buffer. Returns the number of bytes that fitted.
+/// Copies a payload to the buffer of a receive. Returns the number of bytes that fit.
 #[inline]
-pub(crate) fn receive(inbox: &Inbox, at: usize, len: usize, buf: &mut RxBuf) -> usize {
-    let mut done = 0;
+pub(crate) fn receive(inbox: &Inbox, offset: usize, len: usize, buf: &mut RxBuf) -> usize {
+    let mut copied = 0;
     for segment in buf.segments(0, len) {
-        inbox.pool.copy_out(at + done, segment);
-        done += segment.len();
+        inbox.pool.copy_out(offset + copied, segment);
+        copied += segment.len();
     }
-    done
+    copied
 }
 
 /// Copies the payload of an unexpected message to the heap.
-pub(crate) fn copy_to_heap(inbox: &Inbox, at: usize, len: usize) -> Box<[u8]> {
+pub(crate) fn copy_to_heap(inbox: &Inbox, offset: usize, len: usize) -> Box<[u8]> {
     let mut bytes = Box::new_uninit_slice(len);
-    inbox.pool.copy_out(at, &mut bytes);
+    inbox.pool.copy_out(offset, &mut bytes);
     assume_filled(bytes)
 }
 

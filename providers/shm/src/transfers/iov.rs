@@ -1,12 +1,12 @@
 //! Iov protocol: the sender names its memory, and the receiver copies from it or requests bounce
 //! segments.
 //!
-//! The sender sends an RTS ([`send`]). The receiver, once the message has matched a receive,
-//! selects the protocol ([`start`]) and responds when it has the bytes. It copies in steps, so that
-//! a large message does not delay small ones.
+//! The sender sends an RTS ([`send`]). When the message has matched a receive, the receiver selects
+//! the protocol ([`start`]). It responds when it has the bytes. It copies in steps, so that a large
+//! message does not delay small ones.
 //!
-//! If the memory is special and mapped by the receiver, the receiver copies from its mapping,
-//! without a system call. This works where cross-memory attach is denied, too.
+//! If the sender's memory is special and the receiver has mapped it, the receiver copies from its
+//! mapping, without a system call. This works where cross-memory attach is denied, too.
 
 use selvedge::{Errno, FiAddr, Result};
 use selvedge_kit::Ep;
@@ -23,15 +23,19 @@ use crate::peers::ops::{Op, OpBody};
 use crate::peers::outbox::Inbox;
 use crate::peers::peer::Peer;
 use crate::provider::config::{Config, Protocol};
-use crate::transfers::cma::Target;
+use crate::transfers::cma::CmaProcess;
 use crate::transfers::cmd::{Header, IOV_LIMIT, ProtocolError, Rts};
 use crate::transfers::protocol_selector::RendezvousProtocol;
 
-/// Bytes that one step copies.
+/// The maximum number of bytes that one step copies.
 const COPY_STEP: usize = 1 << 20;
-/// Bytes that take about the time of a small message to copy.
+/// The number of bytes whose copy takes about as long as a small message.
 const BYTES_PER_WORK_UNIT: usize = 4096;
+
 /// Sends the RTS of a message.
+///
+/// # Errors
+/// As [`Peer::reserve`]; [`Errno::Again`] while too many operations are outstanding.
 pub(crate) fn send(
     peer: &mut Peer,
     config: &Config,
@@ -43,7 +47,7 @@ pub(crate) fn send(
     if peer.outstanding() >= MAX_OPS {
         return Err(Errno::Again);
     }
-    let (len, segments) = (buf.len(), SourceSegments::of(&buf, special));
+    let (len, segments) = (buf.len(), SourceSegments::from_buf(&buf, special));
     let eager = match segments.are_special() {
         true => 0,
         false => sar::eager_segment_count(peer, config, len),
@@ -52,7 +56,7 @@ pub(crate) fn send(
     op.body = OpBody::Rts {
         buf,
         filled: 0,
-        granted: false,
+        bounced: false,
         special: segments.are_special(),
     };
     let msg_id = peer.outbox().ops.insert(op);
@@ -77,8 +81,8 @@ pub(crate) fn fill_eager(peer: &mut Peer, msg_id: u32, eager: u32) {
 }
 
 impl SourceSegments {
-    /// Reserves a command, and stores the list in the inject pool. Returns the only segment's
-    /// address, or the list's offset.
+    /// Reserves a command slot, and stores a list of several segments in the inject pool. Returns
+    /// the only segment's address, or the list's offset.
     fn publish(&self, peer: &mut Peer) -> Result<u64> {
         if self.count == 1 {
             peer.reserve(0)?;
@@ -89,6 +93,7 @@ impl SourceSegments {
         Ok(addr_or_offset as u64)
     }
 
+    /// Reads the segments of an RTS. Several segments are in a list in the inject pool.
     fn read(rts: &Rts, len: usize, inbox: &mut Inbox) -> Result<Self, ProtocolError> {
         let count = rts.count as usize;
         let mut list = [SourceSegment::default(); IOV_LIMIT];
@@ -100,12 +105,15 @@ impl SourceSegments {
             };
             return Ok(Self { count, list });
         }
-        let at = inject::locate(inbox, rts.addr_or_offset, count * ENTRY_LEN)?;
-        Self::get(&inbox.pool, at, count, len)
+        let offset = inject::locate(inbox, rts.addr_or_offset, count * ENTRY_LEN)?;
+        Self::get(&inbox.pool, offset, count, len)
     }
 }
 
-/// Registers an RTS until its message is received.
+/// Registers the message of an RTS until it is received.
+///
+/// # Errors
+/// [`ProtocolError`] when the RTS is invalid.
 pub(crate) fn accept_rts(peer: &mut Peer, rts: &Rts, len: usize) -> Result<(), ProtocolError> {
     let Some(inbox) = &mut peer.inbox else {
         return Ok(());
@@ -114,7 +122,7 @@ pub(crate) fn accept_rts(peer: &mut Peer, rts: &Rts, len: usize) -> Result<(), P
     register_incoming(peer, rts.msg_id, rts.eager, segments)
 }
 
-/// Starts a matched message: selects its protocol and copies the first step.
+/// Starts to receive a matched message: selects its protocol and copies the first step.
 pub(crate) fn start(
     peer: &mut Peer,
     config: &Config,
@@ -142,7 +150,7 @@ pub(crate) fn start(
         }
     };
     if protocol == RendezvousProtocol::Special && !incoming.segments.are_mapped(&peer.blocks) {
-        // The announcement of the block is still in the socket: the message has overtaken it.
+        // The message has overtaken the announcement of the block, which is still in the socket.
         peer.packets_ahead = PACKETS_MAX;
     }
     let moving = Moving {
@@ -171,13 +179,13 @@ fn request_bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
 /// The memory that the receiver copies from.
 enum CopySource<'a> {
     /// The memory of the sender's process.
-    Process(Target),
+    Process(CmaProcess),
     /// The blocks of the sender that this process has mapped.
     Blocks(&'a PeerBlocks),
 }
 
-/// Copies the next step of a message from the sender's memory. Returns the work in units of small
-/// messages; 0 if there was none.
+/// Copies the next step of a message from the sender's memory. Returns the work done, in units of
+/// about one small message; 0 if the message is not copied from there.
 pub(crate) fn copy_step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> usize {
     let Some(incoming) = peer.incoming.get_mut(&msg_id) else {
         return 0;
@@ -187,7 +195,7 @@ pub(crate) fn copy_step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> u
     };
     let from = match (moving.protocol, peer.cma) {
         (RendezvousProtocol::Special, _) => CopySource::Blocks(&peer.blocks),
-        (RendezvousProtocol::Cma, Some(target)) => CopySource::Process(target),
+        (RendezvousProtocol::Cma, Some(process)) => CopySource::Process(process),
         _ => return 0,
     };
     let (segments, before) = (incoming.segments, moving.done);
@@ -196,14 +204,14 @@ pub(crate) fn copy_step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> u
     match result {
         Ok(()) if moving.done < moving.destination.accepted_len(moving.len) => {}
         Ok(()) => finish_pull(peer, ep, src, msg_id),
-        // A block that this process cannot map is copied like other memory.
+        // A block that this process has not mapped is copied like other memory.
         Err(Errno::Fault)
             if moving.protocol == RendezvousProtocol::Special && peer.cma.is_some() =>
         {
             moving.protocol = RendezvousProtocol::Cma;
             moving.done = 0;
         }
-        // The sender can read memory that the kernel cannot copy, for instance a device's.
+        // The sender may read memory that the kernel cannot copy, for instance that of a device.
         Err(Errno::Fault) => {
             moving.protocol = RendezvousProtocol::Bounce;
             moving.done = 0;
@@ -215,27 +223,27 @@ pub(crate) fn copy_step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> u
     work
 }
 
-/// Copies up to [`COPY_STEP`] bytes.
+/// Copies up to [`COPY_STEP`] bytes of a message.
 fn pull(from: &CopySource<'_>, segments: &SourceSegments, moving: &mut Moving) -> Result {
-    let want = (moving.len - moving.done).min(COPY_STEP);
-    let mut done = moving.done;
+    let len = (moving.len - moving.done).min(COPY_STEP);
+    let mut handled = moving.done;
     let result = moving
         .destination
-        .for_each_slice(moving.done, want, &mut |mut to| {
-            let mut at = 0;
-            while at < to.len() {
-                let segment = segments.at(done as u64).ok_or(Errno::Fault)?;
-                let left = to.len() - at;
-                let len = usize::try_from(segment.len).map_or(left, |len| len.min(left));
-                from.read(&segment, to.part(at, len))?;
-                at += len;
-                done += len;
+        .for_each_slice(moving.done, len, &mut |mut to| {
+            let mut offset = 0;
+            while offset < to.len() {
+                let segment = segments.segment_from(handled as u64).ok_or(Errno::Fault)?;
+                let remaining = to.len() - offset;
+                let len = usize::try_from(segment.len).map_or(remaining, |len| len.min(remaining));
+                from.read(&segment, to.part(offset, len))?;
+                offset += len;
+                handled += len;
             }
             Ok(())
         });
     moving.done = match moving.destination.denial() {
         Some(_) => moving.len,
-        None => done,
+        None => handled,
     };
     result
 }
@@ -244,15 +252,17 @@ impl CopySource<'_> {
     /// Fills `to` with the first bytes of a segment. The segment is at least as long as `to`.
     fn read(&self, segment: &SourceSegment, to: DestinationSlice<'_>) -> Result {
         match (self, to) {
-            (Self::Process(target), DestinationSlice::Private(to)) => target.read(segment.addr, to),
-            (Self::Process(target), DestinationSlice::Shared(to)) => {
-                target.read_shared(segment.addr, to)
+            (Self::Process(process), DestinationSlice::Private(to)) => {
+                process.read(segment.addr, to)
+            }
+            (Self::Process(process), DestinationSlice::Shared(to)) => {
+                process.read_shared(segment.addr, to)
             }
             (Self::Blocks(blocks), to) => {
-                let (bytes, at) = blocks
+                let (bytes, offset) = blocks
                     .find(segment.block, segment.addr, to.len() as u64)
                     .ok_or(Errno::Fault)?;
-                to.copy_from(bytes, at);
+                to.copy_from(bytes, offset);
                 Ok(())
             }
         }
@@ -260,10 +270,10 @@ impl CopySource<'_> {
 }
 
 /// Finishes a message after its last byte is copied. The copy is valid if the sender had not closed
-/// by then.
+/// the region by then.
 fn finish_pull(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
-    let closed = peer.inbox.as_ref().is_none_or(|i| i.region.is_closed());
-    if closed {
+    let is_closed = peer.inbox.as_ref().is_none_or(|i| i.region.is_closed());
+    if is_closed {
         return fail_pull(peer, ep, src, msg_id, Errno::ConnReset);
     }
     let Some(moving) = end_transfer(peer, msg_id) else {
@@ -272,7 +282,8 @@ fn finish_pull(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
     finish(peer, ep, src, msg_id, moving, status::DONE);
 }
 
-/// Bounces all messages of the peer from now on, because cross-memory attach with it has failed.
+/// Receives all messages of the peer in bounce segments from now on, because cross-memory attach to
+/// the peer has failed.
 #[cold]
 fn fall_back_to_bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, errno: Errno) {
     log::info!(
@@ -282,7 +293,7 @@ fn fall_back_to_bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, errno: Errno) {
     ep.stats
         .record_event(EventKind::NoCma, peer.name.as_str(), errno.as_raw() as u64);
     peer.cma = None;
-    let mut moved = Vec::new();
+    let mut bounced = Vec::new();
     for (&id, incoming) in &mut peer.incoming {
         if let Stage::Moving(moving) = &mut incoming.stage
             && moving.protocol == RendezvousProtocol::Cma
@@ -290,15 +301,15 @@ fn fall_back_to_bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, errno: Errno) {
             moving.protocol = RendezvousProtocol::Bounce;
             moving.done = 0;
             moving.measurement = None;
-            moved.push(id);
+            bounced.push(id);
         }
     }
-    for id in moved {
+    for id in bounced {
         request_bounce(peer, ep, src, id);
     }
 }
 
-/// Fails a message whose bytes cannot be read, at both sides.
+/// Fails a message whose bytes cannot be read, locally and at the sender.
 fn fail_pull(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32, errno: Errno) {
     let Some(moving) = end_transfer(peer, msg_id) else {
         return;

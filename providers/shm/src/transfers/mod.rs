@@ -1,4 +1,4 @@
-//! The protocols of messages: their selection, and both halves of each protocol in one file.
+//! The protocols of messages, and their selection. Each file has both halves of one protocol.
 //!
 //! | protocol | messages | copies |
 //! |---|---|---|
@@ -21,11 +21,11 @@ pub(crate) mod transfer;
 
 use selvedge::OpFlags;
 
-/// Responses to commands (`smr_resp.status`). The lowest byte is the kind.
+/// The status of a response to a command (`smr_resp.status`). The lowest byte is the kind.
 pub(crate) mod status {
     /// The receiver has the message.
     pub(crate) const DONE: u32 = 0;
-    /// The receiver has the message through bounce segments.
+    /// The receiver has the message, which it has received in bounce segments.
     pub(crate) const BOUNCED: u32 = 1;
     /// The receiver requests the message in bounce segments.
     pub(crate) const BOUNCE: u32 = 2;
@@ -40,8 +40,9 @@ pub(crate) mod status {
     }
 }
 
-/// Outstanding operations per peer. The peer responds to each twice at most, and frees every bounce
-/// segment once: the response queue has room for all of these.
+/// The maximum number of outstanding operations per peer. The peer responds to each operation twice
+/// at most, and frees every bounce segment once: the response queue has room for all these
+/// responses.
 pub(crate) const MAX_OPS: usize = 128;
 
 /// Completion levels that need an acknowledgement of the receiver.

@@ -1,9 +1,9 @@
 //! Selection of the protocol of a large message, from measurements per peer and size class.
 //!
-//! No fixed threshold is right: whether one copy through the kernel or two through shared cache
-//! lines is faster depends on the processors, on their distance, and on the size. The receiver
+//! No fixed threshold is right. Whether one copy by the kernel or two copies through shared cache
+//! lines are faster depends on the processors, on their distance, and on the size. The receiver
 //! therefore measures both protocols and uses the faster one (exploitation). It probes the other
-//! one now and then, because the speeds may change.
+//! protocol at intervals, because the speeds may change.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,11 @@ pub(crate) enum RendezvousProtocol {
     /// The receiver copies from the sender's memory.
     #[default]
     Cma,
-    /// Sender and receiver copy, through bounce segments.
+    /// Sender and receiver copy through bounce segments.
     Bounce,
-    /// The receiver copies from special memory, which it has mapped. The selector does not measure
-    /// it: it is one copy without a system call, and used wherever the sender's memory is special.
+    /// The receiver copies from special memory, which it has mapped. This is one copy without a
+    /// system call. The selector does not measure this protocol: it is used whenever the sender's
+    /// memory is special.
     Special,
 }
 
@@ -28,8 +29,9 @@ pub(crate) struct ProtocolSelector {
     size_classes: [SizeClass; SIZE_CLASSES],
     /// The time at which the peer's last large message completed.
     last_done: Instant,
-    /// The protocol of the message that started last, and the number of switches so far.
+    /// The protocol of the message that started last.
     last_protocol: RendezvousProtocol,
+    /// The number of switches of the protocol so far.
     switches: u32,
 }
 
@@ -37,6 +39,7 @@ pub(crate) struct ProtocolSelector {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measurement {
     since: Instant,
+    /// The number of switches of the protocol when the measurement began.
     switches: u32,
 }
 
@@ -47,10 +50,11 @@ struct SizeClass {
     cma: DecayingMean,
     bounce: DecayingMean,
     protocol: RendezvousProtocol,
-    /// Number of probes started.
+    /// The number of probes started.
     probes: u32,
-    /// Messages of the present probe or exploitation period: started, and measured.
+    /// The number of messages started in the present probe or exploitation period.
     started: u32,
+    /// The number of messages measured in the present probe or exploitation period.
     measured: u32,
     /// Length of the exploitation period in messages; 0 during a probe.
     exploitation_len: u32,
@@ -58,34 +62,35 @@ struct SizeClass {
 
 /// Nanoseconds per message, as a mean with exponential decay.
 ///
-/// The mean is of sums and not of single times: of messages that are outstanding together, the last
-/// ones seem to take no time.
+/// The mean is a quotient of sums, and not a mean of single times: of several messages that are
+/// outstanding together, the last ones seem to take no time.
 #[derive(Clone, Copy, Debug, Default)]
 struct DecayingMean {
     nanos: f32,
     messages: f32,
 }
 
-/// Powers of two from 4 KiB up; the last class holds all larger sizes.
+/// The number of size classes: powers of two from 4 KiB up. The last class holds all larger sizes.
 const SIZE_CLASSES: usize = 16;
-/// Messages that a probe measures.
+/// The number of messages that a probe measures.
 const PROBE_LEN: u32 = 12;
-/// Messages at the start of a probe that are not counted: the sender's eager segments still follow
-/// the previous protocol.
+/// The number of messages at the start of a probe whose times do not enter the mean: for these
+/// messages the sender still chooses its eager segments by the previous protocol.
 const WARM_UP: u32 = 4;
-/// Messages after which a probe ends although it has measured too few.
+/// The number of messages after which a probe ends although it has measured too few.
 const PROBE_LEN_MAX: u32 = 256;
-/// Ratio of an exploitation period to a probe. The first periods are shorter.
+/// The ratio of the lengths of an exploitation period and a probe. The first periods are shorter.
 const EXPLOITATION_FACTOR: u32 = 64;
-/// A probe is lost, and ends early, when `LOST_AFTER` counted messages took on average `LOST_RATIO`
-/// times as long as those of the other protocol.
+/// The number of messages after the warm-up from which on a probe can be lost. A lost probe ends
+/// early.
 const LOST_AFTER: u32 = 3;
+/// A probe is lost if its messages take this many times as long as those of the other protocol.
 const LOST_RATIO: f32 = 1.5;
 /// The factor by which a message's weight decays with each later message.
 const DECAY: f32 = 0.9;
 
 impl ProtocolSelector {
-    /// The class of a message size in bytes.
+    /// Returns the size class of a message of `len` bytes.
     pub(crate) fn size_class(len: usize) -> usize {
         let pages = (len >> 12).max(1);
         (pages.ilog2() as usize).min(SIZE_CLASSES - 1)
@@ -97,7 +102,7 @@ impl ProtocolSelector {
         let was_probe = size_class.exploitation_len == 0;
         let protocol = size_class.select();
         if was_probe && size_class.exploitation_len > 0 {
-            size_class.log(len, peer);
+            size_class.log_result(len, peer);
         }
         if protocol != self.last_protocol {
             self.last_protocol = protocol;
@@ -110,9 +115,9 @@ impl ProtocolSelector {
         (protocol, measurement)
     }
 
-    /// Records a message that completed at `now`. Its time counts from its start or from the
-    /// completion of the previous message, whichever is later. A measurement during which the
-    /// protocol switched is discarded.
+    /// Records a message that completed at `now`. The time of a message counts from its start or
+    /// from the completion of the previous message, whichever is later. A measurement during which
+    /// the protocol has switched is discarded.
     pub(crate) fn record(
         &mut self,
         len: usize,
@@ -129,11 +134,12 @@ impl ProtocolSelector {
 }
 
 impl SizeClass {
+    /// Selects the protocol of the next message.
     fn select(&mut self) -> RendezvousProtocol {
         match self.exploitation_len {
             0 if self.is_probe_over() => self.end_probe(),
             exploitation_len if exploitation_len > 0 && self.started >= exploitation_len => {
-                self.start_probe(self.slower())
+                self.start_probe(self.slower_protocol())
             }
             _ => {}
         }
@@ -144,24 +150,24 @@ impl SizeClass {
     /// Starts a probe of a protocol, and drops its earlier measurements, which may be outdated.
     fn start_probe(&mut self, protocol: RendezvousProtocol) {
         self.protocol = protocol;
-        *self.mean(protocol) = DecayingMean::default();
+        *self.mean_of(protocol) = DecayingMean::default();
         self.probes = self.probes.saturating_add(1);
         self.exploitation_len = 0;
-        self.restart();
+        self.restart_counts();
     }
 
-    /// Whether the probe has measured enough, or has lost.
+    /// Whether the probe has measured enough messages, or is lost.
     fn is_probe_over(&self) -> bool {
         self.measured >= PROBE_LEN || self.started >= PROBE_LEN_MAX || self.is_probe_lost()
     }
 
     fn is_probe_lost(&self) -> bool {
-        let (own, other) = match self.protocol {
+        let (probed, other) = match self.protocol {
             RendezvousProtocol::Bounce => (self.bounce, self.cma),
             _ => (self.cma, self.bounce),
         };
         let is_significant = self.measured >= WARM_UP + LOST_AFTER && other.messages > 0.0;
-        is_significant && own.nanos() > LOST_RATIO * other.nanos()
+        is_significant && probed.mean_nanos() > LOST_RATIO * other.mean_nanos()
     }
 
     /// Ends a probe. The first two probes follow each other; later ones are separated by
@@ -170,24 +176,24 @@ impl SizeClass {
         if self.probes == 1 {
             return self.start_probe(RendezvousProtocol::Cma);
         }
-        let grown = 1 << (2 * (self.probes - 1)).min(u32::BITS - 1);
-        self.exploitation_len = self.started.max(PROBE_LEN) * EXPLOITATION_FACTOR.min(grown);
-        self.protocol = self.faster();
-        self.restart();
+        let growth = 1 << (2 * (self.probes - 1)).min(u32::BITS - 1);
+        self.exploitation_len = self.started.max(PROBE_LEN) * EXPLOITATION_FACTOR.min(growth);
+        self.protocol = self.faster_protocol();
+        self.restart_counts();
     }
 
     /// Logs the result of a probe.
     #[cold]
-    fn log(&self, len: usize, peer: &Name) {
+    fn log_result(&self, len: usize, peer: &Name) {
         log::info!(
             target: "selvedge::shm::ep_data",
             "messages of about {len} bytes from {peer}: {:?} for the next {}; one takes {:.0} ns by \
              CMA, {:.0} ns by bounce segments",
-            self.protocol, self.exploitation_len, self.cma.nanos(), self.bounce.nanos()
+            self.protocol, self.exploitation_len, self.cma.mean_nanos(), self.bounce.mean_nanos()
         );
     }
 
-    fn restart(&mut self) {
+    fn restart_counts(&mut self) {
         self.started = 0;
         self.measured = 0;
     }
@@ -197,28 +203,28 @@ impl SizeClass {
         if self.exploitation_len == 0 && self.measured <= WARM_UP {
             return;
         }
-        self.mean(protocol).add(duration);
+        self.mean_of(protocol).add(duration);
         if self.exploitation_len > 0 && self.measured.is_multiple_of(PROBE_LEN) {
-            self.protocol = self.faster();
+            self.protocol = self.faster_protocol();
         }
     }
 
-    fn faster(&self) -> RendezvousProtocol {
-        if self.bounce.nanos() < self.cma.nanos() {
+    fn faster_protocol(&self) -> RendezvousProtocol {
+        if self.bounce.mean_nanos() < self.cma.mean_nanos() {
             RendezvousProtocol::Bounce
         } else {
             RendezvousProtocol::Cma
         }
     }
 
-    fn slower(&self) -> RendezvousProtocol {
-        match self.faster() {
+    fn slower_protocol(&self) -> RendezvousProtocol {
+        match self.faster_protocol() {
             RendezvousProtocol::Cma => RendezvousProtocol::Bounce,
             _ => RendezvousProtocol::Cma,
         }
     }
 
-    fn mean(&mut self, protocol: RendezvousProtocol) -> &mut DecayingMean {
+    fn mean_of(&mut self, protocol: RendezvousProtocol) -> &mut DecayingMean {
         match protocol {
             RendezvousProtocol::Bounce => &mut self.bounce,
             _ => &mut self.cma,
@@ -232,8 +238,9 @@ impl DecayingMean {
         self.messages = self.messages * DECAY + 1.0;
     }
 
-    /// Nanoseconds per message; 0 without measurements, so that the protocol is probed.
-    fn nanos(&self) -> f32 {
+    /// Returns the mean in nanoseconds per message; 0 without measurements, so that the protocol is
+    /// probed.
+    fn mean_nanos(&self) -> f32 {
         if self.messages > 0.0 {
             self.nanos / self.messages
         } else {
@@ -253,7 +260,7 @@ impl Default for ProtocolSelector {
     }
 }
 
-/// A class in its first probe.
+/// Returns a size class in its first probe.
 impl Default for SizeClass {
     fn default() -> Self {
         Self {
@@ -285,8 +292,8 @@ mod tests {
         })
     }
 
-    /// Sends `count` messages, one after the other, that take the given nanoseconds. Returns the
-    /// number of bounced messages.
+    /// Simulates `count` messages, one after the other, that take `cma` or `bounce` nanoseconds.
+    /// Returns the number of bounced messages.
     fn run(selector: &mut ProtocolSelector, count: u32, cma: u64, bounce: u64) -> u32 {
         let mut bounced = 0;
         for _ in 0..count {
@@ -303,9 +310,9 @@ mod tests {
         bounced
     }
 
-    /// Sends bursts of 64 messages that match their receives together. A message that the receiver
-    /// copies by itself completes at once; a bounced one completes after the whole burst has
-    /// started. Returns the number of bounced messages.
+    /// Simulates bursts of 64 messages that match their receives together. A message that the
+    /// receiver copies alone completes at once; a bounced message completes after the whole burst
+    /// has started. Returns the number of bounced messages.
     fn run_bursts(selector: &mut ProtocolSelector, bursts: u32, cma: u64, bounce: u64) -> u32 {
         let mut bounced = 0;
         let mut now = selector.last_done;
@@ -357,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_speed_is_followed() {
+    fn the_selection_follows_a_change_of_speed() {
         let mut selector = ProtocolSelector::default();
         run(&mut selector, 1000, 5000, 2000);
         run(&mut selector, 1000, 1000, 8000);
@@ -383,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_take_no_more_than_their_share_of_messages() {
+    fn probes_use_a_limited_share_of_messages() {
         let mut selector = ProtocolSelector::default();
         run_bursts(&mut selector, 200, 4000, 5000);
         let bounced = run_bursts(&mut selector, 2000, 4000, 5000);
@@ -408,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn outstanding_messages_are_not_charged_for_each_other() {
+    fn the_time_of_a_message_begins_after_the_previous_completion() {
         let mut selector = ProtocolSelector::default();
         run(&mut selector, 2 * PROBE_LEN, 3000, 3000);
         // A burst of messages that matched their receives together and complete one after the
@@ -422,7 +429,7 @@ mod tests {
             selector.record(LEN, RendezvousProtocol::Bounce, measurement, now);
         }
         assert_eq!(
-            selector.size_classes[ProtocolSelector::size_class(LEN)].faster(),
+            selector.size_classes[ProtocolSelector::size_class(LEN)].faster_protocol(),
             RendezvousProtocol::Bounce
         );
     }
@@ -434,7 +441,7 @@ mod tests {
             mean.add(Duration::from_nanos(8000));
             (0..7).for_each(|_| mean.add(Duration::ZERO));
         }
-        let nanos = mean.nanos();
+        let nanos = mean.mean_nanos();
         assert!((500.0..1500.0).contains(&nanos), "{nanos}");
     }
 

@@ -58,17 +58,17 @@ pub(crate) fn fill_segment(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied
     let copied = match &mut op.body {
         OpBody::Rts { buf, filled, .. } if *filled < total => {
             let from = *filled;
-            let copied = bounce.fill(msg_id, total - from, |segments, mut at, len| {
+            let copied = bounce.fill(msg_id, total - from, |segments, mut offset, len| {
                 for segment in buf.segments(from, len) {
-                    copy_selector.copy_in(segments, at, segment);
-                    at += segment.len();
+                    copy_selector.copy_in(segments, offset, segment);
+                    offset += segment.len();
                 }
             });
             *filled += copied;
             copied
         }
-        OpBody::Reply { memory, filled } if *filled < total => {
-            let copied = memory.fill(bounce, msg_id, *filled, total)?;
+        OpBody::Reply { reply, filled } if *filled < total => {
+            let copied = reply.fill(bounce, msg_id, *filled, total)?;
             *filled += copied;
             copied
         }
@@ -80,15 +80,15 @@ pub(crate) fn fill_segment(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied
 /// Starts to send a message through segments, which the peer has requested.
 fn start_bounce(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
     let op = peer.out.as_mut().and_then(|out| out.ops.get_mut(msg_id));
-    if !op.is_some_and(|op| matches!(op.body, OpBody::Rts { granted: false, .. })) {
+    if !op.is_some_and(|op| matches!(op.body, OpBody::Rts { bounced: false, .. })) {
         return Err(Errno::Proto);
     }
     ensure_bounce(peer, config)?;
     let out = peer.outbox();
     if let Some(op) = out.ops.get_mut(msg_id)
-        && let OpBody::Rts { granted, .. } = &mut op.body
+        && let OpBody::Rts { bounced, .. } = &mut op.body
     {
-        *granted = true;
+        *bounced = true;
         out.bounced |= 1 << ProtocolSelector::size_class(op.report.len);
         out.streams.push_back(msg_id);
     }
@@ -348,10 +348,10 @@ fn is_ended_by(op: &Op, status_kind: u32) -> bool {
         (OpBody::Sent | OpBody::Rts { .. }, status::DONE | status::FAILED) => true,
         (
             OpBody::Rts {
-                granted, filled, ..
+                bounced, filled, ..
             },
             status::BOUNCED,
-        ) => *granted && *filled == op.report.len,
+        ) => *bounced && *filled == op.report.len,
         (OpBody::Reply { filled, .. }, status::BOUNCED) => *filled == op.report.len,
         // The peer answers atomics and reads with commands, not in its response queue.
         _ => false,
@@ -441,14 +441,14 @@ fn copy_segment_out(peer: &mut Peer, ep: &Ep, src: FiAddr, filled: Filled) {
     };
     // The buffer may be longer than the message; a segment must not exceed the message.
     let len = (filled.len as usize).min(moving.len - moving.done);
-    let mut at = bounce.start(filled);
+    let mut offset = bounce.start(filled);
     // Copying out of segments does not fail.
     let _ = moving
         .destination
         .for_each_slice(moving.done, len, &mut |to| {
             let len = to.len();
-            to.copy_from(bounce.bytes(), at);
-            at += len;
+            to.copy_from(bounce.bytes(), offset);
+            offset += len;
             Ok(())
         });
     moving.done += len;

@@ -46,13 +46,13 @@ pub(crate) fn send(
         inline::send(peer.slot(), header, &buf);
         return Ok(Sent::Done);
     }
-    let acked = flags.intersects(ACK_FLAGS);
+    let is_acked = flags.intersects(ACK_FLAGS);
     let op = Op {
         report,
         body: OpBody::Sent,
     };
     if len <= config.inject_size {
-        return inject::send(peer, header, &buf, acked.then_some(op));
+        return inject::send(peer, header, &buf, is_acked.then_some(op));
     }
     if flags.contains(OpFlags::INJECT) {
         return Err(Errno::MsgSize);

@@ -1,4 +1,4 @@
-//! The stages of a peer's large message: registered, moving, finished.
+//! The stages of a peer's large message: it is registered, moves, and is finished or aborted.
 
 use std::time::Instant;
 
@@ -16,10 +16,15 @@ use crate::smr::bounce::Filled;
 use crate::transfers::cmd::ProtocolError;
 use crate::transfers::protocol_selector::RendezvousProtocol;
 
-/// Registered transfers per peer: messages that it waits for, finished messages with eager segments
-/// outstanding, and requested reads, at most [`MAX_OPS`] of each.
+/// The maximum number of registered transfers per peer: incomplete messages of the peer, finished
+/// messages with outstanding eager segments, and requested reads, at most [`MAX_OPS`] of each.
 const MAX_INCOMING: usize = 3 * MAX_OPS;
+
 /// Registers a message whose bytes are in these segments of the peer's memory.
+///
+/// # Errors
+/// [`ProtocolError`] when the `msg_id` is in use, too many messages are outstanding, or the peer's
+/// process cannot have these segments.
 pub(crate) fn register_incoming(
     peer: &mut Peer,
     msg_id: u32,
@@ -34,11 +39,11 @@ pub(crate) fn register_incoming(
     }
     if !are_plausible(&segments, peer) {
         return Err(ProtocolError(
-            "a message of more bytes than its process can have",
+            "a message of more bytes than the memory of its process",
         ));
     }
-    let belongs = |filled: &mut Filled| filled.msg_id == msg_id;
-    let kept: Vec<_> = peer.early_segments.extract_if(.., belongs).collect();
+    let is_of_message = |filled: &mut Filled| filled.msg_id == msg_id;
+    let kept: Vec<_> = peer.early_segments.extract_if(.., is_of_message).collect();
     let incoming = Incoming {
         segments,
         eager: eager.saturating_sub(kept.len() as u32),
@@ -90,7 +95,7 @@ pub(crate) fn finish(
     moving.destination.finish(&peer.name, ep, src);
 }
 
-/// The counter of a received large message.
+/// Returns the counter of a large message that was received by this protocol.
 fn protocol_counter(protocol: RendezvousProtocol) -> ProtocolCounter {
     match protocol {
         RendezvousProtocol::Cma => ProtocolCounter::ReceivedCma,
@@ -99,8 +104,8 @@ fn protocol_counter(protocol: RendezvousProtocol) -> ProtocolCounter {
     }
 }
 
-/// Fails a message that the sender cannot bounce. Returns `false` if this endpoint had not
-/// requested it in segments.
+/// Fails a message that the sender cannot send in bounce segments. Returns `false` if this endpoint
+/// has not requested the message in bounce segments.
 pub(crate) fn abort_incoming(
     peer: &mut Peer,
     ep: &Ep,
@@ -108,10 +113,10 @@ pub(crate) fn abort_incoming(
     msg_id: u32,
     errno: Errno,
 ) -> bool {
-    let awaits_key_proof = peer.incoming.get(&msg_id).is_some_and(
+    let is_bounced = peer.incoming.get(&msg_id).is_some_and(
         |incoming| matches!(&incoming.stage, Stage::Moving(moving) if moving.protocol == RendezvousProtocol::Bounce),
     );
-    if !awaits_key_proof {
+    if !is_bounced {
         return false;
     }
     if let Some(moving) = end_transfer(peer, msg_id) {
@@ -138,17 +143,17 @@ pub(crate) fn end_transfer(peer: &mut Peer, msg_id: u32) -> Option<Moving> {
     }
 }
 
-/// Whether the peer's process can have memory at these addresses, of these lengths.
+/// Whether the peer's process can have memory with these addresses and lengths.
 fn are_plausible(segments: &SourceSegments, peer: &Peer) -> bool {
     let mut segments = segments.list[..segments.count].iter();
     segments.all(|segment| is_plausible(peer, segment.addr, segment.len))
 }
 
-/// No process has memory beyond this address: x86-64 with five levels of page tables has the
-/// largest user address space on Linux.
+/// The end of every address space: x86-64 with five levels of page tables has the largest user
+/// address space on Linux.
 const ADDRESS_SPACE_END: u64 = 1 << 56;
-/// Segments from this length on, in bytes, are compared with the sender's mapped memory. The
-/// kernel's answer takes some ten microseconds, and a copy of as many bytes ten milliseconds.
+/// The length in bytes from which on a segment is compared with the sender's mapped memory. The
+/// comparison takes some ten microseconds, and a copy of as many bytes ten milliseconds.
 const CHECKED_LEN: u64 = 1 << 28;
 
 /// Whether the peer's process can have `len` bytes at `addr`. For a process that is not visible in
@@ -157,16 +162,17 @@ fn is_plausible(peer: &Peer, addr: u64, len: u64) -> bool {
     let is_in_address_space = addr
         .checked_add(len)
         .is_some_and(|end| end <= ADDRESS_SPACE_END);
-    is_in_address_space && (len < CHECKED_LEN || mapped_by(peer).is_none_or(|mapped| len <= mapped))
+    is_in_address_space
+        && (len < CHECKED_LEN || mapped_bytes(peer).is_none_or(|mapped| len <= mapped))
 }
 
-/// Bytes of address space that the peer's process has mapped, if `/proc` shows it.
+/// Returns the number of bytes that the peer's process has mapped, if `/proc` shows it.
 #[cold]
-fn mapped_by(peer: &Peer) -> Option<u64> {
+fn mapped_bytes(peer: &Peer) -> Option<u64> {
     let pid = peer.connections.first().map(Connection::peer_pid)?;
     let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = statm.split_whitespace().next()?.parse().ok()?;
     let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
-    // An ended process has none; its messages fail with it.
+    // An exited process has no pages; its messages fail when the peer is disconnected.
     (pages > 0).then_some(pages.checked_mul(u64::try_from(page).ok()?)?)
 }

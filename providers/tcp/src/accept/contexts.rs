@@ -1,8 +1,8 @@
 //! `ContextListeners`: the listeners of a scalable endpoint, the first context at its address and
 //! the others at the following ports.
 //!
-//! It listens at all ports from the start, so that no other process can take one. A peer that
-//! connects before its context is opened waits.
+//! The scalable endpoint listens at all ports from the start, so that no other process can take
+//! one. A peer that connects to an unopened context waits.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ use selvedge_kit::ip::canonical_addr;
 use crate::accept::listen::{ANYWHERE, Listener, listen, listen_error};
 use crate::config::Config;
 
-/// How often it tries to find successive free ports.
+/// The number of attempts to find successive free ports.
 const TRIES: usize = 256;
 
 /// The listeners of unopened contexts, by context number.
@@ -48,8 +48,8 @@ impl ContextListeners {
         })
     }
 
-    /// The address of the first context.
-    pub(crate) const fn first(&self) -> SocketAddr {
+    /// Returns the address of the first context.
+    pub(crate) const fn first_addr(&self) -> SocketAddr {
         self.first
     }
 
@@ -81,13 +81,13 @@ fn listen_at_successive_ports(
     let local = first.fd().local_addr();
     let local = canonical_addr(local.map_err(|cause| listen_error(ANYWHERE, cause))?);
     let highest = config.ports.map_or(u16::MAX, |(_, high)| high);
-    let (mut listeners, mut at) = (vec![first], local);
+    let (mut listeners, mut last) = (vec![first], local);
     while listeners.len() < count {
-        let Some(port) = at.port().checked_add(1).filter(|&port| port <= highest) else {
-            return Err(listen_error(at, System::EADDRNOTAVAIL.into()));
+        let Some(port) = last.port().checked_add(1).filter(|&port| port <= highest) else {
+            return Err(listen_error(last, System::EADDRNOTAVAIL.into()));
         };
-        at.set_port(port);
-        listeners.push(listen(at, config).map_err(|cause| listen_error(at, cause))?);
+        last.set_port(port);
+        listeners.push(listen(last, config).map_err(|cause| listen_error(last, cause))?);
     }
     Ok((local, listeners))
 }
@@ -109,7 +109,7 @@ mod tests {
         for context in 0..8 {
             let listener = listeners.listener(context).unwrap();
             let port = listener.fd().local_addr().unwrap().port();
-            assert_eq!(port, listeners.first().port() + context);
+            assert_eq!(port, listeners.first_addr().port() + context);
             listeners.listener(context).unwrap_err();
             drop(listener);
             listeners.listener(context).unwrap();

@@ -25,27 +25,27 @@ pub(crate) fn listen_error(addr: SocketAddr, cause: io::Error) -> Error {
 
 /// Listens at an address. Port 0 means a port of the configured range, or of the system's choice.
 pub(crate) fn listen(addr: SocketAddr, config: &Config) -> io::Result<Listener> {
-    at_port(addr, config, listen_at)
+    open_at_port(addr, config, listen_at)
 }
 
-/// Binds a socket to an address, with the same choice of a port.
+/// Binds a socket to an address. Port 0 means the same as for [`listen`].
 pub(crate) fn bind_at(addr: SocketAddr, config: &Config) -> io::Result<BoundSocket> {
-    at_port(addr, config, BoundSocket::bind)
+    open_at_port(addr, config, BoundSocket::bind)
 }
 
-fn at_port<T>(
+fn open_at_port<T>(
     addr: SocketAddr,
     config: &Config,
     open: impl Fn(SocketAddr) -> io::Result<T>,
 ) -> io::Result<T> {
     match config.ports.filter(|_| addr.port() == 0) {
         None => open(addr),
-        Some(range) => in_range(addr.ip(), range, open),
+        Some(range) => open_in_range(addr.ip(), range, open),
     }
 }
 
 /// Opens at a port of a range: tries from a random port upwards, then from the lowest.
-fn in_range<T>(
+fn open_in_range<T>(
     ip: IpAddr,
     (low, high): (u16, u16),
     open: impl Fn(SocketAddr) -> io::Result<T>,
@@ -78,7 +78,7 @@ pub(crate) fn warn_if_public(addr: SocketAddr) {
     }
 }
 
-/// Whether the number of an address says that hosts of other networks can reach it.
+/// Whether the address is in a range that hosts of other networks can reach.
 const fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(v4) => {

@@ -57,7 +57,7 @@ pub(crate) struct Acceptor {
 #[derive(Debug)]
 struct Unauthenticated {
     socket: Socket,
-    from: SocketAddr,
+    peer_addr: SocketAddr,
     /// The authorization key that the peer must prove to have.
     key: AuthKey,
     proof: Server,
@@ -71,7 +71,7 @@ struct Unauthenticated {
 #[derive(Debug)]
 pub(crate) struct ConnectionRequest {
     pub(crate) socket: Socket,
-    pub(crate) from: SocketAddr,
+    pub(crate) peer_addr: SocketAddr,
     pub(crate) hello: Hello,
     /// Bytes that arrived after the hello message.
     pub(crate) trailing: Vec<u8>,
@@ -85,14 +85,18 @@ impl Acceptor {
     /// System errors, with the address.
     pub(crate) fn open(addr: SocketAddr, config: &Config, epoll: &Epoll) -> Result<Self, Error> {
         let listener = listen(addr, config).map_err(|cause| listen_error(addr, cause))?;
-        Self::at(listener, config, epoll)
+        Self::from_listener(listener, config, epoll)
     }
 
     /// Accepts connections at an open listener.
     ///
     /// # Errors
     /// System errors.
-    pub(crate) fn at(listener: Listener, config: &Config, epoll: &Epoll) -> Result<Self, Error> {
+    pub(crate) fn from_listener(
+        listener: Listener,
+        config: &Config,
+        epoll: &Epoll,
+    ) -> Result<Self, Error> {
         let addr = listener.fd().local_addr();
         let addr = canonical_addr(addr.map_err(|cause| listen_error(ANYWHERE, cause))?);
         let nonblocking = listener.fd().set_nonblocking(true);
@@ -145,7 +149,7 @@ impl Acceptor {
                 CONTROL,
                 format_args!(
                     "{} is closed: it connected and sent no complete handshake in time",
-                    expired.from
+                    expired.peer_addr
                 ),
             );
         }
@@ -199,7 +203,9 @@ impl Acceptor {
                 break;
             }
             match self.listener.fd().accept() {
-                Ok((stream, from)) => requests.extend(self.accept_stream(stream, from, epoll)),
+                Ok((stream, peer_addr)) => {
+                    requests.extend(self.accept_stream(stream, peer_addr, epoll))
+                }
                 Err(cause) if is_not_ready(&cause) => break,
                 Err(cause) => {
                     if !self.reject_without_descriptor(&cause) {
@@ -235,7 +241,7 @@ impl Acceptor {
     fn accept_stream(
         &mut self,
         stream: TcpStream,
-        from: SocketAddr,
+        peer_addr: SocketAddr,
         epoll: &Epoll,
     ) -> Option<ConnectionRequest> {
         let mut socket = Socket::new(stream, &self.config.socket_options).ok()?;
@@ -246,7 +252,7 @@ impl Acceptor {
         epoll.add(&socket, event).ok()?;
         let connection = Unauthenticated {
             socket,
-            from: canonical_addr(from),
+            peer_addr: canonical_addr(peer_addr),
             key: self.config.key,
             proof: Server::new(&self.config.key),
             received: Vec::new(),
@@ -265,11 +271,11 @@ impl Acceptor {
             return !is_short && cause.kind() == io::ErrorKind::ConnectionAborted;
         }
         let accepted = self.listener.fd().accept();
-        if let Ok((_, from)) = &accepted {
+        if let Ok((_, peer_addr)) = &accepted {
             warn_limited(
                 CONTROL,
                 format_args!(
-                    "{from} is closed: the process has no file descriptor left ({cause}); raise its limit (RLIMIT_NOFILE)"
+                    "{peer_addr} is closed: the process has no file descriptor left ({cause}); raise its limit (RLIMIT_NOFILE)"
                 ),
             );
         }
@@ -330,7 +336,10 @@ impl Unauthenticated {
     /// Closes a connection after an error, and logs a TLS error.
     fn close_after_error(mut self, cause: &io::Error) -> HandshakeOutcome {
         if is_tls_error(cause) {
-            warn_limited(CONTROL, format_args!("{} is rejected: {cause}", self.from));
+            warn_limited(
+                CONTROL,
+                format_args!("{} is rejected: {cause}", self.peer_addr),
+            );
             // Lets the peer receive the alert.
             self.socket.close_gracefully();
         }
@@ -356,7 +365,7 @@ impl Unauthenticated {
                 HandshakeOutcome::Complete(ConnectionRequest {
                     trailing: self.received.split_off(len),
                     socket: self.socket,
-                    from: self.from,
+                    peer_addr: self.peer_addr,
                     hello,
                 })
             }
@@ -368,7 +377,7 @@ impl Unauthenticated {
     fn reject(self, reason: &str) -> HandshakeOutcome {
         warn_limited(
             CONTROL,
-            format_args!("{} is closed: it sent {reason}", self.from),
+            format_args!("{} is closed: it sent {reason}", self.peer_addr),
         );
         HandshakeOutcome::Closed
     }

@@ -1,5 +1,5 @@
-//! `Delivery`: executes the frames of a peer on the parts of an endpoint. It says what each type of
-//! frame starts, where its payload goes, and what its end completes.
+//! `Delivery`: executes the frames of a peer. It decides which operation each type of frame starts,
+//! where the frame's payload is stored, and which operation the end of the frame completes.
 
 use selvedge::cq::Entry;
 use selvedge::{Errno, FiAddr};
@@ -29,8 +29,8 @@ pub(crate) struct Delivery<'a> {
 
 impl Delivery<'_> {
     /// The fast path: delivers a completely received message without remote data or acknowledgement
-    /// to the oldest receive. Returns the length of its payload, or `None` if the fast path does
-    /// not apply.
+    /// to the oldest receive. Returns the length of the message's payload, or `None` if the fast
+    /// path does not apply.
     #[inline]
     pub(crate) fn deliver_fast(
         &mut self,
@@ -70,14 +70,14 @@ impl Delivery<'_> {
         Some(len)
     }
 
-    /// The general path: starts a frame. `number` is its acknowledgement number, if it requests an
-    /// acknowledgement. Returns the payload to receive, if the frame has one.
+    /// The slow path: starts a frame. `number` is the acknowledgement number of a frame that
+    /// requests an acknowledgement. Returns the payload to receive, if the frame has one.
     ///
     /// # Errors
     /// When the frame violates the protocol at this point.
     pub(crate) fn begin_frame(
         &mut self,
-        from: &mut Connection,
+        connection: &mut Connection,
         header: Header,
         number: Option<u64>,
     ) -> Result<Option<IncomingPayload>, ProtocolError> {
@@ -89,17 +89,17 @@ impl Delivery<'_> {
                 ack,
                 len,
             } => {
-                let env = envelope(from.peer, tag, data, len);
-                return Ok(self.begin_message(from, kind, env, number, ack));
+                let env = envelope(connection.peer, tag, data, len);
+                return Ok(self.begin_message(connection, kind, env, number, ack));
             }
             Header::Rts {
                 id, tag, data, len, ..
             } => {
-                let env = envelope(from.peer, tag, data, len);
-                self.begin_rendezvous(from, id, env)?;
+                let env = envelope(connection.peer, tag, data, len);
+                self.begin_rendezvous(connection, id, env)?;
             }
             Header::Data { id, len, .. } => {
-                let requested = from.incoming.requested.remove(&id);
+                let requested = connection.incoming.requested.remove(&id);
                 let requested = requested.filter(|(_, env)| env.len == len);
                 let (posted, env) =
                     requested.ok_or(ProtocolError("rendezvous data that were not requested"))?;
@@ -109,31 +109,31 @@ impl Delivery<'_> {
                 };
                 return Ok(Some(IncomingPayload::new(destination, len)));
             }
-            Header::Cts { id } => from.outgoing.send_rendezvous_data(id)?,
-            Header::Ack => from.outgoing.take_acked(None)?.done(self.ep),
+            Header::Cts { id } => connection.outgoing.send_rendezvous_data(id)?,
+            Header::Ack => connection.outgoing.take_acked(None)?.done(self.ep),
             Header::AckStatus { number, status } => {
-                let report = from.outgoing.take_acked(Some(number))?;
-                self.report_response(from.peer, &report, status);
+                let report = connection.outgoing.take_acked(Some(number))?;
+                self.report_response(connection.peer, &report, status);
             }
-            Header::ReadRequest { segments } => self.one_sided(from).read(segments)?,
+            Header::ReadRequest { segments } => self.one_sided(connection).read(segments)?,
             Header::ReadResponse { len, is_checked } => {
-                let fetch = from.outgoing.take_read(len)?;
+                let fetch = connection.outgoing.take_read(len)?;
                 return Ok(Some(IncomingPayload::new(
                     Destination::Read(fetch, is_checked),
                     len,
                 )));
             }
             Header::ReadEnd { status } => {
-                let report = from.outgoing.take_unchecked_read()?;
-                self.report_response(from.peer, &report, status);
+                let report = connection.outgoing.take_unchecked_read()?;
+                self.report_response(connection.peer, &report, status);
             }
             Header::ReadError { status } => {
-                let report = from.outgoing.take_refused_read()?;
-                self.report_response(from.peer, &report, status.max(1));
+                let report = connection.outgoing.take_refused_read()?;
+                self.report_response(connection.peer, &report, status.max(1));
             }
             Header::Write { segments, data, .. } => {
                 let len = segments.len();
-                let has_extensions = from.negotiated().has_extensions();
+                let has_extensions = connection.negotiated().has_extensions();
                 let write = begin_write(self.keys, segments, data, number, has_extensions)?;
                 return Ok(Some(IncomingPayload::new(Destination::Write(write), len)));
             }
@@ -150,7 +150,7 @@ impl Delivery<'_> {
                 )));
             }
             Header::AtomicResult { status, len } => {
-                let fetch = from.outgoing.take_atomic(status, len)?;
+                let fetch = connection.outgoing.take_atomic(status, len)?;
                 return Ok(Some(IncomingPayload::new(
                     Destination::AtomicResult(fetch, status),
                     len,
@@ -163,7 +163,7 @@ impl Delivery<'_> {
     /// Starts a message: matches it with a receive, stores it, or holds it.
     fn begin_message(
         &mut self,
-        from: &mut Connection,
+        connection: &mut Connection,
         kind: Kind,
         env: Envelope,
         number: Option<u64>,
@@ -175,36 +175,45 @@ impl Delivery<'_> {
                 env.len,
             ));
         }
-        let state = match self.matching.has_room(from.peer, env.len, self.peers.len()) {
+        let state = match self
+            .matching
+            .has_room(connection.peer, env.len, self.peers.len())
+        {
             true => PayloadState::Partial,
             false => PayloadState::Held,
         };
-        let mut message = UnexpectedMessage::new(from.id, from.peer, state, env.len);
+        let mut message = UnexpectedMessage::new(connection.id, connection.peer, state, env.len);
         message.number = number;
         message.acks_on_receive = ack == AckPolicy::OnReceive;
         let key = self.matching.store(kind, env, message);
         if state == PayloadState::Held {
-            from.incoming.held_message = Some(key);
+            connection.incoming.held_message = Some(key);
             return None;
         }
         Some(IncomingPayload::new(Destination::Unexpected(key), env.len))
     }
 
-    /// Handles an RTS: requests the bytes if a receive matches, else stores it.
+    /// Handles an RTS: requests the bytes if a receive matches, else stores the RTS.
     fn begin_rendezvous(
         &mut self,
-        from: &mut Connection,
+        connection: &mut Connection,
         id: u8,
         env: Envelope,
     ) -> Result<(), ProtocolError> {
-        if self.matching.has_rts(from.id, id) || from.incoming.requested.contains_key(&id) {
+        if self.matching.has_rts(connection.id, id)
+            || connection.incoming.requested.contains_key(&id)
+        {
             return Err(ProtocolError("two RTS with one id"));
         }
         match self.matching.matcher(Kind::Tagged).match_message(&env) {
-            Some(posted) => from.send_cts(id, Some(posted), env),
+            Some(posted) => connection.send_cts(id, Some(posted), env),
             None => {
-                let message =
-                    UnexpectedMessage::new(from.id, from.peer, PayloadState::AtSender(id), env.len);
+                let message = UnexpectedMessage::new(
+                    connection.id,
+                    connection.peer,
+                    PayloadState::AtSender(id),
+                    env.len,
+                );
                 self.matching.store(Kind::Tagged, env, message);
             }
         }
@@ -213,15 +222,15 @@ impl Delivery<'_> {
 
     /// Stores a part of a payload at its destination.
     pub(crate) fn store(&mut self, payload: &mut IncomingPayload, bytes: &[u8]) {
-        let at = payload.stored;
+        let offset = payload.stored;
         match &mut payload.destination {
             Destination::Receive(posted, ..) => {
-                posted.buf.write(at, bytes);
+                posted.buf.write(offset, bytes);
             }
             Destination::Unexpected(key) => self.matching.append(*key, bytes),
-            Destination::Write(write) => write.store(self.keys, at, bytes),
+            Destination::Write(write) => write.store(self.keys, offset, bytes),
             Destination::Read(fetch, _) | Destination::AtomicResult(fetch, _) => {
-                fetch.buf.write(at, bytes);
+                fetch.buf.write(offset, bytes);
             }
             Destination::Atomic(atomic) => atomic.operands.extend_from_slice(bytes),
             Destination::Discard(_) => {}
@@ -231,47 +240,47 @@ impl Delivery<'_> {
     /// Completes a frame whose payload has arrived.
     ///
     /// # Errors
-    /// When the access was not allowed, and the peer does not support error responses.
+    /// When the frame's access was denied, and the peer does not support error responses.
     pub(crate) fn payload_complete(
         &mut self,
-        from: &mut Connection,
+        connection: &mut Connection,
         payload: IncomingPayload,
     ) -> Result<(), ProtocolError> {
         match payload.destination {
             Destination::Receive(posted, env, number) => {
-                from.outgoing.queue_ack(number, None);
+                connection.outgoing.queue_ack(number, None);
                 let fits = env.len.min(posted.buf.len());
                 self.report_received(posted, &env, fits);
             }
             Destination::Unexpected(key) => {
                 let number = self.matching.complete(key);
-                from.outgoing.queue_ack(number, None);
+                connection.outgoing.queue_ack(number, None);
             }
-            Destination::Write(write) => return self.one_sided(from).finish_write(&write),
+            Destination::Write(write) => return self.one_sided(connection).finish_write(&write),
             Destination::Read(fetch, is_checked) => {
                 drop(fetch.buf);
                 match is_checked {
-                    true => from.outgoing.hold_unchecked_read(fetch.report),
+                    true => connection.outgoing.hold_unchecked_read(fetch.report),
                     false => fetch.report.done(self.ep),
                 }
             }
-            Destination::Atomic(atomic) => self.one_sided(from).apply_atomic(&atomic),
+            Destination::Atomic(atomic) => self.one_sided(connection).apply_atomic(&atomic),
             Destination::AtomicResult(fetch, status) => {
                 drop(fetch.buf);
-                self.report_response(from.peer, &fetch.report, status);
+                self.report_response(connection.peer, &fetch.report, status);
             }
-            Destination::Discard(number) => from.outgoing.queue_ack(number, None),
+            Destination::Discard(number) => connection.outgoing.queue_ack(number, None),
         }
         Ok(())
     }
 
-    /// The target side of one-sided operations of a peer.
-    fn one_sided<'a>(&'a mut self, from: &'a mut Connection) -> OneSided<'a> {
+    /// Borrows the state that one-sided operations of a peer act on.
+    fn one_sided<'a>(&'a mut self, connection: &'a mut Connection) -> OneSided<'a> {
         OneSided {
             ep: self.ep,
             keys: self.keys,
-            src: self.peers.fi_addr(from.peer),
-            outgoing: &mut from.outgoing,
+            src: self.peers.fi_addr(connection.peer),
+            outgoing: &mut connection.outgoing,
         }
     }
 
@@ -292,34 +301,36 @@ impl Delivery<'_> {
         report.failed(self.ep, errno, self.peers.fi_addr(peer), detail);
     }
 
-    /// Delivers an unexpected message to a receive. `from` is the message's connection, if it has
-    /// not ended.
+    /// Delivers an unexpected message to a receive. `connection` is the message's connection, or `None`
+    /// if that connection has ended.
     #[cold]
-    pub(crate) fn deliver_kept(
+    pub(crate) fn deliver_unexpected(
         &mut self,
-        from: Option<&mut Connection>,
+        connection: Option<&mut Connection>,
         mut posted: Posted,
         env: Envelope,
         message: &UnexpectedMessage,
     ) -> Result<(), ProtocolError> {
-        match (message.state, from) {
-            (PayloadState::Complete, from) => {
+        match (message.state, connection) {
+            (PayloadState::Complete, connection) => {
                 let fits = posted.buf.write(0, &message.bytes);
-                if let Some(from) = from {
-                    from.outgoing.queue_ack(message.number, None);
+                if let Some(connection) = connection {
+                    connection.outgoing.queue_ack(message.number, None);
                 }
                 self.report_received(posted, &env, fits);
             }
-            (PayloadState::Partial, Some(from)) => {
+            (PayloadState::Partial, Some(connection)) => {
                 posted.buf.write(0, &message.bytes);
                 let destination = Destination::Receive(posted, env, message.number);
-                from.incoming.set_destination(destination);
+                connection.incoming.set_destination(destination);
             }
-            (PayloadState::Held, Some(from)) => {
+            (PayloadState::Held, Some(connection)) => {
                 let destination = Destination::Receive(posted, env, message.number);
-                return from.resume_with(IncomingPayload::new(destination, env.len), self);
+                return connection.resume_with(IncomingPayload::new(destination, env.len), self);
             }
-            (PayloadState::AtSender(id), Some(from)) => from.send_cts(id, Some(posted), env),
+            (PayloadState::AtSender(id), Some(connection)) => {
+                connection.send_cts(id, Some(posted), env)
+            }
             (PayloadState::Lost, _) | (_, None) => {
                 let src = self.peers.fi_addr(message.peer);
                 let peer = &self.peers[message.peer];
@@ -330,40 +341,41 @@ impl Delivery<'_> {
         Ok(())
     }
 
-    /// Discards an unexpected message. Its sender gets an acknowledgement as if it were received.
+    /// Discards an unexpected message. The sender gets the acknowledgement of a received message.
     #[cold]
     pub(crate) fn discard(
         &mut self,
-        from: Option<&mut Connection>,
+        connection: Option<&mut Connection>,
         message: &UnexpectedMessage,
     ) -> Result<(), ProtocolError> {
-        let Some(from) = from else {
+        let Some(connection) = connection else {
             return Ok(());
         };
         let destination = Destination::Discard(message.number);
         match message.state {
-            PayloadState::Complete => from.outgoing.queue_ack(message.number, None),
-            PayloadState::Partial => from.incoming.set_destination(destination),
+            PayloadState::Complete => connection.outgoing.queue_ack(message.number, None),
+            PayloadState::Partial => connection.incoming.set_destination(destination),
             PayloadState::Held => {
-                return from.resume_with(IncomingPayload::new(destination, message.len), self);
+                return connection
+                    .resume_with(IncomingPayload::new(destination, message.len), self);
             }
             PayloadState::AtSender(id) => {
-                from.send_cts(id, None, envelope(from.peer, 0, None, message.len))
+                connection.send_cts(id, None, envelope(connection.peer, 0, None, message.len))
             }
             PayloadState::Lost => {}
         }
         Ok(())
     }
 
-    /// Resumes a connection whose message was held, if the quota now has room.
-    pub(crate) fn retry_held(&mut self, from: &mut Connection) -> Result<(), ProtocolError> {
-        let key = from.incoming.held_message;
+    /// Resumes a connection whose message was held, if the quota has room again.
+    pub(crate) fn retry_held(&mut self, connection: &mut Connection) -> Result<(), ProtocolError> {
+        let key = connection.incoming.held_message;
         let admitted = key.and_then(|key| {
             let len = self.matching.admit(key, self.peers.len())?;
             Some(IncomingPayload::new(Destination::Unexpected(key), len))
         });
         match admitted {
-            Some(payload) => from.resume_with(payload, self),
+            Some(payload) => connection.resume_with(payload, self),
             None => Ok(()),
         }
     }
@@ -380,13 +392,13 @@ impl Delivery<'_> {
     }
 
     /// Fails the receives and reads whose data were arriving on a connection that has ended.
-    pub(crate) fn fail(&mut self, from: &mut Connection, errno: Errno, detail: &str) {
-        let src: FiAddr = self.peers.fi_addr(from.peer);
-        let requested = from.incoming.requested.drain();
+    pub(crate) fn fail(&mut self, connection: &mut Connection, errno: Errno, detail: &str) {
+        let src: FiAddr = self.peers.fi_addr(connection.peer);
+        let requested = connection.incoming.requested.drain();
         for posted in requested.filter_map(|(_, (posted, _))| posted) {
             self.ep.rx_failed(posted, errno, src, detail);
         }
-        match from
+        match connection
             .incoming
             .payload
             .take()
@@ -434,8 +446,8 @@ mod tests {
     use crate::connection::Stage;
     use crate::connection::table::Connections;
 
-    /// The parts of an endpoint with one peer, and a connection without a socket.
-    struct Parts {
+    /// The state of an endpoint with one peer, and a connection without a socket.
+    struct TestEndpoint {
         ep: Ep,
         config: Config,
         keys: Keys,
@@ -445,7 +457,7 @@ mod tests {
         cq: Arc<dyn CompletionQueue>,
     }
 
-    impl Parts {
+    impl TestEndpoint {
         fn new() -> Self {
             let hints = Hints::new()
                 .caps(Caps::TAGGED)
@@ -459,7 +471,7 @@ mod tests {
             let av = Av::open(&av::Attr::default(), base.id(), "tcp", "test").unwrap();
             let bind = Bindings::new(Arc::clone(&cq), Arc::new(av));
             let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
-            let mut parts = Self {
+            let mut endpoint = Self {
                 ep: Ep::resolve(&bind, &info, base.id()).unwrap(),
                 config: Config::read(&Params::default()).unwrap(),
                 keys: Keys::new(MrMode::empty()),
@@ -468,13 +480,13 @@ mod tests {
                 connections: Connections::new(Arc::new(epoll)),
                 cq,
             };
-            let peer = parts
+            let peer = endpoint
                 .peers
                 .find_or_insert(([127, 0, 0, 1], 1).into(), |_| true);
-            parts
+            endpoint
                 .connections
                 .add(peer, Stage::Up, Vec::new(), Instant::now());
-            parts
+            endpoint
         }
 
         fn delivery(&mut self) -> (Delivery<'_>, &mut Connection) {
@@ -488,8 +500,8 @@ mod tests {
             (delivery, &mut self.connections[0])
         }
 
-        /// The tags of the messages that were received.
-        fn report_received(&self) -> Vec<u64> {
+        /// Reads the completion queue and returns the tags of the received messages.
+        fn read_received_tags(&self) -> Vec<u64> {
             let mut entries = [Entry::default(); 4];
             let count = self.cq.read(&mut entries).unwrap_or(0);
             entries[..count].iter().map(|entry| entry.tag).collect()
@@ -519,48 +531,59 @@ mod tests {
 
     #[test]
     fn only_plain_messages_take_the_fast_path_to_the_oldest_receive() {
-        let mut parts = Parts::new();
+        let mut endpoint = TestEndpoint::new();
         let plain = message(7, AckPolicy::Never);
-        let deliver = |parts: &mut Parts, header: &Header| {
-            let (mut delivery, _) = parts.delivery();
+        let deliver = |endpoint: &mut TestEndpoint, header: &Header| {
+            let (mut delivery, _) = endpoint.delivery();
             delivery.deliver_fast(0, header, &[], &mut Sink::none())
         };
-        assert_eq!(deliver(&mut parts, &plain), None, "no receive waits");
-        parts.matching.matcher(Kind::Tagged).post(receive(7));
+        assert_eq!(deliver(&mut endpoint, &plain), None, "no receive is posted");
+        endpoint.matching.matcher(Kind::Tagged).post(receive(7));
         let acked = message(7, AckPolicy::OnArrival);
-        assert_eq!(deliver(&mut parts, &acked), None, "it wants an answer");
-        assert_eq!(deliver(&mut parts, &plain), Some(0));
-        assert_eq!(parts.report_received(), [7]);
-        assert_eq!(deliver(&mut parts, &plain), None, "the receive is over");
+        assert_eq!(
+            deliver(&mut endpoint, &acked),
+            None,
+            "an acknowledgement is requested"
+        );
+        assert_eq!(deliver(&mut endpoint, &plain), Some(0));
+        assert_eq!(endpoint.read_received_tags(), [7]);
+        assert_eq!(
+            deliver(&mut endpoint, &plain),
+            None,
+            "the receive is complete"
+        );
     }
 
     #[test]
     fn an_unexpected_message_is_received_and_acknowledged_once() {
-        let mut parts = Parts::new();
+        let mut endpoint = TestEndpoint::new();
         let header = message(7, AckPolicy::OnReceive);
-        let (mut delivery, from) = parts.delivery();
-        let number = from.incoming.ack_number(&header);
-        let payload = delivery.begin_frame(from, header, number).unwrap().unwrap();
-        delivery.payload_complete(from, payload).unwrap();
-        assert!(
-            !from.outgoing.take_response_queued(),
-            "no receive has taken it"
-        );
-        let matcher = parts.matching.matcher(Kind::Tagged);
-        let (posted, env, key) = matcher.post(receive(7)).unwrap();
-        let message = parts.matching.take(key);
-        let (mut delivery, from) = parts.delivery();
-        delivery
-            .deliver_kept(Some(from), posted, env, &message)
+        let (mut delivery, connection) = endpoint.delivery();
+        let number = connection.incoming.ack_number(&header);
+        let payload = delivery
+            .begin_frame(connection, header, number)
+            .unwrap()
             .unwrap();
-        assert!(from.outgoing.take_response_queued());
-        assert_eq!(parts.report_received(), [7]);
+        delivery.payload_complete(connection, payload).unwrap();
+        assert!(
+            !connection.outgoing.take_response_queued(),
+            "no receive has matched the message"
+        );
+        let matcher = endpoint.matching.matcher(Kind::Tagged);
+        let (posted, env, key) = matcher.post(receive(7)).unwrap();
+        let message = endpoint.matching.take(key);
+        let (mut delivery, connection) = endpoint.delivery();
+        delivery
+            .deliver_unexpected(Some(connection), posted, env, &message)
+            .unwrap();
+        assert!(connection.outgoing.take_response_queued());
+        assert_eq!(endpoint.read_received_tags(), [7]);
     }
 
     #[test]
     fn unrequested_frames_are_protocol_errors() {
-        let mut parts = Parts::new();
-        let (mut delivery, from) = parts.delivery();
+        let mut endpoint = TestEndpoint::new();
+        let (mut delivery, connection) = endpoint.delivery();
         let data = Header::Data {
             id: 1,
             wants_ack: false,
@@ -568,7 +591,10 @@ mod tests {
         };
         for header in [Header::Ack, Header::Cts { id: 1 }, data] {
             let text = format!("{header:?}");
-            assert!(delivery.begin_frame(from, header, None).is_err(), "{text}");
+            assert!(
+                delivery.begin_frame(connection, header, None).is_err(),
+                "{text}"
+            );
         }
     }
 }

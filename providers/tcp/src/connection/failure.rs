@@ -27,9 +27,10 @@ impl Failure {
         }
     }
 
-    /// An established connection has ended.
-    pub(crate) fn ended(peer: &Peer, how: io::Result<()>) -> Self {
-        let Err(cause) = how else {
+    /// The failure of an established connection that has ended; `result` is `Ok` if the peer has
+    /// closed the connection.
+    pub(crate) fn ended(peer: &Peer, result: io::Result<()>) -> Self {
+        let Err(cause) = result else {
             let detail = format!("{peer} has closed the connection");
             return Self::new(Errno::ConnReset, detail);
         };
@@ -40,20 +41,20 @@ impl Failure {
         Self::new(errno_of(&cause, Errno::ConnReset), detail)
     }
 
-    /// A peer has violated the protocol.
+    /// The failure of a connection whose peer has violated the protocol.
     pub(crate) fn protocol_error(peer: &Peer, reason: &str) -> Self {
         let detail = format!("{peer} is disconnected: it sent {reason}");
         warn_limited(CONTROL, format_args!("{detail}"));
         Self::new(Errno::ConnReset, detail)
     }
 
-    /// A peer could not be reached within its timeout.
+    /// The failure to reach a peer within its timeout.
     pub(crate) fn unreachable(peer: &Peer, cause: &io::Error) -> Self {
         let detail = format!("{peer} cannot be reached: {cause}");
         Self::new(errno_of(cause, Errno::ConnRefused), detail)
     }
 
-    /// A connection that the application requested was not established.
+    /// The failure to establish a connection that the application requested.
     pub(crate) fn not_connected(peer: &Peer, cause: &io::Error) -> Self {
         let errno = match cause.kind() {
             io::ErrorKind::TimedOut => Errno::TimedOut,

@@ -1,6 +1,6 @@
 //! The handshake of an outgoing connection: connect(2), TLS, the proof of the authorization key,
-//! and the hello messages. It continues as the peer responds, and ends with the peer's hello
-//! message or an error.
+//! and the hello messages. Each response of the peer continues the handshake. The handshake ends
+//! with the peer's hello message or an error.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ pub(crate) struct HandshakeContext<'a> {
 /// The result of a step of a handshake.
 #[derive(Debug)]
 pub(crate) enum HandshakeStep {
-    /// Nothing was received.
+    /// No bytes were received.
     Idle,
     Progressed,
     /// The peer has responded to the hello request.
@@ -80,7 +80,7 @@ impl Connection {
         let Some(socket) = &self.socket else {
             return Ok(HandshakeStep::Idle);
         };
-        let on_connected = socket.finish_connect();
+        let connected = socket.finish_connect();
         // An `FI_EP_RDM` endpoint responds by itself; at an `FI_EP_MSG` endpoint the application
         // accepts, which may take any time.
         self.response_wait = context.is_rdm.then(|| {
@@ -88,14 +88,14 @@ impl Connection {
             let until = since + context.config.next_response_check(Duration::ZERO);
             ResponseWait { since, until }
         });
-        on_connected.map_err(|cause| HandshakeError::unreachable(context.config, cause))?;
+        connected.map_err(|cause| HandshakeError::unreachable(context.config, cause))?;
         match &context.config.tls {
             None => self.authenticate(context),
             Some(tls) => self.start_tls(tls, context),
         }
     }
 
-    /// Starts TLS, before any other message.
+    /// Starts the TLS handshake, which precedes all other messages.
     #[cold]
     fn start_tls(
         &mut self,
@@ -229,7 +229,7 @@ impl Connection {
         Ok(HandshakeStep::Progressed)
     }
 
-    /// Reads handshake bytes of the peer. Returns whether there were any.
+    /// Reads handshake bytes of the peer. Returns whether any bytes were available.
     ///
     /// # Errors
     /// When the peer has closed the connection, or has responded with an unexpected TLS alert.
@@ -261,7 +261,7 @@ impl Connection {
     }
 }
 
-/// A connection was closed before the handshake was complete.
+/// The error of a connection that was closed before the handshake was complete.
 #[cold]
 fn closed_during_handshake(context: HandshakeContext<'_>, cause: io::Error) -> HandshakeError {
     if !is_tls_error(&cause) {
@@ -270,7 +270,7 @@ fn closed_during_handshake(context: HandshakeContext<'_>, cause: io::Error) -> H
         }
         // The peer is running, and closes connections while its backlog is full.
         let text = format!(
-            "the peer's program closes the connection without a response, as one of another protocol does: {cause}"
+            "the peer's program closes the connection without a response, as a program of another protocol does: {cause}"
         );
         let cause = io::Error::new(cause.kind(), text);
         return HandshakeError::Retry(cause, context.config.connect_timeout);

@@ -35,11 +35,11 @@ pub(crate) struct Connection {
     pub(crate) peer: usize,
     pub(crate) socket: Option<Socket>,
     pub(crate) stage: Stage,
-    /// When the first attempt began.
+    /// The start time of the first attempt.
     pub(crate) since: Instant,
     /// The wait for the first response of a peer whose host has accepted the connection.
     pub(crate) response_wait: Option<ResponseWait>,
-    /// Private data of the request, if this side requests the connection.
+    /// Private data of the request, if this endpoint requests the connection.
     request: Vec<u8>,
     /// Received bytes of the peer's proof, and then of its hello message.
     pub(crate) handshake_input: Vec<u8>,
@@ -48,7 +48,7 @@ pub(crate) struct Connection {
     pub(crate) incoming: Incoming,
     /// The epoll events that are enabled for the socket.
     watched: EpollFlags,
-    /// Whether the peer has closed the connection while messages of it are still held.
+    /// Whether the peer has closed the connection, and messages of the peer are still held.
     pub(crate) is_draining: bool,
     /// The send error, kept while received messages are still delivered.
     pub(crate) send_error: Option<std::io::Error>,
@@ -75,9 +75,9 @@ pub(crate) enum Stage {
     },
     /// The TLS handshake is in progress.
     ///
-    /// From this stage on the peer's program responds, when it makes progress or accepts. That time
-    /// does not depend on the network, and [`ResponseWait`] limits it only on request. The TCP
-    /// keepalive detects a host that fails meanwhile.
+    /// From this stage on, the peer's program responds when it makes progress or accepts the
+    /// request. The response time does not depend on the network; [`ResponseWait`] limits it only
+    /// if `FI_TCP_ANSWER_TIMEOUT` is set. The TCP keepalive detects a host that fails meanwhile.
     TlsHandshake,
     /// The proof of the authorization key is in progress.
     Authenticating,
@@ -90,7 +90,7 @@ pub(crate) enum Stage {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseWait {
     pub(crate) since: Instant,
-    /// When the next warning is due, or the error.
+    /// The time of the next warning, or of the error.
     pub(crate) until: Instant,
 }
 
@@ -123,7 +123,7 @@ impl Connection {
         &self.outgoing.negotiated
     }
 
-    /// When the connection needs attention without an event.
+    /// The time at which the connection must be checked even without an event.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.stage {
             Stage::Retrying { until } | Stage::Connecting { until } => Some(until),
@@ -134,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// Whether its TLS session has records to send.
+    /// Whether the TLS session has records to send.
     fn has_unsent_records(&self) -> bool {
         self.socket.as_ref().is_some_and(Socket::has_unsent_records)
     }
@@ -145,7 +145,7 @@ impl Connection {
         self.socket.as_ref().is_some_and(Socket::has_buffered_input)
     }
 
-    /// Whether it must be read again without an event.
+    /// Whether the connection must be read again without an event.
     #[inline]
     pub(crate) fn has_to_resume(&self) -> bool {
         self.incoming.is_stalled() || self.is_draining || self.has_buffered_input()

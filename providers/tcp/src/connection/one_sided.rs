@@ -2,8 +2,8 @@
 //! memory.
 //!
 //! Key, rights and bounds are checked before any byte is transferred, and again for each step of a
-//! large transfer. A forbidden access gets an error response if the peer supports it; else it ends
-//! the connection.
+//! large transfer. A denied access gets an error response if the peer supports error responses;
+//! otherwise the denied access ends the connection.
 
 use selvedge::atomic::{Datatype, Family, Op, RmaIoc};
 use selvedge::cq::Entry;
@@ -20,7 +20,7 @@ use crate::socket::vecs::RecvVecs;
 use crate::wire::ProtocolError;
 use crate::wire::frame::Header;
 
-/// Read responses up to this size are copied when the request arrives.
+/// The largest read response, in bytes, that is copied when the request arrives.
 const COPY_MAX: usize = 16 << 10;
 
 /// A write whose data are arriving.
@@ -29,7 +29,8 @@ pub(crate) struct IncomingWrite {
     segments: RmaSegments,
     data: Option<u64>,
     number: Option<u64>,
-    /// Why the access is denied, from the start or since a step; the data are then discarded.
+    /// The error of a denied access, found at the start or at a later step. The data of a denied
+    /// write are discarded.
     pub(crate) denied: Option<Errno>,
 }
 
@@ -43,17 +44,18 @@ pub(crate) struct IncomingAtomic {
 }
 
 impl IncomingWrite {
-    /// Appends the memory of the bytes from offset `at`, as far as writing is allowed.
+    /// Appends the target memory of `len` bytes from offset `offset`, up to the first segment that
+    /// denies the write.
     pub(crate) fn push_segments<'a>(
         &mut self,
         vecs: &mut RecvVecs<'a>,
         regions: &'a Regions<'_>,
-        at: usize,
+        offset: usize,
         len: usize,
     ) {
-        for segment in self.segments.clip(at, len) {
+        for segment in self.segments.clip(offset, len) {
             match regions.locate(&segment, MrAccess::REMOTE_WRITE) {
-                Ok(part) => vecs.push_shared(part, regions),
+                Ok(memory) => vecs.push_shared(memory, regions),
                 Err(denied) => {
                     self.denied = Some(denied.errno());
                     return;
@@ -62,18 +64,18 @@ impl IncomingWrite {
         }
     }
 
-    /// Writes bytes at offset `at`.
-    pub(crate) fn store(&mut self, keys: &Keys, at: usize, bytes: &[u8]) {
+    /// Writes bytes at offset `offset`.
+    pub(crate) fn store(&mut self, keys: &Keys, offset: usize, bytes: &[u8]) {
         if self.denied.is_some() {
             return;
         }
         let regions = keys.regions();
         let mut rest = bytes;
-        for segment in self.segments.clip(at, bytes.len()) {
+        for segment in self.segments.clip(offset, bytes.len()) {
             let (chunk, tail) = rest.split_at(segment.len);
             rest = tail;
             match regions.locate(&segment, MrAccess::REMOTE_WRITE) {
-                Ok(part) => part.write(chunk),
+                Ok(memory) => memory.write(chunk),
                 Err(denied) => {
                     self.denied = Some(denied.errno());
                     return;
@@ -210,8 +212,8 @@ impl OneSided<'_> {
                     for segment in segments.clip(0, len) {
                         let start = out.len();
                         out.resize(start + segment.len, 0);
-                        if let Ok(part) = regions.locate(&segment, MrAccess::REMOTE_READ) {
-                            part.read_into(&mut out[start..]);
+                        if let Ok(memory) = regions.locate(&segment, MrAccess::REMOTE_READ) {
+                            memory.read_into(&mut out[start..]);
                         }
                     }
                 });
@@ -257,7 +259,7 @@ impl IncomingAtomic {
     /// Creates a peer's atomic whose operands have `len` bytes.
     ///
     /// # Errors
-    /// When the operation does not exist, or the operands have another length.
+    /// When the operation does not exist, or `len` is not the length that the targets require.
     pub(crate) fn new(
         operation: u64,
         data: Option<u64>,
@@ -292,18 +294,18 @@ impl IncomingAtomic {
     fn apply(&self, keys: &Keys) -> Result<Vec<u8>, Errno> {
         let regions = keys.regions();
         let size = self.kernel.size();
-        let mut parts = Vec::with_capacity(self.targets.len());
+        let mut memories = Vec::with_capacity(self.targets.len());
         for target in &self.targets {
             let segment = RmaIov {
                 addr: target.addr,
                 len: target.count * size,
                 key: target.key,
             };
-            let part = regions.locate(&segment, self.kernel.access());
-            let part = part.map_err(|denied| denied.errno())?;
-            let first = part.as_ptr().addr() as u64;
-            self.kernel.check(first).map_err(|_| Errno::Inval)?;
-            parts.push(part);
+            let memory = regions.locate(&segment, self.kernel.access());
+            let memory = memory.map_err(|denied| denied.errno())?;
+            let addr = memory.as_ptr().addr() as u64;
+            self.kernel.check(addr).map_err(|_| Errno::Inval)?;
+            memories.push(memory);
         }
         let (operand, compare) = match self.kernel.has_operand() {
             true => self.operands.split_at(self.len()),
@@ -316,15 +318,15 @@ impl IncomingAtomic {
         };
         let mut result = vec![0; result_len];
         let mut done = 0;
-        for part in parts {
-            let range = done..done + part.len();
+        for memory in memories {
+            let range = done..done + memory.len();
             done = range.end;
             let args = Args {
                 operand: operand.get(range.clone()).unwrap_or_default(),
                 compare: compare.get(range.clone()).unwrap_or_default(),
                 result: result.get_mut(range).unwrap_or_default(),
             };
-            self.kernel.apply(part, args).map_err(|_| Errno::Inval)?;
+            self.kernel.apply(memory, args).map_err(|_| Errno::Inval)?;
         }
         Ok(result)
     }
@@ -362,8 +364,8 @@ mod tests {
         let kernel_of = |family| query(family, Datatype::Uint64, Op::Sum).unwrap();
         for family in [Family::Base, Family::Fetch] {
             let word = encode_operation(&kernel_of(family));
-            let back = decode_operation(word).unwrap();
-            assert_eq!((back.family(), back.op()), (family, Op::Sum));
+            let decoded = decode_operation(word).unwrap();
+            assert_eq!((decoded.family(), decoded.op()), (family, Op::Sum));
         }
         for word in [u64::MAX, 3 << 32, 0xffff, 0xffff_0000] {
             assert!(decode_operation(word).is_none(), "{word:#x}");

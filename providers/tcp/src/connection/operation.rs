@@ -6,7 +6,7 @@ use selvedge_kit::copy::{RxBuf, TxBuf};
 
 use crate::wire::frame::Header;
 
-/// Payloads up to this size are copied.
+/// The largest payload, in bytes, that is copied into the send queue.
 const COPY_MAX: usize = 2048;
 
 /// A posted local operation.
@@ -45,7 +45,7 @@ pub(crate) struct PendingFetch {
 }
 
 impl Operation {
-    /// Whether libfabric does not support the operation.
+    /// Whether the operation needs a peer with Selvedge's extensions of libfabric's protocol.
     pub(crate) fn needs_extensions(&self) -> bool {
         matches!(self.response, Response::AtomicResult(_))
             || self.report.flags.contains(OpFlags::MATCH_COMPLETE)

@@ -49,13 +49,13 @@ impl Connections {
     }
 
     #[inline]
-    pub(crate) fn get(&self, at: usize) -> Option<&Connection> {
-        self.list.get(at)
+    pub(crate) fn get(&self, index: usize) -> Option<&Connection> {
+        self.list.get(index)
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, at: usize) -> Option<&mut Connection> {
-        self.list.get_mut(at)
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Connection> {
+        self.list.get_mut(index)
     }
 
     /// Returns the connection with this id, if it has not ended.
@@ -90,12 +90,12 @@ impl Connections {
     }
 
     /// Removes a connection and ends it.
-    pub(crate) fn remove(&mut self, at: usize) -> Connection {
-        self.disconnect(at);
-        self.list.remove(at)
+    pub(crate) fn remove(&mut self, index: usize) -> Connection {
+        self.disconnect(index);
+        self.list.remove(index)
     }
 
-    /// Closes all connections, so that peers receive everything that was sent.
+    /// Closes all connections gracefully: the peers receive all bytes that were sent.
     pub(crate) fn close_all(&mut self) {
         for connection in self.list.drain() {
             if let Some(mut socket) = connection.socket {
@@ -105,14 +105,14 @@ impl Connections {
     }
 
     /// Sets the socket of a connection, and closes the previous one.
-    pub(crate) fn set_socket(&mut self, at: usize, socket: Socket) {
-        self.disconnect(at);
-        self.list[at].socket = Some(socket);
+    pub(crate) fn set_socket(&mut self, index: usize, socket: Socket) {
+        self.disconnect(index);
+        self.list[index].socket = Some(socket);
     }
 
     /// Closes the socket of a connection, for every process that holds it.
-    pub(crate) fn disconnect(&mut self, at: usize) {
-        let connection = &mut self.list[at];
+    pub(crate) fn disconnect(&mut self, index: usize) {
+        let connection = &mut self.list[index];
         connection.watched = EpollFlags::empty();
         if let Some(mut socket) = connection.socket.take() {
             let _ = self.epoll.delete(&socket);
@@ -124,8 +124,8 @@ impl Connections {
     ///
     /// # Errors
     /// System errors.
-    pub(crate) fn watch(&mut self, at: usize) -> io::Result<()> {
-        let Some(connection) = self.list.get_mut(at).filter(|it| !it.is_draining) else {
+    pub(crate) fn watch(&mut self, index: usize) -> io::Result<()> {
+        let Some(connection) = self.list.get_mut(index).filter(|it| !it.is_draining) else {
             return Ok(());
         };
         let interest = connection.interest();
@@ -134,7 +134,7 @@ impl Connections {
         else {
             return Ok(());
         };
-        let mut event = EpollEvent::new(interest, at as u64);
+        let mut event = EpollEvent::new(interest, index as u64);
         match is_new {
             true => match self.epoll.add(socket, event) {
                 Err(System::EEXIST) => self.epoll.modify(socket, &mut event)?,
@@ -147,37 +147,37 @@ impl Connections {
     }
 
     /// Removes a connection's socket from epoll.
-    pub(crate) fn unwatch(&mut self, at: usize) {
-        if let Some(socket) = &self.list[at].socket {
+    pub(crate) fn unwatch(&mut self, index: usize) {
+        if let Some(socket) = &self.list[index].socket {
             let _ = self.epoll.delete(socket);
         }
     }
 
     /// Marks a connection as having bytes to send.
     #[inline]
-    pub(crate) fn mark_dirty(&mut self, at: usize) {
-        let tx = &mut self.list[at].outgoing.tx;
+    pub(crate) fn mark_dirty(&mut self, index: usize) {
+        let tx = &mut self.list[index].outgoing.tx;
         if !std::mem::replace(&mut tx.is_dirty, true) {
-            self.dirty.push(at);
+            self.dirty.push(index);
         }
     }
 
     /// Removes and returns the next connection with bytes to send.
     #[inline]
     pub(crate) fn pop_dirty(&mut self) -> Option<usize> {
-        while let Some(at) = self.dirty.pop() {
-            if let Some(connection) = self.list.get_mut(at) {
+        while let Some(index) = self.dirty.pop() {
+            if let Some(connection) = self.list.get_mut(index) {
                 connection.outgoing.tx.is_dirty = false;
-                return Some(at);
+                return Some(index);
             }
         }
         None
     }
 
     /// Marks a connection to be read again without an event.
-    pub(crate) fn mark_stalled(&mut self, at: usize) {
-        if !self.stalled.contains(&at) {
-            self.stalled.push(at);
+    pub(crate) fn mark_stalled(&mut self, index: usize) {
+        if !self.stalled.contains(&index) {
+            self.stalled.push(index);
         }
     }
 
@@ -193,7 +193,10 @@ impl Connections {
 
     /// Whether a connection waits for room in a queue, for which there is no event.
     pub(crate) fn is_backpressured(&self) -> bool {
-        let mut stalled = self.stalled.iter().filter_map(|&at| self.list.get(at));
+        let mut stalled = self
+            .stalled
+            .iter()
+            .filter_map(|&index| self.list.get(index));
         stalled.any(|it| it.incoming.held_message.is_none())
     }
 
@@ -205,18 +208,21 @@ impl Connections {
     pub(crate) fn overdue(&mut self, now: Instant) -> Vec<usize> {
         let list = &self.list;
         self.connecting
-            .retain(|&at| list.get(at).is_some_and(|it| !it.is_up()));
-        let is_overdue = |at: &&usize| {
-            list[**at]
+            .retain(|&index| list.get(index).is_some_and(|it| !it.is_up()));
+        let is_overdue = |index: &&usize| {
+            list[**index]
                 .deadline()
                 .is_some_and(|deadline| deadline <= now)
         };
         self.connecting.iter().filter(is_overdue).copied().collect()
     }
 
-    /// The earliest deadline of a connection.
+    /// Returns the earliest deadline of all connections.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let connecting = self.connecting.iter().filter_map(|&at| self.list.get(at));
+        let connecting = self
+            .connecting
+            .iter()
+            .filter_map(|&index| self.list.get(index));
         connecting.filter_map(Connection::deadline).min()
     }
 }
@@ -225,15 +231,15 @@ impl Index<usize> for Connections {
     type Output = Connection;
 
     #[inline]
-    fn index(&self, at: usize) -> &Connection {
-        &self.list[at]
+    fn index(&self, index: usize) -> &Connection {
+        &self.list[index]
     }
 }
 
 impl IndexMut<usize> for Connections {
     #[inline]
-    fn index_mut(&mut self, at: usize) -> &mut Connection {
-        &mut self.list[at]
+    fn index_mut(&mut self, index: usize) -> &mut Connection {
+        &mut self.list[index]
     }
 }
 
@@ -254,15 +260,15 @@ mod tests {
     fn a_reused_index_has_another_id() {
         let mut connections = connections();
         let now = Instant::now();
-        let at = connections.add(0, Stage::Up, Vec::new(), now);
-        let id = connections[at].id;
-        connections.mark_dirty(at);
-        connections.mark_dirty(at);
-        connections.remove(at);
+        let index = connections.add(0, Stage::Up, Vec::new(), now);
+        let id = connections[index].id;
+        connections.mark_dirty(index);
+        connections.mark_dirty(index);
+        connections.remove(index);
         assert!(connections.pop_dirty().is_none());
-        assert_eq!(connections.add(1, Stage::Up, Vec::new(), now), at);
+        assert_eq!(connections.add(1, Stage::Up, Vec::new(), now), index);
         assert!(!connections.contains(id) && connections.get_by_id(id).is_none());
-        assert!(connections.get_by_id(connections[at].id).is_some());
+        assert!(connections.get_by_id(connections[index].id).is_some());
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::wire::hello::Negotiated;
 
 /// The size of a cache line in bytes.
 const CACHE_LINE: usize = 64;
-/// About the maximum number of bytes of one system call.
+/// The approximate maximum number of bytes of one system call.
 const SEND_MAX: usize = 1 << 20;
 /// The number of copied bytes in the queue at which posts return `Again`.
 const STAGED_MAX: usize = 256 << 10;
@@ -33,11 +33,12 @@ const BATCH_MAX: usize = 64 << 10;
 const FLUSH_MIN: usize = 32 << 10;
 /// The memory that an idle connection keeps for the next batch.
 const SPARE_MAX: usize = 8 << 10;
-/// The number of copied bytes, and of frames beyond the post limit, at which a peer that does not
-/// take its responses is no longer read.
+/// The number of copied bytes beyond which a peer that does not read its responses is no longer
+/// read.
 const RESPONSES_MAX: usize = 1 << 20;
+/// The same limit as a number of frames beyond the post limit.
 const RESPONSE_FRAMES_MAX: usize = 1024;
-/// Sent instead of memory whose registration was closed.
+/// The bytes that are sent instead of memory whose registration was closed.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 #[derive(Debug, Default)]
@@ -48,7 +49,7 @@ pub(crate) struct Tx {
     /// The bytes copied into batches so far, and those of them that were sent.
     copied: u64,
     copied_sent: u64,
-    /// Operations that complete when this many copied bytes were sent.
+    /// Operations, each with the value of `copied_sent` at which it completes.
     reports: VecDeque<(u64, Report)>,
     /// The number of frames so far, modulo 256; debug builds of libfabric check it.
     number: u8,
@@ -100,7 +101,7 @@ struct ReadEnd {
     bytes: Vec<u8>,
 }
 
-/// The action when a frame was sent.
+/// The action after a frame was sent.
 #[derive(Debug)]
 enum OnSent {
     Nothing,
@@ -110,7 +111,7 @@ enum OnSent {
     AwaitAck(u64),
 }
 
-/// Why the connection cannot send any more.
+/// The reason why a connection can no longer send.
 #[derive(Debug)]
 pub(crate) enum SendError {
     Io(io::Error),
@@ -123,7 +124,7 @@ impl Tx {
         self.queue.is_empty()
     }
 
-    /// Whether one more operation may be posted; `is_copied` says whether its payload is copied.
+    /// Whether one more operation may be posted; `is_copied` is true if its payload is copied.
     pub(crate) fn has_room(&self, max: usize, is_copied: bool) -> bool {
         self.queue.len() < max
             && (!is_copied || self.staged < STAGED_MAX && self.reports.len() < max)
@@ -134,8 +135,8 @@ impl Tx {
         self.staged > RESPONSES_MAX || self.queue.len() > max + RESPONSE_FRAMES_MAX
     }
 
-    /// Whether to send the queue now: its last frame is the first of this turn, or the queue is
-    /// long enough.
+    /// Whether to send the queue now: the last queued frame is the first of this turn, or the queue
+    /// is long enough.
     pub(crate) fn should_flush_now(&mut self, turn: u64) -> bool {
         if self.is_blocked {
             return false;
@@ -146,7 +147,10 @@ impl Tx {
     }
 
     /// The batch to which a small frame is appended.
-    #[expect(clippy::unreachable, reason = "it depends on no input of a peer")]
+    #[expect(
+        clippy::unreachable,
+        reason = "the branch depends on no input of a peer"
+    )]
     fn batch(&mut self) -> &mut Vec<u8> {
         let fits = matches!(self.queue.back(), Some(QueueEntry::Batch { bytes, .. }) if bytes.len() < BATCH_MAX);
         if !fits {
@@ -183,8 +187,8 @@ impl Tx {
         self.reports.push_back((self.copied, report));
     }
 
-    /// Queues a frame whose payload is the caller's memory; `ack_number` is its number if it
-    /// requests an acknowledgement.
+    /// Queues a frame whose payload is the caller's memory; `ack_number` is the acknowledgement
+    /// number of a frame that requests an acknowledgement.
     pub(crate) fn queue_borrowed(
         &mut self,
         header: &Header,
@@ -239,7 +243,7 @@ impl Tx {
     /// Sends as many queued frames as the kernel takes.
     ///
     /// # Errors
-    /// When the connection has ended, or has to.
+    /// When the connection has ended, or must end.
     pub(crate) fn flush(
         &mut self,
         socket: &mut Socket,
@@ -303,16 +307,16 @@ impl Tx {
     /// MiB in 230 us, not 570).
     fn align(&mut self, order: ByteOrder, has_extensions: bool) {
         let start = bytes_sent_by_thread();
-        let mut at = start;
+        let mut offset = start;
         for entry in self.queue.iter_mut().take(VECS) {
-            at = match entry {
-                QueueEntry::Batch { bytes, sent } => at.wrapping_add(bytes.len() - *sent),
+            offset = match entry {
+                QueueEntry::Batch { bytes, sent } => offset.wrapping_add(bytes.len() - *sent),
                 QueueEntry::Frame(frame) => {
-                    frame.align(at, order, has_extensions);
-                    at.wrapping_add(frame.size() - frame.sent)
+                    frame.align(offset, order, has_extensions);
+                    offset.wrapping_add(frame.size() - frame.sent)
                 }
             };
-            if at.wrapping_sub(start) >= SEND_MAX {
+            if offset.wrapping_sub(start) >= SEND_MAX {
                 return;
             }
         }
@@ -372,12 +376,8 @@ impl Tx {
         self.staged -= bytes.len();
         if self.queue.is_empty() && bytes.capacity() <= SPARE_MAX {
             bytes.clear();
-            self.spare(bytes);
+            self.queue.push_back(QueueEntry::Batch { bytes, sent: 0 });
         }
-    }
-
-    fn spare(&mut self, bytes: Vec<u8>) {
-        self.queue.push_back(QueueEntry::Batch { bytes, sent: 0 });
     }
 
     /// Whether the queue holds only an empty batch.
@@ -386,7 +386,7 @@ impl Tx {
             && matches!(self.queue.front(), Some(QueueEntry::Batch { bytes, .. }) if bytes.is_empty())
     }
 
-    /// Whether there is nothing to send.
+    /// Whether the queue has no bytes to send.
     pub(crate) fn is_idle(&self) -> bool {
         self.is_empty() || self.holds_only_spare()
     }
@@ -402,7 +402,9 @@ impl Tx {
             match entry {
                 QueueEntry::Batch { bytes, sent } => {
                     end += (bytes.len() - sent) as u64;
-                    while let Some((_, report)) = reports.pop_front_if(|&mut (at, _)| at <= end) {
+                    while let Some((_, report)) =
+                        reports.pop_front_if(|&mut (report_end, _)| report_end <= end)
+                    {
                         failed.push(report);
                     }
                 }
@@ -425,9 +427,9 @@ impl QueueEntry {
 }
 
 impl Frame {
-    /// Pads the header of a frame that begins at offset `at` of the stream, unless a part of it was
+    /// Pads the header of a frame that begins at `offset` of the stream, unless a part of the frame was
     /// sent.
-    fn align(&mut self, at: usize, order: ByteOrder, has_extensions: bool) {
+    fn align(&mut self, offset: usize, order: ByteOrder, has_extensions: bool) {
         if self.sent > 0 {
             return;
         }
@@ -443,7 +445,7 @@ impl Frame {
             }
             Payload::Zeros => None,
         };
-        let payload_start = at.wrapping_add(self.header_len);
+        let payload_start = offset.wrapping_add(self.header_len);
         let padding = addr.unwrap_or(payload_start).wrapping_sub(payload_start) % CACHE_LINE;
         let padding = padding - padding % frame::HEADER_LEN_UNIT;
         frame::pad(
@@ -464,7 +466,7 @@ impl Frame {
         match on_sent {
             OnSent::Nothing => {}
             OnSent::Complete(report) => report.done(ep),
-            OnSent::AwaitAck(number) => unacked.sent(number),
+            OnSent::AwaitAck(number) => unacked.mark_sent(number),
         }
     }
 
@@ -474,7 +476,7 @@ impl Frame {
         self.header.len() + self.len + tail
     }
 
-    /// The bytes of the payload that were sent.
+    /// The number of sent bytes of the payload.
     fn sent_of_payload(&self) -> usize {
         self.sent.saturating_sub(self.header.len()).min(self.len)
     }
@@ -483,15 +485,15 @@ impl Frame {
     /// peer gets zeros, and the tail reports the reason.
     ///
     /// # Errors
-    /// [`SendError::Withdrawn`] if the frame has no tail to report it.
+    /// [`SendError::Withdrawn`] if the frame has no tail to report the reason.
     fn check(&mut self, regions: &Regions<'_>) -> Result<(), SendError> {
         let Payload::Registered(segments) = &self.payload else {
             return Ok(());
         };
-        let at = self.sent_of_payload();
+        let offset = self.sent_of_payload();
         let locate = |segment| regions.locate(&segment, MrAccess::REMOTE_READ);
         let denied = segments
-            .clip(at, self.len - at)
+            .clip(offset, self.len - offset)
             .find_map(|segment| locate(segment).err());
         let Some(denied) = denied else {
             return Ok(());
@@ -506,15 +508,15 @@ impl Frame {
     /// Returns whether another frame fits in the same call.
     fn gather<'a>(&'a self, vecs: &mut SendVecs<'a>, regions: Option<&'a Regions<'_>>) -> bool {
         let header = self.header.get(self.sent..).unwrap_or_default();
-        let at = self.sent_of_payload();
+        let offset = self.sent_of_payload();
         let has_room = (header.is_empty() || vecs.push(header))
             && match &self.payload {
                 Payload::Borrowed(buf) => {
-                    let mut segments = buf.segments(at, self.len - at);
+                    let mut segments = buf.segments(offset, self.len - offset);
                     segments.all(|segment| vecs.push(segment))
                 }
                 Payload::Registered(segments) => {
-                    let mut rest = segments.clip(at, self.len - at);
+                    let mut rest = segments.clip(offset, self.len - offset);
                     rest.all(|segment| {
                         let part = regions.map(|regions| {
                             let part = regions.locate(&segment, MrAccess::REMOTE_READ);
@@ -524,8 +526,8 @@ impl Frame {
                     })
                 }
                 Payload::Zeros => {
-                    let chunks = (at..self.len).step_by(ZEROS.len());
-                    let mut chunks = chunks.map(|from| ZEROS.len().min(self.len - from));
+                    let chunks = (offset..self.len).step_by(ZEROS.len());
+                    let mut chunks = chunks.map(|start| ZEROS.len().min(self.len - start));
                     chunks.all(|count| vecs.push(&ZEROS[..count]))
                 }
             };
@@ -540,7 +542,7 @@ impl Frame {
 impl ReadEnd {
     fn new(order: ByteOrder, status: u32) -> Self {
         let mut bytes = Vec::new();
-        // Only Selvedge endpoints read it, and they ignore the number of a frame.
+        // Only Selvedge endpoints read this frame, and they ignore the number of a frame.
         Header::ReadEnd { status }.encode(order, 0, &mut bytes);
         Self { order, bytes }
     }
@@ -584,9 +586,9 @@ mod tests {
             reports_success: true,
             len: bytes.len(),
         };
-        // Nothing is sent, so the bytes are not read.
+        // No frame is sent, so the bytes are not read.
         let Body::Borrowed(buf) = borrowed(bytes) else {
-            panic!("it is the caller's memory");
+            panic!("the body is not borrowed");
         };
         tx.queue_borrowed(&header, ByteOrder::Native, buf, report, None);
     }
@@ -594,8 +596,8 @@ mod tests {
     #[test]
     fn payloads_are_aligned_in_the_stream_as_in_memory() {
         let memory = Lines([0; 8192]);
-        // Segments of any length and alignment. If padding in whole units cannot align a payload,
-        // it begins less than a unit before its offset.
+        // Segments of any length and alignment. A payload that padding in whole units cannot align
+        // begins less than a unit before its offset.
         let lists: [&[(usize, usize)]; 3] = [
             &[(0, 4096), (0, 4096), (0, 4096)],
             &[(8, 3000), (48, 3001), (0, 2999), (56, 4000)],
@@ -604,26 +606,26 @@ mod tests {
         for list in lists {
             let mut tx = Tx::default();
             tx.queue_copied(&Header::Ack, ByteOrder::Native, |_| {});
-            for &(from, len) in list {
-                queue_borrowed(&mut tx, &memory.0[from..from + len]);
+            for &(start, len) in list {
+                queue_borrowed(&mut tx, &memory.0[start..start + len]);
             }
             tx.align(ByteOrder::Native, false);
-            let mut at = bytes_sent_by_thread();
-            for (entry, &(from, _)) in tx.queue.iter().skip(1).zip(list) {
+            let mut offset = bytes_sent_by_thread();
+            for (entry, &(start, _)) in tx.queue.iter().skip(1).zip(list) {
                 let QueueEntry::Frame(frame) = entry else {
                     panic!("{entry:?}");
                 };
-                if at == bytes_sent_by_thread() {
-                    at += 16;
+                if offset == bytes_sent_by_thread() {
+                    offset += 16;
                 }
-                let payload_start = at + frame.header.len();
+                let payload_start = offset + frame.header.len();
                 assert!(
-                    (from + CACHE_LINE - payload_start % CACHE_LINE) % CACHE_LINE
+                    (start + CACHE_LINE - payload_start % CACHE_LINE) % CACHE_LINE
                         < frame::HEADER_LEN_UNIT,
-                    "{from} {payload_start}"
+                    "{start} {payload_start}"
                 );
                 assert!(frame.header.len() <= HEADER_MAX);
-                at = payload_start + frame.len;
+                offset = payload_start + frame.len;
             }
         }
     }

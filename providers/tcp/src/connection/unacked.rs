@@ -16,7 +16,7 @@ pub(crate) struct Unacked {
 
 #[derive(Debug)]
 struct UnackedFrame {
-    /// `None` when it has been acknowledged.
+    /// `None` after the acknowledgement.
     report: Option<Report>,
     /// Whether the frame was sent, so that the caller's memory is no longer read.
     is_sent: bool,
@@ -37,7 +37,7 @@ impl Unacked {
     }
 
     /// Marks the frame with this number as sent.
-    pub(crate) fn sent(&mut self, number: u64) {
+    pub(crate) fn mark_sent(&mut self, number: u64) {
         if let Some(frame) = self.get_mut(number) {
             frame.is_sent = true;
         }
@@ -46,7 +46,7 @@ impl Unacked {
     /// Acknowledges the oldest frame and returns its report.
     ///
     /// # Errors
-    /// When no such frame was sent, or it is already acknowledged.
+    /// When no frame was sent, or the oldest frame is already acknowledged.
     pub(crate) fn ack_oldest(&mut self) -> Result<Report, ProtocolError> {
         self.ack(self.first)
     }
@@ -54,12 +54,12 @@ impl Unacked {
     /// Acknowledges the frame with this number and returns its report.
     ///
     /// # Errors
-    /// When no such frame was sent, or it is already acknowledged.
+    /// When no frame with this number was sent, or the frame is already acknowledged.
     pub(crate) fn ack(&mut self, number: u64) -> Result<Report, ProtocolError> {
         let frame = self.get_mut(number).filter(|frame| frame.is_sent);
         let report = frame.and_then(|frame| frame.report.take());
         let report = report.ok_or(ProtocolError(
-            "an acknowledgement of no unacknowledged frame",
+            "an acknowledgement that matches no unacknowledged frame",
         ))?;
         while self
             .frames
@@ -71,8 +71,7 @@ impl Unacked {
         Ok(report)
     }
 
-    /// Removes all frames after a disconnect, and returns the reports of those without an
-    /// acknowledgement.
+    /// Removes all frames after a disconnect, and returns the reports of the unacknowledged ones.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Report> + use<> {
         let frames = std::mem::take(&mut self.frames);
         frames.into_iter().filter_map(|frame| frame.report)
@@ -128,7 +127,7 @@ mod tests {
         let mut unacked = Unacked::default();
         let number = unacked.push(report(0), false);
         unacked.ack_oldest().unwrap_err();
-        unacked.sent(number);
+        unacked.mark_sent(number);
         unacked.ack_oldest().unwrap();
         unacked.ack_oldest().unwrap_err();
     }

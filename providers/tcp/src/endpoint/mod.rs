@@ -1,4 +1,4 @@
-//! `Endpoint`: opening, options and connection management.
+//! `Endpoint`: opens an endpoint, and implements its options and its connection management.
 
 mod atomic;
 pub(crate) mod msg;
@@ -32,7 +32,7 @@ use crate::accept::listen::{ANYWHERE, Listener};
 use crate::config::Config;
 use crate::endpoint::passive::{HandleTarget, take_handle};
 use crate::state::cm::Cm;
-use crate::state::{Parts, State};
+use crate::state::{State, StateArgs};
 use crate::wire::hello::DATA_MAX;
 
 /// The default of FI_OPT_MIN_MULTI_RECV in bytes, that of libfabric's tcp provider.
@@ -41,9 +41,9 @@ pub(crate) const MIN_MULTI_RECV: usize = 16 << 10;
 /// An endpoint of the tcp provider.
 pub struct Endpoint {
     pub(crate) shell: Shell<State>,
-    /// The address that it listens at, or connects from.
+    /// The address at which the endpoint listens, or from which it connects.
     addr: Option<SocketAddr>,
-    /// Whether it is a connected (`FI_EP_MSG`) endpoint.
+    /// Whether the endpoint is connected (`FI_EP_MSG`).
     pub(crate) is_msg_ep: bool,
     pub(crate) inject_size: usize,
     pub(crate) max_msg_size: usize,
@@ -51,11 +51,11 @@ pub struct Endpoint {
     _slot: Option<ContextSlot>,
 }
 
-/// Options of opening: the layer above the endpoint, and the scalable endpoint that it is part of.
+/// Options for opening an endpoint: the layer above it, and its context of a scalable endpoint.
 #[derive(Default)]
 pub(crate) struct OpenOptions {
     pub(crate) layer: Option<Arc<LayerCompletions>>,
-    /// An open listener to use, if there is one.
+    /// The listener to use instead of opening one.
     pub(crate) listener: Option<Listener>,
     pub(crate) context: u16,
     pub(crate) slot: Option<ContextSlot>,
@@ -71,33 +71,33 @@ impl Endpoint {
         options: OpenOptions,
     ) -> Result<Arc<Self>, Error> {
         let ep = Ep::resolve(bind, info, base.id())?.with_layer(options.layer);
-        let config = config.keyed(info)?;
+        let config = config.for_endpoint(info)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|cause| {
             Error::new(Errno::from_raw(cause as i32), "opening an endpoint").because(cause)
         })?;
         let epoll = Arc::new(epoll);
-        let mut from = requested_address(info)?;
+        let mut src_addr = requested_address(info)?;
         let (mut acceptor, mut av, mut cm) = (None, None, None);
         match info.ep_attr.ep_type {
             EpType::Rdm => {
                 av = Some(bound_av(bind, base.id(), "an endpoint of type FI_EP_RDM")?);
                 acceptor = Some(match options.listener {
-                    Some(listener) => Acceptor::at(listener, &config, &epoll)?,
-                    None => Acceptor::open(from.unwrap_or(ANYWHERE), &config, &epoll)?,
+                    Some(listener) => Acceptor::from_listener(listener, &config, &epoll)?,
+                    None => Acceptor::open(src_addr.unwrap_or(ANYWHERE), &config, &epoll)?,
                 });
             }
             EpType::Msg => {
-                let mut own = Cm::new(Arc::downgrade(&required_eq(bind, base)?));
+                let mut state = Cm::new(Arc::downgrade(&required_eq(bind, base)?));
                 match take_handle(info.handle)? {
                     HandleTarget::Nothing => {}
-                    HandleTarget::Request(request) => own.request = Some(request),
-                    HandleTarget::Bound(socket, at) => {
-                        own.bound = Some(socket);
-                        from = Some(at);
+                    HandleTarget::Request(request) => state.request = Some(request),
+                    HandleTarget::Bound(socket, addr) => {
+                        state.bound = Some(socket);
+                        src_addr = Some(addr);
                     }
                 }
-                own.from = from;
-                cm = Some(own);
+                state.src_addr = src_addr;
+                cm = Some(state);
             }
             other => {
                 let text = format!("the tcp provider has no endpoints of type {other}");
@@ -107,10 +107,10 @@ impl Endpoint {
         let is_msg_ep = cm.is_some();
         let eq = cm.as_ref().map_or_else(Weak::new, |cm| Weak::clone(&cm.eq));
         let inject_size = config.inject_size;
-        let addr = acceptor.as_ref().map(|acceptor| acceptor.addr).or(from);
+        let addr = acceptor.as_ref().map(|acceptor| acceptor.addr).or(src_addr);
         ep.stats
             .set_name(&addr.map_or_else(String::new, |addr| addr.to_string()));
-        let parts = Parts {
+        let args = StateArgs {
             policy: ReceivePolicy::new(info, MIN_MULTI_RECV),
             config,
             ep,
@@ -121,7 +121,7 @@ impl Endpoint {
             cm,
             context: options.context,
         };
-        let mut state = State::new(parts);
+        let mut state = State::new(args);
         let srx = bound_srx(bind, base.id())?;
         if let Some(srx) = &srx {
             state.matching.share(srx);
@@ -139,8 +139,8 @@ impl Endpoint {
             // Events of connected endpoints carry a handle.
             let handle: Weak<dyn selvedge::Endpoint> = Arc::<Self>::downgrade(&endpoint);
             let state = endpoint.shell.lock();
-            #[expect(clippy::expect_used, reason = "it depends on no input of a peer")]
-            let mut state = state.expect("was made by this process");
+            #[expect(clippy::expect_used, reason = "the lock depends on no input of a peer")]
+            let mut state = state.expect("this process opened the endpoint");
             if let Some(cm) = &mut state.cm {
                 cm.endpoint = Some(handle);
             }
@@ -148,14 +148,14 @@ impl Endpoint {
         if let Some(srx) = srx {
             endpoint.shell.join(&srx);
         }
-        // Dropping the shell detaches it again.
+        // Dropping the shell detaches the endpoint again.
         endpoint.shell.attach()?;
         Ok(endpoint)
     }
 }
 
 impl Endpoint {
-    /// Returns the parts that the collective layer wraps.
+    /// Returns the endpoint as the collective layer wraps it.
     pub(crate) fn into_inner(self: Arc<Self>, av: Arc<Av>) -> coll::InnerEndpoint {
         let progress = Arc::clone(self.shell.progress());
         coll::InnerEndpoint {
@@ -176,12 +176,12 @@ fn required_eq(bind: &Bindings, base: &Base) -> Result<Arc<Queue>, Error> {
 }
 
 #[expect(unsafe_code, reason = "the promise of the endpoint trait")]
-// SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted` or
-// `PendingFetch`, which every completing call consumes; that of a send through the `TxBuf` of its
-// frame or posting, which is dropped before the completion is pushed: an acknowledgement is
-// accepted only for a frame that was sent (`Unacked::ack`). Peers never access local memory
-// directly. `Shell` detaches the endpoint from everything that drives it, and then drops all of
-// them.
+// SAFETY: the memory of a receive is reached only through the `RxBuf` inside its `Posted` or
+// `PendingFetch`, which every completing call consumes. The memory of a send is reached only
+// through the `TxBuf` of its frame or operation, which is dropped before the completion is pushed:
+// an acknowledgement is accepted only for a frame that was sent (`Unacked::ack`). Peers never
+// access local memory directly. Dropping `Shell` detaches the endpoint from every object that
+// drives it, and then drops every `RxBuf` and `TxBuf`.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
         let state = self.shell.lock()?;
@@ -230,11 +230,11 @@ unsafe impl selvedge::Endpoint for Endpoint {
 
 impl ConnectionManagement for Endpoint {
     fn connect(&self, addr: &Address, data: &[u8]) -> Result {
-        let to = match addr {
+        let dest_addr = match addr {
             Address::Ip(ip) => *ip,
             other => resolve::parse_addr(&other.to_string()).ok_or(Errno::Inval)?,
         };
-        self.shell.lock()?.connect(to, data)
+        self.shell.lock()?.connect(dest_addr, data)
     }
 
     fn accept(&self, data: &[u8]) -> Result {

@@ -117,7 +117,7 @@ impl Tagged for Endpoint {
 }
 
 impl Endpoint {
-    /// Connected endpoints of libfabric do not support tags.
+    /// Refuses tagged operations at connected endpoints, as libfabric does.
     fn check_tagged(&self) -> Result {
         match self.is_msg_ep {
             true => Err(Errno::NoSys),
@@ -198,16 +198,16 @@ impl Endpoint {
     }
 }
 
-/// Borrows the bytes of an inject. The poster must copy them before the call returns, by
-/// [`OpFlags::INJECT`] in the operation's flags.
+/// Borrows the bytes of an inject. The caller must set [`OpFlags::INJECT`] in the operation's flags,
+/// so that the bytes are copied before the posting call returns.
 #[expect(
     unsafe_code,
     reason = "a borrowed slice as a buffer, for this call only"
 )]
 pub(crate) fn borrowed(bytes: &[u8]) -> Body {
-    // SAFETY: `bytes` is borrowed for the whole call, and a posting with `INJECT` is copied before
-    // the call ends: into the queue of its connection (`Body::is_copied`), or as a
-    // whole (`Outgoing::wait`), or it is dropped with an error.
+    // SAFETY: `bytes` is borrowed for the whole call. The payload of an operation with `INJECT` is
+    // copied before the call ends, into the queue of its connection (`Body::is_copied`) or with the
+    // whole operation (`Outgoing::wait`); or the operation is dropped with an error.
     Body::Borrowed(unsafe { TxBuf::one(Iov::new(bytes)) })
 }
 
@@ -220,7 +220,8 @@ fn ack_policy(flags: OpFlags) -> AckPolicy {
     }
 }
 
-/// The report of an inject with these flags: it counts, and writes a completion only on failure.
+/// Returns the report of an inject with these flags: counters count the inject, and a completion is
+/// written only on failure.
 pub(crate) fn inject_report(kind: selvedge::CompletionFlags, flags: OpFlags, len: usize) -> Report {
     Report {
         kind,

@@ -25,13 +25,14 @@ use crate::wire::hello::{DATA_MAX, Hello, Kind};
 
 /// A passive endpoint of the tcp provider.
 pub(crate) struct Passive {
-    inner: Arc<Inner>,
+    shared: Arc<SharedPassive>,
     progress: Arc<dyn Progress>,
     eq: Weak<Queue>,
 }
 
+/// The state that a passive endpoint shares with its event queue, which drives it.
 #[derive(Debug)]
-struct Inner {
+struct SharedPassive {
     state: ForkGuarded<PassiveState>,
     epoll: Epoll,
     config: Config,
@@ -45,39 +46,41 @@ struct Inner {
 /// The state of a passive endpoint.
 #[derive(Debug)]
 enum PassiveState {
-    /// Not bound; the requested address, if any.
+    /// Not bound to an address; holds the requested address, if any.
     Unbound(Option<SocketAddr>),
     /// Bound to an address.
     Bound(BoundSocket, SocketAddr),
     Listening(Box<Listening>),
-    /// Its address was transferred to another endpoint.
+    /// The address was transferred to another endpoint.
     Transferred,
 }
 
-/// The acceptor, and the requests of the last poll. They are reported at the next poll, so that the
-/// event queue has the shutdown of earlier connections first.
+/// The acceptor, and the requests of the last poll. The next poll reports these requests, so that
+/// the event queue has the shutdown of earlier connections first.
 #[derive(Debug)]
 struct Listening {
     acceptor: Acceptor,
     deferred: Vec<ConnectionRequest>,
 }
 
-/// Reported requests that are neither accepted nor rejected, by handle, with the number of their
-/// passive endpoint; and the passive endpoints by number. A handle is valid in every domain of the
-/// process, as in libfabric.
+/// The handles of this process. A handle is valid in every domain of the process, as in libfabric.
 static REQUESTS: Mutex<Option<Requests>> = Mutex::new(None);
 
 #[derive(Debug, Default)]
 struct Requests {
+    /// Reported requests that are neither accepted nor rejected, by handle, each with the number of
+    /// its passive endpoint.
     list: HashMap<u64, (u64, ConnectionRequest)>,
+    /// The passive endpoints by number.
     passive: HashMap<u64, Weak<Passive>>,
+    /// The last handle or number of a passive endpoint.
     last: u64,
 }
 
-fn requests<R>(with: impl FnOnce(&mut Requests) -> R) -> R {
+fn with_requests<R>(use_requests: impl FnOnce(&mut Requests) -> R) -> R {
     let guard: MutexGuard<'_, _> = REQUESTS.lock().unwrap_or_else(PoisonError::into_inner);
     let mut guard = guard;
-    with(guard.get_or_insert_default())
+    use_requests(guard.get_or_insert_default())
 }
 
 /// Removes and returns the request of a handle.
@@ -85,7 +88,7 @@ fn requests<R>(with: impl FnOnce(&mut Requests) -> R) -> R {
 /// # Errors
 /// [`Errno::Inval`], with the handle, when there is none.
 pub(crate) fn take_request(handle: u64) -> Result<ConnectionRequest, Error> {
-    let (request, passive) = requests(|requests| {
+    let (request, passive) = with_requests(|requests| {
         let (number, request) = requests.list.remove(&handle)?;
         Some((
             request,
@@ -97,7 +100,7 @@ pub(crate) fn take_request(handle: u64) -> Result<ConnectionRequest, Error> {
         Error::new(Errno::Inval, text)
     })?;
     if let Some(passive) = passive {
-        passive.inner.update_unanswered();
+        passive.shared.update_unanswered();
     }
     Ok(request)
 }
@@ -113,7 +116,7 @@ pub(crate) enum HandleTarget {
 /// Takes the object that a handle names; 0 names nothing.
 ///
 /// # Errors
-/// [`Errno::Inval`] when the handle names neither a request nor a passive endpoint; those of
+/// [`Errno::Inval`] when the handle names neither a request nor a passive endpoint; the errors of
 /// [`Passive::transfer_address`].
 pub(crate) fn take_handle(handle: u64) -> Result<HandleTarget, Error> {
     if handle == 0 {
@@ -122,39 +125,39 @@ pub(crate) fn take_handle(handle: u64) -> Result<HandleTarget, Error> {
     if let Ok(request) = take_request(handle) {
         return Ok(HandleTarget::Request(Box::new(request)));
     }
-    let passive = requests(|requests| requests.passive.get(&handle).and_then(Weak::upgrade));
+    let passive = with_requests(|requests| requests.passive.get(&handle).and_then(Weak::upgrade));
     let Some(passive) = passive else {
         let text = format!(
             "handle {handle} names no connection request, and no passive endpoint that is open"
         );
         return Err(Error::new(Errno::Inval, text));
     };
-    let (socket, at) = passive.transfer_address()?;
-    Ok(HandleTarget::Bound(socket, at))
+    let (socket, addr) = passive.transfer_address()?;
+    Ok(HandleTarget::Bound(socket, addr))
 }
 
 impl Passive {
-    /// Opens a passive endpoint. If `info` has the handle of another one, it takes over its
-    /// address.
+    /// Opens a passive endpoint. If `info.handle` names another passive endpoint, the new one takes
+    /// over the address of the other.
     ///
     /// # Errors
-    /// System errors, when no descriptors are left; those of [`take_handle`].
+    /// System errors, when no descriptors are left; the errors of [`take_handle`].
     pub(crate) fn open(info: &Info, config: Config, eq: &Arc<Queue>) -> Result<Arc<Self>, Error> {
         let requested = requested_address(info)?;
         let state = match take_handle(info.handle)? {
-            HandleTarget::Bound(socket, at) => PassiveState::Bound(socket, at),
+            HandleTarget::Bound(socket, addr) => PassiveState::Bound(socket, addr),
             _ => PassiveState::Unbound(requested),
         };
-        let config = config.keyed(info)?;
+        let config = config.for_endpoint(info)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|cause| {
             Error::new(Errno::from_raw(cause as i32), "opening a passive endpoint").because(cause)
         })?;
-        let number = requests(|requests| {
+        let number = with_requests(|requests| {
             requests.last += 1;
             requests.last
         });
         let passive = Arc::new_cyclic(|this: &Weak<Self>| {
-            let inner = Arc::new(Inner {
+            let shared = Arc::new(SharedPassive {
                 state: ForkGuarded::new(Lock::new(state)),
                 epoll,
                 config,
@@ -164,31 +167,31 @@ impl Passive {
                 number,
             });
             Self {
-                progress: Arc::clone(&inner) as Arc<dyn Progress>,
-                inner,
+                progress: Arc::clone(&shared) as Arc<dyn Progress>,
+                shared,
                 eq: Arc::downgrade(eq),
             }
         });
         eq.attach(&passive.progress)?;
         let this = Arc::downgrade(&passive);
-        requests(|requests| requests.passive.insert(number, this));
+        with_requests(|requests| requests.passive.insert(number, this));
         Ok(passive)
     }
 
-    /// Transfers its bound socket to another endpoint.
+    /// Returns the bound socket for another endpoint.
     ///
     /// # Errors
-    /// [`Errno::AddrNotAvail`] when it has no address; [`Errno::OpBadState`] when it listens, or
-    /// was already transferred; system errors.
+    /// [`Errno::AddrNotAvail`] when this endpoint has no address; [`Errno::OpBadState`] when it
+    /// listens, or has already transferred its address; system errors.
     fn transfer_address(&self) -> Result<(BoundSocket, SocketAddr), Error> {
         let error = |errno, reason: &str| {
             let text = format!("taking over the address of a passive endpoint that {reason}");
             Err(Error::new(errno, text))
         };
-        let mut state = self.inner.state()?;
+        let mut state = self.shared.state()?;
         match std::mem::replace(&mut *state, PassiveState::Transferred) {
-            PassiveState::Bound(socket, at) => return Ok((socket, at)),
-            PassiveState::Unbound(Some(at)) => return self.inner.bind_at(at),
+            PassiveState::Bound(socket, addr) => return Ok((socket, addr)),
+            PassiveState::Unbound(Some(addr)) => return self.shared.bind_at(addr),
             other => *state = other,
         }
         match &*state {
@@ -204,11 +207,13 @@ impl Passive {
 
 impl PassiveEndpoint for Passive {
     fn listen(&self) -> Result {
-        let inner = &self.inner;
-        let mut state = inner.state.lock()?;
+        let shared = &self.shared;
+        let mut state = shared.state.lock()?;
         let acceptor = match &*state {
-            PassiveState::Unbound(Some(at)) => Acceptor::open(*at, &inner.config, &inner.epoll),
-            PassiveState::Bound(..) => inner.open_bound(&mut state),
+            PassiveState::Unbound(Some(addr)) => {
+                Acceptor::open(*addr, &shared.config, &shared.epoll)
+            }
+            PassiveState::Bound(..) => shared.open_bound(&mut state),
             PassiveState::Unbound(None) => return Err(Errno::AddrNotAvail),
             PassiveState::Listening(_) | PassiveState::Transferred => {
                 return Err(Errno::OpBadState);
@@ -227,39 +232,39 @@ impl PassiveEndpoint for Passive {
     }
 
     fn address(&self) -> Result<Address> {
-        let at = match &*self.inner.state.lock()? {
+        let addr = match &*self.shared.state.lock()? {
             PassiveState::Listening(listening) => listening.acceptor.addr,
-            PassiveState::Bound(_, at) => *at,
-            PassiveState::Unbound(Some(at)) if at.port() != 0 => *at,
+            PassiveState::Bound(_, addr) => *addr,
+            PassiveState::Unbound(Some(addr)) if addr.port() != 0 => *addr,
             PassiveState::Unbound(_) | PassiveState::Transferred => {
                 return Err(Errno::AddrNotAvail);
             }
         };
-        Ok(Address::Ip(at))
+        Ok(Address::Ip(addr))
     }
 
     fn set_address(&self, addr: &Address) -> Result<(), Error> {
         let address = match addr {
-            Address::Ip(at) => Some(*at),
+            Address::Ip(ip) => Some(*ip),
             other => resolve::parse_addr(&other.to_string()),
         };
-        let Some(at) = address else {
+        let Some(socket_addr) = address else {
             let text = format!("{addr} is not an address of the tcp provider");
             return Err(Error::new(Errno::Inval, text));
         };
-        let mut state = self.inner.state()?;
+        let mut state = self.shared.state()?;
         if !matches!(&*state, PassiveState::Unbound(_)) {
             let text =
                 format!("setting address {addr} of a passive endpoint that already has an address");
             return Err(Error::new(Errno::OpBadState, text));
         }
-        let (socket, at) = self.inner.bind_at(at)?;
-        *state = PassiveState::Bound(socket, at);
+        let (socket, addr) = self.shared.bind_at(socket_addr)?;
+        *state = PassiveState::Bound(socket, addr);
         Ok(())
     }
 
     fn handle(&self) -> Result<u64> {
-        Ok(self.inner.number)
+        Ok(self.shared.number)
     }
 
     fn reject(&self, handle: u64, data: &[u8]) -> Result {
@@ -267,7 +272,7 @@ impl PassiveEndpoint for Passive {
             return Err(Errno::Inval);
         }
         let mut request = take_request(handle).map_err(|error| error.errno())?;
-        // A peer that does not receive it sees the close.
+        // A peer that does not receive the rejection sees the end of the connection.
         let rejection = Hello::new(Kind::Reject, None, data);
         let _ = request.socket.send_all(&rejection.encode());
         request.socket.shutdown(std::net::Shutdown::Both);
@@ -275,7 +280,7 @@ impl PassiveEndpoint for Passive {
     }
 }
 
-impl Inner {
+impl SharedPassive {
     fn state(&self) -> Result<Guard<'_, PassiveState>, Error> {
         self.state.lock().map_err(|errno| {
             let text = "a passive endpoint that was opened before fork(2)";
@@ -284,25 +289,25 @@ impl Inner {
     }
 
     /// Binds a socket to an address, and returns both.
-    fn bind_at(&self, at: SocketAddr) -> Result<(BoundSocket, SocketAddr), Error> {
-        let socket = bind_at(at, &self.config).and_then(|socket| {
-            let at = canonical_addr(socket.local_addr()?);
-            Ok((socket, at))
+    fn bind_at(&self, addr: SocketAddr) -> Result<(BoundSocket, SocketAddr), Error> {
+        let socket = bind_at(addr, &self.config).and_then(|socket| {
+            let addr = canonical_addr(socket.local_addr()?);
+            Ok((socket, addr))
         });
-        socket.map_err(|cause| listen_error(at, cause))
+        socket.map_err(|cause| listen_error(addr, cause))
     }
 
     /// Listens at the bound address. On failure the address is lost.
     fn open_bound(&self, state: &mut PassiveState) -> Result<Acceptor, Error> {
-        let PassiveState::Bound(socket, at) = std::mem::replace(state, PassiveState::Transferred)
+        let PassiveState::Bound(socket, addr) = std::mem::replace(state, PassiveState::Transferred)
         else {
             return Err(Error::new(
                 Errno::OpBadState,
                 "listening without an address",
             ));
         };
-        let listener = socket.listen().map_err(|cause| listen_error(at, cause))?;
-        Acceptor::at(listener, &self.config, &self.epoll)
+        let listener = socket.listen().map_err(|cause| listen_error(addr, cause))?;
+        Acceptor::from_listener(listener, &self.config, &self.epoll)
     }
 
     fn poll(&self) -> usize {
@@ -328,9 +333,9 @@ impl Inner {
 
     /// The number of reported requests that are neither accepted nor rejected.
     fn unanswered_requests(&self) -> usize {
-        requests(|requests| {
-            let own = requests.list.values();
-            own.filter(|(number, _)| *number == self.number).count()
+        with_requests(|requests| {
+            let numbers = requests.list.values().map(|(number, _)| *number);
+            numbers.filter(|number| *number == self.number).count()
         })
     }
 
@@ -352,10 +357,10 @@ impl Inner {
             return;
         };
         let mut info = Box::new(self.info.clone());
-        info.dest_addr = Some(Address::Ip(request.from));
+        info.dest_addr = Some(Address::Ip(request.peer_addr));
         info.src_addr = request.socket.local_addr().ok().map(Address::Ip);
         let data = request.hello.data.clone();
-        info.handle = requests(|requests| {
+        info.handle = with_requests(|requests| {
             requests.last += 1;
             requests.list.insert(requests.last, (self.number, request));
             requests.last
@@ -364,7 +369,7 @@ impl Inner {
     }
 }
 
-impl Progress for Inner {
+impl Progress for SharedPassive {
     fn progress(&self, _budget: usize, _sink: &mut Sink<'_>) -> usize {
         self.poll()
     }
@@ -396,16 +401,16 @@ impl Progress for Inner {
 
 impl Drop for Passive {
     fn drop(&mut self) {
-        if self.inner.state.lock().is_err() {
+        if self.shared.state.lock().is_err() {
             return;
         }
         if let Some(eq) = self.eq.upgrade() {
             eq.detach(&self.progress);
         }
-        requests(|requests| {
-            let own = self.inner.number;
-            requests.list.retain(|_, (number, _)| *number != own);
-            requests.passive.remove(&own);
+        with_requests(|requests| {
+            let closed = self.shared.number;
+            requests.list.retain(|_, (number, _)| *number != closed);
+            requests.passive.remove(&closed);
         });
     }
 }
@@ -413,7 +418,7 @@ impl Drop for Passive {
 impl fmt::Debug for Passive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.address() {
-            Ok(at) => write!(f, "tcp passive endpoint {at}"),
+            Ok(addr) => write!(f, "tcp passive endpoint {addr}"),
             Err(_) => f.write_str("tcp passive endpoint"),
         }
     }

@@ -32,7 +32,7 @@ impl Rma for Endpoint {
         // SAFETY: passed on from the caller.
         let buf = unsafe { rx_buf(msg.iov)? };
         let (len, context) = (buf.len(), msg.context);
-        self.access(
+        self.post_access(
             msg.src,
             msg.rma_iov,
             len,
@@ -59,7 +59,7 @@ impl Rma for Endpoint {
         // SAFETY: passed on from the caller.
         let buf = unsafe { tx_buf(msg.iov)? };
         let (len, context, data) = (buf.len(), msg.context, msg.data);
-        self.access(
+        self.post_access(
             msg.dest,
             msg.rma_iov,
             len,
@@ -93,7 +93,7 @@ impl Rma for Endpoint {
     ) -> Result {
         let len = bytes.len();
         let segment = RmaIov { addr, len, key };
-        self.access(
+        self.post_access(
             dest,
             &[segment],
             len,
@@ -114,8 +114,8 @@ impl Rma for Endpoint {
 
 impl Endpoint {
     /// Posts the operation that `make` builds from the remote segments and the resolved flags. The
-    /// segments must have `len` bytes, as the local buffer.
-    fn access(
+    /// total length of the segments must be `len`, the length of the local buffer.
+    fn post_access(
         &self,
         peer: FiAddr,
         rma_iov: &[RmaIov],

@@ -8,4 +8,4 @@ pub(crate) use stream::{
     BoundSocket, Socket, SocketOptions, bytes_sent_by_thread, is_not_ready, listen_at,
 };
 #[cfg(test)]
-pub(crate) use stream::{calls, count_call};
+pub(crate) use stream::{call_count, count_call};

@@ -1,4 +1,4 @@
-//! Sockets: connecting, listening, and the system calls that send and receive.
+//! `Socket` and `BoundSocket`: connect and listen, and the system calls that send and receive.
 
 #![expect(unsafe_code, reason = "system calls on memory that is not a slice")]
 
@@ -16,14 +16,14 @@ use selvedge_kit::close_on_fork::CloseOnFork;
 use crate::socket::tls::Session;
 use crate::socket::vecs::{RecvVecs, SendVecs};
 
-/// Connections that the kernel keeps until they are accepted.
+/// The number of connections that the kernel keeps until they are accepted.
 const BACKLOG: i32 = 4096;
 
 /// Options of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketOptions {
     pub(crate) no_delay: bool,
-    /// Idle time and interval in seconds, and tries.
+    /// Idle time and interval in seconds, and number of probes.
     pub(crate) keepalive: Option<(u32, u32, u32)>,
     /// In milliseconds; 0 for the system's choice.
     pub(crate) user_timeout: u32,
@@ -38,13 +38,13 @@ pub(crate) struct Socket {
 }
 
 thread_local! {
-    static SENT: Cell<usize> = const { Cell::new(0) };
+    static BYTES_SENT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Returns the bytes that this thread has sent over all its connections. Linux appends them to
-/// pages that belong to the thread.
+/// Returns the number of bytes that this thread has sent over all its connections. Linux appends
+/// sent bytes to pages that belong to the thread.
 pub(crate) fn bytes_sent_by_thread() -> usize {
-    SENT.get()
+    BYTES_SENT.get()
 }
 
 #[cfg(test)]
@@ -52,9 +52,9 @@ thread_local! {
     static CALLS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts the system calls of this thread that send, receive or poll.
+/// Returns the number of this thread's system calls that send, receive or poll.
 #[cfg(test)]
-pub(crate) fn calls() -> usize {
+pub(crate) fn call_count() -> usize {
     CALLS.get()
 }
 
@@ -66,31 +66,31 @@ pub(crate) fn count_call() {
 impl Socket {
     /// Starts to connect. The socket becomes writable when the attempt has succeeded or failed.
     pub(crate) fn connect(
-        from: IpAddr,
-        to: SocketAddr,
+        src_ip: IpAddr,
+        dest_addr: SocketAddr,
         socket_options: &SocketOptions,
     ) -> io::Result<Self> {
-        let fd = new(to)?;
-        if !from.is_unspecified() {
+        let fd = open_socket(dest_addr)?;
+        if !src_ip.is_unspecified() {
             // The kernel chooses the port at connect(2), so that connections to different peers can
             // share one.
             let _ = setsockopt(&fd, sockopt::IpBindAddressNoPort, &true);
             bind(
                 fd.as_raw_fd(),
-                &SockaddrStorage::from(SocketAddr::new(from, 0)),
+                &SockaddrStorage::from(SocketAddr::new(src_ip, 0)),
             )?;
         }
-        Self::new(TcpStream::from(fd), socket_options)?.start_connect(to)
+        Self::new(TcpStream::from(fd), socket_options)?.start_connect(dest_addr)
     }
 
-    fn start_connect(self, to: SocketAddr) -> io::Result<Self> {
-        match connect(self.stream.as_raw_fd(), &SockaddrStorage::from(to)) {
+    fn start_connect(self, dest_addr: SocketAddr) -> io::Result<Self> {
+        match connect(self.stream.as_raw_fd(), &SockaddrStorage::from(dest_addr)) {
             Ok(()) | Err(nix::errno::Errno::EINPROGRESS) => Ok(self),
             Err(cause) => Err(cause.into()),
         }
     }
 
-    /// Wraps an accepted stream and sets its options.
+    /// Wraps a stream and sets its options.
     pub(crate) fn new(stream: TcpStream, socket_options: &SocketOptions) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(socket_options.no_delay)?;
@@ -118,10 +118,10 @@ impl Socket {
         self.tls = Some(Box::new(session));
     }
 
-    /// Continues the TLS handshake. Returns true when it is complete, or when there is no TLS.
+    /// Continues the TLS handshake. Returns true when the handshake is complete, or without TLS.
     ///
     /// # Errors
-    /// Those of [`Session::continue_handshake`].
+    /// The errors of [`Session::continue_handshake`].
     pub(crate) fn continue_tls_handshake(&mut self) -> io::Result<bool> {
         match &mut self.tls {
             None => Ok(true),
@@ -141,7 +141,7 @@ impl Socket {
         self.tls.as_ref().is_some_and(|tls| tls.has_output())
     }
 
-    /// Sends waiting TLS records. Returns true when none is left.
+    /// Sends waiting TLS records. Returns true when no record is left.
     ///
     /// # Errors
     /// System errors.
@@ -158,13 +158,14 @@ impl Socket {
         self.tls.is_some()
     }
 
-    /// Returns the result of connecting; call it when the socket is writable.
+    /// Returns the result of connecting. The caller waits until the socket is writable.
     pub(crate) fn finish_connect(&self) -> io::Result<()> {
         let stream = self.stream.fd();
         if let Some(cause) = stream.take_error()? {
             return Err(cause);
         }
-        // TCP connects a socket to itself if the kernel chose the destination port as its own.
+        // TCP connects a socket to itself if the kernel has chosen the destination port as the
+        // source port.
         match stream.peer_addr()? == stream.local_addr()? {
             true => Err(io::ErrorKind::ConnectionRefused.into()),
             false => Ok(()),
@@ -185,20 +186,20 @@ impl Socket {
         count_call();
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         let fd = self.stream.as_raw_fd();
-        let sent = if let [only] = vecs.0.list() {
+        let sent = if let [segment] = vecs.0.list() {
             // SAFETY: `SendVecs` borrows the memory that its list names.
-            unsafe { libc::send(fd, only.iov_base, only.iov_len, flags) }
+            unsafe { libc::send(fd, segment.iov_base, segment.iov_len, flags) }
         } else {
             let header = vecs.0.header();
-            // SAFETY: as above; the header names the list, which lives as long as the call.
+            // SAFETY: as above. The header points to the list, which outlives the call.
             unsafe { libc::sendmsg(fd, &raw const header, flags) }
         };
         let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
-        SENT.set(SENT.get().wrapping_add(sent));
+        BYTES_SENT.set(BYTES_SENT.get().wrapping_add(sent));
         Ok(sent)
     }
 
-    /// Receives available bytes, and returns their number; 0 at the end of the stream.
+    /// Receives available bytes, and returns their number. 0 means the end of the stream.
     #[inline]
     pub(crate) fn recv(&mut self, vecs: &mut RecvVecs<'_>) -> io::Result<usize> {
         if let Some(tls) = &mut self.tls {
@@ -208,13 +209,13 @@ impl Socket {
         count_call();
         let fd = self.stream.as_raw_fd();
         let flags = libc::MSG_DONTWAIT;
-        let received = if let [only] = vecs.0.list() {
-            // SAFETY: `RecvVecs` borrows the memory that its list names, exclusively, or holds the
-            // regions that it is part of.
-            unsafe { libc::recv(fd, only.iov_base, only.iov_len, flags) }
+        let received = if let [segment] = vecs.0.list() {
+            // SAFETY: `RecvVecs` borrows the memory that its list names exclusively, or borrows the
+            // registered regions that contain the memory.
+            unsafe { libc::recv(fd, segment.iov_base, segment.iov_len, flags) }
         } else {
             let mut header = vecs.0.header();
-            // SAFETY: as above; the header names the list, which lives as long as the call.
+            // SAFETY: as above. The header points to the list, which outlives the call.
             unsafe { libc::recvmsg(fd, &raw mut header, flags) }
         };
         usize::try_from(received).map_err(|_| io::Error::last_os_error())
@@ -246,8 +247,8 @@ impl Socket {
         }
     }
 
-    /// Closes the connection so that the peer receives everything that was sent. It reads and
-    /// discards unread input first, because close(2) with unread input resets the connection.
+    /// Shuts the connection down so that the peer receives all bytes that were sent. Unread input is
+    /// read and discarded, because close(2) with unread input resets the connection.
     pub(crate) fn close_gracefully(&mut self) {
         const DISCARD_MAX: usize = 1 << 20;
         self.shutdown(std::net::Shutdown::Write);
@@ -266,7 +267,7 @@ impl Socket {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify(&mut RawStream(self.stream.as_fd()));
         }
-        // It fails if the connection has already ended.
+        // shutdown(2) fails if the connection has already ended.
         let _ = self.stream.fd().shutdown(how);
     }
 }
@@ -287,14 +288,16 @@ pub(crate) fn is_not_ready(cause: &io::Error) -> bool {
 
 #[cold]
 fn send_tls(tls: &mut Session, fd: BorrowedFd<'_>, vecs: &SendVecs<'_>) -> io::Result<usize> {
-    tls.send(&mut RawStream(fd), vecs.len(), |at, out| vecs.copy(at, out))
+    tls.send(&mut RawStream(fd), vecs.len(), |offset, out| {
+        vecs.copy(offset, out)
+    })
 }
 
 #[cold]
 fn recv_tls(tls: &mut Session, fd: BorrowedFd<'_>, vecs: &mut RecvVecs<'_>) -> io::Result<usize> {
     let max_len = vecs.len();
-    tls.recv(&mut RawStream(fd), max_len, |at, bytes| {
-        vecs.write(at, bytes)
+    tls.recv(&mut RawStream(fd), max_len, |offset, bytes| {
+        vecs.write(offset, bytes)
     })
 }
 
@@ -312,10 +315,10 @@ impl io::Write for RawStream<'_> {
         self.write_vectored(&[io::IoSlice::new(bytes)])
     }
 
-    fn write_vectored(&mut self, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
+    fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
         let no_address = None::<&SockaddrStorage>;
-        Ok(sendmsg(self.0.as_raw_fd(), parts, &[], flags, no_address)?)
+        Ok(sendmsg(self.0.as_raw_fd(), slices, &[], flags, no_address)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -323,14 +326,15 @@ impl io::Write for RawStream<'_> {
     }
 }
 
-fn new(for_addr: SocketAddr) -> io::Result<OwnedFd> {
-    let family = match for_addr {
+/// Opens a non-blocking socket of the address family of `addr`.
+fn open_socket(addr: SocketAddr) -> io::Result<OwnedFd> {
+    let family = match addr {
         SocketAddr::V4(_) => AddressFamily::Inet,
         SocketAddr::V6(_) => AddressFamily::Inet6,
     };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(family, SockType::Stream, flags, SockProtocol::Tcp)?;
-    if for_addr.is_ipv6() {
+    if addr.is_ipv6() {
         setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
     }
     Ok(fd)
@@ -343,7 +347,7 @@ pub(crate) struct BoundSocket(CloseOnFork<OwnedFd>);
 impl BoundSocket {
     /// Binds a socket. Port 0 lets the kernel choose.
     pub(crate) fn bind(addr: SocketAddr) -> io::Result<Self> {
-        let fd = new(addr)?;
+        let fd = open_socket(addr)?;
         setsockopt(&fd, sockopt::ReuseAddr, &true)?;
         bind(fd.as_raw_fd(), &SockaddrStorage::from(addr))?;
         Ok(Self(CloseOnFork::new(fd)))
@@ -359,13 +363,14 @@ impl BoundSocket {
         Ok(CloseOnFork::new(TcpListener::from(fd)))
     }
 
-    /// As [`Socket::connect`], from the bound address.
+    /// Starts to connect from the bound address, as [`Socket::connect`] does.
     pub(crate) fn connect(
         &self,
-        to: SocketAddr,
+        dest_addr: SocketAddr,
         socket_options: &SocketOptions,
     ) -> io::Result<Socket> {
-        Socket::new(TcpStream::from(self.0.fd().try_clone()?), socket_options)?.start_connect(to)
+        let stream = TcpStream::from(self.0.fd().try_clone()?);
+        Socket::new(stream, socket_options)?.start_connect(dest_addr)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Lists of memory segments (iovec): system calls send from them and receive into them, and TLS
-//! sessions copy from and to them.
+//! `SendVecs` and `RecvVecs`: lists of memory segments (iovec). System calls send from the segments
+//! and receive into them, and TLS sessions copy from and to them.
 
 #![expect(unsafe_code, reason = "memory that is not a slice")]
 
@@ -15,7 +15,7 @@ pub(crate) const VECS: usize = 64;
 /// A list of memory segments for one system call: bytes to send, or buffers to receive into.
 pub(crate) struct Vecs<'a> {
     list: [libc::iovec; VECS],
-    /// For segments of registered memory, the margins around them inside their region.
+    /// For each segment of registered memory, the margins around it inside its region.
     shared: [Option<Margins>; VECS],
     count: usize,
     bytes: usize,
@@ -47,8 +47,8 @@ impl Vecs<'_> {
         self.push_segment(base, len, None)
     }
 
-    fn push_shared(&mut self, part: SharedBytes) -> bool {
-        self.push_segment(part.as_ptr(), part.len(), Some(part.margins()))
+    fn push_shared(&mut self, memory: SharedBytes) -> bool {
+        self.push_segment(memory.as_ptr(), memory.len(), Some(memory.margins()))
     }
 
     fn push_segment(&mut self, base: *mut u8, len: usize, shared: Option<Margins>) -> bool {
@@ -65,9 +65,9 @@ impl Vecs<'_> {
         true
     }
 
-    /// Iterates the `len` bytes from offset `at`, or as many as exist, as segments.
-    fn segments(&self, at: usize, len: usize) -> impl Iterator<Item = Segment> {
-        let (mut skip, mut remaining) = (at, len);
+    /// Iterates the `len` bytes from offset `offset`, or as many as exist, as segments.
+    fn segments(&self, offset: usize, len: usize) -> impl Iterator<Item = Segment> {
+        let (mut skip, mut remaining) = (offset, len);
         let all = self.list().iter().zip(&self.shared);
         all.map_while(move |(segment, shared)| {
             let skipped = skip.min(segment.iov_len);
@@ -78,13 +78,13 @@ impl Vecs<'_> {
         })
     }
 
-    /// The segments so far.
+    /// Returns the segments in use.
     pub(crate) fn list(&self) -> &[libc::iovec] {
         &self.list[..self.count]
     }
 
-    /// Returns the message header for a system call; it points at the list and is valid as long as
-    /// the list.
+    /// Returns the message header for a system call. The header points to the list, and is valid as
+    /// long as the list.
     pub(crate) fn header(&mut self) -> libc::msghdr {
         // SAFETY: all zeros are a header without address, memory and control data.
         let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -101,12 +101,12 @@ enum Segment {
 }
 
 impl Segment {
-    /// The `len` bytes of an entry after the first `skipped`.
+    /// Returns `len` bytes of an entry after the first `skipped` bytes.
     fn new(entry: &libc::iovec, shared: Option<Margins>, skipped: usize, len: usize) -> Self {
         let first: *mut u8 = entry.iov_base.cast();
         match shared {
-            // SAFETY: `push_shared` made the entry of such a value, and the owner of the list holds
-            // the regions.
+            // SAFETY: `push_shared` made the entry from a `SharedBytes` with these margins, and the
+            // list borrows the regions.
             Some(margins) => Self::Shared(
                 unsafe { SharedBytes::within(first, entry.iov_len, margins) }.part(skipped, len),
             ),
@@ -117,7 +117,7 @@ impl Segment {
     const fn len(&self) -> usize {
         match self {
             Self::Private(_, len) => *len,
-            Self::Shared(part) => part.len(),
+            Self::Shared(memory) => memory.len(),
         }
     }
 }
@@ -134,8 +134,8 @@ impl<'a> SendVecs<'a> {
 
     /// Adds registered memory, which stays registered while `_held` is borrowed. Returns false when
     /// the list is full.
-    pub(crate) fn push_shared(&mut self, part: SharedBytes, _held: &'a Regions<'_>) -> bool {
-        self.0.push_shared(part)
+    pub(crate) fn push_shared(&mut self, memory: SharedBytes, _held: &'a Regions<'_>) -> bool {
+        self.0.push_shared(memory)
     }
 
     /// The total number of bytes.
@@ -145,33 +145,34 @@ impl<'a> SendVecs<'a> {
 }
 
 impl SendVecs<'_> {
-    /// Fills `out` with the bytes from offset `at`.
-    pub(crate) fn copy(&self, at: usize, out: &mut [u8]) {
+    /// Fills `out` with the bytes from offset `offset`.
+    pub(crate) fn copy(&self, offset: usize, out: &mut [u8]) {
         let mut out = out;
-        for from in self.0.segments(at, out.len()) {
-            let (to, rest) = std::mem::take(&mut out).split_at_mut(from.len());
+        for src in self.0.segments(offset, out.len()) {
+            let (dest, rest) = std::mem::take(&mut out).split_at_mut(src.len());
             out = rest;
-            match from {
-                Segment::Shared(from) => from.read_into(to),
-                // SAFETY: `SendVecs` borrows the memory that its list names, and `to` is as long.
-                Segment::Private(from, len) => unsafe { from.copy_to(to.as_mut_ptr(), len) },
+            match src {
+                Segment::Shared(src) => src.read_into(dest),
+                // SAFETY: `SendVecs` borrows the memory that its list names, and `dest` has the same
+                // length.
+                Segment::Private(src, len) => unsafe { src.copy_to(dest.as_mut_ptr(), len) },
             }
         }
     }
 }
 
 impl RecvVecs<'_> {
-    /// Copies bytes into the segments from offset `at`. The segments must be long enough.
-    pub(crate) fn write(&mut self, at: usize, bytes: &[u8]) {
+    /// Copies bytes into the segments from offset `offset`. The segments must be long enough.
+    pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) {
         let mut bytes = bytes;
-        for to in self.0.segments(at, bytes.len()) {
-            let (from, rest) = bytes.split_at(to.len());
+        for dest in self.0.segments(offset, bytes.len()) {
+            let (src, rest) = bytes.split_at(dest.len());
             bytes = rest;
-            match to {
-                Segment::Shared(to) => to.write(from),
-                // SAFETY: `RecvVecs` borrows the memory that its list names, exclusively; `from` is as
-                // long, and memory of a session.
-                Segment::Private(to, len) => unsafe { to.copy_from(from.as_ptr(), len) },
+            match dest {
+                Segment::Shared(dest) => dest.write(src),
+                // SAFETY: `RecvVecs` borrows the memory that its list names exclusively. `src` has
+                // the same length, and is memory of a TLS session.
+                Segment::Private(dest, len) => unsafe { dest.copy_from(src.as_ptr(), len) },
             }
         }
     }
@@ -194,8 +195,8 @@ impl<'a> RecvVecs<'a> {
 
     /// Adds registered memory, which stays registered while `_held` is borrowed. Returns false when
     /// the list is full.
-    pub(crate) fn push_shared(&mut self, part: SharedBytes, _held: &'a Regions<'_>) -> bool {
-        self.0.push_shared(part)
+    pub(crate) fn push_shared(&mut self, memory: SharedBytes, _held: &'a Regions<'_>) -> bool {
+        self.0.push_shared(memory)
     }
 
     /// The total number of bytes.
@@ -216,19 +217,19 @@ mod tests {
         // SAFETY: the words are reached through this region and by atomics of their size.
         let region = unsafe { SharedBytes::new(words.as_ptr().cast_mut().cast(), 29) };
         let bytes: Vec<u8> = (1..=20).collect();
-        for at in 0..9 {
+        for offset in 0..9 {
             let (mut before, mut after) = ([0; 3], [0; 4]);
             let mut vecs = RecvVecs::new();
             assert!(vecs.push_bytes(&mut before));
-            assert!(vecs.push_shared(region.part(at, 13), &regions));
+            assert!(vecs.push_shared(region.part(offset, 13), &regions));
             assert!(vecs.push_bytes(&mut after));
             vecs.write(0, &bytes);
             let mut written = [0; 13];
-            region.part(at, 13).read_into(&mut written);
+            region.part(offset, 13).read_into(&mut written);
             assert_eq!([&before[..], &written, &after].concat(), bytes);
 
             let mut vecs = SendVecs::new();
-            assert!(vecs.push(&before) && vecs.push_shared(region.part(at, 13), &regions));
+            assert!(vecs.push(&before) && vecs.push_shared(region.part(offset, 13), &regions));
             let mut out = [0; 14];
             vecs.copy(1, &mut out);
             assert_eq!(out, bytes[1..15]);
@@ -239,22 +240,22 @@ mod tests {
     fn bytes_are_copied_out_of_and_into_segments_at_every_offset() {
         let bytes: Vec<u8> = (0..40).collect();
         let cuts = [&bytes[..7], &[], &bytes[7..8], &bytes[8..40]];
-        for at in 0..40 {
-            for end in at..=40 {
+        for offset in 0..40 {
+            for end in offset..=40 {
                 let mut vecs = SendVecs::new();
                 assert!(cuts.iter().all(|cut| vecs.push(cut)));
-                let mut out = vec![0; end - at];
-                vecs.copy(at, &mut out);
-                assert_eq!(out, bytes[at..end]);
+                let mut out = vec![0; end - offset];
+                vecs.copy(offset, &mut out);
+                assert_eq!(out, bytes[offset..end]);
 
                 let (mut first, mut second, mut third) = ([0; 9], [0; 0], [0; 31]);
                 let mut vecs = RecvVecs::new();
                 assert!(vecs.push_bytes(&mut first) && vecs.push_bytes(&mut second));
                 assert!(vecs.push_bytes(&mut third));
-                vecs.write(at, &out);
+                vecs.write(offset, &out);
                 let whole = [&first[..], &third].concat();
-                assert_eq!(whole[at..end], out);
-                let untouched = whole[..at].iter().chain(&whole[end..]);
+                assert_eq!(whole[offset..end], out);
+                let untouched = whole[..offset].iter().chain(&whole[end..]);
                 assert!(untouched.copied().all(|byte| byte == 0));
             }
         }

@@ -17,54 +17,63 @@ use crate::wire::hello::{DATA_MAX, Hello, Kind, Negotiated};
 
 impl State {
     /// Requests a connection from the passive endpoint at an address.
-    pub(crate) fn connect(&mut self, to: SocketAddr, data: &[u8]) -> Result {
+    pub(crate) fn connect(&mut self, dest_addr: SocketAddr, data: &[u8]) -> Result {
         let cm = self.cm.as_mut().ok_or(Errno::NoSys)?;
         cm.check_request(data)?;
-        let from = cm.from.map(|addr| addr.ip());
-        let from = from.filter(|ip| ip.is_ipv4() == to.is_ipv4());
+        let src_ip = cm.src_addr.map(|addr| addr.ip());
+        let src_ip = src_ip.filter(|ip| ip.is_ipv4() == dest_addr.is_ipv4());
         let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let socket = match &cm.bound {
-            Some(socket) => socket.connect(to, &self.config.socket_options)?,
-            None => Socket::connect(from.unwrap_or(any), to, &self.config.socket_options)?,
+            Some(socket) => socket.connect(dest_addr, &self.config.socket_options)?,
+            None => Socket::connect(
+                src_ip.unwrap_or(any),
+                dest_addr,
+                &self.config.socket_options,
+            )?,
         };
         cm.bound = None;
         cm.stage = CmState::Connecting;
         let now = Instant::now();
         let until = now + self.config.connect_timeout;
-        let at = self.add_cm_connection(to, Stage::Connecting { until }, data.to_vec());
-        self.connections.set_socket(at, socket);
-        self.watch(at);
-        // A parked thread does not know the new deadline.
+        let index = self.add_cm_connection(dest_addr, Stage::Connecting { until }, data.to_vec());
+        self.connections.set_socket(index, socket);
+        self.watch(index);
+        // The new deadline may be earlier than the timeout of a parked thread.
         self.polling.wake(&self.ep);
         Ok(())
     }
 
-    fn add_cm_connection(&mut self, to: SocketAddr, stage: Stage, request: Vec<u8>) -> usize {
-        let peer = self.peers.find_or_insert(to, |_| true);
-        let at = (self.connections).add(peer, stage, request, Instant::now());
-        self.peers[peer].connection = Some(at);
-        at
+    fn add_cm_connection(
+        &mut self,
+        peer_addr: SocketAddr,
+        stage: Stage,
+        request: Vec<u8>,
+    ) -> usize {
+        let peer = self.peers.find_or_insert(peer_addr, |_| true);
+        let index = (self.connections).add(peer, stage, request, Instant::now());
+        self.peers[peer].connection = Some(index);
+        index
     }
 
     /// Handles the response of the passive endpoint.
-    pub(super) fn on_passive_response(&mut self, at: usize, hello: Hello) {
+    pub(super) fn on_passive_response(&mut self, index: usize, hello: Hello) {
         if hello.kind == Kind::Response {
-            return self.on_connected(at, &hello);
+            return self.on_connected(index, &hello);
         }
         let detail = format!("{} rejects the connection", self.peers[0]);
         let failure = Failure {
             data: hello.data,
             ..Failure::new(Errno::ConnRefused, detail)
         };
-        self.drop_connection(at, &failure);
+        self.drop_connection(index, &failure);
     }
 
     /// Establishes the connection after the handshake.
-    fn on_connected(&mut self, at: usize, hello: &Hello) {
+    fn on_connected(&mut self, index: usize, hello: &Hello) {
         if let Some(cm) = &mut self.cm {
             cm.stage = CmState::Up;
         }
-        self.establish(at, Negotiated::new(hello, None, 0));
+        self.establish(index, Negotiated::new(hello, None, 0));
         if let Some(cm) = &self.cm {
             // The private data of a request was reported with the request.
             let data = match hello.kind {
@@ -75,7 +84,7 @@ impl State {
         }
     }
 
-    /// Accepts the request that the endpoint was opened with.
+    /// Accepts the request with which the endpoint was opened.
     pub(crate) fn accept_request(&mut self, data: &[u8]) -> Result {
         if data.len() > DATA_MAX {
             return Err(Errno::Inval);
@@ -83,21 +92,21 @@ impl State {
         let cm = self.cm.as_mut().ok_or(Errno::NoSys)?;
         let ConnectionRequest {
             mut socket,
-            from,
+            peer_addr,
             hello,
             trailing,
         } = *cm.request.take().ok_or(Errno::Inval)?;
         let extension = hello.extension.map(|_| self.extension);
         socket.send_all(&Hello::new(Kind::Response, extension, data).encode())?;
-        let at = self.add_cm_connection(from, Stage::Up, Vec::new());
-        self.connections.set_socket(at, socket);
-        self.connections[at].incoming.keep_trailing(&trailing);
-        self.on_connected(at, &hello);
+        let index = self.add_cm_connection(peer_addr, Stage::Up, Vec::new());
+        self.connections.set_socket(index, socket);
+        self.connections[index].incoming.keep_trailing(&trailing);
+        self.on_connected(index, &hello);
         Ok(())
     }
 
-    /// Shuts the connection down. Each side gets one `Shutdown` event, whichever side began: when
-    /// both do so at the same time, neither can know.
+    /// Shuts the connection down. Each side gets one `Shutdown` event, also the side that shuts down
+    /// first: when both sides shut down at the same time, neither can tell which was first.
     pub(crate) fn shutdown(&mut self) -> Result {
         match self.cm.as_ref().map(|cm| cm.stage) {
             None | Some(CmState::Idle | CmState::Connecting) => return Err(Errno::NotConn),
@@ -105,11 +114,12 @@ impl State {
             Some(CmState::Closed) => return Ok(()),
         }
         self.flush_before_close();
-        if let Some(at) = self.peers[0].connection {
+        if let Some(index) = self.peers[0].connection {
             let detail = "the connection was shut down";
-            self.drop_connection(at, &Failure::new(Errno::Canceled, detail));
+            self.drop_connection(index, &Failure::new(Errno::Canceled, detail));
         }
-        // It was already done, unless messages of the connection still wait for receives.
+        // `drop_connection` has already done this, unless messages of the connection wait for
+        // receives.
         self.connection_closed(true);
         Ok(())
     }
@@ -119,13 +129,13 @@ impl State {
         let Some(cm) = &mut self.cm else {
             return;
         };
-        let before = std::mem::replace(&mut cm.stage, CmState::Closed);
+        let previous = std::mem::replace(&mut cm.stage, CmState::Closed);
         for posted in self.matching.take_posted(|it| it.drain_posted()) {
             let detail = "the connection is closed";
             self.ep
                 .rx_failed(posted, Errno::Canceled, FiAddr::UNSPEC, detail);
         }
-        if was_up && before == CmState::Up {
+        if was_up && previous == CmState::Up {
             cm.report(|ep| Event::Shutdown { ep });
         }
     }

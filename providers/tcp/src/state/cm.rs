@@ -15,12 +15,12 @@ use crate::wire::hello::DATA_MAX;
 /// The connection state of a connected endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Cm {
-    /// The event queue. Weak, because queued events may hold the endpoint.
+    /// The event queue. The reference is weak, because queued events may hold the endpoint.
     pub(crate) eq: Weak<Queue>,
     /// The endpoint handle for events.
     pub(crate) endpoint: Option<Weak<dyn selvedge::Endpoint>>,
     /// The address to connect from.
-    pub(crate) from: Option<SocketAddr>,
+    pub(crate) src_addr: Option<SocketAddr>,
     /// The connection request with which the endpoint was opened.
     pub(crate) request: Option<Box<ConnectionRequest>>,
     /// The bound socket that was taken over from a passive endpoint, until it connects.

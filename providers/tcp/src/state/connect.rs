@@ -20,7 +20,7 @@ use crate::connection::receive::Disconnect;
 use crate::socket::Socket;
 use crate::wire::hello::{Hello, Kind, Negotiated, RdmData};
 
-/// The reason when a peer's private data is not that of an `FI_EP_RDM` endpoint.
+/// The error text for a peer whose private data are not those of an `FI_EP_RDM` endpoint.
 const OTHER_PROTOCOL: &str = "the peer is a connected endpoint, or uses a protocol layer over \
                               connections (tcp;ofi_rxm): request tcp and FI_EP_RDM on both sides";
 /// The time between two attempts to reach a peer.
@@ -37,36 +37,36 @@ impl State {
             .as_ref()
             .map_or(0, |acceptor| acceptor.addr.port());
         let request = RdmData::request(port).encode().to_vec();
-        let at = (self.connections).add(peer, Stage::Connecting { until }, request, now);
-        self.peers[peer].connection = Some(at);
-        self.start_connect(at, now);
-        at
+        let index = (self.connections).add(peer, Stage::Connecting { until }, request, now);
+        self.peers[peer].connection = Some(index);
+        self.start_connect(index, now);
+        index
     }
 
     /// Starts one connection attempt.
-    fn start_connect(&mut self, at: usize, now: Instant) {
+    fn start_connect(&mut self, index: usize, now: Instant) {
         let Some(acceptor) = &self.acceptor else {
             return;
         };
-        let connection = &mut self.connections[at];
-        let to = self.peers[connection.peer].addr;
-        match Socket::connect(acceptor.addr.ip(), to, &self.config.socket_options) {
+        let connection = &mut self.connections[index];
+        let peer_addr = self.peers[connection.peer].addr;
+        match Socket::connect(acceptor.addr.ip(), peer_addr, &self.config.socket_options) {
             Ok(socket) => {
                 connection.stage = Stage::Connecting {
                     until: now + self.config.connect_timeout,
                 };
-                self.connections.set_socket(at, socket);
-                self.watch(at);
+                self.connections.set_socket(index, socket);
+                self.watch(index);
             }
             Err(cause) => {
-                self.handshake_failed(at, HandshakeError::unreachable(&self.config, cause))
+                self.handshake_failed(index, HandshakeError::unreachable(&self.config, cause))
             }
         }
     }
 
-    /// Continues the handshake of a connection. Returns 1 if it made progress.
-    pub(super) fn continue_handshake(&mut self, at: usize) -> usize {
-        let connection = &mut self.connections[at];
+    /// Continues the handshake of a connection. Returns 1 if the handshake made progress, else 0.
+    pub(super) fn continue_handshake(&mut self, index: usize) -> usize {
+        let connection = &mut self.connections[index];
         let context = HandshakeContext {
             config: &self.config,
             extension: self.extension,
@@ -76,28 +76,28 @@ impl State {
         let step = connection.continue_handshake(context);
         let has_progressed = !matches!(step, Ok(HandshakeStep::Idle));
         match step {
-            Ok(HandshakeStep::Idle | HandshakeStep::Progressed) => self.watch(at),
+            Ok(HandshakeStep::Idle | HandshakeStep::Progressed) => self.watch(index),
             Ok(HandshakeStep::Complete(hello)) if self.cm.is_some() => {
-                self.on_passive_response(at, hello);
+                self.on_passive_response(index, hello);
             }
-            Ok(HandshakeStep::Complete(hello)) => self.on_rdm_response(at, &hello),
-            Err(error) => self.handshake_failed(at, error),
+            Ok(HandshakeStep::Complete(hello)) => self.on_rdm_response(index, &hello),
+            Err(error) => self.handshake_failed(index, error),
         }
         usize::from(has_progressed)
     }
 
-    fn on_rdm_response(&mut self, at: usize, hello: &Hello) {
+    fn on_rdm_response(&mut self, index: usize, hello: &Hello) {
         let rdm_data = RdmData::from_hello(hello).ok();
         let error = match (hello.kind, rdm_data) {
             (Kind::Response, Some(rdm_data)) => {
-                self.note_context(self.connections[at].peer, hello);
+                self.record_context(self.connections[index].peer, hello);
                 return self.establish(
-                    at,
+                    index,
                     Negotiated::new(hello, Some(&rdm_data), rdm_data.version_after_response()),
                 );
             }
-            // The peer prefers its own request, or has another temporary reason. It is running, and
-            // handshakes with many other peers may delay it.
+            // The peer prefers its own request, or has another temporary reason. The peer is
+            // running, but handshakes with many other peers may delay its response.
             (Kind::Reject, rdm_data) => {
                 let timeout = self.config.peer_timeout.max(self.config.connect_timeout);
                 let cause = match rdm_data {
@@ -111,12 +111,12 @@ impl State {
                 HandshakeError::unreachable(&self.config, cause)
             }
         };
-        self.handshake_failed(at, error);
+        self.handshake_failed(index, error);
     }
 
     /// Establishes a connection after the handshake, and queues the waiting operations.
-    pub(super) fn establish(&mut self, at: usize, negotiated: Negotiated) {
-        let connection = &mut self.connections[at];
+    pub(super) fn establish(&mut self, index: usize, negotiated: Negotiated) {
+        let connection = &mut self.connections[index];
         connection.end_handshake(Stage::Up);
         let waiting = connection.outgoing.establish(negotiated);
         let peer = &mut self.peers[connection.peer];
@@ -125,16 +125,16 @@ impl State {
             .stats
             .record_event(EventKind::Connected, &peer.to_string(), 0);
         for operation in waiting {
-            self.queue(at, operation);
+            self.queue(index, operation);
         }
-        self.polling.focus = at;
-        self.connections.mark_stalled(at);
-        self.schedule(at);
-        self.watch(at);
+        self.polling.focus = index;
+        self.connections.mark_stalled(index);
+        self.schedule(index);
+        self.watch(index);
     }
 
     /// Handles a failed handshake: schedules a retry, or drops the connection.
-    fn handshake_failed(&mut self, at: usize, error: HandshakeError) {
+    fn handshake_failed(&mut self, index: usize, error: HandshakeError) {
         let (cause, timeout) = match error {
             HandshakeError::Retry(cause, timeout) => (cause, timeout),
             HandshakeError::Fatal(reason) => {
@@ -142,27 +142,27 @@ impl State {
                 (cause, Duration::ZERO)
             }
         };
-        let (now, connection) = (Instant::now(), &self.connections[at]);
+        let (now, connection) = (Instant::now(), &self.connections[index]);
         let peer = &self.peers[connection.peer];
         if self.cm.is_some() {
             let failure = Failure::not_connected(peer, &cause);
-            return self.drop_connection(at, &failure);
+            return self.drop_connection(index, &failure);
         }
         if now.duration_since(connection.since) >= timeout {
             let failure = Failure::unreachable(peer, &cause);
-            return self.drop_connection(at, &failure);
+            return self.drop_connection(index, &failure);
         }
         log::info!(target: CONTROL, "{peer} cannot be reached yet, retrying: {cause}");
-        self.connections.disconnect(at);
-        self.connections[at].end_handshake(Stage::Retrying { until: now + RETRY });
+        self.connections.disconnect(index);
+        self.connections[index].end_handshake(Stage::Retrying { until: now + RETRY });
     }
 
     /// Handles the deadline of a connection whose handshake is not complete.
-    pub(super) fn deadline_passed(&mut self, at: usize, now: Instant) {
-        let connection = &self.connections[at];
+    pub(super) fn handle_deadline(&mut self, index: usize, now: Instant) {
+        let connection = &self.connections[index];
         let peer = &self.peers[connection.peer];
         let failure = match connection.stage {
-            Stage::Retrying { .. } => return self.start_connect(at, now),
+            Stage::Retrying { .. } => return self.start_connect(index, now),
             Stage::Connecting { .. } if self.cm.is_some() => {
                 Failure::not_connected(peer, &io::ErrorKind::TimedOut.into())
             }
@@ -171,18 +171,18 @@ impl State {
                 format!("{peer} does not respond within FI_TCP_CONNECT_TIMEOUT"),
             ),
             Stage::TlsHandshake | Stage::Authenticating | Stage::AwaitingResponse => {
-                return self.check_response_wait(at, now);
+                return self.check_response_wait(index, now);
             }
             Stage::Up => return,
         };
-        self.drop_connection(at, &failure);
+        self.drop_connection(index, &failure);
     }
 
     /// Handles a peer whose host has accepted the connection and whose program has not responded:
     /// logs a warning at doubling intervals, or drops the connection after `FI_TCP_ANSWER_TIMEOUT`.
     #[cold]
-    fn check_response_wait(&mut self, at: usize, now: Instant) {
-        let connection = &mut self.connections[at];
+    fn check_response_wait(&mut self, index: usize, now: Instant) {
+        let connection = &mut self.connections[index];
         let peer = &self.peers[connection.peer];
         let Some(response_wait) = &mut connection.response_wait else {
             return;
@@ -192,17 +192,17 @@ impl State {
         if !limit.is_zero() && waited >= limit {
             let detail = format!(
                 "{peer} does not respond: its host has accepted the connection, but its program has \
-                 made no progress within FI_TCP_ANSWER_TIMEOUT, or speaks another protocol"
+                 made no progress within FI_TCP_ANSWER_TIMEOUT, or uses another protocol"
             );
-            return self.drop_connection(at, &Failure::new(Errno::TimedOut, detail));
+            return self.drop_connection(index, &Failure::new(Errno::TimedOut, detail));
         }
         response_wait.until = response_wait.since + self.config.next_response_check(waited);
         warn_limited(
             CONTROL,
             format_args!(
                 "{peer} has not responded for {waited:.1?}: its host has accepted the connection, but \
-                 its program makes no progress; still waiting. If another protocol is spoken \
-                 there, correct the address. FI_TCP_ANSWER_TIMEOUT limits the wait"
+                 its program makes no progress; still waiting. If that program uses another \
+                 protocol, correct the address. FI_TCP_ANSWER_TIMEOUT limits the wait"
             ),
         );
     }
@@ -226,33 +226,38 @@ impl State {
             return;
         };
         let Ok(rdm_data) = RdmData::from_hello(&request.hello) else {
-            let from = request.from;
+            let peer_addr = request.peer_addr;
             warn_limited(
                 CONTROL,
-                format_args!("{from} is rejected: {OTHER_PROTOCOL}"),
+                format_args!("{peer_addr} is rejected: {OTHER_PROTOCOL}"),
             );
             let hello = Hello::new(Kind::Reject, None, &[]);
-            // A peer that does not receive it sees the close.
+            // A peer that does not receive the rejection sees the end of the connection.
             let _ = request.socket.send_all(&hello.encode());
             return;
         };
         let Ok(local) = request.socket.local_addr() else {
             return;
         };
-        let own = (local.ip(), acceptor.addr.port());
-        let from = (request.from.ip(), rdm_data.port);
-        let needs = |peer| self.matching.needs(peer);
-        let peer = self.peers.find_or_insert(SocketAddr::from(from), needs);
-        self.note_context(peer, &request.hello);
-        let at = match own == from {
+        let local_name = (local.ip(), acceptor.addr.port());
+        let peer_name = (request.peer_addr.ip(), rdm_data.port);
+        let is_needed = |peer| self.matching.needs_peer(peer);
+        let peer = self
+            .peers
+            .find_or_insert(SocketAddr::from(peer_name), is_needed);
+        self.record_context(peer, &request.hello);
+        let index = match local_name == peer_name {
             true => Some(self.add_accepted(peer)),
-            false => self.connection_for_request(peer, &request, &rdm_data, is_lower(from, own)),
+            false => {
+                let is_peer_lower = is_lower(peer_name, local_name);
+                self.connection_for_request(peer, &request, &rdm_data, is_peer_lower)
+            }
         };
-        match at {
-            Some(at) => self.accept(at, request, &rdm_data),
+        match index {
+            Some(index) => self.accept(index, request, &rdm_data),
             None => {
                 let hello = Hello::new(Kind::Reject, None, &rdm_data.encode());
-                // A peer that does not receive it sees the close.
+                // A peer that does not receive the rejection sees the end of the connection.
                 let _ = request.socket.send_all(&hello.encode());
             }
         }
@@ -263,29 +268,29 @@ impl State {
     }
 
     /// Records the context number of a peer's hello message.
-    fn note_context(&mut self, peer: usize, hello: &Hello) {
+    fn record_context(&mut self, peer: usize, hello: &Hello) {
         if let Some(extension) = hello.extension {
             self.peers[peer].set_context(extension.context);
         }
     }
 
-    /// Chooses the connection that takes a peer's request, or `None` to reject it. When both sides
-    /// send a request, the one of the side with the higher address wins.
+    /// Returns the connection that takes a peer's request, or `None` to reject the request. When
+    /// both sides send a request, the request of the side with the higher address wins.
     fn connection_for_request(
         &mut self,
         peer: usize,
         request: &ConnectionRequest,
         rdm_data: &RdmData,
-        is_lower: bool,
+        is_peer_lower: bool,
     ) -> Option<usize> {
-        if let Some(at) = self.peers[peer].connection
-            && self.connections[at].is_up()
+        if let Some(index) = self.peers[peer].connection
+            && self.connections[index].is_up()
         {
-            // The old connection may have ended without having been read.
-            let id = self.connections[at].id;
-            self.read(at, usize::MAX, &mut Sink::none());
+            // The old connection may have ended, and this endpoint has not read the end.
+            let id = self.connections[index].id;
+            self.read(index, usize::MAX, &mut Sink::none());
             if self.connections.contains(id) {
-                let negotiated = self.connections[at].negotiated();
+                let negotiated = self.connections[index].negotiated();
                 let incarnation = request.hello.extension.map(|it| it.incarnation);
                 let is_same_incarnation = match (negotiated.incarnation, incarnation) {
                     (Some(previous), Some(new)) => previous == new,
@@ -296,26 +301,26 @@ impl State {
                     return None;
                 }
                 let detail = format!("{} has restarted", self.peers[peer]);
-                self.drop_connection(at, &Failure::new(Errno::ConnReset, detail));
+                self.drop_connection(index, &Failure::new(Errno::ConnReset, detail));
             }
         }
-        let Some(at) = self.peers[peer].connection else {
-            let at = self.add_accepted(peer);
-            self.peers[peer].connection = Some(at);
-            return Some(at);
+        let Some(index) = self.peers[peer].connection else {
+            let index = self.add_accepted(peer);
+            self.peers[peer].connection = Some(index);
+            return Some(index);
         };
-        let is_requesting = match self.connections[at].stage {
+        let is_requesting = match self.connections[index].stage {
             Stage::Connecting { .. }
             | Stage::TlsHandshake
             | Stage::Authenticating
             | Stage::AwaitingResponse => true,
             Stage::Retrying { .. } | Stage::Up => false,
         };
-        (!is_requesting || !is_lower).then_some(at)
+        (!is_requesting || !is_peer_lower).then_some(index)
     }
 
     /// Accepts a peer's request.
-    fn accept(&mut self, at: usize, request: ConnectionRequest, rdm_data: &RdmData) {
+    fn accept(&mut self, index: usize, request: ConnectionRequest, rdm_data: &RdmData) {
         let ConnectionRequest {
             mut socket,
             hello,
@@ -325,13 +330,13 @@ impl State {
         let extension = hello.extension.map(|_| self.extension);
         let response = Hello::new(Kind::Response, extension, &rdm_data.response().encode());
         let sent = socket.send_all(&response.encode());
-        self.connections.set_socket(at, socket);
-        self.connections[at].incoming.keep_trailing(&trailing);
+        self.connections.set_socket(index, socket);
+        self.connections[index].incoming.keep_trailing(&trailing);
         if let Err(cause) = sent {
-            return self.disconnect(at, Disconnect::Closed(Err(cause)));
+            return self.disconnect(index, Disconnect::Closed(Err(cause)));
         }
         self.establish(
-            at,
+            index,
             Negotiated::new(&hello, Some(rdm_data), rdm_data.version_after_request()),
         );
     }

@@ -1,5 +1,5 @@
-//! `State`: the state that an endpoint's lock protects. It owns the parts of the endpoint and
-//! connects them; a part depends only on the parts below it.
+//! `State`: the state that an endpoint's lock protects. `State` owns the components of the endpoint
+//! and connects them; a component depends only on lower-level components.
 
 mod application;
 pub(crate) mod cm;
@@ -48,8 +48,8 @@ pub(crate) struct State {
     scratch: Box<[u8]>,
 }
 
-/// The parts from which a `State` is created.
-pub(crate) struct Parts {
+/// The arguments of [`State::new`].
+pub(crate) struct StateArgs {
     pub(crate) config: Config,
     pub(crate) ep: Ep,
     pub(crate) av: Option<Arc<Av>>,
@@ -63,8 +63,8 @@ pub(crate) struct Parts {
 }
 
 impl State {
-    pub(crate) fn new(parts: Parts) -> Self {
-        let Parts {
+    pub(crate) fn new(args: StateArgs) -> Self {
+        let StateArgs {
             config,
             ep,
             av,
@@ -74,7 +74,7 @@ impl State {
             acceptor,
             cm,
             context,
-        } = parts;
+        } = args;
         Self {
             matching: Matching::new(policy, config.unexpected_size),
             config,
@@ -97,14 +97,16 @@ impl State {
     #[inline]
     pub(crate) fn peer_at(&mut self, addr: FiAddr) -> Result<usize> {
         match &self.cm {
-            None => self.peers.index_of(addr, |peer| self.matching.needs(peer)),
+            None => self
+                .peers
+                .index_of(addr, |peer| self.matching.needs_peer(peer)),
             Some(cm) => cm.peer(),
         }
     }
 
-    /// Borrows the connections, and the parts on which their frames act.
+    /// Borrows the connections, and the state on which their frames act.
     #[inline]
-    fn parts(&mut self) -> (&mut Connections, Delivery<'_>) {
+    fn connections_and_delivery(&mut self) -> (&mut Connections, Delivery<'_>) {
         let delivery = Delivery {
             ep: &self.ep,
             config: &self.config,

@@ -8,7 +8,7 @@ use selvedge_kit::Ep;
 /// other connections.
 const FOCUSED_TURNS: u32 = 32;
 /// The number of turns with input between two polls of all sockets. A poll in such a turn delays
-/// the message to the waiting thread; it only keeps the other connections from starving.
+/// the message to the waiting thread, but keeps the other connections from starving.
 const BUSY_TURNS: u32 = 8;
 
 /// The polling state of an endpoint.
@@ -18,14 +18,15 @@ pub(crate) struct Polling {
     pub(crate) focus: usize,
     /// Whether the focused connection is read alone.
     is_focused: bool,
-    /// Turns since the last poll of all sockets: empty ones, and those with input.
+    /// The number of turns without input since the last poll of all sockets.
     empty_turns: u32,
+    /// The number of turns with input since the last poll of all sockets.
     busy_turns: u32,
-    /// Turns of progress so far.
+    /// The number of turns of progress so far.
     pub(crate) turn: u64,
     /// Whether a thread may be parked.
     is_parked: bool,
-    /// Whether a thread may be parked without a timeout, so that it would not poll a stalled
+    /// Whether a thread may be parked without a timeout. Such a thread does not poll a stalled
     /// connection.
     is_unbounded: bool,
 }
@@ -51,10 +52,11 @@ impl Polling {
         self.is_focused || connections <= 1
     }
 
-    /// Whether this turn, which has `done` messages so far, polls all sockets.
+    /// Counts a turn that has received `done` messages so far. Returns whether the turn polls all
+    /// sockets.
     #[inline]
-    pub(crate) fn is_due(&mut self, done: usize, is_focused: bool) -> bool {
-        let is_due = match done {
+    pub(crate) fn should_poll_all(&mut self, done: usize, is_focused: bool) -> bool {
+        let should_poll_all = match done {
             0 => {
                 self.empty_turns += 1;
                 !is_focused || self.empty_turns >= FOCUSED_TURNS
@@ -64,10 +66,10 @@ impl Polling {
                 self.busy_turns >= BUSY_TURNS
             }
         };
-        if is_due {
+        if should_poll_all {
             (self.empty_turns, self.busy_turns) = (0, 0);
         }
-        is_due
+        should_poll_all
     }
 
     /// Makes the next turn poll all sockets.
@@ -76,13 +78,13 @@ impl Polling {
     }
 
     /// Records that a poll of all sockets found input at a connection.
-    pub(crate) fn note_activity(&mut self, at: usize) {
-        self.is_focused = self.focus == at;
-        self.focus = at;
+    pub(crate) fn record_activity(&mut self, index: usize) {
+        self.is_focused = self.focus == index;
+        self.focus = index;
     }
 
-    /// Records that a thread may park until it is woken. Turns of another thread do not progress
-    /// operations that it posts afterwards.
+    /// Records that a thread may park until it is woken. Operations that another thread posts from
+    /// now on must wake the parked thread.
     pub(crate) fn park(&mut self) {
         self.is_parked = true;
     }
@@ -92,9 +94,9 @@ impl Polling {
         self.is_unbounded = true;
     }
 
-    /// Wakes a thread that is parked without a timeout when a connection stalls. The parked thread
-    /// must check for room periodically, because the thread that read the connection may make no
-    /// further progress.
+    /// Wakes a thread that is parked without a timeout, because a connection has stalled. The parked
+    /// thread must check for room periodically, because the thread that has read the connection may
+    /// make no further progress.
     #[cold]
     pub(crate) fn limit_park(&mut self, ep: &Ep) {
         if std::mem::take(&mut self.is_unbounded) {
@@ -102,7 +104,7 @@ impl Polling {
         }
     }
 
-    /// Wakes a parked thread, so that it progresses pending work.
+    /// Wakes a parked thread, which then progresses pending work.
     #[inline]
     pub(crate) fn wake(&mut self, ep: &Ep) {
         if std::mem::take(&mut self.is_parked) {
@@ -116,13 +118,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_focused_connection_is_read_alone_and_the_others_are_polled_now_and_then() {
+    fn the_focused_connection_is_read_alone_and_the_others_are_polled_periodically() {
         let mut polling = Polling::new();
         let mut polls = |done, turns| {
             let turn = |_: &u32| {
                 let is_focused = polling.begin_turn(2);
                 assert!(is_focused);
-                polling.is_due(done, is_focused)
+                polling.should_poll_all(done, is_focused)
             };
             (0..turns).filter(turn).count()
         };
@@ -134,13 +136,13 @@ mod tests {
     #[test]
     fn all_sockets_are_polled_without_focus_or_on_request() {
         let mut polling = Polling::new();
-        polling.note_activity(7);
+        polling.record_activity(7);
         let is_focused = polling.begin_turn(2);
-        assert!(!is_focused && polling.is_due(0, is_focused));
-        assert!(polling.begin_turn(1), "it is the only one");
-        polling.note_activity(7);
+        assert!(!is_focused && polling.should_poll_all(0, is_focused));
+        assert!(polling.begin_turn(1), "the connection is the only one");
+        polling.record_activity(7);
         assert!(polling.begin_turn(2));
         polling.poll_soon();
-        assert!(polling.is_due(0, true) && !polling.is_due(0, true));
+        assert!(polling.should_poll_all(0, true) && !polling.should_poll_all(0, true));
     }
 }

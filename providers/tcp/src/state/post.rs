@@ -1,5 +1,5 @@
-//! Posting. An operation goes to the connection of its peer, which the first operation opens; a
-//! receive goes to the matcher.
+//! Posting: an operation is queued on the connection with its peer, which the first operation
+//! opens; a receive is passed to the matcher.
 
 use selvedge::{Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Ep;
@@ -28,14 +28,14 @@ impl State {
             return Err(Errno::Again);
         }
         match self.peers[peer].connection {
-            Some(at) if self.connections[at].is_up() => self.post_connected(at, operation),
-            Some(at) => self.post_unconnected(at, operation),
+            Some(index) if self.connections[index].is_up() => self.post_connected(index, operation),
+            Some(index) => self.post_unconnected(index, operation),
             None if self.cm.is_some() => Err(Errno::NotConn),
             None => {
-                let at = self.connect_peer(peer);
+                let index = self.connect_peer(peer);
                 // The attempt may have failed at once.
-                match self.peers[peer].connection == Some(at) {
-                    true => self.post_unconnected(at, operation),
+                match self.peers[peer].connection == Some(index) {
+                    true => self.post_unconnected(index, operation),
                     false => Err(Errno::ConnRefused),
                 }
             }
@@ -44,32 +44,35 @@ impl State {
 
     /// Posts an operation to an established connection.
     #[inline]
-    fn post_connected(&mut self, at: usize, operation: Operation) -> Result {
+    fn post_connected(&mut self, index: usize, operation: Operation) -> Result {
         let (flags, max) = (operation.report.flags, self.config.tx_size);
-        if !self.connections[at].outgoing.has_room_for(&operation, max) {
-            self.flush(at);
-            match self.connections.get(at) {
+        if !self.connections[index]
+            .outgoing
+            .has_room_for(&operation, max)
+        {
+            self.flush(index);
+            match self.connections.get(index) {
                 Some(it) if it.outgoing.has_room_for(&operation, max) => {}
                 Some(_) => return Err(Errno::Again),
                 None => return Err(Errno::NotConn),
             }
         }
-        self.queue(at, operation);
-        self.polling.focus = at;
-        let tx = &mut self.connections[at].outgoing.tx;
+        self.queue(index, operation);
+        self.polling.focus = index;
+        let tx = &mut self.connections[index].outgoing.tx;
         if !flags.contains(OpFlags::MORE) && tx.should_flush_now(self.polling.turn) {
-            self.flush(at);
+            self.flush(index);
         } else {
-            self.schedule(at);
+            self.schedule(index);
         }
         Ok(())
     }
 
     /// Posts an operation to a connection whose handshake is not complete.
     #[cold]
-    fn post_unconnected(&mut self, at: usize, operation: Operation) -> Result {
+    fn post_unconnected(&mut self, index: usize, operation: Operation) -> Result {
         let max = self.config.tx_size;
-        self.connections[at]
+        self.connections[index]
             .outgoing
             .queue_until_connected(operation, max)?;
         self.polling.wake(&self.ep);
@@ -79,38 +82,40 @@ impl State {
     /// Whether all operations posted to a peer are complete.
     #[cold]
     fn is_drained(&mut self, peer: usize) -> bool {
-        let Some(at) = self.peers[peer].connection else {
+        let Some(index) = self.peers[peer].connection else {
             return true;
         };
-        self.flush(at);
-        let connection = self.connections.get(at);
+        self.flush(index);
+        let connection = self.connections.get(index);
         connection.is_none_or(|it| it.outgoing.is_drained())
     }
 
-    /// Whether an operation might complete before an earlier one to the same peer. That is possible
-    /// when an earlier one waits for a response or for the handshake, or when this one fails at
-    /// once.
+    /// Whether an operation might complete before an earlier operation to the same peer. This is
+    /// possible when an earlier operation waits for a response or for the handshake, or when the new
+    /// operation fails at once.
     #[cold]
     fn may_overtake(&mut self, peer: usize, operation: &Operation) -> bool {
-        let connection = self.peers[peer].connection.map(|at| &self.connections[at]);
+        let connection = self.peers[peer]
+            .connection
+            .map(|index| &self.connections[index]);
         connection.is_some_and(|it| it.outgoing.is_unanswered() || it.outgoing.waiting() > 0)
             || operation.needs_extensions() && !self.is_drained(peer)
     }
 
     /// Queues an operation on an established connection.
     #[inline]
-    pub(super) fn queue(&mut self, at: usize, operation: Operation) {
-        let outgoing = &mut self.connections[at].outgoing;
+    pub(super) fn queue(&mut self, index: usize, operation: Operation) {
+        let outgoing = &mut self.connections[index].outgoing;
         match outgoing.supports(&operation) {
             true => outgoing.queue(operation, self.config.eager_size),
-            false => self.not_supported(at, operation),
+            false => self.fail_unsupported(index, operation),
         }
     }
 
     /// Fails an operation that the peer does not support.
     #[cold]
-    fn not_supported(&mut self, at: usize, operation: Operation) {
-        let peer = self.connections[at].peer;
+    fn fail_unsupported(&mut self, index: usize, operation: Operation) {
+        let peer = self.connections[index].peer;
         let report = operation.report;
         // The caller's memory must not be in use when the completion is written.
         drop(operation);
@@ -140,7 +145,7 @@ impl State {
     }
 
     /// Reconnects to a disconnected peer for which a directed receive waits. Without a connection
-    /// nothing would complete the receive; it fails if no connection can be established.
+    /// the receive would never complete. The receive fails if no connection can be established.
     fn reconnect_if_disconnected(&mut self, peer: usize) {
         let is_disconnected =
             self.peers[peer].is_disconnected && self.peers[peer].connection.is_none();
@@ -150,8 +155,8 @@ impl State {
         }
     }
 
-    /// Removes an unexpected message and passes it to `act`, with its connection if that has not
-    /// ended.
+    /// Removes an unexpected message and passes it to `act`, with the message's connection if that
+    /// connection has not ended.
     #[cold]
     fn take_unexpected(
         &mut self,
@@ -163,16 +168,17 @@ impl State {
         ) -> Result<(), ProtocolError>,
     ) {
         let message = self.matching.take(key);
-        let (from, was_held) = (message.from, message.state == PayloadState::Held);
-        let (connections, mut delivery) = self.parts();
-        if let Err(error) = act(&mut delivery, connections.get_by_id(from), message) {
-            return self.disconnect(from.index, error.into());
+        let (id, was_held) = (message.connection, message.state == PayloadState::Held);
+        let (connections, mut delivery) = self.connections_and_delivery();
+        if let Err(error) = act(&mut delivery, connections.get_by_id(id), message) {
+            return self.disconnect(id.index, error.into());
         }
-        let connection = connections.get_by_id(from);
+        let connection = connections.get_by_id(id);
         if connection.is_some_and(|it| it.outgoing.take_response_queued()) {
-            self.schedule(from.index);
+            self.schedule(id.index);
         }
-        // The quota may now have room for another held message, or a later one of this connection.
+        // The quota may have room again for another held message, or for a later message of this
+        // connection.
         if was_held || self.connections.has_stalled() {
             self.polling.wake(&self.ep);
         }
@@ -214,14 +220,14 @@ impl Receiver for State {
     }
 
     fn deliver(&mut self, posted: Posted, env: Envelope, key: usize) {
-        self.take_unexpected(key, |delivery, from, message| {
-            delivery.deliver_kept(from, posted, env, &message)
+        self.take_unexpected(key, |delivery, connection, message| {
+            delivery.deliver_unexpected(connection, posted, env, &message)
         });
     }
 
     fn discard(&mut self, _env: &Envelope, key: usize) {
-        self.take_unexpected(key, |delivery, from, message| {
-            delivery.discard(from, &message)
+        self.take_unexpected(key, |delivery, connection, message| {
+            delivery.discard(connection, &message)
         });
     }
 }

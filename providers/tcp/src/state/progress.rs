@@ -13,11 +13,12 @@ use crate::connection::Stage;
 use crate::connection::delivery::Delivery;
 use crate::connection::receive::Disconnect;
 
-/// Events that are taken in one turn.
+/// The maximum number of events of one turn.
 const EVENTS: usize = 64;
 /// The message budget of a turn that the caller does not limit.
 const BUDGET: usize = 64;
-/// How long a thread parks at least, and at most when something might move without waking it.
+/// The minimum time for which a thread parks, and the maximum time while a stalled connection may
+/// continue without a wake-up.
 const PARK_TIMEOUT: Duration = Duration::from_millis(1);
 
 const HANG_UP: EpollFlags = EpollFlags::EPOLLHUP
@@ -37,7 +38,7 @@ impl EndpointState for State {
         if is_focused {
             done += self.read(self.polling.focus, budget, sink);
         }
-        if self.polling.is_due(done, is_focused) {
+        if self.polling.should_poll_all(done, is_focused) {
             done += self.poll_sockets(budget, sink);
         }
         self.flush_all();
@@ -48,9 +49,9 @@ impl EndpointState for State {
     fn arm(&mut self, _seen: &mut u64) -> ArmOutcome {
         let sink = &mut Sink::none();
         self.flush_all();
-        let moved = self.resume(BUDGET, sink) + self.poll_sockets(BUDGET, sink);
+        let done = self.resume(BUDGET, sink) + self.poll_sockets(BUDGET, sink);
         self.flush_all();
-        if moved > 0 {
+        if done > 0 {
             return ArmOutcome::Progressed;
         }
         self.polling.park();
@@ -83,7 +84,7 @@ impl EndpointState for State {
 }
 
 impl State {
-    /// Polls all sockets and delivers what has arrived.
+    /// Polls all sockets and delivers the received frames.
     pub(super) fn poll_now(&mut self) {
         self.polling.poll_soon();
         self.progress(BUDGET, &mut Sink::none());
@@ -100,7 +101,7 @@ impl State {
         for event in &events[..count.unwrap_or(0)] {
             done += match event.data() {
                 ACCEPTOR => self.accept_requests(),
-                at => self.connection_event(at as usize, event.events(), budget, sink),
+                index => self.handle_connection_event(index as usize, event.events(), budget, sink),
             };
         }
         let now = Instant::now();
@@ -120,30 +121,30 @@ impl State {
         );
     }
 
-    fn connection_event(
+    fn handle_connection_event(
         &mut self,
-        at: usize,
+        index: usize,
         events: EpollFlags,
         budget: usize,
         sink: &mut Sink<'_>,
     ) -> usize {
-        let Some(connection) = self.connections.get(at) else {
+        let Some(connection) = self.connections.get(index) else {
             return 0;
         };
         let id = connection.id;
         if connection.stage != Stage::Up {
-            return self.continue_handshake(at);
+            return self.continue_handshake(index);
         }
         let mut done = 0;
         if events.contains(EpollFlags::EPOLLOUT) {
-            self.flush(at);
+            self.flush(index);
         }
         if events.intersects(READ) && self.connections.contains(id) {
-            done = self.read(at, budget, sink);
-            self.polling.note_activity(at);
+            done = self.read(index, budget, sink);
+            self.polling.record_activity(index);
         }
         if events.intersects(HANG_UP) && self.connections.contains(id) && done == 0 {
-            done += usize::from(self.begin_drain(at));
+            done += usize::from(self.begin_drain(index));
         }
         done
     }
@@ -163,41 +164,43 @@ impl State {
             acceptor.expire(now, &self.connections.epoll);
         }
         let overdue = self.connections.overdue(now);
-        overdue.iter().for_each(|&at| self.deadline_passed(at, now));
+        overdue
+            .iter()
+            .for_each(|&index| self.handle_deadline(index, now));
         overdue.len()
     }
 
     /// Schedules a connection with bytes to send.
     #[inline]
-    pub(super) fn schedule(&mut self, at: usize) {
-        self.connections.mark_dirty(at);
+    pub(super) fn schedule(&mut self, index: usize) {
+        self.connections.mark_dirty(index);
         self.polling.wake(&self.ep);
     }
 
     /// Sends the queued frames of a connection.
-    pub(super) fn flush(&mut self, at: usize) {
-        let Some(connection) = self.connections.get_mut(at).filter(|it| it.is_up()) else {
+    pub(super) fn flush(&mut self, index: usize) {
+        let Some(connection) = self.connections.get_mut(index).filter(|it| it.is_up()) else {
             return;
         };
         let was_blocked = connection.outgoing.tx.is_blocked;
         match connection.flush(&self.keys, &self.ep) {
-            Ok(()) if connection.outgoing.tx.is_blocked != was_blocked => self.watch(at),
+            Ok(()) if connection.outgoing.tx.is_blocked != was_blocked => self.watch(index),
             Ok(()) => {}
-            Err(broken) => self.send_failed(at, broken),
+            Err(error) => self.send_failed(index, error),
         }
     }
 
     /// Sends the queued frames of all connections.
     #[inline]
     pub(super) fn flush_all(&mut self) {
-        while let Some(at) = self.connections.pop_dirty() {
-            self.flush(at);
+        while let Some(index) = self.connections.pop_dirty() {
+            self.flush(index);
         }
     }
 
-    /// Reads a connection and delivers the received frames, about `budget` messages at most.
-    /// Returns the number of frames.
-    pub(super) fn read(&mut self, at: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
+    /// Reads a connection and delivers the received frames, at most about `budget` messages. Returns
+    /// the number of frames.
+    pub(super) fn read(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
         let mut delivery = Delivery {
             ep: &self.ep,
             config: &self.config,
@@ -205,28 +208,28 @@ impl State {
             peers: &mut self.peers,
             matching: &mut self.matching,
         };
-        let Some(connection) = self.connections.get_mut(at).filter(|it| it.is_up()) else {
+        let Some(connection) = self.connections.get_mut(index).filter(|it| it.is_up()) else {
             return 0;
         };
         let (mut done, was_blocked) = (0, connection.outgoing.tx.is_blocked);
         let scratch = &mut self.scratch;
         if let Err(end) = connection.read(&mut delivery, scratch, budget, &mut done, sink) {
-            self.disconnect(at, end);
+            self.disconnect(index, end);
             return done;
         }
         let has_to_resume = connection.has_to_resume();
         let is_watched = connection.outgoing.tx.is_blocked == was_blocked;
         if connection.outgoing.take_response_queued() {
-            self.schedule(at);
+            self.schedule(index);
         }
         if has_to_resume {
-            self.connections.mark_stalled(at);
+            self.connections.mark_stalled(index);
             if self.connections.is_backpressured() {
                 self.polling.limit_park(&self.ep);
             }
         }
         if has_to_resume || !is_watched {
-            self.watch(at);
+            self.watch(index);
         }
         done
     }
@@ -234,23 +237,23 @@ impl State {
     /// Reads stalled connections again.
     fn resume(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
         let mut done = 0;
-        for at in self.connections.take_stalled() {
-            let (connections, mut delivery) = self.parts();
-            let from = connections.get_mut(at);
-            if let Some(Err(error)) = from.map(|from| delivery.retry_held(from)) {
-                self.disconnect(at, error.into());
+        for index in self.connections.take_stalled() {
+            let (connections, mut delivery) = self.connections_and_delivery();
+            let connection = connections.get_mut(index);
+            if let Some(Err(error)) = connection.map(|stalled| delivery.retry_held(stalled)) {
+                self.disconnect(index, error.into());
                 continue;
             }
-            done += self.read(at, budget, sink);
-            self.watch(at);
+            done += self.read(index, budget, sink);
+            self.watch(index);
         }
         done
     }
 
-    /// Updates the epoll events of a connection, and ends it if that fails.
-    pub(super) fn watch(&mut self, at: usize) {
-        if let Err(cause) = self.connections.watch(at) {
-            self.disconnect(at, Disconnect::Closed(Err(cause)));
+    /// Updates the epoll events of a connection, and ends the connection if the update fails.
+    pub(super) fn watch(&mut self, index: usize) {
+        if let Err(cause) = self.connections.watch(index) {
+            self.disconnect(index, Disconnect::Closed(Err(cause)));
         }
     }
 }

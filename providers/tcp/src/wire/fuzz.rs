@@ -38,15 +38,15 @@ fn a_frame_of_any_bytes_is_parsed_or_rejected() {
 }
 
 #[test]
-fn greetings_of_any_bytes_are_read_or_refused() {
+fn hellos_of_any_bytes_are_parsed_or_rejected() {
     let corpus = include_str!("../../corpus/greetings.txt");
     fuzz("greetings", corpus, |input| match Hello::parse(input) {
         Ok(Some((hello, len))) => {
             assert!(len <= input.len());
             let rdm_data =
                 RdmData::parse(&hello.data).map(|rdm_data| (rdm_data.version, rdm_data.features));
-            let head = (hello.kind, hello.order, hello.extension.is_some());
-            format!("{head:?} {rdm_data:?}")
+            let header = (hello.kind, hello.order, hello.extension.is_some());
+            format!("{header:?} {rdm_data:?}")
         }
         Ok(None) => "more".to_owned(),
         Err(error) => error.0.to_owned(),
@@ -55,7 +55,7 @@ fn greetings_of_any_bytes_are_read_or_refused() {
 
 /// A server consumes input twice: the first bytes, and the proof.
 #[test]
-fn proofs_of_any_bytes_are_read_or_refused() {
+fn proofs_of_any_bytes_are_parsed_or_rejected() {
     let corpus = include_str!("../../corpus/proofs.txt");
     let key = AuthKey::new(b"key").unwrap();
     fuzz("proofs", corpus, |input| {

@@ -1,8 +1,8 @@
-//! `Hello`: the messages that begin a connection. One is a request, a response or a rejection.
+//! `Hello`: the messages that establish a connection: a request, and a response or a rejection.
 //!
-//! A hello has a header of 32 bytes and up to 256 bytes of private data: the application's, or an
-//! [`RdmData`] for endpoints without connections (`FI_EP_RDM`). Header fields that libfabric leaves
-//! zero and never reads carry the [`Extension`] of a Selvedge endpoint.
+//! A hello message has a header of 32 bytes and up to 256 bytes of private data: the application's,
+//! or an [`RdmData`] for endpoints without connections (`FI_EP_RDM`). Header fields that libfabric
+//! leaves zero and never reads carry the [`Extension`] of a Selvedge endpoint.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) kind: Kind,
-    /// The byte order of all later numbers. A rejection does not carry it.
+    /// The byte order of all later numbers. A rejection does not carry the byte order.
     pub(crate) order: ByteOrder,
     pub(crate) extension: Option<Extension>,
     pub(crate) data: Vec<u8>,
@@ -41,12 +41,12 @@ pub(crate) struct Extension {
     pub(crate) incarnation: u64,
     /// The supported extensions, as FEATURE_ flags.
     pub(crate) features: u32,
-    /// The number of the context within its scalable endpoint; the first context listens that many
-    /// ports below. 0 for the first context, and for an ordinary endpoint.
+    /// The number of the context within its scalable endpoint, 0 for an ordinary endpoint. Context
+    /// `n` listens at the port of context 0 plus `n`.
     pub(crate) context: u16,
 }
 
-/// The extension frames of [`super::frame`].
+/// The flag of an endpoint that supports the extension frames of [`super::frame`].
 pub(crate) const FEATURE_EXTENSION_FRAMES: u32 = 1;
 
 impl Extension {
@@ -59,7 +59,7 @@ impl Extension {
         }
     }
 
-    /// The word after the incarnation: 16 zero bits, the context, the features.
+    /// Encodes the word after the incarnation: 16 zero bits, the context, the features.
     fn encode(&self) -> u64 {
         u64::from(self.context) << u32::BITS | u64::from(self.features)
     }
@@ -75,7 +75,8 @@ impl Hello {
         }
     }
 
-    /// Encodes the message. Send it with one call: libfabric does not reassemble fragments.
+    /// Encodes the message. The caller must send the message with one call, because libfabric does
+    /// not reassemble fragments.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let kind = match self.kind {
             Kind::Request => 0,
@@ -84,39 +85,43 @@ impl Hello {
         };
         let len = u16::try_from(self.data.len()).unwrap_or(u16::MAX);
         let (magic, incarnation, capabilities) = match self.extension {
-            Some(it) => (MAGIC, it.incarnation, it.encode()),
+            Some(extension) => (MAGIC, extension.incarnation, extension.encode()),
             None => (0, 0, 0),
         };
-        let one = u64::from(self.kind != Kind::Reject);
+        let order_mark = u64::from(self.kind != Kind::Reject);
         let mut bytes = vec![VERSION, kind];
         bytes.extend(len.to_be_bytes());
         bytes.extend(magic.to_be_bytes());
         bytes.extend(incarnation.to_be_bytes());
         bytes.extend(capabilities.to_be_bytes());
-        bytes.extend(one.to_ne_bytes());
+        bytes.extend(order_mark.to_ne_bytes());
         bytes.extend(&self.data);
         bytes
     }
 
-    /// Parses the message at the front of `bytes`, and returns it with its length; `None` while it
-    /// is incomplete.
+    /// Parses the message at the front of `bytes`. Returns the message and its length, or `None`
+    /// while the message is incomplete.
     ///
     /// # Errors
     /// When the bytes do not begin a hello message; the first wrong byte is enough.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, ProtocolError> {
-        let is_wrong = |at: usize, right: &[u8]| bytes.get(at).is_some_and(|b| !right.contains(b));
+        let is_wrong = |offset: usize, allowed: &[u8]| {
+            bytes
+                .get(offset)
+                .is_some_and(|byte| !allowed.contains(byte))
+        };
         if is_wrong(0, &[VERSION]) {
-            return Err(ProtocolError("a hello of another version"));
+            return Err(ProtocolError("a hello message of another version"));
         }
         if is_wrong(1, &[0, 1, 6]) {
-            return Err(ProtocolError("a hello of unknown type"));
+            return Err(ProtocolError("a hello message of unknown type"));
         }
         if bytes.len() < HEADER {
             return Ok(None);
         }
         let len = usize::from(u16::from_be_bytes(bytes_at(bytes, 2)));
         if len > DATA_MAX {
-            return Err(ProtocolError("a hello with too much private data"));
+            return Err(ProtocolError("a hello message with too much private data"));
         }
         let Some(data) = bytes.get(HEADER..).and_then(|data| data.get(..len)) else {
             return Ok(None);
@@ -131,14 +136,15 @@ impl Hello {
                 1 => ByteOrder::Native,
                 _ => ByteOrder::Network,
             },
-            extension: extension(bytes),
+            extension: parse_extension(bytes),
             data: data.to_vec(),
         };
         Ok(Some((hello, HEADER.saturating_add(len))))
     }
 }
 
-fn extension(bytes: &[u8]) -> Option<Extension> {
+/// Returns the extension in the header, or `None` for the header of a stock libfabric.
+fn parse_extension(bytes: &[u8]) -> Option<Extension> {
     let magic = u32::from_be_bytes(bytes_at(bytes, 4));
     let incarnation = u64::from_be_bytes(bytes_at(bytes, 8));
     (magic == MAGIC && incarnation != 0).then(|| Extension {
@@ -160,13 +166,13 @@ pub(crate) struct RdmData {
     pub(crate) pid: u32,
 }
 
-/// The length of this data.
+/// The length of an encoded [`RdmData`].
 const RDM_DATA_LEN: usize = 8;
 /// Marks a version as a response. Releases that do not negotiate versions echo the request.
 const RESPONSE_FLAG: u8 = 0x80;
 /// The newest version, which adds RTS for tagged messages.
 pub(crate) const RDM_VERSION: u8 = 1;
-/// The only feature that a response may return: "behind a firewall".
+/// The features that a response may return; the only one is "behind a firewall".
 const KNOWN_FEATURES: u8 = 1;
 
 impl RdmData {
@@ -214,23 +220,25 @@ impl RdmData {
     /// Parses the data of a hello message.
     ///
     /// # Errors
-    /// When the private data has another length. A stock libfabric endpoint sends exactly this
-    /// data. Private data of another length comes from a layer over connections; that of `ofi_rxm`
-    /// has 24 bytes.
+    /// When a stock peer's private data have another length. A stock libfabric endpoint sends
+    /// exactly these data. Private data of another length come from a protocol layer over
+    /// connections; those of `ofi_rxm` have 24 bytes.
     pub(crate) fn from_hello(hello: &Hello) -> Result<Self, ProtocolError> {
         match hello.extension {
             None if hello.data.len() != RDM_DATA_LEN => {
-                Err(ProtocolError("a hello of another protocol layer"))
+                Err(ProtocolError("a hello message of another protocol layer"))
             }
             _ => Self::parse(&hello.data),
         }
     }
 
+    /// Parses private data. Bytes after the first [`RDM_DATA_LEN`] are ignored.
+    ///
     /// # Errors
-    /// When there are too few bytes. Later bytes are ignored.
+    /// When the data are shorter.
     pub(crate) fn parse(data: &[u8]) -> Result<Self, ProtocolError> {
         if data.len() < RDM_DATA_LEN {
-            return Err(ProtocolError("a hello without port and process id"));
+            return Err(ProtocolError("a hello message without port and process id"));
         }
         Ok(Self {
             version: byte_at(data, 0),
@@ -284,7 +292,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn hellos_match_libfabric_to_the_byte() {
+    fn hellos_match_libfabric_byte_for_byte() {
         let (hello, len) = Hello::parse(&RECORDED_REQUEST).unwrap().unwrap();
         assert_eq!(
             (hello.kind, hello.order, len),
@@ -322,13 +330,13 @@ mod tests {
 
     #[test]
     fn an_extension_round_trips_and_a_stock_peer_has_none() {
-        let own = Extension {
+        let extension = Extension {
             context: 3,
             ..Extension::new()
         };
-        let bytes = Hello::new(Kind::Response, Some(own), b"data").encode();
+        let bytes = Hello::new(Kind::Response, Some(extension), b"data").encode();
         let (hello, _) = Hello::parse(&bytes).unwrap().unwrap();
-        assert_eq!(hello.extension, Some(own));
+        assert_eq!(hello.extension, Some(extension));
         assert_eq!(hello.data, b"data");
     }
 
@@ -343,8 +351,8 @@ mod tests {
         assert_eq!(rdm_data(&RECORDED_REQUEST[32..]).unwrap().port, 41205);
         rdm_data(&RECORDED_RXM_DATA).unwrap_err();
         rdm_data(&[]).unwrap_err();
-        let own = Hello::new(Kind::Request, Some(Extension::new()), &RECORDED_RXM_DATA);
-        RdmData::from_hello(&own).unwrap();
+        let extended = Hello::new(Kind::Request, Some(Extension::new()), &RECORDED_RXM_DATA);
+        RdmData::from_hello(&extended).unwrap();
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod fuzz;
 pub(crate) mod hello;
 pub(crate) mod proof;
 
-/// A violation of the protocol by a peer. It ends the connection.
+/// A violation of the protocol by a peer, as a noun phrase. A violation ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProtocolError(pub(crate) &'static str);
 
@@ -59,13 +59,14 @@ impl ByteOrder {
     }
 }
 
-/// The `N` bytes at offset `at`; zeros if they reach beyond the end, which callers have excluded.
-pub(crate) fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let tail = bytes.get(at..).and_then(<[u8]>::first_chunk);
-    tail.copied().unwrap_or([0; N])
+/// Returns the `N` bytes at an offset. Bytes beyond the end would be zeros; callers check the length
+/// before.
+pub(crate) fn bytes_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+    let chunk = bytes.get(offset..).and_then(<[u8]>::first_chunk);
+    chunk.copied().unwrap_or([0; N])
 }
 
-/// The byte at an offset; zero beyond the end.
-pub(crate) fn byte_at(bytes: &[u8], at: usize) -> u8 {
-    bytes.get(at).copied().unwrap_or(0)
+/// Returns the byte at an offset, or zero beyond the end.
+pub(crate) fn byte_at(bytes: &[u8], offset: usize) -> u8 {
+    bytes.get(offset).copied().unwrap_or(0)
 }

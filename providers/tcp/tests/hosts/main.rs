@@ -1,5 +1,5 @@
 //! Two hosts, emulated by network namespaces with a virtual cable. Without the right to create
-//! namespaces, or without `ip` (on Debian: iproute2), the tests print that and are skipped.
+//! namespaces, or without `ip` (on Debian: iproute2), the tests print the reason and are skipped.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -23,7 +23,7 @@ const fn variables() -> Vec<(&'static str, String)> {
     Vec::new()
 }
 
-/// Set in the process on the other host: its address.
+/// The environment variable of a guest process that has the guest's address.
 const GUEST: &str = "SELVEDGE_TCP_TEST_GUEST";
 const LARGE: usize = 8 << 20;
 
@@ -34,23 +34,24 @@ struct Host {
     guest: String,
 }
 
-fn ip(line: &str) -> bool {
+/// Runs `ip` with these arguments. Returns whether the command succeeded.
+fn run_ip(line: &str) -> bool {
     let output = Command::new("ip").args(line.split_whitespace()).output();
     output.is_ok_and(|output| output.status.success())
 }
 
 impl Host {
-    fn make() -> Option<Self> {
+    fn create() -> Option<Self> {
         static HOSTS: AtomicUsize = AtomicUsize::new(0);
         let number = HOSTS.fetch_add(1, Ordering::Relaxed);
         let pid = std::process::id() as usize;
         let name = format!("sv{pid}n{number}");
         let net = format!("10.{}.{}", 64 + (pid >> 6) % 64, (pid * 4 + number) % 256);
         let (local_ip, guest) = (format!("{net}.1"), format!("{net}.2"));
-        if !ip(&format!("netns add {name}")) {
+        if !run_ip(&format!("netns add {name}")) {
             skip(
                 Need::Rights,
-                "there is no right to make network namespaces, or no ip(8)",
+                "there is no right to create network namespaces, or no ip(8)",
             );
             return None;
         }
@@ -71,7 +72,7 @@ impl Host {
             format!("-n {name} addr add {guest}/24 dev {name}g"),
             format!("-n {name} link set {name}g up"),
         ] {
-            if !ip(&line) {
+            if !run_ip(&line) {
                 skip(Need::Rights, format_args!("ip {line} is refused"));
                 return None;
             }
@@ -79,11 +80,20 @@ impl Host {
         Some(host)
     }
 
-    /// Cuts or restores the cable. A cut cable drops all packets without any response.
-    fn cut(&self, is_cut: bool) {
-        let verb = if is_cut { "del" } else { "add" };
+    /// Cuts the cable, which then drops all packets without any response.
+    fn cut_cable(&self) {
+        self.change_guest_addr("del");
+    }
+
+    fn restore_cable(&self) {
+        self.change_guest_addr("add");
+    }
+
+    fn change_guest_addr(&self, verb: &str) {
         let Self { name, guest, .. } = self;
-        assert!(ip(&format!("-n {name} addr {verb} {guest}/24 dev {name}g")));
+        assert!(run_ip(&format!(
+            "-n {name} addr {verb} {guest}/24 dev {name}g"
+        )));
     }
 
     /// Starts this test as a process on the other host, the guest.
@@ -117,8 +127,8 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        ip(&format!("netns del {}", self.name));
-        ip(&format!("link del {}h", self.name));
+        run_ip(&format!("netns del {}", self.name));
+        run_ip(&format!("link del {}h", self.name));
     }
 }
 
@@ -151,24 +161,25 @@ impl Guest {
     }
 }
 
-/// The guest: it receives messages, and prints whether each is intact.
-fn be_guest() -> bool {
-    let Ok(at) = std::env::var(GUEST) else {
+/// Receives messages for ever and prints whether each is intact, if this process is a guest.
+/// Returns false in any other process.
+fn run_guest() -> bool {
+    let Ok(addr) = std::env::var(GUEST) else {
         return false;
     };
-    let side = Side::open(&info_at(&at, EpType::Rdm, &[]));
+    let side = Side::open(&info_at(&addr, EpType::Rdm, &[]));
     println!("guest at {}", side.addr());
     for number in 0.. {
         let buffer = side.trecv(FiAddr::UNSPEC, number, LARGE, number);
-        let done = until(|| side.poll());
-        let entry = done.unwrap();
-        let is_whole = buffer.bytes()[..entry.len] == pattern(number as usize, entry.len);
-        println!("guest has {number} {} {is_whole}", entry.len);
+        let completion = until(|| side.poll());
+        let entry = completion.unwrap();
+        let is_intact = buffer.bytes()[..entry.len] == pattern(number as usize, entry.len);
+        println!("guest has {number} {} {is_intact}", entry.len);
     }
     true
 }
 
-/// Short timeouts detect silence soon.
+/// Short timeouts, which detect an unresponsive host within seconds.
 const SHORT_TIMEOUTS: &[(&str, &str)] = &[
     ("FI_TCP_USER_TIMEOUT", "1s"),
     ("FI_TCP_KEEPALIVE_IDLE", "1s"),
@@ -178,26 +189,26 @@ const SHORT_TIMEOUTS: &[(&str, &str)] = &[
 
 #[test]
 fn a_cable_that_is_cut_for_a_while_loses_nothing() {
-    if be_guest() {
+    if run_guest() {
         return;
     }
-    let Some(host) = Host::make() else { return };
+    let Some(host) = Host::create() else { return };
     let guest = host.start_guest("a_cable_that_is_cut_for_a_while_loses_nothing");
     let side = host.side(&[]);
-    let to = guest.insert_guest(&side);
-    side.tsend(to, 0, &pattern(0, LARGE), 0).unwrap();
+    let guest_addr = guest.insert_guest(&side);
+    side.tsend(guest_addr, 0, &pattern(0, LARGE), 0).unwrap();
     assert_eq!(
         guest.wait_for_line(&side, "guest has 0 "),
         format!("{LARGE} true")
     );
     side.wait_for(0, &[]);
-    host.cut(true);
-    side.tsend(to, 1, &pattern(1, LARGE), 1).unwrap();
+    host.cut_cable();
+    side.tsend(guest_addr, 1, &pattern(1, LARGE), 1).unwrap();
     for _ in 0..100 {
         side.drive();
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
-    host.cut(false);
+    host.restore_cable();
     assert_eq!(
         guest.wait_for_line(&side, "guest has 1 "),
         format!("{LARGE} true")
@@ -207,61 +218,61 @@ fn a_cable_that_is_cut_for_a_while_loses_nothing() {
 
 #[test]
 fn a_silent_host_is_an_error_with_and_without_messages_in_flight() {
-    if be_guest() {
+    if run_guest() {
         return;
     }
-    let Some(host) = Host::make() else { return };
+    let Some(host) = Host::create() else { return };
     let guest = host.start_guest("a_silent_host_is_an_error_with_and_without_messages_in_flight");
     let (busy, idle) = (host.side(SHORT_TIMEOUTS), host.side(SHORT_TIMEOUTS));
-    let to = guest.insert_guest(&busy);
-    let (addr, number) = (busy.av.lookup(to).unwrap(), 0);
-    busy.tsend(to, number, &pattern(0, 8), 0).unwrap();
+    let guest_addr = guest.insert_guest(&busy);
+    let (addr, number) = (busy.av.lookup(guest_addr).unwrap(), 0);
+    busy.tsend(guest_addr, number, &pattern(0, 8), 0).unwrap();
     guest.wait_for_line(&busy, "guest has 0 ");
     busy.wait_for(0, &[]);
-    let of_idle = idle.av.insert_one(&addr).unwrap();
-    idle.tsend(of_idle, 1, &pattern(1, 8), 0).unwrap();
+    let guest_addr = idle.av.insert_one(&addr).unwrap();
+    idle.tsend(guest_addr, 1, &pattern(1, 8), 0).unwrap();
     guest.wait_for_line(&idle, "guest has 1 ");
     idle.wait_for(0, &[]);
-    idle.trecv(of_idle, 5, 8, 5);
-    host.cut(true);
-    busy.tsend(to, 2, &pattern(2, 64 << 20), 2).unwrap();
+    idle.trecv(guest_addr, 5, 8, 5);
+    host.cut_cable();
+    busy.tsend(guest_addr, 2, &pattern(2, 64 << 20), 2).unwrap();
     for (side, context) in [(&busy, 2), (&idle, 5)] {
         let error = side.wait(&[]).unwrap_err();
         assert_eq!(error.entry.context.0, context);
-        let silent = [Errno::TimedOut, Errno::HostUnreach, Errno::NetUnreach];
-        assert!(silent.contains(&error.errno), "{error:?}");
+        let expected = [Errno::TimedOut, Errno::HostUnreach, Errno::NetUnreach];
+        assert!(expected.contains(&error.errno), "{error:?}");
         assert!(error.detail.contains(&host.guest), "{}", error.detail);
     }
 }
 
 #[test]
 fn a_peer_that_ended_behind_a_cut_cable_is_an_error_when_the_cable_is_mended() {
-    if be_guest() {
+    if run_guest() {
         return;
     }
-    let Some(host) = Host::make() else { return };
+    let Some(host) = Host::create() else { return };
     let name = "a_peer_that_ended_behind_a_cut_cable_is_an_error_when_the_cable_is_mended";
     let mut guest = host.start_guest(name);
     let side = host.side(&[]);
-    let to = guest.insert_guest(&side);
-    side.tsend(to, 0, &pattern(0, 8), 0).unwrap();
+    let guest_addr = guest.insert_guest(&side);
+    side.tsend(guest_addr, 0, &pattern(0, 8), 0).unwrap();
     guest.wait_for_line(&side, "guest has 0 ");
     side.wait_for(0, &[]);
-    host.cut(true);
+    host.cut_cable();
     guest.child.kill().unwrap();
     guest.child.wait().unwrap();
-    side.trecv(to, 5, 8, 5);
-    side.tsend(to, 1, &pattern(1, 64 << 20), 1).unwrap();
+    side.trecv(guest_addr, 5, 8, 5);
+    side.tsend(guest_addr, 1, &pattern(1, 64 << 20), 1).unwrap();
     side.drive();
-    host.cut(false);
+    host.restore_cable();
     for _ in 0..2 {
         let error = side.wait(&[]).unwrap_err();
         assert_eq!(error.errno, Errno::ConnReset, "{}", error.detail);
     }
     // A new incarnation at another port of the same host.
     let next = host.start_guest(name);
-    let to = next.insert_guest(&side);
-    side.tsend(to, 0, &pattern(0, 8), 9).unwrap();
+    let guest_addr = next.insert_guest(&side);
+    side.tsend(guest_addr, 0, &pattern(0, 8), 9).unwrap();
     next.wait_for_line(&side, "guest has 0 ");
     side.wait_for(9, &[]);
 }

@@ -1,5 +1,5 @@
-//! Interoperability with a stock libfabric, in both roles. Without an installed one (on Debian:
-//! gcc, libfabric-dev) the tests print that and are skipped.
+//! Interoperability with a stock libfabric, in both roles. Without a C compiler and an installed
+//! libfabric (on Debian: gcc, libfabric-dev) the tests print the reason and are skipped.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 #![expect(unsafe_code, reason = "tests of the raw API")]
@@ -24,7 +24,7 @@ use side::{Side, info, until};
 
 const LARGE: usize = 300_000;
 
-/// The program on the other side.
+/// A process of the program `peer.c`, which uses the stock libfabric.
 struct Stock {
     child: Child,
     lines: Receiver<String>,
@@ -43,7 +43,7 @@ impl Stock {
         Self::start_over("net", role)
     }
 
-    /// Starts the program over a provider of libfabric's.
+    /// Starts the program over a provider of libfabric.
     fn start_over(provider: &str, role: &str) -> Option<Self> {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/peer.c");
         static STARTED: AtomicUsize = AtomicUsize::new(0);
@@ -80,23 +80,23 @@ impl Stock {
         Some(Self { child, lines })
     }
 
-    /// Returns the next line of its output, while `side` makes progress.
-    fn line(&mut self, side: &Side) -> String {
+    /// Waits for the next line of the program's output, while `side` makes progress.
+    fn read_line(&mut self, side: &Side) -> String {
         until(|| {
             side.drive();
             self.lines.try_recv().ok()
         })
     }
 
-    /// Sends the address of `side` and returns the program's address; `None` if its libfabric lacks
-    /// the provider.
+    /// Sends the address of `side` and returns the program's address, or `None` if the installed
+    /// libfabric lacks the provider.
     fn exchange_addresses(&mut self, side: &Side) -> Option<SocketAddr> {
-        let line = self.line(side);
+        let line = self.read_line(side);
         let Some(addr) = line.strip_prefix("at ") else {
             assert!(line.contains("getinfo"), "{line}");
             skip(
                 Need::Libfabric,
-                format_args!("it lacks the provider: {line}"),
+                format_args!("the installed libfabric lacks the provider: {line}"),
             );
             return None;
         };
@@ -107,11 +107,12 @@ impl Stock {
 }
 
 fn message() -> Vec<u8> {
-    (0..LARGE).map(|at| (at * 7) as u8).collect()
+    (0..LARGE).map(|index| (index * 7) as u8).collect()
 }
 
-/// The second context of a scalable endpoint. A stock libfabric sees an endpoint at its port.
-fn context() -> Side {
+/// Opens the second context of a scalable endpoint. A stock libfabric sees an endpoint at the
+/// context's port.
+fn open_context() -> Side {
     let mut info = info(EpType::Rdm, &[]);
     (info.ep_attr.tx_ctx_cnt, info.ep_attr.rx_ctx_cnt) = (2, 2);
     let domain = info.open().unwrap();
@@ -135,9 +136,9 @@ fn a_stock_libfabric_that_accepts_exchanges_messages_and_exposes_memory() {
 }
 
 #[test]
-fn a_stock_libfabric_takes_a_context_for_an_endpoint() {
-    stock_connects(&context());
-    stock_accepts(&context());
+fn a_stock_libfabric_uses_a_context_as_an_endpoint() {
+    stock_connects(&open_context());
+    stock_accepts(&open_context());
 }
 
 #[test]
@@ -145,7 +146,7 @@ fn peers_of_libfabric_layered_providers_are_rejected_with_a_reason() {
     let reasons = [
         ("tcp;ofi_rxm", "request tcp and FI_EP_RDM"),
         ("net;ofi_rxm", "request tcp and FI_EP_RDM"),
-        ("sockets", "as one of another protocol does"),
+        ("sockets", "as a program of another protocol does"),
     ];
     for (provider, reason) in reasons {
         let side = Side::with(&[
@@ -158,10 +159,10 @@ fn peers_of_libfabric_layered_providers_are_rejected_with_a_reason() {
         let Some(addr) = stock.exchange_addresses(&side) else {
             return;
         };
-        let to = side.insert(addr);
-        side.tsend(to, 2, b"unheard", 1).unwrap();
+        let peer_addr = side.insert(addr);
+        side.tsend(peer_addr, 2, b"rejected", 1).unwrap();
         let error = side.wait(&[]).unwrap_err();
-        assert_eq!((error.errno, error.src), (Errno::ConnRefused, to));
+        assert_eq!((error.errno, error.src), (Errno::ConnRefused, peer_addr));
         assert!(
             error.detail.contains(reason),
             "{provider}: {}",
@@ -177,7 +178,7 @@ fn stock_connects(side: &Side) {
     let Some(addr) = stock.exchange_addresses(side) else {
         return;
     };
-    let to = side.insert(addr);
+    let peer_addr = side.insert(addr);
     let memory = side.keep(&[0; 128]);
     let mut attr = mr::Attr::default();
     attr.access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
@@ -187,16 +188,16 @@ fn stock_connects(side: &Side) {
         side.domain
             .reg(&[IovMut::from_raw(memory.cast(), 128)], &attr)
     };
-    let buffer = side.trecv(to, 1, LARGE, 1);
+    let buffer = side.trecv(peer_addr, 1, LARGE, 1);
     side.wait_for(1, &[]);
     assert_eq!(buffer.bytes(), message());
-    side.tsend(to, 2, &message(), 2).unwrap();
+    side.tsend(peer_addr, 2, &message(), 2).unwrap();
     side.wait_for(2, &[]);
-    assert_eq!(stock.line(side), "done");
+    assert_eq!(stock.read_line(side), "done");
     drop(region);
     // SAFETY: the region is closed, and no peer writes any more.
-    let write_pem = unsafe { std::slice::from_raw_parts(memory, 128) };
-    assert_eq!(write_pem[8..72], message()[..64]);
+    let written = unsafe { std::slice::from_raw_parts(memory, 128) };
+    assert_eq!(written[8..72], message()[..64]);
 }
 
 fn stock_accepts(side: &Side) {
@@ -206,13 +207,13 @@ fn stock_accepts(side: &Side) {
     let Some(addr) = stock.exchange_addresses(side) else {
         return;
     };
-    let to = side.insert(addr);
+    let peer_addr = side.insert(addr);
     let buffer = side.trecv(FiAddr::UNSPEC, 1, LARGE, 1);
-    side.tsend(to, 2, &message(), 2).unwrap();
+    side.tsend(peer_addr, 2, &message(), 2).unwrap();
     side.wait_for(2, &[]);
     side.wait_for(1, &[]);
     assert_eq!(buffer.bytes(), message());
-    assert_eq!(stock.line(side), "done");
+    assert_eq!(stock.read_line(side), "done");
     let segment = [RmaIov {
         addr: 16,
         len: 64,
@@ -222,7 +223,7 @@ fn stock_accepts(side: &Side) {
     let write = WriteMsg {
         iov: &[Iov::from_raw(bytes.cast(), 64)],
         desc: &[],
-        dest: to,
+        dest: peer_addr,
         rma_iov: &segment,
         context: Context(3),
         data: 0,
@@ -230,11 +231,11 @@ fn stock_accepts(side: &Side) {
     // SAFETY: the side keeps the bytes.
     unsafe { side.ep.writemsg(&write, OpFlags::DELIVERY_COMPLETE) }.unwrap();
     side.wait_for(3, &[]);
-    let back = side.keep(&[0; 64]);
+    let read_buf = side.keep(&[0; 64]);
     let read = ReadMsg {
-        iov: &[IovMut::from_raw(back.cast(), 64)],
+        iov: &[IovMut::from_raw(read_buf.cast(), 64)],
         desc: &[],
-        src: to,
+        src: peer_addr,
         rma_iov: &segment,
         context: Context(4),
     };
@@ -242,8 +243,8 @@ fn stock_accepts(side: &Side) {
     unsafe { side.ep.readmsg(&read, OpFlags::empty()) }.unwrap();
     side.wait_for(4, &[]);
     // SAFETY: the read is complete.
-    let got = unsafe { std::slice::from_raw_parts(back, 64) };
-    assert_eq!(got, &message()[..64]);
+    let bytes_read = unsafe { std::slice::from_raw_parts(read_buf, 64) };
+    assert_eq!(bytes_read, &message()[..64]);
 }
 
 /// Parameters of every endpoint, beside those of its test.

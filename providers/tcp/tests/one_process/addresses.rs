@@ -22,7 +22,7 @@ fn bindings(info: &Info, domain: &dyn Domain) -> Bindings {
     bindings
 }
 
-/// The error of each kind of endpoint for a source address.
+/// Opens each kind of endpoint at an invalid source address, and returns the errors.
 fn open_errors(text: &str) -> [Error; 4] {
     let open = |ep_type| {
         let info = info_with_source(text, ep_type);

@@ -26,7 +26,7 @@ fn keyed(key: &[u8]) -> Side {
 
 /// Sends a message to `to`, which must refuse the connection. Returns the detail of the error.
 fn send_fails(a: &Side, to: FiAddr, driven: &[&Side]) -> String {
-    a.tsend(to, 1, b"to nobody", 1).unwrap();
+    a.tsend(to, 1, b"refused", 1).unwrap();
     let error = a.wait(driven).unwrap_err();
     assert_eq!(error.errno, Errno::ConnRefused, "{error:?}");
     assert!(!error.detail.contains("secret"), "{error:?}");

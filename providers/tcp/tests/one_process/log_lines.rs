@@ -15,15 +15,15 @@ impl Log for Warnings {
     }
 
     fn log(&self, record: &Record<'_>) {
-        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        memory.push(record.args().to_string());
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.push(record.args().to_string());
     }
 
     fn flush(&self) {}
 }
 
 /// Starts to record warnings.
-pub(crate) fn keep() {
+pub(crate) fn record_warnings() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         log::set_logger(&WARNINGS).unwrap();
@@ -31,9 +31,9 @@ pub(crate) fn keep() {
     });
 }
 
-/// The recorded warnings with this prefix.
-pub(crate) fn that_begin_with(begin: &str) -> Vec<String> {
-    let memory = WARNINGS.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = memory.iter().filter(|line| line.starts_with(begin));
-    found.cloned().collect()
+/// Returns the recorded warnings with this prefix.
+pub(crate) fn warnings_with_prefix(prefix: &str) -> Vec<String> {
+    let lines = WARNINGS.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let matching = lines.iter().filter(|line| line.starts_with(prefix));
+    matching.cloned().collect()
 }

@@ -15,7 +15,7 @@ mod side;
 
 /// Parameters of every endpoint, beside those of its test.
 fn variables() -> Vec<(&'static str, String)> {
-    // Tests run in parallel: a high limit keeps the warnings of one from suppressing those of
-    // another.
+    // Tests run in parallel: with a high limit, the warnings of one test do not suppress the
+    // warnings of another.
     vec![("FI_TCP_LOG_RATE", "1000000".to_owned())]
 }

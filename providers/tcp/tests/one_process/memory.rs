@@ -11,7 +11,7 @@ use selvedge::{
     MrAccess, OpFlags, cntr, mr,
 };
 
-use crate::provider::{pairs, shown};
+use crate::provider::{name_in_errors, pairs};
 use crate::side::{Side, pattern};
 
 const BOTH: MrAccess = MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE);
@@ -44,10 +44,10 @@ impl Region {
 
     /// Reads one byte, for tests that poll: a copy of the region takes longer than a turn of
     /// progress.
-    fn byte(&self, at: usize) -> u8 {
-        assert!(at < self.len);
-        // SAFETY: it lies within the memory that the side keeps.
-        let byte = unsafe { self.first.add(at) };
+    fn byte(&self, offset: usize) -> u8 {
+        assert!(offset < self.len);
+        // SAFETY: the offset is within the memory that the side keeps.
+        let byte = unsafe { self.first.add(offset) };
         // SAFETY: memory of a side that still exists; the provider writes whole bytes.
         unsafe { byte.read_volatile() }
     }
@@ -60,14 +60,14 @@ struct Pair {
 }
 
 /// Runs a test with each pair of sides.
-fn each(test: impl Fn(Pair)) {
+fn for_each_pair(test: impl Fn(Pair)) {
     for [a, b] in pairs() {
         let to_b = a.insert_peer(&b);
         test(Pair { a, b, to_b });
     }
 }
 
-fn at(addr: u64, len: usize, key: u64) -> RmaIov {
+fn remote(addr: u64, len: usize, key: u64) -> RmaIov {
     RmaIov { addr, len, key }
 }
 
@@ -110,11 +110,11 @@ const WRITTEN: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::WRI
 
 #[test]
 fn writes_and_reads_of_every_size_are_exact() {
-    each(|pair| {
+    for_each_pair(|pair| {
         let region = Region::new(&pair.b, &vec![0; 3 << 20], BOTH, 7);
         for len in [0, 1, 8, 2048, 2049, 16_384, 16_385, 100_000, 2 << 20] {
             let bytes = pattern(len, len);
-            let segment = at(5, len, region.handle.key());
+            let segment = remote(5, len, region.handle.key());
             pair.write(&[&bytes], &[segment], OpFlags::empty(), 1);
             assert_eq!(pair.a.wait_for(1, &[&pair.b]).flags, WRITTEN);
             assert_eq!(region.bytes()[5..5 + len], bytes);
@@ -122,17 +122,22 @@ fn writes_and_reads_of_every_size_are_exact() {
             pair.a.wait_for(2, &[&pair.b]);
             assert_eq!(read.bytes(), bytes);
         }
-        assert!(pair.b.poll().is_none(), "the target is told of nothing");
+        assert!(pair.b.poll().is_none(), "the target has no completions");
     });
 }
 
 #[test]
 fn local_and_remote_segments_may_differ_and_data_follows_them() {
-    each(|pair| {
+    for_each_pair(|pair| {
         let one = Region::new(&pair.b, &[0; 64], BOTH, 1);
         let two = Region::new(&pair.b, &[0; 64], BOTH, 2);
         let bytes = pattern(1, 50);
-        let rma_iov = [at(0, 10, 1), at(8, 35, 2), at(40, 0, 1), at(60, 4, 1)];
+        let rma_iov = [
+            remote(0, 10, 1),
+            remote(8, 35, 2),
+            remote(40, 0, 1),
+            remote(60, 4, 1),
+        ];
         let flags = OpFlags::REMOTE_CQ_DATA | OpFlags::DELIVERY_COMPLETE;
         pair.write(&[&bytes[..1], &bytes[1..49]], &rma_iov, flags, 1);
         pair.a.wait_for(1, &[&pair.b]);
@@ -151,17 +156,17 @@ fn local_and_remote_segments_may_differ_and_data_follows_them() {
 
 #[test]
 fn forbidden_accesses_fail_with_the_reason_and_change_nothing() {
-    each(|pair| {
+    for_each_pair(|pair| {
         let open = Region::new(&pair.b, &[1; 64], BOTH, 1);
         let _read_only = Region::new(&pair.b, &[1; 64], MrAccess::REMOTE_READ, 2);
         let closed = Region::new(&pair.b, &[1; 64], BOTH, 3);
         drop(closed);
         let table = [
-            (at(0, 8, 99), Errno::KeyRejected),
-            (at(0, 8, 3), Errno::KeyRejected),
-            (at(0, 8, 2), Errno::Acces),
-            (at(60, 8, 1), Errno::Fault),
-            (at(u64::MAX, 8, 1), Errno::Fault),
+            (remote(0, 8, 99), Errno::KeyRejected),
+            (remote(0, 8, 3), Errno::KeyRejected),
+            (remote(0, 8, 2), Errno::Acces),
+            (remote(60, 8, 1), Errno::Fault),
+            (remote(u64::MAX, 8, 1), Errno::Fault),
         ];
         for (segment, errno) in table {
             for len in [8, 100_000] {
@@ -171,14 +176,18 @@ fn forbidden_accesses_fail_with_the_reason_and_change_nothing() {
                 } else {
                     Errno::Fault
                 };
-                let both = [at(0, 4, 1), segment];
+                let both = [remote(0, 4, 1), segment];
                 pair.write(&[&vec![2; len + 4]], &both, OpFlags::empty(), 1);
                 let error = pair.a.wait(&[&pair.b]).unwrap_err();
                 assert_eq!((error.errno, error.entry.context), (errno, Context(1)));
-                assert!(error.detail.contains(&shown(&pair.b)), "{}", error.detail);
+                assert!(
+                    error.detail.contains(&name_in_errors(&pair.b)),
+                    "{}",
+                    error.detail
+                );
             }
         }
-        let read = pair.read(&[at(0, 8, 99)], 2);
+        let read = pair.read(&[remote(0, 8, 99)], 2);
         assert_eq!(
             pair.a.wait(&[&pair.b]).unwrap_err().errno,
             Errno::KeyRejected
@@ -192,10 +201,10 @@ fn forbidden_accesses_fail_with_the_reason_and_change_nothing() {
 
 #[test]
 fn a_region_closed_during_a_write_fails_that_write_alone() {
-    each(|pair| {
+    for_each_pair(|pair| {
         let region = Region::new(&pair.b, &vec![0; 8 << 20], BOTH, 1);
         let bytes = pattern(1, 8 << 20);
-        pair.write(&[&bytes], &[at(0, bytes.len(), 1)], OpFlags::empty(), 1);
+        pair.write(&[&bytes], &[remote(0, bytes.len(), 1)], OpFlags::empty(), 1);
         let is_partly_written = |region: &Region| region.byte(1 << 20) == bytes[1 << 20];
         crate::side::until(|| {
             pair.a.drive();
@@ -214,12 +223,12 @@ fn a_region_closed_during_a_write_fails_that_write_alone() {
 
 #[test]
 fn a_region_closed_during_a_read_fails_that_read_alone() {
-    each(|pair| {
+    for_each_pair(|pair| {
         let len = 64 << 20;
         let region = Region::new(&pair.b, &vec![1; len], BOTH, 1);
         let _other = Region::new(&pair.b, &pattern(2, 100_000), BOTH, 2);
-        let first = pair.read(&[at(0, len, 1)], 1);
-        let second = pair.read(&[at(0, 100_000, 2)], 2);
+        let first = pair.read(&[remote(0, len, 1)], 1);
+        let second = pair.read(&[remote(0, 100_000, 2)], 2);
         crate::side::until(|| {
             pair.b.drive();
             pair.a.drive();
@@ -246,7 +255,7 @@ fn a_region_closed_during_a_read_fails_that_read_alone() {
 
 #[test]
 fn atomics_update_memory_and_fetch_the_previous_values() {
-    each(|pair| {
+    for_each_pair(|pair| {
         let mut bytes = Vec::new();
         for number in [10_u64, 20, 30, 40] {
             bytes.extend(number.to_ne_bytes());
@@ -275,8 +284,8 @@ fn atomics_update_memory_and_fetch_the_previous_values() {
         let flags = CompletionFlags::ATOMIC | CompletionFlags::WRITE;
         assert_eq!(pair.a.wait_for(3, &[&pair.b]).flags, flags);
         assert_eq!(words(), [10, 21, 32, 40]);
-        let to = IocMut::from_raw(result.cast(), 2);
-        let fetched = Target {
+        let fetched = IocMut::from_raw(result.cast(), 2);
+        let product = Target {
             addr: 16,
             ..target(Op::Prod)
         };
@@ -284,20 +293,20 @@ fn atomics_update_memory_and_fetch_the_previous_values() {
         let posted = unsafe {
             pair.a
                 .ep
-                .fetch_atomic((operand, desc), (to, desc), &fetched, context)
+                .fetch_atomic((operand, desc), (fetched, desc), &product, context)
         };
         posted.unwrap();
         pair.a.wait_for(3, &[&pair.b]);
         assert_eq!(words(), [10, 21, 32, 80]);
         // SAFETY: no operation writes there any more.
-        let earlier = unsafe { result.cast::<[u64; 2]>().read_unaligned() };
-        assert_eq!(earlier, [32, 40]);
-        let wrong = Target {
+        let previous = unsafe { result.cast::<[u64; 2]>().read_unaligned() };
+        assert_eq!(previous, [32, 40]);
+        let misaligned = Target {
             addr: 4,
             ..target(Op::Sum)
         };
         // SAFETY: as above.
-        unsafe { pair.a.ep.atomic(operand, desc, &wrong, context) }.unwrap();
+        unsafe { pair.a.ep.atomic(operand, desc, &misaligned, context) }.unwrap();
         assert_eq!(pair.a.wait(&[&pair.b]).unwrap_err().errno, Errno::Inval);
         assert_eq!(words(), [10, 21, 32, 80]);
     });
@@ -305,22 +314,22 @@ fn atomics_update_memory_and_fetch_the_previous_values() {
 
 #[test]
 fn concurrent_large_reads_between_many_endpoints_all_complete() {
-    each(|pair| {
+    for_each_pair(|pair| {
         let Pair { a, b, to_b } = pair;
         let to_a = b.insert_peer(&a);
-        let at_b = Region::new(&b, &vec![3; 1 << 20], BOTH, 1);
-        let at_a = Region::new(&a, &vec![4; 1 << 20], BOTH, 1);
-        let (pair, back) = (Pair { a, b, to_b }, to_a);
+        let region_b = Region::new(&b, &vec![3; 1 << 20], BOTH, 1);
+        let region_a = Region::new(&a, &vec![4; 1 << 20], BOTH, 1);
+        let pair = Pair { a, b, to_b };
         let mut reads = Vec::new();
         for n in 0..40 {
-            reads.push(pair.read(&[at(0, 1 << 20, 1)], n));
+            reads.push(pair.read(&[remote(0, 1 << 20, 1)], n));
             let buf = pair.b.keep(&vec![0; 1 << 20]);
             let iov = [IovMut::from_raw(buf.cast(), 1 << 20)];
             let msg = ReadMsg {
                 iov: &iov,
                 desc: &[],
-                src: back,
-                rma_iov: &[at(0, 1 << 20, 1)],
+                src: to_a,
+                rma_iov: &[remote(0, 1 << 20, 1)],
                 context: Context(n),
             };
             // SAFETY: the side keeps the bytes.
@@ -330,46 +339,46 @@ fn concurrent_large_reads_between_many_endpoints_all_complete() {
             pair.a.wait_for(n, &[&pair.b]);
             pair.b.wait_for(n, &[&pair.a]);
         }
-        assert!(reads.iter().all(|read| read.bytes() == at_b.bytes()));
-        assert_eq!(at_a.bytes(), vec![4; 1 << 20]);
+        assert!(reads.iter().all(|read| read.bytes() == region_b.bytes()));
+        assert_eq!(region_a.bytes(), vec![4; 1 << 20]);
     });
 }
 
 #[test]
 fn each_region_counts_its_accesses() {
     const SIZES: [usize; 5] = [0, 1, 2048, 16_385, 200_000];
-    each(|pair| {
+    for_each_pair(|pair| {
         let counter = || pair.b.domain.cntr(&cntr::Attr::default()).unwrap();
-        let all: [[Arc<dyn Counter>; 2]; 2] = [(); 2].map(|()| [(); 2].map(|()| counter()));
-        let numbers = || {
-            all.each_ref()
-                .map(|both| both.each_ref().map(|it| it.read()))
+        let counters: [[Arc<dyn Counter>; 2]; 2] = [(); 2].map(|()| [(); 2].map(|()| counter()));
+        let counts = || {
+            let read_both = |both: &[Arc<dyn Counter>; 2]| both.each_ref().map(|cntr| cntr.read());
+            counters.each_ref().map(read_both)
         };
         let one = Region::new(&pair.b, &vec![0; 200_000], BOTH, 1);
         let two = Region::new(&pair.b, &vec![0; 200_000], BOTH, 2);
-        for (region, [reads, writes]) in [&one, &two].into_iter().zip(&all) {
+        for (region, [reads, writes]) in [&one, &two].into_iter().zip(&counters) {
             let handle = &region.handle;
             handle.bind_counter(reads, MrAccess::REMOTE_READ).unwrap();
             handle.bind_counter(writes, MrAccess::REMOTE_WRITE).unwrap();
-            let again = handle.bind_counter(writes, BOTH).unwrap_err();
-            assert_eq!(again.errno(), Errno::Inval);
+            let error = handle.bind_counter(writes, BOTH).unwrap_err();
+            assert_eq!(error.errno(), Errno::Inval);
         }
         for (count, len) in (1..).zip(SIZES) {
             let flags = OpFlags::DELIVERY_COMPLETE;
             // Two segments in the first region count once.
-            let rma_iov = [at(0, len / 2, 1), at(100_000, len - len / 2, 1)];
+            let rma_iov = [remote(0, len / 2, 1), remote(100_000, len - len / 2, 1)];
             pair.write(&[&pattern(len, len)], &rma_iov, flags, 1);
             pair.a.wait_for(1, &[&pair.b]);
-            let _read = pair.read(&[at(0, len, 2), at(0, 0, 1)], 2);
+            let _read = pair.read(&[remote(0, len, 2), remote(0, 0, 1)], 2);
             pair.a.wait_for(2, &[&pair.b]);
             let expected = [[count, count], [count, 0]];
-            crate::side::until(|| (numbers() == expected).then_some(()));
+            crate::side::until(|| (counts() == expected).then_some(()));
         }
         let count = SIZES.len() as u64;
         fetch_and_add(&pair.a, pair.to_b);
         pair.a.wait_for(3, &[&pair.b]);
-        let both = [[count + 1, count + 1], [count, 0]];
-        crate::side::until(|| (numbers() == both).then_some(()));
+        let after_fetch = [[count + 1, count + 1], [count, 0]];
+        crate::side::until(|| (counts() == after_fetch).then_some(()));
         let operand = Ioc::from_raw(pair.a.keep(&[1; 8]).cast(), 1);
         let target = Target {
             dest: pair.to_b,
@@ -381,32 +390,37 @@ fn each_region_counts_its_accesses() {
         // SAFETY: the side keeps the bytes.
         unsafe { pair.a.ep.atomic(operand, Desc::NONE, &target, Context(3)) }.unwrap();
         pair.a.wait_for(3, &[&pair.b]);
-        let changed = [[count + 1, count + 1], [count, 1]];
-        crate::side::until(|| (numbers() == changed).then_some(()));
+        let after_sum = [[count + 1, count + 1], [count, 1]];
+        crate::side::until(|| (counts() == after_sum).then_some(()));
     });
 }
 
 #[test]
 fn a_counter_bound_to_reads_and_writes_counts_a_fetching_atomic_once() {
-    each(|pair| {
+    for_each_pair(|pair| {
         let counter = pair.b.domain.cntr(&cntr::Attr::default()).unwrap();
         let region = Region::new(&pair.b, &[0; 8], BOTH, 1);
         region.handle.bind_counter(&counter, BOTH).unwrap();
         fetch_and_add(&pair.a, pair.to_b);
         pair.a.wait_for(3, &[&pair.b]);
         assert_eq!(counter.read(), 1);
-        pair.write(&[&[1; 8]], &[at(0, 8, 1)], OpFlags::DELIVERY_COMPLETE, 1);
+        pair.write(
+            &[&[1; 8]],
+            &[remote(0, 8, 1)],
+            OpFlags::DELIVERY_COMPLETE,
+            1,
+        );
         pair.a.wait_for(1, &[&pair.b]);
-        let _read = pair.read(&[at(0, 8, 1)], 2);
+        let _read = pair.read(&[remote(0, 8, 1)], 2);
         pair.a.wait_for(2, &[&pair.b]);
         assert_eq!(counter.read(), 3);
     });
 }
 
 /// Adds to the first word of the region with key 1, and fetches the previous value.
-fn fetch_and_add(from: &Side, dest: FiAddr) {
-    let operand = Ioc::from_raw(from.keep(&[1; 8]).cast(), 1);
-    let to = IocMut::from_raw(from.keep(&[0; 8]).cast(), 1);
+fn fetch_and_add(side: &Side, dest: FiAddr) {
+    let operand = Ioc::from_raw(side.keep(&[1; 8]).cast(), 1);
+    let result = IocMut::from_raw(side.keep(&[0; 8]).cast(), 1);
     let target = Target {
         dest,
         addr: 0,
@@ -414,9 +428,9 @@ fn fetch_and_add(from: &Side, dest: FiAddr) {
         datatype: Datatype::Uint64,
         op: Op::Sum,
     };
-    let (operand, to) = ((operand, Desc::NONE), (to, Desc::NONE));
+    let (operand, result) = ((operand, Desc::NONE), (result, Desc::NONE));
     // SAFETY: the side keeps the bytes.
-    let posted = unsafe { from.ep.fetch_atomic(operand, to, &target, Context(3)) };
+    let posted = unsafe { side.ep.fetch_atomic(operand, result, &target, Context(3)) };
     posted.unwrap();
 }
 
@@ -427,10 +441,10 @@ fn a_fetching_atomic_counts_as_a_read_at_the_target() {
     let cq = domain.cq(&selvedge::cq::Attr::default()).unwrap();
     let av = domain.av(&selvedge::av::Attr::default()).unwrap();
     let counter = || domain.cntr(&cntr::Attr::default()).unwrap();
-    let (read, write_pem) = (counter(), counter());
+    let (remote_reads, remote_writes) = (counter(), counter());
     let mut bind = selvedge::Bindings::new(Arc::clone(&cq), Arc::clone(&av));
-    bind.cntrs.remote_read = Some(Arc::clone(&read));
-    bind.cntrs.remote_write = Some(Arc::clone(&write_pem));
+    bind.cntrs.remote_read = Some(Arc::clone(&remote_reads));
+    bind.cntrs.remote_write = Some(Arc::clone(&remote_writes));
     let ep = domain.endpoint(&info, bind).unwrap();
     let b = Side::from_parts(ep, cq, av, domain);
     let a = Side::new();
@@ -438,5 +452,5 @@ fn a_fetching_atomic_counts_as_a_read_at_the_target() {
     let _region = Region::new(&b, &[0; 8], BOTH, 1);
     fetch_and_add(&a, dest);
     a.wait_for(3, &[&b]);
-    assert_eq!((read.read(), write_pem.read()), (1, 0));
+    assert_eq!((remote_reads.read(), remote_writes.read()), (1, 0));
 }

@@ -15,8 +15,8 @@ fn both_sides_may_connect_at_once() {
     for _ in 0..20 {
         let (a, b) = (Side::new(), Side::new());
         let (to_a, to_b) = (b.insert_peer(&a), a.insert_peer(&b));
-        let at_a = a.trecv(to_b, 1, 5, 3);
-        let at_b = b.trecv(to_a, 1, 5, 3);
+        let buffer_a = a.trecv(to_b, 1, 5, 3);
+        let buffer_b = b.trecv(to_a, 1, 5, 3);
         a.tsend(to_b, 1, b"a to b"[..5].as_ref(), 3).unwrap();
         b.tsend(to_a, 1, b"b to a"[..5].as_ref(), 3).unwrap();
         let mut done = [0; 2];
@@ -30,7 +30,7 @@ fn both_sides_may_connect_at_once() {
             (done == [2, 2]).then_some(())
         });
         assert_eq!(
-            (at_a.bytes(), at_b.bytes()),
+            (buffer_a.bytes(), buffer_b.bytes()),
             (b"b to ".into(), b"a to ".into())
         );
         assert!(a.poll().is_none() && b.poll().is_none());
@@ -50,7 +50,7 @@ fn rendezvous_messages_stay_with_the_sender_above_the_eager_size() {
     let buffer = b.trecv(from_a, 2, small.len(), 3);
     b.wait_for(3, &[&a]);
     assert_eq!(buffer.bytes(), small);
-    // The large one was posted first, and is still with its sender.
+    // The large message was posted first, and its bytes are still with the sender.
     a.wait_for(2, &[&b]);
     assert!(a.poll().is_none() && b.poll().is_none());
     let buffer = b.trecv(from_a, 1, large.len(), 4);
@@ -62,13 +62,13 @@ fn rendezvous_messages_stay_with_the_sender_above_the_eager_size() {
 #[test]
 fn operations_with_a_peer_complete_in_order_on_request() {
     for comp_order in [0, COMP_ORDER_STRICT] {
-        let mut own = info(EpType::Rdm, &[]);
-        own.tx_attr.comp_order = comp_order;
-        let (a, b) = (Side::open(&own), Side::new());
+        let mut ordered = info(EpType::Rdm, &[]);
+        ordered.tx_attr.comp_order = comp_order;
+        let (a, b) = (Side::open(&ordered), Side::new());
         exchange(&a, &b);
-        let to = a.insert_peer(&b);
-        a.tsend_delivered(to, 1, b"first", 1).unwrap();
-        let second = a.tsend(to, 2, b"second", 2);
+        let dest = a.insert_peer(&b);
+        a.tsend_delivered(dest, 1, b"first", 1).unwrap();
+        let second = a.tsend(dest, 2, b"second", 2);
         if comp_order == 0 {
             assert_eq!(second, Ok(()));
             a.wait_for(2, &[&b]);
@@ -78,7 +78,7 @@ fn operations_with_a_peer_complete_in_order_on_request() {
         b.trecv(FiAddr::UNSPEC, 1, 5, 3);
         b.wait_for(3, &[&a]);
         a.wait_for(1, &[&b]);
-        assert_eq!(a.tsend(to, 2, b"second", 2), Ok(()));
+        assert_eq!(a.tsend(dest, 2, b"second", 2), Ok(()));
         a.wait_for(2, &[&b]);
     }
 }
@@ -87,13 +87,13 @@ fn operations_with_a_peer_complete_in_order_on_request() {
 fn receives_complete_in_the_order_of_their_messages() {
     let (a, b) = (Side::new(), Side::new());
     exchange(&a, &b);
-    let to = a.insert_peer(&b);
+    let dest = a.insert_peer(&b);
     let sizes = [3 << 20, 8, 0, 100_000, 4096];
     for (n, size) in sizes.into_iter().enumerate() {
         b.trecv(FiAddr::UNSPEC, n as u64, size, n as u64);
     }
     for (n, size) in sizes.into_iter().enumerate() {
-        a.tsend(to, n as u64, &pattern(n, size), 9).unwrap();
+        a.tsend(dest, n as u64, &pattern(n, size), 9).unwrap();
     }
     for n in 0..sizes.len() {
         b.wait_for(n as u64, &[&a]);
@@ -105,12 +105,12 @@ fn many_endpoints_connecting_at_once_lose_and_duplicate_no_message() {
     const COUNT: usize = 12;
     let sides: Vec<_> = (0..COUNT).map(|_| Side::new()).collect();
     for (n, side) in sides.iter().enumerate() {
-        for from in 0..COUNT {
-            side.trecv(FiAddr::UNSPEC, from as u64, 8, 100 + from as u64);
+        for sender in 0..COUNT as u64 {
+            side.trecv(FiAddr::UNSPEC, sender, 8, 100 + sender);
         }
         for other in &sides {
-            let to = side.insert_peer(other);
-            side.tsend(to, n as u64, &[n as u8; 8], 1).unwrap();
+            let dest = side.insert_peer(other);
+            side.tsend(dest, n as u64, &[n as u8; 8], 1).unwrap();
         }
     }
     let mut done = [0; COUNT];
@@ -131,15 +131,15 @@ fn sending_to_an_unused_address_fails_in_bounded_time() {
     let params = [("FI_TCP_PEER_TIMEOUT", "30ms")];
     let a = Side::with(&params);
     let closed = Side::new().addr();
-    let to = a.insert(closed);
-    a.trecv(to, 1, 8, 4);
+    let dest = a.insert(closed);
+    a.trecv(dest, 1, 8, 4);
     for n in 0..3 {
-        a.tsend(to, 1, &pattern(1, n * 3000), n as u64).unwrap();
+        a.tsend(dest, 1, &pattern(1, n * 3000), n as u64).unwrap();
     }
     let mut contexts: Vec<_> = (0..4)
         .map(|_| {
             let error = a.wait(&[]).unwrap_err();
-            assert_eq!((error.errno, error.src), (Errno::ConnRefused, to));
+            assert_eq!((error.errno, error.src), (Errno::ConnRefused, dest));
             assert!(
                 error.detail.contains(&closed.to_string()),
                 "{}",
@@ -154,34 +154,34 @@ fn sending_to_an_unused_address_fails_in_bounded_time() {
 
 #[test]
 fn an_unresponsive_peer_whose_host_accepts_is_logged() {
-    log_lines::keep();
-    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    log_lines::record_warnings();
+    let unresponsive = TcpListener::bind("127.0.0.1:0").unwrap();
     let a = Side::with(&[("FI_TCP_CONNECT_TIMEOUT", "5ms")]);
-    let addr = mute.local_addr().unwrap();
-    a.tsend(a.insert(addr), 1, b"unheard", 1).unwrap();
-    let begin = format!("{addr} has not responded for ");
+    let addr = unresponsive.local_addr().unwrap();
+    a.tsend(a.insert(addr), 1, b"unread", 1).unwrap();
+    let prefix = format!("{addr} has not responded for ");
     let first = until(|| {
         assert!(a.poll().is_none());
-        log_lines::that_begin_with(&begin).pop()
+        log_lines::warnings_with_prefix(&prefix).pop()
     });
     assert!(first.contains("correct the address"), "{first}");
     // The warning repeats at growing intervals.
     let start = Instant::now();
     until(|| {
         a.drive();
-        (log_lines::that_begin_with(&begin).len() > 2).then_some(())
+        (log_lines::warnings_with_prefix(&prefix).len() > 2).then_some(())
     });
     assert!(start.elapsed() >= Duration::from_millis(20));
 }
 
 #[test]
 fn the_response_timeout_is_an_error_that_names_its_parameter() {
-    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let unresponsive = TcpListener::bind("127.0.0.1:0").unwrap();
     let a = Side::with(&[("FI_TCP_ANSWER_TIMEOUT", "30ms")]);
-    let to = a.insert(mute.local_addr().unwrap());
-    a.tsend(to, 1, b"unheard", 1).unwrap();
+    let dest = a.insert(unresponsive.local_addr().unwrap());
+    a.tsend(dest, 1, b"unread", 1).unwrap();
     let error = a.wait(&[]).unwrap_err();
-    assert_eq!((error.errno, error.src), (Errno::TimedOut, to));
+    assert_eq!((error.errno, error.src), (Errno::TimedOut, dest));
     assert!(
         error.detail.contains("FI_TCP_ANSWER_TIMEOUT"),
         "{}",
@@ -215,21 +215,21 @@ fn a_directed_receive_from_a_disconnected_peer_fails_unless_it_reconnects() {
     let addr = b.addr();
     for _ in 0..2 {
         exchange(&a, &b);
-        let to = a.insert(addr);
-        a.trecv(to, 999, 8, 50);
+        let dest = a.insert(addr);
+        a.trecv(dest, 999, 8, 50);
         drop(b);
-        // The disconnect fails posted receives once. Later receives reconnect by themselves.
+        // The disconnect fails posted receives once. Each later receive starts to reconnect.
         for errno in [Errno::ConnReset, Errno::ConnRefused, Errno::ConnRefused] {
             let error = a.wait(&[]).unwrap_err();
-            assert_eq!((error.errno, error.src), (errno, to));
+            assert_eq!((error.errno, error.src), (errno, dest));
             assert_eq!(error.entry.context, Context(50));
-            a.trecv(to, 999, 8, 50);
+            a.trecv(dest, 999, 8, 50);
         }
         a.wait(&[]).unwrap_err();
         b = Side::open(&info_at(&addr.to_string(), EpType::Rdm, &[]));
-        let buffer = a.trecv(to, 7, 8, 51);
-        let back = b.insert_peer(&a);
-        b.tsend(back, 7, &pattern(7, 8), 52).unwrap();
+        let buffer = a.trecv(dest, 7, 8, 51);
+        let to_a = b.insert_peer(&a);
+        b.tsend(to_a, 7, &pattern(7, 8), 52).unwrap();
         a.wait_for(51, &[&b]);
         assert_eq!(buffer.bytes(), pattern(7, 8));
         b.wait_for(52, &[&a]);
@@ -239,12 +239,12 @@ fn a_directed_receive_from_a_disconnected_peer_fails_unless_it_reconnects() {
 #[test]
 fn a_peer_that_starts_late_gets_everything_in_order() {
     let a = Side::new();
-    let early = Side::new();
-    let addr = early.addr();
-    drop(early);
-    let to = a.insert(addr);
+    let unused = Side::new();
+    let addr = unused.addr();
+    drop(unused);
+    let dest = a.insert(addr);
     for n in 0..5_u64 {
-        a.tsend(to, n, &n.to_ne_bytes(), n).unwrap();
+        a.tsend(dest, n, &n.to_ne_bytes(), n).unwrap();
     }
     for _ in 0..100 {
         a.drive();
@@ -266,14 +266,14 @@ fn a_closed_peer_fails_pending_operations_and_can_reconnect() {
     for incarnation in 0..3 {
         exchange(&a, &b);
         exchange(&b, &a);
-        let to = a.insert(addr);
-        a.trecv(to, 999, 8, 50);
+        let dest = a.insert(addr);
+        a.trecv(dest, 999, 8, 50);
         let large = pattern(incarnation, 30 << 20);
-        a.tsend(to, 1000, &large, 51).unwrap();
+        a.tsend(dest, 1000, &large, 51).unwrap();
         drop(b);
         let mut contexts = [0; 2].map(|_| {
             let error = a.wait(&[]).unwrap_err();
-            assert_eq!((error.errno, error.src), (Errno::ConnReset, to));
+            assert_eq!((error.errno, error.src), (Errno::ConnReset, dest));
             error.entry.context.0
         });
         contexts.sort_unstable();
@@ -350,11 +350,11 @@ fn unexpected_messages_stop_at_the_quota_and_continue_later() {
     let to_b = a.insert_peer(&b);
     let bytes = pattern(1, 60_000);
     let mut sent = 0;
-    let mut futile = 0;
-    while futile < 2000 {
+    let mut refused_in_a_row = 0;
+    while refused_in_a_row < 2000 {
         match a.tsend(to_b, 5, &bytes, sent) {
-            Ok(()) => (sent, futile) = (sent + 1, 0),
-            Err(Errno::Again) => futile += 1,
+            Ok(()) => (sent, refused_in_a_row) = (sent + 1, 0),
+            Err(Errno::Again) => refused_in_a_row += 1,
             Err(errno) => panic!("{errno}"),
         }
         while let Some(entry) = a.poll() {
@@ -408,22 +408,22 @@ fn a_busy_peer_does_not_starve_the_others() {
     let [busy, other, local] = [(); 3].map(|()| Side::new());
     exchange(&other, &local);
     exchange(&busy, &local);
-    let (from_busy, from_other) = (busy.insert_peer(&local), other.insert_peer(&local));
+    let (local_of_busy, local_of_other) = (busy.insert_peer(&local), other.insert_peer(&local));
     for context in 0..400 {
         local.trecv(FiAddr::UNSPEC, 1, 8, context);
     }
     local.trecv(FiAddr::UNSPEC, 2, 8, 400);
     let flood = || {
         for _ in 0..8 {
-            busy.tsend(from_busy, 1, b"flooding", 0).unwrap();
+            busy.tsend(local_of_busy, 1, b"flooding", 0).unwrap();
         }
         busy.drive();
         local.drive();
     };
     (0..20).for_each(|_| flood());
-    other.tsend(from_other, 2, b"for once", 0).unwrap();
+    other.tsend(local_of_other, 2, b"only one", 0).unwrap();
     (0..20).for_each(|_| flood());
-    // The completions so far, without another turn of progress.
+    // Reads the completions so far, without another turn of progress.
     let (mut entries, mut sources) = ([Entry::default(); 512], [FiAddr::UNSPEC; 512]);
     let count = local.cq.read_ready(&mut entries, &mut sources).unwrap();
     let mut received = entries[..count].iter().map(|entry| entry.context);

@@ -7,7 +7,7 @@ pub(crate) fn pairs() -> Vec<[Side; 2]> {
     vec![[Side::new(), Side::new()]]
 }
 
-/// The name of a side in error texts.
-pub(crate) fn shown(side: &Side) -> String {
+/// Returns the name of a side in error texts.
+pub(crate) fn name_in_errors(side: &Side) -> String {
     side.addr().to_string()
 }

@@ -21,12 +21,12 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The result of an operation.
 pub(crate) type Done = Result<Entry, ErrEntry>;
 
-/// An `Info` of the provider on the loopback interface, with these parameters.
+/// Returns an `Info` of the provider on the loopback interface, with these parameters.
 pub(crate) fn info(ep_type: EpType, params: &[(&str, &str)]) -> Info {
     info_at("127.0.0.1:0", ep_type, params)
 }
 
-pub(crate) fn info_at(at: &str, ep_type: EpType, params: &[(&str, &str)]) -> Info {
+pub(crate) fn info_at(src_addr: &str, ep_type: EpType, params: &[(&str, &str)]) -> Info {
     let requested = params.iter().map(|&(name, value)| (name, value.to_owned()));
     let registry = Registry::new()
         .with(&selvedge_tcp::PROVIDER)
@@ -38,11 +38,11 @@ pub(crate) fn info_at(at: &str, ep_type: EpType, params: &[(&str, &str)]) -> Inf
     let hints = Hints::new()
         .caps(caps)
         .ep_type(ep_type)
-        .src_addr(at.parse().unwrap());
+        .src_addr(src_addr.parse().unwrap());
     registry.infos(&hints).unwrap().remove(0)
 }
 
-/// An `Info` of connected endpoints in domains without locks.
+/// Returns an `Info` of connected endpoints in domains without locks.
 ///
 /// # Safety
 /// No two threads use objects of one domain at the same time.
@@ -58,7 +58,7 @@ pub(crate) unsafe fn unlocked_info() -> Info {
 }
 
 pub(crate) struct Side {
-    // Declared first, so that it is closed before the buffers are freed.
+    // The endpoint is declared first, so that it is closed before the buffers are freed.
     pub(crate) ep: Arc<dyn Endpoint>,
     pub(crate) cq: Arc<dyn CompletionQueue>,
     pub(crate) av: Arc<dyn AddressVector>,
@@ -122,16 +122,16 @@ impl Side {
         first
     }
 
-    pub(crate) fn tsend(&self, to: FiAddr, tag: u64, bytes: &[u8], context: u64) -> Result {
+    pub(crate) fn tsend(&self, dest: FiAddr, tag: u64, bytes: &[u8], context: u64) -> Result {
         let iov = Iov::from_raw(self.keep(bytes).cast(), bytes.len());
         // SAFETY: `memory` outlives the endpoint.
-        unsafe { self.ep.tsend(iov, Desc::NONE, to, tag, Context(context)) }
+        unsafe { self.ep.tsend(iov, Desc::NONE, dest, tag, Context(context)) }
     }
 
-    /// Posts a tagged message that completes when a receive has taken it.
+    /// Posts a tagged message that completes when a receive has matched it.
     pub(crate) fn tsend_delivered(
         &self,
-        to: FiAddr,
+        dest: FiAddr,
         tag: u64,
         bytes: &[u8],
         context: u64,
@@ -139,7 +139,7 @@ impl Side {
         let msg = tagged::SendMsg {
             iov: &[Iov::from_raw(self.keep(bytes).cast(), bytes.len())],
             desc: &[],
-            dest: to,
+            dest,
             tag,
             context: Context(context),
             data: 0,
@@ -148,19 +148,19 @@ impl Side {
         unsafe { self.ep.tsendmsg(&msg, OpFlags::DELIVERY_COMPLETE) }
     }
 
-    pub(crate) fn send(&self, to: FiAddr, bytes: &[u8], context: u64) -> Result {
+    pub(crate) fn send(&self, dest: FiAddr, bytes: &[u8], context: u64) -> Result {
         let iov = Iov::from_raw(self.keep(bytes).cast(), bytes.len());
         // SAFETY: `memory` outlives the endpoint.
-        unsafe { self.ep.send(iov, Desc::NONE, to, Context(context)) }
+        unsafe { self.ep.send(iov, Desc::NONE, dest, Context(context)) }
     }
 
     /// Posts a tagged receive, and returns its buffer.
-    pub(crate) fn trecv(&self, from: FiAddr, tag: u64, len: usize, context: u64) -> RecvBuffer {
+    pub(crate) fn trecv(&self, src: FiAddr, tag: u64, len: usize, context: u64) -> RecvBuffer {
         let first = self.keep(&vec![0; len]);
         let iov = IovMut::from_raw(first.cast(), len);
         let tag = TagMatch::exact(tag);
         // SAFETY: `memory` outlives the endpoint, and `RecvBuffer` is read after the completion.
-        unsafe { self.ep.trecv(iov, Desc::NONE, from, tag, Context(context)) }.unwrap();
+        unsafe { self.ep.trecv(iov, Desc::NONE, src, tag, Context(context)) }.unwrap();
         RecvBuffer { first, len }
     }
 
@@ -185,11 +185,11 @@ impl Side {
 
     pub(crate) fn drive(&self) {
         let (Ok(_) | Err(Errno::Avail)) = self.cq.read(&mut []) else {
-            panic!("driving progress");
+            panic!("progress fails");
         };
     }
 
-    /// Waits for a completion, driving the others too.
+    /// Waits for a completion, while all sides make progress.
     #[track_caller]
     pub(crate) fn wait(&self, others: &[&Self]) -> Done {
         until(|| {
@@ -198,7 +198,7 @@ impl Side {
         })
     }
 
-    /// Waits for the completion of this context.
+    /// Waits for a completion, which must have this context.
     #[track_caller]
     pub(crate) fn wait_for(&self, context: u64, others: &[&Self]) -> Entry {
         let entry = self.wait(others).unwrap();
@@ -207,7 +207,7 @@ impl Side {
     }
 }
 
-/// The buffer of a receive. Read it only after the completion.
+/// The buffer of a receive. The bytes may be read only after the completion.
 pub(crate) struct RecvBuffer {
     first: *const u8,
     len: usize,
@@ -215,7 +215,8 @@ pub(crate) struct RecvBuffer {
 
 impl RecvBuffer {
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        // SAFETY: memory of a `Side` that still exists; no operation uses it any more.
+        // SAFETY: the `Side` that owns the memory still exists, and no operation uses the memory any
+        // more.
         unsafe { std::slice::from_raw_parts(self.first, self.len) }.to_vec()
     }
 }
@@ -228,14 +229,14 @@ pub(crate) fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
         if let Some(value) = attempt() {
             return value;
         }
-        assert!(start.elapsed() < TIMEOUT, "nothing happens");
+        assert!(start.elapsed() < TIMEOUT, "no attempt succeeds in time");
         std::thread::yield_now();
     }
 }
 
 pub(crate) fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len)
-        .map(|at| (at * 31 + seed * 7 + at / 251) as u8)
+        .map(|index| (index * 31 + seed * 7 + index / 251) as u8)
         .collect()
 }
 

@@ -8,10 +8,10 @@ use selvedge::{Caps, Hints, Registry};
 
 use crate::side::Side;
 
-/// Set in the child process.
+/// The environment variable that is set in a child process.
 const CHILD: &str = "SELVEDGE_TCP_TEST_OTHER";
 
-/// In the child process, its side; `None` in the parent.
+/// Opens the side of a child process and prints its address. Returns `None` in the parent.
 pub(crate) fn child_side() -> Option<Side> {
     std::env::var_os(CHILD)?;
     let registry = Registry::new().with(&selvedge_tcp::PROVIDER);
@@ -24,8 +24,8 @@ pub(crate) fn child_side() -> Option<Side> {
     Some(side)
 }
 
-/// Starts the test as a child process. Returns the process, the address of its side, and its
-/// further output lines.
+/// Starts the test as a child process. Returns the process, the address of the child's side, and the
+/// further output lines of the child.
 pub(crate) fn start(test: &str) -> (Child, String, impl Iterator<Item = String>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])

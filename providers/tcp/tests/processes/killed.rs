@@ -16,17 +16,17 @@ fn operations_to_a_killed_process_fail_with_its_name() {
     }
     let (mut target, addr, _output) = child_process::start(NAME);
     let (a, b) = (Side::new(), Side::new());
-    let to = a.insert(addr.parse().unwrap());
-    a.tsend(to, 1, b"first", 1).unwrap();
+    let dest = a.insert(addr.parse().unwrap());
+    a.tsend(dest, 1, b"first", 1).unwrap();
     a.wait_for(1, &[]);
-    a.trecv(to, 2, 8, 2);
-    // More than the socket buffers of both sides hold.
-    a.tsend(to, 3, &vec![7; 64 << 20], 3).unwrap();
+    a.trecv(dest, 2, 8, 2);
+    // The message is larger than the socket buffers of both sides.
+    a.tsend(dest, 3, &vec![7; 64 << 20], 3).unwrap();
     target.kill().unwrap();
     target.wait().unwrap();
     let mut contexts = [0; 2].map(|_| {
         let error = a.wait(&[]).unwrap_err();
-        assert_eq!((error.errno, error.src), (Errno::ConnReset, to));
+        assert_eq!((error.errno, error.src), (Errno::ConnReset, dest));
         assert!(error.detail.contains(&addr), "{}", error.detail);
         error.entry.context.0
     });

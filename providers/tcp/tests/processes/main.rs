@@ -19,7 +19,7 @@ const fn variables() -> Vec<(&'static str, String)> {
     Vec::new()
 }
 
-/// The same for a process that a test starts.
+/// Parameters of every endpoint in a process that a test starts.
 const fn child_variables() -> Vec<(&'static str, String)> {
     variables()
 }
@@ -31,15 +31,15 @@ fn calls_in_a_forked_child_fail_and_the_parent_continues() {
     let to_b = a.insert_peer(&b);
     let buffer = b.trecv(FiAddr::UNSPEC, 9, 1 << 20, 9);
     a.tsend(to_b, 9, &pattern(9, 1 << 20), 9).unwrap();
-    #[expect(unsafe_code, reason = "a child that only calls what it may")]
-    // SAFETY: the child only calls the provider, which must reject it, and exits without cleaning
-    // up.
+    #[expect(unsafe_code, reason = "the forked child is the subject of the test")]
+    // SAFETY: the child only calls the provider, which must reject the calls, and exits without
+    // running destructors.
     let child = match unsafe { libc::fork() } {
         0 => {
-            let failed = a.tsend(to_b, 9, b"from a child", 1) == Err(Errno::BadF);
-            let failed = failed && a.cq.read(&mut [Entry::default()]) == Err(Errno::BadF);
-            // SAFETY: the child touches no memory of the parent after this.
-            unsafe { libc::_exit(i32::from(!failed)) }
+            let are_refused = a.tsend(to_b, 9, b"from a child", 1) == Err(Errno::BadF)
+                && a.cq.read(&mut [Entry::default()]) == Err(Errno::BadF);
+            // SAFETY: `_exit` runs no code that depends on threads of the parent.
+            unsafe { libc::_exit(i32::from(!are_refused)) }
         }
         child => child,
     };

@@ -1,4 +1,4 @@
-//! Input that TLS has buffered: epoll(7) reports no event for it.
+//! Input that the TLS session has buffered, for which epoll(7) reports no event.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::info::Progress;
@@ -14,37 +14,37 @@ const TURN_LEN: usize = (64 << 10) - 24;
 fn a_thread_does_not_park_with_buffered_tls_input() {
     let (a, c) = (Side::new(), Side::new());
     let b = parking_side(wait::Object::Fd, Progress::Manual);
-    let (to_b, from_c) = (a.insert_peer(&b), c.insert_peer(&b));
-    // Grows the kernel's receive buffer.
+    let (b_of_a, b_of_c) = (a.insert_peer(&b), c.insert_peer(&b));
+    // A large message makes the kernel enlarge the receive buffer.
     let large = pattern(9, 16 << 20);
     let buffer = b.trecv(FiAddr::UNSPEC, 99, large.len(), 99);
-    a.tsend(to_b, 99, &large, 99).unwrap();
+    a.tsend(b_of_a, 99, &large, 99).unwrap();
     b.wait_for(99, &[&a]);
     a.wait_for(99, &[&b]);
     assert_eq!(buffer.bytes(), large);
     let _first = b.trecv(FiAddr::UNSPEC, 3, 1, 3);
-    c.tsend(from_c, 3, &[0], 4).unwrap();
+    c.tsend(b_of_c, 3, &[0], 4).unwrap();
     b.wait_for(3, &[&c]);
     c.wait_for(4, &[&b]);
-    // One turn delivers less of such a message than was read from the socket. A later message of
-    // another peer keeps the endpoint from reading this connection without an event.
+    // One turn delivers fewer bytes of such a message than the turn reads from the socket. A later
+    // message of another peer keeps the endpoint from reading this connection without an event.
     for excess in (1..30_000).step_by(1500) {
         let bytes = pattern(excess, TURN_LEN + excess);
         let buffer = b.trecv(FiAddr::UNSPEC, 1, bytes.len(), 2);
         let _other = b.trecv(FiAddr::UNSPEC, 3, 1, 3);
-        a.tsend(to_b, 1, &bytes, 1).unwrap();
+        a.tsend(b_of_a, 1, &bytes, 1).unwrap();
         a.wait_for(1, &[]);
-        c.tsend(from_c, 3, &[0], 4).unwrap();
+        c.tsend(b_of_c, 3, &[0], 4).unwrap();
         c.wait_for(4, &[]);
         let mut missing = vec![Context(2), Context(3)];
         while !missing.is_empty() {
             if let Some(done) = b.poll() {
                 let context = done.unwrap().context;
-                missing.retain(|it| *it != context);
+                missing.retain(|expected| *expected != context);
             } else if b.cq.try_wait() != Err(Errno::Again) {
                 let mut fds = [PollFd::new(b.cq.wait_fd().unwrap(), PollFlags::POLLIN)];
                 let woken = poll(&mut fds, PollTimeout::from(20_000_u16));
-                assert_eq!(woken, Ok(1), "asleep over the last {excess} bytes");
+                assert_eq!(woken, Ok(1), "the last {excess} bytes wake no thread");
             }
         }
         assert_eq!(buffer.bytes(), bytes);

@@ -10,7 +10,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 /// A certificate authority.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
-    /// The file of its own certificate.
+    /// The file of the authority's certificate.
     pub(crate) file: PathBuf,
 }
 
@@ -42,6 +42,7 @@ impl Authority {
         self.sign(|_| {})
     }
 
+    /// Issues a certificate with edited parameters.
     pub(crate) fn sign(&self, edit: impl FnOnce(&mut CertificateParams)) -> Certificate {
         let mut params = CertificateParams::new(["fabric.test".to_owned()]).unwrap();
         let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
@@ -82,8 +83,8 @@ pub(crate) fn authority() -> &'static Authority {
 
 /// The certificate of endpoints without a specific one.
 pub(crate) fn default_certificate() -> &'static Certificate {
-    static PAPERS: OnceLock<Certificate> = OnceLock::new();
-    PAPERS.get_or_init(|| authority().issue())
+    static CERTIFICATE: OnceLock<Certificate> = OnceLock::new();
+    CERTIFICATE.get_or_init(|| authority().issue())
 }
 
 pub(crate) fn write_pem(prefix: &str, text: &str) -> PathBuf {
@@ -94,7 +95,7 @@ pub(crate) fn write_pem(prefix: &str, text: &str) -> PathBuf {
     path
 }
 
-/// The folder of this process; folders of exited processes are removed.
+/// Returns the folder of this process. The first call also removes the folders of exited processes.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Authorization keys over TLS: neither replaces the other.
+//! Authorization keys over TLS: neither the key nor the certificate replaces the other.
 
 use selvedge::info::EpType;
 use selvedge::{Errno, Info};
@@ -11,19 +11,19 @@ pub(crate) fn keyed_info(ep_type: EpType, key: &[u8]) -> Info {
     info
 }
 
-fn keyed(key: &[u8]) -> Side {
+fn open_keyed(key: &[u8]) -> Side {
     Side::open(&keyed_info(EpType::Rdm, key))
 }
 
 #[test]
 fn valid_certificates_do_not_replace_the_key() {
-    let (a, b, c) = (keyed(b"one"), keyed(b"one"), keyed(b"other"));
+    let (a, b, c) = (open_keyed(b"one"), open_keyed(b"one"), open_keyed(b"other"));
     exchange(&a, &b);
     exchange(&b, &a);
-    for (from, to) in [(&a, &c), (&c, &a)] {
-        let addr = from.insert_peer(to);
-        from.tsend(addr, 1, b"to nobody", 1).unwrap();
-        let error = from.wait(&[to]).unwrap_err();
+    for (sender, receiver) in [(&a, &c), (&c, &a)] {
+        let addr = sender.insert_peer(receiver);
+        sender.tsend(addr, 1, b"refused", 1).unwrap();
+        let error = sender.wait(&[receiver]).unwrap_err();
         assert_eq!(error.errno, Errno::ConnRefused, "{error:?}");
         assert!(error.detail.contains("auth_key"), "{error:?}");
     }

@@ -35,7 +35,8 @@ fn variables() -> Vec<(&'static str, String)> {
     certificates::default_certificate().variables()
 }
 
-/// The same for a process that a test starts, which has its own certificate.
+/// Parameters of every endpoint in a process that a test starts. Each process has its own
+/// certificate.
 fn child_variables() -> Vec<(&'static str, String)> {
     certificates::authority().issue().variables()
 }

@@ -27,19 +27,19 @@ fn processes_exchange_messages_over_tls_with_their_own_certificates() {
     }
     let (mut child, addr, output) = child_process::start(ECHO);
     let a = Side::new();
-    let to = a.insert(addr.parse().unwrap());
-    a.tsend(to, 1 << 40, &a.addr().port().to_le_bytes(), 1)
+    let dest = a.insert(addr.parse().unwrap());
+    a.tsend(dest, 1 << 40, &a.addr().port().to_le_bytes(), 1)
         .unwrap();
     a.wait_for(1, &[]);
     for len in SIZES {
         let bytes = pattern(len, len);
-        let buffer = a.trecv(to, len as u64, len, 2);
-        a.tsend(to, len as u64, &bytes, 1).unwrap();
+        let buffer = a.trecv(dest, len as u64, len, 2);
+        a.tsend(dest, len as u64, &bytes, 1).unwrap();
         let mut contexts = [0; 2].map(|_| a.wait(&[]).unwrap().context.0);
         contexts.sort_unstable();
         assert_eq!(contexts, [1, 2]);
         assert_eq!(buffer.bytes(), bytes);
     }
-    assert_ne!(output.count(), 0, "the other says how it went");
+    assert_ne!(output.count(), 0, "the child prints its test result");
     assert!(child.wait().unwrap().success());
 }

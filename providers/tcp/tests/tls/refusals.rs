@@ -1,5 +1,5 @@
-//! Peers that TLS rejects: the error names the peer and the reason in bounded time, and other
-//! connections are not affected.
+//! Peers that TLS rejects: operations fail in bounded time with an error that names the peer and the
+//! reason, and other connections are not affected.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,8 +15,8 @@ use selvedge::{Caps, Errno, Hints, Registry};
 use crate::certificates::{Authority, Certificate, authority, default_certificate};
 use crate::side::{Side, exchange};
 
-/// A side with this certificate, or without TLS.
-pub(crate) fn with(certificate: Option<&Certificate>) -> Side {
+/// Opens a side with this certificate, or without TLS.
+pub(crate) fn open_with(certificate: Option<&Certificate>) -> Side {
     let variables = certificate.map(Certificate::variables).unwrap_or_default();
     let timeout = [("FI_TCP_PEER_TIMEOUT", "300ms".to_owned())];
     let registry = Registry::new()
@@ -29,36 +29,37 @@ pub(crate) fn with(certificate: Option<&Certificate>) -> Side {
     Side::open(&registry.infos(&hints).unwrap()[0])
 }
 
-/// Returns why a message from `from` to `to` fails, while two other sides exchange messages.
+/// Sends a message that must fail, while two other sides exchange messages. Returns the error text.
 #[track_caller]
-fn send_fails(from: &Side, to: &Side) -> String {
+fn expect_send_error(sender: &Side, receiver: &Side) -> String {
     let (c, d) = (Side::new(), Side::new());
     exchange(&c, &d);
-    let addr = from.insert_peer(to);
-    from.tsend(addr, 1, b"to nobody", 1).unwrap();
-    let error = from.wait(&[to, &c]).unwrap_err();
+    let addr = sender.insert_peer(receiver);
+    sender.tsend(addr, 1, b"refused", 1).unwrap();
+    let error = sender.wait(&[receiver, &c]).unwrap_err();
     assert_eq!((error.errno, error.src), (Errno::ConnRefused, addr));
-    let name = to.addr().to_string();
+    let name = receiver.addr().to_string();
     assert!(error.detail.contains(&name), "{}", error.detail);
     exchange(&c, &d);
     exchange(&d, &c);
     error.detail
 }
 
-/// Checks that messages fail in both directions, from `a` to `b` for this reason.
+/// Checks that messages fail in both directions, and that the error of a message from `a` to `b`
+/// contains `reason`.
 #[track_caller]
-fn fails_in_both_directions(a: &Side, b: &Side, reason: &str) {
-    let detail = send_fails(a, b);
+fn expect_errors_in_both_directions(a: &Side, b: &Side, reason: &str) {
+    let detail = expect_send_error(a, b);
     assert!(detail.contains(reason), "{detail}");
-    send_fails(b, a);
+    expect_send_error(b, a);
 }
 
 #[test]
 fn a_plaintext_and_a_tls_peer_fail_to_connect_with_the_reason() {
-    let (plain, secured) = (with(None), Side::new());
-    fails_in_both_directions(&plain, &secured, "speaks TLS");
-    let (secured_too, other) = (with(Some(default_certificate())), with(None));
-    let detail = send_fails(&secured_too, &other);
+    let (plain, secured) = (open_with(None), Side::new());
+    expect_errors_in_both_directions(&plain, &secured, "uses TLS");
+    let (secured_too, other) = (open_with(Some(default_certificate())), open_with(None));
+    let detail = expect_send_error(&secured_too, &other);
     assert!(detail.contains("HandshakeFailure"), "{detail}");
     exchange(&plain, &other);
     exchange(&secured, &secured_too);
@@ -67,25 +68,25 @@ fn a_plaintext_and_a_tls_peer_fail_to_connect_with_the_reason() {
 #[test]
 fn certificates_of_another_authority_are_rejected() {
     let foreign = Authority::new();
-    let a = with(Some(&foreign.issue()));
-    fails_in_both_directions(&a, &Side::new(), "UnknownIssuer");
-    // A side that trusts the default authority, and presents a certificate of another one.
+    let a = open_with(Some(&foreign.issue()));
+    expect_errors_in_both_directions(&a, &Side::new(), "UnknownIssuer");
+    // This side trusts the default authority, and presents a certificate of another authority.
     let mut certificate = foreign.issue();
     certificate.ca.clone_from(&authority().file);
-    let b = with(Some(&certificate));
-    let detail = send_fails(&b, &Side::new());
+    let b = open_with(Some(&certificate));
+    let detail = expect_send_error(&b, &Side::new());
     assert!(detail.contains("ended TLS"), "{detail}");
-    let detail = send_fails(&Side::new(), &b);
+    let detail = expect_send_error(&Side::new(), &b);
     assert!(detail.contains("UnknownIssuer"), "{detail}");
 }
 
 #[test]
 fn expired_certificates_are_rejected() {
     let old = authority().sign(|params| params.not_after = date_time_ymd(2001, 1, 1));
-    let a = with(Some(&old));
-    let detail = send_fails(&Side::new(), &a);
+    let a = open_with(Some(&old));
+    let detail = expect_send_error(&Side::new(), &a);
     assert!(detail.contains("xpired"), "{detail}");
-    let detail = send_fails(&a, &Side::new());
+    let detail = expect_send_error(&a, &Side::new());
     assert!(detail.contains("CertificateExpired"), "{detail}");
 }
 
@@ -95,11 +96,11 @@ fn a_certificate_must_match_the_address_connected_to() {
         let address = "192.0.2.1".parse().unwrap();
         params.subject_alt_names = vec![SanType::IpAddress(address)];
     };
-    let a = with(Some(&authority().sign(other_address)));
+    let a = open_with(Some(&authority().sign(other_address)));
     let b = Side::new();
-    let detail = send_fails(&b, &a);
+    let detail = expect_send_error(&b, &a);
     assert!(detail.contains("not valid for"), "{detail}");
-    // It can connect to others.
+    // The side can connect to other peers.
     exchange(&a, &Side::new());
 }
 
@@ -110,7 +111,7 @@ fn certificates_on_both_sides_must_have_the_configured_name() {
             *params = CertificateParams::new([cert.to_owned()]).unwrap();
         });
         certificate.name = peers.to_owned();
-        with(Some(&certificate))
+        open_with(Some(&certificate))
     };
     let sides = [
         with_names("fabric.test", "fabric.test"),
@@ -119,25 +120,25 @@ fn certificates_on_both_sides_must_have_the_configured_name() {
     exchange(&sides[0], &sides[1]);
     exchange(&sides[1], &sides[0]);
     let other = with_names("other.test", "fabric.test");
-    let detail = send_fails(&sides[0], &other);
+    let detail = expect_send_error(&sides[0], &other);
     assert!(detail.contains("not valid for"), "{detail}");
-    let detail = send_fails(&other, &sides[0]);
+    let detail = expect_send_error(&other, &sides[0]);
     assert!(detail.contains("ended TLS"), "{detail}");
 }
 
-/// Connects with a plain TLS client with this certificate, or none, and these TLS versions. Returns
-/// the error, or "an answer".
+/// Connects a TLS client that is no endpoint, with or without a certificate, and with these TLS
+/// versions. Returns the text of the error, or "a response".
 fn raw_tls_client(
     side: &Side,
     certificate: Option<&Certificate>,
-    releases: &[&'static SupportedProtocolVersion],
+    versions: &[&'static SupportedProtocolVersion],
 ) -> String {
     let mut roots = RootCertStore::empty();
     let root = CertificateDer::from_pem_file(&authority().file).unwrap();
     roots.add(root).unwrap();
     let crypto = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(crypto)
-        .with_protocol_versions(releases)
+        .with_protocol_versions(versions)
         .unwrap()
         .with_root_certificates(roots);
     let config = match certificate {
@@ -153,10 +154,10 @@ fn raw_tls_client(
     let mut connection = ClientConnection::new(Arc::new(config), name).unwrap();
     let client = std::thread::spawn(move || {
         let mut tls = rustls::Stream::new(&mut connection, &mut stream);
-        let write_pem = tls.write_all(&crate::unauthenticated::hello(1000));
+        let written = tls.write_all(&crate::unauthenticated::hello(1000));
         let mut response = [0; 40];
-        match write_pem.and_then(|()| tls.read_exact(&mut response)) {
-            Ok(()) => "an answer".to_owned(),
+        match written.and_then(|()| tls.read_exact(&mut response)) {
+            Ok(()) => "a response".to_owned(),
             Err(cause) => cause.to_string(),
         }
     });
@@ -181,5 +182,5 @@ fn clients_without_a_certificate_or_with_an_older_tls_version_are_rejected() {
         Some(default_certificate()),
         &[&version::TLS12, &version::TLS13],
     );
-    assert_eq!(outcome, "an answer");
+    assert_eq!(outcome, "a response");
 }

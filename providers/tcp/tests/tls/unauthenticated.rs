@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::side::{Side, exchange, until};
 
-/// The hello request of a stock libfabric that listens at a port.
+/// Returns the hello request of a stock libfabric that listens at a port.
 pub(crate) fn hello(port: u16) -> Vec<u8> {
     let mut bytes = vec![3, 0, 0, 8];
     bytes.extend([0; 20]);
@@ -72,7 +72,7 @@ fn connections_that_stall_during_the_tls_handshake_expire_and_do_not_block_peers
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// The endpoint survives, and its other connections continue.
+    /// The endpoint closes the connection, and its other connections continue.
     #[test]
     fn random_bytes_before_the_handshake_disturb_no_other_connection(
         first in prop::collection::vec(
@@ -94,7 +94,7 @@ proptest! {
                 }
                 sent.extend_from_slice(&noise[number * 300..][..len]);
             }
-            // It fails when the other side has closed the connection.
+            // The write fails when the endpoint has already closed the connection.
             let _ = stream.write_all(&sent);
             let _ = stream.shutdown(Shutdown::Write);
             for _ in 0..20 {

@@ -11,23 +11,23 @@ use crate::side::{Side, exchange, pattern, until};
 /// A relay between two endpoints, for any number of connections.
 pub(crate) struct Relay {
     pub(crate) addr: SocketAddr,
-    seen: Arc<Mutex<Vec<u8>>>,
+    recorded: Arc<Mutex<Vec<u8>>>,
 }
 
-/// Modifies bytes of the client; the first argument is the number of bytes before them. Returns
-/// false to stop the stream.
+/// Modifies bytes of the client. The first argument is the number of bytes that the relay has passed
+/// on before. Returns false to stop the stream.
 type Modify = fn(usize, &mut Vec<u8>) -> bool;
 
 impl Relay {
-    pub(crate) fn new(to: SocketAddr, modify: Modify) -> Self {
+    pub(crate) fn new(server_addr: SocketAddr, modify: Modify) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let log = Arc::clone(&seen);
+        let recorded = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&recorded);
         // The thread ends with the test process.
         std::thread::spawn(move || {
             while let Ok((client, _)) = listener.accept() {
-                let server = TcpStream::connect(to).unwrap();
+                let server = TcpStream::connect(server_addr).unwrap();
                 let directions = [
                     (
                         client.try_clone().unwrap(),
@@ -36,45 +36,46 @@ impl Relay {
                     ),
                     (server, client, (|_, _| true) as Modify),
                 ];
-                for (from, to, modify) in directions {
+                for (src, dest, modify) in directions {
                     let log = Arc::clone(&log);
-                    std::thread::spawn(move || pass_on(from, to, modify, &log));
+                    std::thread::spawn(move || pass_on(src, dest, modify, &log));
                 }
             }
         });
-        Self { addr, seen }
+        Self { addr, recorded }
     }
 
-    fn has_seen(&self, bytes: &[u8]) -> bool {
-        let seen = self.seen.lock().unwrap();
-        seen.windows(bytes.len()).any(|window| window == bytes)
+    fn has_recorded(&self, bytes: &[u8]) -> bool {
+        let recorded = self.recorded.lock().unwrap();
+        recorded.windows(bytes.len()).any(|window| window == bytes)
     }
 
     fn len(&self) -> usize {
-        self.seen.lock().unwrap().len()
+        self.recorded.lock().unwrap().len()
     }
 }
 
-fn pass_on(mut from: TcpStream, mut to: TcpStream, modify: Modify, log: &Mutex<Vec<u8>>) {
+/// Passes the bytes of one direction on, until a stream ends or `modify` returns false.
+fn pass_on(mut src: TcpStream, mut dest: TcpStream, modify: Modify, log: &Mutex<Vec<u8>>) {
     let (mut bytes, mut passed) = (vec![0; 1 << 16], 0);
-    while let Ok(count @ 1..) = from.read(&mut bytes) {
+    while let Ok(count @ 1..) = src.read(&mut bytes) {
         let mut chunk = bytes[..count].to_vec();
         log.lock().unwrap().extend_from_slice(&chunk);
         let continues = modify(passed, &mut chunk);
         passed += count;
-        if to.write_all(&chunk).is_err() || !continues {
+        if dest.write_all(&chunk).is_err() || !continues {
             break;
         }
     }
-    let _ = to.shutdown(Shutdown::Both);
-    let _ = from.shutdown(Shutdown::Both);
+    let _ = dest.shutdown(Shutdown::Both);
+    let _ = src.shutdown(Shutdown::Both);
 }
 
 /// Sends a message from `a` to `b` through a relay.
 fn exchange_through(relay: SocketAddr, a: &Side, b: &Side, bytes: &[u8]) {
-    let to = a.insert(relay);
+    let dest = a.insert(relay);
     let buffer = b.trecv(FiAddr::UNSPEC, 5, bytes.len(), 2);
-    a.tsend(to, 5, bytes, 1).unwrap();
+    a.tsend(dest, 5, bytes, 1).unwrap();
     b.wait_for(2, &[a]);
     a.wait_for(1, &[b]);
     assert_eq!(buffer.bytes(), bytes);
@@ -91,39 +92,42 @@ fn plain() -> Side {
 
 #[test]
 fn tls_payloads_are_not_readable_on_the_wire() {
-    let word = b"nobody is to read this word but the two of us";
-    let large = [&word[..], &pattern(3, 300_000), word].concat();
-    // Without TLS the text must be found.
+    let plaintext = b"a text that must not be readable on the wire";
+    let large = [&plaintext[..], &pattern(3, 300_000), plaintext].concat();
+    // Without TLS the relay must find the text.
     let sides = [
         ([plain(), plain()], true),
         ([Side::new(), Side::new()], false),
     ];
-    for ([a, b], is_seen) in sides {
+    for ([a, b], is_readable) in sides {
         let relay = Relay::new(b.addr(), |_, _| true);
-        for bytes in [&word[..], &large] {
+        for bytes in [&plaintext[..], &large] {
             exchange_through(relay.addr, &a, &b, bytes);
         }
-        assert_eq!(relay.has_seen(word), is_seen);
-        assert_eq!(relay.has_seen(&pattern(3, 300_000)[1000..1100]), is_seen);
+        assert_eq!(relay.has_recorded(plaintext), is_readable);
+        assert_eq!(
+            relay.has_recorded(&pattern(3, 300_000)[1000..1100]),
+            is_readable
+        );
         assert!(relay.len() > 300_000);
     }
 }
 
-/// The records were encrypted while the socket had no room for all of them.
+/// Records are encrypted while the socket has no room for all of them.
 #[test]
 fn messages_delayed_by_backpressure_arrive_unchanged() {
     let (a, b) = (Side::new(), Side::new());
     exchange(&a, &b);
-    let to = a.insert_peer(&b);
+    let dest = a.insert_peer(&b);
     let bytes = |number: u64| pattern(number as usize, 2049 + (number as usize * 1009) % 60_000);
     let buffers: Vec<_> = (0..600)
         .map(|number| b.trecv(FiAddr::UNSPEC, number, bytes(number).len(), number))
         .collect();
     for number in 0..600 {
-        a.tsend(to, number, &bytes(number), number).unwrap();
+        a.tsend(dest, number, &bytes(number), number).unwrap();
     }
-    // A part of them is in the kernel, and the receiver does not read. Traffic of other sides does
-    // not matter.
+    // A part of the messages is in the kernel, and the receiver does not read. Traffic of other
+    // sides changes the thread's count of sent bytes, which must not change the records.
     let (c, d) = (plain(), plain());
     for _ in 0..100 {
         a.drive();
@@ -146,17 +150,17 @@ fn messages_delayed_by_backpressure_arrive_unchanged() {
     }
 }
 
-/// An offset far after the handshakes.
-const LATE: usize = 100_000;
+/// An offset in the stream, far after the handshakes.
+const PAYLOAD_OFFSET: usize = 100_000;
 
 /// Returns the error of a large message whose bytes a relay modifies.
 fn large_message_error(modify: Modify) -> String {
     let (a, b, c) = (Side::new(), Side::new(), Side::new());
     let relay = Relay::new(b.addr(), modify);
-    let to = a.insert(relay.addr);
+    let dest = a.insert(relay.addr);
     let bytes = pattern(1, 8 << 20);
     b.trecv(FiAddr::UNSPEC, 5, bytes.len(), 2);
-    a.tsend(to, 5, &bytes, 1).unwrap();
+    a.tsend(dest, 5, &bytes, 1).unwrap();
     let error = b.wait(&[&a, &c]).unwrap_err();
     assert_eq!(error.errno, Errno::ConnReset, "{error:?}");
     exchange(&c, &b);
@@ -167,11 +171,11 @@ fn large_message_error(modify: Modify) -> String {
 #[test]
 fn a_stream_cut_within_a_record_is_a_lost_connection() {
     let detail = large_message_error(|passed, bytes| {
-        let is_late = passed + bytes.len() > LATE;
-        if is_late {
-            bytes.truncate(LATE - passed);
+        let is_cut = passed + bytes.len() > PAYLOAD_OFFSET;
+        if is_cut {
+            bytes.truncate(PAYLOAD_OFFSET - passed);
         }
-        !is_late
+        !is_cut
     });
     assert!(detail.contains("lost"), "{detail}");
 }
@@ -179,7 +183,8 @@ fn a_stream_cut_within_a_record_is_a_lost_connection() {
 #[test]
 fn a_modified_tls_record_ends_the_connection() {
     let detail = large_message_error(|passed, bytes| {
-        if let Some(byte) = LATE.checked_sub(passed).and_then(|at| bytes.get_mut(at)) {
+        let index = PAYLOAD_OFFSET.checked_sub(passed);
+        if let Some(byte) = index.and_then(|index| bytes.get_mut(index)) {
             *byte ^= 1;
         }
         true
@@ -195,9 +200,9 @@ fn a_close_without_close_notify_is_an_error() {
     exchange_through(relay.addr, &a, &b, b"small");
     let from_a = b.insert_peer(&a);
     b.trecv(from_a, 6, 8, 6);
-    let to = a.insert(relay.addr);
-    // Complete records arrive, and then nothing.
-    a.tsend(to, 9, &pattern(1, 1 << 20), 3).unwrap();
+    let dest = a.insert(relay.addr);
+    // Complete records arrive, and then no more bytes.
+    a.tsend(dest, 9, &pattern(1, 1 << 20), 3).unwrap();
     let error = b.wait(&[&a]).unwrap_err();
     assert_eq!(error.errno, Errno::ConnReset, "{error:?}");
     assert!(error.detail.contains("close_notify"), "{error:?}");

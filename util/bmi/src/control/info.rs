@@ -51,7 +51,7 @@ impl Bmi {
     pub fn listen_port(&self) -> Result<u16> {
         let mut ports = self
             .method_instances()
-            .filter_map(|instance| instance.lock(&self.parking).parts().0.listen_port());
+            .filter_map(|instance| instance.lock(&self.parking).split().0.listen_port());
         ports.next().ok_or(Code::ENOSYS)
     }
 
@@ -60,7 +60,7 @@ impl Bmi {
         let own = Url::parse_all(&self.config.listen).unwrap_or_default();
         let bound = own.into_iter().filter_map(|url| {
             let instance = self.instance_for_scheme(&url.scheme)?;
-            let port = instance.lock(&self.parking).parts().0.listen_port();
+            let port = instance.lock(&self.parking).split().0.listen_port();
             let port = port.filter(|port| *port != 0);
             Some(Url { port, ..url }.to_string())
         });
@@ -78,7 +78,7 @@ impl Bmi {
         let mut is_set = Err(Code::EINVAL);
         for instance in self.method_instances() {
             if addr == Addr::NONE || instance.index == addr.method() {
-                is_set = instance.lock(&self.parking).parts().0.set_info(setting);
+                is_set = instance.lock(&self.parking).split().0.set_info(setting);
                 is_set?;
             }
         }
@@ -128,7 +128,7 @@ impl Bmi {
     pub fn drop_addr(&self, addr: Addr) -> Result {
         let instance = self.method_instance(addr.method()).ok_or(Code::EINVAL)?;
         let mut locked = instance.lock(&self.parking);
-        let (method, queues) = locked.parts();
+        let (method, queues) = locked.split();
         let reference = queues.references.get(addr).ok_or(Code::EINVAL)?;
         if reference.pending > 0 {
             return Err(Code::EBUSY);
@@ -151,7 +151,7 @@ impl Bmi {
     pub fn rev_lookup_unexpected(&self, addr: Addr) -> Option<CString> {
         let instance = self.instance_of_peer(addr)?;
         let mut locked = instance.lock(&self.parking);
-        let (method, queues) = locked.parts();
+        let (method, queues) = locked.split();
         let reference = queues.references.get_mut(addr)?;
         if reference.host.is_none() {
             reference.host = CString::new(method.host(reference.method_addr)).ok();
@@ -183,7 +183,7 @@ impl Bmi {
             return Ok(false);
         }
         let mut locked = instance.lock(&self.parking);
-        let (method, queues) = locked.parts();
+        let (method, queues) = locked.split();
         let reference = queues.references.get(addr).ok_or(Code::EINVAL)?;
         method.is_in_range(reference.method_addr, hosts, netmask)
     }
@@ -198,7 +198,7 @@ impl Bmi {
         };
         instance
             .and_then(|instance| instance.lock(&self.parking).memalloc(len))
-            .or_else(|| Memory::ordinary(len))
+            .or_else(|| Memory::allocate(len))
     }
 
     /// Whether a peer has disconnected (`BMI_DROP_ADDR_QUERY`); always false for a peer that was
@@ -242,7 +242,7 @@ impl Bmi {
     pub(super) fn forget_disconnected(&self) {
         for instance in self.method_instances() {
             let mut locked = instance.lock(&self.parking);
-            let (method, queues) = locked.parts();
+            let (method, queues) = locked.split();
             while let Some(addr) = queues.references.next_to_forget() {
                 if let Some(method_addr) = queues.references.forget(addr) {
                     method.addr_forget(method_addr);

@@ -99,25 +99,28 @@ impl LockedMethod<'_> {
 
     /// The method and its queues.
     #[inline]
-    pub(super) fn parts(&mut self) -> (&mut dyn Method, &mut MethodQueues) {
+    pub(super) fn split(&mut self) -> (&mut dyn Method, &mut MethodQueues) {
         let Inner { method, queues, .. } = &mut *self.inner;
         (&mut **method, queues)
     }
 
     #[inline]
     pub(super) fn progress(&mut self) {
-        let (method, queues) = self.parts();
+        let (method, queues) = self.split();
         method.progress(queues);
     }
 
     pub(super) fn memalloc(&mut self, len: usize) -> Option<Memory> {
         self.inner.deferred_frees.drain();
         let allocation = self.inner.method.memalloc(len)?;
-        Some(Memory::special(allocation, &self.inner.deferred_frees))
+        Some(Memory::from_allocation(
+            allocation,
+            &self.inner.deferred_frees,
+        ))
     }
 
     pub(super) fn try_wait(&mut self) -> TryWait {
-        let (method, queues) = self.parts();
+        let (method, queues) = self.split();
         method.try_wait(queues)
     }
 }

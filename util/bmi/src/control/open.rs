@@ -84,12 +84,12 @@ impl Bmi {
             return Err(Error::new(Code::EINVAL, message));
         }
         for scheme in schemes {
-            let own = listen.iter().find(|url| url.scheme == scheme).cloned();
-            if own.is_none() && !listen.is_empty() {
+            let listen_url = listen.iter().find(|url| url.scheme == scheme).cloned();
+            if listen_url.is_none() && !listen.is_empty() {
                 let message = format!("no address to listen at for method {scheme}");
                 return Err(Error::new(Code::EINVAL, message));
             }
-            self.activate(scheme, own, None)?;
+            self.activate(scheme, listen_url, None)?;
         }
         Ok(())
     }
@@ -110,8 +110,8 @@ impl Bmi {
         if let Some(instance) = self.instance_for_scheme(scheme) {
             return Ok(instance);
         }
-        let found = self.modules.iter().find(|module| module.scheme() == scheme);
-        let module = found.ok_or_else(|| {
+        let module = self.modules.iter().find(|module| module.scheme() == scheme);
+        let module = module.ok_or_else(|| {
             let all = self.transports();
             let message = format!(
                 "no method for scheme {scheme:?}; available are {}",
@@ -132,7 +132,7 @@ impl Bmi {
         let instance = MethodInstance::new(index, scheme, method)?;
         let instance = entry.get_or_init(|| instance);
         self.active.store(index + 1, Ordering::Release);
-        // Threads that are parked do not wait for the new method yet.
+        // Parked threads do not wait for the new method's descriptor yet.
         self.wake_all();
         Ok(instance)
     }
@@ -142,8 +142,8 @@ impl Bmi {
             .find(|instance| instance.scheme == scheme)
     }
 
-    /// Finds the peer that a URL names (`BMI_addr_lookup`), without contacting it. The same text
-    /// always names the same peer.
+    /// Finds the peer that a URL names (`BMI_addr_lookup`) without connecting to the peer. The same
+    /// text always names the same peer.
     ///
     /// # Errors
     /// [`Code::ENOPROTOOPT`] for a text that no method accepts, [`Code::EHOSTNTFD`] for an unknown
@@ -158,8 +158,9 @@ impl Bmi {
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
-        let nothing = || Error::new(Code::ENOPROTOOPT, format!("address {text:?} names no peer"));
-        Err(first_error.unwrap_or_else(nothing))
+        let no_alternative =
+            || Error::new(Code::ENOPROTOOPT, format!("address {text:?} names no peer"));
+        Err(first_error.unwrap_or_else(no_alternative))
     }
 
     fn lookup(&self, url: &Url, text: &str) -> Result<Addr, Error> {
@@ -175,7 +176,7 @@ impl Bmi {
                 })?,
         };
         let mut locked = instance.lock(&self.parking);
-        let (method, queues) = locked.parts();
+        let (method, queues) = locked.split();
         if let Some(addr) = queues.references.by_url(text) {
             return Ok(addr);
         }

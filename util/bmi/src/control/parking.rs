@@ -1,5 +1,5 @@
-//! Waiting. A thread polls for a while, then parks in ppoll(2) on the descriptors of all methods
-//! and on an eventfd that other threads signal when they report events.
+//! Waits for events. A thread polls for a while, then parks in ppoll(2) on the descriptors of all
+//! methods and on an eventfd that other threads signal when they report events.
 //!
 //! A thread increments the count of parked threads before its last poll. A thread that reported
 //! events reads the count when it releases the method's lock. Therefore either the parking thread
@@ -51,8 +51,8 @@ impl Parking {
     #[cold]
     fn signal_all(&self) {
         for wake_fd in &*self.wake_fds() {
-            // The write fails only if the counter is at its maximum, and then the thread is
-            // signalled already.
+            // The write fails only if the counter is at its maximum. The thread is signalled
+            // already then.
             let _ = wake_fd.write(1);
         }
     }
@@ -63,8 +63,8 @@ impl Parking {
 
     fn arm(&self) -> Result<ParkGuard<'_>> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let wake_fd = WAKE_FD.with(|own| {
-            own.get_or_init(|| EventFd::from_value_and_flags(0, flags).map(Arc::new))
+        let wake_fd = WAKE_FD.with(|fd| {
+            fd.get_or_init(|| EventFd::from_value_and_flags(0, flags).map(Arc::new))
                 .clone()
         });
         let wake_fd = wake_fd.map_err(|errno| Code::of_system(errno as i32))?;
@@ -95,11 +95,11 @@ impl Drop for ParkGuard<'_> {
     fn drop(&mut self) {
         self.parking.count.fetch_sub(1, Ordering::SeqCst);
         let mut wake_fds = self.parking.wake_fds();
-        if let Some(own) = wake_fds
+        if let Some(index) = wake_fds
             .iter()
             .position(|wake_fd| Arc::ptr_eq(wake_fd, &self.wake_fd))
         {
-            wake_fds.swap_remove(own);
+            wake_fds.swap_remove(index);
         }
         drop(wake_fds);
         // Drains signals that were meant for this park.
@@ -127,7 +127,7 @@ impl Bmi {
         self.parking.wake();
     }
 
-    /// Ends all waits, present and future, without a result.
+    /// Ends all waits without a result, those of later calls included.
     pub(crate) fn end_waits(&self) {
         self.parking.is_ending.store(true, Ordering::Relaxed);
         self.wake_all();
@@ -140,9 +140,9 @@ impl Bmi {
         idle: Duration,
         mut poll: impl FnMut(PollMode) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        let found = poll(PollMode::Progress)?;
-        if found.is_some() || idle.is_zero() {
-            return Ok(found);
+        let result = poll(PollMode::Progress)?;
+        if result.is_some() || idle.is_zero() {
+            return Ok(result);
         }
         self.wait_slow_path(idle, &mut poll)
     }
@@ -154,13 +154,13 @@ impl Bmi {
         poll: &mut dyn FnMut(PollMode) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         let start = Instant::now();
-        // A deadline beyond the clock's range is none.
+        // An `idle` time beyond the clock's range has no deadline.
         let deadline = start.checked_add(idle);
         let mut spinning = self.parking.spin.begin(start);
         while self.parking.spin.should_continue(&mut spinning) && start.elapsed() < idle {
-            if let Some(found) = poll(PollMode::Progress)? {
+            if let Some(result) = poll(PollMode::Progress)? {
                 self.parking.spin.succeeded(&spinning);
-                return Ok(Some(found));
+                return Ok(Some(result));
             }
         }
         self.park_until(deadline, poll)
@@ -172,43 +172,46 @@ impl Bmi {
         poll: &mut dyn FnMut(PollMode) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         loop {
-            let began = Instant::now();
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(began));
-            if left.is_some_and(|left| left.is_zero()) {
+            let start = Instant::now();
+            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(start));
+            if remaining.is_some_and(|remaining| remaining.is_zero()) {
                 return Ok(None);
             }
             let guard = self.parking.arm()?;
             if self.parking.is_ending.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            if let Some(max) = self.park_limit() {
-                if let Some(found) = poll(PollMode::ReadOnly)? {
-                    return Ok(Some(found));
+            if let Some(limit) = self.park_limit() {
+                if let Some(result) = poll(PollMode::ReadOnly)? {
+                    return Ok(Some(result));
                 }
-                self.park(&guard.wake_fd, [left, max].into_iter().flatten().min())?;
-                self.parking.spin.parked_for(began.elapsed());
+                self.park(
+                    &guard.wake_fd,
+                    [remaining, limit].into_iter().flatten().min(),
+                )?;
+                self.parking.spin.parked_for(start.elapsed());
             }
             drop(guard);
-            if let Some(found) = poll(PollMode::Progress)? {
-                return Ok(Some(found));
+            if let Some(result) = poll(PollMode::Progress)? {
+                return Ok(Some(result));
             }
         }
     }
 
-    /// Queries all methods: `None` when one is ready, otherwise the longest time that a thread may
-    /// park.
+    /// Queries all methods. Returns `None` when a method is ready, otherwise the longest time that
+    /// a thread may park; the inner `None` is an unlimited time.
     fn park_limit(&self) -> Option<Option<Duration>> {
-        let mut max = None;
+        let mut limit = None;
         for instance in self.method_instances() {
             match instance.lock(&self.parking).try_wait() {
                 TryWait::Ready => return None,
                 TryWait::Park => {}
                 TryWait::ParkAtMost(bound) => {
-                    max = Some(max.map_or(bound, |max: Duration| max.min(bound)));
+                    limit = Some(limit.map_or(bound, |limit: Duration| limit.min(bound)));
                 }
             }
         }
-        Some(max)
+        Some(limit)
     }
 
     /// Parks until a method's descriptor is ready, the thread is signalled, or the time has passed.

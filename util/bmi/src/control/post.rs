@@ -18,11 +18,11 @@ pub struct Post<P> {
     pub addr: Addr,
     /// The memory.
     pub segments: P,
-    /// Sends and receives match by tag and peer.
+    /// The tag. A send matches a receive of the same tag and peer.
     pub tag: i32,
-    /// Returned with the completion.
+    /// The application's value, which the completion returns.
     pub user: u64,
-    /// Where the completion is collected.
+    /// The context in which the completion is collected.
     pub context: ContextId,
 }
 
@@ -49,10 +49,10 @@ impl<P> Post<P> {
 /// Result of a post.
 #[derive(Debug)]
 pub enum Posted<D = u64> {
-    /// The operation is complete, and no test will report it. The number of bytes, or the
+    /// The operation is complete, and no test reports it. Holds the number of bytes or the
     /// completion.
     Done(D),
-    /// The operation is pending; a test will report its completion.
+    /// The operation is pending; a later test reports its completion.
     Pending(OpId),
 }
 
@@ -117,7 +117,8 @@ impl Bmi {
         unsafe { self.recv(post, &mut None, on_id) }
     }
 
-    /// A pending operation takes the memory in `retained`; otherwise `retained` gets it back.
+    /// Posts a send. A pending operation takes the memory out of `retained`; after any other
+    /// result, `retained` holds the memory again.
     ///
     /// # Safety
     /// As [`Self::post_send_raw`]; `retained` may own the bytes.
@@ -141,8 +142,8 @@ impl Bmi {
             return Err(Code::EMSGSIZE);
         }
         let mut locked = instance.lock(&self.parking);
-        let (method, queues) = locked.parts();
-        let out = SendPost {
+        let (method, queues) = locked.split();
+        let send = SendPost {
             dest: queues.references.resolve(post.addr)?,
             segments: post.segments,
             size,
@@ -151,15 +152,16 @@ impl Bmi {
         };
         if post.segments.len() <= instance.limits.segments {
             // SAFETY: passed on from the caller.
-            if unsafe { method.send_now(&out) }? {
+            if unsafe { method.send_now(&send) }? {
                 return Ok(Posted::Done(size as u64));
             }
         }
         // SAFETY: passed on from the caller.
-        unsafe { send_slow_path(locked, instance, post, context, out, retained, on_id) }
+        unsafe { send_slow_path(locked, instance, post, context, send, retained, on_id) }
     }
 
-    /// A pending operation takes the memory in `retained`; otherwise `retained` gets it back.
+    /// Posts a receive. A pending operation takes the memory out of `retained`; after any other
+    /// result, `retained` holds the memory again.
     ///
     /// # Safety
     /// As [`Self::post_recv_raw`]; `retained` may own the bytes.
@@ -178,7 +180,7 @@ impl Bmi {
             return Err(Code::EINVAL);
         }
         let mut locked = instance.lock(&self.parking);
-        let (method, queues) = locked.parts();
+        let (method, queues) = locked.split();
         let src = queues.references.resolve_source(post.addr)?;
         let mut op = Op::new(post.addr, post.tag, size as u64);
         op.user = post.user;
@@ -203,8 +205,8 @@ impl Bmi {
             size,
             tag: post.tag,
         };
-        // SAFETY: the caller guarantees it for its own segments. A buffer for unpacking is owned by
-        // the operation until that is freed.
+        // SAFETY: the caller keeps its own segments valid. The operation owns a buffer for
+        // unpacking until the operation is freed.
         let posted = unsafe { method.post_recv(key, &post, queues) };
         finish_post(&mut locked, instance, key, posted, retained)
     }
@@ -212,14 +214,14 @@ impl Bmi {
     #[inline]
     fn instance_of(&self, addr: Addr) -> Result<&MethodInstance> {
         if addr.0 <= 0 {
-            return Err(self.no_peer());
+            return Err(self.unknown_peer_code());
         }
         self.method_instance(addr.method())
-            .ok_or_else(|| self.no_peer())
+            .ok_or_else(|| self.unknown_peer_code())
     }
 
     #[cold]
-    fn no_peer(&self) -> Code {
+    fn unknown_peer_code(&self) -> Code {
         Code::EPROTO
     }
 }
@@ -234,26 +236,26 @@ unsafe fn send_slow_path(
     instance: &MethodInstance,
     post: &Post<&[Iov]>,
     context: u8,
-    out: SendPost<'_>,
+    send: SendPost<'_>,
     retained: &mut Option<Box<dyn Retained>>,
     on_id: impl FnOnce(OpId),
 ) -> Result<Posted> {
-    let (method, queues) = locked.parts();
+    let (method, queues) = locked.split();
     let mut packed = None;
     let segment;
-    let mut out = out;
+    let mut send = send;
     if post.segments.len() > instance.limits.segments {
         // SAFETY: the caller guarantees that the segments are readable.
-        let pack = unsafe { pack::Packed::gather(post.segments, out.size) }?;
+        let pack = unsafe { pack::Packed::gather(post.segments, send.size) }?;
         segment = [pack.segment()];
         packed = Some(pack);
-        out.segments = &segment;
+        send.segments = &segment;
         // SAFETY: `packed` outlives the call.
-        if unsafe { method.send_now(&out) }? {
-            return Ok(Posted::Done(out.size as u64));
+        if unsafe { method.send_now(&send) }? {
+            return Ok(Posted::Done(send.size as u64));
         }
     }
-    let mut op = Op::new(post.addr, post.tag, out.size as u64);
+    let mut op = Op::new(post.addr, post.tag, send.size as u64);
     op.user = post.user;
     op.context = Some(context);
     op.retained = match packed {
@@ -262,13 +264,13 @@ unsafe fn send_slow_path(
     };
     let key = queues.alloc_op(op)?;
     on_id(OpId::new(instance.index, key));
-    // SAFETY: the caller guarantees it for its own segments. A packed buffer is owned by the
-    // operation until that is freed.
-    let posted = unsafe { method.post_send(key, &out, queues) };
+    // SAFETY: the caller keeps its own segments valid. The operation owns a packed buffer until the
+    // operation is freed.
+    let posted = unsafe { method.post_send(key, &send, queues) };
     finish_post(&mut locked, instance, key, posted, retained)
 }
 
-/// Frees the operation and returns its outcome if it is already complete.
+/// Frees an operation that failed or is already complete, and returns the outcome of its post.
 #[inline]
 fn finish_post(
     locked: &mut LockedMethod<'_>,
@@ -283,8 +285,8 @@ fn finish_post(
         return Err(code);
     }
     match queues.take_success(key) {
-        Some((len, back)) => {
-            *retained = back;
+        Some((len, memory)) => {
+            *retained = memory;
             Ok(Posted::Done(len))
         }
         None => Ok(Posted::Pending(OpId::new(instance.index, key))),

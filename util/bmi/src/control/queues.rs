@@ -12,9 +12,10 @@ use crate::support::ops::{Op, Ops, Retained};
 use crate::support::references::References;
 use crate::{Addr, Code, Completion, Result};
 
-/// Limit for the bytes of queued unexpected messages, and the bytes that each message counts in
-/// addition to its payload. Above the limit no further messages are taken from the fabric.
+/// Limit in bytes for queued unexpected messages. Above the limit no further messages are taken
+/// from the fabric.
 const UNEXPECTED_LIMIT: usize = 4 << 20;
+/// Bytes that each queued message counts in addition to its payload.
 const ENTRY_OVERHEAD: usize = 128;
 
 /// The key of no operation.
@@ -27,7 +28,7 @@ pub struct MethodQueues {
     /// Operations that are posted and not yet collected.
     pub ops: Ops,
     /// Completed operations, by context.
-    done: [OpQueue; CONTEXTS],
+    completed: [OpQueue; CONTEXTS],
     pub(crate) references: References,
     /// Unexpected messages in arrival order, by class.
     unexpected: Vec<(u8, VecDeque<Unexpected>)>,
@@ -59,7 +60,7 @@ impl MethodQueues {
         Self {
             method,
             ops: Ops::default(),
-            done: std::array::from_fn(|_| OpQueue::new()),
+            completed: std::array::from_fn(|_| OpQueue::new()),
             references: References::new(method),
             unexpected: Vec::new(),
             unexpected_count: 0,
@@ -71,7 +72,7 @@ impl MethodQueues {
     }
 
     /// Reports that an operation completed, with the number of bytes moved or the error. From now
-    /// on its memory belongs to the application again.
+    /// on the operation's memory belongs to the application again.
     #[inline]
     pub fn complete(&mut self, key: OpKey, outcome: Result<u64>) {
         if key == self.tested {
@@ -89,10 +90,10 @@ impl MethodQueues {
         op.end(outcome);
         match op.context {
             Some(context) => {
-                self.done[context as usize].add(&mut self.ops, key);
+                self.completed[context as usize].add(&mut self.ops, key);
                 self.has_events = true;
             }
-            // Its context was closed: the completion is dropped.
+            // The operation's context was closed: the completion is dropped.
             None => drop(self.free_op(key)),
         }
     }
@@ -104,7 +105,7 @@ impl MethodQueues {
         else {
             let len = bytes.len();
             return gossip::err(format_args!(
-                "no memory for an unexpected message of {len} bytes: it is lost"
+                "no memory for an unexpected message of {len} bytes: the message is lost"
             ));
         };
         if let Some(reference) = self.references.get_mut(addr) {
@@ -124,7 +125,8 @@ impl MethodQueues {
         }
     }
 
-    /// Whether further unexpected messages should be taken from the fabric now.
+    /// Returns whether the queued unexpected messages are below the limit, so that the method may
+    /// take more from the fabric.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.unexpected_bytes < UNEXPECTED_LIMIT
@@ -148,8 +150,8 @@ impl MethodQueues {
 
     /// Marks a peer as connected again: another process may have taken its name.
     pub fn set_connected(&mut self, addr: MethodAddr) {
-        if let Some(known) = self.references.by_method(addr) {
-            self.references.set_connected(known);
+        if let Some(addr_found) = self.references.by_method(addr) {
+            self.references.set_connected(addr_found);
         }
     }
 
@@ -168,7 +170,7 @@ impl MethodQueues {
         Some(message)
     }
 
-    /// Whether unexpected messages of any class are queued.
+    /// Returns whether unexpected messages of any class are queued.
     #[inline]
     pub(crate) fn has_unexpected(&self) -> bool {
         self.unexpected_count > 0
@@ -225,12 +227,12 @@ impl MethodQueues {
         Ok(self.completion(key, op))
     }
 
-    /// Whether [`Self::collect_after`] still waits for the completion of an operation.
+    /// Returns whether [`Self::collect_after`] still waits for the completion of an operation.
     pub(crate) fn is_tested(&self, key: OpKey) -> bool {
         self.tested == key
     }
 
-    /// Whether an operation of a context is not complete yet.
+    /// Returns whether an operation of a context is not complete yet.
     #[inline]
     fn is_pending(&self, key: OpKey, context: u8) -> Result<bool> {
         match self.ops.get(key) {
@@ -248,7 +250,7 @@ impl MethodQueues {
         if self.is_pending(key, context)? {
             return Ok(None);
         }
-        self.done[context as usize].remove(&mut self.ops, key);
+        self.completed[context as usize].remove(&mut self.ops, key);
         Ok(self.free_completed(key))
     }
 
@@ -259,14 +261,14 @@ impl MethodQueues {
         let Some(Ok(len)) = op.outcome else {
             return None;
         };
-        self.done[op.context? as usize].remove(&mut self.ops, key);
+        self.completed[op.context? as usize].remove(&mut self.ops, key);
         Some((len, self.free_op(key)?.retained))
     }
 
     /// Collects the oldest completion of a context.
     #[inline]
     pub(crate) fn collect_any(&mut self, context: u8) -> Option<Completion> {
-        let key = self.done[context as usize].pop(&mut self.ops)?;
+        let key = self.completed[context as usize].pop(&mut self.ops)?;
         self.free_completed(key)
     }
 
@@ -289,7 +291,7 @@ impl MethodQueues {
         })
     }
 
-    /// Drops the completions of a context, present and future.
+    /// Drops the completions of a context, those of pending operations included.
     pub(crate) fn close_context(&mut self, context: u8) {
         while self.collect_any(context).is_some() {}
         for (_, op) in self.ops.iter_mut() {

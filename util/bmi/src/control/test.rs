@@ -26,7 +26,7 @@ impl Bmi {
         let context = self.context(context)?;
         self.wait_for(idle, |mode| {
             let mut locked = instance.lock_for_progress(&self.parking);
-            let (method, queues) = locked.parts();
+            let (method, queues) = locked.split();
             match mode {
                 PollMode::Progress => {
                     queues.collect_after(key, context, |queues| method.progress(queues))
@@ -189,7 +189,7 @@ impl Bmi {
     pub fn cancel(&self, id: OpId) {
         if let Ok((instance, key)) = self.operation(id) {
             let mut locked = instance.lock(&self.parking);
-            let (method, queues) = locked.parts();
+            let (method, queues) = locked.split();
             if queues.ops.get(key).is_some_and(|op| op.outcome.is_none()) {
                 method.cancel(key, queues);
             }
@@ -206,7 +206,7 @@ impl Bmi {
         let (instance, key) = self.operation(id)?;
         let context = self.context(context)?;
         let mut locked = instance.lock(&self.parking);
-        let (method, queues) = locked.parts();
+        let (method, queues) = locked.split();
         let ended = queues.collect_after(key, context, |queues| {
             method.progress(queues);
             if queues.is_tested(key) {

@@ -41,7 +41,7 @@ use unexpected::Slabs;
 /// An active method of the fabric.
 #[derive(Debug)]
 struct Fabric {
-    // Dropped first: a closed endpoint touches no memory any more.
+    // Dropped first: a closed endpoint accesses no memory any more.
     ep: Arc<dyn Endpoint>,
     cq: Arc<dyn CompletionQueue>,
     av: Arc<dyn AddressVector>,
@@ -64,7 +64,8 @@ struct Fabric {
 /// Completions that are read at a time.
 const BATCH: usize = 32;
 
-/// Bits of a context that mark the method's own operations. Keys of operations have neither.
+/// Bits of a context that mark the method's own operations. The key of an application's operation
+/// has neither bit.
 mod context_flags {
     /// A multi-receive buffer; its index follows.
     pub(super) const SLAB: u64 = 1 << 63;
@@ -148,7 +149,7 @@ unsafe impl Method for Fabric {
         }
         match self.ep.cancel(Context(key.0)) {
             Ok(()) => self.report_ready(queues),
-            // The operation has begun and goes on.
+            // The operation has begun and continues.
             Err(Errno::NoEnt) => {}
             Err(errno) => gossip::err(format_args!("operation {key:?} is not cancelled: {errno}")),
         }
@@ -180,8 +181,9 @@ unsafe impl Method for Fabric {
             return None;
         }
         let attr = alloc::Attr::new(MrAccess::SEND | MrAccess::RECV);
-        let made = self.domain.alloc(len, &attr);
-        made.inspect_err(|error| gossip::err(format_args!("{error}")))
+        let allocated = self.domain.alloc(len, &attr);
+        allocated
+            .inspect_err(|error| gossip::err(format_args!("{error}")))
             .ok()
     }
 

@@ -18,39 +18,41 @@ const LOCAL_NODE: &str = "bmi";
 /// Ports that are tried when the provider does not choose one.
 const PORT_RANGE: std::ops::Range<u16> = 49152..u16::MAX;
 
-/// Whether the provider ignores hosts.
+/// Returns whether the provider ignores hosts.
 pub(super) fn is_local(info: &Info) -> bool {
     info.addr_format == AddrFormat::Str && !info.caps.contains(Caps::REMOTE_COMM)
 }
 
-/// Whether a host is this machine: `localhost`, the machine's name, or the address of a local
-/// interface.
+/// Returns whether a host is this machine: `localhost`, the machine's name, or the address of a
+/// local interface.
 fn is_this_machine(host: &str) -> bool {
     let address = host.split('%').next().unwrap_or_default();
     match address.parse() {
-        Ok(ip) => is_own_address(ip),
-        Err(_) => host == "localhost" || uname().is_ok_and(|own| is_own_name(own.nodename(), host)),
+        Ok(ip) => is_local_address(ip),
+        Err(_) => {
+            host == "localhost" || uname().is_ok_and(|name| is_local_name(name.nodename(), host))
+        }
     }
 }
 
-fn is_own_address(ip: IpAddr) -> bool {
+fn is_local_address(ip: IpAddr) -> bool {
     let is_listed = || {
         let all = interface::all(None).unwrap_or_default();
-        all.iter().any(|own| own.addr.ip() == ip)
+        all.iter().any(|interface| interface.addr.ip() == ip)
     };
     ip.is_loopback() || ip.is_unspecified() || is_listed()
 }
 
-/// Whether two names denote the same machine, one possibly with its domain.
-fn is_own_name(own: &std::ffi::OsStr, host: &str) -> bool {
-    let Some(own) = own.to_str() else {
+/// Returns whether two names denote the same machine. One of the names may have a domain.
+fn is_local_name(local: &std::ffi::OsStr, host: &str) -> bool {
+    let Some(local) = local.to_str() else {
         return false;
     };
     let is_short_for = |short: &str, long: &str| {
         long.strip_prefix(short)
             .is_some_and(|domain| domain.is_empty() || domain.starts_with('.'))
     };
-    is_short_for(own, host) || is_short_for(host, own)
+    is_short_for(local, host) || is_short_for(host, local)
 }
 
 /// The port of a URL; `None` for port 0 and for no port.
@@ -116,7 +118,7 @@ pub(super) fn resolve(av: &dyn AddressVector, info: &Info, url: &Url) -> Result<
         true => (host_of(url), None),
         false => (
             host_of(url),
-            Some(port_of(url).ok_or_else(|| lacks_port(url))?),
+            Some(port_of(url).ok_or_else(|| missing_port(url))?),
         ),
     };
     let service = port.map(|port| port.to_string()).unwrap_or_default();
@@ -134,12 +136,12 @@ pub(super) fn resolve(av: &dyn AddressVector, info: &Info, url: &Url) -> Result<
     })
 }
 
-fn lacks_port(url: &Url) -> Error {
-    let message = format!("address {url}: the port is missing; write the one that the server has");
+fn missing_port(url: &Url) -> Error {
+    let message = format!("address {url}: the port is missing; write the server's port");
     Error::new(Code::ENOPROTOOPT, message)
 }
 
-/// The host of a peer as people write it.
+/// The text of a peer's host, without scheme and port.
 pub(super) fn host(address: &Address) -> String {
     match address {
         Address::Ip(ip) => ip.ip().to_string(),
@@ -153,7 +155,8 @@ pub(super) fn host(address: &Address) -> String {
     }
 }
 
-/// Whether a peer is in a range. A peer without an IP address is in the ranges of this machine.
+/// Returns whether a peer is in a range. A peer without an IP address is in the ranges of this
+/// machine.
 pub(super) fn is_in_range(address: &Address, pattern: &str, netmask: Option<u8>) -> Result<bool> {
     match address {
         Address::Ip(ip) => match ip.ip() {

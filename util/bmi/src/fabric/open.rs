@@ -1,4 +1,4 @@
-//! Opening: discovery of usable providers, and an endpoint of one of them.
+//! Discovers usable providers and opens an endpoint of one of them.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
@@ -86,7 +86,7 @@ fn hints(provider: Option<&str>) -> Hints {
         .ep_type(EpType::Rdm)
         .caps(caps)
         .msg_order(MsgOrder::SAS)
-        // Tag and class.
+        // Completion data carries tag and class.
         .cq_data_size(8);
     if let Some(provider) = provider {
         hints = hints.provider(provider);
@@ -115,26 +115,25 @@ impl Module for Provider {
 }
 
 impl Provider {
-    /// Opens an endpoint that peers find at `url`. Without a port in the URL, takes the next free
-    /// one.
+    /// Opens an endpoint that peers find at `url`. Takes the next free port if the URL has none.
     fn listen(&self, url: &Url, bind_specific: bool) -> Result<Box<dyn Method>, Error> {
-        let mut last = None;
-        let any = self.find(None, None)?;
-        for port in names::ports(url, &any) {
-            let own = Url {
+        let mut last_error = None;
+        let info_for_any_port = self.find(None, None)?;
+        for port in names::ports(url, &info_for_any_port) {
+            let listen_url = Url {
                 port,
                 ..url.clone()
             };
-            let (node, service) = names::local_name(&own, &any, bind_specific);
+            let (node, service) = names::local_name(&listen_url, &info_for_any_port, bind_specific);
             let info = self.find(node.as_deref(), service.as_deref())?;
-            match Fabric::open(info, Some(own)) {
+            match Fabric::open(info, Some(listen_url)) {
                 Ok(fabric) => return Ok(Box::new(fabric)),
-                Err(error) if error.code() == Code::EADDRINUSE => last = Some(error),
+                Err(error) if error.code() == Code::EADDRINUSE => last_error = Some(error),
                 Err(error) => return Err(error),
             }
         }
-        let none = || Error::new(Code::EADDRINUSE, format!("{url}: no port is free"));
-        Err(last.unwrap_or_else(none))
+        let no_free_port = || Error::new(Code::EADDRINUSE, format!("{url}: no port is free"));
+        Err(last_error.unwrap_or_else(no_free_port))
     }
 
     /// Selects the provider's info for peers in the address family of `peer`.

@@ -1,6 +1,6 @@
-//! Posting to the endpoint, at once or when there is room.
+//! Posts to the endpoint, at once or when the endpoint has room.
 //!
-//! Posts to one peer are made in order: behind a queued post, all later ones are queued too.
+//! Posts to one peer are made in order: while a post is queued, all later posts are queued too.
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
@@ -59,10 +59,10 @@ impl Fabric {
     /// As [`Self::inject`].
     #[inline(never)]
     unsafe fn inject_list(&self, post: &SendPost<'_>) -> selvedge::Result {
-        let mut short = [0; SHORT];
+        let mut gathered = [0; SHORT];
         // SAFETY: passed on from the caller.
-        let len = unsafe { gather(post.segments, &mut short) };
-        self.inject_bytes(post, &short[..len])
+        let len = unsafe { gather(post.segments, &mut gathered) };
+        self.inject_bytes(post, &gathered[..len])
     }
 
     #[inline]
@@ -71,7 +71,7 @@ impl Fabric {
         match post.kind {
             Kind::Expected => self.ep.tinject(bytes, dest, wire_tag(post.tag), None),
             Kind::Unexpected { class } => {
-                let data = unexpected::data(post.tag, class);
+                let data = unexpected::encode_data(post.tag, class);
                 self.ep.inject(bytes, dest, Some(data))
             }
         }
@@ -88,11 +88,11 @@ impl Fabric {
         queues: &mut MethodQueues,
     ) -> Result {
         let addr = Peers::addr(post.dest);
-        let is_free = self
+        let has_no_backlog = self
             .peers
             .get_mut(addr)
             .is_some_and(|peer| peer.sends.is_empty());
-        let posted = match is_free {
+        let posted = match has_no_backlog {
             // SAFETY: passed on from the caller.
             true => unsafe { self.post_message(key, addr, post.segments, post.tag, post.kind) },
             false => Err(Errno::Again),
@@ -147,7 +147,7 @@ impl Fabric {
                     desc: &[],
                     dest,
                     context,
-                    data: unexpected::data(tag, class),
+                    data: unexpected::encode_data(tag, class),
                 };
                 // SAFETY: passed on from the caller.
                 unsafe { self.ep.sendmsg(&msg, OpFlags::REMOTE_CQ_DATA) }
@@ -163,11 +163,11 @@ impl Fabric {
     #[inline]
     pub(super) unsafe fn recv(&mut self, key: OpKey, post: &RecvPost<'_>) -> Result {
         let addr = Peers::addr(post.src);
-        let is_free = self
+        let has_no_backlog = self
             .peers
             .get_mut(addr)
             .is_some_and(|peer| peer.recvs.is_empty());
-        let posted = match is_free {
+        let posted = match has_no_backlog {
             // SAFETY: passed on from the caller.
             true => unsafe {
                 self.post_tagged_recv(Context(key.0), addr, post.segments, wire_tag(post.tag))
@@ -227,7 +227,7 @@ impl Fabric {
     pub(super) fn watch(&mut self, addr: FiAddr) {
         let context = Context(context_flags::WATCH | addr.0);
         let no_buffer = [IovMut::from_raw(std::ptr::null_mut(), 0)];
-        // SAFETY: there are no bytes.
+        // SAFETY: the receive has no bytes.
         let posted = unsafe { self.post_tagged_recv(context, addr, &no_buffer, WATCH_TAG) };
         if let Some(peer) = self.peers.get_mut(addr) {
             peer.has_watch = posted.is_ok();
@@ -238,7 +238,7 @@ impl Fabric {
     pub(super) fn forget(&mut self, addr: MethodAddr) {
         let index = Peers::addr(addr);
         if self.peers.get_mut(index).is_some_and(|peer| peer.has_watch) {
-            // If it has failed already, its completion is ignored.
+            // A watch receive that has failed already has a completion, which is ignored.
             let _ = self.ep.cancel(Context(context_flags::WATCH | index.0));
         }
         self.peers.forget(addr);
@@ -265,7 +265,9 @@ impl Fabric {
                     Ok(()) => {}
                     Err(Errno::Again) => {
                         let peer = self.peers.get_mut(addr);
-                        peer.expect("it was there").sends.push_front(send);
+                        peer.expect("the send came from this peer")
+                            .sends
+                            .push_front(send);
                         break;
                     }
                     Err(errno) => queues.complete(send.key, Err(self.peer_failure(addr, errno))),
@@ -285,7 +287,9 @@ impl Fabric {
                     Ok(()) => {}
                     Err(Errno::Again) => {
                         let peer = self.peers.get_mut(addr);
-                        peer.expect("it was there").recvs.push_front(recv);
+                        peer.expect("the receive came from this peer")
+                            .recvs
+                            .push_front(recv);
                         break;
                     }
                     Err(errno) => queues.complete(recv.key, Err(self.peer_failure(addr, errno))),
@@ -321,12 +325,12 @@ const WATCH_TAG: u64 = 1 << 63;
 ///
 /// # Safety
 /// The segments are readable.
-unsafe fn gather(segments: &[Iov], into: &mut [u8]) -> usize {
+unsafe fn gather(segments: &[Iov], buffer: &mut [u8]) -> usize {
     let mut len = 0;
     for segment in segments.iter().filter(|segment| segment.len > 0) {
         // SAFETY: the caller guarantees that the segment is readable now.
         let bytes = unsafe { std::slice::from_raw_parts(segment.base.cast(), segment.len) };
-        into[len..len + segment.len].copy_from_slice(bytes);
+        buffer[len..len + segment.len].copy_from_slice(bytes);
         len += segment.len;
     }
     len

@@ -45,8 +45,8 @@ impl Fabric {
     fn report_entry(&mut self, index: usize, queues: &mut MethodQueues) {
         let (entry, src) = (&self.entries[index], self.sources[index]);
         let key = OpKey(entry.context.0);
-        let is_own = key.0 & (context_flags::SLAB | context_flags::WATCH) != 0;
-        if is_own || !entry.flags.contains(CompletionFlags::RECV) {
+        let is_method_operation = key.0 & (context_flags::SLAB | context_flags::WATCH) != 0;
+        if is_method_operation || !entry.flags.contains(CompletionFlags::RECV) {
             return self.report_slow_path(*entry, src, queues);
         }
         if let Some(peer) = self.peers.get_mut(src) {
@@ -82,7 +82,7 @@ impl Fabric {
         }
         match self.slabs.bytes(context, entry.buf, entry.len) {
             Some(bytes) if src != FiAddr::UNSPEC => {
-                let (tag, class) = unexpected::parse(entry.data);
+                let (tag, class) = unexpected::decode_data(entry.data);
                 let from = self.peers.insert(src);
                 if let Some(peer) = self.peers.get_mut(src) {
                     peer.is_connected = true;
@@ -96,7 +96,7 @@ impl Fabric {
                 }
             }
             Some(_) | None => gossip::err(format_args!(
-                "an unexpected message of {} bytes from {src:?} is no message of BMI",
+                "an unexpected message of {} bytes from {src:?} is not a BMI message",
                 entry.len
             )),
         }
@@ -118,7 +118,11 @@ impl Fabric {
             return self.report_unexpected_error(error, queues);
         }
         if context & context_flags::WATCH != 0 {
-            return self.watch_failed(FiAddr(context & !context_flags::WATCH), error, queues);
+            return self.handle_failed_watch(
+                FiAddr(context & !context_flags::WATCH),
+                error,
+                queues,
+            );
         }
         let code = match error.errno {
             Errno::AddrNotAvail => Code::EPROTO,
@@ -135,7 +139,7 @@ impl Fabric {
         queues.complete(OpKey(context), Err(code));
     }
 
-    /// Why an operation was cancelled: EPIPE if its peer has disconnected, else ECANCEL.
+    /// The code of a cancelled operation: EPIPE if its peer has disconnected, otherwise ECANCEL.
     pub(super) fn cancel_code(key: OpKey, queues: &MethodQueues) -> Code {
         let resolved = queues
             .ops
@@ -144,8 +148,8 @@ impl Fabric {
         resolved.and_then(Result::err).unwrap_or(Code::ECANCEL)
     }
 
-    /// Handles a failed multi-receive: a message of an unknown sender, which is inserted into the
-    /// address vector, or a message that was too long.
+    /// Handles a failed multi-receive. Inserts an unknown sender into the address vector and
+    /// reports its message; logs every other error.
     fn report_unexpected_error(&mut self, error: &ErrEntry, queues: &mut MethodQueues) {
         let sender = error
             .sender()
@@ -167,8 +171,8 @@ impl Fabric {
         }
     }
 
-    /// The watch receive of a peer failed: the peer has disconnected.
-    fn watch_failed(&mut self, addr: FiAddr, error: &ErrEntry, queues: &mut MethodQueues) {
+    /// Handles the failed watch receive of a peer, which means that the peer has disconnected.
+    fn handle_failed_watch(&mut self, addr: FiAddr, error: &ErrEntry, queues: &mut MethodQueues) {
         if error.errno == Errno::Canceled {
             return;
         }

@@ -22,13 +22,13 @@ const SLAB: usize = 128 << 10;
 const SLABS: usize = 4;
 
 /// Encodes a message's tag and class as remote completion data.
-pub(super) const fn data(tag: i32, class: u8) -> u64 {
+pub(super) const fn encode_data(tag: i32, class: u8) -> u64 {
     tag as u32 as u64 | (class as u64) << 32
 }
 
 /// Decodes tag and class.
-pub(super) const fn parse(data: u64) -> (i32, u8) {
-    (data as u32 as i32, (data >> 32) as u8)
+pub(super) const fn decode_data(encode_data: u64) -> (i32, u8) {
+    (encode_data as u32 as i32, (encode_data >> 32) as u8)
 }
 
 /// The multi-receive buffers of an endpoint.
@@ -44,7 +44,7 @@ pub(super) struct Slabs {
 #[derive(Debug)]
 struct Slab(NonNull<u8>);
 
-// SAFETY: the address of memory that this value owns.
+// SAFETY: the value is the address of memory that it owns, which is bound to no thread.
 unsafe impl Send for Slab {}
 // SAFETY: shared references give nothing but addresses.
 unsafe impl Sync for Slab {}
@@ -93,7 +93,7 @@ impl Slabs {
         Ok(())
     }
 
-    /// Whether idle buffers should be posted.
+    /// Returns whether idle buffers exist and the queues have room for their messages.
     #[inline]
     pub(super) fn should_post(&self, queues: &MethodQueues) -> bool {
         !self.idle.is_empty() && queues.has_room()
@@ -110,10 +110,10 @@ impl Slabs {
         }
     }
 
-    /// The `len` bytes of a message at address `at`; `None` if they are not inside the buffer.
-    pub(super) fn bytes(&self, context: u64, at: usize, len: usize) -> Option<&[u8]> {
+    /// The `len` bytes of a message at address `addr`; `None` if they are not inside the buffer.
+    pub(super) fn bytes(&self, context: u64, addr: usize, len: usize) -> Option<&[u8]> {
         let slab = self.slabs.get((context & !context_flags::SLAB) as usize)?;
-        let offset = at.checked_sub(slab.0.addr().get())?;
+        let offset = addr.checked_sub(slab.0.addr().get())?;
         let end = offset.checked_add(len)?;
         if end > SLAB || len > SIZE {
             return None;
@@ -142,7 +142,7 @@ mod tests {
     fn data_has_every_tag_and_class() {
         for tag in [0, 1, -1, i32::MIN, i32::MAX] {
             for class in [0, 7, u8::MAX] {
-                assert_eq!(parse(data(tag, class)), (tag, class));
+                assert_eq!(decode_data(encode_data(tag, class)), (tag, class));
             }
         }
     }

@@ -57,16 +57,17 @@ impl fmt::Debug for HeapBuf {
     }
 }
 
-// SAFETY: a block that one value owns.
+// SAFETY: one value owns the block, which is bound to no thread.
 unsafe impl Send for HeapBuf {}
-// SAFETY: shared references only read it.
+// SAFETY: shared references only read the block.
 unsafe impl Sync for HeapBuf {}
 
-/// Zeroed, page-aligned memory that the caller frees with free(3); `None` when memory is exhausted.
+/// Allocates zeroed, page-aligned memory, which the caller frees with free(3). `None` when memory
+/// is exhausted.
 pub fn pages(len: usize) -> Option<NonNull<u8>> {
     const PAGE: usize = 4096;
     let mut base = std::ptr::null_mut();
-    // SAFETY: `base` is a location for the result, and the alignment is a power of two.
+    // SAFETY: the result is written to `base`, and the alignment is a power of two.
     let error = unsafe { libc::posix_memalign(&raw mut base, PAGE, len.max(1)) };
     if error != 0 {
         return None;

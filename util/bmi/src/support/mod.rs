@@ -1,5 +1,4 @@
-//! The support library: building blocks of methods and the control layer. A method may use it or
-//! not.
+//! The support library: building blocks for methods and the control layer. Methods may do without.
 
 pub mod gossip;
 pub mod heap;

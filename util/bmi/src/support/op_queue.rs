@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::ops::{Link, Op, Ops};
 use crate::ids::OpKey;
 
-/// A queue of operations of one [`Ops`]. Dropping it does not free its operations.
+/// A queue of operations of one [`Ops`]. Dropping the queue does not free its operations.
 #[derive(Debug)]
 pub struct OpQueue {
     number: u32,
@@ -31,13 +31,13 @@ impl SearchKey {
     fn matches(&self, key: OpKey, op: &Op) -> bool {
         self.addr.is_none_or(|addr| addr == op.addr)
             && self.tag.is_none_or(|tag| tag == op.tag)
-            && self.op.is_none_or(|wanted| wanted == key)
+            && self.op.is_none_or(|op_key| op_key == key)
     }
 }
 
 impl OpQueue {
     /// Makes an empty queue (`op_queue_new`).
-    #[expect(clippy::new_without_default, reason = "each is another one")]
+    #[expect(clippy::new_without_default, reason = "every queue has its own number")]
     pub fn new() -> Self {
         static NUMBERS: AtomicU32 = AtomicU32::new(1);
         Self {
@@ -54,8 +54,8 @@ impl OpQueue {
         }
     }
 
-    /// Adds an operation at the tail (`op_queue_add`). Returns `false` for an unknown operation or
-    /// one that is in a queue.
+    /// Adds an operation at the tail (`op_queue_add`). Returns `false` for an unknown operation and
+    /// for one that is in a queue.
     #[inline]
     pub fn add(&mut self, ops: &mut Ops, key: OpKey) -> bool {
         let index = key.slot();
@@ -74,8 +74,8 @@ impl OpQueue {
         true
     }
 
-    /// Removes an operation from the queue (`op_queue_remove`). Returns whether it was in the
-    /// queue.
+    /// Removes an operation from the queue (`op_queue_remove`). Returns whether the operation was
+    /// in the queue.
     #[inline]
     pub fn remove(&mut self, ops: &mut Ops, key: OpKey) -> bool {
         if ops.get(key).is_none() || ops.link(key.slot()).queue != self.number {
@@ -102,13 +102,13 @@ impl OpQueue {
     }
 
     /// The first operation that matches, from the head on (`op_queue_search`).
-    pub fn search(&self, ops: &Ops, wanted: &SearchKey) -> Option<OpKey> {
+    pub fn search(&self, ops: &Ops, criteria: &SearchKey) -> Option<OpKey> {
         self.iter(ops)
-            .find(|(key, op)| wanted.matches(*key, op))
+            .find(|(key, op)| criteria.matches(*key, op))
             .map(|(key, _)| key)
     }
 
-    /// Whether the queue is empty (`op_queue_empty`).
+    /// Returns whether the queue is empty (`op_queue_empty`).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.head.is_none()
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::Addr;
 
-    fn filled(tags: &[i32]) -> (Ops, OpQueue, Vec<OpKey>) {
+    fn queue_with_tags(tags: &[i32]) -> (Ops, OpQueue, Vec<OpKey>) {
         let (mut ops, mut queue) = (Ops::default(), OpQueue::new());
         let keys = tags.iter().map(|&tag| {
             let key = ops.alloc(Op::new(Addr(tag as i64 % 2), tag, 0)).unwrap();
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn queues_are_first_in_first_out_and_allow_removal_anywhere() {
-        let (mut ops, mut queue, keys) = filled(&[1, 2, 3, 4, 5]);
+        let (mut ops, mut queue, keys) = queue_with_tags(&[1, 2, 3, 4, 5]);
         assert_eq!(queue.count(&ops), 5);
         for index in [2, 0, 4] {
             assert!(queue.remove(&mut ops, keys[index]));
@@ -174,24 +174,24 @@ mod tests {
 
     #[test]
     fn a_search_begins_at_the_head() {
-        let (ops, queue, keys) = filled(&[7, 8, 7, 9]);
-        let tag = |tag| SearchKey {
-            tag: Some(tag),
+        let (ops, queue, keys) = queue_with_tags(&[7, 8, 7, 9]);
+        let criteria_for_tag = |criteria_for_tag| SearchKey {
+            tag: Some(criteria_for_tag),
             ..SearchKey::default()
         };
-        assert_eq!(queue.search(&ops, &tag(7)), Some(keys[0]));
-        assert_eq!(queue.search(&ops, &tag(6)), None);
-        let mut wanted = tag(7);
-        wanted.op = Some(keys[2]);
-        assert_eq!(queue.search(&ops, &wanted), Some(keys[2]));
-        wanted.addr = Some(Addr(0));
-        assert_eq!(queue.search(&ops, &wanted), None);
+        assert_eq!(queue.search(&ops, &criteria_for_tag(7)), Some(keys[0]));
+        assert_eq!(queue.search(&ops, &criteria_for_tag(6)), None);
+        let mut criteria = criteria_for_tag(7);
+        criteria.op = Some(keys[2]);
+        assert_eq!(queue.search(&ops, &criteria), Some(keys[2]));
+        criteria.addr = Some(Addr(0));
+        assert_eq!(queue.search(&ops, &criteria), None);
         queue.dump(&ops);
     }
 
     #[test]
     fn an_operation_is_in_one_queue_at_a_time() {
-        let (mut ops, mut queue, keys) = filled(&[1, 2]);
+        let (mut ops, mut queue, keys) = queue_with_tags(&[1, 2]);
         let mut other = OpQueue::new();
         assert!(!other.add(&mut ops, keys[0]));
         assert!(!other.remove(&mut ops, keys[0]));

@@ -1,6 +1,6 @@
 //! Integration tests of BMI over Selvedge.
 
-#![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod common;
 mod mailbox;

@@ -11,10 +11,10 @@ use crate::process::Process;
 const CLIENTS: usize = 64;
 /// Outstanding requests of each client.
 const WINDOW: i32 = 4;
-/// Responses that every client must have received.
-const ENOUGH: u64 = 20;
+/// Responses that the server must have sent to every client.
+const MIN_RESPONSES: u64 = 20;
 
-/// Sends requests until it is killed, and checks each response.
+/// Runs a client: sends requests until the process is killed, and checks each response.
 pub(crate) fn client(url: &str) {
     let bmi = Bmi::initialize(Config::client()).unwrap();
     let context = bmi.open_context().unwrap();
@@ -32,17 +32,20 @@ pub(crate) fn client(url: &str) {
         next += 1;
     });
     loop {
-        let mut answered = 0;
+        let mut responses = 0;
         let idle = Duration::from_millis(100);
-        let took = bmi.testcontext(64, idle, context, |done| {
-            assert!(done.outcome.is_ok(), "{done:?}");
-            if done.user > 0 {
-                assert_eq!(done.buffers[0][..4], (done.user as i32 - 1).to_le_bytes());
-                answered += 1;
+        let collected = bmi.testcontext(64, idle, context, |completion| {
+            assert!(completion.outcome.is_ok(), "{completion:?}");
+            if completion.user > 0 {
+                assert_eq!(
+                    completion.buffers[0][..4],
+                    (completion.user as i32 - 1).to_le_bytes()
+                );
+                responses += 1;
             }
         });
-        took.unwrap();
-        (0..answered).for_each(|_| {
+        collected.unwrap();
+        (0..responses).for_each(|_| {
             send_request(next);
             next += 1;
         });
@@ -58,7 +61,7 @@ fn sixty_four_processes_that_send_requests_continuously_are_all_served() {
             .map(|_| Process::start("requester", &url))
             .collect();
         let mut served: HashMap<Addr, u64> = HashMap::new();
-        until("enough for everybody", || {
+        until("enough requests of every client", || {
             let mut requests = Vec::new();
             let idle = Duration::from_millis(10);
             bmi.testunexpected(64, 0, idle, |request| requests.push(request))
@@ -69,12 +72,15 @@ fn sixty_four_processes_that_send_requests_continuously_are_all_served() {
                     Post::new(request.addr, request.buffer.to_vec(), request.tag, context);
                 bmi.post_send(response).unwrap();
             }
-            bmi.testcontext(64, Duration::ZERO, context, |done| {
-                assert!(done.outcome.is_ok(), "{done:?}");
+            bmi.testcontext(64, Duration::ZERO, context, |completion| {
+                assert!(completion.outcome.is_ok(), "{completion:?}");
             })
             .unwrap();
-            let enough = served.values().filter(|count| **count >= ENOUGH).count();
-            (enough == CLIENTS).then_some(())
+            let satisfied_clients = served
+                .values()
+                .filter(|count| **count >= MIN_RESPONSES)
+                .count();
+            (satisfied_clients == CLIENTS).then_some(())
         });
         drop(clients);
     }

@@ -15,8 +15,8 @@ fn messages_match_receives_by_tag_in_order() {
             pair.client.wait(pair.client.send(text.as_bytes(), tag));
         }
         for (tag, text) in [(2, "B"), (1, "A"), (1, "C")] {
-            let done = pair.finish(&pair.server, pair.server.recv(9, tag));
-            assert_eq!(bytes(&done), text.as_bytes());
+            let completion = pair.finish(&pair.server, pair.server.recv(9, tag));
+            assert_eq!(bytes(&completion), text.as_bytes());
         }
     });
 }
@@ -25,18 +25,20 @@ fn messages_match_receives_by_tag_in_order() {
 fn receives_posted_before_and_after_take_messages_in_order() {
     for_each_scheme(|pair| {
         for size in [8, 5_000, 100_000] {
-            let early: Vec<_> = (0..3).map(|_| pending(pair.server.recv(size, 5))).collect();
+            let early_receives: Vec<_> =
+                (0..3).map(|_| pending(pair.server.recv(size, 5))).collect();
             let sent: Vec<_> = (0..6)
                 .map(|number| pair.client.send(&pattern(size, number), 5))
                 .collect();
-            let late: Vec<_> = (3..6)
+            let late_completions: Vec<_> = (3..6)
                 .map(|_| pair.finish(&pair.server, pair.server.recv(size, 5)))
                 .collect();
-            let early = early
+            let early_completions = early_receives
                 .iter()
                 .map(|&id| pair.until("a receive", || pair.server.test(id)));
-            let all: Vec<_> = early.chain(late).map(|done| bytes(&done)).collect();
-            for (number, message) in all.iter().enumerate() {
+            let completions = early_completions.chain(late_completions);
+            let messages: Vec<_> = completions.map(|completion| bytes(&completion)).collect();
+            for (number, message) in messages.iter().enumerate() {
                 assert_eq!(*message, pattern(size, number as u8));
             }
             sent.into_iter()
@@ -46,15 +48,15 @@ fn receives_posted_before_and_after_take_messages_in_order() {
 }
 
 #[test]
-fn every_tag_is_a_tag() {
+fn every_tag_value_matches() {
     for_each_scheme(|pair| {
         let tags = [0, -1, i32::MIN, i32::MAX, 1 << 30];
         for tag in tags {
             pair.client.wait(pair.client.send(&tag.to_le_bytes(), tag));
         }
         for tag in tags.into_iter().rev() {
-            let done = pair.finish(&pair.server, pair.server.recv(4, tag));
-            assert_eq!(bytes(&done), tag.to_le_bytes());
+            let completion = pair.finish(&pair.server, pair.server.recv(4, tag));
+            assert_eq!(bytes(&completion), tag.to_le_bytes());
         }
     });
 }
@@ -93,10 +95,10 @@ fn receives_with_one_tag_match_their_own_peer() {
                 .unwrap();
         }
         for (number, id) in ids {
-            let done = crate::common::until("a message", || {
+            let completion = crate::common::until("a message", || {
                 server.test(id, Duration::ZERO, context).unwrap()
             });
-            assert_eq!(bytes(&done), [number as u8; 3]);
+            assert_eq!(bytes(&completion), [number as u8; 3]);
         }
     }
 }
@@ -117,8 +119,8 @@ fn unexpected_messages_never_match_posted_receives() {
         assert!(unexpected(&pair.server.bmi, 0).is_none());
         assert!(pair.server.test(receive).is_none());
         pair.client.wait(pair.client.send(b"at last", 9));
-        let done = pair.until("the receive", || pair.server.test(receive));
-        assert_eq!(bytes(&done), b"at last");
+        let completion = pair.until("the receive", || pair.server.test(receive));
+        assert_eq!(bytes(&completion), b"at last");
     });
 }
 
@@ -134,8 +136,8 @@ fn a_receive_reports_the_length_of_a_shorter_message() {
         ] {
             let receive = pair.server.recv(capacity, 3);
             let send = pair.client.send(&pattern(sent, 3), 3);
-            let done = pair.finish(&pair.server, receive);
-            assert_eq!(bytes(&done), pattern(sent, 3));
+            let completion = pair.finish(&pair.server, receive);
+            assert_eq!(bytes(&completion), pattern(sent, 3));
             assert_eq!(pair.finish(&pair.client, send).outcome, Ok(sent as u64));
         }
     });
@@ -145,12 +147,13 @@ fn a_receive_reports_the_length_of_a_shorter_message() {
 fn a_message_that_is_too_long_fails_its_own_receive_and_nothing_else() {
     for_each_scheme(|pair| {
         for size in [100, 5_000, 500_000] {
-            // Once with the receive posted first, once with the message first.
+            // The receive is posted before the message in the first round and after it in the
+            // second.
             for is_early in [true, false] {
                 let bystander = pending(pair.server.recv(size, 77));
-                let early = is_early.then(|| pair.server.recv(size / 2, 4));
+                let early_receive = is_early.then(|| pair.server.recv(size / 2, 4));
                 let too_long = pair.client.send(&pattern(size, 0), 4);
-                let receive = early.unwrap_or_else(|| {
+                let receive = early_receive.unwrap_or_else(|| {
                     (0..50).for_each(|_| pair.server.drive());
                     pair.server.recv(size / 2, 4)
                 });
@@ -160,8 +163,8 @@ fn a_message_that_is_too_long_fails_its_own_receive_and_nothing_else() {
                 );
                 pair.finish(&pair.client, too_long).outcome.unwrap();
                 let next = pair.client.send(&pattern(size, 9), 4);
-                let done = pair.finish(&pair.server, pair.server.recv(size, 4));
-                assert_eq!(bytes(&done), pattern(size, 9));
+                let completion = pair.finish(&pair.server, pair.server.recv(size, 4));
+                assert_eq!(bytes(&completion), pattern(size, 9));
                 pair.finish(&pair.client, next).outcome.unwrap();
                 assert!(pair.server.test(bystander).is_none());
                 let last = pair.client.send(b"x", 77);
@@ -184,10 +187,10 @@ fn an_unreceived_large_message_delays_no_other() {
                 .wait(pair.client.bmi.post_sendunexpected(request, 0));
             pair.client.wait(pair.client.send(b"small", 6));
             assert_eq!(&*pair.server.request().buffer, b"request");
-            let done = pair.finish(&pair.server, pair.server.recv(5, 6));
-            assert_eq!(bytes(&done), b"small");
-            let done = pair.finish(&pair.server, pair.server.recv(size, 100));
-            assert!(bytes(&done) == pattern(size, 1));
+            let completion = pair.finish(&pair.server, pair.server.recv(5, 6));
+            assert_eq!(bytes(&completion), b"small");
+            let completion = pair.finish(&pair.server, pair.server.recv(size, 100));
+            assert!(bytes(&completion) == pattern(size, 1));
             pair.finish(&pair.client, large).outcome.unwrap();
         }
     });
@@ -198,8 +201,8 @@ fn messages_beyond_sixteen_mebibytes_arrive() {
     for_each_scheme(|pair| {
         let size = 33 << 20;
         let sent = pair.client.send(&pattern(size, 5), 1);
-        let done = pair.finish(&pair.server, pair.server.recv(size, 1));
-        assert!(bytes(&done) == pattern(size, 5));
+        let completion = pair.finish(&pair.server, pair.server.recv(size, 1));
+        assert!(bytes(&completion) == pattern(size, 5));
         pair.finish(&pair.client, sent).outcome.unwrap();
     });
 }
@@ -208,7 +211,7 @@ fn messages_beyond_sixteen_mebibytes_arrive() {
 fn lists_match_lists_with_other_segment_boundaries() {
     for_each_scheme(|pair| {
         let total = 60_000;
-        for (sent, taken) in [
+        for (segment_count, buffer_count) in [
             (1, 1),
             (1, 3),
             (4, 1),
@@ -218,20 +221,23 @@ fn lists_match_lists_with_other_segment_boundaries() {
             (1, 1000),
             (33, 250),
         ] {
-            let whole = pattern(total, sent as u8);
-            let segments: Vec<_> = whole
-                .chunks(total.div_ceil(sent))
+            let message = pattern(total, segment_count as u8);
+            let segments: Vec<_> = message
+                .chunks(total.div_ceil(segment_count))
                 .map(<[u8]>::to_vec)
                 .collect();
-            let buffers = (0..taken)
-                .map(|_| vec![0; total.div_ceil(taken)])
+            let buffers = (0..buffer_count)
+                .map(|_| vec![0; total.div_ceil(buffer_count)])
                 .collect::<Vec<_>>();
             let receive = pair.server.bmi.post_recv(pair.server.post(buffers, 8));
             let send = pair.client.bmi.post_send(pair.client.post(segments, 8));
-            let done = pair.finish(&pair.server, receive);
-            assert!(bytes(&done) == whole, "{sent} segments into {taken}");
-            let back = pair.finish(&pair.client, send);
-            assert!(bytes(&back) == whole);
+            let completion = pair.finish(&pair.server, receive);
+            assert!(
+                bytes(&completion) == message,
+                "{segment_count} segments into {buffer_count} buffers"
+            );
+            let sent = pair.finish(&pair.client, send);
+            assert!(bytes(&sent) == message);
         }
     });
 }
@@ -241,13 +247,13 @@ fn unexpected_messages_may_be_lists_too() {
     for_each_scheme(|pair| {
         for count in [0, 1, 4, 9, 300] {
             let segments: Vec<_> = (0..count).map(|number| vec![number as u8; 11]).collect();
-            let whole = segments.concat();
+            let expected = segments.concat();
             let sent = pair
                 .client
                 .bmi
                 .post_sendunexpected(pair.client.post(segments, -4), 0);
             let message = pair.until("a message", || unexpected(&pair.server.bmi, 0));
-            assert_eq!((&*message.buffer, message.tag), (&*whole, -4));
+            assert_eq!((&*message.buffer, message.tag), (&*expected, -4));
             pair.finish(&pair.client, sent).outcome.unwrap();
         }
     });
@@ -258,11 +264,11 @@ fn an_instance_receives_its_own_message() {
     for scheme in SCHEMES {
         let (bmi, url) = server_at(scheme);
         let context = bmi.open_context().unwrap();
-        let own = bmi.addr_lookup(&url).unwrap();
+        let self_addr = bmi.addr_lookup(&url).unwrap();
         let side = crate::common::Side {
             bmi,
             context,
-            peer: own,
+            peer: self_addr,
         };
         for size in [8, 100_000] {
             let receive = side.recv(size, 1);
@@ -275,7 +281,7 @@ fn an_instance_receives_its_own_message() {
             .post_sendunexpected(side.post(b"me".to_vec(), 1), 0);
         let message = side.request();
         side.wait(sent);
-        assert_eq!(message.addr, own);
+        assert_eq!(message.addr, self_addr);
         assert_eq!(&*message.buffer, b"me");
     }
 }
@@ -285,21 +291,23 @@ fn short_messages_over_tcp_after_the_first_are_sent_by_the_next_test() {
     let pair = Pair::over("tcp");
     pair.client.drive();
     pair.client.wait(pair.client.send(&[0], 1));
-    let behind: Vec<_> = (1..4)
+    let later: Vec<_> = (1..4)
         .map(|number| pending(pair.client.send(&[number], 1)))
         .collect();
     assert_eq!(bytes(&pair.server.wait(pair.server.recv(1, 1))), [0]);
-    let early = pending(pair.server.recv(1, 1));
+    let early_receive = pending(pair.server.recv(1, 1));
     (0..100).for_each(|_| pair.server.drive());
-    assert!(pair.server.test(early).is_none());
-    for id in behind {
-        pair.until("a message that has left", || pair.client.test(id))
+    assert!(pair.server.test(early_receive).is_none());
+    for id in later {
+        pair.until("a sent message", || pair.client.test(id))
             .outcome
             .unwrap();
     }
-    pair.until("the first of them", || pair.server.test(early))
-        .outcome
-        .unwrap();
+    pair.until("the first later message", || {
+        pair.server.test(early_receive)
+    })
+    .outcome
+    .unwrap();
     for number in 2..4 {
         assert_eq!(bytes(&pair.server.wait(pair.server.recv(1, 1))), [number]);
     }
@@ -315,17 +323,17 @@ fn short_messages_complete_when_they_are_posted() {
                 pair.client.drive();
             }
             let posted = pair.client.send(&pattern(size, 0), 1).unwrap();
-            let Posted::Done(done) = posted else {
-                panic!("{size} bytes go on");
+            let Posted::Done(completion) = posted else {
+                panic!("the send of {size} bytes is pending");
             };
-            assert_eq!(done.outcome, Ok(size as u64));
-            assert_eq!(bytes(&done), pattern(size, 0));
+            assert_eq!(completion.outcome, Ok(size as u64));
+            assert_eq!(bytes(&completion), pattern(size, 0));
         }
         // A post matches a message that has already arrived.
         pair.until("three messages", || {
             let posted = pair.server.recv(4096, 1).unwrap();
             match posted {
-                Posted::Done(done) => (done.outcome == Ok(4096)).then_some(()),
+                Posted::Done(completion) => (completion.outcome == Ok(4096)).then_some(()),
                 Posted::Pending(id) => {
                     pair.until("a message", || pair.server.test(id))
                         .outcome

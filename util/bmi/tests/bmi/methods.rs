@@ -30,27 +30,30 @@ fn mail_pair(port: u16) -> Pair {
 #[test]
 fn lists_are_packed_for_a_method_without_list_support() {
     let pair = mail_pair(1);
-    for (sent, taken) in [(1, 1), (3, 1), (1, 7), (1000, 3), (2, 1000)] {
-        let whole = pattern(5000, sent as u8);
-        let segments: Vec<_> = whole
-            .chunks(5000_usize.div_ceil(sent))
+    for (segment_count, buffer_count) in [(1, 1), (3, 1), (1, 7), (1000, 3), (2, 1000)] {
+        let message = pattern(5000, segment_count as u8);
+        let segments: Vec<_> = message
+            .chunks(5000_usize.div_ceil(segment_count))
             .map(<[u8]>::to_vec)
             .collect();
-        let buffers = vec![vec![0; 6000_usize.div_ceil(taken)]; taken];
+        let buffers = vec![vec![0; 6000_usize.div_ceil(buffer_count)]; buffer_count];
         let receive = pair.server.bmi.post_recv(pair.server.post(buffers, 8));
         let send = pair.client.bmi.post_send(pair.client.post(segments, 8));
-        let done = pair.finish(&pair.server, receive);
-        assert!(bytes(&done) == whole, "{sent} segments into {taken}");
-        assert!(bytes(&pair.finish(&pair.client, send)) == whole);
+        let completion = pair.finish(&pair.server, receive);
+        assert!(
+            bytes(&completion) == message,
+            "{segment_count} segments into {buffer_count}"
+        );
+        assert!(bytes(&pair.finish(&pair.client, send)) == message);
     }
     let segments = vec![vec![1; 3]; 5];
-    let sent = pair
+    let segment_count = pair
         .client
         .bmi
         .post_sendunexpected(pair.client.post(segments, 2), 0);
     let message = pair.until("a message", || unexpected(&pair.server.bmi, 0));
     assert_eq!(*message.buffer, [1; 15]);
-    pair.finish(&pair.client, sent);
+    pair.finish(&pair.client, segment_count);
 }
 
 #[test]
@@ -116,16 +119,18 @@ fn one_server_serves_two_methods_at_once() {
         pending(server.post_recv(post))
     });
     clients.iter().for_each(|side| drop(side.send(b"both", 4)));
-    let mut done = Vec::new();
+    let mut completions = Vec::new();
     until("both messages", || {
         clients.iter().for_each(Side::drive);
         let idle = Duration::from_millis(50);
         server
-            .testcontext(1, idle, context, |one| done.push((one.id, one.user)))
+            .testcontext(1, idle, context, |completion| {
+                completions.push((completion.id, completion.user));
+            })
             .unwrap();
-        (done.len() == 2).then_some(())
+        (completions.len() == 2).then_some(())
     });
-    for (id, user) in done {
+    for (id, user) in completions {
         let index = receives.iter().position(|receive| *receive == id).unwrap();
         assert_eq!(user, peers[index].unwrap().0 as u64);
     }
@@ -144,8 +149,8 @@ fn calls_to_a_method_are_serialized() {
             scope.spawn(move || {
                 for number in 0..200 {
                     let sent = client.send(&[number], tag);
-                    let done = server.wait(server.recv(1, tag));
-                    assert_eq!(bytes(&done), [number]);
+                    let completion = server.wait(server.recv(1, tag));
+                    assert_eq!(bytes(&completion), [number]);
                     client.wait(sent);
                 }
             });
@@ -175,10 +180,10 @@ fn an_unknown_method_is_refused_by_name() {
         Ok(true)
     );
     assert!(client.transports().contains("shm,"));
-    let taken = Bmi::initialize(Config::server("shm://localhost")).unwrap();
-    let url = format!("shm://localhost:{}", taken.listen_port().unwrap());
-    let second = Bmi::initialize(Config::server(&url)).unwrap_err();
-    assert_eq!(second.code(), Code::EADDRINUSE, "{second}");
+    let first_server = Bmi::initialize(Config::server("shm://localhost")).unwrap();
+    let url = format!("shm://localhost:{}", first_server.listen_port().unwrap());
+    let second_error = Bmi::initialize(Config::server(&url)).unwrap_err();
+    assert_eq!(second_error.code(), Code::EADDRINUSE, "{second_error}");
 }
 
 #[test]
@@ -199,7 +204,7 @@ fn posts_that_complete_at_once_are_not_reported_by_a_test() {
 #[test]
 fn peers_are_found_by_ipv6_addresses() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
-        return skip(Need::System, "there is no IPv6");
+        return skip(Need::System, "the system has no IPv6 loopback");
     }
     let mut config = Config::server("tcp://[::1]:0");
     config.bind_specific = true;
@@ -210,13 +215,13 @@ fn peers_are_found_by_ipv6_addresses() {
     let host = pair.server.bmi.rev_lookup_unexpected(pair.server.peer);
     assert_eq!(host.as_deref(), Some(c"::1"));
     let sent = pair.client.send(b"six", 6);
-    let done = pair.finish(&pair.server, pair.server.recv(9, 6));
-    assert_eq!(bytes(&done), b"six");
+    let completion = pair.finish(&pair.server, pair.server.recv(9, 6));
+    assert_eq!(bytes(&completion), b"six");
     pair.finish(&pair.client, sent).outcome.unwrap();
 }
 
 /// Sends one message from a new client to a server at a URL.
-fn greet(server: &Bmi, url: &str) {
+fn send_hello(server: &Bmi, url: &str) {
     let client = Bmi::initialize(Config::client()).unwrap();
     let side = Side {
         context: client.open_context().unwrap(),
@@ -241,27 +246,27 @@ fn every_local_address_is_recognized_and_gets_a_port() {
         std::net::SocketAddr::V4(v4) => v4.ip().to_string(),
         std::net::SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
     });
-    let own = nix::sys::utsname::uname().unwrap();
-    let own = own.nodename().to_str().unwrap();
-    let names = [own.to_owned(), format!("{own}.example")];
+    let node = nix::sys::utsname::uname().unwrap();
+    let node = node.nodename().to_str().unwrap();
+    let names = [node.to_owned(), format!("{node}.example")];
     for host in addresses.chain(names) {
         let server = Bmi::initialize(Config::server(&format!("shm://{host}"))).unwrap();
         let port = server.listen_port().unwrap();
         assert_ne!(port, 0, "{host}");
         assert_eq!(server.urls(), [format!("shm://{host}:{port}")]);
-        greet(&server, &server.urls()[0]);
-        greet(&server, &format!("shm://localhost:{port}"));
+        send_hello(&server, &server.urls()[0]);
+        send_hello(&server, &format!("shm://localhost:{port}"));
     }
 }
 
 #[test]
-fn a_name_has_port_0_and_is_found_with_it_and_without() {
+fn a_named_server_is_found_with_port_0_and_without_a_port() {
     let url = format!("shm://metadata-{}", std::process::id());
     let server = Bmi::initialize(Config::server(&url)).unwrap();
     assert_eq!(server.listen_port(), Ok(0));
     assert_eq!(server.urls(), [&*url]);
-    greet(&server, &url);
-    greet(&server, &format!("{url}:0"));
+    send_hello(&server, &url);
+    send_hello(&server, &format!("{url}:0"));
 }
 
 #[test]
@@ -282,10 +287,10 @@ fn an_invalid_address_is_refused_with_a_reason() {
     ] {
         let refused = client.addr_lookup(text).unwrap_err();
         assert_eq!(refused.code(), code, "{refused}");
-        let sentence = refused.message();
+        let message = refused.message();
         assert!(
-            sentence.contains(text) && sentence.contains(reason),
-            "{sentence}"
+            message.contains(text) && message.contains(reason),
+            "{message}"
         );
     }
 }

@@ -47,26 +47,31 @@ fn a_context_reports_its_own_operations_in_completion_order() {
             pair.client.wait(pair.client.send(b"x", tag));
         }
         let mut collected = Vec::new();
-        pair.until("all", || {
+        pair.until("four completions", || {
             for (number, context) in [pair.server.context, other].into_iter().enumerate() {
-                let found =
-                    |done: selvedge_bmi::Completion| collected.push((number, done.user, done.id));
+                let collect = |completion: selvedge_bmi::Completion| {
+                    collected.push((number, completion.user, completion.id))
+                };
                 pair.server
                     .bmi
-                    .testcontext(1, Duration::ZERO, context, found)
+                    .testcontext(1, Duration::ZERO, context, collect)
                     .unwrap();
             }
             (collected.len() == 4).then_some(())
         });
-        let of = |context| {
+        let completions_of = |context| {
             collected
                 .iter()
                 .filter(move |(number, ..)| *number == context)
         };
-        let users = |context| of(context).map(|(_, user, _)| *user).collect::<Vec<_>>();
+        let users = |context| {
+            completions_of(context)
+                .map(|(_, user, _)| *user)
+                .collect::<Vec<_>>()
+        };
         assert_eq!((users(0), users(1)), (vec![12, 10], vec![13, 11]));
         assert_eq!(
-            of(0).map(|(.., id)| *id).collect::<Vec<_>>(),
+            completions_of(0).map(|(.., id)| *id).collect::<Vec<_>>(),
             [ids[2], ids[0]]
         );
         let wrong = pending(pair.server.recv(1, 50));
@@ -119,12 +124,12 @@ fn testsome_skips_empty_entries() {
         pair.client.wait(pair.client.send(b"three", 3));
         pair.client.wait(pair.client.send(b"one", 1));
         let mut collected = Vec::new();
-        pair.until("one of them", || {
-            let found = |index, done| collected.push((index, done));
+        pair.until("a completion", || {
+            let collect = |index, completion| collected.push((index, completion));
             let count =
                 pair.server
                     .bmi
-                    .testsome(&requested, Duration::ZERO, pair.server.context, found);
+                    .testsome(&requested, Duration::ZERO, pair.server.context, collect);
             (count.unwrap() > 0).then_some(())
         });
         assert_eq!(collected.len(), 1);
@@ -132,12 +137,12 @@ fn testsome_skips_empty_entries() {
             (collected[0].0, bytes(&collected[0].1)),
             (3, b"three".to_vec())
         );
-        // A collected id makes the call fail, and nothing is collected.
-        let spoilt =
+        // A call with a collected id fails and collects nothing.
+        let failed =
             pair.server
                 .bmi
                 .testsome(&requested, Duration::ZERO, pair.server.context, |_, _| ());
-        assert_eq!(spoilt, Err(Code::EINVAL));
+        assert_eq!(failed, Err(Code::EINVAL));
         let waited = pair
             .server
             .bmi
@@ -183,15 +188,15 @@ fn ids_of_concurrent_threads_are_unique() {
             for thread in 0..4 {
                 let (side, seen) = (&pair.server, &seen);
                 scope.spawn(move || {
-                    let mut own = Vec::new();
+                    let mut ids = Vec::new();
                     for _ in 0..20_000 {
                         let id = pending(side.recv(1, thread));
-                        own.push(id);
+                        ids.push(id);
                         side.bmi.cancel(id);
                         until("the cancel", || side.test(id));
                     }
                     let mut seen = seen.lock().unwrap();
-                    assert!(own.into_iter().all(|id| seen.insert(id)));
+                    assert!(ids.into_iter().all(|id| seen.insert(id)));
                 });
             }
         });
@@ -205,12 +210,12 @@ fn a_cancelled_receive_leaves_its_message_to_the_next() {
         let second = pending(pair.server.recv(9, 1));
         pair.server.bmi.cancel(first);
         pair.server.bmi.cancel(first);
-        let done = pair.server.test(first).unwrap();
-        assert_eq!(done.outcome, Err(Code::ECANCEL));
-        assert_eq!(done.buffers[0].len(), 9);
+        let completion = pair.server.test(first).unwrap();
+        assert_eq!(completion.outcome, Err(Code::ECANCEL));
+        assert_eq!(completion.buffers[0].len(), 9);
         pair.client.wait(pair.client.send(b"hello", 1));
-        let done = pair.until("the second", || pair.server.test(second));
-        assert_eq!(bytes(&done), b"hello");
+        let completion = pair.until("the second", || pair.server.test(second));
+        assert_eq!(bytes(&completion), b"hello");
     });
 }
 
@@ -227,15 +232,15 @@ fn cancelling_a_running_operation_ends_no_other() {
             .until("the receive", || pair.server.test(receive))
             .outcome;
         if received == Err(Code::ECANCEL) {
-            // The receive had not begun, so the message waits for another one.
-            let again = pair.server.recv(size, 1);
-            pair.finish(&pair.server, again).outcome.unwrap();
+            // The cancelled receive had not begun, so the message waits for another receive.
+            let second = pair.server.recv(size, 1);
+            pair.finish(&pair.server, second).outcome.unwrap();
         }
         let sent = pair.until("the send", || pair.client.test(send)).outcome;
         assert!(matches!(sent, Ok(_) | Err(Code::ECANCEL)));
         pair.client.wait(pair.client.send(b"alive", 2));
-        let done = pair.finish(&pair.server, pair.server.recv(9, 2));
-        assert_eq!(bytes(&done), b"alive");
+        let completion = pair.finish(&pair.server, pair.server.recv(9, 2));
+        assert_eq!(bytes(&completion), b"alive");
     });
 }
 
@@ -248,8 +253,8 @@ fn unpost_cancels_an_operation_that_has_not_begun() {
         assert_eq!(pair.server.unpost(id).unwrap_err(), Code::EINVAL);
         // The next receive matches the message.
         pair.client.wait(pair.client.send(b"next", 1));
-        let done = pair.finish(&pair.server, pair.server.recv(9, 1));
-        assert_eq!(bytes(&done), b"next");
+        let completion = pair.finish(&pair.server, pair.server.recv(9, 1));
+        assert_eq!(bytes(&completion), b"next");
     });
 }
 
@@ -261,8 +266,8 @@ fn unpost_collects_a_complete_operation() {
         let barrier = pending(pair.server.recv(9, 2));
         pair.client.wait(pair.client.send(b"behind", 2));
         pair.until("the message behind", || pair.server.test(barrier));
-        let done = pair.server.unpost(id).unwrap().unwrap();
-        assert_eq!(bytes(&done), b"done");
+        let completion = pair.server.unpost(id).unwrap().unwrap();
+        assert_eq!(bytes(&completion), b"done");
         assert_eq!(pair.server.unpost(id).unwrap_err(), Code::EINVAL);
     });
 }
@@ -324,15 +329,15 @@ fn matching_cost_does_not_grow_with_posted_receives() {
             for id in &ids {
                 pair.server.bmi.cancel(*id);
             }
-            let mut left = (posted as usize).saturating_sub(1000);
-            until("the rest", || {
-                let done = pair
+            let mut remaining = (posted as usize).saturating_sub(1000);
+            until("the remaining receives", || {
+                let completed = pair
                     .server
                     .bmi
                     .testcontext(4096, IDLE, pair.server.context, |_| ())
                     .unwrap();
-                left -= done;
-                (left == 0).then_some(())
+                remaining -= completed;
+                (remaining == 0).then_some(())
             });
             time / posted.min(1000).try_into().unwrap()
         };
@@ -362,14 +367,14 @@ fn eight_threads_share_an_instance() {
                             context,
                         ));
                         let sent = client.send(&pattern(size, number), tag);
-                        let done = match receive.unwrap() {
-                            Posted::Done(done) => done,
+                        let completion = match receive.unwrap() {
+                            Posted::Done(completion) => completion,
                             Posted::Pending(id) => until("a message", || {
                                 client.drive();
                                 server.bmi.test(id, IDLE, context).unwrap()
                             }),
                         };
-                        assert_eq!(bytes(&done), pattern(size, number));
+                        assert_eq!(bytes(&completion), pattern(size, number));
                         client.wait(sent).outcome.unwrap();
                     }
                 });

@@ -58,15 +58,15 @@ fn a_parked_thread_progresses_a_method_that_another_thread_activates() {
         let (server, url) = server_at(scheme);
         let context = server.open_context().unwrap();
         let client = Bmi::initialize(Config::client()).unwrap();
-        let own = client.open_context().unwrap();
+        let client_context = client.open_context().unwrap();
         let thread = &AtomicI32::new(0);
         thread::scope(|scope| {
-            let wait = || client.testcontext(1, LONG, own, |_| ());
+            let wait = || client.testcontext(1, LONG, client_context, |_| ());
             let parked = scope.spawn(move || park(thread, wait));
             until_parked(thread);
             let peer = client.addr_lookup(&url).unwrap();
-            pending(client.post_recv(Post::new(peer, vec![0; 8], 2, own)));
-            let post = Post::new(peer, Vec::<u8>::new(), 1, own);
+            pending(client.post_recv(Post::new(peer, vec![0; 8], 2, client_context)));
+            let post = Post::new(peer, Vec::<u8>::new(), 1, client_context);
             client.post_sendunexpected(post, 0).unwrap();
             // From here on only the parked thread progresses the client.
             let hello = until("a hello", || unexpected(&server, 0));

@@ -1,5 +1,5 @@
-//! Peer failure: messages that were sent before it arrive, posts to the failed peer fail, and other
-//! peers continue.
+//! Peer failure: messages that were sent before the failure arrive, posts to the failed peer fail,
+//! and other peers continue.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -19,8 +19,8 @@ pub(crate) fn sender(url: &str) {
         .bmi
         .post_sendunexpected(side.post(b"hello".to_vec(), 1), 0);
     side.wait(hello).outcome.unwrap();
-    while let Some(order) = next_command() {
-        for number in 0..order.parse::<u8>().unwrap() {
+    while let Some(command) = next_command() {
+        for number in 0..command.parse::<u8>().unwrap() {
             let sent = side.send(&pattern(100, number), 2);
             side.wait(sent).outcome.unwrap();
         }
@@ -28,18 +28,18 @@ pub(crate) fn sender(url: &str) {
     }
 }
 
-/// A server that reports its URL and then only tests.
+/// A server that reports its URL and then only tests for unexpected messages.
 pub(crate) fn idle_server(scheme: &str) {
     let (bmi, url) = server_at(scheme);
     report_line(&url);
-    until::<()>("its death", || {
+    until::<()>("the end of this process", || {
         unexpected(&bmi, 0);
         None
     });
 }
 
 /// The outcome of an operation that must be reported by one test within a second.
-fn report(bmi: &Bmi, id: OpId, context: ContextId) -> Result<u64, Code> {
+fn expect_prompt_outcome(bmi: &Bmi, id: OpId, context: ContextId) -> Result<u64, Code> {
     let collected = bmi.test(id, Duration::from_secs(1), context).unwrap();
     collected
         .expect("a peer failure is reported within a second")
@@ -47,17 +47,17 @@ fn report(bmi: &Bmi, id: OpId, context: ContextId) -> Result<u64, Code> {
 }
 
 fn outcome(bmi: &Bmi, id: OpId, context: ContextId) -> Result<u64, Code> {
-    let done = until("an operation", || {
+    let completion = until("an operation", || {
         bmi.test(id, Duration::from_millis(50), context).unwrap()
     });
-    done.outcome
+    completion.outcome
 }
 
 /// The outcome of a receive that is posted now. Either its post or its completion may fail.
-fn received(side: &Side) -> Result<u64, Code> {
+fn outcome_of_recv(side: &Side) -> Result<u64, Code> {
     match side.recv(9, 1) {
         Ok(Posted::Pending(id)) => outcome(&side.bmi, id, side.context),
-        Ok(Posted::Done(done)) => done.outcome,
+        Ok(Posted::Done(completion)) => completion.outcome,
         Err(refused) => Err(refused.code),
     }
 }
@@ -82,19 +82,22 @@ fn receives_from_a_killed_client_get_its_messages_and_then_fail_within_a_second(
         assert_eq!(client.read_line(), "sent");
         client.kill();
         for number in 0..3 {
-            let done = side.wait(side.recv(100, 2));
-            assert_eq!(bytes(&done), pattern(100, number));
+            let completion = side.wait(side.recv(100, 2));
+            assert_eq!(bytes(&completion), pattern(100, number));
         }
         for id in unmatched {
-            assert_eq!(report(&side.bmi, id, side.context), Err(Code::EPIPE));
+            assert_eq!(
+                expect_prompt_outcome(&side.bmi, id, side.context),
+                Err(Code::EPIPE)
+            );
         }
-        // Either the post or the completion fails: the address belongs to a disconnected peer.
-        let late = match side.recv(100, 2) {
+        // Either the post or the completion fails, because the peer is disconnected.
+        let late_outcome = match side.recv(100, 2) {
             Ok(posted) => side.wait(Ok(posted)).outcome,
             Err(refused) => Err(refused.code),
         };
-        assert_eq!(late, Err(Code::EPIPE));
-        until("the news", || {
+        assert_eq!(late_outcome, Err(Code::EPIPE));
+        until("a refused send", || {
             let refused = side.send(b"too late", 2).err()?;
             (refused.code == Code::EPIPE).then_some(())
         });
@@ -112,33 +115,33 @@ fn posts_to_a_killed_server_fail_and_other_peers_continue() {
         let (alive, other_url) = server_at(scheme);
         let bmi = Bmi::initialize(Config::client()).unwrap();
         let context = bmi.open_context().unwrap();
-        let sides = [url, other_url].map(|url| bmi.addr_lookup(&url).unwrap());
+        let peers = [url, other_url].map(|url| bmi.addr_lookup(&url).unwrap());
         let recv = |peer, tag| {
             let post = selvedge_bmi::Post::new(peer, vec![0; 100], tag, context);
             pending(bmi.post_recv(post))
         };
-        // The server exists and the client has connected to it.
-        let hello = selvedge_bmi::Post::new(sides[0], b"hello".to_vec(), 1, context);
+        // The completed send proves that the client has connected to the server.
+        let hello = selvedge_bmi::Post::new(peers[0], b"hello".to_vec(), 1, context);
         if let Posted::Pending(id) = bmi.post_sendunexpected(hello, 0).unwrap() {
             outcome(&bmi, id, context).unwrap();
         }
-        let large = selvedge_bmi::Post::new(sides[0], vec![0; 1 << 20], 1, context);
-        let (own, others) = (recv(sides[0], 1), recv(sides[1], 1));
+        let large = selvedge_bmi::Post::new(peers[0], vec![0; 1 << 20], 1, context);
+        let (recv_from_killed, recv_from_alive) = (recv(peers[0], 1), recv(peers[1], 1));
         let large = pending(bmi.post_send(large));
-        let hello = selvedge_bmi::Post::new(sides[1], b"hello".to_vec(), 1, context);
+        let hello = selvedge_bmi::Post::new(peers[1], b"hello".to_vec(), 1, context);
         bmi.post_sendunexpected(hello, 0).unwrap();
-        let caller = until("a hello", || {
-            bmi.test(others, Duration::ZERO, context).unwrap();
+        let request = until("a hello", || {
+            bmi.test(recv_from_alive, Duration::ZERO, context).unwrap();
             unexpected(&alive, 0)
         });
         killed.kill();
-        for id in [own, large] {
-            assert_eq!(report(&bmi, id, context), Err(Code::EPIPE));
+        for id in [recv_from_killed, large] {
+            assert_eq!(expect_prompt_outcome(&bmi, id, context), Err(Code::EPIPE));
         }
         let ctx = alive.open_context().unwrap();
-        let response = selvedge_bmi::Post::new(caller.addr, b"answer".to_vec(), 1, ctx);
+        let response = selvedge_bmi::Post::new(request.addr, b"answer".to_vec(), 1, ctx);
         alive.post_send(response).unwrap();
-        assert_eq!(outcome(&bmi, others, context), Ok(6));
+        assert_eq!(outcome(&bmi, recv_from_alive, context), Ok(6));
     }
 }
 
@@ -158,14 +161,14 @@ fn disconnected_clients_are_forgotten_without_a_test_for_unexpected_messages() {
                 peer,
             };
             let sent = side.bmi.post_sendunexpected(hello, 0);
-            until("its message", || {
+            until("the client's message", || {
                 side.drive();
                 unexpected(&bmi, 0)
             });
             side.wait(sent).outcome.unwrap();
         }
         // No test for unexpected messages from here on: `testcontext` must detect the disconnects.
-        until("them to be forgotten", || {
+        until("the forgotten clients", || {
             bmi.testcontext(1, Duration::from_millis(1), context, |_| ())
                 .unwrap();
             (bmi.peer_count() <= 64).then_some(())
@@ -230,10 +233,10 @@ pub(crate) fn early_client(url: &str) {
     let context = bmi.open_context().unwrap();
     let peer = bmi.addr_lookup(url).unwrap();
     let side = Side { bmi, context, peer };
-    let early = side
+    let sent = side
         .bmi
         .post_sendunexpected(side.post(b"early".to_vec(), 1), 0);
-    let id = pending(early);
+    let id = pending(sent);
     test_often(&side, id);
     report_line("posted");
     outcome(&side.bmi, id, side.context).unwrap();
@@ -243,12 +246,12 @@ pub(crate) fn early_client(url: &str) {
 /// completed.
 fn test_often(side: &Side, id: OpId) -> Option<Result<u64, Code>> {
     (0..20).find_map(|_| {
-        let done = side.bmi.test(id, IDLE, side.context).unwrap();
-        done.map(|done| done.outcome)
+        let completion = side.bmi.test(id, IDLE, side.context).unwrap();
+        completion.map(|completion| completion.outcome)
     })
 }
 
-/// A URL without a server, at which one can be started.
+/// A URL at which no server listens and a server can be started.
 fn free_url(scheme: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -267,13 +270,16 @@ fn a_request_to_an_absent_server_fails_before_the_server_starts() {
             .bmi
             .post_sendunexpected(side.post(b"request".to_vec(), 1), 0);
         let id = pending(sent);
-        let early = test_often(&side, id);
+        let early_outcome = test_often(&side, id);
         let server = Bmi::initialize(Config::server(&url)).unwrap();
-        let outcome = early.unwrap_or_else(|| {
+        let outcome = early_outcome.unwrap_or_else(|| {
             until("the operation", || {
                 let request = unexpected(&server, 0);
-                assert!(request.is_none(), "{scheme}: the server was waited for");
-                side.test(id).map(|done| done.outcome)
+                assert!(
+                    request.is_none(),
+                    "{scheme}: the request waited for the server"
+                );
+                side.test(id).map(|completion| completion.outcome)
             })
         });
         assert_eq!(outcome, Err(Code::ECONNREFUSED), "{scheme}");
@@ -314,7 +320,7 @@ fn a_receive_after_a_refused_connection_fails_with_the_same_code() {
             .post_sendunexpected(side.post(b"request".to_vec(), 1), 0);
         assert_eq!(side.wait(sent).outcome, Err(Code::ECONNREFUSED));
         for _ in 0..2 {
-            assert_eq!(received(&side), Err(Code::ECONNREFUSED));
+            assert_eq!(outcome_of_recv(&side), Err(Code::ECONNREFUSED));
         }
     }
 }
@@ -332,14 +338,14 @@ fn receives_from_a_killed_server_fail_until_it_restarts() {
             .bmi
             .post_sendunexpected(side.post(b"hello".to_vec(), 1), 0);
         side.wait(hello).outcome.unwrap();
-        let early = pending(side.recv(9, 1));
+        let receive = pending(side.recv(9, 1));
         killed.kill();
-        assert_eq!(outcome(&side.bmi, early, side.context), Err(Code::EPIPE));
+        assert_eq!(outcome(&side.bmi, receive, side.context), Err(Code::EPIPE));
         for _ in 0..2 {
-            let late = received(&side);
+            let late_outcome = outcome_of_recv(&side);
             assert!(
-                matches!(late, Err(Code::ECONNREFUSED | Code::EPIPE)),
-                "{late:?}"
+                matches!(late_outcome, Err(Code::ECONNREFUSED | Code::EPIPE)),
+                "{late_outcome:?}"
             );
         }
         let server = Bmi::initialize(Config::server(&url)).unwrap();

@@ -22,7 +22,7 @@ const ROLES: &[(&str, Role)] = &[
     ("early", peer_failure::early_client),
 ];
 
-/// A child process in a role. It is killed when this value is dropped.
+/// A child process in a role. Dropping this value kills the process.
 pub(crate) struct Process {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -81,11 +81,11 @@ impl Process {
 
     /// As [`Self::expect_success`], and calls `meanwhile` while it waits.
     pub(crate) fn expect_success_while(mut self, mut meanwhile: impl FnMut()) {
-        let side = common::until("the end of a process", || {
+        let status = common::until("the end of a process", || {
             meanwhile();
             self.child.try_wait().unwrap()
         });
-        assert!(side.success(), "{side}");
+        assert!(status.success(), "{status}");
     }
 }
 
@@ -97,7 +97,7 @@ impl Drop for Process {
     }
 }
 
-/// Prefix of lines for the parent: the test harness prints lines, too.
+/// Prefix of lines for the parent. Lines of the test harness do not have the prefix.
 const MARK: &str = "\u{1}";
 
 /// Reports a line to the parent.
@@ -115,12 +115,12 @@ pub(crate) fn next_command() -> Option<String> {
 }
 
 #[test]
-#[ignore = "a role of other tests"]
+#[ignore = "other tests run it in child processes"]
 fn role() {
     let Ok(text) = std::env::var(ROLE) else {
         return;
     };
     let (role, argument) = text.split_once(' ').unwrap();
-    let (_, play) = ROLES.iter().find(|(name, _)| *name == role).unwrap();
-    play(argument);
+    let (_, run_role) = ROLES.iter().find(|(name, _)| *name == role).unwrap();
+    run_role(argument);
 }

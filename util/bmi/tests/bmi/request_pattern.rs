@@ -9,7 +9,7 @@ use selvedge_bmi::{Bmi, Config};
 use crate::common::{SCHEMES, Side, bytes, pattern, server_at, unexpected, until};
 use crate::process::{Process, report_line};
 
-/// Bytes of the data: more than any provider sends eagerly.
+/// Size of the data in bytes: more than any provider sends eagerly.
 pub(crate) const DATA: usize = 300_000;
 const TAG: i32 = 17;
 
@@ -32,8 +32,8 @@ pub(crate) fn serve(scheme: &str) {
     side.wait(sent).outcome.unwrap();
     // The segment boundaries differ from those of the send.
     let segments = vec![vec![0; 100_000], vec![0; 1], vec![0; 0], vec![0; DATA]];
-    let taken = side.bmi.post_recv(side.post(segments, tag));
-    assert_eq!(bytes(&side.wait(taken)), pattern(DATA, 2));
+    let received = side.bmi.post_recv(side.post(segments, tag));
+    assert_eq!(bytes(&side.wait(received)), pattern(DATA, 2));
     side.wait(side.send(b"", tag)).outcome.unwrap();
 }
 
@@ -55,8 +55,8 @@ pub(crate) fn run_client<B: Borrow<Bmi>>(side: &Side<B>) {
     assert_eq!(bytes(&side.wait(ack)), b"here it comes");
     let data = side.wait(side.recv(2 * DATA, TAG));
     assert_eq!(bytes(&data), pattern(DATA, 1));
-    let whole = pattern(DATA, 2);
-    let segments: Vec<_> = whole.chunks(DATA / 6).map(<[u8]>::to_vec).collect();
+    let data_to_send = pattern(DATA, 2);
+    let segments: Vec<_> = data_to_send.chunks(DATA / 6).map(<[u8]>::to_vec).collect();
     side.wait(side.bmi().post_send(side.post(segments, TAG)))
         .outcome
         .unwrap();

@@ -1,4 +1,5 @@
-//! Waiting: waits last their time, waiting threads park, and events wake them.
+//! Waits: a wait without an event lasts its whole time, its thread parks, and events wake the
+//! thread.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -116,13 +117,13 @@ fn an_unexpected_message_ends_testcontext_unless_disabled() {
 fn posts_beside_a_parked_thread_are_sent_without_a_test() {
     for_each_scheme(|pair| {
         let (server, client) = (&pair.server, &pair.client);
-        let over = pending(client.recv(1, 2));
+        let last_receive = pending(client.recv(1, 2));
         thread::scope(|scope| {
-            // It collects every completion.
+            // The waiter collects every completion.
             let waiter = scope.spawn(|| {
-                let mut is_over = false;
-                while !is_over {
-                    let check = |done: Completion| is_over |= done.id == over;
+                let mut has_ended = false;
+                while !has_ended {
+                    let check = |completion: Completion| has_ended |= completion.id == last_receive;
                     client
                         .bmi
                         .testcontext(8, LONG, client.context, check)
@@ -135,8 +136,8 @@ fn posts_beside_a_parked_thread_are_sent_without_a_test() {
                     client.send(&pattern(100, round), 1).unwrap();
                 }
                 for _ in 0..5 {
-                    let done = server.wait(server.recv(100, 1));
-                    assert_eq!(bytes(&done), pattern(100, round));
+                    let completion = server.wait(server.recv(100, 1));
+                    assert_eq!(bytes(&completion), pattern(100, round));
                 }
             }
             server.wait(server.send(&[1], 2));
@@ -158,17 +159,17 @@ fn a_thread_that_reports_a_completion_wakes_its_waiter() {
         client
             .post_sendunexpected(Post::new(peer, vec![1], 1, ctx), 0)
             .unwrap();
-        let from = crate::common::until("a hello", || {
+        let hello = crate::common::until("a hello", || {
             client.testcontext(1, Duration::ZERO, ctx, |_| ()).unwrap();
             unexpected(&server, 0)
         });
         for _ in 0..50 {
-            let id = pending(server.post_recv(Post::new(from.addr, vec![0; 8], 2, context)));
+            let id = pending(server.post_recv(Post::new(hello.addr, vec![0; 8], 2, context)));
             thread::scope(|scope| {
                 let waiter = scope.spawn(|| server.test(id, LONG, context).unwrap());
-                // Progresses all methods; none of the events is for it.
+                // This thread progresses all methods. No event is for this thread.
                 let other = scope.spawn(|| server.testunexpected(1, 7, IDLE * 10, |_| ()));
-                // The first message after a test is sent by its post.
+                // The first message after a test is sent by the post itself.
                 client.testcontext(1, Duration::ZERO, ctx, |_| ()).unwrap();
                 client
                     .post_send(Post::new(peer, vec![1; 8], 2, ctx))

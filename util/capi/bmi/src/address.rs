@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int};
 use selvedge_bmi::{Addr, Code, process};
 
 use crate::gossip;
-use crate::lifecycle::text;
+use crate::lifecycle::read_text;
 use crate::status::{call, guarded};
 
 /// # Safety
@@ -19,12 +19,12 @@ unsafe extern "C" fn BMI_addr_lookup(new_addr: *mut i64, id_string: *const c_cha
             return Err(Code::EINVAL);
         }
         // SAFETY: passed on from the caller.
-        let url = unsafe { text(id_string) }?.ok_or(Code::EINVAL)?;
+        let url = unsafe { read_text(id_string) }?.ok_or(Code::EINVAL)?;
         let addr = bmi.addr_lookup(&url).map_err(|error| {
             gossip::log_error(&error.to_string());
             error.code()
         })?;
-        // SAFETY: not null, and the caller promises that it may be written.
+        // SAFETY: the pointer is not null, and the caller promises that it may be written.
         unsafe { new_addr.write(addr.0) };
         Ok(0)
     })
@@ -35,30 +35,30 @@ const UNKNOWN_PEER: &CStr = c"UNKNOWN";
 
 #[unsafe(no_mangle)]
 extern "C" fn BMI_addr_rev_lookup(addr: i64) -> *const c_char {
-    texts(addr).0
+    names_of(addr).0
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn BMI_addr_rev_lookup_unexpected(addr: i64) -> *const c_char {
-    match texts(addr).1 {
+    match names_of(addr).1 {
         null if null.is_null() => UNKNOWN_PEER.as_ptr(),
         text => text,
     }
 }
 
 /// The URL and the host of a peer. The instance owns both texts until it forgets the peer.
-fn texts(addr: i64) -> (*const c_char, *const c_char) {
-    let mut found = (std::ptr::null(), std::ptr::null());
+fn names_of(addr: i64) -> (*const c_char, *const c_char) {
+    let mut names = (std::ptr::null(), std::ptr::null());
     guarded(|| {
         process::with(|bmi| {
             let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
             bmi.with_names(Addr(addr), &mut |url, host| {
-                found = (pointer(url), pointer(host))
+                names = (pointer(url), pointer(host))
             });
         })?;
         Ok(0)
     });
-    found
+    names
 }
 
 /// # Safety
@@ -71,7 +71,7 @@ unsafe extern "C" fn BMI_query_addr_range(
 ) -> c_int {
     call(|bmi| {
         // SAFETY: passed on from the caller.
-        let pattern = unsafe { text(id_string) }?.ok_or(Code::EINVAL)?;
+        let pattern = unsafe { read_text(id_string) }?.ok_or(Code::EINVAL)?;
         let bits = match netmask {
             -1 => None,
             bits => Some(u8::try_from(bits).map_err(|_| Code::EINVAL)?),

@@ -1,4 +1,4 @@
-//! `Facility`: the destination of gossip's messages, and the stamp in front of each of them.
+//! `Facility`: the destination of gossip's messages. `Stamp`: the prefix of each message.
 
 #![expect(unsafe_code, reason = "the C library's streams, log and calendar")]
 
@@ -23,7 +23,7 @@ pub(crate) enum Facility {
 }
 
 impl Facility {
-    /// Opens a file in a mode of fopen(3) that writes.
+    /// Opens a file in a writing mode of fopen(3).
     ///
     /// # Errors
     /// An error number of the system.
@@ -43,7 +43,7 @@ impl Facility {
     }
 
     fn print(&mut self, prefix: u8, stamp: Stamp, text: &[u8]) {
-        let line = |stamp| [stamped(prefix, stamp).as_bytes(), text].concat();
+        let line = |stamp| [format_stamp(prefix, stamp).as_bytes(), text].concat();
         let printed = match self {
             Self::Stderr => io::stderr().write_all(&line(stamp)),
             Self::Stdout => print_to_stdout(&line(stamp)),
@@ -54,7 +54,7 @@ impl Facility {
                 Ok(())
             }
         };
-        // A message that cannot be printed is lost, as one of fprintf(3) is.
+        // A message that cannot be printed is lost, as with fprintf(3).
         drop(printed);
     }
 }
@@ -113,7 +113,7 @@ impl Stamp {
     }
 }
 
-fn stamped(prefix: u8, stamp: Stamp) -> String {
+fn format_stamp(prefix: u8, stamp: Stamp) -> String {
     let prefix = char::from(prefix);
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -139,14 +139,14 @@ fn stamped(prefix: u8, stamp: Stamp) -> String {
 fn local_time(seconds: libc::time_t) -> libc::tm {
     // SAFETY: every member of `tm` is a number or a pointer, which may be zero.
     let mut time: libc::tm = unsafe { std::mem::zeroed() };
-    // SAFETY: both point to local variables, which localtime_r(3) does not keep.
+    // SAFETY: both pointers are to local variables, which localtime_r(3) does not keep.
     unsafe { libc::localtime_r(&raw const seconds, &raw mut time) };
     time
 }
 
 /// Prints to the C library's stream, so that the application's own output keeps its order.
 fn print_to_stdout(line: &[u8]) -> io::Result<()> {
-    // SAFETY: the C library has initialised it before any code of this library runs.
+    // SAFETY: the C library has initialised the variable before any code of this library runs.
     let stream = unsafe { stdout };
     // SAFETY: `line` may be read for its length during the call.
     let written = unsafe { libc::fwrite(line.as_ptr().cast(), 1, line.len(), stream) };

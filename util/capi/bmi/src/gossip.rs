@@ -1,4 +1,4 @@
-//! gossip: the log of the library and of the application: its facility and its debug mask.
+//! gossip, the log of the library and of the application: facility, debug mask and stamp.
 //!
 //! These functions return 0 or a negative error number of the system, as gossip of PVFS does.
 
@@ -13,7 +13,7 @@ use selvedge_bmi::support::gossip::{self, Mask};
 
 use crate::facility::{self, Facility, Stamp};
 
-/// Logs why a call failed: C gets only a number.
+/// Logs the reason of a failed call, whose return value is only a number.
 #[cold]
 pub(crate) fn log_error(text: &str) {
     gossip::err(format_args!("{text}"));
@@ -51,17 +51,17 @@ extern "C" fn gossip_enable_stdout() -> c_int {
     enable(Ok(Facility::Stdout))
 }
 
-/// Sends messages to a file, which is opened as fopen(3) does. If it cannot be opened, the facility
-/// does not change.
+/// Sends messages to a file, which is opened as by fopen(3). If the file cannot be opened, the
+/// facility does not change.
 ///
 /// # Safety
-/// The texts are null or end with a zero byte.
+/// `filename` and `mode` are null or end with a zero byte.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gossip_enable_file(filename: *const c_char, mode: *const c_char) -> c_int {
     if filename.is_null() || mode.is_null() {
         return -EINVAL;
     }
-    // SAFETY: not null, and the caller promises the zero.
+    // SAFETY: the pointer is not null, and the caller promises the zero.
     let name = unsafe { CStr::from_ptr(filename) };
     // SAFETY: as above.
     let mode = unsafe { CStr::from_ptr(mode) };
@@ -93,12 +93,12 @@ extern "C" fn gossip_set_debug_mask(debug_on: c_int, mask: u64) -> c_int {
 }
 
 /// # Safety
-/// Both are null or may be written.
+/// `debug_on` and `mask` are null or may be written.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gossip_get_debug_mask(debug_on: *mut c_int, mask: *mut u64) -> c_int {
     let enabled = gossip::debug_mask().0;
     if !debug_on.is_null() {
-        // SAFETY: not null, and the caller promises that it may be written.
+        // SAFETY: the pointer is not null, and the caller promises that it may be written.
         unsafe { debug_on.write((enabled != 0).into()) };
     }
     if !mask.is_null() {
@@ -129,7 +129,7 @@ unsafe extern "C" fn gossip_print(prefix: c_char, text: *const c_char) -> c_int 
     if text.is_null() {
         return -EINVAL;
     }
-    // SAFETY: not null, and the caller promises the zero.
+    // SAFETY: the pointer is not null, and the caller promises the zero.
     let text = unsafe { CStr::from_ptr(text) };
     let printed = catch_unwind(|| facility::print(prefix as u8, text.to_bytes()));
     printed.map_or(-EIO, |()| 0)

@@ -1,4 +1,4 @@
-//! Options by their numbers, and texts of error numbers.
+//! Options (`BMI_set_info`, `BMI_get_info`), and codes and texts of error numbers.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
@@ -40,20 +40,20 @@ unsafe extern "C" fn BMI_set_info(addr: i64, option: c_int, inout_parameter: *mu
     call(|bmi| {
         let addr = Addr(addr);
         // SAFETY: passed on from the caller; these options take a number.
-        let number = || unsafe { number(inout_parameter) };
+        let number = || unsafe { read_number(inout_parameter) };
         match option {
             option::DROP_ADDR | option::TCP_CLOSE_SOCKET => bmi.drop_addr(addr)?,
             option::INC_ADDR_REF => bmi.inc_addr_ref(addr)?,
             option::DEC_ADDR_REF => bmi.dec_addr_ref(addr)?,
             option::FORCEFUL_CANCEL_MODE => bmi.set_info(addr, Setting::ForcefulCancel)?,
             option::TCP_BUFFER_SEND_SIZE => {
-                bmi.set_info(addr, Setting::SendBuffer(size(number()?)?))?;
+                bmi.set_info(addr, Setting::SendBuffer(to_size(number()?)?))?;
             }
             option::TCP_BUFFER_RECEIVE_SIZE => {
-                bmi.set_info(addr, Setting::ReceiveBuffer(size(number()?)?))?;
+                bmi.set_info(addr, Setting::ReceiveBuffer(to_size(number()?)?))?;
             }
             option::TCP_CHECK_UNEXPECTED => bmi.interrupt_on_unexpected(number()? != 0),
-            // Hints that are ignored: memory is not registered ahead, and there is no method ZOID.
+            // Ignored hints: memory is not registered ahead, and the method ZOID does not exist.
             option::OPTIMISTIC_BUFFER_REG | option::TRANSPORT_METHODS_STRING_OFS => {}
             _ => return Err(Code::ENOSYS),
         }
@@ -62,16 +62,16 @@ unsafe extern "C" fn BMI_set_info(addr: i64, option: c_int, inout_parameter: *mu
 }
 
 /// # Safety
-/// It is null or points to an `int`.
-unsafe fn number(parameter: *mut c_void) -> Result<c_int> {
+/// `parameter` is null or points to an `int`.
+unsafe fn read_number(parameter: *mut c_void) -> Result<c_int> {
     if parameter.is_null() {
         return Err(Code::EINVAL);
     }
-    // SAFETY: not null, and the caller promises the `int`.
+    // SAFETY: the pointer is not null, and the caller promises the `int`.
     Ok(unsafe { parameter.cast::<c_int>().read() })
 }
 
-fn size(number: c_int) -> Result<usize> {
+fn to_size(number: c_int) -> Result<usize> {
     usize::try_from(number).map_err(|_| Code::EINVAL)
 }
 
@@ -94,7 +94,7 @@ unsafe extern "C" fn BMI_get_info(addr: i64, option: c_int, inout_parameter: *mu
         if inout_parameter.is_null() {
             return Err(Code::EINVAL);
         }
-        // SAFETY: not null, and all other options return a number.
+        // SAFETY: the pointer is not null, and all other options return a number.
         unsafe { inout_parameter.cast::<c_int>().write(number) };
         Ok(0)
     })
@@ -128,7 +128,7 @@ unsafe fn write_transports(text: *mut *mut c_char) -> Result<c_int> {
     let mut schemes = transports(modules).into_bytes();
     schemes.push(0);
     let copy = HeapBuf::copy_of(&schemes).ok_or(Code::ENOMEM)?;
-    // SAFETY: not null, and the caller promises that it may be written.
+    // SAFETY: the pointer is not null, and the caller promises that it may be written.
     unsafe { text.write(copy.into_raw().cast()) };
     Ok(modules.len() as c_int)
 }

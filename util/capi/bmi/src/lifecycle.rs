@@ -14,7 +14,7 @@ const TCP_BIND_SPECIFIC: c_int = 2;
 const AUTO_REF_COUNT: c_int = 4;
 
 /// # Safety
-/// The texts are null or end with a zero byte.
+/// `method_list` and `listen_addr` are null or end with a zero byte.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn BMI_initialize(
     method_list: *const c_char,
@@ -24,9 +24,9 @@ unsafe extern "C" fn BMI_initialize(
     guarded(|| {
         gossip::open_log();
         // SAFETY: passed on from the caller.
-        let methods = unsafe { text(method_list) }?;
+        let methods = unsafe { read_text(method_list) }?;
         // SAFETY: as above.
-        let listen = unsafe { text(listen_addr) }?;
+        let listen = unsafe { read_text(listen_addr) }?;
         let is_server = flags & INIT_SERVER != 0;
         let is_complete = match is_server {
             true => methods.is_some() && listen.is_some(),
@@ -50,11 +50,14 @@ unsafe extern "C" fn BMI_initialize(
     })
 }
 
-/// A text of C; `None` for a null pointer and for an empty text.
+/// Copies a text of C; `None` for a null pointer and for an empty text.
+///
+/// # Errors
+/// [`Code::EINVAL`] for a text that is not UTF-8.
 ///
 /// # Safety
-/// It is null or ends with a zero byte.
-pub(crate) unsafe fn text(text: *const c_char) -> Result<Option<String>> {
+/// `text` is null or ends with a zero byte.
+pub(crate) unsafe fn read_text(text: *const c_char) -> Result<Option<String>> {
     if text.is_null() {
         return Ok(None);
     }
@@ -82,7 +85,7 @@ unsafe extern "C" fn BMI_open_context(context_id: *mut i64) -> c_int {
             return Err(Code::EINVAL);
         }
         let context = bmi.open_context()?;
-        // SAFETY: not null, and the caller promises that it may be written.
+        // SAFETY: the pointer is not null, and the caller promises that it may be written.
         unsafe { context_id.write(context.0) };
         Ok(0)
     })

@@ -1,7 +1,7 @@
 //! Memory that BMI allocates, and the buffers of unexpected messages.
 //!
-//! A table keeps the memory that a method has allocated. All other memory is the C library's, and
-//! free(3) may free it, too.
+//! A table keeps the memory that a method has allocated. All other memory is the C library's, which
+//! a program may also free with free(3).
 
 #![expect(unsafe_code, reason = "the C interface")]
 
@@ -22,11 +22,11 @@ static METHOD_MEMORY: LazyLock<Mutex<HashMap<usize, Memory>>> = LazyLock::new(Mu
 extern "C" fn BMI_memalloc(addr: i64, size: i64, _send_recv: c_int) -> *mut c_void {
     let mut base = null_mut();
     guarded(|| {
-        let made = process::with(|bmi| {
+        let allocated = process::with(|bmi| {
             let len = usize::try_from(size).ok()?;
             bmi.memalloc(Addr(addr), len)
         })?;
-        base = made.map_or(null_mut(), into_pointer);
+        base = allocated.map_or(null_mut(), into_pointer);
         Ok(0)
     });
     base
@@ -37,8 +37,8 @@ fn into_pointer(memory: Memory) -> *mut c_void {
         Ok(base) => base.as_ptr().cast(),
         Err(memory) => {
             let base = memory.base().as_ptr();
-            let mut made = METHOD_MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
-            made.insert(base.addr(), memory);
+            let mut table = METHOD_MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+            table.insert(base.addr(), memory);
             base.cast()
         }
     }
@@ -54,12 +54,12 @@ unsafe extern "C" fn BMI_memfree(
     _send_recv: c_int,
 ) -> c_int {
     guarded(|| {
-        let mut made = METHOD_MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
-        let memory = made.remove(&buffer.addr());
-        drop(made);
+        let mut table = METHOD_MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = table.remove(&buffer.addr());
+        drop(table);
         if memory.is_none() {
-            // SAFETY: the caller promises that this library has returned it. No method has
-            // allocated it, so the C library has.
+            // SAFETY: the caller promises that this library has returned the buffer. No method has
+            // allocated the buffer, so the C library has.
             unsafe { heap::free(buffer.cast()) };
         }
         Ok(0)

@@ -1,4 +1,5 @@
-//! Posting: the functions of C that differ in their memory; [`Call`] is their common part.
+//! The functions that post operations. They differ in their memory; [`Call`] has the arguments that
+//! all of them share.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
@@ -11,7 +12,7 @@ use selvedge_bmi::{Addr, Bmi, Code, OpId, Post, Posted, Result};
 use crate::status::{call, count};
 use crate::{gossip, seed};
 
-/// The arguments that all posts of C have, without the memory.
+/// The arguments of a post, without the memory.
 struct Call {
     id: *mut i64,
     peer: i64,
@@ -40,7 +41,7 @@ impl Call {
         call(|bmi| {
             let segments = segments?;
             let post = self.post(bmi, segments.as_ref())?;
-            // SAFETY: not null, and the caller promises that it may be written.
+            // SAFETY: the pointer is not null, and the caller promises that it may be written.
             let store = |id: OpId| unsafe { self.id.write(id.0) };
             let posted = match kind {
                 // SAFETY: passed on from the caller.
@@ -51,7 +52,7 @@ impl Call {
                 }
             };
             // SAFETY: as for `store`.
-            unsafe { self.conclude(&posted, self.id, std::ptr::null_mut()) }
+            unsafe { self.write_outcome(&posted, self.id, std::ptr::null_mut()) }
         })
     }
 
@@ -66,12 +67,13 @@ impl Call {
             if actual_size.is_null() {
                 return Err(Code::EINVAL);
             }
-            // SAFETY: not null, and the caller promises that both may be written.
+            // SAFETY: `post` has checked the pointer, and the caller promises that it may be
+            // written.
             let store = |id: OpId| unsafe { self.id.write(id.0) };
             // SAFETY: passed on from the caller.
             let posted = unsafe { bmi.post_recv_raw(&post, store) };
             // SAFETY: as for `store`.
-            unsafe { self.conclude(&posted, self.id, actual_size) }
+            unsafe { self.write_outcome(&posted, self.id, actual_size) }
         })
     }
 
@@ -83,8 +85,8 @@ impl Call {
             return Err(Code::EINVAL);
         }
         let context = seed::context(bmi, self.context)?;
-        let word = self.user_ptr.addr() as u64;
-        Ok(Post::new(Addr(self.peer), segments, self.tag, context).with_user(word))
+        let user = self.user_ptr.addr() as u64;
+        Ok(Post::new(Addr(self.peer), segments, self.tag, context).with_user(user))
     }
 
     /// Writes the outcome of a post: 0 and an id if it is pending, or 1 and a size if it is
@@ -93,7 +95,7 @@ impl Call {
     /// # Safety
     /// `id` may be written, and so may `size` unless it is null.
     #[inline]
-    unsafe fn conclude(
+    unsafe fn write_outcome(
         &self,
         posted: &Result<Posted>,
         id: *mut i64,
@@ -124,7 +126,8 @@ impl Call {
     fn log_error(&self, code: Code) {
         if code == Code::EPROTO {
             gossip::log_error(&format!(
-                "address {} has no peer: BMI_addr_lookup and unexpected messages give addresses",
+                "address {} has no peer; pass an address from BMI_addr_lookup or from an \
+                 unexpected message",
                 self.peer
             ));
         }
@@ -146,11 +149,12 @@ fn segment<B, T>(buffer: *const B, size: i64, build: impl Fn(*const B, usize) ->
 /// A list of segments, whose sizes add up to `total`.
 ///
 /// # Errors
-/// As [`segment`]; [`Code::EINVAL`] for a negative count, lists at null pointers, and another sum.
+/// As [`segment`]; [`Code::EINVAL`] for a negative count, for lists at null pointers, and for a sum
+/// other than `total`.
 ///
 /// # Safety
 /// The lists are null or have `list_count` members.
-unsafe fn list<T>(
+unsafe fn read_segments<T>(
     buffer_list: *const *const c_void,
     size_list: *const i64,
     list_count: c_int,
@@ -164,7 +168,7 @@ unsafe fn list<T>(
     let mut sum = 0_i64;
     let mut segments = Vec::with_capacity(members);
     for member in 0..members {
-        // SAFETY: not null, and the caller promises `list_count` members.
+        // SAFETY: the pointer is not null, and the caller promises `list_count` members.
         let buffer = unsafe { buffer_list.wrapping_add(member).read() };
         // SAFETY: as above.
         let size = unsafe { size_list.wrapping_add(member).read() };
@@ -240,8 +244,8 @@ unsafe extern "C" fn BMI_post_sendunexpected_class(
 }
 
 /// # Safety
-/// `id` and `actual_size` may be written; the buffer stays valid, and is not used otherwise, until
-/// a test has reported the operation, or the post returns a value other than 0.
+/// `id` and `actual_size` may be written; the buffer stays valid, and no other code accesses it,
+/// until a test has reported the operation, or the post returns a value other than 0.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn BMI_post_recv(
     id: *mut i64,
@@ -280,7 +284,7 @@ unsafe extern "C" fn BMI_post_send_list(
 ) -> c_int {
     let call = Call::new(id, dest, tag, user_ptr, context);
     // SAFETY: passed on from the caller.
-    let segments = unsafe { list(buffers, sizes, count, total, Iov::from_raw) };
+    let segments = unsafe { read_segments(buffers, sizes, count, total, Iov::from_raw) };
     // SAFETY: as above.
     unsafe { call.send(segments, Kind::Expected) }
 }
@@ -303,7 +307,7 @@ unsafe extern "C" fn BMI_post_sendunexpected_list(
 ) -> c_int {
     let call = Call::new(id, dest, tag, user_ptr, context);
     // SAFETY: passed on from the caller.
-    let segments = unsafe { list(buffers, sizes, count, total, Iov::from_raw) };
+    let segments = unsafe { read_segments(buffers, sizes, count, total, Iov::from_raw) };
     // SAFETY: as above.
     unsafe { call.send(segments, Kind::Unexpected { class: 0 }) }
 }
@@ -327,7 +331,7 @@ unsafe extern "C" fn BMI_post_sendunexpected_list_class(
 ) -> c_int {
     let call = Call::new(id, dest, tag, user_ptr, context);
     // SAFETY: passed on from the caller.
-    let segments = unsafe { list(buffers, sizes, count, total, Iov::from_raw) };
+    let segments = unsafe { read_segments(buffers, sizes, count, total, Iov::from_raw) };
     // SAFETY: as above.
     unsafe { call.send(segments, Kind::Unexpected { class }) }
 }
@@ -352,7 +356,7 @@ unsafe extern "C" fn BMI_post_recv_list(
     let call = Call::new(id, src, tag, user_ptr, context);
     let build = |base: *const c_void, len| IovMut::from_raw(base.cast_mut(), len);
     // SAFETY: passed on from the caller.
-    let segments = unsafe { list(buffers, sizes, count, total, build) };
+    let segments = unsafe { read_segments(buffers, sizes, count, total, build) };
     // SAFETY: as above.
     unsafe { call.recv(segments, actual_size) }
 }

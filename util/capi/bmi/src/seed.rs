@@ -1,7 +1,7 @@
 //! The dialect of the first BMI, `BMI_SEED_DIALECT`: no contexts, and waits that block for ten
 //! milliseconds.
 //!
-//! With `bmi.h`, its programs pass [`CONTEXT`], which opens on its first use.
+//! With `bmi.h`, programs of this dialect pass [`CONTEXT`]. Its first use opens a context.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
@@ -15,34 +15,38 @@ use crate::test::{self, UnexpectedInfo};
 /// `BMI_SEED_CONTEXT`: stands for the context of programs that have none.
 const CONTEXT: i64 = i64::MIN;
 
-static OPENED: Mutex<Option<ContextId>> = Mutex::new(None);
+static DEFAULT_CONTEXT: Mutex<Option<ContextId>> = Mutex::new(None);
 
-/// The context of an argument: a named one, or the implied one for [`CONTEXT`].
+/// The context of an argument: the default context for [`CONTEXT`], otherwise the argument itself.
 ///
 /// # Errors
 /// As [`Bmi::open_context`].
 #[inline]
 pub(crate) fn context(bmi: &Bmi, context: i64) -> Result<ContextId> {
     match context {
-        CONTEXT => implied(bmi),
+        CONTEXT => default_context(bmi),
         named => Ok(ContextId(named)),
     }
 }
 
 #[cold]
-fn implied(bmi: &Bmi) -> Result<ContextId> {
-    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+fn default_context(bmi: &Bmi) -> Result<ContextId> {
+    let mut opened = DEFAULT_CONTEXT
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     match *opened {
         Some(context) => Ok(context),
         None => Ok(*opened.insert(bmi.open_context()?)),
     }
 }
 
-/// Forgets the implied context, if the last `BMI_finalize` has closed the instance and its
+/// Forgets the default context, if the last `BMI_finalize` has closed the instance and its
 /// contexts.
 pub(crate) fn forget_context() {
     if selvedge_bmi::process::instance().is_err() {
-        *OPENED.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *DEFAULT_CONTEXT
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 

@@ -46,8 +46,8 @@ pub(crate) fn count(count: c_int) -> Result<usize> {
     usize::try_from(count).map_err(|_| Code::EINVAL)
 }
 
-/// The return value of tests: 1 if they have found something, or else 0.
+/// The return value of a test: 1 if it has reported a completion or a message, otherwise 0.
 #[inline]
-pub(crate) const fn found(count: usize) -> c_int {
+pub(crate) const fn test_status(count: usize) -> c_int {
     (count > 0) as c_int
 }

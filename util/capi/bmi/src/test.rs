@@ -1,4 +1,5 @@
-//! Testing: the functions that report completed operations.
+//! The functions that test for completed operations and unexpected messages, and that cancel
+//! operations.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
@@ -7,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use selvedge_bmi::{Code, Completion, OpId};
 
 use crate::seed;
-use crate::status::{call, count, error_status, found, idle_time};
+use crate::status::{call, count, error_status, idle_time, test_status};
 
 /// `struct BMI_unexpected_info`.
 #[repr(C)]
@@ -23,25 +24,25 @@ const _: () = assert!(size_of::<UnexpectedInfo>() == 40);
 
 /// Arrays that completions are written to, one member each.
 #[derive(Clone, Copy)]
-struct Out {
+struct CompletionArrays {
     ids: *mut i64,
     errors: *mut i32,
     sizes: *mut i64,
     users: *mut *mut c_void,
 }
 
-impl Out {
+impl CompletionArrays {
     /// Writes one completion, except to arrays that are null.
     ///
     /// # Safety
     /// Arrays that are not null have a member at `index`.
-    unsafe fn write(self, index: usize, done: &Completion) {
-        let (error, size) = match done.outcome {
+    unsafe fn write(self, index: usize, completion: &Completion) {
+        let (error, size) = match completion.outcome {
             Ok(size) => (0, size as i64),
             Err(code) => (error_status(code), 0),
         };
         // SAFETY: passed on from the caller.
-        unsafe { put(self.ids, index, done.id.0) };
+        unsafe { put(self.ids, index, completion.id.0) };
         // SAFETY: as above.
         unsafe { put(self.errors, index, error) };
         // SAFETY: as above.
@@ -51,7 +52,7 @@ impl Out {
             put(
                 self.users,
                 index,
-                std::ptr::without_provenance_mut(done.user as usize),
+                std::ptr::without_provenance_mut(completion.user as usize),
             )
         };
     }
@@ -83,20 +84,20 @@ pub(crate) unsafe extern "C" fn BMI_test(
         if outcount.is_null() || error_code.is_null() {
             return Err(Code::EINVAL);
         }
-        // SAFETY: not null, and the caller promises that it may be written.
+        // SAFETY: the pointer is not null, and the caller promises that it may be written.
         unsafe { outcount.write(0) };
         let context = seed::context(bmi, context_id)?;
-        let Some(done) = bmi.test(OpId(id), idle_time(max_idle_time_ms)?, context)? else {
+        let Some(completion) = bmi.test(OpId(id), idle_time(max_idle_time_ms)?, context)? else {
             return Ok(0);
         };
-        let out = Out {
+        let out = CompletionArrays {
             ids: std::ptr::null_mut(),
             errors: error_code,
             sizes: actual_size,
             users: user_ptr,
         };
         // SAFETY: passed on from the caller.
-        unsafe { out.write(0, &done) };
+        unsafe { out.write(0, &completion) };
         // SAFETY: as above.
         unsafe { outcount.write(1) };
         Ok(1)
@@ -119,11 +120,12 @@ pub(crate) unsafe extern "C" fn BMI_testsome(
 ) -> c_int {
     call(|bmi| {
         let members = count(incount)?;
-        let is_lacking = id_array.is_null() || index_array.is_null() || error_code_array.is_null();
-        if outcount.is_null() || (members > 0 && is_lacking) {
+        let has_null_array =
+            id_array.is_null() || index_array.is_null() || error_code_array.is_null();
+        if outcount.is_null() || (members > 0 && has_null_array) {
             return Err(Code::EINVAL);
         }
-        // SAFETY: not null, and the caller promises that it may be written.
+        // SAFETY: the pointer is not null, and the caller promises that it may be written.
         unsafe { outcount.write(0) };
         let context = seed::context(bmi, context_id)?;
         let ids: Vec<_> = (0..members)
@@ -131,28 +133,28 @@ pub(crate) unsafe extern "C" fn BMI_testsome(
             .map(|index| unsafe { id_array.wrapping_add(index).read() })
             .map(|id| (id != 0).then_some(OpId(id)))
             .collect();
-        let out = Out {
+        let out = CompletionArrays {
             ids: std::ptr::null_mut(),
             errors: error_code_array,
             sizes: actual_size_array,
             users: user_ptr_array,
         };
         let mut next = 0;
-        let done = bmi.testsome(
+        let completed = bmi.testsome(
             &ids,
             idle_time(max_idle_time_ms)?,
             context,
-            |index, done| {
+            |index, completion| {
                 // SAFETY: no more completions are reported than there are ids.
                 unsafe { put(index_array, next, index as c_int) };
                 // SAFETY: as above.
-                unsafe { out.write(next, &done) };
+                unsafe { out.write(next, &completion) };
                 next += 1;
             },
         )?;
         // SAFETY: as above.
-        unsafe { outcount.write(done as c_int) };
-        Ok(found(done))
+        unsafe { outcount.write(completed as c_int) };
+        Ok(test_status(completed))
     })
 }
 
@@ -171,28 +173,33 @@ unsafe extern "C" fn BMI_testcontext(
 ) -> c_int {
     call(|bmi| {
         let members = count(incount)?;
-        let is_lacking = out_id_array.is_null() || error_code_array.is_null();
-        if outcount.is_null() || (members > 0 && is_lacking) {
+        let has_null_array = out_id_array.is_null() || error_code_array.is_null();
+        if outcount.is_null() || (members > 0 && has_null_array) {
             return Err(Code::EINVAL);
         }
-        // SAFETY: not null, and the caller promises that it may be written.
+        // SAFETY: the pointer is not null, and the caller promises that it may be written.
         unsafe { outcount.write(0) };
         let context = seed::context(bmi, context_id)?;
-        let out = Out {
+        let out = CompletionArrays {
             ids: out_id_array,
             errors: error_code_array,
             sizes: actual_size_array,
             users: user_ptr_array,
         };
         let mut next = 0;
-        let done = bmi.testcontext(members, idle_time(max_idle_time_ms)?, context, |done| {
-            // SAFETY: no more are reported than the caller's arrays have members.
-            unsafe { out.write(next, &done) };
-            next += 1;
-        })?;
+        let completed = bmi.testcontext(
+            members,
+            idle_time(max_idle_time_ms)?,
+            context,
+            |completion| {
+                // SAFETY: no more completions are reported than the caller's arrays have members.
+                unsafe { out.write(next, &completion) };
+                next += 1;
+            },
+        )?;
         // SAFETY: as above.
-        unsafe { outcount.write(done as c_int) };
-        Ok(found(done))
+        unsafe { outcount.write(completed as c_int) };
+        Ok(test_status(completed))
     })
 }
 
@@ -211,27 +218,28 @@ unsafe extern "C" fn BMI_testunexpected_class(
         if outcount.is_null() || (members > 0 && info_array.is_null()) {
             return Err(Code::EINVAL);
         }
-        // SAFETY: not null, and the caller promises that it may be written.
+        // SAFETY: the pointer is not null, and the caller promises that it may be written.
         unsafe { outcount.write(0) };
         let mut next = 0;
-        let arrived =
+        let message_count =
             bmi.testunexpected(members, class, idle_time(max_idle_time_ms)?, |message| {
                 let size = message.buffer.len() as i64;
                 let info = UnexpectedInfo {
                     error_code: 0,
                     addr: message.addr.0,
-                    // The caller owns the buffer from here on, and frees it in any of three ways.
+                    // From here on the caller owns the buffer, and frees it with
+                    // BMI_unexpected_free, BMI_memfree or free(3).
                     buffer: message.buffer.into_raw().cast(),
                     size,
                     tag: message.tag,
                 };
-                // SAFETY: no more are reported than the caller's arrays have members.
+                // SAFETY: no more messages are reported than the caller's array has members.
                 unsafe { put(info_array, next, info) };
                 next += 1;
             })?;
         // SAFETY: as above.
-        unsafe { outcount.write(arrived as c_int) };
-        Ok(found(arrived))
+        unsafe { outcount.write(message_count as c_int) };
+        Ok(test_status(message_count))
     })
 }
 
@@ -256,9 +264,9 @@ extern "C" fn BMI_cancel(id: i64, _context_id: i64) -> c_int {
     })
 }
 
-/// Cancels an operation and collects it, without blocking. Returns 0 if it was cancelled, 1 if it
-/// was complete, and its error if it had failed. Returns `-BMI_EALREADY` if it has begun: then it
-/// goes on, its memory stays in use, and a test reports its completion.
+/// Cancels an operation and collects it, without blocking. Returns 0 for a cancelled operation, 1
+/// for a complete one, and the error of a failed one. Returns `-BMI_EALREADY` for an operation that
+/// has begun: the operation continues, its memory stays in use, and a test reports its completion.
 #[unsafe(no_mangle)]
 extern "C" fn BMI_unpost(id: i64, context_id: i64) -> c_int {
     call(|bmi| {

@@ -1,6 +1,6 @@
 //! Programs in C against `bmi.h` and `libbmi.so`, as real processes.
 
-#![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 #[path = "../../once.rs"]
 mod once;
-use once::once;
+use once::create_once;
 
 /// A bound that no working program reaches.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The folder that the library was built to.
-fn library() -> PathBuf {
+fn library_folder() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap();
     let folders = [folder, folder.parent().unwrap()];
@@ -33,11 +33,11 @@ fn sources() -> PathBuf {
 /// Compiles a program of `tests/c` with warnings as errors, and returns its path.
 fn compile(name: &str) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    once(program, |program| compile_to(program, name))
+    create_once(program, |program| compile_to(program, name))
 }
 
 fn compile_to(program: &Path, name: &str) {
-    let library = library();
+    let library_folder = library_folder();
     let output = Command::new("cc")
         .args([
             "-std=gnu11",
@@ -53,8 +53,8 @@ fn compile_to(program: &Path, name: &str) {
         .arg("-I")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
         .arg("-L")
-        .arg(&library)
-        .args(["-lbmi", &format!("-Wl,-rpath,{}", library.display())])
+        .arg(&library_folder)
+        .args(["-lbmi", &format!("-Wl,-rpath,{}", library_folder.display())])
         .output()
         .expect("a C compiler");
     let printed = String::from_utf8_lossy(&output.stderr);
@@ -69,7 +69,7 @@ fn start(program: &Path, argument: &str) -> Child {
         .unwrap()
 }
 
-fn end(child: &mut Child) -> ExitStatus {
+fn wait_for_exit(child: &mut Child) -> ExitStatus {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -77,14 +77,14 @@ fn end(child: &mut Child) -> ExitStatus {
         }
         if Instant::now() > deadline {
             child.kill().unwrap();
-            panic!("a program does not end");
+            panic!("a program did not exit within the timeout");
         }
         thread::sleep(Duration::from_millis(5));
     }
 }
 
 /// A URL that no other test on this machine uses.
-fn own_url(name: &str) -> String {
+fn unique_url(name: &str) -> String {
     format!("shm://{name}-{}", std::process::id())
 }
 
@@ -94,52 +94,52 @@ fn exchange_over(scheme: &str) {
     let mut url = String::new();
     printed.read_line(&mut url).unwrap();
     let mut client = start(&compile("client"), url.trim_end());
-    assert!(end(&mut client).success());
-    assert!(end(&mut server).success());
+    assert!(wait_for_exit(&mut client).success());
+    assert!(wait_for_exit(&mut server).success());
 }
 
 #[test]
-fn a_server_and_a_client_in_c_talk_over_shm() {
+fn a_server_and_a_client_in_c_exchange_messages_over_shm() {
     exchange_over("shm");
 }
 
 #[test]
-fn a_server_and_a_client_in_c_talk_over_tcp() {
+fn a_server_and_a_client_in_c_exchange_messages_over_tcp() {
     exchange_over("tcp");
 }
 
 #[test]
-fn a_peer_that_dies_is_an_error_and_no_signal() {
+fn a_killed_peer_causes_an_error_and_no_signal() {
     for scheme in ["shm", "tcp"] {
-        assert!(end(&mut start(&compile("signal"), scheme)).success());
+        assert!(wait_for_exit(&mut start(&compile("signal"), scheme)).success());
     }
 }
 
 #[test]
-fn programs_of_orangefs_and_of_the_time_before_hints_build_and_run() {
-    assert!(end(&mut start(&compile("orangefs"), &own_url("orangefs"))).success());
+fn programs_for_orangefs_and_for_bmi_without_hints_build_and_run() {
+    assert!(wait_for_exit(&mut start(&compile("orangefs"), &unique_url("orangefs"))).success());
 }
 
 #[test]
 fn programs_of_the_first_bmi_build_and_run() {
-    assert!(end(&mut start(&compile("seed"), &own_url("seed"))).success());
+    assert!(wait_for_exit(&mut start(&compile("seed"), &unique_url("seed"))).success());
 }
 
 #[test]
 fn wrong_calls_in_c_return_their_code_and_damage_nothing() {
     let output = Command::new(compile("misuse"))
-        .arg(own_url("misuse"))
+        .arg(unique_url("misuse"))
         .env_remove("FI_LOG_LEVEL")
         .output()
         .unwrap();
     let printed = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{printed}");
-    // The return value is a number; the log has the reason and the remedy.
-    for sentence in [
+    // The return value is only a number; the log has the reason and the remedy.
+    for message in [
         "address \"bogus\": expected scheme://host:port",
-        "address 4711 has no peer: BMI_addr_lookup",
+        "address 4711 has no peer; pass an address from BMI_addr_lookup",
     ] {
-        assert!(printed.contains(sentence), "{printed}");
+        assert!(printed.contains(message), "{printed}");
     }
 }
 
@@ -148,7 +148,7 @@ fn messages_go_to_files_streams_and_the_system_s_log() {
     let file =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gossip-{}", std::process::id()));
     let output = Command::new(compile("gossip"))
-        .arg(own_url("gossip"))
+        .arg(unique_url("gossip"))
         .arg(&file)
         .env_remove("FI_LOG_LEVEL")
         .output()

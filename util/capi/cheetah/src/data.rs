@@ -9,7 +9,7 @@ use std::sync::PoisonError;
 use selvedge_cheetah::{BellName, Error};
 
 use crate::lifecycle::open;
-use crate::status::{Context, check_span, guarded, number};
+use crate::status::{Context, check_span, guarded, index_of};
 
 fn bell(bell: *mut c_int) -> BellName {
     BellName::at(bell.expose_provenance())
@@ -31,7 +31,7 @@ unsafe extern "C" fn cheetah_put(
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
         check_span("put", local, len)?;
-        let (to, remote) = (number("context", to)?, remote.expose_provenance() as u64);
+        let (to, remote) = (index_of("context", to)?, remote.expose_provenance() as u64);
         let (local, bells) = (local.cast(), [bell(local_bell), bell(remote_bell)]);
         // SAFETY: the caller's promise.
         unsafe { core.put(to, remote, (local, len), bells[0], bells[1]) }?;
@@ -44,7 +44,7 @@ unsafe extern "C" fn cheetah_put(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_get(
     context: *mut Context,
-    of: c_int,
+    target: c_int,
     remote: *const c_void,
     local: *mut c_void,
     len: usize,
@@ -55,10 +55,13 @@ unsafe extern "C" fn cheetah_get(
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
         check_span("get", local.cast_const(), len)?;
-        let (of, remote) = (number("context", of)?, remote.expose_provenance() as u64);
+        let (target, remote) = (
+            index_of("context", target)?,
+            remote.expose_provenance() as u64,
+        );
         let (local, bells) = (local.cast(), [bell(local_bell), bell(remote_bell)]);
         // SAFETY: the caller's promise.
-        unsafe { core.get(of, remote, (local, len), bells[0], bells[1]) }?;
+        unsafe { core.get(target, remote, (local, len), bells[0], bells[1]) }?;
         Ok(0)
     })
 }
@@ -98,15 +101,15 @@ unsafe extern "C" fn cheetah_free(context: *mut Context, memory: *mut c_void) ->
             .special
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let at = special
+        let index = special
             .iter()
             .position(|region| region.base().cast() == memory);
-        let at = at.ok_or_else(|| {
+        let index = index.ok_or_else(|| {
             Error::Garbled(format!(
-                "cheetah_free of {memory:?}: cheetah_allocate has not allocated it"
+                "cheetah_free of {memory:?}: the memory is not from cheetah_allocate"
             ))
         })?;
-        context.core.free(special.swap_remove(at));
+        context.core.free(special.swap_remove(index));
         Ok(0)
     })
 }

@@ -1,4 +1,4 @@
-//! Contexts: opening, finalizing and closing.
+//! Opens, finalizes and closes contexts.
 
 #![expect(unsafe_code, reason = "pointers of C")]
 
@@ -12,8 +12,7 @@ use selvedge_cheetah::{Config, Error, Result};
 use crate::status::{Context, count, guarded};
 
 /// # Safety
-/// `argc` and `argv` are those of `main`, or laid out like them, and can be written; `context` can
-/// be written.
+/// `argc` and `argv` are laid out like those of `main` and can be written; `context` can be written.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_open(
     argc: *mut c_int,
@@ -27,35 +26,35 @@ unsafe extern "C" fn cheetah_open(
             ));
         }
         selvedge::log::init().map_err(|error| Error::Usage(error.to_string()))?;
-        // SAFETY: not null, and the caller's promise.
+        // SAFETY: the pointer is not null, and the caller's promise.
         let arg_count = unsafe { *argc };
         // SAFETY: as above.
-        let list = unsafe { *argv };
+        let arg_list = unsafe { *argv };
         let arg_count = usize::try_from(arg_count).unwrap_or(0);
         // SAFETY: `argv` has `argc` strings.
-        let pointers = unsafe { pointers(list, arg_count) };
-        // SAFETY: each is a string.
+        let pointers = unsafe { pointers(arg_list, arg_count) };
+        // SAFETY: each pointer is to a string.
         let mut args: Vec<_> = pointers.iter().map(|&arg| unsafe { text(arg) }).collect();
-        let all = args.clone();
+        let all_args = args.clone();
         let config = Config::from_args(&mut args)?;
         let core = Core::open(&config)?;
-        let kept = kept(&all, &args);
-        for (index, &from) in kept.iter().enumerate() {
-            // SAFETY: no more arguments are kept than there were.
-            unsafe { list.wrapping_add(index).write(pointers[from]) };
+        let kept = kept_indices(&all_args, &args);
+        for (index, &index_before) in kept.iter().enumerate() {
+            // SAFETY: at most `argc` arguments are kept.
+            unsafe { arg_list.wrapping_add(index).write(pointers[index_before]) };
         }
         if kept.len() < arg_count {
             // SAFETY: as above.
-            unsafe { list.wrapping_add(kept.len()).write(ptr::null_mut()) };
+            unsafe { arg_list.wrapping_add(kept.len()).write(ptr::null_mut()) };
         }
-        // SAFETY: not null, and the caller's promise.
+        // SAFETY: the pointer is not null, and the caller's promise.
         unsafe { *argc = count(kept.len()) };
-        let opened = Box::new(Context {
+        let handle = Box::new(Context {
             core,
             special: std::sync::Mutex::default(),
         });
-        // SAFETY: not null, and the caller's promise.
-        unsafe { *context = Box::into_raw(opened) };
+        // SAFETY: the pointer is not null, and the caller's promise.
+        unsafe { *context = Box::into_raw(handle) };
         Ok(0)
     })
 }
@@ -82,29 +81,33 @@ unsafe fn text(arg: *mut c_char) -> String {
         .into_owned()
 }
 
-/// The former indices of the remaining arguments.
-fn kept(all: &[String], left: &[String]) -> Vec<usize> {
-    let mut from = 0;
-    let mut kept = Vec::new();
-    for arg in left {
-        let at = all[from..].iter().position(|other| other == arg);
-        if let Some(at) = at {
-            kept.push(from + at);
-            from += at + 1;
+/// The indices in `all` of the arguments that remain.
+fn kept_indices(all: &[String], remaining: &[String]) -> Vec<usize> {
+    let mut start = 0;
+    let mut indices = Vec::new();
+    for arg in remaining {
+        let offset = all[start..].iter().position(|other| other == arg);
+        if let Some(offset) = offset {
+            indices.push(start + offset);
+            start += offset + 1;
         }
     }
-    kept
+    indices
 }
 
-/// The context at a pointer of C.
+/// Borrows the context at a pointer of C.
+///
+/// # Errors
+/// [`Error::Garbled`] for null.
 ///
 /// # Safety
-/// It is null, or was opened and is not closed.
+/// `context` is null, or was opened and is not closed for `'a`.
 pub(crate) unsafe fn open<'a>(context: *const Context) -> Result<&'a Context> {
     // SAFETY: the caller's promise.
     let context = unsafe { context.as_ref() };
-    context
-        .ok_or_else(|| Error::Garbled("the context is NULL; pass one of cheetah_open".to_owned()))
+    context.ok_or_else(|| {
+        Error::Garbled("the context is NULL; pass a context from cheetah_open".to_owned())
+    })
 }
 
 /// # Safety
@@ -114,7 +117,7 @@ unsafe extern "C" fn cheetah_close(context: *mut Context) {
     if context.is_null() {
         return;
     }
-    // SAFETY: allocated by `cheetah_open`, and closed once.
+    // SAFETY: `cheetah_open` allocated the context, and the caller closes it once.
     let context = unsafe { Box::from_raw(context) };
     // The function returns nothing, so a panic cannot be reported.
     let _ = catch_unwind(AssertUnwindSafe(|| {
@@ -174,6 +177,6 @@ mod tests {
     fn remaining_arguments_keep_their_pointers() {
         let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
         let all = words("p a -np 2 a -shmem b");
-        assert_eq!(kept(&all, &words("p a a b")), [0, 1, 4, 6]);
+        assert_eq!(kept_indices(&all, &words("p a a b")), [0, 1, 4, 6]);
     }
 }

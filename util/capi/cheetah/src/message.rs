@@ -9,7 +9,7 @@ use selvedge_cheetah::core::{Core, Message};
 use selvedge_cheetah::{BellName, Error, Port, Result};
 
 use crate::lifecycle::open;
-use crate::status::{Context, check_span, count, guarded, number};
+use crate::status::{Context, check_span, count, guarded, index_of};
 
 /// `struct cheetah_message`.
 #[repr(C)]
@@ -28,7 +28,7 @@ const CHANNEL: c_int = 1;
 
 /// The port of a kind, a number and a tag of C.
 pub(crate) fn port(core: &Core, kind: c_int, id: c_int, tag: c_int) -> Result<Port> {
-    let id = number("function or handler", id)? as u32;
+    let id = index_of("function or handler", id)? as u32;
     match kind {
         FUNCTION => Ok(Port::Function(id)),
         CHANNEL if id < core.channels() => Ok(Port::Channel { channel: id, tag }),
@@ -119,8 +119,8 @@ unsafe extern "C" fn cheetah_channel(context: *mut Context, name: *const c_char)
     })
 }
 
-/// A name, or the location of code in its file, which is the same in every process that runs the
-/// same files.
+/// The name that identifies a function or handler in all contexts: `name`, or the file and offset
+/// of `code`, which are the same in every process that runs the same files.
 ///
 /// # Safety
 /// As [`cheetah_register`].
@@ -131,27 +131,27 @@ unsafe fn name_of(name: *const c_char, code: *const c_void) -> String {
             .to_string_lossy()
             .into_owned();
     }
-    let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    let mut dl_info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: dladdr(3) accepts any address.
-    if code.is_null() || unsafe { libc::dladdr(code, found.as_mut_ptr()) } == 0 {
+    if code.is_null() || unsafe { libc::dladdr(code, dl_info.as_mut_ptr()) } == 0 {
         return "without a name".to_owned();
     }
     // SAFETY: zeros are a valid `Dl_info`, and the call has filled it.
-    let found = unsafe { found.assume_init() };
-    let offset = code.addr().wrapping_sub(found.dli_fbase.addr());
-    let file = match found.dli_fname.is_null() {
+    let dl_info = unsafe { dl_info.assume_init() };
+    let offset = code.addr().wrapping_sub(dl_info.dli_fbase.addr());
+    let file = match dl_info.dli_fname.is_null() {
         true => String::new(),
-        // SAFETY: the loader's string.
-        false => unsafe { CStr::from_ptr(found.dli_fname) }
+        // SAFETY: the loader's string, which ends with a zero.
+        false => unsafe { CStr::from_ptr(dl_info.dli_fname) }
             .to_string_lossy()
             .into_owned(),
     };
     let file = file.rsplit('/').next().unwrap_or_default();
-    match found.dli_sname.is_null() {
+    match dl_info.dli_sname.is_null() {
         true => format!("{file}+{offset:#x}"),
         false => {
-            // SAFETY: the loader's string.
-            let symbol = unsafe { CStr::from_ptr(found.dli_sname) };
+            // SAFETY: as above.
+            let symbol = unsafe { CStr::from_ptr(dl_info.dli_sname) };
             format!("{} ({file}+{offset:#x})", symbol.to_string_lossy())
         }
     }
@@ -164,13 +164,14 @@ unsafe extern "C" fn cheetah_no_function(context: *mut Context, caller: c_int, i
     guarded(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
-        core.report_no_function(number("context", caller)?, id.cast_unsigned());
+        core.report_no_function(index_of("context", caller)?, id.cast_unsigned());
         Ok(0)
     })
 }
 
 /// # Safety
-/// `context` is open; the bytes are valid for reads, and if there is a bell, until it has rung.
+/// `context` is open. The bytes are valid for reads during the call; with a bell, they stay valid
+/// and unwritten until the bell has rung.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_ainvoke(
     context: *mut Context,
@@ -184,7 +185,7 @@ unsafe extern "C" fn cheetah_ainvoke(
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
         check_span("ainvoke", bytes, len)?;
-        let (to, port) = (number("context", to)?, port(core, FUNCTION, id, 0)?);
+        let (to, port) = (index_of("context", to)?, port(core, FUNCTION, id, 0)?);
         if id.cast_unsigned() >= core.functions() {
             return Err(Error::NoFunction {
                 caller: core.mycontext(),
@@ -223,13 +224,13 @@ unsafe extern "C" fn cheetah_send(
         let port = port(core, CHANNEL, channel, tag)?;
         // SAFETY: the caller's promise.
         let bytes = unsafe { slice(bytes, len) };
-        core.invoke(number("context", to)?, port, bytes)?;
+        core.invoke(index_of("context", to)?, port, bytes)?;
         Ok(0)
     })
 }
 
 /// # Safety
-/// The bytes are valid for reads and not written for `'a`; no bytes may be at null.
+/// The bytes are valid for reads and not written for `'a`. An empty slice may be at null.
 unsafe fn slice<'a>(bytes: *const c_void, len: usize) -> &'a [u8] {
     match len {
         0 => &[],

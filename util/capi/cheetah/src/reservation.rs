@@ -10,7 +10,7 @@ use selvedge_cheetah::core::Reservation;
 
 use crate::lifecycle::open;
 use crate::message::port;
-use crate::status::{Context, check_span, guarded, number};
+use crate::status::{Context, check_span, guarded, index_of};
 
 /// # Safety
 /// `context` is open; `reservation` and `room` can be written.
@@ -26,7 +26,7 @@ unsafe extern "C" fn cheetah_reserve(
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
         check_span("reserve", ptr::dangling::<u8>(), len)?;
-        let mut reserved = Box::new(core.reserve(number("context", to)?, len)?);
+        let mut reserved = Box::new(core.reserve(index_of("context", to)?, len)?);
         let base = reserved.bytes_mut().as_mut_ptr();
         // SAFETY: the caller's promise.
         unsafe { room.write(base.cast()) };
@@ -49,7 +49,7 @@ unsafe extern "C" fn cheetah_commit(
     guarded(|| {
         if reservation.is_null() {
             return Err(Error::Garbled(
-                "cheetah_commit: the parcel is NULL; pass one of cheetah_reserve".to_owned(),
+                "cheetah_commit: the parcel is NULL; pass a parcel from cheetah_reserve".to_owned(),
             ));
         }
         // SAFETY: allocated by `cheetah_reserve`, and consumed once.

@@ -1,5 +1,4 @@
-//! Return values of C functions, the text of the last error, and checks of arguments. A panic does
-//! not leave a guarded call.
+//! Return values of C functions, the text of the last error, and checks of arguments.
 
 #![expect(unsafe_code, reason = "names of C")]
 
@@ -11,12 +10,12 @@ use selvedge_cheetah::core::Core;
 use selvedge_cheetah::{Error, Result};
 
 const ERROR: c_int = -1;
-const LOST: c_int = -2;
+const PEER_FAILED: c_int = -2;
 const FINALIZED: c_int = -3;
 const TIMED_OUT: c_int = -4;
 
 thread_local! {
-    static LAST: RefCell<CString> = RefCell::default();
+    static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
 /// `struct cheetah_context`: a context that C holds by a pointer.
@@ -32,7 +31,7 @@ pub(crate) fn guarded(run: impl FnOnce() -> Result<c_int>) -> c_int {
         Ok(Ok(value)) => value,
         Ok(Err(error)) => record_error(&error),
         Err(_) => {
-            set_last_error("the library has failed: a panic, with its message on standard error");
+            set_last_error("internal error: a panic, whose message is on standard error");
             ERROR
         }
     }
@@ -42,7 +41,7 @@ pub(crate) fn guarded(run: impl FnOnce() -> Result<c_int>) -> c_int {
 pub(crate) fn record_error(error: &Error) -> c_int {
     set_last_error(&error.to_string());
     match error {
-        Error::PeerFailed { .. } => LOST,
+        Error::PeerFailed { .. } => PEER_FAILED,
         Error::Finalized(_) => FINALIZED,
         Error::TimedOut { .. } => TIMED_OUT,
         _ => ERROR,
@@ -51,20 +50,24 @@ pub(crate) fn record_error(error: &Error) -> c_int {
 
 fn set_last_error(text: &str) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    LAST.with(|last| *last.borrow_mut() = text);
+    LAST_ERROR.with(|last| *last.borrow_mut() = text);
 }
 
-/// An index of C, such as that of a context.
-pub(crate) fn number(name: &str, value: c_int) -> Result<usize> {
-    let number = usize::try_from(value);
-    number.map_err(|_| Error::Garbled(format!("there is no {name} {value}")))
+/// Converts an index of C, such as the index of a context; `name` is the object's name in the
+/// error.
+pub(crate) fn index_of(name: &str, value: c_int) -> Result<usize> {
+    let index = usize::try_from(value);
+    index.map_err(|_| Error::Garbled(format!("there is no {name} {value}")))
 }
 
-/// Checks that a length is possible, and that bytes are not at a null pointer.
+/// Checks that a length is not negative as a signed number, and that bytes are not at a null
+/// pointer.
 pub(crate) fn check_span<T>(name: &str, first: *const T, len: usize) -> Result {
     if isize::try_from(len).is_err() {
         let len = len.cast_signed();
-        return Err(Error::Garbled(format!("{name} of {len} bytes")));
+        return Err(Error::Garbled(format!(
+            "{name} of {len} bytes: the length is negative"
+        )));
     }
     if first.is_null() && len > 0 {
         return Err(Error::Garbled(format!(
@@ -82,5 +85,5 @@ pub(crate) fn count(value: usize) -> c_int {
 /// The text of the last error of this thread.
 #[unsafe(no_mangle)]
 extern "C" fn cheetah_error() -> *const c_char {
-    LAST.with(|last| last.borrow().as_ptr())
+    LAST_ERROR.with(|last| last.borrow().as_ptr())
 }

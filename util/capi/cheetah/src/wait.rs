@@ -94,12 +94,12 @@ unsafe extern "C" fn cheetah_timed_out(
             // SAFETY: the caller's promise.
             false => unsafe { CStr::from_ptr(operation) }.to_string_lossy(),
         };
-        let ago = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
+        let elapsed = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
         let now = Instant::now();
-        let since = now.checked_sub(ago).unwrap_or(now);
+        let start = now.checked_sub(elapsed).unwrap_or(now);
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
-        Err(core.timed_out(&operation, since, is_barrier != 0))
+        Err(core.timed_out(&operation, start, is_barrier != 0))
     })
 }
 

@@ -1,6 +1,6 @@
 //! Programs in C++ against `Cheetah/Cheetah.h` and `libcheetah.so`, as real processes.
 
-#![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 #[path = "../../once.rs"]
 mod once;
-use once::once;
+use once::create_once;
 use selvedge_testkit::long::part;
 use selvedge_testkit::skip::{Need, skip};
 
@@ -23,7 +23,7 @@ const STANDARDS: [&str; 8] = [
 ];
 
 /// The folder that the library was built to.
-fn library() -> PathBuf {
+fn library_folder() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap();
     let folders = [folder, folder.parent().unwrap()];
@@ -41,25 +41,25 @@ fn root() -> &'static Path {
 
 /// Compiles a program with warnings as errors, and returns its path. Reports a skipped test and
 /// returns `None` if there is no compiler, or if it does not support the standard.
-fn compile(name: &str, standard: &str, more: &[&str]) -> Option<PathBuf> {
-    if !knows(standard) {
+fn compile(name: &str, standard: &str, options: &[&str]) -> Option<PathBuf> {
+    if !is_standard_supported(standard) {
         skip(
             Need::Cxx,
-            format_args!("there is no g++ that knows {standard}"),
+            format_args!("there is no g++ that supports {standard}"),
         );
         return None;
     }
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
         "{name}-{standard}{}",
-        more.concat().replace(['/', '=', ','], "_")
+        options.concat().replace(['/', '=', ','], "_")
     ));
-    Some(once(program, |program| {
-        compile_to(program, name, standard, more);
+    Some(create_once(program, |program| {
+        compile_to(program, name, standard, options);
     }))
 }
 
-fn compile_to(program: &Path, name: &str, standard: &str, more: &[&str]) {
-    let library = library();
+fn compile_to(program: &Path, name: &str, standard: &str, options: &[&str]) {
+    let library_folder = library_folder();
     let warnings = [
         "-Wall",
         "-Wextra",
@@ -71,22 +71,25 @@ fn compile_to(program: &Path, name: &str, standard: &str, more: &[&str]) {
     let output = Command::new("g++")
         .arg(format!("-std={standard}"))
         .args(warnings)
-        .args(more)
+        .args(options)
         .arg("-o")
         .arg(program)
         .arg(root().join(format!("tests/programs/{name}.cc")))
         .arg("-I")
         .arg(root().join("include"))
         .arg("-L")
-        .arg(&library)
-        .args(["-lcheetah", &format!("-Wl,-rpath,{}", library.display())])
+        .arg(&library_folder)
+        .args([
+            "-lcheetah",
+            &format!("-Wl,-rpath,{}", library_folder.display()),
+        ])
         .output()
         .expect("a C++ compiler");
     let printed = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{standard}: {printed}");
 }
 
-fn knows(standard: &str) -> bool {
+fn is_standard_supported(standard: &str) -> bool {
     let output = Command::new("g++")
         .args([
             &format!("-std={standard}"),
@@ -114,25 +117,25 @@ fn run(mut command: Command) -> Output {
 
 /// Waits until a program has ended and all processes have closed its output.
 fn finish(mut child: Child) -> Output {
-    let (done, over) = mpsc::channel();
+    let (close_stream, closed) = mpsc::channel();
     let streams: [Box<dyn Read + Send>; 2] = [
         Box::new(child.stdout.take().unwrap()),
         Box::new(child.stderr.take().unwrap()),
     ];
     let readers = streams.map(|mut stream| {
-        let done = done.clone();
+        let close_stream = close_stream.clone();
         thread::spawn(move || {
             let mut text = Vec::new();
             stream.read_to_end(&mut text).unwrap();
-            // The receiver is gone after a timeout.
-            let _ = done.send(());
+            // The receiver is dropped after a timeout.
+            let _ = close_stream.send(());
             text
         })
     });
     for _ in 0..2 {
-        if over.recv_timeout(TIMEOUT).is_err() {
+        if closed.recv_timeout(TIMEOUT).is_err() {
             let _ = child.kill();
-            panic!("a program does not end");
+            panic!("a program did not exit within the timeout");
         }
     }
     let [stdout, stderr] = readers.map(|reader| reader.join().unwrap());
@@ -191,29 +194,29 @@ fn a_program_runs_with_one_to_eight_contexts_and_any_level_of_optimisation() {
 }
 
 #[test]
-fn a_program_logs_as_fi_log_level_says_and_refuses_a_level_that_is_none() {
+fn a_program_logs_at_fi_log_level_and_refuses_an_invalid_level() {
     let Some(program) = compile("all", "gnu++98", &["-O1"]) else {
         return;
     };
-    let at_level = |level: &str| {
+    let run_at_level = |level: &str| {
         let mut command = Command::new(&program);
         command.args(["own", "-np", "1", "-shmem"]);
         command.env("FI_LOG_LEVEL", level);
         run(command)
     };
-    let output = at_level("info");
+    let output = run_at_level("info");
     assert!(output.status.success(), "{output:?}");
     assert!(
         text(&output.stderr).contains("discovery: shm: taken"),
         "{output:?}"
     );
-    let output = at_level("loud");
+    let output = run_at_level("loud");
     assert!(!output.status.success(), "{output:?}");
     assert!(text(&output.stderr).contains("FI_LOG_LEVEL"), "{output:?}");
 }
 
 #[test]
-fn strings_and_vectors_come_in_a_header_of_their_own() {
+fn strings_and_vectors_have_their_own_header() {
     for standard in ["gnu++98", "c++20"] {
         let Some(program) = compile("all", standard, &["-DWITH_STD"]) else {
             continue;
@@ -242,9 +245,9 @@ fn errors_end_the_program_with_a_message_unless_a_handler_is_set() {
         (
             "mismatch",
             false,
-            "contexts have registered different things",
+            "contexts have registered different functions or handlers",
         ),
-        ("death", false, "context 1 of 3 is gone"),
+        ("death", false, "context 1 of 3 has failed"),
         (
             "pointer",
             true,
@@ -264,22 +267,25 @@ fn errors_end_the_program_with_a_message_unless_a_handler_is_set() {
         ("late", true, "noted: poll after finalize"),
         ("timeout", true, "noted: wait has lasted"),
     ];
-    for (case, ends_well, sentence) in table {
+    for (case, ends_well, message) in table {
         let output = run_program(&program, &[case, "-shmem", "-np", "3"]);
         let printed = text(&output.stdout) + &text(&output.stderr);
         assert_eq!(output.status.success(), ends_well, "{case}: {printed}");
-        assert!(printed.contains(sentence), "{case}: {printed}");
+        assert!(printed.contains(message), "{case}: {printed}");
     }
 }
 
-/// Runs a program whose put of 100 bytes to a bad address fails in context `of`. Returns its
-/// output, and whether it ends with 0 (or else with 1).
-fn end_after_failed_put(how: &str, taker: &str, of: &str) -> Option<(String, bool)> {
+/// Runs a program in which context `context` puts 100 bytes to a bad address and then makes `call`.
+/// Returns the output, and whether the exit code is 0 rather than 1.
+fn end_after_failed_put(call: &str, handler: &str, context: &str) -> Option<(String, bool)> {
     let program = compile("errors", "c++11", &[])?;
-    let output = run_program(&program, &["put", how, taker, of, "-shmem", "-np", "3"]);
+    let output = run_program(
+        &program,
+        &["put", call, handler, context, "-shmem", "-np", "3"],
+    );
     let printed = text(&output.stdout) + &text(&output.stderr);
     let code = output.status.code();
-    assert!(matches!(code, Some(0 | 1)), "{how}, {taker}: {output:?}");
+    assert!(matches!(code, Some(0 | 1)), "{call}, {handler}: {output:?}");
     Some((printed, code == Some(0)))
 }
 
@@ -293,26 +299,26 @@ fn barrier_finalize_and_destructor_report_failures_to_the_error_handler() {
         ("finalize", "after finalize: 1"),
         ("destructor", "noted: put"),
     ];
-    for (how, sentence) in table {
-        let Some((printed, ends_well)) = end_after_failed_put(how, "note", "0") else {
+    for (call, message) in table {
+        let Some((printed, ends_well)) = end_after_failed_put(call, "note", "0") else {
             return;
         };
-        assert!(ends_well && printed.contains(sentence), "{how}: {printed}");
+        assert!(ends_well && printed.contains(message), "{call}: {printed}");
         let reports = printed.matches(FAILED_PUT).count();
-        assert_eq!(reports, 1, "{how}: {printed}");
+        assert_eq!(reports, 1, "{call}: {printed}");
     }
 }
 
 #[test]
 fn barrier_finalize_and_destructor_end_a_program_without_an_error_handler_on_failure() {
-    for how in ["barrier", "halves", "finalize", "destructor"] {
-        let Some((printed, ends_well)) = end_after_failed_put(how, "none", "0") else {
+    for call in ["barrier", "halves", "finalize", "destructor"] {
+        let Some((printed, ends_well)) = end_after_failed_put(call, "none", "0") else {
             return;
         };
-        let sentence = format!("Cheetah: {FAILED_PUT}");
+        let message = format!("Cheetah: {FAILED_PUT}");
         assert!(
-            !ends_well && printed.contains(&sentence),
-            "{how}: {printed}"
+            !ends_well && printed.contains(&message),
+            "{call}: {printed}"
         );
     }
 }
@@ -322,23 +328,23 @@ fn a_failure_in_a_forked_context_makes_the_program_fail() {
     let Some((printed, ends_well)) = end_after_failed_put("destructor", "none", "1") else {
         return;
     };
-    let sentences = [
+    let messages = [
         "Cheetah: put of 100 bytes at 0x30 of context 2",
         "context 1 has ended with exit code 1",
     ];
-    for sentence in sentences {
-        assert!(!ends_well && printed.contains(sentence), "{printed}");
+    for message in messages {
+        assert!(!ends_well && printed.contains(message), "{printed}");
     }
 }
 
 #[test]
-fn an_error_handler_that_throws_from_a_destructor_ends_the_program_with_the_sentence() {
+fn an_error_handler_that_throws_from_a_destructor_ends_the_program_with_the_message() {
     let Some((printed, ends_well)) = end_after_failed_put("destructor", "throw", "0") else {
         return;
     };
     for start in ["noted", "Cheetah"] {
-        let sentence = format!("{start}: {FAILED_PUT}");
-        assert!(!ends_well && printed.contains(&sentence), "{printed}");
+        let message = format!("{start}: {FAILED_PUT}");
+        assert!(!ends_well && printed.contains(&message), "{printed}");
     }
 }
 

@@ -13,7 +13,7 @@ use selvedge_abi::{Fid, FidAv, Ops, OpsAv, fclass, number};
 use crate::addr;
 use crate::domain::Domain;
 use crate::object::{self, Class, Object, Table, argument};
-use crate::pointer::{fill, list, output, put, required, text};
+use crate::pointer::{array, copy_out, output_array, put, required, text};
 use crate::status::{error_status, guarded, guarded_unit, log_error};
 use crate::{av_set, eq, info};
 
@@ -21,7 +21,7 @@ use crate::{av_set, eq, info};
 pub(crate) struct Av {
     pub(crate) inner: Arc<dyn AddressVector>,
     format: AddrFormat,
-    /// The indices that programs read from `map_addr` of a named vector.
+    /// The indices that programs read through `map_addr` of a named vector.
     _map: Box<[abi::FiAddr]>,
 }
 
@@ -62,10 +62,10 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
             // SAFETY: as above.
             let service = unsafe { text(service) }?.unwrap_or_default();
             // SAFETY: as above.
-            let mut outputs = unsafe { Outputs::of(out, context, flags, 1) }?;
-            let inner = av.inner.insert_service(node, service).map_err(Errno::from);
-            outputs.write(0, inner);
-            inner.map(|_| 1)
+            let mut outputs = unsafe { Outputs::new(out, context, flags, 1) }?;
+            let inserted = av.inner.insert_service(node, service).map_err(Errno::from);
+            outputs.write(0, inserted);
+            inserted.map(|_| 1)
         })
     })
     .insertsym(|av, node, nodecnt, service, svccnt, out, flags, context| {
@@ -77,14 +77,17 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
             let service = unsafe { text(service) }?.ok_or(Errno::Inval)?;
             let count = nodecnt.checked_mul(svccnt);
             let count = count.filter(|&count| count <= MAX_COUNT);
-            let mut inner = vec![FiAddr::NOTAVAIL; count.ok_or(Errno::Inval)?];
+            let mut indices = vec![FiAddr::NOTAVAIL; count.ok_or(Errno::Inval)?];
             let vector = &av.inner;
-            let inserted = vector.insert_symmetric(node, nodecnt, service, svccnt, &mut inner)?;
+            let inserted = vector.insert_symmetric(node, nodecnt, service, svccnt, &mut indices)?;
             // SAFETY: as above.
-            let mut outputs = unsafe { Outputs::of(out, context, flags, inner.len()) }?;
-            for (at, &addr) in inner.iter().enumerate() {
-                let is_there = addr != FiAddr::NOTAVAIL;
-                outputs.write(at, is_there.then_some(addr).ok_or(Errno::AddrNotAvail));
+            let mut outputs = unsafe { Outputs::new(out, context, flags, indices.len()) }?;
+            for (index, &addr) in indices.iter().enumerate() {
+                let is_inserted = addr != FiAddr::NOTAVAIL;
+                outputs.write(
+                    index,
+                    is_inserted.then_some(addr).ok_or(Errno::AddrNotAvail),
+                );
             }
             Ok(c_int::try_from(inserted).unwrap_or(c_int::MAX))
         })
@@ -95,17 +98,17 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
                 return Err(Errno::BadFlags);
             }
             // SAFETY: the C caller follows fi_av_remove(3).
-            let addrs = unsafe { list(addrs, count) }?;
+            let addrs = unsafe { array(addrs, count) }?;
             let addrs: Vec<_> = addrs.iter().copied().map(FiAddr).collect();
             av.inner.remove(&addrs)
         })
     })
-    // fi_av_lookup(3): a buffer that is too small is no error; the beginning is copied.
+    // fi_av_lookup(3): a buffer that is too small is no error; the address is truncated.
     .lookup(|av, addr, buf, len| {
         guarded_unit(|| {
-            let found = addr::encode(&av.inner.lookup(FiAddr(addr))?);
+            let encoded = addr::encode(&av.inner.lookup(FiAddr(addr))?);
             // SAFETY: the C caller follows fi_av_lookup(3).
-            match unsafe { fill(buf.cast(), len, &found) } {
+            match unsafe { copy_out(buf.cast(), len, &encoded) } {
                 Err(Errno::TooSmall) => Ok(()),
                 result => result,
             }
@@ -114,15 +117,17 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
     .straddr(|av, addr, buf, len| {
         let written = guarded_unit(|| {
             // SAFETY: the C caller follows fi_av_straddr(3), here and below.
-            let (addr, _) = unsafe { addr::at(addr, av.format) }?;
-            let text = printed(&addr);
+            let (addr, _) = unsafe { addr::read(addr, av.format) }?;
+            let text = format_address(&addr);
             // SAFETY: as above.
-            let had = *unsafe { required(len) }?;
+            let capacity = *unsafe { required(len) }?;
             // SAFETY: as above.
-            match unsafe { fill(buf.cast(), len, text.as_bytes()) } {
-                // A text that is cut ends with a zero, too.
-                // SAFETY: C vouches for `had` bytes.
-                Err(Errno::TooSmall) if had > 0 => unsafe { put(buf.wrapping_add(had - 1), 0) },
+            match unsafe { copy_out(buf.cast(), len, text.as_bytes()) } {
+                // A truncated text ends with a zero, too.
+                // SAFETY: the C caller vouches for `capacity` bytes.
+                Err(Errno::TooSmall) if capacity > 0 => unsafe {
+                    put(buf.wrapping_add(capacity - 1), 0)
+                },
                 Err(Errno::TooSmall) => Ok(()),
                 result => result,
             }
@@ -145,31 +150,28 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
 ///
 /// # Errors
 /// [`Errno::Inval`] for `FI_READ` without a name; [`Errno::NoSys`] for flags that are not
-/// supported; the provider's.
+/// supported; the errors of the provider.
 ///
 /// # Safety
-/// `given_attr` is NULL or points to attributes, which may be written; `out` is NULL or may be
+/// `attr_c` is NULL or points to attributes, which may be written; `out` is NULL or may be
 /// written.
 pub(crate) unsafe fn open(
     domain: &Object<Domain>,
-    given_attr: *mut abi::AvAttr,
+    attr_c: *mut abi::AvAttr,
     out: *mut *mut FidAv,
     context: *mut c_void,
 ) -> Result {
     let make = || {
         // SAFETY: passed on from the caller.
-        let wanted = unsafe { attributes(given_attr) }?;
-        let inner = domain
-            .inner
-            .av(&wanted)
-            .map_err(|error| log_error(&error))?;
-        let map = map_of(&wanted, &*inner);
-        if wanted.name.is_some() {
-            let at = map.as_ptr().cast_mut().cast();
-            // SAFETY: it was read just now, so it is not NULL.
-            let map_addr = unsafe { &raw mut (*given_attr).map_addr };
-            // SAFETY: the caller allows writing it.
-            unsafe { put(map_addr, at) }?;
+        let attr = unsafe { attributes(attr_c) }?;
+        let inner = domain.inner.av(&attr).map_err(|error| log_error(&error))?;
+        let map = build_map(&attr, &*inner);
+        if attr.name.is_some() {
+            let first = map.as_ptr().cast_mut().cast();
+            // SAFETY: the attributes were read just now, so the pointer is not NULL.
+            let map_addr = unsafe { &raw mut (*attr_c).map_addr };
+            // SAFETY: the caller allows writing the attributes.
+            unsafe { put(map_addr, first) }?;
         }
         let (format, _map) = (domain.format, map);
         Ok(Av {
@@ -192,36 +194,36 @@ unsafe fn attributes(attr: *const abi::AvAttr) -> Result<av::Attr> {
     if attr.flags & !(ignored | READ) != 0 {
         return Err(Errno::NoSys);
     }
-    let mut wanted = av::Attr::default();
-    wanted.av_type = info::av_type(attr.av_type).ok_or(Errno::Inval)?;
-    wanted.count = attr.count.min(MAX_COUNT);
-    wanted.rx_ctx_bits = u32::try_from(attr.rx_ctx_bits).map_err(|_| Errno::Inval)?;
+    let mut request = av::Attr::default();
+    request.av_type = info::av_type(attr.av_type).ok_or(Errno::Inval)?;
+    request.count = attr.count.min(MAX_COUNT);
+    request.rx_ctx_bits = u32::try_from(attr.rx_ctx_bits).map_err(|_| Errno::Inval)?;
     // SAFETY: passed on from the caller.
     let name = unsafe { text(attr.name) }?.map(str::to_owned);
-    wanted.name = match (name, attr.flags & READ != 0) {
+    request.name = match (name, attr.flags & READ != 0) {
         (None, true) => return Err(Errno::Inval),
         (name, true) => name.map(av::SharedName::Open),
         (name, false) => name.map(av::SharedName::Create),
     };
-    Ok(wanted)
+    Ok(request)
 }
 
 /// `FI_READ`.
 const READ: u64 = Caps::READ.bits();
 
-/// The array at `map_addr`, from which programs of a named vector read indices: all that are
-/// inserted, and at least as many as are expected, because peers may be inserted later.
-fn map_of(attr: &av::Attr, inner: &dyn AddressVector) -> Box<[abi::FiAddr]> {
-    const SOME: u64 = 1024;
+/// The array at `map_addr`, from which programs of a named vector read indices. The array has every
+/// inserted index, and at least the expected count because peers may be inserted later.
+fn build_map(attr: &av::Attr, inner: &dyn AddressVector) -> Box<[abi::FiAddr]> {
+    const MIN_LEN: u64 = 1024;
     if attr.name.is_none() {
         return Box::default();
     }
     let members = inner.members().unwrap_or_default();
     let last = members.last().map_or(0, |addr| addr.0 + 1);
-    (0..SOME.max(last).max(attr.count as u64)).collect()
+    (0..MIN_LEN.max(last).max(attr.count as u64)).collect()
 }
 
-/// A bound of the count, which is a hint and must not exhaust the memory.
+/// A limit of the count, which is a hint and must not exhaust the memory.
 const MAX_COUNT: usize = 1 << 20;
 
 impl Av {
@@ -235,32 +237,32 @@ impl Av {
         flags: u64,
         context: *mut c_void,
     ) -> Result<c_int> {
-        let named = flags & USER_ID != 0;
+        let sets_user_ids = flags & USER_ID != 0;
         check_flags(flags & !USER_ID)?;
-        if named && out.is_null() && count > 0 {
+        if sets_user_ids && out.is_null() && count > 0 {
             return Err(Errno::Inval);
         }
         // SAFETY: passed on from the caller.
-        let given = unsafe { addr::all(addr, count, self.format) }?;
+        let addrs = unsafe { addr::read_array(addr, count, self.format) }?;
         // SAFETY: passed on from the caller.
-        let mut outputs = unsafe { Outputs::of(out, context, flags, count) }?;
-        let inserted = given.into_iter().enumerate().filter_map(|(at, addr)| {
-            let id = outputs.addrs.get(at).filter(|_| named);
+        let mut outputs = unsafe { Outputs::new(out, context, flags, count) }?;
+        let inserted = addrs.into_iter().enumerate().filter_map(|(index, addr)| {
+            let id = outputs.addrs.get(index).filter(|_| sets_user_ids);
             // SAFETY: a program that passes `FI_AV_USER_ID` has initialised the array.
             let id = id.map(|id| unsafe { id.assume_init() });
-            let inner = addr.and_then(|addr| {
-                let inner = self.inner.insert_one(&addr)?;
-                id.map_or(Ok(()), |id| self.inner.set_user_id(inner, FiAddr(id)))?;
-                Ok(inner)
+            let inserted = addr.and_then(|addr| {
+                let inserted = self.inner.insert_one(&addr)?;
+                id.map_or(Ok(()), |id| self.inner.set_user_id(inserted, FiAddr(id)))?;
+                Ok(inserted)
             });
-            outputs.write(at, inner)
+            outputs.write(index, inserted)
         });
         Ok(c_int::try_from(inserted.count()).unwrap_or(c_int::MAX))
     }
 }
 
-/// `FI_AV_USER_ID`: the array for the indices holds the numbers by which completions name the
-/// peers.
+/// `FI_AV_USER_ID`: on input, the array for the indices holds the ids that completions report for
+/// the peers.
 const USER_ID: u64 = Caps::AV_USER_ID.bits();
 
 fn check_flags(flags: u64) -> Result {
@@ -270,7 +272,8 @@ fn check_flags(flags: u64) -> Result {
     }
 }
 
-/// The arrays for the results of insertions: an index each, and with `FI_SYNC_ERR` an error each.
+/// The arrays for the results of an insertion: one index for each address, and with `FI_SYNC_ERR`
+/// one error for each address.
 struct Outputs<'a> {
     addrs: &'a mut [MaybeUninit<abi::FiAddr>],
     errors: &'a mut [MaybeUninit<c_int>],
@@ -282,39 +285,39 @@ impl Outputs<'_> {
     ///
     /// # Safety
     /// The caller follows fi_av_insert(3).
-    unsafe fn of(
+    unsafe fn new(
         addrs: *mut abi::FiAddr,
         context: *mut c_void,
         flags: u64,
         count: usize,
     ) -> Result<Self> {
-        let wants_addrs = if addrs.is_null() { 0 } else { count };
-        let wants_errors = if flags & number::av::SYNC_ERR == 0 {
+        let addr_count = if addrs.is_null() { 0 } else { count };
+        let error_count = if flags & number::av::SYNC_ERR == 0 {
             0
         } else {
             count
         };
         Ok(Self {
             // SAFETY: passed on from the caller.
-            addrs: unsafe { output(addrs, wants_addrs) }?,
+            addrs: unsafe { output_array(addrs, addr_count) }?,
             // SAFETY: passed on from the caller.
-            errors: unsafe { output(context.cast::<c_int>(), wants_errors) }?,
+            errors: unsafe { output_array(context.cast::<c_int>(), error_count) }?,
         })
     }
 
-    fn write(&mut self, at: usize, inner: Result<FiAddr>) -> Option<FiAddr> {
-        if let Some(addr) = self.addrs.get_mut(at) {
-            addr.write(inner.unwrap_or(FiAddr::NOTAVAIL).0);
+    fn write(&mut self, index: usize, inserted: Result<FiAddr>) -> Option<FiAddr> {
+        if let Some(addr) = self.addrs.get_mut(index) {
+            addr.write(inserted.unwrap_or(FiAddr::NOTAVAIL).0);
         }
-        if let Some(error) = self.errors.get_mut(at) {
-            error.write(inner.err().map_or(0, |errno| -error_status(errno)));
+        if let Some(error) = self.errors.get_mut(index) {
+            error.write(inserted.err().map_or(0, |errno| -error_status(errno)));
         }
-        inner.ok()
+        inserted.ok()
     }
 }
 
-/// The text of an address in libfabric's format, with a zero behind it.
-fn printed(addr: &Address) -> String {
+/// The text of an address in libfabric's format, with a final zero.
+fn format_address(addr: &Address) -> String {
     let scheme = match addr.format() {
         AddrFormat::SockaddrIn => "fi_sockaddr_in://",
         AddrFormat::SockaddrIn6 => "fi_sockaddr_in6://",

@@ -12,7 +12,7 @@ use selvedge_abi::{Fid, FidAvSet, Ops, OpsAvSet, fclass, number};
 
 use crate::av::Av;
 use crate::object::{self, Class, Object, Table, argument};
-use crate::pointer::{list, put, required};
+use crate::pointer::{array, put, required};
 use crate::status::guarded_unit;
 
 /// The object behind the handle of a set.
@@ -23,18 +23,18 @@ impl AvSet {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the set by another one, which may be the same.
+    /// Combines the set with another set, which may be the same one.
     ///
     /// # Safety
-    /// `by` is NULL or a handle.
-    unsafe fn change(
+    /// `other` is NULL or a handle.
+    unsafe fn combine(
         &self,
-        by: *const FidAvSet,
-        change: impl FnOnce(&mut Set, &Set) -> Result,
+        other: *const FidAvSet,
+        combine: impl FnOnce(&mut Set, &Set) -> Result,
     ) -> Result {
         // SAFETY: passed on from the caller.
-        let by = unsafe { argument::<Self>(by.cast()) }?.set().clone();
-        change(&mut self.set(), &by)
+        let other = unsafe { argument::<Self>(other.cast()) }?.set().clone();
+        combine(&mut self.set(), &other)
     }
 }
 
@@ -53,11 +53,11 @@ unsafe impl Class for AvSet {
 static FID: Table<Ops, AvSet> = object::ops();
 static AV_SET: Table<OpsAvSet, AvSet> = Table::<OpsAvSet, AvSet>::empty()
     // SAFETY: the C caller follows fi_av_set_union(3).
-    .set_union(|set, by| guarded_unit(|| unsafe { set.change(by, Set::union) }))
+    .set_union(|set, other| guarded_unit(|| unsafe { set.combine(other, Set::union) }))
     // SAFETY: the C caller follows fi_av_set_intersect(3).
-    .intersect(|set, by| guarded_unit(|| unsafe { set.change(by, Set::intersect) }))
+    .intersect(|set, other| guarded_unit(|| unsafe { set.combine(other, Set::intersect) }))
     // SAFETY: the C caller follows fi_av_set_diff(3).
-    .diff(|set, by| guarded_unit(|| unsafe { set.change(by, Set::diff) }))
+    .diff(|set, other| guarded_unit(|| unsafe { set.combine(other, Set::diff) }))
     // fi_av_set_insert(3)
     .insert(|set, addr| guarded_unit(|| set.set().insert(FiAddr(addr))))
     // fi_av_set_remove(3)
@@ -95,10 +95,10 @@ unsafe fn attributes(attr: &abi::AvSetAttr) -> Result<SetAttr> {
     if attr.flags & !(number::av::UNIVERSE | number::av::COLLECTIVE_SETS) != 0 {
         return Err(Errno::BadFlags);
     }
-    let none = FiAddr::NOTAVAIL.0;
-    let mut wanted = SetAttr::default();
-    wanted.range = match attr.flags & number::av::UNIVERSE {
-        0 if attr.start_addr == none && attr.end_addr == none => Range::Empty,
+    let unspecified = FiAddr::NOTAVAIL.0;
+    let mut request = SetAttr::default();
+    request.range = match attr.flags & number::av::UNIVERSE {
+        0 if attr.start_addr == unspecified && attr.end_addr == unspecified => Range::Empty,
         0 => Range::Indices {
             start: FiAddr(attr.start_addr),
             end: FiAddr(attr.end_addr),
@@ -107,6 +107,6 @@ unsafe fn attributes(attr: &abi::AvSetAttr) -> Result<SetAttr> {
         _ => Range::Universe,
     };
     // SAFETY: passed on from the caller.
-    wanted.comm_key = unsafe { list(attr.comm_key.cast_const(), attr.comm_key_size) }?.to_vec();
-    Ok(wanted)
+    request.comm_key = unsafe { array(attr.comm_key.cast_const(), attr.comm_key_size) }?.to_vec();
+    Ok(request)
 }

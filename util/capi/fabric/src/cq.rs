@@ -19,7 +19,7 @@ use crate::addr;
 use crate::domain::Domain;
 use crate::last_error::{self, Data, LastError};
 use crate::object::{self, Class, Object, Table};
-use crate::pointer::{filled, prefix};
+use crate::pointer::{initialized_array, prefix};
 use crate::sets::{self, WaitSet};
 use crate::status::{count_status, guarded_count, guarded_unit, log_error};
 use crate::wait::{self, WaitObject};
@@ -50,8 +50,8 @@ unsafe impl Class for Cq {
 
     fn handle(&self, fid: Fid) -> FidCq {
         let ops = match self.format {
-            Format::Tagged => &WHOLE.ops,
-            _ => &NARROW.ops,
+            Format::Tagged => &TAGGED_OPS.ops,
+            _ => &TRUNCATING_OPS.ops,
         };
         FidCq { fid, ops }
     }
@@ -61,15 +61,15 @@ static FID: Table<Ops, Cq> = object::ops::<Cq>().control(|cq, command, arg| {
     // SAFETY: the C caller follows fi_control(3).
     guarded_unit(|| unsafe { cq.wait_obj.control(command, arg, cq.inner.wait_fd()) })
 });
-/// Functions of queues whose format is a beginning of `Entry`.
-static NARROW: Table<OpsCq, Cq> = TABLE;
-/// Functions of queues whose format is the whole `Entry`.
-static WHOLE: Table<OpsCq, Cq> = TABLE
+/// Functions of queues whose format has only the first members of `Entry`.
+static TRUNCATING_OPS: Table<OpsCq, Cq> = COMMON_OPS;
+/// Functions of queues whose format has all members of `Entry`.
+static TAGGED_OPS: Table<OpsCq, Cq> = COMMON_OPS
     // SAFETY: the C caller follows fi_cq_read(3), for `struct fi_cq_tagged_entry`.
-    .read(|cq, buf, count| unsafe { cq.read_whole(buf, count) })
+    .read(|cq, buf, count| unsafe { cq.read_tagged(buf, count) })
     // SAFETY: the C caller follows fi_cq_readfrom(3), likewise.
-    .readfrom(|cq, buf, count, src| unsafe { cq.readfrom_whole(buf, count, src) });
-const TABLE: Table<OpsCq, Cq> = Table::<OpsCq, Cq>::empty()
+    .readfrom(|cq, buf, count, src| unsafe { cq.readfrom_tagged(buf, count, src) });
+const COMMON_OPS: Table<OpsCq, Cq> = Table::<OpsCq, Cq>::empty()
     // SAFETY: the C caller follows fi_cq_read(3).
     .read(|cq, buf, count| unsafe { cq.readfrom(buf, count, ptr::null_mut()) })
     // SAFETY: the C caller follows fi_cq_readfrom(3).
@@ -106,7 +106,7 @@ const TABLE: Table<OpsCq, Cq> = Table::<OpsCq, Cq>::empty()
 ///
 /// # Errors
 /// [`Errno::NoSys`] for a wait object that is not supported; [`Errno::Inval`] for an unknown
-/// format; the provider's.
+/// format; the errors of the provider.
 ///
 /// # Safety
 /// `attr` is NULL or points to attributes, `out` is NULL or may be written.
@@ -145,10 +145,10 @@ unsafe fn attributes<'a>(attr: *const abi::CqAttr) -> Result<Attributes<'a>> {
     let attr = unsafe { prefix(attr, ATTR_1_0) }?;
     let mut request = Attr::with_size(attr.size);
     // SAFETY: passed on from the caller.
-    let (object, set) = unsafe { sets::wait_object(attr.wait_obj, attr.wait_set) }?;
+    let (object, wait_set) = unsafe { sets::wait_object(attr.wait_obj, attr.wait_set) }?;
     request.wait_obj = object;
-    // As libfabric's tcp provider: programs expect their own context in every error entry, and an
-    // inject has none.
+    // Programs expect a context of theirs in every error entry, and an inject has none. libfabric's
+    // tcp provider drops these errors, too.
     request.drops_failed_injects = true;
     let format = match attr.format {
         number::cq_format::UNSPEC | number::cq_format::CONTEXT => Format::Context,
@@ -157,44 +157,47 @@ unsafe fn attributes<'a>(attr: *const abi::CqAttr) -> Result<Attributes<'a>> {
         number::cq_format::TAGGED => Format::Tagged,
         _ => return Err(Errno::Inval),
     };
-    Ok((request, format, set))
+    Ok((request, format, wait_set))
 }
 
 /// Bytes of `struct fi_cq_attr` before the member for accelerators, which every version has.
 const ATTR_1_0: usize = 40;
 
-/// A count of entries, or `-FI_EAGAIN` for none.
+/// The return value of a read: the count of entries, or `-FI_EAGAIN` for none.
 #[inline]
-fn found(result: Result<usize>) -> isize {
+fn entries_status(result: Result<usize>) -> isize {
     match result {
         Ok(0) => count_status(Err(Errno::Again)),
         result => count_status(result),
     }
 }
 
-/// Entries of the first step: a queue with at most one entry writes nothing behind the first one,
-/// whatever count a program passes.
+/// Entries of the first step. If the queue has at most one entry, no memory behind the first entry
+/// is written, whatever count a program passes.
 const FIRST_STEP: usize = 1;
 
 /// Reads up to `count` entries in steps, so that only the memory of one step is initialised at a
 /// time. `read` gets the number of entries read so far and the number that it may add. The first
 /// step that is not filled is the last one.
 #[inline]
-fn in_steps(count: usize, mut read: impl FnMut(usize, usize) -> Result<usize>) -> Result<usize> {
-    let (mut taken, mut step) = (0, FIRST_STEP.min(count));
+fn read_in_steps(
+    count: usize,
+    mut read: impl FnMut(usize, usize) -> Result<usize>,
+) -> Result<usize> {
+    let (mut read_count, mut step) = (0, FIRST_STEP.min(count));
     loop {
-        match read(taken, step) {
-            Ok(more) => {
-                taken += more;
-                if more < step || taken == count {
-                    return Ok(taken);
+        match read(read_count, step) {
+            Ok(added) => {
+                read_count += added;
+                if added < step || read_count == count {
+                    return Ok(read_count);
                 }
             }
-            Err(errno) if taken == 0 => return Err(errno),
-            // The error is reported by the next call.
-            Err(_) => return Ok(taken),
+            Err(errno) if read_count == 0 => return Err(errno),
+            // The next call reports the error.
+            Err(_) => return Ok(read_count),
         }
-        step = BATCH.min(count - taken);
+        step = BATCH.min(count - read_count);
     }
 }
 
@@ -202,19 +205,19 @@ impl Cq {
     /// # Safety
     /// The caller follows fi_cq_read(3), for `struct fi_cq_tagged_entry`.
     #[inline(always)]
-    unsafe fn read_whole(&self, buf: *mut c_void, count: usize) -> isize {
-        let read = |at, now| {
-            let buf = buf.cast::<Entry>().wrapping_add(at);
+    unsafe fn read_tagged(&self, buf: *mut c_void, count: usize) -> isize {
+        let read = |index, step| {
+            let buf = buf.cast::<Entry>().wrapping_add(index);
             // SAFETY: passed on from the caller; the entries are of one layout.
-            let out = unsafe { filled(buf, now, Entry::default()) };
+            let out = unsafe { initialized_array(buf, step, Entry::default()) };
             out.and_then(|out| self.inner.read(out))
         };
-        found(in_steps(count, read))
+        entries_status(read_in_steps(count, read))
     }
 
     /// # Safety
     /// The caller follows fi_cq_readfrom(3), for `struct fi_cq_tagged_entry`.
-    unsafe fn readfrom_whole(
+    unsafe fn readfrom_tagged(
         &self,
         buf: *mut c_void,
         count: usize,
@@ -222,18 +225,18 @@ impl Cq {
     ) -> isize {
         if src.is_null() {
             // SAFETY: passed on from the caller.
-            return unsafe { self.read_whole(buf, count) };
+            return unsafe { self.read_tagged(buf, count) };
         }
-        let read = |at, now| {
-            let buf = buf.cast::<Entry>().wrapping_add(at);
-            // SAFETY: as in `read_whole`.
-            let out = unsafe { filled(buf, now, Entry::default()) };
-            let src = src.cast::<FiAddr>().wrapping_add(at);
+        let read = |index, step| {
+            let buf = buf.cast::<Entry>().wrapping_add(index);
+            // SAFETY: as in `read_tagged`.
+            let out = unsafe { initialized_array(buf, step, Entry::default()) };
+            let src = src.cast::<FiAddr>().wrapping_add(index);
             // SAFETY: passed on from the caller; an address is a number.
-            let src = unsafe { filled(src, now, FiAddr::UNSPEC) };
+            let src = unsafe { initialized_array(src, step, FiAddr::UNSPEC) };
             out.and_then(|out| self.inner.read_from(out, src?))
         };
-        found(in_steps(count, read))
+        entries_status(read_in_steps(count, read))
     }
 
     /// # Safety
@@ -245,19 +248,19 @@ impl Cq {
             return count_status(Err(Errno::Inval));
         }
         let (out, from) = (&mut entries[..batch], &mut sources[..batch]);
-        let taken = self.inner.read_from(out, from);
-        let Ok(taken) = taken else {
-            return found(taken);
+        let read_count = self.inner.read_from(out, from);
+        let Ok(read_count) = read_count else {
+            return entries_status(read_count);
         };
-        // SAFETY: passed on from the caller: there is room for `count`.
-        unsafe { write(self.format, buf, &entries[..taken]) };
+        // SAFETY: passed on from the caller: `buf` has room for `count` entries.
+        unsafe { write(self.format, buf, &entries[..read_count]) };
         if !src.is_null() {
-            for (at, source) in sources[..taken].iter().enumerate() {
-                // SAFETY: passed on from the caller: there is room for `count`.
-                unsafe { src.wrapping_add(at).write(source.0) };
+            for (index, source) in sources[..read_count].iter().enumerate() {
+                // SAFETY: passed on from the caller: `src` has room for `count` addresses.
+                unsafe { src.wrapping_add(index).write(source.0) };
             }
         }
-        found(Ok(taken))
+        entries_status(Ok(read_count))
     }
 
     /// # Safety
@@ -269,20 +272,20 @@ impl Cq {
         src: *mut abi::FiAddr,
         timeout: c_int,
     ) -> isize {
-        let limit = wait::timeout(timeout);
-        let begin = Instant::now();
+        let total = wait::timeout(timeout);
+        let start = Instant::now();
         loop {
             // SAFETY: passed on from the caller.
-            let taken = unsafe { self.readfrom(buf, count, src) };
-            if taken != count_status(Err(Errno::Again)) || count == 0 {
-                return taken;
+            let read_count = unsafe { self.readfrom(buf, count, src) };
+            if read_count != count_status(Err(Errno::Again)) || count == 0 {
+                return read_count;
             }
-            let left = limit.map(|all| all.saturating_sub(begin.elapsed()));
-            let waited = guarded_count(|| self.inner.wait(&mut [], left));
-            let is_over = left == Some(Duration::ZERO);
-            if waited < 0 || is_over {
+            let remaining = total.map(|total| total.saturating_sub(start.elapsed()));
+            let waited = guarded_count(|| self.inner.wait(&mut [], remaining));
+            let has_timed_out = remaining == Some(Duration::ZERO);
+            if waited < 0 || has_timed_out {
                 return match waited {
-                    0 => taken,
+                    0 => read_count,
                     error => error,
                 };
             }
@@ -293,12 +296,12 @@ impl Cq {
     /// The caller follows fi_cq_readerr(3) and passes an entry of its API version.
     unsafe fn write_err_entry(&self, error: &ErrEntry, buf: *mut CqErrEntry) -> Result {
         let entry_len = match self.version {
-            old if old < Version::new(1, 5) => ERR_DATA_SIZE_AT,
-            old if old < Version::new(1, 20) => SRC_ADDR_AT,
+            old if old < Version::new(1, 5) => ERR_DATA_SIZE_OFFSET,
+            old if old < Version::new(1, 20) => SRC_ADDR_OFFSET,
             _ => size_of::<CqErrEntry>(),
         };
         // SAFETY: passed on from the caller.
-        let room = unsafe { last_error::data_room(buf, ERR_DATA_SIZE_AT, entry_len) };
+        let room = unsafe { last_error::program_buffer(buf, ERR_DATA_SIZE_OFFSET, entry_len) };
         let data = match error.sender() {
             Some(sender) if error.errno == Errno::AddrNotAvail => addr::encode(&sender),
             _ => error.err_data.clone(),
@@ -307,22 +310,22 @@ impl Cq {
         // SAFETY: the program states that its memory has this length.
         let data = unsafe { last.store(error.prov_errno, &error.detail, data, room) }?;
         // SAFETY: passed on from the caller: `buf` has room for `entry_len` bytes.
-        unsafe { last_error::write(&entry_of(error, data), buf, entry_len) };
+        unsafe { last_error::write(&error_entry(error, data), buf, entry_len) };
         Ok(())
     }
 }
 
-/// The offsets of members that programs of older API versions lack.
-const ERR_DATA_SIZE_AT: usize = offset_of!(CqErrEntry, err_data_size);
-const SRC_ADDR_AT: usize = offset_of!(CqErrEntry, src_addr);
+/// The offsets of members that the entries of older API versions lack.
+const ERR_DATA_SIZE_OFFSET: usize = offset_of!(CqErrEntry, err_data_size);
+const SRC_ADDR_OFFSET: usize = offset_of!(CqErrEntry, src_addr);
 
-/// Entries that are read at once before they are cut to their format.
+/// Entries that are read at once before they are truncated to their format.
 const BATCH: usize = 32;
 
-/// Writes the beginnings of entries that belong to the format.
+/// Writes the members of entries that belong to the format.
 ///
 /// # Safety
-/// There is room for them at `buf`.
+/// `buf` has room for the entries in this format.
 unsafe fn write(format: Format, buf: *mut c_void, entries: &[Entry]) {
     let len = match format {
         Format::Context => 8,
@@ -330,14 +333,14 @@ unsafe fn write(format: Format, buf: *mut c_void, entries: &[Entry]) {
         Format::Data => 40,
         Format::Tagged => size_of::<Entry>(),
     };
-    for (at, entry) in entries.iter().enumerate() {
-        let to = buf.cast::<u8>().wrapping_add(at * len);
-        // SAFETY: the caller vouches for the room; every format is a beginning of the longest one.
-        unsafe { ptr::copy_nonoverlapping(ptr::from_ref(entry).cast(), to, len) };
+    for (index, entry) in entries.iter().enumerate() {
+        let dest = buf.cast::<u8>().wrapping_add(index * len);
+        // SAFETY: the caller vouches for the room; every format is a prefix of `Entry`.
+        unsafe { ptr::copy_nonoverlapping(ptr::from_ref(entry).cast(), dest, len) };
     }
 }
 
-fn entry_of(error: &ErrEntry, (err_data, err_data_size): Data) -> CqErrEntry {
+fn error_entry(error: &ErrEntry, (err_data, err_data_size): Data) -> CqErrEntry {
     let entry = &error.entry;
     CqErrEntry {
         op_context: context_of(entry.context),

@@ -11,9 +11,9 @@ use selvedge::{AddrFormat, Errno, Hints, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{Abi, Fid, FidDomain, Ops, OpsDomain, fclass, number};
 
-use crate::ep::deferred::{self, Queued};
+use crate::ep::deferred::{self, QueuedWork};
 use crate::ep::{self, atomic, collective, scalable, shared};
-use crate::fabric::{Fabric, adopted};
+use crate::fabric::{Fabric, adopt_info};
 use crate::object::{self, Class, Object, Table, argument};
 use crate::pointer::put;
 use crate::status::{guarded_unit, log_error};
@@ -24,21 +24,21 @@ pub(crate) struct Domain {
     pub(crate) inner: Arc<dyn selvedge::Domain>,
     pub(crate) version: Version,
     pub(crate) abi: Abi,
-    /// The format of its addresses.
+    /// The format of the domain's addresses.
     pub(crate) format: AddrFormat,
     /// The program's promise about its threads.
     hints: Hints,
-    /// Its deferred work.
-    pub(crate) queued: Queued,
+    /// The domain's deferred work that is queued.
+    pub(crate) queued_work: QueuedWork,
 }
 
 impl Domain {
-    /// Completes the description of an endpoint with the domain's threading promise.
+    /// Completes the info of an endpoint with the domain's threading promise.
     ///
     /// # Errors
     /// [`Errno::NoDev`] for an unknown provider.
-    pub(crate) fn adopted(&self, info: selvedge::Info) -> Result<selvedge::Info> {
-        adopted(info, &self.hints)
+    pub(crate) fn adopt_info(&self, info: selvedge::Info) -> Result<selvedge::Info> {
+        adopt_info(info, &self.hints)
     }
 }
 
@@ -55,7 +55,7 @@ unsafe impl Class for Domain {
 }
 
 static FID: Table<Ops, Domain> = object::ops::<Domain>()
-    // Event queues are accepted, but receive no events: the operations that would report there
+    // Event queues are accepted, but receive no events: the operations that would report to them
     // complete at once.
     .bind(|_, fid, flags| {
         guarded_unit(|| {
@@ -119,9 +119,9 @@ static DOMAIN: Table<OpsDomain, Domain> = Table::<OpsDomain, Domain>::empty()
                 number::atomic::COMPARE => Family::Compare,
                 _ => return Err(Errno::BadFlags),
             };
-            let (datatype, op) = atomic::numbers(datatype, op)?;
-            let can = domain.inner.query_atomic(family, datatype, op)?;
-            let (count, size) = (can.count, can.size);
+            let (datatype, op) = atomic::datatype_and_op(datatype, op)?;
+            let limits = domain.inner.query_atomic(family, datatype, op)?;
+            let (count, size) = (limits.count, limits.size);
             // SAFETY: the C caller follows fi_query_atomic(3).
             unsafe { put(attr, abi::AtomicAttr { count, size }) }
         })
@@ -145,11 +145,11 @@ pub(crate) unsafe fn open(
 ) -> Result {
     let make = || {
         // SAFETY: passed on from the caller.
-        let given = unsafe { info::read(info, fabric.abi()) }?;
-        // SAFETY: fi_domain(3): `domain_attr.threading` is the program's promise for all objects of
-        // the domain.
-        let hints = unsafe { Hints::new().promise_threading(given.threading) };
-        let info = adopted(given.info, &hints)?;
+        let parsed = unsafe { info::read(info, fabric.abi()) }?;
+        // SAFETY: by fi_domain(3), `domain_attr.threading` is the program's promise for all objects
+        // of the domain.
+        let hints = unsafe { Hints::new().promise_threading(parsed.threading) };
+        let info = adopt_info(parsed.info, &hints)?;
         Ok(Domain {
             inner: fabric
                 .inner
@@ -159,7 +159,7 @@ pub(crate) unsafe fn open(
             abi: fabric.abi(),
             format: info.addr_format,
             hints,
-            queued: Queued::default(),
+            queued_work: QueuedWork::default(),
         })
     };
     // SAFETY: passed on from the caller.

@@ -18,7 +18,7 @@ use crate::cq::context_of;
 use crate::fabric::Fabric;
 use crate::last_error::{self, LastError};
 use crate::object::{self, Class, Object, Table};
-use crate::pointer::{list, output, put, required};
+use crate::pointer::{array, output_array, put, required};
 use crate::status::{guarded_count, guarded_unit, log_error};
 use crate::wait::WaitObject;
 use crate::{handles, info, pep, sets, wait};
@@ -52,12 +52,12 @@ static FID: Table<Ops, Eq> = object::ops::<Eq>().control(|eq, command, arg| {
 static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
     .read(|eq, event, buf, len, flags| {
         // SAFETY: the C caller follows fi_eq_read(3).
-        guarded_count(|| unsafe { eq.take(event, buf, len, flags, || eq.inner.read()) })
+        guarded_count(|| unsafe { eq.read_event(event, buf, len, flags, || eq.inner.read()) })
     })
     .sread(|eq, event, buf, len, timeout, flags| {
         let next = || eq.inner.wait(wait::timeout(timeout));
         // SAFETY: the C caller follows fi_eq_sread(3).
-        guarded_count(|| unsafe { eq.take(event, buf, len, flags, next) })
+        guarded_count(|| unsafe { eq.read_event(event, buf, len, flags, next) })
     })
     .readerr(|eq, buf, flags| {
         guarded_count(|| {
@@ -84,10 +84,13 @@ static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
             if event != number::event::NOTIFY || len < size_of::<EqEntry>() {
                 return Err(Errno::Inval);
             }
-            // SAFETY: the C caller follows fi_eq_write(3); the words are copied, whatever their
-            // alignment.
-            let bytes = unsafe { list(buf.cast::<u8>(), size_of::<EqEntry>()) }?;
-            let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
+            // SAFETY: the C caller follows fi_eq_write(3); bytes need no alignment.
+            let bytes = unsafe { array(buf.cast::<u8>(), size_of::<EqEntry>()) }?;
+            let word = |offset: usize| {
+                bytes[offset..offset + 8]
+                    .try_into()
+                    .map_or(0, u64::from_ne_bytes)
+            };
             eq.inner.write(Event::Notify {
                 context: Context(word(8)),
                 data: word(16),
@@ -145,7 +148,7 @@ impl Eq {
     ///
     /// # Safety
     /// `event` is NULL or may be written; `buf` is NULL or has room for `len` bytes.
-    unsafe fn take(
+    unsafe fn read_event(
         &self,
         event: *mut u32,
         buf: *mut c_void,
@@ -161,24 +164,24 @@ impl Eq {
         if event.is_null() {
             return Err(Errno::Inval);
         }
-        let taken = if is_peek { self.inner.peek() } else { next() }?;
+        let queue_event = if is_peek { self.inner.peek() } else { next() }?;
         // SAFETY: passed on from the caller.
-        unsafe { write_event(&taken, is_peek, event, buf, len) }
+        unsafe { write_event(&queue_event, is_peek, event, buf, len) }
     }
 }
 
 /// Writes an event to the program's memory, and returns its length in bytes.
 ///
 /// # Safety
-/// As [`Eq::take`].
+/// As [`Eq::read_event`].
 unsafe fn write_event(
-    taken: &Event,
+    queue_event: &Event,
     is_peek: bool,
     event: *mut u32,
     buf: *mut c_void,
     len: usize,
 ) -> Result<usize> {
-    let (number, bytes) = match taken {
+    let (number, bytes) = match queue_event {
         Event::Notify {
             context,
             data,
@@ -186,13 +189,13 @@ unsafe fn write_event(
         } => (number::event::NOTIFY, entry(*handle, *context, *data)),
         Event::JoinComplete { context } => (number::event::JOIN_COMPLETE, entry(0, *context, 0)),
         Event::ConnReq { pep, info, data } => {
-            let described = match is_peek {
+            let info_c = match is_peek {
                 true => ptr::null_mut(),
-                false => info::one(info, pep::request(info.handle))?,
+                false => info::allocate_info(info, pep::request(info.handle))?,
             };
             (
                 number::event::CONNREQ,
-                cm_entry(handles::find(pep), described, data),
+                cm_entry(handles::find(pep), info_c, data),
             )
         }
         Event::Connected { ep, data } => {
@@ -205,19 +208,20 @@ unsafe fn write_event(
         }
         _ => return Err(Errno::NoSys),
     };
-    let fits = bytes.len().min(len);
-    if fits < ENTRY_MIN {
+    let written_len = bytes.len().min(len);
+    if written_len < ENTRY_MIN {
         return Err(Errno::TooSmall);
     }
     // SAFETY: passed on from the caller.
-    unsafe { output(buf.cast::<u8>(), fits) }?.write_copy_of_slice(&bytes[..fits]);
+    unsafe { output_array(buf.cast::<u8>(), written_len) }?
+        .write_copy_of_slice(&bytes[..written_len]);
     // SAFETY: passed on from the caller.
     unsafe { put(event, number) }?;
-    Ok(fits)
+    Ok(written_len)
 }
 
-/// The length of the shortest entry, in bytes: private data may be cut, the members before it may
-/// not.
+/// The length of the shortest entry in bytes. Private data may be truncated, the members before the
+/// data may not.
 const ENTRY_MIN: usize = size_of::<abi::EqCmEntry>();
 
 /// `struct fi_eq_entry`.
@@ -233,19 +237,19 @@ fn cm_entry(fid: *mut Fid, info: *mut abi::Info, data: &[u8]) -> Vec<u8> {
     head.chain(data.iter().copied()).collect()
 }
 
-/// Bytes of an entry before version 1.5.
-const ERR_DATA_SIZE_AT: usize = offset_of!(EqErrEntry, err_data_size);
+/// Bytes of an error entry before version 1.5.
+const ERR_DATA_SIZE_OFFSET: usize = offset_of!(EqErrEntry, err_data_size);
 
 impl Eq {
     /// # Safety
     /// The caller follows fi_eq_readerr(3) and passes an entry of its API version.
     unsafe fn write_err_entry(&self, error: &ErrEntry, buf: *mut EqErrEntry) -> Result<usize> {
         let entry_len = match self.version < Version::new(1, 5) {
-            true => ERR_DATA_SIZE_AT,
+            true => ERR_DATA_SIZE_OFFSET,
             false => size_of::<EqErrEntry>(),
         };
         // SAFETY: passed on from the caller.
-        let room = unsafe { last_error::data_room(buf, ERR_DATA_SIZE_AT, entry_len) };
+        let room = unsafe { last_error::program_buffer(buf, ERR_DATA_SIZE_OFFSET, entry_len) };
         let (number, data) = (error.errno.as_raw(), error.data.clone());
         // SAFETY: the program states that its memory has this length.
         let (err_data, err_data_size) =

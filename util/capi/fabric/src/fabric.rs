@@ -11,7 +11,7 @@ use selvedge_abi as abi;
 use selvedge_abi::{Abi, Fid, FidFabric, Ops, OpsFabric, fclass};
 
 use crate::object::{self, Class, Table};
-use crate::pointer::{list, required};
+use crate::pointer::{array, required};
 use crate::process::registry;
 use crate::status::{guarded_unit, log_error};
 use crate::{domain, eq, info, pep, sets, wait};
@@ -19,7 +19,7 @@ use crate::{domain, eq, info, pep, sets, wait};
 /// The object behind the handle of a fabric.
 pub(crate) struct Fabric {
     pub(crate) inner: Arc<dyn selvedge::Fabric>,
-    /// The API version that its program uses.
+    /// The API version that the program uses.
     pub(crate) version: Version,
 }
 
@@ -74,7 +74,7 @@ static FABRIC: Table<OpsFabric, Fabric> = Table::<OpsFabric, Fabric>::empty()
         guarded_unit(|| {
             let count = usize::try_from(count).map_err(|_| Errno::Inval)?;
             // SAFETY: the C caller passes handles, as fi_trywait(3) requires, here and below.
-            let fids = unsafe { list(fids, count) }?;
+            let fids = unsafe { array(fids, count) }?;
             let mut fids = fids.iter();
             // SAFETY: as above.
             fids.try_for_each(|&fid| unsafe { wait::try_wait(fid) })
@@ -96,17 +96,17 @@ pub(crate) unsafe fn open(
     context: *mut c_void,
 ) -> Result {
     let make = || {
-        let mut only = info::EMPTY;
-        only.fabric_attr = attr.cast_mut();
+        let mut info_c = info::EMPTY;
+        info_c.fabric_attr = attr.cast_mut();
         // SAFETY: passed on from the caller; all other parts are NULL.
-        let described = unsafe { info::read(&raw const only, Abi::V0) }?.info;
+        let parsed = unsafe { info::read(&raw const info_c, Abi::V0) }?.info;
         // SAFETY: passed on from the caller.
         let attr = unsafe { required(attr) }?;
         if attr.name.is_null() || attr.prov_name.is_null() {
             return Err(Errno::Inval);
         }
-        let version = version.unwrap_or(described.fabric_attr.api_version);
-        let opened = adopted(described, &Hints::new())?.fabric();
+        let version = version.unwrap_or(parsed.fabric_attr.api_version);
+        let opened = adopt_info(parsed, &Hints::new())?.fabric();
         let inner = opened.map_err(|error| log_error(&error))?;
         Ok(Fabric { inner, version })
     };
@@ -114,11 +114,11 @@ pub(crate) unsafe fn open(
     unsafe { object::open(out, context, None, make) }
 }
 
-/// Completes a description that C has passed back, so that its provider can open it.
+/// Completes an info that C has passed back, so that its provider can open the described object.
 ///
 /// # Errors
 /// [`Errno::NoDev`] for an unknown provider.
-pub(crate) fn adopted(info: Info, hints: &Hints) -> Result<Info> {
+pub(crate) fn adopt_info(info: Info, hints: &Hints) -> Result<Info> {
     let adopted = registry().adopt(info, hints);
     adopted.map_err(|error| log_error(&error))
 }

@@ -1,5 +1,5 @@
-//! `LastError`: the last error entry that a queue has returned. Its data and its text stay valid
-//! until the next one.
+//! `LastError`: the last error entry that a queue has returned. The data and the text of the entry
+//! stay valid until the next error entry.
 
 #![expect(unsafe_code, reason = "pointers of C")]
 
@@ -9,14 +9,14 @@ use std::sync::{Mutex, PoisonError};
 
 use selvedge::Result;
 
-use crate::pointer::{member, output};
+use crate::pointer::{member, output_array};
 
 /// The last error of a queue.
 #[derive(Debug, Default)]
-pub(crate) struct LastError(Mutex<Last>);
+pub(crate) struct LastError(Mutex<StoredError>);
 
 #[derive(Debug, Default)]
-struct Last {
+struct StoredError {
     number: c_int,
     detail: CString,
     data: Vec<u8>,
@@ -27,34 +27,34 @@ pub(crate) type Data = (*mut c_void, usize);
 
 impl LastError {
     /// Stores an error, and returns the members `err_data` and `err_data_size` of its entry. The
-    /// data is in the program's memory, if it has passed some, or else in `self` until the next
-    /// error.
+    /// data is in the memory that the program has passed, or in `self` until the next error if the
+    /// program has passed none.
     ///
     /// # Errors
-    /// As [`output`].
+    /// As [`output_array`].
     ///
     /// # Safety
-    /// The pointer of the last argument is NULL or points to as many bytes as its length states.
+    /// `buffer` is NULL or points to `len` bytes.
     pub(crate) unsafe fn store(
         &self,
         number: c_int,
         detail: &str,
         data: Vec<u8>,
-        (at, len): Data,
+        (buffer, len): Data,
     ) -> Result<Data> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let detail = CString::new(detail.replace('\0', " ")).unwrap_or_default();
-        *last = Last {
+        *last = StoredError {
             number,
             detail,
             data,
         };
-        if len > 0 && !at.is_null() {
-            let fits = last.data.len().min(len);
+        if len > 0 && !buffer.is_null() {
+            let copied_len = last.data.len().min(len);
             // SAFETY: passed on from the caller.
-            let room = unsafe { output(at.cast::<u8>(), fits) }?;
-            room.write_copy_of_slice(&last.data[..fits]);
-            return Ok((at, fits));
+            let room = unsafe { output_array(buffer.cast::<u8>(), copied_len) }?;
+            room.write_copy_of_slice(&last.data[..copied_len]);
+            return Ok((buffer, copied_len));
         }
         Ok(match last.data.as_mut_slice() {
             [] => (ptr::null_mut(), 0),
@@ -62,8 +62,8 @@ impl LastError {
         })
     }
 
-    /// The provider's text of the last error, if it has this number, or else the number's text. It
-    /// is copied to `buf` if that has room.
+    /// The provider's text of the last error if that error has this number, otherwise the number's
+    /// text. The text is copied to `buf` if `buf` has room.
     ///
     /// # Safety
     /// `buf` is NULL or points to `len` bytes.
@@ -76,11 +76,11 @@ impl LastError {
         if !buf.is_null() && len > 0 {
             // SAFETY: both kinds of text end with a zero.
             let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
-            let fits = bytes.len().min(len - 1);
+            let copied_len = bytes.len().min(len - 1);
             // SAFETY: passed on from the caller.
-            if let Ok(room) = unsafe { output(buf.cast::<u8>(), fits + 1) } {
-                room[..fits].write_copy_of_slice(&bytes[..fits]);
-                room[fits].write(0);
+            if let Ok(room) = unsafe { output_array(buf.cast::<u8>(), copied_len + 1) } {
+                room[..copied_len].write_copy_of_slice(&bytes[..copied_len]);
+                room[copied_len].write(0);
                 return buf;
             }
         }
@@ -88,26 +88,30 @@ impl LastError {
     }
 }
 
-/// The program's memory for the data of an error, if its version of the entry is longer than
-/// `size_at`. That is the offset of `err_data_size`; `err_data` lies before it.
+/// The program's memory for the data of an error. `size_offset` is the offset of `err_data_size`,
+/// which follows `err_data`; an entry that ends before this offset has no such memory.
 ///
 /// # Safety
 /// `entry` points to `entry_len` bytes of an entry.
-pub(crate) unsafe fn data_room<E>(entry: *const E, size_at: usize, entry_len: usize) -> Data {
-    if entry_len <= size_at {
+pub(crate) unsafe fn program_buffer<E>(
+    entry: *const E,
+    size_offset: usize,
+    entry_len: usize,
+) -> Data {
+    if entry_len <= size_offset {
         return (ptr::null_mut(), 0);
     }
     // SAFETY: passed on from the caller: programs set these two members.
-    let at = unsafe { member(entry, size_at - size_of::<*mut c_void>()) };
+    let buffer = unsafe { member(entry, size_offset - size_of::<*mut c_void>()) };
     // SAFETY: as above.
-    (at, unsafe { member(entry, size_at) })
+    (buffer, unsafe { member(entry, size_offset) })
 }
 
 /// Writes the first `entry_len` bytes of an entry: the length of the program's version.
 ///
 /// # Safety
-/// `to` has room for `entry_len` bytes.
-pub(crate) unsafe fn write<E>(entry: &E, to: *mut E, entry_len: usize) {
+/// `dest` has room for `entry_len` bytes.
+pub(crate) unsafe fn write<E>(entry: &E, dest: *mut E, entry_len: usize) {
     // SAFETY: passed on from the caller.
-    unsafe { ptr::copy_nonoverlapping(ptr::from_ref(entry).cast::<u8>(), to.cast(), entry_len) };
+    unsafe { ptr::copy_nonoverlapping(ptr::from_ref(entry).cast::<u8>(), dest.cast(), entry_len) };
 }

@@ -1,5 +1,5 @@
-//! Log messages of libfabric's own providers, which log through the library that has loaded them,
-//! and constant texts for C.
+//! Log messages of libfabric's own providers, and constant texts for C. A provider of libfabric
+//! logs through the library that has loaded it.
 
 #![expect(unsafe_code, reason = "texts of C")]
 
@@ -15,22 +15,22 @@ use crate::process::registry;
 
 unsafe extern "C" {
     /// vsnprintf(3), declared here because Rust's type for its argument list is not stable.
-    fn vsnprintf(at: *mut c_char, len: usize, format: *const c_char, list: *mut c_void) -> c_int;
+    fn vsnprintf(buf: *mut c_char, len: usize, format: *const c_char, list: *mut c_void) -> c_int;
 }
 
-/// The longest message, in bytes; longer ones are cut.
+/// Limit of a message in bytes; a longer message is truncated.
 const MAX_MESSAGE: usize = 1024;
 
-/// A text for C that stays valid as long as the process.
+/// Returns a copy of a text for C, which stays valid as long as the process runs.
 pub(crate) fn constant(text: &'static str) -> *const c_char {
     static TEXTS: Mutex<Option<HashMap<&'static str, CString>>> = Mutex::new(None);
     let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
     let texts = texts.get_or_insert_default();
-    let own = || CString::new(text).unwrap_or_default();
-    texts.entry(text).or_insert_with(own).as_ptr()
+    let new_text = || CString::new(text).unwrap_or_default();
+    texts.entry(text).or_insert_with(new_text).as_ptr()
 }
 
-/// Whether messages of this provider, level and subsystem are printed.
+/// Returns whether messages of this provider, level and subsystem are printed.
 ///
 /// # Safety
 /// `prov` is NULL or points to a provider of libfabric.
@@ -39,7 +39,7 @@ pub(crate) unsafe fn is_enabled(prov: *const c_void, level: c_int, subsys: c_int
     // SAFETY: passed on from the caller.
     let target = unsafe { target(prov, subsys) };
     let metadata = Metadata::builder()
-        .level(rank(level))
+        .level(log_level(level))
         .target(&target)
         .build();
     log::logger().enabled(&metadata)
@@ -68,15 +68,15 @@ pub(crate) unsafe fn log_message(
     let logger = log::logger();
     logger.log(
         &Record::builder()
-            .level(rank(level))
+            .level(log_level(level))
             .target(&target)
             .args(format_args!("{func}():{line}: {text}"))
             .build(),
     );
 }
 
-/// The level of a number of libfabric, whose first level is a warning.
-const fn rank(level: c_int) -> Level {
+/// The level that has a number in libfabric, whose first level is a warning.
+const fn log_level(level: c_int) -> Level {
     match level {
         ..=0 => Level::Warn,
         1 => Level::Trace,
@@ -89,9 +89,9 @@ const fn rank(level: c_int) -> Level {
 /// As [`is_enabled`].
 unsafe fn target(prov: *const c_void, subsys: c_int) -> String {
     // libfabric numbers the subsystems in the same order.
-    let at = usize::try_from(subsys).ok();
-    let subsystem = at
-        .and_then(|at| SUBSYSTEMS.get(at))
+    let index = usize::try_from(subsys).ok();
+    let subsystem = index
+        .and_then(|index| SUBSYSTEMS.get(index))
         .unwrap_or(&SUBSYSTEMS[0]);
     // SAFETY: passed on from the caller.
     let name = unsafe { provider_name(prov) };
@@ -100,7 +100,7 @@ unsafe fn target(prov: *const c_void, subsys: c_int) -> String {
 
 /// `struct fi_provider` up to its name.
 #[repr(C)]
-struct Head {
+struct ProviderHead {
     version: u32,
     fi_version: u32,
     context: [*mut c_void; 4],
@@ -113,7 +113,7 @@ struct Head {
 /// As [`is_enabled`].
 pub(crate) unsafe fn provider_name<'a>(prov: *const c_void) -> Option<&'a str> {
     // SAFETY: passed on from the caller.
-    let head = unsafe { prov.cast::<Head>().as_ref() }?;
+    let head = unsafe { prov.cast::<ProviderHead>().as_ref() }?;
     // SAFETY: a provider's name is a string.
     unsafe { crate::pointer::text(head.name) }.ok().flatten()
 }
@@ -122,12 +122,12 @@ pub(crate) unsafe fn provider_name<'a>(prov: *const c_void) -> Option<&'a str> {
 ///
 /// # Safety
 /// `format` is NULL or a string; `list` is NULL or has the arguments that the format requires.
-pub(crate) unsafe fn formatted(format: *const c_char, list: *mut c_void) -> String {
+pub(crate) unsafe fn format_message(format: *const c_char, list: *mut c_void) -> String {
     if format.is_null() {
         return String::new();
     }
     if list.is_null() {
-        // SAFETY: it is not NULL, so the caller vouches for the string.
+        // SAFETY: `format` is not NULL, so the caller vouches for the string.
         return unsafe { CStr::from_ptr(format) }
             .to_string_lossy()
             .into_owned();
@@ -142,8 +142,8 @@ pub(crate) unsafe fn formatted(format: *const c_char, list: *mut c_void) -> Stri
     String::from_utf8_lossy(&text[..end]).into_owned()
 }
 
-/// For a rate-limited message: the time, in milliseconds since 1970, before which it must not be
-/// printed again; `None` if it must not be printed now.
+/// Rate limit of a message: `None` if the message must not be printed yet, otherwise the time
+/// before which it must not be printed again. `last` and the result are in milliseconds since 1970.
 pub(crate) fn next_time(last: u64) -> Option<u64> {
     const INTERVAL: u64 = 2000;
     let since = SystemTime::now()

@@ -34,7 +34,7 @@ static FID: Table<Ops, Mc> = object::ops();
 
 /// The flag of fi_join_collective(3).
 const COLLECTIVE: u64 = selvedge::Caps::COLLECTIVE.bits();
-/// Directions, which are accepted and ignored: the endpoint's capabilities decide.
+/// Flags of directions, which are ignored: the endpoint's capabilities decide.
 const DIRECTIONS: u64 = selvedge::Caps::SEND.union(selvedge::Caps::RECV).bits();
 
 /// Joins a group.
@@ -46,26 +46,26 @@ const DIRECTIONS: u64 = selvedge::Caps::SEND.union(selvedge::Caps::RECV).bits();
 /// The caller follows fi_join(3) and fi_join_collective(3).
 pub(crate) unsafe fn join(
     ep: &Object<Ep>,
-    at: *const c_void,
+    addr: *const c_void,
     flags: u64,
     out: *mut *mut FidMc,
     context: *mut c_void,
 ) -> Result {
     let make = || {
-        if at.is_null() {
+        if addr.is_null() {
             return Err(Errno::Inval);
         }
         if flags & !(COLLECTIVE | DIRECTIONS) != 0 {
             return Err(Errno::BadFlags);
         }
-        let word = lists::context(context);
+        let join_context = lists::context(context);
         if flags & COLLECTIVE != 0 {
             // SAFETY: passed on from the caller.
-            return unsafe { join_set(ep, at.cast(), word) }.map(Mc);
+            return unsafe { join_set(ep, addr.cast(), join_context) }.map(Mc);
         }
         // SAFETY: passed on from the caller.
-        let (group, _) = unsafe { addr::at(at, ep.format()) }?;
-        ep.live()?.join(&group, word).map(Mc)
+        let (group, _) = unsafe { addr::read(addr, ep.format()) }?;
+        ep.live()?.join(&group, join_context).map(Mc)
     };
     // SAFETY: passed on from the caller.
     unsafe { ep.child(out, context, make) }
@@ -75,13 +75,13 @@ pub(crate) unsafe fn join(
 /// The caller follows fi_join_collective(3).
 unsafe fn join_set(
     ep: &Ep,
-    at: *const abi::CollectiveAddr,
+    addr: *const abi::CollectiveAddr,
     context: selvedge::Context,
 ) -> Result<Arc<dyn Membership>> {
     // SAFETY: passed on from the caller.
-    let at = unsafe { required(at) }?;
+    let addr = unsafe { required(addr) }?;
     // SAFETY: passed on from the caller.
-    let set = unsafe { argument::<AvSet>(at.set.cast()) }?;
+    let set = unsafe { argument::<AvSet>(addr.set.cast()) }?;
     let coll = ep.live()?.collective().ok_or(Errno::NoSys)?;
     let set = set.set();
     coll.join(&set, context)

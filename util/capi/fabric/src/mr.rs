@@ -15,14 +15,14 @@ use crate::cntr::Cntr;
 use crate::domain::Domain;
 use crate::ep::Ep;
 use crate::object::{self, Class, Object, Table, User, argument};
-use crate::pointer::{fill, list, prefix, put, required};
+use crate::pointer::{array, copy_out, prefix, put, required};
 use crate::status::{guarded_unit, log_error};
 
 /// The object behind the handle of a region.
 pub(crate) struct Mr {
     inner: Arc<dyn MemoryRegion>,
     base: u64,
-    /// The counters that it is bound to.
+    /// The counters that the region is bound to.
     counters: Mutex<Vec<User>>,
 }
 
@@ -61,7 +61,7 @@ static FID: Table<Ops, Mr> = object::ops::<Mr>()
         guarded_unit(|| match command {
             number::control::ENABLE | number::control::REFRESH => Ok(()),
             // SAFETY: the C caller follows fi_mr_raw_attr(3).
-            number::control::GET_RAW_MR => unsafe { mr.raw(arg.cast()) },
+            number::control::GET_RAW_MR => unsafe { mr.write_raw_attr(arg.cast()) },
             _ => Err(Errno::NoSys),
         })
     });
@@ -80,8 +80,9 @@ pub(crate) static MR: Table<OpsMr, Domain> = Table::<OpsMr, Domain>::empty()
         |domain, iov, count, access, offset, key, flags, mr, context| {
             guarded_unit(|| {
                 let registration = registration(access, offset, key, flags, context);
-                // SAFETY: the C caller follows fi_mr_regv(3); both describe memory in the same way.
-                let region = unsafe { list(iov.cast::<IovMut>(), count) }?;
+                // SAFETY: the C caller follows fi_mr_regv(3); an `IovMut` is laid out as an
+                // `iovec`.
+                let region = unsafe { array(iov.cast::<IovMut>(), count) }?;
                 // SAFETY: as above.
                 unsafe { register(domain, region, &registration, mr) }
             })
@@ -93,14 +94,14 @@ pub(crate) static MR: Table<OpsMr, Domain> = Table::<OpsMr, Domain>::empty()
             let attr = unsafe { prefix(attr, ATTR_1_0) }?;
             let (access, offset, key) = (attr.access, attr.offset, attr.requested_key);
             let registration = registration(access, offset, key, flags, attr.context);
-            // SAFETY: as above; both describe memory in the same way.
-            let region = unsafe { list(attr.mr_iov.cast::<IovMut>(), attr.iov_count) }?;
+            // SAFETY: as above; an `IovMut` is laid out as an `iovec`.
+            let region = unsafe { array(attr.mr_iov.cast::<IovMut>(), attr.iov_count) }?;
             // SAFETY: as above.
             unsafe { register(domain, region, &registration, mr) }
         })
     });
 
-/// Bytes of `struct fi_mr_attr` that every version has. The members behind them describe devices.
+/// Bytes of `struct fi_mr_attr` that every version has. Later members describe devices.
 const ATTR_1_0: usize = 64;
 
 /// The arguments of a registration.
@@ -128,7 +129,7 @@ fn registration(
     }
 }
 
-/// `FI_RMA_EVENT`, which announces counters: every region may have them from the start.
+/// `FI_RMA_EVENT`, which announces that counters will be bound. Every region supports counters.
 const IGNORED_FLAGS: u64 = selvedge::Caps::RMA_EVENT.bits();
 
 /// # Safety
@@ -171,16 +172,16 @@ impl Mr {
         Ok(())
     }
 
-    /// fi_mr_raw_attr(3): writes the key as bytes.
+    /// fi_mr_raw_attr(3): writes the key as bytes, and the base address.
     ///
     /// # Safety
-    /// `at` is NULL or points to a request for them.
-    unsafe fn raw(&self, at: *const abi::MrRawAttr) -> Result {
+    /// `attr` is NULL or points to a structure whose pointers may be written.
+    unsafe fn write_raw_attr(&self, attr: *const abi::MrRawAttr) -> Result {
         // SAFETY: passed on from the caller.
-        let request = unsafe { required(at) }?;
+        let request = unsafe { required(attr) }?;
         let key = self.inner.key().to_ne_bytes();
         // SAFETY: passed on from the caller.
-        unsafe { fill(request.raw_key, request.key_size, &key) }?;
+        unsafe { copy_out(request.raw_key, request.key_size, &key) }?;
         // SAFETY: passed on from the caller.
         unsafe { put(request.base_addr, self.base) }
     }

@@ -1,8 +1,8 @@
-//! `Object`: a handle that the headers' inline functions read, followed by the object that it
-//! represents.
+//! `Object`: a handle that the headers' inline functions read, followed by the object behind the
+//! handle.
 //!
-//! A closed handle stays in memory for a while, with tables whose every function fails. So closing
-//! an object twice and using a closed one is mostly an error and not a crash.
+//! A closed handle stays in memory for a while, with tables whose every function fails. A call with
+//! a recently closed handle, a second close included, therefore fails instead of crashing.
 
 #![expect(unsafe_code, reason = "handles of C")]
 
@@ -73,7 +73,7 @@ impl<T: Class> Deref for Object<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: only `close` changes it, when no other reference to the object is left.
+        // SAFETY: only `close` changes the object, when no other reference to the object is left.
         unsafe { &(*self.contents.get()).object }
     }
 }
@@ -84,7 +84,7 @@ impl<T: Class> Object<T> {
         ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// The value that the program gave the handle.
+    /// The context that the program has given the handle.
     pub(crate) fn context(&self) -> *mut c_void {
         // SAFETY: a handle begins with its fid, which C may write and this function only reads.
         unsafe { (*self.fid()).context }
@@ -107,7 +107,7 @@ impl<T: Class> Object<T> {
         unsafe { open(out, context, Some(self.new_user()), make) }
     }
 
-    /// A user of this object, which cannot be closed while it has users.
+    /// Adds a user of this object. An object cannot be closed while it has users.
     pub(crate) fn new_user(&self) -> User {
         // SAFETY: as in `deref`.
         unsafe { &(*self.contents.get()).users }.add()
@@ -170,7 +170,8 @@ pub(crate) fn new<T: Class>(
 /// The object of a handle that was passed as an argument.
 ///
 /// # Errors
-/// [`Errno::Inval`] for NULL, an object of another class or of another library, and a closed one.
+/// [`Errno::Inval`] for NULL, for an object of another class or of another library, and for a closed
+/// object.
 ///
 /// # Safety
 /// `fid` is NULL, or points to a handle of an object that is open or was closed a short time ago.
@@ -202,9 +203,9 @@ pub(crate) unsafe extern "C" fn close<T: Class>(fid: *mut Fid) -> c_int {
         let handle: *mut T::Handle = fid.cast();
         // SAFETY: the handle is in a cell, at the beginning of the object.
         unsafe { handle.write(T::Handle::failing::<{ libc::EBADF }>(head)) };
-        // SAFETY: no call reaches it through the closed handle, so it is dropped once.
+        // SAFETY: no call reaches the object through the closed handle, so it is dropped once.
         unsafe { ptr::drop_in_place(contents) };
-        retire(fid.cast(), Layout::new::<Object<T>>());
+        retire_handle(fid.cast(), Layout::new::<Object<T>>());
         Ok(())
     })
 }
@@ -213,16 +214,16 @@ static CLOSED: Ops = Ops::failing::<{ libc::EBADF }>();
 
 /// Closed handles, the oldest first.
 static CLOSED_HANDLES: Mutex<VecDeque<ClosedHandle>> = Mutex::new(VecDeque::new());
-/// Closed handles that stay in memory. A program that closes more before it uses one of them reads
-/// freed memory.
+/// Number of closed handles that stay in memory. A program that uses a handle after closing this
+/// many later ones reads freed memory.
 const MAX_CLOSED_HANDLES: usize = 256;
 
 struct ClosedHandle(*mut u8, Layout);
 
-// SAFETY: it is only an address until it is freed, and any thread may free it.
+// SAFETY: the value is only an address until the handle is freed, and any thread may free it.
 unsafe impl Send for ClosedHandle {}
 
-fn retire(object: *mut u8, layout: Layout) {
+fn retire_handle(object: *mut u8, layout: Layout) {
     let mut closed = CLOSED_HANDLES
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
@@ -230,7 +231,7 @@ fn retire(object: *mut u8, layout: Layout) {
     if closed.len() > MAX_CLOSED_HANDLES
         && let Some(ClosedHandle(oldest, layout)) = closed.pop_front()
     {
-        // SAFETY: it was allocated as a box of this layout, and its contents are dropped.
+        // SAFETY: the handle was allocated as a box of this layout, and its contents are dropped.
         unsafe { dealloc(oldest, layout) };
     }
 }
@@ -241,7 +242,7 @@ struct Users(Arc<()>);
 
 /// One user of an object.
 #[derive(Clone, Debug)]
-pub(crate) struct User(#[expect(dead_code, reason = "its existence is counted")] Arc<()>);
+pub(crate) struct User(#[expect(dead_code, reason = "the reference count is read")] Arc<()>);
 
 impl Users {
     fn add(&self) -> User {

@@ -1,5 +1,5 @@
-//! Parameters for C: those of the object model and its providers in one list with those that a
-//! provider of libfabric declares by itself.
+//! Parameters for C: one list of the parameters of the object model and its providers, and of those
+//! that a provider of libfabric declares through `fi_param_define`.
 
 #![expect(unsafe_code, reason = "structures of C")]
 
@@ -11,7 +11,7 @@ use selvedge::param::{Kind, flag, integer, size};
 use selvedge::{Errno, Result};
 use selvedge_abi::{Param, number};
 
-use crate::heap::{self, string};
+use crate::heap::{self, copy_str};
 use crate::log_c::{constant, provider_name};
 use crate::pointer::{put, text};
 use crate::process::registry;
@@ -27,9 +27,9 @@ struct Declared {
 static DECLARED: Mutex<Vec<Declared>> = Mutex::new(Vec::new());
 
 /// Every parameter, those of the object model first.
-fn all() -> Vec<Declared> {
+fn all_params() -> Vec<Declared> {
     let params = registry().params();
-    let own = params.specs().map(|spec| Declared {
+    let built_in = params.specs().map(|spec| Declared {
         name: spec.name.to_owned(),
         kind: match spec.kind {
             Kind::Flag { .. } => number::param::BOOL,
@@ -40,7 +40,7 @@ fn all() -> Vec<Declared> {
         help: spec.help.to_owned(),
     });
     let declared = DECLARED.lock().unwrap_or_else(PoisonError::into_inner);
-    own.chain(declared.iter().cloned()).collect()
+    built_in.chain(declared.iter().cloned()).collect()
 }
 
 /// Writes a list of all parameters, which ends with an entry without a name, and its length.
@@ -49,27 +49,32 @@ fn all() -> Vec<Declared> {
 /// [`Errno::Inval`] for NULL; [`Errno::NoMem`].
 ///
 /// # Safety
-/// Both are NULL or may be written.
-pub(crate) unsafe fn list(params: *mut *mut Param, count: *mut c_int) -> Result {
+/// `params` and `count` are NULL or may be written.
+pub(crate) unsafe fn list_params(params: *mut *mut Param, count: *mut c_int) -> Result {
     if params.is_null() || count.is_null() {
         return Err(Errno::Inval);
     }
-    let (all, values) = (all(), registry().params());
-    let mut entries = Vec::with_capacity(all.len() + 1);
-    for declared in &all {
+    let (declarations, values) = (all_params(), registry().params());
+    let mut entries = Vec::with_capacity(declarations.len() + 1);
+    for declared in &declarations {
         entries.push(Param {
-            name: string(&declared.name)?,
+            name: copy_str(&declared.name)?,
             param_type: declared.kind,
-            help_string: string(&declared.help)?,
-            value: string(values.raw(&declared.name).unwrap_or_default())?,
+            help_string: copy_str(&declared.help)?,
+            value: copy_str(values.raw(&declared.name).unwrap_or_default())?,
         });
     }
     entries.push(END);
-    let at = heap::array(&entries)?;
+    let first = heap::copy_array(&entries)?;
     // SAFETY: passed on from the caller.
-    unsafe { put(params, at) }?;
+    unsafe { put(params, first) }?;
     // SAFETY: passed on from the caller.
-    unsafe { put(count, c_int::try_from(all.len()).unwrap_or(c_int::MAX)) }
+    unsafe {
+        put(
+            count,
+            c_int::try_from(declarations.len()).unwrap_or(c_int::MAX),
+        )
+    }
 }
 
 const END: Param = Param {
@@ -82,16 +87,16 @@ const END: Param = Param {
 /// Frees a list.
 ///
 /// # Safety
-/// `params` is NULL or came from [`list`], and is not used any more.
+/// `params` is NULL or came from [`list_params`], and is not used any more.
 pub(crate) unsafe fn free(params: *mut Param) {
-    let mut at = params;
+    let mut entry_ptr = params;
     // SAFETY: a list ends with an entry without a name.
-    while let Some(entry) = unsafe { at.as_ref() }.filter(|entry| !entry.name.is_null()) {
+    while let Some(entry) = unsafe { entry_ptr.as_ref() }.filter(|entry| !entry.name.is_null()) {
         for text in [entry.name, entry.help_string, entry.value] {
-            // SAFETY: `list` has allocated it.
+            // SAFETY: `list_params` has allocated the text.
             unsafe { heap::free(text.cast_mut()) };
         }
-        at = at.wrapping_add(1);
+        entry_ptr = entry_ptr.wrapping_add(1);
     }
     // SAFETY: as above.
     unsafe { heap::free(params) };
@@ -113,7 +118,7 @@ pub(crate) unsafe fn define(
     // SAFETY: passed on from the caller.
     let name = unsafe { variable(provider, name) }?;
     let mut declared = DECLARED.lock().unwrap_or_else(PoisonError::into_inner);
-    declared.retain(|own| own.name != name);
+    declared.retain(|other| other.name != name);
     declared.push(Declared { name, kind, help });
     Ok(())
 }
@@ -133,35 +138,35 @@ pub(crate) unsafe fn get(
 ) -> Result {
     // SAFETY: passed on from the caller.
     let name = unsafe { variable(provider, name) }?;
-    let declared = all().into_iter().find(|own| own.name == name);
+    let declared = all_params().into_iter().find(|param| param.name == name);
     let kind = declared.ok_or(Errno::NoEnt)?.kind;
     let params = registry().params();
-    let set = params.raw(&name).ok_or(Errno::NoData)?;
+    let text = params.raw(&name).ok_or(Errno::NoData)?;
     match kind {
         number::param::STRING => {
-            let kept: &'static str = Box::leak(set.to_owned().into_boxed_str());
+            let leaked: &'static str = Box::leak(text.to_owned().into_boxed_str());
             // SAFETY: passed on from the caller.
-            unsafe { put(value.cast::<*const c_char>(), constant(kept)) }
+            unsafe { put(value.cast::<*const c_char>(), constant(leaked)) }
         }
         number::param::BOOL => {
-            let is_set = flag(set).ok_or(Errno::Inval)?;
+            let is_set = flag(text).ok_or(Errno::Inval)?;
             // SAFETY: passed on from the caller.
             unsafe { put(value.cast::<c_int>(), is_set.into()) }
         }
         number::param::INT => {
-            let number = integer(set).and_then(|number| number.try_into().ok());
+            let number = integer(text).and_then(|number| number.try_into().ok());
             // SAFETY: passed on from the caller.
             unsafe { put(value.cast::<c_int>(), number.ok_or(Errno::Inval)?) }
         }
         _ => {
-            let number = size(set).ok_or(Errno::Inval)?;
+            let number = size(text).ok_or(Errno::Inval)?;
             // SAFETY: passed on from the caller.
             unsafe { put(value.cast::<usize>(), number) }
         }
     }
 }
 
-/// The name of a parameter's variable, `FI_<PROVIDER>_<NAME>`; the core's have no provider.
+/// The name of a parameter's variable: `FI_<PROVIDER>_<NAME>`, or `FI_<NAME>` for the core.
 ///
 /// # Safety
 /// As [`define`].

@@ -11,14 +11,14 @@ use selvedge_abi::{Fid, FidPep, Ops, OpsCm, OpsEp, fclass};
 
 use crate::ep::{self, CM_DATA_SIZE};
 use crate::eq::Eq;
-use crate::fabric::{Fabric, adopted};
+use crate::fabric::{Fabric, adopt_info};
 use crate::object::{self, Class, Object, Table, User, argument, close};
-use crate::pointer::{fill, list};
+use crate::pointer::{array, copy_out};
 use crate::status::{guarded_unit, log_error};
 use crate::{addr, handles, info};
 
-/// The object behind the handle of a passive endpoint. The object model's passive endpoint is
-/// opened when an event queue is bound and the program listens.
+/// The object behind the handle of a passive endpoint. fi_listen(3) opens the object model's
+/// passive endpoint with the event queue that is bound.
 pub(crate) struct Pep {
     fabric: Arc<dyn selvedge::Fabric>,
     draft: Mutex<Draft>,
@@ -29,8 +29,8 @@ pub(crate) struct Pep {
 struct Draft {
     info: Info,
     eq: Option<(Arc<dyn selvedge::EventQueue>, User)>,
-    /// An open passive endpoint that holds the address of fi_setname(3), until this one is opened
-    /// with its event queue, or an endpoint takes the address over.
+    /// An open passive endpoint that holds the address of fi_setname(3), until the bound passive
+    /// endpoint is opened or an endpoint takes the address over.
     holder: Option<Arc<dyn PassiveEndpoint>>,
 }
 
@@ -76,20 +76,20 @@ static EP: Table<OpsEp, Pep> = Table::<OpsEp, Pep>::empty()
                 return Err(Errno::NoProtoOpt);
             }
             // SAFETY: the C caller follows fi_getopt(3).
-            unsafe { fill(value.cast(), len, &CM_DATA_SIZE.to_ne_bytes()) }
+            unsafe { copy_out(value.cast(), len, &CM_DATA_SIZE.to_ne_bytes()) }
         })
     })
     // fi_setopt(3): no option can be set.
     .setopt(|_, _level, _name, _value, _len| guarded_unit(|| Err(Errno::NoProtoOpt)));
 static CM: Table<OpsCm, Pep> = Table::<OpsCm, Pep>::empty()
-    .setname(|pep, at, len| {
+    .setname(|pep, buf, len| {
         guarded_unit(|| {
             // SAFETY: the C caller follows fi_setname(3).
-            let bytes = unsafe { list(at.cast::<u8>(), len) }?;
+            let bytes = unsafe { array(buf.cast::<u8>(), len) }?;
             pep.set_name(addr::decode(bytes, pep.format)?)
         })
     })
-    .getname(|pep, at, len| {
+    .getname(|pep, buf, len| {
         guarded_unit(|| {
             let draft = pep.draft();
             let addr = match pep.live.get() {
@@ -97,20 +97,20 @@ static CM: Table<OpsCm, Pep> = Table::<OpsCm, Pep>::empty()
                 None => draft.info.src_addr.clone().ok_or(Errno::AddrNotAvail)?,
             };
             // SAFETY: the C caller follows fi_getname(3).
-            unsafe { fill(at.cast(), len, &addr::encode(&addr)) }
+            unsafe { copy_out(buf.cast(), len, &addr::encode(&addr)) }
         })
     })
     // fi_listen(3)
-    .listen(|pep| guarded_unit(|| pep.opened(pep.fid())?.listen()))
+    .listen(|pep| guarded_unit(|| pep.open_once(pep.fid())?.listen()))
     .reject(|pep, handle, param, len| {
         guarded_unit(|| {
             // SAFETY: the C caller follows fi_reject(3), here and below.
-            let data = unsafe { list(param.cast::<u8>(), len) }?;
+            let data = unsafe { array(param.cast::<u8>(), len) }?;
             // SAFETY: as above.
-            let number = unsafe { request_of(handle) }?;
+            let request = unsafe { request_of(handle) }?;
             let live = pep.live.get().ok_or(Errno::OpBadState)?;
-            live.reject(number, data)?;
-            // SAFETY: as above; it is the handle of a request.
+            live.reject(request, data)?;
+            // SAFETY: as above; the handle is a request's.
             unsafe { close::<Request>(handle) };
             Ok(())
         })
@@ -131,8 +131,8 @@ pub(crate) unsafe fn open(
 ) -> Result {
     let make = || {
         // SAFETY: passed on from the caller.
-        let given = unsafe { info::read(info, fabric.abi()) }?.info;
-        let mut info = adopted(given, &selvedge::Hints::new())?;
+        let parsed = unsafe { info::read(info, fabric.abi()) }?.info;
+        let mut info = adopt_info(parsed, &selvedge::Hints::new())?;
         // Without `FI_SOURCE`, discovery returns a server's address as `dest_addr`; libfabric's own
         // programs do not set `FI_SOURCE` for the wildcard address.
         info.src_addr = info.src_addr.or_else(|| info.dest_addr.take());
@@ -156,7 +156,7 @@ impl Pep {
     ///
     /// # Errors
     /// [`Errno::NoEq`] without an event queue; the provider's.
-    fn opened(&self, handle: *mut Fid) -> Result<&Arc<dyn PassiveEndpoint>> {
+    fn open_once(&self, handle: *mut Fid) -> Result<&Arc<dyn PassiveEndpoint>> {
         let mut draft = self.draft();
         if let Some(live) = self.live.get() {
             return Ok(live);
@@ -166,11 +166,11 @@ impl Pep {
         if let Some(holder) = &draft.holder {
             draft.info.handle = holder.handle()?;
         }
-        let opened = self.fabric.passive_endpoint(&draft.info, eq);
-        let opened = opened.map_err(|error| log_error(&error))?;
+        let open_once = self.fabric.passive_endpoint(&draft.info, eq);
+        let open_once = open_once.map_err(|error| log_error(&error))?;
         draft.holder = None;
-        handles::add(&opened, handle);
-        Ok(self.live.get_or_init(|| opened))
+        handles::add(&open_once, handle);
+        Ok(self.live.get_or_init(|| open_once))
     }
 
     fn draft(&self) -> MutexGuard<'_, Draft> {
@@ -228,8 +228,8 @@ unsafe impl Class for Request {
 
 static REQUEST: Table<Ops, Request> = object::ops();
 
-/// Allocates a handle for a request. Opening an endpoint with it, or rejecting it, closes the
-/// handle.
+/// Allocates a handle for a request. Opening an endpoint with the handle, or rejecting the request,
+/// closes the handle.
 pub(crate) fn request(number: u64) -> *mut Fid {
     object::new(Request(number), std::ptr::null_mut(), None)
 }
@@ -237,8 +237,7 @@ pub(crate) fn request(number: u64) -> *mut Fid {
 /// The number of a request.
 ///
 /// # Errors
-/// [`Errno::Inval`] for a handle that is no request, and for a request that was accepted or
-/// rejected.
+/// [`Errno::Inval`] for a handle of another class, and for a request that was accepted or rejected.
 ///
 /// # Safety
 /// `handle` is NULL or a handle.
@@ -247,12 +246,12 @@ pub(crate) unsafe fn request_of(handle: *const Fid) -> Result<u64> {
     unsafe { argument::<Request>(handle) }.map(|request| request.0)
 }
 
-/// The address of a passive endpoint, for an endpoint that takes it over, and the open passive
-/// endpoint that holds the address, if it is bound.
+/// The address of a passive endpoint, for an endpoint that takes the address over, and the open
+/// passive endpoint that holds the address, if any.
 ///
 /// # Errors
 /// [`Errno::Inval`] for a handle of another class; [`Errno::AddrNotAvail`] for a passive endpoint
-/// without an address; [`Errno::OpBadState`] for one that listens.
+/// without an address; [`Errno::OpBadState`] for a passive endpoint that listens.
 ///
 /// # Safety
 /// As [`request_of`].

@@ -1,4 +1,4 @@
-//! State of the process: the providers, and the environment as it was at the first call.
+//! State of the process: the providers, and the environment at the time of the first call.
 
 mod launcher;
 
@@ -22,36 +22,37 @@ pub(crate) fn registry() -> &'static Registry {
     })
 }
 
-/// The environment, which wins over the file unless `FI_PREFER_SYSCONFIG` says otherwise.
+/// The environment and the file. The environment takes precedence unless `FI_PREFER_SYSCONFIG` is
+/// true.
 fn environment() -> Params {
-    let own = std::env::vars_os().filter_map(|(name, value)| {
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok()?;
         Some((name, value.to_string_lossy().into_owned()))
     });
-    let own: BTreeMap<String, String> = own.collect();
+    let variables: BTreeMap<String, String> = variables.collect();
     let file = std::fs::read_to_string(CONFIGURATION).unwrap_or_default();
-    let mut merged = merged(own, &file);
-    // MPI libraries ask every provider for `FI_REMOTE_COMM`, also for a job on one host.
+    let mut merged = merge(variables, &file);
+    // MPI libraries request `FI_REMOTE_COMM` from every provider, even for a job on one host.
     if launcher::runs_on_one_host(&|name| std::env::var(name).ok()) {
-        let word = merged.entry(REMOTE_COMM.to_owned());
-        word.or_insert_with(|| "1".to_owned());
+        let entry = merged.entry(REMOTE_COMM.to_owned());
+        entry.or_insert_with(|| "1".to_owned());
     }
     merged.into_iter().collect()
 }
 
-/// The parameter by which shm claims that it reaches peers on other hosts.
+/// The parameter that makes shm report the capability of reaching peers on other hosts.
 const REMOTE_COMM: &str = "FI_SHM_REMOTE_COMM";
 
 /// The file of the administrator's settings.
 const CONFIGURATION: &str = "/etc/libfabric.conf";
 
-fn merged(own: BTreeMap<String, String>, file: &str) -> BTreeMap<String, String> {
-    let word = own.get("FI_PREFER_SYSCONFIG").map(String::as_str);
-    let file_wins = matches!(word, Some("1" | "true" | "yes" | "on"));
-    let set = settings(file);
-    match file_wins {
-        true => own.into_iter().chain(set).collect(),
-        false => set.into_iter().chain(own).collect(),
+fn merge(env: BTreeMap<String, String>, file: &str) -> BTreeMap<String, String> {
+    let prefer_file = env.get("FI_PREFER_SYSCONFIG").map(String::as_str);
+    let is_file_preferred = matches!(prefer_file, Some("1" | "true" | "yes" | "on"));
+    let settings = settings(file);
+    match is_file_preferred {
+        true => env.into_iter().chain(settings).collect(),
+        false => settings.into_iter().chain(env).collect(),
     }
 }
 
@@ -68,12 +69,12 @@ fn settings(file: &str) -> Vec<(String, String)> {
 }
 
 fn warn_of_unsupported_parameters(params: &Params) {
-    let (name, why) = (
+    let (name, reason) = (
         "FI_PROVIDER_PATH",
         "providers of libfabric are not loaded; unset it",
     );
     if let Some(value) = params.raw(name).filter(|value| !value.is_empty()) {
-        ::log::warn!(target: "selvedge::core::core", "{name}={value} has no effect: {why}");
+        ::log::warn!(target: "selvedge::core::core", "{name}={value} has no effect: {reason}");
     }
 }
 
@@ -90,14 +91,14 @@ mod tests {
 
     #[test]
     fn the_environment_wins_over_the_file() {
-        let merged = merged(map(&[("FI_PROVIDER", "tcp")]), FILE);
+        let merged = merge(map(&[("FI_PROVIDER", "tcp")]), FILE);
         assert_eq!(merged, map(&[("FI_PROVIDER", "tcp"), ("FI_TX", "2")]));
     }
 
     #[test]
     fn the_file_wins_where_the_environment_says_so() {
-        let own = map(&[("FI_PROVIDER", "tcp"), ("FI_PREFER_SYSCONFIG", "1")]);
-        let merged = merged(own, FILE);
+        let env = map(&[("FI_PROVIDER", "tcp"), ("FI_PREFER_SYSCONFIG", "1")]);
+        let merged = merge(env, FILE);
         assert_eq!(merged["FI_PROVIDER"], "shm");
     }
 }

@@ -17,7 +17,7 @@ use crate::domain::Domain;
 use crate::ep::lists;
 use crate::fabric::Fabric;
 use crate::object::{self, Class, Object, Table, User, argument};
-use crate::pointer::{output, required};
+use crate::pointer::{output_array, required};
 use crate::status::{guarded, guarded_unit};
 use crate::wait;
 
@@ -72,11 +72,11 @@ static POLL: Table<OpsPoll, PollSet> = Table::<OpsPoll, PollSet>::empty()
         guarded(|| {
             let count = usize::try_from(count).map_err(|_| Errno::Inval)?;
             // SAFETY: the C caller follows fi_poll(3).
-            let out = unsafe { output(contexts, count) }?;
-            let found = set.0.poll_each(out.len(), |at, context| {
-                out[at].write(context_of(context));
+            let out = unsafe { output_array(contexts, count) }?;
+            let ready_count = set.0.poll_each(out.len(), |index, context| {
+                out[index].write(context_of(context));
             });
-            Ok(c_int::try_from(found).unwrap_or(c_int::MAX))
+            Ok(c_int::try_from(ready_count).unwrap_or(c_int::MAX))
         })
     })
     .poll_add(|set, fid, flags| {
@@ -137,7 +137,7 @@ pub(crate) unsafe fn open_wait(
         if attr.flags != 0 {
             return Err(Errno::BadFlags);
         }
-        match wait::object(attr.wait_obj)? {
+        match wait::object_from_raw(attr.wait_obj)? {
             Kind::Unspec => Ok(WaitSet(Arc::new(Set::new()))),
             _ => Err(Errno::NoSys),
         }
@@ -146,10 +146,10 @@ pub(crate) unsafe fn open_wait(
     unsafe { fabric.child(out, ptr::null_mut(), make) }
 }
 
-/// The wait object that attributes ask for, and their wait set.
+/// The wait object that attributes request, and their wait set.
 ///
 /// # Errors
-/// As [`wait::object`]; [`Errno::Inval`] for a handle that is no wait set.
+/// As [`wait::object_from_raw`]; [`Errno::Inval`] for a handle of another class than a wait set.
 ///
 /// # Safety
 /// `set` is NULL or a handle.
@@ -158,7 +158,7 @@ pub(crate) unsafe fn wait_object<'a>(
     set: *const c_void,
 ) -> Result<(Kind, Option<&'a Object<WaitSet>>)> {
     if raw != SET {
-        return Ok((wait::object(raw)?, None));
+        return Ok((wait::object_from_raw(raw)?, None));
     }
     // SAFETY: passed on from the caller.
     Ok((Kind::Fd, Some(unsafe { argument(set.cast()) }?)))

@@ -51,7 +51,8 @@ pub(crate) fn count_status(result: Result<usize>) -> isize {
     }
 }
 
-/// The return value of a post. A panic below a post ends the process: the fast path catches none.
+/// The return value of a post. A panic below a post ends the process, because the fast path does
+/// not catch panics.
 #[inline]
 pub(crate) fn post_status(result: Result) -> isize {
     match result {
@@ -60,7 +61,7 @@ pub(crate) fn post_status(result: Result) -> isize {
     }
 }
 
-/// Logs the text of an error, and returns the number that C gets.
+/// Logs the text of an error, and returns the error number for C.
 pub(crate) fn log_error(error: &Error) -> Errno {
     log::info!(target: "selvedge::core::core", "{error}");
     error.errno()

@@ -15,7 +15,7 @@ use selvedge_abi::{Abi, Fid, number};
 use crate::info;
 use crate::pointer::{prefix, required};
 
-/// The text of data of C.
+/// Formats data of C.
 ///
 /// # Errors
 /// [`Errno::Inval`] for an unknown kind, and for NULL.
@@ -24,40 +24,41 @@ use crate::pointer::{prefix, required};
 /// `data` is NULL or points to data of this kind; structures have the newest layout.
 pub(crate) unsafe fn text_of(data: *const c_void, kind: u32) -> Result<String> {
     if let Some(names) = names(kind) {
-        // SAFETY: passed on from the caller: these are enumerators, which are four bytes.
+        // SAFETY: passed on from the caller: data of these kinds is an enumerator, which has four
+        // bytes.
         let number = *unsafe { required(data.cast::<u32>()) }?;
         return Ok(match (kind, number) {
-            (kind::ATOMIC_TYPE, NOTHING) => "FI_VOID".to_owned(),
-            (kind::ATOMIC_OP, NOTHING) => "FI_NOOP".to_owned(),
-            _ => name_of(names, number),
+            (kind::ATOMIC_TYPE, VOID_OR_NOOP) => "FI_VOID".to_owned(),
+            (kind::ATOMIC_OP, VOID_OR_NOOP) => "FI_NOOP".to_owned(),
+            _ => enumerator_name(names, number),
         });
     }
     if let Some(flags) = flags(kind) {
-        // SAFETY: passed on from the caller: these are sets of eight bytes.
+        // SAFETY: passed on from the caller: data of these kinds is a set of flags in eight bytes.
         let bits = *unsafe { required(data.cast::<u64>()) }?;
         return Ok(flags(bits));
     }
     // SAFETY: passed on from the caller.
-    unsafe { structure(data, kind) }
+    unsafe { structure_text(data, kind) }
 }
 
-/// The number of `FI_VOID` and of `FI_NOOP`.
-const NOTHING: u32 = 256;
+/// `FI_VOID` and `FI_NOOP`, which have the same number.
+const VOID_OR_NOOP: u32 = 256;
 
 /// # Safety
 /// As [`text_of`].
-unsafe fn structure(data: *const c_void, kind: u32) -> Result<String> {
+unsafe fn structure_text(data: *const c_void, kind: u32) -> Result<String> {
     match kind {
         // SAFETY: passed on from the caller.
-        kind::INFO => unsafe { whole(data.cast()) },
+        kind::INFO => unsafe { info_text(data.cast()) },
         kind::TX_ATTR | kind::RX_ATTR | kind::EP_ATTR | kind::DOMAIN_ATTR | kind::FABRIC_ATTR => {
             // SAFETY: passed on from the caller.
-            unsafe { part(data.cast_mut(), kind) }
+            unsafe { attr_text(data.cast_mut(), kind) }
         }
         kind::MR_MODE => {
             // SAFETY: passed on from the caller.
             let bits = *unsafe { required(data.cast::<u32>()) }?;
-            Ok(joined(MrMode::from_bits_retain(bits).names()))
+            Ok(join_names(MrMode::from_bits_retain(bits).names()))
         }
         kind::VERSION => Ok(format!(
             "{}.0-selvedge-{}",
@@ -70,7 +71,7 @@ unsafe fn structure(data: *const c_void, kind: u32) -> Result<String> {
             let class = u32::try_from(fid.fclass).unwrap_or(u32::MAX);
             Ok(format!(
                 "fid: {data:p}, class: {}\n",
-                name_of(CLASSES, class)
+                enumerator_name(CLASSES, class)
             ))
         }
         // SAFETY: passed on from the caller.
@@ -87,21 +88,21 @@ unsafe fn structure(data: *const c_void, kind: u32) -> Result<String> {
     }
 }
 
-/// Bytes of `struct fi_mr_attr` in every version whose `fi_tostr` prints one.
+/// Bytes of `struct fi_mr_attr` in every version whose `fi_tostr` prints that structure.
 const MR_ATTR_1_9: usize = 80;
 
 /// # Safety
-/// `at` points to an info.
-unsafe fn whole(at: *const abi::Info) -> Result<String> {
+/// `info` points to an info.
+unsafe fn info_text(info: *const abi::Info) -> Result<String> {
     // SAFETY: passed on from the caller.
-    let layout = unsafe { layout_of(at) };
+    let layout = unsafe { layout_of(info) };
     // SAFETY: passed on from the caller.
-    let given = unsafe { info::read(at, layout) }?;
-    let mut own = given.info;
-    own.handle = given.handle.addr() as u64;
+    let parsed = unsafe { info::read(info, layout) }?;
+    let mut printed = parsed.info;
+    printed.handle = parsed.handle.addr() as u64;
     // SAFETY: passed on from the caller.
-    own.nic = unsafe { nic(at) };
-    Ok(text::info(&own))
+    printed.nic = unsafe { nic(info) };
+    Ok(text::info(&printed))
 }
 
 /// The layout of an info. An info that the library has filled in has the newest layout and a
@@ -109,10 +110,10 @@ unsafe fn whole(at: *const abi::Info) -> Result<String> {
 /// its API version.
 ///
 /// # Safety
-/// As [`whole`].
-unsafe fn layout_of(at: *const abi::Info) -> Abi {
+/// As [`info_text`].
+unsafe fn layout_of(info: *const abi::Info) -> Abi {
     // SAFETY: passed on from the caller.
-    let Ok(info) = (unsafe { required(at) }) else {
+    let Ok(info) = (unsafe { required(info) }) else {
         return Abi::V3;
     };
     // SAFETY: passed on from the caller.
@@ -129,59 +130,59 @@ unsafe fn layout_of(at: *const abi::Info) -> Abi {
 /// The printed members of an info's network interface.
 ///
 /// # Safety
-/// As [`whole`].
-unsafe fn nic(at: *const abi::Info) -> Option<selvedge::info::Nic> {
+/// As [`info_text`].
+unsafe fn nic(text_ptr: *const abi::Info) -> Option<selvedge::info::Nic> {
     // SAFETY: passed on from the caller.
-    let nic = unsafe { required(at) }.ok()?.nic;
+    let nic = unsafe { required(text_ptr) }.ok()?.nic;
     // SAFETY: passed on from the caller.
     let nic = unsafe { required(nic) }.ok()?;
-    let mut own = selvedge::info::Nic::default();
+    let mut printed = selvedge::info::Nic::default();
     // SAFETY: passed on from the caller.
-    let name = |at: *const c_char| unsafe { crate::pointer::text(at) }.ok().flatten();
+    let name = |text_ptr: *const c_char| unsafe { crate::pointer::text(text_ptr) }.ok().flatten();
     // SAFETY: passed on from the caller.
     if let Ok(device) = unsafe { required(nic.device_attr) } {
-        own.name = name(device.name).unwrap_or_default().to_owned();
+        printed.name = name(device.name).unwrap_or_default().to_owned();
     }
     // SAFETY: passed on from the caller.
     if let Ok(link) = unsafe { required(nic.link_attr) } {
-        own.address = name(link.address).unwrap_or_default().to_owned();
-        own.network_type = name(link.network_type).unwrap_or_default().to_owned();
-        own.mtu = link.mtu;
-        own.speed = link.speed as u64;
-        own.up = link.state == number::link::UP;
+        printed.address = name(link.address).unwrap_or_default().to_owned();
+        printed.network_type = name(link.network_type).unwrap_or_default().to_owned();
+        printed.mtu = link.mtu;
+        printed.speed = link.speed as u64;
+        printed.up = link.state == number::link::UP;
     }
-    Some(own)
+    Some(printed)
 }
 
-/// The text of one attribute structure, printed as the only part of an info.
+/// Formats one attribute structure, which is read as the only part of an info.
 ///
 /// # Safety
-/// `at` points to a structure of this kind.
-unsafe fn part(at: *mut c_void, kind: u32) -> Result<String> {
-    let mut only = info::EMPTY;
+/// `attr` points to a structure of this kind.
+unsafe fn attr_text(attr: *mut c_void, kind: u32) -> Result<String> {
+    let mut info_c = info::EMPTY;
     match kind {
-        kind::TX_ATTR => only.tx_attr = at.cast(),
-        kind::RX_ATTR => only.rx_attr = at.cast(),
-        kind::EP_ATTR => only.ep_attr = at.cast(),
-        kind::DOMAIN_ATTR => only.domain_attr = at.cast(),
-        _ => only.fabric_attr = at.cast(),
+        kind::TX_ATTR => info_c.tx_attr = attr.cast(),
+        kind::RX_ATTR => info_c.rx_attr = attr.cast(),
+        kind::EP_ATTR => info_c.ep_attr = attr.cast(),
+        kind::DOMAIN_ATTR => info_c.domain_attr = attr.cast(),
+        _ => info_c.fabric_attr = attr.cast(),
     }
     // SAFETY: passed on from the caller.
-    let own = unsafe { info::read(&raw const only, Abi::V3) }?.info;
+    let parsed = unsafe { info::read(&raw const info_c, Abi::V3) }?.info;
     Ok(match kind {
-        kind::TX_ATTR => text::tx_attr(&own.tx_attr),
-        kind::RX_ATTR => text::rx_attr(&own.rx_attr),
-        kind::EP_ATTR => text::ep_attr(&own.ep_attr),
-        // The structure's version is unknown, so members that 1.9 lacks are left out.
-        kind::DOMAIN_ATTR => text::domain_attr_1_9(&own.domain_attr),
-        _ => text::fabric_attr(&own.fabric_attr),
+        kind::TX_ATTR => text::tx_attr(&parsed.tx_attr),
+        kind::RX_ATTR => text::rx_attr(&parsed.rx_attr),
+        kind::EP_ATTR => text::ep_attr(&parsed.ep_attr),
+        // The structure's version is unknown, so members that 1.9 lacks are omitted.
+        kind::DOMAIN_ATTR => text::domain_attr_1_9(&parsed.domain_attr),
+        _ => text::fabric_attr(&parsed.fabric_attr),
     })
 }
 
 type Names = &'static [(u32, &'static str)];
 
-fn name_of(names: Names, number: u32) -> String {
-    let found = names.iter().find(|(own, _)| *own == number);
+fn enumerator_name(names: Names, number: u32) -> String {
+    let found = names.iter().find(|(value, _)| *value == number);
     found.map_or("Unknown", |(_, name)| name).to_owned()
 }
 
@@ -212,16 +213,16 @@ fn names(kind: u32) -> Option<Names> {
 /// The function that prints a set of flags.
 fn flags(kind: u32) -> Option<fn(u64) -> String> {
     Some(match kind {
-        kind::CAPS => |bits| joined(Caps::from_bits_retain(bits).names()),
-        kind::OP_FLAGS => |bits| joined(OpFlags::from_bits_retain(bits).names()),
-        kind::MSG_ORDER => |bits| joined(MsgOrder::from_bits_retain(bits).names()),
-        kind::MODE => |bits| joined(Mode::from_bits_retain(bits).names()),
-        kind::CQ_EVENT_FLAGS => |bits| joined(CompletionFlags::from_bits_retain(bits).names()),
+        kind::CAPS => |bits| join_names(Caps::from_bits_retain(bits).names()),
+        kind::OP_FLAGS => |bits| join_names(OpFlags::from_bits_retain(bits).names()),
+        kind::MSG_ORDER => |bits| join_names(MsgOrder::from_bits_retain(bits).names()),
+        kind::MODE => |bits| join_names(Mode::from_bits_retain(bits).names()),
+        kind::CQ_EVENT_FLAGS => |bits| join_names(CompletionFlags::from_bits_retain(bits).names()),
         _ => return None,
     })
 }
 
-fn joined(names: impl Iterator<Item = String>) -> String {
+fn join_names(names: impl Iterator<Item = String>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
@@ -229,7 +230,7 @@ fn av_attr(attr: &abi::AvAttr) -> String {
     format!(
         "fi_av_attr:\n    type: {}\n    rx_ctx_bits: {}\n    count: {}\n    ep_per_node: {}\n    \
          name: {:p}\n    map_addr: {:p}\n    flags: {:#x}\n",
-        name_of(AV_TYPES, attr.av_type),
+        enumerator_name(AV_TYPES, attr.av_type),
         attr.rx_ctx_bits,
         attr.count,
         attr.ep_per_node,
@@ -245,10 +246,10 @@ fn cq_attr(attr: &abi::CqAttr) -> String {
          signaling_vector: {}\n    wait_cond: {}\n    wait_set: {:p}\n",
         attr.size,
         attr.flags,
-        name_of(CQ_FORMATS, attr.format),
-        name_of(WAIT_OBJS, attr.wait_obj),
+        enumerator_name(CQ_FORMATS, attr.format),
+        enumerator_name(WAIT_OBJS, attr.wait_obj),
         attr.signaling_vector,
-        name_of(CQ_WAIT_CONDS, attr.wait_cond),
+        enumerator_name(CQ_WAIT_CONDS, attr.wait_cond),
         attr.wait_set
     )
 }
@@ -262,7 +263,7 @@ fn cntr_attr(attr: &abi::CntrAttr) -> String {
     format!(
         "fi_cntr_attr:\n    events: {events}\n    wait_obj: {}\n    wait_set: {:p}\n    \
          flags: {:#x}\n",
-        name_of(WAIT_OBJS, attr.wait_obj),
+        enumerator_name(WAIT_OBJS, attr.wait_obj),
         attr.wait_set,
         attr.flags
     )
@@ -274,12 +275,12 @@ fn mr_attr(attr: &abi::MrAttr) -> String {
          requested_key: {}\n    context: {:p}\n    auth_key_size: {}\n    iface: {}\n",
         attr.mr_iov,
         attr.iov_count,
-        joined(selvedge::MrAccess::from_bits_retain(attr.access).names()),
+        join_names(selvedge::MrAccess::from_bits_retain(attr.access).names()),
         attr.offset,
         attr.requested_key,
         attr.context,
         attr.auth_key_size,
-        name_of(HMEM_IFACES, attr.iface)
+        enumerator_name(HMEM_IFACES, attr.iface)
     )
 }
 
@@ -289,7 +290,7 @@ fn cq_err_entry(entry: &abi::CqErrEntry) -> String {
          data: {}\n    tag: {:#x}\n    olen: {}\n    err: {}\n    prov_errno: {}\n    \
          err_data: {:p}\n    err_data_size: {}\n",
         entry.op_context,
-        joined(CompletionFlags::from_bits_retain(entry.flags).names()),
+        join_names(CompletionFlags::from_bits_retain(entry.flags).names()),
         entry.len,
         entry.buf,
         entry.data,
@@ -302,23 +303,23 @@ fn cq_err_entry(entry: &abi::CqErrEntry) -> String {
     )
 }
 
-/// Names of enumerators that count from zero.
-macro_rules! counted {
+/// Defines tables of enumerators whose numbers begin at zero.
+macro_rules! numbered_enumerators {
     ($($table:ident: $($name:literal)+;)+) => {$(
         const $table: Names = &{
             let names = [$($name),+];
             let mut table = [(0, ""); [$($name),+].len()];
-            let mut at = 0;
-            while at < names.len() {
-                table[at] = (at as u32, names[at]);
-                at += 1;
+            let mut index = 0;
+            while index < names.len() {
+                table[index] = (index as u32, names[index]);
+                index += 1;
             }
             table
         };
     )+};
 }
 
-counted! {
+numbered_enumerators! {
     ATOMIC_TYPES: "FI_INT8" "FI_UINT8" "FI_INT16" "FI_UINT16" "FI_INT32" "FI_UINT32" "FI_INT64"
         "FI_UINT64" "FI_FLOAT" "FI_DOUBLE" "FI_FLOAT_COMPLEX" "FI_DOUBLE_COMPLEX" "FI_LONG_DOUBLE"
         "FI_LONG_DOUBLE_COMPLEX" "FI_INT128" "FI_UINT128" "FI_FLOAT16" "FI_BFLOAT16"
@@ -352,23 +353,23 @@ counted! {
         "FI_CLASS_PEER_AV_SET" "FI_CLASS_PEER_CNTR" "FI_CLASS_PROFILE" "FI_CLASS_XPU_CTX";
 }
 
-/// Names of enumerators that the object model has.
-macro_rules! modelled {
+/// Defines tables of enumerators of the object model.
+macro_rules! model_enumerators {
     ($($table:ident: $kind:ty;)+) => {$(
         const $table: Names = &{
             let mut table = [(0, ""); <$kind>::ALL.len()];
-            let mut at = 0;
-            while at < table.len() {
-                let value = <$kind>::ALL[at];
-                table[at] = (value as u32, value.text());
-                at += 1;
+            let mut index = 0;
+            while index < table.len() {
+                let value = <$kind>::ALL[index];
+                table[index] = (value as u32, value.text());
+                index += 1;
             }
             table
         };
     )+};
 }
 
-modelled! {
+model_enumerators! {
     EP_TYPES: EpType;
     THREADINGS: Threading;
     PROGRESSES: Progress;
@@ -376,6 +377,6 @@ modelled! {
     ADDR_FORMATS: AddrFormat;
 }
 
-counted! {
+numbered_enumerators! {
     AV_TYPES: "FI_AV_UNSPEC" "FI_AV_MAP" "FI_AV_TABLE";
 }

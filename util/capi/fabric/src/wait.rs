@@ -21,8 +21,8 @@ use crate::sets::{SetMember, WaitSet};
 /// The wait object of a number.
 ///
 /// # Errors
-/// [`Errno::NoSys`] for those that are not supported: sets, mutexes, arrays of descriptors.
-pub(crate) fn object(raw: u32) -> Result<wait::Object> {
+/// [`Errno::NoSys`] for a wait object that is not supported: a set, a mutex, an array of descriptors.
+pub(crate) fn object_from_raw(raw: u32) -> Result<wait::Object> {
     match raw {
         0 => Ok(wait::Object::None),
         1 => Ok(wait::Object::Unspec),
@@ -32,7 +32,7 @@ pub(crate) fn object(raw: u32) -> Result<wait::Object> {
     }
 }
 
-/// A timeout from milliseconds; `None`, without a limit, for a negative number.
+/// Converts a timeout from milliseconds. A negative number is `None`, which means no limit.
 pub(crate) fn timeout(ms: c_int) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }
@@ -41,15 +41,16 @@ pub(crate) fn timeout(ms: c_int) -> Option<Duration> {
 #[derive(Debug)]
 pub(crate) struct WaitObject {
     kind: wait::Object,
-    /// Dropped before the queue or counter closes, which removes it from its set.
+    /// Dropped before the queue or counter closes; the drop removes the queue or counter from its
+    /// set.
     _set_member: Option<SetMember>,
 }
 
 impl WaitObject {
-    /// The wait object of `member`, which was opened for `set` if there is one.
+    /// Makes the wait object of `member`, and adds `member` to `set` if there is one.
     ///
     /// # Errors
-    /// Those of [`Object::hold`].
+    /// Those of [`Object::add_member`].
     pub(crate) fn new(
         kind: wait::Object,
         set: Option<&Object<WaitSet>>,
@@ -105,10 +106,10 @@ pub(crate) unsafe fn member(fid: *const Fid, other: Errno) -> Result<Member> {
     })
 }
 
-/// Whether it is safe to block on the descriptor of an object.
+/// Checks that a thread may block on the descriptor of an object.
 ///
 /// # Errors
-/// [`Errno::Again`] when the object has to be read first; [`Errno::NoSys`] for an object of another
+/// [`Errno::Again`] when the object must be read first; [`Errno::NoSys`] for an object of another
 /// class.
 ///
 /// # Safety

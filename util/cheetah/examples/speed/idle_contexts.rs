@@ -13,7 +13,7 @@ const WAIT: Duration = Duration::from_secs(2);
 pub(crate) fn measure(controller: &Controller) -> Result {
     let shares = Rc::new(RefCell::new(Vec::new()));
     let received = Rc::clone(&shares);
-    let set_address = controller.register("set_address", move |_, call| {
+    let report_share = controller.register("report_share", move |_, call| {
         received
             .borrow_mut()
             .push(*bytemuck::from_bytes::<f64>(call.bytes));
@@ -28,34 +28,34 @@ pub(crate) fn measure(controller: &Controller) -> Result {
         times.push(start.elapsed().as_nanos() as f64 / BARRIERS as f64 / 1000.0);
     }
     let share = wait_without_event(controller)?;
-    controller.ainvoke(0, set_address, bytemuck::bytes_of(&share))?;
+    controller.ainvoke(0, report_share, bytemuck::bytes_of(&share))?;
     controller.barrier()?;
     if controller.mycontext() == 0 {
         times.sort_unstable_by(f64::total_cmp);
-        let (median, all) = (times[ROUNDS / 2], controller.ncontexts());
+        let (median, contexts) = (times[ROUNDS / 2], controller.ncontexts());
         let used: f64 = shares.borrow().iter().sum();
         println!(
-            "barrier of {all}: {median:.2} us, at worst {:.2} us",
+            "barrier of {contexts}: {median:.2} us, at worst {:.2} us",
             times[ROUNDS - 1]
         );
         println!(
-            "{all} contexts that wait use {:.2} % of a processor together",
+            "{contexts} waiting contexts together use {:.2} % of a processor",
             used * 100.0
         );
     }
     controller.finalize()
 }
 
-/// Fraction of the time that this context runs during a wait without an event.
+/// Returns the fraction of a wait without an event during which this context uses a processor.
 fn wait_without_event(controller: &Controller) -> Result<f64> {
     let bell = controller.bell()?;
     controller.barrier()?;
-    let before = processor_time();
+    let time_before = processor_time();
     match controller.wait_for(&bell, 1, WAIT) {
         Err(Error::TimedOut { .. }) => {}
         waited => waited?,
     }
-    Ok((processor_time() - before).as_secs_f64() / WAIT.as_secs_f64())
+    Ok((processor_time() - time_before).as_secs_f64() / WAIT.as_secs_f64())
 }
 
 fn processor_time() -> Duration {

@@ -185,7 +185,7 @@ impl Bench {
         controller.barrier()?;
         Ok(Self {
             controller: controller.clone(),
-            raw: own.warm(controller.mycontext()),
+            raw: own.warm_up(controller.mycontext()),
             pings,
             expected_pings: Cell::new(0),
             expected_rings: Cell::new(0),

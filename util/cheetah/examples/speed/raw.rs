@@ -17,12 +17,13 @@ pub(crate) struct Raw {
     cq: Arc<dyn CompletionQueue>,
     av: Arc<dyn AddressVector>,
     region: Arc<dyn MemoryRegion>,
-    window: SharedRegion,
+    shared: SharedRegion,
     _domain: Arc<dyn Domain>,
     peer: FiAddr,
-    /// The peer's plain memory and shared region: address and key.
-    remote: [u64; 4],
-    own: [u64; 4],
+    /// Address and key of the peer's plain memory, address and key of the peer's shared region.
+    remote_memory: [u64; 4],
+    /// As `remote_memory`, of this process.
+    local_memory: [u64; 4],
     is_first: bool,
     inbox: Box<[u64; 1]>,
     source: Vec<u8>,
@@ -38,7 +39,7 @@ impl Raw {
         // SAFETY: one thread uses all objects.
         let hints = unsafe { hints.promise_threading(Threading::Domain) };
         let infos = selvedge_providers::builtin().infos(&hints);
-        let info = infos.expect("the fabric is there").remove(0);
+        let info = infos.expect("the provider is available").remove(0);
         let domain = info.open().expect("a domain");
         let cq = domain.cq(&cq::Attr::with_size(1024)).expect("a queue");
         let av = domain.av(&av::Attr::default()).expect("an address vector");
@@ -49,18 +50,18 @@ impl Raw {
         attr.requested_key = 1;
         // SAFETY: the buffer lives to the end.
         let region = unsafe { domain.reg(&[IovMut::new(buffer)], &attr) }.expect("a region");
-        let window = SharedRegion::new(&*domain, 4096, attr.access, 2).expect("a shared region");
-        let own = [0, region.key(), window.addr(0), window.key()];
+        let shared = SharedRegion::new(&*domain, 4096, attr.access, 2).expect("a shared region");
+        let local_memory = [0, region.key(), shared.addr(0), shared.key()];
         Self {
             ep,
             cq,
             av,
             region,
-            window,
+            shared,
             _domain: domain,
             peer: FiAddr::UNSPEC,
-            remote: [0; 4],
-            own,
+            remote_memory: [0; 4],
+            local_memory,
             is_first: false,
             inbox: Box::new([0]),
             source: vec![2; 1 << 20],
@@ -69,9 +70,9 @@ impl Raw {
 
     pub(crate) fn address_line(&self) -> String {
         let address = self.ep.address().expect("an address");
-        let [a, b, c, d] = self.own;
-        let _ = (&self.region, &self.window);
-        format!("{address} {a} {b} {c} {d}")
+        let [plain_addr, plain_key, shared_addr, shared_key] = self.local_memory;
+        let _ = (&self.region, &self.shared);
+        format!("{address} {plain_addr} {plain_key} {shared_addr} {shared_key}")
     }
 
     pub(crate) fn connect(mut self, line: &str) -> Self {
@@ -82,14 +83,14 @@ impl Raw {
             .parse()
             .expect("an address");
         self.peer = self.av.insert_one(&address).expect("a peer");
-        for (slot, word) in self.remote.iter_mut().zip(words) {
+        for (slot, word) in self.remote_memory.iter_mut().zip(words) {
             *slot = word.parse().expect("a number");
         }
         self
     }
 
-    /// Connects to the peer.
-    pub(crate) fn warm(mut self, context: usize) -> Self {
+    /// Exchanges messages and writes, so that the endpoints are connected.
+    pub(crate) fn warm_up(mut self, context: usize) -> Self {
         self.is_first = context == 0;
         self.receive();
         self.messages(10);
@@ -104,12 +105,15 @@ impl Raw {
         posted.expect("a receive");
     }
 
-    /// Polls until a completion of this kind.
-    fn until(&self, flag: CompletionFlags) {
-        let mut done = [Entry::default(); 8];
+    /// Polls until a completion with this flag arrives.
+    fn poll_until(&self, flag: CompletionFlags) {
+        let mut entries = [Entry::default(); 8];
         loop {
-            let count = self.cq.read(&mut done).expect("no errors");
-            if done[..count].iter().any(|entry| entry.flags.contains(flag)) {
+            let count = self.cq.read(&mut entries).expect("no errors");
+            if entries[..count]
+                .iter()
+                .any(|entry| entry.flags.contains(flag))
+            {
                 return;
             }
         }
@@ -129,9 +133,9 @@ impl Raw {
             if self.is_first {
                 ping();
                 self.receive();
-                self.until(CompletionFlags::RECV);
+                self.poll_until(CompletionFlags::RECV);
             } else {
-                self.until(CompletionFlags::RECV);
+                self.poll_until(CompletionFlags::RECV);
                 ping();
                 self.receive();
             }
@@ -140,7 +144,7 @@ impl Raw {
     }
 
     pub(crate) fn writes(&self, times: usize) -> Duration {
-        let [_, _, addr, key] = self.remote;
+        let [_, _, addr, key] = self.remote_memory;
         let ping = || {
             self.retry(|| self.ep.inject_writedata(&[0; 8], 7, self.peer, addr, key));
         };
@@ -149,7 +153,7 @@ impl Raw {
             if self.is_first {
                 ping();
             }
-            self.until(CompletionFlags::REMOTE_WRITE);
+            self.poll_until(CompletionFlags::REMOTE_WRITE);
             if !self.is_first {
                 ping();
             }
@@ -158,8 +162,8 @@ impl Raw {
     }
 
     pub(crate) fn write_large(&self, times: usize) -> Duration {
-        let [addr, key, ..] = self.remote;
-        self.large(times, CompletionFlags::WRITE, || {
+        let [addr, key, ..] = self.remote_memory;
+        self.transfer_large(times, CompletionFlags::WRITE, || {
             let bytes = Iov::new(&self.source);
             // SAFETY: the source lives to the end and is not written meanwhile.
             unsafe {
@@ -170,8 +174,8 @@ impl Raw {
     }
 
     pub(crate) fn read_large(&self, times: usize) -> Duration {
-        let [addr, key, ..] = self.remote;
-        self.large(times, CompletionFlags::READ, || {
+        let [addr, key, ..] = self.remote_memory;
+        self.transfer_large(times, CompletionFlags::READ, || {
             let buffer =
                 IovMut::from_raw(self.source.as_ptr().cast_mut().cast(), self.source.len());
             // SAFETY: the source lives to the end and is not used otherwise meanwhile.
@@ -182,22 +186,23 @@ impl Raw {
         })
     }
 
-    /// The first context posts; the other one polls until a message from the first.
-    fn large(
+    /// In the first context, posts transfers and waits for each. In the other one, polls until the
+    /// first context reports the end by a message.
+    fn transfer_large(
         &self,
         times: usize,
         flag: CompletionFlags,
         post: impl Fn() -> selvedge::Result,
     ) -> Duration {
         if !self.is_first {
-            self.until(CompletionFlags::RECV);
+            self.poll_until(CompletionFlags::RECV);
             self.receive();
             return Duration::ZERO;
         }
         let start = Instant::now();
         for _ in 0..times {
             self.retry(&post);
-            self.until(flag);
+            self.poll_until(flag);
         }
         let time = start.elapsed() / times as u32;
         self.retry(|| self.ep.inject(&[0; 8], self.peer, None));

@@ -19,12 +19,12 @@ usage: cheetahrun -n N [options] PROGRAM [ARGUMENTS]
 
   -n N, -np N       start N contexts
   -f, --fabric P    use this provider (CHEETAH_FABRIC)
-  -t, --timeout S   fail if they have not connected after S seconds (30)
+  -t, --timeout S   fail if the contexts have not connected after S seconds (30)
   -q, --plain       no context numbers before output lines
   -h, --help        this text
 
-Lines of the contexts begin with their number. The first context that fails decides the exit
-code; the others have two seconds to notice, and are ended then.";
+Each output line begins with the number of its context. The exit code is that of the first
+context that fails; the others are killed if they have not ended two seconds later.";
 
 /// Time for the other contexts to end by themselves after one has failed.
 const GRACE: Duration = Duration::from_secs(2);
@@ -48,15 +48,15 @@ fn main() -> ExitCode {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
         }
-        Err(why) => {
-            eprintln!("cheetahrun: {why}\n\n{USAGE}");
+        Err(message) => {
+            eprintln!("cheetahrun: {message}\n\n{USAGE}");
             return ExitCode::from(2);
         }
     };
     match run(&options) {
         Ok(code) => code,
-        Err(why) => {
-            eprintln!("cheetahrun: {why}");
+        Err(message) => {
+            eprintln!("cheetahrun: {message}");
             ExitCode::FAILURE
         }
     }
@@ -75,9 +75,9 @@ impl Options {
         while let Some(arg) = args.next() {
             let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
             match &*arg {
-                "-n" | "-np" | "--np" => options.contexts = contexts(&value()?)?,
+                "-n" | "-np" | "--np" => options.contexts = parse_contexts(&value()?)?,
                 "-f" | "--fabric" => options.fabric = Some(value()?),
-                "-t" | "--timeout" => options.timeout = seconds(&value()?)?,
+                "-t" | "--timeout" => options.timeout = parse_seconds(&value()?)?,
                 "-q" | "--plain" => options.is_plain = true,
                 "-h" | "--help" => return Ok(None),
                 option if option.starts_with('-') => {
@@ -97,17 +97,19 @@ impl Options {
     }
 }
 
-fn contexts(text: &str) -> Result<usize, String> {
+fn parse_contexts(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(contexts @ 1..=1024) => Ok(contexts),
-        _ => Err(format!("{text:?} is no number of contexts from 1 to 1024")),
+        Ok(parse_contexts @ 1..=1024) => Ok(parse_contexts),
+        _ => Err(format!(
+            "{text:?} is not a number of contexts from 1 to 1024"
+        )),
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+fn parse_seconds(text: &str) -> Result<Duration, String> {
     let parsed = text.parse().ok();
-    let time = parsed.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    time.ok_or_else(|| format!("{text:?} is no number of seconds"))
+    let time = parsed.and_then(|parse_seconds| Duration::try_from_secs_f64(parse_seconds).ok());
+    time.ok_or_else(|| format!("{text:?} is not a number of seconds"))
 }
 
 /// The running contexts.
@@ -127,21 +129,21 @@ fn run(options: &Options) -> Result<ExitCode, String> {
     let job = format!("{}-{port}", std::process::id());
     let mut processes = Run::start(options, port, &job)?;
     let printers = processes.print(options.is_plain);
-    let is_over = Arc::new(AtomicBool::new(false));
-    let rendezvous = serve_rendezvous(listener, job, options, &is_over);
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let rendezvous = serve_rendezvous(listener, job, options, &has_ended);
     while !processes.poll() {
         thread::sleep(Duration::from_millis(5));
     }
-    is_over.store(true, Ordering::Release);
+    has_ended.store(true, Ordering::Release);
     for printer in printers {
         let _ = printer.join();
     }
     let exchanged = rendezvous
         .join()
         .unwrap_or_else(|_| Err("the rendezvous failed".to_owned()));
-    if let (Err(why), None) = (&exchanged, &processes.failed) {
-        // Contexts that never connected to the rendezvous ran nevertheless.
-        log::debug!("{why}");
+    if let (Err(message), None) = (&exchanged, &processes.failed) {
+        // The contexts have run, although they never connected to the rendezvous.
+        log::debug!("{message}");
     }
     Ok(processes.exit_code())
 }
@@ -151,13 +153,13 @@ fn serve_rendezvous(
     listener: TcpListener,
     job: String,
     options: &Options,
-    is_over: &Arc<AtomicBool>,
+    has_ended: &Arc<AtomicBool>,
 ) -> JoinHandle<Result<(), String>> {
     let (size, deadline) = (options.contexts, Instant::now() + options.timeout);
-    let is_over = Arc::clone(is_over);
+    let has_ended = Arc::clone(has_ended);
     thread::spawn(move || {
         let exchanged = rendezvous::listen(&listener, &job, size, None, &mut || {
-            if is_over.load(Ordering::Acquire) {
+            if has_ended.load(Ordering::Acquire) {
                 return Some("a context has ended".to_owned());
             }
             (Instant::now() >= deadline).then(|| "time limit reached".to_owned())
@@ -239,8 +241,9 @@ impl Run {
             }
         }
         if self.failed_at.is_some_and(|since| since.elapsed() > GRACE) {
-            let left = self.children.iter_mut().zip(&self.ended);
-            left.filter(|(_, ended)| ended.is_none())
+            let remaining = self.children.iter_mut().zip(&self.ended);
+            remaining
+                .filter(|(_, ended)| ended.is_none())
                 .for_each(|(child, _)| kill(child));
         }
         self.ended.iter().all(Option::is_some)

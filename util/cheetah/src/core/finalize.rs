@@ -55,7 +55,7 @@ impl Core {
     /// finalized. The caller takes messages between calls.
     ///
     /// # Errors
-    /// A collective end is impossible. This context is closed nevertheless.
+    /// The failure that makes a collective finalize impossible. This context is closed.
     pub fn finalize_step(&self) -> Result<bool> {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -64,10 +64,10 @@ impl Core {
         };
         loop {
             engine.progress();
-            if let Some(why) = engine.wait_error(None).cloned() {
+            if let Some(error) = engine.wait_error(None).cloned() {
                 engine.send_close();
                 state.engine = None;
-                return Err(why);
+                return Err(error);
             }
             match state.stage.next(engine)? {
                 Some(Stage::Ended) => {
@@ -77,19 +77,19 @@ impl Core {
                 Some(next) => state.stage = next,
                 None => return Ok(false),
             }
-            // The others must poll to receive the messages of this stage.
+            // The other contexts must poll to receive the messages of this stage.
             if engine.has_messages() || engine.size() > 1 {
                 return Ok(false);
             }
         }
     }
 
-    /// Closes without the other contexts, as after an error, and without waiting.
+    /// Closes this context at once, without the other contexts, for use after an error.
     pub fn abort(&self) {
         self.state.lock().engine = None;
     }
 
-    /// Whether this context is finalized.
+    /// Returns whether this context is finalized.
     pub fn is_finalized(&self) -> bool {
         self.state.lock().engine.is_none()
     }

@@ -21,8 +21,8 @@ pub(super) struct Backoff {
 
 /// Number of idle polls between two yields of the processor.
 const YIELD_INTERVAL: u32 = 256;
-/// Maximum and initial time that a waiting context polls before it parks. Longer than a wake-up
-/// takes: otherwise two contexts that respond to each other would wake each other every time.
+/// Maximum and initial time that a waiting context polls before it parks. The time is longer than a
+/// wake-up takes: otherwise two contexts that respond to each other would park for every response.
 pub(super) const SPIN_TIME: Duration = Duration::from_micros(200);
 
 impl Backoff {
@@ -41,7 +41,7 @@ impl Backoff {
         }
     }
 
-    /// Whether this call is one of every `count` calls.
+    /// Returns whether this call is one of every `count` calls.
     #[inline]
     pub(super) fn every(&mut self, count: u32) -> bool {
         self.calls = self.calls.wrapping_add(1);

@@ -54,7 +54,8 @@ impl StateCell {
         }
     }
 
-    /// Whether it is known without a lock that no message is pending and nothing must be flushed.
+    /// Returns whether the flags show, without a lock, that no message is pending and no flush is
+    /// owed.
     #[inline]
     pub(super) fn is_known_idle(&self) -> bool {
         match self {
@@ -66,7 +67,7 @@ impl StateCell {
         }
     }
 
-    /// Whether it is known without a lock that there are no failures.
+    /// Returns whether the flags show, without a lock, that there are no failures.
     #[inline]
     pub(super) fn is_known_without_failures(&self) -> bool {
         match self {
@@ -114,7 +115,7 @@ impl DerefMut for StateGuard<'_> {
     }
 }
 
-/// The locked state. Dropping it updates the flags.
+/// The locked state. Dropping the guard updates the flags.
 pub(super) struct Locked<'a> {
     state: MutexGuard<'a, State>,
     shared: &'a Shared,

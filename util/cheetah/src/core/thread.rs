@@ -1,5 +1,5 @@
-//! The optional thread that progresses operations and rings bells for programs that do not call. It
-//! runs no code of the application.
+//! The optional thread of the library, which progresses operations and rings bells while the
+//! program makes no calls. The thread runs no code of the application.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::{Error, Result};
 
 pub(super) struct Thread {
     events: Arc<Events>,
-    /// The event count at the end of the last wait: the caller has polled since.
+    /// The event count at the end of the last wait. The caller has polled since.
     seen: AtomicU64,
     handle: Option<JoinHandle<()>>,
 }
@@ -22,21 +22,21 @@ pub(super) struct Thread {
 struct Events {
     count: Mutex<u64>,
     changed: Condvar,
-    /// Tells the thread to end.
+    /// The thread must end.
     is_ending: AtomicBool,
 }
 
-/// Longest time that the thread parks without events. Bounds the delay of its end.
+/// Longest time that the thread parks without events, which is also the longest delay of its end.
 const MAX_PARK: Duration = Duration::from_millis(50);
 
 impl Thread {
     pub(super) fn start(shared: &Arc<Shared>) -> Result<Self> {
         let events = Arc::new(Events::default());
-        let (of, to) = (Arc::clone(shared), Arc::clone(&events));
+        let (progress_state, progress_events) = (Arc::clone(shared), Arc::clone(&events));
         let handle = std::thread::Builder::new()
             .name("cheetah".to_owned())
-            .spawn(move || run(&of, &to))
-            .map_err(|error| Error::io("the thread that moves bytes", &error))?;
+            .spawn(move || run(&progress_state, &progress_events))
+            .map_err(|error| Error::io("cannot start the thread of the library", &error))?;
         Ok(Self {
             events,
             seen: AtomicU64::new(0),
@@ -44,8 +44,8 @@ impl Thread {
         })
     }
 
-    /// Waits until the thread has reported an event since the end of the last wait, for at most
-    /// this time. For one caller, which polls between two waits.
+    /// Waits for at most this time until the thread reports an event after the end of the last
+    /// wait. The one caller polls between two waits.
     pub(super) fn wait(&self, max: Duration) {
         let count = self.events.count.lock();
         let count = count.unwrap_or_else(PoisonError::into_inner);

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 /// The barrier state of one context. It does no I/O; the engine sends the messages of its rounds.
 #[derive(Debug)]
 pub(super) struct Barrier {
-    me: usize,
+    rank: usize,
     size: usize,
     /// Number of barriers that this context has entered.
     entered: u64,
@@ -25,10 +25,10 @@ pub(super) struct Barrier {
 }
 
 impl Barrier {
-    pub(super) fn new(me: usize, size: usize) -> Self {
+    pub(super) fn new(rank: usize, size: usize) -> Self {
         let rounds = size.next_power_of_two().trailing_zeros() as usize;
         Self {
-            me,
+            rank,
             size,
             entered: 0,
             round: rounds,
@@ -72,13 +72,13 @@ impl Barrier {
 
     /// The context that is notified in a round.
     fn after(&self, round: usize) -> usize {
-        (self.me + (1 << round)) % self.size
+        (self.rank + (1 << round)) % self.size
     }
 
     /// The context that notifies this one in a round.
     fn before(&self, round: u32) -> usize {
         let step = 1_usize.checked_shl(round).unwrap_or(0) % self.size;
-        (self.me + self.size - step) % self.size
+        (self.rank + self.size - step) % self.size
     }
 }
 
@@ -92,8 +92,8 @@ impl Engine {
             let message = "a barrier begins before the last one has ended";
             return Err(Error::Garbled(message.to_owned()));
         }
-        if let Some(why) = self.broken.clone() {
-            return Err(why);
+        if let Some(error) = self.broken.clone() {
+            return Err(error);
         }
         self.barrier.enter();
         if self.barrier.entered == 1 {
@@ -122,7 +122,7 @@ impl Engine {
     /// Handles a barrier message. Those of the first barrier also compare the registered names.
     #[inline]
     pub(super) fn on_barrier(&mut self, from: usize, round: u32, epoch: u64, registered: u64) {
-        if epoch == 1 && !self.is_same(from, round, registered) {
+        if epoch == 1 && !self.accepts_barrier(from, round, registered) {
             return;
         }
         self.barrier.receive(from, round, epoch);
@@ -152,7 +152,7 @@ impl Engine {
     pub(super) fn neighbours(&self) -> Vec<usize> {
         let mut all: Vec<_> = (0..self.barrier.seen.len())
             .flat_map(|round| [self.barrier.after(round), self.barrier.before(round as u32)])
-            .filter(|&peer| peer != self.me)
+            .filter(|&peer| peer != self.rank)
             .collect();
         all.sort_unstable();
         all.dedup();
@@ -166,7 +166,7 @@ impl Engine {
         let token = self.next_op;
         self.next_op += 1;
         for peer in 0..self.size() {
-            if peer != self.me && !self.peers[peer].has_failed() {
+            if peer != self.rank && !self.peers[peer].has_failed() {
                 self.send(peer, &WireMessage::StatusRequest { token }, &[]);
             }
         }
@@ -182,7 +182,7 @@ impl Engine {
     /// barriers than `entered`.
     pub(crate) fn missing(&self, token: u64, entered: u64) -> Vec<usize> {
         let is_there = |peer: &super::Peer| matches!(peer.entered, Some((requested, count)) if requested == token && count >= entered);
-        let others = (0..self.size()).filter(|&peer| peer != self.me);
+        let others = (0..self.size()).filter(|&peer| peer != self.rank);
         others
             .filter(|&peer| !is_there(&self.peers[peer]))
             .collect()
@@ -206,12 +206,12 @@ mod tests {
 
     fn round_message(barrier: &Barrier) -> RoundMessage {
         let (round, to) = (barrier.round, barrier.after(barrier.round));
-        (to, barrier.me, round as u32, barrier.entered)
+        (to, barrier.rank, round as u32, barrier.entered)
     }
 
     /// Lets contexts enter and messages arrive in random order. Returns the number of messages.
     fn simulate(size: usize, times: u64, mut random: u64) -> usize {
-        let mut all: Vec<_> = (0..size).map(|me| Barrier::new(me, size)).collect();
+        let mut all: Vec<_> = (0..size).map(|rank| Barrier::new(rank, size)).collect();
         let (mut in_flight, mut sent) = (Vec::<RoundMessage>::new(), 0);
         while all
             .iter()

@@ -9,7 +9,7 @@ use crate::wire::{self, WireMessage};
 impl Engine {
     /// Handles a message in a receive buffer.
     #[inline]
-    pub(super) fn received(
+    pub(super) fn handle_buffer(
         &mut self,
         net: usize,
         index: usize,
@@ -20,37 +20,43 @@ impl Engine {
         match (
             from,
             message.and_then(Short::copy_of),
-            wire::invoked(entry.tag),
+            wire::port_of_invocation(entry.tag),
         ) {
             (Some(from), Some(short), Some(port)) => {
                 self.on_invoke(from, port, Payload::Short(short));
             }
-            _ => self.received_slow_path(net, index, from, entry),
+            _ => self.handle_buffer_slow_path(net, index, from, entry),
         }
         self.receives.mark_idle(index);
     }
 
     #[inline(never)]
-    fn received_slow_path(&mut self, net: usize, index: usize, from: Option<usize>, entry: &Entry) {
+    fn handle_buffer_slow_path(
+        &mut self,
+        net: usize,
+        index: usize,
+        from: Option<usize>,
+        entry: &Entry,
+    ) {
         match (from, self.receives.shared_message(net, index, entry.len)) {
-            (Some(from), Some(part)) => self.dispatch(from, entry.tag, part),
+            (Some(from), Some(buffered)) => self.dispatch(from, entry.tag, buffered),
             _ => log::warn!(
                 "context {}: a message from an unknown sender was dropped",
-                self.me
+                self.rank
             ),
         }
     }
 
     /// Dispatches a message by its kind.
-    fn dispatch(&mut self, from: usize, tag: u64, part: BufferedMessage) {
-        if let Some(port) = wire::invoked(tag) {
-            return self.on_invoke(from, port, Payload::Buffered(part));
+    fn dispatch(&mut self, from: usize, tag: u64, buffered: BufferedMessage) {
+        if let Some(port) = wire::port_of_invocation(tag) {
+            return self.on_invoke(from, port, Payload::Buffered(buffered));
         }
-        let message = part.bytes();
+        let message = buffered.bytes();
         let Some((message, bytes)) = wire::parse(tag, message) else {
             log::warn!(
                 "context {}: {} bytes from context {from} cannot be parsed",
-                self.me,
+                self.rank,
                 message.len()
             );
             return;

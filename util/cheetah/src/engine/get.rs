@@ -1,8 +1,8 @@
 //! Gets: bytes of another context's memory are copied to this context.
 //!
-//! Special memory is read directly by the initiator. For other memory the owner is asked: it sends
-//! few bytes in its response; for more bytes it confirms that they are readable, and the initiator
-//! reads them. The remote bell rings when they have been copied out.
+//! The initiator reads special memory directly. For other memory it sends a request to the owner,
+//! whose response has the bytes, or for many bytes the confirmation that they are readable. The
+//! initiator then reads the bytes. The remote bell rings when the bytes have been copied out.
 
 use super::{Engine, Op};
 use crate::bell::BellName;
@@ -13,10 +13,11 @@ use crate::{Result, memory};
 /// A pending get.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Get {
-    pub(crate) of: usize,
+    /// The context that owns the source.
+    pub(crate) target: usize,
     /// Source of the bytes; the key is used for a direct read.
     pub(crate) source: Source,
-    pub(crate) to: Local,
+    pub(crate) destination: Local,
     pub(crate) local_bell: BellName,
     pub(crate) remote_bell: BellName,
     /// Whether the read was posted.
@@ -29,15 +30,15 @@ impl Engine {
     /// # Errors
     /// As [`Engine::put`].
     pub(crate) fn get(&mut self, mut get: Get) -> Result {
-        self.check(get.of)?;
-        if get.of == self.me {
+        self.check(get.target)?;
+        if get.target == self.rank {
             self.get_local(&get);
             return Ok(());
         }
-        self.check_alive(get.of)?;
-        self.peers[get.of].owes_flush = true;
+        self.check_alive(get.target)?;
+        self.peers[get.target].owes_flush = true;
         let Source { addr, len, .. } = get.source;
-        let peer = &self.peers[get.of];
+        let peer = &self.peers[get.target];
         if let Some(block) = peer.block_of(addr, len) {
             get.source.key = block.key;
             get.source.addr = block.base + (addr - block.start);
@@ -54,20 +55,20 @@ impl Engine {
             token,
             bell: get.remote_bell,
         };
-        self.send(get.of, &message, &[]);
+        self.send(get.target, &message, &[]);
         Ok(())
     }
 
     fn get_local(&mut self, get: &Get) {
         let Source { addr, len, .. } = get.source;
-        if memory::copy_within(addr, get.to.address(), len).is_err() {
-            let why = self.bad_pointer(self.me, addr, len, "get");
-            self.fail_bell(get.local_bell, &why);
-            return self.fail(why);
+        if memory::copy_within(addr, get.destination.address(), len).is_err() {
+            let error = self.bad_pointer(self.rank, addr, len, "get");
+            self.fail_bell(get.local_bell, &error);
+            return self.fail(error);
         }
         self.copies.placed(len as usize);
-        self.ring_own(get.remote_bell);
-        self.ring_own(get.local_bell);
+        self.ring_local(get.remote_bell);
+        self.ring_local(get.local_bell);
     }
 
     /// Target side: sends the bytes, or confirms that they are readable.
@@ -81,13 +82,13 @@ impl Engine {
     ) {
         let eager = self.nets[self.peers[from].net].eager() as u64;
         let mut bytes = Vec::new();
-        let is_there = match len <= eager {
+        let is_mapped = match len <= eager {
             true => memory::load(address, len as usize, &mut bytes).is_ok(),
             false => memory::is_readable(address, len),
         };
-        if !is_there {
-            let why = self.bad_pointer(self.me, address, len, "get");
-            self.fail_bell(bell, &why);
+        if !is_mapped {
+            let error = self.bad_pointer(self.rank, address, len, "get");
+            self.fail_bell(bell, &error);
             let message = WireMessage::Failed {
                 token,
                 at_source: false,
@@ -110,20 +111,20 @@ impl Engine {
         let Some(Op::Get(get)) = self.ops.get(&token) else {
             return;
         };
-        if get.of != from || get.source.len != bytes.len() as u64 {
+        if get.target != from || get.source.len != bytes.len() as u64 {
             return;
         }
-        get.to.fill(bytes);
+        get.destination.fill(bytes);
         let bell = get.local_bell;
         self.ops.remove(&token);
         self.copies.delivered(bytes.len());
-        self.ring_own(bell);
+        self.ring_local(bell);
     }
 
-    /// Handles the confirmation that the bytes are readable.
+    /// Handles the owner's confirmation that the bytes are readable.
     pub(super) fn on_readable(&mut self, from: usize, token: u64) {
         match self.ops.get_mut(&token) {
-            Some(Op::Get(get)) if get.of == from && !get.is_reading => get.is_reading = true,
+            Some(Op::Get(get)) if get.target == from && !get.is_reading => get.is_reading = true,
             _ => return,
         }
         self.post_for(token);
@@ -134,8 +135,8 @@ impl Engine {
         self.copies.delivered(get.source.len as usize);
         if !get.remote_bell.is_none() {
             let bell = get.remote_bell;
-            self.send(get.of, &WireMessage::Ring { bell }, &[]);
+            self.send(get.target, &WireMessage::Ring { bell }, &[]);
         }
-        self.ring_own(get.local_bell);
+        self.ring_local(get.local_bell);
     }
 }

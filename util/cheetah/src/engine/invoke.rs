@@ -27,7 +27,7 @@ pub(crate) enum Bytes {
     /// Owned by the caller until the bell rings.
     Caller(Local),
     /// Owned by this context.
-    Own(Aligned),
+    Owned(Aligned),
     /// Owned by this context, in special memory.
     Parcel(Parcel),
 }
@@ -57,17 +57,17 @@ impl Engine {
     /// The target context does not exist, has finalized or has failed.
     #[inline]
     pub(crate) fn invoke(&mut self, target: &InvokeTarget, bytes: &[u8]) -> Result {
-        if target.to == self.me || bytes.len() > self.eager(target.to)? {
+        if target.to == self.rank || bytes.len() > self.eager(target.to)? {
             self.check(target.to)?;
             self.copies.packed(bytes.len());
-            return self.invoke_bytes(target, Bytes::Own(Aligned::copy_of(bytes)));
+            return self.invoke_bytes(target, Bytes::Owned(Aligned::copy_of(bytes)));
         }
         self.check_alive(target.to)?;
         self.peers[target.to].owes_flush = true;
         self.copies.packed(bytes.len());
-        self.send_without_head(target.to, wire::invocation(target.port), bytes);
+        self.send_without_head(target.to, wire::invocation_tag(target.port), bytes);
         if !target.bell.is_none() {
-            self.ring_own(target.bell);
+            self.ring_local(target.bell);
         }
         Ok(())
     }
@@ -78,7 +78,7 @@ impl Engine {
     /// As [`Self::invoke`].
     pub(crate) fn invoke_bytes(&mut self, target: &InvokeTarget, bytes: Bytes) -> Result {
         self.check(target.to)?;
-        if target.to == self.me {
+        if target.to == self.rank {
             return self.invoke_local(target, bytes);
         }
         self.check_alive(target.to)?;
@@ -86,9 +86,9 @@ impl Engine {
         let net = &self.nets[self.peers[target.to].net];
         let source = match &bytes {
             Bytes::Caller(local) => net.source(local.address(), local.len()),
-            Bytes::Own(own) => {
-                let address = own.bytes().as_ptr().expose_provenance();
-                net.source(address as u64, own.bytes().len() as u64)
+            Bytes::Owned(owned) => {
+                let address = owned.bytes().as_ptr().expose_provenance();
+                net.source(address as u64, owned.bytes().len() as u64)
             }
             Bytes::Parcel(parcel) => parcel.source(net),
         };
@@ -107,8 +107,8 @@ impl Engine {
     }
 
     fn invoke_local(&mut self, target: &InvokeTarget, bytes: Bytes) -> Result {
-        let own = match bytes {
-            Bytes::Own(own) => own,
+        let owned = match bytes {
+            Bytes::Owned(owned) => owned,
             Bytes::Caller(local) => Aligned::copy_of(local.bytes()),
             Bytes::Parcel(parcel) => {
                 let copy = Aligned::copy_of(parcel.bytes());
@@ -116,14 +116,14 @@ impl Engine {
                 copy
             }
         };
-        self.copies.delivered(own.bytes().len());
+        self.copies.delivered(owned.bytes().len());
         self.inbox.push_back(Invocation {
-            from: self.me,
+            from: self.rank,
             port: target.port,
-            payload: Payload::Own(own),
+            payload: Payload::Owned(owned),
         });
         self.has_progressed = true;
-        self.ring_own(target.bell);
+        self.ring_local(target.bell);
         Ok(())
     }
 
@@ -164,10 +164,10 @@ impl Engine {
     pub(super) fn on_invoke_fetch(&mut self, from: usize, port: Port, source: Source, token: u64) {
         let len = usize::try_from(source.len).ok();
         let Some(bytes) = len.and_then(Aligned::try_zeroed) else {
-            let why = format!("an invocation with {} bytes", source.len);
+            let purpose = format!("an invocation with {} bytes", source.len);
             self.fail(Error::NoMemory {
-                context: self.me,
-                purpose: why,
+                context: self.rank,
+                purpose,
             });
             let message = WireMessage::Failed {
                 token,
@@ -194,7 +194,7 @@ impl Engine {
         let invocation = Invocation {
             from: op.from,
             port: op.port,
-            payload: Payload::Own(op.bytes),
+            payload: Payload::Owned(op.bytes),
         };
         let fetch_queue = &mut self.peers[op.from].fetch_queue;
         let entry = fetch_queue
@@ -232,12 +232,12 @@ impl Engine {
     /// Reports to the caller that its function is not registered here, and records the failure.
     pub(crate) fn report_no_function(&mut self, caller: usize, id: u32) {
         let registered = self.registered.functions();
-        if caller != self.me {
+        if caller != self.rank {
             self.send(caller, &WireMessage::NoFunction { id, registered }, &[]);
         }
         self.fail(Error::NoFunction {
             caller,
-            target: self.me,
+            target: self.rank,
             id,
             registered,
         });
@@ -245,7 +245,7 @@ impl Engine {
 
     pub(super) fn on_no_function(&mut self, target: usize, id: u32, registered: u32) {
         self.fail(Error::NoFunction {
-            caller: self.me,
+            caller: self.rank,
             target,
             id,
             registered,

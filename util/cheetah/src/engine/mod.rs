@@ -62,9 +62,9 @@ pub(crate) struct Engine {
     // Dropped first, because the closed endpoints no longer access the memory of the other fields.
     nets: Vec<Net>,
     /// Arrays that completions and their source addresses are read into.
-    done: Box<[Entry; BATCH]>,
+    entries: Box<[Entry; BATCH]>,
     from: Box<[FiAddr; BATCH]>,
-    me: usize,
+    rank: usize,
     peers: Vec<Peer>,
     /// Context numbers by fabric and address vector index.
     senders: Vec<Vec<usize>>,
@@ -93,7 +93,7 @@ pub(crate) struct Engine {
     exit_lookup: Option<ExitLookup>,
     /// The current poll has found an event.
     has_progressed: bool,
-    /// Messages were sent since the last poll that may not have been flushed.
+    /// Messages that were sent since the last poll may not have been flushed.
     owes_flush: bool,
 }
 
@@ -109,12 +109,12 @@ enum Op {
 }
 
 impl Op {
-    /// The context on the other side.
+    /// Returns the remote context of the operation.
     fn peer(&self) -> usize {
         match self {
             Self::Put(op) => op.put.to,
             Self::PutReceive(op) => op.from,
-            Self::Get(op) => op.of,
+            Self::Get(op) => op.target,
             Self::Invoke(op) => op.to,
             Self::Fetch(op) => op.from,
             Self::Flush { to } => *to,
@@ -132,7 +132,7 @@ enum CompletionKind {
     /// An operation.
     Op(u64),
     /// A message or put to a peer whose success is not reported.
-    To(usize),
+    Unreported(usize),
     /// A barrier message to a peer.
     Barrier(usize),
 }
@@ -145,19 +145,19 @@ impl CompletionKind {
             Self::Buffer(index) => (0, index as u64),
             Self::Watch(peer) => (1, peer as u64),
             Self::Op(op) => (2, op),
-            Self::To(peer) => (3, peer as u64),
+            Self::Unreported(peer) => (3, peer as u64),
             Self::Barrier(peer) => (4, peer as u64),
         };
         Context(kind << KIND_SHIFT | number)
     }
 
-    fn of(context: Context) -> Self {
+    fn from_context(context: Context) -> Self {
         let number = context.0 & ((1 << KIND_SHIFT) - 1);
         match context.0 >> KIND_SHIFT {
             0 => Self::Buffer(number as usize),
             1 => Self::Watch(number as usize),
             2 => Self::Op(number),
-            3 => Self::To(number as usize),
+            3 => Self::Unreported(number as usize),
             _ => Self::Barrier(number as usize),
         }
     }
@@ -173,7 +173,7 @@ pub(crate) struct PeerAddress {
 
 /// Completions that are read at once.
 const BATCH: usize = 16;
-/// Batches read by one poll, so that a flood does not block the caller.
+/// Maximum number of batches of one poll, so that a flood does not block the caller.
 const BATCHES: usize = 16;
 
 impl Engine {
@@ -183,32 +183,32 @@ impl Engine {
     /// The fabric's error.
     pub(crate) fn start(
         nets: Vec<Net>,
-        me: usize,
-        all: &[PeerAddress],
+        rank: usize,
+        addresses: &[PeerAddress],
         exit_lookup: Option<ExitLookup>,
     ) -> Result<Self> {
-        let refused = |error: selvedge::Error| Error::Fabric {
-            context: me,
+        let operation_error = |error: selvedge::Error| Error::Fabric {
+            context: rank,
             detail: error.to_string(),
         };
         let mut peers = Vec::new();
         let mut senders = vec![Vec::new(); nets.len()];
-        for (number, peer) in all.iter().enumerate() {
-            let addr = nets[peer.net].add(&peer.address).map_err(refused)?;
+        for (number, peer) in addresses.iter().enumerate() {
+            let addr = nets[peer.net].add(&peer.address).map_err(operation_error)?;
             peers.push(Peer::new(peer.net, addr, peer.key));
             let (by_index, index) = (&mut senders[peer.net], addr.0 as usize);
             by_index.resize(by_index.len().max(index + 1), usize::MAX);
             by_index[index] = number;
         }
         let receives = Receives::post(&nets).map_err(|errno| Error::Fabric {
-            context: me,
+            context: rank,
             detail: format!("receive buffers: {errno}"),
         })?;
         let mut engine = Self {
             nets,
-            done: Box::new([Entry::default(); BATCH]),
+            entries: Box::new([Entry::default(); BATCH]),
             from: Box::new([FiAddr::UNSPEC; BATCH]),
-            me,
+            rank,
             receives,
             bells: Bells::new(),
             ops: FxHashMap::default(),
@@ -219,7 +219,7 @@ impl Engine {
             inbox: VecDeque::new(),
             blocks: Blocks::default(),
             parcels: Parcels::default(),
-            barrier: Barrier::new(me, peers.len()),
+            barrier: Barrier::new(rank, peers.len()),
             registered: Registered::default(),
             failures: Failures::default(),
             bell_errors: FxHashMap::default(),
@@ -238,8 +238,8 @@ impl Engine {
         Ok(engine)
     }
 
-    pub(crate) fn me(&self) -> usize {
-        self.me
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
     }
 
     pub(crate) fn size(&self) -> usize {
@@ -263,7 +263,7 @@ impl Engine {
     pub(crate) fn progress(&mut self) -> bool {
         self.has_progressed = false;
         self.owes_flush = false;
-        // Before the completions are handled, so that their handling is not delayed.
+        // Receives are posted before the completions are handled, which may take long.
         self.receives.repost(&self.nets);
         for net in 0..self.nets.len() {
             self.drain(net);
@@ -293,7 +293,7 @@ impl Engine {
         self.inbox.len()
     }
 
-    /// Whether sent messages may not have been flushed.
+    /// Returns whether sent messages may not have been flushed.
     #[inline]
     pub(crate) fn owes_flush(&self) -> bool {
         self.owes_flush
@@ -314,7 +314,7 @@ impl Engine {
         self.failures.pop_unreported()
     }
 
-    /// The error that prevents the end of a wait, if there is one.
+    /// The error that prevents the end of a wait for this bell, or for a barrier, if there is one.
     pub(crate) fn wait_error(&self, bell: Option<BellName>) -> Option<&Error> {
         let bell_errors = bell.and_then(|bell| self.bell_errors.get(&bell.address()));
         bell_errors.or(self.broken.as_ref())
@@ -322,20 +322,20 @@ impl Engine {
 
     /// Clears the error of a bell after a wait has returned it: the bell can be used again.
     pub(crate) fn clear_bell_error(&mut self, bell: BellName) {
-        if let Some(why) = self.bell_errors.remove(&bell.address()) {
-            self.failures.mark_reported(&why);
+        if let Some(error) = self.bell_errors.remove(&bell.address()) {
+            self.failures.mark_reported(&error);
         }
     }
 
-    /// Whether all local operations are complete and all messages sent.
+    /// Returns whether all local operations are complete and all messages sent.
     pub(crate) fn is_idle(&self) -> bool {
         self.ops.is_empty() && self.backlog.is_empty()
     }
 
     /// Longest time that the context may park.
     pub(crate) fn max_park_time(&self) -> Duration {
-        let is_settled = self.backlog.is_empty() && self.suspects.is_empty();
-        match is_settled && self.to_post.is_empty() {
+        let has_no_pending = self.backlog.is_empty() && self.suspects.is_empty();
+        match has_no_pending && self.to_post.is_empty() {
             true => Duration::from_millis(500),
             // The fabric does not signal when there is room again.
             false => Duration::from_micros(200),
@@ -345,12 +345,12 @@ impl Engine {
     #[inline]
     fn drain(&mut self, net: usize) {
         for _ in 0..BATCHES {
-            match self.nets[net].poll(&mut *self.done, &mut *self.from) {
+            match self.nets[net].poll(&mut *self.entries, &mut *self.from) {
                 Ok(0) => return,
                 Ok(count) => {
                     self.has_progressed = true;
                     for index in 0..count {
-                        let (entry, from) = (self.done[index], self.from[index]);
+                        let (entry, from) = (self.entries[index], self.from[index]);
                         self.on_completion(net, &entry, from);
                     }
                     if count < BATCH {
@@ -363,7 +363,7 @@ impl Engine {
                 }
                 Err(errno) => {
                     self.fail(Error::Fabric {
-                        context: self.me,
+                        context: self.rank,
                         detail: format!("completion queue: {errno}"),
                     });
                     return;
@@ -383,11 +383,11 @@ impl Engine {
             }
             return;
         }
-        match CompletionKind::of(entry.context) {
-            CompletionKind::Buffer(index) => self.received(net, index, peer, entry),
+        match CompletionKind::from_context(entry.context) {
+            CompletionKind::Buffer(index) => self.handle_buffer(net, index, peer, entry),
             CompletionKind::Op(op) => self.op_done(op),
             CompletionKind::Barrier(_) => self.barrier.message_sent(),
-            CompletionKind::Watch(_) | CompletionKind::To(_) => {}
+            CompletionKind::Watch(_) | CompletionKind::Unreported(_) => {}
         }
     }
 
@@ -397,25 +397,25 @@ impl Engine {
             return;
         };
         let detail = format!("{} ({})", error.detail, error.errno);
-        let kind = CompletionKind::of(error.entry.context);
+        let kind = CompletionKind::from_context(error.entry.context);
         if let CompletionKind::Barrier(_) = kind {
             self.barrier.message_sent();
         }
         match kind {
             CompletionKind::Watch(peer)
-            | CompletionKind::To(peer)
+            | CompletionKind::Unreported(peer)
             | CompletionKind::Barrier(peer)
                 if net::is_peer_failure(error.errno) =>
             {
                 self.suspects.push((peer, detail, Instant::now()));
             }
-            CompletionKind::To(peer) | CompletionKind::Barrier(peer) => {
-                self.fail(self.refused(peer, &detail))
+            CompletionKind::Unreported(peer) | CompletionKind::Barrier(peer) => {
+                self.fail(self.operation_error(peer, &detail))
             }
             CompletionKind::Op(op) => self.op_failed(op, error.errno, &detail),
             CompletionKind::Buffer(index) => {
                 self.receives.mark_idle(index);
-                log::warn!("context {}: receive failed: {detail}", self.me);
+                log::warn!("context {}: receive failed: {detail}", self.rank);
             }
             CompletionKind::Watch(peer) => self.watch_ended(peer, &detail),
         }
@@ -423,12 +423,12 @@ impl Engine {
 
     fn op_done(&mut self, number: u64) {
         match self.ops.remove(&number) {
-            Some(Op::Put(op)) => self.ring_own(op.put.local_bell),
+            Some(Op::Put(op)) => self.ring_local(op.put.local_bell),
             Some(Op::PutReceive(op)) => self.put_received(&op),
             Some(Op::Get(op)) => self.get_done(op),
             Some(Op::Fetch(op)) => self.fetched(number, op),
             Some(op) => {
-                log::warn!("context {}: {op:?} completes too early", self.me);
+                log::warn!("context {}: {op:?} completes too early", self.rank);
             }
             None => {}
         }
@@ -446,32 +446,32 @@ impl Engine {
         match (op, self.check_alive(peer)) {
             (Op::Fetch(op), _) => self.fetch_failed(number, &op),
             (Op::PutReceive(op), _) => self.put_receive_failed(&op, errno),
-            (op, Err(why)) => self.abort_op(op, &why),
-            (op, Ok(())) => self.fail_op(op, &self.refused(peer, detail)),
+            (op, Err(error)) => self.abort_op(op, &error),
+            (op, Ok(())) => self.fail_op(op, &self.operation_error(peer, detail)),
         }
     }
 
     /// Ends an operation of this context with an error, and records the failure.
-    fn fail_op(&mut self, op: Op, why: &Error) {
-        self.abort_op(op, why);
-        self.fail(why.clone());
+    fn fail_op(&mut self, op: Op, error: &Error) {
+        self.abort_op(op, error);
+        self.fail(error.clone());
     }
 
     /// Ends an operation of this context with an error that its bell carries.
-    fn abort_op(&mut self, op: Op, why: &Error) {
+    fn abort_op(&mut self, op: Op, error: &Error) {
         match op {
-            Op::Put(op) => self.fail_bell(op.put.local_bell, why),
-            Op::Get(op) => self.fail_bell(op.local_bell, why),
+            Op::Put(op) => self.fail_bell(op.put.local_bell, error),
+            Op::Get(op) => self.fail_bell(op.local_bell, error),
             Op::Invoke(op) => {
-                self.fail_bell(op.bell, why);
+                self.fail_bell(op.bell, error);
                 self.parcels.release(op.bytes);
             }
-            // No local bell waits for these.
+            // These operations have no local bell.
             Op::Fetch(_) | Op::PutReceive(_) | Op::Flush { .. } => {}
         }
     }
 
-    /// Whether the fabric owns memory of this operation.
+    /// Returns whether the fabric owns memory of this operation.
     fn is_moving(&self, number: u64) -> bool {
         let is_posted = match self.ops.get(&number) {
             Some(Op::Fetch(_) | Op::PutReceive(_)) => true,
@@ -492,7 +492,7 @@ impl Engine {
     /// Sends a message, or queues it behind earlier ones. Never blocks.
     fn send(&mut self, to: usize, message: &WireMessage, bytes: &[u8]) {
         let head = message.head();
-        let context = CompletionKind::To(to).context();
+        let context = CompletionKind::Unreported(to).context();
         let message = OutgoingMessage {
             tag: head.tag,
             segments: [head.bytes(), bytes],
@@ -548,7 +548,7 @@ impl Engine {
                     return;
                 }
                 Err(Errno::Again) => {}
-                Err(errno) => return self.not_sent(to, errno),
+                Err(errno) => return self.handle_send_error(to, errno),
             }
         }
         self.queue(to, message);
@@ -566,14 +566,15 @@ impl Engine {
     }
 
     #[cold]
-    fn not_sent(&mut self, to: usize, errno: Errno) {
+    fn handle_send_error(&mut self, to: usize, errno: Errno) {
         match net::is_peer_failure(errno) {
-            // Its earlier messages are handled first: it may have sent a close message.
+            // Earlier messages of the peer are handled first, because they may include a close
+            // message.
             true => {
-                let why = format!("a message to it is refused: {errno}");
-                self.suspects.push((to, why, Instant::now()));
+                let error = format!("a message to the context was refused: {errno}");
+                self.suspects.push((to, error, Instant::now()));
             }
-            false => self.fail(self.refused(to, &errno.to_string())),
+            false => self.fail(self.operation_error(to, &errno.to_string())),
         }
     }
 
@@ -592,7 +593,7 @@ impl Engine {
                     self.owes_flush |= self.nets[self.peers[to].net].defers_sends;
                 }
                 Err(Errno::Again) => self.backlog.push(to),
-                Err(errno) => self.not_sent(to, errno),
+                Err(errno) => self.handle_send_error(to, errno),
             }
         }
     }
@@ -607,11 +608,11 @@ impl Engine {
             count.fetch_add(1, std::sync::atomic::Ordering::Release);
             return Ok(());
         }
-        let address = bell.untabled_address().ok_or(())?;
+        let address = bell.address_outside_table().ok_or(())?;
         memory::increment(address, self.blocks.contain(address, 4))
     }
 
-    /// Rings a bell for another context, and reports to it if there is no such bell.
+    /// Rings a bell for another context, and reports to that context if there is no such bell.
     #[inline]
     fn ring_for(&mut self, peer: usize, bell: BellName) {
         if self.ring(bell).is_err() {
@@ -626,28 +627,28 @@ impl Engine {
 
     /// Rings a bell for a call of this context.
     #[inline]
-    fn ring_own(&mut self, bell: BellName) {
+    fn ring_local(&mut self, bell: BellName) {
         if self.ring(bell).is_err() {
-            self.fail(self.bad_pointer(self.me, bell.address(), 4, "bell"));
+            self.fail(self.bad_pointer(self.rank, bell.address(), 4, "bell"));
         }
     }
 
     /// Records the error of a bell that may never ring.
-    fn fail_bell(&mut self, bell: BellName, why: &Error) {
+    fn fail_bell(&mut self, bell: BellName, error: &Error) {
         if !bell.is_none() {
-            self.bell_errors.insert(bell.address(), why.clone());
+            self.bell_errors.insert(bell.address(), error.clone());
         }
     }
 
     #[cold]
-    pub(crate) fn fail(&mut self, why: Error) {
-        log::debug!("context {}: {why}", self.me);
-        self.failures.push(why);
+    pub(crate) fn fail(&mut self, error: Error) {
+        log::debug!("context {}: {error}", self.rank);
+        self.failures.push(error);
     }
 
-    fn refused(&self, peer: usize, detail: &str) -> Error {
+    fn operation_error(&self, peer: usize, detail: &str) -> Error {
         Error::Fabric {
-            context: self.me,
+            context: self.rank,
             detail: format!("an operation with context {peer} failed: {detail}"),
         }
     }
@@ -683,7 +684,7 @@ impl Engine {
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine")
-            .field("me", &self.me)
+            .field("me", &self.rank)
             .field("size", &self.peers.len())
             .field("ops", &self.ops.len())
             .finish_non_exhaustive()

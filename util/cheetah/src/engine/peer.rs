@@ -16,20 +16,20 @@ pub(super) struct Peer {
     pub(super) key: u64,
     /// Messages that wait for room in the fabric.
     outgoing: VecDeque<QueuedMessage>,
-    /// Its invocations from the first one on that is still being fetched.
+    /// The peer's invocations, from the first one on that is still being fetched.
     pub(super) fetch_queue: VecDeque<QueuedInvocation>,
     /// Special memory that the peer has announced.
     pub(super) blocks: Vec<Block>,
     pub(super) state: State,
-    /// Whether anything but barrier messages was sent to it since the last flush.
+    /// Whether messages other than barrier messages were sent to the peer since the last flush.
     pub(super) owes_flush: bool,
-    /// Whether a watch is posted that reports its failure.
+    /// Whether a watch is posted, which reports the failure of the peer.
     pub(super) is_watched: bool,
     /// Token of the last status response, and the number of barriers that the peer had entered.
     pub(super) entered: Option<(u64, u64)>,
 }
 
-/// An outgoing message, which is queued if there is no room for it.
+/// An outgoing message, which is queued if the fabric has no room.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutgoingMessage<'a> {
     pub(super) tag: u64,
@@ -49,7 +49,7 @@ struct QueuedMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Connected,
-    /// It has finalized; its end is not a failure.
+    /// The peer has finalized; its end is not a failure.
     Finalized,
     Failed,
 }
@@ -58,7 +58,7 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) enum QueuedInvocation {
     Ready(Invocation),
-    /// The number of the operation that fetches it.
+    /// The number of the operation that fetches the invocation.
     Fetching(u64),
 }
 
@@ -97,7 +97,7 @@ impl Peer {
         !self.outgoing.is_empty()
     }
 
-    /// Queues a message. Returns whether it is the only one.
+    /// Queues a message. Returns whether the queue was empty.
     pub(super) fn queue(&mut self, message: &OutgoingMessage<'_>) -> bool {
         self.outgoing.push_back(QueuedMessage {
             tag: message.tag,
@@ -136,13 +136,15 @@ impl Peer {
     /// The block that contains all of these bytes.
     #[inline]
     pub(super) fn block_of(&self, address: u64, len: u64) -> Option<&Block> {
-        self.blocks.iter().find(|block| block.holds(address, len))
+        self.blocks
+            .iter()
+            .find(|block| block.contains(address, len))
     }
 }
 
 impl Block {
     #[inline]
-    pub(super) fn holds(&self, address: u64, len: u64) -> bool {
+    pub(super) fn contains(&self, address: u64, len: u64) -> bool {
         address
             .checked_sub(self.start)
             .is_some_and(|offset| offset <= self.len && len <= self.len - offset)

@@ -19,11 +19,11 @@ use crate::wire::Source;
 /// The transfer of an operation.
 enum Transfer {
     Read(Source, IovMut),
-    /// With a bell that the target rings.
+    /// A write, with a bell that the target rings.
     Write(RemoteAddr, Iov, BellName),
-    /// To a receive that was posted under the operation's number.
+    /// A send to a receive that was posted under the operation's number.
     Send(Iov),
-    /// From a peer, with the token of its operation.
+    /// A receive from a peer, with the token of the peer's operation.
     Receive(u64, IovMut),
 }
 
@@ -37,8 +37,8 @@ impl Engine {
         let (peer, context) = (self.peers[peer].addr, CompletionKind::Op(number).context());
         let posted = match transfer {
             // SAFETY: the buffer belongs to the operation, which is retained until the completion
-            // with its number, or to the caller, who guarantees not to access it until its bell
-            // rings. The engine drops its fabrics before its operations.
+            // with its number, or to the caller, which guarantees not to access the buffer until
+            // the bell rings. The engine drops its fabrics before its operations.
             Transfer::Read(from, buffer) => unsafe {
                 net.read(from.remote_addr(peer), buffer, context)
             },
@@ -83,8 +83,8 @@ impl Engine {
             }
             Op::PutReceive(op) => (op.from, Transfer::Receive(op.token, buffer(op.to, op.len))),
             Op::Get(op) => {
-                let buffer = buffer(op.to.address(), op.source.len);
-                (op.of, Transfer::Read(op.source, buffer))
+                let buffer = buffer(op.destination.address(), op.source.len);
+                (op.target, Transfer::Read(op.source, buffer))
             }
             Op::Fetch(op) => {
                 let buffer = IovMut::new(op.bytes.bytes_mut());
@@ -105,7 +105,7 @@ impl Engine {
         bell: BellName,
     ) -> selvedge::Result {
         let peer = &self.peers[to];
-        let context = CompletionKind::To(to).context();
+        let context = CompletionKind::Unreported(to).context();
         // SAFETY: with `INJECT` the bytes are copied before the call returns.
         unsafe {
             self.nets[peer.net].write(

@@ -6,8 +6,8 @@
 //! | other memory, few bytes | a message, which the target copies | local at once, remote at the copy |
 //! | other memory | rendezvous: the target checks the address and posts a receive; the bytes follow | local when they are sent, remote when they are received |
 //!
-//! Only the owner accesses its other memory, after the kernel has confirmed that it is mapped: a
-//! wrong address is an error of the initiator.
+//! Only the owner accesses its other memory, after the kernel has confirmed that the address is
+//! mapped. A wrong address is an error of the initiator.
 
 use selvedge::Errno;
 
@@ -63,12 +63,12 @@ impl Engine {
     /// Starts a put.
     ///
     /// # Errors
-    /// When there is no such context, or it has failed. Later errors are carried by the local bell
-    /// and recorded as failures.
+    /// [`Error::NoContext`], [`Error::PeerFailed`]. The local bell carries later errors, which are
+    /// also recorded as failures.
     #[inline]
     pub(crate) fn put(&mut self, put: &Put) -> Result {
         self.check(put.to)?;
-        if put.to == self.me {
+        if put.to == self.rank {
             return self.put_local(put);
         }
         self.check_alive(put.to)?;
@@ -85,10 +85,10 @@ impl Engine {
             match self.write_copy(put.to, put.remote, block, bytes, put.remote_bell) {
                 Ok(()) => {
                     self.copies.placed(bytes.len());
-                    self.ring_own(put.local_bell);
+                    self.ring_local(put.local_bell);
                     return Ok(());
                 }
-                Err(errno) => self.not_written(put, errno)?,
+                Err(errno) => self.handle_write_error(put, errno)?,
             }
         }
         self.put_by_message(put);
@@ -97,11 +97,11 @@ impl Engine {
 
     /// Handles a failed write. Without room for the write, the put is sent as a message.
     #[cold]
-    fn not_written(&mut self, put: &Put, errno: Errno) -> Result {
+    fn handle_write_error(&mut self, put: &Put, errno: Errno) -> Result {
         match errno {
             Errno::Again => Ok(()),
             errno => {
-                self.not_sent(put.to, errno);
+                self.handle_send_error(put.to, errno);
                 self.check_alive(put.to)
             }
         }
@@ -121,7 +121,7 @@ impl Engine {
         };
         self.copies.packed(len as usize);
         self.send(put.to, &message, put.local.bytes());
-        self.ring_own(put.local_bell);
+        self.ring_local(put.local_bell);
     }
 
     /// Starts a put from the caller's memory.
@@ -145,18 +145,16 @@ impl Engine {
     fn put_local(&mut self, put: &Put) -> Result {
         let (from, len) = (put.local.address(), put.local.len());
         if memory::copy_within(from, put.remote, len).is_err() {
-            let why = self.bad_pointer(self.me, put.remote, len, PUT);
-            self.fail_bell(put.local_bell, &why);
-            self.fail(why);
+            let error = self.bad_pointer(self.rank, put.remote, len, PUT);
+            self.fail_bell(put.local_bell, &error);
+            self.fail(error);
             return Ok(());
         }
         self.copies.placed(len as usize);
-        self.ring_own(put.local_bell);
-        self.ring_own(put.remote_bell);
+        self.ring_local(put.local_bell);
+        self.ring_local(put.remote_bell);
         Ok(())
     }
-
-    // Target side.
 
     /// Copies the bytes of a put by message.
     #[inline]
@@ -175,8 +173,8 @@ impl Engine {
             self.copies.delivered(bytes.len());
             return self.ring_for(from, bell);
         }
-        let why = self.bad_pointer(self.me, to, len, PUT);
-        self.fail_bell(bell, &why);
+        let error = self.bad_pointer(self.rank, to, len, PUT);
+        self.fail_bell(bell, &error);
         self.send(from, &WireMessage::PutFailed { to, len, local }, &[]);
     }
 
@@ -189,8 +187,8 @@ impl Engine {
         bell: BellName,
     ) {
         if !memory::is_writable(to, len) {
-            let why = self.bad_pointer(self.me, to, len, PUT);
-            self.fail_bell(bell, &why);
+            let error = self.bad_pointer(self.rank, to, len, PUT);
+            self.fail_bell(bell, &error);
             let message = WireMessage::Failed {
                 token,
                 at_source: false,
@@ -220,17 +218,15 @@ impl Engine {
 
     /// Handles a failed receive of a put.
     pub(super) fn put_receive_failed(&mut self, op: &PutReceive, errno: Errno) {
-        let why = Error::Fabric {
-            context: self.me,
+        let error = Error::Fabric {
+            context: self.rank,
             detail: format!(
                 "{} bytes of a put by context {} cannot be received: {errno}",
                 op.len, op.from
             ),
         };
-        self.fail_bell(op.bell, &why);
+        self.fail_bell(op.bell, &error);
     }
-
-    // Initiator side.
 
     /// Handles the target's response that the receive is posted.
     pub(super) fn on_writable(&mut self, from: usize, token: u64) {
@@ -252,7 +248,7 @@ impl Engine {
         match self.ops.remove(&token) {
             Some(Op::Invoke(op)) => {
                 self.parcels.release(op.bytes);
-                self.ring_own(op.bell);
+                self.ring_local(op.bell);
             }
             Some(Op::Flush { .. }) => {}
             Some(other) => {
@@ -274,19 +270,19 @@ impl Engine {
             }
             None => return,
         };
-        let why = match (&op, at_source) {
+        let error = match (&op, at_source) {
             (Op::Put(op), false) => self.bad_pointer(from, op.put.remote, op.put.local.len(), PUT),
             (Op::Get(op), false) => self.bad_pointer(from, op.source.addr, op.source.len, "get"),
-            _ => self.refused(from, "it could not fetch the bytes"),
+            _ => self.operation_error(from, "the target could not fetch the bytes"),
         };
-        self.fail_op(op, &why);
+        self.fail_op(op, &error);
     }
 
     /// Handles a failed copy or ring at a target.
     #[cold]
     pub(super) fn on_put_failed(&mut self, from: usize, to: u64, len: u64, local: BellName) {
-        let why = self.bad_pointer(from, to, len, PUT);
-        self.fail_bell(local, &why);
-        self.fail(why);
+        let error = self.bad_pointer(from, to, len, PUT);
+        self.fail_bell(local, &error);
+        self.fail(error);
     }
 }

@@ -11,10 +11,10 @@ pub(super) struct Registered {
     functions: u32,
     channels: u32,
     /// Barrier messages and digests that arrived before this context's first barrier.
-    early: Vec<(usize, u32, u64)>,
+    early_messages: Vec<(usize, u32, u64)>,
     early_names: Vec<(usize, String)>,
     /// Number of names at the first barrier, and their digest.
-    at_first: Option<(usize, u64)>,
+    first_barrier: Option<(usize, u64)>,
 }
 
 impl Registered {
@@ -24,16 +24,18 @@ impl Registered {
 
     /// Digest of the names at the first barrier, equal in every process with the same names.
     pub(super) fn digest(&self) -> u64 {
-        self.at_first.map_or(0, |(_, digest)| digest)
+        self.first_barrier.map_or(0, |(_, digest)| digest)
     }
 
-    fn compared(&self) -> &[String] {
-        let count = self.at_first.map_or(self.names.len(), |(count, _)| count);
+    fn compared_names(&self) -> &[String] {
+        let count = self
+            .first_barrier
+            .map_or(self.names.len(), |(count, _)| count);
         &self.names[..count]
     }
 
-    /// FNV-1a over all names.
-    fn fold(&self) -> u64 {
+    /// Computes FNV-1a over all names.
+    fn compute_digest(&self) -> u64 {
         let bytes = self.names.iter().flat_map(|name| name.bytes().chain([0]));
         bytes.fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
             (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
@@ -75,12 +77,12 @@ impl Engine {
     /// Freezes the names that the first barrier compares.
     pub(super) fn freeze_registered(&mut self) {
         let registered = &mut self.registered;
-        registered.at_first = Some((registered.names.len(), registered.fold()));
+        registered.first_barrier = Some((registered.names.len(), registered.compute_digest()));
     }
 
     /// Compares with contexts whose barrier messages arrived early.
     pub(super) fn compare_registered(&mut self) {
-        for (from, round, digest) in std::mem::take(&mut self.registered.early) {
+        for (from, round, digest) in std::mem::take(&mut self.registered.early_messages) {
             self.on_barrier(from, round, 1, digest);
         }
         for (from, names) in std::mem::take(&mut self.registered.early_names) {
@@ -88,17 +90,17 @@ impl Engine {
         }
     }
 
-    /// Whether a message of the first barrier counts. It is deferred until this context has
-    /// entered, and rejected if the sender has registered other names.
-    pub(super) fn is_same(&mut self, from: usize, round: u32, digest: u64) -> bool {
-        if self.registered.at_first.is_none() {
-            self.registered.early.push((from, round, digest));
+    /// Returns whether a message of the first barrier is accepted. The message is deferred until
+    /// this context has entered, and rejected if the sender has registered other names.
+    pub(super) fn accepts_barrier(&mut self, from: usize, round: u32, digest: u64) -> bool {
+        if self.registered.first_barrier.is_none() {
+            self.registered.early_messages.push((from, round, digest));
             return false;
         }
         if digest == self.registered.digest() {
             return true;
         }
-        let names = self.registered.compared().join("\n");
+        let names = self.registered.compared_names().join("\n");
         let len = names.len().min(self.nets[self.peers[from].net].eager());
         self.send(from, &WireMessage::Names, &names.as_bytes()[..len]);
         false
@@ -108,15 +110,15 @@ impl Engine {
     #[cold]
     pub(super) fn on_names(&mut self, from: usize, text: &[u8]) {
         let text = String::from_utf8_lossy(text).into_owned();
-        if self.registered.at_first.is_none() {
+        if self.registered.first_barrier.is_none() {
             return self.registered.early_names.push((from, text));
         }
         let remote: Vec<_> = text.lines().collect();
-        let text = difference(self.me, self.registered.compared(), from, &remote);
+        let text = difference(self.rank, self.registered.compared_names(), from, &remote);
         let text = text.unwrap_or_else(|| {
             format!(
                 "contexts {} and {from} differ in names beyond the length limit",
-                self.me
+                self.rank
             )
         });
         self.break_all(Error::Mismatch(text));
@@ -124,8 +126,8 @@ impl Engine {
 }
 
 /// Describes the first difference, the lower context first.
-fn difference(me: usize, local: &[String], other: usize, remote: &[&str]) -> Option<String> {
-    let word =
+fn difference(rank: usize, local: &[String], other: usize, remote: &[&str]) -> Option<String> {
+    let quoted =
         |name: Option<&str>| name.map_or_else(|| "nothing".to_owned(), |name| format!("{name:?}"));
     let count = local.len().max(remote.len());
     (0..count).find_map(|position| {
@@ -133,14 +135,14 @@ fn difference(me: usize, local: &[String], other: usize, remote: &[&str]) -> Opt
             local.get(position).map(String::as_str),
             remote.get(position).copied(),
         );
-        let mut sides = [(me, local_name), (other, remote_name)];
+        let mut sides = [(rank, local_name), (other, remote_name)];
         sides.sort_unstable_by_key(|side| side.0);
         let [(low, first), (high, second)] = sides;
         (local_name != remote_name).then(|| {
             format!(
                 "as number {position}, context {low} has {} and context {high} has {}",
-                word(first),
-                word(second)
+                quoted(first),
+                quoted(second)
             )
         })
     })

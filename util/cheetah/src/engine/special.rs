@@ -40,7 +40,7 @@ impl Blocks {
     /// Returns the block that contains all `len` bytes at `address`.
     #[inline]
     pub(super) fn find(&self, address: u64, len: u64) -> Option<&OwnBlock> {
-        self.0.iter().find(|own| own.block.holds(address, len))
+        self.0.iter().find(|own| own.block.contains(address, len))
     }
 
     #[inline]
@@ -68,11 +68,11 @@ impl Engine {
     /// # Errors
     /// [`Error::NoMemory`] if the memory cannot be allocated.
     pub(crate) fn allocate(&mut self, len: usize) -> Result<Arc<SharedRegion>> {
-        let me = self.me;
+        let rank = self.rank;
         let net = self.nets.len() - 1;
         let region = self.nets[net].shared_region(len);
         let region = region.map_err(|error| Error::NoMemory {
-            context: me,
+            context: rank,
             purpose: format!("{len} bytes of special memory: {error}"),
         })?;
         let region = Arc::new(region);
@@ -115,7 +115,7 @@ impl Engine {
         let own = self.blocks.0.iter_mut();
         let own = own
             .filter(|own| own.net == net)
-            .find(|own| own.block.holds(address, 0));
+            .find(|own| own.block.contains(address, 0));
         let Some(own) = own.filter(|own| !own.announced_to.contains(&to)) else {
             return;
         };

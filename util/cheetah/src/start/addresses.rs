@@ -21,7 +21,7 @@ struct FabricAddress {
 }
 
 impl HostAddresses {
-    pub(super) fn of(nets: &[Net]) -> Result<Self> {
+    pub(super) fn from_nets(nets: &[Net]) -> Result<Self> {
         let mut fabrics = Vec::new();
         for net in nets {
             let local = net.local_address();
@@ -66,12 +66,14 @@ impl HostAddresses {
         let fabrics: Option<Vec<_>> = fabrics.collect();
         Ok(Self {
             host,
-            fabrics: fabrics.filter(|all| !all.is_empty()).ok_or_else(invalid)?,
+            fabrics: fabrics
+                .filter(|list| !list.is_empty())
+                .ok_or_else(invalid)?,
         })
     }
 
-    /// The address by which `from` reaches this context. On one host it is that of the last common
-    /// fabric, the local one; otherwise that of the first fabric.
+    /// The address by which `from` reaches this context: on one host the address on the last common
+    /// fabric, which is the local one, otherwise the address on the first fabric.
     pub(super) fn address_for(&self, from: &Self) -> Option<PeerAddress> {
         let is_common = |net: usize| {
             let (local, remote) = (self.fabrics.get(net), from.fabrics.get(net));
@@ -90,16 +92,18 @@ impl HostAddresses {
         })
     }
 
-    /// Whether all contexts are on one host and have the same fabrics.
+    /// Returns whether all contexts are on one host and have the same fabrics.
     pub(super) fn are_local(all: &[Self]) -> bool {
-        let names = |of: &Self| {
-            of.fabrics
+        let names = |peer: &Self| {
+            peer.fabrics
                 .iter()
                 .map(|fabric| fabric.provider.clone())
                 .collect::<Vec<_>>()
         };
-        all.windows(2)
-            .all(|two| two[0].host == two[1].host && names(&two[0]) == names(&two[1]))
+        all.windows(2).all(|neighbours| {
+            neighbours[0].host == neighbours[1].host
+                && names(&neighbours[0]) == names(&neighbours[1])
+        })
     }
 
     /// Drops all fabrics but the last one.
@@ -117,8 +121,8 @@ impl HostAddresses {
     }
 }
 
-/// Identifies the host for contexts that can share memory: the boot, and the network namespace.
-/// Containers with separate networks are different hosts.
+/// Identifies the host: the boot id and the network namespace. Contexts of one host can share
+/// memory. Containers with separate networks are different hosts.
 fn host() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let network = fs::read_link("/proc/self/ns/net").unwrap_or_default();
@@ -142,18 +146,18 @@ mod tests {
     #[test]
     fn contexts_of_one_host_use_the_local_fabric() -> Result {
         let local = HostAddresses::parse("one|tcp|a|1|shm|b|2")?;
-        let near = HostAddresses::parse("one|tcp|c|3|shm|d|4")?;
-        let far = HostAddresses::parse("two|tcp|e|5|shm|f|6")?;
-        let other = HostAddresses::parse("one|udp|e|5")?;
+        let same_host = HostAddresses::parse("one|tcp|c|3|shm|d|4")?;
+        let other_host = HostAddresses::parse("two|tcp|e|5|shm|f|6")?;
+        let other_fabric = HostAddresses::parse("one|udp|e|5")?;
         let tcp_only = HostAddresses::parse("one|tcp|g|7")?;
-        let reached = |peer: &HostAddresses| {
+        let reached_from_local = |peer: &HostAddresses| {
             peer.address_for(&local)
                 .map(|address| (address.net, address.key))
         };
-        assert_eq!(reached(&near), Some((1, 4)));
-        assert_eq!(reached(&far), Some((0, 5)));
-        assert_eq!(reached(&other), None);
-        assert_eq!(reached(&tcp_only), Some((0, 7)));
+        assert_eq!(reached_from_local(&same_host), Some((1, 4)));
+        assert_eq!(reached_from_local(&other_host), Some((0, 5)));
+        assert_eq!(reached_from_local(&other_fabric), None);
+        assert_eq!(reached_from_local(&tcp_only), Some((0, 7)));
         assert_eq!(
             local.address_for(&tcp_only).map(|address| address.net),
             Some(0)
@@ -163,13 +167,13 @@ mod tests {
 
     #[test]
     fn contexts_are_local_with_one_host_and_the_same_fabrics() -> Result {
-        let of = |lines: &[&str]| -> Result<_> {
+        let are_local = |lines: &[&str]| -> Result<_> {
             let all = lines.iter().map(|line| HostAddresses::parse(line));
             Ok(HostAddresses::are_local(&all.collect::<Result<Vec<_>>>()?))
         };
-        assert!(of(&["one|tcp|a|1|shm|b|2", "one|tcp|c|3|shm|d|4"])?);
-        assert!(!of(&["one|tcp|a|1|shm|b|2", "two|tcp|c|3|shm|d|4"])?);
-        assert!(!of(&["one|tcp|a|1|shm|b|2", "one|tcp|c|3"])?);
+        assert!(are_local(&["one|tcp|a|1|shm|b|2", "one|tcp|c|3|shm|d|4"])?);
+        assert!(!are_local(&["one|tcp|a|1|shm|b|2", "two|tcp|c|3|shm|d|4"])?);
+        assert!(!are_local(&["one|tcp|a|1|shm|b|2", "one|tcp|c|3"])?);
         Ok(())
     }
 }

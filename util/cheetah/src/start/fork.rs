@@ -26,7 +26,7 @@ pub(crate) struct Forked {
 /// Parent or child.
 pub(crate) enum Role {
     Parent(Children),
-    /// With a connection to context 0.
+    /// A child, with a connection to context 0.
     Child(UnixStream),
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Children {
 struct Child {
     rank: usize,
     pid: libc::pid_t,
-    /// Its exit status, once it is known.
+    /// The exit status of the child, once it is known.
     exit: Option<ExitStatus>,
 }
 
@@ -111,11 +111,11 @@ impl Children {
             let mut children = lock(&children);
             let child = children.iter_mut().find(|child| child.rank == rank)?;
             child.poll_exit(libc::WNOHANG);
-            child.exit.map(|exit| format!("it {exit}"))
+            child.exit.map(|exit| format!("the process {exit}"))
         })
     }
 
-    /// Adds the exit status of ended children to an error of the start.
+    /// Adds the exit statuses of ended children to an error of the start.
     pub(crate) fn add_exit_statuses(&self, error: Error) -> Error {
         let mut children = lock(&self.children);
         let mut ended = Vec::new();
@@ -155,12 +155,12 @@ impl Child {
             // SAFETY: the call writes `status`.
             let result = unsafe { libc::waitpid(self.pid, &raw mut status, flags) };
             if result == self.pid {
-                self.exit = Some(ExitStatus::of(status));
+                self.exit = Some(ExitStatus::from_wait_status(status));
             } else if result < 0 {
                 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
                     continue;
                 }
-                // Other code of the process has waited for it.
+                // Other code of the process has waited for the child.
                 self.exit = Some(ExitStatus::Exit(0));
             }
             return;
@@ -169,7 +169,7 @@ impl Child {
 }
 
 impl ExitStatus {
-    fn of(status: i32) -> Self {
+    fn from_wait_status(status: i32) -> Self {
         match libc::WIFSIGNALED(status) {
             true => Self::Signal(libc::WTERMSIG(status)),
             false => Self::Exit(libc::WEXITSTATUS(status)),
@@ -200,7 +200,7 @@ fn failures(children: &Mutex<Vec<Child>>) -> Option<String> {
 
 fn kill_all(children: &Mutex<Vec<Child>>) {
     for child in lock(children).iter() {
-        // SAFETY: a child of this process that was not waited for.
+        // SAFETY: the pid is of a child of this process that was not waited for.
         unsafe { libc::kill(child.pid, libc::SIGKILL) };
     }
     let _ = failures(children);
@@ -228,20 +228,20 @@ fn wait_at_exit(children: &Arc<Mutex<Vec<Child>>>) {
     let mut registered = AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner);
     if registered.is_empty() {
         // SAFETY: the function has the C ABI and does not unwind.
-        unsafe { libc::atexit(reap) };
+        unsafe { libc::atexit(wait_for_registered_children) };
     }
     registered.push((process::id(), Arc::clone(children)));
 }
 
-extern "C" fn reap() {
+extern "C" fn wait_for_registered_children() {
     let registered = {
         let mut registered = AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *registered)
     };
-    let own = registered
+    let local = registered
         .iter()
         .filter(|children| children.0 == process::id());
-    let failed: Vec<_> = own.filter_map(|children| failures(&children.1)).collect();
+    let failed: Vec<_> = local.filter_map(|children| failures(&children.1)).collect();
     if failed.is_empty() {
         return;
     }

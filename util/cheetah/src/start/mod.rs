@@ -34,7 +34,7 @@ pub(crate) struct Started {
 /// Starts the context of this process, or forks the contexts.
 ///
 /// # Errors
-/// The reason why the contexts could not be started.
+/// The error of a provider, of the fork or of the address exchange.
 pub(crate) fn start(config: &Config) -> Result<Started> {
     let deadline = Instant::now() + config.start_timeout.unwrap_or(START_TIMEOUT);
     if let Some(launch) = &config.launch {
@@ -63,9 +63,9 @@ pub(crate) fn start(config: &Config) -> Result<Started> {
 fn fork(config: &Config, size: usize, deadline: Instant) -> Result<Started> {
     let forked = fork::fork(size)?;
     let (rank, secret) = (forked.rank, forked.secret);
-    let (nets, line) = ProviderChoice::of(config).open(config, rank, secret)?;
+    let (nets, line) = ProviderChoice::from_config(config).open(config, rank, secret)?;
     let job = format!("{secret:016x}");
-    let me = Identity {
+    let identity = Identity {
         job: &job,
         rank,
         size,
@@ -73,21 +73,21 @@ fn fork(config: &Config, size: usize, deadline: Instant) -> Result<Started> {
     };
     let (lines, children, exit_lookup) = match forked.role {
         fork::Role::Parent(mut children) => {
-            let lines = rendezvous::serve(&me, children.take_sockets(), deadline);
+            let lines = rendezvous::serve(&identity, children.take_sockets(), deadline);
             let lines = lines.map_err(|error| children.add_exit_statuses(error))?;
             let exit_lookup = children.exit_lookup();
             (lines, Some(children), Some(exit_lookup))
         }
-        fork::Role::Child(socket) => (rendezvous::join(&me, socket, deadline)?, None, None),
+        fork::Role::Child(socket) => (rendezvous::join(&identity, socket, deadline)?, None, None),
     };
     let engine = connect(nets, rank, &parse_addresses(&lines)?, exit_lookup)?;
     Ok(Started { engine, children })
 }
 
 fn join_run(config: &Config, launch: &Launch, deadline: Instant) -> Result<Engine> {
-    let providers = ProviderChoice::of(config);
+    let providers = ProviderChoice::from_config(config);
     let (mut nets, line) = providers.open(config, launch.rank, random())?;
-    let me = Identity {
+    let identity = Identity {
         job: &launch.job,
         rank: launch.rank,
         size: launch.size,
@@ -95,32 +95,34 @@ fn join_run(config: &Config, launch: &Launch, deadline: Instant) -> Result<Engin
     };
     let lines = match &launch.rendezvous {
         Rendezvous::Single => vec![line.clone()],
-        Rendezvous::Host(at) => rendezvous::at_host(&me, at, deadline)?,
-        Rendezvous::Server(at) => rendezvous::at_server(&me, at, deadline)?,
-        Rendezvous::File(path) => rendezvous::at_file(&me, path.as_ref(), deadline)?,
-        Rendezvous::Pmi(fd) => pmi::exchange(*fd, &me)?,
+        Rendezvous::Host(address) => rendezvous::at_host(&identity, address, deadline)?,
+        Rendezvous::Server(address) => rendezvous::at_server(&identity, address, deadline)?,
+        Rendezvous::File(path) => rendezvous::at_file(&identity, path.as_ref(), deadline)?,
+        Rendezvous::Pmi(fd) => pmi::exchange(*fd, &identity)?,
     };
-    let mut all = parse_addresses(&lines)?;
-    if providers.is_open() && HostAddresses::are_local(&all) {
+    let mut addresses = parse_addresses(&lines)?;
+    if providers.tries_defaults() && HostAddresses::are_local(&addresses) {
         nets.drain(..nets.len() - 1);
-        all.iter_mut().for_each(HostAddresses::keep_local_fabric);
+        addresses
+            .iter_mut()
+            .for_each(HostAddresses::keep_local_fabric);
     }
-    connect(nets, launch.rank, &all, None)
+    connect(nets, launch.rank, &addresses, None)
 }
 
 /// The providers to open.
 enum ProviderChoice {
     /// Configured providers; the last one is used for contexts of the same host.
     Named(Vec<Option<String>>),
-    /// The available ones of these, with the same order.
-    Open([&'static str; 2]),
+    /// Default providers, of which the available ones are opened in this order.
+    Available([&'static str; 2]),
 }
 
 impl ProviderChoice {
-    fn of(config: &Config) -> Self {
+    fn from_config(config: &Config) -> Self {
         let is_launched = config.launch.as_ref().is_some_and(|launch| launch.size > 1);
         if is_launched && config.fabric.is_empty() && config.near.is_empty() {
-            return Self::Open(["tcp", "shm"]);
+            return Self::Available(["tcp", "shm"]);
         }
         let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
         let mut providers = vec![named(&config.fabric)];
@@ -128,8 +130,8 @@ impl ProviderChoice {
         Self::Named(providers)
     }
 
-    fn is_open(&self) -> bool {
-        matches!(self, Self::Open(_))
+    fn tries_defaults(&self) -> bool {
+        matches!(self, Self::Available(_))
     }
 
     /// Opens the fabrics. Returns them with the address line of the context.
@@ -143,11 +145,11 @@ impl ProviderChoice {
             })
         };
         let nets: Vec<_> = match self {
-            Self::Named(all) => all
+            Self::Named(names) => names
                 .iter()
                 .map(|name| open(name.as_deref()))
                 .collect::<Result<_>>()?,
-            Self::Open(some) => some
+            Self::Available(defaults) => defaults
                 .iter()
                 .filter_map(|name| open(Some(name)).ok())
                 .collect(),
@@ -156,7 +158,7 @@ impl ProviderChoice {
             true => vec![open(None)?],
             false => nets,
         };
-        let line = HostAddresses::of(&nets)?.to_line();
+        let line = HostAddresses::from_nets(&nets)?.to_line();
         Ok((nets, line))
     }
 }

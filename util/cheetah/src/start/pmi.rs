@@ -14,18 +14,20 @@ use crate::{Error, Result};
 ///
 /// # Errors
 /// An unexpected response of the process manager.
-pub(super) fn exchange(fd: RawFd, me: &Identity<'_>) -> Result<Vec<String>> {
-    let mut manager = Manager::at(fd)?;
+pub(super) fn exchange(fd: RawFd, identity: &Identity<'_>) -> Result<Vec<String>> {
+    let mut manager = Manager::open(fd)?;
     manager.request("init pmi_version=1 pmi_subversion=1", "response_to_init")?;
     let maxes = manager.request("get_maxes", "maxes")?;
-    let longest = number(&maxes, "vallen_max").unwrap_or(256);
+    let value_max = number(&maxes, "vallen_max").unwrap_or(256);
     let space = manager.request("get_my_kvsname", "my_kvsname")?;
     let space = field(&space, "kvsname").unwrap_or_default().to_owned();
-    manager.put(&space, me, longest.saturating_sub(1).max(16))?;
+    manager.put(&space, identity, value_max.saturating_sub(1).max(16))?;
     manager.request("barrier_in", "barrier_out")?;
-    let all: Result<Vec<_>> = (0..me.size).map(|rank| manager.get(&space, rank)).collect();
+    let lines: Result<Vec<_>> = (0..identity.size)
+        .map(|rank| manager.get(&space, rank))
+        .collect();
     manager.request("finalize", "finalize_ack")?;
-    all
+    lines
 }
 
 struct Manager {
@@ -34,15 +36,16 @@ struct Manager {
 }
 
 impl Manager {
-    fn at(fd: RawFd) -> Result<Self> {
-        let broken = |error: std::io::Error| Error::io(&format!("PMI_FD={fd}"), &error);
+    fn open(fd: RawFd) -> Result<Self> {
+        let io_error = |error: std::io::Error| Error::io(&format!("PMI_FD={fd}"), &error);
         if fd < 0 {
             return Err(Error::start(format!("PMI_FD={fd}")));
         }
-        // SAFETY: the descriptor is borrowed to duplicate it; an invalid one makes that fail.
-        let given = unsafe { BorrowedFd::borrow_raw(fd) };
-        let reader = File::from(given.try_clone_to_owned().map_err(broken)?);
-        let writer = reader.try_clone().map_err(broken)?;
+        // SAFETY: the descriptor is borrowed only to duplicate it; duplicating an invalid one
+        // fails.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+        let reader = File::from(borrowed.try_clone_to_owned().map_err(io_error)?);
+        let writer = reader.try_clone().map_err(io_error)?;
         Ok(Self {
             reader: BufReader::new(reader),
             writer,
@@ -51,11 +54,11 @@ impl Manager {
 
     /// Sends a command and reads the response.
     fn request(&mut self, command: &str, expected: &str) -> Result<String> {
-        let broken = |error: std::io::Error| Error::io("the process manager", &error);
+        let io_error = |error: std::io::Error| Error::io("the process manager", &error);
         let line = format!("cmd={command}\n");
-        self.writer.write_all(line.as_bytes()).map_err(broken)?;
+        self.writer.write_all(line.as_bytes()).map_err(io_error)?;
         let mut response = String::new();
-        self.reader.read_line(&mut response).map_err(broken)?;
+        self.reader.read_line(&mut response).map_err(io_error)?;
         let response = response.trim_end().to_owned();
         let is_expected = field(&response, "cmd") == Some(expected)
             && field(&response, "rc").is_none_or(|code| code == "0");
@@ -68,17 +71,17 @@ impl Manager {
     }
 
     /// Puts this context's line, in chunks within the length limit.
-    fn put(&mut self, space: &str, me: &Identity<'_>, longest: usize) -> Result {
-        let chunks: Vec<_> = me.line.as_bytes().chunks(longest).collect();
+    fn put(&mut self, space: &str, identity: &Identity<'_>, value_max: usize) -> Result {
+        let chunks: Vec<_> = identity.line.as_bytes().chunks(value_max).collect();
         for (number, chunk) in chunks.iter().enumerate() {
             let value = String::from_utf8_lossy(chunk).replace('=', "%");
-            let key = format!("cheetah-{}-{number}", me.rank);
+            let key = format!("cheetah-{}-{number}", identity.rank);
             let command = format!("put kvsname={space} key={key} value={value}");
             self.request(&command, "put_result")?;
         }
         let count = format!(
             "put kvsname={space} key=cheetah-{} value={}",
-            me.rank,
+            identity.rank,
             chunks.len()
         );
         self.request(&count, "put_result").map(|_| ())

@@ -70,12 +70,12 @@ const FILE_MAX: u64 = 4096;
 /// # Errors
 /// The contexts that have not connected, or the reason of a rejection.
 pub(crate) fn serve<L: Stream>(
-    me: &Identity<'_>,
+    identity: &Identity<'_>,
     others: Vec<L>,
     deadline: Instant,
 ) -> Result<Vec<String>> {
-    let mut exchange = Exchange::new(me.job, me.size);
-    exchange.lines[me.rank] = Some(me.line.to_owned());
+    let mut exchange = Exchange::new(identity.job, identity.size);
+    exchange.lines[identity.rank] = Some(identity.line.to_owned());
     for mut other in others {
         match read_line(&mut other, deadline) {
             Ok(text) => exchange.add(&text, other)?,
@@ -91,7 +91,7 @@ pub(crate) fn serve<L: Stream>(
 }
 
 /// As `serve`, for contexts that connect to `listener`. The server is a launcher, or context 0,
-/// which passes its identity as `me`.
+/// which passes its identity as `identity`.
 ///
 /// # Errors
 /// As `serve`; the reason to stop waiting, once `stop_reason` returns one.
@@ -99,12 +99,12 @@ pub fn listen(
     listener: &TcpListener,
     job: &str,
     size: usize,
-    me: Option<&Identity<'_>>,
+    identity: Option<&Identity<'_>>,
     stop_reason: &mut dyn FnMut() -> Option<String>,
 ) -> Result<Vec<String>> {
     let mut exchange = Exchange::new(job, size);
-    if let Some(me) = me {
-        exchange.lines[me.rank] = Some(me.line.to_owned());
+    if let Some(identity) = identity {
+        exchange.lines[identity.rank] = Some(identity.line.to_owned());
     }
     listener
         .set_nonblocking(true)
@@ -132,9 +132,9 @@ pub fn listen(
                 }
             }
         }
-        if let (false, Some(why)) = (exchange.is_complete(), stop_reason()) {
+        if let (false, Some(reason)) = (exchange.is_complete(), stop_reason()) {
             let missing = exchange.missing();
-            return Err(exchange.reject(&format!("{why}; {missing}")));
+            return Err(exchange.reject(&format!("{reason}; {missing}")));
         }
         thread::sleep(RETRY_INTERVAL);
     }
@@ -241,21 +241,21 @@ impl<'a, L: Stream> Exchange<'a, L> {
             return Ok(());
         };
         if job != self.job {
-            let why = format!(
+            let reason = format!(
                 "refused this rendezvous is for job {:?}, not for job {job:?}\n",
                 self.job
             );
-            let _ = stream.write_all(why.as_bytes());
+            let _ = stream.write_all(reason.as_bytes());
             return Ok(());
         }
         let taken = self.lines.get(rank).is_none_or(Option::is_some);
         if size != self.lines.len() || taken {
             let expected = self.lines.len();
             self.streams.push(stream);
-            let why = format!(
+            let reason = format!(
                 "context {rank} of {size} connected to a run of {expected} contexts, or connected twice"
             );
-            return Err(self.reject(&why));
+            return Err(self.reject(&reason));
         }
         self.lines[rank] = Some(line.to_owned());
         self.streams.push(stream);
@@ -263,11 +263,11 @@ impl<'a, L: Stream> Exchange<'a, L> {
     }
 
     /// Rejects all contexts.
-    fn reject(&mut self, why: &str) -> Error {
+    fn reject(&mut self, reason: &str) -> Error {
         for stream in &mut self.streams {
-            let _ = stream.write_all(format!("refused {why}\n").as_bytes());
+            let _ = stream.write_all(format!("refused {reason}\n").as_bytes());
         }
-        Error::start(why)
+        Error::start(reason)
     }
 
     fn finish(mut self) -> Result<Vec<String>> {
@@ -297,7 +297,7 @@ fn words(text: &str) -> Option<(&str, usize, usize, &str)> {
 /// # Errors
 /// The reason of the server's rejection, or a timeout.
 pub(crate) fn join(
-    me: &Identity<'_>,
+    identity: &Identity<'_>,
     mut stream: impl Stream,
     deadline: Instant,
 ) -> Result<Vec<String>> {
@@ -306,7 +306,7 @@ pub(crate) fn join(
         rank,
         size,
         line,
-    } = me;
+    } = identity;
     let text = format!("cheetah 1 job={job} {rank} {size} {line}\n");
     stream
         .write_all(text.as_bytes())
@@ -319,7 +319,7 @@ pub(crate) fn join(
     match response.trim_end().split_once(' ') {
         Some(("all", lines)) => {
             let lines: Vec<_> = lines.split(' ').map(str::to_owned).collect();
-            match lines.len() == me.size {
+            match lines.len() == identity.size {
                 true => Ok(lines),
                 false => Err(Error::start(format!(
                     "the rendezvous sent the addresses of {} contexts, not of {size}",
@@ -327,7 +327,7 @@ pub(crate) fn join(
                 ))),
             }
         }
-        Some(("refused", why)) => Err(Error::start(why)),
+        Some(("refused", reason)) => Err(Error::start(reason)),
         _ => Err(Error::start(format!(
             "invalid response of the rendezvous: {response:?}"
         ))),
@@ -346,20 +346,24 @@ fn read_line(from: &mut impl Stream, deadline: Instant) -> io::Result<String> {
 }
 
 /// Exchanges addresses at `host:port`, where context 0 listens.
-pub(crate) fn at_host(me: &Identity<'_>, at: &str, deadline: Instant) -> Result<Vec<String>> {
-    if me.rank != 0 {
-        return at_server(me, at, deadline);
+pub(crate) fn at_host(identity: &Identity<'_>, at: &str, deadline: Instant) -> Result<Vec<String>> {
+    if identity.rank != 0 {
+        return at_server(identity, at, deadline);
     }
     let message = format!("listening at {at}");
     let listener = TcpListener::bind(at).map_err(|error| Error::io(&message, &error))?;
-    listen_until(me, &listener, deadline)
+    listen_until(identity, &listener, deadline)
 }
 
 /// Exchanges addresses at `host:port`, where a launcher listens.
-pub(crate) fn at_server(me: &Identity<'_>, at: &str, deadline: Instant) -> Result<Vec<String>> {
+pub(crate) fn at_server(
+    identity: &Identity<'_>,
+    at: &str,
+    deadline: Instant,
+) -> Result<Vec<String>> {
     loop {
         match TcpStream::connect(at) {
-            Ok(stream) => return join(me, stream, deadline),
+            Ok(stream) => return join(identity, stream, deadline),
             Err(error) if Instant::now() >= deadline => {
                 return Err(Error::io(&format!("no listener at {at}"), &error));
             }
@@ -369,19 +373,23 @@ pub(crate) fn at_server(me: &Identity<'_>, at: &str, deadline: Instant) -> Resul
 }
 
 /// Exchanges addresses through a file with the address of context 0.
-pub(crate) fn at_file(me: &Identity<'_>, path: &Path, deadline: Instant) -> Result<Vec<String>> {
+pub(crate) fn at_file(
+    identity: &Identity<'_>,
+    path: &Path,
+    deadline: Instant,
+) -> Result<Vec<String>> {
     let failed = |error: &io::Error| Error::io(&format!("rendezvous file {path:?}"), error);
-    if me.rank == 0 {
+    if identity.rank == 0 {
         let listener = TcpListener::bind(("0.0.0.0", 0)).map_err(|error| failed(&error))?;
         let port = listener
             .local_addr()
             .map_err(|error| failed(&error))?
             .port();
-        let text = format!("{}:{port} {}\n", hostname(), me.job);
+        let text = format!("{}:{port} {}\n", hostname(), identity.job);
         let draft = path.with_extension(format!("{}", std::process::id()));
         let written = write_new(&draft, &text).and_then(|()| fs::rename(&draft, path));
         written.map_err(|error| failed(&error))?;
-        let lines = listen_until(me, &listener, deadline);
+        let lines = listen_until(identity, &listener, deadline);
         let _ = fs::remove_file(path);
         return lines;
     }
@@ -389,14 +397,16 @@ pub(crate) fn at_file(me: &Identity<'_>, path: &Path, deadline: Instant) -> Resu
         let text = read_beginning(path).unwrap_or_default();
         // A stale file names another job, or an address without a listener.
         let entry = text.trim_end().split_once(' ');
-        let at = entry.filter(|entry| entry.1 == me.job).map(|entry| entry.0);
+        let at = entry
+            .filter(|entry| entry.1 == identity.job)
+            .map(|entry| entry.0);
         if let Some(stream) = at.and_then(|at| TcpStream::connect(at).ok()) {
-            return join(me, stream, deadline);
+            return join(identity, stream, deadline);
         }
         if Instant::now() >= deadline {
             let message = format!(
                 "rendezvous file {path:?} names no listener of context 0 of job {:?}",
-                me.job
+                identity.job
             );
             return Err(Error::start(message));
         }
@@ -426,13 +436,17 @@ fn read_beginning(path: &Path) -> io::Result<String> {
 }
 
 fn listen_until(
-    me: &Identity<'_>,
+    identity: &Identity<'_>,
     listener: &TcpListener,
     deadline: Instant,
 ) -> Result<Vec<String>> {
-    listen(listener, me.job, me.size, Some(me), &mut || {
-        (Instant::now() >= deadline).then(|| "time limit reached".to_owned())
-    })
+    listen(
+        listener,
+        identity.job,
+        identity.size,
+        Some(identity),
+        &mut || (Instant::now() >= deadline).then(|| "time limit reached".to_owned()),
+    )
 }
 
 fn hostname() -> String {

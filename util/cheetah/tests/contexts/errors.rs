@@ -14,9 +14,9 @@ fn an_unmapped_pointer_is_an_error_of_the_initiator_and_the_target_continues() {
 
 #[test]
 fn barrier_and_finalize_report_failures_that_no_wait_has_reported() {
-    for how in ["barrier", "halves", "finalize", "wait"] {
+    for call in ["barrier", "halves", "finalize", "wait"] {
         for contexts in [2, 3] {
-            run("failed-put", contexts, &[how]).assert_success(contexts);
+            run("failed-put", contexts, &[call]).assert_success(contexts);
         }
     }
 }
@@ -25,9 +25,9 @@ fn barrier_and_finalize_report_failures_that_no_wait_has_reported() {
 fn the_drop_of_the_last_handle_logs_failures() {
     let output = run("failed-put", 2, &["drop", "--drop"]);
     output.assert_success(2);
-    for (me, next) in [(0, 1), (1, 0)] {
+    for (rank, next) in [(0, 1), (1, 0)] {
         let line = format!(
-            "logged: context {me} of 2: put of 100 bytes at 0x30 of context {next}: no such memory"
+            "logged: context {rank} of 2: put of 100 bytes at 0x30 of context {next}: no such memory"
         );
         assert_eq!(output.err.matches(&line).count(), 1, "{output:#?}");
     }
@@ -47,8 +47,8 @@ fn different_registrations_fail_the_first_barrier_in_all_contexts() {
         ("type", "context 1 has \"function second of u32\""),
         ("handler", "context 1 has \"handler matching\""),
     ];
-    for (how, text) in table {
-        let output = run("mismatch", 3, &[how]);
+    for (difference, text) in table {
+        let output = run("mismatch", 3, &[difference]);
         assert_eq!(
             output.out.matches("reported: as number 1").count(),
             3,
@@ -58,18 +58,19 @@ fn different_registrations_fail_the_first_barrier_in_all_contexts() {
     }
 }
 
-/// Number of contexts that reported the failure of `failed`, each within two seconds.
-fn reporting_contexts(output: &Output, target: usize, of: usize) -> usize {
+/// Returns the number of contexts that reported the failure of `target`. Each must have reported
+/// it within two seconds.
+fn reporting_contexts(output: &Output, target: usize, size: usize) -> usize {
     let lines = output
         .out
         .lines()
         .filter_map(|line| line.strip_prefix("reported after "));
     let mut count = 0;
     for line in lines {
-        let (millis, why) = line.split_once(" ms: ").unwrap();
+        let (millis, error) = line.split_once(" ms: ").unwrap();
         assert!(millis.parse::<u64>().unwrap() < 2000, "{output:#?}");
         assert!(
-            why.starts_with(&format!("context {target} of {of} is gone")),
+            error.starts_with(&format!("context {target} of {size} has failed")),
             "{output:#?}"
         );
         count += 1;
@@ -79,13 +80,13 @@ fn reporting_contexts(output: &Output, target: usize, of: usize) -> usize {
 
 #[test]
 fn the_failure_of_a_context_ends_the_waits_of_all_others_with_its_name() {
-    for how in ["wait", "barrier", "poll", "ainvoke", "put"] {
+    for call in ["wait", "barrier", "poll", "ainvoke", "put"] {
         for target in [0, 2] {
-            let output = run("killed", 4, &[&target.to_string(), how]);
+            let output = run("killed", 4, &[&target.to_string(), call]);
             assert_eq!(
                 reporting_contexts(&output, target, 4),
                 3,
-                "{how}: {output:#?}"
+                "{call}: {output:#?}"
             );
         }
     }
@@ -137,7 +138,7 @@ fn two_controllers_are_independent() {
 #[test]
 fn a_context_that_left_a_barrier_does_not_block_the_others() {
     for contexts in [3, 4] {
-        // Connections are still being made when the first barrier begins.
+        // The contexts are still connecting when the first barrier begins.
         run("abandoned", contexts, &["tcp"]).assert_success(contexts);
     }
 }
@@ -170,7 +171,7 @@ fn waiting_contexts_park() {
 
 #[test]
 fn contexts_started_by_hand_connect_at_a_rendezvous_and_those_of_other_jobs_are_rejected() {
-    let folder = std::env::temp_dir().join(format!("cheetah-meet-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("cheetah-rendezvous-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("rendezvous").display().to_string();
     let port = free_port();
@@ -190,8 +191,8 @@ fn contexts_started_by_hand_connect_at_a_rendezvous_and_those_of_other_jobs_are_
         let other_job = context(1, "another");
         let contexts = [2, 0].map(|rank| context(rank, "run"));
         std::thread::sleep(Duration::from_millis(200));
-        let late = context(1, "run");
-        for child in contexts.into_iter().chain([late]) {
+        let last_context = context(1, "run");
+        for child in contexts.into_iter().chain([last_context]) {
             finish(child).assert_success(1);
         }
         finish(other_job).assert_failed("job");
@@ -235,7 +236,7 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn everything_works_over_tcp_too() {
+fn scenarios_of_every_kind_succeed_over_tcp() {
     let scenarios = [
         ("targets", ""),
         ("put-bells", "50"),

@@ -1,21 +1,21 @@
-//! Contexts on several hosts: network namespaces of this machine, with a virtual wire between them
-//! and no common socket.
+//! Contexts on several hosts. Each host is a network namespace of this machine. A veth pair
+//! connects the namespaces, which have no common Unix socket.
 
 use selvedge_testkit::skip::{Need, skip};
 use std::process::Command;
 
 use crate::processes::{SCENARIOS, finish, spawn};
 
-/// Two hosts, which are deleted when this value is dropped.
+/// The names of two network namespaces, which are deleted when this value is dropped.
 struct Hosts([String; 2]);
 
 impl Hosts {
-    /// Creates the hosts; `None` without the necessary rights.
-    fn make() -> Option<Self> {
+    /// Creates the hosts. Returns `None` without the necessary rights.
+    fn create() -> Option<Self> {
         let names = ["a", "b"].map(|name| format!("cheetah-{}-{name}", std::process::id()));
         let hosts = Self(names);
         let [a, b] = &hosts.0;
-        let is_made = ip(&["netns", "add", a])
+        let is_created = ip(&["netns", "add", a])
             && ip(&["netns", "add", b])
             && ip(&[
                 "-n", a, "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", b,
@@ -27,28 +27,28 @@ impl Hosts {
                         && ip(&["-n", host, "link", "set", "wire", "up"])
                         && ip(&["-n", host, "link", "set", "lo", "up"])
                 });
-        is_made.then(|| hosts.wait_for_wire())
+        is_created.then(|| hosts.wait_for_wire())
     }
 
     /// Waits until the new link carries packets.
     fn wait_for_wire(self) -> Self {
         for host in &self.0 {
             let is_up = || {
-                let mut show = Command::new("ip");
-                show.args(["-n", host, "link", "show", "wire"]);
-                let shown = show.output().unwrap().stdout;
-                String::from_utf8_lossy(&shown).contains("state UP")
+                let mut command = Command::new("ip");
+                command.args(["-n", host, "link", "show", "wire"]);
+                let stdout = command.output().unwrap().stdout;
+                String::from_utf8_lossy(&stdout).contains("state UP")
             };
             assert!(
                 (0..10_000).any(|_| is_up()),
-                "the wire of {host} stays down"
+                "the link of {host} stays down"
             );
         }
         self
     }
 
-    /// One of four contexts, on the host selected by its number.
-    fn context(&self, rank: usize, scenario: &[&str], option: &str, near: &str) -> Command {
+    /// Returns the command that starts one of four contexts, on the host selected by `rank`.
+    fn context_command(&self, rank: usize, scenario: &[&str], option: &str, near: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.0[rank % 2], SCENARIOS]);
         command.args(scenario).arg(option);
@@ -70,7 +70,7 @@ impl Drop for Hosts {
     }
 }
 
-/// Whether a command of ip(8) succeeds.
+/// Runs ip(8) with `args`, and returns whether it succeeded.
 fn ip(args: &[&str]) -> bool {
     let output = Command::new("ip").args(args).output();
     output.is_ok_and(|output| output.status.success())
@@ -78,8 +78,8 @@ fn ip(args: &[&str]) -> bool {
 
 #[test]
 fn contexts_use_tcp_between_hosts_and_shm_within_one_by_default() {
-    let Some(hosts) = Hosts::make() else {
-        return skip(Need::Rights, "no network namespaces can be made here");
+    let Some(hosts) = Hosts::create() else {
+        return skip(Need::Rights, "network namespaces cannot be created");
     };
     for (option, near, fabrics) in [
         ("-mpi", "", &["fabrics", "tcp", "shm"][..]),
@@ -94,7 +94,8 @@ fn contexts_use_tcp_between_hosts_and_shm_within_one_by_default() {
             &["put-bells", "50"],
         ] {
             let contexts = [0, 1, 2, 3];
-            let contexts = contexts.map(|rank| spawn(hosts.context(rank, scenario, option, near)));
+            let contexts =
+                contexts.map(|rank| spawn(hosts.context_command(rank, scenario, option, near)));
             for context in contexts {
                 finish(context).assert_success(1);
             }

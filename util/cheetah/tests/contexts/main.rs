@@ -1,6 +1,6 @@
 //! Contexts as processes: each test runs a scenario of `tests/scenarios` with several contexts.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot run fails")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod calls;
 mod errors;

@@ -17,7 +17,7 @@ fn handlers_do_not_see_each_others_messages() {
 }
 
 #[test]
-fn messages_for_a_handler_that_is_not_built_yet_are_queued() {
+fn messages_are_queued_until_their_handler_is_constructed() {
     for contexts in [2, 4] {
         run_expecting_success("early", contexts);
     }

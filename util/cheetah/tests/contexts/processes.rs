@@ -1,4 +1,4 @@
-//! Runs a scenario, and checks how its contexts have ended.
+//! Functions that run a scenario and check the exit of its contexts.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// Longer than any scenario takes on a busy machine.
+/// Time limit of one run: longer than any scenario takes on a busy machine.
 const WATCHDOG: Duration = Duration::from_secs(120);
 
 /// The program with all scenarios.
@@ -23,19 +23,21 @@ pub(crate) struct Output {
 }
 
 /// Runs `scenario` with `contexts` forked contexts, over shared memory.
-pub(crate) fn run(scenario: &str, contexts: usize, more: &[&str]) -> Output {
+pub(crate) fn run(scenario: &str, contexts: usize, options: &[&str]) -> Output {
     let count = contexts.to_string();
     let mut command = Command::new(SCENARIOS);
-    command.args([scenario, "-shmem", "-np", &count]).args(more);
+    command
+        .args([scenario, "-shmem", "-np", &count])
+        .args(options);
     run_command(command)
 }
 
-/// As [`run`], for a scenario that must succeed in every context.
+/// Runs `scenario` as [`run`] does, and asserts that it succeeds in every context.
 pub(crate) fn run_expecting_success(scenario: &str, contexts: usize) {
     run(scenario, contexts, &[]).assert_success(contexts);
 }
 
-/// Runs a command to its end. Panics after [`WATCHDOG`].
+/// Runs a command until it exits. Panics after [`WATCHDOG`].
 pub(crate) fn run_command(command: Command) -> Output {
     finish(spawn(command))
 }
@@ -60,25 +62,25 @@ pub(crate) fn spawn(mut command: Command) -> Child {
     command.spawn().unwrap()
 }
 
-/// Waits for a command, and for all processes that hold its output.
+/// Waits until a command, and all processes that have its output open, have exited.
 pub(crate) fn finish(mut child: Child) -> Output {
     let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-    let (done, over) = mpsc::channel();
-    let reader = |mut from: Box<dyn Read + Send>, done: mpsc::Sender<()>| {
+    let (closed_sender, closed_receiver) = mpsc::channel();
+    let spawn_reader = |mut stream: Box<dyn Read + Send>, closed: mpsc::Sender<()>| {
         thread::spawn(move || {
             let mut text = Vec::new();
-            from.read_to_end(&mut text).unwrap();
+            stream.read_to_end(&mut text).unwrap();
             // The receiver is dropped when the watchdog has expired.
-            let _ = done.send(());
+            let _ = closed.send(());
             String::from_utf8_lossy(&text).into_owned()
         })
     };
     let readers = [
-        reader(Box::new(out), done.clone()),
-        reader(Box::new(err), done),
+        spawn_reader(Box::new(out), closed_sender.clone()),
+        spawn_reader(Box::new(err), closed_sender),
     ];
     for _ in 0..2 {
-        if over.recv_timeout(WATCHDOG).is_err() {
+        if closed_receiver.recv_timeout(WATCHDOG).is_err() {
             let _ = child.kill();
             panic!("the contexts have not ended after {WATCHDOG:?}");
         }
@@ -91,16 +93,16 @@ pub(crate) fn finish(mut child: Child) -> Output {
 impl Output {
     /// Asserts that every context has succeeded.
     pub(crate) fn assert_success(&self, contexts: usize) {
-        let well = self.out.matches("context succeeded").count();
-        assert!(self.code == Some(0) && well == contexts, "{self:#?}");
+        let succeeded = self.out.matches("context succeeded").count();
+        assert!(self.code == Some(0) && succeeded == contexts, "{self:#?}");
     }
 
-    /// Asserts that the run has failed with this text.
-    pub(crate) fn assert_failed(&self, part: &str) {
+    /// Asserts that the run has failed with an error text that contains `expected`.
+    pub(crate) fn assert_failed(&self, expected: &str) {
         let is_failure = self.code.is_some_and(|code| code != 0);
         assert!(
-            is_failure && self.err.contains(part),
-            "wanted {part:?}: {self:#?}"
+            is_failure && self.err.contains(expected),
+            "expected {expected:?}: {self:#?}"
         );
     }
 }

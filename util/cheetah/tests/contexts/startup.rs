@@ -14,9 +14,11 @@ fn one_process_forks_into_the_configured_number_of_contexts() {
 
 #[test]
 fn the_same_program_is_forked_or_launched() {
-    for more in [&[][..], &["-shmem", "-np", "4"], &["-mpi"]] {
+    for options in [&[][..], &["-shmem", "-np", "4"], &["-mpi"]] {
         let mut command = Command::new(LAUNCHER);
-        command.args(["-n", "4", SCENARIOS, "basic-put"]).args(more);
+        command
+            .args(["-n", "4", SCENARIOS, "basic-put"])
+            .args(options);
         let output = run_command(command);
         output.assert_success(4);
         for rank in 0..4 {
@@ -27,7 +29,7 @@ fn the_same_program_is_forked_or_launched() {
 }
 
 #[test]
-fn a_plain_mpiexec_starts_contexts() {
+fn mpiexec_of_hydra_starts_contexts() {
     let has_hydra = Command::new("mpiexec.hydra")
         .arg("--version")
         .output()
@@ -70,9 +72,9 @@ fn an_invalid_start_is_refused_with_a_reason() {
             "no launcher has started this process",
         ),
     ];
-    for (args, part) in table {
+    for (args, expected) in table {
         let mut command = Command::new(SCENARIOS);
         command.arg("basic-put").args(args);
-        run_command(command).assert_failed(part);
+        run_command(command).assert_failed(expected);
     }
 }

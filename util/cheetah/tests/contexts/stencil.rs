@@ -5,8 +5,9 @@ use std::process::Command;
 
 use crate::processes::{LAUNCHER, run_command};
 
-/// Examples are built with the tests, in a folder beside the programs.
-fn example() -> PathBuf {
+/// Returns the path of the example's program. Cargo builds the examples with the tests, in a
+/// folder beside the other programs.
+fn example_path() -> PathBuf {
     let folder = Path::new(LAUNCHER).parent().unwrap();
     folder.join("examples/stencil")
 }
@@ -18,7 +19,7 @@ fn a_stencil_over_contexts_equals_that_of_one_and_is_drawn() {
     let mut pictures = Vec::new();
     for contexts in ["1", "2", "4", "7"] {
         let picture = folder.join(contexts);
-        let mut command = Command::new(example());
+        let mut command = Command::new(example_path());
         command.args(["-shmem", "-np", contexts]).arg(&picture);
         let output = run_command(command);
         assert_eq!(output.code, Some(0), "{output:#?}");
@@ -27,7 +28,7 @@ fn a_stencil_over_contexts_equals_that_of_one_and_is_drawn() {
     assert!(pictures[0].starts_with(b"P6\n256 192\n"));
     assert!(pictures.iter().all(|picture| *picture == pictures[0]));
     let mut command = Command::new(LAUNCHER);
-    command.args(["-n", "4"]).arg(example());
+    command.args(["-n", "4"]).arg(example_path());
     let output = run_command(command);
     assert_eq!(output.code, Some(0), "{output:#?}");
     std::fs::remove_dir_all(folder).unwrap();

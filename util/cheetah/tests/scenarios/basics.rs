@@ -12,39 +12,49 @@ pub(crate) const SCENARIOS: &[(&str, super::Scenario)] = &[
     ("aborts", aborts),
 ];
 
-/// Each context puts to its neighbour, with a bell there, after it was sent the address.
+/// Each context sends the address of its buffer and the name of a bell to its predecessor, which
+/// puts into the buffer and rings the bell.
 #[expect(unsafe_code, reason = "a put")]
 fn basic_put(controller: &Controller, _: &[String]) -> Result {
-    let (me, all) = (controller.mycontext(), controller.ncontexts());
+    let (rank, size) = (controller.mycontext(), controller.ncontexts());
     let remote = Rc::new(Cell::new(None));
-    let got = Rc::clone(&remote);
-    let reported = controller.bell()?;
-    let ring = reported.clone();
+    let received = Rc::clone(&remote);
+    let address_bell = controller.bell()?;
+    let ring = address_bell.clone();
     let set_address = controller.register("set_address", move |_, call| {
         let words: &[u64] = bytemuck::cast_slice(call.bytes);
-        got.set(Some((call.from, words[0], words[1])));
+        received.set(Some((call.from, words[0], words[1])));
         ring.set(ring.value() + 1);
     })?;
     controller.barrier()?;
     let mut buffer = vec![0_u64; 1000];
-    let there = controller.bell()?;
+    let remote_bell = controller.bell()?;
     let words = [
         buffer.as_mut_ptr().expose_provenance() as u64,
-        there.name().word(),
+        remote_bell.name().word(),
     ];
-    let before = (me + all - 1) % all;
-    controller.ainvoke(before, set_address, bytemuck::cast_slice(&words))?;
-    controller.wait(&reported, 1)?;
-    let (next, remote, bell) = remote.get().expect("reported");
-    assert_eq!(next, (me + 1) % all);
-    let values: Vec<u64> = (0..1000).map(|word| word + 10_000 * me as u64).collect();
-    let done = controller.bell()?;
+    let previous = (rank + size - 1) % size;
+    controller.ainvoke(previous, set_address, bytemuck::cast_slice(&words))?;
+    controller.wait(&address_bell, 1)?;
+    let (next, remote, bell) = remote.get().expect("an address");
+    assert_eq!(next, (rank + 1) % size);
+    let values: Vec<u64> = (0..1000).map(|word| word + 10_000 * rank as u64).collect();
+    let local_bell = controller.bell()?;
     let bytes = (values.as_ptr().cast(), 8000);
-    // SAFETY: the vectors live to the end of the barrier; the bell was just received.
-    unsafe { controller.put(next, remote, bytes, Some(&done), BellName::from_word(bell)) }?;
-    controller.wait(&done, 1)?;
-    controller.wait(&there, 1)?;
-    assert_eq!(buffer[999], 999 + 10_000 * before as u64);
+    // SAFETY: both vectors live until this context leaves the barrier. The bell is valid: its
+    // context has just sent the name.
+    unsafe {
+        controller.put(
+            next,
+            remote,
+            bytes,
+            Some(&local_bell),
+            BellName::from_word(bell),
+        )
+    }?;
+    controller.wait(&local_bell, 1)?;
+    controller.wait(&remote_bell, 1)?;
+    assert_eq!(buffer[999], 999 + 10_000 * previous as u64);
     controller.barrier()?;
     std::hint::black_box(&mut buffer);
     Ok(())

@@ -1,4 +1,4 @@
-//! Invocations, and when they run.
+//! Invocations, and the calls of the library in which they run.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -23,14 +23,16 @@ pub(crate) const SCENARIOS: &[(&str, super::Scenario)] = &[
     ("thread-mode", thread_mode),
 ];
 
+/// Returns two handles of one bell: a function rings the first, the scenario waits on the second.
 fn counter(controller: &Controller) -> Result<(selvedge_cheetah::Bell, selvedge_cheetah::Bell)> {
     let bell = controller.bell()?;
     Ok((bell.clone(), bell))
 }
 
-/// Payloads from 0 bytes to 64 MiB to all contexts: aligned, and reusable at return.
+/// Sends payloads from 0 bytes to 64 MiB to all contexts. They arrive aligned, and the caller
+/// overwrites each at return.
 fn payloads(controller: &Controller, _: &[String]) -> Result {
-    let (me, all) = (controller.mycontext(), controller.ncontexts());
+    let (rank, size) = (controller.mycontext(), controller.ncontexts());
     let sizes = [
         0,
         1,
@@ -46,9 +48,8 @@ fn payloads(controller: &Controller, _: &[String]) -> Result {
         64 << 20,
     ];
     let (ring, bell) = counter(controller)?;
-    let seen = Rc::new(RefCell::new(vec![0_usize; all]));
-    let counts = Rc::clone(&seen);
-    let take = controller.register("take", move |controller, call| {
+    let counts = RefCell::new(vec![0_usize; size]);
+    let receive = controller.register("take", move |controller, call| {
         let nth = counts.borrow()[call.from];
         counts.borrow_mut()[call.from] += 1;
         assert_eq!(call.bytes.as_ptr().addr() % 16, 0);
@@ -59,24 +60,24 @@ fn payloads(controller: &Controller, _: &[String]) -> Result {
     })?;
     controller.barrier()?;
     for (round, len) in sizes.into_iter().enumerate() {
-        for to in 0..all {
-            let mut bytes = pattern(me + to, len);
-            controller.ainvoke(to, take, &bytes)?;
+        for to in 0..size {
+            let mut bytes = pattern(rank + to, len);
+            controller.ainvoke(to, receive, &bytes)?;
             bytes.fill(0xff);
         }
-        controller.wait(&bell, ((round + 1) * all) as i32)?;
+        controller.wait(&bell, ((round + 1) * size) as i32)?;
         controller.barrier()?;
     }
     Ok(())
 }
 
-/// Sequence numbers in short and long payloads, from all contexts to all.
+/// Sends sequence numbers in short and long payloads, from all contexts to all.
 fn fifo(controller: &Controller, args: &[String]) -> Result {
     let times: u64 = args[0].parse().expect("a number");
-    let all = controller.ncontexts();
+    let size = controller.ncontexts();
     let (ring, bell) = counter(controller)?;
-    let next = RefCell::new(vec![0_u64; all]);
-    let take = controller.register("take", move |_, call| {
+    let next = RefCell::new(vec![0_u64; size]);
+    let receive = controller.register("take", move |_, call| {
         let words: &[u64] = bytemuck::cast_slice(call.bytes);
         let mut next = next.borrow_mut();
         assert_eq!(words[0], next[call.from], "from context {}", call.from);
@@ -94,17 +95,17 @@ fn fifo(controller: &Controller, args: &[String]) -> Result {
             }
         ];
         words[0] = number;
-        for to in 0..all {
-            controller.ainvoke(to, take, bytemuck::cast_slice(&words))?;
+        for to in 0..size {
+            controller.ainvoke(to, receive, bytemuck::cast_slice(&words))?;
         }
     }
-    controller.wait(&bell, (times as usize * all) as i32)?;
+    controller.wait(&bell, (times as usize * size) as i32)?;
     controller.barrier()
 }
 
 /// Handlers invoke, register and put; they may not wait.
 fn nested(controller: &Controller, _: &[String]) -> Result {
-    let all = controller.ncontexts();
+    let size = controller.ncontexts();
     let (ring, bell) = counter(controller)?;
     let unrung = controller.bell()?;
     let respond = controller.register("respond", move |_, _| ring.set(ring.value() + 1))?;
@@ -128,35 +129,35 @@ fn nested(controller: &Controller, _: &[String]) -> Result {
             .expect("a response");
     })?;
     controller.barrier()?;
-    for to in 0..all {
+    for to in 0..size {
         controller.ainvoke(to, request, &[])?;
     }
-    controller.wait(&bell, all as i32)?;
+    controller.wait(&bell, size as i32)?;
     controller.barrier()
 }
 
-/// Handlers that invoke each other, too often for recursion on the stack.
+/// Handlers invoke each other, too often for recursion on the stack.
 fn chain(controller: &Controller, args: &[String]) -> Result {
     let depth: u64 = args[0].parse().expect("a number");
     let (ring, bell) = counter(controller)?;
-    let own = Rc::new(Cell::new(FunctionId(0)));
-    let this = Rc::clone(&own);
-    let stack = Cell::new(None);
+    let hop_id = Rc::new(Cell::new(FunctionId(0)));
+    let next_hop = Rc::clone(&hop_id);
+    let first_stack_address = Cell::new(None);
     let hop = controller.register("hop", move |controller, call| {
-        let mark = 0_u8;
-        let current = std::ptr::from_ref(&mark).addr();
-        let first = stack.get().unwrap_or(current);
-        stack.set(Some(first));
+        let local = 0_u8;
+        let current = std::ptr::from_ref(&local).addr();
+        let first = first_stack_address.get().unwrap_or(current);
+        first_stack_address.set(Some(first));
         assert!(current.abs_diff(first) < 1 << 16, "the stack grows");
-        let left: u64 = bytemuck::cast_slice(call.bytes)[0];
-        if left == 0 {
+        let remaining: u64 = bytemuck::cast_slice(call.bytes)[0];
+        if remaining == 0 {
             return ring.set(1);
         }
         let to = (controller.mycontext() + 1) % controller.ncontexts();
-        let sent = controller.ainvoke(to, this.get(), bytemuck::bytes_of(&(left - 1)));
-        sent.expect("the next hop");
+        let result = controller.ainvoke(to, next_hop.get(), bytemuck::bytes_of(&(remaining - 1)));
+        result.expect("the next hop");
     })?;
-    own.set(hop);
+    hop_id.set(hop);
     controller.barrier()?;
     if controller.mycontext() == 0 {
         controller.ainvoke(1 % controller.ncontexts(), hop, bytemuck::bytes_of(&depth))?;
@@ -168,33 +169,34 @@ fn chain(controller: &Controller, args: &[String]) -> Result {
     controller.barrier()
 }
 
-/// All contexts send to all, and none polls meanwhile.
+/// All contexts send to all, and no context polls meanwhile.
 fn flood(controller: &Controller, args: &[String]) -> Result {
     let times: usize = args[0].parse().expect("a number");
-    let all = controller.ncontexts();
+    let size = controller.ncontexts();
     let (ring, bell) = counter(controller)?;
-    let take = controller.register("take", move |_, call| {
+    let receive = controller.register("take", move |_, call| {
         assert_eq!(call.bytes.len(), 1024);
         ring.set(ring.value() + 1);
     })?;
     controller.barrier()?;
     let bytes = [7_u8; 1024];
     for _ in 0..times {
-        for to in 0..all {
-            controller.ainvoke(to, take, &bytes)?;
+        for to in 0..size {
+            controller.ainvoke(to, receive, &bytes)?;
         }
     }
-    controller.wait(&bell, (times * all) as i32)?;
+    controller.wait(&bell, (times * size) as i32)?;
     controller.barrier()
 }
 
-/// Context 0 never polls, but invokes: its own functions run nevertheless.
+/// Context 0 invokes and never polls. The functions that other contexts invoke on it run
+/// nevertheless.
 fn no_polls(controller: &Controller, _: &[String]) -> Result {
     let (ring, bell) = counter(controller)?;
-    let done = controller.bell()?;
-    let (rung_done, done_too) = (done.clone(), done);
+    let stop_bell = controller.bell()?;
+    let stop_ring = stop_bell.clone();
     let ping = controller.register("ping", move |_, _| ring.set(ring.value() + 1))?;
-    let stop = controller.register("stop", move |_, _| rung_done.set(1))?;
+    let stop = controller.register("stop", move |_, _| stop_ring.set(1))?;
     controller.barrier()?;
     if controller.mycontext() == 0 {
         while bell.value() < 100 {
@@ -207,13 +209,13 @@ fn no_polls(controller: &Controller, _: &[String]) -> Result {
         for _ in 0..100 {
             controller.ainvoke(0, ping, &[])?;
         }
-        controller.wait(&done_too, 1)?;
+        controller.wait(&stop_bell, 1)?;
     }
     controller.barrier()
 }
 
 fn typed(controller: &Controller, _: &[String]) -> Result {
-    let all = controller.ncontexts();
+    let size = controller.ncontexts();
     let (ring, bell) = counter(controller)?;
     let row = controller.register_typed::<(u32, String, Vec<f64>)>(
         "row",
@@ -224,60 +226,61 @@ fn typed(controller: &Controller, _: &[String]) -> Result {
         },
     )?;
     controller.barrier()?;
-    let me = controller.mycontext();
-    let value = (me as u32, "row".to_owned(), vec![me as f64; 1000]);
-    for to in 0..all {
+    let rank = controller.mycontext();
+    let value = (rank as u32, "row".to_owned(), vec![rank as f64; 1000]);
+    for to in 0..size {
         controller.ainvoke_typed(to, row, &value)?;
     }
-    controller.wait(&bell, all as i32)?;
+    controller.wait(&bell, size as i32)?;
     controller.barrier()
 }
 
-/// A parcel saves one copy, counted on both sides together.
+/// A parcel saves one copy. The scenario counts the copies of both sides together.
 fn parcels(controller: &Controller, _: &[String]) -> Result {
     const LEN: usize = 10_000;
-    let (me, all) = (controller.mycontext(), controller.ncontexts());
-    let next = (me + 1) % all;
+    let (rank, size) = (controller.mycontext(), controller.ncontexts());
+    let next = (rank + 1) % size;
     let (ring, bell) = counter(controller)?;
-    let take = controller.register("take", move |_, call| {
+    let receive = controller.register("take", move |_, call| {
         assert!(call.bytes == pattern(call.from, LEN));
         ring.set(ring.value() + 1);
     })?;
     controller.barrier()?;
     let mut costs = Vec::new();
-    let bytes = pattern(me, LEN);
+    let bytes = pattern(rank, LEN);
     for is_parcel in [false, true] {
-        let before = controller.copies();
+        let copies_before = controller.copies();
         controller.barrier()?;
         for _ in 0..10 {
             if is_parcel {
                 let mut parcel = controller.reserve(next, LEN)?;
                 assert!(parcel.is_special());
                 parcel.bytes_mut().copy_from_slice(&bytes);
-                controller.commit(take, parcel)?;
+                controller.commit(receive, parcel)?;
             } else {
-                controller.ainvoke(next, take, &bytes)?;
+                controller.ainvoke(next, receive, &bytes)?;
             }
         }
         controller.wait(&bell, if is_parcel { 20 } else { 10 })?;
-        costs.push(controller.copies().all() - before.all());
+        costs.push(controller.copies().all() - copies_before.all());
         controller.barrier()?;
     }
     assert_eq!(costs, [20, 10], "copies of 10 messages");
-    // Reservations beyond the limit of special memory succeed; dropped ones release their memory.
-    let many: Vec<_> = (0..5)
+    // Reservations beyond the limit of special memory succeed. A dropped parcel releases its
+    // memory.
+    let large_parcels: Vec<_> = (0..5)
         .map(|_| controller.reserve(next, 32 << 20))
         .collect::<Result<_>>()?;
-    assert!(many.iter().any(|parcel| !parcel.is_special()));
-    drop(many);
-    let mut huge = controller.reserve(next, LEN)?;
-    huge.bytes_mut().copy_from_slice(&bytes);
-    controller.commit(take, huge)?;
+    assert!(large_parcels.iter().any(|parcel| !parcel.is_special()));
+    drop(large_parcels);
+    let mut parcel = controller.reserve(next, LEN)?;
+    parcel.bytes_mut().copy_from_slice(&bytes);
+    controller.commit(receive, parcel)?;
     controller.wait(&bell, 21)?;
     controller.barrier()
 }
 
-/// A function that is not registered.
+/// The invocation of a function that is not registered is an error of the caller and of the target.
 fn unknown(controller: &Controller, _: &[String]) -> Result {
     let (ring, bell) = counter(controller)?;
     let registered = controller.register("registered", move |_, _| ring.set(ring.value() + 1))?;
@@ -301,13 +304,13 @@ fn unknown(controller: &Controller, _: &[String]) -> Result {
         matches!(no_context, Err(Error::NoContext { .. })),
         "{no_context:?}"
     );
-    // The caller has one function more than the target: both get the error.
-    let me = controller.mycontext();
-    if me == 0 {
+    // The caller has registered one function more than the target. Both get the error.
+    let rank = controller.mycontext();
+    if rank == 0 {
         let extra = controller.register("extra", |_, _| {})?;
         controller.ainvoke(1, extra, &[])?;
     }
-    if me < 2 {
+    if rank < 2 {
         while reported.is_none() {
             reported = controller.poll().err();
         }
@@ -320,12 +323,12 @@ fn unknown(controller: &Controller, _: &[String]) -> Result {
         assert_eq!(reported.take(), Some(expected));
     }
     assert_eq!(reported, None);
-    controller.ainvoke((me + 1) % controller.ncontexts(), registered, &[])?;
+    controller.ainvoke((rank + 1) % controller.ncontexts(), registered, &[])?;
     controller.wait(&bell, 1)?;
     controller.barrier()
 }
 
-/// Numbers increase from 0, also when one function is registered twice.
+/// The numbers of functions increase from 0, also when one function is registered twice.
 fn ordinals(controller: &Controller, _: &[String]) -> Result {
     let (ring, bell) = counter(controller)?;
     let count = move |_: &Controller, call: selvedge_cheetah::Call<'_>| {
@@ -351,34 +354,34 @@ fn handlers_within_calls(controller: &Controller, _: &[String]) -> Result {
     let inside = Rc::new(Cell::new(false));
     let is_inside = Rc::clone(&inside);
     let (ring, bell) = counter(controller)?;
-    let take = controller.register("take", move |_, _| {
-        assert!(is_inside.get(), "runs outside of a call");
+    let receive = controller.register("take", move |_, _| {
+        assert!(is_inside.get(), "the function runs outside of a call");
         ring.set(ring.value() + 1);
     })?;
     controller.barrier()?;
-    let (me, all) = (controller.mycontext(), controller.ncontexts());
+    let (rank, size) = (controller.mycontext(), controller.ncontexts());
     let addresses = crate::exchange::exchange(controller, &[bell.name().word()]);
     let addresses = addresses?;
     inside.set(true);
     controller.barrier()?;
     inside.set(false);
-    if me == 0 {
-        // All other contexts have sent by the time that the file exists.
-        let before = bell.value();
+    if rank == 0 {
+        // The other contexts send while context 0 only reads its bell.
+        let value_before = bell.value();
         std::fs::write(format!("/tmp/cheetah-within-calls-{}", addresses[0][0]), "")
             .expect("a file");
         let until = std::time::Instant::now() + std::time::Duration::from_millis(300);
         while std::time::Instant::now() < until {
-            assert_eq!(bell.value(), before);
+            assert_eq!(bell.value(), value_before);
         }
         std::fs::remove_file(format!("/tmp/cheetah-within-calls-{}", addresses[0][0]))
             .expect("a file");
     } else {
-        controller.ainvoke(0, take, &[])?;
+        controller.ainvoke(0, receive, &[])?;
     }
     inside.set(true);
-    if me == 0 {
-        controller.wait(&bell, all as i32 - 1)?;
+    if rank == 0 {
+        controller.wait(&bell, size as i32 - 1)?;
     }
     controller.barrier()
 }
@@ -400,18 +403,21 @@ fn thread_mode(controller: &Controller, _: &[String]) -> Result {
     assert_eq!(count_threads(), 2);
     let next = (controller.mycontext() + 1) % controller.ncontexts();
     let mut buffer = vec![0_u8; 100_000];
-    let (there, done) = (controller.bell()?, controller.bell()?);
-    let words = [crate::exchange::address(&mut buffer), there.name().word()];
+    let (remote_bell, local_bell) = (controller.bell()?, controller.bell()?);
+    let words = [
+        crate::exchange::address(&mut buffer),
+        remote_bell.name().word(),
+    ];
     let addresses = crate::exchange::exchange(controller, &words)?;
     let source = pattern(1, 100_000);
     let bell = selvedge_cheetah::BellName::from_word(addresses[next][1]);
     let bytes = (source.as_ptr(), source.len());
-    // SAFETY: both vectors live to the end.
-    unsafe { controller.put(next, addresses[next][0], bytes, Some(&done), bell) }?;
-    while there.value() < 1 {
+    // SAFETY: both vectors live until the put is complete in both contexts.
+    unsafe { controller.put(next, addresses[next][0], bytes, Some(&local_bell), bell) }?;
+    while remote_bell.value() < 1 {
         std::hint::spin_loop();
     }
-    while done.value() < 1 {
+    while local_bell.value() < 1 {
         std::hint::spin_loop();
     }
     assert!(buffer == source);

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use selvedge_cheetah::{Controller, Result};
 
-/// A scenario, with the remaining arguments.
+/// Function of a scenario. It gets the command-line arguments that follow the scenario's name.
 type Scenario = fn(&Controller, &[String]) -> Result;
 
 fn scenarios() -> impl Iterator<Item = (&'static str, Scenario)> {
@@ -26,17 +26,17 @@ fn scenarios() -> impl Iterator<Item = (&'static str, Scenario)> {
     all.into_iter().flatten().copied()
 }
 
-/// Prints errors that the library logs.
+/// Logger that prints the errors of the library.
 struct ErrorLog;
 
 impl log::Log for ErrorLog {
-    fn enabled(&self, about: &log::Metadata<'_>) -> bool {
-        about.level() == log::Level::Error
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() == log::Level::Error
     }
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
-            // In one write: other contexts write to the same stream.
+            // One write per line: other contexts write to the same stream.
             let line = format!("logged: {}\n", record.args());
             eprint!("{line}");
         }

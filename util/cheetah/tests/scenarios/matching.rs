@@ -15,16 +15,17 @@ pub(crate) const SCENARIOS: &[(&str, super::Scenario)] = &[
     ("fabrics", fabrics),
 ];
 
-/// Messages and requests in any order: each request gets its own message.
+/// Contexts send messages and post requests in mixed order. Each request gets one message of its
+/// sender and tag, in order.
 fn matching(controller: &Controller, args: &[String]) -> Result {
     let times: u64 = args[0].parse().expect("a number");
-    let (me, all) = (controller.mycontext(), controller.ncontexts());
+    let size = controller.ncontexts();
     let handler = MatchingHandler::new(controller)?;
     let bell = controller.bell()?;
     let seen = Rc::new(RefCell::new(Vec::new()));
     for number in 0..times {
         let tag = (number % 5) as i32;
-        for to in 0..all {
+        for to in 0..size {
             handler.send(to, tag, &vec![number; 1 + number as usize % 400])?;
         }
         // Some requests precede their messages, some follow.
@@ -32,17 +33,17 @@ fn matching(controller: &Controller, args: &[String]) -> Result {
             continue;
         }
         for earlier in number.saturating_sub(2)..=number {
-            request(&handler, all, earlier, &bell, &seen)?;
+            request(&handler, size, earlier, &bell, &seen)?;
         }
     }
     let rest = (times - 1) % 3;
     for number in times - rest..times {
-        request(&handler, all, number, &bell, &seen)?;
+        request(&handler, size, number, &bell, &seen)?;
     }
-    controller.wait(&bell, (times as usize * all) as i32)?;
+    controller.wait(&bell, (times as usize * size) as i32)?;
     assert_eq!((handler.actions(None), handler.messages(None)), (0, 0));
     let seen = seen.borrow();
-    for from in 0..all {
+    for from in 0..size {
         for tag in 0..5 {
             let numbers: Vec<u64> = seen
                 .iter()
@@ -52,7 +53,7 @@ fn matching(controller: &Controller, args: &[String]) -> Result {
             assert!(numbers.is_sorted() && !numbers.is_empty(), "{numbers:?}");
         }
     }
-    let _ = me;
+
     controller.barrier()
 }
 
@@ -60,12 +61,12 @@ type Seen = Rc<RefCell<Vec<(usize, u64)>>>;
 
 fn request(
     handler: &MatchingHandler,
-    all: usize,
+    size: usize,
     number: u64,
     bell: &selvedge_cheetah::Bell,
     seen: &Seen,
 ) -> Result {
-    for from in 0..all {
+    for from in 0..size {
         let (ring, seen) = (bell.clone(), Rc::clone(seen));
         handler.request::<Vec<u64>>(from, (number % 5) as i32, move |_, row| {
             assert!(row.iter().all(|&value| value == row[0]));
@@ -79,17 +80,17 @@ fn request(
 
 /// Two handlers with the same tags do not see each other's messages.
 fn handlers(controller: &Controller, _: &[String]) -> Result {
-    let all = controller.ncontexts();
+    let size = controller.ncontexts();
     let (one, two) = (
         MatchingHandler::new(controller)?,
         MatchingHandler::new(controller)?,
     );
     let bell = controller.bell()?;
-    for to in 0..all {
+    for to in 0..size {
         two.send(to, 1, &22_u32)?;
         one.send(to, 1, &11_u32)?;
     }
-    for from in 0..all {
+    for from in 0..size {
         for (handler, expected) in [(&one, 11), (&two, 22)] {
             let ring = bell.clone();
             handler.request::<u32>(from, 1, move |_, &value| {
@@ -98,20 +99,20 @@ fn handlers(controller: &Controller, _: &[String]) -> Result {
             })?;
         }
     }
-    controller.wait(&bell, 2 * all as i32)?;
+    controller.wait(&bell, 2 * size as i32)?;
     controller.barrier()
 }
 
-/// The text of the message with this number. Some texts are short; others are so long that they
-/// stay in their receive buffer.
+/// Returns the text of the message with this number. Some texts are short; others are so long that
+/// they stay in their receive buffer.
 fn early_text(number: i32) -> String {
     format!("{number}").repeat([1, 40, 500][number as usize % 3])
 }
 
-/// More messages than receive buffers are queued for a handler that is not built yet.
+/// More messages than receive buffers are queued for a handler that is not constructed yet.
 fn early(controller: &Controller, _: &[String]) -> Result {
     const COUNT: i32 = 300;
-    let all = controller.ncontexts();
+    let size = controller.ncontexts();
     let bell = controller.bell()?;
     if controller.mycontext() != 0 {
         let handler = MatchingHandler::new(controller)?;
@@ -125,7 +126,7 @@ fn early(controller: &Controller, _: &[String]) -> Result {
         controller.poll()?;
     }
     let handler = MatchingHandler::new(controller)?;
-    for from in 1..all {
+    for from in 1..size {
         for number in 0..COUNT {
             let ring = bell.clone();
             handler.request::<String>(from, number, move |_, text| {
@@ -134,15 +135,15 @@ fn early(controller: &Controller, _: &[String]) -> Result {
             })?;
         }
     }
-    controller.wait(&bell, (all as i32 - 1) * COUNT)?;
+    controller.wait(&bell, (size as i32 - 1) * COUNT)?;
     controller.barrier()
 }
 
 fn counts(controller: &Controller, _: &[String]) -> Result {
-    let (me, all) = (controller.mycontext(), controller.ncontexts());
+    let (rank, size) = (controller.mycontext(), controller.ncontexts());
     let handler = MatchingHandler::new(controller)?;
-    let next = (me + 1) % all;
-    let before = (me + all - 1) % all;
+    let next = (rank + 1) % size;
+    let previous = (rank + size - 1) % size;
     for tag in 0..7 {
         handler.send(next, tag, &tag)?;
     }
@@ -150,28 +151,28 @@ fn counts(controller: &Controller, _: &[String]) -> Result {
         controller.poll()?;
     }
     assert_eq!(
-        (handler.messages(Some(before)), handler.actions(None)),
+        (handler.messages(Some(previous)), handler.actions(None)),
         (7, 0)
     );
     for tag in 5..10 {
-        handler.request::<i32>(before, tag, move |_, &value| assert_eq!(value, tag))?;
+        handler.request::<i32>(previous, tag, move |_, &value| assert_eq!(value, tag))?;
     }
     controller.poll()?;
     assert_eq!(
-        (handler.messages(None), handler.actions(Some(before))),
+        (handler.messages(None), handler.actions(Some(previous))),
         (5, 3)
     );
-    assert_eq!(handler.actions(Some(all)), 0);
+    assert_eq!(handler.actions(Some(size)), 0);
     controller.barrier()
 }
 
-/// Messages with zero to four arguments, with large values, and with the format [`Array`].
+/// Sends messages with zero to four arguments, with large values, and with the format [`Array`].
 fn arguments(controller: &Controller, _: &[String]) -> Result {
-    let (me, all) = (controller.mycontext(), controller.ncontexts());
-    let (next, before) = ((me + 1) % all, (me + all - 1) % all);
+    let (rank, size) = (controller.mycontext(), controller.ncontexts());
+    let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
     let handler = MatchingHandler::new(controller)?;
     let bell = controller.bell()?;
-    let large = vec![me as f64; 100_000];
+    let large = vec![rank as f64; 100_000];
     handler.send(next, 0, &())?;
     handler.send(next, 1, &(1_u8,))?;
     handler.send(next, 2, &(1_u8, 2.5_f64))?;
@@ -182,32 +183,32 @@ fn arguments(controller: &Controller, _: &[String]) -> Result {
         let bell = bell.clone();
         move || bell.set(bell.value() + 1)
     };
-    let done = ring();
-    handler.request::<()>(before, 0, move |_, ()| done())?;
-    let done = ring();
-    handler.request::<(u8,)>(before, 1, move |_, (one,)| {
+    let ring_bell = ring();
+    handler.request::<()>(previous, 0, move |_, ()| ring_bell())?;
+    let ring_bell = ring();
+    handler.request::<(u8,)>(previous, 1, move |_, (one,)| {
         assert_eq!(*one, 1);
-        done();
+        ring_bell();
     })?;
-    let done = ring();
-    handler.request::<(u8, f64)>(before, 2, move |_, (_, two)| {
+    let ring_bell = ring();
+    handler.request::<(u8, f64)>(previous, 2, move |_, (_, two)| {
         assert_eq!(*two, 2.5);
-        done();
+        ring_bell();
     })?;
-    let done = ring();
-    handler.request::<(u8, f64, String)>(before, 3, move |_, (_, _, three)| {
+    let ring_bell = ring();
+    handler.request::<(u8, f64, String)>(previous, 3, move |_, (_, _, three)| {
         assert_eq!(three, "three");
-        done();
+        ring_bell();
     })?;
-    let done = ring();
-    handler.request::<(u8, f64, String, Vec<f64>)>(before, 4, move |_, (_, _, four, row)| {
-        assert_eq!((four, row), ("four", &vec![before as f64; 100_000][..]));
-        done();
+    let ring_bell = ring();
+    handler.request::<(u8, f64, String, Vec<f64>)>(previous, 4, move |_, (_, _, four, row)| {
+        assert_eq!((four, row), ("four", &vec![previous as f64; 100_000][..]));
+        ring_bell();
     })?;
-    let done = ring();
-    handler.request_with::<Array, [f64]>(before, 5, move |_, row| {
-        assert_eq!(row, vec![before as f64; 100_000]);
-        done();
+    let ring_bell = ring();
+    handler.request_with::<Array, [f64]>(previous, 5, move |_, row| {
+        assert_eq!(row, vec![previous as f64; 100_000]);
+        ring_bell();
     })?;
     controller.wait(&bell, 6)?;
     controller.barrier()

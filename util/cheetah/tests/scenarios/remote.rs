@@ -38,7 +38,7 @@ const SIZES: [usize; 13] = [
     64 << 20,
 ];
 
-/// Puts bytes that live until the caller's barrier.
+/// Puts bytes. They must live until the caller's bell has rung or its barrier has returned.
 fn put(
     controller: &Controller,
     to: usize,
@@ -54,7 +54,7 @@ fn put(
 
 fn get(
     controller: &Controller,
-    of: usize,
+    target: usize,
     remote: u64,
     buffer: &mut [u8],
     local: Option<&Bell>,
@@ -62,31 +62,42 @@ fn get(
 ) -> Result {
     let bell = BellName::from_word(bell);
     // SAFETY: as above.
-    unsafe { controller.get(of, remote, (buffer.as_mut_ptr(), buffer.len()), local, bell) }
+    unsafe {
+        controller.get(
+            target,
+            remote,
+            (buffer.as_mut_ptr(), buffer.len()),
+            local,
+            bell,
+        )
+    }
 }
 
 /// A large put is copied once, from its source to its destination.
 fn one_copy(controller: &Controller, _: &[String]) -> Result {
-    let (me, all) = (controller.mycontext(), controller.ncontexts());
-    let (next, before) = ((me + 1) % all, (me + all - 1) % all);
+    let (rank, size) = (controller.mycontext(), controller.ncontexts());
+    let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
     let mut buffer = vec![0_u8; 1 << 20];
-    let (there, done) = (controller.bell()?, controller.bell()?);
-    let addresses = exchange(controller, &[address(&mut buffer), there.name().word()])?;
+    let (remote_bell, local_bell) = (controller.bell()?, controller.bell()?);
+    let addresses = exchange(
+        controller,
+        &[address(&mut buffer), remote_bell.name().word()],
+    )?;
     // No context puts before all contexts have read their counters.
     let old = controller.copies();
     controller.barrier()?;
-    let source = pattern(me, 1 << 20);
+    let source = pattern(rank, 1 << 20);
     put(
         controller,
         next,
         addresses[next][0],
         &source,
-        Some(&done),
+        Some(&local_bell),
         addresses[next][1],
     )?;
-    controller.wait(&done, 1)?;
-    controller.wait(&there, 1)?;
-    assert!(buffer == pattern(before, 1 << 20));
+    controller.wait(&local_bell, 1)?;
+    controller.wait(&remote_bell, 1)?;
+    assert!(buffer == pattern(previous, 1 << 20));
     let new = controller.copies();
     assert_eq!((new.packed, new.placed), (old.packed, old.placed));
     assert_eq!(new.delivered, old.delivered + 1);
@@ -96,35 +107,36 @@ fn one_copy(controller: &Controller, _: &[String]) -> Result {
 /// Puts each size to the next context (to itself, if there is only one), at an odd address between
 /// guard bytes, and gets it back.
 fn sizes(controller: &Controller, _: &[String]) -> Result {
-    let (me, all) = (controller.mycontext(), controller.ncontexts());
-    let (next, before) = ((me + 1) % all, (me + all - 1) % all);
+    let (rank, size) = (controller.mycontext(), controller.ncontexts());
+    let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
     let largest = SIZES[SIZES.len() - 1];
     let mut buffer = vec![0xee_u8; largest + 16];
-    let (there, done, read) = (controller.bell()?, controller.bell()?, controller.bell()?);
+    let (remote_bell, local_bell, read_bell) =
+        (controller.bell()?, controller.bell()?, controller.bell()?);
     let addresses = exchange(
         controller,
         &[
             address(&mut buffer),
-            there.name().word(),
-            read.name().word(),
+            remote_bell.name().word(),
+            read_bell.name().word(),
         ],
     )?;
     for (round, &len) in SIZES.iter().enumerate() {
         let rings = round as i32 + 1;
-        let source = pattern(me + round, len);
+        let source = pattern(rank + round, len);
         put(
             controller,
             next,
             addresses[next][0] + 3,
             &source,
-            Some(&done),
+            Some(&local_bell),
             addresses[next][1],
         )?;
-        controller.wait(&done, 2 * rings - 1)?;
-        controller.wait(&there, rings)?;
+        controller.wait(&local_bell, 2 * rings - 1)?;
+        controller.wait(&remote_bell, rings)?;
         assert!(
-            buffer[3..3 + len] == pattern(before + round, len),
-            "{len} bytes were put"
+            buffer[3..3 + len] == pattern(previous + round, len),
+            "a put of {len} bytes"
         );
         assert_eq!((&buffer[..3], buffer[3 + len]), (&[0xee; 3][..], 0xee));
         let mut back = vec![0_u8; len];
@@ -133,13 +145,13 @@ fn sizes(controller: &Controller, _: &[String]) -> Result {
             next,
             addresses[next][0] + 3,
             &mut back,
-            Some(&done),
+            Some(&local_bell),
             addresses[next][2],
         )?;
-        controller.wait(&done, 2 * rings)?;
-        assert!(back == source, "{len} bytes were got");
-        // The neighbour has fetched its bytes: they may be overwritten.
-        controller.wait(&read, rings)?;
+        controller.wait(&local_bell, 2 * rings)?;
+        assert!(back == source, "a get of {len} bytes");
+        // The previous context has read the bytes, so this context may overwrite them.
+        controller.wait(&read_bell, rings)?;
         buffer[3..3 + len].fill(0xee);
         controller.barrier()?;
     }
@@ -151,8 +163,8 @@ static ZEROS: [AtomicU64; 100] = [const { AtomicU64::new(0) }; 100];
 
 /// Puts into the heap, initialized data, zero-initialized data, the stack and mapped memory.
 fn targets(controller: &Controller, _: &[String]) -> Result {
-    let (me, all) = (controller.mycontext(), controller.ncontexts());
-    let (next, before) = ((me + 1) % all, (me + all - 1) % all);
+    let (rank, size) = (controller.mycontext(), controller.ncontexts());
+    let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
     let mut heap = vec![0_u64; 100];
     let mut large = vec![0_u64; 1 << 20];
     let stack = [const { AtomicU64::new(0) }; 100];
@@ -166,7 +178,7 @@ fn targets(controller: &Controller, _: &[String]) -> Result {
     ];
     let bell = controller.bell()?;
     let addresses = exchange(controller, &[&targets[..], &[bell.name().word()]].concat())?;
-    let source = vec![me as u64 + 77; 100];
+    let source = vec![rank as u64 + 77; 100];
     for target in &addresses[next][..5] {
         put(
             controller,
@@ -178,7 +190,7 @@ fn targets(controller: &Controller, _: &[String]) -> Result {
         )?;
     }
     controller.wait(&bell, 5)?;
-    let expected = before as u64 + 77;
+    let expected = previous as u64 + 77;
     assert!(heap == vec![expected; 100] && large[1000..1100] == vec![expected; 100]);
     for target in [&stack, &DATA, &ZEROS] {
         assert!(
@@ -194,82 +206,84 @@ fn targets(controller: &Controller, _: &[String]) -> Result {
 /// once the remote bell has rung.
 fn put_bells(controller: &Controller, args: &[String]) -> Result {
     let times: i32 = args[0].parse().expect("a number");
-    let (me, all) = (controller.mycontext(), controller.ncontexts());
-    let (next, before) = ((me + 1) % all, (me + all - 1) % all);
+    let (rank, size) = (controller.mycontext(), controller.ncontexts());
+    let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
     let largest = 20_000;
     let mut buffer = vec![0_u8; largest];
-    let (there, done, taken) = (controller.bell()?, controller.bell()?, controller.bell()?);
+    let (remote_bell, local_bell, consumed_bell) =
+        (controller.bell()?, controller.bell()?, controller.bell()?);
     let addresses = exchange(
         controller,
         &[
             address(&mut buffer),
-            there.name().word(),
-            taken.name().word(),
+            remote_bell.name().word(),
+            consumed_bell.name().word(),
         ],
     )?;
     let len = |round: i32| 1 + (round as usize * 997) % largest;
     let mut source = vec![0_u8; largest];
     for round in 0..times {
-        let own = len(round);
-        source[..own].fill((me as i32 + round) as u8);
+        let current_len = len(round);
+        source[..current_len].fill((rank as i32 + round) as u8);
         put(
             controller,
             next,
             addresses[next][0],
-            &source[..own],
-            Some(&done),
+            &source[..current_len],
+            Some(&local_bell),
             addresses[next][1],
         )?;
-        controller.wait(&done, round + 1)?;
-        source[..own].fill(0xff);
-        controller.wait(&there, round + 1)?;
-        let expected = (before as i32 + round) as u8;
+        controller.wait(&local_bell, round + 1)?;
+        source[..current_len].fill(0xff);
+        controller.wait(&remote_bell, round + 1)?;
+        let expected = (previous as i32 + round) as u8;
         assert!(
-            buffer[..own].iter().all(|&byte| byte == expected),
+            buffer[..current_len].iter().all(|&byte| byte == expected),
             "round {round}"
         );
-        put(controller, before, 0, &[], None, addresses[before][2])?;
-        controller.wait(&taken, round + 1)?;
+        put(controller, previous, 0, &[], None, addresses[previous][2])?;
+        controller.wait(&consumed_bell, round + 1)?;
     }
     Ok(())
 }
 
-/// The owner overwrites the bytes once the remote bell has rung; the reader checks its buffer once
-/// the local bell has rung.
+/// The target overwrites the bytes once the remote bell has rung; the initiator checks its buffer
+/// once the local bell has rung.
 fn get_bells(controller: &Controller, args: &[String]) -> Result {
     let times: i32 = args[0].parse().expect("a number");
-    let (me, all) = (controller.mycontext(), controller.ncontexts());
-    let next = (me + 1) % all;
-    let before = (me + all - 1) % all;
+    let (rank, size) = (controller.mycontext(), controller.ncontexts());
+    let next = (rank + 1) % size;
+    let previous = (rank + size - 1) % size;
     let largest = 20_000;
     let mut source = vec![0_u8; largest];
-    let (read, done, filled) = (controller.bell()?, controller.bell()?, controller.bell()?);
+    let (read_bell, local_bell, filled_bell) =
+        (controller.bell()?, controller.bell()?, controller.bell()?);
     let addresses = exchange(
         controller,
         &[
             address(&mut source),
-            read.name().word(),
-            filled.name().word(),
+            read_bell.name().word(),
+            filled_bell.name().word(),
         ],
     )?;
     let len = |round: i32| 1 + (round as usize * 997) % largest;
     for round in 0..times {
-        let own = len(round);
-        source[..own].fill((me as i32 + round) as u8);
-        put(controller, before, 0, &[], None, addresses[before][2])?;
-        controller.wait(&filled, round + 1)?;
-        let mut buffer = vec![0xff_u8; own];
+        let current_len = len(round);
+        source[..current_len].fill((rank as i32 + round) as u8);
+        put(controller, previous, 0, &[], None, addresses[previous][2])?;
+        controller.wait(&filled_bell, round + 1)?;
+        let mut buffer = vec![0xff_u8; current_len];
         get(
             controller,
             next,
             addresses[next][0],
             &mut buffer,
-            Some(&done),
+            Some(&local_bell),
             addresses[next][1],
         )?;
-        controller.wait(&read, round + 1)?;
-        source[..own].fill(0xff);
-        controller.wait(&done, round + 1)?;
+        controller.wait(&read_bell, round + 1)?;
+        source[..current_len].fill(0xff);
+        controller.wait(&local_bell, round + 1)?;
         let expected = (next as i32 + round) as u8;
         assert!(buffer.iter().all(|&byte| byte == expected), "round {round}");
     }
@@ -279,20 +293,20 @@ fn get_bells(controller: &Controller, args: &[String]) -> Result {
 /// One bell of each context counts local and remote rings of puts and gets.
 fn many_on_one_bell(controller: &Controller, args: &[String]) -> Result {
     let times: usize = args[0].parse().expect("a number");
-    let (me, all) = (controller.mycontext(), controller.ncontexts());
-    let next = (me + 1) % all;
+    let (rank, size) = (controller.mycontext(), controller.ncontexts());
+    let next = (rank + 1) % size;
     let mut buffer = vec![0_u64; 4096];
     let bell = controller.bell()?;
     bell.set(-1000);
     let addresses = exchange(controller, &[address(&mut buffer), bell.name().word()])?;
     let (remote, ring) = (addresses[next][0], addresses[next][1]);
-    let source = vec![me as u64; 4096];
-    let mut sink = vec![0_u64; 4096];
+    let source = vec![rank as u64; 4096];
+    let mut get_buffer = vec![0_u64; 4096];
     for round in 0..times {
         let words = if round % 97 == 0 { 4096 } else { 1 + round % 8 };
         let bytes = bytemuck::cast_slice(&source[..words]);
         put(controller, next, remote, bytes, Some(&bell), ring)?;
-        let back = bytemuck::cast_slice_mut(&mut sink[..words]);
+        let back = bytemuck::cast_slice_mut(&mut get_buffer[..words]);
         get(controller, next, remote, back, Some(&bell), ring)?;
     }
     let expected = 4 * times as i32 - 1000;
@@ -303,11 +317,11 @@ fn many_on_one_bell(controller: &Controller, args: &[String]) -> Result {
 }
 
 fn null_bells(controller: &Controller, _: &[String]) -> Result {
-    let (me, all) = (controller.mycontext(), controller.ncontexts());
-    let (next, before) = ((me + 1) % all, (me + all - 1) % all);
+    let (rank, size) = (controller.mycontext(), controller.ncontexts());
+    let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
     let mut buffer = vec![0_u8; 1 << 17];
     let addresses = exchange(controller, &[address(&mut buffer)])?;
-    let source = pattern(me, 1 << 16);
+    let source = pattern(rank, 1 << 16);
     put(controller, next, addresses[next][0], &source, None, 0)?;
     put(
         controller,
@@ -321,29 +335,29 @@ fn null_bells(controller: &Controller, _: &[String]) -> Result {
     get(controller, next, addresses[next][0], &mut back, None, 0)?;
     // Operations without bells are complete when all contexts have finalized.
     controller.finalize()?;
-    assert!(buffer[..1 << 16] == pattern(before, 1 << 16));
-    assert!(buffer[1 << 16..][..100] == pattern(before, 100));
+    assert!(buffer[..1 << 16] == pattern(previous, 1 << 16));
+    assert!(buffer[1 << 16..][..100] == pattern(previous, 100));
     Ok(())
 }
 
 /// Context 0 only polls while the others put into its memory.
 fn polling_target(controller: &Controller, _: &[String]) -> Result {
-    let all = controller.ncontexts();
-    let mut buffer = vec![0_u64; all];
-    let (bell, over) = (controller.bell()?, controller.bell()?);
-    let ring = over.clone();
-    let run = controller.register("over", move |_, _| ring.set(ring.value() + 1))?;
+    let size = controller.ncontexts();
+    let mut buffer = vec![0_u64; size];
+    let (bell, end_bell) = (controller.bell()?, controller.bell()?);
+    let ring = end_bell.clone();
+    let end = controller.register("end", move |_, _| ring.set(ring.value() + 1))?;
     let addresses = exchange(controller, &[address(&mut buffer), bell.name().word()])?;
-    let me = controller.mycontext();
-    if me == 0 {
-        while bell.value() < all as i32 - 1 || over.value() < all as i32 - 1 {
+    let rank = controller.mycontext();
+    if rank == 0 {
+        while bell.value() < size as i32 - 1 || end_bell.value() < size as i32 - 1 {
             controller.poll()?;
         }
-        let expected: Vec<_> = (0..all as u64).collect();
+        let expected: Vec<_> = (0..size as u64).collect();
         assert_eq!(buffer, expected);
     } else {
-        let source = [me as u64];
-        let target = addresses[0][0] + 8 * me as u64;
+        let source = [rank as u64];
+        let target = addresses[0][0] + 8 * rank as u64;
         put(
             controller,
             0,
@@ -352,22 +366,27 @@ fn polling_target(controller: &Controller, _: &[String]) -> Result {
             None,
             addresses[0][1],
         )?;
-        controller.ainvoke(0, run, &[])?;
+        controller.ainvoke(0, end, &[])?;
         controller.barrier()?;
         return Ok(());
     }
     controller.barrier()
 }
 
-/// Puts of several sizes with bells into special memory, also before it was announced.
+/// Puts and gets of several sizes access special memory, also before its context has announced it.
 fn special(controller: &Controller, _: &[String]) -> Result {
-    let (me, all) = (controller.mycontext(), controller.ncontexts());
-    let (next, before) = ((me + 1) % all, (me + all - 1) % all);
+    let (rank, size) = (controller.mycontext(), controller.ncontexts());
+    let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
     let memory = controller.special(1 << 20)?;
-    let (there, done, taken) = (controller.bell()?, controller.bell()?, controller.bell()?);
+    let (remote_bell, local_bell, consumed_bell) =
+        (controller.bell()?, controller.bell()?, controller.bell()?);
     let addresses = exchange(
         controller,
-        &[memory.address(0), there.name().word(), taken.name().word()],
+        &[
+            memory.address(0),
+            remote_bell.name().word(),
+            consumed_bell.name().word(),
+        ],
     )?;
     for round in 0..200_usize {
         let len = match round % 4 {
@@ -377,21 +396,21 @@ fn special(controller: &Controller, _: &[String]) -> Result {
             _ => 1 << 19,
         };
         let rings = round as i32 + 1;
-        let source = pattern(me + round, len);
+        let source = pattern(rank + round, len);
         put(
             controller,
             next,
             addresses[next][0] + 5,
             &source,
-            Some(&done),
+            Some(&local_bell),
             addresses[next][1],
         )?;
-        controller.wait(&done, 2 * rings - 1)?;
-        controller.wait(&there, rings)?;
+        controller.wait(&local_bell, 2 * rings - 1)?;
+        controller.wait(&remote_bell, rings)?;
         let mut buffer = vec![0_u8; len];
         memory.copy_to(5, &mut buffer)?;
         assert!(
-            buffer == pattern(before + round, len),
+            buffer == pattern(previous + round, len),
             "{len} bytes in round {round}"
         );
         let mut back = vec![0_u8; len];
@@ -400,12 +419,12 @@ fn special(controller: &Controller, _: &[String]) -> Result {
             next,
             addresses[next][0] + 5,
             &mut back,
-            Some(&done),
+            Some(&local_bell),
             addresses[next][2],
         )?;
-        controller.wait(&done, 2 * rings)?;
+        controller.wait(&local_bell, 2 * rings)?;
         assert!(back == source);
-        controller.wait(&taken, rings)?;
+        controller.wait(&consumed_bell, rings)?;
         controller.barrier()?;
     }
     assert!(
@@ -416,7 +435,7 @@ fn special(controller: &Controller, _: &[String]) -> Result {
     controller.barrier()
 }
 
-/// Freed special memory is not written any more, and its address can be reused.
+/// Puts do not write freed special memory, and new special memory may have its address.
 fn withdrawn(controller: &Controller, _: &[String]) -> Result {
     let next = (controller.mycontext() + 1) % controller.ncontexts();
     for round in 0..20_u64 {

@@ -12,7 +12,7 @@ use selvedge::info::RxAttr;
 use selvedge::owned::{Completions, Endpoint, Pool};
 use selvedge::{Address, Caps, Context, Errno, FiAddr, Hints, SharedReceives, av};
 
-/// Prefix of lines for the test.
+/// Prefix of the lines that the child process prints for the test.
 const MARK: &str = "endpoint_process: ";
 
 /// Handle of a child process, which is killed when the handle is dropped.
@@ -24,20 +24,20 @@ pub(super) struct EndpointProcess {
 }
 
 impl EndpointProcess {
-    /// Two connected processes.
+    /// Starts two processes that send to each other.
     pub(super) fn pair() -> (Self, Self) {
         Self::pair_with(&[])
     }
 
-    /// As [`Self::pair`], with additional environment variables.
+    /// Starts two processes as [`Self::pair`] does, with additional environment variables.
     pub(super) fn pair_with(env: &[(&str, &str)]) -> (Self, Self) {
         let (a, b) = (new_name(), new_name());
-        let with = |own: &str, other: &str| {
+        let start = |name: &str, peer: &str| {
             let mut env = env.to_vec();
-            env.extend([("NAME", own), ("TO", other)]);
+            env.extend([("NAME", name), ("TO", peer)]);
             Self::start(&env)
         };
-        (with(&a, &b), with(&b, &a))
+        (start(&a, &b), start(&b, &a))
     }
 
     /// Starts a process, and waits until it has opened its endpoint.
@@ -55,7 +55,7 @@ impl EndpointProcess {
         endpoint_process
     }
 
-    /// The error of a process that cannot open its endpoint.
+    /// Returns the error of a process that cannot open its endpoint.
     pub(super) fn start_error(env: &[(&str, &str)]) -> String {
         Self::spawn("endpoint_process", env).read_report()
     }
@@ -155,17 +155,17 @@ struct LocalEndpoint {
     ep: Endpoint,
     srx: Arc<dyn SharedReceives>,
     pool: Pool,
-    to: FiAddr,
-    done: Completions,
+    peer: FiAddr,
+    completions: Completions,
 }
 
 impl LocalEndpoint {
     fn open() -> Result<Self, selvedge::Error> {
-        let more = match std::env::var_os("COLLECTIVE") {
+        let collective = match std::env::var_os("COLLECTIVE") {
             Some(_) => Caps::COLLECTIVE,
             None => Caps::empty(),
         };
-        let hints = Hints::new().caps(Caps::TAGGED | more);
+        let hints = Hints::new().caps(Caps::TAGGED | collective);
         let mut info = selvedge_providers::builtin()
             .infos(&hints)?
             .into_iter()
@@ -177,25 +177,28 @@ impl LocalEndpoint {
         let domain = info.open()?;
         let av = domain.av(&av::Attr::default())?;
         let ep = Endpoint::open(&*domain, &info, av.clone())?;
-        let to = std::env::var("TO").unwrap_or_else(|_| "no-peer".to_owned());
+        let peer = std::env::var("TO").unwrap_or_else(|_| "no-peer".to_owned());
         Ok(Self {
             ep,
             srx: domain.srx(&RxAttr::default())?,
             pool: Pool::new(&*domain, 1 << 17, 16)?,
-            to: av.insert_one(&Address::Str(to)).unwrap(),
-            done: Completions::with_capacity(16),
+            peer: av.insert_one(&Address::Str(peer)).unwrap(),
+            completions: Completions::with_capacity(16),
         })
     }
 
     fn execute(&mut self, command: &str) {
         let words: Vec<&str> = command.split(' ').collect();
-        let numbers: Vec<usize> = words[1..].iter().map(|it| it.parse().unwrap()).collect();
+        let numbers: Vec<usize> = words[1..]
+            .iter()
+            .map(|word| word.parse().unwrap())
+            .collect();
         match (words[0], &numbers[..]) {
             ("send", &[number, size, tag]) => self.post_and_wait(number, |local| {
                 let mut buf = local.pool.take().unwrap();
                 buf.write(&vec![7; size]).unwrap();
-                let (to, tag) = (local.to, tag as u64);
-                local.ep.tsend(buf, to, tag, Context(1)).is_ok()
+                let (peer, tag) = (local.peer, tag as u64);
+                local.ep.tsend(buf, peer, tag, Context(1)).is_ok()
             }),
             ("recv", &[number, size, tag]) => self.post_and_wait(number, |local| {
                 let mut buf = local.pool.take().unwrap();
@@ -210,50 +213,53 @@ impl LocalEndpoint {
             }
             ("abort", _) => std::process::abort(),
             ("fault", _) => fault(),
-            ("handlers", _) => report(&format!("handlers {}", handlers())),
+            ("handlers", _) => report(&format!("handlers {}", handled_signals())),
             _ => panic!("{command}"),
         }
     }
 
-    /// Posts `number` operations, as many at a time as there are buffers, and waits for them.
+    /// Posts `number` operations, and waits until all are complete. The number of outstanding
+    /// operations is at most that of the pool's buffers.
     fn post_and_wait(&mut self, number: usize, mut post: impl FnMut(&mut Self) -> bool) {
         let (mut posted, mut complete) = (0, 0);
         while complete < number {
             while posted < number && self.pool.available() > 0 && post(self) {
                 posted += 1;
             }
-            self.ep.poll(&mut self.done).unwrap();
-            complete += self.done.drain().count();
+            self.ep.poll(&mut self.completions).unwrap();
+            complete += self.completions.drain().count();
         }
         report("done");
     }
 }
 
+/// Raises SIGSEGV by a read of an address that is not mapped.
 #[expect(unsafe_code, reason = "a real fault")]
 fn fault() {
-    let nothing = std::ptr::without_provenance::<u8>(16);
-    // SAFETY: the address is not mapped: the process ends, which is intended.
-    unsafe { nothing.read_volatile() };
+    let unmapped = std::ptr::without_provenance::<u8>(16);
+    // SAFETY: the address is not mapped. The signal ends the process before the read returns.
+    unsafe { unmapped.read_volatile() };
 }
 
-/// The signals that something other than Rust's own stack guard catches.
-fn handlers() -> String {
+/// Returns the names of the signals with a handler. The list leaves out those that the Rust runtime
+/// handles for its stack guard.
+fn handled_signals() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let caught = u64::from_str_radix(caught.unwrap().trim(), 16).unwrap();
-    let all = [
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = u64::from_str_radix(mask.unwrap().trim(), 16).unwrap();
+    let signals = [
         Signal::SIGABRT,
         Signal::SIGILL,
         Signal::SIGFPE,
         Signal::SIGUSR1,
         Signal::SIGUSR2,
     ];
-    let caught = all
+    let handled = signals
         .into_iter()
-        .filter(|it| caught >> (*it as u64 - 1) & 1 == 1);
-    let caught: Vec<&str> = caught.map(Signal::as_str).collect();
-    match caught.is_empty() {
+        .filter(|signal| mask >> (*signal as u64 - 1) & 1 == 1);
+    let handled: Vec<&str> = handled.map(Signal::as_str).collect();
+    match handled.is_empty() {
         true => "none".to_owned(),
-        false => caught.join(" "),
+        false => handled.join(" "),
     }
 }

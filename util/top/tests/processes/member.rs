@@ -17,7 +17,10 @@ use crate::endpoint_process::{EndpointProcess, report};
 pub(super) fn start_members(provider: &str, number: usize) -> Vec<EndpointProcess> {
     let start = |_| EndpointProcess::start_as("member", &[("PROVIDER", provider)]);
     let mut members: Vec<_> = (0..number).map(start).collect();
-    let names: Vec<_> = members.iter().map(|it| it.name().to_owned()).collect();
+    let names: Vec<_> = members
+        .iter()
+        .map(|member| member.name().to_owned())
+        .collect();
     for member in &mut members {
         member.send_command(&format!("insert {}", names.join(" ")));
         member.wait_done();
@@ -26,7 +29,7 @@ pub(super) fn start_members(provider: &str, number: usize) -> Vec<EndpointProces
 }
 
 /// Sends a command to all members, and waits until all have executed it.
-pub(super) fn all(members: &mut [EndpointProcess], command: &str) {
+pub(super) fn command_all(members: &mut [EndpointProcess], command: &str) {
     members
         .iter_mut()
         .for_each(|member| member.send_command(command));
@@ -56,8 +59,8 @@ impl Member {
     fn open(provider: &str) -> Self {
         let hints = Hints::new().caps(Caps::MSG | Caps::TAGGED | Caps::COLLECTIVE);
         let infos = selvedge_providers::builtin().infos(&hints).unwrap();
-        let is_it = |info: &selvedge::Info| info.fabric_attr.prov_name == provider;
-        let info = infos.into_iter().find(is_it).unwrap();
+        let is_of_provider = |info: &selvedge::Info| info.fabric_attr.prov_name == provider;
+        let info = infos.into_iter().find(is_of_provider).unwrap();
         let fabric = info.fabric().unwrap();
         let domain = fabric.domain(&info).unwrap();
         let eq = fabric.eq(&eq::Attr::default()).unwrap();

@@ -1,11 +1,11 @@
-//! The plans of all members, executed without a fabric, against the results that the man page
-//! defines.
+//! Executes the plans of all members without a fabric, and compares the results with those that the
+//! man page defines.
 
 use std::collections::HashMap;
 
 use super::*;
 
-/// A member: its three memories and its position in the plan.
+/// A member: its three buffers and its position in the plan.
 struct Member {
     plan: Plan,
     memory: [Vec<u8>; 3],
@@ -15,10 +15,10 @@ struct Member {
 
 impl Member {
     fn new(shape: &Shape, send: Vec<u8>) -> Self {
-        let plan = Plan::of(shape);
+        let plan = Plan::new(shape);
         let scratch = vec![0xee; plan.scratch];
         let mut member = Self {
-            memory: [send, vec![0xdd; shape.writes()], scratch],
+            memory: [send, vec![0xdd; shape.result_len()], scratch],
             round: 0,
             has_sent: false,
             plan,
@@ -30,21 +30,21 @@ impl Member {
     }
 
     fn bytes(&mut self, span: Span) -> &mut [u8] {
-        &mut self.memory[span.buffer as usize][span.at..span.at + span.len]
+        &mut self.memory[span.buffer as usize][span.offset..span.offset + span.len]
     }
 
     /// Runs a step; reductions are sums of bytes.
     fn step(&mut self, step: Step) {
         match step {
-            Step::Copy { from, to } => {
-                assert_eq!(from.len, to.len);
-                let bytes = self.bytes(from).to_vec();
-                self.bytes(to).copy_from_slice(&bytes);
+            Step::Copy { source, target } => {
+                assert_eq!(source.len, target.len);
+                let bytes = self.bytes(source).to_vec();
+                self.bytes(target).copy_from_slice(&bytes);
             }
             Step::Reduce { target, operand } => {
                 assert_eq!(target.len, operand.len);
                 assert_eq!(target.buffer, Buffer::Scratch);
-                assert_eq!(target.at % ALIGN, 0);
+                assert_eq!(target.offset % ALIGN, 0);
                 let operand = self.bytes(operand).to_vec();
                 let target = self.bytes(target).iter_mut();
                 target
@@ -61,11 +61,11 @@ type Wire = HashMap<(usize, usize, u32), Vec<u8>>;
 fn run(members: &mut [Member]) {
     let mut wire = Wire::new();
     loop {
-        let mut moved = false;
+        let mut has_progressed = false;
         for (rank, member) in members.iter_mut().enumerate() {
-            moved |= turn(member, rank, &mut wire);
+            has_progressed |= run_turn(member, rank, &mut wire);
         }
-        if !moved {
+        if !has_progressed {
             break;
         }
     }
@@ -83,7 +83,7 @@ fn run(members: &mut [Member]) {
     );
 }
 
-fn turn(member: &mut Member, rank: usize, wire: &mut Wire) -> bool {
+fn run_turn(member: &mut Member, rank: usize, wire: &mut Wire) -> bool {
     let Some(round) = member.plan.rounds.get_mut(member.round) else {
         return false;
     };
@@ -99,43 +99,43 @@ fn turn(member: &mut Member, rank: usize, wire: &mut Wire) -> bool {
     if !round.receives.iter().all(is_received) {
         return false;
     }
-    let (receives, after) = (
+    let (receives, local_steps) = (
         std::mem::take(&mut round.receives),
-        std::mem::take(&mut round.after),
+        std::mem::take(&mut round.local_steps),
     );
     for Message { peer, label, span } in receives {
         let bytes = wire.remove(&(peer, rank, label)).unwrap();
         member.bytes(span).copy_from_slice(&bytes);
     }
-    after.into_iter().for_each(|step| member.step(step));
+    local_steps.into_iter().for_each(|step| member.step(step));
     (member.round, member.has_sent) = (member.round + 1, false);
     true
 }
 
 /// A byte that depends on the rank and the offset.
-fn byte(rank: usize, at: usize) -> u8 {
-    (rank * 37 + at * 11 + at / 251 + 5) as u8
+fn byte(rank: usize, offset: usize) -> u8 {
+    (rank * 37 + offset * 11 + offset / 251 + 5) as u8
 }
 
-/// The result of rank `rank`, by the man page.
+/// The result of rank `rank` according to the man page.
 fn expected(shape: &Shape, rank: usize) -> Vec<u8> {
     let (ranks, len) = (shape.ranks, shape.count * shape.size);
-    let sum = |at| (0..ranks).fold(0_u8, |sum, rank| sum.wrapping_add(byte(rank, at)));
+    let sum = |offset| (0..ranks).fold(0_u8, |sum, rank| sum.wrapping_add(byte(rank, offset)));
     match shape.coll {
         Op::Barrier => Vec::new(),
         Op::Reduce | Op::Gather if rank != shape.root => Vec::new(),
-        Op::Broadcast => (0..len).map(|at| byte(shape.root, at)).collect(),
+        Op::Broadcast => (0..len).map(|offset| byte(shape.root, offset)).collect(),
         Op::Scatter => (0..len)
-            .map(|at| byte(shape.root, rank * len + at))
+            .map(|offset| byte(shape.root, rank * len + offset))
             .collect(),
         Op::Alltoall => (0..ranks * len)
-            .map(|at| byte(at / len, rank * len + at % len))
+            .map(|offset| byte(offset / len, rank * len + offset % len))
             .collect(),
         Op::Allgather | Op::Gather => (0..ranks * len)
-            .map(|at| byte(at / len, at % len))
+            .map(|offset| byte(offset / len, offset % len))
             .collect(),
         Op::Allreduce | Op::Reduce => (0..len).map(sum).collect(),
-        Op::ReduceScatter => (0..len).map(|at| sum(rank * len + at)).collect(),
+        Op::ReduceScatter => (0..len).map(|offset| sum(rank * len + offset)).collect(),
     }
 }
 
@@ -151,10 +151,14 @@ fn check(coll: Op, ranks: usize, root: usize, count: usize, size: usize) {
     let mut members: Vec<_> = (0..ranks)
         .map(|rank| {
             let shape = shape(rank);
-            let send = (0..shape.reads()).map(|at| byte(rank, at)).collect();
+            let send = (0..shape.source_len())
+                .map(|offset| byte(rank, offset))
+                .collect();
             let mut member = Member::new(&shape, send);
             if coll == Op::Broadcast && rank == root {
-                member.memory[1] = (0..shape.writes()).map(|at| byte(rank, at)).collect();
+                member.memory[1] = (0..shape.result_len())
+                    .map(|offset| byte(rank, offset))
+                    .collect();
             }
             member
         })
@@ -183,7 +187,7 @@ fn plans_of_every_size_give_the_result_of_the_man_page() {
 }
 
 #[test]
-fn plans_of_many_bytes_and_many_members_give_the_same() {
+fn plans_of_many_bytes_and_many_members_give_the_result_of_the_man_page() {
     for &coll in Op::ALL {
         for ranks in [2, 3, 5] {
             check(coll, ranks, ranks - 1, LARGE_BYTES / 8 + 1, 8);
@@ -199,10 +203,10 @@ fn no_rank_leaves_a_barrier_before_all_have_entered() {
         // The ranks that each rank depends on, after each round.
         let mut dependencies: Vec<Vec<usize>> = (0..ranks).map(|rank| vec![rank]).collect();
         for (_, steps) in doublings(ranks) {
-            let before = dependencies.clone();
+            let previous = dependencies.clone();
             for (rank, dependencies) in dependencies.iter_mut().enumerate() {
-                let from = (rank + ranks - steps % ranks) % ranks;
-                dependencies.extend(&before[from]);
+                let sender = (rank + ranks - steps % ranks) % ranks;
+                dependencies.extend(&previous[sender]);
                 dependencies.sort_unstable();
                 dependencies.dedup();
             }

@@ -7,17 +7,17 @@ use selvedge_testkit::fuzz::fuzz;
 
 use super::{MAGIC, VERSION, parse};
 
-/// The first byte of an input gives the number of descriptors, and whether the packet begins with
-/// magic number and version; the other bytes follow.
+/// The first byte of an input gives the number of descriptors, and whether a valid magic number and
+/// version precede the other bytes.
 #[test]
-fn packets_of_any_bytes_are_read_or_refused() {
+fn packets_of_any_bytes_are_parsed_or_refused() {
     let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
     let head = [&MAGIC.to_le_bytes()[..], &VERSION.to_le_bytes()].concat();
     let corpus = include_str!("../../../corpus/packets.txt");
     fuzz("packets", corpus, |input| {
         let (&[first], bytes) = input.split_first_chunk()?;
-        let is_whole = first & 0x80 == 0;
-        let packet = [if is_whole { &head[..] } else { &[] }, bytes].concat();
+        let has_head = first & 0x80 == 0;
+        let packet = [if has_head { &head[..] } else { &[] }, bytes].concat();
         let fds = (0..first & 3).map(|_| null.try_clone().unwrap()).collect();
         Some(match parse(&packet, fds) {
             Ok(packet) => (Some(discriminant(&packet)), String::new()),

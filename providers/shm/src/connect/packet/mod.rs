@@ -1,7 +1,7 @@
 //! `Packet`: the messages that two endpoints exchange over their connection.
 //!
-//! A packet has a magic number, a version and its kind, followed by its fields in little-endian
-//! order. The parser checks every field before a packet is used.
+//! A packet consists of a magic number, a version and a kind, followed by the fields of this kind
+//! in little-endian order. The parser checks every field before a packet is used.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -20,22 +20,22 @@ pub(crate) const SIZE: usize = 256;
 /// The bytes of a packet.
 pub(crate) type Bytes = [u8; SIZE];
 
-/// Number and location of a block of special memory.
+/// The number and the location of a block of special memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockInfo {
-    /// Its number, unique in the domain and never 0.
+    /// The block's number, unique in the domain and never 0.
     pub(crate) block: u64,
-    /// Its address in the owner's process.
+    /// The block's address in the owner's process.
     pub(crate) base: u64,
-    /// Its length in bytes.
+    /// The block's length in bytes.
     pub(crate) len: u64,
-    /// Whether peers may write to it.
+    /// Whether peers may write to the block.
     pub(crate) writable: bool,
 }
 
 impl BlockInfo {
-    /// The offset in the block of `len` bytes at an address of the owner; `None` if they are not
-    /// inside.
+    /// Returns the offset in the block of the `len` bytes at the owner's address `addr`; `None` if
+    /// they are not all inside.
     #[inline]
     pub(crate) fn offset_of(&self, addr: u64, len: u64) -> Option<usize> {
         let offset = addr.checked_sub(self.base)?;
@@ -51,13 +51,13 @@ pub(crate) struct Hello {
     pub(crate) ep_type: u32,
     /// The random number of the sender's incarnation.
     pub(crate) incarnation_id: u128,
-    /// The receiver's bit on the sender's doorbell.
+    /// The number of the receiver's bit in the sender's doorbell.
     pub(crate) bell: u32,
-    /// Sizes of the region whose descriptor comes along.
+    /// Sizes of the region whose descriptor the packet carries.
     pub(crate) sizes: Sizes,
     /// Address of `nonce` in the sender's memory, for the probe of cross-memory attach.
     pub(crate) nonce_addr: u64,
-    /// A random number.
+    /// A random number, by which the receiver recognizes the sender's process.
     pub(crate) nonce: u64,
     /// Number of key chunks that follow.
     pub(crate) key_chunks: u32,
@@ -71,6 +71,7 @@ pub(crate) struct ReceivedHello {
     pub(crate) hello: Hello,
     /// The sender's outbox.
     pub(crate) region: OwnedFd,
+    /// The sender's doorbell.
     pub(crate) bell: OwnedFd,
 }
 
@@ -78,13 +79,13 @@ pub(crate) struct ReceivedHello {
 #[derive(Debug)]
 pub(crate) enum Packet {
     Hello(ReceivedHello),
-    /// Comes with the descriptor of a bounce region.
+    /// Passes a bounce region, with its descriptor.
     Bounce {
         segment_count: u32,
         segment_size: u32,
         fd: OwnedFd,
     },
-    /// Comes with the descriptor of a block of special memory.
+    /// Passes a block of special memory, with its descriptor.
     Block {
         info: BlockInfo,
         fd: OwnedFd,
@@ -93,7 +94,7 @@ pub(crate) enum Packet {
     Release {
         block: u64,
     },
-    /// Comes with the descriptor of a chunk of the sender's key table.
+    /// Passes a chunk of the sender's key table, with its descriptor.
     Keys {
         chunk: u32,
         fd: OwnedFd,
@@ -112,7 +113,7 @@ pub(crate) enum Packet {
     },
     /// The listener's response to a key request: its nonce.
     Nonce(Block),
-    /// A proof of the authorization key. The connecting side sends its own first.
+    /// A proof of the authorization key. The connecting side sends its proof first.
     Proof(Block),
     /// The response to a connection that is refused.
     Refusal {
@@ -137,81 +138,81 @@ const KIND_PROOF: u32 = 11;
 pub(crate) const HEAD: usize = 16;
 
 /// Longest text of a refusal, in bytes.
-const WHY_MAX: usize = SIZE - 24;
+const REASON_MAX: usize = SIZE - 24;
 
 impl Hello {
     /// Encodes the hello packet.
     pub(crate) fn encode(&self) -> Bytes {
-        let mut out = Writer::new(KIND_HELLO);
-        out.u32(self.ep_type);
-        out.bytes(&self.incarnation_id.to_le_bytes());
-        out.u32(self.bell);
-        out.u32(self.sizes.cmd_count as u32);
-        out.u32(self.sizes.resp_count as u32);
-        out.u32(self.sizes.inject_size as u32);
-        out.u64(self.nonce_addr);
-        out.u64(self.nonce);
-        out.u32(self.key_chunks);
-        out.text(self.name.as_str().as_bytes());
-        out.packet
+        let mut writer = Writer::new(KIND_HELLO);
+        writer.put_u32(self.ep_type);
+        writer.put_bytes(&self.incarnation_id.to_le_bytes());
+        writer.put_u32(self.bell);
+        writer.put_u32(self.sizes.cmd_count as u32);
+        writer.put_u32(self.sizes.resp_count as u32);
+        writer.put_u32(self.sizes.inject_size as u32);
+        writer.put_u64(self.nonce_addr);
+        writer.put_u64(self.nonce);
+        writer.put_u32(self.key_chunks);
+        writer.put_text(self.name.as_str().as_bytes());
+        writer.packet
     }
 
-    fn decode(input: &mut Reader<'_>) -> Result<Self, Error> {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Error> {
         Ok(Self {
-            ep_type: input.u32()?,
-            incarnation_id: u128::from_le_bytes(input.array()?),
-            bell: input.u32()?,
+            ep_type: reader.get_u32()?,
+            incarnation_id: u128::from_le_bytes(reader.get_array()?),
+            bell: reader.get_u32()?,
             sizes: Sizes {
-                cmd_count: input.u32()? as usize,
-                resp_count: input.u32()? as usize,
-                inject_size: input.u32()? as usize,
+                cmd_count: reader.get_u32()? as usize,
+                resp_count: reader.get_u32()? as usize,
+                inject_size: reader.get_u32()? as usize,
             },
-            nonce_addr: input.u64()?,
-            nonce: input.u64()?,
-            key_chunks: input.u32()?,
-            name: input.name()?,
+            nonce_addr: reader.get_u64()?,
+            nonce: reader.get_u64()?,
+            key_chunks: reader.get_u32()?,
+            name: reader.get_name()?,
         })
     }
 }
 
 /// Encodes the packet that passes bounce memory.
 pub(crate) fn encode_bounce(segment_count: u32, segment_size: u32) -> Bytes {
-    let mut out = Writer::new(KIND_BOUNCE);
-    out.u32(segment_count);
-    out.u32(segment_size);
-    out.packet
+    let mut writer = Writer::new(KIND_BOUNCE);
+    writer.put_u32(segment_count);
+    writer.put_u32(segment_size);
+    writer.packet
 }
 
 /// Encodes the packet that passes a block of special memory.
 pub(crate) fn encode_block(info: &BlockInfo) -> Bytes {
-    let mut out = Writer::new(KIND_BLOCK);
-    out.u64(info.block);
-    out.u64(info.base);
-    out.u64(info.len);
-    out.u32(u32::from(info.writable));
-    out.packet
+    let mut writer = Writer::new(KIND_BLOCK);
+    writer.put_u64(info.block);
+    writer.put_u64(info.base);
+    writer.put_u64(info.len);
+    writer.put_u32(u32::from(info.writable));
+    writer.packet
 }
 
 /// Encodes the packet that withdraws a block.
 pub(crate) fn encode_release(block: u64) -> Bytes {
-    let mut out = Writer::new(KIND_RELEASE);
-    out.u64(block);
-    out.packet
+    let mut writer = Writer::new(KIND_RELEASE);
+    writer.put_u64(block);
+    writer.packet
 }
 
 /// Encodes the packet that passes a chunk of the key table.
 pub(crate) fn encode_keys(chunk: u32) -> Bytes {
-    let mut out = Writer::new(KIND_KEYS);
-    out.u32(chunk);
-    out.packet
+    let mut writer = Writer::new(KIND_KEYS);
+    writer.put_u32(chunk);
+    writer.packet
 }
 
 /// Encodes the packet that aborts a message after its RTS.
 pub(crate) fn encode_abort(msg_id: u32, errno: Errno) -> Bytes {
-    let mut out = Writer::new(KIND_ABORT);
-    out.u32(msg_id);
-    out.u32(errno.as_raw() as u32);
-    out.packet
+    let mut writer = Writer::new(KIND_ABORT);
+    writer.put_u32(msg_id);
+    writer.put_u32(errno.as_raw() as u32);
+    writer.packet
 }
 
 /// Encodes the packet that wakes a parked endpoint.
@@ -219,56 +220,56 @@ pub(crate) fn encode_wake() -> Bytes {
     Writer::new(KIND_WAKE).packet
 }
 
-/// Encodes the packet that requests an endpoint's nonce and passes this one's.
+/// Encodes the packet that requests an endpoint's nonce and passes this endpoint's nonce and name.
 pub(crate) fn encode_key_request(nonce: &Block, name: &Name) -> Bytes {
-    let mut out = Writer::new(KIND_KEY_REQUEST);
-    out.bytes(nonce);
-    out.text(name.as_str().as_bytes());
-    out.packet
+    let mut writer = Writer::new(KIND_KEY_REQUEST);
+    writer.put_bytes(nonce);
+    writer.put_text(name.as_str().as_bytes());
+    writer.packet
 }
 
 /// Encodes the response to a key request.
 pub(crate) fn encode_nonce(nonce: &Block) -> Bytes {
-    let mut out = Writer::new(KIND_NONCE);
-    out.bytes(nonce);
-    out.packet
+    let mut writer = Writer::new(KIND_NONCE);
+    writer.put_bytes(nonce);
+    writer.packet
 }
 
 /// Encodes the proof of the authorization key.
 pub(crate) fn encode_proof(proof: &Block) -> Bytes {
-    let mut out = Writer::new(KIND_PROOF);
-    out.bytes(proof);
-    out.packet
+    let mut writer = Writer::new(KIND_PROOF);
+    writer.put_bytes(proof);
+    writer.packet
 }
 
-/// Encodes a refusal, with its text truncated to `WHY_MAX` bytes.
+/// Encodes a refusal, with its text truncated to `REASON_MAX` bytes.
 #[expect(
     clippy::indexing_slicing,
     reason = "a local text, cut at a character boundary"
 )]
 pub(crate) fn encode_refusal(error: &Error) -> Bytes {
-    let mut out = Writer::new(KIND_REFUSAL);
-    out.u32(error.errno().as_raw() as u32);
+    let mut writer = Writer::new(KIND_REFUSAL);
+    writer.put_u32(error.errno().as_raw() as u32);
     let reason = error.message();
-    out.text(&reason.as_bytes()[..reason.floor_char_boundary(WHY_MAX)]);
-    out.packet
+    writer.put_text(&reason.as_bytes()[..reason.floor_char_boundary(REASON_MAX)]);
+    writer.packet
 }
 
-/// Parses a packet with the descriptors that came with it.
+/// Parses a packet with the descriptors that it carries.
 ///
 /// # Errors
 /// [`Errno::Proto`] for a malformed packet; the descriptors are closed then.
 pub(crate) fn parse(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<Packet, Error> {
-    let mut input = Reader { bytes };
-    if input.u64()? != MAGIC {
+    let mut reader = Reader { bytes };
+    if reader.get_u64()? != MAGIC {
         return Err(malformed("its first word"));
     }
-    let version = input.u32()?;
+    let version = reader.get_u32()?;
     if version != VERSION {
         let reason = format!("a peer has protocol version {version}, this endpoint {VERSION}");
         return Err(Error::new(Errno::Proto, reason));
     }
-    let kind = input.u32()?;
+    let kind = reader.get_u32()?;
     let mut fds = fds.into_iter();
     let mut fd = || {
         fds.next()
@@ -276,52 +277,52 @@ pub(crate) fn parse(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<Packet, Error> {
     };
     match kind {
         KIND_HELLO => Ok(Packet::Hello(ReceivedHello {
-            hello: Hello::decode(&mut input)?,
+            hello: Hello::decode(&mut reader)?,
             region: fd()?,
             bell: fd()?,
         })),
         KIND_BOUNCE => Ok(Packet::Bounce {
-            segment_count: input.u32()?,
-            segment_size: input.u32()?,
+            segment_count: reader.get_u32()?,
+            segment_size: reader.get_u32()?,
             fd: fd()?,
         }),
         KIND_BLOCK => Ok(Packet::Block {
             info: BlockInfo {
-                block: input.u64()?,
-                base: input.u64()?,
-                len: input.u64()?,
-                writable: input.u32()? != 0,
+                block: reader.get_u64()?,
+                base: reader.get_u64()?,
+                len: reader.get_u64()?,
+                writable: reader.get_u32()? != 0,
             },
             fd: fd()?,
         }),
         KIND_RELEASE => Ok(Packet::Release {
-            block: input.u64()?,
+            block: reader.get_u64()?,
         }),
         KIND_KEYS => Ok(Packet::Keys {
-            chunk: input.u32()?,
+            chunk: reader.get_u32()?,
             fd: fd()?,
         }),
         KIND_ABORT => Ok(Packet::Abort {
-            msg_id: input.u32()?,
-            errno: input.errno()?,
+            msg_id: reader.get_u32()?,
+            errno: reader.get_errno()?,
         }),
         KIND_WAKE => Ok(Packet::Wake),
         KIND_KEY_REQUEST => Ok(Packet::KeyRequest {
-            nonce: input.array()?,
-            name: input.name()?,
+            nonce: reader.get_array()?,
+            name: reader.get_name()?,
         }),
-        KIND_NONCE => Ok(Packet::Nonce(input.array()?)),
-        KIND_PROOF => Ok(Packet::Proof(input.array()?)),
+        KIND_NONCE => Ok(Packet::Nonce(reader.get_array()?)),
+        KIND_PROOF => Ok(Packet::Proof(reader.get_array()?)),
         KIND_REFUSAL => Ok(Packet::Refusal {
-            errno: input.errno()?,
-            reason: printable(input.text(WHY_MAX)?),
+            errno: reader.get_errno()?,
+            reason: printable(reader.get_text(REASON_MAX)?),
         }),
         _ => Err(malformed("its kind")),
     }
 }
 
-/// The number of descriptors that a well-formed packet with this head has.
-pub(crate) fn descriptors(head: &[u8]) -> usize {
+/// Returns the number of descriptors that a well-formed packet with this head carries.
+pub(crate) fn descriptor_count(head: &[u8]) -> usize {
     let kind = head.split_last_chunk().map(|(_, kind)| *kind);
     match kind.map(u32::from_le_bytes) {
         Some(KIND_HELLO) => 2,
@@ -330,7 +331,7 @@ pub(crate) fn descriptors(head: &[u8]) -> usize {
     }
 }
 
-/// A text of a peer with control characters replaced, for the log.
+/// Replaces the control characters in a text of a peer, for the log.
 fn printable(text: &[u8]) -> String {
     let shown = |c: char| if c.is_control() { '?' } else { c };
     String::from_utf8_lossy(text).chars().map(shown).collect()
@@ -343,34 +344,34 @@ struct Writer {
 
 impl Writer {
     fn new(kind: u32) -> Self {
-        let mut out = Self {
+        let mut writer = Self {
             packet: [0; SIZE],
             len: 0,
         };
-        out.u64(MAGIC);
-        out.u32(VERSION);
-        out.u32(kind);
-        out
+        writer.put_u64(MAGIC);
+        writer.put_u32(VERSION);
+        writer.put_u32(kind);
+        writer
     }
 
-    fn u32(&mut self, value: u32) {
-        self.bytes(&value.to_le_bytes());
+    fn put_u32(&mut self, value: u32) {
+        self.put_bytes(&value.to_le_bytes());
     }
 
-    fn u64(&mut self, value: u64) {
-        self.bytes(&value.to_le_bytes());
+    fn put_u64(&mut self, value: u64) {
+        self.put_bytes(&value.to_le_bytes());
     }
 
-    fn text(&mut self, text: &[u8]) {
-        self.u32(text.len() as u32);
-        self.bytes(text);
+    fn put_text(&mut self, text: &[u8]) {
+        self.put_u32(text.len() as u32);
+        self.put_bytes(text);
     }
 
     #[expect(
         clippy::indexing_slicing,
         reason = "a local packet, which has room for all its fields"
     )]
-    fn bytes(&mut self, bytes: &[u8]) {
+    fn put_bytes(&mut self, bytes: &[u8]) {
         self.packet[self.len..self.len + bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len();
     }
@@ -381,7 +382,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn slice(&mut self, len: usize) -> Result<&'a [u8], Error> {
+    fn get_slice(&mut self, len: usize) -> Result<&'a [u8], Error> {
         let (head, rest) = self
             .bytes
             .split_at_checked(len)
@@ -390,7 +391,7 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+    fn get_array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
         let (head, rest) = self
             .bytes
             .split_first_chunk()
@@ -399,30 +400,30 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    fn u32(&mut self) -> Result<u32, Error> {
-        self.array().map(u32::from_le_bytes)
+    fn get_u32(&mut self) -> Result<u32, Error> {
+        self.get_array().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Result<u64, Error> {
-        self.array().map(u64::from_le_bytes)
+    fn get_u64(&mut self) -> Result<u64, Error> {
+        self.get_array().map(u64::from_le_bytes)
     }
 
-    fn errno(&mut self) -> Result<Errno, Error> {
-        self.u32()
+    fn get_errno(&mut self) -> Result<Errno, Error> {
+        self.get_u32()
             .map(|raw| Errno::from_raw(i32::try_from(raw).unwrap_or(0)))
     }
 
-    fn name(&mut self) -> Result<Name, Error> {
-        let text = std::str::from_utf8(self.text(NAME_MAX)?);
+    fn get_name(&mut self) -> Result<Name, Error> {
+        let text = std::str::from_utf8(self.get_text(NAME_MAX)?);
         Name::plain(text.map_err(|_| malformed("its name"))?)
     }
 
-    fn text(&mut self, max: usize) -> Result<&'a [u8], Error> {
-        let len = self.u32()? as usize;
+    fn get_text(&mut self, max: usize) -> Result<&'a [u8], Error> {
+        let len = self.get_u32()? as usize;
         if len > max {
             return Err(malformed("the length of a text"));
         }
-        self.slice(len)
+        self.get_slice(len)
     }
 }
 
@@ -490,7 +491,7 @@ mod tests {
         let (word, longest) = ([7; 32], Name::plain(&"n".repeat(NAME_MAX)).unwrap());
         let decoded = parse(&encode_key_request(&word, &longest), Vec::new());
         let Packet::KeyRequest { nonce, name } = decoded.unwrap() else {
-            panic!("not a question")
+            panic!("not a key request")
         };
         assert_eq!((nonce, name), (word, longest));
         let decoded = [encode_nonce(&word), encode_proof(&word)];
@@ -499,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_names_have_room() {
+    fn the_longest_name_fits_into_a_hello() {
         let mut longest = hello();
         longest.name = Name::plain(&"n".repeat(NAME_MAX)).unwrap();
         let Packet::Hello(decoded) = parse(&longest.encode(), fds()).unwrap() else {
@@ -521,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_of_a_packet_tells_how_many_descriptors_come_with_it() {
+    fn the_head_of_a_packet_gives_its_number_of_descriptors() {
         let table = [
             (hello().encode(), 2),
             (encode_bounce(1, 1), 1),
@@ -539,9 +540,9 @@ mod tests {
             (encode_wake(), 0),
         ];
         for (packet, count) in table {
-            assert_eq!(descriptors(&packet[..HEAD]), count, "{packet:?}");
+            assert_eq!(descriptor_count(&packet[..HEAD]), count, "{packet:?}");
         }
-        assert_eq!(descriptors(&[]), 0);
+        assert_eq!(descriptor_count(&[]), 0);
     }
 
     #[test]
@@ -550,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_refused_by_number() {
+    fn the_error_for_another_version_contains_its_number() {
         let mut packet = hello().encode();
         packet[8] = 99;
         let error = parse(&packet, fds()).unwrap_err().to_string();

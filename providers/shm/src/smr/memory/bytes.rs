@@ -1,9 +1,9 @@
 //! `Bytes` and `Span`: the only types that copy payload bytes into and out of shared memory.
 //!
-//! In the protocol, no process writes bytes that another may be reading. A peer that does so
-//! garbles its own message and nothing else: the copies are opaque to the compiler, so it cannot
-//! load a byte twice. Memory that both sides change at the same time is a [`Span`]. No reference to
-//! the bytes is ever created.
+//! A process that keeps to the protocol never writes bytes that another process may be reading. A
+//! peer that does not garbles its own message and nothing else: the copies are opaque to the
+//! compiler, so the compiler cannot load a byte twice. Memory that both sides change at the same
+//! time is a [`Span`]. No reference to the bytes is ever created.
 
 #![expect(unsafe_code, reason = "copies between private and shared memory")]
 
@@ -22,81 +22,82 @@ use crate::smr::sync::Ordering;
 #[derive(Clone, Debug)]
 pub struct Bytes {
     mapping: Arc<Mapping>,
-    offset: usize,
+    /// Offset of the first byte in the mapping.
+    start: usize,
     len: usize,
 }
 
 impl Bytes {
-    /// `len` bytes of `mapping` from `offset` on.
+    /// Creates the range of `len` bytes of `mapping` from offset `start` on.
     ///
     /// # Panics
-    /// If they do not lie inside the mapping; callers check offsets from peers before.
-    pub(crate) fn new(mapping: Arc<Mapping>, offset: usize, len: usize) -> Self {
-        mapping.at(offset, len);
+    /// If the range is not inside the mapping. Callers check offsets from peers before.
+    pub(crate) fn new(mapping: Arc<Mapping>, start: usize, len: usize) -> Self {
+        mapping.address_of(start, len);
         Self {
             mapping,
-            offset,
+            start,
             len,
         }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the range is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether this process may write them.
+    /// Whether this process may write the bytes.
     pub fn is_writable(&self) -> bool {
         self.mapping.is_writable()
     }
 
-    /// The address of the first byte, for an owner whose application uses the memory.
+    /// Returns the address of the first byte, for an owner whose application uses the memory.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.range(0, self.len)
     }
 
-    /// Copies private bytes in at `at`.
+    /// Copies private bytes to `offset` of the range.
     ///
     /// # Panics
-    /// If they do not fit, or if the mapping is read-only.
+    /// If the bytes do not fit, or if the mapping is read-only.
     #[inline]
-    pub fn copy_in(&self, at: usize, from: &[u8]) {
-        self.copy_in_by(CopyMethod::StringInstruction, at, from);
+    pub fn copy_in(&self, offset: usize, from: &[u8]) {
+        self.copy_in_by(CopyMethod::StringInstruction, offset, from);
     }
 
-    /// As [`Self::copy_in`], with the given copy method.
+    /// As [`Self::copy_in`], by the given copy method.
     ///
     /// # Panics
     /// As [`Self::copy_in`].
     #[inline]
-    pub fn copy_in_by(&self, method: CopyMethod, at: usize, from: &[u8]) {
+    pub fn copy_in_by(&self, method: CopyMethod, offset: usize, from: &[u8]) {
         assert!(self.is_writable());
-        let to = self.range(at, from.len());
+        let to = self.range(offset, from.len());
         #[cfg(loom)]
         self.mapping
             .content()
-            .record_write(self.offset + at, from.len());
+            .record_write(self.start + offset, from.len());
         // SAFETY: `range` checked that the target is mapped and long enough, and it is writable;
         // `from` is private memory.
         unsafe { copy_with(method, from.as_ptr(), to, from.len()) };
     }
 
-    /// Copies bytes out from `at`, filling `to`.
+    /// Fills `to` with the bytes from `offset` on. Returns the filled slice.
     ///
     /// # Panics
-    /// If there are fewer bytes.
+    /// If the range has fewer bytes from `offset` on.
     #[inline]
-    pub fn copy_out<'a>(&self, at: usize, to: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
-        let from = self.range(at, to.len());
+    pub fn copy_out<'a>(&self, offset: usize, to: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
+        let from = self.range(offset, to.len());
         #[cfg(loom)]
         self.mapping
             .content()
-            .record_read(self.offset + at, to.len());
+            .record_read(self.start + offset, to.len());
         // SAFETY: `range` checked that the source is mapped and long enough; `to` is private
         // memory.
         unsafe {
@@ -112,64 +113,66 @@ impl Bytes {
         unsafe { &mut *(filled as *mut [u8]) }
     }
 
-    /// Copies bytes out from `at` to memory that other threads may be reading, filling it.
+    /// Fills memory that other threads may be reading with the bytes from `offset` on.
     ///
     /// # Panics
-    /// If there are fewer bytes.
+    /// If the range has fewer bytes from `offset` on.
     #[inline]
-    pub fn copy_to(&self, at: usize, to: SharedBytes) {
-        let from = self.range(at, to.len());
+    pub fn copy_to(&self, offset: usize, to: SharedBytes) {
+        let from = self.range(offset, to.len());
         #[cfg(loom)]
         self.mapping
             .content()
-            .record_read(self.offset + at, to.len());
+            .record_read(self.start + offset, to.len());
         // SAFETY: `range` checked that the source is mapped and long enough.
         unsafe { to.write_from(from) };
     }
 
-    /// Copies bytes in at `at` from memory that other threads may be changing.
+    /// Copies memory that other threads may be changing to `offset` of the range.
     ///
     /// # Panics
-    /// If they do not fit, or if the mapping is read-only.
+    /// If the bytes do not fit, or if the mapping is read-only.
     #[inline]
-    pub fn copy_from(&self, at: usize, from: SharedBytes) {
+    pub fn copy_from(&self, offset: usize, from: SharedBytes) {
         assert!(self.is_writable());
-        let to = self.range(at, from.len());
+        let to = self.range(offset, from.len());
         #[cfg(loom)]
         self.mapping
             .content()
-            .record_write(self.offset + at, from.len());
+            .record_write(self.start + offset, from.len());
         // SAFETY: `range` checked that the target is mapped and long enough, and it is writable.
         // This process's segments are never registered, so no other thread accesses them.
         unsafe { from.read_to(to) };
     }
 
-    /// Prefetches the cache lines of `len` bytes from `at` on for writing. A hint, for any `at`.
+    /// Prefetches the cache lines of `len` bytes from `offset` on for writing. This is a hint, and
+    /// `offset` may have any value.
     #[inline]
-    pub fn prefetch_for_write(&self, at: usize, len: usize) {
+    pub fn prefetch_for_write(&self, offset: usize, len: usize) {
         for line in 0..len.div_ceil(64) {
-            prefetch::for_writing(self.hint_address(at + line * 64));
+            prefetch::for_writing(self.hint_address(offset + line * 64));
         }
     }
 
-    /// Prefetches the cache line at `at` for reading. A hint, for any `at`.
+    /// Prefetches the cache line at `offset` for reading. This is a hint, and `offset` may have any
+    /// value.
     #[inline]
-    pub fn prefetch_for_read(&self, at: usize) {
-        prefetch::for_reading(self.hint_address(at));
+    pub fn prefetch_for_read(&self, offset: usize) {
+        prefetch::for_reading(self.hint_address(offset));
     }
 
-    fn hint_address(&self, at: usize) -> *const u8 {
-        let first = self.mapping.at(self.offset, 0).as_ptr();
-        first.wrapping_add(at.min(self.len)).cast_const()
+    fn hint_address(&self, offset: usize) -> *const u8 {
+        let first = self.mapping.address_of(self.start, 0).as_ptr();
+        first.wrapping_add(offset.min(self.len)).cast_const()
     }
 
     #[inline]
-    fn range(&self, at: usize, len: usize) -> *mut u8 {
+    fn range(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(
-            at <= self.len && len <= self.len - at,
+            offset <= self.len && len <= self.len - offset,
             "bytes outside the range"
         );
-        self.mapping.at(self.offset + at, len).as_ptr()
+        self.mapping.address_of(self.start + offset, len).as_ptr()
     }
 }
 
@@ -183,16 +186,17 @@ pub struct Span {
 }
 
 impl Bytes {
-    /// The `len` bytes from `at` on; `None` if they are not inside.
-    pub fn span(&self, at: usize, len: usize) -> Option<Span> {
-        if at > self.len || len > self.len - at {
+    /// Returns the `len` bytes from `offset` on as a span; `None` if they are not all inside.
+    pub fn span(&self, offset: usize, len: usize) -> Option<Span> {
+        if offset > self.len || len > self.len - offset {
             return None;
         }
-        let first = self.mapping.at(self.offset + at, len).as_ptr();
+        let first = self.mapping.address_of(self.start + offset, len).as_ptr();
         Some(Span {
-            // SAFETY: `at` checked that the bytes are mapped, and the span keeps them so. `Span`
-            // writes them where they are writable alone. This process accesses mapped memory of a
-            // peer through spans; accesses of other processes are outside of its memory model.
+            // SAFETY: `address_of` checked that the bytes are mapped, and the span keeps them
+            // mapped. `Span` writes the bytes only if they are writable. This process accesses
+            // mapped memory of a peer through spans; accesses of other processes are outside
+            // of its memory model.
             bytes: unsafe { SharedBytes::new(first, len) },
             writable: self.is_writable(),
             _mapping: Arc::clone(&self.mapping),
@@ -201,45 +205,46 @@ impl Bytes {
 }
 
 impl Span {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there are none.
+    /// Whether the span is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Whether they may be written.
+    /// Whether the bytes may be written.
     pub fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// The address of the byte at `at`, for messages and alignment checks; not for access.
+    /// Returns the address of the byte at `offset`, for error texts and alignment checks. Not for
+    /// access.
     #[inline(always)]
-    pub fn address(&self, at: usize) -> usize {
-        self.bytes.as_ptr().addr().wrapping_add(at)
+    pub fn address(&self, offset: usize) -> usize {
+        self.bytes.as_ptr().addr().wrapping_add(offset)
     }
 
-    /// Whether elements at `at` have the alignment of their kernel. The peer determines where a
-    /// span begins, so its start may have any alignment.
+    /// Whether elements at `offset` have the alignment that `kernel` needs. The peer determines
+    /// where a span begins, so the start may have any alignment.
     #[inline]
-    pub fn is_aligned(&self, at: usize, kernel: &Kernel) -> bool {
-        kernel.check(self.address(at) as u64).is_ok()
+    pub fn is_aligned(&self, offset: usize, kernel: &Kernel) -> bool {
+        kernel.check(self.address(offset) as u64).is_ok()
     }
 
-    /// Stores a word at `at`, atomically if it is aligned. `false`, without an effect, when it does
-    /// not fit or the bytes are read-only.
+    /// Stores a word at `offset`, atomically if the address is aligned. Returns `false` without
+    /// effect if the word does not fit or the bytes are read-only.
     #[inline(always)]
     #[must_use]
-    pub fn put_word(&self, at: usize, word: u64) -> bool {
+    pub fn put_word(&self, offset: usize, word: u64) -> bool {
         if !self.writable {
             return false;
         }
-        let Some(to) = self.bytes.word(at) else {
-            return self.put_unaligned(at, word);
+        let Some(to) = self.bytes.word(offset) else {
+            return self.put_unaligned_word(offset, word);
         };
         to.store(word, Ordering::Release);
         true
@@ -247,72 +252,73 @@ impl Span {
 
     #[cold]
     #[inline(never)]
-    fn put_unaligned(&self, at: usize, word: u64) -> bool {
-        let to = self.bytes.get(at, WORD);
+    fn put_unaligned_word(&self, offset: usize, word: u64) -> bool {
+        let to = self.bytes.get(offset, WORD);
         to.inspect(|to| to.write(&word.to_ne_bytes())).is_some()
     }
 
-    /// Loads the word at `at`, atomically if it is aligned. `None` when it is not inside.
+    /// Loads the word at `offset`, atomically if the address is aligned. Returns `None` if the word
+    /// is not inside.
     #[inline(always)]
-    pub fn word(&self, at: usize) -> Option<u64> {
-        match self.bytes.word(at) {
+    pub fn word(&self, offset: usize) -> Option<u64> {
+        match self.bytes.word(offset) {
             Some(from) => Some(from.load(Ordering::Acquire)),
-            None => self.word_unaligned(at),
+            None => self.load_unaligned_word(offset),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn word_unaligned(&self, at: usize) -> Option<u64> {
+    fn load_unaligned_word(&self, offset: usize) -> Option<u64> {
         let mut word = [0; WORD];
-        self.bytes.get(at, WORD)?.read_into(&mut word);
+        self.bytes.get(offset, WORD)?.read_into(&mut word);
         Some(u64::from_ne_bytes(word))
     }
 
-    /// Copies private bytes in at `at`. `false`, without an effect, when they do not fit or the
-    /// bytes are read-only.
+    /// Copies private bytes to `offset`. Returns `false` without effect if they do not fit or the
+    /// span is read-only.
     #[inline]
     #[must_use]
-    pub fn put(&self, at: usize, from: &[u8]) -> bool {
-        let to = self.bytes.get(at, from.len()).filter(|_| self.writable);
+    pub fn put(&self, offset: usize, from: &[u8]) -> bool {
+        let to = self.bytes.get(offset, from.len()).filter(|_| self.writable);
         to.inspect(|to| to.write(from)).is_some()
     }
 
-    /// Copies bytes out from `at` on, filling `to`. `false`, with `to` unchanged, when there are
-    /// fewer bytes.
+    /// Fills `to` with the bytes from `offset` on. Returns `false`, with `to` unchanged, if there
+    /// are fewer bytes.
     #[inline]
     #[must_use]
-    pub fn get(&self, at: usize, to: &mut [MaybeUninit<u8>]) -> bool {
-        let from = self.bytes.get(at, to.len());
+    pub fn get(&self, offset: usize, to: &mut [MaybeUninit<u8>]) -> bool {
+        let from = self.bytes.get(offset, to.len());
         from.map(|from| from.read(to)).is_some()
     }
 
-    /// Changes `count` elements from `at` on by atomic instructions, concurrently with any other
-    /// access. `false`, without an effect, when they are not aligned or not all inside, or when the
-    /// kernel writes and the mapping is read-only.
+    /// Applies a kernel to `count` elements from `offset` on by atomic instructions, concurrently
+    /// with any other access. Returns `false` without effect if the elements are not aligned or not
+    /// all inside, or if the kernel writes and the mapping is read-only.
     #[inline]
     #[must_use]
-    pub fn apply(&self, at: usize, kernel: &Kernel, count: usize, args: Args<'_>) -> bool {
+    pub fn apply(&self, offset: usize, kernel: &Kernel, count: usize, args: Args<'_>) -> bool {
         if !self.writable && kernel.writes() {
             return false;
         }
         let len = count.checked_mul(kernel.size());
-        let Some(target) = len.and_then(|len| self.bytes.get(at, len)) else {
+        let Some(target) = len.and_then(|len| self.bytes.get(offset, len)) else {
             return false;
         };
         kernel.apply(target, args).is_ok()
     }
 
-    /// Changes the integer of eight bytes at `at` by one atomic instruction and returns its
-    /// previous value. `None`, without an effect, when it is not aligned or not inside, or when the
-    /// operation writes and the mapping is read-only.
+    /// Applies one atomic instruction to the integer of eight bytes at `offset`, and returns the
+    /// previous value. Returns `None` without effect if the integer is not aligned or not inside,
+    /// or if the operation writes and the mapping is read-only.
     #[inline(always)]
-    pub fn apply_single(&self, at: usize, single: Single, words: [u64; 2]) -> Option<u64> {
+    pub fn apply_single(&self, offset: usize, single: Single, words: [u64; 2]) -> Option<u64> {
         if !self.writable && single.writes() {
             return None;
         }
         let [operand, compare] = words;
-        let target = self.bytes.word(at)?;
+        let target = self.bytes.word(offset)?;
         Some(single.apply(target, operand, compare))
     }
 }

@@ -1,10 +1,11 @@
-//! `Chunk` and `PeerChunk`: parts of the key table, which says how peers may access registered
+//! `Chunk` and `PeerChunk`: parts of the key table, which states how peers may access registered
 //! memory.
 //!
-//! A chunk is an array of entries, one cache line each. Its owner alone writes, peers map it
-//! read-only. An entry is published and withdrawn by its generation, which is odd while the entry
-//! is published. A peer that has copied from memory that an entry names checks afterwards that the
-//! generation is the same, and discards the copy if it is not.
+//! A chunk is an array of entries, one cache line each. The owner of a chunk alone writes to it;
+//! peers map it read-only. An entry is published and withdrawn by its generation, which is odd
+//! while the entry is published. A peer copies from the memory that an entry names, and checks
+//! afterwards that the generation is the same. If the generation has changed, the peer discards the
+//! copy.
 //!
 //! # Examples
 //!
@@ -39,22 +40,22 @@ use selvedge::{Errno, Error};
 use super::mapping::{Memory, Writers, map_peer_memory};
 use crate::smr::sync::{Ordering, Words, order};
 
-/// Entries of the first chunk. Each chunk has twice as many as the previous one.
+/// The number of entries of the first chunk. Each chunk has twice as many as the previous one.
 pub const FIRST_ENTRIES: usize = 64;
-/// Most chunks of a table: about a million entries.
+/// The maximum number of chunks of a table: about a million entries.
 pub const MAX_CHUNKS: usize = 14;
 
 /// The right to read.
 pub const RIGHT_READ: u32 = 1;
 /// The right to write.
 pub const RIGHT_WRITE: u32 = 2;
-/// The owner counts accesses, so peers must send commands instead of accessing the memory
-/// themselves. Grants no right.
+/// The owner counts accesses, so peers must send commands instead of accessing the memory directly.
+/// This flag grants no right.
 pub const COUNTED: u32 = 4;
 
 const ENTRY_WORDS: usize = 8;
-/// Most attempts to read an entry that its owner changes meanwhile: a correct owner changes an
-/// entry once or twice.
+/// The maximum number of attempts to read an entry that its owner changes meanwhile: a correct
+/// owner changes an entry once or twice.
 const READ_ATTEMPTS: usize = 4;
 
 /// An entry of the key table: one registered region.
@@ -62,17 +63,17 @@ const READ_ATTEMPTS: usize = 4;
 pub struct KeyEntry {
     /// The key by which peers name the region.
     pub key: u64,
-    /// The address by which peers name its first byte.
+    /// The address or offset by which peers name the region's first byte.
     pub start: u64,
-    /// Its length in bytes.
+    /// The region's length in bytes.
     pub len: u64,
     /// The granted rights ([`RIGHT_READ`], [`RIGHT_WRITE`]), and [`COUNTED`].
     pub rights: u32,
     /// The kind of memory.
     pub kind: Kind,
-    /// Its address in the owner's process.
+    /// The region's address in the owner's process.
     pub memory: u64,
-    /// The number of the block, for special memory.
+    /// The number of the block that holds special memory; 0 for other memory.
     pub block: u64,
 }
 
@@ -88,7 +89,7 @@ pub enum Kind {
     Whole = 2,
 }
 
-/// The reason for which an access is denied.
+/// The reason why an access is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// No region has this key.
@@ -102,7 +103,7 @@ pub enum Denied {
 }
 
 impl Denied {
-    /// The error number of a completion.
+    /// Returns the error number of the completion.
     pub const fn errno(self) -> Errno {
         match self {
             Self::Key => Errno::KeyRejected,
@@ -111,56 +112,57 @@ impl Denied {
         }
     }
 
-    /// The reason as a text, to follow key and address.
+    /// Returns the reason as a text that follows key and address in an error text.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Key => "no region has this key",
             Self::Rights => "the region does not grant this access",
-            Self::Bounds => "beyond the region",
+            Self::Bounds => "the bytes are not all inside the region",
             Self::Unmapped => "no memory is mapped at this address",
         }
     }
 }
 
 impl KeyEntry {
-    /// Translates `len` bytes that a peer names by `addr` to an address as in [`Self::memory`], if
-    /// the region grants `rights`.
+    /// Translates `addr`, by which a peer names `len` bytes, to an address in the owner's process,
+    /// if the region grants `rights`.
     ///
     /// # Errors
-    /// When the bytes are not all inside, or the region does not grant the rights.
+    /// [`Denied::Rights`] when the region does not grant the rights; [`Denied::Bounds`] when the
+    /// bytes are not all inside.
     #[inline]
     pub fn locate(&self, addr: u64, len: u64, rights: u32) -> Result<u64, Denied> {
         if self.rights & rights != rights {
             return Err(Denied::Rights);
         }
         let offset = addr.checked_sub(self.start).ok_or(Denied::Bounds)?;
-        let left = self.len.checked_sub(offset).ok_or(Denied::Bounds)?;
+        let remaining = self.len.checked_sub(offset).ok_or(Denied::Bounds)?;
         let first = self.memory.checked_add(offset).ok_or(Denied::Bounds)?;
-        if len > left || first.checked_add(len).is_none() {
+        if len > remaining || first.checked_add(len).is_none() {
             return Err(Denied::Bounds);
         }
         Ok(first)
     }
 
-    /// Whether the owner must carry out every access.
+    /// Whether the owner must execute every access.
     #[inline]
     pub const fn is_counted(&self) -> bool {
         self.rights & COUNTED != 0
     }
 
-    /// Rights and kind, as one word of the table.
+    /// Returns rights and kind, as one word of the table.
     const fn rights_and_kind(&self) -> u64 {
         self.rights as u64 | (self.kind as u64) << 32
     }
 }
 
-/// Number of entries of chunk `number`.
+/// Returns the number of entries of chunk `number`.
 pub const fn entries_of(number: usize) -> usize {
     FIRST_ENTRIES << number
 }
 
-/// The chunk of the entry with this number, counted through all chunks, and the entry's index in
-/// it.
+/// Returns the number of the chunk that holds entry number `entry`, and the entry's index in the
+/// chunk. Entries are numbered through all chunks.
 pub const fn locate_entry(entry: usize) -> (usize, usize) {
     let number = (entry / FIRST_ENTRIES + 1).ilog2() as usize;
     (number, entry - (entries_of(number) - FIRST_ENTRIES))
@@ -171,7 +173,7 @@ pub const fn locate_entry(entry: usize) -> (usize, usize) {
 pub struct Chunk {
     memory: Memory,
     entries: Words,
-    /// Generations by entry, as in the memory: odd while the entry is published.
+    /// The generations of the entries, as in the memory: odd while the entry is published.
     generations: Box<[u64]>,
 }
 
@@ -198,12 +200,12 @@ impl Chunk {
         })
     }
 
-    /// The memory to send to peers.
+    /// Returns the memory to send to peers.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Publishes `entry` at `index`, which must not be published.
+    /// Publishes `entry` at `index`, where no entry may be published yet.
     pub fn publish(&mut self, index: usize, entry: &KeyEntry) {
         let line = self.entries.line::<ENTRY_WORDS>(index * ENTRY_WORDS);
         self.generations[index] += 1;
@@ -222,8 +224,8 @@ impl Chunk {
         line[0].store(self.generations[index], order::commit());
     }
 
-    /// Changes the rights of the entry at `index`, which stays published, under a new generation:
-    /// peers that have read the entry read it again.
+    /// Changes the rights of the entry at `index`, which stays published under a new generation.
+    /// Peers that have read the entry read it again.
     ///
     /// The rights are stored before the generation. A peer may see the new rights under the old
     /// generation, as if it had read later, but never the old rights under the new generation.
@@ -235,12 +237,12 @@ impl Chunk {
         line[0].store(self.generations[index], order::commit());
     }
 
-    /// Withdraws the entry at `index`. Call it before the memory that it names is used for
-    /// something else.
+    /// Withdraws the entry at `index`. The caller must call this before the memory that the entry
+    /// names is used for other data.
     pub fn withdraw(&mut self, index: usize) {
         debug_assert!(self.is_published(index), "the entry is not published");
         self.generations[index] += 1;
-        let word = self.entries.at(index * ENTRY_WORDS);
+        let word = self.entries.word(index * ENTRY_WORDS);
         word.store(self.generations[index], Ordering::Relaxed);
         order::after_withdraw();
     }
@@ -250,8 +252,8 @@ impl Chunk {
     }
 }
 
-/// Dropping a chunk withdraws all its entries. The copy in a forked child is not the chunk and
-/// withdraws nothing.
+/// Dropping a chunk withdraws all its entries. The copy of a chunk in a forked child withdraws
+/// nothing.
 impl Drop for Chunk {
     fn drop(&mut self) {
         if !self.memory.mapping().is_in_creator() {
@@ -275,7 +277,7 @@ impl PeerChunk {
     /// Maps chunk `number` of a peer's table.
     ///
     /// # Errors
-    /// [`Errno::Proto`] when number or memory are not valid.
+    /// [`Errno::Proto`] when the number or the memory is not valid.
     pub fn attach(fd: OwnedFd, number: usize) -> Result<Self, Error> {
         if number >= MAX_CHUNKS {
             let reason = format!(
@@ -290,7 +292,7 @@ impl PeerChunk {
         Ok(Self { entries })
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len() / ENTRY_WORDS
     }
@@ -300,20 +302,24 @@ impl PeerChunk {
         self.len() == 0
     }
 
-    /// The key of the entry at `index`, published or not, to search for an entry.
+    /// Returns the key of the entry at `index`, published or not. For a search; [`Self::read`] then
+    /// checks the entry.
     #[inline]
     pub fn key(&self, index: usize) -> u64 {
         self.entries
-            .at(index * ENTRY_WORDS + 1)
+            .word(index * ENTRY_WORDS + 1)
             .load(Ordering::Relaxed)
     }
 
-    /// Reads the entry at `index` and its generation. `None` if it is not published or malformed.
-    /// An entry that its owner changes meanwhile is read again, a few times.
+    /// Reads the entry at `index` and its generation. Returns `None` if the entry is not published
+    /// or is malformed. If the owner changes the entry meanwhile, reads it again, a few times.
     #[inline]
     pub fn read(&self, index: usize) -> Option<(KeyEntry, u64)> {
         for _ in 0..READ_ATTEMPTS {
-            let generation = self.entries.at(index * ENTRY_WORDS).load(order::observe());
+            let generation = self
+                .entries
+                .word(index * ENTRY_WORDS)
+                .load(order::observe());
             if generation.is_multiple_of(2) {
                 return None;
             }
@@ -325,6 +331,7 @@ impl PeerChunk {
         None
     }
 
+    /// Copies the entry at `index`, which its owner may be changing.
     #[inline(always)]
     fn copy(&self, index: usize) -> Option<KeyEntry> {
         let line = self.entries.line::<ENTRY_WORDS>(index * ENTRY_WORDS);
@@ -335,13 +342,13 @@ impl PeerChunk {
             start: word(2),
             len: word(3),
             rights: rights_and_kind as u32,
-            kind: kind((rights_and_kind >> 32) as u32)?,
+            kind: parse_kind((rights_and_kind >> 32) as u32)?,
             memory: word(5),
             block: word(6),
         })
     }
 
-    /// The version of the entry at `index` that was read with this generation.
+    /// Returns the version of the entry at `index` that was read with this generation.
     pub fn version(&self, index: usize, generation: u64) -> EntryVersion {
         EntryVersion {
             entry: self.entries.part(index * ENTRY_WORDS, ENTRY_WORDS),
@@ -349,16 +356,20 @@ impl PeerChunk {
         }
     }
 
-    /// Whether the entry at `index` is still published with this generation. Call it after every
-    /// copy from the memory that it names: `true` means that the copy is valid.
+    /// Whether the entry at `index` is still published with this generation. The caller must call
+    /// this after every copy from the memory that the entry names: `true` means that the copy is
+    /// valid.
     #[inline]
     pub fn is_current(&self, index: usize, generation: u64) -> bool {
         order::after_copy();
-        self.entries.at(index * ENTRY_WORDS).load(Ordering::Relaxed) == generation
+        self.entries
+            .word(index * ENTRY_WORDS)
+            .load(Ordering::Relaxed)
+            == generation
     }
 }
 
-/// A version of an entry, which can be checked for being current.
+/// A version of an entry. A caller can check whether it is current.
 #[derive(Clone, Debug)]
 pub struct EntryVersion {
     entry: Words,
@@ -374,7 +385,7 @@ impl EntryVersion {
     }
 }
 
-const fn kind(raw: u32) -> Option<Kind> {
+const fn parse_kind(raw: u32) -> Option<Kind> {
     match raw {
         0 => Some(Kind::Plain),
         1 => Some(Kind::Special),
@@ -456,24 +467,24 @@ mod tests {
 
     #[test]
     fn an_entry_published_again_has_another_generation() {
-        let (mut chunk, seen) = chunk();
-        assert_eq!(seen.read(5), None);
+        let (mut chunk, peer_chunk) = chunk();
+        assert_eq!(peer_chunk.read(5), None);
         chunk.publish(5, &REGION);
-        let (entry, first) = seen.read(5).unwrap();
-        assert_eq!((entry, seen.key(5)), (REGION, 1));
+        let (entry, first) = peer_chunk.read(5).unwrap();
+        assert_eq!((entry, peer_chunk.key(5)), (REGION, 1));
         chunk.withdraw(5);
-        assert_eq!(seen.read(5), None);
+        assert_eq!(peer_chunk.read(5), None);
         chunk.publish(5, &REGION);
-        assert!(!seen.is_current(5, first));
-        assert!(seen.read(5).is_some());
+        assert!(!peer_chunk.is_current(5, first));
+        assert!(peer_chunk.read(5).is_some());
     }
 
     #[test]
     fn a_table_that_is_dropped_grants_nothing() {
-        let (mut chunk, seen) = chunk();
+        let (mut chunk, peer_chunk) = chunk();
         chunk.publish(0, &REGION);
         drop(chunk);
-        assert_eq!(seen.read(0), None);
+        assert_eq!(peer_chunk.read(0), None);
     }
 
     #[test]

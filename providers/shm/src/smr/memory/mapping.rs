@@ -1,8 +1,8 @@
 //! `Mapping` and `Memory`: sealed memory of this process, and mapped memory of its peers.
 //!
-//! Memory of this process is an anonymous file (`memfd_create(2)`). It has no name, so the kernel
-//! frees it when the last process that uses it dies. Its size is sealed and its pages are committed
-//! when it is created, so accesses to it cannot fail.
+//! Memory of this process is an anonymous file (`memfd_create(2)`). The file has no name, so the
+//! kernel frees it when the last process that uses it dies. Its size is sealed and its pages are
+//! committed at its creation, so accesses to the memory cannot fail.
 
 use std::fmt;
 use std::fs::File;
@@ -31,8 +31,8 @@ pub struct Mapping {
     fork_guard: ForkGuard,
     /// Whether the mapping is excluded from forked children.
     is_excluded_from_fork: OnceLock<bool>,
-    /// For a peer's memory: its share of the limit on mappings.
-    _mapped: Option<MappingPermit>,
+    /// The permit for a mapping of a peer's memory.
+    _permit: Option<MappingPermit>,
     #[cfg(loom)]
     content: Arc<crate::smr::model::Content>,
 }
@@ -47,15 +47,15 @@ impl Mapping {
 
     /// Maps `len` bytes of a peer's `file`.
     fn of_peer(file: &File, len: usize, writable: bool) -> Result<Arc<Self>, Error> {
-        let mapped = MappingQuota::of_peers().take(0);
-        let mapped = mapped.ok_or_else(|| Error::new(Errno::NoMem, TOO_MANY))?;
+        let permit = MappingQuota::of_peers().take(0);
+        let permit = permit.ok_or_else(|| Error::new(Errno::NoMem, QUOTA_EXCEEDED))?;
         let mut options = MmapOptions::new();
         let memory = match writable {
             true => options.len(len).map_raw(file),
             false => options.len(len).map_raw_read_only(file),
         };
         let memory = memory.map_err(|e| failed(format!("mapping {len} bytes of a peer"), e))?;
-        Ok(Self::new(memory, writable, file, Some(mapped)))
+        Ok(Self::new(memory, writable, file, Some(permit)))
     }
 
     #[cfg_attr(
@@ -66,7 +66,7 @@ impl Mapping {
         memory: MmapRaw,
         writable: bool,
         file: &File,
-        mapped: Option<MappingPermit>,
+        permit: Option<MappingPermit>,
     ) -> Arc<Self> {
         Arc::new(Self {
             #[cfg(loom)]
@@ -75,16 +75,16 @@ impl Mapping {
             writable,
             fork_guard: ForkGuard::current(),
             is_excluded_from_fork: OnceLock::new(),
-            _mapped: mapped,
+            _permit: permit,
         })
     }
 
-    /// Excludes the memory from forked children (`MADV_DONTFORK`): they have a hole at its
+    /// Excludes the memory from forked children (`MADV_DONTFORK`), which have a hole at its
     /// addresses. A child then cannot change memory that peers read, and does not keep the memory
-    /// when this process has exited. Only for memory that is accessed behind a fork guard
+    /// after this process has exited. Only for memory that is accessed behind a fork guard
     /// ([`selvedge_kit::fork_guard::ForkGuarded`]).
     pub(crate) fn exclude_from_fork(&self) {
-        // If the kernel refuses, children have a mapping that they do not use.
+        // If the kernel refuses, children have a mapping that they never access.
         self.is_excluded_from_fork
             .get_or_init(|| self.memory.advise(Advice::DontFork).is_ok());
     }
@@ -94,13 +94,16 @@ impl Mapping {
         self.fork_guard.is_owner()
     }
 
-    /// The address of `len` bytes at `offset`.
+    /// Returns the address of the `len` bytes at `offset`.
     ///
     /// # Panics
-    /// If they do not lie inside the mapping.
-    #[expect(clippy::expect_used, reason = "where the kernel puts a mapping")]
+    /// If the bytes are not all inside the mapping.
+    #[expect(
+        clippy::expect_used,
+        reason = "the kernel chooses the address of a mapping"
+    )]
     #[inline]
-    pub(crate) fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
+    pub(crate) fn address_of(&self, offset: usize, len: usize) -> NonNull<u8> {
         let total = self.memory.len();
         assert!(
             offset <= total && len <= total - offset,
@@ -120,13 +123,13 @@ impl Mapping {
         self.writable
     }
 
-    /// The content that stands in for the memory under the model checker.
+    /// Returns the content that replaces the memory under the model checker.
     #[cfg(loom)]
     pub(crate) fn content(&self) -> &crate::smr::model::Content {
         &self.content
     }
 
-    /// Bytes mapped.
+    /// Returns the number of mapped bytes.
     pub(crate) fn len(&self) -> usize {
         self.memory.len()
     }
@@ -134,16 +137,19 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // In a forked child the addresses may belong to another mapping by now.
+        // In a forked child, another mapping may be at these addresses by now.
         if self.is_in_creator() || self.is_excluded_from_fork.get() != Some(&true) {
             unmap(&mut self.memory);
         }
     }
 }
 
-#[expect(unsafe_code, reason = "unmaps unless that is another process's")]
+#[expect(
+    unsafe_code,
+    reason = "unmaps memory, except in a forked child without the mapping"
+)]
 fn unmap(memory: &mut ManuallyDrop<MmapRaw>) {
-    // SAFETY: called once, when the mapping that holds it is dropped.
+    // SAFETY: called only by the drop of `Mapping`, which does not access the memory afterwards.
     unsafe { ManuallyDrop::drop(memory) };
 }
 
@@ -161,7 +167,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Creates `len` zeroed bytes, committed and sealed.
+    /// Creates a file of `len` zeroed bytes, committed and sealed, and maps it.
     ///
     /// # Errors
     /// The system's error when memory or descriptors are short; nothing is allocated then.
@@ -176,23 +182,24 @@ impl Memory {
         Ok(Self { file, mapping })
     }
 
-    /// The descriptor to send to a peer.
+    /// Returns the descriptor to send to a peer.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// The memory.
+    /// Returns the mapping of the memory.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
 }
 
-/// Maps memory that a peer has sent, after checking that it cannot shrink and is committed:
-/// accesses to it cannot fail then.
+/// Maps memory that a peer has sent. Checks first that the memory cannot shrink and is committed,
+/// so that accesses to it cannot fail.
 ///
 /// # Errors
-/// [`Errno::Proto`] when the descriptor is no sealed memory, is not `len` bytes long, or is not
-/// committed.
+/// [`Errno::Proto`] when the descriptor is not sealed memory, has not `len` bytes, or is not
+/// committed; [`Errno::Perm`] for reserved huge pages in which the peer may make holes;
+/// [`Errno::NoMem`] beyond the quota of mappings.
 pub(crate) fn map_peer_memory(
     fd: OwnedFd,
     len: usize,
@@ -200,37 +207,37 @@ pub(crate) fn map_peer_memory(
 ) -> Result<Arc<Mapping>, Error> {
     let file = File::from(fd);
     let seals = fcntl(&file, FcntlArg::F_GET_SEALS)
-        .map_err(|_| refused("its descriptor is no sealable memory"))?;
+        .map_err(|_| refused("its descriptor is not sealable memory"))?;
     let seals = SealFlag::from_bits_retain(seals);
     if !seals.contains(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW) {
         return Err(refused("its memory is not sealed against changes of size"));
     }
     if !seals.contains(future_write()) && is_in_reserved_pages(&file)? {
-        return Err(Error::new(Errno::Perm, HOLES));
+        return Err(Error::new(Errno::Perm, NOT_SEALED_AGAINST_HOLES));
     }
     let metadata = file
         .metadata()
         .map_err(|e| failed("reading the status of a peer's memory".into(), e))?;
-    let real = metadata.len();
-    if real != len as u64 || len < 4096 {
+    let actual = metadata.len();
+    if actual != len as u64 || len < 4096 {
         return Err(refused(&format!(
-            "its memory has {real} bytes and should have {len}"
+            "its memory has {actual} bytes and should have {len}"
         )));
     }
-    if metadata.blocks() * BLOCK < real {
+    if metadata.blocks() * STAT_BLOCK < actual {
         return Err(refused("its memory is not committed"));
     }
     Mapping::of_peer(&file, len, writable)
 }
 
-const TOO_MANY: &str = "peers have as many mappings as they may in this process \
-                        (three quarters of vm.max_map_count): no more of their memory is mapped";
+const QUOTA_EXCEEDED: &str = "the quota of mappings for peers is used up (three quarters of \
+                        vm.max_map_count): no more memory of peers is mapped";
 
-/// Memory in reserved huge pages without the seal against holes is not mapped: an access to a hole
-/// takes a page from a pool that may be empty, and the kernel then kills the process. A hole in
-/// other memory is filled like a fresh allocation.
-const HOLES: &str =
-    "a peer's memory is in reserved huge pages and not sealed against holes: it is not mapped";
+/// The error text for memory in reserved huge pages without the seal against holes. An access to a
+/// hole takes a page from a pool that may be empty, and the kernel then kills the process. A hole
+/// in other memory is filled like a fresh allocation.
+const NOT_SEALED_AGAINST_HOLES: &str =
+    "a peer's memory was refused: it is in reserved huge pages and not sealed against holes";
 
 fn is_in_reserved_pages(file: &File) -> Result<bool, Error> {
     let fs =
@@ -238,8 +245,8 @@ fn is_in_reserved_pages(file: &File) -> Result<bool, Error> {
     Ok(fs.filesystem_type() == HUGETLBFS_MAGIC)
 }
 
-/// Bytes of a block as stat(2) counts it.
-const BLOCK: u64 = 512;
+/// The unit in which stat(2) counts blocks, in bytes.
+const STAT_BLOCK: u64 = 512;
 
 pub(crate) fn failed(action: String, cause: impl Into<std::io::Error>) -> Error {
     let cause = cause.into();

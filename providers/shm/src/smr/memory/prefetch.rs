@@ -1,7 +1,7 @@
 //! Prefetch hints for cache lines.
 //!
-//! In a stream, the lines of several messages then move between the processors at once instead of
-//! one after the other.
+//! In a stream of messages, prefetched lines of several messages move between the processors at the
+//! same time instead of one after the other.
 
 #![expect(unsafe_code, reason = "processor hints without effect on memory")]
 
@@ -9,9 +9,9 @@
 #[inline(always)]
 pub(crate) fn for_writing(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect that a program could see, whatever the address. (The
-    // intrinsic becomes a prefetch for reading unless the compiler may assume a newer processor;
-    // the instruction itself is a no-op where it is not known.)
+    // SAFETY: a prefetch has no effect that a program could observe, for any address. The assembly
+    // replaces the intrinsic, which becomes a prefetch for reading unless the compiler may assume a
+    // newer processor. On a processor without the instruction, it has no effect.
     unsafe {
         std::arch::asm!(
             "prefetchw [{}]",

@@ -1,10 +1,10 @@
 //! `Block` and `PeerBlock`: memory that the owner's application uses directly and that peers map.
 //!
-//! A block is one sealed file, committed in full when it is created. Its owner uses it by address,
-//! as any other memory. Peers map it for reading, or for reading and writing if it was created for
-//! that. A freed block is never reused: a peer that still maps it accesses pages that no other
-//! process uses. The mapping is excluded from forked children, which would otherwise change the
-//! parent's memory.
+//! A block is one sealed file, committed in full at its creation. The owner accesses it by address,
+//! as any other memory. Peers map the block for reading, or also for writing if the owner has
+//! created it for that. A freed block is never reused: a peer that still maps it accesses pages
+//! that no other process uses. The mapping is excluded from forked children, which would otherwise
+//! change the parent's memory.
 //!
 //! # Examples
 //!
@@ -32,8 +32,9 @@ use selvedge_kit::seal::seal;
 use super::bytes::Bytes;
 use super::mapping::{Mapping, Writers, failed, map_peer_memory};
 
-/// Bytes of a page and of a huge page.
+/// The size of a page in bytes.
 const PAGE: usize = 4096;
+/// The size of a huge page in bytes.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// The kind of pages in which memory is created.
@@ -41,8 +42,8 @@ const HUGE_PAGE: usize = 2 << 20;
 pub enum PageSize {
     /// Pages of 4 KiB.
     Ordinary,
-    /// Huge pages of 2 MiB, if the system has free ones and the memory is at least as large.
-    /// Reserved ones (`vm.nr_hugepages`) only for memory that peers do not write.
+    /// Huge pages of 2 MiB, if the system has free ones and the memory is at least as large as one.
+    /// Reserved huge pages (`vm.nr_hugepages`) are used only for memory that peers do not write.
     Huge,
 }
 
@@ -53,28 +54,29 @@ pub struct Block {
 }
 
 impl Block {
-    /// Creates at least `len` zeroed bytes; the returned descriptor is for peers.
+    /// Creates a block of at least `len` zeroed bytes. Returns the block, and the descriptor to
+    /// send to peers.
     ///
     /// # Errors
     /// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] for more than the system has; the
     /// system's error when memory or descriptors are short. Nothing is allocated then.
     pub fn create(len: usize, writers: Writers, pages: PageSize) -> Result<(Self, OwnedFd), Error> {
-        check(len)?;
+        check_available(len)?;
         let (file, len) = match pages {
             PageSize::Huge if len >= HUGE_PAGE => match writers {
-                Writers::Owner => reserved(len).or_else(|cause| {
+                Writers::Owner => create_in_reserved_pages(len).or_else(|cause| {
                     log::info!(
                         target: "selvedge::shm::mr",
                         "no reserved huge pages for {len} bytes ({cause}), see vm.nr_hugepages: \
                          the kernel may use transparent ones"
                     );
-                    advised(len)
+                    create_in_advised_pages(len)
                 }),
-                // A peer that may write may also punch holes. If the pool of reserved pages is
-                // empty on the next access, the kernel kills this process.
-                Writers::AnyProcess => advised(len),
+                // A peer with write access can also punch holes. If the pool of reserved pages is
+                // empty at the next access to a hole, the kernel kills this process.
+                Writers::AnyProcess => create_in_advised_pages(len),
             },
-            _ => memory_file(MFdFlags::empty()).and_then(|fd| committed(fd, len, PAGE)),
+            _ => create_memory_file(MFdFlags::empty()).and_then(|fd| commit(fd, len, PAGE)),
         }
         .map_err(|cause| failed(format!("special memory of {len} bytes"), cause))?;
         let mapping = Mapping::writable(&file, len)?;
@@ -85,25 +87,25 @@ impl Block {
         Ok((Self { bytes }, file.into()))
     }
 
-    /// The address of the first byte. The caller is responsible for all accesses.
+    /// Returns the address of the first byte. The caller is responsible for all accesses.
     pub fn base(&self) -> *mut u8 {
         self.bytes.as_ptr()
     }
 
-    /// Length in bytes: whole pages.
+    /// Returns the length in bytes, which is a multiple of the page size.
     #[expect(clippy::len_without_is_empty, reason = "no block is empty")]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 }
 
-/// Checks that the system has `len` bytes of memory. The kernel overcommits and later kills a
-/// process, so the available memory is read first.
-fn check(len: usize) -> Result<(), Error> {
+/// Checks that the system has `len` bytes of memory. Without the check the kernel would overcommit,
+/// and later kill a process.
+fn check_available(len: usize) -> Result<(), Error> {
     if len == 0 {
         return Err(Error::new(Errno::Inval, "special memory of 0 bytes"));
     }
-    let available = available().unwrap_or(isize::MAX as u64);
+    let available = available_memory().unwrap_or(isize::MAX as u64);
     if len as u64 > available {
         let reason = format!("special memory of {len} bytes, of which {available} are available");
         return Err(Error::new(Errno::NoMem, reason));
@@ -111,9 +113,9 @@ fn check(len: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The kernel's estimate of the memory that is available without swapping, plus free swap, in
-/// bytes.
-fn available() -> Option<u64> {
+/// Reads the kernel's estimate of the memory that is available without swapping. Returns it plus
+/// the free swap space, in bytes.
+fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kibibytes = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -123,39 +125,40 @@ fn available() -> Option<u64> {
     Some((kibibytes("MemAvailable:")? + swap) << 10)
 }
 
-fn memory_file(more: MFdFlags) -> nix::Result<OwnedFd> {
+fn create_memory_file(extra_flags: MFdFlags) -> nix::Result<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-    memfd_create("selvedge-special", flags | more)
+    memfd_create("selvedge-special", flags | extra_flags)
 }
 
 /// Creates memory in huge pages that the administrator has reserved.
-fn reserved(len: usize) -> nix::Result<(File, usize)> {
-    let fd = memory_file(MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB)?;
-    committed(fd, len, HUGE_PAGE)
+fn create_in_reserved_pages(len: usize) -> nix::Result<(File, usize)> {
+    let fd = create_memory_file(MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB)?;
+    commit(fd, len, HUGE_PAGE)
 }
 
-/// Creates memory with a request for transparent huge pages, which the kernel grants if it is
+/// Creates memory with a request for transparent huge pages. The kernel grants them if it is
 /// configured to (`shmem_enabled`) and has free ones. It decides at the first access to a page, so
 /// the pages are populated before they are committed.
-fn advised(len: usize) -> nix::Result<(File, usize)> {
-    let file = File::from(memory_file(MFdFlags::empty())?);
+fn create_in_advised_pages(len: usize) -> nix::Result<(File, usize)> {
+    let file = File::from(create_memory_file(MFdFlags::empty())?);
     let whole = len.checked_next_multiple_of(HUGE_PAGE).ok_or(Sys::ENOMEM)?;
     ftruncate(&file, whole as i64)?;
     if let Ok(mapping) = Mapping::writable(&file, whole) {
-        // Hints: `committed` allocates the pages that they do not.
+        // Both calls are hints: `commit` allocates the pages that they did not.
         let _ = mapping.advise(Advice::HugePage);
         let _ = mapping.advise(Advice::PopulateWrite);
     }
-    committed(file.into(), whole, HUGE_PAGE)
+    commit(file.into(), whole, HUGE_PAGE)
 }
 
-fn committed(fd: OwnedFd, len: usize, page: usize) -> nix::Result<(File, usize)> {
-    let len = len.checked_next_multiple_of(page).ok_or(Sys::ENOMEM)?;
+/// Commits `len` bytes, rounded up to whole pages of `page_size` bytes. Returns the rounded length.
+fn commit(fd: OwnedFd, len: usize, page_size: usize) -> nix::Result<(File, usize)> {
+    let len = len.checked_next_multiple_of(page_size).ok_or(Sys::ENOMEM)?;
     let size = i64::try_from(len).map_err(|_| Sys::ENOMEM)?;
     loop {
         match fallocate(&fd, FallocateFlags::empty(), 0, size) {
             Err(Sys::EINTR) => {}
-            other => return other.map(|()| (fd.into(), len)),
+            result => return result.map(|()| (fd.into(), len)),
         }
     }
 }
@@ -170,7 +173,7 @@ impl PeerBlock {
     /// Maps `len` bytes that a peer has sent.
     ///
     /// # Errors
-    /// [`Errno::Proto`] when the descriptor is no sealed memory of this length; the system's error
+    /// [`Errno::Proto`] when the descriptor is not sealed memory of this length; the system's error
     /// when the address space has no room.
     pub fn attach(fd: OwnedFd, len: usize, writable: bool) -> Result<Self, Error> {
         let mapping = map_peer_memory(fd, len, writable)?;
@@ -180,13 +183,13 @@ impl PeerBlock {
         })
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the block.
     #[inline]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Whether they may be written.
+    /// Whether this process may write to the block.
     pub fn is_writable(&self) -> bool {
         self.bytes.is_writable()
     }
@@ -205,26 +208,26 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_see_the_same_bytes() {
+    fn owner_and_peer_access_the_same_bytes() {
         let (local, fd) = create(5000, Writers::AnyProcess);
         assert_eq!((local.len(), local.base().addr() % 4096), (8192, 0));
         let remote = PeerBlock::attach(fd, 8192, true).unwrap();
         remote.bytes().copy_in(4998, b"hello");
-        let mut seen = [MaybeUninit::uninit(); 7];
-        assert_eq!(local.bytes.copy_out(4997, &mut seen), b"\0hello\0");
+        let mut copied = [MaybeUninit::uninit(); 7];
+        assert_eq!(local.bytes.copy_out(4997, &mut copied), b"\0hello\0");
     }
 
     #[test]
-    fn memory_that_peers_may_not_write_cannot_be_mapped_for_it() {
+    fn memory_that_peers_may_not_write_cannot_be_mapped_for_writing() {
         let (local, fd) = create(4096, Writers::Owner);
         let other = fd.try_clone().unwrap();
         let refused = PeerBlock::attach(other, 4096, true).unwrap_err();
         assert_eq!(refused.errno(), Errno::Perm);
         let remote = PeerBlock::attach(fd, 4096, false).unwrap();
         assert!(!remote.is_writable());
-        local.bytes.copy_in(0, b"ours");
-        let mut seen = [MaybeUninit::uninit(); 4];
-        assert_eq!(remote.bytes().copy_out(0, &mut seen), b"ours");
+        local.bytes.copy_in(0, b"data");
+        let mut copied = [MaybeUninit::uninit(); 4];
+        assert_eq!(remote.bytes().copy_out(0, &mut copied), b"data");
     }
 
     #[test]
@@ -236,7 +239,7 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_committed_is_refused() {
-        let file = File::from(memory_file(MFdFlags::empty()).unwrap());
+        let file = File::from(create_memory_file(MFdFlags::empty()).unwrap());
         ftruncate(&file, 8192).unwrap();
         seal(&file, 8192, Writers::AnyProcess).unwrap_err();
         let refused = PeerBlock::attach(file.into(), 8192, true).unwrap_err();
@@ -247,7 +250,7 @@ mod tests {
     #[test]
     fn reserved_pages_in_which_a_peer_may_make_holes_are_not_mapped() {
         let huge = MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB;
-        let Ok(fd) = memory_file(huge) else {
+        let Ok(fd) = create_memory_file(huge) else {
             return skip(Need::System, "memfd_create(MFD_HUGETLB)");
         };
         let file = File::from(fd);
@@ -263,7 +266,7 @@ mod tests {
 
     #[test]
     fn memory_that_peers_write_is_never_in_reserved_pages() {
-        if reserved(HUGE_PAGE).is_err() {
+        if create_in_reserved_pages(HUGE_PAGE).is_err() {
             return skip(Need::System, "a reserved huge page");
         }
         let (_local, fd) = Block::create(HUGE_PAGE, Writers::AnyProcess, PageSize::Huge).unwrap();
@@ -286,12 +289,12 @@ mod tests {
     fn huge_pages_are_a_hint() {
         for len in [1, HUGE_PAGE, HUGE_PAGE + 1] {
             let (local, fd) = Block::create(len, Writers::AnyProcess, PageSize::Huge).unwrap();
-            let least = len.next_multiple_of(if len < HUGE_PAGE { PAGE } else { HUGE_PAGE });
-            assert_eq!(local.len(), least);
+            let expected_len = len.next_multiple_of(if len < HUGE_PAGE { PAGE } else { HUGE_PAGE });
+            assert_eq!(local.len(), expected_len);
             let remote = PeerBlock::attach(fd, local.len(), true).unwrap();
             remote.bytes().copy_in(len - 1, b"x");
-            let mut seen = [MaybeUninit::uninit(); 1];
-            assert_eq!(local.bytes.copy_out(len - 1, &mut seen), b"x");
+            let mut copied = [MaybeUninit::uninit(); 1];
+            assert_eq!(local.bytes.copy_out(len - 1, &mut copied), b"x");
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Bounce memory: segments through which a large message is copied in and out again.
 //!
-//! The producer owns the segments and announces each filled one through a ring of its own, so large
-//! and small messages do not delay each other. The consumer may keep a segment and returns it by
-//! number, in any order, through the response queue.
+//! The producer owns the segments. It announces each filled segment through a ring of
+//! announcements, which is separate from the command queue, so large and small messages do not
+//! delay each other. The consumer may keep a segment. It returns segments by number, in any order,
+//! through the response queue.
 //!
 //! # Examples
 //!
@@ -35,43 +36,46 @@ use crate::smr::memory::bytes::Bytes;
 use crate::smr::memory::mapping::{Memory, Writers, map_peer_memory};
 use crate::smr::sync::{Ordering, Words, order};
 
-/// Number and size of the segments of bounce memory.
+/// The number and the size of the segments of bounce memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Number of segments.
+    /// The number of segments.
     pub count: usize,
-    /// Bytes of one segment.
+    /// The size of one segment in bytes.
     pub size: usize,
 }
 
 /// A filled segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filled {
-    /// `msg_id` of the message that it belongs to.
+    /// The `msg_id` of the message whose bytes the segment holds.
     pub msg_id: u32,
-    /// Number of the segment.
+    /// The number of the segment.
     pub segment: u32,
-    /// Bytes of the message in it.
+    /// The number of bytes of the message in the segment.
     pub len: u32,
 }
 
-/// The producer.
+/// The producer of bounce segments.
 #[derive(Debug)]
 pub struct BounceSender {
     memory: Memory,
     ring: Words,
     segments: Bytes,
     shape: Shape,
+    /// Position of the next announcement.
     head: u64,
+    /// Numbers of the free segments.
     free: Vec<u32>,
 }
 
-/// The consumer.
+/// The consumer of bounce segments.
 #[derive(Debug)]
 pub struct BounceReceiver {
     ring: Words,
     segments: Bytes,
     shape: Shape,
+    /// Position of the next announcement.
     tail: u64,
 }
 
@@ -83,7 +87,7 @@ impl Shape {
             && self.size.is_multiple_of(64)
     }
 
-    /// A segment has at most one announcement in the ring.
+    /// Returns the number of announcements in the ring: a segment has at most one.
     fn ring_len(self) -> usize {
         self.count.next_power_of_two()
     }
@@ -120,24 +124,24 @@ impl BounceSender {
         })
     }
 
-    /// The memory to send to the peer.
+    /// Returns the memory to send to the peer.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Number and size of the segments.
+    /// Returns the number and the size of the segments.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Number of free segments.
+    /// Returns the number of free segments.
     pub fn free(&self) -> usize {
         self.free.len()
     }
 
     /// Fills the next free segment and announces it. `copy` gets the memory, the segment's offset
     /// and the number of bytes to copy: `len`, or the size of a segment if that is less. Returns
-    /// that number; 0 when no segment is free.
+    /// this number, or 0 if no segment is free.
     pub fn fill(
         &mut self,
         msg_id: u32,
@@ -157,22 +161,23 @@ impl BounceSender {
         len
     }
 
-    /// Frees a segment that the peer returns. `false` for one that the peer does not have.
+    /// Frees a segment that the peer returns. Returns `false` for a segment that the peer does not
+    /// have.
     #[must_use]
     pub fn free_segment(&mut self, segment: u32) -> bool {
-        let bogus = segment as usize >= self.shape.count || self.free.contains(&segment);
-        if !bogus {
+        let is_invalid = segment as usize >= self.shape.count || self.free.contains(&segment);
+        if !is_invalid {
             self.free.push(segment);
         }
-        !bogus
+        !is_invalid
     }
 
     fn announce(&mut self, filled: Filled) {
         let first = (self.head as usize & (self.shape.ring_len() - 1)) * 2;
         let content = u64::from(filled.msg_id) | u64::from(filled.segment) << 32;
-        self.ring.at(first + 1).store(content, Ordering::Relaxed);
+        self.ring.word(first + 1).store(content, Ordering::Relaxed);
         let stamp = (self.head + 1) << 32 | u64::from(filled.len);
-        self.ring.at(first).store(stamp, order::commit());
+        self.ring.word(first).store(stamp, order::commit());
         self.head += 1;
     }
 }
@@ -181,7 +186,7 @@ impl BounceReceiver {
     /// Maps bounce memory that a peer has sent.
     ///
     /// # Errors
-    /// [`selvedge::Errno::Proto`] when shape or memory are not valid.
+    /// [`selvedge::Errno::Proto`] when the shape or the memory is not valid.
     pub fn attach(fd: OwnedFd, shape: Shape) -> Result<Self, Error> {
         if !shape.is_sane() {
             let reason =
@@ -199,19 +204,22 @@ impl BounceReceiver {
         })
     }
 
-    /// Number and size of the segments.
+    /// Returns the number and the size of the segments.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// The next announcement, without consuming it. `Err` for a malformed one.
+    /// Returns the next announcement without consuming it; `None` if there is none.
+    ///
+    /// # Errors
+    /// A description of the defect for a malformed announcement.
     pub fn peek(&self) -> Result<Option<Filled>, &'static str> {
         let first = (self.tail as usize & (self.shape.ring_len() - 1)) * 2;
-        let stamp = self.ring.at(first).load(order::observe());
+        let stamp = self.ring.word(first).load(order::observe());
         if (stamp >> 32) as u32 != (self.tail + 1) as u32 {
             return Ok(None);
         }
-        let content = self.ring.at(first + 1).load(Ordering::Relaxed);
+        let content = self.ring.word(first + 1).load(Ordering::Relaxed);
         let filled = Filled {
             msg_id: content as u32,
             segment: (content >> 32) as u32,
@@ -223,17 +231,17 @@ impl BounceReceiver {
         Ok(Some(filled))
     }
 
-    /// Consumes the announcement that was peeked at.
+    /// Consumes the announcement that [`Self::peek`] has returned.
     pub fn take(&mut self) {
         self.tail += 1;
     }
 
-    /// The bytes of all segments; those of `filled` begin at [`Self::start`].
+    /// Returns the bytes of all segments. Those of a segment begin at [`Self::start`].
     pub fn bytes(&self) -> &Bytes {
         &self.segments
     }
 
-    /// Offset of a segment.
+    /// Returns the offset of a segment.
     pub fn start(&self, filled: Filled) -> usize {
         filled.segment as usize * self.shape.size
     }

@@ -1,23 +1,23 @@
 //! The command queue: one ring per ordered pair of endpoints, with one producer and one consumer.
 //!
-//! A slot is one cache line of eight words. Word 0 is the commit word: its upper half is the slot's
-//! position (so a slot of the previous lap is never taken for a new one), its lower half belongs to
-//! the command. The producer writes words 1 to 7 first and word 0 last, with one release store; a
-//! producer that dies in between has sent nothing. The consumer's cursor is private; it returns
-//! slots in batches through a word in its own memory ([`Credit`]).
+//! A slot is one cache line of eight words. Word 0 is the commit word. Its upper half is the stamp
+//! of the slot's position, so that a slot of the previous lap is never taken for a new one. Its
+//! lower half belongs to the command. The producer writes words 1 to 7 first and word 0 last, with
+//! one release store; a producer that dies in between has sent nothing. The consumer's cursor is
+//! private. The consumer returns slots in batches through a word in its own memory ([`Credit`]).
 //!
-//! The queue does not check the content of slots: the reader does.
+//! The queue does not check the content of slots; the caller of [`Receiver::peek`] does.
 
 use crate::smr::sync::{AtomicU64, LINE_WORDS, Lines, Ordering, Words, order};
 
-/// How many slots ahead a sender prefetches the cache line. In a stream, the lines of several slots
-/// then move from the consumer at once instead of one after the other.
+/// The number of slots by which a sender prefetches ahead. In a stream, the cache lines of several
+/// slots then move from the consumer at the same time instead of one after the other.
 const PREFETCH_DISTANCE: u64 = 4;
 
-/// Words of one slot.
+/// The number of words of one slot.
 pub const SLOT_WORDS: usize = LINE_WORDS;
 
-/// The producer.
+/// The producer of a command queue.
 #[derive(Debug)]
 pub struct Sender {
     slots: Lines,
@@ -25,11 +25,11 @@ pub struct Sender {
     head: u64,
     /// Position up to which slots are known to be free.
     limit: u64,
-    /// Slots that are reserved ([`Self::reserve_slots`]).
+    /// The number of reserved slots ([`Self::reserve_slots`]).
     reserved: u64,
 }
 
-/// The consumer.
+/// The consumer of a command queue.
 #[derive(Debug)]
 pub struct Receiver {
     slots: Lines,
@@ -37,7 +37,7 @@ pub struct Receiver {
     tail: u64,
 }
 
-/// A slot that is claimed and not yet visible. Dropping it sends nothing.
+/// A claimed slot that the consumer does not see yet. Dropping it sends nothing.
 #[derive(Debug)]
 pub struct Slot<'a> {
     line: &'a [AtomicU64; SLOT_WORDS],
@@ -53,7 +53,8 @@ pub struct Received<'a> {
 
 #[cfg(test)]
 impl Received<'_> {
-    /// Calls `read` with a slot of these words; the first gives the slot's head.
+    /// Calls `read` with a slot of these words. The lower half of the first word is the slot's
+    /// head.
     pub(crate) fn with<R>(words: [u64; SLOT_WORDS], read: impl FnOnce(Received<'_>) -> R) -> R {
         let line = words.map(AtomicU64::new);
         read(Received {
@@ -63,12 +64,13 @@ impl Received<'_> {
     }
 }
 
-/// Error: a consumer's credit decreased, or exceeds the number of commands.
+/// The error of a credit that has decreased, or exceeds the number of commands: the invalid credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadCredit(pub u64);
 
 impl Sender {
-    /// An empty queue over `slots`, a power of two of [`SLOT_WORDS`] each.
+    /// Creates the producer of an empty queue over `slots`: a power of two of slots of
+    /// [`SLOT_WORDS`] words each.
     pub(crate) fn new(slots: Words) -> Self {
         let slots = Lines::new(slots);
         Self {
@@ -79,17 +81,17 @@ impl Sender {
         }
     }
 
-    /// Reserves slots for commands that must always find room ([`Self::claim_reserved`]). Call it
-    /// once, while the queue is empty, with fewer slots than the queue has.
+    /// Reserves slots for commands that must always find room ([`Self::claim_reserved`]). The
+    /// caller calls this once, while the queue is empty, with fewer slots than the queue has.
     pub fn reserve_slots(&mut self, slots: u64) {
         self.reserved = slots;
         self.limit -= slots;
     }
 
-    /// As [`Self::claim`], and may take reserved slots.
+    /// As [`Self::claim`], but may also claim a reserved slot.
     pub fn claim_reserved(&mut self) -> Option<Slot<'_>> {
         (self.head < self.limit + self.reserved).then(|| Slot {
-            line: self.slots.at(self.head),
+            line: self.slots.line(self.head),
             head: &mut self.head,
         })
     }
@@ -101,46 +103,49 @@ impl Sender {
             return None;
         }
         Some(Slot {
-            line: self.slots.at(self.head),
+            line: self.slots.line(self.head),
             head: &mut self.head,
         })
     }
 
-    /// Prefetches the cache line of the next slot. Call it when other work comes before the claim.
+    /// Prefetches the cache line of the next slot. For a caller that does other work before the
+    /// claim.
     #[inline(always)]
     pub fn prefetch(&self) {
         self.slots.prefetch(self.head);
     }
 
-    /// Prefetches the cache line of a later slot. Call it after a commit, off the critical path.
+    /// Prefetches the cache line of a later slot. For a caller that has committed a slot, off the
+    /// critical path.
     #[inline(always)]
     pub fn prefetch_ahead(&self) {
         self.slots
             .prefetch(self.head.wrapping_add(PREFETCH_DISTANCE));
     }
 
-    /// Slots that are known to be free.
+    /// Returns the number of slots that are known to be free.
     #[inline]
     pub fn room(&self) -> u64 {
         self.limit.saturating_sub(self.head)
     }
 
-    /// Position of the next slot: the number of slots committed so far.
+    /// Returns the position of the next slot: the number of slots committed so far.
     #[inline]
     pub fn position(&self) -> u64 {
         self.head
     }
 
-    /// Position up to which the consumer has returned slots.
+    /// Returns the position up to which the consumer has returned slots.
     #[inline]
     pub fn consumed(&self) -> u64 {
         self.limit + self.reserved - self.slots.count()
     }
 
-    /// Updates the free slots from the consumer's cursor.
+    /// Updates the number of free slots from the credit that the consumer has published.
     ///
     /// # Errors
-    /// When the cursor decreased or passed the head of the queue: the consumer's word is invalid.
+    /// [`BadCredit`] when the credit has decreased, or exceeds the number of committed slots.
+    /// Nothing changes then.
     pub fn refresh(&mut self, consumed: u64) -> Result<(), BadCredit> {
         if consumed < self.consumed() || consumed > self.head {
             return Err(BadCredit(consumed));
@@ -158,7 +163,7 @@ impl Slot<'_> {
         self.line[index].store(word, Ordering::Relaxed);
     }
 
-    /// Makes the slot visible, with `head` as the command's half of word 0.
+    /// Makes the slot visible to the consumer, with `head` as the command's half of word 0.
     #[inline]
     pub fn commit(self, head: u32) {
         let word = u64::from(stamp(*self.head)) << 32 | u64::from(head);
@@ -168,7 +173,7 @@ impl Slot<'_> {
 }
 
 impl Receiver {
-    /// The consumer of an unused queue over `slots`.
+    /// Creates the consumer of an unused queue over `slots`.
     pub(crate) fn new(slots: Words) -> Self {
         Self {
             slots: Lines::new(slots),
@@ -176,10 +181,10 @@ impl Receiver {
         }
     }
 
-    /// The next committed slot, without consuming it; see [`Receiver::release`].
+    /// Returns the next committed slot without consuming it; [`Receiver::release`] consumes it.
     #[inline]
     pub fn peek(&self) -> Option<Received<'_>> {
-        let line = self.slots.at(self.tail);
+        let line = self.slots.line(self.tail);
         let word = line[0].load(order::observe());
         ((word >> 32) as u32 == stamp(self.tail)).then_some(Received {
             line,
@@ -187,20 +192,20 @@ impl Receiver {
         })
     }
 
-    /// Consumes the slot that was peeked at. The producer may reuse it once the cursor has been
-    /// published.
+    /// Consumes the slot that [`Self::peek`] has returned. The producer may reuse the slot once the
+    /// position is published ([`Credit::publish`]).
     #[inline]
     pub fn release(&mut self) {
         self.tail += 1;
     }
 
-    /// Number of slots released so far: the cursor to publish.
+    /// Returns the number of slots released so far: the position to publish.
     #[inline]
     pub fn position(&self) -> u64 {
         self.tail
     }
 
-    /// Number of slots.
+    /// Returns the number of slots.
     #[inline]
     pub fn capacity(&self) -> u64 {
         self.slots.count()
@@ -208,20 +213,21 @@ impl Receiver {
 }
 
 impl Received<'_> {
-    /// The command's half of word 0.
+    /// Returns the command's half of word 0.
     #[inline]
     pub fn head(&self) -> u32 {
         self.head
     }
 
-    /// Loads word `index` (1 to 7). The producer may change it: load it once.
+    /// Loads word `index` (1 to 7). The producer may change the word, so a caller must load it once
+    /// only.
     #[inline]
     pub fn word(&self, index: usize) -> u64 {
         self.line[index].load(Ordering::Relaxed)
     }
 }
 
-/// The word by which a consumer returns slots; it lies in the consumer's own memory.
+/// The word by which a consumer returns slots. It is in the consumer's own memory.
 #[derive(Clone, Debug)]
 pub struct Credit {
     words: Words,
@@ -229,26 +235,26 @@ pub struct Credit {
 }
 
 impl Credit {
-    /// The credit word at `index`.
+    /// Creates the credit with the word at `index`.
     pub(crate) fn new(words: Words, index: usize) -> Self {
         Self { words, index }
     }
 
-    /// Publishes that all slots before `position` may be overwritten.
+    /// Publishes that the producer may overwrite all slots before `position`.
     #[inline]
     pub fn publish(&self, position: u64) {
-        self.words.at(self.index).store(position, order::credit());
+        self.words.word(self.index).store(position, order::credit());
     }
 
-    /// The position that the consumer has published last.
+    /// Returns the position that the consumer has published last.
     #[inline]
     pub fn read(&self) -> u64 {
-        self.words.at(self.index).load(order::observe())
+        self.words.word(self.index).load(order::observe())
     }
 }
 
-/// The stamp in the commit word of `position`. It differs from that of the same slot one lap
-/// before, and from the zero of fresh memory.
+/// Returns the stamp in the commit word of `position`. It differs from the stamp of the same slot
+/// one lap before, and from the zero of fresh memory.
 #[inline]
 fn stamp(position: u64) -> u32 {
     (position as u32).wrapping_add(1)
@@ -261,7 +267,7 @@ mod tests {
 
     const COUNT: u64 = 4;
 
-    /// Producer and consumer of a queue through which `position` commands have passed.
+    /// Creates producer and consumer of a queue through which `position` commands have passed.
     fn queue(position: u64) -> (Sender, Receiver) {
         let memory = Memory::create(4096, Writers::Owner).unwrap();
         let slots = Words::new(memory.mapping().clone(), 0, COUNT as usize * SLOT_WORDS);

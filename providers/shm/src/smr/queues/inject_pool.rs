@@ -2,32 +2,32 @@
 //!
 //! Producer and consumer compute the same offsets: a payload takes the next whole cache lines, and
 //! starts at offset 0 when the lines up to the end of the pool are too few. The consumer therefore
-//! knows the offset of each payload and only checks the one in the command. A returned command slot
-//! returns its payload. The producer remembers per slot how far the pool was used.
+//! knows the offset of each payload and compares it with the one in the command. A returned command
+//! slot returns its payload, too: the producer records the pool's position with each slot.
 
 use crate::smr::memory::bytes::Bytes;
 
 /// Granularity of the pool, in bytes.
 const LINE: u64 = 64;
-/// Payloads up to this length are prefetched as a whole, in bytes. Where cores are far apart, a
-/// stream of 1 KiB messages gains a fifth; the prefetch of longer ones comes too early and evicts
-/// other lines.
-const PREFETCH_WHOLE: usize = 1024;
-/// Bytes that are prefetched of a longer payload.
+/// The longest payload, in bytes, that is prefetched as a whole. Where cores are far apart, a
+/// stream of 1 KiB messages is a fifth faster with the prefetch. The prefetch of a longer payload
+/// comes too early and evicts other lines.
+const PREFETCH_WHOLE_MAX: usize = 1024;
+/// The number of bytes that are prefetched of a longer payload.
 const PREFETCH_PART: usize = 256;
 
 /// A position in the pool, which producer and consumer advance in the same way.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolPosition {
     size: u64,
-    /// Offset of the next payload, if it fits before the end.
+    /// Offset of the next payload, if the payload fits before the end.
     offset: u64,
     /// Bytes advanced so far, gaps included.
     position: u64,
 }
 
 impl PoolPosition {
-    /// The first position of a pool of `size` bytes.
+    /// Creates the first position of a pool of `size` bytes.
     pub fn new(size: usize) -> Self {
         Self {
             size: size as u64,
@@ -36,27 +36,27 @@ impl PoolPosition {
         }
     }
 
-    /// Bytes advanced so far, gaps included.
+    /// Returns the number of bytes advanced so far, gaps included.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Offset of the next payload, if it fits before the end.
+    /// Returns the offset of the next payload, if the payload fits before the end.
     pub fn offset(&self) -> usize {
         self.offset as usize
     }
 
-    /// Advances past a payload of `len` bytes and returns the payload's offset. `None`, without a
-    /// change, when the pool is smaller.
+    /// Advances past a payload of `len` bytes and returns the payload's offset. Returns `None`
+    /// without effect when the pool is smaller than the payload.
     #[inline]
     pub fn advance(&mut self, len: usize) -> Option<usize> {
         let len = (len as u64).checked_next_multiple_of(LINE)?;
         if len > self.size {
             return None;
         }
-        let left = self.size - self.offset;
-        if len > left {
-            self.position += left;
+        let remaining = self.size - self.offset;
+        if len > remaining {
+            self.position += remaining;
             self.offset = 0;
         }
         let start = self.offset;
@@ -70,29 +70,29 @@ impl PoolPosition {
     }
 }
 
-/// The producer.
+/// The producer of payloads in a pool.
 #[derive(Debug)]
 pub struct InjectPool {
     bytes: Bytes,
     cursor: PoolPosition,
     /// Position up to which payloads were consumed.
     freed: u64,
-    /// Length of the last payload, as a guess for the next one.
-    last: usize,
+    /// Length of the last payload, as a guess for the next payload.
+    last_len: usize,
 }
 
 impl InjectPool {
-    /// An empty pool over `bytes`.
+    /// Creates an empty pool over `bytes`.
     pub(crate) fn new(bytes: Bytes) -> Self {
         Self {
             cursor: PoolPosition::new(bytes.len()),
             bytes,
             freed: 0,
-            last: 0,
+            last_len: 0,
         }
     }
 
-    /// Claims `len` bytes and returns their offset; `None` while there is no room.
+    /// Claims `len` bytes and returns their offset. Returns `None` while there is no room.
     #[inline]
     pub fn claim(&mut self, len: usize) -> Option<usize> {
         let mut cursor = self.cursor;
@@ -103,32 +103,32 @@ impl InjectPool {
             return None;
         }
         self.cursor = cursor;
-        self.last = len;
+        self.last_len = len;
         Some(offset)
     }
 
-    /// Prefetches the first cache line of the next payload, which the reader polls if payloads are
-    /// short. Call it when other work comes before the claim.
+    /// Prefetches the first cache line of the next payload, which the consumer polls if payloads
+    /// are short. For a caller that does other work before the claim.
     #[inline(always)]
     pub fn prefetch(&self) {
-        if (1..=PREFETCH_WHOLE).contains(&self.last) {
+        if (1..=PREFETCH_WHOLE_MAX).contains(&self.last_len) {
             self.bytes.prefetch_for_write(self.cursor.offset(), 1);
         }
     }
 
-    /// Prefetches the cache lines of the next payload. Call it after a commit, off the critical
-    /// path.
+    /// Prefetches the cache lines of the next payload. For a caller that has committed a command,
+    /// off the critical path.
     #[inline]
     pub fn prefetch_ahead(&self) {
-        let len = if self.last <= PREFETCH_WHOLE {
-            self.last
+        let len = if self.last_len <= PREFETCH_WHOLE_MAX {
+            self.last_len
         } else {
             PREFETCH_PART
         };
         self.bytes.prefetch_for_write(self.cursor.offset(), len);
     }
 
-    /// The position up to which the pool is used, to be remembered with the command.
+    /// Returns the position up to which the pool is used. The caller records it with the command.
     #[inline]
     pub fn position(&self) -> u64 {
         self.cursor.position
@@ -141,7 +141,7 @@ impl InjectPool {
         self.freed = position;
     }
 
-    /// The memory.
+    /// Returns the memory of the pool.
     #[inline]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_does_not_fit_before_the_end_starts_over() {
+    fn a_payload_that_does_not_fit_before_the_end_starts_at_offset_0() {
         let mut cursor = PoolPosition::new(256);
         assert_eq!(cursor.advance(100), Some(0));
         assert_eq!(cursor.advance(64), Some(128));
@@ -216,24 +216,24 @@ mod tests {
             steps in proptest::collection::vec(step(), 1..200),
         ) {
             let (mut pool, mut cursor) = (pool(), PoolPosition::new(SIZE));
-            let mut live = VecDeque::<(Range<usize>, u64)>::new();
+            let mut unfreed = VecDeque::<(Range<usize>, u64)>::new();
             for step in steps {
                 match step {
                     Step::Claim(len) => {
                         let Some(start) = pool.claim(len) else {
-                            prop_assert!(len > SIZE || !live.is_empty(), "an empty pool has room");
+                            prop_assert!(len > SIZE || !unfreed.is_empty(), "an empty pool has room");
                             continue;
                         };
                         let range = start..start + len;
                         prop_assert!(range.end <= SIZE);
-                        prop_assert!(live.iter().all(|(other, _)| !overlap(other, &range)));
-                        live.push_back((range, pool.position()));
+                        prop_assert!(unfreed.iter().all(|(other, _)| !overlap(other, &range)));
+                        unfreed.push_back((range, pool.position()));
                     }
                     Step::Free => {
-                        let Some((range, behind)) = live.pop_front() else { continue };
+                        let Some((range, end)) = unfreed.pop_front() else { continue };
                         prop_assert_eq!(cursor.advance(range.len()), Some(range.start));
-                        prop_assert_eq!(cursor.position(), behind);
-                        pool.free_to(behind);
+                        prop_assert_eq!(cursor.position(), end);
+                        pool.free_to(end);
                     }
                 }
             }

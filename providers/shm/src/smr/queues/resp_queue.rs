@@ -36,8 +36,8 @@ impl RespSender {
     pub fn push(&mut self, resp: Resp) {
         let first = (self.head & self.mask) as usize * 2;
         let content = u64::from(resp.status) << 32 | u64::from(resp.msg_id);
-        self.words.at(first + 1).store(content, Ordering::Relaxed);
-        self.words.at(first).store(self.head + 1, order::commit());
+        self.words.word(first + 1).store(content, Ordering::Relaxed);
+        self.words.word(first).store(self.head + 1, order::commit());
         self.head += 1;
     }
 }
@@ -63,10 +63,10 @@ impl RespReceiver {
     #[inline]
     pub fn pop(&mut self) -> Option<Resp> {
         let first = (self.tail & self.mask) as usize * 2;
-        if self.words.at(first).load(order::observe()) != self.tail + 1 {
+        if self.words.word(first).load(order::observe()) != self.tail + 1 {
             return None;
         }
-        let content = self.words.at(first + 1).load(Ordering::Relaxed);
+        let content = self.words.word(first + 1).load(Ordering::Relaxed);
         self.tail += 1;
         Some(Resp {
             msg_id: content as u32,

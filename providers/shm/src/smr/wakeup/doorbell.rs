@@ -1,8 +1,9 @@
-//! The doorbell: a bitmap in shared memory that its owner reads and every peer may write.
+//! `Doorbell` and `Bell`: a bitmap in shared memory that its owner reads and every peer may write.
 //!
-//! A set bit is a hint to poll one queue. A lost or forged bit costs time and nothing else, because
-//! the owner also polls every queue now and then. A peer sets its bit only while the owner does not
-//! poll the peer's queue, so the fast path of a send touches no word that other processes write.
+//! A set bit is a hint to poll the queue of one peer. A lost or forged bit costs time and nothing
+//! else, because the owner also polls every queue at intervals. A peer sets its bit only while the
+//! owner does not poll the peer's queue, so the fast path of a send accesses no word that other
+//! processes write.
 //!
 //! # Examples
 //!
@@ -10,7 +11,7 @@
 //! use selvedge_shm::smr::doorbell::{Bell, Doorbell};
 //!
 //! let (doorbell, memory) = Doorbell::create()?;
-//! // In the peer, whose hello gave it the number 3:
+//! // In the peer, which has bit 3:
 //! let fd = memory.fd().try_clone_to_owned().expect("a spare descriptor");
 //! Bell::attach(fd, 3)?.ring();
 //!
@@ -27,10 +28,10 @@ use selvedge::Error;
 use crate::smr::memory::mapping::{Memory, Writers, map_peer_memory};
 use crate::smr::sync::{Ordering, Words, order};
 
-/// Bits of a doorbell. Peers beyond this number share bits.
+/// The number of bits of a doorbell. Peers beyond this number share bits.
 pub const BITS: usize = SIZE * 8;
 
-/// Bytes of a doorbell.
+/// The size of a doorbell in bytes.
 const SIZE: usize = 4096;
 
 /// The owner's view of a doorbell.
@@ -51,15 +52,15 @@ impl Doorbell {
         Ok((Self::new(words), memory))
     }
 
-    /// A doorbell over zeroed words.
+    /// Creates a doorbell over zeroed words.
     pub(crate) fn new(words: Words) -> Self {
         Self { words }
     }
 
-    /// Clears the first `bits` bits and calls `poll` for each that was set.
+    /// Clears the first `bits` bits, and calls `poll` with the number of each bit that was set.
     pub fn drain(&self, bits: usize, mut poll: impl FnMut(usize)) {
         for index in 0..bits.min(BITS).div_ceil(64) {
-            let word = self.words.at(index);
+            let word = self.words.word(index);
             if word.load(Ordering::Relaxed) == 0 {
                 continue;
             }
@@ -72,7 +73,7 @@ impl Doorbell {
     }
 }
 
-/// A peer's view of a doorbell: one bit.
+/// A peer's view of a doorbell: one bit of it.
 #[derive(Debug)]
 pub struct Bell {
     words: Words,
@@ -80,17 +81,17 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// Maps the doorbell that a peer has sent.
+    /// Maps the doorbell that a peer has sent. `number` selects the bit.
     ///
     /// # Errors
-    /// [`selvedge::Errno::Proto`] when the descriptor is no doorbell.
+    /// [`selvedge::Errno::Proto`] when the descriptor is not a doorbell.
     pub fn attach(fd: OwnedFd, number: usize) -> Result<Self, Error> {
         let mapping = map_peer_memory(fd, SIZE, true)?;
         mapping.exclude_from_fork();
         Ok(Self::new(Words::new(mapping, 0, SIZE / 8), number))
     }
 
-    /// The bit with number `number`.
+    /// Creates the view of bit `number`.
     pub(crate) fn new(words: Words, number: usize) -> Self {
         Self {
             words,
@@ -98,9 +99,9 @@ impl Bell {
         }
     }
 
-    /// Sets the bit unless it is set already.
+    /// Sets the bit, unless it is set already.
     pub fn ring(&self) {
-        let word = self.words.at(self.bit / 64);
+        let word = self.words.word(self.bit / 64);
         let bit = 1 << (self.bit % 64);
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, order::ring());

@@ -1,17 +1,18 @@
-//! The poll state: a word by which the owner of a region says whether it polls its peer's queue,
-//! needs the doorbell, or is parked and must be woken. The owner writes the word in its region, the
-//! peer reads it there.
+//! The poll state: a word in a region by which the owner publishes whether it polls its peer's
+//! queue, needs the doorbell, or is parked and must be woken. The owner writes the word, and the
+//! peer reads it.
 //!
 //! A peer reads the word after a commit. While the owner polls, the peer does nothing else.
-//! Otherwise it sets the doorbell bit; if the owner is parked, it also wakes the owner, over a
-//! channel of the caller's choice, once in each *epoch*. The owner numbers its epochs, because each
-//! wake-up is sent once: after a wake-up the owner begins a new epoch before it parks again.
+//! Otherwise the peer sets the doorbell bit. If the owner is parked, the peer also wakes it, over a
+//! channel that the caller chooses, once in each *epoch*. The owner numbers its epochs, because a
+//! peer sends only one wake-up in each: after a wake-up the owner begins a new epoch before it
+//! parks again.
 //!
-//! Two fences ensure that no wake-up is lost: the peer's between its commit and its load of the
-//! word, and the owner's between publishing the parked state and its last poll of the queue
-//! ([`fence_before_last_poll`]). The peer's is a compiler fence and costs nothing, because the
-//! owner's runs on the peer's processor too. Where that is not possible
-//! ([`PeerRegion::is_fenced`]), the owner must bound the time for which it parks.
+//! Two fences ensure that no wake-up is lost. The peer's fence is between its commit and its load
+//! of the word. The owner's fence is between publishing the parked state and its last poll of the
+//! queue ([`fence_before_last_poll`]). The peer's fence is a compiler fence and costs nothing,
+//! because the owner's fence takes effect on the peer's processor, too. Where the system does not
+//! support this ([`PeerRegion::is_fenced`]), the owner must bound the time for which it parks.
 //!
 //! # Examples
 //!
@@ -27,7 +28,7 @@
 //! region.set_parked(1);
 //! fence_before_last_poll();
 //! let epoch = record.epoch_to_wake(&attached).expect("the owner is parked");
-//! // .. the peer wakes the owner and records that.
+//! // The peer wakes the owner here, and records the wake-up.
 //! record.record_wake(epoch);
 //! assert_eq!(record.epoch_to_wake(&attached), None);
 //!
@@ -43,11 +44,12 @@ use crate::smr::sync::{Ordering, Words, order};
 
 /// The owner does not poll the queue.
 const UNPOLLED: u64 = 0;
-/// The owner polls the queue at every progress call. Larger values are park epochs plus 1.
+/// The owner polls the queue at every progress call. A larger value means that the owner is parked:
+/// it is the epoch plus 1.
 const POLLED: u64 = 1;
 
 impl Region {
-    /// Publishes whether the owner polls the peer's queue, so that the peer need not ring.
+    /// Publishes whether the owner polls the peer's queue. If it does, the peer need not ring.
     pub fn set_polled(&self, is_polled: bool) {
         let value = if is_polled { POLLED } else { UNPOLLED };
         self.set_poll_state(value);
@@ -61,13 +63,14 @@ impl Region {
 
     fn set_poll_state(&self, value: u64) {
         self.header()
-            .at(word::POLL_STATE)
+            .word(word::POLL_STATE)
             .store(value, Ordering::Relaxed);
     }
 }
 
-/// An owner's record of the wake-up that it expects from one peer. The record and the word in the
-/// owner's region change together: with any other poll state the peer does not wake the owner.
+/// An owner's record of the wake-up that it has requested from one peer. The record and the poll
+/// state in the owner's region change together, because a peer wakes the owner only in the parked
+/// state.
 #[derive(Debug, Default)]
 pub struct WakeUp {
     is_armed: bool,
@@ -75,8 +78,8 @@ pub struct WakeUp {
 
 impl WakeUp {
     /// Requests a wake-up from the peer in a new epoch, unless one is requested already. Returns
-    /// `true` if the word has changed: then [`fence_before_last_poll`] and a poll of the peer's
-    /// queue must follow.
+    /// `true` if the poll state has changed: then [`fence_before_last_poll`] and a poll of the
+    /// peer's queue must follow.
     pub fn arm(&mut self, region: &Region, epoch: impl FnOnce() -> u64) -> bool {
         let is_new = !std::mem::replace(&mut self.is_armed, true);
         if is_new {
@@ -97,15 +100,15 @@ impl WakeUp {
     }
 }
 
-/// Fence between publishing the parked state and the last poll of the peers' queues. `false` if a
-/// peer may miss the parked state in spite of it.
+/// Fences between publishing the parked state and the last poll of the peers' queues. Returns
+/// `false` if a peer may miss the parked state in spite of the fence.
 pub fn fence_before_last_poll() -> bool {
     order::after_arm()
 }
 
 impl PeerRegion {
-    /// Whether the peer polls this endpoint's queue. Call it after a commit, before
-    /// [`WakeRecord::epoch_to_wake`].
+    /// Whether the peer polls this endpoint's queue. The caller calls this after a commit, and
+    /// before [`WakeRecord::epoch_to_wake`].
     #[inline(always)]
     pub fn is_polling(&self) -> bool {
         self.poll_state() == POLLED
@@ -116,28 +119,28 @@ impl PeerRegion {
     /// finds it.
     #[inline]
     pub fn announce(&self, bell: &Bell) {
-        if self.header().at(word::POLL_STATE).load(Ordering::Relaxed) != POLLED {
+        if self.header().word(word::POLL_STATE).load(Ordering::Relaxed) != POLLED {
             bell.ring();
         }
     }
 
-    /// The peer's poll state as an object that can outlive the `PeerRegion`.
+    /// Returns the peer's poll state as an object that can outlive the `PeerRegion`.
     pub fn parked_flag(&self) -> ParkedFlag {
         ParkedFlag {
             header: self.header().clone(),
         }
     }
 
-    /// Whether the peer's process is reached by [`fence_before_last_poll`].
+    /// Whether [`fence_before_last_poll`] takes effect in the peer's process.
     pub fn is_fenced(&self) -> bool {
-        self.header().at(word::FENCED).load(Ordering::Relaxed) != 0
+        self.header().word(word::FENCED).load(Ordering::Relaxed) != 0
     }
 
     /// Loads the poll state after a commit.
     #[inline(always)]
     fn poll_state(&self) -> u64 {
         order::after_commit();
-        self.header().at(word::POLL_STATE).load(Ordering::Relaxed)
+        self.header().word(word::POLL_STATE).load(Ordering::Relaxed)
     }
 }
 
@@ -148,34 +151,35 @@ pub struct ParkedFlag {
 }
 
 impl ParkedFlag {
-    /// Whether the owner may have to be woken; [`WakeRecord::epoch_to_wake`] decides. Call it after
-    /// a commit.
+    /// Whether the owner may have to be woken; [`WakeRecord::epoch_to_wake`] decides. The caller
+    /// calls this after a commit.
     #[inline(always)]
     pub fn may_be_parked(&self) -> bool {
         order::after_commit();
-        self.header.at(word::POLL_STATE).load(Ordering::Relaxed) > POLLED
+        self.header.word(word::POLL_STATE).load(Ordering::Relaxed) > POLLED
     }
 }
 
-/// A peer's record of the epoch in which it has woken an owner last.
+/// A peer's record of the last epoch in which it has woken an owner.
 #[derive(Debug, Default)]
 pub struct WakeRecord {
     /// The epoch of the last wake-up.
-    last: u64,
+    last_epoch: u64,
 }
 
 impl WakeRecord {
-    /// The epoch of the owner's parked state, if the owner has to be woken. Call it after a commit.
+    /// Returns the epoch of the owner's parked state, if the owner has to be woken. The caller
+    /// calls this after a commit.
     #[inline]
     pub fn epoch_to_wake(&self, owner: &PeerRegion) -> Option<u64> {
         match owner.poll_state() {
             UNPOLLED | POLLED => None,
-            value => Some(value - POLLED).filter(|&epoch| epoch != self.last),
+            value => Some(value - POLLED).filter(|&epoch| epoch != self.last_epoch),
         }
     }
 
     /// Records that the owner was woken in this epoch.
     pub fn record_wake(&mut self, epoch: u64) {
-        self.last = epoch;
+        self.last_epoch = epoch;
     }
 }

@@ -279,8 +279,8 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut session = f.debug_struct("Session");
         session
-            .field("opened", &self.decrypted)
-            .field("owed", &self.unflushed);
+            .field("decrypted", &self.decrypted)
+            .field("unflushed", &self.unflushed);
         session.finish_non_exhaustive()
     }
 }

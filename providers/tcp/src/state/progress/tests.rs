@@ -9,10 +9,10 @@ use selvedge::owned::{Completions, Endpoint, Pool};
 use selvedge::{Address, AddressVector, Caps, Context, FiAddr, Hints, Registry, av};
 use selvedge_kit::srx::Kind;
 
-use crate::socket::calls;
+use crate::socket::call_count;
 use crate::wire::ByteOrder;
 use crate::wire::frame::{AckPolicy, Header};
-use crate::wire::hello::{Hello, Kind as Greeting, RdmData};
+use crate::wire::hello::{Hello, Kind as HelloKind, RdmData};
 
 /// The time limit of a test.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -44,20 +44,20 @@ impl RawPeers {
             peers: Vec::new(),
         };
         for number in 0..count {
-            let peer = raw_peers.peer(10_000 + number as u16, &*av);
+            let peer = raw_peers.connect_peer(10_000 + number as u16, &*av);
             raw_peers.peers.push(peer);
         }
         raw_peers
     }
 
     /// Connects a peer that claims to listen at `port`.
-    fn peer(&mut self, port: u16, av: &dyn AddressVector) -> (TcpStream, FiAddr) {
-        let Address::Ip(at) = self.ep.address().unwrap() else {
-            panic!("an address of another kind");
+    fn connect_peer(&mut self, port: u16, av: &dyn AddressVector) -> (TcpStream, FiAddr) {
+        let Address::Ip(listener_addr) = self.ep.address().unwrap() else {
+            panic!("the address is not an IP address");
         };
-        let mut stream = TcpStream::connect(at).unwrap();
+        let mut stream = TcpStream::connect(listener_addr).unwrap();
         stream.set_nonblocking(true).unwrap();
-        let hello = Hello::new(Greeting::Request, None, &RdmData::request(port).encode());
+        let hello = Hello::new(HelloKind::Request, None, &RdmData::request(port).encode());
         stream.write_all(&hello.encode()).unwrap();
         self.read_from(&mut stream, 40);
         let addr = Address::Ip(([127, 0, 0, 1], port).into());
@@ -67,19 +67,19 @@ impl RawPeers {
     /// Makes progress until a peer has received `expected` bytes.
     fn read_from(&mut self, stream: &mut TcpStream, expected: usize) {
         let mut bytes = [0; 128];
-        let (start, mut have) = (Instant::now(), 0);
-        while have < expected {
-            assert!(start.elapsed() < TIMEOUT, "{have} of {expected} bytes");
-            have += stream.read(&mut bytes[have..expected]).unwrap_or(0);
+        let (start, mut received) = (Instant::now(), 0);
+        while received < expected {
+            assert!(start.elapsed() < TIMEOUT, "{received} of {expected} bytes");
+            received += stream.read(&mut bytes[received..expected]).unwrap_or(0);
             self.ep.poll(&mut self.done).unwrap();
         }
     }
 
     /// Exchanges a message with a peer in each direction.
-    fn exchange(&mut self, at: usize) {
+    fn exchange(&mut self, index: usize) {
         let buf = self.pool.take().unwrap();
         self.ep.trecv(buf, FiAddr::UNSPEC, TAG, Context(1)).unwrap();
-        let (stream, addr) = &self.peers[at];
+        let (stream, addr) = &self.peers[index];
         let (mut stream, addr) = (stream.try_clone().unwrap(), *addr);
         let mut frame = Vec::new();
         let header = Header::Message {
@@ -94,7 +94,10 @@ impl RawPeers {
         stream.write_all(&frame).unwrap();
         let start = Instant::now();
         while self.ep.poll(&mut self.done).unwrap() == 0 {
-            assert!(start.elapsed() < TIMEOUT, "nothing comes of peer {at}");
+            assert!(
+                start.elapsed() < TIMEOUT,
+                "no message of peer {index} arrives"
+            );
         }
         let received = self.done.drain().next().unwrap();
         assert_eq!(received.result.as_ref().unwrap().src, addr);
@@ -104,18 +107,19 @@ impl RawPeers {
     }
 }
 
-/// The system calls of an endpoint that exchanges messages with `count` peers in turn.
-fn calls_with(count: usize) -> usize {
+/// Returns the number of system calls of an endpoint that exchanges messages with `count` peers in
+/// turn.
+fn count_calls_with(count: usize) -> usize {
     let mut raw_peers = RawPeers::new(count);
-    (0..count).for_each(|at| raw_peers.exchange(at));
-    let before = calls();
+    (0..count).for_each(|peer| raw_peers.exchange(peer));
+    let before = call_count();
     (0..ROUNDS).for_each(|round| raw_peers.exchange(round % count));
-    calls() - before
+    call_count() - before
 }
 
 #[test]
 fn a_message_costs_the_same_among_a_thousand_peers() {
-    let (few, many) = (calls_with(10), calls_with(1000));
+    let (few, many) = (count_calls_with(10), count_calls_with(1000));
     // The number of polls before a message arrives varies a little with the machine.
     assert!(
         many <= few + few / 5,

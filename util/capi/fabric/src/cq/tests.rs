@@ -6,17 +6,17 @@ use selvedge::wait::Object as Kind;
 
 use super::*;
 
-/// A queue with a number of entries, numbered by their tags. It reads the memory that it borrows,
-/// as any code with a slice may.
+/// A queue with a number of entries, numbered by their tags. Its reads check that the memory that
+/// they borrow is initialised.
 #[derive(Debug)]
-struct Stocked {
-    left: AtomicUsize,
-    /// Whether the memory held a value other than an entry's default.
-    has_seen_other: AtomicBool,
-    lacks_an_error: AtomicBool,
+struct TestQueue {
+    entries_left: AtomicUsize,
+    /// Whether borrowed memory held a value other than an entry's default.
+    was_uninitialised: AtomicBool,
+    ends_without_error: AtomicBool,
 }
 
-impl CompletionQueue for Stocked {
+impl CompletionQueue for TestQueue {
     fn read(&self, out: &mut [Entry]) -> Result<usize> {
         let mut src = vec![FiAddr::UNSPEC; out.len()];
         self.read_from(out, &mut src)
@@ -25,18 +25,19 @@ impl CompletionQueue for Stocked {
     fn read_from(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         let is_default = |entry: &Entry| *entry == Entry::default();
         if !out.iter().all(is_default) || !src.iter().all(|src| *src == FiAddr::UNSPEC) {
-            self.has_seen_other.store(true, Ordering::Relaxed);
+            self.was_uninitialised.store(true, Ordering::Relaxed);
         }
-        let mut left = self.left.load(Ordering::Relaxed);
-        if left == 0 && !out.is_empty() && !self.lacks_an_error.load(Ordering::Relaxed) {
+        let mut entries_left = self.entries_left.load(Ordering::Relaxed);
+        if entries_left == 0 && !out.is_empty() && !self.ends_without_error.load(Ordering::Relaxed)
+        {
             return Err(Errno::Avail);
         }
-        let count = left.min(out.len());
+        let count = entries_left.min(out.len());
         for (entry, src) in out.iter_mut().zip(src).take(count) {
-            (entry.tag, *src) = (left as u64, FiAddr(left as u64));
-            left -= 1;
+            (entry.tag, *src) = (entries_left as u64, FiAddr(entries_left as u64));
+            entries_left -= 1;
         }
-        self.left.store(left, Ordering::Relaxed);
+        self.entries_left.store(entries_left, Ordering::Relaxed);
         Ok(count)
     }
 
@@ -45,61 +46,61 @@ impl CompletionQueue for Stocked {
     }
 }
 
-fn opened(entries: usize, is_followed_by_error: bool) -> (Arc<Stocked>, Cq) {
-    let stock = Arc::new(Stocked {
-        left: entries.into(),
-        has_seen_other: false.into(),
-        lacks_an_error: (!is_followed_by_error).into(),
+fn open_queue(entries: usize, is_followed_by_error: bool) -> (Arc<TestQueue>, Cq) {
+    let queue = Arc::new(TestQueue {
+        entries_left: entries.into(),
+        was_uninitialised: false.into(),
+        ends_without_error: (!is_followed_by_error).into(),
     });
-    let member = Member::Cq(Arc::<Stocked>::clone(&stock));
+    let member = Member::Cq(Arc::<TestQueue>::clone(&queue));
     let cq = Cq {
-        inner: Arc::<Stocked>::clone(&stock),
+        inner: Arc::<TestQueue>::clone(&queue),
         format: Format::Tagged,
         wait_obj: WaitObject::new(Kind::None, None, member).unwrap(),
         version: Version::new(1, 18),
         last: LastError::default(),
     };
-    (stock, cq)
+    (queue, cq)
 }
 
-/// An entry in a program's memory that holds other values.
-const OTHER: [u64; size_of::<Entry>() / 8] = [0xa5a5_a5a5_a5a5_a5a5; _];
+/// An entry in a program's memory before the read.
+const GARBAGE: [u64; size_of::<Entry>() / 8] = [0xa5a5_a5a5_a5a5_a5a5; _];
 
 #[test]
 fn memory_of_a_program_is_initialised_before_it_is_borrowed() {
     const ROOM: usize = 70;
     for entries in [0, 1, 4, 5, 36, 37, 70, 90] {
         for wants_sources in [false, true] {
-            let (stock, cq) = opened(entries, false);
-            let (mut out, mut src) = ([OTHER; ROOM], [7; ROOM]);
+            let (queue, cq) = open_queue(entries, false);
+            let (mut out, mut src) = ([GARBAGE; ROOM], [7; ROOM]);
             let buf = out.as_mut_ptr().cast();
-            let taken = match wants_sources {
+            let read_count = match wants_sources {
                 // SAFETY: room for as many entries and sources.
-                true => unsafe { cq.readfrom_whole(buf, ROOM, src.as_mut_ptr()) },
+                true => unsafe { cq.readfrom_tagged(buf, ROOM, src.as_mut_ptr()) },
                 // SAFETY: as above.
-                false => unsafe { cq.read_whole(buf, ROOM) },
+                false => unsafe { cq.read_tagged(buf, ROOM) },
             };
             let expected = entries.min(ROOM);
             match expected {
-                0 => assert_eq!(taken, count_status(Err(Errno::Again))),
-                _ => assert_eq!(taken.cast_unsigned(), expected),
+                0 => assert_eq!(read_count, count_status(Err(Errno::Again))),
+                _ => assert_eq!(read_count.cast_unsigned(), expected),
             }
-            for (at, words) in out[..expected].iter().enumerate() {
+            for (index, words) in out[..expected].iter().enumerate() {
                 // SAFETY: `expected` entries were written.
                 let entry = unsafe { words.as_ptr().cast::<Entry>().read() };
-                assert_eq!(entry.tag, (entries - at) as u64);
-                assert!(!wants_sources || src[at] == entry.tag);
+                assert_eq!(entry.tag, (entries - index) as u64);
+                assert!(!wants_sources || src[index] == entry.tag);
             }
-            assert!(!stock.has_seen_other.load(Ordering::Relaxed));
+            assert!(!queue.was_uninitialised.load(Ordering::Relaxed));
         }
     }
 }
 
 #[test]
 fn entries_before_an_error_are_read_first() {
-    let (_stock, cq) = opened(6, true);
-    let mut out = [OTHER; 40];
+    let (_queue, cq) = open_queue(6, true);
+    let mut out = [GARBAGE; 40];
     // SAFETY: room for as many entries.
-    let mut read = || unsafe { cq.read_whole(out.as_mut_ptr().cast(), 40) };
+    let mut read = || unsafe { cq.read_tagged(out.as_mut_ptr().cast(), 40) };
     assert_eq!((read(), read()), (6, count_status(Err(Errno::Avail))));
 }

@@ -1,7 +1,7 @@
 //! Atomics: `struct fi_ops_atomic`.
 //!
-//! Each family (base, fetch, compare) has the same forms, with more lists in the later ones. All
-//! become an [`Atomic`].
+//! Each family (base, fetch, compare) has the same forms; fetch and compare atomics have more
+//! lists. Every form becomes an [`Atomic`].
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -12,7 +12,7 @@ use selvedge::op::{Compared, Fetched};
 use selvedge::{Endpoint, Errno, FiAddr, Op, OpFlags, Result};
 use selvedge_abi::{Ioc, MsgAtomic, OpsAtomic, RmaIoc};
 
-use super::post::{Buffers, Operation, Post, ioc, list, one};
+use super::post::{Buffers, Operation, Post, buffer_list, ioc, one_buffer};
 use super::{Ep, lists};
 use crate::object::Table;
 use crate::pointer::{put, required};
@@ -21,20 +21,36 @@ use crate::status::{guarded_unit, post_status};
 pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
     .write(
         |ep, buf, count, desc, dest, addr, key, datatype, op, context| {
-            let to = (dest, addr, key, datatype, op);
+            let target_args = (dest, addr, key, datatype, op);
             // SAFETY: the C caller follows fi_atomic(3).
-            post_status(unsafe { short(ep, &one(&ioc(buf, count), &desc), BASE, to, context) })
+            post_status(unsafe {
+                post_short_form(
+                    ep,
+                    &one_buffer(&ioc(buf, count), &desc),
+                    BASE,
+                    target_args,
+                    context,
+                )
+            })
         },
     )
     .writev(
         |ep, iov, desc, count, dest, addr, key, datatype, op, context| {
-            let to = (dest, addr, key, datatype, op);
+            let target_args = (dest, addr, key, datatype, op);
             // SAFETY: the C caller follows fi_atomicv(3).
-            post_status(unsafe { short(ep, &list(iov, desc, count), BASE, to, context) })
+            post_status(unsafe {
+                post_short_form(
+                    ep,
+                    &buffer_list(iov, desc, count),
+                    BASE,
+                    target_args,
+                    context,
+                )
+            })
         },
     )
     // SAFETY: the C caller follows fi_atomicmsg(3).
-    .writemsg(|ep, msg, flags| post_status(unsafe { full(ep, msg, BASE, flags) }))
+    .writemsg(|ep, msg, flags| post_status(unsafe { post_full_form(ep, msg, BASE, flags) }))
     .inject(|ep, buf, count, dest, addr, key, datatype, op| {
         let inject = || {
             let target = target((dest, addr, key, datatype, op))?;
@@ -46,12 +62,20 @@ pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
         post_status(inject())
     })
     .readwrite(
-        |ep, buf, count, desc, result, to_desc, dest, addr, key, datatype, op, context| {
-            let to = (dest, addr, key, datatype, op);
+        |ep, buf, count, desc, result, result_desc, dest, addr, key, datatype, op, context| {
+            let target_args = (dest, addr, key, datatype, op);
             let result = ioc(result, count);
-            let lists = fetch(one(&result, &to_desc));
+            let lists = fetch_lists(one_buffer(&result, &result_desc));
             // SAFETY: the C caller follows fi_fetch_atomic(3).
-            post_status(unsafe { short(ep, &one(&ioc(buf, count), &desc), lists, to, context) })
+            post_status(unsafe {
+                post_short_form(
+                    ep,
+                    &one_buffer(&ioc(buf, count), &desc),
+                    lists,
+                    target_args,
+                    context,
+                )
+            })
         },
     )
     .readwritev(
@@ -60,45 +84,64 @@ pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
          desc,
          count,
          result,
-         to_desc,
-         to_count,
+         result_desc,
+         result_count,
          dest,
          addr,
          key,
          datatype,
          op,
          context| {
-            let to = (dest, addr, key, datatype, op);
-            let lists = fetch(list(result, to_desc, to_count));
+            let target_args = (dest, addr, key, datatype, op);
+            let lists = fetch_lists(buffer_list(result, result_desc, result_count));
             // SAFETY: the C caller follows fi_fetch_atomicv(3).
-            post_status(unsafe { short(ep, &list(iov, desc, count), lists, to, context) })
+            post_status(unsafe {
+                post_short_form(
+                    ep,
+                    &buffer_list(iov, desc, count),
+                    lists,
+                    target_args,
+                    context,
+                )
+            })
         },
     )
-    .readwritemsg(|ep, msg, result, to_desc, to_count, flags| {
-        let lists = fetch(list(result, to_desc, to_count));
+    .readwritemsg(|ep, msg, result, result_desc, result_count, flags| {
+        let lists = fetch_lists(buffer_list(result, result_desc, result_count));
         // SAFETY: the C caller follows fi_fetch_atomicmsg(3).
-        post_status(unsafe { full(ep, msg, lists, flags) })
+        post_status(unsafe { post_full_form(ep, msg, lists, flags) })
     })
     .compwrite(
         |ep,
          buf,
          count,
          desc,
-         with,
-         with_desc,
+         comparands,
+         comparand_desc,
          result,
-         to_desc,
+         result_desc,
          dest,
          addr,
          key,
          datatype,
          op,
          context| {
-            let to = (dest, addr, key, datatype, op);
-            let (with, result) = (ioc(with, count), ioc(result, count));
-            let lists = compare(one(&with, &with_desc), one(&result, &to_desc));
+            let target_args = (dest, addr, key, datatype, op);
+            let (comparands, result) = (ioc(comparands, count), ioc(result, count));
+            let lists = compare_lists(
+                one_buffer(&comparands, &comparand_desc),
+                one_buffer(&result, &result_desc),
+            );
             // SAFETY: the C caller follows fi_compare_atomic(3).
-            post_status(unsafe { short(ep, &one(&ioc(buf, count), &desc), lists, to, context) })
+            post_status(unsafe {
+                post_short_form(
+                    ep,
+                    &one_buffer(&ioc(buf, count), &desc),
+                    lists,
+                    target_args,
+                    context,
+                )
+            })
         },
     )
     .compwritev(
@@ -106,61 +149,79 @@ pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
          iov,
          desc,
          count,
-         with,
-         with_desc,
-         with_count,
+         comparands,
+         comparand_desc,
+         comparand_count,
          result,
-         to_desc,
-         to_count,
+         result_desc,
+         result_count,
          dest,
          addr,
          key,
          datatype,
          op,
          context| {
-            let to = (dest, addr, key, datatype, op);
-            let lists = compare(
-                list(with, with_desc, with_count),
-                list(result, to_desc, to_count),
+            let target_args = (dest, addr, key, datatype, op);
+            let lists = compare_lists(
+                buffer_list(comparands, comparand_desc, comparand_count),
+                buffer_list(result, result_desc, result_count),
             );
             // SAFETY: the C caller follows fi_compare_atomicv(3).
-            post_status(unsafe { short(ep, &list(iov, desc, count), lists, to, context) })
+            post_status(unsafe {
+                post_short_form(
+                    ep,
+                    &buffer_list(iov, desc, count),
+                    lists,
+                    target_args,
+                    context,
+                )
+            })
         },
     )
     .compwritemsg(
-        |ep, msg, with, with_desc, with_count, result, to_desc, to_count, flags| {
-            let lists = compare(
-                list(with, with_desc, with_count),
-                list(result, to_desc, to_count),
+        |ep,
+         msg,
+         comparands,
+         comparand_desc,
+         comparand_count,
+         result,
+         result_desc,
+         result_count,
+         flags| {
+            let lists = compare_lists(
+                buffer_list(comparands, comparand_desc, comparand_count),
+                buffer_list(result, result_desc, result_count),
             );
             // SAFETY: the C caller follows fi_compare_atomicmsg(3).
-            post_status(unsafe { full(ep, msg, lists, flags) })
+            post_status(unsafe { post_full_form(ep, msg, lists, flags) })
         },
     )
     // SAFETY: the C caller follows fi_atomicvalid(3).
-    .writevalid(|ep, datatype, op, out| unsafe { valid(ep, Family::Base, datatype, op, out) })
+    .writevalid(|ep, datatype, op, out| unsafe { write_limit(ep, Family::Base, datatype, op, out) })
     // SAFETY: the C caller follows fi_fetch_atomicvalid(3).
-    .readwritevalid(|ep, datatype, op, out| unsafe { valid(ep, Family::Fetch, datatype, op, out) })
+    .readwritevalid(|ep, datatype, op, out| unsafe {
+        write_limit(ep, Family::Fetch, datatype, op, out)
+    })
     .compwritevalid(|ep, datatype, op, out| {
         // SAFETY: the C caller follows fi_compare_atomicvalid(3).
-        unsafe { valid(ep, Family::Compare, datatype, op, out) }
+        unsafe { write_limit(ep, Family::Compare, datatype, op, out) }
     });
 
-/// The lists of the fetch and compare families, beside the operands.
+/// The lists that an atomic has in addition to its operands.
 #[derive(Clone, Copy)]
 pub(super) struct Lists<'a> {
     compare: Option<Buffers<'a, Ioc>>,
     result: Option<Buffers<'a, Ioc>>,
 }
 
-/// The base family has no further lists.
+/// The lists of the base family, which has only operands.
 pub(super) const BASE: Lists<'static> = Lists {
     compare: None,
     result: None,
 };
 
 /// The lists of a fetch atomic.
-pub(super) const fn fetch(result: Buffers<'_, Ioc>) -> Lists<'_> {
+pub(super) const fn fetch_lists(result: Buffers<'_, Ioc>) -> Lists<'_> {
     Lists {
         compare: None,
         result: Some(result),
@@ -168,9 +229,12 @@ pub(super) const fn fetch(result: Buffers<'_, Ioc>) -> Lists<'_> {
 }
 
 /// The lists of a compare atomic.
-pub(super) const fn compare<'a>(with: Buffers<'a, Ioc>, result: Buffers<'a, Ioc>) -> Lists<'a> {
+pub(super) const fn compare_lists<'a>(
+    comparands: Buffers<'a, Ioc>,
+    result: Buffers<'a, Ioc>,
+) -> Lists<'a> {
     Lists {
-        compare: Some(with),
+        compare: Some(comparands),
         result: Some(result),
     }
 }
@@ -178,17 +242,17 @@ pub(super) const fn compare<'a>(with: Buffers<'a, Ioc>, result: Buffers<'a, Ioc>
 /// The datatype and operation of two numbers.
 ///
 /// # Errors
-/// [`Errno::OpNotSupp`] for numbers without a meaning.
-pub(crate) fn numbers(datatype: u32, op: u32) -> Result<(Datatype, atomic::Op)> {
+/// [`Errno::OpNotSupp`] for unknown numbers.
+pub(crate) fn datatype_and_op(datatype: u32, op: u32) -> Result<(Datatype, atomic::Op)> {
     let datatype = Datatype::from_raw(datatype).ok_or(Errno::OpNotSupp)?;
     Ok((datatype, atomic::Op::from_raw(op).ok_or(Errno::OpNotSupp)?))
 }
 
 /// The peer, the address and key of its memory, the datatype and the operation.
-type To = (u64, u64, u64, u32, u32);
+type TargetArgs = (u64, u64, u64, u32, u32);
 
-fn target((dest, addr, key, datatype, op): To) -> Result<Target> {
-    let (datatype, op) = numbers(datatype, op)?;
+fn target((dest, addr, key, datatype, op): TargetArgs) -> Result<Target> {
+    let (datatype, op) = datatype_and_op(datatype, op)?;
     Ok(Target {
         dest: FiAddr(dest),
         addr,
@@ -204,18 +268,18 @@ fn target((dest, addr, key, datatype, op): To) -> Result<Target> {
 /// The caller follows fi_atomic(3): the memory of the lists stays valid until the atomic is
 /// complete.
 #[inline(always)]
-unsafe fn short(
+unsafe fn post_short_form(
     ep: &Ep,
     operands: &Buffers<'_, Ioc>,
     lists: Lists<'_>,
-    (dest, addr, key, datatype, op): To,
+    (dest, addr, key, datatype, op): TargetArgs,
     context: *mut c_void,
 ) -> Result {
     // SAFETY: passed on from the caller.
     let segments: &[atomic::Ioc] = unsafe { lists::bounded(operands.iov, operands.count) }?;
     let count = lists::total(segments.iter().map(|segment| segment.count))?;
     let remote = RmaIoc { addr, count, key };
-    let given = MsgAtomic {
+    let msg_c = MsgAtomic {
         msg_iov: operands.iov,
         desc: operands.desc,
         iov_count: operands.count,
@@ -228,7 +292,7 @@ unsafe fn short(
         data: 0,
     };
     // SAFETY: passed on from the caller.
-    let atomic = unsafe { Atomic::read(&given, lists) }?;
+    let atomic = unsafe { Atomic::read(&msg_c, lists) }?;
     // SAFETY: passed on from the caller.
     unsafe { ep.post(&atomic, ep.tx_flags()) }
 }
@@ -236,12 +300,12 @@ unsafe fn short(
 /// Posts an atomic of a full form.
 ///
 /// # Safety
-/// As [`short`], for the structure that C has filled in.
-unsafe fn full(ep: &Ep, msg: *const MsgAtomic, lists: Lists<'_>, flags: u64) -> Result {
+/// As [`post_short_form`], for the structure at `msg`.
+unsafe fn post_full_form(ep: &Ep, msg: *const MsgAtomic, lists: Lists<'_>, flags: u64) -> Result {
     // SAFETY: passed on from the caller.
-    let given = unsafe { required(msg) }?;
+    let msg_c = unsafe { required(msg) }?;
     // SAFETY: passed on from the caller.
-    let atomic = unsafe { Atomic::read(given, lists) }?;
+    let atomic = unsafe { Atomic::read(msg_c, lists) }?;
     // SAFETY: passed on from the caller.
     unsafe { ep.post(&atomic, lists::flags(flags)?) }
 }
@@ -263,41 +327,43 @@ impl<'a> Atomic<'a> {
     /// # Safety
     /// The structure and the lists are valid for `'a`, with the counts that they state.
     #[inline(always)]
-    pub(super) unsafe fn read(given: &'a MsgAtomic, lists: Lists<'a>) -> Result<Self> {
-        let (datatype, op) = numbers(given.datatype, given.op)?;
+    pub(super) unsafe fn read(msg_c: &'a MsgAtomic, lists: Lists<'a>) -> Result<Self> {
+        let (datatype, op) = datatype_and_op(msg_c.datatype, msg_c.op)?;
         let msg = AtomicMsg {
             // SAFETY: passed on from the caller, here and below.
-            iov: unsafe { lists::bounded(given.msg_iov, given.iov_count) }?,
+            iov: unsafe { lists::bounded(msg_c.msg_iov, msg_c.iov_count) }?,
             // SAFETY: as above.
-            desc: unsafe { lists::descs(given.desc, given.iov_count) }?,
-            dest: FiAddr(given.addr),
+            desc: unsafe { lists::descs(msg_c.desc, msg_c.iov_count) }?,
+            dest: FiAddr(msg_c.addr),
             // SAFETY: as above.
-            rma_iov: unsafe { lists::bounded(given.rma_iov, given.rma_iov_count) }?,
+            rma_iov: unsafe { lists::bounded(msg_c.rma_iov, msg_c.rma_iov_count) }?,
             datatype,
             op,
-            context: lists::context(given.context),
-            data: given.data,
+            context: lists::context(msg_c.context),
+            data: msg_c.data,
         };
         if op != atomic::Op::AtomicRead {
-            lists::checked(msg.iov)?;
+            lists::check_segments(msg.iov)?;
         }
         let mut atomic = Self {
             msg,
             compare: None,
             result: None,
         };
-        if let Some(with) = lists.compare {
+        if let Some(comparands) = lists.compare {
             // SAFETY: as above.
-            let iov = lists::checked(unsafe { lists::bounded(with.iov, with.count) }?)?;
+            let iov = lists::check_segments(unsafe {
+                lists::bounded(comparands.iov, comparands.count)
+            }?)?;
             // SAFETY: as above.
-            let desc = unsafe { lists::descs(with.desc, with.count) }?;
+            let desc = unsafe { lists::descs(comparands.desc, comparands.count) }?;
             atomic.compare = Some(Compared { iov, desc });
         }
-        if let Some(to) = lists.result {
+        if let Some(result) = lists.result {
             // SAFETY: as above.
-            let iov = lists::checked(unsafe { lists::bounded(to.iov, to.count) }?)?;
+            let iov = lists::check_segments(unsafe { lists::bounded(result.iov, result.count) }?)?;
             // SAFETY: as above.
-            let desc = unsafe { lists::descs(to.desc, to.count) }?;
+            let desc = unsafe { lists::descs(result.desc, result.count) }?;
             atomic.result = Some(Fetched { iov, desc });
         }
         Ok(atomic)
@@ -309,13 +375,13 @@ impl<'a> Operation<'a> for Atomic<'a> {
     unsafe fn post(&self, ep: &dyn Endpoint, flags: OpFlags) -> Result {
         let msg = &self.msg;
         match (&self.compare, &self.result) {
-            (Some(with), Some(to)) => {
-                let (iov, desc) = (with.iov, with.desc);
+            (Some(comparands), Some(result)) => {
+                let (iov, desc) = (comparands.iov, comparands.desc);
                 // SAFETY: passed on from the caller, here and below.
-                unsafe { ep.compare_atomicmsg(msg, iov, desc, to.iov, to.desc, flags) }
+                unsafe { ep.compare_atomicmsg(msg, iov, desc, result.iov, result.desc, flags) }
             }
             // SAFETY: as above.
-            (_, Some(to)) => unsafe { ep.fetch_atomicmsg(msg, to.iov, to.desc, flags) },
+            (_, Some(result)) => unsafe { ep.fetch_atomicmsg(msg, result.iov, result.desc, flags) },
             // SAFETY: as above.
             _ => unsafe { ep.atomicmsg(msg, flags) },
         }
@@ -323,8 +389,8 @@ impl<'a> Operation<'a> for Atomic<'a> {
 
     fn op(&self) -> Op<'a> {
         match (self.compare, self.result) {
-            (Some(with), Some(to)) => Op::CompareAtomic(self.msg, with, to),
-            (_, Some(to)) => Op::FetchAtomic(self.msg, to),
+            (Some(comparands), Some(result)) => Op::CompareAtomic(self.msg, comparands, result),
+            (_, Some(result)) => Op::FetchAtomic(self.msg, result),
             _ => Op::Atomic(self.msg),
         }
     }
@@ -332,9 +398,9 @@ impl<'a> Operation<'a> for Atomic<'a> {
 
 /// # Safety
 /// `out` is NULL or may be written.
-unsafe fn valid(ep: &Ep, family: Family, datatype: u32, op: u32, out: *mut usize) -> c_int {
+unsafe fn write_limit(ep: &Ep, family: Family, datatype: u32, op: u32, out: *mut usize) -> c_int {
     guarded_unit(|| {
-        let (datatype, op) = numbers(datatype, op)?;
+        let (datatype, op) = datatype_and_op(datatype, op)?;
         let limit = match ep.live() {
             Ok(live) => live.valid(family, datatype, op)?.count,
             Err(_) => ep.shared.domain.query_atomic(family, datatype, op)?.count,

@@ -37,8 +37,8 @@ pub(super) struct Bound {
 
 const SEND: u64 = Caps::SEND.bits();
 const RECV: u64 = Caps::RECV.bits();
-const OWN: u64 = Caps::READ.union(Caps::WRITE).bits();
-const REMOTE: u64 = Caps::REMOTE_READ.union(Caps::REMOTE_WRITE).bits();
+const INITIATED: u64 = Caps::READ.union(Caps::WRITE).bits();
+const TARGETED: u64 = Caps::REMOTE_READ.union(Caps::REMOTE_WRITE).bits();
 
 impl Ep {
     /// # Safety
@@ -46,7 +46,7 @@ impl Ep {
     pub(super) unsafe fn bind(&self, fid: *const Fid, flags: u64) -> Result {
         let mut draft = self.shared.draft();
         let live = self.shared.live.get();
-        let is_for_other_half = self.half.as_ref().is_some_and(|half| !half.takes(flags));
+        let is_for_other_half = self.half.as_ref().is_some_and(|half| !half.accepts(flags));
         if is_for_other_half {
             return Err(Errno::Inval);
         }
@@ -82,14 +82,14 @@ impl Ep {
 /// Binds an open endpoint to the object that was added to `bound` last, with `flags`.
 ///
 /// # Errors
-/// [`Errno::OpBadState`] for a class of object that an open endpoint cannot be bound to; the reason
+/// [`Errno::OpBadState`] for a class of object that an open endpoint cannot be bound to. The reason
 /// is logged.
 fn bind_late(live: &dyn Endpoint, fclass: usize, flags: u64, bound: &Bound) -> Result {
     let queue = |queue: &Queue, direction| match flags & direction {
         0 => None,
         _ => queue.clone(),
     };
-    let late = match fclass {
+    let bindings = match fclass {
         fclass::STX_CTX => return Ok(()),
         fclass::CQ => LateBindings {
             tx_cq: queue(&bound.tx_cq, SEND),
@@ -101,13 +101,13 @@ fn bind_late(live: &dyn Endpoint, fclass: usize, flags: u64, bound: &Bound) -> R
             ..LateBindings::default()
         },
         _ => {
-            let reason = "fi_ep_bind: the endpoint is enabled, and takes completion queues, counters \
-                        and shared transmit contexts only; bind address vectors, event queues and \
-                        shared receives before fi_enable";
+            let reason = "fi_ep_bind: the endpoint is enabled, and accepts only completion queues, \
+                        counters and shared transmit contexts; bind address vectors, event queues \
+                        and shared receives before fi_enable";
             return Err(log_error(&Error::new(Errno::OpBadState, reason)));
         }
     };
-    live.bind_late(&late).map_err(|error| log_error(&error))
+    live.bind_late(&bindings).map_err(|error| log_error(&error))
 }
 
 /// Counters by the operations that they count.
@@ -141,8 +141,8 @@ impl Bound {
             return Err(Errno::BadFlags);
         }
         let (sends, receives) = (flags & SEND != 0, flags & RECV != 0);
-        let twice = sends && self.tx_cq.is_some() || receives && self.rx_cq.is_some();
-        if twice || !(sends || receives) {
+        let is_bound_already = sends && self.tx_cq.is_some() || receives && self.rx_cq.is_some();
+        if is_bound_already || !(sends || receives) {
             return Err(Errno::Inval);
         }
         let is_selective = flags & selective != 0;
@@ -157,7 +157,7 @@ impl Bound {
     }
 
     fn add_cntr(&mut self, cntr: &Object<Cntr>, flags: u64) -> Result {
-        if flags & !(SEND | RECV | OWN | REMOTE) != 0 {
+        if flags & !(SEND | RECV | INITIATED | TARGETED) != 0 {
             return Err(Errno::BadFlags);
         }
         let is_counted = self.cntrs.iter().any(|(counted, _)| counted & flags != 0);
@@ -169,7 +169,7 @@ impl Bound {
         Ok(())
     }
 
-    /// Both halves of a context share one vector, which a program may bind to each of them.
+    /// Adds the vector of a half of a context. A program may bind the same vector to both halves.
     fn add_av_of_half(&mut self, av: &Object<Av>) -> Result {
         match &self.av {
             Some(bound) if Arc::ptr_eq(bound, &av.inner) => Ok(()),
@@ -220,7 +220,7 @@ impl Bound {
         Ok(())
     }
 
-    /// The bindings of the object model's endpoint.
+    /// Returns the bindings for an endpoint of the object model.
     ///
     /// # Errors
     /// [`Errno::NoCq`], [`Errno::NoAv`] or [`Errno::NoEq`] for a missing object.
@@ -251,15 +251,15 @@ impl Bound {
         Ok(bindings)
     }
 
-    /// Whether a queue or counter is bound that reports `operations`.
+    /// Returns whether a queue or counter is bound that reports `operations`.
     pub(super) fn has_any_of(&self, operations: Caps) -> bool {
-        let queues = [(&self.tx_cq, SEND | OWN), (&self.rx_cq, RECV)];
+        let queues = [(&self.tx_cq, SEND | INITIATED), (&self.rx_cq, RECV)];
         let mut queues = queues.into_iter();
         queues.any(|(queue, reported)| queue.is_some() && reported & operations.bits() != 0)
-            || self.counts(operations.bits())
+            || self.has_counter_for(operations.bits())
     }
 
-    fn counts(&self, operations: u64) -> bool {
+    fn has_counter_for(&self, operations: u64) -> bool {
         let mut cntrs = self.cntrs.iter();
         cntrs.any(|(counted, _)| counted & operations != 0)
     }
@@ -268,19 +268,19 @@ impl Bound {
     /// for.
     ///
     /// # Errors
-    /// [`Errno::NoCq`] if a direction has neither.
+    /// [`Errno::NoCq`] if a direction has neither queue nor counter.
     pub(super) fn check_reports(&self, info: &Info, caps: Caps) -> Result {
-        for (queue, direction) in [(&self.tx_cq, SEND | OWN), (&self.rx_cq, RECV)] {
+        for (queue, direction) in [(&self.tx_cq, SEND | INITIATED), (&self.rx_cq, RECV)] {
             let is_used = (info.caps & caps).bits() & direction != 0;
-            if is_used && queue.is_none() && !self.counts(direction) {
+            if is_used && queue.is_none() && !self.has_counter_for(direction) {
                 return Err(Errno::NoCq);
             }
         }
         Ok(())
     }
 
-    /// The queue of a direction. An internal queue that reports nothing replaces it where a counter
-    /// reports all operations, or where no operations can be posted.
+    /// Returns the queue of a direction. A direction without a queue, whose operations are reported
+    /// by a counter or cannot be posted, gets an internal queue that reports no completions.
     fn queue(bound: &Queue, domain: &dyn Domain) -> Result<(Arc<dyn CompletionQueue>, bool)> {
         if let Some((cq, is_selective)) = bound {
             return Ok((Arc::clone(cq), *is_selective));

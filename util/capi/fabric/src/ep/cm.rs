@@ -9,15 +9,15 @@ use selvedge_abi::OpsCm;
 
 use super::Ep;
 use crate::object::Table;
-use crate::pointer::{fill, list};
+use crate::pointer::{array, copy_out};
 use crate::status::guarded_unit;
 use crate::{addr, mc};
 
-pub(super) static CM: Table<OpsCm, Ep> = joins(names())
-    .setname(|ep, at, len| {
+pub(super) static CM: Table<OpsCm, Ep> = with_join(getname_table())
+    .setname(|ep, addr_ptr, len| {
         guarded_unit(|| {
             // SAFETY: the C caller follows fi_setname(3).
-            let bytes = unsafe { list(at.cast::<u8>(), len) }?;
+            let bytes = unsafe { array(addr_ptr.cast::<u8>(), len) }?;
             let addr = addr::decode(bytes, ep.shared.format)?;
             let mut draft = ep.shared.draft();
             if ep.shared.live.get().is_some() {
@@ -27,25 +27,25 @@ pub(super) static CM: Table<OpsCm, Ep> = joins(names())
             Ok(())
         })
     })
-    .getpeer(|ep, at, len| {
+    .getpeer(|ep, addr_ptr, len| {
         guarded_unit(|| {
             let peer = connected(ep.live()?)?.peer()?;
             // SAFETY: the C caller follows fi_getpeer(3).
-            unsafe { fill(at.cast(), len, &addr::encode(&peer)) }
+            unsafe { copy_out(addr_ptr.cast(), len, &addr::encode(&peer)) }
         })
     })
     // fi_connect(3) and fi_accept(3) enable an endpoint that is not enabled.
-    .connect(|ep, at, param, len| {
+    .connect(|ep, addr_ptr, param, len| {
         guarded_unit(|| {
             // SAFETY: the C caller follows fi_connect(3), here and below.
             let data = unsafe { private_data(param, len) }?;
             let cm = connected(ep.enable()?)?;
-            let to = match at.is_null() {
+            let dest = match addr_ptr.is_null() {
                 true => ep.shared.draft().info.dest_addr.clone(),
                 // SAFETY: as above.
-                false => Some(unsafe { addr::at(at, ep.shared.format) }?.0),
+                false => Some(unsafe { addr::read(addr_ptr, ep.shared.format) }?.0),
             };
-            cm.connect(&to.ok_or(Errno::Inval)?, data)
+            cm.connect(&dest.ok_or(Errno::Inval)?, data)
         })
     })
     .accept(|ep, param, len| {
@@ -63,20 +63,20 @@ pub(super) static CM: Table<OpsCm, Ep> = joins(names())
         })
     });
 // Collectives are posted to the transmit half, so that half joins groups.
-pub(super) static TX_CM: Table<OpsCm, Ep> = joins(names());
-pub(super) static RX_CM: Table<OpsCm, Ep> = names();
+pub(super) static TX_CM: Table<OpsCm, Ep> = with_join(getname_table());
+pub(super) static RX_CM: Table<OpsCm, Ep> = getname_table();
 
-const fn joins(table: Table<OpsCm, Ep>) -> Table<OpsCm, Ep> {
-    table.join(|ep, at, flags, out, context| {
+const fn with_join(table: Table<OpsCm, Ep>) -> Table<OpsCm, Ep> {
+    table.join(|ep, addr_ptr, flags, out, context| {
         // SAFETY: the C caller follows fi_join(3).
-        guarded_unit(|| unsafe { mc::join(ep, at, flags, out, context) })
+        guarded_unit(|| unsafe { mc::join(ep, addr_ptr, flags, out, context) })
     })
 }
 
-const fn names() -> Table<OpsCm, Ep> {
-    Table::<OpsCm, Ep>::empty().getname(|ep, at, len| {
+const fn getname_table() -> Table<OpsCm, Ep> {
+    Table::<OpsCm, Ep>::empty().getname(|ep, addr_ptr, len| {
         // SAFETY: the C caller follows fi_getname(3).
-        guarded_unit(|| unsafe { fill(at.cast(), len, &addr::encode(&ep.address()?)) })
+        guarded_unit(|| unsafe { copy_out(addr_ptr.cast(), len, &addr::encode(&ep.address()?)) })
     })
 }
 
@@ -87,16 +87,16 @@ impl Ep {
             (None, Some(live)) => live.address(),
             (None, None) => {
                 let addr = self.shared.draft().info.src_addr.clone();
-                let is_settled = |addr: &Address| addr.as_str().is_none_or(is_name);
-                addr.filter(is_settled).ok_or(Errno::AddrNotAvail)
+                let is_final = |addr: &Address| addr.as_str().is_none_or(is_final_name);
+                addr.filter(is_final).ok_or(Errno::AddrNotAvail)
             }
         }
     }
 }
 
-/// Whether an address of discovery is final. An address of shm has a `*` where enabling inserts the
-/// endpoint's name.
-fn is_name(text: &str) -> bool {
+/// Returns whether an address of discovery is the endpoint's final one. An address of shm has a `*`
+/// where enabling the endpoint inserts a name.
+fn is_final_name(text: &str) -> bool {
     !text.contains('*')
 }
 
@@ -111,5 +111,5 @@ unsafe fn private_data<'a>(param: *const c_void, len: usize) -> Result<&'a [u8]>
         return Err(Errno::Inval);
     }
     // SAFETY: passed on from the caller.
-    unsafe { list(param.cast::<u8>(), len) }
+    unsafe { array(param.cast::<u8>(), len) }
 }

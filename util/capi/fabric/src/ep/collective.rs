@@ -13,7 +13,7 @@ use selvedge_abi::{self as abi, OpsCollective};
 use super::{Ep, lists};
 use crate::domain::Domain;
 use crate::object::Table;
-use crate::pointer::{list, put, required};
+use crate::pointer::{array, put, required};
 use crate::status::post_status;
 
 pub(super) static COLLECTIVE: Table<OpsCollective, Ep> = Table::<OpsCollective, Ep>::empty()
@@ -125,7 +125,8 @@ type Memory = (*const c_void, *mut c_void, usize);
 
 const NO_MEMORY: Memory = (ptr::null(), ptr::null_mut(), 0);
 
-/// The arguments of a collective of a group; root and operation are 0 where it has none.
+/// Collects the arguments of a collective of a group. Root, datatype and operation are 0 where the
+/// collective has none.
 fn request(
     coll: Op,
     (buf, result, count): Memory,
@@ -168,15 +169,15 @@ unsafe fn begin(ep: &Ep, request: &Collective, flags: u64) -> Result {
     }
     (msg.buf, msg.result, msg.count) = (request.buf, request.result, request.count);
     msg.root = FiAddr(request.root);
-    // The endpoint's default flags apply although the calls have flags: the defaults decide whether
-    // a collective is reported.
+    // The endpoint's default flags apply in addition to the flags of the call, because the defaults
+    // decide whether a collective is reported.
     let flags = lists::flags(flags)? | ep.tx_flags();
     // SAFETY: passed on from the caller.
     unsafe { coll.collective(&msg, flags) }
 }
 
-/// Reads a collective whose lists have one segment each; no collective needs more. A broadcast has
-/// its buffer in the first list, as in fi_broadcast(3).
+/// Reads a collective whose lists have at most one segment each; no collective needs more. A
+/// broadcast has its buffer in the first list, as in fi_broadcast(3).
 ///
 /// # Errors
 /// [`Errno::Inval`] for NULL and for lists of several segments; [`Errno::OpNotSupp`] for an unknown
@@ -190,12 +191,12 @@ unsafe fn read(
     result_count: usize,
 ) -> Result<Collective> {
     // SAFETY: passed on from the caller.
-    let given = unsafe { required(msg) }?;
+    let msg_c = unsafe { required(msg) }?;
     // SAFETY: passed on from the caller.
-    let buf = unsafe { one(given.msg_iov, given.iov_count) }?;
+    let buf = unsafe { single_segment(msg_c.msg_iov, msg_c.iov_count) }?;
     // SAFETY: passed on from the caller.
-    let result = unsafe { one(results, result_count) }?;
-    let coll = Op::from_raw(given.coll).ok_or(Errno::OpNotSupp)?;
+    let result = unsafe { single_segment(results, result_count) }?;
+    let coll = Op::from_raw(msg_c.coll).ok_or(Errno::OpNotSupp)?;
     let result = match coll {
         Op::Broadcast => buf,
         _ => result,
@@ -205,16 +206,16 @@ unsafe fn read(
     } else {
         result.count
     };
-    let (memory, group) = ((buf.addr.cast_const(), result.addr, count), given.coll_addr);
-    let (root, of) = (given.root_addr, (given.datatype, given.op));
-    Ok(request(coll, memory, (group, root), of, given.context))
+    let (memory, group) = ((buf.addr.cast_const(), result.addr, count), msg_c.coll_addr);
+    let (root, types) = (msg_c.root_addr, (msg_c.datatype, msg_c.op));
+    Ok(request(coll, memory, (group, root), types, msg_c.context))
 }
 
 /// # Safety
-/// `at` is NULL or points to `count` segments.
-unsafe fn one(at: *const abi::Ioc, count: usize) -> Result<abi::Ioc> {
+/// `first` is NULL or points to `count` segments.
+unsafe fn single_segment(first: *const abi::Ioc, count: usize) -> Result<abi::Ioc> {
     // SAFETY: passed on from the caller.
-    let segments = unsafe { list(at, count) }?;
+    let segments = unsafe { array(first, count) }?;
     match segments {
         [] => Ok(abi::Ioc {
             addr: ptr::null_mut(),
@@ -228,7 +229,7 @@ unsafe fn one(at: *const abi::Ioc, count: usize) -> Result<abi::Ioc> {
 /// The limits of a domain for a collective.
 ///
 /// # Errors
-/// [`Errno::OpNotSupp`] for numbers without a meaning; the provider's.
+/// [`Errno::OpNotSupp`] for unknown numbers; the errors of the provider.
 ///
 /// # Safety
 /// The caller follows fi_query_collective(3).
@@ -244,23 +245,23 @@ pub(crate) unsafe fn query(
     // SAFETY: passed on from the caller.
     let request = *unsafe { required(attr.cast_const()) }?;
     let coll = Op::from_raw(coll).ok_or(Errno::OpNotSupp)?;
-    let number = |raw: u32, is_valid: bool| match is_valid || raw == NONE {
+    let check_number = |raw: u32, is_valid: bool| match is_valid || raw == VOID {
         true => Ok(()),
         false => Err(Errno::OpNotSupp),
     };
     let datatype = Datatype::from_raw(request.datatype);
-    number(request.datatype, datatype.is_some())?;
+    check_number(request.datatype, datatype.is_some())?;
     let op = atomic::Op::from_raw(request.op);
-    number(request.op, op.is_some())?;
-    let can = domain
+    check_number(request.op, op.is_some())?;
+    let limits = domain
         .inner
         .query_collective(&Query { coll, datatype, op })?;
     let result = abi::CollectiveAttr {
         datatype_attr: abi::AtomicAttr {
-            count: can.count,
-            size: can.size,
+            count: limits.count,
+            size: limits.size,
         },
-        max_members: can.max_members,
+        max_members: limits.max_members,
         mode: 0,
         ..request
     };
@@ -269,4 +270,4 @@ pub(crate) unsafe fn query(
 }
 
 /// `FI_NOOP`, `FI_VOID`.
-const NONE: u32 = 256;
+const VOID: u32 = 256;

@@ -13,8 +13,8 @@ use selvedge::{Errno, Op, OpFlags, Result, msg, tagged};
 use selvedge_abi as abi;
 use selvedge_abi::{DeferredWork, FidCntr, TriggeredContext, number};
 
-use super::atomic::{Atomic, BASE, Lists, compare, fetch};
-use super::post::{Buffers, Message, Operation, list};
+use super::atomic::{Atomic, BASE, Lists, compare_lists, fetch_lists};
+use super::post::{Buffers, Message, Operation, buffer_list};
 use super::{Ep, lists};
 use crate::cntr::Cntr;
 use crate::domain::Domain;
@@ -22,13 +22,13 @@ use crate::object::{Object, argument};
 use crate::pointer::required;
 use crate::status::log_error;
 
-/// The result of a post. A post with `FI_TRIGGER` that the provider fails with `FI_EBADFLAGS` is
-/// queued, and the result is that of queueing.
+/// Returns the result of a post. Queues a post with `FI_TRIGGER` that the provider fails with
+/// `FI_EBADFLAGS`, and returns the result of queueing it.
 ///
 /// # Safety
 /// As the post.
 #[inline(always)]
-pub(super) unsafe fn or_trigger<'a>(
+pub(super) unsafe fn queue_if_triggered<'a>(
     ep: &Ep,
     result: Result,
     flags: OpFlags,
@@ -54,16 +54,16 @@ impl Ep {
         let ep = self.first_use()?;
         let context = usize::try_from(op.context().0).map_err(|_| Errno::Inval)?;
         let context: *const TriggeredContext = ptr::with_exposed_provenance(context);
-        // SAFETY: fi_trigger(3): with FI_TRIGGER the context is a `struct fi_triggered_context`.
-        let when = *unsafe { required(context) }?;
-        if when.event_type != number::TRIGGER_THRESHOLD {
+        // SAFETY: by fi_trigger(3), with FI_TRIGGER the context is a `struct fi_triggered_context`.
+        let trigger = *unsafe { required(context) }?;
+        if trigger.event_type != number::TRIGGER_THRESHOLD {
             return Err(Errno::NoSys);
         }
         // SAFETY: passed on from the caller.
-        let cntr = unsafe { counter(when.cntr) }?;
+        let cntr = unsafe { counter(trigger.cntr) }?;
         let work = Work {
             cntr: &cntr.inner,
-            threshold: when.threshold as u64,
+            threshold: trigger.threshold as u64,
             action: Action::Post {
                 ep,
                 op,
@@ -72,8 +72,8 @@ impl Ep {
             },
         };
         // SAFETY: passed on from the caller.
-        let queued = unsafe { self.shared.domain.queue_work(&work) };
-        queued.map(drop).map_err(|error| log_error(&error))
+        let queued_work = unsafe { self.shared.domain.queue_work(&work) };
+        queued_work.map(drop).map_err(|error| log_error(&error))
     }
 }
 
@@ -86,18 +86,18 @@ unsafe fn counter<'a>(cntr: *mut FidCntr) -> Result<&'a Object<Cntr>> {
 
 /// The queued work of a domain, by the addresses of the structures that describe it.
 #[derive(Debug, Default)]
-pub(crate) struct Queued(Mutex<HashMap<usize, WorkId>>);
+pub(crate) struct QueuedWork(Mutex<HashMap<usize, WorkId>>);
 
-impl Queued {
-    fn all(&self) -> MutexGuard<'_, HashMap<usize, WorkId>> {
+impl QueuedWork {
+    fn lock(&self) -> MutexGuard<'_, HashMap<usize, WorkId>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// `control` of domains.
+/// fi_control(3) of domains: queues, cancels and flushes deferred work.
 ///
 /// # Errors
-/// [`Errno::NoSys`] for other commands; those of the domain's deferred work.
+/// [`Errno::NoSys`] for other commands; the errors of the domain's deferred work.
 ///
 /// # Safety
 /// The caller follows fi_trigger(3).
@@ -106,11 +106,11 @@ pub(crate) unsafe fn control(domain: &Domain, command: c_int, arg: *mut c_void) 
         // SAFETY: passed on from the caller.
         number::control::QUEUE_WORK => unsafe { queue(domain, arg.cast_const().cast()) },
         number::control::CANCEL_WORK => {
-            let id = domain.queued.all().remove(&arg.addr());
+            let id = domain.queued_work.lock().remove(&arg.addr());
             domain.inner.cancel_work(id.ok_or(Errno::NoEnt)?)
         }
         number::control::FLUSH_WORK if arg.is_null() => {
-            domain.queued.all().clear();
+            domain.queued_work.lock().clear();
             domain.inner.flush_work(None)
         }
         number::control::FLUSH_WORK => {
@@ -138,11 +138,11 @@ unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
         number::work::CNTR_SET | number::work::CNTR_ADD => match completion {
             Some(_) => return Err(Errno::Inval),
             // SAFETY: passed on from the caller.
-            None => unsafe { change(request) }?,
+            None => unsafe { counter_change(request) }?,
         },
         _ => {
             // SAFETY: passed on from the caller.
-            let (ep, op, flags) = unsafe { operation(request) }?;
+            let (ep, op, flags) = unsafe { read_operation(request) }?;
             Action::Post {
                 ep: ep.first_use()?,
                 op,
@@ -151,28 +151,28 @@ unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
             }
         }
     };
-    let queued = Work {
+    let queued_work = Work {
         cntr: &cntr.inner,
         threshold: request.threshold,
         action,
     };
     // SAFETY: passed on from the caller.
-    let id = unsafe { domain.inner.queue_work(&queued) }.map_err(|error| log_error(&error))?;
-    domain.queued.all().insert(work.addr(), id);
+    let id = unsafe { domain.inner.queue_work(&queued_work) }.map_err(|error| log_error(&error))?;
+    domain.queued_work.lock().insert(work.addr(), id);
     Ok(())
 }
 
 /// The endpoint, operation and flags of deferred work that posts.
-type Posted<'a> = (&'a Ep, Op<'a>, u64);
+type PostedWork<'a> = (&'a Ep, Op<'a>, u64);
 
-/// Reads deferred work. Each entry is a kind with the structure that `op` points to, and its
-/// conversion to an operation.
+/// Reads deferred work. Each entry is a kind of work, the type of the structure that `op` points
+/// to, and the conversion of that structure to an operation.
 macro_rules! operations {
-    ($work:ident: $($kind:ident => $given:ty, |$request:ident| $op:expr;)+) => {
+    ($work:ident: $($kind:ident => $msg_c:ty, |$request:ident| $op:expr;)+) => {
         match $work.op_type {
             $(number::work::$kind => {
                 // SAFETY: passed on from the caller, here and below.
-                let $request: &'a $given = unsafe { required($work.op.cast()) }?;
+                let $request: &'a $msg_c = unsafe { required($work.op.cast()) }?;
                 // SAFETY: as above.
                 let op = unsafe { $op }?;
                 // SAFETY: as above; handles begin with their fid.
@@ -191,7 +191,7 @@ macro_rules! operations {
 ///
 /// # Safety
 /// As [`queue`].
-unsafe fn operation<'a>(work: &'a DeferredWork) -> Result<Posted<'a>> {
+unsafe fn read_operation<'a>(work: &'a DeferredWork) -> Result<PostedWork<'a>> {
     operations! { work:
         SEND => abi::OpMsg, |request| op::<msg::SendMsg<'_>>(&request.msg);
         RECV => abi::OpMsg, |request| op::<msg::RecvMsg<'_>>(&request.msg);
@@ -201,38 +201,38 @@ unsafe fn operation<'a>(work: &'a DeferredWork) -> Result<Posted<'a>> {
         WRITE => abi::OpRma, |request| op::<WriteMsg<'_>>(&request.msg);
         ATOMIC => abi::OpAtomic, |request| atomic_op(&request.msg, BASE);
         FETCH_ATOMIC => abi::OpFetchAtomic, |request| {
-            atomic_op(&request.msg, fetch(elements(&request.fetch)))
+            atomic_op(&request.msg, fetch_lists(elements(&request.fetch)))
         };
         COMPARE_ATOMIC => abi::OpCompareAtomic, |request| {
-            let (with, result) = (elements(&request.compare), elements(&request.fetch));
-            atomic_op(&request.msg, compare(with, result))
+            let (comparands, result) = (elements(&request.compare), elements(&request.fetch));
+            atomic_op(&request.msg, compare_lists(comparands, result))
         };
     }
 }
 
 /// # Safety
 /// As [`Message::read`].
-unsafe fn op<'a, M: Message<'a>>(given: &'a M::Given) -> Result<Op<'a>> {
+unsafe fn op<'a, M: Message<'a>>(msg_c: &'a M::Struct) -> Result<Op<'a>> {
     // SAFETY: passed on from the caller.
-    unsafe { M::read(given) }.map(|msg| msg.op())
+    unsafe { M::read(msg_c) }.map(|msg| msg.op())
 }
 
 /// # Safety
 /// As [`Atomic::read`].
-unsafe fn atomic_op<'a>(given: &'a abi::MsgAtomic, lists: Lists<'a>) -> Result<Op<'a>> {
+unsafe fn atomic_op<'a>(msg_c: &'a abi::MsgAtomic, lists: Lists<'a>) -> Result<Op<'a>> {
     // SAFETY: passed on from the caller.
-    unsafe { Atomic::read(given, lists) }.map(|atomic| atomic.op())
+    unsafe { Atomic::read(msg_c, lists) }.map(|atomic| atomic.op())
 }
 
-const fn elements(given: &abi::MsgElements) -> Buffers<'_, abi::Ioc> {
-    list(given.msg_iov, given.desc, given.iov_count)
+const fn elements(msg_c: &abi::MsgElements) -> Buffers<'_, abi::Ioc> {
+    buffer_list(msg_c.msg_iov, msg_c.desc, msg_c.iov_count)
 }
 
 /// Deferred work that changes a counter.
 ///
 /// # Safety
 /// As [`queue`].
-unsafe fn change<'a>(work: &'a DeferredWork) -> Result<Action<'a>> {
+unsafe fn counter_change<'a>(work: &'a DeferredWork) -> Result<Action<'a>> {
     // SAFETY: passed on from the caller, here and below.
     let request: &'a abi::OpCntrChange = unsafe { required(work.op.cast()) }?;
     // SAFETY: as above.

@@ -9,43 +9,44 @@ use selvedge::rma::RmaIov;
 use selvedge::{Context, Desc, Errno, Iov, IovMut, OpFlags, Result};
 use selvedge_abi as abi;
 
-use crate::pointer::{list, optional};
+use crate::pointer::{array, optional_array};
 
-/// A bound above every provider's limit of segments: a longer list is not read.
+/// Limit of segments, above every provider's own limit. A longer list is not read.
 const MAX_SEGMENTS: usize = 64;
-/// The segments of a list that are checked; a provider with a higher limit checks its lists itself.
+/// Number of segments that are checked. A provider with a higher limit checks its lists itself.
 const CHECKED_SEGMENTS: usize = 4;
 
 /// A segment of memory.
 pub(super) trait Segment {
-    /// Whether the segment is no memory: bytes at NULL, or more than an address space can hold.
-    fn is_missing(&self) -> bool;
+    /// Returns whether the segment cannot be memory: bytes at NULL, or more bytes than an address
+    /// space can hold.
+    fn is_invalid(&self) -> bool;
 }
 
 impl Segment for Iov {
     #[inline(always)]
-    fn is_missing(&self) -> bool {
+    fn is_invalid(&self) -> bool {
         self.base.is_null() && self.len > 0
     }
 }
 
 impl Segment for IovMut {
     #[inline(always)]
-    fn is_missing(&self) -> bool {
+    fn is_invalid(&self) -> bool {
         self.base.is_null() && self.len > 0 || self.len > isize::MAX.cast_unsigned()
     }
 }
 
 impl Segment for Ioc {
     #[inline(always)]
-    fn is_missing(&self) -> bool {
+    fn is_invalid(&self) -> bool {
         self.addr.is_null() && self.count > 0
     }
 }
 
 impl Segment for IocMut {
     #[inline(always)]
-    fn is_missing(&self) -> bool {
+    fn is_invalid(&self) -> bool {
         self.addr.is_null() && self.count > 0
     }
 }
@@ -54,31 +55,31 @@ impl Segment for IocMut {
 /// that is too long.
 ///
 /// # Errors
-/// [`Errno::Inval`] for a segment that is no memory.
+/// [`Errno::Inval`] for an invalid segment.
 #[inline(always)]
-pub(super) fn checked<S: Segment>(segments: &[S]) -> Result<&[S]> {
+pub(super) fn check_segments<S: Segment>(segments: &[S]) -> Result<&[S]> {
     match segments
         .iter()
         .take(CHECKED_SEGMENTS)
-        .any(Segment::is_missing)
+        .any(Segment::is_invalid)
     {
         true => Err(Errno::Inval),
         false => Ok(segments),
     }
 }
 
-/// As [`checked`], for receives: a list whose segments are all at NULL is an empty buffer, as in
-/// [`receive_buffer`].
+/// As [`check_segments`], for receives: a list whose segments are all at NULL is an empty buffer,
+/// as in [`receive_buffer`].
 #[inline(always)]
-pub(super) fn checked_or_empty(segments: &[IovMut]) -> Result<&[IovMut]> {
-    match checked(segments) {
+pub(super) fn check_receive_segments(segments: &[IovMut]) -> Result<&[IovMut]> {
+    match check_segments(segments) {
         Err(_) if segments.iter().all(|segment| segment.base.is_null()) => Ok(&[]),
-        checked => checked,
+        check_segments => check_segments,
     }
 }
 
-/// The buffer of a receive. Programs post NULL with a length where they expect no bytes: that is an
-/// empty buffer, and a message with bytes is truncated to none.
+/// The buffer of a receive. Programs that expect no bytes post NULL with a length. The receive then
+/// has an empty buffer, and truncates a message with bytes.
 #[inline(always)]
 pub(super) fn receive_buffer(buf: *mut c_void, len: usize) -> abi::Iovec {
     abi::Iovec {
@@ -93,15 +94,15 @@ pub(super) fn receive_buffer(buf: *mut c_void, len: usize) -> abi::Iovec {
 /// For implementors: the layouts are equal, and any values of the members are a valid `T`.
 pub(super) unsafe trait LaidOutAs<T> {}
 
-// SAFETY: an address and a length, of which any values are valid.
+// SAFETY: both structures are an address and a length, of which any values are valid.
 unsafe impl LaidOutAs<Iov> for abi::Iovec {}
 // SAFETY: as above.
 unsafe impl LaidOutAs<IovMut> for abi::Iovec {}
-// SAFETY: an address and a count, of which any values are valid.
+// SAFETY: both structures are an address and a count, of which any values are valid.
 unsafe impl LaidOutAs<Ioc> for abi::Ioc {}
 // SAFETY: as above.
 unsafe impl LaidOutAs<IocMut> for abi::Ioc {}
-// SAFETY: three numbers.
+// SAFETY: both structures are three numbers.
 unsafe impl LaidOutAs<RmaIov> for abi::RmaIov {}
 // SAFETY: as above.
 unsafe impl LaidOutAs<RmaIoc> for abi::RmaIoc {}
@@ -109,20 +110,20 @@ unsafe impl LaidOutAs<RmaIoc> for abi::RmaIoc {}
 /// A list of at most [`MAX_SEGMENTS`] elements.
 ///
 /// # Errors
-/// As [`list`]; [`Errno::Inval`] for a longer list.
+/// As [`array`]; [`Errno::Inval`] for a longer list.
 ///
 /// # Safety
-/// As [`list`].
+/// As [`array`].
 #[inline(always)]
 pub(super) unsafe fn bounded<'a, C: LaidOutAs<T>, T>(
-    at: *const C,
+    first: *const C,
     count: usize,
 ) -> Result<&'a [T]> {
     if count > MAX_SEGMENTS {
         return Err(Errno::Inval);
     }
-    // SAFETY: passed on from the caller; both are laid out in the same way.
-    unsafe { list(at.cast(), count) }
+    // SAFETY: passed on from the caller; `C` is laid out as `T`.
+    unsafe { array(first.cast(), count) }
 }
 
 /// The total length of a list, which is the length of the remote memory.
@@ -144,12 +145,12 @@ pub(crate) fn context(context: *mut c_void) -> Context {
 /// Descriptors of memory, as many as there are segments, or none.
 ///
 /// # Safety
-/// `at` is NULL or points to `count` descriptors.
+/// `first` is NULL or points to `count` descriptors.
 #[inline(always)]
-pub(super) unsafe fn descs<'a>(at: *const *mut c_void, count: usize) -> Result<&'a [Desc]> {
+pub(super) unsafe fn descs<'a>(first: *const *mut c_void, count: usize) -> Result<&'a [Desc]> {
     // SAFETY: passed on from the caller; a descriptor is as large as a pointer, and any value is
     // valid.
-    unsafe { optional(at.cast::<Desc>(), count.min(MAX_SEGMENTS)) }
+    unsafe { optional_array(first.cast::<Desc>(), count.min(MAX_SEGMENTS)) }
 }
 
 /// Flags of the object model that C does not have.
@@ -158,7 +159,7 @@ const INTERNAL_FLAGS: OpFlags = OpFlags::DEFAULT.union(OpFlags::DEFERRED);
 /// Flags of a full form, such as fi_sendmsg(3).
 ///
 /// # Errors
-/// [`Errno::BadFlags`] for bits without a meaning.
+/// [`Errno::BadFlags`] for unknown bits.
 #[inline(always)]
 pub(super) fn flags(raw: u64) -> Result<OpFlags> {
     match OpFlags::from_bits(raw) {
@@ -173,14 +174,14 @@ pub(super) fn flags(raw: u64) -> Result<OpFlags> {
 /// [`Errno::Inval`] for NULL; [`Errno::MsgSize`] for more than memory can hold.
 ///
 /// # Safety
-/// `at` is NULL or points to `len` bytes.
+/// `first` is NULL or points to `len` bytes.
 #[inline(always)]
-pub(super) unsafe fn bytes<'a>(at: *const c_void, len: usize) -> Result<&'a [u8]> {
+pub(super) unsafe fn bytes<'a>(first: *const c_void, len: usize) -> Result<&'a [u8]> {
     if len > isize::MAX.cast_unsigned() {
         return Err(Errno::MsgSize);
     }
     // SAFETY: passed on from the caller.
-    unsafe { list(at.cast(), len) }
+    unsafe { array(first.cast(), len) }
 }
 
 const _: () = assert!(size_of::<Desc>() == size_of::<*mut c_void>());

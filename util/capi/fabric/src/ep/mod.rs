@@ -1,5 +1,5 @@
-//! Endpoints: `struct fid_ep`. An endpoint keeps its bindings until it is enabled, and only then
-//! opens the object model's endpoint. Posts before that fail.
+//! Endpoints: `struct fid_ep`. Before it is enabled, an endpoint only collects its bindings.
+//! Enabling opens the object model's endpoint. Earlier posts fail.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -45,7 +45,7 @@ pub(crate) struct Ep {
     /// The flags of posts by the short forms.
     tx_flags: AtomicU64,
     rx_flags: AtomicU64,
-    /// The half of a context, if it is one.
+    /// The half of a context that this object represents; `None` for an endpoint.
     half: Option<Half>,
 }
 
@@ -56,7 +56,7 @@ struct Shared {
     domain: Arc<dyn selvedge::Domain>,
     format: AddrFormat,
     default_flags: (OpFlags, OpFlags),
-    /// The context of a scalable endpoint, if it is one.
+    /// The context of a scalable endpoint; `None` for an endpoint that is not scalable.
     context: Option<Arc<Context>>,
     _domain: User,
 }
@@ -65,9 +65,9 @@ struct Shared {
 struct Draft {
     info: Info,
     bound: Bound,
-    /// Options that were set before it was enabled.
+    /// Options that were set before the endpoint was enabled.
     options: Vec<EpOption>,
-    /// The passive endpoint whose address it takes over.
+    /// The passive endpoint whose address the endpoint takes over.
     passive_ep: Option<Arc<dyn PassiveEndpoint>>,
 }
 
@@ -124,8 +124,8 @@ impl Ep {
     /// The enabled endpoint.
     ///
     /// # Errors
-    /// [`Errno::OpBadState`] before this handle was enabled; those of opening a context, if it is
-    /// used before its other handle was enabled.
+    /// [`Errno::OpBadState`] before this handle is enabled; the errors of opening a context, if the
+    /// first use of an enabled half opens it.
     #[inline(always)]
     pub(crate) fn live(&self) -> Result<&dyn Endpoint> {
         match self.live.get() {
@@ -144,7 +144,7 @@ impl Ep {
         Ok(self.live.get_or_init(|| Arc::clone(live)))
     }
 
-    /// The format of its addresses.
+    /// The format of the endpoint's addresses.
     pub(crate) fn format(&self) -> AddrFormat {
         self.shared.format
     }
@@ -208,13 +208,13 @@ static FID: Table<Ops, Ep> = object::ops::<Ep>()
 static EP: Table<OpsEp, Ep> = Table::<OpsEp, Ep>::empty()
     // fi_cancel(3)
     .cancel(|ep, context| guarded_count(|| ep.live()?.cancel(lists::context(context)).map(|()| 0)))
-    .getopt(|ep, level, number, at, len| {
+    .getopt(|ep, level, option_number, value, len| {
         // SAFETY: the C caller follows fi_getopt(3).
-        guarded_unit(|| unsafe { ep.getopt(level, number, at, len) })
+        guarded_unit(|| unsafe { ep.getopt(level, option_number, value, len) })
     })
-    .setopt(|ep, level, number, at, len| {
+    .setopt(|ep, level, option_number, value, len| {
         // SAFETY: the C caller follows fi_setopt(3).
-        guarded_unit(|| unsafe { ep.setopt(level, number, at, len) })
+        guarded_unit(|| unsafe { ep.setopt(level, option_number, value, len) })
     });
 
 /// Opens an endpoint, which is not enabled yet.
@@ -233,12 +233,12 @@ pub(crate) unsafe fn open(
 ) -> Result {
     let make = || {
         // SAFETY: passed on from the caller.
-        let given = unsafe { info::read(info, domain.abi) }?;
-        let mut info = domain.adopted(given.info)?;
-        let passive_ep = match given.handle.is_null() {
+        let parsed = unsafe { info::read(info, domain.abi) }?;
+        let mut info = domain.adopt_info(parsed.info)?;
+        let passive_ep = match parsed.handle.is_null() {
             true => None,
             // SAFETY: passed on from the caller.
-            false => unsafe { take_handle(&mut info, given.handle) }?,
+            false => unsafe { take_handle(&mut info, parsed.handle) }?,
         };
         let mut shared = Shared::new(&domain.inner, domain.new_user(), info);
         let draft = shared.draft.get_mut();
@@ -249,8 +249,8 @@ pub(crate) unsafe fn open(
     unsafe { object::open(out, context, None, make) }
 }
 
-/// Takes over a connection request, or the address of a passive endpoint, which the program may
-/// close before it binds the new endpoint.
+/// Takes over a connection request, or the address of a passive endpoint. The program may close the
+/// passive endpoint before it binds the new endpoint.
 ///
 /// # Safety
 /// `handle` is a handle.
@@ -259,9 +259,9 @@ unsafe fn take_handle(
     handle: *mut Fid,
 ) -> Result<Option<Arc<dyn PassiveEndpoint>>> {
     // SAFETY: passed on from the caller.
-    if let Ok(number) = unsafe { pep::request_of(handle) } {
-        info.handle = number;
-        // SAFETY: it is the handle of a request, which belongs to the endpoint from now on.
+    if let Ok(request) = unsafe { pep::request_of(handle) } {
+        info.handle = request;
+        // SAFETY: the handle is a request's, which belongs to the endpoint from now on.
         unsafe { close::<pep::Request>(handle) };
         return Ok(None);
     }
@@ -306,7 +306,7 @@ impl Object<Ep> {
             }
             (number::control::ENABLE, None) => self.enable().map(|_| ()),
             // SAFETY: passed on from the caller.
-            (number::control::GETOPSFLAG, _) => unsafe { self.show_flags(arg.cast()) },
+            (number::control::GETOPSFLAG, _) => unsafe { self.write_flags(arg.cast()) },
             (number::control::SETOPSFLAG, _) => {
                 // SAFETY: passed on from the caller.
                 let flags = *unsafe { required(arg.cast::<u64>()) }?;
@@ -318,7 +318,7 @@ impl Object<Ep> {
         }
     }
 
-    /// A second handle of the same endpoint, with flags of its own for one direction.
+    /// Opens a second handle of the same endpoint, with its own flags for one direction.
     ///
     /// # Safety
     /// `request` is NULL or points to a request for an alias.
@@ -343,39 +343,39 @@ impl Object<Ep> {
 const DIRECTIONS: u64 = Caps::SEND.union(Caps::RECV).bits();
 
 impl Ep {
-    /// Writes the flags of one direction, which the bits at `at` choose.
+    /// Writes the flags of the direction that the bits at `flags_ptr` choose.
     ///
     /// # Safety
-    /// `at` is NULL or points to flags, which may be written.
-    unsafe fn show_flags(&self, at: *mut u64) -> Result {
+    /// `flags_ptr` is NULL or points to flags, which may be written.
+    unsafe fn write_flags(&self, flags_ptr: *mut u64) -> Result {
         // SAFETY: passed on from the caller.
-        let request = *unsafe { required(at) }?;
+        let request = *unsafe { required(flags_ptr) }?;
         let (tx, rx) = self.shared.default_flags;
-        let (set, default) = match request & DIRECTIONS {
+        let (current, default) = match request & DIRECTIONS {
             send if send == Caps::SEND.bits() => (self.tx_flags(), tx),
             recv if recv == Caps::RECV.bits() => (self.rx_flags(), rx),
             _ => return Err(Errno::Inval),
         };
-        let flags = if set.contains(OpFlags::DEFAULT) {
+        let flags = if current.contains(OpFlags::DEFAULT) {
             default
         } else {
-            set
+            current
         };
-        // SAFETY: it was read just now.
-        unsafe { put(at, flags.bits()) }
+        // SAFETY: `flags_ptr` was read just now, and the caller vouches that it may be written.
+        unsafe { put(flags_ptr, flags.bits()) }
     }
 
     fn set_flags(&self, flags: u64) -> Result {
-        let new = OpFlags::from_bits(flags & !DIRECTIONS).ok_or(Errno::BadFlags)?;
-        if new.intersects(OpFlags::DEFAULT | OpFlags::DEFERRED) {
+        let op_flags = OpFlags::from_bits(flags & !DIRECTIONS).ok_or(Errno::BadFlags)?;
+        if op_flags.intersects(OpFlags::DEFAULT | OpFlags::DEFERRED) {
             return Err(Errno::BadFlags);
         }
         match flags & DIRECTIONS {
             send if send == Caps::SEND.bits() => {
-                self.tx_flags.store(new.bits(), Ordering::Relaxed);
+                self.tx_flags.store(op_flags.bits(), Ordering::Relaxed);
             }
             recv if recv == Caps::RECV.bits() => {
-                self.rx_flags.store(new.bits(), Ordering::Relaxed);
+                self.rx_flags.store(op_flags.bits(), Ordering::Relaxed);
             }
             _ => return Err(Errno::Inval),
         }

@@ -8,58 +8,73 @@ use selvedge::msg::{RecvMsg, SendMsg};
 use selvedge::{Endpoint, FiAddr, OpFlags, Result};
 use selvedge_abi::{Iovec, Msg, OpsMsg};
 
-use super::post::{Buffers, Post, data_flag, full, injected, iov, list, one, short};
+use super::post::{
+    Buffers, Post, buffer_list, data_flag, iov, one_buffer, post_full_form, post_inject,
+    post_short_form,
+};
 use super::{Ep, lists};
 use crate::object::{Class, Object, Table};
 use crate::status::post_status;
 
-pub(super) static MSG: Table<OpsMsg, Ep> = sends(receives(Table::<OpsMsg, Ep>::empty()));
-pub(super) static TX_MSG: Table<OpsMsg, Ep> = sends(Table::<OpsMsg, Ep>::empty());
-pub(super) static RX_MSG: Table<OpsMsg, Ep> = receives(Table::<OpsMsg, Ep>::empty());
+pub(super) static MSG: Table<OpsMsg, Ep> = with_sends(with_receives(Table::<OpsMsg, Ep>::empty()));
+pub(super) static TX_MSG: Table<OpsMsg, Ep> = with_sends(Table::<OpsMsg, Ep>::empty());
+pub(super) static RX_MSG: Table<OpsMsg, Ep> = with_receives(Table::<OpsMsg, Ep>::empty());
 
-/// The functions that receive, for endpoints and for shared receive contexts.
-pub(super) const fn receives<T: Class + Post>(table: Table<OpsMsg, T>) -> Table<OpsMsg, T> {
+/// Adds the functions that receive, for endpoints and for shared receive contexts.
+pub(super) const fn with_receives<T: Class + Post>(table: Table<OpsMsg, T>) -> Table<OpsMsg, T> {
     table
-        .recv(|to, buf, len, desc, src, context| {
+        .recv(|target, buf, len, desc, src, context| {
             let buffer = lists::receive_buffer(buf, len);
             // SAFETY: the C caller follows fi_recv(3).
-            post_status(unsafe { recv(to, one(&buffer, &desc), src, context) })
+            post_status(unsafe { recv(target, one_buffer(&buffer, &desc), src, context) })
         })
-        .recvv(|to, iov, desc, count, src, context| {
+        .recvv(|target, iov, desc, count, src, context| {
             // SAFETY: the C caller follows fi_recvv(3).
-            post_status(unsafe { recv(to, list(iov, desc, count), src, context) })
+            post_status(unsafe { recv(target, buffer_list(iov, desc, count), src, context) })
         })
-        // SAFETY: the C caller follows fi_recvmsg(3).
-        .recvmsg(|to, msg, flags| post_status(unsafe { full::<RecvMsg<'_>>(to, msg, flags) }))
+        .recvmsg(|target, msg, flags| {
+            // SAFETY: the C caller follows fi_recvmsg(3).
+            post_status(unsafe { post_full_form::<RecvMsg<'_>>(target, msg, flags) })
+        })
 }
 
-/// The functions that send.
-const fn sends(table: Table<OpsMsg, Ep>) -> Table<OpsMsg, Ep> {
+/// Adds the functions that send.
+const fn with_sends(table: Table<OpsMsg, Ep>) -> Table<OpsMsg, Ep> {
     table
         .send(|ep, buf, len, desc, dest, context| {
             // SAFETY: the C caller follows fi_send(3).
-            post_status(unsafe { send(ep, one(&iov(buf, len), &desc), dest, context, None) })
+            post_status(unsafe { send(ep, one_buffer(&iov(buf, len), &desc), dest, context, None) })
         })
         .sendv(|ep, iov, desc, count, dest, context| {
             // SAFETY: the C caller follows fi_sendv(3).
-            post_status(unsafe { send(ep, list(iov, desc, count), dest, context, None) })
+            post_status(unsafe { send(ep, buffer_list(iov, desc, count), dest, context, None) })
         })
-        // SAFETY: the C caller follows fi_sendmsg(3).
-        .sendmsg(|ep, msg, flags| post_status(unsafe { full::<SendMsg<'_>>(ep, msg, flags) }))
+        .sendmsg(|ep, msg, flags| {
+            // SAFETY: the C caller follows fi_sendmsg(3).
+            post_status(unsafe { post_full_form::<SendMsg<'_>>(ep, msg, flags) })
+        })
         .senddata(|ep, buf, len, desc, data, dest, context| {
             // SAFETY: the C caller follows fi_senddata(3).
-            post_status(unsafe { send(ep, one(&iov(buf, len), &desc), dest, context, Some(data)) })
+            post_status(unsafe {
+                send(
+                    ep,
+                    one_buffer(&iov(buf, len), &desc),
+                    dest,
+                    context,
+                    Some(data),
+                )
+            })
         })
         .inject(|ep, buf, len, dest| {
             let inject = |ep: &dyn Endpoint, bytes: &[u8]| ep.inject(bytes, FiAddr(dest), None);
             // SAFETY: the C caller follows fi_inject(3).
-            post_status(unsafe { injected(ep, buf, len, inject) })
+            post_status(unsafe { post_inject(ep, buf, len, inject) })
         })
         .injectdata(|ep, buf, len, data, dest| {
             let inject =
                 |ep: &dyn Endpoint, bytes: &[u8]| ep.inject(bytes, FiAddr(dest), Some(data));
             // SAFETY: the C caller follows fi_injectdata(3).
-            post_status(unsafe { injected(ep, buf, len, inject) })
+            post_status(unsafe { post_inject(ep, buf, len, inject) })
         })
 }
 
@@ -75,21 +90,21 @@ unsafe fn send(
 ) -> Result {
     let msg = msg(&buffers, dest, context, data.unwrap_or(0));
     // SAFETY: passed on from the caller.
-    unsafe { short::<SendMsg<'_>>(ep, &msg, data_flag(data)) }
+    unsafe { post_short_form::<SendMsg<'_>>(ep, &msg, data_flag(data)) }
 }
 
 /// # Safety
 /// The caller follows fi_recv(3).
 #[inline(always)]
 unsafe fn recv(
-    to: &impl Post,
+    target: &impl Post,
     buffers: Buffers<'_, Iovec>,
     src: u64,
     context: *mut c_void,
 ) -> Result {
     let msg = msg(&buffers, src, context, 0);
     // SAFETY: passed on from the caller.
-    unsafe { short::<RecvMsg<'_>>(to, &msg, OpFlags::empty()) }
+    unsafe { post_short_form::<RecvMsg<'_>>(target, &msg, OpFlags::empty()) }
 }
 
 #[inline(always)]

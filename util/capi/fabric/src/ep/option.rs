@@ -8,7 +8,7 @@ use selvedge::{EpOption, EpOptionName, Errno, Result};
 use selvedge_abi::number::option as opt;
 
 use super::Ep;
-use crate::pointer::{fill, list};
+use crate::pointer::{array, copy_out};
 
 /// The largest private data of a connection, in bytes.
 pub(crate) const CM_DATA_SIZE: usize = 256;
@@ -19,11 +19,11 @@ const P2P_DISABLED: c_int = 3;
 /// `FI_OPT_CM_DATA_SIZE`.
 pub(crate) const CM_DATA_SIZE_NAME: c_int = EpOptionName::CmDataSize as c_int;
 
-/// The option of the object model that has this number.
-fn named(number: c_int) -> Result<EpOptionName> {
+/// The name of the option that has this number.
+fn option_name(option: c_int) -> Result<EpOptionName> {
     let mut names = EpOptionName::ALL.iter().copied();
-    let named = names.find(|&name| (name as u32).cast_signed() == number);
-    named.ok_or(Errno::NoProtoOpt)
+    let name = names.find(|&name| (name as u32).cast_signed() == option);
+    name.ok_or(Errno::NoProtoOpt)
 }
 
 impl Ep {
@@ -32,20 +32,20 @@ impl Ep {
     pub(super) unsafe fn getopt(
         &self,
         level: c_int,
-        number: c_int,
-        at: *mut c_void,
+        option: c_int,
+        value: *mut c_void,
         len: *mut usize,
     ) -> Result {
         if level != opt::ENDPOINT {
             return Err(Errno::NoProtoOpt);
         }
-        let bytes = match number {
+        let bytes = match option {
             opt::FI_HMEM_P2P => P2P_DISABLED.to_ne_bytes().to_vec(),
             opt::SHARED_MEMORY_PERMITTED => vec![1],
-            _ => self.size(number)?.to_ne_bytes().to_vec(),
+            _ => self.size(option)?.to_ne_bytes().to_vec(),
         };
         // SAFETY: passed on from the caller.
-        unsafe { fill(at.cast(), len, &bytes) }
+        unsafe { copy_out(value.cast(), len, &bytes) }
     }
 
     /// # Safety
@@ -53,27 +53,27 @@ impl Ep {
     pub(super) unsafe fn setopt(
         &self,
         level: c_int,
-        number: c_int,
-        at: *const c_void,
+        option: c_int,
+        value: *const c_void,
         len: usize,
     ) -> Result {
         if level != opt::ENDPOINT {
             return Err(Errno::NoProtoOpt);
         }
-        let name = match number {
+        let name = match option {
             // This library does not call CUDA, so both values are accepted.
             opt::CUDA_API_PERMITTED => return Ok(()),
-            // The provider was chosen at discovery, and with it the protocol.
+            // Discovery chose the provider, and thereby the protocol.
             opt::SHARED_MEMORY_PERMITTED | opt::FI_HMEM_P2P | opt::TX_SIZE | opt::RX_SIZE => {
                 return Err(Errno::OpNotSupp);
             }
-            _ => named(number)?,
+            _ => option_name(option)?,
         };
         if len != size_of::<usize>() {
             return Err(Errno::Inval);
         }
-        // SAFETY: passed on from the caller; the bytes are copied, whatever their alignment.
-        let bytes = unsafe { list(at.cast::<u8>(), len) }?;
+        // SAFETY: passed on from the caller; bytes need no alignment.
+        let bytes = unsafe { array(value.cast::<u8>(), len) }?;
         let size = bytes.try_into().map(usize::from_ne_bytes);
         let size = size.map_err(|_| Errno::Inval)?;
         match name {
@@ -85,15 +85,15 @@ impl Ep {
         }
     }
 
-    /// An option that is a size.
-    fn size(&self, number: c_int) -> Result<usize> {
-        match number {
+    /// The value of an option that is a size.
+    fn size(&self, option: c_int) -> Result<usize> {
+        match option {
             opt::TX_SIZE => return Ok(self.shared.draft().info.tx_attr.size),
             opt::RX_SIZE => return Ok(self.shared.draft().info.rx_attr.size),
             _ => {}
         }
-        let name = named(number)?;
-        // Without the draft's lock, which opening a context takes.
+        let name = option_name(option)?;
+        // Called before the draft is locked: opening a context locks the draft.
         if let Ok(live) = self.live() {
             return Ok(live.option(name)?.value());
         }

@@ -15,20 +15,20 @@ use selvedge::rma::{ReadMsg, WriteMsg};
 use selvedge::{Endpoint, FiAddr, Op, OpFlags, Result, TagMatch, msg, tagged};
 use selvedge_abi::{self as abi, Ioc, Iovec};
 
-use super::deferred::or_trigger;
+use super::deferred::queue_if_triggered;
 use super::{Ep, lists};
 use crate::object::{Class, Object};
 use crate::pointer::required;
 
 /// An operation of the object model that is posted to an endpoint.
 pub(super) trait Operation<'a> {
-    /// Posts it to an endpoint.
+    /// Posts the operation to an endpoint.
     ///
     /// # Errors
     /// The provider's.
     ///
     /// # Safety
-    /// The memory of the operation stays valid until it is complete.
+    /// The memory of the operation stays valid until the operation is complete.
     unsafe fn post(&self, ep: &dyn Endpoint, flags: OpFlags) -> Result;
 
     /// The operation as a value.
@@ -37,42 +37,42 @@ pub(super) trait Operation<'a> {
 
 /// A message that C passes as a structure.
 pub(super) trait Message<'a>: Operation<'a> + Sized {
-    /// The structure.
-    type Given: 'a;
+    /// The structure of C.
+    type Struct: 'a;
 
     /// Reads the structure.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for a segment that is no memory.
+    /// [`Errno::Inval`] for an invalid segment.
     ///
     /// # Safety
-    /// The lists of the structure are valid for `'a`, with the counts that it states.
-    unsafe fn read(given: &'a Self::Given) -> Result<Self>;
+    /// The lists of the structure are valid for `'a`, with the counts that the structure states.
+    unsafe fn read(msg_c: &'a Self::Struct) -> Result<Self>;
 
     /// The flags of an endpoint's short forms.
     fn flags(ep: &Ep) -> OpFlags;
 }
 
-/// Implements [`Message`] and [`Operation`]. Each entry names the structure, the flags, the method
-/// that posts the message and the variant of [`Op`], followed by the check of its list and its
-/// other members.
+/// Implements [`Message`] and [`Operation`]. Each entry names the structure of C, the method of the
+/// flags, the method that posts the message and the variant of [`Op`]. The check of the list and
+/// the other members follow.
 macro_rules! messages {
-    ($($message:ty = $given_type:ty, $flags:ident, $method:ident, $op:ident: |$given:ident| {
+    ($($message:ty = $struct_type:ty, $flags:ident, $method:ident, $op:ident: |$msg_c:ident| {
         iov: $check:ident,
         $($field:ident: $value:expr,)+
     })+) => {$(
         impl<'a> Message<'a> for $message {
-            type Given = $given_type;
+            type Struct = $struct_type;
 
             #[inline(always)]
-            unsafe fn read($given: &'a $given_type) -> Result<Self> {
+            unsafe fn read($msg_c: &'a $struct_type) -> Result<Self> {
                 let mut msg = Self {
                     // SAFETY: passed on from the caller.
-                    iov: unsafe { lists::bounded($given.msg_iov, $given.iov_count) }?,
+                    iov: unsafe { lists::bounded($msg_c.msg_iov, $msg_c.iov_count) }?,
                     // SAFETY: passed on from the caller.
-                    desc: unsafe { lists::descs($given.desc, $given.iov_count) }?,
+                    desc: unsafe { lists::descs($msg_c.desc, $msg_c.iov_count) }?,
                     $($field: $value,)+
-                    context: lists::context($given.context),
+                    context: lists::context($msg_c.context),
                 };
                 msg.iov = lists::$check(msg.iov)?;
                 Ok(msg)
@@ -99,38 +99,38 @@ macro_rules! messages {
 }
 
 messages! {
-    msg::SendMsg<'a> = abi::Msg, tx_flags, sendmsg, Send: |given| {
-        iov: checked,
-        dest: FiAddr(given.addr),
-        data: given.data,
+    msg::SendMsg<'a> = abi::Msg, tx_flags, sendmsg, Send: |msg_c| {
+        iov: check_segments,
+        dest: FiAddr(msg_c.addr),
+        data: msg_c.data,
     }
-    msg::RecvMsg<'a> = abi::Msg, rx_flags, recvmsg, Recv: |given| {
-        iov: checked_or_empty,
-        src: FiAddr(given.addr),
+    msg::RecvMsg<'a> = abi::Msg, rx_flags, recvmsg, Recv: |msg_c| {
+        iov: check_receive_segments,
+        src: FiAddr(msg_c.addr),
     }
-    tagged::SendMsg<'a> = abi::MsgTagged, tx_flags, tsendmsg, TaggedSend: |given| {
-        iov: checked,
-        dest: FiAddr(given.addr),
-        tag: given.tag,
-        data: given.data,
+    tagged::SendMsg<'a> = abi::MsgTagged, tx_flags, tsendmsg, TaggedSend: |msg_c| {
+        iov: check_segments,
+        dest: FiAddr(msg_c.addr),
+        tag: msg_c.tag,
+        data: msg_c.data,
     }
-    tagged::RecvMsg<'a> = abi::MsgTagged, rx_flags, trecvmsg, TaggedRecv: |given| {
-        iov: checked_or_empty,
-        src: FiAddr(given.addr),
-        tag: TagMatch { tag: given.tag, ignore: given.ignore },
+    tagged::RecvMsg<'a> = abi::MsgTagged, rx_flags, trecvmsg, TaggedRecv: |msg_c| {
+        iov: check_receive_segments,
+        src: FiAddr(msg_c.addr),
+        tag: TagMatch { tag: msg_c.tag, ignore: msg_c.ignore },
     }
-    ReadMsg<'a> = abi::MsgRma, tx_flags, readmsg, Read: |given| {
-        iov: checked,
-        src: FiAddr(given.addr),
+    ReadMsg<'a> = abi::MsgRma, tx_flags, readmsg, Read: |msg_c| {
+        iov: check_segments,
+        src: FiAddr(msg_c.addr),
         // SAFETY: passed on from the caller.
-        rma_iov: unsafe { lists::bounded(given.rma_iov, given.rma_iov_count) }?,
+        rma_iov: unsafe { lists::bounded(msg_c.rma_iov, msg_c.rma_iov_count) }?,
     }
-    WriteMsg<'a> = abi::MsgRma, tx_flags, writemsg, Write: |given| {
-        iov: checked,
-        dest: FiAddr(given.addr),
+    WriteMsg<'a> = abi::MsgRma, tx_flags, writemsg, Write: |msg_c| {
+        iov: check_segments,
+        dest: FiAddr(msg_c.addr),
         // SAFETY: passed on from the caller.
-        rma_iov: unsafe { lists::bounded(given.rma_iov, given.rma_iov_count) }?,
-        data: given.data,
+        rma_iov: unsafe { lists::bounded(msg_c.rma_iov, msg_c.rma_iov_count) }?,
+        data: msg_c.data,
     }
 }
 
@@ -145,13 +145,13 @@ pub(super) struct Buffers<'a, T> {
 
 /// One buffer.
 #[inline(always)]
-pub(super) const fn one<'a, T>(buffer: &'a T, desc: &'a *mut c_void) -> Buffers<'a, T> {
-    list(buffer, desc, 1)
+pub(super) const fn one_buffer<'a, T>(buffer: &'a T, desc: &'a *mut c_void) -> Buffers<'a, T> {
+    buffer_list(buffer, desc, 1)
 }
 
 /// Buffers of a list of C.
 #[inline(always)]
-pub(super) const fn list<'a, T>(
+pub(super) const fn buffer_list<'a, T>(
     iov: *const T,
     desc: *const *mut c_void,
     count: usize,
@@ -205,7 +205,7 @@ pub(super) trait Post {
     unsafe fn post<'a>(&self, msg: &impl Operation<'a>, flags: OpFlags) -> Result;
 }
 
-/// Posts a message of a short form, with the object's default flags and `more`.
+/// Posts a message of a short form, with the object's default flags and `extra_flags`.
 ///
 /// # Errors
 /// Those of [`Message::read`] and the provider's.
@@ -213,15 +213,15 @@ pub(super) trait Post {
 /// # Safety
 /// As [`Message::read`] and [`Operation::post`].
 #[inline(always)]
-pub(super) unsafe fn short<'a, M: Message<'a>>(
-    to: &impl Post,
-    given: &'a M::Given,
-    more: OpFlags,
+pub(super) unsafe fn post_short_form<'a, M: Message<'a>>(
+    target: &impl Post,
+    msg_c: &'a M::Struct,
+    extra_flags: OpFlags,
 ) -> Result {
     // SAFETY: passed on from the caller.
-    let msg = unsafe { M::read(given) }?;
+    let msg = unsafe { M::read(msg_c) }?;
     // SAFETY: passed on from the caller.
-    unsafe { to.post(&msg, to.flags::<M>() | more) }
+    unsafe { target.post(&msg, target.flags::<M>() | extra_flags) }
 }
 
 /// Posts a message of a full form.
@@ -230,20 +230,21 @@ pub(super) unsafe fn short<'a, M: Message<'a>>(
 /// [`Errno::Inval`] for NULL; those of [`Message::read`], of [`lists::flags`] and the provider's.
 ///
 /// # Safety
-/// `msg` is NULL or points to a structure; for that, as [`Message::read`] and [`Operation::post`].
+/// `msg` is NULL or points to a structure. For the structure, as [`Message::read`] and
+/// [`Operation::post`].
 #[inline(always)]
-pub(super) unsafe fn full<'a, M: Message<'a>>(
-    to: &impl Post,
-    msg: *const M::Given,
+pub(super) unsafe fn post_full_form<'a, M: Message<'a>>(
+    target: &impl Post,
+    msg: *const M::Struct,
     flags: u64,
 ) -> Result {
     // SAFETY: passed on from the caller.
-    let given: &'a M::Given = unsafe { required(msg) }?;
+    let msg_c: &'a M::Struct = unsafe { required(msg) }?;
     // SAFETY: passed on from the caller.
-    let msg = unsafe { M::read(given) }?;
+    let msg = unsafe { M::read(msg_c) }?;
     let flags = lists::flags(flags)?;
     // SAFETY: passed on from the caller.
-    unsafe { to.post(&msg, flags) }
+    unsafe { target.post(&msg, flags) }
 }
 
 /// Injects bytes.
@@ -254,7 +255,7 @@ pub(super) unsafe fn full<'a, M: Message<'a>>(
 /// # Safety
 /// `buf` is NULL or points to `len` bytes.
 #[inline(always)]
-pub(super) unsafe fn injected(
+pub(super) unsafe fn post_inject(
     ep: &Ep,
     buf: *const c_void,
     len: usize,
@@ -277,7 +278,7 @@ impl Post for Ep {
         // SAFETY: passed on from the caller.
         let result = unsafe { msg.post(self.live()?, flags) };
         // SAFETY: passed on from the caller.
-        unsafe { or_trigger(self, result, flags, || msg.op()) }
+        unsafe { queue_if_triggered(self, result, flags, || msg.op()) }
     }
 }
 

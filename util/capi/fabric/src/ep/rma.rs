@@ -8,7 +8,9 @@ use selvedge::rma::{ReadMsg, WriteMsg};
 use selvedge::{Endpoint, FiAddr, Iov, OpFlags, Result};
 use selvedge_abi::{Iovec, MsgRma, OpsRma, RmaIov};
 
-use super::post::{Buffers, data_flag, full, injected, iov, list, one, short};
+use super::post::{
+    Buffers, buffer_list, data_flag, iov, one_buffer, post_full_form, post_inject, post_short_form,
+};
 use super::{Ep, lists};
 use crate::object::{Object, Table};
 use crate::status::post_status;
@@ -16,43 +18,71 @@ use crate::status::post_status;
 pub(super) static RMA: Table<OpsRma, Ep> = Table::<OpsRma, Ep>::empty()
     .read(|ep, buf, len, desc, src, addr, key, context| {
         // SAFETY: the C caller follows fi_read(3).
-        post_status(unsafe { read(ep, one(&iov(buf, len), &desc), src, (addr, key), context) })
+        post_status(unsafe {
+            read(
+                ep,
+                one_buffer(&iov(buf, len), &desc),
+                src,
+                (addr, key),
+                context,
+            )
+        })
     })
     .readv(|ep, iov, desc, count, src, addr, key, context| {
         // SAFETY: the C caller follows fi_readv(3).
-        post_status(unsafe { read(ep, list(iov, desc, count), src, (addr, key), context) })
+        post_status(unsafe { read(ep, buffer_list(iov, desc, count), src, (addr, key), context) })
     })
     // SAFETY: the C caller follows fi_readmsg(3).
-    .readmsg(|ep, msg, flags| post_status(unsafe { full::<ReadMsg<'_>>(ep, msg, flags) }))
+    .readmsg(|ep, msg, flags| post_status(unsafe { post_full_form::<ReadMsg<'_>>(ep, msg, flags) }))
     .write(|ep, buf, len, desc, dest, addr, key, context| {
         let iov = iov(buf, len);
         // SAFETY: the C caller follows fi_write(3).
-        post_status(unsafe { write(ep, one(&iov, &desc), dest, (addr, key), context, None) })
+        post_status(unsafe {
+            write(
+                ep,
+                one_buffer(&iov, &desc),
+                dest,
+                (addr, key),
+                context,
+                None,
+            )
+        })
     })
     .writev(|ep, iov, desc, count, dest, addr, key, context| {
-        let buffers = list(iov, desc, count);
+        let buffers = buffer_list(iov, desc, count);
         // SAFETY: the C caller follows fi_writev(3).
         post_status(unsafe { write(ep, buffers, dest, (addr, key), context, None) })
     })
-    // SAFETY: the C caller follows fi_writemsg(3).
-    .writemsg(|ep, msg, flags| post_status(unsafe { full::<WriteMsg<'_>>(ep, msg, flags) }))
+    .writemsg(|ep, msg, flags| {
+        // SAFETY: the C caller follows fi_writemsg(3).
+        post_status(unsafe { post_full_form::<WriteMsg<'_>>(ep, msg, flags) })
+    })
     .writedata(|ep, buf, len, desc, data, dest, addr, key, context| {
         let iov = iov(buf, len);
         // SAFETY: the C caller follows fi_writedata(3).
-        post_status(unsafe { write(ep, one(&iov, &desc), dest, (addr, key), context, Some(data)) })
+        post_status(unsafe {
+            write(
+                ep,
+                one_buffer(&iov, &desc),
+                dest,
+                (addr, key),
+                context,
+                Some(data),
+            )
+        })
     })
     .inject(|ep, buf, len, dest, addr, key| {
         let inject =
             |ep: &dyn Endpoint, bytes: &[u8]| ep.inject_write(bytes, FiAddr(dest), addr, key, None);
         // SAFETY: the C caller follows fi_inject_write(3).
-        post_status(unsafe { injected(ep, buf, len, inject) })
+        post_status(unsafe { post_inject(ep, buf, len, inject) })
     })
     .injectdata(|ep, buf, len, data, dest, addr, key| {
         let inject = |ep: &dyn Endpoint, bytes: &[u8]| {
             ep.inject_write(bytes, FiAddr(dest), addr, key, Some(data))
         };
         // SAFETY: the C caller follows fi_inject_writedata(3).
-        post_status(unsafe { injected(ep, buf, len, inject) })
+        post_status(unsafe { post_inject(ep, buf, len, inject) })
     });
 
 /// A remote address, and the key of its memory.
@@ -65,14 +95,14 @@ unsafe fn read(
     ep: &Object<Ep>,
     buffers: Buffers<'_, Iovec>,
     src: u64,
-    from: RemoteSegment,
+    remote: RemoteSegment,
     context: *mut c_void,
 ) -> Result {
     // SAFETY: passed on from the caller.
-    let from = unsafe { remote_segment(&buffers, from) }?;
-    let msg = msg(&buffers, src, &from, context, 0);
+    let remote = unsafe { remote_segment(&buffers, remote) }?;
+    let msg = msg(&buffers, src, &remote, context, 0);
     // SAFETY: passed on from the caller.
-    unsafe { short::<ReadMsg<'_>>(ep, &msg, OpFlags::empty()) }
+    unsafe { post_short_form::<ReadMsg<'_>>(ep, &msg, OpFlags::empty()) }
 }
 
 /// # Safety
@@ -82,24 +112,24 @@ unsafe fn write(
     ep: &Object<Ep>,
     buffers: Buffers<'_, Iovec>,
     dest: u64,
-    to: RemoteSegment,
+    remote: RemoteSegment,
     context: *mut c_void,
     data: Option<u64>,
 ) -> Result {
     // SAFETY: passed on from the caller.
-    let to = unsafe { remote_segment(&buffers, to) }?;
-    let msg = msg(&buffers, dest, &to, context, data.unwrap_or(0));
+    let remote = unsafe { remote_segment(&buffers, remote) }?;
+    let msg = msg(&buffers, dest, &remote, context, data.unwrap_or(0));
     // SAFETY: passed on from the caller.
-    unsafe { short::<WriteMsg<'_>>(ep, &msg, data_flag(data)) }
+    unsafe { post_short_form::<WriteMsg<'_>>(ep, &msg, data_flag(data)) }
 }
 
-/// The remote segment that is as long as all buffers together.
+/// The remote segment, whose length is the total length of the buffers.
 ///
 /// # Errors
 /// As [`lists::total`].
 ///
 /// # Safety
-/// The list points to as many buffers as it states.
+/// `buffers` points to as many buffers as its count states.
 #[inline(always)]
 unsafe fn remote_segment(
     buffers: &Buffers<'_, Iovec>,

@@ -22,7 +22,7 @@ use super::{Draft, Ep, Shared, lists};
 use crate::av::Av;
 use crate::domain::Domain;
 use crate::object::{self, Class, Object, Table, User, argument};
-use crate::pointer::fill;
+use crate::pointer::copy_out;
 use crate::status::{guarded_unit, log_error};
 use crate::{addr, info};
 
@@ -95,15 +95,15 @@ impl Context {
         if let Some((av, user)) = self.common.av.get() {
             draft.bound.add_av_if_none(av, user);
         }
-        // A half that is not enabled needs no queue.
-        let mut used = draft.info.clone();
+        // The bindings of a half that is not enabled are not checked: the half needs no queue.
+        let mut used_info = draft.info.clone();
         let halves = *self.halves();
         for side in [Side::Tx, Side::Rx] {
             if halves[side as usize] != State::Enabled {
-                used.caps.remove(side.caps());
+                used_info.caps.remove(side.caps());
             }
         }
-        let bindings = draft.bound.bindings(&used, domain)?;
+        let bindings = draft.bound.bindings(&used_info, domain)?;
         let opened = self.common.inner.context(self.index, &draft.info, bindings);
         opened.map_err(|error| log_error(&error))
     }
@@ -114,7 +114,7 @@ impl Half {
         self.side
     }
 
-    /// `FI_CLASS_*` of its handle.
+    /// `FI_CLASS_*` of the half's handle.
     pub(super) const fn fclass(&self) -> usize {
         match self.side {
             Side::Tx => fclass::TX_CTX,
@@ -122,13 +122,13 @@ impl Half {
         }
     }
 
-    /// Whether it can be bound to a queue or counter with these flags.
-    pub(super) fn takes(&self, flags: u64) -> bool {
+    /// Returns whether the half can be bound to a queue or counter with these flags.
+    pub(super) fn accepts(&self, flags: u64) -> bool {
         let others = Side::Tx.caps().union(Side::Rx.caps()) - self.side.caps();
         flags & others.bits() == 0
     }
 
-    /// The address of the scalable endpoint, also before the context is open.
+    /// The address of the scalable endpoint, which exists before the context is open.
     ///
     /// # Errors
     /// As [`ScalableEndpoint::address`].
@@ -144,7 +144,7 @@ impl Half {
         self.context.halves()[self.side as usize] = state;
     }
 
-    /// Whether the context opens now that this half is enabled.
+    /// Returns whether the context opens now that this half is enabled.
     fn opens_context(&self) -> bool {
         let [tx, rx] = *self.context.halves();
         rx == State::Enabled && tx != State::Open
@@ -161,8 +161,8 @@ impl Ep {
     /// Enables a half of a context, and opens the context if [`Half::opens_context`].
     ///
     /// # Errors
-    /// [`Errno::OpBadState`] if it is enabled already; [`Errno::NoCq`] without a queue or counter;
-    /// those of [`Context::open`].
+    /// [`Errno::OpBadState`] if the half is enabled already; [`Errno::NoCq`] without a queue or
+    /// counter; the errors of [`Context::open`].
     pub(super) fn enable_half(&self, half: &Half) -> Result {
         if half.is_enabled() {
             return Err(Errno::OpBadState);
@@ -181,7 +181,7 @@ impl Ep {
     /// The endpoint of an enabled half.
     ///
     /// # Errors
-    /// [`Errno::OpBadState`] before it is enabled; those of [`Context::open`].
+    /// [`Errno::OpBadState`] before the half is enabled; the errors of [`Context::open`].
     pub(super) fn use_half(&self, half: &Half) -> Result<&Arc<dyn Endpoint>> {
         match half.is_enabled() {
             true => self.open_context(half),
@@ -235,7 +235,7 @@ static FID: Table<Ops, Sep> = object::ops::<Sep>()
             sep.common.av.set(bound).map_err(|_| Errno::Inval)
         })
     })
-    // fi_control(3): enabling checks the binding; only contexts are enabled.
+    // fi_control(3): enabling only checks the binding, because contexts are enabled instead.
     .control(|sep, command, _arg| {
         guarded_unit(|| match command {
             number::control::ENABLE if sep.common.av.get().is_none() => Err(Errno::NoAv),
@@ -256,11 +256,11 @@ static SEP: Table<OpsEp, Sep> = Table::<OpsEp, Sep>::empty()
         // SAFETY: as above.
         guarded_unit(|| unsafe { sep.open_half(index, Side::Rx, op_flags, out, context) })
     });
-static CM: Table<OpsCm, Sep> = Table::<OpsCm, Sep>::empty().getname(|sep, at, len| {
+static CM: Table<OpsCm, Sep> = Table::<OpsCm, Sep>::empty().getname(|sep, buf, len| {
     guarded_unit(|| {
         let address = addr::encode(&sep.common.inner.address()?);
         // SAFETY: the C caller follows fi_getname(3).
-        unsafe { fill(at.cast(), len, &address) }
+        unsafe { copy_out(buf.cast(), len, &address) }
     })
 });
 
@@ -279,8 +279,8 @@ pub(crate) unsafe fn open(
 ) -> Result {
     let make = || {
         // SAFETY: passed on from the caller.
-        let given = unsafe { info::read(info, domain.abi) }?;
-        let info = domain.adopted(given.info)?;
+        let parsed = unsafe { info::read(info, domain.abi) }?;
+        let info = domain.adopt_info(parsed.info)?;
         let inner = domain.inner.scalable_endpoint(&info);
         Ok(Sep {
             common: Arc::new(Common {
@@ -327,19 +327,19 @@ impl Object<Sep> {
 }
 
 impl Sep {
-    /// A half of the context of an index; both halves share the context.
+    /// Opens a half of the context of an index. Both halves share the context.
     ///
     /// # Errors
     /// [`Errno::Inval`] for an index out of range; [`Errno::Busy`] while this half is open;
-    /// [`Errno::OpBadState`] if it was closed and the other half still uses its bindings.
+    /// [`Errno::OpBadState`] if this half was closed and the other half still uses its bindings.
     fn half(&self, index: c_int, side: Side) -> Result<Ep> {
         let attr = &self.info.ep_attr;
         let (name, count) = match side {
             Side::Tx => ("tx_ctx_cnt", attr.tx_ctx_cnt),
             Side::Rx => ("rx_ctx_cnt", attr.rx_ctx_cnt),
         };
-        let given = usize::try_from(index).ok().filter(|&index| index < count);
-        let Some(index) = given else {
+        let index_in_range = usize::try_from(index).ok().filter(|&index| index < count);
+        let Some(index) = index_in_range else {
             let reason = format!("context {index} of a scalable endpoint: {name} is {count}");
             return Err(log_error(&Error::new(Errno::Inval, reason)));
         };
@@ -359,7 +359,7 @@ impl Sep {
         Ok(Ep::new(shared, Some(Half { context, side })))
     }
 
-    /// The state that the halves of a context share.
+    /// Returns the state that the halves of a context share.
     fn shared(&self, index: usize) -> Arc<Shared> {
         let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
         if contexts.len() <= index {

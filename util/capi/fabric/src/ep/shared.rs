@@ -1,5 +1,5 @@
-//! Shared contexts: `fi_srx_context`, whose handle is a `struct fid_ep` that receives are posted to,
-//! and `fi_stx_context`, `struct fid_stx`.
+//! Shared contexts: `fi_srx_context`, whose handle is a `struct fid_ep` that receives are posted
+//! to, and `fi_stx_context`, `struct fid_stx`.
 //!
 //! A shared transmit context is only a handle: endpoints have no transmit resources that could be
 //! shared.
@@ -59,8 +59,8 @@ static STX_FID: Table<Ops, Stx> = object::ops::<Stx>().control(|_, command, _arg
 static EP: Table<OpsEp, Srx> = Table::<OpsEp, Srx>::empty()
     // fi_cancel(3)
     .cancel(|srx, context| guarded_count(|| srx.0.cancel(lists::context(context)).map(|()| 0)));
-static MSG: Table<OpsMsg, Srx> = msg::receives(Table::<OpsMsg, Srx>::empty());
-static TAGGED: Table<OpsTagged, Srx> = tagged::receives(Table::<OpsTagged, Srx>::empty());
+static MSG: Table<OpsMsg, Srx> = msg::with_receives(Table::<OpsMsg, Srx>::empty());
+static TAGGED: Table<OpsTagged, Srx> = tagged::with_receives(Table::<OpsTagged, Srx>::empty());
 
 /// fi_control(3) of both contexts, which are always enabled.
 fn control(command: c_int) -> c_int {

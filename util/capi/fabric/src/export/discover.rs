@@ -20,17 +20,17 @@ use crate::{fabric as object, info};
 ///
 /// # Safety
 /// The caller follows fi_getinfo(3): `node` and `service` are texts or NULL, `hints` is NULL or has
-/// the layout of `MINOR`, and `found` is NULL or may be written.
+/// the layout of `MINOR`, and `info_out` is NULL or may be written.
 pub(super) unsafe extern "C" fn getinfo<const MINOR: u8>(
     version: u32,
     node: *const c_char,
     service: *const c_char,
     flags: u64,
     hints: *const abi::Info,
-    found: *mut *mut abi::Info,
+    info_out: *mut *mut abi::Info,
 ) -> c_int {
     guarded_unit(|| {
-        if found.is_null() {
+        if info_out.is_null() {
             return Err(Errno::Inval);
         }
         // SAFETY: passed on from the caller.
@@ -40,32 +40,32 @@ pub(super) unsafe extern "C" fn getinfo<const MINOR: u8>(
         let (hints, handle) = match hints.is_null() {
             true => (Hints::anything(), ptr::null_mut()),
             // SAFETY: passed on from the caller.
-            false => unsafe { hints_of(hints, layout::<MINOR>(version)) }?,
+            false => unsafe { read_hints(hints, layout::<MINOR>(version)) }?,
         };
         let version = Version::from_raw(version);
-        let all = discover(version, node, service, flags, &hints)?;
-        let first = info::list(&all, handle)?;
+        let infos = discover(version, node, service, flags, &hints)?;
+        let first = info::allocate_list(&infos, handle)?;
         // SAFETY: passed on from the caller.
-        unsafe { put(found, first) }
+        unsafe { put(info_out, first) }
     })
 }
 
-/// The layout of a program's hints: that of the symbol version it was linked to, but not newer than
-/// that of the API version it passes. A program that was built with older headers than the library
-/// it was linked to passes an older API version.
+/// The layout of a program's hints: the older of the layouts of its symbol version and of the API
+/// version that it passes. A program that was built with older headers than the library that it was
+/// linked to passes an older API version.
 fn layout<const MINOR: u8>(version: u32) -> Abi {
     let Version { major, minor } = Version::from_raw(version);
     Abi::of_minor(MINOR).min(Abi::of_api(major.into(), minor.into()))
 }
 
-/// The hints, and their handle, which every info that is found gets, too.
+/// Reads the hints and their handle. Every info of the result has the same handle.
 ///
 /// # Safety
 /// As [`info::read`].
-unsafe fn hints_of(hints: *const abi::Info, abi: Abi) -> Result<(Hints, *mut Fid)> {
+unsafe fn read_hints(hints: *const abi::Info, abi: Abi) -> Result<(Hints, *mut Fid)> {
     // SAFETY: passed on from the caller.
-    let given = unsafe { info::read(hints, abi) }?;
-    Ok((Hints::from(given.info), given.handle))
+    let parsed = unsafe { info::read(hints, abi) }?;
+    Ok((Hints::from(parsed.info), parsed.handle))
 }
 
 fn discover(
@@ -83,16 +83,18 @@ fn discover(
     let found = registry().getinfo(version, node, service, flags, hints);
     let mut found = found.map_err(|error| log_error(&error))?;
     if version < FIRST_WITH_TAG_BITS {
-        found.iter_mut().for_each(with_generic_tags);
+        found.iter_mut().for_each(set_generic_tag_format);
     }
     let requested = hints.info().fabric_attr.prov_name.trim();
-    found.iter_mut().for_each(|info| with_name(info, requested));
+    found
+        .iter_mut()
+        .for_each(|info| set_requested_name(info, requested));
     Ok(found)
 }
 
-/// Renames an info to the provider name that a program has asked for, if it is an alias of the
-/// provider: programs compare names.
-fn with_name(info: &mut Info, requested: &str) {
+/// Sets the provider name of an info to the name in the program's hints, if that is an alias of the
+/// provider. Programs compare the two names.
+fn set_requested_name(info: &mut Info, requested: &str) {
     let is_one_name = !requested.contains([',', '^']);
     if is_one_name && !Filter::parse(requested).admits(&info.fabric_attr.prov_name) {
         requested.clone_into(&mut info.fabric_attr.prov_name);
@@ -104,7 +106,7 @@ fn with_name(info: &mut Info, requested: &str) {
 const FIRST_WITH_TAG_BITS: Version = Version::new(2, 0);
 const TAG_GENERIC: MemTagFormat = MemTagFormat(0xaaaa_aaaa_aaaa_aaaa);
 
-fn with_generic_tags(info: &mut Info) {
+fn set_generic_tag_format(info: &mut Info) {
     let format = &mut info.ep_attr.mem_tag_format;
     if *format == MemTagFormat::BITS {
         *format = TAG_GENERIC;
@@ -115,12 +117,12 @@ fn with_generic_tags(info: &mut Info) {
 /// `fi_allocinfo` allocates parts of the newest layout.
 ///
 /// # Safety
-/// `at` is NULL or the first info of a list that is not used any more, whose parts were allocated
+/// `first` is NULL or the first info of a list that is not used any more, whose parts were allocated
 /// by `malloc`.
-pub(super) unsafe extern "C" fn freeinfo(at: *mut abi::Info) {
+pub(super) unsafe extern "C" fn freeinfo(first: *mut abi::Info) {
     guarded_unit(|| {
         // SAFETY: passed on from the caller.
-        unsafe { info::free(at) };
+        unsafe { info::free(first) };
         Ok(())
     });
 }
@@ -128,14 +130,16 @@ pub(super) unsafe extern "C" fn freeinfo(at: *mut abi::Info) {
 /// `fi_dupinfo` of a version node, `fi_allocinfo` with NULL.
 ///
 /// # Safety
-/// `at` is NULL or points to an info of this layout.
-pub(super) unsafe extern "C" fn dupinfo<const MINOR: u8>(at: *const abi::Info) -> *mut abi::Info {
+/// `source` is NULL or points to an info of this layout.
+pub(super) unsafe extern "C" fn dupinfo<const MINOR: u8>(
+    source: *const abi::Info,
+) -> *mut abi::Info {
     let mut copy = ptr::null_mut();
     guarded_unit(|| {
-        copy = match at.is_null() {
-            true => info::fresh()?,
+        copy = match source.is_null() {
+            true => info::allocate_zeroed_info()?,
             // SAFETY: passed on from the caller.
-            false => unsafe { info::copy(at, Abi::of_minor(MINOR)) }?,
+            false => unsafe { info::copy(source, Abi::of_minor(MINOR)) }?,
         };
         Ok(())
     });

@@ -1,4 +1,4 @@
-//! Texts: errors, structures and flags; the library's version.
+//! Texts of errors, structures and flags; the library's version; log calls.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -10,15 +10,15 @@ use selvedge::Errno;
 use selvedge::info::Version;
 
 use crate::log_c;
-use crate::pointer::{output, put};
+use crate::pointer::{output_array, put};
 use crate::status::guarded;
 use crate::tostr::text_of;
 
-/// The size of the text that `fi_tostr` keeps per thread, in bytes.
-const KEPT: usize = 8192;
+/// The size of each thread's text of `fi_tostr`, in bytes.
+const TEXT_SIZE: usize = 8192;
 
 thread_local! {
-    static TEXT: RefCell<[u8; KEPT]> = const { RefCell::new([0; KEPT]) };
+    static TEXT: RefCell<[u8; TEXT_SIZE]> = const { RefCell::new([0; TEXT_SIZE]) };
 }
 
 /// `fi_version`.
@@ -30,7 +30,7 @@ pub(super) extern "C" fn version() -> u32 {
 pub(crate) extern "C" fn strerror(errno: c_int) -> *const c_char {
     let errno = errno.checked_abs().unwrap_or(c_int::MAX);
     match Errno::try_from_raw(errno).filter(|errno| errno.as_raw() >= Errno::Other.as_raw()) {
-        Some(own) => log_c::constant(own.text()),
+        Some(fabric_errno) => log_c::constant(fabric_errno.text()),
         // SAFETY: strerror accepts any number; the text stays valid until this thread's next call.
         None if errno < Errno::Other.as_raw() => unsafe { libc::strerror(errno) },
         None => log_c::constant(Errno::Other.text()),
@@ -42,9 +42,9 @@ pub(crate) extern "C" fn strerror(errno: c_int) -> *const c_char {
 /// # Safety
 /// `data` is NULL or points to data of this kind.
 pub(super) unsafe extern "C" fn tostr(data: *const c_void, kind: u32) -> *mut c_char {
-    TEXT.with_borrow_mut(|kept| {
+    TEXT.with_borrow_mut(|text| {
         // SAFETY: passed on from the caller; the text does not move while the thread exists.
-        unsafe { tostr_r(kept.as_mut_ptr().cast(), KEPT, data, kind) }
+        unsafe { tostr_r(text.as_mut_ptr().cast(), TEXT_SIZE, data, kind) }
     })
 }
 
@@ -65,10 +65,10 @@ pub(super) unsafe extern "C" fn tostr_r(
         // SAFETY: passed on from the caller.
         let text = unsafe { text_of(data, kind) }?;
         // SAFETY: passed on from the caller.
-        let room = unsafe { output(buf.cast::<u8>(), len) }?;
-        let fits = text.len().min(len - 1);
-        room[..fits].write_copy_of_slice(&text.as_bytes()[..fits]);
-        room[fits].write(0);
+        let room = unsafe { output_array(buf.cast::<u8>(), len) }?;
+        let copied_len = text.len().min(len - 1);
+        room[..copied_len].write_copy_of_slice(&text.as_bytes()[..copied_len]);
+        room[copied_len].write(0);
         Ok(0)
     });
     if written == 0 { buf } else { ptr::null_mut() }

@@ -29,10 +29,10 @@ pub(super) unsafe extern "C" fn open(
 /// `fi_getparams`.
 ///
 /// # Safety
-/// Both are NULL or may be written.
+/// `params` and `count` are NULL or may be written.
 pub(super) unsafe extern "C" fn getparams(params: *mut *mut Param, count: *mut c_int) -> c_int {
     // SAFETY: passed on from the caller.
-    guarded_unit(|| unsafe { param::list(params, count) })
+    guarded_unit(|| unsafe { param::list_params(params, count) })
 }
 
 /// `fi_freeparams`.
@@ -65,7 +65,7 @@ pub(super) unsafe extern "C" fn param_get(
 ///
 /// # Safety
 /// The caller follows fi_provider(3); `list` belongs to the format.
-pub(super) unsafe extern "C" fn param_defined(
+pub(super) unsafe extern "C" fn param_define(
     provider: *const c_void,
     name: *const c_char,
     kind: u32,
@@ -73,7 +73,7 @@ pub(super) unsafe extern "C" fn param_defined(
     list: *mut c_void,
 ) -> c_int {
     // SAFETY: passed on from the caller.
-    let help = unsafe { log_c::formatted(help, list) };
+    let help = unsafe { log_c::format_message(help, list) };
     // SAFETY: passed on from the caller.
     guarded_unit(|| unsafe { param::define(provider, name, kind, help) })
 }
@@ -92,7 +92,7 @@ pub(super) unsafe extern "C" fn log_text(
     list: *mut c_void,
 ) {
     // SAFETY: passed on from the caller.
-    let text = unsafe { log_c::formatted(format, list) };
+    let text = unsafe { log_c::format_message(format, list) };
     guarded_unit(|| {
         // SAFETY: passed on from the caller.
         unsafe { log_c::log_message(prov, level, subsys, func, line, &text) };
@@ -101,23 +101,23 @@ pub(super) unsafe extern "C" fn log_text(
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) use without_arguments::{log_without_arguments, param_defined_without_arguments};
+pub(super) use without_arguments::{log_without_arguments, param_define_without_arguments};
 
-/// The same functions without argument lists.
+/// The same functions without argument lists, for architectures without the assembler of `symbols`.
 #[cfg(not(target_arch = "x86_64"))]
 mod without_arguments {
     use super::*;
 
     /// # Safety
-    /// As [`param_defined`].
-    pub(in crate::export) unsafe extern "C" fn param_defined_without_arguments(
+    /// As [`param_define`].
+    pub(in crate::export) unsafe extern "C" fn param_define_without_arguments(
         provider: *const c_void,
         name: *const c_char,
         kind: u32,
         help: *const c_char,
     ) -> c_int {
         // SAFETY: passed on from the caller.
-        unsafe { param_defined(provider, name, kind, help, std::ptr::null_mut()) }
+        unsafe { param_define(provider, name, kind, help, std::ptr::null_mut()) }
     }
 
     /// # Safety

@@ -1,5 +1,5 @@
-//! The exported names. Each is a jump in assembler, because symbols that rustc exports have no
-//! version.
+//! The exported symbols. Each symbol is a jump in assembler, because rustc exports symbols without
+//! versions.
 
 #![cfg_attr(not(test), expect(unsafe_code, reason = "symbols of assembler"))]
 
@@ -8,7 +8,7 @@ use std::arch::global_asm;
 
 use super::discover::{dupinfo, fabric, fabric_1_0, fabric2, freeinfo, getinfo};
 use super::print::{log_enabled, log_ready, strerror, tostr, tostr_r, version};
-use super::special::{freeparams, getparams, log_text, open, param_defined, param_get};
+use super::special::{freeparams, getparams, log_text, open, param_define, param_get};
 
 #[cfg(all(target_arch = "x86_64", not(test)))]
 macro_rules! jump {
@@ -23,7 +23,8 @@ macro_rules! jump {
     };
 }
 
-/// Executables cannot have symbol versions, and the tests of this package are one.
+/// Only names the functions: the tests of this package are an executable, which cannot have symbol
+/// versions.
 #[cfg(test)]
 macro_rules! export {
     ($($label:literal $symbol:literal = $function:path;)+) => {
@@ -31,7 +32,7 @@ macro_rules! export {
     };
 }
 
-/// `name@FABRIC_1.n`; `@@` marks the version that new programs are linked to.
+/// Exports `name@FABRIC_1.n`; `@@` marks the version that new programs are linked to.
 #[cfg(not(test))]
 macro_rules! export {
     ($($label:literal $symbol:literal = $function:path;)+) => {$(
@@ -89,12 +90,12 @@ export! {
     "sv_freeparams_0" "fi_freeparams@@FABRIC_1.0" = freeparams;
 }
 
-/// The two variadic functions, which Rust cannot define. The assembler stores the argument
+/// Exports the two variadic functions, which Rust cannot define. The assembler stores the argument
 /// registers as C's `va_start` does, and passes a pointer to that argument list as the argument
 /// behind the format.
 #[cfg(all(target_arch = "x86_64", not(test)))]
 macro_rules! export_with_list {
-    ($($label:literal $symbol:literal $named:literal $list:literal = $function:path;)+) => {$(
+    ($($label:literal $symbol:literal $named_count:literal $list:literal = $function:path;)+) => {$(
         global_asm!(
             concat!(".pushsection .text.", $label, ",\"ax\",@progbits"),
             concat!(".globl ", $label),
@@ -120,7 +121,7 @@ macro_rules! export_with_list {
             "movaps [rsp + 176], xmm6",
             "movaps [rsp + 192], xmm7",
             "2:",
-            concat!("mov dword ptr [rsp + 8], ", $named, " * 8"),
+            concat!("mov dword ptr [rsp + 8], ", $named_count, " * 8"),
             "mov dword ptr [rsp + 12], 48",
             "lea rax, [rsp + 224]",
             "mov [rsp + 16], rax",
@@ -142,14 +143,14 @@ macro_rules! export_with_list {
 
 #[cfg(all(target_arch = "x86_64", test))]
 macro_rules! export_with_list {
-    ($($label:literal $symbol:literal $named:literal $list:literal = $function:path;)+) => {
+    ($($label:literal $symbol:literal $named_count:literal $list:literal = $function:path;)+) => {
         export! { $($label $symbol = $function;)+ }
     };
 }
 
 #[cfg(target_arch = "x86_64")]
 export_with_list! {
-    "sv_param_define_0" "fi_param_define@@FABRIC_1.0" "4" "lea r8, [rsp + 8]" = param_defined;
+    "sv_param_define_0" "fi_param_define@@FABRIC_1.0" "4" "lea r8, [rsp + 8]" = param_define;
     "sv_log_0" "fi_log@@FABRIC_1.0" "6" "lea rax, [rsp + 8]\nmov [rsp], rax" = log_text;
 }
 

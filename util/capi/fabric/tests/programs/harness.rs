@@ -15,22 +15,24 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[path = "../../../once.rs"]
 mod once;
-pub(crate) use once::once;
+pub(crate) use once::create_once;
 
-/// A folder with the library under the names that programs and the linker look for.
-pub(crate) fn library() -> &'static Path {
+/// A folder with the library under the names that programs and the linker search.
+pub(crate) fn library_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fabric");
         fs::create_dir_all(&folder).unwrap();
         for name in ["libfabric.so.1", "libfabric.so"] {
-            once(folder.join(name), |link| symlink(built(), link).unwrap());
+            create_once(folder.join(name), |link| {
+                symlink(built_library(), link).unwrap()
+            });
         }
         folder
     })
 }
 
-fn built() -> PathBuf {
+fn built_library() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap();
     let folders = [folder, folder.parent().unwrap()];
@@ -41,9 +43,12 @@ fn built() -> PathBuf {
     found.expect("libfabric.so is built with its tests")
 }
 
-/// Whether the machine has all needed files and programs; if not, the test is reported as skipped.
-pub(crate) fn has(needed: &[&str]) -> bool {
-    let missing = needed.iter().find(|needed| !is_there(needed));
+/// Returns whether the machine has all required files and programs. Otherwise the test is reported
+/// as skipped.
+pub(crate) fn has(requirements: &[&str]) -> bool {
+    let missing = requirements
+        .iter()
+        .find(|requirements| !is_installed(requirements));
     if let Some(missing) = missing {
         let need = match *missing {
             "cc" | "objdump" => Need::Cc,
@@ -58,7 +63,7 @@ pub(crate) fn has(needed: &[&str]) -> bool {
 /// libfabric's headers.
 pub(crate) const HEADERS: &str = "/usr/include/rdma/fabric.h";
 
-fn is_there(needed: &str) -> bool {
+fn is_installed(needed: &str) -> bool {
     if needed.starts_with('/') {
         return Path::new(needed).exists();
     }
@@ -66,7 +71,7 @@ fn is_there(needed: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(needed).exists())
 }
 
-/// The library that a program is linked to. It runs with Selvedge's in any case.
+/// The library that a program is linked to. The program runs with Selvedge's library in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Built {
     /// Selvedge's, with its newest version of each symbol.
@@ -80,7 +85,7 @@ pub(crate) enum Built {
 /// Compiles a program of `tests/c` with warnings as errors, and returns its path.
 pub(crate) fn compile(name: &str, built: Built, include: Option<&Path>) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fabric-{name}-{built:?}"));
-    once(program, |program| {
+    create_once(program, |program| {
         compile_to(program, name, built, include);
     })
 }
@@ -105,27 +110,27 @@ fn compile_to(program: &Path, name: &str, built: Built, include: Option<&Path>) 
         command.arg("-I").arg(include);
     }
     if built == Built::ForSelvedge {
-        command.arg("-L").arg(library());
+        command.arg("-L").arg(library_folder());
     }
     if built != Built::ByMpicc {
         command.args(["-lfabric", "-lpthread"]);
     }
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
 }
 
-/// A command whose program finds Selvedge's library and no other one.
+/// A command whose program is loaded with Selvedge's library.
 pub(crate) fn with_selvedge(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
-    command.env("LD_LIBRARY_PATH", library());
+    command.env("LD_LIBRARY_PATH", library_folder());
     command
 }
 
 /// Runs a command, which must succeed, and returns its output and error output.
 pub(crate) fn output_of(command: &mut Command) -> String {
-    let (ended_well, text) = run_to_end(command);
-    assert!(ended_well, "{command:?}\n{text}");
+    let (has_succeeded, text) = run_to_end(command);
+    assert!(has_succeeded, "{command:?}\n{text}");
     text
 }
 
@@ -138,7 +143,7 @@ pub(crate) fn run_to_end(command: &mut Command) -> (bool, String) {
     finish(child.unwrap())
 }
 
-/// As [`run_to_end`], for a child that runs already.
+/// As [`run_to_end`], for a child that is running.
 pub(crate) fn finish(mut child: Child) -> (bool, String) {
     let out = collect(child.stdout.take());
     let err = collect(child.stderr.take());
@@ -150,18 +155,18 @@ pub(crate) fn finish(mut child: Child) -> (bool, String) {
         if Instant::now() > deadline {
             child.kill().unwrap();
             let text = out.join().unwrap() + &err.join().unwrap();
-            panic!("a program does not end\n{text}");
+            panic!("a program did not exit within the timeout\n{text}");
         }
         thread::sleep(Duration::from_millis(5));
     };
     (status.success(), out.join().unwrap() + &err.join().unwrap())
 }
 
-fn collect(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+fn collect(stream: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        if let Some(mut from) = from {
-            let _ = from.read_to_end(&mut bytes);
+        if let Some(mut stream) = stream {
+            let _ = stream.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()
     })

@@ -168,7 +168,7 @@ const NEWER: [&str; 4] = [
 ];
 
 #[test]
-fn texts_are_those_of_the_system_s_libfabric() {
+fn fi_tostr_prints_the_texts_of_the_system_s_libfabric() {
     let system = "/usr/lib/x86_64-linux-gnu/libfabric.so.1";
     if !has(&["cc", HEADERS, system]) {
         return;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use selvedge_abi as abi;
 
-use crate::harness::{Built, HEADERS, compile, has, once, output_of, with_selvedge};
+use crate::harness::{Built, HEADERS, compile, create_once, has, output_of, with_selvedge};
 
 /// Members that the system's headers may lack.
 const NEWER: [&str; 15] = [
@@ -28,8 +28,8 @@ const NEWER: [&str; 15] = [
 ];
 
 macro_rules! structures {
-    ($($name:literal $kind:ident $(as [$($own:literal = $header:literal),*])?;)+) => {
-        &[$(($name, abi::$kind::MEMBERS, size_of::<abi::$kind>(), &[$($(($own, $header)),*)?])),+]
+    ($($name:literal $kind:ident $(as [$($selvedge:literal = $header:literal),*])?;)+) => {
+        &[$(($name, abi::$kind::MEMBERS, size_of::<abi::$kind>(), &[$($(($selvedge, $header)),*)?])),+]
     };
 }
 
@@ -129,11 +129,11 @@ pub(crate) const STRUCTURES: &[Structure] = structures! {
 fn expected() -> Vec<(String, usize)> {
     let headers = fs::read_dir("/usr/include/rdma").unwrap();
     let paths = headers.map(|entry| entry.unwrap().path());
-    let own = |path: &PathBuf| {
+    let is_libfabric_header = |path: &PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy();
         name == "fabric.h" || name.starts_with("fi_")
     };
-    let files = paths.filter(own);
+    let files = paths.filter(is_libfabric_header);
     let text: String = files
         .map(|path| fs::read_to_string(path).unwrap())
         .collect();
@@ -141,7 +141,7 @@ fn expected() -> Vec<(String, usize)> {
     let mut lines = Vec::new();
     for (name, members, _, renamed) in STRUCTURES {
         for (member, offset) in *members {
-            let renamed = renamed.iter().find(|(own, _)| own == member);
+            let renamed = renamed.iter().find(|(selvedge, _)| selvedge == member);
             let member = renamed.map_or(*member, |(_, header)| header);
             let is_newer = *name == "fi_cq_err_entry" && member == "src_addr";
             let is_old_src = *name == "fi_info" && member == "src_addr";
@@ -168,7 +168,7 @@ fn programs_in_c_see_the_same_layout() {
     }
     let include = Path::new(env!("CARGO_TARGET_TMPDIR")).join("include");
     fs::create_dir_all(&include).unwrap();
-    once(include.join("members.h"), |file| {
+    create_once(include.join("members.h"), |file| {
         fs::write(file, source).unwrap();
     });
     let text = output_of(&mut with_selvedge(compile(
@@ -187,6 +187,9 @@ fn programs_in_c_see_the_same_layout() {
             .lines()
             .find(|line| line.starts_with(&format!("{name} = ")));
         let header: usize = line.unwrap().rsplit(' ').next().unwrap().parse().unwrap();
-        assert!(header <= *size, "{name}: {header} in C, {size} here");
+        assert!(
+            header <= *size,
+            "{name}: {header} bytes in the headers, {size} in Selvedge"
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! Programs in C against libfabric's own headers and Selvedge's library, and programs that were
-//! built for libfabric, all as real processes. A test whose programs or headers the machine lacks
-//! is reported as skipped.
+//! built for libfabric, all as real processes. A test is reported as skipped if the machine lacks
+//! its programs or headers.
 
-#![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod harness;
 mod interfaces;

@@ -1,8 +1,8 @@
 //! Random calls, most of them wrong: objects of other classes, NULL, sizes of 0 and beyond memory,
-//! closed objects. Whatever they return, the process does not crash.
+//! closed objects. Every call returns a status, and the process does not crash.
 //!
-//! The calls derive from a seed. `FABRIC_MISUSE_CALLS` sets their number, and `FABRIC_MISUSE_SEED`
-//! the seed.
+//! A seed determines the calls. `FABRIC_MISUSE_CALLS` sets the number of calls, and
+//! `FABRIC_MISUSE_SEED` the seed.
 
 #![expect(unsafe_code, reason = "calls of C")]
 #![expect(
@@ -20,7 +20,7 @@ use selvedge_abi::{
 };
 use selvedge_testkit::long::part;
 
-use crate::harness::library;
+use crate::harness::library_folder;
 
 type GetInfo = unsafe extern "C" fn(
     u32,
@@ -44,17 +44,17 @@ struct Library {
 
 impl Library {
     fn load() -> Self {
-        let path = library().join("libfabric.so.1");
+        let path = library_folder().join("libfabric.so.1");
         let path = CString::new(path.to_string_lossy().into_owned()).unwrap();
-        // SAFETY: it is the library of this package, whose functions have these types.
+        // SAFETY: the file is the library of this package, whose functions have these types.
         unsafe {
             let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
             assert!(!handle.is_null());
             let find = |name: &str| {
                 let name = CString::new(name).unwrap();
-                let at = libc::dlsym(handle, name.as_ptr());
-                assert!(!at.is_null(), "{name:?}");
-                at
+                let symbol = libc::dlsym(handle, name.as_ptr());
+                assert!(!symbol.is_null(), "{name:?}");
+                symbol
             };
             Self {
                 getinfo: std::mem::transmute::<*mut c_void, GetInfo>(find("fi_getinfo")),
@@ -67,10 +67,10 @@ impl Library {
 }
 
 /// Random numbers from a seed.
-struct Dice(fastrand::Rng);
+struct Random(fastrand::Rng);
 
-impl Dice {
-    fn roll(&mut self) -> u64 {
+impl Random {
+    fn next_u64(&mut self) -> u64 {
         self.0.u64(..)
     }
 
@@ -91,14 +91,14 @@ impl Dice {
 
     fn number(&mut self) -> u32 {
         match self.below(3) {
-            0 => self.roll() as u32,
+            0 => self.next_u64() as u32,
             _ => self.below(8) as u32,
         }
     }
 
     fn flags(&mut self) -> u64 {
         match self.below(3) {
-            0 => self.roll(),
+            0 => self.next_u64(),
             1 => 1 << self.below(64),
             _ => 0,
         }
@@ -113,29 +113,29 @@ struct Objects<'a> {
 }
 
 impl Objects<'_> {
-    fn keep(&mut self, status: c_int, fid: *mut Fid) {
+    fn record(&mut self, status: c_int, fid: *mut Fid) {
         if status == 0 {
             assert!(!fid.is_null());
             self.all.push(fid);
-            // SAFETY: it was opened just now.
+            // SAFETY: the object was opened just now.
             let class = unsafe { (*fid).fclass };
             *self.opened.entry(class).or_default() += 1;
         }
     }
 
-    /// Any of the objects. It always is a handle of this library, because no library can tell an
-    /// arbitrary pointer from a handle.
-    fn any(&self, dice: &mut Dice) -> *mut Fid {
-        self.all[dice.below(self.all.len())]
+    /// Any of the objects. The result is always a handle of this library, because no library can
+    /// tell an arbitrary pointer from a handle.
+    fn any_object(&self, random: &mut Random) -> *mut Fid {
+        self.all[random.below(self.all.len())]
     }
 
-    fn of(&self, dice: &mut Dice, class: usize) -> *mut Fid {
+    fn any_of_class(&self, random: &mut Random, class: usize) -> *mut Fid {
         // SAFETY: handles stay readable for 256 further closes, and a round opens fewer.
-        let is = |fid: &&*mut Fid| unsafe { (***fid).fclass } == class;
-        let fitting: Vec<_> = self.all.iter().filter(is).collect();
-        match fitting.is_empty() {
+        let is_of_class = |fid: &&*mut Fid| unsafe { (***fid).fclass } == class;
+        let candidates: Vec<_> = self.all.iter().filter(is_of_class).collect();
+        match candidates.is_empty() {
             true => ptr::null_mut(),
-            false => *fitting[dice.below(fitting.len())],
+            false => *candidates[random.below(candidates.len())],
         }
     }
 }
@@ -143,20 +143,25 @@ impl Objects<'_> {
 /// Calls of one round: fewer than the closed handles that the library keeps readable.
 const ROUND: usize = 200;
 
-fn round(library: &Library, dice: &mut Dice, info: *mut Info, opened: &mut BTreeMap<usize, usize>) {
+fn run_round(
+    library: &Library,
+    random: &mut Random,
+    info: *mut Info,
+    opened: &mut BTreeMap<usize, usize>,
+) {
     let mut objects = Objects {
         all: Vec::new(),
         opened,
     };
     let mut fabric = ptr::null_mut();
-    // SAFETY: the description is the library's own.
+    // SAFETY: the library has allocated the info.
     unsafe {
         let status = (library.fabric)((*info).fabric_attr, &raw mut fabric, ptr::null_mut());
         assert_eq!(status, 0);
     }
     objects.all.push(fabric.cast());
     for _ in 0..ROUND {
-        call(dice, &mut objects, info);
+        call(random, &mut objects, info);
     }
     // Closes objects in reverse order, so mostly children first, until none is open.
     loop {
@@ -165,7 +170,7 @@ fn round(library: &Library, dice: &mut Dice, info: *mut Info, opened: &mut BTree
         let statuses: Vec<_> = statuses.collect();
         if !statuses.contains(&0) {
             assert!(
-                statuses.iter().all(|&it| it == -libc::EBADF),
+                statuses.iter().all(|&status| status == -libc::EBADF),
                 "{statuses:?}"
             );
             return;
@@ -174,14 +179,14 @@ fn round(library: &Library, dice: &mut Dice, info: *mut Info, opened: &mut BTree
 }
 
 /// # Safety
-/// It is a handle of the library that is open, or was closed at most 256 closes ago.
+/// `fid` is a handle of the library that is open, or was closed at most 256 closes ago.
 unsafe fn close(fid: *mut Fid) -> c_int {
     // SAFETY: passed on from the caller.
     unsafe { (*(*fid).ops).close.unwrap()(fid) }
 }
 
-fn call(dice: &mut Dice, objects: &mut Objects<'_>, info: *mut Info) {
-    let info = if dice.below(8) == 0 {
+fn call(random: &mut Random, objects: &mut Objects<'_>, info: *mut Info) {
+    let info = if random.below(8) == 0 {
         ptr::null_mut()
     } else {
         info
@@ -190,166 +195,171 @@ fn call(dice: &mut Dice, objects: &mut Objects<'_>, info: *mut Info) {
     // SAFETY: handles are the library's; arguments are NULL or valid during the call. The library
     // has to detect every other error of the arguments.
     unsafe {
-        match dice.below(12) {
+        match random.below(12) {
             0 => {
-                let at: *mut FidFabric = objects.of(dice, fclass::FABRIC).cast();
+                let object: *mut FidFabric = objects.any_of_class(random, fclass::FABRIC).cast();
                 let mut out: *mut FidDomain = null.cast();
-                if !at.is_null() {
-                    let open = (*(*at).ops).domain.unwrap();
-                    objects.keep(open(at, info, &raw mut out, null), out.cast());
+                if !object.is_null() {
+                    let open = (*(*object).ops).domain.unwrap();
+                    objects.record(open(object, info, &raw mut out, null), out.cast());
                 }
             }
             1 => {
-                let at: *mut FidFabric = objects.of(dice, fclass::FABRIC).cast();
+                let object: *mut FidFabric = objects.any_of_class(random, fclass::FABRIC).cast();
                 let mut out: *mut FidEq = null.cast();
                 let mut attr = EqAttr {
-                    size: dice.size() % (1 << 20),
-                    flags: dice.flags(),
-                    wait_obj: dice.number(),
+                    size: random.size() % (1 << 20),
+                    flags: random.flags(),
+                    wait_obj: random.number(),
                     signaling_vector: 0,
                     wait_set: null,
                 };
-                if !at.is_null() {
-                    let open = (*(*at).ops).eq_open.unwrap();
-                    objects.keep(open(at, &raw mut attr, &raw mut out, null), out.cast());
+                if !object.is_null() {
+                    let open = (*(*object).ops).eq_open.unwrap();
+                    objects.record(open(object, &raw mut attr, &raw mut out, null), out.cast());
                 }
             }
             2 => {
-                let at: *mut FidDomain = objects.of(dice, fclass::DOMAIN).cast();
+                let object: *mut FidDomain = objects.any_of_class(random, fclass::DOMAIN).cast();
                 let mut out: *mut FidCq = null.cast();
                 let mut attr = CqAttr {
-                    size: dice.size() % (1 << 20),
-                    flags: dice.flags(),
-                    format: dice.number(),
-                    wait_obj: dice.number(),
+                    size: random.size() % (1 << 20),
+                    flags: random.flags(),
+                    format: random.number(),
+                    wait_obj: random.number(),
                     signaling_vector: 0,
-                    wait_cond: dice.number(),
+                    wait_cond: random.number(),
                     wait_set: null,
                     xpu_ctx: null,
                 };
-                if !at.is_null() {
-                    let open = (*(*at).ops).cq_open.unwrap();
-                    objects.keep(open(at, &raw mut attr, &raw mut out, null), out.cast());
+                if !object.is_null() {
+                    let open = (*(*object).ops).cq_open.unwrap();
+                    objects.record(open(object, &raw mut attr, &raw mut out, null), out.cast());
                 }
             }
             3 => {
-                let at: *mut FidDomain = objects.of(dice, fclass::DOMAIN).cast();
+                let object: *mut FidDomain = objects.any_of_class(random, fclass::DOMAIN).cast();
                 let mut out: *mut FidAv = null.cast();
                 let mut attr = AvAttr {
-                    av_type: dice.number(),
-                    rx_ctx_bits: dice.number().cast_signed(),
-                    count: dice.size(),
-                    ep_per_node: dice.size(),
+                    av_type: random.number(),
+                    rx_ctx_bits: random.number().cast_signed(),
+                    count: random.size(),
+                    ep_per_node: random.size(),
                     name: ptr::null(),
                     map_addr: null,
-                    flags: dice.flags(),
+                    flags: random.flags(),
                 };
-                if !at.is_null() {
-                    let open = (*(*at).ops).av_open.unwrap();
-                    objects.keep(open(at, &raw mut attr, &raw mut out, null), out.cast());
+                if !object.is_null() {
+                    let open = (*(*object).ops).av_open.unwrap();
+                    objects.record(open(object, &raw mut attr, &raw mut out, null), out.cast());
                 }
             }
             4 => {
-                let at: *mut FidDomain = objects.of(dice, fclass::DOMAIN).cast();
+                let object: *mut FidDomain = objects.any_of_class(random, fclass::DOMAIN).cast();
                 let mut out: *mut FidCntr = null.cast();
                 let mut attr = CntrAttr {
-                    events: dice.number(),
-                    wait_obj: dice.number(),
+                    events: random.number(),
+                    wait_obj: random.number(),
                     wait_set: null,
-                    flags: dice.flags(),
+                    flags: random.flags(),
                     xpu_ctx: null,
                 };
-                if !at.is_null() {
-                    let open = (*(*at).ops).cntr_open.unwrap();
-                    objects.keep(open(at, &raw mut attr, &raw mut out, null), out.cast());
+                if !object.is_null() {
+                    let open = (*(*object).ops).cntr_open.unwrap();
+                    objects.record(open(object, &raw mut attr, &raw mut out, null), out.cast());
                 }
             }
             5 => {
-                let at: *mut FidDomain = objects.of(dice, fclass::DOMAIN).cast();
+                let object: *mut FidDomain = objects.any_of_class(random, fclass::DOMAIN).cast();
                 let mut out = ptr::null_mut();
-                if !at.is_null() {
-                    let open = (*(*at).ops).endpoint.unwrap();
-                    let status = open(at, info, &raw mut out, null);
-                    objects.keep(status, out.cast());
+                if !object.is_null() {
+                    let open = (*(*object).ops).endpoint.unwrap();
+                    let status = open(object, info, &raw mut out, null);
+                    objects.record(status, out.cast());
                 }
             }
             6 => {
-                let (fid, other) = (objects.any(dice), objects.any(dice));
-                let other = if dice.below(8) == 0 {
+                let (fid, other) = (objects.any_object(random), objects.any_object(random));
+                let other = if random.below(8) == 0 {
                     null.cast()
                 } else {
                     other
                 };
-                (*(*fid).ops).bind.unwrap()(fid, other, dice.flags());
+                (*(*fid).ops).bind.unwrap()(fid, other, random.flags());
             }
             7 => {
-                let fid = objects.any(dice);
-                let mut room = [0_u64; 64];
-                let arg = if dice.below(4) == 0 {
+                let fid = objects.any_object(random);
+                let mut buffer = [0_u64; 64];
+                let arg = if random.below(4) == 0 {
                     null
                 } else {
-                    room.as_mut_ptr().cast()
+                    buffer.as_mut_ptr().cast()
                 };
-                (*(*fid).ops).control.unwrap()(fid, dice.number().cast_signed(), arg);
+                (*(*fid).ops).control.unwrap()(fid, random.number().cast_signed(), arg);
             }
             8 => {
-                let fid = objects.any(dice);
+                let fid = objects.any_object(random);
                 close(fid);
             }
             9 => {
-                let at: *mut FidCq = objects.of(dice, fclass::CQ).cast();
-                let mut room = [0_u64; 64];
-                if !at.is_null() {
-                    let (room, count) = match dice.below(3) {
-                        0 => (null, dice.size()),
-                        1 => (room.as_mut_ptr().cast(), 0),
-                        _ => (room.as_mut_ptr().cast(), 8),
+                let object: *mut FidCq = objects.any_of_class(random, fclass::CQ).cast();
+                let mut buffer = [0_u64; 64];
+                if !object.is_null() {
+                    let (buffer, count) = match random.below(3) {
+                        0 => (null, random.size()),
+                        1 => (buffer.as_mut_ptr().cast(), 0),
+                        _ => (buffer.as_mut_ptr().cast(), 8),
                     };
-                    (*(*at).ops).read.unwrap()(at, room, count);
+                    (*(*object).ops).read.unwrap()(object, buffer, count);
                 }
             }
             10 => {
-                let at: *mut FidAv = objects.of(dice, fclass::AV).cast();
-                let mut found = [0_u64; 4];
-                if !at.is_null() {
-                    let name = c"fi_shm://nobody".as_ptr().cast();
-                    let (name, count) = match dice.below(3) {
-                        0 => (ptr::null(), dice.size()),
+                let object: *mut FidAv = objects.any_of_class(random, fclass::AV).cast();
+                let mut indices = [0_u64; 4];
+                if !object.is_null() {
+                    let name = c"fi_shm://absent".as_ptr().cast();
+                    let (name, count) = match random.below(3) {
+                        0 => (ptr::null(), random.size()),
                         1 => (name, 0),
                         _ => (name, 1),
                     };
-                    let (out, flags) = (found.as_mut_ptr(), dice.flags());
-                    (*(*at).ops).insert.unwrap()(at, name, count, out, flags, null);
-                    let (mut len, index) = (dice.below(65), dice.roll() % 4);
-                    let mut room = [0_u8; 64];
-                    let (room, len) = (room.as_mut_ptr().cast(), &raw mut len);
-                    (*(*at).ops).lookup.unwrap()(at, index, room, len);
-                    (*(*at).ops).remove.unwrap()(at, found.as_mut_ptr(), dice.below(5), flags);
+                    let (out, flags) = (indices.as_mut_ptr(), random.flags());
+                    (*(*object).ops).insert.unwrap()(object, name, count, out, flags, null);
+                    let (mut len, index) = (random.below(65), random.next_u64() % 4);
+                    let mut buffer = [0_u8; 64];
+                    let (buffer, len) = (buffer.as_mut_ptr().cast(), &raw mut len);
+                    (*(*object).ops).lookup.unwrap()(object, index, buffer, len);
+                    (*(*object).ops).remove.unwrap()(
+                        object,
+                        indices.as_mut_ptr(),
+                        random.below(5),
+                        flags,
+                    );
                 }
             }
             _ => {
-                let at: *mut FidDomain = objects.of(dice, fclass::DOMAIN).cast();
+                let object: *mut FidDomain = objects.any_of_class(random, fclass::DOMAIN).cast();
                 let (mut out, bytes) = (ptr::null_mut(), [0_u8; 64]);
-                if !at.is_null() {
-                    let (from, len) = match dice.below(3) {
-                        0 => (ptr::null(), dice.size()),
+                if !object.is_null() {
+                    let (base, len) = match random.below(3) {
+                        0 => (ptr::null(), random.size()),
                         1 => (bytes.as_ptr().cast(), 0),
                         _ => (bytes.as_ptr().cast(), 64),
                     };
-                    let reg = (*(*at).mr).reg.unwrap();
-                    let (access, key) = (dice.flags(), dice.roll() % 4);
+                    let reg = (*(*object).mr).reg.unwrap();
+                    let (access, key) = (random.flags(), random.next_u64() % 4);
                     let status = reg(
-                        at.cast(),
-                        from,
+                        object.cast(),
+                        base,
                         len,
                         access,
                         0,
                         key,
-                        dice.flags(),
+                        random.flags(),
                         &raw mut out,
                         null,
                     );
-                    objects.keep(status, out.cast());
+                    objects.record(status, out.cast());
                 }
             }
         }
@@ -366,7 +376,7 @@ fn random_calls_return_a_status() {
     let library = Library::load();
     let seed = from_environment("FABRIC_MISUSE_SEED", 42);
     let rounds = from_environment("FABRIC_MISUSE_CALLS", part(12_000, 60_000)) / ROUND as u64;
-    let mut dice = Dice(fastrand::Rng::with_seed(seed));
+    let mut random = Random(fastrand::Rng::with_seed(seed));
     let mut first = ptr::null_mut();
     let name = CString::new("shm").unwrap();
     // SAFETY: the library allocates the hints, the C library the name; the library frees both.
@@ -380,7 +390,7 @@ fn random_calls_return_a_status() {
     }
     let mut opened = BTreeMap::new();
     for _ in 0..rounds {
-        round(&library, &mut dice, first, &mut opened);
+        run_round(&library, &mut random, first, &mut opened);
     }
     // A run that opens no objects would test nothing.
     let classes = [

@@ -1,8 +1,8 @@
 //! The system's Open MPI on Selvedge's library.
 
-use crate::harness::{Built, compile, has, library, output_of, with_selvedge};
+use crate::harness::{Built, compile, has, library_folder, output_of, with_selvedge};
 
-/// Runs ranks with these components, and checks that Selvedge's library has carried them.
+/// Runs ranks with these components, and checks that they have used Selvedge's library.
 fn run(ranks: usize, settings: &[&str], environment: &[(&str, &str)], arguments: &[&str]) {
     if !has(&["mpirun", "mpicc"]) {
         return;
@@ -26,7 +26,7 @@ fn run(ranks: usize, settings: &[&str], environment: &[(&str, &str)], arguments:
         command.args(["--mca", name, value]);
     }
     let text = output_of(command.arg(&program).args(arguments));
-    let selvedge = std::fs::canonicalize(library().join("libfabric.so.1")).unwrap();
+    let selvedge = std::fs::canonicalize(library_folder().join("libfabric.so.1")).unwrap();
     assert!(
         text.contains(&format!("carried by {}", selvedge.display())),
         "{text}"
@@ -43,9 +43,9 @@ fn two_sided(ranks: usize, provider: &str) {
     run(ranks, &settings, &[], &["pingpong", "collectives"]);
 }
 
-/// Runs Open MPI with contexts of scalable endpoints, and checks by a trace that it has opened
-/// them.
-fn by_contexts(ranks: usize, provider: &str) {
+/// Runs Open MPI with contexts of scalable endpoints, and checks with a trace that the ranks have
+/// opened contexts.
+fn two_sided_with_contexts(ranks: usize, provider: &str) {
     let name = format!("selvedge-contexts-{provider}-{}", std::process::id());
     let file = std::env::temp_dir().join(name);
     let include = format!("mtl_ofi_provider_include={provider}");
@@ -80,33 +80,33 @@ fn one_sided(ranks: usize, provider: &str) {
 }
 
 #[test]
-fn two_ranks_of_open_mpi_talk_over_shm() {
+fn two_ranks_of_open_mpi_exchange_messages_over_shm() {
     two_sided(2, "shm");
 }
 
 #[test]
-fn four_ranks_of_open_mpi_talk_over_shm() {
+fn four_ranks_of_open_mpi_exchange_messages_over_shm() {
     two_sided(4, "shm");
 }
 
 #[test]
-fn two_ranks_of_open_mpi_talk_over_tcp() {
+fn two_ranks_of_open_mpi_exchange_messages_over_tcp() {
     two_sided(2, "tcp");
 }
 
 #[test]
-fn four_ranks_of_open_mpi_talk_over_tcp() {
+fn four_ranks_of_open_mpi_exchange_messages_over_tcp() {
     two_sided(4, "tcp");
 }
 
 #[test]
-fn two_ranks_of_open_mpi_talk_by_contexts_over_shm() {
-    by_contexts(2, "shm");
+fn two_ranks_of_open_mpi_use_contexts_over_shm() {
+    two_sided_with_contexts(2, "shm");
 }
 
 #[test]
-fn four_ranks_of_open_mpi_talk_by_contexts_over_tcp() {
-    by_contexts(4, "tcp");
+fn four_ranks_of_open_mpi_use_contexts_over_tcp() {
+    two_sided_with_contexts(4, "tcp");
 }
 
 #[test]

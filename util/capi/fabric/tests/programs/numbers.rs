@@ -1,5 +1,5 @@
-//! Compares Selvedge's numbers and structures with those of libfabric's 2.x headers, which
-//! `libfabric-2.7.txt` lists: machines have older headers, or none.
+//! Compares Selvedge's numbers and structures with those of libfabric's 2.7 headers.
+//! `libfabric-2.7.txt` lists these, because machines have older headers or none.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -14,7 +14,7 @@ use selvedge::{
     MsgOrder, OpFlags, av, cntr, collective, wait,
 };
 
-use crate::harness::{Built, HEADERS, compile, has, once, output_of, with_selvedge};
+use crate::harness::{Built, HEADERS, compile, create_once, has, output_of, with_selvedge};
 use crate::layout::STRUCTURES;
 
 static LIST: &str = include_str!("../libfabric-2.7.txt");
@@ -25,7 +25,7 @@ fn lines(kind: &str) -> impl Iterator<Item = Vec<&'static str>> {
     lines.filter_map(move |mut words| (words.next() == Some(kind)).then(|| words.collect()))
 }
 
-/// A number; a negative one in two's complement of 64 bits.
+/// Parses a number. A negative number is in two's complement of 64 bits.
 fn number(text: &str) -> u64 {
     match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).unwrap(),
@@ -44,7 +44,7 @@ fn numbers() -> HashMap<&'static str, u64> {
 struct Comparison {
     header: HashMap<&'static str, u64>,
     compared: HashSet<String>,
-    wrong: Vec<String>,
+    differences: Vec<String>,
 }
 
 impl Comparison {
@@ -52,7 +52,7 @@ impl Comparison {
         match self.header.get(&*name) {
             Some(header) if *header == selvedge => drop(self.compared.insert(name)),
             header => self
-                .wrong
+                .differences
                 .push(format!("{name}: {selvedge:#x}, not {header:x?}")),
         }
     }
@@ -98,7 +98,7 @@ fn constant(line: &str) -> Option<(&str, u64)> {
     let (name, rest) = line.trim().strip_prefix("pub const ")?.split_once(": ")?;
     let value = rest.split_once(" = ")?.1.strip_suffix(';')?;
     Some(match value.split_once(" << ") {
-        Some((one, by)) => (name, number(one) << number(by)),
+        Some((one, shift)) => (name, number(one) << number(shift)),
         None => (name, number(value)),
     })
 }
@@ -132,8 +132,8 @@ fn compare_flags(comparison: &mut Comparison) {
     comparison.flags("FI_MR_", bits!(MrMode));
     comparison.flags("FI_ORDER_", bits!(MsgOrder));
     // Internal bits, which C does not use.
-    let own = OpFlags::DEFAULT | OpFlags::DEFERRED;
-    let flags = OpFlags::all() - own;
+    let internal = OpFlags::DEFAULT | OpFlags::DEFERRED;
+    let flags = OpFlags::all() - internal;
     comparison.flags(
         "FI_",
         flags.iter_names().map(|(name, set)| (name, set.bits())),
@@ -193,13 +193,13 @@ fn compare_modules(comparison: &mut Comparison) {
         comparison.constants(&numbers, module, prefix);
     }
     comparison.constants(&fid, "fclass", "FI_CLASS_");
-    let begins: Vec<_> = numbers.matches("pub mod ").collect();
+    let modules_found: Vec<_> = numbers.matches("pub mod ").collect();
     // `av` and `atomic`, whose names differ from the headers', are compared below.
-    assert_eq!(begins.len(), modules.len() + 2, "modules of numbers");
+    assert_eq!(modules_found.len(), modules.len() + 2, "modules of numbers");
     use selvedge_abi::number::{TRIGGER_THRESHOLD, atomic, av};
-    let sets = (0..9).map(|at| 1 << (40 + at)).sum::<u64>();
+    let sets = (0..9).map(|index| 1 << (40 + index)).sum::<u64>();
     assert_eq!(av::COLLECTIVE_SETS, sets);
-    let others = [
+    let single_numbers = [
         ("FI_SYMMETRIC", av::SYMMETRIC),
         ("FI_SYNC_ERR", av::SYNC_ERR),
         ("FI_UNIVERSE", av::UNIVERSE),
@@ -215,13 +215,13 @@ fn compare_modules(comparison: &mut Comparison) {
         ("FI_COMPARE_ATOMIC", atomic::COMPARE),
         ("FI_TRIGGER_THRESHOLD", u64::from(TRIGGER_THRESHOLD)),
     ];
-    for (name, value) in others {
+    for (name, value) in single_numbers {
         comparison.check(name.to_owned(), value);
     }
 }
 
 /// Fabric errors that either the headers or Selvedge lacks; numbers below 256 are the system's.
-fn wrong_errors(header: &HashMap<&str, u64>) -> Vec<String> {
+fn differing_errors(header: &HashMap<&str, u64>) -> Vec<String> {
     let selvedge = Errno::ALL.iter().map(|errno| errno.as_raw() as u64);
     let selvedge: HashSet<_> = selvedge.filter(|errno| *errno >= 256).collect();
     let names = lines("enum").map(|words| words[1]);
@@ -236,19 +236,21 @@ fn every_number_is_that_of_libfabric_s_newest_headers() {
     let mut comparison = Comparison {
         header: numbers(),
         compared: HashSet::new(),
-        wrong: Vec::new(),
+        differences: Vec::new(),
     };
     compare_flags(&mut comparison);
     compare_enumerations(&mut comparison);
     compare_modules(&mut comparison);
-    comparison.wrong.extend(wrong_errors(&comparison.header));
-    let wrong = comparison.wrong.join("\n");
-    assert!(wrong.is_empty(), "{wrong}");
+    comparison
+        .differences
+        .extend(differing_errors(&comparison.header));
+    let differences = comparison.differences.join("\n");
+    assert!(differences.is_empty(), "{differences}");
     let count = comparison.compared.len();
     assert!(count > 300, "{count} numbers were compared");
 }
 
-/// Members that the list does not have, because they are inside of unions.
+/// Members that the list does not have, because they are in unions.
 const IN_UNIONS: [(&str, &str); 5] = [
     ("fi_domain_attr", "data_progress"),
     ("fi_mr_attr", "mr_iov"),
@@ -283,39 +285,45 @@ const NOT_DECLARED: [&str; 19] = [
 
 #[test]
 fn every_structure_is_laid_out_as_in_libfabric_s_newest_headers() {
-    let sizes: HashMap<_, _> = lines("struct").map(|it| (it[0], number(it[1]))).collect();
-    let mut wrong = Vec::new();
+    let sizes: HashMap<_, _> = lines("struct")
+        .map(|words| (words[0], number(words[1])))
+        .collect();
+    let mut differences = Vec::new();
     for (structure, members, size, renamed) in STRUCTURES {
         if sizes.get(structure) != Some(&(*size as u64)) {
-            wrong.push(format!(
+            differences.push(format!(
                 "{structure}: {size}, not {:?}",
                 sizes.get(structure)
             ));
         }
         let selvedge = members.iter().map(|(member, offset)| {
-            let renamed = renamed.iter().find(|(own, _)| own == member);
+            let renamed = renamed.iter().find(|(name, _)| name == member);
             (renamed.map_or(*member, |(_, header)| header), *offset)
         });
         let selvedge: HashMap<_, _> = selvedge.collect();
         let is_table = structure.starts_with("fi_ops");
-        let header = lines("member").filter(|it| it[0] == *structure);
-        let header = header.map(|it| (it[1], number(it[2]) as usize));
-        let header: HashMap<_, _> = header.filter(|it| !(is_table && it.0 == "size")).collect();
+        let header = lines("member").filter(|words| words[0] == *structure);
+        let header = header.map(|words| (words[1], number(words[2]) as usize));
+        let header: HashMap<_, _> = header
+            .filter(|words| !(is_table && words.0 == "size"))
+            .collect();
         for (member, offset) in &header {
             let base = |name: &str| name.split('.').next() == Some(member);
-            let is_there = selvedge.iter().any(|(own, at)| base(own) && at == offset);
-            // An array without a length, behind the last member.
-            let is_there = is_there || (*structure, *member) == ("fi_eq_cm_entry", "data");
-            if !is_there {
-                wrong.push(format!("{structure}: {member} is not at {offset}"));
+            let is_declared = selvedge
+                .iter()
+                .any(|(name, other_offset)| base(name) && other_offset == offset);
+            // The headers declare an array without a length behind the last member.
+            let is_declared = is_declared || (*structure, *member) == ("fi_eq_cm_entry", "data");
+            if !is_declared {
+                differences.push(format!("{structure}: {member} is not at {offset}"));
             }
         }
         for (member, _) in *members {
-            let renamed = renamed.iter().find(|(own, _)| own == member);
+            let renamed = renamed.iter().find(|(name, _)| name == member);
             let named = renamed.map_or(*member, |(_, header)| header);
             let is_in_header = header.contains_key(named.split('.').next().unwrap());
             if !is_in_header && !IN_UNIONS.contains(&(*structure, *member)) {
-                wrong.push(format!("{structure}: there is no {member}"));
+                differences.push(format!("{structure}: the headers have no {member}"));
             }
         }
     }
@@ -323,12 +331,12 @@ fn every_structure_is_laid_out_as_in_libfabric_s_newest_headers() {
     let missing = sizes
         .keys()
         .filter(|name| !selvedge.contains(*name) && !NOT_DECLARED.contains(name));
-    wrong.extend(missing.map(|name| format!("{name} is not compared")));
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    differences.extend(missing.map(|name| format!("{name} is not compared")));
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// Kinds of `fi_tostr` with their enumerations: the name of an enumeration, or the prefix of the
-/// enumerators of one without a name.
+/// Kinds of `fi_tostr` with their enumerations. An enumeration without a name is given by the
+/// prefix of its enumerators.
 const PRINTED: [(&str, &str); 15] = [
     ("FI_TYPE_EP_TYPE", "FI_EP_"),
     ("FI_TYPE_ADDR_FORMAT", "FI_SOCKADDR"),
@@ -349,15 +357,15 @@ const PRINTED: [(&str, &str); 15] = [
 
 /// The kind that prints an enumerator.
 fn kind_of(enumeration: &str, name: &str) -> Option<&'static str> {
-    let is_its = |(_, prefix): &&(&str, &str)| match prefix.starts_with("FI_") {
+    let has_enumerator = |(_, prefix): &&(&str, &str)| match prefix.starts_with("FI_") {
         true => enumeration != "fi_op" && name.starts_with(prefix),
         false => enumeration == *prefix,
     };
-    PRINTED.iter().find(is_its).map(|(kind, _)| *kind)
+    PRINTED.iter().find(has_enumerator).map(|(kind, _)| *kind)
 }
 
 #[test]
-fn fi_tostr_knows_the_enumerators_of_libfabric_s_newest_headers() {
+fn fi_tostr_names_the_enumerators_of_libfabric_s_newest_headers() {
     if !has(&["cc", HEADERS]) {
         return;
     }
@@ -371,10 +379,10 @@ fn fi_tostr_knows_the_enumerators_of_libfabric_s_newest_headers() {
     }
     let include = Path::new(env!("CARGO_TARGET_TMPDIR")).join("names");
     fs::create_dir_all(&include).unwrap();
-    once(include.join("enumerators.h"), |file| {
+    create_once(include.join("enumerators.h"), |file| {
         fs::write(file, &source).unwrap();
     });
     let program = compile("names", Built::ForSelvedge, Some(&include));
-    let wrong = output_of(&mut with_selvedge(program));
-    assert_eq!(wrong, "");
+    let differences = output_of(&mut with_selvedge(program));
+    assert_eq!(differences, "");
 }

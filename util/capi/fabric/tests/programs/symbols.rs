@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use crate::harness::{has, library, output_of};
+use crate::harness::{has, library_folder, output_of};
 
 /// Every exported name with its versions.
 const NAMES: [(&str, &[u32]); 17] = [
@@ -31,14 +31,14 @@ fn the_library_exports_libfabric_s_names_under_their_versions_and_no_others() {
     if !has(&["objdump"]) {
         return;
     }
-    let file = library().join("libfabric.so.1");
+    let file = library_folder().join("libfabric.so.1");
     let text = output_of(Command::new("objdump").args(["-T", "-p"]).arg(&file));
     assert!(
         text.contains("SONAME               libfabric.so.1"),
         "{text}"
     );
     let exported = text.lines().filter(|line| line.contains(" .text\t"));
-    let found: BTreeSet<String> = exported
+    let actual: BTreeSet<String> = exported
         .map(|line| {
             let mut words = line.split_whitespace().rev();
             let name = words.next().unwrap();
@@ -51,5 +51,5 @@ fn the_library_exports_libfabric_s_names_under_their_versions_and_no_others() {
             .iter()
             .map(move |minor| format!("{name} FABRIC_1.{minor}"))
     });
-    assert_eq!(found, expected.collect());
+    assert_eq!(actual, expected.collect());
 }

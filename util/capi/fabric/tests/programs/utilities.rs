@@ -25,35 +25,35 @@ fn fi_info_lists_the_providers_without_a_loader_warning() {
     assert!(text.contains("FI_SHM_TX_SIZE"), "{text}");
     let text = output_of(with_selvedge("fi_info").args(["-l"]));
     assert!(text.starts_with("shm:\n    version: "), "{text}");
-    let (ended_well, _) = run_to_end(with_selvedge("fi_info").args(["-p", "nobody"]));
-    assert!(!ended_well);
+    let (has_succeeded, _) = run_to_end(with_selvedge("fi_info").args(["-p", "unknown"]));
+    assert!(!has_succeeded);
 }
 
 #[test]
-fn a_bad_parameter_is_an_error_text_and_zero_needs_no_unit() {
+fn an_invalid_parameter_is_reported_and_zero_needs_no_unit() {
     if !has(&["fi_info"]) {
         return;
     }
-    let listed = |name: &str, value: &str| {
+    let run_fi_info = |name: &str, value: &str| {
         let mut command = with_selvedge("fi_info");
         run_to_end(command.args(["-p", "shm"]).env(name, value))
     };
-    let (ended_well, text) = listed("FI_SHM_SPIN_TIME", "0");
-    assert!(ended_well, "{text}");
-    let (ended_well, text) = listed("FI_SHM_SPIN_TIME", "1000000");
+    let (has_succeeded, text) = run_fi_info("FI_SHM_SPIN_TIME", "0");
+    assert!(has_succeeded, "{text}");
+    let (has_succeeded, text) = run_fi_info("FI_SHM_SPIN_TIME", "1000000");
     let reason = "FI_SHM_SPIN_TIME=\"1000000\": expected a time with its unit";
-    assert!(!ended_well && text.contains(reason), "{text}");
+    assert!(!has_succeeded && text.contains(reason), "{text}");
     assert_eq!(text.matches(reason).count(), 1, "{text}");
-    let (_, text) = listed("FI_ADDR_FORMAT", "postcard");
+    let (_, text) = run_fi_info("FI_ADDR_FORMAT", "postcard");
     assert!(text.contains("postcard"), "{text}");
 }
 
 #[test]
-fn shm_says_that_it_was_left_out_for_peers_on_other_hosts() {
+fn discovery_explains_why_shm_is_refused_for_peers_on_other_hosts() {
     if !has(&["fi_info"]) {
         return;
     }
-    let found = |environment: &[(&str, &str)]| {
+    let run_fi_info = |environment: &[(&str, &str)]| {
         let mut command = with_selvedge("fi_info");
         for name in ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_NODES"] {
             command.env_remove(name);
@@ -62,14 +62,14 @@ fn shm_says_that_it_was_left_out_for_peers_on_other_hosts() {
         run_to_end(command.envs(environment.iter().copied()))
     };
     let remedy = "set FI_SHM_REMOTE_COMM=1";
-    let (ended_well, text) = found(&[]);
-    assert!(!ended_well && text.contains(remedy), "{text}");
+    let (has_succeeded, text) = run_fi_info(&[]);
+    assert!(!has_succeeded && text.contains(remedy), "{text}");
     let one_host = [("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "2")];
     let two_hosts = [("PMI_SIZE", "4"), ("MPI_LOCALNRANKS", "2")];
     let off = [one_host[0], one_host[1], ("FI_SHM_REMOTE_COMM", "0")];
     for (environment, expected) in [(&one_host[..], true), (&two_hosts, false), (&off, false)] {
-        let (ended_well, text) = found(environment);
-        assert_eq!(ended_well, expected, "{environment:?}: {text}");
+        let (has_succeeded, text) = run_fi_info(environment);
+        assert_eq!(has_succeeded, expected, "{environment:?}: {text}");
         assert_eq!(text.contains(remedy), !expected, "{text}");
     }
 }
@@ -83,7 +83,7 @@ fn fi_strerror_prints_libfabric_s_texts() {
 }
 
 /// A port that is free at the time of the call.
-fn port() -> String {
+fn free_port() -> String {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     free.local_addr().unwrap().port().to_string()
 }
@@ -92,7 +92,7 @@ fn pingpong(provider: &str, kind: &str) {
     if !has(&["fi_pingpong"]) {
         return;
     }
-    let port = port();
+    let port = free_port();
     let arguments = ["-e", kind, "-p", provider, "-I", "50", "-c"];
     let server = with_selvedge("fi_pingpong")
         .args(arguments)
@@ -108,11 +108,11 @@ fn pingpong(provider: &str, kind: &str) {
         thread::sleep(Duration::from_millis(100));
         let mut client = with_selvedge("fi_pingpong");
         client.args(arguments).args(["-P", &port, "127.0.0.1"]);
-        let (ended_well, said) = run_to_end(&mut client);
-        text = said;
-        if ended_well {
-            let (ended_well, said) = finish(server);
-            assert!(ended_well, "{said}");
+        let (has_succeeded, output) = run_to_end(&mut client);
+        text = output;
+        if has_succeeded {
+            let (has_succeeded, output) = finish(server);
+            assert!(has_succeeded, "{output}");
             assert!(text.contains("1m") && text.contains("usec/xfer"), "{text}");
             return;
         }
