@@ -238,7 +238,7 @@ fn an_entry_without_an_operation_leaves_no_gap_in_the_list() {
     let net = Net::new();
     let (ep, own_addr) = net.polled();
     let pool = net.pool(2);
-    net.wire().stray(Entry::default());
+    net.wire().push_stray_entry(Entry::default());
     for i in 1..3 {
         ep.recv(pool.take().unwrap(), own_addr, Context(i)).unwrap();
         ep.inject(&[i as u8], own_addr, None).unwrap();
