@@ -408,7 +408,7 @@ pub(super) struct Count {
 }
 
 impl<O: Clone> Reader<'_, O> {
-    /// Reads up to [`BATCH`] completions into `entries`, and delivers the operation of each to the place
+    /// Reads up to [`BATCH`] completions into `entries`, and delivers the operation of each to the output
     /// with the same index.
     ///
     /// Completions of accesses by peers to local memory have no slot and are not delivered, nor are
@@ -417,7 +417,7 @@ impl<O: Clone> Reader<'_, O> {
     pub(super) fn read(
         self,
         entries: &mut [cq::Entry],
-        places: &mut [impl Deliver<O>],
+        outputs: &mut [impl Deliver<O>],
     ) -> Result<Count> {
         let Self {
             cq,
@@ -430,14 +430,14 @@ impl<O: Clone> Reader<'_, O> {
             Ok(0) | Err(Errno::Again) => Ok(Count::default()),
             Ok(read) => {
                 let mut delivered = 0;
-                let completed = entries.iter_mut().zip(sources).zip(places).take(read);
-                for ((entry, src), place) in completed {
-                    delivered += usize::from(finish(&mut slots, (entry, *src), None, place));
+                let completed = entries.iter_mut().zip(sources).zip(outputs).take(read);
+                for ((entry, src), output) in completed {
+                    delivered += usize::from(finish(&mut slots, (entry, *src), None, output));
                 }
                 Ok(Count { read, delivered })
             }
-            Err(Errno::Avail) => match (entries, places) {
-                ([entry, ..], [place, ..]) => read_err(cq, slots, entry, place),
+            Err(Errno::Avail) => match (entries, outputs) {
+                ([entry, ..], [output, ..]) => read_err(cq, slots, entry, output),
                 // The error stays in the queue.
                 _ => Ok(Count::default()),
             },
@@ -451,7 +451,7 @@ fn read_err<O: Clone>(
     cq: &dyn CompletionQueue,
     mut slots: LockedSlots<'_, Operation<O>, Kept<O>>,
     entry: &mut cq::Entry,
-    place: &mut impl Deliver<O>,
+    output: &mut impl Deliver<O>,
 ) -> Result<Count> {
     let error = match cq.read_err() {
         Ok(error) => error,
@@ -460,7 +460,7 @@ fn read_err<O: Clone>(
     };
     *entry = error.entry;
     let src = error.src;
-    let is_delivered = finish(&mut slots, (entry, src), Some(Box::new(error)), place);
+    let is_delivered = finish(&mut slots, (entry, src), Some(Box::new(error)), output);
     Ok(Count {
         read: 1,
         delivered: usize::from(is_delivered),
@@ -473,7 +473,7 @@ fn finish<O: Clone>(
     slots: &mut LockedSlots<'_, Operation<O>, Kept<O>>,
     (entry, src): (&mut cq::Entry, FiAddr),
     error: Option<Box<cq::ErrEntry>>,
-    place: &mut impl Deliver<O>,
+    output: &mut impl Deliver<O>,
 ) -> bool {
     if entry.flags.intersects(REMOTE_ACCESS) {
         return false;
@@ -483,11 +483,11 @@ fn finish<O: Clone>(
         let len = op.with(|op| op.content.len(entry.len))?;
         Some((op, len))
     }) else {
-        return finish_partial(slots.reborrow(), (entry, src), error, place);
+        return finish_partial(slots.reborrow(), (entry, src), error, output);
     };
     let (mut op, slot) = added.take();
     op.buf.set_completed_len(len);
-    if let Some(finished) = place.deliver((entry, src), op.owner, op.buf, error) {
+    if let Some(finished) = output.deliver((entry, src), op.owner, op.buf, error) {
         slot.keep(Kept::Finished(finished));
     }
     true
@@ -500,18 +500,18 @@ fn finish_partial<O: Clone>(
     mut slots: LockedSlots<'_, Operation<O>, Kept<O>>,
     (entry, src): (&mut cq::Entry, FiAddr),
     error: Option<Box<cq::ErrEntry>>,
-    place: &mut impl Deliver<O>,
+    output: &mut impl Deliver<O>,
 ) -> bool {
     let Some((held, slot)) = slots.take(Key::from(entry.context)) else {
         return false;
     };
     let rest = match held {
         Held::Added(op) if op.content == Content::MESSAGES => {
-            deliver_part(op.owner, Arc::new(op.buf), (entry, src), error, place)
+            deliver_part(op.owner, Arc::new(op.buf), (entry, src), error, output)
         }
         Held::Added(op) => {
             let is_claimed = error.is_none();
-            let kept = place.deliver((entry, src), op.owner, op.buf, error);
+            let kept = output.deliver((entry, src), op.owner, op.buf, error);
             match (is_claimed, kept) {
                 (true, None) => Some(Kept::Claimed),
                 (true, Some(found)) => Some(Kept::ClaimReady(found)),
@@ -519,7 +519,7 @@ fn finish_partial<O: Clone>(
             }
         }
         Held::Kept(Kept::MultiRecv(owner, whole)) => {
-            deliver_part(owner, whole, (entry, src), error, place)
+            deliver_part(owner, whole, (entry, src), error, output)
         }
         Held::Kept(kept) => {
             slot.keep(kept);
@@ -538,11 +538,11 @@ fn deliver_part<O: Clone>(
     whole: Arc<Buf>,
     (entry, src): (&mut cq::Entry, FiAddr),
     error: Option<Box<cq::ErrEntry>>,
-    place: &mut impl Deliver<O>,
+    output: &mut impl Deliver<O>,
 ) -> Option<Kept<O>> {
     let is_last = entry.flags.contains(CompletionFlags::MULTI_RECV);
     let part = Buf::part(&whole, entry.buf, entry.len);
-    match place.deliver((entry, src), owner.clone(), part, error) {
+    match output.deliver((entry, src), owner.clone(), part, error) {
         Some(finished) if is_last => Some(Kept::Finished(finished)),
         _ if is_last => None,
         _ => Some(Kept::MultiRecv(owner, whole)),
