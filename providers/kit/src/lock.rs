@@ -45,9 +45,9 @@ pub enum Mode {
 /// costs one atomic read-modify-write, not two: 2.5 ns against 5.0 on one EPYC core in one run, 0.6
 /// asserted.
 pub struct Lock<T> {
-    /// Whether the mode is [`Mode::Safe`]. It is read relaxed: [`Self::share`] changes it while no
-    /// other thread uses the lock, and threads that use it afterwards synchronize with that thread
-    /// when they receive the lock.
+    /// Whether the mode is [`Mode::Safe`]. The flag is read relaxed: [`Self::share`] changes it
+    /// while no other thread uses the lock, and threads that use it afterwards synchronize with
+    /// that thread when they receive the lock.
     is_safe: AtomicBool,
     raw: RawLock<Futex>,
     value: UnsafeCell<ManuallyDrop<T>>,
@@ -115,7 +115,7 @@ impl<T> Lock<T> {
     /// Waits until the lock is free, and takes it.
     ///
     /// # Panics
-    /// In debug builds, if the promise of [`Mode::Asserted`] is seen to be broken.
+    /// In debug builds, if a broken promise of [`Mode::Asserted`] is detected.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
         match self.mode() {
