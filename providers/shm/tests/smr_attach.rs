@@ -1,5 +1,5 @@
-//! Descriptors that a peer may send in place of a region: every descriptor without a valid region is
-//! refused.
+//! Descriptors that a peer may send in place of a region: every descriptor without a valid region
+//! is refused.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 

@@ -128,7 +128,8 @@ fn reuse_without_withdrawal_is_noticed() {
     assert!(fails(|| owner_withdraws_while_peer_copies(|_| ())));
 }
 
-/// A peer uses an entry that its owner amends. Another word tells the peer that the entry is amended.
+/// A peer uses an entry that its owner amends. Another word tells the peer that the entry is
+/// amended.
 fn owner_amends(amend: fn(&mut Chunk)) {
     let (mut chunk, peer_chunk) = chunk();
     chunk.publish(0, &entry(1));

@@ -222,8 +222,8 @@ impl Side {
         self.try_recv_at(&*self.ep, rx)
     }
 
-    /// As [`Self::try_recv`], but posts at `receiver`, a receive context that several endpoints share.
-    /// This side keeps the buffers.
+    /// As [`Self::try_recv`], but posts at `receiver`, a receive context that several endpoints
+    /// share. This side keeps the buffers.
     pub(crate) fn try_recv_at(&self, receiver: &(impl Msg + Tagged + ?Sized), rx: &Rx) -> Result {
         let mut segments: Vec<_> = rx.sizes.iter().map(|&size| vec![BLANK; size]).collect();
         let iov: Vec<_> = segments

@@ -1,4 +1,4 @@
-//! Messages beyond 4 GiB, source and to a small memory that is mapped repeatedly.
+//! Messages beyond 4 GiB, from and to a small memory that is mapped repeatedly.
 
 #![expect(unsafe_code, reason = "tests of the raw API, and mappings")]
 
@@ -57,8 +57,8 @@ impl RepeatedMapping {
 
 impl Drop for RepeatedMapping {
     fn drop(&mut self) {
-        // SAFETY: the range is the whole mapping that `new` created, and no code accesses the mapping
-        // any more.
+        // SAFETY: the range is the whole mapping that `new` created, and no code accesses the
+        // mapping any more.
         unsafe { libc::munmap(self.base, self.len) };
     }
 }

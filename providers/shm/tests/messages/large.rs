@@ -97,7 +97,8 @@ fn several_large_messages_may_be_outstanding_in_both_directions() {
     }
 }
 
-/// After a message was bounced, the sender fills eager segments for later messages of its size class.
+/// After a message was bounced, the sender fills eager segments for later messages of its size
+/// class.
 #[test]
 fn full_windows_of_large_messages_follow_each_other() {
     for protocol in PROTOCOLS {

@@ -1,9 +1,9 @@
 //! Random sends, receives, cancels and peeks against a model of matching.
 //!
-//! With one sender, the message that a receive takes depends only on the order of the sends and on the
-//! order of the posts, and not on their times: the first receive takes the first message that it
-//! accepts, the second receive takes the first acceptable one of the rest, and so on. A cancelled
-//! receive counts as one that was never posted, and a peek changes no message.
+//! With one sender, the message that a receive takes depends only on the order of the sends and on
+//! the order of the posts, and not on their times: the first receive takes the first message that
+//! it accepts, the second receive takes the first acceptable one of the rest, and so on. A
+//! cancelled receive counts as one that was never posted, and a peek changes no message.
 
 use std::collections::HashMap;
 use std::iter;

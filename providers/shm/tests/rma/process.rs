@@ -220,7 +220,8 @@ fn operations_on_a_killed_target_complete_or_fail() {
             let refused = wait_until(|| {
                 match Write::new(&local, &segment(LEN)).post(&side.ep, to) {
                     Err(Errno::Again) => None,
-                    // The write was posted before the disconnect was detected, and too late to be executed.
+                    // The write was posted before the disconnect was detected, and too late to be
+                    // executed.
                     Ok(()) => {
                         assert_disconnect_error(
                             &wait_until(|| side.poll()).unwrap_err(),

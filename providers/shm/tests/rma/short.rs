@@ -1,5 +1,5 @@
-//! Short forms of the calls, which take no message structure: they behave as the forms with a message,
-//! also where the provider executes them as loads and stores.
+//! Short forms of the calls, which take no message structure: they behave as the forms with a
+//! message, also where the provider executes them as loads and stores.
 
 use std::sync::Arc;
 

@@ -47,8 +47,8 @@ enum Access {
     Write,
 }
 
-/// Returns addresses at which an access of `len` bytes would crash the process, and the mappings that
-/// reserve these addresses.
+/// Returns addresses at which an access of `len` bytes would crash the process, and the mappings
+/// that reserve these addresses.
 fn unmapped_addresses(access: Access, len: usize) -> (Vec<u64>, MmapMut, Mmap) {
     let mut hole = MmapOptions::new().len(100 * PAGE).map_anon().unwrap();
     let start = hole.as_mut_ptr();
@@ -78,7 +78,8 @@ fn an_address_without_memory_is_an_error_at_the_initiator_alone() {
         let mut attr = selvedge::mr::Attr::default();
         (attr.access, attr.requested_key) = (BOTH, KEY);
         let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
-        // SAFETY: the test names only memory that it has mapped for this purpose, or unmapped addresses.
+        // SAFETY: the test names only memory that it has mapped for this purpose, or unmapped
+        // addresses.
         let _region = unsafe { pair.b.domain.reg(&[all], &attr) }.unwrap();
         let segment = |addr, len| RmaIov {
             addr,
@@ -125,7 +126,8 @@ fn an_atomic_or_an_inject_to_unmapped_memory_fails_at_the_initiator_alone() {
     let mut attr = selvedge::mr::Attr::default();
     (attr.access, attr.requested_key) = (BOTH, KEY);
     let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
-    // SAFETY: the test names only memory that it has mapped for this purpose, or unmapped addresses.
+    // SAFETY: the test names only memory that it has mapped for this purpose, or unmapped
+    // addresses.
     let _region = unsafe { pair.b.domain.reg(&[all], &attr) }.unwrap();
     let (addresses, _hole, _constant) = unmapped_addresses(Access::Write, 0);
     for addr in addresses {
