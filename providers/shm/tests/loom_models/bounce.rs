@@ -21,11 +21,7 @@ enum CopyOrder {
 
 fn attached_bounce_memory() -> (BounceSender, BounceReceiver) {
     let sender = BounceSender::create(SHAPE).unwrap();
-    let fd = sender
-        .attached_bounce_memory()
-        .fd()
-        .try_clone_to_owned()
-        .unwrap();
+    let fd = sender.memory().fd().try_clone_to_owned().unwrap();
     let receiver = BounceReceiver::attach(fd, SHAPE).unwrap();
     (sender, receiver)
 }
