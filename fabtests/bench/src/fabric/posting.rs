@@ -210,16 +210,38 @@ impl<'a, F: MessageApi> Run<'a, F> {
     /// Sends a copy of the first `len` bytes of a buffer.
     #[inline]
     pub(super) fn inject(&self, slot: &TxSlot, len: usize, purpose: Purpose) -> anyhow::Result<()> {
+        match self.try_inject(slot, len, purpose) {
+            Ok(()) => Ok(()),
+            Err(errno) => self.retry_inject(slot, len, purpose, errno),
+        }
+    }
+
+    #[inline(always)]
+    fn try_inject(&self, slot: &TxSlot, len: usize, purpose: Purpose) -> selvedge::Result {
         debug_assert!(len <= self.stride);
         let base = self.tx_at(slot.0).cast_const();
         // SAFETY: the buffer belongs to `slot`, so that no send reads it and no other code writes
         // it, and `len` bytes lie within it.
         let message = unsafe { std::slice::from_raw_parts(base, len) };
-        let tag = purpose as u64 | self.channel;
+        F::inject(self.ep, message, self.peer, purpose as u64 | self.channel)
+    }
+
+    /// Repeats an inject that has failed with `errno`, until the queue has room. It is a function of its
+    /// own, so that the first attempt keeps nothing in registers for it.
+    #[cold]
+    #[inline(never)]
+    fn retry_inject(
+        &self,
+        slot: &TxSlot,
+        len: usize,
+        purpose: Purpose,
+        mut errno: Errno,
+    ) -> anyhow::Result<()> {
         loop {
-            match F::inject(self.ep, message, self.peer, tag) {
+            self.make_room(errno, "inject")?;
+            match self.try_inject(slot, len, purpose) {
                 Ok(()) => return Ok(()),
-                Err(errno) => self.make_room(errno, "inject")?,
+                Err(error) => errno = error,
             }
         }
     }

@@ -353,6 +353,36 @@ fn a_connection_attempt_outlasts_a_peer_without_progress() {
 }
 
 #[test]
+fn a_post_connects_again_when_a_listener_ends_between_its_proof_and_the_hello() {
+    let _watchdog = Watchdog::new();
+    let (mut side, name) = (open_with_hello_timeout("100ms"), unique("ends"));
+    let (listener, key) = (HostileConnection::listen(&name), AuthKey::new(KEY).unwrap());
+    let dest = side.insert(&name);
+    side.send(Kind::Tagged, dest, 8, 7).unwrap();
+    let mut peer = None;
+    side.until(|_| {
+        peer = listener.try_accept();
+        peer.is_some()
+    });
+    let (peer, mut responder) = (peer.unwrap(), Responder::new(&key));
+    let question = next_field(&mut side, &peer, QUESTION);
+    let nonce = responder.receive(&key, &question).unwrap();
+    peer.send(&proof_packet(NONCE, &nonce, ""), &[]);
+    let proof = next_field(&mut side, &peer, PROOF);
+    let response = responder.receive(&key, &proof).unwrap();
+    peer.send(&proof_packet(PROOF, &response, ""), &[]);
+    // The side makes no progress for longer than its connection may be silent.
+    let start = std::time::Instant::now();
+    while start.elapsed().as_millis() <= 100 {
+        std::thread::yield_now();
+    }
+    drop((peer, listener));
+    let mut late = open_with_key_and_name(&name);
+    late.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 7).unwrap();
+    side.next_with(&mut [&mut late]).ok();
+}
+
+#[test]
 fn injected_messages_before_a_proof_are_sent_when_their_endpoint_closes() {
     let _watchdog = Watchdog::new();
     // The side that closes is at every step of the proof.
