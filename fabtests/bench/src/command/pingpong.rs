@@ -2,7 +2,7 @@
 
 use clap::ArgGroup;
 
-use super::bench::{LIMIT_ROUNDS, OWN};
+use super::bench::{LIMIT_ROUNDS, SELVEDGE};
 use super::interrupt::report_on_interrupt;
 use super::print::{self, Format};
 use super::{PlacementArgs, terminals};
@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         None => {
             let pair = Pair::start(placement, deadline)?;
             Contestant::open(
-                OWN.to_owned(),
+                SELVEDGE.to_owned(),
                 pair,
                 &plan.open_order(args.provider.clone()),
             )?
@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut probe_pair = Pair::start(placement, deadline)?;
     let limits = survey(
         &mut probe_pair,
-        Depth::Beside,
+        Depth::Report,
         &plan.sizes,
         LIMIT_ROUNDS,
         progress,
@@ -112,11 +112,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         &draft,
         progress,
     )?;
-    print::report(&draft.finish(), format)
+    print::print_report(&draft.finish(), format)
 }
 
 impl Args {
-    /// The points to measure.
+    /// The plan that these arguments select.
     pub fn plan(&self) -> Plan {
         let bench = if self.msg {
             Bench::MsgPingpong

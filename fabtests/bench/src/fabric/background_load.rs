@@ -6,7 +6,7 @@ use selvedge::cq;
 
 use super::endpoint::BenchEndpoint;
 use super::message_api::{Purpose, Tagged};
-use super::posting::{Done, Run};
+use super::posting::{Completion, Run};
 
 /// Bytes of an unexpected message.
 const LEN: usize = 8;
@@ -17,26 +17,26 @@ const UNUSED_CHANNEL: usize = 1 << 32;
 /// the same time.
 ///
 /// # Errors
-/// The provider's.
+/// The provider's error.
 pub(super) fn apply(endpoint: &mut BenchEndpoint) -> anyhow::Result<()> {
     let (posted, unexpected) = (endpoint.config().posted, endpoint.config().unexpected);
-    endpoint.post_unmatched((0..posted).map(|number| channel_tag(UNUSED_CHANNEL + number)))?;
+    endpoint.post_unmatched((0..posted).map(|index| channel_tag(UNUSED_CHANNEL + index)))?;
     let (mut run, mut rx, tx) = Run::<Tagged>::begin(endpoint, LEN, 1)?;
-    for number in 0..unexpected {
-        run.set_channel(UNUSED_CHANNEL + posted + number);
+    for index in 0..unexpected {
+        run.set_channel(UNUSED_CHANNEL + posted + index);
         run.inject(&tx[0], LEN, Purpose::Payload)?;
     }
-    // Messages arrive in order: when this one has arrived, so have the earlier ones.
+    // Messages arrive in order: the peer has received the earlier ones when this message arrives.
     run.set_channel(0);
     run.inject(&tx[0], LEN, Purpose::Ack)?;
     let slot = rx.pop().expect("there are two receive buffers");
     run.recv(slot, LEN, Purpose::Ack)?;
     let mut entry = [cq::Entry::default()];
     while run.read(&mut entry)? == 0 {}
-    let done = run.done(&entry[0])?;
+    let completion = run.completion(&entry[0])?;
     ensure!(
-        matches!(done, Done::Received(_, LEN)),
-        "unexpected completion {done:?} instead of the peer's message"
+        matches!(completion, Completion::Received(_, LEN)),
+        "unexpected completion {completion:?} instead of the peer's message"
     );
     run.end();
     Ok(())

@@ -41,7 +41,7 @@ pub struct BenchEndpoint {
     config: BenchConfig,
     /// Buffer of the receives that no message matches.
     unmatched_buf: Pages,
-    /// Idle endpoints of this process, connected with the other process.
+    /// Idle endpoints of this process, which are connected with the other process.
     idle_peers: Option<IdlePeers>,
     /// Memory that the peer accesses, where a benchmark needs it.
     region: Option<TargetRegion>,
@@ -66,7 +66,7 @@ impl BenchEndpoint {
     /// Opens an endpoint of the best provider that fits the order.
     ///
     /// # Errors
-    /// When no provider fits, with discovery's explanation; when the endpoint does not open.
+    /// When no provider fits, with discovery's explanation; when the endpoint cannot be opened.
     pub fn open(order: &OpenOrder, idle: Idle) -> anyhow::Result<Self> {
         let start = Instant::now();
         let info = discover(order)?;
@@ -85,10 +85,10 @@ impl BenchEndpoint {
             .endpoint(&info, bindings)
             .with_context(|| format!("cannot open an endpoint of {name}"))?;
         let open_ns = start.elapsed().as_nanos() as u64;
-        let side = side_bytes(order.window, order.largest);
+        let buffer_len = side_bytes(order.window, order.largest);
         let buffers = match order.special {
-            true => EndpointBuffers::special(&*domain, side)?,
-            false => EndpointBuffers::new(side)?,
+            true => EndpointBuffers::special(&*domain, buffer_len)?,
+            false => EndpointBuffers::new(buffer_len)?,
         };
         Ok(Self {
             ep,
@@ -103,16 +103,16 @@ impl BenchEndpoint {
             unmatched_buf: Pages::new(64)?,
             idle_peers: None,
             region: match order.remote {
-                true => Some(TargetRegion::new(&*domain, side)?),
+                true => Some(TargetRegion::new(&*domain, buffer_len)?),
                 false => None,
             },
         })
     }
 
-    /// Replaces the buffers by ones for other sizes.
+    /// Replaces the buffers by buffers for a window of `window` messages of up to `largest` bytes.
     ///
     /// # Errors
-    /// When memory cannot be allocated; when either number is out of range.
+    /// When memory cannot be allocated; when `window` or `largest` is out of range.
     pub fn resize(&mut self, window: usize, largest: usize) -> anyhow::Result<()> {
         ensure!(
             largest <= LARGEST,
@@ -167,7 +167,7 @@ impl BenchEndpoint {
     /// process does so at the same time.
     ///
     /// # Errors
-    /// The provider's.
+    /// The provider's error.
     pub fn add_background_load(&mut self) -> anyhow::Result<()> {
         if self.config.idle_peers > 0 {
             self.idle_peers = Some(self.connect_idle_peers()?);
@@ -178,8 +178,8 @@ impl BenchEndpoint {
         }
     }
 
-    /// Connects idle endpoints of this process with the peer, and this endpoint with the peer's
-    /// idle ones.
+    /// Connects idle endpoints of this process with the peer, and this endpoint with the peer's idle
+    /// endpoints.
     fn connect_idle_peers(&mut self) -> anyhow::Result<IdlePeers> {
         let count = self.config.idle_peers;
         let idle_peers = IdlePeers::open(&self.info, count)?;
@@ -196,7 +196,7 @@ impl BenchEndpoint {
         Ok(idle_peers)
     }
 
-    /// How this process waits while nothing completes.
+    /// The action of this process between two reads of the queue.
     pub(super) fn idle(&self) -> Idle {
         self.idle
     }
@@ -211,10 +211,10 @@ impl BenchEndpoint {
         &self.peers
     }
 
-    /// Posts a receive for each of these tags, which no message of a benchmark has.
+    /// Posts a receive for each of `tags`. No message of a benchmark has one of these tags.
     ///
     /// # Errors
-    /// The provider's.
+    /// The provider's error.
     pub(super) fn post_unmatched(&mut self, tags: impl Iterator<Item = u64>) -> anyhow::Result<()> {
         post_unmatched(&*self.ep, &mut self.unmatched_buf, tags)
     }
@@ -228,15 +228,15 @@ impl BenchEndpoint {
         self.info.tx_attr.inject_size
     }
 
-    /// The endpoint, its queue, its peer, and the memory that the peer accesses.
+    /// Lends the endpoint, its queue, its peer, and the memory that the peer accesses.
     ///
     /// # Errors
-    /// When the endpoint was opened without such memory, or with too little.
-    pub(super) fn remote(&mut self, size: usize) -> anyhow::Result<RemoteParts<'_>> {
+    /// When the endpoint was opened without memory for the peer, or with less than `size` bytes.
+    pub(super) fn remote_resources(&mut self, size: usize) -> anyhow::Result<RemoteResources<'_>> {
         let peer = self.peer();
         let region = self.region.as_mut().context("no memory for the peer")?;
         ensure!(region.fits(size), "accesses of {size} bytes are too large");
-        Ok(RemoteParts {
+        Ok(RemoteResources {
             ep: &*self.ep,
             cq: &*self.cq,
             peer,
@@ -244,15 +244,15 @@ impl BenchEndpoint {
         })
     }
 
-    /// The endpoint, its queue, its peer and its buffers.
-    pub(super) fn parts(&mut self) -> Parts<'_> {
+    /// Lends the endpoint, its queue, its peer and its buffers.
+    pub(super) fn message_resources(&mut self) -> MessageResources<'_> {
         let peer = self.peer();
-        Parts {
+        MessageResources {
             ep: &*self.ep,
             cq: &*self.cq,
             peer,
             waiter: Waiter {
-                config: self.config.wait,
+                strategy: self.config.wait,
                 idle: self.idle,
             },
             buffers: &mut self.buffers,
@@ -260,15 +260,15 @@ impl BenchEndpoint {
     }
 }
 
-/// How a process waits for completions.
+/// Waits for completions as the endpoint is configured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiter {
-    config: WaitStrategy,
+    strategy: WaitStrategy,
     idle: Idle,
 }
 
 impl Waiter {
-    /// Waits once as configured, and returns the number of entries that the wait has read.
+    /// Waits once, and returns the number of completions that the wait has read into `entries`.
     ///
     /// # Errors
     /// As [`CompletionQueue::read`].
@@ -278,16 +278,20 @@ impl Waiter {
         cq: &dyn CompletionQueue,
         entries: &mut [cq::Entry],
     ) -> selvedge::Result<usize> {
-        if self.config == WaitStrategy::Spin {
-            self.idle.rest();
+        if self.strategy == WaitStrategy::Spin {
+            self.idle.wait_between_calls();
             return Ok(0);
         }
-        self.sleep(cq, entries)
+        self.wait_without_spinning(cq, entries)
     }
 
     #[cold]
-    fn sleep(self, cq: &dyn CompletionQueue, entries: &mut [cq::Entry]) -> selvedge::Result<usize> {
-        match self.config {
+    fn wait_without_spinning(
+        self,
+        cq: &dyn CompletionQueue,
+        entries: &mut [cq::Entry],
+    ) -> selvedge::Result<usize> {
+        match self.strategy {
             WaitStrategy::Spin | WaitStrategy::Yield => std::thread::yield_now(),
             WaitStrategy::Fd if cq.try_wait().is_ok() => {
                 let fd = cq.wait_fd().ok_or(Errno::NoSys)?;
@@ -307,30 +311,31 @@ impl Waiter {
         Ok(0)
     }
 
-    /// Gives up the processor before a post is tried again.
-    pub(super) fn rest(self) {
-        match self.config {
-            WaitStrategy::Spin => self.idle.rest(),
+    /// Waits before a post is tried again.
+    pub(super) fn wait_before_repost(self) {
+        match self.strategy {
+            WaitStrategy::Spin => self.idle.wait_between_calls(),
             _ => std::thread::yield_now(),
         }
     }
 }
 
-/// Limit of one wait, so that a process that waits in vain reaches its deadline.
+/// Time limit of one wait, in milliseconds. The limit lets a process without completions notice its
+/// deadline.
 const WAIT_TIMEOUT_MS: u16 = 1000;
 
-/// The parts of an endpoint that a loop over remote memory uses.
+/// The objects of an endpoint that a loop over remote memory uses.
 #[derive(Debug)]
-pub(super) struct RemoteParts<'a> {
+pub(super) struct RemoteResources<'a> {
     pub(super) ep: &'a dyn Endpoint,
     pub(super) cq: &'a dyn CompletionQueue,
     pub(super) peer: FiAddr,
     pub(super) region: &'a mut TargetRegion,
 }
 
-/// The parts of an endpoint that a message loop uses.
+/// The objects of an endpoint that a message loop uses.
 #[derive(Debug)]
-pub(super) struct Parts<'a> {
+pub(super) struct MessageResources<'a> {
     pub(super) ep: &'a dyn Endpoint,
     pub(super) cq: &'a dyn CompletionQueue,
     pub(super) peer: FiAddr,
@@ -350,7 +355,7 @@ pub fn longest_datagram(provider: Option<String>) -> anyhow::Result<usize> {
     Ok(discover(&order)?.ep_attr.max_msg_size)
 }
 
-/// Discovery's best result that the loops can use.
+/// Returns discovery's best result that meets the order's requirements.
 pub(crate) fn discover(order: &OpenOrder) -> anyhow::Result<Info> {
     let registry = selvedge_providers::builtin();
     let infos = registry.infos(&hints(order))?;
@@ -361,7 +366,7 @@ pub(crate) fn discover(order: &OpenOrder) -> anyhow::Result<Info> {
     let limit = info.ep_attr.max_msg_size;
     ensure!(
         order.largest <= limit,
-        "messages of {} carry at most {limit} bytes, not {}: choose smaller sizes with -S",
+        "a message of {} carries at most {limit} bytes, not {}: choose smaller sizes with -S",
         info.fabric_attr.prov_name,
         order.largest
     );

@@ -4,12 +4,12 @@
 
 use selvedge::{Context, Desc, Endpoint, FiAddr, Iov, IovMut, MsgExt, Result, TagMatch, TaggedExt};
 
-/// Purpose of a message. A tagged message carries it as its tag.
+/// Purpose of a message. The tag of a tagged message contains the purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Measured.
+    /// A message whose transfer is measured.
     Payload = 1,
-    /// Acknowledges a window.
+    /// The acknowledgement of a window.
     Ack = 2,
 }
 

@@ -52,8 +52,8 @@ pub enum Bench {
     TaggedBibw,
     /// Round trips of puts into the domain's memory; each target polls its memory for the put.
     RmaPut,
-    /// Gets out of the domain's memory, one after the other. A get of up to 64 bytes reads a line
-    /// that the target has just written.
+    /// Consecutive gets out of the domain's memory. A get of up to 64 bytes reads a line that the
+    /// target has just written.
     RmaGet,
     /// Round trips of writes with data; each side polls its queue for the peer's completion.
     RmaWritePingpong,
@@ -68,7 +68,7 @@ pub enum Bench {
 }
 
 impl Bench {
-    /// All of them.
+    /// All benchmarks.
     pub const ALL: [Self; 13] = [
         Self::MsgPingpong,
         Self::TaggedPingpong,
@@ -111,7 +111,7 @@ impl Bench {
         }
     }
 
-    /// Whether it measures round trips rather than one message or access after the other.
+    /// Whether the benchmark measures round trips rather than consecutive messages or accesses.
     pub const fn is_pingpong(self) -> bool {
         matches!(
             self,
@@ -119,7 +119,7 @@ impl Bench {
         )
     }
 
-    /// Whether it moves windows of messages or accesses rather than one after the other.
+    /// Whether the benchmark moves windows of messages or accesses rather than single ones.
     pub const fn is_windowed(self) -> bool {
         matches!(
             self,
@@ -132,12 +132,12 @@ impl Bench {
         )
     }
 
-    /// Whether both sides send windows. Figures then count both directions.
+    /// Whether both sides send windows. The figures of such a benchmark count both directions.
     pub const fn is_bidirectional(self) -> bool {
         matches!(self, Self::MsgBibw | Self::TaggedBibw)
     }
 
-    /// Whether it measures atomics.
+    /// Whether the benchmark measures atomics.
     pub const fn is_atomic(self) -> bool {
         matches!(self, Self::AtomicAdd | Self::AtomicFetchAdd)
     }
@@ -147,12 +147,12 @@ impl Bench {
         !self.is_atomic() || size == 4 || size == 8
     }
 
-    /// Whether it uses untagged messages, the only ones that datagram endpoints carry.
+    /// Whether the benchmark uses untagged messages. Datagram endpoints carry no others.
     pub const fn is_untagged(self) -> bool {
         matches!(self, Self::MsgPingpong | Self::MsgBw | Self::MsgBibw)
     }
 
-    /// Whether it accesses remote memory.
+    /// Whether the benchmark accesses remote memory.
     pub const fn is_remote(self) -> bool {
         !matches!(
             self,
@@ -253,8 +253,8 @@ pub struct BenchOrder {
 }
 
 impl BenchOrder {
-    /// Parameters of one side's round trips over an endpoint that injects up to `inject_size`
-    /// bytes.
+    /// Parameters of one side's round trips over an endpoint that injects messages of up to
+    /// `inject_size` bytes.
     pub(crate) fn pingpong_params(&self, side: Side, inject_size: usize) -> PingpongParams {
         PingpongParams {
             is_active: side == Side::Active,
@@ -265,11 +265,10 @@ impl BenchOrder {
         }
     }
 
-    /// Refuses orders that this program never gives: the order may come from another user's
-    /// process.
+    /// Refuses orders that this program never gives. The order may come from another user's process.
     ///
     /// # Errors
-    /// The value that is out of range.
+    /// An error that names the value that is out of range.
     pub fn check(&self) -> anyhow::Result<()> {
         let Counts {
             warmup,
@@ -287,39 +286,41 @@ impl BenchOrder {
             self.window
         );
         for count in [warmup, batch, singles] {
-            ensure!(count <= LONGEST, "a run of {count} is out of range");
+            ensure!(count <= MAX_COUNT, "a run of {count} is out of range");
         }
         Ok(())
     }
 }
 
-/// The window for messages of `size` bytes: `window`, or fewer where the receive buffers of a full
-/// window would take more than 64 MiB.
+/// The window for messages of `size` bytes: `window`, or fewer messages if the receive buffers of a
+/// full window would take more than 64 MiB.
 pub fn fitting_window(window: usize, size: usize) -> usize {
-    window.min(ARENA / (2 * posting::stride(size))).max(1)
+    window
+        .min(RECEIVE_BUFFER_BYTES / (2 * posting::stride(size)))
+        .max(1)
 }
 
-/// As [`fitting_window`], for datagrams. The system drops a datagram that does not fit into its
-/// socket's receive buffer; each takes about a kilobyte besides its payload, and the usual limit is
-/// 208 KiB.
+/// As [`fitting_window`], for datagrams. The system drops a datagram that does not fit into the
+/// receive buffer of its socket. A datagram takes about a kilobyte besides its payload, and the default
+/// size of the receive buffer is 208 KiB.
 pub fn datagram_window(window: usize, size: usize) -> usize {
-    window.min(SOCKET / (size + 1024)).max(1)
+    window.min(SOCKET_BUFFER_BYTES / (size + 1024)).max(1)
 }
 
-/// Bytes of send buffers that suffice for the largest and every smaller size.
+/// Bytes of send buffers that suffice for messages of every size up to `largest`.
 fn side_bytes(window: usize, largest: usize) -> usize {
-    // The window shrinks only where a message's size makes up for it.
+    // A window of larger messages shrinks at most to the bytes of the full receive buffers.
     let stride = posting::stride(largest);
     stride
-        .max((window * stride).min(ARENA / 2))
+        .max((window * stride).min(RECEIVE_BUFFER_BYTES / 2))
         .max(text_message::TEXT_LEN)
 }
 
-/// Runs one side of a benchmark. The active side's timing counts: of a round trip, or of one
-/// message of a stream. In a many-to-one run the passive side's counts.
+/// Runs one side of a benchmark. The active side's timing counts; in a many-to-one run, the passive
+/// side's. A timing is that of a round trip, or of one message of a stream.
 ///
 /// # Errors
-/// The provider's, or that a message has the wrong content.
+/// The provider's error, or an error for a message with the wrong content.
 pub fn run(
     endpoint: &mut BenchEndpoint,
     side: Side,
@@ -330,7 +331,7 @@ pub fn run(
         bench if order.senders > 0 => {
             ensure!(
                 bench == Bench::TaggedBw,
-                "{bench} has no form with several senders"
+                "{bench} does not run with several senders"
             );
             many_to_one::run(endpoint, side, clock, order)
         }
@@ -346,16 +347,16 @@ pub fn run(
     }
 }
 
-/// Largest message, in bytes: the buffers of both processes fit into a small machine.
+/// Largest message, in bytes. The buffers of both processes fit into a small machine's memory.
 pub const LARGEST: usize = 64 << 20;
-/// Largest window.
+/// Largest window, in messages.
 pub const WIDEST: usize = 4096;
 /// Most round trips or windows in one part of a run.
-const LONGEST: usize = 10_000_000;
+const MAX_COUNT: usize = 10_000_000;
 /// Bytes of receive buffers, unless a single message is larger.
-const ARENA: usize = 64 << 20;
+const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
 /// About half of a socket's receive buffer, in bytes.
-const SOCKET: usize = 100 << 10;
+const SOCKET_BUFFER_BYTES: usize = 100 << 10;
 
 #[cfg(test)]
 mod tests {
