@@ -63,8 +63,8 @@ impl Placement {
         Ok(Self::Pinned([core(active)?, core(passive)?]))
     }
 
-    /// Leaves the placement to the system. If this process may use only one core, pins both processes
-    /// to that core.
+    /// Leaves the placement to the system. If this process may use only one core, pins both
+    /// processes to that core.
     ///
     /// # Errors
     /// As [`Self::choose`].
@@ -140,8 +140,8 @@ pub fn allowed() -> anyhow::Result<Vec<usize>> {
         .collect())
 }
 
-/// The hardware threads that share a physical core with `core`, including `core`; empty if the system
-/// does not report them.
+/// The hardware threads that share a physical core with `core`, including `core`; empty if the
+/// system does not report them.
 fn siblings(core: usize) -> Vec<usize> {
     let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
     let list = std::fs::read_to_string(path).unwrap_or_default();

@@ -19,7 +19,8 @@ pub struct Machine {
     pub arch: &'static str,
     /// Cores of the active and the passive process; `null` when they were not pinned.
     pub pinned: Option<[usize; 2]>,
-    /// Whether both processes shared one core. All figures of such a run contain the scheduler's work.
+    /// Whether both processes shared one core. All figures of such a run contain the scheduler's
+    /// work.
     pub one_core: bool,
     /// Time of one reading of the clock, in nanoseconds; every percentile contains one reading.
     pub clock_ns: f64,

@@ -31,8 +31,8 @@ impl Progress {
 
     /// Begins a task of `count` steps.
     ///
-    /// The bar is drawn only between two measurements: a thread that draws would take a core from the
-    /// measured processes.
+    /// The bar is drawn only between two measurements: a thread that draws would take a core from
+    /// the measured processes.
     pub fn steps(self, message: &str, count: usize) -> Steps {
         let target = match self {
             Self::Bar => ProgressDrawTarget::stderr(),

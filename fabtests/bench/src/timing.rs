@@ -1,10 +1,11 @@
 //! Timed loops of every contestant's benchmarks.
 //!
 //! A run has three parts. The *warm-up* is not timed. The *batch* is timed in groups of consecutive
-//! round trips, and its figure is the median of the groups' means. This median contains almost no time
-//! for reading the clock, and a group that the system interrupted does not change it. The *singles* are
-//! timed one by one, for the percentiles. The time of a single contains one reading of the clock and
-//! has the clock's resolution (some time-stamp counters advance in steps of 10 ns).
+//! round trips, and its figure is the median of the groups' means. This median contains almost no
+//! time for reading the clock, and a group that the system interrupted does not change it. The
+//! *singles* are timed one by one, for the percentiles. The time of a single contains one reading
+//! of the clock and has the clock's resolution (some time-stamp counters advance in steps of 10
+//! ns).
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -119,9 +120,10 @@ fn group_size(trip_ns: f64) -> usize {
     ((GROUP_NS / trip_ns.max(1.0)) as usize).clamp(1, GROUP_MAX)
 }
 
-/// Runs `window`, which moves `messages` messages, first `counts.warmup` and then `counts.batch` times.
-/// The timing is per message. Its mean is the median of the means of groups of windows. A group is long
-/// enough to contain the provider's occasional work. The percentiles are those of windows.
+/// Runs `window`, which moves `messages` messages, first `counts.warmup` and then `counts.batch`
+/// times. The timing is per message. Its mean is the median of the means of groups of windows. A
+/// group is long enough to contain the provider's occasional work. The percentiles are those of
+/// windows.
 ///
 /// # Errors
 /// The first error of `window`.
@@ -152,8 +154,8 @@ pub fn stream(
     })
 }
 
-/// Moves `counts.warmup` and then `counts.batch` messages by a call of `move_messages` each, and times
-/// the second call. All figures are the mean time of a message.
+/// Moves `counts.warmup` and then `counts.batch` messages by a call of `move_messages` each, and
+/// times the second call. All figures are the mean time of a message.
 #[inline]
 pub fn timed_as_whole(
     clock: Clock,
@@ -202,13 +204,13 @@ fn percentiles(clock: Clock, stamps: &[u64]) -> Timing {
 
 /// Bytes of the batch's messages.
 const BATCH_BYTES: usize = 16 << 20;
-/// Time of a group of round trips: long compared with a reading of the clock, short compared with the
-/// time between interruptions.
+/// Time of a group of round trips: long compared with a reading of the clock, short compared with
+/// the time between interruptions.
 const GROUP_NS: f64 = 3000.0;
 /// Most round trips in a group.
 const GROUP_MAX: usize = 32;
-/// Time of a group of windows: long compared with a window of small messages, short compared with the
-/// time between interruptions.
+/// Time of a group of windows: long compared with a window of small messages, short compared with
+/// the time between interruptions.
 const STREAM_GROUP_NS: f64 = 200_000.0;
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use crate::output;
 /// Installs the handling of SIGINT: prints `draft` and ends this process with the exit status that
 /// shells expect.
 ///
-/// Call this function before any thread or process is started. Threads and children then inherit the
-/// blocked SIGINT, so that only the waiting thread receives the signal. Children end with this
+/// Call this function before any thread or process is started. Threads and children then inherit
+/// the blocked SIGINT, so that only the waiting thread receives the signal. Children end with this
 /// process.
 ///
 /// # Errors

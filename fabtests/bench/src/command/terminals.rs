@@ -143,6 +143,6 @@ fn exit_at(deadline: Instant, side: Side) {
     });
 }
 
-/// Interval at which a waiting server polls: too short for the client to notice, and long enough for
-/// other processes on the core.
+/// Interval at which a waiting server polls: too short for the client to notice, and long enough
+/// for other processes on the core.
 const POLL: Duration = Duration::from_millis(1);

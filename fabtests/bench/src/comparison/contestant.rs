@@ -36,8 +36,8 @@ pub struct Measured {
     pub timing: Timing,
     /// Processor time of all processes, divided by the time of the run; `None` if not measured.
     pub cores: Option<f64>,
-    /// Processor time of a waiting process, divided by the time for which that process waits; `None`
-    /// if not measured.
+    /// Processor time of a waiting process, divided by the time for which that process waits;
+    /// `None` if not measured.
     pub waiting_cpu: Option<f64>,
 }
 

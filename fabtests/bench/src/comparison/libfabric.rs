@@ -20,8 +20,8 @@ pub struct Libfabric {
 }
 
 impl Libfabric {
-    /// Compiles the program, which will use libfabric's `provider`. `None` selects the provider with
-    /// the name of the measured one.
+    /// Compiles the program, which will use libfabric's `provider`. `None` selects the provider
+    /// with the name of the measured one.
     ///
     /// # Errors
     /// When there is no C compiler or no libfabric. The error names the packages to install.

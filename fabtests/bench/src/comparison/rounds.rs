@@ -9,8 +9,8 @@ use crate::pair::Pair;
 use crate::progress::Progress;
 
 /// Measures every point of the plan. Stores the rows of a point in `draft` after each round, in the
-/// order of `contestants`. Two contestants take turns A B B A. The processes of `probe_pair` measure
-/// the distance, and block while the contestants run.
+/// order of `contestants`. Two contestants take turns A B B A. The processes of `probe_pair`
+/// measure the distance, and block while the contestants run.
 ///
 /// # Errors
 /// As [`crate::pair::Pair::order`].
@@ -34,7 +34,8 @@ pub fn measure(
             rounds_by_point[index].push(measure_round(order, probe_pair, &turns, contestants)?);
             let rows = rows(&order, contestants, &rounds_by_point[index], limits);
             let lines: Vec<_> = rows.iter().map(Row::line).collect();
-            // The draft has the rows before they are printed, so that an interrupt does not lose them.
+            // The draft has the rows before they are printed, so that an interrupt does not lose
+            // them.
             draft.set_rows(index, rows);
             steps.step_with(lines);
         }

@@ -74,11 +74,11 @@ pub struct Row {
     /// Name of the configuration; empty for the plain pair.
     #[serde(rename = "manner")]
     pub config: String,
-    /// Cores in use: processor time of all processes, divided by the time of the runs; `null` when it
-    /// was not measured.
+    /// Cores in use: processor time of all processes, divided by the time of the runs; `null` when
+    /// it was not measured.
     pub cores: Option<f64>,
-    /// Processor time of a waiting process, divided by the time for which that process waits; `null`
-    /// when it was not measured.
+    /// Processor time of a waiting process, divided by the time for which that process waits;
+    /// `null` when it was not measured.
     pub waiting_cpu: Option<f64>,
     /// Time of one message in each run that counts, in nanoseconds, in the order of the runs.
     pub runs_ns: Vec<f64>,
@@ -99,7 +99,8 @@ pub(super) struct Sample<T> {
 pub(super) struct Round {
     /// Time of one message at the limit, in nanoseconds.
     pub(super) limit: Sample<f64>,
-    /// Time of one read by a system call, in nanoseconds. This time does not depend on the distance.
+    /// Time of one read by a system call, in nanoseconds. This time does not depend on the
+    /// distance.
     pub(super) cma_ns: Option<f64>,
     /// The runs, each with its contestant's index.
     pub(super) runs: Vec<(usize, Sample<Measured>)>,

@@ -96,8 +96,8 @@ impl Row {
         self.msgs_per_s.map_or(f64::NAN, |rate| 1e9 / rate)
     }
 
-    /// 95 % confidence interval of the time of a message. Both bounds are the time itself if there is
-    /// at most one run.
+    /// 95 % confidence interval of the time of a message. Both bounds are the time itself if there
+    /// is at most one run.
     pub fn confidence(&self) -> [f64; 2] {
         match self.runs_ns.len() {
             0 | 1 => [self.message_ns(); 2],

@@ -51,8 +51,8 @@ pub struct Comparison {
     pub points: Vec<Versus>,
 }
 
-/// Compares the points that two reports have in common. Pairs contestants of the same name; if there
-/// are none, pairs the first contestant of each report.
+/// Compares the points that two reports have in common. Pairs contestants of the same name; if
+/// there are none, pairs the first contestant of each report.
 pub fn compare_reports(a: &Report, b: &Report) -> Comparison {
     let pairs = pairs(a, b);
     let names = |name: fn(&(&Row, &Row)) -> String| {

@@ -82,8 +82,8 @@ struct StreamProcess<'a, A> {
     inject_payload: bool,
     inject_ack: bool,
     verify: bool,
-    /// Receives that remain to be posted. The limit ensures that no posted receive remains at the end
-    /// of the run.
+    /// Receives that remain to be posted. The limit ensures that no posted receive remains at the
+    /// end of the run.
     to_post: usize,
     posted: u64,
     sent: u64,
@@ -100,8 +100,8 @@ struct StreamProcess<'a, A> {
 }
 
 impl<A: MessageApi> StreamProcess<'_, A> {
-    /// Sends a window. Waits until all sends have completed and the peer's window has arrived, which
-    /// serves as the acknowledgement.
+    /// Sends a window. Waits until all sends have completed and the peer's window has arrived,
+    /// which serves as the acknowledgement.
     #[inline]
     fn exchange_windows(&mut self) -> anyhow::Result<()> {
         self.post_window()?;
@@ -110,8 +110,8 @@ impl<A: MessageApi> StreamProcess<'_, A> {
         self.post(self.window, self.size, Purpose::Payload)
     }
 
-    /// Polls the queue until the last injected messages have left. The peer waits for these messages
-    /// and sends no others.
+    /// Polls the queue until the last injected messages have left. The peer waits for these
+    /// messages and sends no others.
     fn flush_injected(&mut self) -> anyhow::Result<()> {
         for _ in 0..FLUSH_READS {
             let count = self.run.read(&mut self.entries)?;
@@ -141,7 +141,8 @@ impl<A: MessageApi> StreamProcess<'_, A> {
         Ok(())
     }
 
-    /// Sends a window. Waits until all sends have completed and the peer has acknowledged the window.
+    /// Sends a window. Waits until all sends have completed and the peer has acknowledged the
+    /// window.
     #[inline]
     fn send_window(&mut self) -> anyhow::Result<()> {
         self.post_window()?;

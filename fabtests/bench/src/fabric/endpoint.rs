@@ -178,8 +178,8 @@ impl BenchEndpoint {
         }
     }
 
-    /// Connects idle endpoints of this process with the peer, and this endpoint with the peer's idle
-    /// endpoints.
+    /// Connects idle endpoints of this process with the peer, and this endpoint with the peer's
+    /// idle endpoints.
     fn connect_idle_peers(&mut self) -> anyhow::Result<IdlePeers> {
         let count = self.config.idle_peers;
         let idle_peers = IdlePeers::open(&self.info, count)?;

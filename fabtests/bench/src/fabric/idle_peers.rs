@@ -39,8 +39,8 @@ impl IdlePeers {
         Ok(Self { eps, cq, av })
     }
 
-    /// Sends one message from each endpoint to `peer`. Calls `meanwhile` repeatedly until all sends have
-    /// completed.
+    /// Sends one message from each endpoint to `peer`. Calls `meanwhile` repeatedly until all sends
+    /// have completed.
     ///
     /// # Errors
     /// The provider's error, or an error of `meanwhile`.

@@ -10,8 +10,8 @@ use super::posting::Run;
 use crate::pair::Side;
 
 /// Runs one side of a late message: the active side sleeps for `pause` and sends, the passive side
-/// waits for the message and replies. The active side waits for the reply, because a first message may
-/// need its sender's progress.
+/// waits for the message and replies. The active side waits for the reply, because a first message
+/// may need its sender's progress.
 ///
 /// # Errors
 /// The provider's error.

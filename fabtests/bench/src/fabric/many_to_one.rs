@@ -1,10 +1,10 @@
 //! Streams of several senders to one receiver. Each sender has its own tag channel.
 //!
 //! As in the stream of a pair, a sender sends a window of messages and waits for the
-//! acknowledgement. The receiver's posted receives match all channels. The receiver acknowledges each
-//! channel's window as soon as the window is complete. Two windows of receives are posted for each
-//! sender, so that every message matches a posted receive. The receiver measures the time per message
-//! over all senders.
+//! acknowledgement. The receiver's posted receives match all channels. The receiver acknowledges
+//! each channel's window as soon as the window is complete. Two windows of receives are posted for
+//! each sender, so that every message matches a posted receive. The receiver measures the time per
+//! message over all senders.
 
 use anyhow::ensure;
 use selvedge::cq;

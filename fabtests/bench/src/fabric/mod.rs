@@ -265,7 +265,8 @@ impl BenchOrder {
         }
     }
 
-    /// Refuses orders that this program never gives. The order may come from another user's process.
+    /// Refuses orders that this program never gives. The order may come from another user's
+    /// process.
     ///
     /// # Errors
     /// An error that names the value that is out of range.
@@ -301,15 +302,16 @@ pub fn fitting_window(window: usize, size: usize) -> usize {
 }
 
 /// As [`fitting_window`], for datagrams. The system drops a datagram that does not fit into the
-/// receive buffer of its socket. A datagram takes about a kilobyte besides its payload, and the default
-/// size of the receive buffer is 208 KiB.
+/// receive buffer of its socket. A datagram takes about a kilobyte besides its payload, and the
+/// default size of the receive buffer is 208 KiB.
 pub fn datagram_window(window: usize, size: usize) -> usize {
     window.min(SOCKET_BUFFER_BYTES / (size + 1024)).max(1)
 }
 
 /// Bytes of send buffers that suffice for messages of every size up to `largest`.
 fn side_bytes(window: usize, largest: usize) -> usize {
-    // A window of larger messages shrinks at most to the bytes of the full receive buffers.
+    // Send buffers take at most `window` strides, and at most half of `RECEIVE_BUFFER_BYTES` unless a
+    // single message is larger.
     let stride = posting::stride(largest);
     stride
         .max((window * stride).min(RECEIVE_BUFFER_BYTES / 2))

@@ -234,8 +234,8 @@ impl<'a, A: MessageApi> Run<'a, A> {
         }
     }
 
-    /// Waits once as the endpoint is configured, and returns the number of completions that the wait
-    /// has read.
+    /// Waits once as the endpoint is configured, and returns the number of completions that the
+    /// wait has read.
     #[inline]
     fn wait(&self, entries: &mut [cq::Entry]) -> anyhow::Result<usize> {
         let waited = self.waiter.wait(self.cq, entries);

@@ -1,5 +1,5 @@
-//! Text messages between two endpoints over the fabric itself. Two commands in two terminals exchange
-//! them to control a run.
+//! Text messages between two endpoints over the fabric itself. Two commands in two terminals
+//! exchange them to control a run.
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::cq;

@@ -204,8 +204,8 @@ impl ByteRing {
     }
 }
 
-/// Start and end of a chunk after `position`. A chunk occupies a power of two of bytes and starts at a
-/// multiple of that power, so that it never wraps.
+/// Start and end of a chunk after `position`. A chunk occupies a power of two of bytes and starts
+/// at a multiple of that power, so that it never wraps.
 #[inline]
 fn chunk_range(position: u64, len: usize) -> (u64, u64) {
     let room = len.next_power_of_two().max(64) as u64;
@@ -214,7 +214,8 @@ fn chunk_range(position: u64, len: usize) -> (u64, u64) {
 }
 
 /// Bytes of the ring, which stays in a second-level cache together with both private buffers. Of
-/// capacities from 64 to 256 KiB, the largest was three times slower for messages of 64 KiB and more.
+/// capacities from 64 to 256 KiB, the largest was three times slower for messages of 64 KiB and
+/// more.
 const CAPACITY: usize = 64 << 10;
 /// Largest chunk, in bytes: four of them fit into the ring.
 const CHUNK_MAX: usize = CAPACITY / 4;

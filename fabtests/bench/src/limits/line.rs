@@ -23,14 +23,15 @@ pub(super) struct LinePingpong<'a> {
 
 impl<'a> LinePingpong<'a> {
     /// Uses one line for both directions. The poller fetches the line from the core that has just
-    /// stored, and already owns the line for its own store: on some machines the line travels once per
-    /// direction.
+    /// stored, and already owns the line for its own store: on some machines the line travels once
+    /// per direction.
     pub(super) fn shared(layout: &'a Layout, idle: Idle) -> Self {
         Self::new(&layout.line.0, &layout.line.0, idle)
     }
 
-    /// Uses one line per direction, like two processes that put into each other's memory. The poller
-    /// fetches the line from the storing core, which has to fetch the line back for its next store.
+    /// Uses one line per direction, like two processes that put into each other's memory. The
+    /// poller fetches the line from the storing core, which has to fetch the line back for its next
+    /// store.
     pub(super) fn per_direction(layout: &'a Layout, side: Side, idle: Idle) -> Self {
         let (passive, active) = (&layout.put_to_passive.0, &layout.put_to_active.0);
         match side {

@@ -31,13 +31,14 @@ impl<'a> Loads<'a> {
         }
     }
 
-    /// Measures loads. Each load depends on the previous one, because the bytes of a get have arrived
-    /// when the get completes.
+    /// Measures loads. Each load depends on the previous one, because the bytes of a get have
+    /// arrived when the get completes.
     pub(super) fn measure(&mut self, clock: Clock, counts: Counts) -> Timing {
         self.measure_accesses(clock, counts, |line| line.0.load(Ordering::Acquire))
     }
 
-    /// Measures additions as [`Self::measure`] does loads. An addition is the least work of an atomic.
+    /// Measures additions as [`Self::measure`] does loads. An addition is the least work of an
+    /// atomic.
     pub(super) fn measure_add(&mut self, clock: Clock, counts: Counts) -> Timing {
         self.measure_accesses(clock, counts, |line| line.0.fetch_add(1, Ordering::AcqRel))
     }

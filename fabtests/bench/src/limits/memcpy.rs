@@ -20,7 +20,8 @@ pub(super) fn measure_cached(
     })
 }
 
-/// Copies between slots. A slot is used again only after the copies have passed all [`COLD_BYTES`] bytes.
+/// Copies between slots. A slot is used again only after the copies have passed all [`COLD_BYTES`]
+/// bytes.
 pub(super) fn measure_cold(
     buffer: &mut [u8],
     size: usize,

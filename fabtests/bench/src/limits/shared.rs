@@ -32,8 +32,8 @@ pub(super) struct FutexLine(pub(super) AtomicU32);
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Layout {
-    /// The line of the round trip. Its value is odd after a store of the active process, even after the
-    /// response.
+    /// The line of the round trip. Its value is odd after a store of the active process, even after
+    /// the response.
     pub(super) line: CacheLine,
     /// Process ID of the passive process, for CMA.
     pub(super) cma_pid: CacheLine,

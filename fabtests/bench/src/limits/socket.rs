@@ -53,8 +53,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends consecutive messages of `size` bytes out of `window` without waiting for replies. One reply
-    /// at the end stops the clock.
+    /// Sends consecutive messages of `size` bytes out of `window` without waiting for replies. One
+    /// reply at the end stops the clock.
     pub(super) fn measure_rate(
         &mut self,
         window: &[u8],

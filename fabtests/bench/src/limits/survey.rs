@@ -139,7 +139,8 @@ pub fn point_limit(
     Ok(match flow {
         Flow::RoundTrip => best_ns(limit_probes(flow, size))? / 2.0,
         Flow::Stream => best_ns(limit_probes(flow, size))?,
-        // The limit of a short put is a plain store that the target polls; a longer put also copies.
+        // The limit of a short put is a plain store that the target polls; a longer put also
+        // copies.
         Flow::Put if size <= 8 => best_ns(vec![Probe::Put])? / 2.0,
         Flow::Put => best_ns(vec![Probe::Put])? / 2.0 + best_ns(vec![Probe::Memcpy { size }])?,
         Flow::Get if size <= 64 => best_ns(vec![Probe::Load])?,
@@ -175,8 +176,8 @@ fn socket_limit(
 const STREAM_WRITE: usize = 64 << 10;
 
 /// Measures the present time to read `size` bytes of the other process's memory by a system call,
-/// in nanoseconds. This time is the reference for copies without the sender's help. Returns `None` for
-/// sizes below 16 KiB, and if the system refuses the call.
+/// in nanoseconds. This time is the reference for copies without the sender's help. Returns `None`
+/// for sizes below 16 KiB, and if the system refuses the call.
 ///
 /// # Errors
 /// As [`Pair::order`].
@@ -192,7 +193,8 @@ pub fn cma_ns(pair: &mut Pair, size: usize) -> anyhow::Result<Option<f64>> {
     })
 }
 
-/// Smallest size that is read by a system call, in bytes. Two copies are faster for smaller messages.
+/// Smallest size that is read by a system call, in bytes. Two copies are faster for smaller
+/// messages.
 const CMA_MIN_SIZE: usize = 16 << 10;
 
 fn limit_probes(flow: Flow, size: usize) -> Vec<Probe> {
@@ -329,8 +331,8 @@ fn key(probe: Probe) -> String {
     format!("{probe:?}")
 }
 
-/// Chunk sizes of large messages, in bytes. Several of the smallest chunks are in flight at once, even
-/// in a first-level cache. The largest is the most that a [`super::byte_ring::ByteRing`] holds
+/// Chunk sizes of large messages, in bytes. Several of the smallest chunks are in flight at once,
+/// even in a first-level cache. The largest is the most that a [`super::byte_ring::ByteRing`] holds
 /// contiguously.
 const CHUNKS: [usize; 3] = [4 << 10, 8 << 10, 16 << 10];
 /// Counts of the probes by system calls.

@@ -1,7 +1,7 @@
 //! Round trips over any message API: each side sends when the other side's message has arrived.
 //!
-//! Each side has two receives, so that it posts the next receive while a message is in flight and not
-//! between a message and its reply. One read returns at most one completion.
+//! Each side has two receives, so that it posts the next receive while a message is in flight and
+//! not between a message and its reply. One read returns at most one completion.
 
 use anyhow::ensure;
 
@@ -104,8 +104,8 @@ struct PingpongProcess<'a, M: Messages> {
     size: usize,
     inject: bool,
     verify: bool,
-    /// Receives that remain to be posted. The limit ensures that no posted receive remains at the end
-    /// of the run.
+    /// Receives that remain to be posted. The limit ensures that no posted receive remains at the
+    /// end of the run.
     to_post: usize,
     sent: u64,
     received: u64,

@@ -52,7 +52,8 @@ pub(super) fn receive(control: &UnixStream) -> anyhow::Result<[OwnedFd; COUNT]> 
 
 #[expect(unsafe_code, reason = "the kernel hands descriptors over as numbers")]
 fn into_owned_fd(fd: RawFd) -> OwnedFd {
-    // SAFETY: the kernel has just opened the descriptor for this process, and no other code uses it.
+    // SAFETY: the kernel has just opened the descriptor for this process, and no other code uses
+    // it.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 

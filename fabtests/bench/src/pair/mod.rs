@@ -1,8 +1,8 @@
 //! Two processes that execute orders: the *active* one measures, the *passive* one responds.
 //!
-//! Both are children of this process, which blocks while they work. The standard input of a child is
-//! one end of a socket, which carries orders and replies as lines of JSON. The pair keeps the last
-//! lines of a child's output and adds them to the error when the child dies.
+//! Both are children of this process, which blocks while they work. The standard input of a child
+//! is one end of a socket, which carries orders and replies as lines of JSON. The pair keeps the
+//! last lines of a child's output and adds them to the error when the child dies.
 
 pub(crate) mod exchange;
 mod handover;
@@ -125,12 +125,12 @@ impl Pair {
         })
     }
 
-    /// Gives the same order to both processes and waits for both. Returns the replies in the order of
-    /// [`Side::BOTH`].
+    /// Gives the same order to both processes and waits for both. Returns the replies in the order
+    /// of [`Side::BOTH`].
     ///
     /// # Errors
-    /// When the order fails in a process, a process dies, or the deadline passes. The error for a dead
-    /// process contains its last output.
+    /// When the order fails in a process, a process dies, or the deadline passes. The error for a
+    /// dead process contains its last output.
     pub fn order(&mut self, order: &Order) -> anyhow::Result<[Value; 2]> {
         self.order_each([order, order])
     }
@@ -293,8 +293,8 @@ impl Member {
         let child = command
             .spawn()
             .with_context(|| format!("cannot start {:?}", command.get_program()))?;
-        // The command still holds the child's ends of the socket and the pipe. Without this drop, neither
-        // would report that the child has closed it.
+        // The command still holds the child's ends of the socket and the pipe. Without this drop,
+        // neither would report that the child has closed it.
         drop(command);
         forward_lines(
             side,

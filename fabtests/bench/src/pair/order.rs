@@ -26,7 +26,8 @@ pub enum Order {
     /// Exchange messages with the endpoints at these addresses: all senders to this process, or the
     /// receiver of its messages.
     Peers(Vec<String>),
-    /// Run a benchmark. Both processes reply with a [`RunResult`]; the timing of one of them counts.
+    /// Run a benchmark. Both processes reply with a [`RunResult`]; the timing of one of them
+    /// counts.
     Bench(BenchOrder),
     /// Take part in the wait for a message that the active process sends after this time. Both
     /// processes reply with a [`RunResult`]; the passive process's counts.

@@ -60,8 +60,8 @@ pub struct Args {
     yielding: bool,
 }
 
-/// Executes orders from standard input, the control socket, until it is closed. `bmi` opens the backend
-/// for orders that use BMI.
+/// Executes orders from standard input, the control socket, until it is closed. `bmi` opens the
+/// backend for orders that use BMI.
 ///
 /// # Errors
 /// When standard input is not a control socket. A reply reports the failure of its order.

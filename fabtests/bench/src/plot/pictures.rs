@@ -184,7 +184,8 @@ impl Figure {
         lines.push(("one read by CMA".to_owned(), rows.to_vec(), |row| {
             row.cma_ns
         }));
-        // Small copies are not a limit of messages: a copy of few bytes takes no longer than a call.
+        // Small copies are not a limit of messages: a copy of few bytes takes no longer than a
+        // call.
         let large = rows.iter().copied().filter(|row| row.size >= 1024);
         lines.push(("memcpy in cache".to_owned(), large.collect(), |row| {
             row.memcpy_mbps.map(|mbps| row.size as f64 * 1e3 / mbps)

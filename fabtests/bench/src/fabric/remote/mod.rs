@@ -73,8 +73,8 @@ impl TargetRegion {
     fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.memory.len());
         let word = self.memory.base().wrapping_add(offset).cast();
-        // SAFETY: the word lies within memory that lives as long as `self`, is aligned, and is accessed
-        // only by atomics.
+        // SAFETY: the word lies within memory that lives as long as `self`, is aligned, and is
+        // accessed only by atomics.
         unsafe { AtomicU64::from_ptr(word) }
     }
 
@@ -147,8 +147,8 @@ impl Run<'_> {
     fn synchronise(&mut self) -> anyhow::Result<()> {
         self.region.runs += 1;
         let runs = self.region.runs;
-        // Later writes may overtake a write that was posted before the peer was connected and therefore
-        // travels as a command. Consecutive runs use different words for this reason.
+        // Later writes may overtake a write that was posted before the peer was connected and
+        // therefore travels as a command. Consecutive runs use different words for this reason.
         let offset = RUNS + 8 * (runs % RUN_WORDS) as usize;
         self.store_remote_word(offset, runs)?;
         while self.region.word(offset).load(Ordering::Acquire) < runs {
