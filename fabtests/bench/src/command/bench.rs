@@ -1,12 +1,13 @@
 //! `bench`: every benchmark at every size, beside the limits and a baseline.
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 
 use super::PlacementArgs;
+use super::baseline::{Baseline, SELVEDGE};
 use super::contestants::{ContestantArgs, PairLauncher};
 use super::interrupt::report_on_interrupt;
 use super::print::{self, Format};
-use crate::comparison::{Draft, Libfabric, MemoryUse, Opening, Plan, Report, measure};
+use crate::comparison::{Draft, MemoryUse, Opening, Plan, Report, measure};
 use crate::fabric::{Bench, longest_datagram};
 use crate::limits::{Depth, survey};
 use crate::machine::Machine;
@@ -77,36 +78,6 @@ pub struct Args {
 enum EndpointType {
     Rdm,
     Dgram,
-}
-
-/// The implementation that the benchmarks measure beside this one.
-#[derive(Debug)]
-pub(super) enum Baseline {
-    /// libfabric's provider of the same name.
-    Libfabric(Libfabric),
-    /// Another provider of Selvedge.
-    Provider(String),
-    /// BMI over the same provider.
-    Bmi,
-}
-
-impl Baseline {
-    fn find(name: &str, provider: Option<String>) -> anyhow::Result<Self> {
-        match name {
-            "libfabric" => return Libfabric::compile(provider).map(Self::Libfabric),
-            "bmi" => return Ok(Self::Bmi),
-            _ => {}
-        }
-        let registry = selvedge_providers::builtin();
-        let names: Vec<_> = registry.providers().iter().map(|it| it.name()).collect();
-        match names.contains(&name) {
-            true => Ok(Self::Provider(name.to_owned())),
-            false => bail!(
-                "--against {name}: choose libfabric, bmi, {}",
-                names.join(", ")
-            ),
-        }
-    }
 }
 
 /// Measures the plan and prints the report.
@@ -281,9 +252,5 @@ fn measure_opening(
     Ok(openings)
 }
 
-/// Selvedge's name and version as a contestant.
-pub(super) const SELVEDGE: &str = concat!("selvedge ", env!("CARGO_PKG_VERSION"));
-/// Name and version of Selvedge's BMI as a contestant.
-pub(super) const SELVEDGE_BMI: &str = concat!("selvedge-bmi ", env!("CARGO_PKG_VERSION"));
 /// Measurements of each limit, whose median counts.
 pub(super) const LIMIT_ROUNDS: usize = 3;

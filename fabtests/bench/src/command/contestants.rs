@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::ensure;
 
-use super::bench::{Baseline, SELVEDGE, SELVEDGE_BMI};
+use super::baseline::{Baseline, SELVEDGE, SELVEDGE_BMI};
 use crate::comparison::{Contestant, Pairs, Plan, Senders};
 use crate::cpu::Placement;
 use crate::fabric::{Bench, BenchConfig, OpenOrder, ThreadingLevel, WaitStrategy};

@@ -5,7 +5,7 @@ use anyhow::ensure;
 use selvedge::cq;
 
 use super::endpoint::BenchEndpoint;
-use super::message_api::{Purpose, Tagged};
+use super::message_api::{Purpose, Tagged, channel_tag};
 use super::posting::{Completion, Run};
 
 /// Bytes of an unexpected message.
@@ -13,12 +13,27 @@ const LEN: usize = 8;
 /// First of the channels that no benchmark uses.
 const UNUSED_CHANNEL: usize = 1 << 32;
 
+/// Adds the idle peers, posted receives and unexpected messages of the endpoint's configuration.
+/// The peer process does so at the same time.
+///
+/// # Errors
+/// The provider's error.
+pub fn add_background_load(endpoint: &mut BenchEndpoint) -> anyhow::Result<()> {
+    if endpoint.config().idle_peers > 0 {
+        endpoint.connect_idle_peers()?;
+    }
+    match endpoint.config().posted + endpoint.config().unexpected {
+        0 => Ok(()),
+        _ => add_unmatched(endpoint),
+    }
+}
+
 /// Posts the receives and sends the unexpected messages to the peer. Both processes call this at
 /// the same time.
 ///
 /// # Errors
 /// The provider's error.
-pub(super) fn apply(endpoint: &mut BenchEndpoint) -> anyhow::Result<()> {
+fn add_unmatched(endpoint: &mut BenchEndpoint) -> anyhow::Result<()> {
     let (posted, unexpected) = (endpoint.config().posted, endpoint.config().unexpected);
     endpoint.post_unmatched((0..posted).map(|index| channel_tag(UNUSED_CHANNEL + index)))?;
     let (mut run, mut rx, tx) = Run::<Tagged>::begin(endpoint, LEN, 1)?;
@@ -41,11 +56,3 @@ pub(super) fn apply(endpoint: &mut BenchEndpoint) -> anyhow::Result<()> {
     run.end();
     Ok(())
 }
-
-/// The bits of a tag that name a channel.
-pub(super) const fn channel_tag(channel: usize) -> u64 {
-    (channel as u64) << CHANNEL_SHIFT
-}
-
-/// Position of the channel in a tag, above the bits of [`Purpose`].
-pub(super) const CHANNEL_SHIFT: u32 = 8;

@@ -1,26 +1,23 @@
 //! The endpoint of one process, with its queue, peers and buffers.
 
 use std::iter::repeat_n;
-use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::info::{EpType, Threading};
 use selvedge::{
-    Address, AddressVector, Bindings, Caps, CompletionQueue, Endpoint, Errno, FiAddr, Hints, Info,
-    av, cq, wait,
+    Address, AddressVector, Bindings, Caps, CompletionQueue, Endpoint, FiAddr, Hints, Info, av, cq,
+    wait,
 };
 use serde::{Deserialize, Serialize};
 
 use super::idle_peers::{CONNECT_TAG, IdlePeers};
-use super::posting::{EndpointBuffers, post_unmatched};
-use super::remote::TargetRegion;
-use super::{
-    BenchConfig, LARGEST, OpenOrder, ThreadingLevel, WIDEST, WaitStrategy, background_load,
-    side_bytes,
+use super::order::{
+    BenchConfig, LARGEST, OpenOrder, ThreadingLevel, WIDEST, WaitStrategy, side_bytes,
 };
+use super::posting::{EndpointBuffers, Waiter, post_unmatched};
+use super::remote::TargetRegion;
 use crate::buffer::Pages;
 use crate::cpu::Idle;
 
@@ -163,24 +160,12 @@ impl BenchEndpoint {
         Ok(())
     }
 
-    /// Adds the idle peers, posted receives and unexpected messages of the configuration. The peer
-    /// process does so at the same time.
+    /// Connects idle endpoints of this process with the peer, and this endpoint with the peer's
+    /// idle endpoints.
     ///
     /// # Errors
     /// The provider's error.
-    pub fn add_background_load(&mut self) -> anyhow::Result<()> {
-        if self.config.idle_peers > 0 {
-            self.idle_peers = Some(self.connect_idle_peers()?);
-        }
-        match self.config.posted + self.config.unexpected {
-            0 => Ok(()),
-            _ => background_load::apply(self),
-        }
-    }
-
-    /// Connects idle endpoints of this process with the peer, and this endpoint with the peer's
-    /// idle endpoints.
-    fn connect_idle_peers(&mut self) -> anyhow::Result<IdlePeers> {
+    pub(super) fn connect_idle_peers(&mut self) -> anyhow::Result<()> {
         let count = self.config.idle_peers;
         let idle_peers = IdlePeers::open(&self.info, count)?;
         self.post_unmatched(repeat_n(CONNECT_TAG, count))?;
@@ -193,7 +178,8 @@ impl BenchEndpoint {
             poll_connected().map(|_| ())
         })?;
         while poll_connected()? < count {}
-        Ok(idle_peers)
+        self.idle_peers = Some(idle_peers);
+        Ok(())
     }
 
     /// The action of this process between two reads of the queue.
@@ -251,78 +237,11 @@ impl BenchEndpoint {
             ep: &*self.ep,
             cq: &*self.cq,
             peer,
-            waiter: Waiter {
-                strategy: self.config.wait,
-                idle: self.idle,
-            },
+            waiter: Waiter::new(self.config.wait, self.idle),
             buffers: &mut self.buffers,
         }
     }
 }
-
-/// Waits for completions as the endpoint is configured.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Waiter {
-    strategy: WaitStrategy,
-    idle: Idle,
-}
-
-impl Waiter {
-    /// Waits once, and returns the number of completions that the wait has read into `entries`.
-    ///
-    /// # Errors
-    /// As [`CompletionQueue::read`].
-    #[inline]
-    pub(super) fn wait(
-        self,
-        cq: &dyn CompletionQueue,
-        entries: &mut [cq::Entry],
-    ) -> selvedge::Result<usize> {
-        if self.strategy == WaitStrategy::Spin {
-            self.idle.wait_between_calls();
-            return Ok(0);
-        }
-        self.wait_without_spinning(cq, entries)
-    }
-
-    #[cold]
-    fn wait_without_spinning(
-        self,
-        cq: &dyn CompletionQueue,
-        entries: &mut [cq::Entry],
-    ) -> selvedge::Result<usize> {
-        match self.strategy {
-            WaitStrategy::Spin | WaitStrategy::Yield => std::thread::yield_now(),
-            WaitStrategy::Fd if cq.try_wait().is_ok() => {
-                let fd = cq.wait_fd().ok_or(Errno::NoSys)?;
-                let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
-                // The queue is read again after any outcome.
-                let _ = poll(&mut fds, PollTimeout::from(WAIT_TIMEOUT_MS));
-            }
-            WaitStrategy::Fd => {}
-            WaitStrategy::Sleep => {
-                let timeout = Duration::from_millis(WAIT_TIMEOUT_MS.into());
-                return match cq.wait(entries, Some(timeout)) {
-                    Err(Errno::Again) => Ok(0),
-                    read => read,
-                };
-            }
-        }
-        Ok(0)
-    }
-
-    /// Waits before a post is tried again.
-    pub(super) fn wait_before_repost(self) {
-        match self.strategy {
-            WaitStrategy::Spin => self.idle.wait_between_calls(),
-            _ => std::thread::yield_now(),
-        }
-    }
-}
-
-/// Time limit of one wait, in milliseconds. The limit lets a process without completions notice its
-/// deadline.
-const WAIT_TIMEOUT_MS: u16 = 1000;
 
 /// The objects of an endpoint that a loop over remote memory uses.
 #[derive(Debug)]

@@ -9,10 +9,9 @@
 use anyhow::ensure;
 use selvedge::cq;
 
-use super::BenchOrder;
-use super::background_load::CHANNEL_SHIFT;
 use super::endpoint::BenchEndpoint;
-use super::message_api::{Purpose, Tagged};
+use super::message_api::{CHANNEL_SHIFT, Purpose, Tagged};
+use super::order::BenchOrder;
 use super::posting::{Completion, Run, RxSlot};
 use crate::clock::{Clock, ticks};
 use crate::pair::Side;

@@ -13,6 +13,14 @@ pub(super) enum Purpose {
     Ack = 2,
 }
 
+/// The bits of a tag that name a channel.
+pub(super) const fn channel_tag(channel: usize) -> u64 {
+    (channel as u64) << CHANNEL_SHIFT
+}
+
+/// Position of the channel in a tag, above the bits of [`Purpose`].
+pub(super) const CHANNEL_SHIFT: u32 = 8;
+
 /// The API of untagged or tagged messages.
 pub(super) trait MessageApi {
     /// # Safety

@@ -3,9 +3,9 @@
 use anyhow::Context as _;
 use selvedge::cq;
 
-use super::BenchOrder;
 use super::endpoint::BenchEndpoint;
 use super::message_api::{MessageApi, Purpose};
+use super::order::BenchOrder;
 use super::posting::{Completion, Run, RxSlot, TxSlot};
 use crate::clock::Clock;
 use crate::pair::Side;

@@ -8,10 +8,8 @@ use serde::de::DeserializeOwned;
 
 use super::endpoint::BenchEndpoint;
 use super::message_api::{Purpose, Untagged};
+use super::order::TEXT_LEN;
 use super::posting::{Completion, Run};
-
-/// Bytes of a text message; a shorter text is padded with spaces.
-pub(super) const TEXT_LEN: usize = 1024;
 
 /// Sends a value as an untagged message.
 ///

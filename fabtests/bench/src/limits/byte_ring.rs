@@ -8,10 +8,9 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering;
 
-use super::shared::{CacheLine, Layout};
+use super::shared::CacheLine;
 use crate::clock::Clock;
 use crate::cpu::Idle;
-use crate::pair::Side;
 use crate::timing::{Counts, Timing, round_trips, timed_as_whole};
 
 /// A ring of bytes: one direction between the two processes.
@@ -132,12 +131,8 @@ pub(super) struct Duplex<'a> {
 }
 
 impl<'a> Duplex<'a> {
-    pub(super) fn new(layout: &'a Layout, side: Side, idle: Idle) -> Self {
-        let (to_passive, to_active) = (&layout.byte_ring_to_passive, &layout.byte_ring_to_active);
-        let (written, read) = match side {
-            Side::Active => (to_passive, to_active),
-            Side::Passive => (to_active, to_passive),
-        };
+    /// Takes the ring that this process writes, and the one that it reads.
+    pub(super) fn new([written, read]: [&'a ByteRing; 2], idle: Idle) -> Self {
         Self {
             // SAFETY: one `ProbeContext` per side is made, and no other code makes a writer.
             writer: unsafe { Writer::new(written, idle) },

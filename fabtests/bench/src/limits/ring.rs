@@ -11,10 +11,9 @@ use std::cell::UnsafeCell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::shared::{CacheLine, Layout};
+use super::shared::CacheLine;
 use crate::clock::Clock;
 use crate::cpu::Idle;
-use crate::pair::Side;
 use crate::timing::{Counts, Timing, round_trips, stream};
 
 /// Bytes of payload of a message.
@@ -139,12 +138,8 @@ pub(super) struct Duplex<'a> {
 }
 
 impl<'a> Duplex<'a> {
-    pub(super) fn new(layout: &'a Layout, side: Side, idle: Idle) -> Self {
-        let (to_passive, to_active) = (&layout.ring_to_passive, &layout.ring_to_active);
-        let (sent, received) = match side {
-            Side::Active => (to_passive, to_active),
-            Side::Passive => (to_active, to_passive),
-        };
+    /// Takes the ring that this process writes, and the one that it reads.
+    pub(super) fn new([sent, received]: [&'a Ring; 2], idle: Idle) -> Self {
         Self {
             // SAFETY: one `ProbeContext` per side is made, and no other code makes a producer.
             producer: unsafe { Producer::new(sent, idle) },

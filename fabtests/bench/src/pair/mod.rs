@@ -9,9 +9,9 @@ mod handover;
 mod order;
 mod owned;
 pub mod role;
+mod side;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,37 +30,7 @@ use crate::fabric::{OpenOrder, Opened};
 use crate::limits::Segment;
 
 pub use order::{Order, Reply, RunResult};
-
-/// One of the two processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Side {
-    /// The process that measures.
-    Active,
-    /// The process that responds.
-    Passive,
-}
-
-impl Side {
-    /// Both sides, the active one first.
-    pub const BOTH: [Self; 2] = [Self::Active, Self::Passive];
-
-    /// The other side.
-    pub fn other(self) -> Self {
-        match self {
-            Self::Active => Self::Passive,
-            Self::Passive => Self::Active,
-        }
-    }
-}
-
-impl fmt::Display for Side {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Active => "active",
-            Self::Passive => "passive",
-        })
-    }
-}
+pub use side::Side;
 
 /// Both processes. Dropping the pair kills them.
 #[derive(Debug)]

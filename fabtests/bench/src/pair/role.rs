@@ -181,7 +181,7 @@ impl RoleEndpoint {
         match self {
             Self::Fabric(endpoint) => {
                 endpoint.set_peer(address)?;
-                endpoint.add_background_load()
+                fabric::add_background_load(endpoint)
             }
             Self::Owned(endpoint) => endpoint.set_peer(address),
             Self::Backend(backend) => backend.set_peer(address),

@@ -4,38 +4,32 @@
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
+mod lines;
+mod region;
 mod streams;
 mod trips;
 mod turns;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::atomic::{Datatype, Ioc, IocMut, Op, Target};
 use selvedge::{
-    Allocation, AtomicExt, CompletionQueue, Context, Desc, Domain, Endpoint, Errno, FiAddr, Iov,
-    IovMut, MrAccess, RmaExt, alloc, cq,
+    AtomicExt, CompletionQueue, Context, Desc, Endpoint, Errno, FiAddr, Iov, IovMut, RmaExt, cq,
 };
 
 use super::endpoint::BenchEndpoint;
-use super::{Bench, BenchOrder, posting};
+use super::order::{Bench, BenchOrder, stride};
 use crate::buffer::Pages;
 use crate::clock::Clock;
 use crate::cpu::Idle;
 use crate::pair::Side;
 use crate::timing::Timing;
 
-/// Memory of this process that the peer reads and writes: words for synchronisation, then the data.
-#[derive(Debug)]
-pub(super) struct TargetRegion {
-    memory: Arc<dyn Allocation>,
-    /// Number of runs that have begun.
-    runs: u64,
-}
+pub(crate) use lines::{LINES, STRIDE};
+pub(super) use region::TargetRegion;
+use region::{DATA, KEY};
 
-/// The key of every region.
-const KEY: u64 = 7;
 /// Offset of the [`RUN_WORDS`] counters of runs that the peer has begun. Consecutive runs use the
 /// counters in turn.
 const RUNS: usize = 0;
@@ -45,46 +39,6 @@ const RUN_WORDS: u64 = 8;
 const TURNS: usize = 128;
 /// Offset of an atomic's result in the local buffer, behind the operand.
 const OPERANDS: usize = 32;
-/// Offset of the data.
-const DATA: usize = 4096;
-/// Number of lines in a turn of small gets: too many for a prefetcher, and few enough for the
-/// first-level cache of the process that writes them.
-pub(crate) const LINES: usize = 256;
-/// Distance between consecutive lines of a turn, in lines; coprime to [`LINES`].
-pub(crate) const STRIDE: usize = 83;
-
-impl TargetRegion {
-    /// Allocates a region for a window of accesses that take up to `size` bytes together.
-    pub(super) fn new(domain: &dyn Domain, size: usize) -> anyhow::Result<Self> {
-        let access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
-        let attr = alloc::Attr::new(access).with_key(KEY);
-        let len = DATA + size.max(64 * LINES);
-        let memory = domain
-            .alloc(len, &attr)
-            .context("cannot allocate memory for the peer")?;
-        Ok(Self { memory, runs: 0 })
-    }
-
-    /// Whether there is room for accesses of `size` bytes.
-    pub(super) fn fits(&self, size: usize) -> bool {
-        DATA + size <= self.memory.len()
-    }
-
-    fn word(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.memory.len());
-        let word = self.memory.base().wrapping_add(offset).cast();
-        // SAFETY: the word lies within memory that lives as long as `self`, is aligned, and is
-        // accessed only by atomics.
-        unsafe { AtomicU64::from_ptr(word) }
-    }
-
-    fn byte(&self, offset: usize) -> &AtomicU8 {
-        assert!(offset < self.memory.len());
-        let byte = self.memory.base().wrapping_add(offset);
-        // SAFETY: as in `word`.
-        unsafe { AtomicU8::from_ptr(byte) }
-    }
-}
 
 pub(super) fn run(
     endpoint: &mut BenchEndpoint,
@@ -102,7 +56,7 @@ pub(super) fn run(
     } else {
         1
     };
-    let bytes = window * posting::stride(order.size).max(OPERANDS + 8);
+    let bytes = window * stride(order.size).max(OPERANDS + 8);
     let inject = order.inject && order.size <= endpoint.inject_size();
     let (idle, resources) = (endpoint.idle(), endpoint.remote_resources(bytes)?);
     let mut run = Run {
@@ -209,7 +163,7 @@ impl Run<'_> {
     /// Posts a write of buffer `number` to the same offset of the peer's data.
     #[inline]
     fn post_put(&self, number: usize) -> anyhow::Result<()> {
-        let offset = number * posting::stride(self.size);
+        let offset = number * stride(self.size);
         let buf = Iov::new(&self.buf[offset..offset + self.size]);
         loop {
             // SAFETY: no code writes the buffer during a run of windows.
@@ -228,7 +182,7 @@ impl Run<'_> {
     /// Posts a read into buffer `number` from the same offset of the peer's data.
     #[inline]
     fn post_get(&mut self, number: usize) -> anyhow::Result<()> {
-        let offset = number * posting::stride(self.size);
+        let offset = number * stride(self.size);
         let buf = IovMut::new(&mut self.buf[offset..offset + self.size]);
         loop {
             // SAFETY: no code accesses the buffers of a window until all its completions have been

@@ -5,9 +5,10 @@
     reason = "memory that two processes share is reached by pointers"
 )]
 
+mod cache_line;
+
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use anyhow::{Context as _, ensure};
 use memmap2::{MmapOptions, MmapRaw};
@@ -16,16 +17,9 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use super::byte_ring::ByteRing;
 use super::ring::Ring;
 use crate::fabric::LINES;
+use crate::pair::Side;
 
-/// A word on a cache line of its own.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub(super) struct CacheLine(pub(super) AtomicU64);
-
-/// A futex on a cache line of its own.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub(super) struct FutexLine(pub(super) AtomicU32);
+pub(super) use cache_line::{CacheLine, FutexLine};
 
 /// The memory that the processes share. The active process writes fields named `to_passive`, the
 /// passive one those named `to_active`.
@@ -63,6 +57,26 @@ pub(super) struct Layout {
     pub(super) lines_read: CacheLine,
     /// The lines that the passive process writes and the active process reads.
     pub(super) lines: [CacheLine; LINES],
+}
+
+impl Layout {
+    /// The ring that this side writes, and the one that it reads.
+    pub(super) fn rings(&self, side: Side) -> [&Ring; 2] {
+        let (to_passive, to_active) = (&self.ring_to_passive, &self.ring_to_active);
+        match side {
+            Side::Active => [to_passive, to_active],
+            Side::Passive => [to_active, to_passive],
+        }
+    }
+
+    /// The ring of bytes that this side writes, and the one that it reads.
+    pub(super) fn byte_rings(&self, side: Side) -> [&ByteRing; 2] {
+        let (to_passive, to_active) = (&self.byte_ring_to_passive, &self.byte_ring_to_active);
+        match side {
+            Side::Active => [to_passive, to_active],
+            Side::Passive => [to_active, to_passive],
+        }
+    }
 }
 
 /// A mapping of the memory that the processes share.
@@ -114,5 +128,3 @@ impl Segment {
 }
 
 const _: () = assert!(align_of::<Layout>() <= 4096);
-const _: () = assert!(size_of::<CacheLine>() == 64);
-const _: () = assert!(size_of::<FutexLine>() == 64);

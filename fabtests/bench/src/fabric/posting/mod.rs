@@ -1,50 +1,30 @@
-//! Posting and completing operations. This file has the safety arguments of all posts of messages.
+//! Posting and completing operations. This module has the safety arguments of all posts of messages.
 //!
 //! An [`RxSlot`] or [`TxSlot`] is the right to use a buffer. A post takes the value, and the
 //! completion returns it.
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
+mod buffers;
+mod unmatched;
+mod waiter;
+
 use std::cell::Cell;
 use std::marker::PhantomData;
 
 use anyhow::{anyhow, bail, ensure};
-use selvedge::{
-    CompletionQueue, Context, Desc, Domain, Endpoint, Errno, FiAddr, Iov, IovMut, TagMatch,
-    TaggedExt, cq,
-};
+use selvedge::{CompletionQueue, Context, Endpoint, Errno, FiAddr, Iov, IovMut, TagMatch, cq};
 
-use super::background_load::{CHANNEL_SHIFT, channel_tag};
-use super::endpoint::{BenchEndpoint, Waiter};
-use super::message_api::{MessageApi, Purpose};
+use super::endpoint::BenchEndpoint;
+use super::message_api::{CHANNEL_SHIFT, MessageApi, Purpose, channel_tag};
+use super::order::stride;
 use super::pattern;
-use crate::buffer::Pages;
 use crate::pair::exchange;
 
-/// The buffers of an endpoint.
-#[derive(Debug)]
-pub(super) struct EndpointBuffers {
-    rx: Pages,
-    tx: Pages,
-    /// Whether a run has begun and has not returned all its buffers.
-    running: bool,
-}
-
-/// The right to use one receive buffer.
-#[derive(Debug)]
-pub(super) struct RxSlot(usize);
-
-impl RxSlot {
-    /// Index of the receive buffer.
-    #[inline]
-    pub(super) fn index(&self) -> usize {
-        self.0
-    }
-}
-
-/// The right to use one send buffer.
-#[derive(Debug)]
-pub(super) struct TxSlot(usize);
+pub(super) use buffers::{EndpointBuffers, RxSlot, TxSlot};
+use unmatched::SENT;
+pub(super) use unmatched::{post_unmatched, send_empty};
+pub(super) use waiter::Waiter;
 
 /// A completion of a run.
 pub(super) type Completion = exchange::Completion<RxSlot, TxSlot>;
@@ -69,30 +49,6 @@ pub(super) struct Run<'a, A> {
     outstanding: Cell<usize>,
     /// The borrow of the buffers, which the run accesses through pointers.
     borrowed: PhantomData<(&'a mut EndpointBuffers, A)>,
-}
-
-impl EndpointBuffers {
-    /// Allocates `len` bytes of send buffers and twice as many bytes of receive buffers.
-    ///
-    /// # Errors
-    /// When memory cannot be allocated.
-    pub(super) fn new(len: usize) -> anyhow::Result<Self> {
-        Ok(Self::from_memory(Pages::new(2 * len)?, Pages::new(len)?))
-    }
-
-    /// As [`Self::new`], in memory that the domain allocates.
-    ///
-    /// # Errors
-    /// When memory cannot be allocated.
-    pub(super) fn special(domain: &dyn Domain, len: usize) -> anyhow::Result<Self> {
-        let rx = Pages::special(domain, 2 * len)?;
-        Ok(Self::from_memory(rx, Pages::special(domain, len)?))
-    }
-
-    fn from_memory(rx: Pages, tx: Pages) -> Self {
-        let running = false;
-        Self { rx, tx, running }
-    }
 }
 
 impl<'a, A: MessageApi> Run<'a, A> {
@@ -326,54 +282,3 @@ impl<'a, A: MessageApi> Run<'a, A> {
         }
     }
 }
-
-/// Posts a tagged receive for each tag. `memory` outlives the endpoint, and no code reads the bytes
-/// received into it.
-///
-/// # Errors
-/// The provider's error.
-pub(super) fn post_unmatched(
-    ep: &dyn Endpoint,
-    memory: &mut Pages,
-    tags: impl Iterator<Item = u64>,
-) -> anyhow::Result<()> {
-    let buf = IovMut::new(memory);
-    for tag in tags {
-        let context = Context(UNMATCHED);
-        // SAFETY: the memory outlives the endpoint (`BenchEndpoint`'s order of fields), and no code
-        // accesses it afterwards.
-        let posted = unsafe {
-            ep.trecv(
-                buf,
-                Desc::NONE,
-                FiAddr::UNSPEC,
-                TagMatch::exact(tag),
-                context,
-            )
-        };
-        posted
-            .map_err(|errno| anyhow!("cannot post a receive that no message matches: {errno}"))?;
-    }
-    Ok(())
-}
-
-/// Sends an empty tagged message.
-///
-/// # Errors
-/// The provider's error.
-pub(super) fn send_empty(ep: &dyn Endpoint, dest: FiAddr, tag: u64) -> selvedge::Result {
-    // SAFETY: no memory is named.
-    unsafe { ep.tsend(Iov::new(&[]), Desc::NONE, dest, tag, Context(SENT)) }
-}
-
-/// Distance of two consecutive buffers, in bytes: a multiple of a cache line.
-pub(super) fn stride(size: usize) -> usize {
-    size.next_multiple_of(LINE).max(LINE)
-}
-
-/// Distinguishes the contexts of sends from those of receives.
-const SENT: u64 = 1 << 32;
-/// Context of receives that no message matches.
-const UNMATCHED: u64 = 1 << 33;
-/// Bytes of a cache line.
-const LINE: usize = 64;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::bench::SELVEDGE;
-use super::pingpong::Args;
+use super::Args;
 use crate::clock::Clock;
+use crate::command::baseline::SELVEDGE;
 use crate::comparison::{Contestant, Measured, Plan, Runner};
 use crate::cpu::{Placement, pin};
 use crate::fabric::{self, BenchEndpoint, BenchOrder, OpenOrder, text_message};
