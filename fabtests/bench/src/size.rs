@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::fabric::LARGEST;
+use crate::fabric::MAX_MESSAGE_SIZE;
 
 /// A list of message sizes in bytes, ascending and without repetition.
 ///
@@ -84,10 +84,10 @@ fn parse(text: &str) -> anyhow::Result<usize> {
     })?;
     match count.checked_mul(unit) {
         Some(0) => bail!("size {text:?} is too small: the smallest message has 1 byte"),
-        Some(size) if size <= LARGEST => Ok(size),
+        Some(size) if size <= MAX_MESSAGE_SIZE => Ok(size),
         _ => bail!(
             "size {text:?} is above the largest size, {}",
-            self::text(LARGEST)
+            self::text(MAX_MESSAGE_SIZE)
         ),
     }
 }

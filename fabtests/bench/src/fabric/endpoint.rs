@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::idle_peers::{CONNECT_TAG, IdlePeers};
 use super::order::{
-    BenchConfig, LARGEST, OpenOrder, ThreadingLevel, WIDEST, WaitStrategy, side_bytes,
+    BenchConfig, MAX_MESSAGE_SIZE, MAX_WINDOW, OpenOrder, ThreadingLevel, WaitStrategy, side_bytes,
 };
 use super::posting::{EndpointBuffers, Waiter, post_unmatched};
 use super::remote::TargetRegion;
@@ -112,11 +112,11 @@ impl BenchEndpoint {
     /// When memory cannot be allocated; when `window` or `largest` is out of range.
     pub fn resize(&mut self, window: usize, largest: usize) -> anyhow::Result<()> {
         ensure!(
-            largest <= LARGEST,
+            largest <= MAX_MESSAGE_SIZE,
             "a largest message of {largest} bytes is out of range"
         );
         ensure!(
-            window <= WIDEST,
+            window <= MAX_WINDOW,
             "a window of {window} messages is out of range"
         );
         self.buffers = EndpointBuffers::new(side_bytes(window, largest))?;

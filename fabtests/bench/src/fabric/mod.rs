@@ -28,8 +28,8 @@ pub(crate) use endpoint::discover;
 pub use endpoint::{BenchEndpoint, Opened, longest_datagram};
 pub use linger::linger;
 pub use order::{
-    Bench, BenchConfig, BenchOrder, LARGEST, OpenOrder, ThreadingLevel, WIDEST, WaitStrategy,
-    datagram_window, fitting_window,
+    Bench, BenchConfig, BenchOrder, MAX_MESSAGE_SIZE, MAX_WINDOW, OpenOrder, ThreadingLevel,
+    WaitStrategy, datagram_window, fitting_window,
 };
 pub(crate) use remote::{LINES, STRIDE};
 

@@ -13,7 +13,7 @@ use crate::timing::Counts;
 
 pub use bench::Bench;
 pub use config::{BenchConfig, ThreadingLevel, WaitStrategy};
-pub use windows::{LARGEST, WIDEST, datagram_window, fitting_window};
+pub use windows::{MAX_MESSAGE_SIZE, MAX_WINDOW, datagram_window, fitting_window};
 pub(super) use windows::{TEXT_LEN, side_bytes, stride};
 
 /// The order to open an endpoint, with its requirements.
@@ -107,12 +107,12 @@ impl BenchOrder {
             singles,
         } = self.counts;
         ensure!(
-            (1..=LARGEST).contains(&self.size),
+            (1..=MAX_MESSAGE_SIZE).contains(&self.size),
             "size {} is out of range",
             self.size
         );
         ensure!(
-            (1..=WIDEST).contains(&self.window),
+            (1..=MAX_WINDOW).contains(&self.window),
             "window {} is out of range",
             self.window
         );

@@ -29,9 +29,9 @@ pub(in crate::fabric) fn stride(size: usize) -> usize {
 }
 
 /// Largest message, in bytes. The buffers of both processes fit into a small machine's memory.
-pub const LARGEST: usize = 64 << 20;
+pub const MAX_MESSAGE_SIZE: usize = 64 << 20;
 /// Largest window, in messages.
-pub const WIDEST: usize = 4096;
+pub const MAX_WINDOW: usize = 4096;
 /// Bytes of a text message; a shorter text is padded with spaces.
 pub(in crate::fabric) const TEXT_LEN: usize = 1024;
 /// Bytes of receive buffers, unless a single message is larger.
@@ -47,9 +47,9 @@ mod tests {
 
     #[test]
     fn every_size_has_room_for_its_window() {
-        for largest in [1, 64, 4096, 1 << 20, 4 << 20, LARGEST] {
+        for largest in [1, 64, 4096, 1 << 20, 4 << 20, MAX_MESSAGE_SIZE] {
             let side = side_bytes(64, largest);
-            for size in [1, 60, 4096, 1 << 20, LARGEST] {
+            for size in [1, 60, 4096, 1 << 20, MAX_MESSAGE_SIZE] {
                 if size <= largest {
                     assert!(fitting_window(64, size) * stride(size) <= side, "{size}");
                 }

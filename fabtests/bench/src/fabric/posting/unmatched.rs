@@ -42,7 +42,7 @@ pub(in crate::fabric) fn post_unmatched(
 /// # Errors
 /// The provider's error.
 pub(in crate::fabric) fn send_empty(ep: &dyn Endpoint, dest: FiAddr, tag: u64) -> selvedge::Result {
-    // SAFETY: no memory is named.
+    // SAFETY: the message has no memory.
     unsafe { ep.tsend(Iov::new(&[]), Desc::NONE, dest, tag, Context(SENT)) }
 }
 

@@ -1,4 +1,4 @@
-//! Waits for completions.
+//! The wait of an endpoint for completions.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use selvedge::{CompletionQueue, Errno, cq};
 use crate::cpu::Idle;
 use crate::fabric::WaitStrategy;
 
-/// Waits for completions as the endpoint is configured.
+/// A `Waiter` waits for completions in the way that the configuration of its endpoint selects.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::fabric) struct Waiter {
     strategy: WaitStrategy,
@@ -17,6 +17,7 @@ pub(in crate::fabric) struct Waiter {
 }
 
 impl Waiter {
+    /// Makes the waiter of an endpoint.
     pub(in crate::fabric) const fn new(strategy: WaitStrategy, idle: Idle) -> Self {
         Self { strategy, idle }
     }
