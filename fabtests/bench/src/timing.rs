@@ -25,8 +25,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Enough round trips for a steady figure in some ten milliseconds, for messages of `size`
-    /// bytes.
+    /// Makes the counts of round trips of `size` bytes: enough for a steady figure in some ten
+    /// milliseconds.
     pub fn for_size(size: usize) -> Self {
         let batch = (BATCH_BYTES / size.max(1)).clamp(16, 4000);
         Self {

@@ -27,7 +27,11 @@ impl Baseline {
             _ => {}
         }
         let registry = selvedge_providers::builtin();
-        let names: Vec<_> = registry.providers().iter().map(|it| it.name()).collect();
+        let names: Vec<_> = registry
+            .providers()
+            .iter()
+            .map(|provider| provider.name())
+            .collect();
         match names.contains(&name) {
             true => Ok(Self::Provider(name.to_owned())),
             false => bail!(

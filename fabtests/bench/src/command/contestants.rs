@@ -52,8 +52,9 @@ impl ContestantArgs {
     /// The benchmarks of a command line that names none: all message benchmarks that these
     /// arguments allow.
     pub(super) fn benches(&self) -> Vec<Bench> {
-        let all = Bench::MESSAGES.into_iter();
-        all.filter(|&bench| self.check_bench(bench).is_ok())
+        let benches = Bench::MESSAGES.into_iter();
+        benches
+            .filter(|&bench| self.check_bench(bench).is_ok())
             .collect()
     }
 

@@ -60,9 +60,9 @@ impl Runner for Pairs {
             .flatten()
             .map(serde_json::from_value::<RunResult>)
             .collect::<Result<Vec<_>, _>>()?;
-        let began = results.iter().map(|ran| ran.began_ns).min().unwrap_or(0);
-        let ended = results.iter().map(|ran| ran.ended_ns).max().unwrap_or(0);
-        let taken = ended.saturating_sub(began).max(1) as f64;
+        let start_ns = results.iter().map(|ran| ran.began_ns).min().unwrap_or(0);
+        let end_ns = results.iter().map(|ran| ran.ended_ns).max().unwrap_or(0);
+        let elapsed_ns = end_ns.saturating_sub(start_ns).max(1) as f64;
         let messages_per_window = match order.bench {
             bench if bench.is_pingpong() => 1,
             bench if bench.is_bidirectional() => 2 * order.window,
@@ -71,8 +71,8 @@ impl Runner for Pairs {
         let count = self.pairs.len() * order.counts.total() * messages_per_window;
         let cpu: u64 = results.iter().map(|ran| ran.cpu_ns).sum();
         Ok(Measured {
-            timing: Timing::from_means(&[taken / count as f64]),
-            cores: Some(cpu as f64 / taken),
+            timing: Timing::from_means(&[elapsed_ns / count as f64]),
+            cores: Some(cpu as f64 / elapsed_ns),
             waiting_cpu: Some(self.waiting_cpu),
         })
     }

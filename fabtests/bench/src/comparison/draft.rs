@@ -52,8 +52,8 @@ impl Draft {
     /// If the report was not begun, or was taken before.
     pub fn finish(&self) -> Report {
         let mut state = self.state();
-        let taken = std::mem::replace(&mut *state, State::Finished);
-        let mut report = taken
+        let previous = std::mem::replace(&mut *state, State::Finished);
+        let mut report = previous
             .into_report()
             .expect("a report is begun once, and finished once");
         report.partial = false;

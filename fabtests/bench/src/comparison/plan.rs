@@ -43,8 +43,9 @@ impl Plan {
     /// All points, grouped by benchmark.
     pub fn points(&self) -> Vec<Point> {
         let points_of = |&bench: &Bench| self.sizes.iter().map(move |&size| Point { bench, size });
-        let all = self.benches.iter().flat_map(points_of);
-        all.filter(|point| point.bench.has_size(point.size))
+        let points = self.benches.iter().flat_map(points_of);
+        points
+            .filter(|point| point.bench.has_size(point.size))
             .collect()
     }
 

@@ -217,14 +217,14 @@ impl Row {
 /// A sentence about the `dropped` runs that were left out beside the `reps` runs that count; `None`
 /// if every run counts.
 pub fn left_out(reps: usize, dropped: usize) -> Option<String> {
-    let all = reps + dropped;
+    let total = reps + dropped;
     match (reps, dropped) {
         (_, 0) => None,
         (0, _) => Some(format!(
-            "no figures: all {all} runs were left out, the cores' distance changed during each"
+            "no figures: all {total} runs were left out, the cores' distance changed during each"
         )),
         _ => Some(format!(
-            "{dropped} of {all} runs left out: the cores' distance changed"
+            "{dropped} of {total} runs left out: the cores' distance changed"
         )),
     }
 }
@@ -244,8 +244,8 @@ fn median_limit_ns(rounds: &[Round], line_ns: f64) -> Option<f64> {
 
 /// Median time of a read by a system call.
 fn median_cma_ns(rounds: &[Round]) -> Option<f64> {
-    let taken: Vec<_> = rounds.iter().filter_map(|round| round.cma_ns).collect();
-    (!taken.is_empty()).then(|| median(&taken))
+    let times: Vec<_> = rounds.iter().filter_map(|round| round.cma_ns).collect();
+    (!times.is_empty()).then(|| median(&times))
 }
 
 /// Each figure's median over the runs.

@@ -28,7 +28,7 @@ pub struct Versus {
     pub change: Change,
 }
 
-/// How B's time differs from A's.
+/// The difference of B's time from A's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
@@ -116,18 +116,18 @@ fn first_contestant_rows(report: &Report) -> Vec<&Row> {
     report.rows.iter().filter(is_first).collect()
 }
 
-fn is_same_measurement(one: &Row, other: &Row) -> bool {
-    is_same_contestant(one, other) && is_same_point(one, other)
+fn is_same_measurement(a: &Row, b: &Row) -> bool {
+    is_same_contestant(a, b) && is_same_point(a, b)
 }
 
 /// Whether two rows have the same contestant, of any version.
-fn is_same_contestant(one: &Row, other: &Row) -> bool {
+fn is_same_contestant(a: &Row, b: &Row) -> bool {
     let name = |row: &Row| row.implementation.split(' ').next().map(str::to_owned);
-    one.provider == other.provider && one.config == other.config && name(one) == name(other)
+    a.provider == b.provider && a.config == b.config && name(a) == name(b)
 }
 
-fn is_same_point(one: &Row, other: &Row) -> bool {
-    one.bench == other.bench && one.size == other.size && one.window == other.window
+fn is_same_point(a: &Row, b: &Row) -> bool {
+    a.bench == b.bench && a.size == b.size && a.window == b.window
 }
 
 impl Versus {
@@ -197,12 +197,12 @@ mod tests {
         let comparison = compare_reports(&report("shm", "0.1", 100.0), &report("shm", "0.2", 80.0));
         assert_eq!(comparison.a, "shm of selvedge 0.1");
         assert_eq!(comparison.b, "shm of selvedge 0.2");
-        let all = comparison.points;
-        assert_eq!(all.len(), 2);
-        assert_eq!((all[0].size, all[1].size), (8, 64));
-        assert!((all[0].ratio - 0.8).abs() < 1e-9);
-        assert_eq!(all[0].change, Change::Faster);
-        assert!(!all[0].is_worse_than(1.0));
+        let points = comparison.points;
+        assert_eq!(points.len(), 2);
+        assert_eq!((points[0].size, points[1].size), (8, 64));
+        assert!((points[0].ratio - 0.8).abs() < 1e-9);
+        assert_eq!(points[0].change, Change::Faster);
+        assert!(!points[0].is_worse_than(1.0));
     }
 
     #[test]
@@ -210,9 +210,9 @@ mod tests {
         let comparison =
             compare_reports(&report("shm", "0.1", 100.0), &report("tcp", "0.1", 9000.0));
         assert_eq!(comparison.b, "tcp of selvedge 0.1");
-        let all = comparison.points;
-        assert_eq!(all[0].change, Change::Slower);
-        assert!(all[0].is_worse_than(50.0) && !all[0].is_worse_than(100.0));
+        let points = comparison.points;
+        assert_eq!(points[0].change, Change::Slower);
+        assert!(points[0].is_worse_than(50.0) && !points[0].is_worse_than(100.0));
     }
 
     #[test]
@@ -241,7 +241,7 @@ mod tests {
     fn a_difference_within_the_scatter_is_no_change() {
         let mut b = report("shm", "0.1", 101.0);
         b.rows[0].runs_ns = vec![60.0, 140.0, 101.0, 90.0];
-        let all = compare_reports(&report("shm", "0.1", 100.0), &b).points;
-        assert_eq!(all[0].change, Change::Same);
+        let points = compare_reports(&report("shm", "0.1", 100.0), &b).points;
+        assert_eq!(points[0].change, Change::Same);
     }
 }

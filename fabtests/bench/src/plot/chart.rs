@@ -267,15 +267,15 @@ impl Style {
 
 /// Splits a sequence at its gaps. A line across a size that was not measured would suggest a value.
 fn split_at_gaps<T>(items: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
-    let mut parts = vec![Vec::new()];
+    let mut sections = vec![Vec::new()];
     for item in items {
-        match (item, parts.last_mut()) {
-            (Some(item), Some(part)) => part.push(item),
-            _ => parts.push(Vec::new()),
+        match (item, sections.last_mut()) {
+            (Some(item), Some(section)) => section.push(item),
+            _ => sections.push(Vec::new()),
         }
     }
-    parts.retain(|part| !part.is_empty());
-    parts
+    sections.retain(|section| !section.is_empty());
+    sections
 }
 
 fn format_points(positions: &[(f64, f64)]) -> String {

@@ -255,7 +255,7 @@ fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
 }
 
 /// Plots the distribution of the round trips of one size: the smallest size with a run that counts.
-/// If every run was left out, the size is the smallest of all.
+/// If every run was left out, the size is the smallest of all sizes.
 fn distribution(rows: &[&Row], machine: &str) -> Option<Picture> {
     let smallest = |is_included: fn(&Row) -> bool| {
         let included = rows.iter().filter(|row| is_included(row));
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_access_is_plotted_with_its_limit() {
-        let all = draw(&serde_json::json!([
+        let drawn = draw(&serde_json::json!([
             row("rma_get", 8, 1, 50.0),
             row("rma_get", 64, 1, 60.0),
             row("atomic_add", 8, 1, 40.0),
@@ -344,7 +344,7 @@ mod tests {
             row("msg_bw", 8, 64, 21.0),
         ]));
         let limits = |name: &str| {
-            let picture = all.iter().find(|picture| picture.name == name).unwrap();
+            let picture = drawn.iter().find(|picture| picture.name == name).unwrap();
             let series = picture.chart.series.iter();
             let limits = series.filter(|series| matches!(series.style, Style::Limit(_)));
             limits
@@ -379,12 +379,12 @@ mod tests {
             row["cma_ns"] = 900.0.into();
             row
         };
-        let all = draw(&serde_json::json!([
+        let drawn = draw(&serde_json::json!([
             row("tagged_bw", 64),
             row("rma_get", 1),
             row("atomic_add", 1),
         ]));
-        for picture in &all {
+        for picture in &drawn {
             let series = picture.chart.series.iter();
             let styles = series.filter_map(|series| match series.style {
                 Style::Limit(dashes) => Some((series.name.as_str(), dashes)),
@@ -397,7 +397,7 @@ mod tests {
             let others: Vec<_> = others.map(|style| style.1).collect();
             assert_eq!(others, [0, 3][..others.len()]);
         }
-        assert!(all.len() >= 2);
+        assert!(drawn.len() >= 2);
     }
 
     #[test]
@@ -418,13 +418,13 @@ mod tests {
             left_out("msg_pingpong", round_trips),
             left_out("tagged_bw", serde_json::Value::Null),
         ];
-        let names = |all: &[Picture]| {
-            let names = all.iter().map(|picture| picture.name.clone());
+        let names = |pictures: &[Picture]| {
+            let names = pictures.iter().map(|picture| picture.name.clone());
             names.collect::<Vec<_>>()
         };
-        let all = draw(&serde_json::json!(rows));
-        assert_eq!(names(&all), ["latency", "bandwidth", "rate", "spread"]);
-        for picture in &all {
+        let drawn = draw(&serde_json::json!(rows));
+        assert_eq!(names(&drawn), ["latency", "bandwidth", "rate", "spread"]);
+        for picture in &drawn {
             let svg = picture.chart.svg();
             assert!(
                 svg.contains("no figures: all 2 runs were left out"),
@@ -434,9 +434,9 @@ mod tests {
         }
         rows[1]["reps"] = 1.into();
         rows[1]["msgs_per_s"] = 1e7.into();
-        let all = draw(&serde_json::json!(rows));
+        let drawn = draw(&serde_json::json!(rows));
         let has_note = |picture: &&Picture| picture.chart.subtitle.contains("left out");
-        let empty: Vec<_> = all.iter().filter(has_note).cloned().collect();
+        let empty: Vec<_> = drawn.iter().filter(has_note).cloned().collect();
         assert_eq!(names(&empty), ["latency", "spread"]);
     }
 
@@ -445,15 +445,15 @@ mod tests {
         let machine = serde_json::json!({"cpu": "one", "cores": 2, "kernel": "of them"});
         let rows = [row("tagged_bw", 8, 64, 20.0)];
         let report = serde_json::json!({"partial": true, "machine": machine, "rows": rows});
-        let all = pictures(&[serde_json::from_value(report).unwrap()]);
+        let drawn = pictures(&[serde_json::from_value(report).unwrap()]);
         assert!(
-            all[0]
+            drawn[0]
                 .chart
                 .subtitle
                 .contains("partial: the run was interrupted")
         );
-        let all = draw(&serde_json::json!(rows));
-        let subtitle = &all[0].chart.subtitle;
+        let drawn = draw(&serde_json::json!(rows));
+        let subtitle = &drawn[0].chart.subtitle;
         assert_eq!(
             subtitle,
             "one, 2 cores, of them; medians of 3 runs, bands: 95 %"

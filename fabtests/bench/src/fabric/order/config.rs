@@ -14,7 +14,7 @@ pub struct BenchConfig {
     pub posted: usize,
     /// Unexpected messages that no receive of a benchmark matches.
     pub unexpected: usize,
-    /// Connected peers that send nothing.
+    /// Connected peers that send no messages.
     #[serde(rename = "quiet")]
     pub idle_peers: usize,
     /// Whether the loops use the safe layer ([`selvedge::owned`]) instead of the raw endpoint.
