@@ -30,9 +30,9 @@ pub(crate) enum OpBody {
         /// The number of bytes copied into segments so far.
         filled: usize,
         /// Whether the peer has requested the bytes in bounce segments.
-        is_requested: bool,
+        bounced: bool,
         /// Whether the bytes are in special memory.
-        is_special: bool,
+        special: bool,
     },
     /// The peer executes an atomic and responds with the result.
     Atomic(OutstandingAtomic),

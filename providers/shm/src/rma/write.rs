@@ -151,8 +151,8 @@ fn send_rts(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: TxBuf) -> Result<Se
     let msg_id = out.ops.insert(op.to_op(OpBody::Rts {
         buf,
         filled: 0,
-        is_requested: false,
-        is_special: segments.are_special(),
+        bounced: false,
+        special: segments.are_special(),
     }));
     let header = Header {
         segments: &op.segments,

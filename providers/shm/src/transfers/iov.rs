@@ -56,8 +56,8 @@ pub(crate) fn send(
     op.body = OpBody::Rts {
         buf,
         filled: 0,
-        is_requested: false,
-        is_special: segments.are_special(),
+        bounced: false,
+        special: segments.are_special(),
     };
     let msg_id = peer.outbox().ops.insert(op);
     let rts = Rts {

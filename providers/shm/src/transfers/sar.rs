@@ -80,23 +80,15 @@ pub(crate) fn fill_segment(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied
 /// Starts to send a message through segments, which the peer has requested.
 fn start_bounce(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
     let op = peer.out.as_mut().and_then(|out| out.ops.get_mut(msg_id));
-    if !op.is_some_and(|op| {
-        matches!(
-            op.body,
-            OpBody::Rts {
-                is_requested: false,
-                ..
-            }
-        )
-    }) {
+    if !op.is_some_and(|op| matches!(op.body, OpBody::Rts { bounced: false, .. })) {
         return Err(Errno::Proto);
     }
     ensure_bounce(peer, config)?;
     let out = peer.outbox();
     if let Some(op) = out.ops.get_mut(msg_id)
-        && let OpBody::Rts { is_requested, .. } = &mut op.body
+        && let OpBody::Rts { bounced, .. } = &mut op.body
     {
-        *is_requested = true;
+        *bounced = true;
         out.bounced |= 1 << ProtocolSelector::size_class(op.report.len);
         out.streams.push_back(msg_id);
     }
@@ -318,12 +310,7 @@ fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, status_kind: u32) -> Result<(
 fn protocol_counter(body: &OpBody, response: u32) -> ProtocolCounter {
     match (body, response) {
         (_, status::BOUNCED) => ProtocolCounter::SentBounce,
-        (
-            OpBody::Rts {
-                is_special: true, ..
-            },
-            _,
-        ) => ProtocolCounter::SentDirect,
+        (OpBody::Rts { special: true, .. }, _) => ProtocolCounter::SentDirect,
         (OpBody::Rts { .. }, _) => ProtocolCounter::SentCma,
         _ => ProtocolCounter::SentInject,
     }
@@ -361,12 +348,10 @@ fn is_ended_by(op: &Op, status_kind: u32) -> bool {
         (OpBody::Sent | OpBody::Rts { .. }, status::DONE | status::FAILED) => true,
         (
             OpBody::Rts {
-                is_requested,
-                filled,
-                ..
+                bounced, filled, ..
             },
             status::BOUNCED,
-        ) => *is_requested && *filled == op.report.len,
+        ) => *bounced && *filled == op.report.len,
         (OpBody::Reply { filled, .. }, status::BOUNCED) => *filled == op.report.len,
         // The peer answers atomics and reads with commands, not in its response queue.
         _ => false,

@@ -28,7 +28,7 @@ mod states;
 mod unauthenticated;
 mod vectors;
 
-/// Not a test: the other process of the tests, which serves the requests of its standard input.
+/// The peer process of the tests, which serves the requests of its standard input.
 #[test]
 #[ignore = "started by other tests"]
 fn peer_process() {
