@@ -1,7 +1,7 @@
 //! The limits of the machine between two processes, without a fabric.
 //!
 //! Both sides of a probe are in one file. A [`ProbeContext`] has the resources for one process's
-//! side of the probes. [`survey`] runs the probes and makes [`Limits`] of the results.
+//! side of the probes. [`survey()`] runs the probes and makes [`Limits`] of the results.
 
 mod byte_ring;
 mod cma;
