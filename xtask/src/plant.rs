@@ -267,7 +267,7 @@ const PLANTS: &[Plant] = plants! {
             fails "the_error_for_an_invalid_set_names_the_reason";
     }
     "providers/kit/src/coll/members.rs": "selvedge-shm" "--test=collectives" {
-        "a set of another address vector is accepted": "Some(vector) if vector == own => Ok(())," => "Some(vector) if vector == own || vector != own => Ok(()),"
+        "a set of another address vector is accepted": "Some(vector) if vector == local => Ok(())," => "Some(vector) if vector == local || vector != local => Ok(()),"
             fails "a_set_of_another_address_vector_is_refused";
     }
     "providers/kit/src/seal.rs": "selvedge-kit" "--lib" {

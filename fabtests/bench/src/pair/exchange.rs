@@ -118,19 +118,19 @@ struct PingpongProcess<'a, M: Messages> {
 impl<M: Messages> PingpongProcess<'_, M> {
     #[inline]
     fn send(&mut self) -> anyhow::Result<()> {
-        let Some(mut buf) = self.tx.take() else {
+        let Some(buf) = &mut self.tx else {
             unreachable!("`receive` returns with the send buffer")
         };
         if self.verify {
-            self.messages.fill(&mut buf, self.sent);
+            self.messages.fill(buf, self.sent);
         }
         self.sent += 1;
         if self.inject {
-            let result = self.messages.inject(&buf);
-            self.tx = Some(buf);
-            result
-        } else {
-            self.messages.post_send(buf)
+            return self.messages.inject(buf);
+        }
+        match self.tx.take() {
+            Some(buf) => self.messages.post_send(buf),
+            None => Ok(()),
         }
     }
 

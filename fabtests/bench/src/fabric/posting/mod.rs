@@ -166,16 +166,38 @@ impl<'a, A: MessageApi> Run<'a, A> {
     /// Sends a copy of the first `len` bytes of a buffer.
     #[inline]
     pub(super) fn inject(&self, slot: &TxSlot, len: usize, purpose: Purpose) -> anyhow::Result<()> {
+        match self.try_inject(slot, len, purpose) {
+            Ok(()) => Ok(()),
+            Err(errno) => self.retry_inject(slot, len, purpose, errno),
+        }
+    }
+
+    #[inline(always)]
+    fn try_inject(&self, slot: &TxSlot, len: usize, purpose: Purpose) -> selvedge::Result {
         debug_assert!(len <= self.stride);
         let base = self.tx_ptr(slot.0).cast_const();
         // SAFETY: the buffer belongs to `slot`, so that no send reads it and no other code writes
         // it, and `len` bytes lie within it.
         let message = unsafe { std::slice::from_raw_parts(base, len) };
-        let tag = purpose as u64 | self.channel;
+        A::inject(self.ep, message, self.peer, purpose as u64 | self.channel)
+    }
+
+    /// Repeats an inject that has failed with `errno` until the queue has room. This code is a separate
+    /// function, so that the first attempt keeps no values in registers for a repetition.
+    #[cold]
+    #[inline(never)]
+    fn retry_inject(
+        &self,
+        slot: &TxSlot,
+        len: usize,
+        purpose: Purpose,
+        mut errno: Errno,
+    ) -> anyhow::Result<()> {
         loop {
-            match A::inject(self.ep, message, self.peer, tag) {
+            self.make_room(errno, "inject")?;
+            match self.try_inject(slot, len, purpose) {
                 Ok(()) => return Ok(()),
-                Err(errno) => self.make_room(errno, "inject")?,
+                Err(error) => errno = error,
             }
         }
     }
