@@ -48,7 +48,7 @@ const PLANTS: &[Plant] = plants! {
         "every member of a poll set is ready": "filter(|(member, _)| member.is_ready())" => "filter(|_| true)"
             fails "a_poll_set_names_ready_members_until_they_are_read";
         "a wait on a poll set succeeds after its timeout": "return Err(Errno::TimedOut);" => "return Ok(());"
-            fails "a_wait_for_a_set_ends_with_any_of_its_members_or_the_time";
+            fails "a_wait_for_a_set_ends_with_a_ready_member_or_the_timeout";
     }
     "providers/hook/src/call.rs": "selvedge-hook" "--test=layers" {
         "the innermost layer is the outermost": "hooks.split_first()" => "hooks.split_last()"

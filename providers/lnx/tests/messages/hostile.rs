@@ -3,7 +3,7 @@
 use selvedge::{Address, Caps, Hints, Registry};
 
 use crate::common::{Rx, Side, Sut, Tx};
-use crate::provider::plain;
+use crate::provider::with_defaults;
 
 /// The largest number of peers without a name that an endpoint tracks.
 const UNNAMED_MAX: u64 = 1024;
@@ -24,7 +24,7 @@ fn far_address(side: &Side) -> Address {
 
 #[test]
 fn frames_of_unnamed_senders_beyond_the_limit_are_dropped() {
-    let receiver = plain().side();
+    let receiver = with_defaults().side();
     let hints = Hints::new().caps(Caps::MSG);
     let raw = Sut::new(Registry::new().with(&selvedge_tcp::PROVIDER), "tcp", &hints).side();
     let dest = raw.av.insert_one(&far_address(&receiver)).unwrap();

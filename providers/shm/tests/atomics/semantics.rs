@@ -21,8 +21,9 @@ fn bytes(seed: u8, len: usize) -> Vec<u8> {
 }
 
 /// Every combination of family, type and operation either changes a peer's memory as its kernel
-/// changes local memory, or is refused by query and post alike. Each combination runs on one element
-/// and on two elements, which may take different paths, with equal and with unequal compare values.
+/// changes local memory, or is refused by query and post alike. Each combination runs on one
+/// element and on two elements, which may take different paths, with equal and with unequal compare
+/// values.
 #[test]
 fn a_query_agrees_with_the_peer_s_atomics() {
     let pair = Pair::new();

@@ -1,5 +1,5 @@
-//! Atomics of several processes on one word: by the initiator, by the target, and by the owner's own
-//! instructions, also while one process is killed.
+//! Atomics of several processes on one word: by the initiator, by the target, and by the owner's
+//! own instructions, also while one process is killed.
 
 #![expect(unsafe_code, reason = "tests of the raw API")]
 
@@ -65,8 +65,8 @@ impl RemoteWord {
         }
     }
 
-    /// Posts an atomic on the word. The completion stores the previous value at the returned address.
-    /// With `compare`, the atomic is a compare-and-swap.
+    /// Posts an atomic on the word. The completion stores the previous value at the returned
+    /// address. With `compare`, the atomic is a compare-and-swap.
     pub(crate) fn post(
         self,
         side: &mut Side,

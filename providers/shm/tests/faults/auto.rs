@@ -41,8 +41,8 @@ fn count_threads() -> usize {
         .count()
 }
 
-/// Waits until the process has `count` threads of automatic progress. A thread sets its own name, and
-/// is listed for a moment after it was joined.
+/// Waits until the process has `count` threads of automatic progress. A thread sets its own name,
+/// and is listed for a moment after it was joined.
 fn wait_for_threads(count: usize) {
     while count_threads() != count {
         std::thread::yield_now();
@@ -78,8 +78,8 @@ fn messages_complete_without_any_call_of_the_application() {
             let buffer = b.recv_at(Kind::Tagged, len, number);
             a.send(Kind::Tagged, to_b, len, number).unwrap();
             let expected = content(number, len);
-            // SAFETY: the buffer is kept by `b` until its completion is read; its bytes are read one by
-            // one, by volatile loads.
+            // SAFETY: the buffer is kept by `b` until its completion is read; its bytes are read
+            // one by one, by volatile loads.
             let byte = |index: usize| unsafe { buffer.wrapping_add(index).read_volatile() };
             while !(0..len).all(|index| byte(index) == expected[index]) {
                 std::thread::yield_now();

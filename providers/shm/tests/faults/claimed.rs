@@ -1,5 +1,5 @@
-//! Peers that are killed while their messages are claimed, or are being received into a multi-receive
-//! buffer.
+//! Peers that are killed while their messages are claimed, or are being received into a
+//! multi-receive buffer.
 
 #![expect(unsafe_code, reason = "tests of the raw API")]
 

@@ -229,8 +229,8 @@ fn expect_open_fails_without(call: &'static str) {
     });
 }
 
-/// Runs a test that installs filters in a thread of its own. A filter cannot be removed, and applies
-/// to its thread and the threads that this thread starts.
+/// Runs a test that installs filters in a thread of its own. A filter cannot be removed, and
+/// applies to its thread and the threads that this thread starts.
 pub(crate) fn run_in_thread(test: impl FnOnce() + Send + 'static) {
     std::thread::spawn(test).join().unwrap();
 }

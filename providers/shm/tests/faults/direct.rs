@@ -21,8 +21,8 @@ const fn segment_at(key: u64, addr: u64, len: usize) -> RmaIov {
     RmaIov { addr, len, key }
 }
 
-/// Opens a side, and a peer process with a block that peers may access. The peer process has announced
-/// the block, and makes no call of the library afterwards.
+/// Opens a side, and a peer process with a block that peers may access. The peer process has
+/// announced the block, and makes no call of the library afterwards.
 fn open_target(len: usize, access: u64) -> (Side, PeerProcess, FiAddr) {
     let mut side = Side::new();
     let (mut peer_process, _, peer_addr) = connected_peer(&mut side);

@@ -1,5 +1,5 @@
-//! Endpoints that connect through a directory: names, leftover files, removed files, and directories
-//! that cannot be trusted.
+//! Endpoints that connect through a directory: names, leftover files, removed files, and
+//! directories that cannot be trusted.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};

@@ -102,7 +102,8 @@ fn expect_every_call_refused(side: &mut Side, peer_addr: FiAddr) {
     assert_eq!(error.errno(), Errno::BadF, "{error}");
 }
 
-/// The use that a forked child makes of its copy of the parent's endpoint, and the end of the child.
+/// The use that a forked child makes of its copy of the parent's endpoint, and the end of the
+/// child.
 #[derive(Clone, Copy, Debug)]
 enum ChildAction {
     UseAndExit,
@@ -135,7 +136,8 @@ impl ChildAction {
                 expect_every_call_refused(&mut side, peer_addr);
                 drop(side);
             }
-            // SAFETY: the test's threads do not exist in the child, and no exit handler of the test waits.
+            // SAFETY: the test's threads do not exist in the child, and no exit handler of the test
+            // waits.
             Self::ExitWithHandlers => unsafe { libc::exit(0) },
             Self::Kill => kill(Pid::this(), Signal::SIGKILL).unwrap(),
             Self::Crash => {

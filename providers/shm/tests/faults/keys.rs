@@ -115,9 +115,9 @@ fn a_response_without_the_key_is_refused() {
 
 const KEY: &[u8] = b"k1-secret";
 
-/// Receives the next packet of an endpoint over a connection, and checks that the packet has no part
-/// of the key and no descriptor. Returns its kind, its first field and its bytes, or `None` when the
-/// endpoint has closed the connection.
+/// Receives the next packet of an endpoint over a connection, and checks that the packet has no
+/// part of the key and no descriptor. Returns its kind, its first field and its bytes, or `None`
+/// when the endpoint has closed the connection.
 fn next_packet(side: &mut Side, hostile: &HostileConnection) -> Option<(u32, Block, Vec<u8>)> {
     let mut received = None;
     side.until(|_| {

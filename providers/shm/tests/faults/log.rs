@@ -1,4 +1,5 @@
-//! The lines that a program without faults logs: discovery, names, connections, protocols, fallbacks.
+//! The lines that a program without faults logs: discovery, names, connections, protocols,
+//! fallbacks.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,8 +1,8 @@
 //! Processes in different namespaces, which have only a directory in common: they exchange messages
 //! of every size, and each detects the end of another.
 //!
-//! The tests need util-linux's `unshare` and `nsenter` and the right to use them. Without these, the
-//! tests are skipped and report reason.
+//! The tests need util-linux's `unshare` and `nsenter` and the right to use them. Without these,
+//! the tests are skipped and report why.
 
 use std::fs;
 use std::process::Command;
@@ -15,8 +15,8 @@ use crate::directory::TestDir;
 use crate::process::{PeerProcess, Watchdog};
 use crate::side::{Kind, Side, content};
 
-/// Namespaces of a container: the options of `unshare` that create them, and the options of `nsenter`
-/// that enter them.
+/// Namespaces of a container: the options of `unshare` that create them, and the options of
+/// `nsenter` that enter them.
 #[derive(Clone, Copy)]
 struct Container {
     unshare: &'static [&'static str],
@@ -115,8 +115,9 @@ struct Member {
 
 const SIZES: [u64; 3] = [8, 3000, 300_001];
 
-/// Starts two containers with two processes each. All processes exchange messages with each other and
-/// with this process. Then the test kills one: all indices detect the end, and no other message fails.
+/// Starts two containers with two processes each. All processes exchange messages with each other
+/// and with this process. Then the test kills one: all others detect the end, and no other message
+/// fails.
 fn run_two_containers(container: Container) {
     let _watchdog = Watchdog::new();
     if !container.is_possible() {

@@ -92,8 +92,8 @@ fn a_parked_receiver_is_woken_by_a_message_of_every_protocol() {
             while side.send(kind, peer_addr, len, number) == Err(Errno::Again) {
                 side.drive();
             }
-            // A small message is sent when the call returns. The others need progress of the sender,
-            // which parks until the receiver requests it.
+            // A small message is sent when the call returns. The others need progress of the
+            // sender, which parks until the receiver requests it.
             if kind == Kind::Delivered || len > 4096 {
                 side.park(None).unwrap().ok();
             }
@@ -279,7 +279,8 @@ fn no_wake_up_is_lost_however_the_two_sides_race() {
 }
 
 /// A thread that polls occasionally leaves the endpoint armed. A thread that polls continuously
-/// disarms the endpoint and wakes the parked threads. In both cases the thread at the descriptor must be woken.
+/// disarms the endpoint and wakes the parked threads. In both cases the thread at the descriptor
+/// must be woken.
 #[test]
 fn no_wake_up_is_lost_on_a_descriptor_while_another_thread_polls_occasionally() {
     const COUNT: u64 = 800;

@@ -48,8 +48,8 @@ impl Transfer {
         [TRANSFERS[1], TRANSFERS[4], TRANSFERS[7], TRANSFERS[8]]
     }
 
-    /// Opens a side and a peer process. Returns them with the peer's address and the side's address in
-    /// the peer process.
+    /// Opens a side and a peer process. Returns them with the peer's address and the side's address
+    /// in the peer process.
     pub(crate) fn connect(self, label: &str) -> (Side, PeerProcess, FiAddr, String) {
         let params = [
             ("FI_SHM_PROTOCOL", self.protocol),
@@ -206,7 +206,8 @@ fn a_restarted_process_is_a_new_peer_under_the_same_name() {
         let mut peer_process = PeerProcess::named(&name);
         let side_addr = peer_process.request(&format!("insert {}", side.name()));
         let first = incarnation * 100;
-        // This side makes no progress in between: the end of the previous incarnation may not be detected yet.
+        // This side makes no progress in between: the end of the previous incarnation may not be
+        // detected yet.
         peer_process.request(&format!("send Tagged {side_addr} 8 {first}"));
         side.recv(Kind::Tagged, FiAddr::UNSPEC, 8, first).unwrap();
         let event = loop {
@@ -586,11 +587,11 @@ fn run_until_killed(side: &mut Side, peer_addr: FiAddr, name: &str, random: &mut
     drain(side, peer_addr, len);
 }
 
-/// Reads completions `steps` times while the peer streams, and checks that every message arrives once
-/// and in order.
+/// Reads completions `steps` times while the peer streams, and checks that every message arrives
+/// once and in order.
 ///
-/// The function waits for the first message. Messages of a peer that was killed before it was connected are received
-/// later, when the next peer of its name may be connected already.
+/// The function waits for the first message. Messages of a peer that was killed before it was
+/// connected are received later, when the next peer of its name may be connected already.
 fn receive_for(side: &mut Side, len: usize, steps: u64) {
     side.recv(Kind::Tagged, FiAddr::UNSPEC, len, ANY).unwrap();
     let mut event = Some(side.next());
@@ -638,7 +639,8 @@ fn drain(side: &mut Side, peer_addr: FiAddr, len: usize) {
             };
             assert!(is_good, "{:?} of message {}", event.error, event.tag);
         }
-        // A receive from any source outlives the peer, unless it was matched with one of its messages.
+        // A receive from any source outlives the peer, unless it was matched with one of its
+        // messages.
         let _ = side.ep.cancel(selvedge::Context(ANY));
         is_open = side.is_idle() && side.recv(Kind::Tagged, peer_addr, len, ANY).is_ok();
     }

@@ -86,7 +86,8 @@ impl RequestServer {
                 return describe(&event);
             }
             "echo" => self.echo(args),
-            // Arguments: the name, the number of contexts, and the destination of a message of each.
+            // Arguments: the name, the number of contexts, and the destination of a message of
+            // each.
             "contexts" => {
                 self.contexts = Side::open_contexts(args[0], number(args[1]) as usize);
                 for (context, number) in self.contexts.iter_mut().zip(1..) {
@@ -202,8 +203,8 @@ impl RequestServer {
         describe(&self.side().next())
     }
 
-    /// Sends back `count` tagged messages of `len` bytes, one after the other, and parks between them
-    /// after pauses of all lengths. Arguments: `dest len count`.
+    /// Sends back `count` tagged messages of `len` bytes, one after the other, and parks between
+    /// them after pauses of all lengths. Arguments: `dest len count`.
     fn echo(&mut self, args: &[&str]) {
         let (dest, len, count) = (FiAddr(number(args[0])), number(args[1]), number(args[2]));
         println!("@ok");

@@ -1,5 +1,5 @@
-//! Processes: peer processes, which serve requests of a test line by line; processes that run one test
-//! alone; and the watchdog of both.
+//! Processes: peer processes, which serve requests of a test line by line; processes that run one
+//! test alone; and the watchdog of both.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -36,8 +36,8 @@ impl Watchdog {
     }
 }
 
-/// Runs a test in a separate process, whose descriptors, mappings and limits are not shared with other
-/// tests. A test calls this function once, and passes its body.
+/// Runs a test in a separate process, whose descriptors, mappings and limits are not shared with
+/// other tests. A test calls this function once, and passes its body.
 pub(crate) fn alone(test: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         let _watchdog = Watchdog::new();
@@ -61,7 +61,7 @@ pub(crate) fn alone(test: impl FnOnce()) {
     );
 }
 
-/// The command that starts this test binary test_binary_command.
+/// The command that starts this test binary again.
 fn test_binary_command(args: &[&str]) -> Command {
     // This path exists even if the file was replaced.
     let mut command = Command::new("/proc/self/exe");

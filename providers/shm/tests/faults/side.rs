@@ -278,8 +278,8 @@ impl Side {
         Ok(())
     }
 
-    /// Sends the tagged message `number` of `len` bytes, from the end of a block of special memory, as
-    /// `segments` segments.
+    /// Sends the tagged message `number` of `len` bytes, from the end of a block of special memory,
+    /// as `segments` segments.
     pub(crate) fn send_special(
         &mut self,
         block: u64,
@@ -291,7 +291,8 @@ impl Side {
         let memory = &self.blocks[&block];
         let first = memory.base().wrapping_add(memory.len() - len);
         let bytes = content(number, len);
-        // SAFETY: the block has at least `len` bytes, and the tests send one message of it at a time.
+        // SAFETY: the block has at least `len` bytes, and the tests send one message of it at a
+        // time.
         unsafe { first.copy_from_nonoverlapping(bytes.as_ptr(), len) };
         let segment_len = len.div_ceil(segments);
         let iov: Vec<_> = (0..segments)

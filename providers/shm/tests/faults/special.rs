@@ -1,5 +1,5 @@
-//! Special memory: messages from special memory, and the effect on peers when its owner frees it or is
-//! killed.
+//! Special memory: messages from special memory, and the effect on peers when its owner frees it or
+//! is killed.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
@@ -22,8 +22,8 @@ pub(crate) fn count_mapped_files() -> usize {
         .count()
 }
 
-/// Starts a peer process that is connected to `side`. Returns it with the index of `side` in the peer
-/// process's address vector, and with the peer's address.
+/// Starts a peer process that is connected to `side`. Returns it with the index of `side` in the
+/// peer process's address vector, and with the peer's address.
 pub(crate) fn connected_peer(side: &mut Side) -> (PeerProcess, String, FiAddr) {
     let name = unique("owner");
     let mut peer_process = PeerProcess::named(&name);
@@ -59,7 +59,8 @@ fn receive(
 fn the_receiver_alone_copies_messages_from_special_memory() {
     alone(|| {
         let mut side = Side::new();
-        // No other protocol is possible: no cross-memory attach, and no bounce memory at the sender.
+        // No other protocol is possible: no cross-memory attach, and no bounce memory at the
+        // sender.
         deny("process_vm_readv", libc::EPERM);
         let (mut peer_process, index, _) = connected_peer(&mut side);
         assert_eq!(peer_process.request("alloc 1 4194304 0"), "ok");

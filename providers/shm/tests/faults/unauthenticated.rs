@@ -1,5 +1,5 @@
-//! Processes that connect to an endpoint's socket and are refused. Their packets and descriptors delay
-//! no peer.
+//! Processes that connect to an endpoint's socket and are refused. Their packets and descriptors
+//! delay no peer.
 //!
 //! Only root can start processes of another user. Without that right, tests are skipped and report
 //! why.
@@ -24,7 +24,7 @@ use crate::side::{Kind, Side, info};
 
 /// The number of another user.
 const OTHER_UID: u32 = 65533;
-/// Seconds that the last close of a open_lingering_socket socket waits: longer than any test.
+/// Seconds that the last close of a lingering socket waits: longer than any test.
 const LINGER: i32 = 3600;
 
 /// The sockets of a process of another user.
@@ -105,8 +105,8 @@ fn is_closed_by_peer(socket: &&OwnedFd) -> bool {
     fds[0].revents().unwrap().contains(PollFlags::POLLHUP)
 }
 
-/// Opens a socket with unsent bytes, whose last close waits until its peer has read them. Returns it
-/// and the peer's socket.
+/// Opens a socket with unsent bytes, whose last close waits until its peer has read them. Returns
+/// it and the peer's socket.
 fn open_lingering_socket() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -235,7 +235,7 @@ fn default_names_that_are_taken_are_skipped() {
     });
 }
 
-/// Opens a listen_at socket of this name. Returns `None` if the name is taken.
+/// Opens a listening socket of this name. Returns `None` if the name is taken.
 fn listen_at(path: &str) -> Option<OwnedFd> {
     let socket = packet_socket().unwrap();
     let address = UnixAddr::new_abstract(path.as_bytes()).unwrap();
@@ -296,7 +296,8 @@ fn a_peer_that_rings_first_is_polled_first_however_many_ring() {
             }
             let position = order.iter().position(|&number| number == round * PEERS);
             let position = position.unwrap();
-            // In the first round the peers connect. Some peers are polled, whether they ring or not.
+            // In the first round the peers connect. Some peers are polled, whether they ring or
+            // not.
             assert!(
                 round == 0 || position < 80,
                 "round {round}: {position} peers were polled before"

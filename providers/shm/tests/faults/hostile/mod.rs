@@ -1,5 +1,6 @@
-//! Hostile peers: garbled hellos, wrong descriptors, silent connections, forged responses, and random
-//! commands, credits and segments. The endpoint cuts them off, and no other peer is affected.
+//! Hostile peers: garbled hellos, wrong descriptors, silent connections, forged responses, and
+//! random commands, credits and segments. The endpoint cuts them off, and no other peer is
+//! affected.
 //!
 //! This file has the items that the tests share. The tests are in the modules.
 
@@ -247,8 +248,8 @@ impl HostilePeer {
         }
     }
 
-    /// Announces a bounce segment with a random number and length. The first call creates the bounce
-    /// region instead.
+    /// Announces a bounce segment with a random number and length. The first call creates the
+    /// bounce region instead.
     fn send_segment(&mut self, random: &mut Random) {
         let Some(bounce) = &mut self.bounce else {
             let shape = Shape {

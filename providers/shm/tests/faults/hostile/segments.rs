@@ -59,7 +59,8 @@ fn segments_of_an_unexpected_message_are_bounded() {
     });
 }
 
-/// Sends the RTS of an untagged message in bounce segments, `eager` of which come without a request.
+/// Sends the RTS of an untagged message in bounce segments, `eager` of which come without a
+/// request.
 pub(super) fn push_rts(tx: &mut Sender, len: u64, msg_id: u64, eager: u64) {
     let mut slot = tx.claim().unwrap();
     slot.put(3, len);

@@ -13,7 +13,7 @@ use crate::atomics::{KEY, Protocol, RemoteWord, poll};
 use crate::connect::unique;
 use crate::process::alone;
 
-/// The announcement address of the hostile peer's block, and its length.
+/// The announced address of the hostile peer's block, and its length.
 const BASE: u64 = 1 << 32;
 const LEN: u64 = 8192;
 
@@ -192,8 +192,8 @@ fn a_block_that_is_read_only_is_not_written_whatever_its_key_grants() {
             .unwrap();
             contexts.push(7);
         }
-        // The initiator sends the operations that it cannot execute to the owner, which does not execute
-        // them.
+        // The initiator sends the operations that it cannot execute to the owner, which does not
+        // execute them.
         let written = forger.target_region.cmd_receiver();
         assert!(written.peek().is_some_and(|slot| slot.head() & 0xff == 2));
         drop(forger);
