@@ -65,9 +65,13 @@ pub static CORE: [Spec; 12] = [
     Spec::text(
         "FI_SIGHT_SIGNAL",
         "",
-        "signal that writes the same file, such as USR2 (default: none)",
+        "signal that writes the file of FI_SIGHT_CRASH, such as USR2 (default: none)",
     ),
-    Spec::text("FI_SIGHT_DIR", ".", "directory of these files"),
+    Spec::text(
+        "FI_SIGHT_DIR",
+        ".",
+        "directory of the files of FI_SIGHT_CRASH and FI_SIGHT_SIGNAL",
+    ),
 ];
 
 /// Variables of libfabric's core and of its shm provider that Selvedge does not use.

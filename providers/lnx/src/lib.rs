@@ -1,5 +1,5 @@
-//! The lnx provider: one endpoint over two others, the *near* one for peers on this host and the
-//! *far* one for all others. libfabric has a provider of this name and purpose.
+//! The lnx provider: one endpoint over two others, its *links*: the *near* one for peers on this
+//! host and the *far* one for all others. libfabric has a provider of this name and purpose.
 //!
 //! ```text
 //!   endpoint ── matching ──┬── near: an endpoint over, say, shm

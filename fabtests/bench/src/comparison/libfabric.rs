@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use crate::cpu::Placement;
 use crate::pair::Pair;
 
-/// The compiled program. Dropping it removes the file.
+/// The compiled program. Dropping it removes its folder.
 #[derive(Debug)]
 pub struct Libfabric {
     folder: PathBuf,
@@ -113,7 +113,8 @@ impl Libfabric {
 
 impl Drop for Libfabric {
     fn drop(&mut self) {
-        // The system removes the files of its folder for temporary files later.
+        // A folder that stays is in the system's folder for temporary files, which the system
+        // empties later.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

@@ -36,7 +36,7 @@ pub struct BenchEndpoint {
     /// Time from discovery to the open endpoint in nanoseconds, without its buffers.
     open_ns: u64,
     config: BenchConfig,
-    /// Buffer of the receives that no message matches.
+    /// Buffer of the receives that no message of a benchmark matches.
     unmatched_buf: Pages,
     /// Idle endpoints of this process, which are connected with the other process.
     idle_peers: Option<IdlePeers>,

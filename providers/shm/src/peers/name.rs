@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_addresses_are_refused_by_value() {
+    fn the_error_for_a_malformed_address_contains_it() {
         for text in [
             "",
             "fi_shm://",

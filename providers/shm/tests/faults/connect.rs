@@ -35,7 +35,7 @@ fn an_unknown_address_is_refused_at_once() {
 }
 
 #[test]
-fn malformed_addresses_are_refused_by_value() {
+fn the_error_for_a_malformed_address_contains_it() {
     let side = Side::new();
     for text in [
         "",
