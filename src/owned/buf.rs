@@ -132,6 +132,15 @@ impl Buf {
         Ok(())
     }
 
+    /// Sets the length to that of the message after an operation, cut at the capacity.
+    #[inline]
+    pub(super) fn set_completed_len(&mut self, len: usize) {
+        // An unchanged length needs no access to the memory's description.
+        if len != self.len {
+            self.len = len.min(self.capacity());
+        }
+    }
+
     /// The message, as the segment of a send.
     #[inline]
     pub(super) fn send_iov(&self) -> Iov {

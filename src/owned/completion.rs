@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::iter;
+use std::mem;
 
 use super::Buf;
 use super::endpoint::slots::Key;
@@ -56,6 +57,7 @@ impl fmt::Debug for Received {
 
 impl Received {
     /// The metadata in a completion entry.
+    #[inline]
     pub(super) fn new(entry: &cq::Entry, src: FiAddr) -> Self {
         let carries_data = entry.flags.contains(CompletionFlags::REMOTE_CQ_DATA);
         Self {
@@ -71,55 +73,51 @@ impl Received {
 /// A reusable list of completions with a fixed capacity.
 #[derive(Debug)]
 pub struct Completions {
-    /// The completions of the list, then vacant entries.
-    entries: Box<[Entry]>,
+    /// The entries of the completions, then vacant entries. The completion queue stores its entries
+    /// here; then the context of the post replaces the key of the operation. Entries are not copied: a
+    /// load that is wider than the preceding store stalls on store forwarding.
+    entries: Box<[cq::Entry]>,
+    /// The other parts of the completions, by the index of the entry.
+    parts: Box<[Parts]>,
     len: usize,
 }
 
-/// Storage for a completion. Its fields are stored one by one, so that a reader loads what was stored: a
-/// load that is wider than a preceding store stalls on store forwarding.
+/// The parts of a completion that a [`cq::Entry`] does not have.
 #[derive(Debug)]
-struct Entry {
-    /// `None` in a vacant entry.
+pub(super) struct Parts {
+    /// `None` for a vacant entry.
     buf: Option<Buf>,
-    context: Context,
-    received: Received,
+    src: FiAddr,
     error: Option<Box<cq::ErrEntry>>,
 }
 
-impl Entry {
+impl Parts {
     const VACANT: Self = Self {
         buf: None,
-        context: Context(0),
-        received: Received {
-            src: FiAddr::UNSPEC,
-            tag: 0,
-            data: None,
-            flags: CompletionFlags::empty(),
-            len: 0,
-        },
+        src: FiAddr::UNSPEC,
         error: None,
     };
 
-    #[inline(always)]
-    fn take(&mut self) -> Option<Completion> {
-        Some(Completion {
-            buf: self.buf.take()?,
-            context: self.context,
-            result: match self.error.take() {
-                None => Ok(self.received),
-                Some(error) => Err(error),
-            },
-        })
+    /// Stores the parts of a completion in vacant ones.
+    #[inline]
+    pub(super) fn set(&mut self, src: FiAddr, buf: Buf, error: Option<Box<cq::ErrEntry>>) {
+        self.src = src;
+        // There is no previous buffer. An assignment would drop one; since a drop may unwind, the caller
+        // would keep its values in memory.
+        mem::forget(self.buf.replace(buf));
+        if error.is_some() {
+            self.error = error;
+        }
     }
 }
 
 impl Completions {
     /// An empty list with room for `capacity` completions, at least one.
     pub fn with_capacity(capacity: usize) -> Self {
-        let vacant = iter::repeat_with(|| Entry::VACANT);
+        let capacity = capacity.max(1);
         Self {
-            entries: vacant.take(capacity.max(1)).collect(),
+            entries: vec![cq::Entry::default(); capacity].into(),
+            parts: iter::repeat_with(|| Parts::VACANT).take(capacity).collect(),
             len: 0,
         }
     }
@@ -145,37 +143,47 @@ impl Completions {
         self.len == 0
     }
 
-    /// The number of vacant entries.
+    /// The vacant entries, and the parts for their completions.
     #[inline]
-    pub(super) fn free(&self) -> usize {
-        self.entries.len() - self.len
+    pub(super) fn vacant(&mut self) -> (&mut [cq::Entry], &mut [Parts]) {
+        let first = self.len;
+        (&mut self.entries[first..], &mut self.parts[first..])
     }
 
-    /// Appends a completion, and sets the length of its buffer to `len` if there is one.
-    ///
-    /// # Errors
-    /// The completion, when the list is full.
-    // Nothing panics before the completion is stored, so it is written once, in place.
+    /// Appends the `count` completions that are stored in the first `read` vacant entries.
+    #[inline]
+    pub(super) fn append(&mut self, count: usize, read: usize) {
+        match count == read {
+            true => self.len += count,
+            false => self.append_with_gaps(read),
+        }
+    }
+
+    /// Appends the completions that are stored in some of the first `read` vacant entries.
+    #[cold]
+    fn append_with_gaps(&mut self, read: usize) {
+        for position in self.len..self.len + read {
+            if self.parts[position].buf.is_some() {
+                self.entries.swap(self.len, position);
+                self.parts.swap(self.len, position);
+                self.len += 1;
+            }
+        }
+    }
+
+    /// Takes a completion out; `None` for a vacant entry.
     #[inline(always)]
-    pub(super) fn push(
-        &mut self,
-        completion: Completion,
-        len: Option<usize>,
-    ) -> Result<(), Completion> {
-        let Some(entry @ Entry { buf: None, .. }) = self.entries.get_mut(self.len) else {
-            return Err(completion);
-        };
-        entry.context = completion.context;
-        match completion.result {
-            Ok(received) => entry.received = received,
-            Err(error) => entry.error = Some(error),
-        }
-        let buf = entry.buf.insert(completion.buf);
-        self.len += 1;
-        if let Some(len) = len {
-            buf.set_len(len).expect("not above the capacity");
-        }
-        Ok(())
+    fn take(&mut self, position: usize) -> Option<Completion> {
+        let entry = self.entries.get(position)?;
+        let parts = self.parts.get_mut(position)?;
+        Some(Completion {
+            buf: parts.buf.take()?,
+            context: entry.context,
+            result: match parts.error {
+                None => Ok(Received::new(entry, parts.src)),
+                Some(_) => Err(parts.error.take()?),
+            },
+        })
     }
 }
 
@@ -198,10 +206,9 @@ impl Iterator for Drain<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Completion> {
-        let is_left = self.first < self.list.len;
-        let entry = self.list.entries.get_mut(self.first).filter(|_| is_left)?;
+        let completion = self.list.take(self.first)?;
         self.first += 1;
-        entry.take()
+        Some(completion)
     }
 
     #[inline]

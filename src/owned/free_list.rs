@@ -55,15 +55,16 @@ impl<T> FreeList<T> {
     }
 }
 
-/// A free list of indices. Releases are serialized by the callers, and are plain stores.
+/// A free list of numbers, at first the indices. A holder may release another number in place of the
+/// one that it took. Releases are serialized by the callers, and are plain stores.
 #[derive(Debug)]
 pub(super) struct FreeRing {
-    /// Released indices, each at its position modulo the length. The length is a power of two with room
-    /// for all indices.
-    ring: Box<[AtomicU32]>,
-    /// The position of the next index to take.
+    /// Released numbers, each at its position modulo the length. The length is a power of two with room
+    /// for all of them.
+    ring: Box<[AtomicU64]>,
+    /// The position of the next number to take.
     head: CachePadded<AtomicU64>,
-    /// The position behind the last index. Written by the thread that releases.
+    /// The position behind the last number. Written by the thread that releases.
     tail: CachePadded<AtomicU64>,
     untouched: Untouched,
     /// Whether the callers serialize [`Self::take`], too.
@@ -77,7 +78,7 @@ impl FreeRing {
     }
 
     /// As [`Self::new`], for callers that serialize all calls. If they do not, two may take the same
-    /// index.
+    /// number.
     pub(super) fn serialized(count: u32) -> Self {
         Self::build(count, true)
     }
@@ -86,26 +87,34 @@ impl FreeRing {
         let len = count.next_power_of_two();
         Self {
             is_serialized,
-            ring: (0..len).map(|_| AtomicU32::new(0)).collect(),
+            ring: (0..len).map(|_| AtomicU64::new(0)).collect(),
             head: CachePadded::new(AtomicU64::new(0)),
             tail: CachePadded::new(AtomicU64::new(0)),
             untouched: Untouched::new(count),
         }
     }
 
-    /// Takes an index; `None` when all are held.
+    /// Takes a number; `None` when all are held.
     #[inline]
-    pub(super) fn take(&self) -> Option<u32> {
-        let released = || self.take_released();
-        released().or_else(|| self.untouched.take().or_else(released))
+    pub(super) fn take(&self) -> Option<u64> {
+        match self.take_released() {
+            None => self.take_untouched(),
+            number => number,
+        }
     }
 
-    /// Releases an index. The accesses of its holder happen before those of its next holder. Callers
+    #[cold]
+    fn take_untouched(&self) -> Option<u64> {
+        let untouched = self.untouched.take().map(u64::from);
+        untouched.or_else(|| self.take_released())
+    }
+
+    /// Releases a number. The accesses of its holder happen before those of its next holder. Callers
     /// serialize their calls.
     #[inline]
-    pub(super) fn release(&self, index: u32) {
+    pub(super) fn release(&self, number: u64) {
         let tail = self.tail.load(Ordering::Relaxed);
-        self.at(tail).store(index, Ordering::Relaxed);
+        self.at(tail).store(number, Ordering::Relaxed);
         // Pairs with the acquire of `take_released`.
         self.tail.store(tail + 1, Ordering::Release);
     }
@@ -121,24 +130,24 @@ impl FreeRing {
     }
 
     #[inline]
-    fn take_released(&self) -> Option<u32> {
+    fn take_released(&self) -> Option<u64> {
         // A thread that sees a position as taken also sees the earlier releases of the thread that took
-        // it: no free index is missed.
+        // it: no free number is missed.
         let mut head = self.head.load(Ordering::Acquire);
-        // The acquire pairs with the release of the last index, and so with those of all before it.
+        // The acquire pairs with the release of the last number, and so with those of all before it.
         while head < self.tail.load(Ordering::Acquire) {
             // The entry is overwritten only after it was taken, and then the exchange fails.
-            let index = self.at(head).load(Ordering::Relaxed);
+            let number = self.at(head).load(Ordering::Relaxed);
             if self.is_serialized {
                 self.head.store(head + 1, Ordering::Relaxed);
-                return Some(index);
+                return Some(number);
             }
             let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
             match self
                 .head
                 .compare_exchange_weak(head, head + 1, success, failure)
             {
-                Ok(_) => return Some(index),
+                Ok(_) => return Some(number),
                 Err(now) => head = now,
             }
         }
@@ -146,7 +155,7 @@ impl FreeRing {
     }
 
     #[inline]
-    fn at(&self, position: u64) -> &AtomicU32 {
+    fn at(&self, position: u64) -> &AtomicU64 {
         &self.ring[position as usize & (self.ring.len() - 1)]
     }
 }
@@ -195,14 +204,15 @@ mod tests {
     struct Indices(FreeList<u32>);
 
     impl Indices {
-        fn take(&self) -> Option<u32> {
-            self.0.take().map(|free| match free {
+        fn take(&self) -> Option<u64> {
+            let index = self.0.take().map(|free| match free {
                 Free::Untouched(index) | Free::Released(index) => index,
-            })
+            });
+            index.map(u64::from)
         }
 
-        fn release(&self, index: u32) {
-            self.0.release(index);
+        fn release(&self, index: u64) {
+            self.0.release(index as u32);
         }
     }
 
@@ -223,8 +233,8 @@ mod tests {
 
     /// Four threads hold one of three indices at a time; some find none.
     fn no_index_has_two_holders(
-        take: impl Fn() -> Option<u32> + Sync,
-        release: impl Fn(u32) + Sync,
+        take: impl Fn() -> Option<u64> + Sync,
+        release: impl Fn(u64) + Sync,
     ) {
         let is_held: [AtomicBool; 3] = Default::default();
         thread::scope(|scope| {

@@ -78,19 +78,22 @@ fn values_come_back_once(fault: Fault, depth: u32) {
             }
         };
         let completer = thread::spawn(complete.clone());
-        let poster = Arc::clone(&slots);
+        let (poster, posted) = (Arc::clone(&slots), Arc::clone(&contexts));
         twice(move |value| {
             if let Some(vacancy) = poster.reserve() {
                 let key = vacancy.put(value);
                 // A provider's queue is read after what was posted to it.
-                contexts[value as usize].store(Context::from(key).0, Ordering::Release);
+                posted[value as usize].store(Context::from(key).0, Ordering::Release);
             } else {
                 assert_eq!(depth, 1, "there is room for both");
             }
         });
         completer.join().unwrap();
         complete();
-        assert!(slots.reserve().is_some(), "a slot was lost");
+        let vacant = slots.reserve().expect("a slot was lost");
+        let next = Context::from(vacant.put(2)).0;
+        let is_next = |context: &AtomicU64| context.load(Ordering::Relaxed) == next;
+        assert!(!contexts.iter().any(is_next), "a key was reused");
     });
 }
 
@@ -115,12 +118,12 @@ impl Indices for FreeList<u32> {
 /// Releases are serialized by a mutex.
 impl Indices for (FreeRing, Mutex<()>) {
     fn take(&self) -> Option<u32> {
-        self.0.take()
+        self.0.take().map(|number| number as u32)
     }
 
     fn release(&self, index: u32) {
         let _apart = self.1.lock().unwrap();
-        self.0.release(index);
+        self.0.release(index.into());
     }
 }
 

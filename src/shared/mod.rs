@@ -171,10 +171,12 @@ impl SharedBytes {
     ///
     /// # Panics
     /// When `bytes` is longer than this part.
-    #[inline]
+    #[inline(always)]
     pub fn write(self, bytes: &[u8]) {
         let dest = self.part(0, bytes.len());
-        if let (Some(word), Ok(bytes)) = (dest.word(0), bytes.try_into()) {
+        if let Ok(bytes) = bytes.try_into()
+            && let Some(word) = dest.word(0)
+        {
             return word.store(u64::from_ne_bytes(bytes), Ordering::Release);
         }
         // SAFETY: a slice is valid for reads.
@@ -185,7 +187,7 @@ impl SharedBytes {
     ///
     /// # Safety
     /// These bytes are valid for reads, and this process does not write them during the call.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn write_from(self, src: *const u8) {
         fence(Ordering::Release);
         // SAFETY: passed on from the caller.
@@ -196,7 +198,7 @@ impl SharedBytes {
     ///
     /// # Panics
     /// When `out` is longer than this part.
-    #[inline]
+    #[inline(always)]
     pub fn read(self, out: &mut [MaybeUninit<u8>]) -> &mut [u8] {
         let src = self.part(0, out.len());
         // SAFETY: a slice is valid for writes.
@@ -220,7 +222,7 @@ impl SharedBytes {
     ///
     /// # Safety
     /// These bytes are valid for writes, and this process does not access them during the call.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn read_to(self, dest: *mut u8) {
         if let (WORD, Some(word)) = (self.len, self.word(0)) {
             let word = word.load(Ordering::Acquire);

@@ -234,6 +234,24 @@ fn an_access_by_a_peer_completes_no_operation() {
 }
 
 #[test]
+fn an_entry_without_an_operation_leaves_no_gap_in_the_list() {
+    let net = Net::new();
+    let (ep, own_addr) = net.polled();
+    let pool = net.pool(2);
+    net.wire().push_stray_entry(Entry::default());
+    for i in 1..3 {
+        ep.recv(pool.take().unwrap(), own_addr, Context(i)).unwrap();
+        ep.inject(&[i as u8], own_addr, None).unwrap();
+    }
+    let mut done = Completions::with_capacity(4);
+    assert_eq!(ep.poll(&mut done), Ok(2));
+    let received = done
+        .drain()
+        .map(|c| (c.context.0, c.buf[0], c.result.unwrap().len));
+    assert_eq!(received.collect::<Vec<_>>(), [(1, 1, 1), (2, 2, 1)]);
+}
+
+#[test]
 fn completions_are_appended_up_to_the_capacity() {
     let net = Net::new();
     let (ep, own_addr) = net.polled();

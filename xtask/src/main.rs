@@ -36,7 +36,7 @@ fn run() -> anyhow::Result<String> {
     let mut parser = lexopt::Parser::from_env();
     let mut arguments = Vec::new();
     let (mut task, mut prefix, mut built, mut headers) = (None, None, None, None);
-    let (mut is_short, mut plants) = (false, plant::Selection::default());
+    let (mut is_short, mut is_check, mut plants) = (false, false, plant::Selection::default());
     while let Some(argument) = parser.next()? {
         match argument {
             Short('h') | Long("help") => return Ok(USAGE.to_owned()),
@@ -47,6 +47,7 @@ fn run() -> anyhow::Result<String> {
             Long("from") => plants.from = Some(parser.value()?.parse()?),
             Long("sample") => plants.sample = Some(parser.value()?.parse()?),
             Long("times") => plants.times = Some(parser.value()?.parse()?),
+            Long("check") => is_check = true,
             Long("short") => is_short = true,
             Value(name) if task.is_none() => {
                 task = Some(name.string()?);
@@ -75,6 +76,7 @@ fn run() -> anyhow::Result<String> {
         "miri" => nightly::miri(is_short),
         "tsan" => nightly::tsan(is_short),
         "test" => test::test(&arguments),
+        "plant" if is_check => plant::check(),
         "plant" => plant::plant(&plants),
         "size" => size::size(),
         "unsafe" => unsafe_list::write(),
@@ -88,6 +90,7 @@ Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
        cargo xtask install-cheetah --prefix DIR [--built DIR]
        cargo xtask test [--long] [ARGUMENTS]
        cargo xtask plant [--only WORDS] [--from N] [--sample N] [--times N]
+       cargo xtask plant --check
        cargo xtask asan
        cargo xtask fuzz
        cargo xtask miri [--short]
@@ -117,6 +120,7 @@ plant
     Inserts known defects one at a time in a copy of the last commit (target/planted), and
     checks that the named tests fail.
 
+      --check        run no test: check that the source compiles with every defect
       --only WORDS   only defects with these words in their description
       --from N       begin at the N-th defect of the list
       --sample N     only N defects of one test target, chosen by the last commit

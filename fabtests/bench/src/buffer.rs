@@ -23,7 +23,7 @@ impl Pages {
     /// Allocates `len` bytes and writes each once.
     ///
     /// # Errors
-    /// The system's, with the size, when memory cannot be allocated.
+    /// The system's error and the size, when memory cannot be allocated.
     pub fn new(len: usize) -> anyhow::Result<Self> {
         let mut map = MmapMut::map_anon(len.max(1))
             .with_context(|| format!("cannot allocate a buffer of {len} bytes"))?;
@@ -34,7 +34,7 @@ impl Pages {
     /// Allocates `len` bytes from the domain and writes each once.
     ///
     /// # Errors
-    /// The domain's, when memory cannot be allocated.
+    /// The domain's error, when memory cannot be allocated.
     pub fn special(domain: &dyn Domain, len: usize) -> anyhow::Result<Self> {
         let memory = domain.alloc(len.max(1), &alloc::Attr::default())?;
         let mut pages = Self(Memory::Special(memory));
@@ -49,8 +49,8 @@ impl Deref for Pages {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             Memory::Private(map) => map,
-            // SAFETY: the bytes are valid and initialised while the handle lives, this value is the
-            // only one that gives them out, and without rights for peers no other code writes them.
+            // SAFETY: the bytes are valid and initialised while the handle lives. Only this value
+            // lends them, and no other code writes them: the allocation grants peers no access.
             Memory::Special(memory) => unsafe {
                 std::slice::from_raw_parts(memory.base(), memory.len())
             },

@@ -1,7 +1,7 @@
 //! A clock that is cheap enough to read in every round trip.
 //!
-//! On x86-64 it is the time-stamp counter, calibrated against the system's clock; elsewhere it is
-//! the system's clock itself.
+//! On x86-64 the clock is the time-stamp counter, calibrated against the system's clock. On other
+//! architectures the clock is the system's clock itself.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ impl Clock {
         ticks as f64 * self.ns_per_tick
     }
 
-    /// Time of one reading, in nanoseconds; each single-iteration sample contains one.
+    /// Time of one reading, in nanoseconds; each single-iteration sample contains one reading.
     pub fn cost_ns(self) -> f64 {
         let first = ticks();
         for _ in 0..COST_READS {
@@ -56,6 +56,7 @@ pub fn ticks() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// Long enough for one part in ten thousand.
+/// Duration of the calibration: long enough for an error below one part in ten thousand.
 const CALIBRATION: Duration = Duration::from_millis(20);
+/// Readings of the clock whose mean time is the cost of one.
 const COST_READS: u32 = 10_000;

@@ -15,17 +15,17 @@ pub enum Placement {
     Free,
 }
 
-/// The strategy of a process between two polls.
+/// The action of a process between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Idle {
-    /// Polls again at once.
+    /// Spins: polls again at once or after a pause instruction.
     Spin,
     /// Yields to the other process, which shares the core.
     Yield,
 }
 
 impl Placement {
-    /// Picks two cores that share as little as possible out of those this process may use.
+    /// Picks two of the cores that this process may use, which share as little as possible.
     ///
     /// # Errors
     /// When the system does not report these cores.
@@ -63,13 +63,14 @@ impl Placement {
         Ok(Self::Pinned([core(active)?, core(passive)?]))
     }
 
-    /// No pinning. With a single core, both processes are pinned to it.
+    /// Leaves the placement to the system. If this process may use only one core, pins both
+    /// processes to that core.
     ///
     /// # Errors
     /// As [`Self::choose`].
     pub fn free() -> anyhow::Result<Self> {
         match allowed()?.as_slice() {
-            [only] => Ok(Self::Pinned([*only; 2])),
+            [core] => Ok(Self::Pinned([*core; 2])),
             _ => Ok(Self::Free),
         }
     }
@@ -79,7 +80,7 @@ impl Placement {
         matches!(self, Self::Pinned([active, passive]) if active == passive)
     }
 
-    /// How the processes wait.
+    /// The action of the processes between two polls.
     pub fn idle(self) -> Idle {
         if self.is_one_core() {
             Idle::Yield
@@ -98,9 +99,9 @@ impl Placement {
 }
 
 impl Idle {
-    /// Waits between two calls of a library, which has its own pauses.
+    /// Waits between two calls of a library that pauses by itself.
     #[inline]
-    pub fn rest(self) {
+    pub fn wait_between_calls(self) {
         match self {
             Self::Spin => {}
             Self::Yield => std::thread::yield_now(),
@@ -109,7 +110,7 @@ impl Idle {
 
     /// Waits between two polls of a line of memory.
     #[inline]
-    pub fn pause(self) {
+    pub fn wait_between_polls(self) {
         match self {
             Self::Spin => SpinHint::measured().pause(),
             Self::Yield => std::thread::yield_now(),
@@ -120,7 +121,7 @@ impl Idle {
 /// Binds the calling thread to a core.
 ///
 /// # Errors
-/// The system's, with the core's number.
+/// The system's error, with the core's number.
 pub fn pin(core: usize) -> anyhow::Result<()> {
     let mut set = CpuSet::new();
     set.set(core)
@@ -139,16 +140,17 @@ pub fn allowed() -> anyhow::Result<Vec<usize>> {
         .collect())
 }
 
-/// The hardware threads of the same core; only the core itself where the system does not report
-/// them.
+/// The hardware threads that share a physical core with `core`, including `core`; empty if the
+/// system does not report them.
 fn siblings(core: usize) -> Vec<usize> {
     let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
     let list = std::fs::read_to_string(path).unwrap_or_default();
-    list.trim().split(',').flat_map(cores_of).collect()
+    list.trim().split(',').flat_map(parse_core_range).collect()
 }
 
-/// Parses `3` or `0-3`, as the kernel formats lists of cores.
-fn cores_of(part: &str) -> std::ops::RangeInclusive<usize> {
+/// Parses `3` or `0-3`, an element of the kernel's lists of cores. Returns an empty range for any
+/// other text.
+fn parse_core_range(part: &str) -> std::ops::RangeInclusive<usize> {
     let (first, last) = part.split_once('-').unwrap_or((part, part));
     match (first.parse(), last.parse()) {
         (Ok(first), Ok(last)) => first..=last,
@@ -177,8 +179,8 @@ mod tests {
 
     #[test]
     fn core_lists_are_read_as_the_kernel_writes_them() {
-        assert_eq!(cores_of("0-3").collect::<Vec<_>>(), [0, 1, 2, 3]);
-        assert_eq!(cores_of("7").collect::<Vec<_>>(), [7]);
-        assert_eq!(cores_of("").count(), 0);
+        assert_eq!(parse_core_range("0-3").collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!(parse_core_range("7").collect::<Vec<_>>(), [7]);
+        assert_eq!(parse_core_range("").count(), 0);
     }
 }

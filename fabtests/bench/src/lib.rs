@@ -1,7 +1,7 @@
-//! Benchmarks of Selvedge's providers, and the machine's limits beside them.
+//! Benchmarks of Selvedge's providers, and measurements of the machine's limits.
 //!
-//! The package has few dependencies, so that a clean checkout builds it and prints a first table
-//! soon. `fabtests` has the same commands beside its own.
+//! The package has few dependencies, so that a clean checkout builds it soon and prints a first
+//! table. `fabtests` includes the same commands.
 
 pub mod buffer;
 pub mod clock;

@@ -19,16 +19,17 @@ pub struct Machine {
     pub arch: &'static str,
     /// Cores of the active and the passive process; `null` when they were not pinned.
     pub pinned: Option<[usize; 2]>,
-    /// Whether both processes shared one core. All figures then contain the scheduler.
+    /// Whether both processes shared one core. All figures of such a run contain the scheduler's
+    /// work.
     pub one_core: bool,
-    /// Time of one reading of the clock, in nanoseconds; every percentile contains one.
+    /// Time of one reading of the clock, in nanoseconds; every percentile contains one reading.
     pub clock_ns: f64,
     /// Version of this program.
     pub selvedge: &'static str,
 }
 
 impl Machine {
-    /// Describes this machine, for processes placed as `placement` says.
+    /// Describes this machine, for processes with this placement.
     pub fn describe(placement: Placement) -> Self {
         Self {
             cpu: cpu_model(),

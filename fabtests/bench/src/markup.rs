@@ -1,6 +1,6 @@
 //! Escaping text for XML and HTML.
 
-/// Escapes text for attributes and elements; drops characters that XML does not permit.
+/// Escapes text for attributes and elements. Drops characters that XML does not permit.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -10,8 +10,8 @@ pub fn escaped(text: &str) -> String {
             '&' => escaped += "&amp;",
             '"' => escaped += "&quot;",
             '\n' | '\t' => escaped.push(character),
-            odd if odd.is_control() || odd == '\u{fffe}' || odd == '\u{ffff}' => {}
-            plain => escaped.push(plain),
+            _ if character.is_control() || matches!(character, '\u{fffe}' | '\u{ffff}') => {}
+            _ => escaped.push(character),
         }
     }
     escaped

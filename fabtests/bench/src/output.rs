@@ -10,7 +10,7 @@ pub fn program() -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Prints a text. A closed pipe (`fi_info | head`) is not an error.
+/// Prints a text on standard output. A closed pipe (`fi_info | head`) is not an error.
 pub fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write as _};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How progress is shown on standard error.
+/// The form of the progress on standard error.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress {
     /// A bar, which is cleared at the end.
@@ -13,7 +13,7 @@ pub enum Progress {
     Lines,
 }
 
-/// A task with a known number of steps. Dropping it clears the bar.
+/// A task with a known number of steps. Dropping the task clears its bar.
 #[derive(Debug)]
 pub struct Steps {
     bar: ProgressBar,
@@ -21,7 +21,7 @@ pub struct Steps {
 }
 
 impl Progress {
-    /// A bar where standard error is a terminal, lines elsewhere.
+    /// Selects a bar if standard error is a terminal, and lines otherwise.
     pub fn on_stderr() -> Self {
         match std::io::stderr().is_terminal() {
             true => Self::Bar,
@@ -31,8 +31,8 @@ impl Progress {
 
     /// Begins a task of `count` steps.
     ///
-    /// The bar is drawn only between two measurements: a drawing thread would take a core from
-    /// them.
+    /// The bar is drawn only between two measurements: a thread that draws would take a core from
+    /// the measured processes.
     pub fn steps(self, message: &str, count: usize) -> Steps {
         let target = match self {
             Self::Bar => ProgressDrawTarget::stderr(),
@@ -61,10 +61,10 @@ impl Steps {
         if matches!(self.progress, Progress::Bar) {
             return;
         }
-        let (done, all) = (self.bar.position(), self.bar.length().unwrap_or_default());
+        let (position, count) = (self.bar.position(), self.bar.length().unwrap_or_default());
         for result in results {
             // A closed standard error does not end a measurement.
-            let _ = writeln!(std::io::stderr(), "{done}/{all} {result}");
+            let _ = writeln!(std::io::stderr(), "{position}/{count} {result}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::fabric::LARGEST;
+use crate::fabric::MAX_MESSAGE_SIZE;
 
 /// A list of message sizes in bytes, ascending and without repetition.
 ///
@@ -52,7 +52,7 @@ impl FromStr for Sizes {
     }
 }
 
-/// Formats a size in the syntax that is parsed: `4k` for 4096.
+/// Formats a size in the syntax of [`Sizes`]: `4k` for 4096.
 pub fn text(size: usize) -> String {
     for (unit, suffix) in [(1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k")] {
         if size >= unit && size.is_multiple_of(unit) {
@@ -66,7 +66,7 @@ fn range(first: &str, last: &str) -> anyhow::Result<Vec<usize>> {
     let (first, last) = (parse(first)?, parse(last)?);
     ensure!(
         first <= last,
-        "size range {first}..{last} runs backwards: write the smaller size first"
+        "size range {first}..{last} is descending: write the smaller size first"
     );
     Ok(Sizes::powers(first, last).0)
 }
@@ -80,14 +80,14 @@ fn parse(text: &str) -> anyhow::Result<usize> {
         _ => (text.as_str(), 1_usize),
     };
     let count: usize = digits.parse().with_context(|| {
-        format!("size {text:?} is not a size: write 64, 4k, 1m, a list 8,4k or a range 1..4m")
+        format!("{text:?} is not a size: write 64, 4k, 1m, a list 8,4k or a range 1..4m")
     })?;
     match count.checked_mul(unit) {
-        Some(0) => bail!("size {text:?} is empty: the smallest message is 1 byte"),
-        Some(size) if size <= LARGEST => Ok(size),
+        Some(0) => bail!("size {text:?} is too small: the smallest message has 1 byte"),
+        Some(size) if size <= MAX_MESSAGE_SIZE => Ok(size),
         _ => bail!(
-            "size {text:?} is above the largest, {}",
-            self::text(LARGEST)
+            "size {text:?} is above the largest size, {}",
+            self::text(MAX_MESSAGE_SIZE)
         ),
     }
 }

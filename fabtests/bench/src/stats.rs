@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-/// The `q` quantile of sorted values, interpolated between neighbours; NaN for none.
+/// The `q` quantile of sorted values, interpolated between neighbours; NaN for an empty slice.
 fn quantile(sorted: &[f64], q: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else {
         return f64::NAN;
@@ -13,52 +13,55 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
     below + (above - below) * position.fract()
 }
 
-/// The median; the mean of the middle two of an even number; NaN for none.
+/// The median: of an even number of values, the mean of the middle two; NaN for an empty slice.
 pub fn median(values: &[f64]) -> f64 {
     quantile(&sorted(values), 0.5)
 }
 
-/// Relative quartile distance, `(p75 - p25) / median`. 0 for one value, NaN for none.
+/// Relative quartile distance, `(p75 - p25) / median`. 0 for one value, NaN for an empty
+/// slice.
 pub fn spread(values: &[f64]) -> f64 {
     let sorted = sorted(values);
     (quantile(&sorted, 0.75) - quantile(&sorted, 0.25)) / quantile(&sorted, 0.5)
 }
 
-/// 95 % confidence interval of the median: quantiles of the medians of resamples (bootstrap). NaN
-/// for none.
+/// 95 % confidence interval of the median: quantiles of the medians of resamples (bootstrap). Both
+/// bounds are NaN for an empty slice.
 pub fn confidence(values: &[f64]) -> [f64; 2] {
     let mut random = Rng::with_seed(SEED);
-    middle(|| median(&resample(&mut random, values)))
+    central_interval(|| median(&resample(&mut random, values)))
 }
 
 /// 95 % confidence interval of the quotient of two medians.
-pub fn ratio_confidence(above: &[f64], below: &[f64]) -> [f64; 2] {
+pub fn ratio_confidence(numerators: &[f64], denominators: &[f64]) -> [f64; 2] {
     let mut random = Rng::with_seed(SEED);
-    middle(|| median(&resample(&mut random, above)) / median(&resample(&mut random, below)))
+    central_interval(|| {
+        median(&resample(&mut random, numerators)) / median(&resample(&mut random, denominators))
+    })
 }
 
-/// The geometric mean of quotients; NaN for none.
+/// The geometric mean of positive values; NaN for an empty slice.
 pub fn geometric_mean(values: &[f64]) -> f64 {
     let sum: f64 = values.iter().map(|value| value.ln()).sum();
     (sum / values.len() as f64).exp()
 }
 
-/// The interval that contains 95 % of repeated draws.
-fn middle(mut draw: impl FnMut() -> f64) -> [f64; 2] {
+/// The central interval that contains 95 % of repeated draws.
+fn central_interval(mut draw: impl FnMut() -> f64) -> [f64; 2] {
     let drawn: Vec<_> = (0..RESAMPLES).map(|_| draw()).collect();
     let drawn = sorted(&drawn);
     [quantile(&drawn, 0.025), quantile(&drawn, 0.975)]
 }
 
-/// A resample: as many random values of `values` as it has.
+/// Draws as many random values, with replacement, as `values` has.
 fn resample(random: &mut Rng, values: &[f64]) -> Vec<f64> {
     let draws = values.iter().map(|_| values[random.usize(..values.len())]);
     draws.collect()
 }
 
-/// A constant seed gives a report the same intervals each time.
+/// Seed of the resamples. A constant seed makes the intervals of a report reproducible.
 const SEED: u64 = 0x5e1d_ede5;
-/// Enough for two digits of the bounds.
+/// Number of resamples: enough for two digits of the bounds.
 const RESAMPLES: usize = 2000;
 
 fn sorted(values: &[f64]) -> Vec<f64> {
@@ -90,16 +93,16 @@ mod tests {
     }
 
     #[test]
-    fn confidence_is_narrow_where_values_agree_and_holds_the_median() {
+    fn the_confidence_interval_contains_the_median_and_is_empty_for_equal_values() {
         assert_eq!(confidence(&[5.0; 6]), [5.0, 5.0]);
         let values = [9.0, 10.0, 10.5, 11.0, 30.0];
         let [low, high] = confidence(&values);
         assert!((9.0..=10.5).contains(&low) && (10.5..=30.0).contains(&high));
-        assert!(confidence(&[]).iter().all(|end| end.is_nan()));
+        assert!(confidence(&[]).iter().all(|bound| bound.is_nan()));
     }
 
     #[test]
-    fn a_quotient_is_certain_when_both_are_apart() {
+    fn the_interval_of_a_quotient_excludes_1_if_the_values_do_not_overlap() {
         let fast = [1.0, 1.1, 1.05, 0.95];
         let slow = [2.0, 2.2, 2.1, 1.9];
         let [low, high] = ratio_confidence(&slow, &fast);

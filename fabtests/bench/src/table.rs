@@ -1,9 +1,9 @@
-//! Tables for people, in one style.
+//! Tables for text output, in one style.
 
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
 
-/// An empty table. The first column is text, the others are figures.
+/// Makes an empty table. The first column is for text, the others are for figures.
 pub fn new(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_BORDERS_ONLY);
@@ -21,7 +21,8 @@ pub fn align(table: &mut Table, column: usize, alignment: CellAlignment) {
     }
 }
 
-/// A figure with three significant digits, or all digits before the point; a dash for none.
+/// Formats a figure with three significant digits, or all digits before the point. Formats an
+/// infinity or NaN as a dash.
 pub fn figure(value: f64) -> String {
     if !value.is_finite() {
         return "-".to_owned();
@@ -35,7 +36,7 @@ pub fn figure(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A figure, or a dash where there is none.
+/// Formats a figure as [`figure`] does, and `None` as a dash.
 pub fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), figure)
 }

@@ -1,10 +1,11 @@
-//! Timed loops, which every contestant's benchmarks run in.
+//! Timed loops of every contestant's benchmarks.
 //!
 //! A run has three parts. The *warm-up* is not timed. The *batch* is timed in groups of consecutive
-//! round trips, and the median of the groups' means is taken: next to no clock is in it, and a
-//! group that the system interrupted does not move it. The *singles* are timed one by one, for the
-//! percentiles: each contains one reading of the clock and has its resolution (some time-stamp
-//! counters advance in steps of 10 ns).
+//! round trips, and its figure is the median of the groups' means. This median contains almost no
+//! time for reading the clock, and a group that the system interrupted does not change it. The
+//! *singles* are timed one by one, for the percentiles. The time of a single contains one reading
+//! of the clock and has the clock's resolution (some time-stamp counters advance in steps of 10
+//! ns).
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -15,17 +16,17 @@ use crate::stats::median;
 /// Number of round trips in each part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Before the clock starts.
+    /// Round trips before the clock starts.
     pub warmup: usize,
-    /// Timed in groups.
+    /// Round trips that are timed in groups.
     pub batch: usize,
-    /// Timed one by one.
+    /// Round trips that are timed one by one.
     pub singles: usize,
 }
 
 impl Counts {
-    /// Enough round trips for a steady figure in some ten milliseconds, for messages of `size`
-    /// bytes.
+    /// Makes the counts of round trips of `size` bytes: enough for a steady figure in some ten
+    /// milliseconds.
     pub fn for_size(size: usize) -> Self {
         let batch = (BATCH_BYTES / size.max(1)).clamp(16, 4000);
         Self {
@@ -35,7 +36,7 @@ impl Counts {
         }
     }
 
-    /// The sum of all parts, which the passive side counts.
+    /// The sum of all parts: the number of round trips of the passive side.
     pub fn total(self) -> usize {
         self.warmup + self.batch + self.singles
     }
@@ -52,7 +53,7 @@ pub struct Timing {
     pub p99: f64,
     /// Shortest of the singles.
     pub min: f64,
-    /// The values of the [`QUANTILES`] of the singles. `None` where whole runs were timed.
+    /// The values of the [`QUANTILES`] of the singles; `None` if no singles were timed.
     #[serde(default)]
     pub curve: Option<[f64; QUANTILES.len()]>,
 }
@@ -63,8 +64,8 @@ pub const QUANTILES: [f64; 13] = [
 ];
 
 impl Timing {
-    /// Makes a timing of several means. Percentiles are over these.
-    pub fn of(means: &[f64]) -> Self {
+    /// Makes a timing from several means, in nanoseconds. The percentiles are those of the means.
+    pub fn from_means(means: &[f64]) -> Self {
         Self {
             mean: median(means),
             p50: median(means),
@@ -75,7 +76,7 @@ impl Timing {
     }
 }
 
-/// Runs `trip` as often as `counts` says, and times it.
+/// Runs `trip` `counts.total()` times, and times it.
 ///
 /// # Errors
 /// The first error of `trip`.
@@ -90,16 +91,16 @@ pub fn round_trips(
         trip()?;
     }
     let size = group_size(clock.ns(ticks() - start) / counts.warmup.max(1) as f64);
-    let mut left = counts.batch;
-    let mut groups = Vec::with_capacity(left.div_ceil(size));
-    while left > 0 {
-        let group = left.min(size);
+    let mut remaining = counts.batch;
+    let mut groups = Vec::with_capacity(remaining.div_ceil(size));
+    while remaining > 0 {
+        let group = remaining.min(size);
         let start = ticks();
         for _ in 0..group {
             trip()?;
         }
         groups.push(clock.ns(ticks() - start) / group as f64);
-        left -= group;
+        remaining -= group;
     }
 
     let mut stamps = vec![0; counts.singles + 1];
@@ -114,14 +115,15 @@ pub fn round_trips(
     })
 }
 
-/// Round trips of a group, when one takes `trip_ns`.
+/// Number of round trips in a group if one takes `trip_ns`.
 fn group_size(trip_ns: f64) -> usize {
     ((GROUP_NS / trip_ns.max(1.0)) as usize).clamp(1, GROUP_MAX)
 }
 
-/// Runs `window`, which moves `messages` messages, `counts.warmup` and then `counts.batch` times.
-/// The timing is per message. Its mean is the median of the means of groups of windows, each long
-/// enough to contain the provider's occasional work; percentiles are over windows.
+/// Runs `window`, which moves `messages` messages, first `counts.warmup` and then `counts.batch`
+/// times. The timing is per message. Its mean is the median of the means of groups of windows. A
+/// group is long enough to contain the provider's occasional work. The percentiles are those of
+/// windows.
 ///
 /// # Errors
 /// The first error of `window`.
@@ -152,13 +154,17 @@ pub fn stream(
     })
 }
 
-/// Moves `counts.warmup` messages by `flow` and then, timed as a whole, `counts.batch`. All figures
-/// are the mean.
+/// Moves `counts.warmup` and then `counts.batch` messages by a call of `move_messages` each, and
+/// times the second call. All figures are the mean time of a message.
 #[inline]
-pub fn one_by_one(clock: Clock, counts: Counts, mut flow: impl FnMut(usize)) -> Timing {
-    flow(counts.warmup);
+pub fn timed_as_whole(
+    clock: Clock,
+    counts: Counts,
+    mut move_messages: impl FnMut(usize),
+) -> Timing {
+    move_messages(counts.warmup);
     let start = ticks();
-    flow(counts.batch);
+    move_messages(counts.batch);
     let mean = clock.ns(ticks() - start) / counts.batch.max(1) as f64;
     Timing {
         mean,
@@ -174,8 +180,9 @@ pub fn one_by_one(clock: Clock, counts: Counts, mut flow: impl FnMut(usize)) -> 
 fn group_means(clock: Clock, stamps: &[u64], window_ns: f64) -> Vec<f64> {
     let windows = stamps.len() - 1;
     let size = ((STREAM_GROUP_NS / window_ns.max(1.0)) as usize).clamp(1, windows.max(1));
-    let group = |at: usize| clock.ns(stamps[at * size + size] - stamps[at * size]) / size as f64;
-    (0..windows / size).map(group).collect()
+    let group_mean =
+        |index: usize| clock.ns(stamps[index * size + size] - stamps[index * size]) / size as f64;
+    (0..windows / size).map(group_mean).collect()
 }
 
 fn percentiles(clock: Clock, stamps: &[u64]) -> Timing {
@@ -195,11 +202,15 @@ fn percentiles(clock: Clock, stamps: &[u64]) -> Timing {
     }
 }
 
+/// Bytes of the batch's messages.
 const BATCH_BYTES: usize = 16 << 20;
-/// Makes the clock's share negligible; short against the time between interruptions.
+/// Time of a group of round trips: long compared with a reading of the clock, short compared with
+/// the time between interruptions.
 const GROUP_NS: f64 = 3000.0;
+/// Most round trips in a group.
 const GROUP_MAX: usize = 32;
-/// Contains many windows of small messages; short against the time between interruptions.
+/// Time of a group of windows: long compared with a window of small messages, short compared with
+/// the time between interruptions.
 const STREAM_GROUP_NS: f64 = 200_000.0;
 
 #[cfg(test)]
@@ -207,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_of_a_run_is_run() {
+    fn a_run_makes_the_round_trips_of_all_its_parts() {
         let counts = Counts {
             warmup: 3,
             batch: 5,

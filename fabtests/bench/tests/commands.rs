@@ -1,4 +1,4 @@
-//! Tests of the program `selvedge-bench`. `fabtests` has the same commands and tests them; these
+//! Tests of the program `selvedge-bench`. The tests of `fabtests` cover the common commands; these
 //! tests cover the differences.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]

@@ -1,5 +1,4 @@
-//! Measurements that alternate with the plain pair: another configuration, provider, library or
-//! API.
+//! Measurements of a configuration, provider, library or API in turns with the plain pair.
 
 use std::path::Path;
 use std::process::Command;
@@ -69,7 +68,7 @@ fn datagrams_are_measured() {
         row("msg_bw", 8.0),
         row("msg_bw", 1024.0),
     ];
-    assert_eq!(rows, all, "a datagram carries no 1 MiB");
+    assert_eq!(rows, all, "a message of 1 MiB does not fit a datagram");
     let refused = failure(&["bench", "-p", "udp", "-e", "dgram", "--bench", "tagged_bw"]);
     assert!(refused.contains("datagrams do not carry"), "{refused}");
 }
@@ -175,8 +174,8 @@ fn libfabric_is_measured_if_installed() {
 #[test]
 fn the_safe_layer_is_measured_against_the_raw_endpoint() {
     let _guard = exclusive();
-    let both: [&[&str]; 2] = [&["-c"], &["--threading", "safe", "--no-inject"]];
-    for options in both {
+    let option_lists: [&[&str]; 2] = [&["-c"], &["--threading", "safe", "--no-inject"]];
+    for options in option_lists {
         let base = ["bench", "--owned", "-S", "8,100000", "-I", "20"];
         let args = [&base[..], &["--reps", "1", "--json"], options].concat();
         let report = json(&args);
@@ -247,7 +246,7 @@ fn clients_of_bmi_are_counted() {
     assert_eq!(report["clients"], 5);
     for (api, median) in [("bmi", "bmi_per_s"), ("raw", "raw_per_s")] {
         let [served] = &report[api].as_array().unwrap()[..] else {
-            panic!("one run of each: {report}");
+            panic!("{api} does not have exactly one run: {report}");
         };
         assert!(number(served, "least") > 0.0);
         assert!(number(served, "least") <= number(served, "most"));

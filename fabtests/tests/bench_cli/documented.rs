@@ -1,5 +1,5 @@
-//! The output of the measuring commands: the objects, lines and tables of
-//! docs/FABTESTS-REFERENCE.md.
+//! The output of the measuring commands: the objects, lines and tables that
+//! docs/FABTESTS-REFERENCE.md describes.
 
 use crate::command::{exclusive, failure, json, run};
 use crate::object::{array, check_limits, check_machine, check_row, check_sizes, number, text};

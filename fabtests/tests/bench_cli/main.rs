@@ -1,4 +1,4 @@
-//! The measuring commands as processes.
+//! Tests of the measuring commands, which run as processes.
 
 #![expect(clippy::unwrap_used, reason = "an error fails the test")]
 

@@ -74,17 +74,17 @@ pub(crate) fn check_row(row: &Value, bench: &str, size: u64) {
 pub(crate) fn number(object: &Value, field: &str) -> f64 {
     object[field]
         .as_f64()
-        .unwrap_or_else(|| panic!("{field} is no number in {object}"))
+        .unwrap_or_else(|| panic!("{field} is not a number in {object}"))
 }
 
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object[field]
         .as_str()
-        .unwrap_or_else(|| panic!("{field} is no text in {object}"))
+        .unwrap_or_else(|| panic!("{field} is not a text in {object}"))
 }
 
 pub(crate) fn array(value: &Value) -> &[Value] {
     value
         .as_array()
-        .unwrap_or_else(|| panic!("{value} is no array"))
+        .unwrap_or_else(|| panic!("{value} is not an array"))
 }

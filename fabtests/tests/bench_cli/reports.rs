@@ -22,7 +22,7 @@ fn a_report_becomes_self_contained_plots() {
         "2",
         "--json",
     ];
-    let report = scratch("report.json", &run(&args).stdout);
+    let report = write_temporary("report.json", &run(&args).stdout);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plots");
     let folder = folder.to_str().unwrap();
     let drawn = Command::new(env!("CARGO_BIN_EXE_fabtests"))
@@ -65,7 +65,7 @@ fn reports_are_compared_with_confidence_intervals() {
             "machine": {"cpu": "", "cores": 2, "kernel": ""},
             "rows": [row(8, 100.0), row(64, 120.0 * factor)],
         });
-        scratch(name, report.to_string().as_bytes())
+        write_temporary(name, report.to_string().as_bytes())
     };
     let (before, after) = (report("before.json", 1.0), report("after.json", 1.5));
     let compare = |extra_args: &[&str]| {
@@ -148,8 +148,8 @@ fn programs_are_run_alternately_and_their_tables_compared() {
     );
 }
 
-/// Writes a file for a test.
-fn scratch(name: &str, bytes: &[u8]) -> String {
+/// Writes a temporary file of a test, and returns its path.
+fn write_temporary(name: &str, bytes: &[u8]) -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&path, bytes).unwrap();
     path.to_str().unwrap().to_owned()

@@ -1,4 +1,4 @@
-//! The benchmarks: both sides print upstream's tables.
+//! Tests of the benchmarks: both sides print the tables of libfabric's fabtests.
 
 use selvedge_testkit::long::part;
 

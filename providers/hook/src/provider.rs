@@ -217,8 +217,8 @@ unsafe impl DomainLayer for HookedDomain {
     }
 }
 
-/// The hook point of an object: its hooks, and its number. It is also the layer around objects
-/// without a recorder.
+/// The hook point of an object: its hooks, and its number. A hook point is also the layer around
+/// objects without a recorder.
 #[derive(Clone, Debug)]
 pub(crate) struct HookPoint {
     hooks: Arc<Hooks>,

@@ -319,8 +319,8 @@ impl Recorder {
     }
 }
 
-/// The recorder of shared receives. It is closed after the receives' handle and all endpoints that
-/// use the receives.
+/// The recorder of shared receives. The recorder is closed after the receives' handle and all
+/// endpoints that use the receives.
 #[derive(Debug)]
 pub(crate) struct SharedRecorder(pub(crate) Arc<Recorder>);
 
@@ -344,7 +344,7 @@ impl Drop for SharedRecorder {
     }
 }
 
-/// A cache of the peers' names. It is emptied after an address was removed.
+/// A cache of the peers' names, which is emptied after an address was removed.
 #[derive(Debug)]
 struct Names {
     av: Option<Arc<dyn AddressVector>>,

@@ -27,7 +27,7 @@ impl Trace {
         let result = next(call);
         let took = begin.elapsed();
         let Call { name, object, .. } = call;
-        let at = begin.duration_since(self.start);
+        let time = begin.duration_since(self.start);
         let code = match &result {
             Ok(()) => 0,
             Err(errno) => -errno.as_raw(),
@@ -38,7 +38,7 @@ impl Trace {
             "{{\"pid\":{},\"us\":{:.3},\"call\":\"{name}\",\"object\":{object},\"args\":{{{args}}},\
              \"result\":{code}{comma}{returned},\"ns\":{}}}\n",
             std::process::id(),
-            at.as_secs_f64() * 1e6,
+            time.as_secs_f64() * 1e6,
             took.as_nanos(),
         ));
         result

@@ -414,9 +414,9 @@ impl SharedFixture {
     }
 }
 
-fn send_and_receive(sender: &Side, member: &Side, at: FiAddr, (to, is_reported): (&[u8], bool)) {
+fn send_and_receive(sender: &Side, member: &Side, dest: FiAddr, (to, is_reported): (&[u8], bool)) {
     let from = vec![7_u8; to.len()];
-    sender.ep.tinject(&from, at, 9, None).unwrap();
+    sender.ep.tinject(&from, dest, 9, None).unwrap();
     let mut entry = [Entry::default()];
     while member.cq.read(&mut entry).unwrap() == 0 && (is_reported || to != from) {
         assert_eq!(sender.cq.read(&mut []), Ok(0));

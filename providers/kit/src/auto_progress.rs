@@ -36,7 +36,7 @@ struct Shared {
 }
 
 impl AutoProgress {
-    /// Starts the thread. It polls for `spin` at most before it parks.
+    /// Starts the thread, which polls for `spin` at most before it parks.
     ///
     /// # Errors
     /// The system's error, if no thread, memory or descriptor is left.
@@ -109,7 +109,7 @@ impl Shared {
     }
 }
 
-/// The wait condition of the thread: it drives the endpoints until they make no progress.
+/// The wait condition of the thread, whose poll drives the endpoints until they make no progress.
 struct Idle<'a>(&'a Shared);
 
 impl WaitCondition for Idle<'_> {

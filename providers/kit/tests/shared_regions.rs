@@ -23,7 +23,7 @@ use selvedge_kit::atomic::{Args, query};
 use selvedge_kit::mr::Keys;
 
 const KEY: u64 = 7;
-/// The last word of the region is a part of one.
+/// The length of the region, which ends inside a word.
 const LEN: usize = 61;
 const ROUNDS: usize = if cfg!(miri) { 20 } else { 20_000 };
 
@@ -63,31 +63,31 @@ unsafe impl Domain for Memory {
 struct Peer(Arc<Keys>);
 
 impl Peer {
-    fn segment(at: usize, len: usize) -> RmaIov {
+    fn segment(offset: usize, len: usize) -> RmaIov {
         RmaIov {
-            addr: at as u64,
+            addr: offset as u64,
             len,
             key: KEY,
         }
     }
 
-    fn write(&self, at: usize, bytes: &[u8]) {
+    fn write(&self, offset: usize, bytes: &[u8]) {
         let regions = self.0.regions();
-        let segment = regions.locate(&Self::segment(at, bytes.len()), MrAccess::REMOTE_WRITE);
+        let segment = regions.locate(&Self::segment(offset, bytes.len()), MrAccess::REMOTE_WRITE);
         segment.unwrap().write(bytes);
     }
 
-    fn read(&self, at: usize, bytes: &mut [u8]) {
+    fn read(&self, offset: usize, bytes: &mut [u8]) {
         let regions = self.0.regions();
-        let segment = regions.locate(&Self::segment(at, bytes.len()), MrAccess::REMOTE_READ);
+        let segment = regions.locate(&Self::segment(offset, bytes.len()), MrAccess::REMOTE_READ);
         segment.unwrap().read_into(bytes);
     }
 
-    /// Adds one to the element at `at`.
-    fn add_one(&self, at: usize, datatype: Datatype) {
+    /// Adds one to the element at `offset`.
+    fn add_one(&self, offset: usize, datatype: Datatype) {
         let kernel = query(Family::Base, datatype, Op::Sum).unwrap();
         let regions = self.0.regions();
-        let segment = Self::segment(at, kernel.size());
+        let segment = Self::segment(offset, kernel.size());
         let segment = regions.locate(&segment, MrAccess::REMOTE_WRITE).unwrap();
         let args = Args {
             operand: &1_u64.to_le_bytes()[..kernel.size()],
@@ -103,11 +103,11 @@ fn side_by_side(owner: impl FnOnce(&SharedRegion), peer: impl FnOnce(&Peer) + Se
     let keys = Arc::new(Keys::new(MrMode::empty()));
     let access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
     let region = SharedRegion::new(&Memory(Arc::clone(&keys)), LEN, access, KEY).unwrap();
-    let (start, other) = (Barrier::new(2), Peer(keys));
+    let (start, remote) = (Barrier::new(2), Peer(keys));
     thread::scope(|scope| {
         scope.spawn(|| {
             start.wait();
-            peer(&other);
+            peer(&remote);
         });
         start.wait();
         owner(&region);

@@ -10,7 +10,7 @@ use selvedge_kit::{DomainId, OfDomain};
 
 use crate::name::{Name, host_of};
 
-/// A table of peers' names. Inserting a name connects to nothing.
+/// A table of peers' names. An insertion does not connect to the peer.
 pub(crate) struct Av {
     fork_guard: ForkGuard,
     domain: DomainId,
@@ -39,7 +39,7 @@ impl Av {
         }
     }
 
-    /// Changes with every insertion and removal.
+    /// A number that changes with every insertion and removal.
     #[inline]
     pub(crate) fn epoch(&self) -> u64 {
         self.table.epoch()

@@ -6,7 +6,7 @@ use selvedge::Error;
 use selvedge::param::{Params, Spec};
 use selvedge_kit::wait::SPIN;
 
-/// Every parameter, with its default and what it does.
+/// Every parameter, with its default and its effect.
 pub(crate) static PARAMS: &[Spec] = &[
     Spec::text(
         "FI_LNX_HOST",
@@ -38,7 +38,7 @@ impl Config {
     /// Reads the environment.
     ///
     /// # Errors
-    /// [`selvedge::Errno::Inval`] for the first bad value, which the error names.
+    /// [`selvedge::Errno::Inval`] for the first invalid value, which the error names.
     pub(crate) fn read(params: &Params) -> Result<Self, Error> {
         let params = params.with(PARAMS);
         Ok(Self {

@@ -40,23 +40,24 @@ impl Endpoint {
     ) -> Result<Arc<Self>, Error> {
         let ep = Ep::resolve(bind, info, base.id())?;
         let av: Arc<Av> = bound_av(bind, base.id(), "an endpoint of type FI_EP_RDM")?;
-        let src = info.src_addr.as_ref().map(own_name).transpose()?;
+        let src = info.src_addr.as_ref().map(requested_name).transpose()?;
         let [near, far] = links;
         let links = [
             open_link(near, src.as_ref().map(|it| &it.near), info, &ep)?,
             open_link(far, src.as_ref().map(|it| &it.far), info, &ep)?,
         ];
-        let failed = |errno: Errno| Error::new(errno, "opening an endpoint over two links");
+        let open_error = |errno: Errno| Error::new(errno, "opening an endpoint over two links");
         let name = Name {
             host,
-            near: links[0].address().map_err(failed)?,
-            far: links[1].address().map_err(failed)?,
+            near: links[0].address().map_err(open_error)?,
+            far: links[1].address().map_err(open_error)?,
         };
-        let epoll = epoll_of(&links).map_err(|cause| failed(Errno::from_raw(cause as i32)))?;
+        let epoll =
+            open_epoll(&links).map_err(|cause| open_error(Errno::from_raw(cause as i32)))?;
         ep.stats.set_name(&name.to_string());
         let mut state = State::new(links, ep, av, ReceivePolicy::new(info, EAGER), name.clone());
         state.unexpected_limit = config.unexpected_size;
-        state.post_receives().map_err(failed)?;
+        state.post_receives().map_err(open_error)?;
         let endpoint = Arc::new(Self {
             shell: Shell::new(base, bind, &Weak::new(), state, Arc::new(epoll)),
             name,
@@ -73,7 +74,7 @@ impl Endpoint {
 }
 
 /// The requested name of an endpoint.
-fn own_name(addr: &Address) -> Result<Name, Error> {
+fn requested_name(addr: &Address) -> Result<Name, Error> {
     Name::from_address(addr).ok_or_else(|| {
         let message = format!(
             "address {addr} is not the name of an lnx endpoint: expected lnx://HOST|NEAR|FAR"
@@ -85,18 +86,18 @@ fn own_name(addr: &Address) -> Result<Name, Error> {
 fn open_link(
     (info, domain): &(Info, Arc<dyn selvedge::Domain>),
     src: Option<&Address>,
-    own: &Info,
+    ep_info: &Info,
     ep: &Ep,
 ) -> Result<Link, Error> {
     let mut info = info.clone();
-    info.tx_attr.size = info.tx_attr.size.max(own.tx_attr.size);
-    info.rx_attr.size = info.rx_attr.size.max(own.rx_attr.size);
+    info.tx_attr.size = info.tx_attr.size.max(ep_info.tx_attr.size);
+    info.rx_attr.size = info.rx_attr.size.max(ep_info.rx_attr.size);
     info.src_addr = src.cloned().or(info.src_addr);
     let counts = ep.remote_cntrs().map(|cntr| cntr.map(|cntr| cntr.events()));
     Link::open(&info, &**domain, counts)
 }
 
-fn epoll_of(links: &[Link; 2]) -> nix::Result<Epoll> {
+fn open_epoll(links: &[Link; 2]) -> nix::Result<Epoll> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     for fd in links.iter().filter_map(Link::wait_fd) {
         epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
@@ -105,12 +106,13 @@ fn epoll_of(links: &[Link; 2]) -> nix::Result<Epoll> {
 }
 
 #[expect(unsafe_code, reason = "the promise of the endpoint trait")]
-// SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted`, which every
-// completing call consumes, and by a link between the post of `Link::recv_body` and its completion,
-// which `Op::ReceiveBody` waits for; that of a send through the `TxBuf` of its ask, and likewise
-// `Op::SendBody`. That of a one-sided operation is reached by the link alone, and the completion of
-// `Op::OneSided` follows the link's. `Shell` detaches the endpoint from everything that drives it, and
-// drops the links before the operations that keep the memory.
+// SAFETY: the memory of a receive is accessed through the `RxBuf` inside its `Posted`, which every
+// completing call consumes, and by a link between the post of `Link::recv_body` and the completion
+// of `Op::ReceiveBody`. The memory of a send is accessed through its `TxBuf`, and by a link between
+// the post of `Link::send_body` and the completion of `Op::SendBody`. The memory of a one-sided
+// operation is accessed by the link alone, and the completion of `Op::OneSided` follows the link's.
+// `Shell` detaches the endpoint from everything that drives it, and drops the links before the
+// operations that keep the memory.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
         Ok(self.name.to_address())
@@ -126,7 +128,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
 
     fn set(&self, option: EpOption) -> Result {
         match option {
-            EpOption::MinMultiRecv(least) => self.shell.lock()?.policy.min_multi_recv = least,
+            EpOption::MinMultiRecv(min_left) => self.shell.lock()?.policy.min_multi_recv = min_left,
             _ => return Err(Errno::NoProtoOpt),
         }
         Ok(())

@@ -6,11 +6,11 @@
 //!                          └── far:  an endpoint over, say, tcp
 //! ```
 //!
-//! Any two providers work that have unconnected endpoints with messages and tags. lnx matches
+//! The links can be of any two providers with unconnected endpoints, messages and tags. lnx matches
 //! receives itself, so a receive for any source takes the first message of either link, and
 //! messages of one sender stay in order. A small message travels with its header in one message of
-//! the link. Of a large one, the header travels first; its bytes follow directly into the receive's
-//! memory when lnx has matched the receive.
+//! the link. The header of a large message travels first. When lnx has matched the receive, the
+//! bytes follow directly into the receive's memory.
 //!
 //! docs/PROVIDERS.md has the guarantees of the provider, docs/WIRE.md the frames on the links.
 

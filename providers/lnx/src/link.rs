@@ -24,7 +24,7 @@ use crate::wire::{FRAME, HEADER, Header};
 const CONTROL: u64 = u64::MAX;
 /// The tag of receives that detect a peer's failure.
 const WATCH: u64 = u64::MAX - 1;
-/// Segments of an iovec that lnx posts, at most.
+/// The largest number of segments in an iovec that lnx posts.
 const IOV_LIMIT: usize = 4;
 
 #[derive(Debug)]
@@ -68,21 +68,21 @@ impl Frame {
     }
 
     /// The first `len` bytes that were received.
-    pub(crate) fn received(&self, len: usize) -> &[u8] {
+    pub(crate) fn received_bytes(&self, len: usize) -> &[u8] {
         &self.bytes[..len.min(FRAME)]
     }
 }
 
 impl Link {
-    /// Opens an endpoint. `counts` has the events of the counters of reads and writes by peers, if
-    /// they are counted.
+    /// Opens an endpoint. `events` are those of the counters of reads and of writes by peers;
+    /// `None` where they are not counted.
     ///
     /// # Errors
     /// The provider's error.
     pub(crate) fn open(
         info: &Info,
         domain: &dyn Domain,
-        counts: [Option<cntr::Events>; 2],
+        events: [Option<cntr::Events>; 2],
     ) -> Result<Self, Error> {
         let mut attr = cq::Attr::default();
         attr.wait_obj = wait::Object::Fd;
@@ -90,16 +90,16 @@ impl Link {
         let av = domain.av(&av::Attr::default())?;
         let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
         let mut remote_counters = [None, None];
-        for (remote_counters, events) in remote_counters.iter_mut().zip(counts) {
+        for (slot, events) in remote_counters.iter_mut().zip(events) {
             if let Some(events) = events {
                 let mut attr = cntr::Attr::default();
                 attr.events = events;
-                *remote_counters = Some((domain.cntr(&attr)?, 0));
+                *slot = Some((domain.cntr(&attr)?, 0));
             }
         }
         let [reads, writes] = &remote_counters;
-        let counter = |remote_counters: &Option<(Arc<dyn Counter>, u64)>| {
-            remote_counters.as_ref().map(|it| Arc::clone(&it.0))
+        let counter = |counter: &Option<(Arc<dyn Counter>, u64)>| {
+            counter.as_ref().map(|(counter, _)| Arc::clone(counter))
         };
         (bind.cntrs.remote_read, bind.cntrs.remote_write) = (counter(reads), counter(writes));
         let ep = domain.endpoint(info, bind)?;
@@ -121,14 +121,14 @@ impl Link {
         self.remote_counters.iter().any(Option::is_some)
     }
 
-    /// The reads and writes by peers since the last call.
+    /// The numbers of reads and of writes by peers since the last call.
     pub(crate) fn take_remote_counts(&mut self) -> [u64; 2] {
-        self.remote_counters.each_mut().map(|remote_counters| {
-            let Some((counter, before)) = remote_counters else {
+        self.remote_counters.each_mut().map(|counter| {
+            let Some((counter, last_count)) = counter else {
                 return 0;
             };
-            let now = counter.read();
-            now.wrapping_sub(std::mem::replace(before, now))
+            let count = counter.read();
+            count.wrapping_sub(std::mem::replace(last_count, count))
         })
     }
 
@@ -145,14 +145,14 @@ impl Link {
     }
 
     /// Sends a frame, or a control frame.
-    pub(crate) fn send(&self, frame: &Frame, to: FiAddr, is_control: bool, key: usize) -> Result {
+    pub(crate) fn send(&self, frame: &Frame, dest: FiAddr, is_control: bool, key: usize) -> Result {
         let iov = [Iov::from_raw(frame.bytes.as_ptr().cast(), frame.len)];
         let context = Context(key as u64);
         if is_control {
             let msg = tagged::SendMsg {
                 iov: &iov,
                 desc: &[Desc::NONE],
-                dest: to,
+                dest,
                 tag: CONTROL,
                 context,
                 data: 0,
@@ -163,7 +163,7 @@ impl Link {
         let msg = msg::SendMsg {
             iov: &iov,
             desc: &[Desc::NONE],
-            dest: to,
+            dest,
             context,
             data: 0,
         };
@@ -194,7 +194,7 @@ impl Link {
     pub(crate) fn send_body(
         &self,
         buf: &TxBuf,
-        to: FiAddr,
+        dest: FiAddr,
         tag: u64,
         flags: OpFlags,
         key: usize,
@@ -208,7 +208,7 @@ impl Link {
         let msg = tagged::SendMsg {
             iov: &iov[..count],
             desc: &[Desc::NONE; IOV_LIMIT][..count],
-            dest: to,
+            dest,
             tag,
             context: Context(key as u64),
             data: 0,
@@ -223,7 +223,7 @@ impl Link {
         &self,
         buf: &mut RxBuf,
         len: usize,
-        from: FiAddr,
+        src: FiAddr,
         tag: u64,
         key: usize,
     ) -> Result {
@@ -234,16 +234,18 @@ impl Link {
             count += 1;
         }
         // SAFETY: as for `send_body`; no other code accesses the memory of a matched receive.
-        unsafe { self.trecv(&iov[..count.max(1)], from, tag, key) }
+        unsafe { self.trecv(&iov[..count.max(1)], src, tag, key) }
     }
 
     /// Posts a receive that fails when the peer fails.
     pub(crate) fn watch(&self, peer: FiAddr, key: usize) -> Result {
-        let nothing = [IovMut::from_raw(std::ptr::NonNull::dangling().as_ptr(), 0)];
+        let empty = [IovMut::from_raw(std::ptr::NonNull::dangling().as_ptr(), 0)];
         // SAFETY: no memory is named.
-        unsafe { self.trecv(&nothing, peer, WATCH, key) }
+        unsafe { self.trecv(&empty, peer, WATCH, key) }
     }
 
+    /// Posts a tagged receive.
+    ///
     /// # Safety
     /// As [`selvedge::Tagged::trecvmsg`].
     unsafe fn trecv(&self, iov: &[IovMut], src: FiAddr, tag: u64, key: usize) -> Result {

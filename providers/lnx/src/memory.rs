@@ -126,12 +126,12 @@ impl State {
     unsafe fn post_one_sided(&mut self, peer: usize, report: Report, op: &Op<'_>) -> Result {
         self.check_room(peer, &report)?;
         self.send_hello(peer)?;
-        let (link, at) = (self.peers[peer].link, self.peers[peer].at);
+        let (link, link_addr) = (self.peers[peer].link, self.peers[peer].link_addr);
         let key = self.ops.vacant_key();
-        // The earlier operations are complete when a fence gets here.
+        // `check_room` admits a fenced operation only after the earlier ones have completed.
         let flags = report.flags.difference(OpFlags::FENCE) | OpFlags::COMPLETION;
         let endpoint = self.links[link].endpoint();
-        let op = with_link_peer(*op, at, Context(key as u64));
+        let op = with_link_peer(*op, link_addr, Context(key as u64));
         // SAFETY: passed on from the caller, which reads the completion only after the link's.
         unsafe { op.post(endpoint, flags)? };
         self.ops.insert(LinkOp::OneSided(peer, report));
@@ -147,10 +147,10 @@ fn with_link_peer(mut op: Op<'_>, peer: FiAddr, context: Context) -> Op<'_> {
         Op::Read(msg) => (msg.src, msg.desc) = (peer, &[]),
         Op::Write(msg) => (msg.dest, msg.desc) = (peer, &[]),
         Op::Atomic(msg) => (msg.dest, msg.desc) = (peer, &[]),
-        Op::FetchAtomic(msg, to) => (msg.dest, msg.desc, to.desc) = (peer, &[], &[]),
-        Op::CompareAtomic(msg, with, to) => {
+        Op::FetchAtomic(msg, fetched) => (msg.dest, msg.desc, fetched.desc) = (peer, &[], &[]),
+        Op::CompareAtomic(msg, compared, fetched) => {
             (msg.dest, msg.desc) = (peer, &[]);
-            (with.desc, to.desc) = (&[], &[]);
+            (compared.desc, fetched.desc) = (&[], &[]);
         }
         _ => {}
     }
@@ -171,10 +171,12 @@ fn report_of(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
             sum(msg.iov.iter().map(|it| it.len)),
         ),
         Op::Atomic(msg) => atomic_report(Family::Base, msg, 0)?,
-        Op::FetchAtomic(msg, to) => atomic_report(Family::Fetch, msg, to.iov.len())?,
-        Op::CompareAtomic(msg, with, to) => {
-            atomic_report(Family::Compare, msg, to.iov.len().max(with.iov.len()))?
-        }
+        Op::FetchAtomic(msg, fetched) => atomic_report(Family::Fetch, msg, fetched.iov.len())?,
+        Op::CompareAtomic(msg, compared, fetched) => atomic_report(
+            Family::Compare,
+            msg,
+            fetched.iov.len().max(compared.iov.len()),
+        )?,
         _ => return Err(Errno::NoSys),
     };
     let report = Report {
@@ -193,12 +195,12 @@ fn inject_report(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
     Ok((segments, report))
 }
 
-/// The completion flags of an atomic, the segments of its longest list, and its bytes. `others` is
-/// the number of segments beside the operands.
+/// The completion flags of an atomic, the segments of its longest list, and its bytes.
+/// `other_segments` is the number of segments of the other lists.
 fn atomic_report(
     family: Family,
     msg: &AtomicMsg<'_>,
-    others: usize,
+    other_segments: usize,
 ) -> Result<(CompletionFlags, usize, usize)> {
     let kernel = query(family, msg.datatype, msg.op)?;
     let count = sum(msg.rma_iov.iter().map(|target| target.count));
@@ -207,7 +209,7 @@ fn atomic_report(
         true => msg.iov.len(),
         false => 0,
     };
-    Ok((kernel.sent(), operands.max(others), len))
+    Ok((kernel.sent(), operands.max(other_segments), len))
 }
 
 fn sum(counts: impl Iterator<Item = usize>) -> usize {

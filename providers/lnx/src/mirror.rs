@@ -45,14 +45,14 @@ impl Mirror {
         };
         let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
         let now = [self.link.read(), self.link.read_err()];
-        let new = [0, 1].map(|at: usize| now[at].wrapping_sub(added[at]));
+        let new = [0, 1].map(|index: usize| now[index].wrapping_sub(added[index]));
         *added = now;
-        let [good, bad] = new;
-        if good > 0 {
-            target.add(good);
+        let [successes, errors] = new;
+        if successes > 0 {
+            target.add(successes);
         }
-        if bad > 0 {
-            target.add_err(bad);
+        if errors > 0 {
+            target.add_err(errors);
         }
         new != [0, 0]
     }

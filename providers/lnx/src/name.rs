@@ -44,19 +44,19 @@ impl FromStr for Name {
 
     fn from_str(text: &str) -> Result<Self, InvalidName> {
         let rest = text.strip_prefix(SCHEME).ok_or(InvalidName)?;
-        let mut parts = rest.split('|');
-        let mut part = || {
-            parts
+        let mut fields = rest.split('|');
+        let mut field = || {
+            fields
                 .next()
-                .filter(|part| !part.is_empty())
+                .filter(|field| !field.is_empty())
                 .ok_or(InvalidName)
         };
-        let host = part()?;
+        let host = field()?;
         let is_number = host.len() == 16 && host.bytes().all(|it| it.is_ascii_hexdigit());
         let host = u64::from_str_radix(host, 16).ok().filter(|_| is_number);
-        let mut address = || part()?.parse().map_err(|_| InvalidName);
+        let mut address = || field()?.parse().map_err(|_| InvalidName);
         let (near, far) = (address()?, address()?);
-        match parts.next() {
+        match fields.next() {
             None => Ok(Self {
                 host: host.ok_or(InvalidName)?,
                 near,
@@ -67,13 +67,13 @@ impl FromStr for Name {
     }
 }
 
-/// The number of this host, or of the host name `given`.
+/// The number of the host with this name, or of this host if the name is empty.
 ///
 /// Processes have the same number if near links can work between them: they run in one boot of one
 /// system, in one network namespace, with one `/dev/shm`, and as one user.
-pub(crate) fn host(given: &str) -> u64 {
-    if !given.is_empty() {
-        return digest(given.as_bytes());
+pub(crate) fn host(name: &str) -> u64 {
+    if !name.is_empty() {
+        return digest(name.as_bytes());
     }
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let boot = read("/proc/sys/kernel/random/boot_id");
@@ -86,13 +86,13 @@ pub(crate) fn host(given: &str) -> u64 {
 /// The number of any other host, if only an address is known.
 pub(crate) const OTHER_HOST: u64 = 0;
 
-/// The number of the host that has this address on the far link: `own` for this host, otherwise
+/// The number of the host that has this address on the far link: `local` for this host, otherwise
 /// [`OTHER_HOST`]. An address that is not an internet address is of this host.
-pub(crate) fn host_of(far: &Address, own: u64) -> u64 {
+pub(crate) fn host_of(far: &Address, local: u64) -> u64 {
     match far {
         // A process can listen only on addresses of its own host.
         Address::Ip(ip) if UdpSocket::bind((ip.ip(), 0)).is_err() => OTHER_HOST,
-        _ => own,
+        _ => local,
     }
 }
 

@@ -18,9 +18,9 @@ use crate::receive::Unexpected;
 use crate::state::{AfterSend, PendingSend, State};
 use crate::wire::{EAGER, FrameKind, Header};
 
-/// Segments of a local iovec, at most.
+/// The largest number of segments of a local iovec.
 pub(crate) const IOV_LIMIT: usize = 4;
-/// Outstanding operations to one peer, at most.
+/// The largest number of outstanding operations to one peer.
 const BUSY_MAX: usize = 256;
 
 /// Flags that an endpoint may add to its sends by default.
@@ -42,7 +42,7 @@ pub(crate) const TX_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::MORE);
 
 /// The arguments that tagged and untagged sends have in common.
-struct Send {
+struct SendArgs {
     kind: Kind,
     tag: u64,
     data: u64,
@@ -52,7 +52,7 @@ struct Send {
 
 impl Msg for Endpoint {
     unsafe fn sendmsg(&self, msg: &msg::SendMsg<'_>, flags: OpFlags) -> Result {
-        let send = Send {
+        let send = SendArgs {
             kind: Kind::Msg,
             tag: 0,
             data: msg.data,
@@ -77,7 +77,7 @@ impl Msg for Endpoint {
 
 impl Tagged for Endpoint {
     unsafe fn tsendmsg(&self, msg: &tagged::SendMsg<'_>, flags: OpFlags) -> Result {
-        let send = Send {
+        let send = SendArgs {
             kind: Kind::Tagged,
             tag: msg.tag,
             data: msg.data,
@@ -100,7 +100,7 @@ impl Tagged for Endpoint {
 }
 
 impl Endpoint {
-    fn post_send(&self, buf: TxBuf, send: &Send, flags: OpFlags) -> Result {
+    fn post_send(&self, buf: TxBuf, send: &SendArgs, flags: OpFlags) -> Result {
         if !TX_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
@@ -217,14 +217,14 @@ impl State {
     fn post(&mut self, peer: usize, mut header: Header, buf: TxBuf, report: Report) -> Result {
         self.check_room(peer, &report)?;
         self.send_hello(peer)?;
-        let is_whole = header.len <= EAGER;
-        header.wants_ack = is_whole && report.flags.intersects(CONFIRMED);
+        let is_eager = header.len <= EAGER;
+        header.wants_ack = is_eager && report.flags.intersects(CONFIRMED);
         let mut frame = self.spare_frames.pop().unwrap_or_else(Frame::new);
         let number = self.next_number();
-        if header.wants_ack || !is_whole {
+        if header.wants_ack || !is_eager {
             header.number = number;
         }
-        let body = match is_whole {
+        let body = match is_eager {
             true => {
                 frame.write(&header, |out| {
                     buf.read(0, out);
@@ -237,12 +237,12 @@ impl State {
                 Some(buf)
             }
         };
-        let then = match header.number {
+        let after_send = match header.number {
             0 => AfterSend::Report(report),
             number => AfterSend::AwaitResponse(number),
         };
-        self.send_frame(peer, frame, false, then)?;
-        if let AfterSend::AwaitResponse(number) = then {
+        self.send_frame(peer, frame, false, after_send)?;
+        if let AfterSend::AwaitResponse(number) = after_send {
             self.serial = self.serial.wrapping_add(1);
             self.pending_sends.insert(PendingSend {
                 number,
@@ -278,7 +278,7 @@ impl State {
         if self.peers[peer].is_hello_sent {
             return Ok(());
         }
-        let name = self.own.to_string();
+        let name = self.local_name.to_string();
         let mut frame = Frame::new();
         let header = Header {
             len: name.len(),

@@ -14,24 +14,24 @@ use crate::post::{CONFIRMED, LEVELS};
 use crate::state::{AfterSend, Deferred, Op, PendingSend, ReceivedFrame, State};
 use crate::wire::{FrameKind, Header};
 
-/// Progress calls between two reads of the clock.
+/// The number of progress calls between two reads of the clock.
 const SNAPSHOT_INTERVAL: u32 = 64;
 /// Progress calls between two polls of the link without completions, while the other link has some:
 /// a poll of a socket takes several times as long as a message in shared memory.
 const INACTIVE_LINK_INTERVAL: u32 = 16;
-/// Completions of a link that one call reads.
+/// The largest number of completions that one read of a link returns.
 const ENTRIES: usize = 16;
-/// Unused frames that are kept for the next messages, at most.
+/// The largest number of unused frames that are kept for the next messages.
 const MAX_SPARE: usize = 64;
 /// The flags of completions of peers' operations on local memory.
 const REMOTE_ACCESS: CompletionFlags =
     CompletionFlags::REMOTE_READ.union(CompletionFlags::REMOTE_WRITE);
-/// Deferred work from which on no further completions are set aside.
+/// The number of deferred items from which on no further completions are set aside.
 const MAX_SET_ASIDE: usize = 128;
 /// The longest park time while work waits for room.
 const RETRY_PERIOD: Duration = Duration::from_millis(1);
 
-/// Completions that are read of a link before a thread parks, and after it was woken.
+/// The number of completions that are read from a link before a thread parks, and after a wake-up.
 const BUDGET: usize = 64;
 
 impl EndpointState for State {
@@ -113,8 +113,8 @@ impl State {
             match self.links[link].cq.read_from(&mut entries, &mut src) {
                 Ok(count @ 1..) => {
                     done += count;
-                    for (entry, &from) in entries[..count].iter().zip(&src) {
-                        self.done(link, entry, from, sink);
+                    for (entry, &src) in entries[..count].iter().zip(&src) {
+                        self.complete_op(link, entry, src, sink);
                     }
                     if count < ENTRIES {
                         break;
@@ -125,7 +125,7 @@ impl State {
                         break;
                     };
                     done += 1;
-                    self.failed(link, &error);
+                    self.fail_op(link, &error);
                 }
                 _ => break,
             }
@@ -142,19 +142,19 @@ impl State {
             let (mut entry, mut src) = ([Entry::default()], [FiAddr::UNSPEC]);
             match self.links[link].cq.read_from(&mut entry, &mut src) {
                 Ok(1..) => {
-                    let ([entry], [from]) = (entry, src);
+                    let ([entry], [src]) = (entry, src);
                     match self.needs_queue_room(&entry) {
                         true => self
                             .deferred
-                            .push_back(Deferred::Received(link, entry, from)),
-                        false => self.done(link, &entry, from, &mut Sink::none()),
+                            .push_back(Deferred::Received(link, entry, src)),
+                        false => self.complete_op(link, &entry, src, &mut Sink::none()),
                     }
                 }
                 Err(Errno::Avail) => {
                     let Ok(error) = self.links[link].cq.read_err() else {
                         break;
                     };
-                    self.failed(link, &error);
+                    self.fail_op(link, &error);
                 }
                 _ => break,
             }
@@ -172,21 +172,21 @@ impl State {
 
     /// Handles a completion that was set aside, unless the receive queue is still full.
     #[cold]
-    fn take_set_aside(&mut self, link: usize, entry: Entry, from: FiAddr) -> Option<Deferred> {
+    fn take_set_aside(&mut self, link: usize, entry: Entry, src: FiAddr) -> Option<Deferred> {
         if self.ep.rx_cq.room() == 0 {
-            return Some(Deferred::Received(link, entry, from));
+            return Some(Deferred::Received(link, entry, src));
         }
-        self.done(link, &entry, from, &mut Sink::none());
+        self.complete_op(link, &entry, src, &mut Sink::none());
         None
     }
 
     /// Reports a peer's access to local memory, as the link reports it.
     #[cold]
-    fn report_remote_access(&mut self, link: usize, entry: &Entry, from: FiAddr) {
-        let src = match from {
+    fn report_remote_access(&mut self, link: usize, entry: &Entry, src: FiAddr) {
+        let src = match src {
             FiAddr::UNSPEC => FiAddr::UNSPEC,
             _ => {
-                let peer = self.peer_on(link, from, None);
+                let peer = self.peer_on(link, src, None);
                 self.peer_addr(peer)
             }
         };
@@ -210,38 +210,38 @@ impl State {
     }
 
     /// Handles the completion of a link's operation.
-    fn done(&mut self, link: usize, entry: &Entry, from: FiAddr, sink: &mut Sink<'_>) {
+    fn complete_op(&mut self, link: usize, entry: &Entry, src: FiAddr, sink: &mut Sink<'_>) {
         if entry.flags.intersects(REMOTE_ACCESS) {
-            return self.report_remote_access(link, entry, from);
+            return self.report_remote_access(link, entry, src);
         }
         let Some(op) = self.ops.try_remove(entry.context.0 as usize) else {
             return;
         };
         match op {
             Op::Receive(frame, true) => {
-                self.handle_frame(link, frame.received(entry.len), from, sink);
+                self.handle_frame(link, frame.received_bytes(entry.len), src, sink);
                 self.repost_receive(link, frame, true);
             }
             Op::Receive(frame, false) => {
-                self.store_received(link, entry.context.0 as usize, (frame, entry.len, from));
+                self.store_received(link, entry.context.0 as usize, (frame, entry.len, src));
                 self.handle_frames_in_order(link, sink);
             }
             Op::Send(frame, peer, after) => {
                 self.recycle(frame);
                 if let AfterSend::Report(report) = after {
-                    self.sent(peer, &report);
+                    self.report_sent(peer, &report);
                 }
             }
             Op::SendBody(buf, peer, report) => {
                 // The buffer is released before the completion is reported.
                 drop(buf);
-                self.sent(peer, &report);
+                self.report_sent(peer, &report);
             }
             Op::ReceiveBody(posted, env) => {
                 let copied = env.len.min(posted.buf.len()).min(entry.len);
-                self.received(posted, &env, copied, sink);
+                self.report_received(posted, &env, copied, sink);
             }
-            Op::OneSided(peer, report) => self.sent(peer, &report),
+            Op::OneSided(peer, report) => self.report_sent(peer, &report),
             Op::Watch(peer) => {
                 self.peers[peer].is_watched = false;
                 self.watch(peer);
@@ -251,7 +251,7 @@ impl State {
 
     /// Handles the failure of a link's operation.
     #[cold]
-    fn failed(&mut self, link: usize, error: &ErrEntry) {
+    fn fail_op(&mut self, link: usize, error: &ErrEntry) {
         let Some(op) = self.ops.try_remove(error.entry.context.0 as usize) else {
             return;
         };
@@ -273,24 +273,24 @@ impl State {
                 self.peers[peer].is_hello_sent = false;
                 match after {
                     AfterSend::Nothing => {}
-                    AfterSend::Report(report) => self.not_sent(peer, &report, errno, detail),
+                    AfterSend::Report(report) => self.fail_send(peer, &report, errno, detail),
                     AfterSend::AwaitResponse(number) => {
                         if let Some(PendingSend { report, buf, .. }) =
                             self.take_pending_send(peer, number)
                         {
                             drop(buf);
-                            self.not_sent(peer, &report, errno, detail);
+                            self.fail_send(peer, &report, errno, detail);
                         }
                     }
                 }
             }
             Op::SendBody(buf, peer, report) => {
                 drop(buf);
-                self.not_sent(peer, &report, errno, detail);
+                self.fail_send(peer, &report, errno, detail);
             }
             Op::ReceiveBody(posted, env) if errno == Errno::Trunc => {
                 let copied = env.len.min(posted.buf.len());
-                self.received(posted, &env, copied, &mut Sink::none());
+                self.report_received(posted, &env, copied, &mut Sink::none());
             }
             Op::ReceiveBody(posted, env) => {
                 let src = self.peer_addr(env.src.0 as usize);
@@ -298,12 +298,12 @@ impl State {
             }
             Op::OneSided(peer, report) => {
                 let detail = format!("{}: {detail}", self.peers[peer]);
-                self.not_sent(peer, &report, errno, &detail);
+                self.fail_send(peer, &report, errno, &detail);
             }
             Op::Watch(peer) => {
                 self.peers[peer].is_watched = false;
                 let detail = format!("{}: {detail}", self.peers[peer]);
-                self.peer_failed(peer, errno, &detail);
+                self.fail_peer(peer, errno, &detail);
             }
         }
     }
@@ -314,7 +314,7 @@ impl State {
         // The key of a completed receive may have been reused.
         let slot = posted_frames
             .iter_mut()
-            .find(|(it, store_received)| *it == key && store_received.is_none());
+            .find(|(posted, received)| *posted == key && received.is_none());
         if let Some(slot) = slot {
             slot.1 = Some(received);
         }
@@ -324,11 +324,11 @@ impl State {
     /// which the link matched them. A link may complete a short message before a longer one that
     /// was sent earlier.
     fn handle_frames_in_order(&mut self, link: usize, sink: &mut Sink<'_>) {
-        while let Some((_, Some((frame, len, from)))) =
-            self.posted_frames[link].pop_front_if(|(_, store_received)| store_received.is_some())
+        while let Some((_, Some((frame, len, src)))) =
+            self.posted_frames[link].pop_front_if(|(_, received)| received.is_some())
         {
             if len > 0 {
-                self.handle_frame(link, frame.received(len), from, sink);
+                self.handle_frame(link, frame.received_bytes(len), src, sink);
             }
             self.repost_receive(link, frame, false);
         }
@@ -361,20 +361,20 @@ impl State {
 
     /// Watches for the failure of a peer.
     pub(crate) fn watch(&mut self, peer: usize) {
-        if !self.peers[peer].is_watched && self.peers[peer].at != FiAddr::UNSPEC {
+        if !self.peers[peer].is_watched && self.peers[peer].link_addr != FiAddr::UNSPEC {
             self.peers[peer].is_watched = true;
             self.defer(Deferred::Watch(peer));
         }
     }
 
-    /// Does some work now, or after the work that the links have no room for.
+    /// Does the work now, or queues it behind the work for which the links have no room.
     pub(crate) fn defer(&mut self, work: Deferred) {
         self.deferred.push_back(work);
         if self.deferred.len() == 1 {
             self.retry_deferred();
         }
         if !self.deferred.is_empty() {
-            // A parked thread has not seen that there is work to retry.
+            // A parked thread does not know of the work to retry.
             self.ep.wake();
         }
     }
@@ -390,7 +390,7 @@ impl State {
                 Deferred::Body(pending, tag) => self.send_body(pending, tag),
                 Deferred::FetchBody(posted, env, number) => self.request_body(posted, env, number),
                 Deferred::Watch(peer) => self.post_watch(peer),
-                Deferred::Received(link, entry, from) => self.take_set_aside(link, entry, from),
+                Deferred::Received(link, entry, src) => self.take_set_aside(link, entry, src),
             };
             self.deferred.extend(remaining);
         }
@@ -412,10 +412,10 @@ impl State {
         } = &pending;
         let (peer, report) = (*peer, *report);
         let buf = buf.as_ref()?;
-        let Route { link, at } = self.route(peer);
+        let Route { link, link_addr } = self.route(peer);
         let key = self.ops.vacant_key();
         let flags = report.flags.intersection(LEVELS.union(CONFIRMED));
-        match self.links[link].send_body(buf, at, tag, flags, key) {
+        match self.links[link].send_body(buf, link_addr, tag, flags, key) {
             Ok(()) => {
                 let buf = pending.buf?;
                 self.ops.insert(Op::SendBody(buf, peer, report));
@@ -424,7 +424,7 @@ impl State {
             Err(Errno::Again) => Some(Deferred::Body(pending, tag)),
             Err(errno) => {
                 drop(pending);
-                self.not_sent(
+                self.fail_send(
                     peer,
                     &report,
                     errno,
@@ -438,9 +438,9 @@ impl State {
     /// Posts the receive of a large message's bytes, and requests them from the sender.
     fn request_body(&mut self, mut posted: Posted, env: Envelope, number: u64) -> Option<Deferred> {
         let peer = env.src.0 as usize;
-        let Route { link, at } = self.route(peer);
+        let Route { link, link_addr } = self.route(peer);
         let (key, tag) = (self.ops.vacant_key(), self.next_tag);
-        match self.links[link].recv_body(&mut posted.buf, env.len, at, tag, key) {
+        match self.links[link].recv_body(&mut posted.buf, env.len, link_addr, tag, key) {
             Ok(()) => {
                 self.next_tag = (tag + 1) % TAGS;
                 self.ops.insert(Op::ReceiveBody(posted, env));
@@ -463,9 +463,9 @@ impl State {
     }
 
     fn post_watch(&mut self, peer: usize) -> Option<Deferred> {
-        let Route { link, at } = self.route(peer);
+        let Route { link, link_addr } = self.route(peer);
         let key = self.ops.vacant_key();
-        match self.links[link].watch(at, key) {
+        match self.links[link].watch(link_addr, key) {
             Ok(()) => {
                 self.ops.insert(Op::Watch(peer));
                 None
@@ -482,14 +482,14 @@ impl State {
         let peer = &self.peers[peer];
         Route {
             link: peer.link,
-            at: peer.at,
+            link_addr: peer.link_addr,
         }
     }
 
     /// Sends a frame to a peer.
     ///
     /// # Errors
-    /// The link's error; nothing was sent.
+    /// The link's error. The frame was not sent.
     pub(crate) fn send_frame(
         &mut self,
         peer: usize,
@@ -497,12 +497,12 @@ impl State {
         is_control: bool,
         after: AfterSend,
     ) -> selvedge::Result {
-        let Route { link, at } = self.route(peer);
+        let Route { link, link_addr } = self.route(peer);
         let key = self.ops.insert(Op::Send(frame, peer, after));
         let Op::Send(frame, ..) = &self.ops[key] else {
             return Ok(());
         };
-        let result = self.links[link].send(frame, at, is_control, key);
+        let result = self.links[link].send(frame, link_addr, is_control, key);
         if result.is_err()
             && let Op::Send(frame, ..) = self.ops.remove(key)
         {
@@ -515,7 +515,7 @@ impl State {
 /// The link and the address index of a peer.
 struct Route {
     link: usize,
-    at: FiAddr,
+    link_addr: FiAddr,
 }
 
 /// Tags for the bytes of large messages; the other tags are for control frames and watches.

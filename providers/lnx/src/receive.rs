@@ -14,17 +14,17 @@ const TARGET: &str = "selvedge::lnx::ep_data";
 /// An unexpected message.
 #[derive(Debug)]
 pub(crate) enum Unexpected {
-    /// Its bytes, and the number of the acknowledgement that its sender waits for.
+    /// The bytes, and the number of the acknowledgement that the sender waits for.
     Data(Vec<u8>, Option<u64>),
-    /// Its bytes are at the sender, under this number.
+    /// The bytes are at the sender, under this number.
     AtSender(u64),
 }
 
-/// Unsolicited peers without a name or an address on their link, at most.
+/// The largest number of unsolicited peers without a name or an address on their link.
 const UNNAMED_MAX: usize = 1024;
-/// Unsolicited peers with a name, at most.
+/// The largest number of unsolicited peers with a name.
 const UNSOLICITED_MAX: usize = 1 << 16;
-/// Control frames that may wait for one peer, at most: more than a correct peer requests.
+/// The largest number of control frames that wait for one peer: more than a correct peer requests.
 const CONTROLS_MAX: usize = 1 << 16;
 
 /// The cost of an unexpected message in addition to its bytes.
@@ -40,12 +40,12 @@ impl Unexpected {
 }
 
 impl State {
-    /// Handles a frame; `from` is the sender's address index on the link, if it has one.
+    /// Handles a frame; `src` is the sender's address index on the link, if it has one.
     pub(crate) fn handle_frame(
         &mut self,
         link: usize,
         bytes: &[u8],
-        from: FiAddr,
+        src: FiAddr,
         sink: &mut Sink<'_>,
     ) {
         let Some((header, payload)) = Header::parse(bytes) else {
@@ -55,13 +55,13 @@ impl State {
             );
         };
         if header.kind == FrameKind::Hello {
-            return self.handle_hello(link, &header, payload, from);
+            return self.handle_hello(link, &header, payload, src);
         }
         let existing = self
             .incarnations
             .get(&header.sender)
             .map(|&peer| peer as usize);
-        let Some(peer) = existing.or_else(|| self.unnamed_peer(link, header.sender, from)) else {
+        let Some(peer) = existing.or_else(|| self.unnamed_peer(link, header.sender, src)) else {
             return warn_limited(
                 TARGET,
                 format_args!(
@@ -79,10 +79,12 @@ impl State {
             );
         }
         match header.kind {
-            FrameKind::Msg => self.message(Kind::Msg, peer, &header, Some(payload), sink),
-            FrameKind::Tagged => self.message(Kind::Tagged, peer, &header, Some(payload), sink),
-            FrameKind::LargeMsg => self.message(Kind::Msg, peer, &header, None, sink),
-            FrameKind::LargeTagged => self.message(Kind::Tagged, peer, &header, None, sink),
+            FrameKind::Msg => self.handle_message(Kind::Msg, peer, &header, Some(payload), sink),
+            FrameKind::Tagged => {
+                self.handle_message(Kind::Tagged, peer, &header, Some(payload), sink)
+            }
+            FrameKind::LargeMsg => self.handle_message(Kind::Msg, peer, &header, None, sink),
+            FrameKind::LargeTagged => self.handle_message(Kind::Tagged, peer, &header, None, sink),
             FrameKind::ClearToSend | FrameKind::Ack => self.handle_response(peer, &header),
             FrameKind::Hello => {}
         }
@@ -90,9 +92,9 @@ impl State {
 
     /// Handles the hello of a peer.
     #[cold]
-    fn handle_hello(&mut self, link: usize, header: &Header, payload: &[u8], from: FiAddr) {
+    fn handle_hello(&mut self, link: usize, header: &Header, payload: &[u8], src: FiAddr) {
         let is_new =
-            !self.incarnations.contains_key(&header.sender) && !self.has_peer_at(link, from);
+            !self.incarnations.contains_key(&header.sender) && !self.has_peer_at(link, src);
         if is_new && self.unsolicited_named >= UNSOLICITED_MAX {
             return warn_limited(
                 TARGET,
@@ -104,9 +106,9 @@ impl State {
         self.unsolicited_named += usize::from(is_new);
         let text = std::str::from_utf8(payload).ok();
         let name = text.and_then(|text| text.parse::<Name>().ok());
-        let peer = name.and_then(|name| match from {
+        let peer = name.and_then(|name| match src {
             FiAddr::UNSPEC => self.peer_named(&name).ok(),
-            _ => Some(self.peer_on(link, from, Some(&name))),
+            _ => Some(self.peer_on(link, src, Some(&name))),
         });
         let Some(peer) = peer.filter(|&peer| self.peers[peer].link == link) else {
             return warn_limited(TARGET, format_args!("dropped a hello with an invalid name"));
@@ -114,34 +116,34 @@ impl State {
         self.begin_incarnation(peer, header.sender);
     }
 
-    /// Adds a peer that has not sent its name: it takes this endpoint for an earlier one of the
-    /// same name. `None` if there are too many such peers.
+    /// Adds a peer that has not sent its name, because it takes this endpoint for an earlier one of
+    /// the same name. `None` if there are too many such peers.
     #[cold]
-    fn unnamed_peer(&mut self, link: usize, incarnation: u64, from: FiAddr) -> Option<usize> {
-        if !self.has_peer_at(link, from) {
+    fn unnamed_peer(&mut self, link: usize, incarnation: u64, src: FiAddr) -> Option<usize> {
+        if !self.has_peer_at(link, src) {
             if self.unsolicited_unnamed >= UNNAMED_MAX {
                 return None;
             }
             self.unsolicited_unnamed += 1;
         }
-        let peer = self.peer_on(link, from, None);
+        let peer = self.peer_on(link, src, None);
         self.begin_incarnation(peer, incarnation);
         Some(peer)
     }
 
     /// Sets the incarnation of a peer, and ends the previous one.
     fn begin_incarnation(&mut self, peer: usize, incarnation: u64) {
-        let before = std::mem::replace(&mut self.peers[peer].incarnation, incarnation);
-        if before != 0 && before != incarnation {
-            self.incarnations.remove(&before);
+        let previous = std::mem::replace(&mut self.peers[peer].incarnation, incarnation);
+        if previous != 0 && previous != incarnation {
+            self.incarnations.remove(&previous);
             let detail = format!("{} has restarted", self.peers[peer]);
-            self.peer_failed(peer, Errno::ConnReset, &detail);
+            self.fail_peer(peer, Errno::ConnReset, &detail);
         }
         self.incarnations.insert(incarnation, peer as u32);
     }
 
     /// Handles a message, with or without its bytes.
-    fn message(
+    fn handle_message(
         &mut self,
         kind: Kind,
         peer: usize,
@@ -182,7 +184,7 @@ impl State {
     ) {
         let copied = posted.buf.write(0, bytes);
         self.send_ack(env, number);
-        self.received(posted, env, copied, sink);
+        self.report_received(posted, env, copied, sink);
     }
 
     /// Matches an unexpected message with a receive.
@@ -202,7 +204,7 @@ impl State {
         }
     }
 
-    /// Discards a message. Its sender sees it as received.
+    /// Discards a message. For the sender, the message is received.
     #[cold]
     pub(crate) fn discard(&mut self, env: &Envelope, unexpected: &Unexpected) {
         self.release_unexpected(unexpected.cost());
@@ -249,7 +251,7 @@ impl State {
     }
 
     /// Reports a message, of which `len` bytes are in its receive.
-    pub(crate) fn received(
+    pub(crate) fn report_received(
         &mut self,
         posted: Posted,
         env: &Envelope,
@@ -281,13 +283,13 @@ impl State {
         let PendingSend { buf, report, .. } = pending;
         // The buffer is released before the completion is reported.
         drop(buf);
-        self.sent(peer, &report);
+        self.report_sent(peer, &report);
     }
 
     pub(crate) fn take_pending_send(&mut self, peer: usize, number: u64) -> Option<PendingSend> {
         let key = (number & u64::from(u32::MAX)) as usize;
         let pending = self.pending_sends.get(key)?;
-        let is_it = pending.number == number && pending.peer == peer;
-        is_it.then(|| self.pending_sends.remove(key))
+        let is_match = pending.number == number && pending.peer == peer;
+        is_match.then(|| self.pending_sends.remove(key))
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct State {
     pub(crate) policy: ReceivePolicy,
     msgs: Matcher<Unexpected>,
     tags: Matcher<Unexpected>,
-    pub(crate) own: Name,
+    pub(crate) local_name: Name,
     /// The number of this endpoint's incarnation, which distinguishes it from earlier endpoints of
     /// its name.
     pub(crate) incarnation: u64,
@@ -46,7 +46,7 @@ pub(crate) struct State {
     /// Peers by link and the link's address index.
     peers_by_link: FxHashMap<(usize, FiAddr), u32>,
     pub(crate) incarnations: FxHashMap<u64, u32>,
-    /// The number of unsolicited peers without a name, and of those with one.
+    /// The numbers of unsolicited peers without a name and with one.
     pub(crate) unsolicited_unnamed: usize,
     pub(crate) unsolicited_named: usize,
     /// Peers by index of the address vector; [`NO_PEER`] for an index that was not looked up.
@@ -125,20 +125,20 @@ pub(crate) enum Deferred {
 /// A peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    /// Its name; none if it has not sent it.
+    /// The peer's name; `None` if the peer has not sent its name.
     pub(crate) name: Option<Name>,
     pub(crate) link: usize,
-    /// Its address index on that link.
-    pub(crate) at: FiAddr,
-    /// The number of its incarnation; 0 until it has sent a frame.
+    /// The peer's address index on the link.
+    pub(crate) link_addr: FiAddr,
+    /// The number of the peer's incarnation; 0 until the peer has sent a frame.
     pub(crate) incarnation: u64,
-    /// Whether a hello was sent to it.
+    /// Whether a hello was sent to the peer.
     pub(crate) is_hello_sent: bool,
-    /// Whether a receive is posted that detects its failure.
+    /// Whether a receive is posted that detects the peer's failure.
     pub(crate) is_watched: bool,
-    /// Operations to it that are not complete.
+    /// The number of operations to the peer that are not complete.
     pub(crate) outstanding: usize,
-    /// Control frames that wait for room on its link.
+    /// The number of control frames that wait for room on the peer's link.
     pub(crate) queued_controls: usize,
     fi_addr: FiAddr,
     fi_epoch: u64,
@@ -161,7 +161,7 @@ impl State {
         ep: Ep,
         av: Arc<Av>,
         policy: ReceivePolicy,
-        own: Name,
+        local_name: Name,
     ) -> Self {
         let counts_remote_access = links.iter().any(Link::counts_remote_access);
         Self {
@@ -173,7 +173,7 @@ impl State {
             policy,
             msgs: Matcher::new(),
             tags: Matcher::new(),
-            own,
+            local_name,
             incarnation: RandomState::new().build_hasher().finish() | 1,
             peers: Vec::new(),
             peers_by_link: FxHashMap::default(),
@@ -287,11 +287,11 @@ impl State {
         {
             return Ok(index as usize);
         }
-        self.lookup(addr)
+        self.lookup_peer(addr)
     }
 
     #[cold]
-    fn lookup(&mut self, addr: FiAddr) -> Result<usize> {
+    fn lookup_peer(&mut self, addr: FiAddr) -> Result<usize> {
         let epoch = self.av.epoch();
         if epoch != self.addr_epoch {
             self.peers_by_addr.clear();
@@ -309,22 +309,22 @@ impl State {
         Ok(index)
     }
 
-    /// The peer with this name; adds it if it is new.
+    /// The peer with this name. A new peer is added.
     pub(crate) fn peer_named(&mut self, name: &Name) -> Result<usize> {
-        let (link, addr) = match name.host == self.own.host {
+        let (link, addr) = match name.host == self.local_name.host {
             true => (0, &name.near),
             false => (1, &name.far),
         };
-        let at = self.links[link].insert(addr)?;
-        Ok(self.peer_on(link, at, Some(name)))
+        let link_addr = self.links[link].insert(addr)?;
+        Ok(self.peer_on(link, link_addr, Some(name)))
     }
 
-    /// The peer with this address index on a link; adds it if it is new. `name` is used for a peer
+    /// The peer with this address index on a link. A new peer is added. `name` is used for a peer
     /// without a name.
-    pub(crate) fn peer_on(&mut self, link: usize, at: FiAddr, name: Option<&Name>) -> usize {
-        let index = match self.peers_by_link.get(&(link, at)) {
+    pub(crate) fn peer_on(&mut self, link: usize, link_addr: FiAddr, name: Option<&Name>) -> usize {
+        let index = match self.peers_by_link.get(&(link, link_addr)) {
             Some(&index) => index as usize,
-            None => self.add_peer(link, at),
+            None => self.add_peer(link, link_addr),
         };
         let peer = &mut self.peers[index];
         if peer.name.is_none() {
@@ -334,19 +334,19 @@ impl State {
     }
 
     /// Whether the endpoint has a peer with this address index on a link.
-    pub(crate) fn has_peer_at(&self, link: usize, at: FiAddr) -> bool {
-        self.peers_by_link.contains_key(&(link, at))
+    pub(crate) fn has_peer_at(&self, link: usize, link_addr: FiAddr) -> bool {
+        self.peers_by_link.contains_key(&(link, link_addr))
     }
 
-    fn add_peer(&mut self, link: usize, at: FiAddr) -> usize {
-        if at != FiAddr::UNSPEC {
+    fn add_peer(&mut self, link: usize, link_addr: FiAddr) -> usize {
+        if link_addr != FiAddr::UNSPEC {
             self.peers_by_link
-                .insert((link, at), self.peers.len() as u32);
+                .insert((link, link_addr), self.peers.len() as u32);
         }
         self.peers.push(Peer {
             name: None,
             link,
-            at,
+            link_addr,
             incarnation: 0,
             is_hello_sent: false,
             is_watched: false,
@@ -372,14 +372,14 @@ impl State {
     }
 
     /// Reports a send that is complete. No operation of lnx uses its memory any more.
-    pub(crate) fn sent(&mut self, peer: usize, report: &Report) {
+    pub(crate) fn report_sent(&mut self, peer: usize, report: &Report) {
         self.peers[peer].outstanding -= 1;
         report.done(&self.ep);
     }
 
-    /// A send has failed, likewise.
+    /// Reports a send that has failed. No operation of lnx uses its memory any more.
     #[cold]
-    pub(crate) fn not_sent(&mut self, peer: usize, report: &Report, errno: Errno, detail: &str) {
+    pub(crate) fn fail_send(&mut self, peer: usize, report: &Report, errno: Errno, detail: &str) {
         self.peers[peer].outstanding -= 1;
         let src = self.peer_addr(peer);
         report.failed(&self.ep, errno, src, detail);
@@ -387,7 +387,7 @@ impl State {
 
     /// Fails all operations that wait for a failed peer.
     #[cold]
-    pub(crate) fn peer_failed(&mut self, peer: usize, errno: Errno, detail: &str) {
+    pub(crate) fn fail_peer(&mut self, peer: usize, errno: Errno, detail: &str) {
         self.peers[peer].is_hello_sent = false;
         let failed = self
             .pending_sends
@@ -396,7 +396,7 @@ impl State {
         for key in failed.map(|(key, _)| key).collect::<Vec<_>>() {
             let PendingSend { report, buf, .. } = self.pending_sends.remove(key);
             drop(buf);
-            self.not_sent(peer, &report, errno, detail);
+            self.fail_send(peer, &report, errno, detail);
         }
         let src = self.peer_addr(peer);
         for kind in [Kind::Msg, Kind::Tagged] {

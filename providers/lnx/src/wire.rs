@@ -1,7 +1,7 @@
 //! Frames, which endpoints exchange over their links: a header and a payload.
 //!
 //! ```text
-//!   0  what    8  sender   16 tag   24 data   32 len   40 number      all little-endian
+//!   0  kind    8  sender   16 tag   24 data   32 len   40 number      all little-endian
 //!   1  flags
 //! ```
 
@@ -16,11 +16,11 @@
     )
 )]
 
-/// Bytes of a header.
+/// The length of a header in bytes.
 pub(crate) const HEADER: usize = 48;
 /// Payloads up to this size travel with their header.
 pub(crate) const EAGER: usize = 4096;
-/// Bytes of a message of a link, but for the bytes of large messages.
+/// The largest length of a frame in bytes. The bytes of a large message are not in a frame.
 pub(crate) const FRAME: usize = HEADER + EAGER;
 
 /// The kinds of frames.
@@ -136,8 +136,8 @@ mod tests {
         let corpus = include_str!("../corpus/frames.txt");
         fuzz("lnx frames", corpus, |input| {
             let (header, payload) = Header::parse(input)?;
-            let again = [&header.encode()[..], payload].concat();
-            assert_eq!(Header::parse(&again), Some((header, payload)));
+            let encoded = [&header.encode()[..], payload].concat();
+            assert_eq!(Header::parse(&encoded), Some((header, payload)));
             Some((header.kind as u8, header.has_data, header.wants_ack))
         });
     }
@@ -166,8 +166,8 @@ mod tests {
         fn any_bytes_are_a_header_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             if let Some((header, payload)) = Header::parse(&bytes) {
                 prop_assert_eq!(payload.len(), bytes.len() - HEADER);
-                let again = header.encode();
-                prop_assert_eq!(again[0], bytes[0]);
+                let encoded = header.encode();
+                prop_assert_eq!(encoded[0], bytes[0]);
             }
         }
     }

@@ -22,17 +22,17 @@ use crate::object::{Handle, call, to_count, to_result};
 /// An address vector of the library.
 pub(crate) struct Av {
     handle: Handle<FidAv>,
-    domain: Arc<domain::Inner>,
+    domain: Arc<domain::State>,
     /// The valid indices: libraries do not check an index that they are given.
     valid: RwLock<HashSet<FiAddr>>,
 }
 
-/// Bytes of the longest address.
+/// The size of the longest address in bytes.
 const ADDRESS_MAX: usize = 4096;
 
 impl Av {
-    pub(crate) fn open(domain: &Arc<domain::Inner>, attr: &av::Attr) -> Result<Self, Error> {
-        let at = domain.ptr_or_error()?;
+    pub(crate) fn open(domain: &Arc<domain::State>, attr: &av::Attr) -> Result<Self, Error> {
+        let fid = domain.ptr_or_error()?;
         let mut requested = AvAttr {
             av_type: attr.av_type as u32,
             rx_ctx_bits: 0,
@@ -42,11 +42,15 @@ impl Av {
             map_addr: ptr::null_mut(),
             flags: 0,
         };
-        let handle = Handle::open(domain.library(), domain.of("an address vector"), |out| {
-            let requested = &raw mut requested;
-            // SAFETY: the domain is open, and the attributes live during the call.
-            unsafe { call!(at, (*at).ops, av_open, requested, out, ptr::null_mut()) }
-        })?;
+        let handle = Handle::open(
+            domain.library(),
+            domain.describe("an address vector"),
+            |out| {
+                let requested = &raw mut requested;
+                // SAFETY: the domain is open, and the attributes live during the call.
+                unsafe { call!(fid, (*fid).ops, av_open, requested, out, ptr::null_mut()) }
+            },
+        )?;
         Ok(Self {
             handle,
             domain: Arc::clone(domain),
@@ -89,16 +93,16 @@ impl Av {
     }
 
     /// fi_av_insertsvc(3).
-    fn service(&self, node: &str, service: &str) -> Result<FiAddr> {
-        let at = self.handle.ptr()?;
+    fn call_insertsvc(&self, node: &str, service: &str) -> Result<FiAddr> {
+        let av = self.handle.ptr()?;
         let (node, service) = (text(node)?, text(service)?);
         let mut found = FiAddr::NOTAVAIL;
         let (out_ptr, null) = ((&raw mut found).cast(), ptr::null_mut());
         let (node, service) = (node.as_ref(), service.as_ref());
         let pointer = |text: Option<&CString>| text.map_or(ptr::null(), |text| text.as_ptr());
         let (node, service) = (pointer(node), pointer(service));
-        // SAFETY: the vector is open, both are texts or NULL, and there is a place for the index.
-        let code = unsafe { call!(at, (*at).ops, insertsvc, node, service, out_ptr, 0, null) };
+        // SAFETY: the vector is open, both are texts or NULL, and there is room for the index.
+        let code = unsafe { call!(av, (*av).ops, insertsvc, node, service, out_ptr, 0, null) };
         match self.record_inserted(code, &[found])? {
             0 => Err(Errno::Inval),
             _ => Ok(found),
@@ -106,7 +110,7 @@ impl Av {
     }
 
     /// fi_av_insertsym(3).
-    fn symmetric(
+    fn call_insertsym(
         &self,
         (node, nodes): (&str, usize),
         (service, services): (&str, usize),
@@ -114,17 +118,17 @@ impl Av {
     ) -> Result<usize> {
         let count = nodes.checked_mul(services).ok_or(Errno::Inval)?;
         let out = out.get_mut(..count).ok_or(Errno::Inval)?;
-        let at = self.handle.ptr()?;
+        let av = self.handle.ptr()?;
         let node = text(node)?.ok_or(Errno::Inval)?;
         let service = text(service)?.ok_or(Errno::Inval)?;
         out.fill(FiAddr::NOTAVAIL);
         let (node, service) = (node.as_ptr(), service.as_ptr());
         let (out_ptr, null) = (out.as_mut_ptr().cast(), ptr::null_mut());
-        // SAFETY: the vector is open, both are texts, and there is a place for each index.
+        // SAFETY: the vector is open, both are texts, and there is room for each index.
         let code = unsafe {
             call!(
-                at,
-                (*at).ops,
+                av,
+                (*av).ops,
                 insertsym,
                 node,
                 nodes,
@@ -152,18 +156,18 @@ impl AddressVector for Av {
         if out.len() < addrs.len() {
             return Err(Errno::Inval);
         }
-        let at = self.handle.ptr()?;
+        let av = self.handle.ptr()?;
         let mut count = 0;
         for (addr, slot) in addrs.iter().zip(out) {
             let bytes = addr::encode(addr);
-            let (from, null) = (bytes.as_ptr().cast(), ptr::null_mut());
+            let (addr_ptr, null) = (bytes.as_ptr().cast(), ptr::null_mut());
             *slot = FiAddr::NOTAVAIL;
             if !self.domain.addr_format.accepts(addr.format()) {
                 continue;
             }
             let out_ptr = (&raw mut *slot).cast();
-            // SAFETY: the vector is open; there are one address and one place for its index.
-            let code = unsafe { call!(at, (*at).ops, insert, from, 1, out_ptr, 0, null) };
+            // SAFETY: the vector is open; there is one address, and room for its index.
+            let code = unsafe { call!(av, (*av).ops, insert, addr_ptr, 1, out_ptr, 0, null) };
             count += match self.record_inserted(code, &[*slot]) {
                 Ok(count) => count,
                 Err(Errno::Inval | Errno::AddrNotAvail) => 0,
@@ -174,8 +178,8 @@ impl AddressVector for Av {
     }
 
     fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
-        let record_inserted = self.service(node, service);
-        record_inserted.map_err(|errno| {
+        let inserted = self.call_insertsvc(node, service);
+        inserted.map_err(|errno| {
             let message = format!("{self:?} cannot insert node {node:?} with service {service:?}");
             Error::new(errno, message)
         })
@@ -190,8 +194,8 @@ impl AddressVector for Av {
         out: &mut [FiAddr],
     ) -> Result<usize, Error> {
         let count = out.len();
-        let record_inserted = self.symmetric((node, nodes), (service, services), out);
-        record_inserted.map_err(|errno| {
+        let inserted = self.call_insertsym((node, nodes), (service, services), out);
+        inserted.map_err(|errno| {
             let message = format!(
                 "{self:?} cannot insert {nodes} nodes from {node:?} with {services} services from \
                  {service:?} into {count} handles"
@@ -202,34 +206,34 @@ impl AddressVector for Av {
 
     fn remove(&self, addrs: &[FiAddr]) -> Result {
         addrs.iter().try_for_each(|&addr| self.check(addr))?;
-        let at = self.handle.ptr()?;
+        let av = self.handle.ptr()?;
         let mut list: Vec<u64> = addrs.iter().map(|addr| addr.0).collect();
         let (first, count) = (list.as_mut_ptr(), list.len());
         // SAFETY: the vector is open, and the list lives during the call.
-        to_result(unsafe { call!(at, (*at).ops, remove, first, count, 0) })?;
+        to_result(unsafe { call!(av, (*av).ops, remove, first, count, 0) })?;
         addrs.iter().for_each(|&addr| self.remove_index(addr));
         Ok(())
     }
 
     fn lookup(&self, addr: FiAddr) -> Result<Address> {
         self.check(addr)?;
-        let at = self.handle.ptr()?;
+        let av = self.handle.ptr()?;
         let mut bytes = vec![0_u8; ADDRESS_MAX];
         let mut len = bytes.len();
         let (out_ptr, index) = (bytes.as_mut_ptr().cast(), addr.0);
         // SAFETY: the vector is open, it has the index, and the buffer has this many bytes.
-        to_result(unsafe { call!(at, (*at).ops, lookup, index, out_ptr, &raw mut len) })?;
+        to_result(unsafe { call!(av, (*av).ops, lookup, index, out_ptr, &raw mut len) })?;
         bytes.truncate(len);
         addr::decode(&bytes, self.domain.addr_format)
     }
 }
 
-/// A C string; none for an empty text.
-fn text(from: &str) -> Result<Option<CString>> {
-    if from.is_empty() {
+/// Converts a text to a C string; `None` for an empty text.
+fn text(value: &str) -> Result<Option<CString>> {
+    if value.is_empty() {
         return Ok(None);
     }
-    CString::new(from).map(Some).map_err(|_| Errno::Inval)
+    CString::new(value).map(Some).map_err(|_| Errno::Inval)
 }
 
 impl OfDomain for Av {
@@ -240,6 +244,6 @@ impl OfDomain for Av {
 
 impl fmt::Debug for Av {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.domain.of("address vector"))
+        f.write_str(&self.domain.describe("address vector"))
     }
 }

@@ -18,7 +18,7 @@ use crate::object::{call, to_result};
 const NAME_LEN: usize = 256;
 
 /// Reads an address with `getname`, which calls the library.
-pub(crate) fn name_of(
+pub(crate) fn read_address(
     format: AddrFormat,
     getname: impl Fn(*mut c_void, *mut usize) -> c_int,
 ) -> Result<Address> {
@@ -38,35 +38,35 @@ pub(crate) fn name_of(
 }
 
 impl ConnectionManagement for Endpoint {
-    fn connect(&self, to: &Address, data: &[u8]) -> Result {
-        if !self.addr_format().accepts(to.format()) {
+    fn connect(&self, dest: &Address, data: &[u8]) -> Result {
+        if !self.addr_format().accepts(dest.format()) {
             return Err(Errno::Inval);
         }
-        let at = self.ptr()?;
-        let to = addr::encode(to);
-        let (to, from, len) = (to.as_ptr().cast(), data.as_ptr().cast(), data.len());
+        let ep = self.ptr()?;
+        let dest = addr::encode(dest);
+        let (dest, data_ptr, len) = (dest.as_ptr().cast(), data.as_ptr().cast(), data.len());
         // SAFETY: the endpoint is open; address and data live during the call.
-        to_result(unsafe { call!(at, (*at).cm, connect, to, from, len) })
+        to_result(unsafe { call!(ep, (*ep).cm, connect, dest, data_ptr, len) })
     }
 
     fn accept(&self, data: &[u8]) -> Result {
-        let at = self.ptr()?;
-        let (from, len) = (data.as_ptr().cast(), data.len());
+        let ep = self.ptr()?;
+        let (data_ptr, len) = (data.as_ptr().cast(), data.len());
         // SAFETY: the endpoint is open, and the data lives during the call.
-        to_result(unsafe { call!(at, (*at).cm, accept, from, len) })
+        to_result(unsafe { call!(ep, (*ep).cm, accept, data_ptr, len) })
     }
 
     fn shutdown(&self) -> Result {
-        let at = self.ptr()?;
+        let ep = self.ptr()?;
         // SAFETY: the endpoint is open.
-        to_result(unsafe { call!(at, (*at).cm, shutdown, 0) })
+        to_result(unsafe { call!(ep, (*ep).cm, shutdown, 0) })
     }
 
     fn peer(&self) -> Result<Address> {
-        let at = self.ptr()?;
-        name_of(self.addr_format(), |out_ptr, len| {
+        let ep = self.ptr()?;
+        read_address(self.addr_format(), |out_ptr, len| {
             // SAFETY: the endpoint is open, and there is room for as many bytes.
-            unsafe { call!(at, (*at).cm, getpeer, out_ptr, len) }
+            unsafe { call!(ep, (*ep).cm, getpeer, out_ptr, len) }
         })
     }
 }

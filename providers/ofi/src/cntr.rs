@@ -24,16 +24,16 @@ use crate::object::{Handle, call, millis, to_result};
 /// A counter of the library.
 pub(crate) struct Cntr {
     handle: Handle<FidCntr>,
-    domain: Arc<domain::Inner>,
+    domain: Arc<domain::State>,
     wait_obj: wait::Object,
     descriptor: Option<RawFd>,
-    /// The values of the last reads, of successes and of errors.
+    /// The values that the last reads of successes and of errors returned.
     last_read: [AtomicU64; 2],
 }
 
 impl Cntr {
-    pub(crate) fn open(domain: &Arc<domain::Inner>, attr: &cntr::Attr) -> Result<Self, Error> {
-        let at = domain.ptr_or_error()?;
+    pub(crate) fn open(domain: &Arc<domain::State>, attr: &cntr::Attr) -> Result<Self, Error> {
+        let fid = domain.ptr_or_error()?;
         let mut requested = CntrAttr {
             events: attr.events as u32,
             wait_obj: attr.wait_obj as u32,
@@ -41,10 +41,10 @@ impl Cntr {
             flags: 0,
             xpu_ctx: ptr::null_mut(),
         };
-        let handle = Handle::open(domain.library(), domain.of("a counter"), |out| {
+        let handle = Handle::open(domain.library(), domain.describe("a counter"), |out| {
             let requested = &raw mut requested;
             // SAFETY: the domain is open, and the attributes live during the call.
-            unsafe { call!(at, (*at).ops, cntr_open, requested, out, ptr::null_mut()) }
+            unsafe { call!(fid, (*fid).ops, cntr_open, requested, out, ptr::null_mut()) }
         })?;
         Ok(Self {
             descriptor: wait_descriptor(handle.fid_or_error()?, attr.wait_obj),
@@ -56,16 +56,16 @@ impl Cntr {
     }
 
     fn successes(&self) -> u64 {
-        self.handle.ptr().map_or(0, |at| {
+        self.handle.ptr().map_or(0, |fid| {
             // SAFETY: the counter is open.
-            unsafe { call!(at, (*at).ops, read) }
+            unsafe { call!(fid, (*fid).ops, read) }
         })
     }
 
     fn errors(&self) -> u64 {
-        self.handle.ptr().map_or(0, |at| {
+        self.handle.ptr().map_or(0, |fid| {
             // SAFETY: the counter is open.
-            unsafe { call!(at, (*at).ops, readerr) }
+            unsafe { call!(fid, (*fid).ops, readerr) }
         })
     }
 
@@ -73,7 +73,7 @@ impl Cntr {
         self.handle.fid_or_error()
     }
 
-    fn log(&self, call: &str, code: i32) {
+    fn log_failure(&self, call: &str, code: i32) {
         if let Err(errno) = to_result(code) {
             log::warn!(target: "selvedge::ofi::cntr", "{call} of {self:?}: {errno}");
         }
@@ -102,30 +102,30 @@ impl Counter for Cntr {
     }
 
     fn add(&self, value: u64) {
-        if let Ok(at) = self.handle.ptr() {
+        if let Ok(fid) = self.handle.ptr() {
             // SAFETY: the counter is open.
-            self.log("add", unsafe { call!(at, (*at).ops, add, value) });
+            self.log_failure("add", unsafe { call!(fid, (*fid).ops, add, value) });
         }
     }
 
     fn add_err(&self, value: u64) {
-        if let Ok(at) = self.handle.ptr() {
+        if let Ok(fid) = self.handle.ptr() {
             // SAFETY: the counter is open.
-            self.log("adderr", unsafe { call!(at, (*at).ops, adderr, value) });
+            self.log_failure("adderr", unsafe { call!(fid, (*fid).ops, adderr, value) });
         }
     }
 
     fn set(&self, value: u64) {
-        if let Ok(at) = self.handle.ptr() {
+        if let Ok(fid) = self.handle.ptr() {
             // SAFETY: the counter is open.
-            self.log("set", unsafe { call!(at, (*at).ops, set, value) });
+            self.log_failure("set", unsafe { call!(fid, (*fid).ops, set, value) });
         }
     }
 
     fn set_err(&self, value: u64) {
-        if let Ok(at) = self.handle.ptr() {
+        if let Ok(fid) = self.handle.ptr() {
             // SAFETY: the counter is open.
-            self.log("seterr", unsafe { call!(at, (*at).ops, seterr, value) });
+            self.log_failure("seterr", unsafe { call!(fid, (*fid).ops, seterr, value) });
         }
     }
 
@@ -134,9 +134,9 @@ impl Counter for Cntr {
         if self.wait_obj == wait::Object::None {
             return cntr::spin(self, threshold, timeout);
         }
-        let (at, timeout) = (self.handle.ptr()?, millis(timeout));
+        let (fid, timeout) = (self.handle.ptr()?, millis(timeout));
         // SAFETY: the counter is open.
-        to_result(unsafe { call!(at, (*at).ops, wait, threshold, timeout) })
+        to_result(unsafe { call!(fid, (*fid).ops, wait, threshold, timeout) })
     }
 
     fn try_wait(&self) -> Result {
@@ -158,6 +158,6 @@ impl OfDomain for Cntr {
 
 impl fmt::Debug for Cntr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.domain.of("counter"))
+        f.write_str(&self.domain.describe("counter"))
     }
 }

@@ -52,9 +52,9 @@ struct Slot {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PostedOp {
     pub(crate) context: Context,
-    /// Whether its completion is to be reported.
+    /// Whether the completion is reported to the application.
     pub(crate) is_reported: bool,
-    /// Whether it is a multi-receive, with a completion for each message.
+    /// Whether the operation is a multi-receive, with a completion for each message.
     pub(crate) is_multi: bool,
 }
 
@@ -73,14 +73,14 @@ impl Contexts {
 
     /// Posts an operation with the context that the library gets.
     #[inline]
-    pub(crate) fn with(
+    pub(crate) fn post(
         &self,
         posted_op: PostedOp,
         post: impl FnOnce(*mut c_void) -> Result,
     ) -> Result {
         match self {
             Self::Words => post(word(posted_op.context)),
-            Self::Slots(slots) => slots.with(posted_op, post),
+            Self::Slots(slots) => slots.post(posted_op, post),
         }
     }
 
@@ -103,8 +103,8 @@ impl Contexts {
             return entries.len();
         };
         let mut reported = 0;
-        for at in 0..entries.len() {
-            let mut entry = entries[at];
+        for index in 0..entries.len() {
+            let mut entry = entries[index];
             let is_last = entry.flags.contains(CompletionFlags::MULTI_RECV);
             let is_remote = entry
                 .flags
@@ -117,7 +117,7 @@ impl Contexts {
                 }
             }
             entries[reported] = entry;
-            if let Some(source) = src.get(at).copied() {
+            if let Some(source) = src.get(index).copied() {
                 src[reported] = source;
             }
             reported += 1;
@@ -126,18 +126,18 @@ impl Contexts {
     }
 
     /// The application's context of a failed operation.
-    pub(crate) fn failed(&self, context: Context) -> Context {
+    pub(crate) fn restore_failed(&self, context: Context) -> Context {
         match self {
             Self::Words => context,
             Self::Slots(slots) => slots
                 .complete(context, true)
-                .map_or(context, |(own, _)| own),
+                .map_or(context, |(restored, _)| restored),
         }
     }
 }
 
 /// Whether an info of the library requires memory behind contexts.
-pub(crate) fn are_needed(info: &Info) -> bool {
+pub(crate) fn needs_slots(info: &Info) -> bool {
     let modes = info.mode | info.domain_attr.mode | info.tx_attr.mode | info.rx_attr.mode;
     modes.intersects(MODES)
 }
@@ -148,7 +148,7 @@ fn word(context: Context) -> *mut c_void {
 }
 
 impl Slots {
-    fn with(&self, posted_op: PostedOp, post: impl FnOnce(*mut c_void) -> Result) -> Result {
+    fn post(&self, posted_op: PostedOp, post: impl FnOnce(*mut c_void) -> Result) -> Result {
         let slot = self.lock().allocate(posted_op);
         // SAFETY: the slot was allocated just now, and the library does not have it.
         post(slot.cast()).inspect_err(|_| unsafe { self.lock().free_slot(slot) })
@@ -165,7 +165,7 @@ impl Slots {
     }
 
     /// The application's context of the operation of one of the library's contexts, and whether to
-    /// report it; `None` for a context that is no slot.
+    /// report it; `None` for a context that is not a slot.
     fn complete(&self, raw: Context, is_last: bool) -> Option<(Context, bool)> {
         let mut all = self.lock();
         let address = usize::try_from(raw.0).ok()?;
@@ -195,13 +195,13 @@ impl SlotArena {
             self.slots.push(slot);
             slot
         });
-        // SAFETY: it is free, so it has no other user.
+        // SAFETY: the slot is free, so it has no other user.
         unsafe { (*slot).posted_op = Some(posted_op) };
         slot
     }
 
     /// # Safety
-    /// It is one of these slots, and the library does not write into it any more.
+    /// `slot` is one of the arena's slots, and the library does not write into it any more.
     unsafe fn free_slot(&mut self, slot: *mut Slot) {
         // SAFETY: passed on from the caller.
         unsafe { (*slot).posted_op = None };
@@ -212,7 +212,7 @@ impl SlotArena {
 impl Drop for SlotArena {
     fn drop(&mut self) {
         for slot in self.slots.drain(..) {
-            // SAFETY: it was a box, and everything that was opened from the domain is closed.
+            // SAFETY: the slot was a box, and all objects of the domain are closed.
             drop(unsafe { Box::from_raw(slot) });
         }
     }
@@ -232,11 +232,11 @@ mod tests {
 
     fn post(contexts: &Contexts, posted_op: PostedOp) -> Context {
         let mut given = Context::default();
-        let post = |at: *mut c_void| {
-            given = Context(at.addr() as u64);
+        let post = |pointer: *mut c_void| {
+            given = Context(pointer.addr() as u64);
             Ok(())
         };
-        contexts.with(posted_op, post).expect("the post succeeds");
+        contexts.post(posted_op, post).expect("the post succeeds");
         given
     }
 
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn a_failed_post_frees_its_slot() {
         let contexts = Contexts::new(true);
-        let refused = contexts.with(posted_op(1, true, false), |_| Err(Errno::Again));
+        let refused = contexts.post(posted_op(1, true, false), |_| Err(Errno::Again));
         assert_eq!(refused, Err(Errno::Again));
         assert_eq!(contexts.find(Context(1)), Err(Errno::NoEnt));
     }

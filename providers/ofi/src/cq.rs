@@ -25,7 +25,7 @@ use crate::object::{Handle, call, millis, to_count, to_result};
 /// A completion queue of the library.
 pub(crate) struct Cq {
     handle: Handle<FidCq>,
-    domain: Arc<domain::Inner>,
+    domain: Arc<domain::State>,
     format: Format,
     wait_obj: wait::Object,
     descriptor: Option<RawFd>,
@@ -100,7 +100,7 @@ const ERR_DATA: usize = 256;
 const BATCH: usize = 16;
 
 impl Cq {
-    pub(crate) fn open(domain: &Arc<domain::Inner>, attr: &Attr) -> Result<Self, Error> {
+    pub(crate) fn open(domain: &Arc<domain::State>, attr: &Attr) -> Result<Self, Error> {
         let mut tried = FORMATS
             .into_iter()
             .map(|format| Self::try_open(domain, attr, format));
@@ -111,8 +111,8 @@ impl Cq {
         }
     }
 
-    fn try_open(domain: &Arc<domain::Inner>, attr: &Attr, format: Format) -> Result<Self, Error> {
-        let at = domain.ptr_or_error()?;
+    fn try_open(domain: &Arc<domain::State>, attr: &Attr, format: Format) -> Result<Self, Error> {
+        let fid = domain.ptr_or_error()?;
         let mut requested = CqAttr {
             size: attr.size,
             flags: 0,
@@ -123,11 +123,15 @@ impl Cq {
             wait_set: ptr::null_mut(),
             xpu_ctx: ptr::null_mut(),
         };
-        let handle = Handle::open(domain.library(), domain.of("a completion queue"), |out| {
-            let requested = &raw mut requested;
-            // SAFETY: the domain is open, and the attributes live during the call.
-            unsafe { call!(at, (*at).ops, cq_open, requested, out, ptr::null_mut()) }
-        })?;
+        let handle = Handle::open(
+            domain.library(),
+            domain.describe("a completion queue"),
+            |out| {
+                let requested = &raw mut requested;
+                // SAFETY: the domain is open, and the attributes live during the call.
+                unsafe { call!(fid, (*fid).ops, cq_open, requested, out, ptr::null_mut()) }
+            },
+        )?;
         Ok(Self {
             descriptor: wait_descriptor(handle.fid_or_error()?, attr.wait_obj),
             handle,
@@ -150,10 +154,10 @@ impl Cq {
     }
 
     fn read_new(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
-        let at = self.handle.ptr()?;
+        let cq = self.handle.ptr()?;
         self.read_entries(out, src, |buf, count, from| {
             // SAFETY: the queue is open, and there is room for `count` entries and sources.
-            unsafe { call!(at, (*at).ops, readfrom, buf, count, from) }
+            unsafe { call!(cq, (*cq).ops, readfrom, buf, count, from) }
         })
     }
 
@@ -197,7 +201,7 @@ impl Cq {
         let count = usize::try_from(code).unwrap_or(0);
         let words = self.format.size / size_of::<u64>();
         for (entry, narrow) in out.iter_mut().zip(narrow.chunks(words)).take(count) {
-            let word = |at: usize| narrow.get(at).copied().unwrap_or(0);
+            let word = |index: usize| narrow.get(index).copied().unwrap_or(0);
             *entry = Entry {
                 context: Context(word(0)),
                 flags: CompletionFlags::from_bits_retain(word(1)),
@@ -211,7 +215,7 @@ impl Cq {
     }
 
     fn provider_error_text(&self, entry: &CqErrEntry) -> String {
-        let Ok(at) = self.handle.ptr() else {
+        let Ok(cq) = self.handle.ptr() else {
             return String::new();
         };
         let mut buffer = [0 as c_char; 256];
@@ -219,8 +223,8 @@ impl Cq {
         // SAFETY: the queue is open, and `buffer` has room for the length that the call states.
         let text = unsafe {
             call!(
-                at,
-                (*at).ops,
+                cq,
+                (*cq).ops,
                 strerror,
                 code,
                 data,
@@ -273,10 +277,10 @@ impl CompletionQueue for Cq {
         if let Some(taken) = self.take_read_ahead(out, &mut []) {
             return Ok(taken);
         }
-        let at = self.handle.ptr()?;
+        let cq = self.handle.ptr()?;
         self.read_entries(out, &mut [], |buf, count, _| {
             // SAFETY: the queue is open, and there is room for `count` entries.
-            unsafe { call!(at, (*at).ops, read, buf, count) }
+            unsafe { call!(cq, (*cq).ops, read, buf, count) }
         })
     }
 
@@ -301,14 +305,14 @@ impl CompletionQueue for Cq {
     }
 
     fn read_err(&self) -> Result<ErrEntry> {
-        let at = self.handle.ptr()?;
+        let cq = self.handle.ptr()?;
         let mut data = vec![0_u8; self.domain.max_err_data.max(ERR_DATA)];
         let mut raw_error = EMPTY;
         raw_error.err_data = data.as_mut_ptr().cast();
         raw_error.err_data_size = data.len();
         let entry = &raw mut raw_error;
         // SAFETY: the queue is open, and there is room for the entry and for its data.
-        to_count(unsafe { call!(at, (*at).ops, readerr, entry, 0) })?;
+        to_count(unsafe { call!(cq, (*cq).ops, readerr, entry, 0) })?;
         let mut entry = Entry {
             context: Context(raw_error.op_context.addr() as u64),
             flags: CompletionFlags::from_bits_retain(raw_error.flags),
@@ -317,7 +321,7 @@ impl CompletionQueue for Cq {
             data: raw_error.data,
             tag: raw_error.tag,
         };
-        entry.context = self.domain.contexts.failed(entry.context);
+        entry.context = self.domain.contexts.restore_failed(entry.context);
         clear_undefined_fields(&mut entry);
         let errno = Errno::from_raw(raw_error.err);
         let text = self.domain.library().error_text(raw_error.err);
@@ -343,10 +347,10 @@ impl CompletionQueue for Cq {
         if let Some(taken) = self.take_read_ahead(out, &mut []) {
             return Ok(taken);
         }
-        let (at, timeout) = (self.handle.ptr()?, millis(timeout));
+        let (cq, timeout) = (self.handle.ptr()?, millis(timeout));
         let count = self.read_entries(out, &mut [], |buf, count, _| {
             // SAFETY: the queue is open, and there is room for `count` entries.
-            unsafe { call!(at, (*at).ops, sread, buf, count, ptr::null(), timeout) }
+            unsafe { call!(cq, (*cq).ops, sread, buf, count, ptr::null(), timeout) }
         });
         match count {
             Ok(0) | Err(Errno::Canceled | Errno::Intr) => Err(Errno::Again),
@@ -355,9 +359,9 @@ impl CompletionQueue for Cq {
     }
 
     fn signal(&self) -> Result {
-        let at = self.handle.ptr()?;
+        let cq = self.handle.ptr()?;
         // SAFETY: the queue is open.
-        to_result(unsafe { call!(at, (*at).ops, signal) })
+        to_result(unsafe { call!(cq, (*cq).ops, signal) })
     }
 
     fn try_wait(&self) -> Result {
@@ -397,7 +401,7 @@ impl OfDomain for Cq {
 
 impl fmt::Debug for Cq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.domain.of("completion queue"))
+        f.write_str(&self.domain.describe("completion queue"))
     }
 }
 

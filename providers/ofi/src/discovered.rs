@@ -41,7 +41,7 @@ struct EndpointIdentity {
 const POST_MODES: Mode = Mode::MSG_PREFIX;
 
 impl InfoLimits {
-    fn of(info: &Info) -> Self {
+    fn new(info: &Info) -> Self {
         let (tx, rx) = (&info.tx_attr, &info.rx_attr);
         Self {
             endpoint: EndpointIdentity {
@@ -66,7 +66,7 @@ impl InfoLimits {
     /// Checks that an `Info` for the same endpoints does not exceed these limits.
     ///
     /// # Errors
-    /// [`Errno::Inval`] with the first field that does.
+    /// [`Errno::Inval`] with the first field that exceeds a limit.
     fn allows(&self, requested: &Self) -> Result<(), Error> {
         for (&(field, offered), (_, requested)) in self.maxima.iter().zip(requested.maxima) {
             if requested > offered {
@@ -98,7 +98,7 @@ fn exceeds(field: &str, offered: impl fmt::Debug, requested: impl fmt::Debug) ->
 impl DiscoveredInfos {
     /// Adds a discovered info.
     pub(crate) fn add(&self, info: &Info) {
-        let limits = InfoLimits::of(info);
+        let limits = InfoLimits::new(info);
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.contains(&limits) {
             all.push(limits);
@@ -110,13 +110,13 @@ impl DiscoveredInfos {
     /// # Errors
     /// [`Errno::Inval`] with the field, or with the names if discovery returned no such endpoints.
     pub(crate) fn check(&self, info: &Info) -> Result<(), Error> {
-        let requested = InfoLimits::of(info);
+        let requested = InfoLimits::new(info);
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = all
+        let candidates = all
             .iter()
             .filter(|limits| limits.endpoint == requested.endpoint);
         let mut mismatch = None;
-        for limits in same {
+        for limits in candidates {
             match limits.allows(&requested) {
                 Ok(()) => return Ok(()),
                 Err(error) => mismatch = Some(error),
@@ -203,10 +203,10 @@ mod tests {
             assert_eq!(error.errno(), Errno::Inval);
             assert!(error.message().contains(field), "{field}: {error}");
         }
-        let mut less = discovered_info();
-        (less.tx_attr.inject_size, less.tx_attr.iov_limit) = (8, 1);
-        less.domain_attr.mr_mode |= MrMode::VIRT_ADDR;
-        discovered.check(&less).unwrap();
+        let mut reduced = discovered_info();
+        (reduced.tx_attr.inject_size, reduced.tx_attr.iov_limit) = (8, 1);
+        reduced.domain_attr.mr_mode |= MrMode::VIRT_ADDR;
+        discovered.check(&reduced).unwrap();
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
             assert_eq!(threading(&info), effective, "{field}");
         }
         #[expect(unsafe_code, reason = "the promise about threads")]
-        // SAFETY: nothing is opened from these hints.
+        // SAFETY: no object is opened from these hints.
         let hints = unsafe { Hints::new().promise_threading(Threading::Domain) };
         let mut info = hints.info().clone();
         assert_eq!(threading(&info), Threading::Domain);

@@ -24,7 +24,7 @@ use crate::cntr::Cntr;
 use crate::contexts::Contexts;
 use crate::cq::Cq;
 use crate::descriptor::DomainTag;
-use crate::endpoint::{Endpoint, option_of};
+use crate::endpoint::{Endpoint, query_option};
 use crate::fabric;
 use crate::library::Library;
 use crate::mr::Region;
@@ -32,13 +32,13 @@ use crate::object::{Handle, call, to_result};
 
 /// A domain of the libfabric library.
 pub(crate) struct Domain {
-    inner: Arc<Inner>,
+    inner: Arc<State>,
 }
 
 /// The shared part of a domain, which its objects keep open.
-pub(crate) struct Inner {
+pub(crate) struct State {
     handle: Handle<FidDomain>,
-    pub(crate) fabric: Arc<fabric::Inner>,
+    pub(crate) fabric: Arc<fabric::State>,
     pub(crate) contexts: Contexts,
     pub(crate) addr_format: AddrFormat,
     pub(crate) max_err_data: usize,
@@ -60,19 +60,19 @@ struct LocalKeys {
 }
 
 impl Domain {
-    pub(crate) fn open(fabric: &Arc<fabric::Inner>, info: &Info) -> Result<Self, Error> {
+    pub(crate) fn open(fabric: &Arc<fabric::State>, info: &Info) -> Result<Self, Error> {
         let library = fabric.library;
         let info_for_library = library.library_info(info, ptr::null_mut())?;
         let attr = &info.domain_attr;
         let title = format!("ofi domain {}", attr.name);
         let id = DomainId::new(title, fabric.id.clone());
-        let at = fabric.ptr_or_error()?;
+        let fid = fabric.ptr_or_error()?;
         let handle = Handle::open(library, format_args!("{id:?}"), |out| {
             // SAFETY: the fabric is open, and the library made the info.
             unsafe {
                 call!(
-                    at,
-                    (*at).ops,
+                    fid,
+                    (*fid).ops,
                     domain,
                     info_for_library.first(),
                     out,
@@ -81,7 +81,7 @@ impl Domain {
             }
         })?;
         Ok(Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(State {
                 handle,
                 fabric: Arc::clone(fabric),
                 contexts: Contexts::new(library.writes_contexts(info)),
@@ -114,7 +114,7 @@ impl LocalKeys {
     }
 }
 
-impl Inner {
+impl State {
     /// Returns the pointer to the domain, for a caller that returns [`Error`].
     pub(crate) fn ptr_or_error(&self) -> Result<*mut FidDomain, Error> {
         self.handle.ptr_or_error()
@@ -141,7 +141,7 @@ impl Inner {
     }
 
     /// Returns the name that error messages give an object of this domain.
-    pub(crate) fn of(&self, object: &str) -> String {
+    pub(crate) fn describe(&self, object: &str) -> String {
         format!("{object} of {:?}", self.id)
     }
 
@@ -190,7 +190,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn option(&self, info: &Info, name: EpOptionName) -> Result<EpOption> {
-        option_of(&self.inner, info, name)
+        query_option(&self.inner, info, name)
     }
 
     fn mr_mode(&self) -> MrMode {
@@ -214,7 +214,7 @@ unsafe impl selvedge::Domain for Domain {
         datatype: atomic::Datatype,
         op: atomic::Op,
     ) -> Result<atomic::Attr> {
-        let at = self.inner.handle.ptr()?;
+        let fid = self.inner.handle.ptr()?;
         let mut code = AtomicAttr { count: 0, size: 0 };
         let flags = match family {
             atomic::Family::Base => 0,
@@ -223,7 +223,7 @@ unsafe impl selvedge::Domain for Domain {
         };
         let (datatype, op, out) = (datatype as u32, op as u32, &raw mut code);
         // SAFETY: the domain is open, and `code` is valid for the result.
-        to_result(unsafe { call!(at, (*at).ops, query_atomic, datatype, op, out, flags) })?;
+        to_result(unsafe { call!(fid, (*fid).ops, query_atomic, datatype, op, out, flags) })?;
         Ok(atomic::Attr {
             count: code.count,
             size: code.size,

@@ -21,7 +21,7 @@ use selvedge::{
 use selvedge_abi::{Fid, FidEp, FidMc, addr, number};
 
 use crate::av::Av;
-use crate::cm::name_of;
+use crate::cm::read_address;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::domain;
@@ -32,7 +32,7 @@ use crate::pep::bound_eq;
 /// An endpoint of the library.
 pub(crate) struct Endpoint {
     handle: Handle<FidEp>,
-    pub(crate) domain: Arc<domain::Inner>,
+    pub(crate) domain: Arc<domain::State>,
     pub(crate) tx: Direction,
     pub(crate) rx: Direction,
     pub(crate) inject_size: usize,
@@ -40,11 +40,11 @@ pub(crate) struct Endpoint {
     limits: Limits,
     addr_format: AddrFormat,
     is_connected: bool,
-    /// The address vector of peers; none for a connected endpoint.
+    /// The address vector of peers; `None` for a connected endpoint.
     av: Option<Arc<Av>>,
-    /// Closed after the endpoint.
+    /// The bindings, which are closed after the endpoint.
     _bound: Bindings,
-    late: Mutex<Vec<Counters>>,
+    late_cntrs: Mutex<Vec<Counters>>,
 }
 
 /// The attributes of all operations of one direction.
@@ -60,7 +60,7 @@ const LEVEL: c_int = 0;
 
 impl Endpoint {
     pub(crate) fn open(
-        domain: &Arc<domain::Inner>,
+        domain: &Arc<domain::State>,
         info: &Info,
         bind: Bindings,
     ) -> Result<Arc<Self>, Error> {
@@ -83,7 +83,7 @@ impl Endpoint {
         if av.is_none() && !is_connected {
             return Err(Error::new(
                 Errno::NoAv,
-                domain.of("an unconnected endpoint"),
+                domain.describe("an unconnected endpoint"),
             ));
         }
         let endpoint = Arc::new(Self {
@@ -106,7 +106,7 @@ impl Endpoint {
             is_connected,
             av: av.filter(|_| !is_connected),
             _bound: bind,
-            late: Mutex::default(),
+            late_cntrs: Mutex::default(),
         });
         endpoint.bind_all()?;
         endpoint.enable()?;
@@ -122,8 +122,10 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    fn late_cntrs(&self) -> MutexGuard<'_, Vec<Counters>> {
-        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_late_cntrs(&self) -> MutexGuard<'_, Vec<Counters>> {
+        self.late_cntrs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn bind_cntrs(&self, cntrs: &Counters) -> Result<(), Error> {
@@ -236,7 +238,7 @@ impl Endpoint {
 
 /// Downcasts a completion queue to one of this domain.
 fn bound_cq(
-    domain: &domain::Inner,
+    domain: &domain::State,
     name: &str,
     cq: &Arc<dyn CompletionQueue>,
 ) -> Result<Arc<Cq>, Error> {
@@ -244,9 +246,9 @@ fn bound_cq(
     domain.id.downcast(name, any, cq)
 }
 
-/// A counter, likewise.
+/// Downcasts a counter to one of this domain.
 pub(crate) fn bound_cntr(
-    domain: &domain::Inner,
+    domain: &domain::State,
     name: &str,
     cntr: &Arc<dyn Counter>,
 ) -> Result<Arc<Cntr>, Error> {
@@ -254,8 +256,8 @@ pub(crate) fn bound_cntr(
     domain.id.downcast(name, any, cntr)
 }
 
-/// An address vector, likewise.
-fn bound_av(domain: &domain::Inner, av: &Arc<dyn AddressVector>) -> Result<Arc<Av>, Error> {
+/// Downcasts an address vector to one of this domain.
+fn bound_av(domain: &domain::State, av: &Arc<dyn AddressVector>) -> Result<Arc<Av>, Error> {
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn AddressVector>::clone(av);
     domain.id.downcast("address vector of an endpoint", any, av)
 }
@@ -265,10 +267,10 @@ fn bound_av(domain: &domain::Inner, av: &Arc<dyn AddressVector>) -> Result<Arc<A
 // vouches that it keeps this promise.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
-        let at = self.ptr()?;
-        name_of(self.addr_format, |out_ptr, len| {
+        let ep = self.ptr()?;
+        read_address(self.addr_format, |out_ptr, len| {
             // SAFETY: the endpoint is open, and there is room for as many bytes.
-            unsafe { call!(at, (*at).cm, getname, out_ptr, len) }
+            unsafe { call!(ep, (*ep).cm, getname, out_ptr, len) }
         })
     }
 
@@ -278,24 +280,25 @@ unsafe impl selvedge::Endpoint for Endpoint {
                         opens an endpoint";
             return Err(Error::new(Errno::OpBadState, message));
         }
-        // Kept also if binding fails: the library may have bound some of them.
-        self.late_cntrs().push(late.cntrs.clone());
+        // The counters are kept even if binding fails, because the library may have bound some of
+        // them.
+        self.lock_late_cntrs().push(late.cntrs.clone());
         self.bind_cntrs(&late.cntrs)
     }
 
     fn cancel(&self, context: Context) -> Result {
-        let at = self.ptr()?;
+        let ep = self.ptr()?;
         let raw_context = self.domain.contexts.find(context)?;
         // SAFETY: the endpoint is open; the library finds no operation for an unknown context.
-        to_result(unsafe { call!(at, (*at).ops, cancel, raw_context) })
+        to_result(unsafe { call!(ep, (*ep).ops, cancel, raw_context) })
     }
 
     fn set(&self, option: EpOption) -> Result {
         let (name, value) = ((option.name() as u32).cast_signed(), option.value());
-        let at = self.ptr()?;
-        let (from, len) = ((&raw const value).cast(), size_of::<usize>());
+        let ep = self.ptr()?;
+        let (value_ptr, len) = ((&raw const value).cast(), size_of::<usize>());
         // SAFETY: the endpoint is open, and the value lives during the call.
-        to_result(unsafe { call!(at, (*at).ops, setopt, LEVEL, name, from, len) })
+        to_result(unsafe { call!(ep, (*ep).ops, setopt, LEVEL, name, value_ptr, len) })
     }
 
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
@@ -303,15 +306,15 @@ unsafe impl selvedge::Endpoint for Endpoint {
     }
 
     fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {
-        let at = self.ptr()?;
+        let ep = self.ptr()?;
         let bytes = addr::encode(group);
-        let from = bytes.as_ptr().cast();
+        let addr_ptr = bytes.as_ptr().cast();
         let word = usize::try_from(context.0).map_err(|_| Errno::Inval)?;
         let context = ptr::without_provenance_mut(word);
         let mut errno = Errno::Other;
         let handle = Handle::<FidMc>::open(self.domain.library(), "a membership", |out| {
             // SAFETY: the endpoint is open, and the address lives during the call.
-            let code = unsafe { call!(at, (*at).cm, join, from, 0, out, context) };
+            let code = unsafe { call!(ep, (*ep).cm, join, addr_ptr, 0, out, context) };
             errno = to_result(code).err().unwrap_or(errno);
             code
         });
@@ -356,13 +359,13 @@ impl Drop for Member {
 /// An option of an open endpoint. Most of libfabric's providers do not implement the options that
 /// repeat sizes of the info.
 fn read_option(handle: &Handle<FidEp>, limits: &Limits, name: EpOptionName) -> Result<EpOption> {
-    let at = handle.ptr()?;
+    let ep = handle.ptr()?;
     let (mut value, mut len) = (0_usize, size_of::<usize>());
     let out_ptr = (&raw mut value).cast();
     let number = (name as u32).cast_signed();
     // SAFETY: the endpoint is open, and there is room for a value of this length.
     let code =
-        to_result(unsafe { call!(at, (*at).ops, getopt, LEVEL, number, out_ptr, &raw mut len) });
+        to_result(unsafe { call!(ep, (*ep).ops, getopt, LEVEL, number, out_ptr, &raw mut len) });
     match code {
         Ok(()) => Ok(EpOption::new(name, value)),
         Err(errno) => limits.option(name).map_err(|_| match errno {
@@ -372,9 +375,10 @@ fn read_option(handle: &Handle<FidEp>, limits: &Limits, name: EpOptionName) -> R
     }
 }
 
-/// An option of an endpoint that is not open yet, read from one that is opened for the query.
-pub(crate) fn option_of(
-    domain: &domain::Inner,
+/// An option of an endpoint that is not open yet, read from an endpoint that is opened for the
+/// query.
+pub(crate) fn query_option(
+    domain: &domain::State,
     info: &Info,
     name: EpOptionName,
 ) -> Result<EpOption> {
@@ -383,18 +387,27 @@ pub(crate) fn option_of(
 }
 
 fn open_handle(
-    domain: &domain::Inner,
+    domain: &domain::State,
     info: &Info,
     request: *mut Fid,
 ) -> Result<Handle<FidEp>, Error> {
     let library = domain.library();
     domain.check_info(info)?;
     let info_for_library = library.library_info(info, request)?;
-    let at = domain.ptr_or_error()?;
-    Handle::<FidEp>::open(library, domain.of("an endpoint"), |out| {
+    let fid = domain.ptr_or_error()?;
+    Handle::<FidEp>::open(library, domain.describe("an endpoint"), |out| {
         let none = ptr::null_mut();
         // SAFETY: the domain is open, the description is the library's.
-        unsafe { call!(at, (*at).ops, endpoint, info_for_library.first(), out, none) }
+        unsafe {
+            call!(
+                fid,
+                (*fid).ops,
+                endpoint,
+                info_for_library.first(),
+                out,
+                none
+            )
+        }
     })
 }
 
@@ -406,6 +419,6 @@ impl Drop for Endpoint {
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.domain.of("endpoint"))
+        f.write_str(&self.domain.describe("endpoint"))
     }
 }

@@ -14,36 +14,41 @@ use crate::names;
 
 const NAME: &str = "FI_PROVIDER";
 
-/// Runs `first`, the library's first call, with a `FI_PROVIDER` that contains only names of the
-/// library: with the layer's name the library would exclude all its providers.
+/// Runs `first_call`, the library's first call, with a `FI_PROVIDER` that contains only names of
+/// the library: with the layer's name the library would exclude all its providers.
 ///
 /// # Errors
 /// [`Errno::Busy`] if the variable would have to change and other threads exist; the errors of
-/// `first`.
+/// `first_call`.
 pub(crate) fn with_filtered_variable<T>(
-    first: impl FnOnce() -> Result<T, Error>,
+    first_call: impl FnOnce() -> Result<T, Error>,
 ) -> Result<T, Error> {
     let original = env::var(NAME).unwrap_or_default();
-    with_filter(&original, first)
+    with_filter(&original, first_call)
 }
 
-fn with_filter<T>(original: &str, first: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+fn with_filter<T>(
+    original: &str,
+    first_call: impl FnOnce() -> Result<T, Error>,
+) -> Result<T, Error> {
     let Some(filtered) = names::filter_for_library(original) else {
-        return first();
+        return first_call();
     };
-    only_thread(original, "Discover once before other threads start")?.set(&filtered);
-    let code = first()?;
+    check_only_thread(original, "Discover once before other threads start")?.set(&filtered);
+    let code = first_call()?;
     let advice = format!("The library has started threads, and the variable still is {filtered:?}");
-    only_thread(original, &advice)?.set(original);
+    check_only_thread(original, &advice)?.set(original);
     Ok(code)
 }
 
 /// Proof that this thread is the only one of the process. Only this thread could start another one.
 struct OnlyThread(());
 
+/// Checks that this thread is the only one of the process.
+///
 /// # Errors
-/// [`Errno::Busy`] if other threads exist, or the number is unknown.
-fn only_thread(original: &str, advice: &str) -> Result<OnlyThread, Error> {
+/// [`Errno::Busy`] if other threads exist, or their number is unknown.
+fn check_only_thread(original: &str, advice: &str) -> Result<OnlyThread, Error> {
     let threads = fs::read_dir("/proc/self/task").map(Iterator::count);
     let found = match threads {
         Ok(1) => return Ok(OnlyThread(())),
@@ -79,14 +84,14 @@ mod tests {
     fn the_environment_is_not_changed_while_other_threads_may_read_it() {
         let (end, ended) = mpsc::channel::<()>();
         let other = thread::spawn(move || ended.recv());
-        let before = env::var(NAME);
+        let original = env::var(NAME);
         let error = with_filter("tcp;ofi", || -> Result<(), Error> {
             panic!("the library would read a filter that excludes its providers")
         });
         let error = error.unwrap_err();
         assert_eq!(error.errno(), Errno::Busy);
         assert!(error.message().contains("\"tcp;ofi\""), "{error}");
-        assert_eq!(env::var(NAME), before);
+        assert_eq!(env::var(NAME), original);
         // A value that the library understands needs no change.
         assert_eq!(with_filter("tcp", || Ok(7)).unwrap(), 7);
         drop(end);

@@ -26,13 +26,14 @@ use crate::open_objects;
 /// An event queue of the library.
 pub(crate) struct Eq {
     handle: Handle<FidEq>,
-    fabric: Arc<fabric::Inner>,
+    fabric: Arc<fabric::State>,
     wait_obj: wait::Object,
     descriptor: Option<RawFd>,
 }
 
-/// Flag: the application writes events.
+/// `FI_WRITE`: the application writes events.
 const WRITE: u64 = 1 << 9;
+/// `FI_PEEK`: a read leaves the event in the queue.
 const PEEK: u64 = 1 << 19;
 
 /// A buffer for an event with the largest connection data, aligned for the event's words.
@@ -49,8 +50,8 @@ struct RawEvent {
 }
 
 impl Eq {
-    pub(crate) fn open(fabric: &Arc<fabric::Inner>, attr: &Attr) -> Result<Self, Error> {
-        let at = fabric.ptr_or_error()?;
+    pub(crate) fn open(fabric: &Arc<fabric::State>, attr: &Attr) -> Result<Self, Error> {
+        let fid = fabric.ptr_or_error()?;
         let mut requested = EqAttr {
             size: attr.size,
             flags: WRITE,
@@ -61,7 +62,7 @@ impl Eq {
         let handle = Handle::open(fabric.library, "an event queue", |out| {
             let requested = &raw mut requested;
             // SAFETY: the fabric is open, and the attributes live during the call.
-            unsafe { call!(at, (*at).ops, eq_open, requested, out, ptr::null_mut()) }
+            unsafe { call!(fid, (*fid).ops, eq_open, requested, out, ptr::null_mut()) }
         })?;
         Ok(Self {
             descriptor: wait_descriptor(handle.fid_or_error()?, attr.wait_obj),
@@ -76,7 +77,7 @@ impl Eq {
     }
 
     /// Whether the queue was opened from this fabric.
-    pub(crate) fn is_of(&self, fabric: &Arc<fabric::Inner>) -> bool {
+    pub(crate) fn is_opened_from(&self, fabric: &Arc<fabric::State>) -> bool {
         Arc::ptr_eq(&self.fabric, fabric)
     }
 
@@ -84,22 +85,22 @@ impl Eq {
     fn next_event(&self, take: impl Fn(*mut u32, *mut c_void, usize) -> isize) -> Result<Event> {
         loop {
             let raw = RawEvent::read_with(&take)?;
-            if let Some(event) = self.event(&raw, ReadMode::Take)? {
+            if let Some(event) = self.parse_event(&raw, ReadMode::Take)? {
                 return Ok(event);
             }
         }
     }
 
-    fn event(&self, raw: &RawEvent, mode: ReadMode) -> Result<Option<Event>> {
+    fn parse_event(&self, raw: &RawEvent, mode: ReadMode) -> Result<Option<Event>> {
         let entry: EqEntry = raw.prefix()?;
         Ok(match raw.number {
-            number::event::CONNREQ => self.request(raw, mode)?,
-            number::event::CONNECTED => open_objects::endpoint(entry.fid).map(|ep| {
+            number::event::CONNREQ => self.parse_request(raw, mode)?,
+            number::event::CONNECTED => open_objects::find_endpoint(entry.fid).map(|ep| {
                 let data = raw.data();
                 Event::Connected { ep, data }
             }),
             number::event::SHUTDOWN => {
-                let ep = open_objects::endpoint(entry.fid);
+                let ep = open_objects::find_endpoint(entry.fid);
                 ep.map(|ep| Event::Shutdown { ep })
             }
             number::event::JOIN_COMPLETE => Some(Event::JoinComplete {
@@ -113,26 +114,26 @@ impl Eq {
         })
     }
 
-    fn request(&self, raw: &RawEvent, mode: ReadMode) -> Result<Option<Event>> {
+    fn parse_request(&self, raw: &RawEvent, mode: ReadMode) -> Result<Option<Event>> {
         let entry: EqCmEntry = raw.prefix()?;
-        let Some(pep) = open_objects::pep(entry.fid) else {
+        let Some(pep) = open_objects::find_pep(entry.fid) else {
             return Ok(None);
         };
         // SAFETY: the event has an info of the library, in the library's layout.
-        let given = unsafe { infos::read(entry.info, self.fabric.library.abi()) }?;
-        let name = given.handle.addr() as u64;
-        let info = Box::new(pep.request_info(given.info, name));
+        let found = unsafe { infos::read(entry.info, self.fabric.library.abi()) }?;
+        let name = found.handle.addr() as u64;
+        let info = Box::new(pep.request_info(found.info, name));
         if mode == ReadMode::Take {
             // SAFETY: the reader of an event owns its info and frees it.
-            let raw_error = unsafe { LibraryInfo::from_raw(self.fabric.library, entry.info) };
-            open_objects::store_request(name, given.handle, raw_error);
+            let library_info = unsafe { LibraryInfo::from_raw(self.fabric.library, entry.info) };
+            open_objects::store_request(name, found.handle, library_info);
         }
         let data = raw.data();
         Ok(Some(Event::ConnReq { pep, info, data }))
     }
 
     fn provider_error_text(&self, entry: &EqErrEntry) -> String {
-        let Ok(at) = self.handle.ptr() else {
+        let Ok(eq) = self.handle.ptr() else {
             return String::new();
         };
         let mut buffer = [0 as c_char; 256];
@@ -140,8 +141,8 @@ impl Eq {
         // SAFETY: the queue is open, and there is room for a text of this length.
         let text = unsafe {
             call!(
-                at,
-                (*at).ops,
+                eq,
+                (*eq).ops,
                 strerror,
                 code,
                 data,
@@ -192,39 +193,39 @@ impl RawEvent {
     }
 }
 
-fn context(of: *mut c_void) -> Context {
-    Context(of.addr() as u64)
+fn context(word: *mut c_void) -> Context {
+    Context(word.addr() as u64)
 }
 
 impl EventQueue for Eq {
     fn read(&self) -> Result<Event> {
-        let at = self.handle.ptr()?;
+        let eq = self.handle.ptr()?;
         self.next_event(|event, buffer, len| {
             // SAFETY: the queue is open, and there is room for an event of this length.
-            unsafe { call!(at, (*at).ops, read, event, buffer, len, 0) }
+            unsafe { call!(eq, (*eq).ops, read, event, buffer, len, 0) }
         })
     }
 
     fn peek(&self) -> Result<Event> {
-        let at = self.handle.ptr()?;
+        let eq = self.handle.ptr()?;
         let read_flags = |flags| {
             move |event, buffer, len| {
                 // SAFETY: the queue is open, and there is room for an event of this length.
-                unsafe { call!(at, (*at).ops, read, event, buffer, len, flags) }
+                unsafe { call!(eq, (*eq).ops, read, event, buffer, len, flags) }
             }
         };
         loop {
             let raw = RawEvent::read_with(read_flags(PEEK))?;
-            if let Some(event) = self.event(&raw, ReadMode::Peek)? {
+            if let Some(event) = self.parse_event(&raw, ReadMode::Peek)? {
                 return Ok(event);
             }
-            // Discards an event of an object that is closed.
+            // The object of the event is closed: the event is discarded.
             RawEvent::read_with(read_flags(0))?;
         }
     }
 
     fn read_err(&self) -> Result<ErrEntry> {
-        let at = self.handle.ptr()?;
+        let eq = self.handle.ptr()?;
         let mut data = vec![0_u8; 4096];
         let mut raw_error = EqErrEntry {
             fid: ptr::null_mut(),
@@ -237,12 +238,12 @@ impl EventQueue for Eq {
         };
         let entry = &raw mut raw_error;
         // SAFETY: the queue is open, and there is room for the entry and for its data.
-        to_count(unsafe { call!(at, (*at).ops, readerr, entry, 0) })?;
+        to_count(unsafe { call!(eq, (*eq).ops, readerr, entry, 0) })?;
         let text = self.fabric.library.error_text(raw_error.err);
         let detail = format!("{text}: {}", self.provider_error_text(&raw_error));
         let errno = Errno::from_raw(raw_error.err);
         let mut error = ErrEntry::new(context(raw_error.context), errno, detail);
-        error.ep = open_objects::endpoint(raw_error.fid);
+        error.ep = open_objects::find_endpoint(raw_error.fid);
         data.truncate(raw_error.err_data_size);
         error.data = data;
         Ok(error)
@@ -257,16 +258,26 @@ impl EventQueue for Eq {
         else {
             return Err(Errno::NoSys);
         };
-        let at = self.handle.ptr()?;
+        let eq = self.handle.ptr()?;
         let word = |word: u64| usize::try_from(word).map_err(|_| Errno::Inval);
         let entry = EqEntry {
             fid: ptr::without_provenance_mut(word(handle)?),
             context: ptr::without_provenance_mut(word(context.0)?),
             data,
         };
-        let (from, len) = ((&raw const entry).cast(), size_of::<EqEntry>());
+        let (entry_ptr, len) = ((&raw const entry).cast(), size_of::<EqEntry>());
         // SAFETY: the queue is open, and the entry lives during the call.
-        to_result(unsafe { call!(at, (*at).ops, write, number::event::NOTIFY, from, len, 0) })
+        to_result(unsafe {
+            call!(
+                eq,
+                (*eq).ops,
+                write,
+                number::event::NOTIFY,
+                entry_ptr,
+                len,
+                0
+            )
+        })
     }
 
     fn wait(&self, timeout: Option<Duration>) -> Result<Event> {
@@ -274,14 +285,14 @@ impl EventQueue for Eq {
         if self.wait_obj == wait::Object::None {
             return Err(Errno::NoSys);
         }
-        let (at, timeout): (_, c_int) = (self.handle.ptr()?, millis(timeout));
+        let (eq, timeout): (_, c_int) = (self.handle.ptr()?, millis(timeout));
         let event = self.next_event(|event, buffer, len| {
             // SAFETY: the queue is open, and there is room for an event of this length.
-            unsafe { call!(at, (*at).ops, sread, event, buffer, len, timeout, 0) }
+            unsafe { call!(eq, (*eq).ops, sread, event, buffer, len, timeout, 0) }
         });
         match event {
             Err(Errno::Canceled | Errno::Intr | Errno::TimedOut) => Err(Errno::Again),
-            code => code,
+            result => result,
         }
     }
 

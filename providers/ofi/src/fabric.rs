@@ -23,15 +23,15 @@ use crate::pep::Pep;
 /// The open fabrics. The library's objects work together only if they come from one fabric object.
 /// Selvedge's objects work together if their fabrics have the same [`FabricId`]. So the process
 /// opens each fabric once and shares it.
-static OPEN: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Vec<Weak<State>>> = Mutex::new(Vec::new());
 
 /// A fabric of the library.
 pub(crate) struct Fabric {
-    inner: Arc<Inner>,
+    inner: Arc<State>,
 }
 
 /// The shared part of a fabric. The fabric stays open until all objects of it are dropped.
-pub(crate) struct Inner {
+pub(crate) struct State {
     handle: Handle<FidFabric>,
     pub(crate) library: &'static Library,
     pub(crate) id: FabricId,
@@ -50,7 +50,7 @@ impl Fabric {
         let handle = Handle::open(library, format_args!("{id:?}"), |out| {
             library.open_fabric(&info_for_library, out)
         })?;
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(State {
             handle,
             library,
             id,
@@ -60,7 +60,7 @@ impl Fabric {
     }
 }
 
-impl Inner {
+impl State {
     /// Returns whether this is fabric `id` of `library`, opened by this process: not by its parent
     /// before a fork.
     fn is(&self, library: &'static Library, id: &FabricId) -> bool {

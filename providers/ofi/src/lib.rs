@@ -1,8 +1,8 @@
 //! The ofi provider: the providers of a libfabric of the system, behind the object model.
 //!
-//! It is off until `FI_OFI_LIBRARY` names a library, or is `system`. The provider loads that
-//! library once and never unloads it. It offers the library's providers (verbs, efa, cxi, psm3, tcp
-//! ..) under their own names with one more layer: `tcp;ofi`, `verbs;ofi_rxm;ofi`. Every object
+//! The provider is off until `FI_OFI_LIBRARY` names a library, or is `system`. The provider loads
+//! that library once, never unloads it, and offers the library's providers (verbs, efa, cxi, psm3,
+//! tcp ..) under their own names with one more layer: `tcp;ofi`, `verbs;ofi_rxm;ofi`. Every object
 //! wraps one of the library's objects, which it calls through the tables of its handle, as a C
 //! program does. docs/PROVIDERS.md lists the few features that the provider emulates.
 //!

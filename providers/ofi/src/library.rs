@@ -73,13 +73,13 @@ pub(crate) fn is_requested(params: &Params) -> bool {
     params.raw(PARAMETER).is_some_and(|name| !name.is_empty())
 }
 
-/// The library that the parameters name. Each library is loaded once in a process.
+/// Loads the library that the parameters name, once in a process.
 ///
 /// # Errors
 /// [`Errno::NoDev`] if the parameters name none; [`Errno::NoEnt`] for a library that cannot be
 /// loaded or is no libfabric; [`Errno::Inval`] for Selvedge's own library, unless it was named by
 /// its path.
-pub(crate) fn of(params: &Params) -> Result<&'static Library, Error> {
+pub(crate) fn load_requested(params: &Params) -> Result<&'static Library, Error> {
     static LOADED: Mutex<BTreeMap<String, &'static Library>> = Mutex::new(BTreeMap::new());
     let name = match params.raw(PARAMETER) {
         Some(name) if !name.is_empty() => name,
@@ -95,7 +95,7 @@ pub(crate) fn of(params: &Params) -> Result<&'static Library, Error> {
         return Ok(library);
     }
     let library = match name {
-        SYSTEM => first_of_system()?,
+        SYSTEM => load_from_system()?,
         name => Library::load(name, name.contains('/'))?,
     };
     let library: &'static Library = Box::leak(Box::new(library));
@@ -104,7 +104,7 @@ pub(crate) fn of(params: &Params) -> Result<&'static Library, Error> {
     Ok(library)
 }
 
-fn first_of_system() -> Result<Library, Error> {
+fn load_from_system() -> Result<Library, Error> {
     let triple = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
     let folders = [
         "/opt/amazon/efa/lib64",
@@ -155,15 +155,16 @@ impl Library {
         reason = "one argument for all functions of one library"
     )]
     fn bind(name: &str, handle: *mut c_void) -> Result<Self, Error> {
-        let lacks = |symbol: &str| {
+        let missing_symbol = |symbol: &str| {
             let message = format!("{PARAMETER}={name}: not a libfabric: it has no symbol {symbol}");
             Error::new(Errno::NoEnt, message)
         };
-        let (abi, node) = newest_layout(handle).ok_or_else(|| lacks("fi_getinfo"))?;
+        let (abi, node) = newest_layout(handle).ok_or_else(|| missing_symbol("fi_getinfo"))?;
         let unversioned =
-            |symbol: &str| find_symbol(handle, symbol, None).ok_or_else(|| lacks(symbol));
-        let versioned =
-            |symbol: &str| find_symbol(handle, symbol, Some(node)).ok_or_else(|| lacks(symbol));
+            |symbol: &str| find_symbol(handle, symbol, None).ok_or_else(|| missing_symbol(symbol));
+        let versioned = |symbol: &str| {
+            find_symbol(handle, symbol, Some(node)).ok_or_else(|| missing_symbol(symbol))
+        };
         let getinfo = versioned("fi_getinfo")?;
         if is_in_this_object(getinfo) {
             let message = format!(
@@ -213,14 +214,14 @@ impl Library {
         // SAFETY: the call returned a list of this length.
         let all =
             unsafe { pointer::array(first.cast_const(), usize::try_from(count).unwrap_or(0)) };
-        let is_there = all.unwrap_or_default().iter().any(|param| {
+        let is_found = all.unwrap_or_default().iter().any(|param| {
             // SAFETY: names are strings, or NULL behind the last one.
-            let own = unsafe { pointer::text(param.name) };
-            own == Ok(Some(name))
+            let param_name = unsafe { pointer::text(param.name) };
+            param_name == Ok(Some(name))
         });
-        // SAFETY: it was made by the call above, and has no other user.
+        // SAFETY: the call above has made the list, which has no other user.
         unsafe { (self.freeparams)(first) };
-        is_there
+        is_found
     }
 
     /// The newest API version that both sides support.
@@ -239,15 +240,17 @@ impl Library {
         flags: InfoFlags,
         hints: &OwnInfo,
     ) -> Result<Option<LibraryInfo>, Errno> {
-        let at = |name: &Option<CString>| name.as_ref().map_or(ptr::null(), |name| name.as_ptr());
-        let found = self.call_getinfo(version, (at(names.0), at(names.1)), flags, hints.0)?;
+        let c_text =
+            |name: &Option<CString>| name.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+        let found =
+            self.call_getinfo(version, (c_text(names.0), c_text(names.1)), flags, hints.0)?;
         Ok((!found.is_null()).then_some(LibraryInfo {
             library: self,
-            at: found,
+            ptr: found,
         }))
     }
 
-    /// Makes the library's first call, which reads the environment whatever its arguments are.
+    /// Makes the library's first call, which reads the environment with any arguments.
     fn initialize(&self) {
         let no_names = (ptr::null(), ptr::null());
         if let Ok(found) = self.call_getinfo(
@@ -256,7 +259,7 @@ impl Library {
             InfoFlags::PROV_ATTR_ONLY,
             ptr::null(),
         ) {
-            // SAFETY: it was made by the call above, and has no other owner.
+            // SAFETY: the call above has made the list, which has no other owner.
             unsafe { (self.freeinfo)(found) };
         }
     }
@@ -299,20 +302,20 @@ impl Library {
         if self.writes_contexts(&info) {
             info.mode |= contexts::MODES;
         }
-        let short = |errno| Error::new(errno, "cannot convert the Info for libfabric");
-        let own = OwnInfo::of(&info, handle).map_err(short)?;
-        // SAFETY: its layout is at least as large as the library reads.
-        let at = unsafe { (self.dupinfo)(own.0) };
-        if at.is_null() {
-            return Err(short(Errno::NoMem));
+        let conversion_error = |errno| Error::new(errno, "cannot convert the Info for libfabric");
+        let converted = OwnInfo::new(&info, handle).map_err(conversion_error)?;
+        // SAFETY: the info's layout is at least as large as the library reads.
+        let ptr = unsafe { (self.dupinfo)(converted.0) };
+        if ptr.is_null() {
+            return Err(conversion_error(Errno::NoMem));
         }
-        Ok(LibraryInfo { library: self, at })
+        Ok(LibraryInfo { library: self, ptr })
     }
 
     /// Opens a fabric.
     pub(crate) fn open_fabric(&self, info: &LibraryInfo, out: &mut *mut FidFabric) -> c_int {
         // SAFETY: the library made the info.
-        let attr = unsafe { (*info.at).fabric_attr };
+        let attr = unsafe { (*info.ptr).fabric_attr };
         // SAFETY: as above, and `out` is valid for the result.
         unsafe { (self.fabric)(attr, out, ptr::null_mut()) }
     }
@@ -343,7 +346,7 @@ impl Library {
     /// Records whether the provider of an info needs memory behind contexts, which applications do
     /// not see.
     pub(crate) fn record_context_mode(&self, found: &Info) {
-        if contexts::are_needed(found) {
+        if contexts::needs_slots(found) {
             self.context_writers_mut()
                 .insert(names::without_layer(&found.fabric_attr.prov_name));
         }
@@ -402,14 +405,14 @@ pub(crate) fn errno_of(code: impl ReturnCode) -> Errno {
 pub(crate) struct OwnInfo(*mut abi::Info);
 
 impl OwnInfo {
-    pub(crate) fn of(info: &Info, handle: *mut Fid) -> Result<Self, Errno> {
+    pub(crate) fn new(info: &Info, handle: *mut Fid) -> Result<Self, Errno> {
         infos::allocate_info(info, handle).map(Self)
     }
 }
 
 impl Drop for OwnInfo {
     fn drop(&mut self) {
-        // SAFETY: `one` has made it, and it has no other owner.
+        // SAFETY: `infos::allocate_info` has made the info, which has no other owner.
         unsafe { infos::free(self.0) };
     }
 }
@@ -417,36 +420,37 @@ impl Drop for OwnInfo {
 /// A list of infos that the library has made.
 pub(crate) struct LibraryInfo {
     library: &'static Library,
-    at: *mut abi::Info,
+    /// The first info of the list.
+    ptr: *mut abi::Info,
 }
 
-// SAFETY: it is memory with one owner.
+// SAFETY: the list has one owner.
 unsafe impl Send for LibraryInfo {}
-// SAFETY: it is never changed.
+// SAFETY: the list is never changed.
 unsafe impl Sync for LibraryInfo {}
 
 impl LibraryInfo {
     /// Takes ownership of a list from the library.
     ///
     /// # Safety
-    /// `at` is a list of this library with no other owner.
-    pub(crate) unsafe fn from_raw(library: &'static Library, at: *mut abi::Info) -> Self {
-        Self { library, at }
+    /// `ptr` points to the first info of a list of this library with no other owner.
+    pub(crate) unsafe fn from_raw(library: &'static Library, ptr: *mut abi::Info) -> Self {
+        Self { library, ptr }
     }
 
     pub(crate) fn first(&self) -> *mut abi::Info {
-        self.at
+        self.ptr
     }
 
     /// Each info, in the object model.
-    pub(crate) fn each(&self) -> Vec<Result<Info, Errno>> {
-        let (mut at, mut all) = (self.at, Vec::new());
-        while !at.is_null() {
-            // SAFETY: it is an entry of the list, whose structures are at least as large as this
-            // layout.
-            all.push(unsafe { infos::read(at, self.library.abi) }.map(|given| given.info));
+    pub(crate) fn to_infos(&self) -> Vec<Result<Info, Errno>> {
+        let (mut entry, mut all) = (self.ptr, Vec::new());
+        while !entry.is_null() {
+            // SAFETY: `entry` is an entry of the list, whose structures are at least as large as
+            // this layout.
+            all.push(unsafe { infos::read(entry, self.library.abi) }.map(|given| given.info));
             // SAFETY: as above.
-            at = unsafe { (*at).next };
+            entry = unsafe { (*entry).next };
         }
         all
     }
@@ -454,8 +458,8 @@ impl LibraryInfo {
 
 impl Drop for LibraryInfo {
     fn drop(&mut self) {
-        // SAFETY: the library has made it, and it has no other owner.
-        unsafe { (self.library.freeinfo)(self.at) };
+        // SAFETY: the library has made the list, which has no other owner.
+        unsafe { (self.library.freeinfo)(self.ptr) };
     }
 }
 
@@ -486,7 +490,7 @@ fn open(name: &str) -> Result<*mut c_void, Error> {
 /// A symbol of this version, or of the default version.
 fn find_symbol(handle: *mut c_void, symbol: &str, version: Option<&str>) -> Option<*mut c_void> {
     let symbol = CString::new(symbol).ok()?;
-    let at = match version {
+    let address = match version {
         Some(version) => {
             let version = CString::new(version).ok()?;
             // SAFETY: the handle is never closed, and both are C strings.
@@ -495,7 +499,7 @@ fn find_symbol(handle: *mut c_void, symbol: &str, version: Option<&str>) -> Opti
         // SAFETY: as above.
         None => unsafe { libc::dlsym(handle, symbol.as_ptr()) },
     };
-    (!at.is_null()).then_some(at)
+    (!address.is_null()).then_some(address)
 }
 
 /// The newest layout that both sides support, and the version of its symbols.
@@ -523,6 +527,6 @@ fn base_of(function: *mut c_void) -> Option<*mut c_void> {
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: the call only looks up the address, and `found` is valid for the result.
     let code = unsafe { libc::dladdr(function, found.as_mut_ptr()) };
-    // SAFETY: all zeros are a valid value, too.
+    // SAFETY: the structure is also valid if the call left it zeroed.
     (code != 0).then(|| unsafe { found.assume_init() }.dli_fbase)
 }

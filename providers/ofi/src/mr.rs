@@ -23,7 +23,7 @@ pub(crate) struct Region {
     handle: Handle<FidMr>,
     key: u64,
     desc: Desc,
-    domain: Arc<domain::Inner>,
+    domain: Arc<domain::State>,
     /// The endpoint that the region is bound to, which closes after the region.
     _endpoint: Option<Arc<Endpoint>>,
     /// The counters that the region is bound to, which close after the region.
@@ -36,11 +36,11 @@ impl Region {
     /// # Safety
     /// As [`selvedge::Domain::reg`].
     pub(crate) unsafe fn open(
-        domain: &Arc<domain::Inner>,
+        domain: &Arc<domain::State>,
         region: &[IovMut],
         attr: &mr::Attr,
     ) -> Result<Self, Error> {
-        let at = domain.ptr_or_error()?;
+        let fid = domain.ptr_or_error()?;
         let requested = MrAttr {
             mr_iov: region.as_ptr().cast(),
             iov_count: region.len(),
@@ -57,11 +57,11 @@ impl Region {
             base_mr: ptr::null(),
             sub_mr_cnt: 0,
         };
-        let handle = Handle::open(domain.library(), domain.of("a region"), |out| {
+        let handle = Handle::open(domain.library(), domain.describe("a region"), |out| {
             let (requested, flags) = (&raw const requested, 0);
             // SAFETY: the domain is open, the attributes live during the call, and the caller
             // vouches for the memory.
-            unsafe { call!(at, (*at).mr, regattr, requested, flags, out) }
+            unsafe { call!(fid, (*fid).mr, regattr, requested, flags, out) }
         })?;
         let endpoint = enable(domain, &handle)?;
         let own = handle.ptr_or_error()?;
@@ -80,7 +80,7 @@ impl Region {
 
 /// Returns the key to request from the library. This crate chooses the keys of regions without
 /// remote access, because these must not collide either.
-fn requested_key(domain: &domain::Inner, attr: &mr::Attr) -> u64 {
+fn requested_key(domain: &domain::State, attr: &mr::Attr) -> u64 {
     let remote = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
     match attr.access.intersects(remote) {
         true => attr.requested_key,
@@ -89,7 +89,7 @@ fn requested_key(domain: &domain::Inner, attr: &mr::Attr) -> u64 {
 }
 
 /// Binds a region to the domain's only endpoint and enables it, if the provider requires that.
-fn enable(domain: &domain::Inner, region: &Handle<FidMr>) -> Result<Option<Arc<Endpoint>>, Error> {
+fn enable(domain: &domain::State, region: &Handle<FidMr>) -> Result<Option<Arc<Endpoint>>, Error> {
     if !domain
         .mr_mode
         .intersects(MrMode::ENDPOINT | MrMode::RMA_EVENT)
@@ -103,7 +103,7 @@ fn enable(domain: &domain::Inner, region: &Handle<FidMr>) -> Result<Option<Arc<E
         let count = open.len();
         let only = open.pop().filter(|_| count == 1).ok_or_else(|| {
             let message = format!("a region: the provider binds regions to the only endpoint, and the domain has {count} endpoints");
-            Error::new(Errno::NoSys, domain.of(&message))
+            Error::new(Errno::NoSys, domain.describe(&message))
         })?;
         let other = only.fid()?;
         // SAFETY: both objects are open.
@@ -118,10 +118,12 @@ fn enable(domain: &domain::Inner, region: &Handle<FidMr>) -> Result<Option<Arc<E
     Ok(endpoint)
 }
 
-fn check(domain: &domain::Inner, action: &str, code: i32) -> Result<(), Error> {
+fn check(domain: &domain::State, action: &str, code: i32) -> Result<(), Error> {
     match code {
         0.. => Ok(()),
-        negative => Err(domain.library().call_error(domain.of(action), negative)),
+        negative => Err(domain
+            .library()
+            .call_error(domain.describe(action), negative)),
     }
 }
 
@@ -152,6 +154,6 @@ impl MemoryRegion for Region {
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = format!("region {:#x} at {:#x}", self.key, self.handle.id());
-        f.write_str(&self.domain.of(&name))
+        f.write_str(&self.domain.describe(&name))
     }
 }

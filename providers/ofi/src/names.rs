@@ -13,8 +13,8 @@ pub(crate) fn with_layer(name: &str) -> String {
 
 /// Removes the layer from a name; empty for the layer alone.
 pub(crate) fn without_layer(name: &str) -> String {
-    let own = name.split(';').map(str::trim);
-    let others = own.filter(|layer| !layer.eq_ignore_ascii_case(LAYER));
+    let layers = name.split(';').map(str::trim);
+    let others = layers.filter(|layer| !layer.eq_ignore_ascii_case(LAYER));
     others.collect::<Vec<_>>().join(";")
 }
 
@@ -29,10 +29,10 @@ pub(crate) fn filter_for_library(list: &str) -> Option<String> {
     if entries == cores {
         return None;
     }
-    let takes_all = entries
+    let has_layer_alone = entries
         .iter()
         .any(|entry| entry.eq_ignore_ascii_case(LAYER));
-    Some(if takes_all {
+    Some(if has_layer_alone {
         String::new()
     } else {
         cores.join(",")
@@ -64,8 +64,8 @@ mod tests {
             ("tcp;ofi", Some("tcp")),
             ("tcp;ofi_rxm;ofi,shm", Some("tcp;ofi_rxm,shm")),
         ];
-        for (list, seen) in table {
-            assert_eq!(filter_for_library(list).as_deref(), seen, "{list}");
+        for (list, expected) in table {
+            assert_eq!(filter_for_library(list).as_deref(), expected, "{list}");
         }
     }
 }

@@ -51,13 +51,13 @@ objects!(FidAv FidCntr FidCq FidDomain FidEp FidEq FidFabric FidMc FidMr FidPep)
 /// An object of the library, closed when it is dropped. A forked child does not close the parent's
 /// objects.
 pub(crate) struct Handle<T: Object> {
-    at: NonNull<T>,
+    object: NonNull<T>,
     fork_guard: ForkGuard,
     library: &'static Library,
 }
 
-// SAFETY: the library was asked for thread-safe objects, unless the application has promised to
-// keep its threads apart.
+// SAFETY: the library opens thread-safe objects, unless the application has promised to serialize
+// its threads.
 unsafe impl<T: Object> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T: Object> Sync for Handle<T> {}
@@ -66,22 +66,22 @@ impl<T: Object> Handle<T> {
     /// Opens an object; `open` calls the library, which writes the pointer.
     ///
     /// # Errors
-    /// The library's error with its text; `message` names the object.
+    /// The library's error with its text; `description` names the object.
     pub(crate) fn open(
         library: &'static Library,
-        object: impl fmt::Display,
+        description: impl fmt::Display,
         open: impl FnOnce(&mut *mut T) -> c_int,
     ) -> Result<Self, Error> {
-        let mut at = ptr::null_mut();
-        let code = open(&mut at);
-        match NonNull::new(at) {
-            Some(at) if code == 0 => Ok(Self {
-                at,
+        let mut object = ptr::null_mut();
+        let code = open(&mut object);
+        match NonNull::new(object) {
+            Some(object) if code == 0 => Ok(Self {
+                object,
                 fork_guard: ForkGuard::current(),
                 library,
             }),
-            _ if code == 0 => Err(library.call_error(object, -libc::ENOSYS)),
-            _ => Err(library.call_error(object, code)),
+            _ if code == 0 => Err(library.call_error(description, -libc::ENOSYS)),
+            _ => Err(library.call_error(description, code)),
         }
     }
 
@@ -92,7 +92,7 @@ impl<T: Object> Handle<T> {
     #[inline]
     pub(crate) fn ptr(&self) -> Result<*mut T> {
         self.fork_guard.check()?;
-        Ok(self.at.as_ptr())
+        Ok(self.object.as_ptr())
     }
 
     /// The same pointer as a fid.
@@ -121,13 +121,13 @@ impl<T: Object> Handle<T> {
 
     /// A number that no other open object has.
     pub(crate) fn id(&self) -> usize {
-        self.at.as_ptr().addr()
+        self.object.as_ptr().addr()
     }
 }
 
 impl<T: Object> fmt::Debug for Handle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {:?}", std::any::type_name::<T>(), self.at)
+        write!(f, "{} at {:?}", std::any::type_name::<T>(), self.object)
     }
 }
 
@@ -140,7 +140,8 @@ impl<T: Object> Drop for Handle<T> {
         let Ok(fid) = self.fid() else {
             return;
         };
-        // SAFETY: it is open, and no other user is left: objects opened from it keep it open.
+        // SAFETY: the object is open, and no other user is left: objects that were opened from it
+        // keep it open.
         let code = unsafe { call!(fid, (*fid).ops, close) };
         if code != 0 {
             let kind = std::any::type_name::<T>();

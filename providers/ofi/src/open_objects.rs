@@ -36,33 +36,35 @@ static OBJECTS: Mutex<OpenObjects> = Mutex::new(OpenObjects {
     requests: BTreeMap::new(),
 });
 
-fn objects() -> MutexGuard<'static, OpenObjects> {
+fn lock_objects() -> MutexGuard<'static, OpenObjects> {
     OBJECTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn register_endpoint(name: usize, endpoint: &Arc<Endpoint>) {
-    objects().endpoints.insert(name, Arc::downgrade(endpoint));
+    lock_objects()
+        .endpoints
+        .insert(name, Arc::downgrade(endpoint));
 }
 
 pub(crate) fn unregister_endpoint(name: usize) {
-    objects().endpoints.remove(&name);
+    lock_objects().endpoints.remove(&name);
 }
 
-pub(crate) fn endpoint(fid: *mut Fid) -> Option<Arc<dyn selvedge::Endpoint>> {
-    let endpoint = objects().endpoints.get(&fid.addr())?.upgrade()?;
+pub(crate) fn find_endpoint(fid: *mut Fid) -> Option<Arc<dyn selvedge::Endpoint>> {
+    let endpoint = lock_objects().endpoints.get(&fid.addr())?.upgrade()?;
     Some(endpoint)
 }
 
 pub(crate) fn register_pep(name: usize, pep: &Arc<Pep>) {
-    objects().peps.insert(name, Arc::downgrade(pep));
+    lock_objects().peps.insert(name, Arc::downgrade(pep));
 }
 
 pub(crate) fn unregister_pep(name: usize) {
-    objects().peps.remove(&name);
+    lock_objects().peps.remove(&name);
 }
 
-pub(crate) fn pep(fid: *mut Fid) -> Option<Arc<Pep>> {
-    objects().peps.get(&fid.addr())?.upgrade()
+pub(crate) fn find_pep(fid: *mut Fid) -> Option<Arc<Pep>> {
+    lock_objects().peps.get(&fid.addr())?.upgrade()
 }
 
 /// Stores a request until it is accepted or rejected.
@@ -71,10 +73,10 @@ pub(crate) fn store_request(name: u64, handle: *mut Fid, info: LibraryInfo) {
         handle,
         _info: info,
     };
-    objects().requests.insert(name, request);
+    lock_objects().requests.insert(name, request);
 }
 
 /// Takes a request that is about to be accepted or rejected.
 pub(crate) fn take_request(name: u64) -> Option<Request> {
-    objects().requests.remove(&name)
+    lock_objects().requests.remove(&name)
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use selvedge::{Address, Errno, Error, EventQueue, Info, PassiveEndpoint, Result};
 use selvedge_abi::FidPep;
 
-use crate::cm::name_of;
+use crate::cm::read_address;
 use crate::eq::Eq;
 use crate::fabric;
 use crate::object::{Handle, call, to_result};
@@ -26,7 +26,7 @@ pub(crate) struct Pep {
     /// The info that the endpoint was opened with. [`Self::request_info`] derives the infos of
     /// connection requests from it.
     info: Info,
-    fabric: Arc<fabric::Inner>,
+    fabric: Arc<fabric::State>,
     /// The queue that the endpoint reports connection requests to. Closed after `handle`, as the
     /// later field.
     _eq: Arc<dyn EventQueue>,
@@ -34,17 +34,17 @@ pub(crate) struct Pep {
 
 impl Pep {
     pub(crate) fn open(
-        fabric: &Arc<fabric::Inner>,
+        fabric: &Arc<fabric::State>,
         info: &Info,
         eq: Arc<dyn EventQueue>,
     ) -> Result<Arc<Self>, Error> {
         let queue = bound_eq(&eq, fabric, &"a passive endpoint")?;
         let info_for_library = fabric.library.library_info(info, ptr::null_mut())?;
-        let at = fabric.ptr_or_error()?;
+        let fid = fabric.ptr_or_error()?;
         let handle = Handle::open(fabric.library, "a passive endpoint", |out| {
             let (info, none) = (info_for_library.first(), ptr::null_mut());
             // SAFETY: the fabric is open, and the info has the library's layout.
-            unsafe { call!(at, (*at).ops, passive_ep, info, out, none) }
+            unsafe { call!(fid, (*fid).ops, passive_ep, info, out, none) }
         })?;
         let (fid, other) = (handle.fid_or_error()?, queue.fid()?);
         // SAFETY: both objects are open.
@@ -71,12 +71,12 @@ impl Pep {
 /// [`Errno::Inval`] for a queue of another fabric; the error names `user`, `fabric` and the queue.
 pub(crate) fn bound_eq(
     eq: &Arc<dyn EventQueue>,
-    fabric: &Arc<fabric::Inner>,
+    fabric: &Arc<fabric::State>,
     user: &dyn fmt::Debug,
 ) -> Result<Arc<Eq>, Error> {
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn EventQueue>::clone(eq);
     let own = any.downcast::<Eq>().ok();
-    own.filter(|own| own.is_of(fabric)).ok_or_else(|| {
+    own.filter(|own| own.is_opened_from(fabric)).ok_or_else(|| {
         let id = &fabric.id;
         let message = format!(
             "{user:?} ({id:?}): the event queue is of another fabric ({eq:?}); open both from one"
@@ -98,25 +98,25 @@ impl Pep {
 
 impl PassiveEndpoint for Pep {
     fn listen(&self) -> Result {
-        let at = self.handle.ptr()?;
+        let pep = self.handle.ptr()?;
         // SAFETY: the endpoint is open.
-        to_result(unsafe { call!(at, (*at).cm, listen) })
+        to_result(unsafe { call!(pep, (*pep).cm, listen) })
     }
 
     fn address(&self) -> Result<Address> {
-        let at = self.handle.ptr()?;
-        name_of(self.info.addr_format, |out_ptr, len| {
+        let pep = self.handle.ptr()?;
+        read_address(self.info.addr_format, |out_ptr, len| {
             // SAFETY: the endpoint is open, and `out_ptr` has room for the bytes that `len` states.
-            unsafe { call!(at, (*at).cm, getname, out_ptr, len) }
+            unsafe { call!(pep, (*pep).cm, getname, out_ptr, len) }
         })
     }
 
     fn reject(&self, handle: u64, data: &[u8]) -> Result {
         let request = open_objects::take_request(handle).ok_or(Errno::Inval)?;
-        let at = self.handle.ptr()?;
+        let pep = self.handle.ptr()?;
         let (from, len) = (data.as_ptr().cast(), data.len());
         // SAFETY: the endpoint is open. The request is the library's and has not been answered.
-        to_result(unsafe { call!(at, (*at).cm, reject, request.handle, from, len) })
+        to_result(unsafe { call!(pep, (*pep).cm, reject, request.handle, from, len) })
     }
 }
 

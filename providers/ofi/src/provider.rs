@@ -38,15 +38,15 @@ impl Provider for Ofi {
         if !library::is_requested(query.params) {
             return Ok(Vec::new());
         }
-        let library = library::of(query.params)?;
+        let library = library::load_requested(query.params)?;
         let node = text("node", query.node)?;
         let service = text("service", query.service)?;
         let version = library.api(query.version.max(OLDEST_API));
-        let hints = OwnInfo::of(&library_hints(query.hints, version), std::ptr::null_mut());
+        let hints = OwnInfo::new(&library_hints(query.hints, version), std::ptr::null_mut());
         let hints = hints.map_err(|errno| Error::new(errno, "hints for libfabric"))?;
         match library.discover(version, (&node, &service), query.flags, &hints) {
             Ok(Some(found)) => {
-                let all = to_offered(library, found.each()).into_iter();
+                let all = to_offered(library, found.to_infos()).into_iter();
                 Ok(all
                     .map(|candidate| check_names(candidate?, query))
                     .collect())
@@ -57,14 +57,17 @@ impl Provider for Ofi {
     }
 
     fn fabric(&self, info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
-        Ok(Arc::new(Fabric::open(library::of(info.params())?, info)?))
+        Ok(Arc::new(Fabric::open(
+            library::load_requested(info.params())?,
+            info,
+        )?))
     }
 }
 
 /// Older API versions give the registration modes other meanings.
 const OLDEST_API: Version = Version::new(1, 9);
 
-/// Registration modes that the object model has calls for. This provider itself fulfils the last
+/// Registration modes for which the object model has calls. This provider itself fulfils the last
 /// two.
 const SUPPORTED_MR_MODES: MrMode = MrMode::LOCAL
     .union(MrMode::VIRT_ADDR)
@@ -78,7 +81,7 @@ const INTERNAL_MR_MODES: MrMode = MrMode::ENDPOINT.union(MrMode::RMA_EVENT);
 const SUPPORTED_MODES: Mode = Mode::MSG_PREFIX.union(Mode::RX_CQ_DATA);
 
 /// The hints for the library: with the modes that this provider fulfils for the application, and
-/// without the fields that the object model has no call for.
+/// without the fields for which the object model has no call.
 fn library_hints(hints: &Hints, version: Version) -> Info {
     let mut info = hints.info().clone();
     let name = names::without_layer(&info.fabric_attr.prov_name);
@@ -153,8 +156,8 @@ pub(crate) fn offered_info(mut info: Info) -> Info {
     info
 }
 
-/// Checks names and capabilities, because some of the library's providers ignore those that they do
-/// not have.
+/// Checks names and capabilities, because some of the library's providers ignore names and
+/// capabilities that they do not have.
 fn check_names(info: Info, query: &Query<'_>) -> Candidate {
     let requested = query.hints.info();
     let names = [
@@ -180,17 +183,17 @@ fn check_names(info: Info, query: &Query<'_>) -> Candidate {
     }
 }
 
-/// Explains an empty result. The library does not state reasons, so this compares the infos that it
-/// returns without hints with the hints.
+/// Explains an empty result. The library states no reasons, so this function compares the hints
+/// with the infos that the library returns without hints.
 fn mismatches(library: &'static Library, query: &Query<'_>, version: Version) -> Vec<Candidate> {
     let name = query.hints.info().fabric_attr.prov_name.as_str();
     let anything = Hints::anything().provider(name);
-    let found = OwnInfo::of(&library_hints(&anything, version), std::ptr::null_mut())
+    let found = OwnInfo::new(&library_hints(&anything, version), std::ptr::null_mut())
         .and_then(|hints| library.discover(version, (&None, &None), query.flags, &hints));
     let all = found
         .ok()
         .flatten()
-        .map(|found| to_offered(library, found.each()));
+        .map(|found| to_offered(library, found.to_infos()));
     let all = all.unwrap_or_default().into_iter().flatten();
     let mut mismatches_found: Vec<_> = all
         .filter_map(|info| attr::check(&info, query).err())

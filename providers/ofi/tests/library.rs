@@ -1,7 +1,7 @@
 //! The provider over the system's libfabric, if there is one.
 
 #![expect(unsafe_code, reason = "tests post through the raw layer")]
-#![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,8 +29,8 @@ fn registry(library: &str) -> Registry {
         .with_params(params)
 }
 
-/// The same with the system's library; reports a skipped test if there is none.
-fn system(test: &str) -> Option<Registry> {
+/// A registry with the system's library. Reports a skipped test if there is none.
+fn system_registry(test: &str) -> Option<Registry> {
     let registry = registry("system");
     match registry.infos(&Hints::anything()) {
         Ok(_) => Some(registry),
@@ -92,7 +92,7 @@ fn read_one_from_each(a: &TestEndpoint, b: &TestEndpoint) -> [Entry; 2] {
 }
 
 fn exchange_messages(provider: &str) {
-    let Some(registry) = system(provider) else {
+    let Some(registry) = system_registry(provider) else {
         return;
     };
     let Ok(infos) = registry.infos(&hints(provider, Caps::TAGGED)) else {
@@ -102,11 +102,11 @@ fn exchange_messages(provider: &str) {
     let (a, b) = (TestEndpoint::open(&infos[0]), TestEndpoint::open(&infos[0]));
     let (to_b, _) = (a.insert_peer(&b), b.insert_peer(&a));
     for len in [0, 8, 100_000] {
-        let sent: Vec<u8> = (0..len).map(|at| at as u8).collect();
+        let sent: Vec<u8> = (0..len).map(|index| index as u8).collect();
         let mut got = vec![0xee_u8; len + 1];
         let buffer = IovMut::new(&mut got[..len]);
         let any = TagMatch::exact(0x1234);
-        // SAFETY: `got` is left alone until the receive is over.
+        // SAFETY: `got` is not accessed until the receive is complete.
         unsafe {
             b.ep.trecv(buffer, Desc::NONE, FiAddr::UNSPEC, any, Context(7))
         }
@@ -114,7 +114,7 @@ fn exchange_messages(provider: &str) {
         let bytes = Iov::new(&sent);
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            // SAFETY: `sent` is left alone until the send is over.
+            // SAFETY: `sent` is not written until the send is complete.
             match unsafe { a.ep.tsend(bytes, Desc::NONE, to_b, 0x1234, Context(9)) } {
                 Ok(()) => break,
                 Err(Errno::Again) if Instant::now() < deadline => {
@@ -180,7 +180,7 @@ fn the_error_for_a_library_that_cannot_be_loaded_has_the_reason() {
 
 #[test]
 fn a_discovery_error_names_the_mismatched_field() {
-    let Some(registry) = system("a refusal") else {
+    let Some(registry) = system_registry("a refusal") else {
         return;
     };
     let hints = hints("net;ofi", Caps::TAGGED).tx_size(1 << 40);
@@ -190,7 +190,7 @@ fn a_discovery_error_names_the_mismatched_field() {
 
 #[test]
 fn errors_have_the_librarys_text() {
-    let Some(registry) = system("an error") else {
+    let Some(registry) = system_registry("an error") else {
         return;
     };
     let Ok(infos) = registry.infos(&hints("shm;ofi", Caps::TAGGED)) else {
@@ -212,7 +212,7 @@ fn errors_have_the_librarys_text() {
 
 #[test]
 fn keys_of_regions_without_remote_access_do_not_collide() {
-    let Some(registry) = system("registration") else {
+    let Some(registry) = system_registry("registration") else {
         return;
     };
     let Ok(infos) = registry.infos(&hints("net;ofi", Caps::RMA | Caps::MSG)) else {
@@ -240,7 +240,7 @@ fn keys_of_regions_without_remote_access_do_not_collide() {
 
 #[test]
 fn events_are_written_peeked_and_read() {
-    let Some(registry) = system("an event queue") else {
+    let Some(registry) = system_registry("an event queue") else {
         return;
     };
     let Ok(infos) = registry.infos(&hints("net;ofi", Caps::TAGGED)) else {
@@ -270,11 +270,11 @@ fn events_are_written_peeked_and_read() {
     assert_eq!(eq.wait(None).unwrap_err(), Errno::NoSys);
 }
 
-/// The next event of the queue.
-fn event(eq: &dyn EventQueue, drive: &dyn EventQueue) -> Event {
+/// Waits for the next event of `eq`, and makes `drive` progress meanwhile.
+fn next_event(eq: &dyn EventQueue, drive: &dyn EventQueue) -> Event {
     let deadline = Instant::now() + TIMEOUT;
     loop {
-        assert!(Instant::now() < deadline, "no event comes");
+        assert!(Instant::now() < deadline, "no event within {TIMEOUT:?}");
         let _ = drive.peek();
         match eq.read() {
             Ok(event) => return event,
@@ -284,7 +284,7 @@ fn event(eq: &dyn EventQueue, drive: &dyn EventQueue) -> Event {
     }
 }
 
-fn connected(info: &Info, eq: &Arc<dyn EventQueue>) -> TestEndpoint {
+fn open_connected(info: &Info, eq: &Arc<dyn EventQueue>) -> TestEndpoint {
     let domain = info.open().unwrap();
     let cq = domain.cq(&cq::Attr::with_size(64)).unwrap();
     let av = domain.av(&av::Attr::default()).unwrap();
@@ -308,7 +308,7 @@ fn a_connection_is_requested_and_accepted_over_net() {
 /// The request's info opens the endpoint that accepts it, like an info of discovery. Each domain
 /// opens its fabric again.
 fn a_connection_is_requested_and_accepted(provider: &str) {
-    let Some(registry) = system("a connection") else {
+    let Some(registry) = system_registry("a connection") else {
         return;
     };
     let hints = hints(provider, Caps::MSG).ep_type(EpType::Msg);
@@ -324,24 +324,24 @@ fn a_connection_is_requested_and_accepted(provider: &str) {
     let [eq, client_eq] = [(); 2].map(|()| fabric.eq(&eq::Attr::default()).unwrap());
     let pep = fabric.passive_endpoint(&infos[0], Arc::clone(&eq)).unwrap();
     pep.listen().unwrap();
-    let a = connected(&infos[0], &client_eq);
+    let a = open_connected(&infos[0], &client_eq);
     let cm = a.ep.cm().unwrap();
     cm.connect(&pep.address().unwrap(), b"please").unwrap();
-    let Event::ConnReq { info, data, .. } = event(&*eq, &*client_eq) else {
+    let Event::ConnReq { info, data, .. } = next_event(&*eq, &*client_eq) else {
         panic!("no request");
     };
     assert_eq!(data, b"please");
     assert!(info.dest_addr.is_some(), "{info:?}");
-    let b = connected(&info, &eq);
+    let b = open_connected(&info, &eq);
     b.ep.cm().unwrap().accept(b"gladly").unwrap();
-    match event(&*client_eq, &*eq) {
+    match next_event(&*client_eq, &*eq) {
         Event::Connected { data, .. } => assert_eq!(data, b"gladly"),
         other => panic!("{other:?}"),
     }
     let mut got = [0; 5];
     let (buffer, bytes) = (IovMut::new(&mut got), Iov::new(b"hello"));
     let any = FiAddr::UNSPEC;
-    // SAFETY: `got` is left alone until the receive is over.
+    // SAFETY: `got` is not accessed until the receive is complete.
     unsafe { b.ep.recv(buffer, Desc::NONE, any, Context(7)) }.unwrap();
     // SAFETY: the bytes are constant.
     unsafe { a.ep.send(bytes, Desc::NONE, any, Context(9)) }.unwrap();
@@ -354,8 +354,8 @@ fn a_connection_is_requested_and_accepted(provider: &str) {
 type Edit = fn(&mut Info);
 
 /// An `Info` of the system's tcp provider.
-fn found(test: &str) -> Option<Info> {
-    let registry = system(test)?;
+fn system_info(test: &str) -> Option<Info> {
+    let registry = system_registry(test)?;
     let infos = registry.infos(&hints("tcp;ofi_rxm;ofi", Caps::TAGGED));
     let infos = infos.or_else(|_| registry.infos(&hints("shm;ofi", Caps::TAGGED)));
     Some(infos.unwrap().remove(0))
@@ -363,7 +363,7 @@ fn found(test: &str) -> Option<Info> {
 
 #[test]
 fn the_error_for_a_changed_info_names_the_field() {
-    let Some(info) = found("a change of an Info") else {
+    let Some(info) = system_info("a change of an Info") else {
         return;
     };
     let domain = info.open().unwrap();
@@ -392,11 +392,11 @@ fn the_error_for_a_changed_info_names_the_field() {
 
 #[test]
 fn a_descriptor_of_another_domain_does_not_reach_the_library() {
-    let Some(info) = found("descriptors of two domains") else {
+    let Some(info) = system_info("descriptors of two domains") else {
         return;
     };
-    let [own, other] = [(); 2].map(|()| TestEndpoint::open(&info));
-    let to = own.insert_peer(&own);
+    let [local, other] = [(); 2].map(|()| TestEndpoint::open(&info));
+    let dest = local.insert_peer(&local);
     let mut bytes = [0_u8; 64];
     let mut attr = mr::Attr::default();
     attr.access = MrAccess::SEND | MrAccess::RECV;
@@ -405,25 +405,26 @@ fn a_descriptor_of_another_domain_does_not_reach_the_library() {
         unsafe { domain.reg(&[buffer], &attr) }.unwrap()
     };
     let buffer = IovMut::new(&mut bytes);
-    let regions = [&own, &other].map(|side| register(&*side.domain, buffer));
-    let [own_desc, other_desc] = regions.each_ref().map(|region| region.desc());
+    let regions = [&local, &other].map(|side| register(&*side.domain, buffer));
+    let [local_desc, other_desc] = regions.each_ref().map(|region| region.desc());
     if other_desc == Desc::NONE {
         eprintln!("skipped: this library has no descriptors");
         return;
     }
     let post = |desc| {
-        // SAFETY: the bytes are left alone until the endpoint is dropped.
+        // SAFETY: the bytes are not accessed until the endpoint is dropped.
         unsafe {
-            own.ep
+            local
+                .ep
                 .trecv(buffer, desc, FiAddr::UNSPEC, TagMatch::exact(1), Context(1))
         }
     };
     assert_eq!(post(other_desc), Err(Errno::Inval));
-    assert_eq!(post(own_desc), Ok(()));
+    assert_eq!(post(local_desc), Ok(()));
     let sent = Iov::new(&[1; 64]);
-    // SAFETY: it is refused.
-    let refused = unsafe { own.ep.tsend(sent, other_desc, to, 1, Context(2)) };
+    // SAFETY: the post is refused.
+    let refused = unsafe { local.ep.tsend(sent, other_desc, dest, 1, Context(2)) };
     assert_eq!(refused, Err(Errno::Inval));
-    drop(own);
+    drop(local);
     drop(regions);
 }

@@ -20,7 +20,7 @@ use selvedge::{
 
 /// The slides' endpoints, clockwise from the upper left.
 const NAMES: [&str; 4] = ["11111:0:0", "22222:0:0", "33333:0:0", "44444:0:0"];
-/// No step takes a hundredth of it.
+/// Timeout of one step, which takes less than a hundredth of this time.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Set in a child that is one of the endpoints.
 const CHILD: &str = "SELVEDGE_TEST_ENDPOINT";
@@ -79,36 +79,37 @@ const STEPS: [Step; 4] = [
 ];
 
 /// The four endpoints, in one process or in four.
-trait Fleet {
+trait EndpointSet {
     fn insert(&mut self, index: usize, name: &str);
     /// All tables, after every endpoint has made some progress.
     fn tables(&mut self) -> [Table; 4];
 }
 
-fn run_steps(fleet: &mut impl Fleet) {
-    assert_eq!(fleet.tables(), [const { Table::new() }; 4], "slide 19");
+fn run_steps(endpoints: &mut impl EndpointSet) {
+    assert_eq!(endpoints.tables(), [const { Table::new() }; 4], "slide 19");
     for step in &STEPS {
         for other in NAMES {
             if other != NAMES[step.inserts] {
-                fleet.insert(step.inserts, other);
+                endpoints.insert(step.inserts, other);
             }
         }
         let expected = step
             .tables
             .map(|t| t.iter().map(ToString::to_string).collect());
-        let tables = settle(fleet, &expected);
+        let tables = wait_for_tables(endpoints, &expected);
         print(step.slide, &tables);
         assert_eq!(tables, expected, "slide {}", step.slide);
     }
 }
 
-/// The tables once they match `expected` and stay so, or after the timeout.
-fn settle(fleet: &mut impl Fleet, expected: &[Table; 4]) -> [Table; 4] {
+/// Returns the tables once they match `expected` in successive reads, or the last ones at the
+/// timeout.
+fn wait_for_tables(endpoints: &mut impl EndpointSet, expected: &[Table; 4]) -> [Table; 4] {
     const STABLE_READS: usize = 30;
     let deadline = Instant::now() + TIMEOUT;
     let mut matches = 0;
     loop {
-        let tables = fleet.tables();
+        let tables = endpoints.tables();
         matches = if tables == *expected { matches + 1 } else { 0 };
         if matches > STABLE_READS || Instant::now() > deadline {
             return tables;
@@ -159,7 +160,7 @@ impl Node {
         self.av.insert_one(&Address::Str(name.into())).unwrap()
     }
 
-    /// Enough to look at the clock, and at the sockets.
+    /// Reads the queue often enough that progress polls the clock and the sockets.
     fn progress(&self) {
         for _ in 0..100 {
             assert_eq!(self.cq.read(&mut []), Ok(0));
@@ -175,7 +176,7 @@ impl Node {
     }
 }
 
-impl Fleet for [Node; 4] {
+impl EndpointSet for [Node; 4] {
     fn insert(&mut self, index: usize, name: &str) {
         self[index].insert(name);
     }
@@ -186,8 +187,8 @@ impl Fleet for [Node; 4] {
     }
 }
 
-/// The slides' names are taken on the whole machine while this is held.
-fn own_the_names() -> File {
+/// Reserves the slides' names on the whole machine until the returned file is closed.
+fn reserve_names() -> File {
     let path = std::env::temp_dir().join("selvedge-address-exchange.lock");
     let file = File::create(path).unwrap();
     file.lock().unwrap();
@@ -196,11 +197,11 @@ fn own_the_names() -> File {
 
 #[test]
 fn four_endpoints_fill_their_tables_as_on_the_slides() {
-    let _lock = own_the_names();
+    let _lock = reserve_names();
     run_steps(&mut NAMES.map(|name| Node::open(name, "1")));
 }
 
-/// An endpoint in a process of its own, which obeys lines on its standard input.
+/// An endpoint in a separate process, which executes the requests on its standard input.
 struct Remote {
     child: Child,
     requests: ChildStdin,
@@ -212,7 +213,7 @@ impl Remote {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "a_child_is_one_endpoint",
+                "child_process_serves_one_endpoint",
                 "--ignored",
                 "--nocapture",
             ])
@@ -235,7 +236,11 @@ impl Remote {
         writeln!(self.requests, "{request_line}").unwrap();
         loop {
             let mut line = String::new();
-            assert_ne!(self.responses.read_line(&mut line).unwrap(), 0, "it died");
+            assert_ne!(
+                self.responses.read_line(&mut line).unwrap(),
+                0,
+                "the process ended"
+            );
             if let Some((_, response)) = line.trim_end().split_once("response:") {
                 return response.to_owned();
             }
@@ -250,7 +255,7 @@ impl Drop for Remote {
     }
 }
 
-impl Fleet for [Remote; 4] {
+impl EndpointSet for [Remote; 4] {
     fn insert(&mut self, index: usize, name: &str) {
         self[index].request(&format!("insert {name}"));
     }
@@ -266,18 +271,18 @@ impl Fleet for [Remote; 4] {
 
 #[test]
 fn four_processes_fill_their_tables_as_on_the_slides() {
-    let _lock = own_the_names();
+    let _lock = reserve_names();
     run_steps(&mut NAMES.map(Remote::start));
 }
 
 #[test]
 #[ignore = "a process that the other tests start"]
-fn a_child_is_one_endpoint() {
+fn child_process_serves_one_endpoint() {
     let name = std::env::var(CHILD).unwrap();
-    serve(&Node::open(&name, "1"), &lines());
+    serve(&Node::open(&name, "1"), &read_requests());
 }
 
-/// Does what it is told, and makes progress meanwhile; until the parent is gone.
+/// Executes the requests, and makes progress between them, until the parent closes the pipe.
 fn serve(node: &Node, requests: &Receiver<String>) {
     loop {
         node.progress();
@@ -294,7 +299,8 @@ fn serve(node: &Node, requests: &Receiver<String>) {
     }
 }
 
-fn lines() -> Receiver<String> {
+/// Starts a thread that reads the requests on standard input.
+fn read_requests() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         let lines = stdin().lines().map_while(Result::ok);
@@ -305,8 +311,8 @@ fn lines() -> Receiver<String> {
     receiver
 }
 
-/// Makes progress on both until the first one's table looks like this.
-fn until(node: &Node, other: &Node, table: &[&str]) {
+/// Makes progress on both nodes until the table of `node` equals `table`.
+fn drive_until_table(node: &Node, other: &Node, table: &[&str]) {
     let deadline = Instant::now() + TIMEOUT;
     while node.table() != table {
         assert!(Instant::now() < deadline, "{:?}", node.table());
@@ -315,43 +321,49 @@ fn until(node: &Node, other: &Node, table: &[&str]) {
     }
 }
 
-fn name(purpose: &str) -> String {
+fn unique_name(purpose: &str) -> String {
     format!("{}:{purpose}", std::process::id())
 }
 
 #[test]
 fn inserting_does_not_connect_unless_requested() {
-    let (a, b) = (Node::open(&name("a"), "0"), Node::open(&name("b"), "0"));
-    a.insert(&name("b"));
-    b.insert(&name("a"));
+    let (a, b) = (
+        Node::open(&unique_name("a"), "0"),
+        Node::open(&unique_name("b"), "0"),
+    );
+    a.insert(&unique_name("b"));
+    b.insert(&unique_name("a"));
     for _ in 0..100 {
         a.progress();
         b.progress();
     }
-    assert_eq!(a.table(), [name("b") + " UNSPEC"]);
-    assert_eq!(b.table(), [name("a") + " UNSPEC"]);
+    assert_eq!(a.table(), [unique_name("b") + " UNSPEC"]);
+    assert_eq!(b.table(), [unique_name("a") + " UNSPEC"]);
 }
 
 #[test]
 fn a_first_message_exchanges_addresses_too() {
-    let (a, b) = (Node::open(&name("m"), "0"), Node::open(&name("n"), "0"));
-    b.insert(&name("absent"));
-    let to_b = a.insert(&name("n"));
-    b.insert(&name("m"));
+    let (a, b) = (
+        Node::open(&unique_name("m"), "0"),
+        Node::open(&unique_name("n"), "0"),
+    );
+    b.insert(&unique_name("absent"));
+    let to_b = a.insert(&unique_name("n"));
+    b.insert(&unique_name("m"));
     selvedge::Msg::inject(&*a.ep, b"hello", to_b, None).unwrap();
-    until(&a, &b, &[&(name("n") + " 1")]);
+    drive_until_table(&a, &b, &[&(unique_name("n") + " 1")]);
 }
 
 #[test]
 fn a_peer_that_starts_later_is_connected() {
-    let a = Node::open(&name("early"), "1");
-    a.insert(&name("late"));
+    let a = Node::open(&unique_name("early"), "1");
+    a.insert(&unique_name("late"));
     for _ in 0..100 {
         a.progress();
     }
-    assert_eq!(a.table(), [name("late") + " UNSPEC"]);
-    let b = Node::open(&name("late"), "0");
-    b.insert(&name("early"));
-    until(&b, &a, &[&(name("early") + " 0")]);
-    until(&a, &b, &[&(name("late") + " 0")]);
+    assert_eq!(a.table(), [unique_name("late") + " UNSPEC"]);
+    let b = Node::open(&unique_name("late"), "0");
+    b.insert(&unique_name("early"));
+    drive_until_table(&b, &a, &[&(unique_name("early") + " 0")]);
+    drive_until_table(&a, &b, &[&(unique_name("late") + " 0")]);
 }

@@ -1,4 +1,5 @@
-//! Descriptors that a peer may send in place of a region: all that are no valid region are refused.
+//! Descriptors that a peer may send in place of a region: every descriptor without a valid region
+//! is refused.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -27,14 +28,14 @@ fn region() -> Region {
     Region::create(&Attr { sizes, peer }).unwrap()
 }
 
-/// The bytes of a real region.
-fn image() -> Vec<u8> {
+/// Returns the bytes of a valid region.
+fn region_bytes() -> Vec<u8> {
     let region = region();
     std::fs::read(format!("/proc/self/fd/{}", region.id())).unwrap()
 }
 
-/// A memfd with these bytes and seals.
-fn forged(bytes: &[u8], seals: SealFlag) -> OwnedFd {
+/// Creates a memory file with these bytes and seals.
+fn create_memory(bytes: &[u8], seals: SealFlag) -> OwnedFd {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let mut file = File::from(memfd_create(NAME, flags).unwrap());
     file.write_all(bytes).unwrap();
@@ -42,8 +43,9 @@ fn forged(bytes: &[u8], seals: SealFlag) -> OwnedFd {
     file.into()
 }
 
-fn sealed(bytes: &[u8]) -> OwnedFd {
-    forged(bytes, SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW)
+/// Creates a memory file with these bytes that cannot shrink or grow.
+fn create_sealed_memory(bytes: &[u8]) -> OwnedFd {
+    create_memory(bytes, SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW)
 }
 
 fn attach(fd: OwnedFd) -> Result<PeerRegion, Error> {
@@ -51,7 +53,7 @@ fn attach(fd: OwnedFd) -> Result<PeerRegion, Error> {
 }
 
 /// Checks that the attempt fails with a text that contains `reason`.
-fn refused<T>(result: Result<T, Error>, reason: &str) {
+fn expect_refused<T>(result: Result<T, Error>, reason: &str) {
     let Err(error) = result else {
         panic!("accepted, although {reason}")
     };
@@ -60,8 +62,8 @@ fn refused<T>(result: Result<T, Error>, reason: &str) {
 }
 
 #[test]
-fn a_copy_of_a_region_is_one() {
-    assert!(attach(sealed(&image())).is_ok());
+fn a_copy_of_a_region_is_attached() {
+    assert!(attach(create_sealed_memory(&region_bytes())).is_ok());
 }
 
 #[test]
@@ -71,7 +73,7 @@ fn memory_that_may_shrink_or_grow_is_refused() {
         SealFlag::F_SEAL_GROW,
         SealFlag::F_SEAL_SHRINK,
     ] {
-        refused(attach(forged(&image(), seals)), "sealed");
+        expect_refused(attach(create_memory(&region_bytes(), seals)), "sealed");
     }
 }
 
@@ -80,35 +82,35 @@ fn descriptors_that_are_no_memory_are_refused() {
     let path = std::env::temp_dir().join(format!("selvedge-attach-{}", std::process::id()));
     let mut file = File::create_new(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    file.write_all(&image()).unwrap();
-    refused(attach(file.into()), "seal");
+    file.write_all(&region_bytes()).unwrap();
+    expect_refused(attach(file.into()), "seal");
     let (reader, writer) = std::io::pipe().unwrap();
-    refused(attach(reader.into()), "seal");
-    refused(attach(writer.into()), "seal");
-    refused(attach(File::open("/dev/null").unwrap().into()), "seal");
-    refused(attach(File::open("/").unwrap().into()), "seal");
+    expect_refused(attach(reader.into()), "seal");
+    expect_refused(attach(writer.into()), "seal");
+    expect_refused(attach(File::open("/dev/null").unwrap().into()), "seal");
+    expect_refused(attach(File::open("/").unwrap().into()), "seal");
 }
 
 #[test]
 fn another_size_is_refused_by_number() {
-    let whole = image();
+    let whole = region_bytes();
     let longer = [whole.as_slice(), &[0; 4096]].concat();
     let shorter = &whole[..whole.len() - 4096];
     for bytes in [shorter, &longer, &whole[..whole.len() - 1], &[]] {
         let len = bytes.len().to_string();
-        refused(attach(sealed(bytes)), &format!("{len} bytes"));
+        expect_refused(attach(create_sealed_memory(bytes)), &format!("{len} bytes"));
     }
 }
 
 #[test]
 fn another_magic_or_version_is_refused_by_value() {
-    let mut bytes = image();
+    let mut bytes = region_bytes();
     bytes[0] ^= 1;
-    refused(attach(sealed(&bytes)), "first word");
-    let mut bytes = image();
+    expect_refused(attach(create_sealed_memory(&bytes)), "first word");
+    let mut bytes = region_bytes();
     bytes[8] = 99;
-    refused(attach(sealed(&bytes)), "99");
-    refused(attach(sealed(&bytes)), &VERSION.to_string());
+    expect_refused(attach(create_sealed_memory(&bytes)), "99");
+    expect_refused(attach(create_sealed_memory(&bytes)), &VERSION.to_string());
 }
 
 #[test]
@@ -131,7 +133,7 @@ fn impossible_layouts_are_refused() {
             inject_size,
         };
         let (fd, _) = region().share().unwrap();
-        refused(PeerRegion::attach(fd, sizes), "out of range");
+        expect_refused(PeerRegion::attach(fd, sizes), "out of range");
         let error = Region::create(&Attr { sizes, peer: "x" }).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
     }
@@ -141,8 +143,8 @@ fn impossible_layouts_are_refused() {
 fn a_region_cannot_be_opened_for_writing_by_a_peer() {
     let (fd, _) = region().share().unwrap();
     let mut file = File::from(fd);
-    assert!(file.write_all(b"x").is_err(), "it is sealed");
-    assert!(file.set_len(0).is_err(), "it is sealed");
+    assert!(file.write_all(b"x").is_err(), "the memory file is sealed");
+    assert!(file.set_len(0).is_err(), "the memory file is sealed");
 }
 
 #[test]
@@ -150,10 +152,13 @@ fn a_descriptor_that_is_no_doorbell_is_refused() {
     let (_, memory) = Doorbell::create().unwrap();
     let real = memory.fd().try_clone_to_owned().unwrap();
     assert!(Bell::attach(real, usize::MAX).is_ok());
-    refused(Bell::attach(sealed(&[0; 64]), 0), "64 bytes");
-    refused(Bell::attach(sealed(&image()), 0), "bytes");
-    refused(
-        Bell::attach(forged(&[0; 4096], SealFlag::empty()), 0),
+    expect_refused(Bell::attach(create_sealed_memory(&[0; 64]), 0), "64 bytes");
+    expect_refused(
+        Bell::attach(create_sealed_memory(&region_bytes()), 0),
+        "bytes",
+    );
+    expect_refused(
+        Bell::attach(create_memory(&[0; 4096], SealFlag::empty()), 0),
         "sealed",
     );
 }
@@ -161,12 +166,16 @@ fn a_descriptor_that_is_no_doorbell_is_refused() {
 #[test]
 fn a_descriptor_that_is_no_bounce_memory_is_refused() {
     for (count, size) in [(0, 4096), (1025, 4096), (2, 0), (2, 65), (2, 1 << 30)] {
-        let attempt = BounceReceiver::attach(sealed(&[0; 4096]), Shape { count, size });
-        refused(attempt, "bounce");
+        let attempt =
+            BounceReceiver::attach(create_sealed_memory(&[0; 4096]), Shape { count, size });
+        expect_refused(attempt, "bounce");
     }
     let shape = Shape {
         count: 2,
         size: 4096,
     };
-    refused(BounceReceiver::attach(sealed(&image()), shape), "bytes");
+    expect_refused(
+        BounceReceiver::attach(create_sealed_memory(&region_bytes()), shape),
+        "bytes",
+    );
 }

@@ -19,8 +19,8 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::size(
         "FI_UDP_MAX_MSG_SIZE",
         MAX_MSG_SIZE,
-        "largest message, in bytes; beyond what the network carries at once, the system cuts \
-         datagrams into pieces, and one that is lost loses all",
+        "largest message, in bytes; the system fragments a datagram that is larger than the \
+         network's MTU, and the loss of one fragment loses the datagram",
     )
     .within(64, LARGEST),
     Spec::size(
@@ -68,7 +68,7 @@ impl Config {
     /// Reads the parameters.
     ///
     /// # Errors
-    /// The first bad value, by name.
+    /// [`selvedge::Errno::Inval`] for the first invalid value, which the error names.
     pub(crate) fn read(params: &Params) -> Result<Self, Error> {
         let params = params.with(PARAMS);
         let iface = params.text("FI_UDP_IFACE")?;

@@ -16,7 +16,7 @@ use selvedge_kit::mr::Keys;
 use crate::config::Config;
 use crate::endpoint;
 
-/// The networks of this host.
+/// The fabric of the udp provider: the networks of this host.
 pub(crate) struct Fabric(pub(crate) FabricId);
 
 /// A domain of the udp provider.

@@ -19,7 +19,7 @@ use selvedge_kit::{Ep, RemoteCounters, bound_av, bound_eq};
 use crate::config::{Config, LONGEST_QUEUE};
 use crate::group;
 use crate::socket::Socket;
-use crate::state::{Parts, State};
+use crate::state::{State, StateArgs};
 
 /// An endpoint of the udp provider.
 pub struct Endpoint {
@@ -55,7 +55,7 @@ impl Endpoint {
         let opened = open_socket(at, config.buffer_size).and_then(|(socket, addr)| {
             let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
             ep.stats.set_name(&addr.to_string());
-            let state = State::new(Parts {
+            let state = State::new(StateArgs {
                 ep,
                 av,
                 eq: Weak::clone(&eq),

@@ -49,7 +49,7 @@ pub(crate) fn join(
         return Err(Errno::Inval);
     };
     if !addr.ip().is_multicast() || addr.port() == 0 {
-        log::warn!(target: "selvedge::udp::mc", "{addr} is no group's address and port");
+        log::warn!(target: "selvedge::udp::mc", "cannot join {addr}: it is not a multicast address with a port");
         return Err(Errno::Inval);
     }
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -83,7 +83,7 @@ impl Endpoint {
         dest: FiAddr,
         context: Context,
         flags: OpFlags,
-        completes: bool,
+        reports_success: bool,
     ) -> Result {
         let mut state = self.shell.lock()?;
         let flags = state.ep.tx_flags(flags);
@@ -91,16 +91,16 @@ impl Endpoint {
         if len > self.max_msg_size || flags.contains(OpFlags::INJECT) && len > self.inject_size {
             return Err(Errno::MsgSize);
         }
-        let to = state.destination(dest)?;
+        let dest_addr = state.destination(dest)?;
         state.post(Datagram {
             peer: dest,
-            to,
+            dest_addr,
             body: Body::Borrowed(buf),
             report: Report {
                 kind: Kind::Msg.sent(),
                 context,
                 flags,
-                reports_success: completes,
+                reports_success,
                 len,
             },
         })

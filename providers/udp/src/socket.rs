@@ -35,9 +35,9 @@ pub(crate) struct Batch<'a> {
 /// The length and source of a received datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedDatagram {
-    /// Its length, which may exceed the buffer.
+    /// The length, which may exceed the buffer.
     pub(crate) len: usize,
-    pub(crate) from: Option<SocketAddr>,
+    pub(crate) src: Option<SocketAddr>,
 }
 
 impl<'a> Batch<'a> {
@@ -59,11 +59,11 @@ impl<'a> Batch<'a> {
     /// Adds a datagram to send. Returns false when the batch is full.
     pub(crate) fn send<'b: 'a>(
         &mut self,
-        to: &SockaddrStorage,
+        dest: &SockaddrStorage,
         segments: impl Iterator<Item = &'b [u8]>,
     ) -> bool {
         self.push(
-            Some(to),
+            Some(dest),
             segments.map(|segment| (segment.as_ptr().cast_mut(), segment.len())),
         )
     }
@@ -81,15 +81,15 @@ impl<'a> Batch<'a> {
 
     fn push(
         &mut self,
-        to: Option<&SockaddrStorage>,
+        dest: Option<&SockaddrStorage>,
         segments: impl Iterator<Item = (*mut u8, usize)>,
     ) -> bool {
-        let at = self.count;
-        let Some(header) = self.headers.get_mut(at) else {
+        let index = self.count;
+        let Some(header) = self.headers.get_mut(index) else {
             return false;
         };
         let mut count = 0;
-        for ((base, len), slot) in segments.zip(&mut self.segments[at]) {
+        for ((base, len), slot) in segments.zip(&mut self.segments[index]) {
             *slot = libc::iovec {
                 iov_base: base.cast(),
                 iov_len: len,
@@ -97,10 +97,10 @@ impl<'a> Batch<'a> {
             count += 1;
         }
         header.msg_hdr.msg_iovlen = count;
-        header.msg_hdr.msg_namelen = match to {
-            Some(to) => {
-                self.addrs[at].write(*to);
-                to.len()
+        header.msg_hdr.msg_namelen = match dest {
+            Some(dest) => {
+                self.addrs[index].write(*dest);
+                dest.len()
             }
             None => size_of::<SockaddrStorage>() as libc::socklen_t,
         };
@@ -108,27 +108,28 @@ impl<'a> Batch<'a> {
         true
     }
 
-    /// Points the headers at the lists; the batch must not move until the system call.
-    fn headers(&mut self) -> *mut libc::mmsghdr {
-        for at in 0..self.count {
-            let header = &mut self.headers[at].msg_hdr;
-            header.msg_iov = self.segments[at].as_mut_ptr();
-            header.msg_name = self.addrs[at].as_mut_ptr().cast();
+    /// Sets the pointers of the headers to the lists. The batch must not move until the system
+    /// call.
+    fn link_headers(&mut self) -> *mut libc::mmsghdr {
+        for index in 0..self.count {
+            let header = &mut self.headers[index].msg_hdr;
+            header.msg_iov = self.segments[index].as_mut_ptr();
+            header.msg_name = self.addrs[index].as_mut_ptr().cast();
         }
         self.headers.as_mut_ptr()
     }
 
     /// Returns length and source of a received datagram.
-    fn received(&self, at: usize) -> ReceivedDatagram {
-        let header = &self.headers[at];
-        let addr = self.addrs[at].as_ptr().cast::<libc::sockaddr>();
+    fn received(&self, index: usize) -> ReceivedDatagram {
+        let header = &self.headers[index];
+        let addr = self.addrs[index].as_ptr().cast::<libc::sockaddr>();
         let len = header.msg_hdr.msg_namelen;
         // SAFETY: the kernel has written `len` bytes of an address there; `from_raw` rejects fewer
         // bytes than an address has.
         let addr = unsafe { SockaddrStorage::from_raw(addr, Some(len)) };
         ReceivedDatagram {
             len: header.msg_len as usize,
-            from: addr.as_ref().and_then(socket_addr),
+            src: addr.as_ref().and_then(socket_addr),
         }
     }
 }
@@ -146,14 +147,14 @@ impl Socket {
     ///
     /// # Errors
     /// System errors.
-    pub(crate) fn open(at: SocketAddr, buffer: usize, is_shared: bool) -> io::Result<Self> {
-        let family = match at {
+    pub(crate) fn open(addr: SocketAddr, buffer: usize, is_shared: bool) -> io::Result<Self> {
+        let family = match addr {
             SocketAddr::V4(_) => AddressFamily::Inet,
             SocketAddr::V6(_) => AddressFamily::Inet6,
         };
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(family, SockType::Datagram, flags, SockProtocol::Udp)?;
-        if at.is_ipv6() {
+        if addr.is_ipv6() {
             setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
         }
         if is_shared {
@@ -161,7 +162,7 @@ impl Socket {
         }
         // The kernel limits the size of the buffer.
         let _ = setsockopt(&fd, sockopt::RcvBuf, &buffer);
-        bind(fd.as_raw_fd(), &SockaddrStorage::from(at))?;
+        bind(fd.as_raw_fd(), &SockaddrStorage::from(addr))?;
         Ok(Self(CloseOnFork::new(UdpSocket::from(fd))))
     }
 
@@ -182,7 +183,7 @@ impl Socket {
             s_addr: u32::from_ne_bytes(ip.octets()),
         };
         // SAFETY: the option takes an `in_addr`, which lives as long as the call.
-        let done = unsafe {
+        let result = unsafe {
             libc::setsockopt(
                 self.0.as_raw_fd(),
                 libc::IPPROTO_IP,
@@ -191,7 +192,7 @@ impl Socket {
                 size_of_val(&interface) as libc::socklen_t,
             )
         };
-        match done {
+        match result {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
@@ -218,9 +219,9 @@ impl Socket {
     pub(crate) fn send(&self, batch: &mut Batch<'_>) -> io::Result<usize> {
         let (fd, count) = (self.0.as_raw_fd(), batch.count as u32);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        let headers = batch.headers();
-        // SAFETY: `count` headers name lists and addresses inside of the batch, and memory that it
-        // borrows; all of it lives as long as the call.
+        let headers = batch.link_headers();
+        // SAFETY: `count` headers name lists and addresses inside of the batch, and memory that the
+        // batch borrows; all of these live as long as the call.
         let sent = unsafe { libc::sendmmsg(fd, headers, count, flags) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
@@ -237,12 +238,12 @@ impl Socket {
         let (fd, count) = (self.0.as_raw_fd(), batch.count as u32);
         // With MSG_TRUNC the kernel returns the full length of a truncated datagram.
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-        let headers = batch.headers();
+        let headers = batch.link_headers();
         // SAFETY: as above; the memory is borrowed exclusively.
         let received =
             unsafe { libc::recvmmsg(fd, headers, count, flags as _, std::ptr::null_mut()) };
         let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
-        (0..received).for_each(|at| each(batch.received(at)));
+        (0..received).for_each(|index| each(batch.received(index)));
         Ok(received)
     }
 }

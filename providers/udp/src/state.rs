@@ -25,7 +25,7 @@ use selvedge_kit::{Ep, Report};
 
 use crate::socket::{BATCH, Batch, ReceivedDatagram, Socket};
 
-/// The number of datagrams of a turn without a budget of the caller.
+/// The number of datagrams that a turn handles if its caller sets no budget.
 const BUDGET: usize = 64;
 /// The number of progress turns between two checks of the clock.
 const SNAPSHOT_TURNS: u64 = 16;
@@ -74,7 +74,7 @@ pub(crate) struct Group {
 #[derive(Debug)]
 pub(crate) struct Datagram {
     pub(crate) peer: FiAddr,
-    pub(crate) to: (SocketAddr, SockaddrStorage),
+    pub(crate) dest_addr: (SocketAddr, SockaddrStorage),
     pub(crate) body: Body,
     pub(crate) report: Report,
 }
@@ -87,10 +87,10 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    fn add<'a>(&'a self, batch: &mut Batch<'a>, to: &SockaddrStorage) -> bool {
+    fn add<'a>(&'a self, batch: &mut Batch<'a>, dest: &SockaddrStorage) -> bool {
         match self {
-            Self::Borrowed(buf) => batch.send(to, buf.segments(0, usize::MAX)),
-            Self::Copied(bytes) => batch.send(to, std::iter::once(&bytes[..])),
+            Self::Borrowed(buf) => batch.send(dest, buf.segments(0, usize::MAX)),
+            Self::Copied(bytes) => batch.send(dest, std::iter::once(&bytes[..])),
         }
     }
 
@@ -106,8 +106,8 @@ impl Body {
     }
 }
 
-/// The parts from which a `State` is created.
-pub(crate) struct Parts {
+/// The arguments of [`State::new`].
+pub(crate) struct StateArgs {
     pub(crate) ep: Ep,
     pub(crate) av: Arc<Av>,
     pub(crate) eq: Weak<Queue>,
@@ -118,17 +118,19 @@ pub(crate) struct Parts {
 }
 
 impl State {
+    /// Makes the state of a new endpoint.
+    ///
     /// # Errors
     /// System errors.
-    pub(crate) fn new(parts: Parts) -> io::Result<Self> {
-        let Parts {
+    pub(crate) fn new(args: StateArgs) -> io::Result<Self> {
+        let StateArgs {
             ep,
             av,
             eq,
             socket,
             epoll,
             max_sends,
-        } = parts;
+        } = args;
         epoll.add(&socket, EpollEvent::empty())?;
         Ok(Self {
             ep,
@@ -151,8 +153,6 @@ impl State {
             watched: EpollFlags::empty(),
         })
     }
-
-    // ---- sending ----
 
     /// Returns the address at an address-vector index.
     pub(crate) fn destination(&mut self, peer: FiAddr) -> Result<(SocketAddr, SockaddrStorage)> {
@@ -200,15 +200,15 @@ impl State {
 
     fn send_at_once(&mut self, datagram: Datagram) -> Result {
         let mut batch = Batch::new();
-        datagram.body.add(&mut batch, &datagram.to.1);
+        datagram.body.add(&mut batch, &datagram.dest_addr.1);
         let sent = self.socket.send(&mut batch);
         match sent {
-            Ok(_) => self.done(datagram, Ok(())),
+            Ok(_) => self.complete(datagram, Ok(())),
             Err(cause) if would_block(&cause) => {
                 self.is_blocked = true;
                 self.queue(datagram);
             }
-            Err(cause) => self.done(datagram, Err(cause)),
+            Err(cause) => self.complete(datagram, Err(cause)),
         }
         Ok(())
     }
@@ -229,7 +229,7 @@ impl State {
         while !self.sends.is_empty() {
             let mut batch = Batch::new();
             for datagram in &self.sends {
-                if !datagram.body.add(&mut batch, &datagram.to.1) {
+                if !datagram.body.add(&mut batch, &datagram.dest_addr.1) {
                     break;
                 }
             }
@@ -238,7 +238,7 @@ impl State {
                 Ok(count) => {
                     for _ in 0..count {
                         if let Some(datagram) = self.sends.pop_front() {
-                            self.done(datagram, Ok(()));
+                            self.complete(datagram, Ok(()));
                         }
                     }
                 }
@@ -248,17 +248,17 @@ impl State {
                 }
                 Err(cause) => {
                     if let Some(datagram) = self.sends.pop_front() {
-                        self.done(datagram, Err(cause));
+                        self.complete(datagram, Err(cause));
                     }
                 }
             }
         }
     }
 
-    fn done(&self, datagram: Datagram, result: io::Result<()>) {
+    fn complete(&self, datagram: Datagram, result: io::Result<()>) {
         let Datagram {
             peer,
-            to,
+            dest_addr,
             body,
             report,
         } = datagram;
@@ -270,13 +270,11 @@ impl State {
             Err(cause) if cause.raw_os_error() == Some(libc::ENOBUFS) => report.done(&self.ep),
             Err(cause) => {
                 let errno = cause.raw_os_error().map_or(Errno::Io, Errno::from_raw);
-                let detail = format!("sending to {} failed: {cause}", to.0);
+                let detail = format!("sending to {} failed: {cause}", dest_addr.0);
                 report.failed(&self.ep, errno, peer, detail);
             }
         }
     }
-
-    // ---- receiving ----
 
     /// Posts a receive.
     pub(crate) fn post_receive(&mut self, posted: Posted) {
@@ -343,8 +341,8 @@ impl State {
             return;
         };
         let src = received
-            .from
-            .map_or(FiAddr::UNSPEC, |from| self.source_addr(from));
+            .src
+            .map_or(FiAddr::UNSPEC, |src| self.source_addr(src));
         let env = Envelope {
             src: Source::ANY,
             tag: 0,
@@ -353,30 +351,28 @@ impl State {
             has_data: false,
         };
         let len = received.len.min(posted.buf.len());
-        match received.from {
-            Some(from) if self.ep.is_unknown(src) => {
-                let from = Address::Ip(canonical_addr(from));
-                self.ep.rx_unknown(posted, &env, len, &from);
+        match received.src {
+            Some(addr) if self.ep.is_unknown(src) => {
+                let addr = Address::Ip(canonical_addr(addr));
+                self.ep.rx_unknown(posted, &env, len, &addr);
             }
             _ => self.ep.rx_done(posted, &env, len, src, sink),
         }
     }
 
     /// Returns the address-vector index of a source.
-    fn source_addr(&mut self, from: SocketAddr) -> FiAddr {
+    fn source_addr(&mut self, src: SocketAddr) -> FiAddr {
         let epoch = self.av.epoch();
         if let Some((last_source, index)) = self.last_source
-            && last_source == from
+            && last_source == src
             && self.last_source_epoch == epoch
         {
             return index;
         }
-        let index = self.av.source(&canonical_addr(from));
-        (self.last_source, self.last_source_epoch) = (Some((from, index)), epoch);
+        let index = self.av.source(&canonical_addr(src));
+        (self.last_source, self.last_source_epoch) = (Some((src, index)), epoch);
         index
     }
-
-    // ---- progress ----
 
     /// Writes a telemetry snapshot, if one is due.
     fn write_snapshot(&self) {
@@ -420,10 +416,10 @@ impl State {
 
     /// Joins a group.
     pub(crate) fn join(&mut self, group: SocketAddr, number: u64, buffer: usize) -> io::Result<()> {
-        let own = self.socket.local_addr()?;
-        let at = SocketAddr::new(group.ip(), group.port());
-        let socket = Socket::open(at, buffer, true)?;
-        socket.join(group.ip(), own.ip())?;
+        let local_addr = self.socket.local_addr()?;
+        let group_addr = SocketAddr::new(group.ip(), group.port());
+        let socket = Socket::open(group_addr, buffer, true)?;
+        socket.join(group.ip(), local_addr.ip())?;
         let interest = self.watched & EpollFlags::EPOLLIN;
         self.epoll.add(&socket, EpollEvent::new(interest, 0))?;
         self.groups.push(Group { number, socket });

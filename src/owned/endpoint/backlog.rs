@@ -5,10 +5,9 @@ use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::endpoint_core::EndpointCore;
 use super::post::{Operands, Post};
 use super::slots::Key;
-use super::waiter::{Deferred, Waiter};
+use super::waiter::{AsyncCore, Deferred, Waiter};
 use crate::owned::{Buf, TryPostError, lock};
 use crate::{Errno, FiAddr};
 
@@ -100,7 +99,7 @@ impl Backlog {
 
     /// Posts as much as there is room for, each queue in its order. Returns the actions that the caller
     /// runs without locks.
-    pub(super) fn flush(&self, core: &EndpointCore<Waiter>) -> Vec<Deferred> {
+    pub(super) fn flush(&self, core: &AsyncCore) -> Vec<Deferred> {
         let mut deferred = Vec::new();
         if self.count.load(Ordering::Acquire) == 0 {
             return deferred;
@@ -137,7 +136,7 @@ impl Drop for Backlog {
 }
 
 impl QueuedPost {
-    fn post(&self, core: &EndpointCore<Waiter>) -> Attempt {
+    fn post(&self, core: &AsyncCore) -> Attempt {
         let mut state = lock(&self.0);
         let PendingPost {
             post,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::post::{Content, Memory, Operands, Post, Submit};
 use super::remote::RemoteAddr;
-use super::slots::{Held, Key, LockedSlots, Slots};
+use super::slots::{Held, Key, LockedSlots, MAX_DEPTH, Slots};
 use crate::atomic::Target;
 use crate::handle::sole;
 use crate::info::Threading;
@@ -27,9 +27,7 @@ use crate::{
 pub(super) const BATCH: usize = 16;
 
 /// Maximum number of outstanding operations where the attributes name no sizes.
-const DEFAULT_DEPTH: usize = 512;
-/// Maximum number of outstanding operations in any case.
-const MAX_DEPTH: usize = 1 << 16;
+const DEFAULT_DEPTH: u32 = 512;
 
 /// Modes that the safe layer does not support: it has no memory for the provider's context, no room
 /// for a header, and its lists do not outlive the call.
@@ -49,8 +47,8 @@ const TX_FLAGS: OpFlags = OpFlags::INJECT_COMPLETE
     .union(OpFlags::DELIVERY_COMPLETE);
 
 /// An endpoint whose operations own their buffers. `O` is the owner that a completion is delivered
-/// to.
-pub(super) struct EndpointCore<O> {
+/// to. `W` is state of the readers of completions, protected by the lock of the slots.
+pub(super) struct EndpointCore<O, W = ()> {
     // Fields drop in this order: closing the endpoint ends every access to the buffers in `slots`.
     ep: Arc<dyn Endpoint>,
     cq: Arc<dyn CompletionQueue>,
@@ -58,10 +56,10 @@ pub(super) struct EndpointCore<O> {
     /// Whether the domain requires registered local memory ([`MrMode::LOCAL`]).
     is_registered_only: bool,
     /// Completions are read and delivered under one lock, so that they keep their order.
-    slots: Slots<Operation<O>, Kept<O>, Batch>,
+    slots: Slots<Operation<O>, Kept<O>, ReadState<W>>,
 }
 
-impl<O> fmt::Debug for EndpointCore<O> {
+impl<O, W> fmt::Debug for EndpointCore<O, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.ep.fmt(f)
     }
@@ -69,19 +67,23 @@ impl<O> fmt::Debug for EndpointCore<O> {
 
 /// A finished operation.
 #[derive(Debug)]
-pub(super) struct Finished<O> {
-    pub(super) owner: O,
+pub(super) struct Finished {
     pub(super) buf: Buf,
-    /// The length of the message in the buffer, if it differs from the buffer's length.
-    pub(super) len: Option<usize>,
     pub(super) outcome: Outcome,
 }
 
-/// Receives finished operations while the slots are locked. An implementation must not wake a task,
+/// Receives a finished operation while the slots are locked. An implementation must not wake a task,
 /// drop a buffer or call the endpoint.
 pub(super) trait Deliver<O> {
-    /// Takes one operation. An operation that is returned stays in its slot until it is collected.
-    fn deliver(&mut self, finished: Finished<O>) -> Option<Finished<O>>;
+    /// Takes the operation that was finished by a completion entry with its source. `error` is `None` if
+    /// the operation succeeded. An operation that is returned stays in its slot until it is collected.
+    fn deliver(
+        &mut self,
+        entry: (&mut cq::Entry, FiAddr),
+        owner: O,
+        buf: Buf,
+        error: Option<Box<cq::ErrEntry>>,
+    ) -> Option<Finished>;
 }
 
 /// The result of an operation. The error is boxed, because errors are rare and slots are many.
@@ -93,11 +95,11 @@ enum Kept<O> {
     /// A multi-receive: messages were received into parts of the buffer, and more may follow.
     MultiRecv(O, Arc<Buf>),
     /// A message was claimed under this slot's key. Its completion waits to be collected.
-    ClaimReady(Finished<O>),
+    ClaimReady(Finished),
     /// A message was claimed under this slot's key.
     Claimed,
     /// The completion waits to be collected.
-    Finished(Finished<O>),
+    Finished(Finished),
 }
 
 #[derive(Debug)]
@@ -110,29 +112,9 @@ struct Operation<O> {
     content: Content,
 }
 
-impl<O> Operation<O> {
-    /// The length of the message in the buffer after its last completion, if it differs from the
-    /// buffer's length.
-    #[inline]
-    fn len(&self, entry: &cq::Entry) -> Option<usize> {
-        let len = self.content.len(entry.len);
-        (len != self.buf.len()).then_some(len)
-    }
-
-    #[inline(always)]
-    fn finish(self, len: Option<usize>, outcome: Outcome) -> Finished<O> {
-        Finished {
-            owner: self.owner,
-            buf: self.buf,
-            len,
-            outcome,
-        }
-    }
-}
-
 impl<O> Kept<O> {
     /// Takes the finished operation out. Returns it, and the state that stays in the slot.
-    fn collect(self) -> (Finished<O>, Option<Self>) {
+    fn collect(self) -> (Finished, Option<Self>) {
         match self {
             Self::Finished(finished) => (finished, None),
             Self::ClaimReady(finished) => (finished, Some(Self::Claimed)),
@@ -142,32 +124,7 @@ impl<O> Kept<O> {
     }
 }
 
-impl<O> Finished<O> {
-    /// Sets the length of the buffer to that of its message.
-    pub(super) fn set_len(&mut self) {
-        if let Some(len) = self.len.take() {
-            let set = self.buf.set_len(len);
-            set.expect("not above the capacity");
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Batch {
-    entries: [cq::Entry; BATCH],
-    sources: [FiAddr; BATCH],
-}
-
-impl Batch {
-    fn new() -> Self {
-        Self {
-            entries: [cq::Entry::default(); BATCH],
-            sources: [FiAddr::UNSPEC; BATCH],
-        }
-    }
-}
-
-impl<O: Clone> EndpointCore<O> {
+impl<O: Clone, W: Default> EndpointCore<O, W> {
     /// Opens the endpoint, and a queue with room for the maximum number of outstanding operations.
     pub(super) fn open(
         domain: &dyn Domain,
@@ -202,9 +159,9 @@ impl<O: Clone> EndpointCore<O> {
             // opened from `info` and belong to one domain and one group: the promise says that no two
             // threads use them at the same time.
             Threading::Domain | Threading::Completion => unsafe {
-                Slots::serialized(depth, Batch::new())
+                Slots::serialized(depth, ReadState::new())
             },
-            _ => Slots::new(depth, Batch::new()),
+            _ => Slots::new(depth, ReadState::new()),
         };
         Ok(Self {
             ep: sole(ep, "endpoint")?,
@@ -309,47 +266,18 @@ impl<O: Clone> EndpointCore<O> {
         &self.cq
     }
 
-    /// Reads up to `limit` completions, at most [`BATCH`], and returns how many were read. An
-    /// operation that `deliver` returns stays in its slot until it is collected.
-    ///
-    /// Completions of accesses by peers to local memory have no slot and are ignored, as are
-    /// completions without an operation.
+    /// Calls `read` under the lock, with a reader of completions and the readers' state.
     #[inline]
-    pub(super) fn read(&self, limit: usize, deliver: &mut impl Deliver<O>) -> Result<usize> {
-        self.slots
-            .with_lock(|locked, batch| self.read_batch(locked, batch, limit.min(BATCH), deliver))
-    }
-
-    #[inline(always)]
-    fn read_batch(
-        &self,
-        locked: &mut LockedSlots<'_, Operation<O>, Kept<O>>,
-        Batch { entries, sources }: &mut Batch,
-        limit: usize,
-        deliver: &mut impl Deliver<O>,
-    ) -> Result<usize> {
-        match self
-            .cq
-            .read_from(&mut entries[..limit], &mut sources[..limit])
-        {
-            Ok(0) | Err(Errno::Again) => Ok(0),
-            Ok(count) => {
-                for (entry, &src) in entries.iter().zip(&*sources).take(count) {
-                    let outcome = || Ok(Received::new(entry, src));
-                    finish(locked, entry, outcome, deliver);
-                }
-                Ok(count)
-            }
-            // The error stays in the queue.
-            Err(Errno::Avail) if limit == 0 => Ok(0),
-            Err(Errno::Avail) => self.read_err(locked, deliver),
-            Err(errno) => Err(errno),
-        }
+    pub(super) fn with_reader<R>(&self, read: impl FnOnce(Reader<'_, O>, &mut W) -> R) -> R {
+        let cq = &*self.cq;
+        self.slots.with_lock(|slots, ReadState { sources, state }| {
+            read(Reader { cq, slots, sources }, state)
+        })
     }
 
     /// Takes a finished operation out of its slot. Where it has not finished, replaces its owner and
     /// returns the previous one.
-    pub(super) fn collect(&self, key: Key, owner: O) -> Result<Finished<O>, O> {
+    pub(super) fn collect(&self, key: Key, owner: O) -> Result<Finished, O> {
         let collected = self.slots.update(key, |held| match held {
             Held::Added(mut op) => {
                 let previous = mem::replace(&mut op.owner, owner);
@@ -369,7 +297,7 @@ impl<O: Clone> EndpointCore<O> {
     /// Detaches a posted operation whose completion cannot be read: the operation and its buffer stay
     /// with the endpoint, and `owner` becomes its owner. Returns a buffer of capacity 0 in place of the
     /// operation's, or the operation if it has finished.
-    pub(super) fn abandon(&self, key: Key, owner: O) -> Result<Finished<O>, Buf> {
+    pub(super) fn abandon(&self, key: Key, owner: O) -> Result<Finished, Buf> {
         let abandoned = self.slots.update(key, |held| match held {
             Held::Added(mut op) => {
                 let placeholder = op.buf.placeholder();
@@ -394,7 +322,7 @@ impl<O: Clone> EndpointCore<O> {
     /// The owners of the outstanding operations.
     pub(super) fn owners(&self) -> Vec<O> {
         let mut owners = Vec::new();
-        self.slots.with_lock(|locked, _| {
+        self.slots.with_lock(|mut locked, _| {
             locked.for_each(|held| match held {
                 Held::Added(op) => owners.push(op.owner.clone()),
                 Held::Kept(Kept::MultiRecv(owner, _)) => owners.push(owner.clone()),
@@ -439,22 +367,6 @@ impl<O: Clone> EndpointCore<O> {
         self.ep.address()
     }
 
-    #[cold]
-    fn read_err(
-        &self,
-        locked: &mut LockedSlots<'_, Operation<O>, Kept<O>>,
-        deliver: &mut impl Deliver<O>,
-    ) -> Result<usize> {
-        let error = match self.cq.read_err() {
-            Ok(error) => error,
-            Err(Errno::Again) => return Ok(0),
-            Err(errno) => return Err(errno),
-        };
-        let entry = error.entry;
-        finish(locked, &entry, || Err(Box::new(error)), deliver);
-        Ok(1)
-    }
-
     /// Takes the buffer of a failed post out of its slot.
     #[cold]
     fn withdraw(&self, key: Key, errno: Errno) -> TryPostError {
@@ -463,48 +375,143 @@ impl<O: Clone> EndpointCore<O> {
     }
 }
 
-/// Delivers a completion to its operation.
-#[inline(always)]
-fn finish<O: Clone>(
-    slots: &mut LockedSlots<'_, Operation<O>, Kept<O>>,
-    entry: &cq::Entry,
-    outcome: impl FnOnce() -> Outcome,
-    deliver: &mut impl Deliver<O>,
-) {
-    if entry.flags.intersects(REMOTE_ACCESS) {
-        return;
-    }
-    let key = Key::from(entry.context);
-    let added = slots.added(key);
-    let Some(added) = added.filter(|op| op.with(|op| op.content.is_final())) else {
-        return finish_partial(slots, entry, outcome(), deliver);
-    };
-    // The length is read before the move: a buffer that is read after it is not moved as a whole.
-    let len = added.with(|op| op.len(entry));
-    let (op, slot) = added.take();
-    if let Some(kept) = deliver.deliver(op.finish(len, outcome())) {
-        slot.keep(Kept::Finished(kept));
+/// The values that the lock of the slots protects beside them.
+struct ReadState<W> {
+    /// The sources of the entries of one read.
+    sources: [FiAddr; BATCH],
+    state: W,
+}
+
+impl<W: Default> ReadState<W> {
+    fn new() -> Self {
+        Self {
+            sources: [FiAddr::UNSPEC; BATCH],
+            state: W::default(),
+        }
     }
 }
 
+/// Reads completions while the slots are locked.
+pub(super) struct Reader<'a, O> {
+    cq: &'a dyn CompletionQueue,
+    slots: LockedSlots<'a, Operation<O>, Kept<O>>,
+    sources: &'a mut [FiAddr; BATCH],
+}
+
+/// The result of one read.
+#[derive(Default)]
+pub(super) struct Count {
+    /// The number of completions that were read.
+    pub(super) read: usize,
+    /// The number of completions that were delivered.
+    pub(super) delivered: usize,
+}
+
+impl<O: Clone> Reader<'_, O> {
+    /// Reads up to [`BATCH`] completions into `entries`, and delivers the operation of each to the output
+    /// with the same index.
+    ///
+    /// Completions of accesses by peers to local memory have no slot and are not delivered, nor are
+    /// completions without an operation.
+    #[inline(always)]
+    pub(super) fn read(
+        self,
+        entries: &mut [cq::Entry],
+        outputs: &mut [impl Deliver<O>],
+    ) -> Result<Count> {
+        let Self {
+            cq,
+            mut slots,
+            sources,
+        } = self;
+        let limit = entries.len().min(BATCH);
+        let (entries, sources) = (&mut entries[..limit], &mut sources[..limit]);
+        match cq.read_from(entries, sources) {
+            Ok(0) | Err(Errno::Again) => Ok(Count::default()),
+            Ok(read) => {
+                let mut delivered = 0;
+                let completed = entries.iter_mut().zip(sources).zip(outputs).take(read);
+                for ((entry, src), output) in completed {
+                    delivered += usize::from(finish(&mut slots, (entry, *src), None, output));
+                }
+                Ok(Count { read, delivered })
+            }
+            Err(Errno::Avail) => match (entries, outputs) {
+                ([entry, ..], [output, ..]) => read_err(cq, slots, entry, output),
+                // The error stays in the queue.
+                _ => Ok(Count::default()),
+            },
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+#[cold]
+fn read_err<O: Clone>(
+    cq: &dyn CompletionQueue,
+    mut slots: LockedSlots<'_, Operation<O>, Kept<O>>,
+    entry: &mut cq::Entry,
+    output: &mut impl Deliver<O>,
+) -> Result<Count> {
+    let error = match cq.read_err() {
+        Ok(error) => error,
+        Err(Errno::Again) => return Ok(Count::default()),
+        Err(errno) => return Err(errno),
+    };
+    *entry = error.entry;
+    let src = error.src;
+    let is_delivered = finish(&mut slots, (entry, src), Some(Box::new(error)), output);
+    Ok(Count {
+        read: 1,
+        delivered: usize::from(is_delivered),
+    })
+}
+
+/// Delivers a completion to its operation, if it has one. Returns whether it has.
+#[inline(always)]
+fn finish<O: Clone>(
+    slots: &mut LockedSlots<'_, Operation<O>, Kept<O>>,
+    (entry, src): (&mut cq::Entry, FiAddr),
+    error: Option<Box<cq::ErrEntry>>,
+    output: &mut impl Deliver<O>,
+) -> bool {
+    if entry.flags.intersects(REMOTE_ACCESS) {
+        return false;
+    }
+    let added = slots.added(Key::from(entry.context));
+    let Some((added, len)) = added.and_then(|op| {
+        let len = op.with(|op| op.content.len(entry.len))?;
+        Some((op, len))
+    }) else {
+        return finish_partial(slots.reborrow(), (entry, src), error, output);
+    };
+    let (mut op, slot) = added.take();
+    op.buf.set_completed_len(len);
+    if let Some(finished) = output.deliver((entry, src), op.owner, op.buf, error) {
+        slot.keep(Kept::Finished(finished));
+    }
+    true
+}
+
 /// Delivers a completion to an operation that has several completions, or whose slot stays in use.
+/// Returns whether there is such an operation.
 #[inline(never)]
 fn finish_partial<O: Clone>(
-    slots: &mut LockedSlots<'_, Operation<O>, Kept<O>>,
-    entry: &cq::Entry,
-    outcome: Outcome,
-    deliver: &mut impl Deliver<O>,
-) {
+    mut slots: LockedSlots<'_, Operation<O>, Kept<O>>,
+    (entry, src): (&mut cq::Entry, FiAddr),
+    error: Option<Box<cq::ErrEntry>>,
+    output: &mut impl Deliver<O>,
+) -> bool {
     let Some((held, slot)) = slots.take(Key::from(entry.context)) else {
-        return;
+        return false;
     };
     let rest = match held {
         Held::Added(op) if op.content == Content::MESSAGES => {
-            deliver_part(op.owner, Arc::new(op.buf), entry, outcome, deliver)
+            deliver_part(op.owner, Arc::new(op.buf), (entry, src), error, output)
         }
         Held::Added(op) => {
-            let is_claimed = outcome.is_ok();
-            let kept = deliver.deliver(op.finish(None, outcome));
+            let is_claimed = error.is_none();
+            let kept = output.deliver((entry, src), op.owner, op.buf, error);
             match (is_claimed, kept) {
                 (true, None) => Some(Kept::Claimed),
                 (true, Some(found)) => Some(Kept::ClaimReady(found)),
@@ -512,33 +519,31 @@ fn finish_partial<O: Clone>(
             }
         }
         Held::Kept(Kept::MultiRecv(owner, whole)) => {
-            deliver_part(owner, whole, entry, outcome, deliver)
+            deliver_part(owner, whole, (entry, src), error, output)
         }
-        Held::Kept(kept) => Some(kept),
+        Held::Kept(kept) => {
+            slot.keep(kept);
+            return false;
+        }
     };
     if let Some(rest) = rest {
         slot.keep(rest);
     }
+    true
 }
 
 /// Delivers one message of a multi-receive. Returns the state that stays in the slot.
 fn deliver_part<O: Clone>(
     owner: O,
     whole: Arc<Buf>,
-    entry: &cq::Entry,
-    outcome: Outcome,
-    deliver: &mut impl Deliver<O>,
+    (entry, src): (&mut cq::Entry, FiAddr),
+    error: Option<Box<cq::ErrEntry>>,
+    output: &mut impl Deliver<O>,
 ) -> Option<Kept<O>> {
     let is_last = entry.flags.contains(CompletionFlags::MULTI_RECV);
-    let buf = Buf::part(&whole, entry.buf, entry.len);
-    let kept = deliver.deliver(Finished {
-        owner: owner.clone(),
-        buf,
-        len: None,
-        outcome,
-    });
-    match kept {
-        Some(kept) if is_last => Some(Kept::Finished(kept)),
+    let part = Buf::part(&whole, entry.buf, entry.len);
+    match output.deliver((entry, src), owner.clone(), part, error) {
+        Some(finished) if is_last => Some(Kept::Finished(finished)),
         _ if is_last => None,
         _ => Some(Kept::MultiRecv(owner, whole)),
     }
@@ -555,9 +560,8 @@ fn try_post_error<O>(errno: Errno, held: Held<Operation<O>, Kept<O>>) -> TryPost
 
 /// The maximum number of outstanding operations.
 fn depth(info: &Info) -> u32 {
-    let depth = match info.tx_attr.size.saturating_add(info.rx_attr.size) {
+    match info.tx_attr.size.saturating_add(info.rx_attr.size) {
         0 => DEFAULT_DEPTH,
-        depth => depth.min(MAX_DEPTH),
-    };
-    u32::try_from(depth).expect("at most the largest depth")
+        depth => u32::try_from(depth).unwrap_or(MAX_DEPTH).min(MAX_DEPTH),
+    }
 }

@@ -5,7 +5,7 @@ use std::task::{self, Waker};
 
 use super::backlog::{Backlog, QueueKey};
 use super::claim::Claiming;
-use super::endpoint_core::{BATCH, EndpointCore};
+use super::endpoint_core::BATCH;
 use super::messages::Messages;
 use super::operation::{Operation, Receiving, Sending};
 use super::parking::Parking;
@@ -13,7 +13,7 @@ use super::post::{Operands, Post};
 use super::remote::RemoteAddr;
 use super::slots::Key;
 use super::stage::Stage;
-use super::waiter::{Deferred, DeferredActions, Waiter};
+use super::waiter::{AsyncCore, Deferred, Waiter};
 use crate::atomic::{Family, Target};
 use crate::owned::{Buf, TryPostError};
 use crate::{
@@ -61,7 +61,7 @@ use crate::{
 #[derive(Debug)]
 pub struct AsyncEndpoint {
     backlog: Backlog,
-    core: EndpointCore<Waiter>,
+    core: AsyncCore,
     parking: Arc<Parking>,
     /// Whether the queue has a wait object, and a thread waits for completions.
     is_waitable: bool,
@@ -107,7 +107,7 @@ impl AsyncEndpoint {
         object: wait::Object,
     ) -> Result<Self, Error> {
         let context = |bind| sep.context(index, info, bind);
-        let core = EndpointCore::open_with(domain, info, av, object, context)?;
+        let core = AsyncCore::open_with(domain, info, av, object, context)?;
         Ok(Self::from_core(core, object))
     }
 
@@ -117,11 +117,11 @@ impl AsyncEndpoint {
         av: Arc<dyn AddressVector>,
         object: wait::Object,
     ) -> Result<Self, Error> {
-        let core = EndpointCore::open(domain, info, av, object)?;
+        let core = AsyncCore::open(domain, info, av, object)?;
         Ok(Self::from_core(core, object))
     }
 
-    fn from_core(core: EndpointCore<Waiter>, object: wait::Object) -> Self {
+    fn from_core(core: AsyncCore, object: wait::Object) -> Self {
         Self {
             parking: Arc::new(Parking::new(Arc::clone(core.cq()))),
             backlog: Backlog::default(),
@@ -309,9 +309,11 @@ impl AsyncEndpoint {
     /// # Errors
     /// Those of [`crate::CompletionQueue::read`].
     pub fn progress(&self) -> Result<usize> {
-        let mut deferred = DeferredActions::default();
-        let count = self.core.read(BATCH, &mut deferred);
-        deferred.run();
+        let mut deferred = [const { Deferred::None }; BATCH];
+        let count = self
+            .core
+            .with_reader(|reader, entries| reader.read(entries, &mut deferred));
+        deferred.into_iter().for_each(Deferred::run);
         self.backlog
             .flush(&self.core)
             .into_iter()
@@ -319,7 +321,7 @@ impl AsyncEndpoint {
         if count.is_err() {
             self.wake_all();
         }
-        count
+        count.map(|count| count.read)
     }
 
     fn sending(&self, post: Post, buf: Buf) -> Sending<'_> {
@@ -417,7 +419,7 @@ impl AsyncEndpoint {
         wakers.for_each(Waker::wake);
     }
 
-    pub(super) fn core(&self) -> &EndpointCore<Waiter> {
+    pub(super) fn core(&self) -> &AsyncCore {
         &self.core
     }
 

@@ -43,7 +43,7 @@ impl MessageQueue {
     ///
     /// # Errors
     /// The buffer of the message, if the queue is closed.
-    pub(super) fn push(&self, finished: Finished<Waiter>) -> Result<Option<Waker>, Buf> {
+    pub(super) fn push(&self, finished: Finished) -> Result<Option<Waker>, Buf> {
         let mut state = lock(&self.0);
         if state.is_closed {
             return Err(finished.buf);

@@ -21,13 +21,14 @@ pub use remote::RemoteAddr;
 
 use std::sync::Arc;
 
-use self::endpoint_core::{Deliver, EndpointCore, Finished};
+use self::endpoint_core::{Count, Deliver, EndpointCore, Finished};
 use self::post::{Operands, Post};
-use super::{Buf, Completion, Completions, Handle, TryPostError};
+use super::completion::Parts;
+use super::{Buf, Completions, Handle, TryPostError};
 use crate::atomic::{Family, Target};
 use crate::{
     Address, AddressVector, Context, Domain, EpOption, Error, FiAddr, Info, OpFlags, Result,
-    ScalableEndpoint, TagMatch, wait,
+    ScalableEndpoint, TagMatch, cq, wait,
 };
 
 /// An endpoint whose operations are posted and whose completions are polled.
@@ -91,6 +92,7 @@ impl Endpoint {
     /// # Errors
     /// [`crate::Errno::Again`] when a queue is full: poll, then retry. [`crate::Errno::NoSys`] if
     /// the provider does not implement the operation. Other errors of the provider.
+    #[inline]
     pub fn send(&self, buf: Buf, dest: FiAddr, context: Context) -> Result<Handle, TryPostError> {
         let (tag, data) = (None, None);
         self.post(Post::Send { dest, tag, data }, buf, context)
@@ -116,6 +118,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// As [`Self::send`].
+    #[inline]
     pub fn recv(&self, buf: Buf, src: FiAddr, context: Context) -> Result<Handle, TryPostError> {
         self.post(Post::recv(src), buf, context)
     }
@@ -124,6 +127,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// As [`Self::send`].
+    #[inline]
     pub fn tsend(
         &self,
         buf: Buf,
@@ -420,7 +424,11 @@ impl Endpoint {
     /// # Errors
     /// Those of [`crate::CompletionQueue::read`]. `done` keeps the completions that it holds.
     pub fn poll(&self, done: &mut Completions) -> Result<usize> {
-        self.core.read(done.free(), done)?;
+        let (entries, parts) = done.vacant();
+        let Count { delivered, read } = self
+            .core
+            .with_reader(|reader, ()| reader.read(entries, parts))?;
+        done.append(delivered, read);
         Ok(done.len())
     }
 
@@ -453,21 +461,18 @@ impl Endpoint {
     }
 }
 
-impl Deliver<Context> for Completions {
+impl Deliver<Context> for Parts {
+    /// Replaces the key in the entry by the context of the post.
     #[inline(always)]
-    fn deliver(&mut self, finished: Finished<Context>) -> Option<Finished<Context>> {
-        let len = finished.len;
-        let completion = Completion {
-            buf: finished.buf,
-            context: finished.owner,
-            result: finished.outcome,
-        };
-        let refused = self.push(completion, len).err()?;
-        Some(Finished {
-            owner: refused.context,
-            buf: refused.buf,
-            len,
-            outcome: refused.result,
-        })
+    fn deliver(
+        &mut self,
+        (entry, src): (&mut cq::Entry, FiAddr),
+        owner: Context,
+        buf: Buf,
+        error: Option<Box<cq::ErrEntry>>,
+    ) -> Option<Finished> {
+        entry.context = owner;
+        self.set(src, buf, error);
+        None
     }
 }

@@ -132,7 +132,7 @@ impl<'a> Operation<'a> {
     }
 }
 
-fn into_result(key: Key, finished: Finished<Waiter>) -> Result<(Key, Buf, Received), OpError> {
+fn into_result(key: Key, finished: Finished) -> Result<(Key, Buf, Received), OpError> {
     let Finished { buf, outcome, .. } = finished;
     match outcome {
         Ok(received) => Ok((key, buf, received)),

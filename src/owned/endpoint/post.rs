@@ -53,50 +53,28 @@ impl Operands<'_> {
     };
 }
 
-/// The length of the message in a buffer after its operation: the length that the completion reports,
-/// clamped to these bounds.
+/// The content of a buffer after its operation: a number of bytes, or one of the constants, which are
+/// greater than the length of any buffer. It is one word, which each post stores in the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Content {
-    min: usize,
-    max: usize,
-}
+pub(super) struct Content(usize);
 
 impl Content {
+    /// A received message; the completion reports its length.
+    const MESSAGE: Self = Self(usize::MAX);
     /// The buffer of a multi-receive holds messages in its parts.
-    pub(super) const MESSAGES: Self = Self {
-        min: usize::MAX,
-        max: 0,
-    };
+    pub(super) const MESSAGES: Self = Self(usize::MAX - 1);
     /// The buffer of a claim keeps its message, and its slot keeps the claim if a message was found.
-    pub(super) const CLAIM: Self = Self {
-        min: usize::MAX,
-        max: 1,
-    };
+    pub(super) const CLAIM: Self = Self(usize::MAX - 2);
 
-    /// Exactly `len` bytes.
+    /// The length of the message after a completion that reports `completed` bytes; `None` when the next
+    /// completion does not return the buffer, or does not free the slot.
     #[inline]
-    const fn bytes(len: usize) -> Self {
-        let (min, max) = (len, len);
-        Self { min, max }
-    }
-
-    /// A received message of at most `capacity` bytes.
-    #[inline]
-    const fn message(capacity: usize) -> Self {
-        let (min, max) = (0, capacity);
-        Self { min, max }
-    }
-
-    /// Whether the next completion returns the buffer and frees the slot.
-    #[inline]
-    pub(super) const fn is_final(self) -> bool {
-        self.min <= self.max
-    }
-
-    /// The length of the message after a final completion that reports `completed` bytes.
-    #[inline]
-    pub(super) fn len(self, completed: usize) -> usize {
-        completed.min(self.max).max(self.min)
+    pub(super) fn len(self, completed: usize) -> Option<usize> {
+        match self {
+            Self(bytes) if bytes <= isize::MAX as usize => Some(bytes),
+            Self::MESSAGE => Some(completed),
+            _ => None,
+        }
     }
 }
 
@@ -181,18 +159,18 @@ impl Post {
     /// [`Errno::TooSmall`] when the content does not fit.
     #[inline(always)]
     pub(super) fn content(self, operand: &[u8], buf: &Buf) -> Result<Content> {
-        let len = match self {
+        let is_fetched = match self {
             Self::Recv { flags, .. } => return Ok(received(flags, buf)),
-            Self::Send { .. } | Self::Write { .. } | Self::Read { .. } => buf.len(),
+            Self::Send { .. } | Self::Write { .. } | Self::Read { .. } => false,
             Self::Atomic { family, target } => match (family, target.op) {
-                (Family::Base, _) => buf.len(),
-                (Family::Fetch, atomic::Op::AtomicRead) => buf.len(),
-                (Family::Fetch | Family::Compare, _) => operand.len(),
+                (Family::Base, _) | (Family::Fetch, atomic::Op::AtomicRead) => false,
+                (Family::Fetch | Family::Compare, _) => true,
             },
         };
-        match len <= buf.capacity() {
-            true => Ok(Content::bytes(len)),
-            false => Err(Errno::TooSmall),
+        match is_fetched {
+            false => Ok(Content(buf.len())),
+            true if operand.len() <= buf.capacity() => Ok(Content(operand.len())),
+            true => Err(Errno::TooSmall),
         }
     }
 
@@ -342,9 +320,9 @@ fn received(flags: OpFlags, buf: &Buf) -> Content {
     } else if flags == CLAIMS {
         Content::CLAIM
     } else if flags.intersects(OpFlags::PEEK | OpFlags::DISCARD) {
-        Content::bytes(buf.len())
+        Content(buf.len())
     } else {
-        Content::message(buf.capacity())
+        Content::MESSAGE
     }
 }
 

@@ -15,23 +15,29 @@ use crate::owned::free_list::FreeRing;
 use crate::owned::spin_lock::SpinLock;
 use crate::owned::sync::{AtomicU64, Cell, Ordering};
 
-/// The key of one value in a [`Slots`]: the index of its slot, and the generation of the value.
+/// The maximum number of values in a [`Slots`].
+pub(super) const MAX_DEPTH: u32 = 1 << 16;
+
+/// The key of one value in a [`Slots`]: the index of its slot in the lowest 16 bits, and above them the
+/// generation of the value in 46 bits. The generation is odd, so no key is 0. A free slot is in the free
+/// list with the even generation that precedes its next key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::owned) struct Key {
-    index: u32,
-    generation: u32,
-}
+pub(in crate::owned) struct Key(u64);
+
+/// The lowest bit of the generation.
+const GENERATION: u64 = MAX_DEPTH as u64;
 
 impl From<Key> for Context {
+    #[inline]
     fn from(key: Key) -> Self {
-        Self(u64::from(key.generation) << 32 | u64::from(key.index))
+        Self(key.0)
     }
 }
 
 impl From<Context> for Key {
+    #[inline]
     fn from(context: Context) -> Self {
-        let [index, generation] = [context.0 as u32, (context.0 >> 32) as u32];
-        Self { index, generation }
+        Self(context.0)
     }
 }
 
@@ -65,8 +71,8 @@ struct Table<T, K> {
 /// Storage for one value. A free slot is accessed by the thread that holds its index, an occupied one
 /// by the thread that holds the lock. The same holds for the kept value of that index.
 struct Slot<T> {
-    /// The generation of the last value, times 4, plus 1 while the added value is there, or 2 while a
-    /// kept value is. Zero is a free slot without a last value.
+    /// The key times 4, plus 1 while the added value is there, or 2 while a kept value is. Zero while the
+    /// slot is free.
     word: AtomicU64,
     value: Cell<MaybeUninit<T>>,
 }
@@ -78,36 +84,37 @@ unsafe impl<T: Send, K: Send> Sync for Table<T, K> {}
 impl Key {
     /// The state word of the slot while the added value is there.
     const fn added(self) -> u64 {
-        self.free() | 1
+        self.0 << 2 | 1
     }
 
     /// The state word of the slot while a kept value is there.
     const fn kept(self) -> u64 {
-        self.free() | 2
+        self.0 << 2 | 2
     }
 
-    /// The state word of the free slot.
+    /// The entry of the slot in the free list after the value is gone.
     const fn free(self) -> u64 {
-        (self.generation as u64) << 2
+        self.0.wrapping_add(GENERATION)
     }
 
-    /// The key of the last value of a slot with this state word.
-    const fn last(index: u32, word: u64) -> Self {
-        let generation = (word >> 2) as u32;
-        Self { index, generation }
+    /// The key of the next value in a slot with this entry in the free list.
+    const fn next(entry: u64) -> Self {
+        Self(entry | GENERATION)
     }
 
-    /// The key of the next value. Its generation is not 0, so that a zero context is never a key.
-    fn next(self) -> Self {
-        Self {
-            generation: self.generation.wrapping_add(1).max(1),
-            ..self
-        }
+    /// The key of the value of a slot with this state word; `None` when the slot is free.
+    fn occupant(word: u64) -> Option<Self> {
+        (word != 0).then_some(Self(word >> 2))
+    }
+
+    /// The index of the slot.
+    const fn index(self) -> u32 {
+        self.0 as u32 % MAX_DEPTH
     }
 }
 
 impl<T, K, W> Slots<T, K, W> {
-    /// An empty table for `depth` values, at least one.
+    /// An empty table for `depth` values, at least one and at most [`MAX_DEPTH`].
     pub(in crate::owned) fn new(depth: u32, state: W) -> Self {
         Self {
             table: Table::with(FreeRing::new(depth)),
@@ -119,8 +126,8 @@ impl<T, K, W> Slots<T, K, W> {
     /// read-modify-write.
     ///
     /// # Safety
-    /// No two threads call methods at the same time, and each call happens before the next one. A [`VacantSlot`]
-    /// counts as a call until it has a value.
+    /// No two threads call methods at the same time, and each call happens before the next one. A
+    /// [`VacantSlot`] counts as a call until it has a value.
     pub(super) unsafe fn serialized(depth: u32, state: W) -> Self {
         Self {
             table: Table::with(FreeRing::serialized(depth)),
@@ -132,10 +139,8 @@ impl<T, K, W> Slots<T, K, W> {
     /// Reserves a free slot; `None` when the table is full.
     #[inline]
     pub(in crate::owned) fn reserve(&self) -> Option<VacantSlot<'_, T>> {
-        let index = self.table.free.take()?;
-        let slot = &self.table.slots[index as usize];
-        // The free list makes the writes of the last holder of the index visible.
-        let key = Key::last(index, slot.word.load(Ordering::Relaxed)).next();
+        let key = Key::next(self.table.free.take()?);
+        let slot = &self.table.slots[key.index() as usize];
         Some(VacantSlot { slot, key })
     }
 
@@ -143,11 +148,10 @@ impl<T, K, W> Slots<T, K, W> {
     #[inline]
     pub(super) fn with_lock<R>(
         &self,
-        access: impl FnOnce(&mut LockedSlots<'_, T, K>, &mut W) -> R,
+        access: impl FnOnce(LockedSlots<'_, T, K>, &mut W) -> R,
     ) -> R {
         let table = &self.table;
-        self.lock
-            .with(|state| access(&mut LockedSlots { table }, state))
+        self.lock.with(|state| access(LockedSlots { table }, state))
     }
 
     /// Takes out the content under a key; `None` when the key is stale.
@@ -161,7 +165,7 @@ impl<T, K, W> Slots<T, K, W> {
         key: Key,
         change: impl FnOnce(Held<T, K>) -> (Option<Held<T, K>>, R),
     ) -> Option<R> {
-        self.with_lock(|locked, _| locked.update(key, change))
+        self.with_lock(|mut locked, _| locked.update(key, change))
     }
 }
 
@@ -222,7 +226,7 @@ impl<T, K> TakenSlot<'_, T, K> {
 impl<T, K> Drop for TakenSlot<'_, T, K> {
     #[inline]
     fn drop(&mut self) {
-        self.table.free.release(self.key.index);
+        self.table.free.release(self.key.free());
     }
 }
 
@@ -262,6 +266,13 @@ pub(super) struct LockedSlots<'a, T, K> {
 }
 
 impl<'a, T, K> LockedSlots<'a, T, K> {
+    /// Lends the content by value. A reference that is passed to a function that is not inlined would keep
+    /// this value in memory.
+    #[inline]
+    pub(super) fn reborrow(&mut self) -> LockedSlots<'_, T, K> {
+        LockedSlots { table: self.table }
+    }
+
     /// The slot of an added value.
     #[inline]
     pub(super) fn added(&mut self, key: Key) -> Option<OccupiedSlot<'_, 'a, T, K>> {
@@ -302,10 +313,9 @@ impl<'a, T, K> LockedSlots<'a, T, K> {
     /// Calls `visit` with the content of each occupied slot, in the order of slots.
     pub(super) fn for_each(&mut self, mut visit: impl FnMut(Held<&T, &K>)) {
         for index in 0..self.table.free.touched() {
-            let word = self.table.slots[index as usize]
-                .word
-                .load(Ordering::Relaxed);
-            let key = Key::last(index, word);
+            let Some(key) = self.table.occupant(index) else {
+                continue;
+            };
             if let Some(slot) = self.find(key, key.added()) {
                 slot.value.with_mut(|value| {
                     // SAFETY: the value is there, and this thread holds the lock.
@@ -323,7 +333,7 @@ impl<'a, T, K> LockedSlots<'a, T, K> {
     /// The slot of a key, if it has this state word. Only this thread can change the state.
     #[inline]
     fn find(&self, key: Key, word: u64) -> Option<&'a Slot<T>> {
-        let slot = self.table.slots.get(key.index as usize)?;
+        let slot = self.table.slots.get(key.index() as usize)?;
         // Pairs with the releases of `VacantSlot::put` and `TakenSlot::keep`. A thread that received the
         // key through a synchronizing object, such as a completion queue, sees the value there.
         (slot.word.load(Ordering::Acquire) == word).then_some(slot)
@@ -332,7 +342,7 @@ impl<'a, T, K> LockedSlots<'a, T, K> {
     /// Marks a slot as free and returns it. The caller has taken its value.
     #[inline]
     fn taken(&mut self, slot: &'a Slot<T>, key: Key) -> TakenSlot<'a, T, K> {
-        slot.word.store(key.free(), Ordering::Relaxed);
+        slot.word.store(0, Ordering::Relaxed);
         let table = self.table;
         TakenSlot { table, slot, key }
     }
@@ -340,6 +350,10 @@ impl<'a, T, K> LockedSlots<'a, T, K> {
 
 impl<T, K> Table<T, K> {
     fn with(free: FreeRing) -> Self {
+        assert!(
+            free.count() <= MAX_DEPTH as usize,
+            "a key has no room for the index"
+        );
         Self {
             slots: empty(free.count()),
             kept: iter::repeat_with(|| Cell::new(MaybeUninit::uninit()))
@@ -350,17 +364,22 @@ impl<T, K> Table<T, K> {
     }
 
     fn kept(&self, key: Key) -> &Cell<MaybeUninit<K>> {
-        &self.kept[key.index as usize]
+        &self.kept[key.index() as usize]
+    }
+
+    /// The key of the value in a slot; `None` when the slot is free. The key may be stale, unless the
+    /// caller holds the lock or owns the table.
+    fn occupant(&self, index: u32) -> Option<Key> {
+        let word = self.slots[index as usize].word.load(Ordering::Relaxed);
+        Key::occupant(word)
     }
 }
 
 impl<T, K> Drop for Table<T, K> {
     fn drop(&mut self) {
         let mut locked = LockedSlots { table: self };
-        for index in 0..self.free.touched() {
-            let word = self.slots[index as usize].word.load(Ordering::Relaxed);
-            let held = locked.update(Key::last(index, word), |held| (None, held));
-            drop(held);
+        for key in (0..self.free.touched()).filter_map(|index| self.occupant(index)) {
+            drop(locked.take(key));
         }
     }
 }
@@ -436,10 +455,7 @@ mod tests {
         let slots = Slots::new(1, ());
         let key = slots.insert('a').unwrap();
         slots.removed(key);
-        let next_occupant = Key {
-            generation: key.generation + 1,
-            ..key
-        };
+        let next_occupant = Key(key.0 + 2 * GENERATION);
         assert_eq!(slots.removed(next_occupant), None);
         assert_eq!(slots.insert('b'), Ok(next_occupant));
     }
@@ -469,7 +485,7 @@ mod tests {
         let kept = slots.update(key, |held| (Some(Held::Kept(5)), held));
         assert_eq!(kept, Some(Held::Added('a')));
         assert!(slots.reserve().is_none());
-        slots.with_lock(|locked, ()| {
+        slots.with_lock(|mut locked, ()| {
             assert!(locked.added(key).is_none());
             let mut seen = Vec::new();
             locked.for_each(|held| match held {
@@ -487,7 +503,7 @@ mod tests {
     fn a_visited_value_stays_until_it_is_taken() {
         let slots = Slots::new(1, ());
         let key = slots.insert('a').unwrap();
-        slots.with_lock(|locked, ()| {
+        slots.with_lock(|mut locked, ()| {
             let added = locked.added(key).unwrap();
             assert_eq!(added.with(|&value| value), 'a');
             let (value, _) = locked.added(key).unwrap().take();
@@ -522,10 +538,7 @@ mod tests {
 
     #[test]
     fn a_key_survives_a_round_trip_through_a_context() {
-        let key = Key {
-            index: 0x1234_5678,
-            generation: 0x9abc_def0,
-        };
+        let key = Key(0x1234_5678_9abc_def0);
         assert_eq!(Key::from(Context::from(key)), key);
     }
 

@@ -64,7 +64,7 @@ impl Stage {
         &mut self,
         ep: &AsyncEndpoint,
         errno: Errno,
-    ) -> Result<(Key, Finished<Waiter>), OpError> {
+    ) -> Result<(Key, Finished), OpError> {
         let (key, buf) = match mem::replace(self, Self::Done) {
             Self::Unposted(buf) | Self::Claimed(_, buf) => (None, Some(buf)),
             Self::Queued(queued) => queued.withdraw(),

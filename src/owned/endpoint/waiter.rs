@@ -1,12 +1,12 @@
 //! `Waiter`: the future or stream that is notified when an awaited operation completes.
 
-use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::endpoint_core::{BATCH, Deliver, Finished};
+use super::endpoint_core::{BATCH, Deliver, EndpointCore, Finished};
 use super::messages::MessageQueue;
-use crate::owned::Buf;
+use crate::owned::{Buf, Received};
+use crate::{FiAddr, cq};
 
 /// The owner of an awaited operation, which is notified when the operation completes.
 #[derive(Clone, Debug)]
@@ -15,8 +15,6 @@ pub(super) enum Waiter {
     Messages(Arc<MessageQueue>),
     /// A future that was last polled with this waker.
     Future(Waker),
-    /// A future that was notified and has not been polled since.
-    Notified,
     /// The future was dropped.
     Dropped,
 }
@@ -27,7 +25,7 @@ impl Waiter {
         match self {
             Self::Messages(queue) => queue.reader(),
             Self::Future(waker) => Some(waker),
-            Self::Notified | Self::Dropped => None,
+            Self::Dropped => None,
         }
     }
 }
@@ -54,33 +52,29 @@ impl Deferred {
     }
 }
 
-/// The deferred actions for the completions of one read.
-#[derive(Default)]
-pub(super) struct DeferredActions {
-    list: [Deferred; BATCH],
-    len: usize,
-}
+/// The core of an [`super::AsyncEndpoint`].
+pub(super) type AsyncCore = EndpointCore<Waiter, [cq::Entry; BATCH]>;
 
-impl DeferredActions {
-    pub(super) fn run(self) {
-        self.list.into_iter().take(self.len).for_each(Deferred::run);
-    }
-}
-
-impl Deliver<Waiter> for DeferredActions {
-    /// Returns a finished operation if a future will collect it.
-    fn deliver(&mut self, mut finished: Finished<Waiter>) -> Option<Finished<Waiter>> {
-        finished.set_len();
-        let (action, rest) = match mem::replace(&mut finished.owner, Waiter::Notified) {
+impl Deliver<Waiter> for Deferred {
+    /// Stores the action. Returns a finished operation if a future will collect it.
+    fn deliver(
+        &mut self,
+        (entry, src): (&mut cq::Entry, FiAddr),
+        owner: Waiter,
+        buf: Buf,
+        error: Option<Box<cq::ErrEntry>>,
+    ) -> Option<Finished> {
+        let outcome = error.map_or_else(|| Ok(Received::new(entry, src)), Err);
+        let finished = Finished { buf, outcome };
+        let (action, rest) = match owner {
             Waiter::Messages(queue) => match queue.push(finished) {
-                Ok(reader) => (reader.map_or(Deferred::None, Deferred::Wake), None),
-                Err(buf) => (Deferred::ReleaseBuf(buf), None),
+                Ok(reader) => (reader.map_or(Self::None, Self::Wake), None),
+                Err(buf) => (Self::ReleaseBuf(buf), None),
             },
-            Waiter::Future(waker) => (Deferred::Wake(waker), Some(finished)),
-            Waiter::Notified | Waiter::Dropped => (Deferred::ReleaseBuf(finished.buf), None),
+            Waiter::Future(waker) => (Self::Wake(waker), Some(finished)),
+            Waiter::Dropped => (Self::ReleaseBuf(finished.buf), None),
         };
-        self.list[self.len] = action;
-        self.len += 1;
+        *self = action;
         rest
     }
 }

@@ -1,12 +1,13 @@
 //! `bench`: every benchmark at every size, beside the limits and a baseline.
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 
 use super::PlacementArgs;
+use super::baseline::{Baseline, SELVEDGE};
 use super::contestants::{ContestantArgs, PairLauncher};
 use super::interrupt::report_on_interrupt;
 use super::print::{self, Format};
-use crate::comparison::{Draft, Libfabric, MemoryUse, Opening, Plan, Report, measure};
+use crate::comparison::{Draft, MemoryUse, Opening, Plan, Report, measure};
 use crate::fabric::{Bench, longest_datagram};
 use crate::limits::{Depth, survey};
 use crate::machine::Machine;
@@ -25,8 +26,8 @@ pub struct Args {
     #[arg(short, long)]
     provider: Option<String>,
     /// The type of the endpoints; dgram: untagged messages of sizes that fit a datagram
-    #[arg(short = 'e', long, value_enum, default_value_t = Kind::Rdm)]
-    ep_type: Kind,
+    #[arg(short = 'e', long, value_enum, default_value_t = EndpointType::Rdm)]
+    ep_type: EndpointType,
     /// Message sizes: 8, 4k, 1m, a list 8,4k or a range of powers of two 1..4m
     #[arg(short = 'S', long, default_value = "1..4m")]
     sizes: Sizes,
@@ -74,39 +75,9 @@ pub struct Args {
 
 /// The type of the endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Kind {
+enum EndpointType {
     Rdm,
     Dgram,
-}
-
-/// The baseline to measure against.
-#[derive(Debug)]
-pub(super) enum Baseline {
-    /// libfabric's provider of the same name.
-    Libfabric(Libfabric),
-    /// Another provider of Selvedge.
-    Provider(String),
-    /// BMI over the same provider.
-    Bmi,
-}
-
-impl Baseline {
-    fn find(name: &str, provider: Option<String>) -> anyhow::Result<Self> {
-        match name {
-            "libfabric" => return Libfabric::compile(provider).map(Self::Libfabric),
-            "bmi" => return Ok(Self::Bmi),
-            _ => {}
-        }
-        let registry = selvedge_providers::builtin();
-        let names: Vec<_> = registry.providers().iter().map(|it| it.name()).collect();
-        match names.contains(&name) {
-            true => Ok(Self::Provider(name.to_owned())),
-            false => bail!(
-                "--against {name}: choose libfabric, bmi, {}",
-                names.join(", ")
-            ),
-        }
-    }
 }
 
 /// Measures the plan and prints the report.
@@ -128,14 +99,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     for bench in &plan.benches {
         ensure!(
             plan.points().iter().any(|point| point.bench == *bench),
-            "{bench} has sizes 4 and 8 alone: choose one of them with -S"
+            "{bench} has only the sizes 4 and 8: choose one of them with -S"
         );
     }
-    print::report(&measured(args, &plan, &draft)?, format)
+    print::print_report(&measure_plan(args, &plan, &draft)?, format)
 }
 
 /// Opens the contestants and measures the plan.
-fn measured(args: &Args, plan: &Plan, draft: &Draft) -> anyhow::Result<Report> {
+fn measure_plan(args: &Args, plan: &Plan, draft: &Draft) -> anyhow::Result<Report> {
     let launcher = PairLauncher {
         placement: args.placement.resolve()?,
         deadline: args.placement.deadline(),
@@ -149,10 +120,10 @@ fn measured(args: &Args, plan: &Plan, draft: &Draft) -> anyhow::Result<Report> {
     let order = plan.open_order(args.provider.clone());
     let mut contestants = args.contestants.open(&order, baseline.as_ref(), launcher)?;
     let provider = contestants[0].opened.provider.clone();
-    let mut probe_pair = launcher.pair()?;
+    let mut probe_pair = launcher.start_pair()?;
     let limits = survey(
         &mut probe_pair,
-        Depth::Beside,
+        Depth::Report,
         &plan.sizes,
         LIMIT_ROUNDS,
         progress,
@@ -167,8 +138,8 @@ fn measured(args: &Args, plan: &Plan, draft: &Draft) -> anyhow::Result<Report> {
         progress,
     )?;
     drop((probe_pair, contestants));
-    let memory = memory(&provider, baseline.as_ref(), launcher, plan.datagrams)?;
-    let opening = opening(&provider, baseline.as_ref(), launcher, plan.datagrams)?;
+    let memory = measure_memory(&provider, baseline.as_ref(), launcher, plan.datagrams)?;
+    let opening = measure_opening(&provider, baseline.as_ref(), launcher, plan.datagrams)?;
     Ok(Report {
         memory,
         opening,
@@ -182,7 +153,7 @@ impl Args {
         if benches.is_empty() {
             benches = match self.against.as_deref() {
                 Some("bmi") => vec![Bench::TaggedPingpong, Bench::TaggedBw],
-                _ if self.ep_type == Kind::Dgram => vec![Bench::MsgPingpong, Bench::MsgBw],
+                _ if self.ep_type == EndpointType::Dgram => vec![Bench::MsgPingpong, Bench::MsgBw],
                 _ => self.contestants.benches(),
             };
         }
@@ -198,12 +169,12 @@ impl Args {
             verify: self.check,
             special: self.special,
             is_long: self.contestants.is_concurrent(),
-            datagrams: self.ep_type == Kind::Dgram,
+            datagrams: self.ep_type == EndpointType::Dgram,
         }
     }
 }
 
-/// Removes the sizes that datagrams do not carry.
+/// Removes the sizes above the longest datagram from the plan.
 ///
 /// # Errors
 /// When a benchmark needs more than datagrams, or no size is left.
@@ -218,20 +189,20 @@ fn fit_datagrams(plan: &mut Plan, args: &Args) -> anyhow::Result<()> {
         !plan.special
             && !plan.is_long
             && !matches!(args.against.as_deref(), Some("libfabric" | "bmi")),
-        "-e dgram allows another provider as the baseline alone: leave out --special, --pairs, \
+        "-e dgram allows no baseline but another provider: leave out --special, --pairs, \
          --senders, --wait and other baselines"
     );
-    let most = longest_datagram(args.provider.clone())?;
-    plan.sizes.retain(|&size| size <= most);
+    let longest = longest_datagram(args.provider.clone())?;
+    plan.sizes.retain(|&size| size <= longest);
     ensure!(
         !plan.sizes.is_empty(),
-        "a datagram carries {most} bytes: choose smaller sizes with -S"
+        "a datagram carries {longest} bytes: choose smaller sizes with -S"
     );
     Ok(())
 }
 
-/// Memory of an idle endpoint of each contestant, measured in new processes.
-fn memory(
+/// Measures the memory of an idle endpoint of each contestant, in new processes.
+fn measure_memory(
     provider: &str,
     baseline: Option<&Baseline>,
     launcher: PairLauncher,
@@ -241,45 +212,45 @@ fn memory(
         placement,
         deadline,
     } = launcher;
-    let own = |name: &str, provider: &str| {
+    let measure_one = |name: &str, provider: &str| {
         let provider = Some(provider.to_owned());
-        MemoryUse::of(name.to_owned(), launcher.pair()?, provider, datagrams)
+        MemoryUse::measure(name.to_owned(), launcher.start_pair()?, provider, datagrams)
     };
-    let mut memory = vec![own(OWN, provider)?];
+    let mut memory = vec![measure_one(SELVEDGE, provider)?];
     match baseline {
         None | Some(Baseline::Bmi) => {}
         Some(Baseline::Libfabric(baseline)) => {
             let pair = baseline.start(provider, placement, deadline)?;
-            memory.push(MemoryUse::of(
+            memory.push(MemoryUse::measure(
                 baseline.version().to_owned(),
                 pair,
                 None,
                 false,
             )?);
         }
-        Some(Baseline::Provider(other)) => memory.push(own(&format!("{OWN}, {other}"), other)?),
+        Some(Baseline::Provider(other)) => {
+            memory.push(measure_one(&format!("{SELVEDGE}, {other}"), other)?)
+        }
     }
     Ok(memory)
 }
 
-/// Time to open an endpoint of each of our providers, measured in new processes.
-fn opening(
+/// Measures the time to open an endpoint of each provider of Selvedge, in new processes.
+fn measure_opening(
     provider: &str,
     baseline: Option<&Baseline>,
     launcher: PairLauncher,
     datagrams: bool,
 ) -> anyhow::Result<Vec<Opening>> {
-    let of =
-        |name: String, provider: &str| Opening::of(name, launcher.pair()?, provider, datagrams);
-    let mut all = vec![of(OWN.to_owned(), provider)?];
+    let measure_one = |name: String, provider: &str| {
+        Opening::measure(name, launcher.start_pair()?, provider, datagrams)
+    };
+    let mut openings = vec![measure_one(SELVEDGE.to_owned(), provider)?];
     if let Some(Baseline::Provider(other)) = baseline {
-        all.push(of(format!("{OWN}, {other}"), other)?);
+        openings.push(measure_one(format!("{SELVEDGE}, {other}"), other)?);
     }
-    Ok(all)
+    Ok(openings)
 }
 
-/// This project's name as a contestant.
-pub(super) const OWN: &str = concat!("selvedge ", env!("CARGO_PKG_VERSION"));
-/// The name of BMI over this project as a contestant.
-pub(super) const BMI: &str = concat!("selvedge-bmi ", env!("CARGO_PKG_VERSION"));
+/// Measurements of each limit, whose median counts.
 pub(super) const LIMIT_ROUNDS: usize = 3;

@@ -7,7 +7,7 @@ use anyhow::ensure;
 use serde_json::json;
 
 use crate::comparison::stored::Report;
-use crate::comparison::{Change, Comparison, Versus, versus};
+use crate::comparison::{Change, Comparison, Versus, compare_reports};
 use crate::output;
 use crate::size;
 use crate::stats::geometric_mean;
@@ -19,7 +19,7 @@ pub struct Args {
     /// Report A of `bench --json`: before
     #[arg(value_name = "A.json")]
     a: PathBuf,
-    /// Report B: later, or elsewhere
+    /// Report B: after a change, or from another machine
     #[arg(value_name = "B.json")]
     b: PathBuf,
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub struct OutcomeArgs {
     json: bool,
 }
 
-/// Compares two reports, and prints a table for each benchmark.
+/// Compares two reports and prints a table for each benchmark.
 ///
 /// # Errors
 /// When a report cannot be read, or the two have no point in common.
@@ -50,33 +50,33 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// When a report cannot be read, or the two have no point in common.
 pub fn read(a: &Path, b: &Path) -> anyhow::Result<Comparison> {
-    let both = versus(&Report::read(a)?, &Report::read(b)?);
+    let comparison = compare_reports(&Report::read(a)?, &Report::read(b)?);
     let (a, b) = (a.display(), b.display());
     ensure!(
-        !both.points.is_empty(),
+        !comparison.points.is_empty(),
         "{a} and {b} have no benchmark and size in common"
     );
     Ok(Comparison {
-        a: format!("{a}, {}", both.a),
-        b: format!("{b}, {}", both.b),
-        ..both
+        a: format!("{a}, {}", comparison.a),
+        b: format!("{b}, {}", comparison.b),
+        ..comparison
     })
 }
 
 impl OutcomeArgs {
     /// Prints a comparison; returns failure where a point is slower than allowed.
-    pub fn report(&self, both: &Comparison) -> ExitCode {
+    pub fn report(&self, comparison: &Comparison) -> ExitCode {
         let factor = self.fail_above.map(|percent| 1.0 + percent / 100.0);
         let worse = |point: &&Versus| factor.is_some_and(|factor| point.is_worse_than(factor));
-        let Comparison { a, b, points } = both;
+        let Comparison { a, b, points } = comparison;
         let worse: Vec<_> = points.iter().filter(worse).collect();
         let text = match self.json {
             true => {
-                let mean = mean(points);
+                let mean = mean_ratio(points);
                 json!({ "a": a, "b": b, "points": points, "geometric_mean": mean }).to_string()
                     + "\n"
             }
-            false => format!("A: {a}\nB: {b}\n") + &tables(points) + &too_slow_lines(&worse),
+            false => format!("A: {a}\nB: {b}\n") + &format_tables(points) + &too_slow_lines(&worse),
         };
         output::print(&text);
         match worse.is_empty() {
@@ -86,11 +86,11 @@ impl OutcomeArgs {
     }
 }
 
-fn tables(all: &[Versus]) -> String {
+fn format_tables(points: &[Versus]) -> String {
     let mut text = String::new();
-    for part in all.chunk_by(|one, other| one.label == other.label) {
+    for bench_points in points.chunk_by(|one, other| one.label == other.label) {
         let mut table = table::new(&["size", "A ns", "B ns", "B/A", "95 %", ""]);
-        for point in part {
+        for point in bench_points {
             let [low, high] = point.ci;
             table.add_row([
                 size::text(point.size),
@@ -101,14 +101,15 @@ fn tables(all: &[Versus]) -> String {
                 change_text(point.change).to_owned(),
             ]);
         }
-        let (label, mean) = (&part[0].label, figure(mean(part)));
+        let (label, mean) = (&bench_points[0].label, figure(mean_ratio(bench_points)));
         text +=
             &format!("\n{label}: the time of a message\n{table}\nB/A, geometric mean: {mean}\n");
     }
     text
 }
 
-fn mean(points: &[Versus]) -> f64 {
+/// The geometric mean of the points' ratios that are finite.
+fn mean_ratio(points: &[Versus]) -> f64 {
     let ratios = points.iter().map(|point| point.ratio);
     geometric_mean(&ratios.filter(|ratio| ratio.is_finite()).collect::<Vec<_>>())
 }

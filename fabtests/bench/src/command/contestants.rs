@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::ensure;
 
-use super::bench::{BMI, Baseline, OWN};
+use super::baseline::{Baseline, SELVEDGE, SELVEDGE_BMI};
 use crate::comparison::{Contestant, Pairs, Plan, Senders};
 use crate::cpu::Placement;
 use crate::fabric::{Bench, BenchConfig, OpenOrder, ThreadingLevel, WaitStrategy};
@@ -49,20 +49,22 @@ pub(super) struct PairLauncher {
 }
 
 impl ContestantArgs {
-    /// The benchmarks that these arguments allow, for when none is named.
+    /// The benchmarks of a command line that names none: all message benchmarks that these
+    /// arguments allow.
     pub(super) fn benches(&self) -> Vec<Bench> {
-        let all = Bench::MESSAGES.into_iter();
-        all.filter(|&bench| self.check_bench(bench).is_ok())
+        let benches = Bench::MESSAGES.into_iter();
+        benches
+            .filter(|&bench| self.check_bench(bench).is_ok())
             .collect()
     }
 
     /// Refuses combinations that cannot be measured.
     ///
     /// # Errors
-    /// The benchmark or option that does not fit these arguments.
-    pub(super) fn check(&self, plan: &Plan, against: bool) -> anyhow::Result<()> {
+    /// An error that names the benchmark or option that does not fit these arguments.
+    pub(super) fn check(&self, plan: &Plan, has_baseline: bool) -> anyhow::Result<()> {
         ensure!(
-            !against || self.is_plain(),
+            !has_baseline || self.is_plain(),
             "--against is measured in turns with the plain pair: leave out --threading, --wait, \
              --pairs, --senders, --posted, --unexpected, --idle-peers and --owned"
         );
@@ -97,7 +99,7 @@ impl ContestantArgs {
         !self.is_concurrent() && self.config() == BenchConfig::default()
     }
 
-    /// Whether the runs have to be long, because their processes take turns on the cores.
+    /// Whether the runs have to be long because their processes take turns on the cores.
     pub(super) fn is_concurrent(&self) -> bool {
         self.pairs.is_some() || self.senders.is_some() || self.wait != WaitStrategy::Spin
     }
@@ -116,42 +118,56 @@ impl ContestantArgs {
     /// Opens the endpoints of all contestants; the measured configuration comes first.
     ///
     /// # Errors
-    /// When a process cannot be started or an endpoint does not open.
+    /// When a process cannot be started or an endpoint cannot be opened.
     pub(super) fn open(
         &self,
         order: &OpenOrder,
         baseline: Option<&Baseline>,
         launcher: PairLauncher,
     ) -> anyhow::Result<Vec<Contestant>> {
-        let changed = OpenOrder {
+        let measured_order = OpenOrder {
             config: self.config(),
             ..order.clone()
         };
-        let own = || OWN.to_owned();
+        let name = || SELVEDGE.to_owned();
         if let Some(senders) = self.senders {
             return Ok(vec![
                 Senders::open(
-                    own(),
-                    several(senders, "senders", &changed),
-                    launcher.pairs(senders)?,
-                    &changed,
+                    name(),
+                    config_name(senders, "senders", &measured_order),
+                    launcher.start_pairs(senders)?,
+                    &measured_order,
                 )?,
-                Senders::open(own(), "one sender".to_owned(), launcher.pairs(1)?, order)?,
+                Senders::open(
+                    name(),
+                    "one sender".to_owned(),
+                    launcher.start_pairs(1)?,
+                    order,
+                )?,
             ]);
         }
         if self.is_concurrent() {
             let pairs = self.pairs.unwrap_or(1);
             return Ok(vec![
                 Pairs::open(
-                    own(),
-                    several(pairs, "pairs", &changed),
-                    launcher.pairs(pairs)?,
-                    &changed,
+                    name(),
+                    config_name(pairs, "pairs", &measured_order),
+                    launcher.start_pairs(pairs)?,
+                    &measured_order,
                 )?,
-                Pairs::open(own(), "one pair".to_owned(), launcher.pairs(1)?, order)?,
+                Pairs::open(
+                    name(),
+                    "one pair".to_owned(),
+                    launcher.start_pairs(1)?,
+                    order,
+                )?,
             ]);
         }
-        let mut contestants = vec![Contestant::open(own(), launcher.pair()?, &changed)?];
+        let mut contestants = vec![Contestant::open(
+            name(),
+            launcher.start_pair()?,
+            &measured_order,
+        )?];
         let provider = contestants[0].opened.provider.clone();
         contestants.extend(match baseline {
             Some(Baseline::Libfabric(baseline)) => {
@@ -171,7 +187,7 @@ impl ContestantArgs {
                     provider: Some(other.clone()),
                     ..order.clone()
                 };
-                Some(Contestant::open(own(), launcher.pair()?, &order)?)
+                Some(Contestant::open(name(), launcher.start_pair()?, &order)?)
             }
             Some(Baseline::Bmi) => {
                 let order = OpenOrder {
@@ -179,18 +195,22 @@ impl ContestantArgs {
                     bmi: true,
                     ..order.clone()
                 };
-                Some(Contestant::open(BMI.to_owned(), launcher.pair()?, &order)?)
+                Some(Contestant::open(
+                    SELVEDGE_BMI.to_owned(),
+                    launcher.start_pair()?,
+                    &order,
+                )?)
             }
             None if self.is_plain() => None,
             None if self.owned => {
-                // With the same threading level.
-                let mut order = changed;
+                // The raw endpoint has the threading level of the safe layer's endpoint.
+                let mut order = measured_order;
                 order.config.owned = false;
-                let raw = Contestant::open(own(), launcher.pair()?, &order)?;
+                let raw = Contestant::open(name(), launcher.start_pair()?, &order)?;
                 Some(raw.with_config("raw".to_owned()))
             }
             None => {
-                let plain = Contestant::open(own(), launcher.pair()?, order)?;
+                let plain = Contestant::open(name(), launcher.start_pair()?, order)?;
                 Some(plain.with_config("plain".to_owned()))
             }
         });
@@ -199,17 +219,17 @@ impl ContestantArgs {
 }
 
 impl PairLauncher {
-    pub(super) fn pair(self) -> anyhow::Result<Pair> {
+    pub(super) fn start_pair(self) -> anyhow::Result<Pair> {
         Pair::start(self.placement, self.deadline)
     }
 
-    fn pairs(self, count: u16) -> anyhow::Result<Vec<Pair>> {
-        (0..count).map(|_| self.pair()).collect()
+    fn start_pairs(self, count: u16) -> anyhow::Result<Vec<Pair>> {
+        (0..count).map(|_| self.start_pair()).collect()
     }
 }
 
 /// The name of a configuration with several pairs or senders.
-fn several(count: u16, noun: &str, order: &OpenOrder) -> String {
+fn config_name(count: u16, noun: &str, order: &OpenOrder) -> String {
     let config = order.config.name();
     let noun = if count == 1 {
         noun.trim_end_matches('s')

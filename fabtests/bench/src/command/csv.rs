@@ -6,13 +6,13 @@ const HEADING: &str = "provider,implementation,manner,bench,size,window,inject,n
                        mbps,msgs_per_s,p50_rtt_ns,p99_rtt_ns,min_rtt_ns,limit_ns,x_limit,cma_ns,\
                        memcpy_mbps,cacheline_rtt_ns,spread,reps,dropped\n";
 
-/// The rows of a report as lines below a heading.
-pub(super) fn csv(report: &Report) -> String {
-    let lines = report.rows.iter().map(line);
+/// Formats the rows of a report as lines below a heading.
+pub(super) fn format_report(report: &Report) -> String {
+    let lines = report.rows.iter().map(format_row);
     HEADING.to_owned() + &lines.collect::<String>()
 }
 
-fn line(row: &Row) -> String {
+fn format_row(row: &Row) -> String {
     let rtt = row.rtt_ns;
     let fields = [
         quoted(&row.provider),
@@ -47,7 +47,7 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\""))
 }
 
-/// Formats a finite number; empty for others.
+/// Formats a finite number; returns an empty text for an infinity or NaN.
 fn figure(value: f64) -> String {
     match value.is_finite() {
         true => format!("{value:.4}"),

@@ -7,13 +7,15 @@ use super::print::{self, Format};
 use crate::comparison::Draft;
 use crate::output;
 
-/// Makes SIGINT print `draft` and end this process with the exit status that shells expect.
+/// Installs the handling of SIGINT: prints `draft` and ends this process with the exit status that
+/// shells expect.
 ///
-/// Call this before any thread or process is started: they inherit the blocked SIGINT, so that only
-/// the waiting thread receives it. Children end with this process.
+/// Call this function before any thread or process is started. Threads and children then inherit
+/// the blocked SIGINT, so that only the waiting thread receives the signal. Children end with this
+/// process.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub(super) fn report_on_interrupt(draft: &Draft, format: Format) -> anyhow::Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
@@ -29,17 +31,19 @@ pub(super) fn report_on_interrupt(draft: &Draft, format: Format) -> anyhow::Resu
             match report.filter(|report| !report.rows.is_empty()) {
                 None => eprintln!("{program}: interrupted before the first row"),
                 Some(report) => {
-                    if let Err(error) = print::report(&report, format) {
+                    if let Err(error) = print::print_report(&report, format) {
                         eprintln!("{program}: {error:#}");
                     }
-                    eprintln!("{program}: interrupted: the report has the rounds until now");
+                    eprintln!(
+                        "{program}: interrupted: the report has the rounds before the interrupt"
+                    );
                 }
             }
-            std::process::exit(CODE);
+            std::process::exit(EXIT_STATUS);
         });
     })?;
     Ok(())
 }
 
 /// Exit status: 128 plus the number of the signal.
-const CODE: i32 = 128 + Signal::SIGINT as i32;
+const EXIT_STATUS: i32 = 128 + Signal::SIGINT as i32;

@@ -58,8 +58,8 @@ impl Report {
         println!("{}", self.machine.headline());
         println!("{}", self.limits.fixed_table());
         println!("{}", self.limits.size_table());
-        if let Some(why) = &self.limits.cma_refused {
-            println!("CMA was refused: {why}");
+        if let Some(reason) = &self.limits.cma_refused {
+            println!("CMA was refused: {reason}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The commands: they parse arguments and print tables or JSON.
 
+mod baseline;
 pub mod bench;
 pub mod compare;
 mod contestants;
@@ -10,6 +11,5 @@ pub mod pingpong;
 mod placement;
 pub mod plot;
 mod print;
-mod terminals;
 
 pub use placement::PlacementArgs;

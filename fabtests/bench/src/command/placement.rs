@@ -38,5 +38,6 @@ impl PlacementArgs {
     }
 }
 
-/// A week, in seconds: later instants cannot be represented everywhere.
+/// Longest time limit, in seconds: a week. Some systems cannot represent an arbitrarily late
+/// instant.
 const MAX_TIMEOUT: u64 = 7 * 24 * 3600;

@@ -19,7 +19,7 @@ pub struct Args {
     out: PathBuf,
 }
 
-/// Draws one SVG for each figure, and a page with all of them.
+/// Writes an SVG file for each figure, and an HTML page with all figures.
 ///
 /// # Errors
 /// When a report cannot be read or a picture cannot be written.

@@ -18,22 +18,22 @@ pub(super) enum Format {
     Csv,
 }
 
-/// Prints a report on standard output. Prints a warning on standard error where no run counts.
+/// Prints a report on standard output. Prints a warning on standard error if no run counts.
 ///
 /// # Errors
 /// When the report cannot be written as JSON.
-pub(super) fn report(report: &Report, format: Format) -> anyhow::Result<()> {
+pub(super) fn print_report(report: &Report, format: Format) -> anyhow::Result<()> {
     let text = match format {
-        Format::Tables => tables(report),
+        Format::Tables => format_tables(report),
         Format::Json => serde_json::to_string(report)? + "\n",
-        Format::Csv => csv::csv(report),
+        Format::Csv => csv::format_report(report),
     };
     output::print(&text);
     warn_if_empty(report);
     Ok(())
 }
 
-/// Warns on standard error that a report has no figures, where every run was left out.
+/// Prints a warning on standard error if every run of a report was left out.
 fn warn_if_empty(report: &Report) {
     let has_figures = report.rows.iter().any(|row| row.reps > 0);
     let dropped = report.rows.iter().map(|row| row.dropped).sum();
@@ -43,8 +43,8 @@ fn warn_if_empty(report: &Report) {
     }
 }
 
-fn tables(report: &Report) -> String {
-    let mut text = format!("{}\n{}\n", report.machine.headline(), limits(report));
+fn format_tables(report: &Report) -> String {
+    let mut text = format!("{}\n{}\n", report.machine.headline(), limits_line(report));
     let mut benches: Vec<_> = report.rows.iter().map(|row| row.bench).collect();
     benches.dedup();
     for bench in benches {
@@ -55,11 +55,11 @@ fn tables(report: &Report) -> String {
             .collect();
         text += &format!(
             "\n{bench} over {}\n{}\n",
-            contestants(&rows),
+            contestant_names(&rows),
             bench_table(&rows)
         );
         text += &left_out_line(&rows);
-        text += &processor_time(&rows);
+        text += &processor_time_lines(&rows);
     }
     for opening in &report.opening {
         text += &format!("\n{}\n", opening_line(opening));
@@ -72,7 +72,7 @@ fn tables(report: &Report) -> String {
 }
 
 /// The limits above the tables, in one line.
-fn limits(report: &Report) -> String {
+fn limits_line(report: &Report) -> String {
     let limits = &report.limits;
     format!(
         "limits: cache line {} ns and one-line ring {} ns (p50 {} ns) per round trip; ring {} M \
@@ -84,7 +84,7 @@ fn limits(report: &Report) -> String {
     )
 }
 
-fn contestants(rows: &[&Row]) -> String {
+fn contestant_names(rows: &[&Row]) -> String {
     let mut names: Vec<_> = rows
         .iter()
         .map(|row| match row.config.as_str() {
@@ -98,21 +98,21 @@ fn contestants(rows: &[&Row]) -> String {
 }
 
 fn bench_table(rows: &[&Row]) -> Table {
-    let (own, baselines): (Vec<&Row>, Vec<&Row>) = rows
+    let (measured, baselines): (Vec<&Row>, Vec<&Row>) = rows
         .iter()
         .partition(|row| contestant_key(row) == contestant_key(rows[0]));
-    let pingpong = rows[0].rtt_ns.is_some();
+    let is_pingpong = rows[0].rtt_ns.is_some();
     if !baselines.is_empty() {
         let is_baseline = baselines[0].implementation != rows[0].implementation
             || baselines[0].provider != rows[0].provider;
-        let pairs = own.into_iter().zip(baselines);
-        return versus_table(pingpong, is_baseline, pairs);
+        let pairs = measured.into_iter().zip(baselines);
+        return versus_table(is_pingpong, is_baseline, pairs);
     }
-    let own = own.into_iter();
-    if pingpong {
-        pingpong_table(own)
+    let measured = measured.into_iter();
+    if is_pingpong {
+        pingpong_table(measured)
     } else {
-        stream_table(own)
+        stream_table(measured)
     }
 }
 
@@ -182,11 +182,11 @@ fn stream_table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
 }
 
 fn versus_table<'a>(
-    pingpong: bool,
+    is_pingpong: bool,
     is_baseline: bool,
     pairs: impl Iterator<Item = (&'a Row, &'a Row)>,
 ) -> Table {
-    let time_label = if pingpong {
+    let time_label = if is_pingpong {
         "one way us"
     } else {
         "us per message"
@@ -206,19 +206,19 @@ fn versus_table<'a>(
         "spread %\nthis",
         &format!("\n{other_label}"),
     ]);
-    for (own, baseline) in pairs {
+    for (measured, baseline) in pairs {
         table.add_row([
-            size::text(own.size),
-            figure(own.message_ns() / 1e3),
+            size::text(measured.size),
+            figure(measured.message_ns() / 1e3),
             figure(baseline.message_ns() / 1e3),
-            figure(own.message_ns() / baseline.message_ns()),
-            figure(own.mbps),
+            figure(measured.message_ns() / baseline.message_ns()),
+            figure(measured.mbps),
             figure(baseline.mbps),
-            optional(own.limit_ns.map(|ns| ns / 1e3)),
-            optional(own.cma_ns.map(|ns| ns / 1e3)),
-            optional(own.ratio),
+            optional(measured.limit_ns.map(|ns| ns / 1e3)),
+            optional(measured.cma_ns.map(|ns| ns / 1e3)),
+            optional(measured.ratio),
             optional(baseline.ratio),
-            figure(own.spread * 100.0),
+            figure(measured.spread * 100.0),
             figure(baseline.spread * 100.0),
         ]);
     }
@@ -242,9 +242,9 @@ fn memory_table(uses: &[MemoryUse]) -> Table {
     let mut table = table::new(&[
         "",
         "PSS",
-        "of it files",
+        "PSS of files",
         "RSS",
-        "of it shared",
+        "RSS shared",
         "address space",
     ]);
     for memory in uses {
@@ -260,13 +260,13 @@ fn memory_table(uses: &[MemoryUse]) -> Table {
     table
 }
 
-/// The contestant of a row.
+/// The attributes that identify the contestant of a row.
 fn contestant_key(row: &Row) -> (&str, &str, &str) {
     (&row.provider, &row.implementation, &row.config)
 }
 
-/// The processor time, where it was measured.
-fn processor_time(rows: &[&Row]) -> String {
+/// Lines with the processor time of each row that has one.
+fn processor_time_lines(rows: &[&Row]) -> String {
     let lines = rows.iter().filter_map(|row| {
         Some(format!(
             "{} at {}: {} cores in use; a process that waits takes {} % of one\n",
@@ -279,7 +279,7 @@ fn processor_time(rows: &[&Row]) -> String {
     lines.collect()
 }
 
-/// A line that says how many runs were left out, which makes the figures less certain.
+/// A line with the number of runs that were left out; empty if every run counts.
 fn left_out_line(rows: &[&Row]) -> String {
     let reps = rows.iter().map(|row| row.reps).sum();
     let dropped = rows.iter().map(|row| row.dropped).sum();

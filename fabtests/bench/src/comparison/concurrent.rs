@@ -1,6 +1,6 @@
 //! Concurrent runs of more than two processes: several pairs, or several senders to one receiver.
 //!
-//! Figures are totals. Pairs take turns on the cores, so that the time of a message is the time
+//! Figures are totals. Pairs take turns on the cores. The time of a message is therefore the time
 //! from the first start to the last end, divided by the number of all messages.
 
 use std::thread;
@@ -18,7 +18,7 @@ use crate::timing::Timing;
 #[derive(Debug)]
 pub struct Pairs {
     pairs: Vec<Pair>,
-    /// Processor time of a waiting process over the time that it waits for a message.
+    /// Processor time of a waiting process, divided by the time for which that process waits.
     waiting_cpu: f64,
 }
 
@@ -37,7 +37,8 @@ impl Pairs {
         for pair in &mut pairs {
             opened = Some(pair.open(order)?);
         }
-        let lingered = at_once(&mut pairs, |_, pair| pair.order(&Order::Linger(LINGER)))?;
+        let lingered =
+            order_concurrently(&mut pairs, |_, pair| pair.order(&Order::Linger(LINGER)))?;
         let mut cpu = Vec::new();
         for [_, passive] in lingered {
             let ran: RunResult = serde_json::from_value(passive)?;
@@ -52,25 +53,26 @@ impl Pairs {
 
 impl Runner for Pairs {
     fn run(&mut self, order: BenchOrder) -> anyhow::Result<Measured> {
-        let replies = at_once(&mut self.pairs, |_, pair| pair.order(&Order::Bench(order)))?;
-        let parts = replies
+        let replies =
+            order_concurrently(&mut self.pairs, |_, pair| pair.order(&Order::Bench(order)))?;
+        let results = replies
             .into_iter()
             .flatten()
             .map(serde_json::from_value::<RunResult>)
             .collect::<Result<Vec<_>, _>>()?;
-        let began = parts.iter().map(|ran| ran.began_ns).min().unwrap_or(0);
-        let ended = parts.iter().map(|ran| ran.ended_ns).max().unwrap_or(0);
-        let taken = ended.saturating_sub(began).max(1) as f64;
-        let each = match order.bench {
+        let start_ns = results.iter().map(|ran| ran.began_ns).min().unwrap_or(0);
+        let end_ns = results.iter().map(|ran| ran.ended_ns).max().unwrap_or(0);
+        let elapsed_ns = end_ns.saturating_sub(start_ns).max(1) as f64;
+        let messages_per_window = match order.bench {
             bench if bench.is_pingpong() => 1,
             bench if bench.is_bidirectional() => 2 * order.window,
             _ => order.window,
         };
-        let count = self.pairs.len() * order.counts.total() * each;
-        let cpu: u64 = parts.iter().map(|ran| ran.cpu_ns).sum();
+        let count = self.pairs.len() * order.counts.total() * messages_per_window;
+        let cpu: u64 = results.iter().map(|ran| ran.cpu_ns).sum();
         Ok(Measured {
-            timing: Timing::of(&[taken / count as f64]),
-            cores: Some(cpu as f64 / taken),
+            timing: Timing::from_means(&[elapsed_ns / count as f64]),
+            cores: Some(cpu as f64 / elapsed_ns),
             waiting_cpu: Some(self.waiting_cpu),
         })
     }
@@ -104,8 +106,8 @@ impl Senders {
             order.config.wait = WaitStrategy::Yield;
         }
         for pair in &mut pairs {
-            let open = [Order::Open(order.clone()), Order::Open(largest.clone())];
-            let replies = pair.order_each([&open[0], &open[1]])?;
+            let orders = [Order::Open(order.clone()), Order::Open(largest.clone())];
+            let replies = pair.order_each([&orders[0], &orders[1]])?;
             let [active, passive] = replies.map(serde_json::from_value::<Opened>);
             senders.push(active?);
             receiver.get_or_insert(passive?);
@@ -114,7 +116,7 @@ impl Senders {
         let names = senders.iter().map(|sender| sender.address.clone());
         let to_senders = Order::Peers(vec![receiver.address.clone()]);
         let to_receiver = Order::Peers(names.collect());
-        at_once(&mut pairs, |number, pair| {
+        order_concurrently(&mut pairs, |number, pair| {
             let passive = if number == 0 {
                 &to_receiver
             } else {
@@ -129,7 +131,7 @@ impl Senders {
 impl Runner for Senders {
     fn run(&mut self, order: BenchOrder) -> anyhow::Result<Measured> {
         let senders = self.0.len();
-        let replies = at_once(&mut self.0, |sender, pair| {
+        let replies = order_concurrently(&mut self.0, |sender, pair| {
             let order = Order::Bench(BenchOrder {
                 senders,
                 sender,
@@ -140,21 +142,21 @@ impl Runner for Senders {
         })?;
         let receiver = replies.into_iter().next().map(|[_, passive]| passive);
         let timing = serde_json::from_value(receiver.unwrap_or_default());
-        Ok(Measured::of(
+        Ok(Measured::from_timing(
             timing.context("the receiver's reply is not a timing")?,
         ))
     }
 }
 
 /// Gives orders to all pairs at the same time, and returns all replies.
-fn at_once(
+fn order_concurrently(
     pairs: &mut [Pair],
     order: impl Fn(usize, &mut Pair) -> anyhow::Result<[Value; 2]> + Sync,
 ) -> anyhow::Result<Vec<[Value; 2]>> {
     let order = &order;
     thread::scope(|scope| {
-        let each = pairs.iter_mut().enumerate();
-        let threads: Vec<_> = each
+        let numbered = pairs.iter_mut().enumerate();
+        let threads: Vec<_> = numbered
             .map(|(number, pair)| scope.spawn(move || order(number, pair)))
             .collect();
         let replies = threads.into_iter().map(|thread| match thread.join() {
@@ -165,5 +167,5 @@ fn at_once(
     })
 }
 
-/// Long compared with the cost of a wake-up.
+/// Time for which a waiting process is measured: long compared with the cost of a wake-up.
 const LINGER: Duration = Duration::from_millis(200);

@@ -8,7 +8,7 @@ use crate::fabric::{BenchOrder, OpenOrder, Opened};
 use crate::pair::{Order, Pair};
 use crate::timing::Timing;
 
-/// Two connected endpoints, and the runner that has them run benchmarks.
+/// Two connected endpoints, and the runner that orders benchmarks from both.
 #[derive(Debug)]
 pub struct Contestant {
     /// Name and version of the implementation.
@@ -25,7 +25,7 @@ pub trait Runner: fmt::Debug {
     /// Runs a benchmark once and returns the active side's measurement.
     ///
     /// # Errors
-    /// The operation or process that failed.
+    /// An error that names the operation or process that failed.
     fn run(&mut self, order: BenchOrder) -> anyhow::Result<Measured>;
 }
 
@@ -34,15 +34,16 @@ pub trait Runner: fmt::Debug {
 pub struct Measured {
     /// The time of a round trip or a message.
     pub timing: Timing,
-    /// Processor time of all processes over the time of the run, where it was measured.
+    /// Processor time of all processes, divided by the time of the run; `None` if not measured.
     pub cores: Option<f64>,
-    /// Processor time of a waiting process over the time that it waits.
+    /// Processor time of a waiting process, divided by the time for which that process waits;
+    /// `None` if not measured.
     pub waiting_cpu: Option<f64>,
 }
 
 impl Measured {
-    /// A result with times alone.
-    pub const fn of(timing: Timing) -> Self {
+    /// Makes a result that has times and no processor time.
+    pub const fn from_timing(timing: Timing) -> Self {
         Self {
             timing,
             cores: None,
@@ -53,7 +54,8 @@ impl Measured {
 
 impl Runner for Pair {
     fn run(&mut self, order: BenchOrder) -> anyhow::Result<Measured> {
-        self.measure(&Order::Bench(order)).map(Measured::of)
+        self.measure(&Order::Bench(order))
+            .map(Measured::from_timing)
     }
 }
 

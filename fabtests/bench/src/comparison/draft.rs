@@ -16,7 +16,7 @@ enum State {
     /// The limits are not measured yet.
     #[default]
     Empty,
-    /// The rows of each point so far, in the order of the plan.
+    /// The report, and the rows of each point so far in the order of the plan.
     Growing(Box<Report>, Vec<Vec<Row>>),
     /// The complete report was taken.
     Finished,
@@ -37,12 +37,12 @@ impl Draft {
     }
 
     /// Sets the rows of a point, replacing those of earlier rounds.
-    pub(super) fn put(&self, point: usize, new: Vec<Row>) {
+    pub(super) fn set_rows(&self, point: usize, new_rows: Vec<Row>) {
         if let State::Growing(_, rows) = &mut *self.state() {
             if rows.len() <= point {
                 rows.resize_with(point + 1, Vec::new);
             }
-            rows[point] = new;
+            rows[point] = new_rows;
         }
     }
 
@@ -52,21 +52,21 @@ impl Draft {
     /// If the report was not begun, or was taken before.
     pub fn finish(&self) -> Report {
         let mut state = self.state();
-        let taken = std::mem::replace(&mut *state, State::Finished);
-        let mut report = taken
-            .report()
+        let previous = std::mem::replace(&mut *state, State::Finished);
+        let mut report = previous
+            .into_report()
             .expect("a report is begun once, and finished once");
         report.partial = false;
         report
     }
 
-    /// Passes the report so far to `print`, `None` before [`Self::begin`]. The draft stays locked
-    /// during the call, so that [`Self::finish`] waits. Does nothing with a finished report, which
-    /// is printed in full.
+    /// Passes the report so far to `print`; passes `None` before [`Self::begin`]. The draft stays
+    /// locked during the call, so that [`Self::finish`] waits. Returns without a call after
+    /// [`Self::finish`], whose caller prints the complete report.
     pub fn interrupt(&self, print: impl FnOnce(Option<Report>)) {
         let mut state = self.state();
         if !matches!(*state, State::Finished) {
-            print(std::mem::take(&mut *state).report());
+            print(std::mem::take(&mut *state).into_report());
         }
     }
 
@@ -76,7 +76,7 @@ impl Draft {
 }
 
 impl State {
-    fn report(self) -> Option<Report> {
+    fn into_report(self) -> Option<Report> {
         let Self::Growing(mut report, rows) = self else {
             return None;
         };

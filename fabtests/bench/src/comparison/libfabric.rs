@@ -15,16 +15,16 @@ use crate::pair::Pair;
 pub struct Libfabric {
     folder: PathBuf,
     version: String,
-    /// libfabric's provider, where its name differs from ours.
+    /// libfabric's provider; `None` for the one with the measured provider's name.
     provider: Option<String>,
 }
 
 impl Libfabric {
-    /// Compiles the program. It uses libfabric's `provider`; `None` is the one of the same name as
-    /// ours.
+    /// Compiles the program, which will use libfabric's `provider`. `None` selects the provider
+    /// with the name of the measured one.
     ///
     /// # Errors
-    /// When there is no C compiler or no libfabric, with the packages to install.
+    /// When there is no C compiler or no libfabric. The error names the packages to install.
     pub fn compile(provider: Option<String>) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("fabtests-{}", std::process::id()));
         std::fs::create_dir(&folder)
@@ -34,7 +34,7 @@ impl Libfabric {
             version: "libfabric".to_owned(),
             provider,
         };
-        program.build(NAME, SOURCE, &["-lfabric"]).context(
+        program.build(PROGRAM_NAME, SOURCE, &["-lfabric"]).context(
             "cannot compile the program for libfabric: install a C compiler and libfabric's \
              headers (on Debian: apt-get install gcc libfabric-dev), or leave out --against",
         )?;
@@ -42,7 +42,7 @@ impl Libfabric {
         Ok(program)
     }
 
-    /// Starts the program twice, as the baseline of our `provider`.
+    /// Starts the program twice, as the baseline of Selvedge's `provider`.
     ///
     /// # Errors
     /// As [`Pair::spawn`].
@@ -57,7 +57,7 @@ impl Libfabric {
             let core = placement
                 .cores()
                 .map_or_else(|| "-1".to_owned(), |cores| cores[side as usize].to_string());
-            let mut command = Command::new(self.path(NAME));
+            let mut command = Command::new(self.path(PROGRAM_NAME));
             command
                 .env("FI_PROVIDER", provider)
                 .arg(side.to_string())
@@ -95,7 +95,7 @@ impl Libfabric {
     /// headers.
     fn loaded_version(&self) -> String {
         let version = self
-            .build("version", VERSION, &["-lfabric"])
+            .build("version", VERSION_SOURCE, &["-lfabric"])
             .and_then(|()| {
                 let output = Command::new(self.path("version")).output()?;
                 Ok(String::from_utf8(output.stdout)?.trim().to_owned())
@@ -113,13 +113,13 @@ impl Libfabric {
 
 impl Drop for Libfabric {
     fn drop(&mut self) {
-        // Files left in the folder for temporary files do no harm.
+        // The system removes the files of its folder for temporary files later.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-const NAME: &str = "ofi_bench";
+const PROGRAM_NAME: &str = "ofi_bench";
 const SOURCE: &str = include_str!("../../c/ofi_bench.c");
-const VERSION: &str = "#include <stdio.h>\n#include <rdma/fabric.h>\n\
+const VERSION_SOURCE: &str = "#include <stdio.h>\n#include <rdma/fabric.h>\n\
     int main(void) { unsigned v = fi_version();\n\
     printf(\"%u.%u\\n\", FI_MAJOR(v), FI_MINOR(v)); return 0; }\n";

@@ -6,14 +6,15 @@ use serde::Serialize;
 use crate::fabric::OpenOrder;
 use crate::pair::{Order, Pair};
 
-/// Growth of a process's memory by opening an endpoint, in KiB.
+/// Growth of a process's memory when the process opens an endpoint, in KiB.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemoryUse {
     /// Name and version of the implementation.
     pub implementation: String,
     /// Proportional set size: shared memory divided by its users.
     pub pss_kib: i64,
-    /// The part of `pss_kib` that is pages of files: mostly code that ran for the first time.
+    /// The part of `pss_kib` that consists of pages of files: mostly code that ran for the first
+    /// time.
     pub file_kib: i64,
     /// Resident set size.
     pub rss_kib: i64,
@@ -31,7 +32,7 @@ impl MemoryUse {
     ///
     /// # Errors
     /// As [`Pair::order`], or when the system does not report the figures.
-    pub fn of(
+    pub fn measure(
         implementation: String,
         mut pair: Pair,
         provider: Option<String>,
@@ -39,12 +40,12 @@ impl MemoryUse {
     ) -> anyhow::Result<Self> {
         let [active, _] = pair.pids();
         pair.order(&Order::Ready)?;
-        let before = Footprint::of(active)?;
+        let before = Footprint::read(active)?;
         pair.order(&Order::Open(OpenOrder {
             datagrams,
             ..OpenOrder::plain(provider, 64, 1)
         }))?;
-        let after = Footprint::of(active)?;
+        let after = Footprint::read(active)?;
         Ok(Self {
             implementation,
             pss_kib: after.pss - before.pss,
@@ -66,24 +67,24 @@ struct Footprint {
 }
 
 impl Footprint {
-    fn of(pid: u32) -> anyhow::Result<Self> {
-        let read = |file: &str| {
+    fn read(pid: u32) -> anyhow::Result<Self> {
+        let read_file = |file: &str| {
             let path = format!("/proc/{pid}/{file}");
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
         };
-        let (rollup, status) = (read("smaps_rollup")?, read("status")?);
+        let (rollup, status) = (read_file("smaps_rollup")?, read_file("status")?);
         Ok(Self {
-            pss: kib(&rollup, "Pss:")?,
-            file: kib(&rollup, "Pss_File:")?,
-            rss: kib(&rollup, "Rss:")?,
-            shm: kib(&status, "RssShmem:")?,
-            mapped: kib(&status, "VmSize:")?,
+            pss: parse_kib(&rollup, "Pss:")?,
+            file: parse_kib(&rollup, "Pss_File:")?,
+            rss: parse_kib(&rollup, "Rss:")?,
+            shm: parse_kib(&status, "RssShmem:")?,
+            mapped: parse_kib(&status, "VmSize:")?,
         })
     }
 }
 
-/// The figure of a line `name   123 kB`.
-fn kib(text: &str, name: &str) -> anyhow::Result<i64> {
+/// Parses the figure of a line `name   123 kB`.
+fn parse_kib(text: &str, name: &str) -> anyhow::Result<i64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let figure = line.and_then(|line| line.split_whitespace().next());
     figure
@@ -98,13 +99,20 @@ mod tests {
     #[test]
     fn figures_are_found_by_their_names() {
         let text = "Rss:   12 kB\nPss:     7 kB\n";
-        assert_eq!(kib(text, "Pss:").unwrap(), 7);
-        assert!(kib(text, "Swap:").is_err());
+        assert_eq!(parse_kib(text, "Pss:").unwrap(), 7);
+        assert!(parse_kib(text, "Swap:").is_err());
     }
 
     #[test]
     fn a_process_has_a_footprint() {
-        let own = Footprint::of(std::process::id()).unwrap();
-        assert!(own.pss > own.file && own.file > 0 && own.rss >= own.pss && own.mapped > own.rss);
+        let footprint = Footprint::read(std::process::id()).unwrap();
+        let Footprint {
+            pss,
+            file,
+            rss,
+            mapped,
+            ..
+        } = footprint;
+        assert!(pss > file && file > 0 && rss >= pss && mapped > rss);
     }
 }

@@ -21,4 +21,4 @@ pub use opening::Opening;
 pub use plan::{Plan, Point};
 pub use rounds::measure;
 pub use row::{Report, Row, left_out};
-pub use versus::{Change, Comparison, Versus, versus};
+pub use versus::{Change, Comparison, Versus, compare_reports};

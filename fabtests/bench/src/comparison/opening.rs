@@ -1,4 +1,4 @@
-//! Time to open an endpoint, and of the first round trip with a new peer.
+//! Time to open an endpoint, and time of the first round trip with a new peer.
 
 use serde::Serialize;
 
@@ -12,7 +12,8 @@ use crate::timing::{Counts, Timing};
 pub struct Opening {
     /// Name and version of the implementation.
     pub implementation: String,
-    /// Discovery, fabric, domain, queue, address vector and endpoint, in nanoseconds.
+    /// Time of discovery and of opening the fabric, domain, queue, address vector and endpoint, in
+    /// nanoseconds.
     pub open_ns: f64,
     /// 95 % confidence interval of `open_ns`.
     pub open_ci_ns: [f64; 2],
@@ -27,7 +28,7 @@ impl Opening {
     ///
     /// # Errors
     /// As [`Pair::order`].
-    pub fn of(
+    pub fn measure(
         implementation: String,
         mut pair: Pair,
         provider: &str,
@@ -54,24 +55,25 @@ impl Opening {
             senders: 0,
             sender: 0,
         };
-        let (mut opens, mut firsts) = (Vec::new(), Vec::new());
+        let (mut open_times, mut first_trips) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            opens.push(pair.open(&open)?.open_ns as f64);
+            open_times.push(pair.open(&open)?.open_ns as f64);
             let timing: Timing = pair.measure(&Order::Bench(bench))?;
-            firsts.push(timing.mean);
+            first_trips.push(timing.mean);
         }
         // The first round contains initialisation that happens once per process.
-        let (opens, firsts) = (&opens[1..], &firsts[1..]);
+        let (open_times, first_trips) = (&open_times[1..], &first_trips[1..]);
         Ok(Self {
             implementation,
-            open_ns: median(opens),
-            open_ci_ns: confidence(opens),
-            first_round_trip_ns: median(firsts),
-            first_ci_ns: confidence(firsts),
+            open_ns: median(open_times),
+            open_ci_ns: confidence(open_times),
+            first_round_trip_ns: median(first_trips),
+            first_ci_ns: confidence(first_trips),
         })
     }
 }
 
+/// Bytes of a message.
 const SIZE: usize = 8;
-/// The first one does not count.
+/// Number of rounds, including the first, which does not count.
 const ROUNDS: usize = 21;

@@ -12,9 +12,9 @@ pub struct Plan {
     pub sizes: Vec<usize>,
     /// Outstanding messages at most.
     pub window: usize,
-    /// Round trips or windows of a run; by default enough for the size.
+    /// Round trips or windows of a run; `None` for a number that suits the size.
     pub iterations: Option<usize>,
-    /// Round trips or windows before the clock starts; by default enough for the size.
+    /// Round trips or windows before the clock starts; `None` for a number that suits the size.
     pub warmup: Option<usize>,
     /// Runs of each point by each contestant.
     pub reps: usize,
@@ -22,7 +22,7 @@ pub struct Plan {
     pub inject: bool,
     /// Whether to verify every message.
     pub verify: bool,
-    /// Whether our buffers lie in memory that the domain allocates.
+    /// Whether Selvedge's buffers lie in memory that the domain allocates.
     pub special: bool,
     /// Whether runs are long enough for processes to take turns on the cores.
     pub is_long: bool,
@@ -42,9 +42,10 @@ pub struct Point {
 impl Plan {
     /// All points, grouped by benchmark.
     pub fn points(&self) -> Vec<Point> {
-        let at = |&bench: &Bench| self.sizes.iter().map(move |&size| Point { bench, size });
-        let all = self.benches.iter().flat_map(at);
-        all.filter(|point| point.bench.has_size(point.size))
+        let points_of = |&bench: &Bench| self.sizes.iter().map(move |&size| Point { bench, size });
+        let points = self.benches.iter().flat_map(points_of);
+        points
+            .filter(|point| point.bench.has_size(point.size))
             .collect()
     }
 
@@ -55,12 +56,12 @@ impl Plan {
             false => fitting_window(self.window, point.size),
         };
         let mut counts = if point.bench.is_windowed() {
-            windows(point.size * window)
+            window_counts(point.size * window)
         } else {
             Counts::for_size(point.size)
         };
         if self.is_long {
-            counts.batch *= LONG;
+            counts.batch *= LONG_RUN_FACTOR;
             counts.singles = 0;
         }
         if let Some(iterations) = self.iterations {
@@ -96,8 +97,8 @@ impl Plan {
     }
 }
 
-/// Enough windows for a steady figure in some ten milliseconds.
-fn windows(bytes: usize) -> Counts {
+/// Counts of windows of `bytes` bytes: enough for a steady figure in some ten milliseconds.
+fn window_counts(bytes: usize) -> Counts {
     let batch = (STREAM_BYTES / bytes.max(1)).clamp(4, 500);
     Counts {
         warmup: batch.div_ceil(8),
@@ -106,6 +107,7 @@ fn windows(bytes: usize) -> Counts {
     }
 }
 
-/// Factor from tens to hundreds of milliseconds.
-const LONG: usize = 40;
+/// Factor that lengthens a run from tens to hundreds of milliseconds.
+const LONG_RUN_FACTOR: usize = 40;
+/// Bytes of the windows of a run.
 const STREAM_BYTES: usize = 128 << 20;

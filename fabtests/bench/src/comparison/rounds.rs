@@ -8,9 +8,9 @@ use crate::limits::{Flow, Limits, Transport, cma_ns, distance, point_limit};
 use crate::pair::Pair;
 use crate::progress::Progress;
 
-/// Measures every point of the plan, and puts each row into `draft` as soon as it is measured, in
-/// the order of `contestants` at each point. Two contestants take turns A B B A. The processes of
-/// `probe_pair`, which block meanwhile, measure the distance.
+/// Measures every point of the plan. Stores the rows of a point in `draft` after each round, in the
+/// order of `contestants`. Two contestants take turns A B B A. The processes of `probe_pair`
+/// measure the distance, and block while the contestants run.
 ///
 /// # Errors
 /// As [`crate::pair::Pair::order`].
@@ -23,19 +23,20 @@ pub fn measure(
     progress: Progress,
 ) -> anyhow::Result<()> {
     let points = plan.points();
-    let turns = turns(contestants.len());
+    let turns = turn_order(contestants.len());
     let rounds = (plan.reps * contestants.len()).div_ceil(turns.len());
     let steps = progress.steps("", points.len() * rounds);
-    let mut rounds_of = vec![Vec::new(); points.len()];
+    let mut rounds_by_point = vec![Vec::new(); points.len()];
     for _ in 0..rounds {
-        for (number, point) in points.iter().enumerate() {
+        for (index, point) in points.iter().enumerate() {
             steps.describe(format!("{} {}", point.bench, crate::size::text(point.size)));
             let order = plan.order(*point);
-            rounds_of[number].push(round(order, probe_pair, &turns, contestants)?);
-            let rows = rows(&order, contestants, &rounds_of[number], limits);
+            rounds_by_point[index].push(measure_round(order, probe_pair, &turns, contestants)?);
+            let rows = rows(&order, contestants, &rounds_by_point[index], limits);
             let lines: Vec<_> = rows.iter().map(Row::line).collect();
-            // A row is in the report before it is printed, so that an interrupt does not lose it.
-            draft.put(number, rows);
+            // The draft has the rows before they are printed, so that an interrupt does not lose
+            // them.
+            draft.set_rows(index, rows);
             steps.step_with(lines);
         }
     }
@@ -55,9 +56,9 @@ fn rows(
         .collect()
 }
 
-/// The indexes of the contestants that run in a round, in order. A drift of the machine affects
-/// both of two alike.
-fn turns(contestants: usize) -> Vec<usize> {
+/// The indexes of the contestants in the order of their runs in a round. With two contestants, a
+/// drift of the machine's speed affects both alike.
+fn turn_order(contestants: usize) -> Vec<usize> {
     match contestants {
         2 => vec![0, 1, 1, 0],
         count => (0..count).collect(),
@@ -65,7 +66,7 @@ fn turns(contestants: usize) -> Vec<usize> {
 }
 
 /// Measures one round at one point: the limit, then the contestants' runs.
-fn round(
+fn measure_round(
     order: BenchOrder,
     probe_pair: &mut Pair,
     turns: &[usize],
@@ -80,7 +81,7 @@ fn round(
         _ => Flow::Stream,
     };
     let mut before = distance(probe_pair)?;
-    let transport = Transport::of(&contestants[0].opened.provider);
+    let transport = Transport::of_provider(&contestants[0].opened.provider);
     let limit_ns = point_limit(probe_pair, transport, flow, order.size, order.window)?;
     let mut after = distance(probe_pair)?;
     let limit = Sample::new(limit_ns, before, after);
@@ -108,7 +109,7 @@ mod tests {
 
     #[test]
     fn two_contestants_take_turns_so_that_drift_cancels() {
-        assert_eq!(turns(2), [0, 1, 1, 0]);
-        assert_eq!(turns(1), [0]);
+        assert_eq!(turn_order(2), [0, 1, 1, 0]);
+        assert_eq!(turn_order(1), [0]);
     }
 }

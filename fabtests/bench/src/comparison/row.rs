@@ -11,7 +11,7 @@ use crate::stats::{confidence, median, spread};
 use crate::table::figure;
 use crate::timing::{QUANTILES, Timing};
 
-/// The object that `--json` prints. Later versions may add fields and remove none.
+/// The object that `--json` prints. Later versions may add fields but remove none.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Whether the run was interrupted. Rows are then missing, or have fewer rounds.
@@ -24,7 +24,7 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Memory of an idle endpoint of each contestant; empty when it was not measured.
     pub memory: Vec<MemoryUse>,
-    /// Time to open an endpoint of each of our providers; empty when it was not measured.
+    /// Time to open an endpoint of each provider of Selvedge; empty when it was not measured.
     pub opening: Vec<Opening>,
 }
 
@@ -53,7 +53,7 @@ pub struct Row {
     pub reps: usize,
     /// Runs that were left out because the cores' distance changed.
     pub dropped: usize,
-    /// Quartile distance over median of the runs' times.
+    /// Quartile distance of the runs' times, divided by their median.
     pub spread: f64,
     /// Round trip of a cache line around these runs, in nanoseconds.
     pub cacheline_rtt_ns: f64,
@@ -61,10 +61,10 @@ pub struct Row {
     pub ring_rtt_ns: f64,
     /// Time of one message at the limit, in nanoseconds. The limit is the one-line ring up to 56
     /// bytes and two copies above; for providers over sockets, a TCP socket that both sides poll.
-    /// It counts one way for round trips, one message of many for streams. `null` when the limit
-    /// was never measured at the distance of these runs.
+    /// A round trip's limit is the time of one way, a stream's the time of one of many messages.
+    /// `null` when the limit was never measured at the distance of these runs.
     pub limit_ns: Option<f64>,
-    /// The time of one message over `limit_ns`.
+    /// The time of one message, divided by `limit_ns`.
     pub ratio: Option<f64>,
     /// The limit of one core's copies in cache, in millions of bytes per second.
     pub memcpy_mbps: Option<f64>,
@@ -74,14 +74,15 @@ pub struct Row {
     /// Name of the configuration; empty for the plain pair.
     #[serde(rename = "manner")]
     pub config: String,
-    /// Cores in use: processor time of all processes over the time of the runs; `null` where it was
-    /// not measured.
+    /// Cores in use: processor time of all processes, divided by the time of the runs; `null` when
+    /// it was not measured.
     pub cores: Option<f64>,
-    /// Processor time of a waiting process over the time that it waits for a message.
+    /// Processor time of a waiting process, divided by the time for which that process waits;
+    /// `null` when it was not measured.
     pub waiting_cpu: Option<f64>,
     /// Time of one message in each run that counts, in nanoseconds, in the order of the runs.
     pub runs_ns: Vec<f64>,
-    /// 95 % confidence interval of their median.
+    /// 95 % confidence interval of the median of `runs_ns`.
     pub ci_ns: [f64; 2],
 }
 
@@ -98,7 +99,8 @@ pub(super) struct Sample<T> {
 pub(super) struct Round {
     /// Time of one message at the limit, in nanoseconds.
     pub(super) limit: Sample<f64>,
-    /// Time of one read by a system call, in nanoseconds; it does not depend on the distance.
+    /// Time of one read by a system call, in nanoseconds. This time does not depend on the
+    /// distance.
     pub(super) cma_ns: Option<f64>,
     /// The runs, each with its contestant's index.
     pub(super) runs: Vec<(usize, Sample<Measured>)>,
@@ -118,6 +120,7 @@ impl<T> Sample<T> {
         (self.before.line_ns * self.after.line_ns).sqrt()
     }
 
+    /// Mean round trip of the one-line ring around the measurement.
     fn ring_ns(&self) -> f64 {
         (self.before.ring.mean * self.after.ring.mean).sqrt()
     }
@@ -131,8 +134,8 @@ impl<T> Sample<T> {
 }
 
 impl Row {
-    /// Makes the row of contestant `number` at a point. A run counts only at the common distance of
-    /// all contestants' runs there, and so does a limit.
+    /// Makes the row of contestant `number` at a point. A run or a limit counts only if it was
+    /// measured at the common distance of all contestants' runs at that point.
     pub(super) fn new(
         order: &BenchOrder,
         contestant: &Contestant,
@@ -142,21 +145,21 @@ impl Row {
     ) -> Self {
         let common = common_line_ns(rounds);
         let runs = rounds.iter().flat_map(|round| &round.runs);
-        let own: Vec<_> = runs
+        let contestant_runs: Vec<_> = runs
             .filter(|(index, _)| *index == number)
             .map(|(_, run)| run)
             .collect();
-        let kept: Vec<_> = own
+        let kept: Vec<_> = contestant_runs
             .iter()
             .copied()
             .filter(|run| run.is_at(common))
             .collect();
         let times = figures(&kept, |run| run.value.timing.mean);
-        let pingpong = order.bench.is_pingpong();
-        let messages = if pingpong { 2.0 } else { 1.0 };
+        let is_pingpong = order.bench.is_pingpong();
+        let messages = if is_pingpong { 2.0 } else { 1.0 };
         let message_ns = median(&times) / messages;
         let runs_ns: Vec<_> = times.iter().map(|time| time / messages).collect();
-        let limit_ns = limit_ns(rounds, common);
+        let limit_ns = median_limit_ns(rounds, common);
         Self {
             provider: contestant.opened.provider.clone(),
             implementation: contestant.implementation.clone(),
@@ -168,20 +171,20 @@ impl Row {
                 1
             },
             inject: order.inject && order.size <= contestant.opened.inject_size,
-            rtt_ns: pingpong.then(|| medians(&kept)),
+            rtt_ns: is_pingpong.then(|| median_timing(&kept)),
             mbps: order.size as f64 * 1e3 / message_ns,
             msgs_per_s: 1e9 / message_ns,
             reps: kept.len(),
-            dropped: own.len() - kept.len(),
+            dropped: contestant_runs.len() - kept.len(),
             spread: spread(&times),
             cacheline_rtt_ns: median(&figures(&kept, Sample::line_ns)),
             ring_rtt_ns: median(&figures(&kept, Sample::ring_ns)),
             limit_ns,
             ratio: limit_ns.map(|limit| message_ns / limit),
-            cma_ns: cma_ns(rounds),
+            cma_ns: median_cma_ns(rounds),
             config: contestant.config.clone(),
-            cores: optional(&kept, |run| run.cores),
-            waiting_cpu: optional(&kept, |run| run.waiting_cpu),
+            cores: median_figure(&kept, |run| run.cores),
+            waiting_cpu: median_figure(&kept, |run| run.waiting_cpu),
             memcpy_mbps: SizeLimit::find(&limits.memcpy, order.size).map(|limit| limit.mbps),
             ci_ns: confidence(&runs_ns),
             runs_ns,
@@ -211,17 +214,17 @@ impl Row {
     }
 }
 
-/// A sentence about runs that were left out, from the numbers of runs that count and do not; `None`
-/// where all count.
+/// A sentence about the `dropped` runs that were left out beside the `reps` runs that count; `None`
+/// if every run counts.
 pub fn left_out(reps: usize, dropped: usize) -> Option<String> {
-    let all = reps + dropped;
+    let total = reps + dropped;
     match (reps, dropped) {
         (_, 0) => None,
         (0, _) => Some(format!(
-            "no figures: all {all} runs were left out, the cores' distance changed during each"
+            "no figures: all {total} runs were left out, the cores' distance changed during each"
         )),
         _ => Some(format!(
-            "{dropped} of {all} runs left out: the cores' distance changed"
+            "{dropped} of {total} runs left out: the cores' distance changed"
         )),
     }
 }
@@ -232,41 +235,46 @@ fn common_line_ns(rounds: &[Round]) -> f64 {
     median(&runs.map(|(_, run)| run.line_ns()).collect::<Vec<_>>())
 }
 
-/// The limit at a distance; `None` where it was never measured there.
-fn limit_ns(rounds: &[Round], line_ns: f64) -> Option<f64> {
+/// The limit at a distance; `None` if it was never measured at that distance.
+fn median_limit_ns(rounds: &[Round], line_ns: f64) -> Option<f64> {
     let limits = rounds.iter().map(|round| &round.limit);
     let kept: Vec<_> = limits.filter(|limit| limit.is_at(line_ns)).collect();
     (!kept.is_empty()).then(|| median(&figures(&kept, |limit| limit.value)))
 }
 
 /// Median time of a read by a system call.
-fn cma_ns(rounds: &[Round]) -> Option<f64> {
-    let taken: Vec<_> = rounds.iter().filter_map(|round| round.cma_ns).collect();
-    (!taken.is_empty()).then(|| median(&taken))
+fn median_cma_ns(rounds: &[Round]) -> Option<f64> {
+    let times: Vec<_> = rounds.iter().filter_map(|round| round.cma_ns).collect();
+    (!times.is_empty()).then(|| median(&times))
 }
 
 /// Each figure's median over the runs.
-fn medians(runs: &[&Sample<Measured>]) -> Timing {
+fn median_timing(runs: &[&Sample<Measured>]) -> Timing {
     Timing {
         mean: median(&figures(runs, |run| run.value.timing.mean)),
         p50: median(&figures(runs, |run| run.value.timing.p50)),
         p99: median(&figures(runs, |run| run.value.timing.p99)),
         min: median(&figures(runs, |run| run.value.timing.min)),
-        curve: curve(runs),
+        curve: median_curve(runs),
     }
 }
 
-fn curve(runs: &[&Sample<Measured>]) -> Option<[f64; QUANTILES.len()]> {
+/// The median of each quantile over the runs; `None` if no run has a curve.
+fn median_curve(runs: &[&Sample<Measured>]) -> Option<[f64; QUANTILES.len()]> {
     let curves: Vec<_> = runs
         .iter()
         .filter_map(|run| run.value.timing.curve)
         .collect();
-    let each = |at: usize| median(&curves.iter().map(|curve| curve[at]).collect::<Vec<_>>());
-    (!curves.is_empty()).then(|| std::array::from_fn(each))
+    let median_at =
+        |index: usize| median(&curves.iter().map(|curve| curve[index]).collect::<Vec<_>>());
+    (!curves.is_empty()).then(|| std::array::from_fn(median_at))
 }
 
 /// A figure's median over the runs that have it.
-fn optional(runs: &[&Sample<Measured>], figure: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
+fn median_figure(
+    runs: &[&Sample<Measured>],
+    figure: impl Fn(&Measured) -> Option<f64>,
+) -> Option<f64> {
     let figures: Vec<_> = runs.iter().filter_map(|run| figure(&run.value)).collect();
     (!figures.is_empty()).then(|| median(&figures))
 }
@@ -277,12 +285,12 @@ fn figures<T>(samples: &[&Sample<T>], figure: impl Fn(&Sample<T>) -> f64) -> Vec
 
 /// Whether two distances are the same, within the accuracy of a virtual machine.
 fn is_near(left: f64, right: f64) -> bool {
-    left <= right * NEAR && right <= left * NEAR
+    left <= right * SAME_DISTANCE_FACTOR && right <= left * SAME_DISTANCE_FACTOR
 }
 
-/// Different distances of virtual cores differ by a factor of four; measurements of the same one
-/// differ by a tenth.
-const NEAR: f64 = 1.5;
+/// Greatest factor between two measurements of the same distance. Different distances of virtual
+/// cores differ by a factor of four; measurements of the same distance differ by a tenth.
+const SAME_DISTANCE_FACTOR: f64 = 1.5;
 
 #[cfg(test)]
 mod tests {

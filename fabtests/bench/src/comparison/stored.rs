@@ -1,4 +1,4 @@
-//! Stored reports: the fields of the JSON that are read again.
+//! Stored reports: the fields of the JSON object that `plot` and `compare` read.
 
 use std::path::Path;
 
@@ -44,13 +44,13 @@ pub struct Row {
     pub size: usize,
     /// Outstanding messages at most.
     pub window: usize,
-    /// The round trips; none for streams.
+    /// The round trips; `None` for streams.
     pub rtt_ns: Option<RoundTrip>,
     /// Messages per second; `None` where no run counts.
     pub msgs_per_s: Option<f64>,
     /// Time of one message at the limit, in nanoseconds.
     pub limit_ns: Option<f64>,
-    /// Bandwidth of one core's copies.
+    /// Bandwidth of one core's copies, in millions of bytes per second.
     pub memcpy_mbps: Option<f64>,
     /// Time of one read by a system call, in nanoseconds.
     pub cma_ns: Option<f64>,
@@ -64,7 +64,7 @@ pub struct Row {
     /// Number of runs that were left out because the cores' distance changed.
     #[serde(default)]
     pub dropped: usize,
-    /// The time of a message in each run; empty in reports of older versions.
+    /// Time of a message in each run, in nanoseconds; empty in reports of older versions.
     #[serde(default)]
     pub runs_ns: Vec<f64>,
 }
@@ -81,7 +81,7 @@ impl Report {
     /// Reads a file.
     ///
     /// # Errors
-    /// The system's; that the file is not a report.
+    /// The system's error; an error for a file that is not a report.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
@@ -96,8 +96,8 @@ impl Row {
         self.msgs_per_s.map_or(f64::NAN, |rate| 1e9 / rate)
     }
 
-    /// 95 % confidence interval of the time of a message. A single run has the interval of its own
-    /// time.
+    /// 95 % confidence interval of the time of a message. Both bounds are the time itself if there
+    /// is at most one run.
     pub fn confidence(&self) -> [f64; 2] {
         match self.runs_ns.len() {
             0 | 1 => [self.message_ns(); 2],
@@ -110,11 +110,11 @@ impl Row {
         self.rtt_ns.as_ref()?.curve
     }
 
-    /// A name that tells this row from the others: the benchmark and every attribute in which they
-    /// differ.
-    pub fn name(&self, among: &[&Self]) -> String {
+    /// A name that distinguishes this row from `others`: the benchmark and every attribute in which
+    /// the rows differ.
+    pub fn distinct_name(&self, others: &[&Self]) -> String {
         let differ =
-            |field: fn(&Self) -> &str| among.iter().any(|other| field(other) != field(self));
+            |field: fn(&Self) -> &str| others.iter().any(|other| field(other) != field(self));
         let mut name = self.bench.clone();
         if differ(|row| &row.provider) {
             name += &format!(", {}", self.provider);

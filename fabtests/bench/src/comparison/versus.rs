@@ -28,7 +28,7 @@ pub struct Versus {
     pub change: Change,
 }
 
-/// How B's time differs from A's.
+/// The difference of B's time from A's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
@@ -51,12 +51,12 @@ pub struct Comparison {
     pub points: Vec<Versus>,
 }
 
-/// Pairs the points of two reports. Contestants of the same name are paired; without any, the first
-/// of each report.
-pub fn versus(a: &Report, b: &Report) -> Comparison {
+/// Compares the points that two reports have in common. Pairs contestants of the same name; if
+/// there are none, pairs the first contestant of each report.
+pub fn compare_reports(a: &Report, b: &Report) -> Comparison {
     let pairs = pairs(a, b);
-    let names = |side: fn(&(&Row, &Row)) -> String| {
-        let mut names: Vec<_> = pairs.iter().map(side).collect();
+    let names = |name: fn(&(&Row, &Row)) -> String| {
+        let mut names: Vec<_> = pairs.iter().map(name).collect();
         let mut seen = BTreeSet::new();
         names.retain(|name| seen.insert(name.clone()));
         names
@@ -65,10 +65,10 @@ pub fn versus(a: &Report, b: &Report) -> Comparison {
         names(|pair| contestant(pair.0)),
         names(|pair| contestant(pair.1)),
     );
-    let are_several = a_names.len() > 1;
+    let has_several_contestants = a_names.len() > 1;
     let points = pairs.iter().map(|(row, other)| {
-        let point = Versus::of(row, other);
-        match are_several {
+        let point = Versus::from_rows(row, other);
+        match has_several_contestants {
             true => Versus {
                 label: format!("{}, {}", point.label, row.provider),
                 ..point
@@ -84,13 +84,13 @@ pub fn versus(a: &Report, b: &Report) -> Comparison {
 }
 
 fn pairs<'a>(a: &'a Report, b: &'a Report) -> Vec<(&'a Row, &'a Row)> {
-    let partner = |row: &'a Row| b.rows.iter().find(|other| is_same(row, other));
+    let partner = |row: &'a Row| b.rows.iter().find(|other| is_same_measurement(row, other));
     let named = a.rows.iter().filter_map(|row| Some((row, partner(row)?)));
     let named: Vec<_> = named.collect();
     if !named.is_empty() {
         return named;
     }
-    let (a_rows, b_rows) = (first(a), first(b));
+    let (a_rows, b_rows) = (first_contestant_rows(a), first_contestant_rows(b));
     let pairs = a_rows.into_iter().filter_map(|row| {
         let is_partner = |other: &&&Row| is_same_point(row, other);
         Some((row, *b_rows.iter().find(is_partner)?))
@@ -108,7 +108,7 @@ fn contestant(row: &Row) -> String {
 }
 
 /// The rows of the first contestant.
-fn first(report: &Report) -> Vec<&Row> {
+fn first_contestant_rows(report: &Report) -> Vec<&Row> {
     let Some(first) = report.rows.first() else {
         return Vec::new();
     };
@@ -116,22 +116,22 @@ fn first(report: &Report) -> Vec<&Row> {
     report.rows.iter().filter(is_first).collect()
 }
 
-fn is_same(one: &Row, other: &Row) -> bool {
-    is_same_contestant(one, other) && is_same_point(one, other)
+fn is_same_measurement(a: &Row, b: &Row) -> bool {
+    is_same_contestant(a, b) && is_same_point(a, b)
 }
 
 /// Whether two rows have the same contestant, of any version.
-fn is_same_contestant(one: &Row, other: &Row) -> bool {
+fn is_same_contestant(a: &Row, b: &Row) -> bool {
     let name = |row: &Row| row.implementation.split(' ').next().map(str::to_owned);
-    one.provider == other.provider && one.config == other.config && name(one) == name(other)
+    a.provider == b.provider && a.config == b.config && name(a) == name(b)
 }
 
-fn is_same_point(one: &Row, other: &Row) -> bool {
-    one.bench == other.bench && one.size == other.size && one.window == other.window
+fn is_same_point(a: &Row, b: &Row) -> bool {
+    a.bench == b.bench && a.size == b.size && a.window == b.window
 }
 
 impl Versus {
-    fn of(a: &Row, b: &Row) -> Self {
+    fn from_rows(a: &Row, b: &Row) -> Self {
         let label = match a.config.as_str() {
             "" => a.bench.clone(),
             config => format!("{}, {config}", a.bench),
@@ -144,7 +144,7 @@ impl Versus {
         }
     }
 
-    /// Compares the times of a message in the runs of A and B.
+    /// Compares the times of a message in the runs of A and B, in nanoseconds.
     pub fn of_runs(label: String, size: usize, a: &[f64], b: &[f64]) -> Self {
         let (a_ns, b_ns) = (median(a), median(b));
         let ci = match a.len().min(b.len()) {
@@ -194,47 +194,54 @@ mod tests {
 
     #[test]
     fn the_same_contestant_of_another_version_is_compared_with_itself() {
-        let both = versus(&report("shm", "0.1", 100.0), &report("shm", "0.2", 80.0));
-        assert_eq!(both.a, "shm of selvedge 0.1");
-        assert_eq!(both.b, "shm of selvedge 0.2");
-        let all = both.points;
-        assert_eq!(all.len(), 2);
-        assert_eq!((all[0].size, all[1].size), (8, 64));
-        assert!((all[0].ratio - 0.8).abs() < 1e-9);
-        assert_eq!(all[0].change, Change::Faster);
-        assert!(!all[0].is_worse_than(1.0));
+        let comparison = compare_reports(&report("shm", "0.1", 100.0), &report("shm", "0.2", 80.0));
+        assert_eq!(comparison.a, "shm of selvedge 0.1");
+        assert_eq!(comparison.b, "shm of selvedge 0.2");
+        let points = comparison.points;
+        assert_eq!(points.len(), 2);
+        assert_eq!((points[0].size, points[1].size), (8, 64));
+        assert!((points[0].ratio - 0.8).abs() < 1e-9);
+        assert_eq!(points[0].change, Change::Faster);
+        assert!(!points[0].is_worse_than(1.0));
     }
 
     #[test]
-    fn different_contestants_are_compared_if_there_are_no_others() {
-        let both = versus(&report("shm", "0.1", 100.0), &report("tcp", "0.1", 9000.0));
-        assert_eq!(both.b, "tcp of selvedge 0.1");
-        let all = both.points;
-        assert_eq!(all[0].change, Change::Slower);
-        assert!(all[0].is_worse_than(50.0) && !all[0].is_worse_than(100.0));
+    fn different_contestants_are_compared_if_no_names_match() {
+        let comparison =
+            compare_reports(&report("shm", "0.1", 100.0), &report("tcp", "0.1", 9000.0));
+        assert_eq!(comparison.b, "tcp of selvedge 0.1");
+        let points = comparison.points;
+        assert_eq!(points[0].change, Change::Slower);
+        assert!(points[0].is_worse_than(50.0) && !points[0].is_worse_than(100.0));
     }
 
     #[test]
     fn labels_of_several_contestants_name_their_provider() {
         let two = |factor: f64| {
-            let mut both = report("shm", "0.1", 100.0 * factor);
-            both.rows.extend(report("tcp", "0.1", 9000.0 * factor).rows);
-            both
+            let mut comparison = report("shm", "0.1", 100.0 * factor);
+            comparison
+                .rows
+                .extend(report("tcp", "0.1", 9000.0 * factor).rows);
+            comparison
         };
-        let both = versus(&two(1.0), &two(2.0));
-        let labels: BTreeSet<_> = both.points.iter().map(|point| &*point.label).collect();
+        let comparison = compare_reports(&two(1.0), &two(2.0));
+        let labels: BTreeSet<_> = comparison
+            .points
+            .iter()
+            .map(|point| &*point.label)
+            .collect();
         assert_eq!(
             Vec::from_iter(labels),
             ["tagged_pingpong, shm", "tagged_pingpong, tcp"]
         );
-        assert_eq!(both.a, "shm of selvedge 0.1; tcp of selvedge 0.1");
+        assert_eq!(comparison.a, "shm of selvedge 0.1; tcp of selvedge 0.1");
     }
 
     #[test]
     fn a_difference_within_the_scatter_is_no_change() {
         let mut b = report("shm", "0.1", 101.0);
         b.rows[0].runs_ns = vec![60.0, 140.0, 101.0, 90.0];
-        let all = versus(&report("shm", "0.1", 100.0), &b).points;
-        assert_eq!(all[0].change, Change::Same);
+        let points = compare_reports(&report("shm", "0.1", 100.0), &b).points;
+        assert_eq!(points[0].change, Change::Same);
     }
 }

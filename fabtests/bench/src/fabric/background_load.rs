@@ -5,47 +5,54 @@ use anyhow::ensure;
 use selvedge::cq;
 
 use super::endpoint::BenchEndpoint;
-use super::message_api::{Purpose, Tagged};
-use super::posting::{Done, Run};
+use super::message_api::{Purpose, Tagged, channel_tag};
+use super::posting::{Completion, Run};
 
 /// Bytes of an unexpected message.
 const LEN: usize = 8;
 /// First of the channels that no benchmark uses.
 const UNUSED_CHANNEL: usize = 1 << 32;
 
+/// Adds the idle peers, posted receives and unexpected messages of the endpoint's configuration.
+/// The peer process does so at the same time.
+///
+/// # Errors
+/// The provider's error.
+pub fn add_background_load(endpoint: &mut BenchEndpoint) -> anyhow::Result<()> {
+    if endpoint.config().idle_peers > 0 {
+        endpoint.connect_idle_peers()?;
+    }
+    match endpoint.config().posted + endpoint.config().unexpected {
+        0 => Ok(()),
+        _ => add_unmatched(endpoint),
+    }
+}
+
 /// Posts the receives and sends the unexpected messages to the peer. Both processes call this at
 /// the same time.
 ///
 /// # Errors
-/// The provider's.
-pub(super) fn apply(endpoint: &mut BenchEndpoint) -> anyhow::Result<()> {
+/// The provider's error.
+fn add_unmatched(endpoint: &mut BenchEndpoint) -> anyhow::Result<()> {
     let (posted, unexpected) = (endpoint.config().posted, endpoint.config().unexpected);
-    endpoint.post_unmatched((0..posted).map(|number| channel_tag(UNUSED_CHANNEL + number)))?;
+    endpoint.post_unmatched((0..posted).map(|index| channel_tag(UNUSED_CHANNEL + index)))?;
     let (mut run, mut rx, tx) = Run::<Tagged>::begin(endpoint, LEN, 1)?;
-    for number in 0..unexpected {
-        run.set_channel(UNUSED_CHANNEL + posted + number);
+    for index in 0..unexpected {
+        run.set_channel(UNUSED_CHANNEL + posted + index);
         run.inject(&tx[0], LEN, Purpose::Payload)?;
     }
-    // Messages arrive in order: when this one has arrived, so have the earlier ones.
+    // Messages arrive in order: the peer has received the earlier ones when this message arrives.
     run.set_channel(0);
     run.inject(&tx[0], LEN, Purpose::Ack)?;
     let slot = rx.pop().expect("there are two receive buffers");
     run.recv(slot, LEN, Purpose::Ack)?;
     let mut entry = [cq::Entry::default()];
     while run.read(&mut entry)? == 0 {}
-    let done = run.done(&entry[0])?;
+    let completion = run.completion(&entry[0])?;
     ensure!(
-        matches!(done, Done::Received(_, LEN)),
-        "unexpected completion {done:?} instead of the peer's message"
+        matches!(completion, Completion::Received(_, LEN)),
+        "unexpected completion {completion:?} instead of the peer's message"
     );
     run.end();
     Ok(())
 }
-
-/// The bits of a tag that name a channel.
-pub(super) const fn channel_tag(channel: usize) -> u64 {
-    (channel as u64) << CHANNEL_SHIFT
-}
-
-/// Position of the channel in a tag, above the bits of [`Purpose`].
-pub(super) const CHANNEL_SHIFT: u32 = 8;

@@ -8,15 +8,15 @@
 use anyhow::ensure;
 use selvedge::cq;
 
-use super::BenchOrder;
 use super::endpoint::BenchEndpoint;
 use super::message_api::{MessageApi, Purpose};
-use super::posting::{Done, Run, RxSlot, TxSlot};
+use super::order::BenchOrder;
+use super::posting::{Completion, Run, RxSlot, TxSlot};
 use crate::clock::Clock;
 use crate::pair::Side;
 use crate::timing::{Timing, stream};
 
-pub(super) fn run<F: MessageApi>(
+pub(super) fn run<A: MessageApi>(
     endpoint: &mut BenchEndpoint,
     side: Side,
     clock: Clock,
@@ -28,7 +28,7 @@ pub(super) fn run<F: MessageApi>(
         0
     };
     let windows = order.counts.total();
-    let (run, rx, tx) = Run::<F>::begin(endpoint, order.size.max(ACK), order.window)?;
+    let (run, rx, tx) = Run::<A>::begin(endpoint, order.size.max(ACK), order.window)?;
     let mut process = StreamProcess {
         run,
         size: order.size,
@@ -75,14 +75,15 @@ pub(super) fn run<F: MessageApi>(
 }
 
 #[derive(Debug)]
-struct StreamProcess<'a, F> {
-    run: Run<'a, F>,
+struct StreamProcess<'a, A> {
+    run: Run<'a, A>,
     size: usize,
     window: usize,
     inject_payload: bool,
     inject_ack: bool,
     verify: bool,
-    /// Receives that remain to be posted. The count makes the run end without a posted receive.
+    /// Receives that remain to be posted. The limit ensures that no posted receive remains at the
+    /// end of the run.
     to_post: usize,
     posted: u64,
     sent: u64,
@@ -98,32 +99,35 @@ struct StreamProcess<'a, F> {
     entries: Vec<cq::Entry>,
 }
 
-impl<F: MessageApi> StreamProcess<'_, F> {
-    /// Sends a window and waits until it is sent and the peer's window has arrived. The peer's
-    /// window serves as the acknowledgement.
+impl<A: MessageApi> StreamProcess<'_, A> {
+    /// Sends a window. Waits until all sends have completed and the peer's window has arrived,
+    /// which serves as the acknowledgement.
     #[inline]
     fn exchange_windows(&mut self) -> anyhow::Result<()> {
-        self.send_all()?;
+        self.post_window()?;
         self.wanted += self.window as u64;
         self.wait(self.size, Self::check)?;
         self.post(self.window, self.size, Purpose::Payload)
     }
 
-    /// Polls the queue until the last injected messages have left. The peer waits for them and
-    /// sends nothing more.
+    /// Polls the queue until the last injected messages have left. The peer waits for these
+    /// messages and sends no others.
     fn flush_injected(&mut self) -> anyhow::Result<()> {
-        for _ in 0..TURNS {
+        for _ in 0..FLUSH_READS {
             let count = self.run.read(&mut self.entries)?;
-            ensure!(count == 0, "{count} completions without an operation");
+            ensure!(
+                count == 0,
+                "{count} completions although no operation is outstanding"
+            );
             std::thread::yield_now();
         }
         Ok(())
     }
 
     #[inline]
-    fn send_all(&mut self) -> anyhow::Result<()> {
+    fn post_window(&mut self) -> anyhow::Result<()> {
         if self.verify {
-            self.fill();
+            self.fill_window();
         }
         if self.inject_payload {
             for slot in &self.tx {
@@ -137,10 +141,11 @@ impl<F: MessageApi> StreamProcess<'_, F> {
         Ok(())
     }
 
-    /// Sends a window and waits until it is sent and acknowledged.
+    /// Sends a window. Waits until all sends have completed and the peer has acknowledged the
+    /// window.
     #[inline]
     fn send_window(&mut self) -> anyhow::Result<()> {
-        self.send_all()?;
+        self.post_window()?;
         self.wanted += 1;
         self.wait(ACK, |_, _| Ok(()))?;
         self.post(1, ACK, Purpose::Ack)
@@ -185,9 +190,9 @@ impl<F: MessageApi> StreamProcess<'_, F> {
         while self.received < self.wanted || self.tx.len() < self.window {
             let count = self.run.read(&mut self.entries)?;
             for entry in &self.entries[..count] {
-                match self.run.done(entry)? {
-                    Done::Sent(slot) => self.tx.push(slot),
-                    Done::Received(slot, len) => {
+                match self.run.completion(entry)? {
+                    Completion::Sent(slot) => self.tx.push(slot),
+                    Completion::Received(slot, len) => {
                         ensure!(
                             len == expected,
                             "received {len} bytes of a message of {expected}"
@@ -205,7 +210,7 @@ impl<F: MessageApi> StreamProcess<'_, F> {
     }
 
     #[cold]
-    fn fill(&mut self) {
+    fn fill_window(&mut self) {
         for slot in &self.tx {
             self.run.fill(slot, self.size, self.sent);
             self.sent += 1;
@@ -220,5 +225,5 @@ impl<F: MessageApi> StreamProcess<'_, F> {
 
 /// Bytes of an acknowledgement.
 const ACK: usize = 4;
-/// Reads of the queue after which a window of injected messages has left.
-const TURNS: usize = 500;
+/// Number of reads of the queue within which a window of injected messages leaves.
+const FLUSH_READS: usize = 500;

@@ -1,26 +1,23 @@
 //! The endpoint of one process, with its queue, peers and buffers.
 
 use std::iter::repeat_n;
-use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::info::{EpType, Threading};
 use selvedge::{
-    Address, AddressVector, Bindings, Caps, CompletionQueue, Endpoint, Errno, FiAddr, Hints, Info,
-    av, cq, wait,
+    Address, AddressVector, Bindings, Caps, CompletionQueue, Endpoint, FiAddr, Hints, Info, av, cq,
+    wait,
 };
 use serde::{Deserialize, Serialize};
 
 use super::idle_peers::{CONNECT_TAG, IdlePeers};
-use super::posting::{EndpointBuffers, post_unmatched};
-use super::remote::TargetRegion;
-use super::{
-    BenchConfig, LARGEST, OpenOrder, ThreadingLevel, WIDEST, WaitStrategy, background_load,
-    side_bytes,
+use super::order::{
+    BenchConfig, MAX_MESSAGE_SIZE, MAX_WINDOW, OpenOrder, ThreadingLevel, WaitStrategy, side_bytes,
 };
+use super::posting::{EndpointBuffers, Waiter, post_unmatched};
+use super::remote::TargetRegion;
 use crate::buffer::Pages;
 use crate::cpu::Idle;
 
@@ -41,7 +38,7 @@ pub struct BenchEndpoint {
     config: BenchConfig,
     /// Buffer of the receives that no message matches.
     unmatched_buf: Pages,
-    /// Idle endpoints of this process, connected with the other process.
+    /// Idle endpoints of this process, which are connected with the other process.
     idle_peers: Option<IdlePeers>,
     /// Memory that the peer accesses, where a benchmark needs it.
     region: Option<TargetRegion>,
@@ -66,7 +63,7 @@ impl BenchEndpoint {
     /// Opens an endpoint of the best provider that fits the order.
     ///
     /// # Errors
-    /// When no provider fits, with discovery's explanation; when the endpoint does not open.
+    /// When no provider fits, with discovery's explanation; when the endpoint cannot be opened.
     pub fn open(order: &OpenOrder, idle: Idle) -> anyhow::Result<Self> {
         let start = Instant::now();
         let info = discover(order)?;
@@ -85,10 +82,10 @@ impl BenchEndpoint {
             .endpoint(&info, bindings)
             .with_context(|| format!("cannot open an endpoint of {name}"))?;
         let open_ns = start.elapsed().as_nanos() as u64;
-        let side = side_bytes(order.window, order.largest);
+        let buffer_len = side_bytes(order.window, order.largest);
         let buffers = match order.special {
-            true => EndpointBuffers::special(&*domain, side)?,
-            false => EndpointBuffers::new(side)?,
+            true => EndpointBuffers::special(&*domain, buffer_len)?,
+            false => EndpointBuffers::new(buffer_len)?,
         };
         Ok(Self {
             ep,
@@ -103,23 +100,23 @@ impl BenchEndpoint {
             unmatched_buf: Pages::new(64)?,
             idle_peers: None,
             region: match order.remote {
-                true => Some(TargetRegion::new(&*domain, side)?),
+                true => Some(TargetRegion::new(&*domain, buffer_len)?),
                 false => None,
             },
         })
     }
 
-    /// Replaces the buffers by ones for other sizes.
+    /// Replaces the buffers by buffers for a window of `window` messages of up to `largest` bytes.
     ///
     /// # Errors
-    /// When memory cannot be allocated; when either number is out of range.
+    /// When memory cannot be allocated; when `window` or `largest` is out of range.
     pub fn resize(&mut self, window: usize, largest: usize) -> anyhow::Result<()> {
         ensure!(
-            largest <= LARGEST,
+            largest <= MAX_MESSAGE_SIZE,
             "a largest message of {largest} bytes is out of range"
         );
         ensure!(
-            window <= WIDEST,
+            window <= MAX_WINDOW,
             "a window of {window} messages is out of range"
         );
         self.buffers = EndpointBuffers::new(side_bytes(window, largest))?;
@@ -163,24 +160,12 @@ impl BenchEndpoint {
         Ok(())
     }
 
-    /// Adds the idle peers, posted receives and unexpected messages of the configuration. The peer
-    /// process does so at the same time.
+    /// Connects idle endpoints of this process with the peer, and this endpoint with the peer's
+    /// idle endpoints.
     ///
     /// # Errors
-    /// The provider's.
-    pub fn add_background_load(&mut self) -> anyhow::Result<()> {
-        if self.config.idle_peers > 0 {
-            self.idle_peers = Some(self.connect_idle_peers()?);
-        }
-        match self.config.posted + self.config.unexpected {
-            0 => Ok(()),
-            _ => background_load::apply(self),
-        }
-    }
-
-    /// Connects idle endpoints of this process with the peer, and this endpoint with the peer's
-    /// idle ones.
-    fn connect_idle_peers(&mut self) -> anyhow::Result<IdlePeers> {
+    /// The provider's error.
+    pub(super) fn connect_idle_peers(&mut self) -> anyhow::Result<()> {
         let count = self.config.idle_peers;
         let idle_peers = IdlePeers::open(&self.info, count)?;
         self.post_unmatched(repeat_n(CONNECT_TAG, count))?;
@@ -193,10 +178,11 @@ impl BenchEndpoint {
             poll_connected().map(|_| ())
         })?;
         while poll_connected()? < count {}
-        Ok(idle_peers)
+        self.idle_peers = Some(idle_peers);
+        Ok(())
     }
 
-    /// How this process waits while nothing completes.
+    /// The action of this process between two reads of the queue.
     pub(super) fn idle(&self) -> Idle {
         self.idle
     }
@@ -211,10 +197,10 @@ impl BenchEndpoint {
         &self.peers
     }
 
-    /// Posts a receive for each of these tags, which no message of a benchmark has.
+    /// Posts a receive for each of `tags`. No message of a benchmark has one of these tags.
     ///
     /// # Errors
-    /// The provider's.
+    /// The provider's error.
     pub(super) fn post_unmatched(&mut self, tags: impl Iterator<Item = u64>) -> anyhow::Result<()> {
         post_unmatched(&*self.ep, &mut self.unmatched_buf, tags)
     }
@@ -228,15 +214,15 @@ impl BenchEndpoint {
         self.info.tx_attr.inject_size
     }
 
-    /// The endpoint, its queue, its peer, and the memory that the peer accesses.
+    /// Lends the endpoint, its queue, its peer, and the memory that the peer accesses.
     ///
     /// # Errors
-    /// When the endpoint was opened without such memory, or with too little.
-    pub(super) fn remote(&mut self, size: usize) -> anyhow::Result<RemoteParts<'_>> {
+    /// When the endpoint was opened without memory for the peer, or with less than `size` bytes.
+    pub(super) fn remote_resources(&mut self, size: usize) -> anyhow::Result<RemoteResources<'_>> {
         let peer = self.peer();
         let region = self.region.as_mut().context("no memory for the peer")?;
         ensure!(region.fits(size), "accesses of {size} bytes are too large");
-        Ok(RemoteParts {
+        Ok(RemoteResources {
             ep: &*self.ep,
             cq: &*self.cq,
             peer,
@@ -244,93 +230,31 @@ impl BenchEndpoint {
         })
     }
 
-    /// The endpoint, its queue, its peer and its buffers.
-    pub(super) fn parts(&mut self) -> Parts<'_> {
+    /// Lends the endpoint, its queue, its peer and its buffers.
+    pub(super) fn message_resources(&mut self) -> MessageResources<'_> {
         let peer = self.peer();
-        Parts {
+        MessageResources {
             ep: &*self.ep,
             cq: &*self.cq,
             peer,
-            waiter: Waiter {
-                config: self.config.wait,
-                idle: self.idle,
-            },
+            waiter: Waiter::new(self.config.wait, self.idle),
             buffers: &mut self.buffers,
         }
     }
 }
 
-/// How a process waits for completions.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Waiter {
-    config: WaitStrategy,
-    idle: Idle,
-}
-
-impl Waiter {
-    /// Waits once as configured, and returns the number of entries that the wait has read.
-    ///
-    /// # Errors
-    /// As [`CompletionQueue::read`].
-    #[inline]
-    pub(super) fn wait(
-        self,
-        cq: &dyn CompletionQueue,
-        entries: &mut [cq::Entry],
-    ) -> selvedge::Result<usize> {
-        if self.config == WaitStrategy::Spin {
-            self.idle.rest();
-            return Ok(0);
-        }
-        self.sleep(cq, entries)
-    }
-
-    #[cold]
-    fn sleep(self, cq: &dyn CompletionQueue, entries: &mut [cq::Entry]) -> selvedge::Result<usize> {
-        match self.config {
-            WaitStrategy::Spin | WaitStrategy::Yield => std::thread::yield_now(),
-            WaitStrategy::Fd if cq.try_wait().is_ok() => {
-                let fd = cq.wait_fd().ok_or(Errno::NoSys)?;
-                let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
-                // The queue is read again after any outcome.
-                let _ = poll(&mut fds, PollTimeout::from(WAIT_TIMEOUT_MS));
-            }
-            WaitStrategy::Fd => {}
-            WaitStrategy::Sleep => {
-                let timeout = Duration::from_millis(WAIT_TIMEOUT_MS.into());
-                return match cq.wait(entries, Some(timeout)) {
-                    Err(Errno::Again) => Ok(0),
-                    read => read,
-                };
-            }
-        }
-        Ok(0)
-    }
-
-    /// Gives up the processor before a post is tried again.
-    pub(super) fn rest(self) {
-        match self.config {
-            WaitStrategy::Spin => self.idle.rest(),
-            _ => std::thread::yield_now(),
-        }
-    }
-}
-
-/// Limit of one wait, so that a process that waits in vain reaches its deadline.
-const WAIT_TIMEOUT_MS: u16 = 1000;
-
-/// The parts of an endpoint that a loop over remote memory uses.
+/// The objects of an endpoint that a loop over remote memory uses.
 #[derive(Debug)]
-pub(super) struct RemoteParts<'a> {
+pub(super) struct RemoteResources<'a> {
     pub(super) ep: &'a dyn Endpoint,
     pub(super) cq: &'a dyn CompletionQueue,
     pub(super) peer: FiAddr,
     pub(super) region: &'a mut TargetRegion,
 }
 
-/// The parts of an endpoint that a message loop uses.
+/// The objects of an endpoint that a message loop uses.
 #[derive(Debug)]
-pub(super) struct Parts<'a> {
+pub(super) struct MessageResources<'a> {
     pub(super) ep: &'a dyn Endpoint,
     pub(super) cq: &'a dyn CompletionQueue,
     pub(super) peer: FiAddr,
@@ -350,7 +274,7 @@ pub fn longest_datagram(provider: Option<String>) -> anyhow::Result<usize> {
     Ok(discover(&order)?.ep_attr.max_msg_size)
 }
 
-/// Discovery's best result that the loops can use.
+/// Returns discovery's best result that meets the order's requirements.
 pub(crate) fn discover(order: &OpenOrder) -> anyhow::Result<Info> {
     let registry = selvedge_providers::builtin();
     let infos = registry.infos(&hints(order))?;
@@ -361,7 +285,7 @@ pub(crate) fn discover(order: &OpenOrder) -> anyhow::Result<Info> {
     let limit = info.ep_attr.max_msg_size;
     ensure!(
         order.largest <= limit,
-        "messages of {} carry at most {limit} bytes, not {}: choose smaller sizes with -S",
+        "a message of {} carries at most {limit} bytes, not {}: choose smaller sizes with -S",
         info.fabric_attr.prov_name,
         order.largest
     );

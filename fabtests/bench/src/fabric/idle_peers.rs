@@ -1,13 +1,13 @@
-//! Idle peers: connected endpoints that send nothing, which the measured endpoint has to serve as
-//! well.
+//! Idle peers: connected endpoints that send no messages. The measured endpoint's progress includes
+//! them.
 
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use selvedge::{Address, AddressVector, Bindings, CompletionQueue, Endpoint, Errno, Info, av, cq};
 
-use super::background_load::channel_tag;
-use super::posting::send_nothing;
+use super::message_api::channel_tag;
+use super::posting::send_empty;
 
 /// Tag of the message that connects an idle peer; no benchmark uses it.
 pub(super) const CONNECT_TAG: u64 = channel_tag(1 << 33);
@@ -22,10 +22,10 @@ pub(super) struct IdlePeers {
 }
 
 impl IdlePeers {
-    /// Opens `count` endpoints in a domain of their own.
+    /// Opens `count` endpoints in a new domain.
     ///
     /// # Errors
-    /// The provider's.
+    /// The provider's error.
     pub(super) fn open(info: &Info, count: usize) -> anyhow::Result<Self> {
         let domain = info.open()?;
         let cq = domain.cq(&cq::Attr::with_size(count))?;
@@ -39,11 +39,11 @@ impl IdlePeers {
         Ok(Self { eps, cq, av })
     }
 
-    /// Sends one message from each endpoint to `peer`, and returns when all sends have completed.
-    /// Calls `meanwhile` repeatedly until then.
+    /// Sends one message from each endpoint to `peer`. Calls `meanwhile` repeatedly until all sends
+    /// have completed.
     ///
     /// # Errors
-    /// The provider's, or those of `meanwhile`.
+    /// The provider's error, or an error of `meanwhile`.
     pub(super) fn connect_to(
         &self,
         peer: &Address,
@@ -51,7 +51,7 @@ impl IdlePeers {
     ) -> anyhow::Result<()> {
         let peer = self.av.insert_one(peer)?;
         for ep in &self.eps {
-            send_nothing(&**ep, peer, CONNECT_TAG)
+            send_empty(&**ep, peer, CONNECT_TAG)
                 .context("cannot send an idle peer's first message")?;
         }
         let mut sent = 0;

@@ -9,11 +9,12 @@ use super::message_api::{Purpose, Tagged};
 use super::posting::Run;
 use crate::pair::Side;
 
-/// The passive side waits for a message that the active side sends after `pause`. The active side
-/// sleeps until then, and waits for a reply: a first message may need its sender's progress.
+/// Runs one side of a late message: the active side sleeps for `pause` and sends, the passive side
+/// waits for the message and replies. The active side waits for the reply, because a first message
+/// may need its sender's progress.
 ///
 /// # Errors
-/// The provider's.
+/// The provider's error.
 pub fn linger(endpoint: &mut BenchEndpoint, side: Side, pause: Duration) -> anyhow::Result<()> {
     let (run, mut rx, tx) = Run::<Tagged>::begin(endpoint, LEN, 1)?;
     let slot = rx.pop().expect("there are two receive buffers");
@@ -36,7 +37,8 @@ pub fn linger(endpoint: &mut BenchEndpoint, side: Side, pause: Duration) -> anyh
 fn receive_one(run: &Run<'_, Tagged>) -> anyhow::Result<()> {
     let mut entry = [cq::Entry::default()];
     while run.read(&mut entry)? == 0 {}
-    run.done(&entry[0]).map(|_| ())
+    run.completion(&entry[0]).map(|_| ())
 }
 
+/// Bytes of a message.
 const LEN: usize = 8;

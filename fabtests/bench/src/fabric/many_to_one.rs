@@ -1,19 +1,18 @@
 //! Streams of several senders to one receiver. Each sender has its own tag channel.
 //!
-//! A sender works as in the stream of a pair: it sends a window of messages and waits for the
-//! acknowledgement. The receiver's posted receives match all channels; it acknowledges each
-//! channel's window as soon as the window is complete. It has two windows of receives posted for
-//! each sender, so that every message finds one. The receiver measures the time per message over
-//! all senders.
+//! As in the stream of a pair, a sender sends a window of messages and waits for the
+//! acknowledgement. The receiver's posted receives match all channels. The receiver acknowledges
+//! each channel's window as soon as the window is complete. Two windows of receives are posted for
+//! each sender, so that every message matches a posted receive. The receiver measures the time per
+//! message over all senders.
 
 use anyhow::ensure;
 use selvedge::cq;
 
-use super::BenchOrder;
-use super::background_load::CHANNEL_SHIFT;
 use super::endpoint::BenchEndpoint;
-use super::message_api::{Purpose, Tagged};
-use super::posting::{Done, Run, RxSlot};
+use super::message_api::{CHANNEL_SHIFT, Purpose, Tagged};
+use super::order::BenchOrder;
+use super::posting::{Completion, Run, RxSlot};
 use crate::clock::{Clock, ticks};
 use crate::pair::Side;
 use crate::timing::Timing;
@@ -44,7 +43,9 @@ fn send(endpoint: &mut BenchEndpoint, order: BenchOrder) -> anyhow::Result<()> {
     run.set_channel(order.sender + 1);
     let mut entries = vec![cq::Entry::default(); order.window];
     for _ in 0..order.counts.total() {
-        let slot = rx.pop().expect("the last window gave its receive back");
+        let slot = rx
+            .pop()
+            .expect("the last window has returned its receive buffer");
         run.recv(slot, ACK, Purpose::Ack)?;
         if inject {
             for slot in &tx {
@@ -59,9 +60,9 @@ fn send(endpoint: &mut BenchEndpoint, order: BenchOrder) -> anyhow::Result<()> {
         while !acknowledged || tx.len() < order.window {
             let count = run.read(&mut entries)?;
             for entry in &entries[..count] {
-                match run.done(entry)? {
-                    Done::Sent(slot) => tx.push(slot),
-                    Done::Received(slot, _) => {
+                match run.completion(entry)? {
+                    Completion::Sent(slot) => tx.push(slot),
+                    Completion::Received(slot, _) => {
                         acknowledged = true;
                         rx.push(slot);
                     }
@@ -85,10 +86,10 @@ fn receive(
         peers.len(),
         order.senders
     );
-    let all = order.window * order.senders;
-    let (mut run, mut free, tx) = Run::<Tagged>::begin(endpoint, order.size.max(ACK), all)?;
+    let all_windows = order.window * order.senders;
+    let (mut run, mut free, tx) = Run::<Tagged>::begin(endpoint, order.size.max(ACK), all_windows)?;
     run.accept_all_channels();
-    let mut to_post = all * order.counts.total();
+    let mut to_post = all_windows * order.counts.total();
     let mut post = |run: &Run<'_, Tagged>, free: &mut Vec<RxSlot>, count: usize| {
         let count = count.min(to_post);
         to_post -= count;
@@ -96,15 +97,15 @@ fn receive(
         let mut slots = free.drain(first..);
         slots.try_for_each(|slot| run.recv(slot, order.size, Purpose::Payload))
     };
-    post(&run, &mut free, 2 * all)?;
-    let mut arrived = vec![0_usize; order.senders];
+    post(&run, &mut free, 2 * all_windows)?;
+    let mut arrived_by_sender = vec![0_usize; order.senders];
     let mut entries = vec![cq::Entry::default(); order.window];
-    let (mut received, mut start, mut first) = (0, ticks(), 0);
-    while received < all * order.counts.total() {
+    let (mut received, mut start, mut warmup_messages) = (0, ticks(), 0);
+    while received < all_windows * order.counts.total() {
         let count = run.read(&mut entries)?;
         for entry in &entries[..count] {
             let channel = (entry.tag >> CHANNEL_SHIFT) as usize;
-            if let Done::Received(slot, len) = run.done(entry)? {
+            if let Completion::Received(slot, len) = run.completion(entry)? {
                 ensure!(
                     len == order.size && (1..=order.senders).contains(&channel),
                     "received {len} bytes in channel {channel}"
@@ -112,20 +113,20 @@ fn receive(
                 free.push(slot);
             }
             received += 1;
-            arrived[channel - 1] += 1;
-            if arrived[channel - 1].is_multiple_of(order.window) {
+            arrived_by_sender[channel - 1] += 1;
+            if arrived_by_sender[channel - 1].is_multiple_of(order.window) {
                 run.set_peer(peers[channel - 1]);
                 run.set_channel(channel);
                 run.inject(&tx[0], ACK, Purpose::Ack)?;
                 post(&run, &mut free, order.window)?;
             }
         }
-        if first == 0 && received >= all * order.counts.warmup {
-            (start, first) = (ticks(), received.max(1));
+        if warmup_messages == 0 && received >= all_windows * order.counts.warmup {
+            (start, warmup_messages) = (ticks(), received.max(1));
         }
     }
-    let messages = (received - first).max(1);
-    let taken = [clock.ns(ticks() - start) / messages as f64];
+    let messages = (received - warmup_messages).max(1);
+    let message_ns = [clock.ns(ticks() - start) / messages as f64];
     run.end();
-    Ok(Timing::of(&taken))
+    Ok(Timing::from_means(&message_ns))
 }

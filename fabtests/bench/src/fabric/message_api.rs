@@ -4,14 +4,22 @@
 
 use selvedge::{Context, Desc, Endpoint, FiAddr, Iov, IovMut, MsgExt, Result, TagMatch, TaggedExt};
 
-/// Purpose of a message. A tagged message carries it as its tag.
+/// Purpose of a message. The tag of a tagged message contains the purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Measured.
+    /// A message whose transfer is measured.
     Payload = 1,
-    /// Acknowledges a window.
+    /// The acknowledgement of a window.
     Ack = 2,
 }
+
+/// The bits of a tag that name a channel.
+pub(super) const fn channel_tag(channel: usize) -> u64 {
+    (channel as u64) << CHANNEL_SHIFT
+}
+
+/// Position of the channel in a tag, above the bits of [`Purpose`].
+pub(super) const CHANNEL_SHIFT: u32 = 8;
 
 /// The API of untagged or tagged messages.
 pub(super) trait MessageApi {

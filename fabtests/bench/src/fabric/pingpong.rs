@@ -3,24 +3,24 @@
 use anyhow::Context as _;
 use selvedge::cq;
 
-use super::BenchOrder;
 use super::endpoint::BenchEndpoint;
 use super::message_api::{MessageApi, Purpose};
-use super::posting::{Done, Run, RxSlot, TxSlot};
+use super::order::BenchOrder;
+use super::posting::{Completion, Run, RxSlot, TxSlot};
 use crate::clock::Clock;
 use crate::pair::Side;
 use crate::pair::exchange::{self, Messages};
 use crate::timing::Timing;
 
-pub(super) fn run<F: MessageApi>(
+pub(super) fn run<A: MessageApi>(
     endpoint: &mut BenchEndpoint,
     side: Side,
     clock: Clock,
     order: BenchOrder,
 ) -> anyhow::Result<Timing> {
     let params = order.pingpong_params(side, endpoint.inject_size());
-    let (run, rx, tx) = Run::<F>::begin(endpoint, order.size, 1)?;
-    let mut raw = Raw {
+    let (run, rx, tx) = Run::<A>::begin(endpoint, order.size, 1)?;
+    let mut raw = RawMessages {
         run,
         size: order.size,
         entry: [cq::Entry::default()],
@@ -32,13 +32,14 @@ pub(super) fn run<F: MessageApi>(
     Ok(timing)
 }
 
-struct Raw<'a, F> {
-    run: Run<'a, F>,
+/// The message API of the raw endpoint.
+struct RawMessages<'a, A> {
+    run: Run<'a, A>,
     size: usize,
     entry: [cq::Entry; 1],
 }
 
-impl<F: MessageApi> Messages for Raw<'_, F> {
+impl<A: MessageApi> Messages for RawMessages<'_, A> {
     type Rx = RxSlot;
     type Tx = TxSlot;
 
@@ -58,10 +59,10 @@ impl<F: MessageApi> Messages for Raw<'_, F> {
     }
 
     #[inline]
-    fn read(&mut self) -> anyhow::Result<Option<Done>> {
+    fn read(&mut self) -> anyhow::Result<Option<Completion>> {
         match self.run.read(&mut self.entry)? {
             0 => Ok(None),
-            _ => self.run.done(&self.entry[0]).map(Some),
+            _ => self.run.completion(&self.entry[0]).map(Some),
         }
     }
 

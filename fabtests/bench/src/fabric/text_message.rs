@@ -1,5 +1,5 @@
-//! Text messages between two endpoints over the fabric itself, by which two commands in two
-//! terminals agree.
+//! Text messages between two endpoints over the fabric itself. Two commands in two terminals
+//! exchange them to control a run.
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::cq;
@@ -8,15 +8,13 @@ use serde::de::DeserializeOwned;
 
 use super::endpoint::BenchEndpoint;
 use super::message_api::{Purpose, Untagged};
-use super::posting::{Done, Run};
-
-/// Bytes of a text message; a shorter text is padded with spaces.
-pub(super) const TEXT_LEN: usize = 1024;
+use super::order::TEXT_LEN;
+use super::posting::{Completion, Run};
 
 /// Sends a value as an untagged message.
 ///
 /// # Errors
-/// The provider's; that the value is too long.
+/// The provider's error; an error for a value that is too long.
 pub fn post(endpoint: &mut BenchEndpoint, value: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_vec(value)?;
     ensure!(
@@ -26,19 +24,19 @@ pub fn post(endpoint: &mut BenchEndpoint, value: &impl Serialize) -> anyhow::Res
     );
     let (run, _, mut tx) = Run::<Untagged>::begin(endpoint, TEXT_LEN, 1)?;
     let slot = tx.pop().context("there is one buffer")?;
-    run.write(&slot, TEXT_LEN, &text);
+    run.write_text(&slot, TEXT_LEN, &text);
     run.send(slot, TEXT_LEN, Purpose::Payload)?;
     let mut entry = [cq::Entry::default()];
     while run.read(&mut entry)? == 0 {}
-    run.done(&entry[0])?;
+    run.completion(&entry[0])?;
     run.end();
     Ok(())
 }
 
-/// Receives the value of a [`post`]; calls `wait` whenever it has not arrived yet.
+/// Receives the value of a [`post`]. Calls `wait` after each poll without a message.
 ///
 /// # Errors
-/// The provider's; that the message is not such a value.
+/// The provider's error; an error for a message that is not a `T`.
 pub fn receive<T: DeserializeOwned>(
     endpoint: &mut BenchEndpoint,
     mut wait: impl FnMut(),
@@ -50,13 +48,13 @@ pub fn receive<T: DeserializeOwned>(
     while run.read(&mut entry)? == 0 {
         wait();
     }
-    let done = run.done(&entry[0])?;
-    let Done::Received(slot, len) = done else {
-        bail!("a send completed where none was posted")
+    let completion = run.completion(&entry[0])?;
+    let Completion::Received(slot, len) = completion else {
+        bail!("a send completed although none was posted")
     };
-    let text = run.text(&slot, len);
+    let text = run.copy_text(&slot, len);
     run.end();
     serde_json::from_slice(&text).context(
-        "the peer's message is not one of this command: start the same version on both sides",
+        "the peer's message is not a message of this command: start the same version on both sides",
     )
 }

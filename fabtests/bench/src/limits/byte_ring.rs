@@ -8,19 +8,18 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering;
 
-use super::shared::{CacheLine, Layout};
+use super::shared::CacheLine;
 use crate::clock::Clock;
 use crate::cpu::Idle;
-use crate::pair::Side;
-use crate::timing::{Counts, Timing, one_by_one, round_trips};
+use crate::timing::{Counts, Timing, round_trips, timed_as_whole};
 
-/// One direction between the two processes: a ring of bytes.
+/// A ring of bytes: one direction between the two processes.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct ByteRing {
-    /// Bytes committed; written by the writer.
+    /// Number of bytes that the writer has committed. The writer stores it.
     head: CacheLine,
-    /// Bytes taken; written by the reader.
+    /// Number of bytes that the reader has copied out. The reader stores it.
     tail: CacheLine,
     bytes: Bytes,
 }
@@ -33,7 +32,7 @@ struct Bytes(UnsafeCell<[u8; CAPACITY]>);
 // freed; the reader reads only what `head`, acquired, has committed.
 unsafe impl Sync for Bytes {}
 
-/// The writer of a [`ByteRing`]. One process has it.
+/// The only writer of a [`ByteRing`], in one of the two processes.
 #[derive(Debug)]
 pub(super) struct Writer<'a> {
     ring: &'a ByteRing,
@@ -43,7 +42,7 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// The writer of a ring that nothing has been written to.
+    /// Makes the writer of a ring to which no byte has been written.
     ///
     /// # Safety
     /// No other writer of this ring exists, in either process.
@@ -56,7 +55,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Copies a message in, `chunk_size` bytes at a time.
+    /// Copies a message into the ring, `chunk_size` bytes at a time.
     #[inline]
     pub(super) fn write(&mut self, message: &[u8], chunk_size: usize) {
         for chunk in message.chunks(chunk_size.min(CHUNK_MAX)) {
@@ -65,10 +64,10 @@ impl<'a> Writer<'a> {
                 // Pairs with the release in `read`.
                 self.tail = self.ring.tail.0.load(Ordering::Acquire);
                 if end - self.tail > CAPACITY as u64 {
-                    self.idle.pause();
+                    self.idle.wait_between_polls();
                 }
             }
-            let start = self.ring.at(start);
+            let start = self.ring.byte_ptr(start);
             // SAFETY: the chunk is contiguous from `start` (`chunk_range`), and its bytes are free.
             unsafe { start.copy_from_nonoverlapping(chunk.as_ptr(), chunk.len()) };
             self.head = end;
@@ -78,7 +77,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The reader of a [`ByteRing`]. One process has it.
+/// The only reader of a [`ByteRing`], in one of the two processes.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     ring: &'a ByteRing,
@@ -88,7 +87,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The reader of a ring that nothing has been read from.
+    /// Makes the reader of a ring from which no byte has been read.
     ///
     /// # Safety
     /// No other reader of this ring exists, in either process.
@@ -101,7 +100,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Copies a message of the same length and chunks out.
+    /// Copies a message out of the ring. Length and chunk size are those of the write.
     #[inline]
     pub(super) fn read(&mut self, message: &mut [u8], chunk_size: usize) {
         for chunk in message.chunks_mut(chunk_size.min(CHUNK_MAX)) {
@@ -110,10 +109,10 @@ impl<'a> Reader<'a> {
                 // Pairs with the release in `write`.
                 self.head = self.ring.head.0.load(Ordering::Acquire);
                 if self.head < end {
-                    self.idle.pause();
+                    self.idle.wait_between_polls();
                 }
             }
-            let start = self.ring.at(start).cast_const();
+            let start = self.ring.byte_ptr(start).cast_const();
             // SAFETY: the chunk is contiguous from `start` (`chunk_range`), and its bytes are
             // committed.
             unsafe { start.copy_to_nonoverlapping(chunk.as_mut_ptr(), chunk.len()) };
@@ -124,46 +123,42 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// One process's writer and reader of the two directions.
+/// The writer and the reader that one process uses: a ring for each direction.
 #[derive(Debug)]
 pub(super) struct Duplex<'a> {
-    out: Writer<'a>,
-    back: Reader<'a>,
+    writer: Writer<'a>,
+    reader: Reader<'a>,
 }
 
 impl<'a> Duplex<'a> {
-    pub(super) fn new(layout: &'a Layout, side: Side, idle: Idle) -> Self {
-        let (to_passive, to_active) = (&layout.byte_ring_to_passive, &layout.byte_ring_to_active);
-        let (out, back) = match side {
-            Side::Active => (to_passive, to_active),
-            Side::Passive => (to_active, to_passive),
-        };
+    /// Takes the ring that this process writes, and the one that it reads.
+    pub(super) fn new([written, read]: [&'a ByteRing; 2], idle: Idle) -> Self {
         Self {
-            // SAFETY: one `ProbeContext` per side is made, and nothing else makes a writer.
-            out: unsafe { Writer::new(out, idle) },
-            // SAFETY: one `ProbeContext` per side is made, and nothing else makes a reader.
-            back: unsafe { Reader::new(back, idle) },
+            // SAFETY: one `ProbeContext` per side is made, and no other code makes a writer.
+            writer: unsafe { Writer::new(written, idle) },
+            // SAFETY: one `ProbeContext` per side is made, and no other code makes a reader.
+            reader: unsafe { Reader::new(read, idle) },
         }
     }
 
     pub(super) fn measure(
         &mut self,
-        own: &mut [u8],
+        message: &mut [u8],
         chunk_size: usize,
         clock: Clock,
         counts: Counts,
     ) -> anyhow::Result<Timing> {
         round_trips(clock, counts, || {
-            self.out.write(own, chunk_size);
-            self.back.read(own, chunk_size);
+            self.writer.write(message, chunk_size);
+            self.reader.read(message, chunk_size);
             Ok(())
         })
     }
 
-    pub(super) fn respond(&mut self, own: &mut [u8], chunk_size: usize, counts: Counts) {
+    pub(super) fn respond(&mut self, message: &mut [u8], chunk_size: usize, counts: Counts) {
         for _ in 0..counts.total() {
-            self.back.read(own, chunk_size);
-            self.out.write(own, chunk_size);
+            self.reader.read(message, chunk_size);
+            self.writer.write(message, chunk_size);
         }
     }
 }
@@ -172,40 +167,40 @@ impl Duplex<'_> {
     /// Sends without waiting for replies. One reply at the end stops the clock.
     pub(super) fn measure_rate(
         &mut self,
-        own: &[u8],
+        message: &[u8],
         chunk_size: usize,
         clock: Clock,
         counts: Counts,
     ) -> Timing {
-        one_by_one(clock, counts, |count| {
+        timed_as_whole(clock, counts, |count| {
             for _ in 0..count {
-                self.out.write(own, chunk_size);
+                self.writer.write(message, chunk_size);
             }
-            self.back.read(&mut [0], 1);
+            self.reader.read(&mut [0], 1);
         })
     }
 
-    pub(super) fn respond_rate(&mut self, own: &mut [u8], chunk_size: usize, counts: Counts) {
+    pub(super) fn respond_rate(&mut self, message: &mut [u8], chunk_size: usize, counts: Counts) {
         for count in [counts.warmup, counts.batch] {
             for _ in 0..count {
-                self.back.read(own, chunk_size);
+                self.reader.read(message, chunk_size);
             }
-            self.out.write(&[0], 1);
+            self.writer.write(&[0], 1);
         }
     }
 }
 
 impl ByteRing {
     #[inline]
-    fn at(&self, position: u64) -> *mut u8 {
+    fn byte_ptr(&self, position: u64) -> *mut u8 {
         let base: *mut u8 = self.bytes.0.get().cast();
         // SAFETY: the remainder lies within the array.
         unsafe { base.add(position as usize % CAPACITY) }
     }
 }
 
-/// Start and end of a chunk after `position`. A chunk starts at a multiple of the power of two that
-/// it occupies, so that it never wraps.
+/// Start and end of a chunk after `position`. A chunk occupies a power of two of bytes and starts
+/// at a multiple of that power, so that it never wraps.
 #[inline]
 fn chunk_range(position: u64, len: usize) -> (u64, u64) {
     let room = len.next_power_of_two().max(64) as u64;
@@ -213,10 +208,11 @@ fn chunk_range(position: u64, len: usize) -> (u64, u64) {
     (start, start + room)
 }
 
-/// Stays in a second-level cache together with both private buffers: measured from 64 to 256 KiB,
-/// where it was three times slower from 64 KiB messages on.
+/// Bytes of the ring, which stays in a second-level cache together with both private buffers. Of
+/// capacities from 64 to 256 KiB, the largest was three times slower for messages of 64 KiB and
+/// more.
 const CAPACITY: usize = 64 << 10;
-/// At least four chunks fit into the ring.
+/// Largest chunk, in bytes: four of them fit into the ring.
 const CHUNK_MAX: usize = CAPACITY / 4;
 
 #[cfg(test)]
@@ -231,7 +227,7 @@ mod tests {
         let sizes = [1, 64, 100_000, 7, 300_001, 65_536, 4096];
         let message = |size: usize| {
             (0..size)
-                .map(|at| (at * 7 + size) as u8)
+                .map(|index| (index * 7 + size) as u8)
                 .collect::<Vec<_>>()
         };
         std::thread::scope(|scope| {
@@ -245,9 +241,9 @@ mod tests {
             // SAFETY: the only reader.
             let mut reader = unsafe { Reader::new(ring, Idle::Yield) };
             for size in sizes {
-                let mut got = vec![0; size];
-                reader.read(&mut got, 8192);
-                assert_eq!(got, message(size));
+                let mut received = vec![0; size];
+                reader.read(&mut received, 8192);
+                assert_eq!(received, message(size));
             }
         });
     }

@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::cpu::Idle;
 use crate::timing::{Counts, Timing, round_trips};
 
-/// Shared words in which the passive process publishes the memory to read.
+/// Two shared words in which the passive process publishes the memory to read.
 #[derive(Debug)]
 pub(super) struct CmaTarget<'a> {
     pid: &'a AtomicU64,
@@ -29,20 +29,20 @@ impl<'a> CmaTarget<'a> {
 
     pub(super) fn measure(
         &self,
-        own: &mut [u8],
+        buffer: &mut [u8],
         idle: Idle,
         clock: Clock,
         counts: Counts,
     ) -> anyhow::Result<Timing> {
-        let remote = self.wait_until_open(own.len(), idle);
+        let remote = self.wait_for_target(buffer.len(), idle);
         let peer = Pid::from_raw(self.pid.load(Ordering::Relaxed) as i32);
         let timing = round_trips(clock, counts, || {
-            let read = process_vm_readv(peer, &mut [IoSliceMut::new(own)], &[remote])
+            let read = process_vm_readv(peer, &mut [IoSliceMut::new(buffer)], &[remote])
                 .context("process_vm_readv failed")?;
             ensure!(
-                read == own.len(),
+                read == buffer.len(),
                 "process_vm_readv read {read} of {} bytes",
-                own.len()
+                buffer.len()
             );
             Ok(())
         });
@@ -50,20 +50,20 @@ impl<'a> CmaTarget<'a> {
         timing
     }
 
-    /// Publishes memory and keeps it until the active process is done.
-    pub(super) fn respond(&self, own: &[u8]) {
+    /// Publishes `buffer` and waits until the active process has finished its reads.
+    pub(super) fn respond(&self, buffer: &[u8]) {
         self.pid.store(getpid().as_raw() as u64, Ordering::Relaxed);
         self.base
-            .store(own.as_ptr().addr() as u64, Ordering::Release);
+            .store(buffer.as_ptr().addr() as u64, Ordering::Release);
         while self.base.load(Ordering::Acquire) != 0 {
             std::thread::yield_now();
         }
     }
 
-    fn wait_until_open(&self, len: usize, idle: Idle) -> RemoteIoVec {
+    fn wait_for_target(&self, len: usize, idle: Idle) -> RemoteIoVec {
         loop {
             match self.base.load(Ordering::Acquire) {
-                0 => idle.pause(),
+                0 => idle.wait_between_polls(),
                 base => {
                     break RemoteIoVec {
                         base: base as usize,

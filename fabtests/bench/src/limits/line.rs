@@ -13,23 +13,25 @@ use crate::timing::{Counts, Timing, round_trips};
 #[derive(Debug)]
 pub(super) struct LinePingpong<'a> {
     /// The word that the other process stores.
-    seen: &'a AtomicU64,
+    polled: &'a AtomicU64,
     /// The word that the other process polls.
     stored: &'a AtomicU64,
     idle: Idle,
-    /// Value of the word at the active process's turn. Both processes count alike.
+    /// Value of the word before the active process stores. Both processes count the same turns.
     turn: u64,
 }
 
 impl<'a> LinePingpong<'a> {
-    /// One line for both directions. The poller fetches it from the core that has just stored, and
-    /// owns it when it stores itself: on some machines the line travels once per direction.
+    /// Uses one line for both directions. The poller fetches the line from the core that has just
+    /// stored, and already owns the line for its own store: on some machines the line travels once
+    /// per direction.
     pub(super) fn shared(layout: &'a Layout, idle: Idle) -> Self {
         Self::new(&layout.line.0, &layout.line.0, idle)
     }
 
-    /// A line per direction, as in two processes that put into each other's memory: the poller
-    /// fetches the line from the storing core, which has to fetch it back for its next store.
+    /// Uses one line per direction, like two processes that put into each other's memory. The
+    /// poller fetches the line from the storing core, which has to fetch the line back for its next
+    /// store.
     pub(super) fn per_direction(layout: &'a Layout, side: Side, idle: Idle) -> Self {
         let (passive, active) = (&layout.put_to_passive.0, &layout.put_to_active.0);
         match side {
@@ -38,9 +40,9 @@ impl<'a> LinePingpong<'a> {
         }
     }
 
-    fn new(seen: &'a AtomicU64, stored: &'a AtomicU64, idle: Idle) -> Self {
+    fn new(polled: &'a AtomicU64, stored: &'a AtomicU64, idle: Idle) -> Self {
         Self {
-            seen,
+            polled,
             stored,
             idle,
             turn: 0,
@@ -66,8 +68,8 @@ impl<'a> LinePingpong<'a> {
 
     #[inline]
     fn wait_for(&self, value: u64) {
-        while self.seen.load(Ordering::Acquire) != value {
-            self.idle.pause();
+        while self.polled.load(Ordering::Acquire) != value {
+            self.idle.wait_between_polls();
         }
     }
 }

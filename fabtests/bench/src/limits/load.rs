@@ -16,7 +16,7 @@ pub(super) struct Loads<'a> {
     written: &'a CacheLine,
     read: &'a CacheLine,
     idle: Idle,
-    /// Turns so far. Both processes count alike.
+    /// Number of turns so far. Both processes count the same turns.
     turn: u64,
 }
 
@@ -31,37 +31,44 @@ impl<'a> Loads<'a> {
         }
     }
 
-    /// Each load depends on the one before, as the bytes of a get have arrived when it completes.
+    /// Measures loads. Each load depends on the previous one, because the bytes of a get have
+    /// arrived when the get completes.
     pub(super) fn measure(&mut self, clock: Clock, counts: Counts) -> Timing {
-        self.touch(clock, counts, |line| line.0.load(Ordering::Acquire))
+        self.measure_accesses(clock, counts, |line| line.0.load(Ordering::Acquire))
     }
 
-    /// As [`Self::measure`] with additions, the smallest part of an atomic.
+    /// Measures additions as [`Self::measure`] does loads. An addition is the least work of an
+    /// atomic.
     pub(super) fn measure_add(&mut self, clock: Clock, counts: Counts) -> Timing {
-        self.touch(clock, counts, |line| line.0.fetch_add(1, Ordering::AcqRel))
+        self.measure_accesses(clock, counts, |line| line.0.fetch_add(1, Ordering::AcqRel))
     }
 
-    fn touch(&mut self, clock: Clock, counts: Counts, touch: impl Fn(&CacheLine) -> u64) -> Timing {
-        let mut taken = Vec::new();
-        for _ in 0..turns(counts) {
+    fn measure_accesses(
+        &mut self,
+        clock: Clock,
+        counts: Counts,
+        access: impl Fn(&CacheLine) -> u64,
+    ) -> Timing {
+        let mut means = Vec::new();
+        for _ in 0..turn_count(counts) {
             self.turn += 1;
             self.wait_for(self.written);
             let start = ticks();
             let mut index = 0;
             for _ in 0..LINES {
-                let value = touch(&self.lines[index]);
+                let value = access(&self.lines[index]);
                 // The value is the turn, which is never 0.
                 index = (index + STRIDE + usize::from(value == 0)) % LINES;
             }
             std::hint::black_box(index);
-            taken.push(clock.ns(ticks() - start) / LINES as f64);
+            means.push(clock.ns(ticks() - start) / LINES as f64);
             self.read.0.store(self.turn, Ordering::Release);
         }
-        Timing::of(&taken)
+        Timing::from_means(&means)
     }
 
     pub(super) fn respond(&mut self, counts: Counts) {
-        for _ in 0..turns(counts) {
+        for _ in 0..turn_count(counts) {
             self.turn += 1;
             for line in self.lines {
                 line.0.store(self.turn, Ordering::Release);
@@ -73,11 +80,12 @@ impl<'a> Loads<'a> {
 
     fn wait_for(&self, line: &CacheLine) {
         while line.0.load(Ordering::Acquire) < self.turn {
-            self.idle.pause();
+            self.idle.wait_between_polls();
         }
     }
 }
 
-fn turns(counts: Counts) -> usize {
+/// Number of turns for the round trips of `counts`: at least eight.
+fn turn_count(counts: Counts) -> usize {
     (counts.total() / LINES).max(8)
 }

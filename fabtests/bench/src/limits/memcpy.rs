@@ -7,12 +7,12 @@ use crate::timing::{Counts, Timing, round_trips};
 
 /// Copies repeatedly between the same two buffers.
 pub(super) fn measure_cached(
-    own: &mut [u8],
+    buffer: &mut [u8],
     size: usize,
     clock: Clock,
     counts: Counts,
 ) -> anyhow::Result<Timing> {
-    let (from, to) = own.split_at_mut(own.len() / 2);
+    let (from, to) = buffer.split_at_mut(buffer.len() / 2);
     round_trips(clock, counts, || {
         to[..size].copy_from_slice(black_box(&from[..size]));
         black_box(&mut *to);
@@ -20,15 +20,16 @@ pub(super) fn measure_cached(
     })
 }
 
-/// Copies between slots that are reused only after [`SET`] bytes of others.
+/// Copies between slots. A slot is used again only after the copies have passed all [`COLD_BYTES`]
+/// bytes.
 pub(super) fn measure_cold(
-    own: &mut [u8],
+    buffer: &mut [u8],
     size: usize,
     clock: Clock,
     counts: Counts,
 ) -> anyhow::Result<Timing> {
-    let (from, to) = own[..SET].split_at_mut(SET / 2);
-    let slots = (SET / 2 / size.next_multiple_of(PAGE)).max(1);
+    let (from, to) = buffer[..COLD_BYTES].split_at_mut(COLD_BYTES / 2);
+    let slots = (COLD_BYTES / 2 / size.next_multiple_of(PAGE)).max(1);
     let mut slot = 0;
     round_trips(clock, counts, || {
         slot = (slot + STRIDE) % slots;
@@ -39,8 +40,10 @@ pub(super) fn measure_cold(
     })
 }
 
-/// Source and destination of cold copies together: several times a common last-level cache.
-pub(super) const SET: usize = 192 << 20;
+/// Bytes of source and destination of cold copies together: several times a common last-level
+/// cache.
+pub(super) const COLD_BYTES: usize = 192 << 20;
 const PAGE: usize = 4096;
-/// Distance of consecutive slots; a prime, so that all slots are visited and no prefetcher follows.
+/// Distance of consecutive copies, in slots: a prime, so that the copies visit all slots and no
+/// prefetcher predicts them.
 const STRIDE: usize = 1009;

@@ -1,7 +1,7 @@
 //! The limits of the machine between two processes, without a fabric.
 //!
-//! Both sides of a probe are in one file. [`ProbeContext`] has what a process needs for its side of
-//! the probes; [`survey`] runs them and makes [`Limits`] of the results.
+//! Both sides of a probe are in one file. A [`ProbeContext`] has the resources for one process's
+//! side of the probes. [`survey()`] runs the probes and makes [`Limits`] of the results.
 
 mod byte_ring;
 mod cma;
@@ -37,7 +37,7 @@ pub enum Probe {
     Line,
     /// Each process stores a word in a line that the other one polls.
     Put,
-    /// One process loads lines that the other has written, one after the other.
+    /// One process makes consecutive loads of lines that the other process has written.
     Load,
     /// As [`Self::Load`], with an atomic addition to each line instead of a load.
     Add,
@@ -65,30 +65,30 @@ pub enum Probe {
     },
     /// One process copies between the same two private buffers.
     Memcpy {
-        /// In bytes.
+        /// Size of the copy or message, in bytes.
         size: usize,
     },
     /// One process copies between buffers that it has not accessed for long.
     MemcpyCold {
-        /// In bytes.
+        /// Size of the copy or message, in bytes.
         size: usize,
     },
     /// The active process reads the passive one's memory: `process_vm_readv(2)`.
     Cma {
-        /// In bytes.
+        /// Size of the copy or message, in bytes.
         size: usize,
     },
     /// Round trips of 8 bytes over TCP; both sides poll.
     Tcp,
     /// Round trips of a message over TCP; both sides poll.
     TcpTrip {
-        /// In bytes.
+        /// Size of the copy or message, in bytes.
         size: usize,
     },
     /// As [`Self::TcpTrip`], with consecutive messages in one direction. A window of messages has
     /// distinct buffers.
     TcpRate {
-        /// In bytes.
+        /// Message size, in bytes.
         size: usize,
         /// Number of buffers.
         window: usize,
@@ -110,7 +110,7 @@ pub enum Outcome {
     Refused(String),
 }
 
-/// One process's context for its side of the probes.
+/// The resources for one process's side of the probes.
 #[derive(Debug)]
 pub struct ProbeContext<'a> {
     side: Side,
@@ -126,8 +126,8 @@ pub struct ProbeContext<'a> {
     unix: Socket,
     futex: wake::Futexes<'a>,
     eventfd: EventFds,
-    /// Private memory, as large as the largest probe so far required.
-    own: Option<Pages>,
+    /// Private memory, as large as the largest probe so far has required.
+    private: Option<Pages>,
 }
 
 /// The resources from which a process makes its [`ProbeContext`].
@@ -135,23 +135,23 @@ pub struct ProbeContext<'a> {
 pub(crate) struct ProbeResources<'a> {
     /// The side of this process.
     pub side: Side,
-    /// How this process waits.
+    /// The action of this process between two polls.
     pub idle: Idle,
     /// Memory shared with the other process.
     pub segment: &'a Segment,
-    /// Connected to the other process.
+    /// TCP socket that is connected to the other process.
     pub tcp: Socket,
-    /// Connected to the other process.
+    /// Unix stream socket that is connected to the other process.
     pub unix: Socket,
-    /// Shared with the other process.
+    /// Eventfds that are shared with the other process.
     pub eventfd: EventFds,
 }
 
 impl<'a> ProbeContext<'a> {
     /// Makes the context. A process calls this once for each [`Segment`] and side.
-    pub(crate) fn new(site: ProbeResources<'a>) -> Self {
-        let ProbeResources { side, idle, .. } = site;
-        let layout = site.segment.layout();
+    pub(crate) fn new(resources: ProbeResources<'a>) -> Self {
+        let ProbeResources { side, idle, .. } = resources;
+        let layout = resources.segment.layout();
         Self {
             side,
             idle,
@@ -159,14 +159,14 @@ impl<'a> ProbeContext<'a> {
             line: line::LinePingpong::shared(layout, idle),
             puts: line::LinePingpong::per_direction(layout, side, idle),
             loads: load::Loads::new(layout, idle),
-            ring: ring::Duplex::new(layout, side, idle),
-            byte_ring: byte_ring::Duplex::new(layout, side, idle),
+            ring: ring::Duplex::new(layout.rings(side), idle),
+            byte_ring: byte_ring::Duplex::new(layout.byte_rings(side), idle),
             cma: cma::CmaTarget::new(layout),
-            tcp: site.tcp,
-            unix: site.unix,
+            tcp: resources.tcp,
+            unix: resources.unix,
             futex: wake::Futexes::new(layout, side),
-            eventfd: site.eventfd,
-            own: None,
+            eventfd: resources.eventfd,
+            private: None,
         }
     }
 
@@ -175,15 +175,15 @@ impl<'a> ProbeContext<'a> {
         self.clock
     }
 
-    /// How this process waits.
+    /// The action of this process between two polls.
     pub fn idle(&self) -> Idle {
         self.idle
     }
 
-    /// Runs this process's side of a probe. Only the active process has an outcome.
+    /// Runs this process's side of a probe. Returns an outcome only in the active process.
     ///
     /// # Errors
-    /// The system's, unless they are the outcome of the probe.
+    /// The system's error, unless the error is the outcome of the probe.
     pub fn run(&mut self, probe: Probe, counts: Counts) -> anyhow::Result<Option<Outcome>> {
         match self.side {
             Side::Active => self.measure(probe, counts).map(Some),
@@ -203,40 +203,46 @@ impl<'a> ProbeContext<'a> {
             Probe::RingRate => self.ring.measure_rate::<{ ring::PAYLOAD }>(clock, counts),
             Probe::RingRateSmall => self.ring.measure_rate::<8>(clock, counts),
             Probe::TwoCopy { size, chunk } => {
-                let own = at_least(&mut self.own, size)?;
+                let memory = private_memory(&mut self.private, size)?;
                 self.byte_ring
-                    .measure(&mut own[..size], chunk, clock, counts)
+                    .measure(&mut memory[..size], chunk, clock, counts)
             }
             Probe::TwoCopyRate { size, chunk } => {
-                let own = at_least(&mut self.own, size)?;
+                let memory = private_memory(&mut self.private, size)?;
                 Ok(self
                     .byte_ring
-                    .measure_rate(&own[..size], chunk, clock, counts))
+                    .measure_rate(&memory[..size], chunk, clock, counts))
             }
-            Probe::Memcpy { size } => {
-                memcpy::measure_cached(at_least(&mut self.own, 2 * size)?, size, clock, counts)
-            }
-            Probe::MemcpyCold { size } => {
-                memcpy::measure_cold(at_least(&mut self.own, memcpy::SET)?, size, clock, counts)
-            }
+            Probe::Memcpy { size } => memcpy::measure_cached(
+                private_memory(&mut self.private, 2 * size)?,
+                size,
+                clock,
+                counts,
+            ),
+            Probe::MemcpyCold { size } => memcpy::measure_cold(
+                private_memory(&mut self.private, memcpy::COLD_BYTES)?,
+                size,
+                clock,
+                counts,
+            ),
             Probe::Cma { size } => {
-                let own = at_least(&mut self.own, size)?;
+                let memory = private_memory(&mut self.private, size)?;
                 return Ok(
-                    match self.cma.measure(&mut own[..size], idle, clock, counts) {
+                    match self.cma.measure(&mut memory[..size], idle, clock, counts) {
                         Ok(timing) => Outcome::Took(timing),
-                        Err(refusal) => Outcome::Refused(format!("{refusal:#}")),
+                        Err(error) => Outcome::Refused(format!("{error:#}")),
                     },
                 );
             }
             Probe::Tcp => self.tcp.measure(&mut [1; WORD], idle, clock, counts),
             Probe::TcpTrip { size } => {
-                let own = at_least(&mut self.own, size)?;
-                self.tcp.measure(&mut own[..size], idle, clock, counts)
+                let memory = private_memory(&mut self.private, size)?;
+                self.tcp.measure(&mut memory[..size], idle, clock, counts)
             }
             Probe::TcpRate { size, window } => {
-                let own = at_least(&mut self.own, size * window)?;
-                let own = &own[..size * window];
-                self.tcp.measure_rate(own, size, idle, clock, counts)
+                let memory = private_memory(&mut self.private, size * window)?;
+                let memory = &memory[..size * window];
+                self.tcp.measure_rate(memory, size, idle, clock, counts)
             }
             Probe::Unix => self.unix.measure(&mut [1; WORD], idle, clock, counts),
             Probe::Futex => self.futex.measure(clock, counts),
@@ -256,24 +262,27 @@ impl<'a> ProbeContext<'a> {
             Probe::RingRate => self.ring.respond_rate::<{ ring::PAYLOAD }>(counts),
             Probe::RingRateSmall => self.ring.respond_rate::<8>(counts),
             Probe::TwoCopy { size, chunk } => {
-                let own = at_least(&mut self.own, size)?;
-                self.byte_ring.respond(&mut own[..size], chunk, counts);
+                let memory = private_memory(&mut self.private, size)?;
+                self.byte_ring.respond(&mut memory[..size], chunk, counts);
             }
             Probe::TwoCopyRate { size, chunk } => {
-                let own = at_least(&mut self.own, size)?;
-                self.byte_ring.respond_rate(&mut own[..size], chunk, counts);
+                let memory = private_memory(&mut self.private, size)?;
+                self.byte_ring
+                    .respond_rate(&mut memory[..size], chunk, counts);
             }
             Probe::Memcpy { .. } | Probe::MemcpyCold { .. } => {}
-            Probe::Cma { size } => self.cma.respond(&at_least(&mut self.own, size)?[..size]),
+            Probe::Cma { size } => self
+                .cma
+                .respond(&private_memory(&mut self.private, size)?[..size]),
             Probe::Tcp => self.tcp.respond(&mut [0; WORD], idle, counts)?,
             Probe::TcpTrip { size } => {
-                let own = at_least(&mut self.own, size)?;
-                self.tcp.respond(&mut own[..size], idle, counts)?;
+                let memory = private_memory(&mut self.private, size)?;
+                self.tcp.respond(&mut memory[..size], idle, counts)?;
             }
             Probe::TcpRate { size, window } => {
-                let own = at_least(&mut self.own, size * window)?;
-                let own = &mut own[..size * window];
-                self.tcp.respond_rate(own, size, idle, counts)?;
+                let memory = private_memory(&mut self.private, size * window)?;
+                let memory = &mut memory[..size * window];
+                self.tcp.respond_rate(memory, size, idle, counts)?;
             }
             Probe::Unix => self.unix.respond(&mut [0; WORD], idle, counts)?,
             Probe::Futex => self.futex.respond(counts)?,
@@ -286,11 +295,13 @@ impl<'a> ProbeContext<'a> {
 /// Bytes of a message in the probes of sockets.
 const WORD: usize = 8;
 
-/// The private memory, replaced by a larger one where it has less than `len` bytes.
-fn at_least(own: &mut Option<Pages>, len: usize) -> anyhow::Result<&mut Pages> {
-    if own.as_ref().is_none_or(|pages| pages.len() < len) {
-        *own = None;
-        *own = Some(Pages::new(len)?);
+/// Returns the private memory. Replaces it by a larger one first if it has less than `len` bytes.
+fn private_memory(memory: &mut Option<Pages>, len: usize) -> anyhow::Result<&mut Pages> {
+    if memory.as_ref().is_none_or(|pages| pages.len() < len) {
+        *memory = None;
+        *memory = Some(Pages::new(len)?);
     }
-    Ok(own.as_mut().expect("was just made"))
+    Ok(memory
+        .as_mut()
+        .expect("the memory exists or was just allocated"))
 }

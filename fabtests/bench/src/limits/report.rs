@@ -9,14 +9,14 @@ use crate::table;
 /// The limits of the machine. Absent figures were not measured or were refused.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limits {
-    /// Round trip of a cache line: mean of groups, in nanoseconds.
+    /// Round trip of a cache line, in nanoseconds: mean of groups.
     pub cacheline_rtt_ns: Option<f64>,
     /// Round trip of plain stores in two lines, one per direction: mean of groups, in nanoseconds.
     pub put_rtt_ns: Option<f64>,
     /// Round trip of 56 bytes through the one-line ring: median of single round trips, with one
     /// reading of the clock in each, in nanoseconds.
     pub ring_rtt_ns: Option<f64>,
-    /// As `ring_rtt_ns`, mean of groups without the clock, in nanoseconds.
+    /// As `ring_rtt_ns`, but the mean of groups without the clock, in nanoseconds.
     pub ring_rtt_mean_ns: Option<f64>,
     /// As `ring_rtt_ns`, with 8 bytes.
     pub ring_rtt_8b_ns: Option<f64>,
@@ -24,13 +24,13 @@ pub struct Limits {
     pub ring_msgs_per_s: Option<f64>,
     /// Messages of 8 bytes per second through the ring.
     pub ring_8b_msgs_per_s: Option<f64>,
-    /// Copying into shared memory and out of it, in one direction.
+    /// Copies into shared memory and out of it, in one direction.
     pub two_copy: Vec<SizeLimit>,
-    /// Copying on one core, in cache where it fits.
+    /// Copies on one core, in cache if the buffers fit into the cache.
     pub memcpy: Vec<SizeLimit>,
-    /// Copying on one core, out of cache.
+    /// Copies on one core, out of cache.
     pub memcpy_cold: Vec<SizeLimit>,
-    /// Reading another process's memory by system call.
+    /// Reads of another process's memory by system call.
     pub cma: Vec<SizeLimit>,
     /// Reason why CMA has no figures.
     pub cma_refused: Option<String>,
@@ -56,7 +56,7 @@ pub struct SizeLimit {
 }
 
 impl SizeLimit {
-    /// Makes a limit from its time.
+    /// Makes a limit from its size in bytes and its time in nanoseconds.
     pub fn new(size: usize, ns: f64) -> Self {
         Self {
             size,
@@ -65,7 +65,7 @@ impl SizeLimit {
         }
     }
 
-    /// The limit at a size.
+    /// Finds the limit at a size.
     pub fn find(limits: &[Self], size: usize) -> Option<&Self> {
         limits.iter().find(|limit| limit.size == size)
     }

@@ -11,25 +11,25 @@ use std::cell::UnsafeCell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::shared::{CacheLine, Layout};
+use super::shared::CacheLine;
 use crate::clock::Clock;
 use crate::cpu::Idle;
-use crate::pair::Side;
 use crate::timing::{Counts, Timing, round_trips, stream};
 
 /// Bytes of payload of a message.
 pub(super) const PAYLOAD: usize = 56;
 
-/// One direction between the two processes.
+/// The one-line ring: one direction between the two processes.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Ring {
     slots: [Slot; SLOTS],
-    /// Messages that the consumer has taken; written by the consumer, every [`BATCH`] messages.
+    /// Number of messages that the consumer has received. The consumer stores it every [`BATCH`]
+    /// messages.
     consumed: CacheLine,
 }
 
-/// One message. Written by the producer only.
+/// The slot of one message. Only the producer writes it.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Slot {
@@ -43,7 +43,7 @@ struct Slot {
 // commit word and releasing `consumed`.
 unsafe impl Sync for Slot {}
 
-/// The producer of a [`Ring`]. One process has it.
+/// The only producer of a [`Ring`], in one of the two processes.
 #[derive(Debug)]
 pub(super) struct Producer<'a> {
     ring: &'a Ring,
@@ -53,7 +53,7 @@ pub(super) struct Producer<'a> {
 }
 
 impl<'a> Producer<'a> {
-    /// The producer of a ring without any message so far.
+    /// Makes the producer of a ring to which no message has been sent.
     ///
     /// # Safety
     /// No other producer of this ring exists, in either process.
@@ -74,7 +74,7 @@ impl<'a> Producer<'a> {
             // Pairs with the release in `pop`: the consumer has read the slots below.
             self.limit = self.ring.consumed.0.load(Ordering::Acquire) + SLOTS as u64;
             if self.next == self.limit {
-                self.idle.pause();
+                self.idle.wait_between_polls();
             }
         }
         let slot = &self.ring.slots[self.next as usize % SLOTS];
@@ -87,7 +87,7 @@ impl<'a> Producer<'a> {
     }
 }
 
-/// The consumer of a [`Ring`]. One process has it.
+/// The only consumer of a [`Ring`], in one of the two processes.
 #[derive(Debug)]
 pub(super) struct Consumer<'a> {
     ring: &'a Ring,
@@ -96,7 +96,7 @@ pub(super) struct Consumer<'a> {
 }
 
 impl<'a> Consumer<'a> {
-    /// The consumer of a ring from which nothing has been received.
+    /// Makes the consumer of a ring from which no message has been received.
     ///
     /// # Safety
     /// No other consumer of this ring exists, in either process.
@@ -116,7 +116,7 @@ impl<'a> Consumer<'a> {
         self.next += 1;
         // Pairs with the release in `push`.
         while slot.commit.load(Ordering::Acquire) != self.next {
-            self.idle.pause();
+            self.idle.wait_between_polls();
         }
         let payload: *const [u8; N] = slot.payload.get().cast_const().cast();
         // SAFETY: N bytes lie within the payload, any bytes are a valid array, and the producer
@@ -130,25 +130,21 @@ impl<'a> Consumer<'a> {
     }
 }
 
-/// One process's producer and consumer of the two directions.
+/// The producer and the consumer that one process uses: a ring for each direction.
 #[derive(Debug)]
 pub(super) struct Duplex<'a> {
-    out: Producer<'a>,
-    back: Consumer<'a>,
+    producer: Producer<'a>,
+    consumer: Consumer<'a>,
 }
 
 impl<'a> Duplex<'a> {
-    pub(super) fn new(layout: &'a Layout, side: Side, idle: Idle) -> Self {
-        let (to_passive, to_active) = (&layout.ring_to_passive, &layout.ring_to_active);
-        let (out, back) = match side {
-            Side::Active => (to_passive, to_active),
-            Side::Passive => (to_active, to_passive),
-        };
+    /// Takes the ring that this process writes, and the one that it reads.
+    pub(super) fn new([sent, received]: [&'a Ring; 2], idle: Idle) -> Self {
         Self {
-            // SAFETY: one `ProbeContext` per side is made, and nothing else makes a producer.
-            out: unsafe { Producer::new(out, idle) },
-            // SAFETY: one `ProbeContext` per side is made, and nothing else makes a consumer.
-            back: unsafe { Consumer::new(back, idle) },
+            // SAFETY: one `ProbeContext` per side is made, and no other code makes a producer.
+            producer: unsafe { Producer::new(sent, idle) },
+            // SAFETY: one `ProbeContext` per side is made, and no other code makes a consumer.
+            consumer: unsafe { Consumer::new(received, idle) },
         }
     }
 
@@ -159,21 +155,21 @@ impl<'a> Duplex<'a> {
     ) -> anyhow::Result<Timing> {
         let message = black_box([7; N]);
         round_trips(clock, counts, || {
-            self.out.push(&message);
-            black_box(self.back.pop::<N>());
+            self.producer.push(&message);
+            black_box(self.consumer.pop::<N>());
             Ok(())
         })
     }
 
     pub(super) fn respond<const N: usize>(&mut self, counts: Counts) {
         for _ in 0..counts.total() {
-            let message = self.back.pop::<N>();
-            self.out.push(&message);
+            let message = self.consumer.pop::<N>();
+            self.producer.push(&message);
         }
     }
 
-    /// Sends windows of messages, as a stream does, and waits for one reply to each. Without
-    /// replies the rate would depend on which of the two processes is ahead, and by how much.
+    /// Sends windows of messages, as a stream does, and waits for one reply to each window. Without
+    /// replies the rate would depend on how far one process is ahead of the other.
     pub(super) fn measure_rate<const N: usize>(
         &mut self,
         clock: Clock,
@@ -182,9 +178,9 @@ impl<'a> Duplex<'a> {
         let message = black_box([7; N]);
         stream(clock, counts, WINDOW, || {
             for _ in 0..WINDOW {
-                self.out.push(&message);
+                self.producer.push(&message);
             }
-            self.back.pop::<1>();
+            self.consumer.pop::<1>();
             Ok(())
         })
     }
@@ -192,15 +188,15 @@ impl<'a> Duplex<'a> {
     pub(super) fn respond_rate<const N: usize>(&mut self, counts: Counts) {
         for _ in 0..counts.total() {
             for _ in 0..WINDOW {
-                black_box(self.back.pop::<N>());
+                black_box(self.consumer.pop::<N>());
             }
-            self.out.push(&[0; 1]);
+            self.producer.push(&[0; 1]);
         }
     }
 }
 
-/// Enough slots that the line with the credits travels rarely; 16 KiB stay in the first-level
-/// cache.
+/// Number of slots: enough that the line with the credits travels rarely. The slots take 16 KiB and
+/// stay in the first-level cache.
 const SLOTS: usize = 256;
 /// Messages per return of credits: a quarter of the slots.
 const BATCH: u64 = SLOTS as u64 / 4;

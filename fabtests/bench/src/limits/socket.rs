@@ -1,4 +1,4 @@
-//! Sockets between the processes, which both poll: the cost of the kernel's path.
+//! Stream sockets that both processes poll: the cost of the kernel's path.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -9,7 +9,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use crate::clock::Clock;
 use crate::cpu::Idle;
-use crate::timing::{Counts, Timing, one_by_one, round_trips};
+use crate::timing::{Counts, Timing, round_trips, timed_as_whole};
 
 /// A connected, non-blocking stream socket.
 #[derive(Debug)]
@@ -19,14 +19,14 @@ impl Socket {
     /// Takes a connected stream socket and makes it non-blocking.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn new(fd: OwnedFd) -> anyhow::Result<Self> {
         fcntl(&fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))
             .context("cannot make a socket non-blocking")?;
         Ok(Self(File::from(fd)))
     }
 
-    /// Round trips of a message as long as `message`.
+    /// Measures round trips of messages with the length of `message`.
     pub(super) fn measure(
         &mut self,
         message: &mut [u8],
@@ -53,8 +53,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends messages of `size` bytes out of `window`, one after the other, without waiting for
-    /// replies. One reply at the end stops the clock.
+    /// Sends consecutive messages of `size` bytes out of `window` without waiting for replies. One
+    /// reply at the end stops the clock.
     pub(super) fn measure_rate(
         &mut self,
         window: &[u8],
@@ -64,7 +64,7 @@ impl Socket {
         counts: Counts,
     ) -> anyhow::Result<Timing> {
         let mut outcome = Ok(());
-        let timing = one_by_one(clock, counts, |count| {
+        let timing = timed_as_whole(clock, counts, |count| {
             if outcome.is_ok() {
                 outcome = self.send_all(window, size, count, idle);
             }
@@ -81,8 +81,8 @@ impl Socket {
     ) -> anyhow::Result<()> {
         for count in [counts.warmup, counts.batch] {
             for number in 0..count {
-                let at = number * size % window.len();
-                self.receive(&mut window[at..at + size], idle)?;
+                let start = number * size % window.len();
+                self.receive(&mut window[start..start + size], idle)?;
             }
             self.send(&[0], idle)?;
         }
@@ -97,8 +97,8 @@ impl Socket {
         idle: Idle,
     ) -> anyhow::Result<()> {
         for number in 0..count {
-            let at = number * size % window.len();
-            self.send(&window[at..at + size], idle)?;
+            let start = number * size % window.len();
+            self.send(&window[start..start + size], idle)?;
         }
         self.receive(&mut [0], idle)
     }
@@ -107,8 +107,8 @@ impl Socket {
         let mut sent = 0;
         while sent < message.len() {
             match self.0.write(&message[sent..]) {
-                Ok(more) => sent += more,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => idle.rest(),
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => idle.wait_between_calls(),
                 Err(error) => return Err(error).context("cannot write to a socket"),
             }
         }
@@ -116,12 +116,12 @@ impl Socket {
     }
 
     fn receive(&mut self, message: &mut [u8], idle: Idle) -> anyhow::Result<()> {
-        let mut got = 0;
-        while got < message.len() {
-            match self.0.read(&mut message[got..]) {
+        let mut received = 0;
+        while received < message.len() {
+            match self.0.read(&mut message[received..]) {
                 Ok(0) => anyhow::bail!("the other process closed its socket"),
-                Ok(more) => got += more,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => idle.rest(),
+                Ok(count) => received += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => idle.wait_between_calls(),
                 Err(error) => return Err(error).context("cannot read from a socket"),
             }
         }

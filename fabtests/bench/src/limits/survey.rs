@@ -13,8 +13,8 @@ use crate::timing::{Counts, Timing};
 /// The set of limits to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// The limits beside a benchmark: the line, the ring, two copies and memcpy.
-    Beside,
+    /// The limits in a benchmark's report: the line, the ring, two copies and memcpy.
+    Report,
     /// All limits.
     Full,
 }
@@ -28,7 +28,7 @@ pub struct Distance {
     pub ring: Timing,
 }
 
-/// Measures the limits of `depth`, `rounds` times in turn, and takes medians.
+/// Measures the limits of `depth` in `rounds` rounds, and returns the medians.
 ///
 /// # Errors
 /// As [`Pair::order`].
@@ -41,14 +41,14 @@ pub fn survey(
 ) -> anyhow::Result<Limits> {
     let probes = probes(depth, sizes);
     let steps = progress.steps("limits", probes.len() * rounds);
-    let mut taken = Taken::default();
+    let mut outcomes = Outcomes::default();
     for _ in 0..rounds {
         for &probe in &probes {
-            taken.add(probe, pair.measure(&Order::Probe(probe, counts(probe)))?);
+            outcomes.add(probe, pair.measure(&Order::Probe(probe, counts(probe)))?);
             steps.step();
         }
     }
-    Ok(taken.limits(sizes))
+    Ok(outcomes.limits(sizes))
 }
 
 /// Measures the present distance of the cores, in a few milliseconds.
@@ -56,24 +56,24 @@ pub fn survey(
 /// # Errors
 /// As [`Pair::order`].
 pub fn distance(pair: &mut Pair) -> anyhow::Result<Distance> {
-    let mut take = |probe| -> anyhow::Result<Timing> {
+    let mut measure = |probe| -> anyhow::Result<Timing> {
         match pair.measure(&Order::Probe(probe, DISTANCE))? {
             Outcome::Took(timing) => Ok(timing),
-            Outcome::Refused(why) => anyhow::bail!("{probe:?} was refused: {why}"),
+            Outcome::Refused(reason) => anyhow::bail!("{probe:?} was refused: {reason}"),
         }
     };
     Ok(Distance {
-        line_ns: take(Probe::Line)?.mean,
-        ring: take(Probe::Ring)?,
+        line_ns: measure(Probe::Line)?.mean,
+        ring: measure(Probe::Ring)?,
     })
 }
 
-/// The pattern of messages or accesses that a limit has.
+/// The pattern of messages or accesses whose limit is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Each message waits for the reply to the one before.
+    /// Each message is sent after the reply to the previous one.
     RoundTrip,
-    /// Messages in one direction, without waiting.
+    /// Messages in one direction, without replies.
     Stream,
     /// Each access writes a line that the other core polls.
     Put,
@@ -96,7 +96,7 @@ pub enum Transport {
 
 impl Transport {
     /// The transport of a provider.
-    pub fn of(provider: &str) -> Self {
+    pub fn of_provider(provider: &str) -> Self {
         match provider {
             "shm" => Self::Memory,
             _ => Self::Sockets,
@@ -105,10 +105,13 @@ impl Transport {
 }
 
 /// Measures the time of one message of `size` bytes at the limit, in nanoseconds: one way of a
-/// round trip, or one message of many. Over memory the limit is the one-line ring for messages that
-/// fit a line, and two copies with the best chunk size above; for remote memory, a plain store or
-/// load, and one copy. Over sockets it is a TCP socket that both sides poll, and a stream without
-/// message boundaries, whose bytes occupy as much memory as a window of messages.
+/// round trip, or one message of many.
+///
+/// - Messages over memory: the one-line ring if a message fits a line, otherwise two copies with the
+///   best chunk size.
+/// - Accesses to remote memory: a plain store or load, or one copy.
+/// - Sockets: round trips over a TCP socket that both sides poll, and a stream without message
+///   boundaries. The stream's bytes occupy as much memory as a window of messages.
 ///
 /// # Errors
 /// As [`Pair::order`].
@@ -119,7 +122,7 @@ pub fn point_limit(
     size: usize,
     window: usize,
 ) -> anyhow::Result<f64> {
-    let mut best = |probes: Vec<Probe>| -> anyhow::Result<f64> {
+    let mut best_ns = |probes: Vec<Probe>| -> anyhow::Result<f64> {
         let mut best = f64::INFINITY;
         for probe in probes {
             let mut counts = counts(probe);
@@ -131,39 +134,40 @@ pub fn point_limit(
         Ok(best)
     };
     if transport == Transport::Sockets {
-        return socket_limit(&mut best, flow, size, window);
+        return socket_limit(&mut best_ns, flow, size, window);
     }
     Ok(match flow {
-        Flow::RoundTrip => best(limit_probes(flow, size))? / 2.0,
-        Flow::Stream => best(limit_probes(flow, size))?,
-        // A plain store that the target sees; a longer put also copies.
-        Flow::Put if size <= 8 => best(vec![Probe::Put])? / 2.0,
-        Flow::Put => best(vec![Probe::Put])? / 2.0 + best(vec![Probe::Memcpy { size }])?,
-        Flow::Get if size <= 64 => best(vec![Probe::Load])?,
-        Flow::Get | Flow::Copies => best(vec![Probe::Memcpy { size }])?,
-        Flow::Add => best(vec![Probe::Add])?,
+        Flow::RoundTrip => best_ns(limit_probes(flow, size))? / 2.0,
+        Flow::Stream => best_ns(limit_probes(flow, size))?,
+        // The limit of a short put is a plain store that the target polls; a longer put also
+        // copies.
+        Flow::Put if size <= 8 => best_ns(vec![Probe::Put])? / 2.0,
+        Flow::Put => best_ns(vec![Probe::Put])? / 2.0 + best_ns(vec![Probe::Memcpy { size }])?,
+        Flow::Get if size <= 64 => best_ns(vec![Probe::Load])?,
+        Flow::Get | Flow::Copies => best_ns(vec![Probe::Memcpy { size }])?,
+        Flow::Add => best_ns(vec![Probe::Add])?,
     })
 }
 
 fn socket_limit(
-    best: &mut impl FnMut(Vec<Probe>) -> anyhow::Result<f64>,
+    best_ns: &mut impl FnMut(Vec<Probe>) -> anyhow::Result<f64>,
     flow: Flow,
     size: usize,
     window: usize,
 ) -> anyhow::Result<f64> {
     Ok(match flow {
-        Flow::RoundTrip | Flow::Put => best(vec![Probe::TcpTrip { size }])? / 2.0,
+        Flow::RoundTrip | Flow::Put => best_ns(vec![Probe::TcpTrip { size }])? / 2.0,
         Flow::Stream | Flow::Copies => {
             let write_size = size.max(STREAM_WRITE);
             let stream = Probe::TcpRate {
                 size: write_size,
                 window: (window * size).div_ceil(write_size),
             };
-            best(vec![stream])? * size as f64 / write_size as f64
+            best_ns(vec![stream])? * size as f64 / write_size as f64
         }
-        // A request goes to the target first.
+        // The first way carries the request to the target.
         Flow::Get | Flow::Add => {
-            best(vec![Probe::Tcp])? / 2.0 + best(vec![Probe::TcpTrip { size }])? / 2.0
+            best_ns(vec![Probe::Tcp])? / 2.0 + best_ns(vec![Probe::TcpTrip { size }])? / 2.0
         }
     })
 }
@@ -172,13 +176,13 @@ fn socket_limit(
 const STREAM_WRITE: usize = 64 << 10;
 
 /// Measures the present time to read `size` bytes of the other process's memory by a system call,
-/// in nanoseconds: the reference for copies that need no help of the sender. `None` for sizes that
-/// are not read by a system call, and where the system refuses.
+/// in nanoseconds. This time is the reference for copies without the sender's help. Returns `None`
+/// for sizes below 16 KiB, and if the system refuses the call.
 ///
 /// # Errors
 /// As [`Pair::order`].
 pub fn cma_ns(pair: &mut Pair, size: usize) -> anyhow::Result<Option<f64>> {
-    if size < CMA_FROM {
+    if size < CMA_MIN_SIZE {
         return Ok(None);
     }
     let probe = Probe::Cma { size };
@@ -189,8 +193,9 @@ pub fn cma_ns(pair: &mut Pair, size: usize) -> anyhow::Result<Option<f64>> {
     })
 }
 
-/// Smaller messages travel faster by two copies.
-const CMA_FROM: usize = 16 << 10;
+/// Smallest size that is read by a system call, in bytes. Two copies are faster for smaller
+/// messages.
+const CMA_MIN_SIZE: usize = 16 << 10;
 
 fn limit_probes(flow: Flow, size: usize) -> Vec<Probe> {
     let fits_a_line = size <= PAYLOAD;
@@ -234,7 +239,7 @@ fn probes(depth: Depth, sizes: &[usize]) -> Vec<Probe> {
     probes
 }
 
-/// The chunk sizes of the two-copy probes: the best of them counts as the limit.
+/// The chunk sizes of the two-copy probes. The fastest of these probes counts as the limit.
 fn chunks(size: usize) -> impl Iterator<Item = usize> {
     let whole = (size <= CHUNKS[0]).then_some(size);
     whole
@@ -263,18 +268,18 @@ fn counts(probe: Probe) -> Counts {
     }
 }
 
-/// The outcomes of all probes so far.
+/// The outcomes of all probes so far, by probe.
 #[derive(Debug, Default)]
-struct Taken {
+struct Outcomes {
     timings: BTreeMap<String, Vec<Timing>>,
     refused: BTreeMap<String, String>,
 }
 
-impl Taken {
+impl Outcomes {
     fn add(&mut self, probe: Probe, outcome: Outcome) {
         match outcome {
             Outcome::Took(timing) => self.timings.entry(key(probe)).or_default().push(timing),
-            Outcome::Refused(why) => drop(self.refused.insert(key(probe), why)),
+            Outcome::Refused(reason) => drop(self.refused.insert(key(probe), reason)),
         }
     }
 
@@ -326,14 +331,17 @@ fn key(probe: Probe) -> String {
     format!("{probe:?}")
 }
 
-/// Several of the smallest chunks are in flight at once, even in a first-level cache; the largest
-/// is the most that a [`super::byte_ring::ByteRing`] holds contiguously.
+/// Chunk sizes of large messages, in bytes. Several of the smallest chunks are in flight at once,
+/// even in a first-level cache. The largest is the most that a [`super::byte_ring::ByteRing`] holds
+/// contiguously.
 const CHUNKS: [usize; 3] = [4 << 10, 8 << 10, 16 << 10];
+/// Counts of the probes by system calls.
 const SYSTEM_CALLS: Counts = Counts {
     warmup: 100,
     batch: 1000,
     singles: 1000,
 };
+/// Counts of the probes of the cores' distance.
 const DISTANCE: Counts = Counts {
     warmup: 200,
     batch: 1000,

@@ -1,4 +1,4 @@
-//! Waking a blocked process: by futex and by eventfd.
+//! Wake-up of a blocked process, by futex and by eventfd.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use crate::timing::{Counts, Timing, round_trips};
 /// Two futexes: one on which this process blocks and one by which it wakes the other process.
 #[derive(Debug)]
 pub(super) struct Futexes<'a> {
-    own: &'a AtomicU32,
+    local: &'a AtomicU32,
     peer: &'a AtomicU32,
 }
 
@@ -23,11 +23,11 @@ impl<'a> Futexes<'a> {
         let (active, passive) = (&layout.futex_to_active.0, &layout.futex_to_passive.0);
         match side {
             Side::Active => Self {
-                own: active,
+                local: active,
                 peer: passive,
             },
             Side::Passive => Self {
-                own: passive,
+                local: passive,
                 peer: active,
             },
         }
@@ -36,13 +36,13 @@ impl<'a> Futexes<'a> {
     pub(super) fn measure(&self, clock: Clock, counts: Counts) -> anyhow::Result<Timing> {
         round_trips(clock, counts, || {
             self.wake()?;
-            self.sleep()
+            self.block()
         })
     }
 
     pub(super) fn respond(&self, counts: Counts) -> anyhow::Result<()> {
         for _ in 0..counts.total() {
-            self.sleep()?;
+            self.block()?;
             self.wake()?;
         }
         Ok(())
@@ -53,9 +53,9 @@ impl<'a> Futexes<'a> {
         futex(self.peer, libc::FUTEX_WAKE, 1).context("cannot wake by futex")
     }
 
-    fn sleep(&self) -> anyhow::Result<()> {
-        while self.own.swap(0, Ordering::Acquire) == 0 {
-            match futex(self.own, libc::FUTEX_WAIT, 0) {
+    fn block(&self) -> anyhow::Result<()> {
+        while self.local.swap(0, Ordering::Acquire) == 0 {
+            match futex(self.local, libc::FUTEX_WAIT, 0) {
                 Ok(()) | Err(Errno::EAGAIN | Errno::EINTR) => {}
                 Err(error) => return Err(error).context("cannot wait on a futex"),
             }
@@ -64,11 +64,11 @@ impl<'a> Futexes<'a> {
     }
 }
 
-/// futex(2), without a timeout, between processes.
+/// Calls futex(2) on a word that processes share, without a timeout.
 #[expect(unsafe_code, reason = "the C library has no futex function")]
 fn futex(word: &AtomicU32, op: libc::c_int, value: u32) -> Result<(), Errno> {
     let no_timeout = std::ptr::null::<libc::timespec>();
-    // SAFETY: the word is aligned and lives during the call; the kernel only reads it atomically.
+    // SAFETY: the word is aligned and lives during the call. The kernel only reads it, atomically.
     let result = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, value, no_timeout) };
     Errno::result(result).map(drop)
 }
@@ -76,9 +76,9 @@ fn futex(word: &AtomicU32, op: libc::c_int, value: u32) -> Result<(), Errno> {
 /// Two eventfds: one on which this process blocks and one by which it wakes the other process.
 #[derive(Debug)]
 pub struct EventFds {
-    /// Read by this process.
-    pub own: OwnedFd,
-    /// Written by this process.
+    /// The eventfd that this process reads.
+    pub local: OwnedFd,
+    /// The eventfd that this process writes.
     pub peer: OwnedFd,
 }
 
@@ -86,13 +86,13 @@ impl EventFds {
     pub(super) fn measure(&self, clock: Clock, counts: Counts) -> anyhow::Result<Timing> {
         round_trips(clock, counts, || {
             self.wake()?;
-            self.sleep()
+            self.block()
         })
     }
 
     pub(super) fn respond(&self, counts: Counts) -> anyhow::Result<()> {
         for _ in 0..counts.total() {
-            self.sleep()?;
+            self.block()?;
             self.wake()?;
         }
         Ok(())
@@ -103,8 +103,8 @@ impl EventFds {
         Ok(())
     }
 
-    fn sleep(&self) -> anyhow::Result<()> {
-        nix::unistd::read(&self.own, &mut [0; 8]).context("cannot read an eventfd")?;
+    fn block(&self) -> anyhow::Result<()> {
+        nix::unistd::read(&self.local, &mut [0; 8]).context("cannot read an eventfd")?;
         Ok(())
     }
 }

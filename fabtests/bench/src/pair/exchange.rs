@@ -1,7 +1,7 @@
 //! Round trips over any message API: each side sends when the other side's message has arrived.
 //!
-//! Two receives are posted at any time, so that the next one is posted while a message is in flight
-//! and not between a message and its reply. One read takes one completion.
+//! Each side has two receives, so that it posts the next receive while a message is in flight and
+//! not between a message and its reply. One read returns at most one completion.
 
 use anyhow::ensure;
 
@@ -24,19 +24,20 @@ pub(crate) trait Messages {
     /// Sends a copy of a buffer.
     fn inject(&mut self, buf: &Self::Tx) -> anyhow::Result<()>;
 
-    /// Reads a completion, or waits as the benchmark does.
-    fn read(&mut self) -> anyhow::Result<Option<Done<Self::Rx, Self::Tx>>>;
+    /// Reads a completion. If there is none, waits once as the benchmark is configured and returns
+    /// `None`.
+    fn read(&mut self) -> anyhow::Result<Option<Completion<Self::Rx, Self::Tx>>>;
 
-    /// Fills a buffer with the content of the message of this number.
+    /// Fills a buffer with the content of message `number`.
     fn fill(&self, buf: &mut Self::Tx, number: u64);
 
-    /// Compares a buffer with the content of the message of this number.
+    /// Compares a buffer with the content of message `number`.
     fn check(&self, buf: &Self::Rx, number: u64) -> anyhow::Result<()>;
 }
 
 /// A completion.
 #[derive(Debug)]
-pub(crate) enum Done<Rx, Tx> {
+pub(crate) enum Completion<Rx, Tx> {
     /// A message of this many bytes is in the buffer.
     Received(Rx, usize),
     /// The buffer may be used again.
@@ -54,13 +55,14 @@ pub(crate) struct PingpongParams {
     pub(crate) inject: bool,
     /// Whether messages are filled with the pattern and checked on arrival.
     pub(crate) verify: bool,
+    /// Number of round trips.
     pub(crate) counts: Counts,
 }
 
 /// Runs one side of the round trips, with two receive buffers and a send buffer.
 ///
 /// # Errors
-/// The API's; a message of wrong length or content.
+/// The message API's error; an error for a message of wrong length or content.
 pub(crate) fn run<M: Messages>(
     messages: &mut M,
     (rx, tx): ([M::Rx; 2], M::Tx),
@@ -79,7 +81,7 @@ pub(crate) fn run<M: Messages>(
         tx: Some(tx),
     };
     let [first, spare] = rx;
-    process.repost(first)?;
+    process.post_receive(first)?;
     process.rx = Some(spare);
     let timing = round_trips(clock, params.counts, || match params.is_active {
         true => {
@@ -102,32 +104,33 @@ struct PingpongProcess<'a, M: Messages> {
     size: usize,
     inject: bool,
     verify: bool,
-    /// Receives that remain to be posted. The count makes the run end without a posted receive.
+    /// Receives that remain to be posted. The limit ensures that no posted receive remains at the
+    /// end of the run.
     to_post: usize,
     sent: u64,
     received: u64,
     /// The free receive buffer; `None` while both are posted.
     rx: Option<M::Rx>,
-    /// The send buffer; `None` while a send has it.
+    /// The send buffer; `None` while a send uses it.
     tx: Option<M::Tx>,
 }
 
 impl<M: Messages> PingpongProcess<'_, M> {
     #[inline]
     fn send(&mut self) -> anyhow::Result<()> {
-        let Some(mut buf) = self.tx.take() else {
+        let Some(buf) = &mut self.tx else {
             unreachable!("`receive` returns with the send buffer")
         };
         if self.verify {
-            self.messages.fill(&mut buf, self.sent);
+            self.messages.fill(buf, self.sent);
         }
         self.sent += 1;
         if self.inject {
-            let result = self.messages.inject(&buf);
-            self.tx = Some(buf);
-            result
-        } else {
-            self.messages.post_send(buf)
+            return self.messages.inject(buf);
+        }
+        match self.tx.take() {
+            Some(buf) => self.messages.post_send(buf),
+            None => Ok(()),
         }
     }
 
@@ -135,13 +138,13 @@ impl<M: Messages> PingpongProcess<'_, M> {
     #[inline]
     fn post_free_receive(&mut self) -> anyhow::Result<()> {
         match self.rx.take() {
-            Some(buf) => self.repost(buf),
+            Some(buf) => self.post_receive(buf),
             None => Ok(()),
         }
     }
 
     #[inline]
-    fn repost(&mut self, buf: M::Rx) -> anyhow::Result<()> {
+    fn post_receive(&mut self, buf: M::Rx) -> anyhow::Result<()> {
         if self.to_post == 0 {
             return Ok(());
         }
@@ -149,7 +152,7 @@ impl<M: Messages> PingpongProcess<'_, M> {
         self.messages.post_recv(buf)
     }
 
-    /// Waits for a message, and for the last send.
+    /// Waits for a message and for the completion of the last send.
     #[inline]
     fn receive(&mut self) -> anyhow::Result<()> {
         let wanted = self.received + 1;
@@ -163,8 +166,8 @@ impl<M: Messages> PingpongProcess<'_, M> {
     fn read(&mut self) -> anyhow::Result<()> {
         match self.messages.read()? {
             None => {}
-            Some(Done::Sent(buf)) => self.tx = Some(buf),
-            Some(Done::Received(buf, len)) => {
+            Some(Completion::Sent(buf)) => self.tx = Some(buf),
+            Some(Completion::Received(buf, len)) => {
                 ensure!(
                     len == self.size,
                     "received {len} bytes of a message of {}",
@@ -180,7 +183,7 @@ impl<M: Messages> PingpongProcess<'_, M> {
         Ok(())
     }
 
-    /// Waits for the last send.
+    /// Waits for the completion of the last send.
     fn wait_for_last_send(mut self) -> anyhow::Result<()> {
         while self.tx.is_none() {
             self.read()?;

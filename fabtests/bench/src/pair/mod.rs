@@ -1,17 +1,17 @@
 //! Two processes that execute orders: the *active* one measures, the *passive* one responds.
 //!
-//! Both are children of this process, which blocks while they work. Each has one side of a socket
-//! as its standard input: orders go in and replies come out as lines of JSON. The pair keeps a
-//! child's output and adds it to the error when the child dies.
+//! Both are children of this process, which blocks while they work. The standard input of a child
+//! is one end of a socket, which carries orders and replies as lines of JSON. The pair keeps the
+//! last lines of a child's output and adds them to the error when the child dies.
 
 pub(crate) mod exchange;
 mod handover;
 mod order;
 mod owned;
 pub mod role;
+mod side;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,39 +30,9 @@ use crate::fabric::{OpenOrder, Opened};
 use crate::limits::Segment;
 
 pub use order::{Order, Reply, RunResult};
+pub use side::Side;
 
-/// One of the two processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Side {
-    /// The process that measures.
-    Active,
-    /// The process that responds.
-    Passive,
-}
-
-impl Side {
-    /// Both, the active one first.
-    pub const BOTH: [Self; 2] = [Self::Active, Self::Passive];
-
-    /// The other side.
-    pub fn other(self) -> Self {
-        match self {
-            Self::Active => Self::Passive,
-            Self::Passive => Self::Active,
-        }
-    }
-}
-
-impl fmt::Display for Side {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Active => "active",
-            Self::Passive => "passive",
-        })
-    }
-}
-
-/// Both processes. Dropping it kills them.
+/// Both processes. Dropping the pair kills them.
 #[derive(Debug)]
 pub struct Pair {
     members: [Member; 2],
@@ -125,11 +95,12 @@ impl Pair {
         })
     }
 
-    /// Gives the same order to both and waits for both; returns the replies in the order of
-    /// [`Side::BOTH`].
+    /// Gives the same order to both processes and waits for both. Returns the replies in the order
+    /// of [`Side::BOTH`].
     ///
     /// # Errors
-    /// A process's failure; the death of a process, with its last output; the deadline.
+    /// When the order fails in a process, a process dies, or the deadline passes. The error for a
+    /// dead process contains its last output.
     pub fn order(&mut self, order: &Order) -> anyhow::Result<[Value; 2]> {
         self.order_each([order, order])
     }
@@ -143,7 +114,7 @@ impl Pair {
         serde_json::from_value(active).with_context(|| format!("unexpected reply to {order:?}"))
     }
 
-    /// As [`Self::order`], with an own order for each process.
+    /// As [`Self::order`], with a separate order for each process.
     ///
     /// # Errors
     /// As [`Self::order`].
@@ -180,20 +151,20 @@ impl Pair {
         Ok(active)
     }
 
-    /// The process numbers, in the order of [`Side::BOTH`].
+    /// The process IDs, in the order of [`Side::BOTH`].
     pub fn pids(&self) -> [u32; 2] {
         [self.members[0].child.id(), self.members[1].child.id()]
     }
 
     fn next_reply(&mut self, order: &Order) -> anyhow::Result<(Side, Value)> {
         loop {
-            let left = self.deadline.saturating_duration_since(Instant::now());
-            match self.events.recv_timeout(left) {
+            let remaining = self.deadline.saturating_duration_since(Instant::now());
+            match self.events.recv_timeout(remaining) {
                 Ok((side, Event::Replied(line))) => {
                     let name = &self.members[side as usize].name;
                     return match serde_json::from_str(&line) {
                         Ok(Reply::Done(value)) => Ok((side, value)),
-                        Ok(Reply::Failed(why)) => Err(anyhow!("{name}: {why}")),
+                        Ok(Reply::Failed(reason)) => Err(anyhow!("{name}: {reason}")),
                         Err(_) => bail!("{name} replied {line:?} to {order:?}"),
                     };
                 }
@@ -210,16 +181,16 @@ impl Pair {
         }
     }
 
-    /// How a process died and what it printed last.
+    /// Makes the error for a process that died, with its exit status and its last output.
     fn exit_error(&mut self, side: Side) -> anyhow::Error {
-        let until = Instant::now() + OUTPUT_TIMEOUT;
-        while let Ok((from, event)) = self
+        let deadline = Instant::now() + OUTPUT_TIMEOUT;
+        while let Ok((source, event)) = self
             .events
-            .recv_timeout(until.saturating_duration_since(Instant::now()))
+            .recv_timeout(deadline.saturating_duration_since(Instant::now()))
         {
             match event {
-                Event::Printed(line) => self.members[from as usize].keep_line(line),
-                Event::OutputClosed if from == side => break,
+                Event::Printed(line) => self.members[source as usize].keep_line(line),
+                Event::OutputClosed if source == side => break,
                 Event::OutputClosed | Event::Replied(_) | Event::Exited => {}
             }
         }
@@ -229,15 +200,15 @@ impl Pair {
             Ok(None) | Err(_) => "it closed its control socket".to_owned(),
         };
         let printed: Vec<_> = member.printed.iter().map(String::as_str).collect();
-        let last = if printed.is_empty() {
+        let last_output = if printed.is_empty() {
             "it printed nothing".to_owned()
         } else {
             format!("it printed last:\n  {}", printed.join("\n  "))
         };
-        anyhow!("{} died ({status}); {last}", member.name)
+        anyhow!("{} died ({status}); {last_output}", member.name)
     }
 
-    /// Passes the shared memory, sockets and eventfds to both processes.
+    /// Sends the shared memory, sockets and eventfds to both processes.
     fn send_descriptors(&mut self) -> anyhow::Result<()> {
         let segment = Segment::create()?;
         let tcp = tcp_pair().context("cannot connect over the loopback interface")?;
@@ -292,7 +263,8 @@ impl Member {
         let child = command
             .spawn()
             .with_context(|| format!("cannot start {:?}", command.get_program()))?;
-        // The command still holds the child's descriptors, which would keep both from ever closing.
+        // The command still holds the child's ends of the socket and the pipe. Without this drop,
+        // neither would report that the child has closed it.
         drop(command);
         forward_lines(
             side,
@@ -318,7 +290,7 @@ impl Member {
     }
 }
 
-/// Turns the lines of `source` into events, in a thread that blocks in between.
+/// Starts a thread that sends each line of `source` as an event, and `end` after the last line.
 fn forward_lines(
     side: Side,
     source: impl std::io::Read + Send + 'static,
@@ -356,4 +328,5 @@ fn eventfd() -> anyhow::Result<OwnedFd> {
 
 /// Time to wait for the last output of a dead process.
 const OUTPUT_TIMEOUT: Duration = Duration::from_millis(200);
+/// Number of lines of a child's output that the pair keeps.
 const KEPT_LINES: usize = 20;

@@ -9,34 +9,36 @@ use crate::fabric::{BenchOrder, OpenOrder};
 use crate::limits::Probe;
 use crate::timing::{Counts, Timing};
 
-/// An order. Contestants in other languages read it too: a variant's fields are written in the
-/// order of their declaration.
+/// An order to a process. Contestants in other languages read orders too and rely on the order of a
+/// variant's fields, which is that of their declaration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Reply once the process is set up.
+    /// Reply when the process is ready for orders.
     Ready,
-    /// Take part in the measurement of a limit; the active process replies an
+    /// Take part in the measurement of a limit. The active process replies with an
     /// [`crate::limits::Outcome`].
     Probe(Probe, Counts),
-    /// Open an endpoint; both processes reply an [`crate::fabric::Opened`].
+    /// Open an endpoint. Both processes reply with an [`crate::fabric::Opened`].
     Open(OpenOrder),
-    /// The address of the other process's endpoint.
+    /// Send to the endpoint of the other process, which has this address.
     Peer(String),
-    /// The addresses of all processes that send messages to this one, or the one to send to.
+    /// Exchange messages with the endpoints at these addresses: all senders to this process, or the
+    /// receiver of its messages.
     Peers(Vec<String>),
-    /// Run a benchmark; both processes reply a [`RunResult`], and one of them has measured.
+    /// Run a benchmark. Both processes reply with a [`RunResult`]; the timing of one of them
+    /// counts.
     Bench(BenchOrder),
-    /// The passive process waits for a message that arrives after this time; it replies a
-    /// [`RunResult`].
+    /// Take part in the wait for a message that the active process sends after this time. Both
+    /// processes reply with a [`RunResult`]; the passive process's counts.
     Linger(Duration),
 }
 
-/// The result of a run. Contestants in other languages reply the timing alone.
+/// The result of a run. The reply of a contestant in another language has only the timing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunResult {
-    /// The timing, of the process that measures.
+    /// The timing; zero in a process that does not measure.
     #[serde(flatten)]
     pub timing: Timing,
     /// Start of the run, in nanoseconds of a clock that all processes share.
@@ -58,7 +60,7 @@ impl RunResult {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// The order is done, with this result.
+    /// The order succeeded, with this result.
     Done(Value),
     /// The order failed, for this reason.
     Failed(String),

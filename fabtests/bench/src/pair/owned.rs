@@ -1,4 +1,4 @@
-//! Round trips over the safe layer, [`selvedge::owned`], with buffers that move into their operations.
+//! Round trips over the safe layer, [`selvedge::owned`], whose operations take buffers by value.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use selvedge::owned::{Buf, Completions, Endpoint, Handle, Pool, TryPostError};
 use selvedge::{Address, AddressVector, Context, Domain, Errno, FiAddr, Info, alloc, av};
 
 use super::Side;
-use super::exchange::{self, Done, Messages};
+use super::exchange::{self, Completion, Messages};
 use crate::clock::Clock;
 use crate::cpu::Idle;
 use crate::fabric::{Bench, BenchOrder, OpenOrder, Opened, discover, pattern};
@@ -34,7 +34,7 @@ impl OwnedEndpoint {
     /// Opens an endpoint of the best provider that fits the order.
     ///
     /// # Errors
-    /// When no provider fits, with discovery's explanation; when the endpoint does not open.
+    /// When no provider fits, with discovery's explanation; when the endpoint cannot be opened.
     pub(super) fn open(order: &OpenOrder, idle: Idle) -> anyhow::Result<Self> {
         let start = Instant::now();
         let info = discover(order)?;
@@ -95,7 +95,7 @@ impl OwnedEndpoint {
     /// Runs one side of a benchmark.
     ///
     /// # Errors
-    /// A failed operation; that the safe layer has no such benchmark.
+    /// When an operation fails, or the safe layer does not have the benchmark.
     pub(super) fn run(
         &mut self,
         side: Side,
@@ -116,25 +116,26 @@ fn run<const IS_TAGGED: bool>(
     clock: Clock,
     order: BenchOrder,
 ) -> anyhow::Result<Timing> {
-    let mut owned = Owned::<IS_TAGGED> {
+    let mut messages = OwnedMessages::<IS_TAGGED> {
         endpoint,
-        done: Completions::with_capacity(1),
+        completions: Completions::with_capacity(1),
     };
     let rx = endpoint.buffers(2, order.size)?.try_into();
     let rx = rx.ok().context("two receive buffers")?;
     let tx = endpoint.buffers(1, order.size)?.pop();
     let tx = tx.context("a send buffer")?;
     let params = order.pingpong_params(side, endpoint.info.tx_attr.inject_size);
-    exchange::run(&mut owned, (rx, tx), clock, params)
+    exchange::run(&mut messages, (rx, tx), clock, params)
 }
 
-struct Owned<'a, const IS_TAGGED: bool> {
+/// The message API of the safe layer.
+struct OwnedMessages<'a, const IS_TAGGED: bool> {
     endpoint: &'a OwnedEndpoint,
-    /// Room for one completion: one is read at a time.
-    done: Completions,
+    /// The last completion: each poll reads at most one.
+    completions: Completions,
 }
 
-impl<const IS_TAGGED: bool> Owned<'_, IS_TAGGED> {
+impl<const IS_TAGGED: bool> OwnedMessages<'_, IS_TAGGED> {
     /// Retries a post until the queue has room.
     #[inline]
     fn post(
@@ -146,25 +147,25 @@ impl<const IS_TAGGED: bool> Owned<'_, IS_TAGGED> {
         loop {
             match post(&self.endpoint.ep, buf) {
                 Ok(_) => return Ok(()),
-                Err(refused) => {
-                    self.make_room(refused.errno, operation)?;
-                    buf = refused.buf;
+                Err(error) => {
+                    self.make_room(error.errno, operation)?;
+                    buf = error.buf;
                 }
             }
         }
     }
 
-    /// Makes progress after a post found the queue full; passes any other error on.
+    /// Makes progress after a post that failed because the queue was full. Returns any other error.
     #[cold]
     fn make_room(&mut self, errno: Errno, operation: &str) -> anyhow::Result<()> {
         ensure!(errno == Errno::Again, "cannot post a {operation}: {errno}");
-        self.endpoint.idle.rest();
-        self.endpoint.ep.poll(&mut self.done)?;
+        self.endpoint.idle.wait_between_calls();
+        self.endpoint.ep.poll(&mut self.completions)?;
         Ok(())
     }
 }
 
-impl<const IS_TAGGED: bool> Messages for Owned<'_, IS_TAGGED> {
+impl<const IS_TAGGED: bool> Messages for OwnedMessages<'_, IS_TAGGED> {
     type Rx = Buf;
     type Tx = Buf;
 
@@ -201,18 +202,18 @@ impl<const IS_TAGGED: bool> Messages for Owned<'_, IS_TAGGED> {
     }
 
     #[inline]
-    fn read(&mut self) -> anyhow::Result<Option<Done<Buf, Buf>>> {
-        self.endpoint.ep.poll(&mut self.done)?;
-        let Some(completion) = self.done.drain().next() else {
-            self.endpoint.idle.rest();
+    fn read(&mut self) -> anyhow::Result<Option<Completion<Buf, Buf>>> {
+        self.endpoint.ep.poll(&mut self.completions)?;
+        let Some(completion) = self.completions.drain().next() else {
+            self.endpoint.idle.wait_between_calls();
             return Ok(None);
         };
         let result = completion.result;
         let received = result
             .map_err(|error| anyhow!("an operation failed: {}: {}", error.errno, error.detail))?;
         Ok(Some(match completion.context {
-            SENT => Done::Sent(completion.buf),
-            _ => Done::Received(completion.buf, received.len),
+            SENT => Completion::Sent(completion.buf),
+            _ => Completion::Received(completion.buf, received.len),
         }))
     }
 

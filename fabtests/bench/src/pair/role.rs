@@ -22,9 +22,9 @@ use crate::fabric::{self, BenchEndpoint, BenchOrder, OpenOrder, Opened};
 use crate::limits::{EventFds, ProbeContext, ProbeResources, Segment, Socket};
 use crate::timing::Timing;
 
-/// An implementation that runs the same benchmarks in place of a fabric endpoint.
+/// An implementation of the benchmarks that replaces a fabric endpoint.
 pub trait Backend: fmt::Debug {
-    /// Describes the backend, with the address for the peer.
+    /// Describes the backend. The description has the address for the peer.
     fn describe(&self) -> Opened;
 
     /// Sets the peer to send to.
@@ -36,7 +36,7 @@ pub trait Backend: fmt::Debug {
     /// Runs one side of a benchmark, as [`fabric::run`].
     ///
     /// # Errors
-    /// A failed operation; that the backend has no such benchmark.
+    /// When an operation fails, or the backend does not have the benchmark.
     fn run(&mut self, side: Side, clock: Clock, order: BenchOrder) -> anyhow::Result<Timing>;
 }
 
@@ -46,10 +46,10 @@ pub type OpenBackend = fn(&OpenOrder) -> anyhow::Result<Box<dyn Backend>>;
 /// Arguments of a child process; not for users.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The process to be: active or passive
+    /// The side of this process: active or passive
     #[arg(long)]
     side: Side,
-    /// The process number of the parent
+    /// The process ID of the parent
     #[arg(long)]
     parent: i32,
     /// The core to run on
@@ -60,11 +60,11 @@ pub struct Args {
     yielding: bool,
 }
 
-/// Executes orders until the control socket, standard input, is closed. `bmi` opens the backend of
-/// orders for BMI.
+/// Executes orders from standard input, the control socket, until it is closed. `bmi` opens the
+/// backend for orders that use BMI.
 ///
 /// # Errors
-/// When standard input is not a control socket. The failure of an order is in its reply.
+/// When standard input is not a control socket. A reply reports the failure of its order.
 pub fn run(args: &Args, bmi: Option<OpenBackend>) -> anyhow::Result<()> {
     die_with_parent(args.parent)?;
     if let Some(core) = args.core {
@@ -72,7 +72,7 @@ pub fn run(args: &Args, bmi: Option<OpenBackend>) -> anyhow::Result<()> {
     }
     let stdin = std::io::stdin().as_fd().try_clone_to_owned()?;
     let control = UnixStream::from(stdin);
-    let [segment, tcp, unix, own, peer] =
+    let [segment, tcp, unix, local, peer] =
         handover::receive(&control).context("only this program starts the role command")?;
     let segment = Segment::map(segment)?;
     let mut probe_context = ProbeContext::new(ProbeResources {
@@ -85,7 +85,7 @@ pub fn run(args: &Args, bmi: Option<OpenBackend>) -> anyhow::Result<()> {
         segment: &segment,
         tcp: Socket::new(tcp)?,
         unix: Socket::new(unix)?,
-        eventfd: EventFds { own, peer },
+        eventfd: EventFds { local, peer },
     });
     let mut endpoint = None;
     serve_orders(&control, |order| match order {
@@ -96,28 +96,32 @@ pub fn run(args: &Args, bmi: Option<OpenBackend>) -> anyhow::Result<()> {
             Ok(serde_json::to_value(endpoint.insert(opened).describe()?)?)
         }
         Order::Peer(address) => {
-            opened(&mut endpoint)?.set_peer(&address)?;
+            open_endpoint(&mut endpoint)?.set_peer(&address)?;
             Ok(Value::Null)
         }
         Order::Peers(addresses) => {
-            opened(&mut endpoint)?.fabric()?.set_peers(&addresses)?;
+            open_endpoint(&mut endpoint)?
+                .fabric()?
+                .set_peers(&addresses)?;
             Ok(Value::Null)
         }
         Order::Bench(order) => {
-            let endpoint = opened(&mut endpoint)?;
-            with_cpu_time(|| endpoint.run(args.side, probe_context.clock(), order))
+            let endpoint = open_endpoint(&mut endpoint)?;
+            run_with_cpu_time(|| endpoint.run(args.side, probe_context.clock(), order))
         }
         Order::Linger(pause) => {
-            let endpoint = opened(&mut endpoint)?.fabric()?;
-            with_cpu_time(|| fabric::linger(endpoint, args.side, pause).map(|()| Timing::default()))
+            let endpoint = open_endpoint(&mut endpoint)?.fabric()?;
+            run_with_cpu_time(|| {
+                fabric::linger(endpoint, args.side, pause).map(|()| Timing::default())
+            })
         }
     })
 }
 
-/// Runs a benchmark and adds its times and processor time.
-fn with_cpu_time(run: impl FnOnce() -> anyhow::Result<Timing>) -> anyhow::Result<Value> {
+/// Runs a benchmark, and returns a [`RunResult`] with its timing, start, end and processor time.
+fn run_with_cpu_time(run: impl FnOnce() -> anyhow::Result<Timing>) -> anyhow::Result<Value> {
     let now = |clock| -> anyhow::Result<u64> {
-        let now = clock_gettime(clock).context("no clock")?;
+        let now = clock_gettime(clock).context("cannot read a clock")?;
         Ok(Duration::from(now).as_nanos() as u64)
     };
     let began_ns = now(ClockId::CLOCK_MONOTONIC)?;
@@ -131,7 +135,7 @@ fn with_cpu_time(run: impl FnOnce() -> anyhow::Result<Timing>) -> anyhow::Result
     })?)
 }
 
-fn opened(endpoint: &mut Option<RoleEndpoint>) -> anyhow::Result<&mut RoleEndpoint> {
+fn open_endpoint(endpoint: &mut Option<RoleEndpoint>) -> anyhow::Result<&mut RoleEndpoint> {
     endpoint.as_mut().context("no endpoint is open")
 }
 
@@ -146,9 +150,9 @@ enum RoleEndpoint {
 impl RoleEndpoint {
     fn open(order: &OpenOrder, idle: Idle, bmi: Option<OpenBackend>) -> anyhow::Result<Self> {
         if order.bmi {
-            let open =
+            let open_backend =
                 bmi.context("this program has no BMI: use `fabtests bench --against bmi`")?;
-            return Ok(Self::Backend(open(order)?));
+            return Ok(Self::Backend(open_backend(order)?));
         }
         if order.config.owned {
             return Ok(Self::Owned(Box::new(OwnedEndpoint::open(order, idle)?)));
@@ -168,7 +172,7 @@ impl RoleEndpoint {
         match self {
             Self::Fabric(endpoint) => Ok(endpoint),
             Self::Owned(_) | Self::Backend(_) => {
-                bail!("only raw endpoints have this measurement")
+                bail!("this measurement needs a raw endpoint")
             }
         }
     }
@@ -177,7 +181,7 @@ impl RoleEndpoint {
         match self {
             Self::Fabric(endpoint) => {
                 endpoint.set_peer(address)?;
-                endpoint.add_background_load()
+                fabric::add_background_load(endpoint)
             }
             Self::Owned(endpoint) => endpoint.set_peer(address),
             Self::Backend(backend) => backend.set_peer(address),
@@ -193,15 +197,15 @@ impl RoleEndpoint {
     }
 }
 
-/// Executes orders from the socket with `carry_out`, and replies to each.
+/// Executes each order from the socket with `execute`, and replies to it.
 fn serve_orders(
     control: &UnixStream,
-    mut carry_out: impl FnMut(Order) -> anyhow::Result<Value>,
+    mut execute: impl FnMut(Order) -> anyhow::Result<Value>,
 ) -> anyhow::Result<()> {
     let mut replies = control;
     for line in BufReader::new(control).lines() {
         let order = serde_json::from_str(&line?).context("cannot parse an order")?;
-        let reply = match carry_out(order) {
+        let reply = match execute(order) {
             Ok(value) => Reply::Done(value),
             Err(error) => Reply::Failed(format!("{error:#}")),
         };
@@ -214,7 +218,7 @@ fn serve_orders(
     Ok(())
 }
 
-/// Makes the kernel kill this process when its parent exits.
+/// Makes the kernel kill this process when the parent exits.
 fn die_with_parent(parent: i32) -> anyhow::Result<()> {
     set_pdeathsig(Signal::SIGKILL).context("cannot tie this process to its parent")?;
     // The parent may have exited before the call.

@@ -13,7 +13,7 @@ pub enum Scale {
     BytesPerSecond,
     /// Rates per second: powers of ten.
     PerSecond,
-    /// Shares below one, on a scale of nines.
+    /// Shares below one: 90 %, 99 %, 99.9 % and so on are equidistant.
     Nines,
 }
 
@@ -28,8 +28,8 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// An axis that contains all of these values, except those that have no finite position.
-    pub fn over(scale: Scale, label: &'static str, values: impl Iterator<Item = f64>) -> Self {
+    /// Makes an axis that contains all of these values, except those without a finite position.
+    pub fn new(scale: Scale, label: &'static str, values: impl Iterator<Item = f64>) -> Self {
         let positions = values.map(|value| scale.position(value));
         let (low, high) = positions.filter(|position| position.is_finite()).fold(
             (f64::INFINITY, f64::NEG_INFINITY),
@@ -47,21 +47,26 @@ impl Axis {
         }
     }
 
-    /// Position of a value, from 0 to 1; not finite for a value without a position.
-    pub fn at(&self, value: f64) -> f64 {
+    /// Position of a value, from 0 at the low end to 1 at the high end; infinite or NaN for a value
+    /// without a position.
+    pub fn position(&self, value: f64) -> f64 {
         (self.scale.position(value) - self.low) / (self.high - self.low)
     }
 
-    /// The labelled values with their texts, `most` at most.
-    pub fn ticks(&self, most: usize) -> Vec<(f64, String)> {
+    /// The labelled values with their texts: at most `max_count`, if one of the steps permits.
+    pub fn ticks(&self, max_count: usize) -> Vec<(f64, String)> {
         let steps: &[f64] = match self.scale {
             Scale::Bytes => &[1.0, 2.0, 4.0],
             Scale::Nines => &[1.0],
             _ => &[TWO_AND_FIVE, 1.0, 2.0, 3.0],
         };
-        let mut all = steps.iter().map(|&step| self.positions(step));
-        let few = all.clone().find(|positions| positions.len() <= most);
-        let positions = few.or_else(|| all.next_back()).unwrap_or_default();
+        let mut candidates = steps.iter().map(|&step| self.positions(step));
+        let fitting = candidates
+            .clone()
+            .find(|positions| positions.len() <= max_count);
+        let positions = fitting
+            .or_else(|| candidates.next_back())
+            .unwrap_or_default();
         let value = |position: f64| self.scale.value(position);
         positions
             .into_iter()
@@ -69,16 +74,18 @@ impl Axis {
             .collect()
     }
 
-    /// The values from 2 to 9 of each power of ten; none on scales without powers of ten.
-    pub fn between(&self) -> Vec<f64> {
+    /// The values without labels: twice to nine times each power of ten. Empty for scales without
+    /// powers of ten.
+    pub fn minor_values(&self) -> Vec<f64> {
         if matches!(self.scale, Scale::Bytes | Scale::Nines) {
             return Vec::new();
         }
         let decades = (self.low.floor() as i32)..=(self.high.ceil() as i32);
         let digits = (2..10).map(f64::from);
-        let all =
+        let values =
             decades.flat_map(|decade| digits.clone().map(move |digit| digit * 10_f64.powi(decade)));
-        all.filter(|&value| (0.0..=1.0).contains(&self.at(value)))
+        values
+            .filter(|&value| (0.0..=1.0).contains(&self.position(value)))
             .collect()
     }
 
@@ -87,9 +94,10 @@ impl Axis {
         let inside = |position: &f64| *position >= self.low - 1e-9 && *position <= self.high + 1e-9;
         if step == TWO_AND_FIVE {
             let decades = (self.low.floor() as i32)..=(self.high.ceil() as i32);
-            let parts = [1.0_f64, 2.0, 5.0].map(f64::log10);
-            let all = decades.flat_map(|decade| parts.map(|part| f64::from(decade) + part));
-            return all.filter(inside).collect();
+            let logarithms = [1.0_f64, 2.0, 5.0].map(f64::log10);
+            let positions = decades
+                .flat_map(|decade| logarithms.map(|logarithm| f64::from(decade) + logarithm));
+            return positions.filter(inside).collect();
         }
         let first = (self.low / step).ceil() as i64;
         let positions = (first..).map(|number| number as f64 * step);
@@ -97,7 +105,7 @@ impl Axis {
     }
 }
 
-/// A step that stands for 1, 2 and 5 of each decade.
+/// A step that represents the values 1, 2 and 5 of each decade.
 const TWO_AND_FIVE: f64 = 0.0;
 
 impl Scale {
@@ -146,7 +154,7 @@ impl Scale {
                 value,
                 &[(1e9, " G/s"), (1e6, " M/s"), (1e3, " k/s"), (1.0, " /s")],
             ),
-            Self::Nines => format!("{} %", short(value * 100.0)),
+            Self::Nines => format!("{} %", format_short(value * 100.0)),
         }
     }
 }
@@ -157,11 +165,11 @@ fn with_unit(value: f64, units: &[(f64, &str)]) -> String {
         .or_else(|| units.last())
         .copied()
         .unwrap_or((1.0, ""));
-    format!("{}{name}", short(value / unit))
+    format!("{}{name}", format_short(value / unit))
 }
 
 /// A number without trailing zeros.
-fn short(value: f64) -> String {
+fn format_short(value: f64) -> String {
     let text = format!("{value:.4}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     text.to_owned()
@@ -171,9 +179,12 @@ fn short(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn texts(scale: Scale, values: &[f64], most: usize) -> Vec<String> {
-        let axis = Axis::over(scale, "", values.iter().copied());
-        axis.ticks(most).into_iter().map(|(_, text)| text).collect()
+    fn texts(scale: Scale, values: &[f64], max_count: usize) -> Vec<String> {
+        let axis = Axis::new(scale, "", values.iter().copied());
+        axis.ticks(max_count)
+            .into_iter()
+            .map(|(_, text)| text)
+            .collect()
     }
 
     #[test]
@@ -195,11 +206,11 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_lie_at_the_ends_and_nothing_lies_nowhere() {
-        let axis = Axis::over(Scale::Bytes, "", [8.0, 8192.0].into_iter());
-        assert_eq!((axis.at(8.0), axis.at(8192.0)), (0.0, 1.0));
-        assert!(!axis.at(0.0).is_finite());
-        let none = Axis::over(Scale::Nanoseconds, "", std::iter::empty());
-        assert!(none.at(5.0).is_finite());
+    fn bounds_have_positions_0_and_1_and_an_empty_axis_has_finite_positions() {
+        let axis = Axis::new(Scale::Bytes, "", [8.0, 8192.0].into_iter());
+        assert_eq!((axis.position(8.0), axis.position(8192.0)), (0.0, 1.0));
+        assert!(!axis.position(0.0).is_finite());
+        let empty = Axis::new(Scale::Nanoseconds, "", std::iter::empty());
+        assert!(empty.position(5.0).is_finite());
     }
 }

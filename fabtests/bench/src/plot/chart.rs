@@ -23,31 +23,31 @@ pub struct Chart {
 /// One line of a chart.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// The name, drawn at the right of the line.
+    /// The name, which is drawn to the right of the line.
     pub name: String,
     /// The style.
     pub style: Style,
     /// The points, from left to right.
     pub points: Vec<(f64, f64)>,
-    /// Confidence interval of each point; as many as points, or none.
+    /// Confidence interval of each point; empty for a line without intervals.
     pub band: Vec<(f64, f64)>,
 }
 
 /// The style of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// A measurement, with a colour of its own.
+    /// A measurement, with the colour of this number.
     Measured(usize),
-    /// A limit of the machine, with dashes of its own.
+    /// A limit of the machine, with the dashes of this number.
     Limit(usize),
 }
 
 const HEIGHT: f64 = 480.0;
 const LEFT: f64 = 84.0;
 /// Length of the horizontal axis.
-const ACROSS: f64 = 590.0;
-const RIGHT: f64 = LEFT + ACROSS;
-/// Width of a character of a name at most.
+const PLOT_WIDTH: f64 = 590.0;
+const RIGHT: f64 = LEFT + PLOT_WIDTH;
+/// Upper bound of the mean width of a character of a name.
 const CHARACTER_WIDTH: f64 = 7.2;
 const TOP: f64 = 58.0;
 const BOTTOM: f64 = 56.0;
@@ -58,10 +58,10 @@ const COLOURS: [&str; 7] = [
 const GREY: &str = "#8a8a8a";
 const FAINT: &str = "#f3f3f3";
 const DASHES: [&str; 6] = ["7 4", "2 3", "10 3 2 3", "4 2", "14 4", "5 2 1 2"];
-/// Half of the line that a limit of a single size has.
-const STROKE: f64 = 12.0;
-/// Distance of the names of lines that end close to each other.
-const LINE: f64 = 15.0;
+/// Half of the length of a line for a limit with a single size.
+const HALF_SINGLE_LINE: f64 = 12.0;
+/// Least vertical distance between two names.
+const NAME_DISTANCE: f64 = 15.0;
 
 impl Chart {
     /// The chart as a self-contained SVG.
@@ -79,14 +79,14 @@ impl Chart {
             escaped(&self.title),
             escaped(&self.subtitle)
         );
-        self.grid(&mut svg);
+        self.draw_grid(&mut svg);
         for series in &self.series {
-            self.band(&mut svg, series);
+            self.draw_band(&mut svg, series);
         }
         for series in &self.series {
-            self.line(&mut svg, series);
+            self.draw_line(&mut svg, series);
         }
-        self.names(&mut svg);
+        self.draw_names(&mut svg);
         svg + "</svg>\n"
     }
 
@@ -98,25 +98,25 @@ impl Chart {
     }
 
     fn position(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
-        let (across, up) = (self.x.at(x), self.y.at(y));
+        let (x_share, y_share) = (self.x.position(x), self.y.position(y));
         let position = (
-            LEFT + across * ACROSS,
-            HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM),
+            LEFT + x_share * PLOT_WIDTH,
+            HEIGHT - BOTTOM - y_share * (HEIGHT - TOP - BOTTOM),
         );
         (position.0.is_finite() && position.1.is_finite()).then_some(position)
     }
 
-    fn grid(&self, svg: &mut String) {
+    fn draw_grid(&self, svg: &mut String) {
         let (right, bottom) = (RIGHT, HEIGHT - BOTTOM);
-        for value in self.y.between() {
-            let y = bottom - self.y.at(value) * (bottom - TOP);
+        for value in self.y.minor_values() {
+            let y = bottom - self.y.position(value) * (bottom - TOP);
             let _ = writeln!(
                 svg,
                 "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"{FAINT}\"/>"
             );
         }
         for (value, text) in self.x.ticks(18) {
-            let x = LEFT + self.x.at(value) * (right - LEFT);
+            let x = LEFT + self.x.position(value) * (right - LEFT);
             let _ = writeln!(
                 svg,
                 "<path d=\"M{x:.1} {TOP}V{bottom}\" stroke=\"#e6e6e6\"/>\
@@ -125,7 +125,7 @@ impl Chart {
             );
         }
         for (value, text) in self.y.ticks(9) {
-            let y = bottom - self.y.at(value) * (bottom - TOP);
+            let y = bottom - self.y.position(value) * (bottom - TOP);
             let _ = writeln!(
                 svg,
                 "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"#e6e6e6\"/>\
@@ -147,16 +147,16 @@ impl Chart {
         );
     }
 
-    fn band(&self, svg: &mut String, series: &Series) {
+    fn draw_band(&self, svg: &mut String, series: &Series) {
         let colour = series.style.colour();
         let bounds = series.points.iter().zip(&series.band);
         let bounds = bounds.map(|(&(x, _), &(low, high))| {
             Some((self.position((x, low))?, self.position((x, high))?))
         });
-        for part in unbroken(bounds) {
+        for part in split_at_gaps(bounds) {
             let upper = part.iter().map(|(_, high)| *high);
             let lower = part.iter().rev().map(|(low, _)| *low);
-            let points = text_of(&upper.chain(lower).collect::<Vec<_>>());
+            let points = format_points(&upper.chain(lower).collect::<Vec<_>>());
             let _ = writeln!(
                 svg,
                 "<polygon points=\"{points}\" fill=\"{colour}\" opacity=\"0.18\"/>"
@@ -164,11 +164,12 @@ impl Chart {
         }
     }
 
-    fn line(&self, svg: &mut String, series: &Series) {
+    fn draw_line(&self, svg: &mut String, series: &Series) {
         let colour = series.style.colour();
         let dashes = series.style.dashes();
         let is_limit = matches!(series.style, Style::Limit(_));
-        for mut positions in unbroken(series.points.iter().map(|&at| self.position(at))) {
+        for mut positions in split_at_gaps(series.points.iter().map(|&point| self.position(point)))
+        {
             if !is_limit {
                 for (x, y) in &positions {
                     let _ = write!(
@@ -178,18 +179,21 @@ impl Chart {
                 }
                 svg.push('\n');
             } else if let [(x, y)] = positions[..] {
-                positions = vec![((x - STROKE).max(LEFT), y), ((x + STROKE).min(RIGHT), y)];
+                positions = vec![
+                    ((x - HALF_SINGLE_LINE).max(LEFT), y),
+                    ((x + HALF_SINGLE_LINE).min(RIGHT), y),
+                ];
             }
             let _ = writeln!(
                 svg,
                 "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}/>",
-                text_of(&positions)
+                format_points(&positions)
             );
         }
     }
 
-    /// The names are beside the ends of their lines, moved apart where these are too close.
-    fn names(&self, svg: &mut String) {
+    /// Draws the names beside the ends of their lines. Moves names apart that are too close.
+    fn draw_names(&self, svg: &mut String) {
         let mut names: Vec<_> = self
             .series
             .iter()
@@ -198,37 +202,37 @@ impl Chart {
                     .points
                     .iter()
                     .rev()
-                    .find_map(|&at| self.position(at))?;
+                    .find_map(|&point| self.position(point))?;
                 Some((last.1, series))
             })
             .collect();
         names.sort_by(|one, other| one.0.total_cmp(&other.0));
         let mut ys: Vec<f64> = names.iter().map(|(y, _)| *y).collect();
-        for at in 1..ys.len() {
-            ys[at] = ys[at].max(ys[at - 1] + LINE);
+        for index in 1..ys.len() {
+            ys[index] = ys[index].max(ys[index - 1] + NAME_DISTANCE);
         }
-        let over = ys
+        let overflow = ys
             .last()
             .map_or(0.0, |last| (last - (HEIGHT - BOTTOM)).max(0.0));
-        if over > 0.0 {
-            // The names move up again, from the bottom one.
+        if overflow > 0.0 {
+            // The lowest name moves up to the axis and pushes the names above it up.
             let last = ys.len() - 1;
-            ys[last] -= over;
-            for at in (0..last).rev() {
-                ys[at] = ys[at].min(ys[at + 1] - LINE);
+            ys[last] -= overflow;
+            for index in (0..last).rev() {
+                ys[index] = ys[index].min(ys[index + 1] - NAME_DISTANCE);
             }
         }
         for ((_, series), y) in names.iter().zip(ys) {
-            let at = RIGHT + 10.0;
+            let x = RIGHT + 10.0;
             let _ = writeln!(
                 svg,
-                "<path d=\"M{at} {y:.1}h18\" stroke=\"{}\" stroke-width=\"2\"{}/>\n\
+                "<path d=\"M{x} {y:.1}h18\" stroke=\"{}\" stroke-width=\"2\"{}/>\n\
                  <text x=\"{:.1}\" y=\"{:.1}\" fill=\"{}\">{}</text>",
                 series.style.colour(),
                 series.style.dashes(),
-                at + 24.0,
+                x + 24.0,
                 y + 4.0,
-                series.style.dark(),
+                series.style.text_colour(),
                 escaped(&series.name)
             );
         }
@@ -252,8 +256,8 @@ impl Style {
         }
     }
 
-    /// The colour of text.
-    fn dark(self) -> &'static str {
+    /// The colour of the name.
+    fn text_colour(self) -> &'static str {
         match self {
             Self::Limit(_) => "#666666",
             Self::Measured(_) => self.colour(),
@@ -261,20 +265,20 @@ impl Style {
     }
 }
 
-/// The parts between gaps. A line across a size that was not measured would suggest a value.
-fn unbroken<T>(all: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
-    let mut parts = vec![Vec::new()];
-    for one in all {
-        match (one, parts.last_mut()) {
-            (Some(one), Some(part)) => part.push(one),
-            _ => parts.push(Vec::new()),
+/// Splits a sequence at its gaps. A line across a size that was not measured would suggest a value.
+fn split_at_gaps<T>(items: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
+    let mut sections = vec![Vec::new()];
+    for item in items {
+        match (item, sections.last_mut()) {
+            (Some(item), Some(section)) => section.push(item),
+            _ => sections.push(Vec::new()),
         }
     }
-    parts.retain(|part| !part.is_empty());
-    parts
+    sections.retain(|section| !section.is_empty());
+    sections
 }
 
-fn text_of(positions: &[(f64, f64)]) -> String {
+fn format_points(positions: &[(f64, f64)]) -> String {
     let texts = positions.iter().map(|(x, y)| format!("{x:.1},{y:.1}"));
     texts.collect::<Vec<_>>().join(" ")
 }
@@ -290,8 +294,12 @@ mod tests {
         Chart {
             title: "a < b".into(),
             subtitle: String::new(),
-            x: Axis::over(Scale::Bytes, "size", values(|at| at.0).into_iter()),
-            y: Axis::over(Scale::Nanoseconds, "time", values(|at| at.1).into_iter()),
+            x: Axis::new(Scale::Bytes, "size", values(|point| point.0).into_iter()),
+            y: Axis::new(
+                Scale::Nanoseconds,
+                "time",
+                values(|point| point.1).into_iter(),
+            ),
             series: names
                 .iter()
                 .enumerate()
@@ -320,7 +328,7 @@ mod tests {
         let ys = [100.0, 200.0, f64::NAN, 800.0];
         let points = ys.iter().enumerate();
         chart.series[0].points = points
-            .map(|(at, &y)| (8.0 * 4_f64.powi(at as i32), y))
+            .map(|(index, &y)| (8.0 * 4_f64.powi(index as i32), y))
             .collect();
         chart.series[0].band = ys.iter().map(|y| (y * 0.9, y * 1.1)).collect();
         let svg = chart.svg();
@@ -330,22 +338,22 @@ mod tests {
     }
 
     #[test]
-    fn names_of_lines_that_end_together_do_not_lie_upon_each_other() {
+    fn names_of_lines_that_end_together_do_not_overlap() {
         let names: Vec<_> = (0..20).map(|number| format!("line {number}")).collect();
         let svg = chart(&names.iter().map(String::as_str).collect::<Vec<_>>()).svg();
-        let at = |name: &str| -> f64 {
+        let name_y = |name: &str| -> f64 {
             let line = svg
                 .lines()
                 .find(|line| line.ends_with(&format!(">{name}</text>")));
             let (_, rest) = line.unwrap().split_once(" y=\"").unwrap();
             rest.split_once('"').unwrap().0.parse().unwrap()
         };
-        let mut positions: Vec<_> = names.iter().map(|name| at(name)).collect();
+        let mut positions: Vec<_> = names.iter().map(|name| name_y(name)).collect();
         positions.sort_by(f64::total_cmp);
         assert!(
             positions
                 .windows(2)
-                .all(|pair| pair[1] - pair[0] > LINE - 0.2)
+                .all(|pair| pair[1] - pair[0] > NAME_DISTANCE - 0.2)
         );
         assert!(positions[19] <= HEIGHT - BOTTOM + 5.0);
     }

@@ -16,7 +16,7 @@ pub struct Picture {
     pub chart: Chart,
 }
 
-/// All plots that the reports have rows for.
+/// Makes all plots for which the reports have rows.
 pub fn pictures(reports: &[Report]) -> Vec<Picture> {
     let rows: Vec<&Row> = reports.iter().flat_map(|report| &report.rows).collect();
     let machine = reports.first().map_or_else(String::new, |report| {
@@ -35,22 +35,22 @@ pub fn pictures(reports: &[Report]) -> Vec<Picture> {
         let name = figure.name.to_owned();
         Some(Picture { name, chart })
     });
-    against_size.chain(spread(&rows, &machine)).collect()
+    against_size.chain(distribution(&rows, &machine)).collect()
 }
 
-/// The line below a title: the machine, and the number of runs of these rows.
+/// The line below a title: the machine and the number of runs of these rows.
 fn subtitle(machine: &str, rows: &[&Row]) -> String {
     let reps = rows.iter().map(|row| row.reps).sum();
     let dropped = rows.iter().map(|row| row.dropped).sum();
-    // A chart without a line says why it is empty; otherwise `runs` states the number of runs.
+    // The subtitle of an empty chart states why the chart is empty.
     match left_out(reps, dropped) {
         Some(sentence) if reps == 0 => format!("{machine}; {sentence}"),
-        _ => machine.to_owned() + &runs(rows),
+        _ => machine.to_owned() + &run_count_text(rows),
     }
 }
 
-/// The number of runs that the lines are medians of.
-fn runs(rows: &[&Row]) -> String {
+/// The number of runs whose medians the lines are, as text; empty if no row has several runs.
+fn run_count_text(rows: &[&Row]) -> String {
     let counts = || {
         rows.iter()
             .map(|row| row.runs_ns.len())
@@ -58,10 +58,10 @@ fn runs(rows: &[&Row]) -> String {
     };
     match (counts().min(), counts().max()) {
         (_, None | Some(0 | 1)) | (None, _) => String::new(),
-        (Some(least), Some(most)) if least == most => {
-            format!("; medians of {most} runs, bands: 95 %")
+        (Some(min), Some(max)) if min == max => {
+            format!("; medians of {max} runs, bands: 95 %")
         }
-        (Some(least), Some(most)) => format!("; medians of {least} to {most} runs, bands: 95 %"),
+        (Some(min), Some(max)) => format!("; medians of {min} to {max} runs, bands: 95 %"),
     }
 }
 
@@ -73,13 +73,13 @@ struct Figure {
     x_label: &'static str,
     y_label: &'static str,
     scale: Scale,
-    /// Whether a benchmark belongs to the figure.
-    of: fn(&Row) -> bool,
+    /// Whether the figure includes a row.
+    includes: fn(&Row) -> bool,
     /// The value for a message that takes this many nanoseconds.
     value: fn(&Row, f64) -> f64,
 }
 
-/// Time of a message at a limit, where it was measured.
+/// Time of a message at a limit, in nanoseconds; `None` if it was not measured.
 type Limit = fn(&Row) -> Option<f64>;
 
 const FIGURES: [Figure; 4] = [
@@ -89,7 +89,7 @@ const FIGURES: [Figure; 4] = [
         x_label: "size of a message, bytes",
         y_label: "time of a message",
         scale: Scale::Nanoseconds,
-        of: |row| row.rtt_ns.is_some(),
+        includes: |row| row.rtt_ns.is_some(),
         value: |_, ns| ns,
     },
     Figure {
@@ -98,7 +98,7 @@ const FIGURES: [Figure; 4] = [
         x_label: "size of a message, bytes",
         y_label: "bandwidth",
         scale: Scale::BytesPerSecond,
-        of: |row| row.rtt_ns.is_none() && row.window > 1,
+        includes: |row| row.rtt_ns.is_none() && row.window > 1,
         value: |row, ns| row.size as f64 * 1e9 / ns,
     },
     Figure {
@@ -107,7 +107,7 @@ const FIGURES: [Figure; 4] = [
         x_label: "size of a message, bytes",
         y_label: "messages per second",
         scale: Scale::PerSecond,
-        of: |row| row.rtt_ns.is_none() && row.window > 1 && row.size <= 4096,
+        includes: |row| row.rtt_ns.is_none() && row.window > 1 && row.size <= 4096,
         value: |_, ns| 1e9 / ns,
     },
     Figure {
@@ -116,93 +116,98 @@ const FIGURES: [Figure; 4] = [
         x_label: "size of an access, bytes",
         y_label: "time of an access",
         scale: Scale::Nanoseconds,
-        of: |row| row.rtt_ns.is_none() && row.window == 1,
+        includes: |row| row.rtt_ns.is_none() && row.window == 1,
         value: |_, ns| ns,
     },
 ];
 
 impl Figure {
     fn chart(&self, rows: &[&Row], machine: &str) -> Option<Chart> {
-        let rows: Vec<&Row> = rows.iter().copied().filter(|row| (self.of)(row)).collect();
+        let rows: Vec<&Row> = rows
+            .iter()
+            .copied()
+            .filter(|row| (self.includes)(row))
+            .collect();
         let mut series: Vec<_> = names(&rows)
             .into_iter()
             .enumerate()
-            .map(|(number, name)| self.measured(&rows, number, name))
+            .map(|(number, name)| self.measured_series(&rows, number, name))
             .collect();
         if series.is_empty() {
             return None;
         }
-        series.extend(self.limits(&rows));
-        let xs = points(&series).map(|at| at.0).collect::<Vec<_>>();
-        let ys = points(&series).map(|at| at.1).collect::<Vec<_>>();
+        series.extend(self.limit_series(&rows));
+        let xs = points(&series).map(|point| point.0).collect::<Vec<_>>();
+        let ys = points(&series).map(|point| point.1).collect::<Vec<_>>();
         Some(Chart {
             title: self.title.to_owned(),
             subtitle: subtitle(machine, &rows),
-            x: Axis::over(Scale::Bytes, self.x_label, xs.into_iter()),
-            y: Axis::over(self.scale, self.y_label, ys.into_iter()),
+            x: Axis::new(Scale::Bytes, self.x_label, xs.into_iter()),
+            y: Axis::new(self.scale, self.y_label, ys.into_iter()),
             series,
         })
     }
 
-    fn measured(&self, rows: &[&Row], number: usize, name: String) -> Series {
-        let own = rows.iter().filter(|row| row.name(rows) == name);
-        let at = |row: &Row, ns| (self.value)(row, ns);
-        let band = own.clone().map(|row| {
+    fn measured_series(&self, rows: &[&Row], number: usize, name: String) -> Series {
+        let rows = rows.iter().filter(|row| row.distinct_name(rows) == name);
+        let value = |row: &Row, ns| (self.value)(row, ns);
+        let band = rows.clone().map(|row| {
             let [low, high] = row.confidence();
-            (at(row, low), at(row, high))
+            (value(row, low), value(row, high))
         });
         Series {
             style: Style::Measured(number),
-            points: own
+            points: rows
                 .clone()
-                .map(|row| (row.size as f64, at(row, row.message_ns())))
+                .map(|row| (row.size as f64, value(row, row.message_ns())))
                 .collect(),
             band: band.collect(),
             name,
         }
     }
 
-    /// The limits: a line for each kind of limit that the rows have.
-    fn limits(&self, rows: &[&Row]) -> Vec<Series> {
+    /// Makes a line for each kind of limit that the rows have.
+    fn limit_series(&self, rows: &[&Row]) -> Vec<Series> {
         let mut lines: Vec<(String, Vec<&Row>, Limit)> = Vec::new();
-        // The same limit has the same dashes in every plot.
-        let own_dashes = (0..CMA_DASHES).chain(MEMCPY_DASHES + 1..);
+        // CMA and memcpy have the same dashes in every plot; the kinds of limits use the others.
+        let kind_dashes = (0..CMA_DASHES).chain(MEMCPY_DASHES + 1..);
         for provider in providers(rows) {
-            let own = rows.iter().copied().filter(|row| row.provider == provider);
-            let own: Vec<_> = own.collect();
-            for kind in kinds(&own) {
-                let of = |row: &&Row| limited_as(row) == kind;
+            let provider_rows = rows.iter().copied().filter(|row| row.provider == provider);
+            let provider_rows: Vec<_> = provider_rows.collect();
+            for kind in limit_kinds(&provider_rows) {
+                let is_of_kind = |row: &&Row| limit_kind(row) == kind;
                 let name = format!("limit of {kind}, {provider}");
-                let rows = own.iter().copied().filter(of);
+                let rows = provider_rows.iter().copied().filter(is_of_kind);
                 lines.push((name, rows.collect(), |row| row.limit_ns));
             }
         }
         lines.push(("one read by CMA".to_owned(), rows.to_vec(), |row| {
             row.cma_ns
         }));
-        // Small copies are not a limit of messages: they are as fast as calls.
+        // Small copies are not a limit of messages: a copy of few bytes takes no longer than a
+        // call.
         let large = rows.iter().copied().filter(|row| row.size >= 1024);
         lines.push(("memcpy in cache".to_owned(), large.collect(), |row| {
             row.memcpy_mbps.map(|mbps| row.size as f64 * 1e3 / mbps)
         }));
         let count = lines.len() - 2;
-        let dashes = own_dashes.take(count).chain([CMA_DASHES, MEMCPY_DASHES]);
-        let drawn = lines.into_iter().zip(dashes);
-        let drawn = drawn.filter_map(|((name, rows, limit), dashes)| {
+        let dashes = kind_dashes.take(count).chain([CMA_DASHES, MEMCPY_DASHES]);
+        let numbered = lines.into_iter().zip(dashes);
+        let drawn = numbered.filter_map(|((name, rows, limit), dashes)| {
             let points = rows.iter().map(|row| {
                 let ns = limit(row).filter(|ns| *ns > 0.0);
                 let value = ns.map_or(f64::NAN, |ns| (self.value)(row, ns));
                 (row.size as f64, value)
             });
             let mut points: Vec<_> = points.collect();
-            // Of several rows of a size, the first with the limit counts.
+            // If several rows have the same size, the first with a finite value counts.
             points.sort_by(|one, other| {
-                let key = |at: &(f64, f64)| (at.0, f64::from(u8::from(at.1.is_nan())));
+                let key = |point: &(f64, f64)| (point.0, f64::from(u8::from(point.1.is_nan())));
                 let (one, other) = (key(one), key(other));
                 one.0.total_cmp(&other.0).then(one.1.total_cmp(&other.1))
             });
             points.dedup_by(|one, other| one.0 == other.0);
-            let has_values = points.iter().any(|at| at.1.is_finite());
+            let has_values = points.iter().any(|point| point.1.is_finite());
             has_values.then_some((name, points, dashes))
         });
         let series = drawn.map(|(name, points, dashes)| Series {
@@ -218,18 +223,18 @@ impl Figure {
 const CMA_DASHES: usize = 1;
 const MEMCPY_DASHES: usize = 2;
 
-/// The providers of the rows, in their order.
+/// The distinct providers of the rows, in the order of the rows.
 fn providers(rows: &[&Row]) -> Vec<String> {
     distinct(rows.iter().map(|row| row.provider.clone()))
 }
 
-/// The kinds of limits of the rows, in their order.
-fn kinds(rows: &[&Row]) -> Vec<&'static str> {
-    distinct(rows.iter().map(|row| limited_as(row)))
+/// The distinct kinds of limits of the rows, in the order of the rows.
+fn limit_kinds(rows: &[&Row]) -> Vec<&'static str> {
+    distinct(rows.iter().map(|row| limit_kind(row)))
 }
 
-/// The kind of limit of a row: all messages have the same one, accesses have others.
-fn limited_as(row: &Row) -> &'static str {
+/// The kind of limit of a row. All messages have the same limit; accesses have limits by kind.
+fn limit_kind(row: &Row) -> &'static str {
     match row.bench.as_str() {
         "rma_put" => "puts",
         "rma_get" => "gets",
@@ -239,34 +244,34 @@ fn limited_as(row: &Row) -> &'static str {
     }
 }
 
-fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
     let mut distinct = Vec::new();
-    for one in all {
-        if !distinct.contains(&one) {
-            distinct.push(one);
+    for item in items {
+        if !distinct.contains(&item) {
+            distinct.push(item);
         }
     }
     distinct
 }
 
-/// The distribution of the round trips of one size: the smallest size with a run that counts, or
-/// the smallest of all where every run was left out.
-fn spread(rows: &[&Row], machine: &str) -> Option<Picture> {
+/// Plots the distribution of the round trips of one size: the smallest size with a run that counts.
+/// If every run was left out, the size is the smallest of all sizes.
+fn distribution(rows: &[&Row], machine: &str) -> Option<Picture> {
     let smallest = |is_included: fn(&Row) -> bool| {
         let included = rows.iter().filter(|row| is_included(row));
         included.map(|row| row.size).min()
     };
     let is_left_out = |row: &Row| row.rtt_ns.is_some() && row.reps == 0 && row.dropped > 0;
     let size = smallest(|row| row.curve().is_some()).or_else(|| smallest(is_left_out))?;
-    let own = rows.iter().copied().filter(|row| row.size == size);
-    let rows: Vec<&Row> = own
+    let size_rows = rows.iter().copied().filter(|row| row.size == size);
+    let rows: Vec<&Row> = size_rows
         .filter(|row| row.curve().is_some() || is_left_out(row))
         .collect();
     let series: Vec<_> = names(&rows)
         .into_iter()
         .enumerate()
         .filter_map(|(number, name)| {
-            let row = rows.iter().find(|row| row.name(&rows) == name)?;
+            let row = rows.iter().find(|row| row.distinct_name(&rows) == name)?;
             let half_trips = row.curve()?.map(|ns| ns / 2.0);
             let points = QUANTILES.into_iter().zip(half_trips);
             Some(Series {
@@ -278,32 +283,29 @@ fn spread(rows: &[&Row], machine: &str) -> Option<Picture> {
             })
         })
         .collect();
-    let ys = points(&series).map(|at| at.1).collect::<Vec<_>>();
+    let ys = points(&series).map(|point| point.1).collect::<Vec<_>>();
     Some(Picture {
         name: "spread".to_owned(),
         chart: Chart {
             title: match size {
-                1 => "How long messages of 1 byte take".to_owned(),
-                _ => format!(
-                    "How long messages of {} bytes take",
-                    crate::size::text(size)
-                ),
+                1 => "Time of messages of 1 byte".to_owned(),
+                _ => format!("Time of messages of {} bytes", crate::size::text(size)),
             },
             subtitle: subtitle(machine, &rows),
-            x: Axis::over(
+            x: Axis::new(
                 Scale::Nines,
-                "share of the messages that take no longer",
+                "share of the messages that take at most this time",
                 QUANTILES[..QUANTILES.len() - 1].iter().copied(),
             ),
-            y: Axis::over(Scale::Nanoseconds, "half of a round trip", ys.into_iter()),
+            y: Axis::new(Scale::Nanoseconds, "half of a round trip", ys.into_iter()),
             series,
         },
     })
 }
 
-/// The names of the rows, in their order.
+/// The distinct names of the rows, in the order of the rows.
 fn names(rows: &[&Row]) -> Vec<String> {
-    distinct(rows.iter().map(|row| row.name(rows)))
+    distinct(rows.iter().map(|row| row.distinct_name(rows)))
 }
 
 fn points(series: &[Series]) -> impl Iterator<Item = (f64, f64)> {
@@ -316,7 +318,7 @@ fn points(series: &[Series]) -> impl Iterator<Item = (f64, f64)> {
 mod tests {
     use super::*;
 
-    /// One access, or one message of a stream.
+    /// The row of a single access or of a stream.
     fn row(bench: &str, size: usize, window: usize, limit: f64) -> serde_json::Value {
         serde_json::json!({
             "provider": "shm", "implementation": "selvedge 0", "bench": bench, "size": size,
@@ -325,15 +327,15 @@ mod tests {
         })
     }
 
-    fn drawn(rows: &serde_json::Value) -> Vec<Picture> {
+    fn draw(rows: &serde_json::Value) -> Vec<Picture> {
         let machine = serde_json::json!({"cpu": "one", "cores": 2, "kernel": "of them"});
         let report = serde_json::json!({"machine": machine, "rows": rows});
         pictures(&[serde_json::from_value(report).unwrap()])
     }
 
     #[test]
-    fn every_kind_of_access_stands_beside_its_own_limit() {
-        let all = drawn(&serde_json::json!([
+    fn each_kind_of_access_is_plotted_with_its_limit() {
+        let drawn = draw(&serde_json::json!([
             row("rma_get", 8, 1, 50.0),
             row("rma_get", 64, 1, 60.0),
             row("atomic_add", 8, 1, 40.0),
@@ -342,7 +344,7 @@ mod tests {
             row("msg_bw", 8, 64, 21.0),
         ]));
         let limits = |name: &str| {
-            let picture = all.iter().find(|picture| picture.name == name).unwrap();
+            let picture = drawn.iter().find(|picture| picture.name == name).unwrap();
             let series = picture.chart.series.iter();
             let limits = series.filter(|series| matches!(series.style, Style::Limit(_)));
             limits
@@ -377,12 +379,12 @@ mod tests {
             row["cma_ns"] = 900.0.into();
             row
         };
-        let all = drawn(&serde_json::json!([
+        let drawn = draw(&serde_json::json!([
             row("tagged_bw", 64),
             row("rma_get", 1),
             row("atomic_add", 1),
         ]));
-        for picture in &all {
+        for picture in &drawn {
             let series = picture.chart.series.iter();
             let styles = series.filter_map(|series| match series.style {
                 Style::Limit(dashes) => Some((series.name.as_str(), dashes)),
@@ -395,11 +397,11 @@ mod tests {
             let others: Vec<_> = others.map(|style| style.1).collect();
             assert_eq!(others, [0, 3][..others.len()]);
         }
-        assert!(all.len() >= 2);
+        assert!(drawn.len() >= 2);
     }
 
     #[test]
-    fn a_report_in_which_every_run_was_left_out_has_all_its_pictures_and_they_say_so() {
+    fn pictures_of_a_report_without_counted_runs_state_the_reason() {
         let left_out = |bench: &str, rtt: serde_json::Value| {
             let mut row = row(bench, 8, 64, 20.0);
             row["rtt_ns"] = rtt;
@@ -416,13 +418,13 @@ mod tests {
             left_out("msg_pingpong", round_trips),
             left_out("tagged_bw", serde_json::Value::Null),
         ];
-        let names = |all: &[Picture]| {
-            let names = all.iter().map(|picture| picture.name.clone());
+        let names = |pictures: &[Picture]| {
+            let names = pictures.iter().map(|picture| picture.name.clone());
             names.collect::<Vec<_>>()
         };
-        let all = drawn(&serde_json::json!(rows));
-        assert_eq!(names(&all), ["latency", "bandwidth", "rate", "spread"]);
-        for picture in &all {
+        let drawn = draw(&serde_json::json!(rows));
+        assert_eq!(names(&drawn), ["latency", "bandwidth", "rate", "spread"]);
+        for picture in &drawn {
             let svg = picture.chart.svg();
             assert!(
                 svg.contains("no figures: all 2 runs were left out"),
@@ -432,9 +434,9 @@ mod tests {
         }
         rows[1]["reps"] = 1.into();
         rows[1]["msgs_per_s"] = 1e7.into();
-        let all = drawn(&serde_json::json!(rows));
-        let says_so = |picture: &&Picture| picture.chart.subtitle.contains("left out");
-        let empty: Vec<_> = all.iter().filter(says_so).cloned().collect();
+        let drawn = draw(&serde_json::json!(rows));
+        let has_note = |picture: &&Picture| picture.chart.subtitle.contains("left out");
+        let empty: Vec<_> = drawn.iter().filter(has_note).cloned().collect();
         assert_eq!(names(&empty), ["latency", "spread"]);
     }
 
@@ -443,15 +445,15 @@ mod tests {
         let machine = serde_json::json!({"cpu": "one", "cores": 2, "kernel": "of them"});
         let rows = [row("tagged_bw", 8, 64, 20.0)];
         let report = serde_json::json!({"partial": true, "machine": machine, "rows": rows});
-        let all = pictures(&[serde_json::from_value(report).unwrap()]);
+        let drawn = pictures(&[serde_json::from_value(report).unwrap()]);
         assert!(
-            all[0]
+            drawn[0]
                 .chart
                 .subtitle
                 .contains("partial: the run was interrupted")
         );
-        let all = drawn(&serde_json::json!(rows));
-        let subtitle = &all[0].chart.subtitle;
+        let drawn = draw(&serde_json::json!(rows));
+        let subtitle = &drawn[0].chart.subtitle;
         assert_eq!(
             subtitle,
             "one, 2 cores, of them; medians of 3 runs, bands: 95 %"

@@ -7,7 +7,7 @@ use selvedge::MrAccess;
 use selvedge::atomic::{Datatype, Family, Op};
 
 /// One operation on one integer of eight bytes that is one instruction, on processors that have it.
-/// It has the effect of the [`super::Kernel`] of the same operation.
+/// A single has the effect of the [`super::Kernel`] of the same operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Single {
     family: Family,

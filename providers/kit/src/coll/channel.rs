@@ -1,10 +1,10 @@
 //! Collective channels: a provider's faster path for small messages between two members, beside the
 //! tagged messages of its endpoint.
 //!
-//! A [`SmallMessage`] on a channel is available as soon as it is sent. It needs no receive and has
-//! no completion. The layer polls the channels on which it awaits a message. If a provider has
-//! channels, all its endpoints with collectives have one in each direction between any two, so both
-//! sides know from a message's length whether it uses the channel.
+//! A [`SmallMessage`] on a channel is available as soon as it is sent. The message needs no receive
+//! and has no completion. The layer polls the channels on which it awaits a message. If a provider
+//! has channels, all its endpoints with collectives have one in each direction between any two, so
+//! both sides know from a message's length whether it uses the channel.
 
 use std::fmt;
 use std::sync::Arc;

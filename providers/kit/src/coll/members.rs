@@ -32,9 +32,9 @@ pub(super) fn rank_in(
     members_table: &dyn Members,
     endpoint: &dyn Endpoint,
 ) -> Result<usize> {
-    let own = endpoint.address()?;
+    let local = endpoint.address()?;
     let rank = check_vector(set.vector(), members_table.vector())
-        .and_then(|()| rank_of(&own, set.members(), members_table));
+        .and_then(|()| rank_of(&local, set.members(), members_table));
     rank.map_err(|reason| {
         log::warn!(target: "selvedge::core::collective", "{endpoint:?} cannot join a group: {reason}");
         Errno::Inval
@@ -42,21 +42,21 @@ pub(super) fn rank_in(
 }
 
 /// Checks that a set has members of the address vector that the endpoint is bound to.
-fn check_vector(of_set: Option<&av::Identity>, own: &av::Identity) -> Result<(), String> {
+fn check_vector(of_set: Option<&av::Identity>, local: &av::Identity) -> Result<(), String> {
     match of_set {
-        Some(vector) if vector == own => Ok(()),
+        Some(vector) if vector == local => Ok(()),
         Some(vector) => Err(format!(
-            "the set has members of {vector:?}, and the endpoint is bound to {own:?}; create the set from the endpoint's address vector"
+            "the set has members of {vector:?}, and the endpoint is bound to {local:?}; create the set from the endpoint's address vector"
         )),
         None => Err(format!(
-            "the set has members of a vector without an identity, and the endpoint is bound to {own:?}; \
+            "the set has members of a vector without an identity, and the endpoint is bound to {local:?}; \
              create the set from the endpoint's address vector"
         )),
     }
 }
 
 fn rank_of(
-    own: &Address,
+    local: &Address,
     members: &[FiAddr],
     members_table: &dyn Members,
 ) -> Result<usize, String> {
@@ -80,20 +80,20 @@ fn rank_of(
             ));
         }
     }
-    let by_address = ranks.get(own).copied();
+    let by_address = ranks.get(local).copied();
     let mut others = addresses.iter();
     by_address
-        .or_else(|| others.position(|address| is_other_name(address, own)))
+        .or_else(|| others.position(|address| is_other_name(address, local)))
         .ok_or_else(|| "the endpoint is not in the set".to_owned())
 }
 
-/// Whether `address` is another name of `own`, which listens on all addresses of this host.
-fn is_other_name(address: &Address, own: &Address) -> bool {
-    let (Address::Ip(address), Address::Ip(own)) = (address, own) else {
+/// Whether `address` is another name of `local`, which listens on all addresses of this host.
+fn is_other_name(address: &Address, local: &Address) -> bool {
+    let (Address::Ip(address), Address::Ip(local)) = (address, local) else {
         return false;
     };
-    own.ip().is_unspecified()
-        && own.port() == address.port()
+    local.ip().is_unspecified()
+        && local.port() == address.port()
         && UdpSocket::bind((address.ip(), 0)).is_ok()
 }
 
@@ -122,21 +122,21 @@ mod tests {
         Address::Ip(text.parse().unwrap())
     }
 
-    fn rank(own: &str, members: &[u64]) -> Result<usize, String> {
+    fn rank(local: &str, members: &[u64]) -> Result<usize, String> {
         let members: Vec<_> = members.iter().copied().map(FiAddr).collect();
-        rank_of(&address(own), &members, &Ports)
+        rank_of(&address(local), &members, &Ports)
     }
 
     #[test]
     fn the_error_for_a_set_of_another_vector_names_both_vectors() {
-        let [own, other] = ["one domain", "another one"].map(|domain| av::Identity::new(&domain));
-        check_vector(Some(&own.clone()), &own).unwrap();
-        let reason = check_vector(Some(&other), &own).unwrap_err();
+        let [local, other] = ["one domain", "another one"].map(|domain| av::Identity::new(&domain));
+        check_vector(Some(&local.clone()), &local).unwrap();
+        let reason = check_vector(Some(&other), &local).unwrap_err();
         assert!(
             reason.contains("one domain") && reason.contains("another one"),
             "{reason}"
         );
-        let reason = check_vector(None, &own).unwrap_err();
+        let reason = check_vector(None, &local).unwrap_err();
         assert!(reason.contains("one domain"), "{reason}");
     }
 

@@ -15,8 +15,8 @@
 //! the application reads the endpoint's queues or counters. If a member fails, the receives that
 //! name it fail. The member that sees the failure breaks the group: its own collectives fail, and
 //! it notifies all members, which do the same. A member posts the receive for this notification
-//! only after its collective has waited for a while. It then also pings the members that it waits
-//! for, because a provider without a connection to a peer notices the peer's end only when it
+//! only after its collective has waited for a while. The member then also pings the members that it
+//! waits for, because a provider without a connection to a peer notices the peer's end only when it
 //! sends.
 
 mod channel;

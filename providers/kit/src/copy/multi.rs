@@ -17,8 +17,8 @@ pub struct MultiBuf {
     buffer: Arc<Buffer>,
 }
 
-/// The token of a multi-receive buffer, which its rest and its parts share. It exists while one of
-/// them does.
+/// The token of a multi-receive buffer, which its rest and its parts share. The token exists while
+/// one of them does.
 pub(super) struct Buffer;
 
 /// A finished part of a multi-receive buffer.

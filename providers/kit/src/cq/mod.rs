@@ -38,7 +38,7 @@ pub trait Progress: fmt::Debug + Send + Sync {
     }
 
     /// Makes progress after a wake-up, before a thread that [`Self::arm`] allowed to park parks
-    /// again. It is not called for progress by threads that do not park.
+    /// again. Threads that do not park do not call this method.
     fn woken(&self) {}
 
     /// The wait objects at which threads are parked for this object, if anything but

@@ -156,7 +156,8 @@ impl CqRing {
         if let Some(mut store) = self.store.try_lock()
             && store.try_push_plain(context, flags)
         {
-            return self.publish_len(&store);
+            self.publish_len(&store);
+            return store.unlock();
         }
         self.push_plain_slow(context, flags);
     }
@@ -221,19 +222,24 @@ impl CqRing {
         };
         copy_out(slot);
         self.publish_len(&store);
+        store.unlock();
         true
     }
 
     /// Drives the endpoints, and takes the entries that they push.
     #[inline(never)]
     fn drive_and_take(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
-        let filled = self.drive(out, src);
-        if filled > 0 {
-            return Ok(filled);
+        let mut sink = Sink::new(self, out, src);
+        self.drive(&mut sink);
+        if sink.filled() > 0 {
+            return Ok(sink.filled());
         }
         if self.is_empty() {
             return self.fork_guard.check().map(|()| 0);
         }
+        // The arrays are taken from the sink, where they are in memory: kept in registers, they
+        // would be saved and restored around every drive.
+        let (out, src) = sink.into_arrays();
         self.take_stored_and_drive(out, src)
     }
 
@@ -274,14 +280,14 @@ impl CqRing {
     }
 
     /// Drives the attached endpoints, unless another thread is driving them: the entries that the
-    /// other thread causes are stored in this queue, too. Returns how many completions were written
-    /// directly to `out`.
-    #[inline]
-    fn drive(&self, out: &mut [Entry], src: &mut [FiAddr]) -> usize {
-        let budget = if out.is_empty() { BUDGET } else { out.len() };
-        let mut sink = Sink::new(self, out, src);
-        self.endpoints.drive(budget, &mut sink);
-        sink.filled()
+    /// other thread causes are stored in this queue, too.
+    #[inline(always)]
+    fn drive(&self, sink: &mut Sink<'_>) {
+        let budget = match sink.capacity() {
+            0 => BUDGET,
+            capacity => capacity,
+        };
+        self.endpoints.drive(budget, sink);
     }
 
     /// Whether the queue stores neither a completion nor an error.
@@ -340,7 +346,7 @@ impl CompletionQueue for CqRing {
 
     fn is_ready(&self) -> bool {
         if self.is_empty() {
-            self.drive(&mut [], &mut []);
+            self.drive(&mut Sink::new(self, &mut [], &mut []));
         }
         !self.is_empty()
     }

@@ -46,6 +46,18 @@ impl<'a> Sink<'a> {
         self.filled
     }
 
+    /// The number of entries that fit the array.
+    #[inline]
+    pub(super) fn capacity(&self) -> usize {
+        self.out.len()
+    }
+
+    /// The arrays for entries and for their sources.
+    #[inline]
+    pub(super) fn into_arrays(self) -> (&'a mut [Entry], &'a mut [FiAddr]) {
+        (self.out, self.src)
+    }
+
     /// Reports a completion of `queue`: directly to the reader if the reader reads this queue, the
     /// queue is empty, and the array has room; otherwise to the queue.
     #[inline(always)]

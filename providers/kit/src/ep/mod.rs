@@ -220,8 +220,8 @@ impl Ep {
         }
     }
 
-    /// The part of [`Self::tx_done`] for endpoints with a counter. It is a separate function, so
-    /// that endpoints without a counter save no registers for the call.
+    /// The part of [`Self::tx_done`] for endpoints with a counter, as a separate function so that
+    /// endpoints without a counter save no registers for the call.
     #[inline(never)]
     fn tx_done_counted(
         &self,

@@ -193,7 +193,7 @@ impl RegionCounters {
     /// Adds an endpoint: every counter drives it.
     ///
     /// # Errors
-    /// The system's, as for [`Self::add_counter`].
+    /// The system's error, as for [`Self::add_counter`].
     pub(crate) fn add_endpoint(&self, endpoint: &Arc<DeferredOps>) -> Result<(), Error> {
         let mut members = self.lock();
         members.endpoints.push(Arc::downgrade(endpoint));

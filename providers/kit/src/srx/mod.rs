@@ -1,9 +1,9 @@
 //! Receive matching: the assignment of messages to posted receives.
 //!
 //! [`Matcher`] holds the posted receives that have no message yet and the unexpected messages that
-//! have no receive yet. It does no I/O, takes no lock and has no callbacks: every method takes and
-//! returns values, and the provider acts on them. [`Shared`] holds receives that several matchers
-//! have in common, behind its own lock.
+//! have no receive yet. A matcher does no I/O, takes no lock and has no callbacks: every method
+//! takes and returns values, and the provider acts on them. [`Shared`] holds receives that several
+//! matchers have in common, behind its own lock.
 //!
 //! A receive accepts a message if the tags agree outside the ignored bits and the receive names the
 //! message's source or any. Of several receives the one posted first takes the message; of several

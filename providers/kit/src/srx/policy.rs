@@ -8,7 +8,7 @@ use super::Kind;
 /// The receive policy of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivePolicy {
-    /// The source that means any peer, and needs no lookup. It equals no valid source where a
+    /// The source that means any peer, and needs no lookup. No valid source equals it where a
     /// receive has to name its peer ([`Caps::EXACT_DIRECTED_RECV`]).
     pub any_source: FiAddr,
     msgs_are_directed: bool,

@@ -1,9 +1,9 @@
 //! The handlers that write the pages of the process to a file, `selvedge-PID.flight`, at a crash or
 //! at a signal that the user chose.
 //!
-//! A handler calls only `getpid`, `unlink`, `open`, `write`, `close`, `sigaction` and `raise`. It
-//! takes no lock and allocates no memory. It passes the address of each page to `write`, which
-//! fails if the page was unmapped meanwhile. No handler is installed unless the environment
+//! A handler calls only `getpid`, `unlink`, `open`, `write`, `close`, `sigaction` and `raise`. A
+//! handler takes no lock and allocates no memory, and passes the address of each page to `write`,
+//! which fails if the page was unmapped meanwhile. No handler is installed unless the environment
 //! requests it.
 
 #![expect(unsafe_code, reason = "signal handlers, and the system calls in them")]
@@ -26,8 +26,8 @@ type PageSlots = [AtomicPtr<AtomicU64>; MAX_PAGES];
 /// The registered pages by kind, in the order of [`PageKind::ALL`].
 static PAGES: [PageSlots; PageKind::ALL.len()] =
     [const { [const { AtomicPtr::new(ptr::null_mut()) }; MAX_PAGES] }; PageKind::ALL.len()];
-/// The name of the file. It is a static because the stack of a handler may be as small as 8 KiB,
-/// and also holds the processor's registers.
+/// The name of the file, in a static because the stack of a handler may be as small as 8 KiB, and
+/// also holds the processor's registers.
 static FILE_NAME: [AtomicU8; PATH_MAX] = [const { AtomicU8::new(0) }; PATH_MAX];
 /// The offset of the process ID in the name; unset until handlers are requested.
 static PID_OFFSET: OnceLock<usize> = OnceLock::new();

@@ -104,7 +104,7 @@ impl Event {
 /// Records an event in place of the oldest one.
 pub(super) fn record(
     words: &[AtomicU64; WORDS],
-    at: u64,
+    time: u64,
     kind: EventKind,
     about: &str,
     number: u64,
@@ -112,7 +112,7 @@ pub(super) fn record(
     let count = words[AT_EVENT_COUNT].load(Ordering::Relaxed);
     let offset = AT_EVENTS + (count % EVENTS as u64) as usize * EVENT_WORDS;
     let event = &words[offset..offset + EVENT_WORDS];
-    event[0].store(at, Ordering::Relaxed);
+    event[0].store(time, Ordering::Relaxed);
     event[1].store(kind as u64, Ordering::Relaxed);
     event[2].store(number, Ordering::Relaxed);
     write_text(&event[EVENT_TEXT..], about);

@@ -1,7 +1,7 @@
 //! The pending collectives of an endpoint, their groups, and the members that they wait for.
 //!
-//! The collective layer writes this page under its own lock when a collective takes long. It always
-//! writes the number of collectives that each group has begun.
+//! The collective layer writes this page under its own lock when a collective takes long. The layer
+//! always writes the number of collectives that each group has begun.
 
 use std::sync::atomic::Ordering;
 

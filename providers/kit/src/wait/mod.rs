@@ -172,7 +172,7 @@ impl WaitObject {
         Some(set.fd())
     }
 
-    /// Polls for a while, then arms the descriptor: it becomes ready with the next event.
+    /// Polls for a while, then arms the descriptor, which becomes ready with the next event.
     /// `condition` takes no value.
     ///
     /// # Errors
@@ -369,7 +369,7 @@ impl WaitObject {
         }
     }
 
-    /// Arms the set: it becomes ready with the next push. Returns whether the condition holds
+    /// Arms the set, which becomes ready with the next push. Returns whether the condition holds
     /// already.
     fn arm(&self, set: &EpollSet, parking: &Parking, condition: &mut impl WaitCondition) -> bool {
         // A wake-up that is meant for other parked threads stays pending until they return; it
@@ -410,9 +410,9 @@ enum PollOutcome<T> {
     BudgetSpent,
 }
 
-/// The default time that threads poll before they park. It exceeds the time that a parked thread
-/// needs to be woken and to respond, so that two threads that exchange messages learn that polling
-/// pays.
+/// The default time that threads poll before they park. The default exceeds the time that a parked
+/// thread needs to be woken and to respond, so that two threads that exchange messages learn that
+/// polling pays.
 pub const SPIN: Duration = Duration::from_micros(100);
 
 /// A park that ends sooner than this counts as futile if it ends the wait of no thread.

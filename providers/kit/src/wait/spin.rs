@@ -105,8 +105,8 @@ impl Spin {
         true
     }
 
-    /// Records that polling has found the event. It counts as a failure if the thread was delayed
-    /// by its yield.
+    /// Records that polling has found the event. The wait counts as a failure if the thread was
+    /// delayed by its yield.
     pub fn succeeded(&self, spinning: &Spinning) {
         if !spinning.has_yielded {
             return self.double();

@@ -11,7 +11,7 @@ use crate::cntr::{Cntr, resolve};
 use crate::identity::DomainId;
 use crate::stored_op::StoredOp;
 
-/// An item of queued work. It keeps no object alive: an action on an object that was closed is
+/// An item of queued work, which keeps no object alive: an action on an object that was closed is
 /// dropped.
 #[derive(Debug)]
 pub(crate) struct WorkItem {

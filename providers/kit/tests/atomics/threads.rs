@@ -118,17 +118,17 @@ fn kernels_and_the_owners_own_instructions_lose_no_change() {
 fn a_compare_and_swap_lock_excludes_threads() {
     let (lock, inside) = (AtomicU32::new(0), AtomicU32::new(0));
     let kernel = query(Family::Compare, Datatype::Uint32, Op::Cswap).unwrap();
-    let swap = |from: u32, to: u32| {
+    let swap = |expected: u32, new: u32| {
         let mut result = [0; 4];
         let args = Args {
-            operand: &to.to_ne_bytes(),
-            compare: &from.to_ne_bytes(),
+            operand: &new.to_ne_bytes(),
+            compare: &expected.to_ne_bytes(),
             result: &mut result,
         };
         // SAFETY: the lock is a granule, and changed by atomics of its size alone.
         let target = unsafe { SharedBytes::new(lock.as_ptr().cast(), 4) };
         kernel.apply(target, args).unwrap();
-        u32::from_ne_bytes(result) == from
+        u32::from_ne_bytes(result) == expected
     };
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -137,8 +137,8 @@ fn a_compare_and_swap_lock_excludes_threads() {
                     while !swap(0, 1) {
                         thread::yield_now();
                     }
-                    let alone = inside.load(Ordering::Relaxed);
-                    inside.store(alone + 1, Ordering::Relaxed);
+                    let count = inside.load(Ordering::Relaxed);
+                    inside.store(count + 1, Ordering::Relaxed);
                     assert!(swap(1, 0), "the lock was held");
                 }
             });

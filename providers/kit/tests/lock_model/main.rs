@@ -1,5 +1,5 @@
 //! The protocol of the lock, run by the model checker on the production source: one thread at a
-//! time is inside, no wake-up is lost, and a pass begins after the threads that wait.
+//! time has the lock, no wake-up is lost, and a pass begins after the threads that wait.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
@@ -24,21 +24,21 @@ use selvedge_kit::lock::raw::{FREE, RawLock, TAKEN, Word, Words};
 enum Fault {
     None,
     /// The fence between freeing the lock and loading the number of parked threads.
-    Light,
+    LightFence,
     /// The fence between counting oneself and parking.
-    Heavy,
+    HeavyFence,
     /// The release of the store that frees the lock.
-    Free,
+    Release,
     /// The fences between the count of served threads and the loads of both sides.
-    Turn,
+    ServedFences,
     /// The load of the number of threads that let others go first.
     PassWaiters,
     /// The wait of a pass for the threads before it.
-    Turns,
+    PassWait,
 }
 
-/// The words of the model. Parking is a queue whose lock is held from the load of the word until
-/// the thread is in it, as the kernel's is.
+/// The words of the model. Parking uses a queue. Its lock is held from the load of the word until
+/// the thread is queued, as in the kernel.
 struct Model {
     words: [AtomicU32; 5],
     queue: Mutex<()>,
@@ -62,20 +62,20 @@ impl Model {
 }
 
 impl Words for Model {
-    /// Polling leads to a short wait, which the model has without it, too.
+    /// Polls only delay the wait, so the model has none.
     const POLLS: u32 = 0;
 
     fn load(&self, word: Word, order: Ordering) -> u32 {
         match (word, self.fault) {
             (Word::PassWaiters, Fault::PassWaiters) => 0,
-            (Word::Arrived, Fault::Turns) => self.word(Word::Served).load(order),
+            (Word::Arrived, Fault::PassWait) => self.word(Word::Served).load(order),
             _ => self.word(word).load(order),
         }
     }
 
     fn store(&self, word: Word, value: u32, order: Ordering) {
         let order = match self.fault {
-            Fault::Free => Ordering::Relaxed,
+            Fault::Release => Ordering::Relaxed,
             _ => order,
         };
         self.word(word).store(value, order);
@@ -109,19 +109,19 @@ impl Words for Model {
     }
 
     fn fence(&self) {
-        if self.fault != Fault::Turn {
+        if self.fault != Fault::ServedFences {
             fence(Ordering::SeqCst);
         }
     }
 
     fn light_fence(&self) {
-        if self.fault != Fault::Light {
+        if self.fault != Fault::LightFence {
             fence(Ordering::SeqCst);
         }
     }
 
     fn heavy_fence(&self) -> bool {
-        if self.fault != Fault::Heavy {
+        if self.fault != Fault::HeavyFence {
             fence(Ordering::SeqCst);
         }
         true
@@ -132,7 +132,7 @@ impl Words for Model {
     }
 }
 
-/// A lock and the value that it guards: loom reports two threads that access it at once.
+/// A lock and the value that it guards: loom reports two threads that access the value at once.
 struct Guarded {
     lock: RawLock<Model>,
     /// The number of calls, and the number when the pass began.
@@ -169,7 +169,7 @@ fn explore(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Two threads that call, and this one.
+/// Two threads and this one take the lock.
 fn three_threads_call(fault: Fault) {
     explore(move || {
         let guarded = Guarded::new(fault);
@@ -228,10 +228,10 @@ fn a_pass_begins_after_a_waiting_thread() {
 
 #[test]
 fn every_planted_fault_of_the_lock_is_detected() {
-    for fault in [Fault::Light, Fault::Heavy, Fault::Free] {
+    for fault in [Fault::LightFence, Fault::HeavyFence, Fault::Release] {
         assert!(is_detected(|| three_threads_call(fault)), "{fault:?}");
     }
-    for fault in [Fault::Turn, Fault::PassWaiters, Fault::Turns] {
+    for fault in [Fault::ServedFences, Fault::PassWaiters, Fault::PassWait] {
         let model = || a_pass_and_a_waiting_thread(fault);
         assert!(is_detected(model), "{fault:?}");
     }

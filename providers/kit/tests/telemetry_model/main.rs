@@ -17,7 +17,7 @@ use loom::sync::atomic::{AtomicU64, fence};
 use loom::thread;
 use selvedge_kit::telemetry::seqlock::{self, Words};
 
-/// The fence that a run leaves out, to see the model fail.
+/// The ordering that a run leaves out, so that the model has to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
@@ -26,7 +26,7 @@ enum Fault {
     /// The release of the even number.
     End,
     /// The reader's fence before it loads the number again.
-    Same,
+    Validate,
 }
 
 /// The sequence lock and two words, which every version writes with the same value.
@@ -36,21 +36,21 @@ struct Page {
 }
 
 impl Words for Page {
-    fn load(&self, at: usize, order: Ordering) -> u64 {
-        self.words[at].load(order)
+    fn load(&self, index: usize, order: Ordering) -> u64 {
+        self.words[index].load(order)
     }
 
-    fn store(&self, at: usize, value: u64, order: Ordering) {
+    fn store(&self, index: usize, value: u64, order: Ordering) {
         let order = match (order, self.fault) {
             (Ordering::Release, Fault::End) => Ordering::Relaxed,
             (order, _) => order,
         };
-        self.words[at].store(value, order);
+        self.words[index].store(value, order);
     }
 
     fn fence(&self, order: Ordering) {
         match (order, self.fault) {
-            (Ordering::Release, Fault::Begin) | (Ordering::Acquire, Fault::Same) => {}
+            (Ordering::Release, Fault::Begin) | (Ordering::Acquire, Fault::Validate) => {}
             (order, _) => fence(order),
         }
     }
@@ -71,7 +71,7 @@ fn reader_races_writer(fault: Fault) {
         }
     });
     if let Some(number) = seqlock::begin_read(&*page, 0) {
-        let copy = [1, 2].map(|at| page.load(at, Ordering::Relaxed));
+        let copy = [1, 2].map(|index| page.load(index, Ordering::Relaxed));
         if seqlock::validate_read(&*page, 0, number) {
             assert_eq!(copy[0], copy[1], "words of two versions");
             assert_eq!(copy[0], number / 2, "not the version of the number");
@@ -93,7 +93,7 @@ fn a_reader_never_accepts_words_of_two_versions() {
 
 #[test]
 fn a_missing_fence_fails_the_model() {
-    for fault in [Fault::Begin, Fault::End, Fault::Same] {
+    for fault in [Fault::Begin, Fault::End, Fault::Validate] {
         let caught = catch_unwind(AssertUnwindSafe(|| explore(fault)));
         assert!(caught.is_err(), "{fault:?} was not detected");
     }

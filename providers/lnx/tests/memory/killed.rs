@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use selvedge::{Address, Errno, FiAddr};
 
-use crate::provider::on;
+use crate::provider::open_side_on;
 use crate::side::{Side, until};
 
 /// Environment variable of the process that the test kills. Its value is the name of the host that
@@ -34,7 +34,7 @@ fn target(host: &str) -> (Child, Address) {
 #[test]
 fn operations_to_a_killed_process_fail_with_its_name() {
     if let Ok(host) = std::env::var(TARGET) {
-        let target = on(&host);
+        let target = open_side_on(&host);
         println!("{}", target.ep.address().unwrap());
         loop {
             target.drive();
@@ -42,7 +42,11 @@ fn operations_to_a_killed_process_fail_with_its_name() {
     }
     for host in ["here", "there"] {
         let (mut target, addr) = target(host);
-        let (a, near, far) = (on("here"), on("here"), on("there"));
+        let (a, near, far) = (
+            open_side_on("here"),
+            open_side_on("here"),
+            open_side_on("there"),
+        );
         let to = a.av.insert_one(&addr).unwrap();
         a.tsend(to, 1, b"first", 1).unwrap();
         a.wait_for(1, &[]);

@@ -1,4 +1,4 @@
-//! Memory of peers on both links, and processes on both that are killed.
+//! Access to peers' memory over both links, and killed peers on both links.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 

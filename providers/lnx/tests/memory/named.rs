@@ -2,7 +2,7 @@
 
 use selvedge::{Address, Errno, FiAddr, InfoFlags};
 
-use crate::provider::{hints, name_in_errors, named, on, registry};
+use crate::provider::{hints, info_for, name_in_errors, open_side_on, registry};
 use crate::side::{Side, exchange, until};
 
 /// A port that no socket has at present.
@@ -14,47 +14,47 @@ fn free_port() -> String {
 #[test]
 fn a_node_and_a_service_name_both_links_of_an_endpoint() {
     let port = free_port();
-    let server = Side::open(&named(None, &port, InfoFlags::SOURCE));
-    let at = name_in_errors(&server);
-    assert!(at.ends_with(&format!(":{port}")), "{at}");
-    assert!(at.contains(&format!("|fi_shm://{port}|")), "{at}");
-    let client = named(Some("127.0.0.1"), &port, InfoFlags::empty());
-    let dest = client.dest_addr.clone().unwrap();
+    let server = Side::open(&info_for(None, &port, InfoFlags::SOURCE));
+    let name = name_in_errors(&server);
+    assert!(name.ends_with(&format!(":{port}")), "{name}");
+    assert!(name.contains(&format!("|fi_shm://{port}|")), "{name}");
+    let client = info_for(Some("127.0.0.1"), &port, InfoFlags::empty());
+    let dest_addr = client.dest_addr.clone().unwrap();
     let client = Side::open(&client);
-    let to = client.av.insert_one(&dest).unwrap();
-    assert_eq!(client.av.insert_service("127.0.0.1", &port).unwrap(), to);
+    let dest = client.av.insert_one(&dest_addr).unwrap();
+    assert_eq!(client.av.insert_service("127.0.0.1", &port).unwrap(), dest);
     let mut out = [FiAddr::UNSPEC];
     let inserted = client
         .av
         .insert_symmetric("127.0.0.1", 1, &port, 1, &mut out);
-    assert_eq!((inserted.unwrap(), out[0]), (1, to));
-    exchange_in_both_directions(&client, to, &server);
+    assert_eq!((inserted.unwrap(), out[0]), (1, dest));
+    exchange_in_both_directions(&client, dest, &server);
     exchange(&server, &client);
 }
 
 /// On the far link a host has many addresses; the peer is the one that was requested.
 #[test]
-fn a_peer_by_one_of_its_addresses_is_one_peer() {
-    let server = on("there");
-    let client = on("here");
+fn a_peer_inserted_by_another_of_its_addresses_is_the_same_peer() {
+    let server = open_side_on("there");
+    let client = open_side_on("here");
     let name = name_in_errors(&server);
     let (first, far) = name.rsplit_once('|').unwrap();
     let port = far.rsplit_once(':').unwrap().1;
-    // As a peer that knows it by a service would name it: on no host, under another near name.
+    // The name that the insertion of a service makes: without a host, and with another near name.
     let (scheme, _) = first.split_at("lnx://".len());
     let other = format!("{scheme}0000000000000000|fi_shm://{port}|{far}");
-    let to = client.av.insert_one(&Address::Str(other)).unwrap();
-    let back = server.insert_peer(&client);
-    exchange_in_both_directions(&client, to, &server);
-    let landing = client.trecv(to, 6, 5, 7);
-    server.tsend(back, 6, b"reply", 8).unwrap();
+    let dest = client.av.insert_one(&Address::Str(other)).unwrap();
+    let client_addr = server.insert_peer(&client);
+    exchange_in_both_directions(&client, dest, &server);
+    let landing = client.trecv(dest, 6, 5, 7);
+    server.tsend(client_addr, 6, b"reply", 8).unwrap();
     client.wait_for(7, &[&server]);
     assert_eq!(landing.bytes(), b"reply");
 }
 
-fn exchange_in_both_directions(client: &Side, to: FiAddr, server: &Side) {
+fn exchange_in_both_directions(client: &Side, dest: FiAddr, server: &Side) {
     let landing = server.trecv(FiAddr::UNSPEC, 5, 5, 2);
-    until(|| match client.tsend(to, 5, b"hello", 1) {
+    until(|| match client.tsend(dest, 5, b"hello", 1) {
         Ok(()) => Some(()),
         Err(Errno::Again) => {
             client.drive();

@@ -4,7 +4,7 @@ use selvedge::MsgOrder;
 
 use crate::provider::{hints, registry};
 
-/// Intel MPI asks for it.
+/// Intel MPI requests this order.
 #[test]
 fn atomics_have_the_order_that_both_links_have() {
     let asked = MsgOrder::SAS

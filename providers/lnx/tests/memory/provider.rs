@@ -10,8 +10,8 @@ static LNX: Lnx = Lnx::new(&selvedge_shm::PROVIDER, &selvedge_tcp::PROVIDER);
 
 /// The provider with these parameters, on the loopback interface.
 pub(crate) fn registry(params: &[(&str, &str)]) -> Registry {
-    let own = [("FI_TCP_IFACE", "lo")];
-    let params = own.iter().chain(params).copied().collect();
+    let defaults = [("FI_TCP_IFACE", "lo")];
+    let params = defaults.iter().chain(params).copied().collect();
     Registry::new().with(&LNX).with_params(params)
 }
 
@@ -27,20 +27,23 @@ pub(crate) fn info(host: &str) -> Info {
 }
 
 /// The info for a node and a service.
-pub(crate) fn named(node: Option<&str>, service: &str, flags: InfoFlags) -> Info {
+pub(crate) fn info_for(node: Option<&str>, service: &str, flags: InfoFlags) -> Info {
     let registry = registry(&[]);
     let found = registry.getinfo(Version::API, node, Some(service), flags, &hints());
     found.unwrap().remove(0)
 }
 
-/// A side on a host of this name.
-pub(crate) fn on(host: &str) -> Side {
+/// Opens a side on a host with this name.
+pub(crate) fn open_side_on(host: &str) -> Side {
     Side::open(&info(host))
 }
 
-/// Two on one host, and two on hosts of their own.
+/// Two sides on one host, and two sides on different hosts.
 pub(crate) fn pairs() -> Vec<[Side; 2]> {
-    vec![[on("here"), on("here")], [on("here"), on("there")]]
+    vec![
+        [open_side_on("here"), open_side_on("here")],
+        [open_side_on("here"), open_side_on("there")],
+    ]
 }
 
 /// The name of a side in errors.

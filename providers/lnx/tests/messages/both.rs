@@ -21,7 +21,7 @@ struct Three {
 }
 
 fn side(host: &str) -> Side {
-    provider::with(&[("FI_LNX_HOST", host)], &provider::hints()).side()
+    provider::with_params(&[("FI_LNX_HOST", host)], &provider::hints()).side()
 }
 
 fn three() -> Three {
@@ -153,7 +153,7 @@ fn lnx_is_offered_only_to_programs_that_name_it() {
 
 #[test]
 fn an_inject_above_the_eager_limit_fails_whatever_size_the_info_has() {
-    let mut info = provider::with(&[("FI_LNX_HOST", "here")], &provider::hints()).info();
+    let mut info = provider::with_params(&[("FI_LNX_HOST", "here")], &provider::hints()).info();
     info.tx_attr.inject_size = 1 << 20;
     let domain = info.open().unwrap();
     let cq = domain.cq(&cq::Attr::default()).unwrap();

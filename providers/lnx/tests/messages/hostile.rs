@@ -3,9 +3,9 @@
 use selvedge::{Address, Caps, Hints, Registry};
 
 use crate::common::{Rx, Side, Sut, Tx};
-use crate::provider::plain;
+use crate::provider::with_defaults;
 
-/// Peers without a name that an endpoint tracks at a time.
+/// The largest number of peers without a name that an endpoint tracks.
 const UNNAMED_MAX: u64 = 1024;
 
 /// A frame with an untagged message of eight bytes.
@@ -24,16 +24,16 @@ fn far_address(side: &Side) -> Address {
 
 #[test]
 fn frames_of_unnamed_senders_beyond_the_limit_are_dropped() {
-    let own = plain().side();
+    let receiver = with_defaults().side();
     let hints = Hints::new().caps(Caps::MSG);
     let raw = Sut::new(Registry::new().with(&selvedge_tcp::PROVIDER), "tcp", &hints).side();
-    let to = raw.av.insert_one(&far_address(&own)).unwrap();
+    let dest = raw.av.insert_one(&far_address(&receiver)).unwrap();
     let send = |sender: u64, payload: u64| {
-        own.recv(&Rx::msg(8));
-        raw.send(&Tx::msg(to, &frame(sender, payload)));
-        raw.wait(&[&own]).outcome.unwrap();
+        receiver.recv(&Rx::msg(8));
+        raw.send(&Tx::msg(dest, &frame(sender, payload)));
+        raw.wait(&[&receiver]).outcome.unwrap();
     };
-    let received = |payload: u64| own.wait(&[&raw]).assert_bytes(&payload.to_le_bytes());
+    let received = |payload: u64| receiver.wait(&[&raw]).assert_bytes(&payload.to_le_bytes());
     for sender in 1..=UNNAMED_MAX {
         send(sender, sender);
         received(sender);

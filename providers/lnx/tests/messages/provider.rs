@@ -6,11 +6,11 @@ use selvedge_lnx::Lnx;
 
 use crate::common::Sut;
 
-/// Small messages may pass a large one, because large messages use a rendezvous.
-pub(crate) const LARGE_MAY_BE_PASSED: bool = true;
+/// Whether small messages may overtake a large message: large messages use a rendezvous.
+pub(crate) const SMALL_MAY_OVERTAKE_LARGE: bool = true;
 
 /// An address of the tcp link, which is not an address of lnx.
-pub(crate) fn malformed() -> Address {
+pub(crate) fn invalid_address() -> Address {
     Address::Ip("127.0.0.1:1".parse().unwrap())
 }
 
@@ -72,14 +72,14 @@ fn over(lnx: &'static Lnx, params: &[(&str, &str)], hints: &Hints) -> Sut {
     Sut::new(registry, "lnx", hints)
 }
 
-/// The provider with these parameters.
-pub(crate) fn with(params: &[(&str, &str)], hints: &Hints) -> Sut {
+/// Returns the provider with these parameters.
+pub(crate) fn with_params(params: &[(&str, &str)], hints: &Hints) -> Sut {
     over(&NEAR_SHM, params, hints)
 }
 
-/// The provider with its defaults.
-pub(crate) fn plain() -> Sut {
-    with(&[], &hints())
+/// Returns the provider with its defaults.
+pub(crate) fn with_defaults() -> Sut {
+    with_params(&[], &hints())
 }
 
 /// The provider with one of the links in [`PROTOCOLS`].

@@ -18,7 +18,7 @@ use crate::endpoint::Endpoint;
 use crate::object::{call, to_result};
 
 impl Endpoint {
-    /// Checks what libraries do not check: they would use it as an index into their tables.
+    /// Checks the arguments that libraries do not check, but use as indices into their tables.
     fn check_atomic(&self, family: Family, msg: &AtomicMsg<'_>) -> Result<Words> {
         let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         check_list(msg.rma_iov.len(), self.rma_iov_limit)?;
@@ -38,8 +38,8 @@ impl Endpoint {
             (Form::Short | Form::List, [only]) if only.count == count => form,
             (Form::Message(_), _) => form,
             _ => {
-                let own = flags.difference(OpFlags::DEFAULT);
-                Form::Message((own | self.tx.defaults).bits())
+                let op_flags = flags.difference(OpFlags::DEFAULT);
+                Form::Message((op_flags | self.tx.defaults).bits())
             }
         }
     }
@@ -67,25 +67,25 @@ fn elements(counts: impl Iterator<Item = usize>) -> usize {
 impl Atomic for Endpoint {
     unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
         let descs = self.check_atomic(Family::Base, msg)?;
-        let at = self.ptr()?;
+        let ep = self.ptr()?;
         let (iov, segments, dest) = (msg.iov.as_ptr().cast(), msg.iov.len(), msg.dest.0);
         let (datatype, op) = (msg.datatype as u32, msg.op as u32);
         let form = self.atomic_form(msg, segments, flags);
         let posted_op = self.tx.posted_op(msg.context, flags);
-        self.domain.contexts.with(posted_op, |context| {
-            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
-            // the memory that they name.
+        self.domain.contexts.post(posted_op, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
+            // for the memory that they name.
             to_result(unsafe {
                 match form {
                     Form::Short => {
-                        let (own, remote, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
+                        let (local, remote, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
                         let (addr, key) = (remote.addr, remote.key);
                         call!(
-                            at,
-                            (*at).atomic,
+                            ep,
+                            (*ep).atomic,
                             write,
-                            own.addr,
-                            own.count,
+                            local.addr,
+                            local.count,
                             desc,
                             dest,
                             addr,
@@ -99,8 +99,8 @@ impl Atomic for Endpoint {
                         let (remote, desc) = (msg.rma_iov[0], descs.all());
                         let (addr, key) = (remote.addr, remote.key);
                         call!(
-                            at,
-                            (*at).atomic,
+                            ep,
+                            (*ep).atomic,
                             writev,
                             iov,
                             desc,
@@ -116,7 +116,7 @@ impl Atomic for Endpoint {
                     form => {
                         let msg = Self::raw_msg(msg, &descs, context);
                         let flags = form.flags(flags);
-                        call!(at, (*at).atomic, writemsg, &raw const msg, flags)
+                        call!(ep, (*ep).atomic, writemsg, &raw const msg, flags)
                     }
                 }
             })
@@ -141,30 +141,31 @@ impl Atomic for Endpoint {
             (msg.iov, descs) = (&results, result_descs.clone());
         }
         let msg = &msg;
-        let at = self.ptr()?;
+        let ep = self.ptr()?;
         let (iov, dest) = (msg.iov.as_ptr().cast::<abi::Ioc>(), msg.dest.0);
         let (datatype, op) = (msg.datatype as u32, msg.op as u32);
         let resultv = result.as_ptr().cast::<abi::Ioc>().cast_mut();
         let is_one = msg.iov.len() == 1 && result.len() == 1;
         let form = self.atomic_form(msg, if is_one { 1 } else { 2 }, flags);
         let posted_op = self.tx.posted_op(msg.context, flags);
-        self.domain.contexts.with(posted_op, |context| {
-            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
-            // the memory that they name.
+        self.domain.contexts.post(posted_op, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
+            // for the memory that they name.
             to_result(unsafe {
                 match form {
                     Form::Short => {
-                        let (own, remote, back) = (msg.iov[0], msg.rma_iov[0], result[0]);
-                        let (desc, back_desc) = (descs.first(), result_descs.first());
+                        let (local, remote, result_segment) =
+                            (msg.iov[0], msg.rma_iov[0], result[0]);
+                        let (desc, first_result_desc) = (descs.first(), result_descs.first());
                         call!(
-                            at,
-                            (*at).atomic,
+                            ep,
+                            (*ep).atomic,
                             readwrite,
-                            own.addr,
-                            own.count,
+                            local.addr,
+                            local.count,
                             desc,
-                            back.addr,
-                            back_desc,
+                            result_segment.addr,
+                            first_result_desc,
                             dest,
                             remote.addr,
                             remote.key,
@@ -176,8 +177,8 @@ impl Atomic for Endpoint {
                     Form::List => {
                         let (remote, desc, segments) = (msg.rma_iov[0], descs.all(), msg.iov.len());
                         call!(
-                            at,
-                            (*at).atomic,
+                            ep,
+                            (*ep).atomic,
                             readwritev,
                             iov,
                             desc,
@@ -198,8 +199,8 @@ impl Atomic for Endpoint {
                         let (desc, count) = (result_descs.all(), result.len());
                         let (msg, flags) = (&raw const msg, form.flags(flags));
                         call!(
-                            at,
-                            (*at).atomic,
+                            ep,
+                            (*ep).atomic,
                             readwritemsg,
                             msg,
                             resultv,
@@ -225,7 +226,7 @@ impl Atomic for Endpoint {
         let descs = self.check_atomic(Family::Compare, msg)?;
         let compare_descs = self.descs(&self.tx, compare.len(), compare_desc)?;
         let result_descs = self.descs(&self.tx, result.len(), result_desc)?;
-        let at = self.ptr()?;
+        let ep = self.ptr()?;
         let (iov, dest) = (msg.iov.as_ptr().cast::<abi::Ioc>(), msg.dest.0);
         let (datatype, op) = (msg.datatype as u32, msg.op as u32);
         let comparev = compare.as_ptr().cast::<abi::Ioc>();
@@ -233,25 +234,25 @@ impl Atomic for Endpoint {
         let is_one = [msg.iov.len(), compare.len(), result.len()] == [1; 3];
         let form = self.atomic_form(msg, if is_one { 1 } else { 2 }, flags);
         let posted_op = self.tx.posted_op(msg.context, flags);
-        self.domain.contexts.with(posted_op, |context| {
-            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
-            // the memory that they name.
+        self.domain.contexts.post(posted_op, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
+            // for the memory that they name.
             to_result(unsafe {
                 match form {
                     Form::Short => {
-                        let (own, remote) = (msg.iov[0], msg.rma_iov[0]);
-                        let (with, back) = (compare[0], result[0]);
-                        let (desc, with_desc) = (descs.first(), compare_descs.first());
+                        let (local, remote) = (msg.iov[0], msg.rma_iov[0]);
+                        let (compare_segment, result_segment) = (compare[0], result[0]);
+                        let (desc, first_compare_desc) = (descs.first(), compare_descs.first());
                         call!(
-                            at,
-                            (*at).atomic,
+                            ep,
+                            (*ep).atomic,
                             compwrite,
-                            own.addr,
-                            own.count,
+                            local.addr,
+                            local.count,
                             desc,
-                            with.addr,
-                            with_desc,
-                            back.addr,
+                            compare_segment.addr,
+                            first_compare_desc,
+                            result_segment.addr,
                             result_descs.first(),
                             dest,
                             remote.addr,
@@ -264,8 +265,8 @@ impl Atomic for Endpoint {
                     Form::List => {
                         let (remote, desc, segments) = (msg.rma_iov[0], descs.all(), msg.iov.len());
                         call!(
-                            at,
-                            (*at).atomic,
+                            ep,
+                            (*ep).atomic,
                             compwritev,
                             iov,
                             desc,
@@ -287,8 +288,8 @@ impl Atomic for Endpoint {
                     form => {
                         let msg = Self::raw_msg(msg, &descs, context);
                         call!(
-                            at,
-                            (*at).atomic,
+                            ep,
+                            (*ep).atomic,
                             compwritemsg,
                             &raw const msg,
                             comparev,
@@ -314,16 +315,16 @@ impl Atomic for Endpoint {
         if !buf.len().is_multiple_of(size) || count > max_count {
             return Err(Errno::Inval);
         }
-        let at = self.ptr()?;
-        let (from, dest, key) = (buf.as_ptr().cast(), target.dest.0, target.key);
+        let ep = self.ptr()?;
+        let (buf, dest, key) = (buf.as_ptr().cast(), target.dest.0, target.key);
         let (datatype, op) = (target.datatype as u32, target.op as u32);
         // SAFETY: the endpoint is open, and the bytes are read during the call.
         to_result(unsafe {
             call!(
-                at,
-                (*at).atomic,
+                ep,
+                (*ep).atomic,
                 inject,
-                from,
+                buf,
                 count,
                 dest,
                 target.addr,
@@ -335,15 +336,15 @@ impl Atomic for Endpoint {
     }
 
     fn valid(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
-        let at = self.ptr()?;
+        let ep = self.ptr()?;
         let mut count = 0;
         let (number, op, out) = (datatype as u32, op as u32, &raw mut count);
         // SAFETY: the endpoint is open, and the pointer is valid for the result.
         to_result(unsafe {
             match family {
-                Family::Base => call!(at, (*at).atomic, writevalid, number, op, out),
-                Family::Fetch => call!(at, (*at).atomic, readwritevalid, number, op, out),
-                Family::Compare => call!(at, (*at).atomic, compwritevalid, number, op, out),
+                Family::Base => call!(ep, (*ep).atomic, writevalid, number, op, out),
+                Family::Fetch => call!(ep, (*ep).atomic, readwritevalid, number, op, out),
+                Family::Compare => call!(ep, (*ep).atomic, compwritevalid, number, op, out),
             }
         })?;
         let size = datatype.size();

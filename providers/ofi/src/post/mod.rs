@@ -25,7 +25,7 @@ enum Form {
 }
 
 impl Form {
-    /// The flags of a post whose call always has flags.
+    /// The flags for a call of the library that always takes flags.
     #[inline]
     fn flags(self, requested: OpFlags) -> u64 {
         match self {
@@ -38,21 +38,23 @@ impl Form {
 impl Direction {
     #[inline]
     fn form(&self, segments: usize, flags: OpFlags) -> Form {
-        let own = flags.difference(OpFlags::DEFAULT);
+        let op_flags = flags.difference(OpFlags::DEFAULT);
         if !flags.contains(OpFlags::DEFAULT) {
-            return Form::Message(own.bits());
+            return Form::Message(op_flags.bits());
         }
-        match (own, segments) {
-            (own, 1) if own.is_empty() => Form::Short,
-            (own, _) if own.is_empty() => Form::List,
+        match (op_flags, segments) {
+            (op_flags, 1) if op_flags.is_empty() => Form::Short,
+            (op_flags, _) if op_flags.is_empty() => Form::List,
             (OpFlags::REMOTE_CQ_DATA, 1) => Form::Data,
-            (own, _) => Form::Message((own | self.defaults).bits()),
+            (op_flags, _) => Form::Message((op_flags | self.defaults).bits()),
         }
     }
 
+    /// Checks the number of segments and of their descriptors.
+    ///
     /// # Errors
     /// [`Errno::Inval`] for more segments than the library accepts, and for descriptors of only
-    /// some of them.
+    /// some of the segments.
     #[inline]
     fn check(&self, segments: usize, desc: &[Desc]) -> Result {
         check_list(segments, self.iov_limit)?;
@@ -91,11 +93,13 @@ impl Endpoint {
     /// # Errors
     /// As [`Direction::check`]; [`Errno::Inval`] for descriptors of another domain.
     #[inline]
-    fn descs(&self, of: &Direction, segments: usize, descs: &[Desc]) -> Result<Words> {
-        of.check(segments, descs)?;
+    fn descs(&self, direction: &Direction, segments: usize, descs: &[Desc]) -> Result<Words> {
+        direction.check(segments, descs)?;
         self.domain.domain_tag.unwrap_all(descs)
     }
 
+    /// Checks the length of an injected message.
+    ///
     /// # Errors
     /// [`Errno::MsgSize`] for more bytes than an inject may have.
     #[inline]

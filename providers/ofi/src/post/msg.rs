@@ -18,20 +18,20 @@ impl Msg for Endpoint {
     unsafe fn sendmsg(&self, msg: &SendMsg<'_>, flags: OpFlags) -> Result {
         let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         self.check_peer(msg.dest)?;
-        let at = self.ptr()?;
+        let ep = self.ptr()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
         let (dest, data) = (msg.dest.0, msg.data);
         let posted_op = self.tx.posted_op(msg.context, flags);
-        self.domain.contexts.with(posted_op, |context| {
-            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
-            // the memory that they name.
+        self.domain.contexts.post(posted_op, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
+            // for the memory that they name.
             to_result(unsafe {
                 match self.tx.form(count, flags) {
                     Form::Short => {
                         let (segment, desc) = (msg.iov[0], descs.first());
                         call!(
-                            at,
-                            (*at).msg,
+                            ep,
+                            (*ep).msg,
                             send,
                             segment.base,
                             segment.len,
@@ -43,10 +43,10 @@ impl Msg for Endpoint {
                     Form::Data => {
                         let (segment, desc) = (msg.iov[0], descs.first());
                         let (buf, len) = (segment.base, segment.len);
-                        call!(at, (*at).msg, senddata, buf, len, desc, data, dest, context)
+                        call!(ep, (*ep).msg, senddata, buf, len, desc, data, dest, context)
                     }
                     Form::List => {
-                        call!(at, (*at).msg, sendv, iov, descs.all(), count, dest, context)
+                        call!(ep, (*ep).msg, sendv, iov, descs.all(), count, dest, context)
                     }
                     Form::Message(flags) => {
                         let msg = abi::Msg {
@@ -57,7 +57,7 @@ impl Msg for Endpoint {
                             context,
                             data,
                         };
-                        call!(at, (*at).msg, sendmsg, &raw const msg, flags)
+                        call!(ep, (*ep).msg, sendmsg, &raw const msg, flags)
                     }
                 }
             })
@@ -67,20 +67,20 @@ impl Msg for Endpoint {
     unsafe fn recvmsg(&self, msg: &RecvMsg<'_>, flags: OpFlags) -> Result {
         let descs = self.descs(&self.rx, msg.iov.len(), msg.desc)?;
         self.check_source(msg.src)?;
-        let at = self.ptr()?;
+        let ep = self.ptr()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
         let src = msg.src.0;
         let posted_op = self.rx.posted_op(msg.context, flags);
-        self.domain.contexts.with(posted_op, |context| {
-            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
-            // the memory that they name.
+        self.domain.contexts.post(posted_op, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
+            // for the memory that they name.
             to_result(unsafe {
                 match self.rx.form(count, flags) {
                     Form::Short => {
                         let (segment, desc) = (msg.iov[0], descs.first());
                         call!(
-                            at,
-                            (*at).msg,
+                            ep,
+                            (*ep).msg,
                             recv,
                             segment.base,
                             segment.len,
@@ -90,7 +90,7 @@ impl Msg for Endpoint {
                         )
                     }
                     Form::List => {
-                        call!(at, (*at).msg, recvv, iov, descs.all(), count, src, context)
+                        call!(ep, (*ep).msg, recvv, iov, descs.all(), count, src, context)
                     }
                     form => {
                         let msg = abi::Msg {
@@ -102,7 +102,7 @@ impl Msg for Endpoint {
                             data: 0,
                         };
                         let flags = form.flags(flags);
-                        call!(at, (*at).msg, recvmsg, &raw const msg, flags)
+                        call!(ep, (*ep).msg, recvmsg, &raw const msg, flags)
                     }
                 }
             })
@@ -112,13 +112,13 @@ impl Msg for Endpoint {
     fn inject(&self, buf: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
         self.check_inject(buf.len())?;
         self.check_peer(dest)?;
-        let at = self.ptr()?;
-        let (from, len, dest) = (buf.as_ptr().cast(), buf.len(), dest.0);
+        let ep = self.ptr()?;
+        let (buf, len, dest) = (buf.as_ptr().cast(), buf.len(), dest.0);
         // SAFETY: the endpoint is open, and the bytes are read during the call.
         to_result(unsafe {
             match data {
-                None => call!(at, (*at).msg, inject, from, len, dest),
-                Some(data) => call!(at, (*at).msg, injectdata, from, len, data, dest),
+                None => call!(ep, (*ep).msg, inject, buf, len, dest),
+                Some(data) => call!(ep, (*ep).msg, injectdata, buf, len, data, dest),
             }
         })
     }

@@ -15,7 +15,7 @@ use crate::endpoint::Endpoint;
 use crate::object::{call, to_result};
 
 /// The form of a call: the short forms have one remote segment, as long as the local one.
-fn form_of(form: Form, len: usize, rma_iov: &[RmaIov], flags: OpFlags, defaults: OpFlags) -> Form {
+fn rma_form(form: Form, len: usize, rma_iov: &[RmaIov], flags: OpFlags, defaults: OpFlags) -> Form {
     match (form, rma_iov) {
         (Form::Message(_), _) => form,
         (_, [only]) if only.len == len => form,
@@ -28,7 +28,7 @@ impl Rma for Endpoint {
         let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         check_list(msg.rma_iov.len(), self.rma_iov_limit)?;
         self.check_peer(msg.src)?;
-        let at = self.ptr()?;
+        let ep = self.ptr()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
         let src = msg.src.0;
         let len = msg
@@ -36,25 +36,25 @@ impl Rma for Endpoint {
             .iter()
             .fold(0, |sum, segment| segment.len.saturating_add(sum));
         let form = self.tx.form(count, flags);
-        let form = form_of(form, len, msg.rma_iov, flags, self.tx.defaults);
+        let form = rma_form(form, len, msg.rma_iov, flags, self.tx.defaults);
         let posted_op = self.tx.posted_op(msg.context, flags);
-        self.domain.contexts.with(posted_op, |context| {
-            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
-            // the memory that they name.
+        self.domain.contexts.post(posted_op, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
+            // for the memory that they name.
             to_result(unsafe {
                 match form {
                     Form::Short => {
                         let (segment, remote, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
                         let (buf, len, addr, key) =
                             (segment.base, segment.len, remote.addr, remote.key);
-                        call!(at, (*at).rma, read, buf, len, desc, src, addr, key, context)
+                        call!(ep, (*ep).rma, read, buf, len, desc, src, addr, key, context)
                     }
                     Form::List => {
                         let (desc, remote) = (descs.all(), msg.rma_iov[0]);
                         let (addr, key) = (remote.addr, remote.key);
                         call!(
-                            at,
-                            (*at).rma,
+                            ep,
+                            (*ep).rma,
                             readv,
                             iov,
                             desc,
@@ -77,7 +77,7 @@ impl Rma for Endpoint {
                             data: 0,
                         };
                         let flags = form.flags(flags);
-                        call!(at, (*at).rma, readmsg, &raw const msg, flags)
+                        call!(ep, (*ep).rma, readmsg, &raw const msg, flags)
                     }
                 }
             })
@@ -88,7 +88,7 @@ impl Rma for Endpoint {
         let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         check_list(msg.rma_iov.len(), self.rma_iov_limit)?;
         self.check_peer(msg.dest)?;
-        let at = self.ptr()?;
+        let ep = self.ptr()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
         let (dest, data) = (msg.dest.0, msg.data);
         let len = msg
@@ -96,11 +96,11 @@ impl Rma for Endpoint {
             .iter()
             .fold(0, |sum, segment| segment.len.saturating_add(sum));
         let form = self.tx.form(count, flags);
-        let form = form_of(form, len, msg.rma_iov, flags, self.tx.defaults);
+        let form = rma_form(form, len, msg.rma_iov, flags, self.tx.defaults);
         let posted_op = self.tx.posted_op(msg.context, flags);
-        self.domain.contexts.with(posted_op, |context| {
-            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
-            // the memory that they name.
+        self.domain.contexts.post(posted_op, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
+            // for the memory that they name.
             to_result(unsafe {
                 match form {
                     Form::Short => {
@@ -108,8 +108,8 @@ impl Rma for Endpoint {
                         let (buf, len, addr, key) =
                             (segment.base, segment.len, remote.addr, remote.key);
                         call!(
-                            at,
-                            (*at).rma,
+                            ep,
+                            (*ep).rma,
                             write,
                             buf,
                             len,
@@ -125,8 +125,8 @@ impl Rma for Endpoint {
                         let (buf, len, addr, key) =
                             (segment.base, segment.len, remote.addr, remote.key);
                         call!(
-                            at,
-                            (*at).rma,
+                            ep,
+                            (*ep).rma,
                             writedata,
                             buf,
                             len,
@@ -142,8 +142,8 @@ impl Rma for Endpoint {
                         let (desc, remote) = (descs.all(), msg.rma_iov[0]);
                         let (addr, key) = (remote.addr, remote.key);
                         call!(
-                            at,
-                            (*at).rma,
+                            ep,
+                            (*ep).rma,
                             writev,
                             iov,
                             desc,
@@ -165,7 +165,7 @@ impl Rma for Endpoint {
                             context,
                             data,
                         };
-                        call!(at, (*at).rma, writemsg, &raw const msg, flags)
+                        call!(ep, (*ep).rma, writemsg, &raw const msg, flags)
                     }
                 }
             })
@@ -182,13 +182,13 @@ impl Rma for Endpoint {
     ) -> Result {
         self.check_inject(buf.len())?;
         self.check_peer(dest)?;
-        let at = self.ptr()?;
-        let (from, len, dest) = (buf.as_ptr().cast(), buf.len(), dest.0);
+        let ep = self.ptr()?;
+        let (buf, len, dest) = (buf.as_ptr().cast(), buf.len(), dest.0);
         // SAFETY: the endpoint is open, and the bytes are read during the call.
         to_result(unsafe {
             match data {
-                None => call!(at, (*at).rma, inject, from, len, dest, addr, key),
-                Some(data) => call!(at, (*at).rma, injectdata, from, len, data, dest, addr, key),
+                None => call!(ep, (*ep).rma, inject, buf, len, dest, addr, key),
+                Some(data) => call!(ep, (*ep).rma, injectdata, buf, len, data, dest, addr, key),
             }
         })
     }

@@ -18,20 +18,20 @@ impl Tagged for Endpoint {
     unsafe fn tsendmsg(&self, msg: &SendMsg<'_>, flags: OpFlags) -> Result {
         let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         self.check_peer(msg.dest)?;
-        let at = self.ptr()?;
+        let ep = self.ptr()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
         let (dest, tag, data) = (msg.dest.0, msg.tag, msg.data);
         let posted_op = self.tx.posted_op(msg.context, flags);
-        self.domain.contexts.with(posted_op, |context| {
-            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
-            // the memory that they name.
+        self.domain.contexts.post(posted_op, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
+            // for the memory that they name.
             to_result(unsafe {
                 match self.tx.form(count, flags) {
                     Form::Short => {
                         let (segment, desc) = (msg.iov[0], descs.first());
                         call!(
-                            at,
-                            (*at).tagged,
+                            ep,
+                            (*ep).tagged,
                             send,
                             segment.base,
                             segment.len,
@@ -45,8 +45,8 @@ impl Tagged for Endpoint {
                         let (segment, desc) = (msg.iov[0], descs.first());
                         let (buf, len) = (segment.base, segment.len);
                         call!(
-                            at,
-                            (*at).tagged,
+                            ep,
+                            (*ep).tagged,
                             senddata,
                             buf,
                             len,
@@ -59,8 +59,8 @@ impl Tagged for Endpoint {
                     }
                     Form::List => {
                         call!(
-                            at,
-                            (*at).tagged,
+                            ep,
+                            (*ep).tagged,
                             sendv,
                             iov,
                             descs.all(),
@@ -81,7 +81,7 @@ impl Tagged for Endpoint {
                             context,
                             data,
                         };
-                        call!(at, (*at).tagged, sendmsg, &raw const msg, flags)
+                        call!(ep, (*ep).tagged, sendmsg, &raw const msg, flags)
                     }
                 }
             })
@@ -91,20 +91,20 @@ impl Tagged for Endpoint {
     unsafe fn trecvmsg(&self, msg: &RecvMsg<'_>, flags: OpFlags) -> Result {
         let descs = self.descs(&self.rx, msg.iov.len(), msg.desc)?;
         self.check_source(msg.src)?;
-        let at = self.ptr()?;
+        let ep = self.ptr()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
         let (src, tag, ignore) = (msg.src.0, msg.tag.tag, msg.tag.ignore);
         let posted_op = self.rx.posted_op(msg.context, flags);
-        self.domain.contexts.with(posted_op, |context| {
-            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
-            // the memory that they name.
+        self.domain.contexts.post(posted_op, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches
+            // for the memory that they name.
             to_result(unsafe {
                 match self.rx.form(count, flags) {
                     Form::Short => {
                         let (segment, desc) = (msg.iov[0], descs.first());
                         call!(
-                            at,
-                            (*at).tagged,
+                            ep,
+                            (*ep).tagged,
                             recv,
                             segment.base,
                             segment.len,
@@ -117,8 +117,8 @@ impl Tagged for Endpoint {
                     }
                     Form::List => {
                         call!(
-                            at,
-                            (*at).tagged,
+                            ep,
+                            (*ep).tagged,
                             recvv,
                             iov,
                             descs.all(),
@@ -141,7 +141,7 @@ impl Tagged for Endpoint {
                             data: 0,
                         };
                         let flags = form.flags(flags);
-                        call!(at, (*at).tagged, recvmsg, &raw const msg, flags)
+                        call!(ep, (*ep).tagged, recvmsg, &raw const msg, flags)
                     }
                 }
             })
@@ -151,13 +151,13 @@ impl Tagged for Endpoint {
     fn tinject(&self, buf: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
         self.check_inject(buf.len())?;
         self.check_peer(dest)?;
-        let at = self.ptr()?;
-        let (from, len, dest) = (buf.as_ptr().cast(), buf.len(), dest.0);
+        let ep = self.ptr()?;
+        let (buf, len, dest) = (buf.as_ptr().cast(), buf.len(), dest.0);
         // SAFETY: the endpoint is open, and the bytes are read during the call.
         to_result(unsafe {
             match data {
-                None => call!(at, (*at).tagged, inject, from, len, dest, tag),
-                Some(data) => call!(at, (*at).tagged, injectdata, from, len, data, dest, tag),
+                None => call!(ep, (*ep).tagged, inject, buf, len, dest, tag),
+                Some(data) => call!(ep, (*ep).tagged, injectdata, buf, len, data, dest, tag),
             }
         })
     }

@@ -65,7 +65,7 @@ impl Connector<'_> {
             next.proof = Some(Box::new(KeyProof { initiator, since }));
             return Ok(false);
         };
-        let is_late = proof.since.elapsed() >= self.setup.config.hello_timeout;
+        let is_late = self.is_late(proof);
         let outcome = next.connection.receive().map_err(ConnectError::Untrusted)?;
         let word = match outcome {
             ReceiveOutcome::Empty | ReceiveOutcome::NoDescriptors
@@ -100,10 +100,15 @@ impl Connector<'_> {
         }
     }
 
+    /// Whether the hello timeout has passed since the key request.
+    pub(crate) fn is_late(&self, proof: &KeyProof) -> bool {
+        proof.since.elapsed() >= self.setup.config.hello_timeout
+    }
+
     /// Returns the error for a next incarnation that has closed the connection before its key
-    /// proof. If the hello timeout has passed, one side made no progress meanwhile, and the
-    /// deadline for the peer starts again.
-    fn restart_key_proof(&mut self, index: usize, is_late: bool) -> ConnectError {
+    /// proof, or before this endpoint's hello. If the hello timeout has passed, one side made no
+    /// progress meanwhile, and the deadline for the peer starts again.
+    pub(crate) fn restart_key_proof(&mut self, index: usize, is_late: bool) -> ConnectError {
         if is_late && let PeerState::Waiting { deadline } = &mut self.peers[index].state {
             *deadline = Instant::now() + self.setup.config.peer_timeout;
         }

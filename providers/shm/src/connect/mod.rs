@@ -38,7 +38,7 @@ use crate::matching::Matching;
 use crate::matching::command_receiver::CommandReceiver;
 use crate::peers::Peers;
 use crate::peers::outbox::{Inbox, Outbox};
-use crate::peers::peer::{Peer, State as PeerState};
+use crate::peers::peer::{NextConnection, Peer, State as PeerState};
 use crate::peers::telemetry;
 use crate::progress::schedule::Schedule;
 use crate::provider::config::Protocol;
@@ -186,10 +186,21 @@ impl Connector<'_> {
             self.peers[index].next_connection = Some(next);
             return Err(ConnectError::Busy("it has not proved its auth_key"));
         }
-        let mut connection = next.connection;
+        let NextConnection {
+            mut connection,
+            proof,
+            ..
+        } = next;
         self.ensure_outbox(index)?;
         self.control.watch_connection(&mut connection, index)?;
-        self.send_hello(index, &connection)?;
+        match (self.send_hello(index, &connection), proof) {
+            // The peer has closed the connection between its proof and this hello.
+            (Err(ConnectError::NotYet(_)), Some(proof)) => {
+                let is_late = self.is_late(&proof);
+                return Err(self.restart_key_proof(index, is_late));
+            }
+            (sent, _) => sent?,
+        }
         self.mark_connected(index, connection);
         Ok(())
     }

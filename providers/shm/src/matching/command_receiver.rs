@@ -76,8 +76,20 @@ impl CommandReceiver<'_> {
         peer.publish_credit();
         peer.prefetch_response_slot();
         match taken < budget && peer.has_commands() {
-            true => taken + self.take_slow_path(peer, budget - taken, sink),
+            true => taken + self.reborrow().take_slow_path(peer, budget - taken, sink),
             false => taken,
+        }
+    }
+
+    /// The same parts for a call that is not inlined. The caller's struct itself is then never in
+    /// memory.
+    #[inline(always)]
+    fn reborrow(&mut self) -> CommandReceiver<'_> {
+        CommandReceiver {
+            setup: self.setup,
+            matching: &mut *self.matching,
+            schedule: &mut *self.schedule,
+            peers: self.peers,
         }
     }
 

@@ -101,7 +101,7 @@ impl FastPath<'_> {
             && let Some(slot) = inbox.rx.peek()
         {
             let Some((kind, len)) = cmd::parse_inline_message(&slot) else {
-                if !self.take_pooled::<R>(inbox, sink) {
+                if !self.reborrow().take_pooled::<R>(inbox, sink) {
                     break;
                 }
                 taken += 1;
@@ -125,6 +125,18 @@ impl FastPath<'_> {
             taken += 1;
         }
         taken
+    }
+
+    /// The same parts for a call that is not inlined. The caller's struct itself is then never in
+    /// memory.
+    #[inline(always)]
+    fn reborrow(&mut self) -> FastPath<'_> {
+        FastPath {
+            matching: &mut *self.matching,
+            ep: self.ep,
+            source: self.source,
+            addr: self.addr,
+        }
     }
 
     /// Takes a command whose message is in the inject pool. Returns `false` without effect if the

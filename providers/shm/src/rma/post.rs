@@ -156,13 +156,14 @@ impl Rma for Endpoint {
         // buffer beyond it: bytes that are not sent at once are copied.
         let buf = unsafe { TxBuf::new(&[Iov::new(bytes)]) };
         let mut state = self.shell.lock()?;
-        let post = Post {
+        let report = report(&state);
+        let post = || Post {
             peer: dest,
-            rma_iov: &[segment],
+            rma_iov: std::slice::from_ref(&segment),
             data,
-            report: report(&state),
+            report,
         };
-        post_write(&mut state, buf, &post)
+        post_write(&mut state, buf, post)
     }
 }
 
@@ -262,14 +263,14 @@ impl Endpoint {
         // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
         let buf = unsafe { rx_buf(msg.iov)? };
         let mut state = self.shell.lock()?;
-        let flags = state.setup.ep.tx_flags(flags);
-        let post = Post {
+        let (flags, len) = (state.setup.ep.tx_flags(flags), buf.len());
+        let post = || Post {
             peer: msg.src,
             rma_iov: msg.rma_iov,
             data: None,
-            report: report(READ, msg.context, flags, buf.len()),
+            report: report(READ, msg.context, flags, len),
         };
-        post_read(&mut state, buf, &post)
+        post_read(&mut state, buf, post)
     }
 
     /// Slow path of [`Rma::writemsg`].
@@ -281,15 +282,15 @@ impl Endpoint {
         // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
         let buf = unsafe { tx_buf(msg.iov)? };
         let mut state = self.shell.lock()?;
-        let flags = write_flags(&state.setup, flags);
+        let (flags, len) = (write_flags(&state.setup, flags), buf.len());
         let has_data = flags.contains(OpFlags::REMOTE_CQ_DATA);
-        let post = Post {
+        let post = || Post {
             peer: msg.dest,
             rma_iov: msg.rma_iov,
             data: has_data.then_some(msg.data),
-            report: report(WRITE, msg.context, flags, buf.len()),
+            report: report(WRITE, msg.context, flags, len),
         };
-        post_write(&mut state, buf, &post)
+        post_write(&mut state, buf, post)
     }
 }
 
@@ -312,25 +313,37 @@ fn write_flags(setup: &Setup, flags: OpFlags) -> OpFlags {
     setup.ep.tx_flags(flags) | setup.config.write_flags
 }
 
-/// Writes to a peer's memory.
+/// Writes to a peer's memory. `post` is called for each use, so that the fast path keeps the values in
+/// registers.
 #[inline(always)]
-fn post_write(state: &mut State, buf: TxBuf, post: &Post<'_>) -> Result {
-    let Post { peer, rma_iov, .. } = *post;
-    if fast::write(state, &buf, peer, rma_iov, post.data, &post.report) {
+fn post_write<'a>(state: &mut State, buf: TxBuf, post: impl Fn() -> Post<'a>) -> Result {
+    let Post {
+        peer,
+        rma_iov,
+        data,
+        report,
+    } = post();
+    if fast::write(state, &buf, peer, rma_iov, data, &report) {
         return Ok(());
     }
-    post_general(state, post, LocalBuffer::Source(buf))
+    post_general(state, &post(), LocalBuffer::Source(buf))
 }
 
-/// Reads a peer's memory.
+/// Reads a peer's memory. `post` as in [`post_write`].
 #[inline(always)]
-fn post_read(state: &mut State, mut buf: RxBuf, post: &Post<'_>) -> Result {
-    if fast::read(state, &mut buf, post.peer, post.rma_iov, &post.report) {
+fn post_read<'a>(state: &mut State, mut buf: RxBuf, post: impl Fn() -> Post<'a>) -> Result {
+    let Post {
+        peer,
+        rma_iov,
+        report,
+        ..
+    } = post();
+    if fast::read(state, &mut buf, peer, rma_iov, &report) {
         drop(buf);
-        post.report.done_not_deferred(&state.setup.ep);
+        report.done_not_deferred(&state.setup.ep);
         return Ok(());
     }
-    post_general(state, post, LocalBuffer::Destination(buf))
+    post_general(state, &post(), LocalBuffer::Destination(buf))
 }
 
 #[inline(never)]

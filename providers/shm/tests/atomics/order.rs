@@ -26,7 +26,7 @@ fn atomics_are_executed_in_the_order_of_their_posts() {
             }
         }
         for number in 0..COUNT {
-            assert_eq!(pair.at_a().unwrap().context, Context(number / 4));
+            assert_eq!(pair.wait_at_a().unwrap().context, Context(number / 4));
         }
         for (number, value) in values.into_iter().enumerate() {
             let earlier = number as u64 / 4 + u64::from(number % 2 == 1);
@@ -35,20 +35,26 @@ fn atomics_are_executed_in_the_order_of_their_posts() {
     }
 }
 
-/// Each endpoint requests more than the other's queue can respond to at a time.
+/// Each endpoint requests more responses than the other endpoint's queue holds at a time.
 #[test]
 fn two_endpoints_that_flood_each_other_with_atomics_both_progress() {
     let small = [("FI_SHM_CMD_COUNT", "16"), ("FI_SHM_POOL_SIZE", "16k")];
-    let pair = Pair::of(Side::with(&small, |_, _| {}), Side::with(&small, |_, _| {}));
-    let at_a = Memory::new(&pair.a, Kind::Plain, 4096, RIGHTS, 7);
-    let at_b = Memory::new(&pair.b, Kind::Plain, 4096, RIGHTS, 7);
-    let mut read = pair.sum(Family::Fetch, &at_b, &[], &[512], &[(0, 512)]);
+    let pair = Pair::connect(
+        Side::with_params(&small, |_, _| {}),
+        Side::with_params(&small, |_, _| {}),
+    );
+    let memory_a = Memory::new(&pair.a, Kind::Plain, 4096, RIGHTS, 7);
+    let memory_b = Memory::new(&pair.b, Kind::Plain, 4096, RIGHTS, 7);
+    let mut read = pair.sum(Family::Fetch, &memory_b, &[], &[512], &[(0, 512)]);
     read.op = Op::AtomicRead;
-    let mut back = read.clone();
-    (back.dest, back.key) = (pair.to_a, at_a.key());
+    let mut reverse_read = read.clone();
+    (reverse_read.dest, reverse_read.key) = (pair.to_a, memory_a.key());
     let (mut posted, mut done) = ([0, 0], [0, 0]);
     while done != [300, 300] {
-        for (index, (side, call)) in [(&pair.a, &read), (&pair.b, &back)].into_iter().enumerate() {
+        for (index, (side, call)) in [(&pair.a, &read), (&pair.b, &reverse_read)]
+            .into_iter()
+            .enumerate()
+        {
             while posted[index] < 300 {
                 match call.post(side, 0) {
                     Ok(_) => posted[index] += 1,
@@ -68,19 +74,22 @@ fn two_endpoints_that_flood_each_other_with_atomics_both_progress() {
     }
 }
 
-/// The initiator makes no room for responses while the target executes its atomics, and begins to
-/// when the target closes.
+/// The initiator frees no space for responses while the target executes its atomics. It begins to
+/// free space when the target closes.
 #[test]
 fn a_closing_target_responds_to_the_atomics_it_executed() {
     const COUNT: u64 = 12;
     let small = [("FI_SHM_CMD_COUNT", "16"), ("FI_SHM_POOL_SIZE", "16k")];
-    let pair = Pair::of(Side::with(&small, |_, _| {}), Side::with(&small, |_, _| {}));
+    let pair = Pair::connect(
+        Side::with_params(&small, |_, _| {}),
+        Side::with_params(&small, |_, _| {}),
+    );
     let memory = Memory::new(&pair.b, Kind::Plain, 4096, RIGHTS, 7);
     let one = vec![1; 4096];
     let operands = [&one[..]];
     let add = pair.sum(Family::Fetch, &memory, &operands, &[512], &[(0, 512)]);
     add.post(&pair.a, 0).unwrap();
-    pair.at_a().unwrap();
+    pair.wait_at_a().unwrap();
     let mut posted = 0;
     // The atomics fill the initiator's pool several times: the target has no room for the
     // responses.
@@ -188,9 +197,9 @@ fn atomics_on_a_peer_that_starts_late_wait_for_it_in_order() {
 #[test]
 fn atomics_on_a_peer_that_never_starts_fail_with_its_name() {
     let quick = [("FI_SHM_PEER_TIMEOUT", "50ms")];
-    let (a, b) = (Side::with(&quick, |_, _| {}), Side::new());
+    let (a, b) = (Side::with_params(&quick, |_, _| {}), Side::new());
     let to_b =
-        a.av.insert_one(&selvedge::Address::Str("nobody-at-all".into()))
+        a.av.insert_one(&selvedge::Address::Str("absent-peer".into()))
             .unwrap();
     let pair = Pair {
         to_a: to_b,
@@ -203,18 +212,18 @@ fn atomics_on_a_peer_that_never_starts_fail_with_its_name() {
     pair.sum(Family::Fetch, &memory, &[&one], &[1], &[(0, 1)])
         .post(&pair.a, 3)
         .unwrap();
-    let error = pair.at_a().unwrap_err();
+    let error = pair.wait_at_a().unwrap_err();
     assert_eq!(
         (error.errno, error.entry.context),
         (Errno::ConnRefused, Context(3))
     );
-    assert!(error.detail.contains("nobody-at-all"), "{error:?}");
+    assert!(error.detail.contains("absent-peer"), "{error:?}");
 }
 
 #[test]
 fn selective_queues_report_atomics_on_request_and_their_errors_always() {
-    let a = Side::with(&[], |_, bind| bind.tx_selective = true);
-    let pair = Pair::of(a, Side::new());
+    let a = Side::with_params(&[], |_, bind| bind.tx_selective = true);
+    let pair = Pair::connect(a, Side::new());
     let one = 1_u64.to_ne_bytes();
     for kind in Kind::ALL {
         let memory = Memory::new(&pair.b, kind, 64, RIGHTS, 7);
@@ -224,11 +233,11 @@ fn selective_queues_report_atomics_on_request_and_their_errors_always() {
         call.post(&pair.a, 1).unwrap();
         call.flags = OpFlags::COMPLETION;
         call.post(&pair.a, 2).unwrap();
-        assert_eq!(pair.at_a().unwrap().context, Context(2));
+        assert_eq!(pair.wait_at_a().unwrap().context, Context(2));
         call.flags = OpFlags::empty();
         call.key = 1000;
         call.post(&pair.a, 3).unwrap();
-        assert_eq!(pair.at_a().unwrap_err().entry.context, Context(3));
+        assert_eq!(pair.wait_at_a().unwrap_err().entry.context, Context(3));
         assert_eq!(memory.word(0), 2);
     }
 }

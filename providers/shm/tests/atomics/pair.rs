@@ -1,4 +1,4 @@
-//! Two endpoints, one of which registers memory, and atomics of the other on it.
+//! A pair of endpoints: one registers memory, the other one posts atomics on that memory.
 
 #![expect(unsafe_code, reason = "tests of the raw API")]
 
@@ -49,7 +49,7 @@ pub(crate) fn info(params: &[(&str, &str)]) -> Info {
 
 impl Side {
     pub(crate) fn new() -> Self {
-        Self::with(&[], |_, _| {})
+        Self::with_params(&[], |_, _| {})
     }
 
     pub(crate) fn named(name: &str) -> Self {
@@ -58,7 +58,7 @@ impl Side {
         Self::open(&info, |_, _| {})
     }
 
-    pub(crate) fn with(
+    pub(crate) fn with_params(
         params: &[(&str, &str)],
         bind: impl FnOnce(&Arc<dyn Domain>, &mut Bindings),
     ) -> Self {
@@ -104,7 +104,7 @@ impl Side {
         }
     }
 
-    pub(crate) fn attr(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
+    pub(crate) fn query_atomic(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
         self.domain.query_atomic(family, datatype, op)
     }
 }
@@ -202,20 +202,20 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Posts the atomic under a context, with leaked result buffers. Returns these.
+    /// Posts the atomic under a context, with leaked result buffers. Returns the buffers.
     pub(crate) fn post(&self, side: &Side, context: u64) -> Result<Vec<&'static [u8]>> {
         let size = self.datatype.size();
         let ioc = |bytes: &&[u8]| Ioc::from_raw(bytes.as_ptr().cast(), bytes.len() / size);
         let operand: Vec<_> = self.operand.iter().map(ioc).collect();
         let compare: Vec<_> = self.compare.iter().map(ioc).collect();
-        let rooms: Vec<&'static mut [u8]> = self
+        let buffers: Vec<&'static mut [u8]> = self
             .result
             .iter()
             .map(|count| vec![0xee; count * size].leak())
             .collect();
-        let result: Vec<_> = rooms
+        let result: Vec<_> = buffers
             .iter()
-            .map(|room| IocMut::from_raw(room.as_ptr().cast_mut().cast(), room.len() / size))
+            .map(|buffer| IocMut::from_raw(buffer.as_ptr().cast_mut().cast(), buffer.len() / size))
             .collect();
         let rma_iov: Vec<_> = self
             .targets
@@ -236,8 +236,8 @@ impl Call<'_> {
             context: Context(context),
             data: self.data,
         };
-        // Operands are never freed while a test waits for its completion, or are injected; results
-        // are leaked, and read after the completion.
+        // Operands are injected, or outlive the wait for the completion. Result buffers are leaked,
+        // and read after the completion.
         match self.family {
             // SAFETY: as said above.
             Family::Base => unsafe { side.ep.atomicmsg(&msg, self.flags) },
@@ -249,7 +249,7 @@ impl Call<'_> {
                     .compare_atomicmsg(&msg, &compare, &[], &result, &[], self.flags)
             },
         }?;
-        Ok(rooms.into_iter().map(|room| &*room).collect())
+        Ok(buffers.into_iter().map(|buffer| &*buffer).collect())
     }
 }
 
@@ -263,15 +263,16 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn new() -> Self {
-        Self::of(Side::new(), Side::new())
+        Self::connect(Side::new(), Side::new())
     }
 
-    pub(crate) fn of(a: Side, b: Side) -> Self {
+    pub(crate) fn connect(a: Side, b: Side) -> Self {
         let (to_b, to_a) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
         Self { a, b, to_b, to_a }
     }
 
-    /// A sum of 64-bit words at the front of `memory`, of which `operand` has as many.
+    /// Describes a sum on the 64-bit words of `memory` that `targets` selects. `operand` has the
+    /// same number of words.
     pub(crate) fn sum<'a>(
         &self,
         family: Family,
@@ -295,11 +296,11 @@ impl Pair {
         }
     }
 
-    pub(crate) fn at_a(&self) -> Completed {
+    pub(crate) fn wait_at_a(&self) -> Completed {
         self.a.wait(&self.b)
     }
 
-    pub(crate) fn at_b(&self) -> Completed {
+    pub(crate) fn wait_at_b(&self) -> Completed {
         self.b.wait(&self.a)
     }
 

@@ -23,16 +23,16 @@ fn a_wrong_key_address_or_alignment_is_reported_with_key_and_address() {
                 (KEY, 4, 1, Errno::Inval),
                 (KEY, 1, 1, Errno::Inval),
             ] {
-                let room = if family == Family::Base {
+                let result_lens = if family == Family::Base {
                     &[][..]
                 } else {
                     &[1]
                 };
                 let (operands, targets) = ([&one[..]], [(addr, count)]);
-                let mut call = pair.sum(family, &memory, &operands, room, &targets);
+                let mut call = pair.sum(family, &memory, &operands, result_lens, &targets);
                 call.key = key;
                 call.post(&pair.a, 5).unwrap();
-                let error = pair.at_a().unwrap_err();
+                let error = pair.wait_at_a().unwrap_err();
                 assert_eq!(
                     (error.errno, error.entry.context),
                     (errno, Context(5)),
@@ -60,7 +60,7 @@ fn when_one_target_of_a_list_is_wrong_none_is_changed() {
             pair.sum(Family::Base, &memory, &operands, &[], &targets)
                 .post(&pair.a, 5)
                 .unwrap();
-            let error = pair.at_a().unwrap_err();
+            let error = pair.wait_at_a().unwrap_err();
             assert!(error.detail.contains(&format!("{wrong:#x}")), "{error:?}");
         }
         assert_eq!(memory.bytes(), [0; 64]);
@@ -76,26 +76,26 @@ fn memory_whose_registration_has_ended_is_refused() {
         let operands = [&one[..]];
         let call = pair.sum(Family::Base, &memory, &operands, &[], &[(0, 1)]);
         call.post(&pair.a, 1).unwrap();
-        pair.at_a().unwrap();
+        pair.wait_at_a().unwrap();
         drop(memory);
         call.post(&pair.a, 2).unwrap();
-        assert_eq!(pair.at_a().unwrap_err().errno, Errno::KeyRejected);
+        assert_eq!(pair.wait_at_a().unwrap_err().errno, Errno::KeyRejected);
     }
 }
 
 /// The region is withdrawn between the initiator's check of the key table and the target's.
 #[test]
-fn the_target_checks_again() {
+fn the_target_checks_the_key_again() {
     let pair = Pair::new();
     let one = 1_u64.to_ne_bytes();
     let memory = Memory::new(&pair.b, Kind::Plain, 64, RIGHTS, KEY);
     let operands = [&one[..]];
     let call = pair.sum(Family::Fetch, &memory, &operands, &[1], &[(0, 1)]);
     call.post(&pair.a, 1).unwrap();
-    pair.at_a().unwrap();
+    pair.wait_at_a().unwrap();
     call.post(&pair.a, 2).unwrap();
     drop(memory);
-    let error = pair.at_a().unwrap_err();
+    let error = pair.wait_at_a().unwrap_err();
     assert_eq!(
         (error.errno, error.entry.context),
         (Errno::KeyRejected, Context(2))
@@ -117,17 +117,17 @@ fn invalid_calls_are_refused_at_once() {
         change(&mut call);
         call.post(&pair.a, 1).err()
     };
-    let same = |_: &mut Call<'_>| {};
+    let unchanged = |_: &mut Call<'_>| {};
     let inval = Some(Errno::Inval);
-    assert_eq!(sum(&[one], &[1], &[], same), inval);
-    assert_eq!(sum(&[], &[], &[(0, 0)], same), inval);
-    assert_eq!(sum(&[two], &[1], &[(0, 1)], same), inval);
-    assert_eq!(sum(&[one], &[2], &[(0, 1)], same), inval);
-    assert_eq!(sum(&[one], &[1], &[(0, 2)], same), inval);
-    assert_eq!(sum(&[one; 5], &[5], &[(0, 5)], same), inval);
-    assert_eq!(sum(&[one], &[1], &[(0, 1); 5], same), inval);
+    assert_eq!(sum(&[one], &[1], &[], unchanged), inval);
+    assert_eq!(sum(&[], &[], &[(0, 0)], unchanged), inval);
+    assert_eq!(sum(&[two], &[1], &[(0, 1)], unchanged), inval);
+    assert_eq!(sum(&[one], &[2], &[(0, 1)], unchanged), inval);
+    assert_eq!(sum(&[one], &[1], &[(0, 2)], unchanged), inval);
+    assert_eq!(sum(&[one; 5], &[5], &[(0, 5)], unchanged), inval);
+    assert_eq!(sum(&[one], &[1], &[(0, 1); 5], unchanged), inval);
     assert_eq!(
-        sum(&[one], &[1], &[(0, usize::MAX)], same),
+        sum(&[one], &[1], &[(0, usize::MAX)], unchanged),
         Some(Errno::MsgSize)
     );
     let unknown_peer = |call: &mut Call<'_>| call.dest = FiAddr(77);

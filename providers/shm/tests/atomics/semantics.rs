@@ -20,9 +20,10 @@ fn bytes(seed: u8, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Every combination of family, type and operation changes a peer's memory as its kernel changes
-/// local memory, or is refused by query and post alike. Each runs on one element and on two, which
-/// may take different paths, with equal and with unequal compare values.
+/// Every combination of family, type and operation either changes a peer's memory as its kernel
+/// changes local memory, or is refused by query and post alike. Each combination runs on one
+/// element and on two elements, which may take different paths, with equal and with unequal compare
+/// values.
 #[test]
 fn a_query_agrees_with_the_peer_s_atomics() {
     let pair = Pair::new();
@@ -32,7 +33,7 @@ fn a_query_agrees_with_the_peer_s_atomics() {
             for &datatype in Datatype::ALL {
                 for &op in Op::ALL {
                     for (count, equals) in [(1, false), (1, true), (2, false), (2, true)] {
-                        check(&pair, &memory, (family, datatype, op), count, equals);
+                        check_combination(&pair, &memory, (family, datatype, op), count, equals);
                     }
                 }
             }
@@ -40,7 +41,7 @@ fn a_query_agrees_with_the_peer_s_atomics() {
     }
 }
 
-fn check(
+fn check_combination(
     pair: &Pair,
     memory: &Memory,
     (family, datatype, op): (Family, Datatype, Op),
@@ -76,7 +77,7 @@ fn check(
         flags: OpFlags::DEFAULT,
         data: 0,
     };
-    let attr = pair.a.attr(family, datatype, op);
+    let attr = pair.a.query_atomic(family, datatype, op);
     assert_eq!(attr, pair.a.ep.valid(family, datatype, op));
     let case = format!("{family:?} {datatype:?} {op:?} of {count}, {equals}");
     let posted = call.post(&pair.a, 1);
@@ -87,7 +88,7 @@ fn check(
     };
     assert_eq!(attr.map(|attr| attr.size), Ok(datatype.size()));
     let results = posted.unwrap();
-    let done = pair.at_a().unwrap();
+    let done = pair.wait_at_a().unwrap();
     let direction = match family {
         Family::Base => CompletionFlags::WRITE,
         _ => CompletionFlags::READ,
@@ -151,7 +152,7 @@ fn lists_of_operands_results_and_targets_need_not_match_segment_by_segment() {
         let operands = [first, second];
         let call = pair.sum(Family::Fetch, &memory, &operands, &[5, 55], &targets);
         let results = call.post(&pair.a, 1).unwrap();
-        pair.at_a().unwrap();
+        pair.wait_at_a().unwrap();
         let results: Vec<u8> = results.concat();
         let mut position = 0;
         for (addr, count) in targets {
@@ -169,7 +170,7 @@ fn lists_of_operands_results_and_targets_need_not_match_segment_by_segment() {
 }
 
 #[test]
-fn as_many_elements_as_a_query_says_go_in_one_call_and_no_more() {
+fn one_call_takes_as_many_elements_as_the_query_states_and_no_more() {
     let pair = Pair::new();
     for kind in Kind::ALL {
         let memory = Memory::new(&pair.b, kind, 8192, RIGHTS, 7);
@@ -179,7 +180,7 @@ fn as_many_elements_as_a_query_says_go_in_one_call_and_no_more() {
             } else {
                 Op::Sum
             };
-            let attr = pair.a.attr(family, Datatype::Uint16, op).unwrap();
+            let attr = pair.a.query_atomic(family, Datatype::Uint16, op).unwrap();
             let ones = 1_u16.to_ne_bytes().repeat(attr.count + 1);
             let call = |count: usize, targets: &[(u64, usize)]| {
                 memory.fill(&[0; 8192]);
@@ -212,13 +213,13 @@ fn as_many_elements_as_a_query_says_go_in_one_call_and_no_more() {
                 Some(Errno::MsgSize)
             );
             call(attr.count, &[(0, attr.count)]).unwrap();
-            pair.at_a().unwrap();
+            pair.wait_at_a().unwrap();
             assert_eq!(memory.bytes()[..2 * attr.count], ones[..2 * attr.count]);
         }
     }
     let size = pair
         .a
-        .attr(Family::Base, Datatype::Int8, Op::Sum)
+        .query_atomic(Family::Base, Datatype::Int8, Op::Sum)
         .unwrap()
         .count;
     let option = pair.a.ep.option(EpOptionName::MaxAtomicSize);
@@ -247,7 +248,7 @@ fn injected_operands_may_be_overwritten_at_once() {
             call.flags = OpFlags::INJECT | OpFlags::COMPLETION;
             call.post(&pair.a, 1).unwrap();
             operand.fill(0xff);
-            assert_eq!(pair.at_a().unwrap().context, Context(1));
+            assert_eq!(pair.wait_at_a().unwrap().context, Context(1));
             assert_eq!((memory.word(0), memory.word(len / 8 - 1)), (11, 11));
             assert!(pair.a.poll().is_none(), "an injected atomic has completed");
         }
@@ -261,17 +262,17 @@ fn remote_data_is_in_the_target_s_completion() {
         let memory = Memory::new(&pair.b, kind, 4096, RIGHTS, 7);
         for (family, count) in [(Family::Base, 1), (Family::Fetch, 2), (Family::Base, 300)] {
             let operand = 1_u64.to_ne_bytes().repeat(count);
-            let (operands, targets, room) = ([&operand[..]], [(0, count)], [count]);
-            let room = if family == Family::Base {
+            let (operands, targets, result_lens) = ([&operand[..]], [(0, count)], [count]);
+            let result_lens = if family == Family::Base {
                 &[][..]
             } else {
-                &room
+                &result_lens
             };
-            let mut call = pair.sum(family, &memory, &operands, room, &targets);
+            let mut call = pair.sum(family, &memory, &operands, result_lens, &targets);
             (call.flags, call.data) = (OpFlags::REMOTE_CQ_DATA, 99);
             call.post(&pair.a, 1).unwrap();
-            let remote_entry = pair.at_b().unwrap();
-            pair.at_a().unwrap();
+            let remote_entry = pair.wait_at_b().unwrap();
+            pair.wait_at_a().unwrap();
             let direction = match family {
                 Family::Base => CompletionFlags::REMOTE_WRITE,
                 _ => CompletionFlags::REMOTE_READ,
@@ -287,38 +288,41 @@ fn remote_data_is_in_the_target_s_completion() {
 
 #[test]
 fn atomics_are_counted_at_both_sides() {
-    let counters = |side: &mut Vec<_>| {
-        let mut read = None;
-        let opened = Side::with(&[], |domain, bind| {
+    let open_counted_side = |counters: &mut Vec<_>| {
+        let mut opened_counters = None;
+        let side = Side::with_params(&[], |domain, bind| {
             let open = || domain.cntr(&cntr::Attr::default()).unwrap();
             let all = [open(), open(), open(), open()];
             bind.cntrs.read = Some(all[0].clone());
             bind.cntrs.write = Some(all[1].clone());
             bind.cntrs.remote_read = Some(all[2].clone());
             bind.cntrs.remote_write = Some(all[3].clone());
-            read = Some(all);
+            opened_counters = Some(all);
         });
-        side.push(read.unwrap());
-        opened
+        counters.push(opened_counters.unwrap());
+        side
     };
-    let mut all = Vec::new();
-    let pair = Pair::of(counters(&mut all), counters(&mut all));
+    let mut counters = Vec::new();
+    let pair = Pair::connect(
+        open_counted_side(&mut counters),
+        open_counted_side(&mut counters),
+    );
     for kind in Kind::ALL {
         let memory = Memory::new(&pair.b, kind, 64, RIGHTS, 7);
-        let before: Vec<u64> = all.iter().flatten().map(|cntr| cntr.read()).collect();
+        let before: Vec<u64> = counters.iter().flatten().map(|cntr| cntr.read()).collect();
         let one = 1_u64.to_ne_bytes();
-        for (family, room) in [(Family::Base, &[][..]), (Family::Fetch, &[1])] {
-            pair.sum(family, &memory, &[&one], room, &[(0, 1)])
+        for (family, result_lens) in [(Family::Base, &[][..]), (Family::Fetch, &[1])] {
+            pair.sum(family, &memory, &[&one], result_lens, &[(0, 1)])
                 .post(&pair.a, 1)
                 .unwrap();
-            pair.at_a().unwrap();
+            pair.wait_at_a().unwrap();
         }
         pair.a
             .ep
             .inject_atomic(&one, &pair.target(&memory, 0))
             .unwrap();
         pair.settle();
-        let after = all.iter().flatten().map(|cntr| cntr.read());
+        let after = counters.iter().flatten().map(|cntr| cntr.read());
         let counted: Vec<u64> = after
             .zip(before)
             .map(|(after, before)| after - before)
@@ -348,9 +352,9 @@ fn an_endpoint_reaches_its_own_memory() {
         let operands = [&one[..]];
         let call = pair.sum(Family::Fetch, &memory, &operands, &[1], &[(8, 1)]);
         let first = call.post(&pair.a, 1).unwrap();
-        pair.at_a().unwrap();
+        pair.wait_at_a().unwrap();
         let second = call.post(&pair.a, 2).unwrap();
-        pair.at_a().unwrap();
+        pair.wait_at_a().unwrap();
         assert_eq!((first[0], second[0]), (&0_u64.to_ne_bytes()[..], &one[..]));
         assert_eq!(memory.word(1), 2);
     }
@@ -366,22 +370,22 @@ fn a_read_needs_no_right_to_write_and_a_sum_none_to_read() {
         let mut read = pair.sum(Family::Fetch, &readable, &[], &[1], &[(0, 1)]);
         read.op = Op::AtomicRead;
         let values = read.post(&pair.a, 1).unwrap();
-        pair.at_a().unwrap();
+        pair.wait_at_a().unwrap();
         assert_eq!(values[0], [0; 8]);
         pair.sum(Family::Base, &writable, &[&one], &[], &[(0, 1)])
             .post(&pair.a, 2)
             .unwrap();
-        pair.at_a().unwrap();
+        pair.wait_at_a().unwrap();
         assert_eq!(writable.word(0), 1);
-        for (family, memory, room) in [
+        for (family, memory, result_lens) in [
             (Family::Base, &readable, &[][..]),
             (Family::Fetch, &readable, &[1]),
             (Family::Fetch, &writable, &[1]),
         ] {
-            pair.sum(family, memory, &[&one], room, &[(0, 1)])
+            pair.sum(family, memory, &[&one], result_lens, &[(0, 1)])
                 .post(&pair.a, 3)
                 .unwrap();
-            assert_eq!(pair.at_a().unwrap_err().errno, Errno::Acces);
+            assert_eq!(pair.wait_at_a().unwrap_err().errno, Errno::Acces);
         }
         assert_eq!((readable.word(0), writable.word(0)), (0, 1));
     }

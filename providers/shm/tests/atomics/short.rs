@@ -1,5 +1,5 @@
-//! Short forms, which build no message structure: they behave as messages, also where they are one
-//! instruction.
+//! Short forms of the calls, which take no message structure: they behave as the forms with a
+//! message, also where the provider executes them as one instruction.
 
 #![expect(unsafe_code, reason = "tests of the raw API")]
 
@@ -20,7 +20,7 @@ fn fetch_add(pair: &Pair, memory: &Memory, addr: u64, operand: u64) -> Result<u6
     let ep = &pair.a.ep;
     // SAFETY: both words live until the completion, which is waited for.
     unsafe { ep.fetch_atomic(operand, result, &target, Context(5)) }.unwrap();
-    let done = pair.at_a().map_err(|error| error.errno)?;
+    let done = pair.wait_at_a().map_err(|error| error.errno)?;
     assert_eq!(done.context, Context(5));
     Ok(before)
 }
@@ -31,7 +31,7 @@ fn add(pair: &Pair, memory: &Memory, addr: u64, operand: u64) -> Result<(), Errn
     let target = pair.target(memory, addr);
     // SAFETY: the word lives until the completion, which is waited for.
     unsafe { pair.a.ep.atomic(operand, Desc::NONE, &target, Context(6)) }.unwrap();
-    let done = pair.at_a().map_err(|error| error.errno)?;
+    let done = pair.wait_at_a().map_err(|error| error.errno)?;
     assert_eq!(done.context, Context(6));
     Ok(())
 }
@@ -51,7 +51,7 @@ fn short_forms_behave_as_messages() {
             let (operands, targets) = ([&one[..]], [(24, 1)]);
             let message = pair.sum(Family::Base, &memory, &operands, &[], &targets);
             message.post(&pair.a, 8).unwrap();
-            pair.at_a().unwrap();
+            pair.wait_at_a().unwrap();
         }
         assert_eq!(memory.word(3), 3 + 3 * 12 + 3, "{kind:?}");
     }

@@ -18,7 +18,7 @@ const MANY: usize = 1500;
 
 #[test]
 fn a_root_that_is_far_ahead_waits_for_room_and_nothing_is_lost() {
-    let members = Members::of(2);
+    let members = Members::connect(2);
     let groups = members.join(&[0, 1]);
     let mut values: Vec<u64> = (0..MANY as u64).collect();
     let mut results = vec![u64::MAX; MANY];
@@ -45,7 +45,7 @@ fn a_root_that_is_far_ahead_waits_for_room_and_nothing_is_lost() {
     assert_eq!(refused, Err(Errno::Again));
     let mut taken = 0;
     let mut ended = [0; 2];
-    members.until("all broadcasts", || {
+    members.drive_until("all broadcasts", || {
         while posted < MANY && post(0, posted, &raw mut values[posted]).is_ok() {
             posted += 1;
         }
@@ -53,7 +53,7 @@ fn a_root_that_is_far_ahead_waits_for_room_and_nothing_is_lost() {
             taken += 1;
         }
         for (rank, ended) in ended.iter_mut().enumerate() {
-            let outcomes = std::iter::from_fn(|| members.member(rank).outcome());
+            let outcomes = std::iter::from_fn(|| members.member(rank).poll_outcome());
             *ended += outcomes.map(Result::unwrap).count();
         }
         ended == [MANY; 2]
@@ -64,7 +64,7 @@ fn a_root_that_is_far_ahead_waits_for_room_and_nothing_is_lost() {
 #[test]
 fn a_member_that_closes_after_its_collectives_fails_no_other() {
     for _ in 0..20 {
-        let mut members = Members::of(2);
+        let mut members = Members::connect(2);
         let groups = members.join(&[0, 1]);
         for (rank, group) in groups.iter().enumerate() {
             let coll = members.member(rank).coll();
@@ -80,7 +80,7 @@ fn a_member_that_closes_after_its_collectives_fails_no_other() {
 
 #[test]
 fn a_message_received_before_its_sender_closed_is_used_by_a_later_collective() {
-    let mut members = Members::of(2);
+    let mut members = Members::connect(2);
     let groups = members.join(&[0, 1]);
     let (mut sent, mut got) = (42_u64, 0_u64);
     for (rank, at) in [(0, &raw mut sent), (1, &raw mut got)] {
@@ -93,7 +93,7 @@ fn a_message_received_before_its_sender_closed_is_used_by_a_later_collective() {
         if rank == 0 {
             members.close(0);
             let mut turns = 0;
-            members.until("the disconnect", || {
+            members.drive_until("the disconnect", || {
                 turns += 1;
                 turns > 100
             });
@@ -125,7 +125,7 @@ fn published_next(member: &Member) -> u32 {
 
 #[test]
 fn fast_path_collectives_are_counted_in_telemetry() {
-    let members = Members::of(2);
+    let members = Members::connect(2);
     let groups = members.join(&[0, 1]);
     // The group's first collective takes the slow path; later ones take the fast path.
     for number in 1..=5 {
@@ -150,7 +150,7 @@ fn inputs(number: usize) -> ([u64; 2], u64) {
 
 #[test]
 fn short_collectives_that_wait_long_or_queue_up_complete() {
-    let members = Members::of(2);
+    let members = Members::connect(2);
     let groups = members.join(&[0, 1]);
     let mut sums = [[0_u64; 10]; 2];
     let all: Vec<_> = (0..10).map(inputs).collect();
@@ -172,7 +172,7 @@ fn short_collectives_that_wait_long_or_queue_up_complete() {
     // A member waits longer than the fast path polls.
     post(0, 2);
     let mut turns = 0;
-    members.until("many turns", || {
+    members.drive_until("many turns", || {
         turns += 1;
         turns > 6000
     });
@@ -195,7 +195,7 @@ fn short_collectives_that_wait_long_or_queue_up_complete() {
 
 #[test]
 fn a_message_of_one_group_waits_while_another_group_reads_the_channel() {
-    let members = Members::of(2);
+    let members = Members::connect(2);
     let groups = [members.join(&[0, 1]), members.join(&[0, 1])];
     let (mut sent, mut got) = ([41_u64, 42], [0_u64; 2]);
     let post = |rank: usize, group: usize, at: *mut u64| {
@@ -218,7 +218,7 @@ fn a_message_of_one_group_waits_while_another_group_reads_the_channel() {
 #[test]
 fn repeated_barriers_hold_every_member_until_the_last_arrives() {
     for ranks in 2..=5 {
-        let members = Members::of(ranks);
+        let members = Members::connect(ranks);
         let order: Vec<_> = (0..ranks).collect();
         let groups = members.join(&order);
         for number in 0..3 * ranks {
@@ -232,7 +232,7 @@ fn repeated_barriers_hold_every_member_until_the_last_arrives() {
             others.iter().copied().for_each(post);
             for _ in 0..50 {
                 for &rank in &others {
-                    let early = members.member(rank).outcome();
+                    let early = members.member(rank).poll_outcome();
                     assert!(
                         early.is_none(),
                         "rank {rank} of {ranks} continued without {late}"

@@ -16,11 +16,11 @@ use crate::sweep::GroupRun;
 const BITS: u32 = 4;
 /// The contexts of each scalable endpoint.
 const COUNT: usize = 2;
-/// Turns that all members complete before one is killed.
-const BEFORE: u64 = 100;
+/// Turns that all members complete before the parent kills one.
+const TURNS_BEFORE_KILL: u64 = 100;
 const CAPS: Caps = Caps::MSG.union(Caps::TAGGED).union(Caps::COLLECTIVE);
 
-/// A process's endpoint, scalable or plain, and an address vector that can name contexts.
+/// An endpoint of a process, scalable or plain, and an address vector that can name contexts.
 struct Host {
     info: Info,
     domain: Arc<dyn Domain>,
@@ -31,7 +31,7 @@ struct Host {
 
 impl Host {
     fn scalable() -> Self {
-        let mut host = Self::unopened();
+        let mut host = Self::without_contexts();
         host.members = (0..COUNT)
             .map(|index| host.context(index, |_| {}).unwrap())
             .collect();
@@ -39,8 +39,8 @@ impl Host {
     }
 
     /// A scalable endpoint without a context.
-    fn unopened() -> Self {
-        let mut host = Self::of(&Hints::new().caps(CAPS).edit(|info| {
+    fn without_contexts() -> Self {
+        let mut host = Self::from_hints(&Hints::new().caps(CAPS).edit(|info| {
             info.caps |= Caps::NAMED_RX_CTX;
             (info.ep_attr.tx_ctx_cnt, info.ep_attr.rx_ctx_cnt) = (COUNT, COUNT);
         }));
@@ -49,14 +49,14 @@ impl Host {
     }
 
     fn single() -> Self {
-        let mut host = Self::of(&Hints::new().caps(CAPS));
+        let mut host = Self::from_hints(&Hints::new().caps(CAPS));
         let (info, domain) = (&host.info, &host.domain);
         let open = |bind| domain.endpoint(info, bind);
         host.members = vec![Member::with_endpoint(info, &**domain, &host.av, open).unwrap()];
         host
     }
 
-    fn of(hints: &Hints) -> Self {
+    fn from_hints(hints: &Hints) -> Self {
         let info = crate::registry().infos(hints).unwrap().remove(0);
         let domain = info.open().unwrap();
         let mut attr = av::Attr::default();
@@ -86,8 +86,8 @@ impl Host {
         }
     }
 
-    /// Inserts the contexts of hosts with these addresses into each member's address vector, by
-    /// rank.
+    /// Inserts the addresses of all hosts into the address vector, and gives each member the
+    /// addresses of all contexts by rank.
     fn insert_addresses(&mut self, addresses: &[Address], order: &[(usize, usize)]) {
         let addrs = order.iter().map(|&(host, context)| {
             let peer = self.av.insert_one(&addresses[host]).unwrap();
@@ -100,11 +100,11 @@ impl Host {
     }
 }
 
-/// Members by rank: the host of each, and its number there.
+/// For each rank, the host of the member and the index of the member in that host.
 const ORDER: [(usize, usize); 5] = [(0, 1), (1, 0), (2, 0), (1, 1), (0, 0)];
 
-/// The contexts of two scalable endpoints, and a plain endpoint, in this order.
-fn members() -> Members {
+/// Opens two scalable endpoints with contexts, and a plain endpoint. The members are in [`ORDER`].
+fn connected_members() -> Members {
     let mut hosts = [Host::scalable(), Host::scalable(), Host::single()];
     let addresses = [0, 1, 2].map(|host: usize| hosts[host].address());
     for (number, host) in hosts.iter_mut().enumerate() {
@@ -128,38 +128,39 @@ fn members() -> Members {
 fn post_sum(
     member: &Member,
     group: FiAddr,
-    (own, sum): (&u64, &mut u64),
+    (value, sum): (&u64, &mut u64),
     context: Context,
 ) -> selvedge::Result {
     let mut msg = CollectiveMsg::new(Op::Allreduce, group, Datatype::Uint64, context);
     msg.count = 1;
-    msg.buf = (&raw const *own).cast();
+    msg.buf = (&raw const *value).cast();
     msg.result = (&raw mut *sum).cast();
     member.post(&msg)
 }
 
 #[test]
 fn groups_of_contexts_and_endpoints_agree_with_the_oracle() {
-    let mut job = GroupRun::among(members());
+    let mut job = GroupRun::among(connected_members());
     job.every_collective();
     job.every_large_collective();
 }
 
 #[test]
 fn groups_of_different_contexts_are_independent_and_run_at_once() {
-    let members = members();
-    // Both have as many members, the same key, and the same two scalable endpoints.
+    let members = connected_members();
+    // Both groups have the same number of members, the same key, and the same two scalable
+    // endpoints.
     let (first, second) = ([4, 1], [0, 3]);
     let groups = [
         (first, members.join(&first)),
         (second, members.join(&second)),
     ];
-    let owns: Vec<u64> = (0..5).map(|rank| 10_u64.pow(rank)).collect();
+    let values: Vec<u64> = (0..5).map(|rank| 10_u64.pow(rank)).collect();
     for turn in 0..50 {
         let mut sums = [0; 5];
         for (ranks, groups) in &groups {
             for (&rank, group) in ranks.iter().zip(groups) {
-                let memory = (&owns[rank], &mut sums[rank]);
+                let memory = (&values[rank], &mut sums[rank]);
                 post_sum(members.member(rank), group.addr(), memory, Context(turn)).unwrap();
             }
         }
@@ -170,7 +171,7 @@ fn groups_of_different_contexts_are_independent_and_run_at_once() {
 
 #[test]
 fn a_context_that_is_closed_ends_the_collectives_of_its_group_and_of_no_other() {
-    let mut members = members();
+    let mut members = connected_members();
     let (lost, kept) = ([4, 1, 2], [0, 3]);
     let (lost_groups, kept_groups) = (members.join(&lost), members.join(&kept));
     for (&rank, group) in lost.iter().zip(&lost_groups).skip(1) {
@@ -193,24 +194,27 @@ fn a_context_that_is_closed_ends_the_collectives_of_its_group_and_of_no_other() 
 #[test]
 fn a_context_with_unsupported_collectives_is_refused_by_name() {
     // Another process may take the port of a context over tcp from one attempt to the next.
-    while !refuses_by_name(&Host::unopened()) {}
+    while !check_refusals(&Host::without_contexts()) {}
 }
 
-/// Whether the port of the context was free for each attempt.
-fn refuses_by_name(host: &Host) -> bool {
+/// Checks the refusals. Returns false if another process has taken the context's port.
+fn check_refusals(host: &Host) -> bool {
     let attr = host.info.rx_attr.clone();
     let srx = host.domain.srx(&attr).unwrap();
     let refused = |change: &dyn Fn(&mut Bindings)| host.context(1, change).err().unwrap();
-    let shared = refused(&|bind| bind.srx = Some(Arc::clone(&srx)));
-    let alone = refused(&|bind| bind.av = None);
-    if alone.errno() == Errno::AddrInUse {
+    let with_srx = refused(&|bind| bind.srx = Some(Arc::clone(&srx)));
+    let without_av = refused(&|bind| bind.av = None);
+    if without_av.errno() == Errno::AddrInUse {
         return false;
     }
-    assert_eq!((shared.errno(), alone.errno()), (Errno::NoSys, Errno::NoAv));
+    assert_eq!(
+        (with_srx.errno(), without_av.errno()),
+        (Errno::NoSys, Errno::NoAv)
+    );
     let name = format!("context 1 of scalable endpoint {}", host.address());
     for (error, reason) in [
-        (shared, "cannot use shared receives"),
-        (alone, "an address vector"),
+        (with_srx, "cannot use shared receives"),
+        (without_av, "an address vector"),
     ] {
         let text = error.to_string();
         assert!(text.contains(&name) && text.contains(reason), "{text}");
@@ -220,20 +224,35 @@ fn refuses_by_name(host: &Host) -> bool {
         Err(error) if error.errno() == Errno::AddrInUse => return false,
         opened => opened.unwrap(),
     };
-    let own = host.av.insert_one(&host.address()).unwrap();
+    let host_addr = host.av.insert_one(&host.address()).unwrap();
     let join = |members: &[FiAddr]| {
         let mut set = av::Set::open(&*host.av, &av::SetAttr::default()).unwrap();
         members.iter().for_each(|&it| set.insert(it).unwrap());
         context.coll().join(&set, Context(1)).map(drop)
     };
-    let first = own.rx_addr(0, BITS);
-    assert_eq!(join(&[first]), Err(Errno::Inval), "another context's");
-    let no_member = FiAddr(own.0 + 7).rx_addr(1, BITS);
-    assert_eq!(join(&[own.rx_addr(1, BITS), no_member]), Err(Errno::Inval));
-    let again = host.av.insert_one(&context.ep.address().unwrap()).unwrap();
-    let twice = [own.rx_addr(1, BITS), again];
-    assert_eq!(join(&twice), Err(Errno::Inval), "one endpoint twice");
-    assert_eq!(join(&[again]), Ok(()), "by the name of the context itself");
+    let first = host_addr.rx_addr(0, BITS);
+    assert_eq!(
+        join(&[first]),
+        Err(Errno::Inval),
+        "the address of another context"
+    );
+    let no_member = FiAddr(host_addr.0 + 7).rx_addr(1, BITS);
+    assert_eq!(
+        join(&[host_addr.rx_addr(1, BITS), no_member]),
+        Err(Errno::Inval)
+    );
+    let own_name_addr = host.av.insert_one(&context.ep.address().unwrap()).unwrap();
+    let twice = [host_addr.rx_addr(1, BITS), own_name_addr];
+    assert_eq!(
+        join(&twice),
+        Err(Errno::Inval),
+        "the set names one endpoint twice"
+    );
+    assert_eq!(
+        join(&[own_name_addr]),
+        Ok(()),
+        "by the name of the context itself"
+    );
     true
 }
 
@@ -242,7 +261,7 @@ fn refuses_by_name(host: &Host) -> bool {
 #[ignore = "run by the other tests, as a process of its own"]
 fn process() {
     let role = role();
-    let (number, waits) = (role[0].parse::<usize>().unwrap(), role[2].parse().unwrap());
+    let (number, parks) = (role[0].parse::<usize>().unwrap(), role[2].parse().unwrap());
     let mut host = match role[1].as_str() {
         "scalable" => Host::scalable(),
         _ => Host::single(),
@@ -254,25 +273,25 @@ fn process() {
     std::thread::scope(|scope| {
         for (index, member) in host.members.iter().enumerate() {
             let rank = ORDER.iter().position(|&it| it == (number, index)).unwrap();
-            scope.spawn(move || sums(member, rank, waits));
+            scope.spawn(move || run_sums(member, rank, parks));
         }
     });
 }
 
-/// A member: sums in the group of all members, and at the same time in the group of the contexts
-/// with the same number, until a member fails.
-fn sums(member: &Member, rank: usize, waits: bool) {
-    let column: &[usize] = match rank {
+/// Runs a member: posts sums in the group of all members, and at the same time in the group of the
+/// contexts with the same index, until a member fails.
+fn run_sums(member: &Member, rank: usize, parks: bool) {
+    let same_index: &[usize] = match rank {
         0 | 3 => &[0, 3],
         1 | 4 => &[4, 1],
         _ => &[],
     };
-    let groups = [&[0, 1, 2, 3, 4], column];
+    let groups = [&[0, 1, 2, 3, 4], same_index];
     let joined = groups
         .iter()
         .filter(|ranks| !ranks.is_empty())
         .map(|ranks| {
-            let set = member.set(ranks, &[]);
+            let set = member.open_set(ranks, &[]);
             (*ranks, member.coll().join(&set, Context(0)).unwrap())
         });
     let joined: Vec<_> = joined.collect();
@@ -280,21 +299,22 @@ fn sums(member: &Member, rank: usize, waits: bool) {
         member.eq.wait(Some(WATCHDOG)).unwrap();
     }
     for turn in 1.. {
-        let own = turn * 1000 + rank as u64;
+        let value = turn * 1000 + rank as u64;
         let mut sums = [0; 2];
         let posts = joined.iter().zip(&mut sums);
         let posts = posts.map(|((_, group), sum)| {
-            post_sum(member, group.addr(), (&own, sum), Context(turn)).map_err(|it| it.to_string())
+            post_sum(member, group.addr(), (&value, sum), Context(turn))
+                .map_err(|it| it.to_string())
         });
         let posts: Vec<_> = posts.collect();
         // The collectives use the memory until all of them complete.
         let ends = posts.into_iter().map(|posted| {
             posted?;
-            next_outcome(member, waits).map_err(|error| error.detail)
+            next_outcome(member, parks).map_err(|error| error.detail)
         });
         let ends: Vec<_> = ends.collect();
-        if let Some(why) = ends.into_iter().find_map(Result::err) {
-            return print_line(&format!("lost: {why}"));
+        if let Some(reason) = ends.into_iter().find_map(Result::err) {
+            return print_line(&format!("lost: {reason}"));
         }
         for ((ranks, _), sum) in joined.iter().zip(sums) {
             let all: u64 = ranks.iter().map(|&rank| turn * 1000 + rank as u64).sum();
@@ -303,16 +323,16 @@ fn sums(member: &Member, rank: usize, waits: bool) {
                 "rank {rank} in the group of {ranks:?}, turn {turn}"
             );
         }
-        if turn == BEFORE {
+        if turn == TURNS_BEFORE_KILL {
             print_line("going");
         }
     }
 }
 
-fn kill_one_of_three(killed: usize, waits: bool) {
+fn kill_one_of_three(killed: usize, parks: bool) {
     let kinds = ["scalable", "scalable", "single"];
     let roles = kinds.iter().enumerate();
-    let roles = roles.map(|(number, kind)| format!("{number} {kind} {waits}"));
+    let roles = roles.map(|(number, kind)| format!("{number} {kind} {parks}"));
     let mut processes = Process::start_all("contexts::process", roles);
     let members = |number: usize| ORDER.iter().filter(move |(host, _)| *host == number);
     for (number, process) in processes.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Members that close: all others see the failure, and no member waits for ever.
+//! Members that close: every other member reports the failure, and no member waits for ever.
 
 use selvedge::atomic::Datatype;
 use selvedge::collective::{CollectiveMsg, Op};
@@ -6,9 +6,9 @@ use selvedge::{CollectiveExt as _, Context, Errno, OpFlags};
 
 use crate::members::Members;
 
-/// All members but one post a barrier, then that one closes.
+/// All members but `lost` post a barrier, then `lost` closes.
 fn close_one(ranks: usize, lost: usize) {
-    let mut members = Members::of(ranks);
+    let mut members = Members::connect(ranks);
     let order: Vec<_> = (0..ranks).collect();
     let groups = members.join(&order);
     let others: Vec<_> = (0..ranks).filter(|&rank| rank != lost).collect();
@@ -35,8 +35,8 @@ fn close_one(ranks: usize, lost: usize) {
     // The group stays broken.
     for &rank in &others {
         let coll = members.member(rank).coll();
-        let again = coll.barrier(groups[rank].addr(), OpFlags::DEFAULT, Context(2));
-        assert!(again.is_err());
+        let reposted = coll.barrier(groups[rank].addr(), OpFlags::DEFAULT, Context(2));
+        assert!(reposted.is_err());
     }
     if others.len() > 1 {
         // The remaining members form a new group.
@@ -59,11 +59,11 @@ fn a_failed_member_ends_the_barrier_of_all_others() {
 
 #[test]
 fn a_member_that_closes_before_the_others_join_fails_them() {
-    let mut members = Members::of(4);
+    let mut members = Members::connect(4);
     let groups = members.join(&[0, 1, 2, 3]);
     members.close(2);
     // All members see the disconnect before one of them needs the closed member.
-    members.until("the disconnect", {
+    members.drive_until("the disconnect", {
         let mut turns = 0;
         move || {
             turns += 1;
@@ -82,7 +82,7 @@ fn a_member_that_closes_before_the_others_join_fails_them() {
 
 #[test]
 fn a_large_message_to_a_member_that_has_given_up_does_not_wait_for_ever() {
-    let mut members = Members::of(3);
+    let mut members = Members::connect(3);
     let groups = members.join(&[0, 1, 2]);
     let bytes = vec![1_u8; 3 << 20];
     let mut result = vec![0_u8; 3 << 20];
@@ -106,7 +106,7 @@ fn a_large_message_to_a_member_that_has_given_up_does_not_wait_for_ever() {
 
 #[test]
 fn a_join_with_a_failed_member_fails_at_all_others() {
-    let mut members = Members::of(3);
+    let mut members = Members::connect(3);
     // The members are connected, so that a closed one counts as disconnected and not as not
     // started.
     drop(members.join(&[0, 1, 2]));
@@ -115,7 +115,7 @@ fn a_join_with_a_failed_member_fails_at_all_others() {
             let member = members.member(rank);
             member
                 .coll()
-                .join(&member.set(&[0, 1, 2], &[]), Context(9))
+                .join(&member.open_set(&[0, 1, 2], &[]), Context(9))
                 .unwrap()
         })
         .into();
@@ -123,7 +123,7 @@ fn a_join_with_a_failed_member_fails_at_all_others() {
     for (rank, group) in groups.iter().enumerate() {
         let member = members.member(rank);
         let mut errno = None;
-        members.until("the end of the join", || {
+        members.drive_until("the end of the join", || {
             errno = member
                 .eq
                 .read()

@@ -13,8 +13,8 @@ use crate::members::{Member, WATCHDOG};
 
 /// The environment variable with the role of a process.
 const ROLE: &str = "COLLECTIVES_ROLE";
-/// Collectives that all members complete before one is killed.
-const BEFORE: u64 = 200;
+/// Collectives that all members complete before the parent kills one.
+const COLLECTIVES_BEFORE_KILL: u64 = 200;
 
 /// A process with one member. Dropping it kills the process.
 pub(crate) struct Process {
@@ -60,8 +60,8 @@ impl Process {
             let len = self.output.read_line(&mut line).unwrap();
             assert!(len > 0, "the process ended without a line {word:?}");
             // The test harness may have written to the same line.
-            if let Some(at) = line.find(&format!("#{word}")) {
-                return line[at + word.len() + 1..].trim().to_owned();
+            if let Some(start) = line.find(&format!("#{word}")) {
+                return line[start + word.len() + 1..].trim().to_owned();
             }
         }
     }
@@ -78,8 +78,8 @@ pub(crate) fn print_line(line: &str) {
     println!("#{line}");
 }
 
-/// The words of this process's role. A watchdog aborts the process, so that its parent does not
-/// wait for ever.
+/// Returns the words of this process's role, and starts a watchdog that aborts the process, so that
+/// its parent does not wait for ever.
 pub(crate) fn role() -> Vec<String> {
     std::thread::spawn(|| {
         std::thread::sleep(WATCHDOG);
@@ -95,7 +95,7 @@ pub(crate) fn role() -> Vec<String> {
 fn member() {
     let role = role();
     let (rank, ranks): (usize, usize) = (role[0].parse().unwrap(), role[1].parse().unwrap());
-    let waits = role[2].parse().unwrap();
+    let parks = role[2].parse().unwrap();
     let mut member = Member::open(Caps::MSG | Caps::TAGGED | Caps::COLLECTIVE, &|_| {});
     print_line(&format!("name {}", member.ep.address().unwrap()));
     let lines = std::io::stdin().lines().map(Result::unwrap);
@@ -105,7 +105,7 @@ fn member() {
     });
     member.addrs = addresses.collect();
     let order: Vec<_> = (0..ranks).collect();
-    let set = member.set(&order, &[]);
+    let set = member.open_set(&order, &[]);
     let group = member.coll().join(&set, Context(0)).unwrap();
     let joined = member.eq.wait(Some(WATCHDOG)).unwrap();
     assert!(matches!(joined, Event::JoinComplete { .. }), "{joined:?}");
@@ -114,30 +114,30 @@ fn member() {
             0 => Op::Barrier,
             _ => Op::Allreduce,
         };
-        let (own, mut sum) = (number + rank as u64, 0_u64);
+        let (value, mut sum) = (number + rank as u64, 0_u64);
         let mut msg = CollectiveMsg::new(coll, group.addr(), Datatype::Uint64, Context(number));
         msg.count = 1;
-        msg.buf = (&raw const own).cast();
+        msg.buf = (&raw const value).cast();
         msg.result = (&raw mut sum).cast();
         match member.post(&msg) {
             Ok(()) => {}
             Err(errno) => return print_line(&format!("lost in a post: {errno:?}")),
         }
-        match next_outcome(&member, waits) {
+        match next_outcome(&member, parks) {
             Ok(entry) => assert_eq!(entry.context, Context(number)),
             Err(error) => return print_line(&format!("lost: {}", error.detail)),
         }
         let all = (0..ranks as u64).map(|rank| number + rank).sum::<u64>();
         assert!(coll == Op::Barrier || sum == all, "{sum} in place of {all}");
-        if number == BEFORE {
+        if number == COLLECTIVES_BEFORE_KILL {
             print_line("going");
         }
     }
 }
 
-pub(crate) fn next_outcome(member: &Member, waits: bool) -> Result<Entry, ErrEntry> {
+pub(crate) fn next_outcome(member: &Member, parks: bool) -> Result<Entry, ErrEntry> {
     loop {
-        if waits {
+        if parks {
             let mut entry = [Entry::default()];
             match member.cq.wait(&mut entry, Some(WATCHDOG)) {
                 Ok(_) => return Ok(entry[0]),
@@ -145,14 +145,14 @@ pub(crate) fn next_outcome(member: &Member, waits: bool) -> Result<Entry, ErrEnt
                 Err(errno) => panic!("{errno:?}"),
             }
         }
-        if let Some(outcome) = member.outcome() {
+        if let Some(outcome) = member.poll_outcome() {
             return outcome;
         }
     }
 }
 
-fn kill_one(ranks: usize, killed: usize, waits: bool) {
-    let roles = (0..ranks).map(|rank| format!("{rank} {ranks} {waits}"));
+fn kill_one(ranks: usize, killed: usize, parks: bool) {
+    let roles = (0..ranks).map(|rank| format!("{rank} {ranks} {parks}"));
     let mut processes = Process::start_all("killed::member", roles);
     for process in &mut processes {
         process.read_line("going");
@@ -162,7 +162,7 @@ fn kill_one(ranks: usize, killed: usize, waits: bool) {
     for (rank, process) in processes.iter_mut().enumerate() {
         if rank != killed {
             let line = process.read_line("lost");
-            assert!(line.contains(':'), "rank {rank} says {line:?}");
+            assert!(line.contains(':'), "rank {rank} printed {line:?}");
             assert!(process.child.wait().unwrap().success());
         }
     }

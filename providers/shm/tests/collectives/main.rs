@@ -1,4 +1,4 @@
-//! Collectives over shm, all members in this process.
+//! Collectives over shm: members in this process and in other processes.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 

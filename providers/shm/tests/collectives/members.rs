@@ -23,7 +23,7 @@ pub(crate) struct Member {
     pub(crate) addrs: Vec<FiAddr>,
 }
 
-/// All members, by rank; `None` for a closed one.
+/// All members, by rank; `None` for a closed member.
 pub(crate) struct Members {
     pub(crate) members: Vec<Option<Member>>,
 }
@@ -32,11 +32,11 @@ pub(crate) struct Members {
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(60);
 
 impl Members {
-    pub(crate) fn of(ranks: usize) -> Self {
-        Self::with(ranks, Caps::MSG | Caps::TAGGED | Caps::COLLECTIVE, |_| {})
+    pub(crate) fn connect(ranks: usize) -> Self {
+        Self::with_bindings(ranks, Caps::MSG | Caps::TAGGED | Caps::COLLECTIVE, |_| {})
     }
 
-    pub(crate) fn with(ranks: usize, caps: Caps, change: impl Fn(&mut Bindings)) -> Self {
+    pub(crate) fn with_bindings(ranks: usize, caps: Caps, change: impl Fn(&mut Bindings)) -> Self {
         let mut members: Vec<_> = (0..ranks).map(|_| Member::open(caps, &change)).collect();
         let addresses: Vec<_> = members.iter().map(|it| it.ep.address().unwrap()).collect();
         for (rank, member) in members.iter_mut().enumerate() {
@@ -67,12 +67,12 @@ impl Members {
     pub(crate) fn join(&self, ranks: &[usize]) -> Vec<Arc<dyn Membership>> {
         let joins = ranks.iter().map(|&rank| {
             let member = self.member(rank);
-            let set = member.set(ranks, &[]);
+            let set = member.open_set(ranks, &[]);
             member.coll().join(&set, Context(77)).unwrap()
         });
         let joined: Vec<_> = joins.collect();
         let mut missing: Vec<_> = ranks.to_vec();
-        self.until("the join", || {
+        self.drive_until("the join", || {
             missing.retain(|&rank| match self.member(rank).eq.read() {
                 Ok(Event::JoinComplete {
                     context: Context(77),
@@ -89,10 +89,10 @@ impl Members {
         joined
     }
 
-    /// Progresses all members until a condition holds.
-    pub(crate) fn until(&self, event: &str, mut is_so: impl FnMut() -> bool) {
+    /// Progresses all members until `is_reached` returns true.
+    pub(crate) fn drive_until(&self, event: &str, mut is_reached: impl FnMut() -> bool) {
         let begin = Instant::now();
-        while !is_so() {
+        while !is_reached() {
             assert!(begin.elapsed() < WATCHDOG, "timed out: {event}");
             for member in self.open_members() {
                 let _ = member.cq.read(&mut []);
@@ -107,13 +107,13 @@ impl Members {
         context: Context,
     ) -> Vec<Result<Entry, ErrEntry>> {
         let mut done: Vec<_> = ranks.iter().map(|_| None).collect();
-        self.until("a completion", || {
+        self.drive_until("a completion", || {
             for (&rank, done) in ranks
                 .iter()
                 .zip(&mut done)
                 .filter(|(_, done)| done.is_none())
             {
-                *done = self.member(rank).outcome();
+                *done = self.member(rank).poll_outcome();
                 if let Some(Ok(entry)) = done {
                     assert_eq!(entry.context, context);
                 }
@@ -126,9 +126,9 @@ impl Members {
     /// Waits for `count` successful collectives of each rank. Returns their contexts, sorted.
     pub(crate) fn expect_many_successes(&self, ranks: &[usize], count: usize) -> Vec<Vec<u64>> {
         let mut all = vec![Vec::new(); ranks.len()];
-        self.until("completions", || {
+        self.drive_until("completions", || {
             for (&rank, done) in ranks.iter().zip(&mut all) {
-                let outcomes = std::iter::from_fn(|| self.member(rank).outcome());
+                let outcomes = std::iter::from_fn(|| self.member(rank).poll_outcome());
                 done.extend(outcomes.map(|it| it.unwrap().context.0));
             }
             all.iter().all(|done: &Vec<u64>| done.len() >= count)
@@ -152,7 +152,7 @@ impl Members {
 }
 
 impl Member {
-    /// Opens a member without addresses of others.
+    /// Opens a member without the addresses of other members.
     pub(crate) fn open(caps: Caps, change: &dyn Fn(&mut Bindings)) -> Self {
         let hints = Hints::new().caps(caps);
         let info = crate::registry().infos(&hints).unwrap().remove(0);
@@ -193,7 +193,7 @@ impl Member {
         self.ep.collective().unwrap()
     }
 
-    pub(crate) fn set(&self, ranks: &[usize], key: &[u8]) -> av::Set {
+    pub(crate) fn open_set(&self, ranks: &[usize], key: &[u8]) -> av::Set {
         let mut attr = av::SetAttr::default();
         attr.comm_key = key.to_vec();
         let mut set = av::Set::open(&*self.av, &attr).unwrap();
@@ -203,7 +203,7 @@ impl Member {
         set
     }
 
-    pub(crate) fn outcome(&self) -> Option<Result<Entry, ErrEntry>> {
+    pub(crate) fn poll_outcome(&self) -> Option<Result<Entry, ErrEntry>> {
         let mut entry = [Entry::default()];
         match self.cq.read(&mut entry) {
             Ok(0) => None,

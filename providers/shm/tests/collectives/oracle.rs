@@ -9,8 +9,8 @@ use selvedge_kit::atomic::{Args, Kernel, query};
 #[repr(align(16))]
 struct Aligned([u8; 32]);
 
-/// The result of an operation on two elements.
-#[expect(unsafe_code, reason = "an atomic on memory of our own")]
+/// Returns the result of an operation on two elements.
+#[expect(unsafe_code, reason = "an atomic on local memory")]
 pub(crate) fn reduced(kernel: &Kernel, left: &[u8], right: &[u8]) -> Vec<u8> {
     let mut target = Aligned([0; 32]);
     target.0[..left.len()].copy_from_slice(left);
@@ -25,7 +25,7 @@ pub(crate) fn reduced(kernel: &Kernel, left: &[u8], right: &[u8]) -> Vec<u8> {
     target.0[..left.len()].to_vec()
 }
 
-/// The element of a type with the value `ones`, computed by the operations alone.
+/// Returns the element of a type with the value `ones`, computed by the operations alone.
 pub(crate) fn counted(datatype: Datatype, ones: usize) -> Vec<u8> {
     let size = datatype.size();
     let component = match datatype {
@@ -34,20 +34,20 @@ pub(crate) fn counted(datatype: Datatype, ones: usize) -> Vec<u8> {
         _ => None,
     };
     if let Some(component) = component {
-        // A second component that is another number.
+        // The second component has another value.
         return [counted(component, ones), counted(component, (ones + 1) % 2)].concat();
     }
-    let truth = query(Family::Base, datatype, Op::Lor).unwrap();
+    let logical_or = query(Family::Base, datatype, Op::Lor).unwrap();
     // The padding bytes of the longest format are not part of the value.
-    let mut something = vec![0; size];
-    something[size.min(10) - 1] = 0x41;
-    let next_outcome = reduced(&truth, &vec![0; size], &something);
+    let mut nonzero = vec![0; size];
+    nonzero[size.min(10) - 1] = 0x41;
+    let one = reduced(&logical_or, &vec![0; size], &nonzero);
     let sum = query(Family::Base, datatype, Op::Sum).unwrap();
-    (0..ones).fold(vec![0; size], |all, _| reduced(&sum, &all, &next_outcome))
+    (0..ones).fold(vec![0; size], |all, _| reduced(&sum, &all, &one))
 }
 
-/// The result of rank `rank`, if every rank contributes its `inputs`; `None` where the collective
-/// gives this rank no result.
+/// Returns the result of rank `rank` if every rank contributes its `inputs`; an empty vector where
+/// the collective gives this rank no result.
 pub(crate) fn expected(
     coll: collective::Op,
     kernel: Option<&Kernel>,
@@ -56,18 +56,23 @@ pub(crate) fn expected(
     len: usize,
 ) -> Vec<u8> {
     use collective::Op as Coll;
-    let slice = |of: usize, at: usize| inputs[of][at * len..(at + 1) * len].to_vec();
-    let all = |at: usize| (0..inputs.len()).flat_map(|of| slice(of, at)).collect();
-    let sum = |at: usize| {
+    let slice =
+        |member: usize, index: usize| inputs[member][index * len..(index + 1) * len].to_vec();
+    let all = |index: usize| {
+        (0..inputs.len())
+            .flat_map(|member| slice(member, index))
+            .collect()
+    };
+    let sum = |index: usize| {
         let kernel = kernel.expect("a reduction");
-        let parts = (0..inputs.len()).map(|of| slice(of, at));
+        let slices = (0..inputs.len()).map(|member| slice(member, index));
         let add = |left: Vec<u8>, right: Vec<u8>| {
             let pairs = left.chunks(kernel.size()).zip(right.chunks(kernel.size()));
             pairs
                 .flat_map(|(left, right)| reduced(kernel, left, right))
                 .collect()
         };
-        parts.reduce(add).unwrap()
+        slices.reduce(add).unwrap()
     };
     match coll {
         Coll::Barrier => Vec::new(),

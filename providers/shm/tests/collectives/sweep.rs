@@ -70,7 +70,7 @@ struct PostedCollective {
 
 impl GroupRun {
     fn of(ranks: usize) -> Self {
-        Self::among(Members::of(ranks))
+        Self::among(Members::connect(ranks))
     }
 
     pub(crate) fn among(members: Members) -> Self {

@@ -1,5 +1,5 @@
-//! Atomics of several processes on one word: by the initiator, by the target, and by the owner's own
-//! instructions, also while one process is killed.
+//! Atomics of several processes on one word: by the initiator, by the target, and by the owner's
+//! own instructions, also while one process is killed.
 
 #![expect(unsafe_code, reason = "tests of the raw API")]
 
@@ -17,7 +17,8 @@ use crate::special::connected_peer;
 const BOTH: MrAccess = MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE);
 /// The key of the block that all processes change.
 pub(crate) const KEY: u64 = 1;
-/// The side that changes the word.
+
+/// The protocol of an atomic, by the side that changes the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// The initiator, in special memory.
@@ -45,7 +46,7 @@ pub(crate) struct RemoteWord {
 }
 
 impl RemoteWord {
-    fn at(self, addr: u64) -> Self {
+    fn with_addr(self, addr: u64) -> Self {
         Self { addr, ..self }
     }
 
@@ -64,8 +65,8 @@ impl RemoteWord {
         }
     }
 
-    /// Posts an atomic on the word. The completion stores the previous value at the returned address.
-    /// With `compare`, it is a compare-and-swap.
+    /// Posts an atomic on the word. The completion stores the previous value at the returned
+    /// address. With `compare`, the atomic is a compare-and-swap.
     pub(crate) fn post(
         self,
         side: &mut Side,
@@ -118,15 +119,15 @@ impl RemoteWord {
                 posted => break posted.unwrap(),
             }
         };
-        assert_eq!(next(side).unwrap().context, Context(7));
-        // SAFETY: the operation is complete, and nothing else writes there.
+        assert_eq!(next_completion(side).unwrap().context, Context(7));
+        // SAFETY: the operation is complete, and no other code writes to the word.
         unsafe { std::ptr::from_ref(earlier).read_volatile() }
     }
 }
 
 /// A request of a peer process: adds one to the word at 8. Arguments: `dest protocol count`.
 pub(crate) fn add(side: &mut Side, args: &[&str]) {
-    let remote_word = RemoteWord::parse(args).at(8);
+    let remote_word = RemoteWord::parse(args).with_addr(8);
     for _ in 0..args[2].parse::<u64>().unwrap() {
         remote_word.run(side, Op::Sum, 1, None);
     }
@@ -140,9 +141,9 @@ pub(crate) fn lock(side: &mut Side, args: &[&str]) {
         while remote_word.run(side, Op::Cswap, 1, Some(0)) != 0 {
             std::thread::yield_now();
         }
-        let value = remote_word.at(8).run(side, Op::AtomicRead, 0, None);
+        let value = remote_word.with_addr(8).run(side, Op::AtomicRead, 0, None);
         remote_word
-            .at(8)
+            .with_addr(8)
             .run(side, Op::AtomicWrite, value + 1, None);
         assert_eq!(
             remote_word.run(side, Op::AtomicWrite, 0, None),
@@ -150,7 +151,7 @@ pub(crate) fn lock(side: &mut Side, args: &[&str]) {
             "the lock was lost"
         );
     }
-    remote_word.at(16).run(side, Op::Sum, 1, None);
+    remote_word.with_addr(16).run(side, Op::Sum, 1, None);
 }
 
 /// A word of the local block.
@@ -183,7 +184,7 @@ pub(crate) fn poll(side: &Side) -> Option<Result<Entry, ErrEntry>> {
     }
 }
 
-fn next(side: &Side) -> Result<Entry, ErrEntry> {
+fn next_completion(side: &Side) -> Result<Entry, ErrEntry> {
     loop {
         if let Some(done) = poll(side) {
             return done;
@@ -216,15 +217,19 @@ fn sums_by_initiators_targets_and_owners_on_one_word_are_exact() {
         for (peer_process, index, protocol) in &mut workers {
             peer_process.send_request(&format!("add {index} {protocol:?} {}", protocol.rounds()));
         }
-        let (mut own, remote_sums) = (0, Protocol::Direct.rounds() + Protocol::Command.rounds());
+        let (mut local_sums, remote_sums) =
+            (0, Protocol::Direct.rounds() + Protocol::Command.rounds());
         drive_until(&side, || {
-            own += 1;
-            word(&side, 8).fetch_add(1, Ordering::Relaxed) + 1 >= own + remote_sums
+            local_sums += 1;
+            word(&side, 8).fetch_add(1, Ordering::Relaxed) + 1 >= local_sums + remote_sums
         });
         for (peer_process, ..) in &mut workers {
             assert_eq!(peer_process.response(), "ok");
         }
-        assert_eq!(word(&side, 8).load(Ordering::Relaxed), own + remote_sums);
+        assert_eq!(
+            word(&side, 8).load(Ordering::Relaxed),
+            local_sums + remote_sums
+        );
     });
 }
 
@@ -249,17 +254,17 @@ fn initiators_that_are_killed_leave_exact_sums() {
     alone(|| {
         for round in 0..6 {
             let (side, mut workers) = workers();
-            let [(killed, its, protocol), (survivor, index, _)] = &mut workers;
+            let [(killed, killed_index, protocol), (survivor, index, _)] = &mut workers;
             let protocol = if round % 2 == 0 {
                 *protocol
             } else {
                 Protocol::Command
             };
-            killed.send_request(&format!("add {its} {protocol:?} {}", u64::MAX));
+            killed.send_request(&format!("add {killed_index} {protocol:?} {}", u64::MAX));
             let start = 100 * round;
             drive_until(&side, || word(&side, 8).load(Ordering::Relaxed) > start);
             killed.kill();
-            // Its committed commands are carried out before the survivor begins.
+            // The target executes the killed peer's committed commands before the survivor begins.
             survivor.send_request(&format!("lock {index} Command 20"));
             drive_until(&side, || word(&side, 16).load(Ordering::Acquire) == 1);
             assert_eq!(survivor.response(), "ok");
@@ -314,7 +319,7 @@ fn atomics_that_a_killed_target_owes_fail_with_its_name() {
         }
         peer_process.kill();
         for _ in 0..20 {
-            let error = next(&side).unwrap_err();
+            let error = next_completion(&side).unwrap_err();
             assert_eq!((error.errno, error.src), (Errno::ConnReset, dest));
         }
         let direct = RemoteWord {

@@ -29,8 +29,8 @@ fn side(progress: Progress) -> Side {
     Side::open_waiting(None, &info(progress), wait::Object::Unspec).unwrap()
 }
 
-/// Threads of automatic progress in this process.
-fn threads() -> usize {
+/// Returns the number of threads of automatic progress in this process.
+fn count_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
     names
@@ -41,29 +41,30 @@ fn threads() -> usize {
         .count()
 }
 
-/// A thread gives itself its name, and is listed for a moment after it was joined.
-fn until_threads(count: usize) {
-    while threads() != count {
+/// Waits until the process has `count` threads of automatic progress. A thread sets its own name,
+/// and is listed for a moment after it was joined.
+fn wait_for_threads(count: usize) {
+    while count_threads() != count {
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn a_thread_is_there_when_it_was_asked_for_and_ends_with_its_domain() {
+fn a_requested_progress_thread_runs_until_its_domain_ends() {
     alone(|| {
         assert_eq!(
             info(Progress::Unspec).domain_attr.data_progress,
             Progress::Manual
         );
         let manual = side(Progress::Manual);
-        assert_eq!(threads(), 0);
+        assert_eq!(count_threads(), 0);
         let automatic = side(Progress::Auto);
-        until_threads(1);
+        wait_for_threads(1);
         let (ep, cq, av, domain) = automatic.into_handles();
         drop((cq, av, domain));
-        assert_eq!(threads(), 1);
+        assert_eq!(count_threads(), 1);
         drop(ep);
-        until_threads(0);
+        wait_for_threads(0);
         drop(manual);
     });
 }
@@ -77,10 +78,10 @@ fn messages_complete_without_any_call_of_the_application() {
             let buffer = b.recv_at(Kind::Tagged, len, number);
             a.send(Kind::Tagged, to_b, len, number).unwrap();
             let expected = content(number, len);
-            // SAFETY: the buffer is kept by `b` until its completion is read; its bytes are read one by
-            // one, by volatile loads.
-            let byte = |at: usize| unsafe { buffer.wrapping_add(at).read_volatile() };
-            while !(0..len).all(|at| byte(at) == expected[at]) {
+            // SAFETY: the buffer is kept by `b` until its completion is read; its bytes are read
+            // one by one, by volatile loads.
+            let byte = |index: usize| unsafe { buffer.wrapping_add(index).read_volatile() };
+            while !(0..len).all(|index| byte(index) == expected[index]) {
                 std::thread::yield_now();
             }
         }
@@ -133,7 +134,7 @@ fn the_progress_thread_parks_while_nothing_moves() {
 }
 
 #[test]
-fn threads_wait_and_poll_beside_the_automatic_one() {
+fn threads_wait_and_poll_beside_the_progress_thread() {
     let _watchdog = Watchdog::new();
     let (mut a, mut b) = (side(Progress::Auto), side(Progress::Auto));
     let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));

@@ -1,5 +1,5 @@
-//! Peers that are killed while their messages are claimed, or are being received into a multi-receive
-//! buffer.
+//! Peers that are killed while their messages are claimed, or are being received into a
+//! multi-receive buffer.
 
 #![expect(unsafe_code, reason = "tests of the raw API")]
 
@@ -15,7 +15,7 @@ use crate::side::{Kind, Side, content};
 /// A receive with flags, and the side's completions in order.
 struct RawReceive<'a> {
     side: &'a mut Side,
-    /// No operation uses it when it is dropped.
+    /// The tests drop the buffer after the last operation on it has completed.
     buf: Vec<u8>,
 }
 
@@ -27,7 +27,7 @@ impl<'a> RawReceive<'a> {
         Self { side, buf }
     }
 
-    fn tagged(&mut self, tag: u64, flags: OpFlags) {
+    fn post_tagged(&mut self, tag: u64, flags: OpFlags) {
         let msg = tagged::RecvMsg {
             iov: &[IovMut::new(&mut self.buf)],
             desc: &[],
@@ -39,14 +39,14 @@ impl<'a> RawReceive<'a> {
         unsafe { self.side.ep.trecvmsg(&msg, flags) }.unwrap();
     }
 
-    fn multi(&mut self, src: FiAddr) {
+    fn post_multi(&mut self, src: FiAddr) {
         let msg = msg::RecvMsg {
             iov: &[IovMut::new(&mut self.buf)],
             desc: &[],
             src,
             context: Context(7),
         };
-        // SAFETY: as above, for the last of them.
+        // SAFETY: as above, for the last completion of the buffer.
         unsafe { self.side.ep.recvmsg(&msg, OpFlags::MULTI_RECV) }.unwrap();
     }
 
@@ -66,7 +66,7 @@ impl<'a> RawReceive<'a> {
     /// Claims the message with this tag, once it was received.
     fn claim(&mut self, tag: u64) {
         loop {
-            self.tagged(tag, OpFlags::PEEK | OpFlags::CLAIM);
+            self.post_tagged(tag, OpFlags::PEEK | OpFlags::CLAIM);
             match self.next() {
                 Ok(_) => return,
                 Err(error) => assert_eq!(error.errno, Errno::NoMsg),
@@ -76,12 +76,12 @@ impl<'a> RawReceive<'a> {
 }
 
 #[test]
-fn a_claimed_message_of_a_dead_peer_is_received_if_it_was_here_and_fails_if_not() {
+fn a_claimed_message_of_a_killed_peer_fails_unless_its_bytes_have_arrived() {
     let _watchdog = Watchdog::new();
     for protocol in ["cma", "bounce"] {
         for len in [8, 4000, 300_000] {
             let name = unique("claimed");
-            let mut side = Side::with(None, &[("FI_SHM_PROTOCOL", protocol)]);
+            let mut side = Side::with_params(None, &[("FI_SHM_PROTOCOL", protocol)]);
             let peer_addr = side.insert(&name);
             let mut peer_process = PeerProcess::named(&name);
             let side_addr = peer_process.request(&format!("insert {}", side.name()));
@@ -92,14 +92,14 @@ fn a_claimed_message_of_a_dead_peer_is_received_if_it_was_here_and_fails_if_not(
             raw.side
                 .until(|side| side.send(Kind::Inject, peer_addr, 1, 0) == Err(Errno::NotConn));
             // The next incarnation under this name has rendezvous with the same numbers.
-            let mut next = PeerProcess::named(&name);
-            let side_addr = next.request(&format!("insert {}", raw.side.name()));
-            next.request(&format!("send Tagged {side_addr} {len} 6"));
+            let mut next_incarnation = PeerProcess::named(&name);
+            let side_addr = next_incarnation.request(&format!("insert {}", raw.side.name()));
+            next_incarnation.request(&format!("send Tagged {side_addr} {len} 6"));
             raw.claim(6);
-            raw.tagged(5, OpFlags::CLAIM);
+            raw.post_tagged(5, OpFlags::CLAIM);
             match raw.next() {
                 Ok(entry) => {
-                    assert!(len < 5000, "a message that was with its sender");
+                    assert!(len < 5000, "the bytes of the message were at its sender");
                     assert_eq!(entry.len, len);
                     assert!(raw.buf == content(5, len));
                 }
@@ -109,8 +109,8 @@ fn a_claimed_message_of_a_dead_peer_is_received_if_it_was_here_and_fails_if_not(
                     assert!(error.detail.contains("claimed"), "{}", error.detail);
                 }
             }
-            next.request("drive on");
-            raw.tagged(6, OpFlags::CLAIM);
+            next_incarnation.request("drive on");
+            raw.post_tagged(6, OpFlags::CLAIM);
             assert_eq!(raw.next().unwrap().len, len);
             assert!(raw.buf == content(6, len));
         }
@@ -118,7 +118,7 @@ fn a_claimed_message_of_a_dead_peer_is_received_if_it_was_here_and_fails_if_not(
 }
 
 #[test]
-fn a_claimed_rendezvous_of_a_dead_peer_can_be_discarded() {
+fn a_claimed_rendezvous_of_a_killed_peer_can_be_discarded() {
     let _watchdog = Watchdog::new();
     let name = unique("unclaimed");
     let mut side = Side::new();
@@ -131,22 +131,22 @@ fn a_claimed_rendezvous_of_a_dead_peer_can_be_discarded() {
     peer_process.kill();
     raw.side
         .until(|side| side.send(Kind::Inject, peer_addr, 1, 0) == Err(Errno::NotConn));
-    raw.tagged(5, OpFlags::CLAIM | OpFlags::DISCARD);
+    raw.post_tagged(5, OpFlags::CLAIM | OpFlags::DISCARD);
     assert_eq!(raw.next().unwrap().len, 300_000);
 }
 
 #[test]
-fn a_multi_receive_buffer_survives_the_death_of_a_sender_unless_it_waits_for_that_alone() {
+fn a_multi_receive_buffer_outlives_a_killed_sender_unless_it_is_directed_at_that_sender() {
     let _watchdog = Watchdog::new();
     for is_directed in [false, true] {
         let name = unique("multi");
-        let mut side = Side::with(None, &[("FI_SHM_PROTOCOL", "bounce")]);
+        let mut side = Side::with_params(None, &[("FI_SHM_PROTOCOL", "bounce")]);
         side.ep.set(EpOption::MinMultiRecv(8)).unwrap();
         let peer_addr = side.insert(&name);
         let mut peer_process = PeerProcess::named(&name);
         let side_addr = peer_process.request(&format!("insert {}", side.name()));
         let mut raw = RawReceive::new(&mut side, 300_016);
-        raw.multi(if is_directed {
+        raw.post_multi(if is_directed {
             peer_addr
         } else {
             FiAddr::UNSPEC
@@ -169,9 +169,9 @@ fn a_multi_receive_buffer_survives_the_death_of_a_sender_unless_it_waits_for_tha
             assert!(released(&error.entry));
         } else {
             // The part that the killed peer's message has taken is used up, the rest is not.
-            let mut next = PeerProcess::named(&name);
-            let side_addr = next.request(&format!("insert {}", raw.side.name()));
-            next.request(&format!("send Msg {side_addr} 8 3"));
+            let mut next_incarnation = PeerProcess::named(&name);
+            let side_addr = next_incarnation.request(&format!("insert {}", raw.side.name()));
+            next_incarnation.request(&format!("send Msg {side_addr} 8 3"));
             let entry = raw.next().unwrap();
             assert!(released(&entry));
             assert_eq!(entry.buf, raw.buf.as_ptr().addr() + 300_008);

@@ -10,9 +10,12 @@ use crate::side::{Kind, Side, content, info};
 /// Protocols of a large message.
 const PROTOCOLS: [&str; 3] = ["auto", "cma", "bounce"];
 
-fn pair(protocol: &str) -> (Side, Side, FiAddr, FiAddr) {
+fn open_pair(protocol: &str) -> (Side, Side, FiAddr, FiAddr) {
     let params = [("FI_SHM_PROTOCOL", protocol)];
-    let (a, b) = (Side::with(None, &params), Side::with(None, &params));
+    let (a, b) = (
+        Side::with_params(None, &params),
+        Side::with_params(None, &params),
+    );
     let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
     (a, b, to_b, to_a)
 }
@@ -23,7 +26,7 @@ fn a_sender_that_closes_leaves_right_bytes_or_an_error() {
     for protocol in PROTOCOLS {
         for len in [8, 3000, 100_000, 4_000_000] {
             for steps in [0, 1, 2, 5, 20, 100] {
-                let (mut a, mut b, to_b, to_a) = pair(protocol);
+                let (mut a, mut b, to_b, to_a) = open_pair(protocol);
                 b.recv(Kind::Tagged, to_a, len, 1).unwrap();
                 b.recv(Kind::Tagged, to_a, len, 3).unwrap();
                 for number in [1, 2, 3] {
@@ -33,12 +36,15 @@ fn a_sender_that_closes_leaves_right_bytes_or_an_error() {
                     a.drive();
                     b.drive();
                 }
-                // Dropping it overwrites its buffers.
+                // Dropping the sender overwrites its buffers.
                 drop(a);
                 for _ in 0..2 {
                     let event = b.next();
                     match &event.error {
-                        None => assert!(event.bytes == content(event.context, len), "poison"),
+                        None => assert!(
+                            event.bytes == content(event.context, len),
+                            "bytes of a dropped buffer"
+                        ),
                         Some(error) => assert_eq!(error.errno, Errno::ConnReset),
                     }
                     assert!(len > 4096 || event.error.is_none(), "{event:?}");
@@ -59,12 +65,12 @@ fn a_sender_that_closes_leaves_right_bytes_or_an_error() {
 }
 
 #[test]
-fn receiver_that_closes_fails_unconfirmed_sends() {
+fn a_receiver_that_closes_fails_unconfirmed_sends() {
     let _watchdog = Watchdog::new();
     for protocol in PROTOCOLS {
         for len in [8, 3000, 4_000_000] {
             for steps in [0, 1, 2, 5, 20, 100] {
-                let (mut a, mut b, to_b, to_a) = pair(protocol);
+                let (mut a, mut b, to_b, to_a) = open_pair(protocol);
                 b.recv(Kind::Tagged, to_a, len, 1).unwrap();
                 for number in [1, 2] {
                     a.send(Kind::Delivered, to_b, len, number).unwrap();
@@ -95,7 +101,7 @@ fn receiver_that_closes_fails_unconfirmed_sends() {
 fn both_sides_may_close_at_once() {
     let _watchdog = Watchdog::new();
     for round in 0..part(60, 300) {
-        let (mut a, mut b, to_b, to_a) = pair(PROTOCOLS[round % 3]);
+        let (mut a, mut b, to_b, to_a) = open_pair(PROTOCOLS[round % 3]);
         for (number, len) in (1..).zip([8, 3000, 500_000]) {
             a.send(Kind::Delivered, to_b, len, number).unwrap();
             b.send(Kind::Tagged, to_a, len, number).unwrap();
@@ -115,7 +121,7 @@ fn both_sides_may_close_at_once() {
 fn handles_may_be_dropped_in_any_order() {
     let _watchdog = Watchdog::new();
     for order in 0..24 {
-        let (mut a, mut b, to_b, to_a) = pair("auto");
+        let (mut a, mut b, to_b, to_a) = open_pair("auto");
         a.send(Kind::Tagged, to_b, 100_000, 1).unwrap();
         b.recv(Kind::Tagged, to_a, 100_000, 1).unwrap();
         let name = a.name();
@@ -126,11 +132,11 @@ fn handles_may_be_dropped_in_any_order() {
             Some(Box::new(av)),
             Some(Box::new(domain)),
         ];
-        let mut left: Vec<_> = (0..4).collect();
+        let mut remaining: Vec<_> = (0..4).collect();
         let mut code = order;
-        while !left.is_empty() {
-            let index = left.remove(code % left.len());
-            code /= 4 - left.len();
+        while !remaining.is_empty() {
+            let index = remaining.remove(code % remaining.len());
+            code /= 4 - remaining.len();
             handles[index] = None;
             b.drive();
         }
@@ -226,21 +232,24 @@ fn an_idle_endpoint_takes_little_memory() {
         let sides: Vec<_> = (0..COUNT)
             .map(|_| Side::open(None, &info).unwrap())
             .collect();
-        // Committed and never touched: the process is not charged for it.
+        // The memory file is committed and never touched: the process is not charged for the file.
         let shared = Usage::now().unwrap().shared;
-        let each = (memory("self", "Pss:").unwrap() - before + shared) / COUNT;
-        println!("an idle endpoint: {} KiB", each / 1024);
-        assert!(each <= 256 << 10, "{each} bytes");
+        let bytes_per_endpoint = (memory("self", "Pss:").unwrap() - before + shared) / COUNT;
+        println!("an idle endpoint: {} KiB", bytes_per_endpoint / 1024);
+        assert!(
+            bytes_per_endpoint <= 256 << 10,
+            "{bytes_per_endpoint} bytes"
+        );
         drop(sides);
     });
 }
 
 #[test]
-fn a_peer_that_closes_and_a_peer_that_exits_are_the_same() {
+fn a_peer_that_exits_is_reported_as_a_peer_that_closes() {
     let _watchdog = Watchdog::new();
-    for order in ["close", "exit"] {
+    for request in ["close", "exit"] {
         let mut side = Side::new();
-        let name = crate::connect::unique(order);
+        let name = crate::connect::unique(request);
         let mut peer_process = PeerProcess::named(&name);
         let (peer_addr, side_addr) = (
             side.insert(&name),
@@ -249,8 +258,8 @@ fn a_peer_that_closes_and_a_peer_that_exits_are_the_same() {
         peer_process.request(&format!("send Tagged {side_addr} 8 1"));
         peer_process.request(&format!("send Tagged {side_addr} 2000 2"));
         peer_process.request(&format!("send Tagged {side_addr} 200000 3"));
-        peer_process.send_request(order);
-        if order == "close" {
+        peer_process.send_request(request);
+        if request == "close" {
             assert_eq!(peer_process.response(), "ok");
         }
         for (number, len) in (1..).zip([8, 2000, 200_000]) {

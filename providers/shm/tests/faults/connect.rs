@@ -108,7 +108,7 @@ fn sends_to_an_absent_peer_fail() {
 fn the_longest_wait_for_a_peer_is_no_error() {
     let _watchdog = Watchdog::new();
     let params = [("FI_SHM_PEER_TIMEOUT", "18446744073709551615s")];
-    let mut side = Side::with(None, &params);
+    let mut side = Side::with_params(None, &params);
     let name = unique("very-late");
     let late = side.insert(&name);
     side.send(Kind::Tagged, late, 8, 1).unwrap();
@@ -119,22 +119,25 @@ fn the_longest_wait_for_a_peer_is_no_error() {
 #[test]
 fn a_peer_whose_backlog_is_full_is_tried_longer_than_an_absent_one() {
     let _watchdog = Watchdog::new();
-    let name = unique("crowded");
-    let crowded = packet_socket().unwrap();
-    bind(crowded.as_raw_fd(), &rendezvous(&name).unwrap()).unwrap();
-    listen(&crowded, Backlog::new(0).unwrap()).unwrap();
+    let name = unique("full-backlog");
+    let listener = packet_socket().unwrap();
+    bind(listener.as_raw_fd(), &rendezvous(&name).unwrap()).unwrap();
+    listen(&listener, Backlog::new(0).unwrap()).unwrap();
     let sockets: Vec<_> = std::iter::repeat_with(|| packet_socket().unwrap())
-        .take_while(|caller| connect(caller.as_raw_fd(), &rendezvous(&name).unwrap()).is_ok())
+        .take_while(|socket| connect(socket.as_raw_fd(), &rendezvous(&name).unwrap()).is_ok())
         .collect();
     assert!(!sockets.is_empty());
-    let mut side = Side::with(None, &[("FI_SHM_PEER_TIMEOUT", "0")]);
+    let mut side = Side::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "0")]);
     let peer = side.insert(&name);
     side.send(Kind::Tagged, peer, 8, 1).unwrap();
     for _ in 0..1000 {
         side.drive();
-        assert!(side.poll().is_none(), "it was given up while it exists");
+        assert!(
+            side.poll().is_none(),
+            "the send failed while its peer existed"
+        );
     }
-    drop(crowded);
+    drop(listener);
     assert_eq!(side.next().errno(), Errno::ConnRefused);
 }
 
@@ -155,10 +158,10 @@ fn receives_from_an_absent_peer_fail_after_the_first_connection_attempt() {
 }
 
 #[test]
-fn a_peer_that_starts_late_gets_everything_in_order() {
+fn a_peer_that_starts_late_receives_every_message_in_order() {
     let _watchdog = Watchdog::new();
     let name = unique("late");
-    let mut side = Side::with(None, &[("FI_SHM_PEER_TIMEOUT", "30s")]);
+    let mut side = Side::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "30s")]);
     let late = side.insert(&name);
     let lens = [8, 1000, 100_000, 8, 4096, 300_000, 16, 8];
     for (number, len) in (1..).zip(lens) {
@@ -188,10 +191,10 @@ fn a_peer_that_starts_late_gets_everything_in_order() {
     assert!(side.is_idle());
 }
 
-/// The first registration of a process with several threads waits for a grace period of the kernel:
-/// 10 ms and more, which no post may wait for.
+/// The first registration of a process with several threads waits for a grace period of the kernel
+/// of 10 ms or more. No post may wait for that period.
 #[test]
-fn a_process_can_be_fenced_from_its_first_endpoint_on() {
+fn the_first_endpoint_registers_its_process_for_membarrier() {
     alone(|| {
         const GET_REGISTRATIONS: i32 = 1 << 9;
         const GLOBAL_EXPEDITED: i64 = 1 << 2;
@@ -245,9 +248,9 @@ fn two_processes_may_connect_at_the_same_instant() {
         side.send(Kind::Delivered, peer_addr, 8, 2).unwrap();
         assert_eq!(peer_process.response(), "ok");
         peer_process.request("drive on");
-        let mut got = [side.next().ok().context, side.next().ok().context];
-        got.sort_unstable();
-        assert_eq!(got, [1, 2]);
+        let mut contexts = [side.next().ok().context, side.next().ok().context];
+        contexts.sort_unstable();
+        assert_eq!(contexts, [1, 2]);
         peer_process.request("drive off");
         for _ in 0..2 {
             let response = peer_process.request("next");
@@ -260,10 +263,10 @@ fn two_processes_may_connect_at_the_same_instant() {
 fn an_endpoint_may_send_to_itself() {
     let _watchdog = Watchdog::new();
     let mut side = Side::new();
-    let own = side.insert(side.name());
+    let self_addr = side.insert(side.name());
     for (number, len) in (1..).zip([8, 1000, 500_000]) {
-        side.recv(Kind::Tagged, own, len, number).unwrap();
-        side.send(Kind::Tagged, own, len, number).unwrap();
+        side.recv(Kind::Tagged, self_addr, len, number).unwrap();
+        side.send(Kind::Tagged, self_addr, len, number).unwrap();
         let events = [side.next().ok(), side.next().ok()];
         let received = events.iter().find(|event| !event.bytes.is_empty()).unwrap();
         assert!(received.bytes == content(number, len));
@@ -271,14 +274,18 @@ fn an_endpoint_may_send_to_itself() {
 }
 
 #[test]
-fn endpoints_of_different_types_do_not_talk() {
+fn endpoints_of_different_types_do_not_connect() {
     let _watchdog = Watchdog::new();
     let mut reliable = Side::new();
     let mut datagram = Side::open(None, &info(EpType::Dgram, &[])).unwrap();
     let to_datagram = reliable.insert(datagram.name());
     reliable.send(Kind::Tagged, to_datagram, 8, 1).unwrap();
     reliable.recv(Kind::Tagged, to_datagram, 8, 2).unwrap();
-    assert_eq!(reliable.next().ok().context, 1, "it was on its way");
+    assert_eq!(
+        reliable.next().ok().context,
+        1,
+        "the message was sent before the refusal"
+    );
     let lost = reliable.next_with(&mut [&mut datagram]);
     assert_eq!((lost.context, lost.errno()), (0, Errno::ConnRefused));
     let event = reliable.next();

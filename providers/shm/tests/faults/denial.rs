@@ -10,8 +10,8 @@ use selvedge_testkit::usage::Usage;
 use crate::process::{PeerProcess, alone};
 use crate::side::{Kind, Side, content};
 
-/// From now on a system call fails with `errno`, in this thread and in those that it starts. Of
-/// `mmap`, only shared mappings are denied: the allocator needs the others.
+/// Makes a system call fail with `errno` from now on, in this thread and in the threads that it
+/// starts. Of `mmap`, only shared mappings are denied: the allocator needs private mappings.
 pub(crate) fn deny(call: &str, errno: i32) {
     let number = match call {
         "process_vm_readv" => libc::SYS_process_vm_readv,
@@ -28,7 +28,7 @@ pub(crate) fn deny(call: &str, errno: i32) {
         "fcntl" => libc::SYS_fcntl,
         "membarrier" => libc::SYS_membarrier,
         "pidfd_open" => libc::SYS_pidfd_open,
-        _ => panic!("{call}?"),
+        _ => panic!("unknown system call {call}"),
     };
     let mut denied = vec![return_value(libc::SECCOMP_RET_ERRNO | errno as u32)];
     if call == "mmap" {
@@ -56,8 +56,8 @@ fn load(offset: u32) -> libc::sock_filter {
     instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0)
 }
 
-fn jump(test: u32, value: u32, if_so: u8, if_not: u8) -> libc::sock_filter {
-    instruction(libc::BPF_JMP | test | libc::BPF_K, value, if_so, if_not)
+fn jump(test: u32, value: u32, if_true: u8, if_false: u8) -> libc::sock_filter {
+    instruction(libc::BPF_JMP | test | libc::BPF_K, value, if_true, if_false)
 }
 
 fn return_value(value: u32) -> libc::sock_filter {
@@ -92,18 +92,18 @@ const LARGE: usize = 700_001;
 pub(crate) fn receive_large(
     side: &mut Side,
     peer_process: &mut PeerProcess,
-    to_us: &str,
+    side_addr: &str,
     numbers: std::ops::Range<u64>,
 ) {
     for number in numbers {
-        peer_process.request(&format!("send Tagged {to_us} {LARGE} {number}"));
+        peer_process.request(&format!("send Tagged {side_addr} {LARGE} {number}"));
         peer_process.request("drive on");
         side.recv(Kind::Tagged, FiAddr::UNSPEC, LARGE, number)
             .unwrap();
         let event = side.next().ok();
         assert!(
             event.bytes == content(number, LARGE),
-            "message {number} is garbled"
+            "message {number} is corrupt"
         );
         peer_process.request("drive off");
         assert_eq!(peer_process.request("next"), format!("done {number}"));
@@ -116,21 +116,21 @@ fn without_cross_memory_attach_large_messages_are_bounced() {
         deny("process_vm_readv", libc::EPERM);
         let mut side = Side::new();
         let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
-        let to_us = peer_process.request(&format!("insert {}", side.name()));
-        receive_large(&mut side, &mut peer_process, &to_us, 1..10);
+        let side_addr = peer_process.request(&format!("insert {}", side.name()));
+        receive_large(&mut side, &mut peer_process, &side_addr, 1..10);
     });
 }
 
 #[test]
 fn cross_memory_attach_that_ends_in_mid_stream_is_no_error() {
     alone(|| {
-        let mut side = Side::with(None, &[("FI_SHM_PROTOCOL", "cma")]);
+        let mut side = Side::with_params(None, &[("FI_SHM_PROTOCOL", "cma")]);
         let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
-        let to_us = peer_process.request(&format!("insert {}", side.name()));
-        receive_large(&mut side, &mut peer_process, &to_us, 1..5);
+        let side_addr = peer_process.request(&format!("insert {}", side.name()));
+        receive_large(&mut side, &mut peer_process, &side_addr, 1..5);
         // The first step of this message was copied by CMA, the rest was not.
         let large = 5 << 20;
-        peer_process.request(&format!("send Tagged {to_us} {large} 77"));
+        peer_process.request(&format!("send Tagged {side_addr} {large} 77"));
         side.recv(Kind::Tagged, FiAddr::UNSPEC, large, 77).unwrap();
         side.drive();
         deny("process_vm_readv", libc::EPERM);
@@ -138,12 +138,12 @@ fn cross_memory_attach_that_ends_in_mid_stream_is_no_error() {
         assert!(side.next().ok().bytes == content(77, large));
         peer_process.request("drive off");
         assert_eq!(peer_process.request("next"), "done 77");
-        receive_large(&mut side, &mut peer_process, &to_us, 100..105);
+        receive_large(&mut side, &mut peer_process, &side_addr, 100..105);
     });
 }
 
 #[test]
-fn processes_that_hide_their_memory_are_bounced_from() {
+fn messages_of_processes_that_hide_their_memory_are_bounced() {
     alone(|| {
         if drop_privileges().is_err() {
             return skip(Need::Rights, "this user cannot become another one");
@@ -152,8 +152,8 @@ fn processes_that_hide_their_memory_are_bounced_from() {
         let mut peer_process = PeerProcess::start();
         peer_process.request("hide");
         peer_process.request(&format!("open {}p", std::process::id()));
-        let to_us = peer_process.request(&format!("insert {}", side.name()));
-        receive_large(&mut side, &mut peer_process, &to_us, 1..10);
+        let side_addr = peer_process.request(&format!("insert {}", side.name()));
+        receive_large(&mut side, &mut peer_process, &side_addr, 1..10);
     });
 }
 
@@ -168,9 +168,9 @@ fn large_messages_between_process_namespaces_are_bounced() {
         }
         let mut side = Side::new();
         let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
-        let to_us = peer_process.request(&format!("insert {}", side.name()));
+        let side_addr = peer_process.request(&format!("insert {}", side.name()));
         let peer_addr = side.insert(format!("{}p", std::process::id()));
-        receive_large(&mut side, &mut peer_process, &to_us, 1..5);
+        receive_large(&mut side, &mut peer_process, &side_addr, 1..5);
         for number in 10..15 {
             peer_process.request(&format!("recv Tagged {LARGE} {number}"));
             side.send(Kind::Tagged, peer_addr, LARGE, number).unwrap();
@@ -182,7 +182,7 @@ fn large_messages_between_process_namespaces_are_bounced() {
                 format!("done {number} {LARGE} good")
             );
         }
-        peer_process.request(&format!("send Tagged {to_us} 8 20"));
+        peer_process.request(&format!("send Tagged {side_addr} 8 20"));
         peer_process.kill();
         side.recv(Kind::Tagged, peer_addr, 8, 20).unwrap();
         side.recv(Kind::Tagged, peer_addr, 8, 21).unwrap();
@@ -191,14 +191,14 @@ fn large_messages_between_process_namespaces_are_bounced() {
     });
 }
 
-/// Becomes a user without privileges, from whom a process can hide its memory.
+/// Changes to a user without privileges: a process can hide its memory from such a user.
 fn drop_privileges() -> nix::Result<()> {
     nix::unistd::setgid(nix::unistd::Gid::from_raw(65533))?;
     nix::unistd::setuid(nix::unistd::Uid::from_raw(65533))
 }
 
-/// System calls of opening an endpoint.
-const TO_OPEN: [&str; 7] = [
+/// System calls that opening an endpoint makes.
+const OPENING_CALLS: [&str; 7] = [
     "memfd_create",
     "fallocate",
     "mmap",
@@ -209,12 +209,16 @@ const TO_OPEN: [&str; 7] = [
 ];
 
 #[test]
-fn an_endpoint_that_cannot_be_opened_says_why_and_leaves_nothing() {
-    alone(|| TO_OPEN.into_iter().for_each(cannot_be_opened_without));
+fn a_failed_open_reports_the_errno_and_leaves_no_resources() {
+    alone(|| {
+        OPENING_CALLS
+            .into_iter()
+            .for_each(expect_open_fails_without)
+    });
 }
 
-fn cannot_be_opened_without(call: &'static str) {
-    in_a_thread(move || {
+fn expect_open_fails_without(call: &'static str) {
+    run_in_thread(move || {
         drop(Side::new());
         let before = Usage::now().unwrap();
         deny(call, libc::ENOMEM);
@@ -225,7 +229,8 @@ fn cannot_be_opened_without(call: &'static str) {
     });
 }
 
-/// Filters cannot be removed, and belong to one thread: the rest of the process is not affected.
-pub(crate) fn in_a_thread(test: impl FnOnce() + Send + 'static) {
+/// Runs a test that installs filters in a thread of its own. A filter cannot be removed, and
+/// applies to its thread and the threads that this thread starts.
+pub(crate) fn run_in_thread(test: impl FnOnce() + Send + 'static) {
     std::thread::spawn(test).join().unwrap();
 }

@@ -1,5 +1,5 @@
-//! Endpoints that connect through a directory: names, left files, removed files, and directories
-//! that cannot be trusted.
+//! Endpoints that connect through a directory: names, leftover files, removed files, and
+//! directories that cannot be trusted.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -15,7 +15,7 @@ use crate::peer_failure::exchange_messages;
 use crate::process::{PeerProcess, Watchdog, alone};
 use crate::side::{Kind, Side, info};
 
-/// A directory of a test. Dropping it removes the directory.
+/// A directory of a test. Dropping the value removes the directory.
 pub(crate) struct TestDir(PathBuf);
 
 impl TestDir {
@@ -65,7 +65,7 @@ fn open(path: &str, name: Option<&str>) -> Result<Side, Error> {
 #[test]
 fn endpoints_connect_through_a_directory_and_leave_no_files() {
     let _watchdog = Watchdog::new();
-    let dir = TestDir::new("meet");
+    let dir = TestDir::new("connect");
     let mut side = dir.side();
     let name = unique("there");
     let mut peer_process = dir.peer_process(&name);
@@ -82,7 +82,7 @@ fn endpoints_connect_through_a_directory_and_leave_no_files() {
 }
 
 #[test]
-fn a_directory_is_made_where_there_is_none() {
+fn an_absent_directory_is_created() {
     let dir = TestDir::new("made");
     let path = format!("{}/inner", dir.path());
     drop(open(&path, None).unwrap());
@@ -115,7 +115,7 @@ fn names_and_directories_of_any_length_are_found() {
 }
 
 #[test]
-fn files_of_open_endpoints_are_not_taken_over_and_those_of_killed_ones_are() {
+fn files_of_killed_endpoints_are_taken_over_and_those_of_open_ones_are_not() {
     let _watchdog = Watchdog::new();
     let dir = TestDir::new("takeover");
     let mut side = dir.side();
@@ -134,10 +134,10 @@ fn files_of_open_endpoints_are_not_taken_over_and_those_of_killed_ones_are() {
         side.until(|side| side.send(Kind::Inject, peer_addr, 1, 0) == Err(Errno::NotConn));
         side.forget(0);
     }
-    // Within a process, too.
-    let own = side.name();
+    // The same holds within a process.
+    let side_name = side.name();
     assert_eq!(
-        open(dir.path(), Some(&own)).err().unwrap().errno(),
+        open(dir.path(), Some(&side_name)).err().unwrap().errno(),
         Errno::AddrInUse
     );
     // The next endpoint that is opened removes the files of those that were killed.
@@ -146,36 +146,38 @@ fn files_of_open_endpoints_are_not_taken_over_and_those_of_killed_ones_are() {
 }
 
 #[test]
-fn one_of_many_processes_gets_a_dead_endpoint_s_name() {
+fn one_of_many_processes_takes_a_killed_endpoint_s_name() {
     let _watchdog = Watchdog::new();
     let dir = TestDir::new("race");
-    let mut racers: Vec<_> = (0..6).map(|_| PeerProcess::start()).collect();
+    let mut openers: Vec<_> = (0..6).map(|_| PeerProcess::start()).collect();
     for round in 0..20 {
         let name = unique("prize");
         dir.peer_process(&name).kill();
-        let order = format!("try-open {name} FI_SHM_DIR={}", dir.path());
-        racers
+        let request = format!("try-open {name} FI_SHM_DIR={}", dir.path());
+        openers
             .iter_mut()
-            .for_each(|racer| racer.send_request(&order));
-        let responses: Vec<_> = racers.iter_mut().map(PeerProcess::response).collect();
+            .for_each(|opener| opener.send_request(&request));
+        let responses: Vec<_> = openers.iter_mut().map(PeerProcess::response).collect();
         let winners = responses
             .iter()
             .filter(|response| *response == "ok")
             .count();
         assert_eq!(winners, 1, "round {round}: {responses:?}");
         assert!(
-            responses.iter().all(|a| a == "ok" || a == "AddrInUse"),
+            responses
+                .iter()
+                .all(|response| response == "ok" || response == "AddrInUse"),
             "{responses:?}"
         );
-        racers.iter_mut().for_each(|racer| {
-            racer.request("close");
+        openers.iter_mut().for_each(|opener| {
+            opener.request("close");
         });
     }
     assert_eq!(dir.files(), [""; 0]);
 }
 
 #[test]
-fn an_endpoint_whose_files_are_removed_goes_on_and_can_be_found_again() {
+fn an_endpoint_keeps_its_connections_and_restores_files_that_are_removed() {
     let _watchdog = Watchdog::new();
     let dir = TestDir::new("cleaner");
     let mut side = dir.side();
@@ -187,8 +189,8 @@ fn an_endpoint_whose_files_are_removed_goes_on_and_can_be_found_again() {
     );
     exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
     let clean: [fn(&Path); 3] = [
-        |path| each(path, ".sock"),
-        |path| each(path, ""),
+        |path| remove_files(path, ".sock"),
+        |path| remove_files(path, ""),
         |path| fs::remove_dir_all(path).unwrap(),
     ];
     for (number, clean) in (0..).zip(clean) {
@@ -217,7 +219,8 @@ fn an_endpoint_whose_files_are_removed_goes_on_and_can_be_found_again() {
     }
 }
 
-fn each(path: &Path, ending: &str) {
+/// Removes the files of a directory whose names have this ending.
+fn remove_files(path: &Path, ending: &str) {
     for entry in fs::read_dir(path).unwrap() {
         let path = entry.unwrap().path();
         if path.to_str().unwrap().ends_with(ending) {
@@ -230,7 +233,8 @@ fn each(path: &Path, ending: &str) {
 fn directories_that_cannot_be_trusted_are_refused_by_name() {
     alone(|| {
         let dir = TestDir::new("bad");
-        let mode = |mode| fs::set_permissions(&dir.0, fs::Permissions::from_mode(mode)).unwrap();
+        let set_mode =
+            |mode| fs::set_permissions(&dir.0, fs::Permissions::from_mode(mode)).unwrap();
         let errno = || {
             open(dir.path(), None).err().map(|error| {
                 assert!(error.to_string().contains(dir.path()), "{error}");
@@ -244,16 +248,16 @@ fn directories_that_cannot_be_trusted_are_refused_by_name() {
             (0o755, None),
             (0o700, None),
         ] {
-            mode(bits);
+            set_mode(bits);
             assert_eq!(errno(), expected, "{bits:o}");
         }
         // Connecting checks the directory as well.
         let mut side = dir.side();
         let peer_addr = side.insert("absent");
-        mode(0o777);
+        set_mode(0o777);
         assert_eq!(side.send(Kind::Tagged, peer_addr, 8, 1), Err(Errno::Acces));
         drop(side);
-        mode(0o700);
+        set_mode(0o700);
         let file = format!("{}/file", dir.path());
         fs::write(&file, "").unwrap();
         let error = open(&file, None).err().unwrap().to_string();
@@ -277,12 +281,12 @@ fn endpoints_of_different_directories_do_not_connect() {
     let _watchdog = Watchdog::new();
     let (one, two) = (TestDir::new("one"), TestDir::new("two"));
     let name = unique("elsewhere");
-    let _there = [Some(one.path()), None].map(|path| match path {
+    let _endpoints = [Some(one.path()), None].map(|path| match path {
         Some(path) => open(path, Some(&name)).unwrap(),
         None => Side::named(&name),
     });
     let params = [("FI_SHM_DIR", two.path()), ("FI_SHM_PEER_TIMEOUT", "50ms")];
-    let mut side = Side::with(None, &params);
+    let mut side = Side::with_params(None, &params);
     let peer_addr = side.insert(&name);
     side.send(Kind::Tagged, peer_addr, 8, 1).unwrap();
     assert_eq!(side.next().errno(), Errno::ConnRefused);

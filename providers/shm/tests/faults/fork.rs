@@ -23,12 +23,12 @@ pub(crate) enum Fork {
 }
 
 impl Fork {
-    /// As fork(2).
+    /// Forks this process. Returns as fork(2) does.
     pub(crate) fn call(self) -> i32 {
         match self {
             // SAFETY: children of tests use only this thread and the allocator.
             Self::Libc => unsafe { libc::fork() },
-            // SAFETY: as above; no stack and nothing else is passed.
+            // SAFETY: as above; the call passes no stack and no other address.
             Self::Kernel => unsafe {
                 libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as i32
             },
@@ -41,17 +41,17 @@ pub(crate) fn fork(act: impl FnOnce()) -> Pid {
     fork_with(Fork::Libc, act)
 }
 
-fn fork_with(how: Fork, act: impl FnOnce()) -> Pid {
-    match how.call() {
+fn fork_with(fork: Fork, act: impl FnOnce()) -> Pid {
+    match fork.call() {
         0 => {
             let is_good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act)).is_ok();
-            leave(i32::from(!is_good))
+            exit_without_handlers(i32::from(!is_good))
         }
         pid => Pid::from_raw(pid),
     }
 }
 
-fn leave(code: i32) -> ! {
+fn exit_without_handlers(code: i32) -> ! {
     // SAFETY: ends the process at once.
     unsafe { libc::_exit(code) }
 }
@@ -94,7 +94,7 @@ fn expect_every_call_refused(side: &mut Side, peer_addr: FiAddr) {
     );
     let attr = selvedge::alloc::Attr::default();
     assert_eq!(domain.alloc(1, &attr).unwrap_err().errno(), Errno::BadF);
-    // SAFETY: nothing is registered.
+    // SAFETY: the call registers no memory.
     let region = unsafe { domain.reg(&[], &selvedge::mr::Attr::default()) };
     assert_eq!(region.err().map(|e| e.errno()), Some(Errno::BadF));
     let bind = Bindings::new(side.cq.clone(), side.av.clone());
@@ -102,25 +102,26 @@ fn expect_every_call_refused(side: &mut Side, peer_addr: FiAddr) {
     assert_eq!(error.errno(), Errno::BadF, "{error}");
 }
 
-/// A child's use of its copy of the parent's endpoint, and its end.
+/// The use that a forked child makes of its copy of the parent's endpoint, and the end of the
+/// child.
 #[derive(Clone, Copy, Debug)]
 enum ChildAction {
     UseAndExit,
     DropAndExit,
-    /// With exit handlers.
-    ExitProperly,
-    Killed,
-    Crashes,
-    Executes,
+    /// Exits through the exit handlers.
+    ExitWithHandlers,
+    Kill,
+    Crash,
+    Exec,
 }
 
 const CHILD_ACTIONS: [ChildAction; 6] = [
     ChildAction::UseAndExit,
     ChildAction::DropAndExit,
-    ChildAction::ExitProperly,
-    ChildAction::Killed,
-    ChildAction::Crashes,
-    ChildAction::Executes,
+    ChildAction::ExitWithHandlers,
+    ChildAction::Kill,
+    ChildAction::Crash,
+    ChildAction::Exec,
 ];
 
 impl ChildAction {
@@ -135,16 +136,17 @@ impl ChildAction {
                 expect_every_call_refused(&mut side, peer_addr);
                 drop(side);
             }
-            // SAFETY: the test's threads do not exist here, and none of its handlers waits.
-            Self::ExitProperly => unsafe { libc::exit(0) },
-            Self::Killed => kill(Pid::this(), Signal::SIGKILL).unwrap(),
-            Self::Crashes => {
+            // SAFETY: the test's threads do not exist in the child, and no exit handler of the test
+            // waits.
+            Self::ExitWithHandlers => unsafe { libc::exit(0) },
+            Self::Kill => kill(Pid::this(), Signal::SIGKILL).unwrap(),
+            Self::Crash => {
                 let limit = nix::sys::resource::Resource::RLIMIT_CORE;
                 nix::sys::resource::setrlimit(limit, 0, 0).unwrap();
                 // SAFETY: ends the process by a signal.
                 unsafe { libc::abort() }
             }
-            Self::Executes => {
+            Self::Exec => {
                 let args = [c"true".as_ptr(), std::ptr::null()];
                 // SAFETY: a null-terminated list of strings.
                 unsafe { libc::execvp(args[0], args.as_ptr()) };
@@ -152,21 +154,21 @@ impl ChildAction {
         }
     }
 
-    /// Forks children that do this, while the parent keeps `side`.
+    /// Forks two children that run this action, while the parent keeps `side`.
     fn run(self, side: &mut Side, peer_addr: FiAddr) {
         self.run_with(Fork::Libc, side, peer_addr);
         self.run_with(Fork::Kernel, side, peer_addr);
     }
 
-    fn run_with(self, how: Fork, side: &mut Side, peer_addr: FiAddr) {
+    fn run_with(self, fork: Fork, side: &mut Side, peer_addr: FiAddr) {
         // SAFETY: the copy is used and dropped in the child alone, which has its own memory.
         let copy = unsafe { std::ptr::read(side) };
         let copy = std::mem::ManuallyDrop::new(copy);
         let copy = move || std::mem::ManuallyDrop::into_inner(copy);
-        let child = fork_with(how, || self.run_in_child(copy(), peer_addr));
+        let child = fork_with(fork, || self.run_in_child(copy(), peer_addr));
         let status = waitpid(child, None).unwrap();
         match self {
-            Self::Killed | Self::Crashes => {
+            Self::Kill | Self::Crash => {
                 assert!(matches!(status, WaitStatus::Signaled(..)), "{status:?}");
             }
             _ => assert_eq!(status, WaitStatus::Exited(child, 0), "{self:?}"),
@@ -217,7 +219,6 @@ fn a_fork_while_messages_move_disturbs_nothing() {
                 ));
                 side.send(Kind::Delivered, peer_addr, transfer.len, number)
                     .unwrap();
-                let numbers = [number, number + 100];
                 side.recv(Kind::Tagged, peer_addr, transfer.len, number)
                     .unwrap();
                 peer_process.request("drive on");
@@ -225,7 +226,7 @@ fn a_fork_while_messages_move_disturbs_nothing() {
                 (0..3).for_each(|_| side.drive());
                 action.run(&mut side, peer_addr);
                 let mut sent = 0;
-                for _ in numbers {
+                for _ in 0..2 {
                     let event = side.next().ok();
                     assert_eq!(event.context, number);
                     sent += usize::from(event.bytes.is_empty());
@@ -286,35 +287,46 @@ fn a_child_may_open_a_fabric_of_its_own() {
         exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
         let parent = side.name();
         let child = fork(|| {
-            let mut own = Side::named(&child_name);
-            let up = own.insert(&parent);
+            let mut child_side = Side::named(&child_name);
+            let parent_addr = child_side.insert(&parent);
             for number in 1..=3 {
-                own.recv(Kind::Tagged, up, 300_000, number).unwrap();
-                own.send(Kind::Delivered, up, 300_000, number).unwrap();
-                own.next().ok();
-                own.next().ok();
+                child_side
+                    .recv(Kind::Tagged, parent_addr, 300_000, number)
+                    .unwrap();
+                child_side
+                    .send(Kind::Delivered, parent_addr, 300_000, number)
+                    .unwrap();
+                child_side.next().ok();
+                child_side.next().ok();
             }
             // The child forks, too.
             let grandchild = fork(|| {
-                assert_eq!(own.send(Kind::Tagged, up, 8, 9), Err(Errno::BadF));
+                assert_eq!(
+                    child_side.send(Kind::Tagged, parent_addr, 8, 9),
+                    Err(Errno::BadF)
+                );
                 drop(Side::new());
             });
             reap(grandchild);
-            own.send(Kind::Delivered, up, 8, 9).unwrap();
-            own.next().ok();
+            child_side.send(Kind::Delivered, parent_addr, 8, 9).unwrap();
+            child_side.next().ok();
         });
-        let down = side.insert(&child_name);
+        let child_addr = side.insert(&child_name);
         for number in 1..=3 {
             side.recv(Kind::Tagged, FiAddr::UNSPEC, 300_000, number)
                 .unwrap();
             let event = side.next().ok();
-            assert_eq!((event.src, event.bytes), (down, content(number, 300_000)));
-            side.send(Kind::Delivered, down, 300_000, number).unwrap();
+            assert_eq!(
+                (event.src, event.bytes),
+                (child_addr, content(number, 300_000))
+            );
+            side.send(Kind::Delivered, child_addr, 300_000, number)
+                .unwrap();
             side.next().ok();
         }
-        side.recv(Kind::Tagged, down, 8, 9).unwrap();
+        side.recv(Kind::Tagged, child_addr, 8, 9).unwrap();
         side.next().ok();
-        side.recv(Kind::Tagged, down, 8, 10).unwrap();
+        side.recv(Kind::Tagged, child_addr, 8, 10).unwrap();
         assert_eq!(side.next().errno(), Errno::ConnReset);
         reap(child);
         exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
@@ -362,7 +374,7 @@ fn the_end_of_a_parent_is_detected_while_its_child_runs() {
 }
 
 #[test]
-fn a_child_s_copy_of_a_region_is_not_the_region() {
+fn dropping_a_child_s_copy_of_a_region_does_not_close_the_region() {
     use selvedge_shm::smr::{Attr, PeerRegion, Region, Sizes};
 
     alone(|| {
@@ -406,7 +418,7 @@ fn the_sockets_of_a_parent_are_not_inherited() {
 }
 
 #[test]
-fn exec_is_the_end_of_a_peer() {
+fn a_peer_that_calls_exec_is_disconnected() {
     let _watchdog = Watchdog::new();
     for transfer in Transfer::selection() {
         let (mut side, mut peer_process, peer_addr, side_addr) = transfer.connect("exec");
@@ -445,13 +457,13 @@ fn exec_is_the_end_of_a_peer() {
 }
 
 #[test]
-fn an_exec_under_traffic_garbles_nothing() {
+fn an_exec_under_traffic_corrupts_no_message() {
     let _watchdog = Watchdog::new();
     for round in 0..10 {
         let name = unique("executor");
         let mut peer_process = PeerProcess::start();
         peer_process.request(&format!("open {name} FI_SHM_PROTOCOL=cma"));
-        let mut side = Side::with(None, &[("FI_SHM_PROTOCOL", "cma")]);
+        let mut side = Side::with_params(None, &[("FI_SHM_PROTOCOL", "cma")]);
         let peer_addr = side.insert(&name);
         let side_addr = peer_process.request(&format!("insert {}", side.name()));
         peer_process.request(&format!(

@@ -9,28 +9,28 @@ use selvedge_kit::auth::proof::{Block, Initiator, Responder, Step};
 use selvedge_shm::smr::doorbell::Doorbell;
 
 use crate::connect::unique;
-use crate::hostile::{self, Hostile, NONCE, PROOF, QUESTION, REFUSAL, proof_packet};
+use crate::hostile::{self, HostileConnection, NONCE, PROOF, QUESTION, REFUSAL, proof_packet};
 use crate::process::Watchdog;
 use crate::side::{Kind, Side, content, info};
 
-fn with_keys(domain: &[u8], endpoint: &[u8]) -> Side {
+fn open_with_keys(domain: &[u8], endpoint: &[u8]) -> Side {
     let mut info = info(EpType::Rdm, &[]);
     info.domain_attr.auth_key = domain.into();
     info.ep_attr.auth_key = endpoint.into();
     Side::open(None, &info).unwrap()
 }
 
-fn keyed(key: &[u8]) -> Side {
-    with_keys(b"", key)
+fn open_with_key(key: &[u8]) -> Side {
+    open_with_keys(b"", key)
 }
 
-fn keyed_and_named(name: &str) -> Side {
+fn open_with_key_and_name(name: &str) -> Side {
     let mut info = info(EpType::Rdm, &[]);
     info.ep_attr.auth_key = KEY.into();
     Side::open(Some(name), &info).unwrap()
 }
 
-/// Sends in both directions. Returns the result on each side.
+/// Sends a message in both directions. Returns the result on each side.
 fn exchange(a: &mut Side, b: &mut Side) -> [Result<(), (Errno, String)>; 2] {
     let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
     a.send(Kind::Delivered, to_b, 8, 1).unwrap();
@@ -50,7 +50,7 @@ fn exchange(a: &mut Side, b: &mut Side) -> [Result<(), (Errno, String)>; 2] {
 }
 
 #[test]
-fn endpoints_with_different_keys_do_not_talk() {
+fn endpoints_with_different_keys_do_not_connect() {
     let _watchdog = Watchdog::new();
     let keys: [&[u8]; 6] = [
         b"",
@@ -62,7 +62,7 @@ fn endpoints_with_different_keys_do_not_talk() {
     ];
     for (index, local) in keys.iter().enumerate() {
         for remote in &keys[index + 1..] {
-            let (mut a, mut b) = (keyed(local), keyed(remote));
+            let (mut a, mut b) = (open_with_key(local), open_with_key(remote));
             let names = [b.name(), a.name()];
             for (name, result) in names.iter().zip(exchange(&mut a, &mut b)) {
                 let (errno, detail) = result.unwrap_err();
@@ -82,12 +82,15 @@ fn endpoints_with_different_keys_do_not_talk() {
 fn endpoints_with_the_same_key_exchange_messages() {
     let _watchdog = Watchdog::new();
     let pairs = [
-        (keyed(b""), keyed(b"")),
-        (keyed(b"one"), keyed(b"one")),
-        (keyed(&[9; 64]), keyed(&[9; 64])),
-        // An endpoint has its domain's key unless it has one of its own.
-        (with_keys(b"one", b""), keyed(b"one")),
-        (with_keys(b"two", b"one"), with_keys(b"three", b"one")),
+        (open_with_key(b""), open_with_key(b"")),
+        (open_with_key(b"one"), open_with_key(b"one")),
+        (open_with_key(&[9; 64]), open_with_key(&[9; 64])),
+        // An endpoint without a key has its domain's key.
+        (open_with_keys(b"one", b""), open_with_key(b"one")),
+        (
+            open_with_keys(b"two", b"one"),
+            open_with_keys(b"three", b"one"),
+        ),
     ];
     for (mut a, mut b) in pairs {
         assert_eq!(exchange(&mut a, &mut b), [Ok(()), Ok(())]);
@@ -97,9 +100,9 @@ fn endpoints_with_the_same_key_exchange_messages() {
 #[test]
 fn a_response_without_the_key_is_refused() {
     let _watchdog = Watchdog::new();
-    let mut side = keyed(b"key");
+    let mut side = open_with_key(b"key");
     let name = unique("keyless");
-    let listener = Hostile::listen(&name);
+    let listener = HostileConnection::listen(&name);
     let peer_addr = side.insert(&name);
     side.send(Kind::Delivered, peer_addr, 8, 1).unwrap();
     let forger = listener.accept();
@@ -112,9 +115,10 @@ fn a_response_without_the_key_is_refused() {
 
 const KEY: &[u8] = b"k1-secret";
 
-/// The next packet of an endpoint over a connection: its kind, its first field and its bytes. It has no
-/// part of the key and no descriptor. `None` when the endpoint has closed the connection.
-fn next_packet(side: &mut Side, hostile: &Hostile) -> Option<(u32, Block, Vec<u8>)> {
+/// Receives the next packet of an endpoint over a connection, and checks that the packet has no
+/// part of the key and no descriptor. Returns its kind, its first field and its bytes, or `None`
+/// when the endpoint has closed the connection.
+fn next_packet(side: &mut Side, hostile: &HostileConnection) -> Option<(u32, Block, Vec<u8>)> {
     let mut received = None;
     side.until(|_| {
         received = hostile.receive();
@@ -125,47 +129,52 @@ fn next_packet(side: &mut Side, hostile: &Hostile) -> Option<(u32, Block, Vec<u8
     assert!(
         !bytes
             .windows(4)
-            .any(|some| KEY.windows(4).any(|key| key == some))
+            .any(|bytes| KEY.windows(4).any(|key| key == bytes))
     );
     let kind = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap());
     Some((kind, *bytes[16..].first_chunk().unwrap(), bytes))
 }
 
-/// The field of an endpoint's next packet, which has this kind.
+/// Receives an endpoint's next packet, which must have this kind. Returns its first field.
 #[track_caller]
-fn next_field(side: &mut Side, hostile: &Hostile, kind: u32) -> Block {
-    let (received, word, _) = next_packet(side, hostile).unwrap();
+fn next_field(side: &mut Side, hostile: &HostileConnection, kind: u32) -> Block {
+    let (received, field, _) = next_packet(side, hostile).unwrap();
     assert_eq!(received, kind);
-    word
+    field
 }
 
-/// The endpoint refuses the connection for its key.
+/// Checks that the endpoint refuses the connection for its key.
 #[track_caller]
-fn expect_refusal(side: &mut Side, hostile: &Hostile) {
-    let (kind, word, bytes) = next_packet(side, hostile).unwrap();
-    let errno = u32::from_le_bytes(*word.first_chunk().unwrap());
+fn expect_refusal(side: &mut Side, hostile: &HostileConnection) {
+    let (kind, field, bytes) = next_packet(side, hostile).unwrap();
+    let errno = u32::from_le_bytes(*field.first_chunk().unwrap());
     assert_eq!((kind, errno), (REFUSAL, Errno::KeyRejected.as_raw() as u32));
     assert!(String::from_utf8_lossy(&bytes).contains("auth_key"));
-    hostile.is_cut_off_by(side);
+    hostile.expect_cut_off_by(side);
 }
 
-/// Posts a message to a name of which `listener` has the socket. Returns the connection.
-fn accept_from(side: &mut Side, listener: &Hostile, to: FiAddr, number: u64) -> Hostile {
-    side.send(Kind::Delivered, to, 8, number).unwrap();
+/// Posts a message to the name at which `listener` listens. Returns the connection.
+fn accept_from(
+    side: &mut Side,
+    listener: &HostileConnection,
+    dest: FiAddr,
+    number: u64,
+) -> HostileConnection {
+    side.send(Kind::Delivered, dest, 8, number).unwrap();
     listener.accept()
 }
 
 #[test]
 fn a_process_with_the_name_of_a_peer_learns_a_proof_and_no_key() {
     let _watchdog = Watchdog::new();
-    let (mut side, name) = (keyed(KEY), unique("name-of-a-peer"));
-    let listener = Hostile::listen(&name);
-    let to = side.insert(&name);
-    let forger = accept_from(&mut side, &listener, to, 1);
+    let (mut side, name) = (open_with_key(KEY), unique("name-of-a-peer"));
+    let listener = HostileConnection::listen(&name);
+    let dest = side.insert(&name);
+    let forger = accept_from(&mut side, &listener, dest, 1);
     next_field(&mut side, &forger, QUESTION);
     forger.send(&proof_packet(NONCE, &[7; 32], ""), &[]);
     let proof = next_field(&mut side, &forger, PROOF);
-    // The hostile peer has no proof but the endpoint's own.
+    // The hostile peer has no other proof than the one of the endpoint.
     forger.send(&proof_packet(PROOF, &proof, ""), &[]);
     assert_eq!(next_packet(&mut side, &forger), None);
     assert_eq!(side.next().errno(), Errno::ConnRefused);
@@ -174,36 +183,36 @@ fn a_process_with_the_name_of_a_peer_learns_a_proof_and_no_key() {
 #[test]
 fn a_client_without_a_valid_proof_gets_no_proof() {
     let _watchdog = Watchdog::new();
-    let mut side = keyed(KEY);
-    let caller = Hostile::connect(&side);
+    let mut side = open_with_key(KEY);
+    let caller = HostileConnection::connect(&side);
     caller.send(&proof_packet(QUESTION, &[1; 32], "caller"), &[]);
     let nonce = next_field(&mut side, &caller, NONCE);
     caller.send(&proof_packet(PROOF, &nonce, ""), &[]);
     expect_refusal(&mut side, &caller);
     for first in [NONCE, PROOF] {
-        let caller = Hostile::connect(&side);
+        let caller = HostileConnection::connect(&side);
         caller.send(&proof_packet(first, &[1; 32], ""), &[]);
         assert_eq!(next_packet(&mut side, &caller).unwrap().0, REFUSAL);
-        caller.is_cut_off_by(&mut side);
+        caller.expect_cut_off_by(&mut side);
     }
 }
 
 #[test]
-fn a_hello_before_a_proof_and_a_question_without_need_are_refused() {
+fn a_hello_before_a_proof_and_an_unneeded_question_are_refused() {
     let _watchdog = Watchdog::new();
     let (region, (_bell, memory)) = (hostile::region(), Doorbell::create().unwrap());
     let fds = [region.fd(), memory.fd()];
-    let mut side = keyed(KEY);
-    let caller = Hostile::connect(&side);
+    let mut side = open_with_key(KEY);
+    let caller = HostileConnection::connect(&side);
     caller.send(&hostile::hello("caller", 1, &7), &fds);
     expect_refusal(&mut side, &caller);
-    let caller = Hostile::connect(&side);
+    let caller = HostileConnection::connect(&side);
     caller.send(&proof_packet(QUESTION, &[1; 32], "caller"), &[]);
     next_field(&mut side, &caller, NONCE);
     caller.send(&hostile::hello("caller", 1, &7), &fds);
     expect_refusal(&mut side, &caller);
-    let mut side = keyed(b"");
-    let caller = Hostile::connect(&side);
+    let mut side = open_with_key(b"");
+    let caller = HostileConnection::connect(&side);
     caller.send(&proof_packet(QUESTION, &[1; 32], "caller"), &[]);
     expect_refusal(&mut side, &caller);
 }
@@ -211,13 +220,13 @@ fn a_hello_before_a_proof_and_a_question_without_need_are_refused() {
 #[test]
 fn a_replayed_proof_is_refused() {
     let _watchdog = Watchdog::new();
-    let (mut side, mut other) = (keyed(KEY), keyed(KEY));
+    let (mut side, mut other) = (open_with_key(KEY), open_with_key(KEY));
     let name = unique("in-the-middle");
-    let listener = Hostile::listen(&name);
-    let to = side.insert(&name);
+    let listener = HostileConnection::listen(&name);
+    let dest = side.insert(&name);
     let (to_side, to_other) = (
-        accept_from(&mut side, &listener, to, 1),
-        Hostile::connect(&other),
+        accept_from(&mut side, &listener, dest, 1),
+        HostileConnection::connect(&other),
     );
     let question = next_field(&mut side, &to_side, QUESTION);
     to_other.send(&proof_packet(QUESTION, &question, "side"), &[]);
@@ -227,14 +236,14 @@ fn a_replayed_proof_is_refused() {
     to_other.send(&proof_packet(PROOF, &proof, ""), &[]);
     let response = next_field(&mut other, &to_other, PROOF);
     // Another connection repeats the packets.
-    let again = Hostile::connect(&other);
-    again.send(&proof_packet(QUESTION, &question, "side"), &[]);
-    assert_ne!(next_field(&mut other, &again, NONCE), nonce);
-    again.send(&proof_packet(PROOF, &proof, ""), &[]);
-    expect_refusal(&mut other, &again);
-    let mut late = keyed(KEY);
-    let to = late.insert(&name);
-    let to_late = accept_from(&mut late, &listener, to, 1);
+    let replayer = HostileConnection::connect(&other);
+    replayer.send(&proof_packet(QUESTION, &question, "side"), &[]);
+    assert_ne!(next_field(&mut other, &replayer, NONCE), nonce);
+    replayer.send(&proof_packet(PROOF, &proof, ""), &[]);
+    expect_refusal(&mut other, &replayer);
+    let mut late = open_with_key(KEY);
+    let dest = late.insert(&name);
+    let to_late = accept_from(&mut late, &listener, dest, 1);
     assert_ne!(next_field(&mut late, &to_late, QUESTION), question);
     to_late.send(&proof_packet(NONCE, &nonce, ""), &[]);
     assert_ne!(next_field(&mut late, &to_late, PROOF), proof);
@@ -246,41 +255,41 @@ fn a_replayed_proof_is_refused() {
 #[test]
 fn a_peer_with_the_key_is_accepted_and_no_packet_contains_the_key() {
     let _watchdog = Watchdog::new();
-    let (mut side, key) = (keyed(KEY), AuthKey::new(KEY).unwrap());
-    let peer = Hostile::connect(&side);
-    let (mut caller, question) = Initiator::start();
+    let (mut side, key) = (open_with_key(KEY), AuthKey::new(KEY).unwrap());
+    let peer = HostileConnection::connect(&side);
+    let (mut initiator, question) = Initiator::start();
     peer.send(&proof_packet(QUESTION, &question, "honest"), &[]);
     let nonce = next_field(&mut side, &peer, NONCE);
-    let Ok(Step::SendProof(proof)) = caller.receive(&key, &nonce) else {
-        panic!("a nonce has come")
+    let Ok(Step::SendProof(proof)) = initiator.receive(&key, &nonce) else {
+        panic!("the nonce is not accepted")
     };
     peer.send(&proof_packet(PROOF, &proof, ""), &[]);
     let response = next_field(&mut side, &peer, PROOF);
-    assert_eq!(caller.receive(&key, &response), Ok(Step::Done));
+    assert_eq!(initiator.receive(&key, &response), Ok(Step::Done));
     let (region, (_bell, memory)) = (hostile::region(), Doorbell::create().unwrap());
     let hello = hostile::hello(&unique("honest"), 1, &7);
     peer.send(&hello, &[region.fd(), memory.fd()]);
     let mut received = Vec::new();
     side.until(|_| {
-        received = peer.receive().expect("let in").0;
+        received = peer.receive().expect("the endpoint refuses the hello").0;
         !received.is_empty()
     });
     assert_eq!(received[12], 1, "a hello");
     assert!(
         !received
             .windows(4)
-            .any(|some| KEY.windows(4).any(|key| key == some))
+            .any(|bytes| KEY.windows(4).any(|key| key == bytes))
     );
 }
 
 #[test]
-fn a_listener_that_dies_before_its_proof_is_searched_again() {
+fn a_post_connects_again_when_a_listener_ends_before_its_proof() {
     let _watchdog = Watchdog::new();
-    let (mut side, name) = (keyed(KEY), unique("dies"));
-    let listener = Hostile::listen(&name);
-    let to = side.insert(&name);
+    let (mut side, name) = (open_with_key(KEY), unique("dies"));
+    let listener = HostileConnection::listen(&name);
+    let dest = side.insert(&name);
     for number in 0..3 {
-        side.send(Kind::Delivered, to, 8, number).unwrap();
+        side.send(Kind::Delivered, dest, 8, number).unwrap();
     }
     for steps in 0..2 {
         let mut peer = None;
@@ -291,8 +300,8 @@ fn a_listener_that_dies_before_its_proof_is_searched_again() {
         let peer = peer.unwrap();
         next_field(&mut side, &peer, QUESTION);
         if steps == 1 {
-            let mut called = Responder::new(&AuthKey::new(KEY).unwrap());
-            let nonce = called
+            let mut responder = Responder::new(&AuthKey::new(KEY).unwrap());
+            let nonce = responder
                 .receive(&AuthKey::new(KEY).unwrap(), &[1; 32])
                 .unwrap();
             peer.send(&proof_packet(NONCE, &nonce, ""), &[]);
@@ -300,7 +309,7 @@ fn a_listener_that_dies_before_its_proof_is_searched_again() {
         }
     }
     drop(listener);
-    let mut late = keyed_and_named(&name);
+    let mut late = open_with_key_and_name(&name);
     for number in 0..3 {
         late.recv(Kind::Tagged, FiAddr::UNSPEC, 8, number).unwrap();
     }
@@ -309,8 +318,8 @@ fn a_listener_that_dies_before_its_proof_is_searched_again() {
     }
 }
 
-/// Opens an endpoint with the key and this limit of the time that a connection may be silent.
-fn with_hello_timeout(timeout: &str) -> Side {
+/// Opens an endpoint with the key and this limit of a connection's silence.
+fn open_with_hello_timeout(timeout: &str) -> Side {
     let params = [
         ("FI_SHM_PEER_TIMEOUT", "0"),
         ("FI_SHM_HELLO_TIMEOUT", timeout),
@@ -321,9 +330,12 @@ fn with_hello_timeout(timeout: &str) -> Side {
 }
 
 #[test]
-fn a_peer_that_makes_no_progress_for_long_is_waited_for() {
+fn a_connection_attempt_outlasts_a_peer_without_progress() {
     let _watchdog = Watchdog::new();
-    let (mut side, mut other) = (with_hello_timeout("100ms"), with_hello_timeout("100ms"));
+    let (mut side, mut other) = (
+        open_with_hello_timeout("100ms"),
+        open_with_hello_timeout("100ms"),
+    );
     let drive_for = |side: &mut Side, millis| {
         let start = std::time::Instant::now();
         while start.elapsed().as_millis() < millis {
@@ -333,7 +345,7 @@ fn a_peer_that_makes_no_progress_for_long_is_waited_for() {
     };
     let to_other = side.insert(other.name());
     side.send(Kind::Tagged, to_other, 8, 7).unwrap();
-    // Longer than a peer that exists and has no room is retried.
+    // This is longer than the retries for a peer that exists and has no room.
     drive_for(&mut side, 5500);
     drive_for(&mut other, 300);
     other.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 7).unwrap();
@@ -341,15 +353,45 @@ fn a_peer_that_makes_no_progress_for_long_is_waited_for() {
 }
 
 #[test]
-fn injects_before_a_proof_leave_when_their_endpoint_closes() {
+fn a_post_connects_again_when_a_listener_ends_between_its_proof_and_the_hello() {
+    let _watchdog = Watchdog::new();
+    let (mut side, name) = (open_with_hello_timeout("100ms"), unique("ends"));
+    let (listener, key) = (HostileConnection::listen(&name), AuthKey::new(KEY).unwrap());
+    let dest = side.insert(&name);
+    side.send(Kind::Tagged, dest, 8, 7).unwrap();
+    let mut peer = None;
+    side.until(|_| {
+        peer = listener.try_accept();
+        peer.is_some()
+    });
+    let (peer, mut responder) = (peer.unwrap(), Responder::new(&key));
+    let question = next_field(&mut side, &peer, QUESTION);
+    let nonce = responder.receive(&key, &question).unwrap();
+    peer.send(&proof_packet(NONCE, &nonce, ""), &[]);
+    let proof = next_field(&mut side, &peer, PROOF);
+    let response = responder.receive(&key, &proof).unwrap();
+    peer.send(&proof_packet(PROOF, &response, ""), &[]);
+    // The side makes no progress for longer than its connection may be silent.
+    let start = std::time::Instant::now();
+    while start.elapsed().as_millis() <= 100 {
+        std::thread::yield_now();
+    }
+    drop((peer, listener));
+    let mut late = open_with_key_and_name(&name);
+    late.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 7).unwrap();
+    side.next_with(&mut [&mut late]).ok();
+}
+
+#[test]
+fn injected_messages_before_a_proof_are_sent_when_their_endpoint_closes() {
     let _watchdog = Watchdog::new();
     // The side that closes is at every step of the proof.
     for steps in 0..6 {
-        let (mut side, mut other) = (keyed(KEY), keyed(KEY));
-        let to = side.insert(other.name());
+        let (mut side, mut other) = (open_with_key(KEY), open_with_key(KEY));
+        let dest = side.insert(other.name());
         for number in 0..3 {
             other.recv(Kind::Tagged, FiAddr::UNSPEC, 8, number).unwrap();
-            side.send(Kind::TaggedInject, to, 8, number).unwrap();
+            side.send(Kind::TaggedInject, dest, 8, number).unwrap();
         }
         for _ in 0..steps {
             other.drive();
@@ -362,7 +404,7 @@ fn injects_before_a_proof_leave_when_their_endpoint_closes() {
         closing.join().unwrap();
         (0..10_000).for_each(|_| other.drive());
         for number in 0..3 {
-            let event = other.poll().expect("the inject is lost").ok();
+            let event = other.poll().expect("an injected message is lost").ok();
             assert_eq!(event.bytes, content(number, 8));
         }
     }
@@ -371,44 +413,44 @@ fn injects_before_a_proof_leave_when_their_endpoint_closes() {
 #[test]
 fn closing_waits_no_longer_than_a_proof_may_take() {
     let _watchdog = Watchdog::new();
-    let (mut side, other) = (with_hello_timeout("100ms"), keyed(KEY));
-    let to = side.insert(other.name());
-    side.send(Kind::TaggedInject, to, 8, 1).unwrap();
+    let (mut side, other) = (open_with_hello_timeout("100ms"), open_with_key(KEY));
+    let dest = side.insert(other.name());
+    side.send(Kind::TaggedInject, dest, 8, 1).unwrap();
     // The peer makes no progress. The watchdog bounds the time of closing.
     drop(side);
     // Closing waits neither for an absent peer, nor without injected messages.
     for kind in [Kind::TaggedInject, Kind::Tagged] {
-        let mut side = with_hello_timeout("3600s");
+        let mut side = open_with_hello_timeout("3600s");
         let (absent, peer_addr) = (unique("absent"), other.name());
-        let to = side.insert(if kind == Kind::Tagged {
+        let dest = side.insert(if kind == Kind::Tagged {
             peer_addr
         } else {
             absent
         });
-        side.send(kind, to, 8, 1).unwrap();
+        side.send(kind, dest, 8, 1).unwrap();
         drop(side);
     }
 }
 
 #[test]
-fn a_peer_that_comes_back_proves_its_key_anew() {
+fn a_restarted_peer_proves_its_key_again() {
     let _watchdog = Watchdog::new();
-    let (mut side, name) = (keyed(KEY), unique("comes-back"));
-    let to = side.insert(&name);
+    let (mut side, name) = (open_with_key(KEY), unique("comes-back"));
+    let dest = side.insert(&name);
     for incarnation in 0..3 {
-        let mut other = keyed_and_named(&name);
+        let mut other = open_with_key_and_name(&name);
         other
             .recv(Kind::Tagged, FiAddr::UNSPEC, 8, incarnation)
             .unwrap();
         // Posts connect to a peer again after a disconnect.
-        while let Err(errno) = side.send(Kind::Tagged, to, 8, incarnation) {
+        while let Err(errno) = side.send(Kind::Tagged, dest, 8, incarnation) {
             assert!(matches!(errno, Errno::Again | Errno::NotConn), "{errno}");
             side.drive();
             other.drive();
         }
         side.next_with(&mut [&mut other]).ok();
         assert_eq!(other.next_with(&mut [&mut side]).ok().context, incarnation);
-        side.recv(Kind::Tagged, to, 8, 100 + incarnation).unwrap();
+        side.recv(Kind::Tagged, dest, 8, 100 + incarnation).unwrap();
         drop(other);
         assert_eq!(side.next().errno(), Errno::ConnReset);
     }
@@ -418,7 +460,7 @@ fn a_peer_that_comes_back_proves_its_key_anew() {
 fn both_sides_may_connect_at_once() {
     let _watchdog = Watchdog::new();
     for round in 0..20 {
-        let (mut a, mut b) = (keyed(KEY), keyed(KEY));
+        let (mut a, mut b) = (open_with_key(KEY), open_with_key(KEY));
         let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
         a.send(Kind::Tagged, to_b, 8, 1).unwrap();
         b.send(Kind::Tagged, to_a, 8, 2).unwrap();
@@ -434,12 +476,12 @@ fn both_sides_may_connect_at_once() {
 #[test]
 fn unfinished_proofs_delay_no_other_peer_and_time_out() {
     let _watchdog = Watchdog::new();
-    let mut side = with_hello_timeout("500ms");
-    let silent: Vec<_> = (0..40).map(|_| Hostile::connect(&side)).collect();
+    let mut side = open_with_hello_timeout("500ms");
+    let silent: Vec<_> = (0..40).map(|_| HostileConnection::connect(&side)).collect();
     for caller in &silent {
         caller.send(&proof_packet(QUESTION, &[1; 32], "silent"), &[]);
     }
-    let mut other = keyed(KEY);
+    let mut other = open_with_key(KEY);
     assert_eq!(exchange(&mut side, &mut other), [Ok(()), Ok(())]);
     for caller in &silent {
         while next_packet(&mut side, caller).is_some() {}
@@ -450,9 +492,9 @@ fn unfinished_proofs_delay_no_other_peer_and_time_out() {
 fn discovery_refuses_keys_that_are_too_long() {
     let registry = Registry::new().with(&selvedge_shm::PROVIDER);
     let request = |ep: usize, domain: usize| {
-        registry.infos(&Hints::new().edit(|asked| {
-            asked.ep_attr.auth_key = vec![3; ep];
-            asked.domain_attr.auth_key = vec![4; domain];
+        registry.infos(&Hints::new().edit(|info| {
+            info.ep_attr.auth_key = vec![3; ep];
+            info.domain_attr.auth_key = vec![4; domain];
         }))
     };
     for (ep, domain) in [(0, 0), (1, 0), (64, 64)] {

@@ -1,4 +1,5 @@
-//! The lines that a working program logs: of discovery, names, connections, protocols, fallbacks.
+//! The lines that a program without faults logs: discovery, names, connections, protocols,
+//! fallbacks.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,12 +11,12 @@ use crate::denial::{deny, receive_large};
 use crate::process::{PeerProcess, alone};
 use crate::side::{Kind, Side};
 
-/// Keeps every message of this process.
-struct Lines(Mutex<Vec<String>>);
+/// A logger that keeps every line of this process.
+struct KeptLines(Mutex<Vec<String>>);
 
-static LINES: Lines = Lines(Mutex::new(Vec::new()));
+static LINES: KeptLines = KeptLines(Mutex::new(Vec::new()));
 
-impl Log for Lines {
+impl Log for KeptLines {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
@@ -28,8 +29,8 @@ impl Log for Lines {
     fn flush(&self) {}
 }
 
-impl Lines {
-    fn keep() {
+impl KeptLines {
+    fn install() {
         log::set_logger(&LINES).unwrap();
         log::set_max_level(LevelFilter::Debug);
     }
@@ -38,11 +39,11 @@ impl Lines {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a line has this begin and this end.
+    /// Whether a line starts with `begin` and ends with `end`.
     fn has(&self, begin: &str, end: &str) -> bool {
         let lines = self.kept();
-        let is_it = |line: &String| line.starts_with(begin) && line.ends_with(end);
-        lines.iter().any(is_it)
+        let is_match = |line: &String| line.starts_with(begin) && line.ends_with(end);
+        lines.iter().any(is_match)
     }
 
     #[track_caller]
@@ -61,50 +62,50 @@ const EP_DATA: &str = "INFO selvedge::shm::ep_data ";
 #[test]
 fn the_provider_the_names_and_the_connections_of_a_program_are_logged() {
     alone(|| {
-        Lines::keep();
+        KeptLines::install();
         let mut side = Side::new();
-        let own = side.name();
-        let other = format!("{}p", std::process::id());
-        let peer_addr = side.insert(&other);
+        let local_name = side.name();
+        let peer_name = format!("{}p", std::process::id());
+        let peer_addr = side.insert(&peer_name);
         side.send(Kind::Msg, peer_addr, 8, 1).unwrap();
         side.drive();
-        let own = own.trim_start_matches("fi_shm://");
+        let local_name = local_name.trim_start_matches("fi_shm://");
         LINES.expect("INFO selvedge::core::core discovery: shm: taken: ", "");
         LINES.expect("INFO selvedge::shm::domain ", " control progress");
-        LINES.expect(EP_CTRL, &format!("endpoint {own} is open"));
+        LINES.expect(EP_CTRL, &format!("endpoint {local_name} is open"));
         LINES.expect(
             EP_CTRL,
-            &format!("{own}: no endpoint has the name {other} yet"),
+            &format!("{local_name}: no endpoint has the name {peer_name} yet"),
         );
-        let mut peer_process = PeerProcess::named(&other);
+        let mut peer_process = PeerProcess::named(&peer_name);
         peer_process.request("drive on");
         side.next().ok();
-        side.until(|_| LINES.has(EP_CTRL, &format!("{own}: connected to {other}")));
+        side.until(|_| LINES.has(EP_CTRL, &format!("{local_name}: connected to {peer_name}")));
         side.recv(Kind::Msg, peer_addr, 8, 2).unwrap();
         peer_process.kill();
         side.next().errno();
         LINES.expect(
-            &format!("{EP_CTRL}{own}: lost the connection to {other} ("),
+            &format!("{EP_CTRL}{local_name}: lost the connection to {peer_name} ("),
             ")",
         );
         LINES.expect("DEBUG selvedge::shm::ep_data ", "");
         drop(side);
-        LINES.expect(EP_CTRL, &format!("endpoint {own} is closed"));
+        LINES.expect(EP_CTRL, &format!("endpoint {local_name} is closed"));
     });
 }
 
 #[test]
 fn the_measured_protocol_times_are_logged() {
     alone(|| {
-        Lines::keep();
+        KeptLines::install();
         let mut side = Side::new();
         let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
-        let to_us = peer_process.request(&format!("insert {}", side.name()));
-        receive_large(&mut side, &mut peer_process, &to_us, 1..40);
+        let side_addr = peer_process.request(&format!("insert {}", side.name()));
+        receive_large(&mut side, &mut peer_process, &side_addr, 1..40);
         if LINES.has(EP_CTRL, "large messages are bounced") {
             return skip(
                 Need::System,
-                "no cross-memory attach, so there is nothing to choose",
+                "no cross-memory attach, so only one protocol is possible",
             );
         }
         LINES.expect(
@@ -117,13 +118,13 @@ fn the_measured_protocol_times_are_logged() {
 #[test]
 fn fallbacks_are_logged() {
     alone(|| {
-        Lines::keep();
+        KeptLines::install();
         deny("process_vm_readv", libc::EPERM);
         deny("membarrier", libc::ENOSYS);
         let mut side = Side::new();
         let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
-        let to_us = peer_process.request(&format!("insert {}", side.name()));
-        receive_large(&mut side, &mut peer_process, &to_us, 1..3);
+        let side_addr = peer_process.request(&format!("insert {}", side.name()));
+        receive_large(&mut side, &mut peer_process, &side_addr, 1..3);
         LINES.expect(EP_CTRL, "; large messages are bounced");
         LINES.expect(&format!("{EP_CTRL}no membarrier(2)"), "");
         let mut attr = alloc::Attr::default();
@@ -139,20 +140,20 @@ fn fallbacks_are_logged() {
 }
 
 #[test]
-fn injected_messages_that_closing_discards_are_counted_in_the_log() {
+fn the_log_states_the_number_of_injected_messages_that_closing_discards() {
     alone(|| {
-        Lines::keep();
-        let (mut side, other) = (Side::new(), format!("{}n", std::process::id()));
-        let own = side.name();
-        let own = own.trim_start_matches("fi_shm://");
-        let peer_addr = side.insert(&other);
+        KeptLines::install();
+        let (mut side, peer_name) = (Side::new(), format!("{}n", std::process::id()));
+        let local_name = side.name();
+        let local_name = local_name.trim_start_matches("fi_shm://");
+        let peer_addr = side.insert(&peer_name);
         side.send(Kind::Tagged, peer_addr, 8, 1).unwrap();
         for number in 2..5 {
             side.send(Kind::TaggedInject, peer_addr, 8, number).unwrap();
         }
         drop(side);
         let lost = format!(
-            "{own} closes, and injected messages for {other} are lost (it was not connected): 3"
+            "{local_name} closes, and injected messages for {peer_name} are lost (it was not connected): 3"
         );
         LINES.expect("WARN selvedge::shm::ep_ctrl ", &lost);
     });

@@ -1,5 +1,5 @@
-//! Faults, with real processes: peers that are absent, killed, stopped, out of a resource, closing or
-//! hostile. No process may hang, crash, leak or disturb others, and every operation completes.
+//! Faults, with real processes: peers that are absent, killed, stopped, out of a resource, closing
+//! or hostile. No process may hang, crash, leak or disturb others, and every operation completes.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -28,7 +28,7 @@ mod states;
 mod unauthenticated;
 mod vectors;
 
-/// Not a test: the other process of the tests, which serves the requests of its standard input.
+/// The peer process of the tests, which serves the requests of its standard input.
 #[test]
 #[ignore = "started by other tests"]
 fn peer_process() {

@@ -1,8 +1,8 @@
-//! Processes in other namespaces, which have only a directory in common: they exchange messages of
-//! every size, and notice each other's end.
+//! Processes in different namespaces, which have only a directory in common: they exchange messages
+//! of every size, and each detects the end of another.
 //!
-//! The tests need util-linux's `unshare` and `nsenter` and the right to use them. Where that is
-//! missing they say so and are skipped.
+//! The tests need util-linux's `unshare` and `nsenter` and the right to use them. Without these,
+//! the tests are skipped and report why.
 
 use std::fs;
 use std::process::Command;
@@ -15,7 +15,8 @@ use crate::directory::TestDir;
 use crate::process::{PeerProcess, Watchdog};
 use crate::side::{Kind, Side, content};
 
-/// Namespaces of a container, as options of `unshare`, and the ones of `nsenter` that lead there.
+/// Namespaces of a container: the options of `unshare` that create them, and the options of
+/// `nsenter` that enter them.
 #[derive(Clone, Copy)]
 struct Container {
     unshare: &'static [&'static str],
@@ -80,43 +81,44 @@ impl Container {
 
     /// Whether this system allows the container. If not, the test is reported as skipped.
     fn is_possible(self) -> bool {
-        let tried = self.unshare().arg("true").output();
-        let why = match tried {
+        let output = self.unshare().arg("true").output();
+        let reason = match output {
             Ok(output) if output.status.success() => return true,
             Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
             Err(error) => format!("unshare: {error}"),
         };
-        skip(Need::Rights, why);
+        skip(Need::Rights, reason);
         false
     }
 
-    /// The first process of a new container.
+    /// Starts the first process of a new container.
     fn start(self) -> PeerProcess {
         PeerProcess::start_by(self.unshare())
     }
 
-    /// Another process of the container that `first` is in.
+    /// Starts another process in the container of `first`.
     fn join(self, first: &PeerProcess) -> PeerProcess {
         let path = format!("/proc/{0}/task/{0}/children", first.pid());
-        let inside = fs::read_to_string(path).unwrap();
+        let target = fs::read_to_string(path).unwrap();
         let mut command = Command::new("nsenter");
-        command.args(["--target", inside.trim()]).args(self.nsenter);
+        command.args(["--target", target.trim()]).args(self.nsenter);
         PeerProcess::start_by(command)
     }
 }
 
-/// A process of a container, and the indices that the others have in its address vector.
+/// A process of a container, and the indices of all members in its address vector.
 struct Member {
     peer_process: PeerProcess,
     name: String,
-    others: Vec<String>,
+    indices: Vec<String>,
 }
 
 const SIZES: [u64; 3] = [8, 3000, 300_001];
 
-/// Starts two containers with two processes each. All exchange messages with each other and with this
-/// process. Then one is killed: all others detect it, and no other message fails.
-fn two_by_two(container: Container) {
+/// Starts two containers with two processes each. All processes exchange messages with each other
+/// and with this process. Then the test kills one: all others detect the end, and no other message
+/// fails.
+fn run_two_containers(container: Container) {
     let _watchdog = Watchdog::new();
     if !container.is_possible() {
         return;
@@ -137,11 +139,11 @@ fn two_by_two(container: Container) {
     let names: Vec<_> = members.iter().map(|member| member.name.clone()).collect();
     for member in &mut members {
         let insert = |name: &String| member.peer_process.request(&format!("insert {name}"));
-        member.others = names.iter().map(insert).collect();
+        member.indices = names.iter().map(insert).collect();
     }
     let mut side = dir.side();
     let to_members: Vec<_> = names.iter().map(|name| side.insert(name)).collect();
-    all_to_all(&mut members);
+    exchange_all_to_all(&mut members);
     for (member, &to_member) in members.iter_mut().zip(&to_members) {
         exchange_with_member(&mut side, member, to_member);
     }
@@ -151,7 +153,7 @@ fn two_by_two(container: Container) {
     killed.peer_process.kill();
     assert_eq!(side.next().errno(), Errno::ConnReset);
     for member in &mut members {
-        let to_killed = member.others[3].clone();
+        let to_killed = member.indices[3].clone();
         member.peer_process.request("drive on");
         member.peer_process.request("drive off");
         let request = format!("send Delivered {to_killed} 8 901");
@@ -166,7 +168,7 @@ fn two_by_two(container: Container) {
             response => assert_eq!(response, "NotConn"),
         }
     }
-    all_to_all(&mut members);
+    exchange_all_to_all(&mut members);
     for (member, &to_member) in members.iter_mut().zip(&to_members) {
         exchange_with_member(&mut side, member, to_member);
     }
@@ -178,18 +180,21 @@ fn open_member(mut peer_process: PeerProcess, number: usize, dir: &TestDir) -> M
     Member {
         peer_process,
         name,
-        others: Vec::new(),
+        indices: Vec::new(),
     }
 }
 
-fn all_to_all(members: &mut [Member]) {
+fn exchange_all_to_all(members: &mut [Member]) {
     for from in 0..members.len() {
         for to in (0..members.len()).filter(|&to| to != from) {
             for (number, len) in (1..).zip(SIZES) {
                 let receive = format!("recv Tagged {len} {number}");
                 members[to].peer_process.request(&receive);
                 members[to].peer_process.request("drive on");
-                let send = format!("send Delivered {} {len} {number}", members[from].others[to]);
+                let send = format!(
+                    "send Delivered {} {len} {number}",
+                    members[from].indices[to]
+                );
                 members[from].peer_process.request(&send);
                 assert_eq!(
                     members[from].peer_process.request("next"),
@@ -203,7 +208,7 @@ fn all_to_all(members: &mut [Member]) {
     }
 }
 
-/// Messages in both directions between a member and this process.
+/// Exchanges messages in both directions between a member and this process.
 fn exchange_with_member(side: &mut Side, member: &mut Member, to_member: FiAddr) {
     let side_addr = member
         .peer_process
@@ -239,42 +244,42 @@ fn exchange_with_member(side: &mut Side, member: &mut Member, to_member: FiAddr)
 }
 
 #[test]
-fn containers_with_their_own_processes() {
-    two_by_two(PROCESSES);
+fn processes_of_different_pid_namespaces_exchange_messages() {
+    run_two_containers(PROCESSES);
 }
 
 #[test]
-fn containers_with_their_own_network() {
-    two_by_two(NETWORK);
+fn processes_of_different_network_namespaces_exchange_messages() {
+    run_two_containers(NETWORK);
 }
 
 #[test]
-fn containers_with_their_own_mounts() {
-    two_by_two(FILES);
+fn processes_of_different_mount_namespaces_exchange_messages() {
+    run_two_containers(FILES);
 }
 
 #[test]
-fn containers_with_their_own_ipc_and_host_names() {
-    two_by_two(OBJECTS);
+fn processes_of_different_ipc_and_host_name_namespaces_exchange_messages() {
+    run_two_containers(OBJECTS);
 }
 
 #[test]
-fn containers_with_their_own_users() {
-    two_by_two(USERS);
+fn processes_of_different_user_namespaces_exchange_messages() {
+    run_two_containers(USERS);
 }
 
 #[test]
-fn containers_with_their_own_time() {
-    two_by_two(TIME);
+fn processes_of_different_time_namespaces_exchange_messages() {
+    run_two_containers(TIME);
 }
 
 #[test]
-fn containers_that_share_only_a_directory() {
-    two_by_two(EVERYTHING);
+fn processes_that_share_only_a_directory_exchange_messages() {
+    run_two_containers(EVERYTHING);
 }
 
 #[test]
-fn without_a_directory_another_network_namespace_is_out_of_reach() {
+fn without_a_directory_a_peer_in_another_network_namespace_is_refused() {
     let _watchdog = Watchdog::new();
     if !NETWORK.is_possible() {
         return;
@@ -282,13 +287,13 @@ fn without_a_directory_another_network_namespace_is_out_of_reach() {
     let name = unique("outside");
     let mut peer_process = NETWORK.start();
     peer_process.request(&format!("open {name}"));
-    let mut side = Side::with(None, &[("FI_SHM_PEER_TIMEOUT", "50ms")]);
+    let mut side = Side::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "50ms")]);
     let peer_addr = side.insert(&name);
     side.send(Kind::Tagged, peer_addr, 8, 1).unwrap();
     assert_eq!(side.next().errno(), Errno::ConnRefused);
 }
 
-/// All users that a namespace does not map have one number there.
+/// All users that a namespace does not map have the same number in that namespace.
 #[test]
 fn a_user_that_a_namespace_does_not_map_gets_no_endpoint() {
     const UNMAPPED: Container = Container {
@@ -309,12 +314,12 @@ fn a_user_that_a_namespace_does_not_map_gets_no_endpoint() {
 
 /// The first process of every container has number 1, which is no identity.
 #[test]
-fn a_process_with_the_number_of_a_dead_one_is_another_peer() {
+fn a_process_with_the_pid_of_a_killed_process_is_another_peer() {
     let _watchdog = Watchdog::new();
     if !PROCESSES.is_possible() {
         return;
     }
-    let dir = TestDir::new("reborn");
+    let dir = TestDir::new("restarted");
     let mut side = dir.side();
     let name = unique("one");
     let peer_addr = side.insert(&name);
@@ -331,7 +336,7 @@ fn a_process_with_the_number_of_a_dead_one_is_another_peer() {
             assert!(event.bytes == content(number, len as usize));
             peer_process.request("drive off");
         }
-        // For this incarnation only.
+        // This receive matches messages of this incarnation only.
         side.recv(Kind::Tagged, peer_addr, 8, 5000 + incarnation)
             .unwrap();
         peer_process.kill();

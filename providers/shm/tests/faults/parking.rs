@@ -41,8 +41,8 @@ fn wait_until_parked(pid: i32) {
     let is_parked = || {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         tasks.flatten().any(|task| {
-            let now = std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
-            now.split(' ').next() == Some(&call)
+            let state = std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
+            state.split(' ').next() == Some(&call)
         })
     };
     while !is_parked() {
@@ -51,15 +51,16 @@ fn wait_until_parked(pid: i32) {
 }
 
 /// Far longer than a wake-up takes.
-const LIMIT: Duration = Duration::from_secs(10);
+const WAKE_UP_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn waiting_side(params: &[(&str, &str)]) -> Side {
+fn open_waiting_side(params: &[(&str, &str)]) -> Side {
     Side::open_waiting(None, &info(EpType::Rdm, params), wait::Object::Unspec).unwrap()
 }
 
-/// A side and a peer process, each with a queue that a thread can wait at, and their addresses.
+/// Opens a side and a peer process, each with a queue that a thread can wait at. Returns them with
+/// their addresses.
 fn connect(label: &str, protocol: &str) -> (Side, PeerProcess, FiAddr, String) {
-    let side = waiting_side(&[("FI_SHM_PROTOCOL", protocol)]);
+    let side = open_waiting_side(&[("FI_SHM_PROTOCOL", protocol)]);
     let (mut peer_process, name) = (PeerProcess::start(), unique(label));
     peer_process.request(&format!("open-waiting {name} FI_SHM_PROTOCOL={protocol}"));
     let peer_addr = side.insert(&name);
@@ -91,8 +92,8 @@ fn a_parked_receiver_is_woken_by_a_message_of_every_protocol() {
             while side.send(kind, peer_addr, len, number) == Err(Errno::Again) {
                 side.drive();
             }
-            // A small message is sent when the call returns. The others need progress of the sender,
-            // which parks until the receiver requests it.
+            // A small message is sent when the call returns. The others need progress of the
+            // sender, which parks until the receiver requests it.
             if kind == Kind::Delivered || len > 4096 {
                 side.park(None).unwrap().ok();
             }
@@ -112,7 +113,7 @@ fn a_parked_receiver_is_woken_by_a_new_connection_and_by_the_messages_after_it()
         for number in 0..3 {
             peer_process.send_request("park");
             wait_until_parked(peer_process.pid());
-            // Without progress in between: this side does not read the peer's own hello.
+            // This side makes no progress in between, so it does not read the peer's own hello.
             side.send(Kind::TaggedInject, peer_addr, 8, number).unwrap();
             assert_eq!(peer_process.response(), format!("done {number} 8 good"));
         }
@@ -127,11 +128,11 @@ fn packets_behind_hundreds_of_wake_ups_are_received() {
     let _watchdog = Watchdog::new();
     let params = [("FI_SHM_PROTOCOL", "bounce"), ("FI_SHM_CMD_COUNT", "1024")];
     for parks in [false, true] {
-        let (mut side, mut other) = (waiting_side(&params), waiting_side(&params));
+        let (mut side, mut other) = (open_waiting_side(&params), open_waiting_side(&params));
         let (to_other, to_side) = (side.insert(other.name()), other.insert(side.name()));
         for number in 0..COUNT {
             other.recv(Kind::Tagged, to_side, 8, number).unwrap();
-            // Without progress in between: each message wakes the other side.
+            // No side makes progress in between, so each message wakes the other side.
             side.send(Kind::TaggedInject, to_other, 8, number).unwrap();
         }
         other.recv(Kind::Tagged, to_side, LARGE, COUNT).unwrap();
@@ -177,7 +178,7 @@ fn packets_behind_hundreds_of_wake_ups_are_received() {
 #[test]
 fn a_parked_thread_is_woken_by_polled_and_unpolled_peers() {
     let _watchdog = Watchdog::new();
-    let mut side = waiting_side(&[("FI_SHM_HOT_PEERS", "1")]);
+    let mut side = open_waiting_side(&[("FI_SHM_HOT_PEERS", "1")]);
     let pid = nix::unistd::getpid().as_raw();
     let mut peers = ["first", "second"].map(|label| {
         let mut peer_process = PeerProcess::start();
@@ -190,8 +191,8 @@ fn a_parked_thread_is_woken_by_polled_and_unpolled_peers() {
         side.recv(Kind::Tagged, FiAddr::UNSPEC, 8, number).unwrap();
         let waiter = std::thread::spawn(move || {
             let start = Instant::now();
-            let event = side.park(Some(LIMIT));
-            (side, event, start.elapsed() < LIMIT)
+            let event = side.park(Some(WAKE_UP_TIMEOUT));
+            (side, event, start.elapsed() < WAKE_UP_TIMEOUT)
         });
         wait_until_parked(pid);
         peer_process.request(&format!("send TaggedInject {side_addr} 8 {number}"));
@@ -200,7 +201,7 @@ fn a_parked_thread_is_woken_by_polled_and_unpolled_peers() {
         assert!(is_woken, "message {number} woke no thread");
         assert_eq!(event.unwrap().ok().context, number);
         side = woken;
-        // The peer reads whether the side polls it, or waits for its doorbell.
+        // The peer reads whether the side polls the peer's queue, or waits for the doorbell.
         peer_process.request("drive 1000");
     }
 }
@@ -227,9 +228,9 @@ fn a_parked_thread_is_woken_when_a_peer_is_killed_closes_or_exits() {
 }
 
 #[test]
-fn a_parked_sender_sees_the_timeout_of_an_absent_peer() {
+fn a_parked_sender_reports_the_timeout_of_an_absent_peer() {
     let _watchdog = Watchdog::new();
-    let mut side = waiting_side(&[("FI_SHM_PEER_TIMEOUT", "50ms")]);
+    let mut side = open_waiting_side(&[("FI_SHM_PEER_TIMEOUT", "50ms")]);
     let absent = side.insert(unique("absent"));
     side.send(Kind::Tagged, absent, 8, 1).unwrap();
     assert_eq!(side.park(None).unwrap().errno(), Errno::ConnRefused);
@@ -248,7 +249,7 @@ fn a_parked_thread_takes_almost_no_processor_time() {
     assert!(side.park(Some(PARK_TIME)).is_none());
     let after = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
     let switches = after.voluntary_context_switches() - before.voluntary_context_switches();
-    assert!(switches < 50, "it woke {switches} times");
+    assert!(switches < 50, "the thread woke {switches} times");
     let used = |usage: &nix::sys::resource::Usage| {
         let (user, system) = (usage.user_time(), usage.system_time());
         (user.tv_sec() + system.tv_sec()) * 1_000_000 + user.tv_usec() + system.tv_usec()
@@ -277,8 +278,9 @@ fn no_wake_up_is_lost_however_the_two_sides_race() {
     }
 }
 
-/// A thread that polls occasionally leaves the endpoint armed. A thread that goes on polling disarms
-/// it and wakes the parked threads. In both cases the thread at the descriptor must be woken.
+/// A thread that polls occasionally leaves the endpoint armed. A thread that polls continuously
+/// disarms the endpoint and wakes the parked threads. In both cases the thread at the descriptor
+/// must be woken.
 #[test]
 fn no_wake_up_is_lost_on_a_descriptor_while_another_thread_polls_occasionally() {
     const COUNT: u64 = 800;

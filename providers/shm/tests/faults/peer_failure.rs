@@ -43,18 +43,19 @@ const fn transfer(kind: Kind, len: usize, protocol: &'static str, is_confirmed: 
 }
 
 impl Transfer {
-    /// One inline, one through the pool, one large by each protocol.
+    /// One inline transfer, one through the pool, and one large transfer by each protocol.
     pub(crate) fn selection() -> [Self; 4] {
         [TRANSFERS[1], TRANSFERS[4], TRANSFERS[7], TRANSFERS[8]]
     }
 
-    /// A side and a peer process, the peer's address, and the side's address in the peer process.
+    /// Opens a side and a peer process. Returns them with the peer's address and the side's address
+    /// in the peer process.
     pub(crate) fn connect(self, label: &str) -> (Side, PeerProcess, FiAddr, String) {
         let params = [
             ("FI_SHM_PROTOCOL", self.protocol),
             ("FI_SHM_PEER_TIMEOUT", "50ms"),
         ];
-        let side = Side::with(None, &params);
+        let side = Side::with_params(None, &params);
         let (mut peer_process, name) = (PeerProcess::start(), unique(label));
         peer_process.request(&format!("open {name} FI_SHM_PROTOCOL={}", self.protocol));
         let peer_addr = side.insert(&name);
@@ -94,7 +95,7 @@ pub(crate) fn wait_for_disconnect(side: &mut Side, peer_addr: FiAddr) {
 }
 
 #[test]
-fn sends_to_a_peer_that_is_killed_fail_unless_they_were_done() {
+fn sends_to_a_killed_peer_fail_unless_they_were_complete() {
     let _watchdog = Watchdog::new();
     for transfer in TRANSFERS {
         for is_connected in [false, true] {
@@ -198,14 +199,15 @@ fn messages_committed_before_the_sender_was_killed_are_received() {
 #[test]
 fn a_restarted_process_is_a_new_peer_under_the_same_name() {
     let _watchdog = Watchdog::new();
-    let name = unique("phoenix");
+    let name = unique("restarted");
     let mut side = Side::new();
     let peer_addr = side.insert(&name);
     for incarnation in 1..=20 {
         let mut peer_process = PeerProcess::named(&name);
         let side_addr = peer_process.request(&format!("insert {}", side.name()));
         let first = incarnation * 100;
-        // Without progress in between: the end of the previous incarnation may not be detected yet.
+        // This side makes no progress in between: the end of the previous incarnation may not be
+        // detected yet.
         peer_process.request(&format!("send Tagged {side_addr} 8 {first}"));
         side.recv(Kind::Tagged, FiAddr::UNSPEC, 8, first).unwrap();
         let event = loop {
@@ -226,7 +228,7 @@ fn a_restarted_process_is_a_new_peer_under_the_same_name() {
             peer_process.request("next"),
             format!("done {} 8 good", first + 1)
         );
-        // Without a receive: the next incarnation must not get it.
+        // No receive matches this message: the next incarnation must not get it.
         side.send(Kind::Tagged, peer_addr, 8, first + 101).unwrap();
         side.next().ok();
         side.send(Kind::Delivered, peer_addr, 8, first + 3).unwrap();
@@ -240,15 +242,15 @@ fn a_restarted_process_is_a_new_peer_under_the_same_name() {
 #[test]
 fn the_connection_of_a_killed_peer_is_not_used_for_its_next_incarnation() {
     let _watchdog = Watchdog::new();
-    for is_next_there in [false, true] {
-        let name = unique("corpse");
-        let mut side = Side::with(None, &[("FI_SHM_PEER_TIMEOUT", "30s")]);
+    for is_next_started in [false, true] {
+        let name = unique("replaced");
+        let mut side = Side::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "30s")]);
         let peer_addr = side.insert(&name);
         let mut first = PeerProcess::named(&name);
         let side_addr = first.request(&format!("insert {}", side.name()));
         first.request(&format!("send Tagged {side_addr} 8 1"));
         first.kill();
-        let mut next = is_next_there.then(|| PeerProcess::named(&name));
+        let mut next = is_next_started.then(|| PeerProcess::named(&name));
         side.send(Kind::Tagged, peer_addr, 8, 2).unwrap();
         side.send(Kind::Delivered, peer_addr, 8, 3).unwrap();
         (0..1000).for_each(|_| side.drive());
@@ -268,7 +270,7 @@ fn the_connection_of_a_killed_peer_is_not_used_for_its_next_incarnation() {
 fn pending_messages_of_an_incarnation_are_received_although_the_next_one_is_sent_to_first() {
     let _watchdog = Watchdog::new();
     for was_connected in [false, true] {
-        let name = unique("unheard");
+        let name = unique("unread");
         let mut side = Side::new();
         let peer_addr = side.insert(&name);
         let mut first = PeerProcess::named(&name);
@@ -331,9 +333,9 @@ fn pending_messages_of_an_incarnation_are_received_before_a_post_fails_with_not_
 #[test]
 fn pending_messages_of_an_incarnation_are_received_although_sends_wait_for_the_next_one() {
     let _watchdog = Watchdog::new();
-    for is_next_there in [false, true] {
+    for is_next_started in [false, true] {
         let name = unique("awaited");
-        let mut side = Side::with(None, &[("FI_SHM_PEER_TIMEOUT", "60s")]);
+        let mut side = Side::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "60s")]);
         let peer_addr = side.insert(&name);
         side.recv(Kind::Tagged, peer_addr, 8, 5).unwrap();
         for number in [3, 4] {
@@ -344,7 +346,7 @@ fn pending_messages_of_an_incarnation_are_received_although_sends_wait_for_the_n
         first.request(&format!("send Tagged {side_addr} 8 1"));
         first.request(&format!("send Tagged {side_addr} 2000 2"));
         first.kill();
-        let mut next = is_next_there.then(|| PeerProcess::named(&name));
+        let mut next = is_next_started.then(|| PeerProcess::named(&name));
         (0..1000).for_each(|_| side.drive());
         for (number, len) in [(1, 8), (2, 2000)] {
             side.recv(Kind::Tagged, peer_addr, len, number).unwrap();
@@ -373,7 +375,7 @@ fn pending_messages_of_an_incarnation_precede_the_next_one_when_the_quota_is_ful
     let _watchdog = Watchdog::new();
     for is_waited_for in [false, true] {
         let name = unique("crammed");
-        let mut side = Side::with(None, &params);
+        let mut side = Side::with_params(None, &params);
         let peer_addr = side.insert(&name);
         if is_waited_for {
             side.send(Kind::Delivered, peer_addr, 8, 100).unwrap();
@@ -394,7 +396,7 @@ fn pending_messages_of_an_incarnation_precede_the_next_one_when_the_quota_is_ful
             assert_eq!(
                 sent,
                 Err(Errno::NotConn),
-                "there is an earlier incarnation to end"
+                "an earlier incarnation has not ended"
             );
         }
         (0..1000).for_each(|_| side.drive());
@@ -413,10 +415,10 @@ fn pending_messages_of_an_incarnation_precede_the_next_one_when_the_quota_is_ful
 }
 
 #[test]
-fn messages_beyond_the_quota_outlive_their_sender() {
+fn messages_beyond_the_quota_are_received_after_their_sender_was_killed() {
     let _watchdog = Watchdog::new();
-    let name = unique("hoarder");
-    let mut side = Side::with(None, &[("FI_SHM_UNEXPECTED_SIZE", "16k")]);
+    let name = unique("over-quota");
+    let mut side = Side::with_params(None, &[("FI_SHM_UNEXPECTED_SIZE", "16k")]);
     let peer_addr = side.insert(&name);
     let mut first = PeerProcess::named(&name);
     let side_addr = first.request(&format!("insert {}", side.name()));
@@ -435,7 +437,7 @@ fn messages_beyond_the_quota_outlive_their_sender() {
         side.send(Kind::Tagged, peer_addr, 8, 2001),
         Err(Errno::NotConn)
     );
-    // The next incarnation waits until this one is drained.
+    // The next incarnation waits until the messages of the first one are received.
     let mut second = PeerProcess::named(&name);
     let side_addr = second.request(&format!("insert {}", side.name()));
     second.request(&format!("send TaggedInject {side_addr} 3000 5000"));
@@ -458,7 +460,7 @@ fn messages_beyond_the_quota_outlive_their_sender() {
 }
 
 #[test]
-fn a_stopped_peer_holds_things_up_and_loses_nothing() {
+fn a_stopped_peer_delays_messages_and_loses_none() {
     let _watchdog = Watchdog::new();
     for len in [8, 2000, 100_000] {
         let name = unique("stopped");
@@ -528,7 +530,7 @@ fn peers_killed_at_random_points_disturb_no_other_peer_and_leak_nothing() {
         let mut side = Side::new();
         let (mut other, mut bystander) = (Side::new(), Side::new());
         let to_bystander = other.insert(bystander.name());
-        let name = unique("mayfly");
+        let name = unique("killed");
         let peer_addr = side.insert(&name);
         let mut baseline = None;
         for round in 0..KILLS {
@@ -557,7 +559,7 @@ fn peers_killed_at_random_points_disturb_no_other_peer_and_leak_nothing() {
     });
 }
 
-/// Runs one peer under this name. Messages go in one direction until it is killed.
+/// Runs one peer under this name. Messages go in one direction until the test kills the peer.
 fn run_until_killed(side: &mut Side, peer_addr: FiAddr, name: &str, random: &mut Random) {
     let transfer = TRANSFERS[random.below(TRANSFERS.len() as u64) as usize];
     let len = transfer.len.min(300_000);
@@ -582,13 +584,14 @@ fn run_until_killed(side: &mut Side, peer_addr: FiAddr, name: &str, random: &mut
     }
     peer_process.kill();
     wait_for_disconnect(side, peer_addr);
-    finish(side, peer_addr, len);
+    drain(side, peer_addr, len);
 }
 
-/// Receives the peer's stream for a while: every message, once, in order.
+/// Reads completions `steps` times while the peer streams, and checks that every message arrives
+/// once and in order.
 ///
-/// It waits for the first one. Messages of a peer that was killed before it was connected are received
-/// later, when the next peer of its name may be connected already.
+/// The function waits for the first message. Messages of a peer that was killed before it was
+/// connected are received later, when the next peer of its name may be connected already.
 fn receive_for(side: &mut Side, len: usize, steps: u64) {
     side.recv(Kind::Tagged, FiAddr::UNSPEC, len, ANY).unwrap();
     let mut event = Some(side.next());
@@ -599,7 +602,7 @@ fn receive_for(side: &mut Side, len: usize, steps: u64) {
             assert_eq!(event.tag, next);
             assert!(
                 event.bytes == content(next, len),
-                "message {next} is garbled"
+                "message {next} is corrupt"
             );
             next += 1;
             side.recv(Kind::Tagged, FiAddr::UNSPEC, len, ANY).unwrap();
@@ -608,6 +611,7 @@ fn receive_for(side: &mut Side, len: usize, steps: u64) {
     }
 }
 
+/// Posts a message and reads the completions, `steps` times.
 fn send_for(side: &mut Side, peer_addr: FiAddr, len: usize, steps: u64) {
     let mut next = 0;
     for _ in 0..steps {
@@ -622,7 +626,7 @@ fn send_for(side: &mut Side, peer_addr: FiAddr, len: usize, steps: u64) {
 }
 
 /// Receives the rest of the peer's messages, until no operation is outstanding.
-fn finish(side: &mut Side, peer_addr: FiAddr, len: usize) {
+fn drain(side: &mut Side, peer_addr: FiAddr, len: usize) {
     let mut is_open = true;
     while is_open || !side.is_idle() {
         while let Some(event) = side.poll() {
@@ -635,7 +639,8 @@ fn finish(side: &mut Side, peer_addr: FiAddr, len: usize) {
             };
             assert!(is_good, "{:?} of message {}", event.error, event.tag);
         }
-        // A receive from any source outlives the peer, unless it was matched with one of its messages.
+        // A receive from any source outlives the peer, unless it was matched with one of its
+        // messages.
         let _ = side.ep.cancel(selvedge::Context(ANY));
         is_open = side.is_idle() && side.recv(Kind::Tagged, peer_addr, len, ANY).is_ok();
     }

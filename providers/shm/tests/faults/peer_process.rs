@@ -21,19 +21,19 @@ use crate::unauthenticated::OtherUser;
 pub(crate) fn serve_requests() {
     prctl::set_pdeathsig(Signal::SIGKILL).unwrap();
     nix::unistd::alarm::set(300);
-    let mut peer_process = RequestServer {
+    let mut server = RequestServer {
         side: None,
         contexts: Vec::new(),
         shared: None,
         other_user: OtherUser::default(),
-        drives: false,
+        makes_progress: false,
     };
     // Ends the line that the test harness has begun.
     println!();
     let input = std::io::stdin();
-    while let Some(request) = peer_process.next_request(&input) {
+    while let Some(request) = server.next_request(&input) {
         let words: Vec<_> = request.split_whitespace().collect();
-        let response = peer_process.serve(words[0], &words[1..]);
+        let response = server.serve(words[0], &words[1..]);
         println!("@{response}");
         std::io::stdout().flush().unwrap();
     }
@@ -43,16 +43,16 @@ struct RequestServer {
     side: Option<Side>,
     /// The contexts of the scalable endpoint, if one is open.
     contexts: Vec<Side>,
-    /// The address vector with a name that this process has created.
+    /// The named address vector that this process has created.
     shared: Option<Arc<dyn AddressVector>>,
     other_user: OtherUser,
     /// Whether the process makes progress between requests.
-    drives: bool,
+    makes_progress: bool,
 }
 
 impl RequestServer {
     fn next_request(&mut self, input: &Stdin) -> Option<String> {
-        while self.drives && !is_ready(input) {
+        while self.makes_progress && !is_ready(input) {
             self.side().drive();
             std::thread::yield_now();
         }
@@ -83,12 +83,13 @@ impl RequestServer {
             }
             "park" => {
                 let event = self.side().park(None).unwrap();
-                return described(&event);
+                return describe(&event);
             }
             "echo" => self.echo(args),
-            // Arguments: the name, the number of contexts, and the destination of a message of each.
+            // Arguments: the name, the number of contexts, and the destination of a message of
+            // each.
             "contexts" => {
-                self.contexts = Side::contexts(args[0], number(args[1]) as usize);
+                self.contexts = Side::open_contexts(args[0], number(args[1]) as usize);
                 for (context, number) in self.contexts.iter_mut().zip(1..) {
                     let to = context.insert(args[2]);
                     context.send(Kind::Msg, to, 8, number).unwrap();
@@ -109,15 +110,15 @@ impl RequestServer {
             "send" => {
                 let kind = Kind::parse(args[0]);
                 let (dest, len, tag) = (FiAddr(number(args[1])), number(args[2]), number(args[3]));
-                return word(self.side().send(kind, dest, len as usize, tag));
+                return response_word(self.side().send(kind, dest, len as usize, tag));
             }
             "alloc" => {
                 let (block, len, access) = (number(args[0]), number(args[1]), number(args[2]));
                 let access = MrAccess::from_bits_retain(access);
-                let made = self.side().alloc(block, len as usize, access);
-                return word(made.map_err(|error| error.errno()));
+                let allocated = self.side().alloc(block, len as usize, access);
+                return response_word(allocated.map_err(|error| error.errno()));
             }
-            // Words of a block from an offset on, read without any call of the library.
+            // Reads words of a block from an offset on, without a call of the library.
             "words" => {
                 let (block, offset, count) = (number(args[0]), number(args[1]), number(args[2]));
                 return self.side().words(block, offset as usize, count as usize);
@@ -151,18 +152,21 @@ impl RequestServer {
                 let (block, dest, len) =
                     (number(args[0]), FiAddr(number(args[1])), number(args[2]));
                 let (tag, segments) = (number(args[3]), number(args[4]) as usize);
-                return word(
-                    self.side()
-                        .send_special(block, dest, len as usize, tag, segments),
-                );
+                return response_word(self.side().send_special(
+                    block,
+                    dest,
+                    len as usize,
+                    tag,
+                    segments,
+                ));
             }
             "recv" => {
                 let kind = Kind::parse(args[0]);
                 let (len, tag) = (number(args[1]), number(args[2]));
-                return word(self.side().recv(kind, FiAddr::UNSPEC, len as usize, tag));
+                return response_word(self.side().recv(kind, FiAddr::UNSPEC, len as usize, tag));
             }
             "next" => return self.next(),
-            "drive" if matches!(args[0], "on" | "off") => self.drives = args[0] == "on",
+            "drive" if matches!(args[0], "on" | "off") => self.makes_progress = args[0] == "on",
             "drive" => (0..number(args[0])).for_each(|_| self.side().drive()),
             "stream" => self.stream(args, u64::MAX),
             "stream-exec" => self.stream(args, number(args[3])),
@@ -175,7 +179,7 @@ impl RequestServer {
             "hide" => prctl::set_dumpable(false).unwrap(),
             "other-user" => return self.other_user.serve(args),
             "exit" => std::process::exit(0),
-            _ => panic!("{request}?"),
+            _ => panic!("unknown request {request}"),
         }
         "ok".into()
     }
@@ -196,11 +200,11 @@ impl RequestServer {
     }
 
     fn next(&mut self) -> String {
-        described(&self.side().next())
+        describe(&self.side().next())
     }
 
-    /// Sends back `count` tagged messages of `len` bytes, one after the other. Between them it parks,
-    /// after pauses of all lengths. Arguments: `dest len count`.
+    /// Sends back `count` tagged messages of `len` bytes, one after the other, and parks between
+    /// them after pauses of all lengths. Arguments: `dest len count`.
     fn echo(&mut self, args: &[&str]) {
         let (dest, len, count) = (FiAddr(number(args[0])), number(args[1]), number(args[2]));
         println!("@ok");
@@ -246,7 +250,7 @@ impl RequestServer {
             let event = self.side().next().ok();
             assert!(
                 event.bytes == content(next, len),
-                "message {next} is garbled"
+                "message {next} is corrupt"
             );
             next += 1;
         }
@@ -254,9 +258,9 @@ impl RequestServer {
 }
 
 /// Forks a child that waits for a minute at most, and returns when the child runs.
-fn spawn_child(how: Fork) -> i32 {
+fn spawn_child(fork: Fork) -> i32 {
     let (mut parent_end, mut child_end) = UnixStream::pair().unwrap();
-    let pid = how.call();
+    let pid = fork.call();
     assert!(pid >= 0);
     if pid == 0 {
         nix::unistd::alarm::set(60);
@@ -270,7 +274,7 @@ fn spawn_child(how: Fork) -> i32 {
 }
 
 /// Executes another program in this process.
-#[expect(unsafe_code, reason = "executes")]
+#[expect(unsafe_code, reason = "executes a program")]
 fn exec_sleep() -> ! {
     let args = [c"sleep".as_ptr(), c"60".as_ptr(), std::ptr::null()];
     // SAFETY: a null-terminated list of strings.
@@ -278,7 +282,7 @@ fn exec_sleep() -> ! {
     panic!("{}", std::io::Error::last_os_error());
 }
 
-fn described(event: &Event) -> String {
+fn describe(event: &Event) -> String {
     match &event.error {
         Some(error) => format!("fail {} {:?} {}", event.context, error.errno, error.detail),
         None if event.bytes.is_empty() => format!("done {}", event.context),
@@ -294,7 +298,7 @@ fn number(word: &str) -> u64 {
     word.parse().unwrap()
 }
 
-fn word(result: Result<(), Errno>) -> String {
+fn response_word(result: Result<(), Errno>) -> String {
     result.map_or_else(|errno| format!("{errno:?}"), |()| "ok".into())
 }
 

@@ -1,5 +1,5 @@
-//! Processes: peer processes, which serve requests of a test line by line; tests that run alone in a
-//! process of their own; and the watchdog over both.
+//! Processes: peer processes, which serve requests of a test line by line; processes that run one
+//! test alone; and the watchdog of both.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -16,31 +16,38 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 const ALONE: &str = "FAULTS_ALONE";
 
 /// Aborts the process if the test does not end.
-pub(crate) struct Watchdog(#[expect(dead_code, reason = "its end is the news")] Sender<()>);
+pub(crate) struct Watchdog(
+    #[expect(dead_code, reason = "dropping it disarms the watchdog")] Sender<()>,
+);
 
 impl Watchdog {
     pub(crate) fn new() -> Self {
-        let (alive, over) = channel();
+        let (sender, receiver) = channel();
         let name = std::thread::current().name().unwrap_or("?").to_owned();
         std::thread::spawn(move || {
-            if over.recv_timeout(TEST_TIMEOUT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("{name}: still not over after {TEST_TIMEOUT:?}");
+            if receiver.recv_timeout(TEST_TIMEOUT)
+                == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+            {
+                eprintln!("{name}: has not ended after {TEST_TIMEOUT:?}");
                 std::process::abort();
             }
         });
-        Self(alive)
+        Self(sender)
     }
 }
 
-/// Runs a test in a process of its own, whose descriptors, mappings and limits are not shared with
-/// other tests. The test itself calls it, once.
+/// Runs a test in a separate process, whose descriptors, mappings and limits are not shared with
+/// other tests. A test calls this function once, and passes its body.
 pub(crate) fn alone(test: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         let _watchdog = Watchdog::new();
         return test();
     }
     let name = std::thread::current().name().unwrap().to_owned();
-    let output = again(&[&name, "--exact"]).env(ALONE, "1").output().unwrap();
+    let output = test_binary_command(&[&name, "--exact"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     print!("{text}");
@@ -55,7 +62,7 @@ pub(crate) fn alone(test: impl FnOnce()) {
 }
 
 /// The command that starts this test binary again.
-fn again(args: &[&str]) -> Command {
+fn test_binary_command(args: &[&str]) -> Command {
     // This path exists even if the file was replaced.
     let mut command = Command::new("/proc/self/exe");
     command.args(args).args(ALONE_WITH_OUTPUT);
@@ -76,7 +83,7 @@ pub(crate) struct PeerProcess {
 
 impl PeerProcess {
     pub(crate) fn start() -> Self {
-        Self::run(again(&PEER_PROCESS))
+        Self::run(test_binary_command(&PEER_PROCESS))
     }
 
     /// Starts a peer process by a command that takes a program and its arguments at the end.
@@ -99,7 +106,7 @@ impl PeerProcess {
         }
     }
 
-    /// A peer process with an endpoint of this name.
+    /// Starts a peer process with an endpoint of this name.
     pub(crate) fn named(name: &str) -> Self {
         let mut peer_process = Self::start();
         peer_process.request(&format!("open {name}"));
@@ -118,7 +125,7 @@ impl PeerProcess {
             line.clear();
             assert!(
                 self.output.read_line(&mut line).unwrap() > 0,
-                "the peer process died"
+                "the peer process has ended"
             );
             if let Some(response) = line.strip_prefix('@') {
                 return response.trim_end().to_owned();

@@ -10,12 +10,12 @@ use selvedge_testkit::skip::{Need, skip};
 use selvedge_testkit::usage::Usage;
 
 use crate::connect::unique;
-use crate::denial::{deny, in_a_thread};
+use crate::denial::{deny, run_in_thread};
 use crate::process::{PeerProcess, alone};
 use crate::side::{Kind, Side, content, info};
-use crate::special::{connected_peer, mapped};
+use crate::special::{connected_peer, count_mapped_files};
 
-/// Lets the process have `more` descriptors than it has now, and no others.
+/// Limits the process to its open descriptors and `more` further ones.
 pub(crate) fn limit_descriptors(more: usize) {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
@@ -39,7 +39,7 @@ fn exchange(a: &mut Side, b: &mut Side, to_b: FiAddr, number: u64) {
 }
 
 #[test]
-fn when_descriptors_are_short_new_peers_wait_and_old_ones_go_on() {
+fn when_descriptors_are_short_new_peers_wait_and_connected_peers_continue() {
     alone(|| {
         let (mut a, mut b) = (Side::new(), Side::new());
         let to_b = a.insert(b.name());
@@ -95,7 +95,7 @@ fn when_descriptors_are_short_new_peers_wait_and_old_ones_go_on() {
 #[test]
 fn announcements_wait_for_a_free_descriptor_and_no_message_is_lost() {
     alone(|| {
-        for (number, last_order) in [(100, "drive off"), (200, "close"), (300, "exit")] {
+        for (number, last_request) in [(100, "drive off"), (200, "close"), (300, "exit")] {
             let mut side = Side::new();
             let (mut peer_process, index, _) = connected_peer(&mut side);
             limit_descriptors(0);
@@ -107,7 +107,7 @@ fn announcements_wait_for_a_free_descriptor_and_no_message_is_lost() {
                 );
                 assert_eq!(peer_process.request("next"), format!("done {number}"));
             }
-            peer_process.send_request(last_order);
+            peer_process.send_request(last_request);
             // The announcement without a descriptor precedes the messages.
             (0..10_000).for_each(|_| side.drive());
             for number in number..number + 5 {
@@ -117,8 +117,8 @@ fn announcements_wait_for_a_free_descriptor_and_no_message_is_lost() {
             }
             let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
             setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
-            if last_order == "drive off" {
-                side.until(|_| mapped() == 1);
+            if last_request == "drive off" {
+                side.until(|_| count_mapped_files() == 1);
             }
         }
     });
@@ -127,7 +127,7 @@ fn announcements_wait_for_a_free_descriptor_and_no_message_is_lost() {
 #[test]
 fn a_large_message_waits_for_the_descriptor_of_its_segments() {
     alone(|| {
-        let mut side = Side::with(None, &[("FI_SHM_PROTOCOL", "bounce")]);
+        let mut side = Side::with_params(None, &[("FI_SHM_PROTOCOL", "bounce")]);
         let (mut peer_process, index, _) = connected_peer(&mut side);
         limit_descriptors(0);
         side.recv(Kind::Tagged, FiAddr::UNSPEC, 1 << 20, 1).unwrap();
@@ -153,16 +153,16 @@ fn no_message_is_lost_when_memory_is_short_for_an_announcement() {
             ("FI_SHM_PROTOCOL", "bounce"),
             ("FI_SHM_UNEXPECTED_SIZE", "8k"),
         ];
-        let mut side = Side::with(None, &params);
+        let mut side = Side::with_params(None, &params);
         let (mut peer_process, index, _) = connected_peer(&mut side);
         side.recv(Kind::Tagged, FiAddr::UNSPEC, 1 << 20, 1).unwrap();
-        let order = format!("send Tagged {index} 1048576 1");
-        assert_eq!(peer_process.request(&order), "ok");
+        let request = format!("send Tagged {index} 1048576 1");
+        assert_eq!(peer_process.request(&request), "ok");
         // The receiver has the RTS, and requests segments.
         (0..10_000).for_each(|_| side.drive());
         for number in 2..22 {
-            let order = format!("send Tagged {index} 3000 {number}");
-            assert_eq!(peer_process.request(&order), "ok");
+            let request = format!("send Tagged {index} 3000 {number}");
+            assert_eq!(peer_process.request(&request), "ok");
         }
         peer_process.request("drive 10000");
         deny("mmap", libc::ENOMEM);
@@ -202,10 +202,13 @@ fn a_refusal_reports_the_number_of_lost_messages_that_were_complete() {
 }
 
 #[test]
-fn a_bounce_that_memory_is_short_for_fails_on_both_sides() {
+fn a_bounce_without_memory_fails_on_both_sides() {
     alone(|| {
         let params = [("FI_SHM_PROTOCOL", "bounce")];
-        let (mut a, mut b) = (Side::with(None, &params), Side::with(None, &params));
+        let (mut a, mut b) = (
+            Side::with_params(None, &params),
+            Side::with_params(None, &params),
+        );
         let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
         exchange(&mut a, &mut b, to_b, 1);
         deny("memfd_create", libc::ENOMEM);
@@ -220,21 +223,21 @@ fn a_bounce_that_memory_is_short_for_fails_on_both_sides() {
 }
 
 #[test]
-fn connections_that_fail_for_lack_of_memory_leave_nothing() {
+fn connections_that_fail_for_lack_of_memory_leave_no_resources() {
     alone(|| {
         let calls = ["memfd_create", "fallocate", "mmap", "fcntl", "epoll_ctl"];
-        calls.into_iter().for_each(fails_to_connect_without);
+        calls.into_iter().for_each(expect_connect_fails_without);
     });
 }
 
-fn fails_to_connect_without(call: &'static str) {
-    in_a_thread(move || {
+fn expect_connect_fails_without(call: &'static str) {
+    run_in_thread(move || {
         let (mut a, mut b, mut c) = (Side::new(), Side::new(), Side::new());
         let (to_b, to_c) = (a.insert(b.name()), a.insert(c.name()));
         let c_to_a = c.insert(a.name());
         exchange(&mut a, &mut b, to_b, 1);
         let before = Usage::now().unwrap();
-        // Its hello waits in the backlog of `a`.
+        // The hello of `c` waits in the backlog of `a`.
         c.send(Kind::Delivered, c_to_a, 8, 1).unwrap();
         deny(call, libc::ENOMEM);
         let event = c.next_with(&mut [&mut a]);
@@ -263,12 +266,12 @@ fn connections_that_the_system_refuses_fail_at_the_post() {
         ];
         calls
             .into_iter()
-            .for_each(|(call, errno)| fails_at_the_post(call, errno));
+            .for_each(|(call, errno)| expect_post_fails(call, errno));
     });
 }
 
-fn fails_at_the_post(call: &'static str, errno: Errno) {
-    in_a_thread(move || {
+fn expect_post_fails(call: &'static str, errno: Errno) {
+    run_in_thread(move || {
         let (mut a, mut b, c) = (Side::new(), Side::new(), Side::new());
         let (to_b, to_c) = (a.insert(b.name()), a.insert(c.name()));
         exchange(&mut a, &mut b, to_b, 1);
@@ -283,35 +286,35 @@ fn fails_at_the_post(call: &'static str, errno: Errno) {
 }
 
 #[test]
-fn address_space_that_is_short_is_named() {
+fn short_address_space_fails_a_send_with_enomem() {
     alone(|| {
         let kept = Side::new();
         let before = Usage::now().unwrap();
         let (_, hard) = getrlimit(Resource::RLIMIT_AS).unwrap();
         let status = std::fs::read_to_string("/proc/self/statm").unwrap();
         let pages: u64 = status.split_whitespace().next().unwrap().parse().unwrap();
-        // Enough to open an endpoint, and too little for its pool.
+        // The limit is enough to open an endpoint, and too little for its pool.
         setrlimit(Resource::RLIMIT_AS, pages * 4096 + (8 << 20), hard).unwrap();
         let large = [("FI_SHM_POOL_SIZE", "64m")];
-        let mut side = Side::with(None, &large);
-        let own = side.insert(kept.name());
-        let sent = side.send(Kind::Tagged, own, 8, 1);
+        let mut side = Side::with_params(None, &large);
+        let peer_addr = side.insert(kept.name());
+        let sent = side.send(Kind::Tagged, peer_addr, 8, 1);
         setrlimit(Resource::RLIMIT_AS, hard, hard).unwrap();
         assert_eq!(sent, Err(Errno::NoMem));
-        side.send(Kind::Tagged, own, 8, 1).unwrap();
+        side.send(Kind::Tagged, peer_addr, 8, 1).unwrap();
         drop(side);
         assert_eq!(Usage::now().unwrap(), before);
     });
 }
 
 #[test]
-fn a_tiny_dev_shm_does_not_matter() {
+fn messages_pass_with_a_small_dev_shm() {
     use nix::sched::{CloneFlags, unshare};
 
     alone(|| {
-        let is_own = unshare(CloneFlags::CLONE_NEWNS).is_ok()
+        let is_unshared = unshare(CloneFlags::CLONE_NEWNS).is_ok()
             || unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS).is_ok();
-        if !is_own || !mount_tiny() {
+        if !is_unshared || !mount_small_dev_shm() {
             return skip(Need::Rights, "this user cannot create a mount namespace");
         }
         std::fs::write("/dev/shm/full", vec![1; 1 << 20]).unwrap_err();
@@ -326,8 +329,9 @@ fn a_tiny_dev_shm_does_not_matter() {
     });
 }
 
-/// Puts a file system of 64 KiB over /dev/shm, for this process alone.
-fn mount_tiny() -> bool {
+/// Mounts a file system of 64 KiB over /dev/shm, for this process alone. Returns whether that
+/// succeeded.
+fn mount_small_dev_shm() -> bool {
     let run = |args: &[&str]| {
         let status = std::process::Command::new("mount").args(args).status();
         status.is_ok_and(|status| status.success())

@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     Tagged,
     Inject,
     TaggedInject,
-    /// Tagged; the send completes when the message was received.
+    /// Tagged; the send completes when the receiver has received the message.
     Delivered,
 }
 
@@ -40,8 +40,8 @@ impl Kind {
     ];
 
     pub(crate) fn parse(word: &str) -> Self {
-        let named = |kind: &Self| format!("{kind:?}") == word;
-        Self::ALL.into_iter().find(named).unwrap()
+        let has_name = |kind: &Self| format!("{kind:?}") == word;
+        Self::ALL.into_iter().find(has_name).unwrap()
     }
 
     fn is_tagged(self) -> bool {
@@ -62,8 +62,8 @@ pub(crate) struct Side {
     events: VecDeque<Event>,
 }
 
-/// The buffer of a send. Dropping it overwrites its bytes, so that a late reader does not get the
-/// right ones.
+/// The buffer of a send. Dropping it overwrites its bytes, so that a late reader does not read the
+/// message.
 struct Buffer(Box<[u8]>);
 
 impl Drop for Buffer {
@@ -116,16 +116,16 @@ pub(crate) fn info(ep_type: EpType, params: &[(&str, &str)]) -> Info {
 }
 
 impl Side {
-    /// An endpoint under the default name.
+    /// Opens an endpoint under the default name.
     pub(crate) fn new() -> Self {
-        Self::with(None, &[])
+        Self::with_params(None, &[])
     }
 
     pub(crate) fn named(name: &str) -> Self {
-        Self::with(Some(name), &[])
+        Self::with_params(Some(name), &[])
     }
 
-    pub(crate) fn with(name: Option<&str>, params: &[(&str, &str)]) -> Self {
+    pub(crate) fn with_params(name: Option<&str>, params: &[(&str, &str)]) -> Self {
         Self::open(name, &info(EpType::Rdm, params)).unwrap()
     }
 
@@ -133,7 +133,7 @@ impl Side {
         Self::open_waiting(name, info, wait::Object::None)
     }
 
-    /// With a queue that a thread can wait at. The thread parks without spinning.
+    /// Opens an endpoint with a queue that a thread can wait at. The thread parks without spinning.
     pub(crate) fn open_waiting(
         name: Option<&str>,
         info: &Info,
@@ -142,36 +142,36 @@ impl Side {
         let mut attr = cq::Attr::default();
         attr.wait_obj = wait_obj;
         attr.spin_time = Some(Duration::ZERO);
-        Self::open_as(name, info, &attr, &av::Attr::default())
+        Self::open_with_attrs(name, info, &attr, &av::Attr::default())
     }
 
-    /// With an address vector of these attributes.
-    pub(crate) fn open_with(
+    /// Opens an endpoint with an address vector of these attributes.
+    pub(crate) fn open_with_av_attr(
         name: Option<&str>,
         info: &Info,
-        peers: &av::Attr,
+        av_attr: &av::Attr,
     ) -> Result<Self, Error> {
-        Self::open_as(name, info, &cq::Attr::default(), peers)
+        Self::open_with_attrs(name, info, &cq::Attr::default(), av_attr)
     }
 
-    fn open_as(
+    fn open_with_attrs(
         name: Option<&str>,
         info: &Info,
-        queue: &cq::Attr,
-        peers: &av::Attr,
+        cq_attr: &cq::Attr,
+        av_attr: &av::Attr,
     ) -> Result<Self, Error> {
         let mut info = info.clone();
         info.src_addr = name.map(|name| Address::Str(name.into()));
         let domain = info.open()?;
-        let cq = domain.cq(queue)?;
-        let av = domain.av(peers)?;
+        let cq = domain.cq(cq_attr)?;
+        let av = domain.av(av_attr)?;
         let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
         let ep = domain.endpoint(&info, bind)?;
-        Ok(Self::around(ep, cq, av, domain))
+        Ok(Self::from_handles(ep, cq, av, domain))
     }
 
-    /// The contexts of a scalable endpoint called `name`.
-    pub(crate) fn contexts(name: &str, count: usize) -> Vec<Self> {
+    /// Opens the contexts of a scalable endpoint called `name`.
+    pub(crate) fn open_contexts(name: &str, count: usize) -> Vec<Self> {
         let mut info = info(EpType::Rdm, &[]);
         info.src_addr = Some(Address::Str(name.into()));
         (info.ep_attr.tx_ctx_cnt, info.ep_attr.rx_ctx_cnt) = (count, count);
@@ -182,12 +182,12 @@ impl Side {
             let av = domain.av(&av::Attr::default()).unwrap();
             let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
             let ep = sep.context(index, &info, bind).unwrap();
-            Self::around(ep, cq, av, Arc::clone(&domain))
+            Self::from_handles(ep, cq, av, Arc::clone(&domain))
         };
         (0..count).map(context).collect()
     }
 
-    fn around(
+    fn from_handles(
         ep: Arc<dyn Endpoint>,
         cq: Arc<dyn CompletionQueue>,
         av: Arc<dyn AddressVector>,
@@ -205,7 +205,7 @@ impl Side {
         }
     }
 
-    /// The handles alone. The buffers of outstanding operations are never freed.
+    /// Returns the handles. The buffers of outstanding operations are never freed.
     pub(crate) fn into_handles(self) -> Handles {
         std::mem::forget((self.sent, self.posted));
         (self.ep, self.cq, self.av, self.domain)
@@ -278,8 +278,8 @@ impl Side {
         Ok(())
     }
 
-    /// Sends the tagged message `number` of `len` bytes, from the end of a block of special memory, as
-    /// `segments` segments.
+    /// Sends the tagged message `number` of `len` bytes, from the end of a block of special memory,
+    /// as `segments` segments.
     pub(crate) fn send_special(
         &mut self,
         block: u64,
@@ -291,12 +291,13 @@ impl Side {
         let memory = &self.blocks[&block];
         let first = memory.base().wrapping_add(memory.len() - len);
         let bytes = content(number, len);
-        // SAFETY: the block has as many bytes, and the tests send one message of it at a time.
+        // SAFETY: the block has at least `len` bytes, and the tests send one message of it at a
+        // time.
         unsafe { first.copy_from_nonoverlapping(bytes.as_ptr(), len) };
-        let part = len.div_ceil(segments);
+        let segment_len = len.div_ceil(segments);
         let iov: Vec<_> = (0..segments)
             .map(|segment| {
-                let (start, end) = (segment * part, len.min((segment + 1) * part));
+                let (start, end) = (segment * segment_len, len.min((segment + 1) * segment_len));
                 Iov::from_raw(first.wrapping_add(start).cast(), end - start)
             })
             .collect();
@@ -313,7 +314,7 @@ impl Side {
         unsafe { self.ep.tsendmsg(&msg, OpFlags::DEFAULT) }
     }
 
-    /// A word of a local block.
+    /// Loads a word of a local block.
     pub(crate) fn word(&self, block: u64, offset: usize) -> u64 {
         self.atomic(block, offset).load(Ordering::Acquire)
     }
@@ -330,7 +331,7 @@ impl Side {
         unsafe { AtomicU64::from_ptr(word) }
     }
 
-    /// Words of a local block, in one line.
+    /// Loads words of a local block. Returns them in one line.
     pub(crate) fn words(&self, block: u64, offset: usize, count: usize) -> String {
         let words = (0..count).map(|word| self.word(block, offset + 8 * word).to_string());
         words.collect::<Vec<_>>().join(" ")
@@ -449,8 +450,8 @@ impl Side {
             bytes = self.posted.remove(&context).unwrap().into_vec();
         } else if entry.flags.contains(Flags::RECV) {
             bytes = self.posted.remove(&context).unwrap().into_vec();
-            let behind = bytes.split_off(entry.len);
-            assert!(error.is_some() || behind.iter().all(|&byte| byte == BLANK));
+            let unused = bytes.split_off(entry.len);
+            assert!(error.is_some() || unused.iter().all(|&byte| byte == BLANK));
         } else {
             self.sent.remove(&context);
         }
@@ -497,7 +498,7 @@ impl Side {
         self.next_with(&mut [])
     }
 
-    /// Makes progress, also on the others, until there is a completion.
+    /// Makes progress on this side and on `others` until there is a completion.
     #[track_caller]
     pub(crate) fn next_with(&mut self, others: &mut [&mut Self]) -> Event {
         let start = Instant::now();
@@ -506,7 +507,7 @@ impl Side {
                 return event;
             }
             others.iter_mut().for_each(|other| other.drive());
-            assert!(start.elapsed() < STUCK, "no completion");
+            assert!(start.elapsed() < STUCK_TIMEOUT, "no completion");
             std::thread::yield_now();
         }
     }
@@ -517,7 +518,10 @@ impl Side {
         let start = Instant::now();
         while !done(self) {
             self.drive();
-            assert!(start.elapsed() < STUCK, "it does not come true");
+            assert!(
+                start.elapsed() < STUCK_TIMEOUT,
+                "the condition does not hold after {STUCK_TIMEOUT:?}"
+            );
             std::thread::yield_now();
         }
     }
@@ -534,7 +538,7 @@ impl Side {
         self.events.clear();
     }
 
-    /// No operation is outstanding, and every completion was read.
+    /// Whether no operation is outstanding, and every completion was read.
     pub(crate) fn is_idle(&self) -> bool {
         self.sent.is_empty() && self.posted.is_empty() && self.events.is_empty()
     }
@@ -546,10 +550,10 @@ pub(crate) const ANY: u64 = u64::MAX;
 /// The initial bytes of receive buffers.
 const BLANK: u8 = 0xee;
 
-/// Time after which a test fails at the line where it waits; its watchdog knows no line.
-const STUCK: Duration = Duration::from_secs(100);
+/// Time after which a test fails at the line where it waits. The watchdog reports no line.
+const STUCK_TIMEOUT: Duration = Duration::from_secs(100);
 
-/// The bytes of message `number`. No two messages have the same.
+/// Returns the bytes of message `number`. No two messages have the same bytes.
 pub(crate) fn content(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     fastrand::Rng::with_seed(number).fill(&mut bytes);

@@ -1,4 +1,5 @@
-//! Special memory: messages from it, and its peers when the owner frees it or is killed.
+//! Special memory: messages from special memory, and the effect on peers when its owner frees it or
+//! is killed.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
@@ -13,15 +14,16 @@ use crate::side::{Kind, Side, content};
 
 const MIB: usize = 1 << 20;
 
-/// Files of special memory that this process has mapped.
-pub(crate) fn mapped() -> usize {
+/// Returns the number of files of special memory that this process has mapped.
+pub(crate) fn count_mapped_files() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines()
         .filter(|line| line.contains("memfd:selvedge-special"))
         .count()
 }
 
-/// A connected peer process, the index of `side` in its address vector, and its own address.
+/// Starts a peer process that is connected to `side`. Returns it with the index of `side` in the
+/// peer process's address vector, and with the peer's address.
 pub(crate) fn connected_peer(side: &mut Side) -> (PeerProcess, String, FiAddr) {
     let name = unique("owner");
     let mut peer_process = PeerProcess::named(&name);
@@ -45,8 +47,8 @@ fn receive(
     let number = 1000 + block;
     side.recv(Kind::Tagged, FiAddr::UNSPEC, len, number)
         .unwrap();
-    let order = format!("sendfrom {block} {index} {len} {number} {segments}");
-    assert_eq!(peer_process.request(&order), "ok");
+    let request = format!("sendfrom {block} {index} {len} {number} {segments}");
+    assert_eq!(peer_process.request(&request), "ok");
     peer_process.send_request("next");
     let event = side.next().ok();
     assert!(event.bytes == content(number, len));
@@ -57,7 +59,8 @@ fn receive(
 fn the_receiver_alone_copies_messages_from_special_memory() {
     alone(|| {
         let mut side = Side::new();
-        // No other protocol is possible: no cross-memory attach, and no bounce memory at the sender.
+        // No other protocol is possible: no cross-memory attach, and no bounce memory at the
+        // sender.
         deny("process_vm_readv", libc::EPERM);
         let (mut peer_process, index, _) = connected_peer(&mut side);
         assert_eq!(peer_process.request("alloc 1 4194304 0"), "ok");
@@ -81,7 +84,7 @@ fn special_memory_that_cannot_be_mapped_is_read_by_another_protocol() {
         receive(&mut side, &mut peer_process, &index, 1, MIB, 1);
         deny("process_vm_readv", libc::EPERM);
         receive(&mut side, &mut peer_process, &index, 1, MIB, 1);
-        assert_eq!(mapped(), 0);
+        assert_eq!(count_mapped_files(), 0);
     });
 }
 
@@ -99,11 +102,15 @@ fn announcements_of_many_blocks_reach_a_peer_that_makes_no_progress_at_first() {
         }
         peer_process.request(&format!("deny memfd_create {}", libc::ENOMEM));
         // The count may be right for a moment before the last announcement.
-        let mut settled = 0;
-        while settled < 3 {
+        let mut stable_reads = 0;
+        while stable_reads < 3 {
             peer_process.request("drive 100");
             (0..1000).for_each(|_| side.drive());
-            settled = if mapped() == 400 { settled + 1 } else { 0 };
+            stable_reads = if count_mapped_files() == 400 {
+                stable_reads + 1
+            } else {
+                0
+            };
         }
         for block in [200, 599] {
             receive(&mut side, &mut peer_process, &index, block, 8000, 1);
@@ -125,7 +132,7 @@ fn peers_that_connect_later_map_the_blocks_that_exist_and_no_others() {
             let mut side = Side::new();
             let dest = side.insert(&name);
             side.send(Kind::Tagged, dest, 8, 1).unwrap();
-            side.until(|_| mapped() == 4);
+            side.until(|_| count_mapped_files() == 4);
         }
     });
 }
@@ -134,14 +141,14 @@ fn peers_that_connect_later_map_the_blocks_that_exist_and_no_others() {
 fn peers_unmap_blocks_that_their_owner_frees_or_leaves_behind() {
     alone(|| {
         let mut side = Side::new();
-        for last_order in ["close", "exit", "stop"] {
+        for last_request in ["close", "exit", "stop"] {
             let (mut peer_process, ..) = connected_peer(&mut side);
             peer_process.request("alloc 1 4096 0");
             peer_process.request("alloc 2 4096 0");
-            side.until(|_| mapped() == 2);
+            side.until(|_| count_mapped_files() == 2);
             peer_process.request("free 1");
-            side.until(|_| mapped() == 1);
-            match last_order {
+            side.until(|_| count_mapped_files() == 1);
+            match last_request {
                 "close" => drop(peer_process.request("close")),
                 "exit" => peer_process.send_request("exit"),
                 _ => {
@@ -149,28 +156,28 @@ fn peers_unmap_blocks_that_their_owner_frees_or_leaves_behind() {
                     peer_process.kill();
                 }
             }
-            side.until(|_| mapped() == 0);
+            side.until(|_| count_mapped_files() == 0);
         }
     });
 }
 
 #[test]
-fn memory_that_is_short_is_an_error_and_leaves_nothing() {
+fn an_allocation_without_memory_fails_and_leaves_no_mapping() {
     alone(|| {
         let mut side = Side::new();
-        let refused = side.alloc(1, 1 << 46, MrAccess::empty()).unwrap_err();
-        assert_eq!(refused.errno(), Errno::NoMem, "{refused}");
+        let error = side.alloc(1, 1 << 46, MrAccess::empty()).unwrap_err();
+        assert_eq!(error.errno(), Errno::NoMem, "{error}");
         limit_address_space(32 * MIB);
-        let refused = side.alloc(1, 64 * MIB, MrAccess::empty()).unwrap_err();
-        assert_eq!(refused.errno(), Errno::NoMem, "{refused}");
+        let error = side.alloc(1, 64 * MIB, MrAccess::empty()).unwrap_err();
+        assert_eq!(error.errno(), Errno::NoMem, "{error}");
         limit_descriptors(0);
-        let refused = side.alloc(1, 4096, MrAccess::empty()).unwrap_err();
-        assert_eq!(refused.errno(), Errno::MFile, "{refused}");
+        let error = side.alloc(1, 4096, MrAccess::empty()).unwrap_err();
+        assert_eq!(error.errno(), Errno::MFile, "{error}");
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
-        assert_eq!(mapped(), 0);
+        assert_eq!(count_mapped_files(), 0);
         side.alloc(1, 4096, MrAccess::empty()).unwrap();
-        assert_eq!(mapped(), 1);
+        assert_eq!(count_mapped_files(), 1);
     });
 }
 
@@ -181,15 +188,15 @@ fn a_child_does_not_reach_special_memory_of_its_parent() {
         let (mut peer_process, index, peer_addr) = connected_peer(&mut side);
         peer_process.request("alloc 1 8192 0");
         side.alloc(1, 8192, MrAccess::empty()).unwrap();
-        side.until(|_| mapped() == 2);
+        side.until(|_| count_mapped_files() == 2);
         peer_process.request("recv Tagged 8192 5");
         side.send_special(1, peer_addr, 8000, 5, 1).unwrap();
         let child = fork(|| {
-            assert_eq!(mapped(), 0);
+            assert_eq!(count_mapped_files(), 0);
             side.blocks.clear();
         });
         reap(child);
-        assert_eq!(mapped(), 2);
+        assert_eq!(count_mapped_files(), 2);
         peer_process.send_request("next");
         assert_eq!(side.next().ok().context, 5);
         assert_eq!(peer_process.response(), "done 5 8000 good");
@@ -197,7 +204,7 @@ fn a_child_does_not_reach_special_memory_of_its_parent() {
     });
 }
 
-/// Lets the process map `more` bytes than it does now.
+/// Limits the process to its mapped bytes and `more` further ones.
 fn limit_address_space(more: usize) {
     let status = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = status.split(' ').next().unwrap().parse().unwrap();
@@ -224,6 +231,6 @@ fn a_message_from_special_memory_is_received_although_its_sender_was_killed() {
         peer_process.kill();
         let event = side.next().ok();
         assert!(event.bytes == content(7, len));
-        side.until(|_| mapped() == 0);
+        side.until(|_| count_mapped_files() == 0);
     });
 }

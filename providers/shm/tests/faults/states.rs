@@ -17,10 +17,10 @@ use crate::side::{Kind, Side, content};
 fn a_peer_that_is_stopped_while_connecting_receives_every_message() {
     let _watchdog = Watchdog::new();
     let timeout = Duration::from_millis(50);
-    let name = unique("asleep");
+    let name = unique("stopped");
     let mut peer_process = PeerProcess::named(&name);
     peer_process.signal(Signal::SIGSTOP);
-    let mut side = Side::with(None, &[("FI_SHM_PEER_TIMEOUT", "50ms")]);
+    let mut side = Side::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "50ms")]);
     let peer_addr = side.insert(&name);
     for (number, len) in (1..).zip([8, 3000, 300_000]) {
         side.send(Kind::Delivered, peer_addr, len, number).unwrap();
@@ -72,12 +72,12 @@ fn a_zombie_process_is_a_failed_peer() {
 struct Group(PathBuf);
 
 impl Group {
-    /// Creates a group that allows so many bytes, in the mounted hierarchy.
-    fn of(bytes: u64) -> std::io::Result<Self> {
+    /// Creates a group with a limit of `bytes`, in the mounted hierarchy.
+    fn create(bytes: u64) -> std::io::Result<Self> {
         let name = unique("memory");
-        let old = Path::new("/sys/fs/cgroup/memory");
-        let (path, limit) = match old.exists() {
-            true => (old.join(name), "memory.limit_in_bytes"),
+        let v1_root = Path::new("/sys/fs/cgroup/memory");
+        let (path, limit) = match v1_root.exists() {
+            true => (v1_root.join(name), "memory.limit_in_bytes"),
             false => (Path::new("/sys/fs/cgroup").join(name), "memory.max"),
         };
         fs::create_dir(&path)?;
@@ -86,7 +86,7 @@ impl Group {
         Ok(group)
     }
 
-    fn take(&self, peer_process: &PeerProcess) -> std::io::Result<()> {
+    fn add(&self, peer_process: &PeerProcess) -> std::io::Result<()> {
         fs::write(self.0.join("cgroup.procs"), peer_process.pid().to_string())
     }
 }
@@ -101,18 +101,18 @@ impl Drop for Group {
 fn a_process_without_memory_disturbs_no_other_process() {
     let _watchdog = Watchdog::new();
     let mut peer_process = PeerProcess::start();
-    let group = Group::of(48 << 20).and_then(|group| group.take(&peer_process).map(|()| group));
+    let group = Group::create(48 << 20).and_then(|group| group.add(&peer_process).map(|()| group));
     let group = match group {
         Ok(group) => group,
         Err(error) => {
             return skip(
                 Need::Rights,
-                format_args!("no control group can be made: {error}"),
+                format_args!("no control group can be created: {error}"),
             );
         }
     };
     let mut sides: Vec<_> = (0..6).map(|_| Side::new()).collect();
-    peer_process.request(&format!("open {} FI_SHM_POOL_SIZE=16m", unique("poor")));
+    peer_process.request(&format!("open {} FI_SHM_POOL_SIZE=16m", unique("limited")));
     let mut shortage = None;
     for side in &sides {
         let Some(to_side) = peer_process.try_request(&format!("insert {}", side.name())) else {
@@ -127,7 +127,7 @@ fn a_process_without_memory_disturbs_no_other_process() {
             }
         }
     }
-    // The system fails a call or kills the process.
+    // The system makes a call fail, or kills the process.
     let shortage = shortage.expect("six times 16 MiB are more than 48");
     assert!(
         ["killed", "NoMem", "NoSpc"].contains(&&*shortage),

@@ -1,8 +1,8 @@
-//! Processes that connect to an endpoint's socket and are refused. They delay no peer, whatever
-//! packets and descriptors they leave.
+//! Processes that connect to an endpoint's socket and are refused. Their packets and descriptors
+//! delay no peer.
 //!
-//! Processes of another user are started by root alone. Where that is missing, tests say so and are
-//! skipped.
+//! Only root can start processes of another user. Without that right, tests are skipped and report
+//! why.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -18,7 +18,7 @@ use selvedge_testkit::shm_peer::packet_socket;
 use selvedge_testkit::skip::{Need, skip};
 
 use crate::connect::unique;
-use crate::hostile::{Hostile, Scenario, hello, region};
+use crate::hostile::{HostileConnection, Scenario, hello, region};
 use crate::process::{PeerProcess, Watchdog, alone};
 use crate::side::{Kind, Side, info};
 
@@ -46,25 +46,32 @@ impl OtherUser {
             }
             ["connect", path, count] => {
                 let count: usize = count.parse().unwrap();
-                let connections = (0..count).map(|_| connected(path));
+                let connections = (0..count).map(|_| connect_to(path));
                 self.connections.extend(connections);
             }
             // The number of connections that the other side has closed.
-            ["ended"] => return self.connections.iter().filter(is_over).count().to_string(),
+            ["ended"] => {
+                return self
+                    .connections
+                    .iter()
+                    .filter(is_closed_by_peer)
+                    .count()
+                    .to_string();
+            }
             ["leave", path] => {
-                let (socket, unread) = lingering();
-                let hostile = Hostile::of(connected(path));
+                let (socket, unread) = open_lingering_socket();
+                let hostile = HostileConnection::from_socket(connect_to(path));
                 hostile.send(b"?", &[socket.as_fd()]);
                 self.unread.push(unread);
             }
             ["read"] => read_to_the_end(std::mem::take(&mut self.unread)),
-            _ => panic!("{args:?}?"),
+            _ => panic!("unknown request {args:?}"),
         }
         "ok".into()
     }
 }
 
-/// A process of another user; `None` where this process cannot start one.
+/// Starts a process of another user. Returns `None` if this process cannot start one.
 fn other_user_process() -> Option<PeerProcess> {
     if !geteuid().is_root() {
         skip(
@@ -78,28 +85,29 @@ fn other_user_process() -> Option<PeerProcess> {
     Some(peer_process)
 }
 
-/// The abstract name of an endpoint's socket.
-fn path(side: &Side) -> String {
+/// Returns the abstract name of an endpoint's socket.
+fn socket_name(side: &Side) -> String {
     let name = side.name();
     let name = name.strip_prefix("fi_shm://").unwrap();
     format!("selvedge-shm/{}/{name}", geteuid())
 }
 
-fn connected(path: &str) -> OwnedFd {
+fn connect_to(path: &str) -> OwnedFd {
     let socket = packet_socket().unwrap();
     let address = UnixAddr::new_abstract(path.as_bytes()).unwrap();
     connect(socket.as_raw_fd(), &address).unwrap();
     socket
 }
 
-fn is_over(socket: &&OwnedFd) -> bool {
+fn is_closed_by_peer(socket: &&OwnedFd) -> bool {
     let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
     poll(&mut fds, PollTimeout::ZERO).unwrap();
     fds[0].revents().unwrap().contains(PollFlags::POLLHUP)
 }
 
-/// A socket with unsent bytes, whose last close waits until its peer has read them.
-fn lingering() -> (OwnedFd, TcpStream) {
+/// Opens a socket with unsent bytes, whose last close waits until its peer has read them. Returns
+/// it and the peer's socket.
+fn open_lingering_socket() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let linger = libc::linger {
@@ -112,8 +120,8 @@ fn lingering() -> (OwnedFd, TcpStream) {
     (sender.into(), listener.accept().unwrap().0)
 }
 
-/// Reads each socket to its end, which comes with the last close of the other side. These closes may
-/// come one after the other.
+/// Reads each socket to its end, which the last close of the other side causes. These closes may
+/// happen one after the other.
 fn read_to_the_end(sockets: Vec<TcpStream>) {
     let read = |mut socket: TcpStream| {
         std::thread::spawn(move || socket.read_to_end(&mut Vec::new()).unwrap())
@@ -134,14 +142,14 @@ fn connections_of_another_user_are_refused_a_few_at_a_time() {
     let count = 400;
     other_user.request(&format!(
         "other-user connect {} {count}",
-        path(&scenario.target)
+        socket_name(&scenario.target)
     ));
     let mut ended = 0;
     while ended < count {
         scenario.target.drive();
-        let now = other_user.request("other-user ended").parse().unwrap();
-        assert!(now <= ended + 32, "{} in one call", now - ended);
-        ended = now;
+        let total = other_user.request("other-user ended").parse().unwrap();
+        assert!(total <= ended + 32, "{} in one call", total - ended);
+        ended = total;
     }
     scenario.expect_traffic();
 }
@@ -153,7 +161,7 @@ fn descriptors_left_by_another_user_delay_no_peer() {
         return;
     };
     let mut scenario = Scenario::new();
-    let path = path(&scenario.target);
+    let path = socket_name(&scenario.target);
     for _ in 0..10 {
         other_user.request(&format!("other-user leave {path}"));
         scenario.expect_traffic();
@@ -174,11 +182,11 @@ fn an_endpoint_closes_although_another_user_left_descriptors_at_its_socket() {
     };
     let name = unique("left");
     let side = Side::named(&name);
-    other_user.request(&format!("other-user leave {}", path(&side)));
+    other_user.request(&format!("other-user leave {}", socket_name(&side)));
     drop(side);
-    let again = Side::named(&name);
+    let reopened = Side::named(&name);
     other_user.request("other-user read");
-    drop(again);
+    drop(reopened);
 }
 
 #[test]
@@ -186,14 +194,14 @@ fn descriptors_of_a_refused_packet_delay_no_peer() {
     alone(|| {
         let mut scenario = Scenario::new();
         let mut unread = Vec::new();
-        for behind in 0..4 {
-            let (socket, receiver) = lingering();
-            let hostile = Hostile::connect(&scenario.target);
+        for packets in 0..4 {
+            let (socket, receiver) = open_lingering_socket();
+            let hostile = HostileConnection::connect(&scenario.target);
             // The connection is refused for its first packet; the rest is never read.
-            (0..behind).for_each(|_| hostile.send(b"?", &[]));
+            (0..packets).for_each(|_| hostile.send(b"?", &[]));
             hostile.send(b"?", &[socket.as_fd()]);
             drop(socket);
-            hostile.is_cut_off_by(&mut scenario.target);
+            hostile.expect_cut_off_by(&mut scenario.target);
             unread.push(receiver);
             scenario.expect_traffic();
         }
@@ -202,17 +210,17 @@ fn descriptors_of_a_refused_packet_delay_no_peer() {
 }
 
 #[test]
-fn default_names_that_are_taken_are_passed_over() {
+fn default_names_that_are_taken_are_skipped() {
     alone(|| {
         let first = Side::new();
-        let mut parts = first.name();
-        let endpoint = parts.rfind(':').unwrap();
-        parts.truncate(endpoint);
-        let domain = parts.rfind(':').unwrap();
-        let process = parts[..domain].strip_prefix("fi_shm://").unwrap();
+        let mut name = first.name();
+        let endpoint = name.rfind(':').unwrap();
+        name.truncate(endpoint);
+        let domain = name.rfind(':').unwrap();
+        let process = name[..domain].strip_prefix("fi_shm://").unwrap();
         let names =
             (0..20).map(|domain| format!("selvedge-shm/{}/{process}:{domain}:0", geteuid()));
-        let taken: Vec<_> = names.filter_map(|name| listening(&name)).collect();
+        let taken: Vec<_> = names.filter_map(|name| listen_at(&name)).collect();
         assert!(taken.len() >= 19);
         let mut sides: Vec<_> = (0..5).map(|_| Side::new()).collect();
         let (mut last, first) = (sides.pop().unwrap(), &mut sides[0]);
@@ -227,8 +235,8 @@ fn default_names_that_are_taken_are_passed_over() {
     });
 }
 
-/// A listening socket of this name; `None` if the name is taken.
-fn listening(path: &str) -> Option<OwnedFd> {
+/// Opens a listening socket of this name. Returns `None` if the name is taken.
+fn listen_at(path: &str) -> Option<OwnedFd> {
     let socket = packet_socket().unwrap();
     let address = UnixAddr::new_abstract(path.as_bytes()).unwrap();
     bind(socket.as_raw_fd(), &address).ok()?;
@@ -241,21 +249,24 @@ fn hellos_are_accepted_a_few_at_a_time() {
     alone(|| {
         let mut scenario = Scenario::new();
         let (_, bell) = Doorbell::create().unwrap();
-        let mut newcomers = Vec::new();
+        let mut hostiles = Vec::new();
         for number in 0..60 {
-            let outbox = region();
-            let newcomer = Hostile::connect(&scenario.target);
-            let greeting = hello(&unique(&number.to_string()), 1, &7);
-            newcomer.send(&greeting, &[outbox.fd(), bell.fd()]);
-            newcomers.push(newcomer);
+            let region = region();
+            let hostile = HostileConnection::connect(&scenario.target);
+            let hello = hello(&unique(&number.to_string()), 1, &7);
+            hostile.send(&hello, &[region.fd(), bell.fd()]);
+            hostiles.push(hostile);
         }
-        while !newcomers.is_empty() {
+        while !hostiles.is_empty() {
             scenario.target.drive();
-            let before = newcomers.len();
-            newcomers
-                .retain(|newcomer| newcomer.receive().is_some_and(|(said, _)| said.is_empty()));
-            let answered = before - newcomers.len();
-            assert!(answered <= 8, "{answered} in one call");
+            let before = hostiles.len();
+            hostiles.retain(|hostile| {
+                hostile
+                    .receive()
+                    .is_some_and(|(packet, _)| packet.is_empty())
+            });
+            let accepted = before - hostiles.len();
+            assert!(accepted <= 8, "{accepted} in one call");
         }
         scenario.expect_traffic();
     });
@@ -280,15 +291,16 @@ fn a_peer_that_rings_first_is_polled_first_however_many_ring() {
                 order.extend(side.poll().map(|event| event.ok().context));
             }
             for peer in &mut peers {
-                // Until the peer has received the reply to its hello, and later for the same time.
+                // The first round's turns let the peer receive the reply to its hello.
                 (0..64).for_each(|_| peer.drive());
             }
             let position = order.iter().position(|&number| number == round * PEERS);
             let position = position.unwrap();
-            // In the first round they connect. Some are polled, whether they ring or not.
+            // In the first round the peers connect. Some peers are polled, whether they ring or
+            // not.
             assert!(
                 round == 0 || position < 80,
-                "round {round}: {position} came before"
+                "round {round}: {position} peers were polled before"
             );
         }
     });

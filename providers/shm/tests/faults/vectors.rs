@@ -10,7 +10,8 @@ use crate::connect::unique;
 use crate::process::PeerProcess;
 use crate::side::{Kind, Side, info};
 
-fn vector(side: &Side, name: SharedName) -> Result<Arc<dyn AddressVector>, Error> {
+/// Opens or creates a named vector.
+fn open_vector(side: &Side, name: SharedName) -> Result<Arc<dyn AddressVector>, Error> {
     let mut attr = Attr::default();
     attr.name = Some(name);
     side.domain.av(&attr)
@@ -26,7 +27,7 @@ fn processes_find_peers_at_the_same_indices_of_a_named_vector() {
     );
     let mut attr = Attr::default();
     attr.name = Some(SharedName::Open(vector.clone()));
-    let mut side = Side::open_with(None, &info(EpType::Rdm, &[]), &attr).unwrap();
+    let mut side = Side::open_with_av_attr(None, &info(EpType::Rdm, &[]), &attr).unwrap();
     peer_process.request("recv Msg 8 1");
     side.send(Kind::Msg, FiAddr(1), 8, 1).unwrap();
     side.next().ok();
@@ -36,36 +37,39 @@ fn processes_find_peers_at_the_same_indices_of_a_named_vector() {
         peer_process.request(&format!("share-more {}", side.name())),
         "2"
     );
-    let own = side.av.lookup(FiAddr(2)).unwrap();
-    assert_eq!(own, side.ep.address().unwrap());
+    let side_address = side.av.lookup(FiAddr(2)).unwrap();
+    assert_eq!(side_address, side.ep.address().unwrap());
     assert_eq!(peer_process.request("unshare 0"), "ok");
     assert_eq!(side.av.lookup(FiAddr(0)), Err(Errno::Inval));
     assert_eq!(side.av.members().unwrap(), [FiAddr(1), FiAddr(2)]);
-    assert_eq!(side.av.insert_one(&own).unwrap_err().errno(), Errno::Acces);
+    assert_eq!(
+        side.av.insert_one(&side_address).unwrap_err().errno(),
+        Errno::Acces
+    );
     assert_eq!(side.av.remove(&[FiAddr(2)]), Err(Errno::Acces));
 }
 
 #[test]
-fn a_killed_maker_of_a_named_vector_leaves_its_name() {
+fn the_name_of_a_killed_process_s_vector_can_be_created_again() {
     let (name, shared) = (unique("maker"), unique("left"));
     let mut peer_process = PeerProcess::named(&name);
     peer_process.request(&format!("share {shared} {name}"));
     let side = Side::new();
-    let open = vector(&side, SharedName::Open(shared.clone())).unwrap();
-    let busy = vector(&side, SharedName::Create(shared.clone())).unwrap_err();
+    let open = open_vector(&side, SharedName::Open(shared.clone())).unwrap();
+    let busy = open_vector(&side, SharedName::Create(shared.clone())).unwrap_err();
     assert_eq!(busy.errno(), Errno::AddrInUse);
     peer_process.kill();
-    let gone = vector(&side, SharedName::Open(shared.clone())).unwrap_err();
+    let gone = open_vector(&side, SharedName::Open(shared.clone())).unwrap_err();
     assert_eq!(gone.errno(), Errno::NoEnt);
     assert_eq!(open.members().unwrap(), [FiAddr(0)]);
-    let own = vector(&side, SharedName::Create(shared.clone())).unwrap();
-    assert_eq!(own.members().unwrap(), []);
+    let created = open_vector(&side, SharedName::Create(shared.clone())).unwrap();
+    assert_eq!(created.members().unwrap(), []);
     assert_eq!(
-        own.insert_one(&side.ep.address().unwrap()).unwrap(),
+        created.insert_one(&side.ep.address().unwrap()).unwrap(),
         FiAddr(0)
     );
-    let again = vector(&side, SharedName::Open(shared)).unwrap();
-    assert_eq!(again.lookup(FiAddr(0)), side.ep.address());
+    let reopened = open_vector(&side, SharedName::Open(shared)).unwrap();
+    assert_eq!(reopened.lookup(FiAddr(0)), side.ep.address());
 }
 
 #[test]
@@ -75,7 +79,7 @@ fn a_forked_child_neither_holds_nor_removes_its_parent_s_vector() {
     peer_process.request(&format!("share {shared} {name}"));
     let side = Side::new();
     peer_process.request("fork Libc");
-    vector(&side, SharedName::Open(shared.clone())).unwrap();
+    open_vector(&side, SharedName::Open(shared.clone())).unwrap();
     peer_process.kill();
-    vector(&side, SharedName::Create(shared)).unwrap();
+    open_vector(&side, SharedName::Create(shared)).unwrap();
 }

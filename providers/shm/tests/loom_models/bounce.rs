@@ -19,7 +19,7 @@ enum CopyOrder {
     FreeFirst,
 }
 
-fn memory() -> (BounceSender, BounceReceiver) {
+fn attached_bounce_memory() -> (BounceSender, BounceReceiver) {
     let sender = BounceSender::create(SHAPE).unwrap();
     let fd = sender.memory().fd().try_clone_to_owned().unwrap();
     let receiver = BounceReceiver::attach(fd, SHAPE).unwrap();
@@ -27,8 +27,8 @@ fn memory() -> (BounceSender, BounceReceiver) {
 }
 
 fn fill(sender: &mut BounceSender, content: u8) -> usize {
-    sender.fill(u32::from(content), 64, |bytes, at, len| {
-        bytes.copy_in(at, &vec![content; len]);
+    sender.fill(u32::from(content), 64, |bytes, offset, len| {
+        bytes.copy_in(offset, &vec![content; len]);
     })
 }
 
@@ -37,14 +37,16 @@ fn free_segment(responses: &mut RespSender, filled: Filled) {
     responses.push(Resp { msg_id, status });
 }
 
-fn take(from: &mut BounceReceiver, responses: &mut RespSender, order: CopyOrder) -> Option<u8> {
-    let filled = from.peek().unwrap()?;
-    from.take();
+fn take(receiver: &mut BounceReceiver, responses: &mut RespSender, order: CopyOrder) -> Option<u8> {
+    let filled = receiver.peek().unwrap()?;
+    receiver.take();
     if order == CopyOrder::FreeFirst {
         free_segment(responses, filled);
     }
     let mut bytes = [std::mem::MaybeUninit::uninit(); 64];
-    let bytes = from.bytes().copy_out(from.start(filled), &mut bytes);
+    let bytes = receiver
+        .bytes()
+        .copy_out(receiver.start(filled), &mut bytes);
     assert_eq!((filled.msg_id, filled.len), (u32::from(bytes[0]), 64));
     assert!(bytes.iter().all(|&byte| byte == bytes[0]));
     if order == CopyOrder::CopyFirst {
@@ -55,7 +57,7 @@ fn take(from: &mut BounceReceiver, responses: &mut RespSender, order: CopyOrder)
 
 fn segments_pass(order: CopyOrder) {
     let remote = region();
-    let (mut sender, mut receiver) = memory();
+    let (mut sender, mut receiver) = attached_bounce_memory();
     let mut responses = attach_peer(&remote).resp_receiver();
     let producer = thread::spawn(move || {
         for content in 0..SEGMENTS {
@@ -68,8 +70,8 @@ fn segments_pass(order: CopyOrder) {
     });
     let mut out = remote.resp_sender();
     for content in 0..SEGMENTS {
-        let got = wait(|| take(&mut receiver, &mut out, order));
-        assert_eq!(got, content);
+        let content_received = wait(|| take(&mut receiver, &mut out, order));
+        assert_eq!(content_received, content);
     }
     producer.join().unwrap();
 }
@@ -91,29 +93,29 @@ fn a_segment_that_is_given_back_before_its_copy_is_noticed() {
     assert!(fails(|| segments_pass(CopyOrder::FreeFirst)));
 }
 
-/// A producer that dies before it announces its second segment has sent one: the consumer does not
-/// see the bytes of the second.
-fn producer_dies() {
+/// A producer that ends before it announces its second segment has sent one segment: the consumer
+/// does not read the bytes of the second one.
+fn producer_ends_while_it_fills() {
     let remote = region();
-    let (mut sender, mut receiver) = memory();
+    let (mut sender, mut receiver) = attached_bounce_memory();
     let producer = thread::spawn(move || {
         fill(&mut sender, 0);
-        let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            sender.fill(1, 64, |bytes, at, _| {
-                bytes.copy_in(at, &[1; 32]);
-                std::panic::resume_unwind(Box::new("the process dies here"));
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            sender.fill(1, 64, |bytes, offset, _| {
+                bytes.copy_in(offset, &[1; 32]);
+                std::panic::resume_unwind(Box::new("the producer ends"));
             })
         }));
-        assert!(died.is_err());
+        assert!(result.is_err());
     });
     let mut out = remote.resp_sender();
-    let got = wait(|| take(&mut receiver, &mut out, CopyOrder::CopyFirst));
-    assert_eq!(got, 0);
+    let content_received = wait(|| take(&mut receiver, &mut out, CopyOrder::CopyFirst));
+    assert_eq!(content_received, 0);
     producer.join().unwrap();
     assert_eq!(receiver.peek(), Ok(None));
 }
 
 #[test]
-fn a_producer_that_dies_while_it_fills_has_sent_earlier_segments() {
-    explore(producer_dies);
+fn a_producer_that_ends_while_it_fills_has_sent_earlier_segments() {
+    explore(producer_ends_while_it_fills);
 }

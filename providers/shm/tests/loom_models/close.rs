@@ -1,4 +1,4 @@
-//! Closing: a peer never uses what it copied from memory that its owner may have reused.
+//! Closing: a peer never uses bytes that it copied from memory that the owner may have reused.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use super::{attach_peer, catches, explore, fails, region};
 const MESSAGE: u64 = 1;
 const REUSED: u64 = 2;
 
-/// The owner's memory that a command names; the peer copies it without the owner's help.
+/// The owner's memory that a command names. The peer copies from the memory without a call of the
+/// owner.
 type Buffer = Arc<[AtomicU64; 2]>;
 
 fn buffer() -> Buffer {
@@ -32,17 +33,17 @@ fn copy(buffer: &Buffer) -> [u64; 2] {
 /// The owner reuses a buffer while a peer copies from it.
 fn owner_withdraws(withdraw: fn(Region)) {
     let (local, buffer) = (region(), buffer());
-    let (region_of_peer, remote_buffer) = (attach_peer(&local), Arc::clone(&buffer));
+    let (peer_region, remote_buffer) = (attach_peer(&local), Arc::clone(&buffer));
     let owner = thread::spawn(move || {
         withdraw(local);
         reuse(&buffer);
     });
     let copied = copy(&remote_buffer);
-    if !region_of_peer.is_closed() {
+    if !peer_region.is_closed() {
         assert_eq!(copied, [MESSAGE; 2]);
     }
     owner.join().unwrap();
-    assert!(region_of_peer.is_closed() || copied == [MESSAGE; 2]);
+    assert!(peer_region.is_closed() || copied == [MESSAGE; 2]);
 }
 
 fn owner_closes() {
@@ -74,36 +75,36 @@ fn reuse_without_closing_is_noticed() {
     assert!(fails(|| owner_withdraws(std::mem::forget)));
 }
 
-/// An owner that dies or is stopped before it closes has not reused anything: copies are valid.
-fn owner_dies() {
+/// An owner that is killed or stopped before it closes has reused no memory: copies are valid.
+fn owner_ends_before_closing() {
     let (local, buffer) = (region(), buffer());
-    let (region_of_peer, remote_buffer) = (attach_peer(&local), Arc::clone(&buffer));
+    let (peer_region, remote_buffer) = (attach_peer(&local), Arc::clone(&buffer));
     let owner = thread::spawn(move || {
         std::mem::forget((local, buffer));
     });
     assert_eq!(copy(&remote_buffer), [MESSAGE; 2]);
-    assert!(!region_of_peer.is_closed());
+    assert!(!peer_region.is_closed());
     owner.join().unwrap();
-    assert!(!region_of_peer.is_closed());
+    assert!(!peer_region.is_closed());
 }
 
 #[test]
-fn copies_from_an_owner_that_died_before_closing_are_good() {
-    explore(owner_dies);
+fn copies_from_an_owner_that_ends_before_closing_are_valid() {
+    explore(owner_ends_before_closing);
 }
 
-/// An owner that is stopped between closing and reusing: copies may be discarded, but are never
+/// The owner is stopped between closing and reusing: the peer may discard copies, and no copy is
 /// wrong.
 fn owner_stops_after_closing() {
     let (local, buffer) = (region(), buffer());
-    let (region_of_peer, remote_buffer) = (attach_peer(&local), Arc::clone(&buffer));
+    let (peer_region, remote_buffer) = (attach_peer(&local), Arc::clone(&buffer));
     let owner = thread::spawn(move || {
         local.close();
         std::mem::forget((local, buffer));
     });
     assert_eq!(copy(&remote_buffer), [MESSAGE; 2]);
     owner.join().unwrap();
-    assert!(region_of_peer.is_closed());
+    assert!(peer_region.is_closed());
 }
 
 #[test]

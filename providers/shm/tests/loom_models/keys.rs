@@ -19,7 +19,7 @@ fn chunk() -> (Chunk, PeerChunk) {
     (chunk, PeerChunk::attach(fd, 0).unwrap())
 }
 
-/// An entry of which every field has the same number.
+/// Returns an entry whose fields all have the same number.
 fn entry(number: u64) -> KeyEntry {
     KeyEntry {
         key: number,
@@ -89,14 +89,14 @@ fn owner_withdraws_while_peer_copies(withdraw: fn(&mut Chunk)) {
     let (mut chunk, peer_chunk) = chunk();
     chunk.publish(0, &entry(1));
     let memory = Arc::new(AtomicU64::new(BYTES));
-    let named = Arc::clone(&memory);
+    let peer_memory = Arc::clone(&memory);
     let (_, generation) = peer_chunk.read(0).unwrap();
     let owner = thread::spawn(move || {
         withdraw(&mut chunk);
         memory.store(REUSED, Ordering::Relaxed);
         std::mem::forget(chunk);
     });
-    let copied = named.load(Ordering::Relaxed);
+    let copied = peer_memory.load(Ordering::Relaxed);
     if peer_chunk.is_current(0, generation) {
         assert_eq!(copied, BYTES);
     }
@@ -128,7 +128,8 @@ fn reuse_without_withdrawal_is_noticed() {
     assert!(fails(|| owner_withdraws_while_peer_copies(|_| ())));
 }
 
-/// A peer uses an entry that its owner amends, and learns of the change through another word.
+/// A peer uses an entry that its owner amends. Another word tells the peer that the entry is
+/// amended.
 fn owner_amends(amend: fn(&mut Chunk)) {
     let (mut chunk, peer_chunk) = chunk();
     chunk.publish(0, &entry(1));

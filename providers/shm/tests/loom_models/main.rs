@@ -34,13 +34,13 @@ const SIZES: Sizes = Sizes {
     inject_size: 128,
 };
 
-/// The outbox of one process for another.
+/// Creates the region in which one process sends to another.
 fn region() -> Region {
     let (sizes, peer) = (SIZES, "peer");
     Region::create(&Attr { sizes, peer }).unwrap()
 }
 
-/// The other process's view of it.
+/// Attaches the receiving process to a region.
 fn attach_peer(region: &Region) -> PeerRegion {
     let (fd, sizes) = region.share().unwrap();
     PeerRegion::attach(fd, sizes).unwrap()

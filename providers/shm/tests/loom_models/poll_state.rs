@@ -11,14 +11,14 @@ use selvedge_shm::smr::{PeerRegion, Region};
 
 use super::{attach_peer, catches, explore, fails, region};
 
-/// Whether a woken consumer parks under a new epoch.
+/// The epochs of a consumer that parks repeatedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Epochs {
     Numbered,
     Constant,
 }
 
-/// The socket between the two: a packet in it wakes the consumer.
+/// The socket from the producer to the consumer: a packet in the socket wakes the consumer.
 #[derive(Clone, Debug, Default)]
 struct Socket(Arc<Mutex<usize>>);
 
@@ -33,7 +33,7 @@ impl Socket {
     }
 }
 
-/// The queue between the two.
+/// The queue from the producer to the consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Queue {
     Commands,
@@ -89,7 +89,7 @@ fn consumer_parks(queue: Queue, count: u32, epochs: Epochs) {
     producer.join().unwrap();
     assert!(
         rx.position() == u64::from(count) || socket.take(),
-        "it is parked with a command in its queue"
+        "the consumer is parked with a command in its queue"
     );
 }
 
@@ -150,7 +150,7 @@ fn a_check_of_a_collective_channel_before_the_commit_is_noticed() {
     )));
 }
 
-/// The way in which an owner that has armed a peer marks it as unpolled.
+/// The step by which an owner that has armed a peer marks the peer as unpolled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unpolled {
     /// By [`WakeUp::disarm`], which also clears the armed state.
@@ -183,7 +183,7 @@ fn consumer_polls_another(unpolled: Unpolled) {
     producer.join().unwrap();
     assert!(
         rx.position() == 1 || socket.take(),
-        "it is parked with a command in its queue"
+        "the consumer is parked with a command in its queue"
     );
 }
 

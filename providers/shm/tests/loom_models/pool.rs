@@ -18,11 +18,11 @@ enum CopyOrder {
     CreditFirst,
 }
 
-/// Queue and pool of a producer, and the pool's position at each slot.
+/// The queue and pool of a producer, and the pool's position after each slot's payload.
 struct Producer {
     tx: Sender,
     pool: InjectPool,
-    marks: [u64; SIZES.cmd_count],
+    positions: [u64; SIZES.cmd_count],
     credit: Credit,
 }
 
@@ -31,7 +31,7 @@ impl Producer {
         Self {
             tx: local.cmd_sender(),
             pool: local.inject_pool(),
-            marks: [0; SIZES.cmd_count],
+            positions: [0; SIZES.cmd_count],
             credit,
         }
     }
@@ -47,7 +47,7 @@ impl Producer {
             self.refresh_credit();
             thread::yield_now();
         };
-        self.marks[self.tx.position() as usize % SIZES.cmd_count] = self.pool.position();
+        self.positions[self.tx.position() as usize % SIZES.cmd_count] = self.pool.position();
         self.pool.bytes().copy_in(offset, &[payload; 64]);
         offset
     }
@@ -57,7 +57,7 @@ impl Producer {
         self.tx.refresh(consumed).unwrap();
         if let Some(last) = consumed.checked_sub(1) {
             self.pool
-                .free_to(self.marks[last as usize % SIZES.cmd_count]);
+                .free_to(self.positions[last as usize % SIZES.cmd_count]);
         }
     }
 
@@ -69,7 +69,7 @@ impl Producer {
 
 fn take(
     rx: &mut Receiver,
-    from: &PeerRegion,
+    peer: &PeerRegion,
     credit: &Credit,
     order: CopyOrder,
 ) -> Option<[u8; 64]> {
@@ -79,7 +79,7 @@ fn take(
         credit.publish(rx.position());
     }
     let mut bytes = [std::mem::MaybeUninit::uninit(); 64];
-    let payload = from.inject_bytes().copy_out(offset, &mut bytes);
+    let payload = peer.inject_bytes().copy_out(offset, &mut bytes);
     let payload = (&*payload).try_into().unwrap();
     if order == CopyOrder::CopyFirst {
         credit.publish(rx.position());
@@ -89,15 +89,15 @@ fn take(
 
 fn payloads_pass(order: CopyOrder) {
     let (local, remote) = (region(), region());
-    let (from, credit) = (attach_peer(&local), attach_peer(&remote).credit());
+    let (peer, credit) = (attach_peer(&local), attach_peer(&remote).credit());
     let producer = thread::spawn(move || {
         let mut producer = Producer::new(&local, credit);
         (0..PAYLOADS).for_each(|payload| producer.send(payload));
     });
-    let (mut rx, credit) = (from.cmd_receiver(), remote.credit());
+    let (mut rx, credit) = (peer.cmd_receiver(), remote.credit());
     for payload in 0..PAYLOADS {
-        let got = wait(|| take(&mut rx, &from, &credit, order));
-        assert_eq!(got, [payload; 64]);
+        let received = wait(|| take(&mut rx, &peer, &credit, order));
+        assert_eq!(received, [payload; 64]);
     }
     producer.join().unwrap();
 }
@@ -126,25 +126,25 @@ fn a_credit_before_the_copy_is_noticed() {
     assert!(fails(|| payloads_pass(CopyOrder::CreditFirst)));
 }
 
-/// A producer that dies between copying a payload in and committing it has sent only its earlier
+/// A producer that ends between the copy of a payload and its commit has sent only its earlier
 /// payloads.
-fn producer_dies() {
+fn producer_ends_before_commit() {
     let (local, remote) = (region(), region());
-    let (from, credit) = (attach_peer(&local), attach_peer(&remote).credit());
+    let (peer, credit) = (attach_peer(&local), attach_peer(&remote).credit());
     let producer = thread::spawn(move || {
         let mut producer = Producer::new(&local, credit);
         producer.send(0);
         producer.fill(1);
         std::mem::forget(local);
     });
-    let (mut rx, credit) = (from.cmd_receiver(), remote.credit());
-    let got = wait(|| take(&mut rx, &from, &credit, CopyOrder::CopyFirst));
-    assert_eq!(got, [0; 64]);
+    let (mut rx, credit) = (peer.cmd_receiver(), remote.credit());
+    let received = wait(|| take(&mut rx, &peer, &credit, CopyOrder::CopyFirst));
+    assert_eq!(received, [0; 64]);
     producer.join().unwrap();
     assert!(rx.peek().is_none());
 }
 
 #[test]
-fn a_producer_that_dies_after_its_copy_has_sent_nothing() {
-    explore(producer_dies);
+fn a_producer_that_ends_after_its_copy_has_sent_nothing() {
+    explore(producer_ends_before_commit);
 }

@@ -42,17 +42,17 @@ fn take(rx: &mut Receiver, number: u64) -> Option<()> {
 fn commands_pass() {
     let (local, remote) = (region(), region());
     let mut rx = attach_peer(&local).cmd_receiver();
-    let (given, taken) = (remote.credit(), attach_peer(&remote).credit());
+    let (consumer_credit, producer_credit) = (remote.credit(), attach_peer(&remote).credit());
     let producer = thread::spawn(move || {
         let mut tx = local.cmd_sender();
-        (0..COMMANDS).for_each(|number| send(&mut tx, &taken, number));
+        (0..COMMANDS).for_each(|number| send(&mut tx, &producer_credit, number));
     });
     for number in 0..COMMANDS {
         wait(|| take(&mut rx, number));
-        given.publish(rx.position());
+        consumer_credit.publish(rx.position());
     }
     producer.join().unwrap();
-    assert!(rx.peek().is_none(), "nothing arrives twice");
+    assert!(rx.peek().is_none(), "a command arrives twice");
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn a_commit_without_release_is_noticed() {
     assert!(catches(Fault::Commit, commands_pass));
 }
 
-/// A producer that dies `words` words into its second command has sent one.
-fn producer_dies(words: usize) {
+/// A producer that ends after it wrote `words` words of its second command has sent one command.
+fn producer_ends_before_commit(words: usize) {
     let local = region();
     let mut rx = attach_peer(&local).cmd_receiver();
     let producer = thread::spawn(move || {
@@ -82,18 +82,18 @@ fn producer_dies(words: usize) {
     wait(|| take(&mut rx, 0));
     assert!(rx.peek().is_none());
     producer.join().unwrap();
-    assert!(rx.peek().is_none(), "the uncommitted command is never seen");
+    assert!(rx.peek().is_none(), "the uncommitted command is received");
 }
 
 #[test]
-fn a_producer_that_dies_before_its_commit_has_sent_nothing() {
+fn a_producer_that_ends_before_its_commit_has_sent_nothing() {
     for words in [0, 1, 7] {
-        explore(move || producer_dies(words));
+        explore(move || producer_ends_before_commit(words));
     }
 }
 
-/// One producer stops between claim and commit. The other's commands pass meanwhile, and its own
-/// pass after it resumes.
+/// One producer stops between claim and commit. The commands of the other producer pass meanwhile,
+/// and the stopped producer's command passes after it resumes.
 fn producer_stops() {
     let (stopped, running) = (region(), region());
     let mut from_stopped = attach_peer(&stopped).cmd_receiver();

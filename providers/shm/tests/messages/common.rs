@@ -50,7 +50,7 @@ impl Sut {
     }
 
     pub(crate) fn pair_with(&self, queue: &Queue) -> Pair {
-        Pair::of(self.side_with(queue), self.side_with(queue))
+        Pair::connect(self.side_with(queue), self.side_with(queue))
     }
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) fn of(a: Side, b: Side) -> Self {
+    pub(crate) fn connect(a: Side, b: Side) -> Self {
         let to_b = a.insert_endpoint(&b);
         b.insert_endpoint(&b);
         let to_a = b.insert_endpoint(&a);
@@ -82,12 +82,12 @@ impl Pair {
     }
 
     /// Waits for a completion of `a`.
-    pub(crate) fn at_a(&self) -> Done {
+    pub(crate) fn wait_at_a(&self) -> Done {
         self.a.wait(&[&self.b])
     }
 
     /// Waits for a completion of `b`.
-    pub(crate) fn at_b(&self) -> Done {
+    pub(crate) fn wait_at_b(&self) -> Done {
         self.b.wait(&[&self.a])
     }
 
@@ -140,7 +140,7 @@ struct PostedBuffers {
 }
 
 impl PostedBuffers {
-    /// The part of the multi-receive buffer that the entry names.
+    /// Returns the part of the multi-receive buffer that the entry names.
     fn part(&self, entry: &Entry) -> Vec<u8> {
         if entry.buf == 0 {
             return Vec::new();
@@ -158,10 +158,10 @@ impl Side {
         let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
         bind.tx_selective = queue.tx_selective;
         bind.rx_selective = queue.rx_selective;
-        Self::around(domain.endpoint(info, bind).unwrap(), &cq, &av)
+        Self::from_handles(domain.endpoint(info, bind).unwrap(), &cq, &av)
     }
 
-    pub(crate) fn around(
+    pub(crate) fn from_handles(
         ep: Arc<dyn Endpoint>,
         cq: &Arc<dyn CompletionQueue>,
         av: &Arc<dyn AddressVector>,
@@ -182,7 +182,7 @@ impl Side {
     /// Posts a send of a copy of the bytes.
     pub(crate) fn try_send(&self, tx: &Tx) -> Result {
         let segments = tx.segments.clone();
-        let iov: Vec<_> = segments.iter().map(|piece| Iov::new(piece)).collect();
+        let iov: Vec<_> = segments.iter().map(|segment| Iov::new(segment)).collect();
         let context = keep(&self.sent, tx.context, segments);
         let flags = match tx.data {
             Some(_) => tx.flags | OpFlags::REMOTE_CQ_DATA,
@@ -222,13 +222,13 @@ impl Side {
         self.try_recv_at(&*self.ep, rx)
     }
 
-    /// As [`Self::try_recv`], but posts at `at`, a receive context that several endpoints share.
-    /// This side keeps the buffers.
-    pub(crate) fn try_recv_at(&self, at: &(impl Msg + Tagged + ?Sized), rx: &Rx) -> Result {
+    /// As [`Self::try_recv`], but posts at `receiver`, a receive context that several endpoints
+    /// share. This side keeps the buffers.
+    pub(crate) fn try_recv_at(&self, receiver: &(impl Msg + Tagged + ?Sized), rx: &Rx) -> Result {
         let mut segments: Vec<_> = rx.sizes.iter().map(|&size| vec![BLANK; size]).collect();
         let iov: Vec<_> = segments
             .iter_mut()
-            .map(|piece| IovMut::new(piece))
+            .map(|segment| IovMut::new(segment))
             .collect();
         let context = keep(&self.received, rx.context, segments);
         if rx.flags.contains(OpFlags::MULTI_RECV) {
@@ -245,7 +245,7 @@ impl Side {
                 };
                 // SAFETY: `received` keeps the buffers until the completion or the endpoint's
                 // close.
-                unsafe { at.recvmsg(&msg, rx.flags) }
+                unsafe { receiver.recvmsg(&msg, rx.flags) }
             }
             Some(tag) => {
                 let msg = tagged::RecvMsg {
@@ -256,7 +256,7 @@ impl Side {
                     context,
                 };
                 // SAFETY: as above.
-                unsafe { at.trecvmsg(&msg, rx.flags) }
+                unsafe { receiver.trecvmsg(&msg, rx.flags) }
             }
         };
         posted.inspect_err(|_| remove_refused(&self.received, context))
@@ -298,7 +298,7 @@ impl Side {
     pub(crate) fn progress(&self) {
         // A pending error entry does not matter for progress.
         let (Ok(_) | Err(Errno::Avail)) = self.cq.read(&mut []) else {
-            panic!("driving progress");
+            panic!("progress failed");
         };
     }
 
@@ -322,7 +322,7 @@ impl Side {
         let (mut out, mut src) = (vec![Entry::default(); max], vec![FiAddr(4711); max]);
         match self.cq.read_from(&mut out, &mut src) {
             Ok(count) => (0..count)
-                .map(|setup| self.done(Ok(out[setup]), src[setup]))
+                .map(|index| self.done(Ok(out[index]), src[index]))
                 .collect(),
             Err(Errno::Avail) => Vec::from_iter(self.poll()),
             Err(errno) => panic!("reading completions: {errno}"),
@@ -380,7 +380,9 @@ fn keep(buffers: &Mutex<Buffers>, context: u64, segments: Vec<Vec<u8>>) -> Conte
 /// Removes the buffers of a refused post.
 fn remove_refused(buffers: &Mutex<Buffers>, context: Context) {
     let mut buffers = buffers.lock().unwrap();
-    let kept = buffers.get_mut(&context).expect("it was just kept");
+    let kept = buffers
+        .get_mut(&context)
+        .expect("a refused post has kept its buffers");
     kept.segments.pop();
     if kept.segments.len() == kept.done {
         buffers.remove(&context);
@@ -392,7 +394,7 @@ fn end(buffers: &Mutex<Buffers>, entry: &Entry, wanted: bool) -> Vec<u8> {
     let context = entry.context;
     let mut buffers = buffers.lock().unwrap();
     let kept = buffers.get_mut(&context);
-    let kept = kept.expect("a completion of nothing that was posted");
+    let kept = kept.expect("a completion without a posted operation");
     let bytes = match wanted {
         true if kept.is_multi => kept.part(entry),
         true => kept.segments[kept.done].concat(),
@@ -427,13 +429,18 @@ impl Done {
 
     /// The error. Panics for a success.
     pub(crate) fn error(&self) -> &ErrEntry {
-        self.outcome.as_ref().expect_err("an error was due")
+        self.outcome
+            .as_ref()
+            .expect_err("the operation has succeeded")
     }
 
     /// Asserts that the operation has succeeded with exactly this entry.
     #[track_caller]
     pub(crate) fn assert_entry(&self, expected: Entry) {
-        assert_eq!(self.outcome.as_ref().expect("a success was due"), &expected);
+        assert_eq!(
+            self.outcome.as_ref().expect("the operation has failed"),
+            &expected
+        );
     }
 
     /// Asserts a receive of exactly these bytes, with the rest of the buffer unchanged.
@@ -441,7 +448,10 @@ impl Done {
     pub(crate) fn assert_bytes(&self, expected: &[u8]) {
         let (bytes, rest) = self.bytes.split_at(expected.len());
         assert!(bytes == expected, "{} bytes differ", expected.len());
-        assert!(rest == vec![BLANK; rest.len()], "bytes behind");
+        assert!(
+            rest == vec![BLANK; rest.len()],
+            "bytes behind the message were changed"
+        );
     }
 }
 

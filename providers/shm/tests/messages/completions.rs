@@ -33,7 +33,7 @@ fn assert_completes_after_its_receive(pair: &Pair, len: usize, flags: OpFlags) {
     pair.b.recv(&Rx::tagged(2, len).context(4));
     pair.assert_no_completion();
     pair.b.recv(&Rx::tagged(1, len).context(5));
-    let send = pair.at_a();
+    let send = pair.wait_at_a();
     send.assert_entry(sent(TAGGED, 3));
     let received = pair
         .b
@@ -42,27 +42,27 @@ fn assert_completes_after_its_receive(pair: &Pair, len: usize, flags: OpFlags) {
     assert_eq!(received.context(), 5);
     received.assert_bytes(&bytes);
     pair.b.ep.cancel(selvedge::Context(4)).unwrap();
-    assert_eq!(pair.at_b().error().errno, Errno::Canceled);
+    assert_eq!(pair.wait_at_b().error().errno, Errno::Canceled);
 }
 
 #[test]
 fn inject_and_transmit_complete_sends_complete_without_a_receive() {
     for level in [OpFlags::INJECT_COMPLETE, OpFlags::TRANSMIT_COMPLETE] {
-        let pair = provider::plain().pair();
+        let pair = provider::with_defaults().pair();
         for len in [0, 48, 4096] {
             let bytes = pattern(2, len);
             pair.a
                 .send(&Tx::msg(pair.to_b, &bytes).flags(level).context(3));
-            pair.at_a().assert_entry(sent(MSG, 3));
+            pair.wait_at_a().assert_entry(sent(MSG, 3));
             pair.b.recv(&Rx::msg(len));
-            pair.at_b().assert_bytes(&bytes);
+            pair.wait_at_b().assert_bytes(&bytes);
         }
     }
 }
 
 #[test]
 fn an_inject_with_delivery_complete_completes_after_its_receive() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let flags = OpFlags::INJECT | OpFlags::DELIVERY_COMPLETE;
     for len in [0, 48, 4096] {
         assert_completes_after_its_receive(&pair, len, flags);
@@ -77,7 +77,7 @@ fn an_inject_with_delivery_complete_completes_after_its_receive() {
 fn a_buffer_may_be_overwritten_right_after_an_inject() {
     use selvedge::{Context, Iov, msg};
 
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     for flags in [OpFlags::empty(), OpFlags::DELIVERY_COMPLETE] {
         for len in [1, 48, 49, 4096] {
             let bytes = pattern(5, len);
@@ -94,7 +94,7 @@ fn a_buffer_may_be_overwritten_right_after_an_inject() {
             buffer.fill(0);
             drop(buffer);
             pair.b.recv(&Rx::msg(len));
-            pair.at_b().assert_bytes(&bytes);
+            pair.wait_at_b().assert_bytes(&bytes);
             let mut out = [selvedge::cq::Entry::default()];
             while pair.a.cq.read(&mut out).unwrap() == 0 {
                 pair.b.progress();
@@ -106,7 +106,7 @@ fn a_buffer_may_be_overwritten_right_after_an_inject() {
 
 #[test]
 fn an_inject_beyond_inject_size_is_refused() {
-    let sut = provider::plain();
+    let sut = provider::with_defaults();
     let limit = sut.info().tx_attr.inject_size;
     let pair = sut.pair();
     let (ep, to, bytes) = (&pair.a.ep, pair.to_b, vec![1; limit + 1]);
@@ -120,12 +120,12 @@ fn an_inject_beyond_inject_size_is_refused() {
     pair.b.recv(&Rx::tagged(1, limit));
     pair.assert_no_completion();
     ep.inject(&bytes[..limit], to, None).unwrap();
-    pair.at_b().assert_bytes(&bytes[..limit]);
+    pair.wait_at_b().assert_bytes(&bytes[..limit]);
 }
 
 #[test]
 fn flags_that_do_not_belong_to_an_operation_are_refused() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let unknown = OpFlags::from_bits_retain(1 << 40);
     let commit = OpFlags::COMMIT_COMPLETE;
     for flags in [unknown, OpFlags::PEEK, OpFlags::MULTI_RECV, commit] {
@@ -148,7 +148,7 @@ fn selective_queues_report_success_only_on_request() {
         rx_selective: true,
         ..Queue::default()
     };
-    let pair = provider::plain().pair_with(&queue);
+    let pair = provider::with_defaults().pair_with(&queue);
     for len in LENGTHS {
         let tx = Tx::msg(pair.to_b, &pattern(1, len));
         pair.b.recv(&Rx::msg(len).context(1));
@@ -157,8 +157,8 @@ fn selective_queues_report_success_only_on_request() {
         let flags = OpFlags::COMPLETION;
         pair.b.recv(&Rx::msg(len).context(2).flags(flags));
         pair.a.send(&tx.clone().context(3).flags(flags));
-        pair.at_b().assert_entry(received(MSG, 2, len, 0));
-        pair.at_a().assert_entry(sent(MSG, 3));
+        pair.wait_at_b().assert_entry(received(MSG, 2, len, 0));
+        pair.wait_at_a().assert_entry(sent(MSG, 3));
     }
 }
 
@@ -168,10 +168,10 @@ fn selective_queues_report_every_error() {
         rx_selective: true,
         ..Queue::default()
     };
-    let pair = provider::plain().pair_with(&queue);
+    let pair = provider::with_defaults().pair_with(&queue);
     pair.b.recv(&Rx::msg(2).context(1));
     pair.a.ep.inject(b"long", pair.to_b, None).unwrap();
-    assert_eq!(pair.at_b().error().errno, Errno::Trunc);
+    assert_eq!(pair.wait_at_b().error().errno, Errno::Trunc);
 }
 
 #[test]
@@ -179,14 +179,14 @@ fn default_flags_apply_only_to_calls_without_a_flags_argument() {
     let hints = provider::hints().edit(|info| {
         info.tx_attr.op_flags = OpFlags::DELIVERY_COMPLETE;
     });
-    let pair = provider::with(&[], &hints).pair();
+    let pair = provider::with_params(&[], &hints).pair();
     pair.a.send(&Tx::msg(pair.to_b, b"default").context(1));
     pair.assert_no_completion();
     let tx = Tx::msg(pair.to_b, b"replaced").context(2);
     pair.a.send(&tx.flags(OpFlags::empty()));
-    pair.at_a().assert_entry(sent(MSG, 2));
+    pair.wait_at_a().assert_entry(sent(MSG, 2));
     pair.b.recv(&Rx::msg(8));
-    pair.at_a().assert_entry(sent(MSG, 1));
+    pair.wait_at_a().assert_entry(sent(MSG, 1));
 }
 
 #[test]
@@ -200,26 +200,26 @@ fn default_flags_may_request_completions_at_selective_queues() {
         rx_selective: true,
         ..Queue::default()
     };
-    let pair = provider::with(&[], &hints).pair_with(&queue);
+    let pair = provider::with_params(&[], &hints).pair_with(&queue);
     pair.b.recv(&Rx::msg(8).context(1).flags(OpFlags::empty()));
     pair.b.recv(&Rx::msg(8).context(2));
     let tx = Tx::msg(pair.to_b, b"x");
     pair.a.send(&tx.clone().context(3).flags(OpFlags::empty()));
     pair.a.send(&tx.context(4));
-    pair.at_b().assert_entry(received(MSG, 2, 1, 0));
-    pair.at_a().assert_entry(sent(MSG, 4));
+    pair.wait_at_b().assert_entry(received(MSG, 2, 1, 0));
+    pair.wait_at_a().assert_entry(sent(MSG, 4));
     pair.assert_no_completion();
 }
 
 #[test]
 fn inject_in_the_default_flags_limits_the_size_of_calls_without_a_flags_argument() {
     let hints = provider::hints().edit(|info| info.tx_attr.op_flags = OpFlags::INJECT);
-    let pair = provider::with(&[], &hints).pair();
+    let pair = provider::with_params(&[], &hints).pair();
     let tx = Tx::msg(pair.to_b, &[0; 5000]);
     assert_eq!(pair.a.try_send(&tx), Err(Errno::MsgSize));
     pair.b.recv(&Rx::msg(5000));
     pair.a.send(&tx.flags(OpFlags::empty()));
-    pair.at_b().assert_bytes(&[0; 5000]);
+    pair.wait_at_b().assert_bytes(&[0; 5000]);
 }
 
 #[test]
@@ -229,9 +229,9 @@ fn a_read_into_an_empty_array_makes_progress_even_if_completions_are_stored() {
     pair.a.send(&Tx::msg(pair.to_b, &[1; 100_000]));
     pair.b.recv(&Rx::msg(5));
     pair.b.recv(&Rx::msg(100_000));
-    pair.at_b();
+    pair.wait_at_b();
     // Side A does not take its completions, but makes progress by reads into an empty array.
-    pair.at_b().assert_bytes(&[1; 100_000]);
+    pair.wait_at_b().assert_bytes(&[1; 100_000]);
 }
 
 #[test]

@@ -30,7 +30,7 @@ impl ScalableSide {
     }
 
     fn without_contexts(count: usize) -> Self {
-        let sut = provider::with(
+        let sut = provider::with_params(
             &[],
             &provider::hints().edit(|info| {
                 info.caps |= Caps::NAMED_RX_CTX;
@@ -59,7 +59,7 @@ impl ScalableSide {
         let cq = self.domain.cq(&cq::Attr::default()).unwrap();
         let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&self.av));
         let ep = self.sep.context(index, &self.info, bind)?;
-        Ok(Side::around(ep, &cq, &self.av))
+        Ok(Side::from_handles(ep, &cq, &self.av))
     }
 
     /// Inserts the other scalable endpoint's address. Returns its index.
@@ -137,13 +137,13 @@ fn a_directed_receive_takes_messages_of_its_context() {
 #[test]
 fn an_endpoint_talks_to_contexts_and_the_address_alone_is_the_first_one_s() {
     let many = ScalableSide::open(COUNT);
-    let info = provider::plain().info();
+    let info = provider::with_defaults().info();
     let domain = info.open().unwrap();
     for bits in [BITS, 0] {
         let cq = domain.cq(&cq::Attr::default()).unwrap();
         let av = domain.av(&with_bits(bits)).unwrap();
         let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
-        let side = Side::around(domain.endpoint(&info, bind).unwrap(), &cq, &av);
+        let side = Side::from_handles(domain.endpoint(&info, bind).unwrap(), &cq, &av);
         let to = av.insert_one(&many.sep.address().unwrap()).unwrap();
         let back = many.av.insert_one(&side.ep.address().unwrap()).unwrap();
         let reached = if bits == 0 { 1 } else { COUNT };
@@ -213,7 +213,7 @@ fn discovery_reports_the_number_of_contexts() {
             info.ep_attr.rx_ctx_cnt = rx;
         })
     };
-    let info = provider::with(&[], &requests(8, 64)).info();
+    let info = provider::with_params(&[], &requests(8, 64)).info();
     assert_eq!((info.ep_attr.tx_ctx_cnt, info.ep_attr.rx_ctx_cnt), (8, 64));
     assert_eq!(
         (
@@ -223,7 +223,7 @@ fn discovery_reports_the_number_of_contexts() {
         (64, 64)
     );
     assert!(!info.caps.contains(Caps::NAMED_RX_CTX), "nobody asked");
-    let why = provider::with(&[], &requests(1, 65)).refusal();
+    let why = provider::with_params(&[], &requests(1, 65)).refusal();
     assert!(why.contains("rx_ctx_cnt: requested 65, has 64"), "{why}");
 }
 

@@ -35,7 +35,7 @@ impl CountedSide {
         bind.cntrs.recv = Some(Arc::clone(&received));
         let ep = domain.endpoint(&info, bind).unwrap();
         Self {
-            side: Side::around(ep, &cq, &av),
+            side: Side::from_handles(ep, &cq, &av),
             sent,
             received,
         }
@@ -125,13 +125,13 @@ fn counters_count_errors_separately_and_each_error_as_one() {
         CountedSide::open("auto", Events::Bytes),
         CountedSide::open("auto", Events::Bytes),
     );
-    let pair = Pair::of(a.side, b.side);
+    let pair = Pair::connect(a.side, b.side);
     pair.b.recv(&Rx::msg(8).context(1));
     pair.b.ep.cancel(Context(1)).unwrap();
     pair.b.recv(&Rx::msg(8).context(2));
     pair.a.send(&Tx::msg(pair.to_b, &pattern(1, 20)));
     for errno in [Errno::Canceled, Errno::Trunc] {
-        assert_eq!(pair.at_b().error().errno, errno);
+        assert_eq!(pair.wait_at_b().error().errno, errno);
     }
     assert_eq!((b.received.read(), b.received.read_err()), (0, 2));
     assert_eq!((a.sent.read(), a.sent.read_err()), (20, 0));

@@ -1,4 +1,4 @@
-//! Fences: a fenced operation waits for all earlier ones.
+//! Fences: a fenced operation waits for all earlier operations.
 
 use selvedge::{CompletionFlags, Errno, OpFlags};
 
@@ -19,11 +19,11 @@ fn a_fenced_message_waits_for_earlier_ones_to_its_peer() {
         Tx::tagged(pair.to_b, 1, &pattern(1, 4096)).flags(level),
         Tx::tagged(pair.to_b, 1, &pattern(2, 300_000)),
     ];
-    for before in earlier {
+    for earlier_tx in earlier {
         for len in LENGTHS {
             let fenced = Tx::tagged(pair.to_b, 2, &pattern(3, len));
             let fenced = fenced.flags(OpFlags::FENCE).context(9);
-            pair.a.send(&before.clone().context(8));
+            pair.a.send(&earlier_tx.clone().context(8));
             pair.settle();
             assert_eq!(pair.a.try_send(&fenced), Err(Errno::Again));
             // A message to another peer does not wait, and neither does a message without a fence.
@@ -31,14 +31,14 @@ fn a_fenced_message_waits_for_earlier_ones_to_its_peer() {
             pair.a.send(&other);
             c.recv(&Rx::tagged(1, 5));
             c.wait(&[&pair.a]).assert_bytes(b"other");
-            assert_eq!(pair.at_a().context(), 0);
+            assert_eq!(pair.wait_at_a().context(), 0);
             pair.b.recv(&Rx::tagged(1, 300_000));
-            pair.at_b();
-            assert_eq!(pair.at_a().context(), 8);
+            pair.wait_at_b();
+            assert_eq!(pair.wait_at_a().context(), 8);
             pair.a.send(&fenced);
             pair.b.recv(&Rx::tagged(2, len));
-            pair.at_b().assert_bytes(&pattern(3, len));
-            assert_eq!(pair.at_a().context(), 9);
+            pair.wait_at_b().assert_bytes(&pattern(3, len));
+            assert_eq!(pair.wait_at_a().context(), 9);
         }
     }
 }
@@ -46,14 +46,14 @@ fn a_fenced_message_waits_for_earlier_ones_to_its_peer() {
 #[test]
 fn a_fenced_message_to_a_peer_that_has_not_started_waits_for_it() {
     let name = format!("fenced-{}", std::process::id());
-    let sut = provider::plain();
+    let sut = provider::with_defaults();
     let a = sut.side();
-    let to = a.av.insert_service(&name, "").unwrap();
-    a.send(&Tx::msg(to, b"first"));
-    let fenced = Tx::msg(to, b"second").flags(OpFlags::FENCE);
+    let to_b = a.av.insert_service(&name, "").unwrap();
+    a.send(&Tx::msg(to_b, b"first"));
+    let fenced = Tx::msg(to_b, b"second").flags(OpFlags::FENCE);
     assert_eq!(a.try_send(&fenced), Err(Errno::Again));
     let address = selvedge::Address::Str(name);
-    let b = provider::with(&[], &provider::hints().src_addr(address)).side();
+    let b = provider::with_params(&[], &provider::hints().src_addr(address)).side();
     a.wait(&[&b]).assert_entry(sent(MSG, 0));
     a.send(&fenced);
     for bytes in [&b"first"[..], b"second"] {

@@ -7,14 +7,15 @@ use selvedge::Errno;
 use crate::common::{Pair, Queue, Random, Rx, Sut, Tx, pattern};
 use crate::provider;
 
-/// The number of a message, padded to a length that takes any protocol.
+/// Returns the bytes of a message: its number, and a pattern of `len` bytes.
 fn numbered(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
     bytes.extend(pattern(number, len));
     bytes
 }
 
-/// Sends until there is no room, counted by completions at the sender or not at all.
+/// Sends messages from the number `first` on until a post fails with `Again`. Returns the number of
+/// the next message.
 fn flood(pair: &Pair, first: u64, len: usize) -> u64 {
     let mut number = first;
     loop {
@@ -29,21 +30,21 @@ fn flood(pair: &Pair, first: u64, len: usize) -> u64 {
     }
 }
 
-/// Receives the messages `from..to`, in order.
-fn collect(pair: &Pair, from: u64, to: u64, len: usize) {
-    for number in from..to {
+/// Receives the messages `first..end`, in order.
+fn collect(pair: &Pair, first: u64, end: u64, len: usize) {
+    for number in first..end {
         pair.b.recv(&Rx::msg(len + 8).context(number));
     }
-    let mut done: Vec<_> = (from..to).map(|_| pair.at_b()).collect();
+    let mut done: Vec<_> = (first..end).map(|_| pair.wait_at_b()).collect();
     // Large messages may complete in another order than they match.
     done.sort_by_key(|done| done.context());
-    for (number, done) in (from..to).zip(done) {
+    for (number, done) in (first..end).zip(done) {
         assert_eq!(done.context(), number);
         done.assert_bytes(&numbered(number, len));
     }
 }
 
-/// Floods and drains by turns; every send completes exactly once.
+/// Floods and drains in turns, and checks that every send completes exactly once.
 fn flood_and_drain(sut: &Sut, len: usize) {
     let pair = sut.pair();
     let (mut sent, mut completed) = (0, Vec::new());
@@ -66,7 +67,7 @@ fn flood_and_drain(sut: &Sut, len: usize) {
 #[test]
 fn a_flood_of_any_size_stops_and_continues() {
     for len in [0, 100, 4000] {
-        flood_and_drain(&provider::plain(), len);
+        flood_and_drain(&provider::with_defaults(), len);
     }
     for protocol in provider::PROTOCOLS {
         flood_and_drain(&provider::with_protocol(protocol), 20_000);
@@ -75,7 +76,7 @@ fn a_flood_of_any_size_stops_and_continues() {
 
 #[test]
 fn a_queue_that_is_never_empty_continues() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let (mut sent, mut received) = (0, 0);
     for _ in 0..12 {
         sent = flood(&pair, sent, 100);
@@ -97,7 +98,7 @@ fn the_smallest_queues_are_enough() {
         ("FI_SHM_PROTOCOL", "bounce"),
     ];
     for len in [0, 100, 4000, 20_000] {
-        flood_and_drain(&provider::with(&small, &provider::hints()), len);
+        flood_and_drain(&provider::with_params(&small, &provider::hints()), len);
     }
 }
 
@@ -109,14 +110,14 @@ fn small_inject_sizes_are_enough() {
         ("FI_SHM_POOL_SIZE", "4096"),
     ];
     for len in [0, 50, 100] {
-        flood_and_drain(&provider::with(&small, &provider::hints()), len);
+        flood_and_drain(&provider::with_params(&small, &provider::hints()), len);
     }
 }
 
 #[test]
 fn unexpected_messages_beyond_their_limit_make_the_sender_wait() {
     let params = [("FI_SHM_UNEXPECTED_SIZE", "10000")];
-    let pair = provider::with(&params, &provider::hints()).pair();
+    let pair = provider::with_params(&params, &provider::hints()).pair();
     let mut sent = 0;
     loop {
         let before = sent;
@@ -126,18 +127,18 @@ fn unexpected_messages_beyond_their_limit_make_the_sender_wait() {
             break;
         }
     }
-    // The unexpected messages that the receiver keeps, and those in its queues.
-    assert!(sent < 400, "{sent} messages found room");
+    // The sent messages are the unexpected ones that the receiver keeps, and those in its queues.
+    assert!(sent < 400, "{sent} messages were accepted");
     collect(&pair, 0, sent, 1000);
-    let more = flood(&pair, sent, 1000);
-    assert!(more > sent);
-    collect(&pair, sent, more, 1000);
+    let end = flood(&pair, sent, 1000);
+    assert!(end > sent);
+    collect(&pair, sent, end, 1000);
 }
 
 #[test]
 fn a_message_larger_than_the_limit_is_kept_when_it_is_alone() {
     let params = [("FI_SHM_UNEXPECTED_SIZE", "100")];
-    let pair = provider::with(&params, &provider::hints()).pair();
+    let pair = provider::with_params(&params, &provider::hints()).pair();
     for number in 0..3 {
         pair.a
             .send(&Tx::tagged(pair.to_b, number, &numbered(number, 4000)));
@@ -145,7 +146,7 @@ fn a_message_larger_than_the_limit_is_kept_when_it_is_alone() {
     pair.settle();
     for number in 0..3 {
         pair.b.recv(&Rx::tagged(number, 4008));
-        pair.at_b().assert_bytes(&numbered(number, 4000));
+        pair.wait_at_b().assert_bytes(&numbered(number, 4000));
     }
 }
 
@@ -155,23 +156,23 @@ fn a_full_completion_queue_makes_posts_wait_and_receives_too() {
         size: 4,
         ..Queue::default()
     };
-    let pair = provider::plain().pair_with(&queue);
+    let pair = provider::with_defaults().pair_with(&queue);
     assert_eq!(flood(&pair, 0, 0), 4);
     let mut sent = 4;
     for number in 0..40 {
         pair.b.recv(&Rx::msg(8).context(number));
     }
     while sent < 40 {
-        let full = flood(&pair, sent, 0);
-        assert!(full <= sent + 4);
-        sent = full;
+        let end = flood(&pair, sent, 0);
+        assert!(end <= sent + 4);
+        sent = end;
         pair.b.progress();
         while pair.a.poll().is_some() {}
     }
-    // The receiver has read nothing yet: its queue holds a few completions, the other messages
-    // wait.
+    // The receiver has read no completion yet: its queue holds a few completions, and the other
+    // messages wait.
     for number in 0..sent.min(40) {
-        let done = pair.at_b();
+        let done = pair.wait_at_b();
         assert_eq!(done.context(), number);
         done.assert_bytes(&number.to_le_bytes());
     }
@@ -179,7 +180,7 @@ fn a_full_completion_queue_makes_posts_wait_and_receives_too() {
 
 #[test]
 fn injects_wait_for_room_too() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let mut sent = 0_u64;
     while pair.a.ep.inject(&sent.to_le_bytes(), pair.to_b, None) == Ok(()) {
         sent += 1;
@@ -195,15 +196,17 @@ fn injects_wait_for_room_too() {
 
 #[test]
 fn floods_in_both_directions_do_not_stop_each_other() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let mut random = Random::new(5);
     let mut done = [Vec::new(), Vec::new()];
     for number in 0..3000 {
         let len = random.pick(&[1, 30, 500, 4000, 9000]);
-        for (from, at, to) in [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)] {
-            at.recv(&Rx::tagged(number, len).context(number));
-            let tx = Tx::tagged(to, number, &pattern(number, len)).context(number);
-            from.send_retrying(&tx, &[at]);
+        for (sender, receiver, dest) in
+            [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)]
+        {
+            receiver.recv(&Rx::tagged(number, len).context(number));
+            let tx = Tx::tagged(dest, number, &pattern(number, len)).context(number);
+            sender.send_retrying(&tx, &[receiver]);
         }
         done[0].extend(iter::from_fn(|| pair.a.poll()));
         done[1].extend(iter::from_fn(|| pair.b.poll()));
@@ -221,7 +224,7 @@ fn floods_in_both_directions_do_not_stop_each_other() {
 #[test]
 fn messages_sent_before_a_sender_closed_arrive() {
     for is_connected in [false, true] {
-        let Pair { a, b, to_b, .. } = provider::plain().pair();
+        let Pair { a, b, to_b, .. } = provider::with_defaults().pair();
         if is_connected {
             a.ep.inject(&numbered(9, 0), to_b, None).unwrap();
             b.recv(&Rx::msg(8));
@@ -242,9 +245,9 @@ fn messages_sent_before_a_sender_closed_arrive() {
 }
 
 #[test]
-fn a_flooding_sender_leaves_the_others_their_share() {
+fn a_flooding_sender_does_not_use_the_quota_of_other_senders() {
     let params = [("FI_SHM_UNEXPECTED_SIZE", "1m")];
-    let sut = provider::with(&params, &provider::hints());
+    let sut = provider::with_params(&params, &provider::hints());
     let (pair, others) = (sut.pair(), [sut.side(), sut.side()]);
     let to = others
         .each_ref()
@@ -270,19 +273,20 @@ fn a_flooding_sender_leaves_the_others_their_share() {
         flooded > 500,
         "only {flooded} messages of the flood were kept"
     );
-    // Each has room for more than its queue holds, so its queue does not fill.
-    let each = 300;
+    // The receiver has room for more messages of each sender than the sender's queue holds, so the
+    // queue does not fill.
+    let messages_per_sender = 300;
     for (other, &to) in others.iter().zip(&to) {
-        for number in 0..each {
+        for number in 0..messages_per_sender {
             let tx = Tx::tagged(to, 2, &numbered(number, 16));
             other.send_retrying(&tx, &[&pair.b]);
             other.wait(&[&pair.b]);
         }
     }
     for other in &others {
-        for number in 0..each {
-            let from = pair.b.insert_endpoint(other);
-            pair.b.recv(&Rx::tagged(2, 24).from(from));
+        for number in 0..messages_per_sender {
+            let source = pair.b.insert_endpoint(other);
+            pair.b.recv(&Rx::tagged(2, 24).from(source));
             pair.b.wait(&[]).assert_bytes(&numbered(number, 16));
         }
     }

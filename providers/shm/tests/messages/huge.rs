@@ -25,17 +25,17 @@ struct RepeatedMapping {
 impl RepeatedMapping {
     fn new(len: usize, period: usize) -> Self {
         // SAFETY: the name is a literal.
-        let fd = unsafe { libc::memfd_create(c"lap".as_ptr(), libc::MFD_CLOEXEC) };
+        let fd = unsafe { libc::memfd_create(c"repeated".as_ptr(), libc::MFD_CLOEXEC) };
         assert!(fd >= 0, "no memory file");
         // SAFETY: the descriptor was just created and has no other owner.
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(period as u64).unwrap();
         let base = map(ptr::null_mut(), len, libc::MAP_ANONYMOUS, -1);
-        for at in (0..len).step_by(period) {
-            let part = period.min(len - at);
+        for offset in (0..len).step_by(period) {
+            let segment_len = period.min(len - offset);
             map(
-                base.wrapping_byte_add(at),
-                part,
+                base.wrapping_byte_add(offset),
+                segment_len,
                 libc::MAP_FIXED,
                 file.as_raw_fd(),
             );
@@ -57,24 +57,25 @@ impl RepeatedMapping {
 
 impl Drop for RepeatedMapping {
     fn drop(&mut self) {
-        // SAFETY: the whole of the mapping that `new` made, and the test is over.
+        // SAFETY: the range is the whole mapping that `new` created, and no code accesses the
+        // mapping any more.
         unsafe { libc::munmap(self.base, self.len) };
     }
 }
 
-fn map(at: *mut libc::c_void, len: usize, how: i32, fd: i32) -> *mut libc::c_void {
+fn map(addr: *mut libc::c_void, len: usize, flags: i32, fd: i32) -> *mut libc::c_void {
     let rights = libc::PROT_READ | libc::PROT_WRITE;
-    let how = how | libc::MAP_SHARED | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping, or one over the part of a mapping that is the caller's.
-    let mapped = unsafe { libc::mmap(at, len, rights, how, fd, 0) };
+    let flags = flags | libc::MAP_SHARED | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping, or one over a part of the caller's mapping.
+    let mapped = unsafe { libc::mmap(addr, len, rights, flags, fd, 0) };
     assert_ne!(mapped, libc::MAP_FAILED, "no mapping of {len} bytes");
     mapped
 }
 
-/// No multiples of each other, and neither divides 4 GiB: a position that lost its upper bits would
-/// show.
-const FROM: usize = 12 << 20;
-const INTO: usize = 20 << 20;
+/// The periods of the source and of the destination. Neither divides the other or 4 GiB, so that a
+/// position without its upper bits changes the bytes.
+const SOURCE_PERIOD: usize = 12 << 20;
+const DEST_PERIOD: usize = 20 << 20;
 const LEN: usize = (4 << 30) + (50 << 20) + 4321;
 
 /// A test that hangs fails after this time.
@@ -82,36 +83,38 @@ const TIMEOUT: Duration = Duration::from_secs(200);
 
 #[test]
 fn messages_beyond_four_gibibytes_arrive_whole() {
-    let (from, into) = (
-        RepeatedMapping::new(LEN, FROM),
-        RepeatedMapping::new(LEN, INTO),
+    let (source, dest) = (
+        RepeatedMapping::new(LEN, SOURCE_PERIOD),
+        RepeatedMapping::new(LEN, DEST_PERIOD),
     );
-    let bytes = pattern(1, FROM);
-    from.file.write_all_at(&bytes, 0).unwrap();
-    // Of the bytes at the same offset of the memory, the last one remains.
-    let last = |setup: usize| (LEN - 1 - setup) / INTO * INTO + setup;
-    let expected: Vec<_> = (0..INTO).map(|setup| bytes[last(setup) % FROM]).collect();
+    let bytes = pattern(1, SOURCE_PERIOD);
+    source.file.write_all_at(&bytes, 0).unwrap();
+    // Of all bytes that are stored at one offset of the file, the last one remains.
+    let last = |offset: usize| (LEN - 1 - offset) / DEST_PERIOD * DEST_PERIOD + offset;
+    let expected: Vec<_> = (0..DEST_PERIOD)
+        .map(|offset| bytes[last(offset) % SOURCE_PERIOD])
+        .collect();
     for protocol in ["cma", "bounce"] {
-        into.file.set_len(0).unwrap();
-        into.file.set_len(INTO as u64).unwrap();
-        exchange(protocol, &from, &into);
-        assert!(into.contents() == expected, "{protocol}: bytes differ");
+        dest.file.set_len(0).unwrap();
+        dest.file.set_len(DEST_PERIOD as u64).unwrap();
+        exchange(protocol, &source, &dest);
+        assert!(dest.contents() == expected, "{protocol}: bytes differ");
     }
 }
 
-fn exchange(protocol: &str, from: &RepeatedMapping, into: &RepeatedMapping) {
+fn exchange(protocol: &str, source: &RepeatedMapping, dest: &RepeatedMapping) {
     let pair = provider::with_protocol(protocol).pair();
     let (head, rest) = (4097, LEN - 4097);
-    let tail = from.base.wrapping_byte_add(head);
+    let tail = source.base.wrapping_byte_add(head);
     let send = msg::SendMsg {
-        iov: &[Iov::from_raw(from.base, head), Iov::from_raw(tail, rest)],
+        iov: &[Iov::from_raw(source.base, head), Iov::from_raw(tail, rest)],
         desc: &[],
         dest: pair.to_b,
         context: Context(1),
         data: 0,
     };
     let recv = msg::RecvMsg {
-        iov: &[IovMut::from_raw(into.base, LEN)],
+        iov: &[IovMut::from_raw(dest.base, LEN)],
         desc: &[],
         src: FiAddr::UNSPEC,
         context: Context(2),

@@ -31,8 +31,8 @@ fn an_unmatched_large_message_does_not_block_others() {
             ping_pong(&pair);
         }
         pair.b.recv(&Rx::tagged(2, LARGE).context(3));
-        pair.at_b().assert_bytes(&bytes);
-        pair.at_a().assert_entry(sent(TAGGED, 2));
+        pair.wait_at_b().assert_bytes(&bytes);
+        pair.wait_at_a().assert_entry(sent(TAGGED, 2));
     }
 }
 
@@ -49,10 +49,10 @@ fn small_messages_pass_a_large_one_that_is_moving() {
         for _ in 0..5 {
             ping_pong(&pair);
         }
-        let done = pair.at_b();
+        let done = pair.wait_at_b();
         done.assert_entry(received(MSG, 2, LARGE, 0));
         done.assert_bytes(&bytes);
-        pair.at_a().assert_entry(sent(MSG, 3));
+        pair.wait_at_a().assert_entry(sent(MSG, 3));
     }
 }
 
@@ -67,8 +67,8 @@ fn a_message_of_a_new_peer_is_received_while_a_large_message_is_moving() {
     let to_b = late.insert_endpoint(&pair.b);
     pair.b.recv(&Rx::tagged(1, 8).context(1));
     late.ep.tinject(b"late", to_b, 1, None).unwrap();
-    assert_eq!(pair.at_b().context(), 1);
-    assert_eq!(pair.at_b().context(), 2);
+    assert_eq!(pair.wait_at_b().context(), 1);
+    assert_eq!(pair.wait_at_b().context(), 2);
 }
 
 #[test]
@@ -97,7 +97,8 @@ fn several_large_messages_may_be_outstanding_in_both_directions() {
     }
 }
 
-/// After a message was bounced, the sender fills eager segments for later messages of its size class.
+/// After a message was bounced, the sender fills eager segments for later messages of its size
+/// class.
 #[test]
 fn full_windows_of_large_messages_follow_each_other() {
     for protocol in PROTOCOLS {
@@ -107,8 +108,8 @@ fn full_windows_of_large_messages_follow_each_other() {
         for _ in 0..4 {
             pair.b.recv(&Rx::msg(40_000));
             pair.a.send(&tx);
-            pair.at_b().assert_bytes(&bytes);
-            pair.at_a().outcome.expect("delivered");
+            pair.wait_at_b().assert_bytes(&bytes);
+            pair.wait_at_a().outcome.expect("delivered");
         }
         let (mut posted, mut done) = (0, 0);
         while done < 2000 {
@@ -136,30 +137,30 @@ fn segments_of_a_message_that_waits_for_room_do_not_block_others() {
         ("FI_SHM_PROTOCOL", "bounce"),
         ("FI_SHM_UNEXPECTED_SIZE", "2000"),
     ];
-    let pair = provider::with(&params, &provider::hints()).pair();
+    let pair = provider::with_params(&params, &provider::hints()).pair();
     const LEN: usize = 1 << 20;
     let bytes = pattern(1, LEN);
     let large = |tag| Tx::tagged(pair.to_b, tag, &bytes).context(tag);
     pair.b.recv(&Rx::tagged(0, LEN));
     pair.a.send(&large(0));
-    pair.at_b();
-    pair.at_a();
+    pair.wait_at_b();
+    pair.wait_at_a();
     pair.b.recv(&Rx::tagged(1, LEN).context(1));
     pair.a.send(&large(1));
     for _ in 0..4 {
         pair.a.send(&Tx::msg(pair.to_b, &bytes[..1000]));
-        pair.at_a();
+        pair.wait_at_a();
     }
     pair.a.send(&large(2));
-    let done = pair.at_b();
+    let done = pair.wait_at_b();
     done.assert_entry(received(TAGGED, 1, LEN, 1));
     done.assert_bytes(&bytes);
     for _ in 0..4 {
         pair.b.recv(&Rx::msg(1000));
-        pair.at_b().assert_bytes(&bytes[..1000]);
+        pair.wait_at_b().assert_bytes(&bytes[..1000]);
     }
     pair.b.recv(&Rx::tagged(2, LEN).context(2));
-    pair.at_b().assert_bytes(&bytes);
+    pair.wait_at_b().assert_bytes(&bytes);
     assert_eq!(pair.a.drain(&[&pair.b]).len(), 2);
 }
 
@@ -172,8 +173,8 @@ fn unexpected_large_messages_with_eager_segments_do_not_block_others() {
         for _ in 0..3 {
             pair.b.recv(&Rx::msg(100_000));
             pair.a.send(&tx);
-            pair.at_b();
-            pair.at_a();
+            pair.wait_at_b();
+            pair.wait_at_a();
         }
         for context in 0..20 {
             pair.a.send(&tx.clone().context(context));
@@ -183,10 +184,10 @@ fn unexpected_large_messages_with_eager_segments_do_not_block_others() {
         let other = pattern(2, 100_000);
         pair.b.recv(&Rx::tagged(2, 100_000).context(4));
         pair.a.send(&Tx::tagged(pair.to_b, 2, &other).context(50));
-        pair.at_b().assert_bytes(&other);
+        pair.wait_at_b().assert_bytes(&other);
         for context in 0..20 {
             pair.b.recv(&Rx::msg(100_000).context(context));
-            let done = pair.at_b();
+            let done = pair.wait_at_b();
             assert_eq!(done.context(), context);
             done.assert_bytes(&bytes);
         }

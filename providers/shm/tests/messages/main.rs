@@ -1,7 +1,7 @@
 //! Semantics of messages and tagged messages, between endpoints of one process.
 //!
-//! [`common`] is independent of the provider; [`provider`] selects the one under test and sets its
-//! parameters.
+//! [`common`] is independent of the provider. [`provider`] selects the provider under test and sets
+//! its parameters.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 

@@ -15,7 +15,7 @@ use crate::provider;
 const SIZES: [usize; 6] = [0, 20, 200, 3000, 9000, 40_000];
 const LARGEST: usize = 40_016;
 
-/// A message that contains its sender and its number.
+/// Returns the bytes of a message: its sender, its number, and a pattern of `len` bytes.
 fn signed(sender: u64, number: u64, len: usize) -> Vec<u8> {
     let mut bytes = sender.to_le_bytes().to_vec();
     bytes.extend(number.to_le_bytes());
@@ -25,8 +25,9 @@ fn signed(sender: u64, number: u64, len: usize) -> Vec<u8> {
 
 /// Reads sender and number of a message, and checks every byte.
 fn signature(done: &Done) -> (u64, u64) {
-    let len = done.outcome.as_ref().expect("nothing fails").len;
-    let word = |at: usize| u64::from_le_bytes(done.bytes[at..at + 8].try_into().unwrap());
+    let len = done.outcome.as_ref().expect("a receive has failed").len;
+    let word =
+        |offset: usize| u64::from_le_bytes(done.bytes[offset..offset + 8].try_into().unwrap());
     let (sender, number) = (word(0), word(8));
     assert!(done.bytes[..len] == signed(sender, number, len - 16));
     (sender, number)
@@ -53,11 +54,11 @@ fn is_receive(done: &Done) -> bool {
 fn many_senders_reach_one_receiver_and_receive_its_replies() {
     const SENDERS: u64 = 40;
     const MESSAGES: u64 = 12;
-    let sut = provider::plain();
+    let sut = provider::with_defaults();
     let rx = sut.side();
     let tx: Vec<_> = (0..SENDERS).map(|_| sut.side()).collect();
     let to: Vec<_> = tx.iter().map(|side| side.insert_endpoint(&rx)).collect();
-    let back: Vec<_> = tx.iter().map(|side| rx.insert_endpoint(side)).collect();
+    let sources: Vec<_> = tx.iter().map(|side| rx.insert_endpoint(side)).collect();
     let mut random = Random::new(3);
     let mut done = Vec::new();
     for number in 0..MESSAGES {
@@ -73,10 +74,10 @@ fn many_senders_reach_one_receiver_and_receive_its_replies() {
         }
     }
     for (sender, done) in done.iter().map(|done| (signature(done).0, done)) {
-        assert_eq!(done.src, back[sender as usize]);
+        assert_eq!(done.src, sources[sender as usize]);
     }
     assert_complete(done, SENDERS, MESSAGES);
-    for (side, &to) in tx.iter().zip(&back) {
+    for (side, &to) in tx.iter().zip(&sources) {
         assert_eq!(side.drain(&[&rx]).len() as u64, MESSAGES);
         side.recv(&Rx::tagged(1, 4));
         rx.ep.tinject(b"back", to, 1, None).unwrap();
@@ -85,13 +86,13 @@ fn many_senders_reach_one_receiver_and_receive_its_replies() {
 }
 
 #[test]
-fn senders_whose_queues_are_always_full_all_have_their_turn() {
+fn senders_whose_queues_are_always_full_are_all_polled() {
     const SENDERS: usize = 20;
-    let sut = provider::plain();
+    let sut = provider::with_defaults();
     let rx = sut.side();
     let tx: Vec<_> = (0..SENDERS).map(|_| sut.side()).collect();
     let to: Vec<_> = tx.iter().map(|side| side.insert_endpoint(&rx)).collect();
-    let back: Vec<_> = tx.iter().map(|side| rx.insert_endpoint(side)).collect();
+    let sources: Vec<_> = tx.iter().map(|side| rx.insert_endpoint(side)).collect();
     let fill = |sender: usize| {
         let signed = (sender as u64).to_le_bytes();
         while tx[sender].ep.inject(&signed, to[sender], None).is_ok() {}
@@ -104,7 +105,7 @@ fn senders_whose_queues_are_always_full_all_have_their_turn() {
         assert!(start.elapsed() < Duration::from_secs(20), "{received:?}");
         rx.recv(&Rx::msg(8));
         let done = rx.wait(&[]);
-        let sender = back.iter().position(|&src| src == done.src).unwrap();
+        let sender = sources.iter().position(|&src| src == done.src).unwrap();
         received[sender] += 1;
         fill(sender);
     }
@@ -114,7 +115,7 @@ fn senders_whose_queues_are_always_full_all_have_their_turn() {
 fn senders_in_threads_of_their_own_reach_one_receiver() {
     const SENDERS: u64 = 12;
     const MESSAGES: u64 = 100;
-    let sut = provider::plain();
+    let sut = provider::with_defaults();
     let rx = sut.side();
     for context in 0..SENDERS * MESSAGES {
         rx.recv(&Rx::tagged(7, LARGEST).context(context));
@@ -143,7 +144,7 @@ fn senders_in_threads_of_their_own_reach_one_receiver() {
 fn threads_may_share_two_endpoints() {
     const THREADS: u64 = 4;
     const MESSAGES: u64 = 200;
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let (received, completed) = (Mutex::new(Vec::new()), AtomicU64::new(0));
     let collect = |side: &Side| {
         if let Some(done) = side.poll() {
@@ -154,13 +155,13 @@ fn threads_may_share_two_endpoints() {
         }
     };
     let all = THREADS * MESSAGES;
-    let is_over = || {
+    let is_complete = || {
         let received = received.lock().unwrap().len() as u64;
         received == all && completed.load(Ordering::Relaxed) == all
     };
     thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (pair, collect, is_over) = (&pair, &collect, &is_over);
+            let (pair, collect, is_complete) = (&pair, &collect, &is_complete);
             scope.spawn(move || {
                 let mut random = Random::new(thread);
                 for number in 0..MESSAGES {
@@ -174,7 +175,7 @@ fn threads_may_share_two_endpoints() {
                     }
                     collect(&pair.b);
                 }
-                while !is_over() {
+                while !is_complete() {
                     collect(&pair.a);
                     collect(&pair.b);
                 }
@@ -186,31 +187,32 @@ fn threads_may_share_two_endpoints() {
 
 #[test]
 fn datagram_endpoints_exchange_messages_too() {
-    let pair = provider::with(&[], &provider::hints().ep_type(EpType::Dgram)).pair();
+    let pair = provider::with_params(&[], &provider::hints().ep_type(EpType::Dgram)).pair();
     for (number, len) in (0..).zip(SIZES) {
         let bytes = pattern(number, len);
         pair.b.recv(&Rx::tagged(number, len).context(number));
         pair.a.send(&Tx::tagged(pair.to_b, number, &bytes));
-        let done = pair.at_b();
+        let done = pair.wait_at_b();
         done.assert_entry(received(CompletionFlags::TAGGED, number, len, number));
         done.assert_bytes(&bytes);
         assert_eq!(done.src, pair.to_a);
-        pair.at_a();
+        pair.wait_at_a();
     }
 }
 
 #[test]
 fn endpoints_of_one_domain_and_of_two_reach_each_other() {
-    let info = provider::plain().info();
+    let info = provider::with_defaults().info();
     let domains = [info.open().unwrap(), info.open().unwrap()];
-    let sides = [0, 0, 1, 1].map(|setup| Side::open(&domains[setup], &info, &Queue::default()));
-    for (at, b) in sides.iter().enumerate() {
-        for a in &sides[..at] {
-            let (to, from) = (a.insert_endpoint(b), b.insert_endpoint(a));
-            b.recv(&Rx::msg(LARGEST).from(from));
-            a.send(&Tx::msg(to, &pattern(1, LARGEST)));
+    let sides =
+        [0, 0, 1, 1].map(|domain: usize| Side::open(&domains[domain], &info, &Queue::default()));
+    for (index, b) in sides.iter().enumerate() {
+        for a in &sides[..index] {
+            let (to_b, to_a) = (a.insert_endpoint(b), b.insert_endpoint(a));
+            b.recv(&Rx::msg(LARGEST).from(to_a));
+            a.send(&Tx::msg(to_b, &pattern(1, LARGEST)));
             let done = b.wait(&[a]);
-            assert_eq!(done.src, from);
+            assert_eq!(done.src, to_a);
             done.assert_bytes(&pattern(1, LARGEST));
             a.wait(&[b]);
         }
@@ -219,7 +221,7 @@ fn endpoints_of_one_domain_and_of_two_reach_each_other() {
 
 #[test]
 fn endpoints_may_share_a_queue_and_an_address_vector() {
-    let info = provider::plain().info();
+    let info = provider::with_defaults().info();
     let domain = info.open().unwrap();
     let cq = domain.cq(&cq::Attr::default()).unwrap();
     let av = domain.av(&av::Attr::default()).unwrap();
@@ -227,7 +229,7 @@ fn endpoints_may_share_a_queue_and_an_address_vector() {
         let bind = Bindings::new(cq.clone(), av.clone());
         domain.endpoint(&info, bind).unwrap()
     });
-    let sides = eps.map(|ep| Side::around(ep, &cq, &av));
+    let sides = eps.map(|ep| Side::from_handles(ep, &cq, &av));
     let to: Vec<FiAddr> = sides
         .iter()
         .map(|side| side.insert_endpoint(side))
@@ -241,7 +243,7 @@ fn endpoints_may_share_a_queue_and_an_address_vector() {
 
 #[test]
 fn a_pair_outlives_the_handles_that_it_was_opened_from() {
-    let Pair { a, b, to_b, .. } = provider::plain().pair();
+    let Pair { a, b, to_b, .. } = provider::with_defaults().pair();
     let Side { ep, cq, .. } = a;
     drop(cq);
     b.recv(&Rx::msg(4));

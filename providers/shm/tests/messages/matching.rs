@@ -11,10 +11,10 @@ const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
 /// Sizes that take different protocols, so that later messages overtake the bytes of earlier ones.
 const MIXED: [usize; 7] = [2_000_000, 8, 5000, 0, 300_000, 48, 2000];
 
-/// The lengths that `count` receives of `pair.b` took, by context.
-fn taken(pair: &Pair, count: usize) -> Vec<(u64, usize)> {
+/// Waits for `count` receives of `pair.b`. Returns their contexts and lengths, sorted.
+fn receive_lengths(pair: &Pair, count: usize) -> Vec<(u64, usize)> {
     let mut taken: Vec<_> = (0..count)
-        .map(|_| pair.at_b())
+        .map(|_| pair.wait_at_b())
         .map(|done| (done.context(), done.outcome.expect("a success").len))
         .collect();
     taken.sort_unstable();
@@ -35,7 +35,7 @@ fn messages_of_one_sender_match_in_order_whatever_their_size() {
         for len in MIXED {
             pair.a.send(&Tx::msg(pair.to_b, &pattern(1, len)));
         }
-        assert_eq!(taken(&pair, 7), numbered(&MIXED));
+        assert_eq!(receive_lengths(&pair, 7), numbered(&MIXED));
     }
 }
 
@@ -51,7 +51,7 @@ fn unexpected_messages_match_in_the_order_of_their_sends() {
             pair.b
                 .recv(&Rx::tagged(TagMatch::ANY, 2_000_000).context(context));
         }
-        assert_eq!(taken(&pair, 7), numbered(&MIXED));
+        assert_eq!(receive_lengths(&pair, 7), numbered(&MIXED));
     }
 }
 
@@ -66,7 +66,7 @@ fn unexpected_messages_may_be_received_in_another_order() {
         for tag in [6, 2, 4, 0, 5, 1, 3] {
             let len = MIXED[tag as usize];
             pair.b.recv(&Rx::tagged(tag, len).context(tag));
-            let done = pair.at_b();
+            let done = pair.wait_at_b();
             done.assert_entry(received(TAGGED, tag, len, tag));
             done.assert_bytes(&pattern(tag, len));
         }
@@ -75,7 +75,7 @@ fn unexpected_messages_may_be_received_in_another_order() {
 
 #[test]
 fn long_queues_of_either_kind_keep_their_order() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let tags: Vec<u64> = (0..200).map(|i| i * 7 % 13).collect();
     for is_late in [false, true] {
         let post = || {
@@ -94,7 +94,7 @@ fn long_queues_of_either_kind_keep_their_order() {
             true => [&send as &dyn Fn(), &post].map(|step| step()),
         };
         for _ in &tags {
-            let done = pair.at_b();
+            let done = pair.wait_at_b();
             done.assert_bytes(&done.context().to_le_bytes());
         }
     }
@@ -102,7 +102,7 @@ fn long_queues_of_either_kind_keep_their_order() {
 
 #[test]
 fn ignored_bits_of_a_tag_do_not_matter_and_all_others_do() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let masked = TagMatch {
         tag: 0xab00,
         ignore: 0xf0f0,
@@ -113,17 +113,18 @@ fn ignored_bits_of_a_tag_do_not_matter_and_all_others_do() {
     }
     pair.assert_no_completion();
     pair.a.ep.tinject(b"same", pair.to_b, 0x5bc0, None).unwrap();
-    pair.at_b().assert_entry(received(TAGGED, 1, 4, 0x5bc0));
+    pair.wait_at_b()
+        .assert_entry(received(TAGGED, 1, 4, 0x5bc0));
     for number in 0..5 {
         pair.b.recv(&Rx::tagged(TagMatch::ANY, 8).context(number));
     }
-    let tags: Vec<_> = (0..5).map(|_| pair.at_b().entry().tag).collect();
+    let tags: Vec<_> = (0..5).map(|_| pair.wait_at_b().entry().tag).collect();
     assert_eq!(tags, [0xab01, 0xaa00, 0x1_ab00, 1 << 63 | 0xab00, 0]);
 }
 
 #[test]
-fn of_several_receives_the_one_posted_first_takes_the_message() {
-    let pair = provider::plain().pair();
+fn the_receive_that_was_posted_first_takes_the_message() {
+    let pair = provider::with_defaults().pair();
     let low = TagMatch {
         tag: 0,
         ignore: 0xff,
@@ -137,21 +138,22 @@ fn of_several_receives_the_one_posted_first_takes_the_message() {
     }
     let order = [(0, 7), (1, 7), (2, 0x100), (3, 7)];
     for (context, tag) in order {
-        pair.at_b().assert_entry(received(TAGGED, context, 1, tag));
+        pair.wait_at_b()
+            .assert_entry(received(TAGGED, context, 1, tag));
     }
 }
 
-/// A receiver and two senders, with the addresses of each at the other.
-struct Three {
+/// A receiver and two senders, with each other's addresses.
+struct TwoSenders {
     rx: Side,
     tx: [Side; 2],
     from: [FiAddr; 2],
     to: [FiAddr; 2],
 }
 
-impl Three {
+impl TwoSenders {
     fn open() -> Self {
-        let sut = provider::plain();
+        let sut = provider::with_defaults();
         let (rx, tx) = (sut.side(), [sut.side(), sut.side()]);
         Self {
             from: [rx.insert_endpoint(&tx[0]), rx.insert_endpoint(&tx[1])],
@@ -172,7 +174,7 @@ impl Three {
         crate::common::settle(&[&self.rx, &self.tx[0], &self.tx[1]]);
     }
 
-    /// Context, source and text of the next receive.
+    /// Waits for the next receive. Returns its context, source and text.
     fn next(&self) -> (u64, FiAddr, String) {
         let done = self.rx.wait(&[&self.tx[0], &self.tx[1]]);
         let len = done.outcome.as_ref().expect("a success").len;
@@ -183,48 +185,52 @@ impl Three {
 
 #[test]
 fn a_directed_receive_waits_for_its_sender() {
-    let three = Three::open();
-    let [first, second] = three.from;
+    let two_senders = TwoSenders::open();
+    let [first, second] = two_senders.from;
     for (rx, tag) in [(Rx::msg(8), None), (Rx::tagged(5, 8), Some(5))] {
-        three.rx.recv(&rx.clone().from(second).context(1));
-        three.rx.recv(&rx.clone().context(2));
-        three.rx.recv(&rx.clone().from(first).context(3));
-        three.send(0, tag, "a");
-        three.send(0, tag, "b");
-        three.send(1, tag, "c");
-        assert_eq!(three.next(), (2, first, "a".into()));
-        assert_eq!(three.next(), (3, first, "b".into()));
-        assert_eq!(three.next(), (1, second, "c".into()));
+        two_senders.rx.recv(&rx.clone().from(second).context(1));
+        two_senders.rx.recv(&rx.clone().context(2));
+        two_senders.rx.recv(&rx.clone().from(first).context(3));
+        two_senders.send(0, tag, "a");
+        two_senders.send(0, tag, "b");
+        two_senders.send(1, tag, "c");
+        assert_eq!(two_senders.next(), (2, first, "a".into()));
+        assert_eq!(two_senders.next(), (3, first, "b".into()));
+        assert_eq!(two_senders.next(), (1, second, "c".into()));
     }
 }
 
 #[test]
-fn directed_and_undirected_receives_take_in_the_order_of_their_posts() {
-    let three = Three::open();
-    let [first, second] = three.from;
+fn directed_and_undirected_receives_match_in_the_order_of_their_posts() {
+    let two_senders = TwoSenders::open();
+    let [first, second] = two_senders.from;
     for source in [first, FiAddr::UNSPEC, second, FiAddr::UNSPEC, first] {
-        let context = three.rx.av.lookup(source).map_or(0, |_| 10 + source.0);
-        three
+        let context = two_senders
+            .rx
+            .av
+            .lookup(source)
+            .map_or(0, |_| 10 + source.0);
+        two_senders
             .rx
             .recv(&Rx::tagged(1, 8).from(source).context(context));
     }
     for (sender, text) in [(1, "a"), (1, "b"), (0, "c"), (1, "d"), (0, "e")] {
-        three.send(sender, Some(1), text);
+        two_senders.send(sender, Some(1), text);
     }
     let any = 0;
-    assert_eq!(three.next(), (any, second, "a".into()));
-    assert_eq!(three.next(), (10 + second.0, second, "b".into()));
-    assert_eq!(three.next(), (10 + first.0, first, "c".into()));
-    assert_eq!(three.next(), (any, second, "d".into()));
-    assert_eq!(three.next(), (10 + first.0, first, "e".into()));
+    assert_eq!(two_senders.next(), (any, second, "a".into()));
+    assert_eq!(two_senders.next(), (10 + second.0, second, "b".into()));
+    assert_eq!(two_senders.next(), (10 + first.0, first, "c".into()));
+    assert_eq!(two_senders.next(), (any, second, "d".into()));
+    assert_eq!(two_senders.next(), (10 + first.0, first, "e".into()));
 }
 
 #[test]
 fn directed_receives_pick_their_senders_among_unexpected_messages() {
-    let three = Three::open();
-    let [first, second] = three.from;
+    let two_senders = TwoSenders::open();
+    let [first, second] = two_senders.from;
     for (sender, text) in [(0, "a"), (1, "b"), (0, "c"), (1, "d")] {
-        three.send(sender, None, text);
+        two_senders.send(sender, None, text);
     }
     for (source, text) in [
         (second, "b"),
@@ -232,14 +238,14 @@ fn directed_receives_pick_their_senders_among_unexpected_messages() {
         (second, "d"),
         (first, "c"),
     ] {
-        three.rx.recv(&Rx::msg(8).from(source));
-        assert_eq!(three.next().2, text);
+        two_senders.rx.recv(&Rx::msg(8).from(source));
+        assert_eq!(two_senders.next().2, text);
     }
 }
 
 #[test]
 fn a_cancelled_receive_completes_once_and_its_message_goes_to_the_next() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let receives = [
         Rx::msg(8),
         Rx::msg(8).from(pair.to_a),
@@ -252,7 +258,7 @@ fn a_cancelled_receive_completes_once_and_its_message_goes_to_the_next() {
         assert_eq!(pair.b.ep.cancel(Context(3)), Err(Errno::NoEnt));
         assert_eq!(pair.b.ep.cancel(Context(1)), Ok(()));
         assert_eq!(pair.b.ep.cancel(Context(1)), Err(Errno::NoEnt));
-        let done = pair.at_b();
+        let done = pair.wait_at_b();
         assert_eq!(done.error().errno, Errno::Canceled);
         assert_eq!((done.context(), done.error().olen), (1, 0));
         done.assert_bytes(b"");
@@ -265,7 +271,7 @@ fn a_cancelled_receive_completes_once_and_its_message_goes_to_the_next() {
                 .map(|()| TAGGED),
         };
         assert_eq!(done.entry().flags, CompletionFlags::RECV | kind.unwrap());
-        let done = pair.at_b();
+        let done = pair.wait_at_b();
         done.assert_bytes(b"next");
         assert_eq!(done.context(), 2);
         assert_eq!(pair.b.ep.cancel(Context(2)), Err(Errno::NoEnt));
@@ -284,22 +290,22 @@ fn a_matched_receive_is_not_cancelled() {
         // The message has arrived: the post itself matches it.
         pair.b.recv(&Rx::tagged(1, 8 << 20).context(1));
         assert_eq!(pair.b.ep.cancel(Context(1)), Err(Errno::NoEnt));
-        let done = pair.at_b();
+        let done = pair.wait_at_b();
         done.assert_entry(received(TAGGED, 1, 8 << 20, 1));
         done.assert_bytes(&bytes);
-        pair.at_a().assert_entry(sent(TAGGED, 0));
+        pair.wait_at_a().assert_entry(sent(TAGGED, 0));
     }
 }
 
 #[test]
 fn receives_of_one_context_are_cancelled_one_by_one() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     for _ in 0..3 {
         pair.b.recv(&Rx::tagged(1, 8).context(1));
     }
     for _ in 0..3 {
         pair.b.ep.cancel(Context(1)).unwrap();
-        assert_eq!(pair.at_b().error().errno, Errno::Canceled);
+        assert_eq!(pair.wait_at_b().error().errno, Errno::Canceled);
     }
     assert_eq!(pair.b.ep.cancel(Context(1)), Err(Errno::NoEnt));
     pair.assert_no_completion();

@@ -1,9 +1,9 @@
 //! Random sends, receives, cancels and peeks against a model of matching.
 //!
-//! With one sender, which receive takes which message depends on the order of the sends and on that
-//! of the posts, and not on when either happens: the first receive takes the first message that it
-//! accepts, the second the first of those left, and so on. A cancelled receive counts as one that
-//! was never posted, and a peek changes nothing.
+//! With one sender, the message that a receive takes depends only on the order of the sends and on
+//! the order of the posts, and not on their times: the first receive takes the first message that
+//! it accepts, the second receive takes the first acceptable one of the rest, and so on. A
+//! cancelled receive counts as one that was never posted, and a peek changes no message.
 
 use std::collections::HashMap;
 use std::iter;
@@ -18,20 +18,20 @@ use crate::provider::{self, PROTOCOLS, SIZES};
 
 /// The operations that were posted in one direction, and their outcomes.
 struct Direction<'a> {
-    from: &'a Side,
-    at: &'a Side,
-    to: FiAddr,
+    sender: &'a Side,
+    receiver: &'a Side,
+    dest: FiAddr,
     source: FiAddr,
     inject_size: usize,
     messages: Vec<Message>,
     receives: Vec<Receive>,
-    /// Numbers of peeks posted and completed.
+    /// The numbers of posted and of completed peeks.
     peeks: [u64; 2],
 }
 
 struct Message {
     tx: Tx,
-    /// Injected by the call that never completes.
+    /// Whether the message was injected by a call that never completes.
     is_silent: bool,
     completions: usize,
 }
@@ -43,15 +43,15 @@ struct Receive {
 }
 
 impl<'a> Direction<'a> {
-    fn new((from, to): (&'a Side, FiAddr), (at, source): (&'a Side, FiAddr)) -> Self {
-        let option = from.ep.option(EpOptionName::InjectMsgSize);
+    fn new((sender, dest): (&'a Side, FiAddr), (receiver, source): (&'a Side, FiAddr)) -> Self {
+        let option = sender.ep.option(EpOptionName::InjectMsgSize);
         let Ok(EpOption::InjectMsgSize(inject_size)) = option else {
-            panic!("the inject size is not told");
+            panic!("the endpoint does not report the inject size");
         };
         Self {
-            from,
-            at,
-            to,
+            sender,
+            receiver,
+            dest,
             source,
             inject_size,
             messages: Vec::new(),
@@ -60,16 +60,16 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// By receive, the message that it takes in the model.
+    /// Returns the message that each receive takes in the model, by receive.
     fn pairs(&self) -> HashMap<usize, usize> {
         let mut free: Vec<_> = (0..self.messages.len()).collect();
         let mut pairs = HashMap::new();
         for (number, receive) in self.receives.iter().enumerate() {
             let accepts = |&message: &usize| accepts(&receive.rx, &self.messages[message].tx);
             if !receive.is_cancelled
-                && let Some(setup) = free.iter().position(accepts)
+                && let Some(index) = free.iter().position(accepts)
             {
-                pairs.insert(number, free.remove(setup));
+                pairs.insert(number, free.remove(index));
             }
         }
         pairs
@@ -81,21 +81,24 @@ impl<'a> Direction<'a> {
             7..13 => self.receive(random_rx(random, self.source)),
             13 => self.cancel(random),
             14 => self.peek(random),
-            _ => self.at.progress(),
+            _ => self.receiver.progress(),
         }
     }
 
     fn send(&mut self, random: &mut Random) {
         let number = self.messages.len() as u64;
-        let tx = random_tx(random, number, self.to);
+        let tx = random_tx(random, number, self.dest);
         let len: usize = tx.segments.iter().map(Vec::len).sum();
         let is_silent = len <= self.inject_size && random.below(4) == 0;
         let posted = match (is_silent, tx.tag) {
-            (false, _) => self.from.try_send(&tx),
-            (true, None) => self.from.ep.inject(&tx.segments.concat(), self.to, tx.data),
+            (false, _) => self.sender.try_send(&tx),
+            (true, None) => self
+                .sender
+                .ep
+                .inject(&tx.segments.concat(), self.dest, tx.data),
             (true, Some(tag)) => {
                 let bytes = tx.segments.concat();
-                self.from.ep.tinject(&bytes, self.to, tag, tx.data)
+                self.sender.ep.tinject(&bytes, self.dest, tag, tx.data)
             }
         };
         match posted {
@@ -110,7 +113,7 @@ impl<'a> Direction<'a> {
 
     fn receive(&mut self, rx: Rx) {
         let rx = rx.context(self.receives.len() as u64);
-        self.at.recv(&rx);
+        self.receiver.recv(&rx);
         self.receives.push(Receive {
             rx,
             is_cancelled: false,
@@ -123,44 +126,47 @@ impl<'a> Direction<'a> {
             return;
         }
         let number = random.below(self.receives.len());
-        match self.at.ep.cancel(Context(number as u64)) {
+        match self.receiver.ep.cancel(Context(number as u64)) {
             Ok(()) => self.receives[number].is_cancelled = true,
             Err(errno) => {
                 assert_eq!(errno, Errno::NoEnt);
-                let is_over = self.receives[number].is_cancelled;
-                assert!(is_over || self.pairs().contains_key(&number));
+                let is_cancelled = self.receives[number].is_cancelled;
+                assert!(is_cancelled || self.pairs().contains_key(&number));
             }
         }
     }
 
-    /// Peeks for a message, which changes nothing.
+    /// Peeks for a message. A peek changes no message.
     fn peek(&mut self, random: &mut Random) {
         let tag = TagMatch {
             tag: random.next() % 4,
             ignore: random.pick(&[0, 1, u64::MAX]),
         };
         let rx = Rx::tagged(tag, 0).context(PEEK_CONTEXT + self.peeks[0]);
-        self.at.recv(&rx.flags(OpFlags::PEEK));
+        self.receiver.recv(&rx.flags(OpFlags::PEEK));
         self.peeks[0] += 1;
     }
 
-    /// Checks that a peeked message is a sent one.
-    fn peeked(&mut self, done: &Done) {
+    /// Checks that a peeked message was sent.
+    fn record_peek(&mut self, done: &Done) {
         self.peeks[1] += 1;
-        let Ok(seen) = done.outcome else {
+        let Ok(peeked) = done.outcome else {
             return assert_eq!(done.error().errno, Errno::NoMsg);
         };
-        let is_it = |message: &Message| {
+        let is_peeked = |message: &Message| {
             let len: usize = message.tx.segments.iter().map(Vec::len).sum();
             (message.tx.tag, message.tx.data.unwrap_or(0), len)
-                == (Some(seen.tag), seen.data, seen.len)
+                == (Some(peeked.tag), peeked.data, peeked.len)
         };
-        assert!(self.messages.iter().any(is_it), "nobody has sent {seen:?}");
+        assert!(
+            self.messages.iter().any(is_peeked),
+            "no message was sent for {peeked:?}"
+        );
         assert_eq!(done.src, self.source);
     }
 
     /// Records a completed send.
-    fn sent(&mut self, done: &Done) {
+    fn record_send(&mut self, done: &Done) {
         let number = done.context() as usize;
         done.outcome.as_ref().expect("no send fails");
         self.messages[number].completions += 1;
@@ -172,9 +178,9 @@ impl<'a> Direction<'a> {
     }
 
     /// Records a completed receive.
-    fn received(&mut self, done: Done) {
+    fn record_receive(&mut self, done: Done) {
         if done.context() >= PEEK_CONTEXT {
-            return self.peeked(&done);
+            return self.record_peek(&done);
         }
         let number = done.context() as usize;
         let before = self.receives[number].done.replace(done);
@@ -196,13 +202,13 @@ impl<'a> Direction<'a> {
         assert_eq!(pairs.len(), self.messages.len());
         for number in 0..self.receives.len() {
             if !pairs.contains_key(&number) && !self.receives[number].is_cancelled {
-                self.at.ep.cancel(Context(number as u64)).unwrap();
+                self.receiver.ep.cancel(Context(number as u64)).unwrap();
                 self.receives[number].is_cancelled = true;
             }
         }
     }
 
-    /// Compares with the model.
+    /// Compares the outcomes with the model.
     fn check(&self) {
         let pairs = self.pairs();
         for (number, receive) in self.receives.iter().enumerate() {
@@ -225,7 +231,11 @@ impl<'a> Direction<'a> {
         assert_eq!(done.src, self.source);
         done.assert_bytes(&bytes[..len]);
         match len == bytes.len() {
-            true => drop(done.outcome.as_ref().expect("all of it fitted")),
+            true => drop(
+                done.outcome
+                    .as_ref()
+                    .expect("a receive of the whole message has failed"),
+            ),
             false => {
                 assert_eq!(done.error().errno, Errno::Trunc);
                 assert_eq!(done.error().olen, bytes.len() - len);
@@ -262,12 +272,12 @@ fn random_size(random: &mut Random) -> usize {
     }
 }
 
-fn random_tx(random: &mut Random, number: u64, to: FiAddr) -> Tx {
+fn random_tx(random: &mut Random, number: u64, dest: FiAddr) -> Tx {
     let size = random_size(random);
     let bytes = pattern(number, size);
     let mut tx = match random.below(4) {
-        0 => Tx::msg(to, &bytes),
-        _ => Tx::tagged(to, random.next() % 4, &bytes),
+        0 => Tx::msg(dest, &bytes),
+        _ => Tx::tagged(dest, random.next() % 4, &bytes),
     };
     tx.data = (random.below(3) == 0).then(|| random.next());
     if random.below(4) == 0 {
@@ -308,16 +318,16 @@ fn random_rx(random: &mut Random, source: FiAddr) -> Rx {
 }
 
 /// Takes the completions of both sides. Returns their number.
-fn collect(pair: &Pair, forth: &mut Direction<'_>, back: &mut Direction<'_>) -> usize {
-    collect_at(&pair.a, forth, back) + collect_at(&pair.b, back, forth)
+fn collect(pair: &Pair, forward: &mut Direction<'_>, backward: &mut Direction<'_>) -> usize {
+    collect_at(&pair.a, forward, backward) + collect_at(&pair.b, backward, forward)
 }
 
-fn collect_at(side: &Side, out: &mut Direction<'_>, into: &mut Direction<'_>) -> usize {
+fn collect_at(side: &Side, outgoing: &mut Direction<'_>, incoming: &mut Direction<'_>) -> usize {
     iter::from_fn(|| side.poll())
         .map(
             |done| match done.entry().flags.contains(CompletionFlags::SEND) {
-                true => out.sent(&done),
-                false => into.received(done),
+                true => outgoing.record_send(&done),
+                false => incoming.record_receive(done),
             },
         )
         .count()
@@ -327,28 +337,28 @@ fn collect_at(side: &Side, out: &mut Direction<'_>, into: &mut Direction<'_>) ->
 fn run_random(sut: &Sut, seed: u64, steps: usize) {
     let pair = sut.pair();
     let mut random = Random::new(seed);
-    let mut forth = Direction::new((&pair.a, pair.to_b), (&pair.b, pair.to_a));
-    let mut back = Direction::new((&pair.b, pair.to_a), (&pair.a, pair.to_b));
+    let mut forward = Direction::new((&pair.a, pair.to_b), (&pair.b, pair.to_a));
+    let mut backward = Direction::new((&pair.b, pair.to_a), (&pair.a, pair.to_b));
     for _ in 0..steps {
         match random.below(2) {
-            0 => forth.step(&mut random),
-            _ => back.step(&mut random),
+            0 => forward.step(&mut random),
+            _ => backward.step(&mut random),
         }
         if random.below(8) == 0 {
-            collect(&pair, &mut forth, &mut back);
+            collect(&pair, &mut forward, &mut backward);
         }
     }
-    forth.settle();
-    back.settle();
-    let mut silence = 0;
-    while silence < 1000 {
-        silence += 1;
-        if collect(&pair, &mut forth, &mut back) > 0 {
-            silence = 0;
+    forward.settle();
+    backward.settle();
+    let mut idle_turns = 0;
+    while idle_turns < 1000 {
+        idle_turns += 1;
+        if collect(&pair, &mut forward, &mut backward) > 0 {
+            idle_turns = 0;
         }
     }
-    forth.check();
-    back.check();
+    forward.check();
+    backward.check();
 }
 
 #[test]
@@ -372,14 +382,14 @@ fn random_operations_follow_the_model_through_the_smallest_queues() {
             ("FI_SHM_SEGMENT_SIZE", "4096"),
             ("FI_SHM_PROTOCOL", protocol),
         ];
-        let sut = provider::with(&small, &provider::hints());
+        let sut = provider::with_params(&small, &provider::hints());
         for seed in 100..105 {
             run_random(&sut, seed, 400);
         }
     }
 }
 
-/// Contexts from here on belong to peeks.
+/// The first context of the peeks.
 const PEEK_CONTEXT: u64 = 1 << 32;
 
 /// The largest message.

@@ -33,7 +33,7 @@ fn entry(done: &Done) -> Entry {
 #[test]
 fn a_multi_receive_buffer_takes_messages_until_too_little_is_left() {
     for len in [1, 8, 48, 49, 4096] {
-        let pair = provider::plain().pair();
+        let pair = provider::with_defaults().pair();
         set_least(&pair.b, len);
         pair.b.recv(&multi(3 * len + len - 1).context(7));
         let base = |done: &Done| done.entry().buf;
@@ -41,7 +41,7 @@ fn a_multi_receive_buffer_takes_messages_until_too_little_is_left() {
         for number in 0..3 {
             let bytes = pattern(number, len);
             pair.a.send(&Tx::msg(pair.to_b, &bytes).data(number));
-            let done = pair.at_b();
+            let done = pair.wait_at_b();
             let mut expected = with_data(received(MSG, 7, len, 0), number);
             if number == 2 {
                 expected.flags |= MULTI;
@@ -50,12 +50,12 @@ fn a_multi_receive_buffer_takes_messages_until_too_little_is_left() {
             assert_eq!(done.src, pair.to_a);
             done.assert_bytes(&bytes);
             bufs.push(base(&done));
-            pair.at_a();
+            pair.wait_at_a();
         }
         assert_eq!(bufs[1] - bufs[0], len);
         assert_eq!(bufs[2] - bufs[1], len);
         pair.a.send(&Tx::msg(pair.to_b, b"x"));
-        pair.at_a();
+        pair.wait_at_a();
         pair.assert_no_completion();
     }
 }
@@ -71,7 +71,7 @@ fn unexpected_messages_fill_a_multi_receive_buffer_in_their_order() {
         }
         pair.settle();
         pair.b.recv(&multi(lens.iter().sum()).context(7));
-        let mut parts: Vec<_> = lens.iter().map(|_| pair.at_b()).collect();
+        let mut parts: Vec<_> = lens.iter().map(|_| pair.wait_at_b()).collect();
         assert!(is_released(&parts[lens.len() - 1]));
         assert_eq!(parts.iter().filter(|done| is_released(done)).count(), 1);
         parts.sort_by_key(|done| (done.entry().buf, done.entry().len));
@@ -92,11 +92,11 @@ fn small_messages_go_behind_a_large_one_that_is_still_moving() {
         pair.a.send(&Tx::msg(pair.to_b, &large).context(1));
         pair.a.send(&Tx::msg(pair.to_b, b"behind it").context(2));
         pair.a.send(&Tx::msg(pair.to_b, &pattern(2, 30)).context(3));
-        let mut done: Vec<_> = (0..3).map(|_| pair.at_b()).collect();
+        let mut done: Vec<_> = (0..3).map(|_| pair.wait_at_b()).collect();
         let large_arrived = done.iter().position(|done| done.entry().len == large.len());
         let released = done.iter().position(is_released).expect("it is given back");
         assert_eq!(released, 2, "given back before its last message is there");
-        if provider::LARGE_MAY_BE_PASSED {
+        if provider::SMALL_MAY_OVERTAKE_LARGE {
             assert_ne!(large_arrived, Some(0), "nothing has passed the large one");
         }
         done.sort_by_key(|done| done.entry().buf);
@@ -115,9 +115,9 @@ fn a_message_that_does_not_fit_the_rest_is_cut_and_gives_the_buffer_back() {
             let (first, second) = (pattern(1, len), pattern(2, len));
             pair.b.recv(&multi(len + len / 2).context(7));
             pair.a.send(&Tx::msg(pair.to_b, &first));
-            pair.at_b().assert_bytes(&first);
+            pair.wait_at_b().assert_bytes(&first);
             pair.a.send(&Tx::msg(pair.to_b, &second));
-            let done = pair.at_b();
+            let done = pair.wait_at_b();
             let error = done.error();
             assert_eq!((error.errno, error.olen), (Errno::Trunc, len - len / 2));
             assert!(is_released(&done));
@@ -128,7 +128,7 @@ fn a_message_that_does_not_fit_the_rest_is_cut_and_gives_the_buffer_back() {
 
 #[test]
 fn receives_and_multi_receive_buffers_take_in_the_order_of_their_posts() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     set_least(&pair.b, 8);
     pair.b.recv(&Rx::msg(8).context(1));
     pair.b.recv(&multi(16).context(2));
@@ -138,7 +138,7 @@ fn receives_and_multi_receive_buffers_take_in_the_order_of_their_posts() {
     for (number, context) in [1, 2, 2, 3, 4, 5].into_iter().enumerate() {
         let bytes = (number as u64).to_le_bytes();
         pair.a.send(&Tx::msg(pair.to_b, &bytes));
-        let done = pair.at_b();
+        let done = pair.wait_at_b();
         assert_eq!(done.context(), context);
         done.assert_bytes(&bytes);
     }
@@ -146,7 +146,7 @@ fn receives_and_multi_receive_buffers_take_in_the_order_of_their_posts() {
 
 #[test]
 fn tagged_and_directed_multi_receive_buffers_take_their_messages_alone() {
-    let sut = provider::plain();
+    let sut = provider::with_defaults();
     let (pair, c) = (sut.pair(), sut.side());
     let to_b = c.insert_endpoint(&pair.b);
     set_least(&pair.b, 8);
@@ -180,9 +180,9 @@ fn a_cancelled_multi_receive_buffer_is_released_when_its_messages_are_complete()
         let pair = provider::with_protocol(protocol).pair();
         pair.b.recv(&multi(4 << 20).context(7));
         pair.a.send(&Tx::msg(pair.to_b, b"small"));
-        pair.at_b().assert_bytes(b"small");
+        pair.wait_at_b().assert_bytes(b"small");
         pair.b.ep.cancel(Context(7)).unwrap();
-        let done = pair.at_b();
+        let done = pair.wait_at_b();
         assert_eq!(done.error().errno, Errno::Canceled);
         assert!(is_released(&done));
         assert_eq!(pair.b.ep.cancel(Context(7)), Err(Errno::NoEnt));
@@ -193,7 +193,7 @@ fn a_cancelled_multi_receive_buffer_is_released_when_its_messages_are_complete()
         // The posted buffer takes the message, and is cancelled while the message moves.
         pair.b.recv(&multi(4 << 20).context(8));
         pair.b.ep.cancel(Context(8)).unwrap();
-        let (first, last) = (pair.at_b(), pair.at_b());
+        let (first, last) = (pair.wait_at_b(), pair.wait_at_b());
         let (cancelled, arrived) = match &first.outcome {
             Err(_) => (&first, &last),
             Ok(_) => (&last, &first),
@@ -207,10 +207,10 @@ fn a_cancelled_multi_receive_buffer_is_released_when_its_messages_are_complete()
 
 #[test]
 fn the_least_of_a_multi_receive_buffer_is_an_option() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let least = |side: &Side| side.ep.option(EpOptionName::MinMultiRecv);
     // The domain reports the default before an endpoint is opened.
-    let info = provider::plain().info();
+    let info = provider::with_defaults().info();
     let domain = info.open().unwrap();
     let described = domain.option(&info, EpOptionName::MinMultiRecv);
     assert!(described.is_ok());
@@ -223,7 +223,7 @@ fn the_least_of_a_multi_receive_buffer_is_an_option() {
     for (size, len) in [(10, 5), (0, 0)] {
         pair.b.recv(&multi(size).context(1));
         pair.a.send(&Tx::msg(pair.to_b, &pattern(1, len)));
-        let done = pair.at_b();
+        let done = pair.wait_at_b();
         assert_eq!(entry(&done).len, len);
         assert!(is_released(&done));
     }
@@ -232,20 +232,20 @@ fn the_least_of_a_multi_receive_buffer_is_an_option() {
     pair.b.recv(&multi(2).context(1));
     for is_last in [false, true] {
         pair.a.send(&Tx::msg(pair.to_b, b"x"));
-        assert_eq!(is_released(&pair.at_b()), is_last);
+        assert_eq!(is_released(&pair.wait_at_b()), is_last);
     }
 }
 
 #[test]
 fn a_multi_receive_buffer_is_one_segment() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let rx = multi(100).cut(&[50]);
     assert_eq!(pair.b.try_recv(&rx), Err(Errno::Inval));
     let mut rx = multi(0);
     rx.sizes.clear();
     pair.b.recv(&rx.context(1));
     pair.a.send(&Tx::msg(pair.to_b, b""));
-    assert!(is_released(&pair.at_b()));
+    assert!(is_released(&pair.wait_at_b()));
 }
 
 #[test]
@@ -254,14 +254,14 @@ fn selective_queues_report_the_end_of_a_multi_receive_buffer() {
         rx_selective: true,
         ..Queue::default()
     };
-    let pair = provider::plain().pair_with(&queue);
+    let pair = provider::with_defaults().pair_with(&queue);
     set_least(&pair.b, 8);
     pair.b.recv(&multi(24).context(7));
     for _ in 0..3 {
         pair.a.send(&Tx::msg(pair.to_b, b"12345678"));
-        pair.at_a();
+        pair.wait_at_a();
     }
-    let done = pair.at_b();
+    let done = pair.wait_at_b();
     assert!(is_released(&done));
     pair.assert_no_completion();
 }
@@ -269,18 +269,18 @@ fn selective_queues_report_the_end_of_a_multi_receive_buffer() {
 #[test]
 fn the_default_flag_makes_untagged_receives_multi_receive_buffers() {
     let hints = provider::hints().edit(|info| info.rx_attr.op_flags = OpFlags::MULTI_RECV);
-    let pair = provider::with(&[], &hints).pair();
+    let pair = provider::with_params(&[], &hints).pair();
     set_least(&pair.b, 8);
     let flags = OpFlags::DEFAULT | OpFlags::MULTI_RECV;
     pair.b.recv(&Rx::msg(16).flags(flags).context(1));
     pair.b.recv(&Rx::tagged(5, 16).context(2));
     for is_last in [false, true] {
         pair.a.send(&Tx::msg(pair.to_b, b"12345678"));
-        assert_eq!(is_released(&pair.at_b()), is_last);
-        pair.at_a();
+        assert_eq!(is_released(&pair.wait_at_b()), is_last);
+        pair.wait_at_a();
     }
     pair.a.send(&Tx::tagged(pair.to_b, 5, b"12345678"));
-    pair.at_b().assert_entry(received(TAGGED, 2, 8, 5));
+    pair.wait_at_b().assert_entry(received(TAGGED, 2, 8, 5));
 }
 
 #[test]

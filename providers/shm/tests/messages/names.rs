@@ -5,17 +5,17 @@ use selvedge::{Address, EpOption, EpOptionName, Errno, FiAddr, InfoFlags};
 use crate::common::{Queue, Rx, Side, Sut, Tx};
 use crate::provider;
 
-fn name(side: &Side) -> String {
+fn endpoint_name(side: &Side) -> String {
     side.ep.address().unwrap().to_string()
 }
 
-/// A side with the name in `src_addr`.
+/// Opens a side with `src_addr` as its name.
 fn named_side(src_addr: &str) -> Side {
     let hints = provider::hints().src_addr(Address::Str(src_addr.into()));
-    provider::with(&[], &hints).side()
+    provider::with_params(&[], &hints).side()
 }
 
-/// A name that no other test uses.
+/// Returns a name that no other test uses.
 fn unique(purpose: &str) -> String {
     format!("{purpose}-{}", std::process::id())
 }
@@ -32,17 +32,20 @@ fn exchange(a: &Side, b: &Side) {
 
 #[test]
 fn default_names_count_processes_domains_and_endpoints() {
-    let info = provider::plain().info();
+    let info = provider::with_defaults().info();
     let domains = [info.open().unwrap(), info.open().unwrap()];
     let mut indices = Vec::new();
     for domain in &domains {
         for endpoint in 0..2 {
             let side = Side::open(domain, &info, &Queue::default());
-            let name = name(&side);
-            let plain = name.strip_prefix("fi_shm://").expect("the scheme");
-            let parts: Vec<u32> = plain.split(':').map(|part| part.parse().unwrap()).collect();
-            assert_eq!((parts[0], parts[2]), (std::process::id(), endpoint));
-            indices.push(parts[1]);
+            let name = endpoint_name(&side);
+            let bare_name = name.strip_prefix("fi_shm://").expect("the scheme");
+            let numbers: Vec<u32> = bare_name
+                .split(':')
+                .map(|number| number.parse().unwrap())
+                .collect();
+            assert_eq!((numbers[0], numbers[2]), (std::process::id(), endpoint));
+            indices.push(numbers[1]);
         }
     }
     assert_eq!((indices[0], indices[2]), (indices[1], indices[3]));
@@ -52,10 +55,10 @@ fn default_names_count_processes_domains_and_endpoints() {
 #[test]
 fn endpoints_are_named_by_their_local_address() {
     for scheme in ["fi_shm://", "fi_ns://", ""] {
-        let plain = unique("named");
-        let side = named_side(&format!("{scheme}{plain}"));
-        assert_eq!(name(&side), format!("fi_shm://{plain}"));
-        let other = provider::plain().side();
+        let bare_name = unique("named");
+        let side = named_side(&format!("{scheme}{bare_name}"));
+        assert_eq!(endpoint_name(&side), format!("fi_shm://{bare_name}"));
+        let other = provider::with_defaults().side();
         exchange(&other, &side);
         exchange(&side, &other);
     }
@@ -63,15 +66,18 @@ fn endpoints_are_named_by_their_local_address() {
 
 #[test]
 fn a_name_may_be_inserted_in_every_spelling() {
-    let plain = unique("spelt");
-    let side = named_side(&plain);
-    let other = provider::plain().side();
+    let bare_name = unique("spelt");
+    let side = named_side(&bare_name);
+    let other = provider::with_defaults().side();
     let to = other.insert_endpoint(&side);
     for scheme in ["fi_shm://", "fi_ns://", ""] {
-        let spelt = Address::Str(format!("{scheme}{plain}"));
-        assert_eq!(other.av.insert_one(&spelt).unwrap(), to);
+        let address = Address::Str(format!("{scheme}{bare_name}"));
+        assert_eq!(other.av.insert_one(&address).unwrap(), to);
     }
-    assert_eq!(other.av.lookup(to).unwrap().to_string(), name(&side));
+    assert_eq!(
+        other.av.lookup(to).unwrap().to_string(),
+        endpoint_name(&side)
+    );
 }
 
 #[test]
@@ -84,10 +90,11 @@ fn node_and_service_name_the_local_endpoint() {
         .unwrap();
     let domain = infos[0].open().unwrap();
     let side = Side::open(&domain, &infos[0], &Queue::default());
-    assert_eq!(name(&side), format!("fi_shm://{node}:7"));
+    assert_eq!(endpoint_name(&side), format!("fi_shm://{node}:7"));
 }
 
-fn source(node: Option<&str>) -> selvedge::Info {
+/// Returns the first attributes for a local endpoint at `node`.
+fn local_info(node: Option<&str>) -> selvedge::Info {
     let flags = match node {
         Some(_) => InfoFlags::SOURCE,
         None => InfoFlags::empty(),
@@ -101,12 +108,17 @@ fn source(node: Option<&str>) -> selvedge::Info {
 #[test]
 fn a_node_without_a_service_names_as_many_endpoints_as_are_opened() {
     let node = unique("node");
-    let info = source(Some(&node));
+    let info = local_info(Some(&node));
     let domains = [info.open().unwrap(), info.open().unwrap()];
-    let sides = [0, 0, 1].map(|at| Side::open(&domains[at], &info, &Queue::default()));
+    let sides =
+        [0, 0, 1].map(|domain: usize| Side::open(&domains[domain], &info, &Queue::default()));
     for side in &sides {
         let prefix = format!("fi_shm://{node}:{}:", std::process::id());
-        assert!(name(side).starts_with(&prefix), "{}", name(side));
+        assert!(
+            endpoint_name(side).starts_with(&prefix),
+            "{}",
+            endpoint_name(side)
+        );
     }
     exchange(&sides[0], &sides[1]);
     exchange(&sides[1], &sides[2]);
@@ -114,37 +126,41 @@ fn a_node_without_a_service_names_as_many_endpoints_as_are_opened() {
 
 #[test]
 fn discovery_reports_a_local_address_where_none_was_named() {
-    let info = source(None);
+    let info = local_info(None);
     assert!(info.src_addr.is_some());
     let domain = info.open().unwrap();
     let sides = [(); 2].map(|()| Side::open(&domain, &info, &Queue::default()));
-    let own = format!("fi_shm://{}:", std::process::id());
-    assert!(name(&sides[0]).starts_with(&own), "{}", name(&sides[0]));
+    let prefix = format!("fi_shm://{}:", std::process::id());
+    assert!(
+        endpoint_name(&sides[0]).starts_with(&prefix),
+        "{}",
+        endpoint_name(&sides[0])
+    );
     exchange(&sides[0], &sides[1]);
 }
 
 #[test]
 fn a_name_that_is_taken_is_refused_until_it_is_free() {
-    let plain = unique("taken");
-    let first = named_side(&plain);
-    let hints = provider::hints().src_addr(Address::Str(plain.clone()));
-    let info = provider::with(&[], &hints).info();
-    let again = || {
+    let bare_name = unique("taken");
+    let first = named_side(&bare_name);
+    let hints = provider::hints().src_addr(Address::Str(bare_name.clone()));
+    let info = provider::with_params(&[], &hints).info();
+    let open_endpoint = || {
         let domain = info.open().unwrap();
         let cq = domain.cq(&selvedge::cq::Attr::default()).unwrap();
         let av = domain.av(&selvedge::av::Attr::default()).unwrap();
         domain.endpoint(&info, selvedge::Bindings::new(cq, av))
     };
-    let error = again().unwrap_err();
+    let error = open_endpoint().unwrap_err();
     assert_eq!(error.errno(), Errno::AddrInUse);
-    assert!(error.to_string().contains(&plain), "{error}");
+    assert!(error.to_string().contains(&bare_name), "{error}");
     drop(first);
-    again().unwrap();
+    open_endpoint().unwrap();
 }
 
 #[test]
 fn limits_can_be_queried() {
-    let sut: Sut = provider::plain();
+    let sut: Sut = provider::with_defaults();
     let (info, side) = (sut.info(), sut.side());
     let (max, inject) = (info.ep_attr.max_msg_size, info.tx_attr.inject_size);
     let expected = [
@@ -167,20 +183,20 @@ fn limits_can_be_queried() {
 
 #[test]
 fn services_and_ranges_of_them_are_inserted_as_they_are_named() {
-    let Side { av, .. } = provider::plain().side();
-    let name = |addr| av.lookup(addr).unwrap().to_string();
+    let Side { av, .. } = provider::with_defaults().side();
+    let address_text = |addr| av.lookup(addr).unwrap().to_string();
     let addr = av.insert_service("host", "7").unwrap();
-    assert_eq!(name(addr), "fi_shm://host:7");
+    assert_eq!(address_text(addr), "fi_shm://host:7");
     assert_eq!(av.insert_service("host:7", "").unwrap(), addr);
     assert_eq!(av.insert_service("", "fi_ns://host:7").unwrap(), addr);
-    for (node, service, why) in [
+    for (node, service, reason) in [
         ("", "", "the node and the service are empty"),
         ("a b", "", "a b"),
         ("fi_tcp://x", "1", "fi_tcp://x"),
     ] {
         let error = av.insert_service(node, service).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
-        assert!(error.message().contains(why), "{error}");
+        assert!(error.message().contains(reason), "{error}");
     }
     let mut out = [FiAddr::NOTAVAIL; 5];
     let inserted = av.insert_symmetric("host9", 2, "08", 2, &mut out);
@@ -192,10 +208,10 @@ fn services_and_ranges_of_them_are_inserted_as_they_are_named() {
     }
     assert_eq!(out[4], FiAddr::NOTAVAIL);
     // An inserted address keeps its index.
-    let mut again = [FiAddr::NOTAVAIL; 2];
-    let inserted = av.insert_symmetric("host10", 1, "09", 2, &mut again);
+    let mut reinserted = [FiAddr::NOTAVAIL; 2];
+    let inserted = av.insert_symmetric("host10", 1, "09", 2, &mut reinserted);
     assert_eq!(inserted.unwrap(), 2);
-    assert_eq!(again[0], out[3]);
+    assert_eq!(reinserted[0], out[3]);
     let before = av.insert_service("none", "1").unwrap();
     for (node, nodes, service, services) in [
         ("host9", 3, "1", 2),

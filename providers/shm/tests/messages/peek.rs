@@ -13,15 +13,15 @@ const DISCARD: OpFlags = OpFlags::DISCARD;
 /// One length for each protocol.
 const LENGTHS: [usize; 6] = [0, 8, 49, 4096, 4097, 200_000];
 
-/// A peek for a message with this tag; it has no buffer.
+/// Returns a peek for a message with this tag. A peek has no buffer.
 fn peek(tag: impl Into<TagMatch>, flags: OpFlags) -> Rx {
     Rx::tagged(tag, 0).flags(flags)
 }
 
-/// Asserts that no such message is unexpected.
+/// Asserts that a peek finds no unexpected message.
 fn assert_none(pair: &Pair, rx: &Rx) {
     pair.b.recv(rx);
-    let done = pair.b.poll().expect("a look is done at once");
+    let done = pair.b.poll().expect("a peek completes in the post");
     let error = done.error();
     assert_eq!(error.errno, Errno::NoMsg);
     let tag = rx.tag.map_or(0, |tag| tag.tag);
@@ -40,15 +40,15 @@ fn a_peek_reports_a_message_and_leaves_it() {
             for _ in 0..2 {
                 pair.settle();
                 pair.b.recv(&peek(5, PEEK).context(3));
-                let done = pair.b.poll().expect("a look is done at once");
+                let done = pair.b.poll().expect("a peek completes in the post");
                 done.assert_entry(with_data(received(TAGGED, 3, len, 5), 99));
                 assert_eq!(done.src, pair.to_a);
             }
             pair.b.recv(&Rx::tagged(5, len).context(4));
-            let done = pair.at_b();
+            let done = pair.wait_at_b();
             done.assert_entry(with_data(received(TAGGED, 4, len, 5), 99));
             done.assert_bytes(&bytes);
-            pair.at_a().assert_entry(sent(TAGGED, 2));
+            pair.wait_at_a().assert_entry(sent(TAGGED, 2));
             assert_none(&pair, &peek(5, PEEK).context(5));
         }
     }
@@ -56,19 +56,19 @@ fn a_peek_reports_a_message_and_leaves_it() {
 
 #[test]
 fn a_peek_finds_earlier_messages_without_other_progress() {
-    let pair = provider::plain().pair();
-    pair.a.send(&Tx::tagged(pair.to_b, 1, b"meet"));
-    pair.b.recv(&Rx::tagged(1, 4));
-    pair.at_b();
+    let pair = provider::with_defaults().pair();
+    pair.a.send(&Tx::tagged(pair.to_b, 1, b"first"));
+    pair.b.recv(&Rx::tagged(1, 5));
+    pair.wait_at_b();
     pair.a.send(&Tx::tagged(pair.to_b, 5, b"sent"));
     pair.b.recv(&peek(5, PEEK).context(3));
-    let done = pair.b.poll().expect("a look is done at once");
+    let done = pair.b.poll().expect("a peek completes in the post");
     done.assert_entry(received(TAGGED, 3, 4, 5));
 }
 
 #[test]
-fn a_peek_sees_the_oldest_message_that_its_tag_and_source_accept() {
-    let sut = provider::plain();
+fn a_peek_reports_the_oldest_message_that_its_tag_and_source_accept() {
+    let sut = provider::with_defaults();
     let (pair, c) = (sut.pair(), sut.side());
     let (to_b, to_c) = (c.insert_endpoint(&pair.b), pair.b.insert_endpoint(&c));
     pair.a.send(&Tx::tagged(pair.to_b, 0x11, b"1"));
@@ -98,7 +98,7 @@ fn a_peek_sees_the_oldest_message_that_its_tag_and_source_accept() {
 }
 
 #[test]
-fn a_claimed_message_is_for_its_claimant_alone() {
+fn a_claimed_message_matches_only_its_claiming_receive() {
     for protocol in PROTOCOLS {
         let pair = provider::with_protocol(protocol).pair();
         for len in LENGTHS {
@@ -111,16 +111,16 @@ fn a_claimed_message_is_for_its_claimant_alone() {
             let mut claimed = with_data(received(TAGGED, 3, len, 5), 7);
             claimed.flags |= CompletionFlags::CLAIM;
             pair.b.poll().unwrap().assert_entry(claimed);
-            // Neither a peek nor a receive matches it.
+            // Neither a peek nor a receive matches the claimed message.
             pair.b.recv(&Rx::tagged(5, len).context(4));
-            let done = pair.at_b();
+            let done = pair.wait_at_b();
             assert_eq!(done.context(), 4);
             done.assert_bytes(&second);
             assert_none(&pair, &peek(5, PEEK).context(6));
             let other = Rx::tagged(5, len).context(4).flags(CLAIM);
             assert_eq!(pair.b.try_recv(&other), Err(Errno::NoMsg));
             pair.b.recv(&Rx::tagged(5, len).context(3).flags(CLAIM));
-            let done = pair.at_b();
+            let done = pair.wait_at_b();
             done.assert_entry(with_data(received(TAGGED, 3, len, 5), 7));
             done.assert_bytes(&first);
             assert_eq!(pair.a.drain(&[&pair.b]).len(), 2);
@@ -139,7 +139,7 @@ fn a_claimed_message_may_be_cut() {
             pair.b.recv(&peek(5, PEEK | CLAIM).context(3));
             assert_eq!(pair.b.poll().unwrap().entry().len, len);
             pair.b.recv(&Rx::tagged(5, len - 3).context(3).flags(CLAIM));
-            let done = pair.at_b();
+            let done = pair.wait_at_b();
             assert_eq!((done.error().errno, done.error().olen), (Errno::Trunc, 3));
             done.assert_bytes(&bytes[..len - 3]);
         }
@@ -158,27 +158,27 @@ fn a_discarded_message_is_removed_and_its_send_completes() {
                 pair.a.send(&tx.context(context));
                 pair.assert_no_completion();
                 pair.b.recv(&peek(5, flags).context(9));
-                let seen = pair.b.poll().expect("a look is done at once");
-                assert_eq!((seen.context(), seen.entry().len), (9, len));
+                let peeked = pair.b.poll().expect("a peek completes in the post");
+                assert_eq!((peeked.context(), peeked.entry().len), (9, len));
                 if flags.contains(CLAIM) {
                     pair.assert_no_completion();
                     pair.b.recv(&peek(5, CLAIM | DISCARD).context(9));
-                    let seen = pair.b.poll().expect("so is a discard");
-                    assert_eq!((seen.context(), seen.entry().len), (9, len));
+                    let peeked = pair.b.poll().expect("a discard completes in the post");
+                    assert_eq!((peeked.context(), peeked.entry().len), (9, len));
                 }
-                pair.at_a().assert_entry(sent(TAGGED, context));
+                pair.wait_at_a().assert_entry(sent(TAGGED, context));
             }
             // The following message is whole, also after eager segments of the discarded one.
             for _ in 0..3 {
                 pair.b.recv(&Rx::tagged(5, len).context(4));
                 pair.a.send(&Tx::tagged(pair.to_b, 5, &second));
-                pair.at_b().assert_bytes(&second);
-                pair.at_a();
+                pair.wait_at_b().assert_bytes(&second);
+                pair.wait_at_a();
                 pair.a.send(&Tx::tagged(pair.to_b, 5, &first));
                 pair.settle();
                 pair.b.recv(&peek(5, PEEK | DISCARD));
-                assert_eq!(pair.at_b().entry().len, len);
-                pair.at_a();
+                assert_eq!(pair.wait_at_b().entry().len, len);
+                pair.wait_at_a();
             }
             assert_none(&pair, &peek(5, PEEK));
             pair.assert_no_completion();
@@ -188,7 +188,7 @@ fn a_discarded_message_is_removed_and_its_send_completes() {
 
 #[test]
 fn messages_of_one_context_are_claimed_first_come_first_served() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     for number in 0..3u8 {
         pair.a.send(&Tx::tagged(pair.to_b, 5, &[number]));
     }
@@ -199,7 +199,7 @@ fn messages_of_one_context_are_claimed_first_come_first_served() {
     }
     for number in 0..3u8 {
         pair.b.recv(&Rx::tagged(5, 1).context(3).flags(CLAIM));
-        pair.at_b().assert_bytes(&[number]);
+        pair.wait_at_b().assert_bytes(&[number]);
     }
 }
 
@@ -209,7 +209,7 @@ fn peeks_are_reported_by_selective_queues_too() {
         rx_selective: true,
         ..Queue::default()
     };
-    let pair = provider::plain().pair_with(&queue);
+    let pair = provider::with_defaults().pair_with(&queue);
     pair.a.send(&Tx::tagged(pair.to_b, 5, b"x"));
     pair.settle();
     pair.b.recv(&peek(5, PEEK | CLAIM).context(3));
@@ -219,8 +219,8 @@ fn peeks_are_reported_by_selective_queues_too() {
 }
 
 #[test]
-fn flags_that_do_not_go_together_are_refused() {
-    let pair = provider::plain().pair();
+fn invalid_combinations_of_flags_are_refused() {
+    let pair = provider::with_defaults().pair();
     for flags in [
         DISCARD,
         PEEK | CLAIM | DISCARD,

@@ -5,11 +5,11 @@ use selvedge::{Address, Caps, Hints, Registry};
 
 use crate::common::Sut;
 
-/// Small messages need not wait for a large one that is moving.
-pub(crate) const LARGE_MAY_BE_PASSED: bool = true;
+/// Whether small messages may overtake a large message in transfer.
+pub(crate) const SMALL_MAY_OVERTAKE_LARGE: bool = true;
 
 /// An address of another format.
-pub(crate) fn malformed() -> Address {
+pub(crate) fn invalid_address() -> Address {
     Address::Ip("127.0.0.1:1".parse().unwrap())
 }
 
@@ -53,20 +53,20 @@ pub(crate) fn hints() -> Hints {
         .ep_type(EpType::Rdm)
 }
 
-/// The provider with these parameters.
-pub(crate) fn with(params: &[(&str, &str)], hints: &Hints) -> Sut {
+/// Returns the provider with these parameters.
+pub(crate) fn with_params(params: &[(&str, &str)], hints: &Hints) -> Sut {
     let registry = Registry::new()
         .with(&selvedge_shm::PROVIDER)
         .with_params(params.iter().copied().collect());
     Sut::new(registry, "shm", hints)
 }
 
-/// The provider with its defaults.
-pub(crate) fn plain() -> Sut {
-    with(&[], &hints())
+/// Returns the provider with its defaults.
+pub(crate) fn with_defaults() -> Sut {
+    with_params(&[], &hints())
 }
 
-/// The provider with one protocol for large messages.
+/// Returns the provider with one protocol for large messages.
 pub(crate) fn with_protocol(protocol: &str) -> Sut {
-    with(&[("FI_SHM_PROTOCOL", protocol)], &hints())
+    with_params(&[("FI_SHM_PROTOCOL", protocol)], &hints())
 }

@@ -17,45 +17,49 @@ use crate::provider;
 /// A wait that takes longer fails the test.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An endpoint whose receives complete at a queue of their own and are counted.
+/// An endpoint whose receives complete at a separate queue and are counted.
 struct Listener {
     side: Side,
     rx_cq: Arc<dyn CompletionQueue>,
-    arrived: Arc<dyn Counter>,
+    recv_cntr: Arc<dyn Counter>,
 }
 
-fn listener(domain: &Arc<dyn Domain>, info: &Info, object: wait::Object) -> Listener {
+/// Opens a listener whose queue and counter have this wait object.
+fn open_listener(domain: &Arc<dyn Domain>, info: &Info, object: wait::Object) -> Listener {
     let mut attr = cq::Attr::default();
     attr.wait_obj = object;
-    let mut counted = cntr::Attr::default();
-    counted.wait_obj = object;
+    let mut cntr_attr = cntr::Attr::default();
+    cntr_attr.wait_obj = object;
     let (tx_cq, rx_cq) = (domain.cq(&attr).unwrap(), domain.cq(&attr).unwrap());
-    let arrived = domain.cntr(&counted).unwrap();
+    let recv_cntr = domain.cntr(&cntr_attr).unwrap();
     let av = domain.av(&av::Attr::default()).unwrap();
     let mut bind = Bindings::new(tx_cq, Arc::clone(&av));
     bind.rx_cq = Arc::clone(&rx_cq);
-    bind.cntrs.recv = Some(Arc::clone(&arrived));
+    bind.cntrs.recv = Some(Arc::clone(&recv_cntr));
     let ep = domain.endpoint(info, bind).unwrap();
     Listener {
-        side: Side::around(ep, &rx_cq, &av),
+        side: Side::from_handles(ep, &rx_cq, &av),
         rx_cq,
-        arrived,
+        recv_cntr,
     }
 }
 
-fn of_cq(listener: &Listener) -> Member {
+fn cq_member(listener: &Listener) -> Member {
     Member::Cq(Arc::clone(&listener.rx_cq))
 }
 
-fn of_cntr(listener: &Listener) -> Member {
-    Member::Cntr(Arc::clone(&listener.arrived))
+fn cntr_member(listener: &Listener) -> Member {
+    Member::Cntr(Arc::clone(&listener.recv_cntr))
 }
 
 /// Progresses the sender and the set until a member is ready.
-fn ready(set: &Set, sender: &Side, room: usize) -> Vec<u64> {
-    let (mut out, start) = (vec![Context(0); room], Instant::now());
+fn wait_for_ready(set: &Set, sender: &Side, max: usize) -> Vec<u64> {
+    let (mut out, start) = (vec![Context(0); max], Instant::now());
     loop {
-        assert!(start.elapsed() < TIMEOUT, "nothing is ready");
+        assert!(
+            start.elapsed() < TIMEOUT,
+            "timed out without a ready member"
+        );
         let count = set.poll(&mut out);
         if count > 0 {
             return out[..count].iter().map(|context| context.0).collect();
@@ -66,17 +70,17 @@ fn ready(set: &Set, sender: &Side, room: usize) -> Vec<u64> {
 
 #[test]
 fn a_poll_set_names_ready_members_until_they_are_read() {
-    let info = provider::plain().info();
+    let info = provider::with_defaults().info();
     let domain = info.open().unwrap();
     let all: Vec<_> = (0..3)
-        .map(|_| listener(&domain, &info, wait::Object::None))
+        .map(|_| open_listener(&domain, &info, wait::Object::None))
         .collect();
-    let sender = provider::plain().side();
+    let sender = provider::with_defaults().side();
     let set = Set::new();
     for (context, one) in (1..).zip(&all) {
-        set.add(of_cq(one), Context(context)).unwrap();
-        set.add(of_cntr(one), Context(10 * context)).unwrap();
-        assert_eq!(set.add(of_cq(one), Context(99)), Err(Errno::Inval));
+        set.add(cq_member(one), Context(context)).unwrap();
+        set.add(cntr_member(one), Context(10 * context)).unwrap();
+        assert_eq!(set.add(cq_member(one), Context(99)), Err(Errno::Inval));
     }
     assert_eq!(set.poll(&mut [Context(0); 8]), 0);
     let second = &all[1];
@@ -85,58 +89,62 @@ fn a_poll_set_names_ready_members_until_they_are_read() {
         sender.insert_endpoint(&second.side),
         &pattern(7, 8),
     ));
-    let mut found = ready(&set, &sender, 8);
+    let mut found = wait_for_ready(&set, &sender, 8);
     while found.len() < 2 {
-        found = ready(&set, &sender, 8);
+        found = wait_for_ready(&set, &sender, 8);
     }
     assert_eq!(found, [2, 20]);
-    assert_eq!(ready(&set, &sender, 1), [2], "as many as there is room for");
+    assert_eq!(
+        wait_for_ready(&set, &sender, 1),
+        [2],
+        "at most as many as the array holds"
+    );
     second
         .side
         .wait(&[])
         .assert_entry(received(CompletionFlags::MSG, 7, 8, 0));
-    assert_eq!(ready(&set, &sender, 8), [20]);
-    assert_eq!(second.arrived.read(), 1);
+    assert_eq!(wait_for_ready(&set, &sender, 8), [20]);
+    assert_eq!(second.recv_cntr.read(), 1);
     assert_eq!(set.poll(&mut [Context(0); 8]), 0);
-    assert_eq!(set.remove(&of_cq(second)), Ok(()));
-    assert_eq!(set.remove(&of_cq(second)), Err(Errno::Inval));
+    assert_eq!(set.remove(&cq_member(second)), Ok(()));
+    assert_eq!(set.remove(&cq_member(second)), Err(Errno::Inval));
 }
 
 #[test]
-fn a_wait_for_a_set_ends_with_any_of_its_members_or_the_time() {
-    let info = provider::plain().info();
+fn a_wait_for_a_set_ends_with_a_ready_member_or_the_timeout() {
+    let info = provider::with_defaults().info();
     let domain = info.open().unwrap();
     let all: Vec<_> = (0..2)
-        .map(|_| listener(&domain, &info, wait::Object::Fd))
+        .map(|_| open_listener(&domain, &info, wait::Object::Fd))
         .collect();
-    let sender = provider::plain().side();
+    let sender = provider::with_defaults().side();
     let to: Vec<_> = all
         .iter()
         .map(|one| sender.insert_endpoint(&one.side))
         .collect();
     let set = Set::new();
     for one in &all {
-        set.add(of_cq(one), Context(0)).unwrap();
+        set.add(cq_member(one), Context(0)).unwrap();
     }
     let early = set.wait(Some(Duration::from_millis(20)));
     assert_eq!(early, Err(Errno::TimedOut));
     for round in 0..20 {
-        let which = round as usize % 2;
-        all[which].side.recv(&Rx::msg(8).context(round));
+        let index = round as usize % 2;
+        all[index].side.recv(&Rx::msg(8).context(round));
         thread::scope(|scope| {
             let waiter = scope.spawn(|| set.wait(Some(TIMEOUT)));
-            sender.send(&Tx::msg(to[which], &pattern(round, 8)));
+            sender.send(&Tx::msg(to[index], &pattern(round, 8)));
             while !waiter.is_finished() {
                 sender.progress();
                 thread::yield_now();
             }
             assert_eq!(waiter.join().unwrap(), Ok(()));
         });
-        let done = all[which].side.wait(&[&sender]);
+        let done = all[index].side.wait(&[&sender]);
         done.assert_entry(received(CompletionFlags::MSG, round, 8, 0));
     }
     set.add(
-        of_cntr(&listener(&domain, &info, wait::Object::None)),
+        cntr_member(&open_listener(&domain, &info, wait::Object::None)),
         Context(0),
     )
     .unwrap();
@@ -148,14 +156,14 @@ fn a_wait_for_a_set_ends_with_any_of_its_members_or_the_time() {
 
 #[test]
 fn a_wait_for_a_set_ends_with_a_member_that_is_added_meanwhile() {
-    let info = provider::plain().info();
+    let info = provider::with_defaults().info();
     let domain = info.open().unwrap();
-    let [first, second] = [(); 2].map(|()| listener(&domain, &info, wait::Object::Fd));
-    let sender = provider::plain().side();
+    let [first, second] = [(); 2].map(|()| open_listener(&domain, &info, wait::Object::Fd));
+    let sender = provider::with_defaults().side();
     let to = sender.insert_endpoint(&second.side);
     second.side.recv(&Rx::msg(8).context(1));
     let set = Set::new();
-    set.add(of_cq(&first), Context(0)).unwrap();
+    set.add(cq_member(&first), Context(0)).unwrap();
     let (tid_sender, tid_receiver) = mpsc::channel();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
@@ -166,7 +174,7 @@ fn a_wait_for_a_set_ends_with_a_member_that_is_added_meanwhile() {
         while !fs::read_to_string(&stat).unwrap().contains(") S ") {
             thread::yield_now();
         }
-        set.add(of_cq(&second), Context(1)).unwrap();
+        set.add(cq_member(&second), Context(1)).unwrap();
         sender.send(&Tx::msg(to, &pattern(1, 8)));
         while !waiter.is_finished() {
             sender.progress();

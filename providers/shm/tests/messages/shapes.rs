@@ -13,10 +13,10 @@ fn exchange(pair: &Pair, tx: &Tx, rx: &Rx) {
     let bytes = tx.segments.concat();
     pair.b.recv(rx);
     pair.a.send_retrying(tx, &[&pair.b]);
-    let done = pair.at_b();
+    let done = pair.wait_at_b();
     done.assert_entry(received(TAGGED, rx.context, bytes.len(), tx.tag.unwrap()));
     done.assert_bytes(&bytes);
-    pair.at_a().assert_entry(sent(TAGGED, tx.context));
+    pair.wait_at_a().assert_entry(sent(TAGGED, tx.context));
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn every_size_arrives_by_every_protocol() {
 }
 
 #[test]
-fn a_message_may_be_awaited_in_a_larger_buffer() {
+fn a_message_may_be_received_into_a_larger_buffer() {
     for protocol in PROTOCOLS {
         let pair = provider::with_protocol(protocol).pair();
         for size in SIZES {
@@ -44,8 +44,8 @@ fn a_message_may_be_awaited_in_a_larger_buffer() {
     }
 }
 
-/// Up to three cuts through `size` bytes, some of them at the same offset.
-fn cuts(random: &mut Random, size: usize) -> Vec<usize> {
+/// Returns up to three sizes of segments, some of them 0.
+fn random_cuts(random: &mut Random, size: usize) -> Vec<usize> {
     let mut sizes = Vec::new();
     for _ in 0..random.below(4) {
         sizes.push(match random.below(3) {
@@ -64,9 +64,12 @@ fn segments_of_both_sides_need_not_agree() {
         let mut random = Random::new(1);
         for _ in 0..8 {
             for size in SIZES {
-                let (out, into) = (cuts(&mut random, size), cuts(&mut random, size));
-                let tx = Tx::tagged(pair.to_b, 5, &pattern(3, size)).cut(&out);
-                exchange(&pair, &tx, &Rx::tagged(5, size + 2).cut(&into));
+                let (send_cuts, recv_cuts) = (
+                    random_cuts(&mut random, size),
+                    random_cuts(&mut random, size),
+                );
+                let tx = Tx::tagged(pair.to_b, 5, &pattern(3, size)).cut(&send_cuts);
+                exchange(&pair, &tx, &Rx::tagged(5, size + 2).cut(&recv_cuts));
             }
         }
     }
@@ -79,34 +82,34 @@ fn unexpected_messages_in_segments_arrive_too() {
         let mut random = Random::new(2);
         for size in SIZES {
             let bytes = pattern(4, size);
-            let cut = cuts(&mut random, size);
+            let cut = random_cuts(&mut random, size);
             pair.a.send(&Tx::msg(pair.to_b, &bytes).cut(&cut));
             pair.settle();
-            let cut = cuts(&mut random, size);
+            let cut = random_cuts(&mut random, size);
             pair.b.recv(&Rx::msg(size).cut(&cut).context(3));
-            let done = pair.at_b();
+            let done = pair.wait_at_b();
             done.assert_entry(received(MSG, 3, size, 0));
             done.assert_bytes(&bytes);
-            pair.at_a().assert_entry(sent(MSG, 0));
+            pair.wait_at_a().assert_entry(sent(MSG, 0));
         }
     }
 }
 
 #[test]
 fn a_message_without_segments_is_empty() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let mut tx = Tx::msg(pair.to_b, b"");
     tx.segments.clear();
     let mut rx = Rx::msg(0);
     rx.sizes.clear();
     pair.b.recv(&rx);
     pair.a.send(&tx);
-    pair.at_b().assert_entry(received(MSG, 0, 0, 0));
+    pair.wait_at_b().assert_entry(received(MSG, 0, 0, 0));
 }
 
 #[test]
 fn more_segments_than_the_limit_are_refused() {
-    let sut = provider::plain();
+    let sut = provider::with_defaults();
     let info = sut.info();
     let pair = sut.pair();
     let mut tx = Tx::msg(pair.to_b, b"");
@@ -126,16 +129,16 @@ fn more_segments_than_the_limit_are_refused() {
 fn every_size_is_received_from_the_endpoint_itself() {
     for protocol in PROTOCOLS {
         let side = provider::with_protocol(protocol).side();
-        let own = side.insert_endpoint(&side);
+        let self_addr = side.insert_endpoint(&side);
         for size in SIZES {
             let bytes = pattern(9, size);
             side.recv(&Rx::msg(size).context(1));
-            side.send_retrying(&Tx::msg(own, &bytes).context(2), &[]);
+            side.send_retrying(&Tx::msg(self_addr, &bytes).context(2), &[]);
             let mut done = [side.wait(&[]), side.wait(&[])];
             done.sort_by_key(|done| done.context());
             done[0].assert_entry(received(MSG, 1, size, 0));
             done[0].assert_bytes(&bytes);
-            assert_eq!(done[0].src, own);
+            assert_eq!(done[0].src, self_addr);
             done[1].assert_entry(sent(MSG, 2));
             assert_eq!(done[1].src, FiAddr::UNSPEC);
         }
@@ -143,21 +146,24 @@ fn every_size_is_received_from_the_endpoint_itself() {
 }
 
 #[test]
-fn more_may_follow_or_not() {
-    let pair = provider::plain().pair();
+fn messages_and_receives_with_the_more_flag_complete() {
+    let pair = provider::with_defaults().pair();
     for size in SIZES {
         let bytes = pattern(11, size);
         pair.b.recv(&Rx::msg(size).flags(OpFlags::MORE).context(1));
         pair.b.recv(&Rx::msg(size).context(2));
         let tx = Tx::msg(pair.to_b, &bytes);
         pair.a.send(&tx.clone().flags(OpFlags::MORE));
-        let done = pair.at_b();
+        let done = pair.wait_at_b();
         assert_eq!(done.context(), 1);
         done.assert_bytes(&bytes);
         pair.a.send(&tx);
-        let done = pair.at_b();
+        let done = pair.wait_at_b();
         assert_eq!(done.context(), 2);
         done.assert_bytes(&bytes);
-        assert_eq!((pair.at_a().context(), pair.at_a().context()), (0, 0));
+        assert_eq!(
+            (pair.wait_at_a().context(), pair.wait_at_a().context()),
+            (0, 0)
+        );
     }
 }

@@ -25,7 +25,7 @@ struct SharedReceiveEndpoints {
 
 impl SharedReceiveEndpoints {
     fn open(count: usize) -> Self {
-        let info = provider::plain().info();
+        let info = provider::with_defaults().info();
         let domain = info.open().unwrap();
         let srx = domain.srx(&RxAttr::default()).unwrap();
         let mut endpoints = Self {
@@ -44,7 +44,7 @@ impl SharedReceiveEndpoints {
         let mut bind = Bindings::new(Arc::clone(&self.cq), Arc::clone(&av));
         bind.srx = Some(Arc::clone(&self.srx));
         let ep = self.domain.endpoint(&self.info, bind).unwrap();
-        self.members.push(Side::around(ep, &self.cq, &av));
+        self.members.push(Side::from_handles(ep, &self.cq, &av));
     }
 
     fn host(&self) -> &Side {
@@ -56,9 +56,9 @@ impl SharedReceiveEndpoints {
     }
 }
 
-/// A sender with the addresses of all endpoints.
-fn sender(endpoints: &SharedReceiveEndpoints) -> (Side, Vec<FiAddr>) {
-    let sender = provider::plain().side_with(&Queue {
+/// Opens a sender with the addresses of all endpoints.
+fn open_sender(endpoints: &SharedReceiveEndpoints) -> (Side, Vec<FiAddr>) {
+    let sender = provider::with_defaults().side_with(&Queue {
         tx_selective: true,
         ..Queue::default()
     });
@@ -77,7 +77,7 @@ fn without_completion(tx: Tx) -> Tx {
 #[test]
 fn shared_receives_take_messages_of_any_endpoint_in_the_order_of_their_posts() {
     let endpoints = SharedReceiveEndpoints::open(3);
-    let (sender, to) = sender(&endpoints);
+    let (sender, to) = open_sender(&endpoints);
     for (round, len) in provider::SIZES.into_iter().enumerate() {
         // Every second round the messages come first.
         let messages_first = round % 2 == 1;
@@ -120,7 +120,7 @@ fn shared_receives_take_messages_of_any_endpoint_in_the_order_of_their_posts() {
 #[test]
 fn shared_receives_are_found_by_their_tags() {
     let endpoints = SharedReceiveEndpoints::open(2);
-    let (sender, to) = sender(&endpoints);
+    let (sender, to) = open_sender(&endpoints);
     for messages_first in [false, true] {
         let send = || {
             for (number, tag) in [7, 5, 6].into_iter().enumerate() {
@@ -154,7 +154,7 @@ fn shared_receives_are_found_by_their_tags() {
 #[test]
 fn a_message_that_is_too_long_for_a_shared_receive_is_cut_off() {
     let endpoints = SharedReceiveEndpoints::open(2);
-    let (sender, to) = sender(&endpoints);
+    let (sender, to) = open_sender(&endpoints);
     endpoints.post(&Rx::msg(10).context(1));
     sender.send(&without_completion(Tx::msg(to[1], &pattern(1, 30))));
     let done = endpoints.host().wait(&[&sender]);
@@ -165,7 +165,7 @@ fn a_message_that_is_too_long_for_a_shared_receive_is_cut_off() {
 #[test]
 fn an_endpoint_s_own_receives_come_before_shared_ones() {
     let endpoints = SharedReceiveEndpoints::open(1);
-    let (sender, to) = sender(&endpoints);
+    let (sender, to) = open_sender(&endpoints);
     endpoints.post(&Rx::msg(8).context(1));
     endpoints.host().recv(&Rx::msg(8).context(2));
     for context in [2, 1] {
@@ -176,9 +176,9 @@ fn an_endpoint_s_own_receives_come_before_shared_ones() {
 }
 
 #[test]
-fn a_shared_receive_is_taken_back_and_reported_once() {
+fn a_cancelled_shared_receive_is_reported_once() {
     let endpoints = SharedReceiveEndpoints::open(2);
-    let (sender, to) = sender(&endpoints);
+    let (sender, to) = open_sender(&endpoints);
     for context in 1..=3 {
         endpoints.post(&Rx::msg(8).context(context));
     }
@@ -199,7 +199,7 @@ fn shared_receives_outlive_an_endpoint_that_takes_from_them() {
     endpoints.post(&Rx::msg(8).context(1));
     drop(endpoints.members.pop());
     endpoints.add();
-    let (sender, to) = sender(&endpoints);
+    let (sender, to) = open_sender(&endpoints);
     sender.send(&without_completion(Tx::msg(to[1], &pattern(1, 8))));
     let done = endpoints.host().wait(&[&sender]);
     done.assert_entry(received(CompletionFlags::MSG, 1, 8, 0));
@@ -209,8 +209,8 @@ fn shared_receives_outlive_an_endpoint_that_takes_from_them() {
 fn unsupported_shared_receives_are_refused() {
     let endpoints = SharedReceiveEndpoints::open(1);
     let refused = |rx: &Rx| endpoints.host().try_recv_at(&*endpoints.srx, rx);
-    let many = Rx::msg(64).flags(OpFlags::MULTI_RECV);
-    assert_eq!(refused(&many), Err(Errno::BadFlags));
+    let multi = Rx::msg(64).flags(OpFlags::MULTI_RECV);
+    assert_eq!(refused(&multi), Err(Errno::BadFlags));
     let peek = Rx::tagged(1, 8).flags(OpFlags::PEEK);
     assert_eq!(refused(&peek), Err(Errno::BadFlags));
     let segments = Rx::msg(5).cut(&[1, 1, 1, 1]);
@@ -220,11 +220,11 @@ fn unsupported_shared_receives_are_refused() {
         ..RxAttr::default()
     };
     let directed = endpoints.domain.srx(&attr).unwrap();
-    let from_one = Rx::msg(8).from(FiAddr(0));
-    let result = endpoints.host().try_recv_at(&*directed, &from_one);
+    let directed_rx = Rx::msg(8).from(FiAddr(0));
+    let result = endpoints.host().try_recv_at(&*directed, &directed_rx);
     assert_eq!(result, Err(Errno::NoSys));
-    // An endpoint of another domain.
-    let other = provider::plain().info().open().unwrap();
+    // A shared receive context of another domain, without an endpoint.
+    let other = provider::with_defaults().info().open().unwrap();
     let empty = other.srx(&RxAttr::default()).unwrap();
     assert_eq!(empty.cancel(Context(0)), Err(Errno::NoCq));
 }
@@ -233,7 +233,7 @@ fn unsupported_shared_receives_are_refused() {
 fn a_shared_receive_matches_its_message_in_every_race() {
     const MESSAGES: u64 = 2000;
     let endpoints = SharedReceiveEndpoints::open(2);
-    let (sender, to) = sender(&endpoints);
+    let (sender, to) = open_sender(&endpoints);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -5,14 +5,16 @@ use selvedge::{Caps, CompletionFlags, Errno, FiAddr, Hints, OpFlags};
 use crate::common::{Pair, Rx, Side, Tx, pattern, received, sent, settle, with_data};
 use crate::provider;
 
-/// The source of a message of `len` bytes.
-fn source(from: &Side, to: FiAddr, at: &Side, len: usize) -> FiAddr {
+/// Passes a message of `len` bytes. Returns the source that the receiver reports.
+fn pass_message(sender: &Side, dest: FiAddr, receiver: &Side, len: usize) -> FiAddr {
     let bytes = pattern(1, len);
-    at.recv(&Rx::msg(len));
-    from.send(&Tx::msg(to, &bytes));
-    let done = at.wait(&[from]);
+    receiver.recv(&Rx::msg(len));
+    sender.send(&Tx::msg(dest, &bytes));
+    let done = receiver.wait(&[sender]);
     done.assert_bytes(&bytes);
-    from.wait(&[at]).assert_entry(sent(CompletionFlags::MSG, 0));
+    sender
+        .wait(&[receiver])
+        .assert_entry(sent(CompletionFlags::MSG, 0));
     done.src
 }
 
@@ -21,35 +23,35 @@ const LENGTHS: [usize; 3] = [8, 3000, 100_000];
 
 #[test]
 fn a_sender_has_an_index_from_its_insertion_to_its_removal() {
-    let sut = provider::plain();
+    let sut = provider::with_defaults();
     let (a, b) = (sut.side(), sut.side());
     let to = a.insert_endpoint(&b);
     for _ in 0..2 {
         for len in LENGTHS {
-            assert_eq!(source(&a, to, &b, len), FiAddr::UNSPEC);
+            assert_eq!(pass_message(&a, to, &b, len), FiAddr::UNSPEC);
         }
-        let own = b.insert_endpoint(&b);
+        let self_addr = b.insert_endpoint(&b);
         let from = b.insert_endpoint(&a);
-        assert_ne!(own, from);
+        assert_ne!(self_addr, from);
         for len in LENGTHS {
-            assert_eq!(source(&a, to, &b, len), from);
+            assert_eq!(pass_message(&a, to, &b, len), from);
         }
         b.av.remove(&[from]).unwrap();
-        b.av.remove(&[own]).unwrap();
+        b.av.remove(&[self_addr]).unwrap();
     }
 }
 
 #[test]
-fn completions_name_a_peer_by_the_number_that_it_was_given() {
-    let sut = provider::plain();
+fn completions_report_a_peer_by_its_user_id() {
+    let sut = provider::with_defaults();
     let (a, b) = (sut.side(), sut.side());
     let to = a.insert_endpoint(&b);
     let from = b.insert_endpoint(&a);
     let id = FiAddr(0xdead_beef_0000_0001);
-    assert_eq!(source(&a, to, &b, 8), from);
+    assert_eq!(pass_message(&a, to, &b, 8), from);
     assert_eq!(b.av.set_user_id(from, id), Ok(()));
     for len in LENGTHS {
-        assert_eq!(source(&a, to, &b, len), id);
+        assert_eq!(pass_message(&a, to, &b, len), id);
     }
     // Posts go by indices, as before.
     b.send(&Tx::msg(from, b"back"));
@@ -64,12 +66,12 @@ fn completions_name_a_peer_by_the_number_that_it_was_given() {
     b.av.remove(&[from]).unwrap();
     assert_eq!(b.insert_endpoint(&a), from);
     a.drain(&[&b]);
-    assert_eq!(source(&a, to, &b, 8), from);
+    assert_eq!(pass_message(&a, to, &b, 8), from);
 }
 
 #[test]
 fn the_source_of_an_unexpected_message_is_resolved_when_it_is_received() {
-    let sut = provider::plain();
+    let sut = provider::with_defaults();
     let (a, b) = (sut.side(), sut.side());
     let to = a.insert_endpoint(&b);
     for len in LENGTHS {
@@ -85,8 +87,8 @@ fn the_source_of_an_unexpected_message_is_resolved_when_it_is_received() {
 
 #[test]
 fn a_removed_peer_cannot_be_addressed_and_comes_back_at_the_lowest_index() {
-    let Pair { a, b, to_b, .. } = provider::plain().pair();
-    assert_eq!(source(&a, to_b, &b, 8), FiAddr(1));
+    let Pair { a, b, to_b, .. } = provider::with_defaults().pair();
+    assert_eq!(pass_message(&a, to_b, &b, 8), FiAddr(1));
     let second = a.insert_endpoint(&a);
     a.av.remove(&[to_b]).unwrap();
     assert_eq!(a.av.lookup(to_b), Err(Errno::Inval));
@@ -94,27 +96,27 @@ fn a_removed_peer_cannot_be_addressed_and_comes_back_at_the_lowest_index() {
     assert_eq!(a.ep.inject(b"x", to_b, None), Err(Errno::Inval));
     assert_eq!(a.try_recv(&Rx::msg(8).from(to_b)), Err(Errno::Inval));
     assert_eq!(a.insert_endpoint(&b), to_b);
-    assert_eq!(source(&a, to_b, &b, 8), FiAddr(1));
+    assert_eq!(pass_message(&a, to_b, &b, 8), FiAddr(1));
     a.av.remove(&[to_b, second]).unwrap();
     assert_eq!(a.insert_endpoint(&a), to_b);
     assert_eq!(a.insert_endpoint(&b), second);
-    assert_eq!(source(&a, second, &b, 8), FiAddr(1));
+    assert_eq!(pass_message(&a, second, &b, 8), FiAddr(1));
 }
 
 #[test]
-fn an_index_that_changes_its_meaning_reaches_the_new_peer() {
-    let sut = provider::plain();
+fn a_reused_index_addresses_the_new_peer() {
+    let sut = provider::with_defaults();
     let (a, b, c) = (sut.side(), sut.side(), sut.side());
     let to = a.insert_endpoint(&b);
-    source(&a, to, &b, 8);
+    pass_message(&a, to, &b, 8);
     a.av.remove(&[to]).unwrap();
     assert_eq!(a.insert_endpoint(&c), to);
-    source(&a, to, &c, 8);
+    pass_message(&a, to, &c, 8);
 }
 
 #[test]
 fn inserting_twice_gives_the_same_index() {
-    let Pair { a, b, to_b, .. } = provider::plain().pair();
+    let Pair { a, b, to_b, .. } = provider::with_defaults().pair();
     let address = b.ep.address().unwrap();
     let mut out = [FiAddr::NOTAVAIL; 2];
     let both = [address.clone(), address];
@@ -124,8 +126,8 @@ fn inserting_twice_gives_the_same_index() {
 
 #[test]
 fn a_malformed_address_fails_its_own_slot_alone() {
-    let Pair { a, b, to_b, .. } = provider::plain().pair();
-    let bad = provider::malformed();
+    let Pair { a, b, to_b, .. } = provider::with_defaults().pair();
+    let bad = provider::invalid_address();
     let both = [bad, b.ep.address().unwrap()];
     let mut out = [FiAddr(9); 2];
     assert_eq!(a.av.insert(&both, &mut out), Ok(1));
@@ -135,7 +137,7 @@ fn a_malformed_address_fails_its_own_slot_alone() {
 
 #[test]
 fn removing_an_unknown_address_removes_nothing() {
-    let Pair { a, to_b, .. } = provider::plain().pair();
+    let Pair { a, to_b, .. } = provider::with_defaults().pair();
     assert_eq!(a.av.remove(&[to_b, FiAddr(7)]), Err(Errno::Inval));
     a.av.lookup(to_b).unwrap();
     assert_eq!(a.av.remove(&[FiAddr::UNSPEC]), Err(Errno::Inval));
@@ -143,7 +145,7 @@ fn removing_an_unknown_address_removes_nothing() {
 
 #[test]
 fn the_unspecified_address_is_no_destination() {
-    let Pair { a, .. } = provider::plain().pair();
+    let Pair { a, .. } = provider::with_defaults().pair();
     for dest in [FiAddr::UNSPEC, FiAddr(99)] {
         assert_eq!(a.try_send(&Tx::msg(dest, b"x")), Err(Errno::Inval));
         assert_eq!(a.ep.tinject(b"x", dest, 1, None), Err(Errno::Inval));
@@ -151,16 +153,16 @@ fn the_unspecified_address_is_no_destination() {
     assert_eq!(a.try_recv(&Rx::msg(1).from(FiAddr(99))), Err(Errno::Inval));
 }
 
-/// A side with these capabilities besides messages and tagged messages.
+/// Opens a side with these capabilities besides messages and tagged messages.
 fn side_with(caps: Caps) -> Side {
     let hints = Hints::new().caps(Caps::MSG | Caps::TAGGED | caps);
-    provider::with(&[], &hints).side()
+    provider::with_params(&[], &hints).side()
 }
 
 #[test]
 fn a_message_of_an_unknown_source_has_its_address_if_requested() {
     let (a, b) = (
-        provider::plain().side(),
+        provider::with_defaults().side(),
         side_with(Caps::SOURCE | Caps::SOURCE_ERR),
     );
     let (to, address) = (a.insert_endpoint(&b), a.ep.address().unwrap());
@@ -186,37 +188,40 @@ fn a_message_of_an_unknown_source_has_its_address_if_requested() {
                 (error.src, error.sender()),
                 (FiAddr::UNSPEC, Some(address.clone()))
             );
-            assert!(error.err_data.len() <= b_limit());
+            assert!(error.err_data.len() <= max_err_data());
             done.assert_bytes(&pattern(1, len));
             a.wait(&[&b]);
         }
     }
-    // A truncated message reports both.
+    // A truncated message reports the truncation and its sender.
     b.recv(&Rx::msg(2));
     a.send(&Tx::msg(to, b"long").data(9));
     let done = b.wait(&[&a]);
     let entry = received(CompletionFlags::MSG, 0, 2, 0);
     assert_eq!(done.error().entry, with_data(entry, 9));
     assert_eq!((done.error().errno, done.error().olen), (Errno::Trunc, 2));
-    let sender = done.error().sender().expect("it says who sent it");
+    let sender = done
+        .error()
+        .sender()
+        .expect("the error entry has the sender's address");
     a.wait(&[&b]);
     let from = b.av.insert_one(&sender).unwrap();
     for len in LENGTHS {
-        assert_eq!(source(&a, to, &b, len), from);
+        assert_eq!(pass_message(&a, to, &b, len), from);
     }
 }
 
-/// Bytes that an error entry may carry.
-fn b_limit() -> usize {
-    provider::plain().info().domain_attr.max_err_data
+/// Returns the number of bytes that an error entry may carry.
+fn max_err_data() -> usize {
+    provider::with_defaults().info().domain_attr.max_err_data
 }
 
 #[test]
 fn without_the_capability_unknown_sources_are_no_error_and_sources_are_ignored() {
-    let (a, b) = (provider::plain().side(), side_with(Caps::empty()));
-    let (to, itself) = (a.insert_endpoint(&b), b.insert_endpoint(&b));
-    // Directed at another peer, at no peer, and at an index that does not exist.
-    for src in [itself, FiAddr::UNSPEC, FiAddr(77)] {
+    let (a, b) = (provider::with_defaults().side(), side_with(Caps::empty()));
+    let (to, to_itself) = (a.insert_endpoint(&b), b.insert_endpoint(&b));
+    // The receives are directed at another peer, at no peer, and at an index that does not exist.
+    for src in [to_itself, FiAddr::UNSPEC, FiAddr(77)] {
         b.recv(&Rx::tagged(1, 8).from(src));
         b.recv(&Rx::msg(8).from(src));
         a.send(&Tx::tagged(to, 1, b"tagged"));
@@ -227,19 +232,19 @@ fn without_the_capability_unknown_sources_are_no_error_and_sources_are_ignored()
 }
 
 #[test]
-fn tagged_receives_alone_may_be_directed() {
+fn only_tagged_receives_are_directed_with_tagged_directed_recv() {
     let (a, b) = (
-        provider::plain().side(),
+        provider::with_defaults().side(),
         side_with(Caps::TAGGED_DIRECTED_RECV),
     );
-    let (to, itself, from) = (
+    let (to, to_itself, from) = (
         a.insert_endpoint(&b),
         b.insert_endpoint(&b),
         b.insert_endpoint(&a),
     );
-    b.recv(&Rx::tagged(1, 8).from(itself).context(1));
+    b.recv(&Rx::tagged(1, 8).from(to_itself).context(1));
     b.recv(&Rx::tagged(1, 8).from(from).context(2));
-    b.recv(&Rx::msg(8).from(itself).context(3));
+    b.recv(&Rx::msg(8).from(to_itself).context(3));
     a.send(&Tx::tagged(to, 1, b"tagged"));
     assert_eq!(b.wait(&[&a]).context(), 2);
     a.send(&Tx::msg(to, b"untagged"));
@@ -250,7 +255,7 @@ fn tagged_receives_alone_may_be_directed() {
 fn an_exact_directed_receive_has_to_name_its_peer() {
     let caps = Caps::EXACT_DIRECTED_RECV;
     let b = side_with(caps | Caps::DIRECTED_RECV);
-    let a = provider::plain().side();
+    let a = provider::with_defaults().side();
     let (to, from) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     let flags = OpFlags::MULTI_RECV;
     for rx in [Rx::msg(8), Rx::tagged(1, 8), Rx::msg(8).flags(flags)] {
@@ -267,7 +272,7 @@ fn an_exact_directed_receive_has_to_name_its_peer() {
 
 #[test]
 fn a_directed_receive_outlives_the_index_that_it_was_posted_with() {
-    let sut = provider::plain();
+    let sut = provider::with_defaults();
     let (a, b, c) = (sut.side(), sut.side(), sut.side());
     let (a_to_b, c_to_b) = (a.insert_endpoint(&b), c.insert_endpoint(&b));
     let from = b.insert_endpoint(&a);
@@ -290,7 +295,7 @@ fn a_directed_receive_outlives_the_index_that_it_was_posted_with() {
 
 #[test]
 fn a_message_received_before_its_sender_was_inserted_matches_a_directed_receive() {
-    let sut = provider::plain();
+    let sut = provider::with_defaults();
     let (a, b) = (sut.side(), sut.side());
     let to = a.insert_endpoint(&b);
     for len in LENGTHS {

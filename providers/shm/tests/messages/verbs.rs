@@ -1,4 +1,4 @@
-//! Each of the eighteen calls by its name, and every field of its completion.
+//! Each of the eighteen calls for messages, and every field of its completion.
 
 #![expect(unsafe_code, reason = "tests of the raw API")]
 
@@ -21,7 +21,7 @@ const DATA: u64 = 0x0123_4567_89ab_cdef;
 const LENGTHS: [usize; 5] = [0, 40, 48, 3000, 70_000];
 
 /// Reads the next completion and its source without [`Side::poll`].
-fn next(side: &Side, other: &Side) -> (Entry, FiAddr) {
+fn next_completion(side: &Side, other: &Side) -> (Entry, FiAddr) {
     let (mut out, mut src) = ([Entry::default()], [FiAddr(4711)]);
     while side.cq.read_from(&mut out, &mut src).unwrap() == 0 {
         other.progress();
@@ -35,21 +35,21 @@ fn check_send(pair: &Pair, rx: &Rx, len: usize, expected: Entry, post: impl Fn(&
     pair.b.recv(&rx.clone().context(9));
     post(&bytes);
     if expected.flags.contains(CompletionFlags::SEND) {
-        let done = next(&pair.a, &pair.b);
+        let done = next_completion(&pair.a, &pair.b);
         assert_eq!(done, (expected, FiAddr::UNSPEC));
     }
-    let done = pair.at_b();
+    let done = pair.wait_at_b();
     assert_eq!(done.src, pair.to_a);
     done.assert_bytes(&bytes);
 }
 
-fn msg_send(pair: &Pair, len: usize, post: impl Fn(Iov, Context)) {
+fn check_msg_send(pair: &Pair, len: usize, post: impl Fn(Iov, Context)) {
     check_send(pair, &Rx::msg(len), len, sent(MSG, 5), |bytes| {
         post(Iov::new(bytes), Context(5));
     });
 }
 
-fn tagged_send(pair: &Pair, len: usize, post: impl Fn(Iov, Context)) {
+fn check_tagged_send(pair: &Pair, len: usize, post: impl Fn(Iov, Context)) {
     check_send(pair, &Rx::tagged(TAG, len), len, sent(TAGGED, 5), |bytes| {
         post(Iov::new(bytes), Context(5));
     });
@@ -57,18 +57,18 @@ fn tagged_send(pair: &Pair, len: usize, post: impl Fn(Iov, Context)) {
 
 #[test]
 fn every_untagged_send_arrives_and_completes() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let (ep, to) = (&pair.a.ep, pair.to_b);
     for len in LENGTHS {
-        msg_send(&pair, len, |iov, context| {
+        check_msg_send(&pair, len, |iov, context| {
             // SAFETY: `check_send` keeps the bytes until both completions were read.
             unsafe { ep.send(iov, Desc::NONE, to, context) }.unwrap();
         });
-        msg_send(&pair, len, |iov, context| {
+        check_msg_send(&pair, len, |iov, context| {
             // SAFETY: as above.
             unsafe { ep.sendv(&[iov], &[Desc::NONE], to, context) }.unwrap();
         });
-        msg_send(&pair, len, |iov, context| {
+        check_msg_send(&pair, len, |iov, context| {
             let msg = msg::SendMsg {
                 iov: &[iov],
                 desc: &[],
@@ -84,18 +84,18 @@ fn every_untagged_send_arrives_and_completes() {
 
 #[test]
 fn every_tagged_send_arrives_and_completes() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let (ep, to) = (&pair.a.ep, pair.to_b);
     for len in LENGTHS {
-        tagged_send(&pair, len, |iov, context| {
+        check_tagged_send(&pair, len, |iov, context| {
             // SAFETY: `check_send` keeps the bytes until both completions were read.
             unsafe { ep.tsend(iov, Desc::NONE, to, TAG, context) }.unwrap();
         });
-        tagged_send(&pair, len, |iov, context| {
+        check_tagged_send(&pair, len, |iov, context| {
             // SAFETY: as above.
             unsafe { ep.tsendv(&[iov], &[Desc::NONE], to, TAG, context) }.unwrap();
         });
-        tagged_send(&pair, len, |iov, context| {
+        check_tagged_send(&pair, len, |iov, context| {
             let msg = tagged::SendMsg {
                 iov: &[iov],
                 desc: &[],
@@ -115,7 +115,7 @@ fn check_receive(pair: &Pair, rx: &Rx, expected: Entry, post: impl Fn(&[u8])) {
     let bytes = pattern(expected.len as u64, expected.len);
     pair.b.recv(&rx.clone().context(expected.context.0));
     post(&bytes);
-    let done = pair.at_b();
+    let done = pair.wait_at_b();
     done.assert_entry(expected);
     done.assert_bytes(&bytes);
     assert_eq!(done.src, pair.to_a);
@@ -123,7 +123,7 @@ fn check_receive(pair: &Pair, rx: &Rx, expected: Entry, post: impl Fn(&[u8])) {
 
 #[test]
 fn data_reaches_the_receivers_completion_with_messages_of_every_size() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let (ep, to) = (&pair.a.ep, pair.to_b);
     for len in LENGTHS.into_iter().chain([39, 41, 47, 49]) {
         let expected = with_data(received(MSG, 8, len, 0), DATA);
@@ -131,21 +131,21 @@ fn data_reaches_the_receivers_completion_with_messages_of_every_size() {
             let iov = Iov::new(bytes);
             // SAFETY: the bytes live until both completions were read.
             unsafe { ep.senddata(iov, Desc::NONE, DATA, to, Context(1)) }.unwrap();
-            assert_eq!(next(&pair.a, &pair.b).0, sent(MSG, 1));
+            assert_eq!(next_completion(&pair.a, &pair.b).0, sent(MSG, 1));
         });
         let expected = with_data(received(TAGGED, 8, len, TAG), DATA);
         check_receive(&pair, &Rx::tagged(TAG, len + 3), expected, |bytes| {
             let iov = Iov::new(bytes);
             // SAFETY: as above.
             unsafe { ep.tsenddata(iov, Desc::NONE, DATA, to, TAG, Context(1)) }.unwrap();
-            assert_eq!(next(&pair.a, &pair.b).0, sent(TAGGED, 1));
+            assert_eq!(next_completion(&pair.a, &pair.b).0, sent(TAGGED, 1));
         });
     }
 }
 
 #[test]
 fn injected_messages_arrive_and_never_complete_at_the_sender() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let (ep, to) = (&pair.a.ep, pair.to_b);
     for len in [0, 1, 40, 41, 48, 49, 4096] {
         let plain = received(MSG, 8, len, 0);
@@ -190,14 +190,14 @@ fn check_posted(pair: &Pair, len: usize, tag: Option<u64>, post: impl Fn(IovMut,
         }
     };
     posted.unwrap();
-    assert_eq!(next(&pair.b, &pair.a), (expected, pair.to_a));
-    assert_eq!(next(&pair.a, &pair.b).0.context, Context(1));
+    assert_eq!(next_completion(&pair.b, &pair.a), (expected, pair.to_a));
+    assert_eq!(next_completion(&pair.a, &pair.b).0.context, Context(1));
     assert!(buffer == bytes, "{len} bytes differ");
 }
 
 #[test]
 fn every_untagged_receive_takes_a_message() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let ep = &pair.b.ep;
     for len in LENGTHS {
         check_posted(&pair, len, None, |iov, context| {
@@ -223,7 +223,7 @@ fn every_untagged_receive_takes_a_message() {
 
 #[test]
 fn every_tagged_receive_takes_a_message() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     let (ep, any) = (&pair.b.ep, FiAddr::UNSPEC);
     for len in LENGTHS {
         check_posted(&pair, len, Some(TAG), |iov, context| {
@@ -251,12 +251,12 @@ fn every_tagged_receive_takes_a_message() {
 
 #[test]
 fn tagged_and_untagged_messages_do_not_match() {
-    let pair = provider::plain().pair();
+    let pair = provider::with_defaults().pair();
     pair.b.recv(&Rx::msg(8).context(1));
     pair.a.ep.tinject(b"tagged", pair.to_b, 0, None).unwrap();
     pair.assert_no_completion();
     pair.b.recv(&Rx::tagged(0, 8).context(2));
-    pair.at_b().assert_entry(received(TAGGED, 2, 6, 0));
+    pair.wait_at_b().assert_entry(received(TAGGED, 2, 6, 0));
     pair.a.ep.inject(b"plain", pair.to_b, None).unwrap();
-    pair.at_b().assert_entry(received(MSG, 1, 5, 0));
+    pair.wait_at_b().assert_entry(received(MSG, 1, 5, 0));
 }

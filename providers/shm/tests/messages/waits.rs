@@ -29,8 +29,8 @@ fn spawn_parked<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
     let path = format!("/proc/self/task/{}/syscall", receiver.recv().unwrap());
     let call = libc::SYS_ppoll.to_string();
     let is_parked = || {
-        let now = std::fs::read_to_string(&path).unwrap_or_default();
-        now.split(' ').next() == Some(&call)
+        let state = std::fs::read_to_string(&path).unwrap_or_default();
+        state.split(' ').next() == Some(&call)
     };
     while !is_parked() && !thread.is_finished() {
         thread::yield_now();
@@ -38,15 +38,15 @@ fn spawn_parked<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
     thread
 }
 
-/// A queue whose readers park at once.
-fn queue(domain: &Arc<dyn Domain>, wait_obj: wait::Object) -> Arc<dyn CompletionQueue> {
+/// Opens a queue whose readers park at once.
+fn open_queue(domain: &Arc<dyn Domain>, wait_obj: wait::Object) -> Arc<dyn CompletionQueue> {
     let mut attr = cq::Attr::default();
     attr.wait_obj = wait_obj;
     attr.spin_time = Some(Duration::ZERO);
     domain.cq(&attr).unwrap()
 }
 
-fn counter(domain: &Arc<dyn Domain>, wait_obj: wait::Object) -> Arc<dyn Counter> {
+fn open_counter(domain: &Arc<dyn Domain>, wait_obj: wait::Object) -> Arc<dyn Counter> {
     let mut attr = cntr::Attr::default();
     attr.wait_obj = wait_obj;
     domain.cntr(&attr).unwrap()
@@ -77,12 +77,12 @@ impl Setup {
 
     /// A side with one queue.
     fn side(&self, wait_obj: wait::Object) -> Side {
-        let cq = queue(&self.domain, wait_obj);
-        Side::around(self.endpoint(self.bindings(&cq)), &cq, &self.av)
+        let cq = open_queue(&self.domain, wait_obj);
+        Side::from_handles(self.endpoint(self.bindings(&cq)), &cq, &self.av)
     }
 }
 
-fn side(protocol: &str, wait_obj: wait::Object) -> Side {
+fn open_side(protocol: &str, wait_obj: wait::Object) -> Side {
     Setup::new(protocol).side(wait_obj)
 }
 
@@ -95,9 +95,9 @@ fn wait_one(cq: &Arc<dyn CompletionQueue>) -> Entry {
 #[test]
 fn a_parked_thread_is_woken_by_messages_of_every_size() {
     for protocol in PROTOCOLS {
-        let pair = Pair::of(
-            side(protocol, wait::Object::None),
-            side(protocol, wait::Object::Unspec),
+        let pair = Pair::connect(
+            open_side(protocol, wait::Object::None),
+            open_side(protocol, wait::Object::Unspec),
         );
         for len in LENGTHS {
             pair.b.recv(&Rx::tagged(1, len).context(7));
@@ -113,9 +113,9 @@ fn a_parked_thread_is_woken_by_messages_of_every_size() {
 
 #[test]
 fn a_parked_thread_is_woken_by_posts_of_another_thread() {
-    let pair = Pair::of(
-        side("auto", wait::Object::Unspec),
-        side("auto", wait::Object::None),
+    let pair = Pair::connect(
+        open_side("auto", wait::Object::Unspec),
+        open_side("auto", wait::Object::None),
     );
     // The completion of a send that completes at once.
     let cq = Arc::clone(&pair.a.cq);
@@ -142,11 +142,11 @@ fn a_parked_thread_is_woken_by_posts_of_another_thread() {
 #[test]
 fn threads_parked_at_two_queues_of_an_endpoint_are_both_woken() {
     let setup = Setup::new("auto");
-    let cqs = [0, 1].map(|_| queue(&setup.domain, wait::Object::Unspec));
+    let cqs = [0, 1].map(|_| open_queue(&setup.domain, wait::Object::Unspec));
     let mut bind = setup.bindings(&cqs[0]);
     bind.rx_cq = Arc::clone(&cqs[1]);
-    let a = Side::around(setup.endpoint(bind), &cqs[0], &setup.av);
-    let b = side("auto", wait::Object::None);
+    let a = Side::from_handles(setup.endpoint(bind), &cqs[0], &setup.av);
+    let b = open_side("auto", wait::Object::None);
     let (to_b, to_a) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     for round in 0..20 {
         a.recv(&Rx::tagged(1, 8).context(round));
@@ -168,18 +168,18 @@ fn threads_parked_at_two_queues_of_an_endpoint_are_both_woken() {
 }
 
 #[test]
-fn a_parked_thread_misses_nothing_when_another_thread_polls_and_stops() {
+fn no_wake_up_is_lost_when_another_thread_polls_and_stops() {
     let setup = Setup::new("auto");
-    let polled = queue(&setup.domain, wait::Object::None);
-    let slept_at = queue(&setup.domain, wait::Object::Unspec);
+    let polled = open_queue(&setup.domain, wait::Object::None);
+    let parked_at = open_queue(&setup.domain, wait::Object::Unspec);
     let mut bind = setup.bindings(&polled);
-    bind.rx_cq = Arc::clone(&slept_at);
-    let a = Side::around(setup.endpoint(bind), &polled, &setup.av);
-    let b = side("auto", wait::Object::None);
+    bind.rx_cq = Arc::clone(&parked_at);
+    let a = Side::from_handles(setup.endpoint(bind), &polled, &setup.av);
+    let b = open_side("auto", wait::Object::None);
     let (_, to_a) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     for round in 0..60 {
         a.recv(&Rx::tagged(1, 8).context(round));
-        let cq = Arc::clone(&slept_at);
+        let cq = Arc::clone(&parked_at);
         let waiter = spawn_parked(move || wait_one(&cq));
         for _ in 0..round {
             assert_eq!(polled.read(&mut []), Ok(0));
@@ -191,11 +191,11 @@ fn a_parked_thread_misses_nothing_when_another_thread_polls_and_stops() {
 }
 
 #[test]
-fn many_threads_at_one_queue_get_one_entry_each() {
+fn many_threads_parked_at_one_queue_read_one_entry_each() {
     const THREADS: u64 = 6;
-    let pair = Pair::of(
-        side("auto", wait::Object::None),
-        side("auto", wait::Object::Unspec),
+    let pair = Pair::connect(
+        open_side("auto", wait::Object::None),
+        open_side("auto", wait::Object::Unspec),
     );
     for _ in 0..10 {
         let waiters: Vec<_> = (0..THREADS)
@@ -217,7 +217,7 @@ fn many_threads_at_one_queue_get_one_entry_each() {
 
 #[test]
 fn a_signal_wakes_a_parked_thread() {
-    let side = side("auto", wait::Object::Unspec);
+    let side = open_side("auto", wait::Object::Unspec);
     let cq = Arc::clone(&side.cq);
     let waiter = spawn_parked(move || cq.wait(&mut [Entry::default()], None));
     side.cq.signal().unwrap();
@@ -227,13 +227,13 @@ fn a_signal_wakes_a_parked_thread() {
 #[test]
 fn a_counter_wakes_the_threads_that_wait_for_its_value() {
     let setup = Setup::new("auto");
-    let cq = queue(&setup.domain, wait::Object::None);
-    let received = counter(&setup.domain, wait::Object::Unspec);
+    let cq = open_queue(&setup.domain, wait::Object::None);
+    let received = open_counter(&setup.domain, wait::Object::Unspec);
     let mut bind = setup.bindings(&cq);
     bind.rx_selective = true;
     bind.cntrs.recv = Some(Arc::clone(&received));
-    let b = Side::around(setup.endpoint(bind), &cq, &setup.av);
-    let a = side("auto", wait::Object::None);
+    let b = Side::from_handles(setup.endpoint(bind), &cq, &setup.av);
+    let a = open_side("auto", wait::Object::None);
     let (to_b, _) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     for round in 1..=8 {
         let waiters = [3, 1, 2].map(|count| {
@@ -275,10 +275,10 @@ fn poll_for<T>(
 fn the_descriptor_of_a_queue_is_ready_when_it_has_an_entry() {
     for protocol in PROTOCOLS {
         let (a, b) = (
-            side(protocol, wait::Object::None),
-            side(protocol, wait::Object::Fd),
+            open_side(protocol, wait::Object::None),
+            open_side(protocol, wait::Object::Fd),
         );
-        let pair = Pair::of(a, b);
+        let pair = Pair::connect(a, b);
         for len in LENGTHS {
             for _ in 0..5 {
                 pair.b.recv(&Rx::tagged(1, len).context(7));
@@ -302,16 +302,20 @@ fn the_descriptor_of_a_queue_is_ready_when_it_has_an_entry() {
 
 #[test]
 fn trywait_refuses_a_park_while_the_queue_has_an_entry() {
-    let pair = Pair::of(
-        side("auto", wait::Object::None),
-        side("auto", wait::Object::Fd),
+    let pair = Pair::connect(
+        open_side("auto", wait::Object::None),
+        open_side("auto", wait::Object::Fd),
     );
     pair.b.recv(&Rx::msg(8));
     pair.settle();
     assert_eq!(pair.b.cq.try_wait(), Ok(()));
     pair.a.send(&Tx::msg(pair.to_b, &[0; 8]));
     assert_eq!(pair.b.cq.try_wait(), Err(Errno::Again));
-    assert_eq!(pair.b.cq.try_wait(), Err(Errno::Again), "it is still there");
+    assert_eq!(
+        pair.b.cq.try_wait(),
+        Err(Errno::Again),
+        "the entry is still in the queue"
+    );
     pair.b.wait(&[]);
     pair.b.cq.signal().unwrap();
     assert_eq!(pair.b.cq.try_wait(), Err(Errno::Again));
@@ -321,12 +325,12 @@ fn trywait_refuses_a_park_while_the_queue_has_an_entry() {
 #[test]
 fn the_descriptor_of_a_counter_is_ready_when_its_value_changes() {
     let setup = Setup::new("auto");
-    let cq = queue(&setup.domain, wait::Object::None);
-    let sent = counter(&setup.domain, wait::Object::Fd);
+    let cq = open_queue(&setup.domain, wait::Object::None);
+    let sent = open_counter(&setup.domain, wait::Object::Fd);
     let mut bind = setup.bindings(&cq);
     bind.cntrs.send = Some(Arc::clone(&sent));
-    let a = Side::around(setup.endpoint(bind), &cq, &setup.av);
-    let b = side("auto", wait::Object::None);
+    let a = Side::from_handles(setup.endpoint(bind), &cq, &setup.av);
+    let b = open_side("auto", wait::Object::None);
     let (to_b, _) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     let reader = {
         let cntr = Arc::clone(&sent);
@@ -349,13 +353,13 @@ fn the_descriptor_of_a_counter_is_ready_when_its_value_changes() {
 #[test]
 fn an_endpoint_that_is_opened_later_wakes_threads_parked_before() {
     let setup = Setup::new("auto");
-    let cq = queue(&setup.domain, wait::Object::Unspec);
+    let cq = open_queue(&setup.domain, wait::Object::Unspec);
     let waiter = {
         let cq = Arc::clone(&cq);
         spawn_parked(move || wait_one(&cq))
     };
-    let b = Side::around(setup.endpoint(setup.bindings(&cq)), &cq, &setup.av);
-    let a = side("auto", wait::Object::None);
+    let b = Side::from_handles(setup.endpoint(setup.bindings(&cq)), &cq, &setup.av);
+    let a = open_side("auto", wait::Object::None);
     let to_b = a.insert_endpoint(&b);
     b.recv(&Rx::msg(8).context(9));
     a.send(&Tx::msg(to_b, &[0; 8]));
@@ -363,25 +367,29 @@ fn an_endpoint_that_is_opened_later_wakes_threads_parked_before() {
     drop(b);
     let mut entry = [Entry::default()];
     let waited = cq.wait(&mut entry, Some(Duration::from_millis(1)));
-    assert_eq!(waited, Err(Errno::Again), "with no endpoint it still waits");
+    assert_eq!(
+        waited,
+        Err(Errno::Again),
+        "a queue without an endpoint waits until the timeout"
+    );
 }
 
 #[test]
 fn events_of_the_application_go_through_the_fabric_s_queues() {
-    let info = provider::plain().info();
+    let info = provider::with_defaults().info();
     let fabric = info.fabric().unwrap();
     let mut attr = eq::Attr::default();
     attr.wait_obj = wait::Object::Unspec;
     let events = fabric.eq(&attr).unwrap();
-    let seen = Arc::new(Mutex::new(Vec::new()));
+    let received = Arc::new(Mutex::new(Vec::new()));
     let reader = {
-        let (events, seen) = (Arc::clone(&events), Arc::clone(&seen));
+        let (events, received) = (Arc::clone(&events), Arc::clone(&received));
         spawn_parked(move || {
             for _ in 0..3 {
                 let eq::Event::Notify { context, data, .. } = events.wait(None).unwrap() else {
-                    panic!("another event");
+                    panic!("not a notify event");
                 };
-                seen.lock().unwrap().push((context.0, data));
+                received.lock().unwrap().push((context.0, data));
             }
         })
     };
@@ -396,5 +404,5 @@ fn events_of_the_application_go_through_the_fabric_s_queues() {
         events.write(event).unwrap();
     }
     reader.join().unwrap();
-    assert_eq!(*seen.lock().unwrap(), [(0, 0), (1, 2), (2, 4)]);
+    assert_eq!(*received.lock().unwrap(), [(0, 0), (1, 2), (2, 4)]);
 }

@@ -1,4 +1,4 @@
-//! Two endpoints, one of which registers memory that the other accesses.
+//! A pair of endpoints: one registers memory, the other one accesses that memory.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ impl Side {
         };
     }
 
-    /// The next completion, if there is one.
+    /// Returns the next completion, if there is one.
     pub(crate) fn poll(&self) -> Option<Result<Entry, ErrEntry>> {
         let mut out = [Entry::default()];
         match self.cq.read(&mut out) {
@@ -80,13 +80,13 @@ impl Side {
     /// Progresses this side and another until this one has a completion.
     #[track_caller]
     pub(crate) fn wait(&self, other: &Self) -> Result<Entry, ErrEntry> {
-        until(|| {
+        wait_until(|| {
             other.progress();
             self.poll()
         })
     }
 
-    /// Registers memory of the test.
+    /// Registers memory under a key.
     pub(crate) fn reg(&self, memory: &Memory, access: MrAccess, key: u64) -> Arc<dyn MemoryRegion> {
         let mut attr = mr::Attr::default();
         (attr.access, attr.requested_key) = (access, key);
@@ -97,7 +97,7 @@ impl Side {
 
 /// Repeats an attempt until it returns a value.
 #[track_caller]
-pub(crate) fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = attempt() {
@@ -138,11 +138,11 @@ impl Memory {
         self.first.expose_provenance() as u64
     }
 
-    pub(crate) fn put(&self, at: usize, bytes: &[u8]) {
-        assert!(at + bytes.len() <= self.len);
-        let to = self.first.wrapping_add(at);
-        // SAFETY: inside of memory that is never freed.
-        unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) };
+    pub(crate) fn put(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.len);
+        let dest = self.first.wrapping_add(offset);
+        // SAFETY: the range is inside of memory that is never freed.
+        unsafe { std::ptr::copy(bytes.as_ptr(), dest, bytes.len()) };
     }
 
     pub(crate) fn get(&self) -> Vec<u8> {
@@ -153,7 +153,7 @@ impl Memory {
     }
 }
 
-/// Two sides, `b` of which has registered memory under key 7.
+/// Two sides. `b` has registered memory under [`KEY`].
 pub(crate) struct Pair {
     pub(crate) a: Side,
     pub(crate) b: Side,
@@ -167,16 +167,16 @@ pub(crate) const KEY: u64 = 7;
 
 impl Pair {
     pub(crate) fn new(protocol: &str, len: usize) -> Self {
-        Self::with(&[("FI_SHM_PROTOCOL", protocol)], len)
+        Self::with_params(&[("FI_SHM_PROTOCOL", protocol)], len)
     }
 
-    pub(crate) fn with(params: &[(&str, &str)], len: usize) -> Self {
+    pub(crate) fn with_params(params: &[(&str, &str)], len: usize) -> Self {
         let info = info(params, MrMode::empty());
         let (a, b) = (Side::open(&info, |_, _| ()), Side::open(&info, |_, _| ()));
-        Self::of(a, b, len)
+        Self::connect(a, b, len)
     }
 
-    pub(crate) fn of(a: Side, b: Side, len: usize) -> Self {
+    pub(crate) fn connect(a: Side, b: Side, len: usize) -> Self {
         let to_b = a.insert_endpoint(&b);
         b.insert_endpoint(&a);
         let memory = Memory::new(len);
@@ -217,6 +217,7 @@ impl Pair {
     }
 }
 
+/// Posts a read of remote segments into local buffers of these sizes, and waits for its completion.
 #[track_caller]
 pub(crate) fn read(
     a: &Side,
@@ -245,7 +246,7 @@ pub(crate) fn read(
 /// Repeats a post while it fails with `Again`, and progresses the other side meanwhile.
 #[track_caller]
 pub(crate) fn post_until_accepted(other: &Side, mut post: impl FnMut() -> Result) {
-    until(|| match post() {
+    wait_until(|| match post() {
         Ok(()) => Some(()),
         Err(Errno::Again) => {
             other.progress();
@@ -255,7 +256,7 @@ pub(crate) fn post_until_accepted(other: &Side, mut post: impl FnMut() -> Result
     });
 }
 
-/// A write.
+/// The arguments of a write.
 #[derive(Clone)]
 pub(crate) struct Write<'a> {
     pub(crate) local: &'a [&'a [u8]],

@@ -11,7 +11,7 @@ use selvedge::{
 };
 
 use crate::common::{
-    BOTH, Memory, PROTOCOLS, Pair, Side, Write, info, post_until_accepted, read, until,
+    BOTH, Memory, PROTOCOLS, Pair, Side, Write, info, post_until_accepted, read, wait_until,
 };
 
 /// Far above the duration of any wait in this file.
@@ -90,7 +90,7 @@ fn each_region_counts_accesses_by_every_protocol() {
             for len in [0, 1, 8, 40, 49, 4096, 90_000] {
                 regions.write_and_read(key, len);
                 expected[turn] = expected[turn].map(|count| count + 1);
-                until(|| (numbers() == expected).then_some(()));
+                wait_until(|| (numbers() == expected).then_some(()));
             }
         }
         regions.settle();
@@ -113,7 +113,7 @@ fn direct_accesses_are_counted_once_the_region_has_a_counter() {
         regions.write_and_read(key, 8);
         regions.write_and_read(key, 4096);
         let all = 4 * (turn as u64 + 1);
-        until(|| (cntr.read() == all).then_some(()));
+        wait_until(|| (cntr.read() == all).then_some(()));
     }
     regions.settle();
     assert_eq!(cntr.read(), 8);
@@ -162,12 +162,12 @@ fn reading_a_region_counter_progresses_the_endpoints_that_serve_the_region() {
     };
     let (local, segment) = ([&bytes[..]], [segment]);
     let write = Write::new(&local, &segment).flags(OpFlags::DELIVERY_COMPLETE);
-    until(|| match write.post(&regions.a.ep, to_later) {
+    wait_until(|| match write.post(&regions.a.ep, to_later) {
         Ok(()) => Some(()),
         Err(Errno::Again) => (cntr.read() == u64::MAX).then_some(()),
         Err(errno) => panic!("{errno}"),
     });
-    until(|| {
+    wait_until(|| {
         assert!(cntr.read() <= 1);
         regions.a.poll()
     })

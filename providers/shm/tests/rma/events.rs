@@ -5,20 +5,21 @@ use std::sync::Arc;
 use selvedge::{Counter, MrMode, cntr};
 
 use crate::common::{
-    PROTOCOLS, Pair, Side, Write, info, post_until_accepted, remote_write_entry, until,
+    PROTOCOLS, Pair, Side, Write, info, post_until_accepted, remote_write_entry, wait_until,
 };
 
 type Counters = (Arc<dyn Counter>, Arc<dyn Counter>);
 
-fn counting(protocol: &str) -> (Side, Counters) {
+/// Opens a side with counters of remote reads and remote writes.
+fn open_counting_side(protocol: &str) -> (Side, Counters) {
     let info = info(&[("FI_SHM_PROTOCOL", protocol)], MrMode::empty());
     let mut counters = None;
     let side = Side::open(&info, |domain, bind| {
         let open = || domain.cntr(&cntr::Attr::default()).unwrap();
-        let (read, write_entry) = (open(), open());
-        bind.cntrs.remote_read = Some(Arc::clone(&read));
-        bind.cntrs.remote_write = Some(Arc::clone(&write_entry));
-        counters = Some((read, write_entry));
+        let (read_cntr, write_cntr) = (open(), open());
+        bind.cntrs.remote_read = Some(Arc::clone(&read_cntr));
+        bind.cntrs.remote_write = Some(Arc::clone(&write_cntr));
+        counters = Some((read_cntr, write_cntr));
     });
     (side, counters.unwrap())
 }
@@ -26,37 +27,37 @@ fn counting(protocol: &str) -> (Side, Counters) {
 #[test]
 fn a_target_that_counts_is_notified_of_every_access() {
     for protocol in PROTOCOLS {
-        let (b, (read, write_entry)) = counting(protocol);
+        let (b, (read_cntr, write_cntr)) = open_counting_side(protocol);
         let a = Side::open(
             &info(&[("FI_SHM_PROTOCOL", protocol)], MrMode::empty()),
             |_, _| (),
         );
-        let pair = Pair::of(a, b, 100_000);
+        let pair = Pair::connect(a, b, 100_000);
         for (number, len) in [8, 48, 49, 4096, 100_000].into_iter().enumerate() {
             let count = number as u64 + 1;
             let bytes = vec![1; len];
             let segment = [pair.segment(0, len)];
             pair.write(&Write::new(&[&bytes], &segment)).unwrap();
             pair.read(&segment, &[len]).unwrap();
-            until(|| {
+            wait_until(|| {
                 pair.a.progress();
                 pair.b.progress();
-                (write_entry.read() == count && read.read() == count).then_some(())
+                (write_cntr.read() == count && read_cntr.read() == count).then_some(())
             });
         }
         pair.settle();
-        assert_eq!((write_entry.read(), read.read()), (5, 5));
+        assert_eq!((write_cntr.read(), read_cntr.read()), (5, 5));
     }
 }
 
 #[test]
 fn a_target_that_counts_serves_several_requests_at_once() {
-    let (b, (read, write_entry)) = counting("bounce");
+    let (b, (read_cntr, write_cntr)) = open_counting_side("bounce");
     let a = Side::open(
         &info(&[("FI_SHM_PROTOCOL", "bounce")], MrMode::empty()),
         |_, _| (),
     );
-    let pair = Pair::of(a, b, 100_000);
+    let pair = Pair::connect(a, b, 100_000);
     let bytes = vec![1; 100_000];
     let (local, segment) = ([&bytes[..]], [pair.segment(0, 100_000)]);
     let write = Write::new(&local, &segment);
@@ -67,19 +68,19 @@ fn a_target_that_counts_serves_several_requests_at_once() {
     for _ in 0..8 {
         pair.a.wait(&pair.b).unwrap();
     }
-    until(|| {
+    wait_until(|| {
         pair.b.progress();
-        (write_entry.read() == 9).then_some(())
+        (write_cntr.read() == 9).then_some(())
     });
-    assert_eq!(read.read(), 0);
+    assert_eq!(read_cntr.read(), 0);
 }
 
 #[test]
-fn selective_queues_report_data_of_writes_all_the_same() {
+fn selective_queues_report_remote_data_of_unreported_writes() {
     let info = info(&[], MrMode::empty());
     let b = Side::open(&info, |_, bind| bind.rx_selective = true);
     let a = Side::open(&info, |_, bind| bind.tx_selective = true);
-    let pair = Pair::of(a, b, 64);
+    let pair = Pair::connect(a, b, 64);
     let segment = [pair.segment(0, 8)];
     let unreported = Write::new(&[b"12345678"], &segment).data(5);
     post_until_accepted(&pair.b, || unreported.post(&pair.a.ep, pair.to_b));

@@ -11,7 +11,7 @@ use selvedge::rma::RmaIov;
 use selvedge::{Context, Desc, Errno, FiAddr, IovMut, MrMode, RmaExt};
 
 use crate::common::{
-    BOTH, KEY, Memory, PROTOCOLS, Random, Side, Write, info, post_until_accepted, read, until,
+    BOTH, KEY, Memory, PROTOCOLS, Random, Side, Write, info, post_until_accepted, read, wait_until,
 };
 
 /// The environment variable of a child process: its role, the protocol, and the target's name.
@@ -19,7 +19,7 @@ const ROLE: &str = "RMA_ROLE";
 /// Bytes of the target's region.
 const LEN: usize = 3 << 20;
 
-/// The child's side of [`ChildProcess`].
+/// The process that [`ChildProcess`] starts.
 #[test]
 #[ignore = "run by the other tests"]
 fn child_process() {
@@ -29,13 +29,13 @@ fn child_process() {
     let mut words = role.split(' ');
     let mut next = || words.next().unwrap();
     match next() {
-        "target" => target(next()),
+        "target" => serve_target(next()),
         _ => access_loop(next(), next()),
     }
 }
 
 /// Serves registered memory until standard input ends.
-fn target(protocol: &str) {
+fn serve_target(protocol: &str) {
     let side = Side::open(
         &info(&[("FI_SHM_PROTOCOL", protocol)], MrMode::empty()),
         |_, _| (),
@@ -58,7 +58,7 @@ fn access_loop(protocol: &str, name: &str) {
     );
     let to = side.insert(name);
     println!("\n@ok");
-    let (mut room, bytes) = (vec![0; LEN], vec![1; LEN]);
+    let (mut buffer, bytes) = (vec![0; LEN], vec![1; LEN]);
     for number in 0_u64.. {
         let len = [8, 1000, LEN][number as usize % 3];
         let segment = [RmaIov {
@@ -67,11 +67,11 @@ fn access_loop(protocol: &str, name: &str) {
             key: KEY,
         }];
         let local = [&bytes[..len]];
-        let write_entry = Write::new(&local, &segment).post(&side.ep, to);
-        let iov = IovMut::new(&mut room[..len]);
+        let write_posted = Write::new(&local, &segment).post(&side.ep, to);
+        let iov = IovMut::new(&mut buffer[..len]);
         // SAFETY: the process ends before the buffer does.
-        let was_read = unsafe { side.ep.read(iov, Desc::NONE, to, 0, KEY, Context(number)) };
-        for posted in [write_entry, was_read] {
+        let read_posted = unsafe { side.ep.read(iov, Desc::NONE, to, 0, KEY, Context(number)) };
+        for posted in [write_posted, read_posted] {
             assert!(matches!(posted, Ok(()) | Err(Errno::Again)), "{posted:?}");
         }
         while side.poll().is_some() {}
@@ -124,7 +124,7 @@ impl Drop for ChildProcess {
     }
 }
 
-/// A target in another process, and a local side with its address.
+/// Starts a target in another process. Returns it with a local side and the target's address.
 fn start_target(protocol: &str) -> (ChildProcess, Side, FiAddr) {
     let target = ChildProcess::start(&format!("target {protocol}"));
     let side = Side::open(
@@ -167,7 +167,7 @@ fn another_process_is_read_and_written() {
 }
 
 #[test]
-fn a_target_that_is_stopped_is_read_all_the_same() {
+fn a_read_of_a_stopped_target_completes() {
     let (target, side, to) = start_target("cma");
     let segment = [RmaIov {
         addr: 0,
@@ -182,7 +182,7 @@ fn a_target_that_is_stopped_is_read_all_the_same() {
 
 /// Outstanding operations complete or fail, and an error names the killed target.
 #[test]
-fn operations_on_a_target_that_is_killed_end() {
+fn operations_on_a_killed_target_complete_or_fail() {
     for protocol in PROTOCOLS {
         for round in 0..6 {
             let (mut target, side, to) = start_target(protocol);
@@ -199,9 +199,9 @@ fn operations_on_a_target_that_is_killed_end() {
             if round % 3 == 1 {
                 target.signal(Signal::SIGSTOP);
             }
-            let (bytes, mut room) = (vec![1; LEN], vec![0; LEN]);
+            let (bytes, mut buffer) = (vec![1; LEN], vec![0; LEN]);
             let local = [&bytes[..]];
-            let iov = IovMut::new(&mut room);
+            let iov = IovMut::new(&mut buffer);
             Write::new(&local, &segment(LEN))
                 .post(&side.ep, to)
                 .unwrap();
@@ -213,36 +213,42 @@ fn operations_on_a_target_that_is_killed_end() {
             target.kill();
             // Both operations may complete before the kill.
             for _ in 0..2 {
-                if let Err(error) = until(|| side.poll()) {
-                    assert_death(&error, to, protocol, round);
+                if let Err(error) = wait_until(|| side.poll()) {
+                    assert_disconnect_error(&error, to, protocol, round);
                 }
             }
-            let again = until(|| {
+            let refused = wait_until(|| {
                 match Write::new(&local, &segment(LEN)).post(&side.ep, to) {
                     Err(Errno::Again) => None,
-                    // Posted before the death was noticed, and too late to be executed.
+                    // The write was posted before the disconnect was detected, and too late to be
+                    // executed.
                     Ok(()) => {
-                        assert_death(&until(|| side.poll()).unwrap_err(), to, protocol, round);
+                        assert_disconnect_error(
+                            &wait_until(|| side.poll()).unwrap_err(),
+                            to,
+                            protocol,
+                            round,
+                        );
                         None
                     }
                     reply => Some(reply),
                 }
             });
-            assert_eq!(again, Err(Errno::NotConn), "{protocol} {round}");
+            assert_eq!(refused, Err(Errno::NotConn), "{protocol} {round}");
         }
     }
 }
 
 #[track_caller]
-fn assert_death(error: &ErrEntry, target: FiAddr, protocol: &str, round: usize) {
-    let is_death = matches!(error.errno, Errno::ConnReset | Errno::ConnRefused);
-    assert!(is_death, "{protocol} {round}: {error:?}");
+fn assert_disconnect_error(error: &ErrEntry, target: FiAddr, protocol: &str, round: usize) {
+    let is_disconnect = matches!(error.errno, Errno::ConnReset | Errno::ConnRefused);
+    assert!(is_disconnect, "{protocol} {round}: {error:?}");
     assert_eq!(error.src, target);
 }
 
 /// The target continues to serve its other peers.
 #[test]
-fn a_killed_initiator_leaves_its_target_working() {
+fn a_target_serves_other_peers_after_the_kill_of_an_initiator() {
     for protocol in PROTOCOLS {
         let (target, side, to) = start_target(protocol);
         let segment = [RmaIov {
@@ -251,7 +257,7 @@ fn a_killed_initiator_leaves_its_target_working() {
             key: KEY,
         }];
         for round in 0..8 {
-            let mut initiator = ChildProcess::start(&format!("storm {protocol} {}", target.reply));
+            let mut initiator = ChildProcess::start(&format!("access {protocol} {}", target.reply));
             for _ in 0..20 * round {
                 read(&side, &side, to, &segment, &[8]).unwrap();
             }
@@ -260,14 +266,14 @@ fn a_killed_initiator_leaves_its_target_working() {
             let local = [&number[..]];
             let delivered = selvedge::OpFlags::DELIVERY_COMPLETE | selvedge::OpFlags::COMPLETION;
             let write = Write::new(&local, &segment).flags(delivered);
-            let seen = until(|| {
+            let stored = wait_until(|| {
                 // Commands that the killed initiator had committed may still be executed.
                 post_until_accepted(&side, || write.post(&side.ep, to));
                 side.wait(&side).unwrap();
-                let seen = read(&side, &side, to, &segment, &[8]).unwrap();
-                (seen == number).then_some(seen)
+                let stored = read(&side, &side, to, &segment, &[8]).unwrap();
+                (stored == number).then_some(stored)
             });
-            assert_eq!(seen, number);
+            assert_eq!(stored, number);
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::common::{PROTOCOLS, Pair, Random, Write, post_until_accepted};
 
 const LEN: usize = 200_000;
 
-/// Up to four disjoint remote segments, and their total length.
+/// Returns up to four disjoint remote segments, and their total length.
 fn random_segments(random: &mut Random, pair: &Pair) -> (Vec<RmaIov>, usize) {
     let count = 1 + random.below(4);
     let stripe = LEN / count;
@@ -15,15 +15,16 @@ fn random_segments(random: &mut Random, pair: &Pair) -> (Vec<RmaIov>, usize) {
     let remote: Vec<_> = (0..count)
         .map(|n| {
             let len = random.below(max_len.min(stripe)) + usize::from(n == 0);
-            let at = n * stripe + random.below(stripe - len);
-            pair.segment(at as u64, len)
+            let addr = n * stripe + random.below(stripe - len);
+            pair.segment(addr as u64, len)
         })
         .collect();
     let len = remote.iter().map(|segment| segment.len).sum();
     (remote, len)
 }
 
-fn cut(random: &mut Random, len: usize) -> Vec<usize> {
+/// Returns the sizes of up to four local segments of `len` bytes in all.
+fn random_sizes(random: &mut Random, len: usize) -> Vec<usize> {
     let mut rest = len;
     let mut sizes: Vec<_> = (0..random.below(4))
         .map(|_| {
@@ -43,12 +44,12 @@ fn random_reads_and_writes_agree_with_a_byte_array() {
         let (mut random, mut model) = (Random::new(77), vec![0; LEN]);
         for round in 0..600 {
             let (remote, len) = random_segments(&mut random, &pair);
-            let sizes = cut(&mut random, len);
+            let sizes = random_sizes(&mut random, len);
             if random.below(2) == 0 {
                 let read = pair.read(&remote, &sizes).unwrap();
                 let expected: Vec<_> = remote
                     .iter()
-                    .flat_map(|p| model[p.addr as usize..][..p.len].to_vec())
+                    .flat_map(|segment| model[segment.addr as usize..][..segment.len].to_vec())
                     .collect();
                 assert!(read == expected, "{protocol} {round}");
                 continue;
@@ -73,11 +74,11 @@ fn random_reads_and_writes_agree_with_a_byte_array() {
                 assert_eq!(pair.b.wait(&pair.a).unwrap().data, round);
             }
             pair.a.wait(&pair.b).unwrap();
-            let mut at = 0;
+            let mut offset = 0;
             for segment in &remote {
-                let to = &mut model[segment.addr as usize..][..segment.len];
-                to.copy_from_slice(&bytes[at..at + segment.len]);
-                at += segment.len;
+                let dest = &mut model[segment.addr as usize..][..segment.len];
+                dest.copy_from_slice(&bytes[offset..offset + segment.len]);
+                offset += segment.len;
             }
         }
         assert!(pair.memory.get() == model, "{protocol}");

@@ -10,7 +10,9 @@ use selvedge::{
     Info, IovMut, MemoryRegion, MrMode, OpFlags, Registry, RmaExt, cntr,
 };
 
-use crate::common::{BOTH, KEY, Memory, Side, Write, info, remote_write_entry, until, write_entry};
+use crate::common::{
+    BOTH, KEY, Memory, Side, Write, info, remote_write_entry, wait_until, write_entry,
+};
 
 const LEN: usize = 100_000;
 /// Transfer lengths that together cover every protocol of operations between processes.
@@ -81,14 +83,14 @@ fn bytes_are_stored_when_the_post_returns() {
                 let write = Write::new(&local, &segment).flags(flags | OpFlags::COMPLETION);
                 write.post(&it.side.ep, dest).unwrap();
                 assert!(it.memory.get()[..len] == bytes, "{len} bytes, {flags:?}");
-                assert_eq!(until(|| it.side.poll()).unwrap(), write_entry(9));
+                assert_eq!(wait_until(|| it.side.poll()).unwrap(), write_entry(9));
             }
             let mut back = vec![0; len];
             let buf = IovMut::new(&mut back);
             // SAFETY: the buffer lives until the completion, which is waited for.
             let read = unsafe { it.side.ep.read(buf, Desc::NONE, dest, 0, KEY, Context(3)) };
             read.unwrap();
-            assert_eq!(until(|| it.side.poll()).unwrap().context, Context(3));
+            assert_eq!(wait_until(|| it.side.poll()).unwrap().context, Context(3));
             assert!(back == bytes, "{len} bytes back");
         }
         it.side
@@ -123,7 +125,7 @@ fn atomics_are_done_when_the_post_returns() {
         let fetched = unsafe { it.side.ep.fetch_atomic(buf, result, &target, Context(4)) };
         fetched.unwrap();
         assert_eq!(it.memory.get()[..8], 10_u64.to_ne_bytes());
-        assert_eq!(until(|| it.side.poll()).unwrap().context, Context(4));
+        assert_eq!(wait_until(|| it.side.poll()).unwrap().context, Context(4));
         assert_eq!(earlier, 7);
     }
 }
@@ -139,13 +141,13 @@ fn a_sibling_that_counts_is_notified_once_and_gets_the_data() {
             .data(7)
             .post(&it.side.ep, dest)
             .unwrap();
-        let entry = until(|| {
+        let entry = wait_until(|| {
             it.side.progress();
             let mut out = [selvedge::cq::Entry::default()];
             (it.other_cq.read(&mut out).unwrap() > 0).then_some(out[0])
         });
         assert_eq!(entry, remote_write_entry(7, 64));
-        assert_eq!(until(|| it.side.poll()).unwrap(), write_entry(9));
+        assert_eq!(wait_until(|| it.side.poll()).unwrap(), write_entry(9));
         assert_eq!(it.incoming.read(), round);
     }
 }
@@ -159,7 +161,7 @@ fn an_access_beyond_the_key_s_rights_is_an_error_completion() {
         Write::new(&[&bytes], &segment)
             .post(&it.side.ep, dest)
             .unwrap();
-        let error = until(|| it.side.poll()).unwrap_err();
+        let error = wait_until(|| it.side.poll()).unwrap_err();
         assert_eq!(error.errno, Errno::Fault, "{error:?}");
         segment[0] = RmaIov {
             addr: 0,
@@ -169,7 +171,7 @@ fn an_access_beyond_the_key_s_rights_is_an_error_completion() {
         Write::new(&[&bytes], &segment)
             .post(&it.side.ep, dest)
             .unwrap();
-        let error = until(|| it.side.poll()).unwrap_err();
+        let error = wait_until(|| it.side.poll()).unwrap_err();
         assert_eq!(error.errno, Errno::KeyRejected, "{error:?}");
     }
 }
@@ -182,7 +184,7 @@ fn a_closed_sibling_is_a_disconnected_peer() {
     let local = [&bytes[..]];
     let write = Write::new(&local, &segment);
     write.post(&it.side.ep, dest).unwrap();
-    assert_eq!(until(|| it.side.poll()).unwrap(), write_entry(9));
+    assert_eq!(wait_until(|| it.side.poll()).unwrap(), write_entry(9));
     drop(it.other);
     it.memory.put(0, &[0; 16]);
     let _ = write.post(&it.side.ep, dest);

@@ -8,7 +8,7 @@ use selvedge::{
 
 use crate::common::{
     BOTH, KEY, Memory, PROTOCOLS, Pair, Random, Side, Write, info, post_until_accepted, read,
-    remote_write_entry, until, write_entry,
+    remote_write_entry, wait_until, write_entry,
 };
 
 /// Lengths around the limits of inline writes with and without data, of the inject pool, of an RTS,
@@ -32,7 +32,7 @@ fn the_provider_reports_its_rma_capabilities() {
 }
 
 #[test]
-fn accepted_duties_of_registration_are_given_back_as_far_as_they_are_needed() {
+fn discovery_returns_the_mr_mode_bits_that_registration_needs() {
     let all = MrMode::VIRT_ADDR | MrMode::PROV_KEY | MrMode::ALLOCATED;
     for (accepted, mode) in [
         (all, MrMode::empty()),
@@ -50,13 +50,13 @@ fn writes_and_reads_of_every_size_arrive() {
         let mut random = Random::new(1);
         for len in SIZES {
             let bytes = random.bytes(len);
-            let at = random.below(100) as u64;
-            let segment = [pair.segment(at, len)];
+            let addr = random.below(100) as u64;
+            let segment = [pair.segment(addr, len)];
             let done = pair.write(&Write::new(&[&bytes], &segment)).unwrap();
             assert_eq!(done, write_entry(9), "{protocol} {len}");
             pair.settle();
             let stored = pair.memory.get();
-            assert!(stored[at as usize..][..len] == bytes, "{protocol} {len}");
+            assert!(stored[addr as usize..][..len] == bytes, "{protocol} {len}");
             let read = pair.read(&segment, &[len]).unwrap();
             assert!(read == bytes, "{protocol} {len}");
         }
@@ -92,7 +92,7 @@ fn several_local_segments_are_written_to_several_remote_ones() {
 }
 
 #[test]
-fn data_reaches_the_target_behind_the_bytes() {
+fn remote_data_is_reported_after_the_bytes_are_stored() {
     for protocol in PROTOCOLS {
         let pair = Pair::new(protocol, 3_000_000);
         let mut random = Random::new(3);
@@ -117,7 +117,7 @@ fn data_reaches_the_target_behind_the_bytes() {
 }
 
 #[test]
-fn the_short_forms_behave_as_the_man_page_says() {
+fn short_forms_behave_as_the_man_page_states() {
     let pair = Pair::new("auto", 4096);
     let (ep, dest) = (&pair.a.ep, pair.to_b);
     let bytes = *b"sixteen bytes!!!";
@@ -147,9 +147,9 @@ fn the_short_forms_behave_as_the_man_page_says() {
     assert!(pair.a.poll().is_none(), "injects do not complete");
 
     let (mut one, mut two) = ([0; 3], [0; 13]);
-    let room = [IovMut::new(&mut one), IovMut::new(&mut two)];
+    let iov = [IovMut::new(&mut one), IovMut::new(&mut two)];
     // SAFETY: as above.
-    unsafe { ep.readv(&room, &[], dest, 100, KEY, Context(4)) }.unwrap();
+    unsafe { ep.readv(&iov, &[], dest, 100, KEY, Context(4)) }.unwrap();
     assert_eq!(pair.a.wait(&pair.b).unwrap().context, Context(4));
     assert_eq!([&one[..], &two[..]].concat(), bytes);
     let mut all = [0; 16];
@@ -176,15 +176,15 @@ fn reads_need_no_progress_of_a_connected_target() {
     pair.read(&[pair.segment(0, 4)], &[4]).unwrap();
     pair.memory.put(0, b"anew");
     let mut bytes = vec![0; 1 << 20];
-    let room = IovMut::new(&mut bytes);
+    let iov = IovMut::new(&mut bytes);
     // SAFETY: the buffer outlives the completion.
     unsafe {
         pair.a
             .ep
-            .read(room, Desc::NONE, pair.to_b, 0, KEY, Context(1))
+            .read(iov, Desc::NONE, pair.to_b, 0, KEY, Context(1))
     }
     .unwrap();
-    let done = until(|| pair.a.poll());
+    let done = wait_until(|| pair.a.poll());
     assert_eq!(done.unwrap().context, Context(1));
     assert_eq!(&bytes[..4], b"anew");
 }
@@ -203,12 +203,12 @@ fn peers_connect_while_a_caller_reads_special_memory_in_a_loop() {
     read(&pair.a, &pair.b, pair.to_b, &segment, &[8]).unwrap();
     let third = Side::open(&info, |_, _| ());
     let to_a = third.insert_endpoint(&pair.a);
-    let (mut room, mut bytes) = ([0; 8], [0; 8]);
+    let (mut buffer, mut bytes) = ([0; 8], [0; 8]);
     // SAFETY: the buffer outlives the endpoint's use of it: its completion is waited for.
     unsafe {
-        let room = IovMut::new(&mut room);
+        let iov = IovMut::new(&mut buffer);
         pair.a.ep.trecv(
-            room,
+            iov,
             Desc::NONE,
             FiAddr::UNSPEC,
             TagMatch::exact(5),
@@ -216,20 +216,24 @@ fn peers_connect_while_a_caller_reads_special_memory_in_a_loop() {
         )
     }
     .unwrap();
-    third.ep.tinject(b"a letter", to_a, 5, None).unwrap();
-    let message = until(|| {
-        // SAFETY: as above; such a read is over when the post returns.
+    third.ep.tinject(b"8 bytes!", to_a, 5, None).unwrap();
+    let message = wait_until(|| {
+        // SAFETY: as above; a read of special memory is complete when the post returns.
         unsafe {
-            let room = IovMut::new(&mut bytes);
+            let iov = IovMut::new(&mut bytes);
             pair.a
                 .ep
-                .read(room, Desc::NONE, pair.to_b, 0, KEY + 1, Context(1))
+                .read(iov, Desc::NONE, pair.to_b, 0, KEY + 1, Context(1))
         }
         .unwrap();
-        let entry = pair.a.poll().expect("a read is done at once").unwrap();
+        let entry = pair
+            .a
+            .poll()
+            .expect("a read of special memory completes in the post")
+            .unwrap();
         (entry.context != Context(1)).then_some(entry)
     });
-    assert_eq!((message.context, &room), (Context(2), b"a letter"));
+    assert_eq!((message.context, &buffer), (Context(2), b"8 bytes!"));
 }
 
 #[test]
@@ -262,11 +266,11 @@ fn an_endpoint_reads_and_writes_its_own_memory() {
 }
 
 #[test]
-fn addresses_and_keys_are_as_the_mode_says() {
+fn addresses_and_keys_follow_the_mr_mode() {
     for mode in [MrMode::VIRT_ADDR, MrMode::PROV_KEY, MrMode::BASIC] {
         let mut info = info(&[], MrMode::empty());
         info.domain_attr.mr_mode = mode;
-        let pair = Pair::of(
+        let pair = Pair::connect(
             Side::open(&info, |_, _| ()),
             Side::open(&info, |_, _| ()),
             64,
@@ -297,7 +301,7 @@ fn a_write_with_delivery_complete_is_stored_when_it_completes() {
                 .flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
             post_until_accepted(&pair.b, || write.post(&pair.a.ep, pair.to_b));
             for _ in 0..100 {
-                assert!(pair.a.poll().is_none(), "the target has done nothing");
+                assert!(pair.a.poll().is_none(), "the target has made no progress");
             }
             pair.a.wait(&pair.b).unwrap();
             assert!(pair.memory.get()[..len] == bytes);
@@ -316,7 +320,8 @@ fn an_injected_write_may_be_overwritten_at_once() {
     bytes.fill(4);
     pair.settle();
     assert!(pair.memory.get() == vec![3; 4096]);
-    let long = vec![0; 4097]; // longer than the region, too
+    // This write is also longer than the region.
+    let long = vec![0; 4097];
     let refused = pair.a.ep.inject_write(&long, pair.to_b, 0, KEY, None);
     assert_eq!(refused, Err(Errno::MsgSize));
 }
@@ -328,7 +333,7 @@ fn writes_up_to_the_inject_size_are_in_order() {
     let mut random = Random::new(4);
     let mut last = None;
     let mut inject = |bytes: &[u8], data| {
-        until(|| {
+        wait_until(|| {
             let posted = pair.a.ep.inject_write(bytes, pair.to_b, 0, KEY, data);
             if let Some(entry) = pair.b.poll() {
                 let number = entry.unwrap().data;
@@ -349,13 +354,14 @@ fn writes_up_to_the_inject_size_are_in_order() {
     assert_eq!(pair.memory.get()[..8], 1999_u64.to_ne_bytes());
 }
 
-/// An earlier write is in place before a later message, also while the target is not connected yet.
+/// An earlier write is stored before a later message is received, also while the target is not
+/// connected yet.
 #[test]
-fn a_message_behind_a_small_write_finds_it_done() {
+fn a_small_write_is_stored_before_a_later_message_is_received() {
     for flood in [0, 300] {
         let pair = Pair::new("auto", 64);
-        let mut room = [0_u8; 8];
-        let iov = IovMut::new(&mut room);
+        let mut buffer = [0_u8; 8];
+        let iov = IovMut::new(&mut buffer);
         // SAFETY: the buffer outlives the completion, which is waited for.
         unsafe {
             pair.b.ep.trecv(
@@ -381,12 +387,12 @@ fn a_message_behind_a_small_write_finds_it_done() {
         let entry = pair.b.wait(&pair.a).unwrap();
         assert_eq!(entry.context, Context(1));
         assert_eq!(&pair.memory.get()[..8], b"written!");
-        assert_eq!(&room, b"message!");
+        assert_eq!(&buffer, b"message!");
     }
 }
 
 #[test]
-fn a_fenced_read_sees_earlier_writes() {
+fn a_fenced_read_returns_the_bytes_of_earlier_writes() {
     let pair = Pair::new("cma", 200_000);
     pair.read(&[pair.segment(0, 8)], &[8]).unwrap();
     let (large, small) = (vec![1; 200_000], [2; 8]);
@@ -399,10 +405,10 @@ fn a_fenced_read_sees_earlier_writes() {
         .ep
         .inject_write(&small, pair.to_b, 8, KEY, None)
         .unwrap();
-    let mut seen = [0; 24];
-    let room = [IovMut::new(&mut seen)];
+    let mut read = [0; 24];
+    let iov = [IovMut::new(&mut read)];
     let msg = ReadMsg {
-        iov: &room,
+        iov: &iov,
         desc: &[],
         src: pair.to_b,
         rma_iov: &[pair.segment(0, 24)],
@@ -411,38 +417,42 @@ fn a_fenced_read_sees_earlier_writes() {
     let flags = OpFlags::FENCE | OpFlags::COMPLETION;
     // SAFETY: the buffer outlives the completion, which is waited for.
     let fenced = || unsafe { pair.a.ep.readmsg(&msg, flags) };
-    assert_eq!(fenced(), Err(Errno::Again), "the large write is not over");
+    assert_eq!(
+        fenced(),
+        Err(Errno::Again),
+        "the large write is not complete"
+    );
     assert_eq!(pair.a.wait(&pair.b).unwrap(), write_entry(9));
     assert_eq!(fenced(), Ok(()));
     let after = pair.a.ep.inject_write(&small, pair.to_b, 0, KEY, None);
-    assert_eq!(after, Err(Errno::Again), "the fenced read is not over");
+    assert_eq!(after, Err(Errno::Again), "the fenced read is not complete");
     assert_eq!(pair.a.wait(&pair.b).unwrap().context, Context(3));
     // The two writes used two protocols: either may have been the last.
-    assert_eq!([&seen[..8], &seen[16..]], [&large[..8], &large[..8]]);
-    assert_ne!(seen[8], 0);
+    assert_eq!([&read[..8], &read[16..]], [&large[..8], &large[..8]]);
+    assert_ne!(read[8], 0);
     pair.a
         .ep
         .inject_write(&small, pair.to_b, 0, KEY, None)
         .unwrap();
 }
 
-/// A small write completes when it is sent, or with the parameter when it has arrived.
+/// A small write completes when it is sent, or, by the parameter, when it is stored at the target.
 #[test]
 fn a_parameter_makes_every_write_complete_on_delivery() {
-    for (value, is_there) in [("transmit", false), ("delivery", true)] {
-        let pair = Pair::with(&[("FI_SHM_WRITE_COMPLETE", value)], 64);
-        let (first, then) = ([1; 8], [2; 8]);
+    for (value, is_stored) in [("transmit", false), ("delivery", true)] {
+        let pair = Pair::with_params(&[("FI_SHM_WRITE_COMPLETE", value)], 64);
+        let (first, second) = ([1; 8], [2; 8]);
         pair.write(&Write::new(&[&first], &[pair.segment(0, 8)]))
             .unwrap();
         pair.settle();
-        let (local, remote) = ([&then[..]], [pair.segment(0, 8)]);
+        let (local, remote) = ([&second[..]], [pair.segment(0, 8)]);
         let write = Write::new(&local, &remote);
         write.post(&pair.a.ep, pair.to_b).unwrap();
         let early = pair.a.poll();
-        assert_eq!(early.is_none(), is_there, "{value}: {early:?}");
-        if is_there {
+        assert_eq!(early.is_none(), is_stored, "{value}: {early:?}");
+        if is_stored {
             assert_eq!(pair.a.wait(&pair.b).unwrap(), write_entry(9));
-            assert_eq!(pair.memory.get()[..8], then);
+            assert_eq!(pair.memory.get()[..8], second);
         }
     }
 }

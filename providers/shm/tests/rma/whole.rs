@@ -14,7 +14,7 @@ const PAGE: usize = 4096;
 fn the_whole_address_space_may_be_registered() {
     for protocol in PROTOCOLS {
         let info = info(&[("FI_SHM_PROTOCOL", protocol)], MrMode::empty());
-        let pair = Pair::of(
+        let pair = Pair::connect(
             Side::open(&info, |_, _| ()),
             Side::open(&info, |_, _| ()),
             8,
@@ -47,12 +47,12 @@ enum Access {
     Write,
 }
 
-/// Addresses at which an access of `len` bytes would crash the process, and the mappings that keep
-/// them so.
-fn unmapped_addresses(to: Access, len: usize) -> (Vec<u64>, MmapMut, Mmap) {
+/// Returns addresses at which an access of `len` bytes would crash the process, and the mappings
+/// that reserve these addresses.
+fn unmapped_addresses(access: Access, len: usize) -> (Vec<u64>, MmapMut, Mmap) {
     let mut hole = MmapOptions::new().len(100 * PAGE).map_anon().unwrap();
-    let at = hole.as_mut_ptr();
-    let middle = at.wrapping_add(50 * PAGE);
+    let start = hole.as_mut_ptr();
+    let middle = start.wrapping_add(50 * PAGE);
     // SAFETY: the second half of the mapping, which no code accesses.
     let result = unsafe { libc::mprotect(middle.cast(), 50 * PAGE, libc::PROT_NONE) };
     assert_eq!(result, 0);
@@ -63,7 +63,7 @@ fn unmapped_addresses(to: Access, len: usize) -> (Vec<u64>, MmapMut, Mmap) {
     let mut addresses = vec![0, 8, end, end + 8, 1 << 63];
     // Half of the range is mapped.
     addresses.push(end - len as u64 / 16 * 8);
-    if to == Access::Write {
+    if access == Access::Write {
         addresses.push(constant.as_ptr().addr() as u64);
     }
     (addresses, hole, constant)
@@ -74,11 +74,12 @@ fn an_address_without_memory_is_an_error_at_the_initiator_alone() {
     for protocol in PROTOCOLS {
         let info = info(&[("FI_SHM_PROTOCOL", protocol)], MrMode::empty());
         let open = || Side::open(&info, |_, _| ());
-        let pair = Pair::of(open(), open(), 64);
+        let pair = Pair::connect(open(), open(), 64);
         let mut attr = selvedge::mr::Attr::default();
         (attr.access, attr.requested_key) = (BOTH, KEY);
         let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
-        // SAFETY: the test names only memory that it has mapped for that, or unmapped addresses.
+        // SAFETY: the test names only memory that it has mapped for this purpose, or unmapped
+        // addresses.
         let _region = unsafe { pair.b.domain.reg(&[all], &attr) }.unwrap();
         let segment = |addr, len| RmaIov {
             addr,
@@ -121,11 +122,12 @@ fn an_address_without_memory_is_an_error_at_the_initiator_alone() {
 fn an_atomic_or_an_inject_to_unmapped_memory_fails_at_the_initiator_alone() {
     let info = info(&[], MrMode::empty());
     let open = || Side::open(&info, |_, _| ());
-    let pair = Pair::of(open(), open(), 64);
+    let pair = Pair::connect(open(), open(), 64);
     let mut attr = selvedge::mr::Attr::default();
     (attr.access, attr.requested_key) = (BOTH, KEY);
     let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
-    // SAFETY: the test names only memory that it has mapped for that, or unmapped addresses.
+    // SAFETY: the test names only memory that it has mapped for this purpose, or unmapped
+    // addresses.
     let _region = unsafe { pair.b.domain.reg(&[all], &attr) }.unwrap();
     let (addresses, _hole, _constant) = unmapped_addresses(Access::Write, 0);
     for addr in addresses {
@@ -139,10 +141,10 @@ fn an_atomic_or_an_inject_to_unmapped_memory_fails_at_the_initiator_alone() {
         pair.a.ep.inject_atomic(&[1; 8], &target).unwrap();
         let error = pair.a.wait(&pair.b).unwrap_err();
         assert_eq!(error.errno, Errno::Fault, "{addr:#x}");
-        let wrote = pair.a.ep.inject_write(&[1; 8], pair.to_b, addr, KEY, None);
-        wrote.unwrap();
+        let posted = pair.a.ep.inject_write(&[1; 8], pair.to_b, addr, KEY, None);
+        posted.unwrap();
         let error = pair.a.wait(&pair.b).unwrap_err();
-        let remote_write_entry = (error.errno, error.entry.context);
-        assert_eq!(remote_write_entry, (Errno::Fault, Context(0)), "{addr:#x}");
+        let reported = (error.errno, error.entry.context);
+        assert_eq!(reported, (Errno::Fault, Context(0)), "{addr:#x}");
     }
 }

@@ -5,11 +5,11 @@ use selvedge::{Address, Caps, Hints, Registry};
 
 use crate::common::Sut;
 
-/// A stream keeps the order of messages.
-pub(crate) const LARGE_MAY_BE_PASSED: bool = false;
+/// Whether small messages may overtake a large message: a stream keeps the order of messages.
+pub(crate) const SMALL_MAY_OVERTAKE_LARGE: bool = false;
 
 /// An address without a port.
-pub(crate) fn malformed() -> Address {
+pub(crate) fn invalid_address() -> Address {
     Address::Ip("127.0.0.1:0".parse().unwrap())
 }
 
@@ -53,8 +53,8 @@ pub(crate) fn hints() -> Hints {
         .ep_type(EpType::Rdm)
 }
 
-/// The provider with these parameters.
-pub(crate) fn with(params: &[(&str, &str)], hints: &Hints) -> Sut {
+/// Returns the provider with these parameters.
+pub(crate) fn with_params(params: &[(&str, &str)], hints: &Hints) -> Sut {
     let default_params = [("FI_TCP_IFACE", "lo".to_owned())];
     let requested = params.iter().map(|&(name, value)| (name, value.to_owned()));
     let all = default_params
@@ -67,16 +67,16 @@ pub(crate) fn with(params: &[(&str, &str)], hints: &Hints) -> Sut {
     Sut::new(registry, "tcp", hints)
 }
 
-/// The provider with its defaults.
-pub(crate) fn plain() -> Sut {
-    with(&[], &hints())
+/// Returns the provider with its defaults.
+pub(crate) fn with_defaults() -> Sut {
+    with_params(&[], &hints())
 }
 
-/// The provider with one protocol for large messages.
+/// Returns the provider with one protocol for large messages.
 pub(crate) fn with_protocol(protocol: &str) -> Sut {
     let params: &[_] = match protocol {
         "rendezvous" => &[("FI_TCP_MAX_SAVED_SIZE", "4096")],
         _ => &[],
     };
-    with(params, &hints())
+    with_params(params, &hints())
 }

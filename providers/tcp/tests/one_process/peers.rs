@@ -237,7 +237,7 @@ fn a_directed_receive_from_a_disconnected_peer_fails_unless_it_reconnects() {
 }
 
 #[test]
-fn a_peer_that_starts_late_gets_everything_in_order() {
+fn a_peer_that_starts_late_receives_every_message_in_order() {
     let a = Side::new();
     let unused = Side::new();
     let addr = unused.addr();

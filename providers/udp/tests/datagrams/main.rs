@@ -18,29 +18,31 @@ use selvedge::{
 use side::{Side, until};
 
 fn bytes(number: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at * 7 + number * 31) as u8).collect()
+    (0..len)
+        .map(|index| (index * 7 + number * 31) as u8)
+        .collect()
 }
 
 #[test]
 fn datagrams_of_every_size_arrive_whole_with_their_sources() {
-    for at in ["127.0.0.1:0", "[::1]:0"] {
+    for addr in ["127.0.0.1:0", "[::1]:0"] {
         let caps = Caps::MSG | Caps::SOURCE;
-        let [sender, receiver] = [(); 2].map(|()| Side::with(caps, at, wait::Object::None));
-        let (to, from) = (
+        let [sender, receiver] = [(); 2].map(|()| Side::open_with(caps, addr, wait::Object::None));
+        let (dest, sender_addr) = (
             sender.insert(receiver.addr()),
             receiver.insert(sender.addr()),
         );
         let max = sender.info.ep_attr.max_msg_size;
         for (number, len) in [0, 1, 8, 1000, max].into_iter().enumerate() {
             let buffer = receiver.recv(max, 7);
-            sender.send(to, &bytes(number, len), 3);
+            sender.send(dest, &bytes(number, len), 3);
             let (sent, _) = sender.next();
             assert_eq!(sent.context, Context(3));
             assert_eq!(sent.flags, CompletionFlags::SEND | CompletionFlags::MSG);
             let (received, src) = receiver.next();
             assert_eq!(
                 (received.context, received.len, src),
-                (Context(7), len, from)
+                (Context(7), len, sender_addr)
             );
             assert_eq!(received.flags, CompletionFlags::RECV | CompletionFlags::MSG);
             assert_eq!(buffer.bytes()[..len], bytes(number, len));
@@ -52,12 +54,12 @@ fn datagrams_of_every_size_arrive_whole_with_their_sources() {
 #[test]
 fn unreceived_datagrams_stay_queued_in_order() {
     let [sender, receiver] = [(); 2].map(|()| Side::new());
-    let to = sender.insert(receiver.addr());
+    let dest = sender.insert(receiver.addr());
     for number in 0..3 {
-        sender.send(to, &bytes(number, 100), 0);
+        sender.send(dest, &bytes(number, 100), 0);
         sender.next();
     }
-    receiver.finds_nothing();
+    receiver.assert_no_completion();
     for number in 0..3 {
         let buffer = receiver.recv(100, number as u64);
         let (received, _) = receiver.next();
@@ -70,10 +72,12 @@ fn unreceived_datagrams_stay_queued_in_order() {
 fn many_datagrams_are_sent_and_received_in_batches() {
     const RUN: usize = 100;
     let [sender, receiver] = [(); 2].map(|()| Side::new());
-    let to = sender.insert(receiver.addr());
-    let buffers: Vec<_> = (0..RUN).map(|at| receiver.recv(64, at as u64)).collect();
+    let dest = sender.insert(receiver.addr());
+    let buffers: Vec<_> = (0..RUN)
+        .map(|index| receiver.recv(64, index as u64))
+        .collect();
     for number in 0..RUN {
-        sender.send(to, &bytes(number, 64), number as u64);
+        sender.send(dest, &bytes(number, 64), number as u64);
     }
     let mut sent = BTreeSet::new();
     while sent.len() < RUN {
@@ -88,9 +92,9 @@ fn many_datagrams_are_sent_and_received_in_batches() {
 #[test]
 fn a_datagram_larger_than_its_receive_is_truncated_and_the_excess_counted() {
     let [sender, receiver] = [(); 2].map(|()| Side::new());
-    let to = sender.insert(receiver.addr());
+    let dest = sender.insert(receiver.addr());
     let buffer = receiver.recv(10, 5);
-    sender.send(to, &bytes(1, 100), 0);
+    sender.send(dest, &bytes(1, 100), 0);
     let error = receiver.next_error();
     assert_eq!((error.errno, error.olen), (Errno::Trunc, 90));
     assert_eq!((error.entry.context, error.entry.len), (Context(5), 10));
@@ -104,13 +108,16 @@ fn a_plain_socket_is_a_peer() {
     socket
         .set_read_timeout(Some(Duration::from_secs(30)))
         .unwrap();
-    let to = side.insert(socket.local_addr().unwrap());
-    side.ep.inject(b"nothing but this", to, None).unwrap();
-    let mut got = [0; 100];
-    let (len, from) = socket.recv_from(&mut got).unwrap();
-    assert_eq!((&got[..len], from), (&b"nothing but this"[..], side.addr()));
+    let dest = side.insert(socket.local_addr().unwrap());
+    side.ep.inject(b"nothing but this", dest, None).unwrap();
+    let mut received = [0; 100];
+    let (len, src) = socket.recv_from(&mut received).unwrap();
+    assert_eq!(
+        (&received[..len], src),
+        (&b"nothing but this"[..], side.addr())
+    );
     let buffer = side.recv(4, 1);
-    socket.send_to(b"back", from).unwrap();
+    socket.send_to(b"back", src).unwrap();
     assert_eq!(side.next().0.len, 4);
     assert_eq!(buffer.bytes(), b"back");
 }
@@ -119,10 +126,10 @@ fn a_plain_socket_is_a_peer() {
 fn an_unknown_source_is_reported_with_its_address_on_request() {
     let sender = Side::new();
     let caps = Caps::MSG | Caps::SOURCE | Caps::SOURCE_ERR;
-    let receiver = Side::with(caps, "127.0.0.1:0", wait::Object::None);
-    let to = sender.insert(receiver.addr());
+    let receiver = Side::open_with(caps, "127.0.0.1:0", wait::Object::None);
+    let dest = sender.insert(receiver.addr());
     let buffer = receiver.recv(8, 1);
-    sender.send(to, &bytes(0, 8), 0);
+    sender.send(dest, &bytes(0, 8), 0);
     let error = receiver.next_error();
     assert_eq!(error.errno, Errno::AddrNotAvail);
     let source = Address::from_bytes(&error.err_data).unwrap();
@@ -133,14 +140,14 @@ fn an_unknown_source_is_reported_with_its_address_on_request() {
 #[test]
 fn injected_bytes_may_be_overwritten_at_once_even_when_queued() {
     let [sender, receiver] = [(); 2].map(|()| Side::new());
-    let to = sender.insert(receiver.addr());
-    let buffers: Vec<_> = (0..40).map(|at| receiver.recv(16, at)).collect();
+    let dest = sender.insert(receiver.addr());
+    let buffers: Vec<_> = (0..40).map(|index| receiver.recv(16, index)).collect();
     for number in 0..40 {
         let mut buf = bytes(number, 16);
-        sender.ep.inject(&buf, to, None).unwrap();
+        sender.ep.inject(&buf, dest, None).unwrap();
         buf.fill(0);
     }
-    sender.finds_nothing();
+    sender.assert_no_completion();
     for (number, buffer) in buffers.iter().enumerate() {
         receiver.next();
         assert_eq!(buffer.bytes(), bytes(number, 16));
@@ -150,9 +157,9 @@ fn injected_bytes_may_be_overwritten_at_once_even_when_queued() {
 #[test]
 fn unsupported_operations_and_sizes_are_rejected() {
     let side = Side::new();
-    let to = side.insert("127.0.0.1:9".parse().unwrap());
+    let dest = side.insert("127.0.0.1:9".parse().unwrap());
     let max = side.info.ep_attr.max_msg_size;
-    let send = |len: usize, flags| side.try_send(to, &vec![0; len], 0, flags);
+    let send = |len: usize, flags| side.try_send(dest, &vec![0; len], 0, flags);
     assert_eq!(send(max + 1, OpFlags::empty()), Err(Errno::MsgSize));
     for flag in [
         OpFlags::REMOTE_CQ_DATA,
@@ -163,8 +170,8 @@ fn unsupported_operations_and_sizes_are_rejected() {
     }
     let unknown_peer = side.try_send(FiAddr(77), b"", 0, OpFlags::empty());
     assert_eq!(unknown_peer, Err(Errno::Inval));
-    assert_eq!(side.ep.inject(b"", to, Some(1)), Err(Errno::OpNotSupp));
-    let tagged = side.ep.tinject(b"", to, 1, None);
+    assert_eq!(side.ep.inject(b"", dest, Some(1)), Err(Errno::OpNotSupp));
+    let tagged = side.ep.tinject(b"", dest, 1, None);
     assert_eq!(tagged, Err(Errno::NoSys));
 }
 
@@ -186,15 +193,15 @@ fn an_unreachable_destination_is_an_error_and_later_datagrams_are_sent() {
 }
 
 #[test]
-fn a_cancelled_receive_takes_nothing() {
+fn a_cancelled_receive_takes_no_datagram() {
     let [sender, receiver] = [(); 2].map(|()| Side::new());
-    let to = sender.insert(receiver.addr());
+    let dest = sender.insert(receiver.addr());
     receiver.recv(8, 1);
     let buffer = receiver.recv(8, 2);
     receiver.ep.cancel(Context(1)).unwrap();
     assert_eq!(receiver.next_error().errno, Errno::Canceled);
     assert_eq!(receiver.ep.cancel(Context(1)), Err(Errno::NoEnt));
-    sender.send(to, &bytes(0, 8), 0);
+    sender.send(dest, &bytes(0, 8), 0);
     assert_eq!(receiver.next().0.context, Context(2));
     assert_eq!(buffer.bytes(), bytes(0, 8));
 }
@@ -202,8 +209,8 @@ fn a_cancelled_receive_takes_nothing() {
 #[test]
 fn a_parked_thread_is_woken_by_a_datagram_and_by_a_receive_for_a_queued_one() {
     let sender = Side::new();
-    let receiver = Side::with(Caps::MSG, "127.0.0.1:0", wait::Object::Unspec);
-    let to = sender.insert(receiver.addr());
+    let receiver = Side::open_with(Caps::MSG, "127.0.0.1:0", wait::Object::Unspec);
+    let dest = sender.insert(receiver.addr());
     let cq = &receiver.cq;
     let wait = || {
         let mut entry = [Entry::default()];
@@ -214,16 +221,16 @@ fn a_parked_thread_is_woken_by_a_datagram_and_by_a_receive_for_a_queued_one() {
     std::thread::scope(|scope| {
         let parked_thread = scope.spawn(wait);
         std::thread::sleep(Duration::from_millis(20));
-        sender.ep.inject(&bytes(0, 8), to, None).unwrap();
+        sender.ep.inject(&bytes(0, 8), dest, None).unwrap();
         parked_thread.join().unwrap();
     });
-    sender.finds_nothing();
-    sender.ep.inject(&bytes(0, 8), to, None).unwrap();
+    sender.assert_no_completion();
+    sender.ep.inject(&bytes(0, 8), dest, None).unwrap();
     let mut entry = [Entry::default()];
-    let nothing = receiver
+    let timed_out = receiver
         .cq
         .wait(&mut entry, Some(Duration::from_millis(20)));
-    assert_eq!(nothing, Err(Errno::Again));
+    assert_eq!(timed_out, Err(Errno::Again));
     receiver.recv(8, 2);
     wait();
 }
@@ -247,9 +254,9 @@ fn members_receive_multicast_until_they_leave() {
         );
     }
     assert_eq!(receiver.av.lookup(members[0].addr()), Ok(group.clone()));
-    let to = sender.av.insert_one(&group).unwrap();
+    let dest = sender.av.insert_one(&group).unwrap();
     let buffers = [&receiver, &second_receiver].map(|side| side.recv(5, 1));
-    sender.send(to, b"to all", 0);
+    sender.send(dest, b"to all", 0);
     sender.next();
     for (side, buffer) in [&receiver, &second_receiver].into_iter().zip(&buffers) {
         assert_eq!(side.next_error().olen, 1);
@@ -259,13 +266,13 @@ fn members_receive_multicast_until_they_leave() {
     drop(first);
     let buffers = [&receiver, &second_receiver].map(|side| side.recv(5, 2));
     until(|| {
-        sender.send(to, b"again", 0);
+        sender.send(dest, b"again", 0);
         sender.next();
         let mut entry = [Entry::default()];
         (second_receiver.cq.read(&mut entry) == Ok(1)).then_some(())
     });
     assert_eq!(buffers[1].bytes(), b"again");
-    receiver.finds_nothing();
+    receiver.assert_no_completion();
     drop(second);
     for address in ["127.0.0.1:5", "239.255.77.1:0"] {
         let rejected = sender.ep.join(&address.parse().unwrap(), Context(0));

@@ -23,26 +23,32 @@ pub(crate) struct Side {
     memory: RefCell<Vec<Box<[u8]>>>,
 }
 
-/// Repeats an attempt until it returns a value, at most 30 seconds.
+/// Repeats an attempt until it returns a value, for at most 30 seconds.
 pub(crate) fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(value) = attempt() {
             return value;
         }
-        assert!(start.elapsed() < Duration::from_secs(30), "nothing comes");
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "no value within 30 seconds"
+        );
         std::thread::yield_now();
     }
 }
 
 impl Side {
     pub(crate) fn new() -> Self {
-        Self::with(Caps::MSG, "127.0.0.1:0", wait::Object::None)
+        Self::open_with(Caps::MSG, "127.0.0.1:0", wait::Object::None)
     }
 
-    pub(crate) fn with(caps: Caps, at: &str, wait_obj: wait::Object) -> Self {
-        let at: Address = at.parse().unwrap();
-        let hints = Hints::new().caps(caps).ep_type(EpType::Dgram).src_addr(at);
+    pub(crate) fn open_with(caps: Caps, addr: &str, wait_obj: wait::Object) -> Self {
+        let addr: Address = addr.parse().unwrap();
+        let hints = Hints::new()
+            .caps(caps)
+            .ep_type(EpType::Dgram)
+            .src_addr(addr);
         let registry = Registry::new().with(&selvedge_udp::PROVIDER);
         let info = registry.infos(&hints).unwrap().remove(0);
         let fabric = info.fabric().unwrap();
@@ -68,7 +74,7 @@ impl Side {
     pub(crate) fn addr(&self) -> SocketAddr {
         match self.ep.address().unwrap() {
             Address::Ip(addr) => addr,
-            other => panic!("{other} is no IP address"),
+            other => panic!("{other} is not an IP address"),
         }
     }
 
@@ -85,7 +91,7 @@ impl Side {
 
     pub(crate) fn try_send(
         &self,
-        to: FiAddr,
+        dest: FiAddr,
         bytes: &[u8],
         context: u64,
         flags: OpFlags,
@@ -94,7 +100,7 @@ impl Side {
         let message = msg::SendMsg {
             iov: &[Iov::from_raw(base.cast(), bytes.len())],
             desc: &[],
-            dest: to,
+            dest,
             context: Context(context),
             data: 0,
         };
@@ -102,8 +108,9 @@ impl Side {
         unsafe { self.ep.sendmsg(&message, flags) }
     }
 
-    pub(crate) fn send(&self, to: FiAddr, bytes: &[u8], context: u64) {
-        self.try_send(to, bytes, context, OpFlags::DEFAULT).unwrap();
+    pub(crate) fn send(&self, dest: FiAddr, bytes: &[u8], context: u64) {
+        self.try_send(dest, bytes, context, OpFlags::DEFAULT)
+            .unwrap();
     }
 
     /// Posts a receive of `len` bytes in two segments, and returns its buffer.
@@ -146,8 +153,8 @@ impl Side {
         })
     }
 
-    /// Makes progress, and checks that nothing completes.
-    pub(crate) fn finds_nothing(&self) {
+    /// Makes progress, and checks that no operation completes.
+    pub(crate) fn assert_no_completion(&self) {
         for _ in 0..50 {
             assert_eq!(self.cq.read(&mut [Entry::default()]), Ok(0));
         }

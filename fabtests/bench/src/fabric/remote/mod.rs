@@ -4,86 +4,41 @@
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
+mod lines;
+mod region;
 mod streams;
 mod trips;
 mod turns;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::atomic::{Datatype, Ioc, IocMut, Op, Target};
 use selvedge::{
-    Allocation, AtomicExt, CompletionQueue, Context, Desc, Domain, Endpoint, Errno, FiAddr, Iov,
-    IovMut, MrAccess, RmaExt, alloc, cq,
+    AtomicExt, CompletionQueue, Context, Desc, Endpoint, Errno, FiAddr, Iov, IovMut, RmaExt, cq,
 };
 
 use super::endpoint::BenchEndpoint;
-use super::{Bench, BenchOrder, posting};
+use super::order::{Bench, BenchOrder, stride};
 use crate::buffer::Pages;
 use crate::clock::Clock;
 use crate::cpu::Idle;
 use crate::pair::Side;
 use crate::timing::Timing;
 
-/// Memory of this process that the peer reads and writes: words for synchronisation, then the data.
-#[derive(Debug)]
-pub(super) struct TargetRegion {
-    memory: Arc<dyn Allocation>,
-    /// Number of runs that have begun.
-    runs: u64,
-}
+pub(crate) use lines::{LINES, STRIDE};
+pub(super) use region::TargetRegion;
+use region::{DATA, KEY};
 
-/// The key of every region.
-const KEY: u64 = 7;
-/// Offset of the counters of runs that the peer has begun; consecutive runs use the [`RUN_WORDS`]
-/// words in turn.
+/// Offset of the [`RUN_WORDS`] counters of runs that the peer has begun. Consecutive runs use the
+/// counters in turn.
 const RUNS: usize = 0;
-/// Number of these counters.
+/// Number of the counters at [`RUNS`].
 const RUN_WORDS: u64 = 8;
 /// Offset of the counter of turns that the peer has finished.
 const TURNS: usize = 128;
 /// Offset of an atomic's result in the local buffer, behind the operand.
 const OPERANDS: usize = 32;
-/// Offset of the data.
-const DATA: usize = 4096;
-/// Lines of a turn of small gets: more than a prefetcher guesses, and few enough for the
-/// first-level cache of the process that writes them.
-pub(crate) const LINES: usize = 256;
-/// From one line of a turn to the next; prime to their number.
-pub(crate) const STRIDE: usize = 83;
-
-impl TargetRegion {
-    /// Allocates a region for accesses of up to `size` bytes in all.
-    pub(super) fn new(domain: &dyn Domain, size: usize) -> anyhow::Result<Self> {
-        let access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
-        let attr = alloc::Attr::new(access).with_key(KEY);
-        let len = DATA + size.max(64 * LINES);
-        let memory = domain
-            .alloc(len, &attr)
-            .context("cannot allocate memory for the peer")?;
-        Ok(Self { memory, runs: 0 })
-    }
-
-    /// Whether there is room for accesses of `size` bytes.
-    pub(super) fn fits(&self, size: usize) -> bool {
-        DATA + size <= self.memory.len()
-    }
-
-    fn word(&self, at: usize) -> &AtomicU64 {
-        assert!(at.is_multiple_of(8) && at + 8 <= self.memory.len());
-        let word = self.memory.base().wrapping_add(at).cast();
-        // SAFETY: inside of memory that lives as long as `self`, aligned, and used by atomics alone.
-        unsafe { AtomicU64::from_ptr(word) }
-    }
-
-    fn byte(&self, at: usize) -> &AtomicU8 {
-        assert!(at < self.memory.len());
-        let byte = self.memory.base().wrapping_add(at);
-        // SAFETY: as in `word`.
-        unsafe { AtomicU8::from_ptr(byte) }
-    }
-}
 
 pub(super) fn run(
     endpoint: &mut BenchEndpoint,
@@ -101,14 +56,14 @@ pub(super) fn run(
     } else {
         1
     };
-    let bytes = window * posting::stride(order.size).max(OPERANDS + 8);
+    let bytes = window * stride(order.size).max(OPERANDS + 8);
     let inject = order.inject && order.size <= endpoint.inject_size();
-    let (idle, parts) = (endpoint.idle(), endpoint.remote(bytes)?);
+    let (idle, resources) = (endpoint.idle(), endpoint.remote_resources(bytes)?);
     let mut run = Run {
-        ep: parts.ep,
-        cq: parts.cq,
-        peer: parts.peer,
-        region: parts.region,
+        ep: resources.ep,
+        cq: resources.cq,
+        peer: resources.peer,
+        region: resources.region,
         buf: Pages::new(bytes)?,
         size: order.size,
         idle,
@@ -141,27 +96,28 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Synchronises both processes: announces this one and waits for the peer.
+    /// Synchronises both processes: announces the run to the peer and waits for the peer's
+    /// announcement.
     fn synchronise(&mut self) -> anyhow::Result<()> {
         self.region.runs += 1;
         let runs = self.region.runs;
-        // A write that was posted before the peer was connected travels as a command, and later
-        // writes overtake it. Each run therefore has its own word until that can no longer happen.
-        let at = RUNS + 8 * (runs % RUN_WORDS) as usize;
-        self.store_remote_word(at, runs)?;
-        while self.region.word(at).load(Ordering::Acquire) < runs {
+        // Later writes may overtake a write that was posted before the peer was connected and
+        // therefore travels as a command. Consecutive runs use different words for this reason.
+        let offset = RUNS + 8 * (runs % RUN_WORDS) as usize;
+        self.store_remote_word(offset, runs)?;
+        while self.region.word(offset).load(Ordering::Acquire) < runs {
             self.cq.read(&mut [])?;
-            self.idle.rest();
+            self.idle.wait_between_calls();
         }
         Ok(())
     }
 
     /// Stores a word in the peer's region.
-    fn store_remote_word(&self, at: usize, word: u64) -> anyhow::Result<()> {
+    fn store_remote_word(&self, offset: usize, word: u64) -> anyhow::Result<()> {
         loop {
-            let result = self
-                .ep
-                .inject_write(&word.to_ne_bytes(), self.peer, at as u64, KEY, None);
+            let result =
+                self.ep
+                    .inject_write(&word.to_ne_bytes(), self.peer, offset as u64, KEY, None);
             match result {
                 Ok(()) => return Ok(()),
                 // The peer's key may not have arrived yet.
@@ -171,6 +127,7 @@ impl Run<'_> {
         }
     }
 
+    /// Writes the buffer into the peer's data, with `turn` as its last bytes.
     #[inline]
     fn put(&mut self, turn: u8) -> anyhow::Result<()> {
         let bytes = &mut self.buf[..self.size];
@@ -187,30 +144,31 @@ impl Run<'_> {
                 .write(buf, Desc::NONE, self.peer, DATA as u64, KEY, Context(1))
         };
         posted.context("cannot post a write")?;
-        self.complete()
+        self.wait_for_completion()
     }
 
+    /// Reads `size` bytes from an offset of the peer's region.
     #[inline]
-    fn get(&mut self, at: usize) -> anyhow::Result<()> {
+    fn get(&mut self, offset: usize) -> anyhow::Result<()> {
         let buf = IovMut::new(&mut self.buf[..self.size]);
         // SAFETY: as in `put`.
         let posted = unsafe {
             self.ep
-                .read(buf, Desc::NONE, self.peer, at as u64, KEY, Context(1))
+                .read(buf, Desc::NONE, self.peer, offset as u64, KEY, Context(1))
         };
         posted.context("cannot post a read")?;
-        self.complete()
+        self.wait_for_completion()
     }
 
     /// Posts a write of buffer `number` to the same offset of the peer's data.
     #[inline]
     fn post_put(&self, number: usize) -> anyhow::Result<()> {
-        let at = number * posting::stride(self.size);
-        let buf = Iov::new(&self.buf[at..at + self.size]);
+        let offset = number * stride(self.size);
+        let buf = Iov::new(&self.buf[offset..offset + self.size]);
         loop {
             // SAFETY: no code writes the buffer during a run of windows.
             let posted = unsafe {
-                let addr = (DATA + at) as u64;
+                let addr = (DATA + offset) as u64;
                 self.ep
                     .write(buf, Desc::NONE, self.peer, addr, KEY, Context(1))
             };
@@ -224,13 +182,13 @@ impl Run<'_> {
     /// Posts a read into buffer `number` from the same offset of the peer's data.
     #[inline]
     fn post_get(&mut self, number: usize) -> anyhow::Result<()> {
-        let at = number * posting::stride(self.size);
-        let buf = IovMut::new(&mut self.buf[at..at + self.size]);
+        let offset = number * stride(self.size);
+        let buf = IovMut::new(&mut self.buf[offset..offset + self.size]);
         loop {
             // SAFETY: no code accesses the buffers of a window until all its completions have been
             // read.
             let posted = unsafe {
-                let addr = (DATA + at) as u64;
+                let addr = (DATA + offset) as u64;
                 self.ep
                     .read(buf, Desc::NONE, self.peer, addr, KEY, Context(1))
             };
@@ -264,9 +222,9 @@ impl Run<'_> {
         }
     }
 
-    /// Adds one to the word at an offset and fetches its previous value.
+    /// Adds one to the peer's word at `offset` and fetches the previous value.
     #[inline]
-    fn fetch_add(&mut self, at: usize) -> anyhow::Result<()> {
+    fn fetch_add(&mut self, offset: usize) -> anyhow::Result<()> {
         let (operand, result) = self.buf.split_at_mut(OPERANDS);
         let operand = Ioc::from_raw(operand.as_ptr().cast(), 1);
         let result = IocMut::from_raw(result.as_mut_ptr().cast(), 1);
@@ -274,29 +232,29 @@ impl Run<'_> {
         // SAFETY: as in `put`, for both halves of the buffer.
         let posted = unsafe {
             self.ep
-                .fetch_atomic(operand, result, &self.sum(at), Context(1))
+                .fetch_atomic(operand, result, &self.sum_target(offset), Context(1))
         };
         posted.context("cannot post an atomic")?;
-        self.complete()
+        self.wait_for_completion()
     }
 
-    /// Adds one to the word at an offset.
+    /// Adds one to the peer's word at `offset`.
     #[inline]
-    fn add(&mut self, at: usize) -> anyhow::Result<()> {
+    fn add(&mut self, offset: usize) -> anyhow::Result<()> {
         let operand = Ioc::from_raw(self.buf.as_ptr().cast(), 1);
         // SAFETY: as in `put`.
         let posted = unsafe {
             self.ep
-                .atomic(operand, Desc::NONE, &self.sum(at), Context(1))
+                .atomic(operand, Desc::NONE, &self.sum_target(offset), Context(1))
         };
         posted.context("cannot post an atomic")?;
-        self.complete()
+        self.wait_for_completion()
     }
 
-    fn sum(&self, at: usize) -> Target {
+    fn sum_target(&self, offset: usize) -> Target {
         Target {
             dest: self.peer,
-            addr: at as u64,
+            addr: offset as u64,
             key: KEY,
             datatype: match self.size {
                 4 => Datatype::Uint32,
@@ -306,28 +264,28 @@ impl Run<'_> {
         }
     }
 
-    /// Makes progress after a post found the queue full; passes any other error on.
+    /// Makes progress after a post that failed because the queue was full. Returns any other error.
     #[cold]
     fn make_room(&self, errno: Errno) -> anyhow::Result<()> {
         if errno != Errno::Again {
             bail!("cannot post: {errno}");
         }
         self.cq.read(&mut [])?;
-        self.idle.rest();
+        self.idle.wait_between_calls();
         Ok(())
     }
 
     /// Waits for the posted operation's completion.
     #[inline]
-    fn complete(&self) -> anyhow::Result<()> {
+    fn wait_for_completion(&self) -> anyhow::Result<()> {
         let mut entry = [cq::Entry::default()];
-        while self.completed(&mut entry)? == 0 {}
+        while self.read_completions(&mut entry)? == 0 {}
         Ok(())
     }
 
     /// Reads completions and returns their number.
     #[inline]
-    fn completed(&self, entries: &mut [cq::Entry]) -> anyhow::Result<usize> {
+    fn read_completions(&self, entries: &mut [cq::Entry]) -> anyhow::Result<usize> {
         match self.cq.read(entries) {
             Ok(count) => Ok(count),
             Err(Errno::Avail) => {

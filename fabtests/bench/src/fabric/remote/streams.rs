@@ -9,7 +9,7 @@ use crate::pair::Side;
 use crate::timing::{Counts, Timing, stream};
 
 impl Run<'_> {
-    /// Windows of puts.
+    /// Runs one side of windows of puts.
     pub(super) fn put_windows(
         &mut self,
         side: Side,
@@ -22,7 +22,7 @@ impl Run<'_> {
         })
     }
 
-    /// Windows of gets.
+    /// Runs one side of windows of gets.
     pub(super) fn get_windows(
         &mut self,
         side: Side,
@@ -49,9 +49,9 @@ impl Run<'_> {
             for number in 0..window {
                 post(self, number)?;
             }
-            let mut left = window;
-            while left > 0 {
-                left -= self.completed(&mut entries)?;
+            let mut outstanding = window;
+            while outstanding > 0 {
+                outstanding -= self.read_completions(&mut entries)?;
             }
             Ok(())
         })

@@ -1,5 +1,5 @@
-//! Round trips of puts, which the target sees by polling its memory, and of writes with data, which
-//! complete in the target's queue.
+//! Round trips of puts and of writes with data. The target of a put polls its memory; a write with
+//! data completes in the target's queue.
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use crate::pair::Side;
 use crate::timing::{Counts, Timing, round_trips};
 
 impl Run<'_> {
-    /// Round trips of puts: each side waits until it sees the last byte of the peer's put.
+    /// Runs one side of round trips of puts. Each side polls for the last byte of the peer's put.
     pub(super) fn puts(
         &mut self,
         side: Side,
@@ -41,12 +41,12 @@ impl Run<'_> {
     fn wait_for_put(&self, turn: u8) {
         let last = self.region.byte(DATA + self.size - 1);
         while last.load(Ordering::Acquire) != turn {
-            self.idle.pause();
+            self.idle.wait_between_polls();
         }
     }
 
-    /// Round trips of writes with data: each side waits for the data of the peer's write. The loop
-    /// is that of a round trip of messages without posted receives.
+    /// Runs one side of round trips of writes with data. Each side waits for the data of the peer's
+    /// write. The loop is that of round trips of messages, without posted receives.
     pub(super) fn writes_with_data(
         &mut self,
         side: Side,
@@ -65,7 +65,11 @@ impl Run<'_> {
                 Side::Passive => {
                     self.wait_for_data(turn, true)?;
                     self.post_data(inject, turn)?;
-                    if inject { Ok(()) } else { self.complete() }
+                    if inject {
+                        Ok(())
+                    } else {
+                        self.wait_for_completion()
+                    }
                 }
             }
         })
@@ -77,8 +81,8 @@ impl Run<'_> {
         let mut is_received = false;
         let mut entry = [cq::Entry::default()];
         while !is_received || !is_written {
-            if self.completed(&mut entry)? == 0 {
-                self.idle.rest();
+            if self.read_completions(&mut entry)? == 0 {
+                self.idle.wait_between_calls();
             } else if entry[0].flags.contains(CompletionFlags::REMOTE_WRITE) {
                 let data = entry[0].data;
                 ensure!(data == turn, "received data {data} with write {turn}");

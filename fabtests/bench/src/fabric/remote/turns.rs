@@ -1,5 +1,5 @@
-//! Single gets and atomics, each complete before the next begins. Small ones access lines that the
-//! target has just written, each line once per turn.
+//! Single gets and atomics: each completes before the next begins. Small gets and atomics access
+//! lines that the target has just written, each line once per turn.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use crate::pair::Side;
 use crate::timing::{Counts, Timing, round_trips};
 
 impl Run<'_> {
-    /// Gets of one size, one after the other.
+    /// Runs one side of consecutive gets of one size.
     pub(super) fn gets(
         &mut self,
         side: Side,
@@ -22,7 +22,7 @@ impl Run<'_> {
         }
     }
 
-    /// Accesses to lines that the target has just written.
+    /// Runs one side of consecutive accesses to lines that the target has just written.
     pub(super) fn line_turns(
         &mut self,
         side: Side,
@@ -33,7 +33,7 @@ impl Run<'_> {
         let turns = (counts.total() / LINES).max(8) as u64;
         let first = self.region.word(TURNS).load(Ordering::Acquire);
         self.synchronise()?;
-        let mut taken = Vec::new();
+        let mut means = Vec::new();
         for turn in first + 1..=first + turns {
             match side {
                 Side::Active => {
@@ -42,7 +42,7 @@ impl Run<'_> {
                     for line in 0..LINES {
                         access(self, DATA + line * STRIDE % LINES * 64)?;
                     }
-                    taken.push(clock.ns(ticks() - start) / LINES as f64);
+                    means.push(clock.ns(ticks() - start) / LINES as f64);
                     self.store_remote_word(TURNS, turn)?;
                 }
                 Side::Passive => {
@@ -56,12 +56,12 @@ impl Run<'_> {
                 }
             }
         }
-        Ok(Timing::of(&taken))
+        Ok(Timing::from_means(&means))
     }
 
     fn wait_for(&self, turn: u64) {
         while self.region.word(TURNS).load(Ordering::Acquire) < turn {
-            self.idle.pause();
+            self.idle.wait_between_polls();
         }
     }
 }

@@ -15,25 +15,25 @@ use crate::process::alone;
 use crate::side::{ANY, Kind, Side};
 
 impl HostilePeer {
-    /// Takes one random step of a peer, mostly a valid one.
-    fn act(&mut self, random: &mut Random, memory: &[u8]) {
+    /// Takes one random step of a peer. Most steps are valid.
+    fn take_random_step(&mut self, random: &mut Random, memory: &[u8]) {
         match random.below(1000) {
-            0..600 => self.command(random, memory),
-            600..850 => self.one_sided(random, memory),
+            0..600 => self.send_random_command(random, memory),
+            600..850 => self.send_random_one_sided(random, memory),
             850..860 => self.resp.push(Resp {
                 msg_id: random.below(8) as u32 | (random.below(3) as u32) << 16,
                 status: random.below(6) as u32,
             }),
             860..862 => self.region.credit().publish(random.below(4)),
-            862..960 => self.segment(random),
+            862..960 => self.send_segment(random),
             960..980 => self.bell.iter().for_each(Bell::ring),
-            980..982 => self.hostile.send(&noise(random), &[]),
+            980..982 => self.hostile.send(&random_packet(random), &[]),
             _ => self.region.set_polled(random.below(2) == 0),
         }
     }
 
-    fn command(&mut self, random: &mut Random, memory: &[u8]) {
-        // As if the target had consumed every command.
+    fn send_random_command(&mut self, random: &mut Random, memory: &[u8]) {
+        // Treats every command as consumed by the target.
         let _ = self.tx.refresh(self.tx.position());
         let op_src = [0, 0, 0, 1, 1, 2][random.below(6) as usize];
         let flags = [0, 1, 2, 3][random.below(4) as usize];
@@ -70,7 +70,7 @@ impl HostilePeer {
     }
 
     /// A read, a write, a result or a notification, most of them with the target's key.
-    fn one_sided(&mut self, random: &mut Random, memory: &[u8]) {
+    fn send_random_one_sided(&mut self, random: &mut Random, memory: &[u8]) {
         let _ = self.tx.refresh(self.tx.position());
         let Some(mut slot) = self.tx.claim() else {
             return;
@@ -96,13 +96,13 @@ impl HostilePeer {
                 slot.put(5, self.cursor.advance(len as usize).unwrap() as u64);
             }
             (2, 2) => {
-                let at = self.cursor.advance(24).unwrap();
-                let from = memory.as_ptr().expose_provenance() as u64;
-                let iov = [from, len, 0].map(u64::to_le_bytes);
+                let offset = self.cursor.advance(24).unwrap();
+                let source = memory.as_ptr().expose_provenance() as u64;
+                let iov = [source, len, 0].map(u64::to_le_bytes);
                 let pool = self.region.inject_pool();
-                pool.bytes().copy_in(at, iov.as_flattened());
+                pool.bytes().copy_in(offset, iov.as_flattened());
                 slot.put(4, len);
-                slot.put(5, at as u64);
+                slot.put(5, offset as u64);
                 slot.put(6, self.next_id | 1 << 32);
                 slot.put(7, random.below(10));
                 self.next_id += random.below(20).min(1);
@@ -129,14 +129,14 @@ fn peers_are_cut_off_while_others_are_polled() {
     alone(|| {
         let nonce = Box::new(9_u64);
         let (mut target, mut other) = (Side::new(), Side::new());
-        let mut hostile_peer = HostilePeer::enter(&mut target, &unique("first"), 5, &nonce);
+        let mut hostile_peer = HostilePeer::connect(&mut target, &unique("first"), 5, &nonce);
         let to_target = other.insert(target.name());
         other.send(Kind::Delivered, to_target, 8, 1).unwrap();
         target.recv(Kind::Delivered, FiAddr::UNSPEC, 8, 1).unwrap();
         other.next_with(&mut [&mut target]).ok();
         target.next().ok();
         hostile_peer.tx.claim().unwrap().commit(u32::MAX);
-        hostile_peer.hostile.is_cut_off_by(&mut target);
+        hostile_peer.hostile.expect_cut_off_by(&mut target);
         let mut scenario = Scenario {
             target,
             other,
@@ -151,8 +151,8 @@ fn peers_are_cut_off_while_others_are_polled() {
 fn empty_unexpected_messages_are_bounded() {
     alone(|| {
         let params = [("FI_SHM_UNEXPECTED_SIZE", "64k")];
-        let (mut target, nonce) = (Side::with(None, &params), Box::new(9_u64));
-        let mut hostile_peer = HostilePeer::enter(&mut target, &unique("flood"), 5, &nonce);
+        let (mut target, nonce) = (Side::with_params(None, &params), Box::new(9_u64));
+        let mut hostile_peer = HostilePeer::connect(&mut target, &unique("flood"), 5, &nonce);
         let before = private_after_trim().unwrap();
         for _ in 0..200_000 {
             let _ = hostile_peer.tx.refresh(hostile_peer.tx.position());
@@ -171,10 +171,10 @@ fn empty_unexpected_messages_are_bounded() {
 }
 
 /// A packet with a valid header and random bytes.
-fn noise(random: &mut Random) -> Vec<u8> {
-    let mut noise = packet(random.below(6) as u32);
-    noise.extend((0..60).map(|_| random.word() as u8));
-    noise
+fn random_packet(random: &mut Random) -> Vec<u8> {
+    let mut bytes = packet(random.below(6) as u32);
+    bytes.extend((0..60).map(|_| random.word() as u8));
+    bytes
 }
 
 /// Incarnations of hostile peers.
@@ -193,10 +193,10 @@ fn random_commands_disturb_no_other_peer_and_leak_nothing() {
         let mut cut_off = 0;
         for incarnation in 0..INCARNATIONS {
             let mut hostile_peer =
-                HostilePeer::enter(&mut scenario.target, &name, incarnation, &nonce);
+                HostilePeer::connect(&mut scenario.target, &name, incarnation, &nonce);
             let peer_addr = scenario.target.insert(&name);
             for round in 0..random.below(2000) {
-                hostile_peer.act(&mut random, &memory);
+                hostile_peer.take_random_step(&mut random, &memory);
                 if round % 8 == 0 {
                     let _ = scenario
                         .target
@@ -218,9 +218,12 @@ fn random_commands_disturb_no_other_peer_and_leak_nothing() {
         println!("{cut_off} of {INCARNATIONS} were cut off");
         assert!(
             guarded_region.is_whole(),
-            "bytes beside the region were written"
+            "bytes outside of the region were written"
         );
-        assert!(guarded_region.was_written(), "nothing was tried");
+        assert!(
+            guarded_region.was_written(),
+            "no command has written to the region"
+        );
         let (usage_before, memory) = baseline.unwrap();
         assert_eq!(Usage::now().unwrap(), usage_before);
         assert!(
@@ -262,11 +265,11 @@ pub(super) fn guarded_region(target: &Side) -> GuardedRegion {
 
 impl GuardedRegion {
     fn is_whole(&self) -> bool {
-        let mut beside = self.pages[..512].iter().chain(&self.pages[1024..]);
-        beside.all(|word| word.load(Ordering::Relaxed) == 0xabcd)
+        let mut outside = self.pages[..512].iter().chain(&self.pages[1024..]);
+        outside.all(|word| word.load(Ordering::Relaxed) == 0xabcd)
     }
 
-    /// Whether a word at the begin, in the middle and at the end was changed.
+    /// Whether a word at the beginning, in the middle and at the end was changed.
     fn was_written(&self) -> bool {
         let mut words = [512, 512 + 64, 1024 - 12]
             .map(|word| &self.pages[word])

@@ -1,4 +1,4 @@
-//! RTS commands of more bytes than an address space has.
+//! RTS commands for more bytes than an address space has.
 
 use selvedge::FiAddr;
 use selvedge_shm::smr::cmd_queue::Sender;
@@ -22,22 +22,22 @@ fn push_rts(tx: &mut Sender, addr: u64, len: u64) {
 #[test]
 fn a_rendezvous_beyond_the_address_space_takes_no_receive() {
     let memory = vec![7_u8; 4096];
-    let own_addr = memory.as_ptr().expose_provenance() as u64;
+    let local_addr = memory.as_ptr().expose_provenance() as u64;
     alone(|| {
         let (mut scenario, nonce) = (Scenario::new(), Box::new(9_u64));
         for (addr, len) in [
-            (own_addr, i64::MAX as u64),
+            (local_addr, i64::MAX as u64),
             (0, i64::MAX as u64),
             (u64::MAX - 4096, 1 << 20),
-            (own_addr, 1 << 56),
+            (local_addr, 1 << 56),
             (8, 1 << 46),
         ] {
             let name = unique("boaster");
-            let mut hostile_peer = HostilePeer::enter(&mut scenario.target, &name, 5, &nonce);
+            let mut hostile_peer = HostilePeer::connect(&mut scenario.target, &name, 5, &nonce);
             let (any, number) = (FiAddr::UNSPEC, 77);
             scenario.target.recv(Kind::Msg, any, 64, number).unwrap();
             push_rts(&mut hostile_peer.tx, addr, len);
-            hostile_peer.hostile.is_cut_off_by(&mut scenario.target);
+            hostile_peer.hostile.expect_cut_off_by(&mut scenario.target);
             // The receive still matches a message of another peer.
             let to_target = scenario.to_target;
             scenario

@@ -16,7 +16,7 @@ use selvedge_shm::smr::doorbell::Doorbell;
 use selvedge_shm::smr::keys::{Chunk, KeyEntry, Kind as Memory, RIGHT_READ};
 use selvedge_shm::smr::layout::VERSION;
 
-use super::{Hostile, KEYS, SIZES, Scenario, hello, packet};
+use super::{HostileConnection, KEYS, SIZES, Scenario, hello, packet};
 use crate::atomics::KEY;
 use crate::connect::unique;
 use crate::process::alone;
@@ -28,12 +28,12 @@ const COMMANDS: usize = (512 + 16 * SIZES.resp_count) / 8;
 
 /// A region of which every word may be written at any time.
 #[derive(Clone)]
-struct Raw {
+struct RawRegion {
     map: Arc<MmapRaw>,
     fd: Arc<OwnedFd>,
 }
 
-impl Raw {
+impl RawRegion {
     fn create() -> Self {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let fd = memfd_create(c"flips", flags).unwrap();
@@ -43,16 +43,16 @@ impl Raw {
         let map = MmapOptions::new().len(len).map_raw(&file).unwrap();
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).unwrap();
-        let raw = Self {
+        let region = Self {
             map: Arc::new(map),
             fd: Arc::new(file.into()),
         };
-        raw.store(0, u64::from_le_bytes(*b"selvedge"));
-        raw.store(1, VERSION.into());
-        raw
+        region.store(0, u64::from_le_bytes(*b"selvedge"));
+        region.store(1, VERSION.into());
+        region
     }
 
-    #[expect(unsafe_code, reason = "memory that others map, reached by a pointer")]
+    #[expect(unsafe_code, reason = "shared memory, reached by a pointer")]
     fn store(&self, word: usize, value: u64) {
         assert!(word < self.map.len() / 8);
         let word = self.map.as_mut_ptr().cast::<u64>().wrapping_add(word);
@@ -64,16 +64,16 @@ impl Raw {
 
 /// A hostile peer whose first command changes continuously.
 struct Flipper {
-    hostile: Hostile,
+    hostile: HostileConnection,
     target_region: PeerRegion,
-    outbox: Raw,
+    outbox: RawRegion,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Flipper {
-    fn enter(target: &mut Side, name: &str, nonce: &u64, chunk: &Chunk) -> Self {
-        let (hostile, outbox) = (Hostile::connect(target), Raw::create());
+    fn connect(target: &mut Side, name: &str, nonce: &u64, chunk: &Chunk) -> Self {
+        let (hostile, outbox) = (HostileConnection::connect(target), RawRegion::create());
         let (_, bell) = Doorbell::create().unwrap();
         let mut hello = hello(name, 5, nonce);
         hello[68..72].copy_from_slice(&1_u32.to_le_bytes());
@@ -83,7 +83,7 @@ impl Flipper {
         hostile.send(&keys, &[chunk.memory().fd()]);
         let mut response = Vec::new();
         target.until(|_| {
-            let (bytes, fds) = hostile.receive().expect("let in");
+            let (bytes, fds) = hostile.receive().expect("the target refuses the hello");
             response = fds;
             !bytes.is_empty()
         });
@@ -99,8 +99,8 @@ impl Flipper {
 
     /// Starts a thread that stores each of `heads` into the command in turn, as fast as it can.
     fn flip(&mut self, words: [u64; 7], heads: Vec<u64>) {
-        for (at, word) in (1..).zip(words) {
-            self.outbox.store(COMMANDS + at, word);
+        for (index, word) in (1..).zip(words) {
+            self.outbox.store(COMMANDS + index, word);
         }
         let (outbox, is_over) = (self.outbox.clone(), Arc::clone(&self.is_over));
         self.thread = Some(std::thread::spawn(move || {
@@ -151,7 +151,7 @@ const INCARNATIONS: u32 = 40;
 
 fn chunk() -> Chunk {
     let mut chunk = Chunk::create(0).unwrap();
-    let row = KeyEntry {
+    let entry = KeyEntry {
         key: KEY,
         start: 0,
         len: 4096,
@@ -160,14 +160,14 @@ fn chunk() -> Chunk {
         memory: 1 << 20,
         block: 0,
     };
-    chunk.publish(KEY as usize, &row);
+    chunk.publish(KEY as usize, &entry);
     chunk
 }
 
 #[test]
 fn commands_that_change_while_they_are_read_cut_off_their_writer_alone() {
     alone(|| {
-        let mut scenario = Scenario::with(&[("FI_SHM_PROTOCOL", "bounce")]);
+        let mut scenario = Scenario::with_params(&[("FI_SHM_PROTOCOL", "bounce")]);
         let (name, nonce, chunk) = (unique("flipper"), Box::new(9_u64), chunk());
         let segment = RmaIov {
             addr: 0,
@@ -176,7 +176,7 @@ fn commands_that_change_while_they_are_read_cut_off_their_writer_alone() {
         };
         for (kind, head) in HEADS.into_iter().enumerate() {
             for incarnation in 0..INCARNATIONS {
-                let mut flipper = Flipper::enter(&mut scenario.target, &name, &nonce, &chunk);
+                let mut flipper = Flipper::connect(&mut scenario.target, &name, &nonce, &chunk);
                 let peer_addr = scenario.target.insert(&name);
                 // A result carries the number of the read.
                 scenario
@@ -184,9 +184,9 @@ fn commands_that_change_while_they_are_read_cut_off_their_writer_alone() {
                     .read_from(peer_addr, &[segment], 8, 1)
                     .unwrap();
                 let rx = flipper.target_region.cmd_receiver();
-                let mut asked = 0;
+                let mut request_id = 0;
                 scenario.target.until(|_| {
-                    asked = rx.peek().map_or(0, |slot| slot.word(4));
+                    request_id = rx.peek().map_or(0, |slot| slot.word(4));
                     rx.peek().is_some()
                 });
                 let other = HEADS[(kind + incarnation as usize) % HEADS.len()];
@@ -197,7 +197,7 @@ fn commands_that_change_while_they_are_read_cut_off_their_writer_alone() {
                 let words = match head & 0xff {
                     // Signed words of eight bytes are added to one.
                     4..=6 => [7 | 2 << 8 | 1 << 16 | 1 << 32, 8 << 32, KEY, 0, 1, 0, 0],
-                    _ => [asked, 8, 8, 0, 0, 0, 0],
+                    _ => [request_id, 8, 8, 0, 0, 0, 0],
                 };
                 flipper.flip(words, heads);
                 (0..200).for_each(|_| scenario.target.drive());

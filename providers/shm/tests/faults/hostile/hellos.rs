@@ -9,7 +9,7 @@ use selvedge_shm::smr::doorbell::Doorbell;
 use selvedge_shm::smr::{Memory, Writers};
 use selvedge_testkit::usage::{Usage, private_after_trim};
 
-use super::{BLOCK, Hostile, HostilePeer, RELEASE, Scenario, hello, packet, region};
+use super::{BLOCK, HostileConnection, HostilePeer, RELEASE, Scenario, hello, packet, region};
 use crate::connect::unique;
 use crate::peer_failure::Random;
 use crate::process::alone;
@@ -25,18 +25,18 @@ fn garbled_hellos_are_refused_and_leak_nothing() {
         let good = hello(&unique("garbled"), 1, &7);
         let before = Usage::now().unwrap();
         for len in 0..good.len() {
-            let hostile = Hostile::connect(&scenario.target);
+            let hostile = HostileConnection::connect(&scenario.target);
             hostile.send(&good[..len.min(76)], &fds);
-            hostile.is_cut_off_by(&mut scenario.target);
+            hostile.expect_cut_off_by(&mut scenario.target);
         }
         for _ in 0..2000 {
-            let hostile = Hostile::connect(&scenario.target);
+            let hostile = HostileConnection::connect(&scenario.target);
             let mut bad = good.clone();
             for _ in 0..=random.below(4) {
                 let offset = random.below(100) as usize;
                 bad[offset] = random.word() as u8;
             }
-            // Some are random, too long, or valid.
+            // Some packets are random, too long, or valid.
             match random.below(10) {
                 0 => bad.iter_mut().for_each(|byte| *byte = random.word() as u8),
                 1 => bad.resize(5000, 0xff),
@@ -85,9 +85,9 @@ fn descriptors_of_a_wrong_kind_are_refused() {
                 vec![],
                 vec![wrong; 100],
             ] {
-                let hostile = Hostile::connect(&scenario.target);
+                let hostile = HostileConnection::connect(&scenario.target);
                 hostile.send(&good, &fds);
-                hostile.is_cut_off_by(&mut scenario.target);
+                hostile.expect_cut_off_by(&mut scenario.target);
             }
         }
         for wrong in [
@@ -96,9 +96,9 @@ fn descriptors_of_a_wrong_kind_are_refused() {
             unsealed.as_fd(),
             region.fd(),
         ] {
-            let hostile = Hostile::connect(&scenario.target);
+            let hostile = HostileConnection::connect(&scenario.target);
             hostile.send(&good, &[region.fd(), wrong]);
-            hostile.is_cut_off_by(&mut scenario.target);
+            hostile.expect_cut_off_by(&mut scenario.target);
         }
         scenario.expect_traffic();
         assert_eq!(Usage::now().unwrap(), before);
@@ -113,10 +113,10 @@ fn connections_with_new_names_and_bad_regions_leave_no_memory() {
         let bad = File::open("/dev/null").unwrap();
         let mut baseline = 0;
         for round in 0..6000 {
-            let hostile = Hostile::connect(&scenario.target);
+            let hostile = HostileConnection::connect(&scenario.target);
             let hello = hello(&format!("new{round}"), 1, &7);
             hostile.send(&hello, &[bad.as_fd(), bell.fd()]);
-            hostile.is_cut_off_by(&mut scenario.target);
+            hostile.expect_cut_off_by(&mut scenario.target);
             if round == 1000 {
                 baseline = private_after_trim().unwrap();
             }
@@ -128,17 +128,17 @@ fn connections_with_new_names_and_bad_regions_leave_no_memory() {
 }
 
 /// Announces and frees a block until the socket is full. Returns the number of packets sent.
-fn fill_socket(hostile: &Hostile, memory: &Memory, block: &mut u64) -> usize {
-    for said in 0.. {
-        let is_news = block.is_multiple_of(2);
-        let mut bytes = packet(if is_news { BLOCK } else { RELEASE });
+fn fill_socket(hostile: &HostileConnection, memory: &Memory, block: &mut u64) -> usize {
+    for sent in 0.. {
+        let is_announcement = block.is_multiple_of(2);
+        let mut bytes = packet(if is_announcement { BLOCK } else { RELEASE });
         for field in [*block / 2 + 1, 1 << 20, 4096, 0] {
             bytes.extend(field.to_le_bytes());
         }
         bytes.resize(256, 0);
         let fds = [memory.fd()];
-        if !hostile.try_send(&bytes, if is_news { &fds } else { &[] }) {
-            return said;
+        if !hostile.try_send(&bytes, if is_announcement { &fds } else { &[] }) {
+            return sent;
         }
         *block += 1;
     }
@@ -149,7 +149,7 @@ fn fill_socket(hostile: &Hostile, memory: &Memory, block: &mut u64) -> usize {
 fn packets_of_one_peer_are_read_a_few_at_a_time() {
     alone(|| {
         let mut scenario = Scenario::new();
-        let hostile_peer = HostilePeer::enter(&mut scenario.target, &unique("talks"), 1, &7);
+        let hostile_peer = HostilePeer::connect(&mut scenario.target, &unique("talks"), 1, &7);
         let (memory, mut block) = (Memory::create(4096, Writers::Owner).unwrap(), 0);
         assert!(fill_socket(&hostile_peer.hostile, &memory, &mut block) > 100);
         for _ in 0..20 {
@@ -173,7 +173,7 @@ fn silent_connections_do_not_keep_others_out() {
         let before = Usage::now().unwrap();
         let mut silent = Vec::new();
         for round in 0..10 {
-            silent.extend((0..50).map(|_| Hostile::connect(&scenario.target)));
+            silent.extend((0..50).map(|_| HostileConnection::connect(&scenario.target)));
             scenario.expect_traffic();
             let mut late = Side::new();
             let to_target = late.insert(scenario.target.name());
@@ -186,11 +186,11 @@ fn silent_connections_do_not_keep_others_out() {
             late.next_with(&mut [&mut scenario.target]).ok();
             scenario.target.next().ok();
         }
-        // A bounded number of them is kept.
+        // The target keeps a bounded number of silent connections.
         scenario
             .target
             .until(|_| Usage::now().unwrap().fds <= before.fds + silent.len() + 64);
-        // They time out.
+        // The silent connections time out.
         scenario
             .target
             .until(|_| Usage::now().unwrap().fds == before.fds + silent.len());
@@ -201,7 +201,7 @@ fn silent_connections_do_not_keep_others_out() {
 #[test]
 fn every_peer_with_a_hello_is_connected_however_few_connections_are_kept() {
     alone(|| {
-        let mut side = Side::with(None, &[("FI_SHM_PENDING", "1")]);
+        let mut side = Side::with_params(None, &[("FI_SHM_PENDING", "1")]);
         let name = side.name();
         let mut others: Vec<_> = (0..40).map(|_| Side::new()).collect();
         for (number, other) in others.iter_mut().enumerate() {
@@ -223,9 +223,9 @@ fn no_process_takes_the_name_of_a_connected_peer() {
         let name = name.strip_prefix("fi_shm://").unwrap();
         let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
         for incarnation in 0..20 {
-            let hostile = Hostile::connect(&scenario.target);
+            let hostile = HostileConnection::connect(&scenario.target);
             hostile.send(&hello(name, incarnation, &7), &[region.fd(), bell.fd()]);
-            hostile.is_cut_off_by(&mut scenario.target);
+            hostile.expect_cut_off_by(&mut scenario.target);
             scenario.expect_traffic();
         }
     });
@@ -236,24 +236,26 @@ fn a_peer_has_two_sockets_and_one_bounce_region_at_most() {
     alone(|| {
         let (mut scenario, nonce) = (Scenario::new(), Box::new(9_u64));
         let name = unique("greedy");
-        let mut hostile_peer = HostilePeer::enter(&mut scenario.target, &name, 5, &nonce);
+        let mut hostile_peer = HostilePeer::connect(&mut scenario.target, &name, 5, &nonce);
         let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
         let fds = [region.fd(), bell.fd()];
-        let more: Vec<_> = (0..3).map(|_| Hostile::connect(&scenario.target)).collect();
+        let more: Vec<_> = (0..3)
+            .map(|_| HostileConnection::connect(&scenario.target))
+            .collect();
         for hostile in &more {
             hostile.send(&hello(&name, 5, &nonce), &fds);
         }
-        more[1].is_cut_off_by(&mut scenario.target);
-        more[2].is_cut_off_by(&mut scenario.target);
-        let is_open = |hostile: &Hostile| hostile.receive().is_some();
+        more[1].expect_cut_off_by(&mut scenario.target);
+        more[2].expect_cut_off_by(&mut scenario.target);
+        let is_open = |hostile: &HostileConnection| hostile.receive().is_some();
         assert!(is_open(&more[0]) && is_open(&hostile_peer.hostile));
         let mut random = Random::seeded();
-        hostile_peer.segment(&mut random);
+        hostile_peer.send_segment(&mut random);
         (0..1000).for_each(|_| scenario.target.drive());
         assert!(is_open(&hostile_peer.hostile));
         hostile_peer.bounce = None;
-        hostile_peer.segment(&mut random);
-        hostile_peer.hostile.is_cut_off_by(&mut scenario.target);
+        hostile_peer.send_segment(&mut random);
+        hostile_peer.hostile.expect_cut_off_by(&mut scenario.target);
         scenario.expect_traffic();
     });
 }
@@ -263,12 +265,12 @@ fn a_peer_that_repeats_its_hello_is_cut_off() {
     alone(|| {
         let (mut scenario, nonce) = (Scenario::new(), Box::new(9_u64));
         let name = unique("polite");
-        let hostile_peer = HostilePeer::enter(&mut scenario.target, &name, 5, &nonce);
+        let hostile_peer = HostilePeer::connect(&mut scenario.target, &name, 5, &nonce);
         let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
         hostile_peer
             .hostile
             .send(&hello(&name, 5, &nonce), &[region.fd(), bell.fd()]);
-        hostile_peer.hostile.is_cut_off_by(&mut scenario.target);
+        hostile_peer.hostile.expect_cut_off_by(&mut scenario.target);
         scenario.expect_traffic();
     });
 }

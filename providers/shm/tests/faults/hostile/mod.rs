@@ -1,7 +1,8 @@
-//! Hostile peers: garbled hellos, wrong descriptors, silent connections, forged responses, and random
-//! commands, credits and segments. The endpoint cuts them off, and no other peer is affected.
+//! Hostile peers: garbled hellos, wrong descriptors, silent connections, forged responses, and
+//! random commands, credits and segments. The endpoint cuts them off, and no other peer is
+//! affected.
 //!
-//! This file has the parts that they share; the tests are in the modules.
+//! This file has the items that the tests share. The tests are in the modules.
 
 mod commands;
 mod extents;
@@ -33,7 +34,7 @@ const SIZES: Sizes = Sizes {
     inject_size: 65536,
 };
 
-/// Kinds of packets: the refusal, and those of the proof of a key.
+/// Kinds of packets: the refusal, and the packets of the proof of a key.
 pub(crate) const REFUSAL: u32 = 4;
 pub(crate) const QUESTION: u32 = 9;
 pub(crate) const NONCE: u32 = 10;
@@ -49,12 +50,12 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     pub(crate) fn new() -> Self {
-        Self::with(&[])
+        Self::with_params(&[])
     }
 
-    /// The target has these parameters.
-    fn with(params: &[(&str, &str)]) -> Self {
-        let (target, other) = (Side::with(None, params), Side::new());
+    /// Opens a target with these parameters, and another endpoint.
+    fn with_params(params: &[(&str, &str)]) -> Self {
+        let (target, other) = (Side::with_params(None, params), Side::new());
         let to_target = other.insert(target.name());
         let mut scenario = Self {
             target,
@@ -66,7 +67,7 @@ impl Scenario {
         scenario
     }
 
-    /// Messages of every size pass between the well-behaved endpoints.
+    /// Checks that messages of every size pass between the well-behaved endpoints.
     #[track_caller]
     pub(crate) fn expect_traffic(&mut self) {
         let source = self.target.insert(self.other.name());
@@ -88,13 +89,13 @@ impl Scenario {
 }
 
 /// A hostile peer's side of a connection to an endpoint.
-pub(crate) struct Hostile {
+pub(crate) struct HostileConnection {
     socket: PeerSocket,
 }
 
-impl Hostile {
-    /// An existing connection.
-    pub(crate) fn of(socket: OwnedFd) -> Self {
+impl HostileConnection {
+    /// Wraps the socket of an existing connection.
+    pub(crate) fn from_socket(socket: OwnedFd) -> Self {
         let socket = PeerSocket::of(socket);
         Self { socket }
     }
@@ -141,7 +142,7 @@ impl Hostile {
 
     /// Makes progress on the target until it has closed the connection.
     #[track_caller]
-    pub(crate) fn is_cut_off_by(&self, target: &mut Side) {
+    pub(crate) fn expect_cut_off_by(&self, target: &mut Side) {
         target.until(|_| self.receive().is_none());
     }
 }
@@ -185,7 +186,7 @@ pub(crate) fn region() -> Region {
 
 /// A hostile peer that is connected.
 struct HostilePeer {
-    hostile: Hostile,
+    hostile: HostileConnection,
     region: Region,
     /// The target's region for this peer.
     target_region: PeerRegion,
@@ -198,11 +199,11 @@ struct HostilePeer {
 }
 
 impl HostilePeer {
-    fn enter(target: &mut Side, name: &str, incarnation: u128, nonce: &u64) -> Self {
+    fn connect(target: &mut Side, name: &str, incarnation: u128, nonce: &u64) -> Self {
         Self::connect_with(target, &hello(name, incarnation, nonce), |_| {})
     }
 
-    /// With the key entries of a chunk.
+    /// Connects a peer that announces the key entries of a chunk.
     fn connect_with_keys(target: &mut Side, name: &str, nonce: &u64, chunk: &Chunk) -> Self {
         let mut hello = hello(name, 5, nonce);
         hello[68..72].copy_from_slice(&1_u32.to_le_bytes());
@@ -213,18 +214,22 @@ impl HostilePeer {
         })
     }
 
-    fn connect_with(target: &mut Side, hello: &[u8], more: impl FnOnce(&Hostile)) -> Self {
-        let hostile = Hostile::connect(target);
+    fn connect_with(
+        target: &mut Side,
+        hello: &[u8],
+        send_more: impl FnOnce(&HostileConnection),
+    ) -> Self {
+        let hostile = HostileConnection::connect(target);
         let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
         hostile.send(hello, &[region.fd(), bell.fd()]);
-        more(&hostile);
+        send_more(&hostile);
         let mut response = Vec::new();
         target.until(|_| match hostile.receive() {
             Some((bytes, fds)) => {
                 response = fds;
                 !bytes.is_empty()
             }
-            None => panic!("not let in"),
+            None => panic!("the target refuses the hello"),
         });
         let bell = response.pop().and_then(|fd| Bell::attach(fd, 0).ok());
         let target_region = response
@@ -243,7 +248,9 @@ impl HostilePeer {
         }
     }
 
-    fn segment(&mut self, random: &mut Random) {
+    /// Announces a bounce segment with a random number and length. The first call creates the
+    /// bounce region instead.
+    fn send_segment(&mut self, random: &mut Random) {
         let Some(bounce) = &mut self.bounce else {
             let shape = Shape {
                 count: 16,

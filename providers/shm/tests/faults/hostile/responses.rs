@@ -81,7 +81,7 @@ impl Operation {
     }
 
     /// The index of the word with the operation's number in its command.
-    fn word(self) -> usize {
+    fn number_index(self) -> usize {
         match self {
             Self::Read | Self::LongRead => 4,
             Self::Atomic => 2,
@@ -103,16 +103,17 @@ impl Operation {
 enum Forgery {
     /// A response of this status.
     Response(u32),
-    /// So many bytes of a read.
+    /// The given number of bytes of a read.
     Bytes(usize),
-    /// The announcement of so many bytes of a read in segments.
+    /// The announcement of the given number of bytes of a read in segments.
     Segments(usize),
-    /// The same, under the number of a message.
+    /// The announcement of a read in segments under the number of a message.
     TakenSegments,
-    /// So many bytes of an atomic's previous values.
+    /// The given number of bytes of an atomic's previous values.
     Values(usize),
-    /// The refusal of an atomic, or of a read.
+    /// The refusal of an atomic.
     NoValues,
+    /// The refusal of a read.
     NoBytes,
 }
 
@@ -133,8 +134,8 @@ impl Forgery {
         Self::NoValues,
     ];
 
-    /// Whether a well-behaved peer may send it next.
-    fn is_honest(self, operation: Operation) -> bool {
+    /// Whether a well-behaved peer may send this response to the operation next.
+    fn is_valid_for(self, operation: Operation) -> bool {
         match operation {
             Operation::Read => matches!(self, Self::Bytes(8) | Self::Segments(8) | Self::NoBytes),
             Operation::LongRead => matches!(self, Self::Segments(LONG) | Self::NoBytes),
@@ -153,23 +154,23 @@ impl Forgery {
         let id = u64::from(msg_id);
         match self {
             Self::Response(status) => resp.push(Resp { msg_id, status }),
-            Self::Bytes(len) => command(tx, 7 | (len as u32) << 24, &[id]),
-            Self::Segments(len) => command(tx, 7 | 2 << 8, &[id, len as u64, 55]),
+            Self::Bytes(len) => send_command(tx, 7 | (len as u32) << 24, &[id]),
+            Self::Segments(len) => send_command(tx, 7 | 2 << 8, &[id, len as u64, 55]),
             Self::TakenSegments => {
                 push_rts(tx, 100, 55, 0);
-                command(tx, 7 | 2 << 8, &[id, operation.len() as u64, 55]);
+                send_command(tx, 7 | 2 << 8, &[id, operation.len() as u64, 55]);
             }
-            Self::Values(len) => command(tx, 9 | (len as u32) << 24, &[id]),
-            Self::NoValues => command(tx, 9, &[id | 14 << 32]),
-            Self::NoBytes => command(tx, 7, &[id | 14 << 32]),
+            Self::Values(len) => send_command(tx, 9 | (len as u32) << 24, &[id]),
+            Self::NoValues => send_command(tx, 9, &[id | 14 << 32]),
+            Self::NoBytes => send_command(tx, 7, &[id | 14 << 32]),
         }
     }
 }
 
-fn command(tx: &mut Sender, head: u32, words: &[u64]) {
+fn send_command(tx: &mut Sender, head: u32, words: &[u64]) {
     let mut slot = tx.claim().unwrap();
-    for (at, &word) in (1..).zip(words) {
-        slot.put(at, word);
+    for (index, &word) in (1..).zip(words) {
+        slot.put(index, word);
     }
     slot.commit(head);
 }
@@ -184,9 +185,9 @@ struct ForgingPeer {
 }
 
 impl ForgingPeer {
-    fn enter(target: &mut Side, name: &str) -> Self {
+    fn connect(target: &mut Side, name: &str) -> Self {
         let (mut chunk, nonce) = (Chunk::create(0).unwrap(), Box::new(9_u64));
-        let row = KeyEntry {
+        let entry = KeyEntry {
             key: KEY,
             start: 0,
             len: 1 << 20,
@@ -195,7 +196,7 @@ impl ForgingPeer {
             memory: 1 << 20,
             block: 0,
         };
-        chunk.publish(KEY as usize, &row);
+        chunk.publish(KEY as usize, &entry);
         let hostile_peer = HostilePeer::connect_with_keys(target, name, &nonce, &chunk);
         Self {
             rx: hostile_peer.target_region.cmd_receiver(),
@@ -206,13 +207,13 @@ impl ForgingPeer {
         }
     }
 
-    /// The number of the operation that the target has requested.
+    /// Waits for the target's request of the operation, and returns the number of the request.
     #[track_caller]
-    fn number(&mut self, target: &Side, operation: Operation) -> u32 {
+    fn take_number(&mut self, target: &Side, operation: Operation) -> u32 {
         loop {
             assert!(poll(target).is_none());
             if let Some(slot) = self.rx.peek() {
-                let number = slot.word(operation.word()) as u32;
+                let number = slot.word(operation.number_index()) as u32;
                 self.rx.release();
                 return number;
             }
@@ -220,7 +221,7 @@ impl ForgingPeer {
     }
 
     /// Makes progress until the target has closed the connection, and returns its completions.
-    fn is_cut_off(&self, target: &Side) -> Vec<(u64, Option<Errno>)> {
+    fn wait_for_cut_off(&self, target: &Side) -> Vec<(u64, Option<Errno>)> {
         let mut done = Vec::new();
         let mut is_over = false;
         while !std::mem::replace(&mut is_over, self.hostile_peer.hostile.receive().is_none()) {
@@ -238,23 +239,23 @@ fn completed(target: &Side) -> Option<(u64, Option<Errno>)> {
     })
 }
 
-/// The parameters with which the target of a read copies the bytes, not the initiator.
+/// Parameters with which the target of a read copies the bytes, and not the initiator.
 const COPIES_BY_TARGET: [(&str, &str); 1] = [("FI_SHM_PROTOCOL", "bounce")];
 
 #[test]
 fn an_operation_completes_by_a_response_of_its_own_kind_only() {
     alone(|| {
-        let (mut scenario, name) = (Scenario::with(&COPIES_BY_TARGET), unique("forger"));
+        let (mut scenario, name) = (Scenario::with_params(&COPIES_BY_TARGET), unique("forger"));
         for operation in Operation::ALL {
             for forgery in Forgery::ALL {
-                if forgery.is_honest(operation) {
+                if forgery.is_valid_for(operation) {
                     continue;
                 }
-                let mut forger = ForgingPeer::enter(&mut scenario.target, &name);
+                let mut forger = ForgingPeer::connect(&mut scenario.target, &name);
                 let context = operation.post(&mut scenario.target, forger.peer_addr);
-                let number = forger.number(&scenario.target, operation);
+                let number = forger.take_number(&scenario.target, operation);
                 forgery.send(&mut forger, number, operation);
-                let done = forger.is_cut_off(&scenario.target);
+                let done = forger.wait_for_cut_off(&scenario.target);
                 let expected = [(context, Some(Errno::ConnReset))];
                 assert_eq!(done, expected, "{forgery:?} to {operation:?}");
             }
@@ -265,7 +266,7 @@ fn an_operation_completes_by_a_response_of_its_own_kind_only() {
 
 #[test]
 fn a_second_response_to_an_operation_completes_nothing() {
-    let honest = [
+    let valid = [
         (Operation::Read, Forgery::Bytes(8), None),
         (Operation::Read, Forgery::NoBytes, Some(Errno::Fault)),
         (Operation::Atomic, Forgery::Values(8), None),
@@ -279,22 +280,22 @@ fn a_second_response_to_an_operation_completes_nothing() {
         (Operation::Delivery, Forgery::Response(DONE), None),
     ];
     alone(|| {
-        let (mut scenario, name) = (Scenario::with(&COPIES_BY_TARGET), unique("again"));
-        for (operation, first, outcome) in honest {
-            for again in Forgery::ALL {
-                let mut forger = ForgingPeer::enter(&mut scenario.target, &name);
+        let (mut scenario, name) = (Scenario::with_params(&COPIES_BY_TARGET), unique("again"));
+        for (operation, first, outcome) in valid {
+            for second in Forgery::ALL {
+                let mut forger = ForgingPeer::connect(&mut scenario.target, &name);
                 let context = operation.post(&mut scenario.target, forger.peer_addr);
-                let number = forger.number(&scenario.target, operation);
+                let number = forger.take_number(&scenario.target, operation);
                 first.send(&mut forger, number, operation);
                 let mut done = Vec::new();
                 while done.is_empty() {
                     done.extend(completed(&scenario.target));
                 }
-                again.send(&mut forger, number, operation);
+                second.send(&mut forger, number, operation);
                 (0..1000).for_each(|_| done.extend(completed(&scenario.target)));
                 drop(forger);
                 (0..1000).for_each(|_| done.extend(completed(&scenario.target)));
-                assert_eq!(done, [(context, outcome)], "{again:?} behind {first:?}");
+                assert_eq!(done, [(context, outcome)], "{second:?} behind {first:?}");
             }
         }
         scenario.expect_traffic();
@@ -304,17 +305,17 @@ fn a_second_response_to_an_operation_completes_nothing() {
 #[test]
 fn a_read_in_segments_fails_once_after_any_other_response() {
     alone(|| {
-        let (mut scenario, name) = (Scenario::with(&COPIES_BY_TARGET), unique("stream"));
+        let (mut scenario, name) = (Scenario::with_params(&COPIES_BY_TARGET), unique("stream"));
         for forgery in Forgery::ALL {
-            let mut forger = ForgingPeer::enter(&mut scenario.target, &name);
+            let mut forger = ForgingPeer::connect(&mut scenario.target, &name);
             let context = Operation::LongRead.post(&mut scenario.target, forger.peer_addr);
-            let number = forger.number(&scenario.target, Operation::LongRead);
+            let number = forger.take_number(&scenario.target, Operation::LongRead);
             Forgery::Segments(LONG).send(&mut forger, number, Operation::LongRead);
-            forger.hostile_peer.segment(&mut Random::seeded());
+            forger.hostile_peer.send_segment(&mut Random::seeded());
             let bounce = forger.hostile_peer.bounce.as_mut().unwrap();
             bounce.fill(55, 4096, |_, _, _| {});
             forgery.send(&mut forger, number, Operation::LongRead);
-            let done = forger.is_cut_off(&scenario.target);
+            let done = forger.wait_for_cut_off(&scenario.target);
             assert_eq!(done, [(context, Some(Errno::ConnReset))], "{forgery:?}");
         }
         scenario.expect_traffic();
@@ -324,12 +325,12 @@ fn a_read_in_segments_fails_once_after_any_other_response() {
 #[test]
 fn a_reader_of_segments_may_only_acknowledge_them() {
     alone(|| {
-        let mut scenario = Scenario::with(&COPIES_BY_TARGET);
+        let mut scenario = Scenario::with_params(&COPIES_BY_TARGET);
         let (_guarded, name) = (guarded_region(&scenario.target), unique("reader"));
         for forgery in Forgery::ALL {
-            let mut forger = ForgingPeer::enter(&mut scenario.target, &name);
+            let mut forger = ForgingPeer::connect(&mut scenario.target, &name);
             let read = [commands::KEY, 0, 4096, 77];
-            command(&mut forger.hostile_peer.tx, 3, &read);
+            send_command(&mut forger.hostile_peer.tx, 3, &read);
             let mut stream = None;
             scenario.target.until(|_| {
                 stream = forger.rx.peek().map(|slot| slot.word(3) as u32);
@@ -340,7 +341,7 @@ fn a_reader_of_segments_may_only_acknowledge_them() {
                 (0..1000).for_each(|_| scenario.target.drive());
                 assert!(forger.hostile_peer.hostile.receive().is_some());
             } else {
-                assert_eq!(forger.is_cut_off(&scenario.target), [], "{forgery:?}");
+                assert_eq!(forger.wait_for_cut_off(&scenario.target), [], "{forgery:?}");
             }
         }
         scenario.expect_traffic();
@@ -351,16 +352,16 @@ fn a_reader_of_segments_may_only_acknowledge_them() {
 fn an_incarnation_with_requests_behind_unexpected_messages_beyond_the_quota_is_drained() {
     let params = [("FI_SHM_UNEXPECTED_SIZE", "16k"), COPIES_BY_TARGET[0]];
     alone(|| {
-        let mut scenario = Scenario::with(&params);
+        let mut scenario = Scenario::with_params(&params);
         let (_guarded, name) = (guarded_region(&scenario.target), unique("late"));
         let result = [1, 8, 0, 0];
         for (head, words) in [(3, [commands::KEY, 0, 8, 77]), (7 | 8 << 24, result)] {
-            let mut forger = ForgingPeer::enter(&mut scenario.target, &name);
+            let mut forger = ForgingPeer::connect(&mut scenario.target, &name);
             let tx = &mut forger.hostile_peer.tx;
             // More messages than the quota allows.
             let messages = 250;
-            (0..messages).for_each(|_| command(tx, 48 << 24, &[0]));
-            command(tx, head, &words);
+            (0..messages).for_each(|_| send_command(tx, 48 << 24, &[0]));
+            send_command(tx, head, &words);
             (0..1000).for_each(|_| scenario.target.drive());
             let peer_addr = forger.peer_addr;
             drop(forger);
@@ -373,8 +374,8 @@ fn an_incarnation_with_requests_behind_unexpected_messages_beyond_the_quota_is_d
                     .unwrap();
                 scenario.target.next().ok();
             }
-            // Its name can be used by the next incarnation.
-            let next = ForgingPeer::enter(&mut scenario.target, &name);
+            // The next incarnation can use the name.
+            let next = ForgingPeer::connect(&mut scenario.target, &name);
             assert_eq!(next.peer_addr, peer_addr);
         }
         scenario.expect_traffic();

@@ -18,7 +18,7 @@ fn pending_rendezvous_to_a_peer_that_is_cut_off_are_void() {
     alone(|| {
         let (mut scenario, nonce) = (Scenario::new(), Box::new(9_u64));
         let name = unique("slow");
-        let mut hostile_peer = HostilePeer::enter(&mut scenario.target, &name, 5, &nonce);
+        let mut hostile_peer = HostilePeer::connect(&mut scenario.target, &name, 5, &nonce);
         let peer_addr = scenario.target.insert(&name);
         scenario
             .target
@@ -36,14 +36,15 @@ fn pending_rendezvous_to_a_peer_that_is_cut_off_are_void() {
 fn segments_of_an_unexpected_message_are_bounded() {
     alone(|| {
         let (mut scenario, nonce) = (Scenario::new(), Box::new(9_u64));
-        let mut hostile_peer = HostilePeer::enter(&mut scenario.target, &unique("heap"), 5, &nonce);
+        let mut hostile_peer =
+            HostilePeer::connect(&mut scenario.target, &unique("heap"), 5, &nonce);
         let mut slot = hostile_peer.tx.claim().unwrap();
         slot.put(3, u64::from(u32::MAX));
         slot.put(4, 1 << 32);
         slot.put(6, u64::from(u32::MAX));
         slot.commit(1 | 2 << 8);
         let mut random = Random::seeded();
-        hostile_peer.segment(&mut random);
+        hostile_peer.send_segment(&mut random);
         // The ring of announcements must not be overtaken before it is mapped.
         (0..1000).for_each(|_| scenario.target.drive());
         scenario.target.until(|_| {
@@ -58,7 +59,8 @@ fn segments_of_an_unexpected_message_are_bounded() {
     });
 }
 
-/// Sends the RTS of an untagged message in bounce segments, `eager` of which come without a request.
+/// Sends the RTS of an untagged message in bounce segments, `eager` of which come without a
+/// request.
 pub(super) fn push_rts(tx: &mut Sender, len: u64, msg_id: u64, eager: u64) {
     let mut slot = tx.claim().unwrap();
     slot.put(3, len);
@@ -71,12 +73,13 @@ pub(super) fn push_rts(tx: &mut Sender, len: u64, msg_id: u64, eager: u64) {
 fn segments_that_are_longer_than_their_message_leave_the_rest_of_the_buffer_alone() {
     alone(|| {
         let (mut scenario, nonce) = (Scenario::new(), Box::new(9_u64));
-        let mut hostile_peer = HostilePeer::enter(&mut scenario.target, &unique("long"), 5, &nonce);
+        let mut hostile_peer =
+            HostilePeer::connect(&mut scenario.target, &unique("long"), 5, &nonce);
         let number = 77;
         let any = FiAddr::UNSPEC;
         scenario.target.recv(Kind::Msg, any, 3000, number).unwrap();
         push_rts(&mut hostile_peer.tx, 100, 1, 1);
-        hostile_peer.segment(&mut Random::seeded());
+        hostile_peer.send_segment(&mut Random::seeded());
         let bounce = hostile_peer.bounce.as_mut().unwrap();
         bounce.fill(1, 4096, |_, _, _| {});
         let event = scenario.target.next().ok();
@@ -90,7 +93,7 @@ fn a_receive_fails_when_its_rendezvous_is_repeated() {
     alone(|| {
         let (mut scenario, nonce) = (Scenario::new(), Box::new(9_u64));
         let mut hostile_peer =
-            HostilePeer::enter(&mut scenario.target, &unique("twice"), 5, &nonce);
+            HostilePeer::connect(&mut scenario.target, &unique("twice"), 5, &nonce);
         let any = FiAddr::UNSPEC;
         scenario.target.recv(Kind::Msg, any, 100_000, 77).unwrap();
         push_rts(&mut hostile_peer.tx, 100_000, 1, 0);
@@ -106,9 +109,9 @@ fn segments_without_a_rendezvous_are_bounded() {
     alone(|| {
         let (mut scenario, nonce) = (Scenario::new(), Box::new(9_u64));
         let mut hostile_peer =
-            HostilePeer::enter(&mut scenario.target, &unique("early"), 5, &nonce);
+            HostilePeer::connect(&mut scenario.target, &unique("early"), 5, &nonce);
         push_rts(&mut hostile_peer.tx, 100, 1, 1);
-        hostile_peer.segment(&mut Random::seeded());
+        hostile_peer.send_segment(&mut Random::seeded());
         // The ring of announcements must not be overtaken before it is mapped.
         (0..1000).for_each(|_| scenario.target.drive());
         scenario.target.until(|_| {
@@ -128,21 +131,21 @@ fn a_rendezvous_without_bytes_holds_its_receive_alone_and_ends_with_its_peer() {
     alone(|| {
         let (mut scenario, nonce) = (Scenario::new(), Box::new(9_u64));
         let mut hostile_peer =
-            HostilePeer::enter(&mut scenario.target, &unique("empty"), 5, &nonce);
+            HostilePeer::connect(&mut scenario.target, &unique("empty"), 5, &nonce);
         let (any, len) = (FiAddr::UNSPEC, 100_000);
         let numbers: Vec<_> = (1000..1000 + 20).collect();
         for (&number, msg_id) in numbers.iter().zip(0..) {
             scenario.target.recv(Kind::Msg, any, len, number).unwrap();
-            // Some of the segments are announced as coming without a request.
+            // Some of the commands announce eager segments, which come without a request.
             push_rts(&mut hostile_peer.tx, len as u64, msg_id, msg_id % 3);
         }
         let free = 2000;
         scenario.target.recv(Kind::Msg, any, len, free).unwrap();
-        let mut asked = hostile_peer.target_region.resp_receiver();
-        let mut left = numbers.len();
+        let mut requests = hostile_peer.target_region.resp_receiver();
+        let mut unrequested = numbers.len();
         scenario.target.until(|_| {
-            left -= std::iter::from_fn(|| asked.pop()).count();
-            left == 0
+            unrequested -= std::iter::from_fn(|| requests.pop()).count();
+            unrequested == 0
         });
         scenario.expect_traffic();
         // A receive without a match can be cancelled.
@@ -170,7 +173,7 @@ fn endless_rendezvous_without_bytes_cut_off_their_peer() {
         let before = private_after_trim().unwrap();
         for name in ["first", "second", "third"] {
             let mut hostile_peer =
-                HostilePeer::enter(&mut scenario.target, &unique(name), 5, &nonce);
+                HostilePeer::connect(&mut scenario.target, &unique(name), 5, &nonce);
             let mut msg_id = 0;
             scenario.target.until(|_| {
                 let _ = hostile_peer.tx.refresh(hostile_peer.tx.position());
@@ -187,7 +190,7 @@ fn endless_rendezvous_without_bytes_cut_off_their_peer() {
     });
 }
 
-/// Fills the sockets to the target's peers by packets about special memory, which no peer reads.
+/// Fills the sockets to the target's peers with packets about special memory, which no peer reads.
 fn fill_sockets(target: &mut Side) {
     for block in 1000..1400 {
         let access = MrAccess::REMOTE_READ;
@@ -199,19 +202,19 @@ fn fill_sockets(target: &mut Side) {
 #[test]
 fn segments_are_announced_to_a_peer_with_a_full_socket_once_it_has_room() {
     alone(|| {
-        let mut scenario = Scenario::with(&[("FI_SHM_PROTOCOL", "bounce")]);
+        let mut scenario = Scenario::with_params(&[("FI_SHM_PROTOCOL", "bounce")]);
         let (_guarded, nonce, name) = (
             guarded_region(&scenario.target),
             Box::new(9_u64),
             unique("full"),
         );
-        let mut hostile_peer = HostilePeer::enter(&mut scenario.target, &name, 5, &nonce);
+        let mut hostile_peer = HostilePeer::connect(&mut scenario.target, &name, 5, &nonce);
         let peer_addr = scenario.target.insert(&name);
         fill_sockets(&mut scenario.target);
         // A read of the target's memory, and a message of the target.
         let mut slot = hostile_peer.tx.claim().unwrap();
-        for (at, word) in (1..).zip([KEY, 0, 4096, 77]) {
-            slot.put(at, word);
+        for (index, word) in (1..).zip([KEY, 0, 4096, 77]) {
+            slot.put(index, word);
         }
         slot.commit(3);
         scenario
@@ -219,31 +222,38 @@ fn segments_are_announced_to_a_peer_with_a_full_socket_once_it_has_room() {
             .send(Kind::Tagged, peer_addr, 100_000, 1)
             .unwrap();
         let mut commands = hostile_peer.target_region.cmd_receiver();
-        let (mut read, mut offered) = (None, None);
+        let (mut read, mut announced) = (None, None);
         scenario.target.until(|_| {
             if let Some(slot) = commands.peek() {
                 match slot.head() & 0xff {
-                    1 => offered = Some(slot.word(4) as u32),
+                    1 => announced = Some(slot.word(4) as u32),
                     _ => {
-                        assert_eq!(slot.head(), 7 | 2 << 8, "no bytes in segments");
+                        assert_eq!(
+                            slot.head(),
+                            7 | 2 << 8,
+                            "the response announces no segments"
+                        );
                         read = Some(slot.word(3) as u32);
                     }
                 }
                 commands.release();
             }
-            read.is_some() && offered.is_some()
+            read.is_some() && announced.is_some()
         });
-        let asked = Resp {
-            msg_id: offered.unwrap(),
-            status: BOUNCE_IT,
+        let request = Resp {
+            msg_id: announced.unwrap(),
+            status: REQUEST_SEGMENTS,
         };
-        hostile_peer.resp.push(asked);
+        hostile_peer.resp.push(request);
         for _ in 0..1000 {
             assert!(scenario.target.poll().is_none(), "the message has failed");
         }
         let mut segments = None;
         scenario.target.until(|_| {
-            let (bytes, mut fds) = hostile_peer.hostile.receive().expect("not cut off");
+            let (bytes, mut fds) = hostile_peer
+                .hostile
+                .receive()
+                .expect("the target cuts the peer off");
             if bytes.get(12..16) == Some(&BOUNCE.to_le_bytes()[..]) {
                 segments = fds.pop();
             }
@@ -256,19 +266,19 @@ fn segments_are_announced_to_a_peer_with_a_full_socket_once_it_has_room() {
         let mut segments = BounceReceiver::attach(segments.unwrap(), shape).unwrap();
         scenario.target.until(|_| {
             if let Some(filled) = segments.peek().unwrap() {
-                for stream in [&mut read, &mut offered] {
+                for stream in [&mut read, &mut announced] {
                     stream.take_if(|id| *id == filled.msg_id);
                 }
                 segments.take();
             }
-            read.is_none() && offered.is_none()
+            read.is_none() && announced.is_none()
         });
         scenario.expect_traffic();
     });
 }
 
 /// The status that requests a message in segments.
-const BOUNCE_IT: u32 = 2;
+const REQUEST_SEGMENTS: u32 = 2;
 /// The status that gives a segment back.
 const SEGMENT: u32 = 3;
 /// The kind of packet that aborts a message.
@@ -282,17 +292,18 @@ fn a_peer_with_a_full_socket_receives_the_abort_once_it_has_room() {
             ("FI_SHM_SEGMENT_COUNT", "2"),
             ("FI_SHM_SEGMENT_SIZE", "4096"),
         ];
-        let (mut scenario, nonce) = (Scenario::with(&params), Box::new(9_u64));
+        let (mut scenario, nonce) = (Scenario::with_params(&params), Box::new(9_u64));
         let memory = vec![7_u8; 1 << 20].leak();
         let mut attr = mr::Attr::default();
         (attr.access, attr.requested_key) = (MrAccess::REMOTE_READ, KEY);
         let segment = IovMut::from_raw(memory.as_mut_ptr().cast(), memory.len());
         // SAFETY: never freed, and not touched again.
         let region = unsafe { scenario.target.domain().reg(&[segment], &attr) }.unwrap();
-        let mut hostile_peer = HostilePeer::enter(&mut scenario.target, &unique("deaf"), 5, &nonce);
+        let mut hostile_peer =
+            HostilePeer::connect(&mut scenario.target, &unique("full"), 5, &nonce);
         let mut slot = hostile_peer.tx.claim().unwrap();
-        for (at, word) in (1..).zip([KEY, 0, 1 << 20, 77]) {
-            slot.put(at, word);
+        for (index, word) in (1..).zip([KEY, 0, 1 << 20, 77]) {
+            slot.put(index, word);
         }
         slot.commit(3);
         let responses = hostile_peer.target_region.cmd_receiver();
@@ -312,8 +323,15 @@ fn a_peer_with_a_full_socket_receives_the_abort_once_it_has_room() {
         }
         (0..1000).for_each(|_| scenario.target.drive());
         scenario.target.until(|_| {
-            let (bytes, _) = hostile_peer.hostile.receive().expect("not cut off");
-            let word = |at: usize| bytes.get(at..at + 4).map(|word| word.try_into().unwrap());
+            let (bytes, _) = hostile_peer
+                .hostile
+                .receive()
+                .expect("the target cuts the peer off");
+            let word = |offset: usize| {
+                bytes
+                    .get(offset..offset + 4)
+                    .map(|word| word.try_into().unwrap())
+            };
             let is_abort = word(12).map(u32::from_le_bytes) == Some(ABORT);
             is_abort && word(16).map(u32::from_le_bytes) == stream
         });

@@ -1,4 +1,4 @@
-//! Forged key tables: entries of memory that does not exist, or lies outside of the block.
+//! Forged key tables: entries for memory that does not exist, or lies outside of the block.
 
 use std::os::fd::AsFd;
 
@@ -17,8 +17,8 @@ use crate::process::alone;
 const BASE: u64 = 1 << 32;
 const LEN: u64 = 8192;
 
-fn entries() -> Vec<KeyEntry> {
-    let sound = KeyEntry {
+fn forged_entries() -> Vec<KeyEntry> {
+    let valid = KeyEntry {
         key: KEY,
         start: 0,
         len: LEN,
@@ -27,7 +27,7 @@ fn entries() -> Vec<KeyEntry> {
         memory: BASE,
         block: 1,
     };
-    let mut entries = vec![sound];
+    let mut entries = vec![valid];
     // Beside the block, across its ends, or at an unaligned address of it.
     for memory in [
         BASE - 8,
@@ -38,28 +38,28 @@ fn entries() -> Vec<KeyEntry> {
         u64::MAX,
         u64::MAX - 7,
     ] {
-        entries.push(KeyEntry { memory, ..sound });
+        entries.push(KeyEntry { memory, ..valid });
         let len = LEN / 2;
         entries.push(KeyEntry {
             memory,
             len,
-            ..sound
+            ..valid
         });
     }
     for len in [0, 7, LEN + 1, u64::MAX, u64::MAX - BASE] {
-        entries.push(KeyEntry { len, ..sound });
+        entries.push(KeyEntry { len, ..valid });
     }
     for start in [u64::MAX, u64::MAX - 7, 8, u64::MAX - LEN] {
-        entries.push(KeyEntry { start, ..sound });
+        entries.push(KeyEntry { start, ..valid });
         let len = u64::MAX;
         entries.push(KeyEntry {
             start,
             len,
-            ..sound
+            ..valid
         });
     }
     for block in [0, 2, u64::MAX] {
-        entries.push(KeyEntry { block, ..sound });
+        entries.push(KeyEntry { block, ..valid });
     }
     for kind in [Memory::Plain, Memory::Whole] {
         for memory in [0, 8, BASE, u64::MAX - LEN, u64::MAX] {
@@ -68,13 +68,13 @@ fn entries() -> Vec<KeyEntry> {
                 kind,
                 memory,
                 len,
-                ..sound
+                ..valid
             });
         }
     }
     entries.push(KeyEntry {
         rights: u32::MAX,
-        ..sound
+        ..valid
     });
     entries
 }
@@ -83,7 +83,7 @@ fn entries() -> Vec<KeyEntry> {
 fn key_entries_of_absent_memory_fail_operations_and_disturb_nothing_else() {
     alone(|| {
         let (mut scenario, nonce) = (Scenario::new(), Box::new(9_u64));
-        let name = unique("mapmaker");
+        let name = unique("forger");
         let (_memory, fd) =
             Block::create(LEN as usize, Writers::AnyProcess, PageSize::Ordinary).unwrap();
         let mut block = packet(BLOCK);
@@ -92,7 +92,7 @@ fn key_entries_of_absent_memory_fail_operations_and_disturb_nothing_else() {
         }
         block.extend(1_u32.to_le_bytes());
         block.resize(256, 0);
-        for entry in entries() {
+        for entry in forged_entries() {
             let mut chunk = Chunk::create(0).unwrap();
             chunk.publish(KEY as usize, &entry);
             let target = &mut scenario.target;
@@ -130,7 +130,7 @@ fn key_entries_of_absent_memory_fail_operations_and_disturb_nothing_else() {
                 }
             }
             drop(forger);
-            // Its outstanding operations end with it.
+            // The operations on the hostile peer's memory end with the peer.
             while done < posted {
                 done += u64::from(poll(target).is_some());
             }
@@ -142,7 +142,7 @@ fn key_entries_of_absent_memory_fail_operations_and_disturb_nothing_else() {
 }
 
 /// The packet that announces the hostile peer's block.
-fn announced(len: u64, is_writable: bool) -> Vec<u8> {
+fn announcement(len: u64, is_writable: bool) -> Vec<u8> {
     let mut block = packet(BLOCK);
     for word in [1, BASE, len] {
         block.extend(u64::to_le_bytes(word));
@@ -159,10 +159,12 @@ fn a_block_that_is_read_only_is_not_written_whatever_its_key_grants() {
         let (_memory, fd) =
             Block::create(LEN as usize, Writers::AnyProcess, PageSize::Ordinary).unwrap();
         let mut chunk = Chunk::create(0).unwrap();
-        chunk.publish(KEY as usize, &entries()[0]);
+        chunk.publish(KEY as usize, &forged_entries()[0]);
         let (target, name) = (&mut scenario.target, unique("reader"));
         let forger = HostilePeer::connect_with_keys(target, &name, &nonce, &chunk);
-        forger.hostile.send(&announced(LEN, false), &[fd.as_fd()]);
+        forger
+            .hostile
+            .send(&announcement(LEN, false), &[fd.as_fd()]);
         (0..1000).for_each(|_| target.drive());
         let dest = target.insert(&name);
         let segment = |len| RmaIov {
@@ -190,7 +192,8 @@ fn a_block_that_is_read_only_is_not_written_whatever_its_key_grants() {
             .unwrap();
             contexts.push(7);
         }
-        // The operations that the initiator could not do were sent to the owner, which does not do them.
+        // The initiator sends the operations that it cannot execute to the owner, which does not
+        // execute them.
         let written = forger.target_region.cmd_receiver();
         assert!(written.peek().is_some_and(|slot| slot.head() & 0xff == 2));
         drop(forger);

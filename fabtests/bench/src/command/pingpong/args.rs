@@ -1,17 +1,10 @@
-//! `pingpong`: two processes exchange messages through the fabric.
+//! The arguments of `pingpong`.
 
 use clap::ArgGroup;
 
-use super::bench::{LIMIT_ROUNDS, OWN};
-use super::interrupt::report_on_interrupt;
-use super::print::{self, Format};
-use super::{PlacementArgs, terminals};
-use crate::comparison::{Contestant, Draft, Plan, measure};
+use crate::command::PlacementArgs;
+use crate::comparison::Plan;
 use crate::fabric::Bench;
-use crate::limits::{Depth, survey};
-use crate::machine::Machine;
-use crate::pair::Pair;
-use crate::progress::Progress;
 use crate::size::Sizes;
 
 /// Arguments of `pingpong`.
@@ -63,60 +56,8 @@ pub struct Args {
     pub placement: PlacementArgs,
 }
 
-/// Measures the plan and prints the report.
-///
-/// # Errors
-/// When a process cannot be started or dies, an operation fails, or the deadline passes.
-pub fn run(args: &Args) -> anyhow::Result<()> {
-    if args.server {
-        return terminals::serve(args);
-    }
-    let draft = Draft::default();
-    let format = match args.json {
-        true => Format::Json,
-        false => Format::Tables,
-    };
-    report_on_interrupt(&draft, format)?;
-    let placement = args.placement.resolve()?;
-    let deadline = args.placement.deadline();
-    let machine = Machine::describe(placement);
-    let plan = args.plan();
-    let progress = Progress::on_stderr();
-
-    let contestant = match &args.client {
-        Some(address) => terminals::connect(args, &plan, address)?,
-        None => {
-            let pair = Pair::start(placement, deadline)?;
-            Contestant::open(
-                OWN.to_owned(),
-                pair,
-                &plan.open_order(args.provider.clone()),
-            )?
-        }
-    };
-    let mut probe_pair = Pair::start(placement, deadline)?;
-    let limits = survey(
-        &mut probe_pair,
-        Depth::Beside,
-        &plan.sizes,
-        LIMIT_ROUNDS,
-        progress,
-    )?;
-    draft.begin(machine, limits.clone());
-    let contestants = &mut [contestant];
-    measure(
-        &plan,
-        &mut probe_pair,
-        contestants,
-        &limits,
-        &draft,
-        progress,
-    )?;
-    print::report(&draft.finish(), format)
-}
-
 impl Args {
-    /// The points to measure.
+    /// The plan that these arguments select.
     pub fn plan(&self) -> Plan {
         let bench = if self.msg {
             Bench::MsgPingpong

@@ -1,62 +1,42 @@
-//! Posting and completing operations. This file has the safety arguments of all posts of messages.
+//! Posting and completing operations. This module has the safety arguments of all posts of messages.
 //!
-//! [`RxSlot`] and [`TxSlot`] are the rights to use a buffer. A post takes the value and its
-//! completion gives it back.
+//! An [`RxSlot`] or [`TxSlot`] is the right to use a buffer. A post takes the value, and the
+//! completion returns it.
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
+
+mod buffers;
+mod unmatched;
+mod waiter;
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 
 use anyhow::{anyhow, bail, ensure};
-use selvedge::{
-    CompletionQueue, Context, Desc, Domain, Endpoint, Errno, FiAddr, Iov, IovMut, TagMatch,
-    TaggedExt, cq,
-};
+use selvedge::{CompletionQueue, Context, Endpoint, Errno, FiAddr, Iov, IovMut, TagMatch, cq};
 
-use super::background_load::{CHANNEL_SHIFT, channel_tag};
-use super::endpoint::{BenchEndpoint, Waiter};
-use super::message_api::{MessageApi, Purpose};
+use super::endpoint::BenchEndpoint;
+use super::message_api::{CHANNEL_SHIFT, MessageApi, Purpose, channel_tag};
+use super::order::stride;
 use super::pattern;
-use crate::buffer::Pages;
 use crate::pair::exchange;
 
-/// The buffers of an endpoint.
-#[derive(Debug)]
-pub(super) struct EndpointBuffers {
-    rx: Pages,
-    tx: Pages,
-    /// Whether a run has begun and has not ended with all its buffers returned.
-    running: bool,
-}
-
-/// The right to use one receive buffer.
-#[derive(Debug)]
-pub(super) struct RxSlot(usize);
-
-impl RxSlot {
-    /// Index of the receive buffer.
-    #[inline]
-    pub(super) fn index(&self) -> usize {
-        self.0
-    }
-}
-
-/// The right to use one send buffer.
-#[derive(Debug)]
-pub(super) struct TxSlot(usize);
+pub(super) use buffers::{EndpointBuffers, RxSlot, TxSlot};
+use unmatched::SENT;
+pub(super) use unmatched::{post_unmatched, send_empty};
+pub(super) use waiter::Waiter;
 
 /// A completion of a run.
-pub(super) type Done = exchange::Done<RxSlot, TxSlot>;
+pub(super) type Completion = exchange::Completion<RxSlot, TxSlot>;
 
 /// One run of a benchmark: the endpoint, and buffers for messages of one size.
 #[derive(Debug)]
-pub(super) struct Run<'a, F> {
+pub(super) struct Run<'a, A> {
     ep: &'a dyn Endpoint,
     cq: &'a dyn CompletionQueue,
     peer: FiAddr,
     waiter: Waiter,
-    /// Channel bits in the tags of sends and receives.
+    /// Channel of sends and receives, as bits of a tag.
     channel: u64,
     /// Bits of the tag that receives ignore.
     ignore: u64,
@@ -67,35 +47,11 @@ pub(super) struct Run<'a, F> {
     running: &'a mut bool,
     /// Posts whose completions have not been read.
     outstanding: Cell<usize>,
-    /// Keeps the buffers borrowed, which the run accesses through pointers.
-    borrowed: PhantomData<(&'a mut EndpointBuffers, F)>,
+    /// The borrow of the buffers, which the run accesses through pointers.
+    borrowed: PhantomData<(&'a mut EndpointBuffers, A)>,
 }
 
-impl EndpointBuffers {
-    /// Allocates `side` bytes of send buffers and twice as many bytes of receive buffers.
-    ///
-    /// # Errors
-    /// When memory cannot be allocated.
-    pub(super) fn new(side: usize) -> anyhow::Result<Self> {
-        Ok(Self::over(Pages::new(2 * side)?, Pages::new(side)?))
-    }
-
-    /// As [`Self::new`], in memory that the domain allocates.
-    ///
-    /// # Errors
-    /// When memory cannot be allocated.
-    pub(super) fn special(domain: &dyn Domain, side: usize) -> anyhow::Result<Self> {
-        let rx = Pages::special(domain, 2 * side)?;
-        Ok(Self::over(rx, Pages::special(domain, side)?))
-    }
-
-    fn over(rx: Pages, tx: Pages) -> Self {
-        let running = false;
-        Self { rx, tx, running }
-    }
-}
-
-impl<'a, F: MessageApi> Run<'a, F> {
+impl<'a, A: MessageApi> Run<'a, A> {
     /// Begins a run with `window` send buffers and twice as many receive buffers of `size` bytes.
     ///
     /// # Errors
@@ -105,8 +61,8 @@ impl<'a, F: MessageApi> Run<'a, F> {
         size: usize,
         window: usize,
     ) -> anyhow::Result<(Self, Vec<RxSlot>, Vec<TxSlot>)> {
-        let parts = endpoint.parts();
-        let buffers = parts.buffers;
+        let resources = endpoint.message_resources();
+        let buffers = resources.buffers;
         let stride = stride(size);
         ensure!(
             !buffers.running,
@@ -118,10 +74,10 @@ impl<'a, F: MessageApi> Run<'a, F> {
         );
         buffers.running = true;
         let run = Self {
-            ep: parts.ep,
-            cq: parts.cq,
-            peer: parts.peer,
-            waiter: parts.waiter,
+            ep: resources.ep,
+            cq: resources.cq,
+            peer: resources.peer,
+            waiter: resources.waiter,
             channel: 0,
             ignore: 0,
             rx: buffers.rx.as_mut_ptr(),
@@ -137,22 +93,22 @@ impl<'a, F: MessageApi> Run<'a, F> {
         Ok((run, rx, tx))
     }
 
-    /// Sends and receives in this channel alone from now on. Channel 0 is the default.
+    /// Selects the channel of later sends and receives. Channel 0 is the default.
     pub(super) fn set_channel(&mut self, channel: usize) {
         self.channel = channel_tag(channel);
     }
 
-    /// Receives from all channels from now on.
+    /// Makes later receives match all channels.
     pub(super) fn accept_all_channels(&mut self) {
         self.ignore = !0 << CHANNEL_SHIFT;
     }
 
-    /// Sends to this peer from now on.
+    /// Selects the destination of later sends.
     pub(super) fn set_peer(&mut self, peer: FiAddr) {
         self.peer = peer;
     }
 
-    /// Ends the run. With operations outstanding, no other run can begin on the endpoint.
+    /// Ends the run. If operations are outstanding, no other run can begin on the endpoint.
     pub(super) fn end(self) {
         *self.running = self.outstanding.get() != 0;
     }
@@ -167,7 +123,7 @@ impl<'a, F: MessageApi> Run<'a, F> {
     ) -> anyhow::Result<()> {
         debug_assert!(len <= self.stride);
         let context = Context(slot as u64);
-        let buf = IovMut::from_raw(self.rx_at(slot).cast(), len);
+        let buf = IovMut::from_raw(self.rx_ptr(slot).cast(), len);
         let tag = TagMatch {
             tag: purpose as u64 | self.channel,
             ignore: self.ignore,
@@ -175,7 +131,7 @@ impl<'a, F: MessageApi> Run<'a, F> {
         loop {
             // SAFETY: the buffer belongs to `slot`, which this call keeps until the completion
             // gives it back; the memory outlives the endpoint (`BenchEndpoint`'s order of fields).
-            match unsafe { F::recv(self.ep, buf, tag, context) } {
+            match unsafe { A::recv(self.ep, buf, tag, context) } {
                 Ok(()) => break,
                 Err(errno) => self.make_room(errno, "receive")?,
             }
@@ -194,11 +150,11 @@ impl<'a, F: MessageApi> Run<'a, F> {
     ) -> anyhow::Result<()> {
         debug_assert!(len <= self.stride);
         let context = Context(slot as u64 | SENT);
-        let buf = Iov::from_raw(self.tx_at(slot).cast_const().cast(), len);
+        let buf = Iov::from_raw(self.tx_ptr(slot).cast_const().cast(), len);
         let tag = purpose as u64 | self.channel;
         loop {
             // SAFETY: as in `recv`.
-            match unsafe { F::send(self.ep, buf, self.peer, tag, context) } {
+            match unsafe { A::send(self.ep, buf, self.peer, tag, context) } {
                 Ok(()) => break,
                 Err(errno) => self.make_room(errno, "send")?,
             }
@@ -210,16 +166,38 @@ impl<'a, F: MessageApi> Run<'a, F> {
     /// Sends a copy of the first `len` bytes of a buffer.
     #[inline]
     pub(super) fn inject(&self, slot: &TxSlot, len: usize, purpose: Purpose) -> anyhow::Result<()> {
+        match self.try_inject(slot, len, purpose) {
+            Ok(()) => Ok(()),
+            Err(errno) => self.retry_inject(slot, len, purpose, errno),
+        }
+    }
+
+    #[inline(always)]
+    fn try_inject(&self, slot: &TxSlot, len: usize, purpose: Purpose) -> selvedge::Result {
         debug_assert!(len <= self.stride);
-        let base = self.tx_at(slot.0).cast_const();
+        let base = self.tx_ptr(slot.0).cast_const();
         // SAFETY: the buffer belongs to `slot`, so that no send reads it and no other code writes
         // it, and `len` bytes lie within it.
         let message = unsafe { std::slice::from_raw_parts(base, len) };
-        let tag = purpose as u64 | self.channel;
+        A::inject(self.ep, message, self.peer, purpose as u64 | self.channel)
+    }
+
+    /// Repeats an inject that has failed with `errno` until the queue has room. This code is a separate
+    /// function, so that the first attempt keeps no values in registers for a repetition.
+    #[cold]
+    #[inline(never)]
+    fn retry_inject(
+        &self,
+        slot: &TxSlot,
+        len: usize,
+        purpose: Purpose,
+        mut errno: Errno,
+    ) -> anyhow::Result<()> {
         loop {
-            match F::inject(self.ep, message, self.peer, tag) {
+            self.make_room(errno, "inject")?;
+            match self.try_inject(slot, len, purpose) {
                 Ok(()) => return Ok(()),
-                Err(errno) => self.make_room(errno, "inject")?,
+                Err(error) => errno = error,
             }
         }
     }
@@ -230,28 +208,28 @@ impl<'a, F: MessageApi> Run<'a, F> {
         match self.cq.read(entries) {
             Ok(0) => self.wait(entries),
             Ok(count) => Ok(count),
-            Err(errno) => Err(self.failure(errno)),
+            Err(errno) => Err(self.queue_error(errno)),
         }
     }
 
-    /// Waits once as the endpoint's configuration says, and reads the completions that the wait
-    /// finds.
+    /// Waits once as the endpoint is configured, and returns the number of completions that the
+    /// wait has read.
     #[inline]
     fn wait(&self, entries: &mut [cq::Entry]) -> anyhow::Result<usize> {
         let waited = self.waiter.wait(self.cq, entries);
-        waited.map_err(|errno| self.failure(errno))
+        waited.map_err(|errno| self.queue_error(errno))
     }
 
-    /// Returns the buffer of a completion.
+    /// Returns the completion with its buffer.
     #[inline]
-    pub(super) fn done(&self, entry: &cq::Entry) -> anyhow::Result<Done> {
+    pub(super) fn completion(&self, entry: &cq::Entry) -> anyhow::Result<Completion> {
         let context = entry.context.0;
         self.outstanding.update(|count| count.wrapping_sub(1));
         let slot = (context & !SENT) as usize;
         if context & SENT != 0 && slot < self.slots {
-            Ok(Done::Sent(TxSlot(slot)))
+            Ok(Completion::Sent(TxSlot(slot)))
         } else if slot < 2 * self.slots {
-            Ok(Done::Received(RxSlot(slot), entry.len))
+            Ok(Completion::Received(RxSlot(slot), entry.len))
         } else {
             bail!("a completion has context {context:#x}, which no posted operation has")
         }
@@ -260,64 +238,64 @@ impl<'a, F: MessageApi> Run<'a, F> {
     /// Fills the first `len` bytes of a send buffer with the pattern of message `seed`.
     pub(super) fn fill(&self, slot: &TxSlot, len: usize, seed: u64) {
         // SAFETY: as in `inject`; and `slot` is the only right to the buffer.
-        let message = unsafe { std::slice::from_raw_parts_mut(self.tx_at(slot.0), len) };
+        let message = unsafe { std::slice::from_raw_parts_mut(self.tx_ptr(slot.0), len) };
         pattern::fill(message, seed);
     }
 
-    /// Writes `text` into a send buffer, and spaces up to `len`.
-    pub(super) fn write(&self, slot: &TxSlot, len: usize, text: &[u8]) {
+    /// Writes `text` into a send buffer and pads it with spaces to `len` bytes.
+    pub(super) fn write_text(&self, slot: &TxSlot, len: usize, text: &[u8]) {
         // SAFETY: as in `fill`.
-        let message = unsafe { std::slice::from_raw_parts_mut(self.tx_at(slot.0), len) };
+        let message = unsafe { std::slice::from_raw_parts_mut(self.tx_ptr(slot.0), len) };
         message.fill(b' ');
         message[..text.len()].copy_from_slice(text);
     }
 
-    /// Copies a receive buffer's first `len` bytes.
-    pub(super) fn text(&self, slot: &RxSlot, len: usize) -> Vec<u8> {
+    /// Returns a copy of the first `len` bytes of a receive buffer.
+    pub(super) fn copy_text(&self, slot: &RxSlot, len: usize) -> Vec<u8> {
         // SAFETY: as in `check`.
-        let message = unsafe { std::slice::from_raw_parts(self.rx_at(slot.0).cast_const(), len) };
+        let message = unsafe { std::slice::from_raw_parts(self.rx_ptr(slot.0).cast_const(), len) };
         message.to_vec()
     }
 
     /// Checks that a receive buffer holds message `seed`.
     ///
     /// # Errors
-    /// The first difference.
+    /// The first wrong word.
     pub(super) fn check(&self, slot: &RxSlot, len: usize, seed: u64) -> anyhow::Result<()> {
         // SAFETY: the buffer belongs to `slot`: its receive has completed, and the provider no
         // longer touches it; `len` bytes lie within it.
-        let message = unsafe { std::slice::from_raw_parts(self.rx_at(slot.0).cast_const(), len) };
+        let message = unsafe { std::slice::from_raw_parts(self.rx_ptr(slot.0).cast_const(), len) };
         pattern::check(message, seed)
     }
 
     #[inline]
-    fn rx_at(&self, slot: usize) -> *mut u8 {
+    fn rx_ptr(&self, slot: usize) -> *mut u8 {
         // SAFETY: `slot` is below twice the number of slots, for which there is room (`begin`).
         unsafe { self.rx.add(slot * self.stride) }
     }
 
     #[inline]
-    fn tx_at(&self, slot: usize) -> *mut u8 {
+    fn tx_ptr(&self, slot: usize) -> *mut u8 {
         // SAFETY: `slot` is below the number of slots, for which there is room (`begin`).
         unsafe { self.tx.add(slot * self.stride) }
     }
 
-    /// Makes progress after a post found the queue full; passes any other error on.
+    /// Makes progress after a post that failed because the queue was full. Returns any other error.
     #[cold]
     fn make_room(&self, errno: Errno, operation: &str) -> anyhow::Result<()> {
         if errno != Errno::Again {
             return Err(anyhow!("cannot post a {operation}: {errno}"));
         }
-        self.waiter.rest();
+        self.waiter.wait_before_repost();
         match self.cq.read(&mut []) {
             Ok(_) => Ok(()),
-            Err(errno) => Err(self.failure(errno)),
+            Err(errno) => Err(self.queue_error(errno)),
         }
     }
 
     /// Translates a completion queue's error.
     #[cold]
-    fn failure(&self, errno: Errno) -> anyhow::Error {
+    fn queue_error(&self, errno: Errno) -> anyhow::Error {
         match (errno, self.cq.read_err()) {
             (Errno::Avail, Ok(entry)) => {
                 anyhow!("an operation failed: {}: {}", entry.errno, entry.detail)
@@ -326,52 +304,3 @@ impl<'a, F: MessageApi> Run<'a, F> {
         }
     }
 }
-
-/// Posts a tagged receive for each tag. `memory` outlives the endpoint, and nothing reads it.
-///
-/// # Errors
-/// The provider's.
-pub(super) fn post_unmatched(
-    ep: &dyn Endpoint,
-    memory: &mut Pages,
-    tags: impl Iterator<Item = u64>,
-) -> anyhow::Result<()> {
-    let buf = IovMut::new(memory);
-    for tag in tags {
-        let context = Context(UNMATCHED);
-        // SAFETY: the memory outlives the endpoint (`BenchEndpoint`'s order of fields), and no code
-        // accesses it afterwards.
-        let posted = unsafe {
-            ep.trecv(
-                buf,
-                Desc::NONE,
-                FiAddr::UNSPEC,
-                TagMatch::exact(tag),
-                context,
-            )
-        };
-        posted
-            .map_err(|errno| anyhow!("cannot post a receive that no message matches: {errno}"))?;
-    }
-    Ok(())
-}
-
-/// Sends an empty tagged message.
-///
-/// # Errors
-/// The provider's.
-pub(super) fn send_nothing(ep: &dyn Endpoint, dest: FiAddr, tag: u64) -> selvedge::Result {
-    // SAFETY: no memory is named.
-    unsafe { ep.tsend(Iov::new(&[]), Desc::NONE, dest, tag, Context(SENT)) }
-}
-
-/// Distance of two buffers, in bytes: whole cache lines.
-pub(super) fn stride(size: usize) -> usize {
-    size.next_multiple_of(LINE).max(LINE)
-}
-
-/// Distinguishes the contexts of sends from those of receives.
-const SENT: u64 = 1 << 32;
-/// Context of receives that no message matches.
-const UNMATCHED: u64 = 1 << 33;
-const LINE: usize = 64;

@@ -1,20 +1,20 @@
-//! Configuration of the endpoints, by which a measured pair differs from the plain pair.
+//! Configuration of the endpoints: the differences between a measured pair and the plain pair.
 
 use serde::{Deserialize, Serialize};
 
-/// How endpoints are opened and used. The default is the plain pair.
+/// Configuration of a pair's endpoints. The default is the plain pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BenchConfig {
     /// Threading level that the endpoints promise.
     pub threading: ThreadingLevel,
-    /// How a process waits for a completion.
+    /// The action of a process that waits for a completion.
     pub wait: WaitStrategy,
     /// Posted receives that no message of a benchmark matches.
     pub posted: usize,
     /// Unexpected messages that no receive of a benchmark matches.
     pub unexpected: usize,
-    /// Connected peers that send nothing.
+    /// Connected peers that send no messages.
     #[serde(rename = "quiet")]
     pub idle_peers: usize,
     /// Whether the loops use the safe layer ([`selvedge::owned`]) instead of the raw endpoint.
@@ -32,7 +32,7 @@ pub enum ThreadingLevel {
     Safe,
 }
 
-/// How a process waits for a completion.
+/// The action of a process that waits for a completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitStrategy {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::bench::OWN;
-use super::pingpong::Args;
+use super::Args;
 use crate::clock::Clock;
+use crate::command::baseline::SELVEDGE;
 use crate::comparison::{Contestant, Measured, Plan, Runner};
 use crate::cpu::{Placement, pin};
 use crate::fabric::{self, BenchEndpoint, BenchOrder, OpenOrder, text_message};
@@ -20,7 +20,7 @@ use crate::pair::Side;
 /// A message from the client to the server.
 #[derive(Debug, Serialize, Deserialize)]
 enum ControlMessage {
-    /// The client's address, and the sizes that the server needs buffers for.
+    /// The client's address, and the message size and window that the server's buffers must fit.
     Hello {
         address: String,
         largest: usize,
@@ -42,9 +42,9 @@ struct Client {
 /// Serves one client from its first message to its last.
 ///
 /// # Errors
-/// When the endpoint does not open, an operation fails, or the deadline passes.
+/// When the endpoint cannot be opened, an operation fails, or the deadline passes.
 pub(super) fn serve(args: &Args) -> anyhow::Result<()> {
-    let mut endpoint = open(args, &args.plan(), Side::Passive)?;
+    let mut endpoint = open_pinned(args, &args.plan(), Side::Passive)?;
     println!("{}", endpoint.describe()?.address);
     // A script may read the address through a pipe while this process waits.
     std::io::stdout().flush()?;
@@ -78,9 +78,9 @@ pub(super) fn serve(args: &Args) -> anyhow::Result<()> {
 /// Opens the client's endpoint and sends its address to the server.
 ///
 /// # Errors
-/// When the endpoint does not open or the address cannot be inserted.
+/// When the endpoint cannot be opened or the address cannot be inserted.
 pub(super) fn connect(args: &Args, plan: &Plan, server: &str) -> anyhow::Result<Contestant> {
-    let mut endpoint = open(args, plan, Side::Active)?;
+    let mut endpoint = open_pinned(args, plan, Side::Active)?;
     endpoint.set_peer(server)?;
     let opened = endpoint.describe()?;
     let OpenOrder {
@@ -99,36 +99,40 @@ pub(super) fn connect(args: &Args, plan: &Plan, server: &str) -> anyhow::Result<
         endpoint,
         clock: Clock::calibrate(),
     };
-    Ok(Contestant::new(OWN.to_owned(), opened, Box::new(client)))
+    Ok(Contestant::new(
+        SELVEDGE.to_owned(),
+        opened,
+        Box::new(client),
+    ))
 }
 
 impl Runner for Client {
     fn run(&mut self, order: BenchOrder) -> anyhow::Result<Measured> {
         text_message::post(&mut self.endpoint, &ControlMessage::Run(order))?;
         let timing = fabric::run(&mut self.endpoint, Side::Active, self.clock, order);
-        timing.map(Measured::of)
+        timing.map(Measured::from_timing)
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // After a failed run the server has nothing to receive either, and fails by itself.
+        // After a failed run this send fails too. The server's side of the run fails by itself.
         let _ = text_message::post(&mut self.endpoint, &ControlMessage::Bye);
     }
 }
 
 /// Pins this process to its side's core and opens an endpoint.
-fn open(args: &Args, plan: &Plan, side: Side) -> anyhow::Result<BenchEndpoint> {
+fn open_pinned(args: &Args, plan: &Plan, side: Side) -> anyhow::Result<BenchEndpoint> {
     let placement = args.placement.resolve()?;
     if let Placement::Pinned(cores) = placement {
         pin(cores[side as usize])?;
     }
-    end_at(args.placement.deadline(), side);
+    exit_at(args.placement.deadline(), side);
     BenchEndpoint::open(&plan.open_order(args.provider.clone()), placement.idle())
 }
 
 /// Ends this process at the deadline.
-fn end_at(deadline: Instant, side: Side) {
+fn exit_at(deadline: Instant, side: Side) {
     std::thread::spawn(move || {
         std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
         let program = output::program();
@@ -139,6 +143,6 @@ fn end_at(deadline: Instant, side: Side) {
     });
 }
 
-/// Interval at which a waiting server polls: short for the client, long for other processes on the
-/// core.
+/// Interval at which a waiting server polls: too short for the client to notice, and long enough
+/// for other processes on the core.
 const POLL: Duration = Duration::from_millis(1);

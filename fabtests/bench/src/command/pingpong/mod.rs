@@ -1,0 +1,68 @@
+//! `pingpong`: two processes exchange messages through the fabric.
+
+mod args;
+mod terminals;
+
+use super::baseline::SELVEDGE;
+use super::bench::LIMIT_ROUNDS;
+use super::interrupt::report_on_interrupt;
+use super::print::{self, Format};
+use crate::comparison::{Contestant, Draft, measure};
+use crate::limits::{Depth, survey};
+use crate::machine::Machine;
+use crate::pair::Pair;
+use crate::progress::Progress;
+
+pub use args::Args;
+
+/// Measures the plan and prints the report.
+///
+/// # Errors
+/// When a process cannot be started or dies, an operation fails, or the deadline passes.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    if args.server {
+        return terminals::serve(args);
+    }
+    let draft = Draft::default();
+    let format = match args.json {
+        true => Format::Json,
+        false => Format::Tables,
+    };
+    report_on_interrupt(&draft, format)?;
+    let placement = args.placement.resolve()?;
+    let deadline = args.placement.deadline();
+    let machine = Machine::describe(placement);
+    let plan = args.plan();
+    let progress = Progress::on_stderr();
+
+    let contestant = match &args.client {
+        Some(address) => terminals::connect(args, &plan, address)?,
+        None => {
+            let pair = Pair::start(placement, deadline)?;
+            Contestant::open(
+                SELVEDGE.to_owned(),
+                pair,
+                &plan.open_order(args.provider.clone()),
+            )?
+        }
+    };
+    let mut probe_pair = Pair::start(placement, deadline)?;
+    let limits = survey(
+        &mut probe_pair,
+        Depth::Report,
+        &plan.sizes,
+        LIMIT_ROUNDS,
+        progress,
+    )?;
+    draft.begin(machine, limits.clone());
+    let contestants = &mut [contestant];
+    measure(
+        &plan,
+        &mut probe_pair,
+        contestants,
+        &limits,
+        &draft,
+        progress,
+    )?;
+    print::print_report(&draft.finish(), format)
+}
