@@ -1,6 +1,6 @@
-//! Samples of the campaigns: real processes are killed, stopped, interrupted and attacked, and all
-//! other processes survive. The long form of the tests takes more attempts; docs/FABTESTS.md
-//! describes the campaigns.
+//! Samples of the campaigns: they kill, stop, interrupt and attack real processes, and all other
+//! processes survive. The long form of the tests makes more attempts; docs/FABTESTS.md describes
+//! the campaigns.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 #[test]
 fn a_process_that_is_killed_at_any_instruction_harms_no_other_process() {
-    let rows = campaign(part(&["kill", "--rounds", "1"][..], &["kill"]));
+    let rows = run_campaign(part(&["kill", "--rounds", "1"][..], &["kill"]));
     let expected = [
         "open",
         "connect",
@@ -44,12 +44,12 @@ fn a_process_that_is_killed_at_any_instruction_harms_no_other_process() {
 
 #[test]
 fn a_process_that_is_stopped_at_any_instruction_delays_no_other_process_and_loses_nothing() {
-    assert!(campaign(part(&["stop", "--rounds", "1"][..], &["stop"])).contains("stream"));
+    assert!(run_campaign(part(&["stop", "--rounds", "1"][..], &["stop"])).contains("stream"));
 }
 
 #[test]
 fn incarnations_of_one_name_are_never_mixed_and_their_messages_arrive_in_order() {
-    let rows = campaign(part(&["restart", "--rounds", "3"][..], &["restart"]));
+    let rows = run_campaign(part(&["restart", "--rounds", "3"][..], &["restart"]));
     assert_eq!(
         rows,
         ["kill", "exit", "close", "any", "memory"]
@@ -60,17 +60,17 @@ fn incarnations_of_one_name_are_never_mixed_and_their_messages_arrive_in_order()
 
 #[test]
 fn thousands_of_signals_per_second_lose_nothing() {
-    campaign(part(&["signals", "--rounds", "3"][..], &["signals"]));
+    run_campaign(part(&["signals", "--rounds", "3"][..], &["signals"]));
 }
 
 #[test]
 fn hostile_peers_affect_only_themselves() {
-    let report = report(&["hostile"]);
+    let report = run_for_report(&["hostile"]);
     for row in report["rows"].as_array().unwrap() {
-        // Attempts whose adversary cannot connect prove nothing.
+        // An attempt proves nothing if its adversary cannot connect.
         assert!(row["figures"]["inputs"].as_f64().unwrap() > 100.0, "{row}");
     }
-    let rows = survived(&report);
+    let rows = check_survival(&report);
     assert!(
         [
             "flips",
@@ -90,19 +90,19 @@ fn hostile_peers_affect_only_themselves() {
 
 #[test]
 fn floods_stay_within_the_limit_of_unexpected_messages() {
-    campaign(&["flood"]);
+    run_campaign(&["flood"]);
 }
 
-/// Where only root can start a process of another user, the report says so.
+/// The report has a skip where this user may not start a process of another user.
 #[test]
 fn processes_of_another_user_affect_no_endpoint() {
-    let output = fabtests(&["other-user"]);
+    let output = run(&["other-user"]);
     let text = String::from_utf8_lossy(&output.stdout);
     let report: Value = serde_json::from_str(&text).unwrap();
     match report["skipped"][0].as_str() {
-        Some(why) => skip(Need::Rights, why),
+        Some(reason) => skip(Need::Rights, reason),
         None => assert_eq!(
-            survived(&report),
+            check_survival(&report),
             ["flood", "linger", "names"].map(str::to_owned).into()
         ),
     }
@@ -110,7 +110,7 @@ fn processes_of_another_user_affect_no_endpoint() {
 
 #[test]
 fn connecting_processes_leave_connected_ones_their_share() {
-    let rows = campaign(&["storm"]);
+    let rows = run_campaign(&["storm"]);
     assert_eq!(rows, ["endpoints", "names"].map(str::to_owned).into());
 }
 
@@ -125,12 +125,12 @@ fn the_same_seed_makes_the_same_attack() {
         "--rounds",
         "3",
     ];
-    let figures = || report(&args)["rows"][0]["figures"].clone();
+    let figures = || run_for_report(&args)["rows"][0]["figures"].clone();
     assert_eq!(figures(), figures());
 }
 
-/// Every process of these campaigns has a provider with a defect; a campaign that survives it
-/// proves nothing.
+/// Every process of these campaigns has a provider with a defect. A campaign that succeeds despite
+/// the defect proves nothing.
 #[test]
 fn campaigns_notice_defects() {
     let campaigns = [
@@ -144,12 +144,12 @@ fn campaigns_notice_defects() {
         ("flips_bit_of_large", "restart", "kill"),
         ("completes_twice", "restart", "exit"),
     ];
-    // The sample has a defect for each campaign.
+    // The sample has one defect for each campaign.
     let sample = campaigns.iter().step_by(3);
     for &(defect, campaign, row) in part(sample, campaigns.iter().step_by(1)) {
-        // On a busy machine, most targets of a few rounds are killed before they do anything.
+        // On a busy machine, most targets of a few rounds are killed before their first operation.
         let args = [campaign, "--only", row, "--rounds", "12"];
-        let output = with_defect(&args, Some(defect));
+        let output = run_with_defect(&args, Some(defect));
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(
             !output.status.success(),
@@ -161,17 +161,17 @@ fn campaigns_notice_defects() {
 
 #[test]
 fn a_campaign_without_attempts_does_not_succeed() {
-    let output = fabtests(&["kill", "--only", "nothing"]);
+    let output = run(&["kill", "--only", "nothing"]);
     assert!(!output.status.success());
 }
 
-/// Runs a campaign in which every attempt must succeed, and returns the names of its rows.
-fn campaign(args: &[&str]) -> BTreeSet<String> {
-    survived(&report(args))
+/// Runs a campaign whose attempts must all succeed, and returns the names of its rows.
+fn run_campaign(args: &[&str]) -> BTreeSet<String> {
+    check_survival(&run_for_report(args))
 }
 
 /// Checks that every attempt succeeded, and returns the names of the rows.
-fn survived(report: &Value) -> BTreeSet<String> {
+fn check_survival(report: &Value) -> BTreeSet<String> {
     let rows = report["rows"].as_array().unwrap();
     for row in rows {
         assert!(row["attempted"].as_u64().unwrap() > 0, "{row}");
@@ -184,20 +184,20 @@ fn survived(report: &Value) -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-fn report(args: &[&str]) -> Value {
-    let output = fabtests(args);
+fn run_for_report(args: &[&str]) -> Value {
+    let output = run(args);
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}\n{errors}");
     serde_json::from_str(&text).unwrap()
 }
 
-fn fabtests(args: &[&str]) -> std::process::Output {
-    with_defect(args, None)
+fn run(args: &[&str]) -> std::process::Output {
+    run_with_defect(args, None)
 }
 
-fn with_defect(args: &[&str], defect: Option<&str>) -> std::process::Output {
-    // One at a time, because several processes spin in each campaign.
+fn run_with_defect(args: &[&str], defect: Option<&str>) -> std::process::Output {
+    // Campaigns run one at a time, because several processes of each campaign spin.
     static EXCLUSIVE: Mutex<()> = Mutex::new(());
     let _guard = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));

@@ -21,7 +21,7 @@ fn fi_strerror(args: &[&str]) -> Output {
 }
 
 fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("text")
+    std::str::from_utf8(bytes).expect("the output is UTF-8")
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_provider_that_does_not_exist_fails_with_an_explanation() {
 }
 
 #[test]
-fn shared_memory_is_found() {
+fn the_shm_provider_is_listed() {
     let output = fi_info(&[], &["-p", "shm"]);
     assert_eq!(output.status.code(), Some(0));
     let text = text(&output.stdout);
@@ -87,7 +87,7 @@ fn every_parameter_of_shared_memory_is_listed() {
 }
 
 #[test]
-fn the_environment_of_the_process_counts() {
+fn the_environment_of_the_process_selects_providers() {
     let output = fi_info(&[("FI_PROVIDER", "nowhere")], &[]);
     assert_eq!(output.status.code(), Some(61));
     let output = fi_info(&[("FI_PROVIDER", "nowhere")], &["-g", "FI_PROVIDER"]);
@@ -123,15 +123,16 @@ fn unknown_options_fail_with_usage() {
 }
 
 #[test]
-fn json_is_json_even_in_failure() {
+fn a_failure_is_printed_as_json() {
     let output = fi_info(&[], &["-p", "nowhere", "--json"]);
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let json: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("the output is JSON");
     assert_eq!(json["error"]["errno"], 61);
     assert_eq!(output.status.code(), Some(61));
 }
 
 #[test]
-fn errors_have_texts() {
+fn strerror_prints_the_text_of_an_error_number() {
     let output = fi_strerror(&["-265"]);
     assert_eq!(
         (text(&output.stdout), output.status.code()),

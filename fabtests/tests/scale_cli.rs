@@ -21,7 +21,8 @@ fn sixteen_processes_connect_all_to_all_in_little_memory() {
     for field in ["first_contact_ms", "round_ms"] {
         assert!(report[field].as_f64().unwrap() > 0.0, "{report}");
     }
-    // The memory of 64 processes, in proportion to the pairs of peers.
+    // In KiB: 1 GiB for 64 processes, in proportion to the pairs of peers, and 4 MiB for each
+    // process.
     let limit = (1 << 20) * (16 * 15) / (64 * 63) + 16 * 4096;
     for field in [&report["pss_kib"][1], &report["shared_kib"]] {
         let kib = field.as_u64().unwrap();

@@ -7,12 +7,12 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Runs for a second; a wait that does not end is an error after the timeout of the command.
-fn shmem(args: &[&str]) {
-    shmem_for("1", args);
+/// Runs the command for a second. A wait that does not end is an error after the command's timeout.
+fn run_shmem(args: &[&str]) {
+    run_shmem_for("1", args);
 }
 
-fn shmem_for(seconds: &str, args: &[&str]) {
+fn run_shmem_for(seconds: &str, args: &[&str]) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
     command.args(["shmem", "--json", "--seconds", seconds]);
     let output = command.args(args).output().unwrap();
@@ -24,28 +24,28 @@ fn shmem_for(seconds: &str, args: &[&str]) {
 
 #[test]
 fn one_process_reaches_its_own_memory_through_another_endpoint() {
-    shmem(&["-n", "1"]);
+    run_shmem(&["-n", "1"]);
 }
 
 #[test]
 fn processes_that_park_and_compute_lose_no_wake_up_over_shm() {
-    shmem(&["-n", "2"]);
-    shmem(&["-n", "4", "--threads", "2", "--operations", "20"]);
-    shmem(&["-n", "2", "--threads", "2", "--special"]);
+    run_shmem(&["-n", "2"]);
+    run_shmem(&["-n", "4", "--threads", "2", "--operations", "20"]);
+    run_shmem(&["-n", "2", "--threads", "2", "--special"]);
 }
 
 #[test]
 fn processes_that_park_and_compute_lose_no_wake_up_over_tcp_and_lnx() {
-    shmem(&["-n", "3", "--provider", "tcp", "--operations", "20"]);
-    shmem(&["-n", "3", "--provider", "lnx", "--operations", "20"]);
+    run_shmem(&["-n", "3", "--provider", "tcp", "--operations", "20"]);
+    run_shmem(&["-n", "3", "--provider", "lnx", "--operations", "20"]);
 }
 
-/// Puts that still wait for a process that ends after its last barrier complete.
+/// Puts complete that are outstanding when their target exits after its last barrier.
 #[test]
 fn puts_to_a_process_that_has_just_ended_complete() {
     for seed in 0..20 {
         let seed = seed.to_string();
-        shmem_for("0", &["--operations", "2", "--seed", &seed]);
+        run_shmem_for("0", &["--operations", "2", "--seed", &seed]);
     }
 }
 

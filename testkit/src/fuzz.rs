@@ -1,9 +1,9 @@
 //! A fuzzer for parsers of bytes that peers send.
 //!
-//! A target is a test that calls [`fuzz`] with its corpus and its parser. The corpus is a file with one
-//! input in hexadecimal digits on each line. The inputs are mutated. An input for which the parser
-//! returns a new result is kept and mutated further. A test runs [`SHORT`] inputs; `cargo xtask fuzz`
-//! runs 10^7 inputs in an optimized build.
+//! A target is a test that calls [`fuzz`] with its corpus and its parser. The corpus is a file with
+//! one input in hexadecimal digits on each line. The inputs are mutated. An input for which the
+//! parser returns a new result is kept and mutated further. A test runs [`SHORT`] inputs; `cargo
+//! xtask fuzz` runs 10^7 inputs in an optimized build.
 //!
 //! Coverage-guided engines need a nightly compiler. The results of a parser with descriptive errors
 //! distinguish its branches as well.
@@ -31,15 +31,15 @@ const MAX_KEPT: usize = 4096;
 /// # Panics
 /// When the parser panics, after printing the input; for an empty or invalid corpus.
 pub fn fuzz<A: Hash>(target: &str, corpus: &str, mut parse: impl FnMut(&[u8]) -> A) {
-    let number = |name, default| {
+    let read_number = |name, default| {
         let value = std::env::var(name).ok();
         value.map_or(default, |text| {
             text.parse()
-                .unwrap_or_else(|_| panic!("{name}={text} is no number"))
+                .unwrap_or_else(|_| panic!("{name}={text} is not a number"))
         })
     };
-    let count: u64 = number(INPUTS, SHORT);
-    let mut random = Rng::with_seed(number(SEED, 1));
+    let count: u64 = read_number(INPUTS, SHORT);
+    let mut random = Rng::with_seed(read_number(SEED, 1));
     let mut kept: Vec<Vec<u8>> = corpus.lines().map(from_hex).collect();
     assert!(!kept.is_empty(), "the corpus of {target} is empty");
     let mut results = HashSet::new();
@@ -70,26 +70,33 @@ pub fn fuzz<A: Hash>(target: &str, corpus: &str, mut parse: impl FnMut(&[u8]) ->
     println!("{target}: {count} inputs in {seconds:.1} s, {results} different results");
 }
 
-/// Makes an input from one or two kept inputs.
+/// Replaces `input` by a mutation of one or two kept inputs.
 fn mutate(kept: &[Vec<u8>], input: &mut Vec<u8>, random: &mut Rng) {
     input.clear();
     input.extend(&kept[random.usize(..kept.len())]);
     for _ in 0..=random.usize(..4) {
-        let at = random.usize(..input.len() + 1);
+        let offset = random.usize(..input.len() + 1);
         match random.usize(..8) {
-            0 => input.truncate(at),
+            0 => input.truncate(offset),
             1 => {
                 let other = &kept[random.usize(..kept.len())];
-                input.truncate(at);
-                input.extend(&other[at.min(other.len())..]);
+                input.truncate(offset);
+                input.extend(&other[offset.min(other.len())..]);
             }
-            2 => input.insert(at, random.u8(..)),
+            2 => input.insert(offset, random.u8(..)),
             3 => {
-                let copied = at..(at + 1 + random.usize(..24)).min(input.len());
+                let copied = offset..(offset + 1 + random.usize(..24)).min(input.len());
                 let copied = input[copied.start.min(copied.end)..copied.end].to_vec();
-                input.splice(at..at, copied);
+                input.splice(offset..offset, copied);
             }
-            4 => drop(input.drain(at..(at + 1 + random.usize(..8)).min(input.len()).max(at))),
+            4 => drop(
+                input.drain(
+                    offset
+                        ..(offset + 1 + random.usize(..8))
+                            .min(input.len())
+                            .max(offset),
+                ),
+            ),
             5 => {
                 let value =
                     NUMBERS[random.usize(..NUMBERS.len())].wrapping_add(random.usize(..5) as u64);
@@ -98,23 +105,23 @@ fn mutate(kept: &[Vec<u8>], input: &mut Vec<u8>, random: &mut Rng) {
                     _ => value.to_be_bytes(),
                 };
                 let len = 1 << random.usize(..4);
-                let from = if value.to_be_bytes() == bytes {
+                let first = if value.to_be_bytes() == bytes {
                     8 - len
                 } else {
                     0
                 };
-                let room = input.len().saturating_sub(at).min(len);
-                input[at..at + room].copy_from_slice(&bytes[from..from + room]);
+                let room = input.len().saturating_sub(offset).min(len);
+                input[offset..offset + room].copy_from_slice(&bytes[first..first + room]);
             }
-            6 if at < input.len() => input[at] = random.u8(..),
-            _ if at < input.len() => input[at] ^= 1 << random.usize(..8),
+            6 if offset < input.len() => input[offset] = random.u8(..),
+            _ if offset < input.len() => input[offset] ^= 1 << random.usize(..8),
             _ => input.push(random.u8(..)),
         }
     }
     input.truncate(MAX_LEN);
 }
 
-/// Boundary values of parsers. A small offset is added.
+/// Boundary values of parsers. A mutation adds a number below 5.
 const NUMBERS: [u64; 9] = [
     0,
     1 << 7,
@@ -145,7 +152,8 @@ fn from_hex(line: &str) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// A parser with a defect that needs a certain first byte, a matching length and a certain last byte.
+    /// A parser with a defect that needs a certain first byte, a matching length and a certain last
+    /// byte.
     #[test]
     #[should_panic(expected = "the defect")]
     fn a_defect_that_needs_specific_bytes_is_found() {
@@ -166,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_is_written_as_it_is_read() {
+    fn hexadecimal_digits_are_read_as_they_are_written() {
         let bytes: Vec<u8> = (0..=255).collect();
         assert_eq!(from_hex(&to_hex(&bytes)), bytes);
     }

@@ -11,25 +11,27 @@ use selvedge::{Allocation, Counter, Domain, IovMut, MemoryRegion, MrAccess, MrMo
 
 use crate::data::check;
 
-/// The allocator of memory.
+/// The code that allocates memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maker {
-    /// The test allocates and registers it.
+    /// The test allocates and registers the memory.
     Test,
-    /// The domain allocates it: special memory, if the domain has it.
+    /// The domain allocates the memory: special memory, if the domain supports it.
     Domain,
 }
 
-/// Registered memory. Peers may change it at any time, so it is copied in and out and never borrowed.
+/// Registered memory. Peers may change it at any time, so it is copied in and out and never
+/// borrowed.
 ///
-/// Clones share the memory, and the test framework keeps it until the test ends, unless it is closed
-/// earlier.
+/// Clones share the memory, and the test framework keeps it until the test ends, unless it is
+/// closed earlier.
 #[derive(Clone, Debug)]
-pub struct Memory(Rc<Inner>);
+pub struct Memory(Rc<RegisteredBytes>);
 
 #[derive(Debug)]
-struct Inner {
-    // Declared before the bytes, so that the rights of peers are revoked before they are freed.
+struct RegisteredBytes {
+    // Declared before `words`: fields are dropped in order, so the rights of peers are revoked
+    // before the memory is freed.
     region: Region,
     words: Vec<u64>,
     len: usize,
@@ -39,7 +41,7 @@ struct Inner {
 #[derive(Debug)]
 enum Region {
     Registered(Arc<dyn MemoryRegion>),
-    Made(Arc<dyn Allocation>),
+    Allocated(Arc<dyn Allocation>),
 }
 
 impl Memory {
@@ -55,8 +57,8 @@ impl Memory {
         key: u64,
     ) -> anyhow::Result<Self> {
         let memory = Self(Rc::new(match maker {
-            Maker::Test => Inner::register(domain, len, access, key)?,
-            Maker::Domain => Inner::make(domain, len, access, key)?,
+            Maker::Test => RegisteredBytes::register(domain, len, access, key)?,
+            Maker::Domain => RegisteredBytes::allocate(domain, len, access, key)?,
         }));
         memory.put(0, &background(0, len));
         Ok(memory)
@@ -66,7 +68,7 @@ impl Memory {
     pub fn remote(&self) -> (u64, u64) {
         let key = match &self.0.region {
             Region::Registered(region) => region.key(),
-            Region::Made(made) => made.key(),
+            Region::Allocated(allocation) => allocation.key(),
         };
         (self.0.addr, key)
     }
@@ -78,37 +80,40 @@ impl Memory {
     pub fn bind_counter(&self, cntr: &Arc<dyn Counter>, events: MrAccess) -> anyhow::Result<()> {
         let bound = match &self.0.region {
             Region::Registered(region) => region.bind_counter(cntr, events),
-            Region::Made(made) => made.bind_counter(cntr, events),
+            Region::Allocated(allocation) => allocation.bind_counter(cntr, events),
         };
         Ok(bound?)
     }
 
-    /// Copies bytes in.
-    pub fn put(&self, at: usize, bytes: &[u8]) {
-        assert!(at + bytes.len() <= self.0.len, "beyond the memory");
-        let to = self.0.first().wrapping_add(at);
+    /// Copies `bytes` into the memory, to `offset`.
+    pub fn put(&self, offset: usize, bytes: &[u8]) {
+        assert!(
+            offset + bytes.len() <= self.0.len,
+            "the bytes exceed the memory"
+        );
+        let to = self.0.base().wrapping_add(offset);
         // SAFETY: the bytes are within memory of this value.
         unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) };
     }
 
-    /// Copies bytes out.
-    pub fn get(&self, at: usize, len: usize) -> Vec<u8> {
-        assert!(at + len <= self.0.len, "beyond the memory");
+    /// Returns a copy of the `len` bytes at `offset`.
+    pub fn get(&self, offset: usize, len: usize) -> Vec<u8> {
+        assert!(offset + len <= self.0.len, "the bytes exceed the memory");
         let mut bytes = vec![0; len];
-        let from = self.0.first().wrapping_add(at);
-        // SAFETY: as above. Peers may change the memory during the copy, which then mixes old and new
-        // bytes.
+        let from = self.0.base().wrapping_add(offset);
+        // SAFETY: as above. Peers may change the memory during the copy, which then mixes old and
+        // new bytes.
         unsafe { std::ptr::copy(from, bytes.as_mut_ptr(), len) };
         bytes
     }
 
     /// Loads the word at an offset that is a multiple of 8, atomically.
-    pub fn word(&self, at: usize) -> u64 {
-        let is_inside = at.is_multiple_of(8) && at + 8 <= self.0.len;
-        assert!(is_inside, "a word at {at} of {} bytes", self.0.len);
-        // SAFETY: the word is within memory of this value, which begins at a multiple of 8, and is accessed
-        // by atomics and copies alone.
-        let word = unsafe { AtomicU64::from_ptr(self.0.first().wrapping_add(at).cast()) };
+    pub fn word(&self, offset: usize) -> u64 {
+        let is_inside = offset.is_multiple_of(8) && offset + 8 <= self.0.len;
+        assert!(is_inside, "a word at {offset} of {} bytes", self.0.len);
+        // SAFETY: the word is within memory of this value, which begins at a multiple of 8, and is
+        // accessed by atomics and copies alone.
+        let word = unsafe { AtomicU64::from_ptr(self.0.base().wrapping_add(offset).cast()) };
         word.load(Ordering::SeqCst)
     }
 
@@ -124,21 +129,21 @@ impl Memory {
     /// Checks that the canaries are unchanged.
     ///
     /// # Errors
-    /// When they are not.
+    /// When a byte around the memory has changed.
     pub fn assert_canaries(&self) -> anyhow::Result<()> {
         if self.0.words.is_empty() {
             return Ok(());
         }
         let tail = self.0.len.div_ceil(8) + CANARIES;
-        let whole = [&self.0.words[..CANARIES], &self.0.words[tail..]].concat();
-        let is_whole = whole.iter().all(|&word| word == CANARY);
-        ensure!(is_whole, "bytes around registered memory were written");
-        check::count(whole.len() * 8);
+        let canaries = [&self.0.words[..CANARIES], &self.0.words[tail..]].concat();
+        let is_unchanged = canaries.iter().all(|&word| word == CANARY);
+        ensure!(is_unchanged, "bytes around registered memory were written");
+        check::count(canaries.len() * 8);
         Ok(())
     }
 }
 
-impl Inner {
+impl RegisteredBytes {
     fn register(
         domain: &dyn Domain,
         len: usize,
@@ -150,13 +155,13 @@ impl Inner {
         let mut attr = mr::Attr::default();
         (attr.access, attr.requested_key) = (access, key);
         let iov = [IovMut::from_raw(first.cast(), len)];
-        // SAFETY: `words` outlives `region`, its heap memory does not move, and it is accessed by raw
-        // pointers alone.
+        // SAFETY: `words` outlives `region`, its heap memory does not move, and it is accessed by
+        // raw pointers alone.
         let region = unsafe { domain.reg(&iov, &attr) }?;
-        let is_by_address = domain.mr_mode().contains(MrMode::VIRT_ADDR);
+        let has_virtual_addresses = domain.mr_mode().contains(MrMode::VIRT_ADDR);
         Ok(Self {
             region: Region::Registered(region),
-            addr: if is_by_address {
+            addr: if has_virtual_addresses {
                 first.addr() as u64
             } else {
                 0
@@ -166,34 +171,40 @@ impl Inner {
         })
     }
 
-    fn make(domain: &dyn Domain, len: usize, access: MrAccess, key: u64) -> anyhow::Result<Self> {
-        let made = domain.alloc(len, &alloc::Attr::new(access).with_key(key))?;
+    fn allocate(
+        domain: &dyn Domain,
+        len: usize,
+        access: MrAccess,
+        key: u64,
+    ) -> anyhow::Result<Self> {
+        let allocation = domain.alloc(len, &alloc::Attr::new(access).with_key(key))?;
         Ok(Self {
-            addr: made.remote_addr(),
-            region: Region::Made(made),
+            addr: allocation.remote_addr(),
+            region: Region::Allocated(allocation),
             words: Vec::new(),
             len,
         })
     }
 
-    fn first(&self) -> *mut u8 {
+    fn base(&self) -> *mut u8 {
         match &self.region {
             Region::Registered(_) => {
                 let words = self.words.as_ptr().cast_mut();
                 words.wrapping_add(CANARIES).cast()
             }
-            Region::Made(made) => made.base(),
+            Region::Allocated(allocation) => allocation.base(),
         }
     }
 }
 
-/// The initial content of memory from the offset `at` on.
-pub fn background(at: usize, len: usize) -> Vec<u8> {
-    (at..at + len)
-        .map(|at| (at * 167 + at / 256 * 31) as u8)
+/// The initial content of memory from `offset` on.
+pub fn background(offset: usize, len: usize) -> Vec<u8> {
+    (offset..offset + len)
+        .map(|offset| (offset * 167 + offset / 256 * 31) as u8)
         .collect()
 }
 
 /// The number of canary words before and behind memory that the test allocates.
 const CANARIES: usize = 64;
+/// The value of a canary word.
 const CANARY: u64 = 0xca4a_ca4a_ca4a_ca4a;

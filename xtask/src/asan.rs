@@ -1,14 +1,14 @@
 //! `cargo xtask asan`: the C interface under the address sanitizer.
 //!
-//! The library, its tests and their C programs are built with the sanitizer; the C compiler's runtime
-//! has the same interface. Sanitizers are an unstable compiler option, which `RUSTC_BOOTSTRAP` enables
-//! in a stable compiler.
+//! The library, its tests and their C programs are built with the sanitizer; the C compiler's
+//! runtime has the same interface. Sanitizers are an unstable compiler option, which
+//! `RUSTC_BOOTSTRAP` enables in a stable compiler.
 
 use std::process::Command;
 
 use anyhow::{Context, ensure};
 
-use crate::environment::host;
+use crate::environment::host_triple;
 
 /// The number of random calls of each program.
 const CALLS: &str = "400000";
@@ -20,7 +20,13 @@ const CALLS: &str = "400000";
 pub(crate) fn asan() -> anyhow::Result<String> {
     let status = Command::new(env!("CARGO"))
         .args(["test", "--package", "selvedge-fabric-c", "--test=programs"])
-        .args(["--target", &host()?, "--", "misuse::", "interfaces::"])
+        .args([
+            "--target",
+            &host_triple()?,
+            "--",
+            "misuse::",
+            "interfaces::",
+        ])
         .env("CARGO_TARGET_DIR", "target/asan")
         .env("RUSTC_BOOTSTRAP", "1")
         // The library finds the runtime in the program that loads it.

@@ -18,6 +18,7 @@ pub(crate) struct CLibrary {
     include_dir: &'static str,
     headers: &'static [&'static str],
     programs: &'static [&'static str],
+    /// The name of the page in docs/.
     page: &'static str,
 }
 
@@ -48,7 +49,8 @@ pub(crate) const CHEETAH: CLibrary = CLibrary {
 };
 
 impl CLibrary {
-    /// Installs the library. Returns instructions for its use.
+    /// Installs the library from the build directory `built`, or builds it. Returns instructions
+    /// for its use.
     pub(crate) fn install(&self, prefix: &Path, built: Option<PathBuf>) -> anyhow::Result<String> {
         let built = match built {
             Some(dir) => dir,

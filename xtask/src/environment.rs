@@ -12,7 +12,7 @@ pub(crate) fn workspace() -> &'static Path {
 }
 
 /// Returns the host triple.
-pub(crate) fn host() -> anyhow::Result<String> {
+pub(crate) fn host_triple() -> anyhow::Result<String> {
     let output = Command::new("rustc").arg("-vV").output().context("rustc")?;
     let version = String::from_utf8(output.stdout)?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));

@@ -1,5 +1,5 @@
-//! `cargo xtask install`: installs the C library like a libfabric package: library, links, pkg-config
-//! file, tools.
+//! `cargo xtask install`: installs the C library like a libfabric package: library, links,
+//! pkg-config file, tools.
 //!
 //! Headers are not installed; `libfabric.pc` points to libfabric's own headers.
 

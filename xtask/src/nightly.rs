@@ -1,5 +1,5 @@
-//! `cargo xtask miri` and `cargo xtask tsan`: tests under Miri and the thread sanitizer, which require
-//! the nightly toolchain.
+//! `cargo xtask miri` and `cargo xtask tsan`: tests under Miri and the thread sanitizer, which
+//! require the nightly toolchain.
 //!
 //! Both find data races; Miri also finds undefined behaviour. Neither supports all system calls, so
 //! this file lists the tests that run.
@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
 
-use crate::environment::host;
+use crate::environment::host_triple;
 
 /// A set of tests of a package.
-struct Part {
+struct TestSet {
     package: &'static str,
     /// The target, as arguments of `cargo test`.
     target: &'static [&'static str],
@@ -24,29 +24,29 @@ struct Part {
 }
 
 /// Tests without system calls that Miri does not support, and without hours of run time.
-const MIRI: &[Part] = &[
-    Part {
+const MIRI: &[TestSet] = &[
+    TestSet {
         package: "selvedge",
         target: &["--lib"],
         tests: &["shared::"],
         skipped: &[],
         is_short: true,
     },
-    Part {
+    TestSet {
         package: "selvedge",
         target: &["--lib"],
         tests: &["owned::"],
         skipped: &[],
         is_short: false,
     },
-    Part {
+    TestSet {
         package: "selvedge-kit",
         target: &["--test", "shared_regions"],
         tests: &[],
         skipped: &[],
         is_short: true,
     },
-    Part {
+    TestSet {
         package: "selvedge-kit",
         target: &["--lib"],
         tests: &[
@@ -74,7 +74,7 @@ const MIRI: &[Part] = &[
         ],
         is_short: false,
     },
-    Part {
+    TestSet {
         package: "selvedge",
         target: &["--test", "owned"],
         tests: &["shared_regions::", "pools::", "polled::", "atomics::"],
@@ -85,22 +85,22 @@ const MIRI: &[Part] = &[
 ];
 
 /// Tests of code that several threads share.
-const TSAN: &[Part] = &[
-    Part {
+const TSAN: &[TestSet] = &[
+    TestSet {
         package: "selvedge",
         target: &["--lib"],
         tests: &["owned::"],
         skipped: &[],
         is_short: true,
     },
-    Part {
+    TestSet {
         package: "selvedge-kit",
         target: &["--test", "shared_regions"],
         tests: &[],
         skipped: &[],
         is_short: true,
     },
-    Part {
+    TestSet {
         package: "selvedge-kit",
         target: &["--lib"],
         tests: &[
@@ -116,7 +116,7 @@ const TSAN: &[Part] = &[
         skipped: &[],
         is_short: true,
     },
-    Part {
+    TestSet {
         package: "selvedge-kit",
         target: &["--test", "atomics"],
         tests: &["threads::"],
@@ -131,7 +131,7 @@ const TSAN: &[Part] = &[
 /// Returns an error if the toolchain cannot be installed or a test fails.
 pub(crate) fn miri(is_short: bool) -> anyhow::Result<String> {
     install(&["miri", "rust-src"])?;
-    for part in select(MIRI, is_short) {
+    for set in select(MIRI, is_short) {
         let mut command = cargo();
         command
             .args(["miri", "test"])
@@ -141,7 +141,7 @@ pub(crate) fn miri(is_short: bool) -> anyhow::Result<String> {
                 "MIRIFLAGS",
                 "-Zmiri-disable-isolation -Zmiri-permissive-provenance",
             );
-        run(command, part)?;
+        run(command, set)?;
     }
     Ok("No undefined behaviour.\n".to_owned())
 }
@@ -152,44 +152,40 @@ pub(crate) fn miri(is_short: bool) -> anyhow::Result<String> {
 /// See [`miri`].
 pub(crate) fn tsan(is_short: bool) -> anyhow::Result<String> {
     install(&["rust-src"])?;
-    for part in select(TSAN, is_short) {
+    for set in select(TSAN, is_short) {
         let mut command = cargo();
         command
-            .args(["test", "-Zbuild-std", "--target", &host()?])
+            .args(["test", "-Zbuild-std", "--target", &host_triple()?])
             .env("CARGO_TARGET_DIR", "target/tsan")
             .env("RUSTFLAGS", "-Zsanitizer=thread --cfg tsan")
             .env("TSAN_OPTIONS", "halt_on_error=1");
-        run(command, part)?;
+        run(command, set)?;
     }
     Ok("No data races.\n".to_owned())
 }
 
-fn select(parts: &'static [Part], is_short: bool) -> impl Iterator<Item = &'static Part> {
-    parts.iter().filter(move |part| part.is_short || !is_short)
+fn select(sets: &'static [TestSet], is_short: bool) -> impl Iterator<Item = &'static TestSet> {
+    sets.iter().filter(move |set| set.is_short || !is_short)
 }
 
 /// Returns a command of the nightly toolchain's cargo.
 fn cargo() -> Command {
     let mut command = Command::new("cargo");
     command.arg("+nightly");
-    // These select the toolchain of this task.
+    // These variables would select this task's own toolchain.
     command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
     command
 }
 
-fn run(mut command: Command, part: &Part) -> anyhow::Result<()> {
-    command.args(["--package", part.package]).args(part.target);
-    command.arg("--").args(part.tests);
-    for test in part.skipped {
+fn run(mut command: Command, set: &TestSet) -> anyhow::Result<()> {
+    command.args(["--package", set.package]).args(set.target);
+    command.arg("--").args(set.tests);
+    for test in set.skipped {
         command.args(["--skip", test]);
     }
     let status = command.status().context("cargo")?;
-    let target = part.target.join(" ");
-    ensure!(
-        status.success(),
-        "tests of {} {target} failed",
-        part.package
-    );
+    let target = set.target.join(" ");
+    ensure!(status.success(), "tests of {} {target} failed", set.package);
     Ok(())
 }
 

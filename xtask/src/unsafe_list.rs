@@ -1,4 +1,5 @@
-//! `cargo xtask unsafe`: writes docs/UNSAFE.md, the list of files with unsafe code and their reasons.
+//! `cargo xtask unsafe`: writes docs/UNSAFE.md, the list of files with unsafe code and their
+//! reasons.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -83,8 +84,8 @@ fn is_shipped(path: &str) -> bool {
 /// Returns the distinct reasons of a file.
 fn reasons(text: &str) -> Vec<String> {
     let mut reasons = Vec::new();
-    for (at, _) in text.match_indices(LINT) {
-        let Some((_, rest)) = text[at..].split_once("reason = \"") else {
+    for (start, _) in text.match_indices(LINT) {
+        let Some((_, rest)) = text[start..].split_once("reason = \"") else {
             continue;
         };
         let quoted = rest.split('"').next().unwrap_or_default();

@@ -15,7 +15,7 @@ use nix::sys::socket::{
 };
 use nix::unistd::{Gid, Uid, geteuid, setgid, setgroups, setuid};
 use selvedge_testkit::process::{self, Process};
-use selvedge_testkit::shm_peer::{packet_socket, rendezvous_of};
+use selvedge_testkit::shm_peer::{packet_socket, socket_address_of_user};
 use serde::{Deserialize, Serialize};
 
 use super::bystanders::{Bystanders, Exchanges};
@@ -135,7 +135,7 @@ impl TargetAddr {
     }
 
     fn address(&self) -> anyhow::Result<UnixAddr> {
-        Ok(rendezvous_of(self.user, &self.name)?)
+        Ok(socket_address_of_user(self.user, &self.name)?)
     }
 }
 

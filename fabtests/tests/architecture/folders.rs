@@ -10,9 +10,9 @@ use crate::root;
 /// The maximum number of entries in a folder.
 const LIMIT: usize = 12;
 
-/// The folders with more entries, and their maximum. No folder may grow; a folder that is split
-/// leaves this list.
-const LARGE: [(&str, usize); 22] = [
+/// The folders with more entries than [`LIMIT`], and the maximum of each. No folder may grow. A
+/// folder that is split leaves this list.
+const LARGE_FOLDERS: [(&str, usize); 22] = [
     ("abi/src", 14),
     ("fabtests/bench/src", 19),
     ("fabtests/bench/src/fabric", 14),
@@ -39,14 +39,14 @@ const LARGE: [(&str, usize); 22] = [
 
 #[test]
 fn folders_have_at_most_twelve_entries_or_do_not_grow() {
-    let large = BTreeMap::from(LARGE);
+    let large = BTreeMap::from(LARGE_FOLDERS);
     let mut grown = Vec::new();
     for package in packages() {
-        visit(Path::new(&package.sources), &mut |folder, count| {
-            let max = large.get(folder).copied().unwrap_or(LIMIT);
-            if count > max {
+        visit_folders(Path::new(&package.sources), &mut |folder, count| {
+            let maximum = large.get(folder).copied().unwrap_or(LIMIT);
+            if count > maximum {
                 grown.push(format!(
-                    "{folder} has {count} entries, more than the maximum of {max}"
+                    "{folder} has {count} entries, more than the maximum of {maximum}"
                 ));
             }
         });
@@ -54,14 +54,14 @@ fn folders_have_at_most_twelve_entries_or_do_not_grow() {
     assert!(grown.is_empty(), "{grown:#?}");
 }
 
-/// Calls a function for this folder and all folders below, with the number of entries.
-fn visit(folder: &Path, report: &mut impl FnMut(&str, usize)) {
+/// Calls `report` for `folder` and for each folder below, with the number of its entries.
+fn visit_folders(folder: &Path, report: &mut impl FnMut(&str, usize)) {
     let entries = fs::read_dir(root().join(folder)).unwrap();
     let entries: Vec<_> = entries.map(|entry| entry.unwrap()).collect();
     report(folder.to_str().unwrap(), entries.len());
     for entry in entries {
         if entry.file_type().unwrap().is_dir() {
-            visit(&folder.join(entry.file_name()), report);
+            visit_folders(&folder.join(entry.file_name()), report);
         }
     }
 }

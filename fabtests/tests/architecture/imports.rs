@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::packages::packages;
 use crate::table;
 
-/// This package tests all others and may depend on each.
+/// The package that may depend on each other package, because it tests all of them.
 const UNRESTRICTED: &str = "fabtests";
 
 #[test]

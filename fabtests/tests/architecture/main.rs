@@ -11,9 +11,9 @@ mod message_path;
 mod packages;
 mod peers_bytes;
 mod references;
+mod shared_memory;
 mod sources;
 mod test_names;
-mod unsafe_code;
 mod vocabulary;
 
 use std::collections::BTreeSet;
@@ -23,10 +23,12 @@ use std::path::{Path, PathBuf};
 /// The root of the checkout.
 fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    root.expect("fabtests lies in the workspace").to_owned()
+    root.expect("fabtests is a folder of the workspace")
+        .to_owned()
 }
 
-/// The rows of the table under `heading`, as the code words of their first two cells.
+/// Returns the rows of the table under `heading` in docs/DEPENDENCIES.md: the words in backticks of
+/// the first two cells.
 fn table(heading: &str) -> Vec<[BTreeSet<String>; 2]> {
     let page = fs::read_to_string(root().join("docs/DEPENDENCIES.md")).unwrap();
     let section = page.split_once(&format!("\n{heading}\n"));

@@ -1,10 +1,10 @@
-//! The files in docs/ARCHITECTURE.md through which an eight-byte message passes.
+//! The files through which an eight-byte message passes, as docs/ARCHITECTURE.md lists them.
 
 use std::fs;
 
 use crate::{code_words, root};
 
-/// The maximum number of files on one side.
+/// The maximum number of files of the sender or the receiver.
 const LIMIT: usize = 8;
 
 #[test]
@@ -20,7 +20,7 @@ fn a_message_passes_at_most_eight_files_on_each_side() {
         }
         if step.starts_with(|first: char| first.is_ascii_digit()) {
             *sides.last_mut().unwrap() += 1;
-            check(step, names);
+            check_step(step, names);
         }
     }
     assert_eq!(sides.len(), 2, "a sender and a receiver");
@@ -28,7 +28,7 @@ fn a_message_passes_at_most_eight_files_on_each_side() {
 }
 
 /// Panics unless the file of a step contains every name of its row.
-fn check(step: &str, names: &str) {
+fn check_step(step: &str, names: &str) {
     let file = code_words(step).pop_first().unwrap();
     let file = match file.starts_with("src/") {
         true => file,

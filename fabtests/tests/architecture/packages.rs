@@ -11,9 +11,9 @@ use crate::root;
 /// A package of the workspace.
 pub(crate) struct Package {
     pub(crate) name: String,
-    /// The path of its sources from the root of the checkout.
+    /// The folder with the sources of the package, as a path from the root of the checkout.
     pub(crate) sources: String,
-    /// The packages on which it depends, except for tests.
+    /// The dependencies of the package, without those of its tests.
     pub(crate) dependencies: BTreeSet<String>,
 }
 

@@ -6,21 +6,21 @@ use crate::{root, sources};
 
 /// The lint against unchecked indices.
 const INDICES: [&str; 1] = ["clippy::indexing_slicing"];
-/// The lints against unchecked lengths and numbers.
+/// The lints against unchecked arithmetic and unchecked indices.
 const NUMBERS: [&str; 2] = [
     "clippy::arithmetic_side_effects",
     "clippy::indexing_slicing",
 ];
-/// The lints against unchecked assumptions.
+/// The lints against panics on a false assumption.
 const ASSUMPTIONS: [&str; 3] = [
     "clippy::expect_used",
     "clippy::panic",
     "clippy::unreachable",
 ];
 
-/// The files that deny these lints, including the modules below. `clippy::unwrap_used` is denied
-/// everywhere.
-const DENIED: [(&str, &[&[&str]]); 13] = [
+/// The files that deny these lints, for themselves and for the modules below. The whole workspace
+/// denies `clippy::unwrap_used`.
+const DENYING_FILES: [(&str, &[&[&str]]); 13] = [
     ("providers/kit/src/auth/proof.rs", &[&NUMBERS, &ASSUMPTIONS]),
     ("providers/shm/src/lib.rs", &[&ASSUMPTIONS]),
     ("providers/shm/src/connect/packet/mod.rs", &[&INDICES]),
@@ -38,7 +38,7 @@ const DENIED: [(&str, &[&[&str]]); 13] = [
 
 #[test]
 fn code_that_reads_bytes_of_peers_denies_panics() {
-    for (file, lints) in DENIED {
+    for (file, lints) in DENYING_FILES {
         let text = fs::read_to_string(root().join(file)).unwrap();
         let text: String = text.split_whitespace().collect();
         let attribute = "#![cfg_attr(not(test),deny(";
@@ -46,7 +46,7 @@ fn code_that_reads_bytes_of_peers_denies_panics() {
         let denied = denied
             .and_then(|rest| rest.split_once(")]"))
             .map(|(list, _)| list);
-        let denied = denied.unwrap_or_else(|| panic!("{file} denies nothing"));
+        let denied = denied.unwrap_or_else(|| panic!("{file} denies no lint"));
         for lint in lints.iter().copied().flatten() {
             assert!(denied.contains(lint), "{file} does not deny {lint}");
         }
@@ -54,11 +54,11 @@ fn code_that_reads_bytes_of_peers_denies_panics() {
 }
 
 /// The package whose processes read each other's memory.
-const SHARED: &str = "providers/shm/src";
+const SHM_SOURCES: &str = "providers/shm/src";
 
-/// The files that may assert, and the number of assertions: of offsets and lengths that were
-/// checked on receipt and that only this process can change.
-const ASSERTING: [(&str, usize); 3] = [
+/// The files that may contain assertions, and the maximum number in each. These assertions concern
+/// offsets and lengths that were checked on receipt and that only this process can change.
+const ASSERTING_FILES: [(&str, usize); 3] = [
     ("providers/shm/src/smr/memory/bytes.rs", 3),
     ("providers/shm/src/smr/memory/mapping.rs", 1),
     ("providers/shm/src/smr/sync.rs", 8),
@@ -66,10 +66,10 @@ const ASSERTING: [(&str, usize); 3] = [
 
 #[test]
 fn bytes_of_a_peer_cannot_end_a_process() {
-    for (path, text) in sources::under(SHARED) {
+    for (path, text) in sources::files_below(SHM_SOURCES) {
         let (code, _) = text.split_once("#[cfg(test)]").unwrap_or((&text, ""));
         let asserts = code.lines().filter(|line| is_assert(line)).count();
-        let allowed = ASSERTING.iter().find(|(file, _)| path == *file);
+        let allowed = ASSERTING_FILES.iter().find(|(file, _)| path == *file);
         let allowed = allowed.map_or(0, |&(_, count)| count);
         assert!(
             asserts <= allowed,
@@ -78,8 +78,8 @@ fn bytes_of_a_peer_cannot_end_a_process() {
     }
 }
 
-/// Whether a line ends the process if a condition is false. Compile-time and debug assertions do
-/// not count.
+/// Whether a line begins an assertion that panics at run time in every build. Compile-time and
+/// debug assertions do not count.
 fn is_assert(line: &str) -> bool {
     let starts = ["assert!(", "assert_eq!(", "assert_ne!("];
     starts

@@ -1,8 +1,8 @@
 //! The references between the files of a package.
 //!
 //! A file refers to another one by a path, in a `use` or elsewhere. A re-exported item counts for
-//! the file that defines it. Tests are left out. Method calls are not followed: where it matters,
-//! the receiver's type occurs in a path.
+//! the file that defines it. Tests are left out. Method calls are not followed: a file that calls a
+//! method usually names the receiver's type in a path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,10 +14,10 @@ use syn::{Attribute, Item, ItemMod, ItemUse, UseTree, Visibility};
 
 use crate::root;
 
-/// Names from the root of a crate.
+/// A path, as the names of its segments.
 type Names = Vec<String>;
 
-/// The files to which each file below `sources` refers, by their paths from there.
+/// The files to which each file below `sources` refers. All paths are relative to `sources`.
 pub(crate) fn references(sources: &str) -> BTreeMap<String, BTreeSet<String>> {
     let folder = root().join(sources);
     let mut references = BTreeMap::new();
@@ -25,9 +25,9 @@ pub(crate) fn references(sources: &str) -> BTreeMap<String, BTreeSet<String>> {
         let mut modules = Modules::default();
         modules.read(&file, Names::new());
         for (from, to) in modules.references() {
-            let short = |path: &Path| path.strip_prefix(&folder).unwrap().display().to_string();
-            let to = to.iter().map(|path| short(path)).collect();
-            references.insert(short(&from), to);
+            let relative = |path: &Path| path.strip_prefix(&folder).unwrap().display().to_string();
+            let to = to.iter().map(|path| relative(path)).collect();
+            references.insert(relative(&from), to);
         }
     }
     references
@@ -47,15 +47,15 @@ fn crate_roots(folder: &Path) -> Vec<PathBuf> {
 /// The modules of a crate.
 #[derive(Default)]
 struct Modules {
-    /// The file of each module, which contains it inline or is its own file.
+    /// The file of each module; the file that contains the module if the module is inline.
     files: BTreeMap<Names, PathBuf>,
-    /// The targets of imported names: a scope and a path in it.
+    /// The target of each imported name: a path, behind the module in which the import stands.
     imports: BTreeMap<(Names, String), (Names, Names)>,
-    /// The targets of glob imports, by module.
+    /// The targets of the glob imports of each module.
     globs: BTreeMap<Names, Vec<(Names, Names)>>,
     /// Items by their module and name.
     items: BTreeSet<(Names, String)>,
-    /// The paths used, with their scopes.
+    /// The paths in use, each behind the module in which it stands.
     paths: BTreeSet<(Names, Names)>,
 }
 
@@ -90,29 +90,32 @@ impl Modules {
         references
     }
 
-    /// A path from the root of the crate; `None` for one that leaves the crate, or begins with an
-    /// imported name, which was counted at its import.
+    /// Resolves a path to one from the root of the crate. Returns `None` for a path that leaves the
+    /// crate, and for a path that begins with an imported name: its import counts.
     fn resolve(&self, scope: &Names, path: &Names) -> Option<Names> {
         let (first, rest) = path.split_first()?;
-        let mut at = scope.clone();
+        let mut module = scope.clone();
         match &**first {
-            "crate" => at.clear(),
+            "crate" => module.clear(),
             "self" => {}
             "super" => {
-                at.pop();
+                module.pop();
             }
             name => {
-                at.push(name.to_owned());
-                return self.files.contains_key(&at).then(|| [&at, rest].concat());
+                module.push(name.to_owned());
+                return self
+                    .files
+                    .contains_key(&module)
+                    .then(|| [&module, rest].concat());
             }
         }
         let mut rest = rest.to_vec();
         while rest.first().is_some_and(|name| name == "super") {
             rest.remove(0);
-            at.pop();
+            module.pop();
         }
-        at.extend(rest);
-        Some(at)
+        module.extend(rest);
+        Some(module)
     }
 
     /// The file that defines the item at a path from the root of the crate.
@@ -125,7 +128,7 @@ impl Modules {
             return Some(file);
         };
         let item = (module, name.clone());
-        // Mutual imports would not terminate.
+        // Without a maximum depth, mutual re-exports would not terminate.
         if depth > 16 || self.items.contains(&item) {
             return Some(file);
         }
@@ -145,7 +148,8 @@ impl Modules {
         }
     }
 
-    /// Whether the module of a path contains its last name.
+    /// Whether a module contains the last name of `path`; the preceding names are those of the
+    /// module.
     fn contains(&self, path: &Names) -> bool {
         let (name, module) = path.split_last().unwrap();
         let item = (module.to_vec(), name.clone());
@@ -155,7 +159,7 @@ impl Modules {
     }
 }
 
-/// Reads a file.
+/// A visitor that adds the items, imports and paths of a file to the modules.
 struct Reader<'a> {
     modules: &'a mut Modules,
     file: &'a Path,
@@ -163,7 +167,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn use_path(&mut self, path: Names) {
+    fn add_path(&mut self, path: Names) {
         self.modules.paths.insert((self.scope.clone(), path));
     }
 }
@@ -182,11 +186,11 @@ impl<'ast> Visit<'ast> for Reader<'_> {
 
     fn visit_item_use(&mut self, item: &'ast ItemUse) {
         let mut imports = Vec::new();
-        flatten(&item.tree, Names::new(), &mut imports);
+        flatten_use_tree(&item.tree, Names::new(), &mut imports);
         for (path, name) in imports {
-            // A re-export counts for the files that import it from here.
+            // A re-export counts for the files that import the name from this module.
             if matches!(item.vis, Visibility::Inherited) {
-                self.use_path(path.clone());
+                self.add_path(path.clone());
             }
             let target = (self.scope.clone(), path);
             match name {
@@ -223,28 +227,31 @@ impl<'ast> Visit<'ast> for Reader<'_> {
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
         if path.leading_colon.is_none() {
-            let names = path.segments.iter().map(|part| part.ident.to_string());
-            self.use_path(names.collect());
+            let names = path
+                .segments
+                .iter()
+                .map(|segment| segment.ident.to_string());
+            self.add_path(names.collect());
         }
         visit::visit_path(self, path);
     }
 
-    /// A visibility is no use of the module it names.
+    /// Skips a visibility, which names a module but uses no item of it.
     fn visit_visibility(&mut self, _: &'ast Visibility) {}
 
-    /// Collects paths of several names in the arguments of a macro, which is not parsed.
+    /// Collects paths of several names in the arguments of a macro, which `syn` does not parse.
     fn visit_macro(&mut self, call: &'ast syn::Macro) {
         let mut paths = Vec::new();
-        paths_in(call.tokens.clone(), &mut paths);
+        collect_paths(call.tokens.clone(), &mut paths);
         for path in paths {
-            self.use_path(path);
+            self.add_path(path);
         }
         visit::visit_macro(self, call);
     }
 }
 
-/// The paths of several names among tokens.
-fn paths_in(tokens: TokenStream, paths: &mut Vec<Names>) {
+/// Collects the paths of several names among tokens.
+fn collect_paths(tokens: TokenStream, paths: &mut Vec<Names>) {
     let (mut path, mut colons) = (Names::new(), 0);
     for token in tokens {
         match token {
@@ -258,7 +265,7 @@ fn paths_in(tokens: TokenStream, paths: &mut Vec<Names>) {
                 colons = 0;
                 match token {
                     TokenTree::Ident(name) => path.push(name.to_string()),
-                    TokenTree::Group(group) => paths_in(group.stream(), paths),
+                    TokenTree::Group(group) => collect_paths(group.stream(), paths),
                     _ => {}
                 }
             }
@@ -295,16 +302,16 @@ fn is_for_tests(attribute: &Attribute) -> bool {
     attribute.path().is_ident("cfg") && (condition == "test" || condition.starts_with("all (test"))
 }
 
-/// The paths of an import with their local names; `None` represents a glob.
-fn flatten(tree: &UseTree, mut prefix: Names, imports: &mut Vec<(Names, Option<String>)>) {
+/// Collects the paths of an import with their local names; `None` represents a glob.
+fn flatten_use_tree(tree: &UseTree, mut prefix: Names, imports: &mut Vec<(Names, Option<String>)>) {
     let (last, name) = match tree {
         UseTree::Path(path) => {
             prefix.push(path.ident.to_string());
-            return flatten(&path.tree, prefix, imports);
+            return flatten_use_tree(&path.tree, prefix, imports);
         }
         UseTree::Group(group) => {
             for tree in &group.items {
-                flatten(tree, prefix.clone(), imports);
+                flatten_use_tree(tree, prefix.clone(), imports);
             }
             return;
         }

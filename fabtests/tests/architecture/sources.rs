@@ -6,28 +6,28 @@ use std::path::Path;
 use crate::packages::packages;
 use crate::root;
 
-/// Every file that a package ships, by its path from the root, with its text. Tests and examples
-/// are in other folders.
-pub(crate) fn shipped() -> Vec<(String, String)> {
+/// Returns the Rust files that packages ship, by their paths from the root, with their texts. Tests
+/// and examples are in other folders.
+pub(crate) fn shipped_files() -> Vec<(String, String)> {
     let packages = packages().into_iter();
     packages
-        .flat_map(|package| under(&package.sources))
+        .flat_map(|package| files_below(&package.sources))
         .collect()
 }
 
-/// The files below a folder.
-pub(crate) fn under(folder: &str) -> Vec<(String, String)> {
+/// Returns the Rust files below a folder, by their paths from the root, with their texts.
+pub(crate) fn files_below(folder: &str) -> Vec<(String, String)> {
     let mut files = Vec::new();
-    collect(&root().join(folder), &mut files);
+    collect_files(&root().join(folder), &mut files);
     assert!(!files.is_empty(), "no sources below {folder}");
     files
 }
 
-fn collect(folder: &Path, files: &mut Vec<(String, String)>) {
+fn collect_files(folder: &Path, files: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            collect(&path, files);
+            collect_files(&path, files);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let from_root = path.strip_prefix(root()).unwrap();
             let text = fs::read_to_string(&path).unwrap();

@@ -1,5 +1,4 @@
-//! Names in the sources are terms of docs/GLOSSARY.md: words that the page retires occur in no name
-//! of an item, a variable, a field or a file.
+//! No name of an item, a variable, a field or a file contains a word that docs/GLOSSARY.md retires.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,8 +7,8 @@ use proc_macro2::{Delimiter, Ident, Spacing, TokenStream, TokenTree};
 
 use crate::{root, sources};
 
-/// Terms that the page defines at most: a reader takes them in at one sitting.
-const TERMS: usize = 80;
+/// The maximum number of terms: a reader can read all of them in a few minutes.
+const MAX_TERMS: usize = 80;
 
 const FOLDERS: [&str; 8] = [
     "src",
@@ -25,7 +24,7 @@ const FOLDERS: [&str; 8] = [
 #[test]
 fn the_glossary_is_short() {
     let terms = rows("## Terms").len();
-    assert!((40..=TERMS).contains(&terms), "{terms} terms");
+    assert!((40..=MAX_TERMS).contains(&terms), "{terms} terms");
 }
 
 #[test]
@@ -37,12 +36,12 @@ fn retired_words_occur_in_no_name() {
     let exceptions = exceptions();
     let mut used = BTreeSet::new();
     let mut found = BTreeMap::<_, BTreeSet<_>>::new();
-    for (path, text) in FOLDERS.into_iter().flat_map(sources::under) {
+    for (path, text) in FOLDERS.into_iter().flat_map(sources::files_below) {
         for name in names(&path, &text) {
             for word in segments(&name).filter(|word| retired.contains(word)) {
                 let exception = exceptions
                     .iter()
-                    .find(|(kept, at)| *kept == word && path.starts_with(at));
+                    .find(|(kept, folder)| *kept == word && path.starts_with(folder));
                 match exception {
                     Some(exception) => _ = used.insert(exception),
                     None => _ = found.entry(path.clone()).or_default().insert(name.clone()),
@@ -55,10 +54,13 @@ fn retired_words_occur_in_no_name() {
         .iter()
         .filter(|exception| !used.contains(exception))
         .collect();
-    assert!(unused.is_empty(), "exceptions without a name: {unused:?}");
+    assert!(
+        unused.is_empty(),
+        "exceptions that no name needs: {unused:?}"
+    );
 }
 
-/// The words that stay in names, each with the folder below which it does.
+/// The retired words that names may contain, each with the folder whose files may use it.
 fn exceptions() -> BTreeSet<(String, String)> {
     let rows = rows("## Exceptions").into_iter();
     rows.flat_map(|row| {
@@ -98,11 +100,11 @@ fn rows(heading: &str) -> Vec<Vec<String>> {
     lines.skip(1).map(cells).collect()
 }
 
-/// The names that a file defines, and its own.
+/// The names that a file defines, and the name of the file.
 fn names(path: &str, text: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    let own = path.rsplit('/').next().unwrap().trim_end_matches(".rs");
-    names.insert(own.to_owned());
+    let file_name = path.rsplit('/').next().unwrap().trim_end_matches(".rs");
+    names.insert(file_name.to_owned());
     let tokens: TokenStream = text
         .parse()
         .unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -118,12 +120,12 @@ fn collect(tokens: TokenStream, names: &mut BTreeSet<String>) {
     ];
     let tokens: Vec<_> = tokens.into_iter().collect();
     let mut enumeration = false;
-    for (at, token) in tokens.iter().enumerate() {
+    for (index, token) in tokens.iter().enumerate() {
         match token {
             TokenTree::Ident(name) => {
                 enumeration |= name == "enum";
-                let is_item = at > 0 && is_one_of(&tokens[at - 1], &KEYWORDS);
-                if is_item || is_before_colon(&tokens, at) {
+                let is_item = index > 0 && is_one_of(&tokens[index - 1], &KEYWORDS);
+                if is_item || is_before_colon(&tokens, index) {
                     names.insert(name.to_string());
                 }
             }
@@ -143,10 +145,10 @@ fn is_one_of(token: &TokenTree, keywords: &[&str]) -> bool {
     matches!(token, TokenTree::Ident(name) if keywords.iter().any(|keyword| name == keyword))
 }
 
-fn is_before_colon(tokens: &[TokenTree], at: usize) -> bool {
+fn is_before_colon(tokens: &[TokenTree], index: usize) -> bool {
     let is_colon = |token: Option<&TokenTree>, spacing| matches!(token, Some(TokenTree::Punct(mark)) if mark.as_char() == ':' && mark.spacing() == spacing);
-    let before = at.checked_sub(1).and_then(|at| tokens.get(at));
-    is_colon(tokens.get(at + 1), Spacing::Alone) && !is_colon(before, Spacing::Alone)
+    let before = index.checked_sub(1).and_then(|index| tokens.get(index));
+    is_colon(tokens.get(index + 1), Spacing::Alone) && !is_colon(before, Spacing::Alone)
 }
 
 fn variants(body: TokenStream) -> impl Iterator<Item = Ident> {
@@ -165,15 +167,15 @@ fn variants(body: TokenStream) -> impl Iterator<Item = Ident> {
     variants.into_iter()
 }
 
-/// The words of a name, in small letters.
+/// Splits a name into its words, in lower case.
 fn segments(name: &str) -> impl Iterator<Item = String> {
     let mut words = vec![String::new()];
-    let mut was_small = false;
+    let mut was_lowercase = false;
     for letter in name.trim_start_matches("r#").chars() {
-        if letter == '_' || (letter.is_uppercase() && was_small) {
+        if letter == '_' || (letter.is_uppercase() && was_lowercase) {
             words.push(String::new());
         }
-        was_small = letter.is_lowercase() || letter.is_ascii_digit();
+        was_lowercase = letter.is_lowercase() || letter.is_ascii_digit();
         if letter != '_'
             && let Some(word) = words.last_mut()
         {
@@ -184,7 +186,7 @@ fn segments(name: &str) -> impl Iterator<Item = String> {
 }
 
 #[test]
-fn names_of_every_kind_are_found() {
+fn every_defined_name_is_found_and_split_into_words() {
     let text = "pub struct OldBed<T> { pub night: T } enum Nap { Short(u8), #[doc = \"x\"] Long = 3 }
         fn get_up(whom: u8) { let (mut desk, _) = (1, 2); let lane = Path::to(whom); let Some(door) = x; }";
     let names = names("src/porch.rs", text);

@@ -1,4 +1,5 @@
-//! Measurements of a configuration, provider, library or API in turns with the plain pair.
+//! A/B runs: measurements in turns with a baseline, which differs in its configuration, provider,
+//! library or API.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,13 +8,13 @@ use selvedge_testkit::long::part;
 use selvedge_testkit::skip::{Need, skip};
 use serde_json::Value;
 
-use crate::command::{exclusive, fabtests, failure, json};
+use crate::command::{exclusive, fabtests, run_failing, run_json};
 use crate::object::{array, number, text};
 
 #[test]
-fn both_directions_are_measured_at_once_and_against_another_provider() {
+fn bidirectional_streams_are_measured_alone_and_against_another_provider() {
     let _guard = exclusive();
-    let report = json(&[
+    let report = run_json(&[
         "bench",
         "--bench",
         "msg_bibw,tagged_bibw",
@@ -38,7 +39,7 @@ fn both_directions_are_measured_at_once_and_against_another_provider() {
         "--reps",
         "1",
     ];
-    let report = json(&[&args[..], &["--against", "tcp", "--json"]].concat());
+    let report = run_json(&[&args[..], &["--against", "tcp", "--json"]].concat());
     let providers = array(&report["rows"])
         .iter()
         .map(|row| text(row, "provider"));
@@ -50,7 +51,7 @@ fn both_directions_are_measured_at_once_and_against_another_provider() {
 fn datagrams_are_measured() {
     let _guard = exclusive();
     let args = "bench -p udp -e dgram -S 8,1k,1m -I 20 --reps 1 -c --json";
-    let report = json(&args.split(' ').collect::<Vec<_>>());
+    let report = run_json(&args.split(' ').collect::<Vec<_>>());
     let rows = array(&report["rows"]).iter();
     let rows: Vec<_> = rows
         .map(|row| {
@@ -62,21 +63,21 @@ fn datagrams_are_measured() {
         })
         .collect();
     let row = |bench, size| ("udp", bench, size);
-    let all = [
+    let expected = [
         row("msg_pingpong", 8.0),
         row("msg_pingpong", 1024.0),
         row("msg_bw", 8.0),
         row("msg_bw", 1024.0),
     ];
-    assert_eq!(rows, all, "a message of 1 MiB does not fit a datagram");
-    let refused = failure(&["bench", "-p", "udp", "-e", "dgram", "--bench", "tagged_bw"]);
-    assert!(refused.contains("datagrams do not carry"), "{refused}");
+    assert_eq!(rows, expected, "1 MiB does not fit into a datagram");
+    let error = run_failing(&["bench", "-p", "udp", "-e", "dgram", "--bench", "tagged_bw"]);
+    assert!(error.contains("datagrams do not carry"), "{error}");
 }
 
 #[test]
-fn each_configuration_is_measured_against_the_plain_pair() {
+fn each_configuration_is_measured_against_its_baseline() {
     let _guard = exclusive();
-    let all = [
+    let configurations = [
         (&["--threading", "safe"][..], "thread-safe", "plain"),
         (&["--posted", "300"], "300 receives posted", "plain"),
         (&["--unexpected", "300"], "300 messages unexpected", "plain"),
@@ -103,14 +104,17 @@ fn each_configuration_is_measured_against_the_plain_pair() {
             "one pair",
         ),
     ];
-    for &(options, configuration, plain) in part(all.iter().step_by(2), all.iter().step_by(1)) {
+    for &(options, configuration, baseline) in part(
+        configurations.iter().step_by(2),
+        configurations.iter().step_by(1),
+    ) {
         let base = ["bench", "--bench", "tagged_bw", "-S", "8", "-I", "20"];
         let args = [&base[..], &["--reps", "1", "--json"], options].concat();
-        let report = json(&args);
+        let report = run_json(&args);
         let rows = array(&report["rows"]);
         assert_eq!(rows.len(), 2, "{options:?}");
         assert_eq!(text(&rows[0], "manner"), configuration);
-        assert_eq!(text(&rows[1], "manner"), plain);
+        assert_eq!(text(&rows[1], "manner"), baseline);
         for row in rows.iter().filter(|row| number(row, "reps") > 0.0) {
             assert!(number(row, "msgs_per_s") > 0.0, "{row}");
             let has_many_pairs = configuration.contains("pair");
@@ -130,8 +134,8 @@ fn each_configuration_is_measured_against_the_plain_pair() {
         ),
         (&["bench", "--senders", "2", "--pairs", "2"], "--pairs"),
     ] {
-        let refused = failure(args);
-        assert!(refused.contains(word), "{args:?}: {refused}");
+        let error = run_failing(args);
+        assert!(error.contains(word), "{args:?}: {error}");
     }
 }
 
@@ -160,7 +164,7 @@ fn libfabric_is_measured_if_installed() {
     let args = [
         "bench", "-S", "8", "-I", "20", "--reps", "2", "--bench", &benches,
     ];
-    let report = json(&[&args[..], &["--against", "libfabric", "--json"]].concat());
+    let report = run_json(&[&args[..], &["--against", "libfabric", "--json"]].concat());
     let rows = array(&report["rows"]);
     assert_eq!(rows.len(), 22);
     for pair in rows.chunks(2) {
@@ -174,11 +178,11 @@ fn libfabric_is_measured_if_installed() {
 #[test]
 fn the_safe_layer_is_measured_against_the_raw_endpoint() {
     let _guard = exclusive();
-    let option_lists: [&[&str]; 2] = [&["-c"], &["--threading", "safe", "--no-inject"]];
-    for options in option_lists {
+    let option_sets: [&[&str]; 2] = [&["-c"], &["--threading", "safe", "--no-inject"]];
+    for options in option_sets {
         let base = ["bench", "--owned", "-S", "8,100000", "-I", "20"];
         let args = [&base[..], &["--reps", "1", "--json"], options].concat();
-        let report = json(&args);
+        let report = run_json(&args);
         let rows = array(&report["rows"]);
         assert_eq!(rows.len(), 8);
         for pair in rows.chunks(2) {
@@ -187,8 +191,8 @@ fn the_safe_layer_is_measured_against_the_raw_endpoint() {
             assert_eq!(pair[0]["bench"], pair[1]["bench"]);
         }
     }
-    let refused = failure(&["bench", "--owned", "--bench", "tagged_bw", "-S", "8"]);
-    assert!(refused.contains("tagged_bw"), "{refused}");
+    let error = run_failing(&["bench", "--owned", "--bench", "tagged_bw", "-S", "8"]);
+    assert!(error.contains("tagged_bw"), "{error}");
 }
 
 #[test]
@@ -209,7 +213,7 @@ fn bmi_is_measured_against_the_raw_endpoint() {
             "1",
             "--json",
         ];
-        let report = json(&args);
+        let report = run_json(&args);
         let rows = array(&report["rows"]);
         assert_eq!(rows.len(), 8);
         for pair in rows.chunks(2) {
@@ -219,7 +223,7 @@ fn bmi_is_measured_against_the_raw_endpoint() {
             assert_eq!(pair[1]["provider"], provider);
         }
     }
-    let refused = failure(&[
+    let error = run_failing(&[
         "bench",
         "--against",
         "bmi",
@@ -228,11 +232,11 @@ fn bmi_is_measured_against_the_raw_endpoint() {
         "-S",
         "8",
     ]);
-    assert!(refused.contains("msg_pingpong"), "{refused}");
+    assert!(error.contains("msg_pingpong"), "{error}");
 }
 
 #[test]
-fn clients_of_bmi_are_counted() {
+fn a_bmi_server_is_measured_against_a_raw_server() {
     let _guard = exclusive();
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
     let time = ["--seconds", "1", "--reps", "1"];
@@ -245,17 +249,17 @@ fn clients_of_bmi_are_counted() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["clients"], 5);
     for (api, median) in [("bmi", "bmi_per_s"), ("raw", "raw_per_s")] {
-        let [served] = &report[api].as_array().unwrap()[..] else {
-            panic!("{api} does not have exactly one run: {report}");
+        let [run] = &report[api].as_array().unwrap()[..] else {
+            panic!("one run of each: {report}");
         };
-        assert!(number(served, "least") > 0.0);
-        assert!(number(served, "least") <= number(served, "most"));
-        assert_eq!(number(served, "requests_per_s"), number(&report, median));
+        assert!(number(run, "least") > 0.0);
+        assert!(number(run, "least") <= number(run, "most"));
+        assert_eq!(number(run, "requests_per_s"), number(&report, median));
     }
 }
 
 #[test]
-fn posts_are_timed_while_other_threads_test() {
+fn posts_of_bmi_are_timed_while_other_threads_test_operations() {
     let _guard = exclusive();
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
     command.args(["bmi", "--seconds", "1", "--reps", "2", "--json"]);

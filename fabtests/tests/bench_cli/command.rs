@@ -12,10 +12,12 @@ pub(crate) fn exclusive() -> MutexGuard<'static, ()> {
     EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(crate) fn json(args: &[&str]) -> Value {
+/// Runs a command that must succeed, and parses its standard output.
+pub(crate) fn run_json(args: &[&str]) -> Value {
     serde_json::from_slice(&run(args).stdout).unwrap()
 }
 
+/// Runs a command that must succeed.
 pub(crate) fn run(args: &[&str]) -> Output {
     let output = fabtests(args).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -23,13 +25,14 @@ pub(crate) fn run(args: &[&str]) -> Output {
     output
 }
 
-pub(crate) fn failure(args: &[&str]) -> String {
+/// Runs a command that must fail, and returns its standard error.
+pub(crate) fn run_failing(args: &[&str]) -> String {
     let output = fabtests(args).output().unwrap();
     assert!(!output.status.success(), "{args:?} succeeds");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The command with a timeout, so that no test hangs.
+/// Returns the command with a timeout, so that no test hangs.
 pub(crate) fn fabtests(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
     command.args(args);

@@ -1,13 +1,13 @@
 //! The output of the measuring commands: the objects, lines and tables that
 //! docs/FABTESTS-REFERENCE.md describes.
 
-use crate::command::{exclusive, failure, json, run};
+use crate::command::{exclusive, run, run_failing, run_json};
 use crate::object::{array, check_limits, check_machine, check_row, check_sizes, number, text};
 
 #[test]
 fn pingpong_prints_the_documented_object() {
     let _guard = exclusive();
-    let report = json(&[
+    let report = run_json(&[
         "pingpong", "-S", "8,5000", "-I", "50", "--reps", "2", "-c", "--json",
     ]);
     check_machine(&report["machine"]);
@@ -23,7 +23,7 @@ fn pingpong_prints_the_documented_object() {
 #[test]
 fn untagged_messages_have_their_own_bench() {
     let _guard = exclusive();
-    let report = json(&[
+    let report = run_json(&[
         "pingpong", "--msg", "-S", "8", "-I", "20", "--reps", "1", "--json",
     ]);
     check_row(&report["rows"][0], "msg_pingpong", 8);
@@ -32,7 +32,7 @@ fn untagged_messages_have_their_own_bench() {
 #[test]
 fn bench_prints_the_documented_object() {
     let _guard = exclusive();
-    let report = json(&[
+    let report = run_json(&[
         "bench", "-S", "8,3000", "-I", "20", "--reps", "1", "-c", "--json",
     ]);
     assert_eq!(report["partial"], false);
@@ -92,7 +92,7 @@ fn csv_output_has_one_line_per_row() {
 #[test]
 fn limits_print_the_documented_object() {
     let _guard = exclusive();
-    let report = json(&["limits", "-S", "8,5000", "--reps", "1", "--json"]);
+    let report = run_json(&["limits", "-S", "8,5000", "--reps", "1", "--json"]);
     check_machine(&report["machine"]);
     check_limits(&report["limits"], &[8, 5000]);
     for field in [
@@ -111,7 +111,7 @@ fn limits_print_the_documented_object() {
 }
 
 #[test]
-fn tables_are_the_default_output() {
+fn the_default_output_is_a_table() {
     let _guard = exclusive();
     let output = run(&["pingpong", "-S", "8", "-I", "20", "--reps", "1"]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -132,7 +132,7 @@ fn remote_memory_is_measured_on_request() {
     ];
     let benches = [&one_sided[..], &["atomic_add", "atomic_fetch_add"]].concat();
     let list = benches.join(",");
-    let report = json(&[
+    let report = run_json(&[
         "bench", "--bench", &list, "-S", "1,8,5000", "-I", "20", "--reps", "1", "--json",
     ]);
     let sizes = |bench: &str| match bench.starts_with("atomic") {
@@ -160,17 +160,17 @@ fn remote_memory_is_measured_on_request() {
         let limit = &row["limit_ns"];
         assert!(limit.is_null() || number(row, "limit_ns") > 0.0, "{row}");
     }
-    let refused = failure(&["bench", "--against", "nonsense"]);
-    assert!(refused.contains("choose libfabric, bmi, shm"), "{refused}");
-    let refused = failure(&["bench", "--bench", "atomic_add", "-S", "16"]);
-    assert!(refused.contains("atomic_add"), "{refused}");
+    let error = run_failing(&["bench", "--against", "nonsense"]);
+    assert!(error.contains("choose libfabric, bmi, shm"), "{error}");
+    let error = run_failing(&["bench", "--bench", "atomic_add", "-S", "16"]);
+    assert!(error.contains("atomic_add"), "{error}");
 }
 
 #[test]
-fn data_sent_without_inject_arrives_at_every_size() {
+fn without_inject_the_data_of_every_size_is_correct() {
     let _guard = exclusive();
     let sizes = "1,7,64,1000,4096,40000,300000";
-    let report = json(&[
+    let report = run_json(&[
         "bench",
         "-S",
         sizes,

@@ -42,7 +42,7 @@ pub(crate) fn check_sizes(limits: &Value, sizes: &[u64]) {
     }
 }
 
-/// Figures are null only if every run of the row was dropped.
+/// Checks a row of a report. Its figures are null only if every run of the row was dropped.
 pub(crate) fn check_row(row: &Value, bench: &str, size: u64) {
     assert_eq!(row["provider"], "shm");
     assert!(text(row, "implementation").starts_with("selvedge "));

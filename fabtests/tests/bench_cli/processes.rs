@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::command::{exclusive, fabtests, failure, json};
+use crate::command::{exclusive, fabtests, run_failing, run_json};
 use crate::object::{array, check_machine, check_row, text};
 
 #[test]
@@ -16,7 +16,7 @@ fn both_processes_can_share_a_core() {
     let _guard = exclusive();
     let core = first_core();
     let pin = format!("{core},{core}");
-    let report = json(&[
+    let report = run_json(&[
         "pingpong", "--pin", &pin, "-S", "8", "-I", "20", "--reps", "1", "--json",
     ]);
     assert_eq!(report["machine"]["one_core"], true);
@@ -33,7 +33,7 @@ fn a_client_measures_a_server_in_another_terminal() {
         "pingpong", "--client", &address, "-S", "8,70000", "-I", "20", "--reps", "2", "-c",
         "--json",
     ];
-    let report = json(&client);
+    let report = run_json(&client);
     assert_eq!(array(&report["rows"]).len(), 2);
     check_row(&report["rows"][1], "tagged_pingpong", 70000);
     assert!(server.0.wait().unwrap().success());
@@ -42,7 +42,7 @@ fn a_client_measures_a_server_in_another_terminal() {
 #[test]
 fn a_client_without_a_server_fails_with_the_address() {
     let _guard = exclusive();
-    let message = failure(&["pingpong", "--client", "fi_shm://absent", "-S", "8"]);
+    let message = run_failing(&["pingpong", "--client", "fi_shm://absent", "-S", "8"]);
     assert!(message.contains("absent"), "{message}");
 }
 
@@ -114,7 +114,7 @@ fn an_interrupt_prints_the_finished_rows_as_a_partial_report() {
 #[test]
 fn a_run_ends_at_its_timeout() {
     let _guard = exclusive();
-    let message = failure(&["pingpong", "-S", "8", "-I", "10000000", "--timeout", "1"]);
+    let message = run_failing(&["pingpong", "-S", "8", "-I", "10000000", "--timeout", "1"]);
     assert!(message.contains("--timeout"), "{message}");
 }
 
@@ -128,7 +128,7 @@ fn bad_arguments_are_refused_by_name() {
         (&["bench", "--bench", "tagged_bandwidth"], "tagged_bw"),
         (&["pingpong", "--server", "--client", "x"], "--client"),
     ] {
-        let message = failure(args);
+        let message = run_failing(args);
         assert!(message.contains(word), "{args:?}: {message}");
     }
 }

@@ -22,18 +22,18 @@ fn a_report_becomes_self_contained_plots() {
         "2",
         "--json",
     ];
-    let report = write_temporary("report.json", &run(&args).stdout);
+    let report = write_scratch_file("report.json", &run(&args).stdout);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plots");
     let folder = folder.to_str().unwrap();
-    let drawn = Command::new(env!("CARGO_BIN_EXE_fabtests"))
+    let output = Command::new(env!("CARGO_BIN_EXE_fabtests"))
         .args(["plot", &report, "-o", folder])
         .output()
         .unwrap();
-    assert!(drawn.status.success(), "{drawn:?}");
-    let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let read_plot = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).unwrap();
     let names = ["latency.svg", "bandwidth.svg", "rate.svg", "spread.svg"];
     for name in names {
-        let svg = read(name);
+        let svg = read_plot(name);
         assert!(svg.contains("</svg>"), "{name}: {svg}");
         assert!(
             svg.contains("<polyline") || svg.contains("left out"),
@@ -44,8 +44,8 @@ fn a_report_becomes_self_contained_plots() {
             "{name}: {svg}"
         );
     }
-    assert!(read("spread.svg").contains(">99.9 %<"));
-    let page = read("index.html");
+    assert!(read_plot("spread.svg").contains(">99.9 %<"));
+    let page = read_plot("index.html");
     assert_eq!(page.matches("<svg").count(), names.len());
     assert!(!page.contains("src=") && !page.contains("href="), "{page}");
 }
@@ -65,7 +65,7 @@ fn reports_are_compared_with_confidence_intervals() {
             "machine": {"cpu": "", "cores": 2, "kernel": ""},
             "rows": [row(8, 100.0), row(64, 120.0 * factor)],
         });
-        write_temporary(name, report.to_string().as_bytes())
+        write_scratch_file(name, report.to_string().as_bytes())
     };
     let (before, after) = (report("before.json", 1.0), report("after.json", 1.5));
     let compare = |extra_args: &[&str]| {
@@ -135,8 +135,8 @@ fn programs_are_run_alternately_and_their_tables_compared() {
         "{object}"
     );
 
-    let refused = compare(&["--bin", "/nowhere"]);
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("no program /nowhere"));
+    let output = compare(&["--bin", "/nowhere"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no program /nowhere"));
     if !Path::new("/usr/bin/fi_pingpong").exists() {
         return skip(Need::Libfabric, "there is no fi_pingpong (libfabric-bin)");
     }
@@ -148,8 +148,8 @@ fn programs_are_run_alternately_and_their_tables_compared() {
     );
 }
 
-/// Writes a temporary file of a test, and returns its path.
-fn write_temporary(name: &str, bytes: &[u8]) -> String {
+/// Writes a scratch file, and returns its path.
+fn write_scratch_file(name: &str, bytes: &[u8]) -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&path, bytes).unwrap();
     path.to_str().unwrap().to_owned()

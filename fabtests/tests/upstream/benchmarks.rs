@@ -1,4 +1,4 @@
-//! Tests of the benchmarks: both sides print the tables of libfabric's fabtests.
+//! The benchmarks: server and client print upstream's tables.
 
 use selvedge_testkit::long::part;
 

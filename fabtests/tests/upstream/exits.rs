@@ -42,7 +42,7 @@ fn an_unknown_host_exits_with_no_data() {
 }
 
 #[test]
-fn an_absent_server_is_an_error_in_time() {
+fn a_client_without_a_server_exits_with_connection_refused() {
     let outcome = run_process("fi_rdm -p shm -P no-endpoint-has-this-name 127.0.0.1");
     assert_eq!(outcome.code, Some(111), "{outcome:#?}");
 }

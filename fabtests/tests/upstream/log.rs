@@ -2,8 +2,9 @@
 
 use crate::pair::{Outcome, free_port, pair_with, succeed};
 
-/// The log lines of both processes of a successful program: provider, subsystem, level and text.
-fn lines(variables: &[(&str, &str)]) -> Vec<[String; 4]> {
+/// Runs a program that must succeed, and returns the log lines of both processes: provider,
+/// subsystem, level and text.
+fn run_for_log(variables: &[(&str, &str)]) -> Vec<[String; 4]> {
     let line = "fi_rdm_pingpong -p tcp -I 5 -S 64";
     let outcomes: [Outcome; 2] = pair_with(line, &free_port().to_string(), variables);
     succeed(&outcomes);
@@ -20,7 +21,7 @@ fn lines(variables: &[(&str, &str)]) -> Vec<[String; 4]> {
         .collect()
 }
 
-fn count(lines: &[[String; 4]], [provider, subsystem, text]: [&str; 3]) -> usize {
+fn count_lines(lines: &[[String; 4]], [provider, subsystem, text]: [&str; 3]) -> usize {
     let matches =
         |line: &&[String; 4]| line[0] == provider && line[1] == subsystem && line[3].contains(text);
     lines.iter().filter(matches).count()
@@ -28,12 +29,12 @@ fn count(lines: &[[String; 4]], [provider, subsystem, text]: [&str; 3]) -> usize
 
 #[test]
 fn a_successful_program_logs_nothing_by_default() {
-    assert_eq!(lines(&[]), [[""; 4]; 0]);
+    assert_eq!(run_for_log(&[]), [[""; 4]; 0]);
 }
 
 #[test]
 fn discovery_names_and_connections_are_logged() {
-    let lines = lines(&[("FI_LOG_LEVEL", "info")]);
+    let lines = run_for_log(&[("FI_LOG_LEVEL", "info")]);
     for expected in [
         ["core", "core", "discovery: tcp: taken"],
         ["tcp", "domain", " is open"],
@@ -41,19 +42,25 @@ fn discovery_names_and_connections_are_logged() {
         ["tcp", "ep_ctrl", ": connected to "],
         ["tcp", "ep_ctrl", " is closed"],
     ] {
-        assert!(count(&lines, expected) >= 2, "{expected:?} in {lines:#?}");
+        assert!(
+            count_lines(&lines, expected) >= 2,
+            "{expected:?} in {lines:#?}"
+        );
     }
 }
 
 #[test]
 fn lines_are_filtered_by_provider_and_subsystem() {
     let level = ("FI_LOG_LEVEL", "debug");
-    let core = lines(&[level, ("FI_LOG_PROV", "core")]);
-    assert!(count(&core, ["core", "core", "discovery"]) > 0, "{core:#?}");
-    assert!(core.iter().all(|line| line[0] == "core"), "{core:#?}");
-    let names = lines(&[level, ("FI_LOG_PROV", "tcp"), ("FI_LOG_SUBSYS", "ep_ctrl")]);
+    let core = run_for_log(&[level, ("FI_LOG_PROV", "core")]);
     assert!(
-        count(&names, ["tcp", "ep_ctrl", "is open"]) > 0,
+        count_lines(&core, ["core", "core", "discovery"]) > 0,
+        "{core:#?}"
+    );
+    assert!(core.iter().all(|line| line[0] == "core"), "{core:#?}");
+    let names = run_for_log(&[level, ("FI_LOG_PROV", "tcp"), ("FI_LOG_SUBSYS", "ep_ctrl")]);
+    assert!(
+        count_lines(&names, ["tcp", "ep_ctrl", "is open"]) > 0,
         "{names:#?}"
     );
     assert!(
@@ -62,7 +69,7 @@ fn lines_are_filtered_by_provider_and_subsystem() {
             .all(|line| line[0] == "tcp" && line[1] == "ep_ctrl"),
         "{names:#?}"
     );
-    let others = lines(&[level, ("FI_LOG_PROV", "^tcp,core")]);
+    let others = run_for_log(&[level, ("FI_LOG_PROV", "^tcp,core")]);
     assert!(
         others
             .iter()

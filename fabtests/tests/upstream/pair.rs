@@ -1,4 +1,4 @@
-//! Runs the processes of a program with a timeout.
+//! Runs the server and the client of a program as processes, with a timeout.
 
 use std::io::Read as _;
 use std::net::TcpListener;
@@ -27,7 +27,7 @@ impl Outcome {
     }
 }
 
-/// A command of the program under test.
+/// Returns a `fabtests` command with these arguments.
 pub(crate) fn command(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
     command.args(line.split_whitespace());
@@ -44,7 +44,7 @@ pub(crate) fn exclusive() -> MutexGuard<'static, ()> {
 
 /// Runs one process.
 pub(crate) fn run_process(line: &str) -> Outcome {
-    outcome(ProcessGuard(command(line).spawn().unwrap()), line)
+    wait_for_outcome(ProcessGuard(command(line).spawn().unwrap()), line)
 }
 
 /// Runs a server and a client with the same options, under a unique name.
@@ -54,17 +54,17 @@ pub(crate) fn pair(line: &str) -> [Outcome; 2] {
     pair_with(line, &format!("{}.{number}", std::process::id()), &[])
 }
 
-/// As [`pair`], with a given name and environment variables.
+/// Runs a pair as [`pair`] does, with a given name and environment variables.
 pub(crate) fn pair_with(line: &str, name: &str, variables: &[(&str, &str)]) -> [Outcome; 2] {
     let _guard = exclusive();
     let start = |line: &str| ProcessGuard::spawn(command(line).envs(variables.iter().copied()));
     let server = start(&format!("{line} -B {name}"));
     let client = start(&format!("{line} -P {name} 127.0.0.1"));
-    let client = outcome(client, line);
-    [outcome(server, line), client]
+    let client = wait_for_outcome(client, line);
+    [wait_for_outcome(server, line), client]
 }
 
-/// As [`pair`], with `-E=PORT` or another option for the out-of-band port.
+/// Runs a pair as [`pair`] does, with `-E=PORT` or another option for the out-of-band port.
 pub(crate) fn pair_out_of_band(line: &str, option: &str) -> [Outcome; 2] {
     pair(&format!("{line} -{option}={}", free_port()))
 }
@@ -81,7 +81,7 @@ pub(crate) fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// A process that is killed when the value is dropped.
+/// A process. Dropping the value kills it.
 pub(crate) struct ProcessGuard(Child);
 
 impl Drop for ProcessGuard {
@@ -104,7 +104,7 @@ impl ProcessGuard {
 
     /// Waits until the process has ended.
     pub(crate) fn wait(self, line: &str) -> Outcome {
-        outcome(self, line)
+        wait_for_outcome(self, line)
     }
 }
 
@@ -113,10 +113,10 @@ pub(crate) fn start(line: &str) -> ProcessGuard {
     ProcessGuard::spawn(&mut command(line))
 }
 
-fn outcome(mut process: ProcessGuard, line: &str) -> Outcome {
+fn wait_for_outcome(mut process: ProcessGuard, line: &str) -> Outcome {
     let mut out = process.0.stdout.take().unwrap();
     let mut err = process.0.stderr.take().unwrap();
-    let read = std::thread::spawn(move || {
+    let reader = std::thread::spawn(move || {
         let (mut text, mut errors) = (String::new(), String::new());
         out.read_to_string(&mut text).unwrap();
         err.read_to_string(&mut errors).unwrap();
@@ -124,10 +124,13 @@ fn outcome(mut process: ProcessGuard, line: &str) -> Outcome {
     });
     let start = Instant::now();
     while process.0.try_wait().unwrap().is_none() {
-        assert!(start.elapsed() < TIMEOUT, "{line}: still running");
+        assert!(
+            start.elapsed() < TIMEOUT,
+            "{line}: still running after {TIMEOUT:?}"
+        );
         sleep(Duration::from_millis(5));
     }
     let code = process.0.wait().unwrap().code();
-    let (text, errors) = read.join().unwrap();
+    let (text, errors) = reader.join().unwrap();
     Outcome { code, text, errors }
 }

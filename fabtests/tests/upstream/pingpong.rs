@@ -27,7 +27,7 @@ fn start_libfabric(line: &str) -> ProcessGuard {
     ProcessGuard::spawn(&mut command)
 }
 
-/// Whether libfabric has this provider with the endpoint type.
+/// Whether libfabric has this provider with the endpoint type of the options.
 fn is_available(provider: &str, options: &str) -> bool {
     let ep_type = options.split_whitespace().nth(1).unwrap();
     let expected = format!("FI_EP_{}", ep_type.to_uppercase());
@@ -59,12 +59,13 @@ fn await_listener(port: u16) {
     }
 }
 
-/// Runs with all sizes belong to the long form of the tests.
+/// Whether this form of the tests includes a run: runs with all sizes belong to the long form.
 fn is_selected(line: &str) -> bool {
     is_long() || !line.ends_with("-S all")
 }
 
-fn run(
+/// Runs a server and a client, which must print the same rows.
+fn run_pair(
     line: &str,
     server: impl FnOnce(&str) -> ProcessGuard,
     client: impl FnOnce(&str) -> ProcessGuard,
@@ -100,16 +101,28 @@ fn libfabric(provider: &str) -> impl Fn(&str) -> ProcessGuard {
 
 #[test]
 fn pingpong_works_with_libfabric_in_both_roles() {
-    for &(own, other, line) in RUNS.iter().filter(|(.., line)| is_selected(line)) {
-        if !is_available(other, line) {
+    for &(selvedge_provider, libfabric_provider, line) in
+        RUNS.iter().filter(|(.., line)| is_selected(line))
+    {
+        if !is_available(libfabric_provider, line) {
             skip(
                 Need::Libfabric,
-                format_args!("no {LIBFABRIC_PINGPONG} with the provider {other} for {line}"),
+                format_args!(
+                    "no {LIBFABRIC_PINGPONG} with the provider {libfabric_provider} for {line}"
+                ),
             );
             continue;
         }
-        run(line, selvedge(own), libfabric(other));
-        run(line, libfabric(other), selvedge(own));
+        run_pair(
+            line,
+            selvedge(selvedge_provider),
+            libfabric(libfabric_provider),
+        );
+        run_pair(
+            line,
+            libfabric(libfabric_provider),
+            selvedge(selvedge_provider),
+        );
     }
 }
 
@@ -125,7 +138,7 @@ fn pingpong_works_with_itself_over_every_provider() {
         ("udp", "-e dgram -I 3 -c"),
     ];
     for (provider, line) in runs.into_iter().filter(|(_, line)| is_selected(line)) {
-        run(line, selvedge(provider), selvedge(provider));
+        run_pair(line, selvedge(provider), selvedge(provider));
     }
 }
 

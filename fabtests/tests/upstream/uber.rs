@@ -1,4 +1,4 @@
-//! The configuration matrix, and programs with more than two processes.
+//! `fi_ubertest` with its configuration matrix, and programs with several threads or clients.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use selvedge_testkit::long::part;
 use crate::pair::{exclusive, free_port, pair_out_of_band, run_process, start, succeed};
 
 /// Runs a server and a client of `fi_ubertest`.
-fn uber(client: &str) -> [crate::pair::Outcome; 2] {
-    uber_with("", client)
+fn run_uber(client: &str) -> [crate::pair::Outcome; 2] {
+    run_uber_with("", client)
 }
 
-fn uber_with(server: &str, client: &str) -> [crate::pair::Outcome; 2] {
+fn run_uber_with(server: &str, client: &str) -> [crate::pair::Outcome; 2] {
     let _guard = exclusive();
     let port = free_port();
     let server = start(&format!("fi_ubertest -p shm -x -q {port} {server}"));
@@ -20,19 +20,20 @@ fn uber_with(server: &str, client: &str) -> [crate::pair::Outcome; 2] {
     [server.wait("fi_ubertest -x"), client]
 }
 
-fn file(name: &str, text: &str) -> String {
+/// Writes a scratch file, and returns its path.
+fn write_file(name: &str, text: &str) -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
 #[test]
-fn every_call_of_the_matrix_passes() {
+fn every_configuration_of_the_matrix_passes() {
     let (options, passed) = part(
         ("-u quick -z 40", "Success: 40"),
         ("-u quick", "Success: 107"),
     );
-    let outcomes = uber(options);
+    let outcomes = run_uber(options);
     succeed(&outcomes);
     for outcome in &outcomes {
         for count in [passed, "Skipped: 0", "ENODATA: 0", "ERROR: 0"] {
@@ -43,16 +44,17 @@ fn every_call_of_the_matrix_passes() {
 
 /// The file has upstream's format: words without quotes, optional commas, comments.
 #[test]
-fn a_file_in_upstream_s_format_is_expanded() {
-    let path = file(
+fn a_file_in_the_format_of_upstream_is_expanded() {
+    let path = write_file(
         "matrix.test",
         "#: \"two sizes of nothing\"\n{\n\tprov_name: tcp,\n\ttest_type: [\n\t\tFT_TEST_LATENCY,\n\t\t\
          FT_TEST_BANDWIDTH\n\t],\n\ttest_class: [FT_CAP_TAGGED],\n\tclass_function: [\n\t\t\
          FT_FUNC_SENDV,\n\t\tFT_FUNC_WRITE,\n\t],\n\tmr_mode: [],\n\ttest_flags: \
          FT_FLAG_QUICKTEST\n},\n{ test_class: FT_CAP_RMA ep_type: FI_EP_MSG }\n",
     );
-    let [server, client] = uber(&format!("-u {path}"));
-    // Two cases of tsendv succeed; writes belong to another class; shm has no connected endpoints.
+    let [server, client] = run_uber(&format!("-u {path}"));
+    // Two cases of tsendv succeed. Two are skipped, because writes belong to another class. One has
+    // no data, because shm has no connected endpoints.
     for outcome in [&server, &client] {
         for count in ["Success: 2", "Skipped: 2", "ENODATA: 1"] {
             assert!(outcome.text.contains(count), "{outcome:#?}");
@@ -60,14 +62,14 @@ fn a_file_in_upstream_s_format_is_expanded() {
         assert_eq!(outcome.code, Some(61));
     }
     assert!(client.text.contains("latency tsendv"), "{client:#?}");
-    let [_, chosen] = uber(&format!("-u {path} -y 2 -z 3"));
+    let [_, chosen] = run_uber(&format!("-u {path} -y 2 -z 3"));
     assert!(chosen.text.contains("Success: 1"), "{chosen:#?}");
 }
 
-/// Either side may run configurations in child processes.
+/// The server, the client or both may run configurations in child processes.
 #[test]
 fn configurations_run_in_child_processes() {
-    let path = file(
+    let path = write_file(
         "child.test",
         "{ test_class: [FT_CAP_TAGGED, FT_CAP_RMA, FT_CAP_ATOMIC] test_flags: FT_FLAG_QUICKTEST }\n\
          { test_class: FT_CAP_RMA ep_type: FI_EP_MSG }\n\
@@ -75,7 +77,7 @@ fn configurations_run_in_child_processes() {
          FT_FLAG_QUICKTEST }",
     );
     for [server, client] in [["-f", "-f"], ["", "-f"], ["-f", ""]] {
-        let outcomes = uber_with(server, &format!("{client} -u {path}"));
+        let outcomes = run_uber_with(server, &format!("{client} -u {path}"));
         for outcome in &outcomes {
             for count in ["Success: 5", "Skipped: 0", "ENODATA: 1", "ERROR: 0"] {
                 assert!(outcome.text.contains(count), "{outcome:#?}");
@@ -86,19 +88,19 @@ fn configurations_run_in_child_processes() {
     }
 }
 
-/// `-p` with `-t` selects an installed file of upstream's or an included file; a file may contain
-/// the server's address.
+/// `-p` with `-t` selects an installed file of upstream or an included file. A file may contain the
+/// server's address.
 #[test]
 fn files_are_found_by_provider_and_test() {
-    let outcomes = uber("-t quick -z 3");
+    let outcomes = run_uber("-t quick -z 3");
     succeed(&outcomes);
     assert!(outcomes[1].text.contains("Success: 3"), "{outcomes:#?}");
-    let path = file(
+    let path = write_file(
         "address.test",
         "{ node: 127.0.0.1 service: \"uber.address\" cq_wait_obj: FI_WAIT_MUTEX_COND \
          threading: FI_THREAD_ENDPOINT test_flags: FT_FLAG_QUICKTEST }",
     );
-    succeed(&uber(&format!("-u {path}")));
+    succeed(&run_uber(&format!("-u {path}")));
     let outcome = run_process("fi_ubertest -p shm 127.0.0.1");
     assert!(outcome.errors.contains("-t TEST"), "{outcome:#?}");
 }
@@ -110,7 +112,7 @@ fn invalid_configurations_are_named_before_the_first_run() {
         ("{ test_type: FT_TEST_SPEED }", "FT_TEST_SPEED"),
         ("{ op: [FI_SUM }", "in a list"),
     ] {
-        let path = file("broken.test", text);
+        let path = write_file("broken.test", text);
         let outcome = run_process(&format!("fi_ubertest -u {path} 127.0.0.1"));
         assert_eq!(outcome.code, Some(1));
         assert!(outcome.errors.contains(word), "{outcome:#?}");
@@ -139,13 +141,13 @@ fn every_thread_has_its_own_stream() {
 
 #[test]
 fn clients_that_exit_early_do_not_affect_others() {
-    let script = file(
+    let script = write_file(
         "stress.json",
         "\"\nA comment.\n\"\n[{ \"op\": \"tag_req\", \"size\": 5000 }, { \"op\": \"tag_resp\" },\n\
          { \"op\": \"write_req\", \"size\": 900000, \"offset\": 5 }, { \"op\": \"exit\" }]\n",
     );
-    // With a single thread, the response that a client waits for precedes earlier ones that it has
-    // not received.
+    // With a single thread, the server may send the awaited response while the client still has to
+    // receive earlier responses.
     for (provider, threads, options) in [
         ("shm", 4, "-n 5".to_owned()),
         ("shm", 4, format!("-n 3 -u {script}")),

@@ -5,7 +5,7 @@ use selvedge_testkit::long::part;
 use crate::pair::{Outcome, exclusive, free_port, run_process, start, succeed};
 
 #[test]
-fn every_object_passes_its_cases() {
+fn unit_programs_pass_all_cases() {
     for (line, passed) in [
         ("fi_getinfo_test -s 127.0.0.1 127.0.0.1", 23),
         ("fi_av_test -g 192.168.10.1 -n 5 -e rdm", 11),
@@ -77,9 +77,9 @@ fn collectives_are_measured_with_more_members_than_processors() {
             .iter()
             .map(|outcome| outcome.text.as_str())
             .collect();
-        for what in ["messages", "barrier", "allreduce"] {
-            let lines = output.lines().filter(|line| line.starts_with(what));
-            assert_eq!(lines.count(), 1, "{what} in {output}");
+        for label in ["messages", "barrier", "allreduce"] {
+            let lines = output.lines().filter(|line| line.starts_with(label));
+            assert_eq!(lines.count(), 1, "{label} in {output}");
         }
     }
 }

@@ -8,7 +8,7 @@ use anyhow::{anyhow, bail};
 static CHECKS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// The number of checks of this process, and the number of compared bytes.
+/// Returns the number of checks of this process, and the number of compared bytes.
 pub fn counts() -> (u64, u64) {
     (
         CHECKS.load(Ordering::Relaxed),
@@ -66,11 +66,11 @@ pub fn bytes(subject: impl fmt::Display, found: &[u8], expected: &[u8]) -> anyho
     }
     match found.iter().zip(expected).position(|(a, b)| a != b) {
         None => Ok(()),
-        Some(at) => bail!(
-            "{subject}: byte {at} of {} is {:02x} instead of {:02x}",
+        Some(index) => bail!(
+            "{subject}: byte {index} of {} is {:02x} instead of {:02x}",
             found.len(),
-            found[at],
-            expected[at]
+            found[index],
+            expected[index]
         ),
     }
 }

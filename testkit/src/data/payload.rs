@@ -12,7 +12,7 @@ pub struct Stamp {
     pub from: u32,
     /// The receiving process.
     pub to: u32,
-    /// The number of the message among those between the two processes.
+    /// The number of the message among the messages from the sending to the receiving process.
     pub number: u32,
 }
 
@@ -32,7 +32,7 @@ pub fn write(seed: u64, stamp: Stamp, len: usize) -> Vec<u8> {
         }
         None => &mut bytes[..],
     };
-    Rng::with_seed(key(seed, stamp, len)).fill(rest);
+    Rng::with_seed(message_seed(seed, stamp, len)).fill(rest);
     bytes
 }
 
@@ -41,7 +41,7 @@ pub fn write(seed: u64, stamp: Stamp, len: usize) -> Vec<u8> {
 /// # Errors
 /// When the bytes are not a message, or a byte is wrong.
 pub fn read(seed: u64, bytes: &[u8]) -> anyhow::Result<Stamp> {
-    let stamp = stamp(bytes).ok_or_else(|| anyhow!("{} bytes are no message", bytes.len()))?;
+    let stamp = stamp(bytes).ok_or_else(|| anyhow!("{} bytes are not a message", bytes.len()))?;
     verify(seed, stamp, bytes)?;
     Ok(stamp)
 }
@@ -53,17 +53,20 @@ pub fn read(seed: u64, bytes: &[u8]) -> anyhow::Result<Stamp> {
 pub fn verify(seed: u64, expected: Stamp, bytes: &[u8]) -> anyhow::Result<()> {
     check::count(bytes.len());
     let whole = write(seed, expected, bytes.len());
-    let Some(at) = whole.iter().zip(bytes).position(|(a, b)| a != b) else {
+    let Some(index) = whole.iter().zip(bytes).position(|(a, b)| a != b) else {
         return Ok(());
     };
     if let Some(other) = stamp(bytes) {
-        ensure!(other == expected, "{other:?} came in place of {expected:?}");
+        ensure!(
+            other == expected,
+            "{other:?} arrived in place of {expected:?}"
+        );
     }
     Err(anyhow!(
-        "{expected:?} of {} bytes is wrong at byte {at}: {:02x} instead of {:02x}",
+        "{expected:?} of {} bytes is wrong at byte {index}: {:02x} instead of {:02x}",
         bytes.len(),
-        bytes[at],
-        whole[at]
+        bytes[index],
+        whole[index]
     ))
 }
 
@@ -79,7 +82,7 @@ fn stamp(bytes: &[u8]) -> Option<Stamp> {
 }
 
 /// The seed of the bytes of one message.
-fn key(seed: u64, stamp: Stamp, len: usize) -> u64 {
+fn message_seed(seed: u64, stamp: Stamp, len: usize) -> u64 {
     let Stamp { from, to, number } = stamp;
     [
         u64::from(from),
@@ -88,13 +91,14 @@ fn key(seed: u64, stamp: Stamp, len: usize) -> u64 {
         len as u64,
     ]
     .iter()
-    .fold(seed, |key, word| {
-        (key ^ word)
+    .fold(seed, |message_seed, word| {
+        (message_seed ^ word)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
             .rotate_left(29)
     })
 }
 
+/// The last word of a stamp.
 const MAGIC: u32 = 0x5e17_ed9e;
 
 #[cfg(test)]

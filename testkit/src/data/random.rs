@@ -1,4 +1,4 @@
-//! Random numbers from a seed that is printed, so that a test can be repeated.
+//! Random numbers from a seed. Tests print their seed, so that a run can be repeated.
 
 use fastrand::Rng;
 

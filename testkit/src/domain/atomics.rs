@@ -17,7 +17,8 @@ pub struct AtomicCall {
     pub op: Op,
 }
 
-/// The local memory of an atomic. Operations without a comparand or a result ignore those segments.
+/// The local memory of an atomic. An operation without a comparand or a result ignores that
+/// segment.
 #[derive(Clone, Copy, Debug)]
 pub struct AtomicBuffers<'a> {
     pub operand: Segment<'a>,
@@ -33,13 +34,13 @@ impl DomainEndpoint {
     pub fn atomic(
         &self,
         call: AtomicCall,
-        parts: &AtomicBuffers<'_>,
+        buffers: &AtomicBuffers<'_>,
         count: usize,
         access: &Access,
     ) -> Result<(), Errno> {
-        // SAFETY: the memory belongs to the endpoint's domain (`Segment::base` checks it), which outlives
-        // the operation; there are no references to it.
-        self.atomic_op(call, parts, count, access, |op| unsafe {
+        // SAFETY: the memory belongs to the endpoint's domain (`Segment::base` checks it), which
+        // outlives the operation; there are no references to it.
+        self.atomic_op(call, buffers, count, access, |op| unsafe {
             op.post(&*self.ep, access.flags)
         })
     }
@@ -48,7 +49,7 @@ impl DomainEndpoint {
     pub fn atomic_op<T>(
         &self,
         call: AtomicCall,
-        parts: &AtomicBuffers<'_>,
+        buffers: &AtomicBuffers<'_>,
         count: usize,
         access: &Access,
         post: impl FnOnce(&selvedge::Op<'_>) -> T,
@@ -56,8 +57,8 @@ impl DomainEndpoint {
         let ioc =
             |segment: &Segment<'_>| Ioc::from_raw(segment.base(self).cast_const().cast(), count);
         let msg = AtomicMsg {
-            iov: &[ioc(&parts.operand)],
-            desc: &[parts.operand.rights.desc()],
+            iov: &[ioc(&buffers.operand)],
+            desc: &[buffers.operand.rights.desc()],
             dest: access.peer,
             rma_iov: &[RmaIoc {
                 addr: access.remote.addr,
@@ -70,12 +71,12 @@ impl DomainEndpoint {
             data: 0,
         };
         let compared = Compared {
-            iov: &[ioc(&parts.comparand)],
-            desc: &[parts.comparand.rights.desc()],
+            iov: &[ioc(&buffers.comparand)],
+            desc: &[buffers.comparand.rights.desc()],
         };
         let fetched = Fetched {
-            iov: &[IocMut::from_raw(parts.result.base(self).cast(), count)],
-            desc: &[parts.result.rights.desc()],
+            iov: &[IocMut::from_raw(buffers.result.base(self).cast(), count)],
+            desc: &[buffers.result.rights.desc()],
         };
         post(&op::atomic(call.family, msg, compared, fetched))
     }

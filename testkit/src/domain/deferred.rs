@@ -1,4 +1,5 @@
-//! Deferred posts of a [`DomainEndpoint`]. Their promises about memory are kept as in [`super::post`].
+//! Deferred posts of a [`DomainEndpoint`]. Their promises about memory are kept as in
+//! [`super::post`].
 
 #![expect(unsafe_code, reason = "a post is a promise about memory")]
 
@@ -13,45 +14,45 @@ use super::{
 /// The trigger of a deferred post, and its completion target.
 #[derive(Clone, Copy, Debug)]
 pub struct Deferred<'a> {
-    gate: &'a Count,
+    trigger: &'a Count,
     threshold: u64,
-    done: CompletionTarget<'a>,
+    target: CompletionTarget<'a>,
 }
 
 impl<'a> Deferred<'a> {
-    /// A triggered operation: it is posted when `gate` reaches `threshold`.
-    pub fn triggered(gate: &'a Count, threshold: u64) -> Self {
+    /// A triggered operation: it is posted when `trigger` reaches `threshold`.
+    pub fn triggered(trigger: &'a Count, threshold: u64) -> Self {
         Self {
-            gate,
+            trigger,
             threshold,
-            done: CompletionTarget::Endpoint,
+            target: CompletionTarget::Endpoint,
         }
     }
 
-    /// Deferred work: it is posted when `gate` reaches `threshold`, and increments `done`.
-    pub fn with_counter(gate: &'a Count, threshold: u64, done: &'a Count) -> Self {
+    /// Deferred work: it is posted when `trigger` reaches `threshold`, and increments `done`.
+    pub fn with_counter(trigger: &'a Count, threshold: u64, done: &'a Count) -> Self {
         Self {
-            gate,
+            trigger,
             threshold,
-            done: CompletionTarget::Counter(Some(done.cntr())),
+            target: CompletionTarget::Counter(Some(done.cntr())),
         }
     }
 }
 
 impl DomainContext {
-    /// Queues an action on a counter until `gate` reaches `threshold`.
+    /// Queues an action on a counter until `trigger` reaches `threshold`.
     ///
     /// # Errors
     /// Those of the domain.
     pub fn count_deferred(
         &self,
-        gate: &Count,
+        trigger: &Count,
         threshold: u64,
         action: Action<'_>,
     ) -> anyhow::Result<()> {
         let is_post = matches!(action, Action::Post { .. });
-        anyhow::ensure!(!is_post, "{action:?} is about memory");
-        let cntr = gate.cntr();
+        anyhow::ensure!(!is_post, "{action:?} accesses memory");
+        let cntr = trigger.cntr();
         let work = Work {
             cntr,
             threshold,
@@ -65,7 +66,7 @@ impl DomainContext {
 
 impl DomainEndpoint {
     /// # Safety
-    /// As the post.
+    /// The requirements of the post.
     unsafe fn queue(
         &self,
         op: &Op<'_>,
@@ -76,9 +77,9 @@ impl DomainEndpoint {
             ep: &self.ep,
             op: *op,
             flags,
-            done: deferred.done,
+            done: deferred.target,
         };
-        let (cntr, threshold) = (deferred.gate.cntr(), deferred.threshold);
+        let (cntr, threshold) = (deferred.trigger.cntr(), deferred.threshold);
         let work = Work {
             cntr,
             threshold,
@@ -99,7 +100,8 @@ impl DomainEndpoint {
         send: &Send,
         deferred: &Deferred<'_>,
     ) -> anyhow::Result<()> {
-        // SAFETY: the memory belongs to the endpoint's domain (`Lists` checks it), which outlives it.
+        // SAFETY: the memory belongs to the endpoint's domain (`SegmentLists` checks it), which
+        // outlives it.
         self.send_op(segments, send, |op, flags| unsafe {
             self.queue(op, flags, deferred)
         })
@@ -144,12 +146,12 @@ impl DomainEndpoint {
     pub fn atomic_deferred(
         &self,
         call: AtomicCall,
-        parts: &AtomicBuffers<'_>,
+        buffers: &AtomicBuffers<'_>,
         access: &Access,
         deferred: &Deferred<'_>,
     ) -> anyhow::Result<()> {
         // SAFETY: as above; `Segment::base` checks the domain of the memory.
-        self.atomic_op(call, parts, 1, access, |op| unsafe {
+        self.atomic_op(call, buffers, 1, access, |op| unsafe {
             self.queue(op, access.flags, deferred)
         })
     }

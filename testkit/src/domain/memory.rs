@@ -1,8 +1,8 @@
-//! Memory for the operations of a program: pages that stay mapped as long as the domain is open, and
-//! their registrations.
+//! Memory for the operations of a program: pages that stay mapped as long as the domain is open,
+//! and their registrations.
 //!
-//! There are no references to the bytes. They are copied in and out, because the provider and peers may
-//! change them at any time.
+//! There are no references to the bytes. They are copied in and out, because the provider and peers
+//! may change them at any time.
 
 #![expect(unsafe_code, reason = "bytes that peers change are copied by address")]
 
@@ -28,20 +28,21 @@ pub struct Memory(Arc<Pages>);
 struct Pages {
     base: *mut u8,
     len: usize,
-    /// The number of the domain that keeps the pages mapped while endpoints may use them.
+    /// The number of the domain that keeps the pages mapped while its endpoints may use them.
     owner: u64,
-    keeper: Keeper,
+    backing: Backing,
 }
 
 #[derive(Debug)]
-enum Keeper {
+enum Backing {
     /// Private memory of this process.
     Private { _map: MmapMut },
     /// Memory that the domain allocated.
     Special { allocation: Arc<dyn Allocation> },
 }
 
-// SAFETY: the value is an address and the owner of its memory; the bytes are accessed by copies alone.
+// SAFETY: the value is an address and the owner of its memory; the bytes are accessed by copies
+// alone.
 unsafe impl Send for Pages {}
 // SAFETY: as above.
 unsafe impl Sync for Pages {}
@@ -66,11 +67,11 @@ impl Memory {
             base: map.as_mut_ptr(),
             len,
             owner,
-            keeper: Keeper::Private { _map: map },
+            backing: Backing::Private { _map: map },
         })))
     }
 
-    /// Memory that the domain allocates.
+    /// Has the domain allocate memory.
     ///
     /// # Errors
     /// Those of the domain.
@@ -87,7 +88,7 @@ impl Memory {
             base: allocation.base(),
             len,
             owner,
-            keeper: Keeper::Special { allocation },
+            backing: Backing::Special { allocation },
         })))
     }
 
@@ -101,7 +102,7 @@ impl Memory {
         access: MrAccess,
         key: u64,
     ) -> anyhow::Result<Rights> {
-        if let Keeper::Special { allocation } = &self.0.keeper {
+        if let Backing::Special { allocation } = &self.0.backing {
             let base = allocation.remote_addr();
             let region: Arc<dyn MemoryRegion> = Arc::clone(allocation) as _;
             let region = Some(region);
@@ -119,8 +120,8 @@ impl Memory {
         attr.access = access;
         attr.requested_key = key;
         let bytes = [IovMut::from_raw(self.0.base.cast(), self.0.len)];
-        // SAFETY: the program keeps the memory until its domain is closed (`DomainContext::memory`), and
-        // accesses it by copies alone.
+        // SAFETY: the program keeps the memory until its domain is closed
+        // (`DomainContext::memory`), and accesses it by copies alone.
         let region = unsafe { domain.reg(&bytes, &attr) }
             .with_context(|| format!("cannot register {} bytes", self.0.len))?;
         Ok(Rights {
@@ -144,7 +145,7 @@ impl Memory {
         count: usize,
     ) -> anyhow::Result<Rights> {
         let len = self.0.len / count;
-        let segment = |at: usize| IovMut::from_raw(self.at(at * len, len).cast(), len);
+        let segment = |index: usize| IovMut::from_raw(self.at(index * len, len).cast(), len);
         let segments: Vec<_> = (0..count).map(segment).collect();
         let mut attr = mr::Attr::default();
         attr.access = access;
@@ -165,11 +166,11 @@ impl Memory {
     /// # Errors
     /// Those of madvise(2); memory that the domain allocated cannot be renewed.
     pub fn renew(&self) -> anyhow::Result<()> {
-        let is_private = matches!(self.0.keeper, Keeper::Private { .. });
+        let is_private = matches!(self.0.backing, Backing::Private { .. });
         ensure!(is_private, "only private memory gets new pages");
         let base = NonNull::new(self.0.base.cast()).context("memory at address 0")?;
-        // SAFETY: the pages belong to this value, no reference to them exists, and discarded private
-        // pages read as zeros.
+        // SAFETY: the pages belong to this value, no reference to them exists, and discarded
+        // private pages read as zeros.
         unsafe { madvise(base, self.0.len, MmapAdvise::MADV_DONTNEED) }?;
         Ok(())
     }
@@ -180,85 +181,87 @@ impl Memory {
         self.0.len
     }
 
-    /// The address of the `len` bytes at `at`.
+    /// Returns the address of the `len` bytes at `offset`.
     ///
     /// # Panics
     /// When the bytes are not within the memory.
     #[inline]
-    pub fn at(&self, at: usize, len: usize) -> *mut u8 {
-        let inside = at.checked_add(len).is_some_and(|end| end <= self.0.len);
-        assert!(inside, "{len} bytes at {at} of {}", self.0.len);
-        self.0.base.wrapping_add(at)
+    pub fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.0.len);
+        assert!(inside, "{len} bytes at {offset} of {}", self.0.len);
+        self.0.base.wrapping_add(offset)
     }
 
-    /// The offset of an address in this memory, if it is within it.
+    /// Returns the offset of an address, if the address is within this memory.
     pub fn offset(&self, address: usize) -> Option<usize> {
         let offset = address.checked_sub(self.0.base.addr())?;
         (offset < self.0.len).then_some(offset)
     }
 
-    /// Copies `bytes` to `at`.
-    pub fn put(&self, at: usize, bytes: &[u8]) {
-        let to = self.at(at, bytes.len());
-        // SAFETY: `at` checks that the bytes are within memory that `self` keeps; the source is a slice,
-        // and there are no references to this memory.
+    /// Copies `bytes` to `offset`.
+    pub fn put(&self, offset: usize, bytes: &[u8]) {
+        let to = self.at(offset, bytes.len());
+        // SAFETY: `at` checks that the bytes are within memory that `self` keeps; the source is a
+        // slice, and there are no references to this memory.
         unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) };
     }
 
-    /// Copies `len` bytes at `at` out.
-    pub fn get(&self, at: usize, len: usize) -> Vec<u8> {
+    /// Returns a copy of the `len` bytes at `offset`.
+    pub fn get(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        let from = self.at(at, len);
-        // SAFETY: as in `put`, the other way.
+        let from = self.at(offset, len);
+        // SAFETY: as in `put`, with source and destination exchanged.
         unsafe { std::ptr::copy(from.cast_const(), bytes.as_mut_ptr(), len) };
         bytes
     }
 
-    /// Sets `len` bytes at `at` to `byte`.
-    pub fn fill(&self, at: usize, len: usize, byte: u8) {
-        let to = self.at(at, len);
+    /// Sets `len` bytes at `offset` to `byte`.
+    pub fn fill(&self, offset: usize, len: usize, byte: u8) {
+        let to = self.at(offset, len);
         // SAFETY: as in `put`.
         unsafe { std::ptr::write_bytes(to, byte, len) };
     }
 
     /// Loads the word at an offset that is a multiple of 8; a peer may change it at any time.
-    pub fn word(&self, at: usize) -> u64 {
-        assert!(at.is_multiple_of(8), "a word at {at}");
-        let from = self.at(at, 8);
-        // SAFETY: as in `put`; pages begin at multiples of 8, and the word is accessed by atomics and
-        // copies alone.
+    pub fn word(&self, offset: usize) -> u64 {
+        assert!(offset.is_multiple_of(8), "a word at {offset}");
+        let from = self.at(offset, 8);
+        // SAFETY: as in `put`; pages begin at multiples of 8, and the word is accessed by atomics
+        // and copies alone.
         let word = unsafe { AtomicU64::from_ptr(from.cast()) };
         word.load(Ordering::Acquire)
     }
 
-    /// Loads the byte at `at`; a peer may change it at any time.
-    pub fn byte(&self, at: usize) -> u8 {
-        let from = self.at(at, 1);
+    /// Loads the byte at `offset`; a peer may change it at any time.
+    pub fn byte(&self, offset: usize) -> u8 {
+        let from = self.at(offset, 1);
         // SAFETY: as in `put`; volatile, because a peer may have written it since the last load.
         unsafe { from.read_volatile() }
     }
 
-    /// Calls `access` with bytes that are not changed during the call: those of sends that are not posted.
-    pub fn with<T>(&self, at: usize, len: usize, access: impl FnOnce(&[u8]) -> T) -> T {
-        let from = self.at(at, len).cast_const();
-        // SAFETY: the bytes are within memory that `self` keeps. Callers pass memory of sends alone,
-        // which neither receives nor peers write, and this thread does not write it during the call.
+    /// Calls `access` with bytes that are not changed during the call: those of sends that are not
+    /// posted.
+    pub fn with<T>(&self, offset: usize, len: usize, access: impl FnOnce(&[u8]) -> T) -> T {
+        let from = self.at(offset, len).cast_const();
+        // SAFETY: the bytes are within memory that `self` keeps. Callers pass memory of sends
+        // alone, which neither receives nor peers write, and this thread does not write it during
+        // the call.
         access(unsafe { std::slice::from_raw_parts(from, len) })
     }
 
-    /// Checks that `len` bytes at `at` are all equal to `byte`.
+    /// Checks that the `len` bytes at `offset` are all equal to `byte`.
     ///
     /// # Errors
     /// The first byte that differs.
-    pub fn check_fill(&self, at: usize, len: usize, byte: u8) -> anyhow::Result<()> {
+    pub fn check_fill(&self, offset: usize, len: usize, byte: u8) -> anyhow::Result<()> {
         const BLOCK: usize = 4096;
         for begin in (0..len).step_by(BLOCK) {
-            let bytes = self.get(at + begin, (len - begin).min(BLOCK));
-            if let Some(offset) = bytes.iter().position(|&has| has != byte) {
+            let bytes = self.get(offset + begin, (len - begin).min(BLOCK));
+            if let Some(index) = bytes.iter().position(|&found| found != byte) {
                 return Err(wrong(format!(
-                    "byte {} of {len} that nobody may write is {:#04x}, not {byte:#04x}",
-                    begin + offset,
-                    bytes[offset]
+                    "byte {} of {len} that must not be written is {:#04x}, not {byte:#04x}",
+                    begin + index,
+                    bytes[index]
                 )));
             }
         }
@@ -294,7 +297,7 @@ impl Rights {
     /// When the memory has no remote rights.
     pub fn remote(&self) -> anyhow::Result<Remote> {
         let region = self.region.as_ref();
-        let region = region.context("memory without rights for peers has no key")?;
+        let region = region.context("the memory has no remote rights, and thus no key")?;
         ensure!(region.key() != alloc::NO_KEY, "the memory has no key");
         Ok(Remote {
             addr: self.base,
@@ -313,7 +316,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// The encoding of upstream's programs: both words, in native byte order.
+    /// Encodes the address and the key as upstream's programs do: both words in native byte order.
     pub fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.addr.to_ne_bytes());
@@ -326,8 +329,10 @@ impl Remote {
     /// # Errors
     /// When there are too few bytes.
     pub fn from_bytes(bytes: &[u8]) -> anyhow::Result<Self> {
-        let word = |at: usize| -> anyhow::Result<u64> {
-            let word = bytes.get(at..at + 8).context("a key that is cut short")?;
+        let word = |offset: usize| -> anyhow::Result<u64> {
+            let word = bytes
+                .get(offset..offset + 8)
+                .context("the encoded address and key are incomplete")?;
             Ok(u64::from_ne_bytes(word.try_into()?))
         };
         Ok(Self {

@@ -1,5 +1,5 @@
-//! An open domain with memory, endpoints and queues, for programs. Posts name segments of the memory.
-//! Posts copy nothing and keep no buffers, so that benchmarks can use them.
+//! An open domain with memory, endpoints and queues, for programs. Posts name segments of the
+//! memory. Posts copy nothing and keep no buffers, so that benchmarks can use them.
 
 mod atomics;
 mod deferred;
@@ -24,8 +24,8 @@ pub use memory::{Memory, Remote, Rights};
 pub use post::{Access, Recv, Segment, SegmentLists, Send};
 pub use wait::{CompletionError, Count, Queue, WaitMethod, WaitStrategy, poll_fd};
 
-/// An open domain, and the memory of its operations. The memory stays mapped until the last endpoint is
-/// closed.
+/// An open domain, and the memory of its operations. The memory stays mapped until the last
+/// endpoint is closed.
 #[derive(Debug)]
 pub struct DomainContext {
     domain: Arc<dyn Domain>,
@@ -37,10 +37,10 @@ pub struct DomainContext {
     memories: Mutex<Vec<Memory>>,
 }
 
-/// The first key that programs choose, as upstream's do.
+/// The first key that programs choose; upstream's programs choose the same.
 const FIRST_KEY: u64 = 0xC0DE;
 /// The default capacity of a queue, in entries.
-const QUEUE: usize = 1024;
+const QUEUE_CAPACITY: usize = 1024;
 
 /// Access rights of memory for local operations.
 pub const LOCAL: MrAccess = MrAccess::SEND
@@ -82,7 +82,7 @@ impl DomainContext {
         &*self.domain
     }
 
-    /// The description that the domain was opened with.
+    /// The description with which the domain was opened.
     pub fn info(&self) -> &Info {
         &self.info
     }
@@ -118,7 +118,7 @@ impl DomainContext {
             return self.special_memory(len, access);
         }
         let key = self.keys.fetch_add(1, Ordering::Relaxed);
-        self.keep(Memory::private(self.number, len)?, access, key)
+        self.register_and_keep(Memory::private(self.number, len)?, access, key)
     }
 
     /// Allocates memory of the domain with `access`.
@@ -128,10 +128,15 @@ impl DomainContext {
     pub fn special_memory(&self, len: usize, access: MrAccess) -> anyhow::Result<Block> {
         let key = self.keys.fetch_add(1, Ordering::Relaxed);
         let memory = Memory::special(self.number, self.domain(), len, access, key)?;
-        self.keep(memory, access, key)
+        self.register_and_keep(memory, access, key)
     }
 
-    fn keep(&self, memory: Memory, access: MrAccess, key: u64) -> anyhow::Result<Block> {
+    fn register_and_keep(
+        &self,
+        memory: Memory,
+        access: MrAccess,
+        key: u64,
+    ) -> anyhow::Result<Block> {
         let rights = memory.register(self.domain(), access, key)?;
         let memories = self.memories.lock();
         let mut memories = memories.unwrap_or_else(PoisonError::into_inner);
@@ -156,7 +161,7 @@ impl DomainContext {
         Queue::open(self.domain(), self.strategy, size)
     }
 
-    /// Opens a counter. Without counters, the error has the exit code for "not run".
+    /// Opens a counter. If the domain has no counters, the error has the exit code for "not run".
     ///
     /// # Errors
     /// Those of the domain.
@@ -198,7 +203,7 @@ impl DomainContext {
     pub fn endpoint(self: &Arc<Self>, config: EndpointConfig) -> anyhow::Result<DomainEndpoint> {
         let open = |queue: Option<Queue>| match queue {
             Some(queue) => Ok(queue),
-            None => self.queue(QUEUE),
+            None => self.queue(QUEUE_CAPACITY),
         };
         let (tx, rx) = (open(config.tx)?, open(config.rx)?);
         let av = match config.av {
@@ -240,7 +245,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// The `len` bytes at `at`.
+    /// Returns the segment of the `len` bytes at the offset `at`.
     #[inline]
     pub fn segment(&self, at: usize, len: usize) -> Segment<'_> {
         Segment {
@@ -251,24 +256,25 @@ impl Block {
         }
     }
 
-    /// The whole memory.
+    /// Returns the segment of the whole memory.
     pub fn whole(&self) -> Segment<'_> {
         self.segment(0, self.memory.len())
     }
 }
 
-/// The configuration of an endpoint. Unset objects are opened with the endpoint.
+/// The configuration of an endpoint. Queues and an address vector that are unset are opened with
+/// the endpoint.
 #[derive(Debug, Default)]
 pub struct EndpointConfig {
-    /// The queue of its sends and other operations.
+    /// The completion queue of sends and all other operations except receives.
     pub tx: Option<Queue>,
-    /// The queue of its receives.
+    /// The completion queue of receives.
     pub rx: Option<Queue>,
     /// The address vector.
     pub av: Option<Arc<dyn AddressVector>>,
-    /// The queue of sends and other operations is selective (`FI_SELECTIVE_COMPLETION`).
+    /// Whether the queue `tx` is bound with `FI_SELECTIVE_COMPLETION`.
     pub tx_selective: bool,
-    /// The queue of receives is selective.
+    /// Whether the queue `rx` is bound with `FI_SELECTIVE_COMPLETION`.
     pub rx_selective: bool,
     /// The counters.
     pub counters: Counters,

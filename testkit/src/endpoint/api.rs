@@ -19,8 +19,8 @@ pub trait EndpointApi: fmt::Debug {
     /// Inserts a peer and returns its index.
     fn insert(&self, peer: &Address) -> Result<FiAddr, Errno>;
 
-    /// Posts an operation with a context that no outstanding operation has. A successful post may take
-    /// the bytes out of `post`; a failed post leaves them.
+    /// Posts an operation with a context that no outstanding operation has. A successful post may
+    /// take the bytes out of `post`; a failed post leaves them.
     fn post(&mut self, context: u64, post: &mut Post) -> Result<(), Errno>;
 
     /// Tries to cancel an operation.
@@ -37,7 +37,9 @@ pub trait EndpointApi: fmt::Debug {
     /// # Errors
     /// As [`Self::poll`].
     fn complete(&mut self, entry: Entry) -> anyhow::Result<Completion> {
-        Err(anyhow!("{entry:?} was read past this API"))
+        Err(anyhow!(
+            "{entry:?} was read by other code, which this API does not support"
+        ))
     }
 
     /// Drives progress and reads a completion, if there is one.
@@ -53,7 +55,12 @@ pub trait EndpointApi: fmt::Debug {
     fn progress(&mut self) -> anyhow::Result<()>;
 
     /// Posts a deferred operation. Raw API only.
-    fn defer(&mut self, _context: u64, _post: &mut Post, _when: Trigger) -> Result<WorkId, Errno> {
+    fn defer(
+        &mut self,
+        _context: u64,
+        _post: &mut Post,
+        _trigger: Trigger,
+    ) -> Result<WorkId, Errno> {
         Err(Errno::NoSys)
     }
 

@@ -1,5 +1,5 @@
-//! `TestEndpoint`: an endpoint under test that tracks its outstanding operations. It checks that each
-//! operation completes once, and nothing else completes.
+//! `TestEndpoint`: an endpoint under test that tracks its outstanding operations. It checks that
+//! each operation completes once, and that no other operation completes.
 
 mod api;
 mod owned;
@@ -25,7 +25,8 @@ pub use owned::{AsyncTestEndpoint, OwnedEndpoint};
 pub use post::{Atomic, Completion, Failure, Post, Read, RemoteAddr, Rx, RxKind, Tx, Write};
 pub use raw::{BLANK, Notify, RawEndpoint, Trigger, queue_count};
 
-/// An endpoint under test. Clones share it, and the test framework keeps it open until the test ends.
+/// An endpoint under test. Clones share it, and the test framework keeps it open until the test
+/// ends.
 #[derive(Clone, Debug)]
 pub struct TestEndpoint {
     state: Rc<RefCell<State>>,
@@ -43,7 +44,7 @@ struct State {
     ready: VecDeque<Completion>,
     /// Outstanding operations by context, and whether they complete more than once.
     outstanding: BTreeMap<u64, bool>,
-    next: u64,
+    next_context: u64,
     _connection: Option<Connection>,
 }
 
@@ -67,7 +68,7 @@ impl TestEndpoint {
             api,
             ready: VecDeque::new(),
             outstanding: BTreeMap::new(),
-            next: 1,
+            next_context: 1,
             _connection: connection,
         };
         Self {
@@ -82,7 +83,7 @@ impl TestEndpoint {
     /// The address of the endpoint.
     ///
     /// # Errors
-    /// When it has none.
+    /// When the endpoint has no address.
     pub fn address(&self) -> anyhow::Result<Address> {
         let address = self.state.borrow().api.address();
         address.map_err(|errno| anyhow!("the endpoint has no address: {errno}"))
@@ -97,6 +98,7 @@ impl TestEndpoint {
         index.map_err(|errno| anyhow!("cannot insert the address {peer}: {errno}"))
     }
 
+    /// Sets the address indices of the processes of the test, by process.
     pub fn set_peers(&mut self, peers: Vec<FiAddr>) {
         self.peers = peers;
     }
@@ -132,9 +134,9 @@ impl TestEndpoint {
 
     fn post_once(&self, post: &mut Post) -> Result<u64, Errno> {
         let mut state = self.state.borrow_mut();
-        let context = state.next;
+        let context = state.next_context;
         state.api.post(context, post)?;
-        state.next += 1;
+        state.next_context += 1;
         if !post.is_injected() {
             state.outstanding.insert(context, post.is_multi());
         }
@@ -154,8 +156,8 @@ impl TestEndpoint {
         })
     }
 
-    /// Defers an operation until `cntr` reaches `threshold`. Returns its context and the id of the work.
-    /// Raw API only.
+    /// Defers an operation until `cntr` reaches `threshold`. Returns its context and the id of the
+    /// work. Raw API only.
     ///
     /// # Errors
     /// Those of the domain.
@@ -182,7 +184,7 @@ impl TestEndpoint {
         notify: Notify,
     ) -> Result<(u64, WorkId), Errno> {
         let (mut post, mut state) = (post.into(), self.state.borrow_mut());
-        let context = state.next;
+        let context = state.next_context;
         let trigger = Trigger {
             domain: Arc::clone(domain),
             cntr: Arc::clone(cntr),
@@ -190,7 +192,7 @@ impl TestEndpoint {
             notify,
         };
         let work_id = state.api.defer(context, &mut post, trigger)?;
-        state.next += 1;
+        state.next_context += 1;
         state.outstanding.insert(context, post.is_multi());
         Ok((context, work_id))
     }
@@ -206,7 +208,7 @@ impl TestEndpoint {
         state.ready.drain(..).map(|done| done.context).collect()
     }
 
-    /// Posts with the context of a completed claim: the receive of the claimed message.
+    /// Posts the receive of a claimed message, with the context of the completed claim.
     ///
     /// # Errors
     /// Those of the post.
@@ -235,7 +237,7 @@ impl TestEndpoint {
         self.state.borrow_mut().ready.pop_front()
     }
 
-    /// Stores completions in front of the stored ones.
+    /// Stores completions that are older than the stored ones.
     pub fn put_back(&self, mut older: VecDeque<Completion>) {
         let ready = &mut self.state.borrow_mut().ready;
         older.append(ready);
@@ -327,9 +329,9 @@ impl TestEndpoint {
     /// As [`Self::post`] and [`Self::wait_for`]; the error of the operation.
     pub fn run(&self, post: impl Into<Post>) -> anyhow::Result<()> {
         let post = post.into();
-        let is_over = post.is_injected();
+        let is_injected = post.is_injected();
         let context = self.post(post)?;
-        if !is_over {
+        if !is_injected {
             self.wait_for(context)?.expect_success()?;
         }
         Ok(())
@@ -343,7 +345,8 @@ impl TestEndpoint {
         self.state.borrow_mut().api.progress()
     }
 
-    /// Drives progress for a while, so that all pending work is done if the peers drive progress, too.
+    /// Drives progress many times, so that all pending work is done if the peers drive progress,
+    /// too.
     ///
     /// # Errors
     /// As [`Self::progress`].
@@ -390,7 +393,7 @@ impl TestEndpoint {
         Ok(())
     }
 
-    /// Forgets outstanding operations and stored completions: they end with the endpoint.
+    /// Removes all outstanding operations and stored completions, which end with the endpoint.
     pub fn forget_outstanding(&self) {
         let mut state = self.state.borrow_mut();
         state.outstanding.clear();
@@ -410,7 +413,7 @@ impl TestEndpoint {
     /// The address vector of an unconnected endpoint. Raw API only.
     pub fn av(&self) -> Arc<dyn AddressVector> {
         self.raw(|raw| raw.av.clone())
-            .expect("unconnected endpoints have one")
+            .expect("an unconnected endpoint has an address vector")
     }
 
     fn raw<T>(&self, access: impl FnOnce(&RawEndpoint) -> T) -> T {
@@ -442,11 +445,13 @@ impl State {
             Some(_) => drop(self.outstanding.remove(&done.context)),
             // An inject has no context; its failure is reported with context 0.
             None if done.error.is_some() && done.context == 0 => {}
-            None => return Err(anyhow!("{done:?} completes nothing that is outstanding")),
+            None => return Err(anyhow!("{done:?} completes no outstanding operation")),
         }
         Ok(())
     }
 }
 
+/// How often [`TestEndpoint::settle`] yields the processor.
 const YIELDS: usize = 20;
+/// The number of turns of progress before each yield.
 const TURNS: usize = 20;

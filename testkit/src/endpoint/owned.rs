@@ -37,10 +37,14 @@ impl Pools {
     /// Takes a buffer with the capacity `size`.
     fn take(&mut self, size: usize) -> Result<Buf, Errno> {
         let size = size.max(1);
-        if let Some(index) = self.pools.iter().position(|(own, _)| *own == size) {
+        if let Some(index) = self
+            .pools
+            .iter()
+            .position(|(pool_size, _)| *pool_size == size)
+        {
             return self.pools[index].1.take().ok_or(Errno::Again);
         }
-        let count = (POOL / size).clamp(4, 128);
+        let count = (POOL_SIZE / size).clamp(4, 128);
         let pool = Pool::new(&*self.domain, size, count).map_err(|error| error.errno())?;
         let buf = pool.take().ok_or(Errno::NoBufs)?;
         self.pools.push_back((size, pool));
@@ -50,13 +54,15 @@ impl Pools {
         Ok(buf)
     }
 
-    fn filled(&mut self, bytes: &[u8]) -> Result<Buf, Errno> {
+    /// Takes a buffer and copies `bytes` into it.
+    fn take_filled(&mut self, bytes: &[u8]) -> Result<Buf, Errno> {
         let mut buf = self.take(bytes.len())?;
         buf.write(bytes)?;
         Ok(buf)
     }
 
-    fn of_len(&mut self, len: usize) -> Result<Buf, Errno> {
+    /// Takes a buffer and sets its length.
+    fn take_with_len(&mut self, len: usize) -> Result<Buf, Errno> {
         let mut buf = self.take(len)?;
         buf.set_len(len)?;
         Ok(buf)
@@ -90,6 +96,7 @@ impl OwnedEndpoint {
         })
     }
 
+    /// Posts an operation. Returns its handle; `None` for an injected one, which does not complete.
     fn submit(&mut self, context: u64, post: &Post) -> Result<Option<Handle>, Errno> {
         let ctx = Context(context);
         let handle: Result<Handle, TryPostError> = match post {
@@ -110,7 +117,7 @@ impl OwnedEndpoint {
                 return posted.map(|()| None);
             }
             Post::Send(tx) => {
-                let buf = self.pools.filled(&tx.bytes)?;
+                let buf = self.pools.take_filled(&tx.bytes)?;
                 self.send(tx, buf, ctx)
             }
             Post::Recv(rx) => {
@@ -118,14 +125,14 @@ impl OwnedEndpoint {
                 self.recv(rx, buf, ctx)
             }
             Post::Write(write) => {
-                let (buf, to) = (self.pools.filled(&write.bytes)?, remote(write.to));
+                let (buf, to) = (self.pools.take_filled(&write.bytes)?, remote(write.to));
                 match write.data {
                     None => self.ep.write(buf, to, ctx),
                     Some(data) => self.ep.writedata(buf, data, to, ctx),
                 }
             }
             Post::Read(read) => {
-                let buf = self.pools.of_len(read.len)?;
+                let buf = self.pools.take_with_len(read.len)?;
                 self.ep.read(buf, remote(read.from), ctx)
             }
             Post::Atomic(atomic) => self.atomic(atomic, ctx)?,
@@ -160,15 +167,15 @@ impl OwnedEndpoint {
         let target = atomic.target();
         Ok(match atomic.family {
             Family::Base => {
-                let buf = self.pools.filled(&atomic.operand)?;
+                let buf = self.pools.take_filled(&atomic.operand)?;
                 self.ep.atomic(buf, target, ctx)
             }
             Family::Fetch => {
-                let buf = self.pools.of_len(atomic.result)?;
+                let buf = self.pools.take_with_len(atomic.result)?;
                 self.ep.fetch_atomic(buf, &atomic.operand, target, ctx)
             }
             Family::Compare => {
-                let buf = self.pools.of_len(atomic.result)?;
+                let buf = self.pools.take_with_len(atomic.result)?;
                 let (operand, compare) = (&atomic.operand, &atomic.compare);
                 self.ep.compare_atomic(buf, operand, compare, target, ctx)
             }
@@ -225,8 +232,8 @@ impl EndpointApi for OwnedEndpoint {
 /// The future of an operation.
 type Operation = Pin<Box<dyn Future<Output = Completion>>>;
 
-/// The async endpoint under test. It polls the futures itself. A dropped future has no completion, so
-/// cancellation is not supported.
+/// The async endpoint under test. It polls the futures itself. A dropped future has no completion,
+/// so cancellation is not supported.
 pub struct AsyncTestEndpoint {
     ep: Arc<AsyncEndpoint>,
     av: Arc<dyn AddressVector>,
@@ -278,7 +285,7 @@ impl AsyncTestEndpoint {
                 return Ok(None);
             }
             Post::Send(tx) => {
-                let buf = self.pools.filled(&tx.bytes)?;
+                let buf = self.pools.take_filled(&tx.bytes)?;
                 Box::pin(async move { without_result(context, send(&ep, &tx, buf).await) })
             }
             Post::Recv(rx) => {
@@ -286,7 +293,7 @@ impl AsyncTestEndpoint {
                 Box::pin(async move { received(context, recv(&ep, &rx, buf).await) })
             }
             Post::Write(write) => {
-                let (buf, to) = (self.pools.filled(&write.bytes)?, remote(write.to));
+                let (buf, to) = (self.pools.take_filled(&write.bytes)?, remote(write.to));
                 Box::pin(async move {
                     without_result(
                         context,
@@ -298,13 +305,13 @@ impl AsyncTestEndpoint {
                 })
             }
             Post::Read(read) => {
-                let (buf, from) = (self.pools.of_len(read.len)?, remote(read.from));
+                let (buf, from) = (self.pools.take_with_len(read.len)?, remote(read.from));
                 Box::pin(async move { with_result(context, ep.read(buf, from).await) })
             }
             Post::Atomic(atomic) => {
                 let buf = match atomic.family {
-                    Family::Base => self.pools.filled(&atomic.operand)?,
-                    _ => self.pools.of_len(atomic.result)?,
+                    Family::Base => self.pools.take_filled(&atomic.operand)?,
+                    _ => self.pools.take_with_len(atomic.result)?,
                 };
                 Box::pin(async move { run_atomic(context, &ep, &atomic, buf).await })
             }
@@ -381,7 +388,11 @@ async fn send(ep: &AsyncEndpoint, tx: &Tx, buf: Buf) -> Result<Buf, OpError> {
 }
 
 async fn recv(ep: &AsyncEndpoint, rx: &Rx, buf: Buf) -> Result<(Buf, Received), OpError> {
-    assert_eq!(rx.kind, RxKind::Plain, "futures are of plain receives");
+    assert_eq!(
+        rx.kind,
+        RxKind::Plain,
+        "this endpoint supports plain receives only"
+    );
     match rx.tag {
         None => ep.recv(buf, rx.from).await,
         Some(tag) => ep.trecv(buf, rx.from, tag).await,
@@ -405,7 +416,7 @@ fn without_result(context: u64, result: Result<Buf, OpError>) -> Completion {
     with_result(
         context,
         result.map(|mut buf| {
-            // The operation received nothing.
+            // The operation received no bytes.
             buf.set_len(0).expect("zero bytes fit");
             buf
         }),
@@ -436,9 +447,9 @@ fn received(context: u64, result: Result<(Buf, Received), OpError>) -> Completio
 }
 
 fn success(context: u64, buf: &Buf, received: Received) -> Completion {
-    let brings = CompletionFlags::RECV | CompletionFlags::READ;
+    let with_data = CompletionFlags::RECV | CompletionFlags::READ;
     let is_sent =
-        !received.flags.intersects(brings) && !received.flags.contains(CompletionFlags::ATOMIC);
+        !received.flags.intersects(with_data) && !received.flags.contains(CompletionFlags::ATOMIC);
     Completion {
         context,
         flags: received.flags,
@@ -482,5 +493,6 @@ fn remote(addr: RemoteAddr) -> owned::RemoteAddr {
 }
 
 /// The size of a pool, in bytes.
-const POOL: usize = 4 << 20;
+const POOL_SIZE: usize = 4 << 20;
+/// The maximum number of kept pools.
 const KEPT_POOLS: usize = 4;

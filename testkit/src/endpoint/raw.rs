@@ -1,8 +1,8 @@
 //! `RawEndpoint`: an endpoint under test over the raw API, with canaries around its buffers.
 //!
-//! A receive uses the middle of a larger buffer. The bytes around it, and those behind the message, must
-//! not change. The buffer of a send is overwritten when its completion is read, so that a later access of
-//! the provider is detected by wrong data.
+//! A receive uses the middle of a larger buffer. The bytes around it, and those behind the message,
+//! must not change. The buffer of a send is overwritten when its completion is read, so that a
+//! later access of the provider is detected by wrong data.
 
 #![expect(unsafe_code, reason = "tests of the raw API")]
 
@@ -24,8 +24,8 @@ use super::api::EndpointApi;
 use super::post::{Atomic, Completion, Failure, Post, Read, Rx, RxKind, Tx, Write};
 use crate::op;
 
-/// An endpoint with its queue, and the buffers of outstanding operations. Fields are dropped in order:
-/// the endpoint before the buffers.
+/// An endpoint with its queue, and the buffers of outstanding operations. Fields are dropped in
+/// order: the endpoint before the buffers.
 #[derive(Debug)]
 pub struct RawEndpoint {
     pub ep: Arc<dyn Endpoint>,
@@ -34,8 +34,9 @@ pub struct RawEndpoint {
     /// The shared receive context for receives, if there is one.
     srx: Option<Arc<dyn SharedReceives>>,
     in_use: BTreeMap<u64, InUse>,
-    /// The trigger of the next post, if it is deferred; then, the id of its work.
+    /// The trigger of the next post, if that post is deferred.
     trigger: Option<Trigger>,
+    /// The id of the deferred work that the last post queued.
     work_id: Option<WorkId>,
     allows_torn_receives: bool,
 }
@@ -60,9 +61,9 @@ pub enum Notify {
 #[derive(Debug)]
 enum InUse {
     /// Bytes that are sent or written.
-    Out(Vec<Vec<u8>>),
+    Sent(Vec<Vec<u8>>),
     /// The buffer of a receive.
-    In(CanaryBuf),
+    Received(CanaryBuf),
     /// The buffer of a result, and the operands of an atomic.
     Fetched {
         buf: CanaryBuf,
@@ -84,7 +85,7 @@ struct CanaryBuf {
 /// Those of the domain.
 pub fn queue_count(domain: &dyn Domain, work: &trigger::Work<'_>) -> anyhow::Result<WorkId> {
     let is_post = matches!(work.action, Action::Post { .. });
-    ensure!(!is_post, "{work:?} is about memory");
+    ensure!(!is_post, "{work:?} accesses memory");
     // SAFETY: the action does not access memory.
     Ok(unsafe { domain.queue_work(work) }?)
 }
@@ -107,8 +108,8 @@ impl RawEndpoint {
         }
     }
 
-    /// Skips the check of buffers whose operation fails with a reset connection: a killed peer may leave
-    /// a part of its message.
+    /// Skips the check of buffers whose operation fails with a reset connection: a killed peer may
+    /// leave a part of its message.
     #[must_use]
     pub fn allow_torn_receives(mut self) -> Self {
         self.allows_torn_receives = true;
@@ -118,7 +119,7 @@ impl RawEndpoint {
     /// Posts an operation, or queues it if it is deferred.
     ///
     /// # Safety
-    /// That of the post.
+    /// The requirements of the post.
     unsafe fn issue(&mut self, op: &Op<'_>, flags: OpFlags) -> Result<(), Errno> {
         let Some(trigger) = self.trigger.take() else {
             let is_receive = matches!(op, Op::Recv(_) | Op::TaggedRecv(_));
@@ -164,8 +165,8 @@ impl RawEndpoint {
         let context = entry.context.0;
         let is_released = error.is_some() || entry.flags.contains(CompletionFlags::MULTI_RECV);
         let mut bytes = Vec::new();
-        let by_a_peer = CompletionFlags::REMOTE_READ | CompletionFlags::REMOTE_WRITE;
-        if !entry.flags.intersects(by_a_peer) {
+        let peer_access = CompletionFlags::REMOTE_READ | CompletionFlags::REMOTE_WRITE;
+        if !entry.flags.intersects(peer_access) {
             let is_torn = self.allows_torn_receives
                 && error
                     .as_ref()
@@ -173,28 +174,28 @@ impl RawEndpoint {
             let in_use = self.in_use.remove(&context);
             let is_receive = entry.flags.contains(CompletionFlags::RECV);
             if let Some(in_use) = &in_use {
-                let is_right = is_receive == matches!(in_use, InUse::In(_));
-                ensure!(is_right, "{entry:?} completes {in_use:?}: {error:?}");
+                let has_same_kind = is_receive == matches!(in_use, InUse::Received(_));
+                ensure!(has_same_kind, "{entry:?} completes {in_use:?}: {error:?}");
             }
             bytes = match in_use {
-                Some(InUse::Out(mut sent)) => {
+                Some(InUse::Sent(mut sent)) => {
                     sent.iter_mut().for_each(|bytes| bytes.fill(POISON));
                     Vec::new()
                 }
-                Some(InUse::In(buf)) if buf.kind == RxKind::Multi => {
-                    let bytes = buf.part(&entry)?;
+                Some(InUse::Received(buf)) if buf.kind == RxKind::Multi => {
+                    let bytes = buf.multi_received(&entry)?;
                     if !is_released {
-                        self.in_use.insert(context, InUse::In(buf));
+                        self.in_use.insert(context, InUse::Received(buf));
                     }
                     bytes
                 }
-                Some(InUse::In(_) | InUse::Fetched { .. }) if is_torn => Vec::new(),
-                Some(InUse::In(buf) | InUse::Fetched { buf, .. }) => {
+                Some(InUse::Received(_) | InUse::Fetched { .. }) if is_torn => Vec::new(),
+                Some(InUse::Received(buf) | InUse::Fetched { buf, .. }) => {
                     buf.received(&entry, error.as_ref())?
                 }
                 // An inject has no context; its failure is reported with context 0.
                 None if error.is_some() && context == 0 => Vec::new(),
-                None => bail!("{entry:?} completes nothing that is outstanding"),
+                None => bail!("{entry:?} completes no outstanding operation"),
             };
         }
         Ok(Completion {
@@ -231,10 +232,10 @@ impl RawEndpoint {
             data: tx.data.unwrap_or(NO_DATA),
         };
         let flags = op::with_data(tx.flags.unwrap_or(OpFlags::DEFAULT), tx.data);
-        // SAFETY: `in_use` keeps the segments unchanged until the completion, or until the endpoint is
-        // closed; a failed post keeps nothing.
+        // SAFETY: `in_use` keeps the segments unchanged until the completion, or until the endpoint
+        // is closed; a failed post keeps nothing.
         let posted = unsafe { self.issue(&op::send(msg, tx.tag), flags) };
-        self.lend_sent(context, posted, segments, &mut tx.bytes)
+        self.keep_or_restore_bytes(context, posted, segments, &mut tx.bytes)
     }
 
     fn recv(&mut self, context: u64, rx: &Rx) -> Result<(), Errno> {
@@ -255,7 +256,7 @@ impl RawEndpoint {
         };
         // SAFETY: `in_use` keeps the buffer until the completion, or until the endpoint is closed.
         let posted = unsafe { self.issue(&op::recv(msg, rx.tag), flags) };
-        posted.inspect(|()| self.keep_buffers(context, InUse::In(buf)))
+        posted.inspect(|()| self.keep_buffers(context, InUse::Received(buf)))
     }
 
     /// Posts an injected operation.
@@ -282,14 +283,15 @@ impl RawEndpoint {
             iov: &iov,
             desc: &[],
             dest: to.peer,
-            rma_iov: or_one(&write.rma_iov, &whole),
+            rma_iov: or_whole(&write.rma_iov, &whole),
             context: Context(context),
             data: write.data.unwrap_or(NO_DATA),
         };
         let flags = op::with_data(write.flags.unwrap_or(OpFlags::DEFAULT), write.data);
-        // SAFETY: `in_use` keeps the segments until the completion, or until the endpoint is closed.
+        // SAFETY: `in_use` keeps the segments until the completion, or until the endpoint is
+        // closed.
         let posted = unsafe { self.issue(&Op::Write(msg), flags) };
-        self.lend_sent(context, posted, segments, &mut write.bytes)
+        self.keep_or_restore_bytes(context, posted, segments, &mut write.bytes)
     }
 
     fn read(&mut self, context: u64, read: &Read) -> Result<(), Errno> {
@@ -299,13 +301,13 @@ impl RawEndpoint {
             iov: &iov,
             desc: &[],
             src: read.from.peer,
-            rma_iov: or_one(&read.rma_iov, &whole),
+            rma_iov: or_whole(&read.rma_iov, &whole),
             context: Context(context),
         };
         let flags = read.flags.unwrap_or(OpFlags::DEFAULT);
         // SAFETY: `in_use` keeps the buffer until the completion, or until the endpoint is closed.
         let posted = unsafe { self.issue(&Op::Read(msg), flags) };
-        posted.inspect(|()| self.lend_result(context, buf, Default::default()))
+        posted.inspect(|()| self.keep_result(context, buf, Default::default()))
     }
 
     fn atomic(&mut self, context: u64, atomic: &Atomic) -> Result<(), Errno> {
@@ -351,13 +353,13 @@ impl RawEndpoint {
         };
         let op = op::atomic(atomic.family, msg, compared, fetched);
         let flags = atomic.flags.unwrap_or(OpFlags::DEFAULT);
-        // SAFETY: `in_use` keeps the operands and the result buffer until the completion, or until the
-        // endpoint is closed.
+        // SAFETY: `in_use` keeps the operands and the result buffer until the completion, or until
+        // the endpoint is closed.
         let posted = unsafe { self.issue(&op, flags) };
-        posted.inspect(|()| self.lend_result(context, buf, [operand, compare]))
+        posted.inspect(|()| self.keep_result(context, buf, [operand, compare]))
     }
 
-    fn lend_result(&mut self, context: u64, buf: CanaryBuf, operands: [Vec<u8>; 2]) {
+    fn keep_result(&mut self, context: u64, buf: CanaryBuf, operands: [Vec<u8>; 2]) {
         let in_use = InUse::Fetched {
             buf,
             _operands: operands,
@@ -366,7 +368,7 @@ impl RawEndpoint {
     }
 
     /// Keeps the segments of a successful post, or puts them back into a failed one.
-    fn lend_sent(
+    fn keep_or_restore_bytes(
         &mut self,
         context: u64,
         posted: Result<(), Errno>,
@@ -374,7 +376,7 @@ impl RawEndpoint {
         bytes: &mut Vec<u8>,
     ) -> Result<(), Errno> {
         match posted {
-            Ok(()) => self.keep_buffers(context, InUse::Out(segments)),
+            Ok(()) => self.keep_buffers(context, InUse::Sent(segments)),
             Err(_) => *bytes = segments.concat(),
         }
         posted
@@ -423,7 +425,7 @@ impl EndpointApi for RawEndpoint {
     }
 
     fn overwrite(&mut self, context: u64) {
-        if let Some(InUse::Out(bytes)) = self.in_use.get_mut(&context) {
+        if let Some(InUse::Sent(bytes)) = self.in_use.get_mut(&context) {
             bytes.iter_mut().for_each(|bytes| bytes.fill(POISON));
         }
     }
@@ -461,7 +463,10 @@ impl EndpointApi for RawEndpoint {
     fn defer(&mut self, context: u64, post: &mut Post, trigger: Trigger) -> Result<WorkId, Errno> {
         self.trigger = Some(trigger);
         self.post(context, post)?;
-        Ok(self.work_id.take().expect("it was queued"))
+        Ok(self
+            .work_id
+            .take()
+            .expect("a successful post of deferred work stores its ID"))
     }
 }
 
@@ -482,14 +487,14 @@ impl CanaryBuf {
         }
         let mut iov = Vec::new();
         for &length in lengths {
-            let (segment, behind) = rest.split_at_mut(length);
+            let (segment, remaining) = rest.split_at_mut(length);
             iov.push(IovMut::new(segment));
-            rest = behind;
+            rest = remaining;
         }
         iov
     }
 
-    /// The received bytes. All other bytes must be unchanged.
+    /// Returns the received bytes. All other bytes must be unchanged.
     fn received(&self, entry: &Entry, error: Option<&ErrEntry>) -> anyhow::Result<Vec<u8>> {
         let is_receive = entry.flags.contains(CompletionFlags::RECV);
         // The message was received despite these errors.
@@ -508,11 +513,11 @@ impl CanaryBuf {
                 self.len
             );
         }
-        self.assert_blank_but(used, entry)?;
+        self.assert_blank_except(used, entry)?;
         Ok(self.whole[CANARY..CANARY + used].to_vec())
     }
 
-    fn assert_blank_but(&self, used: usize, entry: &Entry) -> anyhow::Result<()> {
+    fn assert_blank_except(&self, used: usize, entry: &Entry) -> anyhow::Result<()> {
         let (head, rest) = self.whole.split_at(CANARY);
         let is_blank = |bytes: &[u8]| bytes.iter().all(|&byte| byte == BLANK);
         ensure!(
@@ -521,18 +526,15 @@ impl CanaryBuf {
         );
         ensure!(
             is_blank(&rest[used..]),
-            "bytes behind the {used} of {entry:?} were written"
+            "bytes behind the first {used} of the buffer of {entry:?} were written"
         );
         Ok(())
     }
 
-    /// The part of a multi-receive buffer that the entry names.
-    fn part(&self, entry: &Entry) -> anyhow::Result<Vec<u8>> {
+    /// Returns the message that the entry locates in a multi-receive buffer.
+    fn multi_received(&self, entry: &Entry) -> anyhow::Result<Vec<u8>> {
         if entry.buf == 0 {
-            ensure!(
-                entry.len == 0,
-                "{entry:?} does not say where its message is"
-            );
+            ensure!(entry.len == 0, "{entry:?} has no address of its message");
             return Ok(Vec::new());
         }
         let first = self.whole.as_ptr().addr() + CANARY;
@@ -552,17 +554,17 @@ fn split(bytes: Vec<u8>, lengths: &[usize]) -> Vec<Vec<u8>> {
     let mut rest = &bytes[..];
     let mut segments = Vec::new();
     for &length in lengths {
-        let (segment, behind) = rest.split_at(length);
+        let (segment, remaining) = rest.split_at(length);
         segments.push(segment.to_vec());
-        rest = behind;
+        rest = remaining;
     }
     let len = bytes.len();
     assert!(rest.is_empty(), "{lengths:?} do not make {len} bytes");
     segments
 }
 
-/// The remote segments of an access; `whole` if it names none.
-fn or_one<'a>(rma_iov: &'a [RmaIov], whole: &'a [RmaIov]) -> &'a [RmaIov] {
+/// Returns the remote segments of an access; `whole` if there are none.
+fn or_whole<'a>(rma_iov: &'a [RmaIov], whole: &'a [RmaIov]) -> &'a [RmaIov] {
     match rma_iov.is_empty() {
         true => whole,
         false => rma_iov,

@@ -16,11 +16,11 @@ pub struct Collective {
 }
 
 impl Collective {
-    /// The result at the member `own`; empty if it has no result. `input` returns the element of a member at
-    /// an index, `reduce` reduces two elements.
+    /// Returns the result of the member `rank`; empty if the member has no result. `input` returns
+    /// the element of a member at an index; `reduce` reduces two elements.
     pub fn expected<T>(
         &self,
-        own: usize,
+        rank: usize,
         input: impl Fn(usize, usize) -> T,
         reduce: impl Fn(T, T) -> T,
     ) -> Vec<T> {
@@ -30,30 +30,31 @@ impl Collective {
             root,
             count,
         } = self;
-        let slice = |of: usize, at: usize| (0..count).map(move |i| (of, at * count + i));
-        let read = |(of, at): (usize, usize)| input(of, at);
-        let all = |at: usize| {
+        let slice =
+            |member: usize, block: usize| (0..count).map(move |i| (member, block * count + i));
+        let read = |(member, index): (usize, usize)| input(member, index);
+        let all = |block: usize| {
             (0..members)
-                .flat_map(|of| slice(of, at))
+                .flat_map(|member| slice(member, block))
                 .map(read)
                 .collect()
         };
-        let reduced = |at: usize| {
+        let reduced = |block: usize| {
             let element = |i: usize| {
-                let inputs = (0..members).map(|of| input(of, at * count + i));
+                let inputs = (0..members).map(|member| input(member, block * count + i));
                 inputs.reduce(&reduce).expect("a group has members")
             };
             (0..count).map(element).collect()
         };
         match coll {
             Op::Barrier => Vec::new(),
-            Op::Reduce | Op::Gather if own != root => Vec::new(),
+            Op::Reduce | Op::Gather if rank != root => Vec::new(),
             Op::Broadcast => slice(root, 0).map(read).collect(),
-            Op::Scatter => slice(root, own).map(read).collect(),
-            Op::Alltoall => all(own),
+            Op::Scatter => slice(root, rank).map(read).collect(),
+            Op::Alltoall => all(rank),
             Op::Allgather | Op::Gather => all(0),
             Op::Allreduce | Op::Reduce => reduced(0),
-            Op::ReduceScatter => reduced(own),
+            Op::ReduceScatter => reduced(rank),
         }
     }
 }

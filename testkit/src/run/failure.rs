@@ -20,13 +20,13 @@ pub fn wrong(text: impl Into<String>) -> anyhow::Error {
 /// The error number of an error; [`Errno::Other`] if it has none.
 pub fn errno(error: &anyhow::Error) -> Errno {
     let numbers = error.chain().filter_map(|cause| {
-        let own = cause.downcast_ref::<Error>().map(Error::errno);
-        let bare = || cause.downcast_ref::<Errno>().copied();
-        let system = || {
-            let system = cause.downcast_ref::<std::io::Error>()?.raw_os_error()?;
-            Some(Errno::from_raw(system))
+        let number = cause.downcast_ref::<Error>().map(Error::errno);
+        let errno = || cause.downcast_ref::<Errno>().copied();
+        let os_error = || {
+            let os_error = cause.downcast_ref::<std::io::Error>()?.raw_os_error()?;
+            Some(Errno::from_raw(os_error))
         };
-        own.or_else(bare).or_else(system)
+        number.or_else(errno).or_else(os_error)
     });
     numbers.into_iter().next().unwrap_or(Errno::Other)
 }
@@ -43,12 +43,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exit_code_is_the_errors_number_or_one() {
+    fn the_exit_code_is_the_error_number_or_one() {
         assert_eq!(exit_code(&unsupported("x").context("y")), 61);
         assert_eq!(exit_code(&anyhow::Error::new(Errno::NoSys)), 38);
         assert_eq!(exit_code(&failure(Errno::Trunc, "x")), 1);
         assert_eq!(exit_code(&anyhow::anyhow!("x")), 1);
-        let system = std::fs::read("/nowhere").context("x").unwrap_err();
-        assert_eq!(exit_code(&system), 2);
+        let os_error = std::fs::read("/nowhere").context("x").unwrap_err();
+        assert_eq!(exit_code(&os_error), 2);
     }
 }

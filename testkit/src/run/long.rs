@@ -1,7 +1,7 @@
 //! Tests with a short and a long form.
 //!
-//! `cargo test` runs the short form; `cargo xtask test --long` and CI run the long form. Both test the same
-//! property: the short form with a sample of the cases, the long form with all.
+//! `cargo test` runs the short form; `cargo xtask test --long` and CI run the long form. Both test
+//! the same property: the short form with a sample of the cases, the long form with all.
 
 use std::env;
 use std::ffi::OsStr;

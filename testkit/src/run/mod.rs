@@ -1,4 +1,5 @@
-//! Utilities to run tests: processes, their resource usage, timeouts, and skips.
+//! Utilities to run tests: errors, the form of the tests, processes, skips, timeouts and resource
+//! usage.
 
 pub mod failure;
 pub mod long;

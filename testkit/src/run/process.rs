@@ -1,5 +1,5 @@
-//! Child processes of a test. A child runs this program again, receives lines on its standard input and
-//! replies with lines, as text or as JSON.
+//! Child processes of a test. A child runs this program again, receives lines on its standard input
+//! and replies with lines, as text or as JSON.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -75,7 +75,7 @@ impl Process {
     /// Waits for the next line of the process.
     ///
     /// # Errors
-    /// When the process exits without one.
+    /// When the process exits before it sends a line.
     pub fn receive_line(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {
@@ -87,7 +87,7 @@ impl Process {
     /// Waits for the next value of the process.
     ///
     /// # Errors
-    /// When the process exits without one.
+    /// When the process exits before it sends a value; when the line is not such a value.
     pub fn receive<T: DeserializeOwned>(&mut self) -> anyhow::Result<T> {
         let line = self.receive_line()?;
         serde_json::from_str(&line).with_context(|| format!("cannot parse the reply {line:?}"))
@@ -106,7 +106,8 @@ impl Process {
     /// # Errors
     /// When the process has exited.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        kill(self.pid(), signal).with_context(|| format!("{signal} for {}", self.pid()))
+        kill(self.pid(), signal)
+            .with_context(|| format!("cannot send {signal} to process {}", self.pid()))
     }
 
     /// Waits for the exit of the process.
@@ -140,7 +141,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Errors are ignored: the process may have exited, and another thread may have waited for it.
+        // Errors are ignored: the process may have exited, and another thread may have waited for
+        // it.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -154,8 +156,8 @@ pub fn receive_lines(processes: &mut [Process]) -> anyhow::Result<Vec<String>> {
     processes.iter_mut().map(Process::receive_line).collect()
 }
 
-/// Kills processes at a deadline, which ends every wait for their lines. Dropping it cancels the
-/// deadline.
+/// A deadline at which processes are killed, which ends every wait for their lines. Dropping the
+/// value cancels the deadline.
 #[derive(Debug)]
 pub struct Deadline(
     #[expect(dead_code, reason = "closing the channel cancels the deadline")] Sender<()>,
@@ -164,20 +166,21 @@ pub struct Deadline(
 impl Deadline {
     /// Kills the processes after `timeout`.
     pub fn set(processes: &[Process], timeout: Duration) -> Self {
-        let (alive, over) = channel::<()>();
+        let (cancel, cancelled) = channel::<()>();
         let pids: Vec<_> = processes.iter().map(Process::pid).collect();
         thread::spawn(move || {
-            if over.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
+            if cancelled.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
                 for pid in pids {
                     let _ = kill(pid, Signal::SIGKILL);
                 }
             }
         });
-        Self(alive)
+        Self(cancel)
     }
 }
 
-/// In the child: arranges that the child is killed when its parent with the process id `parent` exits.
+/// In the child: arranges that the child is killed when its parent with the process id `parent`
+/// exits.
 ///
 /// # Errors
 /// When the parent has exited.

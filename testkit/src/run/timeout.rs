@@ -1,29 +1,50 @@
 //! Timeouts: a wait that takes too long fails, and the error names the awaited event.
 
+use std::env;
+use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 
 /// The environment variable that sets the timeout of a wait, in seconds.
-pub const VARIABLE: &str = "FABTESTS_PATIENCE";
+pub const VARIABLE: &str = "FABTESTS_TIMEOUT";
+/// The earlier name of [`VARIABLE`], which applies if that variable is not set.
+const ALIAS: &str = "FABTESTS_PATIENCE";
+/// The timeout if neither variable is set.
+const DEFAULT: Duration = Duration::from_secs(30);
 
-/// The timeout of a wait. Successful waits end long before it, even on an overloaded machine.
+/// Returns the timeout of a wait. Successful waits end long before this timeout, even on an
+/// overloaded machine.
+///
+/// # Panics
+/// When the environment variable is not a number of seconds.
 pub fn limit() -> Duration {
-    let value = std::env::var(VARIABLE).ok();
-    let seconds = value.and_then(|text| text.parse().ok()).unwrap_or(30.0);
-    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(30))
+    try_limit().unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn try_limit() -> anyhow::Result<Duration> {
+    let mut names = [VARIABLE, ALIAS].into_iter();
+    let value = names.find_map(|name| Some((name, env::var_os(name)?)));
+    value.map_or(Ok(DEFAULT), |(name, value)| parse(name, &value))
+}
+
+/// Parses the value of the variable `name`.
+fn parse(name: &str, value: &OsStr) -> anyhow::Result<Duration> {
+    let seconds = value.to_str().and_then(|text| text.parse().ok());
+    let timeout = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    timeout.with_context(|| format!("{name}={value:?}: expected a number of seconds, such as 30"))
 }
 
 /// Calls `attempt` until it returns a value.
 ///
 /// # Errors
-/// Those of `attempt`; a timeout, which names `event`.
+/// Those of `attempt`; a timeout, which names `event`; an invalid value of [`VARIABLE`].
 pub fn until<T>(
     event: &str,
     mut attempt: impl FnMut() -> anyhow::Result<Option<T>>,
 ) -> anyhow::Result<T> {
     let start = Instant::now();
-    let limit = limit();
+    let limit = try_limit()?;
     let mut attempts = 0_u32;
     loop {
         if let Some(found) = attempt()? {
@@ -45,8 +66,8 @@ pub fn until<T>(
     }
 }
 
-/// The timeout of a wait for which the caller writes the loop. It is twice as long as [`limit`], because
-/// such loops wait for several processes.
+/// The timeout of a wait for which the caller writes the loop. It is twice as long as [`limit`],
+/// because such loops wait for several processes.
 #[derive(Debug)]
 pub struct Timeout {
     event: &'static str,
@@ -56,6 +77,9 @@ pub struct Timeout {
 
 impl Timeout {
     /// Starts the timeout of a wait for `event`.
+    ///
+    /// # Panics
+    /// As [`limit`].
     pub fn new(event: &'static str) -> Self {
         let limit = 2 * limit();
         let deadline = Instant::now() + limit;
@@ -84,9 +108,26 @@ impl Timeout {
     }
 }
 
-/// Number of attempts before the first yield: a peer on another core usually responds sooner than a yield
-/// returns.
+/// Number of attempts before the first yield: a peer on another core usually responds sooner than a
+/// yield returns.
 const SPINS: u32 = 50;
 /// Time from the start of the wait after which it sleeps between attempts.
 const SPIN_TIME: Duration = Duration::from_millis(50);
+/// Time between two attempts of a wait that sleeps.
 const SLEEP: Duration = Duration::from_micros(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invalid_timeout_is_an_error_with_the_variable_and_the_value() {
+        let timeout = parse(VARIABLE, OsStr::new("2.5")).unwrap();
+        assert_eq!(timeout, Duration::from_millis(2500));
+        for value in ["", "soon", "30s", "-1", "inf", "NaN"] {
+            let error = parse(ALIAS, OsStr::new(value)).unwrap_err().to_string();
+            let start = format!("FABTESTS_PATIENCE={value:?}: expected a number of seconds");
+            assert!(error.starts_with(&start), "{error}");
+        }
+    }
+}

@@ -30,21 +30,24 @@ impl RawMemory {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let fd = memfd_create(c"adversary", flags).context("memfd_create(2)")?;
         let file = File::from(fd.try_clone()?);
-        // Fails here if the memory cannot be committed.
+        // This call fails if the memory cannot be committed; a later access would raise SIGBUS.
         posix_fallocate(&fd, 0, i64::try_from(len)?)?;
         let map = MmapOptions::new().len(len).map_raw(&file)?;
         fcntl(&fd, FcntlArg::F_ADD_SEALS(seals)).context("sealing memory")?;
         Ok(Self { map, fd })
     }
 
-    /// Maps a memory file of another process for reading, or also for writing.
+    /// Maps a memory file of another process for reading; also for writing if `is_written`.
     ///
     /// # Errors
     /// When the file is shorter than a page.
     pub fn map(fd: OwnedFd, is_written: bool) -> anyhow::Result<Self> {
         let file = File::from(fd.try_clone()?);
         let len = file.metadata()?.len() as usize;
-        ensure!(len >= 4096, "a memory file of {len} bytes");
+        ensure!(
+            len >= 4096,
+            "a memory file of {len} bytes is shorter than a page"
+        );
         let options = MmapOptions::new();
         let map = match is_written {
             true => options.map_raw(&file)?,
@@ -83,8 +86,8 @@ impl RawMemory {
         let start: *const AtomicU64 = self.map.as_ptr().cast();
         // SAFETY: `word` is below the number of words in the mapping.
         let address = unsafe { start.add(word) };
-        // SAFETY: the mapping begins at a page, so the word is aligned; it lives as long as `self`; all
-        // bit patterns are valid, and other processes may write to an atomic.
+        // SAFETY: the mapping begins at a page, so the word is aligned; it lives as long as `self`;
+        // all bit patterns are valid, and other processes may write to an atomic.
         unsafe { &*address }
     }
 }

@@ -1,5 +1,5 @@
-//! A peer of the shm provider for tests: it sends valid and invalid packets, and shares valid and invalid
-//! memory.
+//! A peer of the shm provider for tests: it sends valid and invalid packets, and shares valid and
+//! invalid memory.
 //!
 //! It implements docs/WIRE.md and shares no code with the provider. The caller gives the protocol
 //! version.
@@ -19,7 +19,7 @@ use selvedge::info::EpType;
 pub use memory::{RawMemory, doorbell_seals, outbox_seals};
 
 /// The size of a packet, in bytes.
-pub const PACKET: usize = 256;
+pub const PACKET_SIZE: usize = 256;
 /// Kinds of packets.
 pub const HELLO: u32 = 1;
 pub const BOUNCE: u32 = 2;
@@ -43,24 +43,24 @@ impl Sizes {
         pool: 65_536,
     };
 
-    pub const fn responses_at(self) -> usize {
+    pub const fn responses_offset(self) -> usize {
         512
     }
 
-    pub const fn commands_at(self) -> usize {
-        (self.responses_at() + self.responses * 16).next_multiple_of(128)
+    pub const fn commands_offset(self) -> usize {
+        (self.responses_offset() + self.responses * 16).next_multiple_of(128)
     }
 
-    pub const fn coll_queue_at(self) -> usize {
-        (self.commands_at() + self.commands * 64).next_multiple_of(128)
+    pub const fn coll_queue_offset(self) -> usize {
+        (self.commands_offset() + self.commands * 64).next_multiple_of(128)
     }
 
-    pub const fn pool_at(self) -> usize {
-        (self.coll_queue_at() + 32 * 64).next_multiple_of(4096)
+    pub const fn pool_offset(self) -> usize {
+        (self.coll_queue_offset() + 32 * 64).next_multiple_of(4096)
     }
 
     pub const fn total(self) -> usize {
-        (self.pool_at() + self.pool).next_multiple_of(4096)
+        (self.pool_offset() + self.pool).next_multiple_of(4096)
     }
 }
 
@@ -79,11 +79,12 @@ pub struct Hello<'a> {
     pub name: &'a str,
     /// The number of this incarnation of the name.
     pub incarnation: u128,
-    /// A word of this process. The peer reads it to find out whether it may read this process's memory.
+    /// A word of this process. The peer reads it to find out whether it may read this process's
+    /// memory.
     pub nonce: &'a u64,
     /// The sizes of the outbox.
     pub sizes: Sizes,
-    /// The number of chunks of a table that follow.
+    /// The number of chunks of the key table that follow.
     pub chunks: u32,
 }
 
@@ -111,7 +112,7 @@ impl Hello<'_> {
         packet.extend((name.len() as u32).to_le_bytes());
         packet.extend(name.as_bytes());
         // There is no authorization key.
-        packet.resize(PACKET, 0);
+        packet.resize(PACKET_SIZE, 0);
         packet
     }
 }
@@ -123,7 +124,7 @@ pub struct PeerSocket(OwnedFd);
 /// The result of a receive.
 #[derive(Debug)]
 pub enum Received {
-    /// Nothing yet.
+    /// No packet has arrived.
     Nothing,
     /// A packet, with its descriptors.
     Packet(Vec<u8>, Vec<OwnedFd>),
@@ -133,7 +134,7 @@ pub enum Received {
 
 impl PeerSocket {
     /// Wraps an established connection.
-    pub fn of(socket: OwnedFd) -> Self {
+    pub fn new(socket: OwnedFd) -> Self {
         Self(socket)
     }
 
@@ -144,7 +145,7 @@ impl PeerSocket {
     pub fn connect(address: &str) -> anyhow::Result<Self> {
         let socket = packet_socket()?;
         let name = address.strip_prefix("fi_shm://").unwrap_or(address);
-        connect(socket.as_raw_fd(), &rendezvous(name)?)
+        connect(socket.as_raw_fd(), &socket_address(name)?)
             .with_context(|| format!("connecting to {name}"))?;
         Ok(Self(socket))
     }
@@ -155,7 +156,7 @@ impl PeerSocket {
     /// Those of the system.
     pub fn listen(name: &str) -> anyhow::Result<Self> {
         let socket = packet_socket()?;
-        bind(socket.as_raw_fd(), &rendezvous(name)?)?;
+        bind(socket.as_raw_fd(), &socket_address(name)?)?;
         listen(&socket, Backlog::new(10)?)?;
         Ok(Self(socket))
     }
@@ -166,7 +167,7 @@ impl PeerSocket {
     /// When no peer has connected.
     pub fn accept(&self) -> anyhow::Result<Self> {
         let socket = accept4(self.0.as_raw_fd(), SockFlag::SOCK_NONBLOCK)?;
-        Ok(Self(owned(socket)))
+        Ok(Self(own_fd(socket)))
     }
 
     /// Sends a packet, and ignores a closed connection or a full socket.
@@ -194,7 +195,7 @@ impl PeerSocket {
 
     /// Receives a packet without waiting.
     pub fn receive(&self) -> Received {
-        let mut bytes = vec![0; PACKET];
+        let mut bytes = vec![0; PACKET_SIZE];
         let mut space = nix::cmsg_space!([i32; 4]);
         let mut iov = [IoSliceMut::new(&mut bytes)];
         let flags = MsgFlags::MSG_CMSG_CLOEXEC;
@@ -203,7 +204,7 @@ impl PeerSocket {
             Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => return Received::Nothing,
             Ok(message) if message.bytes > 0 => {
                 let rights = message.cmsgs().into_iter().flatten();
-                (message.bytes, rights.flat_map(taken).collect())
+                (message.bytes, rights.flat_map(received_fds).collect())
             }
             Ok(_) | Err(_) => return Received::End,
         };
@@ -236,27 +237,27 @@ pub fn packet_socket() -> nix::Result<OwnedFd> {
 ///
 /// # Errors
 /// When the name is too long.
-pub fn rendezvous(name: &str) -> nix::Result<UnixAddr> {
-    rendezvous_of(nix::unistd::geteuid().as_raw(), name)
+pub fn socket_address(name: &str) -> nix::Result<UnixAddr> {
+    socket_address_of_user(nix::unistd::geteuid().as_raw(), name)
 }
 
 /// The socket address of an endpoint of a user.
 ///
 /// # Errors
 /// When the name is too long.
-pub fn rendezvous_of(user: u32, name: &str) -> nix::Result<UnixAddr> {
+pub fn socket_address_of_user(user: u32, name: &str) -> nix::Result<UnixAddr> {
     UnixAddr::new_abstract(format!("selvedge-shm/{user}/{name}").as_bytes())
 }
 
-fn taken(message: ControlMessageOwned) -> Vec<OwnedFd> {
+fn received_fds(message: ControlMessageOwned) -> Vec<OwnedFd> {
     match message {
-        ControlMessageOwned::ScmRights(fds) => fds.into_iter().map(owned).collect(),
+        ControlMessageOwned::ScmRights(fds) => fds.into_iter().map(own_fd).collect(),
         _ => Vec::new(),
     }
 }
 
 #[expect(unsafe_code, reason = "a descriptor that was just received")]
-fn owned(fd: i32) -> OwnedFd {
+fn own_fd(fd: i32) -> OwnedFd {
     // SAFETY: the descriptor was just received or accepted, and has no other owner.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }

@@ -12,7 +12,7 @@ use selvedge_shm::smr::layout::VERSION;
 use selvedge_testkit::process;
 use selvedge_testkit::random::Random;
 use selvedge_testkit::shm_peer::{
-    Hello, PACKET, PeerSocket, RawMemory, Received, Sizes, doorbell_seals, outbox_seals,
+    Hello, PACKET_SIZE, PeerSocket, RawMemory, Received, Sizes, doorbell_seals, outbox_seals,
 };
 use serde::{Deserialize, Serialize};
 
@@ -286,7 +286,7 @@ fn send_hellos(
             bytes[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
         }
         match random.below(8) {
-            0 => bytes.truncate(random.below(PACKET as u64) as usize),
+            0 => bytes.truncate(random.below(PACKET_SIZE as u64) as usize),
             1 => bytes.resize(5000, 0xff),
             2 => bytes
                 .iter_mut()

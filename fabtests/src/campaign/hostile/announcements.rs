@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use selvedge_testkit::random::Random;
-use selvedge_testkit::shm_peer::{BLOCK, PACKET, RELEASE, RawMemory, outbox_seals};
+use selvedge_testkit::shm_peer::{BLOCK, PACKET_SIZE, RELEASE, RawMemory, outbox_seals};
 
 use super::adversary::{AttackStats, Config};
 use super::packet;
@@ -54,6 +54,6 @@ fn encode(kind: u32, fields: &[u64]) -> Vec<u8> {
     fields
         .iter()
         .for_each(|field| bytes.extend(field.to_le_bytes()));
-    bytes.resize(PACKET, 0);
+    bytes.resize(PACKET_SIZE, 0);
     bytes
 }

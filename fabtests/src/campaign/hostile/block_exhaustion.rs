@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use anyhow::{Context as _, ensure};
 use selvedge_testkit::random::Random;
-use selvedge_testkit::shm_peer::{BLOCK, PACKET, RawMemory, outbox_seals};
+use selvedge_testkit::shm_peer::{BLOCK, PACKET_SIZE, RawMemory, outbox_seals};
 use selvedge_testkit::timeout::Timeout;
 
 use super::adversary::{AttackStats, Config};
@@ -64,7 +64,7 @@ fn announce(
         for field in [block, block << 20, LEN, 0] {
             bytes.extend(field.to_le_bytes());
         }
-        bytes.resize(PACKET, 0);
+        bytes.resize(PACKET_SIZE, 0);
         while !peer.socket.try_send(&bytes, &[fd]) {
             if peer.is_cut_off() {
                 return Ok(());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use selvedge_testkit::random::Random;
 use selvedge_testkit::shm_peer::{
-    BLOCK, KEYS, PACKET, RELEASE, RawMemory, doorbell_seals, outbox_seals,
+    BLOCK, KEYS, PACKET_SIZE, RELEASE, RawMemory, doorbell_seals, outbox_seals,
 };
 
 use super::dictionary::{mutate, number};
@@ -70,7 +70,7 @@ impl RawPeer {
     pub(super) fn send_table(&mut self) {
         let mut bytes = packet(KEYS);
         bytes.extend(0_u32.to_le_bytes());
-        bytes.resize(PACKET, 0);
+        bytes.resize(PACKET_SIZE, 0);
         self.socket.send(&bytes, &[self.forged.table.fd()]);
     }
 
@@ -106,7 +106,7 @@ impl RawPeer {
         for field in fields {
             bytes.extend(field.to_le_bytes());
         }
-        bytes.resize(PACKET, 0);
+        bytes.resize(PACKET_SIZE, 0);
         let fd = match random.once_in(6) {
             true => self.forged.table.fd(),
             false => self.forged.block.fd(),
@@ -121,7 +121,7 @@ impl RawPeer {
             false => self.forged.blocks,
         };
         bytes.extend(block.to_le_bytes());
-        bytes.resize(PACKET, 0);
+        bytes.resize(PACKET_SIZE, 0);
         self.socket.send(&bytes, &[]);
     }
 
@@ -129,7 +129,7 @@ impl RawPeer {
     fn send_chunk(&mut self, random: &mut Random) {
         let mut bytes = packet(KEYS);
         bytes.extend((random.below(16) as u32).to_le_bytes());
-        bytes.resize(PACKET, 0);
+        bytes.resize(PACKET_SIZE, 0);
         self.socket.send(&bytes, &[self.forged.table.fd()]);
     }
 

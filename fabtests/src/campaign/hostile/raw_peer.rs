@@ -10,7 +10,8 @@ use anyhow::bail;
 use selvedge_shm::smr::layout::VERSION;
 use selvedge_testkit::random::Random;
 use selvedge_testkit::shm_peer::{
-    BOUNCE, Hello, PACKET, PeerSocket, RawMemory, Received, Sizes, doorbell_seals, outbox_seals,
+    BOUNCE, Hello, PACKET_SIZE, PeerSocket, RawMemory, Received, Sizes, doorbell_seals,
+    outbox_seals,
 };
 use selvedge_testkit::timeout::Timeout;
 
@@ -202,7 +203,7 @@ impl RawPeer {
         if inbox.words() * 8 != sizes.total() {
             return;
         }
-        let slot = sizes.commands_at() / 8 + (self.read as usize % sizes.commands) * 8;
+        let slot = sizes.commands_offset() / 8 + (self.read as usize % sizes.commands) * 8;
         let head = inbox.load(slot);
         if head >> 32 != (self.read + 1) & 0xffff_ffff {
             return;
@@ -305,7 +306,7 @@ impl RawPeer {
 
     /// The index of the next command's first word.
     fn slot(&self) -> usize {
-        self.sizes.commands_at() / 8 + (self.sent as usize % self.sizes.commands) * 8
+        self.sizes.commands_offset() / 8 + (self.sent as usize % self.sizes.commands) * 8
     }
 
     /// Writes a command except for its first word.
@@ -347,7 +348,7 @@ impl RawPeer {
             false => *random.pick(&[0, 1, 2, 2, 2, 3, 4, 4 | 12 << 8]),
         };
         let entry =
-            self.sizes.responses_at() / 8 + (self.answered as usize % self.sizes.responses) * 2;
+            self.sizes.responses_offset() / 8 + (self.answered as usize % self.sizes.responses) * 2;
         self.outbox
             .store(entry + 1, next_operation_id | status << 32);
         self.answered += 1;
@@ -390,7 +391,7 @@ impl RawPeer {
         let mut bytes = packet(BOUNCE);
         bytes.extend((SEGMENTS as u32).to_le_bytes());
         bytes.extend((SEGMENT as u32).to_le_bytes());
-        bytes.resize(PACKET, 0);
+        bytes.resize(PACKET_SIZE, 0);
         self.socket.send(&bytes, &[bounce.fd()]);
         self.bounce = Some(Arc::new(bounce));
     }
@@ -420,7 +421,7 @@ impl RawPeer {
     /// Sends a packet of any kind, with or without descriptors.
     fn send_packet(&mut self, random: &mut Random) {
         let mut bytes = packet(random.below(12) as u32);
-        while bytes.len() < PACKET {
+        while bytes.len() < PACKET_SIZE {
             bytes.extend((number(random) as u32).to_le_bytes());
         }
         let fds = [self.outbox.fd(), self.outbox.fd(), self.outbox.fd()];
@@ -435,11 +436,11 @@ fn write_header(outbox: &RawMemory, sizes: Sizes) {
         u64::from_le_bytes(*b"selvedge"),
         u64::from(VERSION) | pid << 32,
         sizes.total() as u64,
-        sizes.responses_at() as u64,
+        sizes.responses_offset() as u64,
         sizes.responses as u64,
-        sizes.commands_at() as u64,
+        sizes.commands_offset() as u64,
         sizes.commands as u64,
-        sizes.pool_at() as u64,
+        sizes.pool_offset() as u64,
         sizes.pool as u64,
     ];
     for (at, word) in words.into_iter().enumerate() {

@@ -9,7 +9,7 @@ use nix::sys::socket::{Backlog, bind, connect, listen};
 use selvedge::info::EpType;
 use selvedge::{Address, Errno, FiAddr, Hints, Registry};
 use selvedge_testkit::long::part;
-use selvedge_testkit::shm_peer::{packet_socket, rendezvous};
+use selvedge_testkit::shm_peer::{packet_socket, socket_address};
 use selvedge_testkit::skip::{Need, skip};
 
 use crate::process::{PeerProcess, Watchdog, alone};
@@ -121,10 +121,10 @@ fn a_peer_whose_backlog_is_full_is_tried_longer_than_an_absent_one() {
     let _watchdog = Watchdog::new();
     let name = unique("full-backlog");
     let listener = packet_socket().unwrap();
-    bind(listener.as_raw_fd(), &rendezvous(&name).unwrap()).unwrap();
+    bind(listener.as_raw_fd(), &socket_address(&name).unwrap()).unwrap();
     listen(&listener, Backlog::new(0).unwrap()).unwrap();
     let sockets: Vec<_> = std::iter::repeat_with(|| packet_socket().unwrap())
-        .take_while(|socket| connect(socket.as_raw_fd(), &rendezvous(&name).unwrap()).is_ok())
+        .take_while(|socket| connect(socket.as_raw_fd(), &socket_address(&name).unwrap()).is_ok())
         .collect();
     assert!(!sockets.is_empty());
     let mut side = Side::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "0")]);

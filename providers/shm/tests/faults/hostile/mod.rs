@@ -96,7 +96,7 @@ pub(crate) struct HostileConnection {
 impl HostileConnection {
     /// Wraps the socket of an existing connection.
     pub(crate) fn from_socket(socket: OwnedFd) -> Self {
-        let socket = PeerSocket::of(socket);
+        let socket = PeerSocket::new(socket);
         Self { socket }
     }
 
