@@ -1,19 +1,19 @@
 //! Checks whether memory is mapped at addresses that a peer has sent.
 //!
-//! If a registered region covers the whole address space, a peer may send any address, and an access to
-//! unmapped memory would end the process. These functions therefore ask the kernel before the access, by
-//! one of two methods:
+//! If a registered region covers the whole address space, a peer may send any address, and an
+//! access to unmapped memory would end the process. These functions therefore ask the kernel before
+//! the access, by one of two methods:
 //!
-//! - Page by page: operations of futex(2) read or change a word of the page, as an instruction would, and
-//!   fail with `EFAULT` where the instruction would fault. The change is an atomic OR with zero, which
-//!   leaves the word as it is. futex(2) is allowed in every sandbox.
-//! - Mapping by mapping (`PROCMAP_QUERY`, since Linux 6.11): one query for each mapping, independent of
-//!   its length. A query takes as long as the first method takes for three pages. Mappings of
-//!   files are also checked page by page, because a file may end before its mapping.
+//! - Page by page: operations of futex(2) read or change a word of the page, as an instruction
+//!   would, and fail with `EFAULT` where the instruction would fault. The change is an atomic OR
+//!   with zero, which leaves the word as it is. futex(2) is allowed in every sandbox.
+//! - Mapping by mapping (`PROCMAP_QUERY`, since Linux 6.11): one query for each mapping,
+//!   independent of its length. A query takes as long as the first method takes for three pages.
+//!   Mappings of files are also checked page by page, because a file may end before its mapping.
 //!
-//! The first and the last page are always checked by the first method. Guard pages
-//! between them (`MADV_GUARD_INSTALL`) are not detected. If another thread unmaps the memory between the
-//! check and the access, the check does not help.
+//! The first and the last page are always checked by the first method. Guard pages between them
+//! (`MADV_GUARD_INSTALL`) are not detected. If another thread unmaps the memory between the check
+//! and the access, the check does not help.
 
 #![expect(unsafe_code, reason = "system calls without safe wrappers")]
 
@@ -188,7 +188,8 @@ fn mapping(address: usize) -> Mapping {
         query_addr: address as u64,
         ..ProcmapQuery::default()
     };
-    // SAFETY: the structure has the kernel's layout and states its size; its buffer addresses are zero.
+    // SAFETY: the structure has the kernel's layout and states its size; its buffer addresses are
+    // zero.
     let result = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) };
     if result == 0 {
         return Mapping::Some {
@@ -203,8 +204,8 @@ fn mapping(address: usize) -> Mapping {
     }
 }
 
-/// This process's list of mappings. It is `None` in a child that was forked after the first query: there
-/// the open file is the list of the parent.
+/// This process's list of mappings. It is `None` in a child that was forked after the first query:
+/// there the open file is the list of the parent.
 fn maps() -> Option<&'static File> {
     static MAPS: OnceLock<(u32, Option<File>)> = OnceLock::new();
     let pid = std::process::id();

@@ -75,17 +75,17 @@ impl Registry {
     /// Returns the descriptions that satisfy `hints` (fi_getinfo(3)).
     ///
     /// The results are in the order of the registry's providers, and for each provider in its order
-    /// of preference. Nothing else changes the order, so the first result is the same in every process
-    /// with the same environment. `Ok` has at least one result. [`Info::open`] opens a result.
+    /// of preference. Nothing else changes the order, so the first result is the same in every
+    /// process with the same environment. `Ok` has at least one result. [`Info::open`] opens a
+    /// result.
     ///
     /// `node` and `service` name the peer, or with [`InfoFlags::SOURCE`] the local address.
     ///
     /// # Errors
-    /// [`Errno::NoData`] when no description matches; the text has a line for each provider, with the
-    /// attribute that does not match and both values. [`Errno::NoSys`] for a version above
-    /// [`Version::API`].
-    /// [`Errno::BadFlags`] for unknown or contradicting flags. [`Errno::Inval`] for an invalid parameter
-    /// in the environment.
+    /// [`Errno::NoData`] when no description matches; the text has a line for each provider, with
+    /// the attribute that does not match and both values. [`Errno::NoSys`] for a version above
+    /// [`Version::API`]. [`Errno::BadFlags`] for unknown or contradicting flags. [`Errno::Inval`]
+    /// for an invalid parameter in the environment.
     pub fn getinfo(
         &self,
         version: Version,
@@ -115,8 +115,8 @@ impl Registry {
         self.getinfo(Version::API, None, None, InfoFlags::empty(), hints)
     }
 
-    /// Runs the query of [`Registry::getinfo`]. Returns for each candidate of each provider the reason
-    /// why the candidate is or is not a result.
+    /// Runs the query of [`Registry::getinfo`]. Returns for each candidate of each provider the
+    /// reason why the candidate is or is not a result.
     ///
     /// # Errors
     /// The errors of [`Registry::getinfo`] for its arguments and the environment.
@@ -159,8 +159,8 @@ impl Registry {
     }
 
     /// Binds a description that discovery has not returned, or that was converted from C, to this
-    /// registry, so that [`Info::open`] works. The description gets the parameters of this registry,
-    /// and the threading promise of `hints`.
+    /// registry, so that [`Info::open`] works. The description gets the parameters of this
+    /// registry, and the threading promise of `hints`.
     ///
     /// # Errors
     /// [`Errno::NoDev`] when no provider has the name in `info`.
@@ -264,22 +264,24 @@ impl Filters {
         })
     }
 
-    /// Returns the outcome of a provider that the filters exclude, or `None` for any other provider.
+    /// Returns the outcome of a provider that the filters exclude, or `None` for any other
+    /// provider.
     fn exclusion(&self, provider: &dyn Provider, query: &Query<'_>) -> Option<Outcome> {
-        let admits_provider = |filter| {
+        let admits_name_or_alias = |filter| {
             admits_provider(filter, provider.name()) || alias_in(provider, filter).is_some()
         };
-        if !admits_provider(&self.environment) {
+        if !admits_name_or_alias(&self.environment) {
             return Some(Outcome::Excluded(format!(
                 "FI_PROVIDER={}",
                 self.environment_text
             )));
         }
-        (!admits_provider(&self.hint))
+        (!admits_name_or_alias(&self.hint))
             .then(|| Outcome::Refused(self.name_mismatch(provider, query)))
     }
 
-    /// Applies the filters to a result of a provider. Only the result has the provider's full name.
+    /// Applies the filters to a result of a provider. Unlike [`Self::exclusion`], this compares the
+    /// full provider name with all its layers, which only a result has.
     fn filter(&self, provider: &dyn Provider, info: Info, query: &Query<'_>) -> Outcome {
         let name = &info.fabric_attr.prov_name;
         if !admits(&self.environment, provider, name) {
@@ -424,8 +426,8 @@ fn with_origin(mut info: Info, provider: &Arc<dyn Provider>, query: &Query<'_>) 
     info
 }
 
-/// Logs the error of a failed provider, because results of another provider would hide the error, and
-/// a C program receives only an error number.
+/// Logs the error of a failed provider, because results of another provider would hide the error,
+/// and a C program receives only an error number.
 fn log_failure(explanation: &Explanation) {
     if let Outcome::Failed(_) = explanation.outcome {
         log_once(log::Level::Error, &explanation.to_string());

@@ -157,14 +157,14 @@ fn an_atomic_keeps_its_operands_while_it_waits() {
     assert!(poll(swap.as_mut()).is_pending());
     let mut add = pin!(ep.fetch_atomic(pool.take().unwrap(), &operand, target(Op::Sum)));
     assert!(poll(add.as_mut()).is_pending());
-    let mut earlier = || {
+    let mut previous_values = || {
         let waited = [poll(swap.as_mut()), poll(add.as_mut())];
         waited.map(|done| match done {
             Poll::Ready(buf) => u64::from_ne_bytes(buf.unwrap()[..].try_into().unwrap()),
             Poll::Pending => panic!("not done"),
         })
     };
-    assert_eq!((earlier(), region.load_u64(8)), ([5, 7], Ok(14)));
+    assert_eq!((previous_values(), region.load_u64(8)), ([5, 7], Ok(14)));
 }
 
 #[test]

@@ -28,7 +28,7 @@ const PARTS: &[Part] = &[
         name: "fabtests",
         dirs: &["fabtests"],
         budget: Some(25_000),
-        ceiling: 32_800,
+        ceiling: 33_000,
         reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are not \
                  front ends of the suite; the benchmarks (7,500) share no code with the test kit, \
                  which would delay their first build.",
@@ -44,7 +44,7 @@ const PARTS: &[Part] = &[
         name: "shm",
         dirs: &["providers/shm"],
         budget: Some(9_500),
-        ceiling: 15_100,
+        ceiling: 15_150,
         reason: "Restarted peers, proofs of keys, collective channels, mapped memory and telemetry \
                  remain; libfabric's shm, the basis of the budget, has none of them.",
     },
@@ -60,7 +60,7 @@ const PARTS: &[Part] = &[
         name: "tcp",
         dirs: &["providers/tcp"],
         budget: Some(6_000),
-        ceiling: 7_850,
+        ceiling: 7_900,
         reason: "TLS, proofs of keys, passive endpoints and the protocol of stock libfabric each \
                  require their own connection states.",
     },
@@ -73,7 +73,7 @@ const PARTS: &[Part] = &[
             "providers/udp",
         ],
         budget: Some(7_500),
-        ceiling: 9_700,
+        ceiling: 9_750,
         reason: "ofi has a file for each object class of the other library, and hook one for each \
                  hook and its endpoint state.",
     },
@@ -81,14 +81,14 @@ const PARTS: &[Part] = &[
         name: "C interface, abi",
         dirs: &["util/capi/fabric", "abi"],
         budget: Some(7_500),
-        ceiling: 7_500,
-        reason: "",
+        ceiling: 7_600,
+        reason: "Descriptive names are longer than the first names, and rustfmt breaks more lines.",
     },
     Part {
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 23_950,
+        ceiling: 24_150,
         reason: "",
     },
 ];
@@ -98,7 +98,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 116_300,
+    ceiling: 116_600,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };

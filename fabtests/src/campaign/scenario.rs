@@ -101,14 +101,14 @@ impl Scenario {
     }
 
     /// Starts the next incarnation of the target and runs it to its mark before the operation. If
-    /// `is_late`, no receives for its messages are posted yet.
+    /// `has_late_receives`, no receives for its messages are posted yet.
     ///
     /// # Errors
     /// The target does not reach its mark.
     pub(crate) fn start_target(
         &mut self,
         is_traced: bool,
-        is_late: bool,
+        has_late_receives: bool,
     ) -> anyhow::Result<TracedProcess> {
         self.incarnation += 1;
         self.operations = Operations::default();
@@ -116,7 +116,7 @@ impl Scenario {
             let content = initial_content(access, self.operation_stamp(), len);
             self.endpoint.set_memory(memory_kind, &content);
         }
-        if !is_late {
+        if !has_late_receives {
             self.post_receives(RECEIVES)?;
         } else if self.operation.is_connected() {
             self.post_receives(1)?;

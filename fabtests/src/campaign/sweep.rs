@@ -40,11 +40,12 @@ pub(crate) enum Point {
     Instruction(u64),
     /// After this many instructions; the first ones run at full speed to a breakpoint.
     AfterBreakpoint(Shortcut, u64),
-    /// At an instant.
+    /// After this time at full speed, untraced.
     After(Duration),
 }
 
-/// Single steps of the target between two polls of the partner, which runs that much faster.
+/// The number of single steps of the target between two polls of the partner. The partner is not
+/// single-stepped, and would otherwise run much faster than the target.
 const DRIVE_INTERVAL: u64 = 16;
 
 /// Steps a target through its whole operation, and kills it.
@@ -77,9 +78,9 @@ pub(crate) fn attempt(
 ) -> anyhow::Result<Observation> {
     let allows_late_receives =
         operation.needs_no_partner() && !matches!(operation.action, Action::Close | Action::Wake);
-    let is_late = allows_late_receives && random.flip();
+    let has_late_receives = allows_late_receives && random.flip();
     let is_traced = !matches!(point, Point::After(_));
-    let mut traced = scenario.start_target(is_traced, is_late)?;
+    let mut traced = scenario.start_target(is_traced, has_late_receives)?;
     let is_partner_parked = operation.action == Action::Wake;
     if is_partner_parked {
         scenario.arm_wakeup()?;
@@ -107,17 +108,18 @@ pub(crate) fn attempt(
                 scenario.arm_wakeup()?;
             }
             detection_time = kill_target(scenario, traced, random)?;
-            if is_late {
+            if has_late_receives {
                 scenario.post_receives(2)?;
             }
             let sent = usize::from(is_completed && operation.sends().is_some());
             scenario.check_received(connect_messages + sent)?;
-            let is_same = is_late
+            let is_same = has_late_receives
                 || received_before
                     .is_none_or(|received_before| received_before == scenario.received());
             ensure!(
                 is_same,
-                "the number of messages changed after the kill: {received_before:?} had arrived before"
+                "the number of messages changed after the kill: {received_before:?} had arrived \
+                 before"
             );
             scenario.check_memory(is_completed)?;
             let survived = scenario.survived();
@@ -136,7 +138,7 @@ pub(crate) fn attempt(
             while Instant::now() < deadline {
                 scenario.exchange_with_bystander()?;
             }
-            if is_late {
+            if has_late_receives {
                 scenario.post_receives(2)?;
             }
             if operation.action == Action::Park {

@@ -16,7 +16,7 @@ pub struct Args {
     /// Attempts of each row [default: a few, which take seconds]
     #[arg(long, value_name = "N")]
     rounds: Option<u64>,
-    /// Try every point: each instruction, each limit
+    /// In kill and stop, try every instruction instead of random points
     #[arg(long, conflicts_with_all = ["rounds", "duration"])]
     all: bool,
     /// Repeat each row for this time: 30s, 10m, 8h

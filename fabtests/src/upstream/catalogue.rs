@@ -209,9 +209,9 @@ fn pair(line: &str, provider: &str) -> Vec<Process> {
     ]
 }
 
-/// The option for the address at which a server listens. On one host there is none, so the server
-/// listens at any address, except with providers of other libraries (`;ofi`), some of which listen
-/// at one address only.
+/// The option for the address at which a server listens. `{source}` is no option if both processes
+/// run on one host, so that the server listens at any address. Providers of other libraries
+/// (`;ofi`) always get the option, because some of them listen at one address only.
 fn source_option(provider: &str) -> &'static str {
     match provider.ends_with(";ofi") {
         true => "-s={here}",

@@ -62,7 +62,7 @@ const fn facts(
 const BENCH: &[&str] = &[PAIR, INFO, BENCHMARK];
 const BENCH_WITH_OPERATION: &[&str] = &[PAIR, INFO, OPERATION, BENCHMARK];
 
-const fn bench(
+const fn with_long(
     program: &'static str,
     specific: &'static str,
     common: &'static [&'static str],
@@ -88,11 +88,11 @@ const ALL: &[Facts] = &[
     facts("fi_msg", "", &[ADDRESS, INFO]),
     facts("fi_msg_epoll", "", &[ADDRESS, INFO]),
     facts("fi_msg_sockets", "", &[ADDRESS, INFO]),
-    bench("fi_multi_ep", "c:vAQ", &[PAIR, INFO]),
+    with_long("fi_multi_ep", "c:vAQ", &[PAIR, INFO]),
     facts("fi_multi_mr", "c:Vv", &[ADDRESS, INFO]),
-    bench("fi_multi_recv", "Mv", &[PAIR, INFO]),
+    with_long("fi_multi_recv", "Mv", &[PAIR, INFO]),
     facts("fi_rdm", "U", &[PAIR, INFO]),
-    bench("fi_rdm_atomic", "o:Uz:v", &[PAIR, INFO]),
+    with_long("fi_rdm_atomic", "o:Uz:v", &[PAIR, INFO]),
     facts("fi_rdm_deferred_wq", "aT:", &[ADDRESS, INFO]),
     facts("fi_rdm_multi_client", "UR", &[PAIR, INFO]),
     facts("fi_rdm_multi_domain", "c:V", &[ADDRESS, INFO]),
@@ -101,7 +101,7 @@ const ALL: &[Facts] = &[
     facts("fi_rdm_shared_av", "", &[ADDRESS, INFO]),
     Facts {
         differs: &[("-C", "16", "4"), ("-c", "fd", "yield")],
-        ..bench("fi_rdm_stress", "u:", &[PAIR, INFO])
+        ..with_long("fi_rdm_stress", "u:", &[PAIR, INFO])
     },
     facts("fi_rdm_tagged_peek", "", &[PAIR, INFO]),
     facts("fi_recv_cancel", "V", &[ADDRESS, INFO]),
@@ -126,19 +126,19 @@ const ALL: &[Facts] = &[
     facts("fi_unmap_mem", "", &[PAIR, INFO]),
     Facts {
         differs: &[("-T", "5", "30")],
-        ..bench("fi_dgram_pingpong", "T:", BENCH)
+        ..with_long("fi_dgram_pingpong", "T:", BENCH)
     },
-    bench("fi_msg_bw", "", BENCH_WITH_OPERATION),
-    bench("fi_msg_pingpong", "", BENCH_WITH_OPERATION),
-    bench("fi_rdm_bw", "U", BENCH),
-    bench("fi_rdm_bw_mt", "gn:U", BENCH_WITH_OPERATION),
-    bench("fi_rdm_cntr_pingpong", "", BENCH),
-    bench("fi_rdm_pingpong", "U", BENCH),
-    bench("fi_rdm_tagged_bw", "U", BENCH),
-    bench("fi_rdm_tagged_pingpong", "U", BENCH),
-    bench("fi_rma_bw", "U", BENCH_WITH_OPERATION),
-    bench("fi_rma_pingpong", "U", BENCH_WITH_OPERATION),
-    bench("fi_rma_tx_completion", "U", BENCH_WITH_OPERATION),
+    with_long("fi_msg_bw", "", BENCH_WITH_OPERATION),
+    with_long("fi_msg_pingpong", "", BENCH_WITH_OPERATION),
+    with_long("fi_rdm_bw", "U", BENCH),
+    with_long("fi_rdm_bw_mt", "gn:U", BENCH_WITH_OPERATION),
+    with_long("fi_rdm_cntr_pingpong", "", BENCH),
+    with_long("fi_rdm_pingpong", "U", BENCH),
+    with_long("fi_rdm_tagged_bw", "U", BENCH),
+    with_long("fi_rdm_tagged_pingpong", "U", BENCH),
+    with_long("fi_rma_bw", "U", BENCH_WITH_OPERATION),
+    with_long("fi_rma_pingpong", "U", BENCH_WITH_OPERATION),
+    with_long("fi_rma_tx_completion", "U", BENCH_WITH_OPERATION),
     facts("fi_av_test", "g:G:n:s:e:", &[FABRIC]),
     facts("fi_check_hmem", "p:", &[]),
     facts("fi_cntr_test", "", &[FABRIC, DEVICE]),
@@ -235,13 +235,13 @@ fn the_facts_cover_every_generic_program() {
 
 #[test]
 fn every_option_of_each_upstream_program_is_accepted() {
-    let mut missing = Vec::new();
+    let mut wrong = Vec::new();
     for facts in ALL {
         for (option, has_arg) in facts.options() {
             let is_specific = parse_getopt(facts.specific)
                 .iter()
                 .any(|(specific, _)| *specific == option);
-            // Upstream's own options take numbers where the common ones take words.
+            // A program's own options take numbers where the common ones take words.
             let value = match is_specific && !matches!(option, 'e' | 'o') {
                 true => "1",
                 false => value(option),
@@ -253,7 +253,7 @@ fn every_option_of_each_upstream_program_is_accepted() {
             };
             let is_refused = facts.refused.iter().any(|(refused, _)| *refused == option);
             if facts.accepts(&words) == is_refused {
-                missing.push(format!("{} {}", facts.program, words.join(" ")));
+                wrong.push(format!("{} {}", facts.program, words.join(" ")));
             }
         }
         for long in facts.long {
@@ -262,11 +262,11 @@ fn every_option_of_each_upstream_program_is_accepted() {
                 None => format!("--{long}"),
             };
             if !facts.accepts(std::slice::from_ref(&word)) {
-                missing.push(format!("{} {word}", facts.program));
+                wrong.push(format!("{} {word}", facts.program));
             }
         }
     }
-    assert!(missing.is_empty(), "{missing:#?}");
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]

@@ -82,7 +82,7 @@ impl AvLayer for HookPoint {
         };
         let removed = self.call_unit("av_remove", &args, || below.remove(addrs));
         self.recorder_config()
-            .address_changes
+            .address_removals
             .fetch_add(1, Ordering::Relaxed);
         removed
     }

@@ -30,7 +30,7 @@ pub(crate) struct RecorderConfig {
     pub(crate) calls: bool,
     /// Counts removals from address vectors: an insertion after a removal may give an address index
     /// to another peer.
-    pub(crate) address_changes: Arc<AtomicU64>,
+    pub(crate) address_removals: Arc<AtomicU64>,
 }
 
 impl RecorderConfig {
@@ -191,7 +191,7 @@ impl Recorder {
             calls: calls.transpose()?,
             tx: bound.tx,
             rx: bound.rx,
-            names: Names::new(bound.av, &recorder_config.address_changes),
+            names: Names::new(bound.av, &recorder_config.address_removals),
         })))
     }
 

@@ -1,5 +1,5 @@
-//! Posts of messages, tagged and untagged. The caller's promise about memory becomes a value; the
-//! other code is safe.
+//! Posts of messages, tagged and untagged. The caller's promise about memory becomes a [`TxBuf`] or
+//! [`RxBuf`]; the code that uses these values is safe.
 
 #![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 

@@ -206,8 +206,8 @@ pub struct Atomic {
 }
 
 impl Atomic {
-    /// An atomic on as many elements as `operand` has. The operand of a read, the comparand of an operation
-    /// that does not compare, and the result of the base family are omitted.
+    /// An atomic on as many elements as `operand` has. The operand of a read, the comparand of an
+    /// operation that does not compare, and the result of the base family are omitted.
     pub fn new(
         family: Family,
         datatype: Datatype,
@@ -234,7 +234,7 @@ impl Atomic {
         }
     }
 
-    /// The target of the short forms.
+    /// The target as the short forms of atomics take it.
     pub fn target(&self) -> Target {
         let RemoteAddr { peer, addr, key } = self.target;
         Target {

@@ -79,10 +79,10 @@ struct CanaryBuf {
     kind: RxKind,
 }
 
-/// Queues deferred work on a counter.
+/// Queues deferred work that sets a counter or adds to it.
 ///
 /// # Errors
-/// Those of the domain.
+/// Those of the domain, and an error for work that posts an operation.
 pub fn queue_count(domain: &dyn Domain, work: &trigger::Work<'_>) -> anyhow::Result<WorkId> {
     let is_post = matches!(work.action, Action::Post { .. });
     ensure!(!is_post, "{work:?} accesses memory");

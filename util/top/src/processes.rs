@@ -76,8 +76,8 @@ pub(crate) fn has_page(header: &PageHeader, pages: &[Stats]) -> bool {
     pages.iter().any(|stats| is_of(header, stats))
 }
 
-/// Returns the title of a page's object: an endpoint, or a shared receive context, whose name
-/// hooks choose.
+/// Returns the title of a page's object: an endpoint, or a shared receive context, which a hook
+/// has named `srx` and a number.
 pub(crate) fn title(header: &PageHeader) -> String {
     let PageHeader { provider, name, .. } = header;
     match name.starts_with("srx ") {

@@ -131,7 +131,7 @@ fn messages_of_all_endpoints(ctx: &mut TestContext) -> Result {
             } else {
                 0..0
             };
-            same("each once", numbers, all.collect())?;
+            same("the numbers of the messages", numbers, all.collect())?;
         }
         ctx.barrier()?;
     }

@@ -1,5 +1,5 @@
 //! `fi_ubertest`: a matrix of test configurations, for each of which both processes open new
-//! objects. The client reads the file and sends each configuration to the server.
+//! objects. The client reads the configurations from a file and sends each one to the server.
 
 mod atomics;
 mod bundled;
@@ -33,7 +33,7 @@ pub(super) const OPTIONS: OptionSet = OptionSet {
     long: &[],
 };
 
-/// The TCP port for configurations without `-q`.
+/// The TCP port over which the client sends configurations, unless `-q` gives another.
 const CONTROL_PORT: u16 = 2710;
 /// The longest description of a configuration.
 const MAX_CONFIG_LEN: usize = 64 << 10;
@@ -162,8 +162,9 @@ fn run_next(
     Ok(oob)
 }
 
-/// Runs one configuration. An unsupported configuration is counted, and the run continues. A
-/// failure ends the run, because the two sides are no longer synchronized.
+/// Runs one configuration. A configuration that is unsupported, or fails on one side before its
+/// endpoints are open, is an outcome that the caller counts, and the run continues. A later failure
+/// ends the run, because the two sides are no longer synchronized.
 fn run_case(
     options: &Options,
     case: Case,
@@ -203,7 +204,7 @@ fn run_case(
 /// The result of a configuration: the error of an unsupported or failed one.
 type Outcome = Result<(), Errno>;
 
-/// The result of invalid combinations and unsupported atomics.
+/// The result of invalid configurations ([`Case::invalid_reason`]) and unsupported atomics.
 const SKIPPED: Errno = Errno::Already;
 
 /// Sends the local status to the other side, and returns the other side's status.

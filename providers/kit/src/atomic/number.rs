@@ -34,7 +34,7 @@ pub(super) trait Number: Copy + PartialEq + 'static {
 pub(super) enum Plan<N: Number> {
     Read,
     Write,
-    /// One instruction, or the processor's replacement for it.
+    /// A read-modify-write of the word: one instruction where the processor has it for this size.
     Native(fn(&<N::Word as Word>::Cell<'_>, N::Word) -> N::Word),
     /// A compare-exchange loop around a calculation with target and operand.
     Compute(fn(N, N) -> N),
@@ -63,7 +63,7 @@ pub(super) fn plan<N: Number>(family: Family, op: Op) -> Option<Plan<N>> {
 /// Carries out an operation that [`plan`] supports.
 pub(super) fn run<N: Number>(family: Family, op: Op, vector: Vector<'_>) {
     let zero = N::from_truth(false).word();
-    match plan::<N>(family, op).expect("a kernel is an operation of the table") {
+    match plan::<N>(family, op).expect("the caller runs only operations that have a plan") {
         Plan::Read => vector.each(zero, |cell, _, _| N::Word::load(cell)),
         Plan::Write => vector.each(zero, |cell, operand, _| N::Word::swap(cell, operand)),
         Plan::Native(step) => vector.each(zero, |cell, operand, _| step(cell, operand)),

@@ -108,7 +108,8 @@ impl Wire {
             context: Purpose::Discard.context(number),
         };
         let flags = OpFlags::PEER_TRANSFER | OpFlags::PEEK | OpFlags::DISCARD;
-        // The layer retries a failed post at the next interval.
+        // The error of a post is ignored, because the layer discards again after
+        // `DISCARD_INTERVAL`.
         // SAFETY: the receive has no memory.
         let _ = unsafe { self.inner.trecvmsg(&msg, flags) };
     }

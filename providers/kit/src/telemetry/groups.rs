@@ -16,7 +16,7 @@ use super::seqlock::{self, Words};
 use super::shared_words::{SharedWords, now, write_text};
 use super::stats::{PageHeader, copy_consistent, read_text};
 
-/// The value of a join in the word that holds a collective's number.
+/// Stands for a join in the word that otherwise holds the operation of a collective ([`Op`]).
 const JOIN: u64 = 0xff;
 const INEXACT: u64 = 1;
 const AWAITS_ROOM: u64 = 2;

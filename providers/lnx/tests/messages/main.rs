@@ -1,5 +1,5 @@
-//! Messages between endpoints of one process. The tests of every provider are the files of the shm
-//! provider's tests, with this provider in `provider`.
+//! Messages between endpoints of one process. Tests that are independent of the provider are files
+//! of the shm provider's tests; they run with lnx, which `provider` opens.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 

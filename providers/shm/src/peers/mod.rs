@@ -65,8 +65,8 @@ impl Peers {
         self.list.len()
     }
 
-    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Peer> {
-        self.list.get_mut(index)
+    pub(crate) fn get_mut(&mut self, number: usize) -> Option<&mut Peer> {
+        self.list.get_mut(number)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Peer> {
@@ -79,8 +79,8 @@ impl Peers {
 
     /// Finds the peer with a name.
     pub(crate) fn find(&self, name: &Name) -> Option<&Peer> {
-        let index = self.names.get(name)?;
-        self.list.get(*index as usize)
+        let number = self.names.get(name)?;
+        self.list.get(*number as usize)
     }
 
     /// Returns the number of the peer at an index of the address vector.
@@ -89,8 +89,8 @@ impl Peers {
     /// [`Errno::Inval`] for an index that the address vector does not have.
     #[inline]
     pub(crate) fn resolve(&mut self, addr: FiAddr) -> Result<usize> {
-        match self.cached_index(addr) {
-            Some(index) if index != UNKNOWN => Ok(index as usize),
+        match self.cached_number(addr) {
+            Some(number) if number != UNKNOWN => Ok(number as usize),
             _ => self.resolve_uncached(addr),
         }
     }
@@ -98,13 +98,13 @@ impl Peers {
     /// Returns the peer at an index of the address vector, if the index is in the cache.
     #[inline(always)]
     pub(crate) fn cached(&mut self, addr: FiAddr) -> Option<&mut Peer> {
-        let index = self.cached_index(addr)?;
-        self.list.get_mut(index as usize)
+        let number = self.cached_number(addr)?;
+        self.list.get_mut(number as usize)
     }
 
     /// Returns the cached number for an index of the address vector, which may be [`UNKNOWN`].
     #[inline(always)]
-    fn cached_index(&self, addr: FiAddr) -> Option<u32> {
+    fn cached_number(&self, addr: FiAddr) -> Option<u32> {
         (self.av.epoch() == self.addr_epoch).then_some(())?;
         self.addrs.get(addr.0 as usize).copied()
     }
@@ -118,34 +118,34 @@ impl Peers {
             self.contexts.clear();
             self.addr_epoch = epoch;
         }
-        if let Some(&index) = self.contexts.get(&addr) {
-            return Ok(index as usize);
+        if let Some(&number) = self.contexts.get(&addr) {
+            return Ok(number as usize);
         }
         let name = self.av.name(addr).ok_or(Errno::Inval)?;
-        let index = self.find_or_add(&name);
+        let number = self.find_or_add(&name);
         if self.av.names_context(addr) {
-            self.contexts.insert(addr, index as u32);
-            return Ok(index);
+            self.contexts.insert(addr, number as u32);
+            return Ok(number);
         }
-        let slot = addr.0 as usize;
-        if slot >= self.addrs.len() {
-            self.addrs.resize(slot + 1, UNKNOWN);
+        let index = addr.0 as usize;
+        if index >= self.addrs.len() {
+            self.addrs.resize(index + 1, UNKNOWN);
         }
-        self.addrs[slot] = index as u32;
-        Ok(index)
+        self.addrs[index] = number as u32;
+        Ok(number)
     }
 
     /// Returns the number of the peer with a name. Adds the peer if it is new.
     pub(crate) fn find_or_add(&mut self, name: &Name) -> usize {
-        if let Some(&index) = self.names.get(name) {
-            return index as usize;
+        if let Some(&number) = self.names.get(name) {
+            return number as usize;
         }
-        let index = self.list.len();
+        let number = self.list.len();
         let sibling = self.shared.siblings.find(name);
         self.list
-            .push(Peer::new(name.clone(), index as u32, sibling));
-        self.names.insert(name.clone(), index as u32);
-        index
+            .push(Peer::new(name.clone(), number as u32, sibling));
+        self.names.insert(name.clone(), number as u32);
+        number
     }
 
     /// Returns the number of the peer with the name in a handshake. A new name reuses the slot of a
@@ -159,39 +159,39 @@ impl Peers {
         if self.names.contains_key(name) {
             return self.find_or_add(name);
         }
-        let Some(index) = self.find_vacant(has_unexpected) else {
+        let Some(number) = self.find_vacant(has_unexpected) else {
             return self.find_or_add(name);
         };
-        self.names.remove(&self.list[index].name);
-        self.names.insert(name.clone(), index as u32);
+        self.names.remove(&self.list[number].name);
+        self.names.insert(name.clone(), number as u32);
         let sibling = self.shared.siblings.find(name);
-        self.list[index].reset_for(name.clone(), sibling);
-        index
+        self.list[number].reset_for(name.clone(), sibling);
+        number
     }
 
     /// Finds a slot to reuse: one of `vacant`, or one of the next few slots of the table.
     fn find_vacant(&mut self, mut has_unexpected: impl FnMut(Source) -> bool) -> Option<usize> {
         const ATTEMPTS: usize = 4;
-        while let Some(index) = self.vacant.pop() {
-            if self.is_reusable(index as usize, &mut has_unexpected) {
-                return Some(index as usize);
+        while let Some(number) = self.vacant.pop() {
+            if self.is_reusable(number as usize, &mut has_unexpected) {
+                return Some(number as usize);
             }
         }
         (0..ATTEMPTS.min(self.list.len())).find_map(|_| {
             self.reuse_cursor = (self.reuse_cursor + 1) % self.list.len();
-            let index = self.reuse_cursor;
-            self.is_reusable(index, &mut has_unexpected)
-                .then_some(index)
+            let number = self.reuse_cursor;
+            self.is_reusable(number, &mut has_unexpected)
+                .then_some(number)
         })
     }
 
     /// Whether a peer is disconnected, has no unexpected messages and is not in the address vector.
     fn is_reusable(
         &mut self,
-        index: usize,
+        number: usize,
         mut has_unexpected: impl FnMut(Source) -> bool,
     ) -> bool {
-        let peer = &mut self.list[index];
+        let peer = &mut self.list[number];
         peer.state == PeerState::Disconnected
             && peer.fi_addr(&self.av) == FiAddr::UNSPEC
             && !has_unexpected(peer.source())
@@ -199,11 +199,11 @@ impl Peers {
 
     /// Releases the slot of a peer whose connection was refused, unless the peer is in the address
     /// vector.
-    pub(crate) fn release_unconnected(&mut self, index: usize) {
-        let peer = &mut self.list[index];
+    pub(crate) fn release_unconnected(&mut self, number: usize) {
+        let peer = &mut self.list[number];
         if peer.state == PeerState::Idle && peer.fi_addr(&self.av) == FiAddr::UNSPEC {
             peer.state = PeerState::Disconnected;
-            self.vacant.push(index as u32);
+            self.vacant.push(number as u32);
         }
     }
 }

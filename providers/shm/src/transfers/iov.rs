@@ -5,8 +5,9 @@
 //! the protocol ([`start`]). It responds when it has the bytes. It copies in steps, so that a large
 //! message does not delay small ones.
 //!
-//! If the sender's memory is special and the receiver has mapped it, the receiver copies from its
-//! mapping, without a system call. This works where cross-memory attach is denied, too.
+//! If the sender's memory is special ([`crate::memory::special`]) and the receiver has mapped it,
+//! the receiver copies from its mapping, without a system call. This works where cross-memory
+//! attach is denied, too.
 
 use selvedge::{Errno, FiAddr, Result};
 use selvedge_kit::Ep;
@@ -211,7 +212,7 @@ pub(crate) fn copy_step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> u
             moving.protocol = RendezvousProtocol::Cma;
             moving.done = 0;
         }
-        // The sender may read memory that the kernel cannot copy, for instance that of a device.
+        // The sender can read its memory even if the kernel cannot, for instance that of a device.
         Err(Errno::Fault) => {
             moving.protocol = RendezvousProtocol::Bounce;
             moving.done = 0;

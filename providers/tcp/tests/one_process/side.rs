@@ -215,8 +215,8 @@ pub(crate) struct RecvBuffer {
 
 impl RecvBuffer {
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        // SAFETY: the `Side` that owns the memory still exists, and no operation uses the memory any
-        // more.
+        // SAFETY: the `Side` that owns the memory still exists, and no operation uses the memory
+        // any more.
         unsafe { std::slice::from_raw_parts(self.first, self.len) }.to_vec()
     }
 }

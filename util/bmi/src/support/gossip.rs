@@ -47,7 +47,8 @@ pub fn disable() {
     set_debug_mask(Mask(0));
 }
 
-/// Prints debug messages with `print` from the first call on, regardless of the log level.
+/// Prints debug messages with `print`, regardless of the log level. Only the first call has an
+/// effect.
 pub fn set_debug_output(print: fn(fmt::Arguments<'_>)) {
     PRINT.get_or_init(|| print);
 }

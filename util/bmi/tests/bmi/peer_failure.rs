@@ -2,6 +2,7 @@
 //! and other peers continue.
 
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use selvedge_bmi::{Bmi, Code, Config, ContextId, OpId, Posted};
@@ -28,10 +29,10 @@ pub(crate) fn sender(url: &str) {
     }
 }
 
-/// A server that reports its URL and then only tests for unexpected messages.
-pub(crate) fn idle_server(scheme: &str) {
-    let (bmi, url) = server_at(scheme);
-    report_line(&url);
+/// A server that only tests for unexpected messages.
+pub(crate) fn idle_server(url: &str) {
+    let bmi = Bmi::initialize(Config::server(url)).unwrap();
+    report_line("started");
     until::<()>("the end of this process", || {
         unexpected(&bmi, 0);
         None
@@ -110,8 +111,9 @@ fn receives_from_a_killed_client_get_its_messages_and_then_fail_within_a_second(
 #[test]
 fn posts_to_a_killed_server_fail_and_other_peers_continue() {
     for scheme in SCHEMES {
-        let mut killed = Process::start("idle-server", scheme);
-        let url = killed.read_line();
+        let url = free_url(scheme);
+        let mut killed = Process::start("idle-server", &url);
+        assert_eq!(killed.read_line(), "started");
         let (alive, other_url) = server_at(scheme);
         let bmi = Bmi::initialize(Config::client()).unwrap();
         let context = bmi.open_context().unwrap();
@@ -179,8 +181,8 @@ fn disconnected_clients_are_forgotten_without_a_test_for_unexpected_messages() {
 #[test]
 fn a_restarted_server_is_found_without_a_new_lookup() {
     for scheme in SCHEMES {
-        let first = Bmi::initialize(Config::server(&format!("{scheme}://localhost"))).unwrap();
-        let url = format!("{scheme}://localhost:{}", first.listen_port().unwrap());
+        let url = free_url(scheme);
+        let first = Bmi::initialize(Config::server(&url)).unwrap();
         let bmi = Bmi::initialize(Config::client()).unwrap();
         let context = bmi.open_context().unwrap();
         let peer = bmi.addr_lookup(&url).unwrap();
@@ -251,11 +253,16 @@ fn test_often(side: &Side, id: OpId) -> Option<Result<u64, Code>> {
     })
 }
 
-/// A URL at which no server listens and a server can be started.
+/// Returns a URL at which no server listens and a server can be started, again and again. The port
+/// is below those that the system and BMI assign, so that no other test is given it meanwhile.
 fn free_url(scheme: &str) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    format!("{scheme}://localhost:{port}")
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let port = std::iter::repeat_with(|| {
+        let number = std::process::id() * 8 + NEXT.fetch_add(1, Ordering::Relaxed);
+        20_000 + (number % 12_000) as u16
+    })
+    .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    format!("{scheme}://localhost:{}", port.unwrap())
 }
 
 #[test]
@@ -284,14 +291,17 @@ fn a_request_to_an_absent_server_fails_before_the_server_starts() {
         });
         assert_eq!(outcome, Err(Code::ECONNREFUSED), "{scheme}");
         // The next request goes to the server that has started now.
-        let sent = side
-            .bmi
-            .post_sendunexpected(side.post(b"and now?".to_vec(), 1), 0);
+        let post = side.post(b"and now?".to_vec(), 1);
+        let mut sent = side.bmi.post_sendunexpected(post, 0).unwrap();
         until("a request", || {
-            side.drive();
+            if let Posted::Pending(id) = sent
+                && let Some(completion) = side.test(id)
+            {
+                completion.outcome.expect(scheme);
+                sent = Posted::Done(completion);
+            }
             unexpected(&server, 0)
         });
-        side.wait(sent).outcome.unwrap();
     }
 }
 
@@ -328,8 +338,9 @@ fn a_receive_after_a_refused_connection_fails_with_the_same_code() {
 #[test]
 fn receives_from_a_killed_server_fail_until_it_restarts() {
     for scheme in SCHEMES {
-        let mut killed = Process::start("idle-server", scheme);
-        let url = killed.read_line();
+        let url = free_url(scheme);
+        let mut killed = Process::start("idle-server", &url);
+        assert_eq!(killed.read_line(), "started");
         let bmi = Bmi::initialize(Config::client()).unwrap();
         let context = bmi.open_context().unwrap();
         let peer = bmi.addr_lookup(&url).unwrap();

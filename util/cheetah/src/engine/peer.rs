@@ -16,7 +16,7 @@ pub(super) struct Peer {
     pub(super) key: u64,
     /// Messages that wait for room in the fabric.
     outgoing: VecDeque<QueuedMessage>,
-    /// The peer's invocations, from the first one on that is still being fetched.
+    /// The oldest invocation of the peer that is still being fetched, and all later ones.
     pub(super) fetch_queue: VecDeque<QueuedInvocation>,
     /// Special memory that the peer has announced.
     pub(super) blocks: Vec<Block>,
@@ -68,7 +68,7 @@ pub(super) struct Block {
     pub(super) start: u64,
     pub(super) len: u64,
     pub(super) key: u64,
-    /// Remote address of the first byte in operations of the fabric.
+    /// The remote address by which operations of the fabric access the first byte.
     pub(super) base: u64,
 }
 

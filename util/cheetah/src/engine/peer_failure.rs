@@ -37,10 +37,10 @@ impl Engine {
         self.peers[peer].is_watched = false;
     }
 
-    /// Checks that operations may be started with this context.
+    /// Checks that operations with context `peer` may be started.
     ///
     /// # Errors
-    /// [`Error::PeerFailed`] if the context has failed or finalized.
+    /// [`Error::PeerFailed`] if that context has failed or finalized.
     #[inline]
     pub(super) fn check_alive(&self, peer: usize) -> Result {
         match self.peers[peer].state {

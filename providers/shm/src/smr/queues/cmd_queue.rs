@@ -23,7 +23,7 @@ pub struct Sender {
     slots: Lines,
     /// Position of the next slot.
     head: u64,
-    /// Position up to which slots are known to be free.
+    /// Position up to which slots are known to be free, less the reserved slots.
     limit: u64,
     /// The number of reserved slots ([`Self::reserve_slots`]).
     reserved: u64,
@@ -41,7 +41,7 @@ pub struct Receiver {
 #[derive(Debug)]
 pub struct Slot<'a> {
     line: &'a [AtomicU64; SLOT_WORDS],
-    head: &'a mut u64,
+    sender_head: &'a mut u64,
 }
 
 /// A slot that the producer has committed.
@@ -92,7 +92,7 @@ impl Sender {
     pub fn claim_reserved(&mut self) -> Option<Slot<'_>> {
         (self.head < self.limit + self.reserved).then(|| Slot {
             line: self.slots.line(self.head),
-            head: &mut self.head,
+            sender_head: &mut self.head,
         })
     }
 
@@ -104,7 +104,7 @@ impl Sender {
         }
         Some(Slot {
             line: self.slots.line(self.head),
-            head: &mut self.head,
+            sender_head: &mut self.head,
         })
     }
 
@@ -166,9 +166,9 @@ impl Slot<'_> {
     /// Makes the slot visible to the consumer, with `head` as the command's half of word 0.
     #[inline]
     pub fn commit(self, head: u32) {
-        let word = u64::from(stamp(*self.head)) << 32 | u64::from(head);
+        let word = u64::from(stamp(*self.sender_head)) << 32 | u64::from(head);
         self.line[0].store(word, order::commit());
-        *self.head += 1;
+        *self.sender_head += 1;
     }
 }
 
