@@ -88,7 +88,10 @@ impl Connection {
             let until = since + context.config.next_response_check(Duration::ZERO);
             ResponseWait { since, until }
         });
-        connected.map_err(|cause| HandshakeError::unreachable(context.config, cause))?;
+        connected.map_err(|cause| match cause.kind() {
+            io::ErrorKind::ConnectionReset => closed_during_handshake(context, cause),
+            _ => HandshakeError::unreachable(context.config, cause),
+        })?;
         match &context.config.tls {
             None => self.authenticate(context),
             Some(tls) => self.start_tls(tls, context),
@@ -223,7 +226,7 @@ impl Connection {
     ) -> Result<HandshakeStep, HandshakeError> {
         if let Some(socket) = &mut self.socket {
             let sent = socket.send_all(bytes);
-            sent.map_err(|cause| HandshakeError::unreachable(context.config, cause))?;
+            sent.map_err(|cause| closed_during_handshake(context, cause))?;
             self.stage = stage;
         }
         Ok(HandshakeStep::Progressed)

@@ -3,6 +3,8 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::Linger;
 use selvedge::cq::Entry;
 use selvedge::info::{COMP_ORDER_STRICT, EpType};
 use selvedge::{Context, EpOption, EpOptionName, Errno, FiAddr};
@@ -150,6 +152,28 @@ fn sending_to_an_unused_address_fails_in_bounded_time() {
         .collect();
     contexts.sort_unstable();
     assert_eq!(contexts, [0, 1, 2, 4]);
+}
+
+/// A listener may close a connection before the client has sent anything, for example because its
+/// backlog is full.
+#[test]
+fn a_connection_that_the_peer_resets_at_once_is_made_again() {
+    let closing = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = closing.local_addr().unwrap();
+    let a = Side::with(&[("FI_TCP_PEER_TIMEOUT", "0")]);
+    a.tsend(a.insert(addr), 1, b"again", 1).unwrap();
+    let (accepted, _) = closing.accept().unwrap();
+    let reset = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    setsockopt(&accepted, Linger, &reset).unwrap();
+    drop((accepted, closing));
+    let b = Side::open(&info_at(&addr.to_string(), EpType::Rdm, &[]));
+    let buffer = b.trecv(FiAddr::UNSPEC, 1, 5, 2);
+    b.wait_for(2, &[&a]);
+    assert_eq!(buffer.bytes(), b"again");
+    a.wait_for(1, &[&b]);
 }
 
 #[test]

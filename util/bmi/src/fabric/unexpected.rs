@@ -27,8 +27,8 @@ pub(super) const fn encode_data(tag: i32, class: u8) -> u64 {
 }
 
 /// Decodes tag and class.
-pub(super) const fn decode_data(encode_data: u64) -> (i32, u8) {
-    (encode_data as u32 as i32, (encode_data >> 32) as u8)
+pub(super) const fn decode_data(data: u64) -> (i32, u8) {
+    (data as u32 as i32, (data >> 32) as u8)
 }
 
 /// The multi-receive buffers of an endpoint.

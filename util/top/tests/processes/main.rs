@@ -414,6 +414,7 @@ fn each_post_is_logged_shown_by_fi_top_and_written_at_a_crash() {
     a.signal(Signal::SIGUSR2);
     let file = folder.join(format!("selvedge-{}.flight", a.pid()));
     wait_for_file(&file);
+    std::fs::remove_file(&file).unwrap();
     a.signal(Signal::SIGABRT);
     assert_eq!(a.wait_signal(), Some(Signal::SIGABRT));
     let output = fi_top(&["--flight", file.to_str().unwrap()]);
