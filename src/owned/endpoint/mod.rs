@@ -33,8 +33,8 @@ use crate::{
 
 /// An endpoint whose operations are posted and whose completions are polled.
 ///
-/// A post takes ownership of its buffer. The [`Completion`](super::Completion) with the post's `context` returns the
-/// buffer; a failed post returns it at once in the [`TryPostError`]. At most
+/// A post takes ownership of its buffer. The [`Completion`](super::Completion) with the post's
+/// `context` returns the buffer; a failed post returns it at once in the [`TryPostError`]. At most
 /// `tx_attr.size + rx_attr.size` operations may be outstanding; further posts fail with
 /// [`crate::Errno::Again`].
 ///
