@@ -29,9 +29,9 @@ impl FiAddr {
     pub const NOTAVAIL: Self = Self(u64::MAX);
 
     /// Returns the address of context `index` of the scalable endpoint at this address
-    /// (`fi_rx_addr`, fi_av(3)). The address vector must have been opened with `bits` upper bits for
-    /// the context ([`crate::av::Attr::rx_ctx_bits`]). The function only computes the address; its
-    /// use fails if the context does not exist.
+    /// (`fi_rx_addr`, fi_av(3)). The address vector must have been opened with `bits` upper bits
+    /// for the context ([`crate::av::Attr::rx_ctx_bits`]). The function only computes the address;
+    /// its use fails if the context does not exist.
     ///
     /// # Examples
     ///

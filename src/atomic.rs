@@ -250,8 +250,8 @@ pub trait Atomic {
         unsafe { self.fetch_atomicmsg(&msg, &[result], &[result_desc], OpFlags::DEFAULT) }
     }
 
-    /// Posts an atomic without a result, with a copy of the operands in `buf` (fi_inject_atomic(3)).
-    /// An inject has no completion at the initiator.
+    /// Posts an atomic without a result, with a copy of the operands in `buf`
+    /// (fi_inject_atomic(3)). An inject has no completion at the initiator.
     ///
     /// # Errors
     /// [`Errno::MsgSize`] for more than `tx_attr.inject_size` bytes; [`Errno::Inval`] when `buf` does

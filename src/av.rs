@@ -39,22 +39,23 @@ pub struct Attr {
     pub name: Option<SharedName>,
 }
 
-/// The name of an address vector that processes of one user on one host share. Indices are the same in
-/// all processes.
+/// The name of an address vector that processes of one user on one host share. Indices are the same
+/// in all processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SharedName {
     /// Creates the vector. The name is removed when this process closes the vector or exits;
     /// processes that have opened the vector keep its content. While the name exists, creating a
     /// second vector of the same name and domain fails.
     Create(String),
-    /// Opens the vector for reading (`FI_READ`): insertions and removals fail with [`Errno::Acces`].
+    /// Opens the vector for reading (`FI_READ`): insertions and removals fail with
+    /// [`Errno::Acces`].
     Open(String),
 }
 
 /// A table of peer addresses.
 ///
-/// Inserting an address again returns its existing index (libfabric leaves this undefined). Indices of
-/// removed addresses are reused, the lowest first.
+/// Inserting an address again returns its existing index (libfabric leaves this undefined). Indices
+/// of removed addresses are reused, the lowest first.
 pub trait AddressVector: Any + fmt::Debug + Send + Sync {
     /// Inserts addresses (fi_av_insert(3)). `out[i]` is set to the index of `addrs[i]`, or to
     /// [`FiAddr::NOTAVAIL`]. Returns the number of inserted addresses.
@@ -118,8 +119,8 @@ pub trait AddressVector: Any + fmt::Debug + Send + Sync {
         Err(unresolved(node, service))
     }
 
-    /// Sets the id by which completions name a peer, in place of its index (fi_av_set_user_id(3)). Posts
-    /// still use the index. Removing the peer removes the id.
+    /// Sets the id by which completions name a peer, in place of its index (fi_av_set_user_id(3)).
+    /// Posts still use the index. Removing the peer removes the id.
     ///
     /// # Errors
     /// [`Errno::Inval`] when the peer is not in the table, or `id` is [`FiAddr::UNSPEC`];

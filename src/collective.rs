@@ -108,7 +108,8 @@ pub struct CollectiveMsg {
     pub root: FiAddr,
     /// The number of elements of each member (see the [module](self)).
     pub count: usize,
-    /// The address of the first element that is read. A broadcast reads and writes `result` instead.
+    /// The address of the first element that is read. A broadcast reads and writes `result`
+    /// instead.
     pub buf: *const c_void,
     /// The address of the first element that is written. `result` may equal `buf` where both have
     /// the same length.
@@ -136,23 +137,23 @@ mod thread_safety {
 /// collective that depends on a failed member fails. All other collectives of that group then fail
 /// at all members.
 pub trait Collective {
-    /// Starts to join the group of the members of `set` (fi_join_collective(3)). The set includes this
-    /// endpoint; a context of a scalable endpoint is included by its [`FiAddr::rx_addr`]. The event
-    /// queue reports [`crate::eq::Event::JoinComplete`] with `context` when all members have joined.
-    /// Members that join several groups at the same time must join these groups in the same order, or
-    /// use sets with different keys.
+    /// Starts to join the group of the members of `set` (fi_join_collective(3)). The set includes
+    /// this endpoint; a context of a scalable endpoint is included by its [`FiAddr::rx_addr`]. The
+    /// event queue reports [`crate::eq::Event::JoinComplete`] with `context` when all members have
+    /// joined. Members that join several groups at the same time must join these groups in the same
+    /// order, or use sets with different keys.
     ///
     /// # Errors
     /// [`crate::Errno::NoEq`] without an event queue; [`crate::Errno::Inval`] for a set of another
-    /// address vector, without this endpoint, with a duplicate endpoint, or with an unused index. The
-    /// log has the reason.
+    /// address vector, without this endpoint, with a duplicate endpoint, or with an unused index.
+    /// The log has the reason.
     fn join(&self, set: &av::Set, context: Context) -> Result<Arc<dyn Membership>>;
 
     /// Posts a collective.
     ///
     /// # Safety
-    /// As [`crate::Msg::sendmsg`] for the memory that is read, and [`crate::Msg::recvmsg`] for the memory
-    /// that is written.
+    /// As [`crate::Msg::sendmsg`] for the memory that is read, and [`crate::Msg::recvmsg`] for the
+    /// memory that is written.
     ///
     /// # Errors
     /// [`crate::Errno::OpBadState`] before the group is joined; the error of a group that has failed;
@@ -161,8 +162,8 @@ pub trait Collective {
     unsafe fn collective(&self, msg: &CollectiveMsg, flags: OpFlags) -> Result;
 }
 
-/// The memory that a short form reads and writes. An address that the collective does not use at this
-/// member may be null.
+/// The memory that a short form reads and writes. An address that the collective does not use at
+/// this member may be null.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers {
     /// The address of the first element that is read.

@@ -61,8 +61,8 @@ pub struct Entry {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ErrEntry {
-    /// The completion entry of the operation. All fields are valid if the message was received despite
-    /// the error ([`Errno::Trunc`], [`Errno::AddrNotAvail`]).
+    /// The completion entry of the operation. All fields are valid if the message was received
+    /// despite the error ([`Errno::Trunc`], [`Errno::AddrNotAvail`]).
     pub entry: Entry,
     /// The number of bytes that did not fit the receive buffer.
     pub olen: usize,
@@ -107,8 +107,8 @@ impl ErrEntry {
 /// Reading a queue drives the progress of the endpoints that are bound to it
 /// (`FI_PROGRESS_MANUAL`).
 pub trait CompletionQueue: Any + fmt::Debug + Send + Sync {
-    /// Reads up to `out.len()` completions (fi_cq_read(3)) and returns their number, which may be 0.
-    /// With an empty `out` the call only drives progress.
+    /// Reads up to `out.len()` completions (fi_cq_read(3)) and returns their number, which may be
+    /// 0. With an empty `out` the call only drives progress.
     ///
     /// # Errors
     /// [`Errno::Avail`] when the next entry is an error, which [`Self::read_err`] reads.
@@ -163,7 +163,8 @@ pub trait CompletionQueue: Any + fmt::Debug + Send + Sync {
         Err(Errno::NoSys)
     }
 
-    /// Checks that it is safe to block in `poll(2)` on [`Self::wait_fd`] (fi_trywait(3)). Polls first, as
+    /// Checks that it is safe to block in `poll(2)` on [`Self::wait_fd`] (fi_trywait(3)). Polls
+    /// first, as
     /// [`Self::wait`] does before it parks. The polling time adapts to earlier waits, and is at most
     /// [`Attr::spin_time`].
     ///

@@ -59,8 +59,8 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// Opens an endpoint, bound and enabled (fi_endpoint(3), fi_ep_bind(3), fi_enable(3)).
     ///
     /// # Errors
-    /// An error that names the attribute of `info` or the binding that does not match, or the missing
-    /// system resource.
+    /// An error that names the attribute of `info` or the binding that does not match, or the
+    /// missing system resource.
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error>;
 
     /// Returns the default value of an option of an endpoint opened with `info`. In C, fi_getopt(3)
@@ -72,8 +72,8 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
         Limits::of(info).option(name)
     }
 
-    /// Opens a scalable endpoint (fi_scalable_ep, fi_endpoint(3)) with as many contexts as the larger
-    /// of `ep_attr.tx_ctx_cnt` and `ep_attr.rx_ctx_cnt`.
+    /// Opens a scalable endpoint (fi_scalable_ep, fi_endpoint(3)) with as many contexts as the
+    /// larger of `ep_attr.tx_ctx_cnt` and `ep_attr.rx_ctx_cnt`.
     ///
     /// # Errors
     /// [`Errno::NoSys`] where the provider has no scalable endpoints; [`Errno::Inval`] for more
@@ -130,7 +130,8 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
 
     /// Allocates and registers memory. Providers with special memory allocate special memory, which
     /// peers on the same machine access by loads and stores. Other providers allocate ordinary
-    /// memory, and register it if `attr` has remote rights or the domain requires [`MrMode::LOCAL`].
+    /// memory, and register it if `attr` has remote rights or the domain requires
+    /// [`MrMode::LOCAL`].
     ///
     /// # Errors
     /// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] when the memory cannot be allocated;

@@ -17,8 +17,8 @@ use crate::{
 ///
 /// # Safety
 /// For implementors: after the completion of an operation was pushed, and after the last handle was
-/// dropped, neither the implementation nor a peer on its behalf accesses the operation's buffers. For
-/// a multi-receive buffer, this holds after the completion with
+/// dropped, neither the implementation nor a peer on its behalf accesses the operation's buffers.
+/// For a multi-receive buffer, this holds after the completion with
 /// [`crate::CompletionFlags::MULTI_RECV`]; for the bytes of one message in such a buffer, after the
 /// completion of that message. The completions of a multi-receive buffer name bytes of that buffer,
 /// and no byte twice.
@@ -74,7 +74,8 @@ pub unsafe trait Endpoint:
     }
 
     /// Joins a multicast group (fi_join(3)): the endpoint receives messages to the group. If the
-    /// endpoint is bound to an event queue, the queue reports [`crate::eq::Event::JoinComplete`] with
+    /// endpoint is bound to an event queue, the queue reports [`crate::eq::Event::JoinComplete`]
+    /// with
     /// `context`.
     ///
     /// # Errors

@@ -35,8 +35,8 @@ pub enum Event {
     ConnReq {
         /// The passive endpoint that received the request.
         pep: Arc<dyn PassiveEndpoint>,
-        /// The description with which the application opens the endpoint. [`Info::handle`] identifies
-        /// the request.
+        /// The description with which the application opens the endpoint. [`Info::handle`]
+        /// identifies the request.
         info: Box<Info>,
         /// The peer's private data.
         data: Vec<u8>,

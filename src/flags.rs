@@ -178,9 +178,9 @@ bitflags! {
         const PEER_TRANSFER = 1 << 36;
         /// Receive under the authorization key of the context.
         const AUTH_KEY = 1 << 57;
-        /// Use the endpoint's default flags (`tx_attr.op_flags` or `rx_attr.op_flags`) in addition to
-        /// the given flags. The bit is specific to Selvedge: short forms pass the bit, and the `*msg`
-        /// calls of the man pages correspond to calls without the bit.
+        /// Use the endpoint's default flags (`tx_attr.op_flags` or `rx_attr.op_flags`) in addition
+        /// to the given flags. The bit is specific to Selvedge: short forms pass the bit, and the
+        /// `*msg` calls of the man pages correspond to calls without the bit.
         const DEFAULT = 1 << 63;
         /// The operation is deferred work ([`crate::trigger::CompletionTarget::Counter`]), and its
         /// context has a meaning for the endpoint. The bit is specific to Selvedge and internal to

@@ -9,8 +9,8 @@ use std::ffi::c_void;
 
 /// A readable segment of memory: `struct iovec` for a send.
 ///
-/// An `Iov` is a plain value without a lifetime. The caller who posts an operation promises that the
-/// bytes stay valid (the `# Safety` section of [`crate::Msg::sendmsg`]).
+/// An `Iov` is a plain value without a lifetime. The caller who posts an operation promises that
+/// the bytes stay valid (the `# Safety` section of [`crate::Msg::sendmsg`]).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Iov {

@@ -2,8 +2,8 @@
 //!
 //! A program exchanges messages with peers and accesses their memory through a *provider*, which
 //! implements one transport: shared memory, TCP, UDP, or a device. This crate defines the interface
-//! between programs and providers: traits, plain data types, and a safe layer. The crate contains no
-//! provider; `selvedge-providers` lists the built-in providers.
+//! between programs and providers: traits, plain data types, and a safe layer. The crate contains
+//! no provider; `selvedge-providers` lists the built-in providers.
 //!
 //! ```text
 //!   Registry --getinfo(Hints)--> Info           a description of an endpoint, with its limits
@@ -73,7 +73,8 @@
 //!
 //! # Modules
 //!
-//! Names are those of libfabric: the man page `fi_cq(3)` corresponds to the module [`cq`], the function
+//! Names are those of libfabric: the man page `fi_cq(3)` corresponds to the module [`cq`], the
+//! function
 //! `fi_tsendmsg(3)` to the method [`Tagged::tsendmsg`], the constant `FI_TAGGED` to [`Caps::TAGGED`].
 //!
 //! | module | content |
@@ -92,7 +93,8 @@
 //! | [`av`], [`mr`], [`alloc`] | [`AddressVector`], [`MemoryRegion`], [`Allocation`] |
 //! | [`presence`] | checks whether addresses are mapped |
 //!
-//! The crate root has the objects ([`Provider`], [`Registry`], [`Fabric`], [`Domain`], [`Endpoint`],
+//! The crate root has the objects ([`Provider`], [`Registry`], [`Fabric`], [`Domain`],
+//! [`Endpoint`],
 //! [`PassiveEndpoint`]), the flag sets, [`Address`], [`Iov`], and two error types: [`Errno`], a number,
 //! for the data path, and [`Error`], a number with a text, for set-up.
 

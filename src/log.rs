@@ -122,8 +122,8 @@ impl Log for Dispatcher {
     fn flush(&self) {}
 }
 
-/// Formats `selvedge:<pid>:<seconds>:<provider>:<subsystem>:<level>: <text>`. The process id is queried
-/// for each message, because the process may have forked.
+/// Formats `selvedge:<pid>:<seconds>:<provider>:<subsystem>:<level>: <text>`. The process id is
+/// queried for each message, because the process may have forked.
 fn format_line(record: &Record<'_>) -> String {
     let (provider, subsystem) = origin(record.target()).unwrap_or(("core", "core"));
     let seconds = SystemTime::now()

@@ -27,17 +27,17 @@ pub trait MemoryRegion: Any + fmt::Debug + Send + Sync {
     fn desc(&self) -> Desc;
 
     /// Binds a counter that counts accesses of peers to the region until the region is dropped
-    /// (fi_mr_bind(3)). [`MrAccess::REMOTE_WRITE`] counts writes and atomics that change the region,
-    /// and [`MrAccess::REMOTE_READ`] counts reads and atomics that return earlier values. An
-    /// operation counts once, also if several of its segments are in the region, or both bits apply
-    /// to the operation.
+    /// (fi_mr_bind(3)). [`MrAccess::REMOTE_WRITE`] counts writes and atomics that change the
+    /// region, and [`MrAccess::REMOTE_READ`] counts reads and atomics that return earlier values.
+    /// An operation counts once, also if several of its segments are in the region, or both bits
+    /// apply to the operation.
     ///
     /// Reading the counter drives progress of every endpoint of the domain.
     ///
     /// # Errors
     /// [`Errno::NoSys`] where the provider has no such counters. [`Errno::Inval`] for other bits, for an
-    /// event that already has a counter, for a counter of another provider, and for a region without
-    /// remote rights.
+    /// event that already has a counter, for a counter of another provider, and for a region
+    /// without remote rights.
     fn bind_counter(&self, cntr: &Arc<dyn Counter>, events: MrAccess) -> Result<(), Error> {
         let _ = (cntr, events);
         let text =

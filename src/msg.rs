@@ -41,11 +41,10 @@ pub struct RecvMsg<'a> {
 
 /// Sends and receives of untagged messages.
 ///
-/// A post never waits. `Ok` means that the operation was queued. [`Errno::Again`] means that a queue is
-/// full: the caller reads the completion queue and retries. After any `Err`, the provider keeps neither
-/// the operation nor its buffers.
-/// Messages of one endpoint to one peer match receives in the order of their posts
-/// ([`crate::MsgOrder::SAS`]).
+/// A post never waits. `Ok` means that the operation was queued. [`Errno::Again`] means that a
+/// queue is full: the caller reads the completion queue and retries. After any `Err`, the provider
+/// keeps neither the operation nor its buffers. Messages of one endpoint to one peer match receives
+/// in the order of their posts ([`crate::MsgOrder::SAS`]).
 pub trait Msg {
     /// Posts a send (fi_sendmsg(3)).
     ///
@@ -65,8 +64,9 @@ pub trait Msg {
     /// fewer than [`crate::EpOption::MinMultiRecv`] bytes are left.
     ///
     /// # Safety
-    /// Every byte that `msg.iov` names stays valid, and the caller neither reads nor writes it, until
-    /// the completion that carries `msg.context` has been read or the endpoint has been dropped. With
+    /// Every byte that `msg.iov` names stays valid, and the caller neither reads nor writes it,
+    /// until the completion that carries `msg.context` has been read or the endpoint has been
+    /// dropped. With
     /// [`OpFlags::MULTI_RECV`], this holds until the completion with
     /// [`crate::CompletionFlags::MULTI_RECV`], success or error; the caller may read the bytes of one
     /// message after the completion of that message.

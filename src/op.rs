@@ -2,8 +2,8 @@
 //!
 //! An [`Op`] represents one call of a posting method of [`crate::Msg`], [`crate::Tagged`],
 //! [`crate::Rma`], [`crate::Atomic`] or [`crate::Collective`]. Code that forwards, stores, counts or
-//! changes operations uses an `Op` and posts it with [`Op::post`]. Code that posts one kind of operation
-//! calls the method directly.
+//! changes operations uses an `Op` and posts it with [`Op::post`]. Code that posts one kind of
+//! operation calls the method directly.
 
 #![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 #![expect(
@@ -19,8 +19,8 @@ use crate::{
     TagMatch, msg, tagged,
 };
 
-/// An operation, which borrows its lists and injected bytes. The caller of [`Op::post`] promises that
-/// the memory in the lists is valid.
+/// An operation, which borrows its lists and injected bytes. The caller of [`Op::post`] promises
+/// that the memory in the lists is valid.
 ///
 /// # Examples
 ///
@@ -109,7 +109,8 @@ impl Op<'_> {
     /// Posts the operation to `ep` by the method of its kind.
     ///
     /// # Errors
-    /// The errors of that method. [`Errno::BadFlags`] for an injected operation with flags other than
+    /// The errors of that method. [`Errno::BadFlags`] for an injected operation with flags other
+    /// than
     /// [`OpFlags::DEFAULT`], because the method of an injected operation has no flags parameter.
     /// [`Errno::NoSys`] for a collective if the endpoint has no collectives.
     ///

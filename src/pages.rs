@@ -12,7 +12,8 @@ const WORDS_PER_PAGE: usize = PAGE / size_of::<AtomicU64>();
 /// Memory in whole pages.
 ///
 /// The memory consists of atomics, so that threads may share it and write it through pointers while
-/// handles to the memory exist. The owner decides which bytes are accessed by plain reads and writes.
+/// handles to the memory exist. The owner decides which bytes are accessed by plain reads and
+/// writes.
 pub(crate) struct Pages(Vec<Page>);
 
 impl Pages {

@@ -23,8 +23,8 @@ pub enum Member {
     Eq(Arc<dyn EventQueue>),
 }
 
-/// A set of queues and counters: a poll set (fi_poll_open(3)), which reports the ready members, and a
-/// wait set (fi_wait_open(3)), which waits until a member is ready.
+/// A set of queues and counters: a poll set (fi_poll_open(3)), which reports the ready members, and
+/// a wait set (fi_wait_open(3)), which waits until a member is ready.
 ///
 /// The set keeps its members open.
 #[derive(Default)]
@@ -86,13 +86,14 @@ impl Set {
         Ok(())
     }
 
-    /// Drives progress and stores the contexts of ready members in `out`, as many as fit (fi_poll(3)).
-    /// Returns the number of stored contexts.
+    /// Drives progress and stores the contexts of ready members in `out`, as many as fit
+    /// (fi_poll(3)). Returns the number of stored contexts.
     pub fn poll(&self, out: &mut [Context]) -> usize {
         self.poll_each(out.len(), |ordinal, context| out[ordinal] = context)
     }
 
-    /// Drives progress and calls `report` with the ordinal and the context of each ready member, at most
+    /// Drives progress and calls `report` with the ordinal and the context of each ready member, at
+    /// most
     /// `limit` times. Returns the number of calls.
     pub fn poll_each(&self, limit: usize, mut report: impl FnMut(usize, Context)) -> usize {
         let members = self.state().members.clone();
@@ -105,8 +106,8 @@ impl Set {
         count
     }
 
-    /// Parks until a member is ready (fi_wait(3)). `None` waits without a timeout. All members must have
-    /// been opened with [`crate::wait::Object::Fd`].
+    /// Parks until a member is ready (fi_wait(3)). `None` waits without a timeout. All members must
+    /// have been opened with [`crate::wait::Object::Fd`].
     ///
     /// # Errors
     /// [`Errno::TimedOut`] after `timeout`; [`Errno::NoSys`] for a member without a descriptor.
@@ -133,8 +134,8 @@ impl Set {
         }
     }
 
-    /// Parks until one of the members is ready, `timeout` has passed, or a member is added. A member
-    /// is new if more than `added` members were added so far.
+    /// Parks until one of the members is ready, `timeout` has passed, or a member is added. A
+    /// member is new if more than `added` members were added so far.
     fn park(&self, members: &[(Member, Context)], added: u64, timeout: Option<Duration>) -> Result {
         let mut doorbell = self.doorbell()?;
         let mut fds = vec![doorbell.as_fd()];
@@ -181,7 +182,8 @@ fn open_eventfd() -> io::Result<File> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
 }
 
-/// Waits until one of the descriptors is ready or `timeout` has passed. A signal also ends the wait.
+/// Waits until one of the descriptors is ready or `timeout` has passed. A signal also ends the
+/// wait.
 fn poll_fds(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) {
     let mut fds: Vec<_> = fds
         .iter()

@@ -76,7 +76,8 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// Returns the version of the provider.
     fn version(&self) -> Version;
 
-    /// Returns the names of libfabric providers, of one or several layers, that map to this provider.
+    /// Returns the names of libfabric providers, of one or several layers, that map to this
+    /// provider.
     fn aliases(&self) -> &'static [Alias] {
         &[]
     }

@@ -53,7 +53,8 @@ pub struct ReadMsg<'a> {
     pub context: Context,
 }
 
-/// Reads and writes of a peer's memory. The return values have the meanings of those of [`crate::Msg`].
+/// Reads and writes of a peer's memory. The return values have the meanings of those of
+/// [`crate::Msg`].
 pub trait Rma {
     /// Posts a read (fi_readmsg(3)).
     ///
@@ -73,10 +74,10 @@ pub trait Rma {
         Err(Errno::NoSys)
     }
 
-    /// Posts a read into one buffer with the endpoint's default flags (fi_read(3)). A provider overrides
-    /// this method to avoid the cost of a [`ReadMsg`]: over shm, a read of eight bytes with its
-    /// completion takes 358 instructions here and 389 by [`Self::readmsg`]. For a write, the numbers are
-    /// 336 and 359.
+    /// Posts a read into one buffer with the endpoint's default flags (fi_read(3)). A provider
+    /// overrides this method to avoid the cost of a [`ReadMsg`]: over shm, a read of eight bytes
+    /// with its completion takes 358 instructions here and 389 by [`Self::readmsg`]. For a write,
+    /// the numbers are 336 and 359.
     ///
     /// # Safety
     /// As [`Self::readmsg`], for `buf`.
@@ -128,8 +129,8 @@ pub trait Rma {
         unsafe { self.writemsg(&msg, OpFlags::DEFAULT) }
     }
 
-    /// Writes a copy of `buf` (fi_inject_write(3), and fi_inject_writedata(3) with `data`). An inject has
-    /// no completion at the initiator.
+    /// Writes a copy of `buf` (fi_inject_write(3), and fi_inject_writedata(3) with `data`). An
+    /// inject has no completion at the initiator.
     ///
     /// # Errors
     /// [`Errno::MsgSize`] for more than `tx_attr.inject_size` bytes; [`Errno::Again`] when a queue is full.

@@ -8,8 +8,8 @@
 
 use crate::{Context, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
 
-/// A tagged send. The lists are read during the call. The bytes that the lists name are read until the
-/// completion.
+/// A tagged send. The lists are read during the call. The bytes that the lists name are read until
+/// the completion.
 #[derive(Clone, Copy, Debug)]
 pub struct SendMsg<'a> {
     /// The segments of the message, at most `tx_attr.iov_limit`.
@@ -26,15 +26,16 @@ pub struct SendMsg<'a> {
     pub data: u64,
 }
 
-/// A tagged receive. The lists are read during the call. The bytes that `iov` names are accessed until
-/// the completion.
+/// A tagged receive. The lists are read during the call. The bytes that `iov` names are accessed
+/// until the completion.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvMsg<'a> {
     /// The segments of the receive buffer, at most `rx_attr.iov_limit`.
     pub iov: &'a [IovMut],
     /// Registration descriptors, one for each segment, or empty.
     pub desc: &'a [Desc],
-    /// The only peer from which the receive takes a message, under [`crate::Caps::DIRECTED_RECV`] or
+    /// The only peer from which the receive takes a message, under [`crate::Caps::DIRECTED_RECV`]
+    /// or
     /// [`crate::Caps::TAGGED_DIRECTED_RECV`], or [`FiAddr::UNSPEC`] for any peer.
     pub src: FiAddr,
     /// The tags to accept.
@@ -79,8 +80,8 @@ impl From<u64> for TagMatch {
     }
 }
 
-/// Sends and receives of tagged messages. The meaning of return values and the order of messages are
-/// those of [`crate::Msg`].
+/// Sends and receives of tagged messages. The meaning of return values and the order of messages
+/// are those of [`crate::Msg`].
 pub trait Tagged {
     /// Posts a tagged send (fi_tsendmsg(3)).
     ///
@@ -95,9 +96,9 @@ pub trait Tagged {
     ///
     /// [`OpFlags::MULTI_RECV`] has the same meaning as in [`crate::Msg::recvmsg`]. With
     /// [`OpFlags::PEEK`], the memory is not used: the completion describes the message that the receive
-    /// would match, or is an error with [`Errno::NoMsg`]. `PEEK | CLAIM` also reserves the message for a
-    /// receive with the same context and only [`OpFlags::CLAIM`]. [`OpFlags::DISCARD`] with either flag
-    /// discards the message.
+    /// would match, or is an error with [`Errno::NoMsg`]. `PEEK | CLAIM` also reserves the message
+    /// for a receive with the same context and only [`OpFlags::CLAIM`]. [`OpFlags::DISCARD`] with
+    /// either flag discards the message.
     ///
     /// # Safety
     /// As [`crate::Msg::recvmsg`].

@@ -1,8 +1,8 @@
 //! Triggered operations and deferred work: fi_trigger(3).
 //!
-//! Work is queued until a counter reaches a threshold. The progress of the domain's queues and counters
-//! then executes the work. The value of the counter is the sum of its successes and errors. In C, a
-//! post with `FI_TRIGGER` is also work, whose completion target is the endpoint.
+//! Work is queued until a counter reaches a threshold. The progress of the domain's queues and
+//! counters then executes the work. The value of the counter is the sum of its successes and
+//! errors. In C, a post with `FI_TRIGGER` is also work, whose completion target is the endpoint.
 
 #![expect(
     clippy::exhaustive_structs,
@@ -51,8 +51,8 @@ pub enum CompletionTarget<'a> {
     /// The queues and counters of the endpoint, as for any other post. This is the target of a
     /// triggered operation.
     Endpoint,
-    /// This counter, which is incremented by 1, and with [`OpFlags::COMPLETION`] also the endpoint's
-    /// queue. This is the target of deferred work.
+    /// This counter, which is incremented by 1, and with [`OpFlags::COMPLETION`] also the
+    /// endpoint's queue. This is the target of deferred work.
     Counter(Option<&'a Arc<dyn Counter>>),
 }
 

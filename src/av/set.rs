@@ -14,7 +14,8 @@ use crate::{AddressVector, Errno, FiAddr, Result};
 pub struct SetAttr {
     /// The initial members.
     pub range: Range,
-    /// Distinguishes groups that are joined at the same time. All members of a group give the same key.
+    /// Distinguishes groups that are joined at the same time. All members of a group give the same
+    /// key.
     pub comm_key: Vec<u8>,
 }
 
@@ -26,8 +27,8 @@ pub enum Range {
     Empty,
     /// All members of the vector (`FI_UNIVERSE`).
     Universe,
-    /// The indices from `start` to `end`, inclusive, in steps of `stride`. Indices that are not in use
-    /// are skipped.
+    /// The indices from `start` to `end`, inclusive, in steps of `stride`. Indices that are not in
+    /// use are skipped.
     Indices {
         /// The first index.
         start: FiAddr,

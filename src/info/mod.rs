@@ -60,7 +60,8 @@ impl Info {
         self.fabric()?.domain(self)
     }
 
-    /// Opens the fabric alone (fi_fabric(3)), for event queues, and for several domains of one fabric.
+    /// Opens the fabric alone (fi_fabric(3)), for event queues, and for several domains of one
+    /// fabric.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -73,13 +74,14 @@ impl Info {
         provider.fabric(self)
     }
 
-    /// Returns the parameters that discovery has read, for the provider. An `Info` that discovery has
-    /// not returned has no parameters.
+    /// Returns the parameters that discovery has read, for the provider. An `Info` that discovery
+    /// has not returned has no parameters.
     pub fn params(&self) -> &Params {
         &self.origin.params
     }
 
-    /// Returns the application's promise about its threads, or [`Threading::Safe`] without a promise.
+    /// Returns the application's promise about its threads, or [`Threading::Safe`] without a
+    /// promise.
     ///
     /// Only [`Hints::promise_threading`] makes a promise. A provider may omit locks because of this
     /// promise, but not because of `domain_attr.threading`, which safe code can write.

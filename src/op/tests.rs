@@ -169,7 +169,8 @@ const PEER: FiAddr = FiAddr(3);
 const DATA: u64 = 4;
 const BYTES: [u8; 2] = [8, 9];
 
-/// Calls `check` with one operation of each kind, the method that posts it, and its completion flags.
+/// Calls `check` with one operation of each kind, the method that posts it, and its completion
+/// flags.
 fn for_each_kind(check: impl Fn(Op<'_>, &'static str, CompletionFlags)) {
     use CompletionFlags as C;
     let (context, data) = (Context(1), DATA);

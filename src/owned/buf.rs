@@ -20,8 +20,8 @@ use crate::{Desc, Errno, Iov, IovMut, Result};
 /// [`super::Pool::take`] and at most its *capacity*. A send sends the message. A receive may fill the
 /// whole capacity, and sets the length to that of the received message.
 ///
-/// The messages of a multi-receive ([`super::Endpoint::recv_multi`]) are parts of one buffer. Each part
-/// is a `Buf`, and the buffer returns to the pool when the last part is dropped.
+/// The messages of a multi-receive ([`super::Endpoint::recv_multi`]) are parts of one buffer. Each
+/// part is a `Buf`, and the buffer returns to the pool when the last part is dropped.
 // Two words, so that moves use registers: a buffer is moved several times for each operation.
 pub struct Buf {
     memory: ManuallyDrop<Box<Memory>>,
@@ -72,8 +72,8 @@ impl Buf {
         }
     }
 
-    /// The part of `whole` that begins at the address `start`, with a message of `len` bytes, cut at the
-    /// end of `whole`.
+    /// The part of `whole` that begins at the address `start`, with a message of `len` bytes, cut
+    /// at the end of `whole`.
     ///
     /// No other part was made of these bytes, and no operation uses them any more.
     pub(super) fn part(whole: &Arc<Self>, start: usize, len: usize) -> Self {
@@ -118,8 +118,8 @@ impl Buf {
         Ok(())
     }
 
-    /// Sets the length of the message. Bytes that this adds have their last content: zeros, or bytes of
-    /// earlier messages.
+    /// Sets the length of the message. Bytes that this adds have their last content: zeros, or
+    /// bytes of earlier messages.
     ///
     /// # Errors
     /// [`Errno::TooSmall`] above the capacity.
@@ -176,12 +176,14 @@ impl Deref for Buf {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the slab holds `capacity >= len` initialized bytes from `base` on, and lives as long
-        // as `self`. No other value accesses them: the pool makes one `Memory` for each index, a
+        // SAFETY: the slab holds `capacity >= len` initialized bytes from `base` on, and lives as
+        // long as `self`. No other value accesses them: the pool makes one `Memory` for each index,
+        // a
         // `Memory` belongs to one buffer at a time, and peers have no right to write to the slab. A
-        // buffer that an operation uses is inside the endpoint and cannot be borrowed. A part is within
-        // its buffer, which lives as long and can no longer be borrowed, and shares no bytes with other
-        // parts: the completions of the endpoint name no byte twice. A placeholder has no bytes.
+        // buffer that an operation uses is inside the endpoint and cannot be borrowed. A part is
+        // within its buffer, which lives as long and can no longer be borrowed, and shares no bytes
+        // with other parts: the completions of the endpoint name no byte twice. A placeholder has
+        // no bytes.
         unsafe { slice::from_raw_parts(self.base(), self.len) }
     }
 }

@@ -10,8 +10,8 @@ use crate::{CompletionFlags, Context, Errno, FiAddr, cq};
 
 /// A completed operation, with its buffer.
 ///
-/// The length of a received buffer is that of the message. After a truncation ([`Errno::Trunc`]) the
-/// buffer holds the bytes that fitted, and [`cq::ErrEntry::olen`] is the number of lost bytes.
+/// The length of a received buffer is that of the message. After a truncation ([`Errno::Trunc`])
+/// the buffer holds the bytes that fitted, and [`cq::ErrEntry::olen`] is the number of lost bytes.
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct Completion {
@@ -74,8 +74,8 @@ impl Received {
 #[derive(Debug)]
 pub struct Completions {
     /// The entries of the completions, then vacant entries. The completion queue stores its entries
-    /// here; then the context of the post replaces the key of the operation. Entries are not copied: a
-    /// load that is wider than the preceding store stalls on store forwarding.
+    /// here; then the context of the post replaces the key of the operation. Entries are not
+    /// copied: a load that is wider than the preceding store stalls on store forwarding.
     entries: Box<[cq::Entry]>,
     /// The other parts of the completions, by the index of the entry.
     parts: Box<[Parts]>,
@@ -102,8 +102,8 @@ impl Parts {
     #[inline]
     pub(super) fn set(&mut self, src: FiAddr, buf: Buf, error: Option<Box<cq::ErrEntry>>) {
         self.src = src;
-        // There is no previous buffer. An assignment would drop one; since a drop may unwind, the caller
-        // would keep its values in memory.
+        // There is no previous buffer. An assignment would drop one; since a drop may unwind, the
+        // caller would keep its values in memory.
         mem::forget(self.buf.replace(buf));
         if error.is_some() {
             self.error = error;
@@ -228,8 +228,8 @@ impl Drop for Drain<'_> {
     }
 }
 
-/// Identifies one posted operation of an endpoint, for [`super::Endpoint::cancel`]. A handle is never
-/// reused for another operation.
+/// Identifies one posted operation of an endpoint, for [`super::Endpoint::cancel`]. A handle is
+/// never reused for another operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle(pub(super) Key);
 
@@ -263,8 +263,8 @@ impl From<TryPostError> for Errno {
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct OpError {
-    /// The buffer of the operation. When completions cannot be read, the operation may still use its
-    /// buffer: the buffer then stays with the endpoint, and this is one of capacity 0.
+    /// The buffer of the operation. When completions cannot be read, the operation may still use
+    /// its buffer: the buffer then stays with the endpoint, and this is one of capacity 0.
     pub buf: Buf,
     /// The error entry. It is boxed, because errors are rare and results are many.
     pub entry: Box<cq::ErrEntry>,

@@ -1,8 +1,8 @@
 //! `FreeList` and `FreeRing`: lock-free lists of the free ones of a fixed number of indices. Each index
 //! has one holder at a time.
 //!
-//! Released indices are taken again, in the order of their release, before an index is taken for the
-//! first time. So no more indices are ever used than were held at the same time.
+//! Released indices are taken again, in the order of their release, before an index is taken for
+//! the first time. So no more indices are ever used than were held at the same time.
 
 use super::sync::{ArrayQueue, AtomicU32, AtomicU64, CachePadded, Ordering};
 
@@ -55,12 +55,12 @@ impl<T> FreeList<T> {
     }
 }
 
-/// A free list of numbers, at first the indices. A holder may release another number in place of the
-/// one that it took. Releases are serialized by the callers, and are plain stores.
+/// A free list of numbers, at first the indices. A holder may release another number in place of
+/// the one that it took. Releases are serialized by the callers, and are plain stores.
 #[derive(Debug)]
 pub(super) struct FreeRing {
-    /// Released numbers, each at its position modulo the length. The length is a power of two with room
-    /// for all of them.
+    /// Released numbers, each at its position modulo the length. The length is a power of two with
+    /// room for all of them.
     ring: Box<[AtomicU64]>,
     /// The position of the next number to take.
     head: CachePadded<AtomicU64>,
@@ -77,8 +77,8 @@ impl FreeRing {
         Self::build(count, false)
     }
 
-    /// As [`Self::new`], for callers that serialize all calls. If they do not, two may take the same
-    /// number.
+    /// As [`Self::new`], for callers that serialize all calls. If they do not, two may take the
+    /// same number.
     pub(super) fn serialized(count: u32) -> Self {
         Self::build(count, true)
     }
@@ -109,8 +109,8 @@ impl FreeRing {
         untouched.or_else(|| self.take_released())
     }
 
-    /// Releases a number. The accesses of its holder happen before those of its next holder. Callers
-    /// serialize their calls.
+    /// Releases a number. The accesses of its holder happen before those of its next holder.
+    /// Callers serialize their calls.
     #[inline]
     pub(super) fn release(&self, number: u64) {
         let tail = self.tail.load(Ordering::Relaxed);
@@ -131,10 +131,11 @@ impl FreeRing {
 
     #[inline]
     fn take_released(&self) -> Option<u64> {
-        // A thread that sees a position as taken also sees the earlier releases of the thread that took
-        // it: no free number is missed.
+        // A thread that sees a position as taken also sees the earlier releases of the thread that
+        // took it: no free number is missed.
         let mut head = self.head.load(Ordering::Acquire);
-        // The acquire pairs with the release of the last number, and so with those of all before it.
+        // The acquire pairs with the release of the last number, and so with those of all before
+        // it.
         while head < self.tail.load(Ordering::Acquire) {
             // The entry is overwritten only after it was taken, and then the exchange fails.
             let number = self.at(head).load(Ordering::Relaxed);
@@ -181,8 +182,8 @@ impl Untouched {
         (self.count - self.first()) as usize
     }
 
-    /// Takes the first one. When it returns `None`, another thread may have released an index that the
-    /// caller has not seen.
+    /// Takes the first one. When it returns `None`, another thread may have released an index that
+    /// the caller has not seen.
     #[cold]
     fn take(&self) -> Option<u32> {
         let next = |first| (first < self.count).then(|| first + 1);

@@ -1,8 +1,9 @@
 //! The safe layer: endpoints whose operations own their buffers.
 //!
 //! An operation outlives the call that posts it: the provider, or a peer, accesses the buffer until
-//! the operation completes. A borrow cannot protect the buffer during that time, because a guard can
-//! be leaked. This layer therefore *moves* a [`Buf`] into the operation. The completion returns it:
+//! the operation completes. A borrow cannot protect the buffer during that time, because a guard
+//! can be leaked. This layer therefore *moves* a [`Buf`] into the operation. The completion returns
+//! it:
 //!
 //! ```text
 //!            take()              send(buf, ..)               poll() / .await
@@ -57,9 +58,9 @@
 //! }
 //! ```
 //!
-//! The same with futures. The send and the receive are outstanding at the same time. `try_join!` ends
-//! with the first error and drops the other future, which cancels its operation: after a failed send,
-//! the receive would never complete.
+//! The same with futures. The send and the receive are outstanding at the same time. `try_join!`
+//! ends with the first error and drops the other future, which cancels its operation: after a
+//! failed send, the receive would never complete.
 //!
 //! ```no_run
 //! use selvedge::owned::{AsyncEndpoint, Pool};
@@ -110,7 +111,8 @@
 //! # Soundness
 //!
 //! Code that uses this layer needs no `unsafe`, and cannot cause undefined behavior by any use of
-//! endpoints, buffers and futures. This rests on five invariants, and on the promises of the provider:
+//! endpoints, buffers and futures. This rests on five invariants, and on the promises of the
+//! provider:
 //!
 //! 1. An endpoint opens its own provider endpoint and completion queue, rejects a provider endpoint
 //!    with another handle, and hands out neither. So every context on that queue is the key of one of
@@ -126,10 +128,10 @@
 //! 5. Leaking an endpoint leaks its slots too. Leaking a future leaks nothing that the endpoint does
 //!    not free.
 //!
-//! Threads that share an endpoint synchronize by a lock. Where the application has promised that no two
-//! threads use the objects of a domain or of a group at the same time
-//! ([`crate::Hints::promise_threading`], which is `unsafe`), the promise replaces the lock, as in the
-//! provider.
+//! Threads that share an endpoint synchronize by a lock. Where the application has promised that no
+//! two threads use the objects of a domain or of a group at the same time
+//! ([`crate::Hints::promise_threading`], which is `unsafe`), the promise replaces the lock, as in
+//! the provider.
 //!
 //! The provider makes its promises by implementing two `unsafe` traits. [`crate::Endpoint`]: the
 //! provider does not access a buffer after its completion, or after the last handle was dropped.
@@ -157,8 +159,8 @@ pub use shared_region::SharedRegion;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex and ignores poisoning: the protected values are consistent at every point that could
-/// panic.
+/// Locks a mutex and ignores poisoning: the protected values are consistent at every point that
+/// could panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Loom models of the lock-free parts, over the production source: a value has one holder at a time,
-//! and each holder sees the writes of the previous one.
+//! Loom models of the lock-free parts, over the production source: a value has one holder at a
+//! time, and each holder sees the writes of the previous one.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \

@@ -14,15 +14,15 @@ use super::free_list::{Free, FreeList};
 use crate::handle::sole;
 use crate::{Allocation, Desc, Domain, Errno, Error, MrAccess, MrMode, alloc};
 
-/// Alignment of buffers: each begins on its own cache line, so that neighbours with different owners do
-/// not share one.
+/// Alignment of buffers: each begins on its own cache line, so that neighbours with different
+/// owners do not share one.
 const BUFFER_ALIGN: usize = 64;
 
 /// A fixed number of equal buffers in one page-aligned slab, registered once where the domain
 /// wants local memory registered ([`crate::MrMode::LOCAL`]).
 ///
-/// A pool is a handle; clones hand out the same buffers. The slab lives until the last handle and the
-/// last buffer are dropped. The domain may be dropped earlier.
+/// A pool is a handle; clones hand out the same buffers. The slab lives until the last handle and
+/// the last buffer are dropped. The domain may be dropped earlier.
 ///
 /// # Examples
 ///
@@ -58,11 +58,12 @@ impl Pool {
     }
 
     /// Makes a pool in memory that the domain allocates ([`Domain::alloc`]). Where that is special
-    /// memory, peers on the same machine copy large messages directly out of it, without a system call.
-    /// Peers never write to it.
+    /// memory, peers on the same machine copy large messages directly out of it, without a system
+    /// call. Peers never write to it.
     ///
     /// # Errors
-    /// As [`Self::new`], and [`Errno::Inval`] for remote access rights: use a [`super::SharedRegion`].
+    /// As [`Self::new`], and [`Errno::Inval`] for remote access rights: use a
+    /// [`super::SharedRegion`].
     pub fn special(
         domain: &dyn Domain,
         size: usize,

@@ -123,9 +123,9 @@ impl SharedRegion {
 
     /// The bytes, as one region that begins at a page.
     fn bytes(&self) -> SharedBytes {
-        // SAFETY: the bytes are valid until the allocation is dropped, and no value or reference made
-        // from them leaves a method. `Allocation` promises that the other accesses are those of
-        // peers alone. Where providers carry them out in this process, they use granules of the
+        // SAFETY: the bytes are valid until the allocation is dropped, and no value or reference
+        // made from them leaves a method. `Allocation` promises that the other accesses are those
+        // of peers alone. Where providers carry them out in this process, they use granules of the
         // region, as `Domain::reg` requires.
         unsafe { SharedBytes::new(self.memory.base(), self.len) }
     }

@@ -9,9 +9,9 @@ use std::sync::PoisonError;
 
 use super::sync::{AtomicBool, Backoff, Cell, Mutex, Ordering};
 
-/// A lock for short critical sections. Locking costs one atomic read-modify-write, unlocking a store.
-/// Of the threads that find it locked, the first spins and yields, and locks it next; the others park
-/// on a mutex. With serialized callers, locking is a load and a store.
+/// A lock for short critical sections. Locking costs one atomic read-modify-write, unlocking a
+/// store. Of the threads that find it locked, the first spins and yields, and locks it next; the
+/// others park on a mutex. With serialized callers, locking is a load and a store.
 #[derive(Debug)]
 pub(super) struct SpinLock<T> {
     /// Whether the callers promise that no two threads lock it at the same time.
@@ -24,8 +24,8 @@ pub(super) struct SpinLock<T> {
     value: Cell<T>,
 }
 
-// SAFETY: the value is accessed by one thread after the other, which `T: Send` allows, and never by two
-// at the same time.
+// SAFETY: the value is accessed by one thread after the other, which `T: Send` allows, and never by
+// two at the same time.
 unsafe impl<T: Send> Sync for SpinLock<T> {}
 
 impl<T> SpinLock<T> {
@@ -37,7 +37,8 @@ impl<T> SpinLock<T> {
     /// As [`Self::new`], for callers that serialize their calls.
     ///
     /// # Safety
-    /// No two threads call [`Self::with`] at the same time, and each call happens before the next one.
+    /// No two threads call [`Self::with`] at the same time, and each call happens before the next
+    /// one.
     pub(super) unsafe fn serialized(value: T) -> Self {
         Self::build(value, true)
     }
@@ -55,7 +56,8 @@ impl<T> SpinLock<T> {
     /// Calls `access` with the value under the lock. `access` must not lock it again.
     ///
     /// # Panics
-    /// With serialized callers: when `access` locks it again, or a violation of the promise is detected.
+    /// With serialized callers: when `access` locks it again, or a violation of the promise is
+    /// detected.
     #[inline]
     pub(super) fn with<R>(&self, access: impl FnOnce(&mut T) -> R) -> R {
         if self.is_serialized {
@@ -65,9 +67,9 @@ impl<T> SpinLock<T> {
         }
         let _unlock = Unlock(self);
         self.value.with_mut(|value| {
-            // SAFETY: this thread changed `is_locked` from false to true, atomically or under the promise
-            // of `serialized`. It stays true until `_unlock` is dropped, after the call, so no other
-            // thread has a reference meanwhile.
+            // SAFETY: this thread changed `is_locked` from false to true, atomically or under the
+            // promise of `serialized`. It stays true until `_unlock` is dropped, after the call, so
+            // no other thread has a reference meanwhile.
             access(unsafe { &mut *value })
         })
     }

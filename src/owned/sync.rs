@@ -1,5 +1,5 @@
-//! The atomics, cells and queues of the lock-free parts: those of std and crossbeam, or loom's in the
-//! models.
+//! The atomics, cells and queues of the lock-free parts: those of std and crossbeam, or loom's in
+//! the models.
 
 #[cfg(not(all(test, loom)))]
 pub(super) use self::system::*;
@@ -123,8 +123,8 @@ mod model {
         }
     }
 
-    /// A bounded queue with the guarantee of `crossbeam_queue::ArrayQueue`: the push of a value happens
-    /// before its pop.
+    /// A bounded queue with the guarantee of `crossbeam_queue::ArrayQueue`: the push of a value
+    /// happens before its pop.
     #[derive(Debug)]
     pub(in crate::owned) struct ArrayQueue<T>(Mutex<VecDeque<T>>, usize);
 

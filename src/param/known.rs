@@ -1,4 +1,5 @@
-//! The known variables: parameters of the core, and variables of libfabric that Selvedge does not use.
+//! The known variables: parameters of the core, and variables of libfabric that Selvedge does not
+//! use.
 
 use super::Spec;
 
@@ -147,8 +148,8 @@ pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&
         .map(|(_, known)| known)
 }
 
-/// Returns the number of insertions, deletions, replacements and swaps of adjacent bytes that change
-/// one name into the other (optimal string alignment).
+/// Returns the number of insertions, deletions, replacements and swaps of adjacent bytes that
+/// change one name into the other (optimal string alignment).
 fn edit_distance(first: &str, second: &str) -> usize {
     let (first, second) = (first.as_bytes(), second.as_bytes());
     let mut steps = vec![vec![0; second.len() + 1]; first.len() + 1];

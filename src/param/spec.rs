@@ -108,8 +108,8 @@ impl Spec {
     /// Limits a size to `min..=max`.
     ///
     /// # Panics
-    /// If the parameter is not a size, or the default is outside the limits. In a `static` table, both
-    /// are compile-time errors.
+    /// If the parameter is not a size, or the default is outside the limits. In a `static` table,
+    /// both are compile-time errors.
     #[must_use]
     pub const fn within(mut self, min: usize, max: usize) -> Self {
         let Kind::Size { default, .. } = self.kind else {

@@ -2,7 +2,8 @@
 
 use crate::param::nearest;
 
-/// Returns the error text for the unknown provider name `layer` in the setting `given`, with a remedy.
+/// Returns the error text for the unknown provider name `layer` in the setting `given`, with a
+/// remedy.
 pub(super) fn unknown_name_text(given: &str, layer: &str, known: &[&str]) -> String {
     let text = format!("{given} names {layer:?}, which is not a provider of this library");
     if let Some(nearest) = nearest(layer, known.iter().copied()) {

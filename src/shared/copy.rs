@@ -16,8 +16,8 @@ pub(super) unsafe fn store(dest: SharedBytes, src: *const u8) {
         all(target_arch = "x86_64", not(any(miri, tsan))) => {
             by_words(dest, |offset, len| {
                 let (dest, src) = (dest.as_ptr().wrapping_add(offset), src.wrapping_add(offset));
-                // SAFETY: one range is a part of `dest`, which the caller of its constructor guarantees. The
-                // other range is a part of the bytes that the caller guarantees.
+                // SAFETY: one range is a part of `dest`, which the caller of its constructor
+                // guarantees. The other range is a part of the bytes that the caller guarantees.
                 unsafe { copy_with(CopyMethod::StringInstruction, src, dest, len) };
             });
         }
@@ -57,9 +57,9 @@ pub enum CopyMethod {
 /// Maximum number of bytes that the C library copies without the string instruction.
 pub const CHUNK: usize = 2048;
 
-/// Copies `len` bytes from `src` to `dest`, by instructions that the compiler does not see. The compiler
-/// therefore cannot duplicate a load of a byte that another process may change, or make assumptions
-/// about concurrent accesses.
+/// Copies `len` bytes from `src` to `dest`, by instructions that the compiler does not see. The
+/// compiler therefore cannot duplicate a load of a byte that another process may change, or make
+/// assumptions about concurrent accesses.
 ///
 /// The C library copies more than about 2 KiB by a string instruction of the processor. On some
 /// processors this instruction is 16 times slower (measured on AMD Zen 3: 5.4 instead of 0.33
@@ -76,7 +76,8 @@ pub const CHUNK: usize = 2048;
 pub unsafe fn copy_with(method: CopyMethod, src: *const u8, dest: *mut u8, len: usize) {
     let distance = dest.addr().wrapping_sub(src.addr());
     let takes_one_call = match (method, distance % 4096) {
-        // The ranges overlap: a forward copy in chunks would read bytes that it has already written.
+        // The ranges overlap: a forward copy in chunks would read bytes that it has already
+        // written.
         _ if distance < len => true,
         (CopyMethod::Chunks, _) | (_, 1..32) => len <= CHUNK,
         _ => true,
@@ -98,8 +99,8 @@ unsafe fn copy_chunks(src: *const u8, dest: *mut u8, len: usize) {
     let mut done = 0;
     while done < len {
         let count = CHUNK.min(len - done);
-        // SAFETY: `done + count` is at most `len`, so both ranges are within the bytes that the caller
-        // guarantees.
+        // SAFETY: `done + count` is at most `len`, so both ranges are within the bytes that the
+        // caller guarantees.
         unsafe { copy(src.wrapping_add(done), dest.wrapping_add(done), count) };
         done += count;
     }
@@ -111,9 +112,9 @@ unsafe fn copy_chunks(src: *const u8, dest: *mut u8, len: usize) {
 unsafe fn copy(src: *const u8, dest: *mut u8, len: usize) {
     cfg_select! {
         all(target_arch = "x86_64", not(any(miri, tsan))) => {
-            // SAFETY: the call follows the C calling convention. The clobbered registers are declared,
-            // and the stack is aligned. `memmove` accesses only the caller's bytes, and has no other
-            // requirements.
+            // SAFETY: the call follows the C calling convention. The clobbered registers are
+            // declared, and the stack is aligned. `memmove` accesses only the caller's bytes, and
+            // has no other requirements.
             unsafe {
                 std::arch::asm!(
                     "call {memmove}",
@@ -131,7 +132,8 @@ unsafe fn copy(src: *const u8, dest: *mut u8, len: usize) {
     }
 }
 
-/// Calls `copy` with offset and length of the aligned words, and of the bytes before and after them.
+/// Calls `copy` with offset and length of the aligned words, and of the bytes before and after
+/// them.
 ///
 /// Bytes that are only whole words take one call, which is inlined: a copy of 4 KiB through three
 /// ranges takes 7 ns longer (measured).
@@ -203,8 +205,8 @@ pub(super) mod granules {
     }
 
     /// Calls `access` for each granule of `all`. The arguments are the offset in `all` of the first
-    /// accessed byte, the granule, the offset of that byte in the granule, and the number of accessed
-    /// bytes.
+    /// accessed byte, the granule, the offset of that byte in the granule, and the number of
+    /// accessed bytes.
     fn for_each_granule(
         all: SharedBytes,
         mut access: impl FnMut(usize, Granule<'_>, usize, usize),

@@ -1,40 +1,42 @@
 //! `SharedBytes`: memory that several threads and processes access at the same time.
 //!
-//! Registered memory with remote rights, the memory of a [`crate::owned::SharedRegion`] and the mapped
-//! memory of a peer are accessed only through this type: by copies and words of the owner, and by
-//! writes, reads and atomics that this process executes for peers. No code creates a reference to the
-//! bytes.
+//! Registered memory with remote rights, the memory of a [`crate::owned::SharedRegion`] and the
+//! mapped memory of a peer are accessed only through this type: by copies and words of the owner,
+//! and by writes, reads and atomics that this process executes for peers. No code creates a
+//! reference to the bytes.
 //!
 //! # Granules
 //!
-//! In Rust, two unsynchronized accesses of one byte have no defined result if one of them is a write,
-//! unless both are atomic and of the same size. Therefore every byte of a region has one *granule*.
-//! The granule of a byte is the largest aligned block of 8, 4, 2 or 1 bytes around the byte that is
-//! within the region. Every access is an atomic access of whole granules:
+//! In Rust, two unsynchronized accesses of one byte have no defined result if one of them is a
+//! write, unless both are atomic and of the same size. Therefore every byte of a region has one
+//! *granule*. The granule of a byte is the largest aligned block of 8, 4, 2 or 1 bytes around the
+//! byte that is within the region. Every access is an atomic access of whole granules:
 //!
 //! - an access that covers a whole granule stores or loads the granule;
 //! - a write that covers a part of a granule keeps the other bytes by a compare-exchange;
 //! - an atomic of 1, 2 or 4 bytes is a compare-exchange of the granule around the bytes;
 //! - an aligned word of 8 bytes is a granule.
 //!
-//! All granules have 8 bytes, except at the ends of a region that does not begin and end at multiples
-//! of 8. Granules belong to the region, not to the accessed part, so two accesses of one byte have the
-//! same size. Atomics of 16 bytes are in `selvedge_kit::atomic`, by instructions that the compiler does
-//! not see.
+//! All granules have 8 bytes, except at the ends of a region that does not begin and end at
+//! multiples of 8. Granules belong to the region, not to the accessed part, so two accesses of one
+//! byte have the same size. Atomics of 16 bytes are in `selvedge_kit::atomic`, by instructions that
+//! the compiler does not see.
 //!
 //! # Long copies
 //!
 //! The compiler emits one instruction for each atomic access, so a copy by granules is slower than
 //! `memmove` by a factor of up to 4. On x86-64 the copies here call the C library's `memmove` from
-//! inline assembly ([`copy_with`]). The compiler has to assume that inline assembly does anything that
-//! Rust code could do in its place. That Rust code is the copy by granules in this module, with each
-//! granule accessed any number of times: `memmove` accesses no other bytes, and every value that
+//! inline assembly ([`copy_with`]). The compiler has to assume that inline assembly does anything
+//! that Rust code could do in its place. That Rust code is the copy by granules in this module,
+//! with each granule accessed any number of times: `memmove` accesses no other bytes, and every
+//! value that
 //! `memmove` can load is a value that loads of granules could return. So the assembly has the same
-//! meaning in the memory model as the copy by granules. A separate call of `memmove` copies the aligned
-//! words, apart from the bytes before and after them, so that `memmove` does not split a word.
+//! meaning in the memory model as the copy by granules. A separate call of `memmove` copies the
+//! aligned words, apart from the bytes before and after them, so that `memmove` does not split a
+//! word.
 //!
-//! System calls that fill or send such memory have the same meaning: the compiler knows as little about
-//! the kernel's accesses as about the accesses of assembly.
+//! System calls that fill or send such memory have the same meaning: the compiler knows as little
+//! about the kernel's accesses as about the accesses of assembly.
 
 #![expect(
     unsafe_code,
@@ -55,9 +57,9 @@ const WORD: usize = size_of::<u64>();
 
 /// A region of memory that threads and processes access at the same time, or a part of a region.
 ///
-/// A write has release semantics, and a read has acquire semantics: a thread that reads a written value
-/// also observes the earlier writes of the writing thread. A byte that is written during a copy has its
-/// old or its new value; the same holds for an aligned word of eight bytes as a whole.
+/// A write has release semantics, and a read has acquire semantics: a thread that reads a written
+/// value also observes the earlier writes of the writing thread. A byte that is written during a
+/// copy has its old or its new value; the same holds for an aligned word of eight bytes as a whole.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedBytes {
     first: *mut u8,
@@ -65,8 +67,8 @@ pub struct SharedBytes {
     margins: Margins,
 }
 
-/// The number of bytes of the region before and after a part, up to 7 each, because no granule extends
-/// further.
+/// The number of bytes of the region before and after a part, up to 7 each, because no granule
+/// extends further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Margins {
     before: u8,
@@ -138,7 +140,8 @@ impl SharedBytes {
             .expect("the bytes are within the part")
     }
 
-    /// Returns the `len` bytes that begin at `offset`, or `None` if they are not all within this part.
+    /// Returns the `len` bytes that begin at `offset`, or `None` if they are not all within this
+    /// part.
     #[inline]
     pub fn get(self, offset: usize, len: usize) -> Option<Self> {
         let after = self.len.checked_sub(offset)?.checked_sub(len)?;
@@ -153,8 +156,8 @@ impl SharedBytes {
         })
     }
 
-    /// Returns the word of eight bytes at `offset`, or `None` if the word is not within this part or
-    /// not aligned.
+    /// Returns the word of eight bytes at `offset`, or `None` if the word is not within this part
+    /// or not aligned.
     #[inline(always)]
     pub fn word(&self, offset: usize) -> Option<&AtomicU64> {
         let word: *mut u64 = self.first.wrapping_add(offset).cast();
@@ -162,8 +165,8 @@ impl SharedBytes {
         if !is_inside || !word.is_aligned() {
             return None;
         }
-        // SAFETY: eight aligned bytes of the region, which the caller of `new` guarantees. They are a
-        // granule, so that accesses at the same time are atomic and of this size.
+        // SAFETY: eight aligned bytes of the region, which the caller of `new` guarantees. They are
+        // a granule, so that accesses at the same time are atomic and of this size.
         Some(unsafe { AtomicU64::from_ptr(word) })
     }
 
@@ -244,7 +247,8 @@ impl SharedBytes {
         bytes_of(granule.load(Ordering::Acquire), skip)
     }
 
-    /// Atomically replaces the `N` bytes at `offset` by the result of `change`, unless the result is
+    /// Atomically replaces the `N` bytes at `offset` by the result of `change`, unless the result
+    /// is
     /// `None`. Returns the previous bytes. `N` is a power of two up to 8. `change` is called again if
     /// the bytes have changed meanwhile.
     ///
@@ -283,11 +287,11 @@ impl SharedBytes {
         self.granule(offset)
     }
 
-    /// Returns the granule of the byte at `offset`, which must be within this part, and the offset of
-    /// the byte in the granule.
+    /// Returns the granule of the byte at `offset`, which must be within this part, and the offset
+    /// of the byte in the granule.
     ///
-    /// The granule of a block's first byte contains the block if the block is aligned and within the
-    /// region: of two aligned blocks around a byte, the larger contains the smaller.
+    /// The granule of a block's first byte contains the block if the block is aligned and within
+    /// the region: of two aligned blocks around a byte, the larger contains the smaller.
     #[inline]
     fn granule(&self, offset: usize) -> (Granule<'_>, usize) {
         let addr = self.first.addr().wrapping_add(offset);
@@ -309,8 +313,8 @@ impl SharedBytes {
         let skip = addr % size;
         let first = self.first.wrapping_add(offset).wrapping_sub(skip);
         // SAFETY: `fits` has checked that the block is within the region, which the caller of `new`
-        // guarantees. The block is aligned, and is the largest such block, so other accesses have the
-        // same size.
+        // guarantees. The block is aligned, and is the largest such block, so other accesses have
+        // the same size.
         (unsafe { Granule::new(first, size) }, skip)
     }
 }

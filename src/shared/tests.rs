@@ -22,8 +22,8 @@ impl Memory {
     fn region(&self, offset: usize, len: usize) -> SharedBytes {
         assert!(offset + len <= self.0.len());
         let first: *const u8 = std::ptr::from_ref(self).cast();
-        // SAFETY: the bytes are within the memory, may be changed through a shared reference, and are
-        // accessed only by values of one region at a time.
+        // SAFETY: the bytes are within the memory, may be changed through a shared reference, and
+        // are accessed only by values of one region at a time.
         unsafe { SharedBytes::new(first.cast_mut().wrapping_add(offset), len) }
     }
 }
@@ -137,9 +137,9 @@ fn words_are_within_the_region_and_aligned() {
     assert!(region.word(usize::MAX).is_none());
 }
 
-/// Two threads access the same bytes without synchronization: by copies in and out of all alignments,
-/// by words, and by elements. Miri and the thread sanitizer report any access that is not atomic or has
-/// another size.
+/// Two threads access the same bytes without synchronization: by copies in and out of all
+/// alignments, by words, and by elements. Miri and the thread sanitizer report any access that is
+/// not atomic or has another size.
 #[test]
 fn threads_access_the_same_bytes_at_the_same_time() {
     const ROUNDS: usize = if cfg!(miri) { 8 } else { 2000 };

@@ -16,7 +16,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// Runs a test with a time limit, so that a hang fails. The limit is far above the expected duration.
+/// Runs a test with a time limit, so that a hang fails. The limit is far above the expected
+/// duration.
 fn under_watchdog<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, wait) = mpsc::channel();
     let runner = thread::spawn(move || {

@@ -71,7 +71,8 @@ impl Shm {
     }
 }
 
-/// Runs a test with a time limit, so that a hang fails. The limit is far above the expected duration.
+/// Runs a test with a time limit, so that a hang fails. The limit is far above the expected
+/// duration.
 fn under_watchdog(test: impl FnOnce() + Send + 'static) {
     let (done, wait) = mpsc::channel();
     let runner = thread::spawn(move || {
@@ -141,8 +142,8 @@ fn exchange_every_size(pool: fn(&Shm, usize, usize) -> Pool) {
     });
 }
 
-/// Opens two endpoints and a shared region of the first one. Returns the endpoints, the region and its
-/// remote address.
+/// Opens two endpoints and a shared region of the first one. Returns the endpoints, the region and
+/// its remote address.
 fn open_region(shm: &Shm, len: usize) -> (Endpoint, Endpoint, SharedRegion, RemoteAddr) {
     let ((a, a_addr), (b, b_addr)) = (shm.polled(), shm.polled());
     let access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;

@@ -1,10 +1,10 @@
-//! The campaigns `restart` and `signals`: processes use the same endpoint name one after another, and
-//! exchange messages with a partner in both directions. Each such process is an incarnation of the
-//! name.
+//! The campaigns `restart` and `signals`: processes use the same endpoint name one after another,
+//! and exchange messages with a partner in both directions. Each such process is an incarnation of
+//! the name.
 //!
-//! Each message carries its sender's incarnation and its number within the incarnation. The messages
-//! of an incarnation arrive in order and once, before the first message of the next incarnation. A
-//! message to one incarnation reaches no other.
+//! Each message carries its sender's incarnation and its number within the incarnation. The
+//! messages of an incarnation arrive in order and once, before the first message of the next
+//! incarnation. A message to one incarnation reaches no other.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -271,8 +271,8 @@ impl Partner {
                 process.join()?;
             }
         }
-        // Half of the incarnations, chosen at random, are followed by the next one before their end has
-        // been detected.
+        // Half of the incarnations, chosen at random, are followed by the next one before their end
+        // has been detected.
         if random.flip() {
             self.collect()?;
             self.echo.exchange(&mut self.endpoint)?;
@@ -539,8 +539,8 @@ impl Partner {
         Ok(())
     }
 
-    /// Checks that the partner holds no more resources than before, and that its memory has not grown
-    /// beyond the `memory` after the warm-up.
+    /// Checks that the partner holds no more resources than before, and that its memory has not
+    /// grown beyond the `memory` after the warm-up.
     fn check_leaks(&mut self, memory: Option<usize>) -> anyhow::Result<()> {
         self.collect()?;
         self.echo.exchange(&mut self.endpoint)?;

@@ -2,7 +2,8 @@
 //! library's own descriptor, and the tag of the domain.
 //!
 //! Libraries use the word as a pointer to one of their objects. Safe code may pass a descriptor of
-//! another domain. Such a descriptor has another tag, so it is refused before it reaches the library.
+//! another domain. Such a descriptor has another tag, so it is refused before it reaches the
+//! library.
 
 use std::collections::BTreeSet;
 use std::ffi::c_void;

@@ -1,4 +1,5 @@
-//! The provider's run-time parameters, `FI_TCP_*`. Parameters that libfabric also has keep its names.
+//! The provider's run-time parameters, `FI_TCP_*`. Parameters that libfabric also has keep its
+//! names.
 
 use std::time::Duration;
 

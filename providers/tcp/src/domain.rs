@@ -126,10 +126,10 @@ impl selvedge::Fabric for Fabric {
 }
 
 #[expect(unsafe_code, reason = "the promise of the domain trait")]
-// SAFETY: the queues are rings of the kit. Only endpoints push to them, and the `unsafe impl` of the
-// endpoint trait argues the endpoints' promise. Every operation reads and writes only the addresses
-// that it names. A region's memory is used under the lock of `Keys`, and dropping the region's
-// handle withdraws the memory under that lock.
+// SAFETY: the queues are rings of the kit. Only endpoints push to them, and the `unsafe impl` of
+// the endpoint trait argues the endpoints' promise. Every operation reads and writes only the
+// addresses that it names. A region's memory is used under the lock of `Keys`, and dropping the
+// region's handle withdraws the memory under that lock.
 unsafe impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
         self.0.base.cq(attr)

@@ -7,8 +7,8 @@
 //!
 //! Each peer has one connection, which the first operation opens. The connection has a queue of
 //! outgoing frames and a parser of incoming ones. A stock libfabric peer sees only its own
-//! protocol. Two Selvedge endpoints recognise each other during the handshake; their connection also
-//! carries atomics, and error responses with a reason.
+//! protocol. Two Selvedge endpoints recognise each other during the handshake; their connection
+//! also carries atomics, and error responses with a reason.
 //!
 //! docs/PROVIDERS.md lists the provider's promises, docs/WIRE.md every byte on the wire, and
 //! docs/DECISIONS.md how the parts work together.

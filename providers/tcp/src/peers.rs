@@ -152,7 +152,8 @@ impl Peers {
             })
     }
 
-    /// Returns the peer's address-vector index, which is resolved again when the vector has changed.
+    /// Returns the peer's address-vector index, which is resolved again when the vector has
+    /// changed.
     #[inline]
     pub(crate) fn fi_addr(&mut self, index: usize) -> FiAddr {
         self.list[index].fi_addr(self.av.as_deref())
@@ -201,8 +202,8 @@ impl Peer {
         self.fi_addr
     }
 
-    /// Sets the context number, which the peer has reported or this endpoint has used to address the
-    /// peer.
+    /// Sets the context number, which the peer has reported or this endpoint has used to address
+    /// the peer.
     pub(crate) fn set_context(&mut self, context: u16) {
         if context != self.context {
             self.context = context;

@@ -22,8 +22,8 @@ fn open_connected(provider: &str) -> [(Side, FiAddr); 2] {
     [(shared, to_peer), (peer, to_shared)]
 }
 
-/// In every round, posts from one thread while another thread is parked; then only the parked thread
-/// drives the endpoint.
+/// In every round, posts from one thread while another thread is parked; then only the parked
+/// thread drives the endpoint.
 fn post_beside_a_parked_thread(provider: &str) {
     let [(shared, to_peer), (peer, to_shared)] = open_connected(provider);
     for round in 0..ROUNDS {

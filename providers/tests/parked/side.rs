@@ -138,8 +138,8 @@ impl Side {
         self.rx_cq.read_ready(&mut out, &mut src).unwrap() > 0
     }
 
-    /// Parks until a message is received. Returns false if the wait timed out: the last poll of such
-    /// a wait may find the message without a wake-up.
+    /// Parks until a message is received. Returns false if the wait timed out: the last poll of
+    /// such a wait may find the message without a wake-up.
     pub(crate) fn is_woken_by_a_message(&self) -> bool {
         let start = Instant::now();
         let received = self.rx_cq.wait(&mut [Entry::default()], Some(LIMIT));

@@ -11,16 +11,16 @@ use super::waiter::{AsyncCore, Deferred, Waiter};
 use crate::owned::{Buf, TryPostError, lock};
 use crate::{Errno, FiAddr};
 
-/// Identifies a queue of posts whose order is kept. A full queue to one peer does not delay posts to
-/// other peers.
+/// Identifies a queue of posts whose order is kept. A full queue to one peer does not delay posts
+/// to other peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueKey {
     Receives,
     To(FiAddr),
 }
 
-/// The posts that wait for room, in one queue for each [`QueueKey`]. A post waits behind all earlier
-/// posts of its queue.
+/// The posts that wait for room, in one queue for each [`QueueKey`]. A post waits behind all
+/// earlier posts of its queue.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     /// Number of queues. It is nearly always 0, and then the lock is not taken.
@@ -97,8 +97,8 @@ impl Backlog {
         queued
     }
 
-    /// Posts as much as there is room for, each queue in its order. Returns the actions that the caller
-    /// runs without locks.
+    /// Posts as much as there is room for, each queue in its order. Returns the actions that the
+    /// caller runs without locks.
     pub(super) fn flush(&self, core: &AsyncCore) -> Vec<Deferred> {
         let mut deferred = Vec::new();
         if self.count.load(Ordering::Acquire) == 0 {

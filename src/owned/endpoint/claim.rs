@@ -11,8 +11,8 @@ use crate::owned::{Buf, OpError, Received};
 #[must_use = "nothing is claimed before the future is polled"]
 pub struct Claiming<'a>(pub(super) Operation<'a>);
 
-/// A claimed message (fi_trecvmsg(3) with `FI_CLAIM`): no other receive takes it. Dropping the claim
-/// discards the message.
+/// A claimed message (fi_trecvmsg(3) with `FI_CLAIM`): no other receive takes it. Dropping the
+/// claim discards the message.
 #[derive(Debug)]
 #[must_use = "dropping the claim discards the message"]
 pub struct Claim<'a> {

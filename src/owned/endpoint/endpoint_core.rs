@@ -72,11 +72,12 @@ pub(super) struct Finished {
     pub(super) outcome: Outcome,
 }
 
-/// Receives a finished operation while the slots are locked. An implementation must not wake a task,
-/// drop a buffer or call the endpoint.
+/// Receives a finished operation while the slots are locked. An implementation must not wake a
+/// task, drop a buffer or call the endpoint.
 pub(super) trait Deliver<O> {
-    /// Takes the operation that was finished by a completion entry with its source. `error` is `None` if
-    /// the operation succeeded. An operation that is returned stays in its slot until it is collected.
+    /// Takes the operation that was finished by a completion entry with its source. `error` is
+    /// `None` if the operation succeeded. An operation that is returned stays in its slot until it
+    /// is collected.
     fn deliver(
         &mut self,
         entry: (&mut cq::Entry, FiAddr),
@@ -103,8 +104,8 @@ enum Kept<O> {
 }
 
 #[derive(Debug)]
-// The field order lets the buffer be moved out with loads of the same width as the stores that moved
-// it in: a load of another width stalls on store forwarding.
+// The field order lets the buffer be moved out with loads of the same width as the stores that
+// moved it in: a load of another width stalls on store forwarding.
 #[repr(C)]
 struct Operation<O> {
     buf: Buf,
@@ -155,9 +156,9 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         let cq = domain.cq(&attr)?;
         let ep = open(Bindings::new(Arc::clone(&cq), av))?;
         let slots = match info.threading_promise() {
-            // SAFETY: only methods of this type call methods of the slots. Its endpoint and queue were
-            // opened from `info` and belong to one domain and one group: the promise says that no two
-            // threads use them at the same time.
+            // SAFETY: only methods of this type call methods of the slots. Its endpoint and queue
+            // were opened from `info` and belong to one domain and one group: the promise says that
+            // no two threads use them at the same time.
             Threading::Domain | Threading::Completion => unsafe {
                 Slots::serialized(depth, ReadState::new())
             },
@@ -195,12 +196,13 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
             buf,
             content,
         });
-        // SAFETY: `memory` belongs to the buffer that was just moved into the slot named by `key`. The
-        // buffer leaves the slot in `withdraw`, after an error, when the provider has kept nothing; in
+        // SAFETY: `memory` belongs to the buffer that was just moved into the slot named by `key`.
+        // The buffer leaves the slot in `withdraw`, after an error, when the provider has kept
+        // nothing; in
         // `finish`, after the completion with this key (the last one, for a multi-receive); or when
         // `self.slots` is dropped, after `self.ep`, whose only handle this value holds. Parts of the
-        // buffer are handed out earlier, for bytes that a completion has named. Operands are borrowed
-        // for this call, and injected operands are not used after it.
+        // buffer are handed out earlier, for bytes that a completion has named. Operands are
+        // borrowed for this call, and injected operands are not used after it.
         let submit = unsafe { Submit::new(&*self.ep) };
         match post.submit(operands, &memory, key.into(), self.tx_flags, submit) {
             Ok(()) => Ok(key),
@@ -208,8 +210,9 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         }
     }
 
-    /// The memory of a buffer, for a post. The memory of another domain's pool is registered with that
-    /// domain, and this domain's endpoint rejects its descriptor; or it is not registered at all.
+    /// The memory of a buffer, for a post. The memory of another domain's pool is registered with
+    /// that domain, and this domain's endpoint rejects its descriptor; or it is not registered at
+    /// all.
     ///
     /// # Errors
     /// [`Errno::Inval`] for unregistered memory where the domain requires registration.
@@ -220,8 +223,8 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         }
     }
 
-    /// Posts the receive, or the discard, of the message that was claimed under `key`, in the slot of
-    /// the claim.
+    /// Posts the receive, or the discard, of the message that was claimed under `key`, in the slot
+    /// of the claim.
     pub(super) fn post_claimed(
         &self,
         key: Key,
@@ -250,8 +253,8 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
             let errno = Errno::NoMsg;
             return Err(TryPostError { errno, buf });
         }
-        // SAFETY: as in `post`: the buffer is in the slot named by `key` until the second completion
-        // with this key, or until this call fails.
+        // SAFETY: as in `post`: the buffer is in the slot named by `key` until the second
+        // completion with this key, or until this call fails.
         let submit = unsafe { Submit::new(&*self.ep) };
         let posted = post.submit(Operands::NONE, &memory, key.into(), self.tx_flags, submit);
         posted.map_err(|errno| {
@@ -275,8 +278,8 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         })
     }
 
-    /// Takes a finished operation out of its slot. Where it has not finished, replaces its owner and
-    /// returns the previous one.
+    /// Takes a finished operation out of its slot. Where it has not finished, replaces its owner
+    /// and returns the previous one.
     pub(super) fn collect(&self, key: Key, owner: O) -> Result<Finished, O> {
         let collected = self.slots.update(key, |held| match held {
             Held::Added(mut op) => {
@@ -294,9 +297,9 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         collected.expect("a slot is its owner's until it is collected")
     }
 
-    /// Detaches a posted operation whose completion cannot be read: the operation and its buffer stay
-    /// with the endpoint, and `owner` becomes its owner. Returns a buffer of capacity 0 in place of the
-    /// operation's, or the operation if it has finished.
+    /// Detaches a posted operation whose completion cannot be read: the operation and its buffer
+    /// stay with the endpoint, and `owner` becomes its owner. Returns a buffer of capacity 0 in
+    /// place of the operation's, or the operation if it has finished.
     pub(super) fn abandon(&self, key: Key, owner: O) -> Result<Finished, Buf> {
         let abandoned = self.slots.update(key, |held| match held {
             Held::Added(mut op) => {
@@ -408,8 +411,8 @@ pub(super) struct Count {
 }
 
 impl<O: Clone> Reader<'_, O> {
-    /// Reads up to [`BATCH`] completions into `entries`, and delivers the operation of each to the output
-    /// with the same index.
+    /// Reads up to [`BATCH`] completions into `entries`, and delivers the operation of each to the
+    /// output with the same index.
     ///
     /// Completions of accesses by peers to local memory have no slot and are not delivered, nor are
     /// completions without an operation.

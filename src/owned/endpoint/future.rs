@@ -24,9 +24,9 @@ use crate::{
 /// An endpoint whose operations are awaited: `ep.send(buf, dest).await`.
 ///
 /// No runtime is needed. Polling a future posts its operation (on the first poll), reads the
-/// completion queue, and wakes the futures whose operations have completed. Progress is manual, so a
-/// pending future wakes its own task at once: it keeps its executor busy, and other tasks run between
-/// its polls. No future depends on another future being polled.
+/// completion queue, and wakes the futures whose operations have completed. Progress is manual, so
+/// a pending future wakes its own task at once: it keeps its executor busy, and other tasks run
+/// between its polls. No future depends on another future being polled.
 ///
 /// The futures of an endpoint opened with [`Self::open_waiting`] do not wake themselves. They are
 /// woken by a thread that waits for completions: one in [`Self::run`], which runs a future to
@@ -42,8 +42,8 @@ use crate::{
 /// [`OpError::buf`](crate::owned::OpError::buf).
 ///
 /// A future may be dropped at any time. Its operation is then cancelled if possible. The buffer
-/// returns to its pool after the operation has ended, at a later poll of any future of this endpoint
-/// or a later [`Self::progress`].
+/// returns to its pool after the operation has ended, at a later poll of any future of this
+/// endpoint or a later [`Self::progress`].
 ///
 /// # Examples
 ///
@@ -189,9 +189,9 @@ impl AsyncEndpoint {
         self.receiving(Post::trecv(src, tag.into(), OpFlags::empty()), buf)
     }
 
-    /// Searches for the message that [`Self::trecv`] would receive (fi_trecvmsg(3) with `FI_PEEK`), and
-    /// resolves to its tag, data, source and length. The message stays in the queue, and `buf` is
-    /// returned unused. Fails with [`Errno::NoMsg`] when there is no such message.
+    /// Searches for the message that [`Self::trecv`] would receive (fi_trecvmsg(3) with `FI_PEEK`),
+    /// and resolves to its tag, data, source and length. The message stays in the queue, and `buf`
+    /// is returned unused. Fails with [`Errno::NoMsg`] when there is no such message.
     pub fn tpeek(&self, buf: Buf, src: FiAddr, tag: impl Into<TagMatch>) -> Receiving<'_> {
         let flags = OpFlags::PEEK;
         self.receiving(Post::trecv(src, tag.into(), flags), buf)
@@ -242,8 +242,8 @@ impl AsyncEndpoint {
         self.sending(Post::Write { to, data }, buf)
     }
 
-    /// Reads a peer's memory into `buf` (fi_read(3)), as many bytes as the length of `buf`. Resolves to
-    /// the buffer.
+    /// Reads a peer's memory into `buf` (fi_read(3)), as many bytes as the length of `buf`.
+    /// Resolves to the buffer.
     pub fn read(&self, buf: Buf, from: RemoteAddr) -> Sending<'_> {
         self.sending(Post::Read { from }, buf)
     }
@@ -258,15 +258,15 @@ impl AsyncEndpoint {
         self.core.inject_write(bytes, to, data)
     }
 
-    /// Applies an atomic with the operands in `buf` to a peer's memory (fi_atomic(3)). Resolves to the
-    /// buffer.
+    /// Applies an atomic with the operands in `buf` to a peer's memory (fi_atomic(3)). Resolves to
+    /// the buffer.
     pub fn atomic(&self, buf: Buf, target: Target) -> Sending<'_> {
         let family = Family::Base;
         self.sending(Post::Atomic { family, target }, buf)
     }
 
-    /// Applies an atomic with `operand` to a peer's memory (fi_fetch_atomic(3)). Resolves to `buf` with
-    /// the earlier values: see [`super::Endpoint::fetch_atomic`].
+    /// Applies an atomic with `operand` to a peer's memory (fi_fetch_atomic(3)). Resolves to `buf`
+    /// with the earlier values: see [`super::Endpoint::fetch_atomic`].
     pub fn fetch_atomic<'a>(&'a self, buf: Buf, operand: &'a [u8], target: Target) -> Sending<'a> {
         let operands = Operands {
             operand,
@@ -292,8 +292,8 @@ impl AsyncEndpoint {
         Sending(Operation::new(self, post, operands, buf))
     }
 
-    /// Applies an atomic with a copy of `operand` to a peer's memory (fi_inject_atomic(3)). The call
-    /// does not wait, and there is no completion.
+    /// Applies an atomic with a copy of `operand` to a peer's memory (fi_inject_atomic(3)). The
+    /// call does not wait, and there is no completion.
     ///
     /// # Errors
     /// As [`crate::Atomic::inject_atomic`].
@@ -302,9 +302,9 @@ impl AsyncEndpoint {
         self.core.inject_atomic(operand, &target)
     }
 
-    /// Drives progress without a future: reads completions and wakes their futures, posts operations
-    /// that waited for room, and frees the buffers of dropped futures. Returns the number of
-    /// completions. One call reads a bounded number, and never waits.
+    /// Drives progress without a future: reads completions and wakes their futures, posts
+    /// operations that waited for room, and frees the buffers of dropped futures. Returns the
+    /// number of completions. One call reads a bounded number, and never waits.
     ///
     /// # Errors
     /// Those of [`crate::CompletionQueue::read`].
@@ -332,8 +332,8 @@ impl AsyncEndpoint {
         Receiving(Operation::new(self, post, Operands::NONE, buf))
     }
 
-    /// Posts an operation, or appends it to the backlog when the queue is full or earlier operations
-    /// wait.
+    /// Posts an operation, or appends it to the backlog when the queue is full or earlier
+    /// operations wait.
     pub(super) fn post_or_queue(
         &self,
         post: Post,
@@ -360,7 +360,8 @@ impl AsyncEndpoint {
         }
     }
 
-    /// Posts the receive or the discard of a claimed message. When the queue is full, the stage stays
+    /// Posts the receive or the discard of a claimed message. When the queue is full, the stage
+    /// stays
     /// [`Stage::Claimed`].
     pub(super) fn post_claimed(
         &self,
@@ -411,8 +412,8 @@ impl AsyncEndpoint {
         }
     }
 
-    /// Wakes every future that waits for a completion, after a failed read of completions: their own
-    /// read fails too, and ends them.
+    /// Wakes every future that waits for a completion, after a failed read of completions: their
+    /// own read fails too, and ends them.
     #[cold]
     pub(super) fn wake_all(&self) {
         let wakers = self.core.owners().into_iter().filter_map(Waiter::waker);

@@ -84,8 +84,8 @@ impl<'a> Messages<'a> {
         }
     }
 
-    /// Receives the next message. Its buffer is a part of the posted buffer. Returns `None` after the
-    /// last message. A message that fails does not end the sequence.
+    /// Receives the next message. Its buffer is a part of the posted buffer. Returns `None` after
+    /// the last message. A message that fails does not end the sequence.
     ///
     /// # Errors
     /// The error of a message that was not received.
@@ -116,8 +116,8 @@ impl<'a> Messages<'a> {
         Poll::Pending
     }
 
-    /// Posts the receive if necessary and drives progress. The inner result says whether completions
-    /// could be read.
+    /// Posts the receive if necessary and drives progress. The inner result says whether
+    /// completions could be read.
     fn advance(&mut self) -> Result<crate::Result, OpError> {
         let waiter = || Waiter::Messages(Arc::clone(&self.queue));
         self.stage

@@ -101,8 +101,8 @@ impl<'a> Operation<'a> {
         outcome
     }
 
-    /// Posts the operation if necessary and drives progress. The inner result says whether completions
-    /// could be read.
+    /// Posts the operation if necessary and drives progress. The inner result says whether
+    /// completions could be read.
     fn advance(&mut self, cx: &task::Context<'_>) -> Result<crate::Result, OpError> {
         let waiter = || Waiter::Future(cx.waker().clone());
         self.stage.post(self.ep, self.post, self.operands, waiter)?;
@@ -141,7 +141,8 @@ fn into_result(key: Key, finished: Finished) -> Result<(Key, Buf, Received), OpE
 }
 
 impl Drop for Operation<'_> {
-    /// Leaves the buffer with the endpoint until its operation ends, and tries to cancel the operation.
+    /// Leaves the buffer with the endpoint until its operation ends, and tries to cancel the
+    /// operation.
     fn drop(&mut self) {
         let stage = mem::replace(&mut self.stage, Stage::Done);
         if let Stage::Claimed(key, buf) = stage {
@@ -156,7 +157,8 @@ impl Drop for Operation<'_> {
             }
             Ok(_) => {}
             Err(_) if self.ep.core().cancel(key).is_ok() => {
-                // An error is ignored: the next read fails with it again, for a future that reports it.
+                // An error is ignored: the next read fails with it again, for a future that reports
+                // it.
                 let _ = self.ep.progress();
             }
             Err(_) => {}

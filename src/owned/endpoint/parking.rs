@@ -38,8 +38,8 @@ impl Parking {
     }
 
     /// Parks until the queue has an entry, the thread is woken, or `timeout` has passed. Returns at
-    /// once if `is_woken` is true. Returns whether this thread waited at the queue; the wait reads no
-    /// entry.
+    /// once if `is_woken` is true. Returns whether this thread waited at the queue; the wait reads
+    /// no entry.
     fn park(&self, timeout: Option<Duration>, is_woken: impl Fn() -> bool) -> Result<bool> {
         let mut has_queue_waiter = lock(&self.has_queue_waiter);
         if is_woken() {
@@ -89,8 +89,8 @@ impl Wake for ThreadWaker {
 
 impl AsyncEndpoint {
     /// Parks the calling thread until an operation completes or `timeout` has passed, then drives
-    /// progress as [`Self::progress`] does. Returns the number of completions, which may be 0 before
-    /// the timeout. With `None`, the wait has no time limit.
+    /// progress as [`Self::progress`] does. Returns the number of completions, which may be 0
+    /// before the timeout. With `None`, the wait has no time limit.
     ///
     /// # Errors
     /// As [`Self::progress`]; [`Errno::NoSys`] for an endpoint that was not opened by

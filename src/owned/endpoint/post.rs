@@ -33,8 +33,8 @@ pub(super) enum Post {
     Write { to: RemoteAddr, data: Option<u64> },
     /// A read into the buffer, which overwrites its message.
     Read { from: RemoteAddr },
-    /// An atomic. The buffer holds the operands ([`Family::Base`]), or receives the earlier values; the
-    /// operands are then in [`Operands`].
+    /// An atomic. The buffer holds the operands ([`Family::Base`]), or receives the earlier values;
+    /// the operands are then in [`Operands`].
     Atomic { family: Family, target: Target },
 }
 
@@ -53,8 +53,8 @@ impl Operands<'_> {
     };
 }
 
-/// The content of a buffer after its operation: a number of bytes, or one of the constants, which are
-/// greater than the length of any buffer. It is one word, which each post stores in the slot.
+/// The content of a buffer after its operation: a number of bytes, or one of the constants, which
+/// are greater than the length of any buffer. It is one word, which each post stores in the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Content(usize);
 
@@ -63,11 +63,12 @@ impl Content {
     const MESSAGE: Self = Self(usize::MAX);
     /// The buffer of a multi-receive holds messages in its parts.
     pub(super) const MESSAGES: Self = Self(usize::MAX - 1);
-    /// The buffer of a claim keeps its message, and its slot keeps the claim if a message was found.
+    /// The buffer of a claim keeps its message, and its slot keeps the claim if a message was
+    /// found.
     pub(super) const CLAIM: Self = Self(usize::MAX - 2);
 
-    /// The length of the message after a completion that reports `completed` bytes; `None` when the next
-    /// completion does not return the buffer, or does not free the slot.
+    /// The length of the message after a completion that reports `completed` bytes; `None` when the
+    /// next completion does not return the buffer, or does not free the slot.
     #[inline]
     pub(super) fn len(self, completed: usize) -> Option<usize> {
         match self {
@@ -100,9 +101,9 @@ pub(super) struct Submit<'a>(&'a dyn Endpoint);
 
 impl<'a> Submit<'a> {
     /// # Safety
-    /// The memory of the operation is valid, and nothing but the operation accesses it, until the post
-    /// fails, the completion with its context has been read, or `ep` has been dropped. For injected
-    /// memory this holds until the post returns.
+    /// The memory of the operation is valid, and nothing but the operation accesses it, until the
+    /// post fails, the completion with its context has been read, or `ep` has been dropped. For
+    /// injected memory this holds until the post returns.
     pub(super) const unsafe fn new(ep: &'a dyn Endpoint) -> Self {
         Self(ep)
     }
@@ -174,8 +175,8 @@ impl Post {
         }
     }
 
-    /// Posts the operation on `memory`. `tx_flags` apply to operations other than receives and reads.
-    /// Operands are injected, because they are borrowed for this call.
+    /// Posts the operation on `memory`. `tx_flags` apply to operations other than receives and
+    /// reads. Operands are injected, because they are borrowed for this call.
     ///
     /// # Errors
     /// Those of [`Op::post`]; [`Errno::Inval`] when the bytes of an atomic are not whole elements.

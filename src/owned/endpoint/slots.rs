@@ -18,9 +18,9 @@ use crate::owned::sync::{AtomicU64, Cell, Ordering};
 /// The maximum number of values in a [`Slots`].
 pub(super) const MAX_DEPTH: u32 = 1 << 16;
 
-/// The key of one value in a [`Slots`]: the index of its slot in the lowest 16 bits, and above them the
-/// generation of the value in 46 bits. The generation is odd, so no key is 0. A free slot is in the free
-/// list with the even generation that precedes its next key.
+/// The key of one value in a [`Slots`]: the index of its slot in the lowest 16 bits, and above them
+/// the generation of the value in 46 bits. The generation is odd, so no key is 0. A free slot is in
+/// the free list with the even generation that precedes its next key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::owned) struct Key(u64);
 
@@ -41,9 +41,9 @@ impl From<Context> for Key {
     }
 }
 
-/// A table of up to `depth` values of type `T`. Its memory is allocated at once and touched at first
-/// use; adding and removing values never allocates. A `K` may be kept under the key of a value that
-/// was taken out.
+/// A table of up to `depth` values of type `T`. Its memory is allocated at once and touched at
+/// first use; adding and removing values never allocates. A `K` may be kept under the key of a
+/// value that was taken out.
 ///
 /// The lock also protects a `W`.
 pub(in crate::owned) struct Slots<T, K = (), W = ()> {
@@ -62,23 +62,23 @@ pub(in crate::owned) enum Held<T, K = ()> {
 
 struct Table<T, K> {
     slots: Box<[Slot<T>]>,
-    /// Kept values, by index. They are stored apart, so that adding and taking out a value touches its
-    /// slot alone.
+    /// Kept values, by index. They are stored apart, so that adding and taking out a value touches
+    /// its slot alone.
     kept: Box<[Cell<MaybeUninit<K>>]>,
     free: FreeRing,
 }
 
-/// Storage for one value. A free slot is accessed by the thread that holds its index, an occupied one
-/// by the thread that holds the lock. The same holds for the kept value of that index.
+/// Storage for one value. A free slot is accessed by the thread that holds its index, an occupied
+/// one by the thread that holds the lock. The same holds for the kept value of that index.
 struct Slot<T> {
-    /// The key times 4, plus 1 while the added value is there, or 2 while a kept value is. Zero while the
-    /// slot is free.
+    /// The key times 4, plus 1 while the added value is there, or 2 while a kept value is. Zero
+    /// while the slot is free.
     word: AtomicU64,
     value: Cell<MaybeUninit<T>>,
 }
 
-// SAFETY: values move between threads, which `T: Send` and `K: Send` allow. The free list and the lock
-// prevent two threads from accessing one value at the same time.
+// SAFETY: values move between threads, which `T: Send` and `K: Send` allow. The free list and the
+// lock prevent two threads from accessing one value at the same time.
 unsafe impl<T: Send, K: Send> Sync for Table<T, K> {}
 
 impl Key {
@@ -248,7 +248,8 @@ impl<'a, T, K> OccupiedSlot<'_, 'a, T, K> {
     }
 
     /// Takes the value out.
-    // The result is not an `Option`: with its niche in the value, the value would be moved in parts.
+    // The result is not an `Option`: with its niche in the value, the value would be moved in
+    // parts.
     #[inline]
     pub(super) fn take(self) -> (T, TakenSlot<'a, T, K>) {
         let Self { locked, slot, key } = self;
@@ -266,8 +267,8 @@ pub(super) struct LockedSlots<'a, T, K> {
 }
 
 impl<'a, T, K> LockedSlots<'a, T, K> {
-    /// Lends the content by value. A reference that is passed to a function that is not inlined would keep
-    /// this value in memory.
+    /// Lends the content by value. A reference that is passed to a function that is not inlined
+    /// would keep this value in memory.
     #[inline]
     pub(super) fn reborrow(&mut self) -> LockedSlots<'_, T, K> {
         LockedSlots { table: self.table }
@@ -288,14 +289,15 @@ impl<'a, T, K> LockedSlots<'a, T, K> {
             return Some((Held::Added(value), slot));
         };
         let value = self.table.kept(key).with_mut(|from| {
-            // SAFETY: the kept value is there, and this thread holds the lock; from here on the state
-            // word says that it is not.
+            // SAFETY: the kept value is there, and this thread holds the lock; from here on the
+            // state word says that it is not.
             unsafe { from.cast::<K>().read() }
         });
         Some((Held::Kept(value), self.taken(slot, key)))
     }
 
-    /// Passes the content under a key to `change`, which returns the new content of the slot, if any.
+    /// Passes the content under a key to `change`, which returns the new content of the slot, if
+    /// any.
     /// `None` when the key is stale.
     pub(super) fn update<R>(
         &mut self,
@@ -334,8 +336,9 @@ impl<'a, T, K> LockedSlots<'a, T, K> {
     #[inline]
     fn find(&self, key: Key, word: u64) -> Option<&'a Slot<T>> {
         let slot = self.table.slots.get(key.index() as usize)?;
-        // Pairs with the releases of `VacantSlot::put` and `TakenSlot::keep`. A thread that received the
-        // key through a synchronizing object, such as a completion queue, sees the value there.
+        // Pairs with the releases of `VacantSlot::put` and `TakenSlot::keep`. A thread that
+        // received the key through a synchronizing object, such as a completion queue, sees the
+        // value there.
         (slot.word.load(Ordering::Acquire) == word).then_some(slot)
     }
 
@@ -367,8 +370,8 @@ impl<T, K> Table<T, K> {
         &self.kept[key.index() as usize]
     }
 
-    /// The key of the value in a slot; `None` when the slot is free. The key may be stale, unless the
-    /// caller holds the lock or owns the table.
+    /// The key of the value in a slot; `None` when the slot is free. The key may be stale, unless
+    /// the caller holds the lock or owns the table.
     fn occupant(&self, index: u32) -> Option<Key> {
         let word = self.slots[index as usize].word.load(Ordering::Relaxed);
         Key::occupant(word)

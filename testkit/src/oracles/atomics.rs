@@ -17,11 +17,12 @@ pub fn families(op: Op) -> &'static [Family] {
     }
 }
 
-/// Computes the new value of one element from the old value, the operand and the comparand; `None` for
-/// an invalid operation.
+/// Computes the new value of one element from the old value, the operand and the comparand; `None`
+/// for an invalid operation.
 pub type Oracle = fn(Op, &[u8], &[u8], &[u8]) -> Option<Vec<u8>>;
 
-/// Defines the oracle of one number type: the operations that all number types share, and the others.
+/// Defines the oracle of one number type: the operations that all number types share, and the
+/// others.
 macro_rules! number {
     ($name:ident $kind:ty, $zero:literal $one:literal, $old:ident $operand:ident $compare:ident
      $($pattern:pat => $new:expr),+) => {

@@ -89,8 +89,8 @@ pub fn private_after_trim() -> anyhow::Result<usize> {
     private("self")
 }
 
-/// Waits until no socket with a name that contains `name` is left. The kernel collects the sockets of an
-/// exited process with a delay.
+/// Waits until no socket with a name that contains `name` is left. The kernel collects the sockets
+/// of an exited process with a delay.
 ///
 /// # Errors
 /// A timeout, which names the remaining sockets.

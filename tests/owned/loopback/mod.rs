@@ -16,7 +16,8 @@ pub(crate) use self::objects::Domain;
 pub(crate) use self::wire::Settings;
 use self::wire::Wire;
 
-/// A network of loopback endpoints: the provider's state, and a domain and address vector for tests.
+/// A network of loopback endpoints: the provider's state, and a domain and address vector for
+/// tests.
 #[derive(Clone)]
 pub(crate) struct Net {
     wire: Arc<Mutex<Wire>>,

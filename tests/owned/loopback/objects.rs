@@ -41,8 +41,8 @@ impl Domain {
 }
 
 // SAFETY: the wire pushes an entry with an operation's context after the operation has left the
-// outbox or the list of posted receives, and no longer accesses a region after the region is dropped.
-// Entries that tests push have contexts of completed operations, or of no operation.
+// outbox or the list of posted receives, and no longer accesses a region after the region is
+// dropped. Entries that tests push have contexts of completed operations, or of no operation.
 unsafe impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
         let mut wire = lock(&self.wire);
@@ -215,8 +215,8 @@ impl Drop for Endpoint {
 }
 
 // SAFETY: the wire accesses a buffer only while its operation is in an outbox or a list of posted
-// receives. The operation is removed before its completion is pushed. Dropping this handle removes the
-// endpoint's state with all its operations.
+// receives. The operation is removed before its completion is pushed. Dropping this handle removes
+// the endpoint's state with all its operations.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
         Ok(Address::Str(self.id.to_string()))

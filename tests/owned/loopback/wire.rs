@@ -206,7 +206,8 @@ impl Wire {
     pub(crate) fn write(&self, key: u64, addr: u64, bytes: &[u8]) {
         let region = self.regions[&key];
         let addr = usize::try_from(addr).unwrap();
-        // SAFETY: the region is registered and therefore valid, and its owner expects writes by peers.
+        // SAFETY: the region is registered and therefore valid, and its owner expects writes by
+        // peers.
         let region = unsafe { SharedBytes::new(region.base.cast(), region.len) };
         region.part(addr, bytes.len()).write(bytes);
     }
@@ -226,8 +227,8 @@ impl Wire {
         let first = region.base.wrapping_byte_add(target.addr as usize);
         for index in 0..target.count {
             let operand_at = |ioc: &Ioc| word(ioc, index);
-            // SAFETY: the word is within a region that is registered and therefore valid. The owner of
-            // the region expects changes by peers.
+            // SAFETY: the word is within a region that is registered and therefore valid. The owner
+            // of the region expects changes by peers.
             let cell = unsafe { AtomicU64::from_ptr(first.cast::<u64>().wrapping_add(index)) };
             let old = match (
                 msg.iov.first().map(operand_at),
@@ -312,8 +313,8 @@ impl Wire {
             Bytes::Copied(bytes) => (bytes.as_ptr(), bytes.len()),
         };
         let fits = len.min(posted.buf.len);
-        // SAFETY: both buffers are valid, because their operations were posted and have not completed.
-        // The receive buffer is exclusive, so the buffers do not overlap.
+        // SAFETY: both buffers are valid, because their operations were posted and have not
+        // completed. The receive buffer is exclusive, so the buffers do not overlap.
         unsafe { ptr::copy_nonoverlapping(source, posted.buf.base.cast(), fits) };
         let entry = Entry {
             context: posted.context,

@@ -1,5 +1,5 @@
-//! The campaign `hostile`: a peer writes anything to its own memory and its sockets, while its target
-//! continues to serve another peer.
+//! The campaign `hostile`: a peer writes anything to its own memory and its sockets, while its
+//! target continues to serve another peer.
 //!
 //! The target must not crash, hang, leak, or grow beyond its limits. Messages between it and the
 //! other peer must be intact. The row `in-process` has both sides in one thread; it is the fuzz

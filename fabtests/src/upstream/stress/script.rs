@@ -1,5 +1,5 @@
-//! The script of a client of `fi_rdm_stress`, in upstream's file format: a comment in quotes, then a
-//! JSON list of steps.
+//! The script of a client of `fi_rdm_stress`, in upstream's file format: a comment in quotes, then
+//! a JSON list of steps.
 
 use std::time::Duration;
 

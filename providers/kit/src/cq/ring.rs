@@ -21,10 +21,11 @@ use crate::wait::{SPIN, WaitCondition, WaitObject};
 /// A completion queue for one or many endpoints.
 ///
 /// Reads return stored entries. A read of an empty queue, and every read into an empty array, first
-/// drives the attached endpoints. A read also drives them after it has taken every 64th entry of the
-/// queue: a program whose operations complete at once may never find the queue empty, and its other
-/// operations still need progress. Providers check [`Self::room`] before they start operations that
-/// will complete here; an entry that is pushed when there is no room is stored all the same.
+/// drives the attached endpoints. A read also drives them after it has taken every 64th entry of
+/// the queue: a program whose operations complete at once may never find the queue empty, and its
+/// other operations still need progress. Providers check [`Self::room`] before they start
+/// operations that will complete here; an entry that is pushed when there is no room is stored all
+/// the same.
 ///
 /// The queue belongs to the process that opened it: in a forked child, every call fails with
 /// [`Errno::BadF`].

@@ -2,9 +2,9 @@
 //!
 //! The initiator looks the key up in the peer's key table before any byte moves
 //! ([`remote_memory`]); a denied access is an error completion. The initiator itself loads and
-//! stores special memory ([`direct`]). Other writes are commands ([`mod@write`]), because no process
-//! writes to the private memory of another process. For other reads, the initiator copies the bytes
-//! where the system allows it, and requests them from the peer where the system does not
+//! stores special memory ([`direct`]). Other writes are commands ([`mod@write`]), because no
+//! process writes to the private memory of another process. For other reads, the initiator copies
+//! the bytes where the system allows it, and requests them from the peer where the system does not
 //! ([`read`]).
 //!
 //! The peer's key table arrives after its `Hello`. Operations that are posted earlier wait for it,

@@ -313,8 +313,8 @@ fn write_flags(setup: &Setup, flags: OpFlags) -> OpFlags {
     setup.ep.tx_flags(flags) | setup.config.write_flags
 }
 
-/// Writes to a peer's memory. `post` is called for each use, so that the fast path keeps the values in
-/// registers.
+/// Writes to a peer's memory. `post` is called for each use, so that the fast path keeps the values
+/// in registers.
 #[inline(always)]
 fn post_write<'a>(state: &mut State, buf: TxBuf, post: impl Fn() -> Post<'a>) -> Result {
     let Post {

@@ -1,5 +1,5 @@
-//! Models of the doorbell, the polled flag and the sweep of all queues: in every interleaving of the
-//! threads, the consumer finds the command.
+//! Models of the doorbell, the polled flag and the sweep of all queues: in every interleaving of
+//! the threads, the consumer finds the command.
 
 use loom::thread;
 use selvedge_shm::smr::doorbell::{Bell, Doorbell};
@@ -54,8 +54,8 @@ fn produce(local: Region, consumer: &PeerRegion, bell: &Bell, after_commit: Afte
     std::mem::forget(local);
 }
 
-/// The consumer stops polling while a command is sent. It polls once more at once if its doorbell is
-/// rung, and a last time after the producer has ended.
+/// The consumer stops polling while a command is sent. It polls once more at once if its doorbell
+/// is rung, and a last time after the producer has ended.
 fn consumer_stops_polling(detection: Detection, after_commit: AfterCommit) {
     let (local, remote) = (region(), region());
     let (doorbell, bell) = doorbell();
@@ -93,9 +93,9 @@ fn the_model_detects_commands_that_are_lost_without_a_sweep() {
     )));
 }
 
-/// A producer whose consumer does not poll rings: a consumer that sees the bit also sees the command.
-/// The consumer does not wait for the ring, because the model checker assumes that a yielding thread
-/// has seen all stores.
+/// A producer whose consumer does not poll rings: a consumer that sees the bit also sees the
+/// command. The consumer does not wait for the ring, because the model checker assumes that a
+/// yielding thread has seen all stores.
 fn bell_leads_to_command() {
     let (local, remote) = (region(), region());
     let (doorbell, bell) = doorbell();

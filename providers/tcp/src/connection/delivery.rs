@@ -301,8 +301,8 @@ impl Delivery<'_> {
         report.failed(self.ep, errno, self.peers.fi_addr(peer), detail);
     }
 
-    /// Delivers an unexpected message to a receive. `connection` is the message's connection, or `None`
-    /// if that connection has ended.
+    /// Delivers an unexpected message to a receive. `connection` is the message's connection, or
+    /// `None` if that connection has ended.
     #[cold]
     pub(crate) fn deliver_unexpected(
         &mut self,

@@ -427,8 +427,8 @@ impl QueueEntry {
 }
 
 impl Frame {
-    /// Pads the header of a frame that begins at `offset` of the stream, unless a part of the frame was
-    /// sent.
+    /// Pads the header of a frame that begins at `offset` of the stream, unless a part of the frame
+    /// was sent.
     fn align(&mut self, offset: usize, order: ByteOrder, has_extensions: bool) {
         if self.sent > 0 {
             return;

@@ -198,8 +198,8 @@ impl Endpoint {
     }
 }
 
-/// Borrows the bytes of an inject. The caller must set [`OpFlags::INJECT`] in the operation's flags,
-/// so that the bytes are copied before the posting call returns.
+/// Borrows the bytes of an inject. The caller must set [`OpFlags::INJECT`] in the operation's
+/// flags, so that the bytes are copied before the posting call returns.
 #[expect(
     unsafe_code,
     reason = "a borrowed slice as a buffer, for this call only"

@@ -247,8 +247,8 @@ impl Socket {
         }
     }
 
-    /// Shuts the connection down so that the peer receives all bytes that were sent. Unread input is
-    /// read and discarded, because close(2) with unread input resets the connection.
+    /// Shuts the connection down so that the peer receives all bytes that were sent. Unread input
+    /// is read and discarded, because close(2) with unread input resets the connection.
     pub(crate) fn close_gracefully(&mut self) {
         const DISCARD_MAX: usize = 1 << 20;
         self.shutdown(std::net::Shutdown::Write);

@@ -153,8 +153,8 @@ impl SendVecs<'_> {
             out = rest;
             match src {
                 Segment::Shared(src) => src.read_into(dest),
-                // SAFETY: `SendVecs` borrows the memory that its list names, and `dest` has the same
-                // length.
+                // SAFETY: `SendVecs` borrows the memory that its list names, and `dest` has the
+                // same length.
                 Segment::Private(src, len) => unsafe { src.copy_to(dest.as_mut_ptr(), len) },
             }
         }

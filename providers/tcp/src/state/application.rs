@@ -105,8 +105,8 @@ impl State {
         Ok(())
     }
 
-    /// Shuts the connection down. Each side gets one `Shutdown` event, also the side that shuts down
-    /// first: when both sides shut down at the same time, neither can tell which was first.
+    /// Shuts the connection down. Each side gets one `Shutdown` event, also the side that shuts
+    /// down first: when both sides shut down at the same time, neither can tell which was first.
     pub(crate) fn shutdown(&mut self) -> Result {
         match self.cm.as_ref().map(|cm| cm.stage) {
             None | Some(CmState::Idle | CmState::Connecting) => return Err(Errno::NotConn),

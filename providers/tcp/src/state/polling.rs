@@ -94,9 +94,9 @@ impl Polling {
         self.is_unbounded = true;
     }
 
-    /// Wakes a thread that is parked without a timeout, because a connection has stalled. The parked
-    /// thread must check for room periodically, because the thread that has read the connection may
-    /// make no further progress.
+    /// Wakes a thread that is parked without a timeout, because a connection has stalled. The
+    /// parked thread must check for room periodically, because the thread that has read the
+    /// connection may make no further progress.
     #[cold]
     pub(crate) fn limit_park(&mut self, ep: &Ep) {
         if std::mem::take(&mut self.is_unbounded) {

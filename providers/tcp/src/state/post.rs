@@ -91,8 +91,8 @@ impl State {
     }
 
     /// Whether an operation might complete before an earlier operation to the same peer. This is
-    /// possible when an earlier operation waits for a response or for the handshake, or when the new
-    /// operation fails at once.
+    /// possible when an earlier operation waits for a response or for the handshake, or when the
+    /// new operation fails at once.
     #[cold]
     fn may_overtake(&mut self, peer: usize, operation: &Operation) -> bool {
         let connection = self.peers[peer]

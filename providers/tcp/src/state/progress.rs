@@ -198,8 +198,8 @@ impl State {
         }
     }
 
-    /// Reads a connection and delivers the received frames, at most about `budget` messages. Returns
-    /// the number of frames.
+    /// Reads a connection and delivers the received frames, at most about `budget` messages.
+    /// Returns the number of frames.
     pub(super) fn read(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
         let mut delivery = Delivery {
             ep: &self.ep,

@@ -2,8 +2,8 @@
 //! and a payload.
 //!
 //! [`header_len`] reads the length of a header, [`Header::parse`] the header itself; the payload
-//! follows. This module checks that the lengths in a header agree. The connection checks whether its
-//! state permits the frame.
+//! follows. This module checks that the lengths in a header agree. The connection checks whether
+//! its state permits the frame.
 
 use selvedge::atomic::RmaIoc;
 use selvedge::rma::RmaIov;
@@ -40,8 +40,8 @@ const OP_READ_END: u8 = 0x84;
 
 /// The `op_data` of a message that is an acknowledgement.
 const ACK: u8 = 2;
-/// The `op_data` of a read response that is followed by a [`Header::ReadEnd`]; only between Selvedge
-/// endpoints.
+/// The `op_data` of a read response that is followed by a [`Header::ReadEnd`]; only between
+/// Selvedge endpoints.
 const CHECKED: u8 = 1;
 
 const FLAG_DATA: u16 = 1;

@@ -59,8 +59,8 @@ impl ByteOrder {
     }
 }
 
-/// Returns the `N` bytes at an offset. Bytes beyond the end would be zeros; callers check the length
-/// before.
+/// Returns the `N` bytes at an offset. Bytes beyond the end would be zeros; callers check the
+/// length before.
 pub(crate) fn bytes_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     let chunk = bytes.get(offset..).and_then(<[u8]>::first_chunk);
     chunk.copied().unwrap_or([0; N])

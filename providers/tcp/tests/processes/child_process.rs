@@ -24,8 +24,8 @@ pub(crate) fn child_side() -> Option<Side> {
     Some(side)
 }
 
-/// Starts the test as a child process. Returns the process, the address of the child's side, and the
-/// further output lines of the child.
+/// Starts the test as a child process. Returns the process, the address of the child's side, and
+/// the further output lines of the child.
 pub(crate) fn start(test: &str) -> (Child, String, impl Iterator<Item = String>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])

@@ -1,5 +1,5 @@
-//! Peers that TLS rejects: operations fail in bounded time with an error that names the peer and the
-//! reason, and other connections are not affected.
+//! Peers that TLS rejects: operations fail in bounded time with an error that names the peer and
+//! the reason, and other connections are not affected.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -14,8 +14,8 @@ pub(crate) struct Relay {
     recorded: Arc<Mutex<Vec<u8>>>,
 }
 
-/// Modifies bytes of the client. The first argument is the number of bytes that the relay has passed
-/// on before. Returns false to stop the stream.
+/// Modifies bytes of the client. The first argument is the number of bytes that the relay has
+/// passed on before. Returns false to stop the stream.
 type Modify = fn(usize, &mut Vec<u8>) -> bool;
 
 impl Relay {

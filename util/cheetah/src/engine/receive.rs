@@ -22,8 +22,8 @@ pub(super) struct Receives {
     slots: Vec<Slot>,
     /// Indices of the slots whose buffers are not posted.
     idle: Vec<usize>,
-    /// Buffers that were replaced because they were still in use when their slots were posted again;
-    /// the oldest first.
+    /// Buffers that were replaced because they were still in use when their slots were posted
+    /// again; the oldest first.
     in_use: VecDeque<Arc<Buffer>>,
 }
 

@@ -15,8 +15,8 @@ pub fn datagram_window(window: usize, size: usize) -> usize {
 
 /// Bytes of send buffers that suffice for messages of every size up to `largest`.
 pub(in crate::fabric) fn side_bytes(window: usize, largest: usize) -> usize {
-    // Send buffers take at most `window` strides, and at most half of `RECEIVE_BUFFER_BYTES` unless a
-    // single message is larger.
+    // Send buffers take at most `window` strides, and at most half of `RECEIVE_BUFFER_BYTES` unless
+    // a single message is larger.
     let stride = stride(largest);
     stride
         .max((window * stride).min(RECEIVE_BUFFER_BYTES / 2))

@@ -1,4 +1,5 @@
-//! Posting and completing operations. This module has the safety arguments of all posts of messages.
+//! Posting and completing operations. This module has the safety arguments of all posts of
+//! messages.
 //!
 //! An [`RxSlot`] or [`TxSlot`] is the right to use a buffer. A post takes the value, and the
 //! completion returns it.
@@ -182,8 +183,8 @@ impl<'a, A: MessageApi> Run<'a, A> {
         A::inject(self.ep, message, self.peer, purpose as u64 | self.channel)
     }
 
-    /// Repeats an inject that has failed with `errno` until the queue has room. This code is a separate
-    /// function, so that the first attempt keeps no values in registers for a repetition.
+    /// Repeats an inject that has failed with `errno` until the queue has room. This code is a
+    /// separate function, so that the first attempt keeps no values in registers for a repetition.
     #[cold]
     #[inline(never)]
     fn retry_inject(
