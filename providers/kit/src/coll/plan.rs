@@ -410,7 +410,7 @@ impl Plan {
     fn reduce_scatter(&mut self, shape: &Shape) {
         let accumulator = self.copy_to_scratch(shape.slice(Buffer::Send, shape.rank));
         self.reduce_from_all(shape, accumulator, |rank| shape.slice(Buffer::Send, rank));
-        self.add_final_step(Step::Copy {
+        self.add_step(Step::Copy {
             source: accumulator,
             target: shape.slice(Buffer::Result, 0),
         });
@@ -439,7 +439,7 @@ impl Plan {
             );
         }
         for steps in 0..shape.ranks {
-            self.add_final_step(Step::Copy {
+            self.add_step(Step::Copy {
                 source: part(steps, 1),
                 target: shape.slice(Buffer::Result, shape.rank_after(steps)),
             });
@@ -488,7 +488,7 @@ impl Plan {
         }
         match tree.parent {
             Some(parent) => self.add_round(None, Some(message(parent, accumulator))),
-            None => self.add_final_step(Step::Copy {
+            None => self.add_step(Step::Copy {
                 source: accumulator,
                 target: shape.slice(Buffer::Result, 0),
             }),
@@ -576,11 +576,6 @@ impl Plan {
             Some(round) => round.local_steps.push(step),
             None => self.initial.push(step),
         }
-    }
-
-    /// Adds a step after all rounds.
-    fn add_final_step(&mut self, step: Step) {
-        self.add_step(step);
     }
 }
 

@@ -139,6 +139,8 @@ fn sizes(controller: &Controller, _: &[String]) -> Result {
             "a put of {len} bytes"
         );
         assert_eq!((&buffer[..3], buffer[3 + len]), (&[0xee; 3][..], 0xee));
+        // As in `special`.
+        controller.barrier()?;
         let mut back = vec![0_u8; len];
         get(
             controller,
@@ -413,6 +415,8 @@ fn special(controller: &Controller, _: &[String]) -> Result {
             buffer == pattern(previous + round, len),
             "{len} bytes in round {round}"
         );
+        // Puts have no order with gets: the bytes that are read next must have arrived.
+        controller.barrier()?;
         let mut back = vec![0_u8; len];
         get(
             controller,
