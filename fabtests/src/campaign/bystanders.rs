@@ -11,9 +11,7 @@ use super::endpoint::CampaignEndpoint;
 use super::report::Row;
 use crate::schedstat::{SchedStat, Times};
 
-/// Limit of an exchange's time without its run delay, which is the longer of both threads' run
-/// delays. Both threads poll, so a thread that blocks makes the other thread run for longer. Other
-/// programs of the machine only delay the threads.
+/// Time limit of an exchange, on a machine that other programs also use.
 const LONGEST_EXCHANGE: Duration = Duration::from_millis(500);
 /// Limit of an exchange's processor time, which is the smaller of both threads' times. Both threads
 /// poll, so a thread that does other work also makes the other thread poll for longer. A thread
@@ -35,9 +33,6 @@ pub(super) struct Exchanges {
     count: u64,
     time: Duration,
     longest: Duration,
-    /// The longest time of an exchange without the run delay of the thread that was delayed for
-    /// longer.
-    longest_undelayed: Duration,
     /// The longest processor time of an exchange, in the thread that used less.
     longest_cpu_time: Duration,
 }
@@ -90,11 +85,7 @@ impl Bystanders {
         exchanges.time = began.elapsed();
         let cpu_time = exchanges.longest_cpu_time;
         for (measure, longest, limit) in [
-            (
-                "took, without the time in which a thread waited for a processor,",
-                exchanges.longest_undelayed,
-                LONGEST_EXCHANGE,
-            ),
+            ("took", exchanges.longest, LONGEST_EXCHANGE),
             (
                 "took in both threads, in processor time,",
                 cpu_time,
@@ -117,12 +108,10 @@ impl Bystanders {
         let longest = start.elapsed();
         let after = self.times();
         let during = [0, 1].map(|thread| after[thread].since(before[thread]));
-        let run_delay = during[0].run_delay.max(during[1].run_delay);
         Ok(Exchanges {
             count: 1,
             time: Duration::ZERO,
             longest,
-            longest_undelayed: longest.saturating_sub(run_delay),
             longest_cpu_time: during[0].on_processor.min(during[1].on_processor),
         })
     }
@@ -138,7 +127,6 @@ impl Exchanges {
         self.count += other.count;
         self.time += other.time;
         self.longest = self.longest.max(other.longest);
-        self.longest_undelayed = self.longest_undelayed.max(other.longest_undelayed);
         self.longest_cpu_time = self.longest_cpu_time.max(other.longest_cpu_time);
     }
 
@@ -147,7 +135,6 @@ impl Exchanges {
         let figures = &mut row.figures;
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         figures.insert("longest_exchange_ms", ms(self.longest));
-        figures.insert("longest_undelayed_ms", ms(self.longest_undelayed));
         figures.insert("on_processors_ms", ms(self.longest_cpu_time));
         let seconds = self.time.as_secs_f64().max(f64::MIN_POSITIVE);
         figures.insert("exchanges_per_s", self.count as f64 / seconds);
