@@ -23,8 +23,7 @@ use std::path::{Path, PathBuf};
 /// The root of the checkout.
 fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    root.expect("fabtests is a folder of the workspace")
-        .to_owned()
+    root.expect("xtask is a folder of the workspace").to_owned()
 }
 
 /// Returns the rows of the table under `heading` in docs/DEPENDENCIES.md: the words in backticks of
