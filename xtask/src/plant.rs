@@ -130,7 +130,7 @@ const PLANTS: &[Plant] = plants! {
         "an endpoint is bound to the wrapped shared receives": "bind.srx = bind.srx.as_ref().map(srx);" => "let _ = srx;"
             fails "every_call_of_the_contract_reaches_the_object_below_a_layer_that_changes_nothing";
     }
-    "providers/kit/src/mr/counts.rs": "selvedge-shm" "--test=rma" {
+    "providers/kit/src/memory/mr/counts.rs": "selvedge-shm" "--test=rma" {
         "each segment counts as an event": "Some((_, sum)) => *sum += len," => "Some((_, sum)) if len > 1 << 40 => *sum += len,\n                Some(_) => regions.push((key, len)),"
             fails "an_operation_is_one_event_for_each_region_that_it_touches";
         "counters of regions do not drive existing endpoints": "endpoints.try_for_each(|ops| ops.add_driver(&cntr))?;" => "endpoints.try_for_each(|_| Ok::<(), Error>(()))?;"
@@ -142,7 +142,7 @@ const PLANTS: &[Plant] = plants! {
         "counters remain bound to a reused key": "self.0.remove(&key)" => "let _ = key; None"
             fails "a_reused_key_does_not_count_for_the_old_counter";
     }
-    "providers/kit/src/mr/counts.rs": "selvedge-tcp" "--test=one_process" {
+    "providers/kit/src/memory/mr/counts.rs": "selvedge-tcp" "--test=one_process" {
         "a counter of both counts an access twice": "read.is_none_or(|read| !Arc::ptr_eq(read, write))" => "read.is_none_or(|read| Arc::ptr_eq(read, write))"
             fails "a_counter_bound_to_reads_and_writes_counts_a_fetching_atomic_once";
     }
@@ -270,7 +270,7 @@ const PLANTS: &[Plant] = plants! {
         "a set of another address vector is accepted": "Some(vector) if vector == local => Ok(())," => "Some(vector) if vector == local || vector != local => Ok(()),"
             fails "a_set_of_another_address_vector_is_refused";
     }
-    "providers/kit/src/seal.rs": "selvedge-kit" "--lib" {
+    "providers/kit/src/os/seal.rs": "selvedge-kit" "--lib" {
         "sealed memory is not checked": "is_whole.then_some(()).ok_or(Errno::ESTALE)" => "is_whole.then_some(()).or(Some(())).ok_or(Errno::ESTALE)"
             fails "a_size_change_or_hole_made_before_sealing_is_detected";
     }
@@ -294,11 +294,11 @@ const PLANTS: &[Plant] = plants! {
         "a context in a group is taken for the first one": "let name = self.name(addr).ok_or(Errno::Inval)?;" => "let name = self.name(self.table.table().split(addr).0).ok_or(Errno::Inval)?;"
             fails "groups_of_contexts_and_endpoints_agree_with_the_oracle";
     }
-    "providers/kit/src/ip/av.rs": "selvedge-tcp" "--test=collectives" {
+    "providers/kit/src/peers/ip/av.rs": "selvedge-tcp" "--test=collectives" {
         "a context in a group has the port of the first one": "self.addr(addr).map(Address::Ip)" => "self.addr(self.table.table().split(addr).0).map(Address::Ip)"
             fails "groups_of_contexts_and_endpoints_agree_with_the_oracle";
     }
-    "providers/kit/src/sep.rs": "selvedge-shm" "--test=collectives" {
+    "providers/kit/src/endpoint/sep.rs": "selvedge-shm" "--test=collectives" {
         "the error of a rejected context does not name it": "let message = format!(\"context {index} of {self:?}: {}\", error.message());" => "let message = error.message().to_owned();"
             fails "a_context_with_unsupported_collectives_is_refused_by_name";
     }

@@ -8,11 +8,11 @@ use std::time::Instant;
 use log::Level;
 use selvedge::Error;
 
-use super::flight::{self, Event, EventKind};
-use super::layout::{
+use super::super::layout::{
     AT_OP_COUNTERS, AT_PROTOCOL_COUNTERS, OpCounter, PageKind, ProtocolCounter, WORDS,
 };
-use super::shared_words::{SharedWords, now};
+use super::super::shared_words::{SharedWords, now};
+use super::flight::{self, Event, EventKind};
 use super::snapshot::{self, SnapshotWriter};
 
 /// Minimum interval between two snapshots of a busy endpoint, in nanoseconds.

@@ -5,8 +5,8 @@ use std::net::{SocketAddr, SocketAddrV6};
 use super::resolve;
 use crate::av::{Peer, Vector, insert_symmetric};
 use crate::coll::Members;
+use crate::domain::identity::{DomainId, OfDomain};
 use crate::fork_guard::ForkGuard;
-use crate::identity::{DomainId, OfDomain};
 use selvedge::{Address, AddressVector, Errno, Error, FiAddr, Result, av};
 
 /// The addresses of peers. An insertion does not connect to the peer.

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::layout::{AT_EVENT_COUNT, AT_EVENTS, EVENT_TEXT, EVENT_WORDS, EVENTS, WORDS};
-use super::shared_words::write_text;
+use super::super::layout::{AT_EVENT_COUNT, AT_EVENTS, EVENT_TEXT, EVENT_WORDS, EVENTS, WORDS};
+use super::super::page_copy::read_text;
+use super::super::shared_words::write_text;
 use selvedge::Errno;
 
 /// The kinds of events.
@@ -131,7 +132,7 @@ pub(super) fn read(words: &[u64; WORDS]) -> Vec<Event> {
             at: event[0],
             kind: *EventKind::ALL.get(usize::try_from(event[1]).ok()?)?,
             number: event[2],
-            about: super::stats::read_text(&event[EVENT_TEXT..]),
+            about: read_text(&event[EVENT_TEXT..]),
         })
     });
     events.take(EVENTS).collect()

@@ -13,12 +13,12 @@ use super::late::Late;
 use crate::AutoProgress;
 use crate::cntr::{self, Cntr};
 use crate::cq::{CqRing, Progress};
+use crate::domain::identity::{DomainId, FabricId, OfDomain};
+use crate::endpoint::work::DeferredOps;
 use crate::eq::Queue;
 use crate::fork_guard::ForkGuarded;
-use crate::identity::{DomainId, FabricId, OfDomain};
 use crate::mr::RegionCounters;
 use crate::srx::Shared;
-use crate::work::DeferredOps;
 
 /// The counters of an endpoint, downcast to the kit's type.
 #[derive(Clone, Debug)]

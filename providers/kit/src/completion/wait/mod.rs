@@ -23,9 +23,9 @@ use self::epoll_set::EpollSet;
 pub use self::spin::{Spin, Spinning};
 pub use self::spin_hint::SpinHint;
 pub use self::waiters::Waiters;
+use crate::completion::progress_list::ProgressList;
 use crate::cq::Progress;
 use crate::fork_guard::ForkGuard;
-use crate::progress_list::ProgressList;
 
 /// Whether one endpoint lets a thread park.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use selvedge::{Counter, Endpoint, Errno, Error, Op, OpFlags};
 
 use super::deferred_ops::{DeferredOp, DeferredOps};
 use crate::cntr::{Cntr, resolve};
-use crate::identity::DomainId;
-use crate::stored_op::StoredOp;
+use crate::domain::identity::DomainId;
+use crate::endpoint::stored_op::StoredOp;
 
 /// An item of queued work, which keeps no object alive: an action on an object that was closed is
 /// dropped.

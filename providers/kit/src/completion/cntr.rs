@@ -11,12 +11,12 @@ use std::time::Duration;
 use selvedge::cntr::{Attr, Events};
 use selvedge::{Counter, Errno, Error, Result};
 
+use crate::completion::progress_list::ProgressList;
 use crate::cq::{BUDGET, Progress, Sink};
-use crate::identity::{DomainId, OfDomain};
+use crate::domain::identity::{DomainId, OfDomain};
+use crate::endpoint::work::CounterWork;
 use crate::lock::Mode;
-use crate::progress_list::ProgressList;
 use crate::wait::{SPIN, WaitCondition, WaitObject};
-use crate::work::CounterWork;
 
 /// A counter of the completed operations of its endpoints, or of their bytes.
 ///
@@ -324,7 +324,7 @@ mod tests {
     use selvedge::wait;
 
     use super::*;
-    use crate::work::{ReadyWork, WorkItem};
+    use crate::endpoint::work::{ReadyWork, WorkItem};
 
     #[expect(
         unsafe_code,

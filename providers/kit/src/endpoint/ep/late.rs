@@ -8,8 +8,8 @@ use selvedge::{CompletionQueue, Errno, Error, LateBindings};
 use super::bound::{Bound, bound_cq};
 use super::{Cntrs, Drivers, Ep, RX_CQ, TX_CQ};
 use crate::cq::{CqRing, Progress};
+use crate::domain::identity::DomainId;
 use crate::fork_guard::ForkGuarded;
-use crate::identity::DomainId;
 
 /// The kit's own queues and counters of [`LateBindings`].
 #[derive(Debug)]

@@ -12,10 +12,10 @@ use selvedge::{CompletionFlags, CompletionQueue, Context, Errno, Error, FiAddr, 
 use super::slot::Slot;
 use super::store::{DRIVE_INTERVAL, Store};
 use super::{BUDGET, Progress, Sink};
+use crate::completion::progress_list::ProgressList;
+use crate::domain::identity::{DomainId, OfDomain};
 use crate::fork_guard::ForkGuard;
-use crate::identity::{DomainId, OfDomain};
 use crate::lock::{Lock, Mode};
-use crate::progress_list::ProgressList;
 use crate::wait::{SPIN, WaitCondition, WaitObject};
 
 /// A completion queue for one or many endpoints.

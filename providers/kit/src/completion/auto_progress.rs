@@ -12,8 +12,8 @@ use selvedge::info::{self, DomainAttr};
 use selvedge::wait::Object;
 use selvedge::{Errno, Error};
 
+use crate::completion::progress_list::ProgressList;
 use crate::cq::{BUDGET, Progress, Sink};
-use crate::progress_list::ProgressList;
 use crate::wait::{WaitCondition, WaitObject};
 
 /// A thread that drives the attached endpoints and parks while there is no progress to make.

@@ -50,9 +50,9 @@ mod tests {
 
     use super::super::{ArmOutcome, WaitCondition};
     use super::*;
-    use crate::auto_progress::AutoProgress;
+    use crate::completion::auto_progress::AutoProgress;
+    use crate::completion::progress_list::ProgressList;
     use crate::cq::{Progress, Sink};
-    use crate::progress_list::ProgressList;
 
     /// An endpoint that lets threads park without a limit, and counts how often it is armed.
     #[derive(Debug, Default)]

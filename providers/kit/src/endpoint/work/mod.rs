@@ -20,7 +20,7 @@ use selvedge::trigger::{Action, CompletionTarget, WorkId};
 use selvedge::{Endpoint, Errno, Error, Op, OpFlags, Result};
 
 use crate::cq::{Progress, Sink};
-use crate::identity::DomainId;
+use crate::domain::identity::DomainId;
 use crate::wait::ArmOutcome;
 
 pub(crate) use counter_work::CounterWork;

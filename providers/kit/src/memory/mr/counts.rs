@@ -12,8 +12,8 @@ use rustc_hash::FxHashMap;
 use selvedge::{Caps, Counter, Errno, Error, Info, MrAccess};
 
 use crate::cntr::{self, Cntr};
-use crate::identity::DomainId;
-use crate::work::DeferredOps;
+use crate::domain::identity::DomainId;
+use crate::endpoint::work::DeferredOps;
 
 /// The events that a region counts: remote reads, and remote writes.
 const EVENTS: [MrAccess; 2] = [MrAccess::REMOTE_READ, MrAccess::REMOTE_WRITE];

@@ -9,9 +9,9 @@ use std::time::Duration;
 use selvedge::eq::{Attr, ErrEntry, Event};
 use selvedge::{Errno, Error, EventQueue, Result};
 
+use crate::completion::progress_list::ProgressList;
 use crate::cq::{BUDGET, Progress, Sink};
-use crate::identity::FabricId;
-use crate::progress_list::ProgressList;
+use crate::domain::identity::FabricId;
 use crate::wait::{SPIN, WaitCondition, WaitObject};
 
 /// A queue of events and errors, in the order in which they were added.

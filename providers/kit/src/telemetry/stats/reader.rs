@@ -3,48 +3,16 @@
 
 use std::sync::atomic::Ordering;
 
-use super::flight::{self, Event};
-use super::layout::{
-    AT_GAUGES, AT_MAGIC, AT_NAME, AT_OP_COUNTERS, AT_OPENED, AT_PEERS, AT_PID, AT_POSTED,
-    AT_PROTOCOL_COUNTERS, AT_PROVIDER, AT_SEQ, AT_SNAPSHOT_TIME, AT_UNEXPECTED, AT_VERSION,
-    MAX_PEERS, MAX_POSTED, MAX_UNEXPECTED, NAME_WORDS, OpCounter, PEER_NAME, PEER_WORDS,
-    POSTED_WORDS, PROVIDER_WORDS, PageKind, PeerState, ProtocolCounter, UNEXPECTED_WORDS, VERSION,
-    WORDS,
+use super::super::layout::{
+    AT_GAUGES, AT_MAGIC, AT_OP_COUNTERS, AT_PEERS, AT_POSTED, AT_PROTOCOL_COUNTERS, AT_SEQ,
+    AT_SNAPSHOT_TIME, AT_UNEXPECTED, MAX_PEERS, MAX_POSTED, MAX_UNEXPECTED, OpCounter, PEER_NAME,
+    PEER_WORDS, POSTED_WORDS, PageKind, PeerState, ProtocolCounter, UNEXPECTED_WORDS, WORDS,
 };
-use super::seqlock::{self, Words};
+use super::super::page_copy::{PageHeader, copy_consistent, read_text};
+use super::super::seqlock::Words;
+use super::flight::{self, Event};
 use super::snapshot::Gauge;
 use crate::srx::Source;
-
-/// The largest number of copies that a reader makes of a page while the writer changes the page.
-const MAX_COPIES: usize = 64;
-
-/// The header of a page, which identifies the endpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PageHeader {
-    /// The process ID.
-    pub pid: u32,
-    /// The provider's name.
-    pub provider: String,
-    /// The endpoint's name.
-    pub name: String,
-    /// The time at which the endpoint was opened, in nanoseconds of the system's monotonic clock.
-    pub opened: u64,
-}
-
-impl PageHeader {
-    /// Reads the header of a page. `None` for a page of another kind or version.
-    pub(super) fn parse(kind: PageKind, words: &[u64]) -> Option<Self> {
-        if words[AT_MAGIC] != kind.magic() || words[AT_VERSION] != VERSION {
-            return None;
-        }
-        Some(Self {
-            pid: u32::try_from(words[AT_PID]).ok()?,
-            provider: read_text(&words[AT_PROVIDER..AT_PROVIDER + PROVIDER_WORDS]),
-            name: read_text(&words[AT_NAME..AT_NAME + NAME_WORDS]),
-            opened: words[AT_OPENED],
-        })
-    }
-}
 
 /// The counters, the last snapshot and the last events of an endpoint.
 #[derive(Clone, Debug)]
@@ -213,26 +181,6 @@ impl Stats {
     }
 }
 
-/// Copies the words that the sequence lock at `seq` protects. The flag tells whether the copy is
-/// consistent: the writer may have stopped or died during a write.
-pub(super) fn copy_consistent<W: Words + ?Sized, const N: usize>(
-    page: &W,
-    seq: usize,
-    mut copy: impl FnMut() -> Option<Box<[u64; N]>>,
-) -> Option<(Box<[u64; N]>, bool)> {
-    for _ in 0..MAX_COPIES {
-        let Some(number) = seqlock::begin_read(page, seq) else {
-            std::thread::yield_now();
-            continue;
-        };
-        let words = copy()?;
-        if seqlock::validate_read(page, seq, number) {
-            return Some((words, true));
-        }
-    }
-    Some((copy()?, false))
-}
-
 fn entries<T>(
     words: &[u64; WORDS],
     offset: usize,
@@ -286,12 +234,4 @@ fn peer_stats(words: &[u64]) -> Option<PeerStats> {
         unexpected_bytes: words[6],
         is_full: words[1] & 0x100 != 0,
     })
-}
-
-/// The text in some words, without control characters, which a terminal would interpret.
-pub(super) fn read_text(words: &[u64]) -> String {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let end = bytes.iter().position(|&byte| byte == 0);
-    let text = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]);
-    text.chars().filter(|char| !char.is_control()).collect()
 }

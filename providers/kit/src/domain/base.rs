@@ -16,13 +16,13 @@ use selvedge::{
 
 use crate::cntr::{self as counter, Cntr};
 use crate::cq::{CqRing, Progress as CqProgress};
+use crate::domain::identity::{DomainId, FabricId};
+use crate::endpoint::work::{self, HasDeferredOps, ReadyWork, WorkItem};
 use crate::fork_guard::ForkGuard;
-use crate::identity::{DomainId, FabricId};
 use crate::lock::Mode;
 use crate::mr::{ObjectSharing, RegionCounters};
 use crate::srx::Shared;
 use crate::weak_list::WeakList;
-use crate::work::{self, HasDeferredOps, ReadyWork, WorkItem};
 use crate::{AutoProgress, Drivers, Ep};
 
 /// The common part of domains. Its `Debug` is the domain's title.

@@ -3,12 +3,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::layout::{
+use super::super::layout::{
     AT_GAUGES, AT_PEERS, AT_POSTED, AT_SEQ, AT_SNAPSHOT_TIME, AT_UNEXPECTED, MAX_PEERS, MAX_POSTED,
     MAX_UNEXPECTED, PEER_NAME, PEER_WORDS, POSTED_WORDS, PeerState, UNEXPECTED_WORDS, WORDS,
 };
-use super::seqlock;
-use super::shared_words::write_text;
+use super::super::seqlock;
+use super::super::shared_words::write_text;
 use crate::srx::{Envelope, Kind, Posted, Source};
 
 /// A value that each snapshot measures anew.

@@ -15,13 +15,13 @@ use selvedge::{
 use crate::cntr::Cntr;
 use crate::coll::LayerCompletions;
 use crate::cq::CqRing;
-use crate::identity::DomainId;
+use crate::domain::identity::DomainId;
+use crate::endpoint::work::DeferredOps;
 use crate::mr::{ObjectSharing, RegionCounters};
 use crate::rate_limit::warn_limited;
 use crate::srx::Kind;
 use crate::telemetry::{self, EventKind, OpCounter, Settings, StatsPage};
 use crate::wait::Waiters;
-use crate::work::DeferredOps;
 
 pub(crate) use bound::Cntrs;
 use bound::{Bound, bound_cq};

@@ -12,8 +12,8 @@ use selvedge::{CompletionFlags, Context, Counter, Errno, Error};
 
 use crate::cntr::Cntr;
 use crate::cq::{CqRing, Progress};
-use crate::ep::Cntrs;
-use crate::identity::DomainId;
+use crate::domain::identity::DomainId;
+use crate::endpoint::ep::Cntrs;
 
 /// The posted deferred operations of one endpoint.
 #[derive(Debug)]
