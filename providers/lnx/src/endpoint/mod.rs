@@ -1,5 +1,10 @@
 //! Endpoints: opening, closing, options and names.
 
+mod one_sided;
+mod post;
+
+pub(crate) use one_sided::common_attr;
+
 use std::fmt;
 use std::sync::{Arc, Weak};
 

@@ -9,8 +9,8 @@ use selvedge_kit::shell::EndpointState;
 use selvedge_kit::srx::{Envelope, Posted};
 use selvedge_kit::wait::ArmOutcome;
 
+use crate::limits::{CONFIRMED, LEVELS};
 use crate::link::Frame;
-use crate::post::{CONFIRMED, LEVELS};
 use crate::state::{AfterSend, Deferred, Op, PendingSend, ReceivedFrame, State};
 use crate::wire::{FrameKind, Header};
 

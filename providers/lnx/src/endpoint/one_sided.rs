@@ -11,7 +11,7 @@ use selvedge_kit::atomic::query;
 use selvedge_kit::{Report, one_sided_as_ops};
 
 use crate::endpoint::Endpoint;
-use crate::post::{IOV_LIMIT, TX_FLAGS};
+use crate::limits::{IOV_LIMIT, TX_FLAGS};
 use crate::state::{Op as LinkOp, State};
 
 /// Flags of injected operations: the endpoint's defaults decide when they are counted.

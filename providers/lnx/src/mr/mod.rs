@@ -1,5 +1,7 @@
 //! Registered memory: a region of lnx consists of one region of each link, with the same key.
 
+mod mirror;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use selvedge::{
@@ -9,7 +11,7 @@ use selvedge_kit::cntr::Cntr;
 use selvedge_kit::cq::Progress;
 use selvedge_kit::mr::RegionCounters;
 
-use crate::mirror::Mirror;
+use crate::mr::mirror::Mirror;
 
 /// A region of lnx: the same memory, registered with both links.
 #[derive(Debug)]

@@ -6,19 +6,10 @@ use selvedge_kit::rate_limit::warn_limited;
 use selvedge_kit::srx::{Envelope, Kind, Posted, Source};
 
 use crate::name::Name;
-use crate::state::{Deferred, PendingSend, State};
+use crate::state::{Deferred, PendingSend, State, Unexpected};
 use crate::wire::{FrameKind, Header};
 
 const TARGET: &str = "selvedge::lnx::ep_data";
-
-/// An unexpected message.
-#[derive(Debug)]
-pub(crate) enum Unexpected {
-    /// The bytes, and the number of the acknowledgement that the sender waits for.
-    Data(Vec<u8>, Option<u64>),
-    /// The bytes are at the sender, under this number.
-    AtSender(u64),
-}
 
 /// The largest number of unsolicited peers without a name or an address on their link.
 const UNNAMED_MAX: usize = 1024;
@@ -26,18 +17,6 @@ const UNNAMED_MAX: usize = 1024;
 const UNSOLICITED_MAX: usize = 1 << 16;
 /// The largest number of control frames that wait for one peer: more than a correct peer requests.
 const CONTROLS_MAX: usize = 1 << 16;
-
-/// The cost of an unexpected message in addition to its bytes.
-const ENTRY_COST: usize = 128;
-
-impl Unexpected {
-    fn cost(&self) -> usize {
-        match self {
-            Self::Data(bytes, _) => bytes.len() + ENTRY_COST,
-            Self::AtSender(_) => ENTRY_COST,
-        }
-    }
-}
 
 impl State {
     /// Handles a frame; `src` is the sender's address index on the link, if it has one.

@@ -1,5 +1,11 @@
 //! The state of an endpoint, which its lock protects.
 
+mod operations;
+mod progress;
+mod receive;
+
+pub(crate) use operations::{AfterSend, Deferred, Op, PendingSend, ReceivedFrame, Unexpected};
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -7,10 +13,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
-use selvedge::cq::Entry;
 use selvedge::{Errno, FiAddr, Result};
-use selvedge_kit::copy::TxBuf;
-use selvedge_kit::srx::{Envelope, Kind, Matcher, Posted, ReceivePolicy, Source};
+use selvedge_kit::srx::{Kind, Matcher, ReceivePolicy, Source};
 use selvedge_kit::telemetry::{Gauge, PeerSnapshot, PeerState, SnapshotWriter};
 use selvedge_kit::{Ep, Report};
 use slab::Slab;
@@ -18,8 +22,6 @@ use slab::Slab;
 use crate::av::Av;
 use crate::link::{Frame, Link};
 use crate::name::Name;
-use crate::receive::Unexpected;
-use crate::wire::Header;
 
 /// Posted receives of each link: for message frames, and for control frames.
 const POSTED_FRAMES: [usize; 2] = [32, 16];
@@ -70,56 +72,6 @@ pub(crate) struct State {
     pub(crate) counts_remote_access: bool,
     /// The link that last had a completion.
     pub(crate) active_link: usize,
-}
-
-/// A received frame, its length, and the sender's address index on the link.
-pub(crate) type ReceivedFrame = (Frame, usize, FiAddr);
-
-/// An operation on a link, with the memory that it uses.
-#[derive(Debug)]
-pub(crate) enum Op {
-    /// The receive of a frame; the flag tells whether it is for control frames.
-    Receive(Frame, bool),
-    /// The send of a frame to a peer.
-    Send(Frame, usize, AfterSend),
-    /// The send of a large message's bytes.
-    SendBody(TxBuf, usize, Report),
-    /// The receive of a large message's bytes.
-    ReceiveBody(Posted, Envelope),
-    /// A one-sided operation on a peer's memory.
-    OneSided(usize, Report),
-    /// The receive that detects a peer's failure.
-    Watch(usize),
-}
-
-/// The action after a frame was sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum AfterSend {
-    Nothing,
-    Report(Report),
-    /// Wait for the peer's response with this number.
-    AwaitResponse(u64),
-}
-
-/// A send that waits for a response of its peer.
-#[derive(Debug)]
-pub(crate) struct PendingSend {
-    pub(crate) number: u64,
-    pub(crate) peer: usize,
-    pub(crate) report: Report,
-    /// The buffer of a large message, until the peer requests its bytes.
-    pub(crate) buf: Option<TxBuf>,
-}
-
-/// Work that waits until a link, or the receive queue, has room.
-#[derive(Debug)]
-pub(crate) enum Deferred {
-    Control(usize, Header),
-    Body(PendingSend, u64),
-    FetchBody(Posted, Envelope, u64),
-    Watch(usize),
-    /// A completion of a link, with the sender's address index.
-    Received(usize, Entry, FiAddr),
 }
 
 /// A peer.
