@@ -11,9 +11,8 @@ use selvedge::info::RxAttr;
 use selvedge::{Context, Error, Info, Op, OpFlags, Result, SharedReceives};
 use selvedge_kit::layer::{Layered, ObjectLayer, SrxLayer};
 
-use crate::post::Post;
-use crate::provider::{HookLayers, HookPoint};
-use crate::recorder::{RecordedBindings, Recorder, SharedRecorder};
+use super::point::{HookLayers, HookPoint};
+use crate::recorder::{self, Post, RecordedBindings, Recorder, SharedRecorder};
 
 /// The layer around one shared receive context.
 pub(crate) struct HookedShared {
@@ -48,7 +47,7 @@ impl HookedShared {
         layered.layer().shared_recorder.clone()
     }
 
-    fn recorder(&self) -> Option<&Arc<Recorder>> {
+    fn recorder(&self) -> Option<&Recorder> {
         self.shared_recorder
             .as_ref()
             .map(|shared_recorder| &shared_recorder.0)
@@ -66,13 +65,15 @@ impl ObjectLayer for HookedShared {
 impl SrxLayer for HookedShared {
     fn cancel(&self, below: &dyn SharedReceives, context: Context) -> Result {
         let post = Post::cancel(context);
-        post.pass(&self.point, self.recorder(), || below.cancel(context))
+        recorder::pass(&post, &self.point, self.recorder(), || {
+            below.cancel(context)
+        })
     }
 
     unsafe fn post(&self, below: &dyn SharedReceives, op: &Op<'_>, flags: OpFlags) -> Result {
         let post = Post::from_op(op, flags);
         // SAFETY: passed on from the caller.
         let run = || unsafe { op.post_shared(below, flags) };
-        post.pass(&self.point, self.recorder(), run)
+        recorder::pass(&post, &self.point, self.recorder(), run)
     }
 }

@@ -15,9 +15,9 @@ use selvedge_kit::layer::{
     AvLayer, CntrLayer, EqLayer, Layers as _, PassiveLayer, RegionLayer, ScalableLayer,
 };
 
-use crate::call::Args;
-use crate::endpoint::HookedEndpoint;
-use crate::provider::{HookLayers, HookPoint};
+use super::endpoint::HookedEndpoint;
+use super::point::{HookLayers, HookPoint};
+use crate::hooks::Args;
 
 impl AvLayer for HookPoint {
     fn insert(

@@ -7,9 +7,9 @@ use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionQueue, Errno, FiAddr, Result};
 use selvedge_kit::layer::{CqLayer, Layered, ObjectLayer};
 
-use crate::call::Args;
-use crate::open_ops::OpenOps;
-use crate::provider::{HookLayers, HookPoint};
+use super::point::{HookLayers, HookPoint};
+use crate::hooks::Args;
+use crate::recorder::OpenOps;
 
 pub(crate) struct HookedQueue {
     point: HookPoint,

@@ -6,10 +6,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use selvedge::cq::{Entry, ErrEntry};
-use selvedge::{CompletionFlags, Context, Errno, FiAddr};
+use selvedge::{CompletionFlags, Context, Errno};
 use selvedge_kit::telemetry::{TimedOp, now};
 
-use crate::recorder::Recorder;
+use super::records::{OpenPost, Records};
 
 /// The open operations of one queue.
 #[derive(Debug, Default)]
@@ -23,33 +23,26 @@ type Key = (TimedOp, Context);
 
 /// An open operation.
 #[derive(Clone, Debug)]
-pub(crate) struct OpenOp {
-    pub(crate) recorder: Arc<Recorder>,
-    /// The time of the post, in nanoseconds of [`now`].
-    pub(crate) started: u64,
-    pub(crate) len: usize,
-    pub(crate) peer: FiAddr,
-    pub(crate) tag: u64,
-    /// Whether the time until the completion is recorded: not for a peek, or for a multi-receive
-    /// buffer.
-    pub(crate) is_timed: bool,
+pub(super) struct OpenOp {
+    pub(super) records: Arc<Records>,
+    pub(super) post: OpenPost,
     /// Whether the operation may complete more than once: a multi-receive buffer.
-    pub(crate) is_multi: bool,
+    pub(super) is_multi: bool,
 }
 
 impl OpenOps {
     /// Adds an operation that is about to be posted.
-    pub(crate) fn begin(&self, key: Key, open: OpenOp) {
+    pub(super) fn begin(&self, key: Key, open: OpenOp) {
         self.lock().entry(key).or_default().push_back(open);
     }
 
     /// Removes an operation whose post has failed.
-    pub(crate) fn remove_failed(&self, key: Key, recorder: &Arc<Recorder>, started: u64) {
+    pub(super) fn remove_failed(&self, key: Key, records: &Arc<Records>, started: u64) {
         let mut all = self.lock();
         let Some(open) = all.get_mut(&key) else {
             return;
         };
-        let is_same = |it: &OpenOp| it.started == started && Arc::ptr_eq(&it.recorder, recorder);
+        let is_same = |it: &OpenOp| it.post.started == started && Arc::ptr_eq(&it.records, records);
         if let Some(index) = open.iter().rposition(is_same) {
             open.remove(index);
         }
@@ -59,9 +52,9 @@ impl OpenOps {
     }
 
     /// Removes the operations of an endpoint that is closed.
-    pub(crate) fn remove_endpoint(&self, recorder: &Arc<Recorder>) {
+    pub(super) fn remove_endpoint(&self, records: &Arc<Records>) {
         self.lock().retain(|_, open| {
-            open.retain(|it| !Arc::ptr_eq(&it.recorder, recorder));
+            open.retain(|it| !Arc::ptr_eq(&it.records, records));
             !open.is_empty()
         });
     }
@@ -98,8 +91,8 @@ impl OpenOps {
         let key = (op_kind, entry.context);
         let local = self.take(key, is_last);
         if let Some(open) = local.or_else(|| self.take_shared(key, is_last)) {
-            open.recorder
-                .complete(op_kind, &open, entry, (now, outcome));
+            open.records
+                .complete(op_kind, &open.post, entry, (now, outcome));
         }
     }
 

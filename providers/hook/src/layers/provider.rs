@@ -15,11 +15,11 @@ use selvedge_kit::layer::{
     DomainLayer, FabricLayer, Layered, LayeredProvider, Layers, ObjectLayer, ProviderLayer,
 };
 
-use crate::call::{Args, Failure, Hooks};
-use crate::endpoint::HookedEndpoint;
-use crate::queues::HookedQueue;
-use crate::recorder::RecorderConfig;
-use crate::shared::HookedShared;
+use super::endpoint::HookedEndpoint;
+use super::point::{HookLayers, HookPoint};
+use super::queue::HookedQueue;
+use super::shared::HookedShared;
+use crate::hooks::{Args, Hooks};
 
 /// A provider whose objects have the hooks of `FI_HOOK` around them.
 pub type Hooked = LayeredProvider<&'static dyn Provider, Hook>;
@@ -37,9 +37,6 @@ impl ObjectLayer for Hook {
     // A provider has no bindings.
     type Layers = ();
 }
-
-/// The layers around the provider's objects.
-pub(crate) struct HookLayers;
 
 impl Layers for HookLayers {
     type Cq = HookedQueue;
@@ -214,103 +211,5 @@ unsafe impl DomainLayer for HookedDomain {
     fn flush_work(&self, below: &dyn Domain, cntr: Option<&Arc<dyn Counter>>) -> Result {
         let flush = || below.flush_work(cntr.map(HookLayers::counter).as_ref());
         self.point.call_unit("flush_work", &|_| {}, flush)
-    }
-}
-
-/// The hook point of an object: its hooks, and its number. A hook point is also the layer around
-/// objects without a recorder.
-#[derive(Clone, Debug)]
-pub(crate) struct HookPoint {
-    hooks: Arc<Hooks>,
-    number: u64,
-    /// The name of the call that closes the object; empty if hooks do not see it.
-    close: &'static str,
-}
-
-impl Hooks {
-    /// The hook point of a new object.
-    fn new_point(self: &Arc<Self>, close: &'static str) -> HookPoint {
-        HookPoint {
-            hooks: Arc::clone(self),
-            number: self.number(),
-            close,
-        }
-    }
-}
-
-impl ObjectLayer for HookPoint {
-    type Layers = HookLayers;
-
-    fn close(&self) {
-        if !self.close.is_empty() {
-            self.hooks.close(self.close, self.number);
-        }
-    }
-}
-
-impl HookPoint {
-    /// The hook point of an object that is opened from this one.
-    pub(crate) fn new_object(&self, close: &'static str) -> Self {
-        self.hooks.new_point(close)
-    }
-
-    /// Opens an object and puts a layer without a recorder around it.
-    fn open_layered<T: ?Sized>(
-        &self,
-        (name, close): (&'static str, &'static str),
-        args: &dyn Fn(&mut Args),
-        open: impl FnOnce() -> Result<Arc<T>, Error>,
-    ) -> Result<Arc<Layered<T, Self>>, Error> {
-        let point = self.new_object(close);
-        let below = point.open(name, args, open)?;
-        Ok(Layered::new(below, point))
-    }
-
-    pub(crate) const fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// The recorders that the hooks request for endpoints.
-    pub(crate) fn recorder_config(&self) -> &RecorderConfig {
-        &self.hooks.recorder_config
-    }
-
-    /// Makes an opening call. A call that a hook drops fails, because there is no object to return.
-    pub(crate) fn open<T>(
-        &self,
-        name: &'static str,
-        args: &dyn Fn(&mut Args),
-        run: impl FnOnce() -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let dropped = || {
-            let message = format!("a hook (FI_HOOK_FAULT) dropped {name}");
-            Err(Error::new(selvedge::Errno::Io, message))
-        };
-        self.hooks
-            .call((name, self.number), args, |_| None, dropped, run)
-    }
-
-    /// Makes a call without a return value.
-    pub(crate) fn call_unit(
-        &self,
-        name: &'static str,
-        args: &dyn Fn(&mut Args),
-        run: impl FnOnce() -> Result,
-    ) -> Result {
-        self.hooks
-            .call((name, self.number), args, |()| None, || Ok(()), run)
-    }
-
-    /// Makes a call with a return value. The value is `dropped` if a hook drops the call.
-    pub(crate) fn call_returning<R, E: Failure>(
-        &self,
-        name: &'static str,
-        args: &dyn Fn(&mut Args),
-        returned: impl Fn(&R) -> Option<String>,
-        dropped: Result<R, E>,
-        run: impl FnOnce() -> Result<R, E>,
-    ) -> Result<R, E> {
-        self.hooks
-            .call((name, self.number), args, returned, || dropped, run)
     }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use selvedge::Result;
 use selvedge_kit::telemetry::latency::Histogram;
 
-use crate::call::{Call, Next};
-use crate::output::Output;
+use super::call::{Call, Next};
+use super::output::Output;
 use crate::recorder::Totals;
 
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use selvedge::Result;
 
-use crate::call::{Call, Next};
-use crate::output::Output;
+use super::call::{Call, Next};
+use super::output::Output;
 
 #[derive(Debug)]
 pub(crate) struct Trace {

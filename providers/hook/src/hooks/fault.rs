@@ -16,7 +16,7 @@ use nix::sys::signal::{Signal, raise};
 use selvedge::param::{Params, nearest};
 use selvedge::{Errno, Error, Result};
 
-use crate::call::{CALLS, Call, Next};
+use super::call::{CALLS, Call, Next};
 
 #[derive(Debug)]
 pub(crate) struct Fault {

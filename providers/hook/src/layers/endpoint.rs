@@ -11,18 +11,17 @@ use selvedge::{
 use selvedge_kit::layer::{EndpointLayer, Layered, Layers as _, ObjectLayer};
 use selvedge_kit::telemetry::endpoint_name;
 
-use crate::call::Args;
-use crate::post::Post;
-use crate::provider::{HookLayers, HookPoint};
-use crate::recorder::{RecordedBindings, Recorder, SharedRecorder};
-use crate::shared::HookedShared;
+use super::point::{HookLayers, HookPoint};
+use super::shared::HookedShared;
+use crate::hooks::{Args, escape};
+use crate::recorder::{self, Post, RecordedBindings, Recorder, SharedRecorder};
 
 pub(crate) struct HookedEndpoint {
     /// The recorder of the shared receive context that the endpoint uses. It is dropped before the
     /// hooks.
     _shared: Option<Arc<SharedRecorder>>,
     point: HookPoint,
-    recorder: Option<Arc<Recorder>>,
+    recorder: Option<Recorder>,
 }
 
 impl HookedEndpoint {
@@ -60,7 +59,7 @@ impl HookedEndpoint {
     }
 
     fn pass(&self, post: &Post<'_>, run: impl FnOnce() -> Result) -> Result {
-        post.pass(&self.point, self.recorder.as_ref(), run)
+        recorder::pass(post, &self.point, self.recorder.as_ref(), run)
     }
 }
 
@@ -87,7 +86,7 @@ unsafe impl EndpointLayer for HookedEndpoint {
 
     fn address(&self, below: &dyn Endpoint) -> Result<Address> {
         let returned = |addr: &Address| {
-            let addr = crate::output::escape(&addr.to_string());
+            let addr = escape(&addr.to_string());
             Some(format!("\"addr\":\"{addr}\""))
         };
         let run = || below.address();

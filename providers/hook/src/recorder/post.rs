@@ -1,16 +1,11 @@
-//! Posts as hooks see them: the arguments for a trace, and the data that a recorder keeps until
-//! they complete.
-
-use std::sync::Arc;
+//! `Post`: a recorded call, with its arguments for a trace.
 
 use selvedge::atomic::AtomicMsg;
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
-use selvedge::{Address, Context, FiAddr, Iov, IovMut, Op, OpFlags, Result, collective};
+use selvedge::{Address, Context, FiAddr, Iov, IovMut, Op, OpFlags, collective};
 use selvedge_kit::telemetry::TimedOp;
 
-use crate::call::Args;
-use crate::provider::HookPoint;
-use crate::recorder::Recorder;
+use crate::hooks::Args;
 
 /// A recorded call of an endpoint: an operation, or a call of its connection.
 #[derive(Debug)]
@@ -126,21 +121,8 @@ impl<'a> Post<'a> {
         }
     }
 
-    /// Passes the post through the hooks.
-    pub(crate) fn pass(
-        &self,
-        point: &HookPoint,
-        recorder: Option<&Arc<Recorder>>,
-        run: impl FnOnce() -> Result,
-    ) -> Result {
-        let call = || point.call_unit(self.name, &|args| self.write_args(args), run);
-        match recorder {
-            None => call(),
-            Some(recorder) => recorder.record_call(self, call),
-        }
-    }
-
-    fn write_args(&self, args: &mut Args) {
+    /// Writes the arguments for a trace.
+    pub(super) fn write_args(&self, args: &mut Args) {
         match self.args {
             PostArgs::Nothing => {}
             PostArgs::Context => {
