@@ -1,4 +1,4 @@
-//! Fabrics of the library: the process opens each fabric once and shares it.
+//! `FabricState`: a fabric of the library, which its objects keep open.
 
 #![expect(unsafe_code, reason = "calls of another library")]
 #![expect(
@@ -6,61 +6,51 @@
     reason = "each call reads the object, its table and a function of the table"
 )]
 
-use std::fmt;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use selvedge::{Error, EventQueue, Info, PassiveEndpoint, Result, eq};
+use selvedge::{Error, Info, Result};
 use selvedge_abi::{Fid, FidFabric};
 use selvedge_kit::FabricId;
 
-use crate::domain::Domain;
-use crate::eq::Eq;
 use crate::library::Library;
 use crate::object::{Handle, call, to_result};
-use crate::pep::Pep;
 
 /// The open fabrics. The library's objects work together only if they come from one fabric object.
 /// Selvedge's objects work together if their fabrics have the same [`FabricId`]. So the process
 /// opens each fabric once and shares it.
-static OPEN: Mutex<Vec<Weak<State>>> = Mutex::new(Vec::new());
-
-/// A fabric of the library.
-pub(crate) struct Fabric {
-    inner: Arc<State>,
-}
+static OPEN: Mutex<Vec<Weak<FabricState>>> = Mutex::new(Vec::new());
 
 /// The shared part of a fabric. The fabric stays open until all objects of it are dropped.
-pub(crate) struct State {
+pub(crate) struct FabricState {
     handle: Handle<FidFabric>,
     pub(crate) library: &'static Library,
     pub(crate) id: FabricId,
 }
 
-impl Fabric {
-    pub(crate) fn open(library: &'static Library, info: &Info) -> Result<Self, Error> {
+impl FabricState {
+    /// Opens a fabric, or returns the open one.
+    pub(super) fn open(library: &'static Library, info: &Info) -> Result<Arc<Self>, Error> {
         let id = FabricId::of(info);
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|inner| inner.strong_count() > 0);
         let mut found = open.iter().filter_map(Weak::upgrade);
         if let Some(inner) = found.find(|inner| inner.is(library, &id)) {
-            return Ok(Self { inner });
+            return Ok(inner);
         }
         let info_for_library = library.library_info(info, ptr::null_mut())?;
         let handle = Handle::open(library, format_args!("{id:?}"), |out| {
             library.open_fabric(&info_for_library, out)
         })?;
-        let inner = Arc::new(State {
+        let inner = Arc::new(Self {
             handle,
             library,
             id,
         });
         open.push(Arc::downgrade(&inner));
-        Ok(Self { inner })
+        Ok(inner)
     }
-}
 
-impl State {
     /// Returns whether this is fabric `id` of `library`, opened by this process: not by its parent
     /// before a fork.
     fn is(&self, library: &'static Library, id: &FabricId) -> bool {
@@ -80,29 +70,5 @@ impl State {
         let (fabric, mut fids) = (self.handle.ptr()?, [fid]);
         // SAFETY: both objects are open, and the list lives during the call.
         to_result(unsafe { call!(fabric, (*fabric).ops, trywait, fids.as_mut_ptr(), 1) })
-    }
-}
-
-impl selvedge::Fabric for Fabric {
-    fn domain(&self, info: &Info) -> Result<Arc<dyn selvedge::Domain>, Error> {
-        Ok(Arc::new(Domain::open(&self.inner, info)?))
-    }
-
-    fn eq(&self, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
-        Ok(Arc::new(Eq::open(&self.inner, attr)?))
-    }
-
-    fn passive_endpoint(
-        &self,
-        info: &Info,
-        eq: Arc<dyn EventQueue>,
-    ) -> Result<Arc<dyn PassiveEndpoint>, Error> {
-        Ok(Pep::open(&self.inner, info, eq)?)
-    }
-}
-
-impl fmt::Debug for Fabric {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.id.fmt(f)
     }
 }

@@ -6,7 +6,7 @@
     reason = "each call reads the object, its table and a function of the table"
 )]
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_void};
 use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
@@ -19,13 +19,13 @@ use selvedge::{CompletionFlags, CompletionQueue, Context, Errno, Error, FiAddr, 
 use selvedge_abi::{CqAttr, CqErrEntry, Fid, FidCq, addr, number, pointer};
 use selvedge_kit::{DomainId, OfDomain};
 
-use crate::domain;
-use crate::object::{Handle, call, millis, to_count, to_result};
+use super::state::DomainState;
+use crate::object::{Handle, call, millis, to_count, to_result, wait_descriptor};
 
 /// A completion queue of the library.
 pub(crate) struct Cq {
     handle: Handle<FidCq>,
-    domain: Arc<domain::State>,
+    domain: Arc<DomainState>,
     format: Format,
     wait_obj: wait::Object,
     descriptor: Option<RawFd>,
@@ -100,7 +100,7 @@ const ERR_DATA: usize = 256;
 const BATCH: usize = 16;
 
 impl Cq {
-    pub(crate) fn open(domain: &Arc<domain::State>, attr: &Attr) -> Result<Self, Error> {
+    pub(crate) fn open(domain: &Arc<DomainState>, attr: &Attr) -> Result<Self, Error> {
         let mut tried = FORMATS
             .into_iter()
             .map(|format| Self::try_open(domain, attr, format));
@@ -111,7 +111,7 @@ impl Cq {
         }
     }
 
-    fn try_open(domain: &Arc<domain::State>, attr: &Attr, format: Format) -> Result<Self, Error> {
+    fn try_open(domain: &Arc<DomainState>, attr: &Attr, format: Format) -> Result<Self, Error> {
         let fid = domain.ptr_or_error()?;
         let mut requested = CqAttr {
             size: attr.size,
@@ -258,18 +258,6 @@ fn clear_undefined_fields(entry: &mut Entry) {
     if !entry.flags.contains(CompletionFlags::REMOTE_CQ_DATA) {
         entry.data = 0;
     }
-}
-
-/// Returns the descriptor of a queue or counter that was opened with [`wait::Object::Fd`].
-pub(crate) fn wait_descriptor(fid: *mut Fid, wait_obj: wait::Object) -> Option<RawFd> {
-    if wait_obj != wait::Object::Fd {
-        return None;
-    }
-    let mut descriptor: c_int = -1;
-    let arg = (&raw mut descriptor).cast();
-    // SAFETY: the object is open, and the command writes a descriptor to `arg`.
-    let code = unsafe { call!(fid, (*fid).ops, control, number::control::GETWAIT, arg) };
-    (to_result(code).is_ok() && descriptor >= 0).then_some(descriptor)
 }
 
 impl CompletionQueue for Cq {

@@ -16,13 +16,13 @@ use selvedge::{Address, AddressVector, Errno, Error, FiAddr, Result, av};
 use selvedge_abi::{AvAttr, Fid, FidAv, addr};
 use selvedge_kit::{DomainId, OfDomain};
 
-use crate::domain;
+use super::state::DomainState;
 use crate::object::{Handle, call, to_count, to_result};
 
 /// An address vector of the library.
 pub(crate) struct Av {
     handle: Handle<FidAv>,
-    domain: Arc<domain::State>,
+    domain: Arc<DomainState>,
     /// The valid indices: libraries do not check an index that they are given.
     valid: RwLock<HashSet<FiAddr>>,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Av {
 const ADDRESS_MAX: usize = 4096;
 
 impl Av {
-    pub(crate) fn open(domain: &Arc<domain::State>, attr: &av::Attr) -> Result<Self, Error> {
+    pub(crate) fn open(domain: &Arc<DomainState>, attr: &av::Attr) -> Result<Self, Error> {
         let fid = domain.ptr_or_error()?;
         let mut requested = AvAttr {
             av_type: attr.av_type as u32,

@@ -13,7 +13,7 @@ use selvedge::{Atomic, Desc, Errno, OpFlags, Result, atomic::AtomicMsg};
 use selvedge_abi as abi;
 
 use super::{Form, check_list};
-use crate::descriptor::Words;
+use crate::domain::Words;
 use crate::endpoint::Endpoint;
 use crate::object::{call, to_result};
 

@@ -1,4 +1,4 @@
-//! Connection management, and addresses of endpoints.
+//! Connection management of endpoints.
 
 #![expect(unsafe_code, reason = "calls of another library")]
 #![expect(
@@ -6,36 +6,11 @@
     reason = "each call reads the object, its table and a function of the table"
 )]
 
-use std::ffi::{c_int, c_void};
-
-use selvedge::{AddrFormat, Address, ConnectionManagement, Errno, Result};
+use selvedge::{Address, ConnectionManagement, Errno, Result};
 use selvedge_abi::addr;
 
-use crate::endpoint::Endpoint;
-use crate::object::{call, to_result};
-
-/// The size of the first buffer for an address, in bytes.
-const NAME_LEN: usize = 256;
-
-/// Reads an address with `getname`, which calls the library.
-pub(crate) fn read_address(
-    format: AddrFormat,
-    getname: impl Fn(*mut c_void, *mut usize) -> c_int,
-) -> Result<Address> {
-    let mut bytes = vec![0_u8; NAME_LEN];
-    loop {
-        let mut len = bytes.len();
-        let code = getname(bytes.as_mut_ptr().cast(), &raw mut len);
-        match to_result(code) {
-            Err(Errno::TooSmall) if len > bytes.len() => bytes.resize(len, 0),
-            code => {
-                code?;
-                bytes.truncate(len);
-                return addr::decode(&bytes, format);
-            }
-        }
-    }
-}
+use super::Endpoint;
+use crate::object::{call, read_address, to_result};
 
 impl ConnectionManagement for Endpoint {
     fn connect(&self, dest: &Address, data: &[u8]) -> Result {

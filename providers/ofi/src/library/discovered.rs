@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use selvedge::info::{EpType, Threading};
 use selvedge::{AddrFormat, Errno, Error, Info, Mode, MrMode};
 
-use crate::names;
+use super::names;
 
 /// The limits of the discovered infos of a library, each once.
 #[derive(Debug, Default)]

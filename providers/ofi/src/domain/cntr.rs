@@ -6,6 +6,7 @@
     reason = "each call reads the object, its table and a function of the table"
 )]
 
+use std::any::Any;
 use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
@@ -17,14 +18,13 @@ use selvedge::{Counter, Error, Result, cntr, wait};
 use selvedge_abi::{CntrAttr, Fid, FidCntr};
 use selvedge_kit::{DomainId, OfDomain};
 
-use crate::cq::wait_descriptor;
-use crate::domain;
-use crate::object::{Handle, call, millis, to_result};
+use super::state::DomainState;
+use crate::object::{Handle, call, millis, to_result, wait_descriptor};
 
 /// A counter of the library.
 pub(crate) struct Cntr {
     handle: Handle<FidCntr>,
-    domain: Arc<domain::State>,
+    domain: Arc<DomainState>,
     wait_obj: wait::Object,
     descriptor: Option<RawFd>,
     /// The values that the last reads of successes and of errors returned.
@@ -32,7 +32,7 @@ pub(crate) struct Cntr {
 }
 
 impl Cntr {
-    pub(crate) fn open(domain: &Arc<domain::State>, attr: &cntr::Attr) -> Result<Self, Error> {
+    pub(crate) fn open(domain: &Arc<DomainState>, attr: &cntr::Attr) -> Result<Self, Error> {
         let fid = domain.ptr_or_error()?;
         let mut requested = CntrAttr {
             events: attr.events as u32,
@@ -78,6 +78,16 @@ impl Cntr {
             log::warn!(target: "selvedge::ofi::cntr", "{call} of {self:?}: {errno}");
         }
     }
+}
+
+/// Downcasts a counter to one of this domain.
+pub(crate) fn bound_cntr(
+    domain: &DomainState,
+    name: &str,
+    cntr: &Arc<dyn Counter>,
+) -> Result<Arc<Cntr>, Error> {
+    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn Counter>::clone(cntr);
+    domain.id.downcast(name, any, cntr)
 }
 
 impl Counter for Cntr {

@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use selvedge::{Counter, Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, Result, mr};
 use selvedge_abi::{FidMr, MrAttr, number};
 
-use crate::cntr::Cntr;
-use crate::domain;
-use crate::endpoint::{Endpoint, bound_cntr};
+use super::cntr::{Cntr, bound_cntr};
+use super::state::DomainState;
+use crate::endpoint::Endpoint;
 use crate::object::{Handle, call};
 
 /// A region that is registered with the library.
@@ -23,7 +23,7 @@ pub(crate) struct Region {
     handle: Handle<FidMr>,
     key: u64,
     desc: Desc,
-    domain: Arc<domain::State>,
+    domain: Arc<DomainState>,
     /// The endpoint that the region is bound to, which closes after the region.
     _endpoint: Option<Arc<Endpoint>>,
     /// The counters that the region is bound to, which close after the region.
@@ -31,12 +31,13 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Registers memory.
+    /// Registers memory. `endpoints` are the open endpoints of the domain.
     ///
     /// # Safety
     /// As [`selvedge::Domain::reg`].
     pub(crate) unsafe fn open(
-        domain: &Arc<domain::State>,
+        domain: &Arc<DomainState>,
+        endpoints: Vec<Arc<Endpoint>>,
         region: &[IovMut],
         attr: &mr::Attr,
     ) -> Result<Self, Error> {
@@ -63,7 +64,7 @@ impl Region {
             // vouches for the memory.
             unsafe { call!(fid, (*fid).mr, regattr, requested, flags, out) }
         })?;
-        let endpoint = enable(domain, &handle)?;
+        let endpoint = enable(domain, endpoints, &handle)?;
         let own = handle.ptr_or_error()?;
         // SAFETY: the region is open, and these fields are public.
         let (key, word) = unsafe { ((*own).key, (*own).mem_desc) };
@@ -80,7 +81,7 @@ impl Region {
 
 /// Returns the key to request from the library. This crate chooses the keys of regions without
 /// remote access, because these must not collide either.
-fn requested_key(domain: &domain::State, attr: &mr::Attr) -> u64 {
+fn requested_key(domain: &DomainState, attr: &mr::Attr) -> u64 {
     let remote = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
     match attr.access.intersects(remote) {
         true => attr.requested_key,
@@ -89,7 +90,11 @@ fn requested_key(domain: &domain::State, attr: &mr::Attr) -> u64 {
 }
 
 /// Binds a region to the domain's only endpoint and enables it, if the provider requires that.
-fn enable(domain: &domain::State, region: &Handle<FidMr>) -> Result<Option<Arc<Endpoint>>, Error> {
+fn enable(
+    domain: &DomainState,
+    mut open: Vec<Arc<Endpoint>>,
+    region: &Handle<FidMr>,
+) -> Result<Option<Arc<Endpoint>>, Error> {
     if !domain
         .mr_mode
         .intersects(MrMode::ENDPOINT | MrMode::RMA_EVENT)
@@ -99,7 +104,6 @@ fn enable(domain: &domain::State, region: &Handle<FidMr>) -> Result<Option<Arc<E
     let fid = region.fid_or_error()?;
     let mut endpoint = None;
     if domain.mr_mode.contains(MrMode::ENDPOINT) {
-        let mut open = domain.open_endpoints();
         let count = open.len();
         let only = open.pop().filter(|_| count == 1).ok_or_else(|| {
             let message = format!("a region: the provider binds regions to the only endpoint, and the domain has {count} endpoints");
@@ -118,7 +122,7 @@ fn enable(domain: &domain::State, region: &Handle<FidMr>) -> Result<Option<Arc<E
     Ok(endpoint)
 }
 
-fn check(domain: &domain::State, action: &str, code: i32) -> Result<(), Error> {
+fn check(domain: &DomainState, action: &str, code: i32) -> Result<(), Error> {
     match code {
         0.. => Ok(()),
         negative => Err(domain

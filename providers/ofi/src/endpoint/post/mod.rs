@@ -8,7 +8,7 @@ mod tagged;
 use selvedge::{Context, Desc, Errno, OpFlags, Result};
 
 use crate::contexts::PostedOp;
-use crate::descriptor::Words;
+use crate::domain::Words;
 use crate::endpoint::{Direction, Endpoint};
 
 /// The form of the library's call for a post.

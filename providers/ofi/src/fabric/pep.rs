@@ -6,27 +6,23 @@
     reason = "each call reads the object, its table and a function of the table"
 )]
 
-use std::any::Any;
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
-use selvedge::{Address, Errno, Error, EventQueue, Info, PassiveEndpoint, Result};
+use selvedge::{AddrFormat, Address, Errno, Error, EventQueue, Info, PassiveEndpoint, Result};
 use selvedge_abi::FidPep;
 
-use crate::cm::read_address;
-use crate::eq::Eq;
-use crate::fabric;
-use crate::object::{Handle, call, to_result};
+use super::eq::bound_eq;
+use super::state::FabricState;
+use crate::object::{Handle, call, read_address, to_result};
 use crate::open_objects;
 
 /// A passive endpoint of the library.
 pub(crate) struct Pep {
     handle: Handle<FidPep>,
-    /// The info that the endpoint was opened with. [`Self::request_info`] derives the infos of
-    /// connection requests from it.
-    info: Info,
-    fabric: Arc<fabric::State>,
+    addr_format: AddrFormat,
+    fabric: Arc<FabricState>,
     /// The queue that the endpoint reports connection requests to. Closed after `handle`, as the
     /// later field.
     _eq: Arc<dyn EventQueue>,
@@ -34,7 +30,7 @@ pub(crate) struct Pep {
 
 impl Pep {
     pub(crate) fn open(
-        fabric: &Arc<fabric::State>,
+        fabric: &Arc<FabricState>,
         info: &Info,
         eq: Arc<dyn EventQueue>,
     ) -> Result<Arc<Self>, Error> {
@@ -56,43 +52,13 @@ impl Pep {
         }
         let pep = Arc::new(Self {
             handle,
-            info: info.clone(),
+            addr_format: info.addr_format,
             fabric: Arc::clone(fabric),
             _eq: eq,
         });
-        open_objects::register_pep(pep.handle.id(), &pep);
+        let weak = Arc::downgrade(&pep);
+        open_objects::register_pep(pep.handle.id(), weak, info.clone());
         Ok(pep)
-    }
-}
-
-/// Downcasts an event queue of `fabric`, to which the object `user` will be bound.
-///
-/// # Errors
-/// [`Errno::Inval`] for a queue of another fabric; the error names `user`, `fabric` and the queue.
-pub(crate) fn bound_eq(
-    eq: &Arc<dyn EventQueue>,
-    fabric: &Arc<fabric::State>,
-    user: &dyn fmt::Debug,
-) -> Result<Arc<Eq>, Error> {
-    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn EventQueue>::clone(eq);
-    let own = any.downcast::<Eq>().ok();
-    own.filter(|own| own.is_opened_from(fabric)).ok_or_else(|| {
-        let id = &fabric.id;
-        let message = format!(
-            "{user:?} ({id:?}): the event queue is of another fabric ({eq:?}); open both from one"
-        );
-        Error::new(Errno::Inval, message)
-    })
-}
-
-impl Pep {
-    /// Returns the info of a connection request: the info of this endpoint, with the addresses of
-    /// `event_info` and with `handle`.
-    pub(crate) fn request_info(&self, event_info: Info, handle: u64) -> Info {
-        let mut info = self.info.clone();
-        (info.src_addr, info.dest_addr) = (event_info.src_addr, event_info.dest_addr);
-        info.handle = handle;
-        info
     }
 }
 
@@ -105,7 +71,7 @@ impl PassiveEndpoint for Pep {
 
     fn address(&self) -> Result<Address> {
         let pep = self.handle.ptr()?;
-        read_address(self.info.addr_format, |out_ptr, len| {
+        read_address(self.addr_format, |out_ptr, len| {
             // SAFETY: the endpoint is open, and `out_ptr` has room for the bytes that `len` states.
             unsafe { call!(pep, (*pep).cm, getname, out_ptr, len) }
         })

@@ -10,7 +10,7 @@ use std::{env, fs};
 
 use selvedge::{Errno, Error};
 
-use crate::names;
+use super::names;
 
 const NAME: &str = "FI_PROVIDER";
 

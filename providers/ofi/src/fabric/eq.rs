@@ -6,6 +6,7 @@
     reason = "each call reads the object, its table and a function of the table"
 )]
 
+use std::any::Any;
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -17,16 +18,15 @@ use selvedge::eq::{Attr, ErrEntry, Event};
 use selvedge::{Context, Errno, Error, EventQueue, Result, wait};
 use selvedge_abi::{EqAttr, EqCmEntry, EqEntry, EqErrEntry, Fid, FidEq, infos, number, pointer};
 
-use crate::cq::wait_descriptor;
-use crate::fabric;
+use super::state::FabricState;
 use crate::library::LibraryInfo;
-use crate::object::{Handle, call, millis, to_count, to_result};
+use crate::object::{Handle, call, millis, to_count, to_result, wait_descriptor};
 use crate::open_objects;
 
 /// An event queue of the library.
 pub(crate) struct Eq {
     handle: Handle<FidEq>,
-    fabric: Arc<fabric::State>,
+    fabric: Arc<FabricState>,
     wait_obj: wait::Object,
     descriptor: Option<RawFd>,
 }
@@ -50,7 +50,7 @@ struct RawEvent {
 }
 
 impl Eq {
-    pub(crate) fn open(fabric: &Arc<fabric::State>, attr: &Attr) -> Result<Self, Error> {
+    pub(crate) fn open(fabric: &Arc<FabricState>, attr: &Attr) -> Result<Self, Error> {
         let fid = fabric.ptr_or_error()?;
         let mut requested = EqAttr {
             size: attr.size,
@@ -77,7 +77,7 @@ impl Eq {
     }
 
     /// Whether the queue was opened from this fabric.
-    pub(crate) fn is_opened_from(&self, fabric: &Arc<fabric::State>) -> bool {
+    pub(crate) fn is_opened_from(&self, fabric: &Arc<FabricState>) -> bool {
         Arc::ptr_eq(&self.fabric, fabric)
     }
 
@@ -116,19 +116,21 @@ impl Eq {
 
     fn parse_request(&self, raw: &RawEvent, mode: ReadMode) -> Result<Option<Event>> {
         let entry: EqCmEntry = raw.prefix()?;
-        let Some(pep) = open_objects::find_pep(entry.fid) else {
+        let Some((pep, mut info)) = open_objects::find_pep(entry.fid) else {
             return Ok(None);
         };
         // SAFETY: the event has an info of the library, in the library's layout.
         let found = unsafe { infos::read(entry.info, self.fabric.library.abi()) }?;
         let name = found.handle.addr() as u64;
-        let info = Box::new(pep.request_info(found.info, name));
+        (info.src_addr, info.dest_addr) = (found.info.src_addr, found.info.dest_addr);
+        info.handle = name;
         if mode == ReadMode::Take {
             // SAFETY: the reader of an event owns its info and frees it.
             let library_info = unsafe { LibraryInfo::from_raw(self.fabric.library, entry.info) };
             open_objects::store_request(name, found.handle, library_info);
         }
         let data = raw.data();
+        let info = Box::new(info);
         Ok(Some(Event::ConnReq { pep, info, data }))
     }
 
@@ -195,6 +197,26 @@ impl RawEvent {
 
 fn context(word: *mut c_void) -> Context {
     Context(word.addr() as u64)
+}
+
+/// Downcasts an event queue of `fabric`, to which the object `user` will be bound.
+///
+/// # Errors
+/// [`Errno::Inval`] for a queue of another fabric; the error names `user`, `fabric` and the queue.
+pub(crate) fn bound_eq(
+    eq: &Arc<dyn EventQueue>,
+    fabric: &Arc<FabricState>,
+    user: &dyn fmt::Debug,
+) -> Result<Arc<Eq>, Error> {
+    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn EventQueue>::clone(eq);
+    let own = any.downcast::<Eq>().ok();
+    own.filter(|own| own.is_opened_from(fabric)).ok_or_else(|| {
+        let id = &fabric.id;
+        let message = format!(
+            "{user:?} ({id:?}): the event queue is of another fabric ({eq:?}); open both from one"
+        );
+        Error::new(Errno::Inval, message)
+    })
 }
 
 impl EventQueue for Eq {

@@ -6,6 +6,9 @@
     reason = "each call reads the object, its table and a function of the table"
 )]
 
+mod cm;
+mod post;
+
 use std::any::Any;
 use std::ffi::c_int;
 use std::fmt;
@@ -15,24 +18,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use selvedge::info::EpType;
 use selvedge::{
     AddrFormat, Address, AddressVector, Bindings, CompletionFlags, CompletionQueue,
-    ConnectionManagement, Context, Counter, Counters, EpOption, EpOptionName, Errno, Error, FiAddr,
-    Info, LateBindings, Limits, Membership, MrMode, OpFlags, Result,
+    ConnectionManagement, Context, Counters, EpOption, EpOptionName, Errno, Error, FiAddr, Info,
+    LateBindings, Limits, Membership, OpFlags, Result,
 };
 use selvedge_abi::{Fid, FidEp, FidMc, addr, number};
 
-use crate::av::Av;
-use crate::cm::read_address;
-use crate::cntr::Cntr;
-use crate::cq::Cq;
-use crate::domain;
-use crate::object::{Handle, call, to_result};
+use crate::domain::{Av, Cq, DomainState, bound_cntr};
+use crate::fabric::bound_eq;
+use crate::object::{Handle, call, read_address, to_result};
 use crate::open_objects;
-use crate::pep::bound_eq;
 
 /// An endpoint of the library.
 pub(crate) struct Endpoint {
     handle: Handle<FidEp>,
-    pub(crate) domain: Arc<domain::State>,
+    pub(crate) domain: Arc<DomainState>,
     pub(crate) tx: Direction,
     pub(crate) rx: Direction,
     pub(crate) inject_size: usize,
@@ -60,7 +59,7 @@ const LEVEL: c_int = 0;
 
 impl Endpoint {
     pub(crate) fn open(
-        domain: &Arc<domain::State>,
+        domain: &Arc<DomainState>,
         info: &Info,
         bind: Bindings,
     ) -> Result<Arc<Self>, Error> {
@@ -114,10 +113,8 @@ impl Endpoint {
         // only endpoints with an event queue are registered.
         if endpoint._bound.eq.is_some() {
             let name = endpoint.handle.id();
-            open_objects::register_endpoint(name, &endpoint);
-        }
-        if domain.mr_mode.contains(MrMode::ENDPOINT) {
-            domain.add_endpoint(&endpoint);
+            let weak = Arc::downgrade(&endpoint);
+            open_objects::register_endpoint(name, weak);
         }
         Ok(endpoint)
     }
@@ -238,7 +235,7 @@ impl Endpoint {
 
 /// Downcasts a completion queue to one of this domain.
 fn bound_cq(
-    domain: &domain::State,
+    domain: &DomainState,
     name: &str,
     cq: &Arc<dyn CompletionQueue>,
 ) -> Result<Arc<Cq>, Error> {
@@ -246,18 +243,8 @@ fn bound_cq(
     domain.id.downcast(name, any, cq)
 }
 
-/// Downcasts a counter to one of this domain.
-pub(crate) fn bound_cntr(
-    domain: &domain::State,
-    name: &str,
-    cntr: &Arc<dyn Counter>,
-) -> Result<Arc<Cntr>, Error> {
-    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn Counter>::clone(cntr);
-    domain.id.downcast(name, any, cntr)
-}
-
 /// Downcasts an address vector to one of this domain.
-fn bound_av(domain: &domain::State, av: &Arc<dyn AddressVector>) -> Result<Arc<Av>, Error> {
+fn bound_av(domain: &DomainState, av: &Arc<dyn AddressVector>) -> Result<Arc<Av>, Error> {
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn AddressVector>::clone(av);
     domain.id.downcast("address vector of an endpoint", any, av)
 }
@@ -378,7 +365,7 @@ fn read_option(handle: &Handle<FidEp>, limits: &Limits, name: EpOptionName) -> R
 /// An option of an endpoint that is not open yet, read from an endpoint that is opened for the
 /// query.
 pub(crate) fn query_option(
-    domain: &domain::State,
+    domain: &DomainState,
     info: &Info,
     name: EpOptionName,
 ) -> Result<EpOption> {
@@ -387,7 +374,7 @@ pub(crate) fn query_option(
 }
 
 fn open_handle(
-    domain: &domain::State,
+    domain: &DomainState,
     info: &Info,
     request: *mut Fid,
 ) -> Result<Handle<FidEp>, Error> {

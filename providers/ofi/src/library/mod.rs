@@ -2,6 +2,10 @@
 
 #![expect(unsafe_code, reason = "functions of another library")]
 
+mod discovered;
+mod environment;
+pub(crate) mod names;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
@@ -15,10 +19,9 @@ use selvedge::{Errno, Error, Info, InfoFlags};
 use selvedge_abi as abi;
 use selvedge_abi::{Abi, FabricAttr, Fid, FidFabric, Param, infos, pointer};
 
+use self::discovered::DiscoveredInfos;
+use self::environment::with_filtered_variable;
 use crate::contexts;
-use crate::discovered::{self, DiscoveredInfos};
-use crate::environment::with_filtered_variable;
-use crate::names;
 
 /// The parameter that turns the provider on.
 pub(crate) const PARAMETER: &str = "FI_OFI_LIBRARY";
