@@ -19,6 +19,9 @@ use crate::library::{Library, ReturnCode, errno_of};
 
 /// Calls a slot of a table with the object and more arguments. If the table is missing or too
 /// short, the call fails like libfabric's inline functions.
+///
+/// A block with a call has several unsafe operations: the call reads the object, its table and a
+/// function of the table.
 macro_rules! call {
     ($object:expr, $table:expr, $slot:ident $(, $arg:expr)* $(,)?) => {{
         let slot = match $table {
@@ -134,10 +137,7 @@ impl<T: Object> fmt::Debug for Handle<T> {
 }
 
 impl<T: Object> Drop for Handle<T> {
-    #[expect(
-        clippy::multiple_unsafe_ops_per_block,
-        reason = "one argument for an object, its table and the call"
-    )]
+    #[expect(clippy::multiple_unsafe_ops_per_block, reason = "explained at `call!`")]
     fn drop(&mut self) {
         let Ok(fid) = self.fid() else {
             return;
@@ -185,10 +185,7 @@ pub(crate) fn millis(timeout: Option<std::time::Duration>) -> c_int {
 }
 
 /// Returns the descriptor of a queue or counter that was opened with [`wait::Object::Fd`].
-#[expect(
-    clippy::multiple_unsafe_ops_per_block,
-    reason = "as in the drop of a handle"
-)]
+#[expect(clippy::multiple_unsafe_ops_per_block, reason = "explained at `call!`")]
 pub(crate) fn wait_descriptor(fid: *mut Fid, wait_obj: wait::Object) -> Option<RawFd> {
     if wait_obj != wait::Object::Fd {
         return None;

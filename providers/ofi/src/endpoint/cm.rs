@@ -1,10 +1,7 @@
 //! Connection management of endpoints.
 
 #![expect(unsafe_code, reason = "calls of another library")]
-#![expect(
-    clippy::multiple_unsafe_ops_per_block,
-    reason = "each call reads the object, its table and a function of the table"
-)]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "explained at `call!`")]
 
 use selvedge::{Address, ConnectionManagement, Errno, Result};
 use selvedge_abi::addr;

@@ -1,10 +1,7 @@
 //! Atomics: each post is one call of the library's table of atomics.
 
 #![expect(unsafe_code, reason = "each post is a call of another library")]
-#![expect(
-    clippy::multiple_unsafe_ops_per_block,
-    reason = "each call reads the object, its table and a function of the table"
-)]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "explained at `call!`")]
 
 use std::ffi::c_void;
 

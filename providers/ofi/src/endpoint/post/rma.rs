@@ -1,10 +1,7 @@
 //! Remote memory access.
 
 #![expect(unsafe_code, reason = "each post is a call of another library")]
-#![expect(
-    clippy::multiple_unsafe_ops_per_block,
-    reason = "each call reads the object, its table and a function of the table"
-)]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "explained at `call!`")]
 
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{FiAddr, OpFlags, Result, Rma};
