@@ -126,7 +126,7 @@ const PLANTS: &[Plant] = plants! {
         "a layer does not forward a call": "fn set_err(value: u64);" => "fn set_err(value: u64) = { let _ = value; };"
             fails "every_call_of_the_contract_reaches_the_object_below_a_layer_that_changes_nothing";
     }
-    "providers/kit/src/layer/bound.rs": "selvedge-kit" "--lib" {
+    "providers/kit/src/layer/layered.rs": "selvedge-kit" "--lib" {
         "an endpoint is bound to the wrapped shared receives": "bind.srx = bind.srx.as_ref().map(srx);" => "let _ = srx;"
             fails "every_call_of_the_contract_reaches_the_object_below_a_layer_that_changes_nothing";
     }
