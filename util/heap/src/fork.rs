@@ -15,7 +15,8 @@
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use crate::{heap, system};
+use crate::segments::{HEAP, Segments};
+use crate::system;
 
 /// The word that the kernel zeroes in children; null until [`install`].
 static WORD: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
@@ -40,23 +41,24 @@ pub(crate) fn install() -> bool {
 }
 
 extern "C" fn prepare() {
-    if heap::before_fork() {
+    // A thread that is inside the heap already leaves the child to `enter_child`.
+    if HEAP.hold(Segments::separate_all).is_some() {
         IS_FORKING.store(true, Ordering::Relaxed);
     }
 }
 
 extern "C" fn parent() {
     if IS_FORKING.swap(false, Ordering::Relaxed) {
-        heap::after_fork();
+        HEAP.release();
     }
 }
 
 extern "C" fn child() {
     check_process();
     if IS_FORKING.swap(false, Ordering::Relaxed) {
-        // Before Linux 4.14 there is no word.
+        // Without a word (before Linux 4.14), nothing else has freed the lock.
         // SAFETY: a forked child has one thread until it makes others.
-        unsafe { heap::enter_child() };
+        unsafe { HEAP.reset() };
     }
 }
 
@@ -89,7 +91,8 @@ fn enter_child(word: &AtomicU64) {
     // SAFETY: the word was zeroed when this child was made, and nothing has entered the heap since.
     // A child has one thread then; those that it makes before this call have not entered the heap
     // either, and wait above.
-    if unsafe { heap::enter_child() } {
+    unsafe { HEAP.reset() };
+    if HEAP.with(Segments::separate_from_parent) == Some(true) {
         system::print_error(&[
             b"this child was made without the handlers of fork (clone or _Fork): until now it \
               shared its large allocations with its parent",

@@ -25,6 +25,7 @@ mod global;
 pub mod heap;
 mod lock;
 mod segment;
+mod segments;
 mod system;
 pub mod table;
 

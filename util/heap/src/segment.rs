@@ -189,22 +189,22 @@ impl Segment {
     /// Separates the program's memory from the file: from now on the writes of this process are its
     /// own, and peers keep the bytes that the file has. Returns `false` if there is no memory for
     /// that; the later children of this process do not have the segment then.
-    pub(crate) fn end_offer(&mut self) -> bool {
+    pub(crate) fn separate(&mut self) -> bool {
         self.is_offered = false;
         // Release: a peer that loads the former value after a copy has copied before this store.
         self.header().store(0, Ordering::Release);
         // No later write of the program may become visible before the header.
         fence(Ordering::SeqCst);
-        self.separate()
+        self.make_private()
     }
 
-    /// As [`Self::end_offer`], in a child that runs beside a parent which still offers the file.
-    pub(crate) fn abandon(&mut self) -> bool {
+    /// As [`Self::separate`], in a child that runs beside a parent which still offers the file.
+    pub(crate) fn separate_from_parent(&mut self) -> bool {
         self.is_offered = false;
-        self.separate()
+        self.make_private()
     }
 
-    fn separate(&self) -> bool {
+    fn make_private(&self) -> bool {
         let result = self.file.make_private(self.base, self.len);
         self.file.close();
         result.is_ok() || {
