@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::buf::{Buf, Memory};
 use super::free_list::{Free, FreeList};
-use crate::handle::sole;
+use crate::objects::handle::sole;
 use crate::{Allocation, Desc, Domain, Errno, Error, MrAccess, MrMode, alloc};
 
 /// Alignment of buffers: each begins on its own cache line, so that neighbours with different

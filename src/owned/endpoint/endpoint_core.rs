@@ -14,8 +14,8 @@ use super::post::{Content, Memory, Operands, Post, Submit};
 use super::remote::RemoteAddr;
 use super::slots::{Held, Key, LockedSlots, MAX_DEPTH, Slots};
 use crate::atomic::Target;
-use crate::handle::sole;
 use crate::info::Threading;
+use crate::objects::handle::sole;
 use crate::owned::{Buf, Received, TryPostError};
 use crate::{
     Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Domain, Endpoint, EpOption,

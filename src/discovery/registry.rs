@@ -5,7 +5,7 @@ mod unknown;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::explanation::{nothing_matches, per_provider};
+use super::explanation::{nothing_matches, per_provider};
 use crate::info::{Mismatch, Version};
 use crate::param::{Filter, Params};
 use crate::{

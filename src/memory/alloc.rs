@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
-use crate::handle::sole;
-use crate::pages::Pages;
+use super::pages::Pages;
+use crate::objects::handle::sole;
 use crate::{Counter, Desc, Domain, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr};
 
 /// Attributes of an allocation.
