@@ -1,6 +1,7 @@
 //! Discovery: finds the providers that match a request, and explains which do not.
 
 mod explanation;
+mod open;
 mod provider;
 mod registry;
 pub mod text;

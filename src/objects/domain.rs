@@ -4,10 +4,12 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use super::handle::sole;
 use crate::info::RxAttr;
+use crate::memory::alloc::Ordinary;
 use crate::{
     AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, EpOption,
-    EpOptionName, Errno, Error, Info, IovMut, Limits, MemoryRegion, MrMode, Result,
+    EpOptionName, Errno, Error, Info, IovMut, Limits, MemoryRegion, MrAccess, MrMode, Result,
     ScalableEndpoint, SharedReceives, alloc, atomic, av, cntr, collective, cq, mr, trigger,
 };
 
@@ -137,7 +139,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] when the memory cannot be allocated;
     /// the errors of [`Self::reg`].
     fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
-        alloc::ordinary(self, len, attr)
+        allocate_ordinary(self, len, attr)
     }
 
     /// Queues deferred work until its counter reaches a threshold (fi_trigger(3); `FI_QUEUE_WORK`).
@@ -201,4 +203,42 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
         let _ = query;
         Err(Errno::OpNotSupp)
     }
+}
+
+/// Allocates private memory of this process, for domains without special memory. The memory is
+/// registered if `attr` has remote rights, or if the domain requires `FI_MR_LOCAL`.
+///
+/// # Errors
+/// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] when the memory cannot be allocated; the
+/// errors of [`Domain::reg`].
+pub(crate) fn allocate_ordinary(
+    domain: &(impl Domain + ?Sized),
+    len: usize,
+    attr: &alloc::Attr,
+) -> Result<Arc<dyn Allocation>, Error> {
+    let mr_mode = domain.mr_mode();
+    let mut memory = Ordinary::new(len, mr_mode)?;
+    let remote = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
+    if attr.access.intersects(remote) || mr_mode.contains(MrMode::LOCAL) {
+        memory.set_region(register(domain, memory.segment(), attr)?);
+    }
+    Ok(Arc::new(memory))
+}
+
+/// Registers memory of an [`Ordinary`], which becomes the owner of the region.
+#[expect(unsafe_code, reason = "registration is a promise about the memory")]
+fn register(
+    domain: &(impl Domain + ?Sized),
+    segment: IovMut,
+    attr: &alloc::Attr,
+) -> Result<Arc<dyn MemoryRegion>, Error> {
+    let local = MrAccess::SEND | MrAccess::RECV | MrAccess::READ | MrAccess::WRITE;
+    let attr = mr::Attr {
+        access: attr.access | local,
+        requested_key: attr.requested_key,
+        ..mr::Attr::default()
+    };
+    // SAFETY: `Ordinary` drops the only handle of the region before the memory. With remote rights,
+    // `Allocation` tells its holder that peers may change the bytes.
+    sole(unsafe { domain.reg(&[segment], &attr) }?, "memory region")
 }

@@ -1,5 +1,6 @@
 //! The objects that programs open: fabrics, domains, and kinds of endpoints.
 
+mod bindings;
 mod cm;
 mod domain;
 mod endpoint;
@@ -9,9 +10,11 @@ mod option;
 mod sep;
 mod srx;
 
+pub use bindings::Bindings;
 pub use cm::{ConnectionManagement, Membership, PassiveEndpoint};
 pub use domain::Domain;
-pub use endpoint::{Bindings, Counters, Endpoint, LateBindings};
+pub(crate) use domain::allocate_ordinary;
+pub use endpoint::{Counters, Endpoint, LateBindings};
 pub use fabric::Fabric;
 pub use option::{EpOption, EpOptionName, Limits};
 pub use sep::ScalableEndpoint;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::buf::{Buf, Memory};
 use super::free_list::{Free, FreeList};
+use crate::objects::allocate_ordinary;
 use crate::objects::handle::sole;
 use crate::{Allocation, Desc, Domain, Errno, Error, MrAccess, MrMode, alloc};
 
@@ -51,7 +52,7 @@ impl Pool {
     /// requires registration.
     pub fn new(domain: &dyn Domain, size: usize, count: usize) -> Result<Self, Error> {
         let (stride, len) = layout(size, count)?;
-        let memory = alloc::ordinary(domain, len, &alloc::Attr::default())?;
+        let memory = allocate_ordinary(domain, len, &alloc::Attr::default())?;
         Ok(Self {
             slab: Arc::new(Slab::new(domain, memory, (size, stride, count))),
         })
