@@ -1,6 +1,5 @@
 //! Opens what an [`Info`] describes, through the provider that has returned it.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use super::provider::{Provider, Query};
@@ -30,9 +29,7 @@ impl Info {
     /// # Errors
     /// As [`Self::open`].
     pub fn fabric(&self) -> Result<Arc<dyn Fabric>, Error> {
-        let opener = self
-            .provider()
-            .and_then(<dyn Any + Send + Sync>::downcast_ref);
+        let opener = self.provider().and_then(|opener| opener.downcast_ref());
         let Opener(provider) = opener.ok_or_else(|| {
             let text = "cannot open an Info that no registry has returned: use Registry::getinfo or \
                         Registry::adopt";
