@@ -46,10 +46,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// [`Errno::NoSys`] where the provider has no counters.
     fn cntr(&self, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
         let _ = attr;
-        Err(Error::new(
-            Errno::NoSys,
-            format!("{self:?} has no counters"),
-        ))
+        Err(unsupported(self, "has no counters"))
     }
 
     /// Opens an address vector (fi_av_open(3)).
@@ -83,10 +80,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// [`Self::endpoint`].
     fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
         let _ = info;
-        Err(Error::new(
-            Errno::NoSys,
-            format!("{self:?} has no scalable endpoints"),
-        ))
+        Err(unsupported(self, "has no scalable endpoints"))
     }
 
     /// Opens a shared receive context (fi_srx_context, fi_endpoint(3)).
@@ -95,10 +89,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// [`Errno::NoSys`] where the provider has no shared receive contexts.
     fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
         let _ = attr;
-        Err(Error::new(
-            Errno::NoSys,
-            format!("{self:?} has no shared receive contexts"),
-        ))
+        Err(unsupported(self, "has no shared receive contexts"))
     }
 
     /// Returns the registration modes with which the domain was opened (`domain_attr.mr_mode`).
@@ -124,10 +115,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
         attr: &mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
         let _ = (region, attr);
-        Err(Error::new(
-            Errno::NoSys,
-            format!("{self:?} does not register memory"),
-        ))
+        Err(unsupported(self, "does not register memory"))
     }
 
     /// Allocates and registers memory. Providers with special memory allocate special memory, which
@@ -156,10 +144,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     #[expect(unsafe_code, reason = "the caller's promise about the memory")]
     unsafe fn queue_work(&self, work: &trigger::Work<'_>) -> Result<trigger::WorkId, Error> {
         let _ = work;
-        Err(Error::new(
-            Errno::NoSys,
-            format!("{self:?} has no deferred work"),
-        ))
+        Err(unsupported(self, "has no deferred work"))
     }
 
     /// Cancels queued work (`FI_CANCEL_WORK`).
@@ -203,6 +188,12 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
         let _ = query;
         Err(Errno::OpNotSupp)
     }
+}
+
+/// The error of a domain that lacks objects or calls.
+#[cold]
+fn unsupported(domain: &(impl fmt::Debug + ?Sized), text: &str) -> Error {
+    Error::new(Errno::NoSys, format!("{domain:?} {text}"))
 }
 
 /// Allocates private memory of this process, for domains without special memory. The memory is
