@@ -44,7 +44,7 @@ macro_rules! plants {
 }
 
 const PLANTS: &[Plant] = plants! {
-    "src/poll.rs": "selvedge-shm" "--test=messages" {
+    "src/queues/poll.rs": "selvedge-shm" "--test=messages" {
         "every member of a poll set is ready": "filter(|(member, _)| member.is_ready())" => "filter(|_| true)"
             fails "a_poll_set_names_ready_members_until_they_are_read";
         "a wait on a poll set succeeds after its timeout": "return Err(Errno::TimedOut);" => "return Ok(());"

@@ -1,7 +1,10 @@
 //! Tests of memory that threads access at the same time.
 
+#![expect(unsafe_code, reason = "regions of memory that the tests own")]
+
 use std::mem::MaybeUninit;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use super::*;

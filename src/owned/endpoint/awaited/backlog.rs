@@ -5,9 +5,9 @@ use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::post::{Operands, Post};
-use super::slots::Key;
-use super::waiter::{AsyncCore, Deferred, Waiter};
+use super::waiter::{Deferred, Waiter, WaiterCore};
+use crate::owned::endpoint::post::{Operands, Post};
+use crate::owned::endpoint::slots::Key;
 use crate::owned::{Buf, TryPostError, lock};
 use crate::{Errno, FiAddr};
 
@@ -99,7 +99,7 @@ impl Backlog {
 
     /// Posts as much as there is room for, each queue in its order. Returns the actions that the
     /// caller runs without locks.
-    pub(super) fn flush(&self, core: &AsyncCore) -> Vec<Deferred> {
+    pub(super) fn flush(&self, core: &WaiterCore) -> Vec<Deferred> {
         let mut deferred = Vec::new();
         if self.count.load(Ordering::Acquire) == 0 {
             return deferred;
@@ -136,7 +136,7 @@ impl Drop for Backlog {
 }
 
 impl QueuedPost {
-    fn post(&self, core: &AsyncCore) -> Attempt {
+    fn post(&self, core: &WaiterCore) -> Attempt {
         let mut state = lock(&self.0);
         let PendingPost {
             post,

@@ -1,59 +1,10 @@
-//! `SharedBytes`: memory that several threads and processes access at the same time.
-//!
-//! Registered memory with remote rights, the memory of a [`crate::owned::SharedRegion`] and the
-//! mapped memory of a peer are accessed only through this type: by copies and words of the owner,
-//! and by writes, reads and atomics that this process executes for peers. No code creates a
-//! reference to the bytes.
-//!
-//! # Granules
-//!
-//! In Rust, two unsynchronized accesses of one byte have no defined result if one of them is a
-//! write, unless both are atomic and of the same size. Therefore every byte of a region has one
-//! *granule*. The granule of a byte is the largest aligned block of 8, 4, 2 or 1 bytes around the
-//! byte that is within the region. Every access is an atomic access of whole granules:
-//!
-//! - an access that covers a whole granule stores or loads the granule;
-//! - a write that covers a part of a granule keeps the other bytes by a compare-exchange;
-//! - an atomic of 1, 2 or 4 bytes is a compare-exchange of the granule around the bytes;
-//! - an aligned word of 8 bytes is a granule.
-//!
-//! All granules have 8 bytes, except at the ends of a region that does not begin and end at
-//! multiples of 8. Granules belong to the region, not to the accessed part, so two accesses of one
-//! byte have the same size. Atomics of 16 bytes are in `selvedge_kit::atomic`, by instructions that
-//! the compiler does not see.
-//!
-//! # Long copies
-//!
-//! The compiler emits one instruction for each atomic access, so a copy by granules is slower than
-//! `memmove` by a factor of up to 4. On x86-64 the copies here call the C library's `memmove` from
-//! inline assembly ([`copy_with`]). The compiler has to assume that inline assembly does anything
-//! that Rust code could do in its place. That Rust code is the copy by granules in this module,
-//! with each granule accessed any number of times: `memmove` accesses no other bytes, and every
-//! value that
-//! `memmove` can load is a value that loads of granules could return. So the assembly has the same
-//! meaning in the memory model as the copy by granules. A separate call of `memmove` copies the
-//! aligned words, apart from the bytes before and after them, so that `memmove` does not split a
-//! word.
-//!
-//! System calls that fill or send such memory have the same meaning: the compiler knows as little
-//! about the kernel's accesses as about the accesses of assembly.
+//! `SharedBytes`: a region of shared memory, its parts, and atomics of its granules.
 
-#![expect(
-    unsafe_code,
-    reason = "atomics and copies at addresses that a caller guarantees"
-)]
+#![expect(unsafe_code, reason = "atomics at addresses that a caller guarantees")]
 
-mod copy;
-mod granule;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use copy::{CHUNK, CopyMethod, copy_with};
-
-use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-
-use granule::Granule;
-
-const WORD: usize = size_of::<u64>();
+use super::granule::{Granule, WORD};
 
 /// A region of memory that threads and processes access at the same time, or a part of a region.
 ///
@@ -170,73 +121,6 @@ impl SharedBytes {
         Some(unsafe { AtomicU64::from_ptr(word) })
     }
 
-    /// Copies `bytes` to the beginning of this part.
-    ///
-    /// # Panics
-    /// When `bytes` is longer than this part.
-    #[inline(always)]
-    pub fn write(self, bytes: &[u8]) {
-        let dest = self.part(0, bytes.len());
-        if let Ok(bytes) = bytes.try_into()
-            && let Some(word) = dest.word(0)
-        {
-            return word.store(u64::from_ne_bytes(bytes), Ordering::Release);
-        }
-        // SAFETY: a slice is valid for reads.
-        unsafe { dest.write_from(bytes.as_ptr()) };
-    }
-
-    /// Copies `self.len()` bytes that begin at `src` to this part.
-    ///
-    /// # Safety
-    /// These bytes are valid for reads, and this process does not write them during the call.
-    #[inline(always)]
-    pub unsafe fn write_from(self, src: *const u8) {
-        fence(Ordering::Release);
-        // SAFETY: passed on from the caller.
-        unsafe { copy::store(self, src) };
-    }
-
-    /// Fills `out` with bytes from the beginning of this part.
-    ///
-    /// # Panics
-    /// When `out` is longer than this part.
-    #[inline(always)]
-    pub fn read(self, out: &mut [MaybeUninit<u8>]) -> &mut [u8] {
-        let src = self.part(0, out.len());
-        // SAFETY: a slice is valid for writes.
-        unsafe { src.read_to(out.as_mut_ptr().cast()) };
-        // SAFETY: every byte was just written.
-        unsafe { out.assume_init_mut() }
-    }
-
-    /// Fills an initialized slice as [`Self::read`] does.
-    ///
-    /// # Panics
-    /// When `out` is longer than this part.
-    #[inline]
-    pub fn read_into(self, out: &mut [u8]) {
-        let src = self.part(0, out.len());
-        // SAFETY: as above.
-        unsafe { src.read_to(out.as_mut_ptr()) };
-    }
-
-    /// Copies this part to the `self.len()` bytes that begin at `dest`.
-    ///
-    /// # Safety
-    /// These bytes are valid for writes, and this process does not access them during the call.
-    #[inline(always)]
-    pub unsafe fn read_to(self, dest: *mut u8) {
-        if let (WORD, Some(word)) = (self.len, self.word(0)) {
-            let word = word.load(Ordering::Acquire);
-            // SAFETY: passed on from the caller.
-            return unsafe { dest.cast::<u64>().write_unaligned(word) };
-        }
-        // SAFETY: passed on from the caller.
-        unsafe { copy::load(self, dest) };
-        fence(Ordering::Acquire);
-    }
-
     /// Loads the `N` bytes at `offset` atomically. `N` is a power of two up to 8.
     ///
     /// # Panics
@@ -293,7 +177,7 @@ impl SharedBytes {
     /// The granule of a block's first byte contains the block if the block is aligned and within
     /// the region: of two aligned blocks around a byte, the larger contains the smaller.
     #[inline]
-    fn granule(&self, offset: usize) -> (Granule<'_>, usize) {
+    pub(super) fn granule(&self, offset: usize) -> (Granule<'_>, usize) {
         let addr = self.first.addr().wrapping_add(offset);
         let before = offset + usize::from(self.margins.before);
         let after = self.len - offset + usize::from(self.margins.after);
@@ -331,6 +215,3 @@ fn bytes_of<const N: usize>(granule: [u8; WORD], skip: usize) -> [u8; N] {
 unsafe impl Send for SharedBytes {}
 // SAFETY: as above.
 unsafe impl Sync for SharedBytes {}
-
-#[cfg(test)]
-mod tests;

@@ -1,4 +1,4 @@
-//! Claimed messages of [`super::AsyncEndpoint`].
+//! Claimed messages of [`crate::owned::AsyncEndpoint`].
 
 use std::pin::Pin;
 use std::task::{self, Poll};
@@ -6,7 +6,7 @@ use std::task::{self, Poll};
 use super::operation::{Operation, Receiving};
 use crate::owned::{Buf, OpError, Received};
 
-/// Future of [`super::AsyncEndpoint::tclaim`]. Resolves to the claimed message.
+/// Future of [`crate::owned::AsyncEndpoint::tclaim`]. Resolves to the claimed message.
 #[derive(Debug)]
 #[must_use = "nothing is claimed before the future is polled"]
 pub struct Claiming<'a>(pub(super) Operation<'a>);

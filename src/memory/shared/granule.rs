@@ -4,7 +4,8 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use super::WORD;
+/// The size of a word, and of the largest granule.
+pub(super) const WORD: usize = size_of::<u64>();
 
 /// An aligned block of 8, 4, 2 or 1 bytes. Its value is represented as 8 bytes: the bytes of the
 /// block, then zeros.

@@ -4,10 +4,12 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use super::handle::sole;
 use crate::info::RxAttr;
+use crate::memory::alloc::Ordinary;
 use crate::{
     AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, EpOption,
-    EpOptionName, Errno, Error, Info, IovMut, Limits, MemoryRegion, MrMode, Result,
+    EpOptionName, Errno, Error, Info, IovMut, Limits, MemoryRegion, MrAccess, MrMode, Result,
     ScalableEndpoint, SharedReceives, alloc, atomic, av, cntr, collective, cq, mr, trigger,
 };
 
@@ -44,10 +46,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// [`Errno::NoSys`] where the provider has no counters.
     fn cntr(&self, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
         let _ = attr;
-        Err(Error::new(
-            Errno::NoSys,
-            format!("{self:?} has no counters"),
-        ))
+        Err(unsupported(self, "has no counters"))
     }
 
     /// Opens an address vector (fi_av_open(3)).
@@ -81,10 +80,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// [`Self::endpoint`].
     fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
         let _ = info;
-        Err(Error::new(
-            Errno::NoSys,
-            format!("{self:?} has no scalable endpoints"),
-        ))
+        Err(unsupported(self, "has no scalable endpoints"))
     }
 
     /// Opens a shared receive context (fi_srx_context, fi_endpoint(3)).
@@ -93,10 +89,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// [`Errno::NoSys`] where the provider has no shared receive contexts.
     fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
         let _ = attr;
-        Err(Error::new(
-            Errno::NoSys,
-            format!("{self:?} has no shared receive contexts"),
-        ))
+        Err(unsupported(self, "has no shared receive contexts"))
     }
 
     /// Returns the registration modes with which the domain was opened (`domain_attr.mr_mode`).
@@ -122,10 +115,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
         attr: &mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
         let _ = (region, attr);
-        Err(Error::new(
-            Errno::NoSys,
-            format!("{self:?} does not register memory"),
-        ))
+        Err(unsupported(self, "does not register memory"))
     }
 
     /// Allocates and registers memory. Providers with special memory allocate special memory, which
@@ -137,7 +127,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] when the memory cannot be allocated;
     /// the errors of [`Self::reg`].
     fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
-        alloc::ordinary(self, len, attr)
+        allocate_ordinary(self, len, attr)
     }
 
     /// Queues deferred work until its counter reaches a threshold (fi_trigger(3); `FI_QUEUE_WORK`).
@@ -154,10 +144,7 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     #[expect(unsafe_code, reason = "the caller's promise about the memory")]
     unsafe fn queue_work(&self, work: &trigger::Work<'_>) -> Result<trigger::WorkId, Error> {
         let _ = work;
-        Err(Error::new(
-            Errno::NoSys,
-            format!("{self:?} has no deferred work"),
-        ))
+        Err(unsupported(self, "has no deferred work"))
     }
 
     /// Cancels queued work (`FI_CANCEL_WORK`).
@@ -201,4 +188,48 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
         let _ = query;
         Err(Errno::OpNotSupp)
     }
+}
+
+/// The error of a domain that lacks objects or calls.
+#[cold]
+fn unsupported(domain: &(impl fmt::Debug + ?Sized), text: &str) -> Error {
+    Error::new(Errno::NoSys, format!("{domain:?} {text}"))
+}
+
+/// Allocates private memory of this process, for domains without special memory. The memory is
+/// registered if `attr` has remote rights, or if the domain requires `FI_MR_LOCAL`.
+///
+/// # Errors
+/// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] when the memory cannot be allocated; the
+/// errors of [`Domain::reg`].
+pub(crate) fn allocate_ordinary(
+    domain: &(impl Domain + ?Sized),
+    len: usize,
+    attr: &alloc::Attr,
+) -> Result<Arc<dyn Allocation>, Error> {
+    let mr_mode = domain.mr_mode();
+    let mut memory = Ordinary::new(len, mr_mode)?;
+    let remote = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
+    if attr.access.intersects(remote) || mr_mode.contains(MrMode::LOCAL) {
+        memory.set_region(register(domain, memory.segment(), attr)?);
+    }
+    Ok(Arc::new(memory))
+}
+
+/// Registers memory of an [`Ordinary`], which becomes the owner of the region.
+#[expect(unsafe_code, reason = "registration is a promise about the memory")]
+fn register(
+    domain: &(impl Domain + ?Sized),
+    segment: IovMut,
+    attr: &alloc::Attr,
+) -> Result<Arc<dyn MemoryRegion>, Error> {
+    let local = MrAccess::SEND | MrAccess::RECV | MrAccess::READ | MrAccess::WRITE;
+    let attr = mr::Attr {
+        access: attr.access | local,
+        requested_key: attr.requested_key,
+        ..mr::Attr::default()
+    };
+    // SAFETY: `Ordinary` drops the only handle of the region before the memory. With remote rights,
+    // `Allocation` tells its holder that peers may change the bytes.
+    sole(unsafe { domain.reg(&[segment], &attr) }?, "memory region")
 }

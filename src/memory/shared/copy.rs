@@ -4,14 +4,88 @@
 
 #![expect(unsafe_code, reason = "copies at addresses that a caller guarantees")]
 
-use super::SharedBytes;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{Ordering, fence};
+
+use super::bytes::SharedBytes;
+use super::granule::WORD;
+
+/// Copies between shared and private memory.
+impl SharedBytes {
+    /// Copies `bytes` to the beginning of this part.
+    ///
+    /// # Panics
+    /// When `bytes` is longer than this part.
+    #[inline(always)]
+    pub fn write(self, bytes: &[u8]) {
+        let dest = self.part(0, bytes.len());
+        if let Ok(bytes) = bytes.try_into()
+            && let Some(word) = dest.word(0)
+        {
+            return word.store(u64::from_ne_bytes(bytes), Ordering::Release);
+        }
+        // SAFETY: a slice is valid for reads.
+        unsafe { dest.write_from(bytes.as_ptr()) };
+    }
+
+    /// Copies `self.len()` bytes that begin at `src` to this part.
+    ///
+    /// # Safety
+    /// These bytes are valid for reads, and this process does not write them during the call.
+    #[inline(always)]
+    pub unsafe fn write_from(self, src: *const u8) {
+        fence(Ordering::Release);
+        // SAFETY: passed on from the caller.
+        unsafe { store(self, src) };
+    }
+
+    /// Fills `out` with bytes from the beginning of this part.
+    ///
+    /// # Panics
+    /// When `out` is longer than this part.
+    #[inline(always)]
+    pub fn read(self, out: &mut [MaybeUninit<u8>]) -> &mut [u8] {
+        let src = self.part(0, out.len());
+        // SAFETY: a slice is valid for writes.
+        unsafe { src.read_to(out.as_mut_ptr().cast()) };
+        // SAFETY: every byte was just written.
+        unsafe { out.assume_init_mut() }
+    }
+
+    /// Fills an initialized slice as [`Self::read`] does.
+    ///
+    /// # Panics
+    /// When `out` is longer than this part.
+    #[inline]
+    pub fn read_into(self, out: &mut [u8]) {
+        let src = self.part(0, out.len());
+        // SAFETY: as above.
+        unsafe { src.read_to(out.as_mut_ptr()) };
+    }
+
+    /// Copies this part to the `self.len()` bytes that begin at `dest`.
+    ///
+    /// # Safety
+    /// These bytes are valid for writes, and this process does not access them during the call.
+    #[inline(always)]
+    pub unsafe fn read_to(self, dest: *mut u8) {
+        if let (WORD, Some(word)) = (self.len(), self.word(0)) {
+            let word = word.load(Ordering::Acquire);
+            // SAFETY: passed on from the caller.
+            return unsafe { dest.cast::<u64>().write_unaligned(word) };
+        }
+        // SAFETY: passed on from the caller.
+        unsafe { load(self, dest) };
+        fence(Ordering::Acquire);
+    }
+}
 
 /// Copies `dest.len()` bytes that begin at `src` to shared memory.
 ///
 /// # Safety
 /// These bytes are valid for reads, and this process does not write them during the call.
 #[inline(always)]
-pub(super) unsafe fn store(dest: SharedBytes, src: *const u8) {
+unsafe fn store(dest: SharedBytes, src: *const u8) {
     cfg_select! {
         all(target_arch = "x86_64", not(any(miri, tsan))) => {
             by_words(dest, |offset, len| {
@@ -31,7 +105,7 @@ pub(super) unsafe fn store(dest: SharedBytes, src: *const u8) {
 /// # Safety
 /// These bytes are valid for writes, and this process does not access them during the call.
 #[inline(always)]
-pub(super) unsafe fn load(src: SharedBytes, dest: *mut u8) {
+unsafe fn load(src: SharedBytes, dest: *mut u8) {
     cfg_select! {
         all(target_arch = "x86_64", not(any(miri, tsan))) => {
             by_words(src, |offset, len| {
@@ -140,7 +214,7 @@ unsafe fn copy(src: *const u8, dest: *mut u8, len: usize) {
 #[cfg(all(target_arch = "x86_64", not(any(miri, tsan))))]
 #[inline(always)]
 fn by_words(bytes: SharedBytes, copy: impl Fn(usize, usize)) {
-    match (bytes.as_ptr().addr() | bytes.len()).is_multiple_of(super::WORD) {
+    match (bytes.as_ptr().addr() | bytes.len()).is_multiple_of(WORD) {
         true => copy(0, bytes.len()),
         false => split_words(bytes, copy),
     }
@@ -151,8 +225,6 @@ fn by_words(bytes: SharedBytes, copy: impl Fn(usize, usize)) {
 #[cfg(all(target_arch = "x86_64", not(any(miri, tsan))))]
 #[inline(never)]
 fn split_words(bytes: SharedBytes, copy: impl Fn(usize, usize)) {
-    use super::WORD;
-
     let (addr, len) = (bytes.as_ptr().addr(), bytes.len());
     let head = (addr.wrapping_neg() % WORD).min(len);
     let words = (len - head) / WORD * WORD;
@@ -168,7 +240,7 @@ pub(super) mod granules {
     use std::sync::atomic::Ordering;
 
     use super::super::granule::Granule;
-    use super::super::{SharedBytes, WORD};
+    use super::{SharedBytes, WORD};
 
     /// # Safety
     /// As [`super::store`].

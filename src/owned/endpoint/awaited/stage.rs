@@ -3,14 +3,14 @@
 use std::mem;
 use std::sync::Arc;
 
-use super::backlog::QueuedPost;
-use super::endpoint_core::Finished;
-use super::future::AsyncEndpoint;
-use super::post::{Operands, Post};
-use super::slots::Key;
+use super::async_core::AsyncCore;
+use super::backlog::{QueueKey, QueuedPost};
 use super::waiter::Waiter;
-use crate::Errno;
-use crate::owned::{Buf, OpError};
+use crate::owned::endpoint::endpoint_core::Finished;
+use crate::owned::endpoint::post::{Operands, Post};
+use crate::owned::endpoint::slots::Key;
+use crate::owned::{Buf, OpError, TryPostError};
+use crate::{Errno, OpFlags};
 
 /// The stage of an awaited operation.
 #[derive(Debug)]
@@ -29,17 +29,64 @@ impl Stage {
     /// stays unposted or goes to the backlog.
     pub(super) fn post(
         &mut self,
-        ep: &AsyncEndpoint,
+        core: &AsyncCore,
         post: Post,
         operands: Operands<'_>,
         waiter: impl Fn() -> Waiter,
     ) -> Result<(), OpError> {
         match mem::replace(self, Self::Done) {
-            Self::Unposted(buf) => *self = ep.post_or_queue(post, operands, buf, waiter)?,
-            Self::Claimed(key, buf) => *self = ep.post_claimed(key, post, buf, waiter())?,
+            Self::Unposted(buf) => *self = Self::post_or_queue(core, post, operands, buf, waiter)?,
+            Self::Claimed(key, buf) => *self = Self::post_claimed(core, key, post, buf, waiter())?,
             stage => *self = stage,
         }
         Ok(())
+    }
+
+    /// Posts an operation, or appends it to the backlog when the queue is full or earlier
+    /// operations wait.
+    fn post_or_queue(
+        core: &AsyncCore,
+        post: Post,
+        operands: Operands<'_>,
+        buf: Buf,
+        waiter: impl Fn() -> Waiter,
+    ) -> Result<Self, TryPostError> {
+        let refused = match core.backlog().contains(QueueKey::of(post)) {
+            true => TryPostError {
+                errno: Errno::Again,
+                buf,
+            },
+            false => match core.endpoint().post(post, operands, buf, waiter()) {
+                Ok(key) => return Ok(Self::Posted(key)),
+                Err(refused) => refused,
+            },
+        };
+        match refused.errno {
+            Errno::Again => {
+                let queued = core.backlog().add(post, operands, refused.buf, waiter());
+                Ok(Self::Queued(queued))
+            }
+            _ => Err(refused),
+        }
+    }
+
+    /// Posts the receive or the discard of a claimed message. When the queue is full, the stage
+    /// stays [`Self::Claimed`].
+    fn post_claimed(
+        core: &AsyncCore,
+        key: Key,
+        post: Post,
+        buf: Buf,
+        waiter: Waiter,
+    ) -> Result<Self, TryPostError> {
+        match core.endpoint().post_claimed(key, post, buf, waiter) {
+            Ok(()) => Ok(Self::Posted(key)),
+            Err(TryPostError {
+                errno: Errno::Again,
+                buf,
+            }) => Ok(Self::Claimed(key, buf)),
+            Err(refused) => Err(refused),
+        }
     }
 
     /// Polls a post in the backlog. If it is still there, `waiter` is notified when it fails.
@@ -62,7 +109,7 @@ impl Stage {
     /// has read its completion meanwhile.
     pub(super) fn fail(
         &mut self,
-        ep: &AsyncEndpoint,
+        core: &AsyncCore,
         errno: Errno,
     ) -> Result<(Key, Finished), OpError> {
         let (key, buf) = match mem::replace(self, Self::Done) {
@@ -73,7 +120,7 @@ impl Stage {
         };
         let outcome = match (key, buf) {
             (Some(key), _) => {
-                let abandoned = ep.core().abandon(key, Waiter::Dropped);
+                let abandoned = core.endpoint().abandon(key, Waiter::Dropped);
                 abandoned.map(|finished| (key, finished))
             }
             (None, Some(buf)) => Err(buf),
@@ -91,6 +138,19 @@ impl Stage {
             Self::Unposted(_) | Self::Claimed(..) | Self::Done => None,
         }
     }
+}
+
+/// Discards a claimed message. If the queue is still full after a poll, the message stays until the
+/// endpoint is closed.
+pub(super) fn discard(core: &AsyncCore, key: Key, buf: Buf) {
+    let post = Post::claimed(OpFlags::DISCARD);
+    let posted = Stage::post_claimed(core, key, post, buf, Waiter::Dropped);
+    if let Ok(Stage::Claimed(key, buf)) = posted {
+        let _ = core.progress();
+        let _ = Stage::post_claimed(core, key, post, buf, Waiter::Dropped);
+    }
+    // An error is ignored: the next read fails with it again, for a future that reports it.
+    let _ = core.progress();
 }
 
 /// Error text of an operation whose completion cannot be read.

@@ -1,23 +1,20 @@
 //! `AsyncEndpoint`: the endpoint of the safe layer whose operations are futures.
 
 use std::sync::Arc;
-use std::task::{self, Waker};
+use std::time::Duration;
 
-use super::backlog::{Backlog, QueueKey};
+use super::async_core::AsyncCore;
 use super::claim::Claiming;
-use super::endpoint_core::BATCH;
 use super::messages::Messages;
 use super::operation::{Operation, Receiving, Sending};
 use super::parking::Parking;
-use super::post::{Operands, Post};
-use super::remote::RemoteAddr;
-use super::slots::Key;
-use super::stage::Stage;
-use super::waiter::{AsyncCore, Deferred, Waiter};
+use super::waiter::WaiterCore;
 use crate::atomic::{Family, Target};
-use crate::owned::{Buf, TryPostError};
+use crate::owned::Buf;
+use crate::owned::endpoint::post::{Operands, Post};
+use crate::owned::endpoint::remote::RemoteAddr;
 use crate::{
-    Address, AddressVector, Domain, EpOption, Errno, Error, FiAddr, Info, OpFlags, Result,
+    Address, AddressVector, Domain, EpOption, Error, FiAddr, Info, OpFlags, Result,
     ScalableEndpoint, TagMatch, wait,
 };
 
@@ -60,18 +57,15 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct AsyncEndpoint {
-    backlog: Backlog,
     core: AsyncCore,
     parking: Arc<Parking>,
-    /// Whether the queue has a wait object, and a thread waits for completions.
-    is_waitable: bool,
 }
 
 impl AsyncEndpoint {
     /// Opens an endpoint with its own completion queue (fi_endpoint(3), fi_cq(3)).
     ///
     /// # Errors
-    /// As [`super::Endpoint::open`].
+    /// As [`crate::owned::Endpoint::open`].
     pub fn open(
         domain: &dyn Domain,
         info: &Info,
@@ -84,7 +78,7 @@ impl AsyncEndpoint {
     /// ([`Self::run`], [`Self::wait`]).
     ///
     /// # Errors
-    /// As [`Self::open`]; [`Errno::NoSys`] for a wait object that the provider does not have.
+    /// As [`Self::open`]; [`crate::Errno::NoSys`] for a wait object that the provider does not have.
     pub fn open_waiting(
         domain: &dyn Domain,
         info: &Info,
@@ -107,7 +101,7 @@ impl AsyncEndpoint {
         object: wait::Object,
     ) -> Result<Self, Error> {
         let context = |bind| sep.context(index, info, bind);
-        let core = AsyncCore::open_with(domain, info, av, object, context)?;
+        let core = WaiterCore::open_with(domain, info, av, object, context)?;
         Ok(Self::from_core(core, object))
     }
 
@@ -117,25 +111,23 @@ impl AsyncEndpoint {
         av: Arc<dyn AddressVector>,
         object: wait::Object,
     ) -> Result<Self, Error> {
-        let core = AsyncCore::open(domain, info, av, object)?;
+        let core = WaiterCore::open(domain, info, av, object)?;
         Ok(Self::from_core(core, object))
     }
 
-    fn from_core(core: AsyncCore, object: wait::Object) -> Self {
+    fn from_core(core: WaiterCore, object: wait::Object) -> Self {
         Self {
             parking: Arc::new(Parking::new(Arc::clone(core.cq()))),
-            backlog: Backlog::default(),
-            core,
-            is_waitable: object != wait::Object::None,
+            core: AsyncCore::new(core, object != wait::Object::None),
         }
     }
 
     /// The address that peers insert (fi_getname(3)).
     ///
     /// # Errors
-    /// [`Errno::AddrNotAvail`] where it has none.
+    /// [`crate::Errno::AddrNotAvail`] where it has none.
     pub fn address(&self) -> Result<Address> {
-        self.core.address()
+        self.core.endpoint().address()
     }
 
     /// Sends the message in `buf` (fi_send(3)). Resolves to the buffer.
@@ -157,18 +149,18 @@ impl AsyncEndpoint {
     }
 
     /// Receives messages into consecutive parts of `buf` (fi_recvmsg(3) with `FI_MULTI_RECV`): see
-    /// [`super::Endpoint::recv_multi`].
+    /// [`crate::owned::Endpoint::recv_multi`].
     pub fn recv_multi(&self, buf: Buf, src: FiAddr, tag: Option<TagMatch>) -> Messages<'_> {
         let flags = OpFlags::MULTI_RECV;
-        Messages::new(self, Post::Recv { src, tag, flags }, buf)
+        Messages::new(&self.core, Post::Recv { src, tag, flags }, buf)
     }
 
     /// Changes an option (fi_setopt(3)).
     ///
     /// # Errors
-    /// As [`super::Endpoint::set`].
+    /// As [`crate::owned::Endpoint::set`].
     pub fn set(&self, option: EpOption) -> Result {
-        self.core.set(option)
+        self.core.endpoint().set(option)
     }
 
     /// Sends the message in `buf` to a receive that accepts `tag` (fi_tsend(3)).
@@ -191,7 +183,7 @@ impl AsyncEndpoint {
 
     /// Searches for the message that [`Self::trecv`] would receive (fi_trecvmsg(3) with `FI_PEEK`),
     /// and resolves to its tag, data, source and length. The message stays in the queue, and `buf`
-    /// is returned unused. Fails with [`Errno::NoMsg`] when there is no such message.
+    /// is returned unused. Fails with [`crate::Errno::NoMsg`] when there is no such message.
     pub fn tpeek(&self, buf: Buf, src: FiAddr, tag: impl Into<TagMatch>) -> Receiving<'_> {
         let flags = OpFlags::PEEK;
         self.receiving(Post::trecv(src, tag.into(), flags), buf)
@@ -204,21 +196,22 @@ impl AsyncEndpoint {
     }
 
     /// As [`Self::tpeek`], and claims the message (`FI_CLAIM`): no other receive takes it. The
-    /// [`super::Claim`] holds `buf`.
+    /// [`crate::owned::Claim`] holds `buf`.
     pub fn tclaim(&self, buf: Buf, src: FiAddr, tag: impl Into<TagMatch>) -> Claiming<'_> {
         let post = Post::trecv(src, tag.into(), OpFlags::PEEK | OpFlags::CLAIM);
-        Claiming(Operation::new(self, post, Operands::NONE, buf))
+        Claiming(Operation::new(&self.core, post, Operands::NONE, buf))
     }
 
     /// Sends a copy of `bytes` (fi_inject(3), and fi_injectdata(3) with `data`). The call does not
     /// wait, and there is no completion.
     ///
     /// # Errors
-    /// [`Errno::MsgSize`] for more than `tx_attr.inject_size` bytes; [`Errno::Again`] when a queue is
-    /// full, or while an earlier operation to this peer waits for room.
+    /// [`crate::Errno::MsgSize`] for more than `tx_attr.inject_size` bytes;
+    /// [`crate::Errno::Again`] when a queue is full, or while an earlier operation to this peer
+    /// waits for room.
     pub fn inject(&self, bytes: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
-        self.check_backlog(dest)?;
-        self.core.inject(bytes, dest, data)
+        self.core.check_backlog(dest)?;
+        self.core.endpoint().inject(bytes, dest, data)
     }
 
     /// As [`Self::inject`], tagged (fi_tinject(3), and fi_tinjectdata(3) with `data`).
@@ -226,8 +219,8 @@ impl AsyncEndpoint {
     /// # Errors
     /// As [`Self::inject`].
     pub fn tinject(&self, bytes: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
-        self.check_backlog(dest)?;
-        self.core.tinject(bytes, dest, tag, data)
+        self.core.check_backlog(dest)?;
+        self.core.endpoint().tinject(bytes, dest, tag, data)
     }
 
     /// Writes the message in `buf` to a peer's memory (fi_write(3)). Resolves to the buffer.
@@ -254,8 +247,8 @@ impl AsyncEndpoint {
     /// # Errors
     /// As [`crate::Rma::inject_write`].
     pub fn inject_write(&self, bytes: &[u8], to: RemoteAddr, data: Option<u64>) -> Result {
-        self.check_backlog(to.peer)?;
-        self.core.inject_write(bytes, to, data)
+        self.core.check_backlog(to.peer)?;
+        self.core.endpoint().inject_write(bytes, to, data)
     }
 
     /// Applies an atomic with the operands in `buf` to a peer's memory (fi_atomic(3)). Resolves to
@@ -266,7 +259,7 @@ impl AsyncEndpoint {
     }
 
     /// Applies an atomic with `operand` to a peer's memory (fi_fetch_atomic(3)). Resolves to `buf`
-    /// with the earlier values: see [`super::Endpoint::fetch_atomic`].
+    /// with the earlier values: see [`crate::owned::Endpoint::fetch_atomic`].
     pub fn fetch_atomic<'a>(&'a self, buf: Buf, operand: &'a [u8], target: Target) -> Sending<'a> {
         let operands = Operands {
             operand,
@@ -274,7 +267,7 @@ impl AsyncEndpoint {
         };
         let family = Family::Fetch;
         let post = Post::Atomic { family, target };
-        Sending(Operation::new(self, post, operands, buf))
+        Sending(Operation::new(&self.core, post, operands, buf))
     }
 
     /// Compares a peer's memory with `compare`, and applies `operand` where the comparison holds
@@ -289,7 +282,7 @@ impl AsyncEndpoint {
         let operands = Operands { operand, compare };
         let family = Family::Compare;
         let post = Post::Atomic { family, target };
-        Sending(Operation::new(self, post, operands, buf))
+        Sending(Operation::new(&self.core, post, operands, buf))
     }
 
     /// Applies an atomic with a copy of `operand` to a peer's memory (fi_inject_atomic(3)). The
@@ -298,8 +291,8 @@ impl AsyncEndpoint {
     /// # Errors
     /// As [`crate::Atomic::inject_atomic`].
     pub fn inject_atomic(&self, operand: &[u8], target: Target) -> Result {
-        self.check_backlog(target.dest)?;
-        self.core.inject_atomic(operand, &target)
+        self.core.check_backlog(target.dest)?;
+        self.core.endpoint().inject_atomic(operand, &target)
     }
 
     /// Drives progress without a future: reads completions and wakes their futures, posts
@@ -309,122 +302,33 @@ impl AsyncEndpoint {
     /// # Errors
     /// Those of [`crate::CompletionQueue::read`].
     pub fn progress(&self) -> Result<usize> {
-        let mut deferred = [const { Deferred::None }; BATCH];
-        let count = self
-            .core
-            .with_reader(|reader, entries| reader.read(entries, &mut deferred));
-        deferred.into_iter().for_each(Deferred::run);
-        self.backlog
-            .flush(&self.core)
-            .into_iter()
-            .for_each(Deferred::run);
-        if count.is_err() {
-            self.wake_all();
-        }
-        count.map(|count| count.read)
+        self.core.progress()
     }
 
+    /// Parks the calling thread until an operation completes or `timeout` has passed, then drives
+    /// progress as [`Self::progress`] does. Returns the number of completions, which may be 0
+    /// before the timeout. With `None`, the wait has no time limit.
+    ///
+    /// # Errors
+    /// As [`Self::progress`]; [`crate::Errno::NoSys`] for an endpoint that was not opened by
+    /// [`Self::open_waiting`].
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<usize> {
+        self.parking.wait(&self.core, timeout)
+    }
+
+    /// Runs a future to completion on the calling thread, which parks while the future is pending.
+    /// Several threads may run futures at the same time.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub fn run<F: Future>(&self, future: F) -> Result<F::Output> {
+        self.parking.run(&self.core, future)
+    }
     fn sending(&self, post: Post, buf: Buf) -> Sending<'_> {
-        Sending(Operation::new(self, post, Operands::NONE, buf))
+        Sending(Operation::new(&self.core, post, Operands::NONE, buf))
     }
 
     fn receiving(&self, post: Post, buf: Buf) -> Receiving<'_> {
-        Receiving(Operation::new(self, post, Operands::NONE, buf))
-    }
-
-    /// Posts an operation, or appends it to the backlog when the queue is full or earlier
-    /// operations wait.
-    pub(super) fn post_or_queue(
-        &self,
-        post: Post,
-        operands: Operands<'_>,
-        buf: Buf,
-        waiter: impl Fn() -> Waiter,
-    ) -> Result<Stage, TryPostError> {
-        let refused = match self.backlog.contains(QueueKey::of(post)) {
-            true => TryPostError {
-                errno: Errno::Again,
-                buf,
-            },
-            false => match self.core.post(post, operands, buf, waiter()) {
-                Ok(key) => return Ok(Stage::Posted(key)),
-                Err(refused) => refused,
-            },
-        };
-        match refused.errno {
-            Errno::Again => {
-                let queued = self.backlog.add(post, operands, refused.buf, waiter());
-                Ok(Stage::Queued(queued))
-            }
-            _ => Err(refused),
-        }
-    }
-
-    /// Posts the receive or the discard of a claimed message. When the queue is full, the stage
-    /// stays
-    /// [`Stage::Claimed`].
-    pub(super) fn post_claimed(
-        &self,
-        key: Key,
-        post: Post,
-        buf: Buf,
-        waiter: Waiter,
-    ) -> Result<Stage, TryPostError> {
-        match self.core.post_claimed(key, post, buf, waiter) {
-            Ok(()) => Ok(Stage::Posted(key)),
-            Err(TryPostError {
-                errno: Errno::Again,
-                buf,
-            }) => Ok(Stage::Claimed(key, buf)),
-            Err(refused) => Err(refused),
-        }
-    }
-
-    /// Discards a claimed message. If the queue is still full after a poll, the message stays until
-    /// the endpoint is closed.
-    pub(super) fn discard(&self, key: Key, buf: Buf) {
-        let post = Post::claimed(OpFlags::DISCARD);
-        if let Ok(Stage::Claimed(key, buf)) = self.post_claimed(key, post, buf, Waiter::Dropped) {
-            let _ = self.progress();
-            let _ = self.post_claimed(key, post, buf, Waiter::Dropped);
-        }
-        // An error is ignored: the next read fails with it again, for a future that reports it.
-        let _ = self.progress();
-    }
-
-    /// Fails with [`Errno::Again`] while operations to this peer are in the backlog: an injected
-    /// operation must not overtake them.
-    fn check_backlog(&self, peer: FiAddr) -> Result {
-        let key = QueueKey::To(peer);
-        if self.backlog.contains(key) {
-            self.progress()?;
-            if self.backlog.contains(key) {
-                return Err(Errno::Again);
-            }
-        }
-        Ok(())
-    }
-
-    /// Wakes the task of a pending future, unless a thread waits for completions.
-    pub(super) fn poll_again(&self, cx: &task::Context<'_>) {
-        if !self.is_waitable {
-            cx.waker().wake_by_ref();
-        }
-    }
-
-    /// Wakes every future that waits for a completion, after a failed read of completions: their
-    /// own read fails too, and ends them.
-    #[cold]
-    pub(super) fn wake_all(&self) {
-        let wakers = self.core.owners().into_iter().filter_map(Waiter::waker);
-        wakers.for_each(Waker::wake);
-    }
-
-    pub(super) fn core(&self) -> &AsyncCore {
-        &self.core
-    }
-
-    pub(super) fn parking(&self) -> &Arc<Parking> {
-        &self.parking
+        Receiving(Operation::new(&self.core, post, Operands::NONE, buf))
     }
 }

@@ -5,7 +5,8 @@ mod unknown;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::explanation::{nothing_matches, per_provider};
+use super::explanation::{nothing_matches, per_provider};
+use super::open::set_provider;
 use crate::info::{Mismatch, Version};
 use crate::param::{Filter, Params};
 use crate::{
@@ -171,7 +172,7 @@ impl Registry {
             provider.name().clone_into(name);
         }
         let params = self.params();
-        info.set_origin(provider, &Query::new(hints, &params));
+        set_provider(&mut info, provider, &Query::new(hints, &params));
         Ok(info)
     }
 
@@ -422,7 +423,7 @@ fn with_origin(mut info: Info, provider: &Arc<dyn Provider>, query: &Query<'_>) 
     }
     fabric.prov_version = provider.version();
     fabric.api_version = query.version;
-    info.set_origin(provider, query);
+    set_provider(&mut info, provider, query);
     info
 }
 

@@ -1,15 +1,15 @@
-//! The futures of [`AsyncEndpoint`]'s operations.
+//! The futures of the operations of a [`crate::owned::AsyncEndpoint`].
 
 use std::mem;
 use std::pin::Pin;
 use std::task::{self, Poll};
 
-use super::endpoint_core::Finished;
-use super::future::AsyncEndpoint;
-use super::post::{Operands, Post};
-use super::slots::Key;
-use super::stage::Stage;
+use super::async_core::AsyncCore;
+use super::stage::{Stage, discard};
 use super::waiter::Waiter;
+use crate::owned::endpoint::endpoint_core::Finished;
+use crate::owned::endpoint::post::{Operands, Post};
+use crate::owned::endpoint::slots::Key;
 use crate::owned::{Buf, OpError, Received};
 use crate::{Errno, OpFlags};
 
@@ -43,17 +43,17 @@ impl Future for Receiving<'_> {
 /// The common implementation of the futures.
 #[derive(Debug)]
 pub(super) struct Operation<'a> {
-    ep: &'a AsyncEndpoint,
+    core: &'a AsyncCore,
     post: Post,
     operands: Operands<'a>,
     stage: Stage,
 }
 
 impl<'a> Operation<'a> {
-    pub(super) fn new(ep: &'a AsyncEndpoint, post: Post, operands: Operands<'a>, buf: Buf) -> Self {
+    pub(super) fn new(core: &'a AsyncCore, post: Post, operands: Operands<'a>, buf: Buf) -> Self {
         let stage = Stage::Unposted(buf);
         Self {
-            ep,
+            core,
             post,
             operands,
             stage,
@@ -63,7 +63,7 @@ impl<'a> Operation<'a> {
     /// The receive of the message that this operation has claimed under `key`.
     pub(super) fn receive_claimed(&self, key: Key, buf: Buf) -> Self {
         Self {
-            ep: self.ep,
+            core: self.core,
             post: Post::claimed(OpFlags::empty()),
             operands: Operands::NONE,
             stage: Stage::Claimed(key, buf),
@@ -95,7 +95,7 @@ impl<'a> Operation<'a> {
             Stage::Unposted(_) | Stage::Claimed(..) | Stage::Queued(_) => {
                 cx.waker().wake_by_ref();
             }
-            Stage::Posted(_) => self.ep.poll_again(cx),
+            Stage::Posted(_) => self.core.poll_again(cx),
             Stage::Done => {}
         }
         outcome
@@ -105,15 +105,16 @@ impl<'a> Operation<'a> {
     /// completions could be read.
     fn advance(&mut self, cx: &task::Context<'_>) -> Result<crate::Result, OpError> {
         let waiter = || Waiter::Future(cx.waker().clone());
-        self.stage.post(self.ep, self.post, self.operands, waiter)?;
-        let read = self.ep.progress();
+        self.stage
+            .post(self.core, self.post, self.operands, waiter)?;
+        let read = self.core.progress();
         self.stage.poll_queued(waiter)?;
         Ok(read.map(drop))
     }
 
     /// Ends the operation without a completion, because completions cannot be read.
     fn fail(&mut self, errno: Errno) -> Result<(Key, Buf, Received), OpError> {
-        let (key, finished) = self.stage.fail(self.ep, errno)?;
+        let (key, finished) = self.stage.fail(self.core, errno)?;
         into_result(key, finished)
     }
 
@@ -124,7 +125,7 @@ impl<'a> Operation<'a> {
             Stage::Done => panic!("future polled after it was ready"),
         };
         let waiter = Waiter::Future(cx.waker().clone());
-        let Ok(finished) = self.ep.core().collect(key, waiter) else {
+        let Ok(finished) = self.core.endpoint().collect(key, waiter) else {
             return Poll::Pending;
         };
         self.stage = Stage::Done;
@@ -146,20 +147,20 @@ impl Drop for Operation<'_> {
     fn drop(&mut self) {
         let stage = mem::replace(&mut self.stage, Stage::Done);
         if let Stage::Claimed(key, buf) = stage {
-            return self.ep.discard(key, buf);
+            return discard(self.core, key, buf);
         }
         let Some(key) = stage.detach() else {
             return;
         };
-        match self.ep.core().collect(key, Waiter::Dropped) {
+        match self.core.endpoint().collect(key, Waiter::Dropped) {
             Ok(found) if self.post.claims() && found.outcome.is_ok() => {
-                self.ep.discard(key, found.buf);
+                discard(self.core, key, found.buf);
             }
             Ok(_) => {}
-            Err(_) if self.ep.core().cancel(key).is_ok() => {
+            Err(_) if self.core.endpoint().cancel(key).is_ok() => {
                 // An error is ignored: the next read fails with it again, for a future that reports
                 // it.
-                let _ = self.ep.progress();
+                let _ = self.core.progress();
             }
             Err(_) => {}
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::endpoint_core::{BATCH, Deliver, EndpointCore, Finished};
-use super::messages::MessageQueue;
+use super::message_queue::MessageQueue;
+use crate::owned::endpoint::endpoint_core::{BATCH, Deliver, EndpointCore, Finished};
 use crate::owned::{Buf, Received};
 use crate::{FiAddr, cq};
 
@@ -52,8 +52,8 @@ impl Deferred {
     }
 }
 
-/// The core of an [`super::AsyncEndpoint`].
-pub(super) type AsyncCore = EndpointCore<Waiter, [cq::Entry; BATCH]>;
+/// An endpoint whose completions are delivered to waiters.
+pub(super) type WaiterCore = EndpointCore<Waiter, [cq::Entry; BATCH]>;
 
 impl Deliver<Waiter> for Deferred {
     /// Stores the action. Returns a finished operation if a future will collect it.

@@ -5,13 +5,12 @@
 //! may be sent from it and received into it, and with remote rights it is a target of fi_rma(3) and
 //! fi_atomic(3). Only the access by peers is faster.
 
-#![expect(unsafe_code, reason = "registration is a promise about the memory")]
+#![expect(unsafe_code, reason = "an allocation is a promise about the memory")]
 
 use std::sync::Arc;
 
-use crate::handle::sole;
-use crate::pages::Pages;
-use crate::{Counter, Desc, Domain, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr};
+use super::pages::Pages;
+use crate::{Counter, Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode};
 
 /// Attributes of an allocation.
 #[derive(Clone, Debug, Default)]
@@ -79,61 +78,9 @@ pub unsafe trait Allocation: MemoryRegion {
 /// The key of memory that peers may not access (`FI_KEY_NOTAVAIL`).
 pub const NO_KEY: u64 = u64::MAX;
 
-/// Allocates private memory of this process, for domains without special memory. The memory is
-/// registered if `attr` has remote rights, or if the domain requires `FI_MR_LOCAL`.
-///
-/// # Errors
-/// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] when the memory cannot be allocated; the
-/// errors of [`Domain::reg`].
-pub(crate) fn ordinary(
-    domain: &(impl Domain + ?Sized),
-    len: usize,
-    attr: &Attr,
-) -> Result<Arc<dyn Allocation>, Error> {
-    if len == 0 {
-        return Err(Error::new(
-            Errno::Inval,
-            "cannot allocate 0 bytes: the length must be at least 1",
-        ));
-    }
-    let pages = Pages::new(len)?;
-    let is_remote = attr
-        .access
-        .intersects(MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE);
-    let mr_mode = domain.mr_mode();
-    let region = match is_remote || mr_mode.contains(MrMode::LOCAL) {
-        true => Some(register(domain, &pages, len, attr)?),
-        false => None,
-    };
-    Ok(Arc::new(Ordinary {
-        region,
-        pages,
-        len,
-        has_virtual_addresses: mr_mode.contains(MrMode::VIRT_ADDR),
-    }))
-}
-
-fn register(
-    domain: &(impl Domain + ?Sized),
-    pages: &Pages,
-    len: usize,
-    attr: &Attr,
-) -> Result<Arc<dyn MemoryRegion>, Error> {
-    let local = MrAccess::SEND | MrAccess::RECV | MrAccess::READ | MrAccess::WRITE;
-    let attr = mr::Attr {
-        access: attr.access | local,
-        requested_key: attr.requested_key,
-        ..mr::Attr::default()
-    };
-    let memory = [IovMut::from_raw(pages.base().cast(), len)];
-    // SAFETY: `Ordinary` drops the only handle of the region before the pages. With remote rights,
-    // `Allocation` tells its holder that peers may change the bytes.
-    sole(unsafe { domain.reg(&memory, &attr) }?, "memory region")
-}
-
-/// Memory that [`ordinary`] has allocated.
+/// Private memory of this process, for domains without special memory.
 #[derive(Debug)]
-struct Ordinary {
+pub(crate) struct Ordinary {
     // Declared before the pages, so that the rights of peers are revoked before the pages are
     // freed.
     region: Option<Arc<dyn MemoryRegion>>,
@@ -142,6 +89,37 @@ struct Ordinary {
     /// Whether remote addresses are virtual addresses (`FI_MR_VIRT_ADDR`); otherwise they are
     /// offsets.
     has_virtual_addresses: bool,
+}
+
+impl Ordinary {
+    /// Allocates memory that is not registered.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] when the memory cannot be allocated.
+    pub(crate) fn new(len: usize, mr_mode: MrMode) -> Result<Self, Error> {
+        if len == 0 {
+            return Err(Error::new(
+                Errno::Inval,
+                "cannot allocate 0 bytes: the length must be at least 1",
+            ));
+        }
+        Ok(Self {
+            region: None,
+            pages: Pages::new(len)?,
+            len,
+            has_virtual_addresses: mr_mode.contains(MrMode::VIRT_ADDR),
+        })
+    }
+
+    /// The memory, for its registration.
+    pub(crate) fn segment(&self) -> IovMut {
+        IovMut::from_raw(self.base().cast(), self.len)
+    }
+
+    /// Sets the region of the memory. Dropping the value drops the region before the memory.
+    pub(crate) fn set_region(&mut self, region: Arc<dyn MemoryRegion>) {
+        self.region = Some(region);
+    }
 }
 
 impl MemoryRegion for Ordinary {

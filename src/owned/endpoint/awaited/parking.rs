@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{self, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use super::future::AsyncEndpoint;
+use super::async_core::AsyncCore;
 use crate::owned::lock;
 use crate::{CompletionQueue, Errno, Result};
 
@@ -22,7 +22,7 @@ pub(super) struct Parking {
     unparked: Condvar,
 }
 
-/// Wakes a thread in [`AsyncEndpoint::run`].
+/// Wakes a thread in [`Parking::run`].
 struct ThreadWaker {
     parking: Arc<Parking>,
     is_woken: AtomicBool,
@@ -35,6 +35,56 @@ impl Parking {
             has_queue_waiter: Mutex::new(false),
             unparked: Condvar::new(),
         }
+    }
+
+    /// Parks until an operation completes or `timeout` has passed, then drives progress. Returns the
+    /// number of completions.
+    pub(super) fn wait(&self, core: &AsyncCore, timeout: Option<Duration>) -> Result<usize> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let waited_at_queue = self.park_or_wake_all(core, left, || false)?;
+            let count = core.progress()?;
+            if count > 0 || waited_at_queue || left == Some(Duration::ZERO) {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// Runs a future to completion. The thread parks while the future is pending.
+    pub(super) fn run<F: Future>(
+        self: &Arc<Self>,
+        core: &AsyncCore,
+        future: F,
+    ) -> Result<F::Output> {
+        let mut future = pin!(future);
+        let thread_waker = Arc::new(ThreadWaker {
+            parking: Arc::clone(self),
+            is_woken: AtomicBool::new(false),
+        });
+        let waker = Waker::from(Arc::clone(&thread_waker));
+        let mut cx = task::Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                return Ok(output);
+            }
+            while !thread_waker.is_woken.swap(false, Ordering::AcqRel) {
+                let is_woken = || thread_waker.is_woken.load(Ordering::Acquire);
+                self.park_or_wake_all(core, None, is_woken)?;
+                core.progress()?;
+            }
+        }
+    }
+
+    /// Parks as [`Self::park`] does. After an error, wakes every future.
+    fn park_or_wake_all(
+        &self,
+        core: &AsyncCore,
+        timeout: Option<Duration>,
+        is_woken: impl Fn() -> bool,
+    ) -> Result<bool> {
+        let waited = self.park(timeout, is_woken);
+        waited.inspect_err(|_| core.wake_all())
     }
 
     /// Parks until the queue has an entry, the thread is woken, or `timeout` has passed. Returns at
@@ -84,56 +134,5 @@ impl Wake for ThreadWaker {
     fn wake_by_ref(self: &Arc<Self>) {
         self.is_woken.store(true, Ordering::Release);
         self.parking.unpark_all();
-    }
-}
-
-impl AsyncEndpoint {
-    /// Parks the calling thread until an operation completes or `timeout` has passed, then drives
-    /// progress as [`Self::progress`] does. Returns the number of completions, which may be 0
-    /// before the timeout. With `None`, the wait has no time limit.
-    ///
-    /// # Errors
-    /// As [`Self::progress`]; [`Errno::NoSys`] for an endpoint that was not opened by
-    /// [`Self::open_waiting`].
-    pub fn wait(&self, timeout: Option<Duration>) -> Result<usize> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let waited_at_queue = self.park(left, || false)?;
-            let count = self.progress()?;
-            if count > 0 || waited_at_queue || left == Some(Duration::ZERO) {
-                return Ok(count);
-            }
-        }
-    }
-
-    fn park(&self, timeout: Option<Duration>, is_woken: impl Fn() -> bool) -> Result<bool> {
-        let waited = self.parking().park(timeout, is_woken);
-        waited.inspect_err(|_| self.wake_all())
-    }
-
-    /// Runs a future to completion on the calling thread, which parks while the future is pending.
-    /// Several threads may run futures at the same time.
-    ///
-    /// # Errors
-    /// As [`Self::wait`].
-    pub fn run<F: Future>(&self, future: F) -> Result<F::Output> {
-        let mut future = pin!(future);
-        let thread_waker = Arc::new(ThreadWaker {
-            parking: Arc::clone(self.parking()),
-            is_woken: AtomicBool::new(false),
-        });
-        let waker = Waker::from(Arc::clone(&thread_waker));
-        let mut cx = task::Context::from_waker(&waker);
-        loop {
-            if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-                return Ok(output);
-            }
-            while !thread_waker.is_woken.swap(false, Ordering::AcqRel) {
-                let is_woken = || thread_waker.is_woken.load(Ordering::Acquire);
-                self.park(None, is_woken)?;
-                self.progress()?;
-            }
-        }
     }
 }
