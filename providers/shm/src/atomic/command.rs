@@ -20,9 +20,7 @@ use selvedge::cq::Entry;
 use selvedge::{CompletionFlags, Errno, Result};
 use selvedge_kit::atomic::{Args, Kernel, query};
 
-use super::{
-    AtomicError, OutstandingAtomic, Payload, Request, Targets, response, rights, target_segment,
-};
+use super::{AtomicError, OutstandingAtomic, Payload, Request, Targets, response, target_segment};
 use crate::peers::ops::{Op, OpBody};
 use crate::peers::outbox::Inbox;
 use crate::peers::peer::Peer;
@@ -165,7 +163,7 @@ pub(super) fn execute(
     for target in targets.as_slice() {
         let requested =
             target_segment(kernel, target).ok_or(AtomicError::Denied(Denied::Bounds))?;
-        let segment = regions.locate(&requested, rights(kernel));
+        let segment = regions.locate(&requested, kernel.access());
         let segment = segment.map_err(AtomicError::Denied)?;
         let address = segment.as_ptr().addr() as u64;
         kernel.check(address).map_err(AtomicError::Unaligned)?;

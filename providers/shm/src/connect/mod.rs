@@ -229,7 +229,7 @@ impl Connector<'_> {
         let Setup { config, shared, .. } = self.setup;
         let control = &*self.control;
         let send_hello =
-            || control.send_hello(connection, index, region, config, shared.keys.chunks());
+            || control.send_hello(connection, index, region, config, shared.key_chunks());
         match is_first {
             true => shared.announcements.add_subscriber(connection, send_hello),
             false => send_hello(),
