@@ -284,7 +284,7 @@ const PLANTS: &[Plant] = plants! {
         "every descriptor of a packet starts a thread": "None => drop_in_thread(fds)," => "None => fds.into_iter().for_each(drop_in_thread),"
             fails "descriptors_of_one_packet_take_one_thread_at_most";
     }
-    "providers/shm/src/connect/disconnect.rs": "selvedge-shm" "--test=faults" {
+    "providers/shm/src/connect/connector/disconnect.rs": "selvedge-shm" "--test=faults" {
         "a closing endpoint does not wait for key proofs": "while state.peers.iter().any(is_awaited) {" => "while state.peers.iter().any(is_awaited) && false {"
             fails "injected_messages_before_a_proof_are_sent_when_their_endpoint_closes";
     }
