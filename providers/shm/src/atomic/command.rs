@@ -18,7 +18,7 @@
 use selvedge::atomic::{Datatype, Family, Op as Operation, RmaIoc};
 use selvedge::cq::Entry;
 use selvedge::{CompletionFlags, Errno, Result};
-use selvedge_kit::atomic::{Args, Kernel, query};
+use selvedge_kit::atomic::{Kernel, query};
 
 use super::{AtomicError, OutstandingAtomic, Payload, Request, Targets, response, target_segment};
 use crate::peers::ops::{Op, OpBody};
@@ -175,17 +175,9 @@ pub(super) fn execute(
         return Err(AtomicError::TooLong);
     }
     let mut fetched = Payload::zeroed(0, if kernel.has_result() { len } else { 0 });
-    let (operand, compare) = payload.split();
     let mut position = 0;
     for segment in memory {
-        let args = Args {
-            operand: operand.get(position..).unwrap_or(&[]),
-            compare: compare.get(position..).unwrap_or(&[]),
-            result: fetched
-                .as_mut_slice()
-                .get_mut(position..)
-                .unwrap_or(&mut []),
-        };
+        let args = payload.args(position, &mut fetched);
         kernel
             .apply(segment, args)
             .map_err(AtomicError::Unaligned)?;
