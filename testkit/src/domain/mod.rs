@@ -82,6 +82,11 @@ impl DomainContext {
         &*self.domain
     }
 
+    /// A shared handle of the domain.
+    pub fn domain_handle(&self) -> &Arc<dyn Domain> {
+        &self.domain
+    }
+
     /// The description with which the domain was opened.
     pub fn info(&self) -> &Info {
         &self.info
@@ -117,8 +122,19 @@ impl DomainContext {
         if self.is_special {
             return self.special_memory(len, access);
         }
-        let key = self.keys.fetch_add(1, Ordering::Relaxed);
-        self.register_and_keep(Memory::private(self.number, len)?, access, key)
+        let memory = self.unregistered(len)?;
+        let rights = self.register(&memory, access)?;
+        Ok(Block { memory, rights })
+    }
+
+    /// Allocates memory without a registration.
+    ///
+    /// # Errors
+    /// When the memory cannot be allocated.
+    pub fn unregistered(&self, len: usize) -> anyhow::Result<Memory> {
+        let memory = Memory::private(self.number, len)?;
+        self.keep(&memory);
+        Ok(memory)
     }
 
     /// Allocates memory of the domain with `access`.
@@ -128,20 +144,16 @@ impl DomainContext {
     pub fn special_memory(&self, len: usize, access: MrAccess) -> anyhow::Result<Block> {
         let key = self.keys.fetch_add(1, Ordering::Relaxed);
         let memory = Memory::special(self.number, self.domain(), len, access, key)?;
-        self.register_and_keep(memory, access, key)
+        let rights = memory.register(self.domain(), access, key)?;
+        self.keep(&memory);
+        Ok(Block { memory, rights })
     }
 
-    fn register_and_keep(
-        &self,
-        memory: Memory,
-        access: MrAccess,
-        key: u64,
-    ) -> anyhow::Result<Block> {
-        let rights = memory.register(self.domain(), access, key)?;
+    /// Keeps memory until the last endpoint is closed.
+    fn keep(&self, memory: &Memory) {
         let memories = self.memories.lock();
         let mut memories = memories.unwrap_or_else(PoisonError::into_inner);
         memories.push(memory.clone());
-        Ok(Block { memory, rights })
     }
 
     /// Registers memory again, with another key.
