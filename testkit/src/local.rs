@@ -4,18 +4,21 @@
 //! The functions of this module panic at the caller's line instead of returning errors. They keep
 //! no buffers; posts to the endpoint keep the rules of the raw API, or those of [`DomainEndpoint`].
 
+use std::fmt::Display;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{
-    Address, CompletionQueue, Domain, Errno, FiAddr, Hints, Info, MrAccess, Provider, Registry, av,
+    Address, CompletionQueue, Domain, Errno, Error, FiAddr, Hints, Info, MrAccess, Provider,
+    Registry, av,
 };
 
 use crate::domain::{
     DomainContext, DomainEndpoint, EndpointConfig, Memory, Rights, WaitMethod, WaitStrategy,
 };
-use crate::run::timeout::Timeout;
+use crate::run::failure::errno;
+use crate::run::timeout::{self, Timeout};
 
 /// The outcome of an operation: its completion entry, or its error entry.
 pub type Outcome = Result<Entry, ErrEntry>;
@@ -63,12 +66,9 @@ pub fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
 
 /// Drives the endpoints until nothing more is likely to move.
 #[track_caller]
-pub fn settle<'a>(endpoints: impl IntoIterator<Item = &'a LocalEndpoint> + Clone) {
+pub fn settle(endpoints: &[&LocalEndpoint]) {
     for _ in 0..TURNS {
-        endpoints
-            .clone()
-            .into_iter()
-            .for_each(LocalEndpoint::progress);
+        endpoints.iter().for_each(|endpoint| endpoint.progress());
     }
 }
 
@@ -79,9 +79,9 @@ pub const TURNS: usize = 2000;
 ///
 /// # Errors
 /// Those of the provider.
-pub fn open_domain(info: &Info) -> anyhow::Result<Arc<DomainContext>> {
-    let strategy = WaitStrategy::new(WaitMethod::Spin, crate::timeout::limit());
-    DomainContext::open(&*info.fabric()?, info.clone(), strategy, false)
+pub fn open_domain(info: &Info) -> Result<Arc<DomainContext>, Error> {
+    let strategy = WaitStrategy::new(WaitMethod::Spin, timeout::limit());
+    DomainContext::open(&*info.fabric()?, info.clone(), strategy, false).map_err(provider_error)
 }
 
 /// An endpoint with its domain, queues and address vector.
@@ -121,9 +121,16 @@ impl LocalEndpoint {
     pub fn try_open(
         context: &Arc<DomainContext>,
         configure: impl FnOnce(&DomainContext, &mut EndpointConfig),
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self, Error> {
         let mut config = EndpointConfig::default();
         configure(context, &mut config);
+        Self::open_configured(context, config).map_err(provider_error)
+    }
+
+    fn open_configured(
+        context: &Arc<DomainContext>,
+        mut config: EndpointConfig,
+    ) -> anyhow::Result<Self> {
         let rx = match config.rx.take() {
             Some(rx) => rx,
             None => context.queue(0)?,
@@ -304,12 +311,18 @@ impl EndpointPair {
     /// Drives both endpoints until nothing more is likely to move.
     #[track_caller]
     pub fn settle(&self) {
-        settle([&self.a, &self.b]);
+        settle(&[&self.a, &self.b]);
     }
 }
 
+/// Returns the error of the provider, without the context that the kit has added.
+fn provider_error(error: anyhow::Error) -> Error {
+    let error = error.downcast::<Error>();
+    error.unwrap_or_else(|other| Error::new(errno(&other), format!("{other:#}")))
+}
+
 #[track_caller]
-fn succeed<T>(result: anyhow::Result<T>) -> T {
+fn succeed<T>(result: Result<T, impl Display>) -> T {
     match result {
         Ok(value) => value,
         Err(error) => panic!("{error:#}"),

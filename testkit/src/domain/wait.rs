@@ -122,7 +122,12 @@ impl Queue {
         let mut attr = cq::Attr::with_size(size);
         attr.wait_obj = strategy.object();
         let cq = domain.cq(&attr).context("cannot open a completion queue")?;
-        Ok(Self { cq, strategy })
+        Ok(Self::new(cq, strategy))
+    }
+
+    /// Adds a wait strategy to an open queue.
+    pub fn new(cq: Arc<dyn CompletionQueue>, strategy: WaitStrategy) -> Self {
+        Self { cq, strategy }
     }
 
     /// The queue.
