@@ -1,8 +1,7 @@
 //! `LocalEndpoint`: an endpoint with its domain, queues and address vector, for a test that drives
 //! every endpoint of its process itself.
 //!
-//! The functions of this module panic at the caller's line instead of returning errors. They keep
-//! no buffers; posts to the endpoint keep the rules of the raw API, or those of [`DomainEndpoint`].
+//! Functions that return no `Result` panic at the caller's line.
 
 use std::fmt::Display;
 use std::ops::Deref;
@@ -15,7 +14,8 @@ use selvedge::{
 };
 
 use crate::domain::{
-    DomainContext, DomainEndpoint, EndpointConfig, Memory, Rights, WaitMethod, WaitStrategy,
+    Block, DomainContext, DomainEndpoint, EndpointConfig, Memory, Recv, Rights, Send, WaitMethod,
+    WaitStrategy,
 };
 use crate::run::failure::errno;
 use crate::run::timeout::{self, Timeout};
@@ -260,6 +260,30 @@ impl LocalEndpoint {
     #[track_caller]
     pub fn memory(&self, len: usize) -> Memory {
         succeed(self.context.unregistered(len))
+    }
+
+    /// Copies bytes to memory for messages that the domain keeps.
+    #[track_caller]
+    pub fn copy(&self, bytes: &[u8]) -> Block {
+        let block = succeed(self.context.buffers(bytes.len()));
+        block.memory.put(0, bytes);
+        block
+    }
+
+    /// Posts a send of a copy of `bytes`.
+    ///
+    /// # Errors
+    /// Those of the provider.
+    pub fn send_copy(&self, bytes: &[u8], send: &Send) -> Result<(), Errno> {
+        self.send(&[self.copy(bytes).whole()], send)
+    }
+
+    /// Posts a receive into new memory, and returns the memory.
+    #[track_caller]
+    pub fn recv_new(&self, len: usize, recv: &Recv) -> Memory {
+        let block = succeed(self.context.buffers(len));
+        succeed(self.recv(&[block.whole()], recv));
+        block.memory
     }
 
     /// Registers memory that a domain keeps.

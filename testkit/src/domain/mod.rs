@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context as _;
 use selvedge::{
     AddressVector, Bindings, Counters, Domain, Endpoint, EventQueue, Fabric, Info, MrAccess,
-    ScalableEndpoint, SharedReceives, av,
+    ScalableEndpoint, SharedReceives, av, cq,
 };
 
 use crate::run::failure::unsupported;
@@ -173,6 +173,14 @@ impl DomainContext {
         Queue::open(self.domain(), self.strategy, size)
     }
 
+    /// Opens a completion queue with other attributes.
+    ///
+    /// # Errors
+    /// Those of the domain.
+    pub fn queue_with(&self, attr: &cq::Attr) -> anyhow::Result<Queue> {
+        Queue::open_with(self.domain(), self.strategy, attr)
+    }
+
     /// Opens a counter. If the domain has no counters, the error has the exit code for "not run".
     ///
     /// # Errors
@@ -229,6 +237,9 @@ impl DomainContext {
         bindings.cntrs = config.counters;
         bindings.eq = config.eq;
         bindings.srx = config.srx;
+        if config.is_connected {
+            bindings.av = None;
+        }
         let info = config.info.as_ref().unwrap_or(&self.info);
         let ep = match config.context {
             Some((sep, index)) => sep.context(index, info, bindings),
@@ -298,6 +309,8 @@ pub struct EndpointConfig {
     pub context: Option<(Arc<dyn ScalableEndpoint>, usize)>,
     /// The description, if it differs from that of the domain.
     pub info: Option<Info>,
+    /// Whether no address vector is bound, because the endpoint is connected.
+    pub is_connected: bool,
 }
 
 /// An endpoint with its queues. It is closed before the memory of its domain is freed.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use selvedge::poll::{Member, Set};
 use selvedge::{CompletionFlags, Context, Counter, Errno, cntr, cq, wait};
-use selvedge_testkit::domain::{DomainContext, Queue};
+use selvedge_testkit::domain::DomainContext;
 
 use crate::common::{MessageEndpoint, Rx, Tx, pattern, received};
 use crate::provider;
@@ -27,7 +27,7 @@ fn open_listener(domain: &Arc<DomainContext>, object: wait::Object) -> Listener 
     attr.wait_obj = object;
     let mut cntr_attr = cntr::Attr::default();
     cntr_attr.wait_obj = object;
-    let queue = || Queue::new(domain.domain().cq(&attr).unwrap(), domain.strategy());
+    let queue = || domain.queue_with(&attr).unwrap();
     let recv_cntr = domain.domain().cntr(&cntr_attr).unwrap();
     let endpoint = MessageEndpoint::open_with(domain, |_, config| {
         (config.tx, config.rx) = (Some(queue()), Some(queue()));

@@ -41,7 +41,7 @@ fn open_queue(domain: &DomainContext, wait_obj: wait::Object) -> Queue {
     let mut attr = cq::Attr::default();
     attr.wait_obj = wait_obj;
     attr.spin_time = Some(Duration::ZERO);
-    Queue::new(domain.domain().cq(&attr).unwrap(), domain.strategy())
+    domain.queue_with(&attr).unwrap()
 }
 
 fn open_counter(domain: &DomainContext, wait_obj: wait::Object) -> Arc<dyn Counter> {
