@@ -18,6 +18,7 @@ use selvedge::info::EpType;
 use selvedge::{Errno, FiAddr, MrAccess, OpFlags};
 use selvedge_testkit::domain::{Access, Remote};
 use selvedge_testkit::local::{open_domain, until};
+use selvedge_testkit::long::part;
 use selvedge_testkit::skip::{Need, skip};
 
 use endpoint::{CopyingEndpoint, info};
@@ -147,7 +148,8 @@ fn peers_of_libfabric_layered_providers_are_rejected_with_a_reason() {
         ("net;ofi_rxm", "request tcp and FI_EP_RDM"),
         ("sockets", "as a program of another protocol does"),
     ];
-    for (provider, reason) in reasons {
+    // `sockets` closes a connection without a response after half a minute.
+    for &(provider, reason) in part(&reasons[..2], &reasons) {
         let side = CopyingEndpoint::with(&[
             ("FI_TCP_CONNECT_TIMEOUT", "200ms"),
             ("FI_TCP_PEER_TIMEOUT", "200ms"),

@@ -1,0 +1,10 @@
+//! Memory that operations and peers access: registered, allocated and shared memory.
+
+pub mod alloc;
+pub mod mr;
+mod pages;
+pub mod presence;
+pub mod shared;
+
+pub use alloc::Allocation;
+pub use mr::MemoryRegion;
