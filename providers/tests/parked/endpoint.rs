@@ -94,13 +94,14 @@ impl ParkingEndpoint {
     /// Repeats a post while the endpoint has no room for it. Does not read the queue of receives,
     /// at which another thread may be parked.
     fn retry_until_room(&self, post: impl Fn() -> Result) {
-        until(|| match post() {
+        let posted = until(|| match post() {
             Err(Errno::Again) => {
                 self.poll();
                 None
             }
-            posted => Some(posted.unwrap()),
+            posted => Some(posted),
         });
+        posted.unwrap();
     }
 
     /// Drives the endpoint by a read of the queue of sends, as every read of a queue does.

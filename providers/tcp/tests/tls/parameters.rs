@@ -73,5 +73,5 @@ fn a_program_sets_the_parameters_of_one_domain() {
     c.tsend(to, 1, b"in the clear", 1).unwrap();
     let error = c.wait(&[&a, &b]).unwrap_err();
     assert_eq!(error.errno, Errno::ConnRefused, "{error:?}");
-    assert!(Arc::strong_count(&a.domain()) > 0);
+    assert!(Arc::strong_count(a.domain()) > 0);
 }
