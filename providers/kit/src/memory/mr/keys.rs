@@ -6,12 +6,13 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use selvedge::rma::RmaIov;
 use selvedge::shared::SharedBytes;
-use selvedge::{Counter, Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr, presence};
+use selvedge::{Counter, Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr};
 
 use super::Denied;
 use super::counts::RegionCounters;
 use super::table::{Entry, NO_KEY, Publication, Table};
 use crate::fork_guard::ForkGuard;
+use crate::presence;
 
 /// The number of segments of a registered region.
 pub const MR_IOV_LIMIT: usize = 1;
