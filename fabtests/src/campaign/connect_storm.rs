@@ -10,7 +10,7 @@ use selvedge_testkit::process;
 use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
-use super::bystanders::{Bystanders, Exchanges};
+use super::echo::bystanders::{Bystanders, Exchanges};
 use super::endpoint::{CampaignEndpoint, Kind};
 use super::message::Stamp;
 use super::report::{Plan, Report, Row};

@@ -5,8 +5,6 @@
 //! no resources. Random numbers come from a seed, which is printed. docs/FABTESTS.md describes each
 //! campaign.
 
-mod background;
-mod bystanders;
 mod connect_storm;
 mod echo;
 mod endpoint;
@@ -14,18 +12,10 @@ mod flood;
 mod hostile;
 mod kill;
 mod message;
-mod operation;
 mod other_user;
-mod path;
 mod report;
 mod restart;
-mod restarted;
 pub mod role;
-mod scenario;
-mod signal_storm;
-mod sweep;
-mod target;
-mod traced_process;
 
 pub use report::{Plan, Report, Row};
 

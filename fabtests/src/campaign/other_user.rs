@@ -18,7 +18,7 @@ use selvedge_testkit::process::{self, Process};
 use selvedge_testkit::shm_peer::{packet_socket, socket_address_of_user};
 use serde::{Deserialize, Serialize};
 
-use super::bystanders::{Bystanders, Exchanges};
+use super::echo::bystanders::{Bystanders, Exchanges};
 use super::echo::Echo;
 use super::endpoint::CampaignEndpoint;
 use super::report::{Plan, Report, Row};

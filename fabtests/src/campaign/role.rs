@@ -4,7 +4,9 @@ use selvedge_testkit::process::{self, Process};
 use serde::{Deserialize, Serialize};
 
 use super::hostile::adversary;
-use super::{connect_storm, echo, flood, other_user, restarted, target};
+use super::{connect_storm, echo, flood, other_user};
+use super::restart::restarted;
+use super::kill::target;
 
 /// The role of a process, with its configuration.
 #[derive(Clone, Debug, Serialize, Deserialize)]

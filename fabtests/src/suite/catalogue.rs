@@ -3,7 +3,7 @@
 use super::conformance;
 use super::entry::{Entry, Set};
 use super::manifest::{Manifest, Variant};
-use super::selftest;
+use super::run::selftest;
 use crate::upstream;
 
 /// The selection of tests.

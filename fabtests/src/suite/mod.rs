@@ -16,7 +16,6 @@ mod manifest;
 mod outcome;
 pub mod report;
 pub mod run;
-pub mod selftest;
 mod tests;
 
 pub use entry::{Entry, Process, Set, Start};

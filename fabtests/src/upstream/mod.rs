@@ -4,27 +4,15 @@
 //! `fabtests fi_rdm_pingpong ...` runs a program, and so does a link to `fabtests` with the
 //! program's name.
 
-mod atomics;
 mod bench;
-pub mod catalogue;
 mod channel;
-mod connect;
-mod discover;
-mod domain;
-#[cfg(test)]
-mod facts;
+mod data;
+mod entries;
 mod functional;
-mod handshake;
-mod links;
 mod multinode;
-mod multinode_coll;
-pub mod mutants;
-mod oob;
 pub mod options;
-mod payload;
-mod perf;
-mod pingpong;
-mod stress;
+mod programs;
+mod setup;
 mod uber;
 mod unit;
 
@@ -39,7 +27,7 @@ use options::{OptionSet, Options, Refusal};
 
 use crate::suite::control::Control;
 
-pub use links::{LinksArgs, create_links, list_programs};
+pub use programs::links::{LinksArgs, create_links, list_programs};
 
 /// A program with upstream's name.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use selvedge_testkit::shm_peer;
 use selvedge_testkit::timeout::Timeout;
 use selvedge_testkit::usage::{Usage, private, private_after_trim};
 
-use super::background::BackgroundTraffic;
+use super::echo::background::BackgroundTraffic;
 use super::echo::Echo;
 use super::endpoint::CampaignEndpoint;
 use super::report::{Plan, Report, Row};

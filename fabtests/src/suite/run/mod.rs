@@ -4,6 +4,7 @@ mod attempt;
 mod hosts;
 mod leftovers;
 mod process;
+pub mod selftest;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

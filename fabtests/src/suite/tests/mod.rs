@@ -10,27 +10,11 @@ macro_rules! tests {
     };
 }
 
-mod atomics;
-mod closing;
 mod collectives;
-mod connections;
-mod contexts;
-mod counters;
-mod datagrams;
-mod discovery;
-mod domains;
-mod events;
-mod messages;
-mod pressure;
-mod queues;
-mod receives;
-mod rma;
-mod sets;
-mod shared;
-mod tagged;
-mod triggers;
-mod vectors;
-mod waiting;
+mod completions;
+mod objects;
+mod one_sided;
+mod two_sided;
 
 use super::context::Test;
 
@@ -121,7 +105,7 @@ mod unit_tests {
     #[test]
     fn every_defect_is_noticed_by_some_test() {
         for defect in Defect::value_variants() {
-            let mut by_programs = crate::upstream::mutants::DETECTED.iter();
+            let mut by_programs = crate::upstream::entries::mutants::DETECTED.iter();
             let is_noticed = all().any(|(_, test)| test.defects.contains(defect))
                 || by_programs.any(|(_, defects)| defects.contains(defect));
             assert!(is_noticed, "no test notices {defect:?}");

@@ -1,6 +1,7 @@
 //! The benchmarks, with upstream's loops and upstream's tables.
 
 mod bandwidth;
+mod fi_pingpong;
 mod pingpong;
 mod rma;
 mod threads;
@@ -9,8 +10,8 @@ use selvedge::info::EpType;
 use selvedge::{Caps, Info, OpFlags};
 
 use super::channel::{Channel, ChannelConfig};
-use super::connect::Connector;
-use super::discover::{discover, hints};
+use super::channel::connect::Connector;
+use super::setup::discover::{discover, hints};
 use super::options::{ADDRESS, BENCHMARK, FABRIC, INFO, OptionSet, Options, PAIR};
 
 pub(super) use bandwidth::{msg_bw, rdm_bw, rdm_tagged_bw};

@@ -5,6 +5,8 @@
 //! Benchmarks with windows post more receives, into *slots* of the messages' size.
 
 mod buffers;
+mod connect;
+mod handshake;
 mod receive;
 mod send;
 mod sync;
@@ -16,11 +18,11 @@ use selvedge::{Counters, EventQueue, FiAddr, Info, OpFlags};
 use selvedge_testkit::domain::{Count, DomainContext, DomainEndpoint, EndpointConfig};
 
 use self::buffers::Buffers;
-use super::connect::Connector;
-use super::oob::OutOfBandChannel;
+use super::channel::connect::Connector;
+use super::setup::oob::OutOfBandChannel;
 use super::options::Options;
-use super::payload::CANARY;
-use crate::upstream::domain;
+use super::data::payload::CANARY;
+use crate::upstream::setup::domain;
 
 /// Maximum size of control messages.
 pub(super) const CONTROL: usize = 1024;

@@ -16,8 +16,8 @@ use selvedge_testkit::failure::wrong;
 
 use crate::suite::control::RUNNER;
 use crate::upstream::channel::{Channel, ChannelConfig};
-use crate::upstream::discover::{discover, hints};
-use crate::upstream::domain;
+use crate::upstream::setup::discover::{discover, hints};
+use crate::upstream::setup::domain;
 use crate::upstream::options::{OptionSet, Options};
 
 /// The options of the program.

@@ -1,0 +1,5 @@
+//! Tests of accesses to the memory of peers.
+
+mod atomics;
+mod rma;
+

@@ -1,0 +1,7 @@
+//! The entries of the suite that run these programs.
+
+#[cfg(test)]
+mod facts;
+pub mod catalogue;
+pub mod mutants;
+

@@ -1,0 +1,5 @@
+//! Programs that check connection management.
+
+mod cm;
+mod sockets;
+
