@@ -8,9 +8,7 @@ pub mod command;
 pub mod doctor;
 
 pub mod fi_info;
-pub mod fi_strerror;
 pub mod scale;
-mod schedstat;
 pub mod shmem;
 pub mod suite;
 pub mod upstream;

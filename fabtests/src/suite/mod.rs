@@ -18,6 +18,6 @@ pub mod report;
 pub mod run;
 mod tests;
 
-pub use entry::{Entry, Process, Set, Start};
+pub use entry::{Entry, Process, Selection, Set, Start};
 pub use manifest::{Manifest, Variant};
 pub use outcome::{Outcome, Report};

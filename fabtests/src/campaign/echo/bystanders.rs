@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use nix::unistd::gettid;
+use selvedge_testkit::schedstat::{SchedStat, Times};
 
 use super::Echo;
 use crate::campaign::endpoint::CampaignEndpoint;
 use crate::campaign::report::Row;
-use crate::schedstat::{SchedStat, Times};
 
 /// Time limit of an exchange, on a machine that other programs also use.
 const LONGEST_EXCHANGE: Duration = Duration::from_millis(500);
@@ -21,7 +21,7 @@ const LONGEST_CPU_TIME: Duration = Duration::from_millis(50);
 /// A connected pair: an endpoint of this process, and the attacked endpoint in a process of its
 /// own. Fields are dropped in order: the attacked process before this process's endpoint.
 #[derive(Debug)]
-pub(super) struct Bystanders {
+pub(crate) struct Bystanders {
     target: Echo,
     endpoint: CampaignEndpoint,
     threads: [SchedStat; 2],
@@ -29,7 +29,7 @@ pub(super) struct Bystanders {
 
 /// The exchanges of the pair during one attempt.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Exchanges {
+pub(crate) struct Exchanges {
     count: u64,
     time: Duration,
     longest: Duration,
@@ -42,7 +42,7 @@ impl Bystanders {
     ///
     /// # Errors
     /// An endpoint cannot be opened or connected.
-    pub(super) fn open() -> anyhow::Result<Self> {
+    pub(crate) fn open() -> anyhow::Result<Self> {
         let endpoint = CampaignEndpoint::open(None, &[])?;
         let target = Echo::start(&endpoint, &[])?;
         Self::connect(endpoint, target)
@@ -52,7 +52,7 @@ impl Bystanders {
     ///
     /// # Errors
     /// The endpoints do not connect.
-    pub(super) fn connect(
+    pub(crate) fn connect(
         mut endpoint: CampaignEndpoint,
         mut target: Echo,
     ) -> anyhow::Result<Self> {
@@ -69,7 +69,7 @@ impl Bystanders {
     }
 
     /// Returns the address of the attacked endpoint.
-    pub(super) fn target(&self) -> &str {
+    pub(crate) fn target(&self) -> &str {
         self.target.name()
     }
 
@@ -77,7 +77,7 @@ impl Bystanders {
     ///
     /// # Errors
     /// A message is lost or corrupted, or an exchange takes too long.
-    pub(super) fn exchange_for(&mut self, time: Duration) -> anyhow::Result<Exchanges> {
+    pub(crate) fn exchange_for(&mut self, time: Duration) -> anyhow::Result<Exchanges> {
         let (began, mut exchanges) = (Instant::now(), Exchanges::default());
         while exchanges.count == 0 || began.elapsed() < time {
             exchanges.add(self.exchange()?);
@@ -123,7 +123,7 @@ impl Bystanders {
 
 impl Exchanges {
     /// Adds the exchanges of another attempt.
-    pub(super) fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.count += other.count;
         self.time += other.time;
         self.longest = self.longest.max(other.longest);
@@ -131,7 +131,7 @@ impl Exchanges {
     }
 
     /// Writes the totals into the figures of a row.
-    pub(super) fn report(self, row: &mut Row) {
+    pub(crate) fn report(self, row: &mut Row) {
         let figures = &mut row.figures;
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         figures.insert("longest_exchange_ms", ms(self.longest));

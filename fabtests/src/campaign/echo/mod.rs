@@ -4,8 +4,8 @@
 //! another process is killed, stopped or attacking: they prove that the partner's endpoint still
 //! serves its other peers.
 
-mod background;
-mod bystanders;
+pub(super) mod background;
+pub(super) mod bystanders;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use selvedge_testkit::process::{self, Process};
 use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
-use super::echo::background::BackgroundTraffic;
+use self::background::BackgroundTraffic;
 use super::endpoint::{CampaignEndpoint, Completion, Kind};
 use super::message::{self, Stamp};
 use super::role::{self, Role};
@@ -98,11 +98,12 @@ impl Echo {
         others: &[String],
     ) -> anyhow::Result<Self> {
         let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
-        process.send(&Role::Echo(Config {
+        let config = Config {
             partner: partner.name()?,
             params: params.iter().map(owned).collect(),
             others: others.to_vec(),
-        }))?;
+        };
+        config.assign_to(&mut process)?;
         let name: String = process.receive()?;
         Ok(Self {
             addr: partner.insert(&name)?,
@@ -168,33 +169,37 @@ impl Echo {
     }
 }
 
-pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
-    let params = config.params.iter();
-    let params: Vec<_> = params.map(|(name, value)| (&**name, &**value)).collect();
-    let mut endpoint = CampaignEndpoint::open(None, &params)?;
-    let partner = endpoint.insert(&config.partner)?;
-    for _ in 0..POSTED_RECEIVES {
-        endpoint.trecv(partner, LARGEST, MATCH)?;
-    }
-    let mut traffic = BackgroundTraffic::new(&endpoint, &config.others)?;
-    process::reply(&endpoint.name()?)?;
-    let mut idle_polls = 0;
-    while !process::has_request()? {
-        idle_polls += 1;
-        while let Some(completion) = endpoint.poll()? {
-            idle_polls = 0;
-            if traffic.contains(completion.context) {
-                traffic.complete(completion.context);
-            } else {
-                send_back(&mut endpoint, partner, completion)?;
+impl Role for Config {
+    const NAME: &'static str = "echo";
+
+    fn execute(&self) -> anyhow::Result<()> {
+        let params = self.params.iter();
+        let params: Vec<_> = params.map(|(name, value)| (&**name, &**value)).collect();
+        let mut endpoint = CampaignEndpoint::open(None, &params)?;
+        let partner = endpoint.insert(&self.partner)?;
+        for _ in 0..POSTED_RECEIVES {
+            endpoint.trecv(partner, LARGEST, MATCH)?;
+        }
+        let mut traffic = BackgroundTraffic::new(&endpoint, &self.others)?;
+        process::reply(&endpoint.name()?)?;
+        let mut idle_polls = 0;
+        while !process::has_request()? {
+            idle_polls += 1;
+            while let Some(completion) = endpoint.poll()? {
+                idle_polls = 0;
+                if traffic.contains(completion.context) {
+                    traffic.complete(completion.context);
+                } else {
+                    send_back(&mut endpoint, partner, completion)?;
+                }
+            }
+            traffic.post_next(&mut endpoint);
+            if idle_polls > MAX_IDLE_POLLS && self.others.is_empty() {
+                std::thread::sleep(PAUSE);
             }
         }
-        traffic.post_next(&mut endpoint);
-        if idle_polls > MAX_IDLE_POLLS && config.others.is_empty() {
-            std::thread::sleep(PAUSE);
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Sends a received message back.

@@ -10,7 +10,7 @@ mod operation;
 mod path;
 mod scenario;
 mod sweep;
-mod target;
+pub(super) mod target;
 mod traced_process;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,13 +21,12 @@ use selvedge_testkit::random::Random;
 use selvedge_testkit::timeout::Timeout;
 use selvedge_testkit::usage::{Usage, private_after_trim, wait_for_no_sockets};
 
-use super::kill::operation::{OPERATIONS, Operation};
-use super::kill::path;
+use self::operation::{OPERATIONS, Operation};
+use self::scenario::Scenario;
+use self::sweep::{Fault, Observation, Point, attempt, explore};
+use self::traced_process::TracedProcess;
 use super::report::{Plan, Report, Row};
 use super::restart;
-use super::kill::scenario::Scenario;
-use super::kill::sweep::{Fault, Observation, Point, attempt, explore};
-use super::kill::traced_process::TracedProcess;
 
 /// Targets of each operation in the short form.
 const SHORT: u64 = 2;

@@ -7,14 +7,14 @@ use anyhow::{Context as _, bail, ensure};
 use selvedge::{Errno, FiAddr, TagMatch};
 use selvedge_testkit::timeout::Timeout;
 
-use crate::campaign::echo::Echo;
-use crate::campaign::endpoint::{Access, BLANK, CampaignEndpoint, Completion, Kind, MemoryKind, blank, discover};
-use crate::campaign::message;
-use crate::campaign::message::Stamp;
 use super::operation::{Action, Operation, number};
-use crate::campaign::role::Role;
 use super::target::{self, expected_after, initial_content};
 use super::traced_process::{Stop, TracedProcess};
+use crate::campaign::echo::Echo;
+use crate::campaign::endpoint::{
+    Access, BLANK, CampaignEndpoint, Completion, Kind, MemoryKind, blank, discover,
+};
+use crate::campaign::message::{self, Stamp};
 
 /// The partner and the bystander, and the operations that are outstanding with the target.
 #[derive(Debug)]
@@ -121,12 +121,12 @@ impl Scenario {
             self.post_receives(1)?;
         }
         let mut traced = TracedProcess::start(
-            &Role::Target(target::Config {
+            &target::Config {
                 operation: self.operation.name.to_owned(),
                 name: self.name.clone(),
                 partner: self.endpoint.name()?,
                 incarnation: self.incarnation,
-            }),
+            },
             is_traced,
         )?;
         let mut timeout = Timeout::new("a target at its mark");

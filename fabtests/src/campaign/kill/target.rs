@@ -6,11 +6,13 @@ use selvedge_testkit::process;
 use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
-use crate::campaign::endpoint::{Access, CampaignEndpoint, Completion, Kind, MemoryKind, blank, discover};
-use crate::campaign::message;
-use crate::campaign::message::Stamp;
 use super::operation::{Action, Operation, number};
 use super::traced_process::mark;
+use crate::campaign::endpoint::{
+    Access, CampaignEndpoint, Completion, Kind, MemoryKind, blank, discover,
+};
+use crate::campaign::message::{self, Stamp};
+use crate::campaign::role::Role;
 
 /// The configuration of a target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,40 +35,44 @@ struct Target {
     incarnation: u32,
 }
 
-pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
-    let operation = Operation::by_name(&config.operation)
-        .with_context(|| format!("there is no operation {:?}", config.operation))?;
-    let info = discover(Some(&config.name), &operation.params())?;
-    if operation.action == Action::Open {
-        mark()?;
+impl Role for Config {
+    const NAME: &'static str = "target";
+
+    fn execute(&self) -> anyhow::Result<()> {
+        let operation = Operation::by_name(&self.operation)
+            .with_context(|| format!("there is no operation {:?}", self.operation))?;
+        let info = discover(Some(&self.name), &operation.params())?;
+        if operation.action == Action::Open {
+            mark()?;
+        }
+        let endpoint = CampaignEndpoint::with_wait(&info, operation.target_wait_object())?;
+        if operation.action == Action::Open {
+            mark()?;
+        }
+        let mut target = Target {
+            operation,
+            partner: endpoint.insert(&self.partner)?,
+            endpoint,
+            incarnation: self.incarnation,
+        };
+        if let Action::Serve(access, len) = operation.action {
+            target.endpoint.register_memory()?;
+            let content = initial_content(access, target.stamp(number::OPERATION), len);
+            target.endpoint.set_memory(MemoryKind::Ordinary, &content);
+        }
+        if operation.is_connected() {
+            target.connect()?;
+        }
+        if operation.action == Action::Close {
+            return target.close();
+        }
+        if operation.action != Action::Open {
+            target.run_operation()?;
+        }
+        process::reply(&())?;
+        process::next_request::<()>()?;
+        target.run_to_end()
     }
-    let endpoint = CampaignEndpoint::with_wait(&info, operation.target_wait_object())?;
-    if operation.action == Action::Open {
-        mark()?;
-    }
-    let mut target = Target {
-        operation,
-        partner: endpoint.insert(&config.partner)?,
-        endpoint,
-        incarnation: config.incarnation,
-    };
-    if let Action::Serve(access, len) = operation.action {
-        target.endpoint.register_memory()?;
-        let content = initial_content(access, target.stamp(number::OPERATION), len);
-        target.endpoint.set_memory(MemoryKind::Ordinary, &content);
-    }
-    if operation.is_connected() {
-        target.connect()?;
-    }
-    if operation.action == Action::Close {
-        return target.close();
-    }
-    if operation.action != Action::Open {
-        target.run_operation()?;
-    }
-    process::reply(&())?;
-    process::next_request::<()>()?;
-    target.run_to_end()
 }
 
 impl Target {
@@ -221,7 +227,7 @@ impl Target {
 }
 
 /// Returns the content of memory before an access.
-pub(super) fn initial_content(access: Access, stamp: Stamp, len: usize) -> Box<[u8]> {
+pub(crate) fn initial_content(access: Access, stamp: Stamp, len: usize) -> Box<[u8]> {
     match access {
         Access::Write => blank(len),
         Access::Read => message::write(stamp, len),
@@ -230,7 +236,7 @@ pub(super) fn initial_content(access: Access, stamp: Stamp, len: usize) -> Box<[
 }
 
 /// Returns the content of memory after an access.
-pub(super) fn expected_after(access: Access, stamp: Stamp, len: usize) -> Box<[u8]> {
+pub(crate) fn expected_after(access: Access, stamp: Stamp, len: usize) -> Box<[u8]> {
     match access {
         Access::Write | Access::Read => message::write(stamp, len),
         Access::Add => (stamp.word() + 1).to_ne_bytes().into(),

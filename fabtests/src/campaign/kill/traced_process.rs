@@ -12,8 +12,7 @@ use nix::sys::signal::{Signal, raise};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use selvedge_testkit::process::Process;
 
-use crate::campaign::role;
-use crate::campaign::role::Role;
+use crate::campaign::role::{self, Role};
 
 /// The process, which is killed when this value is dropped.
 #[derive(Debug)]
@@ -38,14 +37,14 @@ impl TracedProcess {
     ///
     /// # Errors
     /// The process cannot be started or traced.
-    pub(crate) fn start(role: &Role, is_traced: bool) -> anyhow::Result<Self> {
+    pub(crate) fn start(role: &impl Role, is_traced: bool) -> anyhow::Result<Self> {
         let mut process = role::start_process()?;
         if is_traced {
             // The kernel kills the traced process when this process ends.
             let options = ptrace::Options::PTRACE_O_EXITKILL;
             ptrace::seize(process.pid(), options).context("ptrace(2)")?;
         }
-        process.send(role)?;
+        role.assign_to(&mut process)?;
         Ok(Self { process, is_traced })
     }
 
@@ -192,6 +191,6 @@ fn address(addr: u64) -> ptrace::AddressType {
 const INT3: i64 = 0xcc;
 
 /// Child process: stops itself until it is continued.
-pub(super) fn mark() -> anyhow::Result<()> {
+pub(crate) fn mark() -> anyhow::Result<()> {
     raise(Signal::SIGSTOP).context("SIGSTOP for this process itself")
 }

@@ -6,7 +6,7 @@
 //! messages of an incarnation arrive in order and once, before the first message of the next
 //! incarnation. A message to one incarnation reaches no other.
 
-mod restarted;
+pub(super) mod restarted;
 mod signal_storm;
 
 use std::collections::BTreeMap;
@@ -20,13 +20,13 @@ use selvedge_testkit::random::Random;
 use selvedge_testkit::timeout::Timeout;
 use selvedge_testkit::usage::{Usage, private_after_trim, wait_for_no_sockets};
 
+use self::restarted::{Config, End, LARGEST, MEMORIES, WINDOW, is_lost_with_sender, kind_and_len};
+use self::signal_storm::SignalStorm;
 use super::echo::Echo;
 use super::endpoint::{Access, CampaignEndpoint, Completion, blank};
 use super::message::{self, Stamp};
 use super::report::{Plan, Report, Row};
-use super::restart::restarted::{Config, End, LARGEST, MEMORIES, WINDOW, is_lost_with_sender, kind_and_len};
 use super::role::Role;
-use super::restart::signal_storm::SignalStorm;
 
 /// The name of the row in which the partner accesses memory of the incarnations.
 const MEMORY_ROW: &str = "memory";
@@ -245,14 +245,14 @@ impl Partner {
 
     fn start(&mut self, end: End) -> anyhow::Result<Process> {
         self.incarnation += 1;
-        Role::Restarted(Config {
+        Config {
             name: self.name.clone(),
             partner: self.endpoint.name()?,
             incarnation: self.incarnation,
             end,
             signal_rate: self.signal_rate,
             has_memory: self.has_memory,
-        })
+        }
         .start()
     }
 

@@ -9,10 +9,10 @@ use selvedge_testkit::process;
 use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
-use crate::campaign::endpoint::{CampaignEndpoint, Kind, MemoryKind};
-use crate::campaign::message;
-use crate::campaign::message::Stamp;
 use super::signal_storm::SignalStorm;
+use crate::campaign::endpoint::{CampaignEndpoint, Kind, MemoryKind};
+use crate::campaign::message::{self, Stamp};
+use crate::campaign::role::Role;
 
 /// The configuration of one incarnation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -85,41 +85,45 @@ struct Restarted {
     has_memory: bool,
 }
 
-pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
-    let _signals = config.signal_rate.map(SignalStorm::start).transpose()?;
-    let mut endpoint = CampaignEndpoint::open(Some(&config.name), &[])?;
-    if config.has_memory {
-        endpoint.register_memory()?;
-        let initial_stamp = Stamp::new(config.incarnation, 0).word().to_le_bytes();
-        for memory_kind in MEMORIES {
-            endpoint.set_memory(memory_kind, &initial_stamp);
+impl Role for Config {
+    const NAME: &'static str = "restarted";
+
+    fn execute(&self) -> anyhow::Result<()> {
+        let _signals = self.signal_rate.map(SignalStorm::start).transpose()?;
+        let mut endpoint = CampaignEndpoint::open(Some(&self.name), &[])?;
+        if self.has_memory {
+            endpoint.register_memory()?;
+            let initial_stamp = Stamp::new(self.incarnation, 0).word().to_le_bytes();
+            for memory_kind in MEMORIES {
+                endpoint.set_memory(memory_kind, &initial_stamp);
+            }
         }
-    }
-    let mut restarted = Restarted {
-        partner: endpoint.insert(&config.partner)?,
-        endpoint,
-        incarnation: config.incarnation,
-        sent: 0,
-        outstanding: Vec::new(),
-        received: HashSet::new(),
-        has_memory: config.has_memory,
-    };
-    for _ in 0..WINDOW {
-        restarted.post_receive()?;
-    }
-    match config.end {
-        End::Kill => loop {
-            restarted.step()?;
-        },
-        End::Exit(count) => {
-            restarted.stream(count)?;
-            process::reply(&count)?;
-            std::process::exit(0)
+        let mut restarted = Restarted {
+            partner: endpoint.insert(&self.partner)?,
+            endpoint,
+            incarnation: self.incarnation,
+            sent: 0,
+            outstanding: Vec::new(),
+            received: HashSet::new(),
+            has_memory: self.has_memory,
+        };
+        for _ in 0..WINDOW {
+            restarted.post_receive()?;
         }
-        End::Close(count) => {
-            restarted.stream(count)?;
-            drop(restarted);
-            process::reply(&count)
+        match self.end {
+            End::Kill => loop {
+                restarted.step()?;
+            },
+            End::Exit(count) => {
+                restarted.stream(count)?;
+                process::reply(&count)?;
+                std::process::exit(0)
+            }
+            End::Close(count) => {
+                restarted.stream(count)?;
+                drop(restarted);
+                process::reply(&count)
+            }
         }
     }
 }

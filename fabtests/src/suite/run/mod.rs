@@ -137,7 +137,8 @@ impl Batch<'_> {
             let report = match manifest.fault(&entry.provider, &entry.name) {
                 Some(reason) => skip_report(entry, reason),
                 None => {
-                    let report = attempt::run_entry(entry, index, self.plan);
+                    let report =
+                        attempt::run_entry(entry, index, self.plan.slowness, self.plan.hosts);
                     check_expectation(report, manifest)
                 }
             };

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use selvedge_testkit::domain::{Block, DomainContext};
 
-use super::{CONTROL, ChannelConfig};
+use super::config::{CONTROL, ChannelConfig};
 use crate::upstream::data::payload::CANARY;
 
 /// Maximum memory of all slots of one direction, unless a single message needs more.

@@ -29,7 +29,7 @@ impl Channel {
     ///
     /// # Errors
     /// The peer does not respond, or its address is invalid.
-    pub(super) fn handshake(&mut self) -> anyhow::Result<()> {
+    pub(in crate::upstream) fn handshake(&mut self) -> anyhow::Result<()> {
         if let Some(oob) = &mut self.oob {
             let name = self.endpoint.name()?;
             let from_peer = oob.exchange(&name)?;
@@ -45,7 +45,7 @@ impl Channel {
     ///
     /// # Errors
     /// The bytes are no address, or the provider refuses it.
-    pub(super) fn insert_peer(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+    pub(in crate::upstream) fn insert_peer(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         let zero = bytes.iter().position(|&byte| byte == 0);
         let text = zero.map(|zero| &bytes[..=zero]).unwrap_or(bytes);
         let address = Address::from_bytes(text)
@@ -132,7 +132,10 @@ impl Channel {
     ///
     /// # Errors
     /// The response cannot be sent.
-    pub(super) fn is_repeated_handshake(&mut self, entry: &Entry) -> anyhow::Result<bool> {
+    pub(in crate::upstream) fn is_repeated_handshake(
+        &mut self,
+        entry: &Entry,
+    ) -> anyhow::Result<bool> {
         let Some(handshake_message) = &self.handshake_message else {
             return Ok(false);
         };

@@ -37,7 +37,7 @@ const TYPES: [&str; 20] = [
 ///
 /// # Errors
 /// The name is unknown.
-pub(super) fn op(name: &str) -> anyhow::Result<Op> {
+pub(in crate::upstream) fn op(name: &str) -> anyhow::Result<Op> {
     let number = number(name, &OPS, "FI_", "atomic_");
     number
         .and_then(Op::from_raw)
@@ -48,7 +48,7 @@ pub(super) fn op(name: &str) -> anyhow::Result<Op> {
 ///
 /// # Errors
 /// The name is unknown.
-pub(super) fn datatype(name: &str) -> anyhow::Result<Datatype> {
+pub(in crate::upstream) fn datatype(name: &str) -> anyhow::Result<Datatype> {
     let number = number(name, &TYPES, "FI_", "");
     number
         .and_then(Datatype::from_raw)
@@ -67,7 +67,7 @@ fn number(name: &str, names: &[&str], prefix: &str, infix: &str) -> Option<u32> 
 }
 
 /// The name of a call in upstream's tables.
-pub(super) fn name(call: AtomicCall) -> String {
+pub(in crate::upstream) fn name(call: AtomicCall) -> String {
     let op = OPS[call.op as usize].to_ascii_uppercase();
     let atomic = match call.op {
         Op::AtomicRead | Op::AtomicWrite => "ATOMIC_",
@@ -79,10 +79,10 @@ pub(super) fn name(call: AtomicCall) -> String {
 
 /// A `Case` is the value of an element before an operation, and the operands of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Case {
-    pub(super) target: i64,
-    pub(super) operand: i64,
-    pub(super) comparand: i64,
+pub(in crate::upstream) struct Case {
+    pub(in crate::upstream) target: i64,
+    pub(in crate::upstream) operand: i64,
+    pub(in crate::upstream) comparand: i64,
 }
 
 const fn case(target: i64, operand: i64, comparand: i64) -> Case {
@@ -104,7 +104,7 @@ const CASES: [Case; 5] = [
 ];
 
 /// The cases of a type.
-pub(super) fn cases(datatype: Datatype) -> &'static [Case] {
+pub(in crate::upstream) fn cases(datatype: Datatype) -> &'static [Case] {
     match is_integer(datatype) {
         true => &CASES,
         false => &CASES[..4],
@@ -120,7 +120,7 @@ fn is_integer(datatype: Datatype) -> bool {
 }
 
 /// The result of an operation on an element (fi_atomic(3)).
-pub(super) fn expected(op: Op, case: Case) -> i64 {
+pub(in crate::upstream) fn expected(op: Op, case: Case) -> i64 {
     let oracle = oracle(Datatype::Int64).expect("64-bit integers have an oracle");
     let [target, operand, comparand] =
         [case.target, case.operand, case.comparand].map(i64::to_ne_bytes);
@@ -130,7 +130,7 @@ pub(super) fn expected(op: Op, case: Case) -> i64 {
 }
 
 /// A small number as an element of a type.
-pub(super) fn encode(datatype: Datatype, value: i64) -> Vec<u8> {
+pub(in crate::upstream) fn encode(datatype: Datatype, value: i64) -> Vec<u8> {
     let bytes = i128::from(value).to_le_bytes();
     let small = value as f32;
     let mut element = match datatype {
@@ -194,7 +194,7 @@ fn extended(value: i64) -> Vec<u8> {
 
 /// Whether each byte of an element belongs to the number rather than to padding. The 16 values
 /// repeat over a longer element.
-pub(super) fn significant_bytes(datatype: Datatype) -> Vec<bool> {
+pub(in crate::upstream) fn significant_bytes(datatype: Datatype) -> Vec<bool> {
     let has_padding = matches!(datatype, Datatype::LongDouble | Datatype::LongDoubleComplex)
         && cfg!(any(target_arch = "x86_64", target_arch = "x86"));
     (0..16).map(|at| !has_padding || at < 10).collect()

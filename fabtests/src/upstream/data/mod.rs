@@ -1,6 +1,5 @@
 //! The data that programs send and check, and the tables that they print.
 
-mod atomics;
-mod payload;
-mod perf;
-
+pub(super) mod atomics;
+pub(super) mod payload;
+pub(super) mod perf;

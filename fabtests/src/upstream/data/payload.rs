@@ -11,19 +11,19 @@ use selvedge_testkit::domain::Memory;
 use selvedge_testkit::failure::wrong;
 
 /// The value of a byte that was not written.
-pub(super) const POISON: u8 = 0xa5;
+pub(in crate::upstream) const POISON: u8 = 0xa5;
 /// The number of bytes on either side of a buffer that must stay unwritten.
-pub(super) const CANARY: usize = 64;
+pub(in crate::upstream) const CANARY: usize = 64;
 
 /// The identity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(in crate::upstream) struct Stamp {
     /// The sender's number.
-    pub(super) from: u16,
+    pub(in crate::upstream) from: u16,
     /// The receiver's number.
-    pub(super) to: u16,
+    pub(in crate::upstream) to: u16,
     /// The number of messages that the sender has sent before.
-    pub(super) number: u64,
+    pub(in crate::upstream) number: u64,
 }
 
 /// The first word of a message header, in messages that are long enough for one.
@@ -34,7 +34,7 @@ const HEADER: usize = 32;
 impl Stamp {
     /// Returns the stamp of message `number` from the client to the server, or in the other
     /// direction.
-    pub(super) fn of_pair(from_client: bool, number: u64) -> Self {
+    pub(in crate::upstream) fn of_pair(from_client: bool, number: u64) -> Self {
         let (from, to) = match from_client {
             true => (1, 0),
             false => (0, 1),
@@ -43,7 +43,7 @@ impl Stamp {
     }
 
     /// Returns the bytes of the message.
-    pub(super) fn message(self, len: usize) -> Vec<u8> {
+    pub(in crate::upstream) fn message(self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         let seed = self.seed() ^ (len as u64).rotate_left(17);
         if len < 2 * HEADER {
@@ -59,7 +59,7 @@ impl Stamp {
     }
 
     /// Writes the message into memory.
-    pub(super) fn write(self, memory: &Memory, offset: usize, len: usize) {
+    pub(in crate::upstream) fn write(self, memory: &Memory, offset: usize, len: usize) {
         memory.put(offset, &self.message(len));
     }
 
@@ -67,7 +67,12 @@ impl Stamp {
     ///
     /// # Errors
     /// The first difference, and the message that the memory holds instead, if its header is valid.
-    pub(super) fn check(self, memory: &Memory, offset: usize, len: usize) -> anyhow::Result<()> {
+    pub(in crate::upstream) fn check(
+        self,
+        memory: &Memory,
+        offset: usize,
+        len: usize,
+    ) -> anyhow::Result<()> {
         self.check_bytes(&memory.get(offset, len))
     }
 
@@ -75,7 +80,7 @@ impl Stamp {
     ///
     /// # Errors
     /// As [`Self::check`].
-    pub(super) fn check_bytes(self, bytes: &[u8]) -> anyhow::Result<()> {
+    pub(in crate::upstream) fn check_bytes(self, bytes: &[u8]) -> anyhow::Result<()> {
         let expected = self.message(bytes.len());
         if bytes == expected {
             return Ok(());
@@ -132,7 +137,7 @@ impl std::fmt::Display for Stamp {
 }
 
 /// Fills a receive buffer and its canaries with the poison value.
-pub(super) fn poison(memory: &Memory, offset: usize, len: usize) {
+pub(in crate::upstream) fn poison(memory: &Memory, offset: usize, len: usize) {
     memory.fill(offset - CANARY, len + 2 * CANARY, POISON);
 }
 
@@ -140,7 +145,7 @@ pub(super) fn poison(memory: &Memory, offset: usize, len: usize) {
 ///
 /// # Errors
 /// The first byte that was written.
-pub(super) fn check_around(
+pub(in crate::upstream) fn check_around(
     memory: &Memory,
     offset: usize,
     len: usize,

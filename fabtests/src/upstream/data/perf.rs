@@ -7,7 +7,7 @@ use crate::upstream::options::{Options, iterations};
 
 /// A table, whose rows are printed one by one.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(in crate::upstream) struct Table {
     command_line: String,
     machine: bool,
     has_heading: bool,
@@ -15,22 +15,22 @@ pub(super) struct Table {
 
 /// A measurement.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row<'a> {
+pub(in crate::upstream) struct Row<'a> {
     /// The name of the row, in tables with a column of names.
-    pub(super) name: Option<&'a str>,
+    pub(in crate::upstream) name: Option<&'a str>,
     /// The length of a transfer in bytes.
-    pub(super) size: usize,
+    pub(in crate::upstream) size: usize,
     /// The number of iterations.
-    pub(super) iterations: usize,
+    pub(in crate::upstream) iterations: usize,
     /// The number of transfers in an iteration.
-    pub(super) transfers: usize,
+    pub(in crate::upstream) transfers: usize,
     /// The elapsed time.
-    pub(super) time: Duration,
+    pub(in crate::upstream) time: Duration,
 }
 
 impl Table {
     /// Creates a table without rows.
-    pub(super) fn new(options: &Options) -> Self {
+    pub(in crate::upstream) fn new(options: &Options) -> Self {
         Self {
             command_line: options.command_line.join(" "),
             machine: options.machine,
@@ -39,7 +39,7 @@ impl Table {
     }
 
     /// Prints a row, and the heading before the first one.
-    pub(super) fn print(&mut self, row: &Row<'_>) {
+    pub(in crate::upstream) fn print(&mut self, row: &Row<'_>) {
         self.print_heading(row.name.is_some());
         println!(
             "{}",
@@ -51,7 +51,7 @@ impl Table {
     }
 
     /// Prints the heading, with or without a column of names, unless it has been printed.
-    pub(super) fn print_heading(&mut self, has_names: bool) {
+    pub(in crate::upstream) fn print_heading(&mut self, has_names: bool) {
         if !std::mem::replace(&mut self.has_heading, true) {
             print!("{}", self.heading(has_names));
         }
@@ -130,12 +130,13 @@ impl Row<'_> {
     }
 }
 
-pub(super) type Units = [(usize, &'static str); 3];
-pub(super) const BINARY: Units = [(1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k")];
-pub(super) const DECIMAL: Units = [(1_000_000_000, "b"), (1_000_000, "m"), (1000, "k")];
+pub(in crate::upstream) type Units = [(usize, &'static str); 3];
+pub(in crate::upstream) const BINARY: Units = [(1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k")];
+pub(in crate::upstream) const DECIMAL: Units =
+    [(1_000_000_000, "b"), (1_000_000, "m"), (1000, "k")];
 
 /// Formats a number in its largest unit, with one decimal below ten unless it is zero.
-pub(super) fn format_short(number: usize, units: &Units) -> String {
+pub(in crate::upstream) fn format_short(number: usize, units: &Units) -> String {
     let unit = units.iter().find(|(unit, _)| number >= *unit);
     let (unit, name) = unit.copied().unwrap_or((1, ""));
     let whole = number / unit;
@@ -146,7 +147,7 @@ pub(super) fn format_short(number: usize, units: &Units) -> String {
 }
 
 /// Measures the time of `count` iterations after a warm-up.
-pub(super) fn measure_iterations<S>(
+pub(in crate::upstream) fn measure_iterations<S>(
     state: &mut S,
     warmup: usize,
     count: usize,
@@ -163,7 +164,7 @@ pub(super) fn measure_iterations<S>(
 }
 
 /// Returns the number of messages of a size: from the options, or `times` the default of the size.
-pub(super) fn count(options: &Options, size: usize, times: usize) -> usize {
+pub(in crate::upstream) fn count(options: &Options, size: usize, times: usize) -> usize {
     options
         .iterations
         .unwrap_or_else(|| times * iterations(size))

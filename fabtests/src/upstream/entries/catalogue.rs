@@ -1,7 +1,6 @@
 //! The command lines in the test sets of upstream (libfabric's fabtests), as entries of the suite.
 
-use crate::suite::catalogue::Selection;
-use crate::suite::{Entry, Process, Set};
+use crate::suite::{Entry, Process, Selection, Set};
 
 /// Programs that run as one process.
 const ONE_PROCESS: &[&str] = &[
@@ -266,7 +265,7 @@ mod tests {
 
     #[test]
     fn every_generic_program_of_upstream_exists() {
-        for name in crate::upstream::GENERIC {
+        for name in crate::upstream::programs::tests::GENERIC {
             assert!(
                 crate::upstream::find_program(name).is_some(),
                 "{name} is missing"
@@ -282,7 +281,7 @@ mod tests {
         // The client of `fi_pingpong` does not wait for its server, as libfabric's does not. The
         // program has its own test.
         let has_own_test = |name: &str| name == "fi_pingpong";
-        for program in crate::upstream::PROGRAMS {
+        for program in crate::upstream::programs::PROGRAMS {
             let is_listed = names.iter().any(|name| {
                 let mut words = name.split_whitespace();
                 words.next() == Some(program.name)

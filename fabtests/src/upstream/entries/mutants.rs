@@ -6,9 +6,8 @@ use selvedge::info::EpType;
 use selvedge::{AddrFormat, Hints};
 
 use super::catalogue;
-use crate::suite::Entry;
-use crate::suite::catalogue::Selection;
 use crate::suite::defect::{Defect, VARIABLE};
+use crate::suite::{Entry, Selection};
 
 /// Catalogue entries and the defects that they detect.
 pub(crate) const DETECTED: &[(&str, &[Defect])] = &[
@@ -329,7 +328,7 @@ mod tests {
 
     #[test]
     fn every_program_detects_a_defect() {
-        for program in crate::upstream::PROGRAMS {
+        for program in crate::upstream::programs::PROGRAMS {
             let mut lines = DETECTED.iter().map(|(line, _)| line.split_whitespace());
             let detects = lines.any(|mut words| words.next() == Some(program.name));
             let is_excepted = WITHOUT_DEFECTS

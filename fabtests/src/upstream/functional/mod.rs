@@ -15,16 +15,19 @@ use selvedge_testkit::domain::Queue;
 use selvedge_testkit::failure::wrong;
 
 use super::channel::{Channel, ChannelConfig};
-use super::setup::discover::{discover, hints};
 use super::options::{
     ADDRESS, FABRIC, INFO, OUT_OF_BAND_PORT, OptionSet, Options, OutOfBand, PAIR,
 };
+use super::setup::discover::{discover, hints};
 
-pub(super) use crate::upstream::programs::absent::*;
-pub(super) use memory::atomic::rdm_atomic;
-pub(super) use objects::av::av_xfer;
-pub(super) use messages::cancel::recv_cancel;
 pub(super) use connections::cm::cm_data;
+pub(super) use connections::sockets::msg_sockets;
+pub(super) use memory::atomic::rdm_atomic;
+pub(super) use memory::regions::multi_mr;
+pub(super) use memory::rma_event::rdm_rma_event;
+pub(super) use memory::trigger::{DEFERRED, rdm_deferred_wq, rdm_rma_trigger};
+pub(super) use memory::unmap::unmap_mem;
+pub(super) use messages::cancel::recv_cancel;
 pub(super) use messages::completion_data::cq_data;
 pub(super) use messages::flood::flood;
 pub(super) use messages::greeting::{dgram, loopback, msg, msg_epoll, rdm};
@@ -32,18 +35,15 @@ pub(super) use messages::inject::inject_test;
 pub(super) use messages::multi_recv::{OPTIONS as MULTI_RECV, multi_recv};
 pub(super) use messages::multicast::{OPTIONS as MULTICAST, mcast};
 pub(super) use messages::peek::rdm_tagged_peek;
+pub(super) use messages::unexpected::unexpected_msg;
+pub(super) use objects::av::av_xfer;
 pub(super) use objects::poll::poll;
-pub(super) use memory::regions::multi_mr;
 pub(super) use objects::resources::{OPTIONS as RESOURCES, resmgmt_test};
-pub(super) use memory::rma_event::rdm_rma_event;
 pub(super) use objects::scalable::{CONTEXTS, scalable_ep};
 pub(super) use objects::several::{multi_ep, rdm_multi_client, rdm_multi_domain};
 pub(super) use objects::shared::{SHARED_CONTEXTS, shared_ctx};
 pub(super) use objects::shared_av::{SHARED_AV, rdm_shared_av};
-pub(super) use connections::sockets::msg_sockets;
-pub(super) use memory::trigger::{DEFERRED, rdm_deferred_wq, rdm_rma_trigger};
-pub(super) use messages::unexpected::unexpected_msg;
-pub(super) use memory::unmap::unmap_mem;
+pub(super) use stress::{OPTIONS as STRESS, rdm_stress};
 
 /// The options of a functional program: those that all of them have, and `own`, which only this one
 /// has.
@@ -58,7 +58,7 @@ pub(super) const fn option_set(specific: &'static str) -> OptionSet {
 /// Opens a channel with the endpoint type that the options request; `FI_EP_RDM` by default.
 fn open(options: &Options, caps: Caps, config: ChannelConfig) -> anyhow::Result<Channel> {
     match options.ep_type {
-        Some(EpType::Msg) => super::channel::connect::open_channel(options, caps, config),
+        Some(EpType::Msg) => super::channel::open_channel(options, caps, config),
         ep_type => {
             let hints = hints(options, caps, ep_type.unwrap_or(EpType::Rdm))?;
             let info = discover(options, &hints)?;

@@ -15,15 +15,15 @@ use selvedge_testkit::collectives::Collective;
 use selvedge_testkit::domain::{DomainEndpoint, EndpointConfig};
 use selvedge_testkit::failure::{failure, wrong};
 
-use crate::upstream::setup::discover::{discover, hints};
-use crate::upstream::setup::domain;
 use super::Job;
 use crate::upstream::options::{Options, WaitMethod};
+use crate::upstream::setup::discover::{discover, hints};
+use crate::upstream::setup::domain;
 
 const JOIN_CONTEXT: Context = Context(77);
 
 /// Runs the program.
-pub(super) fn multinode_coll(options: &Options) -> anyhow::Result<()> {
+pub(in crate::upstream) fn multinode_coll(options: &Options) -> anyhow::Result<()> {
     let ranks = super::parse_ranks(options)?;
     let mut without_server = super::without_server(options);
     if options.has("T") && is_oversubscribed(ranks)? && without_server.waiting == WaitMethod::Spin {

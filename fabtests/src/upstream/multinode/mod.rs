@@ -5,6 +5,8 @@
 
 mod collectives;
 
+pub(super) use collectives::multinode_coll;
+
 use std::net::TcpListener;
 use std::time::Instant;
 
@@ -16,12 +18,12 @@ use selvedge_testkit::domain::{
 };
 use selvedge_testkit::failure::wrong;
 
+use super::data::payload::{POISON, Stamp};
+use super::functional;
+use super::options::{ADDRESS, FABRIC, INFO, OptionSet, Options, PAIR};
 use super::setup::discover::{discover, hints};
 use super::setup::domain;
-use super::functional;
 use super::setup::oob::{Listener, OutOfBandChannel};
-use super::options::{ADDRESS, FABRIC, INFO, OptionSet, Options, PAIR};
-use super::data::payload::{POISON, Stamp};
 
 /// The options of the program.
 pub(super) const OPTIONS: OptionSet = OptionSet {

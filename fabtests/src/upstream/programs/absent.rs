@@ -7,16 +7,16 @@ use selvedge::{Caps, Hints};
 use selvedge_testkit::failure::unsupported;
 
 use crate::upstream::functional::option_set;
-use crate::upstream::setup::discover::{discover, hints};
 use crate::upstream::options::{OptionSet, Options};
+use crate::upstream::setup::discover::{discover, hints};
 
 /// The options of upstream's programs of this kind.
-pub(in crate::upstream) const ABSENT: OptionSet = option_set("T:VA:u:x:z:n:Uvo:k");
+pub(super) const ABSENT: OptionSet = option_set("T:VA:u:x:z:n:Uvo:k");
 
 macro_rules! absent {
     ($($(#[$doc:meta])+ $name:ident $missing:literal |$hints:ident| $change:expr;)+) => {
         $($(#[$doc])+
-        pub(in crate::upstream) fn $name(options: &Options) -> anyhow::Result<()> {
+        pub(super) fn $name(options: &Options) -> anyhow::Result<()> {
             query(options, $missing, |$hints| $change)
         })+
     };

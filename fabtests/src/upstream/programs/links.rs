@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 
-use crate::upstream::PROGRAMS;
+use crate::upstream::programs::PROGRAMS;
 
 /// Arguments of `fabtests links`.
 #[derive(Clone, Debug, clap::Args)]

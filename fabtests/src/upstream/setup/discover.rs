@@ -13,14 +13,18 @@ use selvedge::info::{EpType, Version};
 use selvedge::{AddrFormat, Address, Caps, Hints, Info, InfoFlags, Mode, MrMode};
 use selvedge_testkit::failure::unsupported;
 
-use crate::upstream::options::{Options, PORT};
 use crate::suite::defect::registry;
+use crate::upstream::options::{Options, PORT};
 
 /// Makes the hints of a program and its options.
 ///
 /// # Errors
 /// The options request a capability that no provider has.
-pub(super) fn hints(options: &Options, caps: Caps, ep_type: EpType) -> anyhow::Result<Hints> {
+pub(in crate::upstream) fn hints(
+    options: &Options,
+    caps: Caps,
+    ep_type: EpType,
+) -> anyhow::Result<Hints> {
     if options.device_memory {
         return Err(unsupported("device memory (FI_HMEM) is not supported"));
     }
@@ -57,7 +61,7 @@ pub(super) fn hints(options: &Options, caps: Caps, ep_type: EpType) -> anyhow::R
 ///
 /// # Errors
 /// The error of discovery.
-pub(super) fn discover(options: &Options, hints: &Hints) -> anyhow::Result<Info> {
+pub(in crate::upstream) fn discover(options: &Options, hints: &Hints) -> anyhow::Result<Info> {
     let info = query(hints, None, None, InfoFlags::empty())?;
     check_prefix(options, &info)?;
     let uses_addresses = options.out_of_band.is_none() || options.out_of_band_host.is_some();
@@ -78,7 +82,11 @@ pub(super) fn discover(options: &Options, hints: &Hints) -> anyhow::Result<Info>
 ///
 /// # Errors
 /// As [`discover`].
-pub(super) fn discover_peer(options: &Options, hints: &Hints, host: &str) -> anyhow::Result<Info> {
+pub(in crate::upstream) fn discover_peer(
+    options: &Options,
+    hints: &Hints,
+    host: &str,
+) -> anyhow::Result<Info> {
     let info = query(hints, None, None, InfoFlags::empty())?;
     let format = HostFormat {
         are_strings: info.addr_format == AddrFormat::Str,

@@ -13,7 +13,7 @@ use crate::upstream::options::Options;
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Returns the time limit of a wait.
-pub(super) fn timeout(options: &Options) -> Duration {
+pub(in crate::upstream) fn timeout(options: &Options) -> Duration {
     options.timeout.unwrap_or(TIMEOUT)
 }
 
@@ -21,7 +21,10 @@ pub(super) fn timeout(options: &Options) -> Duration {
 ///
 /// # Errors
 /// The provider's error.
-pub(super) fn open(options: &Options, info: Info) -> anyhow::Result<Arc<DomainContext>> {
+pub(in crate::upstream) fn open(
+    options: &Options,
+    info: Info,
+) -> anyhow::Result<Arc<DomainContext>> {
     let fabric = info.fabric().context("cannot open a fabric")?;
     open_on(options, &*fabric, info)
 }
@@ -30,7 +33,7 @@ pub(super) fn open(options: &Options, info: Info) -> anyhow::Result<Arc<DomainCo
 ///
 /// # Errors
 /// The provider's error.
-pub(super) fn open_on(
+pub(in crate::upstream) fn open_on(
     options: &Options,
     fabric: &dyn Fabric,
     info: Info,

@@ -26,15 +26,15 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// An out-of-band connection.
 #[derive(Debug)]
-pub(super) struct OutOfBandChannel(TcpStream);
+pub(in crate::upstream) struct OutOfBandChannel(TcpStream);
 
 /// A listening socket of a server that accepts successive clients.
 #[derive(Debug)]
-pub(super) struct Listener(TcpListener);
+pub(in crate::upstream) struct Listener(TcpListener);
 
 impl Listener {
     /// Wraps a socket that listens already.
-    pub(super) fn wrap(listener: TcpListener) -> Self {
+    pub(in crate::upstream) fn wrap(listener: TcpListener) -> Self {
         Self(listener)
     }
 
@@ -42,7 +42,7 @@ impl Listener {
     ///
     /// # Errors
     /// The system's error.
-    pub(super) fn open(host: Option<&str>, port: u16) -> anyhow::Result<Self> {
+    pub(in crate::upstream) fn open(host: Option<&str>, port: u16) -> anyhow::Result<Self> {
         let host = host.unwrap_or("0.0.0.0");
         let listener = TcpListener::bind((host, port));
         Ok(Self(listener.with_context(|| {
@@ -54,7 +54,10 @@ impl Listener {
     ///
     /// # Errors
     /// The system's error.
-    pub(super) fn accept(&self, timeout: Duration) -> anyhow::Result<OutOfBandChannel> {
+    pub(in crate::upstream) fn accept(
+        &self,
+        timeout: Duration,
+    ) -> anyhow::Result<OutOfBandChannel> {
         let (stream, _) = self.0.accept().context("cannot accept a connection")?;
         OutOfBandChannel::wrap(stream, timeout)
     }
@@ -66,7 +69,7 @@ impl Listener {
     ///
     /// # Errors
     /// [`Errno::TimedOut`] if no process connects within `timeout`; the system's error.
-    pub(super) fn accept_within(
+    pub(in crate::upstream) fn accept_within(
         &self,
         timeout: Duration,
         number: usize,
@@ -99,7 +102,11 @@ impl OutOfBandChannel {
     ///
     /// # Errors
     /// As [`Self::receive`].
-    pub(super) fn receive_from(&mut self, who: &str, len: usize) -> anyhow::Result<Vec<u8>> {
+    pub(in crate::upstream) fn receive_from(
+        &mut self,
+        who: &str,
+        len: usize,
+    ) -> anyhow::Result<Vec<u8>> {
         let time = PollTimeout::try_from(LONG).unwrap_or(PollTimeout::MAX);
         let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
         if poll(&mut fds, time)? == 0 {
@@ -112,7 +119,7 @@ impl OutOfBandChannel {
     ///
     /// # Errors
     /// The peer is unreachable, or the system's error.
-    pub(super) fn establish(options: &Options) -> anyhow::Result<Self> {
+    pub(in crate::upstream) fn establish(options: &Options) -> anyhow::Result<Self> {
         let port = options.out_of_band.map_or(OUT_OF_BAND_PORT, |oob| oob.port);
         Self::establish_at(options, port)
     }
@@ -121,7 +128,7 @@ impl OutOfBandChannel {
     ///
     /// # Errors
     /// As [`Self::establish`].
-    pub(super) fn establish_at(options: &Options, port: u16) -> anyhow::Result<Self> {
+    pub(in crate::upstream) fn establish_at(options: &Options, port: u16) -> anyhow::Result<Self> {
         let host = options.out_of_band_host.as_deref();
         let timeout = domain::timeout(options);
         match &options.server {
@@ -135,7 +142,11 @@ impl OutOfBandChannel {
     /// # Errors
     /// [`Errno::NoData`] if `host` cannot be resolved; [`Errno::ConnRefused`] if the server does
     /// not listen in time; the system's error.
-    pub(super) fn connect(host: &str, port: u16, timeout: Duration) -> anyhow::Result<Self> {
+    pub(in crate::upstream) fn connect(
+        host: &str,
+        port: u16,
+        timeout: Duration,
+    ) -> anyhow::Result<Self> {
         let resolved = (host, port).to_socket_addrs();
         let addresses: Vec<_> = resolved
             .map_err(|error| {
@@ -172,7 +183,7 @@ impl OutOfBandChannel {
     ///
     /// # Errors
     /// The system's error.
-    pub(super) fn duplicate(&self) -> anyhow::Result<Self> {
+    pub(in crate::upstream) fn duplicate(&self) -> anyhow::Result<Self> {
         Ok(Self(self.0.try_clone().context(
             "cannot duplicate the connection's file descriptor",
         )?))
@@ -182,7 +193,7 @@ impl OutOfBandChannel {
     ///
     /// # Errors
     /// The peer has closed the connection, or the address is too long.
-    pub(super) fn exchange(&mut self, address: &[u8]) -> anyhow::Result<Vec<u8>> {
+    pub(in crate::upstream) fn exchange(&mut self, address: &[u8]) -> anyhow::Result<Vec<u8>> {
         ensure!(
             address.len() <= BLOCK,
             "an address of {} bytes exceeds the limit of {BLOCK}",
@@ -205,7 +216,7 @@ impl OutOfBandChannel {
     ///
     /// # Errors
     /// The peer has closed the connection.
-    pub(super) fn barrier(&mut self) -> anyhow::Result<()> {
+    pub(in crate::upstream) fn barrier(&mut self) -> anyhow::Result<()> {
         self.send(&[0])?;
         self.receive(1).map(drop)
     }
@@ -216,7 +227,7 @@ impl OutOfBandChannel {
     /// # Errors
     /// As [`Self::barrier`]; those of `progress`; [`Errno::TimedOut`] if the wait exceeds
     /// `timeout`.
-    pub(super) fn barrier_with(
+    pub(in crate::upstream) fn barrier_with(
         &mut self,
         timeout: Duration,
         mut progress: impl FnMut() -> anyhow::Result<()>,
@@ -240,7 +251,7 @@ impl OutOfBandChannel {
     ///
     /// # Errors
     /// The system's error.
-    pub(super) fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+    pub(in crate::upstream) fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.0
             .write_all(bytes)
             .context("cannot send to the peer over the out-of-band connection")
@@ -259,7 +270,7 @@ impl OutOfBandChannel {
     ///
     /// # Errors
     /// The system's error.
-    pub(super) fn receive(&mut self, len: usize) -> anyhow::Result<Vec<u8>> {
+    pub(in crate::upstream) fn receive(&mut self, len: usize) -> anyhow::Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         self.0
             .read_exact(&mut bytes)

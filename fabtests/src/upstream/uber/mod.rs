@@ -18,9 +18,9 @@ use anyhow::{Context as _, bail, ensure};
 use selvedge::Errno;
 use selvedge_testkit::failure::{errno, unsupported, wrong};
 
-use super::setup::oob::{Listener, OutOfBandChannel};
-use super::options::{ADDRESS, FABRIC, INFO, OptionSet, Options};
 use super::data::perf::Table;
+use super::options::{ADDRESS, FABRIC, INFO, OptionSet, Options};
+use super::setup::oob::{Listener, OutOfBandChannel};
 use crate::upstream::setup::domain;
 use case::Case;
 use config::Config;

@@ -18,7 +18,7 @@ use crate::suite::context::{
 };
 use crate::suite::defect::Defect;
 
-pub(super) const TESTS: &[Test] = &[
+pub(in crate::suite::tests) const TESTS: &[Test] = &[
     test("endpoints", &[Defect::MixesDomains], endpoints).ep_types(UNCONNECTED),
     test("open_endpoints", &[Defect::MixesDomains], open_endpoints).ep_types(UNCONNECTED),
     test("contexts", &[Defect::MixesDomains], contexts),

@@ -1,5 +1,4 @@
 //! Tests of accesses to the memory of peers.
 
-mod atomics;
-mod rma;
-
+pub(super) mod atomics;
+pub(super) mod rma;

@@ -3,7 +3,6 @@
 use selvedge::rma::RmaIov;
 use selvedge::{Caps, CompletionFlags as Flags, Errno, MrAccess, OpFlags};
 
-use crate::suite::tests::two_sided::messages::{parts, sizes};
 use crate::suite::context::check::{bytes as bytes_are, holds, same};
 use crate::suite::context::memory::background;
 use crate::suite::context::timeout::until;
@@ -12,6 +11,7 @@ use crate::suite::context::{
     TestEndpoint, Tx, Write,
 };
 use crate::suite::defect::Defect;
+use crate::suite::tests::two_sided::messages::{parts, sizes};
 
 tests! {
     writes_of_every_size(RMA) catches [FlipsBit, WrongAddress];
@@ -168,7 +168,8 @@ fn run_delivered(ctx: &TestContext, endpoint: &TestEndpoint, write: Write) -> Re
 fn every_field(ctx: &mut TestContext) -> Result {
     let endpoint = ctx.open_endpoint()?;
     let width = 8 * endpoint.info.domain_attr.cq_data_size.min(8);
-    let data = crate::suite::tests::two_sided::messages::truncate_data(0x0123_4567_89ab_cdef, width);
+    let data =
+        crate::suite::tests::two_sided::messages::truncate_data(0x0123_4567_89ab_cdef, width);
     for maker in MAKERS {
         let (memory, remote) = exchange_regions(ctx, &endpoint, maker, 100_000)?;
         for len in [0, 1, 64, 4000, 90_000] {

@@ -36,7 +36,7 @@ const SOURCE: Caps = Caps::MSG.union(Caps::SOURCE);
 const DIRECTED: Caps = SOURCE.union(Caps::DIRECTED_RECV);
 
 /// Lengths around every power of two, and around the inject size.
-pub(super) fn sizes(ctx: &TestContext, inject_size: usize) -> Vec<usize> {
+pub(in crate::suite::tests) fn sizes(ctx: &TestContext, inject_size: usize) -> Vec<usize> {
     let largest = ctx.scale(1 << 18, 1 << 22);
     let mut sizes = BTreeSet::from([0, 3, 40, 48, 56, 100, 1000, 10_000, largest]);
     let mut power = 1;
@@ -100,7 +100,7 @@ fn every_field(ctx: &mut TestContext) -> Result {
     Ok(())
 }
 
-pub(super) fn truncate_data(data: u64, width: usize) -> u64 {
+pub(in crate::suite::tests) fn truncate_data(data: u64, width: usize) -> u64 {
     match width {
         64.. => data,
         width => data & ((1 << width) - 1),
@@ -108,13 +108,17 @@ pub(super) fn truncate_data(data: u64, width: usize) -> u64 {
 }
 
 /// The flags of a receive's completion.
-pub(super) fn received(kind: Flags, data: Option<u64>) -> Flags {
+pub(in crate::suite::tests) fn received(kind: Flags, data: Option<u64>) -> Flags {
     let flags = kind | Flags::RECV;
     data.map_or(flags, |_| flags | Flags::REMOTE_CQ_DATA)
 }
 
 /// Checks the flags of a send's completion, which the futures of [`Api::Async`] do not report.
-pub(super) fn check_sent(ctx: &TestContext, sent: &Completion, kind: Flags) -> Result {
+pub(in crate::suite::tests) fn check_sent(
+    ctx: &TestContext,
+    sent: &Completion,
+    kind: Flags,
+) -> Result {
     match ctx.api {
         Api::Async => Ok(()),
         _ => same("flags of a send", sent.flags, kind | Flags::SEND),
@@ -487,7 +491,7 @@ fn segments(ctx: &mut TestContext) -> Result {
 }
 
 /// Divides a length into `count` parts, no two of which are equal.
-pub(super) fn parts(len: usize, count: usize) -> Vec<usize> {
+pub(in crate::suite::tests) fn parts(len: usize, count: usize) -> Vec<usize> {
     let mut parts: Vec<_> = (1..count)
         .map(|part| len * part / (count * count))
         .collect();

@@ -1,8 +1,7 @@
 //! Tests of messages and receives.
 
-mod datagrams;
-mod messages;
-mod pressure;
-mod receives;
-mod tagged;
-
+pub(super) mod datagrams;
+pub(super) mod messages;
+pub(super) mod pressure;
+pub(super) mod receives;
+pub(super) mod tagged;

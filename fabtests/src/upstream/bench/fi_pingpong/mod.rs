@@ -12,15 +12,15 @@ use selvedge::{Address, Caps, Errno, FiAddr, Hints, OpFlags, Registry, TagMatch}
 use selvedge_testkit::domain::{Block, DomainContext, DomainEndpoint, EndpointConfig, Recv, Send};
 use selvedge_testkit::failure::{unsupported, wrong};
 
-use crate::upstream::channel::connect::Connector;
-use crate::upstream::setup::discover::hints;
-use crate::upstream::options::{OptionSet, Options, Sizes};
 use crate::upstream::data::perf::{BINARY, DECIMAL, format_short};
+use crate::upstream::options::{OptionSet, Options, Sizes};
+use crate::upstream::setup::connector::Connector;
+use crate::upstream::setup::discover::hints;
 use crate::upstream::setup::domain;
 use control::Control;
 
 /// The options of the program.
-pub(super) const OPTIONS: OptionSet = OptionSet {
+pub(in crate::upstream) const OPTIONS: OptionSet = OptionSet {
     common: &["B:P:d:p:e:I:S:"],
     specific: "cm:v6",
     long: &[],
@@ -40,7 +40,7 @@ const ITERATIONS: usize = 10;
 const FINAL_MESSAGE: &[u8] = b"fin\0";
 
 /// Runs the program.
-pub(super) fn run(options: &Options) -> anyhow::Result<()> {
+pub(in crate::upstream) fn run(options: &Options) -> anyhow::Result<()> {
     let mut pingpong = Pingpong::open(options)?;
     let sizes = sizes(options, pingpong.largest);
     println!("{}", heading());

@@ -6,11 +6,11 @@ use selvedge::{Caps, EpOption, EpOptionName, Errno};
 use selvedge_testkit::domain::DomainEndpoint;
 use selvedge_testkit::failure::{failure, wrong};
 
-use crate::upstream::channel::connect::Connector;
+use crate::upstream::data::payload::Stamp;
+use crate::upstream::options::Options;
+use crate::upstream::setup::connector::Connector;
 use crate::upstream::setup::domain;
 use crate::upstream::setup::oob::OutOfBandChannel;
-use crate::upstream::options::Options;
-use crate::upstream::data::payload::Stamp;
 
 /// The default TCP port of the out-of-band connection (`-q`).
 const OUT_OF_BAND_PORT: u16 = 2710;

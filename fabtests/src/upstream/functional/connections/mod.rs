@@ -1,5 +1,4 @@
 //! Programs that check connection management.
 
-mod cm;
-mod sockets;
-
+pub(super) mod cm;
+pub(super) mod sockets;

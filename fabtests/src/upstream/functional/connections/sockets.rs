@@ -12,10 +12,10 @@ use selvedge_testkit::domain::DomainContext;
 use selvedge_testkit::failure::{unsupported, wrong};
 
 use crate::upstream::channel::{Channel, ChannelConfig};
-use crate::upstream::channel::connect::Connector;
+use crate::upstream::options::Options;
+use crate::upstream::setup::connector::Connector;
 use crate::upstream::setup::discover::{discover, hints};
 use crate::upstream::setup::domain;
-use crate::upstream::options::Options;
 
 /// Runs the program.
 pub(in crate::upstream) fn msg_sockets(options: &Options) -> anyhow::Result<()> {

@@ -9,13 +9,12 @@ use selvedge_testkit::atomics::families;
 use selvedge_testkit::domain::{Access, AtomicBuffers, AtomicCall, Block, Remote, SHARED};
 use selvedge_testkit::failure::{unsupported, wrong};
 
-use crate::upstream::data::atomics;
-use crate::upstream::data::atomics::{encode, expected};
 use crate::upstream::channel::{Channel, ChannelConfig};
-use crate::upstream::setup::discover::{discover, hints};
-use crate::upstream::options::Options;
+use crate::upstream::data::atomics::{self, encode, expected};
 use crate::upstream::data::payload::POISON;
 use crate::upstream::data::perf::{Row, Table, measure_iterations};
+use crate::upstream::options::Options;
+use crate::upstream::setup::discover::{discover, hints};
 
 /// Runs the program.
 pub(in crate::upstream) fn rdm_atomic(options: &Options) -> anyhow::Result<()> {

@@ -1,8 +1,7 @@
 //! Programs that check accesses to memory, and deferred work.
 
-mod atomic;
-mod regions;
-mod rma_event;
-mod trigger;
-mod unmap;
-
+pub(super) mod atomic;
+pub(super) mod regions;
+pub(super) mod rma_event;
+pub(super) mod trigger;
+pub(super) mod unmap;

@@ -7,8 +7,8 @@ use selvedge_testkit::domain::{Access, Block, Count, Remote, SHARED};
 use selvedge_testkit::failure::wrong;
 
 use crate::upstream::channel::{Channel, ChannelConfig};
-use crate::upstream::options::Options;
 use crate::upstream::data::payload::{POISON, Stamp};
+use crate::upstream::options::Options;
 
 /// The default number of iterations (`-I`).
 const DEFAULT_ITERATIONS: usize = 10;

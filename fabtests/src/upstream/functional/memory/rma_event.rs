@@ -7,10 +7,10 @@ use selvedge::info::EpType;
 use selvedge_testkit::domain::{Access, SHARED};
 
 use crate::upstream::channel::{Channel, ChannelConfig};
+use crate::upstream::data::payload::{POISON, Stamp};
+use crate::upstream::options::Options;
 use crate::upstream::setup::discover::{discover, hints};
 use crate::upstream::setup::domain;
-use crate::upstream::options::Options;
-use crate::upstream::data::payload::{POISON, Stamp};
 
 /// Runs the program.
 pub(in crate::upstream) fn rdm_rma_event(options: &Options) -> anyhow::Result<()> {

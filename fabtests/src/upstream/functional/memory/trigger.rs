@@ -13,12 +13,12 @@ use selvedge_testkit::domain::{
 };
 use selvedge_testkit::failure::wrong;
 
-use crate::upstream::functional::{option_set, with_out_of_band};
 use crate::upstream::channel::{Channel, ChannelConfig};
+use crate::upstream::data::payload::{POISON, Stamp};
+use crate::upstream::functional::{option_set, with_out_of_band};
+use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::setup::discover::{discover, hints};
 use crate::upstream::setup::domain;
-use crate::upstream::options::{OptionSet, Options};
-use crate::upstream::data::payload::{POISON, Stamp};
 
 /// The options of the program; `-T` names the kind of deferred operation.
 pub(in crate::upstream) const DEFERRED: OptionSet = option_set("T:a");

@@ -4,10 +4,10 @@
 use selvedge::Caps;
 use selvedge_testkit::domain::{Block, LOCAL, Send};
 
-use crate::upstream::functional::open;
 use crate::upstream::channel::{Channel, ChannelConfig};
-use crate::upstream::options::Options;
 use crate::upstream::data::payload::Stamp;
+use crate::upstream::functional::open;
+use crate::upstream::options::Options;
 
 /// Runs the program.
 pub(in crate::upstream) fn unmap_mem(options: &Options) -> anyhow::Result<()> {

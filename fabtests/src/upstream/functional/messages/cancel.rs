@@ -6,10 +6,10 @@ use selvedge::{Caps, CompletionFlags, Context, Errno, TagMatch};
 use selvedge_testkit::domain::{Block, Recv, Send};
 use selvedge_testkit::failure::wrong;
 
-use crate::upstream::functional::open;
 use crate::upstream::channel::{Channel, ChannelConfig};
-use crate::upstream::options::Options;
 use crate::upstream::data::payload::{POISON, Stamp};
+use crate::upstream::functional::open;
+use crate::upstream::options::Options;
 
 /// The tag of the receive that is not cancelled.
 const KEPT: u64 = 0x1000_0001;

@@ -7,10 +7,10 @@ use selvedge::{Caps, CompletionFlags};
 use selvedge_testkit::domain::{Access, SHARED, Send};
 use selvedge_testkit::failure::{unsupported, wrong};
 
-use crate::upstream::functional::open;
 use crate::upstream::channel::{Channel, ChannelConfig};
-use crate::upstream::options::Options;
 use crate::upstream::data::payload::{POISON, Stamp};
+use crate::upstream::functional::open;
+use crate::upstream::options::Options;
 
 const SIZE: usize = 1000;
 const DATA: u64 = 0x0123_4567_89ab_cdef;

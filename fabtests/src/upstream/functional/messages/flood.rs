@@ -7,11 +7,10 @@ use selvedge::info::EpType;
 use selvedge::{Caps, MsgOrder, OpFlags};
 use selvedge_testkit::domain::{Block, Send};
 
-use crate::upstream::channel::{Channel, ChannelConfig};
-use crate::upstream::channel::connect;
-use crate::upstream::setup::discover::{discover, hints};
-use crate::upstream::options::Options;
+use crate::upstream::channel::{Channel, ChannelConfig, open_channel};
 use crate::upstream::data::payload::Stamp;
+use crate::upstream::options::Options;
+use crate::upstream::setup::discover::{discover, hints};
 
 /// Runs the program.
 pub(in crate::upstream) fn flood(options: &Options) -> anyhow::Result<()> {
@@ -27,7 +26,7 @@ pub(in crate::upstream) fn flood(options: &Options) -> anyhow::Result<()> {
         ..ChannelConfig::default()
     };
     let mut channel = match options.ep_type {
-        Some(EpType::Msg) => connect::open_channel(options, Caps::MSG, config)?,
+        Some(EpType::Msg) => open_channel(options, Caps::MSG, config)?,
         _ => {
             let mut hints = hints(options, Caps::MSG, EpType::Rdm)?;
             if options.verify {

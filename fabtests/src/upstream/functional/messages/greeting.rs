@@ -7,16 +7,15 @@ use selvedge::{Caps, Errno, OpFlags, TagMatch};
 use selvedge_testkit::domain::{EndpointConfig, Recv, Send};
 use selvedge_testkit::failure::wrong;
 
+use crate::upstream::channel::{Channel, ChannelConfig, open_channel};
+use crate::upstream::data::payload::{POISON, Stamp};
 use crate::upstream::functional::open;
-use crate::upstream::channel::{Channel, ChannelConfig};
-use crate::upstream::channel::connect;
+use crate::upstream::options::{Options, WaitMethod};
 use crate::upstream::setup::discover::{discover, hints};
 use crate::upstream::setup::domain;
-use crate::upstream::options::{Options, WaitMethod};
-use crate::upstream::data::payload::{POISON, Stamp};
 
 /// The message of upstream's clients.
-pub(super) const GREETING: &[u8] = b"Hello from Client!";
+pub(in crate::upstream) const GREETING: &[u8] = b"Hello from Client!";
 
 /// `fi_rdm`: the client may end as soon as its message is sent; with `-C`, the server serves
 /// clients one after the other.
@@ -49,7 +48,7 @@ fn run_unconnected(options: &Options, ep_type: EpType) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn exchange_greeting(channel: &mut Channel) -> anyhow::Result<()> {
+pub(in crate::upstream) fn exchange_greeting(channel: &mut Channel) -> anyhow::Result<()> {
     if channel.is_client() {
         println!("Sending message...");
         channel.send_bytes(GREETING)?;
@@ -71,13 +70,13 @@ pub(super) fn exchange_greeting(channel: &mut Channel) -> anyhow::Result<()> {
 
 /// `fi_msg`: over a connection, which is shut down at the end.
 pub(in crate::upstream) fn msg(options: &Options) -> anyhow::Result<()> {
-    let mut channel = connect::open_channel(options, Caps::MSG, ChannelConfig::default())?;
+    let mut channel = open_channel(options, Caps::MSG, ChannelConfig::default())?;
     exchange_greeting(&mut channel)?;
     shut_down(&channel)
 }
 
 /// Shuts the connection down.
-pub(super) fn shut_down(channel: &Channel) -> anyhow::Result<()> {
+pub(in crate::upstream) fn shut_down(channel: &Channel) -> anyhow::Result<()> {
     let cm = channel
         .endpoint
         .ep
@@ -95,7 +94,7 @@ pub(super) fn shut_down(channel: &Channel) -> anyhow::Result<()> {
 pub(in crate::upstream) fn msg_epoll(options: &Options) -> anyhow::Result<()> {
     let mut options = options.clone();
     options.waiting = WaitMethod::Fd;
-    let mut channel = connect::open_channel(&options, Caps::MSG, ChannelConfig::default())?;
+    let mut channel = open_channel(&options, Caps::MSG, ChannelConfig::default())?;
     exchange_greeting(&mut channel)?;
     for _ in 0..SYNCS {
         channel.sync()?;

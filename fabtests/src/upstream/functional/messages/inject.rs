@@ -5,10 +5,10 @@ use anyhow::{bail, ensure};
 use selvedge::{Caps, OpFlags};
 use selvedge_testkit::domain::Send;
 
-use crate::upstream::functional::open;
 use crate::upstream::channel::{CONTROL, Channel, ChannelConfig};
-use crate::upstream::options::Options;
 use crate::upstream::data::payload::{POISON, Stamp};
+use crate::upstream::functional::open;
+use crate::upstream::options::Options;
 
 /// Runs the program. With `-N`, each send has the flag; otherwise the flag is a default of the
 /// endpoint.

@@ -1,12 +1,11 @@
 //! Programs that check messages and receives.
 
-mod cancel;
-mod completion_data;
-mod flood;
-mod greeting;
-mod inject;
-mod multi_recv;
-mod multicast;
-mod peek;
-mod unexpected;
-
+pub(super) mod cancel;
+pub(super) mod completion_data;
+pub(super) mod flood;
+pub(super) mod greeting;
+pub(super) mod inject;
+pub(super) mod multi_recv;
+pub(super) mod multicast;
+pub(super) mod peek;
+pub(super) mod unexpected;

@@ -10,9 +10,9 @@ use selvedge_testkit::domain::{Block, LOCAL, Recv, Send};
 use selvedge_testkit::failure::wrong;
 
 use crate::upstream::channel::{Channel, ChannelConfig};
-use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::data::payload::{POISON, Stamp};
 use crate::upstream::data::perf::{Row, Table};
+use crate::upstream::options::{OptionSet, Options};
 
 /// Messages per half of the buffer.
 const HALF: u64 = 64;

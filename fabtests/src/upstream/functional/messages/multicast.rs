@@ -12,12 +12,12 @@ use selvedge_testkit::domain::{Block, DomainEndpoint, EndpointConfig, Recv, Send
 use selvedge_testkit::failure::wrong;
 
 use super::greeting::GREETING;
+use crate::upstream::data::payload::{CANARY, check_around, poison};
 use crate::upstream::functional::option_set;
+use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::setup::discover::{discover_peer, hints};
 use crate::upstream::setup::domain;
 use crate::upstream::setup::oob::OutOfBandChannel;
-use crate::upstream::options::{OptionSet, Options};
-use crate::upstream::data::payload::{CANARY, check_around, poison};
 
 /// The options of the program.
 pub(in crate::upstream) const OPTIONS: OptionSet = option_set("M");

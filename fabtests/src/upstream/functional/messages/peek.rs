@@ -9,9 +9,9 @@ use selvedge_testkit::domain::{Block, Recv, Send};
 use selvedge_testkit::failure::errno;
 
 use crate::upstream::channel::{Channel, ChannelConfig};
-use crate::upstream::setup::discover::{discover, hints};
-use crate::upstream::options::Options;
 use crate::upstream::data::payload::{POISON, Stamp};
+use crate::upstream::options::Options;
+use crate::upstream::setup::discover::{discover, hints};
 
 /// The first tag; the server sends messages with this tag and the next nine.
 const FIRST: u64 = 0x900d;
@@ -62,7 +62,10 @@ impl Side<'_> {
                 .push("send", |endpoint| endpoint.send(&[segment], &send))?;
         }
         self.channel.sync()?;
-        crate::upstream::functional::wait_for_all(&[&self.channel.endpoint.tx], FIRST..FIRST + MESSAGES)
+        crate::upstream::functional::wait_for_all(
+            &[&self.channel.endpoint.tx],
+            FIRST..FIRST + MESSAGES,
+        )
     }
 
     fn peek_messages(&mut self) -> anyhow::Result<()> {

@@ -6,13 +6,12 @@ use selvedge::info::EpType;
 use selvedge::{Caps, FiAddr, TagMatch};
 use selvedge_testkit::domain::{Block, Recv, Send};
 
-use crate::upstream::channel::{Channel, ChannelConfig};
-use crate::upstream::channel::connect;
+use crate::upstream::channel::{Channel, ChannelConfig, open_channel};
+use crate::upstream::data::payload::{POISON, Stamp};
+use crate::upstream::options::Options;
 use crate::upstream::setup::discover::{discover, hints};
 use crate::upstream::setup::domain;
 use crate::upstream::setup::oob::OutOfBandChannel;
-use crate::upstream::options::Options;
-use crate::upstream::data::payload::{POISON, Stamp};
 
 /// Runs the program: the client sends.
 pub(in crate::upstream) fn unexpected_msg(options: &Options) -> anyhow::Result<()> {
@@ -25,7 +24,7 @@ pub(in crate::upstream) fn unexpected_msg(options: &Options) -> anyhow::Result<(
     };
     let is_connected = options.ep_type == Some(EpType::Msg);
     let mut channel = match is_connected {
-        true => connect::open_channel(&options, Caps::TAGGED, config)?,
+        true => open_channel(&options, Caps::TAGGED, config)?,
         false => open_one_sided(&options, config)?,
     };
     let block = channel.domain().buffers(size * count.max(2))?;
@@ -125,7 +124,10 @@ impl Side<'_> {
     }
 
     fn gather_sends(&self, count: u64) -> anyhow::Result<()> {
-        crate::upstream::functional::wait_for_all(&[&self.channel.endpoint.tx], self.next..self.next + count)
+        crate::upstream::functional::wait_for_all(
+            &[&self.channel.endpoint.tx],
+            self.next..self.next + count,
+        )
     }
 
     fn receive(&mut self, number: u64, src: FiAddr) -> anyhow::Result<()> {

@@ -5,8 +5,8 @@ use selvedge::info::EpType;
 use selvedge::{Caps, FiAddr};
 
 use crate::upstream::channel::{Channel, ChannelConfig};
-use crate::upstream::setup::discover::{discover, hints};
 use crate::upstream::options::Options;
+use crate::upstream::setup::discover::{discover, hints};
 
 /// Runs the program.
 pub(in crate::upstream) fn av_xfer(options: &Options) -> anyhow::Result<()> {

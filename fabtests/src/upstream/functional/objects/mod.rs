@@ -1,10 +1,9 @@
 //! Programs that check objects beside one endpoint: several, shared or full ones.
 
-mod av;
-mod poll;
-mod resources;
-mod scalable;
-mod several;
-mod shared;
-mod shared_av;
-
+pub(super) mod av;
+pub(super) mod poll;
+pub(super) mod resources;
+pub(super) mod scalable;
+pub(super) mod several;
+pub(super) mod shared;
+pub(super) mod shared_av;

@@ -7,9 +7,9 @@ use selvedge::{Caps, Context};
 use selvedge_testkit::domain::{Queue, Send};
 use selvedge_testkit::failure::wrong;
 
+use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::functional::messages::greeting::GREETING;
 use crate::upstream::functional::open;
-use crate::upstream::channel::{Channel, ChannelConfig};
 use crate::upstream::options::Options;
 
 /// The context by which the poll set names the transmit queue.

@@ -11,14 +11,15 @@ use selvedge::{Caps, Errno, TagMatch, av};
 use selvedge_testkit::domain::{Block, Recv, Send};
 
 use crate::upstream::channel::{Channel, ChannelConfig};
-use crate::upstream::channel::connect::Connector;
-use crate::upstream::setup::discover::{discover, hints};
-use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::data::payload::Stamp;
+use crate::upstream::options::{OptionSet, Options};
+use crate::upstream::setup::connector::Connector;
+use crate::upstream::setup::discover::{discover, hints};
 
 /// The options of the program. `-c`, `-v`, `-w` and `-V` have no effect: the program always waits
 /// and checks in the same way.
-pub(in crate::upstream) const OPTIONS: OptionSet = crate::upstream::functional::option_set("S:R:m:l:T:X:ActdwvV");
+pub(in crate::upstream) const OPTIONS: OptionSet =
+    crate::upstream::functional::option_set("S:R:m:l:T:X:ActdwvV");
 
 /// The delay of the server with `-d`.
 const DELAY: Duration = Duration::from_secs(1);

@@ -8,12 +8,12 @@ use selvedge::{Address, Caps, FiAddr, OpFlags, ScalableEndpoint};
 use selvedge_testkit::domain::{DomainContext, DomainEndpoint, EndpointConfig, Memory, Recv, Send};
 use selvedge_testkit::failure::wrong;
 
+use crate::upstream::data::payload::{POISON, Stamp};
 use crate::upstream::functional::wait_for_all;
+use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::setup::discover::{discover, hints};
 use crate::upstream::setup::domain;
 use crate::upstream::setup::oob::OutOfBandChannel;
-use crate::upstream::options::{OptionSet, Options};
-use crate::upstream::data::payload::{POISON, Stamp};
 
 /// The options of the program.
 pub(in crate::upstream) const CONTEXTS: OptionSet = OptionSet {

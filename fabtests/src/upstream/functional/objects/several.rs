@@ -13,12 +13,12 @@ use selvedge_testkit::domain::{
 use selvedge_testkit::failure::wrong;
 
 use crate::upstream::channel::{Channel, ChannelConfig};
-use crate::upstream::channel::connect::Connector;
+use crate::upstream::data::payload::{POISON, Stamp};
+use crate::upstream::options::Options;
+use crate::upstream::setup::connector::Connector;
 use crate::upstream::setup::discover::{discover, hints};
 use crate::upstream::setup::domain;
 use crate::upstream::setup::oob::OutOfBandChannel;
-use crate::upstream::options::Options;
-use crate::upstream::data::payload::{POISON, Stamp};
 
 /// Bytes of a write.
 const WRITTEN: usize = 256;

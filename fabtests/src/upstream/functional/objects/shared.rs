@@ -7,13 +7,13 @@ use selvedge::info::{EpType, Info};
 use selvedge::{Address, Caps, FiAddr, OpFlags, SharedReceives};
 use selvedge_testkit::domain::{DomainContext, DomainEndpoint, EndpointConfig, Queue, Recv, Send};
 
+use crate::upstream::data::payload::{POISON, Stamp};
 use crate::upstream::functional::wait_for_all;
-use crate::upstream::channel::connect::Connector;
+use crate::upstream::options::{OptionSet, Options};
+use crate::upstream::setup::connector::Connector;
 use crate::upstream::setup::discover::{discover, hints};
 use crate::upstream::setup::domain;
 use crate::upstream::setup::oob::OutOfBandChannel;
-use crate::upstream::options::{OptionSet, Options};
-use crate::upstream::data::payload::{POISON, Stamp};
 
 /// The options of the program.
 pub(in crate::upstream) const SHARED_CONTEXTS: OptionSet = OptionSet {

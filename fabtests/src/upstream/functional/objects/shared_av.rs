@@ -11,12 +11,12 @@ use selvedge::{Address, AddressVector, Caps, Errno, FiAddr, OpFlags};
 use selvedge_testkit::domain::{DomainContext, DomainEndpoint, EndpointConfig, Recv, Send};
 use selvedge_testkit::failure::wrong;
 
-use crate::upstream::functional::messages::greeting::GREETING;
 use crate::suite::control::RUNNER;
+use crate::upstream::functional::messages::greeting::GREETING;
+use crate::upstream::options::{OptionSet, Options};
 use crate::upstream::setup::discover::{discover, hints};
 use crate::upstream::setup::domain;
 use crate::upstream::setup::oob::OutOfBandChannel;
-use crate::upstream::options::{OptionSet, Options};
 
 /// The options of the program; `--reader` selects the role of the reader.
 pub(in crate::upstream) const SHARED_AV: OptionSet = OptionSet {

@@ -14,8 +14,8 @@ use selvedge_testkit::failure::{errno, wrong};
 
 use super::script::Step;
 use super::wire::{Kind, LONGEST, RESPONSE, Request};
-use crate::upstream::options::Options;
 use crate::upstream::data::payload::{POISON, Stamp};
+use crate::upstream::options::Options;
 
 struct Client {
     endpoint: DomainEndpoint,

@@ -16,13 +16,13 @@ use selvedge::info::{EpType, Threading};
 use selvedge_testkit::domain::DomainContext;
 use selvedge_testkit::failure::wrong;
 
-use crate::upstream::setup::discover::{discover, hints};
-use crate::upstream::options::{ADDRESS, FABRIC, INFO, OptionSet, Options, PAIR, WaitMethod};
 use crate::suite::control::RUNNER;
+use crate::upstream::options::{ADDRESS, FABRIC, INFO, OptionSet, Options, PAIR, WaitMethod};
+use crate::upstream::setup::discover::{discover, hints};
 use crate::upstream::setup::domain;
 
 /// The options of the program.
-pub(super) const OPTIONS: OptionSet = OptionSet {
+pub(in crate::upstream) const OPTIONS: OptionSet = OptionSet {
     common: &[ADDRESS, FABRIC, INFO, PAIR],
     specific: "u:n:x",
     long: &["child=", "threads="],
@@ -35,7 +35,7 @@ const CLIENTS: usize = 4;
 const CAPS: Caps = Caps::MSG.union(Caps::TAGGED).union(Caps::RMA);
 
 /// Runs the program. With `-x`, the server ends after one client program.
-pub(super) fn rdm_stress(options: &Options) -> anyhow::Result<()> {
+pub(in crate::upstream) fn rdm_stress(options: &Options) -> anyhow::Result<()> {
     let mut options = options.clone();
     options.waiting = WaitMethod::Yield;
     if !options.is_client() {

@@ -1,15 +1,18 @@
-//! The attack of peers that announce blocks of memory until the target can map no more. A target
-//! withstands it by a limit on the blocks of each peer.
+//! Attacks by valid announcements of blocks, each of which makes the target map memory: by several
+//! peers until the target can map no more, and by one peer that releases each block again.
+//!
+//! The target withstands the first attack by a limit on the blocks of each peer.
 
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use selvedge_testkit::random::Random;
-use selvedge_testkit::shm_peer::{BLOCK, PACKET_SIZE, RawMemory, outbox_seals};
+use selvedge_testkit::shm_peer::{BLOCK, RELEASE, RawMemory, outbox_seals};
 use selvedge_testkit::timeout::Timeout;
 
-use super::adversary::{AttackStats, Config};
-use super::packet;
+use super::attack::{AttackStats, Config};
+use super::dictionary::packet;
 use super::raw_peer::RawPeer;
 
 /// Number of attacking peers. `PEERS * BLOCKS` is more than the default maximum number of mappings
@@ -19,6 +22,8 @@ const PEERS: usize = 4;
 const BLOCKS: u64 = 17_000;
 /// Bytes of a block.
 const LEN: u64 = 4096;
+/// Duration of the attack of one peer.
+const DURATION: Duration = Duration::from_secs(1);
 
 /// Connects [`PEERS`] peers under different names, announces blocks from each, and checks that one
 /// more peer can connect.
@@ -60,11 +65,7 @@ fn announce(
 ) -> anyhow::Result<()> {
     let mut timeout = Timeout::new("room for another block");
     for block in 1..=BLOCKS {
-        let mut bytes = packet(BLOCK);
-        for field in [block, block << 20, LEN, 0] {
-            bytes.extend(field.to_le_bytes());
-        }
-        bytes.resize(PACKET_SIZE, 0);
+        let bytes = packet(BLOCK, &[block, block << 20, LEN, 0]);
         while !peer.socket.try_send(&bytes, &[fd]) {
             if peer.is_cut_off() {
                 return Ok(());
@@ -75,4 +76,38 @@ fn announce(
         timeout.renew();
     }
     Ok(())
+}
+
+/// Connects, and announces and releases a block without end:
+/// sends packets as fast as the target reads them.
+///
+/// # Errors
+/// The target cannot be reached, or refuses the connection.
+pub(super) fn announce_and_release(
+    config: &Config,
+    random: &mut Random,
+    mut progress: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<AttackStats> {
+    let memory = RawMemory::create(LEN as usize, outbox_seals())?;
+    let nonce = Box::new(random.word());
+    let peer = RawPeer::connect(&config.target, &config.name, &nonce, random, &mut progress)?;
+    ensure!(peer.is_connected(), "the target refused the connection");
+    let (began, mut stats) = (Instant::now(), AttackStats::default());
+    while began.elapsed() < DURATION && !peer.is_cut_off() {
+        let block = stats.inputs / 2 + 1;
+        let is_sent = match stats.inputs.is_multiple_of(2) {
+            true => {
+                let fields = [block, block << 20, LEN, 0];
+                peer.socket
+                    .try_send(&packet(BLOCK, &fields), &[memory.fd()])
+            }
+            false => peer.socket.try_send(&packet(RELEASE, &[block]), &[]),
+        };
+        match is_sent {
+            true => stats.inputs += 1,
+            false => progress()?,
+        }
+    }
+    stats.is_cut_off = peer.is_cut_off();
+    Ok(stats)
 }

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 /// The statistics of one thread (`/proc/PID/task/TID/schedstat`).
 #[derive(Debug)]
-pub(crate) struct SchedStat(File);
+pub struct SchedStat(File);
 
 /// Times of a thread since it began.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Times {
+pub struct Times {
     /// On a processor.
-    pub(crate) on_processor: Duration,
+    pub on_processor: Duration,
     /// Ready to run, without a processor.
-    pub(crate) run_delay: Duration,
+    pub run_delay: Duration,
 }
 
 impl SchedStat {
@@ -24,13 +24,13 @@ impl SchedStat {
     ///
     /// # Errors
     /// There is no such thread, or the kernel keeps no statistics.
-    pub(crate) fn of(thread: i32) -> io::Result<Self> {
+    pub fn of(thread: i32) -> io::Result<Self> {
         let path = format!("/proc/{thread}/task/{thread}/schedstat");
         File::open(path).map(Self)
     }
 
     /// Returns the times so far; zero for a thread that has ended.
-    pub(crate) fn read(&self) -> Times {
+    pub fn read(&self) -> Times {
         let mut text = [0; 80];
         let len = self.0.read_at(&mut text, 0).unwrap_or_default();
         let text = std::str::from_utf8(&text[..len]).unwrap_or_default();
@@ -48,7 +48,7 @@ impl SchedStat {
 
 impl Times {
     /// Returns the times since an earlier reading.
-    pub(crate) fn since(self, earlier: Self) -> Self {
+    pub fn since(self, earlier: Self) -> Self {
         Self {
             on_processor: self.on_processor.saturating_sub(earlier.on_processor),
             run_delay: self.run_delay.saturating_sub(earlier.run_delay),
