@@ -11,8 +11,8 @@ use crate::comparison::{Draft, MemoryUse, Opening, Plan, Report, measure};
 use crate::fabric::{Bench, longest_datagram};
 use crate::limits::{Depth, survey};
 use crate::machine::Machine;
-use crate::progress::Progress;
-use crate::size::Sizes;
+use crate::output::progress::Progress;
+use crate::measure::size::Sizes;
 
 /// Arguments of `bench`.
 #[derive(Clone, Debug, clap::Args)]

@@ -7,7 +7,7 @@ use anyhow::ensure;
 
 use super::baseline::{Baseline, SELVEDGE, SELVEDGE_BMI};
 use crate::comparison::{Contestant, Pairs, Plan, Senders};
-use crate::cpu::Placement;
+use crate::machine::cpu::Placement;
 use crate::fabric::{Bench, BenchConfig, OpenOrder, ThreadingLevel, WaitStrategy};
 use crate::pair::Pair;
 

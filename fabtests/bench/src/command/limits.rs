@@ -6,8 +6,8 @@ use super::PlacementArgs;
 use crate::limits::{Depth, Limits, survey};
 use crate::machine::Machine;
 use crate::pair::Pair;
-use crate::progress::Progress;
-use crate::size::Sizes;
+use crate::output::progress::Progress;
+use crate::measure::size::Sizes;
 
 /// Arguments of `limits`.
 #[derive(Clone, Debug, clap::Args)]

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Contestant, Measured, Runner};
 use crate::fabric::{BenchOrder, OpenOrder, Opened, WaitStrategy};
 use crate::pair::{Order, Pair, RunResult};
-use crate::timing::Timing;
+use crate::measure::timing::Timing;
 
 /// Several pairs that run the same benchmark independently.
 #[derive(Debug)]

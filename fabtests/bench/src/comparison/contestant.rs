@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use crate::fabric::{BenchOrder, OpenOrder, Opened};
 use crate::pair::{Order, Pair};
-use crate::timing::Timing;
+use crate::measure::timing::Timing;
 
 /// Two connected endpoints, and the runner that orders benchmarks from both.
 #[derive(Debug)]

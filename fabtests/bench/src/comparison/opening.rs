@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::fabric::{Bench, BenchOrder, OpenOrder};
 use crate::pair::{Order, Pair};
-use crate::stats::{confidence, median};
-use crate::timing::{Counts, Timing};
+use crate::measure::stats::{confidence, median};
+use crate::measure::timing::{Counts, Timing};
 
 /// Cost of an endpoint, opened repeatedly in the same processes.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -6,7 +6,7 @@ use super::{Contestant, Draft, Plan};
 use crate::fabric::{Bench, BenchOrder};
 use crate::limits::{Flow, Limits, Transport, cma_ns, distance, point_limit};
 use crate::pair::Pair;
-use crate::progress::Progress;
+use crate::output::progress::Progress;
 
 /// Measures every point of the plan. Stores the rows of a point in `draft` after each round, in the
 /// order of `contestants`. Two contestants take turns A B B A. The processes of `probe_pair`
@@ -29,7 +29,7 @@ pub fn measure(
     let mut rounds_by_point = vec![Vec::new(); points.len()];
     for _ in 0..rounds {
         for (index, point) in points.iter().enumerate() {
-            steps.describe(format!("{} {}", point.bench, crate::size::text(point.size)));
+            steps.describe(format!("{} {}", point.bench, crate::measure::size::text(point.size)));
             let order = plan.order(*point);
             rounds_by_point[index].push(measure_round(order, probe_pair, &turns, contestants)?);
             let rows = rows(&order, contestants, &rounds_by_point[index], limits);

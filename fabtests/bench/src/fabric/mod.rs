@@ -4,24 +4,21 @@
 //! loop does the same steps; docs/FABTESTS-REFERENCE.md describes them.
 
 mod background_load;
-mod bandwidth;
 mod endpoint;
 mod idle_peers;
 mod linger;
-mod many_to_one;
-mod message_api;
+mod messages;
 mod order;
 pub mod pattern;
-mod pingpong;
 mod posting;
 mod remote;
 pub mod text_message;
 
 use anyhow::ensure;
 
-use crate::clock::Clock;
+use crate::measure::clock::Clock;
 use crate::pair::Side;
-use crate::timing::Timing;
+use crate::measure::timing::Timing;
 
 pub use background_load::add_background_load;
 pub(crate) use endpoint::discover;

@@ -25,7 +25,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::cpu::Placement;
+use crate::machine::cpu::Placement;
 use crate::fabric::{OpenOrder, Opened};
 use crate::limits::Segment;
 

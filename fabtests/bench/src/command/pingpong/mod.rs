@@ -11,7 +11,7 @@ use crate::comparison::{Contestant, Draft, measure};
 use crate::limits::{Depth, survey};
 use crate::machine::Machine;
 use crate::pair::Pair;
-use crate::progress::Progress;
+use crate::output::progress::Progress;
 
 pub use args::Args;
 

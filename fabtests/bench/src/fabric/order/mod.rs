@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::pair::Side;
 use crate::pair::exchange::PingpongParams;
-use crate::timing::Counts;
+use crate::measure::timing::Counts;
 
 pub use bench::Bench;
 pub use config::{BenchConfig, ThreadingLevel, WaitStrategy};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::{CompletionQueue, Errno, cq};
 
-use crate::cpu::Idle;
+use crate::machine::cpu::Idle;
 use crate::fabric::WaitStrategy;
 
 /// A `Waiter` waits for completions in the way that the configuration of its endpoint selects.

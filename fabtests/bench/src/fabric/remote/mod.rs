@@ -20,11 +20,11 @@ use selvedge::{
 
 use super::endpoint::BenchEndpoint;
 use super::order::{Bench, BenchOrder, stride};
-use crate::buffer::Pages;
-use crate::clock::Clock;
-use crate::cpu::Idle;
+use crate::measure::buffer::Pages;
+use crate::measure::clock::Clock;
+use crate::machine::cpu::Idle;
 use crate::pair::Side;
-use crate::timing::Timing;
+use crate::measure::timing::Timing;
 
 pub(crate) use lines::{LINES, STRIDE};
 pub(super) use region::TargetRegion;

@@ -1,5 +1,9 @@
 //! Printing to the standard output, and the program's name for messages.
 
+pub mod markup;
+pub mod progress;
+pub mod table;
+
 use std::io::Write;
 use std::path::Path;
 

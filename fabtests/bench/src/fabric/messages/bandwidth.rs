@@ -8,13 +8,13 @@
 use anyhow::ensure;
 use selvedge::cq;
 
-use super::endpoint::BenchEndpoint;
+use crate::fabric::endpoint::BenchEndpoint;
 use super::message_api::{MessageApi, Purpose};
-use super::order::BenchOrder;
-use super::posting::{Completion, Run, RxSlot, TxSlot};
-use crate::clock::Clock;
+use crate::fabric::order::BenchOrder;
+use crate::fabric::posting::{Completion, Run, RxSlot, TxSlot};
+use crate::measure::clock::Clock;
 use crate::pair::Side;
-use crate::timing::{Timing, stream};
+use crate::measure::timing::{Timing, stream};
 
 pub(super) fn run<A: MessageApi>(
     endpoint: &mut BenchEndpoint,

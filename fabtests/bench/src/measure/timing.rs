@@ -10,8 +10,8 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{Clock, ticks};
-use crate::stats::median;
+use crate::measure::clock::{Clock, ticks};
+use crate::measure::stats::median;
 
 /// Number of round trips in each part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

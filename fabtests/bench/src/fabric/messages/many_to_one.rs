@@ -9,13 +9,13 @@
 use anyhow::ensure;
 use selvedge::cq;
 
-use super::endpoint::BenchEndpoint;
+use crate::fabric::endpoint::BenchEndpoint;
 use super::message_api::{CHANNEL_SHIFT, Purpose, Tagged};
-use super::order::BenchOrder;
-use super::posting::{Completion, Run, RxSlot};
-use crate::clock::{Clock, ticks};
+use crate::fabric::order::BenchOrder;
+use crate::fabric::posting::{Completion, Run, RxSlot};
+use crate::measure::clock::{Clock, ticks};
 use crate::pair::Side;
-use crate::timing::Timing;
+use crate::measure::timing::Timing;
 
 /// Bytes of an acknowledgement.
 const ACK: usize = 4;

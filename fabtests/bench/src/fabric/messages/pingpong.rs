@@ -3,14 +3,14 @@
 use anyhow::Context as _;
 use selvedge::cq;
 
-use super::endpoint::BenchEndpoint;
+use crate::fabric::endpoint::BenchEndpoint;
 use super::message_api::{MessageApi, Purpose};
-use super::order::BenchOrder;
-use super::posting::{Completion, Run, RxSlot, TxSlot};
-use crate::clock::Clock;
+use crate::fabric::order::BenchOrder;
+use crate::fabric::posting::{Completion, Run, RxSlot, TxSlot};
+use crate::measure::clock::Clock;
 use crate::pair::Side;
 use crate::pair::exchange::{self, Messages};
-use crate::timing::Timing;
+use crate::measure::timing::Timing;
 
 pub(super) fn run<A: MessageApi>(
     endpoint: &mut BenchEndpoint,

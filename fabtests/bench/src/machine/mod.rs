@@ -1,10 +1,12 @@
 //! The machine that ran the measurements.
 
+pub mod cpu;
+
 use nix::sys::utsname::uname;
 use serde::Serialize;
 
-use crate::clock::Clock;
-use crate::cpu::{Placement, allowed};
+use crate::measure::clock::Clock;
+use crate::machine::cpu::{Placement, allowed};
 
 /// The attributes of the machine that influence the figures.
 #[derive(Clone, Debug, Serialize)]
