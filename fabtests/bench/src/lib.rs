@@ -12,3 +12,7 @@ mod measure;
 pub mod output;
 pub mod pair;
 pub mod plot;
+
+pub use machine::cpu;
+pub use measure::{buffer, clock, size, stats, timing};
+pub use output::{markup, progress, table};

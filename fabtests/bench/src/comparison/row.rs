@@ -8,8 +8,8 @@ use crate::limits::{Distance, Limits, SizeLimit};
 use crate::machine::Machine;
 use crate::measure::size;
 use crate::measure::stats::{confidence, median, spread};
-use crate::output::table::figure;
 use crate::measure::timing::{QUANTILES, Timing};
+use crate::output::table::figure;
 
 /// The object that `--json` prints. Later versions may add fields but remove none.
 #[derive(Clone, Debug, Serialize)]

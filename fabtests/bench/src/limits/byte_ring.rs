@@ -9,8 +9,8 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering;
 
 use super::shared::CacheLine;
-use crate::measure::clock::Clock;
 use crate::machine::cpu::Idle;
+use crate::measure::clock::Clock;
 use crate::measure::timing::{Counts, Timing, round_trips, timed_as_whole};
 
 /// A ring of bytes: one direction between the two processes.

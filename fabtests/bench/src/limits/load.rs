@@ -4,9 +4,9 @@
 use std::sync::atomic::Ordering;
 
 use super::shared::{CacheLine, Layout};
-use crate::measure::clock::{Clock, ticks};
-use crate::machine::cpu::Idle;
 use crate::fabric::{LINES, STRIDE};
+use crate::machine::cpu::Idle;
+use crate::measure::clock::{Clock, ticks};
 use crate::measure::timing::{Counts, Timing};
 
 /// One process's view of the lines.

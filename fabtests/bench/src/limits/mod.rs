@@ -18,11 +18,11 @@ mod wake;
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::cpu::Idle;
 use crate::measure::buffer::Pages;
 use crate::measure::clock::Clock;
-use crate::machine::cpu::Idle;
-use crate::pair::Side;
 use crate::measure::timing::{Counts, Timing};
+use crate::pair::Side;
 
 pub use report::{Limits, SizeLimit};
 pub use shared::Segment;

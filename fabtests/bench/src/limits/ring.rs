@@ -12,8 +12,8 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::shared::CacheLine;
-use crate::measure::clock::Clock;
 use crate::machine::cpu::Idle;
+use crate::measure::clock::Clock;
 use crate::measure::timing::{Counts, Timing, round_trips, stream};
 
 /// Bytes of payload of a message.

@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use anyhow::Context as _;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use crate::measure::clock::Clock;
 use crate::machine::cpu::Idle;
+use crate::measure::clock::Clock;
 use crate::measure::timing::{Counts, Timing, round_trips, timed_as_whole};
 
 /// A connected, non-blocking stream socket.

@@ -8,8 +8,8 @@ use nix::errno::Errno;
 
 use super::shared::Layout;
 use crate::measure::clock::Clock;
-use crate::pair::Side;
 use crate::measure::timing::{Counts, Timing, round_trips};
+use crate::pair::Side;
 
 /// Two futexes: one on which this process blocks and one by which it wakes the other process.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ pub mod cpu;
 use nix::sys::utsname::uname;
 use serde::Serialize;
 
-use crate::measure::clock::Clock;
 use crate::machine::cpu::{Placement, allowed};
+use crate::measure::clock::Clock;
 
 /// The attributes of the machine that influence the figures.
 #[derive(Clone, Debug, Serialize)]

@@ -5,4 +5,3 @@ pub mod clock;
 pub mod size;
 pub mod stats;
 pub mod timing;
-

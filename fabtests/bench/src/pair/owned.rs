@@ -9,9 +9,9 @@ use selvedge::{Address, AddressVector, Context, Domain, Errno, FiAddr, Info, all
 
 use super::Side;
 use super::exchange::{self, Completion, Messages};
-use crate::measure::clock::Clock;
-use crate::machine::cpu::Idle;
 use crate::fabric::{Bench, BenchOrder, OpenOrder, Opened, discover, pattern};
+use crate::machine::cpu::Idle;
+use crate::measure::clock::Clock;
 use crate::measure::timing::Timing;
 
 /// An open endpoint of the safe layer and its peer.

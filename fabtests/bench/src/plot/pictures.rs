@@ -289,7 +289,10 @@ fn distribution(rows: &[&Row], machine: &str) -> Option<Picture> {
         chart: Chart {
             title: match size {
                 1 => "Time of messages of 1 byte".to_owned(),
-                _ => format!("Time of messages of {} bytes", crate::measure::size::text(size)),
+                _ => format!(
+                    "Time of messages of {} bytes",
+                    crate::measure::size::text(size)
+                ),
             },
             subtitle: subtitle(machine, &rows),
             x: Axis::new(

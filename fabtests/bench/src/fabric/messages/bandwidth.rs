@@ -8,15 +8,15 @@
 use anyhow::ensure;
 use selvedge::cq;
 
-use crate::fabric::endpoint::BenchEndpoint;
 use super::message_api::{MessageApi, Purpose};
+use crate::fabric::endpoint::BenchEndpoint;
 use crate::fabric::order::BenchOrder;
 use crate::fabric::posting::{Completion, Run, RxSlot, TxSlot};
 use crate::measure::clock::Clock;
-use crate::pair::Side;
 use crate::measure::timing::{Timing, stream};
+use crate::pair::Side;
 
-pub(super) fn run<A: MessageApi>(
+pub(in crate::fabric) fn run<A: MessageApi>(
     endpoint: &mut BenchEndpoint,
     side: Side,
     clock: Clock,

@@ -9,18 +9,18 @@
 use anyhow::ensure;
 use selvedge::cq;
 
-use crate::fabric::endpoint::BenchEndpoint;
 use super::message_api::{CHANNEL_SHIFT, Purpose, Tagged};
+use crate::fabric::endpoint::BenchEndpoint;
 use crate::fabric::order::BenchOrder;
 use crate::fabric::posting::{Completion, Run, RxSlot};
 use crate::measure::clock::{Clock, ticks};
-use crate::pair::Side;
 use crate::measure::timing::Timing;
+use crate::pair::Side;
 
 /// Bytes of an acknowledgement.
 const ACK: usize = 4;
 
-pub(super) fn run(
+pub(in crate::fabric) fn run(
     endpoint: &mut BenchEndpoint,
     side: Side,
     clock: Clock,

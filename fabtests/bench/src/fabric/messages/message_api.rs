@@ -6,7 +6,7 @@ use selvedge::{Context, Desc, Endpoint, FiAddr, Iov, IovMut, MsgExt, Result, Tag
 
 /// Purpose of a message. The tag of a tagged message contains the purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(in crate::fabric) enum Purpose {
     /// A message whose transfer is measured.
     Payload = 1,
     /// The acknowledgement of a window.
@@ -14,15 +14,15 @@ pub(super) enum Purpose {
 }
 
 /// The bits of a tag that name a channel.
-pub(super) const fn channel_tag(channel: usize) -> u64 {
+pub(in crate::fabric) const fn channel_tag(channel: usize) -> u64 {
     (channel as u64) << CHANNEL_SHIFT
 }
 
 /// Position of the channel in a tag, above the bits of [`Purpose`].
-pub(super) const CHANNEL_SHIFT: u32 = 8;
+pub(in crate::fabric) const CHANNEL_SHIFT: u32 = 8;
 
 /// The API of untagged or tagged messages.
-pub(super) trait MessageApi {
+pub(in crate::fabric) trait MessageApi {
     /// # Safety
     /// As [`selvedge::Msg::sendmsg`].
     unsafe fn send(ep: &dyn Endpoint, buf: Iov, dest: FiAddr, tag: u64, context: Context)
@@ -38,7 +38,7 @@ pub(super) trait MessageApi {
 
 /// Untagged messages, fi_msg(3).
 #[derive(Debug)]
-pub(super) struct Untagged;
+pub(in crate::fabric) struct Untagged;
 
 impl MessageApi for Untagged {
     #[inline]
@@ -67,7 +67,7 @@ impl MessageApi for Untagged {
 
 /// Tagged messages, fi_tagged(3).
 #[derive(Debug)]
-pub(super) struct Tagged;
+pub(in crate::fabric) struct Tagged;
 
 impl MessageApi for Tagged {
     #[inline]

@@ -1,7 +1,6 @@
 //! The loops of messages, tagged and untagged.
 
-mod bandwidth;
-mod many_to_one;
-mod message_api;
-mod pingpong;
-
+pub(super) mod bandwidth;
+pub(super) mod many_to_one;
+pub(super) mod message_api;
+pub(super) mod pingpong;

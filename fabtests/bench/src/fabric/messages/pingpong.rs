@@ -3,16 +3,16 @@
 use anyhow::Context as _;
 use selvedge::cq;
 
-use crate::fabric::endpoint::BenchEndpoint;
 use super::message_api::{MessageApi, Purpose};
+use crate::fabric::endpoint::BenchEndpoint;
 use crate::fabric::order::BenchOrder;
 use crate::fabric::posting::{Completion, Run, RxSlot, TxSlot};
 use crate::measure::clock::Clock;
+use crate::measure::timing::Timing;
 use crate::pair::Side;
 use crate::pair::exchange::{self, Messages};
-use crate::measure::timing::Timing;
 
-pub(super) fn run<A: MessageApi>(
+pub(in crate::fabric) fn run<A: MessageApi>(
     endpoint: &mut BenchEndpoint,
     side: Side,
     clock: Clock,

@@ -20,11 +20,11 @@ use selvedge::{
 
 use super::endpoint::BenchEndpoint;
 use super::order::{Bench, BenchOrder, stride};
+use crate::machine::cpu::Idle;
 use crate::measure::buffer::Pages;
 use crate::measure::clock::Clock;
-use crate::machine::cpu::Idle;
-use crate::pair::Side;
 use crate::measure::timing::Timing;
+use crate::pair::Side;
 
 pub(crate) use lines::{LINES, STRIDE};
 pub(super) use region::TargetRegion;

@@ -5,8 +5,8 @@ use selvedge::cq;
 
 use super::Run;
 use crate::measure::clock::Clock;
-use crate::pair::Side;
 use crate::measure::timing::{Counts, Timing, stream};
+use crate::pair::Side;
 
 impl Run<'_> {
     /// Runs one side of windows of puts.

@@ -8,8 +8,8 @@ use selvedge::{CompletionFlags, cq};
 
 use super::{DATA, Run};
 use crate::measure::clock::Clock;
-use crate::pair::Side;
 use crate::measure::timing::{Counts, Timing, round_trips};
+use crate::pair::Side;
 
 impl Run<'_> {
     /// Runs one side of round trips of puts. Each side polls for the last byte of the peer's put.

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use super::{DATA, LINES, Run, STRIDE, TURNS};
 use crate::measure::clock::{Clock, ticks};
-use crate::pair::Side;
 use crate::measure::timing::{Counts, Timing, round_trips};
+use crate::pair::Side;
 
 impl Run<'_> {
     /// Runs one side of consecutive gets of one size.
