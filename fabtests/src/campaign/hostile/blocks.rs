@@ -78,8 +78,7 @@ fn announce(
     Ok(())
 }
 
-/// Connects, and announces and releases a block without end:
-/// sends packets as fast as the target reads them.
+/// Connects, and announces and releases blocks, as fast as the target reads the packets.
 ///
 /// # Errors
 /// The target cannot be reached, or refuses the connection.
