@@ -103,6 +103,14 @@ impl LocalEndpoint {
         Self::open_with(info, |_, _| ())
     }
 
+    /// Opens an endpoint with a name, in a domain of its own.
+    #[track_caller]
+    pub fn open_named(name: &str, info: &Info) -> Self {
+        let mut info = info.clone();
+        info.src_addr = Some(Address::Str(name.into()));
+        Self::open(&info)
+    }
+
     /// Opens an endpoint in a domain of its own, with the configuration that `configure` changes.
     /// Queues that are unset are one queue of the provider's default size.
     #[track_caller]
