@@ -13,8 +13,11 @@ use selvedge_abi::{Abi, Fid, FidFabric, Ops, OpsFabric, fclass};
 use crate::object::{self, Class, Table};
 use crate::pointer::{array, required};
 use crate::process::registry;
+use crate::queue::eq;
+use crate::queue::poll as sets;
+use crate::queue::wait;
 use crate::status::{guarded_unit, log_error};
-use crate::{domain, eq, info, pep, sets, wait};
+use crate::{domain, info, pep};
 
 /// The object behind the handle of a fabric.
 pub(crate) struct Fabric {

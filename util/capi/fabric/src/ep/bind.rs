@@ -14,11 +14,11 @@ use selvedge_abi::{Fid, fclass, number};
 use super::Ep;
 use super::shared::{Srx, Stx};
 use crate::av::Av;
-use crate::cntr::Cntr;
-use crate::cq::Cq;
-use crate::eq::Eq;
 use crate::object::{Object, User, argument};
 use crate::pointer::required;
+use crate::queue::cntr::Cntr;
+use crate::queue::cq::Cq;
+use crate::queue::eq::Eq;
 use crate::status::log_error;
 
 /// The objects that an endpoint is bound to.

@@ -8,10 +8,11 @@ use selvedge::{Address, ConnectionManagement, Endpoint, Errno, Result};
 use selvedge_abi::OpsCm;
 
 use super::Ep;
+use crate::addr;
+use crate::ep::mc;
 use crate::object::Table;
 use crate::pointer::{array, copy_out};
 use crate::status::guarded_unit;
-use crate::{addr, mc};
 
 pub(super) static CM: Table<OpsCm, Ep> = with_join(getname_table())
     .setname(|ep, addr_ptr, len| {

@@ -3,19 +3,13 @@
 
 #![expect(unsafe_code, reason = "functions of C")]
 
-pub(crate) mod atomic;
 mod bind;
 mod cm;
-pub(crate) mod collective;
-pub(crate) mod deferred;
-pub(crate) mod lists;
-mod msg;
+mod mc;
 pub(crate) mod option;
-mod post;
-mod rma;
+pub(crate) mod post;
 pub(crate) mod scalable;
 pub(crate) mod shared;
-mod tagged;
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,11 +22,13 @@ use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidEp, Handle, Ops, OpsEp, fclass, number};
 
 use crate::domain::Domain;
+use crate::object::handles;
 use crate::object::{self, Class, Object, Table, User, close};
 use crate::pointer::{put, required};
 use crate::status::{guarded_count, guarded_unit, log_error};
-use crate::{handles, info, pep};
+use crate::{info, pep};
 use bind::Bound;
+use post::{atomic, collective, lists, msg, rma, tagged};
 use scalable::{Context, Half, Side};
 
 pub(crate) use option::CM_DATA_SIZE;

@@ -14,8 +14,8 @@ use selvedge::{Caps, Errno, OpFlags, Result, SharedReceives};
 use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidEp, FidStx, Handle, Ops, OpsEp, OpsMsg, OpsTagged, fclass, number};
 
-use super::post::{Message, Operation, Post};
-use super::{lists, msg, tagged};
+use super::post::message::{Message, Operation, Post};
+use super::post::{lists, msg, tagged};
 use crate::domain::Domain;
 use crate::object::{self, Class, Object, Table};
 use crate::pointer::required;

@@ -8,14 +8,15 @@ use selvedge::rma::{ReadMsg, WriteMsg};
 use selvedge::{Endpoint, FiAddr, Iov, OpFlags, Result};
 use selvedge_abi::{Iovec, MsgRma, OpsRma, RmaIov};
 
-use super::post::{
+use super::super::Ep;
+use super::lists;
+use super::message::{
     Buffers, buffer_list, data_flag, iov, one_buffer, post_full_form, post_inject, post_short_form,
 };
-use super::{Ep, lists};
 use crate::object::{Object, Table};
 use crate::status::post_status;
 
-pub(super) static RMA: Table<OpsRma, Ep> = Table::<OpsRma, Ep>::empty()
+pub(crate) static RMA: Table<OpsRma, Ep> = Table::<OpsRma, Ep>::empty()
     .read(|ep, buf, len, desc, src, addr, key, context| {
         // SAFETY: the C caller follows fi_read(3).
         post_status(unsafe {

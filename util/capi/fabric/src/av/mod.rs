@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "functions of C")]
 
+pub(crate) mod set;
+
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -11,11 +13,13 @@ use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidAv, Ops, OpsAv, fclass, number};
 
 use crate::addr;
+use crate::av::set as av_set;
 use crate::domain::Domain;
+use crate::info;
 use crate::object::{self, Class, Object, Table, argument};
 use crate::pointer::{array, copy_out, output_array, put, required, text};
+use crate::queue::eq;
 use crate::status::{error_status, guarded, guarded_unit, log_error};
-use crate::{av_set, eq, info};
 
 /// The object behind the handle of an address vector.
 pub(crate) struct Av {

@@ -10,13 +10,14 @@ use selvedge::collective::{CollectiveMsg, Op, Query};
 use selvedge::{Errno, FiAddr, Result};
 use selvedge_abi::{self as abi, OpsCollective};
 
-use super::{Ep, lists};
+use super::super::Ep;
+use super::lists;
 use crate::domain::Domain;
 use crate::object::Table;
 use crate::pointer::{array, put, required};
 use crate::status::post_status;
 
-pub(super) static COLLECTIVE: Table<OpsCollective, Ep> = Table::<OpsCollective, Ep>::empty()
+pub(crate) static COLLECTIVE: Table<OpsCollective, Ep> = Table::<OpsCollective, Ep>::empty()
     .barrier(|ep, group, context| {
         let request = request(Op::Barrier, NO_MEMORY, (group, 0), (0, 0), context);
         // SAFETY: the C caller follows fi_barrier(3).

@@ -15,13 +15,14 @@ use selvedge::rma::{ReadMsg, WriteMsg};
 use selvedge::{Endpoint, FiAddr, Op, OpFlags, Result, TagMatch, msg, tagged};
 use selvedge_abi::{self as abi, Ioc, Iovec};
 
+use super::super::Ep;
 use super::deferred::queue_if_triggered;
-use super::{Ep, lists};
+use super::lists;
 use crate::object::{Class, Object};
 use crate::pointer::required;
 
 /// An operation of the object model that is posted to an endpoint.
-pub(super) trait Operation<'a> {
+pub(crate) trait Operation<'a> {
     /// Posts the operation to an endpoint.
     ///
     /// # Errors
@@ -36,7 +37,7 @@ pub(super) trait Operation<'a> {
 }
 
 /// A message that C passes as a structure.
-pub(super) trait Message<'a>: Operation<'a> + Sized {
+pub(crate) trait Message<'a>: Operation<'a> + Sized {
     /// The structure of C.
     type Struct: 'a;
 
@@ -136,22 +137,22 @@ messages! {
 
 /// A list of buffers with their descriptors.
 #[derive(Clone, Copy)]
-pub(super) struct Buffers<'a, T> {
-    pub(super) iov: *const T,
-    pub(super) desc: *const *mut c_void,
-    pub(super) count: usize,
+pub(crate) struct Buffers<'a, T> {
+    pub(crate) iov: *const T,
+    pub(crate) desc: *const *mut c_void,
+    pub(crate) count: usize,
     lists: PhantomData<&'a T>,
 }
 
 /// One buffer.
 #[inline(always)]
-pub(super) const fn one_buffer<'a, T>(buffer: &'a T, desc: &'a *mut c_void) -> Buffers<'a, T> {
+pub(crate) const fn one_buffer<'a, T>(buffer: &'a T, desc: &'a *mut c_void) -> Buffers<'a, T> {
     buffer_list(buffer, desc, 1)
 }
 
 /// Buffers of a list of C.
 #[inline(always)]
-pub(super) const fn buffer_list<'a, T>(
+pub(crate) const fn buffer_list<'a, T>(
     iov: *const T,
     desc: *const *mut c_void,
     count: usize,
@@ -166,7 +167,7 @@ pub(super) const fn buffer_list<'a, T>(
 
 /// A segment of memory as a structure of C.
 #[inline(always)]
-pub(super) const fn iov(base: *const c_void, len: usize) -> Iovec {
+pub(crate) const fn iov(base: *const c_void, len: usize) -> Iovec {
     Iovec {
         iov_base: base.cast_mut(),
         iov_len: len,
@@ -175,7 +176,7 @@ pub(super) const fn iov(base: *const c_void, len: usize) -> Iovec {
 
 /// Elements of memory as a structure of C.
 #[inline(always)]
-pub(super) const fn ioc(addr: *const c_void, count: usize) -> Ioc {
+pub(crate) const fn ioc(addr: *const c_void, count: usize) -> Ioc {
     Ioc {
         addr: addr.cast_mut(),
         count,
@@ -183,7 +184,7 @@ pub(super) const fn ioc(addr: *const c_void, count: usize) -> Ioc {
 }
 
 /// The flag of a short form with remote data.
-pub(super) const fn data_flag(data: Option<u64>) -> OpFlags {
+pub(crate) const fn data_flag(data: Option<u64>) -> OpFlags {
     match data {
         Some(_) => OpFlags::REMOTE_CQ_DATA,
         None => OpFlags::empty(),
@@ -191,7 +192,7 @@ pub(super) const fn data_flag(data: Option<u64>) -> OpFlags {
 }
 
 /// An object that messages are posted to.
-pub(super) trait Post {
+pub(crate) trait Post {
     /// The flags of the short forms.
     fn flags<'a, M: Message<'a>>(&self) -> OpFlags;
 
@@ -213,7 +214,7 @@ pub(super) trait Post {
 /// # Safety
 /// As [`Message::read`] and [`Operation::post`].
 #[inline(always)]
-pub(super) unsafe fn post_short_form<'a, M: Message<'a>>(
+pub(crate) unsafe fn post_short_form<'a, M: Message<'a>>(
     target: &impl Post,
     msg_c: &'a M::Struct,
     extra_flags: OpFlags,
@@ -233,7 +234,7 @@ pub(super) unsafe fn post_short_form<'a, M: Message<'a>>(
 /// `msg` is NULL or points to a structure. For the structure, as [`Message::read`] and
 /// [`Operation::post`].
 #[inline(always)]
-pub(super) unsafe fn post_full_form<'a, M: Message<'a>>(
+pub(crate) unsafe fn post_full_form<'a, M: Message<'a>>(
     target: &impl Post,
     msg: *const M::Struct,
     flags: u64,
@@ -255,7 +256,7 @@ pub(super) unsafe fn post_full_form<'a, M: Message<'a>>(
 /// # Safety
 /// `buf` is NULL or points to `len` bytes.
 #[inline(always)]
-pub(super) unsafe fn post_inject(
+pub(crate) unsafe fn post_inject(
     ep: &Ep,
     buf: *const c_void,
     len: usize,

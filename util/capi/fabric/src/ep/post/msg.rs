@@ -8,20 +8,21 @@ use selvedge::msg::{RecvMsg, SendMsg};
 use selvedge::{Endpoint, FiAddr, OpFlags, Result};
 use selvedge_abi::{Iovec, Msg, OpsMsg};
 
-use super::post::{
+use super::super::Ep;
+use super::lists;
+use super::message::{
     Buffers, Post, buffer_list, data_flag, iov, one_buffer, post_full_form, post_inject,
     post_short_form,
 };
-use super::{Ep, lists};
 use crate::object::{Class, Object, Table};
 use crate::status::post_status;
 
-pub(super) static MSG: Table<OpsMsg, Ep> = with_sends(with_receives(Table::<OpsMsg, Ep>::empty()));
-pub(super) static TX_MSG: Table<OpsMsg, Ep> = with_sends(Table::<OpsMsg, Ep>::empty());
-pub(super) static RX_MSG: Table<OpsMsg, Ep> = with_receives(Table::<OpsMsg, Ep>::empty());
+pub(crate) static MSG: Table<OpsMsg, Ep> = with_sends(with_receives(Table::<OpsMsg, Ep>::empty()));
+pub(crate) static TX_MSG: Table<OpsMsg, Ep> = with_sends(Table::<OpsMsg, Ep>::empty());
+pub(crate) static RX_MSG: Table<OpsMsg, Ep> = with_receives(Table::<OpsMsg, Ep>::empty());
 
 /// Adds the functions that receive, for endpoints and for shared receive contexts.
-pub(super) const fn with_receives<T: Class + Post>(table: Table<OpsMsg, T>) -> Table<OpsMsg, T> {
+pub(crate) const fn with_receives<T: Class + Post>(table: Table<OpsMsg, T>) -> Table<OpsMsg, T> {
     table
         .recv(|target, buf, len, desc, src, context| {
             let buffer = lists::receive_buffer(buf, len);

@@ -14,14 +14,17 @@ use selvedge::{Context, Errno, EventQueue, OpFlags, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{EqEntry, EqErrEntry, Fid, FidEq, Ops, OpsEq, fclass, number};
 
-use crate::cq::context_of;
 use crate::fabric::Fabric;
-use crate::last_error::{self, LastError};
+use crate::object::handles;
 use crate::object::{self, Class, Object, Table};
 use crate::pointer::{array, output_array, put, required};
+use crate::queue::cq::context_of;
+use crate::queue::last_error::{self, LastError};
+use crate::queue::poll as sets;
+use crate::queue::wait;
+use crate::queue::wait::WaitObject;
 use crate::status::{guarded_count, guarded_unit, log_error};
-use crate::wait::WaitObject;
-use crate::{handles, info, pep, sets, wait};
+use crate::{info, pep};
 
 /// The object behind the handle of an event queue.
 pub(crate) struct Eq {

@@ -17,7 +17,7 @@ const MAX_SEGMENTS: usize = 64;
 const CHECKED_SEGMENTS: usize = 4;
 
 /// A segment of memory.
-pub(super) trait Segment {
+pub(crate) trait Segment {
     /// Returns whether the segment cannot be memory: bytes at NULL, or more bytes than an address
     /// space can hold.
     fn is_invalid(&self) -> bool;
@@ -57,7 +57,7 @@ impl Segment for IocMut {
 /// # Errors
 /// [`Errno::Inval`] for an invalid segment.
 #[inline(always)]
-pub(super) fn check_segments<S: Segment>(segments: &[S]) -> Result<&[S]> {
+pub(crate) fn check_segments<S: Segment>(segments: &[S]) -> Result<&[S]> {
     match segments
         .iter()
         .take(CHECKED_SEGMENTS)
@@ -71,7 +71,7 @@ pub(super) fn check_segments<S: Segment>(segments: &[S]) -> Result<&[S]> {
 /// As [`check_segments`], for receives: a list whose segments are all at NULL is an empty buffer,
 /// as in [`receive_buffer`].
 #[inline(always)]
-pub(super) fn check_receive_segments(segments: &[IovMut]) -> Result<&[IovMut]> {
+pub(crate) fn check_receive_segments(segments: &[IovMut]) -> Result<&[IovMut]> {
     match check_segments(segments) {
         Err(_) if segments.iter().all(|segment| segment.base.is_null()) => Ok(&[]),
         check_segments => check_segments,
@@ -81,7 +81,7 @@ pub(super) fn check_receive_segments(segments: &[IovMut]) -> Result<&[IovMut]> {
 /// The buffer of a receive. Programs that expect no bytes post NULL with a length. The receive then
 /// has an empty buffer, and truncates a message with bytes.
 #[inline(always)]
-pub(super) fn receive_buffer(buf: *mut c_void, len: usize) -> abi::Iovec {
+pub(crate) fn receive_buffer(buf: *mut c_void, len: usize) -> abi::Iovec {
     abi::Iovec {
         iov_base: buf,
         iov_len: if buf.is_null() { 0 } else { len },
@@ -92,7 +92,7 @@ pub(super) fn receive_buffer(buf: *mut c_void, len: usize) -> abi::Iovec {
 ///
 /// # Safety
 /// For implementors: the layouts are equal, and any values of the members are a valid `T`.
-pub(super) unsafe trait LaidOutAs<T> {}
+pub(crate) unsafe trait LaidOutAs<T> {}
 
 // SAFETY: both structures are an address and a length, of which any values are valid.
 unsafe impl LaidOutAs<Iov> for abi::Iovec {}
@@ -115,7 +115,7 @@ unsafe impl LaidOutAs<RmaIoc> for abi::RmaIoc {}
 /// # Safety
 /// As [`array`].
 #[inline(always)]
-pub(super) unsafe fn bounded<'a, C: LaidOutAs<T>, T>(
+pub(crate) unsafe fn bounded<'a, C: LaidOutAs<T>, T>(
     first: *const C,
     count: usize,
 ) -> Result<&'a [T]> {
@@ -131,7 +131,7 @@ pub(super) unsafe fn bounded<'a, C: LaidOutAs<T>, T>(
 /// # Errors
 /// [`Errno::Inval`] for more than memory can hold.
 #[inline(always)]
-pub(super) fn total(mut lens: impl Iterator<Item = usize>) -> Result<usize> {
+pub(crate) fn total(mut lens: impl Iterator<Item = usize>) -> Result<usize> {
     lens.try_fold(0_usize, |sum, len| sum.checked_add(len))
         .ok_or(Errno::Inval)
 }
@@ -147,7 +147,7 @@ pub(crate) fn context(context: *mut c_void) -> Context {
 /// # Safety
 /// `first` is NULL or points to `count` descriptors.
 #[inline(always)]
-pub(super) unsafe fn descs<'a>(first: *const *mut c_void, count: usize) -> Result<&'a [Desc]> {
+pub(crate) unsafe fn descs<'a>(first: *const *mut c_void, count: usize) -> Result<&'a [Desc]> {
     // SAFETY: passed on from the caller; a descriptor is as large as a pointer, and any value is
     // valid.
     unsafe { optional_array(first.cast::<Desc>(), count.min(MAX_SEGMENTS)) }
@@ -161,7 +161,7 @@ const INTERNAL_FLAGS: OpFlags = OpFlags::DEFAULT.union(OpFlags::DEFERRED);
 /// # Errors
 /// [`Errno::BadFlags`] for unknown bits.
 #[inline(always)]
-pub(super) fn flags(raw: u64) -> Result<OpFlags> {
+pub(crate) fn flags(raw: u64) -> Result<OpFlags> {
     match OpFlags::from_bits(raw) {
         Some(flags) if !flags.intersects(INTERNAL_FLAGS) => Ok(flags),
         _ => Err(Errno::BadFlags),
@@ -176,7 +176,7 @@ pub(super) fn flags(raw: u64) -> Result<OpFlags> {
 /// # Safety
 /// `first` is NULL or points to `len` bytes.
 #[inline(always)]
-pub(super) unsafe fn bytes<'a>(first: *const c_void, len: usize) -> Result<&'a [u8]> {
+pub(crate) unsafe fn bytes<'a>(first: *const c_void, len: usize) -> Result<&'a [u8]> {
     if len > isize::MAX.cast_unsigned() {
         return Err(Errno::MsgSize);
     }

@@ -11,8 +11,8 @@ use selvedge::param::{Kind, flag, integer, size};
 use selvedge::{Errno, Result};
 use selvedge_abi::{Param, number};
 
+use crate::export::log_c::{constant, provider_name};
 use crate::heap::{self, copy_str};
-use crate::log_c::{constant, provider_name};
 use crate::pointer::{put, text};
 use crate::process::registry;
 

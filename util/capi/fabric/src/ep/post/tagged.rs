@@ -8,21 +8,22 @@ use selvedge::tagged::{RecvMsg, SendMsg};
 use selvedge::{Endpoint, FiAddr, OpFlags, Result, TagMatch};
 use selvedge_abi::{Iovec, MsgTagged, OpsTagged};
 
-use super::post::{
+use super::super::Ep;
+use super::lists;
+use super::message::{
     Buffers, Post, buffer_list, data_flag, iov, one_buffer, post_full_form, post_inject,
     post_short_form,
 };
-use super::{Ep, lists};
 use crate::object::{Class, Object, Table};
 use crate::status::post_status;
 
-pub(super) static TAGGED: Table<OpsTagged, Ep> =
+pub(crate) static TAGGED: Table<OpsTagged, Ep> =
     with_sends(with_receives(Table::<OpsTagged, Ep>::empty()));
-pub(super) static TX_TAGGED: Table<OpsTagged, Ep> = with_sends(Table::<OpsTagged, Ep>::empty());
-pub(super) static RX_TAGGED: Table<OpsTagged, Ep> = with_receives(Table::<OpsTagged, Ep>::empty());
+pub(crate) static TX_TAGGED: Table<OpsTagged, Ep> = with_sends(Table::<OpsTagged, Ep>::empty());
+pub(crate) static RX_TAGGED: Table<OpsTagged, Ep> = with_receives(Table::<OpsTagged, Ep>::empty());
 
 /// Adds the functions that receive, for endpoints and for shared receive contexts.
-pub(super) const fn with_receives<T: Class + Post>(
+pub(crate) const fn with_receives<T: Class + Post>(
     table: Table<OpsTagged, T>,
 ) -> Table<OpsTagged, T> {
     table

@@ -13,13 +13,14 @@ use selvedge::{Errno, Op, OpFlags, Result, msg, tagged};
 use selvedge_abi as abi;
 use selvedge_abi::{DeferredWork, FidCntr, TriggeredContext, number};
 
+use super::super::Ep;
 use super::atomic::{Atomic, BASE, Lists, compare_lists, fetch_lists};
-use super::post::{Buffers, Message, Operation, buffer_list};
-use super::{Ep, lists};
-use crate::cntr::Cntr;
+use super::lists;
+use super::message::{Buffers, Message, Operation, buffer_list};
 use crate::domain::Domain;
 use crate::object::{Object, argument};
 use crate::pointer::required;
+use crate::queue::cntr::Cntr;
 use crate::status::log_error;
 
 /// Returns the result of a post. Queues a post with `FI_TRIGGER` that the provider fails with
@@ -28,7 +29,7 @@ use crate::status::log_error;
 /// # Safety
 /// As the post.
 #[inline(always)]
-pub(super) unsafe fn queue_if_triggered<'a>(
+pub(crate) unsafe fn queue_if_triggered<'a>(
     ep: &Ep,
     result: Result,
     flags: OpFlags,

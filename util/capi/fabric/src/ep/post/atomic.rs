@@ -12,13 +12,14 @@ use selvedge::op::{Compared, Fetched};
 use selvedge::{Endpoint, Errno, FiAddr, Op, OpFlags, Result};
 use selvedge_abi::{Ioc, MsgAtomic, OpsAtomic, RmaIoc};
 
-use super::post::{Buffers, Operation, Post, buffer_list, ioc, one_buffer};
-use super::{Ep, lists};
+use super::super::Ep;
+use super::lists;
+use super::message::{Buffers, Operation, Post, buffer_list, ioc, one_buffer};
 use crate::object::Table;
 use crate::pointer::{put, required};
 use crate::status::{guarded_unit, post_status};
 
-pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
+pub(crate) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
     .write(
         |ep, buf, count, desc, dest, addr, key, datatype, op, context| {
             let target_args = (dest, addr, key, datatype, op);
@@ -209,19 +210,19 @@ pub(super) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
 
 /// The lists that an atomic has in addition to its operands.
 #[derive(Clone, Copy)]
-pub(super) struct Lists<'a> {
+pub(crate) struct Lists<'a> {
     compare: Option<Buffers<'a, Ioc>>,
     result: Option<Buffers<'a, Ioc>>,
 }
 
 /// The lists of the base family, which has only operands.
-pub(super) const BASE: Lists<'static> = Lists {
+pub(crate) const BASE: Lists<'static> = Lists {
     compare: None,
     result: None,
 };
 
 /// The lists of a fetch atomic.
-pub(super) const fn fetch_lists(result: Buffers<'_, Ioc>) -> Lists<'_> {
+pub(crate) const fn fetch_lists(result: Buffers<'_, Ioc>) -> Lists<'_> {
     Lists {
         compare: None,
         result: Some(result),
@@ -229,7 +230,7 @@ pub(super) const fn fetch_lists(result: Buffers<'_, Ioc>) -> Lists<'_> {
 }
 
 /// The lists of a compare atomic.
-pub(super) const fn compare_lists<'a>(
+pub(crate) const fn compare_lists<'a>(
     comparands: Buffers<'a, Ioc>,
     result: Buffers<'a, Ioc>,
 ) -> Lists<'a> {
@@ -311,7 +312,7 @@ unsafe fn post_full_form(ep: &Ep, msg: *const MsgAtomic, lists: Lists<'_>, flags
 }
 
 /// An atomic of any family.
-pub(super) struct Atomic<'a> {
+pub(crate) struct Atomic<'a> {
     msg: AtomicMsg<'a>,
     compare: Option<Compared<'a>>,
     result: Option<Fetched<'a>>,
@@ -327,7 +328,7 @@ impl<'a> Atomic<'a> {
     /// # Safety
     /// The structure and the lists are valid for `'a`, with the counts that they state.
     #[inline(always)]
-    pub(super) unsafe fn read(msg_c: &'a MsgAtomic, lists: Lists<'a>) -> Result<Self> {
+    pub(crate) unsafe fn read(msg_c: &'a MsgAtomic, lists: Lists<'a>) -> Result<Self> {
         let (datatype, op) = datatype_and_op(msg_c.datatype, msg_c.op)?;
         let msg = AtomicMsg {
             // SAFETY: passed on from the caller, here and below.

@@ -12,14 +12,14 @@ use selvedge::{Context, Errno, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidPoll, FidWait, Ops, OpsPoll, OpsWait, fclass};
 
-use crate::cq::context_of;
 use crate::domain::Domain;
-use crate::ep::lists;
+use crate::ep::post::lists;
 use crate::fabric::Fabric;
 use crate::object::{self, Class, Object, Table, User, argument};
 use crate::pointer::{output_array, required};
+use crate::queue::cq::context_of;
+use crate::queue::wait;
 use crate::status::{guarded, guarded_unit};
-use crate::wait;
 
 /// The object behind the handle of a poll set.
 pub(crate) struct PollSet(Set);

@@ -14,9 +14,9 @@ use selvedge_abi::{Fid, FidCntr, Ops, OpsCntr, fclass};
 use crate::domain::Domain;
 use crate::object::{self, Class, Object, Table};
 use crate::pointer::prefix;
-use crate::sets;
+use crate::queue::poll as sets;
+use crate::queue::wait::{self, WaitObject};
 use crate::status::{guarded_infallible, guarded_unit, log_error};
-use crate::wait::{self, WaitObject};
 
 /// The object behind the handle of a counter.
 pub(crate) struct Cntr {

@@ -6,6 +6,8 @@
 
 #![expect(unsafe_code, reason = "handles of C")]
 
+pub(crate) mod handles;
+
 use std::alloc::{Layout, dealloc};
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;

@@ -10,12 +10,13 @@ use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidPep, Ops, OpsCm, OpsEp, fclass};
 
 use crate::ep::{self, CM_DATA_SIZE};
-use crate::eq::Eq;
 use crate::fabric::{Fabric, adopt_info};
+use crate::object::handles;
 use crate::object::{self, Class, Object, Table, User, argument, close};
 use crate::pointer::{array, copy_out};
+use crate::queue::eq::Eq;
 use crate::status::{guarded_unit, log_error};
-use crate::{addr, handles, info};
+use crate::{addr, info};
 
 /// The object behind the handle of a passive endpoint. fi_listen(3) opens the object model's
 /// passive endpoint with the event queue that is bound.

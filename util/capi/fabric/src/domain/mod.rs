@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "functions of C")]
 
+pub(crate) mod mr;
+
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -11,13 +13,18 @@ use selvedge::{AddrFormat, Errno, Hints, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{Abi, Fid, FidDomain, Ops, OpsDomain, fclass, number};
 
-use crate::ep::deferred::{self, QueuedWork};
-use crate::ep::{self, atomic, collective, scalable, shared};
+use crate::ep::post::deferred::{self, QueuedWork};
+use crate::ep::post::{atomic, collective};
+use crate::ep::{self, scalable, shared};
 use crate::fabric::{Fabric, adopt_info};
 use crate::object::{self, Class, Object, Table, argument};
 use crate::pointer::put;
+use crate::queue::cntr;
+use crate::queue::cq;
+use crate::queue::eq;
+use crate::queue::poll as sets;
 use crate::status::{guarded_unit, log_error};
-use crate::{av, cntr, cq, eq, info, mr, sets};
+use crate::{av, info};
 
 /// The object behind the handle of a domain.
 pub(crate) struct Domain {

@@ -10,7 +10,7 @@ use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidMc, Ops, fclass};
 
 use crate::addr;
-use crate::av_set::AvSet;
+use crate::av::set::AvSet;
 use crate::ep::{Ep, lists};
 use crate::object::{self, Class, Object, Table, argument};
 use crate::pointer::required;

@@ -11,11 +11,11 @@ use selvedge::{Errno, IovMut, MemoryRegion, MrAccess, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidMr, Ops, OpsMr, fclass, number};
 
-use crate::cntr::Cntr;
 use crate::domain::Domain;
 use crate::ep::Ep;
 use crate::object::{self, Class, Object, Table, User, argument};
 use crate::pointer::{array, copy_out, prefix, put, required};
+use crate::queue::cntr::Cntr;
 use crate::status::{guarded_unit, log_error};
 
 /// The object behind the handle of a region.

@@ -11,12 +11,12 @@ use selvedge::poll::Member;
 use selvedge::{Errno, Result, wait};
 use selvedge_abi::{Fid, fclass, number};
 
-use crate::cntr::Cntr;
-use crate::cq::Cq;
-use crate::eq::Eq;
 use crate::object::{Object, argument};
 use crate::pointer::{put, required};
-use crate::sets::{SetMember, WaitSet};
+use crate::queue::cntr::Cntr;
+use crate::queue::cq::Cq;
+use crate::queue::eq::Eq;
+use crate::queue::poll::{SetMember, WaitSet};
 
 /// The wait object of a number.
 ///

@@ -17,12 +17,12 @@ use selvedge_abi::{CqErrEntry, Fid, FidCq, Ops, OpsCq, fclass, number};
 
 use crate::addr;
 use crate::domain::Domain;
-use crate::last_error::{self, Data, LastError};
 use crate::object::{self, Class, Object, Table};
 use crate::pointer::{initialized_array, prefix};
-use crate::sets::{self, WaitSet};
+use crate::queue::last_error::{self, Data, LastError};
+use crate::queue::poll::{self as sets, WaitSet};
+use crate::queue::wait::{self, WaitObject};
 use crate::status::{count_status, guarded_count, guarded_unit, log_error};
-use crate::wait::{self, WaitObject};
 
 /// The object behind the handle of a completion queue.
 pub(crate) struct Cq {
