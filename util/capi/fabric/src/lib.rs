@@ -6,6 +6,7 @@
 //! enabled, an endpoint only collects its bindings (`ep`).
 
 mod av;
+mod context;
 mod domain;
 mod ep;
 mod export;

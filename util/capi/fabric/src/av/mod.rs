@@ -8,18 +8,18 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use selvedge::{AddrFormat, Address, AddressVector, Caps, Errno, FiAddr, OpFlags, Result, av};
+use selvedge::{
+    AddrFormat, Address, AddressVector, Caps, Domain, Errno, FiAddr, OpFlags, Result, av,
+};
 use selvedge_abi as abi;
-use selvedge_abi::{Fid, FidAv, Ops, OpsAv, fclass, number};
+use selvedge_abi::{FidAv, Ops, OpsAv, fclass, number};
 
-use crate::addr;
-use crate::av::set as av_set;
-use crate::domain::Domain;
-use crate::info;
-use crate::object::{self, Class, Object, Table, argument};
+use crate::object::{self, Table, argument, class, open_child};
 use crate::pointer::{array, copy_out, output_array, put, required, text};
-use crate::queue::eq;
+use crate::queue::eq::Eq;
 use crate::status::{error_status, guarded, guarded_unit, log_error};
+use crate::{addr, info};
+use set::AvSet;
 
 /// The object behind the handle of an address vector.
 pub(crate) struct Av {
@@ -29,23 +29,16 @@ pub(crate) struct Av {
     _map: Box<[abi::FiAddr]>,
 }
 
-// SAFETY: `fid_av` begins with its fid, and has a table of functions behind it.
-unsafe impl Class for Av {
-    type Handle = FidAv;
-    const FCLASS: usize = fclass::AV;
-    const OPS: &'static Table<Ops, Self> = &FID;
-
-    fn handle(&self, fid: Fid) -> FidAv {
-        let ops = &AV.ops;
-        FidAv { fid, ops }
-    }
+class! {
+    Av, FidAv, FID, |_| fclass::AV,
+    |_, fid| FidAv { fid, ops: &AV.ops }
 }
 
 /// Insertions complete before they return, so an event queue cannot be bound.
 static FID: Table<Ops, Av> = object::ops::<Av>().bind(|_, fid, flags| {
     guarded_unit(|| {
         // SAFETY: the C caller passes a handle, as fi_av_bind(3) requires.
-        unsafe { argument::<eq::Eq>(fid) }?;
+        unsafe { argument::<Eq>(fid) }?;
         match flags {
             0 => Err(Errno::NoSys),
             _ => Err(Errno::BadFlags),
@@ -145,51 +138,43 @@ static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
             _ => Err(Errno::BadFlags),
         })
     })
-    .av_set(|av, attr, out, context| {
-        // SAFETY: the C caller follows fi_av_set(3).
-        guarded_unit(|| unsafe { av_set::open(av, attr, out, context) })
-    });
+    .av_set(|av, attr, out, context| open_child!(av, out, context, AvSet::open(&*av.inner, attr)));
 
-/// Opens an address vector.
-///
-/// # Errors
-/// [`Errno::Inval`] for `FI_READ` without a name; [`Errno::NoSys`] for flags that are not
-/// supported; the errors of the provider.
-///
-/// # Safety
-/// `attr_c` is NULL or points to attributes, which may be written; `out` is NULL or may be
-/// written.
-pub(crate) unsafe fn open(
-    domain: &Object<Domain>,
-    attr_c: *mut abi::AvAttr,
-    out: *mut *mut FidAv,
-    context: *mut c_void,
-) -> Result {
-    let make = || {
+impl Av {
+    /// Opens an address vector of a domain with this address format.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for `FI_READ` without a name; [`Errno::NoSys`] for flags that are not
+    /// supported; the errors of the provider.
+    ///
+    /// # Safety
+    /// `attr_c` is NULL or points to attributes, which may be written.
+    pub(crate) unsafe fn open(
+        domain: &dyn Domain,
+        format: AddrFormat,
+        attr_c: *mut abi::AvAttr,
+    ) -> Result<Self> {
         // SAFETY: passed on from the caller.
         let attr = unsafe { attributes(attr_c) }?;
-        let inner = domain.inner.av(&attr).map_err(|error| log_error(&error))?;
-        let map = build_map(&attr, &*inner);
+        let inner = domain.av(&attr).map_err(|error| log_error(&error))?;
+        let _map = build_map(&attr, &*inner);
         if attr.name.is_some() {
-            let first = map.as_ptr().cast_mut().cast();
+            let first = _map.as_ptr().cast_mut().cast();
             // SAFETY: the attributes were read just now, so the pointer is not NULL.
             let map_addr = unsafe { &raw mut (*attr_c).map_addr };
             // SAFETY: the caller allows writing the attributes.
             unsafe { put(map_addr, first) }?;
         }
-        let (format, _map) = (domain.format, map);
-        Ok(Av {
+        Ok(Self {
             inner,
             format,
             _map,
         })
-    };
-    // SAFETY: passed on from the caller.
-    unsafe { domain.child(out, context, make) }
+    }
 }
 
 /// # Safety
-/// As [`open`].
+/// As [`Av::open`].
 unsafe fn attributes(attr: *const abi::AvAttr) -> Result<av::Attr> {
     // SAFETY: passed on from the caller.
     let attr = unsafe { required(attr) }?;

@@ -2,16 +2,14 @@
 
 #![expect(unsafe_code, reason = "functions of C")]
 
-use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use selvedge::av::{Range, Set, SetAttr};
-use selvedge::{Errno, FiAddr, Result};
+use selvedge::{AddressVector, Errno, FiAddr, Result};
 use selvedge_abi as abi;
-use selvedge_abi::{Fid, FidAvSet, Ops, OpsAvSet, fclass, number};
+use selvedge_abi::{FidAvSet, Ops, OpsAvSet, fclass, number};
 
-use crate::av::Av;
-use crate::object::{self, Class, Object, Table, argument};
+use crate::object::{self, Table, argument, class};
 use crate::pointer::{array, put, required};
 use crate::status::guarded_unit;
 
@@ -38,16 +36,9 @@ impl AvSet {
     }
 }
 
-// SAFETY: `fid_av_set` begins with its fid, and has a table of functions behind it.
-unsafe impl Class for AvSet {
-    type Handle = FidAvSet;
-    const FCLASS: usize = fclass::AV_SET;
-    const OPS: &'static Table<Ops, Self> = &FID;
-
-    fn handle(&self, fid: Fid) -> FidAvSet {
-        let ops = &AV_SET.ops;
-        FidAvSet { fid, ops }
-    }
+class! {
+    AvSet, FidAvSet, FID, |_| fclass::AV_SET,
+    |_, fid| FidAvSet { fid, ops: &AV_SET.ops }
 }
 
 static FID: Table<Ops, AvSet> = object::ops();
@@ -65,32 +56,25 @@ static AV_SET: Table<OpsAvSet, AvSet> = Table::<OpsAvSet, AvSet>::empty()
     // SAFETY: the C caller follows fi_av_set_addr(3).
     .addr(|set, coll| guarded_unit(|| unsafe { put(coll, set.set().addr().0) }));
 
-/// Opens a set.
-///
-/// # Errors
-/// [`Errno::BadFlags`] for unknown flags; those of [`Set::open`].
-///
-/// # Safety
-/// The caller follows fi_av_set(3).
-pub(crate) unsafe fn open(
-    av: &Object<Av>,
-    attr: *const abi::AvSetAttr,
-    out: *mut *mut FidAvSet,
-    context: *mut c_void,
-) -> Result {
-    let make = || {
+impl AvSet {
+    /// Opens a set of members of an address vector.
+    ///
+    /// # Errors
+    /// [`Errno::BadFlags`] for unknown flags; those of [`Set::open`].
+    ///
+    /// # Safety
+    /// The caller follows fi_av_set(3).
+    pub(crate) unsafe fn open(av: &dyn AddressVector, attr: *const abi::AvSetAttr) -> Result<Self> {
         // SAFETY: passed on from the caller.
         let attr = unsafe { required(attr) }?;
         // SAFETY: passed on from the caller.
-        let set = Set::open(&*av.inner, &unsafe { attributes(attr) }?)?;
-        Ok(AvSet(Mutex::new(set)))
-    };
-    // SAFETY: passed on from the caller.
-    unsafe { av.child(out, context, make) }
+        let set = Set::open(av, &unsafe { attributes(attr) }?)?;
+        Ok(Self(Mutex::new(set)))
+    }
 }
 
 /// # Safety
-/// As [`open`].
+/// As [`AvSet::open`].
 unsafe fn attributes(attr: &abi::AvSetAttr) -> Result<SetAttr> {
     if attr.flags & !(number::av::UNIVERSE | number::av::COLLECTIVE_SETS) != 0 {
         return Err(Errno::BadFlags);

@@ -2,63 +2,51 @@
 
 #![expect(unsafe_code, reason = "functions of C")]
 
-pub(crate) mod mr;
+mod mr;
 
 use std::ffi::c_void;
+use std::ptr;
 use std::sync::Arc;
 
 use selvedge::atomic::Family;
 use selvedge::info::Version;
-use selvedge::{AddrFormat, Errno, Hints, Result};
+use selvedge::{AddrFormat, Errno, Hints, Info, Result};
 use selvedge_abi as abi;
-use selvedge_abi::{Abi, Fid, FidDomain, Ops, OpsDomain, fclass, number};
+use selvedge_abi::{Abi, Fid, FidDomain, FidEp, Ops, OpsDomain, OpsMr, fclass, number};
 
-use crate::ep::post::deferred::{self, QueuedWork};
+use crate::av::Av;
+use crate::ep::Ep;
+use crate::ep::post::deferred::QueuedWork;
 use crate::ep::post::{atomic, collective};
-use crate::ep::{self, scalable, shared};
-use crate::fabric::{Fabric, adopt_info};
-use crate::object::{self, Class, Object, Table, argument};
-use crate::pointer::put;
-use crate::queue::cntr;
-use crate::queue::cq;
-use crate::queue::eq;
-use crate::queue::poll as sets;
-use crate::status::{guarded_unit, log_error};
-use crate::{av, info};
+use crate::ep::scalable::Sep;
+use crate::ep::shared::{Srx, Stx};
+use crate::info;
+use crate::object::{self, Object, Table, argument, class, open_child};
+use crate::pointer::{prefix, put};
+use crate::process::adopt_info;
+use crate::queue::cntr::Cntr;
+use crate::queue::cq::Cq;
+use crate::queue::eq::Eq;
+use crate::queue::poll::PollSet;
+use crate::status::{error_status, guarded_unit};
+use mr::{Mr, Registration};
 
 /// The object behind the handle of a domain.
 pub(crate) struct Domain {
-    pub(crate) inner: Arc<dyn selvedge::Domain>,
-    pub(crate) version: Version,
-    pub(crate) abi: Abi,
+    inner: Arc<dyn selvedge::Domain>,
+    version: Version,
+    abi: Abi,
     /// The format of the domain's addresses.
-    pub(crate) format: AddrFormat,
+    format: AddrFormat,
     /// The program's promise about its threads.
     hints: Hints,
     /// The domain's deferred work that is queued.
-    pub(crate) queued_work: QueuedWork,
+    queued_work: QueuedWork,
 }
 
-impl Domain {
-    /// Completes the info of an endpoint with the domain's threading promise.
-    ///
-    /// # Errors
-    /// [`Errno::NoDev`] for an unknown provider.
-    pub(crate) fn adopt_info(&self, info: selvedge::Info) -> Result<selvedge::Info> {
-        adopt_info(info, &self.hints)
-    }
-}
-
-// SAFETY: `fid_domain` begins with its fid, and has two tables of functions behind it.
-unsafe impl Class for Domain {
-    type Handle = FidDomain;
-    const FCLASS: usize = fclass::DOMAIN;
-    const OPS: &'static Table<Ops, Self> = &FID;
-
-    fn handle(&self, fid: Fid) -> FidDomain {
-        let (ops, mr) = (&DOMAIN.ops, &mr::MR.ops);
-        FidDomain { fid, ops, mr }
-    }
+class! {
+    Domain, FidDomain, FID, |_| fclass::DOMAIN,
+    |_, fid| FidDomain { fid, ops: &DOMAIN.ops, mr: &MR.ops }
 }
 
 static FID: Table<Ops, Domain> = object::ops::<Domain>()
@@ -67,7 +55,7 @@ static FID: Table<Ops, Domain> = object::ops::<Domain>()
     .bind(|_, fid, flags| {
         guarded_unit(|| {
             // SAFETY: the C caller passes a handle, as fi_domain_bind(3) requires.
-            unsafe { argument::<eq::Eq>(fid) }?;
+            unsafe { argument::<Eq>(fid) }?;
             match flags {
                 0 => Ok(()),
                 _ => Err(Errno::BadFlags),
@@ -76,47 +64,49 @@ static FID: Table<Ops, Domain> = object::ops::<Domain>()
     })
     .control(|domain, command, arg| {
         // SAFETY: the C caller follows fi_trigger(3).
-        guarded_unit(|| unsafe { deferred::control(domain, command, arg) })
+        guarded_unit(|| unsafe { domain.queued_work.control(&*domain.inner, command, arg) })
     });
 static DOMAIN: Table<OpsDomain, Domain> = Table::<OpsDomain, Domain>::empty()
-    .av_open(|domain, attr, av, context| {
-        // SAFETY: the C caller follows fi_av_open(3).
-        guarded_unit(|| unsafe { av::open(domain, attr, av, context) })
+    // fi_av_open(3)
+    .av_open(|domain, attr, out, context| {
+        let Domain { inner, format, .. } = &**domain;
+        open_child!(domain, out, context, Av::open(&**inner, *format, attr))
     })
-    .cq_open(|domain, attr, cq, context| {
-        // SAFETY: the C caller follows fi_cq_open(3).
-        guarded_unit(|| unsafe { cq::open(domain, attr, cq, context) })
+    // fi_cq_open(3)
+    .cq_open(|domain, attr, out, context| {
+        let Domain { inner, version, .. } = &**domain;
+        open_child!(domain, out, context, Cq::open(&**inner, *version, attr))
     })
-    .cntr_open(|domain, attr, cntr, context| {
-        // SAFETY: the C caller follows fi_cntr_open(3).
-        guarded_unit(|| unsafe { cntr::open(domain, attr, cntr, context) })
+    // fi_cntr_open(3)
+    .cntr_open(|domain, attr, out, context| {
+        open_child!(domain, out, context, Cntr::open(&*domain.inner, attr))
     })
-    .endpoint(|domain, info, ep, context| {
+    // fi_endpoint(3)
+    .endpoint(|domain, info, out, context| {
         // SAFETY: the C caller follows fi_endpoint(3).
-        guarded_unit(|| unsafe { ep::open(domain, info, ep, context) })
+        guarded_unit(|| unsafe { domain.open_endpoint(info, out, context) })
     })
-    .endpoint2(|domain, info, ep, flags, context| {
+    .endpoint2(|domain, info, out, flags, context| {
         guarded_unit(|| match flags {
             // SAFETY: the C caller follows fi_endpoint2(3).
-            0 => unsafe { ep::open(domain, info, ep, context) },
+            0 => unsafe { domain.open_endpoint(info, out, context) },
             _ => Err(Errno::BadFlags),
         })
     })
-    .scalable_ep(|domain, info, sep, context| {
-        // SAFETY: the C caller follows fi_scalable_ep(3).
-        guarded_unit(|| unsafe { scalable::open(domain, info, sep, context) })
+    // fi_scalable_ep(3)
+    .scalable_ep(|domain, info, out, context| {
+        open_child!(domain, out, context, domain.scalable_ep(info))
     })
-    .poll_open(|domain, attr, set| {
-        // SAFETY: the C caller follows fi_poll_open(3).
-        guarded_unit(|| unsafe { sets::open_poll(domain, attr, set) })
-    })
-    .stx_ctx(|domain, _attr, stx, context| {
+    // fi_poll_open(3)
+    .poll_open(|domain, attr, out| open_child!(domain, out, ptr::null_mut(), PollSet::open(attr)))
+    // fi_stx_context(3)
+    .stx_ctx(|domain, _attr, out, context| {
         // SAFETY: the C caller follows fi_stx_context(3).
-        guarded_unit(|| unsafe { domain.child(stx, context, || Ok(shared::Stx)) })
+        guarded_unit(|| unsafe { domain.child(out, context, || Ok(Stx)) })
     })
-    .srx_ctx(|domain, attr, srx, context| {
-        // SAFETY: the C caller follows fi_srx_context(3).
-        guarded_unit(|| unsafe { shared::open_srx(domain, attr, srx, context) })
+    // fi_srx_context(3)
+    .srx_ctx(|domain, attr, out, context| {
+        open_child!(domain, out, context, Srx::open(&*domain.inner, attr))
     })
     .query_atomic(|domain, datatype, op, attr, flags| {
         guarded_unit(|| {
@@ -135,40 +125,128 @@ static DOMAIN: Table<OpsDomain, Domain> = Table::<OpsDomain, Domain>::empty()
     })
     .query_collective(|domain, coll, attr, flags| {
         // SAFETY: the C caller follows fi_query_collective(3).
-        guarded_unit(|| unsafe { collective::query(domain, coll, attr.cast(), flags) })
+        guarded_unit(|| unsafe { collective::query(&*domain.inner, coll, attr.cast(), flags) })
     });
-/// Opens a domain.
-///
-/// # Errors
-/// [`Errno::Inval`] for NULL; the provider's.
-///
-/// # Safety
-/// `info` is NULL or an info of the fabric's layout, `out` is NULL or may be written.
-pub(crate) unsafe fn open(
-    fabric: &Object<Fabric>,
-    info: *const abi::Info,
-    out: *mut *mut FidDomain,
-    context: *mut c_void,
-) -> Result {
-    let make = || {
-        // SAFETY: passed on from the caller.
-        let parsed = unsafe { info::read(info, fabric.abi()) }?;
-        // SAFETY: by fi_domain(3), `domain_attr.threading` is the program's promise for all objects
-        // of the domain.
-        let hints = unsafe { Hints::new().promise_threading(parsed.threading) };
-        let info = adopt_info(parsed.info, &hints)?;
-        Ok(Domain {
-            inner: fabric
-                .inner
-                .domain(&info)
-                .map_err(|error| log_error(&error))?,
-            version: fabric.version,
-            abi: fabric.abi(),
+
+/// The functions that register memory of the domain.
+static MR: Table<OpsMr, Domain> = Table::<OpsMr, Domain>::empty()
+    // fi_mr_reg(3)
+    .reg(
+        |domain, buf, len, access, offset, key, flags, out, context| {
+            let request = Registration {
+                iov: &abi::Iovec {
+                    iov_base: buf.cast_mut(),
+                    iov_len: len,
+                },
+                count: 1,
+                access,
+                offset,
+                key,
+                flags,
+            };
+            open_child!(domain, out, context, Mr::register(&*domain.inner, &request))
+        },
+    )
+    // fi_mr_regv(3)
+    .regv(
+        |domain, iov, count, access, offset, key, flags, out, context| {
+            let request = Registration {
+                iov,
+                count,
+                access,
+                offset,
+                key,
+                flags,
+            };
+            open_child!(domain, out, context, Mr::register(&*domain.inner, &request))
+        },
+    )
+    // fi_mr_regattr(3)
+    .regattr(|domain, attr, flags, out| {
+        // SAFETY: the C caller follows fi_mr_regattr(3).
+        let attr = match unsafe { prefix(attr, MR_ATTR_1_0) } {
+            Ok(attr) => attr,
+            Err(errno) => return error_status(errno),
+        };
+        let request = Registration {
+            iov: attr.mr_iov,
+            count: attr.iov_count,
+            access: attr.access,
+            offset: attr.offset,
+            key: attr.requested_key,
+            flags,
+        };
+        open_child!(
+            domain,
+            out,
+            attr.context,
+            Mr::register(&*domain.inner, &request)
+        )
+    });
+
+/// Bytes of `struct fi_mr_attr` that every version has. Later members describe devices.
+const MR_ATTR_1_0: usize = 64;
+
+impl Domain {
+    /// The object of an opened domain, for a program of this API version and layout. `hints` has
+    /// the program's promise about its threads.
+    pub(crate) fn new(
+        inner: Arc<dyn selvedge::Domain>,
+        info: &Info,
+        hints: Hints,
+        version: Version,
+        abi: Abi,
+    ) -> Self {
+        Self {
+            inner,
+            version,
+            abi,
             format: info.addr_format,
             hints,
             queued_work: QueuedWork::default(),
-        })
-    };
-    // SAFETY: passed on from the caller.
-    unsafe { fabric.child(out, context, make) }
+        }
+    }
+
+    /// Reads the info of an endpoint, and completes it with the domain's threading promise. Returns
+    /// the handle beside it.
+    ///
+    /// # Errors
+    /// [`Errno::NoDev`] for an unknown provider.
+    ///
+    /// # Safety
+    /// `info` is NULL or an info of the domain's layout.
+    unsafe fn read_info(&self, info: *const abi::Info) -> Result<(Info, *mut Fid)> {
+        // SAFETY: passed on from the caller.
+        let parsed = unsafe { info::read(info, self.abi) }?;
+        Ok((adopt_info(parsed.info, &self.hints)?, parsed.handle))
+    }
+}
+
+impl Object<Domain> {
+    /// # Safety
+    /// The caller follows fi_endpoint(3).
+    unsafe fn open_endpoint(
+        &self,
+        info: *const abi::Info,
+        out: *mut *mut FidEp,
+        context: *mut c_void,
+    ) -> Result {
+        let make = || {
+            // SAFETY: passed on from the caller.
+            let (info, handle) = unsafe { self.read_info(info) }?;
+            // SAFETY: passed on from the caller.
+            unsafe { Ep::open(&self.inner, self.new_user(), info, handle) }
+        };
+        // Aliases keep the domain open, too, so the endpoint's shared state is its user.
+        // SAFETY: passed on from the caller.
+        unsafe { object::open(out, context, None, make) }
+    }
+
+    /// # Safety
+    /// The caller follows fi_scalable_ep(3).
+    unsafe fn scalable_ep(&self, info: *const abi::Info) -> Result<Sep> {
+        // SAFETY: passed on from the caller.
+        let (info, _) = unsafe { self.read_info(info) }?;
+        Sep::open(&self.inner, self.new_user(), info)
+    }
 }

@@ -31,19 +31,53 @@ use crate::status::guarded_unit;
 pub(crate) unsafe trait Class: Sized + Send + Sync + 'static {
     /// The structure of C.
     type Handle: Handle;
-    /// `FI_CLASS_*`.
-    const FCLASS: usize;
     /// The table that every handle of this class has while it is open.
     const OPS: &'static Table<Ops, Self>;
 
-    /// `FI_CLASS_*` of this object, for types with several classes.
-    fn fclass(&self) -> usize {
-        Self::FCLASS
-    }
+    /// `FI_CLASS_*` of this object.
+    fn fclass(&self) -> usize;
 
     /// A handle that begins with this fid.
     fn handle(&self, fid: Fid) -> Self::Handle;
 }
+
+/// Describes a class of objects: the type behind the handle, the structure of C, the static table
+/// of the fid, `FI_CLASS_*` of an object, and the handle with its tables.
+macro_rules! class {
+    ($class:ty, $handle:ty, $ops:ident, $fclass:expr, $make_handle:expr $(,)?) => {
+        // SAFETY: `abi::Handle` is implemented for structures that begin with a fid. The types of
+        // the tables name the class, and `$ops` is a static, whose address is unique.
+        unsafe impl $crate::object::Class for $class {
+            type Handle = $handle;
+            const OPS: &'static $crate::object::Table<selvedge_abi::Ops, Self> = &$ops;
+
+            fn fclass(&self) -> usize {
+                let fclass: fn(&Self) -> usize = $fclass;
+                fclass(self)
+            }
+
+            fn handle(&self, fid: selvedge_abi::Fid) -> $handle {
+                let make_handle: fn(&Self, selvedge_abi::Fid) -> $handle = $make_handle;
+                make_handle(self, fid)
+            }
+        }
+    };
+}
+
+/// Opens an object from another one in a function of C, with [`Object::child`]. The last expression
+/// makes the object; it may call functions whose promise the page of the C function contains.
+macro_rules! open_child {
+    ($parent:ident, $out:expr, $context:expr, $make:expr) => {
+        $crate::status::guarded_unit(|| {
+            // SAFETY: the C caller follows the page of the function.
+            let make = || unsafe { $make };
+            // SAFETY: as above.
+            unsafe { $parent.child($out, $context, make) }
+        })
+    };
+}
+
+pub(crate) use {class, open_child};
 
 /// A table of functions for handles of a `T`.
 pub(crate) type Table<O, T> = selvedge_abi::Table<O, Object<T>>;

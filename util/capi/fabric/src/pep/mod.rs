@@ -1,27 +1,25 @@
-//! Passive endpoints and their connection requests: `struct fid_pep`.
+//! Passive endpoints: `struct fid_pep`.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
-use std::ffi::c_void;
+pub(crate) mod request;
+
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use selvedge::{AddrFormat, Address, Errno, Info, PassiveEndpoint, Result, eq};
-use selvedge_abi as abi;
+use selvedge::{AddrFormat, Address, Errno, Fabric, Info, PassiveEndpoint, Result, eq};
 use selvedge_abi::{Fid, FidPep, Ops, OpsCm, OpsEp, fclass};
 
-use crate::ep::{self, CM_DATA_SIZE};
-use crate::fabric::{Fabric, adopt_info};
-use crate::object::handles;
-use crate::object::{self, Class, Object, Table, User, argument, close};
+use crate::addr;
+use crate::object::{self, Table, User, argument, class, close, handles};
 use crate::pointer::{array, copy_out};
 use crate::queue::eq::Eq;
 use crate::status::{guarded_unit, log_error};
-use crate::{addr, info};
+use request::{CM_DATA_SIZE, CM_DATA_SIZE_NAME, Request};
 
 /// The object behind the handle of a passive endpoint. fi_listen(3) opens the object model's
 /// passive endpoint with the event queue that is bound.
 pub(crate) struct Pep {
-    fabric: Arc<dyn selvedge::Fabric>,
+    fabric: Arc<dyn Fabric>,
     draft: Mutex<Draft>,
     live: OnceLock<Arc<dyn PassiveEndpoint>>,
     format: AddrFormat,
@@ -35,16 +33,9 @@ struct Draft {
     holder: Option<Arc<dyn PassiveEndpoint>>,
 }
 
-// SAFETY: `fid_pep` begins with its fid, and has two tables of functions behind it.
-unsafe impl Class for Pep {
-    type Handle = FidPep;
-    const FCLASS: usize = fclass::PEP;
-    const OPS: &'static Table<Ops, Self> = &FID;
-
-    fn handle(&self, fid: Fid) -> FidPep {
-        let (ops, cm) = (&EP.ops, &CM.ops);
-        FidPep { fid, ops, cm }
-    }
+class! {
+    Pep, FidPep, FID, |_| fclass::PEP,
+    |_, fid| FidPep { fid, ops: &EP.ops, cm: &CM.ops }
 }
 
 impl Drop for Pep {
@@ -73,7 +64,7 @@ static FID: Table<Ops, Pep> = object::ops::<Pep>().bind(|pep, fid, flags| {
 static EP: Table<OpsEp, Pep> = Table::<OpsEp, Pep>::empty()
     .getopt(|_, level, name, value, len| {
         guarded_unit(|| {
-            if (level, name) != (0, ep::option::CM_DATA_SIZE_NAME) {
+            if (level, name) != (0, CM_DATA_SIZE_NAME) {
                 return Err(Errno::NoProtoOpt);
             }
             // SAFETY: the C caller follows fi_getopt(3).
@@ -108,7 +99,7 @@ static CM: Table<OpsCm, Pep> = Table::<OpsCm, Pep>::empty()
             // SAFETY: the C caller follows fi_reject(3), here and below.
             let data = unsafe { array(param.cast::<u8>(), len) }?;
             // SAFETY: as above.
-            let request = unsafe { request_of(handle) }?;
+            let request = unsafe { request::number_of(handle) }?;
             let live = pep.live.get().ok_or(Errno::OpBadState)?;
             live.reject(request, data)?;
             // SAFETY: as above; the handle is a request's.
@@ -117,28 +108,14 @@ static CM: Table<OpsCm, Pep> = Table::<OpsCm, Pep>::empty()
         })
     });
 
-/// Creates a passive endpoint, which is not opened yet.
-///
-/// # Errors
-/// [`Errno::Inval`] for NULL; [`Errno::NoDev`] for an unknown provider.
-///
-/// # Safety
-/// `info` is NULL or an info of the fabric's layout, `out` is NULL or may be written.
-pub(crate) unsafe fn open(
-    fabric: &Object<Fabric>,
-    info: *const abi::Info,
-    out: *mut *mut FidPep,
-    context: *mut c_void,
-) -> Result {
-    let make = || {
-        // SAFETY: passed on from the caller.
-        let parsed = unsafe { info::read(info, fabric.abi()) }?.info;
-        let mut info = adopt_info(parsed, &selvedge::Hints::new())?;
+impl Pep {
+    /// Creates a passive endpoint, which is not opened yet.
+    pub(crate) fn new(fabric: &Arc<dyn Fabric>, mut info: Info) -> Self {
         // Without `FI_SOURCE`, discovery returns a server's address as `dest_addr`; libfabric's own
         // programs do not set `FI_SOURCE` for the wildcard address.
         info.src_addr = info.src_addr.or_else(|| info.dest_addr.take());
-        Ok(Pep {
-            fabric: Arc::clone(&fabric.inner),
+        Self {
+            fabric: Arc::clone(fabric),
             format: info.addr_format,
             draft: Mutex::new(Draft {
                 info,
@@ -146,13 +123,9 @@ pub(crate) unsafe fn open(
                 holder: None,
             }),
             live: OnceLock::new(),
-        })
-    };
-    // SAFETY: passed on from the caller.
-    unsafe { fabric.child(out, context, make) }
-}
+        }
+    }
 
-impl Pep {
     /// Opens the described passive endpoint, unless it is open.
     ///
     /// # Errors
@@ -213,40 +186,6 @@ impl Pep {
     }
 }
 
-/// The object behind the handle of a connection request: its number.
-pub(crate) struct Request(u64);
-
-// SAFETY: a request's handle is a fid without further members.
-unsafe impl Class for Request {
-    type Handle = Fid;
-    const FCLASS: usize = fclass::CONNREQ;
-    const OPS: &'static Table<Ops, Self> = &REQUEST;
-
-    fn handle(&self, fid: Fid) -> Fid {
-        fid
-    }
-}
-
-static REQUEST: Table<Ops, Request> = object::ops();
-
-/// Allocates a handle for a request. Opening an endpoint with the handle, or rejecting the request,
-/// closes the handle.
-pub(crate) fn request(number: u64) -> *mut Fid {
-    object::new(Request(number), std::ptr::null_mut(), None)
-}
-
-/// The number of a request.
-///
-/// # Errors
-/// [`Errno::Inval`] for a handle of another class, and for a request that was accepted or rejected.
-///
-/// # Safety
-/// `handle` is NULL or a handle.
-pub(crate) unsafe fn request_of(handle: *const Fid) -> Result<u64> {
-    // SAFETY: passed on from the caller.
-    unsafe { argument::<Request>(handle) }.map(|request| request.0)
-}
-
 /// The address of a passive endpoint, for an endpoint that takes the address over, and the open
 /// passive endpoint that holds the address, if any.
 ///
@@ -255,7 +194,7 @@ pub(crate) unsafe fn request_of(handle: *const Fid) -> Result<u64> {
 /// without an address; [`Errno::OpBadState`] for a passive endpoint that listens.
 ///
 /// # Safety
-/// As [`request_of`].
+/// `handle` is NULL or a handle.
 pub(crate) unsafe fn address_of(handle: *const Fid) -> Result<HeldAddress> {
     // SAFETY: passed on from the caller.
     let pep = unsafe { argument::<Pep>(handle) }?;

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use selvedge::param::Params;
-use selvedge::{Registry, log};
+use selvedge::{Hints, Info, Registry, Result, log};
+
+use crate::status::log_error;
 
 /// The registry of providers. The first call reads `libfabric.conf` and the environment, and
 /// installs a logger unless the program has one.
@@ -20,6 +22,15 @@ pub(crate) fn registry() -> &'static Registry {
         warn_of_unsupported_parameters(&registry.params());
         registry
     })
+}
+
+/// Completes an info that C has passed back, so that its provider can open the described object.
+///
+/// # Errors
+/// [`Errno::NoDev`] for an unknown provider.
+pub(crate) fn adopt_info(info: Info, hints: &Hints) -> Result<Info> {
+    let adopted = registry().adopt(info, hints);
+    adopted.map_err(|error| log_error(&error))
 }
 
 /// The environment and the file. The environment takes precedence unless `FI_PREFER_SYSCONFIG` is

@@ -2,20 +2,17 @@
 
 #![expect(unsafe_code, reason = "functions of C")]
 
-use std::ffi::c_void;
 use std::sync::Arc;
 
 use selvedge::cntr::{Attr, Events};
 use selvedge::poll::Member;
-use selvedge::{Counter, Errno, Result};
+use selvedge::{Counter, Domain, Errno, Result};
 use selvedge_abi as abi;
-use selvedge_abi::{Fid, FidCntr, Ops, OpsCntr, fclass};
+use selvedge_abi::{FidCntr, Ops, OpsCntr, fclass};
 
-use crate::domain::Domain;
-use crate::object::{self, Class, Object, Table};
+use super::wait::{self, WaitObject};
+use crate::object::{self, Table, class};
 use crate::pointer::prefix;
-use crate::queue::poll as sets;
-use crate::queue::wait::{self, WaitObject};
 use crate::status::{guarded_infallible, guarded_unit, log_error};
 
 /// The object behind the handle of a counter.
@@ -24,16 +21,9 @@ pub(crate) struct Cntr {
     wait_obj: WaitObject,
 }
 
-// SAFETY: `fid_cntr` begins with its fid, and has a table of functions behind it.
-unsafe impl Class for Cntr {
-    type Handle = FidCntr;
-    const FCLASS: usize = fclass::CNTR;
-    const OPS: &'static Table<Ops, Self> = &FID;
-
-    fn handle(&self, fid: Fid) -> FidCntr {
-        let ops = &CNTR.ops;
-        FidCntr { fid, ops }
-    }
+class! {
+    Cntr, FidCntr, FID, |_| fclass::CNTR,
+    |_, fid| FidCntr { fid, ops: &CNTR.ops }
 }
 
 static FID: Table<Ops, Cntr> = object::ops::<Cntr>().control(|cntr, command, arg| {
@@ -61,40 +51,30 @@ static CNTR: Table<OpsCntr, Cntr> = Table::<OpsCntr, Cntr>::empty()
 /// Bytes of `struct fi_cntr_attr` before the member for accelerators, which every version has.
 const ATTR_1_0: usize = 24;
 
-/// Opens a counter.
-///
-/// # Errors
-/// [`Errno::NoSys`] for a wait object that is not supported; [`Errno::Inval`] for unknown events;
-/// the provider's.
-///
-/// # Safety
-/// `attr` is NULL or points to attributes, `out` is NULL or may be written.
-pub(crate) unsafe fn open(
-    domain: &Object<Domain>,
-    attr: *const abi::CntrAttr,
-    out: *mut *mut FidCntr,
-    context: *mut c_void,
-) -> Result {
-    let make = || {
+impl Cntr {
+    /// Opens a counter.
+    ///
+    /// # Errors
+    /// [`Errno::NoSys`] for a wait object that is not supported; [`Errno::Inval`] for unknown
+    /// events; the provider's.
+    ///
+    /// # Safety
+    /// `attr` is NULL or points to attributes.
+    pub(crate) unsafe fn open(domain: &dyn Domain, attr: *const abi::CntrAttr) -> Result<Self> {
         let (mut request, mut set) = (Attr::default(), None);
         if !attr.is_null() {
             // SAFETY: passed on from the caller: every API version has these bytes.
             let attr = unsafe { prefix(attr, ATTR_1_0) }?;
             // SAFETY: passed on from the caller.
-            (request.wait_obj, set) = unsafe { sets::wait_object(attr.wait_obj, attr.wait_set) }?;
+            (request.wait_obj, set) = unsafe { wait::object(attr.wait_obj, attr.wait_set) }?;
             request.events = match attr.events {
                 0 => Events::Comp,
                 1 => Events::Bytes,
                 _ => return Err(Errno::Inval),
             };
         }
-        let inner = domain
-            .inner
-            .cntr(&request)
-            .map_err(|error| log_error(&error))?;
+        let inner = domain.cntr(&request).map_err(|error| log_error(&error))?;
         let wait_obj = WaitObject::new(request.wait_obj, set, Member::Cntr(Arc::clone(&inner)))?;
-        Ok(Cntr { inner, wait_obj })
-    };
-    // SAFETY: passed on from the caller.
-    unsafe { domain.child(out, context, make) }
+        Ok(Self { inner, wait_obj })
+    }
 }

@@ -11,17 +11,16 @@ use std::time::{Duration, Instant};
 use selvedge::cq::{Attr, Entry, ErrEntry};
 use selvedge::info::Version;
 use selvedge::poll::Member;
-use selvedge::{CompletionQueue, Errno, FiAddr, Result};
+use selvedge::{CompletionQueue, Domain, Errno, FiAddr, Result};
 use selvedge_abi as abi;
-use selvedge_abi::{CqErrEntry, Fid, FidCq, Ops, OpsCq, fclass, number};
+use selvedge_abi::{CqErrEntry, FidCq, Ops, OpsCq, fclass, number};
 
+use super::last_error::{self, Data, LastError};
+use super::wait::{self, WaitObject, WaitSet};
 use crate::addr;
-use crate::domain::Domain;
-use crate::object::{self, Class, Object, Table};
+use crate::context;
+use crate::object::{self, Object, Table, class};
 use crate::pointer::{initialized_array, prefix};
-use crate::queue::last_error::{self, Data, LastError};
-use crate::queue::poll::{self as sets, WaitSet};
-use crate::queue::wait::{self, WaitObject};
 use crate::status::{count_status, guarded_count, guarded_unit, log_error};
 
 /// The object behind the handle of a completion queue.
@@ -42,19 +41,12 @@ enum Format {
     Tagged,
 }
 
-// SAFETY: `fid_cq` begins with its fid, and has a table of functions behind it.
-unsafe impl Class for Cq {
-    type Handle = FidCq;
-    const FCLASS: usize = fclass::CQ;
-    const OPS: &'static Table<Ops, Self> = &FID;
-
-    fn handle(&self, fid: Fid) -> FidCq {
-        let ops = match self.format {
-            Format::Tagged => &TAGGED_OPS.ops,
-            _ => &TRUNCATING_OPS.ops,
-        };
-        FidCq { fid, ops }
-    }
+class! {
+    Cq, FidCq, FID, |_| fclass::CQ,
+    |cq, fid| FidCq { fid, ops: match cq.format {
+        Format::Tagged => &TAGGED_OPS.ops,
+        _ => &TRUNCATING_OPS.ops,
+    } }
 }
 
 static FID: Table<Ops, Cq> = object::ops::<Cq>().control(|cq, command, arg| {
@@ -102,50 +94,44 @@ const COMMON_OPS: Table<OpsCq, Cq> = Table::<OpsCq, Cq>::empty()
         unsafe { cq.last.text(prov_errno, buf, len) }
     });
 
-/// Opens a completion queue.
-///
-/// # Errors
-/// [`Errno::NoSys`] for a wait object that is not supported; [`Errno::Inval`] for an unknown
-/// format; the errors of the provider.
-///
-/// # Safety
-/// `attr` is NULL or points to attributes, `out` is NULL or may be written.
-pub(crate) unsafe fn open(
-    domain: &Object<Domain>,
-    attr: *const abi::CqAttr,
-    out: *mut *mut FidCq,
-    context: *mut c_void,
-) -> Result {
-    let make = || {
+impl Cq {
+    /// Opens a completion queue for a program of this API version.
+    ///
+    /// # Errors
+    /// [`Errno::NoSys`] for a wait object that is not supported; [`Errno::Inval`] for an unknown
+    /// format; the errors of the provider.
+    ///
+    /// # Safety
+    /// `attr` is NULL or points to attributes.
+    pub(crate) unsafe fn open(
+        domain: &dyn Domain,
+        version: Version,
+        attr: *const abi::CqAttr,
+    ) -> Result<Self> {
         // SAFETY: passed on from the caller.
         let (request, format, set) = unsafe { attributes(attr) }?;
-        let inner = domain
-            .inner
-            .cq(&request)
-            .map_err(|error| log_error(&error))?;
+        let inner = domain.cq(&request).map_err(|error| log_error(&error))?;
         let wait_obj = WaitObject::new(request.wait_obj, set, Member::Cq(Arc::clone(&inner)))?;
-        Ok(Cq {
+        Ok(Self {
             inner,
             format,
             wait_obj,
-            version: domain.version,
+            version,
             last: LastError::default(),
         })
-    };
-    // SAFETY: passed on from the caller.
-    unsafe { domain.child(out, context, make) }
+    }
 }
 
 type Attributes<'a> = (Attr, Format, Option<&'a Object<WaitSet>>);
 
 /// # Safety
-/// As [`open`].
+/// As [`Cq::open`].
 unsafe fn attributes<'a>(attr: *const abi::CqAttr) -> Result<Attributes<'a>> {
     // SAFETY: passed on from the caller: every API version has these bytes.
     let attr = unsafe { prefix(attr, ATTR_1_0) }?;
     let mut request = Attr::with_size(attr.size);
     // SAFETY: passed on from the caller.
-    let (object, wait_set) = unsafe { sets::wait_object(attr.wait_obj, attr.wait_set) }?;
+    let (object, wait_set) = unsafe { wait::object(attr.wait_obj, attr.wait_set) }?;
     request.wait_obj = object;
     // Programs expect a context of theirs in every error entry, and an inject has none. libfabric's
     // tcp provider drops these errors, too.
@@ -343,7 +329,7 @@ unsafe fn write(format: Format, buf: *mut c_void, entries: &[Entry]) {
 fn error_entry(error: &ErrEntry, (err_data, err_data_size): Data) -> CqErrEntry {
     let entry = &error.entry;
     CqErrEntry {
-        op_context: context_of(entry.context),
+        op_context: context::to_c(entry.context),
         flags: entry.flags.bits(),
         len: entry.len,
         buf: ptr::with_exposed_provenance_mut(entry.buf),
@@ -356,11 +342,6 @@ fn error_entry(error: &ErrEntry, (err_data, err_data_size): Data) -> CqErrEntry 
         err_data_size,
         src_addr: error.src.0,
     }
-}
-
-/// The context pointer that a program has passed with an operation.
-pub(crate) fn context_of(context: selvedge::Context) -> *mut c_void {
-    ptr::with_exposed_provenance_mut(usize::try_from(context.0).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]

@@ -10,21 +10,18 @@ use std::sync::Arc;
 use selvedge::eq::{Attr, ErrEntry, Event};
 use selvedge::info::Version;
 use selvedge::poll::Member;
-use selvedge::{Context, Errno, EventQueue, OpFlags, Result};
+use selvedge::{Context, Errno, EventQueue, Fabric, OpFlags, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{EqEntry, EqErrEntry, Fid, FidEq, Ops, OpsEq, fclass, number};
 
-use crate::fabric::Fabric;
-use crate::object::handles;
-use crate::object::{self, Class, Object, Table};
+use super::last_error::{self, LastError};
+use super::wait::{self, WaitObject};
+use crate::context;
+use crate::info;
+use crate::object::{self, Table, class, handles};
+use crate::pep::request;
 use crate::pointer::{array, output_array, put, required};
-use crate::queue::cq::context_of;
-use crate::queue::last_error::{self, LastError};
-use crate::queue::poll as sets;
-use crate::queue::wait;
-use crate::queue::wait::WaitObject;
 use crate::status::{guarded_count, guarded_unit, log_error};
-use crate::{info, pep};
 
 /// The object behind the handle of an event queue.
 pub(crate) struct Eq {
@@ -36,16 +33,9 @@ pub(crate) struct Eq {
     last: LastError,
 }
 
-// SAFETY: `fid_eq` begins with its fid, and has a table of functions behind it.
-unsafe impl Class for Eq {
-    type Handle = FidEq;
-    const FCLASS: usize = fclass::EQ;
-    const OPS: &'static Table<Ops, Self> = &FID;
-
-    fn handle(&self, fid: Fid) -> FidEq {
-        let ops = &EQ.ops;
-        FidEq { fid, ops }
-    }
+class! {
+    Eq, FidEq, FID, |_| fclass::EQ,
+    |_, fid| FidEq { fid, ops: &EQ.ops }
 }
 
 static FID: Table<Ops, Eq> = object::ops::<Eq>().control(|eq, command, arg| {
@@ -107,45 +97,37 @@ static EQ: Table<OpsEq, Eq> = Table::<OpsEq, Eq>::empty()
         unsafe { eq.last.text(prov_errno, buf, len) }
     });
 
-/// Opens an event queue.
-///
-/// # Errors
-/// [`Errno::NoSys`] for a wait object that is not supported; the provider's.
-///
-/// # Safety
-/// `attr` is NULL or points to attributes, `out` is NULL or may be written.
-pub(crate) unsafe fn open(
-    fabric: &Object<Fabric>,
-    attr: *const abi::EqAttr,
-    out: *mut *mut FidEq,
-    context: *mut c_void,
-) -> Result {
-    let make = || {
+impl Eq {
+    /// Opens an event queue for a program of this API version.
+    ///
+    /// # Errors
+    /// [`Errno::NoSys`] for a wait object that is not supported; the provider's.
+    ///
+    /// # Safety
+    /// `attr` is NULL or points to attributes.
+    pub(crate) unsafe fn open(
+        fabric: &dyn Fabric,
+        version: Version,
+        attr: *const abi::EqAttr,
+    ) -> Result<Self> {
         // SAFETY: passed on from the caller.
         let attr = unsafe { required(attr) }?;
         let mut request = Attr::default();
         request.size = attr.size;
         // SAFETY: passed on from the caller.
-        let (kind, set) = unsafe { sets::wait_object(attr.wait_obj, attr.wait_set) }?;
+        let (kind, set) = unsafe { wait::object(attr.wait_obj, attr.wait_set) }?;
         request.wait_obj = kind;
-        let inner = fabric
-            .inner
-            .eq(&request)
-            .map_err(|error| log_error(&error))?;
+        let inner = fabric.eq(&request).map_err(|error| log_error(&error))?;
         let wait_obj = WaitObject::new(kind, set, Member::Eq(Arc::clone(&inner)))?;
-        Ok(Eq {
+        Ok(Self {
             inner,
             wait_obj,
             is_writable: attr.flags & selvedge::Caps::WRITE.bits() != 0,
-            version: fabric.version,
+            version,
             last: LastError::default(),
         })
-    };
-    // SAFETY: passed on from the caller.
-    unsafe { fabric.child(out, context, make) }
-}
+    }
 
-impl Eq {
     /// Reads an event; with `FI_PEEK` the event stays in the queue. Private data that does not fit
     /// is lost.
     ///
@@ -194,7 +176,7 @@ unsafe fn write_event(
         Event::ConnReq { pep, info, data } => {
             let info_c = match is_peek {
                 true => ptr::null_mut(),
-                false => info::allocate_info(info, pep::request(info.handle))?,
+                false => info::allocate_info(info, request::allocate(info.handle))?,
             };
             (
                 number::event::CONNREQ,
@@ -259,7 +241,7 @@ impl Eq {
             unsafe { self.last.store(number, &error.detail, data, room) }?;
         let entry = EqErrEntry {
             fid: error.ep.as_ref().map_or(ptr::null_mut(), handles::find),
-            context: context_of(error.context),
+            context: context::to_c(error.context),
             data: 0,
             err: number,
             prov_errno: number,

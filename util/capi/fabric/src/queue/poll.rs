@@ -1,72 +1,32 @@
-//! Poll sets and wait sets: `struct fid_poll` and `struct fid_wait`.
+//! Poll sets: `struct fid_poll`, and fi_trywait(3).
 
 #![expect(unsafe_code, reason = "functions of C")]
 
-use std::ffi::{c_int, c_void};
-use std::ptr;
+use std::ffi::c_int;
 use std::sync::Arc;
 
 use selvedge::poll::{Member, Set};
-use selvedge::wait::Object as Kind;
 use selvedge::{Context, Errno, Result};
 use selvedge_abi as abi;
-use selvedge_abi::{Fid, FidPoll, FidWait, Ops, OpsPoll, OpsWait, fclass};
+use selvedge_abi::{Fid, FidPoll, Ops, OpsPoll, fclass};
 
-use crate::domain::Domain;
-use crate::ep::post::lists;
-use crate::fabric::Fabric;
-use crate::object::{self, Class, Object, Table, User, argument};
+use super::cntr::Cntr;
+use super::cq::Cq;
+use super::eq::Eq;
+use crate::context;
+use crate::object::{self, Table, argument, class};
 use crate::pointer::{output_array, required};
-use crate::queue::cq::context_of;
-use crate::queue::wait;
 use crate::status::{guarded, guarded_unit};
 
 /// The object behind the handle of a poll set.
 pub(crate) struct PollSet(Set);
 
-/// The object behind the handle of a wait set.
-pub(crate) struct WaitSet(Arc<Set>);
-
-/// The membership of a queue or counter in the wait set for which it was opened.
-#[derive(Debug)]
-pub(crate) struct SetMember {
-    set: Arc<Set>,
-    member: Member,
-    _user: User,
+class! {
+    PollSet, FidPoll, FID, |_| fclass::POLL,
+    |_, fid| FidPoll { fid, ops: &POLL.ops }
 }
 
-impl Drop for SetMember {
-    fn drop(&mut self) {
-        // The member was added when `self` was created, so removing it cannot fail.
-        let _ = self.set.remove(&self.member);
-    }
-}
-
-// SAFETY: `fid_poll` begins with its fid, and has a table of functions behind it.
-unsafe impl Class for PollSet {
-    type Handle = FidPoll;
-    const FCLASS: usize = fclass::POLL;
-    const OPS: &'static Table<Ops, Self> = &POLL_FID;
-
-    fn handle(&self, fid: Fid) -> FidPoll {
-        let ops = &POLL.ops;
-        FidPoll { fid, ops }
-    }
-}
-
-// SAFETY: `fid_wait` begins with its fid, and has a table of functions behind it.
-unsafe impl Class for WaitSet {
-    type Handle = FidWait;
-    const FCLASS: usize = fclass::WAIT;
-    const OPS: &'static Table<Ops, Self> = &WAIT_FID;
-
-    fn handle(&self, fid: Fid) -> FidWait {
-        let ops = &WAIT.ops;
-        FidWait { fid, ops }
-    }
-}
-
-static POLL_FID: Table<Ops, PollSet> = object::ops();
+static FID: Table<Ops, PollSet> = object::ops();
 static POLL: Table<OpsPoll, PollSet> = Table::<OpsPoll, PollSet>::empty()
     .poll(|set, contexts, count| {
         guarded(|| {
@@ -74,7 +34,7 @@ static POLL: Table<OpsPoll, PollSet> = Table::<OpsPoll, PollSet>::empty()
             // SAFETY: the C caller follows fi_poll(3).
             let out = unsafe { output_array(contexts, count) }?;
             let ready_count = set.0.poll_each(out.len(), |index, context| {
-                out[index].write(context_of(context));
+                out[index].write(context::to_c(context));
             });
             Ok(c_int::try_from(ready_count).unwrap_or(c_int::MAX))
         })
@@ -93,92 +53,38 @@ static POLL: Table<OpsPoll, PollSet> = Table::<OpsPoll, PollSet>::empty()
             set.0.remove(&member)
         })
     });
-static WAIT_FID: Table<Ops, WaitSet> = object::ops();
-static WAIT: Table<OpsWait, WaitSet> = Table::<OpsWait, WaitSet>::empty()
-    // fi_wait(3)
-    .wait(|set, timeout| guarded_unit(|| set.0.wait(wait::timeout(timeout))));
 
-/// Opens a poll set.
-///
-/// # Errors
-/// [`Errno::BadFlags`] for any flags.
-///
-/// # Safety
-/// The caller follows fi_poll_open(3).
-pub(crate) unsafe fn open_poll(
-    domain: &Object<Domain>,
-    attr: *const abi::PollAttr,
-    out: *mut *mut FidPoll,
-) -> Result {
-    // SAFETY: passed on from the caller.
-    let make = || match attr.is_null() || unsafe { required(attr) }?.flags == 0 {
-        true => Ok(PollSet(Set::new())),
-        false => Err(Errno::BadFlags),
-    };
-    // SAFETY: passed on from the caller.
-    unsafe { domain.child(out, ptr::null_mut(), make) }
-}
-
-/// Opens a wait set.
-///
-/// # Errors
-/// [`Errno::BadFlags`] for any flags; [`Errno::NoSys`] for a wait object that is not supported.
-///
-/// # Safety
-/// The caller follows fi_wait_open(3).
-pub(crate) unsafe fn open_wait(
-    fabric: &Object<Fabric>,
-    attr: *const abi::WaitAttr,
-    out: *mut *mut FidWait,
-) -> Result {
-    let make = || {
-        // SAFETY: passed on from the caller.
-        let attr = unsafe { required(attr) }?;
-        if attr.flags != 0 {
-            return Err(Errno::BadFlags);
-        }
-        match wait::object_from_raw(attr.wait_obj)? {
-            Kind::Unspec => Ok(WaitSet(Arc::new(Set::new()))),
-            _ => Err(Errno::NoSys),
-        }
-    };
-    // SAFETY: passed on from the caller.
-    unsafe { fabric.child(out, ptr::null_mut(), make) }
-}
-
-/// The wait object that attributes request, and their wait set.
-///
-/// # Errors
-/// As [`wait::object_from_raw`]; [`Errno::Inval`] for a handle of another class than a wait set.
-///
-/// # Safety
-/// `set` is NULL or a handle.
-pub(crate) unsafe fn wait_object<'a>(
-    raw: u32,
-    set: *const c_void,
-) -> Result<(Kind, Option<&'a Object<WaitSet>>)> {
-    if raw != SET {
-        return Ok((wait::object_from_raw(raw)?, None));
-    }
-    // SAFETY: passed on from the caller.
-    Ok((Kind::Fd, Some(unsafe { argument(set.cast()) }?)))
-}
-
-/// `FI_WAIT_SET`.
-const SET: u32 = 2;
-
-impl Object<WaitSet> {
-    /// Adds a queue or counter that was opened for this set.
+impl PollSet {
+    /// Opens a poll set.
     ///
     /// # Errors
-    /// Those of [`Set::add`].
-    pub(crate) fn add_member(&self, member: Member) -> Result<SetMember> {
-        self.0.add(member.clone(), Context::default())?;
-        Ok(SetMember {
-            set: Arc::clone(&self.0),
-            member,
-            _user: self.new_user(),
-        })
+    /// [`Errno::BadFlags`] for any flags.
+    ///
+    /// # Safety
+    /// `attr` is NULL or points to attributes.
+    pub(crate) unsafe fn open(attr: *const abi::PollAttr) -> Result<Self> {
+        // SAFETY: passed on from the caller.
+        match attr.is_null() || unsafe { required(attr) }?.flags == 0 {
+            true => Ok(Self(Set::new())),
+            false => Err(Errno::BadFlags),
+        }
+    }
+}
+
+/// Checks that a thread may block on the descriptor of an object.
+///
+/// # Errors
+/// [`Errno::Again`] when the object must be read first; [`Errno::NoSys`] for an object of another
+/// class.
+///
+/// # Safety
+/// `fid` is NULL or a handle.
+pub(crate) unsafe fn try_wait(fid: *const Fid) -> Result {
+    // SAFETY: passed on from the caller.
+    match unsafe { queue_or_counter(fid, Errno::NoSys) }? {
+        Member::Cq(cq) => cq.try_wait(),
+        Member::Cntr(cntr) => cntr.try_wait(),
+        Member::Eq(eq) => eq.try_wait(),
     }
 }
 
@@ -191,8 +97,26 @@ unsafe fn member(fid: *const Fid, flags: u64) -> Result<(Member, Context)> {
     // SAFETY: passed on from the caller.
     let head = unsafe { required(fid) }?;
     // SAFETY: passed on from the caller.
-    let member = unsafe { wait::member(fid, Errno::Inval) }?;
-    Ok((member, lists::context(head.context)))
+    let member = unsafe { queue_or_counter(fid, Errno::Inval) }?;
+    Ok((member, context::from_c(head.context)))
 }
 
-const _: () = assert!(size_of::<Context>() == size_of::<*mut c_void>());
+/// The queue or counter of a handle.
+///
+/// # Errors
+/// [`Errno::Inval`] for NULL; `other` for an object of another class.
+///
+/// # Safety
+/// `fid` is NULL or a handle.
+unsafe fn queue_or_counter(fid: *const Fid, other: Errno) -> Result<Member> {
+    // SAFETY: passed on from the caller, here and below.
+    Ok(match unsafe { required(fid) }?.fclass {
+        // SAFETY: as above.
+        fclass::CQ => Member::Cq(Arc::clone(&unsafe { argument::<Cq>(fid) }?.inner)),
+        // SAFETY: as above.
+        fclass::CNTR => Member::Cntr(Arc::clone(&unsafe { argument::<Cntr>(fid) }?.inner)),
+        // SAFETY: as above.
+        fclass::EQ => Member::Eq(Arc::clone(&unsafe { argument::<Eq>(fid) }?.inner)),
+        _ => return Err(other),
+    })
+}

@@ -1,33 +1,54 @@
-//! Wait objects: `enum fi_wait_obj`, descriptors, and timeouts in milliseconds.
+//! Wait objects: `enum fi_wait_obj`, wait sets (`struct fid_wait`), descriptors, and timeouts in
+//! milliseconds.
 
-#![expect(unsafe_code, reason = "pointers of C")]
+#![expect(unsafe_code, reason = "functions of C")]
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use selvedge::poll::Member;
-use selvedge::{Errno, Result, wait};
-use selvedge_abi::{Fid, fclass, number};
+use selvedge::poll::{Member, Set};
+use selvedge::wait::Object as Kind;
+use selvedge::{Context, Errno, Result};
+use selvedge_abi as abi;
+use selvedge_abi::{FidWait, Ops, OpsWait, fclass, number};
 
-use crate::object::{Object, argument};
+use crate::object::{self, Object, Table, User, argument, class};
 use crate::pointer::{put, required};
-use crate::queue::cntr::Cntr;
-use crate::queue::cq::Cq;
-use crate::queue::eq::Eq;
-use crate::queue::poll::{SetMember, WaitSet};
+use crate::status::guarded_unit;
+
+/// The wait object that attributes request, and their wait set.
+///
+/// # Errors
+/// As [`object_from_raw`]; [`Errno::Inval`] for a handle of another class than a wait set.
+///
+/// # Safety
+/// `set` is NULL or a handle.
+pub(crate) unsafe fn object<'a>(
+    raw: u32,
+    set: *const c_void,
+) -> Result<(Kind, Option<&'a Object<WaitSet>>)> {
+    if raw != SET {
+        return Ok((object_from_raw(raw)?, None));
+    }
+    // SAFETY: passed on from the caller.
+    Ok((Kind::Fd, Some(unsafe { argument(set.cast()) }?)))
+}
+
+/// `FI_WAIT_SET`.
+const SET: u32 = 2;
 
 /// The wait object of a number.
 ///
 /// # Errors
 /// [`Errno::NoSys`] for a wait object that is not supported: a set, a mutex, an array of descriptors.
-pub(crate) fn object_from_raw(raw: u32) -> Result<wait::Object> {
+fn object_from_raw(raw: u32) -> Result<Kind> {
     match raw {
-        0 => Ok(wait::Object::None),
-        1 => Ok(wait::Object::Unspec),
-        3 => Ok(wait::Object::Fd),
-        5 => Ok(wait::Object::Yield),
+        0 => Ok(Kind::None),
+        1 => Ok(Kind::Unspec),
+        3 => Ok(Kind::Fd),
+        5 => Ok(Kind::Yield),
         _ => Err(Errno::NoSys),
     }
 }
@@ -40,7 +61,7 @@ pub(crate) fn timeout(ms: c_int) -> Option<Duration> {
 /// The wait object of a queue or counter.
 #[derive(Debug)]
 pub(crate) struct WaitObject {
-    kind: wait::Object,
+    kind: Kind,
     /// Dropped before the queue or counter closes; the drop removes the queue or counter from its
     /// set.
     _set_member: Option<SetMember>,
@@ -50,12 +71,8 @@ impl WaitObject {
     /// Makes the wait object of `member`, and adds `member` to `set` if there is one.
     ///
     /// # Errors
-    /// Those of [`Object::add_member`].
-    pub(crate) fn new(
-        kind: wait::Object,
-        set: Option<&Object<WaitSet>>,
-        member: Member,
-    ) -> Result<Self> {
+    /// Those of [`Set::add`].
+    pub(crate) fn new(kind: Kind, set: Option<&Object<WaitSet>>, member: Member) -> Result<Self> {
         let _set_member = set.map(|set| set.add_member(member)).transpose()?;
         Ok(Self { kind, _set_member })
     }
@@ -86,39 +103,66 @@ impl WaitObject {
     }
 }
 
-/// The queue or counter of a handle.
-///
-/// # Errors
-/// [`Errno::Inval`] for NULL; `other` for an object of another class.
-///
-/// # Safety
-/// `fid` is NULL or a handle.
-pub(crate) unsafe fn member(fid: *const Fid, other: Errno) -> Result<Member> {
-    // SAFETY: passed on from the caller, here and below.
-    Ok(match unsafe { required(fid) }?.fclass {
-        // SAFETY: as above.
-        fclass::CQ => Member::Cq(Arc::clone(&unsafe { argument::<Cq>(fid) }?.inner)),
-        // SAFETY: as above.
-        fclass::CNTR => Member::Cntr(Arc::clone(&unsafe { argument::<Cntr>(fid) }?.inner)),
-        // SAFETY: as above.
-        fclass::EQ => Member::Eq(Arc::clone(&unsafe { argument::<Eq>(fid) }?.inner)),
-        _ => return Err(other),
-    })
+/// The membership of a queue or counter in the wait set for which it was opened.
+#[derive(Debug)]
+pub(crate) struct SetMember {
+    set: Arc<Set>,
+    member: Member,
+    _user: User,
 }
 
-/// Checks that a thread may block on the descriptor of an object.
-///
-/// # Errors
-/// [`Errno::Again`] when the object must be read first; [`Errno::NoSys`] for an object of another
-/// class.
-///
-/// # Safety
-/// `fid` is NULL or a handle.
-pub(crate) unsafe fn try_wait(fid: *const Fid) -> Result {
-    // SAFETY: passed on from the caller.
-    match unsafe { member(fid, Errno::NoSys) }? {
-        Member::Cq(cq) => cq.try_wait(),
-        Member::Cntr(cntr) => cntr.try_wait(),
-        Member::Eq(eq) => eq.try_wait(),
+impl Drop for SetMember {
+    fn drop(&mut self) {
+        // The member was added when `self` was created, so removing it cannot fail.
+        let _ = self.set.remove(&self.member);
+    }
+}
+
+/// The object behind the handle of a wait set.
+pub(crate) struct WaitSet(Arc<Set>);
+
+class! {
+    WaitSet, FidWait, FID, |_| fclass::WAIT,
+    |_, fid| FidWait { fid, ops: &WAIT.ops }
+}
+
+static FID: Table<Ops, WaitSet> = object::ops();
+static WAIT: Table<OpsWait, WaitSet> = Table::<OpsWait, WaitSet>::empty()
+    // fi_wait(3)
+    .wait(|set, wait_ms| guarded_unit(|| set.0.wait(timeout(wait_ms))));
+
+impl WaitSet {
+    /// Opens a wait set.
+    ///
+    /// # Errors
+    /// [`Errno::BadFlags`] for any flags; [`Errno::NoSys`] for a wait object that is not supported.
+    ///
+    /// # Safety
+    /// `attr` is NULL or points to attributes.
+    pub(crate) unsafe fn open(attr: *const abi::WaitAttr) -> Result<Self> {
+        // SAFETY: passed on from the caller.
+        let attr = unsafe { required(attr) }?;
+        if attr.flags != 0 {
+            return Err(Errno::BadFlags);
+        }
+        match object_from_raw(attr.wait_obj)? {
+            Kind::Unspec => Ok(Self(Arc::new(Set::new()))),
+            _ => Err(Errno::NoSys),
+        }
+    }
+}
+
+impl Object<WaitSet> {
+    /// Adds a queue or counter that was opened for this set.
+    ///
+    /// # Errors
+    /// Those of [`Set::add`].
+    fn add_member(&self, member: Member) -> Result<SetMember> {
+        self.0.add(member.clone(), Context::default())?;
+        Ok(SetMember {
+            set: Arc::clone(&self.0),
+            member,
+            _user: self.new_user(),
+        })
     }
 }

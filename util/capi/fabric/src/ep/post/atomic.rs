@@ -12,9 +12,10 @@ use selvedge::op::{Compared, Fetched};
 use selvedge::{Endpoint, Errno, FiAddr, Op, OpFlags, Result};
 use selvedge_abi::{Ioc, MsgAtomic, OpsAtomic, RmaIoc};
 
-use super::super::Ep;
 use super::lists;
 use super::message::{Buffers, Operation, Post, buffer_list, ioc, one_buffer};
+use crate::context;
+use crate::ep::endpoint::Ep;
 use crate::object::Table;
 use crate::pointer::{put, required};
 use crate::status::{guarded_unit, post_status};
@@ -340,7 +341,7 @@ impl<'a> Atomic<'a> {
             rma_iov: unsafe { lists::bounded(msg_c.rma_iov, msg_c.rma_iov_count) }?,
             datatype,
             op,
-            context: lists::context(msg_c.context),
+            context: context::from_c(msg_c.context),
             data: msg_c.data,
         };
         if op != atomic::Op::AtomicRead {

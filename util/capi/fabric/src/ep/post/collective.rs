@@ -7,12 +7,12 @@ use std::ptr;
 
 use selvedge::atomic::{self, Datatype};
 use selvedge::collective::{CollectiveMsg, Op, Query};
-use selvedge::{Errno, FiAddr, Result};
+use selvedge::{Domain, Errno, FiAddr, Result};
 use selvedge_abi::{self as abi, OpsCollective};
 
-use super::super::Ep;
 use super::lists;
-use crate::domain::Domain;
+use crate::context;
+use crate::ep::endpoint::Ep;
 use crate::object::Table;
 use crate::pointer::{array, put, required};
 use crate::status::post_status;
@@ -163,7 +163,7 @@ unsafe fn begin(ep: &Ep, request: &Collective, flags: u64) -> Result {
         Op::Barrier => Datatype::Uint8,
         _ => Datatype::from_raw(request.datatype).ok_or(Errno::OpNotSupp)?,
     };
-    let context = lists::context(request.context);
+    let context = context::from_c(request.context);
     let mut msg = CollectiveMsg::new(request.coll, FiAddr(request.group), datatype, context);
     if request.coll.reduces() {
         msg.op = atomic::Op::from_raw(request.op).ok_or(Errno::OpNotSupp)?;
@@ -235,7 +235,7 @@ unsafe fn single_segment(first: *const abi::Ioc, count: usize) -> Result<abi::Io
 /// # Safety
 /// The caller follows fi_query_collective(3).
 pub(crate) unsafe fn query(
-    domain: &Domain,
+    domain: &dyn Domain,
     coll: u32,
     attr: *mut abi::CollectiveAttr,
     flags: u64,
@@ -254,9 +254,7 @@ pub(crate) unsafe fn query(
     check_number(request.datatype, datatype.is_some())?;
     let op = atomic::Op::from_raw(request.op);
     check_number(request.op, op.is_some())?;
-    let limits = domain
-        .inner
-        .query_collective(&Query { coll, datatype, op })?;
+    let limits = domain.query_collective(&Query { coll, datatype, op })?;
     let result = abi::CollectiveAttr {
         datatype_attr: abi::AtomicAttr {
             count: limits.count,

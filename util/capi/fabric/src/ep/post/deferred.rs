@@ -1,89 +1,25 @@
-//! Operations that wait for a counter: posts with `FI_TRIGGER`, and deferred work of a domain.
+//! Deferred work of a domain: operations that wait for a counter.
 
 #![expect(unsafe_code, reason = "structures of C")]
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use selvedge::rma::{ReadMsg, WriteMsg};
 use selvedge::trigger::{Action, CompletionTarget, Work, WorkId};
-use selvedge::{Errno, Op, OpFlags, Result, msg, tagged};
+use selvedge::{Domain, Errno, Op, Result, msg, tagged};
 use selvedge_abi as abi;
-use selvedge_abi::{DeferredWork, FidCntr, TriggeredContext, number};
+use selvedge_abi::{DeferredWork, number};
 
-use super::super::Ep;
 use super::atomic::{Atomic, BASE, Lists, compare_lists, fetch_lists};
 use super::lists;
 use super::message::{Buffers, Message, Operation, buffer_list};
-use crate::domain::Domain;
-use crate::object::{Object, argument};
+use super::trigger::counter;
+use crate::ep::endpoint::Ep;
+use crate::object::argument;
 use crate::pointer::required;
-use crate::queue::cntr::Cntr;
 use crate::status::log_error;
-
-/// Returns the result of a post. Queues a post with `FI_TRIGGER` that the provider fails with
-/// `FI_EBADFLAGS`, and returns the result of queueing it.
-///
-/// # Safety
-/// As the post.
-#[inline(always)]
-pub(crate) unsafe fn queue_if_triggered<'a>(
-    ep: &Ep,
-    result: Result,
-    flags: OpFlags,
-    op: impl FnOnce() -> Op<'a>,
-) -> Result {
-    match result {
-        Ok(()) => Ok(()),
-        Err(Errno::BadFlags) if flags.contains(OpFlags::TRIGGER) => {
-            // SAFETY: passed on from the caller.
-            unsafe { ep.trigger(op(), flags) }
-        }
-        Err(errno) => Err(errno),
-    }
-}
-
-impl Ep {
-    /// Queues a post whose context is a `struct fi_triggered_context`.
-    ///
-    /// # Safety
-    /// As the post.
-    #[cold]
-    unsafe fn trigger(&self, op: Op<'_>, flags: OpFlags) -> Result {
-        let ep = self.first_use()?;
-        let context = usize::try_from(op.context().0).map_err(|_| Errno::Inval)?;
-        let context: *const TriggeredContext = ptr::with_exposed_provenance(context);
-        // SAFETY: by fi_trigger(3), with FI_TRIGGER the context is a `struct fi_triggered_context`.
-        let trigger = *unsafe { required(context) }?;
-        if trigger.event_type != number::TRIGGER_THRESHOLD {
-            return Err(Errno::NoSys);
-        }
-        // SAFETY: passed on from the caller.
-        let cntr = unsafe { counter(trigger.cntr) }?;
-        let work = Work {
-            cntr: &cntr.inner,
-            threshold: trigger.threshold as u64,
-            action: Action::Post {
-                ep,
-                op,
-                flags: flags.difference(OpFlags::TRIGGER),
-                done: CompletionTarget::Endpoint,
-            },
-        };
-        // SAFETY: passed on from the caller.
-        let queued_work = unsafe { self.shared.domain.queue_work(&work) };
-        queued_work.map(drop).map_err(|error| log_error(&error))
-    }
-}
-
-/// # Safety
-/// `cntr` is NULL or a handle.
-unsafe fn counter<'a>(cntr: *mut FidCntr) -> Result<&'a Object<Cntr>> {
-    // SAFETY: passed on from the caller; handles begin with their fid.
-    unsafe { argument(cntr.cast_const().cast()) }
-}
 
 /// The queued work of a domain, by the addresses of the structures that describe it.
 #[derive(Debug, Default)]
@@ -93,74 +29,79 @@ impl QueuedWork {
     fn lock(&self) -> MutexGuard<'_, HashMap<usize, WorkId>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// fi_control(3) of domains: queues, cancels and flushes deferred work.
-///
-/// # Errors
-/// [`Errno::NoSys`] for other commands; the errors of the domain's deferred work.
-///
-/// # Safety
-/// The caller follows fi_trigger(3).
-pub(crate) unsafe fn control(domain: &Domain, command: c_int, arg: *mut c_void) -> Result {
-    match command {
-        // SAFETY: passed on from the caller.
-        number::control::QUEUE_WORK => unsafe { queue(domain, arg.cast_const().cast()) },
-        number::control::CANCEL_WORK => {
-            let id = domain.queued_work.lock().remove(&arg.addr());
-            domain.inner.cancel_work(id.ok_or(Errno::NoEnt)?)
-        }
-        number::control::FLUSH_WORK if arg.is_null() => {
-            domain.queued_work.lock().clear();
-            domain.inner.flush_work(None)
-        }
-        number::control::FLUSH_WORK => {
+    /// fi_control(3) of domains: queues, cancels and flushes deferred work.
+    ///
+    /// # Errors
+    /// [`Errno::NoSys`] for other commands; the errors of the domain's deferred work.
+    ///
+    /// # Safety
+    /// The caller follows fi_trigger(3).
+    pub(crate) unsafe fn control(
+        &self,
+        domain: &dyn Domain,
+        command: c_int,
+        arg: *mut c_void,
+    ) -> Result {
+        match command {
             // SAFETY: passed on from the caller.
-            let cntr = unsafe { counter(arg.cast()) }?;
-            domain.inner.flush_work(Some(&cntr.inner))
-        }
-        _ => Err(Errno::NoSys),
-    }
-}
-
-/// # Safety
-/// `work` is NULL or points to work whose pointers are valid.
-unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
-    // SAFETY: passed on from the caller.
-    let request = unsafe { required(work) }?;
-    // SAFETY: passed on from the caller.
-    let cntr = unsafe { counter(request.triggering_cntr) }?;
-    let completion = match request.completion_cntr.is_null() {
-        true => None,
-        // SAFETY: passed on from the caller.
-        false => Some(&unsafe { counter(request.completion_cntr) }?.inner),
-    };
-    let action = match request.op_type {
-        number::work::CNTR_SET | number::work::CNTR_ADD => match completion {
-            Some(_) => return Err(Errno::Inval),
-            // SAFETY: passed on from the caller.
-            None => unsafe { counter_change(request) }?,
-        },
-        _ => {
-            // SAFETY: passed on from the caller.
-            let (ep, op, flags) = unsafe { read_operation(request) }?;
-            Action::Post {
-                ep: ep.first_use()?,
-                op,
-                flags: lists::flags(flags)?,
-                done: CompletionTarget::Counter(completion),
+            number::control::QUEUE_WORK => unsafe { self.queue(domain, arg.cast_const().cast()) },
+            number::control::CANCEL_WORK => {
+                let id = self.lock().remove(&arg.addr());
+                domain.cancel_work(id.ok_or(Errno::NoEnt)?)
             }
+            number::control::FLUSH_WORK if arg.is_null() => {
+                self.lock().clear();
+                domain.flush_work(None)
+            }
+            number::control::FLUSH_WORK => {
+                // SAFETY: passed on from the caller.
+                let cntr = unsafe { counter(arg.cast()) }?;
+                domain.flush_work(Some(&cntr.inner))
+            }
+            _ => Err(Errno::NoSys),
         }
-    };
-    let queued_work = Work {
-        cntr: &cntr.inner,
-        threshold: request.threshold,
-        action,
-    };
-    // SAFETY: passed on from the caller.
-    let id = unsafe { domain.inner.queue_work(&queued_work) }.map_err(|error| log_error(&error))?;
-    domain.queued_work.lock().insert(work.addr(), id);
-    Ok(())
+    }
+
+    /// # Safety
+    /// `work` is NULL or points to work whose pointers are valid.
+    unsafe fn queue(&self, domain: &dyn Domain, work: *const DeferredWork) -> Result {
+        // SAFETY: passed on from the caller.
+        let request = unsafe { required(work) }?;
+        // SAFETY: passed on from the caller.
+        let cntr = unsafe { counter(request.triggering_cntr) }?;
+        let completion = match request.completion_cntr.is_null() {
+            true => None,
+            // SAFETY: passed on from the caller.
+            false => Some(&unsafe { counter(request.completion_cntr) }?.inner),
+        };
+        let action = match request.op_type {
+            number::work::CNTR_SET | number::work::CNTR_ADD => match completion {
+                Some(_) => return Err(Errno::Inval),
+                // SAFETY: passed on from the caller.
+                None => unsafe { counter_change(request) }?,
+            },
+            _ => {
+                // SAFETY: passed on from the caller.
+                let (ep, op, flags) = unsafe { read_operation(request) }?;
+                Action::Post {
+                    ep: ep.first_use()?,
+                    op,
+                    flags: lists::flags(flags)?,
+                    done: CompletionTarget::Counter(completion),
+                }
+            }
+        };
+        let queued_work = Work {
+            cntr: &cntr.inner,
+            threshold: request.threshold,
+            action,
+        };
+        // SAFETY: passed on from the caller.
+        let id = unsafe { domain.queue_work(&queued_work) }.map_err(|error| log_error(&error))?;
+        self.lock().insert(work.addr(), id);
+        Ok(())
+    }
 }
 
 /// The endpoint, operation and flags of deferred work that posts.
@@ -191,7 +132,7 @@ macro_rules! operations {
 /// [`Errno::NoSys`] for other kinds of work; [`Errno::Inval`] for NULL.
 ///
 /// # Safety
-/// As [`queue`].
+/// As [`QueuedWork::queue`].
 unsafe fn read_operation<'a>(work: &'a DeferredWork) -> Result<PostedWork<'a>> {
     operations! { work:
         SEND => abi::OpMsg, |request| op::<msg::SendMsg<'_>>(&request.msg);
@@ -232,7 +173,7 @@ const fn elements(msg_c: &abi::MsgElements) -> Buffers<'_, abi::Ioc> {
 /// Deferred work that changes a counter.
 ///
 /// # Safety
-/// As [`queue`].
+/// As [`QueuedWork::queue`].
 unsafe fn counter_change<'a>(work: &'a DeferredWork) -> Result<Action<'a>> {
     // SAFETY: passed on from the caller, here and below.
     let request: &'a abi::OpCntrChange = unsafe { required(work.op.cast()) }?;

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use selvedge::atomic::{Ioc, IocMut, RmaIoc};
 use selvedge::rma::RmaIov;
-use selvedge::{Context, Desc, Errno, Iov, IovMut, OpFlags, Result};
+use selvedge::{Desc, Errno, Iov, IovMut, OpFlags, Result};
 use selvedge_abi as abi;
 
 use crate::pointer::{array, optional_array};
@@ -134,12 +134,6 @@ pub(crate) unsafe fn bounded<'a, C: LaidOutAs<T>, T>(
 pub(crate) fn total(mut lens: impl Iterator<Item = usize>) -> Result<usize> {
     lens.try_fold(0_usize, |sum, len| sum.checked_add(len))
         .ok_or(Errno::Inval)
-}
-
-/// The context that a completion reports.
-#[inline(always)]
-pub(crate) fn context(context: *mut c_void) -> Context {
-    Context(context.expose_provenance() as u64)
 }
 
 /// Descriptors of memory, as many as there are segments, or none.

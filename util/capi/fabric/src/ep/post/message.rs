@@ -15,9 +15,10 @@ use selvedge::rma::{ReadMsg, WriteMsg};
 use selvedge::{Endpoint, FiAddr, Op, OpFlags, Result, TagMatch, msg, tagged};
 use selvedge_abi::{self as abi, Ioc, Iovec};
 
-use super::super::Ep;
-use super::deferred::queue_if_triggered;
 use super::lists;
+use super::trigger::queue_if_triggered;
+use crate::context;
+use crate::ep::endpoint::Ep;
 use crate::object::{Class, Object};
 use crate::pointer::required;
 
@@ -73,7 +74,7 @@ macro_rules! messages {
                     // SAFETY: passed on from the caller.
                     desc: unsafe { lists::descs($msg_c.desc, $msg_c.iov_count) }?,
                     $($field: $value,)+
-                    context: lists::context($msg_c.context),
+                    context: context::from_c($msg_c.context),
                 };
                 msg.iov = lists::$check(msg.iov)?;
                 Ok(msg)

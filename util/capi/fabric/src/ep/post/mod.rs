@@ -9,3 +9,4 @@ pub(crate) mod message;
 pub(crate) mod msg;
 pub(crate) mod rma;
 pub(crate) mod tagged;
+mod trigger;

@@ -8,11 +8,11 @@ use selvedge::rma::{ReadMsg, WriteMsg};
 use selvedge::{Endpoint, FiAddr, Iov, OpFlags, Result};
 use selvedge_abi::{Iovec, MsgRma, OpsRma, RmaIov};
 
-use super::super::Ep;
 use super::lists;
 use super::message::{
     Buffers, buffer_list, data_flag, iov, one_buffer, post_full_form, post_inject, post_short_form,
 };
+use crate::ep::endpoint::Ep;
 use crate::object::{Object, Table};
 use crate::status::post_status;
 

@@ -8,12 +8,12 @@ use selvedge::tagged::{RecvMsg, SendMsg};
 use selvedge::{Endpoint, FiAddr, OpFlags, Result, TagMatch};
 use selvedge_abi::{Iovec, MsgTagged, OpsTagged};
 
-use super::super::Ep;
 use super::lists;
 use super::message::{
     Buffers, Post, buffer_list, data_flag, iov, one_buffer, post_full_form, post_inject,
     post_short_form,
 };
+use crate::ep::endpoint::Ep;
 use crate::object::{Class, Object, Table};
 use crate::status::post_status;
 
