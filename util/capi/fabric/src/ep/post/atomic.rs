@@ -20,194 +20,87 @@ use crate::object::Table;
 use crate::pointer::{put, required};
 use crate::status::{guarded_unit, post_status};
 
-pub(crate) static ATOMIC: Table<OpsAtomic, Ep> = Table::<OpsAtomic, Ep>::empty()
-    .write(
-        |ep, buf, count, desc, dest, addr, key, datatype, op, context| {
-            let target_args = (dest, addr, key, datatype, op);
-            // SAFETY: the C caller follows fi_atomic(3).
-            post_status(unsafe {
-                post_short_form(
-                    ep,
-                    &one_buffer(&ioc(buf, count), &desc),
-                    BASE,
-                    target_args,
-                    context,
-                )
+pub(crate) static ATOMIC: Table<OpsAtomic, Ep> =
+    with_compares(with_fetches(with_base(Table::<OpsAtomic, Ep>::empty()))).inject(
+        |ep, buf, count, dest, addr, key, datatype, op| {
+            let inject = || {
+                let target = target((dest, addr, key, datatype, op))?;
+                let len = count.checked_mul(target.datatype.size());
+                // SAFETY: the C caller follows fi_inject_atomic(3).
+                let bytes = unsafe { lists::bytes(buf, len.ok_or(Errno::MsgSize)?) }?;
+                ep.live()?.inject_atomic(bytes, &target)
+            };
+            post_status(inject())
+        },
+    );
+
+/// Adds the functions of a family to a table: the forms with a buffer, with a list and with a
+/// structure, and the query. The description has the function that makes the [`Lists`] of the
+/// family, and for each list the names of its three arguments.
+macro_rules! family {
+    (
+        $table:expr, $family:expr,
+        $lists:ident($(($first:ident, $desc:ident, $count:ident)),*);
+        $one:ident, $list:ident, $full:ident, $valid:ident
+    ) => {
+        $table
+            .$one(
+                |ep, buf, count, desc, $($first, $desc,)* dest, addr, key, datatype, op, context| {
+                    let operands = ioc(buf, count);
+                    $(let $first = ioc($first, count);)*
+                    let lists = $lists($(one_buffer(&$first, &$desc)),*);
+                    let operands = one_buffer(&operands, &desc);
+                    let target_args = (dest, addr, key, datatype, op);
+                    // SAFETY: the C caller follows the page of the function, here and below.
+                    post_status(unsafe {
+                        post_short_form(ep, &operands, lists, target_args, context)
+                    })
+                },
+            )
+            .$list(
+                |ep, iov, desc, count, $($first, $desc, $count,)* dest, addr, key, datatype, op,
+                 context| {
+                    let lists = $lists($(buffer_list($first, $desc, $count)),*);
+                    let operands = buffer_list(iov, desc, count);
+                    let target_args = (dest, addr, key, datatype, op);
+                    // SAFETY: as above.
+                    post_status(unsafe {
+                        post_short_form(ep, &operands, lists, target_args, context)
+                    })
+                },
+            )
+            .$full(|ep, msg, $($first, $desc, $count,)* flags| {
+                let lists = $lists($(buffer_list($first, $desc, $count)),*);
+                // SAFETY: as above.
+                post_status(unsafe { post_full_form(ep, msg, lists, flags) })
             })
-        },
-    )
-    .writev(
-        |ep, iov, desc, count, dest, addr, key, datatype, op, context| {
-            let target_args = (dest, addr, key, datatype, op);
-            // SAFETY: the C caller follows fi_atomicv(3).
-            post_status(unsafe {
-                post_short_form(
-                    ep,
-                    &buffer_list(iov, desc, count),
-                    BASE,
-                    target_args,
-                    context,
-                )
-            })
-        },
-    )
-    // SAFETY: the C caller follows fi_atomicmsg(3).
-    .writemsg(|ep, msg, flags| post_status(unsafe { post_full_form(ep, msg, BASE, flags) }))
-    .inject(|ep, buf, count, dest, addr, key, datatype, op| {
-        let inject = || {
-            let target = target((dest, addr, key, datatype, op))?;
-            let len = count.checked_mul(target.datatype.size());
-            // SAFETY: the C caller follows fi_inject_atomic(3).
-            let bytes = unsafe { lists::bytes(buf, len.ok_or(Errno::MsgSize)?) }?;
-            ep.live()?.inject_atomic(bytes, &target)
-        };
-        post_status(inject())
-    })
-    .readwrite(
-        |ep, buf, count, desc, result, result_desc, dest, addr, key, datatype, op, context| {
-            let target_args = (dest, addr, key, datatype, op);
-            let result = ioc(result, count);
-            let lists = fetch_lists(one_buffer(&result, &result_desc));
-            // SAFETY: the C caller follows fi_fetch_atomic(3).
-            post_status(unsafe {
-                post_short_form(
-                    ep,
-                    &one_buffer(&ioc(buf, count), &desc),
-                    lists,
-                    target_args,
-                    context,
-                )
-            })
-        },
-    )
-    .readwritev(
-        |ep,
-         iov,
-         desc,
-         count,
-         result,
-         result_desc,
-         result_count,
-         dest,
-         addr,
-         key,
-         datatype,
-         op,
-         context| {
-            let target_args = (dest, addr, key, datatype, op);
-            let lists = fetch_lists(buffer_list(result, result_desc, result_count));
-            // SAFETY: the C caller follows fi_fetch_atomicv(3).
-            post_status(unsafe {
-                post_short_form(
-                    ep,
-                    &buffer_list(iov, desc, count),
-                    lists,
-                    target_args,
-                    context,
-                )
-            })
-        },
-    )
-    .readwritemsg(|ep, msg, result, result_desc, result_count, flags| {
-        let lists = fetch_lists(buffer_list(result, result_desc, result_count));
-        // SAFETY: the C caller follows fi_fetch_atomicmsg(3).
-        post_status(unsafe { post_full_form(ep, msg, lists, flags) })
-    })
-    .compwrite(
-        |ep,
-         buf,
-         count,
-         desc,
-         comparands,
-         comparand_desc,
-         result,
-         result_desc,
-         dest,
-         addr,
-         key,
-         datatype,
-         op,
-         context| {
-            let target_args = (dest, addr, key, datatype, op);
-            let (comparands, result) = (ioc(comparands, count), ioc(result, count));
-            let lists = compare_lists(
-                one_buffer(&comparands, &comparand_desc),
-                one_buffer(&result, &result_desc),
-            );
-            // SAFETY: the C caller follows fi_compare_atomic(3).
-            post_status(unsafe {
-                post_short_form(
-                    ep,
-                    &one_buffer(&ioc(buf, count), &desc),
-                    lists,
-                    target_args,
-                    context,
-                )
-            })
-        },
-    )
-    .compwritev(
-        |ep,
-         iov,
-         desc,
-         count,
-         comparands,
-         comparand_desc,
-         comparand_count,
-         result,
-         result_desc,
-         result_count,
-         dest,
-         addr,
-         key,
-         datatype,
-         op,
-         context| {
-            let target_args = (dest, addr, key, datatype, op);
-            let lists = compare_lists(
-                buffer_list(comparands, comparand_desc, comparand_count),
-                buffer_list(result, result_desc, result_count),
-            );
-            // SAFETY: the C caller follows fi_compare_atomicv(3).
-            post_status(unsafe {
-                post_short_form(
-                    ep,
-                    &buffer_list(iov, desc, count),
-                    lists,
-                    target_args,
-                    context,
-                )
-            })
-        },
-    )
-    .compwritemsg(
-        |ep,
-         msg,
-         comparands,
-         comparand_desc,
-         comparand_count,
-         result,
-         result_desc,
-         result_count,
-         flags| {
-            let lists = compare_lists(
-                buffer_list(comparands, comparand_desc, comparand_count),
-                buffer_list(result, result_desc, result_count),
-            );
-            // SAFETY: the C caller follows fi_compare_atomicmsg(3).
-            post_status(unsafe { post_full_form(ep, msg, lists, flags) })
-        },
-    )
-    // SAFETY: the C caller follows fi_atomicvalid(3).
-    .writevalid(|ep, datatype, op, out| unsafe { write_limit(ep, Family::Base, datatype, op, out) })
-    // SAFETY: the C caller follows fi_fetch_atomicvalid(3).
-    .readwritevalid(|ep, datatype, op, out| unsafe {
-        write_limit(ep, Family::Fetch, datatype, op, out)
-    })
-    .compwritevalid(|ep, datatype, op, out| {
-        // SAFETY: the C caller follows fi_compare_atomicvalid(3).
-        unsafe { write_limit(ep, Family::Compare, datatype, op, out) }
-    });
+            // SAFETY: as above.
+            .$valid(|ep, datatype, op, out| unsafe { write_limit(ep, $family, datatype, op, out) })
+    };
+}
+
+const fn with_base(table: Table<OpsAtomic, Ep>) -> Table<OpsAtomic, Ep> {
+    family! {
+        table, Family::Base, base_lists();
+        write, writev, writemsg, writevalid
+    }
+}
+
+const fn with_fetches(table: Table<OpsAtomic, Ep>) -> Table<OpsAtomic, Ep> {
+    family! {
+        table, Family::Fetch, fetch_lists((result, result_desc, result_count));
+        readwrite, readwritev, readwritemsg, readwritevalid
+    }
+}
+
+const fn with_compares(table: Table<OpsAtomic, Ep>) -> Table<OpsAtomic, Ep> {
+    family! {
+        table, Family::Compare, compare_lists(
+            (comparands, comparand_desc, comparand_count), (result, result_desc, result_count)
+        );
+        compwrite, compwritev, compwritemsg, compwritevalid
+    }
+}
 
 /// The lists that an atomic has in addition to its operands.
 #[derive(Clone, Copy)]
@@ -217,10 +110,12 @@ pub(crate) struct Lists<'a> {
 }
 
 /// The lists of the base family, which has only operands.
-pub(crate) const BASE: Lists<'static> = Lists {
-    compare: None,
-    result: None,
-};
+pub(crate) const fn base_lists() -> Lists<'static> {
+    Lists {
+        compare: None,
+        result: None,
+    }
+}
 
 /// The lists of a fetch atomic.
 pub(crate) const fn fetch_lists(result: Buffers<'_, Ioc>) -> Lists<'_> {

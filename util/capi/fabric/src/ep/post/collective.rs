@@ -17,95 +17,62 @@ use crate::object::Table;
 use crate::pointer::{array, put, required};
 use crate::status::post_status;
 
-pub(crate) static COLLECTIVE: Table<OpsCollective, Ep> = Table::<OpsCollective, Ep>::empty()
-    .barrier(|ep, group, context| {
-        let request = request(Op::Barrier, NO_MEMORY, (group, 0), (0, 0), context);
-        // SAFETY: the C caller follows fi_barrier(3).
-        unsafe { post(ep, &request, 0) }
-    })
-    .barrier2(|ep, group, flags, context| {
-        let request = request(Op::Barrier, NO_MEMORY, (group, 0), (0, 0), context);
-        // SAFETY: the C caller follows fi_barrier2(3).
-        unsafe { post(ep, &request, flags) }
-    })
-    .broadcast(|ep, buf, count, _, group, root, datatype, flags, context| {
-        let memory = (ptr::null(), buf, count);
-        let request = request(Op::Broadcast, memory, (group, root), (datatype, 0), context);
-        // SAFETY: the C caller follows fi_broadcast(3).
-        unsafe { post(ep, &request, flags) }
-    })
-    .alltoall(
-        |ep, buf, count, _, result, _, group, datatype, flags, context| {
-            let memory = (buf, result, count);
-            let request = request(Op::Alltoall, memory, (group, 0), (datatype, 0), context);
-            // SAFETY: the C caller follows fi_alltoall(3).
+pub(crate) static COLLECTIVE: Table<OpsCollective, Ep> =
+    with_results(Table::<OpsCollective, Ep>::empty())
+        .barrier(|ep, group, context| {
+            let request = request(Op::Barrier, NO_MEMORY, (group, 0), (0, 0), context);
+            // SAFETY: the C caller follows fi_barrier(3).
+            unsafe { post(ep, &request, 0) }
+        })
+        .barrier2(|ep, group, flags, context| {
+            let request = request(Op::Barrier, NO_MEMORY, (group, 0), (0, 0), context);
+            // SAFETY: the C caller follows fi_barrier2(3).
             unsafe { post(ep, &request, flags) }
-        },
-    )
-    .allreduce(
-        |ep, buf, count, _, result, _, group, datatype, op, flags, context| {
-            let memory = (buf, result, count);
-            let request = request(Op::Allreduce, memory, (group, 0), (datatype, op), context);
-            // SAFETY: the C caller follows fi_allreduce(3).
+        })
+        .broadcast(|ep, buf, count, _, group, root, datatype, flags, context| {
+            let memory = (ptr::null(), buf, count);
+            let request = request(Op::Broadcast, memory, (group, root), (datatype, 0), context);
+            // SAFETY: the C caller follows fi_broadcast(3).
             unsafe { post(ep, &request, flags) }
-        },
-    )
-    .allgather(
-        |ep, buf, count, _, result, _, group, datatype, flags, context| {
-            let memory = (buf, result, count);
-            let request = request(Op::Allgather, memory, (group, 0), (datatype, 0), context);
-            // SAFETY: the C caller follows fi_allgather(3).
+        })
+        .msg(|ep, msg, results, _, result_count, flags| {
+            let begin = || {
+                // SAFETY: the C caller follows `struct fi_msg_collective` and the page of its
+                // collective.
+                let request = unsafe { read(msg.cast(), results, result_count) }?;
+                // SAFETY: as above.
+                unsafe { begin(ep, &request, flags) }
+            };
+            post_status(begin())
+        });
+
+/// Adds collectives from a buffer to a result. The description has the function, the collective,
+/// the arguments behind the group, and the values of root, datatype and operation.
+macro_rules! collectives {
+    ($table:expr; $(
+        $function:ident = $coll:ident($($arg:ident),*) => ($root:expr, $datatype:expr, $op:expr);
+    )*) => {
+        $table$(.$function(|ep, buf, count, _, result, _, group, $($arg,)* flags, context| {
+            let (memory, group) = ((buf, result, count), (group, $root));
+            let request = request(Op::$coll, memory, group, ($datatype, $op), context);
+            // SAFETY: the C caller follows the page of the function.
             unsafe { post(ep, &request, flags) }
-        },
-    )
-    .reduce_scatter(
-        |ep, buf, count, _, result, _, group, datatype, op, flags, context| {
-            let memory = (buf, result, count);
-            let request = request(
-                Op::ReduceScatter,
-                memory,
-                (group, 0),
-                (datatype, op),
-                context,
-            );
-            // SAFETY: the C caller follows fi_reduce_scatter(3).
-            unsafe { post(ep, &request, flags) }
-        },
-    )
-    .reduce(
-        |ep, buf, count, _, result, _, group, root, datatype, op, flags, context| {
-            let memory = (buf, result, count);
-            let request = request(Op::Reduce, memory, (group, root), (datatype, op), context);
-            // SAFETY: the C caller follows fi_reduce(3).
-            unsafe { post(ep, &request, flags) }
-        },
-    )
-    .scatter(
-        |ep, buf, count, _, result, _, group, root, datatype, flags, context| {
-            let memory = (buf, result, count);
-            let request = request(Op::Scatter, memory, (group, root), (datatype, 0), context);
-            // SAFETY: the C caller follows fi_scatter(3).
-            unsafe { post(ep, &request, flags) }
-        },
-    )
-    .gather(
-        |ep, buf, count, _, result, _, group, root, datatype, flags, context| {
-            let memory = (buf, result, count);
-            let request = request(Op::Gather, memory, (group, root), (datatype, 0), context);
-            // SAFETY: the C caller follows fi_gather(3).
-            unsafe { post(ep, &request, flags) }
-        },
-    )
-    .msg(|ep, msg, results, _, result_count, flags| {
-        let begin = || {
-            // SAFETY: the C caller follows `struct fi_msg_collective` and the page of its
-            // collective.
-            let request = unsafe { read(msg.cast(), results, result_count) }?;
-            // SAFETY: as above.
-            unsafe { begin(ep, &request, flags) }
-        };
-        post_status(begin())
-    });
+        }))*
+    };
+}
+
+const fn with_results(table: Table<OpsCollective, Ep>) -> Table<OpsCollective, Ep> {
+    collectives! {
+        table;
+        alltoall = Alltoall(datatype) => (0, datatype, 0);
+        allreduce = Allreduce(datatype, op) => (0, datatype, op);
+        allgather = Allgather(datatype) => (0, datatype, 0);
+        reduce_scatter = ReduceScatter(datatype, op) => (0, datatype, op);
+        reduce = Reduce(root, datatype, op) => (root, datatype, op);
+        scatter = Scatter(root, datatype) => (root, datatype, 0);
+        gather = Gather(root, datatype) => (root, datatype, 0);
+    }
+}
 
 /// The arguments of a collective of C.
 struct Collective {

@@ -12,7 +12,7 @@ use selvedge::{Domain, Errno, Op, Result, msg, tagged};
 use selvedge_abi as abi;
 use selvedge_abi::{DeferredWork, number};
 
-use super::atomic::{Atomic, BASE, Lists, compare_lists, fetch_lists};
+use super::atomic::{Atomic, Lists, base_lists, compare_lists, fetch_lists};
 use super::lists;
 use super::message::{Buffers, Message, Operation, buffer_list};
 use super::trigger::counter;
@@ -141,7 +141,7 @@ unsafe fn read_operation<'a>(work: &'a DeferredWork) -> Result<PostedWork<'a>> {
         TRECV => abi::OpTagged, |request| op::<tagged::RecvMsg<'_>>(&request.msg);
         READ => abi::OpRma, |request| op::<ReadMsg<'_>>(&request.msg);
         WRITE => abi::OpRma, |request| op::<WriteMsg<'_>>(&request.msg);
-        ATOMIC => abi::OpAtomic, |request| atomic_op(&request.msg, BASE);
+        ATOMIC => abi::OpAtomic, |request| atomic_op(&request.msg, base_lists());
         FETCH_ATOMIC => abi::OpFetchAtomic, |request| {
             atomic_op(&request.msg, fetch_lists(elements(&request.fetch)))
         };

@@ -184,14 +184,6 @@ pub(crate) const fn ioc(addr: *const c_void, count: usize) -> Ioc {
     }
 }
 
-/// The flag of a short form with remote data.
-pub(crate) const fn data_flag(data: Option<u64>) -> OpFlags {
-    match data {
-        Some(_) => OpFlags::REMOTE_CQ_DATA,
-        None => OpFlags::empty(),
-    }
-}
-
 /// An object that messages are posted to.
 pub(crate) trait Post {
     /// The flags of the short forms.

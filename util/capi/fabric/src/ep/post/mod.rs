@@ -4,6 +4,7 @@
 pub(crate) mod atomic;
 pub(crate) mod collective;
 pub(crate) mod deferred;
+mod forms;
 pub(crate) mod lists;
 pub(crate) mod message;
 pub(crate) mod msg;
