@@ -154,7 +154,7 @@ impl<T: Class> Object<T> {
 // its object.
 unsafe impl<T: Class> FromHandle for Object<T> {
     #[inline(always)]
-    unsafe fn from_handle<'a>(handle: *const Fid) -> &'a Self {
+    unsafe fn from_handle<'a>(handle: *const c_void) -> &'a Self {
         // SAFETY: the caller vouches that the object is open. Its members that change are in cells.
         unsafe { &*handle.cast() }
     }
@@ -218,7 +218,7 @@ pub(crate) unsafe fn argument<'a, T: Class>(fid: *const Fid) -> Result<&'a Objec
         return Err(Errno::Inval);
     }
     // SAFETY: only `new` makes handles with this table, and closing replaces it.
-    Ok(unsafe { Object::from_handle(fid) })
+    Ok(unsafe { Object::from_handle(fid.cast()) })
 }
 
 /// `close` of every class.
@@ -228,7 +228,9 @@ pub(crate) unsafe fn argument<'a, T: Class>(fid: *const Fid) -> Result<&'a Objec
 pub(crate) unsafe extern "C" fn close<T: Class>(fid: *mut Fid) -> c_int {
     guarded_unit(|| {
         // SAFETY: passed on from the caller.
-        let contents = unsafe { Object::<T>::from_handle(fid) }.contents.get();
+        let contents = unsafe { Object::<T>::from_handle(fid.cast()) }
+            .contents
+            .get();
         // SAFETY: the object exists as long as its handle is open.
         if unsafe { &(*contents).users }.is_busy() {
             return Err(Errno::Busy);

@@ -1,12 +1,18 @@
-//! Fabrics, domains, endpoints, address vectors and memory: their handles and tables.
+//! Fabrics, domains and memory: their handles and tables.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 
-use crate::{
-    AtomicAttr, CntrAttr, CqAttr, EqAttr, FiAddr, Fid, FidCntr, FidCq, FidEq, FidPoll, FidWait,
-    Info, Iovec, OpsAtomic, OpsAvSet, OpsCm, OpsCollective, OpsEp, OpsMsg, OpsRma, OpsTagged,
-    PollAttr, RxAttr, TxAttr, WaitAttr, c_handles, c_structs, c_tables,
+use super::av::{AvAttr, FidAv};
+use super::endpoint::{FidEp, FidPep, FidStx};
+use super::fid::Fid;
+use super::info::{Info, RxAttr, TxAttr};
+use super::msg::{AtomicAttr, Iovec};
+use super::queues::{
+    CntrAttr, CqAttr, EqAttr, FidCntr, FidCq, FidEq, FidPoll, FidWait, PollAttr, WaitAttr,
 };
+use crate::declare::handle::c_handles;
+use crate::declare::structs::c_structs;
+use crate::declare::table::c_tables;
 
 c_handles! {
     /// `struct fid_fabric`.
@@ -19,65 +25,14 @@ c_handles! {
         ops: OpsDomain,
         mr: OpsMr,
     }
-    /// `struct fid_ep`.
-    FidEp = 80 {
-        ops: OpsEp,
-        cm: OpsCm,
-        msg: OpsMsg,
-        rma: OpsRma,
-        tagged: OpsTagged,
-        atomic: OpsAtomic,
-        collective: OpsCollective,
-    }
-    /// `struct fid_pep`.
-    FidPep = 40 {
-        ops: OpsEp,
-        cm: OpsCm,
-    }
-    /// `struct fid_stx`.
-    FidStx = 32 {
-        ops: OpsEp,
-    }
-    /// `struct fid_av`.
-    FidAv = 32 {
-        ops: OpsAv,
-    }
-    /// `struct fid_av_set`.
-    FidAvSet = 32 {
-        ops: OpsAvSet,
-    }
     /// `struct fid_mr`.
     FidMr = 40 {
         ; mem_desc: *mut c_void = std::ptr::null_mut(),
         key: u64 = u64::MAX,
     }
-    /// `struct fid_mc`.
-    FidMc = 32 {
-        ; fi_addr: FiAddr = FiAddr::MAX,
-    }
 }
 
 c_structs! {
-    /// `struct fi_av_attr`; `av_type` is its `type`.
-    AvAttr = 48 {
-        av_type: u32,
-        rx_ctx_bits: c_int,
-        count: usize,
-        ep_per_node: usize,
-        name: *const c_char,
-        map_addr: *mut c_void,
-        flags: u64,
-    }
-    /// `struct fi_av_set_attr`.
-    AvSetAttr = 56 {
-        count: usize,
-        start_addr: FiAddr,
-        end_addr: FiAddr,
-        stride: u64,
-        comm_key_size: usize,
-        comm_key: *mut u8,
-        flags: u64,
-    }
     /// `struct fi_mr_attr`.
     MrAttr = 112 {
         mr_iov: *const Iovec,
@@ -161,36 +116,5 @@ c_tables! {
             requested_key: u64, flags: u64, mr: *mut *mut FidMr, context: Context,
         ) -> c_int,
         regattr(fid: *mut Fid, attr: *const MrAttr, flags: u64, mr: *mut *mut FidMr) -> c_int,
-    }
-    /// `struct fi_ops_av`.
-    OpsAv = 96 {
-        insert(
-            av: *mut FidAv, addr: *const c_void, count: usize, fi_addr: *mut FiAddr, flags: u64,
-            context: Context,
-        ) -> c_int,
-        insertsvc(
-            av: *mut FidAv, node: *const c_char, service: *const c_char, fi_addr: *mut FiAddr,
-            flags: u64, context: Context,
-        ) -> c_int,
-        insertsym(
-            av: *mut FidAv, node: *const c_char, nodecnt: usize, service: *const c_char,
-            svccnt: usize, fi_addr: *mut FiAddr, flags: u64, context: Context,
-        ) -> c_int,
-        remove(av: *mut FidAv, fi_addr: *mut FiAddr, count: usize, flags: u64) -> c_int,
-        lookup(av: *mut FidAv, fi_addr: FiAddr, addr: *mut c_void, addrlen: *mut usize) -> c_int,
-        straddr(av: *mut FidAv, addr: *const c_void, buf: *mut c_char, len: *mut usize)
-            -> *const c_char,
-        av_set(
-            av: *mut FidAv, attr: *mut AvSetAttr, av_set: *mut *mut FidAvSet, context: Context,
-        ) -> c_int,
-        insert_auth_key(
-            av: *mut FidAv, auth_key: *const c_void, size: usize, fi_addr: *mut FiAddr, flags: u64,
-        ) -> c_int,
-        lookup_auth_key(av: *mut FidAv, fi_addr: FiAddr, auth_key: *mut c_void, size: *mut usize)
-            -> c_int,
-        set_user_id(av: *mut FidAv, fi_addr: FiAddr, user_id: FiAddr, flags: u64) -> c_int,
-        lookup2(
-            av: *mut FidAv, fi_addr: FiAddr, addr: *mut c_void, addrlen: *mut usize, flags: u64,
-        ) -> c_int,
     }
 }

@@ -2,7 +2,12 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::{FiAddr, Fid, Info, c_handles, c_structs, c_tables};
+use super::av::FiAddr;
+use super::fid::Fid;
+use super::info::Info;
+use crate::declare::handle::c_handles;
+use crate::declare::structs::c_structs;
+use crate::declare::table::c_tables;
 
 c_handles! {
     /// `struct fid_cq`.

@@ -2,7 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::{Fid, FidDomain, FidFabric, c_structs};
+use super::fid::Fid;
+use crate::declare::structs::c_structs;
 
 c_structs! {
     /// `struct fi_info`.
@@ -66,7 +67,8 @@ c_structs! {
     }
     /// `struct fi_domain_attr`.
     DomainAttr = 232 {
-        domain: *mut FidDomain,
+        /// A `struct fid_domain`, by its fid.
+        domain: *mut Fid,
         name: *mut c_char,
         threading: u32,
         control_progress: u32,
@@ -101,7 +103,8 @@ c_structs! {
     }
     /// `struct fi_fabric_attr`.
     FabricAttr = 32 {
-        fabric: *mut FidFabric,
+        /// A `struct fid_fabric`, by its fid.
+        fabric: *mut Fid,
         name: *mut c_char,
         prov_name: *mut c_char,
         prov_version: u32,

@@ -2,7 +2,10 @@
 
 use std::ffi::c_void;
 
-use crate::{FidCntr, FidEp, Ioc, Msg, MsgAtomic, MsgRma, MsgTagged, c_structs};
+use super::endpoint::FidEp;
+use super::msg::{Ioc, Msg, MsgAtomic, MsgRma, MsgTagged};
+use super::queues::FidCntr;
+use crate::declare::structs::c_structs;
 
 c_structs! {
     /// `struct fi_triggered_context` with a threshold.

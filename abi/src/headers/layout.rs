@@ -1,7 +1,7 @@
 //! `Abi` and `Layout`: the sizes of structures in each version. Later versions only added members
 //! at the ends of structures.
 
-use crate::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
+use super::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 
 /// A version of the layout of `struct fi_info` and its parts: the number behind `FABRIC_1.` of a
 /// symbol version. Versions that changed no layout are omitted.

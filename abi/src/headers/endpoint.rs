@@ -1,102 +1,37 @@
-//! Messages that are posted to endpoints, and the tables of functions that post them.
+//! Endpoints and groups: their handles, and the tables of functions.
 
 use std::ffi::{c_int, c_void};
 
-use crate::{FiAddr, Fid, FidAvSet, FidEp, FidMc, FidPep, RxAttr, TxAttr, c_structs, c_tables};
+use super::av::FiAddr;
+use super::fid::Fid;
+use super::info::{RxAttr, TxAttr};
+use super::msg::{Ioc, Iovec, Msg, MsgAtomic, MsgRma, MsgTagged};
+use crate::declare::handle::c_handles;
+use crate::declare::table::c_tables;
 
-pub use libc::iovec as Iovec;
-
-c_structs! {
-    /// `struct fi_ioc`.
-    Ioc = 16 {
-        addr: *mut c_void,
-        count: usize,
+c_handles! {
+    /// `struct fid_ep`.
+    FidEp = 80 {
+        ops: OpsEp,
+        cm: OpsCm,
+        msg: OpsMsg,
+        rma: OpsRma,
+        tagged: OpsTagged,
+        atomic: OpsAtomic,
+        collective: OpsCollective,
     }
-    /// `struct fi_rma_iov`.
-    RmaIov = 24 {
-        addr: u64,
-        len: usize,
-        key: u64,
+    /// `struct fid_pep`.
+    FidPep = 40 {
+        ops: OpsEp,
+        cm: OpsCm,
     }
-    /// `struct fi_rma_ioc`.
-    RmaIoc = 24 {
-        addr: u64,
-        count: usize,
-        key: u64,
+    /// `struct fid_stx`.
+    FidStx = 32 {
+        ops: OpsEp,
     }
-    /// `struct fi_msg`.
-    Msg = 48 {
-        msg_iov: *const Iovec,
-        desc: *const *mut c_void,
-        iov_count: usize,
-        addr: FiAddr,
-        context: *mut c_void,
-        data: u64,
-    }
-    /// `struct fi_msg_tagged`.
-    MsgTagged = 64 {
-        msg_iov: *const Iovec,
-        desc: *const *mut c_void,
-        iov_count: usize,
-        addr: FiAddr,
-        tag: u64,
-        ignore: u64,
-        context: *mut c_void,
-        data: u64,
-    }
-    /// `struct fi_msg_rma`.
-    MsgRma = 64 {
-        msg_iov: *const Iovec,
-        desc: *const *mut c_void,
-        iov_count: usize,
-        addr: FiAddr,
-        rma_iov: *const RmaIov,
-        rma_iov_count: usize,
-        context: *mut c_void,
-        data: u64,
-    }
-    /// `struct fi_msg_atomic`.
-    MsgAtomic = 72 {
-        msg_iov: *const Ioc,
-        desc: *const *mut c_void,
-        iov_count: usize,
-        addr: FiAddr,
-        rma_iov: *const RmaIoc,
-        rma_iov_count: usize,
-        datatype: u32,
-        op: u32,
-        context: *mut c_void,
-        data: u64,
-    }
-    /// `struct fi_atomic_attr`.
-    AtomicAttr = 16 {
-        count: usize,
-        size: usize,
-    }
-    /// `struct fi_collective_attr`.
-    CollectiveAttr = 40 {
-        op: u32,
-        datatype: u32,
-        datatype_attr: AtomicAttr,
-        max_members: usize,
-        mode: u64,
-    }
-    /// `struct fi_collective_addr`.
-    CollectiveAddr = 16 {
-        set: *const FidAvSet,
-        coll_addr: FiAddr,
-    }
-    /// `struct fi_msg_collective`.
-    MsgCollective = 64 {
-        msg_iov: *const Ioc,
-        desc: *const *mut c_void,
-        iov_count: usize,
-        coll_addr: FiAddr,
-        root_addr: FiAddr,
-        coll: u32,
-        datatype: u32,
-        op: u32,
-        context: *mut c_void,
+    /// `struct fid_mc`.
+    FidMc = 32 {
+        ; fi_addr: FiAddr = FiAddr::MAX,
     }
 }
 
@@ -308,14 +243,5 @@ c_tables! {
             result_count: usize, flags: u64,
         ) -> isize,
         barrier2(ep: *mut FidEp, coll: FiAddr, flags: u64, context: Context) -> isize,
-    }
-    /// `struct fi_ops_av_set`.
-    OpsAvSet = 56 {
-        set_union(dst: *mut FidAvSet, src: *const FidAvSet) -> c_int,
-        intersect(dst: *mut FidAvSet, src: *const FidAvSet) -> c_int,
-        diff(dst: *mut FidAvSet, src: *const FidAvSet) -> c_int,
-        insert(set: *mut FidAvSet, addr: FiAddr) -> c_int,
-        remove(set: *mut FidAvSet, addr: FiAddr) -> c_int,
-        addr(set: *mut FidAvSet, coll: *mut FiAddr) -> c_int,
     }
 }

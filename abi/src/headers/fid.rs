@@ -2,7 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::{c_structs, c_tables};
+use crate::declare::structs::c_structs;
+use crate::declare::table::c_tables;
 
 c_structs! {
     /// `struct fid`.

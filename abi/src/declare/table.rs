@@ -1,4 +1,4 @@
-//! Tables of functions, and the handles that point to them.
+//! Tables of functions.
 //!
 //! A table is described once, by the names, parameters and results of its slots. The description
 //! generates the structure, a table whose every call fails, and a [`Table`] for one type of object,
@@ -6,11 +6,9 @@
 
 #![expect(unsafe_code, reason = "functions that C calls")]
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-
-use crate::Fid;
 
 /// An object that C holds by a handle.
 ///
@@ -24,7 +22,7 @@ pub unsafe trait FromHandle {
     /// `handle` is the handle of an object of this type, and is not closed for `'a`. The inline
     /// functions of the headers pass a handle only to functions of the handle's tables, and closing
     /// a handle replaces its tables.
-    unsafe fn from_handle<'a>(handle: *const Fid) -> &'a Self;
+    unsafe fn from_handle<'a>(handle: *const c_void) -> &'a Self;
 }
 
 /// A table `O` for handles of objects of type `T`. The closure in a slot is called with the object
@@ -56,18 +54,6 @@ pub(crate) unsafe fn closure<F: Copy>() -> F {
     // SAFETY: a value of no size can be read at any address. The caller vouches that the type has a
     // value, and a `Copy` type permits another one.
     unsafe { NonNull::<F>::dangling().read() }
-}
-
-/// A handle of C.
-pub trait Handle {
-    /// A handle with tables whose every function returns this error number.
-    fn failing<const ERRNO: c_int>(fid: Fid) -> Self;
-}
-
-impl Handle for Fid {
-    fn failing<const ERRNO: c_int>(fid: Fid) -> Self {
-        fid
-    }
 }
 
 /// The return type of a function that fails.
@@ -128,7 +114,7 @@ macro_rules! c_tables {
                         extern "C" fn fail<const ERRNO: std::ffi::c_int>(
                             _: $object $(, _: $kind)*
                         ) -> $ret {
-                            <$ret as $crate::ErrorReturn>::from_errno(ERRNO)
+                            <$ret as $crate::declare::table::ErrorReturn>::from_errno(ERRNO)
                         }
                         fail::<ERRNO>
                     }),)*
@@ -142,7 +128,7 @@ macro_rules! c_tables {
 
         #[expect(missing_docs, reason = "the names are the man pages'")]
         #[expect(unsafe_code, reason = "functions that C calls")]
-        impl<T: $crate::FromHandle> $crate::Table<$name, T> {
+        impl<T: $crate::declare::table::FromHandle> $crate::declare::table::Table<$name, T> {
             /// A table whose every slot returns `-FI_ENOSYS`.
             pub const fn empty() -> Self {
                 Self::new($name::failing::<{ libc::ENOSYS }>())
@@ -150,14 +136,14 @@ macro_rules! c_tables {
 
             $(pub const fn $slot<F: Fn(&T $(, $kind)*) -> $ret + Copy>(mut self, _: F) -> Self {
                 unsafe extern "C" fn call<
-                    T: $crate::FromHandle,
+                    T: $crate::declare::table::FromHandle,
                     F: Fn(&T $(, $kind)*) -> $ret + Copy,
                 >($handle: $object $(, $arg: $kind)*) -> $ret {
                     // SAFETY: C passes a handle to functions of its own tables only, and this table
                     // is for handles of `T`.
                     let object = unsafe { T::from_handle($handle.cast()) };
                     // SAFETY: the slot was filled with a closure of type `F`.
-                    let function: F = unsafe { $crate::table::closure() };
+                    let function: F = unsafe { $crate::declare::table::closure() };
                     function(object $(, $arg)*)
                 }
                 self.ops.$slot = Some(call::<T, F>);
@@ -167,39 +153,12 @@ macro_rules! c_tables {
     )+};
 }
 
-/// Declares handles, each with its size: a fid, pointers to tables, and other members. Each of the
-/// other members has a value for a handle whose functions fail.
-macro_rules! c_handles {
-    ($($(#[$meta:meta])* $name:ident = $size:literal {
-        $($table:ident: $ops:ident,)* $(; $($member:ident: $kind:ty = $value:expr,)+)?
-    })+) => {$(
-        $crate::c_structs! {
-            $(#[$meta])*
-            $name = $size {
-                fid: $crate::Fid,
-                $($table: *const $ops,)*
-                $($($member: $kind,)+)?
-            }
-        }
-
-        impl $crate::Handle for $name {
-            fn failing<const ERRNO: std::ffi::c_int>(fid: $crate::Fid) -> Self {
-                Self {
-                    fid,
-                    $($table: const { &$ops::failing::<ERRNO>() },)*
-                    $($($member: $value,)+)?
-                }
-            }
-        }
-    )+};
-}
-
-pub(crate) use {c_handles, c_tables};
+pub(crate) use c_tables;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FidCntr, OpsCntr};
+    use crate::{Fid, FidCntr, Handle, OpsCntr};
 
     #[repr(C)]
     struct Counter {
@@ -209,7 +168,7 @@ mod tests {
 
     // SAFETY: the handle is the first member.
     unsafe impl FromHandle for Counter {
-        unsafe fn from_handle<'a>(handle: *const Fid) -> &'a Self {
+        unsafe fn from_handle<'a>(handle: *const c_void) -> &'a Self {
             // SAFETY: passed on from the caller.
             unsafe { &*handle.cast() }
         }
