@@ -3,14 +3,13 @@
 
 use std::collections::VecDeque;
 
-use crate::ids::{CONTEXTS, MethodIndex, OpId, OpKey};
-use crate::method::MethodAddr;
+use crate::ids::{CONTEXTS, MethodAddr, MethodIndex, OpId, OpKey};
 use crate::support::gossip;
 use crate::support::heap::HeapBuf;
 use crate::support::op_queue::OpQueue;
 use crate::support::ops::{Op, Ops, Retained};
 use crate::support::references::References;
-use crate::{Addr, Code, Completion, Result};
+use crate::{Addr, Buffer, Code, Result};
 
 /// Limit in bytes for queued unexpected messages. Above the limit no further messages are taken
 /// from the fabric.
@@ -42,6 +41,19 @@ pub struct MethodQueues {
     tested_outcome: Result<u64>,
     /// An event was reported since the lock was last released.
     pub(crate) has_events: bool,
+}
+
+/// A completed operation.
+#[derive(Debug)]
+pub struct Completion {
+    /// The operation's id; 0 if the operation was complete when its post returned.
+    pub id: OpId,
+    /// Number of bytes sent or received, or the error.
+    pub outcome: Result<u64>,
+    /// The value of [`crate::Post::user`].
+    pub user: u64,
+    /// The buffers of the post. After a receive, the message fills them from the first buffer on.
+    pub buffers: Vec<Buffer>,
 }
 
 /// An unexpected message.
