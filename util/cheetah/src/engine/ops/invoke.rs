@@ -4,51 +4,13 @@
 //! sender's memory until the target has fetched them. In both cases, invocations between two
 //! contexts arrive in order.
 
-use super::parcel::Parcel;
-use super::peer::QueuedInvocation;
-use super::{Engine, Invocation, Op};
-use crate::bell::BellName;
-use crate::local::Local;
-use crate::recv::{Aligned, Payload};
-use crate::wire::{self, Port, Source, WireMessage};
+use super::op::{Fetch, Invocation, InvokeTarget, Op, OutgoingInvocation};
+use crate::engine::parts::parcel::Bytes;
+use crate::engine::parts::peer::QueuedInvocation;
+use crate::engine::state::Engine;
+use crate::net::recv::{Aligned, Payload};
+use crate::net::wire::{self, Port, Source, WireMessage};
 use crate::{Error, Result};
-
-/// The target of an invocation.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InvokeTarget {
-    pub(crate) to: usize,
-    pub(crate) port: Port,
-    pub(crate) bell: BellName,
-}
-
-/// The bytes of an invocation. The variant names their owner until the target has fetched them.
-#[derive(Debug)]
-pub(crate) enum Bytes {
-    /// Owned by the caller until the bell rings.
-    Caller(Local),
-    /// Owned by this context.
-    Owned(Aligned),
-    /// Owned by this context, in special memory.
-    Parcel(Parcel),
-}
-
-/// An outgoing invocation that its target fetches.
-#[derive(Debug)]
-pub(super) struct OutgoingInvocation {
-    pub(super) to: usize,
-    pub(super) bytes: Bytes,
-    pub(super) bell: BellName,
-}
-
-/// An incoming invocation that is being fetched.
-#[derive(Debug)]
-pub(super) struct Fetch {
-    pub(super) from: usize,
-    pub(super) source: Source,
-    pub(super) bytes: Aligned,
-    port: Port,
-    token: u64,
-}
 
 impl Engine {
     /// Sends an invocation with a copy of `bytes`.
@@ -146,7 +108,7 @@ impl Engine {
     /// Handles an invocation whose message carries the bytes. It waits in the queue while an
     /// earlier invocation of the same context is being fetched.
     #[inline]
-    pub(super) fn on_invoke(&mut self, from: usize, port: Port, payload: Payload) {
+    pub(crate) fn on_invoke(&mut self, from: usize, port: Port, payload: Payload) {
         self.copies.delivered(payload.bytes().len());
         let invocation = Invocation {
             from,
@@ -161,7 +123,7 @@ impl Engine {
     }
 
     /// Handles an invocation whose bytes must be fetched.
-    pub(super) fn on_invoke_fetch(&mut self, from: usize, port: Port, source: Source, token: u64) {
+    pub(crate) fn on_invoke_fetch(&mut self, from: usize, port: Port, source: Source, token: u64) {
         let len = usize::try_from(source.len).ok();
         let Some(bytes) = len.and_then(Aligned::try_zeroed) else {
             let purpose = format!("an invocation with {} bytes", source.len);
@@ -189,7 +151,7 @@ impl Engine {
     }
 
     /// Handles a completed fetch: marks the invocation as ready, and notifies the sender.
-    pub(super) fn fetched(&mut self, number: u64, op: Fetch) {
+    pub(crate) fn fetched(&mut self, number: u64, op: Fetch) {
         self.copies.delivered(op.bytes.bytes().len());
         let invocation = Invocation {
             from: op.from,
@@ -208,7 +170,7 @@ impl Engine {
     }
 
     /// Handles a failed fetch: removes the invocation from the queue, and notifies the sender.
-    pub(super) fn fetch_failed(&mut self, number: u64, op: &Fetch) {
+    pub(crate) fn fetch_failed(&mut self, number: u64, op: &Fetch) {
         let fetch_queue = &mut self.peers[op.from].fetch_queue;
         fetch_queue.retain(|entry| !is_fetching(entry, number));
         self.advance(op.from);
@@ -220,7 +182,7 @@ impl Engine {
     }
 
     /// Moves ready invocations from the head of a context's queue to the inbox.
-    pub(super) fn advance(&mut self, from: usize) {
+    pub(crate) fn advance(&mut self, from: usize) {
         let fetch_queue = &mut self.peers[from].fetch_queue;
         while let Some(QueuedInvocation::Ready(_)) = fetch_queue.front() {
             if let Some(QueuedInvocation::Ready(invocation)) = fetch_queue.pop_front() {
@@ -243,7 +205,7 @@ impl Engine {
         });
     }
 
-    pub(super) fn on_no_function(&mut self, target: usize, id: u32, registered: u32) {
+    pub(crate) fn on_no_function(&mut self, target: usize, id: u32, registered: u32) {
         self.fail(Error::NoFunction {
             caller: self.rank,
             target,

@@ -453,7 +453,7 @@ mod tests {
     /// The first eight bytes of an input are the tag.
     #[test]
     fn messages_of_any_bytes_are_decoded_or_refused() {
-        let corpus = include_str!("../corpus/messages.txt");
+        let corpus = include_str!("../../corpus/messages.txt");
         fuzz("Cheetah's messages", corpus, |input| {
             let (tag, message) = input.split_first_chunk()?;
             let tag = u64::from_le_bytes(*tag);

@@ -11,51 +11,11 @@
 
 use selvedge::Errno;
 
-use super::peer::Block;
-use super::{Engine, Op};
+use super::op::{Op, Put, PutOp, PutProtocol, PutReceive};
 use crate::bell::BellName;
-use crate::local::Local;
-use crate::wire::WireMessage;
+use crate::engine::state::Engine;
+use crate::net::wire::WireMessage;
 use crate::{Error, Result, memory};
-
-/// The arguments of a put.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Put {
-    pub(crate) to: usize,
-    pub(crate) remote: u64,
-    pub(crate) local: Local,
-    pub(crate) local_bell: BellName,
-    pub(crate) remote_bell: BellName,
-}
-
-/// A put whose bytes the caller lends until they have been sent.
-#[derive(Debug)]
-pub(super) struct PutOp {
-    pub(super) put: Put,
-    pub(super) protocol: PutProtocol,
-}
-
-/// Protocol and progress of a put.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PutProtocol {
-    /// Rendezvous: the request was sent to the target.
-    Requested,
-    /// Rendezvous: the target has posted a receive.
-    Sent,
-    /// Written directly to special memory.
-    Written(Block),
-}
-
-/// A receive that is posted for the bytes of a put.
-#[derive(Debug)]
-pub(super) struct PutReceive {
-    pub(super) from: usize,
-    /// The initiator's number of the put.
-    pub(super) token: u64,
-    pub(super) to: u64,
-    pub(super) len: u64,
-    bell: BellName,
-}
 
 const PUT: &str = "put";
 
@@ -158,7 +118,7 @@ impl Engine {
 
     /// Copies the bytes of a put by message.
     #[inline]
-    pub(super) fn on_put(&mut self, from: usize, to: u64, bytes: &[u8], bells: [BellName; 2]) {
+    pub(crate) fn on_put(&mut self, from: usize, to: u64, bytes: &[u8], bells: [BellName; 2]) {
         let [bell, local] = bells;
         let len = bytes.len() as u64;
         let stored = match self.blocks.find(to, len) {
@@ -179,7 +139,7 @@ impl Engine {
     }
 
     /// Handles a put request: checks the address and posts the receive.
-    pub(super) fn on_put_request(
+    pub(crate) fn on_put_request(
         &mut self,
         from: usize,
         (to, len): (u64, u64),
@@ -211,13 +171,13 @@ impl Engine {
     }
 
     /// Handles the received bytes of a put.
-    pub(super) fn put_received(&mut self, op: &PutReceive) {
+    pub(crate) fn put_received(&mut self, op: &PutReceive) {
         self.copies.delivered(op.len as usize);
         self.ring_for(op.from, op.bell);
     }
 
     /// Handles a failed receive of a put.
-    pub(super) fn put_receive_failed(&mut self, op: &PutReceive, errno: Errno) {
+    pub(crate) fn put_receive_failed(&mut self, op: &PutReceive, errno: Errno) {
         let error = Error::Fabric {
             context: self.rank,
             detail: format!(
@@ -229,7 +189,7 @@ impl Engine {
     }
 
     /// Handles the target's response that the receive is posted.
-    pub(super) fn on_writable(&mut self, from: usize, token: u64) {
+    pub(crate) fn on_writable(&mut self, from: usize, token: u64) {
         match self.ops.get_mut(&token) {
             Some(Op::Put(op)) if op.put.to == from && op.protocol == PutProtocol::Requested => {
                 op.protocol = PutProtocol::Sent
@@ -240,7 +200,7 @@ impl Engine {
     }
 
     /// Handles the completion of an operation by its target.
-    pub(super) fn on_done(&mut self, from: usize, token: u64) {
+    pub(crate) fn on_done(&mut self, from: usize, token: u64) {
         let is_from_target = self.ops.get(&token).is_some_and(|op| op.peer() == from);
         if !is_from_target {
             return;
@@ -260,7 +220,7 @@ impl Engine {
 
     /// Handles the failure of an operation at its target.
     #[cold]
-    pub(super) fn on_failed(&mut self, from: usize, token: u64, at_source: bool) {
+    pub(crate) fn on_failed(&mut self, from: usize, token: u64, at_source: bool) {
         let is_from_target = self.ops.get(&token).is_some_and(|op| op.peer() == from);
         let op = match self.ops.remove(&token) {
             Some(op) if is_from_target => op,
@@ -280,7 +240,7 @@ impl Engine {
 
     /// Handles a failed copy or ring at a target.
     #[cold]
-    pub(super) fn on_put_failed(&mut self, from: usize, to: u64, len: u64, local: BellName) {
+    pub(crate) fn on_put_failed(&mut self, from: usize, to: u64, len: u64, local: BellName) {
         let error = self.bad_pointer(from, to, len, PUT);
         self.fail_bell(local, &error);
         self.fail(error);

@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use selvedge::Allocation;
 
-use super::Engine;
-use super::invoke::Bytes;
+use crate::memory::local::Local;
 use crate::net::Net;
-use crate::recv::Aligned;
-use crate::wire::Source;
+use crate::net::recv::Aligned;
+use crate::net::wire::Source;
 
 /// Memory for one message.
 #[derive(Debug)]
@@ -30,13 +29,24 @@ enum Memory {
     Ordinary(Aligned),
 }
 
+/// The bytes of an invocation. The variant names their owner until the target has fetched them.
+#[derive(Debug)]
+pub(crate) enum Bytes {
+    /// Owned by the caller until the bell rings.
+    Caller(Local),
+    /// Owned by this context.
+    Owned(Aligned),
+    /// Owned by this context, in special memory.
+    Parcel(Parcel),
+}
+
 /// The special memory for messages.
 #[derive(Debug, Default)]
-pub(super) struct Parcels {
+pub(crate) struct Parcels {
     /// Free memory, by the binary logarithm of its size.
     free: Vec<Vec<Arc<dyn Allocation>>>,
     /// Bytes of all this memory, free or in use.
-    total: usize,
+    pub(crate) total: usize,
 }
 
 /// Maximum of [`Parcels::total`]. Messages beyond it use ordinary memory.
@@ -44,6 +54,13 @@ pub(crate) const SPECIAL_MAX: usize = 64 << 20;
 const SPECIAL_MIN: usize = 4096;
 
 impl Parcel {
+    /// A parcel in special memory if there is some, of `len` bytes.
+    pub(crate) fn new(special: Option<Arc<dyn Allocation>>, len: usize) -> Self {
+        let memory =
+            special.map_or_else(|| Memory::Ordinary(Aligned::zeroed(len)), Memory::Special);
+        Self { memory, len }
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.memory {
             Memory::Ordinary(own) => own.bytes(),
@@ -71,7 +88,7 @@ impl Parcel {
     }
 
     /// Returns the location of the bytes, from which the target reads them.
-    pub(super) fn source(&self, net: &Net) -> Source {
+    pub(crate) fn source(&self, net: &Net) -> Source {
         match &self.memory {
             Memory::Special(memory) => Source {
                 addr: memory.remote_addr(),
@@ -88,7 +105,7 @@ impl Parcel {
 
 impl Parcels {
     /// Puts the special memory of a completed message on the free list.
-    pub(super) fn release(&mut self, bytes: Bytes) {
+    pub(crate) fn release(&mut self, bytes: Bytes) {
         if let Bytes::Parcel(Parcel {
             memory: Memory::Special(memory),
             ..
@@ -99,7 +116,7 @@ impl Parcels {
         }
     }
 
-    fn of(&mut self, class: usize) -> &mut Vec<Arc<dyn Allocation>> {
+    pub(crate) fn of(&mut self, class: usize) -> &mut Vec<Arc<dyn Allocation>> {
         if self.free.len() <= class {
             self.free.resize_with(class + 1, Vec::new);
         }
@@ -107,42 +124,6 @@ impl Parcels {
     }
 }
 
-fn class_of(len: usize) -> usize {
+pub(crate) fn class_of(len: usize) -> usize {
     len.next_power_of_two().max(SPECIAL_MIN).trailing_zeros() as usize
-}
-
-impl Engine {
-    /// Reserves memory for a message of `len` bytes to context `to`. The memory is special if the
-    /// context runs on this host and [`SPECIAL_MAX`] is not exceeded.
-    pub(crate) fn reserve(&mut self, to: usize, len: usize) -> Parcel {
-        let special = self.reserve_special(to, len);
-        let memory =
-            special.map_or_else(|| Memory::Ordinary(Aligned::zeroed(len)), Memory::Special);
-        Parcel { memory, len }
-    }
-
-    fn reserve_special(&mut self, to: usize, len: usize) -> Option<Arc<dyn Allocation>> {
-        // Special memory belongs to one fabric: the last of `nets`, which connects the contexts of
-        // this host.
-        let net = self.nets.len() - 1;
-        if len > SPECIAL_MAX || self.peers.get(to)?.net != net {
-            return None;
-        }
-        let class = class_of(len);
-        if let Some(memory) = self.parcels.of(class).pop() {
-            return Some(memory);
-        }
-        let size = 1 << class;
-        if self.parcels.total + size > SPECIAL_MAX {
-            return None;
-        }
-        let memory = self.nets[net].readable(size).ok()?;
-        self.parcels.total += size;
-        Some(memory)
-    }
-
-    /// Releases a parcel that will not be sent.
-    pub(crate) fn release(&mut self, parcel: Parcel) {
-        self.parcels.release(Bytes::Parcel(parcel));
-    }
 }

@@ -4,25 +4,11 @@
 //! whose response has the bytes, or for many bytes the confirmation that they are readable. The
 //! initiator then reads the bytes. The remote bell rings when the bytes have been copied out.
 
-use super::{Engine, Op};
+use super::op::{Get, Op};
 use crate::bell::BellName;
-use crate::local::Local;
-use crate::wire::{Source, WireMessage};
+use crate::engine::state::Engine;
+use crate::net::wire::{Source, WireMessage};
 use crate::{Result, memory};
-
-/// A pending get.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Get {
-    /// The context that owns the source.
-    pub(crate) target: usize,
-    /// Source of the bytes; the key is used for a direct read.
-    pub(crate) source: Source,
-    pub(crate) destination: Local,
-    pub(crate) local_bell: BellName,
-    pub(crate) remote_bell: BellName,
-    /// Whether the read was posted.
-    pub(crate) is_reading: bool,
-}
 
 impl Engine {
     /// Starts a get.
@@ -72,7 +58,7 @@ impl Engine {
     }
 
     /// Target side: sends the bytes, or confirms that they are readable.
-    pub(super) fn on_get(
+    pub(crate) fn on_get(
         &mut self,
         from: usize,
         address: u64,
@@ -107,7 +93,7 @@ impl Engine {
     }
 
     /// Handles the bytes of a get.
-    pub(super) fn on_bytes(&mut self, from: usize, token: u64, bytes: &[u8]) {
+    pub(crate) fn on_bytes(&mut self, from: usize, token: u64, bytes: &[u8]) {
         let Some(Op::Get(get)) = self.ops.get(&token) else {
             return;
         };
@@ -122,7 +108,7 @@ impl Engine {
     }
 
     /// Handles the owner's confirmation that the bytes are readable.
-    pub(super) fn on_readable(&mut self, from: usize, token: u64) {
+    pub(crate) fn on_readable(&mut self, from: usize, token: u64) {
         match self.ops.get_mut(&token) {
             Some(Op::Get(get)) if get.target == from && !get.is_reading => get.is_reading = true,
             _ => return,
@@ -131,7 +117,7 @@ impl Engine {
     }
 
     /// Completes a get by a read.
-    pub(super) fn get_done(&mut self, get: Get) {
+    pub(crate) fn get_done(&mut self, get: Get) {
         self.copies.delivered(get.source.len as usize);
         if !get.remote_bell.is_none() {
             let bell = get.remote_bell;

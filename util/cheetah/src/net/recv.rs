@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use selvedge::IovMut;
 
-use crate::wire::ALIGNMENT;
+use crate::net::wire::ALIGNMENT;
 
 /// Bytes of one buffer, and of the longest message.
 pub(crate) const BUFFER_LEN: usize = 4096;

@@ -6,6 +6,8 @@
 
 #![expect(unsafe_code, reason = "addresses that other contexts have named")]
 
+pub(crate) mod local;
+
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 

@@ -6,7 +6,7 @@ use crate::Error;
 
 /// The failures of one context, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Failures(VecDeque<Failure>);
+pub(crate) struct Failures(VecDeque<Failure>);
 
 #[derive(Debug)]
 struct Failure {
@@ -16,11 +16,11 @@ struct Failure {
 }
 
 impl Failures {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn push(&mut self, error: Error) {
+    pub(crate) fn push(&mut self, error: Error) {
         self.0.push_back(Failure {
             error,
             is_reported: false,
@@ -28,18 +28,18 @@ impl Failures {
     }
 
     /// Takes the oldest failure, for a poll.
-    pub(super) fn pop(&mut self) -> Option<Error> {
+    pub(crate) fn pop(&mut self) -> Option<Error> {
         self.0.pop_front().map(|failure| failure.error)
     }
 
     /// Takes the oldest failure that no wait has returned.
-    pub(super) fn pop_unreported(&mut self) -> Option<Error> {
+    pub(crate) fn pop_unreported(&mut self) -> Option<Error> {
         let at = self.0.iter().position(|failure| !failure.is_reported)?;
         self.0.remove(at).map(|failure| failure.error)
     }
 
     /// Records that a wait has returned this error.
-    pub(super) fn mark_reported(&mut self, error: &Error) {
+    pub(crate) fn mark_reported(&mut self, error: &Error) {
         let mut open = self.0.iter_mut().filter(|failure| !failure.is_reported);
         if let Some(failure) = open.find(|failure| failure.error == *error) {
             failure.is_reported = true;

@@ -4,6 +4,7 @@
 
 mod finalize;
 mod idle;
+mod state;
 mod state_cell;
 mod thread;
 
@@ -17,15 +18,14 @@ use selvedge_kit::wait::Spin;
 
 use crate::bell::{Bell, BellName};
 use crate::config::Config;
-use crate::copies::Copies;
+use crate::engine::parts::copies::Copies;
 use crate::engine::{Bytes, Engine, Get, Invocation, InvokeTarget, Parcel, Put};
-use crate::local::Local;
-use crate::recv::Payload;
+use crate::memory::local::Local;
+use crate::net::recv::Payload;
+use crate::net::wire::{Port, Source};
 use crate::start::{self, fork::Children};
-use crate::wire::{Port, Source};
 use crate::{Error, Result};
-use finalize::Stage;
-use idle::Backoff;
+use state::State;
 use state_cell::StateCell;
 use thread::Thread;
 
@@ -44,15 +44,6 @@ pub struct Core {
     children: Option<Children>,
     /// Policy for polling before parking.
     spin: Spin,
-}
-
-struct State {
-    /// `None` after finalize.
-    engine: Option<Engine>,
-    stage: Stage,
-    backoff: Backoff,
-    /// A call that was not a poll has found an event, and no poll has followed.
-    has_unpolled_events: bool,
 }
 
 /// A received message. Its bytes are aligned to 16 and exclusively owned.
@@ -132,12 +123,7 @@ impl Core {
     pub fn open(config: &Config) -> Result<Self> {
         let started = start::start(config)?;
         let (rank, size) = (started.engine.rank(), started.engine.size());
-        let state = State {
-            engine: Some(started.engine),
-            stage: Stage::default(),
-            backoff: Backoff::default(),
-            has_unpolled_events: false,
-        };
+        let state = State::new(started.engine);
         let cell = match config.has_thread {
             true => StateCell::shared(state),
             false => StateCell::unshared(state),

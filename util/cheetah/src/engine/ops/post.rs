@@ -9,12 +9,13 @@ use std::ptr;
 
 use selvedge::{Errno, FiAddr, Iov, IovMut, OpFlags};
 
-use super::peer::Block;
-use super::put::PutProtocol;
-use super::{CompletionKind, Engine, Op};
+use super::op::{Op, PutProtocol};
 use crate::bell::BellName;
+use crate::engine::parts::blocks::Block;
+use crate::engine::parts::completion::CompletionKind;
+use crate::engine::state::Engine;
 use crate::net::RemoteAddr;
-use crate::wire::Source;
+use crate::net::wire::Source;
 
 /// The transfer of an operation.
 enum Transfer {
@@ -29,7 +30,7 @@ enum Transfer {
 
 impl Engine {
     /// Posts the transfer of an operation, or queues it.
-    pub(super) fn post_for(&mut self, number: u64) {
+    pub(crate) fn post_for(&mut self, number: u64) {
         let Some((peer, transfer)) = self.transfer_of(number) else {
             return;
         };
@@ -96,7 +97,7 @@ impl Engine {
 
     /// Writes a small number of bytes directly, from a copy.
     #[inline]
-    pub(super) fn write_copy(
+    pub(crate) fn write_copy(
         &self,
         to: usize,
         address: u64,

@@ -1,20 +1,13 @@
 //! Matching handlers: messages and requests are matched by sender and tag, in any order of arrival.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 
-use rustc_hash::FxHashMap;
-
+use super::channel::Channel;
+use super::{Action, Controller, FunctionId};
 use crate::Result;
-use crate::controller::{Controller, FunctionId};
-use crate::recv::Payload;
+use crate::net::wire::Port;
 use crate::serialize::{Cheetah, Serialize};
-use crate::wire::Port;
-
-/// The callback of a request.
-type Action = Box<dyn FnOnce(&Controller, &[u8])>;
 
 /// Sends and requests that are matched by context and tag.
 ///
@@ -38,31 +31,7 @@ type Action = Box<dyn FnOnce(&Controller, &[u8])>;
 pub struct MatchingHandler {
     controller: Controller,
     number: u32,
-    channel: Rc<Channel>,
-}
-
-/// Unmatched requests and messages of a handler.
-#[derive(Default)]
-pub(crate) struct Channel {
-    unmatched: RefCell<Unmatched>,
-}
-
-#[derive(Default)]
-struct Unmatched {
-    actions: FxHashMap<(usize, i32), VecDeque<Action>>,
-    messages: FxHashMap<(usize, i32), VecDeque<Payload>>,
-}
-
-/// A message and its request.
-pub(crate) struct MatchedRequest {
-    payload: Payload,
-    action: Action,
-}
-
-impl MatchedRequest {
-    pub(crate) fn run(self, controller: &Controller) {
-        (self.action)(controller, self.payload.bytes());
-    }
+    channel: Rc<Channel<Action>>,
 }
 
 /// Size in bytes from which on messages are packed into special memory. Smaller messages are packed
@@ -76,7 +45,7 @@ impl MatchingHandler {
     /// [`crate::Error::Finalized`].
     pub fn new(controller: &Controller) -> Result<Self> {
         let number = controller.core().channel("matching")?;
-        let channel = Rc::new(Channel::default());
+        let channel = Rc::new(Channel::new());
         controller.attach(number, Rc::clone(&channel));
         Ok(Self {
             controller: controller.clone(),
@@ -173,12 +142,12 @@ impl MatchingHandler {
 
     /// Number of requests that wait for a message of context `from`, or of any context.
     pub fn actions(&self, from: Option<usize>) -> usize {
-        count(&self.channel.unmatched.borrow().actions, from)
+        self.channel.actions(from)
     }
 
     /// Number of messages of context `from`, or of any context, that wait for a request.
     pub fn messages(&self, from: Option<usize>) -> usize {
-        count(&self.channel.unmatched.borrow().messages, from)
+        self.channel.messages(from)
     }
 }
 
@@ -186,56 +155,6 @@ impl Drop for MatchingHandler {
     fn drop(&mut self) {
         self.controller.detach(self.number);
     }
-}
-
-impl Channel {
-    /// Matches a message with a request, or queues it.
-    pub(crate) fn receive(
-        &self,
-        from: usize,
-        tag: i32,
-        payload: Payload,
-    ) -> Option<MatchedRequest> {
-        let mut unmatched = self.unmatched.borrow_mut();
-        match take(&mut unmatched.actions, (from, tag)) {
-            Some(action) => Some(MatchedRequest { payload, action }),
-            None => {
-                let queue = unmatched.messages.entry((from, tag)).or_default();
-                queue.push_back(payload);
-                None
-            }
-        }
-    }
-
-    fn request(&self, from: usize, tag: i32, action: Action) -> Option<MatchedRequest> {
-        let mut unmatched = self.unmatched.borrow_mut();
-        match take(&mut unmatched.messages, (from, tag)) {
-            Some(payload) => Some(MatchedRequest { payload, action }),
-            None => {
-                let queue = unmatched.actions.entry((from, tag)).or_default();
-                queue.push_back(action);
-                None
-            }
-        }
-    }
-}
-
-type Queues<T> = FxHashMap<(usize, i32), VecDeque<T>>;
-
-fn take<T>(queues: &mut Queues<T>, key: (usize, i32)) -> Option<T> {
-    let queue = queues.get_mut(&key)?;
-    let item = queue.pop_front();
-    if queue.is_empty() {
-        queues.remove(&key);
-    }
-    item
-}
-
-fn count<T>(queues: &Queues<T>, from: Option<usize>) -> usize {
-    let matching = queues
-        .iter()
-        .filter(|(key, _)| from.is_none_or(|from| key.0 == from));
-    matching.map(|(_, queue)| queue.len()).sum()
 }
 
 impl fmt::Debug for MatchingHandler {

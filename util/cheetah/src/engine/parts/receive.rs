@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use selvedge::Errno;
 
-use super::CompletionKind;
+use super::completion::CompletionKind;
 use crate::net::Net;
-use crate::recv::{Buffer, BufferedMessage};
+use crate::net::recv::{Buffer, BufferedMessage};
 
 /// Number of receives that are posted to each fabric. Further messages wait in the provider.
 const POSTED_PER_NET: usize = 64;
@@ -18,7 +18,7 @@ const IN_USE_MAX: usize = 64;
 
 /// The receive buffers of all fabrics. A completion names a buffer by the index of its slot.
 #[derive(Debug, Default)]
-pub(super) struct Receives {
+pub(crate) struct Receives {
     slots: Vec<Slot>,
     /// Indices of the slots whose buffers are not posted.
     idle: Vec<usize>,
@@ -34,7 +34,7 @@ struct Slot {
 }
 
 impl Receives {
-    pub(super) fn post(nets: &[Net]) -> selvedge::Result<Self> {
+    pub(crate) fn post(nets: &[Net]) -> selvedge::Result<Self> {
         let mut receives = Self::default();
         for net in 0..nets.len() {
             for _ in 0..POSTED_PER_NET {
@@ -50,7 +50,7 @@ impl Receives {
     /// A received message, borrowed until its buffer is posted again; `None` for an invalid index
     /// or length.
     #[inline]
-    pub(super) fn message(&self, net: usize, index: usize, len: usize) -> Option<&[u8]> {
+    pub(crate) fn message(&self, net: usize, index: usize, len: usize) -> Option<&[u8]> {
         let slot = self.slots.get(index).filter(|slot| slot.net == net)?;
         // SAFETY: the caller has read the message's completion. Only this table posts the buffer
         // again, and the table is borrowed as long as the message.
@@ -58,7 +58,7 @@ impl Receives {
     }
 
     /// As [`Self::message`], with shared ownership of the buffer.
-    pub(super) fn shared_message(
+    pub(crate) fn shared_message(
         &self,
         net: usize,
         index: usize,
@@ -72,7 +72,7 @@ impl Receives {
 
     /// Marks a buffer as idle after its completion.
     #[inline]
-    pub(super) fn mark_idle(&mut self, index: usize) {
+    pub(crate) fn mark_idle(&mut self, index: usize) {
         if index < self.slots.len() {
             self.idle.push(index);
         }
@@ -80,7 +80,7 @@ impl Receives {
 
     /// Posts the idle buffers.
     #[inline]
-    pub(super) fn repost(&mut self, nets: &[Net]) {
+    pub(crate) fn repost(&mut self, nets: &[Net]) {
         if !self.idle.is_empty() {
             // The next poll retries a failed post.
             let _ = self.post_idle(nets);

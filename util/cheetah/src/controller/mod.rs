@@ -1,5 +1,10 @@
 //! Controllers: the contexts of a program, and the operations between them.
 
+mod channel;
+pub(crate) mod matching;
+pub(crate) mod parcel;
+pub(crate) mod special;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,16 +13,19 @@ use std::time::{Duration, Instant};
 
 use crate::bell::{Bell, BellName};
 use crate::config::Config;
-use crate::copies::Copies;
 use crate::core::{Core, Message};
-use crate::matching::{Channel, MatchedRequest};
-use crate::parcel::Parcel;
-use crate::special::Special;
-use crate::wire::Port;
+use crate::engine::parts::copies::Copies;
+use crate::net::wire::Port;
 use crate::{Error, Result};
+use channel::{Channel, MatchedRequest};
+use parcel::Parcel;
+use special::Special;
 
 /// A function that another context invokes.
 type Handler = Box<dyn FnMut(&Controller, Call<'_>)>;
+
+/// The callback of a request.
+type Action = Box<dyn FnOnce(&Controller, &[u8])>;
 
 /// A `Controller` is the handle of one context to all contexts of a program.
 ///
@@ -50,11 +58,11 @@ pub struct Controller(Rc<Inner>);
 struct Inner {
     core: Rc<Core>,
     functions: RefCell<Vec<Rc<RefCell<Handler>>>>,
-    channels: RefCell<Vec<Option<Rc<Channel>>>>,
+    channels: RefCell<Vec<Option<Rc<Channel<Action>>>>>,
     /// Messages for handlers that are not built yet.
     undelivered: RefCell<Vec<Message>>,
     /// Requests that were matched outside of a poll.
-    ready: RefCell<VecDeque<MatchedRequest>>,
+    ready: RefCell<VecDeque<MatchedRequest<Action>>>,
     /// Whether a handler is running.
     in_handler: Cell<bool>,
     calls: Cell<u32>,
@@ -475,7 +483,7 @@ impl Controller {
         let mut ran = 0;
         while ran < DISPATCH_MAX {
             if let Some(ready) = self.next_ready() {
-                self.run_in_handler(|| ready.run(self));
+                self.run_request(ready);
             } else if let Some(message) = self.core().next() {
                 self.deliver(message);
             } else {
@@ -487,7 +495,7 @@ impl Controller {
     }
 
     #[inline]
-    fn next_ready(&self) -> Option<MatchedRequest> {
+    fn next_ready(&self) -> Option<MatchedRequest<Action>> {
         let mut ready = self.0.ready.borrow_mut();
         match ready.is_empty() {
             true => None,
@@ -506,7 +514,7 @@ impl Controller {
                         let from = message.from();
                         let ready = channel.receive(from, tag, message.into_payload());
                         if let Some(ready) = ready {
-                            self.run_in_handler(|| ready.run(self));
+                            self.run_request(ready);
                         }
                     }
                     // The handler of this context was dropped.
@@ -530,6 +538,10 @@ impl Controller {
         // Handlers do not nest, so the function is not borrowed yet.
         let mut function = function.borrow_mut();
         self.run_in_handler(|| function(self, call));
+    }
+
+    fn run_request(&self, MatchedRequest { payload, action }: MatchedRequest<Action>) {
+        self.run_in_handler(|| action(self, payload.bytes()));
     }
 
     fn run_in_handler(&self, run: impl FnOnce()) {
@@ -556,7 +568,7 @@ impl Controller {
     }
 
     /// Attaches a new handler and delivers the messages that were kept for it.
-    pub(crate) fn attach(&self, number: u32, channel: Rc<Channel>) {
+    pub(crate) fn attach(&self, number: u32, channel: Rc<Channel<Action>>) {
         let mut channels = self.0.channels.borrow_mut();
         debug_assert_eq!(channels.len(), number as usize);
         channels.push(Some(channel));
@@ -574,7 +586,7 @@ impl Controller {
     }
 
     /// Runs a matched request as soon as no handler is running.
-    pub(crate) fn ready(&self, ready: MatchedRequest) {
+    pub(crate) fn ready(&self, ready: MatchedRequest<Action>) {
         self.0.ready.borrow_mut().push_back(ready);
         self.dispatch();
     }

@@ -1,66 +1,18 @@
-//! Special memory: the blocks of this context, and the blocks that peers have announced.
+//! Special memory: blocks of this context that peers access directly, and parcels.
 //!
 //! The owner announces a block to another context when that context first names an address in the
 //! block. From then on that context reads and writes the block directly.
 
 use std::sync::Arc;
 
-use selvedge::FiAddr;
+use selvedge::Allocation;
 use selvedge::owned::SharedRegion;
 
-use super::Engine;
-use super::peer::Block;
-use crate::net::RemoteAddr;
-use crate::wire::WireMessage;
+use crate::engine::parts::blocks::{Block, OwnBlock};
+use crate::engine::parts::parcel::{Bytes, Parcel, SPECIAL_MAX, class_of};
+use crate::engine::state::Engine;
+use crate::net::wire::WireMessage;
 use crate::{Error, Result};
-
-/// The special memory of this context.
-#[derive(Debug, Default)]
-pub(super) struct Blocks(Vec<OwnBlock>);
-
-#[derive(Debug)]
-pub(super) struct OwnBlock {
-    block: Block,
-    region: Arc<SharedRegion>,
-    net: usize,
-    /// The contexts to which the block has been announced.
-    announced_to: Vec<usize>,
-}
-
-impl OwnBlock {
-    /// Copies `bytes`, which a peer has sent, into the block at `address`.
-    pub(super) fn store(&self, address: u64, bytes: &[u8]) {
-        let offset = (address - self.block.start) as usize;
-        let copied = self.region.copy_from(offset, bytes);
-        debug_assert!(copied.is_ok(), "the block was found by its bytes");
-    }
-}
-
-impl Blocks {
-    /// Returns the block that contains all `len` bytes at `address`.
-    #[inline]
-    pub(super) fn find(&self, address: u64, len: u64) -> Option<&OwnBlock> {
-        self.0.iter().find(|own| own.block.contains(address, len))
-    }
-
-    #[inline]
-    pub(super) fn contain(&self, address: u64, len: u64) -> bool {
-        self.find(address, len).is_some()
-    }
-}
-
-impl Block {
-    /// Returns the remote address by which operations of the fabric access `address`, which is in
-    /// the block.
-    #[inline]
-    pub(super) fn remote_addr(&self, peer: FiAddr, address: u64) -> RemoteAddr {
-        RemoteAddr {
-            peer,
-            addr: self.base + (address - self.start),
-            key: self.key,
-        }
-    }
-}
 
 impl Engine {
     /// Allocates `len` zeroed bytes of special memory.
@@ -110,7 +62,7 @@ impl Engine {
 
     /// Announces the block that contains `address` to a context, unless the context knows it.
     #[cold]
-    pub(super) fn announce_block(&mut self, to: usize, address: u64) {
+    pub(crate) fn announce_block(&mut self, to: usize, address: u64) {
         let net = self.peers[to].net;
         let own = self.blocks.0.iter_mut();
         let own = own
@@ -135,7 +87,7 @@ impl Engine {
         self.send(to, &message, &[]);
     }
 
-    pub(super) fn on_special(&mut self, from: usize, start: u64, len: u64, key: u64, base: u64) {
+    pub(crate) fn on_special(&mut self, from: usize, start: u64, len: u64, key: u64, base: u64) {
         let blocks = &mut self.peers[from].blocks;
         blocks.retain(|block| block.start != start);
         if start.checked_add(len).is_some() && base.checked_add(len).is_some() {
@@ -148,7 +100,38 @@ impl Engine {
         }
     }
 
-    pub(super) fn on_withdrawn(&mut self, from: usize, start: u64) {
+    pub(crate) fn on_withdrawn(&mut self, from: usize, start: u64) {
         self.peers[from].blocks.retain(|block| block.start != start);
+    }
+
+    /// Reserves memory for a message of `len` bytes to context `to`. The memory is special if the
+    /// context runs on this host and [`SPECIAL_MAX`] is not exceeded.
+    pub(crate) fn reserve(&mut self, to: usize, len: usize) -> Parcel {
+        Parcel::new(self.reserve_special(to, len), len)
+    }
+
+    fn reserve_special(&mut self, to: usize, len: usize) -> Option<Arc<dyn Allocation>> {
+        // Special memory belongs to one fabric: the last of `nets`, which connects the contexts of
+        // this host.
+        let net = self.nets.len() - 1;
+        if len > SPECIAL_MAX || self.peers.get(to)?.net != net {
+            return None;
+        }
+        let class = class_of(len);
+        if let Some(memory) = self.parcels.of(class).pop() {
+            return Some(memory);
+        }
+        let size = 1 << class;
+        if self.parcels.total + size > SPECIAL_MAX {
+            return None;
+        }
+        let memory = self.nets[net].readable(size).ok()?;
+        self.parcels.total += size;
+        Some(memory)
+    }
+
+    /// Releases a parcel that will not be sent.
+    pub(crate) fn release(&mut self, parcel: Parcel) {
+        self.parcels.release(Bytes::Parcel(parcel));
     }
 }

@@ -5,6 +5,9 @@
     reason = "posts, with memory that the engine keeps until they complete"
 )]
 
+pub(crate) mod recv;
+pub(crate) mod wire;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +23,8 @@ use selvedge::{
     TagMatch, alloc, av, cq, mr, wait,
 };
 
-use crate::recv::{BUFFER_LEN, Buffer};
-use crate::wire::{self, HEAD_MAX, Head, Source};
+use recv::{BUFFER_LEN, Buffer};
+use wire::{HEAD_MAX, Head, Source};
 
 /// Largest eager payload in bytes; larger ones are fetched. It fits, with a head, the inject size
 /// of every provider here and a receive buffer.

@@ -4,38 +4,39 @@ use std::collections::VecDeque;
 
 use selvedge::{Context, FiAddr};
 
-use super::Invocation;
+use super::blocks::Block;
+use crate::engine::ops::op::Invocation;
 use crate::net::Net;
 
 /// Another context, or this one.
 #[derive(Debug)]
-pub(super) struct Peer {
-    pub(super) net: usize,
-    pub(super) addr: FiAddr,
+pub(crate) struct Peer {
+    pub(crate) net: usize,
+    pub(crate) addr: FiAddr,
     /// The key of all memory of the peer.
-    pub(super) key: u64,
+    pub(crate) key: u64,
     /// Messages that wait for room in the fabric.
     outgoing: VecDeque<QueuedMessage>,
     /// The oldest invocation of the peer that is still being fetched, and all later ones.
-    pub(super) fetch_queue: VecDeque<QueuedInvocation>,
+    pub(crate) fetch_queue: VecDeque<QueuedInvocation>,
     /// Special memory that the peer has announced.
-    pub(super) blocks: Vec<Block>,
-    pub(super) state: State,
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) state: State,
     /// Whether messages other than barrier messages were sent to the peer since the last flush.
-    pub(super) owes_flush: bool,
+    pub(crate) owes_flush: bool,
     /// Whether a watch is posted, which reports the failure of the peer.
-    pub(super) is_watched: bool,
+    pub(crate) is_watched: bool,
     /// Token of the last status response, and the number of barriers that the peer had entered.
-    pub(super) entered: Option<(u64, u64)>,
+    pub(crate) entered: Option<(u64, u64)>,
 }
 
 /// An outgoing message, which is queued if the fabric has no room.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct OutgoingMessage<'a> {
-    pub(super) tag: u64,
-    pub(super) segments: [&'a [u8]; 2],
+pub(crate) struct OutgoingMessage<'a> {
+    pub(crate) tag: u64,
+    pub(crate) segments: [&'a [u8]; 2],
     /// Context of the completion that confirms the send, if one is needed.
-    pub(super) completion: Option<Context>,
+    pub(crate) completion: Option<Context>,
 }
 
 #[derive(Debug)]
@@ -47,7 +48,7 @@ struct QueuedMessage {
 
 /// Connection state of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     Connected,
     /// The peer has finalized; its end is not a failure.
     Finalized,
@@ -56,24 +57,14 @@ pub(super) enum State {
 
 /// An entry in the queue of invocations.
 #[derive(Debug)]
-pub(super) enum QueuedInvocation {
+pub(crate) enum QueuedInvocation {
     Ready(Invocation),
     /// The number of the operation that fetches the invocation.
     Fetching(u64),
 }
 
-/// Memory of a peer that is written directly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Block {
-    pub(super) start: u64,
-    pub(super) len: u64,
-    pub(super) key: u64,
-    /// The remote address by which operations of the fabric access the first byte.
-    pub(super) base: u64,
-}
-
 impl Peer {
-    pub(super) fn new(net: usize, addr: FiAddr, key: u64) -> Self {
+    pub(crate) fn new(net: usize, addr: FiAddr, key: u64) -> Self {
         Self {
             net,
             addr,
@@ -88,17 +79,17 @@ impl Peer {
         }
     }
 
-    pub(super) fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.state == State::Failed
     }
 
     #[inline]
-    pub(super) fn has_backlog(&self) -> bool {
+    pub(crate) fn has_backlog(&self) -> bool {
         !self.outgoing.is_empty()
     }
 
     /// Queues a message. Returns whether the queue was empty.
-    pub(super) fn queue(&mut self, message: &OutgoingMessage<'_>) -> bool {
+    pub(crate) fn queue(&mut self, message: &OutgoingMessage<'_>) -> bool {
         self.outgoing.push_back(QueuedMessage {
             tag: message.tag,
             bytes: message.segments.concat(),
@@ -111,7 +102,7 @@ impl Peer {
     ///
     /// # Errors
     /// The fabric's error; unsent messages stay queued.
-    pub(super) fn send_backlog(&mut self, net: &Net) -> selvedge::Result {
+    pub(crate) fn send_backlog(&mut self, net: &Net) -> selvedge::Result {
         while let Some(QueuedMessage {
             tag,
             bytes,
@@ -128,25 +119,16 @@ impl Peer {
     }
 
     /// Drops queued messages and announced memory.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.outgoing.clear();
         self.blocks.clear();
     }
 
     /// The block that contains all of these bytes.
     #[inline]
-    pub(super) fn block_of(&self, address: u64, len: u64) -> Option<&Block> {
+    pub(crate) fn block_of(&self, address: u64, len: u64) -> Option<&Block> {
         self.blocks
             .iter()
             .find(|block| block.contains(address, len))
-    }
-}
-
-impl Block {
-    #[inline]
-    pub(super) fn contains(&self, address: u64, len: u64) -> bool {
-        address
-            .checked_sub(self.start)
-            .is_some_and(|offset| offset <= self.len && len <= self.len - offset)
     }
 }
