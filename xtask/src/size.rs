@@ -81,8 +81,8 @@ const PARTS: &[Part] = &[
         name: "C interface, abi",
         dirs: &["util/capi/fabric", "abi"],
         budget: Some(7_500),
-        ceiling: 7_600,
-        reason: "Descriptive names are longer than the first names, and rustfmt breaks more lines.",
+        ceiling: 7_300,
+        reason: "",
     },
     Part {
         name: "everything else",
