@@ -91,7 +91,6 @@
 //! | [`trigger`] | triggered operations and deferred work |
 //! | [`collective`] | collective operations of groups: [`Collective`] |
 //! | [`av`], [`mr`], [`alloc`] | [`AddressVector`], [`MemoryRegion`], [`Allocation`] |
-//! | [`presence`] | checks whether addresses are mapped |
 //!
 //! The crate root has the objects ([`Provider`], [`Registry`], [`Fabric`], [`Domain`],
 //! [`Endpoint`],
@@ -101,72 +100,32 @@
 #![deny(missing_docs)]
 #![warn(clippy::exhaustive_structs)]
 
-mod addr;
-pub mod alloc;
-pub mod atomic;
 pub mod av;
-mod cm;
-pub mod cntr;
-pub mod collective;
-pub mod cq;
-mod domain;
-mod endpoint;
-pub mod eq;
-mod errno;
-mod error;
-mod explanation;
-mod fabric;
-mod flags;
-mod handle;
+mod discovery;
 pub mod info;
-mod iov;
 pub mod log;
-pub mod mr;
-pub mod msg;
-pub mod op;
-mod option;
+mod memory;
+mod objects;
+mod operations;
 pub mod owned;
-mod pages;
 pub mod param;
-pub mod poll;
-pub mod presence;
-mod provider;
-mod registry;
-pub mod rma;
-mod sep;
-pub mod shared;
-mod srx;
-pub mod tagged;
-pub mod text;
-mod tostr;
-pub mod trigger;
-pub mod wait;
+mod queues;
+mod types;
 
-pub use addr::{AddrFormat, Address, FiAddr};
-pub use alloc::Allocation;
-pub use atomic::{Atomic, AtomicExt};
 pub use av::AddressVector;
-pub use cm::{ConnectionManagement, Membership, PassiveEndpoint};
-pub use cntr::Counter;
-pub use collective::{Collective, CollectiveExt};
-pub use cq::CompletionQueue;
-pub use domain::Domain;
-pub use endpoint::{Bindings, Counters, Endpoint, LateBindings};
-pub use eq::EventQueue;
-pub use errno::{Errno, Result};
-pub use error::Error;
-pub use explanation::{Explanation, Outcome};
-pub use fabric::Fabric;
-pub use flags::{Caps, CompletionFlags, InfoFlags, Mode, MrAccess, MrMode, MsgOrder, OpFlags};
+pub use discovery::{Alias, Explanation, Outcome, Provider, Query, Registry, text};
 pub use info::{Hints, Info};
-pub use iov::{Context, Desc, Iov, IovMut};
-pub use mr::MemoryRegion;
-pub use msg::{Msg, MsgExt};
-pub use op::Op;
-pub use option::{EpOption, EpOptionName, Limits};
-pub use provider::{Alias, Provider, Query};
-pub use registry::Registry;
-pub use rma::{Rma, RmaExt};
-pub use sep::ScalableEndpoint;
-pub use srx::SharedReceives;
-pub use tagged::{TagMatch, Tagged, TaggedExt};
+pub use memory::{Allocation, MemoryRegion, alloc, mr, shared};
+pub use objects::{
+    Bindings, ConnectionManagement, Counters, Domain, Endpoint, EpOption, EpOptionName, Fabric,
+    LateBindings, Limits, Membership, PassiveEndpoint, ScalableEndpoint, SharedReceives,
+};
+pub use operations::{
+    Atomic, AtomicExt, Collective, CollectiveExt, Msg, MsgExt, Op, Rma, RmaExt, TagMatch, Tagged,
+    TaggedExt, atomic, collective, msg, op, rma, tagged, trigger,
+};
+pub use queues::{CompletionQueue, Counter, EventQueue, cntr, cq, eq, poll, wait};
+pub use types::{
+    AddrFormat, Address, Caps, CompletionFlags, Context, Desc, Errno, Error, FiAddr, InfoFlags,
+    Iov, IovMut, Mode, MrAccess, MrMode, MsgOrder, OpFlags, Result,
+};

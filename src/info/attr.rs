@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::tostr::by_name;
+use crate::types::names::by_name;
 use crate::{Caps, Error, Mode, MrMode, MsgOrder, OpFlags, av};
 
 /// Operations complete in the order in which they were posted or processed (`FI_ORDER_STRICT`): a

@@ -12,10 +12,11 @@ pub use attr::{
 pub use candidate::{Candidate, Mismatch};
 pub use hints::Hints;
 
+use std::any::Any;
 use std::sync::Arc;
 
 use crate::param::Params;
-use crate::{AddrFormat, Address, Caps, Domain, Errno, Error, Fabric, Mode, Provider, Query};
+use crate::{AddrFormat, Address, Caps, Mode};
 use origin::Origin;
 
 /// The description of a fabric, a domain and an endpoint, with their limits (`struct fi_info`).
@@ -52,28 +53,6 @@ pub struct Info {
 }
 
 impl Info {
-    /// Opens the domain and its fabric (fi_fabric(3), fi_domain(3)).
-    ///
-    /// # Errors
-    /// [`Errno::NoDev`] for an `Info` that discovery has not returned; the errors of the provider.
-    pub fn open(&self) -> Result<Arc<dyn Domain>, Error> {
-        self.fabric()?.domain(self)
-    }
-
-    /// Opens the fabric alone (fi_fabric(3)), for event queues, and for several domains of one
-    /// fabric.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
-    pub fn fabric(&self) -> Result<Arc<dyn Fabric>, Error> {
-        let provider = self.origin.provider.as_ref().ok_or_else(|| {
-            let text = "cannot open an Info that no registry has returned: use Registry::getinfo or \
-                        Registry::adopt";
-            Error::new(Errno::NoDev, text)
-        })?;
-        provider.fabric(self)
-    }
-
     /// Returns the parameters that discovery has read, for the provider. An `Info` that discovery
     /// has not returned has no parameters.
     pub fn params(&self) -> &Params {
@@ -89,11 +68,22 @@ impl Info {
         self.origin.threading
     }
 
-    pub(crate) fn set_origin(&mut self, provider: &Arc<dyn Provider>, query: &Query<'_>) {
+    /// Returns the provider that discovery has set.
+    pub(crate) fn provider(&self) -> Option<&(dyn Any + Send + Sync)> {
+        self.origin.provider.as_deref()
+    }
+
+    /// Sets the provider, the parameters, and the threading promise of the request.
+    pub(crate) fn set_origin(
+        &mut self,
+        provider: Arc<dyn Any + Send + Sync>,
+        params: &Params,
+        request: &Self,
+    ) {
         self.origin = Origin {
-            provider: Some(Arc::clone(provider)),
-            params: query.params.clone(),
-            threading: query.hints.info().threading_promise(),
+            provider: Some(provider),
+            params: params.clone(),
+            threading: request.threading_promise(),
         };
     }
 }

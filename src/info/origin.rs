@@ -1,16 +1,17 @@
 //! The origin of an [`super::Info`]: its provider, parameters and threading promise.
 
+use std::any::Any;
 use std::sync::Arc;
 
-use crate::Provider;
 use crate::info::Threading;
 use crate::param::Params;
 
-/// The origin of a description, which the registry sets. Comparisons regard only the threading
+/// The origin of a description, which discovery sets. Comparisons regard only the threading
 /// promise.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
-    pub(super) provider: Option<Arc<dyn Provider>>,
+    /// The provider, whose type only discovery knows: it takes descriptions as arguments.
+    pub(super) provider: Option<Arc<dyn Any + Send + Sync>>,
     pub(super) params: Params,
     pub(super) threading: Threading,
 }

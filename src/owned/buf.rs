@@ -1,18 +1,19 @@
-//! `Buf`: a buffer of a pool, with one owner at a time.
+//! `Buf`: a buffer of a pool, with one owner at a time, and `Slab`: the memory of a pool's buffers.
 
 #![expect(
     unsafe_code,
-    reason = "a buffer borrows its part of the slab as a slice"
+    reason = "a buffer borrows its part of the slab as a slice, and is sent to other threads"
 )]
 
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 
-use super::pool::{Base, Slab};
-use crate::{Desc, Errno, Iov, IovMut, Result};
+use super::free_list::{Free, FreeList};
+use crate::{Allocation, Desc, Domain, Errno, Iov, IovMut, MrMode, Result};
 
 /// A buffer of a [`super::Pool`]. It returns to the pool when it is dropped.
 ///
@@ -28,43 +29,10 @@ pub struct Buf {
     len: usize,
 }
 
-/// The memory of a buffer. It is owned by the buffer, or by the pool's free list.
-pub(super) struct Memory {
-    base: Base,
-    capacity: usize,
-    desc: Desc,
-    index: u32,
-    /// Whether the domain has registered the memory for local operations.
-    is_registered: bool,
-    /// The slab that the memory returns to; `None` in the free list, and for a part.
-    slab: Option<Arc<Slab>>,
-    /// The buffer that this memory is a part of. It returns to its pool with the last part.
-    #[expect(
-        dead_code,
-        reason = "the buffer returns to its pool with the last part"
-    )]
-    whole: Option<Arc<Buf>>,
-}
-
-impl Memory {
-    /// The memory of a free buffer. The pool makes one for each index.
-    pub(super) fn new(slab: &Slab, index: u32) -> Box<Self> {
-        Box::new(Self {
-            base: slab.base(index),
-            capacity: slab.size(),
-            desc: slab.desc(),
-            index,
-            is_registered: slab.is_registered(),
-            slab: None,
-            whole: None,
-        })
-    }
-}
-
 impl Buf {
     /// A buffer that owns `memory` and returns it to `slab`.
     #[inline]
-    pub(super) fn new(mut memory: Box<Memory>, slab: Arc<Slab>) -> Self {
+    fn new(mut memory: Box<Memory>, slab: Arc<Slab>) -> Self {
         memory.slab = Some(slab);
         Self {
             memory: ManuallyDrop::new(memory),
@@ -177,9 +145,8 @@ impl Deref for Buf {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: the slab holds `capacity >= len` initialized bytes from `base` on, and lives as
-        // long as `self`. No other value accesses them: the pool makes one `Memory` for each index,
-        // a
-        // `Memory` belongs to one buffer at a time, and peers have no right to write to the slab. A
+        // long as `self`. No other value accesses them: the slab makes one `Memory` for each index,
+        // a `Memory` belongs to one buffer at a time, and peers have no right to write to the slab. A
         // buffer that an operation uses is inside the endpoint and cannot be borrowed. A part is
         // within its buffer, which lives as long and can no longer be borrowed, and shares no bytes
         // with other parts: the completions of the endpoint name no byte twice. A placeholder has
@@ -212,8 +179,117 @@ impl Drop for Buf {
         // SAFETY: the memory is taken here alone, and not used afterwards.
         let mut memory = unsafe { ManuallyDrop::take(&mut self.memory) };
         if let Some(slab) = memory.slab.take() {
-            slab.release(memory);
+            slab.free.release(memory);
         }
+    }
+}
+
+/// The memory of a buffer. It is owned by the buffer, or by the pool's free list.
+struct Memory {
+    base: Base,
+    capacity: usize,
+    desc: Desc,
+    index: u32,
+    /// Whether the domain has registered the memory for local operations.
+    is_registered: bool,
+    /// The slab that the memory returns to; `None` in the free list, and for a part.
+    slab: Option<Arc<Slab>>,
+    /// The buffer that this memory is a part of. It returns to its pool with the last part.
+    #[expect(
+        dead_code,
+        reason = "the buffer returns to its pool with the last part"
+    )]
+    whole: Option<Arc<Buf>>,
+}
+
+impl Memory {
+    /// The memory of a free buffer. The slab makes one for each index.
+    fn new(slab: &Slab, index: u32) -> Box<Self> {
+        Box::new(Self {
+            base: slab.base.at(index as usize * slab.stride),
+            capacity: slab.size,
+            desc: slab.desc,
+            index,
+            is_registered: slab.is_registered,
+            slab: None,
+            whole: None,
+        })
+    }
+}
+
+/// The memory of a pool, and the list of its free buffers.
+pub(super) struct Slab {
+    /// Keeps the memory alive.
+    _memory: Arc<dyn Allocation>,
+    /// Whether the memory is registered for local operations.
+    is_registered: bool,
+    /// The first byte and the descriptor of `_memory`, cached to avoid dynamic calls.
+    base: Base,
+    desc: Desc,
+    size: usize,
+    stride: usize,
+    free: FreeList<Box<Memory>>,
+}
+
+impl Slab {
+    /// Divides `memory` into `count` buffers of `size` bytes, which begin at multiples of `stride`.
+    pub(super) fn new(
+        domain: &dyn Domain,
+        memory: Arc<dyn Allocation>,
+        (size, stride, count): (usize, usize, usize),
+    ) -> Self {
+        let count = u32::try_from(count).expect("checked by layout");
+        Self {
+            base: Base(NonNull::new(memory.base()).expect("memory is never at address zero")),
+            desc: memory.desc(),
+            is_registered: domain.mr_mode().contains(MrMode::LOCAL),
+            _memory: memory,
+            size,
+            stride,
+            free: FreeList::new(count),
+        }
+    }
+
+    /// Takes a buffer of length 0; `None` when all of them are in use.
+    #[inline]
+    pub(super) fn take(slab: &Arc<Self>) -> Option<Buf> {
+        let memory = match slab.free.take()? {
+            Free::Released(memory) => memory,
+            Free::Untouched(index) => Memory::new(slab, index),
+        };
+        Some(Buf::new(memory, Arc::clone(slab)))
+    }
+
+    /// The size of a buffer, in bytes.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The number of free buffers.
+    pub(super) fn available(&self) -> usize {
+        self.free.len()
+    }
+}
+
+/// The address of the first byte of the slab, or of a buffer.
+#[derive(Clone, Copy)]
+struct Base(NonNull<u8>);
+
+// SAFETY: the value is an address; the owner of a buffer alone accesses its bytes.
+unsafe impl Send for Base {}
+// SAFETY: as above.
+unsafe impl Sync for Base {}
+
+impl Base {
+    /// The address `offset` bytes behind this one, in the same slab.
+    fn at(self, offset: usize) -> Self {
+        let address = self.0.as_ptr().wrapping_add(offset);
+        Self(NonNull::new(address).expect("memory is never at address zero"))
+    }
+
+    #[inline]
+    const fn as_ptr(self) -> *mut u8 {
+        self.0.as_ptr()
     }
 }
 

@@ -1,18 +1,12 @@
 //! `Pool`: a fixed number of equal buffers in registered memory.
 
-#![expect(
-    unsafe_code,
-    reason = "the address of the slab is sent to other threads with it"
-)]
-
 use std::fmt;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::buf::{Buf, Memory};
-use super::free_list::{Free, FreeList};
-use crate::handle::sole;
-use crate::{Allocation, Desc, Domain, Errno, Error, MrAccess, MrMode, alloc};
+use super::buf::{Buf, Slab};
+use crate::objects::allocate_ordinary;
+use crate::objects::handle::sole;
+use crate::{Domain, Errno, Error, MrAccess, alloc};
 
 /// Alignment of buffers: each begins on its own cache line, so that neighbours with different
 /// owners do not share one.
@@ -51,7 +45,7 @@ impl Pool {
     /// requires registration.
     pub fn new(domain: &dyn Domain, size: usize, count: usize) -> Result<Self, Error> {
         let (stride, len) = layout(size, count)?;
-        let memory = alloc::ordinary(domain, len, &alloc::Attr::default())?;
+        let memory = allocate_ordinary(domain, len, &alloc::Attr::default())?;
         Ok(Self {
             slab: Arc::new(Slab::new(domain, memory, (size, stride, count))),
         })
@@ -85,21 +79,17 @@ impl Pool {
     /// Takes a buffer of length 0; `None` when all of them are in use.
     #[inline]
     pub fn take(&self) -> Option<Buf> {
-        let memory = match self.slab.free.take()? {
-            Free::Released(memory) => memory,
-            Free::Untouched(index) => Memory::new(&self.slab, index),
-        };
-        Some(Buf::new(memory, Arc::clone(&self.slab)))
+        Slab::take(&self.slab)
     }
 
     /// The capacity of each buffer, in bytes.
     pub fn buffer_size(&self) -> usize {
-        self.slab.size
+        self.slab.size()
     }
 
     /// The number of free buffers.
     pub fn available(&self) -> usize {
-        self.slab.free.len()
+        self.slab.available()
     }
 }
 
@@ -109,87 +99,6 @@ impl fmt::Debug for Pool {
             .field("buffer_size", &self.buffer_size())
             .field("available", &self.available())
             .finish_non_exhaustive()
-    }
-}
-
-/// The memory of a pool, and the list of its free buffers.
-pub(super) struct Slab {
-    /// Keeps the memory alive.
-    _memory: Arc<dyn Allocation>,
-    /// Whether the memory is registered for local operations.
-    is_registered: bool,
-    /// The first byte and the descriptor of `_memory`, cached to avoid dynamic calls.
-    base: Base,
-    desc: Desc,
-    size: usize,
-    stride: usize,
-    free: FreeList<Box<Memory>>,
-}
-
-/// The address of the first byte of the slab, or of a buffer.
-#[derive(Clone, Copy)]
-pub(super) struct Base(NonNull<u8>);
-
-// SAFETY: the value is an address; the owner of a buffer alone accesses its bytes.
-unsafe impl Send for Base {}
-// SAFETY: as above.
-unsafe impl Sync for Base {}
-
-impl Base {
-    /// The address `offset` bytes behind this one, in the same slab.
-    pub(super) fn at(self, offset: usize) -> Self {
-        let address = self.0.as_ptr().wrapping_add(offset);
-        Self(NonNull::new(address).expect("memory is never at address zero"))
-    }
-
-    #[inline]
-    pub(super) const fn as_ptr(self) -> *mut u8 {
-        self.0.as_ptr()
-    }
-}
-
-impl Slab {
-    fn new(
-        domain: &dyn Domain,
-        memory: Arc<dyn Allocation>,
-        (size, stride, count): (usize, usize, usize),
-    ) -> Self {
-        let count = u32::try_from(count).expect("checked by layout");
-        Self {
-            base: Base(NonNull::new(memory.base()).expect("memory is never at address zero")),
-            desc: memory.desc(),
-            is_registered: domain.mr_mode().contains(MrMode::LOCAL),
-            _memory: memory,
-            size,
-            stride,
-            free: FreeList::new(count),
-        }
-    }
-
-    /// The first byte of a buffer.
-    pub(super) fn base(&self, index: u32) -> Base {
-        self.base.at(index as usize * self.stride)
-    }
-
-    /// The size of a buffer, in bytes.
-    pub(super) fn size(&self) -> usize {
-        self.size
-    }
-
-    /// Whether the memory is registered for local operations.
-    pub(super) fn is_registered(&self) -> bool {
-        self.is_registered
-    }
-
-    /// The descriptor of the memory for local operations.
-    pub(super) fn desc(&self) -> Desc {
-        self.desc
-    }
-
-    /// Returns the memory of a buffer to the free list.
-    #[inline]
-    pub(super) fn release(&self, memory: Box<Memory>) {
-        self.free.release(memory);
     }
 }
 

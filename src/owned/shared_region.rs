@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::handle::sole;
+use crate::objects::handle::sole;
 use crate::shared::SharedBytes;
 use crate::{Allocation, Counter, Domain, Errno, Error, MrAccess, Result, alloc};
 

@@ -1,5 +1,5 @@
 //! `cargo xtask install`: installs the C library like a libfabric package: library, links,
-//! pkg-config file, tools.
+//! pkg-config file, tools; and the shared heap for `LD_PRELOAD`.
 //!
 //! Headers are not installed; `libfabric.pc` points to libfabric's own headers.
 
@@ -23,6 +23,8 @@ pub(crate) struct Install {
 /// The file name of the library, with a version number like libfabric's.
 const LIBRARY: &str = "libfabric.so.1.99.0";
 const LINKS: [&str; 2] = ["libfabric.so.1", "libfabric.so"];
+/// The shared heap for `LD_PRELOAD`.
+const HEAP: &str = "libselvedge_heap.so";
 const TOOLS: [&str; 4] = ["fi_info", "fi_strerror", "fi_top", "fabtests"];
 /// The implemented version of the libfabric interface.
 const VERSION: &str = "2.6.0";
@@ -32,7 +34,12 @@ impl Install {
     pub(crate) fn run(&self) -> anyhow::Result<String> {
         let built = match &self.built {
             Some(dir) => dir.clone(),
-            None => build(&["selvedge-fabric-c", "fabtests", "selvedge-top"])?,
+            None => build(&[
+                "selvedge-fabric-c",
+                "selvedge-heap-c",
+                "fabtests",
+                "selvedge-top",
+            ])?,
         };
         let prefix = std::path::absolute(&self.prefix)?;
         let (lib, bin) = (prefix.join("lib"), prefix.join("bin"));
@@ -41,6 +48,7 @@ impl Install {
             fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         }
         replace(&built.join("libfabric.so"), &lib.join(LIBRARY))?;
+        replace(&built.join("libselvedge_heap_c.so"), &lib.join(HEAP))?;
         for name in LINKS {
             link(&lib.join(name))?;
         }

@@ -44,13 +44,13 @@ macro_rules! plants {
 }
 
 const PLANTS: &[Plant] = plants! {
-    "src/poll.rs": "selvedge-shm" "--test=messages" {
+    "src/queues/poll.rs": "selvedge-shm" "--test=messages" {
         "every member of a poll set is ready": "filter(|(member, _)| member.is_ready())" => "filter(|_| true)"
             fails "a_poll_set_names_ready_members_until_they_are_read";
         "a wait on a poll set succeeds after its timeout": "return Err(Errno::TimedOut);" => "return Ok(());"
             fails "a_wait_for_a_set_ends_with_a_ready_member_or_the_timeout";
     }
-    "providers/hook/src/call.rs": "selvedge-hook" "--test=layers" {
+    "providers/hook/src/hooks/mod.rs": "selvedge-hook" "--test=layers" {
         "the innermost layer is the outermost": "hooks.split_first()" => "hooks.split_last()"
             fails "faults_follow_their_rules_and_outer_layers_see_them", "inner_layers_do_not_see_calls_that_outer_layers_fail";
         "an unknown layer is ignored": "let hooks = names.split(';').map(hook).collect::<Result<_, _>>()?;" => "let hooks = names.split(';').map(hook).filter_map(Result::ok).collect();"
@@ -60,25 +60,25 @@ const PLANTS: &[Plant] = plants! {
         "the close of an object is not reported to layers": "let _ = self.call::<(), Errno>((name, object)" => "let _ = || self.call::<(), Errno>((name, object)"
             fails "a_trace_has_a_line_for_each_call_from_the_first_to_the_last";
     }
-    "providers/hook/src/perf.rs": "selvedge-hook" "--test=layers" {
+    "providers/hook/src/hooks/perf.rs": "selvedge-hook" "--test=layers" {
         "errors are not counted": "u64::from(result.is_err())" => "u64::from(result.is_err()) * 0"
             fails "perf_counts_calls_errors_and_time";
     }
-    "providers/hook/src/recorder.rs": "selvedge-hook" "--test=layers" {
+    "providers/hook/src/recorder/records.rs": "selvedge-hook" "--test=layers" {
         "a receive is timed with length 0": "(entry.len, entry.tag)," => "(0, entry.tag),"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
         "latencies of closed endpoints are lost": "totals.add(latency.histograms());" => "totals.add(Vec::new());"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
     }
-    "providers/hook/src/shared.rs": "selvedge-hook" "--test=layers" {
-        "posts of shared receives bypass the layers": "post.pass(&self.point, self.recorder(), run)" => "{ let _ = post; run() }"
+    "providers/hook/src/layers/shared.rs": "selvedge-hook" "--test=layers" {
+        "posts of shared receives bypass the layers": "recorder::pass(&post, &self.point, self.recorder(), run)" => "{ let _ = post; run() }"
             fails "posts_of_shared_receives_pass_each_layer";
     }
-    "providers/hook/src/endpoint.rs": "selvedge-hook" "--test=layers" {
+    "providers/hook/src/layers/endpoint.rs": "selvedge-hook" "--test=layers" {
         "outstanding shared receives are lost with their handle": "_shared: shared," => "_shared: shared.filter(|_| false),"
             fails "perf_times_shared_receives_at_every_endpoint_that_completes_them";
     }
-    "providers/hook/src/recorder.rs": "selvedge-hook" "--test=layers" {
+    "providers/hook/src/recorder/mod.rs": "selvedge-hook" "--test=layers" {
         "shared receives without a completion are awaited": "if bound.rx.is_selective() {" => "if bound.rx.is_selective() && false {"
             fails "an_unreported_shared_receive_is_not_matched_with_a_reported_one";
     }
@@ -86,13 +86,13 @@ const PLANTS: &[Plant] = plants! {
         "calls of objects without a page are omitted": "pages.iter().any(|stats| is_of(header, stats))" => "pages.iter().any(|stats| is_of(header, stats) || true)"
             fails "the_dump_shows_calls_of_shared_receives", "json_has_the_calls_of_shared_receives";
     }
-    "providers/hook/src/open_ops.rs": "selvedge-hook" "--test=layers" {
+    "providers/hook/src/recorder/open_ops.rs": "selvedge-hook" "--test=layers" {
         "a queue does not find shared receives": "local.or_else(|| self.take_shared(key, is_last))" => "local"
             fails "perf_times_shared_receives_at_every_endpoint_that_completes_them", "flight_records_posts_of_shared_receives_and_their_outcomes";
         "a send is recorded as a receive": "tagged(TimedOp::TaggedSend, TimedOp::Send)" => "tagged(TimedOp::TaggedReceive, TimedOp::Receive)"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
     }
-    "providers/hook/src/endpoint.rs": "selvedge-top" "--test=processes" {
+    "providers/hook/src/layers/endpoint.rs": "selvedge-top" "--test=processes" {
         "the hooks keep a handle of every endpoint": "if has_events {" => "if has_events || true {"
             fails "latencies_are_shown_by_operation_and_size_while_the_program_runs";
     }
@@ -108,13 +108,13 @@ const PLANTS: &[Plant] = plants! {
         "every retry is recorded as a call": "is(AT_OUTCOME, outcome_word(Err(Errno::Again)))" => "is(AT_OUTCOME, u64::MAX)"
             fails "retries_of_a_call_are_one_record";
     }
-    "providers/hook/src/fault.rs": "selvedge-hook" "--lib" {
+    "providers/hook/src/hooks/fault.rs": "selvedge-hook" "--lib" {
         "error names are not normalised": "let name = name.strip_prefix(\"FI_E\").unwrap_or(&name);" => "let name = &*name;"
             fails "rules_are_parsed_into_call_action_and_condition";
         "the random sequence ignores its seed": ".fetch_add(STEP, Ordering::Relaxed)\n            .wrapping_add(STEP);" => ".swap(STEP, Ordering::Relaxed)\n            .wrapping_mul(0).wrapping_add(STEP);"
             fails "random_faults_repeat_with_the_same_seed";
     }
-    "providers/hook/src/objects.rs": "selvedge-hook" "--test=layers" {
+    "providers/hook/src/layers/objects.rs": "selvedge-hook" "--test=layers" {
         "a region is bound to the wrapped counter": "let cntr = HookLayers::counter(cntr);" => "let _ = HookLayers::counter; let cntr = Arc::clone(cntr);"
             fails "a_region_is_bound_to_the_counter_below_its_layers";
     }
@@ -126,11 +126,11 @@ const PLANTS: &[Plant] = plants! {
         "a layer does not forward a call": "fn set_err(value: u64);" => "fn set_err(value: u64) = { let _ = value; };"
             fails "every_call_of_the_contract_reaches_the_object_below_a_layer_that_changes_nothing";
     }
-    "providers/kit/src/layer/bound.rs": "selvedge-kit" "--lib" {
+    "providers/kit/src/layer/layered.rs": "selvedge-kit" "--lib" {
         "an endpoint is bound to the wrapped shared receives": "bind.srx = bind.srx.as_ref().map(srx);" => "let _ = srx;"
             fails "every_call_of_the_contract_reaches_the_object_below_a_layer_that_changes_nothing";
     }
-    "providers/kit/src/mr/counts.rs": "selvedge-shm" "--test=rma" {
+    "providers/kit/src/memory/mr/counts.rs": "selvedge-shm" "--test=rma" {
         "each segment counts as an event": "Some((_, sum)) => *sum += len," => "Some((_, sum)) if len > 1 << 40 => *sum += len,\n                Some(_) => regions.push((key, len)),"
             fails "an_operation_is_one_event_for_each_region_that_it_touches";
         "counters of regions do not drive existing endpoints": "endpoints.try_for_each(|ops| ops.add_driver(&cntr))?;" => "endpoints.try_for_each(|_| Ok::<(), Error>(()))?;"
@@ -142,7 +142,7 @@ const PLANTS: &[Plant] = plants! {
         "counters remain bound to a reused key": "self.0.remove(&key)" => "let _ = key; None"
             fails "a_reused_key_does_not_count_for_the_old_counter";
     }
-    "providers/kit/src/mr/counts.rs": "selvedge-tcp" "--test=one_process" {
+    "providers/kit/src/memory/mr/counts.rs": "selvedge-tcp" "--test=one_process" {
         "a counter of both counts an access twice": "read.is_none_or(|read| !Arc::ptr_eq(read, write))" => "read.is_none_or(|read| Arc::ptr_eq(read, write))"
             fails "a_counter_bound_to_reads_and_writes_counts_a_fetching_atomic_once";
     }
@@ -254,9 +254,11 @@ const PLANTS: &[Plant] = plants! {
         "a parked receiver is not woken by a message of a channel": "            peer.wake();" => "            let _ = peer;"
             fails "a_killed_member_ends_the_collectives_of_parked_members";
     }
-    "providers/kit/src/coll/fast_path.rs": "selvedge-shm" "--test=collectives" {
-        "a fast-path round waits for the wrong member": "receive_channel: group.channel(receive.peer, receive.span.len)?" => "receive_channel: group.channel(send.peer, receive.span.len)?"
+    "providers/kit/src/coll/fast_collective.rs": "selvedge-shm" "--test=collectives" {
+        "a fast-path round waits for the wrong member": "receive_channel: channel(receive.peer, receive.span.len)?" => "receive_channel: channel(send.peer, receive.span.len)?"
             fails "repeated_barriers_hold_every_member_until_the_last_arrives";
+    }
+    "providers/kit/src/coll/engine/fast_path.rs": "selvedge-shm" "--test=collectives" {
         "fast-path collectives are not published": ".set_next_sequence(group.stats_slot, group.next_sequence);" => ".set_next_sequence(group.stats_slot, 1);"
             fails "fast_path_collectives_are_counted_in_telemetry";
         "a fast-path collective ends a round early": "fast_collective.rounds.get(fast_run.round) else" => "fast_collective.rounds.get(fast_run.round + usize::from(fast_run.round > 0)) else"
@@ -270,7 +272,7 @@ const PLANTS: &[Plant] = plants! {
         "a set of another address vector is accepted": "Some(vector) if vector == local => Ok(())," => "Some(vector) if vector == local || vector != local => Ok(()),"
             fails "a_set_of_another_address_vector_is_refused";
     }
-    "providers/kit/src/seal.rs": "selvedge-kit" "--lib" {
+    "providers/kit/src/os/seal.rs": "selvedge-kit" "--lib" {
         "sealed memory is not checked": "is_whole.then_some(()).ok_or(Errno::ESTALE)" => "is_whole.then_some(()).or(Some(())).ok_or(Errno::ESTALE)"
             fails "a_size_change_or_hole_made_before_sealing_is_detected";
     }
@@ -294,11 +296,11 @@ const PLANTS: &[Plant] = plants! {
         "a context in a group is taken for the first one": "let name = self.name(addr).ok_or(Errno::Inval)?;" => "let name = self.name(self.table.table().split(addr).0).ok_or(Errno::Inval)?;"
             fails "groups_of_contexts_and_endpoints_agree_with_the_oracle";
     }
-    "providers/kit/src/ip/av.rs": "selvedge-tcp" "--test=collectives" {
+    "providers/kit/src/peers/ip/av.rs": "selvedge-tcp" "--test=collectives" {
         "a context in a group has the port of the first one": "self.addr(addr).map(Address::Ip)" => "self.addr(self.table.table().split(addr).0).map(Address::Ip)"
             fails "groups_of_contexts_and_endpoints_agree_with_the_oracle";
     }
-    "providers/kit/src/sep.rs": "selvedge-shm" "--test=collectives" {
+    "providers/kit/src/endpoint/sep.rs": "selvedge-shm" "--test=collectives" {
         "the error of a rejected context does not name it": "let message = format!(\"context {index} of {self:?}: {}\", error.message());" => "let message = error.message().to_owned();"
             fails "a_context_with_unsupported_collectives_is_refused_by_name";
     }
@@ -306,7 +308,7 @@ const PLANTS: &[Plant] = plants! {
         "a transmit context cannot join a group": "TX_CM: Table<OpsCm, Ep> = with_join(getname_table());" => "TX_CM: Table<OpsCm, Ep> = getname_table();"
             fails "contexts_in_c_join_groups_and_take_part_in_collectives";
     }
-    "providers/kit/src/coll/small_message.rs": "selvedge-shm" "--test=collectives" {
+    "providers/kit/src/coll/engine/small_message.rs": "selvedge-shm" "--test=collectives" {
         "an early small message is lost": ".insert((channel, message.tag), *message)\n            .is_none()" => ".contains_key(&(channel, message.tag))"
             fails "a_message_of_one_group_waits_while_another_group_reads_the_channel";
     }
@@ -318,7 +320,7 @@ const PLANTS: &[Plant] = plants! {
         "a completed stage of finalize waits": "Some(next) => state.stage = next," => "Some(next) => {\n                    state.stage = next;\n                    return Ok(false);\n                }"
             fails "a_single_context_finalizes_in_one_step";
     }
-    "providers/kit/src/coll/telemetry.rs": "selvedge-top" "--test=processes" {
+    "providers/kit/src/coll/engine/state.rs": "selvedge-top" "--test=processes" {
         "a waiting collective is not reported": "self.telemetry.groups.write_pending(&pending);" => "self.telemetry.groups.write_pending(&pending[..0]);"
             fails "waiting_members_name_the_missing_member";
         "a received message is still reported as awaited": "self.telemetry.groups.write_pending(&[]);" => "self.telemetry.groups.has_pending = false;"

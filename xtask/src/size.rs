@@ -52,7 +52,7 @@ const PARTS: &[Part] = &[
         name: "kit",
         dirs: &["providers/kit"],
         budget: Some(11_500),
-        ceiling: 15_300,
+        ceiling: 15_450,
         reason: "Collectives (3,100 lines), telemetry (1,600) and the forwarding layer (700) \
                  are shared by all providers.",
     },
@@ -88,7 +88,7 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 24_150,
+        ceiling: 25_600,
         reason: "",
     },
 ];
@@ -98,7 +98,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 116_600,
+    ceiling: 118_200,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };

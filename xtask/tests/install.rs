@@ -29,6 +29,7 @@ fn library_links_tools_and_description_are_installed_and_replaced() {
     for round in ["first", "second"] {
         for name in [
             "libfabric.so",
+            "libselvedge_heap_c.so",
             "fi_info",
             "fi_strerror",
             "fi_top",
@@ -47,6 +48,8 @@ fn library_links_tools_and_description_are_installed_and_replaced() {
             let library = fs::read_to_string(prefix.join(link)).unwrap();
             assert_eq!(library, format!("{round} libfabric.so"));
         }
+        let heap = fs::read_to_string(prefix.join("lib/libselvedge_heap.so")).unwrap();
+        assert_eq!(heap, format!("{round} libselvedge_heap_c.so"));
         let tool = fs::read_to_string(prefix.join("bin/fi_info")).unwrap();
         assert_eq!(tool, format!("{round} fi_info"));
         let top = fs::read_to_string(prefix.join("bin/fi_top")).unwrap();

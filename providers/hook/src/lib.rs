@@ -16,19 +16,9 @@
 
 #![deny(missing_docs)]
 
-mod call;
-mod endpoint;
-mod fault;
-mod objects;
-mod open_ops;
-mod output;
-mod perf;
-mod post;
-mod provider;
-mod queues;
+mod hooks;
+mod layers;
 mod recorder;
-mod shared;
-mod trace;
 
-pub use call::CALLS;
-pub use provider::{Hook, Hooked, hooked};
+pub use hooks::CALLS;
+pub use layers::{Hook, Hooked, hooked};

@@ -6,6 +6,7 @@
 //! | [`auth::AuthKey`] | an authorization key: only endpoints with equal keys communicate |
 //! | [`barrier`] | memory fences that one thread runs on the processors of others: membarrier(2) |
 //! | [`fork_guard::ForkGuard`] | a check that the calling process made an object, and is no forked child |
+//! | [`presence`] | checks whether addresses are mapped |
 //! | [`lock::Lock`] | a lock that costs only a test where the application promised single-threaded use |
 //! | [`copy::RxBuf`], [`copy::TxBuf`] | the caller's promise about memory, as a value |
 //! | [`srx::Matcher`] | receive matching without any I/O |
@@ -35,48 +36,34 @@
 //! | [`close_on_fork::CloseOnFork`] | a descriptor that children of fork(2) do not inherit |
 //!
 //! No code of this package accesses a device, a file or a peer: that is the provider's part. There
-//! are two exceptions: [`ip`] lists the system's interfaces and resolves names, and [`telemetry`]
-//! creates a memory file, whose contents a crash writes to a file.
+//! are three exceptions: [`ip`] lists the system's interfaces and resolves names, [`telemetry`]
+//! creates a memory file, whose contents a crash writes to a file, and [`presence`] queries the
+//! process's list of mappings.
 
 #![deny(missing_docs)]
 
-pub mod atomic;
 pub mod attr;
-pub mod auth;
-mod auto_progress;
-pub mod av;
-pub mod barrier;
-pub mod close_on_fork;
-pub mod cntr;
 pub mod coll;
-pub mod copy;
-pub mod cq;
+mod completion;
 pub mod domain;
-mod ep;
-pub mod eq;
-pub mod fork_guard;
-mod identity;
-pub mod ip;
+mod endpoint;
 pub mod layer;
-pub mod lock;
-pub mod mr;
-mod progress_list;
-pub mod rate_limit;
-mod report;
-pub mod seal;
-pub mod segments;
-pub mod sep;
-pub mod shell;
+mod memory;
+mod os;
+mod peers;
 pub mod srx;
-mod stored_op;
 pub mod telemetry;
-pub mod wait;
-pub mod weak_list;
-mod work;
 
-pub use auto_progress::{AutoProgress, grant_auto_progress};
-pub use ep::{Drivers, Ep, RemoteCounters, bound_av, bound_eq, bound_srx};
-pub use identity::{DomainId, FabricId, OfDomain};
-pub use report::Report;
-pub use stored_op::StoredOp;
-pub use work::{DeferredOps, HasDeferredOps};
+pub use completion::auto_progress::{AutoProgress, grant_auto_progress};
+pub use completion::{cntr, cq, eq, wait};
+pub use domain::identity::{DomainId, FabricId, OfDomain};
+pub use domain::weak_list;
+pub use endpoint::ep::{Drivers, Ep, RemoteCounters, bound_av, bound_eq, bound_srx};
+pub use endpoint::report::Report;
+pub use endpoint::stored_op::StoredOp;
+pub use endpoint::work::{DeferredOps, HasDeferredOps};
+pub use endpoint::{sep, shell};
+pub use memory::{atomic, copy, mr, segments};
+pub use os::{barrier, close_on_fork, fork_guard, lock, presence, seal};
+pub use peers::{auth, av, ip};
+pub use telemetry::rate_limit;

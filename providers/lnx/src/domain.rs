@@ -15,7 +15,7 @@ use selvedge_kit::domain::Base;
 use crate::av::Av;
 use crate::config::Config;
 use crate::endpoint;
-use crate::memory::common_attr;
+use crate::endpoint::common_attr;
 use crate::mr::{register, set_modes};
 use crate::name;
 use crate::wire::EAGER;

@@ -20,15 +20,11 @@ mod av;
 mod config;
 mod domain;
 mod endpoint;
+mod limits;
 mod link;
-mod memory;
-mod mirror;
 mod mr;
 mod name;
-mod post;
-mod progress;
 mod provider;
-mod receive;
 mod state;
 mod wire;
 

@@ -12,8 +12,8 @@ use selvedge_kit::{FabricId, attr, grant_auto_progress};
 
 use crate::config::{Config, PARAMS};
 use crate::domain::Fabric;
+use crate::limits::{IOV_LIMIT, RX_DEFAULTS, TX_DEFAULTS};
 use crate::name::{Name, OTHER_HOST, host, host_of};
-use crate::post::{IOV_LIMIT, RX_DEFAULTS, TX_DEFAULTS};
 use crate::wire::EAGER;
 
 /// The lnx provider, which runs over two other providers. Programs add it to a [`Registry`].

@@ -21,25 +21,13 @@
 
 #![deny(missing_docs)]
 
-mod av;
-mod cm;
-mod cntr;
 mod contexts;
-mod cq;
-mod descriptor;
-mod discovered;
 mod domain;
 mod endpoint;
-mod environment;
-mod eq;
 mod fabric;
 mod library;
-mod mr;
-mod names;
 mod object;
 mod open_objects;
-mod pep;
-mod post;
 mod provider;
 
 pub use provider::Ofi;

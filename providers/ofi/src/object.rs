@@ -3,13 +3,15 @@
 
 #![expect(unsafe_code, reason = "handles of another library")]
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::fmt;
+use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
 
-use selvedge::{Errno, Error, Result};
+use selvedge::{AddrFormat, Address, Errno, Error, Result, wait};
 use selvedge_abi::{
-    Fid, FidAv, FidCntr, FidCq, FidDomain, FidEp, FidEq, FidFabric, FidMc, FidMr, FidPep,
+    Fid, FidAv, FidCntr, FidCq, FidDomain, FidEp, FidEq, FidFabric, FidMc, FidMr, FidPep, addr,
+    number,
 };
 use selvedge_kit::fork_guard::ForkGuard;
 
@@ -17,6 +19,9 @@ use crate::library::{Library, ReturnCode, errno_of};
 
 /// Calls a slot of a table with the object and more arguments. If the table is missing or too
 /// short, the call fails like libfabric's inline functions.
+///
+/// A block with a call has several unsafe operations: the call reads the object, its table and a
+/// function of the table.
 macro_rules! call {
     ($object:expr, $table:expr, $slot:ident $(, $arg:expr)* $(,)?) => {{
         let slot = match $table {
@@ -132,10 +137,7 @@ impl<T: Object> fmt::Debug for Handle<T> {
 }
 
 impl<T: Object> Drop for Handle<T> {
-    #[expect(
-        clippy::multiple_unsafe_ops_per_block,
-        reason = "one argument for an object, its table and the call"
-    )]
+    #[expect(clippy::multiple_unsafe_ops_per_block, reason = "explained at `call!`")]
     fn drop(&mut self) {
         let Ok(fid) = self.fid() else {
             return;
@@ -180,4 +182,40 @@ pub(crate) fn millis(timeout: Option<std::time::Duration>) -> c_int {
         let whole = time.as_nanos().div_ceil(1_000_000);
         c_int::try_from(whole).unwrap_or(c_int::MAX)
     })
+}
+
+/// Returns the descriptor of a queue or counter that was opened with [`wait::Object::Fd`].
+#[expect(clippy::multiple_unsafe_ops_per_block, reason = "explained at `call!`")]
+pub(crate) fn wait_descriptor(fid: *mut Fid, wait_obj: wait::Object) -> Option<RawFd> {
+    if wait_obj != wait::Object::Fd {
+        return None;
+    }
+    let mut descriptor: c_int = -1;
+    let arg = (&raw mut descriptor).cast();
+    // SAFETY: the object is open, and the command writes a descriptor to `arg`.
+    let code = unsafe { call!(fid, (*fid).ops, control, number::control::GETWAIT, arg) };
+    (to_result(code).is_ok() && descriptor >= 0).then_some(descriptor)
+}
+
+/// The size of the first buffer for an address, in bytes.
+const NAME_LEN: usize = 256;
+
+/// Reads an address with `getname`, which calls the library.
+pub(crate) fn read_address(
+    format: AddrFormat,
+    getname: impl Fn(*mut c_void, *mut usize) -> c_int,
+) -> Result<Address> {
+    let mut bytes = vec![0_u8; NAME_LEN];
+    loop {
+        let mut len = bytes.len();
+        let code = getname(bytes.as_mut_ptr().cast(), &raw mut len);
+        match to_result(code) {
+            Err(Errno::TooSmall) if len > bytes.len() => bytes.resize(len, 0),
+            code => {
+                code?;
+                bytes.truncate(len);
+                return addr::decode(&bytes, format);
+            }
+        }
+    }
 }

@@ -7,15 +7,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use selvedge::{Endpoint, Info, PassiveEndpoint};
 use selvedge_abi::Fid;
 
-use crate::endpoint::Endpoint;
 use crate::library::LibraryInfo;
-use crate::pep::Pep;
 
 struct OpenObjects {
-    endpoints: BTreeMap<usize, Weak<Endpoint>>,
-    peps: BTreeMap<usize, Weak<Pep>>,
+    endpoints: BTreeMap<usize, Weak<dyn Endpoint>>,
+    /// Passive endpoints with their infos, from which those of connection requests are derived.
+    peps: BTreeMap<usize, (Weak<dyn PassiveEndpoint>, Info)>,
     /// Connection requests that were not accepted or rejected, with their infos.
     requests: BTreeMap<u64, Request>,
 }
@@ -40,31 +40,30 @@ fn lock_objects() -> MutexGuard<'static, OpenObjects> {
     OBJECTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(crate) fn register_endpoint(name: usize, endpoint: &Arc<Endpoint>) {
-    lock_objects()
-        .endpoints
-        .insert(name, Arc::downgrade(endpoint));
+pub(crate) fn register_endpoint(name: usize, endpoint: Weak<dyn Endpoint>) {
+    lock_objects().endpoints.insert(name, endpoint);
 }
 
 pub(crate) fn unregister_endpoint(name: usize) {
     lock_objects().endpoints.remove(&name);
 }
 
-pub(crate) fn find_endpoint(fid: *mut Fid) -> Option<Arc<dyn selvedge::Endpoint>> {
-    let endpoint = lock_objects().endpoints.get(&fid.addr())?.upgrade()?;
-    Some(endpoint)
+pub(crate) fn find_endpoint(fid: *mut Fid) -> Option<Arc<dyn Endpoint>> {
+    lock_objects().endpoints.get(&fid.addr())?.upgrade()
 }
 
-pub(crate) fn register_pep(name: usize, pep: &Arc<Pep>) {
-    lock_objects().peps.insert(name, Arc::downgrade(pep));
+pub(crate) fn register_pep(name: usize, pep: Weak<dyn PassiveEndpoint>, info: Info) {
+    lock_objects().peps.insert(name, (pep, info));
 }
 
 pub(crate) fn unregister_pep(name: usize) {
     lock_objects().peps.remove(&name);
 }
 
-pub(crate) fn find_pep(fid: *mut Fid) -> Option<Arc<Pep>> {
-    lock_objects().peps.get(&fid.addr())?.upgrade()
+pub(crate) fn find_pep(fid: *mut Fid) -> Option<(Arc<dyn PassiveEndpoint>, Info)> {
+    let objects = lock_objects();
+    let (pep, info) = objects.peps.get(&fid.addr())?;
+    Some((pep.upgrade()?, info.clone()))
 }
 
 /// Stores a request until it is accepted or rejected.

@@ -10,8 +10,8 @@ use selvedge_kit::attr;
 
 use crate::contexts;
 use crate::fabric::Fabric;
+use crate::library::names;
 use crate::library::{self, Library, OwnInfo, PARAMS};
-use crate::names;
 
 /// The ofi provider, for a [`selvedge::Registry`].
 #[derive(Clone, Copy, Debug)]

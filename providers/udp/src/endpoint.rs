@@ -26,7 +26,7 @@ pub struct Endpoint {
     pub(crate) shell: Shell<State>,
     /// The address of its socket.
     addr: SocketAddr,
-    pub(crate) buffer_size: usize,
+    buffer_size: usize,
     pub(crate) inject_size: usize,
     pub(crate) max_msg_size: usize,
     limits: Limits,
@@ -117,7 +117,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
     }
 
     fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {
-        group::join(self, group, context)
+        group::join(&self.shell, self.buffer_size, group, context)
     }
 }
 

@@ -5,10 +5,8 @@ use std::sync::{Arc, Weak};
 
 use selvedge::eq::Event;
 use selvedge::{Address, AddressVector as _, Context, Errno, FiAddr, Membership, Result};
+use selvedge_kit::shell::{Core, Shell};
 
-use selvedge_kit::shell::Core;
-
-use crate::endpoint::Endpoint;
 use crate::state::State;
 
 /// The membership of a group. Dropping it leaves the group.
@@ -35,12 +33,14 @@ impl Drop for Member {
     }
 }
 
-/// Makes an endpoint a member of a group.
+/// Makes the endpoint in `shell` a member of a group, whose socket gets a kernel buffer of
+/// `buffer_size` bytes.
 ///
 /// # Errors
 /// [`Errno::Inval`] for an address that is not a multicast address or has no port; system errors.
 pub(crate) fn join(
-    endpoint: &Endpoint,
+    shell: &Shell<State>,
+    buffer_size: usize,
     group: &Address,
     context: Context,
 ) -> Result<Arc<dyn Membership>> {
@@ -53,9 +53,9 @@ pub(crate) fn join(
         return Err(Errno::Inval);
     }
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut state = endpoint.shell.lock()?;
+    let mut state = shell.lock()?;
     state
-        .join(*addr, number, endpoint.buffer_size)
+        .join(*addr, number, buffer_size)
         .map_err(|cause| cause.raw_os_error().map_or(Errno::Io, Errno::from_raw))?;
     let addr = state.av.insert_one(group)?;
     let eq = state.eq.upgrade();
@@ -64,7 +64,7 @@ pub(crate) fn join(
         eq.push(Event::JoinComplete { context });
     }
     Ok(Arc::new(Member {
-        core: Arc::downgrade(endpoint.shell.core()),
+        core: Arc::downgrade(shell.core()),
         number,
         addr,
     }))

@@ -10,10 +10,8 @@ use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::srx::{Kind, Posted, Source};
 
 use crate::endpoint::Endpoint;
+use crate::socket::IOV_LIMIT;
 use crate::state::{Body, Datagram};
-
-/// The maximum number of segments of a local list.
-pub(crate) const IOV_LIMIT: usize = 4;
 
 /// Flags that an endpoint may add to its sends by default. A send is complete when the kernel has
 /// taken the datagram; delivery is not confirmed.

@@ -9,7 +9,8 @@ use selvedge_kit::{FabricId, attr, grant_auto_progress};
 
 use crate::config::{Config, LONGEST_QUEUE, PARAMS};
 use crate::domain::Fabric;
-use crate::post::{IOV_LIMIT, TX_DEFAULTS};
+use crate::post::TX_DEFAULTS;
+use crate::socket::IOV_LIMIT;
 
 /// The udp provider, for a [`selvedge::Registry`].
 #[derive(Clone, Copy, Debug)]

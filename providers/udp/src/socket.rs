@@ -14,10 +14,10 @@ use nix::sys::socket::{
 };
 use selvedge_kit::close_on_fork::CloseOnFork;
 
-use crate::post::IOV_LIMIT;
-
 /// The maximum number of datagrams of one system call.
 pub(crate) const BATCH: usize = 32;
+/// The maximum number of segments of a local list.
+pub(crate) const IOV_LIMIT: usize = 4;
 
 /// A non-blocking UDP socket.
 #[derive(Debug)]

@@ -14,8 +14,8 @@ use super::post::{Content, Memory, Operands, Post, Submit};
 use super::remote::RemoteAddr;
 use super::slots::{Held, Key, LockedSlots, MAX_DEPTH, Slots};
 use crate::atomic::Target;
-use crate::handle::sole;
 use crate::info::Threading;
+use crate::objects::handle::sole;
 use crate::owned::{Buf, Received, TryPostError};
 use crate::{
     Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Domain, Endpoint, EpOption,
@@ -281,13 +281,35 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
     /// Takes a finished operation out of its slot. Where it has not finished, replaces its owner
     /// and returns the previous one.
     pub(super) fn collect(&self, key: Key, owner: O) -> Result<Finished, O> {
+        self.collect_or_detach(key, owner, |previous, _| previous)
+    }
+
+    /// Detaches a posted operation whose completion cannot be read: the operation and its buffer
+    /// stay with the endpoint, and `owner` becomes its owner. Returns a buffer of capacity 0 in
+    /// place of the operation's, or the operation if it has finished.
+    pub(super) fn abandon(&self, key: Key, owner: O) -> Result<Finished, Buf> {
+        // The previous owner is dropped here, without the lock of the slots.
+        self.collect_or_detach(key, owner, |previous, buf| (previous, buf.placeholder()))
+            .map_err(|(_, placeholder)| placeholder)
+    }
+
+    /// Takes a finished operation out of its slot. Where it has not finished, replaces its owner
+    /// and returns the value that `detach` makes of the previous owner and the buffer.
+    fn collect_or_detach<T>(
+        &self,
+        key: Key,
+        owner: O,
+        detach: impl FnOnce(O, &Buf) -> T,
+    ) -> Result<Finished, T> {
         let collected = self.slots.update(key, |held| match held {
             Held::Added(mut op) => {
                 let previous = mem::replace(&mut op.owner, owner);
-                (Some(Held::Added(op)), Err(previous))
+                let detached = detach(previous, &op.buf);
+                (Some(Held::Added(op)), Err(detached))
             }
             Held::Kept(Kept::MultiRecv(previous, buf)) => {
-                (Some(Held::Kept(Kept::MultiRecv(owner, buf))), Err(previous))
+                let detached = detach(previous, &buf);
+                (Some(Held::Kept(Kept::MultiRecv(owner, buf))), Err(detached))
             }
             Held::Kept(kept) => {
                 let (finished, rest) = kept.collect();
@@ -295,31 +317,6 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
             }
         });
         collected.expect("a slot is its owner's until it is collected")
-    }
-
-    /// Detaches a posted operation whose completion cannot be read: the operation and its buffer
-    /// stay with the endpoint, and `owner` becomes its owner. Returns a buffer of capacity 0 in
-    /// place of the operation's, or the operation if it has finished.
-    pub(super) fn abandon(&self, key: Key, owner: O) -> Result<Finished, Buf> {
-        let abandoned = self.slots.update(key, |held| match held {
-            Held::Added(mut op) => {
-                let placeholder = op.buf.placeholder();
-                op.owner = owner;
-                (Some(Held::Added(op)), Err(placeholder))
-            }
-            Held::Kept(Kept::MultiRecv(_, buf)) => {
-                let placeholder = buf.placeholder();
-                (
-                    Some(Held::Kept(Kept::MultiRecv(owner, buf))),
-                    Err(placeholder),
-                )
-            }
-            Held::Kept(kept) => {
-                let (finished, rest) = kept.collect();
-                (rest.map(Held::Kept), Ok(finished))
-            }
-        });
-        abandoned.expect("a slot is its owner's until it is collected")
     }
 
     /// The owners of the outstanding operations.

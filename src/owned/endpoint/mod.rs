@@ -1,22 +1,12 @@
 //! `Endpoint`: the polled endpoint of the safe layer.
 
-mod backlog;
-mod claim;
+mod awaited;
 mod endpoint_core;
-mod future;
-mod messages;
-mod operation;
-mod parking;
 mod post;
 mod remote;
 pub(super) mod slots;
-mod stage;
-mod waiter;
 
-pub use claim::{Claim, Claiming};
-pub use future::AsyncEndpoint;
-pub use messages::Messages;
-pub use operation::{Receiving, Sending};
+pub use awaited::{AsyncEndpoint, Claim, Claiming, Messages, Receiving, Sending};
 pub use remote::RemoteAddr;
 
 use std::sync::Arc;

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use selvedge::cq::Entry;
 use selvedge::trigger::WorkId;
-use selvedge::{Address, EpOption, Errno, FiAddr, SharedReceives};
+use selvedge::{
+    Address, AddressVector, CompletionQueue, Counter, Domain, Endpoint, EpOption, Errno, FiAddr,
+    SharedReceives,
+};
 
 use super::post::{Completion, Post};
-use super::raw::{RawEndpoint, Trigger};
 
 /// An endpoint under test, over one API. It keeps the buffers of outstanding operations.
 pub trait EndpointApi: fmt::Debug {
@@ -67,8 +69,32 @@ pub trait EndpointApi: fmt::Debug {
     /// Sets the shared receive context for later receives; `None` for the endpoint. Raw API only.
     fn post_receives_to(&mut self, _srx: Option<Arc<dyn SharedReceives>>) {}
 
-    /// The raw endpoint. Raw API only.
-    fn raw(&self) -> Option<&RawEndpoint> {
+    /// The objects behind the endpoint. Raw API only.
+    fn raw_objects(&self) -> Option<&RawObjects> {
         None
     }
+}
+
+/// The objects behind a raw endpoint.
+#[derive(Debug)]
+pub struct RawObjects {
+    pub ep: Arc<dyn Endpoint>,
+    pub cq: Arc<dyn CompletionQueue>,
+    pub av: Option<Arc<dyn AddressVector>>,
+}
+
+/// The trigger of a deferred post.
+#[derive(Clone, Debug)]
+pub struct Trigger {
+    pub domain: Arc<dyn Domain>,
+    pub cntr: Arc<dyn Counter>,
+    pub threshold: u64,
+    pub notify: Notify,
+}
+
+/// Where the completion of deferred work is reported.
+#[derive(Clone, Debug)]
+pub enum Notify {
+    Endpoint,
+    Counter(Option<Arc<dyn Counter>>),
 }

@@ -20,10 +20,10 @@ use selvedge::{
 
 use crate::run::timeout::until;
 
-pub use api::EndpointApi;
+pub use api::{EndpointApi, Notify, RawObjects, Trigger};
 pub use owned::{AsyncTestEndpoint, OwnedEndpoint};
 pub use post::{Atomic, Completion, Failure, Post, Read, RemoteAddr, Rx, RxKind, Tx, Write};
-pub use raw::{BLANK, Notify, RawEndpoint, Trigger, queue_count};
+pub use raw::{BLANK, RawEndpoint, queue_count};
 
 /// An endpoint under test. Clones share it, and the test framework keeps it open until the test
 /// ends.
@@ -416,9 +416,9 @@ impl TestEndpoint {
             .expect("an unconnected endpoint has an address vector")
     }
 
-    fn raw<T>(&self, access: impl FnOnce(&RawEndpoint) -> T) -> T {
+    fn raw<T>(&self, access: impl FnOnce(&RawObjects) -> T) -> T {
         let state = self.state.borrow();
-        access(state.api.raw().expect("a test of the raw API"))
+        access(state.api.raw_objects().expect("a test of the raw API"))
     }
 }
 

@@ -16,11 +16,11 @@ use selvedge::op::{Compared, Fetched};
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::trigger::{self, Action, WorkId};
 use selvedge::{
-    Address, AddressVector, CompletionFlags, CompletionQueue, Context, Counter, Domain, Endpoint,
-    EpOption, Errno, FiAddr, Iov, IovMut, Op, OpFlags, SharedReceives, msg,
+    Address, AddressVector, CompletionFlags, CompletionQueue, Context, Domain, Endpoint, EpOption,
+    Errno, FiAddr, Iov, IovMut, Op, OpFlags, SharedReceives, msg,
 };
 
-use super::api::EndpointApi;
+use super::api::{EndpointApi, Notify, RawObjects, Trigger};
 use super::post::{Atomic, Completion, Failure, Post, Read, Rx, RxKind, Tx, Write};
 use crate::op;
 
@@ -28,9 +28,7 @@ use crate::op;
 /// order: the endpoint before the buffers.
 #[derive(Debug)]
 pub struct RawEndpoint {
-    pub ep: Arc<dyn Endpoint>,
-    pub cq: Arc<dyn CompletionQueue>,
-    pub av: Option<Arc<dyn AddressVector>>,
+    pub objects: RawObjects,
     /// The shared receive context for receives, if there is one.
     srx: Option<Arc<dyn SharedReceives>>,
     in_use: BTreeMap<u64, InUse>,
@@ -39,22 +37,6 @@ pub struct RawEndpoint {
     /// The id of the deferred work that the last post queued.
     work_id: Option<WorkId>,
     allows_torn_receives: bool,
-}
-
-/// The trigger of a deferred post.
-#[derive(Clone, Debug)]
-pub struct Trigger {
-    pub domain: Arc<dyn Domain>,
-    pub cntr: Arc<dyn Counter>,
-    pub threshold: u64,
-    pub notify: Notify,
-}
-
-/// Where the completion of deferred work is reported.
-#[derive(Clone, Debug)]
-pub enum Notify {
-    Endpoint,
-    Counter(Option<Arc<dyn Counter>>),
 }
 
 /// The memory of an outstanding operation.
@@ -97,9 +79,7 @@ impl RawEndpoint {
         av: Option<Arc<dyn AddressVector>>,
     ) -> Self {
         Self {
-            ep,
-            cq,
-            av,
+            objects: RawObjects { ep, cq, av },
             srx: None,
             in_use: BTreeMap::new(),
             trigger: None,
@@ -127,7 +107,7 @@ impl RawEndpoint {
                 // SAFETY: passed on from the caller.
                 Some(srx) if is_receive => unsafe { op.post_shared(&**srx, flags) },
                 // SAFETY: passed on from the caller.
-                _ => unsafe { op.post(&*self.ep, flags) },
+                _ => unsafe { op.post(&*self.objects.ep, flags) },
             };
         };
         let (done, flags) = match &trigger.notify {
@@ -138,7 +118,7 @@ impl RawEndpoint {
             }
         };
         let action = Action::Post {
-            ep: &self.ep,
+            ep: &self.objects.ep,
             op: *op,
             flags,
             done,
@@ -389,11 +369,11 @@ impl RawEndpoint {
 
 impl EndpointApi for RawEndpoint {
     fn address(&self) -> Result<Address, Errno> {
-        self.ep.address()
+        self.objects.ep.address()
     }
 
     fn insert(&self, peer: &Address) -> Result<FiAddr, Errno> {
-        match &self.av {
+        match &self.objects.av {
             Some(av) => Ok(av.insert_one(peer)?),
             None => Ok(FiAddr::UNSPEC),
         }
@@ -412,7 +392,7 @@ impl EndpointApi for RawEndpoint {
     fn cancel(&mut self, context: u64) -> Result<(), Errno> {
         match &self.srx {
             Some(srx) => srx.cancel(Context(context)),
-            None => self.ep.cancel(Context(context)),
+            None => self.objects.ep.cancel(Context(context)),
         }
     }
 
@@ -421,7 +401,7 @@ impl EndpointApi for RawEndpoint {
     }
 
     fn set(&self, option: EpOption) -> Result<(), Errno> {
-        self.ep.set(option)
+        self.objects.ep.set(option)
     }
 
     fn overwrite(&mut self, context: u64) {
@@ -436,11 +416,11 @@ impl EndpointApi for RawEndpoint {
 
     fn poll(&mut self) -> anyhow::Result<Option<Completion>> {
         let (mut out, mut src) = ([Entry::default()], [FiAddr(NO_DATA)]);
-        match self.cq.read_from(&mut out, &mut src) {
+        match self.objects.cq.read_from(&mut out, &mut src) {
             Ok(0) => Ok(None),
             Ok(_) => self.process_completion(out[0], src[0], None).map(Some),
             Err(Errno::Avail) => {
-                let error = self.cq.read_err()?;
+                let error = self.objects.cq.read_err()?;
                 self.process_completion(error.entry, error.src, Some(error))
                     .map(Some)
             }
@@ -449,15 +429,15 @@ impl EndpointApi for RawEndpoint {
     }
 
     fn progress(&mut self) -> anyhow::Result<()> {
-        match self.cq.read(&mut []) {
+        match self.objects.cq.read(&mut []) {
             // An error entry stays in the queue.
             Ok(_) | Err(Errno::Avail) => Ok(()),
             Err(errno) => Err(anyhow!("driving progress: {errno}")),
         }
     }
 
-    fn raw(&self) -> Option<&RawEndpoint> {
-        Some(self)
+    fn raw_objects(&self) -> Option<&RawObjects> {
+        Some(&self.objects)
     }
 
     fn defer(&mut self, context: u64, post: &mut Post, trigger: Trigger) -> Result<WorkId, Errno> {

@@ -327,7 +327,8 @@ pub(crate) fn skip_missing(error: selvedge::Error) -> anyhow::Error {
 }
 
 fn cm(raw: &RawEndpoint) -> Result<&dyn selvedge::ConnectionManagement> {
-    raw.ep
+    raw.objects
+        .ep
         .cm()
         .ok_or_else(|| anyhow!("a connected endpoint without connection management"))
 }

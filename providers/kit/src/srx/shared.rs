@@ -20,8 +20,8 @@ use selvedge::{
 
 use super::{COMMON_FLAGS, Envelope, Kind, Posted, Source};
 use crate::copy::RxBuf;
+use crate::domain::identity::{DomainId, OfDomain};
 use crate::fork_guard::ForkGuard;
-use crate::identity::{DomainId, OfDomain};
 use crate::weak_list::WeakList;
 
 /// A shared receive context.

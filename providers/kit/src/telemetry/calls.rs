@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use selvedge::{Errno, Error};
 
 use super::layout::{AT_CALL_COUNT, AT_CALLS, CALL_WORDS, CALLS, CALLS_WORDS, PageKind};
+use super::page_copy::{PageHeader, read_text};
 use super::shared_words::{SharedWords, now, write_text};
-use super::stats::{PageHeader, read_text};
 
 const AT_NUMBER: usize = 0;
 const AT_TIME: usize = 1;

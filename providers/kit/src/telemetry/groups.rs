@@ -12,9 +12,9 @@ use super::layout::{
     AT_GROUP_PENDING, AT_GROUP_SEQ, AT_GROUPS, AWAITED_MEMBER_WORDS, GROUP_PENDING_HEADER,
     GROUP_PENDING_WORDS, GROUP_WORDS, GROUPS, GROUPS_WORDS, MAX_AWAITED, MAX_PENDING, PageKind,
 };
+use super::page_copy::{PageHeader, copy_consistent, read_text};
 use super::seqlock::{self, Words};
 use super::shared_words::{SharedWords, now, write_text};
-use super::stats::{PageHeader, copy_consistent, read_text};
 
 /// Stands for a join in the word that otherwise holds the operation of a collective ([`Op`]).
 const JOIN: u64 = 0xff;

@@ -12,8 +12,8 @@ use super::layout::{
     AT_HISTOGRAMS, BUCKETS, HISTOGRAM_BUCKETS, HISTOGRAM_LONGEST, HISTOGRAM_TOTAL, HISTOGRAM_WORDS,
     LATENCY_WORDS, PageKind, SIZES, TimedOp,
 };
+use super::page_copy::PageHeader;
 use super::shared_words::{SharedWords, now};
-use super::stats::PageHeader;
 
 /// The exponent of the shortest time that does not share its bucket with all shorter ones.
 const SHORTEST: u32 = 5;

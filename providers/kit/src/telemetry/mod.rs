@@ -17,21 +17,21 @@
 
 pub mod calls;
 pub mod crash;
-mod flight;
 pub mod groups;
 pub mod latency;
 pub mod layout;
+mod page_copy;
+pub mod rate_limit;
 pub mod seqlock;
 mod settings;
 mod shared_words;
-mod snapshot;
 mod stats;
-mod stats_page;
 
-pub use flight::{Event, EventKind};
 pub use layout::{OpCounter, PeerState, ProtocolCounter, TimedOp};
+pub use page_copy::PageHeader;
 pub use settings::Settings;
 pub use shared_words::{endpoint_name, now};
-pub use snapshot::{Gauge, PeerSnapshot, SnapshotWriter};
-pub use stats::{PageHeader, PeerStats, PostedReceive, SourcePeer, Stats, UnexpectedMessage};
-pub use stats_page::StatsPage;
+pub use stats::{
+    Event, EventKind, Gauge, PeerSnapshot, PeerStats, PostedReceive, SnapshotWriter, SourcePeer,
+    Stats, StatsPage, UnexpectedMessage,
+};

@@ -87,9 +87,11 @@ fn a_name_belongs_to_one_endpoint_at_a_time() {
 fn sends_to_an_absent_peer_fail() {
     let _watchdog = Watchdog::new();
     let name = unique("absent");
+    // The long form tests the default timeout.
+    let params = part(&[("FI_SHM_PEER_TIMEOUT", "100ms")][..], &[]);
     for kind in Kind::ALL {
         for len in [8, 1000, 1_000_000] {
-            let mut side = Side::new();
+            let mut side = Side::with_params(None, params);
             let absent = side.insert(&name);
             match side.send(kind, absent, len, 1) {
                 Err(Errno::MsgSize) if len > 4096 => continue,

@@ -38,7 +38,7 @@ impl EndpointState for State {
         if is_focused {
             done += self.read(self.polling.focus, budget, sink);
         }
-        if self.polling.should_poll_all(done, is_focused) {
+        if self.polling.should_poll_all(done, is_focused, Instant::now) {
             done += self.poll_sockets(budget, sink);
         }
         self.flush_all();

@@ -19,6 +19,7 @@ use selvedge::info::EpType;
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{Bindings, Context, Errno, FiAddr, Iov, IovMut, MrAccess, OpFlags, av, cq, mr};
 
+use selvedge_testkit::long::part;
 use selvedge_testkit::skip::{Need, skip};
 use side::{Side, info, until};
 
@@ -148,7 +149,8 @@ fn peers_of_libfabric_layered_providers_are_rejected_with_a_reason() {
         ("net;ofi_rxm", "request tcp and FI_EP_RDM"),
         ("sockets", "as a program of another protocol does"),
     ];
-    for (provider, reason) in reasons {
+    // `sockets` closes a connection without a response after half a minute.
+    for &(provider, reason) in part(&reasons[..2], &reasons) {
         let side = Side::with(&[
             ("FI_TCP_CONNECT_TIMEOUT", "200ms"),
             ("FI_TCP_PEER_TIMEOUT", "200ms"),

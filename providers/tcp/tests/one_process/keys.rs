@@ -15,13 +15,23 @@ use crate::side::{Side, exchange, info, until};
 const PROOF_MAGIC: &[u8] = b"SLVGKEY2";
 
 pub(crate) fn keyed_info(ep_type: EpType, key: &[u8]) -> Info {
-    let mut info = info(ep_type, &[("FI_TCP_PEER_TIMEOUT", "100ms")]);
+    keyed_info_with(ep_type, key, &[("FI_TCP_PEER_TIMEOUT", "100ms")])
+}
+
+fn keyed_info_with(ep_type: EpType, key: &[u8], params: &[(&str, &str)]) -> Info {
+    let mut info = info(ep_type, params);
     info.ep_attr.auth_key = key.into();
     info
 }
 
 fn keyed(key: &[u8]) -> Side {
     Side::open(&keyed_info(EpType::Rdm, key))
+}
+
+/// Opens an endpoint that soon gives up connections.
+fn hasty(key: &[u8]) -> Side {
+    let timeouts = ["FI_TCP_CONNECT_TIMEOUT", "FI_TCP_PEER_TIMEOUT"].map(|name| (name, "100ms"));
+    Side::open(&keyed_info_with(EpType::Rdm, key, &timeouts))
 }
 
 /// Sends a message to `to`, which must refuse the connection. Returns the detail of the error.
@@ -84,7 +94,7 @@ fn endpoints_with_different_keys_fail_to_connect_and_do_not_disturb_others() {
     let keys: [&[u8]; 5] = [b"", b"secret1", b"secret2", b"secret1\0", &[7; 64]];
     for (index, key) in keys.iter().enumerate() {
         for other_key in &keys[index + 1..] {
-            let (a, b, c) = (keyed(key), keyed(other_key), keyed(other_key));
+            let (a, b, c) = (hasty(key), hasty(other_key), keyed(other_key));
             let to_b = a.insert_peer(&b);
             let detail = send_fails(&a, to_b, &[&b, &c]);
             let name = b.addr().to_string();
@@ -94,7 +104,7 @@ fn endpoints_with_different_keys_fail_to_connect_and_do_not_disturb_others() {
             let to_a = b.insert_peer(&a);
             let detail = send_fails(&b, to_a, &[&a, &c]);
             assert!(detail.contains("auth_key"), "{detail}");
-            exchange(&b, &c);
+            exchange(&c, &b);
         }
     }
 }

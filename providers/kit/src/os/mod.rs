@@ -1,0 +1,9 @@
+//! Facilities of the operating system: locks, memory fences, sealed files, and checks of the process
+//! that made an object.
+
+pub mod barrier;
+pub mod close_on_fork;
+pub mod fork_guard;
+pub mod lock;
+pub mod presence;
+pub mod seal;

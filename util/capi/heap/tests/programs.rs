@@ -1,0 +1,134 @@
+//! Programs that are run with `LD_PRELOAD=libselvedge_heap.so`.
+
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use selvedge_testkit::skip::{Need, skip};
+
+#[path = "../../once.rs"]
+mod once;
+use once::create_once;
+
+/// The library that was built with this test.
+fn library() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let folder = program.parent().unwrap();
+    let folders = [folder, folder.parent().unwrap()];
+    let mut files = folders
+        .into_iter()
+        .map(|folder| folder.join("libselvedge_heap_c.so"));
+    let found = files.find(|file| file.exists());
+    found.expect("the library is built with its tests")
+}
+
+/// Compiles the programs with warnings as errors; `None` without a C compiler.
+fn compile() -> Option<PathBuf> {
+    if Command::new("cc").arg("--version").output().is_err() {
+        skip(Need::Cc, "there is no cc");
+        return None;
+    }
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("heap");
+    Some(create_once(program, |program| {
+        let output = Command::new("cc")
+            .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-O1"])
+            // The compiler would remove allocations without a use.
+            .args(["-fno-builtin", "-o"])
+            .arg(program)
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/heap.c"))
+            .args(["-lpthread", "-ldl"])
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+    }))
+}
+
+/// Runs a program under the heap, which must succeed, and returns its error output.
+fn run(name: &str, environment: &[(&str, &str)]) -> String {
+    let Some(program) = compile() else {
+        return String::new();
+    };
+    let output = Command::new(program)
+        .arg(name)
+        .env("LD_PRELOAD", library())
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success(),
+        "{name}: {:?}\n{errors}",
+        output.status
+    );
+    errors
+}
+
+#[test]
+fn every_function_of_memory_keeps_its_contract() {
+    assert_eq!(run("functions", &[]), "");
+}
+
+#[test]
+fn c_programs_that_fork_have_separate_memory_and_peers_keep_the_old_bytes() {
+    assert_eq!(run("fork", &[]), "");
+}
+
+#[test]
+fn vfork_and_posix_spawn_leave_the_memory_shared() {
+    assert_eq!(run("vfork", &[]), "");
+}
+
+#[test]
+fn threads_of_c_programs_that_write_during_forks_lose_nothing() {
+    assert_eq!(run("threads", &[]), "");
+}
+
+#[test]
+fn realloc_keeps_the_bytes_whether_or_not_it_moves_them() {
+    assert_eq!(run("realloc", &[]), "");
+}
+
+#[test]
+fn advice_and_locks_have_defined_results() {
+    assert_eq!(run("advice", &[]), "");
+}
+
+#[test]
+fn malloc_returns_null_when_the_address_space_ends() {
+    assert_eq!(run("address-space", &[]), "");
+}
+
+#[test]
+fn allocations_beyond_the_limit_go_to_the_next_allocator() {
+    assert_eq!(run("limit", &[("FI_HEAP_LIMIT", "8m")]), "");
+}
+
+#[test]
+fn the_bounds_of_the_heap_s_allocations_are_parameters() {
+    let bounds = [("FI_HEAP_THRESHOLD", "1m"), ("FI_HEAP_LARGEST", "2m")];
+    assert_eq!(run("bounds", &bounds), "");
+}
+
+#[test]
+fn a_wrong_parameter_is_reported_and_the_default_used() {
+    let errors = run("pages", &[("FI_HEAP_THRESHOLD", "banana")]);
+    if !errors.is_empty() {
+        assert_eq!(
+            errors,
+            "selvedge heap: FI_HEAP_THRESHOLD=banana: expected a size from 4096 to 1073741824, \
+             such as 65536, 64k or 1m; the heap uses 65536\n"
+        );
+    }
+}
+
+#[test]
+fn a_program_may_close_the_heap_s_descriptors() {
+    assert_eq!(run("descriptors", &[]), "");
+}
+
+#[test]
+fn peers_can_neither_resize_nor_write_the_files() {
+    assert_eq!(run("pages", &[]), "");
+}
