@@ -61,8 +61,9 @@ impl Fabric {
 }
 
 class! {
-    Fabric, FidFabric, FID, |_| fclass::FABRIC,
-    |fabric, fid| FidFabric { fid, ops: &FABRIC.ops, api_version: fabric.version.as_raw() }
+    Fabric, FidFabric, FID, |_| fclass::FABRIC;
+    tables |_| ops: &FABRIC;
+    members |fabric| api_version: fabric.version.as_raw()
 }
 
 static FID: Table<Ops, Fabric> = object::ops();

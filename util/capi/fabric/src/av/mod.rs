@@ -30,8 +30,8 @@ pub(crate) struct Av {
 }
 
 class! {
-    Av, FidAv, FID, |_| fclass::AV,
-    |_, fid| FidAv { fid, ops: &AV.ops }
+    Av, FidAv, FID, |_| fclass::AV;
+    tables |_| ops: &AV
 }
 
 /// Insertions complete before they return, so an event queue cannot be bound.

@@ -37,8 +37,8 @@ impl AvSet {
 }
 
 class! {
-    AvSet, FidAvSet, FID, |_| fclass::AV_SET,
-    |_, fid| FidAvSet { fid, ops: &AV_SET.ops }
+    AvSet, FidAvSet, FID, |_| fclass::AV_SET;
+    tables |_| ops: &AV_SET
 }
 
 static FID: Table<Ops, AvSet> = object::ops();

@@ -45,8 +45,8 @@ pub(crate) struct Domain {
 }
 
 class! {
-    Domain, FidDomain, FID, |_| fclass::DOMAIN,
-    |_, fid| FidDomain { fid, ops: &DOMAIN.ops, mr: &MR.ops }
+    Domain, FidDomain, FID, |_| fclass::DOMAIN;
+    tables |_| ops: &DOMAIN, mr: &MR
 }
 
 static FID: Table<Ops, Domain> = object::ops::<Domain>()

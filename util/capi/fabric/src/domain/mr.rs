@@ -25,12 +25,8 @@ pub(crate) struct Mr {
 }
 
 class! {
-    Mr, FidMr, FID, |_| fclass::MR,
-    |mr, fid| FidMr {
-        fid,
-        mem_desc: ptr::without_provenance_mut(mr.inner.desc().0),
-        key: mr.inner.key(),
-    }
+    Mr, FidMr, FID, |_| fclass::MR;
+    members |mr| mem_desc: ptr::without_provenance_mut(mr.inner.desc().0), key: mr.inner.key()
 }
 
 static FID: Table<Ops, Mr> = object::ops::<Mr>()

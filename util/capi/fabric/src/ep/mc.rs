@@ -18,8 +18,8 @@ use crate::pointer::required;
 pub(crate) struct Mc(Arc<dyn Membership>);
 
 class! {
-    Mc, FidMc, FID, |_| fclass::MC,
-    |mc, fid| FidMc { fid, fi_addr: mc.0.addr().0 }
+    Mc, FidMc, FID, |_| fclass::MC;
+    members |mc| fi_addr: mc.0.addr().0
 }
 
 static FID: Table<Ops, Mc> = object::ops();

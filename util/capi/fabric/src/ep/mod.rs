@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 use selvedge::{Caps, Domain, Errno, Info, OpFlags, PassiveEndpoint, Result};
 use selvedge_abi as abi;
-use selvedge_abi::{Fid, FidEp, Handle, Ops, OpsEp, fclass, number};
+use selvedge_abi::{Fid, FidEp, Ops, OpsAtomic, OpsCollective, OpsEp, OpsRma, fclass, number};
 
 use crate::context;
 use crate::object::{self, Object, Table, User, class, close};
@@ -29,37 +29,33 @@ use crate::pointer::{put, required};
 use crate::status::{guarded_count, guarded_unit};
 use endpoint::Shared;
 use half::{Half, Side};
-use post::{atomic, collective, msg, rma, tagged};
+use post::atomic::ATOMIC;
+use post::collective::COLLECTIVE;
+use post::{msg, rma, tagged};
 
 pub(crate) use endpoint::Ep;
 
 class! {
-    Ep, FidEp, FID, |ep| ep.half.as_ref().map_or(fclass::EP, Half::fclass),
-    |ep, fid| handle(ep.half.as_ref().map(Half::side), fid)
+    Ep, FidEp, FID, |ep| ep.half.as_ref().map_or(fclass::EP, Half::fclass);
+    tables |ep|
+        ops: &EP,
+        cm: ep.table(&cm::CM, &cm::TX_CM, &cm::RX_CM),
+        msg: ep.table(&msg::MSG, &msg::TX_MSG, &msg::RX_MSG),
+        tagged: ep.table(&tagged::TAGGED, &tagged::TX_TAGGED, &tagged::RX_TAGGED),
+        rma: ep.table(&rma::RMA, &rma::RMA, const { &Table::<OpsRma, Ep>::empty() }),
+        atomic: ep.table(&ATOMIC, &ATOMIC, const { &Table::<OpsAtomic, Ep>::empty() }),
+        collective:
+            ep.table(&COLLECTIVE, &COLLECTIVE, const { &Table::<OpsCollective, Ep>::empty() })
 }
 
-/// The handle of an endpoint, or of a half of a context.
-fn handle(side: Option<Side>, fid: Fid) -> FidEp {
-    let (cm, msg, tagged) = match side {
-        None => (&cm::CM, &msg::MSG, &tagged::TAGGED),
-        Some(Side::Tx) => (&cm::TX_CM, &msg::TX_MSG, &tagged::TX_TAGGED),
-        Some(Side::Rx) => (&cm::RX_CM, &msg::RX_MSG, &tagged::RX_TAGGED),
-    };
-    let handle = FidEp {
-        ops: &EP.ops,
-        cm: &cm.ops,
-        msg: &msg.ops,
-        tagged: &tagged.ops,
-        ..FidEp::failing::<{ libc::ENOSYS }>(fid)
-    };
-    if side == Some(Side::Rx) {
-        return handle;
-    }
-    FidEp {
-        rma: &rma::RMA.ops,
-        atomic: &atomic::ATOMIC.ops,
-        collective: &collective::COLLECTIVE.ops,
-        ..handle
+impl Ep {
+    /// Chooses the table of an endpoint, of a transmit half or of a receive half.
+    fn table<T>(&self, both: T, tx: T, rx: T) -> T {
+        match self.half.as_ref().map(Half::side) {
+            None => both,
+            Some(Side::Tx) => tx,
+            Some(Side::Rx) => rx,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use selvedge::{Domain, Errno, Error, Info, Result};
-use selvedge_abi::{FidEp, Handle, Ops, OpsCm, OpsEp, fclass, number};
+use selvedge_abi::{FidEp, Ops, OpsCm, OpsEp, fclass, number};
 
 use super::endpoint::{Ep, Shared};
 use super::half::{Common, Context, Half, Side, State};
@@ -29,8 +29,8 @@ pub(crate) struct Sep {
 }
 
 class! {
-    Sep, FidEp, FID, |_| fclass::SEP,
-    |_, fid| FidEp { ops: &SEP.ops, cm: &CM.ops, ..FidEp::failing::<{ libc::ENOSYS }>(fid) }
+    Sep, FidEp, FID, |_| fclass::SEP;
+    tables |_| ops: &SEP, cm: &CM
 }
 
 static FID: Table<Ops, Sep> = object::ops::<Sep>()

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use selvedge::info::RxAttr;
 use selvedge::{Caps, Domain, Errno, OpFlags, Result, SharedReceives};
 use selvedge_abi as abi;
-use selvedge_abi::{FidEp, FidStx, Handle, Ops, OpsEp, OpsMsg, OpsTagged, fclass, number};
+use selvedge_abi::{FidEp, FidStx, Ops, OpsEp, OpsMsg, OpsTagged, fclass, number};
 
 use super::post::message::{Message, Operation, Post};
 use super::post::{lists, msg, tagged};
@@ -28,17 +28,11 @@ pub(crate) struct Srx(pub(super) Arc<dyn SharedReceives>);
 pub(crate) struct Stx;
 
 class! {
-    Srx, FidEp, FID, |_| fclass::SRX_CTX,
-    |_, fid| FidEp {
-        ops: &EP.ops,
-        msg: &MSG.ops,
-        tagged: &TAGGED.ops,
-        ..FidEp::failing::<{ libc::ENOSYS }>(fid)
-    }
+    Srx, FidEp, FID, |_| fclass::SRX_CTX;
+    tables |_| ops: &EP, msg: &MSG, tagged: &TAGGED
 }
 class! {
-    Stx, FidStx, STX_FID, |_| fclass::STX_CTX,
-    |_, fid| FidStx::failing::<{ libc::ENOSYS }>(fid)
+    Stx, FidStx, STX_FID, |_| fclass::STX_CTX
 }
 
 static FID: Table<Ops, Srx> = object::ops::<Srx>().control(|_, command, _arg| control(command));

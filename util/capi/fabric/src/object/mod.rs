@@ -42,11 +42,16 @@ pub(crate) unsafe trait Class: Sized + Send + Sync + 'static {
 }
 
 /// Describes a class of objects: the type behind the handle, the structure of C, the static table
-/// of the fid, `FI_CLASS_*` of an object, and the handle with its tables.
+/// of the fid, `FI_CLASS_*` of an object, and the tables and other members of the handle. A table
+/// that is not named fails every call.
 macro_rules! class {
-    ($class:ty, $handle:ty, $ops:ident, $fclass:expr, $make_handle:expr $(,)?) => {
-        // SAFETY: `abi::Handle` is implemented for structures that begin with a fid. The types of
-        // the tables name the class, and `$ops` is a static, whose address is unique.
+    (
+        $class:ty, $handle:ty, $ops:ident, $fclass:expr
+        $(; tables |$object:pat_param| $($table:ident: $static:expr),+)?
+        $(; members |$owner:pat_param| $($member:ident: $value:expr),+)?
+    ) => {
+        // SAFETY: `abi::Handle` is implemented for structures that begin with a fid. Tables of
+        // another class do not compile. `$ops` is a static, whose address is unique.
         unsafe impl $crate::object::Class for $class {
             type Handle = $handle;
             const OPS: &'static $crate::object::Table<selvedge_abi::Ops, Self> = &$ops;
@@ -57,8 +62,21 @@ macro_rules! class {
             }
 
             fn handle(&self, fid: selvedge_abi::Fid) -> $handle {
-                let make_handle: fn(&Self, selvedge_abi::Fid) -> $handle = $make_handle;
-                make_handle(self, fid)
+                let handle = <$handle as selvedge_abi::Handle>::failing::<{ libc::ENOSYS }>(fid);
+                $(
+                    let $object = self;
+                    let mut handle = handle;
+                    $(
+                        let table: &'static $crate::object::Table<_, Self> = $static;
+                        handle.$table = &raw const table.ops;
+                    )+
+                )?
+                $(
+                    let $owner = self;
+                    let mut handle = handle;
+                    $(handle.$member = $value;)+
+                )?
+                handle
             }
         }
     };

@@ -34,8 +34,8 @@ struct Draft {
 }
 
 class! {
-    Pep, FidPep, FID, |_| fclass::PEP,
-    |_, fid| FidPep { fid, ops: &EP.ops, cm: &CM.ops }
+    Pep, FidPep, FID, |_| fclass::PEP;
+    tables |_| ops: &EP, cm: &CM
 }
 
 impl Drop for Pep {

@@ -20,8 +20,7 @@ pub(crate) const CM_DATA_SIZE_NAME: c_int = EpOptionName::CmDataSize as c_int;
 pub(crate) struct Request(u64);
 
 class! {
-    Request, Fid, FID, |_| fclass::CONNREQ,
-    |_, fid| fid
+    Request, Fid, FID, |_| fclass::CONNREQ
 }
 
 static FID: Table<Ops, Request> = object::ops();

@@ -22,8 +22,8 @@ pub(crate) struct Cntr {
 }
 
 class! {
-    Cntr, FidCntr, FID, |_| fclass::CNTR,
-    |_, fid| FidCntr { fid, ops: &CNTR.ops }
+    Cntr, FidCntr, FID, |_| fclass::CNTR;
+    tables |_| ops: &CNTR
 }
 
 static FID: Table<Ops, Cntr> = object::ops::<Cntr>().control(|cntr, command, arg| {

@@ -42,11 +42,11 @@ enum Format {
 }
 
 class! {
-    Cq, FidCq, FID, |_| fclass::CQ,
-    |cq, fid| FidCq { fid, ops: match cq.format {
-        Format::Tagged => &TAGGED_OPS.ops,
-        _ => &TRUNCATING_OPS.ops,
-    } }
+    Cq, FidCq, FID, |_| fclass::CQ;
+    tables |cq| ops: match cq.format {
+        Format::Tagged => &TAGGED_OPS,
+        _ => &TRUNCATING_OPS,
+    }
 }
 
 static FID: Table<Ops, Cq> = object::ops::<Cq>().control(|cq, command, arg| {

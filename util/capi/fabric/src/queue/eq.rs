@@ -34,8 +34,8 @@ pub(crate) struct Eq {
 }
 
 class! {
-    Eq, FidEq, FID, |_| fclass::EQ,
-    |_, fid| FidEq { fid, ops: &EQ.ops }
+    Eq, FidEq, FID, |_| fclass::EQ;
+    tables |_| ops: &EQ
 }
 
 static FID: Table<Ops, Eq> = object::ops::<Eq>().control(|eq, command, arg| {

@@ -22,8 +22,8 @@ use crate::status::{guarded, guarded_unit};
 pub(crate) struct PollSet(Set);
 
 class! {
-    PollSet, FidPoll, FID, |_| fclass::POLL,
-    |_, fid| FidPoll { fid, ops: &POLL.ops }
+    PollSet, FidPoll, FID, |_| fclass::POLL;
+    tables |_| ops: &POLL
 }
 
 static FID: Table<Ops, PollSet> = object::ops();

@@ -122,8 +122,8 @@ impl Drop for SetMember {
 pub(crate) struct WaitSet(Arc<Set>);
 
 class! {
-    WaitSet, FidWait, FID, |_| fclass::WAIT,
-    |_, fid| FidWait { fid, ops: &WAIT.ops }
+    WaitSet, FidWait, FID, |_| fclass::WAIT;
+    tables |_| ops: &WAIT
 }
 
 static FID: Table<Ops, WaitSet> = object::ops();
