@@ -65,16 +65,22 @@ macro_rules! class {
                 let handle = <$handle as selvedge_abi::Handle>::failing::<{ libc::ENOSYS }>(fid);
                 $(
                     let $object = self;
-                    let mut handle = handle;
-                    $(
-                        let table: &'static $crate::object::Table<_, Self> = $static;
-                        handle.$table = &raw const table.ops;
-                    )+
+                    let handle = {
+                        let mut handle = handle;
+                        $(
+                            let table: &'static $crate::object::Table<_, Self> = $static;
+                            handle.$table = &raw const table.ops;
+                        )+
+                        handle
+                    };
                 )?
                 $(
                     let $owner = self;
-                    let mut handle = handle;
-                    $(handle.$member = $value;)+
+                    let handle = {
+                        let mut handle = handle;
+                        $(handle.$member = $value;)+
+                        handle
+                    };
                 )?
                 handle
             }
