@@ -5,6 +5,7 @@ use std::ffi::{CStr, CString};
 use std::sync::atomic::Ordering;
 
 use super::bmi::Bmi;
+use super::method_instance::MethodInstance;
 use super::queues::MethodQueues;
 use crate::method::Setting;
 use crate::url::Url;
@@ -36,8 +37,7 @@ impl Bmi {
                 sizes.min().ok_or(Code::ENETDOWN)
             }
             Limit::Unexpected(addr) => {
-                self.with_reference(addr, |_| ())?;
-                let instance = self.method_instance(addr.method()).ok_or(Code::EINVAL)?;
+                let instance = self.instance_of_peer(addr).ok_or(Code::EINVAL)?;
                 Ok(instance.limits.unexpected)
             }
         }
@@ -251,12 +251,9 @@ impl Bmi {
         }
     }
 
-    fn instance_of_peer(&self, addr: Addr) -> Option<&super::method_instance::MethodInstance> {
-        let instance = self.method_instance(addr.method())?;
-        let mut locked = instance.lock(&self.parking);
-        locked.queues().references.get(addr)?;
-        drop(locked);
-        Some(instance)
+    fn instance_of_peer(&self, addr: Addr) -> Option<&MethodInstance> {
+        self.with_reference(addr, |_| ()).ok()?;
+        self.method_instance(addr.method())
     }
 
     fn with_reference<T>(&self, addr: Addr, f: impl FnOnce(&mut MethodQueues) -> T) -> Result<T> {

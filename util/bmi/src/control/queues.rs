@@ -127,12 +127,8 @@ impl MethodQueues {
         self.unexpected_bytes += bytes.len() + ENTRY_OVERHEAD;
         self.has_events = true;
         let message = Unexpected { addr, tag, buffer };
-        match self
-            .unexpected
-            .iter_mut()
-            .find(|(other, _)| *other == class)
-        {
-            Some((_, queue)) => queue.push_back(message),
+        match self.unexpected_of(class) {
+            Some(queue) => queue.push_back(message),
             None => self.unexpected.push((class, [message].into())),
         }
     }
@@ -169,17 +165,20 @@ impl MethodQueues {
 
     /// Removes the oldest unexpected message of a class.
     pub(crate) fn take_unexpected(&mut self, class: u8) -> Option<Unexpected> {
-        let queue = self
-            .unexpected
-            .iter_mut()
-            .find(|(other, _)| *other == class);
-        let message = queue?.1.pop_front()?;
+        let message = self.unexpected_of(class)?.pop_front()?;
         self.unexpected_count -= 1;
         self.unexpected_bytes -= message.buffer.len() + ENTRY_OVERHEAD;
         if let Some(reference) = self.references.get_mut(message.addr) {
             reference.pending -= 1;
         }
         Some(message)
+    }
+
+    fn unexpected_of(&mut self, class: u8) -> Option<&mut VecDeque<Unexpected>> {
+        let mut queues = self.unexpected.iter_mut();
+        queues
+            .find(|queue| queue.0 == class)
+            .map(|queue| &mut queue.1)
     }
 
     /// Returns whether unexpected messages of any class are queued.

@@ -9,12 +9,8 @@ use crate::net::recv::Payload;
 
 /// Unmatched requests and messages of a handler. An `A` is the callback of a request.
 pub(crate) struct Channel<A> {
-    unmatched: RefCell<Unmatched<A>>,
-}
-
-struct Unmatched<A> {
-    actions: Queues<A>,
-    messages: Queues<Payload>,
+    actions: RefCell<Queues<A>>,
+    messages: RefCell<Queues<Payload>>,
 }
 
 /// Queues by context and tag.
@@ -29,21 +25,19 @@ pub(crate) struct MatchedRequest<A> {
 impl<A> Channel<A> {
     pub(crate) fn new() -> Self {
         Self {
-            unmatched: RefCell::new(Unmatched {
-                actions: Queues::default(),
-                messages: Queues::default(),
-            }),
+            actions: RefCell::default(),
+            messages: RefCell::default(),
         }
     }
 
     /// Number of requests of context `from`, or of any context.
     pub(crate) fn actions(&self, from: Option<usize>) -> usize {
-        count(&self.unmatched.borrow().actions, from)
+        count(&self.actions.borrow(), from)
     }
 
     /// Number of messages of context `from`, or of any context.
     pub(crate) fn messages(&self, from: Option<usize>) -> usize {
-        count(&self.unmatched.borrow().messages, from)
+        count(&self.messages.borrow(), from)
     }
 
     /// Matches a message with a request, or queues it.
@@ -53,29 +47,29 @@ impl<A> Channel<A> {
         tag: i32,
         payload: Payload,
     ) -> Option<MatchedRequest<A>> {
-        let mut unmatched = self.unmatched.borrow_mut();
-        match take(&mut unmatched.actions, (from, tag)) {
-            Some(action) => Some(MatchedRequest { payload, action }),
-            None => {
-                let queue = unmatched.messages.entry((from, tag)).or_default();
-                queue.push_back(payload);
-                None
-            }
-        }
+        let (action, payload) = take_or_queue(&self.actions, &self.messages, (from, tag), payload)?;
+        Some(MatchedRequest { payload, action })
     }
 
     /// Matches a request with a message, or queues it.
     pub(crate) fn request(&self, from: usize, tag: i32, action: A) -> Option<MatchedRequest<A>> {
-        let mut unmatched = self.unmatched.borrow_mut();
-        match take(&mut unmatched.messages, (from, tag)) {
-            Some(payload) => Some(MatchedRequest { payload, action }),
-            None => {
-                let queue = unmatched.actions.entry((from, tag)).or_default();
-                queue.push_back(action);
-                None
-            }
-        }
+        let (payload, action) = take_or_queue(&self.messages, &self.actions, (from, tag), action)?;
+        Some(MatchedRequest { payload, action })
     }
+}
+
+/// Takes the oldest item that waits for `item`, and returns both; queues `item` if there is none.
+fn take_or_queue<T, U>(
+    waiting: &RefCell<Queues<T>>,
+    queues: &RefCell<Queues<U>>,
+    key: (usize, i32),
+    item: U,
+) -> Option<(T, U)> {
+    let Some(taken) = take(&mut waiting.borrow_mut(), key) else {
+        queues.borrow_mut().entry(key).or_default().push_back(item);
+        return None;
+    };
+    Some((taken, item))
 }
 
 fn take<T>(queues: &mut Queues<T>, key: (usize, i32)) -> Option<T> {

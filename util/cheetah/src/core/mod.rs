@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::engine::parts::copies::Copies;
 use crate::engine::{Bytes, Engine, Get, Invocation, InvokeTarget, Parcel, Put};
 use crate::memory::local::Local;
+use crate::net::Net;
 use crate::net::recv::Payload;
 use crate::net::wire::{Port, Source};
 use crate::start::{self, fork::Children};
@@ -218,8 +219,7 @@ impl Core {
 
     /// Number of received messages that [`Self::next`] has not returned yet.
     pub fn message_count(&self) -> usize {
-        let state = self.state.lock();
-        state.engine.as_ref().map_or(0, Engine::message_count)
+        self.engine(Engine::message_count)
     }
 
     /// Removes the oldest failure that no poll has returned.
@@ -241,15 +241,12 @@ impl Core {
     /// The error that prevents the end of a wait for this bell, or for a barrier; `None` if the
     /// wait can end.
     pub fn wait_error(&self, bell: Option<BellName>) -> Option<Error> {
-        let state = self.state.lock();
-        state.engine.as_ref()?.wait_error(bell).cloned()
+        self.engine(|engine| engine.wait_error(bell).cloned())
     }
 
     /// Clears the error of a bell after a wait has returned it: the bell can be used again.
     pub fn clear_bell_error(&self, bell: BellName) {
-        if let Some(engine) = &mut self.state.lock().engine {
-            engine.clear_bell_error(bell);
-        }
+        self.engine_mut(|engine| engine.clear_bell_error(bell));
     }
 
     /// Waits for events, for at most this time: polls for a while, then parks.
@@ -286,9 +283,7 @@ impl Core {
     }
 
     pub(crate) fn is_own(&self, bell: &Bell) -> bool {
-        let state = self.state.lock();
-        let engine = state.engine.as_ref();
-        engine.is_some_and(|engine| bell.belongs_to(engine.bells()))
+        self.engine(|engine| bell.belongs_to(engine.bells()))
     }
 
     /// Registers a function under the next number. `name` is compared with the names in other
@@ -440,9 +435,7 @@ impl Core {
 
     /// Releases a reservation without sending it.
     pub fn release(&self, reservation: Reservation) {
-        if let Some(engine) = &mut self.state.lock().engine {
-            engine.release(reservation.parcel);
-        }
+        self.engine_mut(|engine| engine.release(reservation.parcel));
     }
 
     /// Allocates special memory.
@@ -455,23 +448,17 @@ impl Core {
 
     /// Frees special memory.
     pub fn free(&self, region: Arc<SharedRegion>) {
-        if let Some(engine) = &mut self.state.lock().engine {
-            engine.free(region);
-        }
+        self.engine_mut(|engine| engine.free(region));
     }
 
     /// Reports that an invoked function is not registered.
     pub fn report_no_function(&self, caller: usize, id: u32) {
-        if let Some(engine) = &mut self.state.lock().engine {
-            engine.report_no_function(caller, id);
-        }
+        self.engine_mut(|engine| engine.report_no_function(caller, id));
     }
 
     /// Records a failure for the next poll.
     pub(crate) fn report(&self, error: Error) {
-        if let Some(engine) = &mut self.state.lock().engine {
-            engine.fail(error);
-        }
+        self.engine_mut(|engine| engine.fail(error));
     }
 
     /// Checks a context's number.
@@ -481,14 +468,12 @@ impl Core {
 
     /// Number of registered functions.
     pub fn functions(&self) -> u32 {
-        let state = self.state.lock();
-        state.engine.as_ref().map_or(0, Engine::functions)
+        self.engine(Engine::functions)
     }
 
     /// Number of handlers.
     pub fn channels(&self) -> u32 {
-        let state = self.state.lock();
-        state.engine.as_ref().map_or(0, Engine::channels)
+        self.engine(Engine::channels)
     }
 
     /// Enters a barrier.
@@ -512,23 +497,13 @@ impl Core {
 
     /// Counts of copies.
     pub fn copies(&self) -> Copies {
-        let state = self.state.lock();
-        state
-            .engine
-            .as_ref()
-            .map_or_else(Copies::default, Engine::copies)
+        self.engine(Engine::copies)
     }
 
     /// The names of the providers.
     pub fn fabrics(&self) -> Vec<String> {
-        let state = self.state.lock();
-        let fabrics = state
-            .engine
-            .as_ref()
-            .map(Engine::nets)
-            .into_iter()
-            .flatten();
-        fabrics.map(|net| net.provider().to_owned()).collect()
+        let name = |net: &Net| net.provider().to_owned();
+        self.engine(|engine| engine.nets().iter().map(name).collect())
     }
 
     /// Makes the error of a wait that reached its time limit. The error names the contexts that do
@@ -556,6 +531,19 @@ impl Core {
                 };
             }
             self.wait_for_events(Duration::from_millis(1));
+        }
+    }
+
+    /// Queries the engine. Returns the default value after finalize.
+    fn engine<T: Default>(&self, query: impl FnOnce(&Engine) -> T) -> T {
+        let state = self.state.lock();
+        state.engine.as_ref().map(query).unwrap_or_default()
+    }
+
+    /// Changes the engine, unless it is finalized.
+    fn engine_mut(&self, change: impl FnOnce(&mut Engine)) {
+        if let Some(engine) = &mut self.state.lock().engine {
+            change(engine);
         }
     }
 

@@ -291,7 +291,7 @@ impl Engine {
     #[inline]
     pub(super) fn ring_local(&mut self, bell: BellName) {
         if self.ring(bell).is_err() {
-            self.fail(self.bad_pointer(self.rank, bell.address(), 4, "bell"));
+            self.fail(Error::bad_pointer(self.rank, bell.address(), 4, "bell"));
         }
     }
 
@@ -312,22 +312,6 @@ impl Engine {
         Error::Fabric {
             context: self.rank,
             detail: format!("an operation with context {peer} failed: {detail}"),
-        }
-    }
-
-    pub(super) fn bad_pointer(
-        &self,
-        context: usize,
-        address: u64,
-        len: u64,
-        operation: &'static str,
-    ) -> Error {
-        let _ = self;
-        Error::BadPointer {
-            context,
-            address,
-            len,
-            operation,
         }
     }
 

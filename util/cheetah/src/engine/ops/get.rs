@@ -8,7 +8,7 @@ use super::op::{Get, Op};
 use crate::bell::BellName;
 use crate::engine::state::Engine;
 use crate::net::wire::{Source, WireMessage};
-use crate::{Result, memory};
+use crate::{Error, Result, memory};
 
 impl Engine {
     /// Starts a get.
@@ -48,7 +48,7 @@ impl Engine {
     fn get_local(&mut self, get: &Get) {
         let Source { addr, len, .. } = get.source;
         if memory::copy_within(addr, get.destination.address(), len).is_err() {
-            let error = self.bad_pointer(self.rank, addr, len, "get");
+            let error = Error::bad_pointer(self.rank, addr, len, "get");
             self.fail_bell(get.local_bell, &error);
             return self.fail(error);
         }
@@ -73,13 +73,8 @@ impl Engine {
             false => memory::is_readable(address, len),
         };
         if !is_mapped {
-            let error = self.bad_pointer(self.rank, address, len, "get");
-            self.fail_bell(bell, &error);
-            let message = WireMessage::Failed {
-                token,
-                at_source: false,
-            };
-            return self.send(from, &message, &[]);
+            let error = Error::bad_pointer(self.rank, address, len, "get");
+            return self.refuse(from, token, bell, &error);
         }
         if self.blocks.contain(address, len) {
             self.announce_block(from, address);
@@ -90,6 +85,13 @@ impl Engine {
         self.send(from, &WireMessage::Bytes { token }, &bytes);
         self.copies.packed(bytes.len());
         self.ring_for(from, bell);
+    }
+
+    /// Target side: refuses an operation at an invalid address, whose bell never rings.
+    pub(crate) fn refuse(&mut self, from: usize, token: u64, bell: BellName, error: &Error) {
+        self.fail_bell(bell, error);
+        let at_source = false;
+        self.send(from, &WireMessage::Failed { token, at_source }, &[]);
     }
 
     /// Handles the bytes of a get.

@@ -131,11 +131,7 @@ impl Engine {
                 context: self.rank,
                 purpose,
             });
-            let message = WireMessage::Failed {
-                token,
-                at_source: true,
-            };
-            return self.send(from, &message, &[]);
+            return self.send_fetch_failure(from, token);
         };
         let op = self.add_op(Op::Fetch(Fetch {
             from,
@@ -174,11 +170,12 @@ impl Engine {
         let fetch_queue = &mut self.peers[op.from].fetch_queue;
         fetch_queue.retain(|entry| !is_fetching(entry, number));
         self.advance(op.from);
-        let message = WireMessage::Failed {
-            token: op.token,
-            at_source: true,
-        };
-        self.send(op.from, &message, &[]);
+        self.send_fetch_failure(op.from, op.token);
+    }
+
+    fn send_fetch_failure(&mut self, to: usize, token: u64) {
+        let at_source = true;
+        self.send(to, &WireMessage::Failed { token, at_source }, &[]);
     }
 
     /// Moves ready invocations from the head of a context's queue to the inbox.

@@ -105,7 +105,7 @@ impl Engine {
     fn put_local(&mut self, put: &Put) -> Result {
         let (from, len) = (put.local.address(), put.local.len());
         if memory::copy_within(from, put.remote, len).is_err() {
-            let error = self.bad_pointer(self.rank, put.remote, len, PUT);
+            let error = Error::bad_pointer(self.rank, put.remote, len, PUT);
             self.fail_bell(put.local_bell, &error);
             self.fail(error);
             return Ok(());
@@ -133,7 +133,7 @@ impl Engine {
             self.copies.delivered(bytes.len());
             return self.ring_for(from, bell);
         }
-        let error = self.bad_pointer(self.rank, to, len, PUT);
+        let error = Error::bad_pointer(self.rank, to, len, PUT);
         self.fail_bell(bell, &error);
         self.send(from, &WireMessage::PutFailed { to, len, local }, &[]);
     }
@@ -147,13 +147,8 @@ impl Engine {
         bell: BellName,
     ) {
         if !memory::is_writable(to, len) {
-            let error = self.bad_pointer(self.rank, to, len, PUT);
-            self.fail_bell(bell, &error);
-            let message = WireMessage::Failed {
-                token,
-                at_source: false,
-            };
-            return self.send(from, &message, &[]);
+            let error = Error::bad_pointer(self.rank, to, len, PUT);
+            return self.refuse(from, token, bell, &error);
         }
         if self.blocks.contain(to, len) {
             self.announce_block(from, to);
@@ -231,8 +226,10 @@ impl Engine {
             None => return,
         };
         let error = match (&op, at_source) {
-            (Op::Put(op), false) => self.bad_pointer(from, op.put.remote, op.put.local.len(), PUT),
-            (Op::Get(op), false) => self.bad_pointer(from, op.source.addr, op.source.len, "get"),
+            (Op::Put(op), false) => {
+                Error::bad_pointer(from, op.put.remote, op.put.local.len(), PUT)
+            }
+            (Op::Get(op), false) => Error::bad_pointer(from, op.source.addr, op.source.len, "get"),
             _ => self.operation_error(from, "the target could not fetch the bytes"),
         };
         self.fail_op(op, &error);
@@ -241,7 +238,7 @@ impl Engine {
     /// Handles a failed copy or ring at a target.
     #[cold]
     pub(crate) fn on_put_failed(&mut self, from: usize, to: u64, len: u64, local: BellName) {
-        let error = self.bad_pointer(from, to, len, PUT);
+        let error = Error::bad_pointer(from, to, len, PUT);
         self.fail_bell(local, &error);
         self.fail(error);
     }

@@ -46,12 +46,8 @@ impl Engine {
     /// Frees special memory, and withdraws it from the contexts to which it was announced.
     pub(crate) fn free(&mut self, region: Arc<SharedRegion>) {
         let start = region.base().addr() as u64;
-        let at = self
-            .blocks
-            .0
-            .iter()
-            .position(|own| own.block.start == start);
-        if let Some(at) = at {
+        let starts_here = |own: &OwnBlock| own.block.start == start;
+        if let Some(at) = self.blocks.0.iter().position(starts_here) {
             let own = self.blocks.0.swap_remove(at);
             for peer in own.announced_to {
                 self.send(peer, &WireMessage::Withdrawn { start }, &[]);
@@ -72,17 +68,12 @@ impl Engine {
             return;
         };
         own.announced_to.push(to);
-        let Block {
-            start,
-            len,
-            key,
-            base,
-        } = own.block;
+        let block = own.block;
         let message = WireMessage::Special {
-            start,
-            len,
-            key,
-            base,
+            start: block.start,
+            len: block.len,
+            key: block.key,
+            base: block.base,
         };
         self.send(to, &message, &[]);
     }

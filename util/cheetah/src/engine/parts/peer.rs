@@ -103,15 +103,11 @@ impl Peer {
     /// # Errors
     /// The fabric's error; unsent messages stay queued.
     pub(crate) fn send_backlog(&mut self, net: &Net) -> selvedge::Result {
-        while let Some(QueuedMessage {
-            tag,
-            bytes,
-            completion,
-        }) = self.outgoing.front()
-        {
-            match *completion {
-                None => net.send(self.addr, *tag, bytes)?,
-                Some(context) => net.send_with_completion(self.addr, *tag, bytes, context)?,
+        while let Some(message) = self.outgoing.front() {
+            let (tag, bytes) = (message.tag, &message.bytes);
+            match message.completion {
+                None => net.send(self.addr, tag, bytes)?,
+                Some(context) => net.send_with_completion(self.addr, tag, bytes, context)?,
             }
             self.outgoing.pop_front();
         }
