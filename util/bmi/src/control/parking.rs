@@ -1,4 +1,4 @@
-//! `Parking`: the parked threads of an instance, each with an eventfd that other threads signal when
+//! `Parking`: the parked threads of an instance, each with an eventfd. Other threads signal it when
 //! they report events.
 //!
 //! A thread increments the count of parked threads before its last poll. A thread that reported

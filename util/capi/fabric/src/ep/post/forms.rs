@@ -44,7 +44,8 @@ macro_rules! forms {
 macro_rules! data_forms {
     (
         $table:expr, $message:ident, $collect:ident,
-        ($($arg:ident),*) => $args:expr; $data_form:ident, $inject:ident, $inject_data:ident = $method:ident
+        ($($arg:ident),*) => $args:expr;
+        $data_form:ident, $inject:ident, $inject_data:ident = $method:ident
     ) => {
         $table
             .$data_form(|ep, buf, len, desc, data, peer, $($arg,)* context| {
