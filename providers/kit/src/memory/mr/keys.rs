@@ -1,36 +1,28 @@
-//! Registered memory by key, for providers whose peers access it by requests to this process.
-//!
-//! Code that accesses a region's memory holds [`Regions`] meanwhile. Deregistration waits until no
-//! code holds it. A provider decides whether it announces regions to peers; most do not.
-
-mod counts;
+//! The key table of a domain, and the handles to its regions.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use rustc_hash::FxHashMap;
 use selvedge::rma::RmaIov;
 use selvedge::shared::SharedBytes;
 use selvedge::{Counter, Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr};
 
+use super::Denied;
+use super::counts::RegionCounters;
+use super::table::{Entry, NO_KEY, Publication, Table};
 use crate::fork_guard::ForkGuard;
 use crate::presence;
 
-pub use counts::{AccessEvents, Bound, Counts, ObjectSharing, RegionCounters};
-
 /// The number of segments of a registered region.
 pub const MR_IOV_LIMIT: usize = 1;
-/// The key of a region that peers may not use (`FI_KEY_NOTAVAIL`).
-const NO_KEY: u64 = u64::MAX;
 const REMOTE: MrAccess = MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE);
 
-/// The regions of a domain that peers may access, by key.
+/// The regions of a domain that peers may access, by key. `P` is the place where peers read them.
 #[derive(Debug)]
-pub struct Keys {
+pub struct Keys<P: Publication = ()> {
     mode: MrMode,
-    table: RwLock<Table>,
+    table: RwLock<Table<P>>,
     /// The counters that regions may be bound to, if the provider supports them.
     region_counters: Option<Arc<RegionCounters>>,
     /// Whether a counter has ever been bound to a region. In most programs none has, and an access
@@ -38,55 +30,21 @@ pub struct Keys {
     are_counted: AtomicBool,
 }
 
-#[derive(Debug, Default)]
-struct Table {
-    entries: FxHashMap<u64, Entry>,
-    counts: Counts,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// The remote address of the first byte.
-    start: u64,
-    len: usize,
-    /// The local address of the first byte.
-    first: usize,
-    access: MrAccess,
-}
-
 /// A lock on the regions of a domain, held by code that accesses their memory. No region is
 /// registered or deregistered meanwhile.
 #[derive(Debug)]
-pub struct Regions<'a>(RwLockReadGuard<'a, Table>);
-
-/// The reason why an access is denied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denied {
-    /// No region has the key.
-    Key,
-    /// The region does not grant the right.
-    Right,
-    /// Some of the bytes are outside of the region.
-    Bounds,
-    /// The region covers all addresses, but the addresses of this access are not mapped with the
-    /// necessary rights.
-    Unmapped,
-}
-
-impl Denied {
-    /// Returns the error number for the completion.
-    pub const fn errno(self) -> Errno {
-        match self {
-            Self::Key => Errno::KeyRejected,
-            Self::Right => Errno::Acces,
-            Self::Bounds | Self::Unmapped => Errno::Fault,
-        }
-    }
-}
+pub struct Regions<'a, P: Publication = ()>(RwLockReadGuard<'a, Table<P>>);
 
 impl Keys {
     /// Makes an empty table. `mode` says how peers address memory and who chooses keys.
     pub fn new(mode: MrMode) -> Self {
+        Self::published(mode, ())
+    }
+}
+
+impl<P: Publication> Keys<P> {
+    /// As [`Keys::new`], for a table whose entries peers read.
+    pub fn published(mode: MrMode, publication: P) -> Self {
         let basic = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
         let mode = match mode.contains(MrMode::BASIC) {
             true => mode | basic,
@@ -94,7 +52,7 @@ impl Keys {
         };
         Self {
             mode,
-            table: RwLock::default(),
+            table: RwLock::new(Table::new(publication)),
             region_counters: None,
             are_counted: AtomicBool::new(false),
         }
@@ -107,14 +65,15 @@ impl Keys {
         self
     }
 
-    /// Returns the mode of [`Self::new`], with the modes that [`MrMode::BASIC`] implies.
+    /// Returns the mode of [`Keys::new`], with the modes that [`MrMode::BASIC`] implies.
     pub const fn mode(&self) -> MrMode {
         self.mode
     }
 
     /// Locks the regions for accesses to their memory. The caller holds the lock for one step of a
     /// copy at most.
-    pub fn regions(&self) -> Regions<'_> {
+    #[inline]
+    pub fn regions(&self) -> Regions<'_, P> {
         Regions(self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -130,20 +89,43 @@ impl Keys {
         }
     }
 
-    fn bind(&self, key: u64, cntr: &Arc<dyn Counter>, events: MrAccess) -> Result<(), Error> {
+    /// As [`Self::count`], for the segments of an operation.
+    #[inline]
+    pub fn count_segments(&self, segments: &[RmaIov], access: MrAccess) {
+        let segments = segments.iter().map(|segment| (segment.key, segment.len));
+        self.count(segments, access);
+    }
+
+    fn bind(
+        &self,
+        (key, number): (u64, Option<u32>),
+        cntr: &Arc<dyn Counter>,
+        events: MrAccess,
+    ) -> Result<(), Error> {
         let Some(region_counters) = &self.region_counters else {
             let message =
                 format!("region of key {key:#x}: this provider has no counters of regions");
             return Err(Error::new(Errno::NoSys, message));
         };
-        if key == NO_KEY {
+        let Some(number) = number else {
             let message = "a counter for a region without remote rights: peers cannot access it";
             return Err(Error::new(Errno::Inval, message));
-        }
+        };
         let cntr = region_counters.add_counter(cntr)?;
-        self.table().counts.bind(key, &cntr, events)?;
+        let mut table = self.table();
+        table.counts.bind(key, &cntr, events)?;
         self.are_counted.store(true, Ordering::Relaxed);
+        table.mark_counted(number);
         Ok(())
+    }
+
+    /// Returns the address or offset by which peers name the first byte of a region, which is at
+    /// `first` in this process.
+    pub fn remote_start(&self, first: usize, attr: &mr::Attr) -> u64 {
+        match self.mode.contains(MrMode::VIRT_ADDR) {
+            true => first as u64,
+            false => attr.offset,
+        }
     }
 
     /// Registers memory for [`selvedge::Domain::reg`], whose caller has made the promise about the
@@ -170,64 +152,51 @@ impl Keys {
             );
             return Err(Error::new(Errno::Inval, message));
         }
-        let entry = Entry {
-            start: match self.mode.contains(MrMode::VIRT_ADDR) {
-                true => first as u64,
-                false => attr.offset,
-            },
+        self.add(Entry {
+            key: attr.requested_key,
+            start: self.remote_start(first, attr),
             len: segment.len,
             first,
             access: attr.access,
-        };
-        let key = match attr.access.intersects(REMOTE) {
-            true => self.add(entry, attr.requested_key)?,
-            false => NO_KEY,
-        };
+            is_counted: false,
+            details: P::Details::default(),
+        })
+    }
+
+    /// Adds a region under the key in `entry`, or under a new key where the provider chooses keys.
+    /// A region without remote rights gets no key.
+    ///
+    /// # Errors
+    /// [`Errno::NoKey`] if the key is in use; the system's error, if there is no memory for the
+    /// table.
+    pub fn add(self: &Arc<Self>, entry: Entry<P::Details>) -> Result<Arc<dyn MemoryRegion>, Error> {
+        let (mut key, mut number) = (NO_KEY, None);
+        if entry.access.intersects(REMOTE) {
+            let has_provider_key = self.mode.contains(MrMode::PROV_KEY);
+            let added = self.table().insert(entry, has_provider_key)?;
+            (key, number) = (added.0, Some(added.1));
+        }
         Ok(Arc::new(Region {
             keys: Arc::clone(self),
             key,
+            number,
             fork_guard: ForkGuard::current(),
         }))
     }
 
-    fn add(&self, entry: Entry, requested: u64) -> Result<u64, Error> {
-        let mut table = self.table();
-        let by_provider = self.mode.contains(MrMode::PROV_KEY);
-        let mut key = if by_provider { random() } else { requested };
-        while by_provider && (key == NO_KEY || table.entries.contains_key(&key)) {
-            key = random();
-        }
-        if key == NO_KEY || table.entries.contains_key(&key) {
-            let message = format!("the key {key:#x} is in use by another region");
-            return Err(Error::new(Errno::NoKey, message));
-        }
-        table.entries.insert(key, entry);
-        Ok(key)
-    }
-
-    fn table(&self) -> RwLockWriteGuard<'_, Table> {
+    fn table(&self) -> RwLockWriteGuard<'_, Table<P>> {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Regions<'_> {
+impl<P: Publication> Regions<'_, P> {
     /// Returns the memory of `segment`, which a peer wants to access with `rights`.
     ///
     /// # Errors
     /// The reason why the access is denied.
+    #[inline]
     pub fn locate(&self, segment: &RmaIov, rights: MrAccess) -> Result<SharedBytes, Denied> {
-        let entry = self.0.entries.get(&segment.key).ok_or(Denied::Key)?;
-        if !entry.access.contains(rights) {
-            return Err(Denied::Right);
-        }
-        let offset = segment
-            .addr
-            .checked_sub(entry.start)
-            .ok_or(Denied::Bounds)?;
-        let offset = usize::try_from(offset).map_err(|_| Denied::Bounds)?;
-        if offset > entry.len || segment.len > entry.len - offset {
-            return Err(Denied::Bounds);
-        }
+        let (entry, offset) = self.find(segment, rights)?;
         if !entry.is_whole() {
             return Ok(shared(entry.first, entry.len).part(offset, segment.len));
         }
@@ -237,12 +206,30 @@ impl Regions<'_> {
             false => Err(Denied::Unmapped),
         }
     }
-}
 
-impl Entry {
-    /// Whether the region covers all addresses, most of which are not mapped.
-    const fn is_whole(&self) -> bool {
-        self.first == 0 && self.len == usize::MAX
+    /// Checks that a peer may access a segment with `rights`. Does not find unmapped addresses of a
+    /// region over all addresses; [`Self::locate`] finds them.
+    ///
+    /// # Errors
+    /// The reason why the access is denied.
+    pub fn allow(&self, segment: &RmaIov, rights: MrAccess) -> Result<(), Denied> {
+        self.find(segment, rights).map(drop)
+    }
+
+    /// The place where peers read the entries.
+    pub fn publication(&self) -> &P {
+        &self.0.publication
+    }
+
+    /// Finds the region that holds a segment, and the segment's offset in the region.
+    #[inline]
+    fn find(
+        &self,
+        segment: &RmaIov,
+        rights: MrAccess,
+    ) -> Result<(&Entry<P::Details>, usize), Denied> {
+        let entry = self.0.find(segment.key).ok_or(Denied::Key)?;
+        Ok((entry, entry.locate(segment, rights)?))
     }
 }
 
@@ -263,19 +250,16 @@ fn shared(first: usize, len: usize) -> SharedBytes {
     unsafe { SharedBytes::new(first, len) }
 }
 
-/// A random number: the standard library seeds its hashers from the system.
-fn random() -> u64 {
-    RandomState::new().hash_one(std::process::id())
-}
-
 /// A registered region.
-struct Region {
-    keys: Arc<Keys>,
+struct Region<P: Publication> {
+    keys: Arc<Keys<P>>,
     key: u64,
+    /// The number of the entry; `None` for a region without remote rights.
+    number: Option<u32>,
     fork_guard: ForkGuard,
 }
 
-impl MemoryRegion for Region {
+impl<P: Publication> MemoryRegion for Region<P> {
     fn key(&self) -> u64 {
         self.key
     }
@@ -286,24 +270,23 @@ impl MemoryRegion for Region {
 
     fn bind_counter(&self, cntr: &Arc<dyn Counter>, events: MrAccess) -> Result<(), Error> {
         self.fork_guard.check_for(self)?;
-        self.keys.bind(self.key, cntr, events)
+        self.keys.bind((self.key, self.number), cntr, events)
     }
 }
 
-impl Drop for Region {
+impl<P: Publication> Drop for Region<P> {
     fn drop(&mut self) {
         // In a forked child the lock may be held by a thread that does not exist there.
-        if self.key != NO_KEY && self.fork_guard.is_owner() {
+        if let Some(number) = self.number.filter(|_| self.fork_guard.is_owner()) {
             let mut table = self.keys.table();
-            table.entries.remove(&self.key);
-            let counters = table.counts.remove(self.key);
+            let counters = table.remove(number);
             drop(table);
             drop(counters);
         }
     }
 }
 
-impl fmt::Debug for Region {
+impl<P: Publication> fmt::Debug for Region<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "region, key {:#x}", self.key)
     }
@@ -360,7 +343,7 @@ mod tests {
             (
                 segment(0, 65, 7),
                 MrAccess::REMOTE_WRITE,
-                Some(Denied::Right),
+                Some(Denied::Rights),
             ),
             (
                 segment(0, 65, 7),
