@@ -37,7 +37,7 @@ const PARTS: &[Part] = &[
         name: "testkit",
         dirs: &["testkit"],
         budget: None,
-        ceiling: 4_300,
+        ceiling: 4_450,
         reason: "",
     },
     Part {
@@ -98,7 +98,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 118_750,
+    ceiling: 118_900,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };
