@@ -640,12 +640,17 @@ const UNLAYERED: &str = "Membership";
 
 /// The methods of the objects of the contract, read from its sources.
 fn contract_methods() -> BTreeSet<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src");
-    let files = fs::read_dir(root).unwrap().map(|file| file.unwrap().path());
-    let files = files.filter(|path| path.extension().is_some_and(|it| it == "rs"));
-    files
-        .flat_map(|path| declared_methods(&fs::read_to_string(path).unwrap()))
-        .collect()
+    let mut unread = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src")];
+    let mut found = BTreeSet::new();
+    while let Some(path) = unread.pop() {
+        if path.is_dir() {
+            let entries = fs::read_dir(path).unwrap();
+            unread.extend(entries.map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            found.extend(declared_methods(&fs::read_to_string(path).unwrap()));
+        }
+    }
+    found
 }
 
 fn declared_methods(text: &str) -> Vec<String> {
