@@ -35,7 +35,7 @@ pub(super) enum State {
     Enabled,
 }
 
-/// The half of a context that an [`Ep`] represents.
+/// The half of a context that an `Ep` represents.
 pub(super) struct Half {
     pub(super) context: Arc<Context>,
     pub(super) side: Side,
@@ -69,7 +69,8 @@ impl Context {
     /// Opens the context with the bindings of its halves.
     ///
     /// # Errors
-    /// [`Errno::NoCq`] or [`Errno::NoAv`] for a missing binding; the provider's.
+    /// [`selvedge::Errno::NoCq`] or [`selvedge::Errno::NoAv`] for a missing binding; the
+    /// provider's.
     pub(super) fn open(
         &self,
         info: &Info,

@@ -34,7 +34,8 @@ pub(crate) fn allocate(number: u64) -> *mut Fid {
 /// The number of a request.
 ///
 /// # Errors
-/// [`Errno::Inval`] for a handle of another class, and for a request that was accepted or rejected.
+/// [`selvedge::Errno::Inval`] for a handle of another class, and for a request that was accepted or
+/// rejected.
 ///
 /// # Safety
 /// `handle` is NULL or a handle.

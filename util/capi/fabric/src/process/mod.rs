@@ -27,7 +27,7 @@ pub(crate) fn registry() -> &'static Registry {
 /// Completes an info that C has passed back, so that its provider can open the described object.
 ///
 /// # Errors
-/// [`Errno::NoDev`] for an unknown provider.
+/// [`selvedge::Errno::NoDev`] for an unknown provider.
 pub(crate) fn adopt_info(info: Info, hints: &Hints) -> Result<Info> {
     let adopted = registry().adopt(info, hints);
     adopted.map_err(|error| log_error(&error))

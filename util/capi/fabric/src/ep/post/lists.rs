@@ -110,10 +110,10 @@ unsafe impl LaidOutAs<RmaIoc> for abi::RmaIoc {}
 /// A list of at most [`MAX_SEGMENTS`] elements.
 ///
 /// # Errors
-/// As [`array`]; [`Errno::Inval`] for a longer list.
+/// As [`array()`]; [`Errno::Inval`] for a longer list.
 ///
 /// # Safety
-/// As [`array`].
+/// As [`array()`].
 #[inline(always)]
 pub(crate) unsafe fn bounded<'a, C: LaidOutAs<T>, T>(
     first: *const C,

@@ -45,7 +45,7 @@ pub(crate) trait Message<'a>: Operation<'a> + Sized {
     /// Reads the structure.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for an invalid segment.
+    /// [`selvedge::Errno::Inval`] for an invalid segment.
     ///
     /// # Safety
     /// The lists of the structure are valid for `'a`, with the counts that the structure states.
@@ -221,7 +221,8 @@ pub(crate) unsafe fn post_short_form<'a, M: Message<'a>>(
 /// Posts a message of a full form.
 ///
 /// # Errors
-/// [`Errno::Inval`] for NULL; those of [`Message::read`], of [`lists::flags`] and the provider's.
+/// [`selvedge::Errno::Inval`] for NULL; those of [`Message::read`], of [`lists::flags`] and the
+/// provider's.
 ///
 /// # Safety
 /// `msg` is NULL or points to a structure. For the structure, as [`Message::read`] and
