@@ -312,7 +312,7 @@ const PLANTS: &[Plant] = plants! {
         "an early small message is lost": ".insert((channel, message.tag), *message)\n            .is_none()" => ".contains_key(&(channel, message.tag))"
             fails "a_message_of_one_group_waits_while_another_group_reads_the_channel";
     }
-    "util/cheetah/src/core.rs": "selvedge-cheetah" "--lib" {
+    "util/cheetah/src/core/mod.rs": "selvedge-cheetah" "--lib" {
         "events found outside of a poll do not prevent parking": "state.has_unpolled_events |= engine.progress();" => "engine.progress();"
             fails "events_found_outside_of_a_poll_prevent_parking";
     }

@@ -37,16 +37,16 @@ const PARTS: &[Part] = &[
         name: "testkit",
         dirs: &["testkit"],
         budget: None,
-        ceiling: 4_300,
+        ceiling: 4_450,
         reason: "",
     },
     Part {
         name: "shm",
         dirs: &["providers/shm"],
         budget: Some(9_500),
-        ceiling: 14_850,
-        reason: "Restarted peers, proofs of keys, collective channels, mapped memory and telemetry \
-                 remain; libfabric's shm, the basis of the budget, has none of them.",
+        ceiling: 15_200,
+        reason: "Restarted peers, proofs of keys, collective channels, mapped memory, the shared heap \
+                 and telemetry remain; libfabric's shm, the basis of the budget, has none of them.",
     },
     Part {
         name: "kit",
@@ -81,8 +81,8 @@ const PARTS: &[Part] = &[
         name: "C interface, abi",
         dirs: &["util/capi/fabric", "abi"],
         budget: Some(7_500),
-        ceiling: 7_600,
-        reason: "Descriptive names are longer than the first names, and rustfmt breaks more lines.",
+        ceiling: 7_300,
+        reason: "",
     },
     Part {
         name: "everything else",
@@ -98,7 +98,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 118_750,
+    ceiling: 118_950,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };
