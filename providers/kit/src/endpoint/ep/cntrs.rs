@@ -20,7 +20,7 @@ pub(crate) struct Cntrs {
 
 impl Cntrs {
     /// # Errors
-    /// [`Errno::Inval`] for a counter of another domain.
+    /// [`selvedge::Errno::Inval`] for a counter of another domain.
     pub(super) fn resolve(bound: &Counters, domain: &DomainId) -> Result<Self, Error> {
         let resolved = |cntr: &Option<Arc<dyn Counter>>, name| {
             let resolved = |cntr| cntr::resolve(domain, name, cntr);
