@@ -126,7 +126,7 @@ const PLANTS: &[Plant] = plants! {
         "a layer does not forward a call": "fn set_err(value: u64);" => "fn set_err(value: u64) = { let _ = value; };"
             fails "every_call_of_the_contract_reaches_the_object_below_a_layer_that_changes_nothing";
     }
-    "providers/kit/src/layer/bound.rs": "selvedge-kit" "--lib" {
+    "providers/kit/src/layer/layered.rs": "selvedge-kit" "--lib" {
         "an endpoint is bound to the wrapped shared receives": "bind.srx = bind.srx.as_ref().map(srx);" => "let _ = srx;"
             fails "every_call_of_the_contract_reaches_the_object_below_a_layer_that_changes_nothing";
     }
@@ -254,9 +254,11 @@ const PLANTS: &[Plant] = plants! {
         "a parked receiver is not woken by a message of a channel": "            peer.wake();" => "            let _ = peer;"
             fails "a_killed_member_ends_the_collectives_of_parked_members";
     }
-    "providers/kit/src/coll/fast_path.rs": "selvedge-shm" "--test=collectives" {
-        "a fast-path round waits for the wrong member": "receive_channel: group.channel(receive.peer, receive.span.len)?" => "receive_channel: group.channel(send.peer, receive.span.len)?"
+    "providers/kit/src/coll/fast_collective.rs": "selvedge-shm" "--test=collectives" {
+        "a fast-path round waits for the wrong member": "receive_channel: channel(receive.peer, receive.span.len)?" => "receive_channel: channel(send.peer, receive.span.len)?"
             fails "repeated_barriers_hold_every_member_until_the_last_arrives";
+    }
+    "providers/kit/src/coll/engine/fast_path.rs": "selvedge-shm" "--test=collectives" {
         "fast-path collectives are not published": ".set_next_sequence(group.stats_slot, group.next_sequence);" => ".set_next_sequence(group.stats_slot, 1);"
             fails "fast_path_collectives_are_counted_in_telemetry";
         "a fast-path collective ends a round early": "fast_collective.rounds.get(fast_run.round) else" => "fast_collective.rounds.get(fast_run.round + usize::from(fast_run.round > 0)) else"
@@ -306,7 +308,7 @@ const PLANTS: &[Plant] = plants! {
         "a transmit context cannot join a group": "TX_CM: Table<OpsCm, Ep> = with_join(getname_table());" => "TX_CM: Table<OpsCm, Ep> = getname_table();"
             fails "contexts_in_c_join_groups_and_take_part_in_collectives";
     }
-    "providers/kit/src/coll/small_message.rs": "selvedge-shm" "--test=collectives" {
+    "providers/kit/src/coll/engine/small_message.rs": "selvedge-shm" "--test=collectives" {
         "an early small message is lost": ".insert((channel, message.tag), *message)\n            .is_none()" => ".contains_key(&(channel, message.tag))"
             fails "a_message_of_one_group_waits_while_another_group_reads_the_channel";
     }
@@ -318,7 +320,7 @@ const PLANTS: &[Plant] = plants! {
         "a completed stage of finalize waits": "Some(next) => state.stage = next," => "Some(next) => {\n                    state.stage = next;\n                    return Ok(false);\n                }"
             fails "a_single_context_finalizes_in_one_step";
     }
-    "providers/kit/src/coll/telemetry.rs": "selvedge-top" "--test=processes" {
+    "providers/kit/src/coll/engine/state.rs": "selvedge-top" "--test=processes" {
         "a waiting collective is not reported": "self.telemetry.groups.write_pending(&pending);" => "self.telemetry.groups.write_pending(&pending[..0]);"
             fails "waiting_members_name_the_missing_member";
         "a received message is still reported as awaited": "self.telemetry.groups.write_pending(&[]);" => "self.telemetry.groups.has_pending = false;"

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use selvedge::shared::SharedBytes;
 use selvedge::{Errno, FiAddr, Result};
 
-use super::group::Failure;
+use super::Failure;
 
 /// The largest length of a small message in bytes.
 pub const SMALL_MESSAGE_MAX: usize = 48;

@@ -13,15 +13,13 @@ use selvedge::{
 
 use super::channel::{Channels, CollectiveChannels};
 use super::completions::LayerCompletions;
-use super::engine::{Engine, Post, State};
-use super::group::Group;
-use super::join::Join;
+use super::engine::{CollTelemetry, Engine, Post, State};
+use super::group::{Group, Join};
 use super::members::{Members, rank_in};
 use super::memory::{Memory, UserBuffers};
 use super::plan::Shape;
 use super::reduction;
 use super::tag::{self, Number};
-use super::telemetry::CollTelemetry;
 use super::wire::{Events, Wire};
 use crate::cq::{Progress, Sink};
 use crate::domain::Base;

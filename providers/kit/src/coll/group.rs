@@ -1,4 +1,4 @@
-//! Groups, and the running collectives of each.
+//! Groups, their joins, and the running collectives of each.
 
 use std::sync::Arc;
 
@@ -6,17 +6,14 @@ use rustc_hash::FxHashMap;
 use selvedge::collective::Op;
 use selvedge::{Context, Errno, FiAddr, OpFlags};
 
+use super::Failure;
 use super::channel::SmallMessage;
-use super::fast_path::{FastCollective, FastRun};
-use super::join::Join;
+use super::fast_collective::{FastCollective, FastRun};
 use super::memory::{Memory, Scratch};
-use super::notification::NotificationReceive;
 use super::plan::{Plan, Shape};
-use super::tag::Number;
+use super::tag::{self, Number};
 use crate::atomic::Kernel;
-
-/// The error that has broken a group or failed a collective, with a description.
-pub(super) type Failure = (Errno, String);
+use crate::telemetry::now;
 
 /// A group that this endpoint has joined or is joining.
 #[derive(Debug)]
@@ -70,6 +67,14 @@ pub(super) struct Running {
     pub(super) waiting_since: u64,
     pub(super) context: Context,
     pub(super) flags: OpFlags,
+}
+
+/// The receive for notifications. The engine posts it only after a collective has waited for a
+/// while, because the provider matches each message against the oldest receive first.
+#[derive(Debug, Default)]
+pub(super) struct NotificationReceive {
+    pub(super) buffer: Option<Scratch>,
+    pub(super) is_posted: bool,
 }
 
 /// Plans that a group remembers, because programs repeat collectives.
@@ -129,5 +134,51 @@ impl Group {
         if scratch.len() <= MAX_RECYCLED {
             self.spare_scratch = Some(scratch);
         }
+    }
+}
+
+/// A join that is not complete.
+#[derive(Debug)]
+pub(super) struct Join {
+    pub(super) context: Context,
+    pub(super) tag: u64,
+    /// The members' numbers by rank. The member's own number is in its slot and is sent from there.
+    pub(super) words: Scratch,
+    /// The ranks to which the number was not sent yet, the next one last.
+    pub(super) unsent: Vec<usize>,
+    /// The ranks whose receives are not posted yet, the next one last.
+    pub(super) unposted: Vec<usize>,
+    /// Messages that are posted and not complete.
+    pub(super) outstanding: usize,
+    /// The time at which the join began, in nanoseconds of the system's monotonic clock.
+    pub(super) started: u64,
+    pub(super) failure: Option<Failure>,
+}
+
+impl Join {
+    pub(super) fn new(group: &Group, key: u32, context: Context) -> Self {
+        let words = Scratch::new(group.members.len() * 8);
+        words.set_word(group.rank, u64::from(group.number));
+        let mut others: Vec<_> = group.others().collect();
+        others.reverse();
+        Self {
+            context,
+            tag: tag::join(group.members.len(), key),
+            words,
+            unsent: others.clone(),
+            unposted: others,
+            outstanding: 0,
+            started: now(),
+            failure: None,
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.unsent.is_empty() && self.unposted.is_empty() && self.outstanding == 0
+    }
+
+    /// Records the first failure.
+    pub(super) fn set_failure(&mut self, errno: Errno, detail: String) {
+        self.failure.get_or_insert((errno, detail));
     }
 }

@@ -23,16 +23,12 @@ mod channel;
 mod completions;
 mod endpoint;
 mod engine;
-mod fast_path;
+mod fast_collective;
 mod group;
-mod join;
 mod members;
 mod memory;
-mod notification;
 mod plan;
-mod small_message;
 mod tag;
-mod telemetry;
 mod wire;
 
 use selvedge::collective::{Attr, Op, Query};
@@ -44,6 +40,9 @@ pub use channel::{CollectiveChannel, CollectiveChannels, SMALL_MESSAGE_MAX, Smal
 pub use completions::LayerCompletions;
 pub use endpoint::{InnerEndpoint, open};
 pub use members::Members;
+
+/// The error that has broken a group or failed a collective, with a description.
+type Failure = (Errno, String);
 
 /// The largest number of members of a group, which has 16 bits in the tag.
 const MAX_MEMBERS: usize = u16::MAX as usize;

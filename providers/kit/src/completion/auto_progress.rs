@@ -12,8 +12,9 @@ use selvedge::info::{self, DomainAttr};
 use selvedge::wait::Object;
 use selvedge::{Errno, Error};
 
+use crate::completion::progress::{BUDGET, Progress};
 use crate::completion::progress_list::ProgressList;
-use crate::cq::{BUDGET, Progress, Sink};
+use crate::cq::Sink;
 use crate::wait::{WaitCondition, WaitObject};
 
 /// A thread that drives the attached endpoints and parks while there is no progress to make.

@@ -11,8 +11,9 @@ use std::time::Duration;
 use selvedge::cntr::{Attr, Events};
 use selvedge::{Counter, Errno, Error, Result};
 
+use crate::completion::progress::{BUDGET, Progress};
 use crate::completion::progress_list::ProgressList;
-use crate::cq::{BUDGET, Progress, Sink};
+use crate::cq::Sink;
 use crate::domain::identity::{DomainId, OfDomain};
 use crate::endpoint::work::CounterWork;
 use crate::lock::Mode;
@@ -324,7 +325,7 @@ mod tests {
     use selvedge::wait;
 
     use super::*;
-    use crate::endpoint::work::{ReadyWork, WorkItem};
+    use crate::endpoint::work::{self, ReadyWork, WorkItem};
 
     #[expect(
         unsafe_code,
@@ -430,7 +431,12 @@ mod tests {
             threshold,
             action,
         };
-        let item = WorkItem::new(&work, ready_work.next_id(), &domain, 0, None).unwrap();
+        let item = WorkItem {
+            id: ready_work.next_id(),
+            threshold,
+            cntr_addr: 0,
+            action: work::action(&work, &domain, None).unwrap(),
+        };
         gate.work.add(item, ready_work);
         gate.release_work();
     }

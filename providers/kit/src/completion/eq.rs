@@ -9,8 +9,9 @@ use std::time::Duration;
 use selvedge::eq::{Attr, ErrEntry, Event};
 use selvedge::{Errno, Error, EventQueue, Result};
 
+use crate::completion::progress::{BUDGET, Progress};
 use crate::completion::progress_list::ProgressList;
-use crate::cq::{BUDGET, Progress, Sink};
+use crate::cq::Sink;
 use crate::domain::identity::FabricId;
 use crate::wait::{SPIN, WaitCondition, WaitObject};
 

@@ -5,5 +5,6 @@ pub(crate) mod auto_progress;
 pub mod cntr;
 pub mod cq;
 pub mod eq;
+pub(crate) mod progress;
 pub(crate) mod progress_list;
 pub mod wait;

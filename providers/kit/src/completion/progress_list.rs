@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cq::{Progress, Sink};
+use crate::completion::progress::{ArmOutcome, Progress};
+use crate::cq::Sink;
 use crate::lock::{Lock, Mode};
-use crate::wait::ArmOutcome;
 
 /// A list of the endpoints that a queue or counter drives. Its lock lets only one thread at a time
 /// make progress.

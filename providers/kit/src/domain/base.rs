@@ -201,7 +201,12 @@ impl Base {
         };
         let ready_work = self.lock_opened().ready_work(self.auto.as_ref())?;
         let id = ready_work.next_id();
-        let item = WorkItem::new(work, id, &self.id, Arc::as_ptr(&cntr).addr(), deferred_ops)?;
+        let item = WorkItem {
+            id,
+            threshold: work.threshold,
+            cntr_addr: Arc::as_ptr(&cntr).addr(),
+            action: work::action(work, &self.id, deferred_ops)?,
+        };
         cntr.work.add(item, &ready_work);
         cntr.release_work();
         ready_work.run();

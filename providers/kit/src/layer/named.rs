@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use selvedge::eq::{ErrEntry, Event};
 use selvedge::{Endpoint, PassiveEndpoint};
 
-use super::{EndpointLayer, Layered, Layers, PassiveLayer};
+use super::layered::{Layered, Layers, ObjectLayer};
 
 static ENDPOINTS: LayeredObjects<dyn Endpoint> = LayeredObjects(Mutex::new(Vec::new()));
 static PASSIVE: LayeredObjects<dyn PassiveEndpoint> = LayeredObjects(Mutex::new(Vec::new()));
@@ -58,7 +58,10 @@ impl<T: ?Sized> LayeredObjects<T> {
     }
 }
 
-impl<L: EndpointLayer> Layered<dyn Endpoint, L> {
+impl<L: ObjectLayer> Layered<dyn Endpoint, L>
+where
+    Self: Endpoint,
+{
     /// Makes events of queues with a layer of the same kind name this endpoint instead of the one
     /// below. Only endpoints that are bound to an event queue may call this: the safe layer
     /// ([`selvedge::owned`]) needs the only handle of its endpoints, and this call keeps a weak
@@ -69,7 +72,10 @@ impl<L: EndpointLayer> Layered<dyn Endpoint, L> {
     }
 }
 
-impl<L: PassiveLayer> Layered<dyn PassiveEndpoint, L> {
+impl<L: ObjectLayer> Layered<dyn PassiveEndpoint, L>
+where
+    Self: PassiveEndpoint,
+{
     /// Makes events of queues with a layer of the same kind name this endpoint instead of the one
     /// below.
     pub fn name_in_events(self: &Arc<Self>) {

@@ -12,7 +12,7 @@ use super::by_mask::ByMask;
 use super::multi::MultiBuffers;
 use super::queue::{Queue, Slot};
 use super::views::{NoView, Views};
-use super::{Envelope, Kind, LINEAR_LIMIT, Posted, Shared, Source, examine};
+use super::{Envelope, Kind, LINEAR_LIMIT, Posted, Shared, Source, Unexpected, examine};
 
 /// Posted receives and unexpected messages of one endpoint and interface.
 ///
@@ -45,19 +45,6 @@ pub struct Matcher<U> {
 struct Claimed<U> {
     context: Context,
     message: Unexpected<U>,
-}
-
-#[derive(Debug)]
-pub(super) struct Unexpected<U> {
-    pub(super) env: Envelope,
-    payload: U,
-}
-
-impl<U> Unexpected<U> {
-    /// Whether a receive with this source and tag takes the message.
-    pub(super) const fn is_taken_by(&self, src: Source, tag: TagMatch) -> bool {
-        tag.accepts(self.env.tag) && src.accepts(self.env.src)
-    }
 }
 
 impl<U> Matcher<U> {

@@ -23,9 +23,9 @@ mod shared;
 mod views;
 
 pub use matcher::Matcher;
-pub use policy::ReceivePolicy;
+pub use policy::{COMMON_FLAGS, ReceivePolicy};
 pub use quota::UnexpectedQuota;
-pub use receiver::{COMMON_FLAGS, Receiver};
+pub use receiver::Receiver;
 pub use shared::{Member, Shared};
 
 use selvedge::{CompletionFlags, Context, OpFlags, TagMatch};
@@ -117,6 +117,20 @@ pub struct Envelope {
     pub data: u64,
     /// Whether the sender gave completion data.
     pub has_data: bool,
+}
+
+/// An unexpected message of a matcher: its metadata, and the provider's data.
+#[derive(Debug)]
+struct Unexpected<U> {
+    env: Envelope,
+    payload: U,
+}
+
+impl<U> Unexpected<U> {
+    /// Whether a receive with this source and tag takes the message.
+    const fn is_taken_by(&self, src: Source, tag: TagMatch) -> bool {
+        tag.accepts(self.env.tag) && src.accepts(self.env.src)
+    }
 }
 
 /// Counts the queue members that a method examines, for the tests of its cost.

@@ -1,9 +1,12 @@
-//! The receive policy of an endpoint: the kinds of receives that may name their source, and the
-//! minimum of multi-receive buffers.
+//! The receive policy of an endpoint: the kinds of receives that may name their source, the minimum
+//! of multi-receive buffers, and the flags of plain receives.
 
-use selvedge::{Caps, FiAddr, Info};
+use selvedge::{Caps, FiAddr, Info, OpFlags};
 
 use super::Kind;
+
+/// The flags that every receive may have, a plain one included.
+pub const COMMON_FLAGS: OpFlags = OpFlags::COMPLETION.union(OpFlags::MORE);
 
 /// The receive policy of an endpoint.
 #[derive(Clone, Copy, Debug)]

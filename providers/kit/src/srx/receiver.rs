@@ -5,11 +5,9 @@
 
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags, Result};
 
-use super::{Envelope, Kind, Matcher, Posted, ReceivePolicy, Source};
+use super::{COMMON_FLAGS, Envelope, Kind, Matcher, Posted, ReceivePolicy, Source};
 use crate::Ep;
 
-/// The flags that every receive may have, a plain one included.
-pub const COMMON_FLAGS: OpFlags = OpFlags::COMPLETION.union(OpFlags::MORE);
 const PEEK_FLAGS: OpFlags = OpFlags::PEEK.union(OpFlags::CLAIM).union(OpFlags::DISCARD);
 
 /// A `Receiver` is the receive side of a provider's endpoint, for [`Self::recv_with_flags`].

@@ -3,9 +3,8 @@
 use selvedge::TagMatch;
 
 use super::index::{Index, Key};
-use super::matcher::Unexpected;
 use super::queue::{LimitReached, NONE, Queue, Slot};
-use super::{Envelope, LINEAR_LIMIT, MASKS, Source, examine};
+use super::{Envelope, LINEAR_LIMIT, MASKS, Source, Unexpected, examine};
 
 /// One index for each pair of ignore mask and directedness that was searched for.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! The completion queue of every provider.
 
 use std::fmt;
+use std::hint;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,9 +10,10 @@ use std::time::Duration;
 use selvedge::cq::{Attr, Entry, ErrEntry};
 use selvedge::{CompletionFlags, CompletionQueue, Context, Errno, Error, FiAddr, Result};
 
+use super::sink::Sink;
 use super::slot::Slot;
 use super::store::{DRIVE_INTERVAL, Store};
-use super::{BUDGET, Progress, Sink};
+use crate::completion::progress::{BUDGET, Progress};
 use crate::completion::progress_list::ProgressList;
 use crate::domain::identity::{DomainId, OfDomain};
 use crate::fork_guard::ForkGuard;
@@ -230,7 +232,7 @@ impl CqRing {
     /// Drives the endpoints, and takes the entries that they push.
     #[inline(never)]
     fn drive_and_take(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
-        let mut sink = Sink::new(self, out, src);
+        let mut sink = self.sink(out, src);
         self.drive(&mut sink);
         if sink.filled() > 0 {
             return Ok(sink.filled());
@@ -280,6 +282,18 @@ impl CqRing {
         self.endpoints.drive(DRIVE_INTERVAL, &mut Sink::none());
     }
 
+    /// A sink for a reader of this queue.
+    #[inline(always)]
+    pub(super) fn sink<'a>(&self, out: &'a mut [Entry], src: &'a mut [FiAddr]) -> Sink<'a> {
+        Sink::new(self.address(), out, src)
+    }
+
+    /// The address of the queue, by which a [`Sink`] recognises it.
+    #[inline(always)]
+    fn address(&self) -> usize {
+        (&raw const *self).addr()
+    }
+
     /// Drives the attached endpoints, unless another thread is driving them: the entries that the
     /// other thread causes are stored in this queue, too.
     #[inline(always)]
@@ -293,7 +307,7 @@ impl CqRing {
 
     /// Whether the queue stores neither a completion nor an error.
     #[inline(always)]
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.stored.load(Ordering::Relaxed) == 0
     }
 
@@ -301,6 +315,19 @@ impl CqRing {
     #[inline]
     fn publish_len(&self, store: &Store) {
         self.stored.store(store.stored(), Ordering::Relaxed);
+    }
+}
+
+impl Sink<'_> {
+    /// Reports a completion of `queue`: directly to the reader if the reader reads this queue, the
+    /// queue is empty, and the array has room; otherwise to the queue.
+    #[inline(always)]
+    pub fn push(&mut self, queue: &CqRing, entry: Entry, src: FiAddr) {
+        if self.is_for(queue.address()) && queue.is_empty() && self.store(entry, src) {
+            return;
+        }
+        hint::cold_path();
+        queue.push(entry, src);
     }
 }
 
@@ -347,7 +374,7 @@ impl CompletionQueue for CqRing {
 
     fn is_ready(&self) -> bool {
         if self.is_empty() {
-            self.drive(&mut Sink::new(self, &mut [], &mut []));
+            self.drive(&mut self.sink(&mut [], &mut []));
         }
         !self.is_empty()
     }

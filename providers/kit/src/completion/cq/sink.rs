@@ -1,16 +1,13 @@
-//! The fast path of a completion: directly into the array of the reader that drives progress.
-
-use std::{hint, ptr};
+//! The array of the reader that drives progress.
 
 use selvedge::FiAddr;
 use selvedge::cq::Entry;
 
-use super::CqRing;
-
 /// The array of the reader whose call of `read` drives progress.
 #[derive(Debug)]
 pub struct Sink<'a> {
-    reader: Option<&'a CqRing>,
+    /// The address of the queue that the reader reads; 0 without a reader.
+    queue: usize,
     out: &'a mut [Entry],
     src: &'a mut [FiAddr],
     /// The number of entries in the array.
@@ -21,23 +18,29 @@ impl<'a> Sink<'a> {
     /// A sink without a reader: every completion goes to its queue.
     pub fn none() -> Self {
         Self {
-            reader: None,
+            queue: 0,
             out: &mut [],
             src: &mut [],
             filled: 0,
         }
     }
 
-    /// A sink for a reader of `queue`, with room for entries in `out`, and for their sources in
-    /// `src` if that is not empty.
+    /// A sink for a reader of the queue at this address, with room for entries in `out`, and for
+    /// their sources in `src` if that is not empty.
     #[inline]
-    pub(super) fn new(queue: &'a CqRing, out: &'a mut [Entry], src: &'a mut [FiAddr]) -> Self {
+    pub(super) fn new(queue: usize, out: &'a mut [Entry], src: &'a mut [FiAddr]) -> Self {
         Self {
-            reader: Some(queue),
+            queue,
             out,
             src,
             filled: 0,
         }
+    }
+
+    /// Whether the sink is for a reader of the queue at this address.
+    #[inline(always)]
+    pub(super) fn is_for(&self, queue: usize) -> bool {
+        self.queue == queue
     }
 
     /// The number of entries in the array.
@@ -58,24 +61,18 @@ impl<'a> Sink<'a> {
         (self.out, self.src)
     }
 
-    /// Reports a completion of `queue`: directly to the reader if the reader reads this queue, the
-    /// queue is empty, and the array has room; otherwise to the queue.
+    /// Stores an entry in the array, if the array has room.
     #[inline(always)]
-    pub fn push(&mut self, queue: &CqRing, entry: Entry, src: FiAddr) {
-        let is_reader_queue = self.reader.is_some_and(|reader| ptr::eq(reader, queue));
-        if is_reader_queue
-            && queue.is_empty()
-            && let Some(slot) = self.out.get_mut(self.filled)
-        {
-            *slot = entry;
-            if let Some(slot) = self.src.get_mut(self.filled) {
-                *slot = src;
-            }
-            self.filled += 1;
-            return;
+    pub(super) fn store(&mut self, entry: Entry, src: FiAddr) -> bool {
+        let Some(slot) = self.out.get_mut(self.filled) else {
+            return false;
+        };
+        *slot = entry;
+        if let Some(slot) = self.src.get_mut(self.filled) {
+            *slot = src;
         }
-        hint::cold_path();
-        queue.push(entry, src);
+        self.filled += 1;
+        true
     }
 }
 
@@ -86,6 +83,7 @@ mod tests {
     use selvedge::{CompletionQueue, Context, cq::Attr};
 
     use super::*;
+    use crate::cq::CqRing;
     use crate::lock::Mode;
 
     #[expect(unsafe_code, reason = "a thread-safe queue promises nothing")]
@@ -105,7 +103,7 @@ mod tests {
     fn the_reader_gets_as_many_as_fit_and_the_queue_the_rest() {
         let cq = queue();
         let (mut out, mut src) = ([Entry::default(); 2], [FiAddr::UNSPEC; 2]);
-        let mut sink = Sink::new(&cq, &mut out, &mut src);
+        let mut sink = cq.sink(&mut out, &mut src);
         for number in 0..3 {
             sink.push(&cq, entry(number), FiAddr(number));
         }
@@ -121,7 +119,7 @@ mod tests {
         let cq = queue();
         cq.push(entry(0), FiAddr::UNSPEC);
         let mut out = [Entry::default(); 2];
-        let mut sink = Sink::new(&cq, &mut out, &mut []);
+        let mut sink = cq.sink(&mut out, &mut []);
         sink.push(&cq, entry(1), FiAddr::UNSPEC);
         assert_eq!(sink.filled(), 0);
         assert_eq!(cq.read(&mut out), Ok(2));
@@ -132,7 +130,7 @@ mod tests {
     fn a_reader_gets_no_completion_of_another_queue() {
         let (read_queue, other) = (queue(), queue());
         let mut out = [Entry::default(); 1];
-        let mut sink = Sink::new(&read_queue, &mut out, &mut []);
+        let mut sink = read_queue.sink(&mut out, &mut []);
         sink.push(&other, entry(7), FiAddr::UNSPEC);
         assert_eq!(sink.filled(), 0);
         assert_eq!(other.read(&mut out), Ok(1));

@@ -4,6 +4,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// The default time that threads poll before they park. The default exceeds the time that a parked
+/// thread needs to be woken and to respond, so that two threads that exchange messages learn that
+/// polling pays.
+pub const SPIN: Duration = Duration::from_micros(100);
+
 /// The spin policy of one wait object.
 ///
 /// Polling pays if the awaited event comes within the time that parking and waking take; it does

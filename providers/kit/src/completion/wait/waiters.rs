@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::WaitObject;
+use super::wait_object::WaitObject;
 
 /// The wait objects of the queues, counters and automatic progress threads that drive one endpoint.
 /// Attaching the endpoint registers them, so that a wake-up reaches every one of them.

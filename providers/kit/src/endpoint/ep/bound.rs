@@ -1,17 +1,16 @@
-//! The queues and counters that an endpoint is bound to, downcast to the kit's types.
+//! The queues, counters and threads that drive an endpoint, and the objects that it is bound to,
+//! downcast to the kit's types.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use selvedge::{
-    AddressVector, Bindings, CompletionFlags, CompletionQueue, Counter, Counters, Errno, Error,
-    EventQueue, SharedReceives,
+    AddressVector, Bindings, CompletionQueue, Errno, Error, EventQueue, SharedReceives,
 };
 
-use super::late::Late;
 use crate::AutoProgress;
-use crate::cntr::{self, Cntr};
+use crate::cntr::Cntr;
 use crate::cq::{CqRing, Progress};
 use crate::domain::identity::{DomainId, FabricId, OfDomain};
 use crate::endpoint::work::DeferredOps;
@@ -19,17 +18,6 @@ use crate::eq::Queue;
 use crate::fork_guard::ForkGuarded;
 use crate::mr::RegionCounters;
 use crate::srx::Shared;
-
-/// The counters of an endpoint, downcast to the kit's type.
-#[derive(Clone, Debug)]
-pub(crate) struct Cntrs {
-    pub(super) send: Option<Arc<Cntr>>,
-    pub(super) recv: Option<Arc<Cntr>>,
-    pub(super) read: Option<Arc<Cntr>>,
-    pub(super) write: Option<Arc<Cntr>>,
-    pub(super) remote_read: Option<Arc<Cntr>>,
-    pub(super) remote_write: Option<Arc<Cntr>>,
-}
 
 /// The queues, counters and threads that drive an endpoint. They are kept apart from the endpoint's
 /// state because detaching waits for progress, which takes the endpoint's lock.
@@ -75,17 +63,16 @@ impl Drivers {
         self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the queues and counters of [`Late`] drive `progress`, too. The caller binds the
-    /// endpoint to them afterwards.
+    /// Makes new queues and counters drive `progress`, too. The caller binds the endpoint to them
+    /// afterwards.
     ///
     /// # Errors
     /// As [`Self::attach`].
     pub(super) fn attach_late(
         &self,
-        late: &Late,
+        new: Bound,
         progress: &Arc<dyn Progress>,
     ) -> Result<(), Error> {
-        let new = late.bound();
         if self.eq.strong_count() > 0 {
             new.share();
         }
@@ -192,77 +179,6 @@ pub fn bound_srx(bind: &Bindings, domain: &DomainId) -> Result<Option<Arc<Shared
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn SharedReceives>::clone(srx);
     let resolved = domain.downcast("shared receive context of an endpoint", any, srx);
     resolved.map(Some)
-}
-
-impl Cntrs {
-    /// # Errors
-    /// [`Errno::Inval`] for a counter of another domain.
-    pub(super) fn resolve(bound: &Counters, domain: &DomainId) -> Result<Self, Error> {
-        let resolved = |cntr: &Option<Arc<dyn Counter>>, name| {
-            let resolved = |cntr| cntr::resolve(domain, name, cntr);
-            cntr.as_ref().map(resolved).transpose()
-        };
-        Ok(Self {
-            send: resolved(&bound.send, "send counter of an endpoint")?,
-            recv: resolved(&bound.recv, "recv counter of an endpoint")?,
-            read: resolved(&bound.read, "read counter of an endpoint")?,
-            write: resolved(&bound.write, "write counter of an endpoint")?,
-            remote_read: resolved(&bound.remote_read, "remote_read counter of an endpoint")?,
-            remote_write: resolved(&bound.remote_write, "remote_write counter of an endpoint")?,
-        })
-    }
-
-    /// The counter of operations of this kind.
-    #[inline]
-    pub(crate) fn for_kind(&self, kind: CompletionFlags) -> Option<&Arc<Cntr>> {
-        if kind.contains(CompletionFlags::SEND) {
-            self.send.as_ref()
-        } else if kind.contains(CompletionFlags::READ) {
-            self.read.as_ref()
-        } else if kind.contains(CompletionFlags::RECV) {
-            self.recv.as_ref()
-        } else {
-            self.write.as_ref()
-        }
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Cntr>> {
-        self.all().into_iter().flatten()
-    }
-
-    const fn all(&self) -> [&Option<Arc<Cntr>>; 6] {
-        [
-            &self.send,
-            &self.recv,
-            &self.read,
-            &self.write,
-            &self.remote_read,
-            &self.remote_write,
-        ]
-    }
-
-    /// Whether there is a kind of operations for which both `self` and `other` have a counter.
-    pub(super) fn have_any_of(&self, other: &Self) -> bool {
-        let mut pairs = self.all().into_iter().zip(other.all());
-        pairs.any(|(resolved, other)| resolved.is_some() && other.is_some())
-    }
-
-    /// Adds the counters of `other`, which replace those of the same kind.
-    pub(super) fn add(&mut self, other: &Self) {
-        let resolved = [
-            &mut self.send,
-            &mut self.recv,
-            &mut self.read,
-            &mut self.write,
-            &mut self.remote_read,
-            &mut self.remote_write,
-        ];
-        for (resolved, other) in resolved.into_iter().zip(other.all()) {
-            if other.is_some() {
-                resolved.clone_from(other);
-            }
-        }
-    }
 }
 
 /// A completion queue of an endpoint of `domain`, as the kit's type; error texts call it `name`.

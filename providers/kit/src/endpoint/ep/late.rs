@@ -13,7 +13,7 @@ use crate::fork_guard::ForkGuarded;
 
 /// The kit's own queues and counters of [`LateBindings`].
 #[derive(Debug)]
-pub(super) struct Late {
+struct Late {
     /// The queue of sends, and whether it reports every operation.
     tx_cq: Option<(Arc<CqRing>, bool)>,
     /// The queue of receives, as `tx_cq`.
@@ -56,7 +56,7 @@ impl Late {
         })
     }
 
-    pub(super) fn bound(&self) -> Bound {
+    fn bound(&self) -> Bound {
         let cqs = [&self.tx_cq, &self.rx_cq].into_iter().flatten();
         Bound {
             cqs: cqs.map(|(cq, _)| Arc::clone(cq)).collect(),
@@ -110,7 +110,7 @@ impl Drivers {
         };
         locked()?.as_mut().check_late(&late)?;
         // `attach_late` waits for progress, which takes the lock, so this thread must not hold it.
-        self.attach_late(&late, progress)?;
+        self.attach_late(late.bound(), progress)?;
         let mut state = locked()?;
         let ep = state.as_mut();
         ep.bind_late(&late);

@@ -1,6 +1,7 @@
 //! The common part of every endpoint: its queues, default flags and completion policy.
 
 mod bound;
+mod cntrs;
 mod late;
 mod received;
 
@@ -23,9 +24,9 @@ use crate::srx::Kind;
 use crate::telemetry::{self, EventKind, OpCounter, Settings, StatsPage};
 use crate::wait::Waiters;
 
-pub(crate) use bound::Cntrs;
 use bound::{Bound, bound_cq};
 pub use bound::{Drivers, bound_av, bound_eq, bound_srx};
+pub(crate) use cntrs::Cntrs;
 pub use late::RemoteCounters;
 
 /// The resolved bindings of an endpoint, and the reporting of its completed operations.

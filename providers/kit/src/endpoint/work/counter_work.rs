@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use selvedge::trigger::WorkId;
 
-use super::{ReadyWork, WorkItem};
+use super::item::WorkItem;
+use super::ready_work::ReadyWork;
 
 /// The work that waits at a counter.
 #[derive(Debug)]

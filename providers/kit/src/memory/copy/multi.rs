@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use selvedge::IovMut;
 
-use super::{RxBuf, Segment, Segments};
+use super::RxBuf;
+use super::segment_list::{Buffer, Segment, Segments};
 
 /// The part of a multi-receive buffer that no message has taken yet.
 ///
@@ -16,10 +17,6 @@ pub struct MultiBuf {
     rest: IovMut,
     buffer: Arc<Buffer>,
 }
-
-/// The token of a multi-receive buffer, which its rest and its parts share. The token exists while
-/// one of them does.
-pub(super) struct Buffer;
 
 /// A finished part of a multi-receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! The address vector of providers over IP: socket addresses by index.
 
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::SocketAddr;
 
-use super::resolve;
+use super::resolve::{self, canonical_addr};
 use crate::av::{Peer, Vector, insert_symmetric};
 use crate::coll::Members;
 use crate::domain::identity::{DomainId, OfDomain};
@@ -18,17 +18,6 @@ pub struct Av {
     table: Vector<SocketAddr>,
     /// The log target of the vector's warnings.
     target: &'static str,
-}
-
-/// The canonical form of an address: an IPv4-mapped address as IPv4, without IPv6 flow information.
-pub fn canonical_addr(addr: SocketAddr) -> SocketAddr {
-    match addr {
-        SocketAddr::V4(_) => addr,
-        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
-            Some(v4) => SocketAddr::new(v4.into(), v6.port()),
-            None => SocketAddrV6::new(*v6.ip(), v6.port(), 0, v6.scope_id()).into(),
-        },
-    }
 }
 
 impl Av {

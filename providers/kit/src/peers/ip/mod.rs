@@ -6,7 +6,8 @@ pub mod interface;
 pub mod resolve;
 
 pub use address_pair::{AddressPair, address_pairs, requested_address};
-pub use av::{Av, canonical_addr};
+pub use av::Av;
+pub use resolve::canonical_addr;
 
 /// The largest size of an address as text in bytes: an IPv6 address with scope and port, and the
 /// terminating zero.

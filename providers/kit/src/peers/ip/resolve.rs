@@ -1,11 +1,9 @@
 //! Name resolution: from nodes and services to socket addresses. The system's resolver may block,
 //! so it is called only if an application names a node.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, ToSocketAddrs, UdpSocket};
 
 use selvedge::{Errno, Error, Result};
-
-use super::av::canonical_addr;
 
 /// Resolves a node and a service; either may be missing. Without a node, the result is the wildcard
 /// address of this host. A service is a port number. If `is_numeric`, the node must be a numeric
@@ -62,6 +60,17 @@ pub fn parse_addr(text: &str) -> Option<SocketAddr> {
         .find_map(|scheme| text.strip_prefix(scheme))
         .unwrap_or(text);
     bare.parse().ok().map(canonical_addr)
+}
+
+/// The canonical form of an address: an IPv4-mapped address as IPv4, without IPv6 flow information.
+pub fn canonical_addr(addr: SocketAddr) -> SocketAddr {
+    match addr {
+        SocketAddr::V4(_) => addr,
+        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
+            Some(v4) => SocketAddr::new(v4.into(), v6.port()),
+            None => SocketAddrV6::new(*v6.ip(), v6.port(), 0, v6.scope_id()).into(),
+        },
+    }
 }
 
 /// Returns the address of this host that the system selects as the source of packets to `dest`,

@@ -1,5 +1,8 @@
-//! `Layers`: replaces the layered objects in bindings by the objects below.
+//! An object with a layer around it, and `Layers`, which replaces layered objects in bindings by the
+//! objects below.
 
+use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 
 use selvedge::trigger::{Action, CompletionTarget, Work};
@@ -8,24 +11,85 @@ use selvedge::{
     LateBindings, SharedReceives,
 };
 
-use super::{AvLayer, CntrLayer, CqLayer, EndpointLayer, EqLayer, Layered, SrxLayer};
+/// A layer around one object. `()` is a layer that changes nothing.
+pub trait ObjectLayer: Send + Sync + 'static {
+    /// The layers of the same kind around the objects that the object is bound to.
+    type Layers: Layers;
+
+    /// Closes the layer when the handle of the object is dropped. The object below still exists.
+    fn close(&self) {}
+}
+
+impl ObjectLayer for () {
+    type Layers = ();
+}
+
+/// An object with a layer around it.
+pub struct Layered<T: ?Sized, L: ObjectLayer> {
+    // Dropped before the layer, which may own memory that it has lent to the object.
+    pub(super) below: Arc<T>,
+    pub(super) layer: L,
+}
+
+impl<T: ?Sized, L: ObjectLayer> Layered<T, L> {
+    /// Puts a layer around an object.
+    pub fn new(below: Arc<T>, layer: L) -> Arc<Self> {
+        Arc::new(Self { below, layer })
+    }
+
+    /// The layer.
+    pub fn layer(&self) -> &L {
+        &self.layer
+    }
+}
+
+impl<T: ?Sized + Object, L: ObjectLayer> Layered<T, L> {
+    /// Downcasts an object to one with this layer, if it has this layer.
+    pub fn downcast(object: &T) -> Option<&Self> {
+        object.as_any().downcast_ref()
+    }
+
+    /// The object below the layer; `object` itself if it does not have this layer.
+    pub fn below(object: &Arc<T>) -> Arc<T> {
+        let below = Self::downcast(object).map_or(object, |layered| &layered.below);
+        Arc::clone(below)
+    }
+}
+
+impl<T: ?Sized, L: ObjectLayer> Drop for Layered<T, L> {
+    fn drop(&mut self) {
+        self.layer.close();
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, L: ObjectLayer> fmt::Debug for Layered<T, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.below.fmt(f)
+    }
+}
+
+/// An object of the contract, as a trait object.
+pub trait Object: 'static {
+    /// The object as `Any`, for a downcast.
+    fn as_any(&self) -> &dyn Any;
+}
 
 /// `Layers` names the layer of each kind of object that can be bound to another object. Its methods
 /// replace layered objects by the objects below; an object without that layer stays as it is. `()`
 /// is for layers that wrap none of these objects.
 pub trait Layers: Sized + 'static {
     /// The layer of completion queues.
-    type Cq: CqLayer;
+    type Cq: ObjectLayer;
     /// The layer of counters.
-    type Cntr: CntrLayer;
+    type Cntr: ObjectLayer;
     /// The layer of address vectors.
-    type Av: AvLayer;
+    type Av: ObjectLayer;
     /// The layer of event queues.
-    type Eq: EqLayer;
+    type Eq: ObjectLayer;
     /// The layer of shared receives.
-    type Srx: SrxLayer;
+    type Srx: ObjectLayer;
     /// The layer of endpoints.
-    type Endpoint: EndpointLayer;
+    type Endpoint: ObjectLayer;
 
     /// Returns the counter below `cntr`.
     fn counter(cntr: &Arc<dyn Counter>) -> Arc<dyn Counter> {

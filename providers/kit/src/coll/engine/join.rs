@@ -3,59 +3,17 @@
 //! Each member waits for a message of each other member directly, so each detects a failed member
 //! itself. A member that cannot join still waits for the others' numbers, to notify them.
 
+use selvedge::Errno;
 use selvedge::eq::{ErrEntry, Event};
-use selvedge::{Context, Errno};
 
-use super::engine::State;
-use super::group::{Failure, Group};
-use super::memory::Scratch;
-use super::tag::{self, Number, Purpose};
-use crate::telemetry::now;
-
-/// A join that is not complete.
-#[derive(Debug)]
-pub(super) struct Join {
-    context: Context,
-    tag: u64,
-    /// The members' numbers by rank. The member's own number is in its slot and is sent from there.
-    words: Scratch,
-    /// The ranks to which the number was not sent yet, the next one last.
-    unsent: Vec<usize>,
-    /// The ranks whose receives are not posted yet, the next one last.
-    unposted: Vec<usize>,
-    /// Messages that are posted and not complete.
-    outstanding: usize,
-    /// The time at which the join began, in nanoseconds of the system's monotonic clock.
-    pub(super) started: u64,
-    failure: Option<Failure>,
-}
-
-impl Join {
-    pub(super) fn new(group: &Group, key: u32, context: Context) -> Self {
-        let words = Scratch::new(group.members.len() * 8);
-        words.set_word(group.rank, u64::from(group.number));
-        let mut others: Vec<_> = group.others().collect();
-        others.reverse();
-        Self {
-            context,
-            tag: tag::join(group.members.len(), key),
-            words,
-            unsent: others.clone(),
-            unposted: others,
-            outstanding: 0,
-            started: now(),
-            failure: None,
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        self.unsent.is_empty() && self.unposted.is_empty() && self.outstanding == 0
-    }
-}
+use super::state::State;
+use crate::coll::Failure;
+use crate::coll::group::Join;
+use crate::coll::tag::{Number, Purpose};
 
 impl State {
     /// Posts the remaining messages, and completes a join whose messages are complete.
-    pub(super) fn continue_join(&mut self, number: Number) {
+    pub(in crate::coll) fn continue_join(&mut self, number: Number) {
         let Some(group) = self.groups.get_mut(&number) else {
             return;
         };
@@ -161,12 +119,5 @@ impl State {
             }
         }
         self.remove_if_left(number);
-    }
-}
-
-impl Join {
-    /// Records the first failure.
-    fn set_failure(&mut self, errno: Errno, detail: String) {
-        self.failure.get_or_insert((errno, detail));
     }
 }

@@ -4,11 +4,12 @@
 use selvedge::Errno;
 use selvedge::shared::SharedBytes;
 
-use super::channel::{self, Channels, SMALL_MESSAGE_MAX, SmallMessage};
-use super::engine::State;
-use super::group::{Failure, Group, Running};
-use super::plan::{Message, Span};
-use super::tag::{self, Number};
+use super::state::State;
+use crate::coll::Failure;
+use crate::coll::channel::{self, Channels, SMALL_MESSAGE_MAX, SmallMessage};
+use crate::coll::group::{Group, Running};
+use crate::coll::plan::{Message, Span};
+use crate::coll::tag::{self, Number};
 
 /// The largest number of messages that one poll takes from a channel. A peer that sends without end
 /// must not block the poll.

@@ -5,17 +5,16 @@ use std::sync::Arc;
 
 use selvedge::{Endpoint, Error, FiAddr, Info};
 
-use super::engine::State;
-use super::group::{Group, Running};
-use super::members::Members;
-use super::plan::Message;
+use crate::coll::group::{Group, Running};
+use crate::coll::members::Members;
+use crate::coll::plan::Message;
+use crate::telemetry::endpoint_name;
 use crate::telemetry::groups::{AwaitedMember, GroupRecorder, PendingCollective};
-use crate::telemetry::{endpoint_name, now};
 
 /// The telemetry page of an endpoint's groups, and the address vector with the members' names.
 #[derive(Debug)]
-pub(super) struct CollTelemetry {
-    pub(super) groups: GroupRecorder,
+pub(in crate::coll) struct CollTelemetry {
+    pub(in crate::coll) groups: GroupRecorder,
     members: Arc<dyn Members>,
 }
 
@@ -23,7 +22,7 @@ pub(super) struct CollTelemetry {
 const MAX_NAMED: usize = 4;
 
 impl CollTelemetry {
-    pub(super) fn open(
+    pub(in crate::coll) fn open(
         info: &Info,
         members: &Arc<dyn Members>,
         ep: &dyn Endpoint,
@@ -40,35 +39,6 @@ impl CollTelemetry {
     fn name(&self, member: FiAddr) -> String {
         let address = self.members.member(member);
         address.map_or_else(|_| String::new(), |it| endpoint_name(&it))
-    }
-}
-
-impl State {
-    /// Writes the pending collectives and joins.
-    #[cold]
-    pub(super) fn write_pending(&mut self) {
-        let mut pending = Vec::new();
-        for group in self.groups.values_mut() {
-            pending.extend(group.pending_join(&self.telemetry));
-            let mut running = std::mem::take(&mut group.running);
-            for running in &mut running {
-                if running.waiting_since == 0 {
-                    running.waiting_since = now();
-                }
-                pending.push(group.pending_collective(&self.telemetry, running));
-            }
-            group.running = running;
-        }
-        pending.sort_by_key(|pending| (pending.since, pending.sequence));
-        self.telemetry.groups.write_pending(&pending);
-    }
-
-    /// Clears the pending collectives, because one of them has completed.
-    #[inline]
-    pub(super) fn clear_pending(&mut self) {
-        if self.telemetry.groups.has_pending {
-            self.telemetry.groups.write_pending(&[]);
-        }
     }
 }
 
@@ -97,7 +67,7 @@ impl Group {
     }
 
     /// The entry of a join, which waits for the members whose number was not received.
-    fn pending_join(&self, telemetry: &CollTelemetry) -> Option<PendingCollective> {
+    pub(super) fn pending_join(&self, telemetry: &CollTelemetry) -> Option<PendingCollective> {
         let join = self.join.as_ref()?;
         let missing = || self.others().filter(|&rank| self.numbers[rank].is_none());
         Some(PendingCollective {
@@ -112,7 +82,7 @@ impl Group {
 
     /// The entry of a collective, which waits for the messages of its round, or for room to send
     /// its own.
-    fn pending_collective(
+    pub(super) fn pending_collective(
         &self,
         telemetry: &CollTelemetry,
         running: &Running,

@@ -9,150 +9,20 @@
 
 use std::sync::Arc;
 
-use selvedge::atomic::{self, Datatype, Family};
 use selvedge::collective::{CollectiveMsg, Op};
 use selvedge::{Context, OpFlags};
 
-use super::channel::{Channels, SmallMessage};
-use super::engine::State;
-use super::group::{Group, Running};
-use super::memory::{Memory, Scratch, UserBuffers};
-use super::plan::{Plan, Shape, Step};
-use super::tag::{self, Number};
-use crate::atomic::{Args, Kernel, Single};
-
-/// The precomputed rounds of a collective that a group has run before.
-#[derive(Debug)]
-pub(super) struct FastCollective {
-    coll: Op,
-    datatype: Datatype,
-    op: atomic::Op,
-    count: usize,
-    plan: Arc<Plan>,
-    rounds: Box<[Exchange]>,
-    /// The reduction of two values; none for a barrier.
-    reduction: Option<Reduction>,
-}
-
-/// One round: a message to one member, and a message from another.
-#[derive(Debug)]
-struct Exchange {
-    send_channel: u32,
-    receive_channel: u32,
-    /// The number by which the receiver knows the group.
-    remote_number: Number,
-    label: u32,
-    /// Whether the received value is the left operand.
-    is_left: bool,
-}
-
-#[derive(Debug)]
-enum Reduction {
-    Single(Single),
-    /// By a kernel, in scratch memory.
-    Kernel(Kernel, Scratch),
-}
-
-/// The collective that runs on the fast path.
-#[derive(Debug)]
-pub(super) struct FastRun {
-    fast_collective: usize,
-    pub(super) sequence: u32,
-    round: usize,
-    /// Whether this round's message was sent and the received one is awaited.
-    is_awaiting: bool,
-    value: u64,
-    user_buffers: UserBuffers,
-    context: Context,
-    flags: OpFlags,
-}
+use super::state::State;
+use crate::atomic::Kernel;
+use crate::coll::channel::{Channels, SmallMessage};
+use crate::coll::fast_collective::{FastCollective, FastRun};
+use crate::coll::group::{Group, Running};
+use crate::coll::memory::{Memory, UserBuffers};
+use crate::coll::plan::Shape;
+use crate::coll::tag::{self, Number};
 
 /// Collectives that a group remembers.
 const MAX_REMEMBERED: usize = 4;
-
-impl FastCollective {
-    fn new(
-        group: &Group,
-        msg: &CollectiveMsg,
-        shape: &Shape,
-        kernel: Option<Kernel>,
-    ) -> Option<Self> {
-        let is_word = match shape.coll {
-            Op::Barrier => true,
-            Op::Allreduce => shape.result_len() == 8 && shape.ranks.is_power_of_two(),
-            _ => false,
-        };
-        if !is_word || shape.ranks < 2 {
-            return None;
-        }
-        let plan = Arc::new(Plan::new(shape));
-        let rounds = plan.rounds.iter().map(|round| {
-            let ([receive], [send]) = (&round.receives[..], &round.sends[..]) else {
-                return None;
-            };
-            let is_left = matches!(round.local_steps.first(),
-                Some(Step::Reduce { target, .. }) if *target == receive.span);
-            Some(Exchange {
-                send_channel: group.channel(send.peer, send.span.len)?,
-                receive_channel: group.channel(receive.peer, receive.span.len)?,
-                remote_number: group.numbers[send.peer]?,
-                label: send.label,
-                is_left,
-            })
-        });
-        let reduction = kernel.map(
-            |kernel| match Single::of(Family::Base, msg.datatype, msg.op) {
-                Some(single) => Reduction::Single(single),
-                None => Reduction::Kernel(kernel, Scratch::new(8)),
-            },
-        );
-        Some(Self {
-            coll: shape.coll,
-            datatype: msg.datatype,
-            op: msg.op,
-            count: msg.count,
-            rounds: rounds.collect::<Option<_>>()?,
-            reduction,
-            plan,
-        })
-    }
-
-    #[inline]
-    fn matches_msg(&self, msg: &CollectiveMsg) -> bool {
-        let is_barrier = self.coll == Op::Barrier;
-        self.coll == msg.coll
-            && (is_barrier
-                || self.datatype == msg.datatype && self.op == msg.op && self.count == msg.count)
-    }
-
-    fn kernel(&self) -> Option<Kernel> {
-        let found = crate::atomic::query(Family::Base, self.datatype, self.op).ok();
-        found.filter(|_| self.reduction.is_some())
-    }
-}
-
-impl Reduction {
-    #[inline]
-    fn apply(&self, left: u64, right: u64) -> u64 {
-        match self {
-            Self::Single(single) => single.value(left, right),
-            Self::Kernel(kernel, scratch) => reduce_by_kernel(kernel, scratch, left, right),
-        }
-    }
-}
-
-#[inline(never)]
-fn reduce_by_kernel(kernel: &Kernel, scratch: &Scratch, left: u64, right: u64) -> u64 {
-    scratch.set_word(0, left);
-    let args = Args {
-        operand: &right.to_ne_bytes(),
-        compare: &[],
-        result: &mut [],
-    };
-    let done = kernel.apply(scratch.word_bytes(0), args);
-    done.expect("elements are aligned in scratch memory");
-    scratch.word(0)
-}
 
 impl Group {
     /// The remembered collective that matches the call, if the fast path can run it now.
@@ -171,7 +41,12 @@ impl Group {
     }
 
     /// Remembers a collective for the next call.
-    pub(super) fn remember(&mut self, msg: &CollectiveMsg, shape: &Shape, kernel: Option<Kernel>) {
+    pub(in crate::coll) fn remember(
+        &mut self,
+        msg: &CollectiveMsg,
+        shape: &Shape,
+        kernel: Option<Kernel>,
+    ) {
         if self.channels.is_empty()
             || self
                 .fast_collectives
@@ -180,7 +55,10 @@ impl Group {
         {
             return;
         }
-        if let Some(fast_collective) = FastCollective::new(self, msg, shape, kernel) {
+        let channel = |rank, len| self.channel(rank, len);
+        if let Some(fast_collective) =
+            FastCollective::new(msg, shape, kernel, &self.numbers, channel)
+        {
             if self.fast_collectives.len() == MAX_REMEMBERED {
                 self.fast_collectives.remove(0);
             }
@@ -264,7 +142,7 @@ impl Group {
     }
 
     /// Moves the running collective to the slow path.
-    pub(super) fn move_to_slow_path(&mut self) {
+    pub(in crate::coll) fn move_to_slow_path(&mut self) {
         let Some(fast_run) = self.fast_run.take() else {
             return;
         };
@@ -344,7 +222,7 @@ impl State {
     /// Begins a collective if its group remembers it and the fast path can run it now.
     /// `user_buffers` returns the application's memory of this many bytes.
     #[inline]
-    pub(super) fn start_on_fast_path(
+    pub(in crate::coll) fn start_on_fast_path(
         &mut self,
         number: Number,
         msg: &CollectiveMsg,

@@ -4,17 +4,9 @@ use std::mem;
 
 use selvedge::Errno;
 
-use super::engine::State;
-use super::memory::Scratch;
-use super::tag::{self, Number, Purpose};
-
-/// The receive for notifications. The engine posts it only after a collective has waited for a
-/// while, because the provider matches each message against the oldest receive first.
-#[derive(Debug, Default)]
-pub(super) struct NotificationReceive {
-    buffer: Option<Scratch>,
-    is_posted: bool,
-}
+use super::state::State;
+use crate::coll::memory::Scratch;
+use crate::coll::tag::{self, Number, Purpose};
 
 /// The contents of a ping. Any other value is the number of the error that has broken the group.
 const PING: u64 = 0;
