@@ -91,7 +91,6 @@
 //! | [`trigger`] | triggered operations and deferred work |
 //! | [`collective`] | collective operations of groups: [`Collective`] |
 //! | [`av`], [`mr`], [`alloc`] | [`AddressVector`], [`MemoryRegion`], [`Allocation`] |
-//! | [`presence`] | checks whether addresses are mapped |
 //!
 //! The crate root has the objects ([`Provider`], [`Registry`], [`Fabric`], [`Domain`],
 //! [`Endpoint`],
@@ -116,7 +115,7 @@ mod types;
 pub use av::AddressVector;
 pub use discovery::{Alias, Explanation, Outcome, Provider, Query, Registry, text};
 pub use info::{Hints, Info};
-pub use memory::{Allocation, MemoryRegion, alloc, mr, presence, shared};
+pub use memory::{Allocation, MemoryRegion, alloc, mr, shared};
 pub use objects::{
     Bindings, ConnectionManagement, Counters, Domain, Endpoint, EpOption, EpOptionName, Fabric,
     LateBindings, Limits, Membership, PassiveEndpoint, ScalableEndpoint, SharedReceives,

@@ -3,7 +3,6 @@
 pub mod alloc;
 pub mod mr;
 mod pages;
-pub mod presence;
 pub mod shared;
 
 pub use alloc::Allocation;

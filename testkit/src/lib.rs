@@ -4,6 +4,7 @@ mod data;
 pub mod domain;
 pub mod endpoint;
 pub mod fuzz;
+pub mod local;
 pub mod memory;
 pub mod op;
 mod oracles;

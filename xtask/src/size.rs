@@ -52,7 +52,7 @@ const PARTS: &[Part] = &[
         name: "kit",
         dirs: &["providers/kit"],
         budget: Some(11_500),
-        ceiling: 15_300,
+        ceiling: 15_450,
         reason: "Collectives (3,100 lines), telemetry (1,600) and the forwarding layer (700) \
                  are shared by all providers.",
     },
@@ -88,7 +88,7 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 25_750,
+        ceiling: 25_600,
         reason: "",
     },
 ];

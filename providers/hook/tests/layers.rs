@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,13 +15,14 @@ use std::time::{Duration, Instant};
 use selvedge::cq::Entry;
 use selvedge::info::{EpType, RxAttr};
 use selvedge::{
-    Address, AddressVector, Bindings, Caps, CompletionQueue, Context, Desc, Endpoint, Errno,
-    FiAddr, Hints, Info, Iov, IovMut, MrAccess, OpFlags, Registry, SharedReceives, TagMatch,
-    TaggedExt as _, alloc, av, cntr, cq, eq, tagged,
+    Address, Caps, Context, Errno, FiAddr, Hints, Info, IovMut, MrAccess, OpFlags, SharedReceives,
+    TagMatch, alloc, cntr, eq, tagged,
 };
 use selvedge_hook::{Hooked, hooked};
 use selvedge_kit::telemetry::calls::CallLog;
 use selvedge_kit::telemetry::layout::{CALLS_WORDS, MEMFD_NAME};
+use selvedge_testkit::domain::{Recv, Send};
+use selvedge_testkit::local::{self, LocalEndpoint, open_domain};
 
 static SHM: Hooked = hooked(&selvedge_shm::PROVIDER);
 static TCP: Hooked = hooked(&selvedge_tcp::PROVIDER);
@@ -40,10 +42,8 @@ impl TestEnv {
 
     fn info(&self, pairs: &[(&str, &str)]) -> Info {
         let file = ("FI_HOOK_FILE", self.file.to_str().unwrap());
-        let params = pairs.iter().copied().chain([file]).collect();
-        let registry = Registry::new().with(&SHM).with_params(params);
-        let hints = Hints::new().caps(Caps::MSG | Caps::TAGGED);
-        registry.infos(&hints).unwrap().remove(0)
+        let params: Vec<_> = pairs.iter().copied().chain([file]).collect();
+        local::info(&SHM, &params, &Hints::new().caps(Caps::MSG | Caps::TAGGED))
     }
 
     fn written(&self) -> String {
@@ -59,32 +59,42 @@ impl Drop for TestEnv {
 }
 
 /// An endpoint whose address vector has the endpoint's address.
-struct Side {
-    ep: Arc<dyn Endpoint>,
-    cq: Arc<dyn CompletionQueue>,
+struct LoopbackEndpoint {
+    local: LocalEndpoint,
     self_addr: FiAddr,
 }
 
-fn open_side(info: &Info) -> Side {
-    let domain = info.open().unwrap();
-    let cq = domain.cq(&cq::Attr::default()).unwrap();
-    let av: Arc<dyn AddressVector> = domain.av(&av::Attr::default()).unwrap();
-    let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
-    let ep = domain.endpoint(info, bind).unwrap();
-    let self_addr = av.insert_one(&ep.address().unwrap()).unwrap();
-    Side { ep, cq, self_addr }
+impl Deref for LoopbackEndpoint {
+    type Target = LocalEndpoint;
+
+    fn deref(&self) -> &LocalEndpoint {
+        &self.local
+    }
+}
+
+impl LoopbackEndpoint {
+    fn open(info: &Info) -> Self {
+        Self::from(LocalEndpoint::open(info))
+    }
+}
+
+impl From<LocalEndpoint> for LoopbackEndpoint {
+    fn from(local: LocalEndpoint) -> Self {
+        let self_addr = local.insert_endpoint(&local);
+        Self { local, self_addr }
+    }
 }
 
 #[test]
 fn a_trace_has_a_line_for_each_call_from_the_first_to_the_last() {
     let env = TestEnv::new();
-    let side = open_side(&env.info(&[("FI_HOOK", "trace")]));
+    let side = LoopbackEndpoint::open(&env.info(&[("FI_HOOK", "trace")]));
     side.ep.tinject(b"hello", side.self_addr, 7, None).unwrap();
     assert_eq!(
         side.ep.tinject(&[0; 1 << 20], side.self_addr, 7, None),
         Err(Errno::MsgSize)
     );
-    assert_eq!(side.cq.read(&mut [Entry::default()]), Ok(0));
+    assert_eq!(side.cq().read(&mut [Entry::default()]), Ok(0));
     drop(side);
     let text = env.written();
     let lines: Vec<serde_json::Value> = text
@@ -130,7 +140,7 @@ fn a_trace_has_a_line_for_each_call_from_the_first_to_the_last() {
 #[test]
 fn perf_counts_calls_errors_and_time() {
     let env = TestEnv::new();
-    let side = open_side(&env.info(&[("FI_HOOK", "perf")]));
+    let side = LoopbackEndpoint::open(&env.info(&[("FI_HOOK", "perf")]));
     for _ in 0..5 {
         side.ep.tinject(b"hello", side.self_addr, 7, None).unwrap();
     }
@@ -149,38 +159,24 @@ fn perf_counts_calls_errors_and_time() {
 }
 
 /// Sends one message from the endpoint to itself. The receive and the send complete.
-fn exchange(side: &Side, len: usize, tag: u64) {
-    let (mut received, sent) = (vec![0_u8; len], vec![7_u8; len]);
-    let read_count = || {
-        let mut entries = [Entry::default(); 4];
-        side.cq.read(&mut entries).unwrap()
-    };
-    let (iov_mut, iov) = (IovMut::new(&mut received), Iov::new(&sent));
-    let (ep, self_addr, context) = (&side.ep, side.self_addr, Context(tag));
-    // SAFETY: the buffers live until both operations have completed, below.
-    unsafe {
-        ep.trecv(
-            iov_mut,
-            Desc::NONE,
-            self_addr,
-            TagMatch::exact(tag),
-            context,
-        )
+fn exchange(side: &LoopbackEndpoint, len: usize, tag: u64) {
+    let sent = vec![7_u8; len];
+    let recv = Recv::new(tag)
+        .from(side.self_addr)
+        .tag(TagMatch::exact(tag));
+    let received = side.recv_new(len, &recv);
+    let send = Send::new(side.self_addr, tag).tag(tag);
+    side.send_copy(&sent, &send).unwrap();
+    for _ in 0..2 {
+        side.wait(&[]).unwrap();
     }
-    .unwrap();
-    // SAFETY: as above.
-    unsafe { ep.tsend(iov, Desc::NONE, self_addr, tag, context) }.unwrap();
-    let mut count = 0;
-    while count < 2 {
-        count += read_count();
-    }
-    assert_eq!(received, sent);
+    assert_eq!(received.bytes(), sent);
 }
 
 #[test]
 fn perf_times_operations_by_kind_and_size_until_they_are_read() {
     let env = TestEnv::new();
-    let side = open_side(&env.info(&[("FI_HOOK", "perf")]));
+    let side = LoopbackEndpoint::open(&env.info(&[("FI_HOOK", "perf")]));
     (0..5).for_each(|tag| exchange(&side, 8, tag));
     (0..3).for_each(|tag| exchange(&side, 5000, tag));
     side.ep.tinject(b"hello", side.self_addr, 7, None).unwrap();
@@ -215,7 +211,7 @@ fn perf_times_operations_by_kind_and_size_until_they_are_read() {
 #[test]
 fn faults_follow_their_rules_and_outer_layers_see_them() {
     let env = TestEnv::new();
-    let side = open_side(&env.info(&[
+    let side = LoopbackEndpoint::open(&env.info(&[
         ("FI_HOOK", "trace;fault"),
         (
             "FI_HOOK_FAULT",
@@ -241,7 +237,7 @@ fn faults_follow_their_rules_and_outer_layers_see_them() {
 #[test]
 fn inner_layers_do_not_see_calls_that_outer_layers_fail() {
     let env = TestEnv::new();
-    let side = open_side(&env.info(&[
+    let side = LoopbackEndpoint::open(&env.info(&[
         ("FI_HOOK", "fault;trace"),
         ("FI_HOOK_FAULT", "tinject:error=AGAIN@1+"),
     ]));
@@ -272,27 +268,21 @@ fn the_error_for_an_invalid_variable_quotes_the_value() {
 #[test]
 fn without_fi_hook_there_is_no_layer() {
     let env = TestEnv::new();
-    let side = open_side(&env.info(&[]));
+    let side = LoopbackEndpoint::open(&env.info(&[]));
     drop(side);
     assert!(!env.file.exists());
 }
 
 #[test]
 fn an_event_names_the_applications_endpoint_when_its_fabric_is_open_twice() {
-    let params = [("FI_HOOK", "perf")].into_iter().collect();
-    let registry = Registry::new().with(&TCP).with_params(params);
     let hints = Hints::new()
         .caps(Caps::MSG)
         .ep_type(EpType::Msg)
         .src_addr("127.0.0.1:0".parse().unwrap());
-    let info = registry.infos(&hints).unwrap().remove(0);
+    let info = local::info(&TCP, &[("FI_HOOK", "perf")], &hints);
     let eq = info.fabric().unwrap().eq(&eq::Attr::default()).unwrap();
-    let domain = info.open().unwrap();
-    let cq = domain.cq(&cq::Attr::default()).unwrap();
-    let av = domain.av(&av::Attr::default()).unwrap();
-    let mut bind = Bindings::new(cq, av);
-    bind.eq = Some(Arc::clone(&eq));
-    let ep = domain.endpoint(&info, bind).unwrap();
+    let endpoint = LocalEndpoint::open_with(&info, |_, config| config.eq = Some(Arc::clone(&eq)));
+    let ep = &endpoint.ep;
     let closed_port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
     let closed_port = Address::Ip(closed_port.unwrap());
     ep.cm().unwrap().connect(&closed_port, &[]).unwrap();
@@ -303,7 +293,7 @@ fn an_event_names_the_applications_endpoint_when_its_fabric_is_open_twice() {
         }
     };
     assert_eq!(error.errno, Errno::ConnRefused);
-    assert!(Arc::ptr_eq(&error.ep.unwrap(), &ep));
+    assert!(Arc::ptr_eq(&error.ep.unwrap(), ep));
 }
 
 #[test]
@@ -316,17 +306,17 @@ fn rules_apply_to_opening_contexts_and_joining_groups() {
             "context:error=NOMEM@2;join:error=NOSPC;srx_close:delay=1us",
         ),
     ]);
-    let domain = info.open().unwrap();
-    drop(domain.srx(&RxAttr::default()).unwrap());
-    let sep = domain.scalable_endpoint(&info).unwrap();
+    let domain = open_domain(&info).unwrap();
+    drop(domain.domain().srx(&RxAttr::default()).unwrap());
+    let sep = domain.domain().scalable_endpoint(&info).unwrap();
     let open = || {
-        let cq = domain.cq(&cq::Attr::default()).unwrap();
-        let av = domain.av(&av::Attr::default()).unwrap();
-        sep.context(0, &info, Bindings::new(cq, av))
+        LocalEndpoint::try_open(&domain, |_, config| {
+            config.context = Some((Arc::clone(&sep), 0));
+        })
     };
     let context = open().unwrap();
     let group = "127.0.0.1:1".parse().unwrap();
-    let joined = context.join(&group, Context(1)).map(drop);
+    let joined = context.ep.join(&group, Context(1)).map(drop);
     assert_eq!(joined, Err(Errno::NoSpc));
     drop(context);
     assert_eq!(open().err().unwrap().errno(), Errno::NoMem);
@@ -354,28 +344,27 @@ fn a_region_is_bound_to_the_counter_below_its_layers() {
 /// Two endpoints that use shared receives, each with its own queue, and a sender to both.
 struct SharedFixture {
     srx: Arc<dyn SharedReceives>,
-    members: Vec<Side>,
-    sender: Side,
+    members: Vec<LoopbackEndpoint>,
+    sender: LoopbackEndpoint,
     to: Vec<FiAddr>,
 }
 
 impl SharedFixture {
     fn open(info: &Info, is_selective: bool) -> Self {
-        let domain = info.open().unwrap();
-        let srx = domain.srx(&RxAttr::default()).unwrap();
+        let domain = open_domain(info).unwrap();
+        let srx = domain.domain().srx(&RxAttr::default()).unwrap();
         let open = |srx: Option<&Arc<dyn SharedReceives>>| {
-            let cq = domain.cq(&cq::Attr::default()).unwrap();
-            let av: Arc<dyn AddressVector> = domain.av(&av::Attr::default()).unwrap();
-            let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
-            (bind.srx, bind.rx_selective) = (srx.cloned(), is_selective);
-            let ep = domain.endpoint(info, bind).unwrap();
-            let self_addr = av.insert_one(&ep.address().unwrap()).unwrap();
-            (Side { ep, cq, self_addr }, av)
+            let endpoint = LocalEndpoint::try_open(&domain, |_, config| {
+                (config.srx, config.rx_selective) = (srx.cloned(), is_selective);
+            });
+            LoopbackEndpoint::from(endpoint.unwrap())
         };
-        let members: Vec<_> = (0..2).map(|_| open(Some(&srx)).0).collect();
-        let (sender, av) = open(None);
-        let to = members.iter().map(|it| it.ep.address().unwrap());
-        let to = to.map(|address| av.insert_one(&address).unwrap()).collect();
+        let members: Vec<_> = (0..2).map(|_| open(Some(&srx))).collect();
+        let sender = open(None);
+        let to = members
+            .iter()
+            .map(|it| sender.insert_endpoint(it))
+            .collect();
         Self {
             srx,
             members,
@@ -414,12 +403,17 @@ impl SharedFixture {
     }
 }
 
-fn send_and_receive(sender: &Side, member: &Side, dest: FiAddr, (to, is_reported): (&[u8], bool)) {
+fn send_and_receive(
+    sender: &LoopbackEndpoint,
+    member: &LoopbackEndpoint,
+    dest: FiAddr,
+    (to, is_reported): (&[u8], bool),
+) {
     let from = vec![7_u8; to.len()];
     sender.ep.tinject(&from, dest, 9, None).unwrap();
     let mut entry = [Entry::default()];
-    while member.cq.read(&mut entry).unwrap() == 0 && (is_reported || to != from) {
-        assert_eq!(sender.cq.read(&mut []), Ok(0));
+    while member.cq().read(&mut entry).unwrap() == 0 && (is_reported || to != from) {
+        assert_eq!(sender.cq().read(&mut []), Ok(0));
     }
     assert_eq!(to, from);
 }
@@ -512,7 +506,7 @@ fn posts_of_shared_receives_pass_each_layer() {
         .map(|buffer| fixture.post(buffer, OpFlags::DEFAULT));
     assert_eq!(posts, [Ok(()), Err(Errno::NoMem)]);
     fixture.srx.cancel(Context(5)).unwrap();
-    let cq = &fixture.members[0].cq;
+    let cq = fixture.members[0].cq();
     assert_eq!(cq.read(&mut [Entry::default()]), Err(Errno::Avail));
     assert_eq!(cq.read_err().unwrap().errno, Errno::Canceled);
     drop(fixture);

@@ -6,6 +6,7 @@
 //! | [`auth::AuthKey`] | an authorization key: only endpoints with equal keys communicate |
 //! | [`barrier`] | memory fences that one thread runs on the processors of others: membarrier(2) |
 //! | [`fork_guard::ForkGuard`] | a check that the calling process made an object, and is no forked child |
+//! | [`presence`] | checks whether addresses are mapped |
 //! | [`lock::Lock`] | a lock that costs only a test where the application promised single-threaded use |
 //! | [`copy::RxBuf`], [`copy::TxBuf`] | the caller's promise about memory, as a value |
 //! | [`srx::Matcher`] | receive matching without any I/O |
@@ -35,8 +36,9 @@
 //! | [`close_on_fork::CloseOnFork`] | a descriptor that children of fork(2) do not inherit |
 //!
 //! No code of this package accesses a device, a file or a peer: that is the provider's part. There
-//! are two exceptions: [`ip`] lists the system's interfaces and resolves names, and [`telemetry`]
-//! creates a memory file, whose contents a crash writes to a file.
+//! are three exceptions: [`ip`] lists the system's interfaces and resolves names, [`telemetry`]
+//! creates a memory file, whose contents a crash writes to a file, and [`presence`] queries the
+//! process's list of mappings.
 
 #![deny(missing_docs)]
 
@@ -62,6 +64,6 @@ pub use endpoint::stored_op::StoredOp;
 pub use endpoint::work::{DeferredOps, HasDeferredOps};
 pub use endpoint::{sep, shell};
 pub use memory::{atomic, copy, mr, segments};
-pub use os::{barrier, close_on_fork, fork_guard, lock, seal};
+pub use os::{barrier, close_on_fork, fork_guard, lock, presence, seal};
 pub use peers::{auth, av, ip};
 pub use telemetry::rate_limit;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use selvedge::cq::Entry;
 
-use crate::side::Side;
+use crate::endpoint::ParkingEndpoint;
 use crate::{LIMIT, UNTIL_PARKED};
 
 /// The number of messages of a round.
@@ -16,8 +16,11 @@ const ROUNDS: u64 = 30;
 /// Runs a thread that polls until the receive queue is full, reads one completion to make room, and
 /// exits while another thread is parked.
 fn make_room_beside_a_parked_thread(provider: &str) {
-    let (shared, peer) = (Side::with(provider, 1, &[]), Side::open(provider));
-    let (to_shared, _) = (peer.insert(&shared), shared.insert(&peer));
+    let (shared, peer) = (
+        ParkingEndpoint::with(provider, 1, &[]),
+        ParkingEndpoint::open(provider),
+    );
+    let (to_shared, _) = (peer.insert_endpoint(&shared), shared.insert_endpoint(&peer));
     let mut expected = 0;
     for round in 0..ROUNDS {
         (0..MESSAGES).for_each(|_| shared.post_receive());
@@ -79,10 +82,10 @@ fn a_parked_lnx_thread_reads_again_after_another_receives_the_kept_messages() {
     // With different host names, lnx stores the messages themselves, not RTS frames.
     let [shared, peer] = ["one", "other"].map(|host| {
         let variables = [("FI_LNX_HOST", host), ("FI_LNX_UNEXPECTED_SIZE", "1")];
-        Side::with("lnx", 0, &variables)
+        ParkingEndpoint::with("lnx", 0, &variables)
     });
-    let to_shared = peer.insert(&shared);
-    shared.insert(&peer);
+    let to_shared = peer.insert_endpoint(&shared);
+    shared.insert_endpoint(&peer);
     thread::scope(|scope| {
         for _ in 0..MANY {
             peer.inject(to_shared);
@@ -111,9 +114,9 @@ const LEN: usize = 600;
 fn a_parked_tcp_thread_reads_again_after_another_receives_the_kept_message() {
     // The quota of each side has room for one message.
     let [shared, peer] =
-        [(); 2].map(|()| Side::with("tcp", 0, &[("FI_TCP_UNEXPECTED_SIZE", "1000")]));
-    let to_shared = peer.insert(&shared);
-    shared.insert(&peer);
+        [(); 2].map(|()| ParkingEndpoint::with("tcp", 0, &[("FI_TCP_UNEXPECTED_SIZE", "1000")]));
+    let to_shared = peer.insert_endpoint(&shared);
+    shared.insert_endpoint(&peer);
     shared.post_tagged_receive(3, LEN);
     (1..=3).for_each(|tag| peer.inject_tagged(&[1; LEN], to_shared, tag));
     for _ in 0..10_000 {
@@ -136,12 +139,15 @@ fn a_parked_tcp_thread_reads_again_after_another_receives_the_kept_message() {
 #[test]
 fn a_send_completes_while_the_queue_of_receives_is_full() {
     for provider in ["shm", "tcp", "lnx"] {
-        let (shared, peer) = (Side::with(provider, 1, &[]), Side::open(provider));
-        let (to_peer, to_shared) = (shared.insert(&peer), peer.insert(&shared));
+        let (shared, peer) = (
+            ParkingEndpoint::with(provider, 1, &[]),
+            ParkingEndpoint::open(provider),
+        );
+        let (to_peer, to_shared) = (shared.insert_endpoint(&peer), peer.insert_endpoint(&shared));
         shared.post_receive();
         peer.inject(to_shared);
         let start = Instant::now();
-        while !shared.rx_cq.is_ready() {
+        while !shared.rx.cq().is_ready() {
             assert!(
                 start.elapsed() < LIMIT,
                 "{provider}: no message has arrived"
@@ -151,7 +157,7 @@ fn a_send_completes_while_the_queue_of_receives_is_full() {
         shared.send(b"a message", to_peer);
         peer.post_receive();
         let start = Instant::now();
-        while shared.tx_cq.read(&mut [Entry::default()]) == Ok(0) {
+        while shared.tx.cq().read(&mut [Entry::default()]) == Ok(0) {
             assert!(
                 start.elapsed() < LIMIT,
                 "{provider}: the send does not complete"

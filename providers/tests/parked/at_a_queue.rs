@@ -5,7 +5,7 @@ use std::thread;
 use selvedge::FiAddr;
 
 use crate::UNTIL_PARKED;
-use crate::side::Side;
+use crate::endpoint::ParkingEndpoint;
 
 const ROUNDS: u64 = 3;
 /// The number of messages that are posted while the thread is parked. Messages after the first may
@@ -13,9 +13,12 @@ const ROUNDS: u64 = 3;
 const MESSAGES: usize = 3;
 
 /// Opens and connects two sides. Returns each with the other's address.
-fn open_connected(provider: &str) -> [(Side, FiAddr); 2] {
-    let (shared, peer) = (Side::open(provider), Side::open(provider));
-    let (to_peer, to_shared) = (shared.insert(&peer), peer.insert(&shared));
+fn open_connected(provider: &str) -> [(ParkingEndpoint, FiAddr); 2] {
+    let (shared, peer) = (
+        ParkingEndpoint::open(provider),
+        ParkingEndpoint::open(provider),
+    );
+    let (to_peer, to_shared) = (shared.insert_endpoint(&peer), peer.insert_endpoint(&shared));
     shared.post_receive();
     peer.inject(to_shared);
     shared.receive(1, Some(&peer));
@@ -73,7 +76,7 @@ const LARGE: usize = 4 << 20;
 #[test]
 fn a_parked_thread_retries_messages_for_which_an_lnx_link_had_no_room() {
     let [(shared, to_peer), (peer, to_shared)] = open_connected("lnx");
-    peer.send(vec![7; LARGE].leak(), to_shared);
+    peer.send(&vec![7; LARGE], to_shared);
     // The RTS arrives before the receive is posted.
     for _ in 0..100 {
         peer.poll();

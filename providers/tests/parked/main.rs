@@ -5,7 +5,7 @@
 
 mod at_a_counter;
 mod at_a_queue;
-mod side;
+mod endpoint;
 mod work;
 
 use std::time::Duration;

@@ -10,7 +10,7 @@ use selvedge::trigger::{Action, CompletionTarget, Work};
 use selvedge::{Context, Desc, Errno, Iov, Op, OpFlags, cntr, cq, msg};
 
 use crate::LIMIT;
-use crate::side::Side;
+use crate::endpoint::ParkingEndpoint;
 
 /// The time for which one thread polls while the other thread is parked and checks for room
 /// periodically.
@@ -18,8 +18,8 @@ const POLL_TIME: Duration = Duration::from_millis(50);
 
 #[test]
 fn a_parked_thread_carries_out_work_that_another_one_has_tried() {
-    let (shared, peer) = (Side::open("shm"), Side::open("shm"));
-    let (to_peer, to_shared) = (shared.insert(&peer), peer.insert(&shared));
+    let (shared, peer) = (ParkingEndpoint::open("shm"), ParkingEndpoint::open("shm"));
+    let (to_peer, to_shared) = (shared.insert_endpoint(&peer), peer.insert_endpoint(&shared));
     (0..2).for_each(|_| shared.post_receive());
     peer.ep.inject(b"parked", to_shared, None).unwrap();
     shared.receive(1, Some(&peer));
@@ -28,8 +28,8 @@ fn a_parked_thread_carries_out_work_that_another_one_has_tried() {
         messages += 1;
     }
     // A read of a queue without endpoints drives only the domain's deferred work.
-    let unbound_cq = shared.domain.cq(&cq::Attr::default()).unwrap();
-    let trigger = shared.domain.cntr(&cntr::Attr::default()).unwrap();
+    let unbound_cq = shared.domain().cq(&cq::Attr::default()).unwrap();
+    let trigger = shared.domain().cntr(&cntr::Attr::default()).unwrap();
     let send = Op::Send(msg::SendMsg {
         iov: &[Iov::new(b"parked")],
         desc: &[Desc::NONE],
@@ -48,7 +48,7 @@ fn a_parked_thread_carries_out_work_that_another_one_has_tried() {
         },
     };
     // SAFETY: the memory is never freed nor written.
-    unsafe { shared.domain.queue_work(&work) }.unwrap();
+    unsafe { shared.domain().queue_work(&work) }.unwrap();
     thread::scope(|scope| {
         let parked = scope.spawn(|| shared.received.wait(2, Some(2 * LIMIT)));
         thread::sleep(POLL_TIME);

@@ -22,6 +22,18 @@ impl Random {
         self.0.u64(..end)
     }
 
+    /// An index below `end`, which must not be 0.
+    pub fn index(&mut self, end: usize) -> usize {
+        self.0.usize(..end)
+    }
+
+    /// `len` bytes.
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.0.fill(&mut bytes);
+        bytes
+    }
+
     /// `true` with probability 1/2.
     pub fn flip(&mut self) -> bool {
         self.0.bool()

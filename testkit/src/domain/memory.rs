@@ -192,6 +192,11 @@ impl Memory {
         self.0.base.wrapping_add(offset)
     }
 
+    /// The address of the first byte, as peers name it under [`MrMode::VIRT_ADDR`].
+    pub fn address(&self) -> u64 {
+        self.0.base.expose_provenance() as u64
+    }
+
     /// Returns the offset of an address, if the address is within this memory.
     pub fn offset(&self, address: usize) -> Option<usize> {
         let offset = address.checked_sub(self.0.base.addr())?;
@@ -213,6 +218,11 @@ impl Memory {
         // SAFETY: as in `put`, with source and destination exchanged.
         unsafe { std::ptr::copy(from.cast_const(), bytes.as_mut_ptr(), len) };
         bytes
+    }
+
+    /// Returns a copy of all bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.get(0, self.0.len)
     }
 
     /// Sets `len` bytes at `offset` to `byte`.
@@ -275,6 +285,23 @@ impl Rights {
     pub fn desc(&self) -> Desc {
         let region = self.region.as_ref();
         region.map_or(Desc::NONE, |region| region.desc())
+    }
+
+    /// The key of the registration.
+    ///
+    /// # Panics
+    /// When the memory is not registered.
+    pub fn key(&self) -> u64 {
+        self.region().key()
+    }
+
+    /// The registered region.
+    ///
+    /// # Panics
+    /// When the memory is not registered.
+    pub fn region(&self) -> &Arc<dyn MemoryRegion> {
+        let region = self.region.as_ref();
+        region.expect("the domain and the access rights require a registration")
     }
 
     /// Binds a counter that counts writes of peers.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context as _;
 use selvedge::{
     AddressVector, Bindings, Counters, Domain, Endpoint, EventQueue, Fabric, Info, MrAccess,
-    ScalableEndpoint, SharedReceives, av,
+    ScalableEndpoint, SharedReceives, av, cq,
 };
 
 use crate::run::failure::unsupported;
@@ -82,6 +82,11 @@ impl DomainContext {
         &*self.domain
     }
 
+    /// A shared handle of the domain.
+    pub fn domain_handle(&self) -> &Arc<dyn Domain> {
+        &self.domain
+    }
+
     /// The description with which the domain was opened.
     pub fn info(&self) -> &Info {
         &self.info
@@ -117,8 +122,19 @@ impl DomainContext {
         if self.is_special {
             return self.special_memory(len, access);
         }
-        let key = self.keys.fetch_add(1, Ordering::Relaxed);
-        self.register_and_keep(Memory::private(self.number, len)?, access, key)
+        let memory = self.unregistered(len)?;
+        let rights = self.register(&memory, access)?;
+        Ok(Block { memory, rights })
+    }
+
+    /// Allocates memory without a registration.
+    ///
+    /// # Errors
+    /// When the memory cannot be allocated.
+    pub fn unregistered(&self, len: usize) -> anyhow::Result<Memory> {
+        let memory = Memory::private(self.number, len)?;
+        self.keep(&memory);
+        Ok(memory)
     }
 
     /// Allocates memory of the domain with `access`.
@@ -128,20 +144,16 @@ impl DomainContext {
     pub fn special_memory(&self, len: usize, access: MrAccess) -> anyhow::Result<Block> {
         let key = self.keys.fetch_add(1, Ordering::Relaxed);
         let memory = Memory::special(self.number, self.domain(), len, access, key)?;
-        self.register_and_keep(memory, access, key)
+        let rights = memory.register(self.domain(), access, key)?;
+        self.keep(&memory);
+        Ok(Block { memory, rights })
     }
 
-    fn register_and_keep(
-        &self,
-        memory: Memory,
-        access: MrAccess,
-        key: u64,
-    ) -> anyhow::Result<Block> {
-        let rights = memory.register(self.domain(), access, key)?;
+    /// Keeps memory until the last endpoint is closed.
+    fn keep(&self, memory: &Memory) {
         let memories = self.memories.lock();
         let mut memories = memories.unwrap_or_else(PoisonError::into_inner);
         memories.push(memory.clone());
-        Ok(Block { memory, rights })
     }
 
     /// Registers memory again, with another key.
@@ -159,6 +171,14 @@ impl DomainContext {
     /// Those of the domain.
     pub fn queue(&self, size: usize) -> anyhow::Result<Queue> {
         Queue::open(self.domain(), self.strategy, size)
+    }
+
+    /// Opens a completion queue with other attributes.
+    ///
+    /// # Errors
+    /// Those of the domain.
+    pub fn queue_with(&self, attr: &cq::Attr) -> anyhow::Result<Queue> {
+        Queue::open_with(self.domain(), self.strategy, attr)
     }
 
     /// Opens a counter. If the domain has no counters, the error has the exit code for "not run".
@@ -217,6 +237,9 @@ impl DomainContext {
         bindings.cntrs = config.counters;
         bindings.eq = config.eq;
         bindings.srx = config.srx;
+        if config.is_connected {
+            bindings.av = None;
+        }
         let info = config.info.as_ref().unwrap_or(&self.info);
         let ep = match config.context {
             Some((sep, index)) => sep.context(index, info, bindings),
@@ -286,6 +309,8 @@ pub struct EndpointConfig {
     pub context: Option<(Arc<dyn ScalableEndpoint>, usize)>,
     /// The description, if it differs from that of the domain.
     pub info: Option<Info>,
+    /// Whether no address vector is bound, because the endpoint is connected.
+    pub is_connected: bool,
 }
 
 /// An endpoint with its queues. It is closed before the memory of its domain is freed.

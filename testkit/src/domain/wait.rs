@@ -121,7 +121,19 @@ impl Queue {
     pub fn open(domain: &dyn Domain, strategy: WaitStrategy, size: usize) -> anyhow::Result<Self> {
         let mut attr = cq::Attr::with_size(size);
         attr.wait_obj = strategy.object();
-        let cq = domain.cq(&attr).context("cannot open a completion queue")?;
+        Self::open_with(domain, strategy, &attr)
+    }
+
+    /// Opens a completion queue with other attributes than those of the strategy.
+    ///
+    /// # Errors
+    /// Those of the domain.
+    pub fn open_with(
+        domain: &dyn Domain,
+        strategy: WaitStrategy,
+        attr: &cq::Attr,
+    ) -> anyhow::Result<Self> {
+        let cq = domain.cq(attr).context("cannot open a completion queue")?;
         Ok(Self { cq, strategy })
     }
 

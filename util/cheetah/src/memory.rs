@@ -9,7 +9,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use selvedge::presence;
+use selvedge_kit::presence;
 
 /// Returns whether all of these bytes may be read.
 pub(crate) fn is_readable(address: u64, len: u64) -> bool {

@@ -13,9 +13,10 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
 use selvedge::rma::RmaIov;
 use selvedge::shared::SharedBytes;
-use selvedge::{Counter, Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr, presence};
+use selvedge::{Counter, Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr};
 
 use crate::fork_guard::ForkGuard;
+use crate::presence;
 
 pub use counts::{AccessEvents, Bound, Counts, ObjectSharing, RegionCounters};
 

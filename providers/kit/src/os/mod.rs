@@ -5,4 +5,5 @@ pub mod barrier;
 pub mod close_on_fork;
 pub mod fork_guard;
 pub mod lock;
+pub mod presence;
 pub mod seal;

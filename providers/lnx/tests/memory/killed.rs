@@ -4,9 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use selvedge::{Address, Errno, FiAddr};
+use selvedge_testkit::local::until;
 
+use crate::endpoint::CopyingEndpoint;
 use crate::provider::open_side_on;
-use crate::side::{Side, until};
 
 /// Environment variable of the process that the test kills. Its value is the name of the host that
 /// the process runs on.
@@ -37,7 +38,7 @@ fn operations_to_a_killed_process_fail_with_its_name() {
         let target = open_side_on(&host);
         println!("{}", target.ep.address().unwrap());
         loop {
-            target.drive();
+            target.progress();
         }
     }
     for host in ["here", "there"] {
@@ -66,19 +67,19 @@ fn operations_to_a_killed_process_fail_with_its_name() {
         assert_eq!(contexts, [2, 3, 4]);
         // Peers on both links still work.
         for other in [&near, &far] {
-            crate::side::exchange(&a, other);
+            crate::endpoint::exchange(&a, other);
         }
         expect_failure_after_death(&a, to);
     }
 }
 
 /// Checks that operations to a dead process fail in bounded time.
-fn expect_failure_after_death(a: &Side, to: FiAddr) {
+fn expect_failure_after_death(a: &CopyingEndpoint, to: FiAddr) {
     let is_accepted = until(|| match a.tsend(to, 9, b"late", 9) {
         Ok(()) => Some(true),
         Err(Errno::NotConn) => Some(false),
         Err(Errno::Again) => {
-            a.drive();
+            a.progress();
             None
         }
         Err(errno) => panic!("{errno}"),

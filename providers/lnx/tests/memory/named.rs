@@ -1,9 +1,10 @@
 //! Endpoints that are found by node and service.
 
 use selvedge::{Address, Errno, FiAddr, InfoFlags};
+use selvedge_testkit::local::until;
 
+use crate::endpoint::{CopyingEndpoint, exchange};
 use crate::provider::{hints, info_for, name_in_errors, open_side_on, registry};
-use crate::side::{Side, exchange, until};
 
 /// A port that no socket has at present.
 fn free_port() -> String {
@@ -14,13 +15,13 @@ fn free_port() -> String {
 #[test]
 fn a_node_and_a_service_name_both_links_of_an_endpoint() {
     let port = free_port();
-    let server = Side::open(&info_for(None, &port, InfoFlags::SOURCE));
+    let server = CopyingEndpoint::open(&info_for(None, &port, InfoFlags::SOURCE));
     let name = name_in_errors(&server);
     assert!(name.ends_with(&format!(":{port}")), "{name}");
     assert!(name.contains(&format!("|fi_shm://{port}|")), "{name}");
     let client = info_for(Some("127.0.0.1"), &port, InfoFlags::empty());
     let dest_addr = client.dest_addr.clone().unwrap();
-    let client = Side::open(&client);
+    let client = CopyingEndpoint::open(&client);
     let dest = client.av.insert_one(&dest_addr).unwrap();
     assert_eq!(client.av.insert_service("127.0.0.1", &port).unwrap(), dest);
     let mut out = [FiAddr::UNSPEC];
@@ -44,7 +45,7 @@ fn a_peer_inserted_by_another_of_its_addresses_is_the_same_peer() {
     let (scheme, _) = first.split_at("lnx://".len());
     let other = format!("{scheme}0000000000000000|fi_shm://{port}|{far}");
     let dest = client.av.insert_one(&Address::Str(other)).unwrap();
-    let client_addr = server.insert_peer(&client);
+    let client_addr = server.insert_endpoint(&client);
     exchange_in_both_directions(&client, dest, &server);
     let landing = client.trecv(dest, 6, 5, 7);
     server.tsend(client_addr, 6, b"reply", 8).unwrap();
@@ -52,13 +53,13 @@ fn a_peer_inserted_by_another_of_its_addresses_is_the_same_peer() {
     assert_eq!(landing.bytes(), b"reply");
 }
 
-fn exchange_in_both_directions(client: &Side, dest: FiAddr, server: &Side) {
+fn exchange_in_both_directions(client: &CopyingEndpoint, dest: FiAddr, server: &CopyingEndpoint) {
     let landing = server.trecv(FiAddr::UNSPEC, 5, 5, 2);
     until(|| match client.tsend(dest, 5, b"hello", 1) {
         Ok(()) => Some(()),
         Err(Errno::Again) => {
-            client.drive();
-            server.drive();
+            client.progress();
+            server.progress();
             None
         }
         Err(errno) => panic!("{errno}"),

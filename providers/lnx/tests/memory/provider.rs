@@ -4,7 +4,7 @@ use selvedge::info::{EpType, Version};
 use selvedge::{Caps, Hints, Info, InfoFlags, Registry};
 use selvedge_lnx::Lnx;
 
-use crate::side::Side;
+use crate::endpoint::CopyingEndpoint;
 
 static LNX: Lnx = Lnx::new(&selvedge_shm::PROVIDER, &selvedge_tcp::PROVIDER);
 
@@ -34,12 +34,12 @@ pub(crate) fn info_for(node: Option<&str>, service: &str, flags: InfoFlags) -> I
 }
 
 /// Opens a side on a host with this name.
-pub(crate) fn open_side_on(host: &str) -> Side {
-    Side::open(&info(host))
+pub(crate) fn open_side_on(host: &str) -> CopyingEndpoint {
+    CopyingEndpoint::open(&info(host))
 }
 
 /// Two sides on one host, and two sides on different hosts.
-pub(crate) fn pairs() -> Vec<[Side; 2]> {
+pub(crate) fn pairs() -> Vec<[CopyingEndpoint; 2]> {
     vec![
         [open_side_on("here"), open_side_on("here")],
         [open_side_on("here"), open_side_on("there")],
@@ -47,6 +47,6 @@ pub(crate) fn pairs() -> Vec<[Side; 2]> {
 }
 
 /// The name of a side in errors.
-pub(crate) fn name_in_errors(side: &Side) -> String {
+pub(crate) fn name_in_errors(side: &CopyingEndpoint) -> String {
     side.ep.address().unwrap().to_string()
 }

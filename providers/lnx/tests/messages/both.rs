@@ -1,17 +1,16 @@
 //! One endpoint that has peers on both links at the same time.
 
-use std::sync::Arc;
+use selvedge::{Errno, FiAddr};
+use selvedge_testkit::local::LocalEndpoint;
 
-use selvedge::{Bindings, Errno, FiAddr, av, cq};
-
-use crate::common::{Rx, Side, Tx, pattern};
+use crate::common::{MessageEndpoint, Rx, Tx, pattern};
 use crate::provider;
 
 /// Three endpoints: `a` and `b` on one host, and `c` on another one.
 struct Three {
-    a: Side,
-    b: Side,
-    c: Side,
+    a: MessageEndpoint,
+    b: MessageEndpoint,
+    c: MessageEndpoint,
     /// The address of `b` in the vectors of `a` and `c`.
     to_b: FiAddr,
     /// The address of `a` in the vector of `b`.
@@ -20,8 +19,8 @@ struct Three {
     from_c: FiAddr,
 }
 
-fn side(host: &str) -> Side {
-    provider::with_params(&[("FI_LNX_HOST", host)], &provider::hints()).side()
+fn side(host: &str) -> MessageEndpoint {
+    provider::with_params(&[("FI_LNX_HOST", host)], &provider::hints()).endpoint()
 }
 
 fn three() -> Three {
@@ -155,12 +154,8 @@ fn lnx_is_offered_only_to_programs_that_name_it() {
 fn an_inject_above_the_eager_limit_fails_whatever_size_the_info_has() {
     let mut info = provider::with_params(&[("FI_LNX_HOST", "here")], &provider::hints()).info();
     info.tx_attr.inject_size = 1 << 20;
-    let domain = info.open().unwrap();
-    let cq = domain.cq(&cq::Attr::default()).unwrap();
-    let av = domain.av(&av::Attr::default()).unwrap();
-    let ep = domain.endpoint(&info, Bindings::new(cq, Arc::clone(&av)));
-    let ep = ep.unwrap();
-    let to = av.insert_one(&ep.address().unwrap()).unwrap();
+    let endpoint = LocalEndpoint::open(&info);
+    let (ep, to) = (&endpoint.ep, endpoint.insert_endpoint(&endpoint));
     let large = vec![1; 60_000];
     assert_eq!(ep.inject(&large, to, None), Err(Errno::MsgSize));
     assert_eq!(ep.tinject(&large, to, 7, None), Err(Errno::MsgSize));

@@ -2,7 +2,7 @@
 
 use selvedge::{Address, Caps, Hints, Registry};
 
-use crate::common::{Rx, Side, Sut, Tx};
+use crate::common::{MessageEndpoint, Rx, Sut, Tx};
 use crate::provider::with_defaults;
 
 /// The largest number of peers without a name that an endpoint tracks.
@@ -16,7 +16,7 @@ fn frame(sender: u64, payload: u64) -> Vec<u8> {
 }
 
 /// The address of an endpoint on its far link.
-fn far_address(side: &Side) -> Address {
+fn far_address(side: &MessageEndpoint) -> Address {
     let name = side.ep.address().unwrap().to_string();
     let (_, far) = name.rsplit_once('|').unwrap();
     far.trim_end_matches('\0').parse().unwrap()
@@ -24,9 +24,9 @@ fn far_address(side: &Side) -> Address {
 
 #[test]
 fn frames_of_unnamed_senders_beyond_the_limit_are_dropped() {
-    let receiver = with_defaults().side();
+    let receiver = with_defaults().endpoint();
     let hints = Hints::new().caps(Caps::MSG);
-    let raw = Sut::new(Registry::new().with(&selvedge_tcp::PROVIDER), "tcp", &hints).side();
+    let raw = Sut::new(Registry::new().with(&selvedge_tcp::PROVIDER), "tcp", &hints).endpoint();
     let dest = raw.av.insert_one(&far_address(&receiver)).unwrap();
     let send = |sender: u64, payload: u64| {
         receiver.recv(&Rx::msg(8));

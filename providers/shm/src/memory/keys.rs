@@ -16,8 +16,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
 use selvedge::rma::RmaIov;
 use selvedge::shared::SharedBytes;
-use selvedge::{Counter, Errno, Error, MrAccess, MrMode, Result, mr, presence};
+use selvedge::{Counter, Errno, Error, MrAccess, MrMode, Result, mr};
 use selvedge_kit::mr::{Bound, Counts, RegionCounters};
+use selvedge_kit::presence;
 use selvedge_kit::segments::RmaSegments;
 
 use crate::connect::packet::encode_keys;

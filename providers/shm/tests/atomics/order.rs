@@ -1,23 +1,24 @@
 //! Order, backpressure, and the first connection.
 
 use selvedge::atomic::{Datatype, Family, Op, Target};
-use selvedge::{Context, Errno, OpFlags};
+use selvedge::{Address, Context, Errno, OpFlags};
+use selvedge_testkit::local::{EndpointPair, LocalEndpoint};
 
-use crate::pair::{Call, Kind, Memory, Pair, RIGHTS, Side};
+use crate::pair::{AtomicPair, Call, Kind, RIGHTS, info, open, register};
 
 #[test]
 fn atomics_are_executed_in_the_order_of_their_posts() {
     const COUNT: u64 = 100;
-    let pair = Pair::new();
+    let pair = AtomicPair::new();
     let one = 1_u64.to_ne_bytes();
     for kind in Kind::ALL {
-        let memory = Memory::new(&pair.b, kind, 64, RIGHTS, 7);
+        let block = register(&pair.b, kind, 64, RIGHTS, 7);
         let other_kind = Kind::ALL.into_iter().find(|&other| other != kind);
-        let other = Memory::new(&pair.b, other_kind.unwrap_or(kind), 64, RIGHTS, 8);
+        let other = register(&pair.b, other_kind.unwrap_or(kind), 64, RIGHTS, 8);
         let operands = [&one[..]];
-        let fetch = pair.sum(Family::Fetch, &memory, &operands, &[1], &[(0, 1)]);
+        let fetch = pair.sum(Family::Fetch, &block, &operands, &[1], &[(0, 1)]);
         let other_fetch = pair.sum(Family::Fetch, &other, &operands, &[1], &[(0, 1)]);
-        let mut read = pair.sum(Family::Fetch, &memory, &[], &[1], &[(0, 1)]);
+        let mut read = pair.sum(Family::Fetch, &block, &[], &[1], &[(0, 1)]);
         read.op = Op::AtomicRead;
         let mut values = Vec::new();
         for number in 0..COUNT / 4 {
@@ -39,16 +40,16 @@ fn atomics_are_executed_in_the_order_of_their_posts() {
 #[test]
 fn two_endpoints_that_flood_each_other_with_atomics_both_progress() {
     let small = [("FI_SHM_CMD_COUNT", "16"), ("FI_SHM_POOL_SIZE", "16k")];
-    let pair = Pair::connect(
-        Side::with_params(&small, |_, _| {}),
-        Side::with_params(&small, |_, _| {}),
+    let pair = AtomicPair::connect(
+        LocalEndpoint::open(&info(&small)),
+        LocalEndpoint::open(&info(&small)),
     );
-    let memory_a = Memory::new(&pair.a, Kind::Plain, 4096, RIGHTS, 7);
-    let memory_b = Memory::new(&pair.b, Kind::Plain, 4096, RIGHTS, 7);
+    let memory_a = register(&pair.a, Kind::Plain, 4096, RIGHTS, 7);
+    let memory_b = register(&pair.b, Kind::Plain, 4096, RIGHTS, 7);
     let mut read = pair.sum(Family::Fetch, &memory_b, &[], &[512], &[(0, 512)]);
     read.op = Op::AtomicRead;
     let mut reverse_read = read.clone();
-    (reverse_read.dest, reverse_read.key) = (pair.to_a, memory_a.key());
+    (reverse_read.dest, reverse_read.key) = (pair.to_a, memory_a.rights.key());
     let (mut posted, mut done) = ([0, 0], [0, 0]);
     while done != [300, 300] {
         for (index, (side, call)) in [(&pair.a, &read), (&pair.b, &reverse_read)]
@@ -80,14 +81,14 @@ fn two_endpoints_that_flood_each_other_with_atomics_both_progress() {
 fn a_closing_target_responds_to_the_atomics_it_executed() {
     const COUNT: u64 = 12;
     let small = [("FI_SHM_CMD_COUNT", "16"), ("FI_SHM_POOL_SIZE", "16k")];
-    let pair = Pair::connect(
-        Side::with_params(&small, |_, _| {}),
-        Side::with_params(&small, |_, _| {}),
+    let pair = AtomicPair::connect(
+        LocalEndpoint::open(&info(&small)),
+        LocalEndpoint::open(&info(&small)),
     );
-    let memory = Memory::new(&pair.b, Kind::Plain, 4096, RIGHTS, 7);
+    let block = register(&pair.b, Kind::Plain, 4096, RIGHTS, 7);
     let one = vec![1; 4096];
     let operands = [&one[..]];
-    let add = pair.sum(Family::Fetch, &memory, &operands, &[512], &[(0, 512)]);
+    let add = pair.sum(Family::Fetch, &block, &operands, &[512], &[(0, 512)]);
     add.post(&pair.a, 0).unwrap();
     pair.wait_at_a().unwrap();
     let mut posted = 0;
@@ -102,8 +103,8 @@ fn a_closing_target_responds_to_the_atomics_it_executed() {
             pair.b.progress();
         }
     }
-    let executed = memory.word(0) / u64::from_ne_bytes([1; 8]) - 1;
-    let Pair { a, b, .. } = pair;
+    let executed = block.memory.word(0) / u64::from_ne_bytes([1; 8]) - 1;
+    let AtomicPair(EndpointPair { a, b, .. }) = pair;
     let done = std::thread::scope(|scope| {
         let initiator = scope.spawn(|| {
             let mut done = Vec::new();
@@ -119,11 +120,17 @@ fn a_closing_target_responds_to_the_atomics_it_executed() {
     assert!(succeeded >= executed, "{succeeded} of {executed}: {done:?}");
 }
 
+fn open_named(name: &str) -> LocalEndpoint {
+    let mut info = info(&[]);
+    info.src_addr = Some(Address::Str(name.into()));
+    LocalEndpoint::open(&info)
+}
+
 #[test]
 fn writes_and_atomics_that_wait_for_a_peer_are_executed_in_order() {
     let name = format!("late-order-{}", std::process::id());
-    let a = Side::new();
-    let address = selvedge::Address::Str(name.clone());
+    let a = open();
+    let address = Address::Str(name.clone());
     let dest = a.av.insert_one(&address).unwrap();
     let word = |word: u64| word.to_ne_bytes();
     let write = |addr, value| a.ep.inject_write(&word(value), dest, addr, 7, None);
@@ -143,22 +150,20 @@ fn writes_and_atomics_that_wait_for_a_peer_are_executed_in_order() {
     write(8, 20).unwrap();
     add(8, 1).unwrap();
     add(16, 1).unwrap();
-    let b = Side::named(&name);
-    let memory = Memory::new(&b, Kind::Plain, 64, RIGHTS, 7);
-    while memory.word(2) == 0 {
+    let b = open_named(&name);
+    let block = register(&b, Kind::Plain, 64, RIGHTS, 7);
+    while block.memory.word(16) == 0 {
         a.progress();
         b.progress();
     }
-    assert_eq!([memory.word(0), memory.word(1)], [11, 21]);
+    assert_eq!([block.memory.word(0), block.memory.word(8)], [11, 21]);
 }
 
 #[test]
 fn atomics_on_a_peer_that_starts_late_wait_for_it_in_order() {
     let name = format!("late-atomic-{}", std::process::id());
-    let a = Side::new();
-    let to_b =
-        a.av.insert_one(&selvedge::Address::Str(name.clone()))
-            .unwrap();
+    let a = open();
+    let to_b = a.av.insert_one(&Address::Str(name.clone())).unwrap();
     let one = 1_u64.to_ne_bytes();
     let call = Call {
         family: Family::Fetch,
@@ -176,12 +181,12 @@ fn atomics_on_a_peer_that_starts_late_wait_for_it_in_order() {
     let values: Vec<_> = (0..3)
         .map(|number| call.post(&a, number).unwrap()[0])
         .collect();
-    let b = Side::named(&name);
+    let b = open_named(&name);
     for kind in Kind::ALL {
-        let memory = Memory::new(&b, kind, 64, RIGHTS, 7);
+        let block = register(&b, kind, 64, RIGHTS, 7);
         if kind == Kind::Plain {
             for number in 0..3 {
-                assert_eq!(a.wait(&b).unwrap().context, Context(number));
+                assert_eq!(a.wait(&[&b]).unwrap().context, Context(number));
             }
             let earlier = values
                 .iter()
@@ -189,27 +194,30 @@ fn atomics_on_a_peer_that_starts_late_wait_for_it_in_order() {
             assert_eq!(earlier.collect::<Vec<_>>(), [0, 1, 2]);
         }
         call.post(&a, 9).unwrap();
-        a.wait(&b).unwrap();
-        assert_eq!(memory.word(0), if kind == Kind::Plain { 4 } else { 1 });
+        a.wait(&[&b]).unwrap();
+        assert_eq!(
+            block.memory.word(0),
+            if kind == Kind::Plain { 4 } else { 1 }
+        );
     }
 }
 
 #[test]
 fn atomics_on_a_peer_that_never_starts_fail_with_its_name() {
     let quick = [("FI_SHM_PEER_TIMEOUT", "50ms")];
-    let (a, b) = (Side::with_params(&quick, |_, _| {}), Side::new());
+    let (a, b) = (LocalEndpoint::open(&info(&quick)), open());
     let to_b =
-        a.av.insert_one(&selvedge::Address::Str("absent-peer".into()))
+        a.av.insert_one(&Address::Str("absent-peer".into()))
             .unwrap();
-    let pair = Pair {
+    let pair = AtomicPair(EndpointPair {
         to_a: to_b,
         to_b,
         a,
         b,
-    };
-    let memory = Memory::new(&pair.b, Kind::Plain, 64, RIGHTS, 7);
+    });
+    let block = register(&pair.b, Kind::Plain, 64, RIGHTS, 7);
     let one = 1_u64.to_ne_bytes();
-    pair.sum(Family::Fetch, &memory, &[&one], &[1], &[(0, 1)])
+    pair.sum(Family::Fetch, &block, &[&one], &[1], &[(0, 1)])
         .post(&pair.a, 3)
         .unwrap();
     let error = pair.wait_at_a().unwrap_err();
@@ -222,13 +230,13 @@ fn atomics_on_a_peer_that_never_starts_fail_with_its_name() {
 
 #[test]
 fn selective_queues_report_atomics_on_request_and_their_errors_always() {
-    let a = Side::with_params(&[], |_, bind| bind.tx_selective = true);
-    let pair = Pair::connect(a, Side::new());
+    let a = LocalEndpoint::open_with(&info(&[]), |_, config| config.tx_selective = true);
+    let pair = AtomicPair::connect(a, open());
     let one = 1_u64.to_ne_bytes();
     for kind in Kind::ALL {
-        let memory = Memory::new(&pair.b, kind, 64, RIGHTS, 7);
+        let block = register(&pair.b, kind, 64, RIGHTS, 7);
         let operands = [&one[..]];
-        let mut call = pair.sum(Family::Base, &memory, &operands, &[], &[(0, 1)]);
+        let mut call = pair.sum(Family::Base, &block, &operands, &[], &[(0, 1)]);
         call.flags = OpFlags::empty();
         call.post(&pair.a, 1).unwrap();
         call.flags = OpFlags::COMPLETION;
@@ -238,6 +246,6 @@ fn selective_queues_report_atomics_on_request_and_their_errors_always() {
         call.key = 1000;
         call.post(&pair.a, 3).unwrap();
         assert_eq!(pair.wait_at_a().unwrap_err().entry.context, Context(3));
-        assert_eq!(memory.word(0), 2);
+        assert_eq!(block.memory.word(0), 2);
     }
 }

@@ -3,16 +3,16 @@
 use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::{Context, Errno, FiAddr, OpFlags};
 
-use crate::pair::{Call, Kind, Memory, Pair, RIGHTS};
+use crate::pair::{AtomicPair, Call, Kind, RIGHTS, register};
 
 const KEY: u64 = 0x7e57;
 
 #[test]
 fn a_wrong_key_address_or_alignment_is_reported_with_key_and_address() {
-    let pair = Pair::new();
+    let pair = AtomicPair::new();
     let one = 1_u64.to_ne_bytes();
     for kind in Kind::ALL {
-        let memory = Memory::new(&pair.b, kind, 64, RIGHTS, KEY);
+        let block = register(&pair.b, kind, 64, RIGHTS, KEY);
         for family in [Family::Base, Family::Fetch] {
             for (key, addr, count, errno) in [
                 (KEY + 1, 0, 1, Errno::KeyRejected),
@@ -29,7 +29,7 @@ fn a_wrong_key_address_or_alignment_is_reported_with_key_and_address() {
                     &[1]
                 };
                 let (operands, targets) = ([&one[..]], [(addr, count)]);
-                let mut call = pair.sum(family, &memory, &operands, result_lens, &targets);
+                let mut call = pair.sum(family, &block, &operands, result_lens, &targets);
                 call.key = key;
                 call.post(&pair.a, 5).unwrap();
                 let error = pair.wait_at_a().unwrap_err();
@@ -44,40 +44,40 @@ fn a_wrong_key_address_or_alignment_is_reported_with_key_and_address() {
                 }
             }
         }
-        assert_eq!(memory.bytes(), [0; 64]);
+        assert_eq!(block.memory.bytes(), [0; 64]);
     }
 }
 
 #[test]
 fn when_one_target_of_a_list_is_wrong_none_is_changed() {
-    let pair = Pair::new();
+    let pair = AtomicPair::new();
     let ones = 1_u64.to_ne_bytes().repeat(3);
     for kind in Kind::ALL {
-        let memory = Memory::new(&pair.b, kind, 64, RIGHTS, KEY);
+        let block = register(&pair.b, kind, 64, RIGHTS, KEY);
         for wrong in [60, 64, 1 << 40] {
             let targets = [(0, 1), (8, 1), (wrong, 1)];
             let operands = [&ones[..]];
-            pair.sum(Family::Base, &memory, &operands, &[], &targets)
+            pair.sum(Family::Base, &block, &operands, &[], &targets)
                 .post(&pair.a, 5)
                 .unwrap();
             let error = pair.wait_at_a().unwrap_err();
             assert!(error.detail.contains(&format!("{wrong:#x}")), "{error:?}");
         }
-        assert_eq!(memory.bytes(), [0; 64]);
+        assert_eq!(block.memory.bytes(), [0; 64]);
     }
 }
 
 #[test]
 fn memory_whose_registration_has_ended_is_refused() {
-    let pair = Pair::new();
+    let pair = AtomicPair::new();
     let one = 1_u64.to_ne_bytes();
     for kind in Kind::ALL {
-        let memory = Memory::new(&pair.b, kind, 64, RIGHTS, KEY);
+        let block = register(&pair.b, kind, 64, RIGHTS, KEY);
         let operands = [&one[..]];
-        let call = pair.sum(Family::Base, &memory, &operands, &[], &[(0, 1)]);
+        let call = pair.sum(Family::Base, &block, &operands, &[], &[(0, 1)]);
         call.post(&pair.a, 1).unwrap();
         pair.wait_at_a().unwrap();
-        drop(memory);
+        drop(block);
         call.post(&pair.a, 2).unwrap();
         assert_eq!(pair.wait_at_a().unwrap_err().errno, Errno::KeyRejected);
     }
@@ -86,15 +86,15 @@ fn memory_whose_registration_has_ended_is_refused() {
 /// The region is withdrawn between the initiator's check of the key table and the target's.
 #[test]
 fn the_target_checks_the_key_again() {
-    let pair = Pair::new();
+    let pair = AtomicPair::new();
     let one = 1_u64.to_ne_bytes();
-    let memory = Memory::new(&pair.b, Kind::Plain, 64, RIGHTS, KEY);
+    let block = register(&pair.b, Kind::Plain, 64, RIGHTS, KEY);
     let operands = [&one[..]];
-    let call = pair.sum(Family::Fetch, &memory, &operands, &[1], &[(0, 1)]);
+    let call = pair.sum(Family::Fetch, &block, &operands, &[1], &[(0, 1)]);
     call.post(&pair.a, 1).unwrap();
     pair.wait_at_a().unwrap();
     call.post(&pair.a, 2).unwrap();
-    drop(memory);
+    drop(block);
     let error = pair.wait_at_a().unwrap_err();
     assert_eq!(
         (error.errno, error.entry.context),
@@ -105,15 +105,15 @@ fn the_target_checks_the_key_again() {
 
 #[test]
 fn invalid_calls_are_refused_at_once() {
-    let pair = Pair::new();
-    let memory = Memory::new(&pair.b, Kind::Plain, 64, RIGHTS, KEY);
+    let pair = AtomicPair::new();
+    let block = register(&pair.b, Kind::Plain, 64, RIGHTS, KEY);
     let ones = 1_u64.to_ne_bytes().repeat(2);
     let (one, two) = (&ones[..8], &ones[..]);
     let sum = |operand: &[&[u8]],
                result: &[usize],
                targets: &[(u64, usize)],
                change: fn(&mut Call<'_>)| {
-        let mut call = pair.sum(Family::Fetch, &memory, operand, result, targets);
+        let mut call = pair.sum(Family::Fetch, &block, operand, result, targets);
         change(&mut call);
         call.post(&pair.a, 1).err()
     };
@@ -141,7 +141,7 @@ fn invalid_calls_are_refused_at_once() {
         sum(&[one], &[1], &[(0, 1)], complex),
         Some(Errno::OpNotSupp)
     );
-    let target = pair.target(&memory, 0);
+    let target = pair.target(&block, 0);
     assert_eq!(
         pair.a.ep.inject_atomic(&ones[..9], &target),
         Err(Errno::Inval)
@@ -152,5 +152,5 @@ fn invalid_calls_are_refused_at_once() {
         Err(Errno::MsgSize)
     );
     pair.settle();
-    assert!(pair.a.poll().is_none() && memory.bytes() == [0; 64]);
+    assert!(pair.a.poll().is_none() && block.memory.bytes() == [0; 64]);
 }

@@ -10,8 +10,8 @@ use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, MrAccess, OpFlags};
 
 use crate::connect::unique;
+use crate::endpoint::NumberedEndpoint;
 use crate::process::{PeerProcess, alone};
-use crate::side::Side;
 use crate::special::connected_peer;
 
 const BOTH: MrAccess = MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE);
@@ -69,7 +69,7 @@ impl RemoteWord {
     /// address. With `compare`, the atomic is a compare-and-swap.
     pub(crate) fn post(
         self,
-        side: &mut Side,
+        side: &mut NumberedEndpoint,
         op: Op,
         operand: u64,
         compare: Option<u64>,
@@ -112,10 +112,10 @@ impl RemoteWord {
     }
 
     /// Posts an atomic, waits for its completion, and returns the previous value.
-    fn run(self, side: &mut Side, op: Op, operand: u64, compare: Option<u64>) -> u64 {
+    fn run(self, side: &mut NumberedEndpoint, op: Op, operand: u64, compare: Option<u64>) -> u64 {
         let earlier = loop {
             match self.post(side, op, operand, compare) {
-                Err(Errno::Again) => drop(side.cq.read(&mut [])),
+                Err(Errno::Again) => drop(side.cq().read(&mut [])),
                 posted => break posted.unwrap(),
             }
         };
@@ -126,7 +126,7 @@ impl RemoteWord {
 }
 
 /// A request of a peer process: adds one to the word at 8. Arguments: `dest protocol count`.
-pub(crate) fn add(side: &mut Side, args: &[&str]) {
+pub(crate) fn add(side: &mut NumberedEndpoint, args: &[&str]) {
     let remote_word = RemoteWord::parse(args).with_addr(8);
     for _ in 0..args[2].parse::<u64>().unwrap() {
         remote_word.run(side, Op::Sum, 1, None);
@@ -135,7 +135,7 @@ pub(crate) fn add(side: &mut Side, args: &[&str]) {
 
 /// A request of a peer process: adds one to the word at 8 in two steps, under a lock in the word at
 /// 0; then one to the word at 16, in one step. Arguments: `dest protocol count`.
-pub(crate) fn lock(side: &mut Side, args: &[&str]) {
+pub(crate) fn lock(side: &mut NumberedEndpoint, args: &[&str]) {
     let remote_word = RemoteWord::parse(args);
     for _ in 0..args[2].parse::<u64>().unwrap() {
         while remote_word.run(side, Op::Cswap, 1, Some(0)) != 0 {
@@ -155,15 +155,15 @@ pub(crate) fn lock(side: &mut Side, args: &[&str]) {
 }
 
 /// A word of the local block.
-fn word(side: &Side, addr: usize) -> &AtomicU64 {
+fn word(side: &NumberedEndpoint, addr: usize) -> &AtomicU64 {
     let base = side.blocks[&KEY].base();
     // SAFETY: the block has pages, lives as long as the side, and is changed by atomics alone.
     unsafe { AtomicU64::from_ptr(base.wrapping_add(addr).cast()) }
 }
 
 /// A side with a block, and two peer processes with its address, one for each protocol.
-fn workers() -> (Side, [(PeerProcess, String, Protocol); 2]) {
-    let mut side = Side::new();
+fn workers() -> (NumberedEndpoint, [(PeerProcess, String, Protocol); 2]) {
+    let mut side = NumberedEndpoint::new();
     side.alloc(KEY, 4096, BOTH).unwrap();
     let workers = [Protocol::Direct, Protocol::Command].map(|protocol| {
         let mut peer_process = PeerProcess::named(&unique(&format!("{protocol:?}")));
@@ -173,18 +173,18 @@ fn workers() -> (Side, [(PeerProcess, String, Protocol); 2]) {
     (side, workers)
 }
 
-/// The next completion, if there is one. It bypasses [`Side::poll`], which keeps the buffers of
+/// The next completion, if there is one. It bypasses [`NumberedEndpoint::poll`], which keeps the buffers of
 /// messages.
-pub(crate) fn poll(side: &Side) -> Option<Result<Entry, ErrEntry>> {
+pub(crate) fn poll(side: &NumberedEndpoint) -> Option<Result<Entry, ErrEntry>> {
     let mut entry = [Entry::default()];
-    match side.cq.read(&mut entry) {
+    match side.cq().read(&mut entry) {
         Ok(0) => None,
         Ok(_) => Some(Ok(entry[0])),
-        Err(_) => Some(Err(side.cq.read_err().unwrap())),
+        Err(_) => Some(Err(side.cq().read_err().unwrap())),
     }
 }
 
-fn next_completion(side: &Side) -> Result<Entry, ErrEntry> {
+fn next_completion(side: &NumberedEndpoint) -> Result<Entry, ErrEntry> {
     loop {
         if let Some(done) = poll(side) {
             return done;
@@ -194,7 +194,7 @@ fn next_completion(side: &Side) -> Result<Entry, ErrEntry> {
 }
 
 /// Makes progress until `done` holds. Returns the number of completions of remote data.
-fn drive_until(side: &Side, mut done: impl FnMut() -> bool) -> u64 {
+fn drive_until(side: &NumberedEndpoint, mut done: impl FnMut() -> bool) -> u64 {
     let mut received = 0;
     while !done() {
         while let Some(entry) = poll(side) {
@@ -276,7 +276,7 @@ fn initiators_that_are_killed_leave_exact_sums() {
 #[test]
 fn atomics_on_a_target_that_makes_no_call_complete() {
     alone(|| {
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let (mut peer_process, _, dest) = connected_peer(&mut side);
         assert_eq!(
             peer_process.request(&format!("alloc {KEY} 4096 {}", BOTH.bits())),
@@ -302,7 +302,7 @@ fn atomics_on_a_target_that_makes_no_call_complete() {
 #[test]
 fn atomics_that_a_killed_target_owes_fail_with_its_name() {
     alone(|| {
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let (mut peer_process, _, dest) = connected_peer(&mut side);
         assert_eq!(
             peer_process.request(&format!("alloc {KEY} 4096 {}", BOTH.bits())),

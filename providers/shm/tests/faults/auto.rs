@@ -12,8 +12,8 @@ use nix::sys::resource::{UsageWho, getrusage};
 use selvedge::info::{EpType, Progress};
 use selvedge::{Caps, Hints, Info, MrAccess, Registry, wait};
 
+use crate::endpoint::{Kind, NumberedEndpoint, content};
 use crate::process::{Watchdog, alone};
-use crate::side::{Kind, Side, content};
 use crate::special::connected_peer;
 
 fn info(progress: Progress) -> Info {
@@ -25,8 +25,8 @@ fn info(progress: Progress) -> Info {
     registry.infos(&hints).unwrap().remove(0)
 }
 
-fn side(progress: Progress) -> Side {
-    Side::open_waiting(None, &info(progress), wait::Object::Unspec).unwrap()
+fn side(progress: Progress) -> NumberedEndpoint {
+    NumberedEndpoint::open_waiting(None, &info(progress), wait::Object::Unspec).unwrap()
 }
 
 /// Returns the number of threads of automatic progress in this process.
@@ -152,5 +152,5 @@ fn threads_wait_and_poll_beside_the_progress_thread() {
         while a.next().ok().bytes.is_empty() {}
     }
     drop(echo.join().unwrap());
-    drop(Arc::clone(&a.cq));
+    drop(Arc::clone(&a.cq()));
 }

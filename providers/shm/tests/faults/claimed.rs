@@ -9,12 +9,12 @@ use selvedge::{
 };
 
 use crate::connect::unique;
+use crate::endpoint::{Kind, NumberedEndpoint, content};
 use crate::process::{PeerProcess, Watchdog};
-use crate::side::{Kind, Side, content};
 
 /// A receive with flags, and the side's completions in order.
 struct RawReceive<'a> {
-    side: &'a mut Side,
+    side: &'a mut NumberedEndpoint,
     /// The tests drop the buffer after the last operation on it has completed.
     buf: Vec<u8>,
 }
@@ -22,7 +22,7 @@ struct RawReceive<'a> {
 type Outcome = Result<Entry, ErrEntry>;
 
 impl<'a> RawReceive<'a> {
-    fn new(side: &'a mut Side, len: usize) -> Self {
+    fn new(side: &'a mut NumberedEndpoint, len: usize) -> Self {
         let buf = vec![0; len];
         Self { side, buf }
     }
@@ -54,10 +54,10 @@ impl<'a> RawReceive<'a> {
     fn next(&self) -> Outcome {
         let mut out = [Entry::default()];
         loop {
-            match self.side.cq.read(&mut out) {
+            match self.side.cq().read(&mut out) {
                 Ok(0) => std::thread::yield_now(),
                 Ok(_) => return Ok(out[0]),
-                Err(Errno::Avail) => return Err(self.side.cq.read_err().unwrap()),
+                Err(Errno::Avail) => return Err(self.side.cq().read_err().unwrap()),
                 Err(errno) => panic!("{errno}"),
             }
         }
@@ -81,7 +81,7 @@ fn a_claimed_message_of_a_killed_peer_fails_unless_its_bytes_have_arrived() {
     for protocol in ["cma", "bounce"] {
         for len in [8, 4000, 300_000] {
             let name = unique("claimed");
-            let mut side = Side::with_params(None, &[("FI_SHM_PROTOCOL", protocol)]);
+            let mut side = NumberedEndpoint::with_params(None, &[("FI_SHM_PROTOCOL", protocol)]);
             let peer_addr = side.insert(&name);
             let mut peer_process = PeerProcess::named(&name);
             let side_addr = peer_process.request(&format!("insert {}", side.name()));
@@ -121,7 +121,7 @@ fn a_claimed_message_of_a_killed_peer_fails_unless_its_bytes_have_arrived() {
 fn a_claimed_rendezvous_of_a_killed_peer_can_be_discarded() {
     let _watchdog = Watchdog::new();
     let name = unique("unclaimed");
-    let mut side = Side::new();
+    let mut side = NumberedEndpoint::new();
     let peer_addr = side.insert(&name);
     let mut peer_process = PeerProcess::named(&name);
     let side_addr = peer_process.request(&format!("insert {}", side.name()));
@@ -140,7 +140,7 @@ fn a_multi_receive_buffer_outlives_a_killed_sender_unless_it_is_directed_at_that
     let _watchdog = Watchdog::new();
     for is_directed in [false, true] {
         let name = unique("multi");
-        let mut side = Side::with_params(None, &[("FI_SHM_PROTOCOL", "bounce")]);
+        let mut side = NumberedEndpoint::with_params(None, &[("FI_SHM_PROTOCOL", "bounce")]);
         side.ep.set(EpOption::MinMultiRecv(8)).unwrap();
         let peer_addr = side.insert(&name);
         let mut peer_process = PeerProcess::named(&name);
@@ -156,7 +156,7 @@ fn a_multi_receive_buffer_outlives_a_killed_sender_unless_it_is_directed_at_that
         // The peer makes no progress: the message stays incomplete.
         peer_process.request(&format!("send Msg {side_addr} 300000 2"));
         for _ in 0..2000 {
-            raw.side.cq.read(&mut []).unwrap();
+            raw.side.cq().read(&mut []).unwrap();
         }
         peer_process.kill();
         let released = |entry: &Entry| entry.flags.contains(CompletionFlags::MULTI_RECV);

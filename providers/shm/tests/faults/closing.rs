@@ -4,17 +4,17 @@ use selvedge::{Errno, FiAddr};
 use selvedge_testkit::long::part;
 use selvedge_testkit::usage::{Usage, memory, private_after_trim};
 
+use crate::endpoint::{Kind, NumberedEndpoint, content, info};
 use crate::process::{PeerProcess, Watchdog, alone};
-use crate::side::{Kind, Side, content, info};
 
 /// Protocols of a large message.
 const PROTOCOLS: [&str; 3] = ["auto", "cma", "bounce"];
 
-fn open_pair(protocol: &str) -> (Side, Side, FiAddr, FiAddr) {
+fn open_pair(protocol: &str) -> (NumberedEndpoint, NumberedEndpoint, FiAddr, FiAddr) {
     let params = [("FI_SHM_PROTOCOL", protocol)];
     let (a, b) = (
-        Side::with_params(None, &params),
-        Side::with_params(None, &params),
+        NumberedEndpoint::with_params(None, &params),
+        NumberedEndpoint::with_params(None, &params),
     );
     let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
     (a, b, to_b, to_a)
@@ -141,17 +141,17 @@ fn handles_may_be_dropped_in_any_order() {
             b.drive();
         }
         b.next();
-        Side::named(&name);
+        NumberedEndpoint::named(&name);
     }
 }
 
 #[test]
 fn endpoints_that_connect_once_leave_no_memory() {
     alone(|| {
-        let mut host = Side::new();
+        let mut host = NumberedEndpoint::new();
         let mut baseline = 0;
         for round in 0..part(2000, 6000) {
-            let mut guest = Side::new();
+            let mut guest = NumberedEndpoint::new();
             let to_host = guest.insert(host.name());
             host.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 1).unwrap();
             guest.send(Kind::Tagged, to_host, 8, 1).unwrap();
@@ -168,15 +168,15 @@ fn endpoints_that_connect_once_leave_no_memory() {
 #[test]
 fn messages_of_a_closed_endpoint_keep_their_source_when_others_connect() {
     alone(|| {
-        let mut host = Side::new();
-        let mut first = Side::new();
+        let mut host = NumberedEndpoint::new();
+        let mut first = NumberedEndpoint::new();
         let name = first.name();
         let to_host = first.insert(host.name());
         first.send(Kind::Tagged, to_host, 8, 99).unwrap();
         first.next_with(&mut [&mut host]).ok();
         drop(first);
         for _ in 0..10 {
-            let mut guest = Side::new();
+            let mut guest = NumberedEndpoint::new();
             let to_host = guest.insert(host.name());
             host.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 1).unwrap();
             guest.send(Kind::Tagged, to_host, 8, 1).unwrap();
@@ -192,13 +192,13 @@ fn messages_of_a_closed_endpoint_keep_their_source_when_others_connect() {
 #[test]
 fn ten_thousand_endpoints_leave_nothing() {
     alone(|| {
-        let mut peer = Side::new();
+        let mut peer = NumberedEndpoint::new();
         let name = peer.name();
         let start = std::time::Instant::now();
         let mut baseline = None;
         let count = part(2000, 10_000);
         for round in 0..count {
-            let mut side = Side::new();
+            let mut side = NumberedEndpoint::new();
             if round % 100 == 0 {
                 let to_peer = side.insert(&name);
                 peer.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 1).unwrap();
@@ -227,10 +227,10 @@ fn an_idle_endpoint_takes_little_memory() {
     alone(|| {
         const COUNT: usize = 100;
         let info = info(selvedge::info::EpType::Rdm, &[]);
-        drop(Side::open(None, &info).unwrap());
+        drop(NumberedEndpoint::open(None, &info).unwrap());
         let before = memory("self", "Pss:").unwrap();
         let sides: Vec<_> = (0..COUNT)
-            .map(|_| Side::open(None, &info).unwrap())
+            .map(|_| NumberedEndpoint::open(None, &info).unwrap())
             .collect();
         // The memory file is committed and never touched: the process is not charged for the file.
         let shared = Usage::now().unwrap().shared;
@@ -248,7 +248,7 @@ fn an_idle_endpoint_takes_little_memory() {
 fn a_peer_that_exits_is_reported_as_a_peer_that_closes() {
     let _watchdog = Watchdog::new();
     for request in ["close", "exit"] {
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let name = crate::connect::unique(request);
         let mut peer_process = PeerProcess::named(&name);
         let (peer_addr, side_addr) = (

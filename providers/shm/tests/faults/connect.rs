@@ -12,8 +12,8 @@ use selvedge_testkit::long::part;
 use selvedge_testkit::shm_peer::{packet_socket, socket_address};
 use selvedge_testkit::skip::{Need, skip};
 
+use crate::endpoint::{Kind, NumberedEndpoint, content, info};
 use crate::process::{PeerProcess, Watchdog, alone};
-use crate::side::{Kind, Side, content, info};
 
 /// A name that no other test process has.
 pub(crate) fn unique(label: &str) -> String {
@@ -22,7 +22,7 @@ pub(crate) fn unique(label: &str) -> String {
 
 #[test]
 fn an_unknown_address_is_refused_at_once() {
-    let mut side = Side::new();
+    let mut side = NumberedEndpoint::new();
     for addr in [FiAddr(0), FiAddr(77), FiAddr::NOTAVAIL, FiAddr::UNSPEC] {
         for kind in Kind::ALL {
             assert_eq!(side.send(kind, addr, 8, 1), Err(Errno::Inval), "{addr:?}");
@@ -36,7 +36,7 @@ fn an_unknown_address_is_refused_at_once() {
 
 #[test]
 fn the_error_for_a_malformed_address_contains_it() {
-    let side = Side::new();
+    let side = NumberedEndpoint::new();
     for text in [
         "",
         "fi_shm://",
@@ -48,7 +48,7 @@ fn the_error_for_a_malformed_address_contains_it() {
         let mut out = [FiAddr(7)];
         let inserted = side.av.insert(&[Address::Str(text.into())], &mut out);
         assert_eq!((inserted, out[0]), (Ok(0), FiAddr::NOTAVAIL), "{text:?}");
-        let error = Side::open(Some(text), &info(EpType::Rdm, &[]))
+        let error = NumberedEndpoint::open(Some(text), &info(EpType::Rdm, &[]))
             .err()
             .unwrap();
         assert_eq!(error.errno(), Errno::Inval);
@@ -69,18 +69,18 @@ fn a_wrong_provider_name_is_refused_by_value() {
 fn a_name_belongs_to_one_endpoint_at_a_time() {
     let _watchdog = Watchdog::new();
     let name = unique("once");
-    let first = Side::named(&name);
-    let error = Side::open(Some(&name), &info(EpType::Rdm, &[]))
+    let first = NumberedEndpoint::named(&name);
+    let error = NumberedEndpoint::open(Some(&name), &info(EpType::Rdm, &[]))
         .err()
         .unwrap();
     assert_eq!(error.errno(), Errno::AddrInUse);
     assert!(error.to_string().contains(&name), "{error}");
     drop(first);
-    drop(Side::named(&name));
+    drop(NumberedEndpoint::named(&name));
     let mut peer_process = PeerProcess::named(&name);
-    assert!(Side::open(Some(&name), &info(EpType::Rdm, &[])).is_err());
+    assert!(NumberedEndpoint::open(Some(&name), &info(EpType::Rdm, &[])).is_err());
     peer_process.kill();
-    Side::named(&name);
+    NumberedEndpoint::named(&name);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn sends_to_an_absent_peer_fail() {
     let params = part(&[("FI_SHM_PEER_TIMEOUT", "100ms")][..], &[]);
     for kind in Kind::ALL {
         for len in [8, 1000, 1_000_000] {
-            let mut side = Side::with_params(None, params);
+            let mut side = NumberedEndpoint::with_params(None, params);
             let absent = side.insert(&name);
             match side.send(kind, absent, len, 1) {
                 Err(Errno::MsgSize) if len > 4096 => continue,
@@ -110,11 +110,11 @@ fn sends_to_an_absent_peer_fail() {
 fn the_longest_wait_for_a_peer_is_no_error() {
     let _watchdog = Watchdog::new();
     let params = [("FI_SHM_PEER_TIMEOUT", "18446744073709551615s")];
-    let mut side = Side::with_params(None, &params);
+    let mut side = NumberedEndpoint::with_params(None, &params);
     let name = unique("very-late");
     let late = side.insert(&name);
     side.send(Kind::Tagged, late, 8, 1).unwrap();
-    let mut late = Side::named(&name);
+    let mut late = NumberedEndpoint::named(&name);
     side.next_with(&mut [&mut late]).ok();
 }
 
@@ -129,7 +129,7 @@ fn a_peer_whose_backlog_is_full_is_tried_longer_than_an_absent_one() {
         .take_while(|socket| connect(socket.as_raw_fd(), &socket_address(&name).unwrap()).is_ok())
         .collect();
     assert!(!sockets.is_empty());
-    let mut side = Side::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "0")]);
+    let mut side = NumberedEndpoint::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "0")]);
     let peer = side.insert(&name);
     side.send(Kind::Tagged, peer, 8, 1).unwrap();
     for _ in 0..1000 {
@@ -146,7 +146,7 @@ fn a_peer_whose_backlog_is_full_is_tried_longer_than_an_absent_one() {
 #[test]
 fn receives_from_an_absent_peer_fail_after_the_first_connection_attempt() {
     let _watchdog = Watchdog::new();
-    let mut side = Side::new();
+    let mut side = NumberedEndpoint::new();
     let absent = side.insert(unique("absent-too"));
     side.recv(Kind::Tagged, absent, 8, 1).unwrap();
     side.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 2).unwrap();
@@ -163,7 +163,7 @@ fn receives_from_an_absent_peer_fail_after_the_first_connection_attempt() {
 fn a_peer_that_starts_late_receives_every_message_in_order() {
     let _watchdog = Watchdog::new();
     let name = unique("late");
-    let mut side = Side::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "30s")]);
+    let mut side = NumberedEndpoint::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "30s")]);
     let late = side.insert(&name);
     let lens = [8, 1000, 100_000, 8, 4096, 300_000, 16, 8];
     for (number, len) in (1..).zip(lens) {
@@ -209,7 +209,7 @@ fn the_first_endpoint_registers_its_process_for_membarrier() {
             );
         }
         assert_eq!(registered() & GLOBAL_EXPEDITED, 0);
-        let _side = Side::new();
+        let _side = NumberedEndpoint::new();
         assert_ne!(registered() & GLOBAL_EXPEDITED, 0);
     });
 }
@@ -218,7 +218,7 @@ fn the_first_endpoint_registers_its_process_for_membarrier() {
 fn both_sides_may_connect_at_the_same_instant() {
     let _watchdog = Watchdog::new();
     for round in 0..part(100, 1000) {
-        let (mut a, mut b) = (Side::new(), Side::new());
+        let (mut a, mut b) = (NumberedEndpoint::new(), NumberedEndpoint::new());
         let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
         a.recv(Kind::Tagged, to_b, 8, 1).unwrap();
         b.recv(Kind::Tagged, to_a, 8, 2).unwrap();
@@ -240,7 +240,7 @@ fn two_processes_may_connect_at_the_same_instant() {
     let _watchdog = Watchdog::new();
     let mut peer_process = PeerProcess::start();
     for round in 0..200 {
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         peer_process.request(&format!("open {}", unique(&format!("instant{round}"))));
         let side_addr = peer_process.request(&format!("insert {}", side.name()));
         let peer_addr = side.insert(unique(&format!("instant{round}")));
@@ -264,7 +264,7 @@ fn two_processes_may_connect_at_the_same_instant() {
 #[test]
 fn an_endpoint_may_send_to_itself() {
     let _watchdog = Watchdog::new();
-    let mut side = Side::new();
+    let mut side = NumberedEndpoint::new();
     let self_addr = side.insert(side.name());
     for (number, len) in (1..).zip([8, 1000, 500_000]) {
         side.recv(Kind::Tagged, self_addr, len, number).unwrap();
@@ -278,8 +278,8 @@ fn an_endpoint_may_send_to_itself() {
 #[test]
 fn endpoints_of_different_types_do_not_connect() {
     let _watchdog = Watchdog::new();
-    let mut reliable = Side::new();
-    let mut datagram = Side::open(None, &info(EpType::Dgram, &[])).unwrap();
+    let mut reliable = NumberedEndpoint::new();
+    let mut datagram = NumberedEndpoint::open(None, &info(EpType::Dgram, &[])).unwrap();
     let to_datagram = reliable.insert(datagram.name());
     reliable.send(Kind::Tagged, to_datagram, 8, 1).unwrap();
     reliable.recv(Kind::Tagged, to_datagram, 8, 2).unwrap();

@@ -4,8 +4,8 @@ use selvedge::info::EpType;
 use selvedge::{Errno, FiAddr, av};
 
 use crate::connect::unique;
+use crate::endpoint::{Kind, NumberedEndpoint, info};
 use crate::process::PeerProcess;
-use crate::side::{Kind, Side, info};
 
 const BITS: u32 = 4;
 const COUNT: usize = 3;
@@ -16,7 +16,8 @@ fn a_killed_process_disconnects_each_of_its_contexts() {
     let mut av_attr = av::Attr::default();
     av_attr.rx_ctx_bits = BITS;
     let info = info(EpType::Rdm, &[]);
-    let mut side = Side::open_with_av_attr(Some(&listener_name), &info, &av_attr).unwrap();
+    let mut side =
+        NumberedEndpoint::open_with_av_attr(Some(&listener_name), &info, &av_attr).unwrap();
     let peer_addr = side.insert(&name);
     let mut peer_process = PeerProcess::start();
     peer_process.request(&format!("contexts {name} {COUNT} {listener_name}"));

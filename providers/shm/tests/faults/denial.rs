@@ -7,8 +7,8 @@ use selvedge::{Errno, FiAddr};
 use selvedge_testkit::skip::{Need, skip};
 use selvedge_testkit::usage::Usage;
 
+use crate::endpoint::{Kind, NumberedEndpoint, content};
 use crate::process::{PeerProcess, alone};
-use crate::side::{Kind, Side, content};
 
 /// Makes a system call fail with `errno` from now on, in this thread and in the threads that it
 /// starts. Of `mmap`, only shared mappings are denied: the allocator needs private mappings.
@@ -90,7 +90,7 @@ const LARGE: usize = 700_001;
 
 /// Sends large messages from the peer process to `side`. All of them must be received.
 pub(crate) fn receive_large(
-    side: &mut Side,
+    side: &mut NumberedEndpoint,
     peer_process: &mut PeerProcess,
     side_addr: &str,
     numbers: std::ops::Range<u64>,
@@ -114,7 +114,7 @@ pub(crate) fn receive_large(
 fn without_cross_memory_attach_large_messages_are_bounced() {
     alone(|| {
         deny("process_vm_readv", libc::EPERM);
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
         let side_addr = peer_process.request(&format!("insert {}", side.name()));
         receive_large(&mut side, &mut peer_process, &side_addr, 1..10);
@@ -124,7 +124,7 @@ fn without_cross_memory_attach_large_messages_are_bounced() {
 #[test]
 fn cross_memory_attach_that_ends_in_mid_stream_is_no_error() {
     alone(|| {
-        let mut side = Side::with_params(None, &[("FI_SHM_PROTOCOL", "cma")]);
+        let mut side = NumberedEndpoint::with_params(None, &[("FI_SHM_PROTOCOL", "cma")]);
         let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
         let side_addr = peer_process.request(&format!("insert {}", side.name()));
         receive_large(&mut side, &mut peer_process, &side_addr, 1..5);
@@ -148,7 +148,7 @@ fn messages_of_processes_that_hide_their_memory_are_bounced() {
         if drop_privileges().is_err() {
             return skip(Need::Rights, "this user cannot become another one");
         }
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let mut peer_process = PeerProcess::start();
         peer_process.request("hide");
         peer_process.request(&format!("open {}p", std::process::id()));
@@ -166,7 +166,7 @@ fn large_messages_between_process_namespaces_are_bounced() {
         if unshare(CloneFlags::CLONE_NEWPID).is_err() {
             return skip(Need::Rights, "this user cannot create a process namespace");
         }
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
         let side_addr = peer_process.request(&format!("insert {}", side.name()));
         let peer_addr = side.insert(format!("{}p", std::process::id()));
@@ -219,11 +219,11 @@ fn a_failed_open_reports_the_errno_and_leaves_no_resources() {
 
 fn expect_open_fails_without(call: &'static str) {
     run_in_thread(move || {
-        drop(Side::new());
+        drop(NumberedEndpoint::new());
         let before = Usage::now().unwrap();
         deny(call, libc::ENOMEM);
-        let info = crate::side::info(selvedge::info::EpType::Rdm, &[]);
-        let error = Side::open(Some("denied"), &info).err().unwrap();
+        let info = crate::endpoint::info(selvedge::info::EpType::Rdm, &[]);
+        let error = NumberedEndpoint::open(Some("denied"), &info).err().unwrap();
         assert_eq!(error.errno(), Errno::NoMem, "{call}: {error}");
         assert_eq!(Usage::now().unwrap(), before, "{call}");
     });

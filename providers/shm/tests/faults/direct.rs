@@ -4,8 +4,8 @@ use nix::sys::signal::Signal;
 use selvedge::rma::RmaIov;
 use selvedge::{FiAddr, MrAccess};
 
+use crate::endpoint::{Kind, NumberedEndpoint, content};
 use crate::process::{PeerProcess, alone};
-use crate::side::{Kind, Side, content};
 use crate::special::connected_peer;
 
 /// The access of a block, as a request to a peer process states it.
@@ -23,8 +23,8 @@ const fn segment_at(key: u64, addr: u64, len: usize) -> RmaIov {
 
 /// Opens a side, and a peer process with a block that peers may access. The peer process has
 /// announced the block, and makes no call of the library afterwards.
-fn open_target(len: usize, access: u64) -> (Side, PeerProcess, FiAddr) {
-    let mut side = Side::new();
+fn open_target(len: usize, access: u64) -> (NumberedEndpoint, PeerProcess, FiAddr) {
+    let mut side = NumberedEndpoint::new();
     let (mut peer_process, _, peer_addr) = connected_peer(&mut side);
     assert_eq!(
         peer_process.request(&format!("alloc 1 {len} {access}")),
@@ -119,7 +119,7 @@ fn writes_become_visible_in_the_order_of_their_posts() {
 #[test]
 fn an_endpoint_reaches_its_own_special_memory() {
     alone(|| {
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let self_addr = side.insert(side.name());
         side.alloc(3, 8192, MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE)
             .unwrap();

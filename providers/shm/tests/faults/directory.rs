@@ -11,9 +11,9 @@ use selvedge::{Errno, Error, FiAddr};
 use selvedge_testkit::skip::{Need, skip};
 
 use crate::connect::unique;
+use crate::endpoint::{Kind, NumberedEndpoint, info};
 use crate::peer_failure::exchange_messages;
 use crate::process::{PeerProcess, Watchdog, alone};
-use crate::side::{Kind, Side, info};
 
 /// A directory of a test. Dropping the value removes the directory.
 pub(crate) struct TestDir(PathBuf);
@@ -47,7 +47,7 @@ impl TestDir {
         peer_process
     }
 
-    pub(crate) fn side(&self) -> Side {
+    pub(crate) fn side(&self) -> NumberedEndpoint {
         open(self.path(), None).unwrap()
     }
 }
@@ -58,8 +58,8 @@ impl Drop for TestDir {
     }
 }
 
-fn open(path: &str, name: Option<&str>) -> Result<Side, Error> {
-    Side::open(name, &info(EpType::Rdm, &[("FI_SHM_DIR", path)]))
+fn open(path: &str, name: Option<&str>) -> Result<NumberedEndpoint, Error> {
+    NumberedEndpoint::open(name, &info(EpType::Rdm, &[("FI_SHM_DIR", path)]))
 }
 
 #[test]
@@ -283,10 +283,10 @@ fn endpoints_of_different_directories_do_not_connect() {
     let name = unique("elsewhere");
     let _endpoints = [Some(one.path()), None].map(|path| match path {
         Some(path) => open(path, Some(&name)).unwrap(),
-        None => Side::named(&name),
+        None => NumberedEndpoint::named(&name),
     });
     let params = [("FI_SHM_DIR", two.path()), ("FI_SHM_PEER_TIMEOUT", "50ms")];
-    let mut side = Side::with_params(None, &params);
+    let mut side = NumberedEndpoint::with_params(None, &params);
     let peer_addr = side.insert(&name);
     side.send(Kind::Tagged, peer_addr, 8, 1).unwrap();
     assert_eq!(side.next().errno(), Errno::ConnRefused);

@@ -10,9 +10,9 @@ use nix::unistd::Pid;
 use selvedge::{Address, Bindings, Context, Errno, FiAddr, av, cq};
 
 use crate::connect::unique;
+use crate::endpoint::{Kind, NumberedEndpoint, content};
 use crate::peer_failure::{Transfer, exchange_messages, wait_for_disconnect};
 use crate::process::{PeerProcess, Watchdog, alone};
-use crate::side::{Kind, Side, content};
 
 /// The call that forks. A handler in libc's fork(2) replaces the sockets in the child; the system
 /// call runs no handler.
@@ -62,7 +62,7 @@ pub(crate) fn reap(child: Pid) {
 }
 
 /// Every call on an object that was opened before the fork is refused without effect.
-fn expect_every_call_refused(side: &mut Side, peer_addr: FiAddr) {
+fn expect_every_call_refused(side: &mut NumberedEndpoint, peer_addr: FiAddr) {
     for kind in Kind::ALL {
         for len in [8, 2000, 100_000] {
             let is_inject = matches!(kind, Kind::Inject | Kind::TaggedInject);
@@ -75,14 +75,14 @@ fn expect_every_call_refused(side: &mut Side, peer_addr: FiAddr) {
     }
     assert_eq!(side.ep.cancel(Context(1)), Err(Errno::BadF));
     let mut entries = [cq::Entry::default(); 4];
-    assert_eq!(side.cq.read(&mut entries), Err(Errno::BadF));
-    assert_eq!(side.cq.read(&mut []), Err(Errno::BadF));
-    assert!(matches!(side.cq.read_err(), Err(Errno::BadF)));
+    assert_eq!(side.cq().read(&mut entries), Err(Errno::BadF));
+    assert_eq!(side.cq().read(&mut []), Err(Errno::BadF));
+    assert!(matches!(side.cq().read_err(), Err(Errno::BadF)));
     let name = Address::Str("fi_shm://peer".into());
     assert_eq!(side.av.insert_one(&name).unwrap_err().errno(), Errno::BadF);
     assert_eq!(side.av.remove(&[peer_addr]), Err(Errno::BadF));
     assert_eq!(side.av.lookup(peer_addr), Err(Errno::BadF));
-    let info = crate::side::info(selvedge::info::EpType::Rdm, &[]);
+    let info = crate::endpoint::info(selvedge::info::EpType::Rdm, &[]);
     let domain = side.domain();
     assert_eq!(
         domain.cq(&cq::Attr::default()).unwrap_err().errno(),
@@ -97,7 +97,7 @@ fn expect_every_call_refused(side: &mut Side, peer_addr: FiAddr) {
     // SAFETY: the call registers no memory.
     let region = unsafe { domain.reg(&[], &selvedge::mr::Attr::default()) };
     assert_eq!(region.err().map(|e| e.errno()), Some(Errno::BadF));
-    let bind = Bindings::new(side.cq.clone(), side.av.clone());
+    let bind = Bindings::new(side.cq().clone(), side.av.clone());
     let error = domain.endpoint(&info, bind).unwrap_err();
     assert_eq!(error.errno(), Errno::BadF, "{error}");
 }
@@ -126,7 +126,7 @@ const CHILD_ACTIONS: [ChildAction; 6] = [
 
 impl ChildAction {
     /// Runs in the child, with a copy of the parent's objects.
-    fn run_in_child(self, mut side: Side, peer_addr: FiAddr) {
+    fn run_in_child(self, mut side: NumberedEndpoint, peer_addr: FiAddr) {
         match self {
             Self::UseAndExit => {
                 expect_every_call_refused(&mut side, peer_addr);
@@ -155,12 +155,12 @@ impl ChildAction {
     }
 
     /// Forks two children that run this action, while the parent keeps `side`.
-    fn run(self, side: &mut Side, peer_addr: FiAddr) {
+    fn run(self, side: &mut NumberedEndpoint, peer_addr: FiAddr) {
         self.run_with(Fork::Libc, side, peer_addr);
         self.run_with(Fork::Kernel, side, peer_addr);
     }
 
-    fn run_with(self, fork: Fork, side: &mut Side, peer_addr: FiAddr) {
+    fn run_with(self, fork: Fork, side: &mut NumberedEndpoint, peer_addr: FiAddr) {
         // SAFETY: the copy is used and dropped in the child alone, which has its own memory.
         let copy = unsafe { std::ptr::read(side) };
         let copy = std::mem::ManuallyDrop::new(copy);
@@ -179,7 +179,7 @@ impl ChildAction {
 #[test]
 fn a_child_of_an_idle_endpoint_disturbs_nothing() {
     alone(|| {
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let name = unique("late");
         let peer_addr = side.insert(&name);
         CHILD_ACTIONS
@@ -252,13 +252,13 @@ fn a_fork_while_messages_move_disturbs_nothing() {
 fn a_fork_while_the_parent_closes_disturbs_nothing() {
     alone(|| {
         for round in 0..60 {
-            let mut other = Side::new();
-            let mut side = Side::new();
+            let mut other = NumberedEndpoint::new();
+            let mut side = NumberedEndpoint::new();
             let (peer_addr, side_addr) = (side.insert(other.name()), other.insert(side.name()));
             side.send(Kind::Tagged, peer_addr, 8, 1).unwrap();
             other.recv(Kind::Tagged, side_addr, 8, 1).unwrap();
             other.next_with(&mut [&mut side]).ok();
-            let queue = side.cq.clone();
+            let queue = side.cq().clone();
             let child = std::thread::scope(|scope| {
                 let closing = scope.spawn(move || drop(side));
                 (0..round * 20).for_each(|_| std::hint::spin_loop());
@@ -278,7 +278,7 @@ fn a_fork_while_the_parent_closes_disturbs_nothing() {
 #[test]
 fn a_child_may_open_a_fabric_of_its_own() {
     alone(|| {
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let name = unique("own");
         let child_name = unique("child");
         let mut peer_process = PeerProcess::named(&name);
@@ -287,7 +287,7 @@ fn a_child_may_open_a_fabric_of_its_own() {
         exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
         let parent = side.name();
         let child = fork(|| {
-            let mut child_side = Side::named(&child_name);
+            let mut child_side = NumberedEndpoint::named(&child_name);
             let parent_addr = child_side.insert(&parent);
             for number in 1..=3 {
                 child_side
@@ -305,7 +305,7 @@ fn a_child_may_open_a_fabric_of_its_own() {
                     child_side.send(Kind::Tagged, parent_addr, 8, 9),
                     Err(Errno::BadF)
                 );
-                drop(Side::new());
+                drop(NumberedEndpoint::new());
             });
             reap(grandchild);
             child_side.send(Kind::Delivered, parent_addr, 8, 9).unwrap();
@@ -341,7 +341,7 @@ fn the_end_of_a_parent_is_detected_while_its_child_runs() {
             // The child of the previous round may still hold that round's name.
             let name = unique(&format!("parent-{kind:?}-{is_killed}"));
             let mut peer_process = PeerProcess::named(&name);
-            let mut side = Side::new();
+            let mut side = NumberedEndpoint::new();
             let peer_addr = side.insert(&name);
             let side_addr = peer_process.request(&format!("insert {}", side.name()));
             exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
@@ -406,7 +406,7 @@ fn the_sockets_of_a_parent_are_not_inherited() {
         };
         // Standard streams, if they are sockets, which children inherit.
         let streams = sockets();
-        let side = Side::new();
+        let side = NumberedEndpoint::new();
         let mut of_side = sockets();
         of_side.retain(|link| !streams.contains(link));
         assert!(!of_side.is_empty());
@@ -465,7 +465,7 @@ fn an_exec_under_traffic_corrupts_no_message() {
         let name = unique("executor");
         let mut peer_process = PeerProcess::start();
         peer_process.request(&format!("open {name} FI_SHM_PROTOCOL=cma"));
-        let mut side = Side::with_params(None, &[("FI_SHM_PROTOCOL", "cma")]);
+        let mut side = NumberedEndpoint::with_params(None, &[("FI_SHM_PROTOCOL", "cma")]);
         let peer_addr = side.insert(&name);
         let side_addr = peer_process.request(&format!("insert {}", side.name()));
         peer_process.request(&format!(
@@ -492,8 +492,8 @@ fn an_exec_under_traffic_corrupts_no_message() {
 #[test]
 fn descriptors_of_an_endpoint_are_closed_on_exec() {
     alone(|| {
-        let side = Side::new();
-        let other = Side::new();
+        let side = NumberedEndpoint::new();
+        let other = NumberedEndpoint::new();
         let _peer = side.insert(other.name());
         for fd in std::fs::read_dir("/proc/self/fd").unwrap() {
             let fd = fd.unwrap();

@@ -9,35 +9,38 @@ use selvedge_kit::auth::proof::{Block, Initiator, Responder, Step};
 use selvedge_shm::smr::doorbell::Doorbell;
 
 use crate::connect::unique;
+use crate::endpoint::{Kind, NumberedEndpoint, content, info};
 use crate::hostile::{self, HostileConnection, NONCE, PROOF, QUESTION, REFUSAL, proof_packet};
 use crate::process::Watchdog;
-use crate::side::{Kind, Side, content, info};
 
-fn open_with_keys(domain: &[u8], endpoint: &[u8]) -> Side {
+fn open_with_keys(domain: &[u8], endpoint: &[u8]) -> NumberedEndpoint {
     let mut info = info(EpType::Rdm, &[]);
     info.domain_attr.auth_key = domain.into();
     info.ep_attr.auth_key = endpoint.into();
-    Side::open(None, &info).unwrap()
+    NumberedEndpoint::open(None, &info).unwrap()
 }
 
-fn open_with_key(key: &[u8]) -> Side {
+fn open_with_key(key: &[u8]) -> NumberedEndpoint {
     open_with_keys(b"", key)
 }
 
-fn open_with_key_and_name(name: &str) -> Side {
+fn open_with_key_and_name(name: &str) -> NumberedEndpoint {
     let mut info = info(EpType::Rdm, &[]);
     info.ep_attr.auth_key = KEY.into();
-    Side::open(Some(name), &info).unwrap()
+    NumberedEndpoint::open(Some(name), &info).unwrap()
 }
 
 /// Sends a message in both directions. Returns the result on each side.
-fn exchange(a: &mut Side, b: &mut Side) -> [Result<(), (Errno, String)>; 2] {
+fn exchange(
+    a: &mut NumberedEndpoint,
+    b: &mut NumberedEndpoint,
+) -> [Result<(), (Errno, String)>; 2] {
     let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
     a.send(Kind::Delivered, to_b, 8, 1).unwrap();
     b.send(Kind::Delivered, to_a, 8, 2).unwrap();
     a.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 2).unwrap();
     b.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 1).unwrap();
-    let sent = |side: &mut Side, other: &mut Side, context| loop {
+    let sent = |side: &mut NumberedEndpoint, other: &mut NumberedEndpoint, context| loop {
         let event = side.next_with(&mut [other]);
         if event.context == context && event.bytes.is_empty() {
             return match event.error {
@@ -118,7 +121,10 @@ const KEY: &[u8] = b"k1-secret";
 /// Receives the next packet of an endpoint over a connection, and checks that the packet has no
 /// part of the key and no descriptor. Returns its kind, its first field and its bytes, or `None`
 /// when the endpoint has closed the connection.
-fn next_packet(side: &mut Side, hostile: &HostileConnection) -> Option<(u32, Block, Vec<u8>)> {
+fn next_packet(
+    side: &mut NumberedEndpoint,
+    hostile: &HostileConnection,
+) -> Option<(u32, Block, Vec<u8>)> {
     let mut received = None;
     side.until(|_| {
         received = hostile.receive();
@@ -137,7 +143,7 @@ fn next_packet(side: &mut Side, hostile: &HostileConnection) -> Option<(u32, Blo
 
 /// Receives an endpoint's next packet, which must have this kind. Returns its first field.
 #[track_caller]
-fn next_field(side: &mut Side, hostile: &HostileConnection, kind: u32) -> Block {
+fn next_field(side: &mut NumberedEndpoint, hostile: &HostileConnection, kind: u32) -> Block {
     let (received, field, _) = next_packet(side, hostile).unwrap();
     assert_eq!(received, kind);
     field
@@ -145,7 +151,7 @@ fn next_field(side: &mut Side, hostile: &HostileConnection, kind: u32) -> Block 
 
 /// Checks that the endpoint refuses the connection for its key.
 #[track_caller]
-fn expect_refusal(side: &mut Side, hostile: &HostileConnection) {
+fn expect_refusal(side: &mut NumberedEndpoint, hostile: &HostileConnection) {
     let (kind, field, bytes) = next_packet(side, hostile).unwrap();
     let errno = u32::from_le_bytes(*field.first_chunk().unwrap());
     assert_eq!((kind, errno), (REFUSAL, Errno::KeyRejected.as_raw() as u32));
@@ -155,7 +161,7 @@ fn expect_refusal(side: &mut Side, hostile: &HostileConnection) {
 
 /// Posts a message to the name at which `listener` listens. Returns the connection.
 fn accept_from(
-    side: &mut Side,
+    side: &mut NumberedEndpoint,
     listener: &HostileConnection,
     dest: FiAddr,
     number: u64,
@@ -319,14 +325,14 @@ fn a_post_connects_again_when_a_listener_ends_before_its_proof() {
 }
 
 /// Opens an endpoint with the key and this limit of a connection's silence.
-fn open_with_hello_timeout(timeout: &str) -> Side {
+fn open_with_hello_timeout(timeout: &str) -> NumberedEndpoint {
     let params = [
         ("FI_SHM_PEER_TIMEOUT", "0"),
         ("FI_SHM_HELLO_TIMEOUT", timeout),
     ];
     let mut info = info(EpType::Rdm, &params);
     info.ep_attr.auth_key = KEY.into();
-    Side::open(None, &info).unwrap()
+    NumberedEndpoint::open(None, &info).unwrap()
 }
 
 #[test]
@@ -336,7 +342,7 @@ fn a_connection_attempt_outlasts_a_peer_without_progress() {
         open_with_hello_timeout("100ms"),
         open_with_hello_timeout("100ms"),
     );
-    let drive_for = |side: &mut Side, millis| {
+    let drive_for = |side: &mut NumberedEndpoint, millis| {
         let start = std::time::Instant::now();
         while start.elapsed().as_millis() < millis {
             side.drive();
@@ -513,6 +519,6 @@ fn discovery_refuses_keys_that_are_too_long() {
     }
     let mut info = info(EpType::Rdm, &[]);
     info.ep_attr.auth_key = vec![1; 65];
-    let error = Side::open(None, &info).err().unwrap();
+    let error = NumberedEndpoint::open(None, &info).err().unwrap();
     assert_eq!(error.errno(), Errno::Inval);
 }

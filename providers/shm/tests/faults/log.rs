@@ -8,8 +8,8 @@ use selvedge::alloc;
 use selvedge_testkit::skip::{Need, skip};
 
 use crate::denial::{deny, receive_large};
+use crate::endpoint::{Kind, NumberedEndpoint};
 use crate::process::{PeerProcess, alone};
-use crate::side::{Kind, Side};
 
 /// A logger that keeps every line of this process.
 struct KeptLines(Mutex<Vec<String>>);
@@ -63,7 +63,7 @@ const EP_DATA: &str = "INFO selvedge::shm::ep_data ";
 fn the_provider_the_names_and_the_connections_of_a_program_are_logged() {
     alone(|| {
         KeptLines::install();
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let local_name = side.name();
         let peer_name = format!("{}p", std::process::id());
         let peer_addr = side.insert(&peer_name);
@@ -98,7 +98,7 @@ fn the_provider_the_names_and_the_connections_of_a_program_are_logged() {
 fn the_measured_protocol_times_are_logged() {
     alone(|| {
         KeptLines::install();
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
         let side_addr = peer_process.request(&format!("insert {}", side.name()));
         receive_large(&mut side, &mut peer_process, &side_addr, 1..40);
@@ -121,7 +121,7 @@ fn fallbacks_are_logged() {
         KeptLines::install();
         deny("process_vm_readv", libc::EPERM);
         deny("membarrier", libc::ENOSYS);
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let mut peer_process = PeerProcess::named(&format!("{}p", std::process::id()));
         let side_addr = peer_process.request(&format!("insert {}", side.name()));
         receive_large(&mut side, &mut peer_process, &side_addr, 1..3);
@@ -143,7 +143,7 @@ fn fallbacks_are_logged() {
 fn the_log_states_the_number_of_injected_messages_that_closing_discards() {
     alone(|| {
         KeptLines::install();
-        let (mut side, peer_name) = (Side::new(), format!("{}n", std::process::id()));
+        let (mut side, peer_name) = (NumberedEndpoint::new(), format!("{}n", std::process::id()));
         let local_name = side.name();
         let local_name = local_name.trim_start_matches("fi_shm://");
         let peer_addr = side.insert(&peer_name);

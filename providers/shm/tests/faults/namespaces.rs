@@ -12,8 +12,8 @@ use selvedge_testkit::skip::{Need, skip};
 
 use crate::connect::unique;
 use crate::directory::TestDir;
+use crate::endpoint::{Kind, NumberedEndpoint, content};
 use crate::process::{PeerProcess, Watchdog};
-use crate::side::{Kind, Side, content};
 
 /// Namespaces of a container: the options of `unshare` that create them, and the options of
 /// `nsenter` that enter them.
@@ -209,7 +209,7 @@ fn exchange_all_to_all(members: &mut [Member]) {
 }
 
 /// Exchanges messages in both directions between a member and this process.
-fn exchange_with_member(side: &mut Side, member: &mut Member, to_member: FiAddr) {
+fn exchange_with_member(side: &mut NumberedEndpoint, member: &mut Member, to_member: FiAddr) {
     let side_addr = member
         .peer_process
         .request(&format!("insert {}", side.name()));
@@ -287,7 +287,7 @@ fn without_a_directory_a_peer_in_another_network_namespace_is_refused() {
     let name = unique("outside");
     let mut peer_process = NETWORK.start();
     peer_process.request(&format!("open {name}"));
-    let mut side = Side::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "50ms")]);
+    let mut side = NumberedEndpoint::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "50ms")]);
     let peer_addr = side.insert(&name);
     side.send(Kind::Tagged, peer_addr, 8, 1).unwrap();
     assert_eq!(side.next().errno(), Errno::ConnRefused);

@@ -11,8 +11,8 @@ use selvedge::rma::RmaIov;
 use selvedge::{Errno, FiAddr, IovMut, MrAccess, mr, wait};
 
 use crate::connect::unique;
+use crate::endpoint::{ANY, Kind, NumberedEndpoint, content, info};
 use crate::process::{PeerProcess, Watchdog};
-use crate::side::{ANY, Kind, Side, content, info};
 
 /// Pauses of pseudorandom lengths, the same in each run: from none to longer than a thread polls
 /// before it parks.
@@ -53,13 +53,13 @@ fn wait_until_parked(pid: i32) {
 /// Far longer than a wake-up takes.
 const WAKE_UP_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn open_waiting_side(params: &[(&str, &str)]) -> Side {
-    Side::open_waiting(None, &info(EpType::Rdm, params), wait::Object::Unspec).unwrap()
+fn open_waiting_side(params: &[(&str, &str)]) -> NumberedEndpoint {
+    NumberedEndpoint::open_waiting(None, &info(EpType::Rdm, params), wait::Object::Unspec).unwrap()
 }
 
 /// Opens a side and a peer process, each with a queue that a thread can wait at. Returns them with
 /// their addresses.
-fn connect(label: &str, protocol: &str) -> (Side, PeerProcess, FiAddr, String) {
+fn connect(label: &str, protocol: &str) -> (NumberedEndpoint, PeerProcess, FiAddr, String) {
     let side = open_waiting_side(&[("FI_SHM_PROTOCOL", protocol)]);
     let (mut peer_process, name) = (PeerProcess::start(), unique(label));
     peer_process.request(&format!("open-waiting {name} FI_SHM_PROTOCOL={protocol}"));
@@ -146,7 +146,7 @@ fn packets_behind_hundreds_of_wake_ups_are_received() {
         side.alloc(6, LARGE, MrAccess::REMOTE_READ).unwrap();
         side.send(Kind::Tagged, to_other, LARGE, COUNT).unwrap();
         let receiver = std::thread::spawn(move || {
-            let next = |other: &mut Side| match parks {
+            let next = |other: &mut NumberedEndpoint| match parks {
                 true => other.park(None).unwrap().ok(),
                 false => other.next().ok(),
             };
@@ -160,7 +160,8 @@ fn packets_behind_hundreds_of_wake_ups_are_received() {
                     len: LARGE,
                     key,
                 };
-                let post = |other: &mut Side| other.read_from(to_side, &[segment], LARGE, key);
+                let post =
+                    |other: &mut NumberedEndpoint| other.read_from(to_side, &[segment], LARGE, key);
                 while let Err(errno) = post(&mut other) {
                     assert_eq!(errno, Errno::Again);
                     other.drive();
@@ -286,13 +287,13 @@ fn no_wake_up_is_lost_on_a_descriptor_while_another_thread_polls_occasionally() 
     const COUNT: u64 = 800;
     let _watchdog = Watchdog::new();
     let info = info(EpType::Rdm, &[]);
-    let mut side = Side::open_waiting(None, &info, wait::Object::Fd).unwrap();
+    let mut side = NumberedEndpoint::open_waiting(None, &info, wait::Object::Fd).unwrap();
     let (mut peer_process, name) = (PeerProcess::start(), unique("onlooker"));
     peer_process.request(&format!("open-waiting {name}"));
     let peer_addr = side.insert(&name);
     let side_addr = peer_process.request(&format!("insert {}", side.name()));
     peer_process.request(&format!("echo {side_addr} 8 {COUNT}"));
-    let (cq, round) = (Arc::clone(&side.cq), &AtomicU64::new(0));
+    let (cq, round) = (Arc::clone(&side.cq()), &AtomicU64::new(0));
     std::thread::scope(|scope| {
         // Some polls for each message, and then none until the next one.
         scope.spawn(move || {

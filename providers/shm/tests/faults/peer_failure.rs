@@ -7,8 +7,8 @@ use selvedge_testkit::long::part;
 use selvedge_testkit::usage::{Usage, private_after_trim};
 
 use crate::connect::unique;
+use crate::endpoint::{ANY, Kind, NumberedEndpoint, content};
 use crate::process::{PeerProcess, Watchdog, alone};
-use crate::side::{ANY, Kind, Side, content};
 
 /// A kind of message, its size and its protocol.
 #[derive(Clone, Copy, Debug)]
@@ -51,12 +51,12 @@ impl Transfer {
 
     /// Opens a side and a peer process. Returns them with the peer's address and the side's address
     /// in the peer process.
-    pub(crate) fn connect(self, label: &str) -> (Side, PeerProcess, FiAddr, String) {
+    pub(crate) fn connect(self, label: &str) -> (NumberedEndpoint, PeerProcess, FiAddr, String) {
         let params = [
             ("FI_SHM_PROTOCOL", self.protocol),
             ("FI_SHM_PEER_TIMEOUT", "50ms"),
         ];
-        let side = Side::with_params(None, &params);
+        let side = NumberedEndpoint::with_params(None, &params);
         let (mut peer_process, name) = (PeerProcess::start(), unique(label));
         peer_process.request(&format!("open {name} FI_SHM_PROTOCOL={}", self.protocol));
         let peer_addr = side.insert(&name);
@@ -71,7 +71,7 @@ impl Transfer {
 
 /// Exchanges a message in each direction.
 pub(crate) fn exchange_messages(
-    side: &mut Side,
+    side: &mut NumberedEndpoint,
     peer_process: &mut PeerProcess,
     peer_addr: FiAddr,
     side_addr: &str,
@@ -90,7 +90,7 @@ pub(crate) fn exchange_messages(
 
 /// Makes progress until the side has detected the failure of the peer.
 #[track_caller]
-pub(crate) fn wait_for_disconnect(side: &mut Side, peer_addr: FiAddr) {
+pub(crate) fn wait_for_disconnect(side: &mut NumberedEndpoint, peer_addr: FiAddr) {
     side.until(|side| side.send(Kind::Inject, peer_addr, 1, 0) == Err(Errno::NotConn));
     side.forget(0);
 }
@@ -201,7 +201,7 @@ fn messages_committed_before_the_sender_was_killed_are_received() {
 fn a_restarted_process_is_a_new_peer_under_the_same_name() {
     let _watchdog = Watchdog::new();
     let name = unique("restarted");
-    let mut side = Side::new();
+    let mut side = NumberedEndpoint::new();
     let peer_addr = side.insert(&name);
     for incarnation in 1..=20 {
         let mut peer_process = PeerProcess::named(&name);
@@ -245,7 +245,7 @@ fn the_connection_of_a_killed_peer_is_not_used_for_its_next_incarnation() {
     let _watchdog = Watchdog::new();
     for is_next_started in [false, true] {
         let name = unique("replaced");
-        let mut side = Side::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "30s")]);
+        let mut side = NumberedEndpoint::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "30s")]);
         let peer_addr = side.insert(&name);
         let mut first = PeerProcess::named(&name);
         let side_addr = first.request(&format!("insert {}", side.name()));
@@ -272,7 +272,7 @@ fn pending_messages_of_an_incarnation_are_received_although_the_next_one_is_sent
     let _watchdog = Watchdog::new();
     for was_connected in [false, true] {
         let name = unique("unread");
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let peer_addr = side.insert(&name);
         let mut first = PeerProcess::named(&name);
         if was_connected {
@@ -306,7 +306,7 @@ fn pending_messages_of_an_incarnation_are_received_although_the_next_one_is_sent
 fn pending_messages_of_an_incarnation_are_received_before_a_post_fails_with_not_connected() {
     let _watchdog = Watchdog::new();
     let name = unique("gone-again");
-    let mut side = Side::new();
+    let mut side = NumberedEndpoint::new();
     let peer_addr = side.insert(&name);
     let mut first = PeerProcess::named(&name);
     let side_addr = first.request(&format!("insert {}", side.name()));
@@ -327,7 +327,7 @@ fn pending_messages_of_an_incarnation_are_received_before_a_post_fails_with_not_
         Err(Errno::NotConn)
     );
     let (mut done, mut sources) = ([Entry::default(); 3], [FiAddr::UNSPEC; 3]);
-    assert_eq!(side.cq.read_ready(&mut done, &mut sources), Ok(2));
+    assert_eq!(side.cq().read_ready(&mut done, &mut sources), Ok(2));
     assert_eq!(done.map(|entry| entry.context.0), [1, 2, 0]);
 }
 
@@ -336,7 +336,7 @@ fn pending_messages_of_an_incarnation_are_received_although_sends_wait_for_the_n
     let _watchdog = Watchdog::new();
     for is_next_started in [false, true] {
         let name = unique("awaited");
-        let mut side = Side::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "60s")]);
+        let mut side = NumberedEndpoint::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "60s")]);
         let peer_addr = side.insert(&name);
         side.recv(Kind::Tagged, peer_addr, 8, 5).unwrap();
         for number in [3, 4] {
@@ -376,7 +376,7 @@ fn pending_messages_of_an_incarnation_precede_the_next_one_when_the_quota_is_ful
     let _watchdog = Watchdog::new();
     for is_waited_for in [false, true] {
         let name = unique("crammed");
-        let mut side = Side::with_params(None, &params);
+        let mut side = NumberedEndpoint::with_params(None, &params);
         let peer_addr = side.insert(&name);
         if is_waited_for {
             side.send(Kind::Delivered, peer_addr, 8, 100).unwrap();
@@ -419,7 +419,7 @@ fn pending_messages_of_an_incarnation_precede_the_next_one_when_the_quota_is_ful
 fn messages_beyond_the_quota_are_received_after_their_sender_was_killed() {
     let _watchdog = Watchdog::new();
     let name = unique("over-quota");
-    let mut side = Side::with_params(None, &[("FI_SHM_UNEXPECTED_SIZE", "16k")]);
+    let mut side = NumberedEndpoint::with_params(None, &[("FI_SHM_UNEXPECTED_SIZE", "16k")]);
     let peer_addr = side.insert(&name);
     let mut first = PeerProcess::named(&name);
     let side_addr = first.request(&format!("insert {}", side.name()));
@@ -467,7 +467,7 @@ fn a_stopped_peer_delays_messages_and_loses_none() {
         let name = unique("stopped");
         let mut peer_process = PeerProcess::named(&name);
         peer_process.request(&format!("sink {len} 0"));
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let peer_addr = side.insert(&name);
         let (mut next, mut done) = (0, 0);
         for round in 0..20 {
@@ -530,8 +530,8 @@ fn kills() -> u64 {
 fn peers_killed_at_random_points_disturb_no_other_peer_and_leak_nothing() {
     alone(|| {
         let mut random = Random::seeded();
-        let mut side = Side::new();
-        let (mut other, mut bystander) = (Side::new(), Side::new());
+        let mut side = NumberedEndpoint::new();
+        let (mut other, mut bystander) = (NumberedEndpoint::new(), NumberedEndpoint::new());
         let to_bystander = other.insert(bystander.name());
         let name = unique("killed");
         let peer_addr = side.insert(&name);
@@ -563,7 +563,12 @@ fn peers_killed_at_random_points_disturb_no_other_peer_and_leak_nothing() {
 }
 
 /// Runs one peer under this name. Messages go in one direction until the test kills the peer.
-fn run_until_killed(side: &mut Side, peer_addr: FiAddr, name: &str, random: &mut Random) {
+fn run_until_killed(
+    side: &mut NumberedEndpoint,
+    peer_addr: FiAddr,
+    name: &str,
+    random: &mut Random,
+) {
     let transfer = TRANSFERS[random.below(TRANSFERS.len() as u64) as usize];
     let len = transfer.len.min(300_000);
     let mut peer_process = PeerProcess::start();
@@ -595,7 +600,7 @@ fn run_until_killed(side: &mut Side, peer_addr: FiAddr, name: &str, random: &mut
 ///
 /// The function waits for the first message. Messages of a peer that was killed before it was
 /// connected are received later, when the next peer of its name may be connected already.
-fn receive_for(side: &mut Side, len: usize, steps: u64) {
+fn receive_for(side: &mut NumberedEndpoint, len: usize, steps: u64) {
     side.recv(Kind::Tagged, FiAddr::UNSPEC, len, ANY).unwrap();
     let mut event = Some(side.next());
     let mut next = 0;
@@ -615,7 +620,7 @@ fn receive_for(side: &mut Side, len: usize, steps: u64) {
 }
 
 /// Posts a message and reads the completions, `steps` times.
-fn send_for(side: &mut Side, peer_addr: FiAddr, len: usize, steps: u64) {
+fn send_for(side: &mut NumberedEndpoint, peer_addr: FiAddr, len: usize, steps: u64) {
     let mut next = 0;
     for _ in 0..steps {
         match side.send(Kind::Tagged, peer_addr, len, next) {
@@ -629,7 +634,7 @@ fn send_for(side: &mut Side, peer_addr: FiAddr, len: usize, steps: u64) {
 }
 
 /// Receives the rest of the peer's messages, until no operation is outstanding.
-fn drain(side: &mut Side, peer_addr: FiAddr, len: usize) {
+fn drain(side: &mut NumberedEndpoint, peer_addr: FiAddr, len: usize) {
     let mut is_open = true;
     while is_open || !side.is_idle() {
         while let Some(event) = side.poll() {

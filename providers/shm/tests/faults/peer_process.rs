@@ -12,9 +12,9 @@ use selvedge::{AddressVector, Errno, FiAddr, MrAccess, av};
 
 use crate::atomics;
 use crate::denial;
+use crate::endpoint::{self, Event, Kind, NumberedEndpoint, content};
 use crate::fork::Fork;
 use crate::parking::Pauses;
-use crate::side::{self, Event, Kind, Side, content};
 use crate::unauthenticated::OtherUser;
 
 /// Serves requests until the standard input ends.
@@ -40,9 +40,9 @@ pub(crate) fn serve_requests() {
 }
 
 struct RequestServer {
-    side: Option<Side>,
+    side: Option<NumberedEndpoint>,
     /// The contexts of the scalable endpoint, if one is open.
-    contexts: Vec<Side>,
+    contexts: Vec<NumberedEndpoint>,
     /// The named address vector that this process has created.
     shared: Option<Arc<dyn AddressVector>>,
     other_user: OtherUser,
@@ -64,22 +64,23 @@ impl RequestServer {
         match request {
             "open" => {
                 let params: Vec<_> = args[1..].iter().filter_map(|p| p.split_once('=')).collect();
-                let info = side::info(selvedge::info::EpType::Rdm, &params);
-                self.side = Some(Side::open(Some(args[0]), &info).unwrap());
+                let info = endpoint::info(selvedge::info::EpType::Rdm, &params);
+                self.side = Some(NumberedEndpoint::open(Some(args[0]), &info).unwrap());
             }
             "try-open" => {
                 let params: Vec<_> = args[1..].iter().filter_map(|p| p.split_once('=')).collect();
-                let info = side::info(selvedge::info::EpType::Rdm, &params);
-                match Side::open(Some(args[0]), &info) {
+                let info = endpoint::info(selvedge::info::EpType::Rdm, &params);
+                match NumberedEndpoint::open(Some(args[0]), &info) {
                     Ok(side) => self.side = Some(side),
                     Err(error) => return format!("{:?}", error.errno()),
                 }
             }
             "open-waiting" => {
                 let params: Vec<_> = args[1..].iter().filter_map(|p| p.split_once('=')).collect();
-                let info = side::info(selvedge::info::EpType::Rdm, &params);
+                let info = endpoint::info(selvedge::info::EpType::Rdm, &params);
                 let object = selvedge::wait::Object::Unspec;
-                self.side = Some(Side::open_waiting(Some(args[0]), &info, object).unwrap());
+                self.side =
+                    Some(NumberedEndpoint::open_waiting(Some(args[0]), &info, object).unwrap());
             }
             "park" => {
                 let event = self.side().park(None).unwrap();
@@ -89,7 +90,7 @@ impl RequestServer {
             // Arguments: the name, the number of contexts, and the destination of a message of
             // each.
             "contexts" => {
-                self.contexts = Side::open_contexts(args[0], number(args[1]) as usize);
+                self.contexts = NumberedEndpoint::open_contexts(args[0], number(args[1]) as usize);
                 for (context, number) in self.contexts.iter_mut().zip(1..) {
                     let to = context.insert(args[2]);
                     context.send(Kind::Msg, to, 8, number).unwrap();
@@ -184,7 +185,7 @@ impl RequestServer {
         "ok".into()
     }
 
-    fn side(&mut self) -> &mut Side {
+    fn side(&mut self) -> &mut NumberedEndpoint {
         self.side.as_mut().unwrap()
     }
 

@@ -11,8 +11,8 @@ use selvedge_testkit::usage::Usage;
 
 use crate::connect::unique;
 use crate::denial::{deny, run_in_thread};
+use crate::endpoint::{Kind, NumberedEndpoint, content, info};
 use crate::process::{PeerProcess, alone};
-use crate::side::{Kind, Side, content, info};
 use crate::special::{connected_peer, count_mapped_files};
 
 /// Limits the process to its open descriptors and `more` further ones.
@@ -31,7 +31,7 @@ pub(crate) fn limit_descriptors(more: usize) {
     assert_eq!(next.is_ok(), more > 0);
 }
 
-fn exchange(a: &mut Side, b: &mut Side, to_b: FiAddr, number: u64) {
+fn exchange(a: &mut NumberedEndpoint, b: &mut NumberedEndpoint, to_b: FiAddr, number: u64) {
     b.recv(Kind::Tagged, FiAddr::UNSPEC, 3000, number).unwrap();
     a.send(Kind::Delivered, to_b, 3000, number).unwrap();
     a.next_with(&mut [b]).ok();
@@ -41,7 +41,7 @@ fn exchange(a: &mut Side, b: &mut Side, to_b: FiAddr, number: u64) {
 #[test]
 fn when_descriptors_are_short_new_peers_wait_and_connected_peers_continue() {
     alone(|| {
-        let (mut a, mut b) = (Side::new(), Side::new());
+        let (mut a, mut b) = (NumberedEndpoint::new(), NumberedEndpoint::new());
         let to_b = a.insert(b.name());
         exchange(&mut a, &mut b, to_b, 1);
         let mut peer_processes: Vec<_> = (0..6)
@@ -66,7 +66,9 @@ fn when_descriptors_are_short_new_peers_wait_and_connected_peers_continue() {
                 assert_eq!(a.send(Kind::Tagged, new, 8, 9), Err(Errno::MFile));
             }
             if more < 3 {
-                let error = Side::open(None, &info(EpType::Rdm, &[])).err().unwrap();
+                let error = NumberedEndpoint::open(None, &info(EpType::Rdm, &[]))
+                    .err()
+                    .unwrap();
                 assert_eq!(error.errno(), Errno::MFile, "{error}");
             }
         }
@@ -96,7 +98,7 @@ fn when_descriptors_are_short_new_peers_wait_and_connected_peers_continue() {
 fn announcements_wait_for_a_free_descriptor_and_no_message_is_lost() {
     alone(|| {
         for (number, last_request) in [(100, "drive off"), (200, "close"), (300, "exit")] {
-            let mut side = Side::new();
+            let mut side = NumberedEndpoint::new();
             let (mut peer_process, index, _) = connected_peer(&mut side);
             limit_descriptors(0);
             assert_eq!(peer_process.request("alloc 1 8192 0"), "ok");
@@ -127,7 +129,7 @@ fn announcements_wait_for_a_free_descriptor_and_no_message_is_lost() {
 #[test]
 fn a_large_message_waits_for_the_descriptor_of_its_segments() {
     alone(|| {
-        let mut side = Side::with_params(None, &[("FI_SHM_PROTOCOL", "bounce")]);
+        let mut side = NumberedEndpoint::with_params(None, &[("FI_SHM_PROTOCOL", "bounce")]);
         let (mut peer_process, index, _) = connected_peer(&mut side);
         limit_descriptors(0);
         side.recv(Kind::Tagged, FiAddr::UNSPEC, 1 << 20, 1).unwrap();
@@ -153,7 +155,7 @@ fn no_message_is_lost_when_memory_is_short_for_an_announcement() {
             ("FI_SHM_PROTOCOL", "bounce"),
             ("FI_SHM_UNEXPECTED_SIZE", "8k"),
         ];
-        let mut side = Side::with_params(None, &params);
+        let mut side = NumberedEndpoint::with_params(None, &params);
         let (mut peer_process, index, _) = connected_peer(&mut side);
         side.recv(Kind::Tagged, FiAddr::UNSPEC, 1 << 20, 1).unwrap();
         let request = format!("send Tagged {index} 1048576 1");
@@ -183,7 +185,7 @@ fn no_message_is_lost_when_memory_is_short_for_an_announcement() {
 #[test]
 fn a_refusal_reports_the_number_of_lost_messages_that_were_complete() {
     alone(|| {
-        let (mut a, mut b) = (Side::new(), Side::new());
+        let (mut a, mut b) = (NumberedEndpoint::new(), NumberedEndpoint::new());
         let to_b = a.insert(b.name());
         for number in 1..=3 {
             a.send(Kind::Tagged, to_b, 8, number).unwrap();
@@ -206,8 +208,8 @@ fn a_bounce_without_memory_fails_on_both_sides() {
     alone(|| {
         let params = [("FI_SHM_PROTOCOL", "bounce")];
         let (mut a, mut b) = (
-            Side::with_params(None, &params),
-            Side::with_params(None, &params),
+            NumberedEndpoint::with_params(None, &params),
+            NumberedEndpoint::with_params(None, &params),
         );
         let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
         exchange(&mut a, &mut b, to_b, 1);
@@ -232,7 +234,11 @@ fn connections_that_fail_for_lack_of_memory_leave_no_resources() {
 
 fn expect_connect_fails_without(call: &'static str) {
     run_in_thread(move || {
-        let (mut a, mut b, mut c) = (Side::new(), Side::new(), Side::new());
+        let (mut a, mut b, mut c) = (
+            NumberedEndpoint::new(),
+            NumberedEndpoint::new(),
+            NumberedEndpoint::new(),
+        );
         let (to_b, to_c) = (a.insert(b.name()), a.insert(c.name()));
         let c_to_a = c.insert(a.name());
         exchange(&mut a, &mut b, to_b, 1);
@@ -272,7 +278,11 @@ fn connections_that_the_system_refuses_fail_at_the_post() {
 
 fn expect_post_fails(call: &'static str, errno: Errno) {
     run_in_thread(move || {
-        let (mut a, mut b, c) = (Side::new(), Side::new(), Side::new());
+        let (mut a, mut b, c) = (
+            NumberedEndpoint::new(),
+            NumberedEndpoint::new(),
+            NumberedEndpoint::new(),
+        );
         let (to_b, to_c) = (a.insert(b.name()), a.insert(c.name()));
         exchange(&mut a, &mut b, to_b, 1);
         let before = Usage::now().unwrap();
@@ -288,7 +298,7 @@ fn expect_post_fails(call: &'static str, errno: Errno) {
 #[test]
 fn short_address_space_fails_a_send_with_enomem() {
     alone(|| {
-        let kept = Side::new();
+        let kept = NumberedEndpoint::new();
         let before = Usage::now().unwrap();
         let (_, hard) = getrlimit(Resource::RLIMIT_AS).unwrap();
         let status = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -296,7 +306,7 @@ fn short_address_space_fails_a_send_with_enomem() {
         // The limit is enough to open an endpoint, and too little for its pool.
         setrlimit(Resource::RLIMIT_AS, pages * 4096 + (8 << 20), hard).unwrap();
         let large = [("FI_SHM_POOL_SIZE", "64m")];
-        let mut side = Side::with_params(None, &large);
+        let mut side = NumberedEndpoint::with_params(None, &large);
         let peer_addr = side.insert(kept.name());
         let sent = side.send(Kind::Tagged, peer_addr, 8, 1);
         setrlimit(Resource::RLIMIT_AS, hard, hard).unwrap();
@@ -318,7 +328,7 @@ fn messages_pass_with_a_small_dev_shm() {
             return skip(Need::Rights, "this user cannot create a mount namespace");
         }
         std::fs::write("/dev/shm/full", vec![1; 1 << 20]).unwrap_err();
-        let (mut a, mut b) = (Side::new(), Side::new());
+        let (mut a, mut b) = (NumberedEndpoint::new(), NumberedEndpoint::new());
         let to_b = a.insert(b.name());
         for number in 1..100 {
             exchange(&mut a, &mut b, to_b, number);

@@ -7,10 +7,10 @@ use selvedge::{Errno, FiAddr, MrAccess};
 
 use crate::connect::unique;
 use crate::denial::deny;
+use crate::endpoint::{Kind, NumberedEndpoint, content};
 use crate::fork::{fork, reap};
 use crate::process::{PeerProcess, alone};
 use crate::shortage::limit_descriptors;
-use crate::side::{Kind, Side, content};
 
 const MIB: usize = 1 << 20;
 
@@ -24,7 +24,7 @@ pub(crate) fn count_mapped_files() -> usize {
 
 /// Starts a peer process that is connected to `side`. Returns it with the index of `side` in the
 /// peer process's address vector, and with the peer's address.
-pub(crate) fn connected_peer(side: &mut Side) -> (PeerProcess, String, FiAddr) {
+pub(crate) fn connected_peer(side: &mut NumberedEndpoint) -> (PeerProcess, String, FiAddr) {
     let name = unique("owner");
     let mut peer_process = PeerProcess::named(&name);
     let index = peer_process.request(&format!("insert {}", side.name()));
@@ -37,7 +37,7 @@ pub(crate) fn connected_peer(side: &mut Side) -> (PeerProcess, String, FiAddr) {
 
 /// Receives a message from special memory of the peer process.
 fn receive(
-    side: &mut Side,
+    side: &mut NumberedEndpoint,
     peer_process: &mut PeerProcess,
     index: &str,
     block: u64,
@@ -58,7 +58,7 @@ fn receive(
 #[test]
 fn the_receiver_alone_copies_messages_from_special_memory() {
     alone(|| {
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         // No other protocol is possible: no cross-memory attach, and no bounce memory at the
         // sender.
         deny("process_vm_readv", libc::EPERM);
@@ -74,7 +74,7 @@ fn the_receiver_alone_copies_messages_from_special_memory() {
 #[test]
 fn special_memory_that_cannot_be_mapped_is_read_by_another_protocol() {
     alone(|| {
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let (mut peer_process, index, _) = connected_peer(&mut side);
         limit_address_space(32 * MIB);
         assert_eq!(
@@ -91,7 +91,7 @@ fn special_memory_that_cannot_be_mapped_is_read_by_another_protocol() {
 #[test]
 fn announcements_of_many_blocks_reach_a_peer_that_makes_no_progress_at_first() {
     alone(|| {
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         deny("process_vm_readv", libc::EPERM);
         let (mut peer_process, index, _) = connected_peer(&mut side);
         for block in 0..600 {
@@ -129,7 +129,7 @@ fn peers_that_connect_later_map_the_blocks_that_exist_and_no_others() {
         peer_process.request("free 0");
         peer_process.request("drive on");
         for _ in 0..2 {
-            let mut side = Side::new();
+            let mut side = NumberedEndpoint::new();
             let dest = side.insert(&name);
             side.send(Kind::Tagged, dest, 8, 1).unwrap();
             side.until(|_| count_mapped_files() == 4);
@@ -140,7 +140,7 @@ fn peers_that_connect_later_map_the_blocks_that_exist_and_no_others() {
 #[test]
 fn peers_unmap_blocks_that_their_owner_frees_or_leaves_behind() {
     alone(|| {
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         for last_request in ["close", "exit", "stop"] {
             let (mut peer_process, ..) = connected_peer(&mut side);
             peer_process.request("alloc 1 4096 0");
@@ -164,7 +164,7 @@ fn peers_unmap_blocks_that_their_owner_frees_or_leaves_behind() {
 #[test]
 fn an_allocation_without_memory_fails_and_leaves_no_mapping() {
     alone(|| {
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let error = side.alloc(1, 1 << 46, MrAccess::empty()).unwrap_err();
         assert_eq!(error.errno(), Errno::NoMem, "{error}");
         limit_address_space(32 * MIB);
@@ -184,7 +184,7 @@ fn an_allocation_without_memory_fails_and_leaves_no_mapping() {
 #[test]
 fn a_child_does_not_reach_special_memory_of_its_parent() {
     alone(|| {
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let (mut peer_process, index, peer_addr) = connected_peer(&mut side);
         peer_process.request("alloc 1 8192 0");
         side.alloc(1, 8192, MrAccess::empty()).unwrap();
@@ -216,7 +216,7 @@ fn limit_address_space(more: usize) {
 #[test]
 fn a_message_from_special_memory_is_received_although_its_sender_was_killed() {
     alone(|| {
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let (mut peer_process, index, _) = connected_peer(&mut side);
         let len = 64 * MIB;
         assert_eq!(peer_process.request(&format!("alloc 1 {len} 0")), "ok");

@@ -9,9 +9,9 @@ use selvedge::{Errno, FiAddr};
 use selvedge_testkit::skip::{Need, skip};
 
 use crate::connect::unique;
+use crate::endpoint::{Kind, NumberedEndpoint, content};
 use crate::peer_failure::exchange_messages;
 use crate::process::{PeerProcess, Watchdog};
-use crate::side::{Kind, Side, content};
 
 #[test]
 fn a_peer_that_is_stopped_while_connecting_receives_every_message() {
@@ -20,7 +20,7 @@ fn a_peer_that_is_stopped_while_connecting_receives_every_message() {
     let name = unique("stopped");
     let mut peer_process = PeerProcess::named(&name);
     peer_process.signal(Signal::SIGSTOP);
-    let mut side = Side::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "50ms")]);
+    let mut side = NumberedEndpoint::with_params(None, &[("FI_SHM_PEER_TIMEOUT", "50ms")]);
     let peer_addr = side.insert(&name);
     for (number, len) in (1..).zip([8, 3000, 300_000]) {
         side.send(Kind::Delivered, peer_addr, len, number).unwrap();
@@ -53,7 +53,7 @@ fn a_zombie_process_is_a_failed_peer() {
     let _watchdog = Watchdog::new();
     let name = unique("zombie");
     let mut peer_process = PeerProcess::named(&name);
-    let mut side = Side::new();
+    let mut side = NumberedEndpoint::new();
     let peer_addr = side.insert(&name);
     let side_addr = peer_process.request(&format!("insert {}", side.name()));
     exchange_messages(&mut side, &mut peer_process, peer_addr, &side_addr);
@@ -111,7 +111,7 @@ fn a_process_without_memory_disturbs_no_other_process() {
             );
         }
     };
-    let mut sides: Vec<_> = (0..6).map(|_| Side::new()).collect();
+    let mut sides: Vec<_> = (0..6).map(|_| NumberedEndpoint::new()).collect();
     peer_process.request(&format!("open {} FI_SHM_POOL_SIZE=16m", unique("limited")));
     let mut shortage = None;
     for side in &sides {

@@ -18,9 +18,9 @@ use selvedge_testkit::shm_peer::packet_socket;
 use selvedge_testkit::skip::{Need, skip};
 
 use crate::connect::unique;
+use crate::endpoint::{Kind, NumberedEndpoint, info};
 use crate::hostile::{HostileConnection, Scenario, hello, region};
 use crate::process::{PeerProcess, Watchdog, alone};
-use crate::side::{Kind, Side, info};
 
 /// The number of another user.
 const OTHER_UID: u32 = 65533;
@@ -86,7 +86,7 @@ fn other_user_process() -> Option<PeerProcess> {
 }
 
 /// Returns the abstract name of an endpoint's socket.
-fn socket_name(side: &Side) -> String {
+fn socket_name(side: &NumberedEndpoint) -> String {
     let name = side.name();
     let name = name.strip_prefix("fi_shm://").unwrap();
     format!("selvedge-shm/{}/{name}", geteuid())
@@ -181,10 +181,10 @@ fn an_endpoint_closes_although_another_user_left_descriptors_at_its_socket() {
         return;
     };
     let name = unique("left");
-    let side = Side::named(&name);
+    let side = NumberedEndpoint::named(&name);
     other_user.request(&format!("other-user leave {}", socket_name(&side)));
     drop(side);
-    let reopened = Side::named(&name);
+    let reopened = NumberedEndpoint::named(&name);
     other_user.request("other-user read");
     drop(reopened);
 }
@@ -212,7 +212,7 @@ fn descriptors_of_a_refused_packet_delay_no_peer() {
 #[test]
 fn default_names_that_are_taken_are_skipped() {
     alone(|| {
-        let first = Side::new();
+        let first = NumberedEndpoint::new();
         let mut name = first.name();
         let endpoint = name.rfind(':').unwrap();
         name.truncate(endpoint);
@@ -222,7 +222,7 @@ fn default_names_that_are_taken_are_skipped() {
             (0..20).map(|domain| format!("selvedge-shm/{}/{process}:{domain}:0", geteuid()));
         let taken: Vec<_> = names.filter_map(|name| listen_at(&name)).collect();
         assert!(taken.len() >= 19);
-        let mut sides: Vec<_> = (0..5).map(|_| Side::new()).collect();
+        let mut sides: Vec<_> = (0..5).map(|_| NumberedEndpoint::new()).collect();
         let (mut last, first) = (sides.pop().unwrap(), &mut sides[0]);
         let to_first = last.insert(first.name());
         last.send(Kind::Delivered, to_first, 8, 1).unwrap();
@@ -230,7 +230,7 @@ fn default_names_that_are_taken_are_skipped() {
         last.next_with(&mut [first]).ok();
         // A name that the program has chosen is not replaced by another one.
         let chosen = format!("{process}:{}:0", 19);
-        let error = Side::open(Some(&chosen), &info(EpType::Rdm, &[])).err();
+        let error = NumberedEndpoint::open(Some(&chosen), &info(EpType::Rdm, &[])).err();
         assert_eq!(error.unwrap().errno(), Errno::AddrInUse);
     });
 }
@@ -276,9 +276,9 @@ fn hellos_are_accepted_a_few_at_a_time() {
 fn a_peer_that_rings_first_is_polled_first_however_many_ring() {
     alone(|| {
         const PEERS: u64 = 300;
-        let mut side = Side::new();
+        let mut side = NumberedEndpoint::new();
         let name = side.name();
-        let mut peers: Vec<_> = (0..PEERS).map(|_| Side::new()).collect();
+        let mut peers: Vec<_> = (0..PEERS).map(|_| NumberedEndpoint::new()).collect();
         for round in 0..6 {
             let numbers = round * PEERS..;
             for (peer, number) in peers.iter_mut().zip(numbers) {

@@ -7,14 +7,14 @@ use selvedge::info::EpType;
 use selvedge::{AddressVector, Errno, Error, FiAddr};
 
 use crate::connect::unique;
+use crate::endpoint::{Kind, NumberedEndpoint, info};
 use crate::process::PeerProcess;
-use crate::side::{Kind, Side, info};
 
 /// Opens or creates a named vector.
-fn open_vector(side: &Side, name: SharedName) -> Result<Arc<dyn AddressVector>, Error> {
+fn open_vector(side: &NumberedEndpoint, name: SharedName) -> Result<Arc<dyn AddressVector>, Error> {
     let mut attr = Attr::default();
     attr.name = Some(name);
-    side.domain.av(&attr)
+    side.domain().av(&attr)
 }
 
 #[test]
@@ -27,7 +27,8 @@ fn processes_find_peers_at_the_same_indices_of_a_named_vector() {
     );
     let mut attr = Attr::default();
     attr.name = Some(SharedName::Open(vector.clone()));
-    let mut side = Side::open_with_av_attr(None, &info(EpType::Rdm, &[]), &attr).unwrap();
+    let mut side =
+        NumberedEndpoint::open_with_av_attr(None, &info(EpType::Rdm, &[]), &attr).unwrap();
     peer_process.request("recv Msg 8 1");
     side.send(Kind::Msg, FiAddr(1), 8, 1).unwrap();
     side.next().ok();
@@ -54,7 +55,7 @@ fn the_name_of_a_killed_process_s_vector_can_be_created_again() {
     let (name, shared) = (unique("maker"), unique("left"));
     let mut peer_process = PeerProcess::named(&name);
     peer_process.request(&format!("share {shared} {name}"));
-    let side = Side::new();
+    let side = NumberedEndpoint::new();
     let open = open_vector(&side, SharedName::Open(shared.clone())).unwrap();
     let busy = open_vector(&side, SharedName::Create(shared.clone())).unwrap_err();
     assert_eq!(busy.errno(), Errno::AddrInUse);
@@ -77,7 +78,7 @@ fn a_forked_child_neither_holds_nor_removes_its_parent_s_vector() {
     let (name, shared) = (unique("parent"), unique("forked"));
     let mut peer_process = PeerProcess::named(&name);
     peer_process.request(&format!("share {shared} {name}"));
-    let side = Side::new();
+    let side = NumberedEndpoint::new();
     peer_process.request("fork Libc");
     open_vector(&side, SharedName::Open(shared.clone())).unwrap();
     peer_process.kill();

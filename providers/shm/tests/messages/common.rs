@@ -3,15 +3,18 @@
 #![expect(unsafe_code, reason = "tests of the raw API")]
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{
-    AddressVector, Bindings, CompletionFlags, CompletionQueue, Context, Domain, Endpoint, Errno,
-    FiAddr, Hints, Info, Iov, IovMut, Msg, OpFlags, Registry, Result, TagMatch, Tagged, av, cq,
-    msg, tagged,
+    CompletionFlags, Context, Errno, Error, FiAddr, Hints, Info, Iov, IovMut, Op, OpFlags,
+    Registry, Result, SharedReceives, TagMatch, msg,
 };
+use selvedge_testkit::domain::{DomainContext, EndpointConfig};
+use selvedge_testkit::local::{self, LocalEndpoint, TURNS, until};
+use selvedge_testkit::op;
+use selvedge_testkit::random::Random;
 
 /// The provider under test, and the hints that it is opened with.
 pub(crate) struct Sut {
@@ -28,7 +31,7 @@ impl Sut {
     }
 
     pub(crate) fn info(&self) -> Info {
-        self.registry.infos(&self.hints).unwrap().remove(0)
+        local::first_info(&self.registry, &self.hints)
     }
 
     /// The provider's reason for refusing the hints.
@@ -36,45 +39,46 @@ impl Sut {
         self.registry.infos(&self.hints).unwrap_err().to_string()
     }
 
-    pub(crate) fn side(&self) -> Side {
-        self.side_with(&Queue::default())
+    pub(crate) fn open_domain(&self) -> Arc<DomainContext> {
+        local::open_domain(&self.info()).unwrap()
     }
 
-    pub(crate) fn side_with(&self, queue: &Queue) -> Side {
-        let info = self.info();
-        Side::open(&info.open().unwrap(), &info, queue)
+    pub(crate) fn endpoint(&self) -> MessageEndpoint {
+        self.endpoint_with(|_, _| ())
     }
 
-    pub(crate) fn pair(&self) -> Pair {
-        self.pair_with(&Queue::default())
+    pub(crate) fn endpoint_with(
+        &self,
+        configure: impl Fn(&DomainContext, &mut EndpointConfig),
+    ) -> MessageEndpoint {
+        MessageEndpoint::open_with(&self.open_domain(), configure)
     }
 
-    pub(crate) fn pair_with(&self, queue: &Queue) -> Pair {
-        Pair::connect(self.side_with(queue), self.side_with(queue))
+    pub(crate) fn pair(&self) -> MessagePair {
+        self.pair_with(|_, _| ())
+    }
+
+    pub(crate) fn pair_with(
+        &self,
+        configure: impl Fn(&DomainContext, &mut EndpointConfig),
+    ) -> MessagePair {
+        let [a, b] = [(); 2].map(|()| self.endpoint_with(&configure));
+        MessagePair::connect(a, b)
     }
 }
 
-/// The options of a side's completion queue and of the bindings to it. The defaults are 0 and
-/// `false`.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Queue {
-    pub(crate) size: usize,
-    pub(crate) tx_selective: bool,
-    pub(crate) rx_selective: bool,
-}
-
-/// Two sides, each with the address of the other in its address vector, at different indices.
-pub(crate) struct Pair {
-    pub(crate) a: Side,
-    pub(crate) b: Side,
-    /// The address of `b` in `a`'s address vector.
+/// Two endpoints with each other's addresses, at different indices.
+pub(crate) struct MessagePair {
+    pub(crate) a: MessageEndpoint,
+    pub(crate) b: MessageEndpoint,
+    /// The index of `b` in `a`'s address vector.
     pub(crate) to_b: FiAddr,
-    /// The address of `a` in `b`'s address vector.
+    /// The index of `a` in `b`'s address vector.
     pub(crate) to_a: FiAddr,
 }
 
-impl Pair {
-    pub(crate) fn connect(a: Side, b: Side) -> Self {
+impl MessagePair {
+    pub(crate) fn connect(a: MessageEndpoint, b: MessageEndpoint) -> Self {
         let to_b = a.insert_endpoint(&b);
         b.insert_endpoint(&b);
         let to_a = b.insert_endpoint(&a);
@@ -82,47 +86,46 @@ impl Pair {
     }
 
     /// Waits for a completion of `a`.
+    #[track_caller]
     pub(crate) fn wait_at_a(&self) -> Done {
         self.a.wait(&[&self.b])
     }
 
     /// Waits for a completion of `b`.
+    #[track_caller]
     pub(crate) fn wait_at_b(&self) -> Done {
         self.b.wait(&[&self.a])
     }
 
-    /// Progresses both sides until nothing more is likely to move.
+    /// Progresses both endpoints until nothing more is likely to move.
     pub(crate) fn settle(&self) {
-        settle(&[&self.a, &self.b]);
+        local::settle(&[&self.a, &self.b]);
     }
 
     /// Asserts that nothing more completes.
     pub(crate) fn assert_no_completion(&self) {
         self.settle();
-        for side in [&self.a, &self.b] {
-            assert!(side.poll().is_none(), "an unexpected completion");
+        for endpoint in [&self.a, &self.b] {
+            assert!(endpoint.poll().is_none(), "an unexpected completion");
         }
     }
 }
 
-/// Progresses the sides until nothing more is likely to move.
-pub(crate) fn settle(sides: &[&Side]) {
-    for _ in 0..TURNS {
-        for side in sides {
-            side.progress();
-        }
-    }
-}
-
-/// An endpoint with its queue and address vector, and the buffers of its posted operations.
-pub(crate) struct Side {
-    pub(crate) ep: Arc<dyn Endpoint>,
-    pub(crate) cq: Arc<dyn CompletionQueue>,
-    pub(crate) av: Arc<dyn AddressVector>,
+/// An endpoint that keeps the buffers of its posted operations.
+pub(crate) struct MessageEndpoint {
+    local: LocalEndpoint,
     /// The buffers of sends. They are declared after the endpoint, so that it is closed before they
     /// are freed.
     sent: Mutex<Buffers>,
     received: Mutex<Buffers>,
+}
+
+impl Deref for MessageEndpoint {
+    type Target = LocalEndpoint;
+
+    fn deref(&self) -> &LocalEndpoint {
+        &self.local
+    }
 }
 
 /// The buffers of outstanding operations, by context.
@@ -151,32 +154,27 @@ impl PostedBuffers {
     }
 }
 
-impl Side {
-    pub(crate) fn open(domain: &Arc<dyn Domain>, info: &Info, queue: &Queue) -> Self {
-        let cq = domain.cq(&cq::Attr::with_size(queue.size)).unwrap();
-        let av = domain.av(&av::Attr::default()).unwrap();
-        let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
-        bind.tx_selective = queue.tx_selective;
-        bind.rx_selective = queue.rx_selective;
-        Self::from_handles(domain.endpoint(info, bind).unwrap(), &cq, &av)
+impl MessageEndpoint {
+    pub(crate) fn open(context: &Arc<DomainContext>) -> Self {
+        Self::open_with(context, |_, _| ())
     }
 
-    pub(crate) fn from_handles(
-        ep: Arc<dyn Endpoint>,
-        cq: &Arc<dyn CompletionQueue>,
-        av: &Arc<dyn AddressVector>,
+    pub(crate) fn open_with(
+        context: &Arc<DomainContext>,
+        configure: impl FnOnce(&DomainContext, &mut EndpointConfig),
     ) -> Self {
-        Self {
-            ep,
-            cq: Arc::clone(cq),
-            av: Arc::clone(av),
+        Self::try_open(context, configure).unwrap()
+    }
+
+    pub(crate) fn try_open(
+        context: &Arc<DomainContext>,
+        configure: impl FnOnce(&DomainContext, &mut EndpointConfig),
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            local: LocalEndpoint::try_open(context, configure)?,
             sent: Mutex::default(),
             received: Mutex::default(),
-        }
-    }
-
-    pub(crate) fn insert_endpoint(&self, other: &Self) -> FiAddr {
-        self.av.insert_one(&other.ep.address().unwrap()).unwrap()
+        })
     }
 
     /// Posts a send of a copy of the bytes.
@@ -184,47 +182,35 @@ impl Side {
         let segments = tx.segments.clone();
         let iov: Vec<_> = segments.iter().map(|segment| Iov::new(segment)).collect();
         let context = keep(&self.sent, tx.context, segments);
-        let flags = match tx.data {
-            Some(_) => tx.flags | OpFlags::REMOTE_CQ_DATA,
-            None => tx.flags,
+        let msg = msg::SendMsg {
+            iov: &iov,
+            desc: &[],
+            dest: tx.dest,
+            context,
+            data: tx.data.unwrap_or(0xdead),
         };
-        let data = tx.data.unwrap_or(0xdead);
-        let posted = match tx.tag {
-            None => {
-                let msg = msg::SendMsg {
-                    iov: &iov,
-                    desc: &[],
-                    dest: tx.dest,
-                    context,
-                    data,
-                };
-                // SAFETY: `sent` keeps the buffers until the completion or the endpoint's close.
-                unsafe { self.ep.sendmsg(&msg, flags) }
-            }
-            Some(tag) => {
-                let msg = tagged::SendMsg {
-                    iov: &iov,
-                    desc: &[],
-                    dest: tx.dest,
-                    tag,
-                    context,
-                    data,
-                };
-                // SAFETY: as above.
-                unsafe { self.ep.tsendmsg(&msg, flags) }
-            }
-        };
+        let flags = op::with_data(tx.flags, tx.data);
+        // SAFETY: `sent` keeps the buffers until the completion or the endpoint's close.
+        let posted = unsafe { op::send(msg, tx.tag).post(&*self.ep, flags) };
         posted.inspect_err(|_| remove_refused(&self.sent, context))
     }
 
     /// Posts a receive into new buffers.
     pub(crate) fn try_recv(&self, rx: &Rx) -> Result {
-        self.try_recv_at(&*self.ep, rx)
+        // SAFETY: `post_receive` keeps the buffers.
+        self.post_receive(rx, |op| unsafe { op.post(&*self.ep, rx.flags) })
     }
 
-    /// As [`Self::try_recv`], but posts at `receiver`, a receive context that several endpoints
-    /// share. This side keeps the buffers.
-    pub(crate) fn try_recv_at(&self, receiver: &(impl Msg + Tagged + ?Sized), rx: &Rx) -> Result {
+    /// As [`Self::try_recv`], but posts at a receive context that several endpoints share. This
+    /// endpoint keeps the buffers.
+    pub(crate) fn try_recv_at(&self, srx: &dyn SharedReceives, rx: &Rx) -> Result {
+        // SAFETY: as above.
+        self.post_receive(rx, |op| unsafe { op.post_shared(srx, rx.flags) })
+    }
+
+    /// Passes a receive to `post`. `received` keeps its buffers until the completion or the
+    /// endpoint's close.
+    fn post_receive(&self, rx: &Rx, post: impl FnOnce(&Op<'_>) -> Result) -> Result {
         let mut segments: Vec<_> = rx.sizes.iter().map(|&size| vec![BLANK; size]).collect();
         let iov: Vec<_> = segments
             .iter_mut()
@@ -235,31 +221,13 @@ impl Side {
             let mut received = self.received.lock().unwrap();
             received.entry(context).or_default().is_multi = true;
         }
-        let posted = match rx.tag {
-            None => {
-                let msg = msg::RecvMsg {
-                    iov: &iov,
-                    desc: &[],
-                    src: rx.src,
-                    context,
-                };
-                // SAFETY: `received` keeps the buffers until the completion or the endpoint's
-                // close.
-                unsafe { receiver.recvmsg(&msg, rx.flags) }
-            }
-            Some(tag) => {
-                let msg = tagged::RecvMsg {
-                    iov: &iov,
-                    desc: &[],
-                    src: rx.src,
-                    tag,
-                    context,
-                };
-                // SAFETY: as above.
-                unsafe { receiver.trecvmsg(&msg, rx.flags) }
-            }
+        let msg = msg::RecvMsg {
+            iov: &iov,
+            desc: &[],
+            src: rx.src,
+            context,
         };
-        posted.inspect_err(|_| remove_refused(&self.received, context))
+        post(&op::recv(msg, rx.tag)).inspect_err(|_| remove_refused(&self.received, context))
     }
 
     pub(crate) fn send(&self, tx: &Tx) {
@@ -271,56 +239,31 @@ impl Side {
     }
 
     /// Posts a send, and progresses `others` while there is no room for it.
-    pub(crate) fn send_retrying(&self, tx: &Tx, others: &[&Self]) {
-        let start = Instant::now();
-        while self.try_send(tx) == Err(Errno::Again) {
-            assert!(start.elapsed() < TIMEOUT, "no room for a send");
-            self.progress();
-            others.iter().for_each(|other| other.progress());
-        }
+    #[track_caller]
+    pub(crate) fn send_retrying(&self, tx: &Tx, others: &[&LocalEndpoint]) {
+        self.local.post_retrying(others, || self.try_send(tx));
     }
 
     /// Injects, and progresses `others` while there is no room for it.
-    pub(crate) fn inject_retrying(&self, tx: &Tx, others: &[&Self]) {
-        let (bytes, start) = (tx.segments.concat(), Instant::now());
-        let inject = || match tx.tag {
-            None => self.ep.inject(&bytes, tx.dest, tx.data),
-            Some(tag) => self.ep.tinject(&bytes, tx.dest, tag, tx.data),
-        };
-        while let Err(errno) = inject() {
-            assert_eq!(errno, Errno::Again);
-            assert!(start.elapsed() < TIMEOUT, "no room for an inject");
-            self.progress();
-            others.iter().for_each(|other| other.progress());
-        }
-    }
-
-    pub(crate) fn progress(&self) {
-        // A pending error entry does not matter for progress.
-        let (Ok(_) | Err(Errno::Avail)) = self.cq.read(&mut []) else {
-            panic!("progress failed");
-        };
+    #[track_caller]
+    pub(crate) fn inject_retrying(&self, tx: &Tx, others: &[&LocalEndpoint]) {
+        let bytes = tx.segments.concat();
+        let inject = op::inject(&bytes, tx.dest, tx.tag, tx.data);
+        // SAFETY: an injected operation has no safety requirement.
+        let post = || unsafe { inject.post(&*self.ep, OpFlags::DEFAULT) };
+        self.local.post_retrying(others, post);
     }
 
     /// The next completion, if there is one.
     pub(crate) fn poll(&self) -> Option<Done> {
-        let (mut out, mut src) = ([Entry::default()], [FiAddr(4711)]);
-        match self.cq.read_from(&mut out, &mut src) {
-            Ok(0) => None,
-            Ok(_) => Some(self.done(Ok(out[0]), src[0])),
-            Err(Errno::Avail) => {
-                let error = self.cq.read_err().unwrap();
-                let src = error.src;
-                Some(self.done(Err(error), src))
-            }
-            Err(errno) => panic!("reading completions: {errno}"),
-        }
+        let (outcome, src) = self.local.poll_from()?;
+        Some(self.done(outcome, src))
     }
 
     /// The completions of one read, at most `max`.
     pub(crate) fn take(&self, max: usize) -> Vec<Done> {
         let (mut out, mut src) = (vec![Entry::default(); max], vec![FiAddr(4711); max]);
-        match self.cq.read_from(&mut out, &mut src) {
+        match self.cq().read_from(&mut out, &mut src) {
             Ok(count) => (0..count)
                 .map(|index| self.done(Ok(out[index]), src[index]))
                 .collect(),
@@ -329,20 +272,20 @@ impl Side {
         }
     }
 
-    /// Progresses this side and the others until this one has a completion.
-    pub(crate) fn wait(&self, others: &[&Self]) -> Done {
-        let start = Instant::now();
-        loop {
-            if let Some(done) = self.poll() {
-                return done;
+    /// Progresses this endpoint and the others until this one has a completion.
+    #[track_caller]
+    pub(crate) fn wait(&self, others: &[&LocalEndpoint]) -> Done {
+        until(|| {
+            let done = self.poll();
+            if done.is_none() {
+                others.iter().for_each(|other| other.progress());
             }
-            others.iter().for_each(|other| other.progress());
-            assert!(start.elapsed() < TIMEOUT, "no completion");
-        }
+            done
+        })
     }
 
     /// All completions that follow without further posts.
-    pub(crate) fn drain(&self, others: &[&Self]) -> Vec<Done> {
+    pub(crate) fn drain(&self, others: &[&LocalEndpoint]) -> Vec<Done> {
         let mut all = Vec::new();
         let mut silence = 0;
         while silence < TURNS {
@@ -607,7 +550,7 @@ pub(crate) fn with_data(mut entry: Entry, data: u64) -> Entry {
 /// `len` bytes that differ from those of other seeds.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
-    let block: Vec<u8> = (0..PERIOD).map(|_| random.next() as u8).collect();
+    let block: Vec<u8> = (0..PERIOD).map(|_| random.word() as u8).collect();
     let mut bytes = Vec::with_capacity(len + PERIOD);
     while bytes.len() < len {
         bytes.extend_from_slice(&block);
@@ -616,37 +559,9 @@ pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Random numbers that are the same in each run.
-#[derive(Clone)]
-pub(crate) struct Random(fastrand::Rng);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(fastrand::Rng::with_seed(seed))
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0.u64(..)
-    }
-
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        self.0.usize(..limit)
-    }
-
-    pub(crate) fn pick<T: Copy>(&mut self, values: &[T]) -> T {
-        values[self.below(values.len())]
-    }
-}
-
 /// The initial byte of receive buffers.
 const BLANK: u8 = 0xa5;
 
 /// The number of bytes after which a pattern repeats: a prime, so that no two pages or segments of
 /// a pattern are the same.
 const PERIOD: usize = 1009;
-
-/// Turns of progress after which nothing more is likely to move.
-const TURNS: usize = 1000;
-
-/// A test that hangs fails after this time.
-const TIMEOUT: Duration = Duration::from_secs(20);

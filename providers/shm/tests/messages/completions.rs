@@ -2,7 +2,7 @@
 
 use selvedge::{CompletionFlags, Errno, OpFlags};
 
-use crate::common::{Pair, Queue, Rx, Tx, pattern, received, sent};
+use crate::common::{MessagePair, Rx, Tx, pattern, received, sent};
 use crate::provider::{self, PROTOCOLS};
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
@@ -25,7 +25,7 @@ fn delivery_and_match_complete_sends_complete_after_their_receives() {
 
 /// Sends a message with `flags`, and checks that neither the send nor a receive with another tag
 /// makes the send complete, but the receive of the message does.
-fn assert_completes_after_its_receive(pair: &Pair, len: usize, flags: OpFlags) {
+fn assert_completes_after_its_receive(pair: &MessagePair, len: usize, flags: OpFlags) {
     let bytes = pattern(1, len);
     pair.a
         .send(&Tx::tagged(pair.to_b, 1, &bytes).flags(flags).context(3));
@@ -96,7 +96,7 @@ fn a_buffer_may_be_overwritten_right_after_an_inject() {
             pair.b.recv(&Rx::msg(len));
             pair.wait_at_b().assert_bytes(&bytes);
             let mut out = [selvedge::cq::Entry::default()];
-            while pair.a.cq.read(&mut out).unwrap() == 0 {
+            while pair.a.cq().read(&mut out).unwrap() == 0 {
                 pair.b.progress();
             }
             assert_eq!(out[0], sent(MSG, 1));
@@ -143,12 +143,10 @@ fn flags_that_do_not_belong_to_an_operation_are_refused() {
 
 #[test]
 fn selective_queues_report_success_only_on_request() {
-    let queue = Queue {
-        tx_selective: true,
-        rx_selective: true,
-        ..Queue::default()
-    };
-    let pair = provider::with_defaults().pair_with(&queue);
+    let pair = provider::with_defaults().pair_with(|_, config| {
+        config.tx_selective = true;
+        config.rx_selective = true;
+    });
     for len in LENGTHS {
         let tx = Tx::msg(pair.to_b, &pattern(1, len));
         pair.b.recv(&Rx::msg(len).context(1));
@@ -164,11 +162,7 @@ fn selective_queues_report_success_only_on_request() {
 
 #[test]
 fn selective_queues_report_every_error() {
-    let queue = Queue {
-        rx_selective: true,
-        ..Queue::default()
-    };
-    let pair = provider::with_defaults().pair_with(&queue);
+    let pair = provider::with_defaults().pair_with(|_, config| config.rx_selective = true);
     pair.b.recv(&Rx::msg(2).context(1));
     pair.a.ep.inject(b"long", pair.to_b, None).unwrap();
     assert_eq!(pair.wait_at_b().error().errno, Errno::Trunc);
@@ -195,12 +189,10 @@ fn default_flags_may_request_completions_at_selective_queues() {
         info.tx_attr.op_flags = OpFlags::COMPLETION;
         info.rx_attr.op_flags = OpFlags::COMPLETION;
     });
-    let queue = Queue {
-        tx_selective: true,
-        rx_selective: true,
-        ..Queue::default()
-    };
-    let pair = provider::with_params(&[], &hints).pair_with(&queue);
+    let pair = provider::with_params(&[], &hints).pair_with(|_, config| {
+        config.tx_selective = true;
+        config.rx_selective = true;
+    });
     pair.b.recv(&Rx::msg(8).context(1).flags(OpFlags::empty()));
     pair.b.recv(&Rx::msg(8).context(2));
     let tx = Tx::msg(pair.to_b, b"x");
@@ -230,7 +222,7 @@ fn a_read_into_an_empty_array_makes_progress_even_if_completions_are_stored() {
     pair.b.recv(&Rx::msg(5));
     pair.b.recv(&Rx::msg(100_000));
     pair.wait_at_b();
-    // Side A does not take its completions, but makes progress by reads into an empty array.
+    // Endpoint A does not take its completions, but makes progress by reads into an empty array.
     pair.wait_at_b().assert_bytes(&[1; 100_000]);
 }
 
@@ -240,22 +232,22 @@ fn a_read_into_an_empty_array_makes_progress_even_if_completions_are_stored() {
     reason = "posts through the raw API to an endpoint with two queues"
 )]
 fn reading_either_queue_of_an_endpoint_drives_its_sends() {
-    use selvedge::{Bindings, Context, Desc, Iov, MsgExt, av, cq};
+    use selvedge::{Context, Desc, Iov, MsgExt, cq};
+    use selvedge_testkit::local::LocalEndpoint;
 
     let sut = provider::with_protocol("bounce");
-    let (info, b) = (sut.info(), sut.side());
-    let domain = info.open().unwrap();
-    let [tx_cq, rx_cq] = [0, 1].map(|_| domain.cq(&cq::Attr::default()).unwrap());
-    let av = domain.av(&av::Attr::default()).unwrap();
-    let to = av.insert_one(&b.ep.address().unwrap()).unwrap();
-    let mut bind = Bindings::new(tx_cq.clone(), av);
-    bind.rx_cq = rx_cq.clone();
-    let ep = domain.endpoint(&info, bind).unwrap();
+    let b = sut.endpoint();
+    let a = LocalEndpoint::try_open(&sut.open_domain(), |domain, config| {
+        config.tx = Some(domain.queue(0).unwrap());
+    });
+    let a = a.unwrap();
+    let to = a.insert_endpoint(&b);
+    let (tx_cq, rx_cq) = (a.tx.cq(), a.rx.cq());
     let bytes = pattern(1, 300_000);
-    for (read_first, other) in [(&tx_cq, &rx_cq), (&rx_cq, &tx_cq)] {
+    for (read_first, other) in [(tx_cq, rx_cq), (rx_cq, tx_cq)] {
         b.recv(&Rx::msg(bytes.len()));
         // SAFETY: the bytes live until the send is complete.
-        unsafe { ep.send(Iov::new(&bytes), Desc::NONE, to, Context(1)) }.unwrap();
+        unsafe { a.ep.send(Iov::new(&bytes), Desc::NONE, to, Context(1)) }.unwrap();
         let received = loop {
             read_first.read(&mut []).unwrap();
             if let Some(received) = b.poll() {

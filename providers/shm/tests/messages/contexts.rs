@@ -2,27 +2,25 @@
 
 use std::sync::Arc;
 
-use selvedge::{
-    AddressVector, Bindings, Caps, CompletionFlags, Domain, Errno, FiAddr, Info, ScalableEndpoint,
-    av, cq,
-};
+use selvedge::{AddressVector, Caps, CompletionFlags, Errno, Error, FiAddr, ScalableEndpoint, av};
+use selvedge_testkit::domain::DomainContext;
+use selvedge_testkit::local::{LocalEndpoint, open_domain, settle};
 
-use crate::common::{Rx, Side, Tx, pattern, sent, settle};
+use crate::common::{MessageEndpoint, Rx, Tx, pattern, sent};
 use crate::provider;
 
 const BITS: u32 = 4;
 const COUNT: usize = 3;
 
-/// A scalable endpoint whose contexts are sides of their own, with one address vector.
-struct ScalableSide {
+/// A scalable endpoint with its contexts, which use one address vector.
+struct Scalable {
     sep: Arc<dyn ScalableEndpoint>,
-    contexts: Vec<Side>,
+    contexts: Vec<MessageEndpoint>,
     av: Arc<dyn AddressVector>,
-    domain: Arc<dyn Domain>,
-    info: Info,
+    domain: Arc<DomainContext>,
 }
 
-impl ScalableSide {
+impl Scalable {
     fn open(count: usize) -> Self {
         let mut many = Self::without_contexts(count);
         (0..count).for_each(|index| many.add(index));
@@ -40,26 +38,25 @@ impl ScalableSide {
         );
         let info = sut.info();
         assert_eq!(info.ep_attr.tx_ctx_cnt, count);
-        let domain = info.open().unwrap();
+        let domain = open_domain(&info).unwrap();
         Self {
-            sep: domain.scalable_endpoint(&info).unwrap(),
+            sep: domain.domain().scalable_endpoint(&info).unwrap(),
             contexts: Vec::new(),
-            av: domain.av(&with_bits(BITS)).unwrap(),
+            av: domain.domain().av(&with_bits(BITS)).unwrap(),
             domain,
-            info,
         }
     }
 
     fn add(&mut self, index: usize) {
-        let side = self.context(index).unwrap();
-        self.contexts.push(side);
+        let context = self.context(index).unwrap();
+        self.contexts.push(context);
     }
 
-    fn context(&self, index: usize) -> Result<Side, selvedge::Error> {
-        let cq = self.domain.cq(&cq::Attr::default()).unwrap();
-        let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&self.av));
-        let ep = self.sep.context(index, &self.info, bind)?;
-        Ok(Side::from_handles(ep, &cq, &self.av))
+    fn context(&self, index: usize) -> Result<MessageEndpoint, Error> {
+        MessageEndpoint::try_open(&self.domain, |_, config| {
+            config.av = Some(Arc::clone(&self.av));
+            config.context = Some((Arc::clone(&self.sep), index));
+        })
     }
 
     /// Inserts the other scalable endpoint's address. Returns its index.
@@ -67,8 +64,8 @@ impl ScalableSide {
         self.av.insert_one(&sep.sep.address().unwrap()).unwrap()
     }
 
-    fn sides(&self) -> Vec<&Side> {
-        self.contexts.iter().collect()
+    fn endpoints(&self) -> impl Iterator<Item = &LocalEndpoint> {
+        self.contexts.iter().map(|context| &**context)
     }
 }
 
@@ -79,8 +76,8 @@ fn with_bits(bits: u32) -> av::Attr {
 }
 
 /// Two scalable endpoints with each other's addresses, at different indices.
-fn pair() -> (ScalableSide, ScalableSide, FiAddr, FiAddr) {
-    let (a, b) = (ScalableSide::open(COUNT), ScalableSide::open(COUNT));
+fn pair() -> (Scalable, Scalable, FiAddr, FiAddr) {
+    let (a, b) = (Scalable::open(COUNT), Scalable::open(COUNT));
     let to_b = a.insert_endpoint(&b);
     b.insert_endpoint(&b);
     let to_a = b.insert_endpoint(&a);
@@ -88,7 +85,7 @@ fn pair() -> (ScalableSide, ScalableSide, FiAddr, FiAddr) {
 }
 
 /// Sends from one side to an address; the source as the receiver names it.
-fn source(from: &Side, dest: FiAddr, at: &Side, len: usize) -> FiAddr {
+fn source(from: &MessageEndpoint, dest: FiAddr, at: &MessageEndpoint, len: usize) -> FiAddr {
     let bytes = pattern(dest.0, len);
     at.recv(&Rx::msg(len));
     from.send(&Tx::msg(dest, &bytes));
@@ -110,7 +107,7 @@ fn every_context_reaches_every_context_and_is_named_as_the_source() {
             }
         }
     }
-    settle(&[a.sides(), b.sides()].concat());
+    settle(&a.endpoints().chain(b.endpoints()).collect::<Vec<_>>());
     for side in a.contexts.iter().chain(&b.contexts) {
         assert!(side.poll().is_none(), "a message went astray");
     }
@@ -136,16 +133,14 @@ fn a_directed_receive_takes_messages_of_its_context() {
 
 #[test]
 fn an_endpoint_talks_to_contexts_and_the_address_alone_is_the_first_one_s() {
-    let many = ScalableSide::open(COUNT);
-    let info = provider::with_defaults().info();
-    let domain = info.open().unwrap();
+    let many = Scalable::open(COUNT);
+    let domain = provider::with_defaults().open_domain();
     for bits in [BITS, 0] {
-        let cq = domain.cq(&cq::Attr::default()).unwrap();
-        let av = domain.av(&with_bits(bits)).unwrap();
-        let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
-        let side = Side::from_handles(domain.endpoint(&info, bind).unwrap(), &cq, &av);
-        let to = av.insert_one(&many.sep.address().unwrap()).unwrap();
-        let back = many.av.insert_one(&side.ep.address().unwrap()).unwrap();
+        let side = MessageEndpoint::open_with(&domain, |domain, config| {
+            config.av = Some(domain.domain().av(&with_bits(bits)).unwrap());
+        });
+        let to = side.insert(&many.sep.address().unwrap());
+        let back = many.av.insert_one(&side.address()).unwrap();
         let reached = if bits == 0 { 1 } else { COUNT };
         for index in 0..reached {
             let context = &many.contexts[index];
@@ -155,7 +150,7 @@ fn an_endpoint_talks_to_contexts_and_the_address_alone_is_the_first_one_s() {
         // Without context bits the other contexts have no address in the address vector.
         let unknown_peer = source(&many.contexts[1], back, &side, 8);
         assert_eq!(unknown_peer == FiAddr::UNSPEC, bits == 0);
-        assert_eq!(av.lookup(to), many.sep.address());
+        assert_eq!(side.av.lookup(to), many.sep.address());
     }
 }
 
@@ -170,7 +165,7 @@ fn an_invalid_context_has_no_address() {
     let context = to_b.rx_addr(1, BITS);
     assert_eq!(a.av.lookup(context), Err(Errno::Inval));
     assert_eq!(a.av.set_user_id(to_b, FiAddr(1 << 63)), Err(Errno::Inval));
-    let error = a.domain.av(&with_bits(17)).unwrap_err();
+    let error = a.domain.domain().av(&with_bits(17)).unwrap_err();
     assert!(error.to_string().contains("requested 17"), "{error}");
 }
 
@@ -185,7 +180,7 @@ fn a_peer_s_number_of_the_application_s_is_that_of_its_contexts() {
 
 #[test]
 fn contexts_are_opened_once_at_a_time_and_as_many_as_there_are() {
-    let mut many = ScalableSide::open(2);
+    let many = Scalable::open(2);
     let open = many.context(1).err().unwrap();
     assert_eq!(open.errno(), Errno::Busy);
     let name = many.sep.address().unwrap().to_string();
@@ -196,8 +191,9 @@ fn contexts_are_opened_once_at_a_time_and_as_many_as_there_are() {
     let beyond = many.context(2).err().unwrap();
     assert_eq!(beyond.errno(), Errno::Inval);
     assert!(beyond.to_string().contains("tx_ctx_cnt is 2"), "{beyond}");
-    many.info.ep_attr.rx_ctx_cnt = 65;
-    let error = many.domain.scalable_endpoint(&many.info).unwrap_err();
+    let mut info = many.domain.info().clone();
+    info.ep_attr.rx_ctx_cnt = 65;
+    let error = many.domain.domain().scalable_endpoint(&info).unwrap_err();
     assert!(error.to_string().contains("rx_ctx_cnt"), "{error}");
     assert!(
         error.to_string().contains("requested 65, has 64"),
@@ -229,8 +225,8 @@ fn discovery_reports_the_number_of_contexts() {
 
 #[test]
 fn a_message_waits_for_its_context_to_be_opened() {
-    let a = ScalableSide::open(1);
-    let mut b = ScalableSide::without_contexts(2);
+    let a = Scalable::open(1);
+    let mut b = Scalable::without_contexts(2);
     let to_b = a.insert_endpoint(&b);
     let from = &a.contexts[0];
     from.send(&Tx::msg(to_b.rx_addr(1, BITS), b"early"));

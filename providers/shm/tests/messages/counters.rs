@@ -1,48 +1,43 @@
 //! Counters of sends and receives. Reading a counter makes progress.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use selvedge::cntr::{self, Events};
-use selvedge::{
-    AddressVector, Bindings, Context, Counter, Counters, Domain, Errno, OpFlags, av, cq, wait,
-};
+use selvedge::{Context, Counter, Domain, Errno, OpFlags, wait};
+use selvedge_testkit::local::until;
 
-use crate::common::{Pair, Rx, Side, Tx, pattern};
+use crate::common::{MessageEndpoint, MessagePair, Rx, Tx, pattern};
 use crate::provider::{self, PROTOCOLS};
 
 /// Lengths on both sides of the limits of inline and injected messages, zero, and a length beyond.
 const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
 
-/// A side whose completion queue reports only errors, and its counters.
-struct CountedSide {
-    side: Side,
+/// An endpoint whose completion queue reports only errors, and its counters.
+struct CountedEndpoint {
+    endpoint: MessageEndpoint,
     sent: Arc<dyn Counter>,
     received: Arc<dyn Counter>,
 }
 
-impl CountedSide {
+impl CountedEndpoint {
     fn open(protocol: &str, events: Events) -> Self {
-        let info = provider::with_protocol(protocol).info();
-        let domain = info.open().unwrap();
-        let cq = domain.cq(&cq::Attr::default()).unwrap();
-        let av = domain.av(&av::Attr::default()).unwrap();
-        let (sent, received) = (open_counter(&domain, events), open_counter(&domain, events));
-        let mut bind = Bindings::new(Arc::clone(&cq), Arc::<dyn AddressVector>::clone(&av));
-        (bind.tx_selective, bind.rx_selective) = (true, true);
-        bind.cntrs = Counters::default();
-        bind.cntrs.send = Some(Arc::clone(&sent));
-        bind.cntrs.recv = Some(Arc::clone(&received));
-        let ep = domain.endpoint(&info, bind).unwrap();
+        let domain = provider::with_protocol(protocol).open_domain();
+        let [sent, received] = [(); 2].map(|()| open_counter(domain.domain(), events));
+        let endpoint = MessageEndpoint::open_with(&domain, |_, config| {
+            (config.tx_selective, config.rx_selective) = (true, true);
+            config.counters.send = Some(Arc::clone(&sent));
+            config.counters.recv = Some(Arc::clone(&received));
+        });
         Self {
-            side: Side::from_handles(ep, &cq, &av),
+            endpoint,
             sent,
             received,
         }
     }
 }
 
-fn open_counter(domain: &Arc<dyn Domain>, events: Events) -> Arc<dyn Counter> {
+fn open_counter(domain: &dyn Domain, events: Events) -> Arc<dyn Counter> {
     let mut attr = cntr::Attr::default();
     attr.events = events;
     attr.wait_obj = wait::Object::Unspec;
@@ -51,15 +46,15 @@ fn open_counter(domain: &Arc<dyn Domain>, events: Events) -> Arc<dyn Counter> {
 
 /// Reads both counters, which makes progress, until they have the expected values.
 fn wait_for_values(counters: [(&Arc<dyn Counter>, u64); 2]) {
-    let start = Instant::now();
-    while counters.map(|(cntr, value)| cntr.read() == value) != [true; 2] {
-        assert!(start.elapsed() < Duration::from_secs(20), "{counters:?}");
-    }
+    until(|| {
+        let have_values = counters.map(|(cntr, value)| cntr.read() == value);
+        (have_values == [true; 2]).then_some(())
+    });
 }
 
 /// Sends messages of each length by every kind of send, to posted receives. Returns the number of
 /// messages and the sum of their lengths.
-fn exchange(a: &Side, b: &Side, lengths: &[usize]) -> (u64, u64) {
+fn exchange(a: &MessageEndpoint, b: &MessageEndpoint, lengths: &[usize]) -> (u64, u64) {
     let to_b = a.insert_endpoint(b);
     let (mut count, mut bytes) = (0, 0);
     for &len in lengths {
@@ -97,13 +92,13 @@ fn rx(tag: Option<u64>, len: usize) -> Rx {
 fn counters_count_every_send_and_receive_though_no_queue_reports_them() {
     for protocol in PROTOCOLS {
         let (a, b) = (
-            CountedSide::open(protocol, Events::Comp),
-            CountedSide::open(protocol, Events::Comp),
+            CountedEndpoint::open(protocol, Events::Comp),
+            CountedEndpoint::open(protocol, Events::Comp),
         );
-        let (count, _) = exchange(&a.side, &b.side, &LENGTHS);
+        let (count, _) = exchange(&a.endpoint, &b.endpoint, &LENGTHS);
         wait_for_values([(&a.sent, count), (&b.received, count)]);
         assert_eq!((b.sent.read(), a.received.read()), (0, 0));
-        assert!(a.side.poll().is_none() && b.side.poll().is_none());
+        assert!(a.endpoint.poll().is_none() && b.endpoint.poll().is_none());
     }
 }
 
@@ -111,10 +106,10 @@ fn counters_count_every_send_and_receive_though_no_queue_reports_them() {
 fn counters_of_bytes_count_bytes_of_messages_of_every_size() {
     for protocol in PROTOCOLS {
         let (a, b) = (
-            CountedSide::open(protocol, Events::Bytes),
-            CountedSide::open(protocol, Events::Bytes),
+            CountedEndpoint::open(protocol, Events::Bytes),
+            CountedEndpoint::open(protocol, Events::Bytes),
         );
-        let (_, bytes) = exchange(&a.side, &b.side, &LENGTHS);
+        let (_, bytes) = exchange(&a.endpoint, &b.endpoint, &LENGTHS);
         wait_for_values([(&a.sent, bytes), (&b.received, bytes)]);
     }
 }
@@ -122,10 +117,10 @@ fn counters_of_bytes_count_bytes_of_messages_of_every_size() {
 #[test]
 fn counters_count_errors_separately_and_each_error_as_one() {
     let (a, b) = (
-        CountedSide::open("auto", Events::Bytes),
-        CountedSide::open("auto", Events::Bytes),
+        CountedEndpoint::open("auto", Events::Bytes),
+        CountedEndpoint::open("auto", Events::Bytes),
     );
-    let pair = Pair::connect(a.side, b.side);
+    let pair = MessagePair::connect(a.endpoint, b.endpoint);
     pair.b.recv(&Rx::msg(8).context(1));
     pair.b.ep.cancel(Context(1)).unwrap();
     pair.b.recv(&Rx::msg(8).context(2));
@@ -140,11 +135,11 @@ fn counters_count_errors_separately_and_each_error_as_one() {
 #[test]
 fn a_wait_for_a_counter_makes_the_progress_that_it_needs() {
     let (a, b) = (
-        CountedSide::open("auto", Events::Comp),
-        CountedSide::open("auto", Events::Comp),
+        CountedEndpoint::open("auto", Events::Comp),
+        CountedEndpoint::open("auto", Events::Comp),
     );
     let sender = std::thread::spawn(move || {
-        let (count, _) = exchange(&a.side, &b.side, &[0, 48, 4096]);
+        let (count, _) = exchange(&a.endpoint, &b.endpoint, &[0, 48, 4096]);
         (a, b, count)
     });
     let (a, b, count) = sender.join().unwrap();

@@ -11,7 +11,7 @@ const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
 #[test]
 fn a_fenced_message_waits_for_earlier_ones_to_its_peer() {
     let sut = provider::with_protocol("bounce");
-    let (pair, c) = (sut.pair(), sut.side());
+    let (pair, c) = (sut.pair(), sut.endpoint());
     let to_c = pair.a.insert_endpoint(&c);
     let level = OpFlags::DELIVERY_COMPLETE;
     let earlier = [
@@ -47,13 +47,13 @@ fn a_fenced_message_waits_for_earlier_ones_to_its_peer() {
 fn a_fenced_message_to_a_peer_that_has_not_started_waits_for_it() {
     let name = format!("fenced-{}", std::process::id());
     let sut = provider::with_defaults();
-    let a = sut.side();
+    let a = sut.endpoint();
     let to_b = a.av.insert_service(&name, "").unwrap();
     a.send(&Tx::msg(to_b, b"first"));
     let fenced = Tx::msg(to_b, b"second").flags(OpFlags::FENCE);
     assert_eq!(a.try_send(&fenced), Err(Errno::Again));
     let address = selvedge::Address::Str(name);
-    let b = provider::with_params(&[], &provider::hints().src_addr(address)).side();
+    let b = provider::with_params(&[], &provider::hints().src_addr(address)).endpoint();
     a.wait(&[&b]).assert_entry(sent(MSG, 0));
     a.send(&fenced);
     for bytes in [&b"first"[..], b"second"] {

@@ -3,8 +3,9 @@
 use std::iter;
 
 use selvedge::Errno;
+use selvedge_testkit::random::Random;
 
-use crate::common::{Pair, Queue, Random, Rx, Sut, Tx, pattern};
+use crate::common::{MessagePair, Rx, Sut, Tx, pattern};
 use crate::provider;
 
 /// Returns the bytes of a message: its number, and a pattern of `len` bytes.
@@ -16,7 +17,7 @@ fn numbered(number: u64, len: usize) -> Vec<u8> {
 
 /// Sends messages from the number `first` on until a post fails with `Again`. Returns the number of
 /// the next message.
-fn flood(pair: &Pair, first: u64, len: usize) -> u64 {
+fn flood(pair: &MessagePair, first: u64, len: usize) -> u64 {
     let mut number = first;
     loop {
         let tx = Tx::msg(pair.to_b, &numbered(number, len)).context(number);
@@ -31,7 +32,7 @@ fn flood(pair: &Pair, first: u64, len: usize) -> u64 {
 }
 
 /// Receives the messages `first..end`, in order.
-fn collect(pair: &Pair, first: u64, end: u64, len: usize) {
+fn collect(pair: &MessagePair, first: u64, end: u64, len: usize) {
     for number in first..end {
         pair.b.recv(&Rx::msg(len + 8).context(number));
     }
@@ -152,11 +153,9 @@ fn a_message_larger_than_the_limit_is_kept_when_it_is_alone() {
 
 #[test]
 fn a_full_completion_queue_makes_posts_wait_and_receives_too() {
-    let queue = Queue {
-        size: 4,
-        ..Queue::default()
-    };
-    let pair = provider::with_defaults().pair_with(&queue);
+    let pair = provider::with_defaults().pair_with(|context, config| {
+        config.rx = Some(context.queue(4).unwrap());
+    });
     assert_eq!(flood(&pair, 0, 0), 4);
     let mut sent = 4;
     for number in 0..40 {
@@ -200,7 +199,7 @@ fn floods_in_both_directions_do_not_stop_each_other() {
     let mut random = Random::new(5);
     let mut done = [Vec::new(), Vec::new()];
     for number in 0..3000 {
-        let len = random.pick(&[1, 30, 500, 4000, 9000]);
+        let len = *random.pick(&[1, 30, 500, 4000, 9000]);
         for (sender, receiver, dest) in
             [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)]
         {
@@ -224,7 +223,7 @@ fn floods_in_both_directions_do_not_stop_each_other() {
 #[test]
 fn messages_sent_before_a_sender_closed_arrive() {
     for is_connected in [false, true] {
-        let Pair { a, b, to_b, .. } = provider::with_defaults().pair();
+        let MessagePair { a, b, to_b, .. } = provider::with_defaults().pair();
         if is_connected {
             a.ep.inject(&numbered(9, 0), to_b, None).unwrap();
             b.recv(&Rx::msg(8));
@@ -248,7 +247,7 @@ fn messages_sent_before_a_sender_closed_arrive() {
 fn a_flooding_sender_does_not_use_the_quota_of_other_senders() {
     let params = [("FI_SHM_UNEXPECTED_SIZE", "1m")];
     let sut = provider::with_params(&params, &provider::hints());
-    let (pair, others) = (sut.pair(), [sut.side(), sut.side()]);
+    let (pair, others) = (sut.pair(), [sut.endpoint(), sut.endpoint()]);
     let to = others
         .each_ref()
         .map(|other| other.insert_endpoint(&pair.b));

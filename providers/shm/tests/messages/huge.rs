@@ -129,7 +129,7 @@ fn exchange(protocol: &str, source: &RepeatedMapping, dest: &RepeatedMapping) {
     while done.contains(&None) {
         for (side, done) in [&pair.a, &pair.b].into_iter().zip(&mut done) {
             let mut out = [Entry::default()];
-            if side.cq.read(&mut out).unwrap() > 0 {
+            if side.cq().read(&mut out).unwrap() > 0 {
                 *done = Some(out[0]);
             }
         }

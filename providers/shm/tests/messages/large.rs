@@ -2,7 +2,7 @@
 
 use selvedge::{CompletionFlags, OpFlags};
 
-use crate::common::{Pair, Rx, Tx, pattern, received, sent};
+use crate::common::{MessagePair, Rx, Tx, pattern, received, sent};
 use crate::provider::{self, PROTOCOLS};
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
@@ -11,7 +11,7 @@ const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
 const LARGE: usize = 64 << 20;
 
 /// One small message there and one back.
-fn ping_pong(pair: &Pair) {
+fn ping_pong(pair: &MessagePair) {
     for (sender, receiver, dest) in [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)] {
         receiver.recv(&Rx::tagged(1, 8).context(1));
         sender.ep.tinject(b"ping", dest, 1, None).unwrap();
@@ -63,7 +63,7 @@ fn a_message_of_a_new_peer_is_received_while_a_large_message_is_moving() {
     ping_pong(&pair);
     pair.b.recv(&Rx::msg(LARGE).context(2));
     pair.a.send(&Tx::msg(pair.to_b, &vec![7; LARGE]).context(3));
-    let late = sut.side();
+    let late = sut.endpoint();
     let to_b = late.insert_endpoint(&pair.b);
     pair.b.recv(&Rx::tagged(1, 8).context(1));
     late.ep.tinject(b"late", to_b, 1, None).unwrap();

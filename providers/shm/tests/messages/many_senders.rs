@@ -1,14 +1,16 @@
 //! Many senders, many threads, many endpoints.
 
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use selvedge::info::EpType;
-use selvedge::{Bindings, CompletionFlags, FiAddr, av, cq};
+use selvedge::{CompletionFlags, FiAddr};
+use selvedge_testkit::random::Random;
 
-use crate::common::{Done, Pair, Queue, Random, Rx, Side, Tx, pattern, received};
+use crate::common::{Done, MessageEndpoint, MessagePair, Rx, Tx, pattern, received};
 use crate::provider;
 
 /// Sizes at which messages take different protocols.
@@ -55,8 +57,8 @@ fn many_senders_reach_one_receiver_and_receive_its_replies() {
     const SENDERS: u64 = 40;
     const MESSAGES: u64 = 12;
     let sut = provider::with_defaults();
-    let rx = sut.side();
-    let tx: Vec<_> = (0..SENDERS).map(|_| sut.side()).collect();
+    let rx = sut.endpoint();
+    let tx: Vec<_> = (0..SENDERS).map(|_| sut.endpoint()).collect();
     let to: Vec<_> = tx.iter().map(|side| side.insert_endpoint(&rx)).collect();
     let sources: Vec<_> = tx.iter().map(|side| rx.insert_endpoint(side)).collect();
     let mut random = Random::new(3);
@@ -64,11 +66,11 @@ fn many_senders_reach_one_receiver_and_receive_its_replies() {
     for number in 0..MESSAGES {
         for (sender, side) in (0..).zip(&tx) {
             rx.recv(&Rx::msg(LARGEST).context(number * SENDERS + sender));
-            let bytes = signed(sender, number, random.pick(&SIZES));
+            let bytes = signed(sender, number, *random.pick(&SIZES));
             let message = Tx::msg(to[sender as usize], &bytes).context(number);
             side.send_retrying(&message, &[&rx]);
         }
-        let others: Vec<_> = tx.iter().collect();
+        let others: Vec<_> = tx.iter().map(|sender| &**sender).collect();
         for _ in 0..SENDERS {
             done.push(rx.wait(&others));
         }
@@ -89,8 +91,8 @@ fn many_senders_reach_one_receiver_and_receive_its_replies() {
 fn senders_whose_queues_are_always_full_are_all_polled() {
     const SENDERS: usize = 20;
     let sut = provider::with_defaults();
-    let rx = sut.side();
-    let tx: Vec<_> = (0..SENDERS).map(|_| sut.side()).collect();
+    let rx = sut.endpoint();
+    let tx: Vec<_> = (0..SENDERS).map(|_| sut.endpoint()).collect();
     let to: Vec<_> = tx.iter().map(|side| side.insert_endpoint(&rx)).collect();
     let sources: Vec<_> = tx.iter().map(|side| rx.insert_endpoint(side)).collect();
     let fill = |sender: usize| {
@@ -116,7 +118,7 @@ fn senders_in_threads_of_their_own_reach_one_receiver() {
     const SENDERS: u64 = 12;
     const MESSAGES: u64 = 100;
     let sut = provider::with_defaults();
-    let rx = sut.side();
+    let rx = sut.endpoint();
     for context in 0..SENDERS * MESSAGES {
         rx.recv(&Rx::tagged(7, LARGEST).context(context));
     }
@@ -125,11 +127,11 @@ fn senders_in_threads_of_their_own_reach_one_receiver() {
         for sender in 0..SENDERS {
             let (sut, rx) = (&sut, &rx);
             scope.spawn(move || {
-                let side = sut.side();
+                let side = sut.endpoint();
                 let to = side.insert_endpoint(rx);
                 let mut random = Random::new(sender);
                 for number in 0..MESSAGES {
-                    let bytes = signed(sender, number, random.pick(&SIZES));
+                    let bytes = signed(sender, number, *random.pick(&SIZES));
                     side.send_retrying(&Tx::tagged(to, 7, &bytes), &[]);
                     side.wait(&[]);
                 }
@@ -146,7 +148,7 @@ fn threads_may_share_two_endpoints() {
     const MESSAGES: u64 = 200;
     let pair = provider::with_defaults().pair();
     let (received, completed) = (Mutex::new(Vec::new()), AtomicU64::new(0));
-    let collect = |side: &Side| {
+    let collect = |side: &MessageEndpoint| {
         if let Some(done) = side.poll() {
             match is_receive(&done) {
                 true => received.lock().unwrap().push(done),
@@ -167,7 +169,7 @@ fn threads_may_share_two_endpoints() {
                 for number in 0..MESSAGES {
                     let context = thread * MESSAGES + number;
                     pair.b.recv(&Rx::tagged(thread, LARGEST).context(context));
-                    let bytes = signed(thread, number, random.pick(&SIZES));
+                    let bytes = signed(thread, number, *random.pick(&SIZES));
                     let tx = Tx::tagged(pair.to_b, thread, &bytes).context(context);
                     while pair.a.try_send(&tx).is_err() {
                         collect(&pair.a);
@@ -202,10 +204,9 @@ fn datagram_endpoints_exchange_messages_too() {
 
 #[test]
 fn endpoints_of_one_domain_and_of_two_reach_each_other() {
-    let info = provider::with_defaults().info();
-    let domains = [info.open().unwrap(), info.open().unwrap()];
-    let sides =
-        [0, 0, 1, 1].map(|domain: usize| Side::open(&domains[domain], &info, &Queue::default()));
+    let sut = provider::with_defaults();
+    let domains = [sut.open_domain(), sut.open_domain()];
+    let sides = [0, 0, 1, 1].map(|domain: usize| MessageEndpoint::open(&domains[domain]));
     for (index, b) in sides.iter().enumerate() {
         for a in &sides[..index] {
             let (to_b, to_a) = (a.insert_endpoint(b), b.insert_endpoint(a));
@@ -221,15 +222,14 @@ fn endpoints_of_one_domain_and_of_two_reach_each_other() {
 
 #[test]
 fn endpoints_may_share_a_queue_and_an_address_vector() {
-    let info = provider::with_defaults().info();
-    let domain = info.open().unwrap();
-    let cq = domain.cq(&cq::Attr::default()).unwrap();
-    let av = domain.av(&av::Attr::default()).unwrap();
-    let eps = [0, 1].map(|_| {
-        let bind = Bindings::new(cq.clone(), av.clone());
-        domain.endpoint(&info, bind).unwrap()
+    let domain = provider::with_defaults().open_domain();
+    let (queue, av) = (domain.queue(0).unwrap(), domain.av().unwrap());
+    let sides = [(); 2].map(|()| {
+        MessageEndpoint::open_with(&domain, |_, config| {
+            config.rx = Some(queue.clone());
+            config.av = Some(Arc::clone(&av));
+        })
     });
-    let sides = eps.map(|ep| Side::from_handles(ep, &cq, &av));
     let to: Vec<FiAddr> = sides
         .iter()
         .map(|side| side.insert_endpoint(side))
@@ -243,9 +243,9 @@ fn endpoints_may_share_a_queue_and_an_address_vector() {
 
 #[test]
 fn a_pair_outlives_the_handles_that_it_was_opened_from() {
-    let Pair { a, b, to_b, .. } = provider::with_defaults().pair();
-    let Side { ep, cq, .. } = a;
-    drop(cq);
+    let MessagePair { a, b, to_b, .. } = provider::with_defaults().pair();
+    let ep = Arc::clone(&a.ep);
+    drop(a);
     b.recv(&Rx::msg(4));
     ep.inject(b"last", to_b, None).unwrap();
     b.wait(&[]).assert_bytes(b"last");

@@ -2,7 +2,7 @@
 
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, TagMatch};
 
-use crate::common::{Pair, Rx, Side, Tx, pattern, received, sent};
+use crate::common::{MessageEndpoint, MessagePair, Rx, Tx, pattern, received, sent};
 use crate::provider::{self, PROTOCOLS};
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
@@ -12,7 +12,7 @@ const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
 const MIXED: [usize; 7] = [2_000_000, 8, 5000, 0, 300_000, 48, 2000];
 
 /// Waits for `count` receives of `pair.b`. Returns their contexts and lengths, sorted.
-fn receive_lengths(pair: &Pair, count: usize) -> Vec<(u64, usize)> {
+fn receive_lengths(pair: &MessagePair, count: usize) -> Vec<(u64, usize)> {
     let mut taken: Vec<_> = (0..count)
         .map(|_| pair.wait_at_b())
         .map(|done| (done.context(), done.outcome.expect("a success").len))
@@ -145,8 +145,8 @@ fn the_receive_that_was_posted_first_takes_the_message() {
 
 /// A receiver and two senders, with each other's addresses.
 struct TwoSenders {
-    rx: Side,
-    tx: [Side; 2],
+    rx: MessageEndpoint,
+    tx: [MessageEndpoint; 2],
     from: [FiAddr; 2],
     to: [FiAddr; 2],
 }
@@ -154,7 +154,7 @@ struct TwoSenders {
 impl TwoSenders {
     fn open() -> Self {
         let sut = provider::with_defaults();
-        let (rx, tx) = (sut.side(), [sut.side(), sut.side()]);
+        let (rx, tx) = (sut.endpoint(), [sut.endpoint(), sut.endpoint()]);
         Self {
             from: [rx.insert_endpoint(&tx[0]), rx.insert_endpoint(&tx[1])],
             to: [tx[0].insert_endpoint(&rx), tx[1].insert_endpoint(&rx)],
@@ -171,7 +171,7 @@ impl TwoSenders {
         }
         .unwrap();
         // A message that is sent later arrives later.
-        crate::common::settle(&[&self.rx, &self.tx[0], &self.tx[1]]);
+        selvedge_testkit::local::settle(&[&self.rx, &self.tx[0], &self.tx[1]]);
     }
 
     /// Waits for the next receive. Returns its context, source and text.

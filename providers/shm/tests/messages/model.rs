@@ -12,14 +12,17 @@ use selvedge::cq::Entry;
 use selvedge::{
     CompletionFlags, Context, EpOption, EpOptionName, Errno, FiAddr, OpFlags, TagMatch,
 };
+use selvedge_testkit::random::Random;
 
-use crate::common::{Done, Pair, Random, Rx, Side, Sut, Tx, pattern, received, with_data};
+use crate::common::{
+    Done, MessageEndpoint, MessagePair, Rx, Sut, Tx, pattern, received, with_data,
+};
 use crate::provider::{self, PROTOCOLS, SIZES};
 
 /// The operations that were posted in one direction, and their outcomes.
 struct Direction<'a> {
-    sender: &'a Side,
-    receiver: &'a Side,
+    sender: &'a MessageEndpoint,
+    receiver: &'a MessageEndpoint,
     dest: FiAddr,
     source: FiAddr,
     inject_size: usize,
@@ -43,7 +46,10 @@ struct Receive {
 }
 
 impl<'a> Direction<'a> {
-    fn new((sender, dest): (&'a Side, FiAddr), (receiver, source): (&'a Side, FiAddr)) -> Self {
+    fn new(
+        (sender, dest): (&'a MessageEndpoint, FiAddr),
+        (receiver, source): (&'a MessageEndpoint, FiAddr),
+    ) -> Self {
         let option = sender.ep.option(EpOptionName::InjectMsgSize);
         let Ok(EpOption::InjectMsgSize(inject_size)) = option else {
             panic!("the endpoint does not report the inject size");
@@ -76,7 +82,7 @@ impl<'a> Direction<'a> {
     }
 
     fn step(&mut self, random: &mut Random) {
-        match random.below(17) {
+        match random.index(17) {
             0..7 => self.send(random),
             7..13 => self.receive(random_rx(random, self.source)),
             13 => self.cancel(random),
@@ -89,7 +95,7 @@ impl<'a> Direction<'a> {
         let number = self.messages.len() as u64;
         let tx = random_tx(random, number, self.dest);
         let len: usize = tx.segments.iter().map(Vec::len).sum();
-        let is_silent = len <= self.inject_size && random.below(4) == 0;
+        let is_silent = len <= self.inject_size && random.index(4) == 0;
         let posted = match (is_silent, tx.tag) {
             (false, _) => self.sender.try_send(&tx),
             (true, None) => self
@@ -125,7 +131,7 @@ impl<'a> Direction<'a> {
         if self.receives.is_empty() {
             return;
         }
-        let number = random.below(self.receives.len());
+        let number = random.index(self.receives.len());
         match self.receiver.ep.cancel(Context(number as u64)) {
             Ok(()) => self.receives[number].is_cancelled = true,
             Err(errno) => {
@@ -139,8 +145,8 @@ impl<'a> Direction<'a> {
     /// Peeks for a message. A peek changes no message.
     fn peek(&mut self, random: &mut Random) {
         let tag = TagMatch {
-            tag: random.next() % 4,
-            ignore: random.pick(&[0, 1, u64::MAX]),
+            tag: random.word() % 4,
+            ignore: *random.pick(&[0, 1, u64::MAX]),
         };
         let rx = Rx::tagged(tag, 0).context(PEEK_CONTEXT + self.peeks[0]);
         self.receiver.recv(&rx.flags(OpFlags::PEEK));
@@ -264,26 +270,26 @@ fn entry(context: u64, tx: &Tx, len: usize) -> Entry {
 }
 
 fn random_size(random: &mut Random) -> usize {
-    match random.below(40) {
+    match random.index(40) {
         0 => LARGEST,
-        1..20 => random.pick(&SIZES[..14]),
-        20..26 => random.pick(&SIZES[..18]),
-        _ => random.below(100),
+        1..20 => *random.pick(&SIZES[..14]),
+        20..26 => *random.pick(&SIZES[..18]),
+        _ => random.index(100),
     }
 }
 
 fn random_tx(random: &mut Random, number: u64, dest: FiAddr) -> Tx {
     let size = random_size(random);
     let bytes = pattern(number, size);
-    let mut tx = match random.below(4) {
+    let mut tx = match random.index(4) {
         0 => Tx::msg(dest, &bytes),
-        _ => Tx::tagged(dest, random.next() % 4, &bytes),
+        _ => Tx::tagged(dest, random.word() % 4, &bytes),
     };
-    tx.data = (random.below(3) == 0).then(|| random.next());
-    if random.below(4) == 0 {
-        tx = tx.cut(&[random.below(50), random.below(size + 1)]);
+    tx.data = (random.index(3) == 0).then(|| random.word());
+    if random.index(4) == 0 {
+        tx = tx.cut(&[random.index(50), random.index(size + 1)]);
     }
-    let flags = random.pick(&[
+    let flags = *random.pick(&[
         OpFlags::DEFAULT,
         OpFlags::empty(),
         OpFlags::MORE,
@@ -296,33 +302,37 @@ fn random_tx(random: &mut Random, number: u64, dest: FiAddr) -> Tx {
 }
 
 fn random_rx(random: &mut Random, source: FiAddr) -> Rx {
-    let size = match random.below(3) {
+    let size = match random.index(3) {
         0 => LARGEST,
         _ => random_size(random),
     };
     let tag = TagMatch {
-        tag: random.next() % 4,
-        ignore: random.pick(&[0, 0, 0, 1, 2, u64::MAX]),
+        tag: random.word() % 4,
+        ignore: *random.pick(&[0, 0, 0, 1, 2, u64::MAX]),
     };
-    let mut rx = match random.below(4) {
+    let mut rx = match random.index(4) {
         0 => Rx::msg(size),
         _ => Rx::tagged(tag, size),
     };
-    if random.below(3) == 0 {
+    if random.index(3) == 0 {
         rx = rx.from(source);
     }
-    if random.below(4) == 0 {
-        rx = rx.cut(&[random.below(50), random.below(size + 1)]);
+    if random.index(4) == 0 {
+        rx = rx.cut(&[random.index(50), random.index(size + 1)]);
     }
     rx
 }
 
 /// Takes the completions of both sides. Returns their number.
-fn collect(pair: &Pair, forward: &mut Direction<'_>, backward: &mut Direction<'_>) -> usize {
+fn collect(pair: &MessagePair, forward: &mut Direction<'_>, backward: &mut Direction<'_>) -> usize {
     collect_at(&pair.a, forward, backward) + collect_at(&pair.b, backward, forward)
 }
 
-fn collect_at(side: &Side, outgoing: &mut Direction<'_>, incoming: &mut Direction<'_>) -> usize {
+fn collect_at(
+    side: &MessageEndpoint,
+    outgoing: &mut Direction<'_>,
+    incoming: &mut Direction<'_>,
+) -> usize {
     iter::from_fn(|| side.poll())
         .map(
             |done| match done.entry().flags.contains(CompletionFlags::SEND) {
@@ -340,11 +350,11 @@ fn run_random(sut: &Sut, seed: u64, steps: usize) {
     let mut forward = Direction::new((&pair.a, pair.to_b), (&pair.b, pair.to_a));
     let mut backward = Direction::new((&pair.b, pair.to_a), (&pair.a, pair.to_b));
     for _ in 0..steps {
-        match random.below(2) {
+        match random.index(2) {
             0 => forward.step(&mut random),
             _ => backward.step(&mut random),
         }
-        if random.below(8) == 0 {
+        if random.index(8) == 0 {
             collect(&pair, &mut forward, &mut backward);
         }
     }

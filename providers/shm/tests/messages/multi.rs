@@ -3,7 +3,7 @@
 use selvedge::cq::Entry;
 use selvedge::{CompletionFlags, Context, EpOption, EpOptionName, Errno, OpFlags, TagMatch};
 
-use crate::common::{Done, Pair, Queue, Rx, Side, Tx, pattern, received, with_data};
+use crate::common::{Done, MessageEndpoint, MessagePair, Rx, Tx, pattern, received, with_data};
 use crate::provider::{self, PROTOCOLS};
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
@@ -16,7 +16,7 @@ fn multi(size: usize) -> Rx {
 }
 
 /// Sets the least free space with which a multi-receive buffer stays posted.
-fn set_least(side: &Side, least: usize) {
+fn set_least(side: &MessageEndpoint, least: usize) {
     side.ep.set(EpOption::MinMultiRecv(least)).unwrap();
 }
 
@@ -147,7 +147,7 @@ fn receives_and_multi_receive_buffers_take_in_the_order_of_their_posts() {
 #[test]
 fn tagged_and_directed_multi_receive_buffers_take_their_messages_alone() {
     let sut = provider::with_defaults();
-    let (pair, c) = (sut.pair(), sut.side());
+    let (pair, c) = (sut.pair(), sut.endpoint());
     let to_b = c.insert_endpoint(&pair.b);
     set_least(&pair.b, 8);
     let tag = TagMatch {
@@ -170,7 +170,7 @@ fn tagged_and_directed_multi_receive_buffers_take_their_messages_alone() {
         }
         assert_eq!(entry(&done), expected);
     }
-    crate::common::settle(&[&pair.b, &c]);
+    selvedge_testkit::local::settle(&[&pair.b, &c]);
     assert!(pair.b.poll().is_none());
 }
 
@@ -208,7 +208,7 @@ fn a_cancelled_multi_receive_buffer_is_released_when_its_messages_are_complete()
 #[test]
 fn the_least_of_a_multi_receive_buffer_is_an_option() {
     let pair = provider::with_defaults().pair();
-    let least = |side: &Side| side.ep.option(EpOptionName::MinMultiRecv);
+    let least = |side: &MessageEndpoint| side.ep.option(EpOptionName::MinMultiRecv);
     // The domain reports the default before an endpoint is opened.
     let info = provider::with_defaults().info();
     let domain = info.open().unwrap();
@@ -250,11 +250,7 @@ fn a_multi_receive_buffer_is_one_segment() {
 
 #[test]
 fn selective_queues_report_the_end_of_a_multi_receive_buffer() {
-    let queue = Queue {
-        rx_selective: true,
-        ..Queue::default()
-    };
-    let pair = provider::with_defaults().pair_with(&queue);
+    let pair = provider::with_defaults().pair_with(|_, config| config.rx_selective = true);
     set_least(&pair.b, 8);
     pair.b.recv(&multi(24).context(7));
     for _ in 0..3 {
@@ -286,7 +282,7 @@ fn the_default_flag_makes_untagged_receives_multi_receive_buffers() {
 #[test]
 fn thousands_of_messages_fill_a_ring_of_multi_receive_buffers() {
     for protocol in PROTOCOLS {
-        let pair: Pair = provider::with_protocol(protocol).pair();
+        let pair: MessagePair = provider::with_protocol(protocol).pair();
         set_least(&pair.b, 5000);
         let size = 64 << 10;
         for context in 0..2 {

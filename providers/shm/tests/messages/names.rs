@@ -1,18 +1,21 @@
 //! Names of endpoints, and the attributes that endpoints report.
 
-use selvedge::{Address, EpOption, EpOptionName, Errno, FiAddr, InfoFlags};
+use std::sync::Arc;
 
-use crate::common::{Queue, Rx, Side, Sut, Tx};
+use selvedge::{Address, EpOption, EpOptionName, Errno, FiAddr, InfoFlags};
+use selvedge_testkit::local::{LocalEndpoint, open_domain};
+
+use crate::common::{MessageEndpoint, Rx, Sut, Tx};
 use crate::provider;
 
-fn endpoint_name(side: &Side) -> String {
-    side.ep.address().unwrap().to_string()
+fn endpoint_name(side: &LocalEndpoint) -> String {
+    side.address().to_string()
 }
 
 /// Opens a side with `src_addr` as its name.
-fn named_side(src_addr: &str) -> Side {
+fn named_side(src_addr: &str) -> MessageEndpoint {
     let hints = provider::hints().src_addr(Address::Str(src_addr.into()));
-    provider::with_params(&[], &hints).side()
+    provider::with_params(&[], &hints).endpoint()
 }
 
 /// Returns a name that no other test uses.
@@ -20,7 +23,7 @@ fn unique(purpose: &str) -> String {
     format!("{purpose}-{}", std::process::id())
 }
 
-fn exchange(a: &Side, b: &Side) {
+fn exchange(a: &MessageEndpoint, b: &MessageEndpoint) {
     let (to_b, to_a) = (a.insert_endpoint(b), b.insert_endpoint(a));
     b.recv(&Rx::msg(8).from(to_a));
     a.send(&Tx::msg(to_b, b"hello"));
@@ -32,12 +35,12 @@ fn exchange(a: &Side, b: &Side) {
 
 #[test]
 fn default_names_count_processes_domains_and_endpoints() {
-    let info = provider::with_defaults().info();
-    let domains = [info.open().unwrap(), info.open().unwrap()];
+    let sut = provider::with_defaults();
+    let domains = [sut.open_domain(), sut.open_domain()];
     let mut indices = Vec::new();
     for domain in &domains {
         for endpoint in 0..2 {
-            let side = Side::open(domain, &info, &Queue::default());
+            let side = MessageEndpoint::open(domain);
             let name = endpoint_name(&side);
             let bare_name = name.strip_prefix("fi_shm://").expect("the scheme");
             let numbers: Vec<u32> = bare_name
@@ -58,7 +61,7 @@ fn endpoints_are_named_by_their_local_address() {
         let bare_name = unique("named");
         let side = named_side(&format!("{scheme}{bare_name}"));
         assert_eq!(endpoint_name(&side), format!("fi_shm://{bare_name}"));
-        let other = provider::with_defaults().side();
+        let other = provider::with_defaults().endpoint();
         exchange(&other, &side);
         exchange(&side, &other);
     }
@@ -68,7 +71,7 @@ fn endpoints_are_named_by_their_local_address() {
 fn a_name_may_be_inserted_in_every_spelling() {
     let bare_name = unique("spelt");
     let side = named_side(&bare_name);
-    let other = provider::with_defaults().side();
+    let other = provider::with_defaults().endpoint();
     let to = other.insert_endpoint(&side);
     for scheme in ["fi_shm://", "fi_ns://", ""] {
         let address = Address::Str(format!("{scheme}{bare_name}"));
@@ -88,8 +91,7 @@ fn node_and_service_name_the_local_endpoint() {
     let infos = registry
         .getinfo(api, Some(&node), Some("7"), InfoFlags::SOURCE, &hints)
         .unwrap();
-    let domain = infos[0].open().unwrap();
-    let side = Side::open(&domain, &infos[0], &Queue::default());
+    let side = LocalEndpoint::open(&infos[0]);
     assert_eq!(endpoint_name(&side), format!("fi_shm://{node}:7"));
 }
 
@@ -109,9 +111,8 @@ fn local_info(node: Option<&str>) -> selvedge::Info {
 fn a_node_without_a_service_names_as_many_endpoints_as_are_opened() {
     let node = unique("node");
     let info = local_info(Some(&node));
-    let domains = [info.open().unwrap(), info.open().unwrap()];
-    let sides =
-        [0, 0, 1].map(|domain: usize| Side::open(&domains[domain], &info, &Queue::default()));
+    let domains = [(); 2].map(|()| open_domain(&info).unwrap());
+    let sides = [0, 0, 1].map(|domain: usize| MessageEndpoint::open(&domains[domain]));
     for side in &sides {
         let prefix = format!("fi_shm://{node}:{}:", std::process::id());
         assert!(
@@ -128,8 +129,8 @@ fn a_node_without_a_service_names_as_many_endpoints_as_are_opened() {
 fn discovery_reports_a_local_address_where_none_was_named() {
     let info = local_info(None);
     assert!(info.src_addr.is_some());
-    let domain = info.open().unwrap();
-    let sides = [(); 2].map(|()| Side::open(&domain, &info, &Queue::default()));
+    let domain = open_domain(&info).unwrap();
+    let sides = [(); 2].map(|()| MessageEndpoint::open(&domain));
     let prefix = format!("fi_shm://{}:", std::process::id());
     assert!(
         endpoint_name(&sides[0]).starts_with(&prefix),
@@ -161,7 +162,7 @@ fn a_name_that_is_taken_is_refused_until_it_is_free() {
 #[test]
 fn limits_can_be_queried() {
     let sut: Sut = provider::with_defaults();
-    let (info, side) = (sut.info(), sut.side());
+    let (info, side) = (sut.info(), sut.endpoint());
     let (max, inject) = (info.ep_attr.max_msg_size, info.tx_attr.inject_size);
     let expected = [
         (EpOptionName::MaxMsgSize, EpOption::MaxMsgSize(max)),
@@ -183,7 +184,7 @@ fn limits_can_be_queried() {
 
 #[test]
 fn services_and_ranges_of_them_are_inserted_as_they_are_named() {
-    let Side { av, .. } = provider::with_defaults().side();
+    let av = Arc::clone(&provider::with_defaults().endpoint().av);
     let address_text = |addr| av.lookup(addr).unwrap().to_string();
     let addr = av.insert_service("host", "7").unwrap();
     assert_eq!(address_text(addr), "fi_shm://host:7");

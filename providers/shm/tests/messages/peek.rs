@@ -1,8 +1,9 @@
 //! Peeking at messages, claiming and discarding them.
 
 use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, TagMatch};
+use selvedge_testkit::local::settle;
 
-use crate::common::{Pair, Queue, Rx, Tx, pattern, received, sent, settle, with_data};
+use crate::common::{MessagePair, Rx, Tx, pattern, received, sent, with_data};
 use crate::provider::{self, PROTOCOLS};
 
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
@@ -19,7 +20,7 @@ fn peek(tag: impl Into<TagMatch>, flags: OpFlags) -> Rx {
 }
 
 /// Asserts that a peek finds no unexpected message.
-fn assert_none(pair: &Pair, rx: &Rx) {
+fn assert_none(pair: &MessagePair, rx: &Rx) {
     pair.b.recv(rx);
     let done = pair.b.poll().expect("a peek completes in the post");
     let error = done.error();
@@ -69,7 +70,7 @@ fn a_peek_finds_earlier_messages_without_other_progress() {
 #[test]
 fn a_peek_reports_the_oldest_message_that_its_tag_and_source_accept() {
     let sut = provider::with_defaults();
-    let (pair, c) = (sut.pair(), sut.side());
+    let (pair, c) = (sut.pair(), sut.endpoint());
     let (to_b, to_c) = (c.insert_endpoint(&pair.b), pair.b.insert_endpoint(&c));
     pair.a.send(&Tx::tagged(pair.to_b, 0x11, b"1"));
     settle(&[&pair.a, &pair.b]);
@@ -205,11 +206,7 @@ fn messages_of_one_context_are_claimed_first_come_first_served() {
 
 #[test]
 fn peeks_are_reported_by_selective_queues_too() {
-    let queue = Queue {
-        rx_selective: true,
-        ..Queue::default()
-    };
-    let pair = provider::with_defaults().pair_with(&queue);
+    let pair = provider::with_defaults().pair_with(|_, config| config.rx_selective = true);
     pair.a.send(&Tx::tagged(pair.to_b, 5, b"x"));
     pair.settle();
     pair.b.recv(&peek(5, PEEK | CLAIM).context(3));

@@ -6,12 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use selvedge::poll::{Member, Set};
-use selvedge::{
-    Bindings, CompletionFlags, CompletionQueue, Context, Counter, Domain, Errno, Info, av, cntr,
-    cq, wait,
-};
+use selvedge::{CompletionFlags, Context, Counter, Errno, cntr, cq, wait};
+use selvedge_testkit::domain::DomainContext;
 
-use crate::common::{Rx, Side, Tx, pattern, received};
+use crate::common::{MessageEndpoint, Rx, Tx, pattern, received};
 use crate::provider;
 
 /// A wait that takes longer fails the test.
@@ -19,33 +17,30 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An endpoint whose receives complete at a separate queue and are counted.
 struct Listener {
-    side: Side,
-    rx_cq: Arc<dyn CompletionQueue>,
+    endpoint: MessageEndpoint,
     recv_cntr: Arc<dyn Counter>,
 }
 
 /// Opens a listener whose queue and counter have this wait object.
-fn open_listener(domain: &Arc<dyn Domain>, info: &Info, object: wait::Object) -> Listener {
+fn open_listener(domain: &Arc<DomainContext>, object: wait::Object) -> Listener {
     let mut attr = cq::Attr::default();
     attr.wait_obj = object;
     let mut cntr_attr = cntr::Attr::default();
     cntr_attr.wait_obj = object;
-    let (tx_cq, rx_cq) = (domain.cq(&attr).unwrap(), domain.cq(&attr).unwrap());
-    let recv_cntr = domain.cntr(&cntr_attr).unwrap();
-    let av = domain.av(&av::Attr::default()).unwrap();
-    let mut bind = Bindings::new(tx_cq, Arc::clone(&av));
-    bind.rx_cq = Arc::clone(&rx_cq);
-    bind.cntrs.recv = Some(Arc::clone(&recv_cntr));
-    let ep = domain.endpoint(info, bind).unwrap();
+    let queue = || domain.queue_with(&attr).unwrap();
+    let recv_cntr = domain.domain().cntr(&cntr_attr).unwrap();
+    let endpoint = MessageEndpoint::open_with(domain, |_, config| {
+        (config.tx, config.rx) = (Some(queue()), Some(queue()));
+        config.counters.recv = Some(Arc::clone(&recv_cntr));
+    });
     Listener {
-        side: Side::from_handles(ep, &rx_cq, &av),
-        rx_cq,
+        endpoint,
         recv_cntr,
     }
 }
 
 fn cq_member(listener: &Listener) -> Member {
-    Member::Cq(Arc::clone(&listener.rx_cq))
+    Member::Cq(Arc::clone(listener.endpoint.cq()))
 }
 
 fn cntr_member(listener: &Listener) -> Member {
@@ -53,7 +48,7 @@ fn cntr_member(listener: &Listener) -> Member {
 }
 
 /// Progresses the sender and the set until a member is ready.
-fn wait_for_ready(set: &Set, sender: &Side, max: usize) -> Vec<u64> {
+fn wait_for_ready(set: &Set, sender: &MessageEndpoint, max: usize) -> Vec<u64> {
     let (mut out, start) = (vec![Context(0); max], Instant::now());
     loop {
         assert!(
@@ -70,12 +65,11 @@ fn wait_for_ready(set: &Set, sender: &Side, max: usize) -> Vec<u64> {
 
 #[test]
 fn a_poll_set_names_ready_members_until_they_are_read() {
-    let info = provider::with_defaults().info();
-    let domain = info.open().unwrap();
+    let domain = provider::with_defaults().open_domain();
     let all: Vec<_> = (0..3)
-        .map(|_| open_listener(&domain, &info, wait::Object::None))
+        .map(|_| open_listener(&domain, wait::Object::None))
         .collect();
-    let sender = provider::with_defaults().side();
+    let sender = provider::with_defaults().endpoint();
     let set = Set::new();
     for (context, one) in (1..).zip(&all) {
         set.add(cq_member(one), Context(context)).unwrap();
@@ -84,9 +78,9 @@ fn a_poll_set_names_ready_members_until_they_are_read() {
     }
     assert_eq!(set.poll(&mut [Context(0); 8]), 0);
     let second = &all[1];
-    second.side.recv(&Rx::msg(8).context(7));
+    second.endpoint.recv(&Rx::msg(8).context(7));
     sender.send(&Tx::msg(
-        sender.insert_endpoint(&second.side),
+        sender.insert_endpoint(&second.endpoint),
         &pattern(7, 8),
     ));
     let mut found = wait_for_ready(&set, &sender, 8);
@@ -100,7 +94,7 @@ fn a_poll_set_names_ready_members_until_they_are_read() {
         "at most as many as the array holds"
     );
     second
-        .side
+        .endpoint
         .wait(&[])
         .assert_entry(received(CompletionFlags::MSG, 7, 8, 0));
     assert_eq!(wait_for_ready(&set, &sender, 8), [20]);
@@ -112,15 +106,14 @@ fn a_poll_set_names_ready_members_until_they_are_read() {
 
 #[test]
 fn a_wait_for_a_set_ends_with_a_ready_member_or_the_timeout() {
-    let info = provider::with_defaults().info();
-    let domain = info.open().unwrap();
+    let domain = provider::with_defaults().open_domain();
     let all: Vec<_> = (0..2)
-        .map(|_| open_listener(&domain, &info, wait::Object::Fd))
+        .map(|_| open_listener(&domain, wait::Object::Fd))
         .collect();
-    let sender = provider::with_defaults().side();
+    let sender = provider::with_defaults().endpoint();
     let to: Vec<_> = all
         .iter()
-        .map(|one| sender.insert_endpoint(&one.side))
+        .map(|one| sender.insert_endpoint(&one.endpoint))
         .collect();
     let set = Set::new();
     for one in &all {
@@ -130,7 +123,7 @@ fn a_wait_for_a_set_ends_with_a_ready_member_or_the_timeout() {
     assert_eq!(early, Err(Errno::TimedOut));
     for round in 0..20 {
         let index = round as usize % 2;
-        all[index].side.recv(&Rx::msg(8).context(round));
+        all[index].endpoint.recv(&Rx::msg(8).context(round));
         thread::scope(|scope| {
             let waiter = scope.spawn(|| set.wait(Some(TIMEOUT)));
             sender.send(&Tx::msg(to[index], &pattern(round, 8)));
@@ -140,11 +133,11 @@ fn a_wait_for_a_set_ends_with_a_ready_member_or_the_timeout() {
             }
             assert_eq!(waiter.join().unwrap(), Ok(()));
         });
-        let done = all[index].side.wait(&[&sender]);
+        let done = all[index].endpoint.wait(&[&sender]);
         done.assert_entry(received(CompletionFlags::MSG, round, 8, 0));
     }
     set.add(
-        cntr_member(&open_listener(&domain, &info, wait::Object::None)),
+        cntr_member(&open_listener(&domain, wait::Object::None)),
         Context(0),
     )
     .unwrap();
@@ -156,12 +149,11 @@ fn a_wait_for_a_set_ends_with_a_ready_member_or_the_timeout() {
 
 #[test]
 fn a_wait_for_a_set_ends_with_a_member_that_is_added_meanwhile() {
-    let info = provider::with_defaults().info();
-    let domain = info.open().unwrap();
-    let [first, second] = [(); 2].map(|()| open_listener(&domain, &info, wait::Object::Fd));
-    let sender = provider::with_defaults().side();
-    let to = sender.insert_endpoint(&second.side);
-    second.side.recv(&Rx::msg(8).context(1));
+    let domain = provider::with_defaults().open_domain();
+    let [first, second] = [(); 2].map(|()| open_listener(&domain, wait::Object::Fd));
+    let sender = provider::with_defaults().endpoint();
+    let to = sender.insert_endpoint(&second.endpoint);
+    second.endpoint.recv(&Rx::msg(8).context(1));
     let set = Set::new();
     set.add(cq_member(&first), Context(0)).unwrap();
     let (tid_sender, tid_receiver) = mpsc::channel();

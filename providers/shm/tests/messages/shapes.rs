@@ -1,15 +1,16 @@
 //! Every size by every protocol, in segments that differ between the two sides.
 
 use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags};
+use selvedge_testkit::random::Random;
 
-use crate::common::{Pair, Random, Rx, Tx, pattern, received, sent};
+use crate::common::{MessagePair, Rx, Tx, pattern, received, sent};
 use crate::provider::{self, PROTOCOLS, SIZES};
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
 
 /// Sends and receives one message, and checks both completions.
-fn exchange(pair: &Pair, tx: &Tx, rx: &Rx) {
+fn exchange(pair: &MessagePair, tx: &Tx, rx: &Rx) {
     let bytes = tx.segments.concat();
     pair.b.recv(rx);
     pair.a.send_retrying(tx, &[&pair.b]);
@@ -47,11 +48,11 @@ fn a_message_may_be_received_into_a_larger_buffer() {
 /// Returns up to three sizes of segments, some of them 0.
 fn random_cuts(random: &mut Random, size: usize) -> Vec<usize> {
     let mut sizes = Vec::new();
-    for _ in 0..random.below(4) {
-        sizes.push(match random.below(3) {
+    for _ in 0..random.index(4) {
+        sizes.push(match random.index(3) {
             0 => 0,
-            1 => random.below(9),
-            _ => random.below(size + 1),
+            1 => random.index(9),
+            _ => random.index(size + 1),
         });
     }
     sizes
@@ -128,7 +129,7 @@ fn more_segments_than_the_limit_are_refused() {
 #[test]
 fn every_size_is_received_from_the_endpoint_itself() {
     for protocol in PROTOCOLS {
-        let side = provider::with_protocol(protocol).side();
+        let side = provider::with_protocol(protocol).endpoint();
         let self_addr = side.insert_endpoint(&side);
         for size in SIZES {
             let bytes = pattern(9, size);

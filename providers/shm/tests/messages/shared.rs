@@ -5,49 +5,44 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use selvedge::info::RxAttr;
-use selvedge::{
-    Bindings, Caps, CompletionFlags, CompletionQueue, Context, Domain, Errno, FiAddr, Info,
-    OpFlags, SharedReceives, av, cq,
-};
+use selvedge::{Caps, CompletionFlags, Context, Errno, FiAddr, OpFlags, SharedReceives};
+use selvedge_testkit::domain::{DomainContext, Queue};
+use selvedge_testkit::local::settle;
 
-use crate::common::{Queue, Rx, Side, Tx, pattern, received, settle};
+use crate::common::{MessageEndpoint, Rx, Tx, pattern, received};
 use crate::provider;
 
 /// Endpoints of one domain, with one queue and shared receives. The first side keeps the buffers of
 /// all receives.
 struct SharedReceiveEndpoints {
-    domain: Arc<dyn Domain>,
-    info: Info,
-    cq: Arc<dyn CompletionQueue>,
-    members: Vec<Side>,
+    domain: Arc<DomainContext>,
+    queue: Queue,
+    members: Vec<MessageEndpoint>,
     srx: Arc<dyn SharedReceives>,
 }
 
 impl SharedReceiveEndpoints {
     fn open(count: usize) -> Self {
-        let info = provider::with_defaults().info();
-        let domain = info.open().unwrap();
-        let srx = domain.srx(&RxAttr::default()).unwrap();
+        let domain = provider::with_defaults().open_domain();
         let mut endpoints = Self {
-            cq: domain.cq(&cq::Attr::default()).unwrap(),
+            queue: domain.queue(0).unwrap(),
             members: Vec::new(),
+            srx: domain.domain().srx(&RxAttr::default()).unwrap(),
             domain,
-            info,
-            srx,
         };
         (0..count).for_each(|_| endpoints.add());
         endpoints
     }
 
     fn add(&mut self) {
-        let av = self.domain.av(&av::Attr::default()).unwrap();
-        let mut bind = Bindings::new(Arc::clone(&self.cq), Arc::clone(&av));
-        bind.srx = Some(Arc::clone(&self.srx));
-        let ep = self.domain.endpoint(&self.info, bind).unwrap();
-        self.members.push(Side::from_handles(ep, &self.cq, &av));
+        let member = MessageEndpoint::open_with(&self.domain, |_, config| {
+            config.rx = Some(self.queue.clone());
+            config.srx = Some(Arc::clone(&self.srx));
+        });
+        self.members.push(member);
     }
 
-    fn host(&self) -> &Side {
+    fn host(&self) -> &MessageEndpoint {
         &self.members[0]
     }
 
@@ -57,11 +52,8 @@ impl SharedReceiveEndpoints {
 }
 
 /// Opens a sender with the addresses of all endpoints.
-fn open_sender(endpoints: &SharedReceiveEndpoints) -> (Side, Vec<FiAddr>) {
-    let sender = provider::with_defaults().side_with(&Queue {
-        tx_selective: true,
-        ..Queue::default()
-    });
+fn open_sender(endpoints: &SharedReceiveEndpoints) -> (MessageEndpoint, Vec<FiAddr>) {
+    let sender = provider::with_defaults().endpoint_with(|_, config| config.tx_selective = true);
     let to = endpoints
         .members
         .iter()
@@ -219,7 +211,7 @@ fn unsupported_shared_receives_are_refused() {
         caps: Caps::MSG | Caps::DIRECTED_RECV,
         ..RxAttr::default()
     };
-    let directed = endpoints.domain.srx(&attr).unwrap();
+    let directed = endpoints.domain.domain().srx(&attr).unwrap();
     let directed_rx = Rx::msg(8).from(FiAddr(0));
     let result = endpoints.host().try_recv_at(&*directed, &directed_rx);
     assert_eq!(result, Err(Errno::NoSys));

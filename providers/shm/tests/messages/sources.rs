@@ -1,12 +1,18 @@
 //! The source of a message, while address vectors change.
 
 use selvedge::{Caps, CompletionFlags, Errno, FiAddr, Hints, OpFlags};
+use selvedge_testkit::local::settle;
 
-use crate::common::{Pair, Rx, Side, Tx, pattern, received, sent, settle, with_data};
+use crate::common::{MessageEndpoint, MessagePair, Rx, Tx, pattern, received, sent, with_data};
 use crate::provider;
 
 /// Passes a message of `len` bytes. Returns the source that the receiver reports.
-fn pass_message(sender: &Side, dest: FiAddr, receiver: &Side, len: usize) -> FiAddr {
+fn pass_message(
+    sender: &MessageEndpoint,
+    dest: FiAddr,
+    receiver: &MessageEndpoint,
+    len: usize,
+) -> FiAddr {
     let bytes = pattern(1, len);
     receiver.recv(&Rx::msg(len));
     sender.send(&Tx::msg(dest, &bytes));
@@ -24,7 +30,7 @@ const LENGTHS: [usize; 3] = [8, 3000, 100_000];
 #[test]
 fn a_sender_has_an_index_from_its_insertion_to_its_removal() {
     let sut = provider::with_defaults();
-    let (a, b) = (sut.side(), sut.side());
+    let (a, b) = (sut.endpoint(), sut.endpoint());
     let to = a.insert_endpoint(&b);
     for _ in 0..2 {
         for len in LENGTHS {
@@ -44,7 +50,7 @@ fn a_sender_has_an_index_from_its_insertion_to_its_removal() {
 #[test]
 fn completions_report_a_peer_by_its_user_id() {
     let sut = provider::with_defaults();
-    let (a, b) = (sut.side(), sut.side());
+    let (a, b) = (sut.endpoint(), sut.endpoint());
     let to = a.insert_endpoint(&b);
     let from = b.insert_endpoint(&a);
     let id = FiAddr(0xdead_beef_0000_0001);
@@ -72,7 +78,7 @@ fn completions_report_a_peer_by_its_user_id() {
 #[test]
 fn the_source_of_an_unexpected_message_is_resolved_when_it_is_received() {
     let sut = provider::with_defaults();
-    let (a, b) = (sut.side(), sut.side());
+    let (a, b) = (sut.endpoint(), sut.endpoint());
     let to = a.insert_endpoint(&b);
     for len in LENGTHS {
         a.send(&Tx::msg(to, &pattern(1, len)));
@@ -87,7 +93,7 @@ fn the_source_of_an_unexpected_message_is_resolved_when_it_is_received() {
 
 #[test]
 fn a_removed_peer_cannot_be_addressed_and_comes_back_at_the_lowest_index() {
-    let Pair { a, b, to_b, .. } = provider::with_defaults().pair();
+    let MessagePair { a, b, to_b, .. } = provider::with_defaults().pair();
     assert_eq!(pass_message(&a, to_b, &b, 8), FiAddr(1));
     let second = a.insert_endpoint(&a);
     a.av.remove(&[to_b]).unwrap();
@@ -106,7 +112,7 @@ fn a_removed_peer_cannot_be_addressed_and_comes_back_at_the_lowest_index() {
 #[test]
 fn a_reused_index_addresses_the_new_peer() {
     let sut = provider::with_defaults();
-    let (a, b, c) = (sut.side(), sut.side(), sut.side());
+    let (a, b, c) = (sut.endpoint(), sut.endpoint(), sut.endpoint());
     let to = a.insert_endpoint(&b);
     pass_message(&a, to, &b, 8);
     a.av.remove(&[to]).unwrap();
@@ -116,7 +122,7 @@ fn a_reused_index_addresses_the_new_peer() {
 
 #[test]
 fn inserting_twice_gives_the_same_index() {
-    let Pair { a, b, to_b, .. } = provider::with_defaults().pair();
+    let MessagePair { a, b, to_b, .. } = provider::with_defaults().pair();
     let address = b.ep.address().unwrap();
     let mut out = [FiAddr::NOTAVAIL; 2];
     let both = [address.clone(), address];
@@ -126,7 +132,7 @@ fn inserting_twice_gives_the_same_index() {
 
 #[test]
 fn a_malformed_address_fails_its_own_slot_alone() {
-    let Pair { a, b, to_b, .. } = provider::with_defaults().pair();
+    let MessagePair { a, b, to_b, .. } = provider::with_defaults().pair();
     let bad = provider::invalid_address();
     let both = [bad, b.ep.address().unwrap()];
     let mut out = [FiAddr(9); 2];
@@ -137,7 +143,7 @@ fn a_malformed_address_fails_its_own_slot_alone() {
 
 #[test]
 fn removing_an_unknown_address_removes_nothing() {
-    let Pair { a, to_b, .. } = provider::with_defaults().pair();
+    let MessagePair { a, to_b, .. } = provider::with_defaults().pair();
     assert_eq!(a.av.remove(&[to_b, FiAddr(7)]), Err(Errno::Inval));
     a.av.lookup(to_b).unwrap();
     assert_eq!(a.av.remove(&[FiAddr::UNSPEC]), Err(Errno::Inval));
@@ -145,7 +151,7 @@ fn removing_an_unknown_address_removes_nothing() {
 
 #[test]
 fn the_unspecified_address_is_no_destination() {
-    let Pair { a, .. } = provider::with_defaults().pair();
+    let MessagePair { a, .. } = provider::with_defaults().pair();
     for dest in [FiAddr::UNSPEC, FiAddr(99)] {
         assert_eq!(a.try_send(&Tx::msg(dest, b"x")), Err(Errno::Inval));
         assert_eq!(a.ep.tinject(b"x", dest, 1, None), Err(Errno::Inval));
@@ -154,15 +160,15 @@ fn the_unspecified_address_is_no_destination() {
 }
 
 /// Opens a side with these capabilities besides messages and tagged messages.
-fn side_with(caps: Caps) -> Side {
+fn side_with(caps: Caps) -> MessageEndpoint {
     let hints = Hints::new().caps(Caps::MSG | Caps::TAGGED | caps);
-    provider::with_params(&[], &hints).side()
+    provider::with_params(&[], &hints).endpoint()
 }
 
 #[test]
 fn a_message_of_an_unknown_source_has_its_address_if_requested() {
     let (a, b) = (
-        provider::with_defaults().side(),
+        provider::with_defaults().endpoint(),
         side_with(Caps::SOURCE | Caps::SOURCE_ERR),
     );
     let (to, address) = (a.insert_endpoint(&b), a.ep.address().unwrap());
@@ -218,7 +224,10 @@ fn max_err_data() -> usize {
 
 #[test]
 fn without_the_capability_unknown_sources_are_no_error_and_sources_are_ignored() {
-    let (a, b) = (provider::with_defaults().side(), side_with(Caps::empty()));
+    let (a, b) = (
+        provider::with_defaults().endpoint(),
+        side_with(Caps::empty()),
+    );
     let (to, to_itself) = (a.insert_endpoint(&b), b.insert_endpoint(&b));
     // The receives are directed at another peer, at no peer, and at an index that does not exist.
     for src in [to_itself, FiAddr::UNSPEC, FiAddr(77)] {
@@ -234,7 +243,7 @@ fn without_the_capability_unknown_sources_are_no_error_and_sources_are_ignored()
 #[test]
 fn only_tagged_receives_are_directed_with_tagged_directed_recv() {
     let (a, b) = (
-        provider::with_defaults().side(),
+        provider::with_defaults().endpoint(),
         side_with(Caps::TAGGED_DIRECTED_RECV),
     );
     let (to, to_itself, from) = (
@@ -255,7 +264,7 @@ fn only_tagged_receives_are_directed_with_tagged_directed_recv() {
 fn an_exact_directed_receive_has_to_name_its_peer() {
     let caps = Caps::EXACT_DIRECTED_RECV;
     let b = side_with(caps | Caps::DIRECTED_RECV);
-    let a = provider::with_defaults().side();
+    let a = provider::with_defaults().endpoint();
     let (to, from) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     let flags = OpFlags::MULTI_RECV;
     for rx in [Rx::msg(8), Rx::tagged(1, 8), Rx::msg(8).flags(flags)] {
@@ -273,7 +282,7 @@ fn an_exact_directed_receive_has_to_name_its_peer() {
 #[test]
 fn a_directed_receive_outlives_the_index_that_it_was_posted_with() {
     let sut = provider::with_defaults();
-    let (a, b, c) = (sut.side(), sut.side(), sut.side());
+    let (a, b, c) = (sut.endpoint(), sut.endpoint(), sut.endpoint());
     let (a_to_b, c_to_b) = (a.insert_endpoint(&b), c.insert_endpoint(&b));
     let from = b.insert_endpoint(&a);
     for len in LENGTHS {
@@ -296,7 +305,7 @@ fn a_directed_receive_outlives_the_index_that_it_was_posted_with() {
 #[test]
 fn a_message_received_before_its_sender_was_inserted_matches_a_directed_receive() {
     let sut = provider::with_defaults();
-    let (a, b) = (sut.side(), sut.side());
+    let (a, b) = (sut.endpoint(), sut.endpoint());
     let to = a.insert_endpoint(&b);
     for len in LENGTHS {
         a.send(&Tx::tagged(to, 3, &pattern(1, len)));

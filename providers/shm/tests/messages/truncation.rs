@@ -2,7 +2,7 @@
 
 use selvedge::{CompletionFlags, Errno};
 
-use crate::common::{Pair, Rx, Tx, pattern, received, sent, with_data};
+use crate::common::{MessagePair, Rx, Tx, pattern, received, sent, with_data};
 use crate::provider::{self, PROTOCOLS, SIZES};
 
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
@@ -14,7 +14,7 @@ fn short_sizes(len: usize) -> impl Iterator<Item = usize> {
         .filter(move |&size| size < len)
 }
 
-fn check_truncated(pair: &Pair, tx: &Tx, rx: &Rx, is_late: bool) {
+fn check_truncated(pair: &MessagePair, tx: &Tx, rx: &Rx, is_late: bool) {
     let bytes = tx.segments.concat();
     let size = rx.sizes.iter().sum();
     if is_late {

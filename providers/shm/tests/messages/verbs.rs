@@ -8,7 +8,7 @@ use selvedge::{
     tagged,
 };
 
-use crate::common::{Pair, Rx, Side, pattern, received, sent, with_data};
+use crate::common::{MessageEndpoint, MessagePair, Rx, pattern, received, sent, with_data};
 use crate::provider;
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
@@ -20,17 +20,17 @@ const DATA: u64 = 0x0123_4567_89ab_cdef;
 /// One length for each protocol.
 const LENGTHS: [usize; 5] = [0, 40, 48, 3000, 70_000];
 
-/// Reads the next completion and its source without [`Side::poll`].
-fn next_completion(side: &Side, other: &Side) -> (Entry, FiAddr) {
+/// Reads the next completion and its source without [`MessageEndpoint::poll`].
+fn next_completion(side: &MessageEndpoint, other: &MessageEndpoint) -> (Entry, FiAddr) {
     let (mut out, mut src) = ([Entry::default()], [FiAddr(4711)]);
-    while side.cq.read_from(&mut out, &mut src).unwrap() == 0 {
+    while side.cq().read_from(&mut out, &mut src).unwrap() == 0 {
         other.progress();
     }
     (out[0], src[0])
 }
 
 /// Sends by `post`, and checks the receiver's completion.
-fn check_send(pair: &Pair, rx: &Rx, len: usize, expected: Entry, post: impl Fn(&[u8])) {
+fn check_send(pair: &MessagePair, rx: &Rx, len: usize, expected: Entry, post: impl Fn(&[u8])) {
     let bytes = pattern(len as u64, len);
     pair.b.recv(&rx.clone().context(9));
     post(&bytes);
@@ -43,13 +43,13 @@ fn check_send(pair: &Pair, rx: &Rx, len: usize, expected: Entry, post: impl Fn(&
     done.assert_bytes(&bytes);
 }
 
-fn check_msg_send(pair: &Pair, len: usize, post: impl Fn(Iov, Context)) {
+fn check_msg_send(pair: &MessagePair, len: usize, post: impl Fn(Iov, Context)) {
     check_send(pair, &Rx::msg(len), len, sent(MSG, 5), |bytes| {
         post(Iov::new(bytes), Context(5));
     });
 }
 
-fn check_tagged_send(pair: &Pair, len: usize, post: impl Fn(Iov, Context)) {
+fn check_tagged_send(pair: &MessagePair, len: usize, post: impl Fn(Iov, Context)) {
     check_send(pair, &Rx::tagged(TAG, len), len, sent(TAGGED, 5), |bytes| {
         post(Iov::new(bytes), Context(5));
     });
@@ -111,7 +111,7 @@ fn every_tagged_send_arrives_and_completes() {
 }
 
 /// Sends by `post`, and checks every field of the receiver's entry.
-fn check_receive(pair: &Pair, rx: &Rx, expected: Entry, post: impl Fn(&[u8])) {
+fn check_receive(pair: &MessagePair, rx: &Rx, expected: Entry, post: impl Fn(&[u8])) {
     let bytes = pattern(expected.len as u64, expected.len);
     pair.b.recv(&rx.clone().context(expected.context.0));
     post(&bytes);
@@ -172,7 +172,7 @@ fn injected_messages_arrive_and_never_complete_at_the_sender() {
 }
 
 /// Receives by `post`, and checks every field of the entry.
-fn check_posted(pair: &Pair, len: usize, tag: Option<u64>, post: impl Fn(IovMut, Context)) {
+fn check_posted(pair: &MessagePair, len: usize, tag: Option<u64>, post: impl Fn(IovMut, Context)) {
     let bytes = pattern(len as u64, len);
     let mut buffer = vec![0; len];
     post(IovMut::new(&mut buffer), Context(6));

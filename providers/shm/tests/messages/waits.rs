@@ -8,12 +8,10 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::cq::Entry;
-use selvedge::{
-    AddressVector, Bindings, CompletionQueue, Context, Counter, Domain, Endpoint, Errno, Info, av,
-    cntr, cq, eq, wait,
-};
+use selvedge::{CompletionQueue, Context, Counter, Errno, cntr, cq, eq, wait};
+use selvedge_testkit::domain::{DomainContext, Queue};
 
-use crate::common::{Pair, Rx, Side, Tx, pattern};
+use crate::common::{MessageEndpoint, MessagePair, Rx, Tx, pattern};
 use crate::provider::{self, PROTOCOLS};
 
 /// One length for each protocol.
@@ -39,51 +37,28 @@ fn spawn_parked<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
 }
 
 /// Opens a queue whose readers park at once.
-fn open_queue(domain: &Arc<dyn Domain>, wait_obj: wait::Object) -> Arc<dyn CompletionQueue> {
+fn open_queue(domain: &DomainContext, wait_obj: wait::Object) -> Queue {
     let mut attr = cq::Attr::default();
     attr.wait_obj = wait_obj;
     attr.spin_time = Some(Duration::ZERO);
-    domain.cq(&attr).unwrap()
+    domain.queue_with(&attr).unwrap()
 }
 
-fn open_counter(domain: &Arc<dyn Domain>, wait_obj: wait::Object) -> Arc<dyn Counter> {
+fn open_counter(domain: &DomainContext, wait_obj: wait::Object) -> Arc<dyn Counter> {
     let mut attr = cntr::Attr::default();
     attr.wait_obj = wait_obj;
-    domain.cntr(&attr).unwrap()
+    domain.domain().cntr(&attr).unwrap()
 }
 
-/// The objects that an endpoint is opened with.
-struct Setup {
-    info: Info,
-    domain: Arc<dyn Domain>,
-    av: Arc<dyn AddressVector>,
+fn open_domain(protocol: &str) -> Arc<DomainContext> {
+    provider::with_protocol(protocol).open_domain()
 }
 
-impl Setup {
-    fn new(protocol: &str) -> Self {
-        let info = provider::with_protocol(protocol).info();
-        let domain = info.open().unwrap();
-        let av = domain.av(&av::Attr::default()).unwrap();
-        Self { info, domain, av }
-    }
-
-    fn bindings(&self, cq: &Arc<dyn CompletionQueue>) -> Bindings {
-        Bindings::new(Arc::clone(cq), Arc::clone(&self.av))
-    }
-
-    fn endpoint(&self, bind: Bindings) -> Arc<dyn Endpoint> {
-        self.domain.endpoint(&self.info, bind).unwrap()
-    }
-
-    /// A side with one queue.
-    fn side(&self, wait_obj: wait::Object) -> Side {
-        let cq = open_queue(&self.domain, wait_obj);
-        Side::from_handles(self.endpoint(self.bindings(&cq)), &cq, &self.av)
-    }
-}
-
-fn open_side(protocol: &str, wait_obj: wait::Object) -> Side {
-    Setup::new(protocol).side(wait_obj)
+/// Opens an endpoint with one queue.
+fn open_endpoint(protocol: &str, wait_obj: wait::Object) -> MessageEndpoint {
+    MessageEndpoint::open_with(&open_domain(protocol), |domain, config| {
+        config.rx = Some(open_queue(domain, wait_obj));
+    })
 }
 
 fn wait_one(cq: &Arc<dyn CompletionQueue>) -> Entry {
@@ -95,13 +70,13 @@ fn wait_one(cq: &Arc<dyn CompletionQueue>) -> Entry {
 #[test]
 fn a_parked_thread_is_woken_by_messages_of_every_size() {
     for protocol in PROTOCOLS {
-        let pair = Pair::connect(
-            open_side(protocol, wait::Object::None),
-            open_side(protocol, wait::Object::Unspec),
+        let pair = MessagePair::connect(
+            open_endpoint(protocol, wait::Object::None),
+            open_endpoint(protocol, wait::Object::Unspec),
         );
         for len in LENGTHS {
             pair.b.recv(&Rx::tagged(1, len).context(7));
-            let cq = Arc::clone(&pair.b.cq);
+            let cq = Arc::clone(pair.b.cq());
             let waiter = spawn_parked(move || wait_one(&cq));
             pair.a.send(&Tx::tagged(pair.to_b, 1, &pattern(1, len)));
             assert_eq!(pair.a.wait(&[]).entry().len, 0);
@@ -113,12 +88,12 @@ fn a_parked_thread_is_woken_by_messages_of_every_size() {
 
 #[test]
 fn a_parked_thread_is_woken_by_posts_of_another_thread() {
-    let pair = Pair::connect(
-        open_side("auto", wait::Object::Unspec),
-        open_side("auto", wait::Object::None),
+    let pair = MessagePair::connect(
+        open_endpoint("auto", wait::Object::Unspec),
+        open_endpoint("auto", wait::Object::None),
     );
     // The completion of a send that completes at once.
-    let cq = Arc::clone(&pair.a.cq);
+    let cq = Arc::clone(pair.a.cq());
     let waiter = spawn_parked(move || wait_one(&cq));
     pair.a.send(&Tx::msg(pair.to_b, &[1; 8]).context(3));
     assert_eq!(waiter.join().unwrap().context, Context(3));
@@ -126,14 +101,14 @@ fn a_parked_thread_is_woken_by_posts_of_another_thread() {
     let message = pattern(2, 8 << 20);
     pair.b.send(&Tx::tagged(pair.to_a, 1, &message));
     pair.settle();
-    let cq = Arc::clone(&pair.a.cq);
+    let cq = Arc::clone(pair.a.cq());
     let waiter = spawn_parked(move || wait_one(&cq));
     pair.a.recv(&Rx::tagged(1, message.len()).context(4));
     pair.b.wait(&[]);
     assert_eq!(waiter.join().unwrap().context, Context(4));
     // A receive that is cancelled.
     pair.a.recv(&Rx::tagged(1, 8).context(5));
-    let cq = Arc::clone(&pair.a.cq);
+    let cq = Arc::clone(pair.a.cq());
     let waiter = spawn_parked(move || cq.wait(&mut [Entry::default()], None));
     pair.a.ep.cancel(Context(5)).unwrap();
     assert_eq!(waiter.join().unwrap(), Err(Errno::Avail));
@@ -141,21 +116,21 @@ fn a_parked_thread_is_woken_by_posts_of_another_thread() {
 
 #[test]
 fn threads_parked_at_two_queues_of_an_endpoint_are_both_woken() {
-    let setup = Setup::new("auto");
-    let cqs = [0, 1].map(|_| open_queue(&setup.domain, wait::Object::Unspec));
-    let mut bind = setup.bindings(&cqs[0]);
-    bind.rx_cq = Arc::clone(&cqs[1]);
-    let a = Side::from_handles(setup.endpoint(bind), &cqs[0], &setup.av);
-    let b = open_side("auto", wait::Object::None);
+    let domain = open_domain("auto");
+    let a = MessageEndpoint::open_with(&domain, |domain, config| {
+        config.tx = Some(open_queue(domain, wait::Object::Unspec));
+        config.rx = Some(open_queue(domain, wait::Object::Unspec));
+    });
+    let b = open_endpoint("auto", wait::Object::None);
     let (to_b, to_a) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     for round in 0..20 {
         a.recv(&Rx::tagged(1, 8).context(round));
         let rx = {
-            let cq = Arc::clone(&cqs[1]);
+            let cq = Arc::clone(a.rx.cq());
             spawn_parked(move || wait_one(&cq))
         };
         let tx = {
-            let cq = Arc::clone(&cqs[0]);
+            let cq = Arc::clone(a.tx.cq());
             spawn_parked(move || wait_one(&cq))
         };
         b.send(&Tx::tagged(to_a, 1, &[0; 8]));
@@ -169,20 +144,21 @@ fn threads_parked_at_two_queues_of_an_endpoint_are_both_woken() {
 
 #[test]
 fn no_wake_up_is_lost_when_another_thread_polls_and_stops() {
-    let setup = Setup::new("auto");
-    let polled = open_queue(&setup.domain, wait::Object::None);
-    let parked_at = open_queue(&setup.domain, wait::Object::Unspec);
-    let mut bind = setup.bindings(&polled);
-    bind.rx_cq = Arc::clone(&parked_at);
-    let a = Side::from_handles(setup.endpoint(bind), &polled, &setup.av);
-    let b = open_side("auto", wait::Object::None);
+    let domain = open_domain("auto");
+    let polled = open_queue(&domain, wait::Object::None);
+    let parked_at = open_queue(&domain, wait::Object::Unspec);
+    let a = MessageEndpoint::open_with(&domain, |_, config| {
+        config.tx = Some(polled.clone());
+        config.rx = Some(parked_at.clone());
+    });
+    let b = open_endpoint("auto", wait::Object::None);
     let (_, to_a) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     for round in 0..60 {
         a.recv(&Rx::tagged(1, 8).context(round));
-        let cq = Arc::clone(&parked_at);
+        let cq = Arc::clone(parked_at.cq());
         let waiter = spawn_parked(move || wait_one(&cq));
         for _ in 0..round {
-            assert_eq!(polled.read(&mut []), Ok(0));
+            assert_eq!(polled.cq().read(&mut []), Ok(0));
         }
         b.send(&Tx::tagged(to_a, 1, &[0; 8]));
         assert_eq!(waiter.join().unwrap().context, Context(round));
@@ -193,15 +169,15 @@ fn no_wake_up_is_lost_when_another_thread_polls_and_stops() {
 #[test]
 fn many_threads_parked_at_one_queue_read_one_entry_each() {
     const THREADS: u64 = 6;
-    let pair = Pair::connect(
-        open_side("auto", wait::Object::None),
-        open_side("auto", wait::Object::Unspec),
+    let pair = MessagePair::connect(
+        open_endpoint("auto", wait::Object::None),
+        open_endpoint("auto", wait::Object::Unspec),
     );
     for _ in 0..10 {
         let waiters: Vec<_> = (0..THREADS)
             .map(|number| {
                 pair.b.recv(&Rx::msg(8).context(number));
-                let cq = Arc::clone(&pair.b.cq);
+                let cq = Arc::clone(pair.b.cq());
                 spawn_parked(move || wait_one(&cq).context.0)
             })
             .collect();
@@ -217,23 +193,23 @@ fn many_threads_parked_at_one_queue_read_one_entry_each() {
 
 #[test]
 fn a_signal_wakes_a_parked_thread() {
-    let side = open_side("auto", wait::Object::Unspec);
-    let cq = Arc::clone(&side.cq);
+    let side = open_endpoint("auto", wait::Object::Unspec);
+    let cq = Arc::clone(side.cq());
     let waiter = spawn_parked(move || cq.wait(&mut [Entry::default()], None));
-    side.cq.signal().unwrap();
+    side.cq().signal().unwrap();
     assert_eq!(waiter.join().unwrap(), Err(Errno::Again));
 }
 
 #[test]
 fn a_counter_wakes_the_threads_that_wait_for_its_value() {
-    let setup = Setup::new("auto");
-    let cq = open_queue(&setup.domain, wait::Object::None);
-    let received = open_counter(&setup.domain, wait::Object::Unspec);
-    let mut bind = setup.bindings(&cq);
-    bind.rx_selective = true;
-    bind.cntrs.recv = Some(Arc::clone(&received));
-    let b = Side::from_handles(setup.endpoint(bind), &cq, &setup.av);
-    let a = open_side("auto", wait::Object::None);
+    let domain = open_domain("auto");
+    let received = open_counter(&domain, wait::Object::Unspec);
+    let b = MessageEndpoint::open_with(&domain, |domain, config| {
+        config.rx = Some(open_queue(domain, wait::Object::None));
+        config.rx_selective = true;
+        config.counters.recv = Some(Arc::clone(&received));
+    });
+    let a = open_endpoint("auto", wait::Object::None);
     let (to_b, _) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     for round in 1..=8 {
         let waiters = [3, 1, 2].map(|count| {
@@ -275,14 +251,14 @@ fn poll_for<T>(
 fn the_descriptor_of_a_queue_is_ready_when_it_has_an_entry() {
     for protocol in PROTOCOLS {
         let (a, b) = (
-            open_side(protocol, wait::Object::None),
-            open_side(protocol, wait::Object::Fd),
+            open_endpoint(protocol, wait::Object::None),
+            open_endpoint(protocol, wait::Object::Fd),
         );
-        let pair = Pair::connect(a, b);
+        let pair = MessagePair::connect(a, b);
         for len in LENGTHS {
             for _ in 0..5 {
                 pair.b.recv(&Rx::tagged(1, len).context(7));
-                let cq = Arc::clone(&pair.b.cq);
+                let cq = Arc::clone(pair.b.cq());
                 let reader = thread::spawn(move || {
                     let fd = cq.wait_fd().unwrap();
                     let read = || {
@@ -302,35 +278,35 @@ fn the_descriptor_of_a_queue_is_ready_when_it_has_an_entry() {
 
 #[test]
 fn trywait_refuses_a_park_while_the_queue_has_an_entry() {
-    let pair = Pair::connect(
-        open_side("auto", wait::Object::None),
-        open_side("auto", wait::Object::Fd),
+    let pair = MessagePair::connect(
+        open_endpoint("auto", wait::Object::None),
+        open_endpoint("auto", wait::Object::Fd),
     );
     pair.b.recv(&Rx::msg(8));
     pair.settle();
-    assert_eq!(pair.b.cq.try_wait(), Ok(()));
+    assert_eq!(pair.b.cq().try_wait(), Ok(()));
     pair.a.send(&Tx::msg(pair.to_b, &[0; 8]));
-    assert_eq!(pair.b.cq.try_wait(), Err(Errno::Again));
+    assert_eq!(pair.b.cq().try_wait(), Err(Errno::Again));
     assert_eq!(
-        pair.b.cq.try_wait(),
+        pair.b.cq().try_wait(),
         Err(Errno::Again),
         "the entry is still in the queue"
     );
     pair.b.wait(&[]);
-    pair.b.cq.signal().unwrap();
-    assert_eq!(pair.b.cq.try_wait(), Err(Errno::Again));
-    assert_eq!(pair.b.cq.try_wait(), Ok(()));
+    pair.b.cq().signal().unwrap();
+    assert_eq!(pair.b.cq().try_wait(), Err(Errno::Again));
+    assert_eq!(pair.b.cq().try_wait(), Ok(()));
 }
 
 #[test]
 fn the_descriptor_of_a_counter_is_ready_when_its_value_changes() {
-    let setup = Setup::new("auto");
-    let cq = open_queue(&setup.domain, wait::Object::None);
-    let sent = open_counter(&setup.domain, wait::Object::Fd);
-    let mut bind = setup.bindings(&cq);
-    bind.cntrs.send = Some(Arc::clone(&sent));
-    let a = Side::from_handles(setup.endpoint(bind), &cq, &setup.av);
-    let b = open_side("auto", wait::Object::None);
+    let domain = open_domain("auto");
+    let sent = open_counter(&domain, wait::Object::Fd);
+    let a = MessageEndpoint::open_with(&domain, |domain, config| {
+        config.rx = Some(open_queue(domain, wait::Object::None));
+        config.counters.send = Some(Arc::clone(&sent));
+    });
+    let b = open_endpoint("auto", wait::Object::None);
     let (to_b, _) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     let reader = {
         let cntr = Arc::clone(&sent);
@@ -352,14 +328,15 @@ fn the_descriptor_of_a_counter_is_ready_when_its_value_changes() {
 
 #[test]
 fn an_endpoint_that_is_opened_later_wakes_threads_parked_before() {
-    let setup = Setup::new("auto");
-    let cq = open_queue(&setup.domain, wait::Object::Unspec);
+    let domain = open_domain("auto");
+    let queue = open_queue(&domain, wait::Object::Unspec);
+    let cq = Arc::clone(queue.cq());
     let waiter = {
         let cq = Arc::clone(&cq);
         spawn_parked(move || wait_one(&cq))
     };
-    let b = Side::from_handles(setup.endpoint(setup.bindings(&cq)), &cq, &setup.av);
-    let a = open_side("auto", wait::Object::None);
+    let b = MessageEndpoint::open_with(&domain, |_, config| config.rx = Some(queue));
+    let a = open_endpoint("auto", wait::Object::None);
     let to_b = a.insert_endpoint(&b);
     b.recv(&Rx::msg(8).context(9));
     a.send(&Tx::msg(to_b, &[0; 8]));

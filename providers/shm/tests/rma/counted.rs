@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use selvedge::rma::RmaIov;
 use selvedge::{
-    Allocation, Bindings, Counter, Domain, Errno, MemoryRegion, MrAccess, MrMode, OpFlags, alloc,
-    av, cntr, cq, wait,
+    Allocation, Counter, Domain, Errno, MemoryRegion, MrAccess, MrMode, OpFlags, alloc, cntr, wait,
 };
+use selvedge_testkit::local::{EndpointPair, until};
 
-use crate::common::{
-    BOTH, Memory, PROTOCOLS, Pair, Side, Write, info, post_until_accepted, read, wait_until,
-};
+use crate::common::{BOTH, KEY, PROTOCOLS, RmaPair, Write, info, read};
 
 /// Far above the duration of any wait in this file.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -23,11 +21,9 @@ fn counter(domain: &dyn Domain) -> Arc<dyn Counter> {
     domain.cntr(&cntr::Attr::default()).unwrap()
 }
 
-/// Two sides, and two regions of `b`: private memory of the test, and special memory of the domain.
+/// A pair, and two regions of `b`: private memory of the test, and special memory of the domain.
 struct CountedRegions {
-    a: Side,
-    b: Side,
-    to_b: selvedge::FiAddr,
+    pair: EndpointPair,
     private: Arc<dyn MemoryRegion>,
     special: Arc<dyn Allocation>,
 }
@@ -37,17 +33,13 @@ const LEN: usize = 100_000;
 impl CountedRegions {
     fn new(protocol: &str) -> Self {
         let info = info(&[("FI_SHM_PROTOCOL", protocol)], MrMode::empty());
-        let (a, b) = (Side::open(&info, |_, _| ()), Side::open(&info, |_, _| ()));
-        let to_b = a.insert_endpoint(&b);
-        b.insert_endpoint(&a);
-        let private = b.reg(&Memory::new(LEN), BOTH, 3);
+        let pair = EndpointPair::open(&info);
+        let private = pair.b.register(&pair.b.memory(LEN), BOTH, 3);
         let attr = alloc::Attr::new(BOTH).with_key(4);
-        let special = b.domain.alloc(LEN, &attr).unwrap();
+        let special = pair.b.domain().alloc(LEN, &attr).unwrap();
         Self {
-            a,
-            b,
-            to_b,
-            private,
+            pair,
+            private: Arc::clone(private.region()),
             special,
         }
     }
@@ -62,16 +54,10 @@ impl CountedRegions {
         let bytes = vec![1; len];
         let local = [&bytes[..]];
         let write = Write::new(&local, &segment).flags(OpFlags::DELIVERY_COMPLETE);
-        post_until_accepted(&self.b, || write.post(&self.a.ep, self.to_b));
-        self.a.wait(&self.b).unwrap();
-        read(&self.a, &self.b, self.to_b, &segment, &[len]).unwrap();
-    }
-
-    fn settle(&self) {
-        for _ in 0..2000 {
-            self.a.progress();
-            self.b.progress();
-        }
+        let EndpointPair { a, b, to_b, .. } = &self.pair;
+        a.post_retrying(&[b], || write.post(&a.ep, *to_b));
+        self.pair.wait_at_a().unwrap();
+        read(a, &[b], *to_b, &segment, &[len]).unwrap();
     }
 }
 
@@ -79,7 +65,8 @@ impl CountedRegions {
 fn each_region_counts_accesses_by_every_protocol() {
     for protocol in PROTOCOLS {
         let regions = CountedRegions::new(protocol);
-        let [private, special] = [(); 2].map(|()| [(); 2].map(|()| counter(&*regions.b.domain)));
+        let [private, special] =
+            [(); 2].map(|()| [(); 2].map(|()| counter(&**regions.pair.b.domain())));
         regions.private.bind_counter(&private[0], READ).unwrap();
         regions.private.bind_counter(&private[1], WRITTEN).unwrap();
         regions.special.bind_counter(&special[0], READ).unwrap();
@@ -90,10 +77,10 @@ fn each_region_counts_accesses_by_every_protocol() {
             for len in [0, 1, 8, 40, 49, 4096, 90_000] {
                 regions.write_and_read(key, len);
                 expected[turn] = expected[turn].map(|count| count + 1);
-                wait_until(|| (numbers() == expected).then_some(()));
+                until(|| (numbers() == expected).then_some(()));
             }
         }
-        regions.settle();
+        regions.pair.settle();
         assert_eq!(numbers(), expected, "{protocol}");
     }
 }
@@ -106,34 +93,34 @@ fn direct_accesses_are_counted_once_the_region_has_a_counter() {
         .keys()
         .into_iter()
         .for_each(|key| regions.write_and_read(key, 8));
-    let cntr = counter(&*regions.b.domain);
+    let cntr = counter(&**regions.pair.b.domain());
     regions.private.bind_counter(&cntr, READ | WRITTEN).unwrap();
     regions.special.bind_counter(&cntr, READ | WRITTEN).unwrap();
     for (turn, key) in regions.keys().into_iter().enumerate() {
         regions.write_and_read(key, 8);
         regions.write_and_read(key, 4096);
         let all = 4 * (turn as u64 + 1);
-        wait_until(|| (cntr.read() == all).then_some(()));
+        until(|| (cntr.read() == all).then_some(()));
     }
-    regions.settle();
+    regions.pair.settle();
     assert_eq!(cntr.read(), 8);
 }
 
 #[test]
 fn an_operation_is_one_event_for_each_region_that_it_touches() {
-    let pair = Pair::new("cma", 64);
-    let other = pair.b.reg(&Memory::new(64), BOTH, 8);
+    let pair = RmaPair::new("cma", 64);
+    let other = pair.b.register(&pair.b.memory(64), BOTH, 8);
     let mut attr = cntr::Attr::default();
     attr.events = cntr::Events::Bytes;
-    let bytes = pair.b.domain.cntr(&attr).unwrap();
-    let events = counter(&*pair.b.domain);
-    pair.region.bind_counter(&events, WRITTEN).unwrap();
-    other.bind_counter(&bytes, WRITTEN).unwrap();
+    let bytes = pair.b.domain().cntr(&attr).unwrap();
+    let events = counter(&**pair.b.domain());
+    pair.rights.region().bind_counter(&events, WRITTEN).unwrap();
+    other.region().bind_counter(&bytes, WRITTEN).unwrap();
     let segment = |addr, len, key| RmaIov { addr, len, key };
     let remote = [
-        segment(0, 3, pair.region.key()),
+        segment(0, 3, pair.rights.key()),
         segment(10, 4, other.key()),
-        segment(20, 5, pair.region.key()),
+        segment(20, 5, pair.rights.key()),
         segment(30, 6, other.key()),
     ];
     let data = [7; 18];
@@ -145,15 +132,11 @@ fn an_operation_is_one_event_for_each_region_that_it_touches() {
 #[test]
 fn reading_a_region_counter_progresses_the_endpoints_that_serve_the_region() {
     let regions = CountedRegions::new("bounce");
-    let cntr = counter(&*regions.b.domain);
+    let cntr = counter(&**regions.pair.b.domain());
     regions.private.bind_counter(&cntr, WRITTEN).unwrap();
     // The endpoint `later` is opened after the counter was bound, and receives the write.
-    let cq = regions.b.domain.cq(&cq::Attr::default()).unwrap();
-    let av = regions.b.domain.av(&av::Attr::default()).unwrap();
-    let bind = Bindings::new(cq, av);
-    let later = info(&[("FI_SHM_PROTOCOL", "bounce")], MrMode::empty());
-    let later = regions.b.domain.endpoint(&later, bind).unwrap();
-    let to_later = regions.a.insert(&later.address().unwrap().to_string());
+    let later = regions.pair.b.open_sibling(|_, _| ());
+    let to_later = regions.pair.a.insert_endpoint(&later);
     let bytes = vec![3; 50_000];
     let segment = RmaIov {
         addr: 0,
@@ -162,14 +145,14 @@ fn reading_a_region_counter_progresses_the_endpoints_that_serve_the_region() {
     };
     let (local, segment) = ([&bytes[..]], [segment]);
     let write = Write::new(&local, &segment).flags(OpFlags::DELIVERY_COMPLETE);
-    wait_until(|| match write.post(&regions.a.ep, to_later) {
+    until(|| match write.post(&regions.pair.a.ep, to_later) {
         Ok(()) => Some(()),
         Err(Errno::Again) => (cntr.read() == u64::MAX).then_some(()),
         Err(errno) => panic!("{errno}"),
     });
-    wait_until(|| {
+    until(|| {
         assert!(cntr.read() <= 1);
-        regions.a.poll()
+        regions.pair.a.poll()
     })
     .unwrap();
     assert_eq!(cntr.read(), 1);
@@ -179,30 +162,16 @@ fn reading_a_region_counter_progresses_the_endpoints_that_serve_the_region() {
 
 #[test]
 fn a_reused_key_does_not_count_for_the_old_counter() {
-    let pair = Pair::new("cma", 64);
-    let cntr = counter(&*pair.b.domain);
-    pair.region.bind_counter(&cntr, WRITTEN).unwrap();
-    let Pair {
-        a,
-        b,
-        to_b,
-        memory,
-        region,
-    } = pair;
-    drop(region);
-    let region = b.reg(&memory, BOTH, crate::common::KEY);
-    let pair = Pair {
-        a,
-        b,
-        to_b,
-        memory,
-        region,
-    };
+    let mut pair = RmaPair::new("cma", 64);
+    let cntr = counter(&**pair.b.domain());
+    pair.rights.region().bind_counter(&cntr, WRITTEN).unwrap();
+    drop(pair.rights);
+    pair.rights = pair.pair.b.register(&pair.memory, BOTH, KEY);
     pair.write(&Write::new(&[b"12345678"], &[pair.segment(0, 8)]))
         .unwrap();
     pair.settle();
     assert_eq!(
-        (&pair.memory.get()[..8], cntr.read()),
+        (&pair.memory.bytes()[..8], cntr.read()),
         (&b"12345678"[..], 0)
     );
 }
@@ -210,7 +179,7 @@ fn a_reused_key_does_not_count_for_the_old_counter() {
 #[test]
 fn counters_that_cannot_be_bound_are_refused_by_name() {
     let regions = CountedRegions::new("cma");
-    let cntr = counter(&*regions.b.domain);
+    let cntr = counter(&**regions.pair.b.domain());
     let refused = |region: &dyn MemoryRegion, cntr, events, named: &str| {
         let error = region.bind_counter(cntr, events).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
@@ -227,8 +196,11 @@ fn counters_that_cannot_be_bound_are_refused_by_name() {
     regions.special.bind_counter(&cntr, WRITTEN).unwrap();
     refused(&*regions.special, &cntr, WRITTEN | READ, "has one");
     regions.special.bind_counter(&cntr, READ).unwrap();
-    let local = regions.b.reg(&Memory::new(8), MrAccess::READ, 0);
-    refused(&*local, &cntr, READ, "without remote rights");
+    let domain = &**regions.pair.b.domain();
+    let memory = regions.pair.b.memory(8);
+    let local = memory.register_segments(domain, MrAccess::READ, 0, 1);
+    let local = local.unwrap();
+    refused(&**local.region(), &cntr, READ, "without remote rights");
 }
 
 #[test]
@@ -236,7 +208,7 @@ fn a_thread_parked_at_a_region_counter_is_woken_by_writes_and_reads() {
     let regions = CountedRegions::new("cma");
     let mut attr = cntr::Attr::default();
     attr.wait_obj = wait::Object::Unspec;
-    let cntr = regions.b.domain.cntr(&attr).unwrap();
+    let cntr = regions.pair.b.domain().cntr(&attr).unwrap();
     regions.private.bind_counter(&cntr, READ | WRITTEN).unwrap();
     regions.special.bind_counter(&cntr, READ | WRITTEN).unwrap();
     let waiter = Arc::clone(&cntr);
@@ -248,9 +220,12 @@ fn a_thread_parked_at_a_region_counter_is_woken_by_writes_and_reads() {
         let local = [&bytes[..]];
         let write = Write::new(&local, &segment).flags(OpFlags::DELIVERY_COMPLETE);
         // Only the waiting thread progresses side `b`.
-        post_until_accepted(&regions.a, || write.post(&regions.a.ep, regions.to_b));
-        regions.a.wait(&regions.a).unwrap();
-        read(&regions.a, &regions.a, regions.to_b, &segment, &[len]).unwrap();
+        regions
+            .pair
+            .a
+            .post_retrying(&[], || write.post(&regions.pair.a.ep, regions.pair.to_b));
+        regions.pair.a.wait(&[]).unwrap();
+        read(&regions.pair.a, &[], regions.pair.to_b, &segment, &[len]).unwrap();
     };
     for key in regions.keys() {
         write_and_read_alone(key, 8);

@@ -8,11 +8,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use selvedge::cq::ErrEntry;
 use selvedge::rma::RmaIov;
-use selvedge::{Context, Desc, Errno, FiAddr, IovMut, MrMode, RmaExt};
+use selvedge::{Address, Context, Desc, Errno, FiAddr, IovMut, MrMode, RmaExt};
+use selvedge_testkit::local::{LocalEndpoint, until};
+use selvedge_testkit::random::Random;
 
-use crate::common::{
-    BOTH, KEY, Memory, PROTOCOLS, Random, Side, Write, info, post_until_accepted, read, wait_until,
-};
+use crate::common::{BOTH, KEY, PROTOCOLS, Write, info, read};
 
 /// The environment variable of a child process: its role, the protocol, and the target's name.
 const ROLE: &str = "RMA_ROLE";
@@ -36,12 +36,9 @@ fn child_process() {
 
 /// Serves registered memory until standard input ends.
 fn serve_target(protocol: &str) {
-    let side = Side::open(
-        &info(&[("FI_SHM_PROTOCOL", protocol)], MrMode::empty()),
-        |_, _| (),
-    );
-    let memory = Memory::new(LEN);
-    let _region = side.reg(&memory, BOTH, KEY);
+    let side = LocalEndpoint::open(&info(&[("FI_SHM_PROTOCOL", protocol)], MrMode::empty()));
+    let memory = side.memory(LEN);
+    let _region = side.register(&memory, BOTH, KEY);
     println!("\n@{}", side.ep.address().unwrap());
     let done = std::thread::spawn(|| std::io::stdin().read_to_end(&mut Vec::new()));
     while !done.is_finished() {
@@ -52,11 +49,8 @@ fn serve_target(protocol: &str) {
 
 /// Reads and writes a target's memory until the process is killed.
 fn access_loop(protocol: &str, name: &str) {
-    let side = Side::open(
-        &info(&[("FI_SHM_PROTOCOL", protocol)], MrMode::empty()),
-        |_, _| (),
-    );
-    let to = side.insert(name);
+    let side = LocalEndpoint::open(&info(&[("FI_SHM_PROTOCOL", protocol)], MrMode::empty()));
+    let to = side.insert(&Address::Str(name.into()));
     println!("\n@ok");
     let (mut buffer, bytes) = (vec![0; LEN], vec![1; LEN]);
     for number in 0_u64.. {
@@ -125,13 +119,10 @@ impl Drop for ChildProcess {
 }
 
 /// Starts a target in another process. Returns it with a local side and the target's address.
-fn start_target(protocol: &str) -> (ChildProcess, Side, FiAddr) {
+fn start_target(protocol: &str) -> (ChildProcess, LocalEndpoint, FiAddr) {
     let target = ChildProcess::start(&format!("target {protocol}"));
-    let side = Side::open(
-        &info(&[("FI_SHM_PROTOCOL", protocol)], MrMode::empty()),
-        |_, _| (),
-    );
-    let to = side.insert(&target.reply);
+    let side = LocalEndpoint::open(&info(&[("FI_SHM_PROTOCOL", protocol)], MrMode::empty()));
+    let to = side.insert(&Address::Str(target.reply.clone()));
     (target, side, to)
 }
 
@@ -149,10 +140,10 @@ fn another_process_is_read_and_written() {
             let local = [&bytes[..]];
             let delivered = selvedge::OpFlags::DELIVERY_COMPLETE | selvedge::OpFlags::COMPLETION;
             let write = Write::new(&local, &segment).flags(delivered);
-            post_until_accepted(&side, || write.post(&side.ep, to));
-            side.wait(&side).unwrap();
+            side.post_retrying(&[], || write.post(&side.ep, to));
+            side.wait(&[]).unwrap();
             assert!(
-                read(&side, &side, to, &segment, &[len]).unwrap() == bytes,
+                read(&side, &[], to, &segment, &[len]).unwrap() == bytes,
                 "{protocol} {len}"
             );
         }
@@ -161,7 +152,7 @@ fn another_process_is_read_and_written() {
             len: LEN,
             key: KEY,
         }];
-        let error = read(&side, &side, to, &segment, &[LEN]).unwrap_err();
+        let error = read(&side, &[], to, &segment, &[LEN]).unwrap_err();
         assert_eq!(error.errno, Errno::Fault);
     }
 }
@@ -174,9 +165,9 @@ fn a_read_of_a_stopped_target_completes() {
         len: LEN,
         key: KEY,
     }];
-    read(&side, &side, to, &segment, &[LEN]).unwrap();
+    read(&side, &[], to, &segment, &[LEN]).unwrap();
     target.signal(Signal::SIGSTOP);
-    assert!(read(&side, &side, to, &segment, &[LEN]).unwrap() == vec![0; LEN]);
+    assert!(read(&side, &[], to, &segment, &[LEN]).unwrap() == vec![0; LEN]);
     target.signal(Signal::SIGCONT);
 }
 
@@ -194,7 +185,7 @@ fn operations_on_a_killed_target_complete_or_fail() {
                 }]
             };
             if round > 2 {
-                read(&side, &side, to, &segment(8), &[8]).unwrap();
+                read(&side, &[], to, &segment(8), &[8]).unwrap();
             }
             if round % 3 == 1 {
                 target.signal(Signal::SIGSTOP);
@@ -213,18 +204,18 @@ fn operations_on_a_killed_target_complete_or_fail() {
             target.kill();
             // Both operations may complete before the kill.
             for _ in 0..2 {
-                if let Err(error) = wait_until(|| side.poll()) {
+                if let Err(error) = until(|| side.poll()) {
                     assert_disconnect_error(&error, to, protocol, round);
                 }
             }
-            let refused = wait_until(|| {
+            let refused = until(|| {
                 match Write::new(&local, &segment(LEN)).post(&side.ep, to) {
                     Err(Errno::Again) => None,
                     // The write was posted before the disconnect was detected, and too late to be
                     // executed.
                     Ok(()) => {
                         assert_disconnect_error(
-                            &wait_until(|| side.poll()).unwrap_err(),
+                            &until(|| side.poll()).unwrap_err(),
                             to,
                             protocol,
                             round,
@@ -259,18 +250,18 @@ fn a_target_serves_other_peers_after_the_kill_of_an_initiator() {
         for round in 0..8 {
             let mut initiator = ChildProcess::start(&format!("access {protocol} {}", target.reply));
             for _ in 0..20 * round {
-                read(&side, &side, to, &segment, &[8]).unwrap();
+                read(&side, &[], to, &segment, &[8]).unwrap();
             }
             initiator.kill();
             let number = [round as u8; 8];
             let local = [&number[..]];
             let delivered = selvedge::OpFlags::DELIVERY_COMPLETE | selvedge::OpFlags::COMPLETION;
             let write = Write::new(&local, &segment).flags(delivered);
-            let stored = wait_until(|| {
+            let stored = until(|| {
                 // Commands that the killed initiator had committed may still be executed.
-                post_until_accepted(&side, || write.post(&side.ep, to));
-                side.wait(&side).unwrap();
-                let stored = read(&side, &side, to, &segment, &[8]).unwrap();
+                side.post_retrying(&[], || write.post(&side.ep, to));
+                side.wait(&[]).unwrap();
+                let stored = read(&side, &[], to, &segment, &[8]).unwrap();
                 (stored == number).then_some(stored)
             });
             assert_eq!(stored, number);

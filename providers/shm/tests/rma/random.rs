@@ -2,20 +2,21 @@
 
 use selvedge::OpFlags;
 use selvedge::rma::RmaIov;
+use selvedge_testkit::random::Random;
 
-use crate::common::{PROTOCOLS, Pair, Random, Write, post_until_accepted};
+use crate::common::{PROTOCOLS, RmaPair, Write};
 
 const LEN: usize = 200_000;
 
 /// Returns up to four disjoint remote segments, and their total length.
-fn random_segments(random: &mut Random, pair: &Pair) -> (Vec<RmaIov>, usize) {
-    let count = 1 + random.below(4);
+fn random_segments(random: &mut Random, pair: &RmaPair) -> (Vec<RmaIov>, usize) {
+    let count = 1 + random.index(4);
     let stripe = LEN / count;
-    let max_len = [8, 100, 5000, stripe][random.below(4)];
+    let max_len = [8, 100, 5000, stripe][random.index(4)];
     let remote: Vec<_> = (0..count)
         .map(|n| {
-            let len = random.below(max_len.min(stripe)) + usize::from(n == 0);
-            let addr = n * stripe + random.below(stripe - len);
+            let len = random.index(max_len.min(stripe)) + usize::from(n == 0);
+            let addr = n * stripe + random.index(stripe - len);
             pair.segment(addr as u64, len)
         })
         .collect();
@@ -26,9 +27,9 @@ fn random_segments(random: &mut Random, pair: &Pair) -> (Vec<RmaIov>, usize) {
 /// Returns the sizes of up to four local segments of `len` bytes in all.
 fn random_sizes(random: &mut Random, len: usize) -> Vec<usize> {
     let mut rest = len;
-    let mut sizes: Vec<_> = (0..random.below(4))
+    let mut sizes: Vec<_> = (0..random.index(4))
         .map(|_| {
-            let size = random.below(rest + 1);
+            let size = random.index(rest + 1);
             rest -= size;
             size
         })
@@ -40,12 +41,12 @@ fn random_sizes(random: &mut Random, len: usize) -> Vec<usize> {
 #[test]
 fn random_reads_and_writes_agree_with_a_byte_array() {
     for protocol in PROTOCOLS.into_iter().chain(["auto"]) {
-        let pair = Pair::new(protocol, LEN);
+        let pair = RmaPair::new(protocol, LEN);
         let (mut random, mut model) = (Random::new(77), vec![0; LEN]);
         for round in 0..600 {
             let (remote, len) = random_segments(&mut random, &pair);
             let sizes = random_sizes(&mut random, len);
-            if random.below(2) == 0 {
+            if random.index(2) == 0 {
                 let read = pair.read(&remote, &sizes).unwrap();
                 let expected: Vec<_> = remote
                     .iter()
@@ -66,14 +67,14 @@ fn random_reads_and_writes_agree_with_a_byte_array() {
                 .collect();
             let write = Write {
                 flags: OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION,
-                data: (random.below(2) == 0).then_some(round),
+                data: (random.index(2) == 0).then_some(round),
                 ..Write::new(&local, &remote)
             };
-            post_until_accepted(&pair.b, || write.post(&pair.a.ep, pair.to_b));
+            pair.post(&write);
             if write.data.is_some() {
-                assert_eq!(pair.b.wait(&pair.a).unwrap().data, round);
+                assert_eq!(pair.wait_at_b().unwrap().data, round);
             }
-            pair.a.wait(&pair.b).unwrap();
+            pair.wait_at_a().unwrap();
             let mut offset = 0;
             for segment in &remote {
                 let dest = &mut model[segment.addr as usize..][..segment.len];
@@ -81,6 +82,6 @@ fn random_reads_and_writes_agree_with_a_byte_array() {
                 offset += segment.len;
             }
         }
-        assert!(pair.memory.get() == model, "{protocol}");
+        assert!(pair.memory.bytes() == model, "{protocol}");
     }
 }

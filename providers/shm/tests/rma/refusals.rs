@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use selvedge::rma::RmaIov;
 use selvedge::{Context, Desc, Errno, IovMut, MrAccess, MrMode, OpFlags, RmaExt};
+use selvedge_testkit::local::LocalEndpoint;
+use selvedge_testkit::random::Random;
 
-use crate::common::{
-    KEY, Memory, PROTOCOLS, Pair, Random, Side, Write, info, post_until_accepted, read,
-};
+use crate::common::{KEY, PROTOCOLS, RmaPair, Write, info, read};
 
 const READ_ONLY: u64 = 20;
 const WRITE_ONLY: u64 = 21;
@@ -17,10 +17,10 @@ const WRITE_ONLY: u64 = 21;
 #[test]
 fn violations_are_error_completions_with_key_and_address() {
     for protocol in PROTOCOLS {
-        let pair = Pair::new(protocol, 4096);
-        let memory = Memory::new(4096);
-        let _read = pair.b.reg(&memory, MrAccess::REMOTE_READ, READ_ONLY);
-        let _write = pair.b.reg(&memory, MrAccess::REMOTE_WRITE, WRITE_ONLY);
+        let pair = RmaPair::new(protocol, 4096);
+        let memory = pair.b.memory(4096);
+        let _read = pair.b.register(&memory, MrAccess::REMOTE_READ, READ_ONLY);
+        let _write = pair.b.register(&memory, MrAccess::REMOTE_WRITE, WRITE_ONLY);
         let table = [
             // key, address, length, error of a write, error of a read
             (KEY, 0, 4096, None, None),
@@ -67,24 +67,24 @@ fn violations_are_error_completions_with_key_and_address() {
 
 #[test]
 fn one_bad_segment_keeps_all_bytes_back() {
-    let pair = Pair::new("auto", 4096);
+    let pair = RmaPair::new("auto", 4096);
     let remote = [pair.segment(0, 4), pair.segment(4094, 4)];
     let error = pair
         .write(&Write::new(&[b"12345678"], &remote))
         .unwrap_err();
     assert_eq!(error.errno, Errno::Fault);
     pair.settle();
-    assert!(pair.memory.get().iter().all(|&byte| byte == 0));
+    assert!(pair.memory.bytes().iter().all(|&byte| byte == 0));
 }
 
 #[test]
 fn a_violation_of_an_inject_is_reported_without_a_context() {
-    let pair = Pair::new("auto", 64);
+    let pair = RmaPair::new("auto", 64);
     pair.a
         .ep
         .inject_write(b"12345678", pair.to_b, 60, KEY, None)
         .unwrap();
-    let error = pair.a.wait(&pair.b).unwrap_err();
+    let error = pair.wait_at_a().unwrap_err();
     assert_eq!(
         (error.errno, error.entry.context),
         (Errno::Fault, Context(0))
@@ -93,7 +93,7 @@ fn a_violation_of_an_inject_is_reported_without_a_context() {
 
 #[test]
 fn an_invalid_post_is_refused_at_once() {
-    let pair = Pair::new("auto", 64);
+    let pair = RmaPair::new("auto", 64);
     let five = [pair.segment(0, 1); 5];
     let post = |local: &[&[u8]], remote: &[RmaIov], flags| {
         let write = Write {
@@ -120,19 +120,19 @@ fn an_invalid_post_is_refused_at_once() {
 #[test]
 fn a_key_ends_with_its_region() {
     for protocol in PROTOCOLS {
-        let mut pair = Pair::new(protocol, 64);
+        let mut pair = RmaPair::new(protocol, 64);
         let segment = [pair.segment(0, 8)];
         pair.write(&Write::new(&[b"12345678"], &segment)).unwrap();
         pair.settle();
-        let spare = pair.b.reg(&pair.memory, MrAccess::REMOTE_READ, 1000);
-        pair.region = spare;
+        let spare = pair.b.register(&pair.memory, MrAccess::REMOTE_READ, 1000);
+        pair.rights = spare;
         let write = pair.write(&Write::new(&[b"87654321"], &segment));
         assert_eq!(write.unwrap_err().errno, Errno::KeyRejected);
         assert_eq!(
             pair.read(&segment, &[8]).unwrap_err().errno,
             Errno::KeyRejected
         );
-        assert_eq!(&pair.memory.get()[..8], b"12345678");
+        assert_eq!(&pair.memory.bytes()[..8], b"12345678");
     }
 }
 
@@ -146,17 +146,17 @@ fn an_outstanding_write_to_a_withdrawn_region_is_refused_by_the_target() {
         ("cma", 100_000),
         ("bounce", 100_000),
     ] {
-        let mut pair = Pair::new(protocol, 100_000);
+        let mut pair = RmaPair::new(protocol, 100_000);
         pair.read(&[pair.segment(0, 8)], &[8]).unwrap();
         let bytes = vec![1; len];
         let (local, segment) = ([&bytes[..]], [pair.segment(0, len)]);
         let write =
             Write::new(&local, &segment).flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
-        post_until_accepted(&pair.b, || write.post(&pair.a.ep, pair.to_b));
-        pair.region = pair.b.reg(&pair.memory, MrAccess::REMOTE_READ, 1000);
-        let error = pair.a.wait(&pair.b).unwrap_err();
+        pair.post(&write);
+        pair.rights = pair.b.register(&pair.memory, MrAccess::REMOTE_READ, 1000);
+        let error = pair.wait_at_a().unwrap_err();
         assert_eq!(error.errno, Errno::KeyRejected, "{protocol} {len}");
-        assert!(pair.memory.get().iter().all(|&byte| byte == 0));
+        assert!(pair.memory.bytes().iter().all(|&byte| byte == 0));
         // No state of the write remains.
         let segment = [RmaIov {
             addr: 0,
@@ -174,29 +174,27 @@ fn an_outstanding_write_to_a_withdrawn_region_is_refused_by_the_target() {
 #[test]
 fn reads_never_see_bytes_that_reuse_a_region_s_memory() {
     for protocol in PROTOCOLS {
-        let pair = Pair::new(protocol, 64);
-        let memory = Memory::new(200_000);
+        let pair = RmaPair::new(protocol, 64);
+        let memory = pair.b.memory(200_000);
         let (done, begun) = (
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicU64::new(0)),
         );
-        let (stop, reads, domain) = (Arc::clone(&done), Arc::clone(&begun), &pair.b.domain);
+        let (stop, reads, domain) = (Arc::clone(&done), Arc::clone(&begun), &pair.b.domain());
         let domain = Arc::clone(domain);
         let owner = std::thread::spawn(move || {
             let (memory, mut random) = (memory, Random::new(1));
             for round in 0_u64.. {
                 memory.put(0, &vec![1; 200_000]);
-                let mut attr = selvedge::mr::Attr::default();
-                (attr.access, attr.requested_key) = (MrAccess::REMOTE_READ, 50);
-                // SAFETY: the memory is never freed.
-                let region = unsafe { domain.reg(&[memory.iov()], &attr) }.unwrap();
+                let region = memory.register(&*domain, MrAccess::REMOTE_READ, 50);
+                let region = region.unwrap();
                 // In an odd round, the second read from now on begins and ends while the region is
                 // registered.
                 let enough = reads.load(Ordering::Relaxed) + 1 + round % 2 * 2;
                 while reads.load(Ordering::Relaxed) < enough && !stop.load(Ordering::Relaxed) {
                     (0..100).for_each(|_| std::hint::spin_loop());
                 }
-                (0..random.below(1000)).for_each(|_| std::hint::spin_loop());
+                (0..random.index(1000)).for_each(|_| std::hint::spin_loop());
                 drop(region);
                 memory.put(0, &vec![2; 200_000]);
                 if stop.load(Ordering::Relaxed) {
@@ -212,7 +210,7 @@ fn reads_never_see_bytes_that_reuse_a_region_s_memory() {
                 key: 50,
             }];
             begun.fetch_add(1, Ordering::Relaxed);
-            match read(&pair.a, &pair.b, pair.to_b, &segment, &[200_000]) {
+            match read(&pair.a, &[&pair.b], pair.to_b, &segment, &[200_000]) {
                 Ok(bytes) => {
                     assert!(bytes.iter().all(|&byte| byte == 1), "{protocol}");
                     good += 1;
@@ -228,33 +226,29 @@ fn reads_never_see_bytes_that_reuse_a_region_s_memory() {
     }
 }
 
-// SAFETY: the memory is never freed, and one thread at a time uses a `Memory`.
-unsafe impl Send for Memory {}
-
 #[test]
 fn a_key_that_is_taken_is_refused_by_name() {
-    let side = Side::open(&info(&[], MrMode::empty()), |_, _| ());
-    let memory = Memory::new(64);
-    let _first = side.reg(&memory, MrAccess::REMOTE_READ, 77);
-    let mut attr = selvedge::mr::Attr::default();
-    (attr.access, attr.requested_key) = (MrAccess::REMOTE_READ, 77);
-    // SAFETY: the memory is never freed.
-    let refused = unsafe { side.domain.reg(&[memory.iov()], &attr) }.unwrap_err();
+    let side = LocalEndpoint::open(&info(&[], MrMode::empty()));
+    let memory = side.memory(64);
+    let _first = side.register(&memory, MrAccess::REMOTE_READ, 77);
+    let refused = memory.register(&**side.domain(), MrAccess::REMOTE_READ, 77);
+    let refused: selvedge::Error = refused.unwrap_err().downcast().unwrap();
     assert_eq!(refused.errno(), Errno::NoKey);
     assert!(refused.message().contains("0x4d"), "{refused}");
 }
 
 #[test]
 fn keys_that_are_announced_later_are_found() {
-    let pair = Pair::new("cma", 64);
+    let pair = RmaPair::new("cma", 64);
     pair.read(&[pair.segment(0, 8)], &[8]).unwrap();
-    let memory = Memory::filled(&[9; 512]);
+    let memory = pair.b.memory(512);
+    memory.fill(0, 512, 9);
     // The regions fill more than the first chunks of the key table, and no key equals the number
     // of a row.
     let regions: Vec<_> = (0..300)
         .map(|n| {
             pair.b
-                .reg(&memory, MrAccess::REMOTE_READ, (1 << 30) + 7 * n)
+                .register(&memory, MrAccess::REMOTE_READ, (1 << 30) + 7 * n)
         })
         .collect();
     let mut bytes = [0; 8];

@@ -5,30 +5,30 @@ use std::sync::Arc;
 
 use selvedge::{Allocation, Context, Desc, Errno, Iov, IovMut, MrAccess, RmaExt, alloc};
 
-use crate::common::{BOTH, KEY, Pair, post_until_accepted, read, write_entry};
+use crate::common::{BOTH, KEY, RmaPair, read, write_entry};
 
 /// The key of the special memory.
 const SPECIAL: u64 = KEY + 1;
 const LEN: usize = 4096;
 
 /// A pair whose target has ordinary memory under one key, and special memory under the other.
-fn open_pair(access: MrAccess) -> (Pair, Arc<dyn Allocation>) {
-    let pair = Pair::new("auto", LEN);
+fn open_pair(access: MrAccess) -> (RmaPair, Arc<dyn Allocation>) {
+    let pair = RmaPair::new("auto", LEN);
     let attr = alloc::Attr::new(access).with_key(SPECIAL);
-    let memory = pair.b.domain.alloc(LEN, &attr).unwrap();
+    let memory = pair.b.domain().alloc(LEN, &attr).unwrap();
     (pair, memory)
 }
 
 /// Writes a word by its short form.
 #[track_caller]
-fn write_word(pair: &Pair, word: u64, addr: u64, key: u64) -> Result<(), Errno> {
+fn write_word(pair: &RmaPair, word: u64, addr: u64, key: u64) -> Result<(), Errno> {
     let bytes = word.to_ne_bytes();
     let (ep, to_b) = (&pair.a.ep, pair.to_b);
-    post_until_accepted(&pair.b, || {
+    pair.a.post_retrying(&[&pair.b], || {
         // SAFETY: the bytes live until the completion, which is waited for.
         unsafe { ep.write(Iov::new(&bytes), Desc::NONE, to_b, addr, key, Context(3)) }
     });
-    match pair.a.wait(&pair.b) {
+    match pair.wait_at_a() {
         Ok(entry) => assert_eq!(entry, write_entry(3)),
         Err(error) => return Err(error.errno),
     }
@@ -37,15 +37,15 @@ fn write_word(pair: &Pair, word: u64, addr: u64, key: u64) -> Result<(), Errno> 
 
 /// Reads a word by its short form.
 #[track_caller]
-fn read_word(pair: &Pair, addr: u64, key: u64) -> Result<u64, Errno> {
+fn read_word(pair: &RmaPair, addr: u64, key: u64) -> Result<u64, Errno> {
     let mut bytes = [0xee; 8];
     let (ep, to_b) = (&pair.a.ep, pair.to_b);
-    post_until_accepted(&pair.b, || {
+    pair.a.post_retrying(&[&pair.b], || {
         let iov = IovMut::new(&mut bytes);
         // SAFETY: no code accesses the buffer until the completion, which is waited for.
         unsafe { ep.read(iov, Desc::NONE, to_b, addr, key, Context(4)) }
     });
-    match pair.a.wait(&pair.b) {
+    match pair.wait_at_a() {
         Ok(entry) => assert_eq!(entry.context, Context(4)),
         Err(error) => return Err(error.errno),
     }
@@ -54,9 +54,9 @@ fn read_word(pair: &Pair, addr: u64, key: u64) -> Result<u64, Errno> {
 
 /// Reads a word by the form with a message.
 #[track_caller]
-fn read_by_message(pair: &Pair, addr: u64, key: u64) -> Result<u64, Errno> {
+fn read_by_message(pair: &RmaPair, addr: u64, key: u64) -> Result<u64, Errno> {
     let segment = selvedge::rma::RmaIov { addr, len: 8, key };
-    let bytes = read(&pair.a, &pair.b, pair.to_b, &[segment], &[8]);
+    let bytes = read(&pair.a, &[&pair.b], pair.to_b, &[segment], &[8]);
     let bytes = bytes.map_err(|error| error.errno)?;
     Ok(u64::from_ne_bytes(bytes.try_into().unwrap()))
 }

@@ -6,55 +6,49 @@ use std::sync::Arc;
 use selvedge::atomic::{Datatype, Ioc, IocMut, Op, Target};
 use selvedge::rma::RmaIov;
 use selvedge::{
-    AtomicExt, Bindings, CompletionQueue, Context, Counter, Desc, Endpoint, Errno, FiAddr, Hints,
-    Info, IovMut, MemoryRegion, MrMode, OpFlags, Registry, RmaExt, cntr,
+    AtomicExt, Context, Counter, Desc, Errno, FiAddr, Hints, IovMut, MrMode, OpFlags, RmaExt, cntr,
 };
+use selvedge_testkit::domain::{Memory, Rights};
+use selvedge_testkit::local::{self, LocalEndpoint, until};
 
-use crate::common::{
-    BOTH, KEY, Memory, Side, Write, info, remote_write_entry, wait_until, write_entry,
-};
+use crate::common::{BOTH, KEY, Write, info, remote_write_entry, write_entry};
 
 const LEN: usize = 100_000;
 /// Transfer lengths that together cover every protocol of operations between processes.
 const LENGTHS: [usize; 5] = [8, 5, 1000, 20_000, LEN];
 
-/// Two endpoints of one domain, a completion queue for each, and memory that the domain has
+/// Two endpoints of one domain, which use one address vector, and memory that the domain has
 /// registered.
 struct Siblings {
-    side: Side,
-    other: Arc<dyn Endpoint>,
-    other_cq: Arc<dyn CompletionQueue>,
+    side: LocalEndpoint,
+    other: LocalEndpoint,
     /// Counts the writes that `other` receives. Bound to `other` only on request.
     incoming: Arc<dyn Counter>,
-    /// The addresses of `side.ep` and `other` in the address vector that both use.
+    /// The addresses of `side` and `other` in the address vector.
     addrs: [FiAddr; 2],
     memory: Memory,
-    _region: Arc<dyn MemoryRegion>,
+    _rights: Rights,
 }
 
 impl Siblings {
     fn open(counts: bool) -> Self {
         let info = info(&[], MrMode::empty());
-        let side = Side::open(&info, |_, _| ());
-        let other_cq = side.domain.cq(&selvedge::cq::Attr::default()).unwrap();
-        let incoming = side.domain.cntr(&cntr::Attr::default()).unwrap();
-        let mut bind = Bindings::new(Arc::clone(&other_cq), Arc::clone(&side.av));
-        if counts {
-            bind.cntrs.remote_write = Some(Arc::clone(&incoming));
-        }
-        let other = side.domain.endpoint(&info, bind).unwrap();
-        let memory = Memory::new(LEN);
-        let region = side.reg(&memory, BOTH, KEY);
-        let names = [&side.ep, &other].map(|ep| ep.address().unwrap().to_string());
-        let addrs = names.map(|name| side.insert(&name));
+        let side = LocalEndpoint::open(&info);
+        let incoming = side.domain().cntr(&cntr::Attr::default()).unwrap();
+        let other = side.open_sibling(|_, config| {
+            config.av = Some(Arc::clone(&side.av));
+            config.counters.remote_write = counts.then(|| Arc::clone(&incoming));
+        });
+        let memory = side.memory(LEN);
+        let rights = side.register(&memory, BOTH, KEY);
+        let addrs = [&side, &other].map(|endpoint| side.insert_endpoint(endpoint));
         Self {
             side,
             other,
-            other_cq,
             incoming,
             addrs,
             memory,
-            _region: region,
+            _rights: rights,
         }
     }
 
@@ -82,22 +76,22 @@ fn bytes_are_stored_when_the_post_returns() {
                 it.memory.put(0, &vec![0; len]);
                 let write = Write::new(&local, &segment).flags(flags | OpFlags::COMPLETION);
                 write.post(&it.side.ep, dest).unwrap();
-                assert!(it.memory.get()[..len] == bytes, "{len} bytes, {flags:?}");
-                assert_eq!(wait_until(|| it.side.poll()).unwrap(), write_entry(9));
+                assert!(it.memory.bytes()[..len] == bytes, "{len} bytes, {flags:?}");
+                assert_eq!(until(|| it.side.poll()).unwrap(), write_entry(9));
             }
             let mut back = vec![0; len];
             let buf = IovMut::new(&mut back);
             // SAFETY: the buffer lives until the completion, which is waited for.
             let read = unsafe { it.side.ep.read(buf, Desc::NONE, dest, 0, KEY, Context(3)) };
             read.unwrap();
-            assert_eq!(wait_until(|| it.side.poll()).unwrap().context, Context(3));
+            assert_eq!(until(|| it.side.poll()).unwrap().context, Context(3));
             assert!(back == bytes, "{len} bytes back");
         }
         it.side
             .ep
             .inject_write(&[42; 100], dest, 0, KEY, None)
             .unwrap();
-        assert_eq!(it.memory.get()[..100], [42; 100]);
+        assert_eq!(it.memory.bytes()[..100], [42; 100]);
     }
 }
 
@@ -117,15 +111,15 @@ fn atomics_are_done_when_the_post_returns() {
             .ep
             .inject_atomic(&2_u64.to_ne_bytes(), &target)
             .unwrap();
-        assert_eq!(it.memory.get()[..8], 7_u64.to_ne_bytes());
+        assert_eq!(it.memory.bytes()[..8], 7_u64.to_ne_bytes());
         let (operand, mut earlier) = (3_u64, 0_u64);
         let buf = (Ioc::from_raw((&raw const operand).cast(), 1), Desc::NONE);
         let result = (IocMut::from_raw((&raw mut earlier).cast(), 1), Desc::NONE);
         // SAFETY: the operands live until the completion, which is waited for.
         let fetched = unsafe { it.side.ep.fetch_atomic(buf, result, &target, Context(4)) };
         fetched.unwrap();
-        assert_eq!(it.memory.get()[..8], 10_u64.to_ne_bytes());
-        assert_eq!(wait_until(|| it.side.poll()).unwrap().context, Context(4));
+        assert_eq!(it.memory.bytes()[..8], 10_u64.to_ne_bytes());
+        assert_eq!(until(|| it.side.poll()).unwrap().context, Context(4));
         assert_eq!(earlier, 7);
     }
 }
@@ -141,13 +135,12 @@ fn a_sibling_that_counts_is_notified_once_and_gets_the_data() {
             .data(7)
             .post(&it.side.ep, dest)
             .unwrap();
-        let entry = wait_until(|| {
+        let entry = until(|| {
             it.side.progress();
-            let mut out = [selvedge::cq::Entry::default()];
-            (it.other_cq.read(&mut out).unwrap() > 0).then_some(out[0])
+            it.other.poll()
         });
-        assert_eq!(entry, remote_write_entry(7, 64));
-        assert_eq!(wait_until(|| it.side.poll()).unwrap(), write_entry(9));
+        assert_eq!(entry.unwrap(), remote_write_entry(7, 64));
+        assert_eq!(until(|| it.side.poll()).unwrap(), write_entry(9));
         assert_eq!(it.incoming.read(), round);
     }
 }
@@ -161,7 +154,7 @@ fn an_access_beyond_the_key_s_rights_is_an_error_completion() {
         Write::new(&[&bytes], &segment)
             .post(&it.side.ep, dest)
             .unwrap();
-        let error = wait_until(|| it.side.poll()).unwrap_err();
+        let error = until(|| it.side.poll()).unwrap_err();
         assert_eq!(error.errno, Errno::Fault, "{error:?}");
         segment[0] = RmaIov {
             addr: 0,
@@ -171,7 +164,7 @@ fn an_access_beyond_the_key_s_rights_is_an_error_completion() {
         Write::new(&[&bytes], &segment)
             .post(&it.side.ep, dest)
             .unwrap();
-        let error = wait_until(|| it.side.poll()).unwrap_err();
+        let error = until(|| it.side.poll()).unwrap_err();
         assert_eq!(error.errno, Errno::KeyRejected, "{error:?}");
     }
 }
@@ -184,23 +177,22 @@ fn a_closed_sibling_is_a_disconnected_peer() {
     let local = [&bytes[..]];
     let write = Write::new(&local, &segment);
     write.post(&it.side.ep, dest).unwrap();
-    assert_eq!(wait_until(|| it.side.poll()).unwrap(), write_entry(9));
+    assert_eq!(until(|| it.side.poll()).unwrap(), write_entry(9));
     drop(it.other);
     it.memory.put(0, &[0; 16]);
     let _ = write.post(&it.side.ep, dest);
-    assert_eq!(it.memory.get()[..16], [0; 16]);
+    assert_eq!(it.memory.bytes()[..16], [0; 16]);
 }
 
 #[test]
 fn endpoints_of_two_domains_are_no_siblings() {
-    let registry = Registry::new().with(&selvedge_shm::PROVIDER);
     let hints = Hints::new().caps(info(&[], MrMode::empty()).caps);
-    let infos: [Info; 2] = [(); 2].map(|()| registry.infos(&hints).unwrap().remove(0));
-    let [a, b] = infos.map(|info| Side::open(&info, |_, _| ()));
-    let (local_memory, remote_memory) = (Memory::new(64), Memory::new(64));
-    let _regions = [
-        a.reg(&local_memory, BOTH, KEY),
-        b.reg(&remote_memory, BOTH, KEY),
+    let info = || local::info(&selvedge_shm::PROVIDER, &[], &hints);
+    let [a, b] = [(); 2].map(|()| LocalEndpoint::open(&info()));
+    let (local_memory, remote_memory) = (a.memory(64), b.memory(64));
+    let _rights = [
+        a.register(&local_memory, BOTH, KEY),
+        b.register(&remote_memory, BOTH, KEY),
     ];
     let to_b = a.insert_endpoint(&b);
     b.insert_endpoint(&a);
@@ -208,9 +200,9 @@ fn endpoints_of_two_domains_are_no_siblings() {
         .flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION)
         .post(&a.ep, to_b)
         .unwrap();
-    assert_eq!(a.wait(&b).unwrap(), write_entry(9));
+    assert_eq!(a.wait(&[&b]).unwrap(), write_entry(9));
     assert_eq!(
-        (local_memory.get(), remote_memory.get()),
+        (local_memory.bytes(), remote_memory.bytes()),
         (vec![0; 64], vec![3; 64])
     );
 }

@@ -4,8 +4,9 @@ use memmap2::{Mmap, MmapMut, MmapOptions};
 use selvedge::atomic::{Datatype, Op, Target};
 use selvedge::rma::RmaIov;
 use selvedge::{Context, Errno, IovMut, MrMode};
+use selvedge_testkit::random::Random;
 
-use crate::common::{BOTH, Memory, PROTOCOLS, Pair, Random, Side, Write, info};
+use crate::common::{BOTH, PROTOCOLS, RmaPair, Write, info};
 
 const KEY: u64 = 99;
 const PAGE: usize = 4096;
@@ -14,27 +15,23 @@ const PAGE: usize = 4096;
 fn the_whole_address_space_may_be_registered() {
     for protocol in PROTOCOLS {
         let info = info(&[("FI_SHM_PROTOCOL", protocol)], MrMode::empty());
-        let pair = Pair::connect(
-            Side::open(&info, |_, _| ()),
-            Side::open(&info, |_, _| ()),
-            8,
-        );
+        let pair = RmaPair::open(&info, 8);
         let mut attr = selvedge::mr::Attr::default();
         (attr.access, attr.requested_key) = (BOTH, KEY);
         let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
-        // SAFETY: the test names memory that is never freed.
-        let _region = unsafe { pair.b.domain.reg(&[all], &attr) }.unwrap();
+        // SAFETY: the test names memory that the domain keeps until the endpoints are closed.
+        let _region = unsafe { pair.b.domain().reg(&[all], &attr) }.unwrap();
         for len in [8, 4000, 100_000] {
-            let memory = Memory::new(len);
+            let memory = pair.b.memory(len);
             let bytes = Random::new(len as u64).bytes(len);
             let segment = [RmaIov {
-                addr: memory.addr(),
+                addr: memory.address(),
                 len,
                 key: KEY,
             }];
             pair.write(&Write::new(&[&bytes], &segment)).unwrap();
             pair.settle();
-            assert!(memory.get() == bytes);
+            assert!(memory.bytes() == bytes);
             assert!(pair.read(&segment, &[len]).unwrap() == bytes);
         }
     }
@@ -73,14 +70,13 @@ fn unmapped_addresses(access: Access, len: usize) -> (Vec<u64>, MmapMut, Mmap) {
 fn an_address_without_memory_is_an_error_at_the_initiator_alone() {
     for protocol in PROTOCOLS {
         let info = info(&[("FI_SHM_PROTOCOL", protocol)], MrMode::empty());
-        let open = || Side::open(&info, |_, _| ());
-        let pair = Pair::connect(open(), open(), 64);
+        let pair = RmaPair::open(&info, 64);
         let mut attr = selvedge::mr::Attr::default();
         (attr.access, attr.requested_key) = (BOTH, KEY);
         let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
         // SAFETY: the test names only memory that it has mapped for this purpose, or unmapped
         // addresses.
-        let _region = unsafe { pair.b.domain.reg(&[all], &attr) }.unwrap();
+        let _region = unsafe { pair.b.domain().reg(&[all], &attr) }.unwrap();
         let segment = |addr, len| RmaIov {
             addr,
             len,
@@ -96,8 +92,8 @@ fn an_address_without_memory_is_an_error_at_the_initiator_alone() {
                     Errno::Fault,
                     "{protocol}: {addr:#x}"
                 );
-                let good = Memory::new(len);
-                let remote = [segment(good.addr(), len), segment(addr, len)];
+                let good = pair.b.memory(len);
+                let remote = [segment(good.address(), len), segment(addr, len)];
                 let error = pair.write(&Write::new(&[&bytes, &bytes], &remote));
                 assert_eq!(
                     error.unwrap_err().errno,
@@ -114,21 +110,20 @@ fn an_address_without_memory_is_an_error_at_the_initiator_alone() {
         pair.write(&Write::new(&[b"good one"], &[pair.segment(0, 8)]))
             .unwrap();
         pair.settle();
-        assert_eq!(&pair.memory.get()[..8], b"good one");
+        assert_eq!(&pair.memory.bytes()[..8], b"good one");
     }
 }
 
 #[test]
 fn an_atomic_or_an_inject_to_unmapped_memory_fails_at_the_initiator_alone() {
     let info = info(&[], MrMode::empty());
-    let open = || Side::open(&info, |_, _| ());
-    let pair = Pair::connect(open(), open(), 64);
+    let pair = RmaPair::open(&info, 64);
     let mut attr = selvedge::mr::Attr::default();
     (attr.access, attr.requested_key) = (BOTH, KEY);
     let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
     // SAFETY: the test names only memory that it has mapped for this purpose, or unmapped
     // addresses.
-    let _region = unsafe { pair.b.domain.reg(&[all], &attr) }.unwrap();
+    let _region = unsafe { pair.b.domain().reg(&[all], &attr) }.unwrap();
     let (addresses, _hole, _constant) = unmapped_addresses(Access::Write, 0);
     for addr in addresses {
         let target = Target {
@@ -139,11 +134,11 @@ fn an_atomic_or_an_inject_to_unmapped_memory_fails_at_the_initiator_alone() {
             op: Op::Sum,
         };
         pair.a.ep.inject_atomic(&[1; 8], &target).unwrap();
-        let error = pair.a.wait(&pair.b).unwrap_err();
+        let error = pair.wait_at_a().unwrap_err();
         assert_eq!(error.errno, Errno::Fault, "{addr:#x}");
         let posted = pair.a.ep.inject_write(&[1; 8], pair.to_b, addr, KEY, None);
         posted.unwrap();
-        let error = pair.a.wait(&pair.b).unwrap_err();
+        let error = pair.wait_at_a().unwrap_err();
         let reported = (error.errno, error.entry.context);
         assert_eq!(reported, (Errno::Fault, Context(0)), "{addr:#x}");
     }

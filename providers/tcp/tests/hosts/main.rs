@@ -4,8 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
 #[expect(dead_code, reason = "not every helper is for every test")]
-#[path = "../one_process/side.rs"]
-mod side;
+#[path = "../one_process/endpoint.rs"]
+mod endpoint;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -14,9 +14,10 @@ use std::sync::mpsc::{Receiver, channel};
 
 use selvedge::info::EpType;
 use selvedge::{Errno, FiAddr};
+use selvedge_testkit::local::until;
 
+use endpoint::{CopyingEndpoint, info_at, pattern};
 use selvedge_testkit::skip::{Need, skip};
-use side::{Side, info_at, pattern, until};
 
 /// Parameters of every endpoint, beside those of its test.
 const fn variables() -> Vec<(&'static str, String)> {
@@ -116,8 +117,8 @@ impl Host {
         Guest { child, lines }
     }
 
-    fn side(&self, params: &[(&str, &str)]) -> Side {
-        Side::open(&info_at(
+    fn side(&self, params: &[(&str, &str)]) -> CopyingEndpoint {
+        CopyingEndpoint::open(&info_at(
             &format!("{}:0", self.local_ip),
             EpType::Rdm,
             params,
@@ -147,16 +148,16 @@ impl Drop for Guest {
 impl Guest {
     /// Returns the rest of the guest's next line that contains a word, while `side` makes
     /// progress.
-    fn wait_for_line(&self, side: &Side, word: &str) -> String {
+    fn wait_for_line(&self, side: &CopyingEndpoint, word: &str) -> String {
         until(|| {
-            side.drive();
+            side.progress();
             let line = self.lines.try_recv().ok()?;
             let start = line.find(word)?;
             Some(line[start + word.len()..].to_owned())
         })
     }
 
-    fn insert_guest(&self, side: &Side) -> FiAddr {
+    fn insert_guest(&self, side: &CopyingEndpoint) -> FiAddr {
         side.insert(self.wait_for_line(side, "guest at ").parse().unwrap())
     }
 }
@@ -167,7 +168,7 @@ fn run_guest() -> bool {
     let Ok(addr) = std::env::var(GUEST) else {
         return false;
     };
-    let side = Side::open(&info_at(&addr, EpType::Rdm, &[]));
+    let side = CopyingEndpoint::open(&info_at(&addr, EpType::Rdm, &[]));
     println!("guest at {}", side.addr());
     for number in 0.. {
         let buffer = side.trecv(FiAddr::UNSPEC, number, LARGE, number);
@@ -205,7 +206,7 @@ fn a_cable_that_is_cut_for_a_while_loses_nothing() {
     host.cut_cable();
     side.tsend(guest_addr, 1, &pattern(1, LARGE), 1).unwrap();
     for _ in 0..100 {
-        side.drive();
+        side.progress();
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     host.restore_cable();
@@ -263,7 +264,7 @@ fn a_peer_that_ended_behind_a_cut_cable_is_an_error_when_the_cable_is_mended() {
     guest.child.wait().unwrap();
     side.trecv(guest_addr, 5, 8, 5);
     side.tsend(guest_addr, 1, &pattern(1, 64 << 20), 1).unwrap();
-    side.drive();
+    side.progress();
     host.restore_cable();
     for _ in 0..2 {
         let error = side.wait(&[]).unwrap_err();

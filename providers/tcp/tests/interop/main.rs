@@ -2,11 +2,10 @@
 //! libfabric (on Debian: gcc, libfabric-dev) the tests print the reason and are skipped.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
-#![expect(unsafe_code, reason = "tests of the raw API")]
 
 #[expect(dead_code, reason = "not every helper is for every test")]
-#[path = "../one_process/side.rs"]
-mod side;
+#[path = "../one_process/endpoint.rs"]
+mod endpoint;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -16,12 +15,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
 use selvedge::info::EpType;
-use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
-use selvedge::{Bindings, Context, Errno, FiAddr, Iov, IovMut, MrAccess, OpFlags, av, cq, mr};
-
+use selvedge::{Errno, FiAddr, MrAccess, OpFlags};
+use selvedge_testkit::domain::{Access, Remote};
+use selvedge_testkit::local::{open_domain, until};
 use selvedge_testkit::long::part;
 use selvedge_testkit::skip::{Need, skip};
-use side::{Side, info, until};
+
+use endpoint::{CopyingEndpoint, info};
 
 const LARGE: usize = 300_000;
 
@@ -82,16 +82,16 @@ impl Stock {
     }
 
     /// Waits for the next line of the program's output, while `side` makes progress.
-    fn read_line(&mut self, side: &Side) -> String {
+    fn read_line(&mut self, side: &CopyingEndpoint) -> String {
         until(|| {
-            side.drive();
+            side.progress();
             self.lines.try_recv().ok()
         })
     }
 
     /// Sends the address of `side` and returns the program's address, or `None` if the installed
     /// libfabric lacks the provider.
-    fn exchange_addresses(&mut self, side: &Side) -> Option<SocketAddr> {
+    fn exchange_addresses(&mut self, side: &CopyingEndpoint) -> Option<SocketAddr> {
         let line = self.read_line(side);
         let Some(addr) = line.strip_prefix("at ") else {
             assert!(line.contains("getinfo"), "{line}");
@@ -113,27 +113,26 @@ fn message() -> Vec<u8> {
 
 /// Opens the second context of a scalable endpoint. A stock libfabric sees an endpoint at the
 /// context's port.
-fn open_context() -> Side {
+fn open_context() -> CopyingEndpoint {
     let mut info = info(EpType::Rdm, &[]);
     (info.ep_attr.tx_ctx_cnt, info.ep_attr.rx_ctx_cnt) = (2, 2);
-    let domain = info.open().unwrap();
-    let sep = domain.scalable_endpoint(&info).unwrap();
-    let cq = domain.cq(&cq::Attr::default()).unwrap();
-    let av = domain.av(&av::Attr::default()).unwrap();
-    let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
-    let ep = sep.context(1, &info, bind).unwrap();
-    assert_ne!(ep.address(), sep.address());
-    Side::from_parts(ep, cq, av, domain)
+    let domain = open_domain(&info).unwrap();
+    let sep = domain.domain().scalable_endpoint(&info).unwrap();
+    let endpoint = CopyingEndpoint::open_in(&domain, |_, config| {
+        config.context = Some((Arc::clone(&sep), 1));
+    });
+    assert_ne!(endpoint.ep.address(), sep.address());
+    endpoint
 }
 
 #[test]
 fn a_stock_libfabric_that_connects_exchanges_messages_and_accesses_memory() {
-    stock_connects(&Side::new());
+    stock_connects(&CopyingEndpoint::new());
 }
 
 #[test]
 fn a_stock_libfabric_that_accepts_exchanges_messages_and_exposes_memory() {
-    stock_accepts(&Side::new());
+    stock_accepts(&CopyingEndpoint::new());
 }
 
 #[test]
@@ -151,7 +150,7 @@ fn peers_of_libfabric_layered_providers_are_rejected_with_a_reason() {
     ];
     // `sockets` closes a connection without a response after half a minute.
     for &(provider, reason) in part(&reasons[..2], &reasons) {
-        let side = Side::with(&[
+        let side = CopyingEndpoint::with(&[
             ("FI_TCP_CONNECT_TIMEOUT", "200ms"),
             ("FI_TCP_PEER_TIMEOUT", "200ms"),
         ]);
@@ -173,7 +172,7 @@ fn peers_of_libfabric_layered_providers_are_rejected_with_a_reason() {
     }
 }
 
-fn stock_connects(side: &Side) {
+fn stock_connects(side: &CopyingEndpoint) {
     let Some(mut stock) = Stock::start("first") else {
         return;
     };
@@ -181,28 +180,20 @@ fn stock_connects(side: &Side) {
         return;
     };
     let peer_addr = side.insert(addr);
-    let memory = side.keep(&[0; 128]);
-    let mut attr = mr::Attr::default();
-    attr.access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
-    attr.requested_key = 7;
-    // SAFETY: the side keeps the bytes.
-    let region = unsafe {
-        side.domain
-            .reg(&[IovMut::from_raw(memory.cast(), 128)], &attr)
-    };
+    let memory = side.memory(128);
+    let access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
+    let rights = side.register(&memory, access, 7);
     let buffer = side.trecv(peer_addr, 1, LARGE, 1);
     side.wait_for(1, &[]);
     assert_eq!(buffer.bytes(), message());
     side.tsend(peer_addr, 2, &message(), 2).unwrap();
     side.wait_for(2, &[]);
     assert_eq!(stock.read_line(side), "done");
-    drop(region);
-    // SAFETY: the region is closed, and no peer writes any more.
-    let written = unsafe { std::slice::from_raw_parts(memory, 128) };
-    assert_eq!(written[8..72], message()[..64]);
+    drop(rights);
+    assert_eq!(memory.get(8, 64), message()[..64]);
 }
 
-fn stock_accepts(side: &Side) {
+fn stock_accepts(side: &CopyingEndpoint) {
     let Some(mut stock) = Stock::start("second") else {
         return;
     };
@@ -216,37 +207,16 @@ fn stock_accepts(side: &Side) {
     side.wait_for(1, &[]);
     assert_eq!(buffer.bytes(), message());
     assert_eq!(stock.read_line(side), "done");
-    let segment = [RmaIov {
-        addr: 16,
-        len: 64,
-        key: 9,
-    }];
-    let bytes = side.keep(&message()[..64]);
-    let write = WriteMsg {
-        iov: &[Iov::from_raw(bytes.cast(), 64)],
-        desc: &[],
-        dest: peer_addr,
-        rma_iov: &segment,
-        context: Context(3),
-        data: 0,
-    };
-    // SAFETY: the side keeps the bytes.
-    unsafe { side.ep.writemsg(&write, OpFlags::DELIVERY_COMPLETE) }.unwrap();
+    let remote = Remote { addr: 16, key: 9 };
+    let written = side.copy(&message()[..64]);
+    let write = Access::new(peer_addr, remote, 3).flags(OpFlags::DELIVERY_COMPLETE);
+    side.write(&[written.whole()], &write).unwrap();
     side.wait_for(3, &[]);
-    let read_buf = side.keep(&[0; 64]);
-    let read = ReadMsg {
-        iov: &[IovMut::from_raw(read_buf.cast(), 64)],
-        desc: &[],
-        src: peer_addr,
-        rma_iov: &segment,
-        context: Context(4),
-    };
-    // SAFETY: as above.
-    unsafe { side.ep.readmsg(&read, OpFlags::empty()) }.unwrap();
+    let read = side.copy(&[0; 64]);
+    let access = Access::new(peer_addr, remote, 4).flags(OpFlags::empty());
+    side.read(&[read.whole()], &access).unwrap();
     side.wait_for(4, &[]);
-    // SAFETY: the read is complete.
-    let bytes_read = unsafe { std::slice::from_raw_parts(read_buf, 64) };
-    assert_eq!(bytes_read, &message()[..64]);
+    assert_eq!(read.memory.bytes(), &message()[..64]);
 }
 
 /// Parameters of every endpoint, beside those of its test.

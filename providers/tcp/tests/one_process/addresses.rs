@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use selvedge::info::EpType;
-use selvedge::{Address, Bindings, Domain, Errno, Error, Info, av, cq, eq};
+use selvedge::{Address, Errno, Error, Info, eq};
+use selvedge_testkit::local::{LocalEndpoint, open_domain};
 
-use crate::side::{Side, info};
+use crate::endpoint::{CopyingEndpoint, info};
 
 fn info_with_source(text: &str, ep_type: EpType) -> Info {
     let mut info = info(ep_type, &[]);
@@ -13,22 +14,13 @@ fn info_with_source(text: &str, ep_type: EpType) -> Info {
     info
 }
 
-fn bindings(info: &Info, domain: &dyn Domain) -> Bindings {
-    let cq = domain.cq(&cq::Attr::default()).unwrap();
-    let av = domain.av(&av::Attr::default()).unwrap();
-    let mut bindings = Bindings::new(cq, av);
-    let fabric = info.fabric().unwrap();
-    bindings.eq = Some(fabric.eq(&eq::Attr::default()).unwrap());
-    bindings
-}
-
 /// Opens each kind of endpoint at an invalid source address, and returns the errors.
 fn open_errors(text: &str) -> [Error; 4] {
     let open = |ep_type| {
         let info = info_with_source(text, ep_type);
-        let domain = info.open().unwrap();
-        let bound = bindings(&info, &*domain);
-        domain.endpoint(&info, bound).unwrap_err()
+        let eq = info.fabric().unwrap().eq(&eq::Attr::default()).unwrap();
+        let domain = open_domain(&info).unwrap();
+        LocalEndpoint::try_open(&domain, |_, config| config.eq = Some(eq)).unwrap_err()
     };
     let scalable = info_with_source(text, EpType::Rdm);
     let scalable = scalable.open().unwrap().scalable_endpoint(&scalable);
@@ -56,7 +48,7 @@ fn an_invalid_source_address_fails_with_its_value() {
 
 #[test]
 fn a_source_address_may_be_a_string() {
-    let side = Side::open(&info_with_source(
+    let side = CopyingEndpoint::open(&info_with_source(
         "fi_sockaddr_in://127.0.0.1:0",
         EpType::Rdm,
     ));

@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 use selvedge::eq::{self, Event};
 use selvedge::info::EpType;
 use selvedge::{
-    Address, Bindings, CompletionFlags, Context, Endpoint, Errno, EventQueue, Fabric, FiAddr, Info,
-    PassiveEndpoint, av, cq, wait,
+    Address, CompletionFlags, Context, Endpoint, Errno, Error, EventQueue, Fabric, FiAddr, Info,
+    PassiveEndpoint, wait,
 };
+use selvedge_testkit::domain::{DomainContext, EndpointConfig};
+use selvedge_testkit::local::{LocalEndpoint, open_domain, until};
 
+use crate::endpoint::{CopyingEndpoint, info, pattern, unlocked_info};
 use crate::keys::keyed_info;
-use crate::side::{Side, info, pattern, unlocked_info, until};
 
 /// A listening passive endpoint, and its event queue.
 struct Host {
@@ -59,22 +61,26 @@ fn event(eq: &dyn EventQueue, drive: impl Fn()) -> Event {
 }
 
 /// Opens an endpoint whose events go to `eq`.
-fn side(info: &Info, eq: &Arc<dyn EventQueue>) -> Side {
-    let domain = info.open().unwrap();
-    let cq = domain.cq(&cq::Attr::default()).unwrap();
-    let av = domain.av(&av::Attr::default()).unwrap();
-    let mut bindings = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
-    bindings.av = None;
-    bindings.eq = Some(Arc::clone(eq));
-    let ep = domain.endpoint(info, bindings).unwrap();
-    Side::from_parts(ep, cq, av, domain)
+fn open(info: &Info, eq: &Arc<dyn EventQueue>) -> CopyingEndpoint {
+    CopyingEndpoint::open_with(info, |_, config| {
+        config.eq = Some(Arc::clone(eq));
+        config.is_connected = true;
+    })
 }
 
-/// Two connected sides and their event queues. The events of `b` go to the queue of `host`.
+/// Opens an endpoint with an address vector, which connected endpoints may have, too.
+fn try_open(info: &Info, eq: &Arc<dyn EventQueue>) -> Result<LocalEndpoint, Error> {
+    let configure = |_: &DomainContext, config: &mut EndpointConfig| {
+        config.eq = Some(Arc::clone(eq));
+    };
+    LocalEndpoint::try_open(&open_domain(info).unwrap(), configure)
+}
+
+/// Two connected endpoints and their event queues. The events of `b` go to the queue of `host`.
 struct Pair {
-    a: Side,
+    a: CopyingEndpoint,
     a_eq: Arc<dyn EventQueue>,
-    b: Side,
+    b: CopyingEndpoint,
     host: Host,
 }
 
@@ -85,21 +91,21 @@ fn pair(request: &[u8], response: &[u8]) -> Pair {
 fn pair_of(info: &Info, request: &[u8], response: &[u8]) -> Pair {
     let host = Host::of(info);
     let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
-    let a = side(info, &a_eq);
+    let a = open(info, &a_eq);
     let address = host.pep.address().unwrap();
     a.ep.cm().unwrap().connect(&address, request).unwrap();
-    let (info, data) = host.request(|| a.drive());
+    let (info, data) = host.request(|| a.progress());
     assert_eq!(data, request);
-    let b = side(&info, &host.eq);
+    let b = open(&info, &host.eq);
     b.ep.cm().unwrap().accept(response).unwrap();
-    match event(&*a_eq, || b.drive()) {
+    match event(&*a_eq, || b.progress()) {
         Event::Connected { ep, data } => {
             assert_eq!(data, response);
             assert!(std::ptr::addr_eq(Arc::as_ptr(&ep), Arc::as_ptr(&a.ep)));
         }
         other => panic!("{other:?}"),
     }
-    match event(&*host.eq, || a.drive()) {
+    match event(&*host.eq, || a.progress()) {
         Event::Connected { ep, data } => {
             assert_eq!(data, b"");
             assert!(std::ptr::addr_eq(Arc::as_ptr(&ep), Arc::as_ptr(&b.ep)));
@@ -157,11 +163,11 @@ fn only_endpoints_with_the_same_key_connect() {
     assert_eq!(buffer.bytes(), b"hello");
     for key in [&b""[..], b"secret2"] {
         let eq = pair.host.fabric.eq(&eq::Attr::default()).unwrap();
-        let c = side(&keyed_info(EpType::Msg, key), &eq);
+        let c = open(&keyed_info(EpType::Msg, key), &eq);
         let address = pair.host.pep.address().unwrap();
         c.ep.cm().unwrap().connect(&address, b"let me in").unwrap();
         let error = until(|| {
-            c.drive();
+            c.progress();
             // The host reports no connection request.
             assert_eq!(pair.host.eq.read().unwrap_err(), Errno::Again);
             match eq.read() {
@@ -207,7 +213,7 @@ fn private_data_is_exchanged_before_messages() {
 #[test]
 fn oversized_private_data_is_rejected_before_sending() {
     let host = Host::new();
-    let a = side(&info(EpType::Msg, &[]), &host.eq);
+    let a = open(&info(EpType::Msg, &[]), &host.eq);
     let address = host.pep.address().unwrap();
     let cm = a.ep.cm().unwrap();
     assert_eq!(cm.connect(&address, &[0; 257]), Err(Errno::Inval));
@@ -217,7 +223,7 @@ fn oversized_private_data_is_rejected_before_sending() {
     assert_eq!(a.send(UNUSED, b"x", 1), Err(Errno::NotConn));
     cm.connect(&address, &[0; 256]).unwrap();
     assert_eq!(cm.connect(&address, &[]), Err(Errno::Already));
-    let (info, _) = host.request(|| a.drive());
+    let (info, _) = host.request(|| a.progress());
     assert_eq!(host.pep.reject(info.handle, &[0; 257]), Err(Errno::Inval));
     host.pep.reject(info.handle, &[]).unwrap();
     assert_eq!(host.pep.reject(info.handle, &[]), Err(Errno::Inval));
@@ -227,10 +233,10 @@ fn oversized_private_data_is_rejected_before_sending() {
 fn a_rejection_is_an_error_with_the_peers_data() {
     let host = Host::new();
     let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
-    let a = side(&info(EpType::Msg, &[]), &a_eq);
+    let a = open(&info(EpType::Msg, &[]), &a_eq);
     let address = host.pep.address().unwrap();
     a.ep.cm().unwrap().connect(&address, b"please").unwrap();
-    let (info, data) = host.request(|| a.drive());
+    let (info, data) = host.request(|| a.progress());
     assert_eq!(data, b"please");
     host.pep.reject(info.handle, b"no").unwrap();
     let error = until(|| match a_eq.read() {
@@ -242,13 +248,7 @@ fn a_rejection_is_an_error_with_the_peers_data() {
         (error.errno, &error.data[..]),
         (Errno::ConnRefused, &b"no"[..])
     );
-    let rejected = info.open().unwrap();
-    let mut bindings = Bindings::new(
-        rejected.cq(&cq::Attr::default()).unwrap(),
-        rejected.av(&av::Attr::default()).unwrap(),
-    );
-    bindings.eq = Some(host.eq);
-    let error = rejected.endpoint(&info, bindings).unwrap_err();
+    let error = try_open(&info, &host.eq).unwrap_err();
     assert_eq!(
         error.errno(),
         Errno::Inval,
@@ -256,11 +256,11 @@ fn a_rejection_is_an_error_with_the_peers_data() {
     );
 }
 
-/// Drives a side for 50 times its connect timeout.
-fn drive_beyond(side: &Side, timeout: Duration) {
+/// Drives an endpoint for 50 times its connect timeout.
+fn drive_beyond(side: &CopyingEndpoint, timeout: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < 50 * timeout {
-        side.drive();
+        side.progress();
     }
 }
 
@@ -270,18 +270,18 @@ fn a_late_accept_still_connects() {
     let info = info(EpType::Msg, &[("FI_TCP_CONNECT_TIMEOUT", "2ms")]);
     let host = Host::new();
     let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
-    let a = side(&info, &a_eq);
+    let a = open(&info, &a_eq);
     let address = host.pep.address().unwrap();
     a.ep.cm().unwrap().connect(&address, b"please").unwrap();
     // First the event queue is not read, then the request is not answered.
     drive_beyond(&a, timeout);
-    let (request, _) = host.request(|| a.drive());
+    let (request, _) = host.request(|| a.progress());
     drive_beyond(&a, timeout);
     assert_eq!(a_eq.read().unwrap_err(), Errno::Again);
-    let b = side(&request, &host.eq);
+    let b = open(&request, &host.eq);
     b.ep.cm().unwrap().accept(b"yes").unwrap();
     for (eq, other) in [(&a_eq, &b), (&host.eq, &a)] {
-        let connected = event(&**eq, || other.drive());
+        let connected = event(&**eq, || other.progress());
         assert!(
             matches!(connected, Event::Connected { .. }),
             "{connected:?}"
@@ -302,7 +302,7 @@ fn a_thread_parked_at_the_event_queue_gets_the_timeout_of_another_threads_reques
     let mut attr = eq::Attr::default();
     attr.wait_obj = wait::Object::Unspec;
     let eq = info.fabric().unwrap().eq(&attr).unwrap();
-    let a = side(&info, &eq);
+    let a = open(&info, &eq);
     let start = Instant::now();
     thread::scope(|scope| {
         let parked = scope.spawn(|| eq.wait(Some(LIMIT)));
@@ -319,7 +319,7 @@ fn a_thread_parked_at_the_event_queue_gets_the_timeout_of_another_threads_reques
 fn connecting_without_a_listener_is_an_error() {
     let host = Host::new();
     let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
-    let a = side(&info(EpType::Msg, &[]), &a_eq);
+    let a = open(&info(EpType::Msg, &[]), &a_eq);
     let address = host.pep.address().unwrap();
     drop(host);
     match a.ep.cm().unwrap().connect(&address, &[]) {
@@ -362,8 +362,8 @@ fn a_shutdown_is_an_event_at_the_peer_and_cancels_posted_receives() {
     }
 }
 
-fn expect_shutdown(eq: &dyn EventQueue, side: &Side) {
-    match event(eq, || side.drive()) {
+fn expect_shutdown(eq: &dyn EventQueue, side: &CopyingEndpoint) {
+    match event(eq, || side.progress()) {
         Event::Shutdown { ep } => {
             assert!(std::ptr::addr_eq(Arc::as_ptr(&ep), Arc::as_ptr(&side.ep)));
         }
@@ -408,15 +408,15 @@ fn handles_are_dropped_in_any_order() {
     let ep: Arc<dyn Endpoint> = Arc::clone(&b.ep);
     drop((host, a_eq));
     drop(b);
-    a.drive();
+    a.progress();
     drop(a);
     drop(ep);
     // The same while a connection request is unanswered.
     let host = Host::new();
-    let a = side(&info(EpType::Msg, &[]), &host.eq);
+    let a = open(&info(EpType::Msg, &[]), &host.eq);
     let address: Address = host.pep.address().unwrap();
     a.ep.cm().unwrap().connect(&address, &[]).unwrap();
-    host.request(|| a.drive());
+    host.request(|| a.progress());
     drop(host);
     drop(a);
 }
@@ -425,18 +425,18 @@ fn handles_are_dropped_in_any_order() {
 fn a_shutdown_event_precedes_the_next_connection_request() {
     let Pair { a, a_eq, b, host } = pair(b"", b"");
     a.ep.cm().unwrap().shutdown().unwrap();
-    let next = side(&info(EpType::Msg, &[]), &a_eq);
+    let next = open(&info(EpType::Msg, &[]), &a_eq);
     let address = host.pep.address().unwrap();
     next.ep.cm().unwrap().connect(&address, b"next").unwrap();
     // The request arrives before the event queue is read.
     for _ in 0..1000 {
-        next.drive();
+        next.progress();
     }
-    match event(&*host.eq, || next.drive()) {
+    match event(&*host.eq, || next.progress()) {
         Event::Shutdown { ep } => assert!(std::ptr::addr_eq(Arc::as_ptr(&ep), Arc::as_ptr(&b.ep))),
         other => panic!("{other:?}"),
     }
-    let (_, data) = host.request(|| next.drive());
+    let (_, data) = host.request(|| next.progress());
     assert_eq!(data, b"next");
     expect_shutdown(&*a_eq, &a);
 }
@@ -456,15 +456,10 @@ fn loopback() -> Address {
 }
 
 /// The error of opening an endpoint with the handle of a passive endpoint.
-fn open_error(host: &Host, handle: u64) -> selvedge::Error {
+fn open_error(host: &Host, handle: u64) -> Error {
     let mut info = info(EpType::Msg, &[]);
     info.handle = handle;
-    let domain = info.open().unwrap();
-    let cq = domain.cq(&cq::Attr::default()).unwrap();
-    let av = domain.av(&av::Attr::default()).unwrap();
-    let mut bindings = Bindings::new(cq, av);
-    bindings.eq = Some(Arc::clone(&host.eq));
-    domain.endpoint(&info, bindings).unwrap_err()
+    try_open(&info, &host.eq).unwrap_err()
 }
 
 #[test]
@@ -481,7 +476,7 @@ fn an_endpoint_connects_from_the_address_of_a_passive_endpoint() {
     assert_eq!(second_set.errno(), Errno::OpBadState);
     let mut info_with_handle = info(EpType::Msg, &[]);
     info_with_handle.handle = handle;
-    let a = side(&info_with_handle, &eq);
+    let a = open(&info_with_handle, &eq);
     assert_eq!(a.ep.address(), Ok(own_address.clone()));
     assert_eq!(pep.listen(), Err(Errno::OpBadState));
     assert_eq!(pep.address(), Err(Errno::AddrNotAvail));
@@ -493,11 +488,11 @@ fn an_endpoint_connects_from_the_address_of_a_passive_endpoint() {
     let address = host.pep.address().unwrap();
     a.ep.cm().unwrap().connect(&address, &[]).unwrap();
     assert_eq!(a.ep.address(), Ok(own_address.clone()));
-    let (request, _) = host.request(|| a.drive());
+    let (request, _) = host.request(|| a.progress());
     assert_eq!(request.dest_addr, Some(own_address.clone()));
-    let b = side(&request, &host.eq);
+    let b = open(&request, &host.eq);
     b.ep.cm().unwrap().accept(&[]).unwrap();
-    let connected = event(&*eq, || b.drive());
+    let connected = event(&*eq, || b.progress());
     assert!(matches!(connected, Event::Connected { .. }));
     assert_eq!(a.ep.address(), Ok(own_address.clone()));
     assert_eq!(b.ep.cm().unwrap().peer(), Ok(own_address));
@@ -524,9 +519,9 @@ fn a_passive_endpoint_listens_at_its_own_address_or_at_one_it_takes_over() {
     assert!(error.message().contains("listens"), "{error}");
     // A connection arrives.
     let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
-    let a = side(&info(EpType::Msg, &[]), &a_eq);
+    let a = open(&info(EpType::Msg, &[]), &a_eq);
     a.ep.cm().unwrap().connect(&own_address, b"here").unwrap();
-    let (_, data) = host.request(|| a.drive());
+    let (_, data) = host.request(|| a.progress());
     assert_eq!(data, b"here");
     // An address that is in use and an address of another format are rejected.
     let third = unbound(&host, &host.eq);
@@ -551,12 +546,12 @@ fn unanswered_requests_are_kept_up_to_a_limit_and_further_ones_wait() {
     let clients: Vec<_> = (0..2 * MAX_REQUESTS)
         .map(|_| {
             let eq = host.fabric.eq(&eq::Attr::default()).unwrap();
-            let client = side(&info, &eq);
+            let client = open(&info, &eq);
             client.ep.cm().unwrap().connect(&address, b"").unwrap();
             client
         })
         .collect();
-    let drive = || clients.iter().for_each(Side::drive);
+    let drive = || clients.iter().for_each(|endpoint| endpoint.progress());
     let mut requests: Vec<_> = (0..MAX_REQUESTS).map(|_| host.request(drive).0).collect();
     for _ in 0..1000 {
         drive();

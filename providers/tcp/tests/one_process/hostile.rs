@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use selvedge::{Context, Errno, FiAddr};
+use selvedge_testkit::local::until;
 
-use crate::side::{Side, exchange, pattern, until};
+use crate::endpoint::{CopyingEndpoint, exchange, pattern};
 
 /// The hello request of a stock libfabric that listens at a port.
 pub(crate) fn hello(port: u16) -> Vec<u8> {
@@ -22,13 +23,13 @@ pub(crate) fn hello(port: u16) -> Vec<u8> {
 }
 
 /// Opens a connection and completes the handshake.
-fn connected(side: &Side, port: u16) -> TcpStream {
+fn connected(side: &CopyingEndpoint, port: u16) -> TcpStream {
     let mut stream = TcpStream::connect(side.addr()).unwrap();
     stream.write_all(&hello(port)).unwrap();
     stream.set_nonblocking(true).unwrap();
     let mut response = Vec::new();
     until(|| {
-        side.drive();
+        side.progress();
         let mut bytes = [0; 40];
         let capacity = 40 - response.len();
         if let Ok(count) = stream.read(&mut bytes[..capacity]) {
@@ -51,17 +52,17 @@ fn is_closed(stream: &mut TcpStream) -> bool {
     }
 }
 
-pub(crate) fn wait_for_close(side: &Side, mut stream: TcpStream) {
+pub(crate) fn wait_for_close(side: &CopyingEndpoint, mut stream: TcpStream) {
     stream.set_nonblocking(true).unwrap();
     until(|| {
-        side.drive();
+        side.progress();
         is_closed(&mut stream).then_some(())
     });
 }
 
 #[test]
 fn unauthenticated_connections_with_malformed_input_are_closed() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (CopyingEndpoint::new(), CopyingEndpoint::new());
     exchange(&a, &b);
     for bytes in [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
@@ -78,7 +79,7 @@ fn unauthenticated_connections_with_malformed_input_are_closed() {
 
 #[test]
 fn a_request_with_private_data_of_another_layer_is_rejected() {
-    let a = Side::new();
+    let a = CopyingEndpoint::new();
     let mut bytes = hello(1);
     bytes[3] = 24;
     bytes.extend([0; 16]);
@@ -87,7 +88,7 @@ fn a_request_with_private_data_of_another_layer_is_rejected() {
     stream.set_nonblocking(true).unwrap();
     let mut response = [0; 64];
     let count = until(|| {
-        a.drive();
+        a.progress();
         stream.read(&mut response).ok()
     });
     assert_eq!((count, &response[..4]), (32, &[3, 6, 0, 0][..]));
@@ -96,10 +97,10 @@ fn a_request_with_private_data_of_another_layer_is_rejected() {
 #[test]
 fn silent_unauthenticated_connections_expire_and_do_not_block_peers() {
     let params = [("FI_TCP_PENDING", "8"), ("FI_TCP_CONNECT_TIMEOUT", "100ms")];
-    let a = Side::with(&params);
+    let a = CopyingEndpoint::with(&params);
     let connect = |addr: SocketAddr| TcpStream::connect(addr).unwrap();
     let mut silent: Vec<_> = (0..40).map(|_| connect(a.addr())).collect();
-    let b = Side::new();
+    let b = CopyingEndpoint::new();
     exchange(&b, &a);
     for stream in silent.drain(..) {
         wait_for_close(&a, stream);
@@ -110,13 +111,13 @@ fn silent_unauthenticated_connections_expire_and_do_not_block_peers() {
     let bytes = hello(1);
     for byte in &bytes[..bytes.len() - 1] {
         slow.write_all(&[*byte]).unwrap();
-        a.drive();
+        a.progress();
     }
     slow.write_all(&bytes[39..]).unwrap();
     slow.set_read_timeout(Some(Duration::from_millis(1)))
         .unwrap();
     until(|| {
-        a.drive();
+        a.progress();
         let mut response = [0; 40];
         slow.read(&mut response).ok().filter(|&count| count > 0)
     });
@@ -124,7 +125,7 @@ fn silent_unauthenticated_connections_expire_and_do_not_block_peers() {
 
 #[test]
 fn many_simultaneous_connections_are_all_accepted() {
-    let a = Side::with(&[("FI_TCP_PENDING", "2")]);
+    let a = CopyingEndpoint::with(&[("FI_TCP_PENDING", "2")]);
     let streams: Vec<_> = (0..40)
         .map(|_| TcpStream::connect(a.addr()).unwrap())
         .collect();
@@ -134,7 +135,7 @@ fn many_simultaneous_connections_are_all_accepted() {
     for mut stream in &streams {
         stream.set_nonblocking(true).unwrap();
         let response = until(|| {
-            a.drive();
+            a.progress();
             let mut response = [0; 40];
             match stream.read(&mut response) {
                 Err(cause) if cause.kind() == ErrorKind::WouldBlock => None,
@@ -148,7 +149,7 @@ fn many_simultaneous_connections_are_all_accepted() {
 
 #[test]
 fn a_session_in_any_fragments_is_received() {
-    let a = Side::new();
+    let a = CopyingEndpoint::new();
     let mut session = Vec::new();
     for tag in 0..3_u64 {
         let mut frame = vec![3, 1, 0, 0, 0, 0, 24, 0, 24 + 5, 0, 0, 0, 0, 0, 0, 0];
@@ -164,7 +165,7 @@ fn a_session_in_any_fragments_is_received() {
         stream.set_nodelay(true).unwrap();
         stream.write_all(&session[..cut]).unwrap();
         for _ in 0..50 {
-            a.drive();
+            a.progress();
         }
         stream.write_all(&session[cut..]).unwrap();
         let mut remaining = 3;
@@ -181,7 +182,7 @@ fn a_session_in_any_fragments_is_received() {
 
 #[test]
 fn a_session_cut_anywhere_fails_only_its_incomplete_operations() {
-    let a = Side::new();
+    let a = CopyingEndpoint::new();
     let mut frame = vec![3, 1, 0, 0, 0, 0, 24, 0, 24 + 5, 0, 0, 0, 0, 0, 0, 0];
     frame.extend(7_u64.to_ne_bytes());
     frame.extend(b"hello");
@@ -196,7 +197,7 @@ fn a_session_cut_anywhere_fails_only_its_incomplete_operations() {
             assert_eq!(error.errno, Errno::ConnReset);
         } else {
             for _ in 0..200 {
-                a.drive();
+                a.progress();
             }
             assert!(a.poll().is_none(), "a receive from anybody waits on");
             a.ep.cancel(Context(cut as u64)).unwrap();
@@ -207,7 +208,7 @@ fn a_session_cut_anywhere_fails_only_its_incomplete_operations() {
 
 #[test]
 fn operations_queued_for_a_disconnected_peer_do_not_complete() {
-    let a = Side::new();
+    let a = CopyingEndpoint::new();
     let stream = connected(&a, 6500);
     let to = a.insert(SocketAddr::from(([127, 0, 0, 1], 6500)));
     let bytes = pattern(1, 2000);
@@ -230,7 +231,7 @@ fn operations_queued_for_a_disconnected_peer_do_not_complete() {
 
 #[test]
 fn an_announced_length_allocates_no_memory() {
-    let a = Side::new();
+    let a = CopyingEndpoint::new();
     let mut stream = connected(&a, 6000);
     let mut frame = vec![3, 1, 0, 0, 0, 0, 24, 0];
     frame.extend((1_u64 << 60).to_ne_bytes());
@@ -238,16 +239,16 @@ fn an_announced_length_allocates_no_memory() {
     frame.extend([1; 1000]);
     stream.write_all(&frame).unwrap();
     for _ in 0..500 {
-        a.drive();
+        a.progress();
     }
-    let b = Side::new();
+    let b = CopyingEndpoint::new();
     exchange(&a, &b);
     exchange(&b, &a);
 }
 
 #[test]
 fn incomplete_messages_block_only_their_receives_and_fail_with_their_peer() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (CopyingEndpoint::new(), CopyingEndpoint::new());
     let mut streams = Vec::new();
     for tag in 0..8_u64 {
         a.trecv(FiAddr::UNSPEC, tag, 100_000, tag);
@@ -260,7 +261,7 @@ fn incomplete_messages_block_only_their_receives_and_fail_with_their_peer() {
         stream.write_all(&frame).unwrap();
         streams.push(stream);
     }
-    (0..500).for_each(|_| a.drive());
+    (0..500).for_each(|_| a.progress());
     exchange(&a, &b);
     exchange(&b, &a);
     // A receive that none of them matched can be cancelled.
@@ -280,7 +281,7 @@ fn incomplete_messages_block_only_their_receives_and_fail_with_their_peer() {
 
 #[test]
 fn a_write_with_a_wrong_key_disconnects_a_peer_without_extensions() {
-    let a = Side::new();
+    let a = CopyingEndpoint::new();
     let mut stream = connected(&a, 6001);
     let mut frame = vec![3, 4, 0, 0, 0, 1, 40, 0, 48, 0, 0, 0, 0, 0, 0, 0];
     for word in [0_u64, 8, 99, 0] {
@@ -305,7 +306,7 @@ proptest! {
         port in 7000_u16..9000,
     ) {
         thread_local! {
-            static SIDES: (Side, Side) = (Side::new(), Side::new());
+            static SIDES: (CopyingEndpoint, CopyingEndpoint) = (CopyingEndpoint::new(), CopyingEndpoint::new());
         }
         SIDES.with(|(a, b)| {
             let mut stream = connected(a, port);
@@ -319,7 +320,7 @@ proptest! {
                 let _ = stream.write_all(&frame);
             }
             for _ in 0..20 {
-                a.drive();
+                a.progress();
             }
             drop(stream);
             exchange(a, b);

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use selvedge::info::EpType;
 use selvedge::{Errno, FiAddr, Info};
+use selvedge_testkit::local::{LocalEndpoint, until};
 
+use crate::endpoint::{CopyingEndpoint, exchange, info};
 use crate::hostile::{hello, wait_for_close};
-use crate::side::{Side, exchange, info, until};
 
 /// A client begins a connection with a key with this magic and a nonce of 32 random bytes.
 const PROOF_MAGIC: &[u8] = b"SLVGKEY2";
@@ -24,18 +25,18 @@ fn keyed_info_with(ep_type: EpType, key: &[u8], params: &[(&str, &str)]) -> Info
     info
 }
 
-fn keyed(key: &[u8]) -> Side {
-    Side::open(&keyed_info(EpType::Rdm, key))
+fn keyed(key: &[u8]) -> CopyingEndpoint {
+    CopyingEndpoint::open(&keyed_info(EpType::Rdm, key))
 }
 
 /// Opens an endpoint that soon gives up connections.
-fn hasty(key: &[u8]) -> Side {
+fn hasty(key: &[u8]) -> CopyingEndpoint {
     let timeouts = ["FI_TCP_CONNECT_TIMEOUT", "FI_TCP_PEER_TIMEOUT"].map(|name| (name, "100ms"));
-    Side::open(&keyed_info_with(EpType::Rdm, key, &timeouts))
+    CopyingEndpoint::open(&keyed_info_with(EpType::Rdm, key, &timeouts))
 }
 
 /// Sends a message to `to`, which must refuse the connection. Returns the detail of the error.
-fn send_fails(a: &Side, to: FiAddr, driven: &[&Side]) -> String {
+fn send_fails(a: &CopyingEndpoint, to: FiAddr, driven: &[&LocalEndpoint]) -> String {
     a.tsend(to, 1, b"refused", 1).unwrap();
     let error = a.wait(driven).unwrap_err();
     assert_eq!(error.errno, Errno::ConnRefused, "{error:?}");
@@ -50,7 +51,7 @@ fn endpoints_with_the_same_key_exchange_messages() {
     for (a, b) in [
         (keyed(b"one"), keyed(b"one")),
         (keyed(&[9; 64]), keyed(&[9; 64])),
-        (keyed(b"one"), Side::open(&domain_info)),
+        (keyed(b"one"), CopyingEndpoint::open(&domain_info)),
     ] {
         exchange(&a, &b);
         exchange(&b, &a);
@@ -61,7 +62,7 @@ fn endpoints_with_the_same_key_exchange_messages() {
 #[test]
 fn an_endpoint_with_a_key_sends_to_itself() {
     let a = keyed(b"one");
-    let own_addr = a.insert_peer(&a);
+    let own_addr = a.insert_endpoint(&a);
     let buffer = a.trecv(own_addr, 1, 5, 1);
     a.tsend(own_addr, 1, b"hello", 1).unwrap();
     for _ in 0..2 {
@@ -74,7 +75,7 @@ fn an_endpoint_with_a_key_sends_to_itself() {
 fn endpoints_with_the_same_key_may_connect_at_once() {
     for _ in 0..20 {
         let (a, b) = (keyed(b"one"), keyed(b"one"));
-        let (to_a, to_b) = (b.insert_peer(&a), a.insert_peer(&b));
+        let (to_a, to_b) = (b.insert_endpoint(&a), a.insert_endpoint(&b));
         a.trecv(to_b, 1, 1, 2);
         b.trecv(to_a, 1, 1, 2);
         a.tsend(to_b, 1, b"x", 1).unwrap();
@@ -95,13 +96,13 @@ fn endpoints_with_different_keys_fail_to_connect_and_do_not_disturb_others() {
     for (index, key) in keys.iter().enumerate() {
         for other_key in &keys[index + 1..] {
             let (a, b, c) = (hasty(key), hasty(other_key), keyed(other_key));
-            let to_b = a.insert_peer(&b);
+            let to_b = a.insert_endpoint(&b);
             let detail = send_fails(&a, to_b, &[&b, &c]);
             let name = b.addr().to_string();
             assert!(detail.contains(&name), "{detail}");
             // An endpoint without a key does not learn why the peer refused the connection.
             assert!(key.is_empty() || detail.contains("auth_key"), "{detail}");
-            let to_a = b.insert_peer(&a);
+            let to_a = b.insert_endpoint(&a);
             let detail = send_fails(&b, to_a, &[&a, &c]);
             assert!(detail.contains("auth_key"), "{detail}");
             exchange(&c, &b);
@@ -167,7 +168,7 @@ fn a_client_without_a_valid_proof_gets_no_proof() {
     let mut received = Vec::new();
     let mut has_sent_false_proof = false;
     until(|| {
-        a.drive();
+        a.progress();
         let mut bytes = [0; 256];
         match stream.read(&mut bytes) {
             Ok(0) => return Some(()),
@@ -200,7 +201,7 @@ fn a_replayed_handshake_is_rejected() {
 
 /// Relays one connection from `a` to `b` until a message has arrived. Returns all bytes that `a`
 /// sent.
-fn relay_once(listener: &TcpListener, a: &Side, b: &Side) -> Vec<u8> {
+fn relay_once(listener: &TcpListener, a: &CopyingEndpoint, b: &CopyingEndpoint) -> Vec<u8> {
     let to = a.insert(listener.local_addr().unwrap());
     b.trecv(FiAddr::UNSPEC, 1, 1, 2);
     a.tsend(to, 1, b"x", 1).unwrap();
@@ -212,7 +213,7 @@ fn relay_once(listener: &TcpListener, a: &Side, b: &Side) -> Vec<u8> {
     }
     let mut recorded = Vec::new();
     until(|| {
-        a.drive();
+        a.progress();
         let mut bytes = [0; 4096];
         if let Ok(count) = client.read(&mut bytes) {
             recorded.extend_from_slice(&bytes[..count]);

@@ -5,13 +5,13 @@
 
 mod addresses;
 mod connections;
+mod endpoint;
 mod hostile;
 mod keys;
 mod log_lines;
 mod memory;
 mod peers;
 mod provider;
-mod side;
 
 /// Parameters of every endpoint, beside those of its test.
 fn variables() -> Vec<(&'static str, String)> {

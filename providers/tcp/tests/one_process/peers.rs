@@ -8,15 +8,16 @@ use nix::sys::socket::sockopt::Linger;
 use selvedge::cq::Entry;
 use selvedge::info::{COMP_ORDER_STRICT, EpType};
 use selvedge::{Context, EpOption, EpOptionName, Errno, FiAddr};
+use selvedge_testkit::local::{LocalEndpoint, open_domain, until};
 
+use crate::endpoint::{CopyingEndpoint, exchange, info, info_at, pattern};
 use crate::log_lines;
-use crate::side::{Side, exchange, info, info_at, pattern, until};
 
 #[test]
 fn both_sides_may_connect_at_once() {
     for _ in 0..20 {
-        let (a, b) = (Side::new(), Side::new());
-        let (to_a, to_b) = (b.insert_peer(&a), a.insert_peer(&b));
+        let (a, b) = (CopyingEndpoint::new(), CopyingEndpoint::new());
+        let (to_a, to_b) = (b.insert_endpoint(&a), a.insert_endpoint(&b));
         let buffer_a = a.trecv(to_b, 1, 5, 3);
         let buffer_b = b.trecv(to_a, 1, 5, 3);
         a.tsend(to_b, 1, b"a to b"[..5].as_ref(), 3).unwrap();
@@ -41,8 +42,8 @@ fn both_sides_may_connect_at_once() {
 
 #[test]
 fn rendezvous_messages_stay_with_the_sender_above_the_eager_size() {
-    let (a, b) = (Side::new(), Side::new());
-    let (to_b, from_a) = (a.insert_peer(&b), b.insert_peer(&a));
+    let (a, b) = (CopyingEndpoint::new(), CopyingEndpoint::new());
+    let (to_b, from_a) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     let size = EpOption::EagerSize(1000);
     assert_eq!(a.ep.set(size), Ok(()));
     assert_eq!(a.ep.option(EpOptionName::EagerSize), Ok(size));
@@ -66,9 +67,9 @@ fn operations_with_a_peer_complete_in_order_on_request() {
     for comp_order in [0, COMP_ORDER_STRICT] {
         let mut ordered = info(EpType::Rdm, &[]);
         ordered.tx_attr.comp_order = comp_order;
-        let (a, b) = (Side::open(&ordered), Side::new());
+        let (a, b) = (CopyingEndpoint::open(&ordered), CopyingEndpoint::new());
         exchange(&a, &b);
-        let dest = a.insert_peer(&b);
+        let dest = a.insert_endpoint(&b);
         a.tsend_delivered(dest, 1, b"first", 1).unwrap();
         let second = a.tsend(dest, 2, b"second", 2);
         if comp_order == 0 {
@@ -87,9 +88,9 @@ fn operations_with_a_peer_complete_in_order_on_request() {
 
 #[test]
 fn receives_complete_in_the_order_of_their_messages() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (CopyingEndpoint::new(), CopyingEndpoint::new());
     exchange(&a, &b);
-    let dest = a.insert_peer(&b);
+    let dest = a.insert_endpoint(&b);
     let sizes = [3 << 20, 8, 0, 100_000, 4096];
     for (n, size) in sizes.into_iter().enumerate() {
         b.trecv(FiAddr::UNSPEC, n as u64, size, n as u64);
@@ -105,13 +106,13 @@ fn receives_complete_in_the_order_of_their_messages() {
 #[test]
 fn many_endpoints_connecting_at_once_lose_and_duplicate_no_message() {
     const COUNT: usize = 12;
-    let sides: Vec<_> = (0..COUNT).map(|_| Side::new()).collect();
+    let sides: Vec<_> = (0..COUNT).map(|_| CopyingEndpoint::new()).collect();
     for (n, side) in sides.iter().enumerate() {
         for sender in 0..COUNT as u64 {
             side.trecv(FiAddr::UNSPEC, sender, 8, 100 + sender);
         }
         for other in &sides {
-            let dest = side.insert_peer(other);
+            let dest = side.insert_endpoint(other);
             side.tsend(dest, n as u64, &[n as u8; 8], 1).unwrap();
         }
     }
@@ -131,8 +132,8 @@ fn many_endpoints_connecting_at_once_lose_and_duplicate_no_message() {
 #[test]
 fn sending_to_an_unused_address_fails_in_bounded_time() {
     let params = [("FI_TCP_PEER_TIMEOUT", "30ms")];
-    let a = Side::with(&params);
-    let closed = Side::new().addr();
+    let a = CopyingEndpoint::with(&params);
+    let closed = CopyingEndpoint::new().addr();
     let dest = a.insert(closed);
     a.trecv(dest, 1, 8, 4);
     for n in 0..3 {
@@ -160,7 +161,7 @@ fn sending_to_an_unused_address_fails_in_bounded_time() {
 fn a_connection_that_the_peer_resets_at_once_is_made_again() {
     let closing = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = closing.local_addr().unwrap();
-    let a = Side::with(&[("FI_TCP_PEER_TIMEOUT", "0")]);
+    let a = CopyingEndpoint::with(&[("FI_TCP_PEER_TIMEOUT", "0")]);
     a.tsend(a.insert(addr), 1, b"again", 1).unwrap();
     let (accepted, _) = closing.accept().unwrap();
     let reset = libc::linger {
@@ -169,7 +170,7 @@ fn a_connection_that_the_peer_resets_at_once_is_made_again() {
     };
     setsockopt(&accepted, Linger, &reset).unwrap();
     drop((accepted, closing));
-    let b = Side::open(&info_at(&addr.to_string(), EpType::Rdm, &[]));
+    let b = CopyingEndpoint::open(&info_at(&addr.to_string(), EpType::Rdm, &[]));
     let buffer = b.trecv(FiAddr::UNSPEC, 1, 5, 2);
     b.wait_for(2, &[&a]);
     assert_eq!(buffer.bytes(), b"again");
@@ -180,7 +181,7 @@ fn a_connection_that_the_peer_resets_at_once_is_made_again() {
 fn an_unresponsive_peer_whose_host_accepts_is_logged() {
     log_lines::record_warnings();
     let unresponsive = TcpListener::bind("127.0.0.1:0").unwrap();
-    let a = Side::with(&[("FI_TCP_CONNECT_TIMEOUT", "5ms")]);
+    let a = CopyingEndpoint::with(&[("FI_TCP_CONNECT_TIMEOUT", "5ms")]);
     let addr = unresponsive.local_addr().unwrap();
     a.tsend(a.insert(addr), 1, b"unread", 1).unwrap();
     let prefix = format!("{addr} has not responded for ");
@@ -192,7 +193,7 @@ fn an_unresponsive_peer_whose_host_accepts_is_logged() {
     // The warning repeats at growing intervals.
     let start = Instant::now();
     until(|| {
-        a.drive();
+        a.progress();
         (log_lines::warnings_with_prefix(&prefix).len() > 2).then_some(())
     });
     assert!(start.elapsed() >= Duration::from_millis(20));
@@ -201,7 +202,7 @@ fn an_unresponsive_peer_whose_host_accepts_is_logged() {
 #[test]
 fn the_response_timeout_is_an_error_that_names_its_parameter() {
     let unresponsive = TcpListener::bind("127.0.0.1:0").unwrap();
-    let a = Side::with(&[("FI_TCP_ANSWER_TIMEOUT", "30ms")]);
+    let a = CopyingEndpoint::with(&[("FI_TCP_ANSWER_TIMEOUT", "30ms")]);
     let dest = a.insert(unresponsive.local_addr().unwrap());
     a.tsend(dest, 1, b"unread", 1).unwrap();
     let error = a.wait(&[]).unwrap_err();
@@ -217,10 +218,10 @@ fn the_response_timeout_is_an_error_that_names_its_parameter() {
 fn a_peer_that_makes_its_first_progress_late_gets_everything() {
     let timeout = Duration::from_millis(5);
     let (a, b) = (
-        Side::with(&[("FI_TCP_CONNECT_TIMEOUT", "5ms")]),
-        Side::new(),
+        CopyingEndpoint::with(&[("FI_TCP_CONNECT_TIMEOUT", "5ms")]),
+        CopyingEndpoint::new(),
     );
-    a.tsend(a.insert_peer(&b), 1, b"late", 1).unwrap();
+    a.tsend(a.insert_endpoint(&b), 1, b"late", 1).unwrap();
     let start = Instant::now();
     while start.elapsed() < 50 * timeout {
         assert!(a.poll().is_none());
@@ -234,8 +235,8 @@ fn a_peer_that_makes_its_first_progress_late_gets_everything() {
 #[test]
 fn a_directed_receive_from_a_disconnected_peer_fails_unless_it_reconnects() {
     let params = [("FI_TCP_PEER_TIMEOUT", "30ms")];
-    let a = Side::with(&params);
-    let mut b = Side::new();
+    let a = CopyingEndpoint::with(&params);
+    let mut b = CopyingEndpoint::new();
     let addr = b.addr();
     for _ in 0..2 {
         exchange(&a, &b);
@@ -250,9 +251,9 @@ fn a_directed_receive_from_a_disconnected_peer_fails_unless_it_reconnects() {
             a.trecv(dest, 999, 8, 50);
         }
         a.wait(&[]).unwrap_err();
-        b = Side::open(&info_at(&addr.to_string(), EpType::Rdm, &[]));
+        b = CopyingEndpoint::open(&info_at(&addr.to_string(), EpType::Rdm, &[]));
         let buffer = a.trecv(dest, 7, 8, 51);
-        let to_a = b.insert_peer(&a);
+        let to_a = b.insert_endpoint(&a);
         b.tsend(to_a, 7, &pattern(7, 8), 52).unwrap();
         a.wait_for(51, &[&b]);
         assert_eq!(buffer.bytes(), pattern(7, 8));
@@ -262,8 +263,8 @@ fn a_directed_receive_from_a_disconnected_peer_fails_unless_it_reconnects() {
 
 #[test]
 fn a_peer_that_starts_late_receives_every_message_in_order() {
-    let a = Side::new();
-    let unused = Side::new();
+    let a = CopyingEndpoint::new();
+    let unused = CopyingEndpoint::new();
     let addr = unused.addr();
     drop(unused);
     let dest = a.insert(addr);
@@ -271,9 +272,9 @@ fn a_peer_that_starts_late_receives_every_message_in_order() {
         a.tsend(dest, n, &n.to_ne_bytes(), n).unwrap();
     }
     for _ in 0..100 {
-        a.drive();
+        a.progress();
     }
-    let b = Side::open(&info_at(&addr.to_string(), EpType::Rdm, &[]));
+    let b = CopyingEndpoint::open(&info_at(&addr.to_string(), EpType::Rdm, &[]));
     for n in 0..5_u64 {
         let buffer = b.trecv(FiAddr::UNSPEC, n, 8, n);
         b.wait_for(n, &[&a]);
@@ -284,8 +285,8 @@ fn a_peer_that_starts_late_receives_every_message_in_order() {
 
 #[test]
 fn a_closed_peer_fails_pending_operations_and_can_reconnect() {
-    let a = Side::new();
-    let mut b = Side::new();
+    let a = CopyingEndpoint::new();
+    let mut b = CopyingEndpoint::new();
     let addr = b.addr();
     for incarnation in 0..3 {
         exchange(&a, &b);
@@ -302,15 +303,15 @@ fn a_closed_peer_fails_pending_operations_and_can_reconnect() {
         });
         contexts.sort_unstable();
         assert_eq!(contexts, [50, 51]);
-        b = Side::open(&info_at(&addr.to_string(), EpType::Rdm, &[]));
+        b = CopyingEndpoint::open(&info_at(&addr.to_string(), EpType::Rdm, &[]));
     }
     exchange(&a, &b);
 }
 
 #[test]
 fn messages_sent_before_a_close_are_received_after_it() {
-    let (a, b) = (Side::new(), Side::new());
-    let to_a = b.insert_peer(&a);
+    let (a, b) = (CopyingEndpoint::new(), CopyingEndpoint::new());
+    let to_a = b.insert_endpoint(&a);
     for n in 0..10_u64 {
         b.tsend(to_a, n, &n.to_ne_bytes(), n).unwrap();
     }
@@ -328,9 +329,9 @@ fn messages_sent_before_a_close_are_received_after_it() {
 #[test]
 fn a_completed_send_arrives_without_further_progress_of_the_sender() {
     const COUNT: u64 = 10;
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (CopyingEndpoint::new(), CopyingEndpoint::new());
     exchange(&a, &b);
-    let to_b = a.insert_peer(&b);
+    let to_b = a.insert_endpoint(&b);
     for n in 0..COUNT {
         a.tsend(to_b, n, &n.to_ne_bytes(), n).unwrap();
     }
@@ -347,18 +348,26 @@ fn a_completed_send_arrives_without_further_progress_of_the_sender() {
 #[test]
 fn a_message_over_quota_blocks_only_its_sender_until_it_is_received() {
     let params = [("FI_TCP_UNEXPECTED_SIZE", "100000")];
-    let (a, b, c) = (Side::new(), Side::with(&params), Side::new());
-    let to_b = a.insert_peer(&b);
+    let (a, b, c) = (
+        CopyingEndpoint::new(),
+        CopyingEndpoint::with(&params),
+        CopyingEndpoint::new(),
+    );
+    let to_b = a.insert_endpoint(&b);
     let large = pattern(1, 1 << 20);
     a.tsend(to_b, 1, &large, 1).unwrap();
     a.tsend(to_b, 2, b"behind", 2).unwrap();
     for _ in 0..500 {
-        [&a, &b].into_iter().for_each(Side::drive);
+        [&a, &b]
+            .into_iter()
+            .for_each(|endpoint| endpoint.progress());
     }
     exchange(&c, &b);
     let behind = b.trecv(FiAddr::UNSPEC, 2, 6, 12);
     for _ in 0..500 {
-        [&a, &b].into_iter().for_each(Side::drive);
+        [&a, &b]
+            .into_iter()
+            .for_each(|endpoint| endpoint.progress());
     }
     assert!(b.poll().is_none());
     let first = b.trecv(FiAddr::UNSPEC, 1, large.len(), 11);
@@ -370,8 +379,8 @@ fn a_message_over_quota_blocks_only_its_sender_until_it_is_received() {
 #[test]
 fn unexpected_messages_stop_at_the_quota_and_continue_later() {
     let params = [("FI_TCP_UNEXPECTED_SIZE", "1m")];
-    let (a, b) = (Side::new(), Side::with(&params));
-    let to_b = a.insert_peer(&b);
+    let (a, b) = (CopyingEndpoint::new(), CopyingEndpoint::with(&params));
+    let to_b = a.insert_endpoint(&b);
     let bytes = pattern(1, 60_000);
     let mut sent = 0;
     let mut refused_in_a_row = 0;
@@ -384,7 +393,7 @@ fn unexpected_messages_stop_at_the_quota_and_continue_later() {
         while let Some(entry) = a.poll() {
             entry.unwrap();
         }
-        b.drive();
+        b.progress();
     }
     assert!(sent > 16, "{sent}");
     for n in 0..sent {
@@ -400,7 +409,7 @@ fn both_address_families_and_port_ranges_work() {
         ("FI_TCP_PORT_LOW_RANGE", "38100"),
         ("FI_TCP_PORT_HIGH_RANGE", "38199"),
     ];
-    let open = |params: &[_]| Side::open(&info_at("[::1]:0", EpType::Rdm, params));
+    let open = |params: &[_]| CopyingEndpoint::open(&info_at("[::1]:0", EpType::Rdm, params));
     let (a, b) = (open(&range), open(&range));
     for side in [&a, &b] {
         assert!(side.addr().is_ipv6() && (38100..38200).contains(&side.addr().port()));
@@ -408,19 +417,14 @@ fn both_address_families_and_port_ranges_work() {
     exchange(&a, &b);
     let taken = a.addr();
     let info = info_at(&taken.to_string(), EpType::Rdm, &[]);
-    let domain = info.open().unwrap();
-    let bindings = selvedge::Bindings::new(
-        domain.cq(&Default::default()).unwrap(),
-        domain.av(&Default::default()).unwrap(),
-    );
-    let error = domain.endpoint(&info, bindings).unwrap_err();
+    let error = LocalEndpoint::try_open(&open_domain(&info).unwrap(), |_, _| ()).unwrap_err();
     assert_eq!(error.errno(), Errno::AddrInUse);
     assert!(error.to_string().contains(&taken.to_string()), "{error}");
 }
 
 #[test]
 fn a_cancelled_receive_takes_no_message() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (CopyingEndpoint::new(), CopyingEndpoint::new());
     b.trecv(FiAddr::UNSPEC, 77, 300, 8);
     b.ep.cancel(Context(8)).unwrap();
     assert_eq!(b.wait(&[]).unwrap_err().errno, Errno::Canceled);
@@ -429,10 +433,11 @@ fn a_cancelled_receive_takes_no_message() {
 
 #[test]
 fn a_busy_peer_does_not_starve_the_others() {
-    let [busy, other, local] = [(); 3].map(|()| Side::new());
+    let [busy, other, local] = [(); 3].map(|()| CopyingEndpoint::new());
     exchange(&other, &local);
     exchange(&busy, &local);
-    let (local_of_busy, local_of_other) = (busy.insert_peer(&local), other.insert_peer(&local));
+    let (local_of_busy, local_of_other) =
+        (busy.insert_endpoint(&local), other.insert_endpoint(&local));
     for context in 0..400 {
         local.trecv(FiAddr::UNSPEC, 1, 8, context);
     }
@@ -441,15 +446,15 @@ fn a_busy_peer_does_not_starve_the_others() {
         for _ in 0..8 {
             busy.tsend(local_of_busy, 1, b"flooding", 0).unwrap();
         }
-        busy.drive();
-        local.drive();
+        busy.progress();
+        local.progress();
     };
     (0..20).for_each(|_| flood());
     other.tsend(local_of_other, 2, b"only one", 0).unwrap();
     (0..20).for_each(|_| flood());
     // Reads the completions so far, without another turn of progress.
     let (mut entries, mut sources) = ([Entry::default(); 512], [FiAddr::UNSPEC; 512]);
-    let count = local.cq.read_ready(&mut entries, &mut sources).unwrap();
+    let count = local.cq().read_ready(&mut entries, &mut sources).unwrap();
     let mut received = entries[..count].iter().map(|entry| entry.context);
     assert!(received.any(|context| context == Context(400)));
 }

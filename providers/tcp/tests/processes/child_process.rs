@@ -6,20 +6,20 @@ use std::process::{Child, Command, Stdio};
 use selvedge::info::EpType;
 use selvedge::{Caps, Hints, Registry};
 
-use crate::side::Side;
+use crate::endpoint::CopyingEndpoint;
 
 /// The environment variable that is set in a child process.
 const CHILD: &str = "SELVEDGE_TCP_TEST_OTHER";
 
 /// Opens the side of a child process and prints its address. Returns `None` in the parent.
-pub(crate) fn child_side() -> Option<Side> {
+pub(crate) fn child_side() -> Option<CopyingEndpoint> {
     std::env::var_os(CHILD)?;
     let registry = Registry::new().with(&selvedge_tcp::PROVIDER);
     let hints = Hints::new()
         .caps(Caps::MSG | Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV)
         .ep_type(EpType::Rdm)
         .src_addr("127.0.0.1:0".parse().unwrap());
-    let side = Side::open(&registry.infos(&hints).unwrap()[0]);
+    let side = CopyingEndpoint::open(&registry.infos(&hints).unwrap()[0]);
     println!("at {}", side.addr());
     Some(side)
 }

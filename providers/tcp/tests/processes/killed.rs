@@ -3,7 +3,7 @@
 use selvedge::Errno;
 
 use crate::child_process;
-use crate::side::{Side, exchange};
+use crate::endpoint::{CopyingEndpoint, exchange};
 
 const NAME: &str = "killed::operations_to_a_killed_process_fail_with_its_name";
 
@@ -11,11 +11,11 @@ const NAME: &str = "killed::operations_to_a_killed_process_fail_with_its_name";
 fn operations_to_a_killed_process_fail_with_its_name() {
     if let Some(target) = child_process::child_side() {
         loop {
-            target.drive();
+            target.progress();
         }
     }
     let (mut target, addr, _output) = child_process::start(NAME);
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (CopyingEndpoint::new(), CopyingEndpoint::new());
     let dest = a.insert(addr.parse().unwrap());
     a.tsend(dest, 1, b"first", 1).unwrap();
     a.wait_for(1, &[]);

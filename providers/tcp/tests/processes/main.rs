@@ -3,16 +3,17 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
 mod child_process;
+#[expect(dead_code, reason = "not every helper is for every test")]
+#[path = "../one_process/endpoint.rs"]
+mod endpoint;
 mod killed;
 mod parked;
-#[expect(dead_code, reason = "not every helper is for every test")]
-#[path = "../one_process/side.rs"]
-mod side;
 
 use selvedge::cq::Entry;
 use selvedge::{Errno, FiAddr};
+use selvedge_testkit::local::until;
 
-use side::{Side, exchange, pattern, until};
+use endpoint::{CopyingEndpoint, exchange, pattern};
 
 /// Parameters of every endpoint, beside those of its test.
 const fn variables() -> Vec<(&'static str, String)> {
@@ -26,9 +27,9 @@ const fn child_variables() -> Vec<(&'static str, String)> {
 
 #[test]
 fn calls_in_a_forked_child_fail_and_the_parent_continues() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (CopyingEndpoint::new(), CopyingEndpoint::new());
     exchange(&a, &b);
-    let to_b = a.insert_peer(&b);
+    let to_b = a.insert_endpoint(&b);
     let buffer = b.trecv(FiAddr::UNSPEC, 9, 1 << 20, 9);
     a.tsend(to_b, 9, &pattern(9, 1 << 20), 9).unwrap();
     #[expect(unsafe_code, reason = "the forked child is the subject of the test")]
@@ -37,7 +38,7 @@ fn calls_in_a_forked_child_fail_and_the_parent_continues() {
     let child = match unsafe { libc::fork() } {
         0 => {
             let are_refused = a.tsend(to_b, 9, b"from a child", 1) == Err(Errno::BadF)
-                && a.cq.read(&mut [Entry::default()]) == Err(Errno::BadF);
+                && a.cq().read(&mut [Entry::default()]) == Err(Errno::BadF);
             // SAFETY: `_exit` runs no code that depends on threads of the parent.
             unsafe { libc::_exit(i32::from(!are_refused)) }
         }

@@ -4,17 +4,17 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::info::Progress;
 use selvedge::{Context, Errno, FiAddr, wait};
 
-use crate::parked::parking_side;
-use crate::side::{Side, pattern};
+use crate::endpoint::{CopyingEndpoint, pattern};
+use crate::parked::open_parking;
 
 /// The bytes that one turn decrypts, without a header.
 const TURN_LEN: usize = (64 << 10) - 24;
 
 #[test]
 fn a_thread_does_not_park_with_buffered_tls_input() {
-    let (a, c) = (Side::new(), Side::new());
-    let b = parking_side(wait::Object::Fd, Progress::Manual);
-    let (b_of_a, b_of_c) = (a.insert_peer(&b), c.insert_peer(&b));
+    let (a, c) = (CopyingEndpoint::new(), CopyingEndpoint::new());
+    let b = open_parking(wait::Object::Fd, Progress::Manual);
+    let (b_of_a, b_of_c) = (a.insert_endpoint(&b), c.insert_endpoint(&b));
     // A large message makes the kernel enlarge the receive buffer.
     let large = pattern(9, 16 << 20);
     let buffer = b.trecv(FiAddr::UNSPEC, 99, large.len(), 99);
@@ -41,8 +41,8 @@ fn a_thread_does_not_park_with_buffered_tls_input() {
             if let Some(done) = b.poll() {
                 let context = done.unwrap().context;
                 missing.retain(|expected| *expected != context);
-            } else if b.cq.try_wait() != Err(Errno::Again) {
-                let mut fds = [PollFd::new(b.cq.wait_fd().unwrap(), PollFlags::POLLIN)];
+            } else if b.cq().try_wait() != Err(Errno::Again) {
+                let mut fds = [PollFd::new(b.cq().wait_fd().unwrap(), PollFlags::POLLIN)];
                 let woken = poll(&mut fds, PollTimeout::from(20_000_u16));
                 assert_eq!(woken, Ok(1), "the last {excess} bytes wake no thread");
             }

@@ -3,7 +3,7 @@
 use selvedge::info::EpType;
 use selvedge::{Errno, Info};
 
-use crate::side::{Side, exchange, info};
+use crate::endpoint::{CopyingEndpoint, exchange, info};
 
 pub(crate) fn keyed_info(ep_type: EpType, key: &[u8]) -> Info {
     let mut info = info(ep_type, &[("FI_TCP_PEER_TIMEOUT", "100ms")]);
@@ -11,8 +11,8 @@ pub(crate) fn keyed_info(ep_type: EpType, key: &[u8]) -> Info {
     info
 }
 
-fn open_keyed(key: &[u8]) -> Side {
-    Side::open(&keyed_info(EpType::Rdm, key))
+fn open_keyed(key: &[u8]) -> CopyingEndpoint {
+    CopyingEndpoint::open(&keyed_info(EpType::Rdm, key))
 }
 
 #[test]
@@ -21,7 +21,7 @@ fn valid_certificates_do_not_replace_the_key() {
     exchange(&a, &b);
     exchange(&b, &a);
     for (sender, receiver) in [(&a, &c), (&c, &a)] {
-        let addr = sender.insert_peer(receiver);
+        let addr = sender.insert_endpoint(receiver);
         sender.tsend(addr, 1, b"refused", 1).unwrap();
         let error = sender.wait(&[receiver]).unwrap_err();
         assert_eq!(error.errno, Errno::ConnRefused, "{error:?}");

@@ -9,6 +9,8 @@ mod certificates;
 mod child_process;
 #[path = "../one_process/connections.rs"]
 mod connections;
+#[path = "../one_process/endpoint.rs"]
+mod endpoint;
 mod keys;
 #[path = "../processes/killed.rs"]
 mod killed;
@@ -25,8 +27,6 @@ mod processes;
 #[path = "../one_process/provider.rs"]
 mod provider;
 mod refusals;
-#[path = "../one_process/side.rs"]
-mod side;
 mod unauthenticated;
 mod wire;
 

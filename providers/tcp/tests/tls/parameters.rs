@@ -6,7 +6,7 @@ use selvedge::info::EpType;
 use selvedge::{Errno, Hints, Registry};
 
 use crate::certificates::{authority, default_certificate, write_pem};
-use crate::side::{Side, exchange, info};
+use crate::endpoint::{CopyingEndpoint, exchange, info};
 
 /// Returns the error of discovery with one parameter changed.
 fn open_error(name: &str, value: &str) -> String {
@@ -63,15 +63,15 @@ fn a_program_sets_the_parameters_of_one_domain() {
         .ep_type(EpType::Rdm)
         .src_addr("127.0.0.1:0".parse().unwrap());
     let secured = registry.with_params(params).infos(&hints).unwrap();
-    let (a, b) = (Side::open(&secured[0]), Side::new());
+    let (a, b) = (CopyingEndpoint::open(&secured[0]), CopyingEndpoint::new());
     exchange(&a, &b);
     let plain = Registry::new()
         .with(&selvedge_tcp::PROVIDER)
         .with_params([("FI_TCP_PEER_TIMEOUT", "100ms")].into_iter().collect());
-    let c = Side::open(&plain.infos(&hints).unwrap()[0]);
-    let to = c.insert_peer(&a);
+    let c = CopyingEndpoint::open(&plain.infos(&hints).unwrap()[0]);
+    let to = c.insert_endpoint(&a);
     c.tsend(to, 1, b"in the clear", 1).unwrap();
     let error = c.wait(&[&a, &b]).unwrap_err();
     assert_eq!(error.errno, Errno::ConnRefused, "{error:?}");
-    assert!(Arc::strong_count(&a.domain) > 0);
+    assert!(Arc::strong_count(a.domain()) > 0);
 }

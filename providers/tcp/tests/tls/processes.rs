@@ -3,7 +3,7 @@
 use selvedge::FiAddr;
 
 use crate::child_process;
-use crate::side::{Side, pattern};
+use crate::endpoint::{CopyingEndpoint, pattern};
 
 const NAME: &str = "processes::processes_exchange_messages_over_tls_with_their_own_certificates";
 const SIZES: [usize; 6] = [0, 1, 4096, 16384, 16385, 3 << 20];
@@ -26,7 +26,7 @@ fn processes_exchange_messages_over_tls_with_their_own_certificates() {
         return;
     }
     let (mut child, addr, output) = child_process::start(NAME);
-    let a = Side::new();
+    let a = CopyingEndpoint::new();
     let dest = a.insert(addr.parse().unwrap());
     a.tsend(dest, 1 << 40, &a.addr().port().to_le_bytes(), 1)
         .unwrap();

@@ -11,12 +11,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion, version};
 use selvedge::info::EpType;
 use selvedge::{Caps, Errno, Hints, Registry};
+use selvedge_testkit::local::until;
 
 use crate::certificates::{Authority, Certificate, authority, default_certificate};
-use crate::side::{Side, exchange};
+use crate::endpoint::{CopyingEndpoint, exchange};
 
 /// Opens a side with this certificate, or without TLS.
-pub(crate) fn open_with(certificate: Option<&Certificate>) -> Side {
+pub(crate) fn open_with(certificate: Option<&Certificate>) -> CopyingEndpoint {
     let variables = certificate.map(Certificate::variables).unwrap_or_default();
     let timeout = [("FI_TCP_PEER_TIMEOUT", "300ms".to_owned())];
     let registry = Registry::new()
@@ -26,15 +27,15 @@ pub(crate) fn open_with(certificate: Option<&Certificate>) -> Side {
         .caps(Caps::MSG | Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV)
         .ep_type(EpType::Rdm)
         .src_addr("127.0.0.1:0".parse().unwrap());
-    Side::open(&registry.infos(&hints).unwrap()[0])
+    CopyingEndpoint::open(&registry.infos(&hints).unwrap()[0])
 }
 
 /// Sends a message that must fail, while two other sides exchange messages. Returns the error text.
 #[track_caller]
-fn expect_send_error(sender: &Side, receiver: &Side) -> String {
-    let (c, d) = (Side::new(), Side::new());
+fn expect_send_error(sender: &CopyingEndpoint, receiver: &CopyingEndpoint) -> String {
+    let (c, d) = (CopyingEndpoint::new(), CopyingEndpoint::new());
     exchange(&c, &d);
-    let addr = sender.insert_peer(receiver);
+    let addr = sender.insert_endpoint(receiver);
     sender.tsend(addr, 1, b"refused", 1).unwrap();
     let error = sender.wait(&[receiver, &c]).unwrap_err();
     assert_eq!((error.errno, error.src), (Errno::ConnRefused, addr));
@@ -48,7 +49,7 @@ fn expect_send_error(sender: &Side, receiver: &Side) -> String {
 /// Checks that messages fail in both directions, and that the error of a message from `a` to `b`
 /// contains `reason`.
 #[track_caller]
-fn expect_errors_in_both_directions(a: &Side, b: &Side, reason: &str) {
+fn expect_errors_in_both_directions(a: &CopyingEndpoint, b: &CopyingEndpoint, reason: &str) {
     let detail = expect_send_error(a, b);
     assert!(detail.contains(reason), "{detail}");
     expect_send_error(b, a);
@@ -56,7 +57,7 @@ fn expect_errors_in_both_directions(a: &Side, b: &Side, reason: &str) {
 
 #[test]
 fn a_plaintext_and_a_tls_peer_fail_to_connect_with_the_reason() {
-    let (plain, secured) = (open_with(None), Side::new());
+    let (plain, secured) = (open_with(None), CopyingEndpoint::new());
     expect_errors_in_both_directions(&plain, &secured, "uses TLS");
     let (secured_too, other) = (open_with(Some(default_certificate())), open_with(None));
     let detail = expect_send_error(&secured_too, &other);
@@ -69,14 +70,14 @@ fn a_plaintext_and_a_tls_peer_fail_to_connect_with_the_reason() {
 fn certificates_of_another_authority_are_rejected() {
     let foreign = Authority::new();
     let a = open_with(Some(&foreign.issue()));
-    expect_errors_in_both_directions(&a, &Side::new(), "UnknownIssuer");
+    expect_errors_in_both_directions(&a, &CopyingEndpoint::new(), "UnknownIssuer");
     // This side trusts the default authority, and presents a certificate of another authority.
     let mut certificate = foreign.issue();
     certificate.ca.clone_from(&authority().file);
     let b = open_with(Some(&certificate));
-    let detail = expect_send_error(&b, &Side::new());
+    let detail = expect_send_error(&b, &CopyingEndpoint::new());
     assert!(detail.contains("ended TLS"), "{detail}");
-    let detail = expect_send_error(&Side::new(), &b);
+    let detail = expect_send_error(&CopyingEndpoint::new(), &b);
     assert!(detail.contains("UnknownIssuer"), "{detail}");
 }
 
@@ -84,9 +85,9 @@ fn certificates_of_another_authority_are_rejected() {
 fn expired_certificates_are_rejected() {
     let old = authority().sign(|params| params.not_after = date_time_ymd(2001, 1, 1));
     let a = open_with(Some(&old));
-    let detail = expect_send_error(&Side::new(), &a);
+    let detail = expect_send_error(&CopyingEndpoint::new(), &a);
     assert!(detail.contains("xpired"), "{detail}");
-    let detail = expect_send_error(&a, &Side::new());
+    let detail = expect_send_error(&a, &CopyingEndpoint::new());
     assert!(detail.contains("CertificateExpired"), "{detail}");
 }
 
@@ -97,11 +98,11 @@ fn a_certificate_must_match_the_address_connected_to() {
         params.subject_alt_names = vec![SanType::IpAddress(address)];
     };
     let a = open_with(Some(&authority().sign(other_address)));
-    let b = Side::new();
+    let b = CopyingEndpoint::new();
     let detail = expect_send_error(&b, &a);
     assert!(detail.contains("not valid for"), "{detail}");
     // The side can connect to other peers.
-    exchange(&a, &Side::new());
+    exchange(&a, &CopyingEndpoint::new());
 }
 
 #[test]
@@ -129,7 +130,7 @@ fn certificates_on_both_sides_must_have_the_configured_name() {
 /// Connects a TLS client that is no endpoint, with or without a certificate, and with these TLS
 /// versions. Returns the text of the error, or "a response".
 fn raw_tls_client(
-    side: &Side,
+    side: &CopyingEndpoint,
     certificate: Option<&Certificate>,
     versions: &[&'static SupportedProtocolVersion],
 ) -> String {
@@ -161,8 +162,8 @@ fn raw_tls_client(
             Err(cause) => cause.to_string(),
         }
     });
-    crate::side::until(|| {
-        side.drive();
+    until(|| {
+        side.progress();
         client.is_finished().then_some(())
     });
     client.join().unwrap()
@@ -170,7 +171,7 @@ fn raw_tls_client(
 
 #[test]
 fn clients_without_a_certificate_or_with_an_older_tls_version_are_rejected() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (CopyingEndpoint::new(), CopyingEndpoint::new());
     let outcome = raw_tls_client(&a, None, &[&version::TLS13]);
     assert!(outcome.contains("CertificateRequired"), "{outcome}");
     let outcome = raw_tls_client(&a, Some(default_certificate()), &[&version::TLS12]);

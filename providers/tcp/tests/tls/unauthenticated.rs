@@ -4,8 +4,9 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
 use proptest::prelude::*;
+use selvedge_testkit::local::until;
 
-use crate::side::{Side, exchange, until};
+use crate::endpoint::{CopyingEndpoint, exchange};
 
 /// Returns the hello request of a stock libfabric that listens at a port.
 pub(crate) fn hello(port: u16) -> Vec<u8> {
@@ -18,11 +19,11 @@ pub(crate) fn hello(port: u16) -> Vec<u8> {
     bytes
 }
 
-fn wait_for_close(side: &Side, mut stream: TcpStream) -> Vec<u8> {
+fn wait_for_close(side: &CopyingEndpoint, mut stream: TcpStream) -> Vec<u8> {
     stream.set_nonblocking(true).unwrap();
     let mut received = Vec::new();
     until(|| {
-        side.drive();
+        side.progress();
         let mut bytes = [0; 4096];
         match stream.read(&mut bytes) {
             Ok(0) => return Some(()),
@@ -37,7 +38,7 @@ fn wait_for_close(side: &Side, mut stream: TcpStream) -> Vec<u8> {
 
 #[test]
 fn plaintext_connections_get_an_alert_and_are_closed() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (CopyingEndpoint::new(), CopyingEndpoint::new());
     exchange(&a, &b);
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &hello(1000), &[255; 300]] {
         let mut stream = TcpStream::connect(a.addr()).unwrap();
@@ -51,7 +52,7 @@ fn plaintext_connections_get_an_alert_and_are_closed() {
 #[test]
 fn connections_that_stall_during_the_tls_handshake_expire_and_do_not_block_peers() {
     let params = [("FI_TCP_PENDING", "8"), ("FI_TCP_CONNECT_TIMEOUT", "100ms")];
-    let a = Side::with(&params);
+    let a = CopyingEndpoint::with(&params);
     let mut slow: Vec<_> = (0..40)
         .map(|count| {
             let mut stream = TcpStream::connect(a.addr()).unwrap();
@@ -61,7 +62,7 @@ fn connections_that_stall_during_the_tls_handshake_expire_and_do_not_block_peers
             stream
         })
         .collect();
-    let b = Side::new();
+    let b = CopyingEndpoint::new();
     exchange(&b, &a);
     for stream in slow.drain(..) {
         wait_for_close(&a, stream);
@@ -82,7 +83,7 @@ proptest! {
         noise in prop::collection::vec(any::<u8>(), 1200),
     ) {
         thread_local! {
-            static SIDES: (Side, Side) = (Side::new(), Side::new());
+            static SIDES: (CopyingEndpoint, CopyingEndpoint) = (CopyingEndpoint::new(), CopyingEndpoint::new());
         }
         SIDES.with(|(a, b)| {
             let mut stream = TcpStream::connect(a.addr()).unwrap();
@@ -98,7 +99,7 @@ proptest! {
             let _ = stream.write_all(&sent);
             let _ = stream.shutdown(Shutdown::Write);
             for _ in 0..20 {
-                a.drive();
+                a.progress();
             }
             drop(stream);
             exchange(a, b);

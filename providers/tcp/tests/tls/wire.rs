@@ -5,8 +5,9 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use selvedge::{Context, Errno, FiAddr, Registry};
+use selvedge_testkit::local::until;
 
-use crate::side::{Side, exchange, pattern, until};
+use crate::endpoint::{CopyingEndpoint, exchange, pattern};
 
 /// A relay between two endpoints, for any number of connections.
 pub(crate) struct Relay {
@@ -72,7 +73,7 @@ fn pass_on(mut src: TcpStream, mut dest: TcpStream, modify: Modify, log: &Mutex<
 }
 
 /// Sends a message from `a` to `b` through a relay.
-fn exchange_through(relay: SocketAddr, a: &Side, b: &Side, bytes: &[u8]) {
+fn exchange_through(relay: SocketAddr, a: &CopyingEndpoint, b: &CopyingEndpoint, bytes: &[u8]) {
     let dest = a.insert(relay);
     let buffer = b.trecv(FiAddr::UNSPEC, 5, bytes.len(), 2);
     a.tsend(dest, 5, bytes, 1).unwrap();
@@ -81,13 +82,13 @@ fn exchange_through(relay: SocketAddr, a: &Side, b: &Side, bytes: &[u8]) {
     assert_eq!(buffer.bytes(), bytes);
 }
 
-fn plain() -> Side {
+fn plain() -> CopyingEndpoint {
     let registry = Registry::new().with(&selvedge_tcp::PROVIDER);
     let hints = selvedge::Hints::new()
         .caps(selvedge::Caps::TAGGED)
         .ep_type(selvedge::info::EpType::Rdm)
         .src_addr("127.0.0.1:0".parse().unwrap());
-    Side::open(&registry.infos(&hints).unwrap()[0])
+    CopyingEndpoint::open(&registry.infos(&hints).unwrap()[0])
 }
 
 #[test]
@@ -97,7 +98,7 @@ fn tls_payloads_are_not_readable_on_the_wire() {
     // Without TLS the relay must find the text.
     let sides = [
         ([plain(), plain()], true),
-        ([Side::new(), Side::new()], false),
+        ([CopyingEndpoint::new(), CopyingEndpoint::new()], false),
     ];
     for ([a, b], is_readable) in sides {
         let relay = Relay::new(b.addr(), |_, _| true);
@@ -116,9 +117,9 @@ fn tls_payloads_are_not_readable_on_the_wire() {
 /// Records are encrypted while the socket has no room for all of them.
 #[test]
 fn messages_delayed_by_backpressure_arrive_unchanged() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (CopyingEndpoint::new(), CopyingEndpoint::new());
     exchange(&a, &b);
-    let dest = a.insert_peer(&b);
+    let dest = a.insert_endpoint(&b);
     let bytes = |number: u64| pattern(number as usize, 2049 + (number as usize * 1009) % 60_000);
     let buffers: Vec<_> = (0..600)
         .map(|number| b.trecv(FiAddr::UNSPEC, number, bytes(number).len(), number))
@@ -130,7 +131,7 @@ fn messages_delayed_by_backpressure_arrive_unchanged() {
     // sides changes the thread's count of sent bytes, which must not change the records.
     let (c, d) = (plain(), plain());
     for _ in 0..100 {
-        a.drive();
+        a.progress();
         exchange(&c, &d);
     }
     let mut sent = 0;
@@ -155,7 +156,11 @@ const PAYLOAD_OFFSET: usize = 100_000;
 
 /// Returns the error of a large message whose bytes a relay modifies.
 fn large_message_error(modify: Modify) -> String {
-    let (a, b, c) = (Side::new(), Side::new(), Side::new());
+    let (a, b, c) = (
+        CopyingEndpoint::new(),
+        CopyingEndpoint::new(),
+        CopyingEndpoint::new(),
+    );
     let relay = Relay::new(b.addr(), modify);
     let dest = a.insert(relay.addr);
     let bytes = pattern(1, 8 << 20);
@@ -195,10 +200,10 @@ fn a_modified_tls_record_ends_the_connection() {
 /// A stream that ends without close_notify is truncated.
 #[test]
 fn a_close_without_close_notify_is_an_error() {
-    let (a, b) = (Side::new(), Side::new());
+    let (a, b) = (CopyingEndpoint::new(), CopyingEndpoint::new());
     let relay = Relay::new(b.addr(), |_, bytes| !bytes.starts_with(&[23, 3, 3, 0x40]));
     exchange_through(relay.addr, &a, &b, b"small");
-    let from_a = b.insert_peer(&a);
+    let from_a = b.insert_endpoint(&a);
     b.trecv(from_a, 6, 8, 6);
     let dest = a.insert(relay.addr);
     // Complete records arrive, and then no more bytes.

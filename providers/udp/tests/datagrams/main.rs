@@ -1,21 +1,19 @@
 //! Datagrams between endpoints of one process, and with plain sockets.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
-#![expect(unsafe_code, reason = "tests of the raw API")]
 
-mod side;
+mod endpoint;
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use selvedge::cq::{self, Entry};
+use selvedge::cq::Entry;
 use selvedge::eq::Event;
-use selvedge::{
-    Address, Bindings, Caps, CompletionFlags, Context, Errno, FiAddr, OpFlags, av, wait,
-};
+use selvedge::{Address, Caps, CompletionFlags, Context, Errno, FiAddr, OpFlags, wait};
+use selvedge_testkit::local::{LocalEndpoint, open_domain, until};
 
-use side::{Side, until};
+use endpoint::DatagramEndpoint;
 
 fn bytes(number: usize, len: usize) -> Vec<u8> {
     (0..len)
@@ -27,12 +25,13 @@ fn bytes(number: usize, len: usize) -> Vec<u8> {
 fn datagrams_of_every_size_arrive_whole_with_their_sources() {
     for addr in ["127.0.0.1:0", "[::1]:0"] {
         let caps = Caps::MSG | Caps::SOURCE;
-        let [sender, receiver] = [(); 2].map(|()| Side::open_with(caps, addr, wait::Object::None));
+        let [sender, receiver] =
+            [(); 2].map(|()| DatagramEndpoint::open_with(caps, addr, wait::Object::None));
         let (dest, sender_addr) = (
             sender.insert(receiver.addr()),
             receiver.insert(sender.addr()),
         );
-        let max = sender.info.ep_attr.max_msg_size;
+        let max = sender.context.info().ep_attr.max_msg_size;
         for (number, len) in [0, 1, 8, 1000, max].into_iter().enumerate() {
             let buffer = receiver.recv(max, 7);
             sender.send(dest, &bytes(number, len), 3);
@@ -53,7 +52,7 @@ fn datagrams_of_every_size_arrive_whole_with_their_sources() {
 
 #[test]
 fn unreceived_datagrams_stay_queued_in_order() {
-    let [sender, receiver] = [(); 2].map(|()| Side::new());
+    let [sender, receiver] = [(); 2].map(|()| DatagramEndpoint::new());
     let dest = sender.insert(receiver.addr());
     for number in 0..3 {
         sender.send(dest, &bytes(number, 100), 0);
@@ -71,7 +70,7 @@ fn unreceived_datagrams_stay_queued_in_order() {
 #[test]
 fn many_datagrams_are_sent_and_received_in_batches() {
     const RUN: usize = 100;
-    let [sender, receiver] = [(); 2].map(|()| Side::new());
+    let [sender, receiver] = [(); 2].map(|()| DatagramEndpoint::new());
     let dest = sender.insert(receiver.addr());
     let buffers: Vec<_> = (0..RUN)
         .map(|index| receiver.recv(64, index as u64))
@@ -91,7 +90,7 @@ fn many_datagrams_are_sent_and_received_in_batches() {
 
 #[test]
 fn a_datagram_larger_than_its_receive_is_truncated_and_the_excess_counted() {
-    let [sender, receiver] = [(); 2].map(|()| Side::new());
+    let [sender, receiver] = [(); 2].map(|()| DatagramEndpoint::new());
     let dest = sender.insert(receiver.addr());
     let buffer = receiver.recv(10, 5);
     sender.send(dest, &bytes(1, 100), 0);
@@ -103,7 +102,7 @@ fn a_datagram_larger_than_its_receive_is_truncated_and_the_excess_counted() {
 
 #[test]
 fn a_plain_socket_is_a_peer() {
-    let side = Side::new();
+    let side = DatagramEndpoint::new();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket
         .set_read_timeout(Some(Duration::from_secs(30)))
@@ -124,9 +123,9 @@ fn a_plain_socket_is_a_peer() {
 
 #[test]
 fn an_unknown_source_is_reported_with_its_address_on_request() {
-    let sender = Side::new();
+    let sender = DatagramEndpoint::new();
     let caps = Caps::MSG | Caps::SOURCE | Caps::SOURCE_ERR;
-    let receiver = Side::open_with(caps, "127.0.0.1:0", wait::Object::None);
+    let receiver = DatagramEndpoint::open_with(caps, "127.0.0.1:0", wait::Object::None);
     let dest = sender.insert(receiver.addr());
     let buffer = receiver.recv(8, 1);
     sender.send(dest, &bytes(0, 8), 0);
@@ -139,7 +138,7 @@ fn an_unknown_source_is_reported_with_its_address_on_request() {
 
 #[test]
 fn injected_bytes_may_be_overwritten_at_once_even_when_queued() {
-    let [sender, receiver] = [(); 2].map(|()| Side::new());
+    let [sender, receiver] = [(); 2].map(|()| DatagramEndpoint::new());
     let dest = sender.insert(receiver.addr());
     let buffers: Vec<_> = (0..40).map(|index| receiver.recv(16, index)).collect();
     for number in 0..40 {
@@ -156,9 +155,9 @@ fn injected_bytes_may_be_overwritten_at_once_even_when_queued() {
 
 #[test]
 fn unsupported_operations_and_sizes_are_rejected() {
-    let side = Side::new();
+    let side = DatagramEndpoint::new();
     let dest = side.insert("127.0.0.1:9".parse().unwrap());
-    let max = side.info.ep_attr.max_msg_size;
+    let max = side.context.info().ep_attr.max_msg_size;
     let send = |len: usize, flags| side.try_send(dest, &vec![0; len], 0, flags);
     assert_eq!(send(max + 1, OpFlags::empty()), Err(Errno::MsgSize));
     for flag in [
@@ -177,7 +176,7 @@ fn unsupported_operations_and_sizes_are_rejected() {
 
 #[test]
 fn an_unreachable_destination_is_an_error_and_later_datagrams_are_sent() {
-    let [sender, receiver] = [(); 2].map(|()| Side::new());
+    let [sender, receiver] = [(); 2].map(|()| DatagramEndpoint::new());
     // An endpoint at the loopback interface reaches no other host.
     let unreachable = sender.insert("192.0.2.77:9".parse().unwrap());
     let reachable = sender.insert(receiver.addr());
@@ -194,7 +193,7 @@ fn an_unreachable_destination_is_an_error_and_later_datagrams_are_sent() {
 
 #[test]
 fn a_cancelled_receive_takes_no_datagram() {
-    let [sender, receiver] = [(); 2].map(|()| Side::new());
+    let [sender, receiver] = [(); 2].map(|()| DatagramEndpoint::new());
     let dest = sender.insert(receiver.addr());
     receiver.recv(8, 1);
     let buffer = receiver.recv(8, 2);
@@ -208,10 +207,10 @@ fn a_cancelled_receive_takes_no_datagram() {
 
 #[test]
 fn a_parked_thread_is_woken_by_a_datagram_and_by_a_receive_for_a_queued_one() {
-    let sender = Side::new();
-    let receiver = Side::open_with(Caps::MSG, "127.0.0.1:0", wait::Object::Unspec);
+    let sender = DatagramEndpoint::new();
+    let receiver = DatagramEndpoint::open_with(Caps::MSG, "127.0.0.1:0", wait::Object::Unspec);
     let dest = sender.insert(receiver.addr());
-    let cq = &receiver.cq;
+    let cq = receiver.cq();
     let wait = || {
         let mut entry = [Entry::default()];
         let found = cq.wait(&mut entry, Some(Duration::from_secs(30)));
@@ -228,7 +227,7 @@ fn a_parked_thread_is_woken_by_a_datagram_and_by_a_receive_for_a_queued_one() {
     sender.ep.inject(&bytes(0, 8), dest, None).unwrap();
     let mut entry = [Entry::default()];
     let timed_out = receiver
-        .cq
+        .cq()
         .wait(&mut entry, Some(Duration::from_millis(20)));
     assert_eq!(timed_out, Err(Errno::Again));
     receiver.recv(8, 2);
@@ -237,7 +236,7 @@ fn a_parked_thread_is_woken_by_a_datagram_and_by_a_receive_for_a_queued_one() {
 
 #[test]
 fn members_receive_multicast_until_they_leave() {
-    let [sender, receiver, second_receiver] = [(); 3].map(|()| Side::new());
+    let [sender, receiver, second_receiver] = [(); 3].map(|()| DatagramEndpoint::new());
     let port = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = port.local_addr().unwrap().port();
     let group: SocketAddr = format!("239.255.77.{}:{port}", port % 250 + 1)
@@ -269,7 +268,7 @@ fn members_receive_multicast_until_they_leave() {
         sender.send(dest, b"again", 0);
         sender.next();
         let mut entry = [Entry::default()];
-        (second_receiver.cq.read(&mut entry) == Ok(1)).then_some(())
+        (second_receiver.cq().read(&mut entry) == Ok(1)).then_some(())
     });
     assert_eq!(buffers[1].bytes(), b"again");
     receiver.assert_no_completion();
@@ -282,14 +281,11 @@ fn members_receive_multicast_until_they_leave() {
 
 #[test]
 fn an_invalid_source_address_fails_with_its_value() {
-    let side = Side::new();
+    let side = DatagramEndpoint::new();
     for text in ["localhost:24601", "127.0.0.1:99999", "fi_shm://here"] {
-        let mut info = side.info.clone();
+        let mut info = side.context.info().clone();
         info.src_addr = Some(text.parse().unwrap());
-        let domain = info.open().unwrap();
-        let cq = domain.cq(&cq::Attr::default()).unwrap();
-        let av = domain.av(&av::Attr::default()).unwrap();
-        let error = domain.endpoint(&info, Bindings::new(cq, av)).unwrap_err();
+        let error = LocalEndpoint::try_open(&open_domain(&info).unwrap(), |_, _| ()).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval, "{error}");
         assert!(error.to_string().contains(text), "{error}");
     }

@@ -10,9 +10,9 @@ use selvedge_testkit::usage::{Usage, private_after_trim};
 
 use super::{HostilePeer, Scenario, packet};
 use crate::connect::unique;
+use crate::endpoint::{ANY, Kind, NumberedEndpoint};
 use crate::peer_failure::Random;
 use crate::process::alone;
-use crate::side::{ANY, Kind, Side};
 
 impl HostilePeer {
     /// Takes one random step of a peer. Most steps are valid.
@@ -128,7 +128,7 @@ impl HostilePeer {
 fn peers_are_cut_off_while_others_are_polled() {
     alone(|| {
         let nonce = Box::new(9_u64);
-        let (mut target, mut other) = (Side::new(), Side::new());
+        let (mut target, mut other) = (NumberedEndpoint::new(), NumberedEndpoint::new());
         let mut hostile_peer = HostilePeer::connect(&mut target, &unique("first"), 5, &nonce);
         let to_target = other.insert(target.name());
         other.send(Kind::Delivered, to_target, 8, 1).unwrap();
@@ -151,7 +151,10 @@ fn peers_are_cut_off_while_others_are_polled() {
 fn empty_unexpected_messages_are_bounded() {
     alone(|| {
         let params = [("FI_SHM_UNEXPECTED_SIZE", "64k")];
-        let (mut target, nonce) = (Side::with_params(None, &params), Box::new(9_u64));
+        let (mut target, nonce) = (
+            NumberedEndpoint::with_params(None, &params),
+            Box::new(9_u64),
+        );
         let mut hostile_peer = HostilePeer::connect(&mut target, &unique("flood"), 5, &nonce);
         let before = private_after_trim().unwrap();
         for _ in 0..200_000 {
@@ -245,7 +248,7 @@ pub(super) struct GuardedRegion {
 }
 
 #[expect(unsafe_code, reason = "registers memory that is never freed")]
-pub(super) fn guarded_region(target: &Side) -> GuardedRegion {
+pub(super) fn guarded_region(target: &NumberedEndpoint) -> GuardedRegion {
     let pages: &'static [AtomicU64] = (0..3 * 512)
         .map(|_| 0xabcd.into())
         .collect::<Vec<_>>()
@@ -279,7 +282,7 @@ impl GuardedRegion {
 }
 
 /// Receives the messages of a disconnected peer, and drops the failed completions.
-fn drain_disconnected_peer(target: &mut Side, peer_addr: FiAddr) {
+fn drain_disconnected_peer(target: &mut NumberedEndpoint, peer_addr: FiAddr) {
     target.until(|target| target.send(Kind::Inject, peer_addr, 1, 0) == Err(Errno::NotConn));
     for kind in [Kind::Msg, Kind::Tagged] {
         target.until(|target| match target.recv(kind, peer_addr, 3000, ANY) {

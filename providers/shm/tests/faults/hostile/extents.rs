@@ -5,8 +5,8 @@ use selvedge_shm::smr::cmd_queue::Sender;
 
 use super::{HostilePeer, Scenario};
 use crate::connect::unique;
+use crate::endpoint::Kind;
 use crate::process::alone;
-use crate::side::Kind;
 
 /// Sends the RTS of an untagged message of `len` bytes at an address.
 fn push_rts(tx: &mut Sender, addr: u64, len: u64) {

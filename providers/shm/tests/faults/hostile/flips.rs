@@ -19,8 +19,8 @@ use selvedge_shm::smr::layout::VERSION;
 use super::{HostileConnection, KEYS, SIZES, Scenario, hello, packet};
 use crate::atomics::KEY;
 use crate::connect::unique;
+use crate::endpoint::NumberedEndpoint;
 use crate::process::alone;
-use crate::side::Side;
 
 /// Bytes of a region, and the offset of its first command, in words.
 const TOTAL: usize = (COMMANDS + 8 * (SIZES.cmd_count + 32)) * 8 + 4096 + SIZES.inject_size;
@@ -72,7 +72,7 @@ struct Flipper {
 }
 
 impl Flipper {
-    fn connect(target: &mut Side, name: &str, nonce: &u64, chunk: &Chunk) -> Self {
+    fn connect(target: &mut NumberedEndpoint, name: &str, nonce: &u64, chunk: &Chunk) -> Self {
         let (hostile, outbox) = (HostileConnection::connect(target), RawRegion::create());
         let (_, bell) = Doorbell::create().unwrap();
         let mut hello = hello(name, 5, nonce);

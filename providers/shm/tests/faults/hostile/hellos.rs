@@ -11,9 +11,9 @@ use selvedge_testkit::usage::{Usage, private_after_trim};
 
 use super::{BLOCK, HostileConnection, HostilePeer, RELEASE, Scenario, hello, packet, region};
 use crate::connect::unique;
+use crate::endpoint::{Kind, NumberedEndpoint};
 use crate::peer_failure::Random;
 use crate::process::alone;
-use crate::side::{Kind, Side};
 
 #[test]
 fn garbled_hellos_are_refused_and_leak_nothing() {
@@ -175,7 +175,7 @@ fn silent_connections_do_not_keep_others_out() {
         for round in 0..10 {
             silent.extend((0..50).map(|_| HostileConnection::connect(&scenario.target)));
             scenario.expect_traffic();
-            let mut late = Side::new();
+            let mut late = NumberedEndpoint::new();
             let to_target = late.insert(scenario.target.name());
             scenario
                 .target
@@ -201,9 +201,9 @@ fn silent_connections_do_not_keep_others_out() {
 #[test]
 fn every_peer_with_a_hello_is_connected_however_few_connections_are_kept() {
     alone(|| {
-        let mut side = Side::with_params(None, &[("FI_SHM_PENDING", "1")]);
+        let mut side = NumberedEndpoint::with_params(None, &[("FI_SHM_PENDING", "1")]);
         let name = side.name();
-        let mut others: Vec<_> = (0..40).map(|_| Side::new()).collect();
+        let mut others: Vec<_> = (0..40).map(|_| NumberedEndpoint::new()).collect();
         for (number, other) in others.iter_mut().enumerate() {
             let to_side = other.insert(&name);
             other.send(Kind::Tagged, to_side, 8, number as u64).unwrap();

@@ -25,8 +25,8 @@ use selvedge_shm::smr::resp_queue::RespSender;
 use selvedge_shm::smr::{Attr, PeerRegion, Region, Sizes};
 use selvedge_testkit::shm_peer::{self, BLOCK, BOUNCE, Hello, KEYS, PeerSocket, RELEASE, Received};
 
+use crate::endpoint::{Kind, NumberedEndpoint, content};
 use crate::peer_failure::Random;
-use crate::side::{Kind, Side, content};
 
 const SIZES: Sizes = Sizes {
     cmd_count: 256,
@@ -42,8 +42,8 @@ pub(crate) const PROOF: u32 = 11;
 
 /// Two well-behaved endpoints, of which hostile peers attack `target`.
 pub(crate) struct Scenario {
-    pub(crate) target: Side,
-    other: Side,
+    pub(crate) target: NumberedEndpoint,
+    other: NumberedEndpoint,
     to_target: FiAddr,
     number: u64,
 }
@@ -55,7 +55,10 @@ impl Scenario {
 
     /// Opens a target with these parameters, and another endpoint.
     fn with_params(params: &[(&str, &str)]) -> Self {
-        let (target, other) = (Side::with_params(None, params), Side::new());
+        let (target, other) = (
+            NumberedEndpoint::with_params(None, params),
+            NumberedEndpoint::new(),
+        );
         let to_target = other.insert(target.name());
         let mut scenario = Self {
             target,
@@ -100,7 +103,7 @@ impl HostileConnection {
         Self { socket }
     }
 
-    pub(crate) fn connect(target: &Side) -> Self {
+    pub(crate) fn connect(target: &NumberedEndpoint) -> Self {
         let socket = PeerSocket::connect(&target.name()).unwrap();
         Self { socket }
     }
@@ -142,7 +145,7 @@ impl HostileConnection {
 
     /// Makes progress on the target until it has closed the connection.
     #[track_caller]
-    pub(crate) fn expect_cut_off_by(&self, target: &mut Side) {
+    pub(crate) fn expect_cut_off_by(&self, target: &mut NumberedEndpoint) {
         target.until(|_| self.receive().is_none());
     }
 }
@@ -199,12 +202,17 @@ struct HostilePeer {
 }
 
 impl HostilePeer {
-    fn connect(target: &mut Side, name: &str, incarnation: u128, nonce: &u64) -> Self {
+    fn connect(target: &mut NumberedEndpoint, name: &str, incarnation: u128, nonce: &u64) -> Self {
         Self::connect_with(target, &hello(name, incarnation, nonce), |_| {})
     }
 
     /// Connects a peer that announces the key entries of a chunk.
-    fn connect_with_keys(target: &mut Side, name: &str, nonce: &u64, chunk: &Chunk) -> Self {
+    fn connect_with_keys(
+        target: &mut NumberedEndpoint,
+        name: &str,
+        nonce: &u64,
+        chunk: &Chunk,
+    ) -> Self {
         let mut hello = hello(name, 5, nonce);
         hello[68..72].copy_from_slice(&1_u32.to_le_bytes());
         Self::connect_with(target, &hello, |hostile| {
@@ -215,7 +223,7 @@ impl HostilePeer {
     }
 
     fn connect_with(
-        target: &mut Side,
+        target: &mut NumberedEndpoint,
         hello: &[u8],
         send_more: impl FnOnce(&HostileConnection),
     ) -> Self {

@@ -13,9 +13,9 @@ use super::segments::push_rts;
 use super::{HostilePeer, Scenario};
 use crate::atomics::{KEY, Protocol, RemoteWord, poll};
 use crate::connect::unique;
+use crate::endpoint::{Kind, NumberedEndpoint};
 use crate::peer_failure::Random;
 use crate::process::alone;
-use crate::side::{Kind, Side};
 
 /// Statuses of a response.
 const DONE: u32 = 0;
@@ -51,7 +51,7 @@ impl Operation {
     ];
 
     /// Posts the operation, and returns its context.
-    fn post(self, target: &mut Side, peer_addr: FiAddr) -> u64 {
+    fn post(self, target: &mut NumberedEndpoint, peer_addr: FiAddr) -> u64 {
         let segment = |len| RmaIov {
             addr: 0,
             len,
@@ -185,7 +185,7 @@ struct ForgingPeer {
 }
 
 impl ForgingPeer {
-    fn connect(target: &mut Side, name: &str) -> Self {
+    fn connect(target: &mut NumberedEndpoint, name: &str) -> Self {
         let (mut chunk, nonce) = (Chunk::create(0).unwrap(), Box::new(9_u64));
         let entry = KeyEntry {
             key: KEY,
@@ -209,7 +209,7 @@ impl ForgingPeer {
 
     /// Waits for the target's request of the operation, and returns the number of the request.
     #[track_caller]
-    fn take_number(&mut self, target: &Side, operation: Operation) -> u32 {
+    fn take_number(&mut self, target: &NumberedEndpoint, operation: Operation) -> u32 {
         loop {
             assert!(poll(target).is_none());
             if let Some(slot) = self.rx.peek() {
@@ -221,7 +221,7 @@ impl ForgingPeer {
     }
 
     /// Makes progress until the target has closed the connection, and returns its completions.
-    fn wait_for_cut_off(&self, target: &Side) -> Vec<(u64, Option<Errno>)> {
+    fn wait_for_cut_off(&self, target: &NumberedEndpoint) -> Vec<(u64, Option<Errno>)> {
         let mut done = Vec::new();
         let mut is_over = false;
         while !std::mem::replace(&mut is_over, self.hostile_peer.hostile.receive().is_none()) {
@@ -232,7 +232,7 @@ impl ForgingPeer {
 }
 
 /// The context of a completion, and its error if it has one.
-fn completed(target: &Side) -> Option<(u64, Option<Errno>)> {
+fn completed(target: &NumberedEndpoint) -> Option<(u64, Option<Errno>)> {
     poll(target).map(|outcome| match outcome {
         Ok(entry) => (entry.context.0, None),
         Err(error) => (error.entry.context.0, Some(error.errno)),

@@ -9,9 +9,9 @@ use selvedge_testkit::usage::private_after_trim;
 use super::commands::{KEY, guarded_region};
 use super::{BOUNCE, HostilePeer, Scenario};
 use crate::connect::unique;
+use crate::endpoint::{Kind, NumberedEndpoint};
 use crate::peer_failure::Random;
 use crate::process::alone;
-use crate::side::{Kind, Side};
 
 #[test]
 fn pending_rendezvous_to_a_peer_that_is_cut_off_are_void() {
@@ -191,7 +191,7 @@ fn endless_rendezvous_without_bytes_cut_off_their_peer() {
 }
 
 /// Fills the sockets to the target's peers with packets about special memory, which no peer reads.
-fn fill_sockets(target: &mut Side) {
+fn fill_sockets(target: &mut NumberedEndpoint) {
     for block in 1000..1400 {
         let access = MrAccess::REMOTE_READ;
         target.alloc(block, 4096, access).unwrap();

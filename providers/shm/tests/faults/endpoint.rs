@@ -1,23 +1,26 @@
-//! `Side`: an endpoint with its queue and address vector, and the buffers of its operations.
+//! `NumberedEndpoint`: an endpoint with numbered operations, which keeps their buffers.
 
 #![expect(unsafe_code, reason = "tests of the raw API")]
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::info::EpType;
-use selvedge::param::Params;
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{
-    Address, AddressVector, Allocation, Bindings, Caps, CompletionQueue, Context, Desc, Domain,
-    Endpoint, Errno, Error, FiAddr, Hints, Info, Iov, IovMut, MrAccess, MsgExt, OpFlags, Registry,
-    TagMatch, TaggedExt, alloc, av, cq, msg, tagged, wait,
+    Address, AddressVector, Allocation, Caps, CompletionQueue, Context, Domain, Endpoint, Errno,
+    Error, FiAddr, Hints, Info, Iov, IovMut, MrAccess, OpFlags, TagMatch, alloc, av, cq, msg,
+    tagged, wait,
 };
+use selvedge_testkit::domain::{DomainContext, EndpointConfig};
+use selvedge_testkit::local::{self, LocalEndpoint, open_domain, until};
+use selvedge_testkit::op;
 
 /// A kind of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,17 +52,23 @@ impl Kind {
     }
 }
 
-/// An endpoint and its objects. The fields are dropped in order: the endpoint before the buffers.
-pub(crate) struct Side {
-    pub(crate) ep: Arc<dyn Endpoint>,
-    pub(crate) cq: Arc<dyn CompletionQueue>,
-    pub(crate) av: Arc<dyn AddressVector>,
-    pub(crate) domain: Arc<dyn Domain>,
+/// An endpoint, the buffers of its operations, and its unread completions. A number identifies an
+/// operation. The fields are dropped in order: the endpoint before the buffers.
+pub(crate) struct NumberedEndpoint {
+    local: LocalEndpoint,
     /// Blocks of special memory, by the numbers that the tests choose.
     pub(crate) blocks: HashMap<u64, Arc<dyn Allocation>>,
     sent: HashMap<u64, Buffer>,
     posted: HashMap<u64, Box<[u8]>>,
     events: VecDeque<Event>,
+}
+
+impl Deref for NumberedEndpoint {
+    type Target = LocalEndpoint;
+
+    fn deref(&self) -> &LocalEndpoint {
+        &self.local
+    }
 }
 
 /// The buffer of a send. Dropping it overwrites its bytes, so that a late reader does not read the
@@ -72,7 +81,7 @@ impl Drop for Buffer {
     }
 }
 
-/// The handles of a side.
+/// The handles of an endpoint.
 pub(crate) type Handles = (
     Arc<dyn Endpoint>,
     Arc<dyn CompletionQueue>,
@@ -106,16 +115,12 @@ impl Event {
 }
 
 pub(crate) fn info(ep_type: EpType, params: &[(&str, &str)]) -> Info {
-    let params: Params = params.iter().copied().collect();
-    let registry = Registry::new()
-        .with(&selvedge_shm::PROVIDER)
-        .with_params(params);
     let caps = Caps::MSG | Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV;
     let hints = Hints::new().caps(caps).ep_type(ep_type);
-    registry.infos(&hints).unwrap().remove(0)
+    local::info(&selvedge_shm::PROVIDER, params, &hints)
 }
 
-impl Side {
+impl NumberedEndpoint {
     /// Opens an endpoint under the default name.
     pub(crate) fn new() -> Self {
         Self::with_params(None, &[])
@@ -130,7 +135,7 @@ impl Side {
     }
 
     pub(crate) fn open(name: Option<&str>, info: &Info) -> Result<Self, Error> {
-        Self::open_waiting(name, info, wait::Object::None)
+        Self::open_with(name, info, |_, _| ())
     }
 
     /// Opens an endpoint with a queue that a thread can wait at. The thread parks without spinning.
@@ -142,32 +147,30 @@ impl Side {
         let mut attr = cq::Attr::default();
         attr.wait_obj = wait_obj;
         attr.spin_time = Some(Duration::ZERO);
-        Self::open_with_attrs(name, info, &attr, &av::Attr::default())
+        Self::open_with(name, info, |domain, config| {
+            config.rx = Some(domain.queue_with(&attr).unwrap());
+        })
     }
 
     /// Opens an endpoint with an address vector of these attributes.
     pub(crate) fn open_with_av_attr(
         name: Option<&str>,
         info: &Info,
-        av_attr: &av::Attr,
+        attr: &av::Attr,
     ) -> Result<Self, Error> {
-        Self::open_with_attrs(name, info, &cq::Attr::default(), av_attr)
+        Self::open_with(name, info, |domain, config| {
+            config.av = Some(domain.domain().av(attr).unwrap());
+        })
     }
 
-    fn open_with_attrs(
+    fn open_with(
         name: Option<&str>,
         info: &Info,
-        cq_attr: &cq::Attr,
-        av_attr: &av::Attr,
+        configure: impl FnOnce(&DomainContext, &mut EndpointConfig),
     ) -> Result<Self, Error> {
         let mut info = info.clone();
         info.src_addr = name.map(|name| Address::Str(name.into()));
-        let domain = info.open()?;
-        let cq = domain.cq(cq_attr)?;
-        let av = domain.av(av_attr)?;
-        let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
-        let ep = domain.endpoint(&info, bind)?;
-        Ok(Self::from_handles(ep, cq, av, domain))
+        LocalEndpoint::try_open(&open_domain(&info)?, configure).map(Self::from)
     }
 
     /// Opens the contexts of a scalable endpoint called `name`.
@@ -175,53 +178,34 @@ impl Side {
         let mut info = info(EpType::Rdm, &[]);
         info.src_addr = Some(Address::Str(name.into()));
         (info.ep_attr.tx_ctx_cnt, info.ep_attr.rx_ctx_cnt) = (count, count);
-        let domain = info.open().unwrap();
-        let sep = domain.scalable_endpoint(&info).unwrap();
+        let domain = open_domain(&info).unwrap();
+        let sep = domain.domain().scalable_endpoint(&info).unwrap();
         let context = |index| {
-            let cq = domain.cq(&cq::Attr::default()).unwrap();
-            let av = domain.av(&av::Attr::default()).unwrap();
-            let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
-            let ep = sep.context(index, &info, bind).unwrap();
-            Self::from_handles(ep, cq, av, Arc::clone(&domain))
+            let context = LocalEndpoint::try_open(&domain, |_, config| {
+                config.context = Some((Arc::clone(&sep), index));
+            });
+            Self::from(context.unwrap())
         };
         (0..count).map(context).collect()
-    }
-
-    fn from_handles(
-        ep: Arc<dyn Endpoint>,
-        cq: Arc<dyn CompletionQueue>,
-        av: Arc<dyn AddressVector>,
-        domain: Arc<dyn Domain>,
-    ) -> Self {
-        Self {
-            ep,
-            cq,
-            av,
-            domain,
-            blocks: HashMap::new(),
-            sent: HashMap::new(),
-            posted: HashMap::new(),
-            events: VecDeque::new(),
-        }
     }
 
     /// Returns the handles. The buffers of outstanding operations are never freed.
     pub(crate) fn into_handles(self) -> Handles {
         std::mem::forget((self.sent, self.posted));
-        (self.ep, self.cq, self.av, self.domain)
-    }
-
-    pub(crate) fn domain(&self) -> &Arc<dyn Domain> {
-        &self.domain
+        (
+            Arc::clone(&self.local.ep),
+            Arc::clone(self.local.cq()),
+            Arc::clone(&self.local.av),
+            Arc::clone(self.local.domain()),
+        )
     }
 
     pub(crate) fn name(&self) -> String {
-        self.ep.address().unwrap().to_string()
+        self.address().to_string()
     }
 
     pub(crate) fn insert(&self, name: impl Display) -> FiAddr {
-        let address = Address::Str(name.to_string());
-        self.av.insert_one(&address).unwrap()
+        self.local.insert(&Address::Str(name.to_string()))
     }
 
     /// Sends message `number` of `len` bytes. The number is tag and context.
@@ -233,39 +217,25 @@ impl Side {
         number: u64,
     ) -> Result<(), Errno> {
         let bytes: Box<[u8]> = content(number, len).into();
-        let iov = [Iov::new(&bytes)];
-        let (context, desc) = (Context(number), [Desc::NONE]);
+        let tag = kind.is_tagged().then_some(number);
         let flags = match kind {
+            Kind::Inject | Kind::TaggedInject => {
+                let inject = op::inject(&bytes, dest, tag, None);
+                // SAFETY: an injected operation has no safety requirement.
+                return unsafe { inject.post(&*self.ep, OpFlags::DEFAULT) };
+            }
             Kind::Delivered => OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION,
-            _ => OpFlags::DEFAULT,
+            Kind::Msg | Kind::Tagged => OpFlags::DEFAULT,
         };
-        match kind {
-            Kind::Inject => return self.ep.inject(&bytes, dest, None),
-            Kind::TaggedInject => return self.ep.tinject(&bytes, dest, number, None),
-            _ if kind.is_tagged() => {
-                let msg = tagged::SendMsg {
-                    iov: &iov,
-                    desc: &desc,
-                    dest,
-                    tag: number,
-                    context,
-                    data: 0,
-                };
-                // SAFETY: the buffer is kept until its completion or the end of the endpoint.
-                unsafe { self.ep.tsendmsg(&msg, flags) }?;
-            }
-            _ => {
-                let msg = msg::SendMsg {
-                    iov: &iov,
-                    desc: &desc,
-                    dest,
-                    context,
-                    data: 0,
-                };
-                // SAFETY: as above.
-                unsafe { self.ep.sendmsg(&msg, flags) }?;
-            }
-        }
+        let msg = msg::SendMsg {
+            iov: &[Iov::new(&bytes)],
+            desc: &[],
+            dest,
+            context: Context(number),
+            data: 0,
+        };
+        // SAFETY: the buffer is kept until its completion or the end of the endpoint.
+        unsafe { op::send(msg, tag).post(&*self.ep, flags) }?;
         self.sent.insert(number, Buffer(bytes));
         Ok(())
     }
@@ -273,7 +243,7 @@ impl Side {
     /// Allocates special memory under the number `block`.
     pub(crate) fn alloc(&mut self, block: u64, len: usize, access: MrAccess) -> Result<(), Error> {
         let attr = alloc::Attr::new(access).with_key(block);
-        let memory = self.domain.alloc(len, &attr)?;
+        let memory = self.domain().alloc(len, &attr)?;
         self.blocks.insert(block, memory);
         Ok(())
     }
@@ -391,20 +361,19 @@ impl Side {
         number: u64,
     ) -> Result<(), Errno> {
         let mut bytes = vec![BLANK; len].into_boxed_slice();
-        let iov = IovMut::new(&mut bytes);
-        let context = Context(number);
-        match kind.is_tagged() {
-            true => {
-                let tag = match number {
-                    ANY => TagMatch::ANY,
-                    number => TagMatch::exact(number),
-                };
-                // SAFETY: the buffer is kept until its completion or the end of the endpoint.
-                unsafe { self.ep.trecv(iov, Desc::NONE, src, tag, context) }?;
-            }
-            // SAFETY: as above.
-            false => unsafe { self.ep.recv(iov, Desc::NONE, src, context) }?,
-        }
+        let tag = match number {
+            ANY => TagMatch::ANY,
+            number => TagMatch::exact(number),
+        };
+        let msg = msg::RecvMsg {
+            iov: &[IovMut::new(&mut bytes)],
+            desc: &[],
+            src,
+            context: Context(number),
+        };
+        let recv = op::recv(msg, kind.is_tagged().then_some(tag));
+        // SAFETY: the buffer is kept until its completion or the end of the endpoint.
+        unsafe { recv.post(&*self.ep, OpFlags::DEFAULT) }?;
         self.posted.insert(number, bytes);
         Ok(())
     }
@@ -429,16 +398,11 @@ impl Side {
     }
 
     fn read(&mut self) -> Option<Event> {
-        let (mut entry, mut src) = ([Entry::default()], [FiAddr::UNSPEC]);
-        match self.cq.read_from(&mut entry, &mut src) {
-            Ok(0) => None,
-            Ok(_) => Some(self.event(entry[0], src[0], None)),
-            Err(Errno::Avail) => {
-                let error = self.cq.read_err().unwrap();
-                Some(self.event(error.entry, error.src, Some(error)))
-            }
-            Err(errno) => panic!("{errno}"),
-        }
+        let (outcome, src) = self.local.poll_from()?;
+        Some(match outcome {
+            Ok(entry) => self.event(entry, src, None),
+            Err(error) => self.event(error.entry, src, Some(error)),
+        })
     }
 
     fn event(&mut self, entry: Entry, src: FiAddr, error: Option<ErrEntry>) -> Event {
@@ -467,7 +431,7 @@ impl Side {
     /// Parks until there is a completion, or until the timeout.
     pub(crate) fn park(&mut self, timeout: Option<Duration>) -> Option<Event> {
         let mut entry = [Entry::default()];
-        match self.cq.wait(&mut entry, timeout) {
+        match self.cq().wait(&mut entry, timeout) {
             Ok(_) => Some(self.event(entry[0], FiAddr::UNSPEC, None)),
             Err(Errno::Avail) => self.read(),
             Err(Errno::Again) => None,
@@ -481,9 +445,9 @@ impl Side {
             if let Some(event) = self.poll() {
                 return event;
             }
-            match self.cq.try_wait() {
+            match self.cq().try_wait() {
                 Ok(()) => {
-                    let fd = self.cq.wait_fd().unwrap();
+                    let fd = self.cq().wait_fd().unwrap();
                     let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
                     assert_eq!(poll(&mut fds, PollTimeout::NONE), Ok(1));
                 }
@@ -498,32 +462,28 @@ impl Side {
         self.next_with(&mut [])
     }
 
-    /// Makes progress on this side and on `others` until there is a completion.
+    /// Makes progress on this endpoint and on `others` until there is a completion.
     #[track_caller]
     pub(crate) fn next_with(&mut self, others: &mut [&mut Self]) -> Event {
-        let start = Instant::now();
-        loop {
-            if let Some(event) = self.poll() {
-                return event;
+        until(|| {
+            let event = self.poll();
+            if event.is_none() {
+                others.iter_mut().for_each(|other| other.drive());
             }
-            others.iter_mut().for_each(|other| other.drive());
-            assert!(start.elapsed() < STUCK_TIMEOUT, "no completion");
-            std::thread::yield_now();
-        }
+            event
+        })
     }
 
     /// Makes progress until `done` holds.
     #[track_caller]
     pub(crate) fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
-        let start = Instant::now();
-        while !done(self) {
-            self.drive();
-            assert!(
-                start.elapsed() < STUCK_TIMEOUT,
-                "the condition does not hold after {STUCK_TIMEOUT:?}"
-            );
-            std::thread::yield_now();
-        }
+        until(|| {
+            let is_done = done(self);
+            if !is_done {
+                self.drive();
+            }
+            is_done.then_some(())
+        });
     }
 
     /// Drops the completions with this context.
@@ -544,14 +504,23 @@ impl Side {
     }
 }
 
+impl From<LocalEndpoint> for NumberedEndpoint {
+    fn from(local: LocalEndpoint) -> Self {
+        Self {
+            local,
+            blocks: HashMap::new(),
+            sent: HashMap::new(),
+            posted: HashMap::new(),
+            events: VecDeque::new(),
+        }
+    }
+}
+
 /// The number of a receive that matches every tag.
 pub(crate) const ANY: u64 = u64::MAX;
 
 /// The initial bytes of receive buffers.
 const BLANK: u8 = 0xee;
-
-/// Time after which a test fails at the line where it waits. The watchdog reports no line.
-const STUCK_TIMEOUT: Duration = Duration::from_secs(100);
 
 /// Returns the bytes of message `number`. No two messages have the same bytes.
 pub(crate) fn content(number: u64, len: usize) -> Vec<u8> {
