@@ -18,7 +18,7 @@ use crate::completion::progress_list::ProgressList;
 use crate::domain::identity::{DomainId, OfDomain};
 use crate::fork_guard::ForkGuard;
 use crate::lock::{Lock, Mode};
-use crate::wait::{SPIN, WaitCondition, WaitObject};
+use crate::wait::{PollPolicy, WaitCondition, WaitObject};
 
 /// A completion queue for one or many endpoints.
 ///
@@ -61,11 +61,11 @@ impl CqRing {
     #[expect(unsafe_code, reason = "passes the promise about threads to the locks")]
     pub unsafe fn open(attr: &Attr, mode: Mode) -> Result<Arc<Self>, Error> {
         // SAFETY: passed on from the caller.
-        unsafe { Self::open_in_domain(attr, &DomainId::unnamed(), mode, SPIN) }
+        unsafe { Self::open_in_domain(attr, &DomainId::unnamed(), mode, PollPolicy::default()) }
     }
 
-    /// As [`Self::open`], for a domain; waiting threads poll for `spin` at most before they park,
-    /// unless the attributes specify a time.
+    /// As [`Self::open`], for a domain, whose threads poll with `policy`. A spin time in the attributes
+    /// takes precedence.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -77,13 +77,13 @@ impl CqRing {
         attr: &Attr,
         domain: &DomainId,
         mode: Mode,
-        spin: Duration,
+        policy: PollPolicy,
     ) -> Result<Arc<Self>, Error> {
         // SAFETY: the caller promises that no two threads use the queue at once; `read` and `push`
         // never take the store's lock while they hold it.
         let store = unsafe { Lock::with_mode(mode, Store::new()) };
         // SAFETY: as above; `Progress` must not use the queue that drives it except to push.
-        let endpoints = unsafe { ProgressList::new(mode) };
+        let endpoints = unsafe { ProgressList::new(mode, policy) };
         Ok(Arc::new(Self {
             fork_guard: ForkGuard::current(),
             domain: domain.clone(),
@@ -95,7 +95,7 @@ impl CqRing {
             wait_object: WaitObject::open(
                 "completion queue",
                 attr.wait_obj,
-                attr.spin_time.unwrap_or(spin),
+                attr.spin_time.unwrap_or(policy.spin),
             )?,
         }))
     }
@@ -302,7 +302,7 @@ impl CqRing {
             0 => BUDGET,
             capacity => capacity,
         };
-        self.endpoints.drive(budget, sink);
+        self.endpoints.poll(budget, sink);
     }
 
     /// Whether the queue stores neither a completion nor an error.
