@@ -1,7 +1,6 @@
 //! The suite that validates Selvedge's providers, and its tools. It builds on the benchmarks
 //! (`selvedge-bench`), and has their commands besides its own.
 
-pub mod ab_run;
 pub mod bmi;
 pub mod campaign;
 pub mod command;
@@ -9,9 +8,7 @@ pub mod command;
 pub mod doctor;
 
 pub mod fi_info;
-pub mod fi_strerror;
 pub mod scale;
-mod schedstat;
 pub mod shmem;
 pub mod suite;
 pub mod upstream;

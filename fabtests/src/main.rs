@@ -4,9 +4,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use fabtests::bmi::requests;
-use fabtests::campaign::role as campaign_role;
+use fabtests::campaign as campaigns;
 use fabtests::command::{bmi, campaign, compare, doctor, run, scale, shmem};
-use fabtests::suite::{conformance, selftest};
+use fabtests::suite::conformance;
+use fabtests::suite::run::selftest;
 use fabtests::upstream;
 use selvedge_bench::command::{bench, limits, pingpong, plot};
 use selvedge_bench::pair::role;
@@ -67,7 +68,7 @@ enum Command {
     #[command(hide = true)]
     Attach(doctor::AttachArgs),
     #[command(hide = true)]
-    CampaignProcess(campaign_role::Args),
+    CampaignProcess(campaigns::ProcessArgs),
 }
 
 fn main() -> ExitCode {
@@ -96,7 +97,7 @@ fn main() -> ExitCode {
         Command::ShmemProcess(args) => shmem::process(&args),
         Command::ScaleProcess(args) => scale::process(&args),
         Command::Attach(args) => doctor::attach(&args),
-        Command::CampaignProcess(args) => campaign_role::run(&args),
+        Command::CampaignProcess(args) => campaigns::run_process(&args),
         Command::Run(args) => return or_report(run::run(&args)),
         Command::Compare(args) => return or_report(compare::run(&args)),
         Command::Doctor(args) => return or_report(doctor::run(&args)),

@@ -13,4 +13,4 @@ pub mod shm_peer;
 
 pub use data::{check, payload, random};
 pub use oracles::{atomics, collectives};
-pub use run::{failure, long, process, skip, timeout, usage};
+pub use run::{failure, long, process, schedstat, skip, timeout, usage};

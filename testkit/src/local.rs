@@ -52,8 +52,17 @@ pub fn first_info(registry: &Registry, hints: &Hints) -> Info {
 /// # Panics
 /// After the time of [`Timeout`].
 #[track_caller]
-pub fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
-    let mut timeout = Timeout::new("the value of this attempt");
+pub fn until<T>(attempt: impl FnMut() -> Option<T>) -> T {
+    await_event("the value of this attempt", attempt)
+}
+
+/// As [`until`], with the name of the awaited event.
+///
+/// # Panics
+/// As [`until`]; the text names the event.
+#[track_caller]
+pub fn await_event<T>(event: &'static str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let mut timeout = Timeout::new(event);
     loop {
         if let Some(value) = attempt() {
             return value;
@@ -101,6 +110,14 @@ impl LocalEndpoint {
     #[track_caller]
     pub fn open(info: &Info) -> Self {
         Self::open_with(info, |_, _| ())
+    }
+
+    /// Opens an endpoint with a name, in a domain of its own.
+    #[track_caller]
+    pub fn open_named(name: &str, info: &Info) -> Self {
+        let mut info = info.clone();
+        info.src_addr = Some(Address::Str(name.into()));
+        Self::open(&info)
     }
 
     /// Opens an endpoint in a domain of its own, with the configuration that `configure` changes.

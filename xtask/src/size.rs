@@ -37,14 +37,14 @@ const PARTS: &[Part] = &[
         name: "testkit",
         dirs: &["testkit"],
         budget: None,
-        ceiling: 4_300,
+        ceiling: 4_450,
         reason: "",
     },
     Part {
         name: "shm",
         dirs: &["providers/shm"],
         budget: Some(9_500),
-        ceiling: 15_150,
+        ceiling: 14_850,
         reason: "Restarted peers, proofs of keys, collective channels, mapped memory and telemetry \
                  remain; libfabric's shm, the basis of the budget, has none of them.",
     },
@@ -52,9 +52,9 @@ const PARTS: &[Part] = &[
         name: "kit",
         dirs: &["providers/kit"],
         budget: Some(11_500),
-        ceiling: 15_450,
-        reason: "Collectives (3,100 lines), telemetry (1,600) and the forwarding layer (700) \
-                 are shared by all providers.",
+        ceiling: 15_750,
+        reason: "Collectives (3,350 lines), telemetry (1,750), the forwarding layer (800) and the \
+                 key table (530) are shared by all providers.",
     },
     Part {
         name: "tcp",
@@ -81,8 +81,8 @@ const PARTS: &[Part] = &[
         name: "C interface, abi",
         dirs: &["util/capi/fabric", "abi"],
         budget: Some(7_500),
-        ceiling: 7_600,
-        reason: "Descriptive names are longer than the first names, and rustfmt breaks more lines.",
+        ceiling: 7_300,
+        reason: "",
     },
     Part {
         name: "everything else",
@@ -98,7 +98,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 118_200,
+    ceiling: 118_900,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };

@@ -1,11 +1,13 @@
 //! `struct fi_info`: conversion to and from the object model, copying and freeing.
 
+mod attributes;
 mod copy;
 mod from_c;
 mod to_c;
 
+pub use attributes::av_type;
 pub use copy::{allocate_zeroed_info, copy, free};
-pub use from_c::{ParsedInfo, av_type, read};
+pub use from_c::{ParsedInfo, read};
 pub use to_c::{allocate_info, allocate_list};
 
 use std::ptr;

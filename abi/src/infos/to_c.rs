@@ -4,14 +4,15 @@
 
 use std::ptr;
 
-use crate as abi;
-use crate::{Fid, number};
-use selvedge::info::{DomainAttr, EpAttr, FabricAttr, Nic, RxAttr, TxAttr};
+use selvedge::info::Nic;
 use selvedge::{Address, Info, Result};
 
+use super::attributes::Attributes;
 use super::copy::{free, nic_handle};
+use crate as abi;
 use crate::addr::encode;
 use crate::heap::{allocate, allocate_zeroed, copy_bytes, copy_str};
+use crate::{Fid, number};
 
 /// Allocates a list of these infos, in their order, each with this handle; NULL for none.
 ///
@@ -59,11 +60,11 @@ fn fill(info_c: &mut abi::Info, info: &Info, handle: *mut Fid) -> Result {
     info_c.handle = handle;
     (info_c.src_addr, info_c.src_addrlen) = copy_address(info.src_addr.as_ref())?;
     (info_c.dest_addr, info_c.dest_addrlen) = copy_address(info.dest_addr.as_ref())?;
-    info_c.tx_attr = allocate(tx_attr(&info.tx_attr))?;
-    info_c.rx_attr = allocate(rx_attr(&info.rx_attr))?;
-    info_c.ep_attr = allocate(ep_attr(&info.ep_attr)?)?;
-    info_c.domain_attr = allocate(domain_attr(&info.domain_attr)?)?;
-    info_c.fabric_attr = allocate(fabric_attr(&info.fabric_attr)?)?;
+    info_c.tx_attr = allocate(info.tx_attr.write()?)?;
+    info_c.rx_attr = allocate(info.rx_attr.write()?)?;
+    info_c.ep_attr = allocate(info.ep_attr.write()?)?;
+    info_c.domain_attr = allocate(info.domain_attr.write()?)?;
+    info_c.fabric_attr = allocate(info.fabric_attr.write()?)?;
     if let Some(nic) = &info.nic {
         info_c.nic = allocate_nic(nic)?;
     }
@@ -76,100 +77,6 @@ fn copy_address(addr: Option<&Address>) -> Result<(*mut std::ffi::c_void, usize)
     };
     let encoded = encode(addr);
     Ok((copy_bytes(&encoded)?.cast(), encoded.len()))
-}
-
-fn tx_attr(attr: &TxAttr) -> abi::TxAttr {
-    abi::TxAttr {
-        caps: attr.caps.bits(),
-        mode: attr.mode.bits(),
-        op_flags: attr.op_flags.bits(),
-        msg_order: attr.msg_order.bits(),
-        comp_order: attr.comp_order,
-        inject_size: attr.inject_size,
-        size: attr.size,
-        iov_limit: attr.iov_limit,
-        rma_iov_limit: attr.rma_iov_limit,
-        tclass: attr.tclass as u32,
-    }
-}
-
-fn rx_attr(attr: &RxAttr) -> abi::RxAttr {
-    abi::RxAttr {
-        caps: attr.caps.bits(),
-        mode: attr.mode.bits(),
-        op_flags: attr.op_flags.bits(),
-        msg_order: attr.msg_order.bits(),
-        comp_order: attr.comp_order,
-        total_buffered_recv: attr.total_buffered_recv,
-        size: attr.size,
-        iov_limit: attr.iov_limit,
-    }
-}
-
-fn ep_attr(attr: &EpAttr) -> Result<abi::EpAttr> {
-    Ok(abi::EpAttr {
-        ep_type: attr.ep_type as u32,
-        protocol: attr.protocol as u32,
-        protocol_version: attr.protocol_version,
-        max_msg_size: attr.max_msg_size,
-        msg_prefix_size: attr.msg_prefix_size,
-        max_order_raw_size: attr.max_order_raw_size,
-        max_order_war_size: attr.max_order_war_size,
-        max_order_waw_size: attr.max_order_waw_size,
-        mem_tag_format: attr.mem_tag_format.0,
-        tx_ctx_cnt: attr.tx_ctx_cnt,
-        rx_ctx_cnt: attr.rx_ctx_cnt,
-        auth_key_size: attr.auth_key.len(),
-        auth_key: copy_bytes(&attr.auth_key)?,
-        xpu_ctx: ptr::null_mut(),
-    })
-}
-
-fn domain_attr(attr: &DomainAttr) -> Result<abi::DomainAttr> {
-    Ok(abi::DomainAttr {
-        domain: ptr::null_mut(),
-        name: copy_str(&attr.name)?,
-        threading: attr.threading as u32,
-        control_progress: attr.control_progress as u32,
-        data_progress: attr.data_progress as u32,
-        resource_mgmt: attr.resource_mgmt as u32,
-        av_type: attr.av_type as u32,
-        mr_mode: attr.mr_mode.bits().cast_signed(),
-        mr_key_size: attr.mr_key_size,
-        cq_data_size: attr.cq_data_size,
-        cq_cnt: attr.cq_cnt,
-        ep_cnt: attr.ep_cnt,
-        tx_ctx_cnt: attr.tx_ctx_cnt,
-        rx_ctx_cnt: attr.rx_ctx_cnt,
-        max_ep_tx_ctx: attr.max_ep_tx_ctx,
-        max_ep_rx_ctx: attr.max_ep_rx_ctx,
-        max_ep_stx_ctx: attr.max_ep_stx_ctx,
-        max_ep_srx_ctx: attr.max_ep_srx_ctx,
-        cntr_cnt: attr.cntr_cnt,
-        mr_iov_limit: attr.mr_iov_limit,
-        caps: attr.caps.bits(),
-        mode: attr.mode.bits(),
-        auth_key: copy_bytes(&attr.auth_key)?,
-        auth_key_size: attr.auth_key.len(),
-        max_err_data: attr.max_err_data,
-        mr_cnt: attr.mr_cnt,
-        tclass: attr.tclass as u32,
-        max_ep_auth_key: attr.max_ep_auth_key,
-        max_group_id: attr.max_group_id,
-        max_cntr_value: attr.max_cntr_value,
-        max_err_cntr_value: attr.max_err_cntr_value,
-        max_xpu_ctx_cnt: 0,
-    })
-}
-
-fn fabric_attr(attr: &FabricAttr) -> Result<abi::FabricAttr> {
-    Ok(abi::FabricAttr {
-        fabric: ptr::null_mut(),
-        name: copy_str(&attr.name)?,
-        prov_name: copy_str(&attr.prov_name)?,
-        prov_version: attr.prov_version.as_raw(),
-        api_version: attr.api_version.as_raw(),
-    })
 }
 
 fn allocate_nic(nic: &Nic) -> Result<*mut abi::Nic> {

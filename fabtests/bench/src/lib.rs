@@ -3,20 +3,16 @@
 //! The package has few dependencies, so that a clean checkout builds it soon and prints a first
 //! table. `fabtests` includes the same commands.
 
-pub mod buffer;
-pub mod clock;
 pub mod command;
 pub mod comparison;
-pub mod cpu;
 pub mod fabric;
 pub mod limits;
 pub mod machine;
-pub mod markup;
+mod measure;
 pub mod output;
 pub mod pair;
 pub mod plot;
-pub mod progress;
-pub mod size;
-pub mod stats;
-pub mod table;
-pub mod timing;
+
+pub use machine::cpu;
+pub use measure::{buffer, clock, size, stats, timing};
+pub use output::{markup, progress, table};

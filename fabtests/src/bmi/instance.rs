@@ -8,11 +8,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use selvedge::{Iov, IovMut};
 use selvedge_bench::buffer::Pages;
-use selvedge_bench::clock::Clock;
-use selvedge_bench::fabric::{BenchOrder, OpenOrder, Opened};
-use selvedge_bench::pair::Side;
-use selvedge_bench::pair::role::Backend;
-use selvedge_bench::timing::Timing;
+use selvedge_bench::fabric::OpenOrder;
 use selvedge_bmi::{Addr, Bmi, Config, ContextId, Memory, Post, Posted};
 
 /// An open instance and its peer.
@@ -20,13 +16,13 @@ use selvedge_bmi::{Addr, Bmi, Config, ContextId, Memory, Post, Posted};
 pub(super) struct MethodInstance {
     pub(super) bmi: Bmi,
     pub(super) context: ContextId,
-    peer: Addr,
-    url: String,
-    provider: String,
+    pub(super) peer: Addr,
+    pub(super) url: String,
+    pub(super) provider: String,
     /// Whether buffers are allocated by BMI.
     special: bool,
     /// Nanoseconds that opening took.
-    open_ns: u64,
+    pub(super) open_ns: u64,
 }
 
 /// A message buffer, allocated by the rules that hold for every contestant of a benchmark.
@@ -132,26 +128,5 @@ impl MethodInstance {
         let post = Post::new(self.peer, &segments[..], kind as i32, self.context).with_user(user);
         // SAFETY: passed on from the caller.
         Ok(unsafe { self.bmi.post_recv_raw(&post, |_| ()) }?)
-    }
-}
-
-impl Backend for MethodInstance {
-    /// Reports an inject size of 0, because BMI decides whether a message is injected.
-    fn describe(&self) -> Opened {
-        Opened {
-            provider: self.provider.clone(),
-            address: self.url.clone(),
-            inject_size: 0,
-            open_ns: self.open_ns,
-        }
-    }
-
-    fn set_peer(&mut self, url: &str) -> anyhow::Result<()> {
-        self.peer = self.bmi.addr_lookup(url)?;
-        Ok(())
-    }
-
-    fn run(&mut self, side: Side, clock: Clock, order: BenchOrder) -> anyhow::Result<Timing> {
-        super::run(self, side, clock, order)
     }
 }

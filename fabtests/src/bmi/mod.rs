@@ -11,7 +11,7 @@ pub mod requests;
 
 use anyhow::bail;
 use selvedge_bench::clock::Clock;
-use selvedge_bench::fabric::{Bench, BenchOrder, OpenOrder};
+use selvedge_bench::fabric::{Bench, BenchOrder, OpenOrder, Opened};
 use selvedge_bench::pair::Side;
 use selvedge_bench::pair::role::Backend;
 use selvedge_bench::timing::Timing;
@@ -26,16 +26,27 @@ pub fn open(order: &OpenOrder) -> anyhow::Result<Box<dyn Backend>> {
     Ok(Box::new(MethodInstance::open(order)?))
 }
 
-/// Runs one side of a benchmark, as [`selvedge_bench::fabric::run`].
-fn run(
-    instance: &MethodInstance,
-    side: Side,
-    clock: Clock,
-    order: BenchOrder,
-) -> anyhow::Result<Timing> {
-    match order.bench {
-        Bench::TaggedPingpong => pingpong::run(instance, side, clock, order),
-        Bench::TaggedBw => bandwidth::run(instance, side, clock, order),
-        other => bail!("{other} is not measured over BMI; tagged_pingpong and tagged_bw are"),
+impl Backend for MethodInstance {
+    /// Reports an inject size of 0, because BMI decides whether a message is injected.
+    fn describe(&self) -> Opened {
+        Opened {
+            provider: self.provider.clone(),
+            address: self.url.clone(),
+            inject_size: 0,
+            open_ns: self.open_ns,
+        }
+    }
+
+    fn set_peer(&mut self, url: &str) -> anyhow::Result<()> {
+        self.peer = self.bmi.addr_lookup(url)?;
+        Ok(())
+    }
+
+    fn run(&mut self, side: Side, clock: Clock, order: BenchOrder) -> anyhow::Result<Timing> {
+        match order.bench {
+            Bench::TaggedPingpong => pingpong::run(self, side, clock, order),
+            Bench::TaggedBw => bandwidth::run(self, side, clock, order),
+            other => bail!("{other} is not measured over BMI; tagged_pingpong and tagged_bw are"),
+        }
     }
 }

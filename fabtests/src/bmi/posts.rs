@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use nix::unistd::gettid;
 use selvedge_bmi::{Addr, Bmi, Completion, Config, ContextId, Post, PostError, Posted};
+use selvedge_testkit::schedstat::SchedStat;
 use serde::Serialize;
-
-use crate::schedstat::SchedStat;
 
 /// The threads of a measurement.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use selvedge_testkit::process;
 use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
-use super::bystanders::{Bystanders, Exchanges};
+use super::echo::bystanders::{Bystanders, Exchanges};
 use super::endpoint::{CampaignEndpoint, Kind};
 use super::message::Stamp;
 use super::report::{Plan, Report, Row};
@@ -64,10 +64,10 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<Report> {
 /// message.
 fn storm(processes: usize, endpoints_at_a_time: usize) -> anyhow::Result<(Exchanges, u64)> {
     let mut pair = Bystanders::open()?;
-    let role = Role::ConnectStorm(Config {
+    let role = Config {
         target: pair.target().to_owned(),
         endpoints_at_a_time,
-    });
+    };
     let senders = (0..processes).map(|_| role.start());
     let mut senders: Vec<_> = senders.collect::<anyhow::Result<_>>()?;
     let mut exchanges = pair.exchange_for(STORM).context("in the storm")?;
@@ -87,21 +87,25 @@ fn storm(processes: usize, endpoints_at_a_time: usize) -> anyhow::Result<(Exchan
     Ok((exchanges, connections))
 }
 
-/// Child process: connects until the parent sends a request, and reports the number of endpoints
-/// that sent a message.
-pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
-    let mut connections = 0_u64;
-    while connections == 0 || !process::has_request()? {
-        let mut endpoints = Vec::new();
-        for _ in 0..config.endpoints_at_a_time {
-            endpoints.push(connect(&config.target)?);
-            connections += 1;
+impl Role for Config {
+    const NAME: &'static str = "connect_storm";
+
+    /// Child process: connects until the parent sends a request, and reports the number of endpoints
+    /// that sent a message.
+    fn execute(&self) -> anyhow::Result<()> {
+        let mut connections = 0_u64;
+        while connections == 0 || !process::has_request()? {
+            let mut endpoints = Vec::new();
+            for _ in 0..self.endpoints_at_a_time {
+                endpoints.push(connect(&self.target)?);
+                connections += 1;
+            }
+            for endpoint in &mut endpoints {
+                endpoint.drive()?;
+            }
         }
-        for endpoint in &mut endpoints {
-            endpoint.drive()?;
-        }
+        process::reply(&connections)
     }
-    process::reply(&connections)
 }
 
 /// Opens an endpoint and sends a message from it.

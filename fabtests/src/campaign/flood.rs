@@ -74,10 +74,10 @@ fn flood(len: usize) -> anyhow::Result<u64> {
     target.exchange(&mut endpoint)?;
     let target_pid = target.process().pid().to_string();
     let memory_before = private(&target_pid)?;
-    let role = Role::Flood(Config {
+    let role = Config {
         target: target.name().to_owned(),
         len,
-    });
+    };
     let senders = (0..SENDERS).map(|_| role.start());
     let mut senders: Vec<_> = senders.collect::<anyhow::Result<_>>()?;
     let end = Instant::now() + FLOOD;
@@ -108,28 +108,32 @@ fn have_all_reported(senders: &[Process]) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// A sender: sends until the target accepts no more messages ([`REFUSALS`]), and reports how many
-/// were sent.
-pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
-    let mut endpoint = CampaignEndpoint::open(None, &[])?;
-    let target = endpoint.insert(&config.target)?;
-    let (mut sent, mut refusals) = (0_u32, 0);
-    let mut timeout = Timeout::new("a target that accepts no more messages");
-    while refusals < REFUSALS {
-        match endpoint.send(Kind::Tagged, target, config.len, Stamp::new(0, sent)) {
-            Ok(_) => {
-                sent += 1;
-                refusals = 0;
+impl Role for Config {
+    const NAME: &'static str = "flood";
+
+    /// A sender: sends until the target accepts no more messages ([`REFUSALS`]), and reports how many
+    /// were sent.
+    fn execute(&self) -> anyhow::Result<()> {
+        let mut endpoint = CampaignEndpoint::open(None, &[])?;
+        let target = endpoint.insert(&self.target)?;
+        let (mut sent, mut refusals) = (0_u32, 0);
+        let mut timeout = Timeout::new("a target that accepts no more messages");
+        while refusals < REFUSALS {
+            match endpoint.send(Kind::Tagged, target, self.len, Stamp::new(0, sent)) {
+                Ok(_) => {
+                    sent += 1;
+                    refusals = 0;
+                }
+                Err(Errno::Again) => refusals += 1,
+                Err(errno) => bail!("a sender cannot post a message: {errno}"),
             }
-            Err(Errno::Again) => refusals += 1,
-            Err(errno) => bail!("a sender cannot post a message: {errno}"),
+            endpoint.drive()?;
+            while endpoint.take().is_some() {}
+            timeout.check()?;
         }
-        endpoint.drive()?;
-        while endpoint.take().is_some() {}
-        timeout.check()?;
+        process::reply(&u64::from(sent))?;
+        process::next_request::<()>()
     }
-    process::reply(&u64::from(sent))?;
-    process::next_request::<()>()
 }
 
 /// Number of consecutive posts refused with `EAGAIN` after which a sender concludes that the target

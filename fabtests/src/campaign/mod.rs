@@ -5,8 +5,6 @@
 //! no resources. Random numbers come from a seed, which is printed. docs/FABTESTS.md describes each
 //! campaign.
 
-mod background;
-mod bystanders;
 mod connect_storm;
 mod echo;
 mod endpoint;
@@ -14,22 +12,19 @@ mod flood;
 mod hostile;
 mod kill;
 mod message;
-mod operation;
 mod other_user;
-mod path;
 mod report;
 mod restart;
-mod restarted;
-pub mod role;
-mod scenario;
-mod signal_storm;
-mod sweep;
-mod target;
-mod traced_process;
+mod role;
 
 pub use report::{Plan, Report, Row};
 
+use anyhow::Context as _;
 use clap::ValueEnum;
+use selvedge_testkit::process;
+use serde_json::Value;
+
+use self::role::Role;
 
 /// Every campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -68,4 +63,44 @@ pub fn run(campaign: Campaign, plan: &Plan) -> anyhow::Result<Report> {
         Campaign::OtherUser => other_user::run(plan),
         Campaign::Storm => connect_storm::run(plan),
     }
+}
+
+/// Arguments of a campaign's process, which the campaign starts itself.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ProcessArgs {
+    /// The process identifier of the campaign
+    #[arg(long)]
+    parent: i32,
+}
+
+/// The name of a role, and the function that executes it.
+type RoleEntry = (&'static str, fn(Value) -> anyhow::Result<()>);
+
+/// The roles of processes.
+const ROLES: [RoleEntry; 7] = [
+    entry::<hostile::Config>(),
+    entry::<echo::Config>(),
+    entry::<flood::Config>(),
+    entry::<connect_storm::Config>(),
+    entry::<restart::restarted::Config>(),
+    entry::<other_user::Config>(),
+    entry::<kill::target::Config>(),
+];
+
+const fn entry<R: Role>() -> RoleEntry {
+    (R::NAME, |config| {
+        serde_json::from_value::<R>(config)?.execute()
+    })
+}
+
+/// Executes the role that standard input names.
+///
+/// # Errors
+/// The first failure in the role.
+pub fn run_process(args: &ProcessArgs) -> anyhow::Result<()> {
+    process::die_with_parent(args.parent)?;
+    let (name, config): (String, Value) = process::next_request()?;
+    let role = ROLES.into_iter().find(|(role, _)| *role == name);
+    let (_, execute) = role.with_context(|| format!("there is no role {name:?}"))?;
+    execute(config)
 }

@@ -18,8 +18,8 @@ use selvedge_testkit::process::{self, Process};
 use selvedge_testkit::shm_peer::{packet_socket, socket_address_of_user};
 use serde::{Deserialize, Serialize};
 
-use super::bystanders::{Bystanders, Exchanges};
 use super::echo::Echo;
+use super::echo::bystanders::{Bystanders, Exchanges};
 use super::endpoint::CampaignEndpoint;
 use super::report::{Plan, Report, Row};
 use super::role::{self, Role};
@@ -100,7 +100,7 @@ fn linger() -> anyhow::Result<Exchanges> {
 fn attack(processes: usize, config: fn(TargetAddr) -> Config) -> anyhow::Result<Exchanges> {
     let mut pair = Bystanders::open()?;
     let target = TargetAddr::of(pair.target());
-    let config = Role::OtherUser(config(target));
+    let config = config(target);
     let attackers = (0..processes).map(|_| start(&config));
     let attackers: Vec<_> = attackers.collect::<anyhow::Result<_>>()?;
     let exchanges = pair.exchange_for(ATTACK)?;
@@ -114,14 +114,14 @@ fn open_with_taken_names() -> anyhow::Result<Exchanges> {
     let process = role::start_process()?;
     let name = |number| TargetAddr::of(&format!("{}:0:{number}", process.pid()));
     let taken = Config::Names((0..NAMES).map(name).collect());
-    let _attacker = start(&Role::OtherUser(taken))?;
+    let _attacker = start(&taken)?;
     let target = Echo::start_in(process, &endpoint, &[], &[])?;
     Bystanders::connect(endpoint, target)?.exchange_for(Duration::ZERO)
 }
 
 /// Starts a process of another user, and waits until its attack has begun.
-fn start(role: &Role) -> anyhow::Result<Process> {
-    let mut process = role.start()?;
+fn start(config: &Config) -> anyhow::Result<Process> {
+    let mut process = config.start()?;
     process.receive::<()>()?;
     Ok(process)
 }
@@ -139,17 +139,21 @@ impl TargetAddr {
     }
 }
 
-/// Child process: becomes another user and attacks until it is killed.
-pub(super) fn execute(config: &Config) -> anyhow::Result<()> {
-    setgroups(&[]).context("setgroups(2)")?;
-    setgid(Gid::from_raw(OTHER_USER)).context("setgid(2)")?;
-    setuid(Uid::from_raw(OTHER_USER)).context("setuid(2)")?;
-    // Changing the user has cleared the parent-death signal.
-    set_pdeathsig(Signal::SIGKILL).context("cannot tie this process to its parent")?;
-    match config {
-        Config::Flood(target) => connect_without_end(target),
-        Config::Linger(target) => leave_lingering_sockets(target),
-        Config::Names(targets) => take_names(targets),
+impl Role for Config {
+    const NAME: &'static str = "other_user";
+
+    /// Child process: becomes another user and attacks until it is killed.
+    fn execute(&self) -> anyhow::Result<()> {
+        setgroups(&[]).context("setgroups(2)")?;
+        setgid(Gid::from_raw(OTHER_USER)).context("setgid(2)")?;
+        setuid(Uid::from_raw(OTHER_USER)).context("setuid(2)")?;
+        // Changing the user has cleared the parent-death signal.
+        set_pdeathsig(Signal::SIGKILL).context("cannot tie this process to its parent")?;
+        match self {
+            Self::Flood(target) => connect_without_end(target),
+            Self::Linger(target) => leave_lingering_sockets(target),
+            Self::Names(targets) => take_names(targets),
+        }
     }
 }
 

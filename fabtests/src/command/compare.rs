@@ -9,7 +9,7 @@ use selvedge_bench::command::compare::{self, OutcomeArgs};
 use selvedge_bench::comparison::Comparison;
 use selvedge_bench::size::Sizes;
 
-use crate::ab_run::{Contestant, RunConfig, run_in_turns};
+use crate::command::ab_run::{Contestant, RunConfig, run_in_turns};
 
 /// Arguments of `fabtests compare`.
 #[derive(Clone, Debug, clap::Args)]

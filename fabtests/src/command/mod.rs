@@ -1,6 +1,7 @@
 //! The commands of `fabtests`, in addition to those of `selvedge-bench`: arguments in, tables or
 //! JSON out.
 
+pub mod ab_run;
 pub mod bmi;
 pub mod campaign;
 pub mod compare;

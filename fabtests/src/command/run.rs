@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use anyhow::{Context as _, ensure};
 use selvedge_bench::output;
 
-use crate::suite::catalogue::{self, Selection};
+use crate::suite::catalogue;
 use crate::suite::report::{self, Lines};
 use crate::suite::run::{self, Hosts, Plan, RunEvent, RunResult};
-use crate::suite::{Entry, Manifest, Set};
+use crate::suite::{Entry, Manifest, Selection, Set};
 
 /// Arguments of `fabtests run`.
 #[derive(Clone, Debug, clap::Args)]

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use selvedge_bench::cpu::{Placement, allowed, pin};
 
-use super::memory::first_line;
-use super::{Finding, Severity};
+use super::finding::{Finding, Severity, first_line};
 
 /// Number of a cache line's round trips that are measured together.
 const BATCH: u64 = 200;

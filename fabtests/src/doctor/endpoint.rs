@@ -9,7 +9,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use selvedge::owned::{Completions, Endpoint, Pool};
 use selvedge::{AddressVector, Caps, Context, FiAddr, Hints, Registry, av};
 
-use super::{Finding, Severity};
+use super::finding::{Finding, Severity};
 
 /// Sends a message between two endpoints of this process.
 pub(super) fn messages() -> Finding {

@@ -4,8 +4,7 @@ use std::fs;
 
 use selvedge_bench::cpu::allowed;
 
-use super::memory::first_line;
-use super::{Finding, Severity};
+use super::finding::{Finding, Severity, first_line};
 
 /// Searches for signs that this process runs in a container.
 pub(super) fn namespaces() -> Finding {

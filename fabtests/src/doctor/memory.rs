@@ -10,7 +10,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 
-use super::{Finding, Severity};
+use super::finding::{Finding, Severity, first_line};
 
 const MIB: u64 = 1 << 20;
 
@@ -135,9 +135,4 @@ pub(super) fn dev_shm() -> Finding {
         found,
         "shm does not use it, so its size does not matter",
     )
-}
-
-pub(super) fn first_line(path: &str) -> String {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.lines().next().unwrap_or_default().trim().to_owned()
 }

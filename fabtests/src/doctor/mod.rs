@@ -6,68 +6,14 @@
 mod cores;
 mod endpoint;
 mod environment;
+mod finding;
 mod memory;
 mod processes;
 
 use serde::Serialize;
 
+pub use finding::{Finding, Severity};
 pub use processes::{expose_number, read_number};
-
-/// The severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// The attempt succeeded.
-    Good,
-    /// Worth knowing, without an effect on speed.
-    Note,
-    /// The provider works, and could be faster.
-    Slow,
-    /// The provider cannot work.
-    Broken,
-}
-
-/// The result of one attempt.
-#[derive(Clone, Debug, Serialize)]
-pub struct Finding {
-    /// The name of the attempt.
-    pub name: &'static str,
-    /// Its severity.
-    #[serde(rename = "verdict")]
-    pub severity: Severity,
-    /// The observation.
-    pub found: String,
-    /// Its meaning for messages.
-    pub meaning: String,
-    /// The remedy; `null` where none is needed.
-    pub advice: Option<String>,
-}
-
-impl Finding {
-    fn new(
-        name: &'static str,
-        severity: Severity,
-        found: impl Into<String>,
-        meaning: impl Into<String>,
-    ) -> Self {
-        Self {
-            name,
-            severity,
-            found: found.into(),
-            meaning: meaning.into(),
-            advice: None,
-        }
-    }
-
-    fn good(name: &'static str, found: impl Into<String>, meaning: impl Into<String>) -> Self {
-        Self::new(name, Severity::Good, found, meaning)
-    }
-
-    fn advise(mut self, advice: impl Into<String>) -> Self {
-        self.advice = Some(advice.into());
-        self
-    }
-}
 
 /// All findings.
 #[derive(Clone, Debug, Serialize)]

@@ -17,8 +17,7 @@ use nix::sys::socket::{
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 
-use super::memory::first_line;
-use super::{Finding, Severity};
+use super::finding::{Finding, Severity, first_line};
 
 /// Tries the rendezvous over a socket: an abstract name, credentials, and passed descriptors.
 pub(super) fn sockets() -> Finding {

@@ -14,7 +14,7 @@ pub(super) fn show(registry: &Registry, part: &str, as_json: bool) -> String {
             .map(|(owner, spec)| json(&params, owner, spec))
             .collect();
         let unknown: Vec<_> = params.unknown().iter().map(unknown_json).collect();
-        return super::format_json(&json!({ "params": listed, "unknown": unknown }));
+        return super::json::format(&json!({ "params": listed, "unknown": unknown }));
     }
     let mut text: String = matching()
         .map(|(owner, spec)| text(&params, owner, spec))

@@ -5,6 +5,11 @@ use selvedge::info::{DomainAttr, EpAttr, FabricAttr, Nic, RxAttr, TxAttr};
 use selvedge::{Address, Info, MsgOrder};
 use serde_json::{Map, Value, json};
 
+/// Returns a value as indented text.
+pub(super) fn format(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
 pub(super) fn info(info: &Info) -> Value {
     json!({
         "caps": names(info.caps.names()),

@@ -13,7 +13,7 @@ pub use text::{long, short};
 
 use selvedge::info::Version;
 use selvedge::{Errno, Error, Hints, Info, InfoFlags, Registry};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// The tool's output and exit code.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -66,7 +66,7 @@ fn list(args: &Args, registry: &Registry) -> Result<String, Error> {
     let found = registry.getinfo(Version::API, None, None, flags, &Hints::new())?;
     if args.json {
         let providers: Vec<_> = found.iter().map(json::provider).collect();
-        return Ok(format_json(&json!({ "providers": providers })));
+        return Ok(json::format(&json!({ "providers": providers })));
     }
     Ok(found.iter().map(text::provider).collect())
 }
@@ -85,7 +85,7 @@ fn infos(args: &Args, registry: &Registry) -> Result<String, Error> {
     }
     if args.json {
         let infos: Vec<_> = found.iter().map(json::info).collect();
-        return Ok(format_json(&json!({ "infos": infos })));
+        return Ok(json::format(&json!({ "infos": infos })));
     }
     let format_info: fn(&Info) -> String = match args.verbose || args.info.is_some() {
         true => long,
@@ -112,7 +112,7 @@ fn explain(args: &Args, registry: &Registry) -> Output {
     let unknown = registry.params().unknown();
     Output {
         text: if args.json {
-            format_json(&explain::json(&explanations, &unknown))
+            json::format(&explain::json(&explanations, &unknown))
         } else {
             explain::text(&explanations, &unknown)
         },
@@ -130,7 +130,7 @@ fn report_error(args: &Args, error: &Error) -> Output {
         let errno = error.errno();
         let error =
             json!({ "errno": errno.as_raw(), "name": errno.text(), "text": error.message() });
-        (format_json(&json!({ "error": error })), String::new())
+        (json::format(&json!({ "error": error })), String::new())
     } else {
         (String::new(), format!("fi_info: {error}\n"))
     };
@@ -144,10 +144,6 @@ fn report_error(args: &Args, error: &Error) -> Output {
 /// Returns the error's number where it fits, as in libfabric's tool.
 fn exit_code(errno: Errno) -> u8 {
     u8::try_from(errno.as_raw()).unwrap_or(u8::MAX)
-}
-
-fn format_json(value: &Value) -> String {
-    format!("{value:#}\n")
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use selvedge::param::{Params, Spec};
 use selvedge::{
     AddrFormat, Address, Caps, Fabric, Mode, MrMode, MsgOrder, OpFlags, Provider, Query,
 };
+use serde_json::Value;
 
 use super::*;
 

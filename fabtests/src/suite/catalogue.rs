@@ -1,25 +1,10 @@
 //! The catalogue: every test of the selected providers.
 
 use super::conformance;
-use super::entry::{Entry, Set};
+use super::entry::{Entry, Selection};
 use super::manifest::{Manifest, Variant};
-use super::selftest;
-use crate::upstream;
-
-/// The selection of tests.
-#[derive(Clone, Debug)]
-pub struct Selection {
-    /// The set.
-    pub set: Set,
-    /// The providers.
-    pub providers: Vec<String>,
-    /// The seed of all random numbers.
-    pub seed: u64,
-    /// Only tests whose path contains one of these; all tests if it is empty.
-    pub filters: Vec<String>,
-    /// No tests whose path contains one of these.
-    pub excludes: Vec<String>,
-}
+use super::run::selftest;
+use crate::upstream::entries as upstream;
 
 /// The functions that make the entries of a provider, of every set: one for each part of the suite.
 const SOURCES: &[fn(&Selection, &str) -> Vec<Entry>] =
@@ -81,15 +66,6 @@ pub fn hook_faults(selection: &Selection, nth: u32) -> Vec<Entry> {
 /// Returns the tests of the runner itself.
 pub fn selftests() -> Vec<Entry> {
     selftest::entries()
-}
-
-impl Selection {
-    fn includes(&self, entry: &Entry) -> bool {
-        let path = entry.path();
-        let contains_any = |parts: &[String]| parts.iter().any(|part| path.contains(part.as_str()));
-        let is_selected = self.filters.is_empty() || contains_any(&self.filters);
-        entry.set <= self.set && is_selected && !contains_any(&self.excludes)
-    }
 }
 
 fn with_variant(entry: &Entry, variant: &Variant) -> Entry {

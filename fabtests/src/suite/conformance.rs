@@ -5,11 +5,10 @@ use clap::ValueEnum;
 use selvedge::info::EpType;
 use selvedge_hook::CALLS;
 
-use super::catalogue::Selection;
 use super::context::{Api, Test, TestProcess, timeout};
 use super::control::Control;
 use super::defect;
-use super::entry::{Entry, Process, Set};
+use super::entry::{Entry, Process, Selection, Set};
 use super::tests;
 
 /// Arguments of a process of a conformance test.

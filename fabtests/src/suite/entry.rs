@@ -118,3 +118,28 @@ impl Entry {
 
 /// The default time limit: enough for a test that takes a second on an idle machine.
 const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The selection of tests.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// The set.
+    pub set: Set,
+    /// The providers.
+    pub providers: Vec<String>,
+    /// The seed of all random numbers.
+    pub seed: u64,
+    /// Only tests whose path contains one of these; all tests if it is empty.
+    pub filters: Vec<String>,
+    /// No tests whose path contains one of these.
+    pub excludes: Vec<String>,
+}
+
+impl Selection {
+    /// Whether the entry is selected.
+    pub(super) fn includes(&self, entry: &Entry) -> bool {
+        let path = entry.path();
+        let contains_any = |parts: &[String]| parts.iter().any(|part| path.contains(part.as_str()));
+        let is_selected = self.filters.is_empty() || contains_any(&self.filters);
+        entry.set <= self.set && is_selected && !contains_any(&self.excludes)
+    }
+}

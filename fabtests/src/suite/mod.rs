@@ -16,9 +16,8 @@ mod manifest;
 mod outcome;
 pub mod report;
 pub mod run;
-pub mod selftest;
 mod tests;
 
-pub use entry::{Entry, Process, Set, Start};
+pub use entry::{Entry, Process, Selection, Set, Start};
 pub use manifest::{Manifest, Variant};
 pub use outcome::{Outcome, Report};

@@ -12,10 +12,10 @@ use selvedge::info::{EpType, Version};
 use selvedge::param::Params;
 use selvedge::tagged::TagMatch;
 use selvedge::{
-    AddressVector, Bindings, Caps, CompletionQueue, Context, Desc, Domain, Endpoint, Errno,
-    EventQueue, FiAddr, Hints, Info, InfoFlags, Iov, IovMut, MrAccess, MrMode, MsgExt, Registry,
-    TaggedExt, av, eq, mr,
+    Caps, Context, Desc, Domain, Errno, EventQueue, FiAddr, Hints, Info, InfoFlags, Iov, IovMut,
+    MrAccess, MrMode, MsgExt, Registry, TaggedExt, eq, mr,
 };
+use selvedge_testkit::local::{LocalEndpoint, open_domain, until};
 use selvedge_testkit::skip::{Need, skip};
 
 /// The longest time for which a test waits.
@@ -47,48 +47,26 @@ fn hints(provider: &str, caps: Caps) -> Hints {
     hints.ep_type(EpType::Rdm).mr_mode(mr_modes)
 }
 
-/// An endpoint with its queue, address vector and domain.
-struct TestEndpoint {
-    ep: Arc<dyn Endpoint>,
-    cq: Arc<dyn CompletionQueue>,
-    av: Arc<dyn AddressVector>,
-    domain: Arc<dyn Domain>,
-}
-
-impl TestEndpoint {
-    fn open(info: &Info) -> Self {
-        let domain = info.open().unwrap();
-        let cq = domain.cq(&cq::Attr::with_size(64)).unwrap();
-        let av = domain.av(&av::Attr::default()).unwrap();
-        let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
-        let ep = domain.endpoint(info, bind).unwrap();
-        Self { ep, cq, av, domain }
-    }
-
-    fn insert_peer(&self, other: &Self) -> FiAddr {
-        self.av.insert_one(&other.ep.address().unwrap()).unwrap()
-    }
+/// Opens an endpoint with a small queue.
+fn open(info: &Info) -> LocalEndpoint {
+    LocalEndpoint::open_with(info, |domain, config| {
+        config.rx = Some(domain.queue(64).unwrap());
+    })
 }
 
 /// Reads both queues until each endpoint has one entry.
-fn read_one_from_each(a: &TestEndpoint, b: &TestEndpoint) -> [Entry; 2] {
-    let deadline = Instant::now() + TIMEOUT;
+fn read_one_from_each(a: &LocalEndpoint, b: &LocalEndpoint) -> [Entry; 2] {
     let mut found = [None, None];
-    while found.iter().any(Option::is_none) {
-        assert!(Instant::now() < deadline, "received only {found:?}");
-        for (side, slot) in [a, b].into_iter().zip(&mut found) {
-            let mut entry = [Entry::default()];
-            let buffer = if slot.is_none() {
-                &mut entry[..]
-            } else {
-                &mut []
-            };
-            if side.cq.read(buffer).unwrap() == 1 {
-                *slot = Some(entry[0]);
+    until(|| {
+        for (endpoint, slot) in [a, b].into_iter().zip(&mut found) {
+            match slot {
+                None => *slot = endpoint.poll(),
+                Some(_) => endpoint.progress(),
             }
         }
-    }
-    found.map(Option::unwrap)
+        found.iter().all(Option::is_some).then_some(())
+    });
+    found.map(|outcome| outcome.unwrap().unwrap())
 }
 
 fn exchange_messages(provider: &str) {
@@ -99,8 +77,8 @@ fn exchange_messages(provider: &str) {
         return skip(Need::Libfabric, format_args!("it has no {provider}"));
     };
     assert_eq!(infos[0].fabric_attr.prov_name, provider);
-    let (a, b) = (TestEndpoint::open(&infos[0]), TestEndpoint::open(&infos[0]));
-    let (to_b, _) = (a.insert_peer(&b), b.insert_peer(&a));
+    let (a, b) = (open(&infos[0]), open(&infos[0]));
+    let (to_b, _) = (a.insert_endpoint(&b), b.insert_endpoint(&a));
     for len in [0, 8, 100_000] {
         let sent: Vec<u8> = (0..len).map(|index| index as u8).collect();
         let mut got = vec![0xee_u8; len + 1];
@@ -112,18 +90,10 @@ fn exchange_messages(provider: &str) {
         }
         .unwrap();
         let bytes = Iov::new(&sent);
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
+        a.post_retrying(&[&b], || {
             // SAFETY: `sent` is not written until the send is complete.
-            match unsafe { a.ep.tsend(bytes, Desc::NONE, to_b, 0x1234, Context(9)) } {
-                Ok(()) => break,
-                Err(Errno::Again) if Instant::now() < deadline => {
-                    a.cq.read(&mut []).unwrap();
-                    b.cq.read(&mut []).unwrap();
-                }
-                Err(errno) => panic!("{errno}"),
-            }
-        }
+            unsafe { a.ep.tsend(bytes, Desc::NONE, to_b, 0x1234, Context(9)) }
+        });
         let [send, receive] = read_one_from_each(&a, &b);
         assert_eq!((send.context, receive.context), (Context(9), Context(7)));
         assert_eq!((receive.len, receive.tag), (len, 0x1234));
@@ -135,7 +105,7 @@ fn exchange_messages(provider: &str) {
     );
     let large = vec![0; infos[0].tx_attr.inject_size + 1];
     assert_eq!(a.ep.tinject(&large, to_b, 0, None), Err(Errno::MsgSize));
-    assert_eq!(a.av.lookup(to_b), Ok(b.ep.address().unwrap()));
+    assert_eq!(a.av.lookup(to_b), Ok(b.address()));
     assert_eq!(a.av.lookup(FiAddr(77)), Err(Errno::Inval));
     a.av.remove(&[to_b]).unwrap();
     assert_eq!(a.av.remove(&[to_b]), Err(Errno::Inval));
@@ -196,10 +166,10 @@ fn errors_have_the_librarys_text() {
     let Ok(infos) = registry.infos(&hints("shm;ofi", Caps::TAGGED)) else {
         return;
     };
-    let side = TestEndpoint::open(&infos[0]);
+    let side = open(&infos[0]);
     let mut attr = cq::Attr::with_size(usize::MAX);
     attr.wait_obj = selvedge::wait::Object::Fd;
-    let refused = side.domain.cq(&attr).unwrap_err().to_string();
+    let refused = side.domain().cq(&attr).unwrap_err().to_string();
     assert!(
         refused.contains("libfabric 1.") || refused.contains("libfabric 2."),
         "{refused}"
@@ -284,14 +254,12 @@ fn next_event(eq: &dyn EventQueue, drive: &dyn EventQueue) -> Event {
     }
 }
 
-fn open_connected(info: &Info, eq: &Arc<dyn EventQueue>) -> TestEndpoint {
-    let domain = info.open().unwrap();
-    let cq = domain.cq(&cq::Attr::with_size(64)).unwrap();
-    let av = domain.av(&av::Attr::default()).unwrap();
-    let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
-    (bind.av, bind.eq) = (None, Some(Arc::clone(eq)));
-    let ep = domain.endpoint(info, bind).unwrap();
-    TestEndpoint { ep, cq, av, domain }
+fn open_connected(info: &Info, eq: &Arc<dyn EventQueue>) -> LocalEndpoint {
+    LocalEndpoint::open_with(info, |domain, config| {
+        config.rx = Some(domain.queue(64).unwrap());
+        config.eq = Some(Arc::clone(eq));
+        config.without_av = true;
+    })
 }
 
 #[test]
@@ -366,11 +334,13 @@ fn the_error_for_a_changed_info_names_the_field() {
     let Some(info) = system_info("a change of an Info") else {
         return;
     };
-    let domain = info.open().unwrap();
+    let domain = open_domain(&info).unwrap();
     let open = |info: &Info| {
-        let cq = domain.cq(&cq::Attr::with_size(64))?;
-        let av = domain.av(&av::Attr::default())?;
-        domain.endpoint(info, Bindings::new(cq, av)).map(drop)
+        let opened = LocalEndpoint::try_open(&domain, |domain, config| {
+            config.rx = Some(domain.queue(64).unwrap());
+            config.info = Some(info.clone());
+        });
+        opened.map(drop)
     };
     open(&info).unwrap();
     let edits: &[(&str, Edit)] = &[
@@ -395,8 +365,8 @@ fn a_descriptor_of_another_domain_does_not_reach_the_library() {
     let Some(info) = system_info("descriptors of two domains") else {
         return;
     };
-    let [local, other] = [(); 2].map(|()| TestEndpoint::open(&info));
-    let dest = local.insert_peer(&local);
+    let [local, other] = [(); 2].map(|()| open(&info));
+    let dest = local.insert_endpoint(&local);
     let mut bytes = [0_u8; 64];
     let mut attr = mr::Attr::default();
     attr.access = MrAccess::SEND | MrAccess::RECV;
@@ -405,7 +375,7 @@ fn a_descriptor_of_another_domain_does_not_reach_the_library() {
         unsafe { domain.reg(&[buffer], &attr) }.unwrap()
     };
     let buffer = IovMut::new(&mut bytes);
-    let regions = [&local, &other].map(|side| register(&*side.domain, buffer));
+    let regions = [&local, &other].map(|side| register(&**side.domain(), buffer));
     let [local_desc, other_desc] = regions.each_ref().map(|region| region.desc());
     if other_desc == Desc::NONE {
         eprintln!("skipped: this library has no descriptors");

@@ -12,11 +12,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use selvedge::param::Params;
-use selvedge::{
-    Address, AddressVector, Bindings, Caps, CompletionQueue, Domain, FiAddr, Hints, Registry, av,
-    cq,
-};
+use selvedge::{Address, Caps, FiAddr, Hints};
+use selvedge_testkit::local::{self, LocalEndpoint};
 
 /// The slides' endpoints, clockwise from the upper left.
 const NAMES: [&str; 4] = ["11111:0:0", "22222:0:0", "33333:0:0", "44444:0:0"];
@@ -124,46 +121,34 @@ fn print(slide: u32, tables: &[Table; 4]) {
     }
 }
 
-/// One endpoint with its queue and address vector.
+/// An endpoint whose table of peers can be read.
 struct Node {
     ep: Arc<selvedge_shm::Endpoint>,
-    cq: Arc<dyn CompletionQueue>,
-    av: Arc<dyn AddressVector>,
-    _domain: Arc<dyn Domain>,
+    local: LocalEndpoint,
 }
 
 impl Node {
     fn open(name: &str, eager: &str) -> Self {
-        let params: Params = [("FI_SHM_EAGER_EXCHANGE", eager)].into_iter().collect();
-        let registry = Registry::new()
-            .with(&selvedge_shm::PROVIDER)
-            .with_params(params);
-        let mut info = registry
-            .infos(&Hints::new().caps(Caps::MSG))
-            .unwrap()
-            .remove(0);
-        info.src_addr = Some(Address::Str(name.into()));
-        let domain = info.open().unwrap();
-        let cq = domain.cq(&cq::Attr::default()).unwrap();
-        let av = domain.av(&av::Attr::default()).unwrap();
-        let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
-        let ep: Arc<dyn Any + Send + Sync> = domain.endpoint(&info, bind).unwrap();
-        Self {
-            ep: ep.downcast().unwrap(),
-            cq,
-            av,
-            _domain: domain,
-        }
+        let params = [("FI_SHM_EAGER_EXCHANGE", eager)];
+        let info = local::info(
+            &selvedge_shm::PROVIDER,
+            &params,
+            &Hints::new().caps(Caps::MSG),
+        );
+        let local = LocalEndpoint::open_named(name, &info);
+        let ep: Arc<dyn Any + Send + Sync> = Arc::clone(&local.ep) as _;
+        let ep = ep.downcast().unwrap();
+        Self { ep, local }
     }
 
     fn insert(&self, name: &str) -> FiAddr {
-        self.av.insert_one(&Address::Str(name.into())).unwrap()
+        self.local.insert(&Address::Str(name.into()))
     }
 
     /// Reads the queue often enough that progress polls the clock and the sockets.
     fn progress(&self) {
         for _ in 0..100 {
-            assert_eq!(self.cq.read(&mut []), Ok(0));
+            assert_eq!(self.local.cq().read(&mut []), Ok(0));
         }
     }
 

@@ -36,8 +36,8 @@ const SERVER: &str = "SELVEDGE_TEST_ECHO_SERVER";
 /// The confirmation of an echo.
 const ECHOED: u32 = 77;
 
-/// One side: its memory for the peer, and the peer's memory for it.
-struct Side {
+/// One of the two processes: its memory for the peer, and the peer's memory for it.
+struct EchoProcess {
     region: Region,
     tx: Sender,
     pool: InjectPool,
@@ -56,7 +56,7 @@ struct Side {
     deadline: Instant,
 }
 
-impl Side {
+impl EchoProcess {
     /// Exchanges regions and doorbells with the peer over the socket.
     fn connect(socket: &OwnedFd, own: &str, peer: &str) -> Self {
         let region = Region::create(&Attr { sizes: SIZES, peer }).unwrap();
@@ -196,18 +196,18 @@ fn payload(number: u32) -> Vec<u8> {
 }
 
 fn serve(socket: &OwnedFd) {
-    let mut side = Side::connect(socket, "server", "client");
-    side.region.set_polled(false);
+    let mut process = EchoProcess::connect(socket, "server", "client");
+    process.region.set_polled(false);
     for msg_id in 0..MESSAGES {
-        let payload = side.receive();
-        side.send(&payload);
-        side.resp_tx.push(Resp {
+        let payload = process.receive();
+        process.send(&payload);
+        process.resp_tx.push(Resp {
             msg_id,
             status: ECHOED,
         });
     }
     // The client reads the last response before the server ends and its region closes.
-    assert_eq!(side.receive(), b"bye");
+    assert_eq!(process.receive(), b"bye");
 }
 
 fn start_server() -> (Child, OwnedFd) {
@@ -225,19 +225,19 @@ fn start_server() -> (Child, OwnedFd) {
 #[test]
 fn another_process_echoes_through_the_primitives_alone() {
     let (mut server, socket) = start_server();
-    let mut side = Side::connect(&socket, "client", "server");
-    side.region.set_polled(false);
+    let mut process = EchoProcess::connect(&socket, "client", "server");
+    process.region.set_polled(false);
     for msg_id in 0..MESSAGES {
-        side.send(&payload(msg_id));
-        assert_eq!(side.receive(), payload(msg_id));
+        process.send(&payload(msg_id));
+        assert_eq!(process.receive(), payload(msg_id));
         let status = ECHOED;
-        assert_eq!(side.receive_response(), Resp { msg_id, status });
+        assert_eq!(process.receive_response(), Resp { msg_id, status });
     }
-    assert_eq!(side.map.addr(0).unwrap().to_string(), "server 0");
-    assert!(!side.peer().is_closed());
-    side.send(b"bye");
+    assert_eq!(process.map.addr(0).unwrap().to_string(), "server 0");
+    assert!(!process.peer().is_closed());
+    process.send(b"bye");
     assert!(server.wait().unwrap().success());
-    assert!(side.peer().is_closed());
+    assert!(process.peer().is_closed());
 }
 
 #[test]

@@ -237,7 +237,7 @@ impl DomainContext {
         bindings.cntrs = config.counters;
         bindings.eq = config.eq;
         bindings.srx = config.srx;
-        if config.is_connected {
+        if config.without_av {
             bindings.av = None;
         }
         let info = config.info.as_ref().unwrap_or(&self.info);
@@ -309,8 +309,8 @@ pub struct EndpointConfig {
     pub context: Option<(Arc<dyn ScalableEndpoint>, usize)>,
     /// The description, if it differs from that of the domain.
     pub info: Option<Info>,
-    /// Whether no address vector is bound, because the endpoint is connected.
-    pub is_connected: bool,
+    /// Whether no address vector is bound.
+    pub without_av: bool,
 }
 
 /// An endpoint with its queues. It is closed before the memory of its domain is freed.

@@ -104,6 +104,11 @@ impl fmt::Debug for OpKey {
 #[repr(transparent)]
 pub struct ContextId(pub i64);
 
+/// A method's own number for a peer. Numbers are small, because they index tables. The application
+/// never sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MethodAddr(pub u32);
+
 #[cfg(test)]
 mod tests {
     use super::*;

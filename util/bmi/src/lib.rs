@@ -56,10 +56,10 @@ pub mod support;
 mod url;
 
 pub use code::{Code, Error, Result};
-pub use control::queues::{MethodQueues, Unexpected};
+pub use control::queues::{Completion, MethodQueues, Unexpected};
 pub use control::{Bmi, Config, Limit, Post, Posted, WAIT, transports};
 pub use ids::{Addr, CONTEXTS, ContextId, METHODS, OpId, OpKey};
 pub use memory::{Buffer, Memory};
 pub use method::{Method, Module};
-pub use owned::{Buffers, Completion, PostError};
+pub use owned::{Buffers, PostError};
 pub use url::{MAX_ADDR_LEN, Url};

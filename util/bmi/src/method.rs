@@ -23,10 +23,7 @@ use crate::ids::OpKey;
 use crate::url::Url;
 use crate::{Error, Result};
 
-/// A method's own number for a peer. Numbers are small, because they index tables. The application
-/// never sees them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct MethodAddr(pub u32);
+pub use crate::ids::MethodAddr;
 
 /// Parameters for opening a method.
 #[derive(Clone, Debug, Default)]

@@ -9,20 +9,7 @@ use crate::ids::OpId;
 use crate::memory::Buffer;
 use crate::method::Kind;
 use crate::support::ops::Retained;
-use crate::{Code, Result};
-
-/// A completed operation.
-#[derive(Debug)]
-pub struct Completion {
-    /// The operation's id; 0 if the operation was complete when its post returned.
-    pub id: OpId,
-    /// Number of bytes sent or received, or the error.
-    pub outcome: Result<u64>,
-    /// The value of [`Post::user`].
-    pub user: u64,
-    /// The buffers of the post. After a receive, the message fills them from the first buffer on.
-    pub buffers: Vec<Buffer>,
-}
+use crate::{Code, Completion, Result};
 
 /// The memory of a message: one buffer or a list.
 #[derive(Debug)]

@@ -116,6 +116,16 @@ impl Error {
         Self::Usage(message.into())
     }
 
+    /// An operation at memory that is not mapped.
+    pub(crate) fn bad_pointer(context: usize, address: u64, len: u64, call: &'static str) -> Self {
+        Self::BadPointer {
+            context,
+            address,
+            len,
+            operation: call,
+        }
+    }
+
     pub(crate) fn io(object: &str, error: &io::Error) -> Self {
         Self::Start(format!("{object}: {error}"))
     }

@@ -29,32 +29,25 @@
 mod bell;
 mod config;
 mod controller;
-mod copies;
 pub mod core;
 mod engine;
 mod error;
-mod local;
-mod matching;
 mod memory;
 mod net;
-mod parcel;
-mod recv;
 pub mod serialize;
-mod special;
 mod start;
-mod wire;
 
 #[doc(hidden)]
 pub use bytemuck;
 
 pub use bell::{Bell, BellName};
 pub use config::{Config, Launch, Rendezvous};
+pub use controller::matching::{Function, MatchingHandler};
+pub use controller::parcel::Parcel;
+pub use controller::special::Special;
 pub use controller::{Call, Controller, FunctionId};
-pub use copies::Copies;
+pub use engine::parts::copies::Copies;
 pub use error::{Error, Result};
-pub use matching::{Function, MatchingHandler};
-pub use parcel::Parcel;
+pub use net::wire::Port;
 pub use serialize::Serialize;
-pub use special::Special;
 pub use start::rendezvous;
-pub use wire::Port;

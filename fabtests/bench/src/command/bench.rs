@@ -9,10 +9,8 @@ use super::interrupt::report_on_interrupt;
 use super::print::{self, Format};
 use crate::comparison::{Draft, MemoryUse, Opening, Plan, Report, measure};
 use crate::fabric::{Bench, longest_datagram};
-use crate::limits::{Depth, survey};
 use crate::machine::Machine;
-use crate::progress::Progress;
-use crate::size::Sizes;
+use crate::measure::size::Sizes;
 
 /// Arguments of `bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -112,7 +110,6 @@ fn measure_plan(args: &Args, plan: &Plan, draft: &Draft) -> anyhow::Result<Repor
         deadline: args.placement.deadline(),
     };
     let machine = Machine::describe(launcher.placement);
-    let progress = Progress::on_stderr();
     args.contestants.check(plan, args.against.is_some())?;
     let baseline = args.against.as_deref();
     let baseline = baseline.map(|name| Baseline::find(name, args.baseline.clone()));
@@ -120,24 +117,9 @@ fn measure_plan(args: &Args, plan: &Plan, draft: &Draft) -> anyhow::Result<Repor
     let order = plan.open_order(args.provider.clone());
     let mut contestants = args.contestants.open(&order, baseline.as_ref(), launcher)?;
     let provider = contestants[0].opened.provider.clone();
-    let mut probe_pair = launcher.start_pair()?;
-    let limits = survey(
-        &mut probe_pair,
-        Depth::Report,
-        &plan.sizes,
-        LIMIT_ROUNDS,
-        progress,
-    )?;
-    draft.begin(machine, limits.clone());
-    measure(
-        plan,
-        &mut probe_pair,
-        &mut contestants,
-        &limits,
-        draft,
-        progress,
-    )?;
-    drop((probe_pair, contestants));
+    let probe_pair = launcher.start_pair()?;
+    measure(plan, probe_pair, &mut contestants, machine, draft)?;
+    drop(contestants);
     let memory = measure_memory(&provider, baseline.as_ref(), launcher, plan.datagrams)?;
     let opening = measure_opening(&provider, baseline.as_ref(), launcher, plan.datagrams)?;
     Ok(Report {
@@ -251,6 +233,3 @@ fn measure_opening(
     }
     Ok(openings)
 }
-
-/// Measurements of each limit, whose median counts.
-pub(super) const LIMIT_ROUNDS: usize = 3;

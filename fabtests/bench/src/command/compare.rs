@@ -8,10 +8,10 @@ use serde_json::json;
 
 use crate::comparison::stored::Report;
 use crate::comparison::{Change, Comparison, Versus, compare_reports};
+use crate::measure::size;
+use crate::measure::stats::geometric_mean;
 use crate::output;
-use crate::size;
-use crate::stats::geometric_mean;
-use crate::table::{self, figure};
+use crate::output::table::{self, figure};
 
 /// Arguments of a command that compares two reports.
 #[derive(Clone, Debug, clap::Args)]

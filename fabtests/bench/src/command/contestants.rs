@@ -7,8 +7,8 @@ use anyhow::ensure;
 
 use super::baseline::{Baseline, SELVEDGE, SELVEDGE_BMI};
 use crate::comparison::{Contestant, Pairs, Plan, Senders};
-use crate::cpu::Placement;
 use crate::fabric::{Bench, BenchConfig, OpenOrder, ThreadingLevel, WaitStrategy};
+use crate::machine::cpu::Placement;
 use crate::pair::Pair;
 
 /// Arguments that select a configuration, which is measured in turns with the plain pair.

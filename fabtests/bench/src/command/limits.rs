@@ -5,9 +5,9 @@ use serde::Serialize;
 use super::PlacementArgs;
 use crate::limits::{Depth, Limits, survey};
 use crate::machine::Machine;
+use crate::measure::size::Sizes;
+use crate::output::progress::Progress;
 use crate::pair::Pair;
-use crate::progress::Progress;
-use crate::size::Sizes;
 
 /// Arguments of `limits`.
 #[derive(Clone, Debug, clap::Args)]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::cpu::Placement;
+use crate::machine::cpu::Placement;
 
 /// The cores of the two processes, and the time limit.
 #[derive(Clone, Debug, clap::Args)]

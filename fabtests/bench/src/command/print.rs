@@ -6,9 +6,9 @@ use comfy_table::Table;
 
 use super::csv;
 use crate::comparison::{MemoryUse, Opening, Report, Row, left_out};
+use crate::measure::size;
 use crate::output;
-use crate::size;
-use crate::table::{self, figure, optional};
+use crate::output::table::{self, figure, optional};
 
 /// The output format of a report.
 #[derive(Clone, Copy, Debug)]

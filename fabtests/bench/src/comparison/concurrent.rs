@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::{Contestant, Measured, Runner};
 use crate::fabric::{BenchOrder, OpenOrder, Opened, WaitStrategy};
+use crate::measure::timing::Timing;
 use crate::pair::{Order, Pair, RunResult};
-use crate::timing::Timing;
 
 /// Several pairs that run the same benchmark independently.
 #[derive(Debug)]

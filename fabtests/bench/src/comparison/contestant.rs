@@ -5,8 +5,8 @@ use std::fmt;
 use anyhow::Context as _;
 
 use crate::fabric::{BenchOrder, OpenOrder, Opened};
+use crate::measure::timing::Timing;
 use crate::pair::{Order, Pair};
-use crate::timing::Timing;
 
 /// Two connected endpoints, and the runner that orders benchmarks from both.
 #[derive(Debug)]

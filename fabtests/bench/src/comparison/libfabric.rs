@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 
-use crate::cpu::Placement;
+use crate::machine::cpu::Placement;
 use crate::pair::Pair;
 
 /// The compiled program. Dropping it removes its folder.

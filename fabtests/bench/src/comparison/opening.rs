@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use crate::fabric::{Bench, BenchOrder, OpenOrder};
+use crate::measure::stats::{confidence, median};
+use crate::measure::timing::{Counts, Timing};
 use crate::pair::{Order, Pair};
-use crate::stats::{confidence, median};
-use crate::timing::{Counts, Timing};
 
 /// Cost of an endpoint, opened repeatedly in the same processes.
 #[derive(Clone, Debug, PartialEq, Serialize)]

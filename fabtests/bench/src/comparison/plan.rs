@@ -1,7 +1,7 @@
 //! The plan of a comparison: its points, counts and options.
 
 use crate::fabric::{Bench, BenchOrder, OpenOrder, datagram_window, fitting_window};
-use crate::timing::Counts;
+use crate::measure::timing::Counts;
 
 /// The benchmarks, sizes, counts and options to measure.
 #[derive(Clone, Debug)]

@@ -4,24 +4,30 @@
 use super::row::{Round, Row, Sample};
 use super::{Contestant, Draft, Plan};
 use crate::fabric::{Bench, BenchOrder};
-use crate::limits::{Flow, Limits, Transport, cma_ns, distance, point_limit};
+use crate::limits::{Depth, Flow, Limits, Transport, cma_ns, distance, point_limit, survey};
+use crate::machine::Machine;
+use crate::output::progress::Progress;
 use crate::pair::Pair;
-use crate::progress::Progress;
 
-/// Measures every point of the plan. Stores the rows of a point in `draft` after each round, in the
-/// order of `contestants`. Two contestants take turns A B B A. The processes of `probe_pair`
-/// measure the distance, and block while the contestants run.
+/// Measurements of each limit, whose median counts.
+const LIMIT_ROUNDS: usize = 3;
+
+/// Measures the limits, and every point of the plan. Stores the rows of a point in `draft` after
+/// each round, in the order of `contestants`. Two contestants take turns A B B A. The processes of
+/// `probe_pair` measure the limits and the distance, and block while the contestants run.
 ///
 /// # Errors
 /// As [`crate::pair::Pair::order`].
 pub fn measure(
     plan: &Plan,
-    probe_pair: &mut Pair,
+    mut probe_pair: Pair,
     contestants: &mut [Contestant],
-    limits: &Limits,
+    machine: Machine,
     draft: &Draft,
-    progress: Progress,
 ) -> anyhow::Result<()> {
+    let (progress, pair) = (Progress::on_stderr(), &mut probe_pair);
+    let limits = survey(pair, Depth::Report, &plan.sizes, LIMIT_ROUNDS, progress)?;
+    draft.begin(machine, limits.clone());
     let points = plan.points();
     let turns = turn_order(contestants.len());
     let rounds = (plan.reps * contestants.len()).div_ceil(turns.len());
@@ -29,10 +35,14 @@ pub fn measure(
     let mut rounds_by_point = vec![Vec::new(); points.len()];
     for _ in 0..rounds {
         for (index, point) in points.iter().enumerate() {
-            steps.describe(format!("{} {}", point.bench, crate::size::text(point.size)));
+            steps.describe(format!(
+                "{} {}",
+                point.bench,
+                crate::measure::size::text(point.size)
+            ));
             let order = plan.order(*point);
-            rounds_by_point[index].push(measure_round(order, probe_pair, &turns, contestants)?);
-            let rows = rows(&order, contestants, &rounds_by_point[index], limits);
+            rounds_by_point[index].push(measure_round(order, pair, &turns, contestants)?);
+            let rows = rows(&order, contestants, &rounds_by_point[index], &limits);
             let lines: Vec<_> = rows.iter().map(Row::line).collect();
             // The draft has the rows before they are printed, so that an interrupt does not lose
             // them.

@@ -6,10 +6,10 @@ use super::{Contestant, Measured, MemoryUse, Opening};
 use crate::fabric::BenchOrder;
 use crate::limits::{Distance, Limits, SizeLimit};
 use crate::machine::Machine;
-use crate::size;
-use crate::stats::{confidence, median, spread};
-use crate::table::figure;
-use crate::timing::{QUANTILES, Timing};
+use crate::measure::size;
+use crate::measure::stats::{confidence, median, spread};
+use crate::measure::timing::{QUANTILES, Timing};
+use crate::output::table::figure;
 
 /// The object that `--json` prints. Later versions may add fields but remove none.
 #[derive(Clone, Debug, Serialize)]

@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::Context as _;
 use serde::Deserialize;
 
-use crate::stats::confidence;
-use crate::timing::QUANTILES;
+use crate::measure::stats::confidence;
+use crate::measure::timing::QUANTILES;
 
 /// A stored report.
 #[derive(Clone, Debug, Deserialize)]

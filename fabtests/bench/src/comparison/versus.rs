@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::stored::{Report, Row};
-use crate::stats::{median, ratio_confidence};
+use crate::measure::stats::{median, ratio_confidence};
 
 /// The comparison of one point of both reports.
 #[derive(Clone, Debug, PartialEq, Serialize)]

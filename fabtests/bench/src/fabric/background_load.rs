@@ -5,7 +5,7 @@ use anyhow::ensure;
 use selvedge::cq;
 
 use super::endpoint::BenchEndpoint;
-use super::message_api::{Purpose, Tagged, channel_tag};
+use super::messages::message_api::{Purpose, Tagged, channel_tag};
 use super::posting::{Completion, Run};
 
 /// Bytes of an unexpected message.

@@ -18,8 +18,8 @@ use super::order::{
 };
 use super::posting::{EndpointBuffers, Waiter, post_unmatched};
 use super::remote::TargetRegion;
-use crate::buffer::Pages;
-use crate::cpu::Idle;
+use crate::machine::cpu::Idle;
+use crate::measure::buffer::Pages;
 
 /// An open endpoint, its queue, its peers and its buffers.
 #[derive(Debug)]

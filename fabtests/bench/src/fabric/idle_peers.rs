@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use selvedge::{Address, AddressVector, Bindings, CompletionQueue, Endpoint, Errno, Info, av, cq};
 
-use super::message_api::channel_tag;
+use super::messages::message_api::channel_tag;
 use super::posting::send_empty;
 
 /// Tag of the message that connects an idle peer; no benchmark uses it.

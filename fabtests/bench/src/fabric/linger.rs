@@ -5,7 +5,7 @@ use std::time::Duration;
 use selvedge::cq;
 
 use super::endpoint::BenchEndpoint;
-use super::message_api::{Purpose, Tagged};
+use super::messages::message_api::{Purpose, Tagged};
 use super::posting::Run;
 use crate::pair::Side;
 

@@ -4,24 +4,22 @@
 //! loop does the same steps; docs/FABTESTS-REFERENCE.md describes them.
 
 mod background_load;
-mod bandwidth;
 mod endpoint;
 mod idle_peers;
 mod linger;
-mod many_to_one;
-mod message_api;
+mod messages;
 mod order;
 pub mod pattern;
-mod pingpong;
 mod posting;
 mod remote;
 pub mod text_message;
 
 use anyhow::ensure;
 
-use crate::clock::Clock;
+use self::messages::message_api::{Tagged, Untagged};
+use crate::measure::clock::Clock;
+use crate::measure::timing::Timing;
 use crate::pair::Side;
-use crate::timing::Timing;
 
 pub use background_load::add_background_load;
 pub(crate) use endpoint::discover;
@@ -50,15 +48,15 @@ pub fn run(
                 bench == Bench::TaggedBw,
                 "{bench} does not run with several senders"
             );
-            many_to_one::run(endpoint, side, clock, order)
+            messages::many_to_one::run(endpoint, side, clock, order)
         }
-        Bench::MsgPingpong => pingpong::run::<message_api::Untagged>(endpoint, side, clock, order),
-        Bench::TaggedPingpong => pingpong::run::<message_api::Tagged>(endpoint, side, clock, order),
+        Bench::MsgPingpong => messages::pingpong::run::<Untagged>(endpoint, side, clock, order),
+        Bench::TaggedPingpong => messages::pingpong::run::<Tagged>(endpoint, side, clock, order),
         Bench::MsgBw | Bench::MsgBibw => {
-            bandwidth::run::<message_api::Untagged>(endpoint, side, clock, order)
+            messages::bandwidth::run::<Untagged>(endpoint, side, clock, order)
         }
         Bench::TaggedBw | Bench::TaggedBibw => {
-            bandwidth::run::<message_api::Tagged>(endpoint, side, clock, order)
+            messages::bandwidth::run::<Tagged>(endpoint, side, clock, order)
         }
         _ => remote::run(endpoint, side, clock, order),
     }

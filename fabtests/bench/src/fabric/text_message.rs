@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::endpoint::BenchEndpoint;
-use super::message_api::{Purpose, Untagged};
+use super::messages::message_api::{Purpose, Untagged};
 use super::order::TEXT_LEN;
 use super::posting::{Completion, Run};
 

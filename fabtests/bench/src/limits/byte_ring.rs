@@ -9,9 +9,9 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering;
 
 use super::shared::CacheLine;
-use crate::clock::Clock;
-use crate::cpu::Idle;
-use crate::timing::{Counts, Timing, round_trips, timed_as_whole};
+use crate::machine::cpu::Idle;
+use crate::measure::clock::Clock;
+use crate::measure::timing::{Counts, Timing, round_trips, timed_as_whole};
 
 /// A ring of bytes: one direction between the two processes.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::{Pid, getpid};
 
 use super::shared::Layout;
-use crate::clock::Clock;
-use crate::cpu::Idle;
-use crate::timing::{Counts, Timing, round_trips};
+use crate::machine::cpu::Idle;
+use crate::measure::clock::Clock;
+use crate::measure::timing::{Counts, Timing, round_trips};
 
 /// Two shared words in which the passive process publishes the memory to read.
 #[derive(Debug)]

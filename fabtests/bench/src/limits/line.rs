@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::shared::Layout;
-use crate::clock::Clock;
-use crate::cpu::Idle;
+use crate::machine::cpu::Idle;
+use crate::measure::clock::Clock;
+use crate::measure::timing::{Counts, Timing, round_trips};
 use crate::pair::Side;
-use crate::timing::{Counts, Timing, round_trips};
 
 /// One process's view of the words that both poll.
 #[derive(Debug)]

@@ -4,10 +4,10 @@
 use std::sync::atomic::Ordering;
 
 use super::shared::{CacheLine, Layout};
-use crate::clock::{Clock, ticks};
-use crate::cpu::Idle;
 use crate::fabric::{LINES, STRIDE};
-use crate::timing::{Counts, Timing};
+use crate::machine::cpu::Idle;
+use crate::measure::clock::{Clock, ticks};
+use crate::measure::timing::{Counts, Timing};
 
 /// One process's view of the lines.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use std::hint::black_box;
 
-use crate::clock::Clock;
-use crate::timing::{Counts, Timing, round_trips};
+use crate::measure::clock::Clock;
+use crate::measure::timing::{Counts, Timing, round_trips};
 
 /// Copies repeatedly between the same two buffers.
 pub(super) fn measure_cached(

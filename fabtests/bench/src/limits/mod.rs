@@ -18,11 +18,11 @@ mod wake;
 
 use serde::{Deserialize, Serialize};
 
-use crate::buffer::Pages;
-use crate::clock::Clock;
-use crate::cpu::Idle;
+use crate::machine::cpu::Idle;
+use crate::measure::buffer::Pages;
+use crate::measure::clock::Clock;
+use crate::measure::timing::{Counts, Timing};
 use crate::pair::Side;
-use crate::timing::{Counts, Timing};
 
 pub use report::{Limits, SizeLimit};
 pub use shared::Segment;

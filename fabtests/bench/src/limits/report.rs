@@ -3,8 +3,8 @@
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
-use crate::size;
-use crate::table;
+use crate::measure::size;
+use crate::output::table;
 
 /// The limits of the machine. Absent figures were not measured or were refused.
 #[derive(Clone, Debug, PartialEq, Serialize)]

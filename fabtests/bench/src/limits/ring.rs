@@ -12,9 +12,9 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::shared::CacheLine;
-use crate::clock::Clock;
-use crate::cpu::Idle;
-use crate::timing::{Counts, Timing, round_trips, stream};
+use crate::machine::cpu::Idle;
+use crate::measure::clock::Clock;
+use crate::measure::timing::{Counts, Timing, round_trips, stream};
 
 /// Bytes of payload of a message.
 pub(super) const PAYLOAD: usize = 56;

@@ -7,9 +7,9 @@ use std::os::fd::OwnedFd;
 use anyhow::Context as _;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use crate::clock::Clock;
-use crate::cpu::Idle;
-use crate::timing::{Counts, Timing, round_trips, timed_as_whole};
+use crate::machine::cpu::Idle;
+use crate::measure::clock::Clock;
+use crate::measure::timing::{Counts, Timing, round_trips, timed_as_whole};
 
 /// A connected, non-blocking stream socket.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use super::report::{Limits, SizeLimit};
 use super::ring::PAYLOAD;
 use super::{Outcome, Probe};
+use crate::measure::stats::median;
+use crate::measure::timing::{Counts, Timing};
+use crate::output::progress::Progress;
 use crate::pair::{Order, Pair};
-use crate::progress::Progress;
-use crate::stats::median;
-use crate::timing::{Counts, Timing};
 
 /// The set of limits to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

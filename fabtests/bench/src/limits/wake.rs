@@ -7,9 +7,9 @@ use anyhow::Context as _;
 use nix::errno::Errno;
 
 use super::shared::Layout;
-use crate::clock::Clock;
+use crate::measure::clock::Clock;
+use crate::measure::timing::{Counts, Timing, round_trips};
 use crate::pair::Side;
-use crate::timing::{Counts, Timing, round_trips};
 
 /// Two futexes: one on which this process blocks and one by which it wakes the other process.
 #[derive(Debug)]

@@ -5,8 +5,8 @@
 
 use anyhow::ensure;
 
-use crate::clock::Clock;
-use crate::timing::{Counts, Timing, round_trips};
+use crate::measure::clock::Clock;
+use crate::measure::timing::{Counts, Timing, round_trips};
 
 /// A message API for messages of one size. A post takes its buffer, and the completion returns it.
 pub(crate) trait Messages {

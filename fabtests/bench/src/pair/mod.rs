@@ -25,9 +25,9 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::cpu::Placement;
 use crate::fabric::{OpenOrder, Opened};
 use crate::limits::Segment;
+use crate::machine::cpu::Placement;
 
 pub use order::{Order, Reply, RunResult};
 pub use side::Side;

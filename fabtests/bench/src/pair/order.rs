@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::fabric::{BenchOrder, OpenOrder};
 use crate::limits::Probe;
-use crate::timing::{Counts, Timing};
+use crate::measure::timing::{Counts, Timing};
 
 /// An order to a process. Contestants in other languages read orders too and rely on the order of a
 /// variant's fields, which is that of their declaration.

@@ -9,10 +9,10 @@ use selvedge::{Address, AddressVector, Context, Domain, Errno, FiAddr, Info, all
 
 use super::Side;
 use super::exchange::{self, Completion, Messages};
-use crate::clock::Clock;
-use crate::cpu::Idle;
 use crate::fabric::{Bench, BenchOrder, OpenOrder, Opened, discover, pattern};
-use crate::timing::Timing;
+use crate::machine::cpu::Idle;
+use crate::measure::clock::Clock;
+use crate::measure::timing::Timing;
 
 /// An open endpoint of the safe layer and its peer.
 #[derive(Debug)]

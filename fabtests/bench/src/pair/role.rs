@@ -16,11 +16,11 @@ use serde_json::Value;
 use super::handover;
 use super::owned::OwnedEndpoint;
 use super::{Order, Reply, RunResult, Side};
-use crate::clock::Clock;
-use crate::cpu::{Idle, pin};
 use crate::fabric::{self, BenchEndpoint, BenchOrder, OpenOrder, Opened};
 use crate::limits::{EventFds, ProbeContext, ProbeResources, Segment, Socket};
-use crate::timing::Timing;
+use crate::machine::cpu::{Idle, pin};
+use crate::measure::clock::Clock;
+use crate::measure::timing::Timing;
 
 /// An implementation of the benchmarks that replaces a fabric endpoint.
 pub trait Backend: fmt::Debug {

@@ -1,6 +1,6 @@
 //! Axes: the positions of values, and the labels beside them.
 
-use crate::size;
+use crate::measure::size;
 
 /// The mapping of values to positions along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

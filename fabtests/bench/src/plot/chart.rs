@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::axis::Axis;
-use crate::markup::escaped;
+use crate::output::markup::escaped;
 
 /// A chart.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! A self-contained HTML page with all plots.
 
 use super::Picture;
-use crate::markup::escaped;
+use crate::output::markup::escaped;
 
 /// Formats a page with this title and these pictures as HTML.
 pub fn page(title: &str, pictures: &[Picture]) -> String {

@@ -5,7 +5,7 @@ use super::axis::{Axis, Scale};
 use super::chart::{Chart, Series, Style};
 use crate::comparison::left_out;
 use crate::comparison::stored::{Report, Row};
-use crate::timing::QUANTILES;
+use crate::measure::timing::QUANTILES;
 
 /// A chart and the name of its file, without an extension.
 #[derive(Clone, Debug)]
@@ -289,7 +289,10 @@ fn distribution(rows: &[&Row], machine: &str) -> Option<Picture> {
         chart: Chart {
             title: match size {
                 1 => "Time of messages of 1 byte".to_owned(),
-                _ => format!("Time of messages of {} bytes", crate::size::text(size)),
+                _ => format!(
+                    "Time of messages of {} bytes",
+                    crate::measure::size::text(size)
+                ),
             },
             subtitle: subtitle(machine, &rows),
             x: Axis::new(

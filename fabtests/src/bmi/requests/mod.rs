@@ -7,14 +7,16 @@
 
 mod over_bmi;
 mod over_endpoint;
+mod server;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use selvedge_testkit::process::Process;
 use serde::Serialize;
+
+use self::server::{Counts, Server};
 
 /// The interface that carries the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -71,31 +73,6 @@ pub struct ClientArgs {
     size: usize,
     /// Maximum number of outstanding requests
     window: usize,
-}
-
-/// A server over either interface.
-trait Server {
-    /// Returns the address that clients connect to.
-    fn address(&self) -> anyhow::Result<String>;
-
-    /// Takes the requests that have arrived, or waits up to [`IDLE`] for some, and responds to
-    /// each.
-    fn serve_requests(&mut self, counts: &mut Counts) -> anyhow::Result<()>;
-}
-
-/// How long a server waits for requests, and a client for responses, in one call.
-const IDLE: Duration = Duration::from_millis(10);
-/// Maximum number of requests, or completions, that are taken at once.
-const BATCH: usize = 64;
-
-/// Number of requests of each client, by the server's identifier of it.
-#[derive(Debug, Default)]
-struct Counts(HashMap<u64, u64>);
-
-impl Counts {
-    fn count(&mut self, client: u64) {
-        *self.0.entry(client).or_default() += 1;
-    }
 }
 
 /// Serves client processes over a method for `time`.

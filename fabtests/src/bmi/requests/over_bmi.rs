@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use selvedge_bmi::{Bmi, Config, ContextId, Post, Posted};
 
-use super::{BATCH, Counts, IDLE};
+use super::server::{self, BATCH, Counts, IDLE};
 
 #[derive(Debug)]
 pub(super) struct Server {
@@ -23,7 +23,7 @@ impl Server {
     }
 }
 
-impl super::Server for Server {
+impl server::Server for Server {
     fn address(&self) -> anyhow::Result<String> {
         self.bmi.urls().pop().context("BMI listens at no URL")
     }

@@ -14,7 +14,7 @@ use selvedge_testkit::domain::{
     Block, DomainContext, DomainEndpoint, EndpointConfig, Recv, WaitMethod, WaitStrategy,
 };
 
-use super::{BATCH, Counts, IDLE};
+use super::server::{self, BATCH, Counts, IDLE};
 
 /// An endpoint, with the entries that were read from its completion queue.
 #[derive(Debug)]
@@ -155,7 +155,7 @@ impl Server {
     }
 }
 
-impl super::Server for Server {
+impl server::Server for Server {
     fn address(&self) -> anyhow::Result<String> {
         Ok(self.endpoint.endpoint.ep.address()?.to_string())
     }

@@ -14,107 +14,12 @@ use selvedge_testkit::random::Random;
 use selvedge_testkit::shm_peer::{
     Hello, PACKET_SIZE, PeerSocket, RawMemory, Received, Sizes, doorbell_seals, outbox_seals,
 };
-use serde::{Deserialize, Serialize};
 
+use super::attack::{Attack, AttackRun, AttackStats, Config, PeerAttack};
 use super::dictionary::number;
-use super::raw_peer::{PeerAttack, RawPeer};
-use super::{announcements, block_exhaustion, files};
-
-/// The configuration of the adversary.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Config {
-    /// The address of the target.
-    pub(crate) target: String,
-    /// The address that the adversary uses.
-    pub(crate) name: String,
-}
-
-/// One attack run.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct AttackRun {
-    /// The kind of attack.
-    pub(crate) attack: Attack,
-    /// The seed of its random numbers.
-    pub(crate) seed: u64,
-}
-
-/// Statistics of one attack run.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct AttackStats {
-    /// Commands, responses, packets and other inputs that the target received.
-    pub(crate) inputs: u64,
-    /// Bits that were flipped while the target could read them.
-    pub(crate) flips: u64,
-    /// Whether the target disconnected the adversary.
-    pub(crate) is_cut_off: bool,
-}
-
-/// The kinds of attack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Attack {
-    /// Commands with numbers at the ends of ranges.
-    Commands,
-    /// False credits, responses and segments.
-    Cursors,
-    /// Commands without end.
-    Endless,
-    /// Packets of all kinds after the hello message.
-    Packets,
-    /// Forged responses to every request of the target.
-    Responses,
-    /// A forged table of memory, which the target accesses.
-    Tables,
-    /// All of these, while a second thread flips bits in all memory that the target reads.
-    Flips,
-    /// Hello messages that are wrong, corrupted, truncated, or have other descriptors.
-    Hellos,
-    /// Hundreds of connections, most of them silent.
-    Connections,
-    /// Commands that appear, disappear and change while the target reads them.
-    Retractions,
-    /// Blocks of memory without end, under several names.
-    Blocks,
-    /// Valid packets without end.
-    Announcements,
-    /// Truncation of the target's memory files, which are found through its descriptors.
-    Files,
-}
-
-impl Attack {
-    /// Every kind, with its name in reports.
-    pub(crate) const ALL: [(&'static str, Self); 13] = [
-        ("commands", Self::Commands),
-        ("cursors", Self::Cursors),
-        ("endless", Self::Endless),
-        ("packets", Self::Packets),
-        ("responses", Self::Responses),
-        ("tables", Self::Tables),
-        ("flips", Self::Flips),
-        ("hellos", Self::Hellos),
-        ("connections", Self::Connections),
-        ("retractions", Self::Retractions),
-        ("blocks", Self::Blocks),
-        ("announcements", Self::Announcements),
-        ("files", Self::Files),
-    ];
-
-    fn peer_attack(self) -> Option<PeerAttack> {
-        match self {
-            Self::Commands => Some(PeerAttack::Commands),
-            Self::Cursors => Some(PeerAttack::Cursors),
-            Self::Endless => Some(PeerAttack::Endless),
-            Self::Packets => Some(PeerAttack::Packets),
-            Self::Responses => Some(PeerAttack::Responses),
-            Self::Tables => Some(PeerAttack::Tables),
-            Self::Flips => Some(PeerAttack::All),
-            Self::Retractions => Some(PeerAttack::Retractions),
-            Self::Hellos | Self::Connections | Self::Blocks | Self::Announcements | Self::Files => {
-                None
-            }
-        }
-    }
-}
+use super::raw_peer::RawPeer;
+use super::{blocks, files};
+use crate::campaign::role::Role;
 
 /// Maximum number of steps of one run.
 const STEPS: u64 = 20_000;
@@ -124,15 +29,19 @@ const CHECK_INTERVAL: u64 = 64;
 const HELLOS: u64 = 200;
 const CONNECTIONS: u64 = 300;
 
-/// Runs attacks as often as the parent requests.
-pub(crate) fn execute(config: &Config) -> anyhow::Result<()> {
-    loop {
-        let run: AttackRun = process::next_request()?;
-        let pause = || {
-            std::thread::yield_now();
-            Ok(())
-        };
-        process::reply(&run_attack(config, run, pause)?)?;
+impl Role for Config {
+    const NAME: &'static str = "adversary";
+
+    /// Runs attacks as often as the parent requests.
+    fn execute(&self) -> anyhow::Result<()> {
+        loop {
+            let run: AttackRun = process::next_request()?;
+            let pause = || {
+                std::thread::yield_now();
+                Ok(())
+            };
+            process::reply(&run_attack(self, run, pause)?)?;
+        }
     }
 }
 
@@ -151,9 +60,9 @@ pub(crate) fn run_attack(
             attack_as_peer(config, attack, peer_attack, &mut random, progress)
         }
         (None, Attack::Hellos) => send_hellos(config, &mut random, progress),
-        (None, Attack::Blocks) => block_exhaustion::exhaust_mappings(config, &mut random, progress),
+        (None, Attack::Blocks) => blocks::exhaust_mappings(config, &mut random, progress),
         (None, Attack::Announcements) => {
-            announcements::announce_and_release(config, &mut random, progress)
+            blocks::announce_and_release(config, &mut random, progress)
         }
         (None, Attack::Files) => files::resize_files(config, progress),
         (None, _) => open_connections(config, &mut random, progress),

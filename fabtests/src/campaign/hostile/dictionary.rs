@@ -1,6 +1,9 @@
-//! Numbers for malformed fields: the ends of every range that a parser might check.
+//! Parts of inputs: packets, and numbers for malformed fields, which are the ends of every range
+//! that a parser might check.
 
+use selvedge_shm::smr::layout::VERSION;
 use selvedge_testkit::random::Random;
+use selvedge_testkit::shm_peer::{self, PACKET_SIZE};
 
 /// Ends of ranges.
 const BOUNDARIES: [u64; 30] = [
@@ -57,4 +60,12 @@ pub(super) fn mutate(random: &mut Random, value: u64) -> u64 {
         3 => value.swap_bytes(),
         _ => number(random),
     }
+}
+
+/// Returns a packet of this version with these fields.
+pub(super) fn packet(kind: u32, fields: &[u64]) -> Vec<u8> {
+    let mut bytes = shm_peer::packet(VERSION, kind);
+    bytes.extend(fields.iter().flat_map(|field| field.to_le_bytes()));
+    bytes.resize(PACKET_SIZE, 0);
+    bytes
 }

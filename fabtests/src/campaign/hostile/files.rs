@@ -6,7 +6,7 @@ use std::path::Path;
 
 use selvedge_testkit::shm_peer::PeerSocket;
 
-use super::adversary::{AttackStats, Config};
+use super::attack::{AttackStats, Config};
 
 /// Number of passes over all files in one run.
 const ROUNDS: usize = 10;

@@ -1,15 +1,13 @@
-//! Forged one-sided operations: the peer's memory table, and responses to the target's requests.
+//! `ForgedMemory`: the forged table of a hostile peer's memory.
 
 use std::sync::Arc;
 
 use selvedge_testkit::random::Random;
 use selvedge_testkit::shm_peer::{
-    BLOCK, KEYS, PACKET_SIZE, RELEASE, RawMemory, doorbell_seals, outbox_seals,
+    BLOCK, KEYS, PeerSocket, RELEASE, RawMemory, doorbell_seals, outbox_seals,
 };
 
-use super::dictionary::{mutate, number};
-use super::packet;
-use super::raw_peer::RawPeer;
+use super::dictionary::{mutate, number, packet};
 
 /// Words of an entry of the table.
 const ENTRY_WORDS: usize = 8;
@@ -63,113 +61,57 @@ impl ForgedMemory {
         let generation = self.table.load(entry);
         self.table.store(entry, generation.wrapping_add(1) | 1);
     }
-}
 
-impl RawPeer {
     /// Sends the chunk of the table that the hello message has promised.
-    pub(super) fn send_table(&mut self) {
-        let mut bytes = packet(KEYS);
-        bytes.extend(0_u32.to_le_bytes());
-        bytes.resize(PACKET_SIZE, 0);
-        self.socket.send(&bytes, &[self.forged.table.fd()]);
+    pub(super) fn send_table(&self, socket: &PeerSocket) {
+        self.send_chunk(socket, 0);
     }
 
-    /// Changes the table, or sends a packet about it.
-    pub(super) fn corrupt(&mut self, random: &mut Random) {
+    /// Changes the table of `memory`, or sends a packet about it.
+    pub(super) fn corrupt(&mut self, socket: &PeerSocket, memory: &[u8], random: &mut Random) {
         // A malformed packet ends most connections, so packets are rare.
         match random.below(400) {
-            0..4 => self.send_block(random),
-            4 => self.send_chunk(random),
-            5..8 => self.send_release(random),
-            8..200 => self.forged.publish(random.below(ENTRIES), &self.memory),
+            0..4 => self.send_block(socket, memory, random),
+            // The target already has the first chunk, and the others do not exist.
+            4 => self.send_chunk(socket, random.below(16)),
+            5..8 => self.send_release(socket, random),
+            8..200 => self.publish(random.below(ENTRIES), memory),
             _ => {
                 let entry = random.below(ENTRIES) as usize * ENTRY_WORDS;
                 let word = entry + random.below(ENTRY_WORDS as u64) as usize;
-                let value = mutate(random, self.forged.table.load(word));
-                self.forged.table.store(word, value);
+                let value = mutate(random, self.table.load(word));
+                self.table.store(word, value);
             }
         }
     }
 
-    fn send_block(&mut self, random: &mut Random) {
-        self.forged.blocks += 1;
+    fn send_block(&mut self, socket: &PeerSocket, memory: &[u8], random: &mut Random) {
+        self.blocks += 1;
         // `base` is the address in the table's entries. The block may be read-only although the
         // entries permit writes.
-        let base = self.memory.as_ptr().expose_provenance() as u64;
+        let base = memory.as_ptr().expose_provenance() as u64;
         let is_writable = u64::from(random.flip());
-        let mut fields = [self.forged.blocks, base, BLOCK_LEN as u64, is_writable];
+        let mut fields = [self.blocks, base, BLOCK_LEN as u64, is_writable];
         if random.once_in(3) {
             let field = random.below(4) as usize;
             fields[field] = mutate(random, fields[field]);
         }
-        let mut bytes = packet(BLOCK);
-        for field in fields {
-            bytes.extend(field.to_le_bytes());
-        }
-        bytes.resize(PACKET_SIZE, 0);
         let fd = match random.once_in(6) {
-            true => self.forged.table.fd(),
-            false => self.forged.block.fd(),
+            true => self.table.fd(),
+            false => self.block.fd(),
         };
-        self.socket.send(&bytes, &[fd]);
+        socket.send(&packet(BLOCK, &fields), &[fd]);
     }
 
-    fn send_release(&mut self, random: &mut Random) {
-        let mut bytes = packet(RELEASE);
+    fn send_release(&self, socket: &PeerSocket, random: &mut Random) {
         let block = match random.once_in(8) {
             true => number(random),
-            false => self.forged.blocks,
+            false => self.blocks,
         };
-        bytes.extend(block.to_le_bytes());
-        bytes.resize(PACKET_SIZE, 0);
-        self.socket.send(&bytes, &[]);
+        socket.send(&packet(RELEASE, &[block]), &[]);
     }
 
-    /// Sends a chunk of the table that the target already has, or one that does not exist.
-    fn send_chunk(&mut self, random: &mut Random) {
-        let mut bytes = packet(KEYS);
-        bytes.extend((random.below(16) as u32).to_le_bytes());
-        bytes.resize(PACKET_SIZE, 0);
-        self.socket.send(&bytes, &[self.forged.table.fd()]);
-    }
-
-    /// Commits the result of a read, or the response to an atomic. The target may not have
-    /// requested the operation.
-    pub(super) fn commit_result(&mut self, random: &mut Random) {
-        let id = self.pick_id(random);
-        let op = *random.pick(&[7, 7, 9]);
-        let source = *random.pick(&[0, 0, 0, 1, 2]);
-        let arbitrary = number(random);
-        let errno = *random.pick(&[0, 0, 0, 5, 14, arbitrary & 0xffff_ffff]);
-        let len = match source {
-            0 => *random.pick(&[8, 8, 0, 48, arbitrary & 63]),
-            _ => 0,
-        };
-        let mut words = [
-            op | source << 8 | len << 24,
-            id | errno << 32,
-            1,
-            2,
-            3,
-            4,
-            5,
-            6,
-        ];
-        match (op, source) {
-            (9, 1) => {
-                words[3] = *random.pick(&[8, 16, 4096, arbitrary]);
-                words[4] = self.alloc(words[3].min(4096) as usize) as u64;
-            }
-            (7, 2) => {
-                words[2] = *random.pick(&[5000, 30_000, arbitrary]);
-                words[3] = self.next_operation_id(random);
-            }
-            _ => {}
-        }
-        if random.once_in(20) {
-            let word = random.below(8) as usize;
-            words[word] = mutate(random, words[word]);
-        }
-        self.commit(words);
+    fn send_chunk(&self, socket: &PeerSocket, index: u64) {
+        socket.send(&packet(KEYS, &[index]), &[self.table.fd()]);
     }
 }

@@ -5,29 +5,30 @@
 //! other peer must be intact. The row `in-process` has both sides in one thread; it is the fuzz
 //! target of the parsers, and the same seed gives the same run.
 
-pub(crate) mod adversary;
-mod announcements;
-mod block_exhaustion;
+mod adversary;
+mod attack;
+mod blocks;
 mod dictionary;
 mod files;
 mod forged_memory;
 mod raw_peer;
 
+pub(super) use attack::Config;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use selvedge_shm::smr::layout::VERSION;
 use selvedge_testkit::process::Process;
-use selvedge_testkit::shm_peer;
 use selvedge_testkit::timeout::Timeout;
 use selvedge_testkit::usage::{Usage, private, private_after_trim};
 
-use super::background::BackgroundTraffic;
 use super::echo::Echo;
+use super::echo::background::BackgroundTraffic;
 use super::endpoint::CampaignEndpoint;
 use super::report::{Plan, Report, Row};
 use super::role::Role;
-use adversary::{Attack, AttackRun, AttackStats, Config, run_attack};
+use adversary::run_attack;
+use attack::{Attack, AttackRun, AttackStats};
 
 /// The longest time that an exchange with the other peer may take: about ten times the observed
 /// maximum on a loaded machine.
@@ -73,10 +74,10 @@ impl Session {
         let params = [UNEXPECTED_LIMIT, ("FI_SHM_PEER_TIMEOUT", "10ms")];
         let mut target = Echo::start_with_peers(&endpoint, &params, std::slice::from_ref(&name))?;
         target.exchange(&mut endpoint)?;
-        let adversary = Role::Adversary(Config {
+        let adversary = Config {
             target: target.name().to_owned(),
             name,
-        })
+        }
         .start()?;
         Ok(Self {
             endpoint,
@@ -215,11 +216,6 @@ fn run_in_process(plan: &Plan) -> anyhow::Result<Row> {
     row.count("at the end", result);
     row.figures.insert("inputs", inputs as f64);
     Ok(row)
-}
-
-/// Returns the beginning of a packet of this version.
-fn packet(kind: u32) -> Vec<u8> {
-    shm_peer::packet(VERSION, kind)
 }
 
 fn check_exchange_time(longest: Duration) -> anyhow::Result<()> {

@@ -10,40 +10,19 @@ use anyhow::bail;
 use selvedge_shm::smr::layout::VERSION;
 use selvedge_testkit::random::Random;
 use selvedge_testkit::shm_peer::{
-    BOUNCE, Hello, PACKET_SIZE, PeerSocket, RawMemory, Received, Sizes, doorbell_seals,
+    self, BOUNCE, Hello, PACKET_SIZE, PeerSocket, RawMemory, Received, Sizes, doorbell_seals,
     outbox_seals,
 };
 use selvedge_testkit::timeout::Timeout;
 
-use super::dictionary::{mutate, number};
+use super::attack::PeerAttack;
+use super::dictionary::{mutate, number, packet};
 use super::forged_memory::ForgedMemory;
-use super::packet;
 
 /// Indices of words in the header of an outbox.
 const CREDIT: usize = 16;
 const POLLED: usize = 17;
 const CLOSED: usize = 32;
-
-/// The attacks of a connected peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PeerAttack {
-    /// Commands with fields at the ends of ranges.
-    Commands,
-    /// False credits, responses and announcements.
-    Cursors,
-    /// An endless stream of commands, whether or not the target has consumed the earlier ones.
-    Endless,
-    /// Arbitrary packets on the socket, after the hello message.
-    Packets,
-    /// Responses to every request of the target, and to requests that it did not make.
-    Responses,
-    /// A forged table of registered memory.
-    Tables,
-    /// Commands that appear, disappear and change many times before they stay.
-    Retractions,
-    /// All of these.
-    All,
-}
 
 /// The connected peer.
 #[derive(Debug)]
@@ -70,8 +49,8 @@ pub(super) struct RawPeer {
     /// Number of the target's commands that this peer has read.
     read: u64,
     /// The payloads of rendezvous messages, and the memory that the target accesses.
-    pub(super) memory: Box<[u8]>,
-    pub(super) forged: ForgedMemory,
+    memory: Box<[u8]>,
+    forged: ForgedMemory,
 }
 
 /// Numbers of commands, and sizes of the pool in bytes, that an outbox may have.
@@ -131,7 +110,7 @@ impl RawPeer {
         let doorbell = fds.pop().and_then(|fd| RawMemory::map(fd, true).ok());
         let inbox = fds.pop().and_then(|fd| RawMemory::map(fd, false).ok());
         let memory: Box<[u8]> = vec![7; 1 << 17].into();
-        let mut peer = Self {
+        let peer = Self {
             forged: ForgedMemory::new(&memory)?,
             memory,
             socket,
@@ -151,7 +130,7 @@ impl RawPeer {
         // Sometimes the peer promises a table and never sends it. That delays only its own
         // operations.
         if chunks > 0 && !random.once_in(8) {
-            peer.send_table();
+            peer.forged.send_table(&peer.socket);
         }
         Ok(peer)
     }
@@ -184,7 +163,9 @@ impl RawPeer {
             (PeerAttack::Responses, 0..10) => self.commit_result(random),
             (PeerAttack::Responses, 10..30) => self.respond(random),
             (PeerAttack::Responses, 30..34) => self.announce_segment(random),
-            (PeerAttack::Tables, 0..60) | (PeerAttack::All, 45..50) => self.corrupt(random),
+            (PeerAttack::Tables, 0..60) | (PeerAttack::All, 45..50) => {
+                self.forged.corrupt(&self.socket, &self.memory, random);
+            }
             (PeerAttack::Cursors, 0..30) | (PeerAttack::All, 53..70) => self.respond(random),
             (PeerAttack::Cursors, 30..60) | (PeerAttack::All, 70..85) => {
                 self.announce_segment(random)
@@ -316,7 +297,7 @@ impl RawPeer {
         }
     }
 
-    pub(super) fn commit(&mut self, words: [u64; 8]) {
+    fn commit(&mut self, words: [u64; 8]) {
         self.fill(words);
         let slot = self.slot();
         self.sent += 1;
@@ -325,7 +306,7 @@ impl RawPeer {
     }
 
     /// Allocates `len` bytes of the pool and returns their offset.
-    pub(super) fn alloc(&mut self, len: usize) -> usize {
+    fn alloc(&mut self, len: usize) -> usize {
         let lines = len.next_multiple_of(64);
         if self.pool + lines > self.sizes.pool {
             self.pool = 0;
@@ -335,7 +316,7 @@ impl RawPeer {
         offset
     }
 
-    pub(super) fn next_operation_id(&mut self, random: &mut Random) -> u64 {
+    fn next_operation_id(&mut self, random: &mut Random) -> u64 {
         self.next_id += u64::from(!random.once_in(20));
         self.next_id & 0xffff | (self.next_id >> 16 & 0xffff) << 16
     }
@@ -356,7 +337,7 @@ impl RawPeer {
     }
 
     /// The identifier of one of the target's operations, or any number.
-    pub(super) fn pick_id(&self, random: &mut Random) -> u64 {
+    fn pick_id(&self, random: &mut Random) -> u64 {
         match self.received_ids.is_empty() || random.once_in(4) {
             true => number(random) & 0xffff_ffff,
             false => *random.pick(&self.received_ids),
@@ -388,12 +369,49 @@ impl RawPeer {
         let Ok(bounce) = RawMemory::create(4096 + SEGMENTS * SEGMENT, outbox_seals()) else {
             return;
         };
-        let mut bytes = packet(BOUNCE);
-        bytes.extend((SEGMENTS as u32).to_le_bytes());
-        bytes.extend((SEGMENT as u32).to_le_bytes());
-        bytes.resize(PACKET_SIZE, 0);
-        self.socket.send(&bytes, &[bounce.fd()]);
+        let sizes = SEGMENTS as u64 | (SEGMENT as u64) << 32;
+        self.socket.send(&packet(BOUNCE, &[sizes]), &[bounce.fd()]);
         self.bounce = Some(Arc::new(bounce));
+    }
+
+    /// Commits the result of a read, or the response to an atomic. The target may not have
+    /// requested the operation.
+    fn commit_result(&mut self, random: &mut Random) {
+        let id = self.pick_id(random);
+        let op = *random.pick(&[7, 7, 9]);
+        let source = *random.pick(&[0, 0, 0, 1, 2]);
+        let arbitrary = number(random);
+        let errno = *random.pick(&[0, 0, 0, 5, 14, arbitrary & 0xffff_ffff]);
+        let len = match source {
+            0 => *random.pick(&[8, 8, 0, 48, arbitrary & 63]),
+            _ => 0,
+        };
+        let mut words = [
+            op | source << 8 | len << 24,
+            id | errno << 32,
+            1,
+            2,
+            3,
+            4,
+            5,
+            6,
+        ];
+        match (op, source) {
+            (9, 1) => {
+                words[3] = *random.pick(&[8, 16, 4096, arbitrary]);
+                words[4] = self.alloc(words[3].min(4096) as usize) as u64;
+            }
+            (7, 2) => {
+                words[2] = *random.pick(&[5000, 30_000, arbitrary]);
+                words[3] = self.next_operation_id(random);
+            }
+            _ => {}
+        }
+        if random.once_in(20) {
+            let word = random.below(8) as usize;
+            words[word] = mutate(random, words[word]);
+        }
+        self.commit(words);
     }
 
     /// Overwrites the credit, the poll state, the closed state or the peer's index.
@@ -420,7 +438,7 @@ impl RawPeer {
 
     /// Sends a packet of any kind, with or without descriptors.
     fn send_packet(&mut self, random: &mut Random) {
-        let mut bytes = packet(random.below(12) as u32);
+        let mut bytes = shm_peer::packet(VERSION, random.below(12) as u32);
         while bytes.len() < PACKET_SIZE {
             bytes.extend((number(random) as u32).to_le_bytes());
         }

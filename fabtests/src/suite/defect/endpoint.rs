@@ -14,8 +14,8 @@ use selvedge::{
 };
 use selvedge_kit::layer::{EndpointLayer, Layered, Layers as _, ObjectLayer};
 
-use super::Defect;
 use super::hide_refusal::hide_refusal;
+use super::kind::Defect;
 use super::op::{as_injects, extended_borrow, leaked_copy, segments, send_of, unread_memory};
 use super::queue::QueueState;
 

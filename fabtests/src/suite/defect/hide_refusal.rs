@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use selvedge::{Bindings, Domain, Errno, Error, Fabric, av, cq, eq};
 
-use super::Defect;
+use super::kind::Defect;
 
 /// The domain and fabric that an endpoint is opened from.
 #[derive(Clone, Debug)]

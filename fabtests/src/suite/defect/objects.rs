@@ -12,7 +12,7 @@ use selvedge::{
 };
 use selvedge_kit::layer::{AvLayer, CntrLayer, EqLayer, ObjectLayer, PassiveLayer, SrxLayer};
 
-use super::Defect;
+use super::kind::Defect;
 use super::queue::report_readiness;
 
 impl AvLayer for Defect {

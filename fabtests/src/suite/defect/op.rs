@@ -8,7 +8,7 @@ use selvedge::atomic::{AtomicMsg, IocMut, RmaIoc, Target};
 use selvedge::rma::RmaIov;
 use selvedge::{FiAddr, Iov, Op, TagMatch, atomic, msg, tagged};
 
-use super::Defect;
+use super::kind::Defect;
 
 /// The mask of the lower half of a word, which the defects of tags and remote data keep.
 const LOW: u64 = 0xffff_ffff;

@@ -19,9 +19,9 @@ use selvedge_kit::layer::{
     DomainLayer, FabricLayer, Layered, Layers, ObjectLayer, ProviderLayer, ScalableLayer,
 };
 
-use super::Defect;
 use super::endpoint::DefectiveEndpoint;
 use super::hide_refusal::{OwnDomain, hide_refusal};
+use super::kind::Defect;
 use super::objects::DefectiveCounter;
 use super::queue::DefectiveQueue;
 use super::region::{DefectiveRegion, Regions};

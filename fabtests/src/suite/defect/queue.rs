@@ -11,7 +11,7 @@ use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionFlags, CompletionQueue, Errno, FiAddr, Result};
 use selvedge_kit::layer::{CqLayer, Layered, ObjectLayer};
 
-use super::Defect;
+use super::kind::Defect;
 
 /// An action that the next read executes.
 type Deferred = Box<dyn FnOnce() + Send>;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use selvedge::{Counter, Error, MemoryRegion, MrAccess};
 use selvedge_kit::layer::{Layers as _, ObjectLayer, RegionLayer};
 
-use super::Defect;
 use super::hide_refusal::hide_refusal;
+use super::kind::Defect;
 
 /// The regions of a domain that peers may access, in the order of their registration.
 pub(super) type Regions = Mutex<Vec<Weak<dyn MemoryRegion>>>;

@@ -10,7 +10,6 @@ use anyhow::{Context as _, ensure};
 use nix::sys::wait::WaitStatus;
 use serde_json::Value;
 
-use super::Plan;
 use super::hosts::Hosts;
 use super::leftovers;
 use super::process::{Event, Member};
@@ -18,11 +17,16 @@ use crate::suite::control::{Message, Values};
 use crate::suite::entry::{Entry, Process, Start};
 use crate::suite::outcome::{Outcome, Report};
 
-/// Runs an entry. `number` is unique in this run.
-pub(super) fn run_entry(entry: &Entry, number: usize, plan: &Plan<'_>) -> Report {
+/// Runs an entry, whose time limit is multiplied by `slowness`. `number` is unique in this run.
+pub(super) fn run_entry(
+    entry: &Entry,
+    number: usize,
+    slowness: f64,
+    hosts: Option<&Hosts>,
+) -> Report {
     let start = Instant::now();
-    let limit = entry.timeout.mul_f64(plan.slowness);
-    let mut attempt = Attempt::new(entry, number, plan.hosts);
+    let limit = entry.timeout.mul_f64(slowness);
+    let mut attempt = Attempt::new(entry, number, hosts);
     let (outcome, noticed) = match attempt.run(start, limit) {
         Ok(outcome) if entry.must_fail => invert(outcome),
         Ok(Outcome::Fail(reason)) if entry.may_fail => (Outcome::Pass, Some(reason)),

@@ -4,6 +4,7 @@ mod attempt;
 mod hosts;
 mod leftovers;
 mod process;
+pub mod selftest;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -136,7 +137,8 @@ impl Batch<'_> {
             let report = match manifest.fault(&entry.provider, &entry.name) {
                 Some(reason) => skip_report(entry, reason),
                 None => {
-                    let report = attempt::run_entry(entry, index, self.plan);
+                    let report =
+                        attempt::run_entry(entry, index, self.plan.slowness, self.plan.hosts);
                     check_expectation(report, manifest)
                 }
             };

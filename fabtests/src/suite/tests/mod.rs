@@ -4,59 +4,43 @@
 /// it requests, the defects that it detects, and its other attributes.
 macro_rules! tests {
     ($($run:ident($caps:expr) catches [$($defect:ident),*] $(.$attribute:ident($value:expr))*;)+) => {
-        pub(super) const TESTS: &[Test] = &[$(
+        pub(in crate::suite::tests) const TESTS: &[Test] = &[$(
             Test::new(stringify!($run), $caps, &[$(Defect::$defect),*], $run)$(.$attribute($value))*
         ),+];
     };
 }
 
-mod atomics;
-mod closing;
 mod collectives;
-mod connections;
-mod contexts;
-mod counters;
-mod datagrams;
-mod discovery;
-mod domains;
-mod events;
-mod messages;
-mod pressure;
-mod queues;
-mod receives;
-mod rma;
-mod sets;
-mod shared;
-mod tagged;
-mod triggers;
-mod vectors;
-mod waiting;
+mod completions;
+mod objects;
+mod one_sided;
+mod two_sided;
 
 use super::context::Test;
 
 /// The groups, each with its tests.
 const GROUPS: &[(&str, &[Test])] = &[
-    ("discovery", discovery::TESTS),
-    ("messages", messages::TESTS),
-    ("tagged", tagged::TESTS),
-    ("receives", receives::TESTS),
-    ("rma", rma::TESTS),
-    ("atomics", atomics::TESTS),
-    ("queues", queues::TESTS),
-    ("counters", counters::TESTS),
-    ("triggers", triggers::TESTS),
-    ("events", events::TESTS),
-    ("waiting", waiting::TESTS),
-    ("sets", sets::TESTS),
-    ("shared", shared::TESTS),
+    ("discovery", objects::discovery::TESTS),
+    ("messages", two_sided::messages::TESTS),
+    ("tagged", two_sided::tagged::TESTS),
+    ("receives", two_sided::receives::TESTS),
+    ("rma", one_sided::rma::TESTS),
+    ("atomics", one_sided::atomics::TESTS),
+    ("queues", completions::queues::TESTS),
+    ("counters", completions::counters::TESTS),
+    ("triggers", completions::triggers::TESTS),
+    ("events", completions::events::TESTS),
+    ("waiting", completions::waiting::TESTS),
+    ("sets", completions::sets::TESTS),
+    ("shared", objects::shared::TESTS),
     ("collectives", collectives::TESTS),
-    ("vectors", vectors::TESTS),
-    ("contexts", contexts::TESTS),
-    ("domains", domains::TESTS),
-    ("closing", closing::TESTS),
-    ("pressure", pressure::TESTS),
-    ("connections", connections::TESTS),
-    ("datagrams", datagrams::TESTS),
+    ("vectors", objects::vectors::TESTS),
+    ("contexts", objects::contexts::TESTS),
+    ("domains", objects::domains::TESTS),
+    ("closing", objects::closing::TESTS),
+    ("pressure", two_sided::pressure::TESTS),
+    ("connections", objects::connections::TESTS),
+    ("datagrams", two_sided::datagrams::TESTS),
 ];
 
 /// Returns every test, with its name `group.name`.
@@ -121,7 +105,7 @@ mod unit_tests {
     #[test]
     fn every_defect_is_noticed_by_some_test() {
         for defect in Defect::value_variants() {
-            let mut by_programs = crate::upstream::mutants::DETECTED.iter();
+            let mut by_programs = crate::upstream::entries::mutants::DETECTED.iter();
             let is_noticed = all().any(|(_, test)| test.defects.contains(defect))
                 || by_programs.any(|(_, defects)| defects.contains(defect));
             assert!(is_noticed, "no test notices {defect:?}");

@@ -8,8 +8,8 @@ use selvedge::{Caps, OpFlags};
 
 use super::open;
 use crate::upstream::channel::{Channel, ChannelConfig};
+use crate::upstream::data::perf::{Row, Table, count};
 use crate::upstream::options::Options;
-use crate::upstream::perf::{Row, Table, count};
 
 /// The size of an acknowledgement in bytes.
 const ACK: usize = 4;

@@ -1,17 +1,19 @@
 //! The benchmarks, with upstream's loops and upstream's tables.
 
 mod bandwidth;
+pub(super) mod fi_pingpong;
 mod pingpong;
 mod rma;
 mod threads;
 
 use selvedge::info::EpType;
 use selvedge::{Caps, Info, OpFlags};
+use selvedge_bench::cpu;
 
 use super::channel::{Channel, ChannelConfig};
-use super::connect::Connector;
-use super::discover::{discover, hints};
 use super::options::{ADDRESS, BENCHMARK, FABRIC, INFO, OptionSet, Options, PAIR};
+use super::setup::connector::Connector;
+use super::setup::discover::{discover, hints};
 
 pub(super) use bandwidth::{msg_bw, rdm_bw, rdm_tagged_bw};
 pub(super) use pingpong::{
@@ -35,7 +37,7 @@ fn open(
     ep_type: EpType,
     config: ChannelConfig,
 ) -> anyhow::Result<(Channel, Vec<usize>)> {
-    super::pin(options)?;
+    pin(options)?;
     let hints = hints(options, caps, ep_type)?;
     let prepare = |info: &Info| {
         let sizes = options.sizes.list(info.ep_attr.max_msg_size);
@@ -57,4 +59,13 @@ fn open(
     let info = discover(options, &hints)?;
     let (config, sizes) = prepare(&info);
     Ok((Channel::open(options, info, config)?, sizes))
+}
+
+/// Binds the process to a core of `--pin-core`: the server to the first, the client to the last.
+fn pin(options: &Options) -> anyhow::Result<()> {
+    let core = match options.is_client() {
+        true => options.cores.last(),
+        false => options.cores.first(),
+    };
+    core.map_or(Ok(()), |core| cpu::pin(*core))
 }

@@ -9,8 +9,8 @@ use selvedge_testkit::failure::{errno, unsupported};
 
 use super::open;
 use crate::upstream::channel::{Channel, ChannelConfig};
+use crate::upstream::data::perf::{Row, Table, count, measure_iterations};
 use crate::upstream::options::{OptionSet, Options};
-use crate::upstream::perf::{Row, Table, count, measure_iterations};
 
 /// `fi_rdm_pingpong`: untagged messages.
 pub(in crate::upstream) fn rdm_pingpong(options: &Options) -> anyhow::Result<()> {

@@ -11,9 +11,9 @@ use selvedge_testkit::failure::{unsupported, wrong};
 
 use super::open;
 use crate::upstream::channel::{Channel, ChannelConfig};
+use crate::upstream::data::payload::Stamp;
+use crate::upstream::data::perf::{Row, Table, count};
 use crate::upstream::options::Options;
-use crate::upstream::payload::Stamp;
-use crate::upstream::perf::{Row, Table, count};
 
 /// The operation of option `-o`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

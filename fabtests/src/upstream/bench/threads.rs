@@ -10,14 +10,14 @@ use selvedge::{Caps, Info, OpFlags};
 use selvedge_testkit::domain::DomainContext;
 
 use crate::upstream::channel::{Channel, ChannelConfig};
-use crate::upstream::discover::{discover, hints};
-use crate::upstream::domain;
-use crate::upstream::oob::OutOfBandChannel;
+use crate::upstream::data::perf::{Row, Table, count};
 use crate::upstream::options::{
     ADDRESS, BENCHMARK, FABRIC, INFO, OUT_OF_BAND_PORT, OptionSet, Options, OutOfBand, PAIR,
     WaitMethod,
 };
-use crate::upstream::perf::{Row, Table, count};
+use crate::upstream::setup::discover::{discover, hints};
+use crate::upstream::setup::domain;
+use crate::upstream::setup::oob::OutOfBandChannel;
 
 /// The options of the program.
 pub(in crate::upstream) const THREADS: OptionSet = OptionSet {

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use selvedge_testkit::domain::{Block, DomainContext};
 
-use super::{CONTROL, ChannelConfig};
-use crate::upstream::payload::CANARY;
+use super::config::{CONTROL, ChannelConfig};
+use crate::upstream::data::payload::CANARY;
 
 /// Maximum memory of all slots of one direction, unless a single message needs more.
 const MAX_SLOT_MEMORY: usize = 64 << 20;

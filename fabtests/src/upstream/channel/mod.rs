@@ -5,42 +5,28 @@
 //! Benchmarks with windows post more receives, into *slots* of the messages' size.
 
 mod buffers;
+mod config;
+mod connect;
+mod handshake;
 mod receive;
 mod send;
 mod sync;
 
+pub(super) use config::{CONTROL, ChannelConfig};
+pub(super) use connect::open_channel;
+
 use std::sync::Arc;
 
 use selvedge::cq::Entry;
-use selvedge::{Counters, EventQueue, FiAddr, Info, OpFlags};
+use selvedge::{Counters, EventQueue, FiAddr, Info};
 use selvedge_testkit::domain::{Count, DomainContext, DomainEndpoint, EndpointConfig};
 
 use self::buffers::Buffers;
-use super::connect::Connector;
-use super::oob::OutOfBandChannel;
+use super::data::payload::CANARY;
 use super::options::Options;
-use super::payload::CANARY;
-use crate::upstream::domain;
-
-/// Maximum size of control messages.
-pub(super) const CONTROL: usize = 1024;
-
-/// The configuration of a channel.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ChannelConfig {
-    /// Whether messages are tagged; the tag of a message is its number.
-    pub(super) tagged: bool,
-    /// The size of the largest message, in bytes.
-    pub(super) largest: usize,
-    /// The maximum number of outstanding messages; 0 if each message waits for the one before.
-    pub(super) window: usize,
-    /// The sizes of the completion queues of sends and of receives; 0 for the default.
-    pub(super) queues: [usize; 2],
-    /// Whether counters replace completion queues.
-    pub(super) counters: bool,
-    /// Additional default flags of sends (`tx_attr.op_flags`).
-    pub(super) flags: OpFlags,
-}
+use super::setup::connector::Connector;
+use super::setup::domain;
+use super::setup::oob::OutOfBandChannel;
 
 /// One side of the channel.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use selvedge_testkit::failure::wrong;
 
 use super::Channel;
 use super::buffers::Buffers;
-use crate::upstream::payload::{Stamp, check_around, poison};
+use crate::upstream::data::payload::{Stamp, check_around, poison};
 
 impl Channel {
     /// Posts the next preposted receive.

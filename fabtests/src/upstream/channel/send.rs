@@ -6,7 +6,7 @@ use selvedge::cq::Entry;
 use selvedge_testkit::domain::Send;
 
 use super::{CONTROL, Channel};
-use crate::upstream::payload::Stamp;
+use crate::upstream::data::payload::Stamp;
 
 /// The bit that distinguishes the contexts of sends from those of receives.
 const SENT: u64 = 1 << 63;

@@ -5,7 +5,7 @@ use selvedge::OpFlags;
 use selvedge_testkit::domain::{Remote, Rights};
 
 use super::Channel;
-use crate::upstream::domain;
+use crate::upstream::setup::domain;
 
 impl Channel {
     /// Waits until the peer calls this function, by a message of one byte in each direction, or by

@@ -1,29 +1,10 @@
 //! The functional programs of upstream's fabtests: each checks one feature of the API.
 
-mod absent;
-mod atomic;
-mod av;
-mod cancel;
-mod cm;
-mod completion_data;
-mod flood;
-mod greeting;
-mod inject;
-mod multi_recv;
-mod multicast;
-mod peek;
-mod poll;
-mod regions;
-mod resources;
-mod rma_event;
-mod scalable;
-mod several;
-mod shared;
-mod shared_av;
-mod sockets;
-mod trigger;
-mod unexpected;
-mod unmap;
+mod connections;
+mod memory;
+mod messages;
+mod objects;
+mod stress;
 
 use std::collections::BTreeSet;
 
@@ -34,35 +15,35 @@ use selvedge_testkit::domain::Queue;
 use selvedge_testkit::failure::wrong;
 
 use super::channel::{Channel, ChannelConfig};
-use super::discover::{discover, hints};
 use super::options::{
     ADDRESS, FABRIC, INFO, OUT_OF_BAND_PORT, OptionSet, Options, OutOfBand, PAIR,
 };
+use super::setup::discover::{discover, hints};
 
-pub(super) use absent::*;
-pub(super) use atomic::rdm_atomic;
-pub(super) use av::av_xfer;
-pub(super) use cancel::recv_cancel;
-pub(super) use cm::cm_data;
-pub(super) use completion_data::cq_data;
-pub(super) use flood::flood;
-pub(super) use greeting::{dgram, loopback, msg, msg_epoll, rdm};
-pub(super) use inject::inject_test;
-pub(super) use multi_recv::{OPTIONS as MULTI_RECV, multi_recv};
-pub(super) use multicast::{OPTIONS as MULTICAST, mcast};
-pub(super) use peek::rdm_tagged_peek;
-pub(super) use poll::poll;
-pub(super) use regions::multi_mr;
-pub(super) use resources::{OPTIONS as RESOURCES, resmgmt_test};
-pub(super) use rma_event::rdm_rma_event;
-pub(super) use scalable::{CONTEXTS, scalable_ep};
-pub(super) use several::{multi_ep, rdm_multi_client, rdm_multi_domain};
-pub(super) use shared::{SHARED_CONTEXTS, shared_ctx};
-pub(super) use shared_av::{SHARED_AV, rdm_shared_av};
-pub(super) use sockets::msg_sockets;
-pub(super) use trigger::{DEFERRED, rdm_deferred_wq, rdm_rma_trigger};
-pub(super) use unexpected::unexpected_msg;
-pub(super) use unmap::unmap_mem;
+pub(super) use connections::cm::cm_data;
+pub(super) use connections::sockets::msg_sockets;
+pub(super) use memory::atomic::rdm_atomic;
+pub(super) use memory::regions::multi_mr;
+pub(super) use memory::rma_event::rdm_rma_event;
+pub(super) use memory::trigger::{DEFERRED, rdm_deferred_wq, rdm_rma_trigger};
+pub(super) use memory::unmap::unmap_mem;
+pub(super) use messages::cancel::recv_cancel;
+pub(super) use messages::completion_data::cq_data;
+pub(super) use messages::flood::flood;
+pub(super) use messages::greeting::{dgram, loopback, msg, msg_epoll, rdm};
+pub(super) use messages::inject::inject_test;
+pub(super) use messages::multi_recv::{OPTIONS as MULTI_RECV, multi_recv};
+pub(super) use messages::multicast::{OPTIONS as MULTICAST, mcast};
+pub(super) use messages::peek::rdm_tagged_peek;
+pub(super) use messages::unexpected::unexpected_msg;
+pub(super) use objects::av::av_xfer;
+pub(super) use objects::poll::poll;
+pub(super) use objects::resources::{OPTIONS as RESOURCES, resmgmt_test};
+pub(super) use objects::scalable::{CONTEXTS, scalable_ep};
+pub(super) use objects::several::{multi_ep, rdm_multi_client, rdm_multi_domain};
+pub(super) use objects::shared::{SHARED_CONTEXTS, shared_ctx};
+pub(super) use objects::shared_av::{SHARED_AV, rdm_shared_av};
+pub(super) use stress::{OPTIONS as STRESS, rdm_stress};
 
 /// The options of a functional program: those that all of them have, and `own`, which only this one
 /// has.
@@ -77,7 +58,7 @@ pub(super) const fn option_set(specific: &'static str) -> OptionSet {
 /// Opens a channel with the endpoint type that the options request; `FI_EP_RDM` by default.
 fn open(options: &Options, caps: Caps, config: ChannelConfig) -> anyhow::Result<Channel> {
     match options.ep_type {
-        Some(EpType::Msg) => super::connect::open_channel(options, caps, config),
+        Some(EpType::Msg) => super::channel::open_channel(options, caps, config),
         ep_type => {
             let hints = hints(options, caps, ep_type.unwrap_or(EpType::Rdm))?;
             let info = discover(options, &hints)?;

@@ -9,8 +9,8 @@ use selvedge_testkit::failure::wrong;
 use super::call::{self, CallArgs, ExtraBuffers};
 use super::case::Operation;
 use super::side::Side;
-use crate::upstream::atomics::{Case, cases, encode, expected, name, significant_bytes};
-use crate::upstream::payload::{check_around, poison};
+use crate::upstream::data::atomics::{Case, cases, encode, expected, name, significant_bytes};
+use crate::upstream::data::payload::{check_around, poison};
 
 /// The slot numbers of the operands and the comparands in local memory.
 const OPERANDS: u64 = 0;

@@ -7,7 +7,7 @@ use selvedge::{Caps, MrMode, OpFlags, av, wait};
 use selvedge_testkit::atomics::families;
 
 use super::config::Config;
-use crate::upstream::atomics;
+use crate::upstream::data::atomics;
 
 /// A test case.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use selvedge_testkit::domain::Remote;
 use super::call::{self, CallArgs};
 use super::case::Class;
 use super::side::{Side, flags};
-use crate::upstream::payload::{Stamp, check_around, poison};
+use crate::upstream::data::payload::{Stamp, check_around, poison};
 
 /// The length of an acknowledgement.
 const ACK_LEN: usize = 16;

@@ -18,10 +18,10 @@ use anyhow::{Context as _, bail, ensure};
 use selvedge::Errno;
 use selvedge_testkit::failure::{errno, unsupported, wrong};
 
-use super::oob::{Listener, OutOfBandChannel};
+use super::data::perf::Table;
 use super::options::{ADDRESS, FABRIC, INFO, OptionSet, Options};
-use super::perf::Table;
-use crate::upstream::domain;
+use super::setup::oob::{Listener, OutOfBandChannel};
+use crate::upstream::setup::domain;
 use case::Case;
 use config::Config;
 use side::Side;

@@ -5,7 +5,7 @@ use selvedge_testkit::domain::Remote;
 use super::call::{self, CallArgs};
 use super::case::Operation;
 use super::side::{Side, flags};
-use crate::upstream::payload::{Stamp, check_around, poison};
+use crate::upstream::data::payload::{Stamp, check_around, poison};
 
 /// Tests one access in each direction, and checks its bytes and completions.
 pub(super) fn test_one(side: &mut Side, size: usize) -> anyhow::Result<()> {

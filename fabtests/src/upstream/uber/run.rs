@@ -7,7 +7,7 @@ use super::case::{Class, Form, Operation, Test};
 use super::messages;
 use super::remote;
 use super::side::Side;
-use crate::upstream::perf::{Row, Table};
+use crate::upstream::data::perf::{Row, Table};
 
 /// The iterations of a quick configuration.
 const QUICK: usize = 5;

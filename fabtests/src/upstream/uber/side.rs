@@ -15,12 +15,12 @@ use selvedge_testkit::domain::{
 use selvedge_testkit::failure::wrong;
 
 use super::case::{Case, Class, Form, Operation, Test};
-use crate::upstream::connect::Connector;
-use crate::upstream::discover::{discover, hints};
-use crate::upstream::domain;
-use crate::upstream::oob::OutOfBandChannel;
+use crate::upstream::data::payload::CANARY;
 use crate::upstream::options::{Options, OutOfBand, WaitMethod};
-use crate::upstream::payload::CANARY;
+use crate::upstream::setup::connector::Connector;
+use crate::upstream::setup::discover::{discover, hints};
+use crate::upstream::setup::domain;
+use crate::upstream::setup::oob::OutOfBandChannel;
 
 /// The result of discovery: the attributes of an unconnected endpoint, or a connector for connected
 /// ones.

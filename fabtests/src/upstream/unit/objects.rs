@@ -11,9 +11,9 @@ use selvedge_testkit::failure::unsupported;
 
 use super::Cases;
 use crate::suite::defect::registry;
-use crate::upstream::discover::hints;
-use crate::upstream::domain;
 use crate::upstream::options::{Options, Sizes};
+use crate::upstream::setup::discover::hints;
+use crate::upstream::setup::domain;
 
 fn info(options: &Options, caps: Caps) -> anyhow::Result<Info> {
     let hints = hints(options, caps, EpType::Unspec)?;

@@ -12,9 +12,9 @@ use selvedge_testkit::failure::unsupported;
 
 use super::Cases;
 use crate::suite::defect::registry;
-use crate::upstream::discover::hints;
-use crate::upstream::domain;
 use crate::upstream::options::Options;
+use crate::upstream::setup::discover::hints;
+use crate::upstream::setup::domain;
 
 /// The length of a wait that must time out.
 const PAUSE: Duration = Duration::from_millis(300);

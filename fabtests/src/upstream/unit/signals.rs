@@ -16,9 +16,9 @@ use selvedge_testkit::failure::wrong;
 
 use crate::suite::control::RUNNER;
 use crate::upstream::channel::{Channel, ChannelConfig};
-use crate::upstream::discover::{discover, hints};
-use crate::upstream::domain;
 use crate::upstream::options::{OptionSet, Options};
+use crate::upstream::setup::discover::{discover, hints};
+use crate::upstream::setup::domain;
 
 /// The options of the program.
 pub(in crate::upstream) const OPTIONS: OptionSet = OptionSet {

@@ -640,23 +640,17 @@ const UNLAYERED: &str = "Membership";
 
 /// The methods of the objects of the contract, read from its sources.
 fn contract_methods() -> BTreeSet<String> {
-    let mut methods = BTreeSet::new();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src");
-    add_methods_below(&root, &mut methods);
-    methods
-}
-
-/// Adds the methods that the files below a folder declare. The safe layer, `owned`, is built on the
-/// contract.
-fn add_methods_below(folder: &Path, methods: &mut BTreeSet<String>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() && !path.ends_with("owned") {
-            add_methods_below(&path, methods);
-        } else if path.is_file() {
-            methods.extend(declared_methods(&fs::read_to_string(path).unwrap()));
+    let mut unread = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src")];
+    let mut found = BTreeSet::new();
+    while let Some(path) = unread.pop() {
+        if path.is_dir() {
+            let entries = fs::read_dir(path).unwrap();
+            unread.extend(entries.map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            found.extend(declared_methods(&fs::read_to_string(path).unwrap()));
         }
     }
+    found
 }
 
 fn declared_methods(text: &str) -> Vec<String> {

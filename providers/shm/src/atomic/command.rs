@@ -18,11 +18,9 @@
 use selvedge::atomic::{Datatype, Family, Op as Operation, RmaIoc};
 use selvedge::cq::Entry;
 use selvedge::{CompletionFlags, Errno, Result};
-use selvedge_kit::atomic::{Args, Kernel, query};
+use selvedge_kit::atomic::{Kernel, query};
 
-use super::{
-    AtomicError, OutstandingAtomic, Payload, Request, Targets, response, rights, target_segment,
-};
+use super::{AtomicError, OutstandingAtomic, Payload, Request, Targets, response, target_segment};
 use crate::peers::ops::{Op, OpBody};
 use crate::peers::outbox::Inbox;
 use crate::peers::peer::Peer;
@@ -165,7 +163,7 @@ pub(super) fn execute(
     for target in targets.as_slice() {
         let requested =
             target_segment(kernel, target).ok_or(AtomicError::Denied(Denied::Bounds))?;
-        let segment = regions.locate(&requested, rights(kernel));
+        let segment = regions.locate(&requested, kernel.access());
         let segment = segment.map_err(AtomicError::Denied)?;
         let address = segment.as_ptr().addr() as u64;
         kernel.check(address).map_err(AtomicError::Unaligned)?;
@@ -177,17 +175,9 @@ pub(super) fn execute(
         return Err(AtomicError::TooLong);
     }
     let mut fetched = Payload::zeroed(0, if kernel.has_result() { len } else { 0 });
-    let (operand, compare) = payload.split();
     let mut position = 0;
     for segment in memory {
-        let args = Args {
-            operand: operand.get(position..).unwrap_or(&[]),
-            compare: compare.get(position..).unwrap_or(&[]),
-            result: fetched
-                .as_mut_slice()
-                .get_mut(position..)
-                .unwrap_or(&mut []),
-        };
+        let args = payload.args(position, &mut fetched);
         kernel
             .apply(segment, args)
             .map_err(AtomicError::Unaligned)?;

@@ -1,7 +1,5 @@
 //! Direct atomics: the initiator executes an atomic on a peer's mapped special memory.
 
-use selvedge_kit::atomic::Args;
-
 use super::{Payload, Request, rights, target_segment};
 use crate::peers::peer::Peer;
 
@@ -22,7 +20,6 @@ impl Peer {
         if !targets.iter().all(is_mapped) {
             return false;
         }
-        let (operand, compare) = request.payload.split();
         let mut fetched = Payload::zeroed(0, request.result.as_ref().map_or(0, |room| room.len()));
         let mut position = 0;
         for target in targets {
@@ -32,14 +29,7 @@ impl Peer {
             // The owner may have withdrawn or replaced a region since the check. Such a target is
             // skipped, as if the atomic had arrived after the withdrawal.
             if let Some((span, offset)) = self.find_mapped(&segment, rights(&kernel)) {
-                let args = Args {
-                    operand: operand.get(position..).unwrap_or(&[]),
-                    compare: compare.get(position..).unwrap_or(&[]),
-                    result: fetched
-                        .as_mut_slice()
-                        .get_mut(position..)
-                        .unwrap_or(&mut []),
-                };
+                let args = request.payload.args(position, &mut fetched);
                 let _ = span.apply(offset, &kernel, target.count, args);
             }
             position += segment.len;

@@ -26,7 +26,7 @@ use selvedge::rma::RmaIov;
 use selvedge::{CompletionFlags, Errno, FiAddr, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::Report;
-use selvedge_kit::atomic::{Kernel, Unaligned};
+use selvedge_kit::atomic::{Args, Kernel, Unaligned};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
 use crate::smr::keys::Denied;
@@ -214,6 +214,21 @@ impl Payload {
     #[inline]
     fn split(&self) -> (&[u8], &[u8]) {
         self.as_slice().split_at(self.operand_len)
+    }
+
+    /// The arguments for the elements from a position of the operands on, in bytes. Their fetched
+    /// values have the same position in `fetched`.
+    #[inline]
+    fn args<'a>(&'a self, position: usize, fetched: &'a mut Self) -> Args<'a> {
+        let (operand, compare) = self.split();
+        Args {
+            operand: operand.get(position..).unwrap_or(&[]),
+            compare: compare.get(position..).unwrap_or(&[]),
+            result: fetched
+                .as_mut_slice()
+                .get_mut(position..)
+                .unwrap_or(&mut []),
+        }
     }
 
     /// As [`Self::split`], for writing.

@@ -5,15 +5,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use selvedge::{Allocation, Counter, Desc, Error, MemoryRegion, MrAccess, alloc};
+use selvedge::{Allocation, Counter, Desc, Error, MemoryRegion, MrAccess, alloc, mr};
 use selvedge_kit::fork_guard::ForkGuard;
+use selvedge_kit::mr::Entry;
 
 use crate::connect::packet::{BlockInfo, encode_block, encode_release};
-use crate::memory::keys::rights;
-use crate::memory::mr;
 use crate::provider::shared::Shared;
 use crate::smr::Writers;
-use crate::smr::keys::{KeyEntry, Kind};
 use crate::smr::special::{Block, PageSize};
 
 /// The application's handle to special memory: the block and its registration.
@@ -42,7 +40,7 @@ impl AnnouncedBlock {
     /// Allocates memory, announces it to the peers, and registers it.
     ///
     /// # Errors
-    /// As [`Block::create`], and as [`mr::add`].
+    /// As [`Block::create`], and as [`selvedge_kit::mr::Keys::add`].
     pub(crate) fn create(
         shared: &Arc<Shared>,
         len: usize,
@@ -65,10 +63,17 @@ impl AnnouncedBlock {
             writable,
         };
         let block = Self::announce(shared, memory, location, fd, len);
-        let region = mr::add(shared, block.key_entry(attr), location.base as usize)?;
-        let remote_addr = shared
-            .keys
-            .remote_start(location.base, &selvedge::mr::Attr::default());
+        let first = location.base as usize;
+        let remote_addr = shared.keys.remote_start(first, &mr::Attr::default());
+        let region = shared.keys.add(Entry {
+            key: attr.requested_key,
+            start: remote_addr,
+            len,
+            first,
+            access: attr.access,
+            is_counted: false,
+            details: Some(location.block),
+        })?;
         Ok(Arc::new(DomainAllocation {
             region,
             remote_addr,
@@ -94,22 +99,6 @@ impl AnnouncedBlock {
                 .publish(encode_block(&location), Some(fd)),
             len,
             fork_guard: ForkGuard::current(),
-        }
-    }
-
-    /// Builds the block's entry of the key table.
-    fn key_entry(&self, attr: &alloc::Attr) -> KeyEntry {
-        KeyEntry {
-            key: attr.requested_key,
-            start: self
-                .shared
-                .keys
-                .remote_start(self.location.base, &selvedge::mr::Attr::default()),
-            len: self.len as u64,
-            rights: rights(attr.access),
-            kind: Kind::Special,
-            memory: self.location.base,
-            block: self.location.block,
         }
     }
 }

@@ -5,6 +5,5 @@ pub(crate) mod alloc;
 pub(crate) mod announcements;
 pub(crate) mod keys;
 pub(crate) mod mapping_quota;
-pub(crate) mod mr;
 pub(crate) mod siblings;
 pub(crate) mod special;

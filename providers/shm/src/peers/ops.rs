@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags, Result};
+use selvedge::{CompletionFlags, Context, Errno, FiAddr, MrAccess, OpFlags, Result};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::segments::RmaSegments;
 use selvedge_kit::{Ep, Report};
@@ -10,7 +10,7 @@ use selvedge_kit::{Ep, Report};
 use crate::atomic::OutstandingAtomic;
 use crate::provider::shared::Shared;
 use crate::smr::bounce::BounceSender;
-use crate::smr::keys::{Denied, RIGHT_READ};
+use crate::smr::keys::Denied;
 
 /// An operation to which the peer has to respond.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Reply {
         let size = bounce.shape().size;
         let parts = self.segments.clip(from, size);
         let parts: Result<Vec<_>, _> = parts
-            .map(|segment| regions.locate(&segment, RIGHT_READ))
+            .map(|segment| regions.locate(&segment, MrAccess::REMOTE_READ))
             .collect();
         let parts = parts?;
         Ok(bounce.fill(msg_id, len - from, |segments, mut offset, _| {
@@ -95,7 +95,8 @@ impl Reply {
 impl Reply {
     /// Adds the finished read to the counters of the regions.
     pub(crate) fn count_read(&self) {
-        self.domain.keys.count_read(&self.segments);
+        let keys = &self.domain.keys;
+        keys.count_segments(self.segments.all(), MrAccess::REMOTE_READ);
     }
 }
 

@@ -18,7 +18,6 @@ use selvedge_kit::{FabricId, atomic, bound_av, coll};
 
 use crate::endpoint::{self, Parent};
 use crate::memory::alloc::AnnouncedBlock;
-use crate::memory::mr;
 use crate::peers::name::{Name, is_wildcard};
 use crate::provider::av::Av;
 use crate::provider::config::Config;
@@ -242,7 +241,7 @@ unsafe impl selvedge::Domain for Domain {
         attr: &selvedge::mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
         self.0.base.check_process()?;
-        mr::register(&self.0.shared, region, attr)
+        self.0.shared.keys.register(region, attr)
     }
 }
 

@@ -20,7 +20,6 @@ use selvedge_kit::segments::RMA_IOV_LIMIT;
 use selvedge_kit::sep::CONTEXTS_MAX;
 use selvedge_kit::{attr, coll};
 
-use crate::memory::mr::MR_IOV_LIMIT;
 use crate::peers::name::{service_address, source_address};
 use crate::provider::config::{Config, LONGEST_QUEUE, PARAMS};
 use crate::provider::domain::Fabric;
@@ -158,7 +157,7 @@ fn build_info(ep_type: EpType, config: &Config) -> Info {
     domain.resource_mgmt = ResourceMgmt::Enabled;
     domain.mr_mode = MrMode::BASIC | MrMode::SCALABLE;
     domain.mr_key_size = 8;
-    domain.mr_iov_limit = MR_IOV_LIMIT;
+    domain.mr_iov_limit = selvedge_kit::mr::MR_IOV_LIMIT;
     domain.mr_cnt = entries_of(MAX_CHUNKS) - FIRST_ENTRIES;
     domain.cq_data_size = 8;
     domain.max_err_data = crate::peers::name::ADDRESS_MAX;

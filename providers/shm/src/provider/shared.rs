@@ -1,12 +1,13 @@
 //! `Shared`: the state that the endpoints of a domain share.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use selvedge::MrMode;
-use selvedge_kit::mr::RegionCounters;
+use selvedge_kit::mr::{Keys, RegionCounters};
 
 use crate::memory::announcements::Announcements;
-use crate::memory::keys::Keys;
+use crate::memory::keys::{KeyChunks, RegionKeys};
 use crate::memory::siblings::Siblings;
 use crate::memory::special::OwnBlocks;
 
@@ -14,19 +15,29 @@ use crate::memory::special::OwnBlocks;
 /// that the application may have promised.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) announcements: Announcements,
+    pub(crate) announcements: Arc<Announcements>,
     pub(crate) special: OwnBlocks,
-    pub(crate) keys: Keys,
+    pub(crate) keys: Arc<RegionKeys>,
+    key_chunks: Arc<AtomicUsize>,
     pub(crate) siblings: Siblings,
 }
 
 impl Shared {
     pub(crate) fn new(mode: MrMode, region_counters: &Arc<RegionCounters>) -> Self {
+        let (announcements, key_chunks) = (Arc::default(), Arc::default());
+        let keys = Keys::published(mode, KeyChunks::new(&key_chunks, &announcements));
         Self {
-            announcements: Announcements::default(),
+            announcements,
             special: OwnBlocks::default(),
-            keys: Keys::new(mode, region_counters),
+            keys: Arc::new(keys.with_counters(region_counters)),
+            key_chunks,
             siblings: Siblings::default(),
         }
+    }
+
+    /// Returns the number of chunks of the key table that a peer needs before it may treat a key as
+    /// unknown. Takes no lock.
+    pub(crate) fn key_chunks(&self) -> usize {
+        self.key_chunks.load(Ordering::Acquire)
     }
 }

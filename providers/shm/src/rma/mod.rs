@@ -23,7 +23,7 @@ pub(crate) mod target;
 pub(crate) mod write;
 
 use selvedge::rma::RmaIov;
-use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags};
+use selvedge::{CompletionFlags, Errno, FiAddr, MrAccess, OpFlags};
 use selvedge_kit::Ep;
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
@@ -105,6 +105,14 @@ impl RmaOp {
     }
 
     /// Returns the rights that the operation needs.
+    fn access(&self) -> MrAccess {
+        match self.is_read() {
+            true => MrAccess::REMOTE_READ,
+            false => MrAccess::REMOTE_WRITE,
+        }
+    }
+
+    /// Returns the rights that the operation needs, in the key table's encoding.
     fn rights(&self) -> u32 {
         match self.is_read() {
             true => RIGHT_READ,

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use selvedge::{Errno, Result};
+use selvedge::{Errno, MrAccess, Result};
 use selvedge_kit::copy::RxBuf;
 use selvedge_kit::segments::RmaSegments;
 
@@ -22,7 +22,7 @@ use crate::progress::schedule::Schedule;
 use crate::provider::config::Protocol;
 use crate::provider::setup::Setup;
 use crate::provider::shared::Shared;
-use crate::smr::keys::{Denied, RIGHT_READ};
+use crate::smr::keys::Denied;
 use crate::transfers::{MAX_OPS, Sent, sar};
 
 /// The number of bytes that are copied before the next check that the region is still registered.
@@ -156,7 +156,9 @@ pub(super) fn respond(
             let slot = peer.response_slot();
             commit_result(slot, read.msg_id, &words[..len.div_ceil(8)], len);
             setup.ep.peer_read(len);
-            shared.keys.count_read(&read.segments);
+            shared
+                .keys
+                .count_segments(read.segments.all(), MrAccess::REMOTE_READ);
         }
         Err(denied) => commit_failure(peer.response_slot(), read.msg_id, denied.errno()),
     }
@@ -202,7 +204,7 @@ impl crate::provider::config::Config {
 fn check_rights(domain: &Shared, segments: &RmaSegments) -> Result<(), Denied> {
     let regions = domain.keys.regions();
     let mut all = segments.all().iter();
-    all.try_for_each(|segment| regions.allow(segment, RIGHT_READ))
+    all.try_for_each(|segment| regions.allow(segment, MrAccess::REMOTE_READ))
 }
 
 /// Copies registered memory of this process to `bytes`.
@@ -214,7 +216,7 @@ fn copy_registered(
     let regions = domain.keys.regions();
     let mut copied = 0;
     for segment in segments.all() {
-        let from = regions.locate(segment, RIGHT_READ)?;
+        let from = regions.locate(segment, MrAccess::REMOTE_READ)?;
         from.read_into(&mut bytes[copied..copied + segment.len]);
         copied += segment.len;
     }

@@ -9,8 +9,8 @@ use std::os::fd::OwnedFd;
 use rustc_hash::FxHashMap;
 use selvedge::rma::RmaIov;
 use selvedge::{Errno, Error, FiAddr};
+use selvedge_kit::mr::entry_hint;
 
-use crate::memory::keys::entry_hint;
 use crate::smr::bytes::Span;
 use crate::smr::keys::{Denied, EntryVersion, KeyEntry, MAX_CHUNKS, PeerChunk, locate_entry};
 

@@ -53,10 +53,7 @@ pub(super) fn execute(peer: &mut Peer, setup: &Setup, op: &RmaOp, local: LocalBu
     let is_write = !op.is_read();
     match copy(&setup.shared, op, local) {
         Ok(()) => {
-            match is_write {
-                true => keys.count_write(segments),
-                false => keys.count_read(&op.segments),
-            }
+            keys.count_segments(segments, op.access());
             notify(peer, is_write, op.data, op.segments.len());
             op.report.done(&setup.ep);
         }
@@ -84,7 +81,7 @@ pub(crate) fn notify(peer: &mut Peer, is_write: bool, data: Option<u64>, len: us
 /// Copies between the caller's buffer and all segments: all bytes, or none.
 fn copy(domain: &Shared, op: &RmaOp, local: LocalBuffer) -> Result<(), (RmaIov, Denied)> {
     let regions = domain.keys.regions();
-    let rights = op.rights();
+    let rights = op.access();
     for segment in op.segments.all() {
         regions
             .allow(segment, rights)

@@ -2,6 +2,7 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+use selvedge::MrAccess;
 use selvedge::rma::RmaIov;
 use selvedge_kit::cq::Sink;
 use selvedge_kit::rate_limit::warn_limited;
@@ -170,7 +171,10 @@ fn finish_write(
 ) {
     match result {
         Ok(()) => {
-            setup.shared.keys.count_write(segments);
+            setup
+                .shared
+                .keys
+                .count_segments(segments, MrAccess::REMOTE_WRITE);
             remote_write.report(&setup.ep, peer.fi_addr(&setup.av), sink);
         }
         Err(denied) => warn_refused(peer.name.as_str(), denied),

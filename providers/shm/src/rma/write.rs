@@ -9,19 +9,20 @@
 use std::sync::Arc;
 
 use selvedge::rma::RmaIov;
-use selvedge::{Errno, OpFlags, Result};
+use selvedge::{Errno, MrAccess, OpFlags, Result};
 use selvedge_kit::copy::TxBuf;
+use selvedge_kit::mr::Regions;
 
 use super::cmd::{Header, InlineWrite, Notification, Write, inline_write_max, list_len, put_list};
 use super::{LocalBuffer, PostError, RmaOp};
-use crate::memory::keys::Regions;
+use crate::memory::keys::KeyChunks;
 use crate::peers::ops::OpBody;
 use crate::peers::outbox::Inbox;
 use crate::peers::peer::Peer;
 use crate::provider::setup::Setup;
 use crate::provider::shared::Shared;
 use crate::smr::cmd_queue::Received;
-use crate::smr::keys::{Denied, RIGHT_WRITE};
+use crate::smr::keys::Denied;
 use crate::transfers::destination::{Destination, Memory, RemoteWrite};
 use crate::transfers::incoming::{ENTRY_LEN, SourceSegments};
 use crate::transfers::iov::{self, fill_eager};
@@ -239,7 +240,7 @@ pub(super) fn put_inline(
 ) -> Result<(), Denied> {
     let regions = domain.keys.regions();
     let (segment, word) = (&inline_write.segment, inline_write.word);
-    let target = regions.locate(segment, RIGHT_WRITE)?;
+    let target = regions.locate(segment, MrAccess::REMOTE_WRITE)?;
     if segment.len == 8 {
         target.write(&slot.word(word).to_ne_bytes());
         return Ok(());
@@ -265,15 +266,15 @@ pub(super) fn put_injected(
     for segment in write.segments.all() {
         inbox
             .pool
-            .copy_to(offset, regions.locate(segment, RIGHT_WRITE)?);
+            .copy_to(offset, regions.locate(segment, MrAccess::REMOTE_WRITE)?);
         offset += segment.len;
     }
     Ok(())
 }
 
-fn check_segments(regions: &Regions<'_>, write: &Write) -> Result<(), Denied> {
+fn check_segments(regions: &Regions<'_, KeyChunks>, write: &Write) -> Result<(), Denied> {
     let mut segments = write.segments.all().iter();
-    segments.try_for_each(|segment| regions.locate(segment, RIGHT_WRITE).map(drop))
+    segments.try_for_each(|segment| regions.locate(segment, MrAccess::REMOTE_WRITE).map(drop))
 }
 
 /// Returns the response status of a write that requests a response.

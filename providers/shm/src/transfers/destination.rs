@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use selvedge::cq::Entry;
 use selvedge::shared::SharedBytes;
-use selvedge::{CompletionFlags, Errno, FiAddr, Result};
+use selvedge::{CompletionFlags, Errno, FiAddr, MrAccess, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::copy::RxBuf;
 use selvedge_kit::cq::Sink;
@@ -17,7 +17,7 @@ use crate::peers::name::Name;
 use crate::peers::ops::{Op, OpBody};
 use crate::provider::shared::Shared;
 use crate::smr::bytes::Bytes;
-use crate::smr::keys::{Denied, RIGHT_WRITE};
+use crate::smr::keys::Denied;
 
 /// The destination of a large transfer, and the completion that follows it.
 #[derive(Debug)]
@@ -94,7 +94,8 @@ impl Destination {
             }
             Self::Memory(memory) if memory.denied.is_some() => {}
             Self::Memory(memory) => {
-                memory.domain.keys.count_write(memory.segments.all());
+                let keys = &memory.domain.keys;
+                keys.count_segments(memory.segments.all(), MrAccess::REMOTE_WRITE);
                 memory.remote_write.report(ep, src, &mut Sink::none());
             }
             Self::Read(op) => op.succeed(ep),
@@ -139,7 +140,7 @@ impl Memory {
         }
         let regions = self.domain.keys.regions();
         for segment in self.segments.clip(offset, len) {
-            match regions.locate(&segment, RIGHT_WRITE) {
+            match regions.locate(&segment, MrAccess::REMOTE_WRITE) {
                 Ok(shared) => each(DestinationSlice::Shared(shared))?,
                 Err(denied) => {
                     self.denied = Some(denied);

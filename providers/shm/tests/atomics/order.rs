@@ -120,12 +120,6 @@ fn a_closing_target_responds_to_the_atomics_it_executed() {
     assert!(succeeded >= executed, "{succeeded} of {executed}: {done:?}");
 }
 
-fn open_named(name: &str) -> LocalEndpoint {
-    let mut info = info(&[]);
-    info.src_addr = Some(Address::Str(name.into()));
-    LocalEndpoint::open(&info)
-}
-
 #[test]
 fn writes_and_atomics_that_wait_for_a_peer_are_executed_in_order() {
     let name = format!("late-order-{}", std::process::id());
@@ -150,7 +144,7 @@ fn writes_and_atomics_that_wait_for_a_peer_are_executed_in_order() {
     write(8, 20).unwrap();
     add(8, 1).unwrap();
     add(16, 1).unwrap();
-    let b = open_named(&name);
+    let b = LocalEndpoint::open_named(&name, &info(&[]));
     let block = register(&b, Kind::Plain, 64, RIGHTS, 7);
     while block.memory.word(16) == 0 {
         a.progress();
@@ -181,7 +175,7 @@ fn atomics_on_a_peer_that_starts_late_wait_for_it_in_order() {
     let values: Vec<_> = (0..3)
         .map(|number| call.post(&a, number).unwrap()[0])
         .collect();
-    let b = open_named(&name);
+    let b = LocalEndpoint::open_named(&name, &info(&[]));
     for kind in Kind::ALL {
         let block = register(&b, kind, 64, RIGHTS, 7);
         if kind == Kind::Plain {

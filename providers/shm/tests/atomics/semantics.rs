@@ -6,7 +6,6 @@ use selvedge::atomic::{Datatype, Family, Op, Target};
 use selvedge::shared::SharedBytes;
 use selvedge::{CompletionFlags, Context, EpOption, EpOptionName, Errno, MrAccess, OpFlags, cntr};
 use selvedge_kit::atomic::{Args, query};
-
 use selvedge_testkit::domain::Block;
 use selvedge_testkit::local::{EndpointPair, LocalEndpoint};
 

@@ -5,7 +5,6 @@
 
 use selvedge::atomic::{Family, Ioc, IocMut};
 use selvedge::{AtomicExt, Context, Desc, Errno};
-
 use selvedge_testkit::domain::Block;
 
 use crate::pair::{AtomicPair, Kind, RIGHTS, register};

@@ -53,7 +53,7 @@ fn a_root_that_is_far_ahead_waits_for_room_and_nothing_is_lost() {
             taken += 1;
         }
         for (rank, ended) in ended.iter_mut().enumerate() {
-            let outcomes = std::iter::from_fn(|| members.member(rank).poll_outcome());
+            let outcomes = std::iter::from_fn(|| members.member(rank).poll());
             *ended += outcomes.map(Result::unwrap).count();
         }
         ended == [MANY; 2]
@@ -105,7 +105,7 @@ fn a_message_received_before_its_sender_closed_is_used_by_a_later_collective() {
 /// Reads the number of the next collective of a member's only group from the member's telemetry
 /// page.
 fn published_next(member: &Member) -> u32 {
-    let name = endpoint_name(&member.ep.address().unwrap());
+    let name = endpoint_name(&member.address());
     let fds = fs::read_dir("/proc/self/fd").unwrap().flatten();
     let mut pages = fds.filter_map(|fd| {
         // Skips a descriptor that another test has closed since.
@@ -232,7 +232,7 @@ fn repeated_barriers_hold_every_member_until_the_last_arrives() {
             others.iter().copied().for_each(post);
             for _ in 0..50 {
                 for &rank in &others {
-                    let early = members.member(rank).poll_outcome();
+                    let early = members.member(rank).poll();
                     assert!(
                         early.is_none(),
                         "rank {rank} of {ranks} continued without {late}"

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use selvedge::atomic::Datatype;
 use selvedge::collective::{CollectiveMsg, Op};
 use selvedge::{
-    Address, AddressVector, Bindings, Caps, CollectiveExt as _, Context, Domain, Errno, Error,
-    FiAddr, Hints, Info, OpFlags, ScalableEndpoint, av,
+    Address, AddressVector, Caps, CollectiveExt as _, Context, Errno, Error, FiAddr, Hints,
+    OpFlags, ScalableEndpoint, av,
 };
+use selvedge_testkit::domain::{DomainContext, EndpointConfig};
+use selvedge_testkit::local::{first_info, open_domain};
 
 use crate::killed::{Process, next_outcome, print_line, role};
 use crate::members::{Member, Members, WATCHDOG};
@@ -22,8 +24,7 @@ const CAPS: Caps = Caps::MSG.union(Caps::TAGGED).union(Caps::COLLECTIVE);
 
 /// An endpoint of a process, scalable or plain, and an address vector that can name contexts.
 struct Host {
-    info: Info,
-    domain: Arc<dyn Domain>,
+    domain: Arc<DomainContext>,
     av: Arc<dyn AddressVector>,
     sep: Option<Arc<dyn ScalableEndpoint>>,
     members: Vec<Member>,
@@ -44,45 +45,49 @@ impl Host {
             info.caps |= Caps::NAMED_RX_CTX;
             (info.ep_attr.tx_ctx_cnt, info.ep_attr.rx_ctx_cnt) = (COUNT, COUNT);
         }));
-        host.sep = Some(host.domain.scalable_endpoint(&host.info).unwrap());
+        let sep = host.domain.domain().scalable_endpoint(host.domain.info());
+        host.sep = Some(sep.unwrap());
         host
     }
 
     fn single() -> Self {
         let mut host = Self::from_hints(&Hints::new().caps(CAPS));
-        let (info, domain) = (&host.info, &host.domain);
-        let open = |bind| domain.endpoint(info, bind);
-        host.members = vec![Member::with_endpoint(info, &**domain, &host.av, open).unwrap()];
+        let member = Member::open_in(&host.domain, |config| {
+            config.av = Some(Arc::clone(&host.av));
+        });
+        host.members = vec![member.unwrap()];
         host
     }
 
     fn from_hints(hints: &Hints) -> Self {
-        let info = crate::registry().infos(hints).unwrap().remove(0);
-        let domain = info.open().unwrap();
+        let domain = open_domain(&first_info(&crate::registry(), hints)).unwrap();
         let mut attr = av::Attr::default();
         attr.rx_ctx_bits = BITS;
         Self {
-            av: domain.av(&attr).unwrap(),
+            av: domain.domain().av(&attr).unwrap(),
             domain,
-            info,
             sep: None,
             members: Vec::new(),
         }
     }
 
     /// A member that is a context.
-    fn context(&self, index: usize, change: impl FnOnce(&mut Bindings)) -> Result<Member, Error> {
-        let sep = self.sep.as_ref().unwrap();
-        Member::with_endpoint(&self.info, &*self.domain, &self.av, |mut bind| {
-            change(&mut bind);
-            sep.context(index, &self.info, bind)
+    fn context(
+        &self,
+        index: usize,
+        change: impl FnOnce(&mut EndpointConfig),
+    ) -> Result<Member, Error> {
+        Member::open_in(&self.domain, |config| {
+            config.av = Some(Arc::clone(&self.av));
+            config.context = self.sep.clone().map(|sep| (sep, index));
+            change(config);
         })
     }
 
     fn address(&self) -> Address {
         match &self.sep {
             Some(sep) => sep.address().unwrap(),
-            None => self.members[0].ep.address().unwrap(),
+            None => self.members[0].address(),
         }
     }
 
@@ -199,11 +204,11 @@ fn a_context_with_unsupported_collectives_is_refused_by_name() {
 
 /// Checks the refusals. Returns false if another process has taken the context's port.
 fn check_refusals(host: &Host) -> bool {
-    let attr = host.info.rx_attr.clone();
-    let srx = host.domain.srx(&attr).unwrap();
-    let refused = |change: &dyn Fn(&mut Bindings)| host.context(1, change).err().unwrap();
-    let with_srx = refused(&|bind| bind.srx = Some(Arc::clone(&srx)));
-    let without_av = refused(&|bind| bind.av = None);
+    let srx = host.domain.domain().srx(&host.domain.info().rx_attr);
+    let srx = srx.unwrap();
+    let refused = |change: &dyn Fn(&mut EndpointConfig)| host.context(1, change).err().unwrap();
+    let with_srx = refused(&|config| config.srx = Some(Arc::clone(&srx)));
+    let without_av = refused(&|config| config.without_av = true);
     if without_av.errno() == Errno::AddrInUse {
         return false;
     }
@@ -241,7 +246,7 @@ fn check_refusals(host: &Host) -> bool {
         join(&[host_addr.rx_addr(1, BITS), no_member]),
         Err(Errno::Inval)
     );
-    let own_name_addr = host.av.insert_one(&context.ep.address().unwrap()).unwrap();
+    let own_name_addr = host.av.insert_one(&context.address()).unwrap();
     let twice = [host_addr.rx_addr(1, BITS), own_name_addr];
     assert_eq!(
         join(&twice),

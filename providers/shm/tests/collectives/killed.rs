@@ -97,11 +97,11 @@ fn member() {
     let (rank, ranks): (usize, usize) = (role[0].parse().unwrap(), role[1].parse().unwrap());
     let parks = role[2].parse().unwrap();
     let mut member = Member::open(Caps::MSG | Caps::TAGGED | Caps::COLLECTIVE, &|_| {});
-    print_line(&format!("name {}", member.ep.address().unwrap()));
+    print_line(&format!("name {}", member.address()));
     let lines = std::io::stdin().lines().map(Result::unwrap);
     let addresses = lines.take(ranks).map(|line| {
         let address: Address = line.parse().unwrap();
-        member.av.insert_one(&address).unwrap()
+        member.insert(&address)
     });
     member.addrs = addresses.collect();
     let order: Vec<_> = (0..ranks).collect();
@@ -139,13 +139,13 @@ pub(crate) fn next_outcome(member: &Member, parks: bool) -> Result<Entry, ErrEnt
     loop {
         if parks {
             let mut entry = [Entry::default()];
-            match member.cq.wait(&mut entry, Some(WATCHDOG)) {
+            match member.cq().wait(&mut entry, Some(WATCHDOG)) {
                 Ok(_) => return Ok(entry[0]),
-                Err(Errno::Avail) => return Err(member.cq.read_err().unwrap()),
+                Err(Errno::Avail) => return Err(member.cq().read_err().unwrap()),
                 Err(errno) => panic!("{errno:?}"),
             }
         }
-        if let Some(outcome) = member.poll_outcome() {
+        if let Some(outcome) = member.poll() {
             return outcome;
         }
     }

@@ -2,25 +2,34 @@
 
 #![expect(unsafe_code, reason = "tests of the raw API")]
 
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::eq::{self, Event};
 use selvedge::{
-    AddressVector, Bindings, Caps, Collective, CompletionQueue, Context, Domain, Endpoint, Errno,
-    Error, EventQueue, FiAddr, Hints, Info, Membership, OpFlags, av, collective::CollectiveMsg, cq,
-    wait,
+    Caps, Collective, Context, Errno, Error, EventQueue, FiAddr, Hints, Membership, OpFlags, av,
+    collective::CollectiveMsg, cq, wait,
 };
+use selvedge_testkit::domain::{DomainContext, EndpointConfig};
+use selvedge_testkit::local::{LocalEndpoint, first_info, open_domain};
+use selvedge_testkit::timeout::Timeout;
 
 /// A member: an endpoint with its queues and address vector.
 pub(crate) struct Member {
-    pub(crate) ep: Arc<dyn Endpoint>,
-    pub(crate) cq: Arc<dyn CompletionQueue>,
+    local: LocalEndpoint,
     pub(crate) eq: Arc<dyn EventQueue>,
-    pub(crate) av: Arc<dyn AddressVector>,
     /// The addresses of all members, by rank.
     pub(crate) addrs: Vec<FiAddr>,
+}
+
+impl Deref for Member {
+    type Target = LocalEndpoint;
+
+    fn deref(&self) -> &LocalEndpoint {
+        &self.local
+    }
 }
 
 /// All members, by rank; `None` for a closed member.
@@ -33,21 +42,22 @@ pub(crate) const WATCHDOG: Duration = Duration::from_secs(60);
 
 impl Members {
     pub(crate) fn connect(ranks: usize) -> Self {
-        Self::with_bindings(ranks, Caps::MSG | Caps::TAGGED | Caps::COLLECTIVE, |_| {})
+        Self::connect_with(ranks, Caps::MSG | Caps::TAGGED | Caps::COLLECTIVE, |_| {})
     }
 
-    pub(crate) fn with_bindings(ranks: usize, caps: Caps, change: impl Fn(&mut Bindings)) -> Self {
+    pub(crate) fn connect_with(
+        ranks: usize,
+        caps: Caps,
+        change: impl Fn(&mut EndpointConfig),
+    ) -> Self {
         let mut members: Vec<_> = (0..ranks).map(|_| Member::open(caps, &change)).collect();
-        let addresses: Vec<_> = members.iter().map(|it| it.ep.address().unwrap()).collect();
+        let addresses: Vec<_> = members.iter().map(|it| it.address()).collect();
         for (rank, member) in members.iter_mut().enumerate() {
             // Each member has the others at other indices.
             for step in 0..ranks {
-                member
-                    .av
-                    .insert_one(&addresses[(rank + step) % ranks])
-                    .unwrap();
+                member.insert(&addresses[(rank + step) % ranks]);
             }
-            let addrs = addresses.iter().map(|it| member.av.insert_one(it).unwrap());
+            let addrs = addresses.iter().map(|it| member.insert(it));
             member.addrs = addrs.collect();
         }
         Self {
@@ -90,13 +100,11 @@ impl Members {
     }
 
     /// Progresses all members until `is_reached` returns true.
-    pub(crate) fn drive_until(&self, event: &str, mut is_reached: impl FnMut() -> bool) {
-        let begin = Instant::now();
+    pub(crate) fn drive_until(&self, event: &'static str, mut is_reached: impl FnMut() -> bool) {
+        let mut timeout = Timeout::new(event);
         while !is_reached() {
-            assert!(begin.elapsed() < WATCHDOG, "timed out: {event}");
-            for member in self.open_members() {
-                let _ = member.cq.read(&mut []);
-            }
+            timeout.check().unwrap();
+            self.open_members().for_each(|member| member.progress());
         }
     }
 
@@ -113,7 +121,7 @@ impl Members {
                 .zip(&mut done)
                 .filter(|(_, done)| done.is_none())
             {
-                *done = self.member(rank).poll_outcome();
+                *done = self.member(rank).poll();
                 if let Some(Ok(entry)) = done {
                     assert_eq!(entry.context, context);
                 }
@@ -128,7 +136,7 @@ impl Members {
         let mut all = vec![Vec::new(); ranks.len()];
         self.drive_until("completions", || {
             for (&rank, done) in ranks.iter().zip(&mut all) {
-                let outcomes = std::iter::from_fn(|| self.member(rank).poll_outcome());
+                let outcomes = std::iter::from_fn(|| self.member(rank).poll());
                 done.extend(outcomes.map(|it| it.unwrap().context.0));
             }
             all.iter().all(|done: &Vec<u64>| done.len() >= count)
@@ -153,38 +161,29 @@ impl Members {
 
 impl Member {
     /// Opens a member without the addresses of other members.
-    pub(crate) fn open(caps: Caps, change: &dyn Fn(&mut Bindings)) -> Self {
-        let hints = Hints::new().caps(caps);
-        let info = crate::registry().infos(&hints).unwrap().remove(0);
-        let domain = info.open().unwrap();
-        let av = domain.av(&av::Attr::default()).unwrap();
-        let opened = Self::with_endpoint(&info, &*domain, &av, |mut bind| {
-            change(&mut bind);
-            domain.endpoint(&info, bind)
-        });
-        opened.unwrap()
+    pub(crate) fn open(caps: Caps, change: &dyn Fn(&mut EndpointConfig)) -> Self {
+        let info = first_info(&crate::registry(), &Hints::new().caps(caps));
+        Self::open_in(&open_domain(&info).unwrap(), change).unwrap()
     }
 
-    /// Opens a member with the endpoint that `open` opens, and with its own queues.
-    pub(crate) fn with_endpoint(
-        info: &Info,
-        domain: &dyn Domain,
-        av: &Arc<dyn AddressVector>,
-        open: impl FnOnce(Bindings) -> Result<Arc<dyn Endpoint>, Error>,
+    /// Opens a member in a domain, with its own queues.
+    pub(crate) fn open_in(
+        domain: &Arc<DomainContext>,
+        change: impl FnOnce(&mut EndpointConfig),
     ) -> Result<Self, Error> {
         let mut attr = eq::Attr::default();
         attr.wait_obj = wait::Object::Unspec;
-        let eq = info.fabric()?.eq(&attr)?;
-        let mut attr = cq::Attr::default();
-        attr.wait_obj = wait::Object::Unspec;
-        let cq = domain.cq(&attr)?;
-        let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(av));
-        bind.eq = Some(Arc::clone(&eq));
+        let eq = domain.info().fabric()?.eq(&attr)?;
+        let local = LocalEndpoint::try_open(domain, |domain, config| {
+            let mut attr = cq::Attr::default();
+            attr.wait_obj = wait::Object::Unspec;
+            config.rx = Some(domain.queue_with(&attr).unwrap());
+            config.eq = Some(Arc::clone(&eq));
+            change(config);
+        })?;
         Ok(Self {
-            ep: open(bind)?,
-            cq,
+            local,
             eq,
-            av: Arc::clone(av),
             addrs: Vec::new(),
         })
     }
@@ -201,16 +200,6 @@ impl Member {
             set.insert(self.addrs[rank]).unwrap();
         }
         set
-    }
-
-    pub(crate) fn poll_outcome(&self) -> Option<Result<Entry, ErrEntry>> {
-        let mut entry = [Entry::default()];
-        match self.cq.read(&mut entry) {
-            Ok(0) => None,
-            Ok(_) => Some(Ok(entry[0])),
-            Err(Errno::Avail) => Some(Err(self.cq.read_err().unwrap())),
-            Err(errno) => panic!("{errno:?}"),
-        }
     }
 
     /// Posts a collective on memory that the test keeps alive.

@@ -10,9 +10,10 @@ use selvedge::atomic::Datatype;
 use selvedge::collective::{CollectiveMsg, Op};
 use selvedge::cq::Entry;
 use selvedge::{
-    AddressVector, Bindings, Caps, CollectiveExt as _, CompletionFlags, Context, Desc, Errno,
-    FiAddr, Hints, Iov, IovMut, MsgExt as _, OpFlags, TagMatch, TaggedExt as _, av,
+    AddressVector, Caps, CollectiveExt as _, CompletionFlags, Context, Desc, Errno, FiAddr, Hints,
+    Iov, IovMut, MsgExt as _, OpFlags, TagMatch, TaggedExt as _, av,
 };
+use selvedge_testkit::local::{first_info, open_domain};
 
 use crate::members::{Member, Members, WATCHDOG};
 
@@ -47,7 +48,7 @@ fn a_member_whose_barrier_is_over_need_not_be_driven_for_the_others() {
     let mut inside = vec![0, 1, 2, 3];
     while !inside.is_empty() {
         assert!(begin.elapsed() < WATCHDOG, "ranks {inside:?} wait");
-        inside.retain(|&rank| match members.member(rank).poll_outcome() {
+        inside.retain(|&rank| match members.member(rank).poll() {
             Some(outcome) => outcome.unwrap().context != Context(1),
             None => true,
         });
@@ -124,8 +125,8 @@ fn a_receive_for_every_tag_takes_no_message_of_a_collective() {
 #[test]
 fn counters_and_selective_queues_ignore_the_layer_s_messages() {
     let caps = Caps::MSG | Caps::TAGGED | Caps::COLLECTIVE;
-    let members = Members::with_bindings(2, caps, |bind: &mut Bindings| {
-        (bind.tx_selective, bind.rx_selective) = (true, true);
+    let members = Members::connect_with(2, caps, |config| {
+        (config.tx_selective, config.rx_selective) = (true, true);
     });
     let groups = members.join(&[0, 1]);
     for (rank, group) in groups.iter().enumerate() {
@@ -138,7 +139,7 @@ fn counters_and_selective_queues_ignore_the_layer_s_messages() {
     // The first collective is complete when the second one is, and is not reported.
     members.expect_success(&[0, 1], Context(2));
     for rank in 0..2 {
-        assert!(members.member(rank).poll_outcome().is_none());
+        assert!(members.member(rank).poll().is_none());
     }
 }
 
@@ -187,7 +188,7 @@ fn invalid_collectives_are_refused_before_anything_is_sent() {
     let mut sum = CollectiveMsg::new(Op::Allreduce, group_addr, Datatype::Float, Context(3));
     sum.op = selvedge::atomic::Op::Band;
     assert_eq!(member.post(&sum), Err(Errno::OpNotSupp));
-    assert!(member.poll_outcome().is_none());
+    assert!(member.poll().is_none());
 }
 
 #[test]
@@ -202,15 +203,12 @@ fn a_set_of_another_address_vector_is_refused() {
     assert_eq!(join(&local), Ok(()));
 
     let hints = Hints::new().caps(Caps::MSG | Caps::TAGGED | Caps::COLLECTIVE);
-    let info = crate::registry().infos(&hints).unwrap().remove(0);
-    let domain = info.open().unwrap();
-    let [bound, other] = [(); 2].map(|()| domain.av(&av::Attr::default()).unwrap());
-    let member =
-        Member::with_endpoint(&info, &*domain, &bound, |bind| domain.endpoint(&info, bind));
-    let member = member.unwrap();
+    let domain = open_domain(&first_info(&crate::registry(), &hints)).unwrap();
+    let other = domain.av().unwrap();
+    let member = Member::open_in(&domain, |_| ()).unwrap();
     let join = |vector: &Arc<dyn AddressVector>| {
         let mut set = av::Set::open(&**vector, &av::SetAttr::default()).unwrap();
-        let member_addr = vector.insert_one(&member.ep.address().unwrap()).unwrap();
+        let member_addr = vector.insert_one(&member.address()).unwrap();
         set.insert(member_addr).unwrap();
         member.coll().join(&set, Context(1)).map(drop)
     };
@@ -219,7 +217,7 @@ fn a_set_of_another_address_vector_is_refused() {
         Err(Errno::Inval),
         "a set of another address vector of the same domain"
     );
-    assert_eq!(join(&bound), Ok(()));
+    assert_eq!(join(&member.av), Ok(()));
 }
 
 #[test]
@@ -300,7 +298,7 @@ fn parked_members_are_woken_by_joins_and_collectives() {
                     coll.barrier(group.addr(), OpFlags::DEFAULT, Context(turn as u64))
                         .unwrap();
                     let mut entry = [Entry::default()];
-                    assert_eq!(member.cq.wait(&mut entry, Some(WATCHDOG)), Ok(1));
+                    assert_eq!(member.cq().wait(&mut entry, Some(WATCHDOG)), Ok(1));
                     assert_eq!(entry[0].context, Context(turn as u64));
                 }
             });

@@ -152,5 +152,5 @@ fn threads_wait_and_poll_beside_the_progress_thread() {
         while a.next().ok().bytes.is_empty() {}
     }
     drop(echo.join().unwrap());
-    drop(Arc::clone(&a.cq()));
+    drop(Arc::clone(a.cq()));
 }

@@ -293,7 +293,7 @@ fn no_wake_up_is_lost_on_a_descriptor_while_another_thread_polls_occasionally() 
     let peer_addr = side.insert(&name);
     let side_addr = peer_process.request(&format!("insert {}", side.name()));
     peer_process.request(&format!("echo {side_addr} 8 {COUNT}"));
-    let (cq, round) = (Arc::clone(&side.cq()), &AtomicU64::new(0));
+    let (cq, round) = (Arc::clone(side.cq()), &AtomicU64::new(0));
     std::thread::scope(|scope| {
         // Some polls for each message, and then none until the next one.
         scope.spawn(move || {

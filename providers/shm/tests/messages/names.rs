@@ -146,12 +146,7 @@ fn a_name_that_is_taken_is_refused_until_it_is_free() {
     let first = named_side(&bare_name);
     let hints = provider::hints().src_addr(Address::Str(bare_name.clone()));
     let info = provider::with_params(&[], &hints).info();
-    let open_endpoint = || {
-        let domain = info.open().unwrap();
-        let cq = domain.cq(&selvedge::cq::Attr::default()).unwrap();
-        let av = domain.av(&selvedge::av::Attr::default()).unwrap();
-        domain.endpoint(&info, selvedge::Bindings::new(cq, av))
-    };
+    let open_endpoint = || LocalEndpoint::try_open(&open_domain(&info).unwrap(), |_, _| ());
     let error = open_endpoint().unwrap_err();
     assert_eq!(error.errno(), Errno::AddrInUse);
     assert!(error.to_string().contains(&bare_name), "{error}");

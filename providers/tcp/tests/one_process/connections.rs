@@ -64,7 +64,7 @@ fn event(eq: &dyn EventQueue, drive: impl Fn()) -> Event {
 fn open(info: &Info, eq: &Arc<dyn EventQueue>) -> CopyingEndpoint {
     CopyingEndpoint::open_with(info, |_, config| {
         config.eq = Some(Arc::clone(eq));
-        config.is_connected = true;
+        config.without_av = true;
     })
 }
 

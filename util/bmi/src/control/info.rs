@@ -4,7 +4,8 @@
 use std::ffi::{CStr, CString};
 use std::sync::atomic::Ordering;
 
-use super::Bmi;
+use super::bmi::Bmi;
+use super::method_instance::MethodInstance;
 use super::queues::MethodQueues;
 use crate::method::Setting;
 use crate::url::Url;
@@ -36,8 +37,7 @@ impl Bmi {
                 sizes.min().ok_or(Code::ENETDOWN)
             }
             Limit::Unexpected(addr) => {
-                self.with_reference(addr, |_| ())?;
-                let instance = self.method_instance(addr.method()).ok_or(Code::EINVAL)?;
+                let instance = self.instance_of_peer(addr).ok_or(Code::EINVAL)?;
                 Ok(instance.limits.unexpected)
             }
         }
@@ -251,12 +251,9 @@ impl Bmi {
         }
     }
 
-    fn instance_of_peer(&self, addr: Addr) -> Option<&super::method_instance::MethodInstance> {
-        let instance = self.method_instance(addr.method())?;
-        let mut locked = instance.lock(&self.parking);
-        locked.queues().references.get(addr)?;
-        drop(locked);
-        Some(instance)
+    fn instance_of_peer(&self, addr: Addr) -> Option<&MethodInstance> {
+        self.with_reference(addr, |_| ()).ok()?;
+        self.method_instance(addr.method())
     }
 
     fn with_reference<T>(&self, addr: Addr, f: impl FnOnce(&mut MethodQueues) -> T) -> Result<T> {
@@ -265,70 +262,5 @@ impl Bmi {
         let queues = locked.queues();
         queues.references.get(addr).ok_or(Code::EINVAL)?;
         Ok(f(queues))
-    }
-}
-
-/// Whether an IPv4 address is in a range. Without `netmask`, `pattern` may have wildcards
-/// (`10.1.*`). With `netmask`, `pattern` is a network (`10.1.0.0`) and `netmask` its number of
-/// significant bits.
-///
-/// # Errors
-/// [`Code::EINVAL`] for an invalid pattern.
-pub(crate) fn ipv4_in_range(
-    host: std::net::Ipv4Addr,
-    pattern: &str,
-    netmask: Option<u8>,
-) -> Result<bool> {
-    let pattern = pattern.split([':', '/']).next().unwrap_or_default();
-    let Some(bits) = netmask else {
-        let octets = host.octets();
-        let mut wanted = pattern.split('.');
-        let mut is_in = true;
-        for octet in octets {
-            match wanted.next() {
-                None | Some("*") => {}
-                Some(text) => is_in &= octet == text.parse().map_err(|_| Code::EINVAL)?,
-            }
-        }
-        return Ok(is_in);
-    };
-    let network: std::net::Ipv4Addr = pattern.parse().map_err(|_| Code::EINVAL)?;
-    let shift = 32_u32.checked_sub(u32::from(bits)).ok_or(Code::EINVAL)?;
-    let differs = u64::from(host.to_bits() ^ network.to_bits()) >> shift;
-    Ok(differs == 0)
-}
-
-/// The host of a URL, `localhost` by default.
-pub(crate) fn host_of(url: &Url) -> &str {
-    url.host.as_deref().unwrap_or("localhost")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_are_wildcards_or_networks() {
-        let host = "10.1.2.3".parse().unwrap();
-        let table = [
-            ("10.1.*", None, true),
-            ("10.1.2.3", None, true),
-            ("10.2.*", None, false),
-            ("*", None, true),
-            ("10.1.0.0", Some(16), true),
-            ("10.1.0.0", Some(24), false),
-            ("10.1.2.3:3334", Some(32), true),
-            ("0.0.0.0", Some(0), true),
-        ];
-        for (pattern, netmask, expected) in table {
-            assert_eq!(
-                ipv4_in_range(host, pattern, netmask),
-                Ok(expected),
-                "{pattern}"
-            );
-        }
-        assert_eq!(ipv4_in_range(host, "10.x", None), Err(Code::EINVAL));
-        assert_eq!(ipv4_in_range(host, "10.1.0.0", Some(33)), Err(Code::EINVAL));
-        assert_eq!(ipv4_in_range(host, "node7", Some(8)), Err(Code::EINVAL));
     }
 }

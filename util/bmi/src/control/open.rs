@@ -3,45 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::Bmi;
+use super::bmi::{Bmi, Config};
 use super::method_instance::MethodInstance;
 use super::parking::Parking;
 use crate::ids::METHODS;
 use crate::method::Setup;
 use crate::url::{Url, canonical};
 use crate::{Addr, Code, Error, Module};
-
-/// Configuration of an instance (the arguments of `BMI_initialize`).
-#[derive(Clone, Debug, Default)]
-pub struct Config {
-    /// Schemes of the methods to activate, separated by commas, with or without the prefix `bmi_`.
-    /// If empty, a lookup activates the method of its URL.
-    pub methods: String,
-    /// URLs under which peers find this process, separated by commas; empty for a client.
-    pub listen: String,
-    /// Listen at exactly that address (`BMI_TCP_BIND_SPECIFIC`).
-    pub bind_specific: bool,
-    /// An unexpected message counts as a reference to its sender (`BMI_AUTO_REF_COUNT`).
-    pub auto_ref_count: bool,
-}
-
-impl Config {
-    /// A client: a lookup activates the method of its URL.
-    pub fn client() -> Self {
-        Self::default()
-    }
-
-    /// A server that listens at these URLs with the methods of their schemes.
-    pub fn server(listen: &str) -> Self {
-        let schemes = listen.split(',').filter_map(|url| url.split_once("://"));
-        let methods: Vec<_> = schemes.map(|(scheme, _)| scheme).collect();
-        Self {
-            methods: methods.join(","),
-            listen: listen.to_owned(),
-            ..Self::default()
-        }
-    }
-}
 
 impl Bmi {
     /// Opens an instance with the methods over Selvedge.
@@ -133,7 +101,7 @@ impl Bmi {
         let instance = entry.get_or_init(|| instance);
         self.active.store(index + 1, Ordering::Release);
         // Parked threads do not wait for the new method's descriptor yet.
-        self.wake_all();
+        self.parking.wake_all();
         Ok(instance)
     }
 

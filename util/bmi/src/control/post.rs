@@ -4,8 +4,9 @@
 
 use selvedge::{Iov, IovMut};
 
+use super::bmi::Bmi;
 use super::method_instance::{LockedMethod, MethodInstance};
-use super::{Bmi, pack};
+use super::pack;
 use crate::ids::{OpId, OpKey};
 use crate::method::{Kind, RecvPost, SendPost};
 use crate::support::ops::{Op, Retained};

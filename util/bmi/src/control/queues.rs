@@ -3,14 +3,13 @@
 
 use std::collections::VecDeque;
 
-use crate::ids::{CONTEXTS, MethodIndex, OpId, OpKey};
-use crate::method::MethodAddr;
+use crate::ids::{CONTEXTS, MethodAddr, MethodIndex, OpId, OpKey};
 use crate::support::gossip;
 use crate::support::heap::HeapBuf;
 use crate::support::op_queue::OpQueue;
 use crate::support::ops::{Op, Ops, Retained};
 use crate::support::references::References;
-use crate::{Addr, Code, Completion, Result};
+use crate::{Addr, Buffer, Code, Result};
 
 /// Limit in bytes for queued unexpected messages. Above the limit no further messages are taken
 /// from the fabric.
@@ -42,6 +41,19 @@ pub struct MethodQueues {
     tested_outcome: Result<u64>,
     /// An event was reported since the lock was last released.
     pub(crate) has_events: bool,
+}
+
+/// A completed operation.
+#[derive(Debug)]
+pub struct Completion {
+    /// The operation's id; 0 if the operation was complete when its post returned.
+    pub id: OpId,
+    /// Number of bytes sent or received, or the error.
+    pub outcome: Result<u64>,
+    /// The value of [`crate::Post::user`].
+    pub user: u64,
+    /// The buffers of the post. After a receive, the message fills them from the first buffer on.
+    pub buffers: Vec<Buffer>,
 }
 
 /// An unexpected message.
@@ -115,12 +127,8 @@ impl MethodQueues {
         self.unexpected_bytes += bytes.len() + ENTRY_OVERHEAD;
         self.has_events = true;
         let message = Unexpected { addr, tag, buffer };
-        match self
-            .unexpected
-            .iter_mut()
-            .find(|(other, _)| *other == class)
-        {
-            Some((_, queue)) => queue.push_back(message),
+        match self.unexpected_of(class) {
+            Some(queue) => queue.push_back(message),
             None => self.unexpected.push((class, [message].into())),
         }
     }
@@ -157,17 +165,20 @@ impl MethodQueues {
 
     /// Removes the oldest unexpected message of a class.
     pub(crate) fn take_unexpected(&mut self, class: u8) -> Option<Unexpected> {
-        let queue = self
-            .unexpected
-            .iter_mut()
-            .find(|(other, _)| *other == class);
-        let message = queue?.1.pop_front()?;
+        let message = self.unexpected_of(class)?.pop_front()?;
         self.unexpected_count -= 1;
         self.unexpected_bytes -= message.buffer.len() + ENTRY_OVERHEAD;
         if let Some(reference) = self.references.get_mut(message.addr) {
             reference.pending -= 1;
         }
         Some(message)
+    }
+
+    fn unexpected_of(&mut self, class: u8) -> Option<&mut VecDeque<Unexpected>> {
+        let mut queues = self.unexpected.iter_mut();
+        queues
+            .find(|queue| queue.0 == class)
+            .map(|queue| &mut queue.1)
     }
 
     /// Returns whether unexpected messages of any class are queued.

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::Bmi;
+use super::bmi::Bmi;
 use super::method_instance::MethodInstance;
-use super::parking::PollMode;
 use super::queues::Unexpected;
+use super::wait::PollMode;
 use crate::ids::{OpId, OpKey};
 use crate::{Code, Completion, ContextId, Result};
 

@@ -3,13 +3,12 @@
 //! A provider that reaches only this machine has no hosts. For such a provider a port names a
 //! process of this machine, and a host without a port is a name by itself.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use nix::sys::utsname::uname;
 use selvedge::{AddrFormat, Address, AddressVector, Caps, Endpoint, FiAddr, Info};
 use selvedge_kit::ip::interface;
 
-use crate::control::info::{host_of, ipv4_in_range};
 use crate::url::Url;
 use crate::{Code, Error, Result};
 
@@ -53,6 +52,11 @@ fn is_local_name(local: &std::ffi::OsStr, host: &str) -> bool {
             .is_some_and(|domain| domain.is_empty() || domain.starts_with('.'))
     };
     is_short_for(local, host) || is_short_for(host, local)
+}
+
+/// The host of a URL, `localhost` by default.
+fn host_of(url: &Url) -> &str {
+    url.host.as_deref().unwrap_or("localhost")
 }
 
 /// The port of a URL; `None` for port 0 and for no port.
@@ -167,5 +171,61 @@ pub(super) fn is_in_range(address: &Address, pattern: &str, netmask: Option<u8>)
             let host = pattern.split([':', '/']).next().unwrap_or_default();
             Ok(host == "*" || is_this_machine(host))
         }
+    }
+}
+
+/// Whether an IPv4 address is in a range. Without `netmask`, `pattern` may have wildcards
+/// (`10.1.*`). With `netmask`, `pattern` is a network (`10.1.0.0`) and `netmask` its number of
+/// significant bits.
+///
+/// # Errors
+/// [`Code::EINVAL`] for an invalid pattern.
+fn ipv4_in_range(host: Ipv4Addr, pattern: &str, netmask: Option<u8>) -> Result<bool> {
+    let pattern = pattern.split([':', '/']).next().unwrap_or_default();
+    let Some(bits) = netmask else {
+        let octets = host.octets();
+        let mut wanted = pattern.split('.');
+        let mut is_in = true;
+        for octet in octets {
+            match wanted.next() {
+                None | Some("*") => {}
+                Some(text) => is_in &= octet == text.parse::<u8>().map_err(|_| Code::EINVAL)?,
+            }
+        }
+        return Ok(is_in);
+    };
+    let network: Ipv4Addr = pattern.parse().map_err(|_| Code::EINVAL)?;
+    let shift = 32_u32.checked_sub(u32::from(bits)).ok_or(Code::EINVAL)?;
+    let differs = u64::from(host.to_bits() ^ network.to_bits()) >> shift;
+    Ok(differs == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_wildcards_or_networks() {
+        let host = "10.1.2.3".parse().unwrap();
+        let table = [
+            ("10.1.*", None, true),
+            ("10.1.2.3", None, true),
+            ("10.2.*", None, false),
+            ("*", None, true),
+            ("10.1.0.0", Some(16), true),
+            ("10.1.0.0", Some(24), false),
+            ("10.1.2.3:3334", Some(32), true),
+            ("0.0.0.0", Some(0), true),
+        ];
+        for (pattern, netmask, expected) in table {
+            assert_eq!(
+                ipv4_in_range(host, pattern, netmask),
+                Ok(expected),
+                "{pattern}"
+            );
+        }
+        assert_eq!(ipv4_in_range(host, "10.x", None), Err(Code::EINVAL));
+        assert_eq!(ipv4_in_range(host, "10.1.0.0", Some(33)), Err(Code::EINVAL));
+        assert_eq!(ipv4_in_range(host, "node7", Some(8)), Err(Code::EINVAL));
     }
 }

@@ -12,9 +12,10 @@ use selvedge::{
     wait,
 };
 
+use super::endpoint::{BATCH, Fabric};
+use super::names;
 use super::peers::Peers;
 use super::unexpected::{self, Slabs};
-use super::{BATCH, Fabric, names};
 use crate::method::{Method, Module, Setup};
 use crate::support::gossip;
 use crate::url::Url;
@@ -167,7 +168,7 @@ impl Fabric {
         let domain = info.open()?;
         let mut attr = cq::Attr::with_size(QUEUE);
         attr.wait_obj = wait::Object::Fd;
-        // Waiting threads spin beforehand, without the lock (`control::parking`).
+        // Waiting threads spin beforehand, without the lock (`control::wait`).
         attr.spin_time = Some(Duration::ZERO);
         let cq = domain.cq(&attr)?;
         let av = domain.av(&av::Attr::default())?;

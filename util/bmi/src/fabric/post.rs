@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use selvedge::{Context, Errno, FiAddr, Iov, IovMut, OpFlags, TagMatch, msg, tagged};
 
+use super::endpoint::Fabric;
 use super::peers::{Peers, Recv, Send};
-use super::{Fabric, context_flags, single_segment, unexpected, wire_tag};
+use super::wire::{context_flags, encode_data, wire_tag};
 use crate::control::queues::MethodQueues;
 use crate::ids::OpKey;
 use crate::method::{Kind, Method, MethodAddr, RecvPost, SendPost};
@@ -71,7 +72,7 @@ impl Fabric {
         match post.kind {
             Kind::Expected => self.ep.tinject(bytes, dest, wire_tag(post.tag), None),
             Kind::Unexpected { class } => {
-                let data = unexpected::encode_data(post.tag, class);
+                let data = encode_data(post.tag, class);
                 self.ep.inject(bytes, dest, Some(data))
             }
         }
@@ -147,7 +148,7 @@ impl Fabric {
                     desc: &[],
                     dest,
                     context,
-                    data: unexpected::encode_data(tag, class),
+                    data: encode_data(tag, class),
                 };
                 // SAFETY: passed on from the caller.
                 unsafe { self.ep.sendmsg(&msg, OpFlags::REMOTE_CQ_DATA) }
@@ -334,4 +335,13 @@ unsafe fn gather(segments: &[Iov], buffer: &mut [u8]) -> usize {
         len += segment.len;
     }
     len
+}
+
+/// The only segment of a message; `None` for a list.
+#[inline]
+fn single_segment(segments: &[Iov]) -> Option<Iov> {
+    match *segments {
+        [segment] => Some(segment),
+        _ => None,
+    }
 }

@@ -3,8 +3,9 @@
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionFlags, Errno, FiAddr};
 
+use super::endpoint::Fabric;
 use super::peers::Peers;
-use super::{Fabric, context_flags, unexpected};
+use super::wire::{context_flags, decode_data};
 use crate::Code;
 use crate::control::queues::MethodQueues;
 use crate::ids::OpKey;
@@ -82,7 +83,7 @@ impl Fabric {
         }
         match self.slabs.bytes(context, entry.buf, entry.len) {
             Some(bytes) if src != FiAddr::UNSPEC => {
-                let (tag, class) = unexpected::decode_data(entry.data);
+                let (tag, class) = decode_data(entry.data);
                 let from = self.peers.insert(src);
                 if let Some(peer) = self.peers.get_mut(src) {
                     peer.is_connected = true;

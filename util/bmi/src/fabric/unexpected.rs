@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 
 use selvedge::{Context, Endpoint, Errno, FiAddr, IovMut, OpFlags, msg};
 
-use super::context_flags;
+use super::wire::context_flags;
 use crate::control::queues::MethodQueues;
 use crate::support::{gossip, heap};
 use crate::{Code, Error};
@@ -20,16 +20,6 @@ pub(super) const SIZE: usize = 16 << 10;
 const SLAB: usize = 128 << 10;
 /// Number of posted buffers: while one is emptied and posted again, the others receive.
 const SLABS: usize = 4;
-
-/// Encodes a message's tag and class as remote completion data.
-pub(super) const fn encode_data(tag: i32, class: u8) -> u64 {
-    tag as u32 as u64 | (class as u64) << 32
-}
-
-/// Decodes tag and class.
-pub(super) const fn decode_data(data: u64) -> (i32, u8) {
-    (data as u32 as i32, (data >> 32) as u8)
-}
 
 /// The multi-receive buffers of an endpoint.
 #[derive(Debug, Default)]
@@ -130,20 +120,6 @@ impl Slabs {
         let index = (context & !context_flags::SLAB) as usize;
         if index < self.slabs.len() && !self.idle.contains(&index) {
             self.idle.push(index);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn data_has_every_tag_and_class() {
-        for tag in [0, 1, -1, i32::MIN, i32::MAX] {
-            for class in [0, 7, u8::MAX] {
-                assert_eq!(decode_data(encode_data(tag, class)), (tag, class));
-            }
         }
     }
 }

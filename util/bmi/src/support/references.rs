@@ -4,8 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 
-use crate::ids::MethodIndex;
-use crate::method::MethodAddr;
+use crate::ids::{MethodAddr, MethodIndex};
 use crate::{Addr, Code, Result};
 
 /// Maximum number of disconnected peers in the table, unless more of them are in use. A post to a

@@ -3,12 +3,13 @@
 use std::borrow::Borrow;
 use std::fs;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use selvedge_bmi::{
     Addr, Bmi, Completion, Config, ContextId, OpId, Post, PostError, Posted, Unexpected,
 };
+pub(crate) use selvedge_testkit::local::await_event as until;
 
 /// The time after which a test gives up; every operation that works takes less.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -23,20 +24,6 @@ pub(crate) fn for_each_scheme(test: impl Fn(&Pair)) {
     for scheme in SCHEMES {
         eprintln!("over {scheme}");
         test(&Pair::over(scheme));
-    }
-}
-
-/// Polls until there is a result. Panics after [`TIMEOUT`].
-pub(crate) fn until<T>(text: &str, mut poll: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        if let Some(found) = poll() {
-            return found;
-        }
-        assert!(
-            Instant::now() < deadline,
-            "{text}: no result after {TIMEOUT:?}"
-        );
     }
 }
 
@@ -104,8 +91,8 @@ impl Pair {
         Self { server, client }
     }
 
-    /// Progresses both sides until there is a result.
-    pub(crate) fn until<T>(&self, text: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    /// Progresses both instances until there is a result.
+    pub(crate) fn until<T>(&self, text: &'static str, mut poll: impl FnMut() -> Option<T>) -> T {
         until(text, || {
             self.server.drive();
             self.client.drive();

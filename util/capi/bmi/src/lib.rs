@@ -9,6 +9,7 @@
 //! not leave the library: it becomes `BMI_EIO`.
 
 mod address;
+mod context;
 mod facility;
 mod gossip;
 mod info;

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int};
 use selvedge_bmi::{Code, Config, ContextId, Result, process};
 
 use crate::status::{call, guarded};
-use crate::{gossip, seed};
+use crate::{context, gossip};
 
 const INIT_SERVER: c_int = 1;
 const TCP_BIND_SPECIFIC: c_int = 2;
@@ -71,7 +71,7 @@ pub(crate) unsafe fn read_text(text: *const c_char) -> Result<Option<String>> {
 extern "C" fn BMI_finalize() -> c_int {
     guarded(|| {
         process::finalize()?;
-        seed::forget_context();
+        context::forget_default();
         Ok(0)
     })
 }

@@ -10,7 +10,7 @@ use selvedge_bmi::method::Kind;
 use selvedge_bmi::{Addr, Bmi, Code, OpId, Post, Posted, Result};
 
 use crate::status::{call, count};
-use crate::{gossip, seed};
+use crate::{context, gossip};
 
 /// The arguments of a post, without the memory.
 struct Call {
@@ -84,7 +84,7 @@ impl Call {
         if self.id.is_null() {
             return Err(Code::EINVAL);
         }
-        let context = seed::context(bmi, self.context)?;
+        let context = context::of_argument(bmi, self.context)?;
         let user = self.user_ptr.addr() as u64;
         Ok(Post::new(Addr(self.peer), segments, self.tag, context).with_user(user))
     }

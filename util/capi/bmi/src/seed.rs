@@ -1,54 +1,16 @@
 //! The dialect of the first BMI, `BMI_SEED_DIALECT`: no contexts, and waits that block for ten
 //! milliseconds.
 //!
-//! With `bmi.h`, programs of this dialect pass [`CONTEXT`]. Its first use opens a context.
+//! With `bmi.h`, programs of this dialect pass [`context::UNNAMED`].
 
 #![expect(unsafe_code, reason = "the C interface")]
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, PoisonError};
 
-use selvedge_bmi::{Bmi, ContextId, Result, WAIT};
+use selvedge_bmi::WAIT;
 
+use crate::context;
 use crate::test::{self, UnexpectedInfo};
-
-/// `BMI_SEED_CONTEXT`: stands for the context of programs that have none.
-const CONTEXT: i64 = i64::MIN;
-
-static DEFAULT_CONTEXT: Mutex<Option<ContextId>> = Mutex::new(None);
-
-/// The context of an argument: the default context for [`CONTEXT`], otherwise the argument itself.
-///
-/// # Errors
-/// As [`Bmi::open_context`].
-#[inline]
-pub(crate) fn context(bmi: &Bmi, context: i64) -> Result<ContextId> {
-    match context {
-        CONTEXT => default_context(bmi),
-        named => Ok(ContextId(named)),
-    }
-}
-
-#[cold]
-fn default_context(bmi: &Bmi) -> Result<ContextId> {
-    let mut opened = DEFAULT_CONTEXT
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
-    match *opened {
-        Some(context) => Ok(context),
-        None => Ok(*opened.insert(bmi.open_context()?)),
-    }
-}
-
-/// Forgets the default context, if the last `BMI_finalize` has closed the instance and its
-/// contexts.
-pub(crate) fn forget_context() {
-    if selvedge_bmi::process::instance().is_err() {
-        *DEFAULT_CONTEXT
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = None;
-    }
-}
 
 fn wait_ms() -> c_int {
     WAIT.as_millis() as c_int
@@ -73,7 +35,7 @@ unsafe extern "C" fn BMI_wait(
             actual_size,
             user_ptr,
             wait_ms(),
-            CONTEXT,
+            context::UNNAMED,
         )
     }
 }
@@ -101,7 +63,7 @@ unsafe extern "C" fn BMI_waitsome(
             actual_size_array,
             user_ptr_array,
             wait_ms(),
-            CONTEXT,
+            context::UNNAMED,
         )
     }
 }

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 
 use selvedge_bmi::{Code, Completion, OpId};
 
-use crate::seed;
+use crate::context;
 use crate::status::{call, count, error_status, idle_time, test_status};
 
 /// `struct BMI_unexpected_info`.
@@ -86,7 +86,7 @@ pub(crate) unsafe extern "C" fn BMI_test(
         }
         // SAFETY: the pointer is not null, and the caller promises that it may be written.
         unsafe { outcount.write(0) };
-        let context = seed::context(bmi, context_id)?;
+        let context = context::of_argument(bmi, context_id)?;
         let Some(completion) = bmi.test(OpId(id), idle_time(max_idle_time_ms)?, context)? else {
             return Ok(0);
         };
@@ -127,7 +127,7 @@ pub(crate) unsafe extern "C" fn BMI_testsome(
         }
         // SAFETY: the pointer is not null, and the caller promises that it may be written.
         unsafe { outcount.write(0) };
-        let context = seed::context(bmi, context_id)?;
+        let context = context::of_argument(bmi, context_id)?;
         let ids: Vec<_> = (0..members)
             // SAFETY: the caller promises `incount` members.
             .map(|index| unsafe { id_array.wrapping_add(index).read() })
@@ -179,7 +179,7 @@ unsafe extern "C" fn BMI_testcontext(
         }
         // SAFETY: the pointer is not null, and the caller promises that it may be written.
         unsafe { outcount.write(0) };
-        let context = seed::context(bmi, context_id)?;
+        let context = context::of_argument(bmi, context_id)?;
         let out = CompletionArrays {
             ids: out_id_array,
             errors: error_code_array,
@@ -270,7 +270,7 @@ extern "C" fn BMI_cancel(id: i64, _context_id: i64) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn BMI_unpost(id: i64, context_id: i64) -> c_int {
     call(|bmi| {
-        let context = seed::context(bmi, context_id)?;
+        let context = context::of_argument(bmi, context_id)?;
         let ended = bmi.unpost(OpId(id), context)?;
         match ended.ok_or(Code::EALREADY)?.outcome {
             Err(Code::ECANCEL) => Ok(0),

@@ -3,18 +3,24 @@
 #![expect(unsafe_code, reason = "functions of C")]
 
 use std::ffi::c_void;
+use std::ptr;
 use std::sync::Arc;
 
 use selvedge::info::Version;
-use selvedge::{Errno, Hints, Info, Result};
+use selvedge::{Errno, Hints, Result};
 use selvedge_abi as abi;
-use selvedge_abi::{Abi, Fid, FidFabric, Ops, OpsFabric, fclass};
+use selvedge_abi::{Abi, FidFabric, Ops, OpsFabric, fclass};
 
-use crate::object::{self, Class, Table};
+use crate::domain::Domain;
+use crate::info;
+use crate::object::{self, Table, class, open_child};
+use crate::pep::Pep;
 use crate::pointer::{array, required};
-use crate::process::registry;
-use crate::status::{guarded_unit, log_error};
-use crate::{domain, eq, info, pep, sets, wait};
+use crate::process::adopt_info;
+use crate::queue::eq::Eq;
+use crate::queue::poll;
+use crate::queue::wait::WaitSet;
+use crate::status::{error_status, guarded_unit, log_error};
 
 /// The object behind the handle of a fabric.
 pub(crate) struct Fabric {
@@ -24,52 +30,62 @@ pub(crate) struct Fabric {
 }
 
 impl Fabric {
+    /// # Safety
+    /// `info` is NULL or an info of the fabric's layout.
+    unsafe fn domain(&self, info: *const abi::Info) -> Result<Domain> {
+        // SAFETY: passed on from the caller.
+        let parsed = unsafe { info::read(info, self.abi()) }?;
+        // SAFETY: by fi_domain(3), `domain_attr.threading` is the program's promise for all objects
+        // of the domain.
+        let hints = unsafe { Hints::new().promise_threading(parsed.threading) };
+        let info = adopt_info(parsed.info, &hints)?;
+        let inner = self
+            .inner
+            .domain(&info)
+            .map_err(|error| log_error(&error))?;
+        Ok(Domain::new(inner, &info, hints, self.version, self.abi()))
+    }
+
+    /// # Safety
+    /// As [`Self::domain`].
+    unsafe fn passive_ep(&self, info: *const abi::Info) -> Result<Pep> {
+        // SAFETY: passed on from the caller.
+        let parsed = unsafe { info::read(info, self.abi()) }?.info;
+        Ok(Pep::new(&self.inner, adopt_info(parsed, &Hints::new())?))
+    }
+
     /// The layout of structures that the program passes.
-    pub(crate) fn abi(&self) -> Abi {
+    fn abi(&self) -> Abi {
         Abi::of_api(self.version.major.into(), self.version.minor.into())
     }
 }
 
-// SAFETY: `fid_fabric` begins with its fid, and has a table of functions behind it.
-unsafe impl Class for Fabric {
-    type Handle = FidFabric;
-    const FCLASS: usize = fclass::FABRIC;
-    const OPS: &'static Table<Ops, Self> = &FID;
-
-    fn handle(&self, fid: Fid) -> FidFabric {
-        FidFabric {
-            fid,
-            ops: &FABRIC.ops,
-            api_version: self.version.as_raw(),
-        }
-    }
+class! {
+    Fabric, FidFabric, FID, |_| fclass::FABRIC;
+    tables |_| ops: &FABRIC;
+    members |fabric| api_version: fabric.version.as_raw()
 }
 
 static FID: Table<Ops, Fabric> = object::ops();
 static FABRIC: Table<OpsFabric, Fabric> = Table::<OpsFabric, Fabric>::empty()
-    .domain(|fabric, info, domain, context| {
-        // SAFETY: the C caller follows fi_domain(3).
-        guarded_unit(|| unsafe { domain::open(fabric, info, domain, context) })
+    // fi_domain(3)
+    .domain(|fabric, info, out, context| open_child!(fabric, out, context, fabric.domain(info)))
+    // fi_domain2(3)
+    .domain2(|fabric, info, out, flags, context| match flags {
+        0 => open_child!(fabric, out, context, fabric.domain(info)),
+        _ => error_status(Errno::BadFlags),
     })
-    .domain2(|fabric, info, domain, flags, context| {
-        guarded_unit(|| match flags {
-            // SAFETY: the C caller follows fi_domain2(3).
-            0 => unsafe { domain::open(fabric, info, domain, context) },
-            _ => Err(Errno::BadFlags),
-        })
+    // fi_passive_ep(3)
+    .passive_ep(|fabric, info, out, context| {
+        open_child!(fabric, out, context, fabric.passive_ep(info))
     })
-    .passive_ep(|fabric, info, pep, context| {
-        // SAFETY: the C caller follows fi_passive_ep(3).
-        guarded_unit(|| unsafe { pep::open(fabric, info, pep, context) })
+    // fi_eq_open(3)
+    .eq_open(|fabric, attr, out, context| {
+        let Fabric { inner, version } = &**fabric;
+        open_child!(fabric, out, context, Eq::open(&**inner, *version, attr))
     })
-    .eq_open(|fabric, attr, eq, context| {
-        // SAFETY: the C caller follows fi_eq_open(3).
-        guarded_unit(|| unsafe { eq::open(fabric, attr, eq, context) })
-    })
-    .wait_open(|fabric, attr, set| {
-        // SAFETY: the C caller follows fi_wait_open(3).
-        guarded_unit(|| unsafe { sets::open_wait(fabric, attr, set) })
-    })
+    // fi_wait_open(3)
+    .wait_open(|fabric, attr, out| open_child!(fabric, out, ptr::null_mut(), WaitSet::open(attr)))
     .trywait(|_, fids, count| {
         guarded_unit(|| {
             let count = usize::try_from(count).map_err(|_| Errno::Inval)?;
@@ -77,7 +93,7 @@ static FABRIC: Table<OpsFabric, Fabric> = Table::<OpsFabric, Fabric>::empty()
             let fids = unsafe { array(fids, count) }?;
             let mut fids = fids.iter();
             // SAFETY: as above.
-            fids.try_for_each(|&fid| unsafe { wait::try_wait(fid) })
+            fids.try_for_each(|&fid| unsafe { poll::try_wait(fid) })
         })
     });
 
@@ -112,13 +128,4 @@ pub(crate) unsafe fn open(
     };
     // SAFETY: passed on from the caller.
     unsafe { object::open(out, context, None, make) }
-}
-
-/// Completes an info that C has passed back, so that its provider can open the described object.
-///
-/// # Errors
-/// [`Errno::NoDev`] for an unknown provider.
-pub(crate) fn adopt_info(info: Info, hints: &Hints) -> Result<Info> {
-    let adopted = registry().adopt(info, hints);
-    adopted.map_err(|error| log_error(&error))
 }

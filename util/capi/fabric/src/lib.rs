@@ -6,26 +6,15 @@
 //! enabled, an endpoint only collects its bindings (`ep`).
 
 mod av;
-mod av_set;
-mod cntr;
-mod cq;
+mod context;
 mod domain;
 mod ep;
-mod eq;
 mod export;
 mod fabric;
-mod handles;
-mod last_error;
-mod log_c;
-mod mc;
-mod mr;
 mod object;
-mod param;
 mod pep;
 mod process;
-mod sets;
+mod queue;
 mod status;
-mod tostr;
-mod wait;
 
 use selvedge_abi::{addr, heap, infos as info, pointer};

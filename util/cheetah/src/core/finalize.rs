@@ -2,53 +2,8 @@
 //! enter a last barrier, exchange close messages, and close.
 
 use super::Core;
-use crate::engine::Engine;
+use super::state::Stage;
 use crate::{Error, Result};
-
-/// Stage of the finalization.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Stage {
-    #[default]
-    Running,
-    /// Waits for local operations and for the confirmation of sent messages.
-    Flushing,
-    /// The last barrier.
-    FinalBarrier,
-    /// Close messages are being sent.
-    Closing,
-    /// Finalized.
-    Ended,
-}
-
-impl Stage {
-    /// The next stage, if it can begin.
-    ///
-    /// # Errors
-    /// The last barrier cannot be entered.
-    fn next(self, engine: &mut Engine) -> Result<Option<Self>> {
-        Ok(match self {
-            Self::Running if engine.is_idle() => {
-                engine.flush();
-                Some(Self::Flushing)
-            }
-            Self::Flushing if engine.is_idle() => {
-                // Handlers may have sent further messages, which must be confirmed first.
-                let is_confirmed = engine.flush() == 0;
-                if !is_confirmed || !engine.barrier_is_complete() {
-                    return Ok(None);
-                }
-                engine.enter_barrier()?;
-                Some(Self::FinalBarrier)
-            }
-            Self::FinalBarrier if engine.barrier_is_complete() => {
-                engine.send_close();
-                Some(Self::Closing)
-            }
-            Self::Closing if engine.is_idle() && !engine.has_messages() => Some(Self::Ended),
-            _ => None,
-        })
-    }
-}
 
 impl Core {
     /// Takes the next step, or all steps if there is one context. Returns whether the context is

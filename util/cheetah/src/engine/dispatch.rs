@@ -2,9 +2,9 @@
 
 use selvedge::cq::Entry;
 
-use super::Engine;
-use crate::recv::{BufferedMessage, Payload, Short};
-use crate::wire::{self, WireMessage};
+use super::state::Engine;
+use crate::net::recv::{BufferedMessage, Payload, Short};
+use crate::net::wire::{self, WireMessage};
 
 impl Engine {
     /// Handles a message in a receive buffer.

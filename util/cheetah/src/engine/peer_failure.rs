@@ -6,9 +6,11 @@
 
 use std::time::Duration;
 
-use super::peer::{QueuedInvocation, State};
-use super::{CompletionKind, Engine};
-use crate::wire::WireMessage;
+use super::ops::op::Op;
+use super::parts::completion::CompletionKind;
+use super::parts::peer::{QueuedInvocation, State};
+use super::state::Engine;
+use crate::net::wire::WireMessage;
 use crate::{Error, Result};
 
 /// Time for draining the messages of a failed peer. The fabric may still hold messages from the
@@ -170,7 +172,7 @@ impl Engine {
         for to in 0..self.size() {
             let peer = &mut self.peers[to];
             if std::mem::take(&mut peer.owes_flush) && peer.state == State::Connected {
-                let token = self.add_op(super::Op::Flush { to });
+                let token = self.add_op(Op::Flush { to });
                 self.send(to, &WireMessage::Flush { token }, &[]);
                 requested += 1;
             }

@@ -1,47 +1,8 @@
 //! Registered functions and handlers, and the comparison between contexts at the first barrier.
 
-use super::Engine;
-use crate::wire::{CHANNELS, WireMessage};
+use super::state::Engine;
+use crate::net::wire::{CHANNELS, WireMessage};
 use crate::{Error, Result};
-
-/// The functions and handlers of this context.
-#[derive(Debug, Default)]
-pub(super) struct Registered {
-    names: Vec<String>,
-    functions: u32,
-    channels: u32,
-    /// Barrier messages and digests that arrived before this context's first barrier.
-    early_messages: Vec<(usize, u32, u64)>,
-    early_names: Vec<(usize, String)>,
-    /// Number of names at the first barrier, and their digest.
-    first_barrier: Option<(usize, u64)>,
-}
-
-impl Registered {
-    pub(super) fn functions(&self) -> u32 {
-        self.functions
-    }
-
-    /// Digest of the names at the first barrier, equal in every process with the same names.
-    pub(super) fn digest(&self) -> u64 {
-        self.first_barrier.map_or(0, |(_, digest)| digest)
-    }
-
-    fn compared_names(&self) -> &[String] {
-        let count = self
-            .first_barrier
-            .map_or(self.names.len(), |(count, _)| count);
-        &self.names[..count]
-    }
-
-    /// Computes FNV-1a over all names.
-    fn compute_digest(&self) -> u64 {
-        let bytes = self.names.iter().flat_map(|name| name.bytes().chain([0]));
-        bytes.fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
-            (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-        })
-    }
-}
 
 impl Engine {
     /// Registers a function under the next number.

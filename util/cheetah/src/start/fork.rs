@@ -62,7 +62,7 @@ pub(crate) fn fork(size: usize) -> Result<Forked> {
         return Err(Error::start(message));
     }
     flush();
-    let secret = super::random();
+    let secret = random();
     let children = Arc::new(Mutex::new(Vec::new()));
     let mut sockets = Vec::new();
     for rank in 1..size {
@@ -96,6 +96,14 @@ pub(crate) fn fork(size: usize) -> Result<Forked> {
         role: Role::Parent(Children { children, sockets }),
         secret,
     })
+}
+
+/// A number that is not predictable.
+pub(super) fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u32(process::id());
+    hasher.finish()
 }
 
 impl Children {

@@ -86,7 +86,7 @@ fn fork(config: &Config, size: usize, deadline: Instant) -> Result<Started> {
 
 fn join_run(config: &Config, launch: &Launch, deadline: Instant) -> Result<Engine> {
     let providers = ProviderChoice::from_config(config);
-    let (mut nets, line) = providers.open(config, launch.rank, random())?;
+    let (mut nets, line) = providers.open(config, launch.rank, fork::random())?;
     let identity = Identity {
         job: &launch.job,
         rank: launch.rank,
@@ -188,12 +188,4 @@ fn connect(
     });
     let addresses: Vec<_> = addresses.collect::<Result<_>>()?;
     Engine::start(nets, rank, &addresses, exit_lookup)
-}
-
-/// A number that is not predictable.
-fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    let mut hasher = RandomState::new().build_hasher();
-    hasher.write_u32(std::process::id());
-    hasher.finish()
 }

@@ -7,9 +7,10 @@ use std::thread;
 use selvedge::cq::Entry;
 use selvedge::eq::Event;
 use selvedge::{
-    Address, AddressVector, Bindings, Caps, CollectiveExt as _, CompletionQueue, Context, Endpoint,
-    Errno, EventQueue, FiAddr, Hints, Membership, OpFlags, av, cq, eq, wait,
+    Address, Caps, CollectiveExt as _, Context, Errno, EventQueue, FiAddr, Hints, Membership,
+    OpFlags, av, cq, eq, wait,
 };
+use selvedge_testkit::local::LocalEndpoint;
 
 use crate::endpoint_process::{EndpointProcess, report};
 
@@ -39,7 +40,7 @@ pub(super) fn command_all(members: &mut [EndpointProcess], command: &str) {
 /// Main function of the child process.
 pub(super) fn run() {
     let mut member = Member::open(&std::env::var("PROVIDER").unwrap());
-    report(&format!("name {}", member.ep.address().unwrap()));
+    report(&format!("name {}", member.endpoint.address()));
     for command in std::io::stdin().lines() {
         member.execute(&command.unwrap());
         report("done");
@@ -47,10 +48,8 @@ pub(super) fn run() {
 }
 
 struct Member {
-    ep: Arc<dyn Endpoint>,
-    cq: Arc<dyn CompletionQueue>,
+    endpoint: LocalEndpoint,
     eq: Arc<dyn EventQueue>,
-    av: Arc<dyn AddressVector>,
     addrs: Vec<FiAddr>,
     group: Option<Arc<dyn Membership>>,
 }
@@ -61,20 +60,16 @@ impl Member {
         let infos = selvedge_providers::builtin().infos(&hints).unwrap();
         let is_of_provider = |info: &selvedge::Info| info.fabric_attr.prov_name == provider;
         let info = infos.into_iter().find(is_of_provider).unwrap();
-        let fabric = info.fabric().unwrap();
-        let domain = fabric.domain(&info).unwrap();
-        let eq = fabric.eq(&eq::Attr::default()).unwrap();
-        let mut attr = cq::Attr::default();
-        attr.wait_obj = wait::Object::Unspec;
-        let cq = domain.cq(&attr).unwrap();
-        let av = domain.av(&av::Attr::default()).unwrap();
-        let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
-        bind.eq = Some(Arc::clone(&eq));
+        let eq = info.fabric().unwrap().eq(&eq::Attr::default()).unwrap();
+        let endpoint = LocalEndpoint::open_with(&info, |domain, config| {
+            let mut attr = cq::Attr::default();
+            attr.wait_obj = wait::Object::Unspec;
+            config.rx = Some(domain.queue_with(&attr).unwrap());
+            config.eq = Some(Arc::clone(&eq));
+        });
         Self {
-            ep: domain.endpoint(&info, bind).unwrap(),
-            cq,
+            endpoint,
             eq,
-            av,
             addrs: Vec::new(),
             group: None,
         }
@@ -86,7 +81,7 @@ impl Member {
             ["insert", names @ ..] => {
                 let addrs = names.iter().map(|name| {
                     let name: Address = name.parse().unwrap();
-                    self.av.insert_one(&name).unwrap()
+                    self.endpoint.insert(&name)
                 });
                 self.addrs = addrs.collect();
             }
@@ -97,14 +92,14 @@ impl Member {
     }
 
     fn join(&mut self) {
-        let mut set = av::Set::open(&*self.av, &av::SetAttr::default()).unwrap();
+        let mut set = av::Set::open(&*self.endpoint.av, &av::SetAttr::default()).unwrap();
         for &addr in &self.addrs {
             set.insert(addr).unwrap();
         }
-        let coll = self.ep.collective().unwrap();
+        let coll = self.endpoint.ep.collective().unwrap();
         self.group = Some(coll.join(&set, Context(1)).unwrap());
         loop {
-            assert_eq!(self.cq.read(&mut []), Ok(0));
+            assert_eq!(self.endpoint.cq().read(&mut []), Ok(0));
             match self.eq.read() {
                 Ok(Event::JoinComplete { .. }) => return,
                 Err(Errno::Again) => thread::yield_now(),
@@ -115,12 +110,12 @@ impl Member {
 
     fn barrier(&self, parks: bool) {
         let group = self.group.as_ref().unwrap().addr();
-        let coll = self.ep.collective().unwrap();
+        let coll = self.endpoint.ep.collective().unwrap();
         coll.barrier(group, OpFlags::DEFAULT, Context(2)).unwrap();
         let mut entry = [Entry::default()];
         while match parks {
-            true => self.cq.wait(&mut entry, None).unwrap(),
-            false => self.cq.read(&mut entry).unwrap(),
+            true => self.endpoint.cq().wait(&mut entry, None).unwrap(),
+            false => self.endpoint.cq().read(&mut entry).unwrap(),
         } == 0
         {
             thread::yield_now();

@@ -5,7 +5,7 @@ use clap::ArgGroup;
 use crate::command::PlacementArgs;
 use crate::comparison::Plan;
 use crate::fabric::Bench;
-use crate::size::Sizes;
+use crate::measure::size::Sizes;
 
 /// Arguments of `pingpong`.
 #[derive(Clone, Debug, clap::Args)]

@@ -4,14 +4,11 @@ mod args;
 mod terminals;
 
 use super::baseline::SELVEDGE;
-use super::bench::LIMIT_ROUNDS;
 use super::interrupt::report_on_interrupt;
 use super::print::{self, Format};
 use crate::comparison::{Contestant, Draft, measure};
-use crate::limits::{Depth, survey};
 use crate::machine::Machine;
 use crate::pair::Pair;
-use crate::progress::Progress;
 
 pub use args::Args;
 
@@ -33,8 +30,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let deadline = args.placement.deadline();
     let machine = Machine::describe(placement);
     let plan = args.plan();
-    let progress = Progress::on_stderr();
-
     let contestant = match &args.client {
         Some(address) => terminals::connect(args, &plan, address)?,
         None => {
@@ -46,23 +41,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             )?
         }
     };
-    let mut probe_pair = Pair::start(placement, deadline)?;
-    let limits = survey(
-        &mut probe_pair,
-        Depth::Report,
-        &plan.sizes,
-        LIMIT_ROUNDS,
-        progress,
-    )?;
-    draft.begin(machine, limits.clone());
-    let contestants = &mut [contestant];
-    measure(
-        &plan,
-        &mut probe_pair,
-        contestants,
-        &limits,
-        &draft,
-        progress,
-    )?;
+    let probe_pair = Pair::start(placement, deadline)?;
+    measure(&plan, probe_pair, &mut [contestant], machine, &draft)?;
     print::print_report(&draft.finish(), format)
 }

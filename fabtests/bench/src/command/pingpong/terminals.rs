@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::Args;
-use crate::clock::Clock;
 use crate::command::baseline::SELVEDGE;
 use crate::comparison::{Contestant, Measured, Plan, Runner};
-use crate::cpu::{Placement, pin};
 use crate::fabric::{self, BenchEndpoint, BenchOrder, OpenOrder, text_message};
+use crate::machine::cpu::{Placement, pin};
+use crate::measure::clock::Clock;
 use crate::output;
 use crate::pair::Side;
 

@@ -7,9 +7,9 @@ mod windows;
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 
+use crate::measure::timing::Counts;
 use crate::pair::Side;
 use crate::pair::exchange::PingpongParams;
-use crate::timing::Counts;
 
 pub use bench::Bench;
 pub use config::{BenchConfig, ThreadingLevel, WaitStrategy};

@@ -2,7 +2,7 @@
 
 use selvedge::Domain;
 
-use crate::buffer::Pages;
+use crate::measure::buffer::Pages;
 
 /// The buffers of an endpoint.
 #[derive(Debug)]

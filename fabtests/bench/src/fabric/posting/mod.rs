@@ -17,7 +17,7 @@ use anyhow::{anyhow, bail, ensure};
 use selvedge::{CompletionQueue, Context, Endpoint, Errno, FiAddr, Iov, IovMut, TagMatch, cq};
 
 use super::endpoint::BenchEndpoint;
-use super::message_api::{CHANNEL_SHIFT, MessageApi, Purpose, channel_tag};
+use super::messages::message_api::{CHANNEL_SHIFT, MessageApi, Purpose, channel_tag};
 use super::order::stride;
 use super::pattern;
 use crate::pair::exchange;

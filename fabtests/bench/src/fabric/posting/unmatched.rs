@@ -5,7 +5,7 @@
 use anyhow::anyhow;
 use selvedge::{Context, Desc, Endpoint, FiAddr, Iov, IovMut, TagMatch, TaggedExt};
 
-use crate::buffer::Pages;
+use crate::measure::buffer::Pages;
 
 /// Posts a tagged receive for each tag. `memory` outlives the endpoint, and no code reads the bytes
 /// received into it.

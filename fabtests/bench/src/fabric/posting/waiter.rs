@@ -6,8 +6,8 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::{CompletionQueue, Errno, cq};
 
-use crate::cpu::Idle;
 use crate::fabric::WaitStrategy;
+use crate::machine::cpu::Idle;
 
 /// A `Waiter` waits for completions in the way that the configuration of its endpoint selects.
 #[derive(Clone, Copy, Debug)]

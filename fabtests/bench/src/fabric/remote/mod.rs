@@ -20,11 +20,11 @@ use selvedge::{
 
 use super::endpoint::BenchEndpoint;
 use super::order::{Bench, BenchOrder, stride};
-use crate::buffer::Pages;
-use crate::clock::Clock;
-use crate::cpu::Idle;
+use crate::machine::cpu::Idle;
+use crate::measure::buffer::Pages;
+use crate::measure::clock::Clock;
+use crate::measure::timing::Timing;
 use crate::pair::Side;
-use crate::timing::Timing;
 
 pub(crate) use lines::{LINES, STRIDE};
 pub(super) use region::TargetRegion;

@@ -4,9 +4,9 @@
 use selvedge::cq;
 
 use super::Run;
-use crate::clock::Clock;
+use crate::measure::clock::Clock;
+use crate::measure::timing::{Counts, Timing, stream};
 use crate::pair::Side;
-use crate::timing::{Counts, Timing, stream};
 
 impl Run<'_> {
     /// Runs one side of windows of puts.

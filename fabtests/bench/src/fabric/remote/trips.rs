@@ -7,9 +7,9 @@ use anyhow::ensure;
 use selvedge::{CompletionFlags, cq};
 
 use super::{DATA, Run};
-use crate::clock::Clock;
+use crate::measure::clock::Clock;
+use crate::measure::timing::{Counts, Timing, round_trips};
 use crate::pair::Side;
-use crate::timing::{Counts, Timing, round_trips};
 
 impl Run<'_> {
     /// Runs one side of round trips of puts. Each side polls for the last byte of the peer's put.

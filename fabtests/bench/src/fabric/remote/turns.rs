@@ -4,9 +4,9 @@
 use std::sync::atomic::Ordering;
 
 use super::{DATA, LINES, Run, STRIDE, TURNS};
-use crate::clock::{Clock, ticks};
+use crate::measure::clock::{Clock, ticks};
+use crate::measure::timing::{Counts, Timing, round_trips};
 use crate::pair::Side;
-use crate::timing::{Counts, Timing, round_trips};
 
 impl Run<'_> {
     /// Runs one side of consecutive gets of one size.

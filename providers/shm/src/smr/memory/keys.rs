@@ -36,6 +36,7 @@
 use std::os::fd::OwnedFd;
 
 use selvedge::{Errno, Error};
+pub use selvedge_kit::mr::Denied;
 
 use super::mapping::{Memory, Writers, map_peer_memory};
 use crate::smr::sync::{Ordering, Words, order};
@@ -87,40 +88,6 @@ pub enum Kind {
     Special = 1,
     /// The owner's whole address space, mapped or not.
     Whole = 2,
-}
-
-/// The reason why an access is denied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denied {
-    /// No region has this key.
-    Key,
-    /// The region does not grant the right.
-    Rights,
-    /// The bytes are not all inside the region.
-    Bounds,
-    /// The region is the whole address space, and no memory is mapped at the address.
-    Unmapped,
-}
-
-impl Denied {
-    /// Returns the error number of the completion.
-    pub const fn errno(self) -> Errno {
-        match self {
-            Self::Key => Errno::KeyRejected,
-            Self::Rights => Errno::Acces,
-            Self::Bounds | Self::Unmapped => Errno::Fault,
-        }
-    }
-
-    /// Returns the reason as a text that follows key and address in an error text.
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::Key => "no region has this key",
-            Self::Rights => "the region does not grant this access",
-            Self::Bounds => "the bytes are not all inside the region",
-            Self::Unmapped => "no memory is mapped at this address",
-        }
-    }
 }
 
 impl KeyEntry {

@@ -7,11 +7,13 @@ use std::ffi::c_void;
 use selvedge::{Address, ConnectionManagement, Endpoint, Errno, Result};
 use selvedge_abi::OpsCm;
 
-use super::Ep;
+use super::endpoint::Ep;
+use super::mc::Group;
 use crate::object::Table;
+use crate::pep::request::CM_DATA_SIZE;
 use crate::pointer::{array, copy_out};
 use crate::status::guarded_unit;
-use crate::{addr, mc};
+use crate::{addr, context};
 
 pub(super) static CM: Table<OpsCm, Ep> = with_join(getname_table())
     .setname(|ep, addr_ptr, len| {
@@ -68,8 +70,13 @@ pub(super) static RX_CM: Table<OpsCm, Ep> = getname_table();
 
 const fn with_join(table: Table<OpsCm, Ep>) -> Table<OpsCm, Ep> {
     table.join(|ep, addr_ptr, flags, out, context| {
-        // SAFETY: the C caller follows fi_join(3).
-        guarded_unit(|| unsafe { mc::join(ep, addr_ptr, flags, out, context) })
+        let join = || {
+            // SAFETY: the C caller follows fi_join(3) and fi_join_collective(3).
+            let group = unsafe { Group::read(addr_ptr, flags, ep.format()) }?;
+            group.join(ep.live()?, context::from_c(context))
+        };
+        // SAFETY: as above.
+        guarded_unit(|| unsafe { ep.child(out, context, join) })
     })
 }
 
@@ -107,7 +114,7 @@ fn connected(live: &dyn Endpoint) -> Result<&dyn ConnectionManagement> {
 /// # Safety
 /// `param` is NULL or points to `len` bytes.
 unsafe fn private_data<'a>(param: *const c_void, len: usize) -> Result<&'a [u8]> {
-    if len > super::CM_DATA_SIZE {
+    if len > CM_DATA_SIZE {
         return Err(Errno::Inval);
     }
     // SAFETY: passed on from the caller.

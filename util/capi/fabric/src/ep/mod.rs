@@ -3,195 +3,58 @@
 
 #![expect(unsafe_code, reason = "functions of C")]
 
-pub(crate) mod atomic;
 mod bind;
+mod bound;
 mod cm;
-pub(crate) mod collective;
-pub(crate) mod deferred;
-pub(crate) mod lists;
-mod msg;
-pub(crate) mod option;
-mod post;
-mod rma;
+mod endpoint;
+mod half;
+mod mc;
+mod option;
+pub(crate) mod post;
 pub(crate) mod scalable;
 pub(crate) mod shared;
-mod tagged;
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use selvedge::{
-    AddrFormat, Caps, Endpoint, EpOption, Errno, Info, OpFlags, PassiveEndpoint, Result,
-};
+use selvedge::{Caps, Domain, Errno, Info, OpFlags, PassiveEndpoint, Result};
 use selvedge_abi as abi;
-use selvedge_abi::{Fid, FidEp, Handle, Ops, OpsEp, fclass, number};
+use selvedge_abi::{Fid, FidEp, Ops, OpsAtomic, OpsCollective, OpsEp, OpsRma, fclass, number};
 
-use crate::domain::Domain;
-use crate::object::{self, Class, Object, Table, User, close};
+use crate::context;
+use crate::object::{self, Object, Table, User, class, close};
+use crate::pep::{self, request};
 use crate::pointer::{put, required};
-use crate::status::{guarded_count, guarded_unit, log_error};
-use crate::{handles, info, pep};
-use bind::Bound;
-use scalable::{Context, Half, Side};
+use crate::status::{guarded_count, guarded_unit};
+use endpoint::Shared;
+use half::{Half, Side};
+use post::atomic::ATOMIC;
+use post::collective::COLLECTIVE;
+use post::{msg, rma, tagged};
 
-pub(crate) use option::CM_DATA_SIZE;
+pub(crate) use endpoint::Ep;
 
-/// The object behind the handle of an endpoint, and behind a transmit or receive context.
-pub(crate) struct Ep {
-    /// The endpoint, from the first call that needs it after this handle was enabled.
-    live: OnceLock<Arc<dyn Endpoint>>,
-    shared: Arc<Shared>,
-    /// The flags of posts by the short forms.
-    tx_flags: AtomicU64,
-    rx_flags: AtomicU64,
-    /// The half of a context that this object represents; `None` for an endpoint.
-    half: Option<Half>,
-}
-
-/// The state that an endpoint shares with its aliases.
-struct Shared {
-    draft: Mutex<Draft>,
-    live: OnceLock<Arc<dyn Endpoint>>,
-    domain: Arc<dyn selvedge::Domain>,
-    format: AddrFormat,
-    default_flags: (OpFlags, OpFlags),
-    /// The context of a scalable endpoint; `None` for an endpoint that is not scalable.
-    context: Option<Arc<Context>>,
-    _domain: User,
-}
-
-/// The description of an endpoint that is not enabled yet.
-struct Draft {
-    info: Info,
-    bound: Bound,
-    /// Options that were set before the endpoint was enabled.
-    options: Vec<EpOption>,
-    /// The passive endpoint whose address the endpoint takes over.
-    passive_ep: Option<Arc<dyn PassiveEndpoint>>,
-}
-
-impl Draft {
-    fn set_options(&self, opened: &dyn Endpoint) -> Result {
-        self.options
-            .iter()
-            .try_for_each(|&option| opened.set(option))
-    }
-}
-
-impl Shared {
-    fn new(domain: &Arc<dyn selvedge::Domain>, user: User, info: Info) -> Self {
-        Self {
-            live: OnceLock::new(),
-            domain: Arc::clone(domain),
-            format: info.addr_format,
-            default_flags: (info.tx_attr.op_flags, info.rx_attr.op_flags),
-            draft: Mutex::new(Draft {
-                info,
-                bound: Bound::default(),
-                options: Vec::new(),
-                passive_ep: None,
-            }),
-            context: None,
-            _domain: user,
-        }
-    }
-
-    fn draft(&self) -> MutexGuard<'_, Draft> {
-        self.draft.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        if let Some(live) = self.live.get() {
-            handles::remove(live);
-        }
-    }
+class! {
+    Ep, FidEp, FID, |ep| ep.half.as_ref().map_or(fclass::EP, Half::fclass);
+    tables |ep|
+        ops: &EP,
+        cm: ep.table(&cm::CM, &cm::TX_CM, &cm::RX_CM),
+        msg: ep.table(&msg::MSG, &msg::TX_MSG, &msg::RX_MSG),
+        tagged: ep.table(&tagged::TAGGED, &tagged::TX_TAGGED, &tagged::RX_TAGGED),
+        rma: ep.table(&rma::RMA, &rma::RMA, const { &Table::<OpsRma, Ep>::empty() }),
+        atomic: ep.table(&ATOMIC, &ATOMIC, const { &Table::<OpsAtomic, Ep>::empty() }),
+        collective:
+            ep.table(&COLLECTIVE, &COLLECTIVE, const { &Table::<OpsCollective, Ep>::empty() })
 }
 
 impl Ep {
-    fn new(shared: Arc<Shared>, half: Option<Half>) -> Self {
-        Self {
-            live: OnceLock::new(),
-            shared,
-            tx_flags: AtomicU64::new(OpFlags::DEFAULT.bits()),
-            rx_flags: AtomicU64::new(OpFlags::DEFAULT.bits()),
-            half,
-        }
-    }
-
-    /// The enabled endpoint.
-    ///
-    /// # Errors
-    /// [`Errno::OpBadState`] before this handle is enabled; the errors of opening a context, if the
-    /// first use of an enabled half opens it.
-    #[inline(always)]
-    pub(crate) fn live(&self) -> Result<&dyn Endpoint> {
-        match self.live.get() {
-            Some(live) => Ok(&**live),
-            None => self.first_use().map(|live| &**live),
-        }
-    }
-
-    /// As [`Self::live`], on the first use of this handle.
-    #[cold]
-    fn first_use(&self) -> Result<&Arc<dyn Endpoint>> {
-        let live = match &self.half {
-            Some(half) => self.use_half(half)?,
-            None => self.shared.live.get().ok_or(Errno::OpBadState)?,
-        };
-        Ok(self.live.get_or_init(|| Arc::clone(live)))
-    }
-
-    /// The format of the endpoint's addresses.
-    pub(crate) fn format(&self) -> AddrFormat {
-        self.shared.format
-    }
-
-    #[inline(always)]
-    fn tx_flags(&self) -> OpFlags {
-        OpFlags::from_bits_retain(self.tx_flags.load(Ordering::Relaxed))
-    }
-
-    #[inline(always)]
-    fn rx_flags(&self) -> OpFlags {
-        OpFlags::from_bits_retain(self.rx_flags.load(Ordering::Relaxed))
-    }
-}
-
-// SAFETY: `fid_ep` begins with its fid, and has seven tables of functions behind it.
-unsafe impl Class for Ep {
-    type Handle = FidEp;
-    const FCLASS: usize = fclass::EP;
-    const OPS: &'static Table<Ops, Self> = &FID;
-
-    fn fclass(&self) -> usize {
-        self.half.as_ref().map_or(fclass::EP, Half::fclass)
-    }
-
-    fn handle(&self, fid: Fid) -> FidEp {
-        let side = self.half.as_ref().map(Half::side);
-        let (cm, msg, tagged) = match side {
-            None => (&cm::CM, &msg::MSG, &tagged::TAGGED),
-            Some(Side::Tx) => (&cm::TX_CM, &msg::TX_MSG, &tagged::TX_TAGGED),
-            Some(Side::Rx) => (&cm::RX_CM, &msg::RX_MSG, &tagged::RX_TAGGED),
-        };
-        let handle = FidEp {
-            ops: &EP.ops,
-            cm: &cm.ops,
-            msg: &msg.ops,
-            tagged: &tagged.ops,
-            ..FidEp::failing::<{ libc::ENOSYS }>(fid)
-        };
-        if side == Some(Side::Rx) {
-            return handle;
-        }
-        FidEp {
-            rma: &rma::RMA.ops,
-            atomic: &atomic::ATOMIC.ops,
-            collective: &collective::COLLECTIVE.ops,
-            ..handle
+    /// Chooses the table of an endpoint, of a transmit half or of a receive half.
+    fn table<T>(&self, both: T, tx: T, rx: T) -> T {
+        match self.half.as_ref().map(Half::side) {
+            None => both,
+            Some(Side::Tx) => tx,
+            Some(Side::Rx) => rx,
         }
     }
 }
@@ -207,7 +70,7 @@ static FID: Table<Ops, Ep> = object::ops::<Ep>()
     });
 static EP: Table<OpsEp, Ep> = Table::<OpsEp, Ep>::empty()
     // fi_cancel(3)
-    .cancel(|ep, context| guarded_count(|| ep.live()?.cancel(lists::context(context)).map(|()| 0)))
+    .cancel(|ep, context| guarded_count(|| ep.live()?.cancel(context::from_c(context)).map(|()| 0)))
     .getopt(|ep, level, option_number, value, len| {
         // SAFETY: the C caller follows fi_getopt(3).
         guarded_unit(|| unsafe { ep.getopt(level, option_number, value, len) })
@@ -217,36 +80,30 @@ static EP: Table<OpsEp, Ep> = Table::<OpsEp, Ep>::empty()
         guarded_unit(|| unsafe { ep.setopt(level, option_number, value, len) })
     });
 
-/// Opens an endpoint, which is not enabled yet.
-///
-/// # Errors
-/// [`Errno::Inval`] for NULL, and for a handle that is neither a request nor a passive endpoint;
-/// [`Errno::NoDev`] for an unknown provider.
-///
-/// # Safety
-/// `info` is NULL or an info of the domain's layout, `out` is NULL or may be written.
-pub(crate) unsafe fn open(
-    domain: &Object<Domain>,
-    info: *const abi::Info,
-    out: *mut *mut FidEp,
-    context: *mut c_void,
-) -> Result {
-    let make = || {
-        // SAFETY: passed on from the caller.
-        let parsed = unsafe { info::read(info, domain.abi) }?;
-        let mut info = domain.adopt_info(parsed.info)?;
-        let passive_ep = match parsed.handle.is_null() {
+impl Ep {
+    /// Opens an endpoint of a domain, which is not enabled yet. The endpoint takes over the
+    /// connection request or the passive endpoint at `handle`.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for a handle that is neither a request nor a passive endpoint.
+    ///
+    /// # Safety
+    /// `handle` is NULL or a handle.
+    pub(crate) unsafe fn open(
+        domain: &Arc<dyn Domain>,
+        domain_user: User,
+        mut info: Info,
+        handle: *mut Fid,
+    ) -> Result<Self> {
+        let passive_ep = match handle.is_null() {
             true => None,
             // SAFETY: passed on from the caller.
-            false => unsafe { take_handle(&mut info, parsed.handle) }?,
+            false => unsafe { take_handle(&mut info, handle) }?,
         };
-        let mut shared = Shared::new(&domain.inner, domain.new_user(), info);
-        let draft = shared.draft.get_mut();
-        draft.unwrap_or_else(PoisonError::into_inner).passive_ep = passive_ep;
-        Ok(Ep::new(Arc::new(shared), None))
-    };
-    // SAFETY: passed on from the caller.
-    unsafe { object::open(out, context, None, make) }
+        let shared = Shared::new(domain, domain_user, info);
+        shared.draft().passive_ep = passive_ep;
+        Ok(Self::new(Arc::new(shared), None))
+    }
 }
 
 /// Takes over a connection request, or the address of a passive endpoint. The program may close the
@@ -259,10 +116,10 @@ unsafe fn take_handle(
     handle: *mut Fid,
 ) -> Result<Option<Arc<dyn PassiveEndpoint>>> {
     // SAFETY: passed on from the caller.
-    if let Ok(request) = unsafe { pep::request_of(handle) } {
-        info.handle = request;
+    if let Ok(number) = unsafe { request::number_of(handle) } {
+        info.handle = number;
         // SAFETY: the handle is a request's, which belongs to the endpoint from now on.
-        unsafe { close::<pep::Request>(handle) };
+        unsafe { close::<request::Request>(handle) };
         return Ok(None);
     }
     // SAFETY: passed on from the caller.
@@ -278,24 +135,6 @@ unsafe fn take_handle(
 }
 
 impl Object<Ep> {
-    /// Opens the described endpoint with its bindings, unless it is open.
-    ///
-    /// # Errors
-    /// [`Errno::NoCq`], [`Errno::NoAv`] or [`Errno::NoEq`] for a missing binding; the provider's.
-    fn enable(&self) -> Result<&dyn Endpoint> {
-        let mut draft = self.shared.draft();
-        if let Some(live) = self.shared.live.get() {
-            return Ok(&**live);
-        }
-        let bindings = draft.bound.bindings(&draft.info, &*self.shared.domain)?;
-        let opened = self.shared.domain.endpoint(&draft.info, bindings);
-        let opened = opened.map_err(|error| log_error(&error))?;
-        draft.set_options(&*opened)?;
-        draft.passive_ep = None;
-        handles::add(&opened, self.fid());
-        Ok(&**self.shared.live.get_or_init(|| opened))
-    }
-
     /// # Safety
     /// The caller follows fi_control(3).
     unsafe fn control(&self, command: c_int, arg: *mut c_void) -> Result {
@@ -326,11 +165,7 @@ impl Object<Ep> {
         // SAFETY: passed on from the caller.
         let request = unsafe { required(request) }?;
         let make = || {
-            let alias = Ep {
-                tx_flags: AtomicU64::new(self.tx_flags().bits()),
-                rx_flags: AtomicU64::new(self.rx_flags().bits()),
-                ..Ep::new(Arc::clone(&self.shared), None)
-            };
+            let alias = self.with_same_flags();
             alias.set_flags(request.flags)?;
             Ok(alias)
         };

@@ -7,17 +7,11 @@ use std::ffi::{c_int, c_void};
 use selvedge::{EpOption, EpOptionName, Errno, Result};
 use selvedge_abi::number::option as opt;
 
-use super::Ep;
+use super::endpoint::Ep;
 use crate::pointer::{array, copy_out};
-
-/// The largest private data of a connection, in bytes.
-pub(crate) const CM_DATA_SIZE: usize = 256;
 
 /// `FI_HMEM_P2P_DISABLED`: device memory is not supported.
 const P2P_DISABLED: c_int = 3;
-
-/// `FI_OPT_CM_DATA_SIZE`.
-pub(crate) const CM_DATA_SIZE_NAME: c_int = EpOptionName::CmDataSize as c_int;
 
 /// The name of the option that has this number.
 fn option_name(option: c_int) -> Result<EpOptionName> {

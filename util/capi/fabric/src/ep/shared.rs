@@ -6,18 +6,18 @@
 
 #![expect(unsafe_code, reason = "functions of C")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::Arc;
 
 use selvedge::info::RxAttr;
-use selvedge::{Caps, Errno, OpFlags, Result, SharedReceives};
+use selvedge::{Caps, Domain, Errno, OpFlags, Result, SharedReceives};
 use selvedge_abi as abi;
-use selvedge_abi::{Fid, FidEp, FidStx, Handle, Ops, OpsEp, OpsMsg, OpsTagged, fclass, number};
+use selvedge_abi::{FidEp, FidStx, Ops, OpsEp, OpsMsg, OpsTagged, fclass, number};
 
-use super::post::{Message, Operation, Post};
-use super::{lists, msg, tagged};
-use crate::domain::Domain;
-use crate::object::{self, Class, Object, Table};
+use super::post::message::{Message, Operation, Post};
+use super::post::{lists, msg, tagged};
+use crate::context;
+use crate::object::{self, Table, class};
 use crate::pointer::required;
 use crate::status::{guarded_count, guarded_unit, log_error};
 
@@ -27,38 +27,19 @@ pub(crate) struct Srx(pub(super) Arc<dyn SharedReceives>);
 /// The object behind the handle of a shared transmit context.
 pub(crate) struct Stx;
 
-// SAFETY: `fid_ep` begins with its fid, and has seven tables of functions behind it.
-unsafe impl Class for Srx {
-    type Handle = FidEp;
-    const FCLASS: usize = fclass::SRX_CTX;
-    const OPS: &'static Table<Ops, Self> = &FID;
-
-    fn handle(&self, fid: Fid) -> FidEp {
-        FidEp {
-            ops: &EP.ops,
-            msg: &MSG.ops,
-            tagged: &TAGGED.ops,
-            ..FidEp::failing::<{ libc::ENOSYS }>(fid)
-        }
-    }
+class! {
+    Srx, FidEp, FID, |_| fclass::SRX_CTX;
+    tables |_| ops: &EP, msg: &MSG, tagged: &TAGGED
 }
-
-// SAFETY: `fid_stx` begins with its fid, and has a table of functions behind it.
-unsafe impl Class for Stx {
-    type Handle = FidStx;
-    const FCLASS: usize = fclass::STX_CTX;
-    const OPS: &'static Table<Ops, Self> = &STX_FID;
-
-    fn handle(&self, fid: Fid) -> FidStx {
-        FidStx::failing::<{ libc::ENOSYS }>(fid)
-    }
+class! {
+    Stx, FidStx, STX_FID, |_| fclass::STX_CTX
 }
 
 static FID: Table<Ops, Srx> = object::ops::<Srx>().control(|_, command, _arg| control(command));
 static STX_FID: Table<Ops, Stx> = object::ops::<Stx>().control(|_, command, _arg| control(command));
 static EP: Table<OpsEp, Srx> = Table::<OpsEp, Srx>::empty()
     // fi_cancel(3)
-    .cancel(|srx, context| guarded_count(|| srx.0.cancel(lists::context(context)).map(|()| 0)));
+    .cancel(|srx, context| guarded_count(|| srx.0.cancel(context::from_c(context)).map(|()| 0)));
 static MSG: Table<OpsMsg, Srx> = msg::with_receives(Table::<OpsMsg, Srx>::empty());
 static TAGGED: Table<OpsTagged, Srx> = tagged::with_receives(Table::<OpsTagged, Srx>::empty());
 
@@ -81,20 +62,15 @@ impl Post for Srx {
     }
 }
 
-/// Opens a shared receive context.
-///
-/// # Errors
-/// The provider's.
-///
-/// # Safety
-/// The caller follows fi_srx_context(3).
-pub(crate) unsafe fn open_srx(
-    domain: &Object<Domain>,
-    attr: *const abi::RxAttr,
-    out: *mut *mut FidEp,
-    context: *mut c_void,
-) -> Result {
-    let make = || {
+impl Srx {
+    /// Opens a shared receive context.
+    ///
+    /// # Errors
+    /// The provider's.
+    ///
+    /// # Safety
+    /// The caller follows fi_srx_context(3).
+    pub(crate) unsafe fn open(domain: &dyn Domain, attr: *const abi::RxAttr) -> Result<Self> {
         let mut request = RxAttr::default();
         if !attr.is_null() {
             // SAFETY: passed on from the caller.
@@ -104,9 +80,7 @@ pub(crate) unsafe fn open_srx(
             request.size = attr.size;
             request.iov_limit = attr.iov_limit;
         }
-        let inner = domain.inner.srx(&request);
-        inner.map(Srx).map_err(|error| log_error(&error))
-    };
-    // SAFETY: passed on from the caller.
-    unsafe { domain.child(out, context, make) }
+        let inner = domain.srx(&request);
+        inner.map(Self).map_err(|error| log_error(&error))
+    }
 }

@@ -4,8 +4,11 @@
 //! because Rust has no syntax for a symbol's version.
 
 mod discover;
+mod log_c;
+mod param;
 mod print;
 mod special;
 mod symbols;
+mod tostr;
 
 pub(crate) use print::strerror;

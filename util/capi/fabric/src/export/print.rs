@@ -9,10 +9,10 @@ use std::ptr;
 use selvedge::Errno;
 use selvedge::info::Version;
 
-use crate::log_c;
+use crate::export::log_c;
+use crate::export::tostr::text_of;
 use crate::pointer::{output_array, put};
 use crate::status::guarded;
-use crate::tostr::text_of;
 
 /// The size of each thread's text of `fi_tostr`, in bytes.
 const TEXT_SIZE: usize = 8192;

@@ -7,8 +7,8 @@ use std::ffi::{c_char, c_int, c_void};
 use selvedge::Errno;
 use selvedge_abi::{Fid, Param};
 
+use super::{log_c, param};
 use crate::status::{error_status, guarded_unit};
-use crate::{log_c, param};
 
 /// `fi_open`: fails with `FI_ENOSYS`, because no object is opened by name.
 ///

@@ -177,7 +177,7 @@ fn compare_enumerations(comparison: &mut Comparison) {
 fn compare_modules(comparison: &mut Comparison) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../abi/src");
     let read = |file| fs::read_to_string(folder.join(file)).unwrap();
-    let (numbers, fid) = (read("number.rs"), read("fid.rs"));
+    let (numbers, fid) = (read("number.rs"), read("headers/fid.rs"));
     let modules = [
         ("control", "FI_"),
         ("bind", "FI_"),

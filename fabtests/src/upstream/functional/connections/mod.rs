@@ -1,0 +1,4 @@
+//! Programs that check connection management.
+
+pub(super) mod cm;
+pub(super) mod sockets;

@@ -1,0 +1,8 @@
+//! Queues, counters, wait sets and poll sets.
+
+pub(crate) mod cntr;
+pub(crate) mod cq;
+pub(crate) mod eq;
+mod last_error;
+pub(crate) mod poll;
+pub(crate) mod wait;
