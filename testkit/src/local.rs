@@ -252,10 +252,7 @@ impl LocalEndpoint {
     /// Waits for a completion, and drives `others` meanwhile.
     #[track_caller]
     pub fn wait(&self, others: &[&Self]) -> Outcome {
-        until(|| {
-            others.iter().for_each(|other| other.progress());
-            self.poll()
-        })
+        PolledEndpoint::wait(self, others)
     }
 
     /// Calls `post` until it succeeds, and drives this endpoint and `others` while it returns
@@ -310,11 +307,45 @@ impl LocalEndpoint {
     }
 }
 
+/// An endpoint that a test polls: a [`LocalEndpoint`], or a type around one that interprets its
+/// completions.
+pub trait PolledEndpoint {
+    /// An interpreted completion.
+    type Completion;
+
+    /// The endpoint itself.
+    fn local(&self) -> &LocalEndpoint;
+
+    /// Reads a completion, if there is one.
+    fn poll(&self) -> Option<Self::Completion>;
+
+    /// Waits for a completion, and drives `others` meanwhile.
+    #[track_caller]
+    fn wait(&self, others: &[&LocalEndpoint]) -> Self::Completion {
+        until(|| {
+            others.iter().for_each(|other| other.progress());
+            self.poll()
+        })
+    }
+}
+
+impl PolledEndpoint for LocalEndpoint {
+    type Completion = Outcome;
+
+    fn local(&self) -> &LocalEndpoint {
+        self
+    }
+
+    fn poll(&self) -> Option<Outcome> {
+        self.poll()
+    }
+}
+
 /// Two endpoints with each other's addresses, at different indices.
 #[derive(Debug)]
-pub struct EndpointPair {
-    pub a: LocalEndpoint,
-    pub b: LocalEndpoint,
+pub struct EndpointPair<E = LocalEndpoint> {
+    pub a: E,
+    pub b: E,
     /// The index of `b` in `a`'s address vector.
     pub to_b: FiAddr,
     /// The index of `a` in `b`'s address vector.
@@ -322,37 +353,48 @@ pub struct EndpointPair {
 }
 
 impl EndpointPair {
-    /// Inserts the addresses of both endpoints.
-    #[track_caller]
-    pub fn connect(a: LocalEndpoint, b: LocalEndpoint) -> Self {
-        let to_b = a.insert_endpoint(&b);
-        b.insert_endpoint(&b);
-        let to_a = b.insert_endpoint(&a);
-        Self { a, b, to_b, to_a }
-    }
-
     /// Opens both endpoints, each in a domain of its own.
     #[track_caller]
     pub fn open(info: &Info) -> Self {
         Self::connect(LocalEndpoint::open(info), LocalEndpoint::open(info))
     }
+}
+
+impl<E: PolledEndpoint> EndpointPair<E> {
+    /// Inserts the addresses of both endpoints.
+    #[track_caller]
+    pub fn connect(a: E, b: E) -> Self {
+        let to_b = a.local().insert_endpoint(b.local());
+        b.local().insert_endpoint(b.local());
+        let to_a = b.local().insert_endpoint(a.local());
+        Self { a, b, to_b, to_a }
+    }
 
     /// Waits for a completion of `a`.
     #[track_caller]
-    pub fn wait_at_a(&self) -> Outcome {
-        self.a.wait(&[&self.b])
+    pub fn wait_at_a(&self) -> E::Completion {
+        self.a.wait(&[self.b.local()])
     }
 
     /// Waits for a completion of `b`.
     #[track_caller]
-    pub fn wait_at_b(&self) -> Outcome {
-        self.b.wait(&[&self.a])
+    pub fn wait_at_b(&self) -> E::Completion {
+        self.b.wait(&[self.a.local()])
     }
 
     /// Drives both endpoints until nothing more is likely to move.
     #[track_caller]
     pub fn settle(&self) {
-        settle(&[&self.a, &self.b]);
+        settle(&[self.a.local(), self.b.local()]);
+    }
+
+    /// Asserts that no further operation completes.
+    #[track_caller]
+    pub fn assert_no_completion(&self) {
+        self.settle();
+        for endpoint in [&self.a, &self.b] {
+            assert!(endpoint.poll().is_none(), "an unexpected completion");
+        }
     }
 }
 

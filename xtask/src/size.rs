@@ -44,9 +44,9 @@ const PARTS: &[Part] = &[
         name: "shm",
         dirs: &["providers/shm"],
         budget: Some(9_500),
-        ceiling: 14_850,
-        reason: "Restarted peers, proofs of keys, collective channels, mapped memory and telemetry \
-                 remain; libfabric's shm, the basis of the budget, has none of them.",
+        ceiling: 15_200,
+        reason: "Restarted peers, proofs of keys, collective channels, mapped memory, the shared heap \
+                 and telemetry remain; libfabric's shm, the basis of the budget, has none of them.",
     },
     Part {
         name: "kit",
@@ -98,7 +98,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 118_900,
+    ceiling: 118_950,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };

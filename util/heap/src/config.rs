@@ -16,7 +16,7 @@ pub(crate) struct Config {
     pub(crate) largest: usize,
     /// The maximum number of committed bytes.
     pub(crate) limit: usize,
-    /// The maximum number of committed bytes in empty segments that are kept for reuse.
+    /// The maximum number of committed bytes in empty arenas that are kept for reuse.
     pub(crate) retained: usize,
 }
 
@@ -27,13 +27,13 @@ struct Spec {
     max: usize,
 }
 
-/// Below one page, most of a segment would be unused.
+/// Below one page, most of an arena would be unused.
 const THRESHOLD: Spec = Spec {
     name: c"FI_HEAP_THRESHOLD",
     min: 4 << 10,
     max: 1 << 30,
 };
-/// A peer maps no file of more than 4 GiB (the shm provider's limit), and a segment is half as
+/// A peer maps no file of more than 4 GiB (the shm provider's limit), and an arena is half as
 /// large again as its first allocation.
 const LARGEST: Spec = Spec {
     name: c"FI_HEAP_LARGEST",

@@ -1,11 +1,11 @@
-//! `Extents`: which pages of a segment are allocated, and how long each allocation is.
+//! `Extents`: which pages of an arena are allocated, and how long each allocation is.
 //!
 //! A bitmap has one bit for each page, and a table has the length of the allocation that begins at
-//! a page. The search is first fit from the lowest page, so that the committed part of a segment
+//! a page. The search is first fit from the lowest page, so that the committed part of an arena
 //! stays small. No crate does that without allocating, with alignment and with growth in place:
 //! `offset-allocator` has neither of the latter two.
 
-/// The allocated pages of a segment.
+/// The allocated pages of an arena.
 #[derive(Debug)]
 pub(crate) struct Extents<'a> {
     /// One bit for each page, which is set while the page is allocated.

@@ -1,12 +1,12 @@
 //! What the heap does around fork(2).
 //!
-//! Before a fork, the mapping of each segment becomes private, in one call. The bytes stay, because
+//! Before a fork, the mapping of each arena becomes private, in one call. The bytes stay, because
 //! a private mapping shows the file's pages until they are written. From then on the writes of parent and
 //! child are their own, and a peer that copies a message finds the bytes that were sent. The heap
-//! no longer offers the segment; new allocations come from new ones.
+//! no longer offers the arena; new allocations come from new ones.
 //!
 //! vfork(2) and posix_spawn(3) share the address space until the child executes a program, and need
-//! nothing. A raw clone(2), and `_Fork`, run no handlers: parent and child share the segments until
+//! nothing. A raw clone(2), and `_Fork`, run no handlers: parent and child share the arenas until
 //! the child enters the heap. It finds that a page of it was zeroed, separates its memory then, and
 //! says so on standard error.
 
@@ -15,7 +15,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use crate::segments::{HEAP, Segments};
+use crate::arenas::{Arenas, HEAP};
 use crate::system;
 
 /// The word that the kernel zeroes in children; null until [`install`].
@@ -42,7 +42,7 @@ pub(crate) fn install() -> bool {
 
 extern "C" fn prepare() {
     // A thread that is inside the heap already leaves the child to `enter_child`.
-    if HEAP.hold(Segments::separate_all).is_some() {
+    if HEAP.hold(Arenas::separate_all).is_some() {
         IS_FORKING.store(true, Ordering::Relaxed);
     }
 }
@@ -92,7 +92,7 @@ fn enter_child(word: &AtomicU64) {
     // A child has one thread then; those that it makes before this call have not entered the heap
     // either, and wait above.
     unsafe { HEAP.reset() };
-    if HEAP.with(Segments::separate_from_parent) == Some(true) {
+    if HEAP.with(Arenas::separate_from_parent) == Some(true) {
         system::print_error(&[
             b"this child was made without the handlers of fork (clone or _Fork): until now it \
               shared its large allocations with its parent",

@@ -8,10 +8,10 @@
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
+use crate::arena::Arena;
+use crate::arenas::{Arenas, CHANGES, HEAP, index_of};
 use crate::config::Config;
 use crate::fork;
-use crate::segment::Segment;
-use crate::segments::{CHANGES, HEAP, Segments, index_of};
 use crate::system::{self, PAGE};
 
 /// An allocation of the heap.
@@ -45,7 +45,7 @@ pub fn allocate(size: usize, align: usize) -> Option<Allocated> {
     Some(Allocated { ptr, dirty })
 }
 
-/// Whether an address is in a segment of the heap.
+/// Whether an address is in an arena of the heap.
 #[inline]
 pub fn owns(ptr: *const u8) -> bool {
     index_of(ptr.addr()).is_some()
@@ -98,30 +98,30 @@ pub(crate) fn is_used() -> bool {
     PREPARED.load(Ordering::Acquire) == READY
 }
 
-/// Returns how often a segment began or ceased to be offered.
+/// Returns how often an arena began or ceased to be offered.
 pub(crate) fn changes() -> u64 {
     CHANGES.load(Ordering::Acquire)
 }
 
-/// Runs `action` with the segment in which all of the `len` bytes at `address` lie, if it is
+/// Runs `action` with the arena in which all of the `len` bytes at `address` lie, if it is
 /// offered.
-pub(crate) fn find<R>(address: usize, len: usize, action: impl FnOnce(&Segment) -> R) -> Option<R> {
+pub(crate) fn find<R>(address: usize, len: usize, action: impl FnOnce(&Arena) -> R) -> Option<R> {
     let index = index_of(address)?;
     with(|heap| {
-        let segment = heap.at(index).filter(|segment| segment.is_offered)?;
-        let offset = address.checked_sub(segment.base)?;
+        let arena = heap.at(index).filter(|arena| arena.is_offered)?;
+        let offset = address.checked_sub(arena.base)?;
         let end = offset.checked_add(len)?;
-        (offset >= PAGE && end <= segment.committed_len()).then(|| action(segment))
+        (offset >= PAGE && end <= arena.committed_len()).then(|| action(arena))
     })?
 }
 
-/// Runs `action` with the offered segment that has a serial number.
-pub(crate) fn find_serial<R>(serial: u64, action: impl FnOnce(&Segment) -> R) -> Option<R> {
+/// Runs `action` with the offered arena that has a serial number.
+pub(crate) fn find_serial<R>(serial: u64, action: impl FnOnce(&Arena) -> R) -> Option<R> {
     with(|heap| heap.with_serial(serial).map(action))?
 }
 
 /// Runs `action` with the heap. Returns `None` if this thread is inside the heap already.
-fn with<R>(action: impl FnOnce(&mut Segments) -> R) -> Option<R> {
+fn with<R>(action: impl FnOnce(&mut Arenas) -> R) -> Option<R> {
     fork::check_process();
     HEAP.with(action)
 }

@@ -21,8 +21,8 @@ use nix::unistd::{ftruncate, read};
 /// The size of a page in bytes.
 pub(crate) const PAGE: usize = 4096;
 
-/// Segments begin at multiples of this number of bytes.
-pub(crate) const GRANULE: usize = 64 << 20;
+/// Arenas begin at multiples of this number of bytes.
+pub(crate) const ARENA_ALIGN: usize = 64 << 20;
 
 /// A sealed memory file, by its descriptor and its identity. The program may close any descriptor,
 /// and the system may give its number to another file; therefore every use compares the identity.
@@ -37,7 +37,7 @@ pub(crate) struct MemoryFile {
 const LOWEST_DESCRIPTOR: RawFd = 500;
 
 impl MemoryFile {
-    /// Creates a file of `len` bytes without pages and maps it, aligned to [`GRANULE`], for reading
+    /// Creates a file of `len` bytes without pages and maps it, aligned to [`ARENA_ALIGN`], for reading
     /// and writing. The file is sealed then: its size is fixed, and other processes can neither
     /// write to it nor make holes. Returns the file and the address.
     pub(crate) fn create(len: usize) -> nix::Result<(Self, usize)> {
@@ -138,11 +138,11 @@ fn move_up(fd: OwnedFd) -> OwnedFd {
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const RESERVE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
-/// Maps a file at an address that is a multiple of [`GRANULE`].
+/// Maps a file at an address that is a multiple of [`ARENA_ALIGN`].
 fn map_aligned(fd: &OwnedFd, len: usize) -> nix::Result<usize> {
-    let reserved_len = len.checked_add(GRANULE).ok_or(Errno::ENOMEM)?;
+    let reserved_len = len.checked_add(ARENA_ALIGN).ok_or(Errno::ENOMEM)?;
     let reserved = map(0, reserved_len, libc::PROT_NONE, RESERVE, None)?;
-    let base = reserved.next_multiple_of(GRANULE);
+    let base = reserved.next_multiple_of(ARENA_ALIGN);
     let flags = libc::MAP_SHARED | libc::MAP_FIXED;
     let fd = std::os::fd::AsFd::as_fd(fd);
     if let Err(errno) = map(base, len, READ_WRITE, flags, Some(fd)) {
@@ -165,7 +165,7 @@ fn map(
     let fd = fd.map_or(-1, |fd| fd.as_raw_fd());
     let address = ptr::with_exposed_provenance_mut(address);
     // SAFETY: without `MAP_FIXED`, the call changes no existing mapping. With it, the callers name a
-    // range of their own: the reservation that `map_aligned` has just made, or a segment, whose
+    // range of their own: the reservation that `map_aligned` has just made, or an arena, whose
     // bytes stay the same.
     let mapped = unsafe { libc::mmap(address, len, protection, flags, fd, 0) };
     match mapped {
@@ -310,8 +310,8 @@ mod tests {
 
     #[test]
     fn a_file_cannot_be_resized_written_anew_or_punched() {
-        let (file, base) = MemoryFile::create(GRANULE).unwrap();
-        assert_eq!(base % GRANULE, 0);
+        let (file, base) = MemoryFile::create(ARENA_ALIGN).unwrap();
+        assert_eq!(base % ARENA_ALIGN, 0);
         file.commit(0, PAGE).unwrap();
         let fd = file.duplicate().unwrap();
         assert_eq!(ftruncate(&fd, 0), Err(Errno::EPERM));
@@ -321,14 +321,14 @@ mod tests {
         let borrowed = std::os::fd::AsFd::as_fd(&fd);
         let refused = map(0, PAGE, READ_WRITE, flags, Some(borrowed));
         assert_eq!(refused, Err(Errno::EPERM));
-        unmap(base, GRANULE);
+        unmap(base, ARENA_ALIGN);
         file.close();
     }
 
     #[test]
     fn a_descriptor_that_the_program_has_replaced_is_not_used() {
-        let (file, base) = MemoryFile::create(GRANULE).unwrap();
-        let (other, other_base) = MemoryFile::create(GRANULE).unwrap();
+        let (file, base) = MemoryFile::create(ARENA_ALIGN).unwrap();
+        let (other, other_base) = MemoryFile::create(ARENA_ALIGN).unwrap();
         let replaced = MemoryFile {
             fd: other.fd,
             ..file
@@ -339,7 +339,7 @@ mod tests {
         assert!(other.duplicate().is_some());
         for (file, base) in [(file, base), (other, other_base)] {
             file.close();
-            unmap(base, GRANULE);
+            unmap(base, ARENA_ALIGN);
             assert!(file.duplicate().is_none());
         }
     }

@@ -12,16 +12,16 @@
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
+use crate::arena::Arena;
 use crate::heap;
-use crate::segment::Segment;
 
-pub use crate::segment::OFFERED;
+pub use crate::arena::OFFERED;
 
-/// The location of a segment.
+/// The location of an arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Location {
-    /// The number of the segment, which no other segment of this process has or had.
+    /// The number of the arena, which no other arena of this process has or had.
     pub serial: u64,
     /// The address of the first byte.
     pub base: u64,
@@ -35,14 +35,14 @@ pub struct Location {
 pub struct Table {
     /// The size of this structure in bytes. A later version may be longer.
     pub size: u64,
-    /// Returns how often a segment began or ceased to be offered.
+    /// Returns how often an arena began or ceased to be offered.
     pub changes: extern "C" fn() -> u64,
-    /// Finds the offered segment in which the `len` bytes at an address lie. Returns 1 and stores
+    /// Finds the offered arena in which the `len` bytes at an address lie. Returns 1 and stores
     /// its location, or 0.
     pub find: extern "C" fn(address: u64, len: u64, location: *mut Location) -> i32,
-    /// Returns a new descriptor of an offered segment, or -1.
+    /// Returns a new descriptor of an offered arena, or -1.
     pub descriptor: extern "C" fn(serial: u64) -> i32,
-    /// Returns 1 if a segment is offered, and otherwise 0.
+    /// Returns 1 if an arena is offered, and otherwise 0.
     pub is_offered: extern "C" fn(serial: u64) -> i32,
 }
 
@@ -56,11 +56,11 @@ pub static TABLE: Table = Table {
 };
 
 impl Location {
-    fn of(segment: &Segment) -> Self {
+    fn of(arena: &Arena) -> Self {
         Self {
-            serial: segment.serial,
-            base: segment.base as u64,
-            len: segment.len as u64,
+            serial: arena.serial,
+            base: arena.base as u64,
+            len: arena.len as u64,
         }
     }
 }
@@ -79,7 +79,7 @@ extern "C" fn table_find(address: u64, len: u64, location: *mut Location) -> i32
 }
 
 extern "C" fn table_descriptor(serial: u64) -> i32 {
-    let found = heap::find_serial(serial, Segment::descriptor).flatten();
+    let found = heap::find_serial(serial, Arena::descriptor).flatten();
     found.map_or(-1, IntoRawFd::into_raw_fd)
 }
 
@@ -114,27 +114,27 @@ impl Client {
         }
     }
 
-    /// Returns a number that grows when a segment begins or ceases to be offered; 0 without a heap.
+    /// Returns a number that grows when an arena begins or ceases to be offered; 0 without a heap.
     #[inline]
     pub fn changes(&self) -> u64 {
         self.table().map_or(0, |table| (table.changes)())
     }
 
-    /// Finds the offered segment in which all of the `len` bytes at an address lie.
+    /// Finds the offered arena in which all of the `len` bytes at an address lie.
     pub fn find(&self, address: u64, len: u64) -> Option<Location> {
         let mut location = Location::default();
         let is_found = (self.table()?.find)(address, len, &raw mut location) == 1;
         is_found.then_some(location)
     }
 
-    /// Returns a new descriptor of an offered segment.
+    /// Returns a new descriptor of an offered arena.
     pub fn descriptor(&self, serial: u64) -> Option<OwnedFd> {
         let fd = (self.table()?.descriptor)(serial);
         // SAFETY: the function returns -1 or a new descriptor, which no other code has.
         (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Whether a segment is offered.
+    /// Whether an arena is offered.
     pub fn is_offered(&self, serial: u64) -> bool {
         self.table()
             .is_some_and(|table| (table.is_offered)(serial) == 1)

@@ -17,18 +17,18 @@ use selvedge_heap::{SharedHeap, heap};
 #[global_allocator]
 static HEAP: SharedHeap = SharedHeap::new();
 
-/// A fork ends the sharing of all segments, so tests that look at them do not overlap with it.
+/// A fork ends the sharing of all arenas, so tests that look at them do not overlap with it.
 fn exclusively() -> MutexGuard<'static, ()> {
     static TESTS: Mutex<()> = Mutex::new(());
     TESTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Finds the segment of the whole of a buffer.
+/// Finds the arena of the whole of a buffer.
 fn find(bytes: &[u8]) -> Option<Location> {
     Client::new().find(bytes.as_ptr().addr() as u64, bytes.len() as u64)
 }
 
-/// The file of a segment, mapped as a peer maps it.
+/// The file of an arena, mapped as a peer maps it.
 struct Peer {
     location: Location,
     base: *const u8,
@@ -92,7 +92,7 @@ fn has_succeeded(pid: i32) -> bool {
 }
 
 #[test]
-fn large_allocations_are_in_segments_and_small_ones_are_not() {
+fn large_allocations_are_in_arenas_and_small_ones_are_not() {
     let _exclusive = exclusively();
     let small = vec![1_u8; (64 << 10) - 1];
     let large = vec![2_u8; 64 << 10];
@@ -110,7 +110,7 @@ fn large_allocations_are_in_segments_and_small_ones_are_not() {
 }
 
 #[test]
-fn a_segment_ends_with_its_last_allocation() {
+fn an_arena_ends_with_its_last_allocation() {
     let _exclusive = exclusively();
     let large = vec![1_u8; 100 << 20];
     let location = find(&large).unwrap();
@@ -291,7 +291,7 @@ fn parent_child_and_peer_keep_their_own_bytes_after_a_fork() {
     assert!(bytes[..1 << 20].iter().all(|&byte| byte == b'p'));
     assert!(
         find(&bytes).is_some(),
-        "a vector that grows moves to a new segment"
+        "a vector that grows moves to a new arena"
     );
 }
 

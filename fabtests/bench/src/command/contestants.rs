@@ -39,6 +39,9 @@ pub(super) struct ContestantArgs {
     /// Use the safe layer, in turns with the raw endpoint: msg_pingpong, tagged_pingpong
     #[arg(long, conflicts_with_all = ["pairs", "senders", "posted", "unexpected", "idle_peers", "wait"])]
     owned: bool,
+    /// Allocate the buffers from the shared heap, in turns with ordinary memory
+    #[arg(long, conflicts_with_all = ["owned", "pairs", "senders", "wait"])]
+    heap: bool,
 }
 
 /// Starts pairs of processes with one placement and deadline.
@@ -66,7 +69,7 @@ impl ContestantArgs {
         ensure!(
             !has_baseline || self.is_plain(),
             "--against is measured in turns with the plain pair: leave out --threading, --wait, \
-             --pairs, --senders, --posted, --unexpected, --idle-peers and --owned"
+             --pairs, --senders, --posted, --unexpected, --idle-peers, --owned and --heap"
         );
         ensure!(
             self.senders.is_none() || !plan.verify,
@@ -112,6 +115,7 @@ impl ContestantArgs {
             unexpected: self.unexpected as usize,
             idle_peers: self.idle_peers as usize,
             owned: self.owned,
+            heap: self.heap,
         }
     }
 

@@ -83,9 +83,10 @@ impl BenchEndpoint {
             .with_context(|| format!("cannot open an endpoint of {name}"))?;
         let open_ns = start.elapsed().as_nanos() as u64;
         let buffer_len = side_bytes(order.window, order.largest);
-        let buffers = match order.special {
-            true => EndpointBuffers::special(&*domain, buffer_len)?,
-            false => EndpointBuffers::new(buffer_len)?,
+        let buffers = match (order.special, order.config.heap) {
+            (true, _) => EndpointBuffers::special(&*domain, buffer_len)?,
+            (_, true) => EndpointBuffers::heap(buffer_len)?,
+            (false, false) => EndpointBuffers::new(buffer_len)?,
         };
         Ok(Self {
             ep,

@@ -3,11 +3,13 @@
 #![expect(unsafe_code, reason = "memory of a domain as a slice")]
 
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use memmap2::MmapMut;
 use selvedge::{Allocation, Domain, alloc};
+use selvedge_heap::heap;
 
 /// Page-aligned memory that no peer writes.
 #[derive(Debug)]
@@ -17,6 +19,24 @@ pub struct Pages(Memory);
 enum Memory {
     Private(MmapMut),
     Special(Arc<dyn Allocation>),
+    Heap(HeapMemory),
+}
+
+/// An allocation of the shared heap.
+#[derive(Debug)]
+struct HeapMemory {
+    first: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the value owns the memory, which no other code accesses.
+unsafe impl Send for HeapMemory {}
+
+impl Drop for HeapMemory {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `Pages::heap`; this value alone lends the bytes, and it ends.
+        unsafe { heap::free(self.first.as_ptr()) };
+    }
 }
 
 impl Pages {
@@ -41,6 +61,21 @@ impl Pages {
         pages.fill(0x5a);
         Ok(pages)
     }
+
+    /// Allocates `len` bytes from the shared heap and writes each once.
+    ///
+    /// # Errors
+    /// When the heap has no room.
+    pub fn heap(len: usize) -> anyhow::Result<Self> {
+        let len = len.max(heap::threshold());
+        let allocated = heap::allocate(len, 1);
+        let first = allocated
+            .with_context(|| format!("the shared heap has no room for {len} bytes"))?
+            .ptr;
+        let mut pages = Self(Memory::Heap(HeapMemory { first, len }));
+        pages.fill(0x5a);
+        Ok(pages)
+    }
 }
 
 impl Deref for Pages {
@@ -54,6 +89,11 @@ impl Deref for Pages {
             Memory::Special(memory) => unsafe {
                 std::slice::from_raw_parts(memory.base(), memory.len())
             },
+            // SAFETY: the allocation has `len` bytes, which are initialised: they come from a memory
+            // file. Only this value lends them.
+            Memory::Heap(HeapMemory { first, len }) => unsafe {
+                std::slice::from_raw_parts(first.as_ptr(), *len)
+            },
         }
     }
 }
@@ -65,6 +105,10 @@ impl DerefMut for Pages {
             // SAFETY: as above, and `&mut self` is the only borrow.
             Memory::Special(memory) => unsafe {
                 std::slice::from_raw_parts_mut(memory.base(), memory.len())
+            },
+            // SAFETY: as above, and `&mut self` is the only borrow.
+            Memory::Heap(HeapMemory { first, len }) => unsafe {
+                std::slice::from_raw_parts_mut(first.as_ptr(), *len)
             },
         }
     }

@@ -121,7 +121,7 @@ impl Recorder {
     /// requests a recorder.
     ///
     /// # Errors
-    /// The system's error if there is no memory; the errors of [`crash::install`].
+    /// As [`Records::open`].
     pub(crate) fn open(
         recorder_config: &RecorderConfig,
         info: &Info,

@@ -9,7 +9,7 @@ use crate::wait::SHARED_GAP;
 
 /// Counts consecutive polls that found nothing, and yields.
 ///
-/// A thread yields when its polls have found nothing for [`PATIENCE_NS`]. If another thread used
+/// A thread yields when its polls have found nothing for [`YIELD_AFTER_NS`]. If another thread used
 /// the processor meanwhile, the processor is shared. Then the thread yields after every [`CHECK`]
 /// polls in vain, until a yield returns at once. Threads that exchange messages on too few
 /// processors thus run in turns, and do not poll until the end of their time slices.
@@ -35,7 +35,7 @@ pub(crate) struct IdlePolls {
 const CHECK: u32 = 16;
 /// The time of polls in vain before a thread yields, in nanoseconds: several round trips between
 /// processors. A yield that returns at once takes about 1 % of it.
-const PATIENCE_NS: u64 = 20_000;
+const YIELD_AFTER_NS: u64 = 20_000;
 
 impl IdlePolls {
     /// Makes the record of a new queue or counter. Without `yields`, threads never yield.
@@ -86,7 +86,7 @@ impl IdlePolls {
         if polls == CHECK {
             self.idle_since.store(now, Ordering::Relaxed);
         }
-        now.saturating_sub(self.idle_since.load(Ordering::Relaxed)) >= PATIENCE_NS
+        now.saturating_sub(self.idle_since.load(Ordering::Relaxed)) >= YIELD_AFTER_NS
     }
 
     fn record_yield(&self, began: u64, end: u64) {
@@ -114,11 +114,11 @@ mod tests {
     fn a_thread_yields_when_it_has_polled_in_vain_for_long() {
         let idle = IdlePolls::new(true);
         assert!(!yields(&idle, CHECK, 1_000_000));
-        assert!(!yields(&idle, 2 * CHECK, 999_999 + PATIENCE_NS));
-        assert!(yields(&idle, 3 * CHECK, 1_000_000 + PATIENCE_NS));
+        assert!(!yields(&idle, 2 * CHECK, 999_999 + YIELD_AFTER_NS));
+        assert!(yields(&idle, 3 * CHECK, 1_000_000 + YIELD_AFTER_NS));
         idle.record_yield(2_000_000, 2_000_300);
-        assert!(!yields(&idle, 4 * CHECK, 2_000_299 + PATIENCE_NS));
-        assert!(yields(&idle, 5 * CHECK, 2_000_300 + PATIENCE_NS));
+        assert!(!yields(&idle, 4 * CHECK, 2_000_299 + YIELD_AFTER_NS));
+        assert!(yields(&idle, 5 * CHECK, 2_000_300 + YIELD_AFTER_NS));
         // A new series of polls in vain.
         assert!(!yields(&idle, CHECK, 9_000_000));
     }

@@ -148,12 +148,11 @@ fn send_general(state: &mut State, buf: TxBuf, params: &SendParams) -> Result {
         connector.schedule.parking.wake(&connector.setup.ep);
     }
     let (setup, len) = (connector.setup, buf.len());
-    let special = &setup.shared.special;
     let peer = &mut connector.peers[index];
     let result = send::send(
         peer,
         &setup.config,
-        special,
+        &setup.shared,
         &params.header,
         buf,
         params.report(len),

@@ -61,6 +61,7 @@ impl AnnouncedBlock {
             base: memory.base().expose_provenance() as u64,
             len: memory.len() as u64,
             writable,
+            is_arena: false,
         };
         let block = Self::announce(shared, memory, location, fd, len);
         let first = location.base as usize;

@@ -37,6 +37,13 @@ impl MappingQuota {
         OF_PEERS.get_or_init(|| Self::new(max_map_count() / 4 * 3))
     }
 
+    /// Returns this process's quota for arenas of peers' heaps. Each takes up to 4 GiB of the
+    /// address space, of which all together take an eighth.
+    pub(crate) fn of_arenas() -> &'static Self {
+        static OF_ARENAS: OnceLock<MappingQuota> = OnceLock::new();
+        OF_ARENAS.get_or_init(|| Self::new(4096))
+    }
+
     const fn new(limit: usize) -> Self {
         let used = AtomicUsize::new(0);
         Self { limit, used }

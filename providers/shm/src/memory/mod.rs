@@ -3,6 +3,8 @@
 
 pub(crate) mod alloc;
 pub(crate) mod announcements;
+pub(crate) mod arena;
+pub(crate) mod heap;
 pub(crate) mod keys;
 pub(crate) mod mapping_quota;
 pub(crate) mod siblings;

@@ -15,7 +15,9 @@ use rustc_hash::FxHashMap;
 use selvedge::{Errno, Error};
 
 use crate::connect::packet::BlockInfo;
+use crate::memory::arena::MappedArena;
 use crate::memory::mapping_quota::{MappingPermit, MappingQuota};
+use crate::smr::arena::PeerArena;
 use crate::smr::bytes::Bytes;
 use crate::smr::special::PeerBlock;
 
@@ -67,10 +69,12 @@ impl OwnBlocks {
     }
 }
 
-/// The mapped blocks of a peer.
+/// The mapped blocks of a peer, and the mapped arenas of its shared heap. Both are numbered
+/// together.
 #[derive(Debug, Default)]
 pub(crate) struct PeerBlocks {
     by_number: FxHashMap<u64, MappedBlock>,
+    arenas: FxHashMap<u64, MappedArena>,
 }
 
 /// A mapped block of a peer.
@@ -98,8 +102,11 @@ impl PeerBlocks {
         if info.block == 0 || info.base.checked_add(info.len).is_none() {
             return Err(invalid());
         }
-        if self.by_number.contains_key(&info.block) {
+        if self.by_number.contains_key(&info.block) || self.arenas.contains_key(&info.block) {
             return Ok(());
+        }
+        if info.is_arena {
+            return self.map_arena(info, fd, len);
         }
         // This process does not map blocks beyond the peer's share, and sends commands instead.
         let Some(_permit) = MappingQuota::of_blocks().take(self.by_number.len()) else {
@@ -120,12 +127,24 @@ impl PeerBlocks {
         Ok(())
     }
 
-    /// Unmaps a block that the peer has freed.
-    pub(crate) fn release(&mut self, block: u64) {
-        self.by_number.remove(&block);
+    /// Maps an arena of the peer's heap, as [`Self::map`].
+    fn map_arena(&mut self, info: BlockInfo, fd: OwnedFd, len: usize) -> Result<(), Error> {
+        match MappedArena::map(info, fd, len, self.arenas.len()) {
+            Ok(Some(arena)) => drop(self.arenas.insert(info.block, arena)),
+            Ok(None) => {}
+            Err(error) if error.errno() == Errno::Proto => return Err(error),
+            Err(error) => log::info!(target: "selvedge::shm::mr", "{error}"),
+        }
+        Ok(())
     }
 
-    /// Whether no block is mapped.
+    /// Unmaps a block that the peer has freed, or an arena that it does not offer any more.
+    pub(crate) fn release(&mut self, block: u64) {
+        self.by_number.remove(&block);
+        self.arenas.remove(&block);
+    }
+
+    /// Whether no block is mapped. Arenas do not count: no key leads to them.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.by_number.is_empty()
@@ -134,6 +153,7 @@ impl PeerBlocks {
     /// Unmaps all blocks.
     pub(crate) fn clear(&mut self) {
         self.by_number.clear();
+        self.arenas.clear();
     }
 
     /// Finds the `len` bytes at the peer's address `addr` in the mapping of a block. Returns the
@@ -144,10 +164,38 @@ impl PeerBlocks {
         let offset = block.info.offset_of(addr, len)?;
         Some((block.memory.bytes(), offset))
     }
+
+    /// As [`Self::find`], in blocks and arenas: the source of a message, whose bytes stay the
+    /// same until the sender's completion.
+    #[inline]
+    pub(crate) fn find_source(&self, block: u64, addr: u64, len: u64) -> Option<(&Bytes, usize)> {
+        let Some(arena) = self.arenas.get(&block) else {
+            return self.find(block, addr, len);
+        };
+        let (memory, offset) = arena.find(addr, len)?;
+        Some((memory.bytes(), offset))
+    }
+
+    /// Finds the arena in which the `len` bytes at the peer's address `addr` lie. Returns its memory
+    /// and the offset in it. The peer may be changing the bytes, and may have withdrawn the arena:
+    /// after the copy, the caller checks [`PeerArena::is_offered`].
+    pub(crate) fn find_arena(&self, addr: u64, len: u64) -> Option<(&PeerArena, usize)> {
+        let mut found = self
+            .arenas
+            .values()
+            .filter_map(|arena| arena.find(addr, len));
+        found.find(|(memory, _)| memory.is_offered())
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
+    use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    use nix::unistd::ftruncate;
+
     use super::*;
     use crate::smr::Writers;
     use crate::smr::special::{Block, PageSize};
@@ -158,6 +206,7 @@ mod tests {
             base,
             len: 4096,
             writable: false,
+            is_arena: false,
         }
     }
 
@@ -205,6 +254,55 @@ mod tests {
         );
         let other_memory = crate::smr::Memory::create(4096, Writers::Owner);
         assert!(other_memory.is_ok(), "{other_memory:?}");
+    }
+
+    /// The file of an arena of `len` bytes, and the owner's mapping of it.
+    fn create_arena(len: usize) -> (std::sync::Arc<crate::smr::Mapping>, OwnedFd) {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = File::from(memfd_create(c"arena", flags).unwrap());
+        ftruncate(&file, len as i64).unwrap();
+        let mapping = crate::smr::Mapping::writable(&file, len).unwrap();
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+        let seals = FcntlArg::F_ADD_SEALS(seals | selvedge_kit::seal::future_write());
+        fcntl(&file, seals).unwrap();
+        (mapping, file.into())
+    }
+
+    #[test]
+    fn arenas_serve_messages_and_reads_but_no_key_leads_to_them() {
+        const LEN: usize = 1 << 16;
+        let (mapping, fd) = create_arena(LEN);
+        let owner = Bytes::new(mapping, 0, LEN);
+        owner.copy_in(0, &selvedge_heap::table::OFFERED.to_ne_bytes());
+        owner.copy_in(8192, b"message");
+        let sound = BlockInfo {
+            len: LEN as u64,
+            is_arena: true,
+            ..info(5, 0x7000_0000)
+        };
+        let mut blocks = PeerBlocks::default();
+        for wrong in [
+            BlockInfo { block: 0, ..sound },
+            BlockInfo { len: 8192, ..sound },
+            BlockInfo {
+                len: 1 << 50,
+                ..sound
+            },
+        ] {
+            let refused = blocks.map(wrong, fd.try_clone().unwrap()).unwrap_err();
+            assert_eq!(refused.errno(), Errno::Proto, "{wrong:?}");
+        }
+        blocks.map(sound, fd).unwrap();
+        assert!(blocks.is_empty() && blocks.find(5, sound.base + 8192, 7).is_none());
+        let source = blocks.find_source(5, sound.base + 8192, 7);
+        assert_eq!(source.unwrap().1, 8192);
+        assert!(blocks.find_source(5, sound.base + 8192, 4097).is_none());
+        assert!(blocks.find_arena(sound.base + 8192, 7).is_some());
+        owner.copy_in(0, &[0; 8]);
+        assert!(blocks.find_arena(sound.base + 8192, 7).is_none());
+        assert!(blocks.find_source(5, sound.base + 8192, 7).is_some());
+        blocks.release(5);
+        assert!(blocks.find_source(5, sound.base + 8192, 7).is_none());
     }
 
     #[test]

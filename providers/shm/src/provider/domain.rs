@@ -241,7 +241,7 @@ unsafe impl selvedge::Domain for Domain {
         attr: &selvedge::mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
         self.0.base.check_process()?;
-        self.0.shared.keys.register(region, attr)
+        self.0.shared.register(region, attr)
     }
 }
 

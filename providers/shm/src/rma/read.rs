@@ -1,6 +1,6 @@
 //! Read: the initiator copies out of the peer's memory, or requests the bytes from the peer.
 //!
-//! The initiator copies with `process_vm_readv(2)`, and checks afterwards that the region was still
+//! The initiator copies from the mapping of the peer's shared heap, or with `process_vm_readv(2)`, and checks afterwards that the region was still
 //! registered. If the region was not, the initiator discards the bytes and requests them from the
 //! peer, which knows the region's state. If the call is denied or disabled, the initiator requests
 //! the bytes, too. The peer responds with the bytes inside a command or in bounce segments.
@@ -43,7 +43,10 @@ pub(super) fn read(
         return Err((errno, LocalBuffer::Destination(buf)));
     }
     let is_direct = peer.has_mapped_blocks() && peer.read_directly(&mut buf, op.segments.all());
-    if !is_direct && copy_from_process(peer, setup, op, &mut buf, grants).is_err() {
+    if !is_direct
+        && copy_from_arenas(peer, op, &mut buf, grants).is_none()
+        && copy_from_process(peer, setup, op, &mut buf, grants).is_err()
+    {
         return request_bytes(peer, setup, op, buf);
     }
     drop(buf);
@@ -53,6 +56,28 @@ pub(super) fn read(
         len: op.segments.len(),
     });
     Ok(Sent::Done)
+}
+
+/// Copies all segments from the peer's shared heap, if they lie in it. Otherwise returns `None`; the
+/// buffer may be changed then.
+fn copy_from_arenas(peer: &Peer, op: &RmaOp, buf: &mut RxBuf, grants: &Grants) -> Option<()> {
+    let mut copied = 0;
+    for (segment, grant) in op.segments.all().iter().zip(&grants.list) {
+        let grant = grant.as_ref().filter(|grant| !grant.entry.is_counted())?;
+        let found = peer.blocks.find_arena(grant.memory, segment.len as u64);
+        let (memory, mut offset) = found?;
+        for to in buf.segments(copied, segment.len) {
+            let len = to.len();
+            memory.bytes().copy_out(offset, to);
+            offset += len;
+        }
+        // The peer may have withdrawn the key, or its memory may have left the file at a fork.
+        if !memory.is_offered() || !peer.keys.is_current(grant) {
+            return None;
+        }
+        copied += segment.len;
+    }
+    Some(())
 }
 
 /// Copies all segments with `process_vm_readv(2)`.

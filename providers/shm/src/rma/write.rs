@@ -134,7 +134,7 @@ fn send_rts(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: TxBuf) -> Result<Se
     if peer.outstanding() >= MAX_OPS {
         return Err((Errno::Again, LocalBuffer::Source(buf)));
     }
-    let segments = SourceSegments::from_buf(&buf, &setup.shared.special);
+    let segments = SourceSegments::from_buf(&buf, &setup.shared);
     let eager = match segments.are_special() {
         true => 0,
         false => sar::eager_segment_count(peer, &setup.config, buf.len()),

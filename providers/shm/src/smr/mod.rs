@@ -13,6 +13,7 @@
 //! - [`parking`]: whether the threads of one owner may park, and when they must be woken;
 //! - [`bounce`]: segments through which payloads of any size are copied;
 //! - [`special`]: memory of the application that peers map;
+//! - [`arena`]: memory of the shared heap of a peer;
 //! - [`keys`]: the table of registered memory and the rights that it grants to peers;
 //! - [`bytes`]: copies into and out of shared memory.
 //!
@@ -83,7 +84,7 @@ pub use layout::{Sizes, UNSPEC};
 pub use map::Map;
 pub use memory::mapping::{Mapping, Memory, Writers};
 pub(crate) use memory::prefetch;
-pub use memory::{bytes, keys, special};
+pub use memory::{arena, bytes, keys, special};
 pub use queues::{bounce, cmd_queue, inject_pool, resp_queue};
 pub use region::{Addr, Attr, PeerRegion, Region};
 pub use wakeup::{doorbell, parking, poll_state};

@@ -6,7 +6,8 @@ use std::mem::MaybeUninit;
 use selvedge_kit::copy::TxBuf;
 
 use super::destination::Destination;
-use crate::memory::special::{OwnBlocks, PeerBlocks};
+use crate::memory::special::PeerBlocks;
+use crate::provider::shared::Shared;
 use crate::smr::bounce::Filled;
 use crate::smr::bytes::Bytes;
 use crate::transfers::cmd::{IOV_LIMIT, ProtocolError};
@@ -76,7 +77,7 @@ impl SourceSegments {
     }
 
     /// Returns the segments of a buffer, with the blocks of special memory that hold them.
-    pub(crate) fn from_buf(buf: &TxBuf, special: &OwnBlocks) -> Self {
+    pub(crate) fn from_buf(buf: &TxBuf, shared: &Shared) -> Self {
         let mut segments = Self {
             count: 0,
             list: [SourceSegment::default(); IOV_LIMIT],
@@ -86,7 +87,7 @@ impl SourceSegments {
                 segment.as_ptr().expose_provenance() as u64,
                 segment.len() as u64,
             );
-            let block = special.block_of(addr, len).unwrap_or(0);
+            let block = shared.block_of(addr, len).unwrap_or(0);
             segments.list[segments.count] = SourceSegment { addr, len, block };
             segments.count += 1;
         }
@@ -105,7 +106,7 @@ impl SourceSegments {
         let mut segments = self.list[..self.count].iter();
         segments.all(|segment| {
             blocks
-                .find(segment.block, segment.addr, segment.len)
+                .find_source(segment.block, segment.addr, segment.len)
                 .is_some()
         })
     }

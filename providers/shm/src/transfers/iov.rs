@@ -19,11 +19,12 @@ use super::incoming::{ENTRY_LEN, Moving, SourceSegment, SourceSegments, Stage};
 use super::transfer::{end_transfer, finish, register_incoming};
 use super::{MAX_OPS, inject, sar, status};
 use crate::connect::connection::PACKETS_MAX;
-use crate::memory::special::{OwnBlocks, PeerBlocks};
+use crate::memory::special::PeerBlocks;
 use crate::peers::ops::{Op, OpBody};
 use crate::peers::outbox::Inbox;
 use crate::peers::peer::Peer;
 use crate::provider::config::{Config, Protocol};
+use crate::provider::shared::Shared;
 use crate::transfers::cma::CmaProcess;
 use crate::transfers::cmd::{Header, IOV_LIMIT, ProtocolError, Rts};
 use crate::transfers::protocol_selector::RendezvousProtocol;
@@ -40,7 +41,7 @@ const BYTES_PER_WORK_UNIT: usize = 4096;
 pub(crate) fn send(
     peer: &mut Peer,
     config: &Config,
-    special: &OwnBlocks,
+    shared: &Shared,
     header: &Header,
     buf: TxBuf,
     mut op: Op,
@@ -48,7 +49,7 @@ pub(crate) fn send(
     if peer.outstanding() >= MAX_OPS {
         return Err(Errno::Again);
     }
-    let (len, segments) = (buf.len(), SourceSegments::from_buf(&buf, special));
+    let (len, segments) = (buf.len(), SourceSegments::from_buf(&buf, shared));
     let eager = match segments.are_special() {
         true => 0,
         false => sar::eager_segment_count(peer, config, len),
@@ -261,7 +262,7 @@ impl CopySource<'_> {
             }
             (Self::Blocks(blocks), to) => {
                 let (bytes, offset) = blocks
-                    .find(segment.block, segment.addr, to.len() as u64)
+                    .find_source(segment.block, segment.addr, to.len() as u64)
                     .ok_or(Errno::Fault)?;
                 to.copy_from(bytes, offset);
                 Ok(())

@@ -5,10 +5,10 @@ use selvedge_kit::Report;
 use selvedge_kit::copy::TxBuf;
 
 use super::{ACK_FLAGS, Sent, inject, inline, iov};
-use crate::memory::special::OwnBlocks;
 use crate::peers::ops::{Op, OpBody};
 use crate::peers::peer::Peer;
 use crate::provider::config::Config;
+use crate::provider::shared::Shared;
 use crate::transfers::cmd::{Header, inline_room};
 
 /// Flags that exclude a message from the fast path.
@@ -31,7 +31,7 @@ pub(crate) fn is_inline(config: &Config, header: &Header, len: usize, flags: OpF
 pub(crate) fn send(
     peer: &mut Peer,
     config: &Config,
-    special: &OwnBlocks,
+    shared: &Shared,
     header: &Header,
     buf: TxBuf,
     report: Report,
@@ -57,6 +57,6 @@ pub(crate) fn send(
     if flags.contains(OpFlags::INJECT) {
         return Err(Errno::MsgSize);
     }
-    iov::send(peer, config, special, header, buf, op)?;
+    iov::send(peer, config, shared, header, buf, op)?;
     Ok(Sent::Pending)
 }

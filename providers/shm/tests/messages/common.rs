@@ -12,7 +12,7 @@ use selvedge::{
     Registry, Result, SharedReceives, TagMatch, msg,
 };
 use selvedge_testkit::domain::{DomainContext, EndpointConfig};
-use selvedge_testkit::local::{self, LocalEndpoint, TURNS, until};
+use selvedge_testkit::local::{self, EndpointPair, LocalEndpoint, PolledEndpoint, TURNS};
 use selvedge_testkit::op;
 use selvedge_testkit::random::Random;
 
@@ -67,49 +67,7 @@ impl Sut {
     }
 }
 
-/// Two endpoints with each other's addresses, at different indices.
-pub(crate) struct MessagePair {
-    pub(crate) a: MessageEndpoint,
-    pub(crate) b: MessageEndpoint,
-    /// The index of `b` in `a`'s address vector.
-    pub(crate) to_b: FiAddr,
-    /// The index of `a` in `b`'s address vector.
-    pub(crate) to_a: FiAddr,
-}
-
-impl MessagePair {
-    pub(crate) fn connect(a: MessageEndpoint, b: MessageEndpoint) -> Self {
-        let to_b = a.insert_endpoint(&b);
-        b.insert_endpoint(&b);
-        let to_a = b.insert_endpoint(&a);
-        Self { a, b, to_b, to_a }
-    }
-
-    /// Waits for a completion of `a`.
-    #[track_caller]
-    pub(crate) fn wait_at_a(&self) -> Done {
-        self.a.wait(&[&self.b])
-    }
-
-    /// Waits for a completion of `b`.
-    #[track_caller]
-    pub(crate) fn wait_at_b(&self) -> Done {
-        self.b.wait(&[&self.a])
-    }
-
-    /// Progresses both endpoints until nothing more is likely to move.
-    pub(crate) fn settle(&self) {
-        local::settle(&[&self.a, &self.b]);
-    }
-
-    /// Asserts that nothing more completes.
-    pub(crate) fn assert_no_completion(&self) {
-        self.settle();
-        for endpoint in [&self.a, &self.b] {
-            assert!(endpoint.poll().is_none(), "an unexpected completion");
-        }
-    }
-}
+pub(crate) type MessagePair = EndpointPair<MessageEndpoint>;
 
 /// An endpoint that keeps the buffers of its posted operations.
 pub(crate) struct MessageEndpoint {
@@ -151,6 +109,19 @@ impl PostedBuffers {
         let whole = &self.segments[self.done][0];
         let from = entry.buf - whole.as_ptr().addr();
         whole[from..from + entry.len].to_vec()
+    }
+}
+
+impl PolledEndpoint for MessageEndpoint {
+    type Completion = Done;
+
+    fn local(&self) -> &LocalEndpoint {
+        &self.local
+    }
+
+    fn poll(&self) -> Option<Done> {
+        let (outcome, src) = self.local.poll_from()?;
+        Some(self.done(outcome, src))
     }
 }
 
@@ -256,8 +227,7 @@ impl MessageEndpoint {
 
     /// The next completion, if there is one.
     pub(crate) fn poll(&self) -> Option<Done> {
-        let (outcome, src) = self.local.poll_from()?;
-        Some(self.done(outcome, src))
+        PolledEndpoint::poll(self)
     }
 
     /// The completions of one read, at most `max`.
@@ -275,13 +245,7 @@ impl MessageEndpoint {
     /// Progresses this endpoint and the others until this one has a completion.
     #[track_caller]
     pub(crate) fn wait(&self, others: &[&LocalEndpoint]) -> Done {
-        until(|| {
-            let done = self.poll();
-            if done.is_none() {
-                others.iter().for_each(|other| other.progress());
-            }
-            done
-        })
+        PolledEndpoint::wait(self, others)
     }
 
     /// All completions that follow without further posts.

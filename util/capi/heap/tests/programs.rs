@@ -132,3 +132,53 @@ fn a_program_may_close_the_heap_s_descriptors() {
 fn peers_can_neither_resize_nor_write_the_files() {
     assert_eq!(run("pages", &[]), "");
 }
+
+/// A program in Python: large objects that grow, shrink and are copied, threads, subprocesses, and
+/// processes that are forked while the threads run.
+const PYTHON: &str = r#"
+import multiprocessing, os, subprocess, sys, threading, zlib
+data = bytearray(b"ab" * 5_000_000)
+data += bytes(3_000_000)
+assert zlib.crc32(data) == zlib.crc32(bytes(data))
+text = "x" * 10_000_000
+assert text.upper() == "X" * 10_000_000 and text.encode().decode() == text
+numbers = list(range(2_000_000))
+assert sorted(numbers, reverse=True)[0] == 1_999_999
+stop = threading.Event()
+def churn():
+    while not stop.is_set():
+        block = bytearray(os.urandom(64) * 5000)
+        assert block[:64] * 5000 == block
+threads = [threading.Thread(target=churn) for _ in range(2)]
+[thread.start() for thread in threads]
+for _ in range(5):
+    assert subprocess.check_output([sys.executable, "-c", "print(len(bytes(10**7)))"]) == b"10000000\n"
+    pid = os.fork()
+    if pid == 0:
+        ok = data[:2] == b"ab" and data[-1] == 0
+        data[:] = b"c" * len(data)
+        os._exit(not ok)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert data[:2] == b"ab" and data[9_999_999:10_000_001] == b"b\0"
+stop.set()
+[thread.join() for thread in threads]
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    assert pool.map(len, [data[:n] for n in (100_000, 200_000, 300_000)]) == [100_000, 200_000, 300_000]
+print("done")
+"#;
+
+#[test]
+fn a_program_in_python_runs_on_the_heap() {
+    let mut command = Command::new("python3");
+    let command = command.args(["-W", "ignore", "-c", PYTHON]);
+    let Ok(output) = command.env("LD_PRELOAD", library()).output() else {
+        return skip(Need::System, "there is no python3");
+    };
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "done\n",
+        "{errors}"
+    );
+    assert_eq!(errors, "");
+}

@@ -19,6 +19,8 @@ pub struct BenchConfig {
     pub idle_peers: usize,
     /// Whether the loops use the safe layer ([`selvedge::owned`]) instead of the raw endpoint.
     pub owned: bool,
+    /// Whether the buffers lie in the shared heap (`selvedge-heap`).
+    pub heap: bool,
 }
 
 /// Threading level that the endpoints promise.
@@ -54,6 +56,9 @@ impl BenchConfig {
         let mut words = Vec::new();
         if self.owned {
             words.push("owned".to_owned());
+        }
+        if self.heap {
+            words.push("shared heap".to_owned());
         }
         if self.threading != plain.threading {
             words.push("thread-safe".to_owned());

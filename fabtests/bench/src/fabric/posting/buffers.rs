@@ -47,6 +47,14 @@ impl EndpointBuffers {
         Ok(Self::from_memory(rx, Pages::special(domain, len)?))
     }
 
+    /// As [`Self::new`], in the shared heap.
+    ///
+    /// # Errors
+    /// When the heap has no room.
+    pub(in crate::fabric) fn heap(len: usize) -> anyhow::Result<Self> {
+        Ok(Self::from_memory(Pages::heap(2 * len)?, Pages::heap(len)?))
+    }
+
     fn from_memory(rx: Pages, tx: Pages) -> Self {
         let running = false;
         Self { rx, tx, running }

@@ -40,7 +40,7 @@ pub(crate) struct Connector<'a> {
 impl Connector<'_> {
     /// Polls the sockets for new connections, packets of peers, and closed connections.
     pub(crate) fn poll_sockets(&mut self, now: Instant) {
-        self.setup.shared.announcements.catch_up();
+        self.setup.shared.catch_up();
         self.control.accept_limiter.begin(now);
         let mut has_unauthenticated =
             self.control.has_expired_connection(now) || self.control.is_out_of_descriptors();

@@ -31,6 +31,8 @@ pub(crate) struct BlockInfo {
     pub(crate) len: u64,
     /// Whether peers may write to the block.
     pub(crate) writable: bool,
+    /// Whether the block is an arena of the owner's shared heap.
+    pub(crate) is_arena: bool,
 }
 
 impl BlockInfo {
@@ -134,6 +136,11 @@ const KIND_KEY_REQUEST: u32 = 9;
 const KIND_NONCE: u32 = 10;
 const KIND_PROOF: u32 = 11;
 
+/// The kinds of blocks.
+const BLOCK_READ_ONLY: u32 = 0;
+const BLOCK_WRITABLE: u32 = 1;
+const BLOCK_ARENA: u32 = 2;
+
 /// Bytes of a packet up to and including its kind.
 pub(crate) const HEAD: usize = 16;
 
@@ -189,7 +196,12 @@ pub(crate) fn encode_block(info: &BlockInfo) -> Bytes {
     writer.put_u64(info.block);
     writer.put_u64(info.base);
     writer.put_u64(info.len);
-    writer.put_u32(u32::from(info.writable));
+    let kind = match (info.is_arena, info.writable) {
+        (true, _) => BLOCK_ARENA,
+        (false, true) => BLOCK_WRITABLE,
+        (false, false) => BLOCK_READ_ONLY,
+    };
+    writer.put_u32(kind);
     writer.packet
 }
 
@@ -286,15 +298,21 @@ pub(crate) fn parse(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<Packet, Error> {
             segment_size: reader.get_u32()?,
             fd: fd()?,
         }),
-        KIND_BLOCK => Ok(Packet::Block {
-            info: BlockInfo {
-                block: reader.get_u64()?,
-                base: reader.get_u64()?,
-                len: reader.get_u64()?,
-                writable: reader.get_u32()? != 0,
-            },
-            fd: fd()?,
-        }),
+        KIND_BLOCK => {
+            let (block, base, len) = (reader.get_u64()?, reader.get_u64()?, reader.get_u64()?);
+            let kind = reader.get_u32()?;
+            if kind > BLOCK_ARENA {
+                return Err(malformed("the kind of its block"));
+            }
+            let info = BlockInfo {
+                block,
+                base,
+                len,
+                writable: kind == BLOCK_WRITABLE,
+                is_arena: kind == BLOCK_ARENA,
+            };
+            Ok(Packet::Block { info, fd: fd()? })
+        }
         KIND_RELEASE => Ok(Packet::Release {
             block: reader.get_u64()?,
         }),
@@ -478,12 +496,32 @@ mod tests {
             base: 0x7fff_0000_1000,
             len: 1 << 33,
             writable: true,
+            is_arena: false,
         };
         let Packet::Block { info: decoded, .. } = parse(&encode_block(&info), fds()).unwrap()
         else {
             panic!("not a block")
         };
         assert_eq!(decoded, info);
+    }
+
+    #[test]
+    fn an_arena_survives_the_wire_and_other_kinds_of_blocks_are_refused() {
+        let info = BlockInfo {
+            block: 3,
+            base: 1 << 26,
+            len: 1 << 26,
+            writable: false,
+            is_arena: true,
+        };
+        let packet = encode_block(&info);
+        let Packet::Block { info: decoded, .. } = parse(&packet, fds()).unwrap() else {
+            panic!("not a block")
+        };
+        assert_eq!(decoded, info);
+        let mut unknown = packet;
+        unknown[HEAD + 24] = 3;
+        assert_eq!(parse(&unknown, fds()).unwrap_err().errno(), Errno::Proto);
     }
 
     #[test]
@@ -532,6 +570,7 @@ mod tests {
                     base: 0,
                     len: 1,
                     writable: false,
+                    is_arena: false,
                 }),
                 1,
             ),

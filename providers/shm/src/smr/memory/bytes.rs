@@ -186,6 +186,15 @@ pub struct Span {
 }
 
 impl Bytes {
+    /// Returns the first `len` bytes as a span.
+    ///
+    /// # Panics
+    /// If the range has fewer bytes.
+    #[expect(clippy::expect_used, reason = "callers know the length")]
+    pub(crate) fn first(&self, len: usize) -> Span {
+        self.span(0, len).expect("the range has the bytes")
+    }
+
     /// Returns the `len` bytes from `offset` on as a span; `None` if they are not all inside.
     pub fn span(&self, offset: usize, len: usize) -> Option<Span> {
         if offset > self.len || len > self.len - offset {

@@ -206,9 +206,7 @@ pub(crate) fn map_peer_memory(
     writable: bool,
 ) -> Result<Arc<Mapping>, Error> {
     let file = File::from(fd);
-    let seals = fcntl(&file, FcntlArg::F_GET_SEALS)
-        .map_err(|_| refused("its descriptor is not sealable memory"))?;
-    let seals = SealFlag::from_bits_retain(seals);
+    let seals = seals_of(&file)?;
     if !seals.contains(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW) {
         return Err(refused("its memory is not sealed against changes of size"));
     }
@@ -228,6 +226,41 @@ pub(crate) fn map_peer_memory(
         return Err(refused("its memory is not committed"));
     }
     Mapping::of_peer(&file, len, writable)
+}
+
+/// Maps an arena of a peer's heap for reading. Checks first that its size cannot change and that no
+/// holes can appear in it. It may have holes now: callers check each range.
+///
+/// # Errors
+/// [`Errno::Proto`] when the descriptor is not memory with the seals, has not `len` bytes, or is
+/// larger than an arena may be; [`Errno::NoMem`] beyond the quota of mappings.
+pub(crate) fn map_peer_arena(fd: OwnedFd, len: usize) -> Result<(Arc<Mapping>, File), Error> {
+    let file = File::from(fd);
+    let needed = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | future_write();
+    if !seals_of(&file)?.contains(needed) || is_in_reserved_pages(&file)? {
+        return Err(refused("its arena is not sealed against holes"));
+    }
+    let actual = file
+        .metadata()
+        .map_err(|e| failed("reading the status of a peer's memory".into(), e))?
+        .len();
+    if actual != len as u64 || !(4096..=ARENA_MAX).contains(&len) {
+        return Err(refused(&format!(
+            "its arena has {actual} bytes and should have {len}, at most {ARENA_MAX}"
+        )));
+    }
+    let mapping = Mapping::of_peer(&file, len, false)?;
+    Ok((mapping, file))
+}
+
+/// The longest arena of a peer that is mapped. An arena costs its owner no memory, and this
+/// process addresses.
+const ARENA_MAX: usize = 4 << 30;
+
+fn seals_of(file: &File) -> Result<SealFlag, Error> {
+    let seals = fcntl(file, FcntlArg::F_GET_SEALS)
+        .map_err(|_| refused("its descriptor is not sealable memory"))?;
+    Ok(SealFlag::from_bits_retain(seals))
 }
 
 const QUOTA_EXCEEDED: &str = "the quota of mappings for peers is used up (three quarters of \

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define CHECK(condition)                                                              \
 	do {                                                                          \
@@ -128,6 +130,55 @@ static void one_sided(void)
 	MPI_Win_free(&win);
 }
 
+/* The number of arenas of other ranks' shared heaps that this rank has mapped. */
+static int mapped_arenas(void)
+{
+	char line[512];
+	int count = 0;
+	FILE *maps = fopen("/proc/self/maps", "r");
+	while (maps && fgets(line, sizeof line, maps))
+		count += strstr(line, "selvedge-heap") && strstr(line, " r--s ");
+	if (maps)
+		fclose(maps);
+	return count;
+}
+
+/* Messages in allocated memory, before and after a fork of each rank. */
+static void heap(void)
+{
+	int peer = rank ^ 1;
+	char *out = malloc(MOST), *in = malloc(MOST), *expected = malloc(MOST);
+	for (int turn = 0; turn < 8; turn++) {
+		MPI_Status status;
+		fill(out, MOST, turn + rank);
+		fill(expected, MOST, turn + peer);
+		memset(in, 0, MOST);
+		MPI_Sendrecv(out, MOST, MPI_BYTE, peer, 9, in, MOST, MPI_BYTE, peer, 9, MPI_COMM_WORLD, &status);
+		CHECK(!memcmp(in, expected, MOST));
+		if (turn == 3) {
+			CHECK(mapped_arenas() == 1);
+			CHECK(system("exit 5") >> 8 == 5);
+			pid_t child = fork();
+			if (child == 0) {
+				memset(out, 'c', MOST);
+				_exit(in[MOST - 1] != expected[MOST - 1]);
+			}
+			int code;
+			CHECK(waitpid(child, &code, 0) == child && code == 0);
+		}
+		if (turn == 5) {
+			free(out);
+			out = malloc(MOST);
+		}
+	}
+	CHECK(mapped_arenas() > 0);
+	free(out);
+	free(in);
+	free(expected);
+	if (rank == 0)
+		printf("the heap was mapped\n");
+}
+
 static void carrier(void)
 {
 	char line[512];
@@ -153,6 +204,8 @@ int main(int argc, char **argv)
 			collectives();
 		if (!strcmp(argv[at], "one-sided"))
 			one_sided();
+		if (!strcmp(argv[at], "heap"))
+			heap();
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0) {

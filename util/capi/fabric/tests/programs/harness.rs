@@ -33,14 +33,17 @@ pub(crate) fn library_folder() -> &'static Path {
 }
 
 fn built_library() -> PathBuf {
+    built("libfabric.so")
+}
+
+/// A library that was built with the tests.
+pub(crate) fn built(name: &str) -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap();
     let folders = [folder, folder.parent().unwrap()];
-    let mut files = folders
-        .into_iter()
-        .map(|folder| folder.join("libfabric.so"));
+    let mut files = folders.into_iter().map(|folder| folder.join(name));
     let found = files.find(|file| file.exists());
-    found.expect("libfabric.so is built with its tests")
+    found.expect("the library is built with the tests")
 }
 
 /// Returns whether the machine has all required files and programs. Otherwise the test is reported

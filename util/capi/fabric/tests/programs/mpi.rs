@@ -1,11 +1,16 @@
 //! The system's Open MPI on Selvedge's library.
 
-use crate::harness::{Built, compile, has, library_folder, output_of, with_selvedge};
+use crate::harness::{Built, built, compile, has, library_folder, output_of, with_selvedge};
 
 /// Runs ranks with these components, and checks that they have used Selvedge's library.
-fn run(ranks: usize, settings: &[&str], environment: &[(&str, &str)], arguments: &[&str]) {
+fn run(
+    ranks: usize,
+    settings: &[&str],
+    environment: &[(&str, &str)],
+    arguments: &[&str],
+) -> Option<String> {
     if !has(&["mpirun", "mpicc"]) {
-        return;
+        return None;
     }
     let program = compile("mpi", Built::ByMpicc, None);
     let mut command = with_selvedge("mpirun");
@@ -32,6 +37,7 @@ fn run(ranks: usize, settings: &[&str], environment: &[(&str, &str)], arguments:
         "{text}"
     );
     assert!(text.contains(&format!("done with {ranks} ranks")), "{text}");
+    Some(text)
 }
 
 const TWO_SIDED: [&str; 2] = ["pml=cm", "mtl=ofi"];
@@ -117,4 +123,15 @@ fn two_ranks_of_open_mpi_use_windows_over_shm() {
 #[test]
 fn four_ranks_of_open_mpi_use_windows_over_tcp() {
     one_sided(4, "tcp");
+}
+
+#[test]
+fn ranks_of_open_mpi_map_each_other_s_shared_heaps() {
+    let include = "mtl_ofi_provider_include=shm";
+    let settings = [TWO_SIDED.as_slice(), &[include]].concat();
+    let library = built("libselvedge_heap_c.so");
+    let preload = [("LD_PRELOAD", library.to_str().unwrap())];
+    let arguments = ["heap", "pingpong", "collectives"];
+    let text = run(2, &settings, &preload, &arguments);
+    assert!(text.is_none_or(|text| text.contains("the heap was mapped\n")));
 }

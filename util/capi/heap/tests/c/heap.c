@@ -43,7 +43,7 @@ static int is_offered(const void *bytes, size_t len, struct location *location)
 	return heap->find((uintptr_t)bytes, len, location);
 }
 
-/* The bytes of a segment as a peer sees them. */
+/* The bytes of an arena as a peer sees them. */
 static const unsigned char *map_as_peer(const struct location *location)
 {
 	int fd = heap->descriptor(location->serial);

@@ -1,6 +1,6 @@
-//! `Segment`: a memory file of the heap, its mapping, and its extents.
+//! `Arena`: a memory file of the heap, its mapping, and its extents.
 //!
-//! The first page is the header. Its first word is [`OFFERED`] for as long as the segment's bytes
+//! The first page is the header. Its first word is [`OFFERED`] for as long as the arena's bytes
 //! are the program's memory. A peer that copies memory which the program may be changing (a
 //! one-sided read) loads the word after the copy: if it is [`OFFERED`] then, all copied bytes were
 //! the program's.
@@ -10,28 +10,28 @@
 
 #![expect(
     unsafe_code,
-    reason = "the tables of a segment lie in a mapping of their own"
+    reason = "the tables of an arena lie in a mapping of their own"
 )]
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::extents::Extents;
-use crate::system::{self, GRANULE, MemoryFile, PAGE};
+use crate::system::{self, ARENA_ALIGN, MemoryFile, PAGE};
 
-/// The first word of a segment whose bytes are the program's memory.
+/// The first word of an arena whose bytes are the program's memory.
 pub const OFFERED: u64 = 0x1_5e1f_edce;
 
-/// A segment.
+/// An arena.
 #[derive(Debug)]
-pub(crate) struct Segment {
-    /// A number that no other segment of this process has or had.
+pub(crate) struct Arena {
+    /// A number that no other arena of this process has or had.
     pub(crate) serial: u64,
     pub(crate) base: usize,
     pub(crate) len: usize,
     file: MemoryFile,
     /// Whether peers may have the file: the bytes are the program's memory.
     pub(crate) is_offered: bool,
-    /// Whether the segment is for one allocation.
+    /// Whether the arena is for one allocation.
     pub(crate) is_single: bool,
     /// Pages from the start that are committed.
     committed: usize,
@@ -46,10 +46,10 @@ pub(crate) struct Segment {
 /// Bytes by which the committed part grows at least, so that not every allocation is a system call.
 const COMMIT_STEP: usize = 256 << 10;
 
-impl Segment {
-    /// Creates a segment of `len` bytes, which is a multiple of [`GRANULE`].
+impl Arena {
+    /// Creates an arena of `len` bytes, which is a multiple of [`ARENA_ALIGN`].
     pub(crate) fn create(serial: u64, len: usize, is_single: bool) -> nix::Result<Self> {
-        debug_assert_eq!(len % GRANULE, 0);
+        debug_assert_eq!(len % ARENA_ALIGN, 0);
         let (file, base) = MemoryFile::create(len)?;
         let table = file
             .commit(0, PAGE)
@@ -60,7 +60,7 @@ impl Segment {
         })?;
         let pages = len / PAGE;
         let bitmap_len = pages / 8;
-        // SAFETY: `map_table` has mapped zeroed pages for both tables, only this segment uses them,
+        // SAFETY: `map_table` has mapped zeroed pages for both tables, only this arena uses them,
         // and `end` unmaps them after their last use.
         let words = unsafe { system::table_at(table, pages / 64) };
         // SAFETY: as above; the bitmap before this table has a multiple of four bytes.
@@ -69,7 +69,7 @@ impl Segment {
         // The header is the first extent, and is never freed.
         let header = extents.allocate(1, 1);
         debug_assert_eq!(header, Some(0));
-        let segment = Self {
+        let arena = Self {
             serial,
             base,
             len,
@@ -82,18 +82,18 @@ impl Segment {
             extents,
             table,
         };
-        segment.header().store(OFFERED, Ordering::Release);
-        Ok(segment)
+        arena.header().store(OFFERED, Ordering::Release);
+        Ok(arena)
     }
 
     /// The word that peers load after a copy.
     fn header(&self) -> &AtomicU64 {
-        // SAFETY: the first page is mapped and committed as long as the segment exists, and never
+        // SAFETY: the first page is mapped and committed as long as the arena exists, and never
         // allocated.
         unsafe { system::word_at(self.base) }
     }
 
-    /// Whether the segment has no allocation.
+    /// Whether the arena has no allocation.
     pub(crate) fn is_empty(&self) -> bool {
         self.extents.live() == 1
     }
@@ -147,7 +147,7 @@ impl Segment {
         let Some(old) = self.extents.len_of(page) else {
             return false;
         };
-        // A segment that has left the file behind has no pages to grow into.
+        // An arena that has left the file behind has no pages to grow into.
         if count > old && !self.is_offered || !self.extents.resize(page, count) {
             return false;
         }
@@ -188,7 +188,7 @@ impl Segment {
 
     /// Separates the program's memory from the file: from now on the writes of this process are its
     /// own, and peers keep the bytes that the file has. Returns `false` if there is no memory for
-    /// that; the later children of this process do not have the segment then.
+    /// that; the later children of this process do not have the arena then.
     pub(crate) fn separate(&mut self) -> bool {
         self.is_offered = false;
         // Release: a peer that loads the former value after a copy has copied before this store.
@@ -213,7 +213,7 @@ impl Segment {
         }
     }
 
-    /// Unmaps the memory and closes the file. The segment must be empty.
+    /// Unmaps the memory and closes the file. The arena must be empty.
     pub(crate) fn end(self) {
         if self.is_offered {
             self.header().store(0, Ordering::Release);
@@ -225,7 +225,7 @@ impl Segment {
     }
 }
 
-/// Bytes of the tables of a segment: one bit and one length of four bytes for each page.
+/// Bytes of the tables of an arena: one bit and one length of four bytes for each page.
 fn table_len(len: usize) -> usize {
     let pages = len / PAGE;
     (pages / 8 + pages * 4).next_multiple_of(PAGE)

@@ -1,25 +1,25 @@
-//! `Segments`: all segments of the process, and which of them serves a request.
+//! `Arenas`: all arenas of the process, and which of them serves a request.
 //!
 //! The heap reserves no address range in advance: a reservation would count against `RLIMIT_AS`.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use crate::arena::Arena;
 use crate::config::Config;
 use crate::lock::Lock;
-use crate::segment::Segment;
-use crate::system::{self, GRANULE, PAGE};
+use crate::system::{self, ARENA_ALIGN, PAGE};
 
-/// The maximum number of segments. Each has a descriptor while it is offered.
-const SEGMENTS: usize = 128;
-/// A larger allocation has a segment of its own, whose pages are given back when it is freed.
+/// The maximum number of arenas. Each has a descriptor while it is offered.
+const ARENAS: usize = 128;
+/// A larger allocation has an arena of its own, whose pages are given back when it is freed.
 const SHARED_MAX: usize = 16 << 20;
-/// The largest shared segment. The n-th eight segments are 2^n times as large as the first.
-const SHARED_SEGMENT_MAX: usize = 1 << 30;
-/// The longest segment. The shm provider maps no longer file of a peer.
-const SEGMENT_MAX: usize = 4 << 30;
-/// The largest alignment. It fits into every segment, which begins at a multiple of [`GRANULE`].
-const ALIGN_MAX: usize = GRANULE / 4;
-/// How long an empty segment is kept for reuse, in milliseconds. It is given back by the next
+/// The largest shared arena. The n-th eight arenas are 2^n times as large as the first.
+const SHARED_ARENA_MAX: usize = 1 << 30;
+/// The longest arena. The shm provider maps no longer file of a peer.
+const ARENA_MAX: usize = 4 << 30;
+/// The largest alignment. It fits into every arena, which begins at a multiple of [`ARENA_ALIGN`].
+const ALIGN_MAX: usize = ARENA_ALIGN / 4;
+/// How long an empty arena is kept for reuse, in milliseconds. It is given back by the next
 /// operation of the heap after that time.
 const DECAY: u64 = 1000;
 /// Committed bytes after which the heap asks the system for the available memory again.
@@ -27,26 +27,28 @@ const CHECK_INTERVAL: usize = 32 << 20;
 
 /// Addresses above are not the heap's.
 const ADDRESS_BITS: u32 = 48;
-/// For each granule of the address space, the index of its segment plus one; 0 for none.
-static GRANULES: [AtomicU8; 1 << (ADDRESS_BITS - GRANULE.trailing_zeros())] =
+/// For each granule of the address space, the index of its arena plus one; 0 for none.
+static ARENA_OF_ADDRESS: [AtomicU8; 1 << (ADDRESS_BITS - ARENA_ALIGN.trailing_zeros())] =
     [const { AtomicU8::new(0) }; _];
 
-/// Incremented when a segment begins or ceases to be offered.
+/// Incremented when an arena begins or ceases to be offered.
 pub(crate) static CHANGES: AtomicU64 = AtomicU64::new(0);
 
 /// The heap of the process. [`crate::fork::check_process`] precedes each access.
-pub(crate) static HEAP: Lock<Segments> = Lock::new(Segments::EMPTY);
+pub(crate) static HEAP: Lock<Arenas> = Lock::new(Arenas::EMPTY);
 
-/// Returns the index of the segment that an address is in.
+/// Returns the index of the arena that an address is in.
 #[inline]
 pub(crate) fn index_of(address: usize) -> Option<usize> {
-    let index = GRANULES.get(address / GRANULE)?.load(Ordering::Relaxed);
+    let index = ARENA_OF_ADDRESS
+        .get(address / ARENA_ALIGN)?
+        .load(Ordering::Relaxed);
     usize::from(index).checked_sub(1)
 }
 
-/// The segments of the process.
-pub(crate) struct Segments {
-    all: [Option<Segment>; SEGMENTS],
+/// The arenas of the process.
+pub(crate) struct Arenas {
+    all: [Option<Arena>; ARENAS],
     largest: usize,
     retained: usize,
     last_serial: u64,
@@ -82,9 +84,9 @@ impl Budget {
     }
 }
 
-impl Segments {
+impl Arenas {
     const EMPTY: Self = Self {
-        all: [const { None }; SEGMENTS],
+        all: [const { None }; ARENAS],
         largest: 0,
         retained: 0,
         last_serial: 0,
@@ -101,15 +103,15 @@ impl Segments {
         self.largest = config.largest;
     }
 
-    /// Returns the segment with an index.
-    pub(crate) fn at(&self, index: usize) -> Option<&Segment> {
+    /// Returns the arena with an index.
+    pub(crate) fn at(&self, index: usize) -> Option<&Arena> {
         self.all[index].as_ref()
     }
 
-    /// Returns the offered segment with a serial number.
-    pub(crate) fn with_serial(&self, serial: u64) -> Option<&Segment> {
-        let mut segments = self.all.iter().flatten();
-        segments.find(|segment| segment.serial == serial && segment.is_offered)
+    /// Returns the offered arena with a serial number.
+    pub(crate) fn with_serial(&self, serial: u64) -> Option<&Arena> {
+        let mut arenas = self.all.iter().flatten();
+        arenas.find(|arena| arena.serial == serial && arena.is_offered)
     }
 
     /// Returns the address, and the number of bytes from there that may not be zero.
@@ -128,45 +130,45 @@ impl Segments {
         };
         if allocated.is_none() {
             // The commit of granted bytes may have failed.
-            let segments = self.all.iter().flatten();
-            self.budget.committed = segments.map(Segment::committed_len).sum();
+            let arenas = self.all.iter().flatten();
+            self.budget.committed = arenas.map(Arena::committed_len).sum();
         }
         allocated
     }
 
-    /// Allocates from the first segment with room.
+    /// Allocates from the first arena with room.
     fn allocate_shared(&mut self, request: Request) -> Option<(usize, usize)> {
         let mut count = 0;
-        for segment in self.all.iter_mut().flatten() {
-            if !segment.is_offered || segment.is_single && !segment.is_empty() {
+        for arena in self.all.iter_mut().flatten() {
+            if !arena.is_offered || arena.is_single && !arena.is_empty() {
                 continue;
             }
-            if let Some(allocated) = request.take_from(segment, &mut self.budget) {
-                segment.is_single = false;
+            if let Some(allocated) = request.take_from(arena, &mut self.budget) {
+                arena.is_single = false;
                 return Some(allocated);
             }
             count += 1;
         }
-        let len = (GRANULE << (count / 8).min(4)).min(SHARED_SEGMENT_MAX);
+        let len = (ARENA_ALIGN << (count / 8).min(4)).min(SHARED_ARENA_MAX);
         self.allocate_from_new(request, len, false)
     }
 
-    /// Allocates a segment, or reuses an empty one that is not much larger.
+    /// Allocates an arena, or reuses an empty one that is not much larger.
     fn allocate_single(&mut self, request: Request) -> Option<(usize, usize)> {
         let size = request.count * PAGE;
-        for segment in self.all.iter_mut().flatten() {
-            let is_near = segment.committed_len() / 2 <= size;
-            if !segment.is_offered || !segment.is_empty() || !is_near {
+        for arena in self.all.iter_mut().flatten() {
+            let is_near = arena.committed_len() / 2 <= size;
+            if !arena.is_offered || !arena.is_empty() || !is_near {
                 continue;
             }
-            if let Some(allocated) = request.take_from(segment, &mut self.budget) {
-                segment.is_single = true;
+            if let Some(allocated) = request.take_from(arena, &mut self.budget) {
+                arena.is_single = true;
                 return Some(allocated);
             }
         }
         // Room to grow in place by a half. It costs addresses, and no memory.
         let len = size + size / 2 + (request.align + 1) * PAGE;
-        let len = len.next_multiple_of(GRANULE).min(SEGMENT_MAX);
+        let len = len.next_multiple_of(ARENA_ALIGN).min(ARENA_MAX);
         self.allocate_from_new(request, len, true)
     }
 
@@ -180,21 +182,21 @@ impl Segments {
         if self.budget.limit == 0 {
             return None;
         }
-        let mut segment = Segment::create(self.last_serial + 1, len, is_single).ok()?;
-        if (segment.base + len) >> ADDRESS_BITS != 0 {
-            segment.end();
+        let mut arena = Arena::create(self.last_serial + 1, len, is_single).ok()?;
+        if (arena.base + len) >> ADDRESS_BITS != 0 {
+            arena.end();
             return None;
         }
-        self.budget.committed += segment.committed_len();
-        let Some(allocated) = request.take_from(&mut segment, &mut self.budget) else {
-            segment.end();
+        self.budget.committed += arena.committed_len();
+        let Some(allocated) = request.take_from(&mut arena, &mut self.budget) else {
+            arena.end();
             return None;
         };
         self.last_serial += 1;
-        for granule in granules(&segment) {
+        for granule in granules(&arena) {
             granule.store(index as u8 + 1, Ordering::Relaxed);
         }
-        self.all[index] = Some(segment);
+        self.all[index] = Some(arena);
         CHANGES.fetch_add(1, Ordering::Release);
         Some(allocated)
     }
@@ -204,15 +206,15 @@ impl Segments {
         let Some(index) = index_of(address) else {
             return false;
         };
-        let Some(segment) = &mut self.all[index] else {
+        let Some(arena) = &mut self.all[index] else {
             return false;
         };
-        if !segment.free(address) {
+        if !arena.free(address) {
             return false;
         }
-        if segment.is_empty() {
-            segment.empty_since = system::milliseconds();
-            let is_offered = segment.is_offered;
+        if arena.is_empty() {
+            arena.empty_since = system::milliseconds();
+            let is_offered = arena.is_offered;
             if !is_offered || self.retained_len() > self.retained {
                 self.end(index);
             }
@@ -222,63 +224,63 @@ impl Segments {
     }
 
     pub(crate) fn resize(&mut self, address: usize, size: usize) -> bool {
-        let segment = index_of(address).and_then(|index| self.all[index].as_mut());
-        let Some(segment) = segment else { return false };
+        let arena = index_of(address).and_then(|index| self.all[index].as_mut());
+        let Some(arena) = arena else { return false };
         if size > self.largest {
             return false;
         }
         let budget = &mut self.budget;
-        segment.resize(address, size.div_ceil(PAGE), &mut |len| budget.grant(len))
+        arena.resize(address, size.div_ceil(PAGE), &mut |len| budget.grant(len))
     }
 
     pub(crate) fn usable_size(&self, address: usize) -> Option<usize> {
         self.all[index_of(address)?].as_ref()?.len_of(address)
     }
 
-    /// The number of committed bytes of empty segments.
+    /// The number of committed bytes of empty arenas.
     fn retained_len(&self) -> usize {
-        let segments = self.all.iter().flatten();
-        let empty = segments.filter(|segment| segment.is_empty());
-        empty.map(Segment::committed_len).sum()
+        let arenas = self.all.iter().flatten();
+        let empty = arenas.filter(|arena| arena.is_empty());
+        empty.map(Arena::committed_len).sum()
     }
 
-    /// Ends the segments that have been empty for longer than [`DECAY`].
+    /// Ends the arenas that have been empty for longer than [`DECAY`].
     fn end_expired(&mut self) {
         let mut now = 0;
-        for index in 0..SEGMENTS {
-            let Some(segment) = self.all[index].as_ref().filter(|s| s.is_empty()) else {
+        for index in 0..ARENAS {
+            let Some(arena) = self.all[index].as_ref().filter(|s| s.is_empty()) else {
                 continue;
             };
             if now == 0 {
                 now = system::milliseconds();
             }
-            if now.saturating_sub(segment.empty_since) > DECAY {
+            if now.saturating_sub(arena.empty_since) > DECAY {
                 self.end(index);
             }
         }
     }
 
     fn end(&mut self, index: usize) {
-        let Some(segment) = self.all[index].take() else {
+        let Some(arena) = self.all[index].take() else {
             return;
         };
-        for granule in granules(&segment) {
+        for granule in granules(&arena) {
             granule.store(0, Ordering::Relaxed);
         }
-        self.budget.committed -= segment.committed_len().min(self.budget.committed);
-        segment.end();
+        self.budget.committed -= arena.committed_len().min(self.budget.committed);
+        arena.end();
         CHANGES.fetch_add(1, Ordering::Release);
     }
 
-    /// Separates the program's memory from the files of all segments.
+    /// Separates the program's memory from the files of all arenas.
     pub(crate) fn separate_all(&mut self) {
-        for index in 0..SEGMENTS {
+        for index in 0..ARENAS {
             match &mut self.all[index] {
-                Some(segment) if segment.is_empty() => self.end(index),
-                Some(segment) if segment.is_offered => {
-                    if !segment.separate() {
+                Some(arena) if arena.is_empty() => self.end(index),
+                Some(arena) if arena.is_offered => {
+                    if !arena.separate() {
                         system::print_error(&[
-                            b"no memory to separate a segment before a fork: the child does not have it",
+                            b"no memory to separate an arena before a fork: the child does not have it",
                         ]);
                     }
                     CHANGES.fetch_add(1, Ordering::Release);
@@ -293,9 +295,9 @@ impl Segments {
     pub(crate) fn separate_from_parent(&mut self) -> bool {
         let mut found = false;
         let offered = self.all.iter_mut().flatten();
-        for segment in offered.filter(|segment| segment.is_offered) {
+        for arena in offered.filter(|arena| arena.is_offered) {
             found = true;
-            if !segment.separate_from_parent() {
+            if !arena.separate_from_parent() {
                 system::print_error(&[b"no memory to separate a child from its parent"]);
             }
         }
@@ -311,12 +313,12 @@ struct Request {
 }
 
 impl Request {
-    fn take_from(self, segment: &mut Segment, budget: &mut Budget) -> Option<(usize, usize)> {
-        segment.allocate(self.count, self.align, &mut |len| budget.grant(len))
+    fn take_from(self, arena: &mut Arena, budget: &mut Budget) -> Option<(usize, usize)> {
+        arena.allocate(self.count, self.align, &mut |len| budget.grant(len))
     }
 }
 
-fn granules(segment: &Segment) -> &'static [AtomicU8] {
-    let first = segment.base / GRANULE;
-    &GRANULES[first..first + segment.len / GRANULE]
+fn granules(arena: &Arena) -> &'static [AtomicU8] {
+    let first = arena.base / ARENA_ALIGN;
+    &ARENA_OF_ADDRESS[first..first + arena.len / ARENA_ALIGN]
 }
