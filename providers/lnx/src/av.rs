@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use selvedge::{Address, AddressVector, Domain, Errno, Error, FiAddr, Result, av};
-use selvedge_kit::av::{Table, insert_symmetric};
+use selvedge_kit::av::{Table, insert_all, insert_symmetric};
 use selvedge_kit::fork_guard::ForkGuard;
 use selvedge_kit::{DomainId, OfDomain};
 
@@ -65,24 +65,13 @@ impl OfDomain for Av {
 impl AddressVector for Av {
     fn insert(&self, addrs: &[Address], out: &mut [FiAddr]) -> Result<usize> {
         self.fork_guard.check()?;
-        let out = out.get_mut(..addrs.len()).ok_or(Errno::Inval)?;
-        let mut inserted = 0;
-        for (addr, slot) in addrs.iter().zip(out) {
-            *slot = match Name::from_address(addr) {
-                Some(name) => {
-                    inserted += 1;
-                    self.table.insert(name)
-                }
-                None => {
-                    log::warn!(
-                        target: "selvedge::lnx::av",
-                        "{}", self.rejection(addr)
-                    );
-                    FiAddr::NOTAVAIL
-                }
-            };
-        }
-        Ok(inserted)
+        insert_all(addrs, out, |addr| {
+            let name = Name::from_address(addr);
+            if name.is_none() {
+                log::warn!(target: "selvedge::lnx::av", "{}", self.rejection(addr));
+            }
+            Ok(name.map(|name| self.table.insert(name)))
+        })
     }
 
     fn rejection(&self, addr: &Address) -> Error {

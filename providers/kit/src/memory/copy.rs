@@ -20,7 +20,7 @@ pub use multi::{MultiBuf, Part};
 use std::mem::MaybeUninit;
 use std::{fmt, ptr, slice};
 
-use selvedge::{Iov, IovMut};
+use selvedge::{Errno, Iov, IovMut, Result};
 
 use segment_list::{Segment, Segments};
 
@@ -39,6 +39,22 @@ impl RxBuf {
     #[inline]
     pub unsafe fn new(iov: &[IovMut]) -> Self {
         Self(Segments::new(iov))
+    }
+
+    /// As [`Self::new`], for a caller's list of at most `limit` segments.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for more segments.
+    ///
+    /// # Safety
+    /// As [`Self::new`].
+    #[inline]
+    pub unsafe fn with_limit(iov: &[IovMut], limit: usize) -> Result<Self> {
+        match iov.len() > limit {
+            true => Err(Errno::Inval),
+            // SAFETY: passed on from the caller.
+            false => Ok(unsafe { Self::new(iov) }),
+        }
     }
 
     /// Takes over the memory of a receive with one segment. The value then owns no allocation, and
@@ -116,6 +132,26 @@ impl TxBuf {
     #[inline]
     pub unsafe fn new(iov: &[Iov]) -> Self {
         Self(Segments::new(iov))
+    }
+
+    /// As [`Self::new`], for a caller's list of at most `limit` segments.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for more segments; [`Errno::MsgSize`] for more than `isize::MAX` bytes.
+    ///
+    /// # Safety
+    /// As [`Self::new`].
+    #[inline]
+    pub unsafe fn with_limit(iov: &[Iov], limit: usize) -> Result<Self> {
+        if iov.len() > limit {
+            return Err(Errno::Inval);
+        }
+        // SAFETY: passed on from the caller.
+        let buf = unsafe { Self::new(iov) };
+        match buf.len() > isize::MAX as usize {
+            true => Err(Errno::MsgSize),
+            false => Ok(buf),
+        }
     }
 
     /// Takes over the memory of a send with one segment, as [`RxBuf::one`] does.

@@ -13,7 +13,7 @@ use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
-use selvedge::{Errno, Error, FiAddr, Result, av};
+use selvedge::{Address, Errno, Error, FiAddr, Result, av};
 
 use crate::lock::Lock;
 use context_bits::ContextBits;
@@ -315,6 +315,26 @@ fn numbered(kind: &str, first: &str, count: usize) -> Result<Vec<String>, Error>
     })?;
     let name = |number| format!("{stem}{number:0width$}", width = digits.len());
     Ok(range.map(name).collect())
+}
+
+/// Inserts addresses one by one, for [`selvedge::AddressVector::insert`]. `insert` returns no index
+/// for an address that it refuses. Returns the number of inserted addresses.
+///
+/// # Errors
+/// [`Errno::Inval`] if `out` is shorter than `addrs`; the errors of `insert`.
+pub fn insert_all(
+    addrs: &[Address],
+    out: &mut [FiAddr],
+    insert: impl Fn(&Address) -> Result<Option<FiAddr>, Errno>,
+) -> Result<usize, Errno> {
+    let out = out.get_mut(..addrs.len()).ok_or(Errno::Inval)?;
+    let mut inserted = 0;
+    for (addr, slot) in iter::zip(addrs, out) {
+        let index = insert(addr)?;
+        inserted += usize::from(index.is_some());
+        *slot = index.unwrap_or(FiAddr::NOTAVAIL);
+    }
+    Ok(inserted)
 }
 
 /// Inserts the pairs of [`symmetric`] one by one; returns how many of them `insert` has accepted.

@@ -3,9 +3,7 @@
 
 #![expect(unsafe_code, reason = "the raw API: a post is a promise about memory")]
 
-use selvedge::{
-    Context, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, Result, TagMatch, Tagged, msg, tagged,
-};
+use selvedge::{Context, Errno, FiAddr, Iov, Msg, OpFlags, Result, TagMatch, Tagged, msg, tagged};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::srx::{
     COMMON_FLAGS, Envelope, Kind, Matcher, Posted, ReceivePolicy, Receiver, Source,
@@ -40,13 +38,17 @@ impl Msg for Endpoint {
             context: msg.context,
         };
         // SAFETY: passed on from the caller.
-        self.post_send(unsafe { tx_buf(msg.iov)? }, &send, flags)
+        self.post_send(
+            unsafe { TxBuf::with_limit(msg.iov, IOV_LIMIT)? },
+            &send,
+            flags,
+        )
     }
 
     unsafe fn recvmsg(&self, msg: &msg::RecvMsg<'_>, flags: OpFlags) -> Result {
         let tag = TagMatch::exact(0);
         // SAFETY: passed on from the caller.
-        let buf = unsafe { rx_buf(msg.iov)? };
+        let buf = unsafe { RxBuf::with_limit(msg.iov, IOV_LIMIT)? };
         self.post_recv(Kind::Msg, buf, tag, msg.src, msg.context, flags)
     }
 
@@ -65,12 +67,16 @@ impl Tagged for Endpoint {
             context: msg.context,
         };
         // SAFETY: passed on from the caller.
-        self.post_send(unsafe { tx_buf(msg.iov)? }, &send, flags)
+        self.post_send(
+            unsafe { TxBuf::with_limit(msg.iov, IOV_LIMIT)? },
+            &send,
+            flags,
+        )
     }
 
     unsafe fn trecvmsg(&self, msg: &tagged::RecvMsg<'_>, flags: OpFlags) -> Result {
         // SAFETY: passed on from the caller.
-        let buf = unsafe { rx_buf(msg.iov)? };
+        let buf = unsafe { RxBuf::with_limit(msg.iov, IOV_LIMIT)? };
         self.post_recv(Kind::Tagged, buf, msg.tag, msg.src, msg.context, flags)
     }
 
@@ -155,26 +161,6 @@ impl Endpoint {
         };
         state.recv_from(src, posted)
     }
-}
-
-/// # Safety
-/// As [`TxBuf::new`].
-unsafe fn tx_buf(iov: &[Iov]) -> Result<TxBuf> {
-    if iov.len() > IOV_LIMIT {
-        return Err(Errno::Inval);
-    }
-    // SAFETY: passed on from the caller.
-    Ok(unsafe { TxBuf::new(iov) })
-}
-
-/// # Safety
-/// As [`RxBuf::new`].
-unsafe fn rx_buf(iov: &[IovMut]) -> Result<RxBuf> {
-    if iov.len() > IOV_LIMIT {
-        return Err(Errno::Inval);
-    }
-    // SAFETY: passed on from the caller.
-    Ok(unsafe { RxBuf::new(iov) })
 }
 
 impl State {

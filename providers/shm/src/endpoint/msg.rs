@@ -114,7 +114,11 @@ impl Endpoint {
             }
         }
         // SAFETY: as above.
-        send_message(&mut state, unsafe { tx_buf(iov)? }, &params())
+        send_message(
+            &mut state,
+            unsafe { TxBuf::with_limit(iov, IOV_LIMIT)? },
+            &params(),
+        )
     }
 
     /// Posts a send of the collective layer.
@@ -148,7 +152,7 @@ impl Endpoint {
             reports_success: !flags.contains(OpFlags::INJECT),
         };
         // SAFETY: passed on from the caller.
-        let buf = unsafe { tx_buf(iov)? };
+        let buf = unsafe { TxBuf::with_limit(iov, IOV_LIMIT)? };
         if buf.len() == 8 && send_word(&mut state, buf.word(), &params) {
             return Ok(());
         }
@@ -221,7 +225,11 @@ impl Endpoint {
             return Ok(());
         }
         // SAFETY: as above.
-        receive::post_from(&mut state, src, posted(unsafe { rx_buf(iov)? }))
+        receive::post_from(
+            &mut state,
+            src,
+            posted(unsafe { RxBuf::with_limit(iov, IOV_LIMIT)? }),
+        )
     }
 }
 
@@ -230,36 +238,4 @@ impl Endpoint {
 fn build_header(kind: Kind, tag: u64, data: u64, flags: OpFlags) -> Header {
     let data = flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(data);
     Header { kind, tag, data }
-}
-
-/// Converts a list of segments to a buffer that is read.
-///
-/// # Safety
-/// As [`TxBuf::new`].
-#[expect(unsafe_code, reason = "the promise becomes a value here")]
-#[inline]
-pub(crate) unsafe fn tx_buf(iov: &[Iov]) -> Result<TxBuf> {
-    if iov.len() > IOV_LIMIT {
-        return Err(Errno::Inval);
-    }
-    // SAFETY: passed on from the caller.
-    let buf = unsafe { TxBuf::new(iov) };
-    if buf.len() > isize::MAX as usize {
-        return Err(Errno::MsgSize);
-    }
-    Ok(buf)
-}
-
-/// Converts a list of segments to a buffer that is written.
-///
-/// # Safety
-/// As [`RxBuf::new`].
-#[expect(unsafe_code, reason = "the promise becomes a value here")]
-#[inline]
-pub(crate) unsafe fn rx_buf(iov: &[IovMut]) -> Result<RxBuf> {
-    if iov.len() > IOV_LIMIT {
-        return Err(Errno::Inval);
-    }
-    // SAFETY: passed on from the caller.
-    Ok(unsafe { RxBuf::new(iov) })
 }

@@ -1,7 +1,7 @@
 //! `Av`: the address vector, which holds endpoint names by index.
 
 use selvedge::{Address, AddressVector, Errno, Error, FiAddr, Result, av};
-use selvedge_kit::av::{Peer, Vector, insert_symmetric};
+use selvedge_kit::av::{Peer, Vector, insert_all, insert_symmetric};
 use selvedge_kit::coll::Members;
 use selvedge_kit::fork_guard::ForkGuard;
 use selvedge_kit::{DomainId, OfDomain};
@@ -87,22 +87,13 @@ impl OfDomain for Av {
 impl AddressVector for Av {
     fn insert(&self, addrs: &[Address], out: &mut [FiAddr]) -> Result<usize> {
         self.fork_guard.check()?;
-        let out = out.get_mut(..addrs.len()).ok_or(Errno::Inval)?;
-        let mut inserted = 0;
-        for (addr, slot) in addrs.iter().zip(out) {
-            *slot = match Name::try_from(addr) {
-                Ok(name) => {
-                    let index = self.table.insert(name)?;
-                    inserted += 1;
-                    index
-                }
-                Err(error) => {
-                    log::warn!(target: "selvedge::shm::av", "{error}");
-                    FiAddr::NOTAVAIL
-                }
-            };
-        }
-        Ok(inserted)
+        insert_all(addrs, out, |addr| match Name::try_from(addr) {
+            Ok(name) => self.table.insert(name).map(Some),
+            Err(error) => {
+                log::warn!(target: "selvedge::shm::av", "{error}");
+                Ok(None)
+            }
+        })
     }
 
     fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {

@@ -13,9 +13,10 @@ use selvedge_kit::segments::RmaSegments;
 
 use super::{LocalBuffer, RmaOp, fast, initiate};
 use crate::endpoint::Endpoint;
-use crate::endpoint::msg::{TX_DEFAULTS, rx_buf, tx_buf};
+use crate::endpoint::msg::TX_DEFAULTS;
 use crate::endpoint::state::State;
 use crate::provider::setup::Setup;
+use crate::transfers::cmd::IOV_LIMIT;
 
 const WRITE: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::WRITE);
 const READ: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::READ);
@@ -261,7 +262,7 @@ impl Endpoint {
     #[inline(never)]
     unsafe fn read_slow(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
         // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
-        let buf = unsafe { rx_buf(msg.iov)? };
+        let buf = unsafe { RxBuf::with_limit(msg.iov, IOV_LIMIT)? };
         let mut state = self.shell.lock()?;
         let (flags, len) = (state.setup.ep.tx_flags(flags), buf.len());
         let post = || Post {
@@ -280,7 +281,7 @@ impl Endpoint {
     #[inline(never)]
     unsafe fn write_slow(&self, msg: &WriteMsg<'_>, flags: OpFlags) -> Result {
         // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
-        let buf = unsafe { tx_buf(msg.iov)? };
+        let buf = unsafe { TxBuf::with_limit(msg.iov, IOV_LIMIT)? };
         let mut state = self.shell.lock()?;
         let (flags, len) = (write_flags(&state.setup, flags), buf.len());
         let has_data = flags.contains(OpFlags::REMOTE_CQ_DATA);

@@ -1,9 +1,7 @@
 //! Posting of messages, tagged and untagged: the caller's promise about memory becomes a value, and
 //! the rest is safe code.
 
-use selvedge::{
-    Context, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, Result, TagMatch, Tagged, msg, tagged,
-};
+use selvedge::{Context, Errno, FiAddr, Iov, Msg, OpFlags, Result, TagMatch, Tagged, msg, tagged};
 use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::srx::{Kind, Posted, Source};
@@ -59,13 +57,17 @@ impl Msg for Endpoint {
             context: msg.context,
         };
         // SAFETY: passed on from the caller.
-        self.post_send(unsafe { tx_buf(msg.iov)? }, &send, flags)
+        self.post_send(
+            unsafe { TxBuf::with_limit(msg.iov, IOV_LIMIT)? },
+            &send,
+            flags,
+        )
     }
 
     unsafe fn recvmsg(&self, msg: &msg::RecvMsg<'_>, flags: OpFlags) -> Result {
         let tag = TagMatch::exact(0);
         // SAFETY: passed on from the caller.
-        let buf = unsafe { rx_buf(msg.iov)? };
+        let buf = unsafe { RxBuf::with_limit(msg.iov, IOV_LIMIT)? };
         self.post_recv(Kind::Msg, buf, tag, msg.src, msg.context, flags)
     }
 
@@ -93,13 +95,17 @@ impl Tagged for Endpoint {
             context: msg.context,
         };
         // SAFETY: passed on from the caller.
-        self.post_send(unsafe { tx_buf(msg.iov)? }, &send, flags)
+        self.post_send(
+            unsafe { TxBuf::with_limit(msg.iov, IOV_LIMIT)? },
+            &send,
+            flags,
+        )
     }
 
     unsafe fn trecvmsg(&self, msg: &tagged::RecvMsg<'_>, flags: OpFlags) -> Result {
         self.check_tagged()?;
         // SAFETY: passed on from the caller.
-        let buf = unsafe { rx_buf(msg.iov)? };
+        let buf = unsafe { RxBuf::with_limit(msg.iov, IOV_LIMIT)? };
         self.post_recv(Kind::Tagged, buf, msg.tag, msg.src, msg.context, flags)
     }
 
@@ -230,30 +236,4 @@ pub(crate) fn inject_report(kind: selvedge::CompletionFlags, flags: OpFlags, len
         reports_success: false,
         len,
     }
-}
-
-/// # Safety
-/// As [`TxBuf::new`].
-#[expect(unsafe_code, reason = "the promise becomes a value here")]
-pub(crate) unsafe fn tx_buf(iov: &[Iov]) -> Result<TxBuf> {
-    if iov.len() > IOV_LIMIT {
-        return Err(Errno::Inval);
-    }
-    // SAFETY: passed on from the caller.
-    let buf = unsafe { TxBuf::new(iov) };
-    if buf.len() > isize::MAX as usize {
-        return Err(Errno::MsgSize);
-    }
-    Ok(buf)
-}
-
-/// # Safety
-/// As [`RxBuf::new`].
-#[expect(unsafe_code, reason = "the promise becomes a value here")]
-pub(crate) unsafe fn rx_buf(iov: &[IovMut]) -> Result<RxBuf> {
-    if iov.len() > IOV_LIMIT {
-        return Err(Errno::Inval);
-    }
-    // SAFETY: passed on from the caller.
-    Ok(unsafe { RxBuf::new(iov) })
 }

@@ -6,11 +6,12 @@
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, Result, Rma};
 use selvedge_kit::Report;
+use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::segments::RmaSegments;
 
 use crate::connection::operation::{Body, Operation, Response};
 use crate::endpoint::Endpoint;
-use crate::endpoint::msg::{ACKED, TX_DEFAULTS, borrowed, inject_report, rx_buf, tx_buf};
+use crate::endpoint::msg::{ACKED, IOV_LIMIT, TX_DEFAULTS, borrowed, inject_report};
 use crate::wire::frame::Header;
 
 const WRITE: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::WRITE);
@@ -30,7 +31,7 @@ impl Rma for Endpoint {
             return Err(Errno::BadFlags);
         }
         // SAFETY: passed on from the caller.
-        let buf = unsafe { rx_buf(msg.iov)? };
+        let buf = unsafe { RxBuf::with_limit(msg.iov, IOV_LIMIT)? };
         let (len, context) = (buf.len(), msg.context);
         self.post_access(
             msg.src,
@@ -57,7 +58,7 @@ impl Rma for Endpoint {
             return Err(Errno::BadFlags);
         }
         // SAFETY: passed on from the caller.
-        let buf = unsafe { tx_buf(msg.iov)? };
+        let buf = unsafe { TxBuf::with_limit(msg.iov, IOV_LIMIT)? };
         let (len, context, data) = (buf.len(), msg.context, msg.data);
         self.post_access(
             msg.dest,

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::resolve::{self, canonical_addr};
-use crate::av::{Peer, Vector, insert_symmetric};
+use crate::av::{Peer, Vector, insert_all, insert_symmetric};
 use crate::coll::Members;
 use crate::domain::identity::{DomainId, OfDomain};
 use crate::fork_guard::ForkGuard;
@@ -108,22 +108,13 @@ impl OfDomain for Av {
 impl AddressVector for Av {
     fn insert(&self, addrs: &[Address], out: &mut [FiAddr]) -> Result<usize> {
         self.fork_guard.check()?;
-        let out = out.get_mut(..addrs.len()).ok_or(Errno::Inval)?;
-        let mut inserted = 0;
-        for (addr, slot) in addrs.iter().zip(out) {
-            *slot = match usable_addr(addr) {
-                Ok(addr) => {
-                    let index = self.table.insert(addr)?;
-                    inserted += 1;
-                    index
-                }
-                Err(reason) => {
-                    log::warn!(target: self.target, "address {addr} is refused: {reason}");
-                    FiAddr::NOTAVAIL
-                }
-            };
-        }
-        Ok(inserted)
+        insert_all(addrs, out, |addr| match usable_addr(addr) {
+            Ok(addr) => self.table.insert(addr).map(Some),
+            Err(reason) => {
+                log::warn!(target: self.target, "address {addr} is refused: {reason}");
+                Ok(None)
+            }
+        })
     }
 
     fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
