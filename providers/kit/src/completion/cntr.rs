@@ -350,6 +350,15 @@ mod tests {
     }
 
     #[test]
+    fn reads_without_progress_count_as_polls_in_vain() {
+        let cntr = open(Events::Comp, wait::Object::None).unwrap();
+        for polls in 1..4 {
+            assert_eq!(cntr.read(), 0);
+            assert_eq!(cntr.endpoints.polls_in_vain(), Some(polls));
+        }
+    }
+
+    #[test]
     fn the_two_numbers_change_independently() {
         let cntr = open(Events::Comp, wait::Object::None).unwrap();
         cntr.add(3);

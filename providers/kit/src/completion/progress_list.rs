@@ -97,6 +97,12 @@ impl ProgressList {
         }
     }
 
+    /// [`IdlePolls::in_vain`].
+    #[cfg(test)]
+    pub(crate) fn polls_in_vain(&self) -> Option<u32> {
+        self.idle.in_vain()
+    }
+
     /// Arms every endpoint. Returns whether, and for how long, a thread may park. `is_first` is set
     /// in the first call of a wait.
     pub(crate) fn arm(&self, is_first: bool) -> ArmOutcome {

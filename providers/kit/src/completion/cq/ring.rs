@@ -541,6 +541,28 @@ mod tests {
     }
 
     #[test]
+    fn reads_that_find_nothing_count_as_polls_in_vain() {
+        let cq = open(&Attr::default()).unwrap();
+        for polls in 1..4 {
+            assert_eq!(cq.read(&mut [Entry::default()]), Ok(0));
+            assert_eq!(cq.endpoints.polls_in_vain(), Some(polls));
+        }
+        let ep: Arc<dyn Progress> = Arc::new(Source(Arc::clone(&cq)));
+        cq.attach(&ep).unwrap();
+        assert_eq!(cq.read(&mut [Entry::default()]), Ok(1));
+        assert_eq!(cq.endpoints.polls_in_vain(), Some(0));
+    }
+
+    #[test]
+    #[expect(unsafe_code, reason = "calls an unsafe constructor")]
+    fn a_policy_can_forbid_yields() {
+        let (attr, policy) = (Attr::default(), PollPolicy::new(Duration::ZERO, false));
+        // SAFETY: the safe mode requires nothing.
+        let cq = unsafe { CqRing::open_in_domain(&attr, &DomainId::unnamed(), Mode::Safe, policy) };
+        assert_eq!(cq.unwrap().endpoints.polls_in_vain(), None);
+    }
+
+    #[test]
     fn reads_of_a_queue_that_is_never_empty_still_drive_its_endpoints() {
         let cq = open(&Attr::default()).unwrap();
         let ep: Arc<dyn Progress> = Arc::new(Source(Arc::clone(&cq)));
