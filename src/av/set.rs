@@ -128,9 +128,10 @@ impl Set {
 
     /// Checks that `other` has members of the same vector.
     fn check_vector_of(&self, other: &Self) -> Result {
-        match self.vector == other.vector {
-            true => Ok(()),
-            false => Err(Errno::Inval),
+        if self.vector == other.vector {
+            Ok(())
+        } else {
+            Err(Errno::Inval)
         }
     }
 

@@ -325,10 +325,10 @@ fn alias_in(provider: &dyn Provider, filter: &Filter) -> Option<Alias> {
 
 /// Whether a list admits a candidate of a provider, by its name or by an alias.
 fn admits(filter: &Filter, provider: &dyn Provider, name: &str) -> bool {
-    let alias = match filter.admits(name) {
-        true => return true,
-        false => alias_in(provider, filter),
-    };
+    if filter.admits(name) {
+        return true;
+    }
+    let alias = alias_in(provider, filter);
     let by_alias = alias.filter(|_| name.eq_ignore_ascii_case(provider.name()));
     if let Some(Alias::OtherProtocol(alias)) = by_alias {
         warn_once(&format!(

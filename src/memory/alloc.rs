@@ -157,9 +157,10 @@ unsafe impl Allocation for Ordinary {
     }
 
     fn remote_addr(&self) -> u64 {
-        match self.has_virtual_addresses {
-            true => self.pages.base().addr() as u64,
-            false => 0,
+        if self.has_virtual_addresses {
+            self.pages.base().addr() as u64
+        } else {
+            0
         }
     }
 

@@ -102,9 +102,10 @@ impl Limits {
             EpOptionName::InjectAtomicSize => (Caps::ATOMIC, self.inject_size),
             _ => return Err(Errno::NoProtoOpt),
         };
-        match self.caps.contains(interface) {
-            true => Ok(EpOption::new(name, size)),
-            false => Err(Errno::NoProtoOpt),
+        if self.caps.contains(interface) {
+            Ok(EpOption::new(name, size))
+        } else {
+            Err(Errno::NoProtoOpt)
         }
     }
 }

@@ -306,9 +306,10 @@ impl Op<'_> {
 /// Checks the flags of an injected operation, whose method has no flags parameter.
 #[inline]
 fn check_no_flags(flags: OpFlags) -> Result {
-    match OpFlags::DEFAULT.contains(flags) {
-        true => Ok(()),
-        false => Err(Errno::BadFlags),
+    if OpFlags::DEFAULT.contains(flags) {
+        Ok(())
+    } else {
+        Err(Errno::BadFlags)
     }
 }
 

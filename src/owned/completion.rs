@@ -153,9 +153,10 @@ impl Completions {
     /// Appends the `count` completions that are stored in the first `read` vacant entries.
     #[inline]
     pub(super) fn append(&mut self, count: usize, read: usize) {
-        match count == read {
-            true => self.len += count,
-            false => self.append_with_gaps(read),
+        if count == read {
+            self.len += count
+        } else {
+            self.append_with_gaps(read)
         }
     }
 

@@ -62,9 +62,10 @@ mod model {
     }
 
     fn unless(fault: Fault, order: Ordering) -> Ordering {
-        match FAULT.get() == fault {
-            true => Ordering::Relaxed,
-            false => order,
+        if FAULT.get() == fault {
+            Ordering::Relaxed
+        } else {
+            order
         }
     }
 

@@ -480,9 +480,10 @@ fn messages_are_peeked_and_discarded() {
         let peeked = |discards: bool| {
             let mut buf = pool.take().unwrap();
             buf.write(b"kept").unwrap();
-            match discards {
-                true => b.tdiscard(buf, a_addr, 5, Context(3)).unwrap(),
-                false => b.tpeek(buf, a_addr, 5, Context(3)).unwrap(),
+            if discards {
+                b.tdiscard(buf, a_addr, 5, Context(3)).unwrap()
+            } else {
+                b.tpeek(buf, a_addr, 5, Context(3)).unwrap()
             };
             let mut done = Completions::with_capacity(1);
             while b.poll(&mut done).unwrap() == 0 {}

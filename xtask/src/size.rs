@@ -52,9 +52,9 @@ const PARTS: &[Part] = &[
         name: "kit",
         dirs: &["providers/kit"],
         budget: Some(11_500),
-        ceiling: 15_750,
-        reason: "Collectives (3,350 lines), telemetry (1,750), the forwarding layer (800) and the \
-                 key table (530) are shared by all providers.",
+        ceiling: 15_860,
+        reason: "Collectives (3,350 lines), telemetry (1,750), the forwarding layer (800), the \
+                 key table (530) and the yields of polling threads (70) are shared by all providers.",
     },
     Part {
         name: "tcp",
@@ -73,7 +73,7 @@ const PARTS: &[Part] = &[
             "providers/udp",
         ],
         budget: Some(7_500),
-        ceiling: 9_750,
+        ceiling: 9_780,
         reason: "ofi has a file for each object class of the other library, and hook one for each \
                  hook and its endpoint state.",
     },
@@ -98,7 +98,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 118_950,
+    ceiling: 119_000,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };

@@ -1,10 +1,8 @@
 //! The provider's run-time parameters, `FI_LNX_*`.
 
-use std::time::Duration;
-
 use selvedge::Error;
 use selvedge::param::{Params, Spec};
-use selvedge_kit::wait::SPIN;
+use selvedge_kit::wait::{PollPolicy, SPIN};
 
 /// Every parameter, with its default and its effect.
 pub(crate) static PARAMS: &[Spec] = &[
@@ -21,7 +19,12 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::time(
         "FI_LNX_SPIN_TIME",
         SPIN,
-        "how long a waiting thread spins before it parks, at most",
+        "longest time that a waiting thread polls before it parks",
+    ),
+    Spec::flag(
+        "FI_LNX_YIELD",
+        true,
+        "a program that polls in vain yields the processor to threads that want it",
     ),
 ];
 
@@ -31,7 +34,7 @@ pub(crate) struct Config {
     /// The name of the host; empty for a name from system properties.
     pub(crate) host: String,
     pub(crate) unexpected_size: usize,
-    pub(crate) spin_time: Duration,
+    pub(crate) poll_policy: PollPolicy,
 }
 
 impl Config {
@@ -44,7 +47,10 @@ impl Config {
         Ok(Self {
             host: params.text("FI_LNX_HOST")?,
             unexpected_size: params.size("FI_LNX_UNEXPECTED_SIZE")?,
-            spin_time: params.time("FI_LNX_SPIN_TIME")?,
+            poll_policy: PollPolicy::new(
+                params.time("FI_LNX_SPIN_TIME")?,
+                params.flag("FI_LNX_YIELD")?,
+            ),
         })
     }
 }

@@ -51,7 +51,7 @@ impl selvedge::Fabric for Fabric {
         let [near, far] = links;
         let links = [(near.open()?, near), (far.open()?, far)];
         Ok(Arc::new(Domain {
-            base: Base::open(info, &self.id, title, config.spin_time)?,
+            base: Base::open(info, &self.id, title, config.poll_policy)?,
             host: name::host(&config.host),
             config,
             links: links.map(|(domain, info)| (info, domain)),

@@ -7,7 +7,7 @@ use selvedge::param::{Params, Spec};
 use selvedge::{Error, Info};
 use selvedge_kit::auth::AuthKey;
 use selvedge_kit::rate_limit;
-use selvedge_kit::wait::SPIN;
+use selvedge_kit::wait::{PollPolicy, SPIN};
 
 use crate::socket::SocketOptions;
 use crate::socket::tls::{Identity, identity};
@@ -135,7 +135,12 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::time(
         "FI_TCP_SPIN_TIME",
         SPIN,
-        "longest time that a waiting thread spins before it parks",
+        "longest time that a waiting thread polls before it parks",
+    ),
+    Spec::flag(
+        "FI_TCP_YIELD",
+        true,
+        "a program that polls in vain yields the processor to threads that want it",
     ),
     Spec::choice(
         "FI_TCP_TLS",
@@ -183,7 +188,7 @@ pub(crate) struct Config {
     pub(crate) max_unauthenticated: usize,
     pub(crate) max_requests: usize,
     pub(crate) close_timeout: Duration,
-    pub(crate) spin_time: Duration,
+    pub(crate) poll_policy: PollPolicy,
     pub(crate) socket_options: SocketOptions,
     /// The TLS identity; `None` without TLS.
     pub(crate) tls: Option<Identity>,
@@ -255,7 +260,10 @@ impl Config {
             max_unauthenticated: params.size("FI_TCP_PENDING")?,
             max_requests: params.size("FI_TCP_REQUESTS")?,
             close_timeout: params.time("FI_TCP_CLOSE_TIMEOUT")?,
-            spin_time: params.time("FI_TCP_SPIN_TIME")?,
+            poll_policy: PollPolicy::new(
+                params.time("FI_TCP_SPIN_TIME")?,
+                params.flag("FI_TCP_YIELD")?,
+            ),
             socket_options: SocketOptions {
                 no_delay: params.flag("FI_TCP_NODELAY")?,
                 keepalive: keepalive(&params)?,

@@ -101,7 +101,7 @@ impl selvedge::Fabric for Fabric {
     fn domain(&self, info: &Info) -> Result<Arc<dyn selvedge::Domain>, Error> {
         let config = Config::read(info.params())?;
         let title = format!("tcp domain {}", info.domain_attr.name);
-        let base = Base::open(info, &self.id, title, config.spin_time)?;
+        let base = Base::open(info, &self.id, title, config.poll_policy)?;
         let keys = Keys::new(info.domain_attr.mr_mode).with_counters(base.region_counters());
         Ok(Arc::new(Domain(Arc::new(SharedDomain {
             base,

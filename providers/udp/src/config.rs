@@ -1,10 +1,8 @@
 //! The provider's run-time parameters, `FI_UDP_*`: libfabric's name where it has one.
 
-use std::time::Duration;
-
 use selvedge::Error;
 use selvedge::param::{Params, Spec};
-use selvedge_kit::wait::SPIN;
+use selvedge_kit::wait::{PollPolicy, SPIN};
 
 /// The maximum number of waiting sends, and of receives that `Info` reports.
 pub(crate) const LONGEST_QUEUE: usize = 1 << 16;
@@ -44,7 +42,12 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::time(
         "FI_UDP_SPIN_TIME",
         SPIN,
-        "how long a waiting thread spins before it parks, at most",
+        "longest time that a waiting thread polls before it parks",
+    ),
+    Spec::flag(
+        "FI_UDP_YIELD",
+        true,
+        "a program that polls in vain yields the processor to threads that want it",
     ),
 ];
 
@@ -61,7 +64,7 @@ pub(crate) struct Config {
     pub(crate) tx_size: usize,
     pub(crate) rx_size: usize,
     pub(crate) buffer_size: usize,
-    pub(crate) spin_time: Duration,
+    pub(crate) poll_policy: PollPolicy,
 }
 
 impl Config {
@@ -78,7 +81,10 @@ impl Config {
             tx_size: params.size("FI_UDP_TX_SIZE")?,
             rx_size: params.size("FI_UDP_RX_SIZE")?,
             buffer_size: params.size("FI_UDP_BUFFER_SIZE")?,
-            spin_time: params.time("FI_UDP_SPIN_TIME")?,
+            poll_policy: PollPolicy::new(
+                params.time("FI_UDP_SPIN_TIME")?,
+                params.flag("FI_UDP_YIELD")?,
+            ),
         })
     }
 }

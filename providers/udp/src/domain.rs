@@ -32,7 +32,7 @@ impl selvedge::Fabric for Fabric {
         let config = Config::read(info.params())?;
         let title = format!("udp domain {}", info.domain_attr.name);
         Ok(Arc::new(Domain {
-            base: Base::open(info, &self.0, title, config.spin_time)?,
+            base: Base::open(info, &self.0, title, config.poll_policy)?,
             config,
             keys: Arc::new(Keys::new(info.domain_attr.mr_mode)),
         }))

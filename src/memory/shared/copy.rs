@@ -156,11 +156,12 @@ pub unsafe fn copy_with(method: CopyMethod, src: *const u8, dest: *mut u8, len: 
         (CopyMethod::Chunks, _) | (_, 1..32) => len <= CHUNK,
         _ => true,
     };
-    match takes_one_call {
+    if takes_one_call {
         // SAFETY: passed on from the caller.
-        true => unsafe { copy(src, dest, len) },
+        unsafe { copy(src, dest, len) }
+    } else {
         // SAFETY: passed on from the caller.
-        false => unsafe { copy_chunks(src, dest, len) },
+        unsafe { copy_chunks(src, dest, len) }
     }
 }
 
@@ -214,9 +215,10 @@ unsafe fn copy(src: *const u8, dest: *mut u8, len: usize) {
 #[cfg(all(target_arch = "x86_64", not(any(miri, tsan))))]
 #[inline(always)]
 fn by_words(bytes: SharedBytes, copy: impl Fn(usize, usize)) {
-    match (bytes.as_ptr().addr() | bytes.len()).is_multiple_of(WORD) {
-        true => copy(0, bytes.len()),
-        false => split_words(bytes, copy),
+    if (bytes.as_ptr().addr() | bytes.len()).is_multiple_of(WORD) {
+        copy(0, bytes.len())
+    } else {
+        split_words(bytes, copy)
     }
 }
 

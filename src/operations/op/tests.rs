@@ -308,9 +308,10 @@ fn an_operation_calls_the_method_of_its_kind() {
         assert_eq!(op.peer(), PEER);
         // SAFETY: as above.
         let posted = unsafe { op.post(&ep as &dyn Endpoint, OpFlags::FENCE) };
-        match is_injected {
-            true => assert_eq!((posted, ep.take_call()), (Err(Errno::BadFlags), None)),
-            false => assert_eq!(ep.take_call().map(|call| call.flags), Some(OpFlags::FENCE)),
+        if is_injected {
+            assert_eq!((posted, ep.take_call()), (Err(Errno::BadFlags), None))
+        } else {
+            assert_eq!(ep.take_call().map(|call| call.flags), Some(OpFlags::FENCE))
         }
     });
 }
@@ -321,9 +322,10 @@ fn only_receives_are_posted_to_shared_receives() {
     for_each_kind(|op, method, kind| {
         // SAFETY: as above.
         let posted = unsafe { op.post_shared(&srx, OpFlags::DEFAULT) };
-        match kind.contains(CompletionFlags::RECV) {
-            true => assert_eq!(srx.take_call().map(|call| call.method), Some(method)),
-            false => assert_eq!((posted, srx.take_call()), (Err(Errno::NoSys), None)),
+        if kind.contains(CompletionFlags::RECV) {
+            assert_eq!(srx.take_call().map(|call| call.method), Some(method))
+        } else {
+            assert_eq!((posted, srx.take_call()), (Err(Errno::NoSys), None))
         }
     });
 }

@@ -217,9 +217,10 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
     /// # Errors
     /// [`Errno::Inval`] for unregistered memory where the domain requires registration.
     fn memory(&self, buf: &Buf) -> Result<Memory> {
-        match self.is_registered_only && !buf.is_registered() {
-            true => Err(Errno::Inval),
-            false => Ok(Memory::of(buf)),
+        if self.is_registered_only && !buf.is_registered() {
+            Err(Errno::Inval)
+        } else {
+            Ok(Memory::of(buf))
         }
     }
 

@@ -33,9 +33,10 @@ pub fn same<T: PartialEq + fmt::Debug>(
 ) -> anyhow::Result<()> {
     count(0);
     let both = [found, expected];
-    match both[0] == both[1] {
-        true => Ok(()),
-        false => Err(anyhow!("{subject}: {:?} instead of {:?}", both[0], both[1])),
+    if both[0] == both[1] {
+        Ok(())
+    } else {
+        Err(anyhow!("{subject}: {:?} instead of {:?}", both[0], both[1]))
     }
 }
 
@@ -45,9 +46,10 @@ pub fn same<T: PartialEq + fmt::Debug>(
 /// The condition, if it is false.
 pub fn holds(subject: impl fmt::Display, condition: bool) -> anyhow::Result<()> {
     count(0);
-    match condition {
-        true => Ok(()),
-        false => Err(anyhow!("{subject}: the condition is false")),
+    if condition {
+        Ok(())
+    } else {
+        Err(anyhow!("{subject}: the condition is false"))
     }
 }
 

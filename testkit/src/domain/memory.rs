@@ -126,9 +126,10 @@ impl Memory {
             .with_context(|| format!("cannot register {} bytes", self.0.len))?;
         Ok(Rights {
             region: Some(region),
-            base: match mode.contains(MrMode::VIRT_ADDR) {
-                true => self.0.base.addr() as u64,
-                false => 0,
+            base: if mode.contains(MrMode::VIRT_ADDR) {
+                self.0.base.addr() as u64
+            } else {
+                0
             },
         })
     }

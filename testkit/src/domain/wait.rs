@@ -255,9 +255,10 @@ impl Queue {
     }
 
     fn check(&self, start: Instant) -> anyhow::Result<()> {
-        match start.elapsed() > self.strategy.timeout {
-            true => Err(failure(Errno::TimedOut, "waiting for a completion")),
-            false => Ok(()),
+        if start.elapsed() > self.strategy.timeout {
+            Err(failure(Errno::TimedOut, "waiting for a completion"))
+        } else {
+            Ok(())
         }
     }
 
@@ -327,9 +328,10 @@ impl Count {
                     if self.cntr.read() >= value {
                         return Ok(Some(()));
                     }
-                    match self.cntr.read_err() == errors {
-                        true => Ok(None),
-                        false => Err(failure(Errno::Avail, "a counted operation failed")),
+                    if self.cntr.read_err() == errors {
+                        Ok(None)
+                    } else {
+                        Err(failure(Errno::Avail, "a counted operation failed"))
                     }
                 })
             }

@@ -545,10 +545,7 @@ fn split(bytes: Vec<u8>, lengths: &[usize]) -> Vec<Vec<u8>> {
 
 /// Returns the remote segments of an access; `whole` if there are none.
 fn or_whole<'a>(rma_iov: &'a [RmaIov], whole: &'a [RmaIov]) -> &'a [RmaIov] {
-    match rma_iov.is_empty() {
-        true => whole,
-        false => rma_iov,
-    }
+    if rma_iov.is_empty() { whole } else { rma_iov }
 }
 
 /// The number of canary bytes before and behind each buffer.

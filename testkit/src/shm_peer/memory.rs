@@ -49,9 +49,10 @@ impl RawMemory {
             "a memory file of {len} bytes is shorter than a page"
         );
         let options = MmapOptions::new();
-        let map = match is_written {
-            true => options.map_raw(&file)?,
-            false => options.map_raw_read_only(&file)?,
+        let map = if is_written {
+            options.map_raw(&file)?
+        } else {
+            options.map_raw_read_only(&file)?
         };
         Ok(Self { map, fd })
     }

@@ -80,9 +80,10 @@ pub(crate) fn canonical(text: &str) -> &str {
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = self.host.as_deref().unwrap_or("NULL");
-        match host.contains(':') {
-            true => write!(f, "{}://[{host}]", self.scheme)?,
-            false => write!(f, "{}://{host}", self.scheme)?,
+        if host.contains(':') {
+            write!(f, "{}://[{host}]", self.scheme)?
+        } else {
+            write!(f, "{}://{host}", self.scheme)?
         }
         match self.port {
             Some(port) => write!(f, ":{port}"),

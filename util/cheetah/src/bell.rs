@@ -65,9 +65,10 @@ impl BellName {
 
 impl fmt::Debug for BellName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.is_none() {
-            true => f.write_str("no bell"),
-            false => write!(f, "bell at {:#x}", self.address()),
+        if self.is_none() {
+            f.write_str("no bell")
+        } else {
+            write!(f, "bell at {:#x}", self.address())
         }
     }
 }

@@ -28,6 +28,9 @@ pub(crate) struct Arena {
     pub(crate) serial: u64,
     pub(crate) base: usize,
     pub(crate) len: usize,
+    /// A private mapping of the file at other addresses, which takes the place of the shared one at
+    /// a fork. The program may have closed the file's descriptor by then.
+    private: usize,
     file: MemoryFile,
     /// Whether peers may have the file: the bytes are the program's memory.
     pub(crate) is_offered: bool,
@@ -51,12 +54,15 @@ impl Arena {
     pub(crate) fn create(serial: u64, len: usize, is_single: bool) -> nix::Result<Self> {
         debug_assert_eq!(len % ARENA_ALIGN, 0);
         let (file, base) = MemoryFile::create(len)?;
-        let table = file
-            .commit(0, PAGE)
-            .and_then(|()| system::map_table(table_len(len)));
-        let table = table.inspect_err(|_| {
+        let undo = |_: &_| {
             file.close();
             system::unmap(base, len);
+        };
+        let private = file.commit(0, PAGE).and_then(|()| file.map_private(len));
+        let private = private.inspect_err(undo)?;
+        let table = system::map_table(table_len(len)).inspect_err(|errno| {
+            undo(errno);
+            system::unmap(private, len);
         })?;
         let pages = len / PAGE;
         let bitmap_len = pages / 8;
@@ -73,6 +79,7 @@ impl Arena {
             serial,
             base,
             len,
+            private,
             file,
             is_offered: true,
             is_single,
@@ -205,7 +212,7 @@ impl Arena {
     }
 
     fn make_private(&self) -> bool {
-        let result = self.file.make_private(self.base, self.len);
+        let result = system::replace_mapping(self.base, self.private, self.len);
         self.file.close();
         result.is_ok() || {
             system::exclude_from_fork(self.base, self.len);
@@ -218,6 +225,7 @@ impl Arena {
         if self.is_offered {
             self.header().store(0, Ordering::Release);
             self.file.close();
+            system::unmap(self.private, self.len);
         }
         system::unmap(self.base, self.len);
         // The extents, which use the table, are not accessed any more.

@@ -49,6 +49,8 @@ pub(crate) fn index_of(address: usize) -> Option<usize> {
 /// The arenas of the process.
 pub(crate) struct Arenas {
     all: [Option<Arena>; ARENAS],
+    /// Entries from here on are empty.
+    slots: usize,
     largest: usize,
     retained: usize,
     last_serial: u64,
@@ -87,6 +89,7 @@ impl Budget {
 impl Arenas {
     const EMPTY: Self = Self {
         all: [const { None }; ARENAS],
+        slots: 0,
         largest: 0,
         retained: 0,
         last_serial: 0,
@@ -139,7 +142,7 @@ impl Arenas {
     /// Allocates from the first arena with room.
     fn allocate_shared(&mut self, request: Request) -> Option<(usize, usize)> {
         let mut count = 0;
-        for arena in self.all.iter_mut().flatten() {
+        for arena in self.all[..self.slots].iter_mut().flatten() {
             if !arena.is_offered || arena.is_single && !arena.is_empty() {
                 continue;
             }
@@ -156,7 +159,7 @@ impl Arenas {
     /// Allocates an arena, or reuses an empty one that is not much larger.
     fn allocate_single(&mut self, request: Request) -> Option<(usize, usize)> {
         let size = request.count * PAGE;
-        for arena in self.all.iter_mut().flatten() {
+        for arena in self.all[..self.slots].iter_mut().flatten() {
             let is_near = arena.committed_len() / 2 <= size;
             if !arena.is_offered || !arena.is_empty() || !is_near {
                 continue;
@@ -197,6 +200,7 @@ impl Arenas {
             granule.store(index as u8 + 1, Ordering::Relaxed);
         }
         self.all[index] = Some(arena);
+        self.slots = self.slots.max(index + 1);
         CHANGES.fetch_add(1, Ordering::Release);
         Some(allocated)
     }
@@ -239,7 +243,7 @@ impl Arenas {
 
     /// The number of committed bytes of empty arenas.
     fn retained_len(&self) -> usize {
-        let arenas = self.all.iter().flatten();
+        let arenas = self.all[..self.slots].iter().flatten();
         let empty = arenas.filter(|arena| arena.is_empty());
         empty.map(Arena::committed_len).sum()
     }
@@ -247,7 +251,7 @@ impl Arenas {
     /// Ends the arenas that have been empty for longer than [`DECAY`].
     fn end_expired(&mut self) {
         let mut now = 0;
-        for index in 0..ARENAS {
+        for index in 0..self.slots {
             let Some(arena) = self.all[index].as_ref().filter(|s| s.is_empty()) else {
                 continue;
             };
@@ -264,6 +268,9 @@ impl Arenas {
         let Some(arena) = self.all[index].take() else {
             return;
         };
+        while self.slots > 0 && self.all[self.slots - 1].is_none() {
+            self.slots -= 1;
+        }
         for granule in granules(&arena) {
             granule.store(0, Ordering::Relaxed);
         }
@@ -274,7 +281,7 @@ impl Arenas {
 
     /// Separates the program's memory from the files of all arenas.
     pub(crate) fn separate_all(&mut self) {
-        for index in 0..ARENAS {
+        for index in 0..self.slots {
             match &mut self.all[index] {
                 Some(arena) if arena.is_empty() => self.end(index),
                 Some(arena) if arena.is_offered => {

@@ -1,6 +1,7 @@
 //! What the heap does around fork(2).
 //!
-//! Before a fork, the mapping of each arena becomes private, in one call. The bytes stay, because
+//! Before a fork, a private mapping of each arena's file, which was made with the arena, takes the
+//! place of the shared one, in one call. The bytes stay, because
 //! a private mapping shows the file's pages until they are written. From then on the writes of parent and
 //! child are their own, and a peer that copies a message finds the bytes that were sent. The heap
 //! no longer offers the arena; new allocations come from new ones.

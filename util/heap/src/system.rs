@@ -98,17 +98,12 @@ impl MemoryFile {
         }
     }
 
-    /// Replaces the mapping at `base` by a private one in one call. The bytes stay the same.
-    pub(crate) fn make_private(self, base: usize, len: usize) -> nix::Result<()> {
+    /// Maps the file a second time, privately, for [`replace_mapping`]. That takes addresses and no
+    /// memory.
+    pub(crate) fn map_private(self, len: usize) -> nix::Result<usize> {
         let fd = self.verified().ok_or(Errno::EBADF)?;
-        map(
-            base,
-            len,
-            READ_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_FIXED,
-            Some(fd),
-        )
-        .map(drop)
+        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+        map(0, len, READ_WRITE, flags, Some(fd))
     }
 
     fn verified(&self) -> Option<BorrowedFd<'_>> {
@@ -171,6 +166,22 @@ fn map(
     match mapped {
         libc::MAP_FAILED => Err(Errno::last()),
         mapped => Ok(mapped.expose_provenance()),
+    }
+}
+
+/// Replaces the mapping at `base` by the one at `other`, which must be of the same file and not be
+/// used yet, in one call: the bytes at `base` stay the same.
+pub(crate) fn replace_mapping(base: usize, other: usize, len: usize) -> nix::Result<()> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let to = ptr::with_exposed_provenance_mut::<libc::c_void>(base);
+    let from = ptr::with_exposed_provenance_mut(other);
+    // SAFETY: both ranges are mappings of one arena. Nothing uses addresses of `other`, and the
+    // bytes at `base` stay the same, because a private mapping has the file's bytes until it is
+    // written.
+    let moved = unsafe { libc::mremap(from, len, len, flags, to) };
+    match moved {
+        libc::MAP_FAILED => Err(Errno::last()),
+        _ => Ok(()),
     }
 }
 

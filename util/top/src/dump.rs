@@ -179,9 +179,10 @@ fn describe_waits(text: &mut String, statistics: &Statistics<'_>, stats: &Stats,
         lines.push(format!("It waits for messages in {more} more receives."));
     }
     lines.extend(stats.unexpected.iter().map(|message| {
-        let tag = match message.is_tagged {
-            true => format!(" with tag {:#x}", message.tag),
-            false => String::new(),
+        let tag = if message.is_tagged {
+            format!(" with tag {:#x}", message.tag)
+        } else {
+            String::new()
         };
         let (from, len) = (
             source_name(all, stats, message.from),

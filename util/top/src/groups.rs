@@ -130,8 +130,9 @@ fn describe_progress(
     // The member has not entered this collective if the sequence number of the member's next
     // collective is not higher.
     let distance = pending.sequence.wrapping_sub(group.next) & SEQUENCE_MASK;
-    match distance <= SEQUENCE_MASK / 2 {
-        true => ", which has not entered it",
-        false => "",
+    if distance <= SEQUENCE_MASK / 2 {
+        ", which has not entered it"
+    } else {
+        ""
     }
 }

@@ -80,9 +80,10 @@ pub(crate) fn has_page(header: &PageHeader, pages: &[Stats]) -> bool {
 /// has named `srx` and a number.
 pub(crate) fn title(header: &PageHeader) -> String {
     let PageHeader { provider, name, .. } = header;
-    match name.starts_with("srx ") {
-        true => format!("{provider} {name}"),
-        false => format!("{provider} endpoint {name}"),
+    if name.starts_with("srx ") {
+        format!("{provider} {name}")
+    } else {
+        format!("{provider} endpoint {name}")
     }
 }
 

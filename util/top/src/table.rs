@@ -179,11 +179,12 @@ pub(crate) fn cut(text: &str, max: usize) -> String {
 /// part. An ellipsis replaces the start.
 pub(crate) fn tail(text: &str, max: usize) -> String {
     let len = text.chars().count();
-    match len <= max {
-        true => text.to_owned(),
-        false => std::iter::once('…')
+    if len <= max {
+        text.to_owned()
+    } else {
+        std::iter::once('…')
             .chain(text.chars().skip(len + 1 - max))
-            .collect(),
+            .collect()
     }
 }
 

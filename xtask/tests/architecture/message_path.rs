@@ -30,9 +30,10 @@ fn a_message_passes_at_most_eight_files_on_each_side() {
 /// Panics unless the file of a step contains every name of its row.
 fn check_step(step: &str, names: &str) {
     let file = code_words(step).pop_first().unwrap();
-    let file = match file.starts_with("src/") {
-        true => file,
-        false => format!("providers/{file}"),
+    let file = if file.starts_with("src/") {
+        file
+    } else {
+        format!("providers/{file}")
     };
     let text = fs::read_to_string(root().join(&file));
     let text = text.unwrap_or_else(|error| panic!("{file}: {error}"));

@@ -17,7 +17,7 @@ use crate::cq::Sink;
 use crate::domain::identity::{DomainId, OfDomain};
 use crate::endpoint::work::CounterWork;
 use crate::lock::Mode;
-use crate::wait::{SPIN, WaitCondition, WaitObject};
+use crate::wait::{PollPolicy, WaitCondition, WaitObject};
 
 /// A counter of the completed operations of its endpoints, or of their bytes.
 ///
@@ -56,11 +56,10 @@ impl Cntr {
     #[expect(unsafe_code, reason = "passes the promise about threads to the lock")]
     pub unsafe fn open(attr: &Attr, mode: Mode) -> Result<Arc<Self>, Error> {
         // SAFETY: passed on from the caller.
-        unsafe { Self::open_in_domain(attr, &DomainId::unnamed(), mode, SPIN) }
+        unsafe { Self::open_in_domain(attr, &DomainId::unnamed(), mode, PollPolicy::default()) }
     }
 
-    /// As [`Self::open`], for a counter that belongs to `domain`. Waiting threads poll for `spin`
-    /// at most before they park.
+    /// As [`Self::open`], for a counter that belongs to `domain`, whose threads poll with `policy`.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -72,11 +71,11 @@ impl Cntr {
         attr: &Attr,
         domain: &DomainId,
         mode: Mode,
-        spin: Duration,
+        policy: PollPolicy,
     ) -> Result<Arc<Self>, Error> {
         // SAFETY: passed on from the caller. The progress of endpoints only adds to counters: it
         // does not use the list.
-        let endpoints = unsafe { ProgressList::new(mode) };
+        let endpoints = unsafe { ProgressList::new(mode, policy) };
         Ok(Arc::new(Self {
             domain: domain.clone(),
             successes: AtomicU64::new(0),
@@ -85,7 +84,7 @@ impl Cntr {
             last_read: [const { AtomicU64::new(0) }; 2],
             events: attr.events,
             endpoints,
-            wait_object: WaitObject::open("counter", attr.wait_obj, spin)?,
+            wait_object: WaitObject::open("counter", attr.wait_obj, policy.spin)?,
             work: CounterWork::new(),
         }))
     }
@@ -140,7 +139,7 @@ impl Cntr {
     }
 
     fn drive(&self) {
-        self.endpoints.drive(BUDGET, &mut Sink::none());
+        self.endpoints.poll(BUDGET, &mut Sink::none());
     }
 
     fn successes(&self) -> u64 {
@@ -347,6 +346,15 @@ mod tests {
         fn progress(&self, _: usize, _: &mut Sink<'_>) -> usize {
             self.0.upgrade().unwrap().count(8);
             1
+        }
+    }
+
+    #[test]
+    fn reads_without_progress_count_as_polls_in_vain() {
+        let cntr = open(Events::Comp, wait::Object::None).unwrap();
+        for polls in 1..4 {
+            assert_eq!(cntr.read(), 0);
+            assert_eq!(cntr.endpoints.polls_in_vain(), Some(polls));
         }
     }
 

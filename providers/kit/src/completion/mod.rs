@@ -5,6 +5,7 @@ pub(crate) mod auto_progress;
 pub mod cntr;
 pub mod cq;
 pub mod eq;
+mod idle_polls;
 pub(crate) mod progress;
 pub(crate) mod progress_list;
 pub mod wait;

@@ -4,15 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::idle_polls::IdlePolls;
 use crate::completion::progress::{ArmOutcome, Progress};
 use crate::cq::Sink;
 use crate::lock::{Lock, Mode};
+use crate::wait::PollPolicy;
 
 /// A list of the endpoints that a queue or counter drives. Its lock lets only one thread at a time
 /// make progress.
 pub(crate) struct ProgressList {
     /// Held while progress runs.
     list: Lock<Vec<Attached>>,
+    idle: IdlePolls,
 }
 
 struct Attached {
@@ -22,22 +25,26 @@ struct Attached {
 }
 
 impl ProgressList {
-    /// Makes an empty list.
+    /// Makes an empty list, which programs poll with `policy`.
     ///
     /// # Safety
     /// Under [`Mode::Asserted`], no two threads use the list, or its endpoints, at the same time,
     /// and [`Progress::progress`] does not use the list.
     #[expect(unsafe_code, reason = "passes the promise about threads to the lock")]
-    pub(crate) unsafe fn new(mode: Mode) -> Self {
+    pub(crate) unsafe fn new(mode: Mode, policy: PollPolicy) -> Self {
         // SAFETY: passed on from the caller.
         let list = unsafe { Lock::with_mode(mode, Vec::new()) };
-        Self { list }
+        Self {
+            list,
+            idle: IdlePolls::new(policy.yields),
+        }
     }
 
-    /// Makes an empty list that any thread may use at any time.
+    /// Makes an empty list that any thread may use at any time. No thread yields at it.
     pub(crate) fn shared() -> Self {
         Self {
             list: Lock::new(Vec::new()),
+            idle: IdlePolls::new(false),
         }
     }
 
@@ -78,6 +85,22 @@ impl ProgressList {
             }
         }
         done
+    }
+
+    /// Drives the endpoints for a program that polls. Yields the processor if the program's polls
+    /// find nothing for long.
+    #[inline(always)]
+    pub(crate) fn poll(&self, budget: usize, sink: &mut Sink<'_>) {
+        match self.drive(budget, sink) {
+            0 => self.idle.record_empty(),
+            _ => self.idle.record_found(),
+        }
+    }
+
+    /// [`IdlePolls::in_vain`].
+    #[cfg(test)]
+    pub(crate) fn polls_in_vain(&self) -> Option<u32> {
+        self.idle.in_vain()
     }
 
     /// Arms every endpoint. Returns whether, and for how long, a thread may park. `is_first` is set

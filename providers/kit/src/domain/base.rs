@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use selvedge::info::{Progress, RxAttr, Threading};
 use selvedge::trigger::{Action, Work, WorkId};
@@ -22,6 +21,7 @@ use crate::fork_guard::ForkGuard;
 use crate::lock::Mode;
 use crate::mr::{ObjectSharing, RegionCounters};
 use crate::srx::Shared;
+use crate::wait::PollPolicy;
 use crate::weak_list::WeakList;
 use crate::{AutoProgress, Drivers, Ep};
 
@@ -30,8 +30,7 @@ pub struct Base {
     id: DomainId,
     mode: Mode,
     sharing: ObjectSharing,
-    /// How long waiting threads poll before they park.
-    spin: Duration,
+    policy: PollPolicy,
     fork_guard: ForkGuard,
     auto: Option<Arc<AutoProgress>>,
     region_counters: Arc<RegionCounters>,
@@ -56,13 +55,13 @@ impl Base {
         info: &Info,
         fabric: &FabricId,
         title: String,
-        spin: Duration,
+        policy: PollPolicy,
     ) -> Result<Self, Error> {
         let attr = &info.domain_attr;
         let auto = match [attr.control_progress, attr.data_progress].contains(&Progress::Auto) {
             true => {
                 let name = format!("selvedge-{}", info.fabric_attr.prov_name);
-                Some(Arc::new(AutoProgress::start(&name, spin)?))
+                Some(Arc::new(AutoProgress::start(&name, policy.spin)?))
             }
             false => None,
         };
@@ -93,7 +92,7 @@ impl Base {
             id,
             mode,
             sharing,
-            spin,
+            policy,
             fork_guard: ForkGuard::current(),
             auto,
             opened: Mutex::default(),
@@ -150,7 +149,7 @@ impl Base {
         self.check_process()?;
         // SAFETY: `mode` comes from the promise of `Hints::promise_threading`, which covers the
         // queues of this domain and the endpoints bound to them.
-        let cq = unsafe { CqRing::open_in_domain(attr, &self.id, self.mode, self.spin) }?;
+        let cq = unsafe { CqRing::open_in_domain(attr, &self.id, self.mode, self.policy) }?;
         self.lock_opened().add_cq(&cq)?;
         Ok(cq)
     }
@@ -162,7 +161,7 @@ impl Base {
     pub fn cntr(&self, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
         self.check_process()?;
         // SAFETY: as for queues; the promise covers the domain's counters too.
-        let cntr = unsafe { Cntr::open_in_domain(attr, &self.id, self.mode, self.spin) }?;
+        let cntr = unsafe { Cntr::open_in_domain(attr, &self.id, self.mode, self.policy) }?;
         self.lock_opened().add_cntr(&cntr)?;
         Ok(cntr)
     }
@@ -317,8 +316,8 @@ mod tests {
         // SAFETY: one thread uses the objects that are opened with these hints.
         let hints = unsafe { Hints::new().promise_threading(Threading::Completion) };
         let hints = hints.caps(caps);
-        let (info, spin) = (hints.info(), Duration::ZERO);
-        Base::open(info, &FabricId::of(info), "a domain".into(), spin).unwrap()
+        let (info, policy) = (hints.info(), PollPolicy::default());
+        Base::open(info, &FabricId::of(info), "a domain".into(), policy).unwrap()
     }
 
     /// The errors of opening objects that serve all endpoints: shared receives, counters of

@@ -7,7 +7,7 @@ use std::time::Duration;
 use selvedge::param::{Params, Spec};
 use selvedge::{Error, OpFlags};
 use selvedge_kit::rate_limit;
-use selvedge_kit::wait::SPIN;
+use selvedge_kit::wait::{PollPolicy, SPIN};
 
 use crate::smr::Sizes;
 use crate::transfers::cmd::INLINE_MAX;
@@ -127,7 +127,12 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::time(
         "FI_SHM_SPIN_TIME",
         SPIN,
-        "how long a waiting thread spins before it parks, at most",
+        "longest time that a waiting thread polls before it parks",
+    ),
+    Spec::flag(
+        "FI_SHM_YIELD",
+        true,
+        "a program that polls in vain yields the processor to threads that want it",
     ),
 ];
 
@@ -165,7 +170,7 @@ pub(crate) struct Config {
     pub(crate) polled_peers: usize,
     pub(crate) unauthenticated_max: usize,
     pub(crate) hello_timeout: Duration,
-    pub(crate) spin_time: Duration,
+    pub(crate) poll_policy: PollPolicy,
 }
 
 /// The maximum number of outstanding responses to a peer; the region has room for as many.
@@ -211,7 +216,10 @@ impl Config {
             polled_peers: params.size("FI_SHM_HOT_PEERS")?,
             unauthenticated_max: params.size("FI_SHM_PENDING")?,
             hello_timeout: params.time("FI_SHM_HELLO_TIMEOUT")?,
-            spin_time: params.time("FI_SHM_SPIN_TIME")?,
+            poll_policy: PollPolicy::new(
+                params.time("FI_SHM_SPIN_TIME")?,
+                params.flag("FI_SHM_YIELD")?,
+            ),
         })
     }
 }

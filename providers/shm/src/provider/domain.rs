@@ -137,7 +137,7 @@ impl selvedge::Fabric for Fabric {
             info,
             &self.0,
             format!("shm domain {index}"),
-            config.spin_time,
+            config.poll_policy,
         )?;
         let shared = Shared::new(info.domain_attr.mr_mode, base.region_counters());
         Ok(Arc::new(Domain(Arc::new(DomainState {

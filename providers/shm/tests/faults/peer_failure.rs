@@ -3,6 +3,7 @@
 use nix::sys::signal::Signal;
 use selvedge::cq::Entry;
 use selvedge::{Errno, FiAddr};
+use selvedge_testkit::long::part;
 use selvedge_testkit::usage::{Usage, private_after_trim};
 
 use crate::connect::unique;
@@ -521,7 +522,9 @@ impl Random {
 }
 
 /// Kills in the random test.
-const KILLS: u64 = 100;
+fn kills() -> u64 {
+    part(40, 100)
+}
 
 #[test]
 fn peers_killed_at_random_points_disturb_no_other_peer_and_leak_nothing() {
@@ -533,7 +536,7 @@ fn peers_killed_at_random_points_disturb_no_other_peer_and_leak_nothing() {
         let name = unique("killed");
         let peer_addr = side.insert(&name);
         let mut baseline = None;
-        for round in 0..KILLS {
+        for round in 0..kills() {
             run_until_killed(&mut side, peer_addr, &name, &mut random);
             for number in 0..20 {
                 bystander

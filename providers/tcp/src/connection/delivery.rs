@@ -427,7 +427,7 @@ fn envelope(peer: usize, tag: u64, data: Option<u64>, len: usize) -> Envelope {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use nix::sys::epoll::{Epoll, EpollCreateFlags};
     use selvedge::info::EpType;
@@ -441,6 +441,7 @@ mod tests {
     use selvedge_kit::domain::Base;
     use selvedge_kit::ip::Av;
     use selvedge_kit::srx::ReceivePolicy;
+    use selvedge_kit::wait::PollPolicy;
 
     use super::*;
     use crate::connection::Stage;
@@ -466,7 +467,8 @@ mod tests {
             let registry = Registry::new().with(&crate::PROVIDER);
             let info = registry.infos(&hints).unwrap().remove(0);
             let fabric = FabricId::of(&info);
-            let base = Base::open(&info, &fabric, "a domain".to_owned(), Duration::ZERO).unwrap();
+            let base =
+                Base::open(&info, &fabric, "a domain".to_owned(), PollPolicy::default()).unwrap();
             let cq = base.cq(&cq::Attr::default()).unwrap();
             let av = Av::open(&av::Attr::default(), base.id(), "tcp", "test").unwrap();
             let bind = Bindings::new(Arc::clone(&cq), Arc::new(av));

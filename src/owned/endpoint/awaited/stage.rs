@@ -51,15 +51,16 @@ impl Stage {
         buf: Buf,
         waiter: impl Fn() -> Waiter,
     ) -> Result<Self, TryPostError> {
-        let refused = match core.backlog().contains(QueueKey::of(post)) {
-            true => TryPostError {
+        let refused = if core.backlog().contains(QueueKey::of(post)) {
+            TryPostError {
                 errno: Errno::Again,
                 buf,
-            },
-            false => match core.endpoint().post(post, operands, buf, waiter()) {
+            }
+        } else {
+            match core.endpoint().post(post, operands, buf, waiter()) {
                 Ok(key) => return Ok(Self::Posted(key)),
                 Err(refused) => refused,
-            },
+            }
         };
         match refused.errno {
             Errno::Again => {

@@ -66,9 +66,10 @@ impl Bmi {
     pub(super) fn context(&self, context: ContextId) -> Result<u8> {
         let number = u8::try_from(context.0).map_err(|_| Code::EINVAL)?;
         let open = self.contexts.load(Ordering::Acquire);
-        match usize::from(number) < CONTEXTS && open & 1 << number != 0 {
-            true => Ok(number),
-            false => Err(Code::EINVAL),
+        if usize::from(number) < CONTEXTS && open & 1 << number != 0 {
+            Ok(number)
+        } else {
+            Err(Code::EINVAL)
         }
     }
 

@@ -42,9 +42,10 @@ impl Bmi {
     }
 
     fn activate_configured(&self) -> Result<(), Error> {
-        let listen = match self.config.listen.is_empty() {
-            true => Vec::new(),
-            false => Url::parse_all(&self.config.listen)?,
+        let listen = if self.config.listen.is_empty() {
+            Vec::new()
+        } else {
+            Url::parse_all(&self.config.listen)?
         };
         let schemes: Vec<_> = schemes(&self.config.methods).collect();
         if let Some(url) = listen.iter().find(|url| !schemes.contains(&&*url.scheme)) {

@@ -235,9 +235,10 @@ impl Bmi {
         let (instance, key) = self.operation(id)?;
         let mut locked = instance.lock(&self.parking);
         let op = locked.queues().ops.get(key).ok_or(Code::EINVAL)?;
-        match op.context == Some(context) {
-            true => Ok(()),
-            false => Err(Code::EINVAL),
+        if op.context == Some(context) {
+            Ok(())
+        } else {
+            Err(Code::EINVAL)
         }
     }
 }

@@ -93,10 +93,11 @@ impl Fabric {
             .peers
             .get_mut(addr)
             .is_some_and(|peer| peer.sends.is_empty());
-        let posted = match has_no_backlog {
+        let posted = if has_no_backlog {
             // SAFETY: passed on from the caller.
-            true => unsafe { self.post_message(key, addr, post.segments, post.tag, post.kind) },
-            false => Err(Errno::Again),
+            unsafe { self.post_message(key, addr, post.segments, post.tag, post.kind) }
+        } else {
+            Err(Errno::Again)
         };
         match posted {
             Ok(()) => Ok(()),
@@ -168,12 +169,13 @@ impl Fabric {
             .peers
             .get_mut(addr)
             .is_some_and(|peer| peer.recvs.is_empty());
-        let posted = match has_no_backlog {
+        let posted = if has_no_backlog {
             // SAFETY: passed on from the caller.
-            true => unsafe {
+            unsafe {
                 self.post_tagged_recv(Context(key.0), addr, post.segments, wire_tag(post.tag))
-            },
-            false => Err(Errno::Again),
+            }
+        } else {
+            Err(Errno::Again)
         };
         match posted {
             Ok(()) => Ok(()),

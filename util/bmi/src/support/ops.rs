@@ -142,9 +142,10 @@ impl Ops {
     #[inline]
     pub fn get(&self, key: OpKey) -> Option<&Op> {
         let slot = self.slots.get(key.slot() as usize)?;
-        match slot.generation == key.generation() {
-            true => slot.op.as_ref(),
-            false => None,
+        if slot.generation == key.generation() {
+            slot.op.as_ref()
+        } else {
+            None
         }
     }
 
@@ -152,9 +153,10 @@ impl Ops {
     #[inline]
     pub fn get_mut(&mut self, key: OpKey) -> Option<&mut Op> {
         let slot = self.slots.get_mut(key.slot() as usize)?;
-        match slot.generation == key.generation() {
-            true => slot.op.as_mut(),
-            false => None,
+        if slot.generation == key.generation() {
+            slot.op.as_mut()
+        } else {
+            None
         }
     }
 

@@ -81,18 +81,20 @@ impl References {
     #[inline]
     pub(crate) fn get(&self, addr: Addr) -> Option<&Reference> {
         let slot = self.slots.get(addr.slot() as usize)?;
-        match slot.generation == addr.generation() {
-            true => slot.entry.as_ref(),
-            false => None,
+        if slot.generation == addr.generation() {
+            slot.entry.as_ref()
+        } else {
+            None
         }
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, addr: Addr) -> Option<&mut Reference> {
         let slot = self.slots.get_mut(addr.slot() as usize)?;
-        match slot.generation == addr.generation() {
-            true => slot.entry.as_mut(),
-            false => None,
+        if slot.generation == addr.generation() {
+            slot.entry.as_mut()
+        } else {
+            None
         }
     }
 
@@ -103,9 +105,10 @@ impl References {
     #[inline]
     pub(crate) fn resolve(&self, addr: Addr) -> Result<MethodAddr> {
         let reference = self.get(addr).ok_or(Code::EPROTO)?;
-        match reference.is_disconnected {
-            false => Ok(reference.method_addr),
-            true => Err(Code::EPIPE),
+        if reference.is_disconnected {
+            Err(Code::EPIPE)
+        } else {
+            Ok(reference.method_addr)
         }
     }
 
@@ -201,9 +204,10 @@ impl References {
         }
         reference.is_disconnected = true;
         self.disconnected.push_back(addr.slot());
-        match self.disconnected.len() > MAX_DISCONNECTED {
-            true => self.next_to_forget(),
-            false => None,
+        if self.disconnected.len() > MAX_DISCONNECTED {
+            self.next_to_forget()
+        } else {
+            None
         }
     }
 

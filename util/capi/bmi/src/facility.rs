@@ -152,9 +152,10 @@ fn print_to_stdout(line: &[u8]) -> io::Result<()> {
     let written = unsafe { libc::fwrite(line.as_ptr().cast(), 1, line.len(), stream) };
     // SAFETY: as for `stdout`.
     let flushed = unsafe { libc::fflush(stream) };
-    match written == line.len() && flushed == 0 {
-        true => Ok(()),
-        false => Err(io::Error::last_os_error()),
+    if written == line.len() && flushed == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
     }
 }
 

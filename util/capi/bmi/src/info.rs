@@ -104,10 +104,13 @@ unsafe extern "C" fn BMI_get_info(addr: i64, option: c_int, inout_parameter: *mu
 fn option_value(bmi: &Bmi, addr: Addr, option: c_int) -> Result<c_int> {
     let in_range = |size: u64| c_int::try_from(size).unwrap_or(c_int::MAX);
     match option {
-        option::CHECK_INIT => match bmi.is_active() {
-            true => Ok(0),
-            false => Err(Code::ENETDOWN),
-        },
+        option::CHECK_INIT => {
+            if bmi.is_active() {
+                Ok(0)
+            } else {
+                Err(Code::ENETDOWN)
+            }
+        }
         option::CHECK_MAXSIZE => bmi.limit(Limit::Size).map(in_range),
         option::GET_UNEXP_SIZE => bmi.limit(Limit::Unexpected(addr)).map(in_range),
         option::DROP_ADDR_QUERY => bmi.is_disconnected(addr).map(c_int::from),

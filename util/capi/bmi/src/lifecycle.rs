@@ -28,9 +28,10 @@ unsafe extern "C" fn BMI_initialize(
         // SAFETY: as above.
         let listen = unsafe { read_text(listen_addr) }?;
         let is_server = flags & INIT_SERVER != 0;
-        let is_complete = match is_server {
-            true => methods.is_some() && listen.is_some(),
-            false => listen.is_none(),
+        let is_complete = if is_server {
+            methods.is_some() && listen.is_some()
+        } else {
+            listen.is_none()
         };
         if !is_complete {
             return Err(Code::EINVAL);

@@ -175,9 +175,10 @@ unsafe fn read_segments<T>(
         segments.push(segment(buffer, size, &build)?);
         sum = sum.checked_add(size).ok_or(Code::EINVAL)?;
     }
-    match sum == total {
-        true => Ok(segments),
-        false => Err(Code::EINVAL),
+    if sum == total {
+        Ok(segments)
+    } else {
+        Err(Code::EINVAL)
     }
 }
 

@@ -139,21 +139,21 @@ unsafe fn name_of(name: *const c_char, code: *const c_void) -> String {
     // SAFETY: zeros are a valid `Dl_info`, and the call has filled it.
     let dl_info = unsafe { dl_info.assume_init() };
     let offset = code.addr().wrapping_sub(dl_info.dli_fbase.addr());
-    let file = match dl_info.dli_fname.is_null() {
-        true => String::new(),
+    let file = if dl_info.dli_fname.is_null() {
+        String::new()
+    } else {
         // SAFETY: the loader's string, which ends with a zero.
-        false => unsafe { CStr::from_ptr(dl_info.dli_fname) }
+        unsafe { CStr::from_ptr(dl_info.dli_fname) }
             .to_string_lossy()
-            .into_owned(),
+            .into_owned()
     };
     let file = file.rsplit('/').next().unwrap_or_default();
-    match dl_info.dli_sname.is_null() {
-        true => format!("{file}+{offset:#x}"),
-        false => {
-            // SAFETY: as above.
-            let symbol = unsafe { CStr::from_ptr(dl_info.dli_sname) };
-            format!("{} ({file}+{offset:#x})", symbol.to_string_lossy())
-        }
+    if dl_info.dli_sname.is_null() {
+        format!("{file}+{offset:#x}")
+    } else {
+        // SAFETY: as above.
+        let symbol = unsafe { CStr::from_ptr(dl_info.dli_sname) };
+        format!("{} ({file}+{offset:#x})", symbol.to_string_lossy())
     }
 }
 

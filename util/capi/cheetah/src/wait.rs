@@ -89,10 +89,11 @@ unsafe extern "C" fn cheetah_timed_out(
     is_barrier: c_int,
 ) -> c_int {
     guarded(|| {
-        let operation = match operation.is_null() {
-            true => "wait".into(),
+        let operation = if operation.is_null() {
+            "wait".into()
+        } else {
             // SAFETY: the caller's promise.
-            false => unsafe { CStr::from_ptr(operation) }.to_string_lossy(),
+            unsafe { CStr::from_ptr(operation) }.to_string_lossy()
         };
         let elapsed = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
         let now = Instant::now();

@@ -70,9 +70,10 @@ fn allocate(size: usize, align: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(size: usize) -> *mut c_void {
     let large = allocate(size, ALIGN);
-    match large.is_null() {
-        true => next::malloc(size),
-        false => large,
+    if large.is_null() {
+        next::malloc(size)
+    } else {
+        large
     }
 }
 
@@ -138,15 +139,17 @@ pub unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     if is_resized {
         return ptr;
     }
-    let new = match is_own {
-        true => malloc(size),
-        false => allocate(size, ALIGN),
+    let new = if is_own {
+        malloc(size)
+    } else {
+        allocate(size, ALIGN)
     };
     if new.is_null() {
-        return match is_own {
-            true => new,
+        return if is_own {
+            new
+        } else {
             // SAFETY: the caller's promise; the memory is not the heap's.
-            false => unsafe { next::realloc(ptr, size) },
+            unsafe { next::realloc(ptr, size) }
         };
     }
     // SAFETY: the caller's promise.
@@ -202,9 +205,10 @@ pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
         Some(align) => allocate(size, align),
         None => ptr::null_mut(),
     };
-    match large.is_null() {
-        true => next::memalign(align, size),
-        false => large,
+    if large.is_null() {
+        next::memalign(align, size)
+    } else {
+        large
     }
 }
 
@@ -240,9 +244,10 @@ pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
 /// As malloc_usable_size(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(ptr: *mut c_void) -> usize {
-    match heap::owns(ptr.cast()) {
-        true => heap::usable_size(ptr.cast()).unwrap_or(0),
+    if heap::owns(ptr.cast()) {
+        heap::usable_size(ptr.cast()).unwrap_or(0)
+    } else {
         // SAFETY: the caller's promise; the memory is not the heap's.
-        false => unsafe { next::usable_size(ptr) },
+        unsafe { next::usable_size(ptr) }
     }
 }

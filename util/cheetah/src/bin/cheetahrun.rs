@@ -211,9 +211,10 @@ impl Run {
         let width = (self.children.len() - 1).to_string().len();
         let mut printers = Vec::new();
         for (rank, child) in self.children.iter_mut().enumerate() {
-            let name = match is_plain {
-                true => String::new(),
-                false => format!("[{rank:width$}] "),
+            let name = if is_plain {
+                String::new()
+            } else {
+                format!("[{rank:width$}] ")
             };
             if let Some(out) = child.stdout.take() {
                 printers.push(print(out, io::stdout(), name.clone(), Arc::clone(&lock)));

@@ -319,9 +319,10 @@ impl Controller {
     /// configuration has a limit.
     #[inline]
     pub fn wait(&self, bell: &Bell, value: i32) -> Result {
-        match bell.value() >= value {
-            true => Ok(()),
-            false => self.wait_until(bell, value, self.core().limit()),
+        if bell.value() >= value {
+            Ok(())
+        } else {
+            self.wait_until(bell, value, self.core().limit())
         }
     }
 
@@ -497,9 +498,10 @@ impl Controller {
     #[inline]
     fn next_ready(&self) -> Option<MatchedRequest<Action>> {
         let mut ready = self.0.ready.borrow_mut();
-        match ready.is_empty() {
-            true => None,
-            false => ready.pop_front(),
+        if ready.is_empty() {
+            None
+        } else {
+            ready.pop_front()
         }
     }
 
@@ -596,9 +598,10 @@ impl Controller {
     }
 
     fn check_outside(&self, operation: &'static str) -> Result {
-        match self.0.in_handler.get() {
-            true => Err(Error::InHandler(operation)),
-            false => Ok(()),
+        if self.0.in_handler.get() {
+            Err(Error::InHandler(operation))
+        } else {
+            Ok(())
         }
     }
 
@@ -616,11 +619,12 @@ impl Controller {
     }
 
     fn check_bell(&self, bell: &Bell) -> Result {
-        match self.core().is_own(bell) || !self.is_valid() {
-            true => Ok(()),
-            false => Err(Error::Garbled(
+        if self.core().is_own(bell) || !self.is_valid() {
+            Ok(())
+        } else {
+            Err(Error::Garbled(
                 "a bell of another controller cannot be rung here".to_owned(),
-            )),
+            ))
         }
     }
 

@@ -125,9 +125,10 @@ impl Core {
         let started = start::start(config)?;
         let (rank, size) = (started.engine.rank(), started.engine.size());
         let state = State::new(started.engine);
-        let cell = match config.has_thread {
-            true => StateCell::shared(state),
-            false => StateCell::unshared(state),
+        let cell = if config.has_thread {
+            StateCell::shared(state)
+        } else {
+            StateCell::unshared(state)
         };
         let thread = match &cell {
             StateCell::Shared(shared) => Some(Thread::start(shared)?),
@@ -399,9 +400,12 @@ impl Core {
         let target = InvokeTarget { to, port, bell };
         // SAFETY: passed on from the caller.
         let local = unsafe { Local::new(bytes, len) };
-        self.with_engine("ainvoke", |engine| match len <= engine.eager(to)? {
-            true => engine.invoke(&target, local.bytes()),
-            false => engine.invoke_bytes(&target, Bytes::Caller(local)),
+        self.with_engine("ainvoke", |engine| {
+            if len <= engine.eager(to)? {
+                engine.invoke(&target, local.bytes())
+            } else {
+                engine.invoke_bytes(&target, Bytes::Caller(local))
+            }
         })
     }
 
@@ -489,9 +493,12 @@ impl Core {
     /// # Errors
     /// When a context has failed.
     pub fn barrier_done(&self) -> Result<bool> {
-        self.with_engine("barrier", |engine| match engine.barrier_is_complete() {
-            true => Ok(true),
-            false => engine.wait_error(None).cloned().map_or(Ok(false), Err),
+        self.with_engine("barrier", |engine| {
+            if engine.barrier_is_complete() {
+                Ok(true)
+            } else {
+                engine.wait_error(None).cloned().map_or(Ok(false), Err)
+            }
         })
     }
 

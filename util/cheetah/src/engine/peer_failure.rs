@@ -61,9 +61,10 @@ impl Engine {
     #[cold]
     pub(super) fn fail_suspects(&mut self) {
         for (peer, error, since) in std::mem::take(&mut self.suspects) {
-            match since.elapsed() < DRAIN_TIME {
-                true => self.suspects.push((peer, error, since)),
-                false => self.fail_peer(peer, &error),
+            if since.elapsed() < DRAIN_TIME {
+                self.suspects.push((peer, error, since))
+            } else {
+                self.fail_peer(peer, &error)
             }
         }
     }

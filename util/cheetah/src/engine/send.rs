@@ -89,14 +89,13 @@ impl Engine {
 
     #[cold]
     pub(super) fn handle_send_error(&mut self, to: usize, errno: Errno) {
-        match net::is_peer_failure(errno) {
+        if net::is_peer_failure(errno) {
             // Earlier messages of the peer are handled first, because they may include a close
             // message.
-            true => {
-                let error = format!("a message to the context was refused: {errno}");
-                self.suspects.push((to, error, Instant::now()));
-            }
-            false => self.fail(self.operation_error(to, &errno.to_string())),
+            let error = format!("a message to the context was refused: {errno}");
+            self.suspects.push((to, error, Instant::now()));
+        } else {
+            self.fail(self.operation_error(to, &errno.to_string()))
         }
     }
 

@@ -215,10 +215,11 @@ impl Engine {
     /// Longest time that the context may park.
     pub(crate) fn max_park_time(&self) -> Duration {
         let has_no_pending = self.backlog.is_empty() && self.suspects.is_empty();
-        match has_no_pending && self.to_post.is_empty() {
-            true => Duration::from_millis(500),
+        if has_no_pending && self.to_post.is_empty() {
+            Duration::from_millis(500)
+        } else {
             // The fabric does not signal when there is room again.
-            false => Duration::from_micros(200),
+            Duration::from_micros(200)
         }
     }
 

@@ -79,9 +79,10 @@ impl HostAddresses {
             let (local, remote) = (self.fabrics.get(net), from.fabrics.get(net));
             local.map(|fabric| &fabric.provider) == remote.map(|fabric| &fabric.provider)
         };
-        let nets = match self.host == from.host {
-            true => 0..self.fabrics.len(),
-            false => 0..1,
+        let nets = if self.host == from.host {
+            0..self.fabrics.len()
+        } else {
+            0..1
         };
         let net = nets.rev().find(|&net| is_common(net))?;
         let fabric = &self.fabrics[net];

@@ -135,9 +135,10 @@ impl Children {
                     .map(|exit| format!("context {} {exit}", child.rank)),
             );
         }
-        match ended.is_empty() {
-            true => error,
-            false => Error::start(format!("{}: {error}", ended.join(", "))),
+        if ended.is_empty() {
+            error
+        } else {
+            Error::start(format!("{}: {error}", ended.join(", ")))
         }
     }
 
@@ -178,9 +179,10 @@ impl Child {
 
 impl ExitStatus {
     fn from_wait_status(status: i32) -> Self {
-        match libc::WIFSIGNALED(status) {
-            true => Self::Signal(libc::WTERMSIG(status)),
-            false => Self::Exit(libc::WEXITSTATUS(status)),
+        if libc::WIFSIGNALED(status) {
+            Self::Signal(libc::WTERMSIG(status))
+        } else {
+            Self::Exit(libc::WEXITSTATUS(status))
         }
     }
 }

@@ -154,9 +154,10 @@ impl ProviderChoice {
                 .filter_map(|name| open(Some(name)).ok())
                 .collect(),
         };
-        let nets = match nets.is_empty() {
-            true => vec![open(None)?],
-            false => nets,
+        let nets = if nets.is_empty() {
+            vec![open(None)?]
+        } else {
+            nets
         };
         let line = HostAddresses::from_nets(&nets)?.to_line();
         Ok((nets, line))

@@ -62,11 +62,12 @@ impl Manager {
         let response = response.trim_end().to_owned();
         let is_expected = field(&response, "cmd") == Some(expected)
             && field(&response, "rc").is_none_or(|code| code == "0");
-        match is_expected {
-            true => Ok(response),
-            false => Err(Error::start(format!(
+        if is_expected {
+            Ok(response)
+        } else {
+            Err(Error::start(format!(
                 "the process manager responded to {command:?} with {response:?}"
-            ))),
+            )))
         }
     }
 

@@ -319,12 +319,13 @@ pub(crate) fn join(
     match response.trim_end().split_once(' ') {
         Some(("all", lines)) => {
             let lines: Vec<_> = lines.split(' ').map(str::to_owned).collect();
-            match lines.len() == identity.size {
-                true => Ok(lines),
-                false => Err(Error::start(format!(
+            if lines.len() == identity.size {
+                Ok(lines)
+            } else {
+                Err(Error::start(format!(
                     "the rendezvous sent the addresses of {} contexts, not of {size}",
                     lines.len()
-                ))),
+                )))
             }
         }
         Some(("refused", reason)) => Err(Error::start(reason)),
@@ -339,9 +340,10 @@ fn read_line(from: &mut impl Stream, deadline: Instant) -> io::Result<String> {
     from.limit(left.max(Duration::from_millis(1)))?;
     let mut text = String::new();
     BufReader::new(from.take(LINE_MAX)).read_line(&mut text)?;
-    match text.ends_with('\n') {
-        true => Ok(text),
-        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    if text.ends_with('\n') {
+        Ok(text)
+    } else {
+        Err(io::ErrorKind::UnexpectedEof.into())
     }
 }
 

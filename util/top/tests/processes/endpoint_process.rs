@@ -258,8 +258,9 @@ fn handled_signals() -> String {
         .into_iter()
         .filter(|signal| mask >> (*signal as u64 - 1) & 1 == 1);
     let handled: Vec<&str> = handled.map(Signal::as_str).collect();
-    match handled.is_empty() {
-        true => "none".to_owned(),
-        false => handled.join(" "),
+    if handled.is_empty() {
+        "none".to_owned()
+    } else {
+        handled.join(" ")
     }
 }

@@ -113,9 +113,10 @@ impl Member {
         let coll = self.endpoint.ep.collective().unwrap();
         coll.barrier(group, OpFlags::DEFAULT, Context(2)).unwrap();
         let mut entry = [Entry::default()];
-        while match parks {
-            true => self.endpoint.cq().wait(&mut entry, None).unwrap(),
-            false => self.endpoint.cq().read(&mut entry).unwrap(),
+        while if parks {
+            self.endpoint.cq().wait(&mut entry, None).unwrap()
+        } else {
+            self.endpoint.cq().read(&mut entry).unwrap()
         } == 0
         {
             thread::yield_now();

@@ -18,7 +18,7 @@ use crate::completion::progress_list::ProgressList;
 use crate::domain::identity::{DomainId, OfDomain};
 use crate::fork_guard::ForkGuard;
 use crate::lock::{Lock, Mode};
-use crate::wait::{SPIN, WaitCondition, WaitObject};
+use crate::wait::{PollPolicy, WaitCondition, WaitObject};
 
 /// A completion queue for one or many endpoints.
 ///
@@ -61,11 +61,11 @@ impl CqRing {
     #[expect(unsafe_code, reason = "passes the promise about threads to the locks")]
     pub unsafe fn open(attr: &Attr, mode: Mode) -> Result<Arc<Self>, Error> {
         // SAFETY: passed on from the caller.
-        unsafe { Self::open_in_domain(attr, &DomainId::unnamed(), mode, SPIN) }
+        unsafe { Self::open_in_domain(attr, &DomainId::unnamed(), mode, PollPolicy::default()) }
     }
 
-    /// As [`Self::open`], for a domain; waiting threads poll for `spin` at most before they park,
-    /// unless the attributes specify a time.
+    /// As [`Self::open`], for a domain, whose threads poll with `policy`. A spin time in the attributes
+    /// takes precedence.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -77,13 +77,13 @@ impl CqRing {
         attr: &Attr,
         domain: &DomainId,
         mode: Mode,
-        spin: Duration,
+        policy: PollPolicy,
     ) -> Result<Arc<Self>, Error> {
         // SAFETY: the caller promises that no two threads use the queue at once; `read` and `push`
         // never take the store's lock while they hold it.
         let store = unsafe { Lock::with_mode(mode, Store::new()) };
         // SAFETY: as above; `Progress` must not use the queue that drives it except to push.
-        let endpoints = unsafe { ProgressList::new(mode) };
+        let endpoints = unsafe { ProgressList::new(mode, policy) };
         Ok(Arc::new(Self {
             fork_guard: ForkGuard::current(),
             domain: domain.clone(),
@@ -95,7 +95,7 @@ impl CqRing {
             wait_object: WaitObject::open(
                 "completion queue",
                 attr.wait_obj,
-                attr.spin_time.unwrap_or(spin),
+                attr.spin_time.unwrap_or(policy.spin),
             )?,
         }))
     }
@@ -302,7 +302,7 @@ impl CqRing {
             0 => BUDGET,
             capacity => capacity,
         };
-        self.endpoints.drive(budget, sink);
+        self.endpoints.poll(budget, sink);
     }
 
     /// Whether the queue stores neither a completion nor an error.
@@ -538,6 +538,28 @@ mod tests {
         cq.detach(&ep);
         assert_eq!(cq.read(&mut out), Ok(0));
         assert_eq!(Arc::strong_count(&ep), 1);
+    }
+
+    #[test]
+    fn reads_that_find_nothing_count_as_polls_in_vain() {
+        let cq = open(&Attr::default()).unwrap();
+        for polls in 1..4 {
+            assert_eq!(cq.read(&mut [Entry::default()]), Ok(0));
+            assert_eq!(cq.endpoints.polls_in_vain(), Some(polls));
+        }
+        let ep: Arc<dyn Progress> = Arc::new(Source(Arc::clone(&cq)));
+        cq.attach(&ep).unwrap();
+        assert_eq!(cq.read(&mut [Entry::default()]), Ok(1));
+        assert_eq!(cq.endpoints.polls_in_vain(), Some(0));
+    }
+
+    #[test]
+    #[expect(unsafe_code, reason = "calls an unsafe constructor")]
+    fn a_policy_can_forbid_yields() {
+        let (attr, policy) = (Attr::default(), PollPolicy::new(Duration::ZERO, false));
+        // SAFETY: the safe mode requires nothing.
+        let cq = unsafe { CqRing::open_in_domain(&attr, &DomainId::unnamed(), Mode::Safe, policy) };
+        assert_eq!(cq.unwrap().endpoints.polls_in_vain(), None);
     }
 
     #[test]

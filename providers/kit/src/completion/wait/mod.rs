@@ -6,6 +6,7 @@
 //! wake an endpoint is the provider's part.
 
 mod epoll_set;
+mod policy;
 mod spin;
 mod spin_hint;
 mod wait_object;
@@ -13,6 +14,8 @@ mod waiters;
 mod waiting;
 
 pub use super::progress::ArmOutcome;
+pub use policy::PollPolicy;
+pub(crate) use spin::SHARED_GAP;
 pub use spin::{SPIN, Spin, Spinning};
 pub use spin_hint::SpinHint;
 pub(crate) use wait_object::WaitObject;

@@ -165,7 +165,7 @@ impl Spin {
 }
 
 /// Another thread ran between two polls that are further apart than this.
-const SHARED_GAP: Duration = Duration::from_micros(5);
+pub(crate) const SHARED_GAP: Duration = Duration::from_micros(5);
 /// The cost of a switch to another thread and back.
 const SWITCH_COST: Duration = Duration::from_micros(1);
 /// Another thread that keeps the processor for this time between two polls computes instead of

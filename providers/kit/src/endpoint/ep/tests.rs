@@ -15,7 +15,7 @@ use crate::cq::{Progress, Sink};
 use crate::eq::Queue;
 use crate::lock::Mode;
 use crate::srx::{Envelope, Kind, Posted, Source};
-use crate::wait::SPIN;
+use crate::wait::PollPolicy;
 
 /// An address vector without addresses.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ fn open_cntr(events: Events) -> Arc<Cntr> {
     let mut attr = cntr::Attr::default();
     attr.events = events;
     // SAFETY: the safe mode requires nothing.
-    unsafe { Cntr::open_in_domain(&attr, domain(), Mode::Safe, SPIN) }.unwrap()
+    unsafe { Cntr::open_in_domain(&attr, domain(), Mode::Safe, PollPolicy::default()) }.unwrap()
 }
 
 fn open_cq() -> Arc<CqRing> {
@@ -101,7 +101,8 @@ fn open_cq() -> Arc<CqRing> {
 fn open_cq_of(domain: &DomainId, mode: Mode) -> Arc<CqRing> {
     // SAFETY: only one thread uses a queue under `Mode::Asserted`, until the queue is made
     // thread-safe.
-    unsafe { CqRing::open_in_domain(&cq::Attr::default(), domain, mode, SPIN) }.unwrap()
+    unsafe { CqRing::open_in_domain(&cq::Attr::default(), domain, mode, PollPolicy::default()) }
+        .unwrap()
 }
 
 fn bindings() -> Bindings {

@@ -42,10 +42,11 @@ pub(super) static CM: Table<OpsCm, Ep> = with_join(getname_table())
             // SAFETY: the C caller follows fi_connect(3), here and below.
             let data = unsafe { private_data(param, len) }?;
             let cm = connected(ep.enable()?)?;
-            let dest = match addr_ptr.is_null() {
-                true => ep.shared.draft().info.dest_addr.clone(),
+            let dest = if addr_ptr.is_null() {
+                ep.shared.draft().info.dest_addr.clone()
+            } else {
                 // SAFETY: as above.
-                false => Some(unsafe { addr::read(addr_ptr, ep.shared.format) }?.0),
+                Some(unsafe { addr::read(addr_ptr, ep.shared.format) }?.0)
             };
             cm.connect(&dest.ok_or(Errno::Inval)?, data)
         })

@@ -170,9 +170,10 @@ impl Ep {
     /// # Errors
     /// [`Errno::OpBadState`] before the half is enabled; the errors of [`Context::open`].
     fn use_half(&self, half: &Half) -> Result<&Arc<dyn Endpoint>> {
-        match half.is_enabled() {
-            true => self.open_context(half),
-            false => Err(Errno::OpBadState),
+        if half.is_enabled() {
+            self.open_context(half)
+        } else {
+            Err(Errno::OpBadState)
         }
     }
 

@@ -95,10 +95,11 @@ impl Ep {
         mut info: Info,
         handle: *mut Fid,
     ) -> Result<Self> {
-        let passive_ep = match handle.is_null() {
-            true => None,
+        let passive_ep = if handle.is_null() {
+            None
+        } else {
             // SAFETY: passed on from the caller.
-            false => unsafe { take_handle(&mut info, handle) }?,
+            unsafe { take_handle(&mut info, handle) }?
         };
         let shared = Shared::new(domain, domain_user, info);
         shared.draft().passive_ep = passive_ep;

@@ -37,10 +37,11 @@ pub(super) unsafe extern "C" fn getinfo<const MINOR: u8>(
         let node = unsafe { text(node) }?;
         // SAFETY: passed on from the caller.
         let service = unsafe { text(service) }?;
-        let (hints, handle) = match hints.is_null() {
-            true => (Hints::anything(), ptr::null_mut()),
+        let (hints, handle) = if hints.is_null() {
+            (Hints::anything(), ptr::null_mut())
+        } else {
             // SAFETY: passed on from the caller.
-            false => unsafe { read_hints(hints, layout::<MINOR>(version)) }?,
+            unsafe { read_hints(hints, layout::<MINOR>(version)) }?
         };
         let version = Version::from_raw(version);
         let infos = discover(version, node, service, flags, &hints)?;
@@ -136,10 +137,11 @@ pub(super) unsafe extern "C" fn dupinfo<const MINOR: u8>(
 ) -> *mut abi::Info {
     let mut copy = ptr::null_mut();
     guarded_unit(|| {
-        copy = match source.is_null() {
-            true => info::allocate_zeroed_info()?,
+        copy = if source.is_null() {
+            info::allocate_zeroed_info()?
+        } else {
             // SAFETY: passed on from the caller.
-            false => unsafe { info::copy(source, Abi::of_minor(MINOR)) }?,
+            unsafe { info::copy(source, Abi::of_minor(MINOR)) }?
         };
         Ok(())
     });

@@ -61,9 +61,10 @@ fn merge(env: BTreeMap<String, String>, file: &str) -> BTreeMap<String, String> 
     let prefer_file = env.get("FI_PREFER_SYSCONFIG").map(String::as_str);
     let is_file_preferred = matches!(prefer_file, Some("1" | "true" | "yes" | "on"));
     let settings = settings(file);
-    match is_file_preferred {
-        true => env.into_iter().chain(settings).collect(),
-        false => settings.into_iter().chain(env).collect(),
+    if is_file_preferred {
+        env.into_iter().chain(settings).collect()
+    } else {
+        settings.into_iter().chain(env).collect()
     }
 }
 

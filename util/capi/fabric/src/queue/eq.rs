@@ -174,9 +174,10 @@ unsafe fn write_event(
         } => (number::event::NOTIFY, entry(*handle, *context, *data)),
         Event::JoinComplete { context } => (number::event::JOIN_COMPLETE, entry(0, *context, 0)),
         Event::ConnReq { pep, info, data } => {
-            let info_c = match is_peek {
-                true => ptr::null_mut(),
-                false => info::allocate_info(info, request::allocate(info.handle))?,
+            let info_c = if is_peek {
+                ptr::null_mut()
+            } else {
+                info::allocate_info(info, request::allocate(info.handle))?
             };
             (
                 number::event::CONNREQ,
@@ -229,9 +230,10 @@ impl Eq {
     /// # Safety
     /// The caller follows fi_eq_readerr(3) and passes an entry of its API version.
     unsafe fn write_err_entry(&self, error: &ErrEntry, buf: *mut EqErrEntry) -> Result<usize> {
-        let entry_len = match self.version < Version::new(1, 5) {
-            true => ERR_DATA_SIZE_OFFSET,
-            false => size_of::<EqErrEntry>(),
+        let entry_len = if self.version < Version::new(1, 5) {
+            ERR_DATA_SIZE_OFFSET
+        } else {
+            size_of::<EqErrEntry>()
         };
         // SAFETY: passed on from the caller.
         let room = unsafe { last_error::program_buffer(buf, ERR_DATA_SIZE_OFFSET, entry_len) };

@@ -69,9 +69,10 @@ impl LastError {
     /// `buf` is NULL or points to `len` bytes.
     pub(crate) unsafe fn text(&self, number: c_int, buf: *mut c_char, len: usize) -> *const c_char {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = match last.number == number && !last.detail.is_empty() {
-            true => last.detail.as_ptr(),
-            false => crate::export::strerror(number),
+        let text = if last.number == number && !last.detail.is_empty() {
+            last.detail.as_ptr()
+        } else {
+            crate::export::strerror(number)
         };
         if !buf.is_null() && len > 0 {
             // SAFETY: both kinds of text end with a zero.

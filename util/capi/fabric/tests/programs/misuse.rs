@@ -133,9 +133,10 @@ impl Objects<'_> {
         // SAFETY: handles stay readable for 256 further closes, and a round opens fewer.
         let is_of_class = |fid: &&*mut Fid| unsafe { (***fid).fclass } == class;
         let candidates: Vec<_> = self.all.iter().filter(is_of_class).collect();
-        match candidates.is_empty() {
-            true => ptr::null_mut(),
-            false => *candidates[random.below(candidates.len())],
+        if candidates.is_empty() {
+            ptr::null_mut()
+        } else {
+            *candidates[random.below(candidates.len())]
         }
     }
 }

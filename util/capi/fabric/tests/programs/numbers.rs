@@ -357,9 +357,12 @@ const PRINTED: [(&str, &str); 15] = [
 
 /// The kind that prints an enumerator.
 fn kind_of(enumeration: &str, name: &str) -> Option<&'static str> {
-    let has_enumerator = |(_, prefix): &&(&str, &str)| match prefix.starts_with("FI_") {
-        true => enumeration != "fi_op" && name.starts_with(prefix),
-        false => enumeration == *prefix,
+    let has_enumerator = |(_, prefix): &&(&str, &str)| {
+        if prefix.starts_with("FI_") {
+            enumeration != "fi_op" && name.starts_with(prefix)
+        } else {
+            enumeration == *prefix
+        }
     };
     PRINTED.iter().find(has_enumerator).map(|(kind, _)| *kind)
 }

@@ -302,6 +302,13 @@ static void run_descriptors(void)
 	CHECK(heap->descriptor(location.serial) == -1);
 	for (int fd = 3; fd < 1024; fd++)
 		close(fd);
+	pid_t pid = fork();
+	if (pid == 0) {
+		int inherited = all_are(bytes, 3, MIB);
+		memset(bytes, 9, MIB);
+		_exit(!inherited);
+	}
+	CHECK(exit_code_of(pid) == 0 && all_are(bytes, 3, MIB));
 	unsigned char *new = malloc(40 * MIB);
 	memset(new, 4, 40 * MIB);
 	CHECK(is_offered(new, 40 * MIB, &other) && heap->descriptor(other.serial) >= 0);

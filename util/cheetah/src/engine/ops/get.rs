@@ -68,9 +68,10 @@ impl Engine {
     ) {
         let eager = self.nets[self.peers[from].net].eager() as u64;
         let mut bytes = Vec::new();
-        let is_mapped = match len <= eager {
-            true => memory::load(address, len as usize, &mut bytes).is_ok(),
-            false => memory::is_readable(address, len),
+        let is_mapped = if len <= eager {
+            memory::load(address, len as usize, &mut bytes).is_ok()
+        } else {
+            memory::is_readable(address, len)
         };
         if !is_mapped {
             let error = Error::bad_pointer(self.rank, address, len, "get");

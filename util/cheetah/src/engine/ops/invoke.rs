@@ -116,9 +116,10 @@ impl Engine {
             payload,
         };
         let fetch_queue = &mut self.peers[from].fetch_queue;
-        match fetch_queue.is_empty() {
-            true => self.inbox.push_back(invocation),
-            false => fetch_queue.push_back(QueuedInvocation::Ready(invocation)),
+        if fetch_queue.is_empty() {
+            self.inbox.push_back(invocation)
+        } else {
+            fetch_queue.push_back(QueuedInvocation::Ready(invocation))
         }
     }
 

@@ -213,9 +213,12 @@ pub(crate) unsafe fn query(
     // SAFETY: passed on from the caller.
     let request = *unsafe { required(attr.cast_const()) }?;
     let coll = Op::from_raw(coll).ok_or(Errno::OpNotSupp)?;
-    let check_number = |raw: u32, is_valid: bool| match is_valid || raw == VOID {
-        true => Ok(()),
-        false => Err(Errno::OpNotSupp),
+    let check_number = |raw: u32, is_valid: bool| {
+        if is_valid || raw == VOID {
+            Ok(())
+        } else {
+            Err(Errno::OpNotSupp)
+        }
     };
     let datatype = Datatype::from_raw(request.datatype);
     check_number(request.datatype, datatype.is_some())?;

@@ -70,10 +70,11 @@ impl QueuedWork {
         let request = unsafe { required(work) }?;
         // SAFETY: passed on from the caller.
         let cntr = unsafe { counter(request.triggering_cntr) }?;
-        let completion = match request.completion_cntr.is_null() {
-            true => None,
+        let completion = if request.completion_cntr.is_null() {
+            None
+        } else {
             // SAFETY: passed on from the caller.
-            false => Some(&unsafe { counter(request.completion_cntr) }?.inner),
+            Some(&unsafe { counter(request.completion_cntr) }?.inner)
         };
         let action = match request.op_type {
             number::work::CNTR_SET | number::work::CNTR_ADD => match completion {

@@ -58,13 +58,14 @@ impl Segment for IocMut {
 /// [`Errno::Inval`] for an invalid segment.
 #[inline(always)]
 pub(crate) fn check_segments<S: Segment>(segments: &[S]) -> Result<&[S]> {
-    match segments
+    if segments
         .iter()
         .take(CHECKED_SEGMENTS)
         .any(Segment::is_invalid)
     {
-        true => Err(Errno::Inval),
-        false => Ok(segments),
+        Err(Errno::Inval)
+    } else {
+        Ok(segments)
     }
 }
 

@@ -74,11 +74,12 @@ fn memory_of_a_program_is_initialised_before_it_is_borrowed() {
             let (queue, cq) = open_queue(entries, false);
             let (mut out, mut src) = ([GARBAGE; ROOM], [7; ROOM]);
             let buf = out.as_mut_ptr().cast();
-            let read_count = match wants_sources {
+            let read_count = if wants_sources {
                 // SAFETY: room for as many entries and sources.
-                true => unsafe { cq.readfrom_tagged(buf, ROOM, src.as_mut_ptr()) },
+                unsafe { cq.readfrom_tagged(buf, ROOM, src.as_mut_ptr()) }
+            } else {
                 // SAFETY: as above.
-                false => unsafe { cq.read_tagged(buf, ROOM) },
+                unsafe { cq.read_tagged(buf, ROOM) }
             };
             let expected = entries.min(ROOM);
             match expected {
