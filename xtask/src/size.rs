@@ -52,7 +52,7 @@ const PARTS: &[Part] = &[
         name: "kit",
         dirs: &["providers/kit"],
         budget: Some(11_500),
-        ceiling: 15_860,
+        ceiling: 15_950,
         reason: "Collectives (3,350 lines), telemetry (1,750), the forwarding layer (800), the \
                  key table (530) and the yields of polling threads (70) are shared by all providers.",
     },
@@ -88,7 +88,7 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 25_600,
+        ceiling: 25_700,
         reason: "",
     },
 ];
@@ -98,7 +98,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 119_000,
+    ceiling: 119_200,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };

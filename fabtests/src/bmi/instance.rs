@@ -82,14 +82,15 @@ impl MethodInstance {
 
     /// Allocates `count` buffers of `len` bytes.
     pub(super) fn buffers(&self, count: usize, len: usize) -> anyhow::Result<Vec<MessageBuffer>> {
-        let buffer = |_| match self.special {
-            true => {
+        let buffer = |_| {
+            if self.special {
                 let memory = self.bmi.memalloc(self.peer, len);
                 memory
                     .map(MessageBuffer::Special)
                     .context("BMI cannot allocate memory")
+            } else {
+                Pages::new(len).map(MessageBuffer::Pages)
             }
-            false => Pages::new(len).map(MessageBuffer::Pages),
         };
         (0..count).map(buffer).collect()
     }

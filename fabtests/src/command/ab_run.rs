@@ -61,9 +61,10 @@ pub fn run_in_turns(
                 runs[index].push(ns);
             }
         }
-        let benchmark = match a.program == b.program {
-            true => a.program.clone(),
-            false => format!("{} against {}", a.program, b.program),
+        let benchmark = if a.program == b.program {
+            a.program.clone()
+        } else {
+            format!("{} against {}", a.program, b.program)
         };
         points.push(Versus::of_runs(benchmark, size, &runs[0], &runs[1]));
     }

@@ -93,9 +93,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         bmi,
         raw,
     };
-    match args.json {
-        true => println!("{}", serde_json::to_string(&report)?),
-        false => report.print(),
+    if args.json {
+        println!("{}", serde_json::to_string(&report)?)
+    } else {
+        report.print()
     }
     Ok(())
 }
@@ -109,12 +110,13 @@ fn time_posts(args: &Args, posters: u16, time: Duration) -> anyhow::Result<()> {
     };
     let measure = |_| posts::measure(&args.provider, load, time);
     let runs: Vec<Times> = (0..args.reps).map(measure).collect::<Result<_, _>>()?;
-    match args.json {
-        true => println!(
+    if args.json {
+        println!(
             "{}",
             serde_json::json!({ "posters": posters, "runs": runs })
-        ),
-        false => runs.iter().for_each(print_times),
+        )
+    } else {
+        runs.iter().for_each(print_times)
     }
     Ok(())
 }

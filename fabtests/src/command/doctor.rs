@@ -36,9 +36,10 @@ enum HelperRole {
 /// The findings cannot be written as JSON.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let diagnosis = examine();
-    let text = match args.json {
-        true => serde_json::to_string(&diagnosis)? + "\n",
-        false => diagnosis.text(),
+    let text = if args.json {
+        serde_json::to_string(&diagnosis)? + "\n"
+    } else {
+        diagnosis.text()
     };
     output::print(&text);
     Ok(match (diagnosis.full_speed, diagnosis.works) {
@@ -96,8 +97,9 @@ impl Finding {
 /// Capitalises a text, unless it begins with the name of a call.
 fn capitalise(text: &str) -> String {
     let first = text.split_whitespace().next().unwrap_or_default();
-    match first.contains('_') || first.contains('/') {
-        true => text.to_owned(),
-        false => text[..1].to_uppercase() + &text[1..],
+    if first.contains('_') || first.contains('/') {
+        text.to_owned()
+    } else {
+        text[..1].to_uppercase() + &text[1..]
     }
 }

@@ -102,9 +102,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let result = args.run_tests(&entries, &manifest, selection.seed)?;
     args.report(&result, selection.seed)?;
-    Ok(match result.is_success() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    Ok(if result.is_success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     })
 }
 
@@ -121,9 +122,10 @@ impl Args {
         }
         Ok(Selection {
             set: self.set,
-            providers: match self.providers.is_empty() {
-                true => providers,
-                false => self.providers.clone(),
+            providers: if self.providers.is_empty() {
+                providers
+            } else {
+                self.providers.clone()
             },
             seed: self.seed.unwrap_or_else(new_seed),
             filters: self.filters.clone(),
@@ -164,9 +166,10 @@ impl Args {
                 &report::markdown(result, &set, seed, &self.rerun_options(seed)),
             )?;
         }
-        output::print(&match self.json {
-            true => report::json(result, &set, seed).to_string() + "\n",
-            false => report::summary(result),
+        output::print(&if self.json {
+            report::json(result, &set, seed).to_string() + "\n"
+        } else {
+            report::summary(result)
         });
         Ok(())
     }

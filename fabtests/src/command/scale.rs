@@ -39,9 +39,10 @@ pub struct ProcessArgs {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let timeout = Duration::from_secs(args.timeout.into());
     let report = measure(args.processes.into(), args.rounds, timeout)?;
-    let text = match args.json {
-        true => serde_json::to_string(&report)? + "\n",
-        false => report.text(),
+    let text = if args.json {
+        serde_json::to_string(&report)? + "\n"
+    } else {
+        report.text()
     };
     output::print(&text);
     Ok(())

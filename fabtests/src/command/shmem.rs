@@ -28,9 +28,10 @@ pub struct ProcessArgs {
 /// As [`shmem::run`].
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let totals = shmem::run(&args.config)?;
-    let text = match args.json {
-        true => serde_json::to_string(&totals)? + "\n",
-        false => totals.text(&args.config),
+    let text = if args.json {
+        serde_json::to_string(&totals)? + "\n"
+    } else {
+        totals.text(&args.config)
     };
     output::print(&text);
     Ok(())

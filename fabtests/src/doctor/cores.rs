@@ -56,12 +56,11 @@ pub(super) fn cores() -> Finding {
         )
         .advise("On a virtual machine, pin its processors to those of the host.");
     }
-    let meaning = match near > FAR_NS {
-        true => {
-            "these cores have no cache in common: small messages cost about that much, and \
+    let meaning = if near > FAR_NS {
+        "these cores have no cache in common: small messages cost about that much, and \
                  cores that share one would be faster"
-        }
-        false => "these cores are near each other",
+    } else {
+        "these cores are near each other"
     };
     Finding::good(NAME, found, meaning)
 }

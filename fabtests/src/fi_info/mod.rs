@@ -87,9 +87,10 @@ fn infos(args: &Args, registry: &Registry) -> Result<String, Error> {
         let infos: Vec<_> = found.iter().map(json::info).collect();
         return Ok(json::format(&json!({ "infos": infos })));
     }
-    let format_info: fn(&Info) -> String = match args.verbose || args.info.is_some() {
-        true => long,
-        false => short,
+    let format_info: fn(&Info) -> String = if args.verbose || args.info.is_some() {
+        long
+    } else {
+        short
     };
     Ok(found.iter().map(format_info).collect())
 }

@@ -45,9 +45,10 @@ impl Provider for Demo {
                     info.dest_addr = addr;
                 }
             }
-            match requested == EpType::Unspec || requested == ep_type {
-                true => Ok(info),
-                false => Err(Mismatch::new("ep_type", requested, ep_type).of(&info)),
+            if requested == EpType::Unspec || requested == ep_type {
+                Ok(info)
+            } else {
+                Err(Mismatch::new("ep_type", requested, ep_type).of(&info))
             }
         };
         Ok(vec![candidate(EpType::Rdm), candidate(EpType::Dgram)])

@@ -46,9 +46,10 @@ impl Pe {
             Heap::new(config),
             MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE,
         );
-        let memory = match config.special {
-            true => context.special_memory(heap.len(), access)?,
-            false => context.memory(heap.len(), access)?,
+        let memory = if config.special {
+            context.special_memory(heap.len(), access)?
+        } else {
+            context.memory(heap.len(), access)?
         };
         let incoming = context.count()?;
         memory.rights.count_writes(&incoming)?;

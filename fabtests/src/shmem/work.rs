@@ -220,9 +220,10 @@ impl<'a> Worker<'a> {
 
     /// Computes for a while without any call.
     fn compute(&mut self) -> anyhow::Result<()> {
-        let iterations = match self.random.once_in(20) {
-            true => 200_000,
-            false => self.random.below(5000),
+        let iterations = if self.random.once_in(20) {
+            200_000
+        } else {
+            self.random.below(5000)
         };
         (0..iterations).for_each(|_| spin_loop());
         Ok(())

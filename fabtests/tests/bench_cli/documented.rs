@@ -135,9 +135,12 @@ fn remote_memory_is_measured_on_request() {
     let report = run_json(&[
         "bench", "--bench", &list, "-S", "1,8,5000", "-I", "20", "--reps", "1", "--json",
     ]);
-    let sizes = |bench: &str| match bench.starts_with("atomic") {
-        true => &[8][..],
-        false => &[1, 8, 5000],
+    let sizes = |bench: &str| {
+        if bench.starts_with("atomic") {
+            &[8][..]
+        } else {
+            &[1, 8, 5000]
+        }
     };
     let points: Vec<_> = benches
         .iter()

@@ -174,19 +174,18 @@ impl Link {
     /// Receives a frame from any peer.
     pub(crate) fn recv(&self, frame: &mut Frame, is_control: bool, key: usize) -> Result {
         let iov = [IovMut::from_raw(frame.bytes.as_mut_ptr().cast(), FRAME)];
-        match is_control {
+        if is_control {
             // SAFETY: the frame is kept and not accessed until the completion of `key` is read.
-            true => unsafe { self.trecv(&iov, FiAddr::UNSPEC, CONTROL, key) },
-            false => {
-                let msg = msg::RecvMsg {
-                    iov: &iov,
-                    desc: &[Desc::NONE],
-                    src: FiAddr::UNSPEC,
-                    context: Context(key as u64),
-                };
-                // SAFETY: as above.
-                unsafe { self.ep.recvmsg(&msg, OpFlags::COMPLETION) }
-            }
+            unsafe { self.trecv(&iov, FiAddr::UNSPEC, CONTROL, key) }
+        } else {
+            let msg = msg::RecvMsg {
+                iov: &iov,
+                desc: &[Desc::NONE],
+                src: FiAddr::UNSPEC,
+                context: Context(key as u64),
+            };
+            // SAFETY: as above.
+            unsafe { self.ep.recvmsg(&msg, OpFlags::COMPLETION) }
         }
     }
 

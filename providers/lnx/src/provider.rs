@@ -83,12 +83,13 @@ impl Lnx {
             (requested.node, requested.service, requested.flags) =
                 (node, query.service, query.flags);
             let first = link.getinfo(&requested)?.into_iter().flatten().next();
-            Ok::<_, Error>(
-                first.and_then(|info| match query.flags.contains(InfoFlags::SOURCE) {
-                    true => info.src_addr,
-                    false => info.dest_addr,
-                }),
-            )
+            Ok::<_, Error>(first.and_then(|info| {
+                if query.flags.contains(InfoFlags::SOURCE) {
+                    info.src_addr
+                } else {
+                    info.dest_addr
+                }
+            }))
         };
         // A service is resolved without the node on the near link: there a host has one name, by
         // whatever address a peer calls it.
@@ -168,9 +169,10 @@ impl Provider for Lnx {
         if query.node.is_some() || query.service.is_some() {
             let resolved = self.resolve(query, host(&config.host))?;
             let resolved = resolved.map(|name| name.to_address());
-            match query.flags.contains(InfoFlags::SOURCE) {
-                true => info.src_addr = resolved,
-                false => info.dest_addr = resolved,
+            if query.flags.contains(InfoFlags::SOURCE) {
+                info.src_addr = resolved
+            } else {
+                info.dest_addr = resolved
             }
         }
         grant_auto_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
@@ -231,9 +233,12 @@ fn order(near: MsgOrder, far: MsgOrder) -> MsgOrder {
 
 /// The info of lnx over two links with these infos.
 fn info(near: &Info, far: &Info) -> Info {
-    let if_memory = |caps: Caps| match near.caps.intersection(far.caps).contains(MEMORY) {
-        true => caps,
-        false => Caps::empty(),
+    let if_memory = |caps: Caps| {
+        if near.caps.intersection(far.caps).contains(MEMORY) {
+            caps
+        } else {
+            Caps::empty()
+        }
     };
     let rma_and_atomic = Caps::RMA | Caps::ATOMIC;
     let tx_caps = Caps::MSG

@@ -116,9 +116,10 @@ impl Header {
             number: word(),
         };
         let has_bytes = matches!(kind, FrameKind::Hello | FrameKind::Msg | FrameKind::Tagged);
-        let is_valid = match has_bytes {
-            true => payload.len() == header.len,
-            false => payload.is_empty() && header.len <= isize::MAX as usize,
+        let is_valid = if has_bytes {
+            payload.len() == header.len
+        } else {
+            payload.is_empty() && header.len <= isize::MAX as usize
         };
         is_valid.then_some((header, payload))
     }

@@ -61,9 +61,10 @@ pub(crate) struct PostedOp {
 impl Contexts {
     /// The contexts of a domain.
     pub(crate) fn new(are_slots: bool) -> Self {
-        match are_slots {
-            true => Self::Slots(Slots::default()),
-            false => Self::Words,
+        if are_slots {
+            Self::Slots(Slots::default())
+        } else {
+            Self::Words
         }
     }
 

@@ -177,9 +177,10 @@ fn check_names(info: Info, query: &Query<'_>) -> Candidate {
             return Err(Mismatch::new(field, requested, has).of(&info));
         }
     }
-    match info.caps.contains(requested.caps) {
-        true => Ok(info),
-        false => Err(Mismatch::new("caps", requested.caps, info.caps).of(&info)),
+    if info.caps.contains(requested.caps) {
+        Ok(info)
+    } else {
+        Err(Mismatch::new("caps", requested.caps, info.caps).of(&info))
     }
 }
 

@@ -181,9 +181,10 @@ impl Matching {
     pub(crate) fn complete(&mut self, key: usize) -> Option<u64> {
         let message = self.unexpected.get_mut(key)?;
         message.state = PayloadState::Complete;
-        match message.acks_on_receive {
-            true => None,
-            false => message.number.take(),
+        if message.acks_on_receive {
+            None
+        } else {
+            message.number.take()
         }
     }
 

@@ -215,9 +215,10 @@ impl State {
 
     fn queue(&mut self, datagram: Datagram) {
         let is_injected = datagram.report.flags.contains(OpFlags::INJECT);
-        let body = match is_injected {
-            true => datagram.body.into_copied(),
-            false => datagram.body,
+        let body = if is_injected {
+            datagram.body.into_copied()
+        } else {
+            datagram.body
         };
         self.sends.push_back(Datagram { body, ..datagram });
         self.wake();
@@ -472,9 +473,10 @@ impl EndpointState for State {
         }
         // Input may be disabled because the queue was full; no event reports that it has room
         // again.
-        match self.receives.is_empty() || self.watched.contains(EpollFlags::EPOLLIN) {
-            true => ArmOutcome::UntilWoken,
-            false => ArmOutcome::AtMost(PARK_TIMEOUT),
+        if self.receives.is_empty() || self.watched.contains(EpollFlags::EPOLLIN) {
+            ArmOutcome::UntilWoken
+        } else {
+            ArmOutcome::AtMost(PARK_TIMEOUT)
         }
     }
 

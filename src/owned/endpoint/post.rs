@@ -168,10 +168,12 @@ impl Post {
                 (Family::Fetch | Family::Compare, _) => true,
             },
         };
-        match is_fetched {
-            false => Ok(Content(buf.len())),
-            true if operand.len() <= buf.capacity() => Ok(Content(operand.len())),
-            true => Err(Errno::TooSmall),
+        if !is_fetched {
+            Ok(Content(buf.len()))
+        } else if operand.len() <= buf.capacity() {
+            Ok(Content(operand.len()))
+        } else {
+            Err(Errno::TooSmall)
         }
     }
 

@@ -127,9 +127,10 @@ impl Arenas {
             count: size.div_ceil(PAGE),
             align: align.max(PAGE) / PAGE,
         };
-        let allocated = match size <= SHARED_MAX {
-            true => self.allocate_shared(request),
-            false => self.allocate_single(request),
+        let allocated = if size <= SHARED_MAX {
+            self.allocate_shared(request)
+        } else {
+            self.allocate_single(request)
         };
         if allocated.is_none() {
             // The commit of granted bytes may have failed.

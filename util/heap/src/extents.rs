@@ -134,9 +134,10 @@ impl<'a> Extents<'a> {
     fn fill(&mut self, first: usize, end: usize, is_used: bool) {
         for index in first / WORD..=(end - 1) / WORD {
             let mask = mask(index, first, end);
-            match is_used {
-                true => self.words[index] |= mask,
-                false => self.words[index] &= !mask,
+            if is_used {
+                self.words[index] |= mask
+            } else {
+                self.words[index] &= !mask
             }
         }
     }

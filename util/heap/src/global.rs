@@ -67,23 +67,23 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for SharedHeap<A> {
 
     #[inline]
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        match heap::owns(ptr) {
+        if heap::owns(ptr) {
             // SAFETY: the caller's promise; the heap recognizes its own allocations.
-            true => unsafe { heap::free(ptr) },
+            unsafe { heap::free(ptr) }
+        } else {
             // SAFETY: the caller's promise; all other allocations are `next`'s.
-            false => unsafe { self.next.dealloc(ptr, layout) },
+            unsafe { self.next.dealloc(ptr, layout) }
         }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         let is_large = new_size >= heap::threshold();
-        match heap::owns(ptr) {
+        match (heap::owns(ptr), is_large) {
             // SAFETY: the caller's promise; the heap recognizes its own allocations.
-            true if is_large && unsafe { heap::resize(ptr, new_size) } => return ptr,
-            true => {}
+            (true, true) if unsafe { heap::resize(ptr, new_size) } => return ptr,
             // SAFETY: the caller's promise; all other allocations are `next`'s.
-            false if !is_large => return unsafe { self.next.realloc(ptr, layout, new_size) },
-            false => {}
+            (false, false) => return unsafe { self.next.realloc(ptr, layout, new_size) },
+            _ => {}
         }
         // SAFETY: the caller promises that the new size, rounded up to the alignment, is valid.
         let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };

@@ -108,9 +108,10 @@ impl Client {
     /// The heap in use: the program's own, or else that of `libselvedge_heap.so`.
     #[inline]
     fn table(&self) -> Option<&'static Table> {
-        match heap::is_used() {
-            true => Some(&TABLE),
-            false => self.preloaded,
+        if heap::is_used() {
+            Some(&TABLE)
+        } else {
+            self.preloaded
         }
     }
 

@@ -32,12 +32,13 @@ impl Baseline {
             .iter()
             .map(|provider| provider.name())
             .collect();
-        match names.contains(&name) {
-            true => Ok(Self::Provider(name.to_owned())),
-            false => bail!(
+        if names.contains(&name) {
+            Ok(Self::Provider(name.to_owned()))
+        } else {
+            bail!(
                 "--against {name}: choose libfabric, bmi, {}",
                 names.join(", ")
-            ),
+            )
         }
     }
 }

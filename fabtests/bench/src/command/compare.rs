@@ -70,18 +70,17 @@ impl OutcomeArgs {
         let worse = |point: &&Versus| factor.is_some_and(|factor| point.is_worse_than(factor));
         let Comparison { a, b, points } = comparison;
         let worse: Vec<_> = points.iter().filter(worse).collect();
-        let text = match self.json {
-            true => {
-                let mean = mean_ratio(points);
-                json!({ "a": a, "b": b, "points": points, "geometric_mean": mean }).to_string()
-                    + "\n"
-            }
-            false => format!("A: {a}\nB: {b}\n") + &format_tables(points) + &too_slow_lines(&worse),
+        let text = if self.json {
+            let mean = mean_ratio(points);
+            json!({ "a": a, "b": b, "points": points, "geometric_mean": mean }).to_string() + "\n"
+        } else {
+            format!("A: {a}\nB: {b}\n") + &format_tables(points) + &too_slow_lines(&worse)
         };
         output::print(&text);
-        match worse.is_empty() {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::FAILURE,
+        if worse.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
         }
     }
 }

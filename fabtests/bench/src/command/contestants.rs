@@ -240,8 +240,9 @@ fn config_name(count: u16, noun: &str, order: &OpenOrder) -> String {
     } else {
         noun
     };
-    match config.is_empty() {
-        true => format!("{count} {noun}"),
-        false => format!("{count} {noun}, {config}"),
+    if config.is_empty() {
+        format!("{count} {noun}")
+    } else {
+        format!("{count} {noun}, {config}")
     }
 }

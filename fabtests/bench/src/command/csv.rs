@@ -49,9 +49,10 @@ fn quoted(text: &str) -> String {
 
 /// Formats a finite number; returns an empty text for an infinity or NaN.
 fn figure(value: f64) -> String {
-    match value.is_finite() {
-        true => format!("{value:.4}"),
-        false => String::new(),
+    if value.is_finite() {
+        format!("{value:.4}")
+    } else {
+        String::new()
     }
 }
 

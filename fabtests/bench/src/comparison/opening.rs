@@ -39,9 +39,10 @@ impl Opening {
             ..OpenOrder::plain(Some(provider.to_owned()), 1, SIZE)
         };
         let bench = BenchOrder {
-            bench: match datagrams {
-                true => Bench::MsgPingpong,
-                false => Bench::TaggedPingpong,
+            bench: if datagrams {
+                Bench::MsgPingpong
+            } else {
+                Bench::TaggedPingpong
             },
             size: SIZE,
             counts: Counts {

@@ -51,9 +51,10 @@ impl Plan {
 
     /// The order for one run of a point.
     pub fn order(&self, point: Point) -> BenchOrder {
-        let window = match self.datagrams {
-            true => datagram_window(self.window, point.size),
-            false => fitting_window(self.window, point.size),
+        let window = if self.datagrams {
+            datagram_window(self.window, point.size)
+        } else {
+            fitting_window(self.window, point.size)
         };
         let mut counts = if point.bench.is_windowed() {
             window_counts(point.size * window)

@@ -68,12 +68,13 @@ pub fn compare_reports(a: &Report, b: &Report) -> Comparison {
     let has_several_contestants = a_names.len() > 1;
     let points = pairs.iter().map(|(row, other)| {
         let point = Versus::from_rows(row, other);
-        match has_several_contestants {
-            true => Versus {
+        if has_several_contestants {
+            Versus {
                 label: format!("{}, {}", point.label, row.provider),
                 ..point
-            },
-            false => point,
+            }
+        } else {
+            point
         }
     });
     Comparison {

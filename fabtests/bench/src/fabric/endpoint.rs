@@ -100,9 +100,10 @@ impl BenchEndpoint {
             config: order.config,
             unmatched_buf: Pages::new(64)?,
             idle_peers: None,
-            region: match order.remote {
-                true => Some(TargetRegion::new(&*domain, buffer_len)?),
-                false => None,
+            region: if order.remote {
+                Some(TargetRegion::new(&*domain, buffer_len)?)
+            } else {
+                None
             },
         })
     }
@@ -296,9 +297,10 @@ pub(crate) fn discover(order: &OpenOrder) -> anyhow::Result<Info> {
 #[expect(unsafe_code, reason = "the promise that removes locks")]
 fn hints(order: &OpenOrder) -> Hints {
     let mut hints = Hints::new()
-        .ep_type(match order.datagrams {
-            true => EpType::Dgram,
-            false => EpType::Rdm,
+        .ep_type(if order.datagrams {
+            EpType::Dgram
+        } else {
+            EpType::Rdm
         })
         .caps(caps(order))
         .rx_size(2 * order.window)
@@ -319,9 +321,10 @@ fn caps(order: &OpenOrder) -> Caps {
         return Caps::MSG;
     }
     let messages = Caps::MSG | Caps::TAGGED;
-    match order.remote {
-        true => messages | Caps::RMA | Caps::ATOMIC,
-        false => messages,
+    if order.remote {
+        messages | Caps::RMA | Caps::ATOMIC
+    } else {
+        messages
     }
 }
 

@@ -23,9 +23,10 @@ pub struct Steps {
 impl Progress {
     /// Selects a bar if standard error is a terminal, and lines otherwise.
     pub fn on_stderr() -> Self {
-        match std::io::stderr().is_terminal() {
-            true => Self::Bar,
-            false => Self::Lines,
+        if std::io::stderr().is_terminal() {
+            Self::Bar
+        } else {
+            Self::Lines
         }
     }
 

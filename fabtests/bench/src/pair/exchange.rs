@@ -83,13 +83,12 @@ pub(crate) fn run<M: Messages>(
     let [first, spare] = rx;
     process.post_receive(first)?;
     process.rx = Some(spare);
-    let timing = round_trips(clock, params.counts, || match params.is_active {
-        true => {
+    let timing = round_trips(clock, params.counts, || {
+        if params.is_active {
             process.send()?;
             process.post_free_receive()?;
             process.receive()
-        }
-        false => {
+        } else {
             process.receive()?;
             process.send()?;
             process.post_free_receive()

@@ -57,9 +57,10 @@ impl OwnedEndpoint {
 
     /// Allocates `count` buffers of `size` bytes and touches every page.
     fn buffers(&self, count: usize, size: usize) -> anyhow::Result<Vec<Buf>> {
-        let pool = match self.special {
-            true => Pool::special(&*self.domain, size, count, &alloc::Attr::default())?,
-            false => Pool::new(&*self.domain, size, count)?,
+        let pool = if self.special {
+            Pool::special(&*self.domain, size, count, &alloc::Attr::default())?
+        } else {
+            Pool::new(&*self.domain, size, count)?
         };
         let buffer = |_| {
             let mut buf = pool
@@ -171,18 +172,24 @@ impl<const IS_TAGGED: bool> Messages for OwnedMessages<'_, IS_TAGGED> {
 
     #[inline]
     fn post_recv(&mut self, buf: Buf) -> anyhow::Result<()> {
-        self.post(buf, "receive", |ep, buf| match IS_TAGGED {
-            true => ep.trecv(buf, FiAddr::UNSPEC, TAG, RECEIVED),
-            false => ep.recv(buf, FiAddr::UNSPEC, RECEIVED),
+        self.post(buf, "receive", |ep, buf| {
+            if IS_TAGGED {
+                ep.trecv(buf, FiAddr::UNSPEC, TAG, RECEIVED)
+            } else {
+                ep.recv(buf, FiAddr::UNSPEC, RECEIVED)
+            }
         })
     }
 
     #[inline]
     fn post_send(&mut self, buf: Buf) -> anyhow::Result<()> {
         let peer = self.endpoint.peer;
-        self.post(buf, "send", |ep, buf| match IS_TAGGED {
-            true => ep.tsend(buf, peer, TAG, SENT),
-            false => ep.send(buf, peer, SENT),
+        self.post(buf, "send", |ep, buf| {
+            if IS_TAGGED {
+                ep.tsend(buf, peer, TAG, SENT)
+            } else {
+                ep.send(buf, peer, SENT)
+            }
         })
     }
 
@@ -190,9 +197,10 @@ impl<const IS_TAGGED: bool> Messages for OwnedMessages<'_, IS_TAGGED> {
     fn inject(&mut self, message: &Buf) -> anyhow::Result<()> {
         let OwnedEndpoint { ep, peer, .. } = self.endpoint;
         loop {
-            let injected = match IS_TAGGED {
-                true => ep.tinject(message, *peer, TAG, None),
-                false => ep.inject(message, *peer, None),
+            let injected = if IS_TAGGED {
+                ep.tinject(message, *peer, TAG, None)
+            } else {
+                ep.inject(message, *peer, None)
             };
             match injected {
                 Ok(()) => return Ok(()),

@@ -35,9 +35,10 @@ impl Axis {
             (f64::INFINITY, f64::NEG_INFINITY),
             |(low, high), position| (low.min(position), high.max(position)),
         );
-        let (low, high) = match low <= high {
-            true => scale.widen(low, high),
-            false => (0.0, 1.0),
+        let (low, high) = if low <= high {
+            scale.widen(low, high)
+        } else {
+            (0.0, 1.0)
         };
         Self {
             scale,

@@ -26,9 +26,10 @@ pub fn pictures(reports: &[Report]) -> Vec<Picture> {
             machine.cpu, machine.cores, machine.kernel
         )
     });
-    let machine = match reports.iter().any(|report| report.partial) {
-        true => machine + "; partial: the run was interrupted",
-        false => machine,
+    let machine = if reports.iter().any(|report| report.partial) {
+        machine + "; partial: the run was interrupted"
+    } else {
+        machine
     };
     let against_size = FIGURES.iter().filter_map(|figure| {
         let chart = figure.chart(&rows, &machine)?;

@@ -125,9 +125,10 @@ impl Server {
             counts.count(src.0);
             self.unsent.push_back((src, entry.data));
         }
-        match entry.flags.contains(CompletionFlags::MULTI_RECV) {
-            true => self.post_buffer(entry.context.0 as usize),
-            false => Ok(()),
+        if entry.flags.contains(CompletionFlags::MULTI_RECV) {
+            self.post_buffer(entry.context.0 as usize)
+        } else {
+            Ok(())
         }
     }
 
@@ -161,9 +162,10 @@ impl server::Server for Server {
     }
 
     fn serve_requests(&mut self, counts: &mut Counts) -> anyhow::Result<()> {
-        let idle = match self.unsent.is_empty() {
-            true => IDLE,
-            false => Duration::ZERO,
+        let idle = if self.unsent.is_empty() {
+            IDLE
+        } else {
+            Duration::ZERO
         };
         match self.endpoint.read(idle) {
             Ok(count) => {

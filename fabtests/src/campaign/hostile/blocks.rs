@@ -94,17 +94,17 @@ pub(super) fn announce_and_release(
     let (began, mut stats) = (Instant::now(), AttackStats::default());
     while began.elapsed() < DURATION && !peer.is_cut_off() {
         let block = stats.inputs / 2 + 1;
-        let is_sent = match stats.inputs.is_multiple_of(2) {
-            true => {
-                let fields = [block, block << 20, LEN, 0];
-                peer.socket
-                    .try_send(&packet(BLOCK, &fields), &[memory.fd()])
-            }
-            false => peer.socket.try_send(&packet(RELEASE, &[block]), &[]),
+        let is_sent = if stats.inputs.is_multiple_of(2) {
+            let fields = [block, block << 20, LEN, 0];
+            peer.socket
+                .try_send(&packet(BLOCK, &fields), &[memory.fd()])
+        } else {
+            peer.socket.try_send(&packet(RELEASE, &[block]), &[])
         };
-        match is_sent {
-            true => stats.inputs += 1,
-            false => progress()?,
+        if is_sent {
+            stats.inputs += 1
+        } else {
+            progress()?
         }
     }
     stats.is_cut_off = peer.is_cut_off();

@@ -96,17 +96,19 @@ impl ForgedMemory {
             let field = random.below(4) as usize;
             fields[field] = mutate(random, fields[field]);
         }
-        let fd = match random.once_in(6) {
-            true => self.table.fd(),
-            false => self.block.fd(),
+        let fd = if random.once_in(6) {
+            self.table.fd()
+        } else {
+            self.block.fd()
         };
         socket.send(&packet(BLOCK, &fields), &[fd]);
     }
 
     fn send_release(&self, socket: &PeerSocket, random: &mut Random) {
-        let block = match random.once_in(8) {
-            true => number(random),
-            false => self.blocks,
+        let block = if random.once_in(8) {
+            number(random)
+        } else {
+            self.blocks
         };
         socket.send(&packet(RELEASE, &[block]), &[]);
     }

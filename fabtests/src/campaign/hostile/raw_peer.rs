@@ -75,13 +75,14 @@ impl RawPeer {
         random: &mut Random,
         mut progress: impl FnMut() -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
-        let sizes = match random.once_in(4) {
-            true => Sizes {
+        let sizes = if random.once_in(4) {
+            Sizes {
                 commands: *random.pick(&COMMANDS),
                 responses: 512,
                 pool: *random.pick(&POOLS),
-            },
-            false => Sizes::DEFAULT,
+            }
+        } else {
+            Sizes::DEFAULT
         };
         let outbox = RawMemory::create(sizes.total(), outbox_seals())?;
         write_header(&outbox, sizes);
@@ -273,9 +274,10 @@ impl RawPeer {
         words[1] = 7 | 2 << 8 | 1 << 16 | 1 << 32;
         words[2] = self.pick_id(random) | 8 << 32;
         let stamp = (self.sent + 1) << 32;
-        let other = match random.flip() {
-            true => 0,
-            false => stamp | random.below(10),
+        let other = if random.flip() {
+            0
+        } else {
+            stamp | random.below(10)
         };
         self.fill(words);
         for _ in 0..RETRACTIONS {
@@ -324,9 +326,10 @@ impl RawPeer {
     /// Commits a response to one of the target's operations, or to none.
     fn respond(&mut self, random: &mut Random) {
         let next_operation_id = self.pick_id(random);
-        let status = match random.once_in(6) {
-            true => number(random) & 0xffff_ffff,
-            false => *random.pick(&[0, 1, 2, 2, 2, 3, 4, 4 | 12 << 8]),
+        let status = if random.once_in(6) {
+            number(random) & 0xffff_ffff
+        } else {
+            *random.pick(&[0, 1, 2, 2, 2, 3, 4, 4 | 12 << 8])
         };
         let entry =
             self.sizes.responses_offset() / 8 + (self.answered as usize % self.sizes.responses) * 2;
@@ -338,9 +341,10 @@ impl RawPeer {
 
     /// The identifier of one of the target's operations, or any number.
     fn pick_id(&self, random: &mut Random) -> u64 {
-        match self.received_ids.is_empty() || random.once_in(4) {
-            true => number(random) & 0xffff_ffff,
-            false => *random.pick(&self.received_ids),
+        if self.received_ids.is_empty() || random.once_in(4) {
+            number(random) & 0xffff_ffff
+        } else {
+            *random.pick(&self.received_ids)
         }
     }
 
@@ -350,13 +354,15 @@ impl RawPeer {
         let Some(bounce) = &self.bounce else {
             return self.make_bounce();
         };
-        let len = match random.once_in(10) {
-            true => number(random) & 0xffff_ffff,
-            false => random.below(SEGMENT as u64 + 1),
+        let len = if random.once_in(10) {
+            number(random) & 0xffff_ffff
+        } else {
+            random.below(SEGMENT as u64 + 1)
         };
-        let segment = match random.once_in(10) {
-            true => number(random) & 0xffff_ffff,
-            false => random.below(SEGMENTS as u64),
+        let segment = if random.once_in(10) {
+            number(random) & 0xffff_ffff
+        } else {
+            random.below(SEGMENTS as u64)
         };
         let next_operation_id = self.next_id.saturating_sub(random.below(4)) & 0xffff_ffff;
         let entry = (self.announced as usize % SEGMENTS) * 2;

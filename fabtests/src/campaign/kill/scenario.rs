@@ -226,15 +226,13 @@ impl Scenario {
                 );
                 // A target that is killed during a copy has written a part of the bytes.
                 let may_be_torn = memory_kind == MemoryKind::Special || len > 4096;
-                let is_good = match is_done {
-                    true => *found == *after,
-                    false if may_be_torn && access == Access::Write => {
-                        let pairs = found.iter().zip(&after);
-                        pairs
-                            .into_iter()
-                            .all(|(found, byte)| found == byte || *found == BLANK)
-                    }
-                    false => *found == *before || *found == *after,
+                let is_good = if is_done {
+                    *found == *after
+                } else if may_be_torn && access == Access::Write {
+                    let mut pairs = found.iter().zip(&after);
+                    pairs.all(|(found, byte)| found == byte || *found == BLANK)
+                } else {
+                    *found == *before || *found == *after
                 };
                 ensure!(
                     is_good,

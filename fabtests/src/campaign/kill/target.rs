@@ -101,9 +101,10 @@ impl Target {
             mark()?;
             // The queues are empty, so there is room.
             self.endpoint.send_bytes(kind, self.partner, bytes, stamp)?;
-            let outcome = match kind.is_injected() {
-                true => None,
-                false => Some(self.poll_completion()?),
+            let outcome = if kind.is_injected() {
+                None
+            } else {
+                Some(self.poll_completion()?)
             };
             mark()?;
             outcome.map_or(Ok(()), |outcome| check(&outcome, stamp))?;

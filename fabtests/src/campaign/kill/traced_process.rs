@@ -121,9 +121,10 @@ impl TracedProcess {
     /// # Errors
     /// The process has ended.
     pub(crate) fn resume(&mut self) -> anyhow::Result<()> {
-        match self.is_traced {
-            true => ptrace::cont(self.process.pid(), None).context("PTRACE_CONT"),
-            false => self.process.signal(Signal::SIGCONT),
+        if self.is_traced {
+            ptrace::cont(self.process.pid(), None).context("PTRACE_CONT")
+        } else {
+            self.process.signal(Signal::SIGCONT)
         }
     }
 

@@ -60,9 +60,10 @@ const LARGEST_INJECT: usize = 4096;
 pub(crate) fn kind_and_len(number: u32) -> (Kind, usize) {
     let (number, sizes) = (number as usize, SIZES.len());
     let (len, kind) = (SIZES[number % sizes], KINDS[number / sizes % KINDS.len()]);
-    match kind.is_injected() {
-        true => (kind, len.min(LARGEST_INJECT)),
-        false => (kind, len),
+    if kind.is_injected() {
+        (kind, len.min(LARGEST_INJECT))
+    } else {
+        (kind, len)
     }
 }
 
@@ -134,9 +135,10 @@ impl Restarted {
         let mut timeout = Timeout::new("room for the messages of a stream");
         while self.sent < count || !self.outstanding.is_empty() {
             let before = (self.sent, self.outstanding.len());
-            match self.sent < count {
-                true => self.step()?,
-                false => self.take_completions()?,
+            if self.sent < count {
+                self.step()?
+            } else {
+                self.take_completions()?
             }
             if before != (self.sent, self.outstanding.len()) {
                 timeout.renew();

@@ -106,9 +106,10 @@ impl Lines {
             Outcome::Skip(_) => 33,
             _ => 31,
         };
-        match self.colours {
-            true => format!("\x1b[{colour}m{word:<7}\x1b[0m"),
-            false => format!("{word:<7}"),
+        if self.colours {
+            format!("\x1b[{colour}m{word:<7}\x1b[0m")
+        } else {
+            format!("{word:<7}")
         }
     }
 

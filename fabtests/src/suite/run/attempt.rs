@@ -39,9 +39,10 @@ pub(super) fn run_entry(
         seconds: start.elapsed().as_secs_f64(),
         checks: attempt.checks,
         bytes: attempt.bytes,
-        output: match outcome.is_bad() {
-            true => attempt.members.iter().map(Member::printed).collect(),
-            false => Vec::new(),
+        output: if outcome.is_bad() {
+            attempt.members.iter().map(Member::printed).collect()
+        } else {
+            Vec::new()
         },
         outcome,
         noticed,
@@ -265,9 +266,10 @@ impl<'a> Attempt<'a> {
         if !files.is_empty() {
             return Outcome::Leak(format!("the test has left {files} behind"));
         }
-        match self.entry.counts_checks && self.checks == 0 {
-            true => Outcome::Fail("nothing was checked".to_owned()),
-            false => Outcome::Pass,
+        if self.entry.counts_checks && self.checks == 0 {
+            Outcome::Fail("nothing was checked".to_owned())
+        } else {
+            Outcome::Pass
         }
     }
 
@@ -363,9 +365,10 @@ impl Placeholders {
     }
 
     fn host(&self, index: usize) -> &'static str {
-        match self.has_hosts {
-            true => Hosts::address(index),
-            false => "127.0.0.1",
+        if self.has_hosts {
+            Hosts::address(index)
+        } else {
+            "127.0.0.1"
         }
     }
 

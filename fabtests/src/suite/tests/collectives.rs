@@ -46,9 +46,10 @@ fn no_member_leaves_a_barrier_early(ctx: &mut TestContext) -> Result {
     let group = joiner.join(&all)?;
     for round in 0..ctx.scale(9, 90) {
         let is_last = round % ctx.count() == ctx.me();
-        let posted_early = match is_last {
-            true => None,
-            false => Some(joiner.post(&group, &CollectiveCall::barrier())?),
+        let posted_early = if is_last {
+            None
+        } else {
+            Some(joiner.post(&group, &CollectiveCall::barrier())?)
         };
         ctx.barrier()?;
         joiner.endpoint.settle()?;

@@ -61,17 +61,16 @@ pub(super) fn run(channel: &mut Channel, table: &mut Table, size: usize) -> anyh
         }
         let batch = window.min(limit - done);
         let is_last = done + batch == total;
-        match channel.is_client() {
-            true => send_window(channel, size, batch)?,
-            false => {
-                receive_window(channel, batch, is_last)?;
-                let arrived = channel.arrived;
-                if channel.options.verify {
-                    channel.check_window(arrived - batch as u64..arrived, size, at_rest)?;
-                }
-                channel.post_or_inject(ACK, channel.inject_size())?;
-                channel.await_sends()?;
+        if channel.is_client() {
+            send_window(channel, size, batch)?
+        } else {
+            receive_window(channel, batch, is_last)?;
+            let arrived = channel.arrived;
+            if channel.options.verify {
+                channel.check_window(arrived - batch as u64..arrived, size, at_rest)?;
             }
+            channel.post_or_inject(ACK, channel.inject_size())?;
+            channel.await_sends()?;
         }
         done += batch;
     }
@@ -89,9 +88,10 @@ fn send_window(channel: &mut Channel, size: usize, window: usize) -> anyhow::Res
     let inject_size = channel.inject_size();
     let more = channel.options.more && size > inject_size;
     for number in 1..=window {
-        match more && number < window {
-            true => channel.post_send(size, OpFlags::DEFAULT | OpFlags::MORE)?,
-            false => channel.post_or_inject(size, inject_size)?,
+        if more && number < window {
+            channel.post_send(size, OpFlags::DEFAULT | OpFlags::MORE)?
+        } else {
+            channel.post_or_inject(size, inject_size)?
         }
     }
     channel.await_sends()?;
@@ -108,9 +108,10 @@ fn send_window(channel: &mut Channel, size: usize, window: usize) -> anyhow::Res
 fn receive_window(channel: &mut Channel, window: usize, is_last: bool) -> anyhow::Result<()> {
     let last = channel.arrived + window as u64;
     for number in 1..=window {
-        match is_last && number == window {
-            true => channel.prepost()?,
-            false => channel.post_slot()?,
+        if is_last && number == window {
+            channel.prepost()?
+        } else {
+            channel.post_slot()?
         }
     }
     channel.await_messages(last)

@@ -63,9 +63,10 @@ fn open(
 
 /// Binds the process to a core of `--pin-core`: the server to the first, the client to the last.
 fn pin(options: &Options) -> anyhow::Result<()> {
-    let core = match options.is_client() {
-        true => options.cores.last(),
-        false => options.cores.first(),
+    let core = if options.is_client() {
+        options.cores.last()
+    } else {
+        options.cores.first()
     };
     core.map_or(Ok(()), |core| cpu::pin(*core))
 }

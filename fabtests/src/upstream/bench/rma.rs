@@ -104,9 +104,10 @@ fn run_all(
         shared,
         remote,
         slots: 1,
-        flags: match options.verify {
-            true => OpFlags::DEFAULT | OpFlags::DELIVERY_COMPLETE,
-            false => OpFlags::DEFAULT,
+        flags: if options.verify {
+            OpFlags::DEFAULT | OpFlags::DELIVERY_COMPLETE
+        } else {
+            OpFlags::DEFAULT
         },
         posted: 0,
         completed: 0,
@@ -273,9 +274,10 @@ impl RmaBench {
     }
 
     fn window_len(&self) -> usize {
-        match self.verify() {
-            true => self.slots,
-            false => self.channel.options.window,
+        if self.verify() {
+            self.slots
+        } else {
+            self.channel.options.window
         }
     }
 
@@ -377,9 +379,10 @@ impl RmaBench {
         if self.kind == Kind::WriteData {
             self.await_data(number, 1, size)?;
         } else if size > 0 {
-            let expected = match self.verify() {
-                true => Stamp::of_pair(!self.is_client(), number).message(size)[size - 1],
-                false => last_byte(turn),
+            let expected = if self.verify() {
+                Stamp::of_pair(!self.is_client(), number).message(size)[size - 1]
+            } else {
+                last_byte(turn)
             };
             let (memory, endpoint) = (&self.shared.memory, &self.channel.endpoint);
             endpoint

@@ -35,9 +35,10 @@ impl Channel {
             let from_peer = oob.exchange(&name)?;
             return self.insert_peer(&from_peer);
         }
-        match self.is_client() {
-            true => self.handshake_as_client(),
-            false => self.handshake_as_server(),
+        if self.is_client() {
+            self.handshake_as_client()
+        } else {
+            self.handshake_as_server()
         }
     }
 
@@ -64,12 +65,11 @@ impl Channel {
         let server = self.domain().info().dest_addr.clone();
         self.insert_address(&server.context("fi_getinfo gives no address of the server")?)?;
         let name = self.endpoint.name()?;
-        match self.may_lose() {
-            true => self.send_until_response(&name)?,
-            false => {
-                self.send_until_reachable(&name)?;
-                self.receive()?;
-            }
+        if self.may_lose() {
+            self.send_until_response(&name)?
+        } else {
+            self.send_until_reachable(&name)?;
+            self.receive()?;
         }
         self.clear_log();
         Ok(())
@@ -160,9 +160,10 @@ impl Channel {
             .rx
             .with_strategy(|strategy| strategy.endless());
         let rx = std::mem::replace(&mut self.endpoint.rx, rx);
-        let client = match self.may_lose() {
-            true => self.receive_whole(),
-            false => self.receive_bytes(CONTROL),
+        let client = if self.may_lose() {
+            self.receive_whole()
+        } else {
+            self.receive_bytes(CONTROL)
         };
         self.endpoint.rx = rx;
         let client = client?;

@@ -147,9 +147,10 @@ impl Channel {
         });
         endpoint_config.tx = Some(domain.queue(tx)?);
         endpoint_config.rx = Some(domain.queue(rx)?);
-        let counts = match config.counters {
-            true => Some([domain.count()?, domain.count()?]),
-            false => None,
+        let counts = if config.counters {
+            Some([domain.count()?, domain.count()?])
+        } else {
+            None
         };
         if let Some([tx, rx]) = &counts {
             endpoint_config.tx_selective = true;
@@ -216,10 +217,11 @@ impl Channel {
             // message of the next size: it must be poisoned for any size.
             self.rx.poison_size = self.rx.preposted_size - 2 * CANARY;
         }
-        match self.options.verify {
+        if self.options.verify {
             // Verification needs a slot for each outstanding message.
-            true => window.min(self.rx.slot_count.saturating_sub(1)).max(1),
-            false => window,
+            window.min(self.rx.slot_count.saturating_sub(1)).max(1)
+        } else {
+            window
         }
     }
 

@@ -195,9 +195,10 @@ impl Channel {
         range_of: impl Fn(&Buffers, u64) -> Range<usize>,
     ) -> anyhow::Result<()> {
         if self.counts.is_none() {
-            let flags = match self.config.tagged {
-                true => CompletionFlags::RECV | CompletionFlags::TAGGED,
-                false => CompletionFlags::RECV | CompletionFlags::MSG,
+            let flags = if self.config.tagged {
+                CompletionFlags::RECV | CompletionFlags::TAGGED
+            } else {
+                CompletionFlags::RECV | CompletionFlags::MSG
             };
             let mut contexts: Vec<_> = self.log.iter().map(|entry| entry.context.0).collect();
             contexts.sort_unstable();
@@ -242,9 +243,10 @@ impl Channel {
         preposted_number: u64,
     ) -> anyhow::Result<()> {
         self.check(numbers, size, |buffers, number| {
-            match number == preposted_number {
-                true => buffers.poisoned(number),
-                false => buffers.slot_of(number),
+            if number == preposted_number {
+                buffers.poisoned(number)
+            } else {
+                buffers.slot_of(number)
             }
         })
     }
@@ -263,10 +265,11 @@ fn check_entry(
 ) -> anyhow::Result<()> {
     let tag = if tagged { entry.context.0 } else { entry.tag };
     let is_expected = entry.len == size && entry.flags == flags && entry.tag == tag;
-    match is_expected {
-        true => Ok(()),
-        false => Err(wrong(format!(
+    if is_expected {
+        Ok(())
+    } else {
+        Err(wrong(format!(
             "the completion of a message of {size} bytes with flags {flags} and tag {tag} is {entry:?}"
-        ))),
+        )))
     }
 }

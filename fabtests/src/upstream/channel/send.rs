@@ -37,9 +37,12 @@ impl Channel {
         let tagged = self.config.tagged;
         let tx = &self.tx.block.memory;
         self.endpoint.push("inject", |endpoint| {
-            tx.with(offset, size, |bytes| match tagged {
-                true => endpoint.ep.tinject(bytes, peer, tag, None),
-                false => endpoint.ep.inject(bytes, peer, None),
+            tx.with(offset, size, |bytes| {
+                if tagged {
+                    endpoint.ep.tinject(bytes, peer, tag, None)
+                } else {
+                    endpoint.ep.inject(bytes, peer, None)
+                }
             })
         })?;
         self.sent += 1;
@@ -58,9 +61,10 @@ impl Channel {
     /// Returns the offset of the next message. With `-v`, also writes the message there.
     #[inline]
     fn send_offset(&self, size: usize) -> usize {
-        let offset = match self.tx.slot_count > 1 {
-            true => self.tx.slot_of(self.sent).start,
-            false => self.tx.preposted((self.sent % 2) as usize).start,
+        let offset = if self.tx.slot_count > 1 {
+            self.tx.slot_of(self.sent).start
+        } else {
+            self.tx.preposted((self.sent % 2) as usize).start
         };
         if self.options.verify {
             Stamp::of_pair(self.options.is_client(), self.sent).write(
@@ -128,9 +132,10 @@ impl Channel {
         size: usize,
         inject_size: usize,
     ) -> anyhow::Result<()> {
-        match size <= inject_size {
-            true => self.inject(size),
-            false => self.post_send(size, OpFlags::DEFAULT),
+        if size <= inject_size {
+            self.inject(size)
+        } else {
+            self.post_send(size, OpFlags::DEFAULT)
         }
     }
 

@@ -19,17 +19,14 @@ impl Channel {
             return oob.barrier_with(domain::timeout(&self.options), || endpoint.progress());
         }
         let flags = self.options.sync_level | self.completion_flag();
-        match self.is_client() {
-            true => {
-                self.post_send(1, flags)?;
-                self.await_sends()?;
-                self.receive()?;
-            }
-            false => {
-                self.receive()?;
-                self.post_send(1, flags)?;
-                self.await_sends()?;
-            }
+        if self.is_client() {
+            self.post_send(1, flags)?;
+            self.await_sends()?;
+            self.receive()?;
+        } else {
+            self.receive()?;
+            self.post_send(1, flags)?;
+            self.await_sends()?;
         }
         self.clear_log();
         Ok(())
@@ -41,9 +38,10 @@ impl Channel {
     /// # Errors
     /// The server does not respond.
     pub(in crate::upstream) fn await_server(&mut self) -> anyhow::Result<()> {
-        match self.is_client() {
-            true => self.receive()?,
-            false => self.send(0)?,
+        if self.is_client() {
+            self.receive()?
+        } else {
+            self.send(0)?
         }
         self.clear_log();
         Ok(())
@@ -65,9 +63,10 @@ impl Channel {
 
     /// Returns the completion flag of selective queues; counters count every operation.
     fn completion_flag(&self) -> OpFlags {
-        match self.counts.is_some() {
-            true => OpFlags::empty(),
-            false => OpFlags::COMPLETION,
+        if self.counts.is_some() {
+            OpFlags::empty()
+        } else {
+            OpFlags::COMPLETION
         }
     }
 
@@ -77,16 +76,13 @@ impl Channel {
     /// The peer does not respond, or the memory has no key.
     pub(in crate::upstream) fn exchange_keys(&mut self, rights: &Rights) -> anyhow::Result<Remote> {
         let key = rights.remote()?.to_bytes();
-        let from_peer = match self.is_client() {
-            true => {
-                self.send_bytes(&key)?;
-                self.receive_bytes(key.len())?
-            }
-            false => {
-                let from_peer = self.receive_bytes(key.len())?;
-                self.send_bytes(&key)?;
-                from_peer
-            }
+        let from_peer = if self.is_client() {
+            self.send_bytes(&key)?;
+            self.receive_bytes(key.len())?
+        } else {
+            let from_peer = self.receive_bytes(key.len())?;
+            self.send_bytes(&key)?;
+            from_peer
         };
         self.clear_log();
         Remote::from_bytes(&from_peer).context("the peer's key")

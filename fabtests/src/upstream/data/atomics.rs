@@ -105,9 +105,10 @@ const CASES: [Case; 5] = [
 
 /// The cases of a type.
 pub(in crate::upstream) fn cases(datatype: Datatype) -> &'static [Case] {
-    match is_integer(datatype) {
-        true => &CASES,
-        false => &CASES[..4],
+    if is_integer(datatype) {
+        &CASES
+    } else {
+        &CASES[..4]
     }
 }
 
@@ -179,15 +180,12 @@ fn extended(value: i64) -> Vec<u8> {
     };
     let sign = if value < 0 { 0x8000 } else { 0 };
     let head = (16383 + exponent as u16) | sign;
-    match cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
-        true => {
-            bytes[..8].copy_from_slice(&(size << (63 - exponent)).to_le_bytes());
-            bytes[8..10].copy_from_slice(&head.to_le_bytes());
-        }
-        false => {
-            let fraction = u128::from(size) << (112 - exponent) & ((1 << 112) - 1);
-            bytes = (u128::from(head) << 112 | fraction).to_le_bytes().to_vec();
-        }
+    if cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
+        bytes[..8].copy_from_slice(&(size << (63 - exponent)).to_le_bytes());
+        bytes[8..10].copy_from_slice(&head.to_le_bytes());
+    } else {
+        let fraction = u128::from(size) << (112 - exponent) & ((1 << 112) - 1);
+        bytes = (u128::from(head) << 112 | fraction).to_le_bytes().to_vec();
     }
     bytes
 }

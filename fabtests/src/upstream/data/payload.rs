@@ -35,10 +35,7 @@ impl Stamp {
     /// Returns the stamp of message `number` from the client to the server, or in the other
     /// direction.
     pub(in crate::upstream) fn of_pair(from_client: bool, number: u64) -> Self {
-        let (from, to) = match from_client {
-            true => (1, 0),
-            false => (0, 1),
-        };
+        let (from, to) = if from_client { (1, 0) } else { (0, 1) };
         Self { from, to, number }
     }
 

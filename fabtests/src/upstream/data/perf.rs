@@ -41,13 +41,7 @@ impl Table {
     /// Prints a row, and the heading before the first one.
     pub(in crate::upstream) fn print(&mut self, row: &Row<'_>) {
         self.print_heading(row.name.is_some());
-        println!(
-            "{}",
-            match self.machine {
-                true => row.yaml(),
-                false => row.text(),
-            }
-        );
+        println!("{}", if self.machine { row.yaml() } else { row.text() });
     }
 
     /// Prints the heading, with or without a column of names, unless it has been printed.

@@ -141,9 +141,10 @@ pub fn entries(_: &Selection, provider: &str) -> Vec<Entry> {
         // Benchmarks that check every byte, and those whose threads share cores, are slow: they run
         // a tenth of the default iterations.
         let is_slow = ["-v", "atomic", "bw_mt"].map(|word| line.contains(word));
-        let long = match is_slow.contains(&true) {
-            true => format!("{line} -I 100"),
-            false => line,
+        let long = if is_slow.contains(&true) {
+            format!("{line} -I 100")
+        } else {
+            line
         };
         add(Set::Standard, long.clone(), pair(&long, provider));
     }
@@ -212,9 +213,10 @@ fn pair(line: &str, provider: &str) -> Vec<Process> {
 /// run on one host, so that the server listens at any address. Providers of other libraries
 /// (`;ofi`) always get the option, because some of them listen at one address only.
 fn source_option(provider: &str) -> &'static str {
-    match provider.ends_with(";ofi") {
-        true => "-s={here}",
-        false => "{source}",
+    if provider.ends_with(";ofi") {
+        "-s={here}"
+    } else {
+        "{source}"
     }
 }
 

@@ -156,9 +156,10 @@ impl RankContext {
         )?;
         let messages = Self::open(options, info, job)?;
         let rounds = messages.rounds();
-        let operations = match is_oversubscribed(self.peers.len())? {
-            true => OPERATIONS_OVERSUBSCRIBED,
-            false => OPERATIONS,
+        let operations = if is_oversubscribed(self.peers.len())? {
+            OPERATIONS_OVERSUBSCRIBED
+        } else {
+            OPERATIONS
         };
         let numbers: &'static [AtomicU64; 2] = Box::leak(Box::default());
         let msg = |coll| {

@@ -303,9 +303,12 @@ impl Node {
     fn run(&mut self, pattern: Pattern, round: u64) -> anyhow::Result<()> {
         let ranks = self.peers.len();
         let partners = |sends: bool| {
-            let is_partner = |other: usize| match sends {
-                true => pattern.sends(self.rank, other, ranks),
-                false => pattern.sends(other, self.rank, ranks),
+            let is_partner = |other: usize| {
+                if sends {
+                    pattern.sends(self.rank, other, ranks)
+                } else {
+                    pattern.sends(other, self.rank, ranks)
+                }
             };
             (0..ranks)
                 .filter(|&other| is_partner(other))

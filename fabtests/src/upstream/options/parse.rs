@@ -224,18 +224,20 @@ fn parse_long(
         .iter()
         .find(|specific| specific.trim_end_matches('=') == name);
     if let Some(specific) = specific {
-        let value = match specific.ends_with('=') {
-            true => parser.value()?.string()?,
-            false => String::new(),
+        let value = if specific.ends_with('=') {
+            parser.value()?.string()?
+        } else {
+            String::new()
         };
         options.specific.insert(name.to_owned(), value);
         return Ok(());
     }
     let common = LONG.iter().find(|(long, _)| *long == name);
     let (_, takes_value) = common.with_context(|| format!("unknown option --{name}"))?;
-    let value = match takes_value {
-        true => parser.value()?.string()?,
-        false => String::new(),
+    let value = if *takes_value {
+        parser.value()?.string()?
+    } else {
+        String::new()
     };
     set_long(options, name, &value).with_context(|| format!("--{name} {value}"))?;
     Ok(())

@@ -308,9 +308,10 @@ fn every_option_of_each_upstream_program_is_accepted() {
                 .iter()
                 .any(|(specific, _)| *specific == option);
             // A program's own options take numbers where the common ones take words.
-            let value = match is_specific && !matches!(option, 'e' | 'o') {
-                true => "1",
-                false => value(option),
+            let value = if is_specific && !matches!(option, 'e' | 'o') {
+                "1"
+            } else {
+                value(option)
             };
             let words = match has_arg {
                 HasArg::No => vec![format!("-{option}")],

@@ -66,13 +66,12 @@ impl Connector {
         let mut attr = eq::Attr::default();
         attr.wait_obj = wait_obj;
         let eq = fabric.eq(&attr)?;
-        let pep = match options.is_client() {
-            true => None,
-            false => {
-                let pep = fabric.passive_endpoint(&info, Arc::clone(&eq))?;
-                pep.listen().context("cannot listen")?;
-                Some(pep)
-            }
+        let pep = if options.is_client() {
+            None
+        } else {
+            let pep = fabric.passive_endpoint(&info, Arc::clone(&eq))?;
+            pep.listen().context("cannot listen")?;
+            Some(pep)
         };
         Ok(Self::from_objects(options, info, eq, pep))
     }

@@ -280,11 +280,12 @@ impl OutOfBandChannel {
 }
 
 fn ensure_listens(in_time: bool, host: &str, port: u16) -> anyhow::Result<()> {
-    match in_time {
-        true => Ok(()),
-        false => Err(failure(
+    if in_time {
+        Ok(())
+    } else {
+        Err(failure(
             Errno::ConnRefused,
             format!("no process listens on {host}:{port}"),
-        )),
+        ))
     }
 }

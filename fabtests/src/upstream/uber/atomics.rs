@@ -61,9 +61,10 @@ pub(super) fn unit(side: &mut Side, max: usize) -> anyhow::Result<()> {
     let all = cases(side.case.datatype);
     let selected = &all[..all.len().min(max)];
     for client_initiates in [true, false] {
-        match side.is_client() == client_initiates {
-            true => initiate(side, selected)?,
-            false => serve_as_target(side, selected)?,
+        if side.is_client() == client_initiates {
+            initiate(side, selected)?
+        } else {
+            serve_as_target(side, selected)?
         }
         side.sync()?;
     }
@@ -82,9 +83,10 @@ fn initiate(side: &mut Side, cases: &[Case]) -> anyhow::Result<()> {
     if call(side).family != Family::Base {
         let memory = &side.rx.memory;
         let check_results = || check(side, "the result", memory, cases, |case| case.target);
-        match side.is_completion_visible() {
-            true => check_results()?,
-            false => side.check_until_visible(check_results)?,
+        if side.is_completion_visible() {
+            check_results()?
+        } else {
+            side.check_until_visible(check_results)?
         }
         check_around(memory, result, cases.len() * size, side.slot_len())?;
     }

@@ -148,9 +148,10 @@ impl Case {
             return Some("the call belongs to another class");
         }
         let is_received = matches!(self.class, Class::Msg | Class::Tagged);
-        match is_received && !self.is_reported(self.rx) && !self.counters {
-            true => Some("no completion would report a received message"),
-            false => None,
+        if is_received && !self.is_reported(self.rx) && !self.counters {
+            Some("no completion would report a received message")
+        } else {
+            None
         }
     }
 

@@ -138,9 +138,10 @@ fn split_tokens(text: &str) -> Vec<String> {
 fn expand(lists: &[(String, Vec<String>)]) -> Vec<Config> {
     let mut configs = vec![Config::new()];
     for (key, values) in lists {
-        let values = match FLAG_KEYS.contains(&key.as_str()) {
-            true => vec![values.join("|")],
-            false => values.clone(),
+        let values = if FLAG_KEYS.contains(&key.as_str()) {
+            vec![values.join("|")]
+        } else {
+            values.clone()
         };
         let insert = |config: &Config, value: &String| {
             let mut config = config.clone();

@@ -142,9 +142,10 @@ fn tag(number: u64) -> u64 {
 fn check(side: &Side, entry: &Entry, number: u64, size: usize) -> anyhow::Result<()> {
     let tagged = side.case.class == Class::Tagged;
     let mut flags = CompletionFlags::RECV;
-    flags |= match tagged {
-        true => CompletionFlags::TAGGED,
-        false => CompletionFlags::MSG,
+    flags |= if tagged {
+        CompletionFlags::TAGGED
+    } else {
+        CompletionFlags::MSG
     };
     let mut data = entry.data;
     if side.case.function.data {

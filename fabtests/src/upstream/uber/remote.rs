@@ -71,9 +71,10 @@ fn read(
     side.complete()?;
     let memory = &side.rx.memory;
     let stamp = Stamp::of_pair(!client_initiates, number);
-    match side.is_completion_visible() {
-        true => stamp.check(memory, offset, size)?,
-        false => side.check_until_visible(|| stamp.check(memory, offset, size))?,
+    if side.is_completion_visible() {
+        stamp.check(memory, offset, size)?
+    } else {
+        side.check_until_visible(|| stamp.check(memory, offset, size))?
     }
     check_around(memory, offset, size, len)
 }
@@ -91,13 +92,13 @@ pub(super) fn bandwidth(side: &mut Side, size: usize, count: usize) -> anyhow::R
 fn windows(side: &mut Side, size: usize, count: usize, window: usize) -> anyhow::Result<()> {
     for _ in 0..count {
         for _ in 0..window {
-            match side.is_client() {
-                true => post(side, size)?,
-                false if side.case.function.data => {
-                    let data = side.endpoint().context.cut_data(side.arrived);
-                    side.await_data(data, size)?;
-                }
-                false => side.arrived += 1,
+            if side.is_client() {
+                post(side, size)?;
+            } else if side.case.function.data {
+                let data = side.endpoint().context.cut_data(side.arrived);
+                side.await_data(data, size)?;
+            } else {
+                side.arrived += 1;
             }
         }
         side.complete()?;
@@ -128,11 +129,13 @@ fn post(side: &mut Side, size: usize) -> anyhow::Result<()> {
         flags: flags(&side.case),
         context: number,
     };
-    side.endpoint()
-        .push("remote access", |endpoint| match is_read {
-            true => call::read(endpoint, &args),
-            false => call::write(endpoint, &args),
-        })?;
+    side.endpoint().push("remote access", |endpoint| {
+        if is_read {
+            call::read(endpoint, &args)
+        } else {
+            call::write(endpoint, &args)
+        }
+    })?;
     side.record_post(number);
     Ok(())
 }

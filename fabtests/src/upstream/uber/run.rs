@@ -22,12 +22,12 @@ const QUICK_LARGEST: usize = 1 << 20;
 pub(super) fn sizes(is_quick: bool) -> Vec<usize> {
     let powers = (4..23).map(|power| 1_usize << power);
     let all = powers.flat_map(|size| [size, size + size / 2]);
-    match is_quick {
-        true => all
-            .step_by(4)
+    if is_quick {
+        all.step_by(4)
             .filter(|&size| size <= QUICK_LARGEST)
-            .collect(),
-        false => all.collect(),
+            .collect()
+    } else {
+        all.collect()
     }
 }
 

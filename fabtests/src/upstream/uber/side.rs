@@ -71,16 +71,18 @@ fn set_address(options: &mut Options, case: &Case) {
     let (node, service) = (case.node.clone(), case.service.clone());
     let is_client = options.is_client();
     if let Some(node) = node {
-        let side = match is_client {
-            true => &mut options.server,
-            false => &mut options.source,
+        let side = if is_client {
+            &mut options.server
+        } else {
+            &mut options.source
         };
         *side = Some(node);
     }
     if let Some(service) = service {
-        let side = match is_client {
-            true => &mut options.port,
-            false => &mut options.source_port,
+        let side = if is_client {
+            &mut options.port
+        } else {
+            &mut options.source_port
         };
         *side = Some(service);
     }
@@ -313,9 +315,10 @@ impl Side {
     pub(super) fn await_message(&mut self) -> anyhow::Result<Option<Entry>> {
         self.arrived += 1;
         self.received += 1;
-        let entry = match self.case.is_reported(self.case.rx) {
-            true => Some(self.endpoint.rx.next()?),
-            false => None,
+        let entry = if self.case.is_reported(self.case.rx) {
+            Some(self.endpoint.rx.next()?)
+        } else {
+            None
         };
         if let Some([_, rx]) = &self.counts {
             rx.wait(self.received)?;

@@ -65,9 +65,10 @@ impl Direction {
     }
 
     fn flags(&self, flags: OpFlags) -> OpFlags {
-        match flags.contains(OpFlags::DEFAULT) {
-            true => flags | self.defaults,
-            false => flags,
+        if flags.contains(OpFlags::DEFAULT) {
+            flags | self.defaults
+        } else {
+            flags
         }
     }
 }

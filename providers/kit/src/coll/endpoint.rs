@@ -111,9 +111,12 @@ pub fn open(
     // again.
     let state = ForkGuarded::new(unsafe { Lock::with_mode(base.mode_of(bind), state) });
     let engine = Arc::new(Engine::new(state, completions, ep));
-    let completion_flag = |is_selective| match is_selective {
-        true => OpFlags::empty(),
-        false => OpFlags::COMPLETION,
+    let completion_flag = |is_selective| {
+        if is_selective {
+            OpFlags::empty()
+        } else {
+            OpFlags::COMPLETION
+        }
     };
     let caps = info.caps | info.rx_attr.caps;
     let layer = Collectives {
@@ -160,9 +163,10 @@ impl Collectives {
     /// [`Errno::BadFlags`] for the flag that marks the layer's own operations.
     #[inline]
     fn user_flags(flags: OpFlags, completion: OpFlags) -> Result<OpFlags> {
-        match flags.contains(OpFlags::PEER_TRANSFER) {
-            true => Err(Errno::BadFlags),
-            false => Ok(flags | completion),
+        if flags.contains(OpFlags::PEER_TRANSFER) {
+            Err(Errno::BadFlags)
+        } else {
+            Ok(flags | completion)
         }
     }
 
@@ -242,9 +246,10 @@ unsafe impl EndpointLayer for Collectives {
         flags: OpFlags,
     ) -> Result {
         let tag = tag::user_match(msg.tag)?;
-        let src = match self.has_directed_recv {
-            true => msg.src,
-            false => FiAddr::UNSPEC,
+        let src = if self.has_directed_recv {
+            msg.src
+        } else {
+            FiAddr::UNSPEC
         };
         let msg = tagged::RecvMsg { tag, src, ..*msg };
         // SAFETY: passed on from the caller.
@@ -365,9 +370,10 @@ impl Collectives {
             if group.join.is_some() {
                 return Err(Errno::OpBadState);
             }
-            let kernel = match msg.coll.reduces() {
-                true => Some(reduction(msg.datatype, msg.op)?),
-                false => None,
+            let kernel = if msg.coll.reduces() {
+                Some(reduction(msg.datatype, msg.op)?)
+            } else {
+                None
             };
             if !has_room || !State::has_room(group) {
                 return Err(Errno::Again);
@@ -415,9 +421,10 @@ fn number_of(group: FiAddr) -> Result<Number> {
 }
 
 fn shape(group: &Group, msg: &CollectiveMsg) -> Result<Shape> {
-    let root = match msg.coll.has_root() {
-        true => group.members.iter().position(|&member| member == msg.root),
-        false => Some(0),
+    let root = if msg.coll.has_root() {
+        group.members.iter().position(|&member| member == msg.root)
+    } else {
+        Some(0)
     };
     let is_barrier = msg.coll == collective::Op::Barrier;
     let count = if is_barrier { 0 } else { msg.count };
@@ -441,9 +448,10 @@ fn shape(group: &Group, msg: &CollectiveMsg) -> Result<Shape> {
 
 fn check_addresses(shape: &Shape, msg: &CollectiveMsg) -> Result {
     let lacks_buf = shape.source_len() > 0 && msg.buf.is_null();
-    match lacks_buf || shape.result_len() > 0 && msg.result.is_null() {
-        true => Err(Errno::Inval),
-        false => Ok(()),
+    if lacks_buf || shape.result_len() > 0 && msg.result.is_null() {
+        Err(Errno::Inval)
+    } else {
+        Ok(())
     }
 }
 

@@ -32,13 +32,14 @@ pub(super) const fn data(number: Number, sequence: u32, label: u32) -> u64 {
 
 /// The number, sequence and label of a tag from [`data`]; `None` for another tag.
 pub(super) const fn parse_data(tag: u64) -> Option<(Number, u32, u32)> {
-    match tag >> 60 == DATA >> 60 {
-        true => Some((
+    if tag >> 60 == DATA >> 60 {
+        Some((
             (tag >> 44) as Number,
             (tag >> 20) as u32 & SEQUENCE,
             tag as u32 & LABEL,
-        )),
-        false => None,
+        ))
+    } else {
+        None
     }
 }
 

@@ -202,9 +202,10 @@ impl Counter for Cntr {
             errors: self.errors(),
         };
         let wait_object = &self.wait_object;
-        let found = match wait_object.has_object() {
-            true => wait_object.wait(&self.endpoints, timeout, &mut threshold)?,
-            false => wait_object.poll_for(timeout, &mut threshold)?,
+        let found = if wait_object.has_object() {
+            wait_object.wait(&self.endpoints, timeout, &mut threshold)?
+        } else {
+            wait_object.poll_for(timeout, &mut threshold)?
         };
         found.unwrap_or(Err(Errno::TimedOut))
     }

@@ -58,12 +58,11 @@ impl Base {
         policy: PollPolicy,
     ) -> Result<Self, Error> {
         let attr = &info.domain_attr;
-        let auto = match [attr.control_progress, attr.data_progress].contains(&Progress::Auto) {
-            true => {
-                let name = format!("selvedge-{}", info.fabric_attr.prov_name);
-                Some(Arc::new(AutoProgress::start(&name, policy.spin)?))
-            }
-            false => None,
+        let auto = if [attr.control_progress, attr.data_progress].contains(&Progress::Auto) {
+            let name = format!("selvedge-{}", info.fabric_attr.prov_name);
+            Some(Arc::new(AutoProgress::start(&name, policy.spin)?))
+        } else {
+            None
         };
         selvedge::log::log_as(
             log::Level::Info,

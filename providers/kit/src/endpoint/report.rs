@@ -22,9 +22,10 @@ impl Report {
     /// Reports success. The provider does not access the operation's memory any more.
     #[inline(always)]
     pub fn done(&self, ep: &Ep) {
-        match self.flags.contains(OpFlags::DEFERRED) {
-            true => ep.tx_deferred_done(self.context, self.kind, self.flags, self.len),
-            false => self.done_not_deferred(ep),
+        if self.flags.contains(OpFlags::DEFERRED) {
+            ep.tx_deferred_done(self.context, self.kind, self.flags, self.len)
+        } else {
+            self.done_not_deferred(ep)
         }
     }
 
@@ -32,10 +33,10 @@ impl Report {
     /// checked its flags against a set without [`OpFlags::DEFERRED`].
     #[inline(always)]
     pub fn done_not_deferred(&self, ep: &Ep) {
-        match self.reports_success {
-            true => ep.tx_done(self.context, self.kind, self.flags, self.len),
-            false if self.flags.contains(OpFlags::PEER_TRANSFER) => {}
-            false => ep.tx_counted(self.kind, self.len),
+        if self.reports_success {
+            ep.tx_done(self.context, self.kind, self.flags, self.len);
+        } else if !self.flags.contains(OpFlags::PEER_TRANSFER) {
+            ep.tx_counted(self.kind, self.len);
         }
     }
 
@@ -43,10 +44,12 @@ impl Report {
     /// operation's memory any more. `detail` names the peer and the cause.
     #[cold]
     pub fn failed(&self, ep: &Ep, errno: Errno, peer: FiAddr, detail: impl Into<String>) {
-        match self.flags.contains(OpFlags::PEER_TRANSFER) {
-            true => ep.layer_failed(self.context, errno, detail),
-            false if !self.reports_success => ep.inject_failed(self.kind, errno, peer, detail),
-            false => ep.tx_failed(self.context, self.kind, errno, peer, detail),
+        if self.flags.contains(OpFlags::PEER_TRANSFER) {
+            ep.layer_failed(self.context, errno, detail);
+        } else if self.reports_success {
+            ep.tx_failed(self.context, self.kind, errno, peer, detail);
+        } else {
+            ep.inject_failed(self.kind, errno, peer, detail);
         }
     }
 }

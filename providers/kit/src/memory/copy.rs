@@ -50,10 +50,11 @@ impl RxBuf {
     /// As [`Self::new`].
     #[inline]
     pub unsafe fn with_limit(iov: &[IovMut], limit: usize) -> Result<Self> {
-        match iov.len() > limit {
-            true => Err(Errno::Inval),
+        if iov.len() > limit {
+            Err(Errno::Inval)
+        } else {
             // SAFETY: passed on from the caller.
-            false => Ok(unsafe { Self::new(iov) }),
+            Ok(unsafe { Self::new(iov) })
         }
     }
 
@@ -148,9 +149,10 @@ impl TxBuf {
         }
         // SAFETY: passed on from the caller.
         let buf = unsafe { Self::new(iov) };
-        match buf.len() > isize::MAX as usize {
-            true => Err(Errno::MsgSize),
-            false => Ok(buf),
+        if buf.len() > isize::MAX as usize {
+            Err(Errno::MsgSize)
+        } else {
+            Ok(buf)
         }
     }
 

@@ -198,9 +198,10 @@ impl<T> ForkGuarded<T> {
     /// Takes the lock if it is free, for a fast path: `None` if it is taken, and in a forked child.
     #[inline(always)]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
-        match self.fork_guard.is_owner() {
-            true => self.lock.try_lock(),
-            false => None,
+        if self.fork_guard.is_owner() {
+            self.lock.try_lock()
+        } else {
+            None
         }
     }
 }

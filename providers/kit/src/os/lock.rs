@@ -96,9 +96,10 @@ impl<T> Lock<T> {
 
     /// The mode of the lock.
     pub fn mode(&self) -> Mode {
-        match self.is_safe.load(Ordering::Relaxed) {
-            true => Mode::Safe,
-            false => Mode::Asserted,
+        if self.is_safe.load(Ordering::Relaxed) {
+            Mode::Safe
+        } else {
+            Mode::Asserted
         }
     }
 

@@ -28,9 +28,10 @@ impl AuthKey {
     /// [`Errno::Inval`] for a key longer than [`KEY_MAX`].
     pub fn of(info: &Info) -> Result<Self, Error> {
         let ep_key = &info.ep_attr.auth_key;
-        let key = match ep_key.is_empty() {
-            true => &info.domain_attr.auth_key,
-            false => ep_key,
+        let key = if ep_key.is_empty() {
+            &info.domain_attr.auth_key
+        } else {
+            ep_key
         };
         Self::new(key).ok_or_else(|| {
             let message = format!(

@@ -343,9 +343,10 @@ impl<U> Matcher<U> {
     }
 
     fn update_fast_from(&mut self) {
-        self.fast_from = match self.multis.is_empty() {
-            true => self.by_mask.indexed_upto().max(self.deferred_upto),
-            false => u64::MAX,
+        self.fast_from = if self.multis.is_empty() {
+            self.by_mask.indexed_upto().max(self.deferred_upto)
+        } else {
+            u64::MAX
         };
     }
 

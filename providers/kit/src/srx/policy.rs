@@ -28,9 +28,10 @@ impl ReceivePolicy {
         let caps = info.caps | info.rx_attr.caps;
         let msgs_are_directed = caps.contains(Caps::DIRECTED_RECV);
         Self {
-            any_source: match caps.contains(Caps::EXACT_DIRECTED_RECV) {
-                true => NO_ADDR,
-                false => FiAddr::UNSPEC,
+            any_source: if caps.contains(Caps::EXACT_DIRECTED_RECV) {
+                NO_ADDR
+            } else {
+                FiAddr::UNSPEC
             },
             msgs_are_directed,
             tags_are_directed: msgs_are_directed || caps.contains(Caps::TAGGED_DIRECTED_RECV),

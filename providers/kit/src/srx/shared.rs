@@ -109,9 +109,10 @@ impl Shared {
         flags: OpFlags,
     ) -> Result {
         self.fork_guard.check()?;
-        let flags = match flags.contains(OpFlags::DEFAULT) {
-            true => flags.difference(OpFlags::DEFAULT) | self.default_flags,
-            false => flags,
+        let flags = if flags.contains(OpFlags::DEFAULT) {
+            flags.difference(OpFlags::DEFAULT) | self.default_flags
+        } else {
+            flags
         };
         if !COMMON_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);

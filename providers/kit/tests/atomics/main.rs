@@ -94,9 +94,10 @@ fn every_operation_on_every_type_has_the_result_of_the_oracle() {
             continue;
         };
         let samples = oracle::samples(datatype);
-        let compares = match kernel.has_compare() {
-            true => &samples[..],
-            false => &samples[..1],
+        let compares = if kernel.has_compare() {
+            &samples[..]
+        } else {
+            &samples[..1]
         };
         let mut changed = false;
         for &target in &samples {

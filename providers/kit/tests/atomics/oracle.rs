@@ -89,9 +89,10 @@ impl Float {
 
     fn infinity(self) -> u128 {
         let exponent = ((1_u128 << self.exponent) - 1) << self.fraction();
-        match self.has_infinity {
-            true => exponent | u128::from(self.explicit) << (self.fraction() - self.explicit),
-            false => self.nan(),
+        if self.has_infinity {
+            exponent | u128::from(self.explicit) << (self.fraction() - self.explicit)
+        } else {
+            self.nan()
         }
     }
 
@@ -151,9 +152,10 @@ impl Float {
         }
         while high - low > 1 {
             let middle = low.midpoint(high);
-            match self.decode(middle) <= value {
-                true => low = middle,
-                false => high = middle,
+            if self.decode(middle) <= value {
+                low = middle
+            } else {
+                high = middle
             }
         }
         let (down, up) = (value - self.decode(low), self.decode(high) - value);

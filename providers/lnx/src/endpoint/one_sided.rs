@@ -205,9 +205,10 @@ fn atomic_report(
     let kernel = query(family, msg.datatype, msg.op)?;
     let count = sum(msg.rma_iov.iter().map(|target| target.count));
     let len = count.checked_mul(kernel.size()).ok_or(Errno::MsgSize)?;
-    let operands = match kernel.has_operand() {
-        true => msg.iov.len(),
-        false => 0,
+    let operands = if kernel.has_operand() {
+        msg.iov.len()
+    } else {
+        0
     };
     Ok((kernel.sent(), operands.max(other_segments), len))
 }

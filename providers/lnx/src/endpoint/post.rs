@@ -190,18 +190,15 @@ impl State {
         if header.wants_ack || !is_eager {
             header.number = number;
         }
-        let body = match is_eager {
-            true => {
-                frame.write(&header, |out| {
-                    buf.read(0, out);
-                });
-                drop(buf);
-                None
-            }
-            false => {
-                frame.write_header(&header);
-                Some(buf)
-            }
+        let body = if is_eager {
+            frame.write(&header, |out| {
+                buf.read(0, out);
+            });
+            drop(buf);
+            None
+        } else {
+            frame.write_header(&header);
+            Some(buf)
         };
         let after_send = match header.number {
             0 => AfterSend::Report(report),
@@ -228,9 +225,10 @@ impl State {
         let outstanding = self.peers[peer].outstanding;
         let is_fenced = report.flags.contains(OpFlags::FENCE) && outstanding > 0;
         let is_full = report.reports_success && self.ep.tx_cq.room() == 0;
-        match is_fenced || is_full || outstanding >= BUSY_MAX {
-            true => Err(Errno::Again),
-            false => Ok(()),
+        if is_fenced || is_full || outstanding >= BUSY_MAX {
+            Err(Errno::Again)
+        } else {
+            Ok(())
         }
     }
 

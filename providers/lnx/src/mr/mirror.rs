@@ -64,9 +64,10 @@ impl Progress for Mirror {
     }
 
     fn arm(&self, _seen: &mut u64) -> ArmOutcome {
-        match self.add() || self.link.try_wait().is_err() {
-            true => ArmOutcome::Progressed,
-            false => ArmOutcome::UntilWoken,
+        if self.add() || self.link.try_wait().is_err() {
+            ArmOutcome::Progressed
+        } else {
+            ArmOutcome::UntilWoken
         }
     }
 

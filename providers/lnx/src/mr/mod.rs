@@ -102,9 +102,10 @@ impl MemoryRegion for Region {
 /// addresses, or both use offsets. If the provider chooses the keys, the near link chooses them;
 /// the far link always takes the key that [`register`] requests.
 pub(crate) fn set_modes(mode: MrMode, [near, far]: &mut [Info; 2]) {
-    let virt = match mode.intersects(MrMode::VIRT_ADDR | MrMode::BASIC) {
-        true => MrMode::VIRT_ADDR,
-        false => MrMode::empty(),
+    let virt = if mode.intersects(MrMode::VIRT_ADDR | MrMode::BASIC) {
+        MrMode::VIRT_ADDR
+    } else {
+        MrMode::empty()
     };
     near.domain_attr.mr_mode = virt | mode.intersection(MrMode::PROV_KEY | MrMode::BASIC);
     far.domain_attr.mr_mode = virt;
@@ -131,14 +132,13 @@ pub(crate) unsafe fn register(
     let is_remote = attr
         .access
         .intersects(MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE);
-    let far = match is_remote {
-        true => {
-            let mut attr = attr.clone();
-            attr.requested_key = near.key();
-            // SAFETY: as above.
-            Some(unsafe { far.reg(memory, &attr)? })
-        }
-        false => None,
+    let far = if is_remote {
+        let mut attr = attr.clone();
+        attr.requested_key = near.key();
+        // SAFETY: as above.
+        Some(unsafe { far.reg(memory, &attr)? })
+    } else {
+        None
     };
     Ok(Arc::new(Region {
         near,

@@ -263,9 +263,10 @@ impl State {
 
     /// The peer with this name. A new peer is added.
     pub(crate) fn peer_named(&mut self, name: &Name) -> Result<usize> {
-        let (link, addr) = match name.host == self.local_name.host {
-            true => (0, &name.near),
-            false => (1, &name.far),
+        let (link, addr) = if name.host == self.local_name.host {
+            (0, &name.near)
+        } else {
+            (1, &name.far)
         };
         let link_addr = self.links[link].insert(addr)?;
         Ok(self.peer_on(link, link_addr, Some(name)))

@@ -69,10 +69,12 @@ impl EndpointState for State {
             return ArmOutcome::Progressed;
         }
         let may_park = self.links.iter().all(|link| link.cq.try_wait().is_ok());
-        match may_park {
-            false => ArmOutcome::Progressed,
-            true if self.deferred.is_empty() => ArmOutcome::UntilWoken,
-            true => ArmOutcome::AtMost(RETRY_PERIOD),
+        if !may_park {
+            ArmOutcome::Progressed
+        } else if self.deferred.is_empty() {
+            ArmOutcome::UntilWoken
+        } else {
+            ArmOutcome::AtMost(RETRY_PERIOD)
         }
     }
 
@@ -143,11 +145,11 @@ impl State {
             match self.links[link].cq.read_from(&mut entry, &mut src) {
                 Ok(1..) => {
                     let ([entry], [src]) = (entry, src);
-                    match self.needs_queue_room(&entry) {
-                        true => self
-                            .deferred
-                            .push_back(Deferred::Received(link, entry, src)),
-                        false => self.complete_op(link, &entry, src, &mut Sink::none()),
+                    if self.needs_queue_room(&entry) {
+                        self.deferred
+                            .push_back(Deferred::Received(link, entry, src))
+                    } else {
+                        self.complete_op(link, &entry, src, &mut Sink::none())
                     }
                 }
                 Err(Errno::Avail) => {
@@ -259,13 +261,12 @@ impl State {
         match op {
             Op::Receive(frame, is_control) => {
                 log::info!(target: "selvedge::lnx::ep_data", "receiving a frame failed: {detail}");
-                match is_control {
-                    true => self.repost_receive(link, frame, true),
-                    false => {
-                        let key = error.entry.context.0 as usize;
-                        self.store_received(link, key, (frame, 0, FiAddr::UNSPEC));
-                        self.handle_frames_in_order(link, &mut Sink::none());
-                    }
+                if is_control {
+                    self.repost_receive(link, frame, true)
+                } else {
+                    let key = error.entry.context.0 as usize;
+                    self.store_received(link, key, (frame, 0, FiAddr::UNSPEC));
+                    self.handle_frames_in_order(link, &mut Sink::none());
                 }
             }
             Op::Send(frame, peer, after) => {

@@ -65,9 +65,10 @@ impl Av {
     /// [`Errno::Inval`] for an index that is not in the vector.
     #[inline]
     pub(crate) fn check(&self, addr: FiAddr) -> Result {
-        match self.valid().contains(&addr) {
-            true => Ok(()),
-            false => Err(Errno::Inval),
+        if self.valid().contains(&addr) {
+            Ok(())
+        } else {
+            Err(Errno::Inval)
         }
     }
 

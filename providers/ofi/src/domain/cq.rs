@@ -170,13 +170,15 @@ impl Cq {
         src: &mut [FiAddr],
         take: impl Fn(*mut c_void, usize, *mut u64) -> isize,
     ) -> Result<usize> {
-        let from = match src.is_empty() {
-            true => ptr::null_mut(),
-            false => src.as_mut_ptr().cast(),
+        let from = if src.is_empty() {
+            ptr::null_mut()
+        } else {
+            src.as_mut_ptr().cast()
         };
-        let code = match self.format == FORMATS[0] {
-            true => take(out.as_mut_ptr().cast(), out.len(), from),
-            false => self.read_narrow(out, |buf, count| take(buf, count, from)),
+        let code = if self.format == FORMATS[0] {
+            take(out.as_mut_ptr().cast(), out.len(), from)
+        } else {
+            self.read_narrow(out, |buf, count| take(buf, count, from))
         };
         let count = match to_count(code) {
             Err(Errno::Again) => return Ok(0),

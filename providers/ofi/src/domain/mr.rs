@@ -80,9 +80,10 @@ impl Region {
 /// remote access, because these must not collide either.
 fn requested_key(domain: &DomainState, attr: &mr::Attr) -> u64 {
     let remote = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
-    match attr.access.intersects(remote) {
-        true => attr.requested_key,
-        false => domain.next_local_key(),
+    if attr.access.intersects(remote) {
+        attr.requested_key
+    } else {
+        domain.next_local_key()
     }
 }
 

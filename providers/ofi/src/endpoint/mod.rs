@@ -155,20 +155,22 @@ impl Endpoint {
         let (send, recv) = (CompletionFlags::SEND.bits(), CompletionFlags::RECV.bits());
         // If contexts are slots, the library reports every operation, and the queue drops the
         // completions that were not requested.
-        let selective = |requested: bool| match requested && !self.domain.contexts.are_slots() {
-            true => number::bind::SELECTIVE_COMPLETION,
-            false => 0,
+        let selective = |requested: bool| {
+            if requested && !self.domain.contexts.are_slots() {
+                number::bind::SELECTIVE_COMPLETION
+            } else {
+                0
+            }
         };
         let tx = bound_cq(&self.domain, "tx_cq of an endpoint", &bound.tx_cq)?;
         let rx = bound_cq(&self.domain, "rx_cq of an endpoint", &bound.rx_cq)?;
         let (tx_selective, rx_selective) =
             (selective(bound.tx_selective), selective(bound.rx_selective));
-        match Arc::ptr_eq(&tx, &rx) && tx_selective == rx_selective {
-            true => self.bind("a completion queue", tx.fid()?, send | recv | tx_selective)?,
-            false => {
-                self.bind("a completion queue", tx.fid()?, send | tx_selective)?;
-                self.bind("a completion queue", rx.fid()?, recv | rx_selective)?;
-            }
+        if Arc::ptr_eq(&tx, &rx) && tx_selective == rx_selective {
+            self.bind("a completion queue", tx.fid()?, send | recv | tx_selective)?
+        } else {
+            self.bind("a completion queue", tx.fid()?, send | tx_selective)?;
+            self.bind("a completion queue", rx.fid()?, recv | rx_selective)?;
         }
         self.bind_cntrs(&bound.cntrs)
     }

@@ -80,9 +80,10 @@ impl InfoLimits {
                 requested.mr_mode,
             ));
         }
-        match requested.mode.contains(self.mode) {
-            true => Ok(()),
-            false => Err(exceeds("mode", self.mode, requested.mode)),
+        if requested.mode.contains(self.mode) {
+            Ok(())
+        } else {
+            Err(exceeds("mode", self.mode, requested.mode))
         }
     }
 }
@@ -135,9 +136,10 @@ impl DiscoveredInfos {
 pub(crate) fn threading(info: &Info) -> Threading {
     let promised = info.threading_promise();
     let field = info.domain_attr.threading;
-    match lock_rank(field) < lock_rank(promised) {
-        true => field,
-        false => promised,
+    if lock_rank(field) < lock_rank(promised) {
+        field
+    } else {
+        promised
     }
 }
 

@@ -198,13 +198,15 @@ fn report_remote_atomic(peer: &mut Peer, setup: &Setup, command: &Command) {
     let (ep, kernel) = (&setup.ep, &command.kernel);
     let elements = command.targets.as_slice().iter().map(|target| target.count);
     let len = elements.sum::<usize>() * kernel.size();
-    let direction = match kernel.has_result() {
-        true => CompletionFlags::REMOTE_READ,
-        false => CompletionFlags::REMOTE_WRITE,
+    let direction = if kernel.has_result() {
+        CompletionFlags::REMOTE_READ
+    } else {
+        CompletionFlags::REMOTE_WRITE
     };
-    match kernel.has_result() {
-        true => ep.peer_read(len),
-        false => ep.peer_wrote(len),
+    if kernel.has_result() {
+        ep.peer_read(len)
+    } else {
+        ep.peer_wrote(len)
     }
     count_access(setup, kernel, &command.targets);
     if let Some(data) = command.data {

@@ -185,9 +185,10 @@ impl Payload {
     fn zeroed(operand_len: usize, len: usize) -> Self {
         Self {
             small: [0; SMALL],
-            large: match len <= SMALL {
-                true => Box::default(),
-                false => vec![0; len].into(),
+            large: if len <= SMALL {
+                Box::default()
+            } else {
+                vec![0; len].into()
             },
             operand_len,
             len,
@@ -196,17 +197,19 @@ impl Payload {
 
     #[inline]
     fn as_slice(&self) -> &[u8] {
-        match self.len <= SMALL {
-            true => &self.small[..self.len],
-            false => &self.large,
+        if self.len <= SMALL {
+            &self.small[..self.len]
+        } else {
+            &self.large
         }
     }
 
     #[inline]
     fn as_mut_slice(&mut self) -> &mut [u8] {
-        match self.len <= SMALL {
-            true => &mut self.small[..self.len],
-            false => &mut self.large,
+        if self.len <= SMALL {
+            &mut self.small[..self.len]
+        } else {
+            &mut self.large
         }
     }
 

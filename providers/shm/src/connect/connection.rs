@@ -473,9 +473,10 @@ impl Drop for Connection {
         // the time.
         self.unwatch();
         self.watched = None;
-        self.deferred_close = match self.is_refused {
-            true => Some(DeferredClose::of_refused(&self.fd)),
-            false => DeferredClose::of_peer(&self.fd),
+        self.deferred_close = if self.is_refused {
+            Some(DeferredClose::of_refused(&self.fd))
+        } else {
+            DeferredClose::of_peer(&self.fd)
         };
     }
 }

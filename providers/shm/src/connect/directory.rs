@@ -73,11 +73,12 @@ impl Directory {
     pub(crate) fn addr(&self, name: &Name) -> Result<UnixAddr, Error> {
         let file = socket_file(&stem(name));
         let path = self.path.join(&file);
-        let path = match path.as_os_str().len() < SUN_PATH {
-            true => path,
-            false => Path::new("/proc/self/fd")
+        let path = if path.as_os_str().len() < SUN_PATH {
+            path
+        } else {
+            Path::new("/proc/self/fd")
                 .join(self.fd.as_raw_fd().to_string())
-                .join(file),
+                .join(file)
         };
         UnixAddr::new(&path).map_err(|cause| failed(&path, cause))
     }
@@ -183,9 +184,10 @@ impl Claim {
             stem: stem.to_owned(),
             lock: CloseOnFork::new(fd),
         };
-        match claim.is_in(directory) {
-            true => Ok(claim),
-            false => Err(Sys::ESTALE),
+        if claim.is_in(directory) {
+            Ok(claim)
+        } else {
+            Err(Sys::ESTALE)
         }
     }
 

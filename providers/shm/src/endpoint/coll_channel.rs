@@ -48,9 +48,10 @@ impl coll::CollectiveChannels for CollectiveChannels {
         let mut state = self.core.state.lock()?;
         let index = state.peers.resolve(peer)?;
         let peer = &state.peers[index];
-        match peer.out.is_some() && peer.inbox.is_some() {
-            true => Ok(u64::from(peer.incarnation) << 32 | index as u64),
-            false => Err(Errno::NotConn),
+        if peer.out.is_some() && peer.inbox.is_some() {
+            Ok(u64::from(peer.incarnation) << 32 | index as u64)
+        } else {
+            Err(Errno::NotConn)
         }
     }
 

@@ -74,9 +74,10 @@ pub(crate) fn send(state: &mut State, buf: TxBuf, params: &SendParams) -> Result
         && let Some(peer) = fast_peer(setup, peers, params)
     {
         let is_inline = is_inline(&setup.config, &params.header, len, params.flags);
-        let is_committed = match is_inline {
-            true => commit_inline(peer, &params.header, &buf),
-            false => inject::send(peer, &params.header, &buf, None).is_ok(),
+        let is_committed = if is_inline {
+            commit_inline(peer, &params.header, &buf)
+        } else {
+            inject::send(peer, &params.header, &buf, None).is_ok()
         };
         if is_committed {
             if !is_inline {

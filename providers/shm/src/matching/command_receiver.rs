@@ -75,9 +75,10 @@ impl CommandReceiver<'_> {
         let taken = self.fast_path(peer).take::<Oldest>(peer, budget, sink);
         peer.publish_credit();
         peer.prefetch_response_slot();
-        match taken < budget && peer.has_commands() {
-            true => taken + self.reborrow().take_slow_path(peer, budget - taken, sink),
-            false => taken,
+        if taken < budget && peer.has_commands() {
+            taken + self.reborrow().take_slow_path(peer, budget - taken, sink)
+        } else {
+            taken
         }
     }
 
@@ -101,18 +102,20 @@ impl CommandReceiver<'_> {
             && let Some(op) = next_op(peer)
         {
             let is_message = op <= cmd::OP_LAST_MESSAGE;
-            let fast_taken = match is_message {
-                true => self.take_fast::<FirstUnindexed>(peer, budget - taken, sink),
-                false => target::take_write_notifications(peer, self.setup, budget - taken, sink),
+            let fast_taken = if is_message {
+                self.take_fast::<FirstUnindexed>(peer, budget - taken, sink)
+            } else {
+                target::take_write_notifications(peer, self.setup, budget - taken, sink)
             };
             taken += fast_taken;
             if fast_taken > 0 {
                 continue;
             }
             peer.publish_credit();
-            let result = match is_message {
-                true => self.take_message(peer, sink),
-                false => self.take_one_sided(peer, op, sink),
+            let result = if is_message {
+                self.take_message(peer, sink)
+            } else {
+                self.take_one_sided(peer, op, sink)
             };
             match result {
                 Ok(true) => {

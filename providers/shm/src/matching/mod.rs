@@ -131,8 +131,9 @@ pub(crate) fn report(
     len: usize,
     sink: &mut Sink<'_>,
 ) {
-    match ep.is_unknown(src) {
-        false => ep.rx_done(posted, env, len, src, sink),
-        true => ep.rx_unknown(posted, env, len, &name.to_address()),
+    if ep.is_unknown(src) {
+        ep.rx_unknown(posted, env, len, &name.to_address())
+    } else {
+        ep.rx_done(posted, env, len, src, sink)
     }
 }

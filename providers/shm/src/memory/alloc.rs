@@ -46,14 +46,16 @@ impl AnnouncedBlock {
         len: usize,
         attr: &alloc::Attr,
     ) -> Result<Arc<dyn Allocation>, Error> {
-        let pages = match attr.huge_pages {
-            true => PageSize::Huge,
-            false => PageSize::Ordinary,
+        let pages = if attr.huge_pages {
+            PageSize::Huge
+        } else {
+            PageSize::Ordinary
         };
         let writable = attr.access.contains(MrAccess::REMOTE_WRITE);
-        let writers = match writable {
-            true => Writers::AnyProcess,
-            false => Writers::Owner,
+        let writers = if writable {
+            Writers::AnyProcess
+        } else {
+            Writers::Owner
         };
         let (memory, fd) = Block::create(len, writers, pages)?;
         let location = BlockInfo {

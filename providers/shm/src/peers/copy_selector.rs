@@ -77,9 +77,10 @@ impl CopySelector {
             0.0 => elapsed,
             previous => (previous + elapsed.min(OUTLIER_RATIO * previous)) / 2.0,
         };
-        self.best = match self.chunks > 0.0 && self.chunks < MARGIN * self.string {
-            true => CopyMethod::Chunks,
-            false => CopyMethod::StringInstruction,
+        self.best = if self.chunks > 0.0 && self.chunks < MARGIN * self.string {
+            CopyMethod::Chunks
+        } else {
+            CopyMethod::StringInstruction
         };
     }
 }

@@ -134,9 +134,10 @@ pub(crate) fn service_address(node: Option<&str>, service: Option<&str>) -> Opti
         (Some(name), None) | (None, Some(name)) => name.to_owned(),
         (Some(node), Some(service)) => format!("{node}:{service}"),
     };
-    Some(Address::Str(match text.contains("://") {
-        true => text,
-        false => format!("{SCHEME}{text}"),
+    Some(Address::Str(if text.contains("://") {
+        text
+    } else {
+        format!("{SCHEME}{text}")
     }))
 }
 

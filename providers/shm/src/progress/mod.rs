@@ -95,9 +95,10 @@ fn poll_only(state: &mut State, index: usize, budget: usize, sink: &mut Sink<'_>
     let Some(inbox) = &state.peers[index].inbox else {
         return 0;
     };
-    let polls_per_call = match state.schedule.active.is_empty() {
-        true => state.schedule.polls_per_call,
-        false => 1,
+    let polls_per_call = if state.schedule.active.is_empty() {
+        state.schedule.polls_per_call
+    } else {
+        1
     };
     for _ in 0..polls_per_call {
         if inbox.rx.peek().is_some() {
@@ -214,9 +215,10 @@ fn poll_periodic(state: &mut State, done: usize) {
 
 #[cold]
 fn check_clock(state: &mut State, interval: Duration) {
-    let interval = match disarm(state) {
-        true => Duration::ZERO,
-        false => interval,
+    let interval = if disarm(state) {
+        Duration::ZERO
+    } else {
+        interval
     };
     drain_doorbell(state);
     let now = Instant::now();
@@ -297,17 +299,19 @@ fn progress_before_park(state: &mut State) -> usize {
     let now = Instant::now();
     state.schedule.last_control = now;
     poll_sockets(state, now);
-    let rung = match state.schedule.rung.is_empty() {
-        true => 0,
-        false => drain_doorbell(state),
+    let rung = if state.schedule.rung.is_empty() {
+        0
+    } else {
+        drain_doorbell(state)
     };
     rung + poll_polled_peers(state, LAST_BUDGET, &mut Sink::none()) + move_active(state)
 }
 
 fn move_active(state: &mut State) -> usize {
-    match state.schedule.active.is_empty() {
-        true => 0,
-        false => serve_active(state),
+    if state.schedule.active.is_empty() {
+        0
+    } else {
+        serve_active(state)
     }
 }
 

@@ -59,9 +59,10 @@ impl Schedule {
             active: Vec::new(),
             rung: VecDeque::new(),
             ending: Vec::new(),
-            polls_per_call: match has_layer {
-                true => POLLS_PER_CALL_LAYERED,
-                false => POLLS_PER_CALL,
+            polls_per_call: if has_layer {
+                POLLS_PER_CALL_LAYERED
+            } else {
+                POLLS_PER_CALL
             },
             pause: SpinHint::measured(),
             ticks: 0,

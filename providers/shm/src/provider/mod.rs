@@ -76,9 +76,10 @@ impl Provider for Shm {
 /// Returns source and destination address for the `node` and `service` of a query.
 fn resolve_addresses(query: &Query<'_>) -> (Option<Address>, Option<Address>) {
     let (node, service) = (query.node, query.service);
-    let (src, dest) = match query.flags.contains(InfoFlags::SOURCE) {
-        true => (source_address(node, service), None),
-        false => (source_address(None, None), service_address(node, service)),
+    let (src, dest) = if query.flags.contains(InfoFlags::SOURCE) {
+        (source_address(node, service), None)
+    } else {
+        (source_address(None, None), service_address(node, service))
     };
     (Some(src), dest)
 }

@@ -11,9 +11,10 @@ use crate::provider::config::Config;
 
 /// Returns the communication capabilities for this configuration.
 pub(crate) fn caps(config: &Config) -> Caps {
-    match config.remote_comm {
-        true => Caps::LOCAL_COMM | Caps::REMOTE_COMM,
-        false => Caps::LOCAL_COMM,
+    if config.remote_comm {
+        Caps::LOCAL_COMM | Caps::REMOTE_COMM
+    } else {
+        Caps::LOCAL_COMM
     }
 }
 

@@ -154,9 +154,10 @@ impl Peer {
         let span = bytes.span(offset, usize::try_from(entry.len).ok()?)?;
         // The entry's rights and the mapping's protection come from two messages of the peer. Only
         // rights that both grant apply.
-        let granted = match span.is_writable() {
-            true => entry.rights,
-            false => entry.rights & !RIGHT_WRITE,
+        let granted = if span.is_writable() {
+            entry.rights
+        } else {
+            entry.rights & !RIGHT_WRITE
         };
         if granted & rights != rights {
             return None;

@@ -95,10 +95,12 @@ pub(crate) fn check_deferred(connector: &mut Connector<'_>, index: usize) -> Res
         return Ok(());
     }
     poll_peer(connector, index);
-    match connector.peers[index].deferred.is_empty() {
-        true if connector.peers[index].state == PeerState::Connected => Ok(()),
-        true => Err(Errno::NotConn),
-        false => Err(Errno::Again),
+    if !connector.peers[index].deferred.is_empty() {
+        Err(Errno::Again)
+    } else if connector.peers[index].state == PeerState::Connected {
+        Ok(())
+    } else {
+        Err(Errno::NotConn)
     }
 }
 

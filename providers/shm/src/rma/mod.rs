@@ -106,17 +106,19 @@ impl RmaOp {
 
     /// Returns the rights that the operation needs.
     fn access(&self) -> MrAccess {
-        match self.is_read() {
-            true => MrAccess::REMOTE_READ,
-            false => MrAccess::REMOTE_WRITE,
+        if self.is_read() {
+            MrAccess::REMOTE_READ
+        } else {
+            MrAccess::REMOTE_WRITE
         }
     }
 
     /// Returns the rights that the operation needs, in the key table's encoding.
     fn rights(&self) -> u32 {
-        match self.is_read() {
-            true => RIGHT_READ,
-            false => RIGHT_WRITE,
+        if self.is_read() {
+            RIGHT_READ
+        } else {
+            RIGHT_WRITE
         }
     }
 }

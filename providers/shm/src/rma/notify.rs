@@ -32,9 +32,10 @@ impl Peer {
     /// # Errors
     /// As [`Self::reserve`].
     pub(crate) fn reserve_notification(&mut self, data: Option<u64>) -> Result {
-        match self.wants_notifications || data.is_some() {
-            true => self.reserve(0).map(drop),
-            false => Ok(()),
+        if self.wants_notifications || data.is_some() {
+            self.reserve(0).map(drop)
+        } else {
+            Ok(())
         }
     }
 

@@ -112,9 +112,10 @@ impl Rma for Endpoint {
             let report = report(WRITE, msg.context, write_flags(&state.setup, flags), 8);
             // Two calls, so that a write without data compiles to the shorter path.
             let (state, data) = (&mut *state, msg.data);
-            let is_done = match report.flags.contains(OpFlags::REMOTE_CQ_DATA) {
-                true => fast::put_word(state, word, msg.dest, segment, Some(data), &report),
-                false => fast::put_word(state, word, msg.dest, segment, None, &report),
+            let is_done = if report.flags.contains(OpFlags::REMOTE_CQ_DATA) {
+                fast::put_word(state, word, msg.dest, segment, Some(data), &report)
+            } else {
+                fast::put_word(state, word, msg.dest, segment, None, &report)
             };
             if is_done {
                 return Ok(());

@@ -219,9 +219,10 @@ impl crate::provider::config::Config {
     /// [`Errno::Again`] when as many requests are outstanding as the peer has reserved slots.
     pub(crate) fn check_request_quota(&self, peer: &Peer) -> Result {
         let requested = peer.out.as_ref().map_or(0, |out| out.ops.requested());
-        match requested as u64 >= self.reserved_slots() || peer.outstanding() >= MAX_OPS {
-            true => Err(Errno::Again),
-            false => Ok(()),
+        if requested as u64 >= self.reserved_slots() || peer.outstanding() >= MAX_OPS {
+            Err(Errno::Again)
+        } else {
+            Ok(())
         }
     }
 }

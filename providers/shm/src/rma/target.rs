@@ -241,9 +241,10 @@ fn take_notification(
         data,
         len,
     } = notification;
-    match is_write {
-        true => RemoteWrite { data, len }.report(&setup.ep, src, sink),
-        false => setup.ep.peer_read(len),
+    if is_write {
+        RemoteWrite { data, len }.report(&setup.ep, src, sink)
+    } else {
+        setup.ep.peer_read(len)
     }
 }
 

@@ -135,9 +135,10 @@ fn send_rts(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: TxBuf) -> Result<Se
         return Err((Errno::Again, LocalBuffer::Source(buf)));
     }
     let segments = SourceSegments::from_buf(&buf, &setup.shared);
-    let eager = match segments.are_special() {
-        true => 0,
-        false => sar::eager_segment_count(peer, &setup.config, buf.len()),
+    let eager = if segments.are_special() {
+        0
+    } else {
+        sar::eager_segment_count(peer, &setup.config, buf.len())
     };
     let list = list_len(&op.segments);
     let offset = match peer.reserve(list + segments.count * ENTRY_LEN) {
@@ -225,9 +226,10 @@ fn inject(
     copy(peer, offset + list);
     let ack = is_acked.then(|| peer.outbox().ops.insert(op.to_op(OpBody::Sent)));
     header.commit_inject(peer.slot(), offset, ack);
-    match is_acked {
-        true => Ok(Sent::Pending),
-        false => Ok(Sent::Done),
+    if is_acked {
+        Ok(Sent::Pending)
+    } else {
+        Ok(Sent::Done)
     }
 }
 

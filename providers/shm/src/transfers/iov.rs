@@ -50,9 +50,10 @@ pub(crate) fn send(
         return Err(Errno::Again);
     }
     let (len, segments) = (buf.len(), SourceSegments::from_buf(&buf, shared));
-    let eager = match segments.are_special() {
-        true => 0,
-        false => sar::eager_segment_count(peer, config, len),
+    let eager = if segments.are_special() {
+        0
+    } else {
+        sar::eager_segment_count(peer, config, len)
     };
     let addr_or_offset = segments.publish(peer)?;
     op.body = OpBody::Rts {

@@ -279,11 +279,12 @@ fn take_response(
 
 fn free_segment(peer: &mut Peer, segment: u32) -> Result<(), ProtocolError> {
     let bounce = peer.out.as_mut().and_then(|out| out.bounce.as_mut());
-    match bounce.is_some_and(|bounce| bounce.free_segment(segment)) {
-        true => Ok(()),
-        false => Err(ProtocolError(
+    if bounce.is_some_and(|bounce| bounce.free_segment(segment)) {
+        Ok(())
+    } else {
+        Err(ProtocolError(
             "a response that frees a segment it does not hold",
-        )),
+        ))
     }
 }
 

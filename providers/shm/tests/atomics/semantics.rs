@@ -52,9 +52,10 @@ fn check_combination(
 ) {
     let len = count * datatype.size();
     let (before, operand) = (bytes(3, 64), bytes(77, len));
-    let compare = match equals {
-        true => before[16..].iter().copied().cycle().take(len).collect(),
-        false => bytes(3, len),
+    let compare = if equals {
+        before[16..].iter().copied().cycle().take(len).collect()
+    } else {
+        bytes(3, len)
     };
     block.memory.put(0, &before);
     let has_operand = op != Op::AtomicRead;

@@ -113,9 +113,10 @@ impl GroupRun {
             let member = self.members.member(self.ranks[rank]);
             let context = Context(self.number);
             let mut msg = CollectiveMsg::new(coll, self.groups[rank].addr(), datatype, context);
-            msg.root = match coll.has_root() {
-                true => member.addrs[self.ranks[root]],
-                false => FiAddr::NOTAVAIL,
+            msg.root = if coll.has_root() {
+                member.addrs[self.ranks[root]]
+            } else {
+                FiAddr::NOTAVAIL
             };
             (msg.op, msg.count) = (op, count);
             msg.buf = inputs[rank].as_ptr().cast();

@@ -145,9 +145,10 @@ fn memory_of_a_killed_or_stopped_owner_can_be_used_until_its_disconnect_is_detec
             side.write(peer_addr, &[segment_at(1, 0, 8)], &word(1), 1)
                 .unwrap();
             side.next().ok();
-            match is_killed {
-                true => peer_process.kill(),
-                false => peer_process.signal(Signal::SIGSTOP),
+            if is_killed {
+                peer_process.kill()
+            } else {
+                peer_process.signal(Signal::SIGSTOP)
             }
             // The peer is killed or stopped, and this side has not detected it: no access may fail.
             let bytes = content(2, 1 << 20);

@@ -146,9 +146,12 @@ fn packets_behind_hundreds_of_wake_ups_are_received() {
         side.alloc(6, LARGE, MrAccess::REMOTE_READ).unwrap();
         side.send(Kind::Tagged, to_other, LARGE, COUNT).unwrap();
         let receiver = std::thread::spawn(move || {
-            let next = |other: &mut NumberedEndpoint| match parks {
-                true => other.park(None).unwrap().ok(),
-                false => other.next().ok(),
+            let next = |other: &mut NumberedEndpoint| {
+                if parks {
+                    other.park(None).unwrap().ok()
+                } else {
+                    other.next().ok()
+                }
             };
             for _ in 0..=COUNT {
                 let event = next(&mut other);

@@ -112,9 +112,10 @@ fn sends_to_a_killed_peer_fail_unless_they_were_complete() {
             }
             side.drive();
             peer_process.kill();
-            let done = match transfer.is_confirmed || transfer.is_injected() {
-                true => 0,
-                false => 3,
+            let done = if transfer.is_confirmed || transfer.is_injected() {
+                0
+            } else {
+                3
             };
             for number in 1..=done {
                 assert_eq!(side.next().ok().context, number, "{transfer:?}");

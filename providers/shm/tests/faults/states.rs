@@ -76,9 +76,10 @@ impl Group {
     fn create(bytes: u64) -> std::io::Result<Self> {
         let name = unique("memory");
         let v1_root = Path::new("/sys/fs/cgroup/memory");
-        let (path, limit) = match v1_root.exists() {
-            true => (v1_root.join(name), "memory.limit_in_bytes"),
-            false => (Path::new("/sys/fs/cgroup").join(name), "memory.max"),
+        let (path, limit) = if v1_root.exists() {
+            (v1_root.join(name), "memory.limit_in_bytes")
+        } else {
+            (Path::new("/sys/fs/cgroup").join(name), "memory.max")
         };
         fs::create_dir(&path)?;
         let group = Self(path);

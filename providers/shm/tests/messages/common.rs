@@ -265,9 +265,10 @@ impl MessageEndpoint {
 
     fn done(&self, outcome: Result<Entry, ErrEntry>, src: FiAddr) -> Done {
         let entry = *entry_of(&outcome);
-        let bytes = match entry.flags.contains(CompletionFlags::SEND) {
-            true => end(&self.sent, &entry, false),
-            false => end(&self.received, &entry, true),
+        let bytes = if entry.flags.contains(CompletionFlags::SEND) {
+            end(&self.sent, &entry, false)
+        } else {
+            end(&self.received, &entry, true)
         };
         Done {
             outcome,
@@ -302,10 +303,12 @@ fn end(buffers: &Mutex<Buffers>, entry: &Entry, wanted: bool) -> Vec<u8> {
     let mut buffers = buffers.lock().unwrap();
     let kept = buffers.get_mut(&context);
     let kept = kept.expect("a completion without a posted operation");
-    let bytes = match wanted {
-        true if kept.is_multi => kept.part(entry),
-        true => kept.segments[kept.done].concat(),
-        false => Vec::new(),
+    let bytes = if !wanted {
+        Vec::new()
+    } else if kept.is_multi {
+        kept.part(entry)
+    } else {
+        kept.segments[kept.done].concat()
     };
     if kept.is_multi && !entry.flags.contains(CompletionFlags::MULTI_RECV) {
         return bytes;

@@ -150,9 +150,10 @@ fn threads_may_share_two_endpoints() {
     let (received, completed) = (Mutex::new(Vec::new()), AtomicU64::new(0));
     let collect = |side: &MessageEndpoint| {
         if let Some(done) = side.poll() {
-            match is_receive(&done) {
-                true => received.lock().unwrap().push(done),
-                false => drop(completed.fetch_add(1, Ordering::Relaxed)),
+            if is_receive(&done) {
+                received.lock().unwrap().push(done);
+            } else {
+                completed.fetch_add(1, Ordering::Relaxed);
             }
         }
     };

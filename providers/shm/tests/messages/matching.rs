@@ -89,9 +89,10 @@ fn long_queues_of_either_kind_keep_their_order() {
                 pair.a.inject_retrying(&tx, &[&pair.b]);
             }
         };
-        match is_late {
-            false => [&post as &dyn Fn(), &send].map(|step| step()),
-            true => [&send as &dyn Fn(), &post].map(|step| step()),
+        if is_late {
+            [&send as &dyn Fn(), &post].map(|step| step())
+        } else {
+            [&post as &dyn Fn(), &send].map(|step| step())
         };
         for _ in &tags {
             let done = pair.wait_at_b();

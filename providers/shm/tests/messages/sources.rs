@@ -176,14 +176,16 @@ fn a_message_of_an_unknown_source_has_its_address_if_requested() {
         for len in LENGTHS {
             let tx = Tx::tagged(to, 5, &pattern(1, len));
             let rx = Rx::tagged(5, len).context(3);
-            match is_late {
-                false => b.recv(&rx),
-                true => a.send(&tx),
+            if is_late {
+                a.send(&tx)
+            } else {
+                b.recv(&rx)
             }
             settle(&[&a, &b]);
-            match is_late {
-                false => a.send(&tx),
-                true => b.recv(&rx),
+            if is_late {
+                b.recv(&rx)
+            } else {
+                a.send(&tx)
             }
             let done = b.wait(&[&a]);
             let error = done.error();

@@ -132,9 +132,10 @@ impl Acceptor {
 
     /// Returns how long a connection may stay unauthenticated.
     fn timeout(&self) -> Duration {
-        match self.is_backlog_full() {
-            true => self.config.connect_timeout.min(CONTENDED_TIMEOUT),
-            false => self.config.connect_timeout,
+        if self.is_backlog_full() {
+            self.config.connect_timeout.min(CONTENDED_TIMEOUT)
+        } else {
+            self.config.connect_timeout
         }
     }
 
@@ -180,9 +181,10 @@ impl Acceptor {
         if is_paused == self.is_paused {
             return;
         }
-        let interest = match is_paused {
-            true => EpollFlags::empty(),
-            false => EpollFlags::EPOLLIN,
+        let interest = if is_paused {
+            EpollFlags::empty()
+        } else {
+            EpollFlags::EPOLLIN
         };
         let event = &mut EpollEvent::new(interest, ACCEPTOR);
         // If it fails, the listener keeps its state and the next call tries again.

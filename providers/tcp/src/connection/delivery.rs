@@ -175,12 +175,13 @@ impl Delivery<'_> {
                 env.len,
             ));
         }
-        let state = match self
+        let state = if self
             .matching
             .has_room(connection.peer, env.len, self.peers.len())
         {
-            true => PayloadState::Partial,
-            false => PayloadState::Held,
+            PayloadState::Partial
+        } else {
+            PayloadState::Held
         };
         let mut message = UnexpectedMessage::new(connection.id, connection.peer, state, env.len);
         message.number = number;
@@ -259,9 +260,10 @@ impl Delivery<'_> {
             Destination::Write(write) => return self.one_sided(connection).finish_write(&write),
             Destination::Read(fetch, is_checked) => {
                 drop(fetch.buf);
-                match is_checked {
-                    true => connection.outgoing.hold_unchecked_read(fetch.report),
-                    false => fetch.report.done(self.ep),
+                if is_checked {
+                    connection.outgoing.hold_unchecked_read(fetch.report)
+                } else {
+                    fetch.report.done(self.ep)
                 }
             }
             Destination::Atomic(atomic) => self.one_sided(connection).apply_atomic(&atomic),

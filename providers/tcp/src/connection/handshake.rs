@@ -245,9 +245,10 @@ impl Connection {
             Ok(0) => Err(io::ErrorKind::ConnectionReset.into()),
             Ok(count) => {
                 self.handshake_input.extend_from_slice(&bytes[..count]);
-                match socket.is_encrypted() || !self.handshake_input.starts_with(&ALERT) {
-                    true => Ok(true),
-                    false => Err(unexpected_tls()),
+                if socket.is_encrypted() || !self.handshake_input.starts_with(&ALERT) {
+                    Ok(true)
+                } else {
+                    Err(unexpected_tls())
                 }
             }
             Err(cause) if is_not_ready(&cause) => Ok(false),

@@ -238,13 +238,15 @@ impl OneSided<'_> {
         if outcome.is_ok() {
             let len = atomic.len();
             let is_read = atomic.kernel.has_result();
-            let direction = match is_read {
-                true => CompletionFlags::REMOTE_READ,
-                false => CompletionFlags::REMOTE_WRITE,
+            let direction = if is_read {
+                CompletionFlags::REMOTE_READ
+            } else {
+                CompletionFlags::REMOTE_WRITE
             };
-            match is_read {
-                true => self.ep.peer_read(len),
-                false => self.ep.peer_wrote(len),
+            if is_read {
+                self.ep.peer_read(len)
+            } else {
+                self.ep.peer_wrote(len)
             }
             let size = atomic.kernel.size();
             let targets = atomic.targets.iter();
@@ -307,9 +309,10 @@ impl IncomingAtomic {
             self.kernel.check(addr).map_err(|_| Errno::Inval)?;
             memories.push(memory);
         }
-        let (operand, compare) = match self.kernel.has_operand() {
-            true => self.operands.split_at(self.len()),
-            false => (&[][..], &self.operands[..]),
+        let (operand, compare) = if self.kernel.has_operand() {
+            self.operands.split_at(self.len())
+        } else {
+            (&[][..], &self.operands[..])
         };
         let result_len = if self.kernel.has_result() {
             self.len()

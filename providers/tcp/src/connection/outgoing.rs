@@ -76,9 +76,10 @@ impl Outgoing {
             return Err(Errno::Again);
         }
         let is_injected = operation.report.flags.contains(OpFlags::INJECT);
-        let body = match is_injected {
-            true => operation.body.into_copied(),
-            false => operation.body,
+        let body = if is_injected {
+            operation.body.into_copied()
+        } else {
+            operation.body
         };
         self.waiting.push_back(Operation { body, ..operation });
         Ok(())
@@ -223,12 +224,13 @@ impl Outgoing {
         let Some(number) = number else {
             return;
         };
-        let header = match self.negotiated.has_extensions() {
-            true => Header::AckStatus {
+        let header = if self.negotiated.has_extensions() {
+            Header::AckStatus {
                 number,
                 status: denied.map_or(0, |errno| errno.as_raw().unsigned_abs()),
-            },
-            false => Header::Ack,
+            }
+        } else {
+            Header::Ack
         };
         self.queue_response(&header, &[]);
     }

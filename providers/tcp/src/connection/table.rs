@@ -135,12 +135,13 @@ impl Connections {
             return Ok(());
         };
         let mut event = EpollEvent::new(interest, index as u64);
-        match is_new {
-            true => match self.epoll.add(socket, event) {
+        if is_new {
+            match self.epoll.add(socket, event) {
                 Err(System::EEXIST) => self.epoll.modify(socket, &mut event)?,
                 done => done?,
-            },
-            false => self.epoll.modify(socket, &mut event)?,
+            }
+        } else {
+            self.epoll.modify(socket, &mut event)?
         }
         connection.watched = interest;
         Ok(())

@@ -125,9 +125,10 @@ impl Tagged for Endpoint {
 impl Endpoint {
     /// Refuses tagged operations at connected endpoints, as libfabric does.
     fn check_tagged(&self) -> Result {
-        match self.is_msg_ep {
-            true => Err(Errno::NoSys),
-            false => Ok(()),
+        if self.is_msg_ep {
+            Err(Errno::NoSys)
+        } else {
+            Ok(())
         }
     }
 

@@ -166,9 +166,10 @@ impl Socket {
         }
         // TCP connects a socket to itself if the kernel has chosen the destination port as the
         // source port.
-        match stream.peer_addr()? == stream.local_addr()? {
-            true => Err(io::ErrorKind::ConnectionRefused.into()),
-            false => Ok(()),
+        if stream.peer_addr()? == stream.local_addr()? {
+            Err(io::ErrorKind::ConnectionRefused.into())
+        } else {
+            Ok(())
         }
     }
 
@@ -241,9 +242,10 @@ impl Socket {
     /// # Errors
     /// System errors; [`io::ErrorKind::WriteZero`] when the socket buffer has too little room.
     pub(crate) fn send_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self.send_bytes(bytes)? == bytes.len() {
-            true => Ok(()),
-            false => Err(io::ErrorKind::WriteZero.into()),
+        if self.send_bytes(bytes)? == bytes.len() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::WriteZero.into())
         }
     }
 

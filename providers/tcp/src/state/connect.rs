@@ -246,12 +246,11 @@ impl State {
             .peers
             .find_or_insert(SocketAddr::from(peer_name), is_needed);
         self.record_context(peer, &request.hello);
-        let index = match local_name == peer_name {
-            true => Some(self.add_accepted(peer)),
-            false => {
-                let is_peer_lower = is_lower(peer_name, local_name);
-                self.connection_for_request(peer, &request, &rdm_data, is_peer_lower)
-            }
+        let index = if local_name == peer_name {
+            Some(self.add_accepted(peer))
+        } else {
+            let is_peer_lower = is_lower(peer_name, local_name);
+            self.connection_for_request(peer, &request, &rdm_data, is_peer_lower)
         };
         match index {
             Some(index) => self.accept(index, request, &rdm_data),

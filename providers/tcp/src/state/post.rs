@@ -34,9 +34,10 @@ impl State {
             None => {
                 let index = self.connect_peer(peer);
                 // The attempt may have failed at once.
-                match self.peers[peer].connection == Some(index) {
-                    true => self.post_unconnected(index, operation),
-                    false => Err(Errno::ConnRefused),
+                if self.peers[peer].connection == Some(index) {
+                    self.post_unconnected(index, operation)
+                } else {
+                    Err(Errno::ConnRefused)
                 }
             }
         }
@@ -106,9 +107,10 @@ impl State {
     #[inline]
     pub(super) fn queue(&mut self, index: usize, operation: Operation) {
         let outgoing = &mut self.connections[index].outgoing;
-        match outgoing.supports(&operation) {
-            true => outgoing.queue(operation, self.config.eager_size),
-            false => self.fail_unsupported(index, operation),
+        if outgoing.supports(&operation) {
+            outgoing.queue(operation, self.config.eager_size)
+        } else {
+            self.fail_unsupported(index, operation)
         }
     }
 

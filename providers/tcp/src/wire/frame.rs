@@ -147,9 +147,10 @@ pub(crate) fn header_len(base: &[u8], order: ByteOrder) -> Result<usize, Protoco
     if !(BASE_LEN..=max).contains(&len) || !len.is_multiple_of(8) {
         return Err(ProtocolError("a header of invalid length"));
     }
-    match order.u64(bytes_at(base, 8)) < len as u64 {
-        true => Err(ProtocolError("a frame shorter than its header")),
-        false => Ok(len),
+    if order.u64(bytes_at(base, 8)) < len as u64 {
+        Err(ProtocolError("a frame shorter than its header"))
+    } else {
+        Ok(len)
     }
 }
 
@@ -239,10 +240,12 @@ impl Header {
             order,
         };
         let wants_ack = flags & (FLAG_DELIVERY | FLAG_COMMIT) != 0;
-        let ack = match wants_ack {
-            false => AckPolicy::Never,
-            true if has_extensions && flags & FLAG_RECEIVED != 0 => AckPolicy::OnReceive,
-            true => AckPolicy::OnArrival,
+        let ack = if !wants_ack {
+            AckPolicy::Never
+        } else if has_extensions && flags & FLAG_RECEIVED != 0 {
+            AckPolicy::OnReceive
+        } else {
+            AckPolicy::OnArrival
         };
         let mut data = || {
             let has_data = flags & FLAG_DATA != 0;
@@ -311,11 +314,12 @@ impl Header {
             },
             _ => return Err(ProtocolError("a frame of unknown type")),
         };
-        match header.payload_len() == len {
-            true => Ok(header),
-            false => Err(ProtocolError(
+        if header.payload_len() == len {
+            Ok(header)
+        } else {
+            Err(ProtocolError(
                 "a payload whose length differs from its segments",
-            )),
+            ))
         }
     }
 

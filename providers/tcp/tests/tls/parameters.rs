@@ -11,9 +11,12 @@ use crate::endpoint::{CopyingEndpoint, exchange, info};
 /// Returns the error of discovery with one parameter changed.
 fn open_error(name: &str, value: &str) -> String {
     let variables = default_certificate().variables().into_iter();
-    let all = variables.map(|(key, default)| match key == name {
-        true => (key, value.to_owned()),
-        false => (key, default),
+    let all = variables.map(|(key, default)| {
+        if key == name {
+            (key, value.to_owned())
+        } else {
+            (key, default)
+        }
     });
     let registry = Registry::new()
         .with(&selvedge_tcp::PROVIDER)

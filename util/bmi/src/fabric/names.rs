@@ -92,12 +92,12 @@ pub(super) fn local_name(
     bind_specific: bool,
 ) -> (Option<String>, Option<String>) {
     let port = url.port.map(|port| port.to_string());
-    match is_local(info) {
-        true if port.is_some() => (Some(LOCAL_NODE.to_owned()), port),
+    match (is_local(info), &port) {
+        (true, Some(_)) => (Some(LOCAL_NODE.to_owned()), port),
         // With a node alone the provider would choose the rest of the name.
-        true => (None, url.host.clone()),
-        false if bind_specific => (url.host.clone(), port),
-        false => (wildcard_for(url).map(str::to_owned), port),
+        (true, None) => (None, url.host.clone()),
+        (false, _) if bind_specific => (url.host.clone(), port),
+        (false, _) => (wildcard_for(url).map(str::to_owned), port),
     }
 }
 
@@ -117,13 +117,11 @@ pub(super) fn with_bound_port(mut url: Url, ep: &dyn Endpoint) -> Url {
 
 /// The address vector index of the peer that a URL names.
 pub(super) fn resolve(av: &dyn AddressVector, info: &Info, url: &Url) -> Result<FiAddr, Error> {
-    let (node, port) = match is_local(info) {
-        true if port_of(url).is_some() => (LOCAL_NODE, url.port),
-        true => (host_of(url), None),
-        false => (
-            host_of(url),
-            Some(port_of(url).ok_or_else(|| missing_port(url))?),
-        ),
+    let (node, port) = match (is_local(info), port_of(url)) {
+        (true, Some(_)) => (LOCAL_NODE, url.port),
+        (true, None) => (host_of(url), None),
+        (false, Some(port)) => (host_of(url), Some(port)),
+        (false, None) => return Err(missing_port(url)),
     };
     let service = port.map(|port| port.to_string()).unwrap_or_default();
     av.insert_service(node, &service).map_err(|error| {

@@ -21,9 +21,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return terminals::serve(args);
     }
     let draft = Draft::default();
-    let format = match args.json {
-        true => Format::Json,
-        false => Format::Tables,
+    let format = if args.json {
+        Format::Json
+    } else {
+        Format::Tables
     };
     report_on_interrupt(&draft, format)?;
     let placement = args.placement.resolve()?;

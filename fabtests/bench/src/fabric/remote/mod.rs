@@ -205,15 +205,16 @@ impl Run<'_> {
         let bytes = &self.buf[..self.size];
         let addr = DATA as u64;
         loop {
-            let posted = match inject {
-                true => self.ep.inject_writedata(bytes, turn, self.peer, addr, KEY),
+            let posted = if inject {
+                self.ep.inject_writedata(bytes, turn, self.peer, addr, KEY)
+            } else {
                 // SAFETY: no code accesses the buffer until the completion, for which the caller
                 // waits.
-                false => unsafe {
+                unsafe {
                     let buf = Iov::new(bytes);
                     self.ep
                         .writedata(buf, Desc::NONE, turn, self.peer, addr, KEY, Context(1))
-                },
+                }
             };
             match posted {
                 Ok(()) => return Ok(()),

@@ -245,9 +245,10 @@ fn connect_control(options: &Options) -> anyhow::Result<Control> {
     };
     let is_ipv6 = options.has("6");
     let Some(server) = &options.server else {
-        let unspecified: IpAddr = match is_ipv6 {
-            true => Ipv6Addr::UNSPECIFIED.into(),
-            false => Ipv4Addr::UNSPECIFIED.into(),
+        let unspecified: IpAddr = if is_ipv6 {
+            Ipv6Addr::UNSPECIFIED.into()
+        } else {
+            Ipv4Addr::UNSPECIFIED.into()
         };
         return Control::accept(SocketAddr::new(
             unspecified,
@@ -274,9 +275,10 @@ struct Setup<'a> {
 impl Setup<'_> {
     /// Exchanges the addresses of unconnected endpoints. The server sends first.
     fn exchange(mut self) -> anyhow::Result<Pingpong> {
-        let peer = match self.options.is_client() {
-            true => Some(self.control.receive_name()?),
-            false => None,
+        let peer = if self.options.is_client() {
+            Some(self.control.receive_name()?)
+        } else {
+            None
         };
         let domain = domain::open(self.options, self.discover(peer.as_ref())?)?;
         let endpoint = domain.endpoint(EndpointConfig::default())?;
@@ -301,20 +303,17 @@ impl Setup<'_> {
     /// Connects endpoints: the server sends the address at which it listens.
     fn connect(mut self) -> anyhow::Result<Pingpong> {
         let is_client = self.options.is_client();
-        let connector = match is_client {
-            true => {
-                let server = self.control.receive_name()?;
-                Connector::for_info(self.options, self.discover(Some(&server))?)?
-            }
-            false => {
-                let connector = Connector::for_info(self.options, self.discover(None)?)?;
-                let pep = connector
-                    .pep
-                    .as_ref()
-                    .context("the server has no passive endpoint")?;
-                self.control.send_name(&pep.address()?)?;
-                connector
-            }
+        let connector = if is_client {
+            let server = self.control.receive_name()?;
+            Connector::for_info(self.options, self.discover(Some(&server))?)?
+        } else {
+            let connector = Connector::for_info(self.options, self.discover(None)?)?;
+            let pep = connector
+                .pep
+                .as_ref()
+                .context("the server has no passive endpoint")?;
+            self.control.send_name(&pep.address()?)?;
+            connector
         };
         let domain = connector.open_domain()?;
         let endpoint = domain.endpoint(connector.endpoint_config(domain.info().clone()))?;

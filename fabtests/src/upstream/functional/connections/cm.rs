@@ -22,9 +22,10 @@ const MAX_SIZE: usize = 64 << 10;
 pub(in crate::upstream) fn cm_data(options: &Options) -> anyhow::Result<()> {
     let connector = Connector::open(options, Caps::MSG)?;
     let mut oob = OutOfBandChannel::establish_at(options, options.number("q", OUT_OF_BAND_PORT)?)?;
-    match options.is_client() {
-        true => client(options, &connector, &mut oob),
-        false => serve(options, &connector, &mut oob),
+    if options.is_client() {
+        client(options, &connector, &mut oob)
+    } else {
+        serve(options, &connector, &mut oob)
     }
 }
 

@@ -27,9 +27,10 @@ pub(in crate::upstream) fn msg_sockets(options: &Options) -> anyhow::Result<()> 
             None => "127.0.0.1".into(),
         });
     }
-    match options.is_client() {
-        true => connect_to_server(&options),
-        false => accept_client(&options),
+    if options.is_client() {
+        connect_to_server(&options)
+    } else {
+        accept_client(&options)
     }
 }
 
@@ -39,9 +40,10 @@ fn local_ip_toward(server: &str) -> anyhow::Result<String> {
     let address = (server, 9).to_socket_addrs();
     let mut address = address.map_err(|error| unsupported(format!("{}: {error}", no_route())))?;
     let address = address.next().with_context(no_route)?;
-    let unspecified: IpAddr = match address.is_ipv4() {
-        true => Ipv4Addr::UNSPECIFIED.into(),
-        false => Ipv6Addr::UNSPECIFIED.into(),
+    let unspecified: IpAddr = if address.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
     };
     // No packet is sent: connecting a UDP socket selects its local address.
     let socket = UdpSocket::bind((unspecified, 0))?;
@@ -91,11 +93,12 @@ impl BoundAddress {
 /// Checks that an object has the expected address.
 fn check_address(bound: &Address, step: &str, at: selvedge::Result<Address>) -> anyhow::Result<()> {
     let at = at.with_context(|| format!("fi_getname fails after {step}"))?;
-    match at == *bound {
-        true => Ok(()),
-        false => Err(wrong(format!(
+    if at == *bound {
+        Ok(())
+    } else {
+        Err(wrong(format!(
             "fi_getname gives {at} after {step}, expected {bound}"
-        ))),
+        )))
     }
 }
 

@@ -204,13 +204,14 @@ fn check(call: AtomicCall, name: &str, found: &[u8], value: i64) -> anyhow::Resu
         .iter()
         .zip(&expected_bytes)
         .zip(significant.iter().cycle());
-    match bytes
+    if bytes
         .filter(|(_, significant)| **significant)
         .all(|((found, expected_bytes), _)| found == expected_bytes)
     {
-        true => Ok(()),
-        false => Err(wrong(format!(
+        Ok(())
+    } else {
+        Err(wrong(format!(
             "{name} is {found:02x?}, expected {value}: {expected_bytes:02x?}"
-        ))),
+        )))
     }
 }

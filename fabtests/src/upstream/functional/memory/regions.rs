@@ -50,15 +50,12 @@ pub(in crate::upstream) fn multi_mr(options: &Options) -> anyhow::Result<()> {
                 number,
                 size,
             };
-            match channel.is_client() {
-                true => {
-                    round_trip.write(&mut channel, &local, &regions)?;
-                    round_trip.await_write(&channel, &regions)?;
-                }
-                false => {
-                    round_trip.await_write(&channel, &regions)?;
-                    round_trip.write(&mut channel, &local, &regions)?;
-                }
+            if channel.is_client() {
+                round_trip.write(&mut channel, &local, &regions)?;
+                round_trip.await_write(&channel, &regions)?;
+            } else {
+                round_trip.await_write(&channel, &regions)?;
+                round_trip.write(&mut channel, &local, &regions)?;
             }
         }
     }
@@ -96,12 +93,13 @@ impl RoundTrip {
             endpoint.write(&[local.whole()], &access)
         })?;
         let entry = endpoint.tx.next()?;
-        match entry.context.0 == self.round {
-            true => Ok(()),
-            false => Err(wrong(format!(
+        if entry.context.0 == self.round {
+            Ok(())
+        } else {
+            Err(wrong(format!(
                 "expected a completion of the write with context {} instead of {entry:?}",
                 self.round
-            ))),
+            )))
         }
     }
 

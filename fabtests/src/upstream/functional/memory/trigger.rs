@@ -203,12 +203,13 @@ fn defer_counters(setup: &Setup, round: u64) -> anyhow::Result<()> {
     trigger.cntr().add(1);
     added.wait(10 + round)?;
     let values = [set.read(), added.read()];
-    match values == [100 + round, 10 + round] {
-        true => Ok(()),
-        false => Err(wrong(format!(
+    if values == [100 + round, 10 + round] {
+        Ok(())
+    } else {
+        Err(wrong(format!(
             "the triggered counters are {values:?}, expected {:?}",
             [100 + round, 10 + round]
-        ))),
+        )))
     }
 }
 

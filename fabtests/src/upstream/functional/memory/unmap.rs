@@ -24,15 +24,12 @@ pub(in crate::upstream) fn unmap_mem(options: &Options) -> anyhow::Result<()> {
         channel.sync()?;
         let mut block = channel.domain().buffers(size)?;
         for _ in 0..options.iterations.unwrap_or(10) {
-            match channel.is_client() {
-                true => {
-                    send(&mut channel, &mut block, size)?;
-                    receive(&mut channel, size)?;
-                }
-                false => {
-                    receive(&mut channel, size)?;
-                    send(&mut channel, &mut block, size)?;
-                }
+            if channel.is_client() {
+                send(&mut channel, &mut block, size)?;
+                receive(&mut channel, size)?;
+            } else {
+                receive(&mut channel, size)?;
+                send(&mut channel, &mut block, size)?;
             }
         }
     }

@@ -19,9 +19,10 @@ const DATA: u64 = 0x0123_4567_89ab_cdef;
 /// completion.
 pub(in crate::upstream) fn cq_data(options: &Options) -> anyhow::Result<()> {
     let writes = options.operation_of(&["senddata", "writedata"])? == "writedata";
-    let caps = match writes {
-        true => Caps::MSG | Caps::RMA,
-        false => Caps::MSG,
+    let caps = if writes {
+        Caps::MSG | Caps::RMA
+    } else {
+        Caps::MSG
     };
     let config = ChannelConfig {
         largest: SIZE,
@@ -38,9 +39,10 @@ pub(in crate::upstream) fn cq_data(options: &Options) -> anyhow::Result<()> {
         8.. => DATA,
         bytes => DATA & ((1 << (8 * bytes)) - 1),
     };
-    match writes {
-        true => write(&mut channel, data)?,
-        false => send(&mut channel, data)?,
+    if writes {
+        write(&mut channel, data)?
+    } else {
+        send(&mut channel, data)?
     }
     println!("data verify: Pass");
     channel.finish()
@@ -102,10 +104,11 @@ fn write(channel: &mut Channel, data: u64) -> anyhow::Result<()> {
 fn check(entry: &Entry, kind: CompletionFlags, data: u64) -> anyhow::Result<()> {
     let flags = kind | CompletionFlags::REMOTE_CQ_DATA;
     let is_expected = entry.flags == flags && entry.data == data && entry.len == SIZE;
-    match is_expected {
-        true => Ok(()),
-        false => Err(wrong(format!(
+    if is_expected {
+        Ok(())
+    } else {
+        Err(wrong(format!(
             "expected {flags}, {SIZE} bytes and data {data:#x} instead of {entry:?}"
-        ))),
+        )))
     }
 }

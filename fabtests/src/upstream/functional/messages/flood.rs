@@ -37,17 +37,17 @@ pub(in crate::upstream) fn flood(options: &Options) -> anyhow::Result<()> {
     };
     channel.lay_out(size);
     channel.sync()?;
-    match channel.is_client() {
-        true => send_all(&mut channel, size, window)?,
-        false => receive_all(&mut channel, size, window, pause)?,
+    if channel.is_client() {
+        send_all(&mut channel, size, window)?
+    } else {
+        receive_all(&mut channel, size, window, pause)?
     }
     channel.sync()?;
-    match channel.is_client() {
-        true => register_and_send(&mut channel, size, window)?,
-        false => {
-            for _ in 0..window {
-                receive(&mut channel, size)?;
-            }
+    if channel.is_client() {
+        register_and_send(&mut channel, size, window)?
+    } else {
+        for _ in 0..window {
+            receive(&mut channel, size)?;
         }
     }
     channel.finish()
@@ -87,16 +87,18 @@ fn receive_all(
     sleep(pause);
     let first = channel.arrived;
     for number in 1..=window {
-        match number == window {
-            true => channel.prepost()?,
-            false => channel.post_slot()?,
+        if number == window {
+            channel.prepost()?
+        } else {
+            channel.post_slot()?
         }
     }
     let last = first + window as u64;
     channel.await_messages(last)?;
-    match channel.options.verify {
-        true => channel.check_window(first..last, size, first),
-        false => Ok(()),
+    if channel.options.verify {
+        channel.check_window(first..last, size, first)
+    } else {
+        Ok(())
     }
 }
 
@@ -116,8 +118,9 @@ fn register_and_send(channel: &mut Channel, size: usize, window: usize) -> anyho
 fn receive(channel: &mut Channel, size: usize) -> anyhow::Result<()> {
     let number = channel.arrived;
     channel.receive()?;
-    match channel.options.verify {
-        true => channel.check_preposted(number..number + 1, size),
-        false => Ok(()),
+    if channel.options.verify {
+        channel.check_preposted(number..number + 1, size)
+    } else {
+        Ok(())
     }
 }

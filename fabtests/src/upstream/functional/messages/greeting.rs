@@ -57,13 +57,12 @@ pub(in crate::upstream) fn exchange_greeting(channel: &mut Channel) -> anyhow::R
     }
     println!("Waiting for message from client...");
     let greeting = channel.receive_whole()?;
-    match greeting == GREETING {
-        true => println!("Received data from client: Hello from Client!"),
-        false => {
-            return Err(wrong(format!(
-                "the greeting is {greeting:?} instead of \"Hello from Client!\""
-            )));
-        }
+    if greeting == GREETING {
+        println!("Received data from client: Hello from Client!")
+    } else {
+        return Err(wrong(format!(
+            "the greeting is {greeting:?} instead of \"Hello from Client!\""
+        )));
     }
     Ok(())
 }

@@ -34,21 +34,15 @@ pub(in crate::upstream) fn inject_test(options: &Options) -> anyhow::Result<()> 
     };
     let requested = options.sizes.one().unwrap_or(max_size);
     let sizes = [1, requested.min(64), requested.min(max_size).min(CONTROL)];
-    let flags = match of_message {
-        true => flag,
-        false => OpFlags::DEFAULT,
-    };
+    let flags = if of_message { flag } else { OpFlags::DEFAULT };
     for _ in 0..options.iterations.unwrap_or(100) {
         for size in sizes {
-            match channel.is_client() {
-                true => {
-                    send(&mut channel, size, flags, flag)?;
-                    receive(&mut channel, size)?;
-                }
-                false => {
-                    receive(&mut channel, size)?;
-                    send(&mut channel, size, flags, flag)?;
-                }
+            if channel.is_client() {
+                send(&mut channel, size, flags, flag)?;
+                receive(&mut channel, size)?;
+            } else {
+                receive(&mut channel, size)?;
+                send(&mut channel, size, flags, flag)?;
             }
         }
     }

@@ -44,20 +44,17 @@ pub(in crate::upstream) fn multi_recv(options: &Options) -> anyhow::Result<()> {
         released: [0; 2],
         received: [[false; HALF as usize]; 2],
     };
-    let start = match options.is_client() {
-        true => {
-            flow.channel.sync()?;
-            let start = Instant::now();
-            flow.send(total as u64)?;
-            start
-        }
-        false => {
-            flow.prepare()?;
-            flow.channel.sync()?;
-            let start = Instant::now();
-            flow.receive(total as u64)?;
-            start
-        }
+    let start = if options.is_client() {
+        flow.channel.sync()?;
+        let start = Instant::now();
+        flow.send(total as u64)?;
+        start
+    } else {
+        flow.prepare()?;
+        flow.channel.sync()?;
+        let start = Instant::now();
+        flow.receive(total as u64)?;
+        start
     };
     let time = start.elapsed();
     channel.sync()?;

@@ -43,9 +43,10 @@ pub(in crate::upstream) fn mcast(options: &Options) -> anyhow::Result<()> {
     })?;
     let group = join(&endpoint, &*eq, &address)?;
     let oob = connect_out_of_band(options)?;
-    match options.has("M") {
-        true => receive_greeting(&endpoint, oob),
-        false => send_greeting(&endpoint, group.addr(), oob),
+    if options.has("M") {
+        receive_greeting(&endpoint, oob)
+    } else {
+        send_greeting(&endpoint, group.addr(), oob)
     }
 }
 
@@ -72,9 +73,10 @@ fn connect_out_of_band(options: &Options) -> anyhow::Result<Option<OutOfBandChan
         return Ok(None);
     }
     let mut options = options.clone();
-    options.server = match options.has("M") {
-        true => None,
-        false => Some("127.0.0.1".into()),
+    options.server = if options.has("M") {
+        None
+    } else {
+        Some("127.0.0.1".into())
     };
     OutOfBandChannel::establish(&options).map(Some)
 }

@@ -35,9 +35,10 @@ pub(in crate::upstream) fn rdm_tagged_peek(options: &Options) -> anyhow::Result<
         block,
         size,
     };
-    match options.is_client() {
-        true => side.peek_messages()?,
-        false => side.send()?,
+    if options.is_client() {
+        side.peek_messages()?
+    } else {
+        side.send()?
     }
     side.channel.sync()
 }
@@ -97,9 +98,10 @@ impl Side<'_> {
     }
 
     fn post(&self, tag: u64, flags: OpFlags) -> anyhow::Result<()> {
-        let src = match flags.contains(OpFlags::PEEK) {
-            true => FiAddr::UNSPEC,
-            false => self.channel.peer,
+        let src = if flags.contains(OpFlags::PEEK) {
+            FiAddr::UNSPEC
+        } else {
+            self.channel.peer
         };
         let recv = Recv::new(tag)
             .from(src)

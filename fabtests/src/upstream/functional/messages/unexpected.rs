@@ -23,9 +23,10 @@ pub(in crate::upstream) fn unexpected_msg(options: &Options) -> anyhow::Result<(
         ..ChannelConfig::default()
     };
     let is_connected = options.ep_type == Some(EpType::Msg);
-    let mut channel = match is_connected {
-        true => open_channel(&options, Caps::TAGGED, config)?,
-        false => open_one_sided(&options, config)?,
+    let mut channel = if is_connected {
+        open_channel(&options, Caps::TAGGED, config)?
+    } else {
+        open_one_sided(&options, config)?
     };
     let block = channel.domain().buffers(size * count.max(2))?;
     let mut side = Side {

@@ -52,13 +52,15 @@ fn endpoint_config(
     options: &Options,
     domain: &DomainContext,
 ) -> anyhow::Result<impl Fn() -> EndpointConfig> {
-    let av = match options.has("A") {
-        true => Some(domain.av()?),
-        false => None,
+    let av = if options.has("A") {
+        Some(domain.av()?)
+    } else {
+        None
     };
-    let (tx, rx) = match options.has("Q") {
-        true => (Some(domain.queue(1024)?), Some(domain.queue(1024)?)),
-        false => (None, None),
+    let (tx, rx) = if options.has("Q") {
+        (Some(domain.queue(1024)?), Some(domain.queue(1024)?))
+    } else {
+        (None, None)
     };
     Ok(move || EndpointConfig {
         tx: tx.clone(),
@@ -289,15 +291,12 @@ fn exchange_requests(
             to: client + 1,
             number,
         };
-        match channel.is_client() {
-            true => {
-                channel.send_bytes(&request.message(size))?;
-                receive(channel, response, size)?;
-            }
-            false => {
-                receive(channel, request, size)?;
-                channel.send_bytes(&response.message(size))?;
-            }
+        if channel.is_client() {
+            channel.send_bytes(&request.message(size))?;
+            receive(channel, response, size)?;
+        } else {
+            receive(channel, request, size)?;
+            channel.send_bytes(&response.message(size))?;
         }
     }
     Ok(())
@@ -305,12 +304,13 @@ fn exchange_requests(
 
 fn receive(channel: &mut Channel, stamp: Stamp, size: usize) -> anyhow::Result<()> {
     let message = channel.receive_whole()?;
-    match message.len() == size {
-        true => stamp.check_bytes(&message),
-        false => Err(wrong(format!(
+    if message.len() == size {
+        stamp.check_bytes(&message)
+    } else {
+        Err(wrong(format!(
             "{stamp} has {} bytes instead of {size}",
             message.len()
-        ))),
+        )))
     }
 }
 

@@ -59,12 +59,11 @@ fn request_shared(options: &Options, info: &mut Info) {
 
 impl SharedResources {
     fn open(options: &Options, domain: Arc<DomainContext>) -> anyhow::Result<Self> {
-        let srx = match options.has("no-rx-shared-ctx") {
-            true => None,
-            false => {
-                let srx = domain.domain().srx(&domain.info().rx_attr);
-                Some(srx.context("cannot open a shared receive context")?)
-            }
+        let srx = if options.has("no-rx-shared-ctx") {
+            None
+        } else {
+            let srx = domain.domain().srx(&domain.info().rx_attr);
+            Some(srx.context("cannot open a shared receive context")?)
         };
         let (tx, rx) = (domain.queue(64)?, domain.queue(64)?);
         Ok(Self {

@@ -37,9 +37,10 @@ pub(in crate::upstream) fn rdm_shared_av(options: &Options) -> anyhow::Result<()
     }
     let options = crate::upstream::functional::with_out_of_band(options, false);
     let mut oob = OutOfBandChannel::establish(&options)?;
-    match options.is_client() {
-        true => run_client(&options, &domain, &mut oob)?,
-        false => run_server(&domain, &mut oob)?,
+    if options.is_client() {
+        run_client(&options, &domain, &mut oob)?
+    } else {
+        run_server(&domain, &mut oob)?
     }
     oob.barrier()
 }
@@ -55,11 +56,12 @@ fn run_server(domain: &Arc<DomainContext>, oob: &mut OutOfBandChannel) -> anyhow
     oob.exchange(&endpoint.name()?)?;
     crate::upstream::functional::wait_for_all(&[&endpoint.rx], [1])?;
     let greeting = received.memory.get(0, GREETING.len());
-    match greeting == GREETING {
-        true => Ok(()),
-        false => Err(wrong(format!(
+    if greeting == GREETING {
+        Ok(())
+    } else {
+        Err(wrong(format!(
             "received the greeting {greeting:?}, expected {GREETING:?}"
-        ))),
+        )))
     }
 }
 

@@ -77,12 +77,11 @@ impl Group {
             let Some(round) = fast_collective.rounds.get(fast_run.round) else {
                 return Some(ExchangeOutcome::Complete);
             };
-            let early = match self.early.is_empty() {
-                true => None,
-                false => {
-                    let tag = tag::data(number, fast_run.sequence, round.label);
-                    self.early.get(&(round.receive_channel, tag)).copied()
-                }
+            let early = if self.early.is_empty() {
+                None
+            } else {
+                let tag = tag::data(number, fast_run.sequence, round.label);
+                self.early.get(&(round.receive_channel, tag)).copied()
             };
             if early.is_some_and(|message| message.len != 8) {
                 return Some(ExchangeOutcome::NeedsSlowPath);
@@ -117,9 +116,10 @@ impl Group {
         };
         let fast_collective = &self.fast_collectives[fast_run.fast_collective];
         if let Some(reduction) = &fast_collective.reduction {
-            fast_run.value = match fast_collective.rounds[fast_run.round].is_left {
-                true => reduction.apply(word, fast_run.value),
-                false => reduction.apply(fast_run.value, word),
+            fast_run.value = if fast_collective.rounds[fast_run.round].is_left {
+                reduction.apply(word, fast_run.value)
+            } else {
+                reduction.apply(fast_run.value, word)
             };
         }
         (fast_run.round, fast_run.is_awaiting) = (fast_run.round + 1, false);

@@ -226,9 +226,10 @@ fn post_round(
     while group.running[index].posted < receives + round.sends.len() {
         let posted = group.running[index].posted;
         let is_receive = posted < receives;
-        let &Message { peer, label, span } = match is_receive {
-            true => &round.receives[posted],
-            false => &round.sends[posted - receives],
+        let &Message { peer, label, span } = if is_receive {
+            &round.receives[posted]
+        } else {
+            &round.sends[posted - receives]
         };
         let failure = |errno| channel::member_failure(peer, errno);
         if span.len > 0 {

@@ -19,9 +19,10 @@ impl Group {
     /// The channel to a member for a message of this length, if such messages use channels.
     #[inline]
     pub(super) fn channel(&self, rank: usize, len: usize) -> Option<u32> {
-        match len <= SMALL_MESSAGE_MAX {
-            true => self.channels.get(rank).copied().flatten(),
-            false => None,
+        if len <= SMALL_MESSAGE_MAX {
+            self.channels.get(rank).copied().flatten()
+        } else {
+            None
         }
     }
 

@@ -241,9 +241,10 @@ impl Plan {
             span: share(rank),
         };
         let others = (1..shape.ranks).map(|steps| shape.rank_after(steps));
-        match shape.is_root() {
-            true => self.windowed_rounds([], others.map(|rank| message(0, rank, rank))),
-            false => self.add_round(Some(message(0, shape.root, shape.rank)), None),
+        if shape.is_root() {
+            self.windowed_rounds([], others.map(|rank| message(0, rank, rank)))
+        } else {
+            self.add_round(Some(message(0, shape.root, shape.rank)), None)
         }
         let receives = (1..shape.ranks).map(|steps| shape.rank_before(steps));
         let sends = (1..shape.ranks).map(|steps| shape.rank_after(steps));
@@ -313,9 +314,10 @@ impl Plan {
         };
         for (label, steps) in doublings(power) {
             let partner = position ^ steps;
-            let peer = match partner < extra {
-                true => partner * 2,
-                false => partner + extra,
+            let peer = if partner < extra {
+                partner * 2
+            } else {
+                partner + extra
             };
             let (receive, send) = (
                 message(peer, label + 1, received),

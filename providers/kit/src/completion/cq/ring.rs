@@ -205,9 +205,10 @@ impl CqRing {
     /// `src` may be empty.
     #[inline]
     fn take(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
-        match out.is_empty() || self.is_empty() {
-            true => self.drive_and_take(out, src),
-            false => self.take_stored_and_drive(out, src),
+        if out.is_empty() || self.is_empty() {
+            self.drive_and_take(out, src)
+        } else {
+            self.take_stored_and_drive(out, src)
         }
     }
 

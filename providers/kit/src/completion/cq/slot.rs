@@ -37,22 +37,24 @@ impl Slot {
     #[inline(always)]
     pub(super) fn entry(&self) -> Entry {
         let Entry { context, flags, .. } = self.entry;
-        match flags.intersects(PLAIN) {
-            true => Entry {
+        if flags.intersects(PLAIN) {
+            Entry {
                 context,
                 flags: flags.difference(PLAIN),
                 ..Entry::default()
-            },
-            false => self.entry,
+            }
+        } else {
+            self.entry
         }
     }
 
     /// The stored source.
     #[inline]
     pub(super) fn src(&self) -> FiAddr {
-        match self.entry.flags.intersects(PLAIN) {
-            true => FiAddr::UNSPEC,
-            false => self.src,
+        if self.entry.flags.intersects(PLAIN) {
+            FiAddr::UNSPEC
+        } else {
+            self.src
         }
     }
 }

@@ -90,9 +90,10 @@ impl Spin {
         let now = Instant::now();
         let passed = now - spinning.last_poll;
         spinning.last_poll = now;
-        spinning.spent += match passed >= SHARED_GAP {
-            true => SWITCH_COST,
-            false => passed,
+        spinning.spent += if passed >= SHARED_GAP {
+            SWITCH_COST
+        } else {
+            passed
         };
         if passed >= LONG_GAP {
             self.suspend_yield();

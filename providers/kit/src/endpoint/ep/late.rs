@@ -80,12 +80,11 @@ impl Ep {
 
     /// Checks that the endpoint has no counter yet for the operations of `late`'s counters.
     fn check_late(&self, late: &Late) -> Result<(), Error> {
-        match self.cntrs.have_any_of(&late.cntrs) {
-            false => Ok(()),
-            true => {
-                let message = "a counter: the endpoint has one for these operations already";
-                Err(Error::new(Errno::Inval, message))
-            }
+        if self.cntrs.have_any_of(&late.cntrs) {
+            let message = "a counter: the endpoint has one for these operations already";
+            Err(Error::new(Errno::Inval, message))
+        } else {
+            Ok(())
         }
     }
 }

@@ -171,9 +171,10 @@ impl Ep {
     /// The number of completions that the application has not read.
     pub fn unread(&self) -> usize {
         let tx_unread = self.tx_cq.unread();
-        match Arc::ptr_eq(&self.tx_cq, &self.rx_cq) {
-            true => tx_unread,
-            false => tx_unread + self.rx_cq.unread(),
+        if Arc::ptr_eq(&self.tx_cq, &self.rx_cq) {
+            tx_unread
+        } else {
+            tx_unread + self.rx_cq.unread()
         }
     }
 

@@ -58,18 +58,18 @@ impl Ep {
     #[cold]
     pub fn rx_unknown(&self, posted: Posted, env: &Envelope, len: usize, address: &Address) {
         if posted.flags.contains(OpFlags::PEER_TRANSFER) {
-            return match len < env.len {
-                true => self.rx_trunc(posted, env, len, FiAddr::UNSPEC),
-                false => self.report_to_layer(posted.context, Ok(len)),
+            return if len < env.len {
+                self.rx_trunc(posted, env, len, FiAddr::UNSPEC)
+            } else {
+                self.report_to_layer(posted.context, Ok(len))
             };
         }
-        let mut error = match len < env.len {
-            true => truncation_error(posted, env, len),
-            false => {
-                let (entry, _) = received_entry(posted, env, len);
-                let detail = format!("the sender {address} is not in the address vector");
-                ErrEntry::new(entry, Errno::AddrNotAvail, detail)
-            }
+        let mut error = if len < env.len {
+            truncation_error(posted, env, len)
+        } else {
+            let (entry, _) = received_entry(posted, env, len);
+            let detail = format!("the sender {address} is not in the address vector");
+            ErrEntry::new(entry, Errno::AddrNotAvail, detail)
         };
         error.err_data = address.to_bytes();
         error.err_data.truncate(self.max_err_data);
@@ -90,9 +90,10 @@ impl Ep {
     /// Counts a receive that requested no completion, or reports it to the layer.
     #[inline(never)]
     fn count_unreported(&self, context: Context, len: usize, op: OpFlags) {
-        match op.contains(OpFlags::PEER_TRANSFER) {
-            true => self.report_to_layer(context, Ok(len)),
-            false => self.rx_count(len),
+        if op.contains(OpFlags::PEER_TRANSFER) {
+            self.report_to_layer(context, Ok(len))
+        } else {
+            self.rx_count(len)
         }
     }
 

@@ -182,9 +182,10 @@ impl DeferredOps {
 
     pub(super) fn push_refusal(&self, entry: Entry, errno: Errno) {
         let bound = self.bound();
-        let cq = Arc::clone(match entry.flags.contains(CompletionFlags::RECV) {
-            true => &bound.rx_cq,
-            false => &bound.tx_cq,
+        let cq = Arc::clone(if entry.flags.contains(CompletionFlags::RECV) {
+            &bound.rx_cq
+        } else {
+            &bound.tx_cq
         });
         drop(bound);
         let detail =

@@ -89,9 +89,10 @@ impl ReadyWork {
         let (mut fired, mut blocked) = (0, VecDeque::new());
         while let Some(item) = self.pop() {
             let is_behind = blocked.iter().any(|other| item.is_behind(other));
-            match is_behind || item.action.fire() == FireOutcome::Retry {
-                true => blocked.push_back(item),
-                false => fired += 1,
+            if is_behind || item.action.fire() == FireOutcome::Retry {
+                blocked.push_back(item)
+            } else {
+                fired += 1
             }
         }
         self.put_back(blocked);

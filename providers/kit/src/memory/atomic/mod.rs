@@ -162,9 +162,10 @@ impl Kernel {
     /// The flags of the operation's completion at the initiator.
     #[inline]
     pub fn sent(&self) -> CompletionFlags {
-        let direction = match self.has_result() {
-            true => CompletionFlags::READ,
-            false => CompletionFlags::WRITE,
+        let direction = if self.has_result() {
+            CompletionFlags::READ
+        } else {
+            CompletionFlags::WRITE
         };
         CompletionFlags::ATOMIC.union(direction)
     }

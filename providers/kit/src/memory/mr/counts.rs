@@ -126,9 +126,10 @@ impl ObjectSharing {
     pub(crate) fn from_info(info: &Info) -> Self {
         let serves_all = Caps::RMA_EVENT | Caps::TRIGGER;
         let shares_receives = info.ep_attr.rx_ctx_cnt == usize::MAX;
-        match info.caps.intersects(serves_all) || shares_receives {
-            true => Self::AcrossGroups,
-            false => Self::WithinGroup,
+        if info.caps.intersects(serves_all) || shares_receives {
+            Self::AcrossGroups
+        } else {
+            Self::WithinGroup
         }
     }
 

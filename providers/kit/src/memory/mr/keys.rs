@@ -46,9 +46,10 @@ impl<P: Publication> Keys<P> {
     /// As [`Keys::new`], for a table whose entries peers read.
     pub fn published(mode: MrMode, publication: P) -> Self {
         let basic = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
-        let mode = match mode.contains(MrMode::BASIC) {
-            true => mode | basic,
-            false => mode,
+        let mode = if mode.contains(MrMode::BASIC) {
+            mode | basic
+        } else {
+            mode
         };
         Self {
             mode,
@@ -122,9 +123,10 @@ impl<P: Publication> Keys<P> {
     /// Returns the address or offset by which peers name the first byte of a region, which is at
     /// `first` in this process.
     pub fn remote_start(&self, first: usize, attr: &mr::Attr) -> u64 {
-        match self.mode.contains(MrMode::VIRT_ADDR) {
-            true => first as u64,
-            false => attr.offset,
+        if self.mode.contains(MrMode::VIRT_ADDR) {
+            first as u64
+        } else {
+            attr.offset
         }
     }
 
@@ -201,9 +203,10 @@ impl<P: Publication> Regions<'_, P> {
             return Ok(shared(entry.first, entry.len).part(offset, segment.len));
         }
         let first = entry.first + offset;
-        match is_accessible(first, segment.len, rights) {
-            true => Ok(shared(first, segment.len)),
-            false => Err(Denied::Unmapped),
+        if is_accessible(first, segment.len, rights) {
+            Ok(shared(first, segment.len))
+        } else {
+            Err(Denied::Unmapped)
         }
     }
 
@@ -234,9 +237,10 @@ impl<P: Publication> Regions<'_, P> {
 }
 
 fn is_accessible(first: usize, len: usize, rights: MrAccess) -> bool {
-    match rights.contains(MrAccess::REMOTE_WRITE) {
-        true => presence::is_writable(first, len),
-        false => presence::is_readable(first, len),
+    if rights.contains(MrAccess::REMOTE_WRITE) {
+        presence::is_writable(first, len)
+    } else {
+        presence::is_readable(first, len)
     }
 }
 

@@ -123,9 +123,10 @@ impl<P: Publication> Table<P> {
             self.free.extend(first as u32..len as u32);
         }
         let hint = (entry.key & ENTRY_MASK) as u32;
-        let number = match has_provider_key {
-            true => self.free.first(),
-            false => self.free.get(&hint).or_else(|| self.free.first()),
+        let number = if has_provider_key {
+            self.free.first()
+        } else {
+            self.free.get(&hint).or_else(|| self.free.first())
         };
         let is_full = || Error::new(Errno::NoMem, "the key table has no free entry");
         let number = *number.ok_or_else(is_full)?;
@@ -189,9 +190,10 @@ impl<D> Entry<D> {
         }
         let offset = segment.addr.checked_sub(self.start).ok_or(Denied::Bounds)?;
         let offset = usize::try_from(offset).map_err(|_| Denied::Bounds)?;
-        match offset > self.len || segment.len > self.len - offset {
-            true => Err(Denied::Bounds),
-            false => Ok(offset),
+        if offset > self.len || segment.len > self.len - offset {
+            Err(Denied::Bounds)
+        } else {
+            Ok(offset)
         }
     }
 

@@ -109,9 +109,10 @@ impl Words for Futex {
 
     #[inline(always)]
     fn light_fence(&self) {
-        match self.has_heavy_fence {
-            true => compiler_fence(Ordering::SeqCst),
-            false => fence(Ordering::SeqCst),
+        if self.has_heavy_fence {
+            compiler_fence(Ordering::SeqCst)
+        } else {
+            fence(Ordering::SeqCst)
         }
     }
 
@@ -121,9 +122,10 @@ impl Words for Futex {
     }
 
     fn pause(&self, is_long: bool) {
-        match is_long {
-            true => thread::sleep(Duration::from_micros(50)),
-            false => hint::spin_loop(),
+        if is_long {
+            thread::sleep(Duration::from_micros(50))
+        } else {
+            hint::spin_loop()
         }
     }
 }

@@ -171,9 +171,10 @@ impl<W: Words> RawLock<W> {
         self.0.add(Word::Parked, 1);
         let is_ordered = self.0.heavy_fence();
         while !self.0.take() {
-            match is_ordered {
-                true => self.0.park_while(Word::State, TAKEN),
-                false => self.0.pause(true),
+            if is_ordered {
+                self.0.park_while(Word::State, TAKEN)
+            } else {
+                self.0.pause(true)
             }
         }
         self.0.add(Word::Parked, 0_u32.wrapping_sub(1));

@@ -109,9 +109,10 @@ impl Initiator {
 impl Responder {
     /// Makes a responder. Without a key, it requires no proof.
     pub fn new(key: &AuthKey) -> Self {
-        match key.is_none() {
-            true => Self::Verified,
-            false => Self::AwaitNonce,
+        if key.is_none() {
+            Self::Verified
+        } else {
+            Self::AwaitNonce
         }
     }
 

@@ -79,9 +79,10 @@ pub fn address_pairs<'a>(
     if query.node.is_some() || query.service.is_some() {
         let is_numeric = query.flags.contains(InfoFlags::NUMERICHOST);
         let named = resolve(query.node, query.service, is_numeric)?;
-        match query.flags.contains(InfoFlags::SOURCE) {
-            true => src = Some(named),
-            false => dest = Some(named),
+        if query.flags.contains(InfoFlags::SOURCE) {
+            src = Some(named)
+        } else {
+            dest = Some(named)
         }
     }
     let src = src.or_else(|| dest.and_then(source_for));

@@ -158,9 +158,10 @@ impl Stats {
     /// The number of messages that the provider's default protocol carried, and their bytes: the
     /// messages that no [`ProtocolCounter`] counts.
     pub fn default_protocol_counter(&self, is_sent: bool) -> (u64, u64) {
-        let all = self.op_counter(match is_sent {
-            true => OpCounter::Sent,
-            false => OpCounter::Received,
+        let all = self.op_counter(if is_sent {
+            OpCounter::Sent
+        } else {
+            OpCounter::Received
         });
         let others = ProtocolCounter::ALL
             .into_iter()
@@ -216,9 +217,10 @@ fn unexpected_message(words: &[u64]) -> Option<UnexpectedMessage> {
 
 fn source_peer(word: u64) -> Option<SourcePeer> {
     let index = u32::try_from(word).ok()?;
-    Some(match Source(index) == Source::ANY {
-        true => SourcePeer::Any,
-        false => SourcePeer::Index(index),
+    Some(if Source(index) == Source::ANY {
+        SourcePeer::Any
+    } else {
+        SourcePeer::Index(index)
     })
 }
 

@@ -21,9 +21,10 @@ impl Endpoint {
         check_list(msg.rma_iov.len(), self.rma_iov_limit)?;
         self.check_peer(msg.dest)?;
         let max_count = self.valid(family, msg.datatype, msg.op)?.count;
-        match elements(msg.iov.iter().map(|segment| segment.count)) <= max_count {
-            true => Ok(descs),
-            false => Err(Errno::Inval),
+        if elements(msg.iov.iter().map(|segment| segment.count)) <= max_count {
+            Ok(descs)
+        } else {
+            Err(Errno::Inval)
         }
     }
 

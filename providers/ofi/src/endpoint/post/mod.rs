@@ -58,18 +58,20 @@ impl Direction {
     #[inline]
     fn check(&self, segments: usize, desc: &[Desc]) -> Result {
         check_list(segments, self.iov_limit)?;
-        match desc.is_empty() || desc.len() >= segments {
-            true => Ok(()),
-            false => Err(Errno::Inval),
+        if desc.is_empty() || desc.len() >= segments {
+            Ok(())
+        } else {
+            Err(Errno::Inval)
         }
     }
 
     /// The data of an operation with these flags.
     #[inline]
     fn posted_op(&self, context: Context, flags: OpFlags) -> PostedOp {
-        let all = match flags.contains(OpFlags::DEFAULT) {
-            true => flags | self.defaults,
-            false => flags,
+        let all = if flags.contains(OpFlags::DEFAULT) {
+            flags | self.defaults
+        } else {
+            flags
         };
         PostedOp {
             context,
@@ -81,9 +83,10 @@ impl Direction {
 
 #[inline]
 fn check_list(segments: usize, limit: usize) -> Result {
-    match segments <= limit.max(1) {
-        true => Ok(()),
-        false => Err(Errno::Inval),
+    if segments <= limit.max(1) {
+        Ok(())
+    } else {
+        Err(Errno::Inval)
     }
 }
 
@@ -104,9 +107,10 @@ impl Endpoint {
     /// [`Errno::MsgSize`] for more bytes than an inject may have.
     #[inline]
     fn check_inject(&self, len: usize) -> Result {
-        match len <= self.inject_size {
-            true => Ok(()),
-            false => Err(Errno::MsgSize),
+        if len <= self.inject_size {
+            Ok(())
+        } else {
+            Err(Errno::MsgSize)
         }
     }
 }

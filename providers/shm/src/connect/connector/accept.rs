@@ -79,9 +79,10 @@ impl Connector<'_> {
             .find_or_reuse(&received.hello.name, has_unexpected);
         // Packets of existing connections are handled first, all of them if the incarnation has
         // ended.
-        match has_ended(&self.peers[index]) {
-            true => self.receive_all(index),
-            false => _ = self.receive_batch(index),
+        if has_ended(&self.peers[index]) {
+            self.receive_all(index)
+        } else {
+            _ = self.receive_batch(index)
         }
         let peer = &self.peers[index];
         let is_current = peer.incarnation_id == Some(received.hello.incarnation_id);

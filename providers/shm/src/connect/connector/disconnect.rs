@@ -139,9 +139,10 @@ impl Connector<'_> {
         let PeerState::Draining { errno, reason, end } = self.peers[index].state else {
             return;
         };
-        match self.drain(index, end) {
-            true => self.fail_incoming(index, errno, reason),
-            false => self.schedule.ending.push(index as u32),
+        if self.drain(index, end) {
+            self.fail_incoming(index, errno, reason)
+        } else {
+            self.schedule.ending.push(index as u32)
         }
     }
 
@@ -300,9 +301,10 @@ fn log_discarded(local: &Name, peer: &Peer) {
         return;
     }
     let name = &peer.name;
-    let reason = match peer.awaits_key_proof() {
-        true => "it has not proved its auth_key",
-        false => "it was not connected",
+    let reason = if peer.awaits_key_proof() {
+        "it has not proved its auth_key"
+    } else {
+        "it was not connected"
     };
     warn_limited(
         "selvedge::shm::ep_ctrl",

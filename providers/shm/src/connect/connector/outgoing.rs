@@ -216,9 +216,10 @@ impl Connector<'_> {
         let control = &*self.control;
         let send_hello =
             || control.send_hello(connection, index, region, config, shared.key_chunks());
-        match is_first {
-            true => shared.announcements.add_subscriber(connection, send_hello),
-            false => send_hello(),
+        if is_first {
+            shared.announcements.add_subscriber(connection, send_hello)
+        } else {
+            send_hello()
         }
     }
 
@@ -233,9 +234,10 @@ impl Connector<'_> {
         }
         (peer.next_connection, peer.search_mark) = (None, None);
         peer.connections.push(connection);
-        peer.state = match peer.deferred.is_empty() {
-            true => PeerState::Connected,
-            false => PeerState::Backlogged,
+        peer.state = if peer.deferred.is_empty() {
+            PeerState::Connected
+        } else {
+            PeerState::Backlogged
         };
         for report in std::mem::take(&mut peer.held_sends) {
             report.done(&self.setup.ep);

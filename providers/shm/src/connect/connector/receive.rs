@@ -118,12 +118,13 @@ impl Connector<'_> {
             Packet::Keys { chunk, fd } => peer.keys.attach(chunk as usize, fd),
             Packet::Abort { msg_id, errno } => {
                 let src = peer.fi_addr(&self.setup.av);
-                match transfer::abort_incoming(peer, &self.setup.ep, src, msg_id, errno) {
-                    true => Ok(()),
-                    false => Err(Error::new(
+                if transfer::abort_incoming(peer, &self.setup.ep, src, msg_id, errno) {
+                    Ok(())
+                } else {
+                    Err(Error::new(
                         Errno::Proto,
                         "it aborts a message whose segments were not requested",
-                    )),
+                    ))
                 }
             }
             Packet::Wake => {

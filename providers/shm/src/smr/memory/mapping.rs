@@ -50,9 +50,10 @@ impl Mapping {
         let permit = MappingQuota::of_peers().take(0);
         let permit = permit.ok_or_else(|| Error::new(Errno::NoMem, QUOTA_EXCEEDED))?;
         let mut options = MmapOptions::new();
-        let memory = match writable {
-            true => options.len(len).map_raw(file),
-            false => options.len(len).map_raw_read_only(file),
+        let memory = if writable {
+            options.len(len).map_raw(file)
+        } else {
+            options.len(len).map_raw_read_only(file)
         };
         let memory = memory.map_err(|e| failed(format!("mapping {len} bytes of a peer"), e))?;
         Ok(Self::new(memory, writable, file, Some(permit)))

@@ -205,12 +205,13 @@ impl File {
 
 fn file(params: &Params, name: &'static str) -> Result<File, Error> {
     let path = params.text(name)?;
-    match path.is_empty() {
-        true => Err(Error::new(
+    if path.is_empty() {
+        Err(Error::new(
             Errno::Inval,
             format!("{name} is not set; FI_TCP_TLS=require needs it"),
-        )),
-        false => Ok(File { name, path }),
+        ))
+    } else {
+        Ok(File { name, path })
     }
 }
 
@@ -218,9 +219,10 @@ fn certificates(file: &File) -> Result<Vec<CertificateDer<'static>>, Error> {
     let unreadable = |cause| file.unreadable(&cause, "certificate");
     let all = CertificateDer::pem_file_iter(&file.path).map_err(unreadable)?;
     let all = all.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
-    match all.is_empty() {
-        true => Err(unreadable(pem::Error::NoItemsFound)),
-        false => Ok(all),
+    if all.is_empty() {
+        Err(unreadable(pem::Error::NoItemsFound))
+    } else {
+        Ok(all)
     }
 }
 

@@ -244,9 +244,10 @@ impl Session {
     }
 
     fn read_input(&mut self, stream: &mut (impl Read + Write)) -> io::Result<()> {
-        let max = match self.connection.is_handshaking() {
-            true => HANDSHAKE_INPUT,
-            false => INPUT,
+        let max = if self.connection.is_handshaking() {
+            HANDSHAKE_INPUT
+        } else {
+            INPUT
         };
         self.input.resize(max, 0);
         (self.start, self.end) = (0, 0);

@@ -64,9 +64,10 @@ impl PollSet {
     /// `attr` is NULL or points to attributes.
     pub(crate) unsafe fn open(attr: *const abi::PollAttr) -> Result<Self> {
         // SAFETY: passed on from the caller.
-        match attr.is_null() || unsafe { required(attr) }?.flags == 0 {
-            true => Ok(Self(Set::new())),
-            false => Err(Errno::BadFlags),
+        if attr.is_null() || unsafe { required(attr) }?.flags == 0 {
+            Ok(Self(Set::new()))
+        } else {
+            Err(Errno::BadFlags)
         }
     }
 }
