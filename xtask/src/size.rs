@@ -60,7 +60,7 @@ const PARTS: &[Part] = &[
         name: "tcp",
         dirs: &["providers/tcp"],
         budget: Some(6_000),
-        ceiling: 7_900,
+        ceiling: 7_950,
         reason: "TLS, proofs of keys, passive endpoints and the protocol of stock libfabric each \
                  require their own connection states.",
     },
@@ -98,7 +98,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 119_200,
+    ceiling: 119_250,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };
@@ -155,9 +155,17 @@ fn count(path: &str, text: &str) -> Lines {
         "\n#[cfg(test)]\nmod ",
         "\n#[cfg(all(test, not(loom)))]\nmod ",
     ];
-    let (product, test) = match tests.iter().find_map(|tests| text.find(tests)) {
+    // A declaration of a module in another file ends no product code.
+    let has_body = |at: usize| {
+        text[at..]
+            .lines()
+            .nth(2)
+            .is_some_and(|it| it.ends_with('{'))
+    };
+    let mut starts = tests.iter().flat_map(|tests| text.match_indices(tests));
+    let (product, test) = match starts.find(|&(at, _)| has_body(at)) {
         _ if is_test => ("", text),
-        Some(at) => text.split_at(at),
+        Some((at, _)) => text.split_at(at),
         None => (text, ""),
     };
     Lines {
@@ -262,6 +270,14 @@ mod tests {
         );
         let unmodelled = text.replace("cfg(test)", "cfg(all(test, not(loom)))");
         assert_eq!(count("src/one.rs", &unmodelled), product);
+        let declared = format!("fn one() {{}}\n#[cfg(test)]\nmod tests;\n{}", &text[13..]);
+        assert_eq!(
+            count("src/one.rs", &declared),
+            Lines {
+                product: 4,
+                test: 3
+            }
+        );
         let test = count("providers/shm/tests/one.rs", text);
         assert_eq!(
             test,
