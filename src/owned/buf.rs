@@ -146,8 +146,8 @@ impl Deref for Buf {
     fn deref(&self) -> &[u8] {
         // SAFETY: the slab holds `capacity >= len` initialized bytes from `base` on, and lives as
         // long as `self`. No other value accesses them: the slab makes one `Memory` for each index,
-        // a `Memory` belongs to one buffer at a time, and peers have no right to write to the slab. A
-        // buffer that an operation uses is inside the endpoint and cannot be borrowed. A part is
+        // a `Memory` belongs to one buffer at a time, and peers have no right to write to the slab.
+        // A buffer that an operation uses is inside the endpoint and cannot be borrowed. A part is
         // within its buffer, which lives as long and can no longer be borrowed, and shares no bytes
         // with other parts: the completions of the endpoint name no byte twice. A placeholder has
         // no bytes.

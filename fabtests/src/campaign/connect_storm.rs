@@ -90,8 +90,8 @@ fn storm(processes: usize, endpoints_at_a_time: usize) -> anyhow::Result<(Exchan
 impl Role for Config {
     const NAME: &'static str = "connect_storm";
 
-    /// Child process: connects until the parent sends a request, and reports the number of endpoints
-    /// that sent a message.
+    /// Child process: connects until the parent sends a request, and reports the number of
+    /// endpoints that sent a message.
     fn execute(&self) -> anyhow::Result<()> {
         let mut connections = 0_u64;
         while connections == 0 || !process::has_request()? {

@@ -111,8 +111,8 @@ fn have_all_reported(senders: &[Process]) -> anyhow::Result<bool> {
 impl Role for Config {
     const NAME: &'static str = "flood";
 
-    /// A sender: sends until the target accepts no more messages ([`REFUSALS`]), and reports how many
-    /// were sent.
+    /// A sender: sends until the target accepts no more messages ([`REFUSALS`]), and reports how
+    /// many were sent.
     fn execute(&self) -> anyhow::Result<()> {
         let mut endpoint = CampaignEndpoint::open(None, &[])?;
         let target = endpoint.insert(&self.target)?;

@@ -1,4 +1,5 @@
-//! Sets the library's soname and `nodelete`: the library has fork handlers and memory of the program.
+//! Sets the library's soname and `nodelete`: the library has fork handlers and memory of the
+//! program.
 
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libselvedge_heap.so");

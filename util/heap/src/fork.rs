@@ -1,10 +1,10 @@
 //! What the heap does around fork(2).
 //!
 //! Before a fork, a private mapping of each arena's file, which was made with the arena, takes the
-//! place of the shared one, in one call. The bytes stay, because
-//! a private mapping shows the file's pages until they are written. From then on the writes of parent and
-//! child are their own, and a peer that copies a message finds the bytes that were sent. The heap
-//! no longer offers the arena; new allocations come from new ones.
+//! place of the shared one, in one call. The bytes stay, because a private mapping shows the file's
+//! pages until they are written. From then on the writes of parent and child are their own, and a
+//! peer that copies a message finds the bytes that were sent. The heap no longer offers the arena;
+//! new allocations come from new ones.
 //!
 //! vfork(2) and posix_spawn(3) share the address space until the child executes a program, and need
 //! nothing. A raw clone(2), and `_Fork`, run no handlers: parent and child share the arenas until

@@ -1,6 +1,6 @@
 //! The shared heap: large allocations of a program in memory files that other processes can map.
 //!
-//! An allocation from a threshold on (64 KiB by default) lies in a *arena*: a sealed memory file
+//! An allocation from a threshold on (64 KiB by default) lies in an *arena*: a sealed memory file
 //! that this process has mapped at an address of its own. A peer of the shm provider that has the
 //! file's descriptor maps it read-only, and copies messages out of it without a system call.
 //! Smaller allocations, and those for which the heap has no memory, go to another allocator.

@@ -37,9 +37,9 @@ pub(crate) struct MemoryFile {
 const LOWEST_DESCRIPTOR: RawFd = 500;
 
 impl MemoryFile {
-    /// Creates a file of `len` bytes without pages and maps it, aligned to [`ARENA_ALIGN`], for reading
-    /// and writing. The file is sealed then: its size is fixed, and other processes can neither
-    /// write to it nor make holes. Returns the file and the address.
+    /// Creates a file of `len` bytes without pages and maps it, aligned to [`ARENA_ALIGN`], for
+    /// reading and writing. The file is sealed then: its size is fixed, and other processes can
+    /// neither write to it nor make holes. Returns the file and the address.
     pub(crate) fn create(len: usize) -> nix::Result<(Self, usize)> {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let fd = move_up(memfd_create(c"selvedge-heap", flags)?);
@@ -159,8 +159,8 @@ fn map(
 ) -> nix::Result<usize> {
     let fd = fd.map_or(-1, |fd| fd.as_raw_fd());
     let address = ptr::with_exposed_provenance_mut(address);
-    // SAFETY: without `MAP_FIXED`, the call changes no existing mapping. With it, the callers name a
-    // range of their own: the reservation that `map_aligned` has just made, or an arena, whose
+    // SAFETY: without `MAP_FIXED`, the call changes no existing mapping. With it, the callers name
+    // a range of their own: the reservation that `map_aligned` has just made, or an arena, whose
     // bytes stay the same.
     let mapped = unsafe { libc::mmap(address, len, protection, flags, fd, 0) };
     match mapped {
@@ -282,8 +282,8 @@ pub(crate) fn total_memory() -> usize {
     sysinfo().map_or(0, |info| info.ram_total() as usize)
 }
 
-/// The kernel's estimate of the memory that is available without swapping, in bytes; `None` where it
-/// cannot be read.
+/// The kernel's estimate of the memory that is available without swapping, in bytes; `None` where
+/// it cannot be read.
 pub(crate) fn available_memory() -> Option<usize> {
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
     let file = open(c"/proc/meminfo", flags, Mode::empty()).ok()?;

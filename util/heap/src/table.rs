@@ -2,8 +2,8 @@
 //!
 //! The heap may be in the program (as its `GlobalAlloc`) or in `libselvedge_heap.so`, and the
 //! provider in the program or in another library. `libselvedge_heap.so` exports a [`Table`] of
-//! functions under the name `selvedge_heap_v1`. [`Client`] uses the program's own heap, or else that
-//! table.
+//! functions under the name `selvedge_heap_v1`. [`Client`] uses the program's own heap, or else
+//! that table.
 //!
 //! No function pins memory: a provider asks only for bytes of operations that the program has
 //! posted, and the program frees no such bytes before the completion.

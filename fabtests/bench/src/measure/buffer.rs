@@ -89,8 +89,8 @@ impl Deref for Pages {
             Memory::Special(memory) => unsafe {
                 std::slice::from_raw_parts(memory.base(), memory.len())
             },
-            // SAFETY: the allocation has `len` bytes, which are initialised: they come from a memory
-            // file. Only this value lends them.
+            // SAFETY: the allocation has `len` bytes, which are initialised: they come from a
+            // memory file. Only this value lends them.
             Memory::Heap(HeapMemory { first, len }) => unsafe {
                 std::slice::from_raw_parts(first.as_ptr(), *len)
             },

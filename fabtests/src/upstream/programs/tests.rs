@@ -1,5 +1,5 @@
-//! Tests of the programs' command lines against upstream's: the options of each program, its own and
-//! the common ones, as getopt(3) texts, and their defaults.
+//! Tests of the programs' command lines against upstream's: the options of each program, its own
+//! and the common ones, as getopt(3) texts, and their defaults.
 //!
 //! The options are those of libfabric's main branch after 2.6. Help (`-h`) is left out.
 

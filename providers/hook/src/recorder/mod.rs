@@ -1,4 +1,5 @@
-//! Recorders: they record the operations and the last calls of one endpoint for `perf` and `flight`.
+//! Recorders: they record the operations and the last calls of one endpoint for `perf` and
+//! `flight`.
 //!
 //! An operation's time lasts from the post until the application reads the completion.
 

@@ -1,5 +1,5 @@
-//! An object with a layer around it, and `Layers`, which replaces layered objects in bindings by the
-//! objects below.
+//! An object with a layer around it, and `Layers`, which replaces layered objects in bindings by
+//! the objects below.
 
 use std::any::Any;
 use std::fmt;

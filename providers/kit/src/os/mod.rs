@@ -1,5 +1,5 @@
-//! Facilities of the operating system: locks, memory fences, sealed files, and checks of the process
-//! that made an object.
+//! Facilities of the operating system: locks, memory fences, sealed files, and checks of the
+//! process that made an object.
 
 pub mod barrier;
 pub mod close_on_fork;

@@ -1,5 +1,5 @@
-//! Connections to peers: the sockets, the packets on them, and [`Connector`], which connects peers and
-//! ends their incarnations.
+//! Connections to peers: the sockets, the packets on them, and [`Connector`], which connects peers
+//! and ends their incarnations.
 
 pub(crate) mod accept_limiter;
 pub(crate) mod connection;

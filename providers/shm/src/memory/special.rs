@@ -176,9 +176,9 @@ impl PeerBlocks {
         Some((memory.bytes(), offset))
     }
 
-    /// Finds the arena in which the `len` bytes at the peer's address `addr` lie. Returns its memory
-    /// and the offset in it. The peer may be changing the bytes, and may have withdrawn the arena:
-    /// after the copy, the caller checks [`PeerArena::is_offered`].
+    /// Finds the arena in which the `len` bytes at the peer's address `addr` lie. Returns its
+    /// memory and the offset in it. The peer may be changing the bytes, and may have withdrawn the
+    /// arena: after the copy, the caller checks [`PeerArena::is_offered`].
     pub(crate) fn find_arena(&self, addr: u64, len: u64) -> Option<(&PeerArena, usize)> {
         let mut found = self
             .arenas

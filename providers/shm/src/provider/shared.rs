@@ -44,8 +44,8 @@ impl Shared {
         self.key_chunks.load(Ordering::Acquire)
     }
 
-    /// Registers memory, as [`Keys::register`]. Announces an arena of the shared heap that peers may
-    /// read in, so that they copy from its mapping.
+    /// Registers memory, as [`Keys::register`]. Announces an arena of the shared heap that peers
+    /// may read in, so that they copy from its mapping.
     pub(crate) fn register(
         &self,
         memory: &[IovMut],

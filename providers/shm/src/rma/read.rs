@@ -1,9 +1,10 @@
 //! Read: the initiator copies out of the peer's memory, or requests the bytes from the peer.
 //!
-//! The initiator copies from the mapping of the peer's shared heap, or with `process_vm_readv(2)`, and checks afterwards that the region was still
-//! registered. If the region was not, the initiator discards the bytes and requests them from the
-//! peer, which knows the region's state. If the call is denied or disabled, the initiator requests
-//! the bytes, too. The peer responds with the bytes inside a command or in bounce segments.
+//! The initiator copies from the mapping of the peer's shared heap, or with `process_vm_readv(2)`,
+//! and checks afterwards that the region was still registered. If the region was not, the initiator
+//! discards the bytes and requests them from the peer, which knows the region's state. If the call
+//! is denied or disabled, the initiator requests the bytes, too. The peer responds with the bytes
+//! inside a command or in bounce segments.
 
 use std::sync::Arc;
 
@@ -58,8 +59,8 @@ pub(super) fn read(
     Ok(Sent::Done)
 }
 
-/// Copies all segments from the peer's shared heap, if they lie in it. Otherwise returns `None`; the
-/// buffer may be changed then.
+/// Copies all segments from the peer's shared heap, if they lie in it. Otherwise returns `None`;
+/// the buffer may be changed then.
 fn copy_from_arenas(peer: &Peer, op: &RmaOp, buf: &mut RxBuf, grants: &Grants) -> Option<()> {
     let mut copied = 0;
     for (segment, grant) in op.segments.all().iter().zip(&grants.list) {

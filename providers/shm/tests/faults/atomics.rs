@@ -173,8 +173,8 @@ fn workers() -> (NumberedEndpoint, [(PeerProcess, String, Protocol); 2]) {
     (side, workers)
 }
 
-/// The next completion, if there is one. It bypasses [`NumberedEndpoint::poll`], which keeps the buffers of
-/// messages.
+/// The next completion, if there is one. It bypasses [`NumberedEndpoint::poll`], which keeps the
+/// buffers of messages.
 pub(crate) fn poll(side: &NumberedEndpoint) -> Option<Result<Entry, ErrEntry>> {
     let mut entry = [Entry::default()];
     match side.cq().read(&mut entry) {

@@ -10,8 +10,8 @@ use selvedge_testkit::local::until;
 
 use crate::endpoint::{CopyingEndpoint, info, pattern};
 
-/// Opens an endpoint whose completion queue has the wait object `object`. A thread that waits for the
-/// queue parks without polling first.
+/// Opens an endpoint whose completion queue has the wait object `object`. A thread that waits for
+/// the queue parks without polling first.
 pub(crate) fn open_parking(object: wait::Object, progress: Progress) -> CopyingEndpoint {
     let mut info = info(EpType::Rdm, &[("FI_TCP_SPIN_TIME", "0s")]);
     info.domain_attr.data_progress = progress;

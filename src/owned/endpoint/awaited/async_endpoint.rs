@@ -78,7 +78,8 @@ impl AsyncEndpoint {
     /// ([`Self::run`], [`Self::wait`]).
     ///
     /// # Errors
-    /// As [`Self::open`]; [`crate::Errno::NoSys`] for a wait object that the provider does not have.
+    /// As [`Self::open`]; [`crate::Errno::NoSys`] for a wait object that the provider does not
+    /// have.
     pub fn open_waiting(
         domain: &dyn Domain,
         info: &Info,

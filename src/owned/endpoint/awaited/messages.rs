@@ -14,7 +14,8 @@ use crate::owned::endpoint::post::{Operands, Post};
 use crate::owned::{Buf, OpError, Received};
 use crate::{CompletionFlags, Errno};
 
-/// The messages of [`crate::owned::AsyncEndpoint::recv_multi`], in the order in which they complete.
+/// The messages of [`crate::owned::AsyncEndpoint::recv_multi`], in the order in which they
+/// complete.
 ///
 /// Dropping it cancels the receive and discards messages that were not awaited.
 #[derive(Debug)]

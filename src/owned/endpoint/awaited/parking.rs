@@ -37,8 +37,8 @@ impl Parking {
         }
     }
 
-    /// Parks until an operation completes or `timeout` has passed, then drives progress. Returns the
-    /// number of completions.
+    /// Parks until an operation completes or `timeout` has passed, then drives progress. Returns
+    /// the number of completions.
     pub(super) fn wait(&self, core: &AsyncCore, timeout: Option<Duration>) -> Result<usize> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {

@@ -64,8 +64,8 @@ impl CqRing {
         unsafe { Self::open_in_domain(attr, &DomainId::unnamed(), mode, PollPolicy::default()) }
     }
 
-    /// As [`Self::open`], for a domain, whose threads poll with `policy`. A spin time in the attributes
-    /// takes precedence.
+    /// As [`Self::open`], for a domain, whose threads poll with `policy`. A spin time in the
+    /// attributes takes precedence.
     ///
     /// # Errors
     /// As [`Self::open`].

@@ -12,8 +12,8 @@ use crate::cntr::{Cntr, resolve};
 use crate::domain::identity::DomainId;
 use crate::endpoint::stored_op::StoredOp;
 
-/// Makes the action of queued work. `deferred_ops` are those of the endpoint, for work that posts an
-/// operation.
+/// Makes the action of queued work. `deferred_ops` are those of the endpoint, for work that posts
+/// an operation.
 ///
 /// # Errors
 /// [`Errno::Inval`] for a counter of another domain; the system's error, if there is no memory.

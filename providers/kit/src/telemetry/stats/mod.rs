@@ -1,5 +1,5 @@
-//! The statistics page of an endpoint: its counters, its periodic snapshot and its last events, as the
-//! endpoint writes them and as other processes read them.
+//! The statistics page of an endpoint: its counters, its periodic snapshot and its last events, as
+//! the endpoint writes them and as other processes read them.
 
 mod flight;
 mod page;
