@@ -67,8 +67,11 @@ fn thousands_of_signals_per_second_lose_nothing() {
 fn hostile_peers_affect_only_themselves() {
     let report = run_for_report(part(&["hostile", "--rounds", "2"][..], &["hostile"]));
     for row in report["rows"].as_array().unwrap() {
-        // An attempt proves nothing if its adversary cannot connect.
-        assert!(row["figures"]["inputs"].as_f64().unwrap() > 100.0, "{row}");
+        // An attempt proves nothing if its adversary cannot connect. Some find that the target has
+        // not noticed the end of the previous one yet.
+        let connected = row["figures"]["connected"].as_f64().unwrap();
+        let attempted = row["attempted"].as_f64().unwrap();
+        assert!(3.0 * connected >= attempted, "{row}");
     }
     let rows = check_survival(&report);
     assert!(

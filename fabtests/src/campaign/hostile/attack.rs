@@ -31,6 +31,13 @@ pub(crate) struct AttackStats {
     pub(crate) is_cut_off: bool,
 }
 
+impl AttackStats {
+    /// Whether the adversary reached the target.
+    pub(super) fn has_connected(&self) -> bool {
+        self.inputs > 0
+    }
+}
+
 /// The kinds of attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -136,7 +136,8 @@ fn run_row(plan: &Plan, name: &str, attack: Attack) -> anyhow::Result<Row> {
     let mut random = plan.random(name);
     let mut session = Session::start(name)?;
     let (mut usage, mut memory) = (Usage::of(&session.target_pid())?, 0);
-    let (mut total, mut longest, mut cut_off) = (AttackStats::default(), Duration::ZERO, 0_u64);
+    let (mut total, mut longest) = (AttackStats::default(), Duration::ZERO);
+    let (mut connected, mut cut_off) = (0_u64, 0_u64);
     let (mut began, mut done) = (Instant::now(), 0);
     while done < WARM_UP || !plan.is_over(done - WARM_UP, SHORT, began) {
         let run = AttackRun {
@@ -148,6 +149,7 @@ fn run_row(plan: &Plan, name: &str, attack: Attack) -> anyhow::Result<Row> {
             Some((stats, time)) => {
                 total.inputs += stats.inputs;
                 total.flips += stats.flips;
+                connected += u64::from(stats.has_connected());
                 cut_off += u64::from(stats.is_cut_off);
                 longest = longest.max(time);
             }
@@ -166,6 +168,7 @@ fn run_row(plan: &Plan, name: &str, attack: Attack) -> anyhow::Result<Row> {
     let result = session.finish(usage, memory);
     row.count("at the end", result);
     row.figures.insert("inputs", total.inputs as f64);
+    row.figures.insert("connected", connected as f64);
     row.figures.insert("cut_off", cut_off as f64);
     row.figures
         .insert("longest_exchange_ms", longest.as_secs_f64() * 1e3);
@@ -188,7 +191,8 @@ fn run_in_process(plan: &Plan) -> anyhow::Result<Row> {
     };
     let mut traffic = BackgroundTraffic::new(&target, &[name])?;
     let memory = private_after_trim()?;
-    let (began, mut done, mut inputs) = (Instant::now(), 0, 0);
+    let (began, mut done) = (Instant::now(), 0);
+    let (mut inputs, mut connected) = (0, 0_u64);
     while !plan.is_over(done, SHORT, began) {
         let attacks = [
             Attack::Commands,
@@ -208,13 +212,15 @@ fn run_in_process(plan: &Plan) -> anyhow::Result<Row> {
             traffic.post_next(&mut target);
             Ok(())
         });
-        let stats = row.count(&format!("{run:?}"), result);
-        inputs += stats.map_or(0, |stats| stats.inputs);
+        let stats = row.count(&format!("{run:?}"), result).unwrap_or_default();
+        inputs += stats.inputs;
+        connected += u64::from(stats.has_connected());
         done += 1;
     }
     let result = check_growth(memory, private_after_trim()?);
     row.count("at the end", result);
     row.figures.insert("inputs", inputs as f64);
+    row.figures.insert("connected", connected as f64);
     Ok(row)
 }
 
