@@ -4,11 +4,9 @@
 //! runtime has the same interface. Sanitizers are an unstable compiler option, which
 //! `RUSTC_BOOTSTRAP` enables in a stable compiler.
 
-use std::process::Command;
-
 use anyhow::{Context, ensure};
 
-use crate::environment::host_triple;
+use crate::environment::{cargo, host_triple};
 
 /// The number of random calls of each program.
 const CALLS: &str = "400000";
@@ -18,7 +16,7 @@ const CALLS: &str = "400000";
 /// # Errors
 /// Returns an error if a command cannot run or the tests fail.
 pub(crate) fn asan() -> anyhow::Result<String> {
-    let status = Command::new(env!("CARGO"))
+    let status = cargo()
         .args(["test", "--package", "selvedge-fabric-c", "--test=programs"])
         .args([
             "--target",

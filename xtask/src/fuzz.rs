@@ -1,8 +1,8 @@
 //! `cargo xtask fuzz`: runs the fuzz tests of the parsers of data from peers with many inputs.
 
-use std::process::Command;
-
 use anyhow::{Context, ensure};
+
+use crate::environment::cargo;
 
 /// The variable of the number of inputs (`selvedge_testkit::fuzz::INPUTS`), and its default.
 const INPUTS: (&str, &str) = ("SELVEDGE_FUZZ_INPUTS", "10000000");
@@ -24,7 +24,7 @@ const TESTS: &str = "of_any_bytes_are_read_or_refused";
 pub(crate) fn fuzz() -> anyhow::Result<String> {
     let (inputs, default) = INPUTS;
     for package in PACKAGES {
-        let status = Command::new(env!("CARGO"))
+        let status = cargo()
             .args(["test", "--release", "--lib", "--package", package, TESTS])
             .args(["--", "--nocapture"])
             .env("CARGO_TARGET_DIR", "target/fuzz")

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 use anyhow::{Context, bail};
+
+use crate::environment::cargo;
 
 /// The variable with the path of the record of skips (`selvedge_testkit::skip::RECORD`).
 const RECORD: &str = "SELVEDGE_SKIPS";
@@ -26,7 +27,7 @@ pub(crate) fn test(arguments: &[OsString]) -> anyhow::Result<String> {
         }
         _ => {}
     }
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = cargo();
     let (is_long, arguments) = split_long(arguments);
     if is_long {
         cargo.env(LONG, "1");
