@@ -54,3 +54,17 @@ impl Config {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fi_lnx_yield_forbids_yields() -> Result<(), Error> {
+        for (value, yields) in [("0", false), ("1", true)] {
+            let config = Config::read(&[("FI_LNX_YIELD", value)].into_iter().collect())?;
+            assert_eq!(config.poll_policy, PollPolicy::new(SPIN, yields));
+        }
+        Ok(())
+    }
+}

@@ -307,6 +307,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn fi_tcp_yield_forbids_yields() -> Result<(), Error> {
+        for (value, yields) in [("0", false), ("1", true)] {
+            let config = Config::read(&[("FI_TCP_YIELD", value)].into_iter().collect())?;
+            assert_eq!(config.poll_policy, PollPolicy::new(SPIN, yields));
+        }
+        Ok(())
+    }
+
+    #[test]
     fn a_port_range_needs_both_bounds_in_order() -> Result<(), Error> {
         let table = [
             ("0", "0", None),

@@ -254,6 +254,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn fi_shm_yield_forbids_yields() -> Result<(), Error> {
+        for (value, yields) in [("0", false), ("1", true)] {
+            let config = Config::read(&[("FI_SHM_YIELD", value)].into_iter().collect())?;
+            assert_eq!(config.poll_policy, PollPolicy::new(SPIN, yields));
+        }
+        Ok(())
+    }
+
+    #[test]
     fn fi_shm_disable_cma_selects_bounce_buffers() -> Result<(), Error> {
         let table = [
             ("FI_SHM_DISABLE_CMA", "1", Protocol::Bounce),

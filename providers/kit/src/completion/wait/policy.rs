@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::SPIN;
 
 /// How threads poll the queues and counters of a domain.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PollPolicy {
     /// The longest time that a waiting thread polls before it parks.
     pub(crate) spin: Duration,

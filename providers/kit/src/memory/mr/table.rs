@@ -48,14 +48,14 @@ pub struct Entry<D> {
     pub access: MrAccess,
     /// Whether the region has a counter: this process must notice each access.
     pub is_counted: bool,
-    /// What else the provider publishes.
+    /// The other data that the provider publishes.
     pub details: D,
 }
 
 /// The place where peers read the entries of a key table. `()` publishes nothing, for providers
 /// whose peers access regions by requests.
 pub trait Publication: fmt::Debug + Send + Sync + 'static {
-    /// What a provider publishes of a region in addition to the fields of [`Entry`].
+    /// The data of a region that a provider publishes in addition to the fields of [`Entry`].
     type Details: Copy + Default + fmt::Debug + Send + Sync;
 
     /// Makes room for further entries, when the `present` ones are in use. Returns their number.
