@@ -2,6 +2,7 @@
 
 mod asan;
 mod c_library;
+mod destination;
 mod environment;
 mod fuzz;
 mod install;
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use lexopt::prelude::{Long, Short, Value, ValueExt};
 
+use destination::Destination;
 use install::Install;
 
 fn main() -> ExitCode {
@@ -35,14 +37,14 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<String> {
     let mut parser = lexopt::Parser::from_env();
     let mut arguments = Vec::new();
-    let (mut task, mut prefix, mut built, mut headers) = (None, None, None, None);
+    let (mut task, mut prefix, mut lib, mut built) = (None, None, None, None);
     let (mut is_short, mut is_check, mut plants) = (false, false, plant::Selection::default());
     while let Some(argument) = parser.next()? {
         match argument {
             Short('h') | Long("help") => return Ok(USAGE.to_owned()),
             Long("prefix") => prefix = Some(PathBuf::from(parser.value()?)),
             Long("built") => built = Some(PathBuf::from(parser.value()?)),
-            Long("headers") => headers = Some(PathBuf::from(parser.value()?)),
+            Long("libdir") => lib = Some(PathBuf::from(parser.value()?)),
             Long("only") => plants.only = Some(parser.value()?.string()?),
             Long("from") => plants.from = Some(parser.value()?.parse()?),
             Long("sample") => plants.sample = Some(parser.value()?.parse()?),
@@ -61,16 +63,18 @@ fn run() -> anyhow::Result<String> {
     let Some(task) = task else {
         bail!("no task given\n\n{USAGE}");
     };
-    let prefix = || prefix.with_context(|| format!("{task} requires --prefix DIR"));
+    let destination = || -> anyhow::Result<Destination> {
+        let prefix = prefix.with_context(|| format!("{task} requires --prefix DIR"))?;
+        Destination::new(&prefix, lib.as_deref(), std::env::var_os("DESTDIR"))
+    };
     match &*task {
         "install" => Install {
-            prefix: prefix()?,
+            destination: destination()?,
             built,
-            headers: headers.unwrap_or_else(|| PathBuf::from("/usr/include")),
         }
         .run(),
-        "install-bmi" => c_library::BMI.install(&prefix()?, built),
-        "install-cheetah" => c_library::CHEETAH.install(&prefix()?, built),
+        "install-bmi" => c_library::BMI.install(&destination()?, built),
+        "install-cheetah" => c_library::CHEETAH.install(&destination()?, built),
         "asan" => asan::asan(),
         "fuzz" => fuzz::fuzz(),
         "miri" => nightly::miri(is_short),
@@ -85,9 +89,9 @@ fn run() -> anyhow::Result<String> {
 }
 
 const USAGE: &str = "\
-Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
-       cargo xtask install-bmi --prefix DIR [--built DIR]
-       cargo xtask install-cheetah --prefix DIR [--built DIR]
+Usage: cargo xtask install --prefix DIR [--libdir DIR] [--built DIR]
+       cargo xtask install-bmi --prefix DIR [--libdir DIR] [--built DIR]
+       cargo xtask install-cheetah --prefix DIR [--libdir DIR] [--built DIR]
        cargo xtask test [--long] [ARGUMENTS]
        cargo xtask plant [--only WORDS] [--from N] [--sample N] [--times N]
        cargo xtask plant --check
@@ -101,12 +105,12 @@ Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
 Tasks:
 
 install, install-bmi, install-cheetah
-    Install libfabric.so.1 with its links, libfabric.pc, the tools and their page; or
-    libbmi.so; or libcheetah.so with cheetahrun. The latter two include headers, a
-    pkg-config file and a page.
+    Install libfabric.so.1 with its links and the tools; or libbmi.so; or libcheetah.so with
+    cheetahrun; each with its headers, a pkg-config file and a page. If the environment has
+    DESTDIR, all files are written below that folder, as packages are made.
 
       --prefix DIR   install to DIR/lib, DIR/bin, DIR/include, DIR/share
-      --headers DIR  path of libfabric's headers, for libfabric.pc [/usr/include]
+      --libdir DIR   install libraries to this folder, relative to the prefix [lib]
       --built DIR    install from this build directory instead of building
 
 test
