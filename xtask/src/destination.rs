@@ -30,7 +30,7 @@ impl Destination {
         let prefix = std::path::absolute(prefix)?;
         let staging = staging.filter(|folder| !folder.is_empty());
         let staging = staging.map(std::path::absolute).transpose()?;
-        let lib = prefix.join(lib.unwrap_or(Path::new("lib")));
+        let lib = prefix.join(lib.unwrap_or_else(|| Path::new("lib")));
         Ok(Self {
             prefix,
             lib,
