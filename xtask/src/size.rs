@@ -79,7 +79,12 @@ const PARTS: &[Part] = &[
     },
     Part {
         name: "C interface, abi",
-        dirs: &["util/capi/fabric", "util/capi/libfabric", "util/capi/provider", "abi"],
+        dirs: &[
+            "util/capi/fabric",
+            "util/capi/libfabric",
+            "util/capi/provider",
+            "abi",
+        ],
         budget: Some(7_500),
         ceiling: 7_300,
         reason: "",

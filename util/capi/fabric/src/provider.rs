@@ -63,7 +63,9 @@ pub unsafe fn getinfo(name: &CStr, query: &Query, info_out: *mut *mut abi::Info)
         let hints = hints.edit(|info| name.clone_into(&mut info.fabric_attr.prov_name));
         let flags = query.flags & InfoFlags::all().bits();
         let mut infos = discover(version, node, service, flags, &hints)?;
-        infos.iter_mut().for_each(|info| info.fabric_attr.prov_name.clear());
+        infos
+            .iter_mut()
+            .for_each(|info| info.fabric_attr.prov_name.clear());
         let first = info::allocate_list(&infos, handle)?;
         // SAFETY: passed on from the caller.
         unsafe { put(info_out, first) }

@@ -8,20 +8,18 @@ use std::arch::global_asm;
 use selvedge_fabric_c::export::discover::{
     dupinfo, fabric, fabric_1_0, fabric2, freeinfo, getinfo,
 };
-use selvedge_fabric_c::export::print::{
-    log_enabled, log_ready, strerror, tostr, tostr_r, version,
-};
+use selvedge_fabric_c::export::print::{log_enabled, log_ready, strerror, tostr, tostr_r, version};
 use selvedge_fabric_c::export::special::{
     freeparams, getparams, log_text, open, param_define, param_get,
 };
 
-#[cfg(target_arch = "x86_64"]
+#[cfg(target_arch = "x86_64")]
 macro_rules! jump {
     () => {
         "jmp {f}"
     };
 }
-#[cfg(target_arch = "aarch64"]
+#[cfg(target_arch = "aarch64")]
 macro_rules! jump {
     () => {
         "b {f}"
@@ -88,7 +86,7 @@ export! {
 /// Exports the two variadic functions, which Rust cannot define. The assembler stores the argument
 /// registers as C's `va_start` does, and passes a pointer to that argument list as the argument
 /// behind the format.
-#[cfg(target_arch = "x86_64"]
+#[cfg(target_arch = "x86_64")]
 macro_rules! export_with_list {
     ($($label:literal $symbol:literal $named_count:literal $list:literal = $function:path;)+) => {$(
         global_asm!(

@@ -87,7 +87,9 @@ extern "C" fn cleanup() {}
 pub extern "C" fn fi_prov_ini() -> *mut abi::Provider {
     provider::serve_other_library();
     let file = own_file();
-    let name = file.as_deref().and_then(|path| Path::new(path).file_name()?.to_str());
+    let name = file
+        .as_deref()
+        .and_then(|path| Path::new(path).file_name()?.to_str());
     let found = PROVIDERS.iter().find(|(file, _)| name == Some(*file));
     let Some((_, exported)) = found else {
         eprintln!(

@@ -30,8 +30,12 @@ fn built_library() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap();
     let folders = [folder, folder.parent().unwrap()];
-    let mut files = folders.map(|folder| folder.join("libselvedge_fi.so")).into_iter();
-    files.find(|file| file.exists()).expect("the library is built with the tests")
+    let mut files = folders
+        .map(|folder| folder.join("libselvedge_fi.so"))
+        .into_iter();
+    files
+        .find(|file| file.exists())
+        .expect("the library is built with the tests")
 }
 
 /// Returns whether the system has a program. Otherwise the test is reported as skipped.
@@ -48,7 +52,9 @@ fn has(program: &str, need: Need) -> bool {
 fn with_providers(program: &str) -> Command {
     let mut command = Command::new("timeout");
     command.args(["-k", "1", "60", program]);
-    command.env_remove("LD_LIBRARY_PATH").env("FI_PROVIDER_PATH", provider_folder());
+    command
+        .env_remove("LD_LIBRARY_PATH")
+        .env("FI_PROVIDER_PATH", provider_folder());
     command
 }
 
@@ -56,7 +62,10 @@ fn with_providers(program: &str) -> Command {
 fn run(command: &mut Command) -> (bool, String) {
     let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
 }
 
 fn output_of(command: &mut Command) -> String {
@@ -71,8 +80,12 @@ fn the_library_exports_its_entry_point_and_nothing_else() {
         return;
     }
     let text = output_of(Command::new("objdump").arg("-T").arg(built_library()));
-    let defined = text.lines().filter(|line| line.contains(" .text\t") || line.contains(" .data"));
-    let names: Vec<_> = defined.filter_map(|line| line.split_whitespace().last()).collect();
+    let defined = text
+        .lines()
+        .filter(|line| line.contains(" .text\t") || line.contains(" .data"));
+    let names: Vec<_> = defined
+        .filter_map(|line| line.split_whitespace().last())
+        .collect();
     assert_eq!(names, ["fi_prov_ini"]);
 }
 
@@ -83,12 +96,20 @@ fn fi_info_lists_the_providers_beside_libfabric_s() {
     }
     let all = output_of(&mut with_providers("fi_info"));
     for name in ["selvedge_shm", "selvedge_tcp", "shm", "tcp"] {
-        assert!(all.contains(&format!("provider: {name}\n")), "{name}\n{all}");
+        assert!(
+            all.contains(&format!("provider: {name}\n")),
+            "{name}\n{all}"
+        );
     }
-    for (name, protocol) in [("selvedge_shm", "FI_PROTO_SHM"), ("selvedge_tcp", "FI_PROTO_XNET")] {
+    for (name, protocol) in [
+        ("selvedge_shm", "FI_PROTO_SHM"),
+        ("selvedge_tcp", "FI_PROTO_XNET"),
+    ] {
         let text = output_of(with_providers("fi_info").args(["-p", name, "-v"]));
         assert!(text.contains(protocol), "{text}");
-        let others = text.lines().filter(|line| line.trim().starts_with("prov_name:"));
+        let others = text
+            .lines()
+            .filter(|line| line.trim().starts_with("prov_name:"));
         for line in others {
             assert_eq!(line.trim(), format!("prov_name: {name}"), "{text}");
         }
@@ -97,7 +118,10 @@ fn fi_info_lists_the_providers_beside_libfabric_s() {
         assert!(text.contains(name), "{text}");
     }
     let without = output_of(with_providers("fi_info").env("FI_PROVIDER", "^selvedge_shm"));
-    assert!(!without.contains("selvedge_shm") && without.contains("selvedge_tcp"), "{without}");
+    assert!(
+        !without.contains("selvedge_shm") && without.contains("selvedge_tcp"),
+        "{without}"
+    );
 }
 
 #[test]
@@ -124,7 +148,10 @@ fn a_library_with_another_file_name_says_how_to_name_it() {
     fs::create_dir_all(&folder).unwrap();
     fs::copy(built_library(), folder.join("libother-fi.so")).unwrap();
     let text = output_of(with_providers("fi_info").env("FI_PROVIDER_PATH", &folder));
-    assert!(text.contains("its file name selects the provider"), "{text}");
+    assert!(
+        text.contains("its file name selects the provider"),
+        "{text}"
+    );
     assert!(!text.contains("provider: selvedge"), "{text}");
 }
 
@@ -158,7 +185,11 @@ fn pingpong(provider: &str, ep_type: &str) {
     let client = run(command(["-P", &port]).arg("127.0.0.1"));
     let server = server.wait_with_output().unwrap();
     let server_text = String::from_utf8_lossy(&server.stderr);
-    assert!(client.0, "{provider} {ep_type}: {}\n{server_text}", client.1);
+    assert!(
+        client.0,
+        "{provider} {ep_type}: {}\n{server_text}",
+        client.1
+    );
     assert!(client.1.contains("1m"), "{}", client.1);
 }
 
@@ -186,7 +217,12 @@ fn open_mpi_runs_over_both_providers() {
     }
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("provider-mpi");
-    output_of(Command::new("mpicc").arg("-o").arg(&program).arg(sources.join("ring.c")));
+    output_of(
+        Command::new("mpicc")
+            .arg("-o")
+            .arg(&program)
+            .arg(sources.join("ring.c")),
+    );
     for provider in ["selvedge_shm", "selvedge_tcp"] {
         let mut command = with_providers("mpirun");
         command.args(["-n", "3", "--oversubscribe", "--bind-to", "none"]);
@@ -198,7 +234,9 @@ fn open_mpi_runs_over_both_providers() {
         ] {
             command.args(["--mca", name, value]);
         }
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command
+            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
         let text = output_of(command.arg(&program).arg(provider));
         assert!(text.contains("3 ranks exchanged"), "{provider}: {text}");

@@ -136,9 +136,7 @@ pub unsafe extern "C" fn freeinfo(first: *mut abi::Info) {
 ///
 /// # Safety
 /// `source` is NULL or points to an info of this layout.
-pub unsafe extern "C" fn dupinfo<const MINOR: u8>(
-    source: *const abi::Info,
-) -> *mut abi::Info {
+pub unsafe extern "C" fn dupinfo<const MINOR: u8>(source: *const abi::Info) -> *mut abi::Info {
     let mut copy = ptr::null_mut();
     guarded_unit(|| {
         copy = if source.is_null() {

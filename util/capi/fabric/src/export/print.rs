@@ -27,7 +27,7 @@ pub extern "C" fn version() -> u32 {
 }
 
 /// `fi_strerror`, for numbers of either sign. The system's own numbers have the system's texts.
-pub(crate) extern "C" fn strerror(errno: c_int) -> *const c_char {
+pub extern "C" fn strerror(errno: c_int) -> *const c_char {
     let errno = errno.checked_abs().unwrap_or(c_int::MAX);
     match Errno::try_from_raw(errno).filter(|errno| errno.as_raw() >= Errno::Other.as_raw()) {
         Some(fabric_errno) => log_c::constant(fabric_errno.text()),
@@ -78,11 +78,7 @@ pub unsafe extern "C" fn tostr_r(
 ///
 /// # Safety
 /// `prov` is NULL or points to a provider of libfabric.
-pub unsafe extern "C" fn log_enabled(
-    prov: *const c_void,
-    level: c_int,
-    subsys: c_int,
-) -> c_int {
+pub unsafe extern "C" fn log_enabled(prov: *const c_void, level: c_int, subsys: c_int) -> c_int {
     // SAFETY: passed on from the caller.
     guarded(|| Ok(unsafe { log_c::is_enabled(prov, level, subsys) }.into()))
 }
