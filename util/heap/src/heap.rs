@@ -85,6 +85,13 @@ pub fn usable_size(ptr: *const u8) -> Option<usize> {
     }
 }
 
+/// Gives back the memory that the heap keeps for later allocations. Returns whether there was any:
+/// an allocation that has failed may succeed then.
+#[cold]
+pub fn release_unused() -> bool {
+    is_used() && with(Arenas::end_empty) == Some(true)
+}
+
 /// Returns the smallest allocation that the heap serves, in bytes.
 pub fn threshold() -> usize {
     match PREPARED.load(Ordering::Acquire) {
