@@ -33,11 +33,17 @@ const UNPREPARED: u8 = 0;
 const PREPARING: u8 = 1;
 const READY: u8 = 2;
 
+/// Whether [`allocate`] may serve a size: it is not below the threshold.
+#[inline]
+pub fn may_serve(size: usize) -> bool {
+    size >= THRESHOLD.load(Ordering::Relaxed)
+}
+
 /// Allocates at least `size` bytes, aligned to a page and to `align`. Returns `None` if another
 /// allocator should do that: the size is below the threshold or above the limit, there is no
 /// memory, or this thread is inside the heap already.
 pub fn allocate(size: usize, align: usize) -> Option<Allocated> {
-    if size < THRESHOLD.load(Ordering::Relaxed) || !is_ready() || size < threshold() {
+    if !may_serve(size) || !is_ready() || size < threshold() {
         return None;
     }
     let (address, dirty) = with(|heap| heap.allocate(size, align))??;

@@ -86,7 +86,7 @@ impl Version {
     fn locate(self, mounts: &[u8], group: &[u8], folder: &mut PathBuffer<'_>) -> Option<usize> {
         let mut lines = mounts.split(|byte| *byte == b'\n');
         let mount = lines.find_map(|line| self.mount(line));
-        let (root, point) = mount.unwrap_or((b"/", self.names().mount));
+        let (root, point) = mount.unwrap_or_else(|| (b"/", self.names().mount));
         push_unescaped(folder, point)?;
         let top = folder.as_bytes().len();
         // A group outside of the mounted part, or of the namespace, is not visible.
