@@ -139,6 +139,9 @@ impl<'a> Extents<'a> {
     }
 
     fn fill(&mut self, first: usize, end: usize, is_used: bool) {
+        if first == end {
+            return;
+        }
         let (low, high) = (first / WORD, (end - 1) / WORD);
         for index in [low, high] {
             let mask = mask(index, first, end);

@@ -155,12 +155,12 @@ impl Group {
     /// Creates a group with a limit of memory, in version 1 or 2.
     fn create(limit: u64) -> Result<Self, String> {
         let name = format!("selvedge-heap-{}", std::process::id());
-        let places = [
+        let hierarchies = [
             ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
             ("/sys/fs/cgroup", "memory.max"),
         ];
         let mut reason = String::from("no control groups of memory are mounted");
-        for (mount, file) in places {
+        for (mount, file) in hierarchies {
             let group = Self(Path::new(mount).join(&name));
             let created = std::fs::create_dir(&group.0)
                 .and_then(|()| std::fs::write(group.0.join(file), limit.to_string()));

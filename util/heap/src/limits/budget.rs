@@ -1,6 +1,6 @@
 //! `Budget`: the number of bytes that the heap has committed, and whether it may commit more.
 
-use super::memory;
+use super::machine::memory;
 use crate::system;
 
 /// Committed bytes after which the available memory is read again, at most. Reading it takes as
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_commit_leaves_half_of_what_is_available_and_the_next_checks_come_sooner() {
+    fn a_commit_leaves_half_of_the_available_memory() {
         assert_eq!(interval_after(100, 199), None);
         assert_eq!(interval_after(100, 200), Some(12));
         assert_eq!(interval_after(0, 1 << 40), Some(INTERVAL_MAX));
