@@ -88,7 +88,7 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 25_750,
+        ceiling: 25_840,
         reason: "The task that installs writes packages: it has a folder of libraries, a staging \
                  folder and whole folders of headers.",
     },
@@ -99,7 +99,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 119_300,
+    ceiling: 119_390,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };
