@@ -43,6 +43,7 @@
 mod atomic;
 mod connect;
 mod endpoint;
+mod lent;
 mod matching;
 mod memory;
 mod peers;

@@ -2,11 +2,12 @@
 
 mod awaited;
 mod endpoint_core;
+mod lending;
 mod post;
 mod remote;
 pub(super) mod slots;
 
-pub use awaited::{AsyncEndpoint, Claim, Claiming, Messages, Receiving, Sending};
+pub use awaited::{AsyncEndpoint, Claim, Claiming, Messages, Receiving, Sending, Viewing};
 pub use remote::RemoteAddr;
 
 use std::sync::Arc;

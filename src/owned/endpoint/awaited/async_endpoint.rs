@@ -57,7 +57,7 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct AsyncEndpoint {
-    core: AsyncCore,
+    pub(super) core: AsyncCore,
     parking: Arc<Parking>,
 }
 
@@ -325,7 +325,7 @@ impl AsyncEndpoint {
     pub fn run<F: Future>(&self, future: F) -> Result<F::Output> {
         self.parking.run(&self.core, future)
     }
-    fn sending(&self, post: Post, buf: Buf) -> Sending<'_> {
+    pub(super) fn sending(&self, post: Post, buf: Buf) -> Sending<'_> {
         Sending(Operation::new(&self.core, post, Operands::NONE, buf))
     }
 
