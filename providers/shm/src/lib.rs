@@ -43,7 +43,6 @@
 mod atomic;
 mod connect;
 mod endpoint;
-mod lent;
 mod matching;
 mod memory;
 mod peers;

@@ -108,15 +108,14 @@ impl View {
     /// # Errors
     /// As [`Self::copy_to`].
     pub fn read<T: Plain>(&self, offset: usize) -> Result<T> {
-        let mut end = offset.checked_add(size_of::<T>()).ok_or(Errno::Inval)?;
+        let end = offset.checked_add(size_of::<T>()).ok_or(Errno::Inval)?;
         if end > self.len() {
             return Err(Errno::Inval);
         }
-        end = offset;
-        let mut result = Ok(());
+        let (mut next, mut result) = (offset, Ok(()));
         let value = T::read_from(&mut |bytes| {
-            result = result.and(self.copy_to(end, bytes));
-            end += bytes.len();
+            result = result.and_then(|()| self.copy_to(next, bytes));
+            next += bytes.len();
         });
         result.map(|()| value)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use selvedge::{Lending, LentMemory, Result};
 
 use crate::endpoint::Endpoint;
-use crate::lent::memory::LentMessage;
+use crate::matching::lent::memory::LentMessage;
 
 impl Lending for Endpoint {
     fn take_lent(&self, number: usize) -> Result<Box<dyn LentMemory>> {

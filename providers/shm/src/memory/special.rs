@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use selvedge::{Errno, Error};
 
 use crate::connect::packet::BlockInfo;
-use crate::lent::views::LentBytes;
+use crate::matching::lent::views::LentBytes;
 use crate::memory::arena::MappedArena;
 use crate::memory::mapping_quota::{MappingPermit, MappingQuota};
 use crate::smr::arena::PeerArena;
@@ -281,7 +281,7 @@ mod tests {
     }
 
     /// The file of an arena of `len` bytes, and the owner's mapping of it.
-    fn create_arena(len: usize) -> (std::sync::Arc<crate::smr::Mapping>, OwnedFd) {
+    fn create_arena(len: usize) -> (Arc<crate::smr::Mapping>, OwnedFd) {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let file = File::from(memfd_create(c"arena", flags).unwrap());
         ftruncate(&file, len as i64).unwrap();

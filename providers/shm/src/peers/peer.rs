@@ -14,7 +14,7 @@ use selvedge_kit::srx::Source;
 use crate::atomic::Backlog;
 use crate::connect::accept_limiter::BacklogMark;
 use crate::connect::connection::Connection;
-use crate::lent::views::Views;
+use crate::matching::lent::views::Views;
 use crate::memory::siblings::Sibling;
 use crate::memory::special::PeerBlocks;
 use crate::peers::name::Name;

@@ -19,7 +19,7 @@ use super::incoming::{ENTRY_LEN, Moving, SourceSegment, SourceSegments, Stage};
 use super::transfer::{end_transfer, finish, register_incoming};
 use super::{MAX_OPS, inject, sar, status};
 use crate::connect::connection::PACKETS_MAX;
-use crate::lent::handover;
+use crate::matching::lent::handover;
 use crate::memory::special::PeerBlocks;
 use crate::peers::ops::{Op, OpBody};
 use crate::peers::outbox::Inbox;

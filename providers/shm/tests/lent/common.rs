@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use selvedge::owned::{Buf, Completion, Completions, Endpoint, Pool, View};
-use selvedge::{AddressVector, Caps, Context, Domain, FiAddr, Hints, Registry, alloc, av};
+use selvedge::{AddressVector, Caps, Context, Domain, FiAddr, Hints, Info, alloc, av};
+use selvedge_testkit::local;
 use selvedge_testkit::timeout::until;
 
 /// The lengths of tested messages: inline, inject, and large ones by ordinary sends.
@@ -11,6 +12,12 @@ pub(crate) const LENGTHS: [usize; 4] = [8, 64, 4096, 1 << 20];
 
 /// The capacity of buffers of special memory.
 pub(crate) const CAPACITY: usize = 1 << 20;
+
+/// The attributes of endpoints with these parameters.
+pub(crate) fn info(params: &[(&str, &str)]) -> Info {
+    let caps = Caps::MSG | Caps::TAGGED | Caps::SOURCE;
+    local::info(&selvedge_shm::PROVIDER, params, &Hints::new().caps(caps))
+}
 
 /// An endpoint with two pools: of special memory for sends, and of ordinary memory for receives.
 pub(crate) struct Side {
@@ -27,10 +34,7 @@ impl Side {
     }
 
     pub(crate) fn with_params(params: &[(&str, &str)]) -> Self {
-        let registry = Registry::new().with(&selvedge_shm::PROVIDER);
-        let registry = registry.with_params(params.iter().copied().collect());
-        let caps = Caps::MSG | Caps::TAGGED | Caps::SOURCE;
-        let info = registry.infos(&Hints::new().caps(caps)).unwrap().remove(0);
+        let info = info(params);
         let domain = info.open().unwrap();
         let av = domain.av(&av::Attr::default()).unwrap();
         Self {

@@ -47,7 +47,7 @@ fn an_ordinary_receive_takes_a_copy_of_a_lent_message() {
         assert!(received.buf[..] == bytes);
         // The message is given back although the received buffer is kept.
         assert!(a.next(&b).result.is_ok());
-        assert_eq!(View::from(received.buf).is_lent(), false);
+        assert!(!View::from(received.buf).is_lent());
     }
 }
 
