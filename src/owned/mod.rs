@@ -146,6 +146,7 @@ mod buf;
 mod completion;
 mod endpoint;
 mod free_list;
+mod lent;
 #[cfg(all(test, loom))]
 mod model;
 mod pool;
@@ -158,8 +159,9 @@ pub use buf::Buf;
 pub use completion::{Completion, Completions, Handle, OpError, Received, TryPostError};
 pub use endpoint::{
     AsyncEndpoint, Claim, Claiming, Endpoint, Messages, Receiving, RemoteAddr, RemoteRegion,
-    Sending,
+    Sending, Viewing,
 };
+pub use lent::{Plain, SharedBuf, View};
 pub use pool::Pool;
 pub use pool_set::PoolSet;
 pub use shared_region::SharedRegion;
