@@ -2,13 +2,14 @@
 
 mod awaited;
 mod endpoint_core;
+mod lending;
 mod post;
 mod remote;
 pub(super) mod slots;
 mod waiting;
 
-pub use awaited::{AsyncEndpoint, Claim, Claiming, Messages, Receiving, Sending};
-pub use remote::RemoteAddr;
+pub use awaited::{AsyncEndpoint, Claim, Claiming, Messages, Receiving, Sending, Viewing};
+pub use remote::{RemoteAddr, RemoteRegion};
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
