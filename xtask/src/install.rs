@@ -1,5 +1,6 @@
 //! `cargo xtask install`: installs the C library like a libfabric package: library, links, headers,
-//! pkg-config file, tools; and the shared heap for `LD_PRELOAD`.
+//! pkg-config file, tools; the providers for another libfabric; and the shared heap for
+//! `LD_PRELOAD`.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,6 +22,8 @@ pub(crate) struct Install {
 /// The file name of the library, with a version number like libfabric's.
 const LIBRARY: &str = "libfabric.so.1.99.0";
 const LINKS: [&str; 2] = ["libfabric.so.1", "libfabric.so"];
+/// The file names of the external providers, which are copies of one library.
+const PROVIDERS: [&str; 2] = ["libselvedge_shm-fi.so", "libselvedge_tcp-fi.so"];
 /// The shared heap for `LD_PRELOAD`.
 const HEAP: &str = "libselvedge_heap.so";
 const TOOLS: [&str; 4] = ["fi_info", "fi_strerror", "fi_top", "fabtests"];
@@ -35,22 +38,27 @@ impl Install {
         let built = match &self.built {
             Some(dir) => dir.clone(),
             None => build(&[
-                "selvedge-fabric-c",
+                "selvedge-libfabric",
+                "selvedge-provider",
                 "selvedge-heap-c",
                 "fabtests",
                 "selvedge-top",
             ])?,
         };
         let (lib, bin) = (self.destination.lib(), self.destination.folder("bin"));
+        let providers = lib.join("libfabric");
         let (pc, doc) = (
             lib.join("pkgconfig"),
             self.destination.folder("share/doc/selvedge"),
         );
-        for dir in [&lib, &bin, &pc, &doc] {
+        for dir in [&lib, &bin, &pc, &doc, &providers] {
             fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         }
         replace(&built.join("libfabric.so"), &lib.join(LIBRARY))?;
         replace(&built.join("libselvedge_heap_c.so"), &lib.join(HEAP))?;
+        for name in PROVIDERS {
+            replace(&built.join("libselvedge_fi.so"), &providers.join(name))?;
+        }
         for name in LINKS {
             link(&lib.join(name))?;
         }

@@ -8,6 +8,7 @@ mod fuzz;
 mod install;
 mod nightly;
 mod plant;
+mod publish;
 mod size;
 mod test;
 mod unsafe_list;
@@ -38,7 +39,8 @@ fn run() -> anyhow::Result<String> {
     let mut parser = lexopt::Parser::from_env();
     let mut arguments = Vec::new();
     let (mut task, mut prefix, mut lib, mut built) = (None, None, None, None);
-    let (mut is_short, mut is_check, mut plants) = (false, false, plant::Selection::default());
+    let (mut is_short, mut is_check, mut is_dry_run) = (false, false, false);
+    let mut plants = plant::Selection::default();
     while let Some(argument) = parser.next()? {
         match argument {
             Short('h') | Long("help") => return Ok(USAGE.to_owned()),
@@ -51,6 +53,7 @@ fn run() -> anyhow::Result<String> {
             Long("times") => plants.times = Some(parser.value()?.parse()?),
             Long("check") => is_check = true,
             Long("short") => is_short = true,
+            Long("dry-run") => is_dry_run = true,
             Value(name) if task.is_none() => {
                 task = Some(name.string()?);
                 if task.as_deref() == Some("test") {
@@ -82,6 +85,8 @@ fn run() -> anyhow::Result<String> {
         "test" => test::test(&arguments),
         "plant" if is_check => plant::check(),
         "plant" => plant::plant(&plants),
+        "publish" if is_dry_run => publish::dry_run(),
+        "publish" => bail!("this task uploads nothing: pass --dry-run, or run cargo publish"),
         "size" => size::size(),
         "unsafe" => unsafe_list::write(),
         other => bail!("unknown task {other:?}\n\n{USAGE}"),
@@ -99,6 +104,7 @@ Usage: cargo xtask install --prefix DIR [--libdir DIR] [--built DIR]
        cargo xtask fuzz
        cargo xtask miri [--short]
        cargo xtask tsan [--short]
+       cargo xtask publish --dry-run
        cargo xtask size
        cargo xtask unsafe
 
@@ -119,6 +125,11 @@ test
     into a failure: cc, c++, libfabric, mpi, other-mpi, rights, system.
 
       --long         run campaigns, sweeps and conformance tests in full, not a sample
+
+publish
+    Makes the package of each crate that is published (target/publish), without uploading it,
+    and compiles a program that depends on the packaged selvedge-providers alone. Needs no
+    network.
 
 plant
     Inserts known defects one at a time in a copy of the last commit (target/planted), and

@@ -30,6 +30,7 @@ fn library_links_tools_and_description_are_installed_and_replaced() {
         for name in [
             "libfabric.so",
             "libselvedge_heap_c.so",
+            "libselvedge_fi.so",
             "fi_info",
             "fi_strerror",
             "fi_top",
@@ -45,6 +46,11 @@ fn library_links_tools_and_description_are_installed_and_replaced() {
         }
         let heap = fs::read_to_string(prefix.join("lib/libselvedge_heap.so")).unwrap();
         assert_eq!(heap, format!("{round} libselvedge_heap_c.so"));
+        for name in ["shm", "tcp"] {
+            let file = prefix.join(format!("lib/libfabric/libselvedge_{name}-fi.so"));
+            let provider = fs::read_to_string(file).unwrap();
+            assert_eq!(provider, format!("{round} libselvedge_fi.so"));
+        }
         let tool = fs::read_to_string(prefix.join("bin/fi_info")).unwrap();
         assert_eq!(tool, format!("{round} fi_info"));
         let top = fs::read_to_string(prefix.join("bin/fi_top")).unwrap();
