@@ -1,8 +1,6 @@
 //! Tasks of the workspace, for example `cargo xtask install --prefix DIR`.
 
 mod asan;
-mod c_library;
-mod destination;
 mod environment;
 mod fuzz;
 mod install;
@@ -19,8 +17,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use lexopt::prelude::{Long, Short, Value, ValueExt};
 
-use destination::Destination;
-use install::Install;
+use install::{BMI, CHEETAH, Destination, Install};
 
 fn main() -> ExitCode {
     match run() {
@@ -76,8 +73,8 @@ fn run() -> anyhow::Result<String> {
             built,
         }
         .run(),
-        "install-bmi" => c_library::BMI.install(&destination()?, built),
-        "install-cheetah" => c_library::CHEETAH.install(&destination()?, built),
+        "install-bmi" => BMI.install(&destination()?, built),
+        "install-cheetah" => CHEETAH.install(&destination()?, built),
         "asan" => asan::asan(),
         "fuzz" => fuzz::fuzz(),
         "miri" => nightly::miri(is_short),

@@ -88,14 +88,14 @@ const PARTS: &[Part] = &[
             "abi",
         ],
         budget: Some(7_500),
-        ceiling: 7_300,
+        ceiling: 7_460,
         reason: "",
     },
     Part {
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 27_030,
+        ceiling: 27_060,
         reason: "",
     },
 ];
@@ -105,7 +105,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 120_790,
+    ceiling: 121_010,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };

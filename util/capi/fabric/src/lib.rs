@@ -2,7 +2,7 @@
 //! them: `selvedge-libfabric` is `libfabric.so.1`, and `selvedge-provider` has external providers
 //! of another libfabric.
 //!
-//! The functions are libfabric's 17 (`export`), and those of an external provider (`provider`). The
+//! The functions are libfabric's 17 (`export`), and those of an external provider (`export::provider`). The
 //! inline functions of libfabric's headers call all other functions through the tables of an
 //! object. An object of C is a handle with an object of the object model behind it (`object`).
 //! Until it is enabled, an endpoint only collects its bindings (`ep`).
@@ -16,7 +16,6 @@ mod fabric;
 mod object;
 mod pep;
 mod process;
-pub mod provider;
 mod queue;
 mod status;
 

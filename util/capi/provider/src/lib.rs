@@ -13,7 +13,7 @@ use std::path::Path;
 use std::ptr;
 
 use selvedge_abi as abi;
-use selvedge_fabric_c::provider;
+use selvedge_fabric_c::export::provider;
 
 /// The provider that libfabric reads. libfabric keeps state of its own in it.
 #[repr(transparent)]

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::destination::{Destination, replace};
+use super::build::build;
+use super::destination::{Destination, replace};
 use crate::environment::workspace;
-use crate::install::build;
 
 /// A C library and its files.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use selvedge::{Errno, Hints, InfoFlags};
 use selvedge_abi as abi;
 use selvedge_abi::Abi;
 
-use crate::export::discover::{discover, read_hints};
+use super::discover::{discover, read_hints};
 use crate::pointer::{put, required, text};
 use crate::status::guarded_unit;
 use crate::{fabric as object, info};

@@ -2,15 +2,22 @@
 //! pkg-config file, tools; the providers for another libfabric; and the shared heap for
 //! `LD_PRELOAD`.
 
+mod build;
+mod c_library;
+mod destination;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 
-use crate::destination::{Destination, replace};
 use crate::environment::workspace;
+
+use build::build;
+pub(crate) use c_library::{BMI, CHEETAH};
+pub(crate) use destination::Destination;
+use destination::replace;
 
 /// Options of the task.
 #[derive(Debug)]
@@ -87,21 +94,6 @@ impl Install {
             lib.join("pkgconfig").display()
         )
     }
-}
-
-/// Builds the packages. Returns the directory of the results.
-pub(crate) fn build(packages: &[&str]) -> anyhow::Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .args(["build", "--release"])
-        .args(packages.iter().flat_map(|package| ["--package", package]))
-        .current_dir(workspace())
-        .status()
-        .context("cannot run cargo")?;
-    ensure!(status.success(), "the build failed");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let target = target.unwrap_or_else(|| workspace().join("target"));
-    Ok(workspace().join(target).join("release"))
 }
 
 fn link(path: &Path) -> anyhow::Result<()> {
