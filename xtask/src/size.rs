@@ -88,7 +88,7 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 25_700,
+        ceiling: 25_790,
         reason: "",
     },
 ];
@@ -98,7 +98,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 119_250,
+    ceiling: 119_340,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };

@@ -52,6 +52,7 @@ pub(super) struct EndpointCore<O, W = ()> {
     // Fields drop in this order: closing the endpoint ends every access to the buffers in `slots`.
     ep: Arc<dyn Endpoint>,
     cq: Arc<dyn CompletionQueue>,
+    wait_obj: wait::Object,
     tx_flags: OpFlags,
     /// Whether the domain requires registered local memory ([`MrMode::LOCAL`]).
     is_registered_only: bool,
@@ -125,16 +126,29 @@ impl<O> Kept<O> {
     }
 }
 
+impl<O, W> EndpointCore<O, W> {
+    /// The completion queue, for waits.
+    pub(super) fn cq(&self) -> &Arc<dyn CompletionQueue> {
+        &self.cq
+    }
+
+    /// The wait object of the completion queue.
+    pub(super) fn wait_object(&self) -> wait::Object {
+        self.wait_obj
+    }
+}
+
 impl<O: Clone, W: Default> EndpointCore<O, W> {
-    /// Opens the endpoint, and a queue with room for the maximum number of outstanding operations.
+    /// Opens the endpoint, and a queue with the attributes `queue` and room for the maximum number
+    /// of outstanding operations.
     pub(super) fn open(
         domain: &dyn Domain,
         info: &Info,
         av: Arc<dyn AddressVector>,
-        wait_obj: wait::Object,
+        queue: cq::Attr,
     ) -> Result<Self, Error> {
         let endpoint = |bind| domain.endpoint(info, bind);
-        Self::open_with(domain, info, av, wait_obj, endpoint)
+        Self::open_with(domain, info, av, queue, endpoint)
     }
 
     /// As [`Self::open`], with an endpoint that `open` opens.
@@ -142,7 +156,7 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         domain: &dyn Domain,
         info: &Info,
         av: Arc<dyn AddressVector>,
-        wait_obj: wait::Object,
+        mut queue: cq::Attr,
         open: impl FnOnce(Bindings) -> Result<Arc<dyn Endpoint>, Error>,
     ) -> Result<Self, Error> {
         let unsupported = info.mode & UNSUPPORTED_MODES;
@@ -151,9 +165,8 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
             return Err(Error::new(Errno::Inval, message));
         }
         let depth = depth(info);
-        let mut attr = cq::Attr::with_size(depth as usize);
-        attr.wait_obj = wait_obj;
-        let cq = domain.cq(&attr)?;
+        queue.size = depth as usize;
+        let cq = domain.cq(&queue)?;
         let ep = open(Bindings::new(Arc::clone(&cq), av))?;
         let slots = match info.threading_promise() {
             // SAFETY: only methods of this type call methods of the slots. Its endpoint and queue
@@ -167,6 +180,7 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         Ok(Self {
             ep: sole(ep, "endpoint")?,
             cq,
+            wait_obj: queue.wait_obj,
             tx_flags: info.tx_attr.op_flags & TX_FLAGS,
             is_registered_only: domain.mr_mode().contains(MrMode::LOCAL),
             slots,
@@ -263,11 +277,6 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
             let failed = self.slots.update(key, |held| (claimed, held));
             try_post_error(errno, failed.expect("a failed post has no completion"))
         })
-    }
-
-    /// The completion queue, for waits.
-    pub(super) fn cq(&self) -> &Arc<dyn CompletionQueue> {
-        &self.cq
     }
 
     /// Calls `read` under the lock, with a reader of completions and the readers' state.

@@ -212,12 +212,28 @@ impl Arena {
     }
 
     fn make_private(&self) -> bool {
-        let result = system::replace_mapping(self.base, self.private, self.len);
+        let result = self.replace_mapping();
         self.file.close();
         result.is_ok() || {
+            system::unmap(self.private, self.len);
             system::exclude_from_fork(self.base, self.len);
             false
         }
+    }
+
+    /// Puts the private mapping in the place of the shared one. Its pages count as promised memory
+    /// from then on, therefore only those that the program uses become accessible.
+    fn replace_mapping(&self) -> nix::Result<()> {
+        let (base, private, len) = (self.base, self.private, self.committed_len());
+        system::permit_access(private, len)?;
+        system::replace_mapping(base, private, len)?;
+        let rest = self.len - len;
+        if rest > 0 {
+            // The rest is not used any more. It stays mapped, for these are addresses of the heap.
+            system::replace_mapping(base + len, private + len, rest)
+                .unwrap_or_else(|_| system::unmap(private + len, rest));
+        }
+        Ok(())
     }
 
     /// Unmaps the memory and closes the file. The arena must be empty.

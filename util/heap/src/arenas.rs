@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::arena::Arena;
 use crate::config::Config;
+use crate::limits::Budget;
 use crate::lock::Lock;
 use crate::system::{self, ARENA_ALIGN, PAGE};
 
@@ -22,8 +23,6 @@ const ALIGN_MAX: usize = ARENA_ALIGN / 4;
 /// How long an empty arena is kept for reuse, in milliseconds. It is given back by the next
 /// operation of the heap after that time.
 const DECAY: u64 = 1000;
-/// Committed bytes after which the heap asks the system for the available memory again.
-const CHECK_INTERVAL: usize = 32 << 20;
 
 /// Addresses above are not the heap's.
 const ADDRESS_BITS: u32 = 48;
@@ -57,35 +56,6 @@ pub(crate) struct Arenas {
     budget: Budget,
 }
 
-/// The memory that the heap may commit.
-struct Budget {
-    limit: usize,
-    committed: usize,
-    /// Bytes committed since the available memory was read.
-    unchecked: usize,
-}
-
-impl Budget {
-    /// Whether `len` more bytes may be committed. Counts them then.
-    fn grant(&mut self, len: usize) -> bool {
-        let committed = self.committed.saturating_add(len);
-        if committed > self.limit {
-            return false;
-        }
-        let unchecked = self.unchecked.saturating_add(len);
-        self.unchecked = unchecked;
-        if unchecked >= CHECK_INTERVAL {
-            // Committing more than is available would make the kernel kill a process.
-            if system::available_memory().is_some_and(|available| available < unchecked) {
-                return false;
-            }
-            self.unchecked = 0;
-        }
-        self.committed = committed;
-        true
-    }
-}
-
 impl Arenas {
     const EMPTY: Self = Self {
         all: [const { None }; ARENAS],
@@ -93,15 +63,11 @@ impl Arenas {
         largest: 0,
         retained: 0,
         last_serial: 0,
-        budget: Budget {
-            limit: 0,
-            committed: 0,
-            unchecked: CHECK_INTERVAL,
-        },
+        budget: Budget::EMPTY,
     };
 
     pub(crate) fn configure(&mut self, config: Config) {
-        self.budget.limit = config.limit;
+        self.budget.set_limit(config.limit);
         self.retained = config.retained;
         self.largest = config.largest;
     }
@@ -135,7 +101,8 @@ impl Arenas {
         if allocated.is_none() {
             // The commit of granted bytes may have failed.
             let arenas = self.all.iter().flatten();
-            self.budget.committed = arenas.map(Arena::committed_len).sum();
+            let committed = arenas.map(Arena::committed_len).sum();
+            self.budget.set_committed(committed);
         }
         allocated
     }
@@ -183,7 +150,9 @@ impl Arenas {
         is_single: bool,
     ) -> Option<(usize, usize)> {
         let index = self.all.iter().position(Option::is_none)?;
-        if self.budget.limit == 0 {
+        let mapped = |arena: &Arena| 2 * arena.len;
+        let all_mapped: usize = self.all.iter().flatten().map(mapped).sum();
+        if !self.budget.is_positive() || !system::permits_file(len, all_mapped + 2 * len) {
             return None;
         }
         let mut arena = Arena::create(self.last_serial + 1, len, is_single).ok()?;
@@ -191,7 +160,7 @@ impl Arenas {
             arena.end();
             return None;
         }
-        self.budget.committed += arena.committed_len();
+        self.budget.add(arena.committed_len());
         let Some(allocated) = request.take_from(&mut arena, &mut self.budget) else {
             arena.end();
             return None;
@@ -249,6 +218,18 @@ impl Arenas {
         empty.map(Arena::committed_len).sum()
     }
 
+    /// Ends all empty arenas. Returns whether there were any.
+    pub(crate) fn end_empty(&mut self) -> bool {
+        let mut found = false;
+        for index in 0..self.slots {
+            if self.all[index].as_ref().is_some_and(Arena::is_empty) {
+                self.end(index);
+                found = true;
+            }
+        }
+        found
+    }
+
     /// Ends the arenas that have been empty for longer than [`DECAY`].
     fn end_expired(&mut self) {
         let mut now = 0;
@@ -275,7 +256,7 @@ impl Arenas {
         for granule in granules(&arena) {
             granule.store(0, Ordering::Relaxed);
         }
-        self.budget.committed -= arena.committed_len().min(self.budget.committed);
+        self.budget.subtract(arena.committed_len());
         arena.end();
         CHANGES.fetch_add(1, Ordering::Release);
     }

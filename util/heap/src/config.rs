@@ -5,7 +5,7 @@
 
 use std::ffi::CStr;
 
-use crate::system;
+use crate::{limits, system};
 
 /// The parameters in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +62,11 @@ impl Config {
 
     /// Reads the environment.
     pub(crate) fn read() -> Self {
+        let memory = limits::memory().map_or(0, |memory| memory.total);
         Self {
             threshold: THRESHOLD.read(Self::DEFAULT_THRESHOLD),
             largest: LARGEST.read(Self::DEFAULT_LARGEST),
-            limit: LIMIT.read(system::total_memory() / 4),
+            limit: LIMIT.read(memory / 4),
             retained: RETAINED.read(Self::DEFAULT_RETAINED),
         }
     }

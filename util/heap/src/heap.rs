@@ -33,11 +33,17 @@ const UNPREPARED: u8 = 0;
 const PREPARING: u8 = 1;
 const READY: u8 = 2;
 
+/// Whether [`allocate`] may serve a size: it is not below the threshold.
+#[inline]
+pub fn may_serve(size: usize) -> bool {
+    size >= THRESHOLD.load(Ordering::Relaxed)
+}
+
 /// Allocates at least `size` bytes, aligned to a page and to `align`. Returns `None` if another
 /// allocator should do that: the size is below the threshold or above the limit, there is no
 /// memory, or this thread is inside the heap already.
 pub fn allocate(size: usize, align: usize) -> Option<Allocated> {
-    if size < THRESHOLD.load(Ordering::Relaxed) || !is_ready() || size < threshold() {
+    if !may_serve(size) || !is_ready() || size < threshold() {
         return None;
     }
     let (address, dirty) = with(|heap| heap.allocate(size, align))??;
@@ -83,6 +89,13 @@ pub fn usable_size(ptr: *const u8) -> Option<usize> {
         Some(len) => Some(len),
         None => system::abort_invalid_pointer(),
     }
+}
+
+/// Gives back the memory that the heap keeps for later allocations. Returns whether there was any:
+/// an allocation that has failed may succeed then.
+#[cold]
+pub fn release_unused() -> bool {
+    is_used() && with(Arenas::end_empty) == Some(true)
 }
 
 /// Returns the smallest allocation that the heap serves, in bytes.

@@ -25,6 +25,7 @@ mod extents;
 mod fork;
 mod global;
 pub mod heap;
+mod limits;
 mod lock;
 mod system;
 pub mod table;

@@ -12,11 +12,10 @@ use std::ptr;
 use std::sync::atomic::AtomicU64;
 
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, FcntlArg, OFlag, SealFlag, fallocate, fcntl, open};
+use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::stat::{Mode, fstat};
-use nix::sys::sysinfo::sysinfo;
-use nix::unistd::{ftruncate, read};
+use nix::sys::stat::fstat;
+use nix::unistd::ftruncate;
 
 /// The size of a page in bytes.
 pub(crate) const PAGE: usize = 4096;
@@ -98,12 +97,13 @@ impl MemoryFile {
         }
     }
 
-    /// Maps the file a second time, privately, for [`replace_mapping`]. That takes addresses and no
-    /// memory.
+    /// Maps the file a second time, privately, for [`permit_access`] and [`replace_mapping`]. That
+    /// takes addresses and no memory: without access, it counts neither as promised memory nor as
+    /// data.
     pub(crate) fn map_private(self, len: usize) -> nix::Result<usize> {
         let fd = self.verified().ok_or(Errno::EBADF)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
-        map(0, len, READ_WRITE, flags, Some(fd))
+        map(0, len, libc::PROT_NONE, flags, Some(fd))
     }
 
     fn verified(&self) -> Option<BorrowedFd<'_>> {
@@ -166,6 +166,16 @@ fn map(
     match mapped {
         libc::MAP_FAILED => Err(Errno::last()),
         mapped => Ok(mapped.expose_provenance()),
+    }
+}
+
+/// Makes a mapping of the heap readable and writable.
+pub(crate) fn permit_access(address: usize, len: usize) -> nix::Result<()> {
+    let address = ptr::with_exposed_provenance_mut(address);
+    // SAFETY: a mapping without access, to which no reference exists.
+    match unsafe { libc::mprotect(address, len, READ_WRITE) } {
+        0 => Ok(()),
+        _ => Err(Errno::last()),
     }
 }
 
@@ -277,31 +287,30 @@ pub(crate) fn abort_invalid_pointer() -> ! {
     unsafe { libc::abort() }
 }
 
-/// The memory of the machine in bytes.
-pub(crate) fn total_memory() -> usize {
-    sysinfo().map_or(0, |info| info.ram_total() as usize)
+/// Runs `action` with `len` zeroed bytes; `None` if there is no memory for them.
+pub(crate) fn with_scratch<R>(len: usize, action: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+    let address = map_table(len).ok()?;
+    // SAFETY: the mapping made above, of which no other code has the address.
+    let scratch = unsafe { table_at(address, len) };
+    let result = action(scratch);
+    unmap(address, len);
+    Some(result)
 }
 
-/// The kernel's estimate of the memory that is available without swapping, in bytes; `None` where
-/// it cannot be read.
-pub(crate) fn available_memory() -> Option<usize> {
-    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-    let file = open(c"/proc/meminfo", flags, Mode::empty()).ok()?;
-    let mut text = [0; 2048];
-    let len = read(&file, &mut text).ok()?;
-    kibibytes(&text[..len], b"MemAvailable:").map(|available| available << 10)
-}
-
-/// Finds the number behind a name at the start of a line.
-fn kibibytes(text: &[u8], name: &[u8]) -> Option<usize> {
-    let mut lines = text.split(|byte| *byte == b'\n');
-    let value = lines.find_map(|line| line.strip_prefix(name))?;
-    let digits = value.iter().filter(|byte| byte.is_ascii_digit());
-    digits.copied().try_fold(0_usize, |value, digit| {
-        value
-            .checked_mul(10)?
-            .checked_add(usize::from(digit - b'0'))
-    })
+/// Whether the limits of the process permit a file of `len` bytes and mappings of `mapped` bytes.
+/// A file beyond its limit ends the process with a signal. Of a limited address space, the heap
+/// takes a quarter: addresses that it reserves would be missing elsewhere.
+pub(crate) fn permits_file(len: usize, mapped: usize) -> bool {
+    let is_within = |resource, needed: usize| {
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: the pointer is to a local value.
+        let result = unsafe { libc::getrlimit(resource, &raw mut limit) };
+        result == 0 && (limit.rlim_cur == libc::RLIM_INFINITY || limit.rlim_cur >= needed as u64)
+    };
+    is_within(libc::RLIMIT_FSIZE, len) && is_within(libc::RLIMIT_AS, mapped.saturating_mul(4))
 }
 
 /// The monotonic clock in milliseconds, read without a system call.
@@ -353,13 +362,5 @@ mod tests {
             unmap(base, ARENA_ALIGN);
             assert!(file.duplicate().is_none());
         }
-    }
-
-    #[test]
-    fn available_memory_is_read_from_its_line() {
-        let text = b"MemTotal:  10 kB\nMemAvailable:   24576 kB\nX: 1 kB\n";
-        assert_eq!(kibibytes(text, b"MemAvailable:"), Some(24576));
-        assert_eq!(kibibytes(text, b"Swap:"), None);
-        assert!(available_memory().unwrap() > 0);
     }
 }

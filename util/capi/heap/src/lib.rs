@@ -8,6 +8,8 @@
 
 #![expect(unsafe_code, reason = "functions that C calls")]
 
+mod early;
+mod functions;
 mod next;
 
 use std::ffi::{c_int, c_void};
@@ -15,6 +17,8 @@ use std::ptr;
 
 use selvedge_heap::heap;
 use selvedge_heap::table::{TABLE, Table};
+
+use crate::functions::Functions;
 
 /// The functions of the heap, for the shm provider.
 #[unsafe(no_mangle)]
@@ -55,40 +59,66 @@ fn set_errno(value: c_int) {
 }
 
 /// Allocates from the heap. Returns null if the next library should allocate.
-#[inline]
 fn allocate(size: usize, align: usize) -> *mut c_void {
-    if size < PAGE {
-        return ptr::null_mut();
-    }
     let errno = SavedErrno::save();
     let allocated = heap::allocate(size, align);
     errno.restore();
     allocated.map_or(ptr::null_mut(), |allocated| allocated.ptr.as_ptr().cast())
 }
 
+/// Makes a large allocation of the next library. If it fails, memory that the heap keeps for later
+/// is given back, and it is tried again.
+fn allocate_next(allocate: impl Fn(&Functions) -> *mut c_void) -> *mut c_void {
+    let functions = next::functions();
+    let errno = SavedErrno::save();
+    let mut allocated = allocate(functions);
+    if allocated.is_null() && heap::release_unused() {
+        allocated = allocate(functions);
+    }
+    if !allocated.is_null() {
+        errno.restore();
+    }
+    allocated
+}
+
 /// malloc(3).
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(size: usize) -> *mut c_void {
-    let large = allocate(size, ALIGN);
-    if large.is_null() {
-        next::malloc(size)
-    } else {
-        large
+    if heap::may_serve(size) {
+        return malloc_large(size);
     }
+    // SAFETY: the call has no conditions.
+    unsafe { (next::functions().malloc)(size) }
+}
+
+#[cold]
+extern "C" fn malloc_large(size: usize) -> *mut c_void {
+    let large = allocate(size, ALIGN);
+    if !large.is_null() {
+        return large;
+    }
+    // SAFETY: the call has no conditions.
+    allocate_next(|next| unsafe { (next.malloc)(size) })
 }
 
 /// calloc(3).
 #[unsafe(no_mangle)]
 pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
-    let total = count.saturating_mul(size);
-    if total < PAGE {
-        return next::calloc(count, size);
+    match count.checked_mul(size) {
+        Some(total) if heap::may_serve(total) => calloc_large(count, size, total),
+        // SAFETY: the call has no conditions.
+        _ => unsafe { (next::functions().calloc)(count, size) },
     }
+}
+
+#[cold]
+extern "C" fn calloc_large(count: usize, size: usize, total: usize) -> *mut c_void {
     let errno = SavedErrno::save();
     let allocated = heap::allocate(total, ALIGN);
     errno.restore();
     let Some(allocated) = allocated else {
-        return next::calloc(count, size);
+        // SAFETY: the call has no conditions.
+        return allocate_next(|next| unsafe { (next.calloc)(count, size) });
     };
     let ptr = allocated.ptr.as_ptr();
     // SAFETY: the allocation has at least that many bytes, and no other code has its address yet.
@@ -102,10 +132,16 @@ pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 /// As free(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(ptr: *mut c_void) {
-    if !heap::owns(ptr.cast()) {
-        // SAFETY: the caller's promise; the memory is not the heap's.
-        return unsafe { next::free(ptr) };
+    if heap::owns(ptr.cast()) {
+        // SAFETY: the caller's promise.
+        return unsafe { free_large(ptr) };
     }
+    // SAFETY: the caller's promise; the memory is not the heap's.
+    unsafe { (next::functions().free)(ptr) }
+}
+
+#[cold]
+unsafe extern "C" fn free_large(ptr: *mut c_void) {
     let errno = SavedErrno::save();
     // SAFETY: the caller's promise; the heap recognizes its own allocations.
     unsafe { heap::free(ptr.cast()) };
@@ -118,21 +154,28 @@ pub unsafe extern "C" fn free(ptr: *mut c_void) {
 /// As realloc(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
-    let is_large = size >= heap::threshold();
-    let is_own = heap::owns(ptr.cast());
+    if heap::owns(ptr.cast()) || heap::may_serve(size) {
+        // SAFETY: the caller's promise.
+        return unsafe { realloc_large(ptr, size) };
+    }
+    // SAFETY: the caller's promise; the memory is not the heap's.
+    unsafe { (next::functions().realloc)(ptr, size) }
+}
+
+/// [`realloc`] of memory of the heap, or to a length that the heap serves.
+#[cold]
+unsafe extern "C" fn realloc_large(ptr: *mut c_void, size: usize) -> *mut c_void {
     if ptr.is_null() {
         return malloc(size);
     }
-    if !is_own && !is_large {
-        // SAFETY: the caller's promise; the memory is not the heap's.
-        return unsafe { next::realloc(ptr, size) };
-    }
+    let is_own = heap::owns(ptr.cast());
     if is_own && size == 0 {
         // SAFETY: the caller's promise.
         unsafe { free(ptr) };
         return ptr::null_mut();
     }
     let errno = SavedErrno::save();
+    let is_large = size >= heap::threshold();
     // SAFETY: the caller's promise; the heap recognizes its own allocations.
     let is_resized = is_own && is_large && unsafe { heap::resize(ptr.cast(), size) };
     errno.restore();
@@ -149,7 +192,7 @@ pub unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
             new
         } else {
             // SAFETY: the caller's promise; the memory is not the heap's.
-            unsafe { next::realloc(ptr, size) }
+            allocate_next(|next| unsafe { (next.realloc)(ptr, size) })
         };
     }
     // SAFETY: the caller's promise.
@@ -188,28 +231,49 @@ pub unsafe extern "C" fn posix_memalign(
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
         return libc::EINVAL;
     }
-    let large = allocate(size, align);
+    let large = allocate_aligned(size, align);
     if large.is_null() {
         // SAFETY: the caller's promise.
-        return unsafe { next::posix_memalign(result, align, size) };
+        return unsafe { posix_memalign_next(result, align, size) };
     }
     // SAFETY: the caller's promise.
     unsafe { result.write(large) };
     0
 }
 
+/// [`allocate`], which is not called for small memory.
+fn allocate_aligned(size: usize, align: usize) -> *mut c_void {
+    if heap::may_serve(size) {
+        allocate(size, align)
+    } else {
+        ptr::null_mut()
+    }
+}
+
+/// As [`allocate_next`], for posix_memalign(3).
+unsafe fn posix_memalign_next(result: *mut *mut c_void, align: usize, size: usize) -> c_int {
+    let functions = next::functions();
+    // SAFETY: the caller's promise.
+    let status = unsafe { (functions.posix_memalign)(result, align, size) };
+    if status == libc::ENOMEM && heap::release_unused() {
+        // SAFETY: the caller's promise.
+        return unsafe { (functions.posix_memalign)(result, align, size) };
+    }
+    status
+}
+
 /// memalign(3). As in the C library, an alignment that is no power of two is rounded up.
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     let large = match align.checked_next_power_of_two() {
-        Some(align) => allocate(size, align),
+        Some(align) => allocate_aligned(size, align),
         None => ptr::null_mut(),
     };
-    if large.is_null() {
-        next::memalign(align, size)
-    } else {
-        large
+    if !large.is_null() {
+        return large;
     }
+    // SAFETY: the call has no conditions.
+    allocate_next(|next| unsafe { (next.memalign)(align, size) })
 }
 
 /// aligned_alloc(3).
@@ -248,6 +312,6 @@ pub unsafe extern "C" fn malloc_usable_size(ptr: *mut c_void) -> usize {
         heap::usable_size(ptr.cast()).unwrap_or(0)
     } else {
         // SAFETY: the caller's promise; the memory is not the heap's.
-        unsafe { next::usable_size(ptr) }
+        unsafe { (next::functions().usable_size)(ptr) }
     }
 }

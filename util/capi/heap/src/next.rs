@@ -1,193 +1,99 @@
-//! The allocator of the next library: its functions, found with dlsym(3).
+//! The allocator of the next library, as one table of functions.
 //!
-//! dlsym(3) may allocate while it is asked for them. Until all are known, allocations come from a
-//! static array and are never freed.
+//! The table in force is [`FIRST`] until the first call has found the functions of the next
+//! library, and these functions afterwards: a call costs a load and an indirect jump. dlsym(3) may
+//! allocate while it is asked for the functions, and other threads may allocate meanwhile. Such
+//! allocations come from a static array, and [`PINNED`], which recognizes them, stays in force.
 
 #![expect(unsafe_code, reason = "functions of another library")]
 
-use std::cell::UnsafeCell;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The functions of the next library.
-#[derive(Clone, Copy)]
-struct Functions {
-    malloc: unsafe extern "C" fn(usize) -> *mut c_void,
-    calloc: unsafe extern "C" fn(usize, usize) -> *mut c_void,
-    realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
-    free: unsafe extern "C" fn(*mut c_void),
-    memalign: unsafe extern "C" fn(usize, usize) -> *mut c_void,
-    posix_memalign: unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int,
-    usable_size: unsafe extern "C" fn(*mut c_void) -> usize,
-}
+use crate::early;
+use crate::functions::{Functions, NEXT};
 
-static FUNCTIONS: Found = Found {
-    state: AtomicU8::new(UNKNOWN),
-    functions: UnsafeCell::new(None),
+const SLOW: Functions = Functions {
+    malloc: slow_malloc,
+    calloc: slow_calloc,
+    realloc: slow_realloc,
+    free: slow_free,
+    memalign: slow_memalign,
+    posix_memalign: slow_posix_memalign,
+    usable_size: slow_usable_size,
 };
 
-/// The functions, after the first call has found them.
-struct Found {
-    state: AtomicU8,
-    functions: UnsafeCell<Option<Functions>>,
-}
+/// The table until the functions are known.
+static FIRST: Functions = SLOW;
+/// The table for good, after an allocation from the static array.
+static PINNED: Functions = SLOW;
+static IN_FORCE: AtomicPtr<Functions> = AtomicPtr::new((&raw const FIRST).cast_mut());
 
-// SAFETY: the functions are written once, by the thread that changes the state from `UNKNOWN`, and
-// read only after that thread has set the state to `KNOWN` with release.
-unsafe impl Sync for Found {}
-
-const UNKNOWN: u8 = 0;
-const SEARCHING: u8 = 1;
-const KNOWN: u8 = 2;
-
-impl Found {
-    /// Returns the functions; `None` while a thread is searching for them.
-    #[inline]
-    fn get(&self) -> Option<&Functions> {
-        if self.state.load(Ordering::Acquire) != KNOWN && !self.search() {
-            return None;
-        }
-        // SAFETY: the state is `KNOWN`, so no thread writes the functions any more.
-        unsafe { &*self.functions.get() }.as_ref()
-    }
-
-    /// Searches for the functions, unless a thread has begun to. Returns whether they are known.
-    #[cold]
-    fn search(&self) -> bool {
-        let order = Ordering::Acquire;
-        if let Err(state) = self
-            .state
-            .compare_exchange(UNKNOWN, SEARCHING, order, order)
-        {
-            return state == KNOWN;
-        }
-        let functions = Functions::find();
-        // SAFETY: only the thread that set `SEARCHING` writes, and no thread reads before `KNOWN`.
-        unsafe { *self.functions.get() = Some(functions) };
-        self.state.store(KNOWN, Ordering::Release);
-        true
-    }
-}
-
-impl Functions {
-    fn find() -> Self {
-        Self {
-            // SAFETY: the C library's function has this type.
-            malloc: unsafe { find(c"malloc") },
-            // SAFETY: as above.
-            calloc: unsafe { find(c"calloc") },
-            // SAFETY: as above.
-            realloc: unsafe { find(c"realloc") },
-            // SAFETY: as above.
-            free: unsafe { find(c"free") },
-            // SAFETY: as above.
-            memalign: unsafe { find(c"memalign") },
-            // SAFETY: as above.
-            posix_memalign: unsafe { find(c"posix_memalign") },
-            // SAFETY: as above.
-            usable_size: unsafe { find(c"malloc_usable_size") },
-        }
-    }
-}
-
-/// Finds a function of the next library. Without it the program cannot run, and is aborted.
-///
-/// # Safety
-/// `F` is a pointer to a function, and the function of this name has this type.
-unsafe fn find<F: Copy>(name: &CStr) -> F {
-    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    // SAFETY: the name ends with a zero byte.
-    let symbol = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-    if symbol.is_null() {
-        let line = b"selvedge heap: the next library has no function of memory\n";
-        // SAFETY: the bytes are initialized.
-        unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
-        // SAFETY: the call has no conditions.
-        unsafe { libc::abort() };
-    }
-    // SAFETY: the symbol is the address of a function of type `F`, by the caller's promise, and a
-    // pointer to a function has the size of an address.
-    unsafe { (&raw const symbol).cast::<F>().read() }
-}
-
-const EARLY_LEN: usize = 64 << 10;
-
-/// Memory for allocations before the functions are known.
-#[repr(align(4096))]
-struct Early(UnsafeCell<[u8; EARLY_LEN]>);
-
-// SAFETY: each allocation is a range of its own, by the atomic counter `EARLY_USED`.
-unsafe impl Sync for Early {}
-
-static EARLY: Early = Early(UnsafeCell::new([0; EARLY_LEN]));
-static EARLY_USED: AtomicUsize = AtomicUsize::new(0);
-
-/// Allocates zeroed memory that is never freed. The word before it has its length.
-fn allocate_early(size: usize, align: usize) -> *mut c_void {
-    let align = align.max(16);
-    let Some(len) = size.checked_add(align + 16) else {
-        return ptr::null_mut();
-    };
-    let len = len.next_multiple_of(16);
-    let used = EARLY_USED.fetch_add(len, Ordering::Relaxed);
-    if used.saturating_add(len) > EARLY_LEN {
-        return ptr::null_mut();
-    }
-    let start = (used + 16).next_multiple_of(align);
-    let ptr = EARLY.0.get().cast::<u8>().wrapping_add(start);
-    // SAFETY: the word is in the range of this allocation, in front of its bytes.
-    unsafe { ptr.cast::<usize>().wrapping_sub(1).write(size) };
-    ptr.cast()
-}
-
-/// The length of an early allocation; `None` for other memory.
-fn early_len(ptr: *mut c_void) -> Option<usize> {
-    let offset = ptr.addr().wrapping_sub(EARLY.0.get().addr());
-    // SAFETY: the word before an early allocation has its length.
-    (offset < EARLY_LEN).then(|| unsafe { ptr.cast::<usize>().wrapping_sub(1).read() })
-}
-
-/// malloc(3) of the next library.
+/// The functions of the next library.
 #[inline]
-pub(crate) fn malloc(size: usize) -> *mut c_void {
-    match FUNCTIONS.get() {
+pub(crate) fn functions() -> &'static Functions {
+    // SAFETY: `FIRST`, `PINNED` or the functions in `NEXT`, which are not changed once they are
+    // known. Acquire pairs with the release of the thread that found them.
+    unsafe { &*IN_FORCE.load(Ordering::Acquire) }
+}
+
+/// Returns the functions of the next library, and puts them in force; `None` while a thread is
+/// searching for them.
+fn find() -> Option<&'static Functions> {
+    let found = NEXT.get()?;
+    let first = (&raw const FIRST).cast_mut();
+    if IN_FORCE.load(Ordering::Relaxed) == first {
+        let found = ptr::from_ref(found).cast_mut();
+        // A failure means that another thread was faster, or that the table is pinned.
+        let _ = IN_FORCE.compare_exchange(first, found, Ordering::Release, Ordering::Relaxed);
+    }
+    Some(found)
+}
+
+/// Allocates from the static array. A thread that frees the memory has it from this one, and uses
+/// [`PINNED`] therefore.
+fn allocate_early(size: usize, align: usize) -> *mut c_void {
+    IN_FORCE.store((&raw const PINNED).cast_mut(), Ordering::Release);
+    early::allocate(size, align)
+}
+
+unsafe extern "C" fn slow_malloc(size: usize) -> *mut c_void {
+    match find() {
         // SAFETY: the call has no conditions.
-        Some(functions) => unsafe { (functions.malloc)(size) },
+        Some(next) => unsafe { (next.malloc)(size) },
         None => allocate_early(size, 1),
     }
 }
 
-/// calloc(3) of the next library.
-#[inline]
-pub(crate) fn calloc(count: usize, size: usize) -> *mut c_void {
-    match FUNCTIONS.get() {
+unsafe extern "C" fn slow_calloc(count: usize, size: usize) -> *mut c_void {
+    match find() {
         // SAFETY: the call has no conditions.
-        Some(functions) => unsafe { (functions.calloc)(count, size) },
+        Some(next) => unsafe { (next.calloc)(count, size) },
         None => allocate_early(count.saturating_mul(size), 1),
     }
 }
 
-/// memalign(3) of the next library.
-pub(crate) fn memalign(align: usize, size: usize) -> *mut c_void {
-    match FUNCTIONS.get() {
+unsafe extern "C" fn slow_memalign(align: usize, size: usize) -> *mut c_void {
+    match find() {
         // SAFETY: the call has no conditions.
-        Some(functions) => unsafe { (functions.memalign)(align, size) },
+        Some(next) => unsafe { (next.memalign)(align, size) },
         None if align <= 4096 && align.is_power_of_two() => allocate_early(size, align),
         None => ptr::null_mut(),
     }
 }
 
-/// posix_memalign(3) of the next library.
-///
-/// # Safety
-/// As posix_memalign(3).
-pub(crate) unsafe fn posix_memalign(result: *mut *mut c_void, align: usize, size: usize) -> c_int {
-    if let Some(functions) = FUNCTIONS.get() {
+unsafe extern "C" fn slow_posix_memalign(
+    result: *mut *mut c_void,
+    align: usize,
+    size: usize,
+) -> c_int {
+    if let Some(next) = find() {
         // SAFETY: the caller's promise.
-        return unsafe { (functions.posix_memalign)(result, align, size) };
+        return unsafe { (next.posix_memalign)(result, align, size) };
     }
-    let ptr = memalign(align, size);
+    // SAFETY: the call has no conditions.
+    let ptr = unsafe { slow_memalign(align, size) };
     if ptr.is_null() {
         return libc::ENOMEM;
     }
@@ -196,51 +102,39 @@ pub(crate) unsafe fn posix_memalign(result: *mut *mut c_void, align: usize, size
     0
 }
 
-/// free(3) of the next library.
-///
-/// # Safety
-/// As free(3), for memory that is not the heap's.
-#[inline]
-pub(crate) unsafe fn free(ptr: *mut c_void) {
-    if early_len(ptr).is_some() {
+unsafe extern "C" fn slow_free(ptr: *mut c_void) {
+    if early::len_of(ptr).is_some() {
         return;
     }
     // Memory of the next library exists only after its functions are known.
-    if let Some(functions) = FUNCTIONS.get() {
+    if let Some(next) = find() {
         // SAFETY: the caller's promise.
-        unsafe { (functions.free)(ptr) };
+        unsafe { (next.free)(ptr) };
     }
 }
 
-/// realloc(3) of the next library.
-///
-/// # Safety
-/// As realloc(3), for memory that is not the heap's.
-pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
-    match (early_len(ptr), FUNCTIONS.get()) {
-        // SAFETY: the caller's promise.
-        (None, Some(functions)) => unsafe { (functions.realloc)(ptr, size) },
-        (None, None) => malloc(size),
-        (Some(len), _) => {
-            let new = malloc(size);
-            if !new.is_null() {
-                // SAFETY: both allocations have that many bytes, and they do not overlap.
-                unsafe { ptr::copy_nonoverlapping(ptr.cast::<u8>(), new.cast(), len.min(size)) };
-            }
-            new
-        }
+unsafe extern "C" fn slow_realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
+    let Some(len) = early::len_of(ptr) else {
+        return match find() {
+            // SAFETY: the caller's promise.
+            Some(next) => unsafe { (next.realloc)(ptr, size) },
+            None => allocate_early(size, 1),
+        };
+    };
+    // SAFETY: the call has no conditions.
+    let new = unsafe { slow_malloc(size) };
+    if !new.is_null() {
+        // SAFETY: both allocations have that many bytes, and they do not overlap.
+        unsafe { ptr::copy_nonoverlapping(ptr.cast::<u8>(), new.cast(), len.min(size)) };
     }
+    new
 }
 
-/// malloc_usable_size(3) of the next library.
-///
-/// # Safety
-/// As malloc_usable_size(3), for memory that is not the heap's.
-pub(crate) unsafe fn usable_size(ptr: *mut c_void) -> usize {
-    match (early_len(ptr), FUNCTIONS.get()) {
+unsafe extern "C" fn slow_usable_size(ptr: *mut c_void) -> usize {
+    match (early::len_of(ptr), find()) {
         (Some(len), _) => len,
         // SAFETY: the caller's promise.
-        (None, Some(functions)) => unsafe { (functions.usable_size)(ptr) },
+        (None, Some(next)) => unsafe { (next.usable_size)(ptr) },
         (None, None) => 0,
     }
 }

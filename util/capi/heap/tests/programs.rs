@@ -101,6 +101,94 @@ fn malloc_returns_null_when_the_address_space_ends() {
 }
 
 #[test]
+fn the_heap_takes_a_quarter_of_a_limited_address_space() {
+    assert_eq!(run("address-quarter", &[("FI_HEAP_LIMIT", "1g")]), "");
+}
+
+#[test]
+fn a_limit_of_file_sizes_does_not_end_the_program() {
+    assert_eq!(run("file-size", &[]), "");
+}
+
+#[test]
+fn a_limit_of_data_counts_the_heap_s_memory_only_after_a_fork() {
+    assert_eq!(run("data", &[]), "");
+}
+
+#[test]
+fn kept_memory_is_given_back_when_an_allocation_fails() {
+    assert_eq!(run("retained", &[]), "");
+}
+
+#[test]
+fn memory_that_is_locked_in_advance_survives_a_fork() {
+    assert_eq!(run("lock-all", &[]), "");
+}
+
+#[test]
+fn usable_bytes_belong_to_one_allocation() {
+    assert_eq!(run("usable-size", &[]), "");
+}
+
+#[test]
+fn a_control_group_does_not_run_out_of_memory_that_the_program_never_touches() {
+    let Some(program) = compile() else { return };
+    let group = match Group::create(128 << 20) {
+        Ok(group) => group,
+        Err(reason) => return skip(Need::System, &reason),
+    };
+    let output = group
+        .command(&program)
+        .arg("group")
+        .env("HEAP", library())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}\n{errors}", output.status);
+    assert_eq!(errors, "");
+}
+
+/// A control group of this test, which is removed when it is dropped.
+struct Group(PathBuf);
+
+impl Group {
+    /// Creates a group with a limit of memory, in version 1 or 2.
+    fn create(limit: u64) -> Result<Self, String> {
+        let name = format!("selvedge-heap-{}", std::process::id());
+        let hierarchies = [
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            ("/sys/fs/cgroup", "memory.max"),
+        ];
+        let mut reason = String::from("no control groups of memory are mounted");
+        for (mount, file) in hierarchies {
+            let group = Self(Path::new(mount).join(&name));
+            let created = std::fs::create_dir(&group.0)
+                .and_then(|()| std::fs::write(group.0.join(file), limit.to_string()));
+            match created {
+                Ok(()) => return Ok(group),
+                Err(error) => reason = format!("a control group cannot be created: {error}"),
+            }
+        }
+        Err(reason)
+    }
+
+    /// A command that enters the group and runs a program with `$HEAP` preloaded.
+    fn command(&self, program: &Path) -> Command {
+        let script = r#"echo $$ > "$0/cgroup.procs" && LD_PRELOAD="$HEAP" exec "$@""#;
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(&self.0).arg(program);
+        command
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its processes have ended; a failure leaves an empty group.
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
 fn allocations_beyond_the_limit_go_to_the_next_allocator() {
     assert_eq!(run("limit", &[("FI_HEAP_LIMIT", "8m")]), "");
 }

@@ -247,7 +247,8 @@ static void run_advice(void)
 	CHECK(munlock(bytes, 4096) == 0 && all_are(bytes, 7, 4 * MIB));
 }
 
-/* Address space that ends: allocations fail, nothing else does. */
+/* Address space that ends: allocations fail, nothing else does, and not much earlier than without
+ * the heap. */
 static void run_address_space(void)
 {
 	struct rlimit limit = {300 * MIB, 300 * MIB};
@@ -255,11 +256,128 @@ static void run_address_space(void)
 	memset(before, 1, MIB);
 	CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
 	int count = 0;
-	for (void *bytes; (bytes = malloc(10 * MIB)) != NULL; count++)
-		memset(bytes, 1, 10 * MIB);
-	CHECK(errno == ENOMEM && count > 10);
+	for (void *bytes; (bytes = malloc(MIB)) != NULL; count++)
+		memset(bytes, 1, MIB);
+	CHECK(errno == ENOMEM && count > 150);
 	CHECK(all_are(before, 1, MIB));
 	free(before);
+}
+
+/* The heap reserves no more than a quarter of a limited address space. FI_HEAP_LIMIT=1g */
+static void run_address_quarter(void)
+{
+	struct rlimit limit = {700 * MIB, 700 * MIB};
+	struct location location;
+	CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+	CHECK(is_offered(malloc(MIB), MIB, &location));
+	int offered = 0, count = 1;
+	for (void *bytes; (bytes = malloc(MIB)) != NULL; count++)
+		offered += is_offered(bytes, MIB, &location);
+	CHECK(errno == ENOMEM && offered > 50 && offered < 64);
+	CHECK(count > 550);
+}
+
+/* Files have a limit, and a longer one would end the process by a signal. */
+static void run_file_size(void)
+{
+	struct location location;
+	struct rlimit limit = {MIB, MIB};
+	void *before = malloc(MIB);
+	CHECK(is_offered(before, MIB, &location));
+	CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+	unsigned char *bytes = malloc(100 * MIB);
+	CHECK(bytes && !is_offered(bytes, 100 * MIB, &location));
+	memset(bytes, 1, 100 * MIB);
+	/* The file of the first allocation is longer than the limit, and full of pages that are not
+	 * committed yet. */
+	for (int i = 0; i < 10; i++)
+		memset(malloc(MIB), 1, MIB);
+}
+
+/* The second mapping of a file, for a fork, does not count as data before a fork. */
+static void run_data(void)
+{
+	struct rlimit limit = {32 * MIB, 32 * MIB};
+	struct location location;
+	CHECK(setrlimit(RLIMIT_DATA, &limit) == 0);
+	unsigned char *bytes = malloc(8 * MIB);
+	CHECK(bytes && is_offered(bytes, 8 * MIB, &location));
+	memset(bytes, 'a', 8 * MIB);
+	pid_t pid = fork();
+	if (pid == 0) {
+		int inherited = all_are(bytes, 'a', 8 * MIB);
+		memset(bytes, 'c', 8 * MIB);
+		_exit(!inherited);
+	}
+	CHECK(exit_code_of(pid) == 0 && all_are(bytes, 'a', 8 * MIB));
+}
+
+/* Memory that is kept for reuse is given back when an allocation fails. */
+static void run_retained(void)
+{
+	struct rlimit limit = {1200 * MIB, 1200 * MIB};
+	struct location location;
+	CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+	void *single = malloc(40 * MIB);
+	CHECK(is_offered(single, 40 * MIB, &location));
+	free(single);
+	CHECK(heap->is_offered(location.serial));
+	/* With the kept file, which is mapped twice, this would not fit. */
+	void *large = malloc(1100ul * MIB);
+	CHECK(large && !heap->is_offered(location.serial));
+	free(large);
+	CHECK(malloc(2000ul * MIB) == NULL && errno == ENOMEM);
+}
+
+/* In a control group with 128 MiB: memory that is not touched costs nothing that matters, and
+ * the heap takes only a part. */
+static void run_group(void)
+{
+	struct location location;
+	int offered = 0;
+	for (int i = 0; i < 1000; i++) {
+		void *bytes = malloc(MIB);
+		CHECK(bytes);
+		offered += is_offered(bytes, MIB, &location);
+	}
+	CHECK(offered > 8 && offered <= 32);
+	memset(malloc(60000), 1, 60000);
+	for (int i = 0; i < 1000; i++)
+		memset(malloc(60000), 1, 60000);
+}
+
+/* A program that locks all memory that it will have. */
+static void run_lock_all(void)
+{
+	struct location location;
+	if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
+		return;
+	unsigned char *bytes = malloc(MIB);
+	memset(bytes, 'a', MIB);
+	CHECK(is_offered(bytes, MIB, &location));
+	pid_t pid = fork();
+	if (pid == 0) {
+		int inherited = all_are(bytes, 'a', MIB);
+		memset(bytes, 'c', MIB);
+		_exit(!inherited);
+	}
+	CHECK(exit_code_of(pid) == 0 && all_are(bytes, 'a', MIB));
+	CHECK(munlockall() == 0);
+}
+
+/* All bytes that malloc_usable_size(3) counts are the program's. */
+static void run_usable_size(void)
+{
+	unsigned char *first = malloc(70001), *second = malloc(70001);
+	size_t len = malloc_usable_size(first);
+	CHECK(len >= 70001 && len < 80000);
+	memset(second, 2, malloc_usable_size(second));
+	memset(first, 1, len);
+	CHECK(all_are(second, 2, malloc_usable_size(second)));
+	first = realloc(first, 300000);
+	CHECK(malloc_usable_size(first) >= 300000 && all_are(first, 1, len));
+	first = realloc(first, 70000);
+	CHECK(malloc_usable_size(first) >= 70000 && malloc_usable_size(first) < 80000);
 }
 
 /* FI_HEAP_LIMIT=8m */
@@ -341,7 +459,10 @@ int main(int argc, char **argv)
 		{"realloc", run_realloc}, {"advice", run_advice},
 		{"address-space", run_address_space}, {"limit", run_limit},
 		{"bounds", run_bounds}, {"descriptors", run_descriptors},
-		{"pages", run_pages},
+		{"pages", run_pages}, {"address-quarter", run_address_quarter},
+		{"file-size", run_file_size}, {"data", run_data},
+		{"retained", run_retained}, {"group", run_group},
+		{"lock-all", run_lock_all}, {"usable-size", run_usable_size},
 	};
 	heap = dlsym(RTLD_DEFAULT, "selvedge_heap_v1");
 	CHECK(argc == 2 && heap && heap->size == sizeof(*heap));
