@@ -2,7 +2,7 @@
 
 use anyhow::{bail, ensure};
 
-use super::contestants::PairLauncher;
+use super::placement::PairLauncher;
 use crate::comparison::{CompiledProgram, Contestant, Iceoryx2};
 use crate::fabric::{Bench, OpenOrder};
 use crate::pair::Pair;

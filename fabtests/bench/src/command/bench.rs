@@ -4,8 +4,9 @@ use anyhow::ensure;
 
 use super::PlacementArgs;
 use super::baseline::{self, Baseline, SELVEDGE};
-use super::contestants::{ContestantArgs, PairLauncher};
+use super::contestants::ContestantArgs;
 use super::interrupt::report_on_interrupt;
+use super::placement::PairLauncher;
 use super::print::{self, Format};
 use crate::comparison::{Draft, MemoryUse, Opening, Plan, Report, measure};
 use crate::fabric::{Bench, longest_datagram};

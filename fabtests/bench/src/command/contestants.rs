@@ -1,15 +1,12 @@
 //! The contestants of `bench`: the measured configuration, and the plain pair or a baseline beside
 //! it.
 
-use std::time::Instant;
-
 use anyhow::ensure;
 
 use super::baseline::{Baseline, SELVEDGE, SOCKETS};
+use super::placement::PairLauncher;
 use crate::comparison::{Contestant, Pairs, Plan, Ring, Senders};
 use crate::fabric::{Bench, BenchConfig, OpenOrder, ThreadingLevel, WaitStrategy};
-use crate::machine::cpu::Placement;
-use crate::pair::Pair;
 
 /// Arguments that select a configuration, which is measured in turns with the plain pair.
 #[derive(Clone, Debug, clap::Args)]
@@ -51,13 +48,6 @@ pub(super) struct ContestantArgs {
     /// Allocate the buffers from the shared heap, in turns with ordinary memory
     #[arg(long, conflicts_with_all = ["owned", "pairs", "senders", "wait"])]
     heap: bool,
-}
-
-/// Starts pairs of processes with one placement and deadline.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PairLauncher {
-    pub(super) placement: Placement,
-    pub(super) deadline: Instant,
 }
 
 impl ContestantArgs {
@@ -244,16 +234,6 @@ impl ContestantArgs {
             ..order.clone()
         };
         Ok(vec![open(SELVEDGE, order)?, open(SOCKETS, &over_sockets)?])
-    }
-}
-
-impl PairLauncher {
-    pub(super) fn start_pair(self) -> anyhow::Result<Pair> {
-        Pair::start(self.placement, self.deadline)
-    }
-
-    fn start_pairs(self, count: u16) -> anyhow::Result<Vec<Pair>> {
-        (0..count).map(|_| self.start_pair()).collect()
     }
 }
 

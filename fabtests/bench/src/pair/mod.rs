@@ -4,6 +4,7 @@
 //! is one end of a socket, which carries orders and replies as lines of JSON. The pair keeps the
 //! last lines of a child's output and adds them to the error when the child dies.
 
+mod backend;
 pub(crate) mod exchange;
 mod handover;
 mod order;

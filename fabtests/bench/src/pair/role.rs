@@ -1,6 +1,5 @@
 //! The child process: executes orders until its parent exits.
 
-use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -23,26 +22,7 @@ use crate::machine::cpu::{Idle, pin};
 use crate::measure::clock::Clock;
 use crate::measure::timing::Timing;
 
-/// An implementation of the benchmarks that replaces a fabric endpoint.
-pub trait Backend: fmt::Debug {
-    /// Describes the backend. The description has the address for the peer.
-    fn describe(&self) -> Opened;
-
-    /// Sets the peer to send to.
-    ///
-    /// # Errors
-    /// When the address names no peer.
-    fn set_peer(&mut self, address: &str) -> anyhow::Result<()>;
-
-    /// Runs one side of a benchmark, as [`fabric::run`].
-    ///
-    /// # Errors
-    /// When an operation fails, or the backend does not have the benchmark.
-    fn run(&mut self, side: Side, clock: Clock, order: BenchOrder) -> anyhow::Result<Timing>;
-}
-
-/// Opens a [`Backend`] for an order.
-pub type OpenBackend = fn(&OpenOrder) -> anyhow::Result<Box<dyn Backend>>;
+pub use super::backend::{Backend, OpenBackend};
 
 /// Arguments of a child process; not for users.
 #[derive(Clone, Debug, clap::Args)]

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use anyhow::{Context as _, ensure};
 
 use super::Side;
-use super::role::Backend;
+use super::backend::Backend;
 use crate::fabric::{BenchOrder, Opened};
 use crate::measure::clock::Clock;
 use crate::measure::timing::{Timing, single_trips};

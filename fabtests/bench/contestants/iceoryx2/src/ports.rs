@@ -101,6 +101,7 @@ impl Ports {
 
     /// Lends memory for a message of `len` bytes, writes its ends and sends it.
     #[inline]
+    #[expect(unsafe_code, reason = "a sample that is filled completely would be a copy")]
     pub(crate) fn send(&self, len: usize, number: u64) -> anyhow::Result<()> {
         let sample = self.publisher.loan_slice_uninit(len)?;
         // SAFETY: a sample is a `u8` slice in memory that the publisher has mapped: the kernel has

@@ -24,8 +24,11 @@ struct Library {
     packages: &'static str,
     /// The environment of the program, for the provider that is measured and the transport of the
     /// library.
-    environment: fn(&str, Option<&str>) -> Vec<(&'static str, String)>,
+    environment: fn(&str, Option<&str>) -> Vec<Variable>,
 }
+
+/// A variable of a program's environment.
+type Variable = (&'static str, String);
 
 /// A compiled program. Dropping it removes its folder.
 #[derive(Debug)]

@@ -31,7 +31,7 @@ impl Iceoryx2 {
         );
         let target = target_directory()?;
         let status = Command::new("cargo")
-            .args(["build", "--release", "--locked", "--manifest-path"])
+            .args(["build", "--release", "--manifest-path"])
             .arg(folder.join("Cargo.toml"))
             .arg("--target-dir")
             .arg(&target)
