@@ -6,7 +6,7 @@ use std::process::Command;
 use selvedge_testkit::long::part;
 use serde_json::Value;
 
-use crate::command::{exclusive, fabtests, run_failing, run_json};
+use crate::command::{exclusive, run_failing, run_json};
 use crate::object::{array, number, text};
 
 #[test]
