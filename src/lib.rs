@@ -121,8 +121,9 @@ pub use objects::{
     LateBindings, Limits, Membership, PassiveEndpoint, ScalableEndpoint, SharedReceives,
 };
 pub use operations::{
-    Atomic, AtomicExt, Collective, CollectiveExt, Msg, MsgExt, Op, Rma, RmaExt, TagMatch, Tagged,
-    TaggedExt, atomic, collective, msg, op, rma, tagged, trigger,
+    Atomic, AtomicExt, Collective, CollectiveExt, Lending, LentMemory, Msg, MsgExt, Op, Rma,
+    RmaExt, TagMatch, Tagged, TaggedExt, atomic, collective, lending, msg, op, rma, tagged,
+    trigger,
 };
 pub use queues::{CompletionQueue, Counter, EventQueue, cntr, cq, eq, poll, wait};
 pub use types::{

@@ -145,6 +145,7 @@ mod buf;
 mod completion;
 mod endpoint;
 mod free_list;
+mod lent;
 #[cfg(all(test, loom))]
 mod model;
 mod pool;
@@ -155,8 +156,9 @@ mod sync;
 pub use buf::Buf;
 pub use completion::{Completion, Completions, Handle, OpError, Received, TryPostError};
 pub use endpoint::{
-    AsyncEndpoint, Claim, Claiming, Endpoint, Messages, Receiving, RemoteAddr, Sending,
+    AsyncEndpoint, Claim, Claiming, Endpoint, Messages, Receiving, RemoteAddr, Sending, Viewing,
 };
+pub use lent::{Plain, SharedBuf, View};
 pub use pool::Pool;
 pub use shared_region::SharedRegion;
 

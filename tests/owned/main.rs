@@ -7,6 +7,7 @@ mod awaited;
 mod backlog;
 mod executors;
 mod interleavings;
+mod lending;
 mod loopback;
 mod polled;
 mod pools;

@@ -40,6 +40,9 @@ const UNSUPPORTED_MODES: Mode = Mode::CONTEXT
 const REMOTE_ACCESS: CompletionFlags =
     CompletionFlags::REMOTE_READ.union(CompletionFlags::REMOTE_WRITE);
 
+/// The flags of completions that are not those of an operation with its buffer.
+const RARE: CompletionFlags = REMOTE_ACCESS.union(CompletionFlags::LENT);
+
 /// The flags of `tx_attr.op_flags` that the safe layer passes on: they say when a send is complete.
 /// The other flags would change how many completions an operation has.
 const TX_FLAGS: OpFlags = OpFlags::INJECT_COMPLETE
@@ -197,7 +200,7 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         owner: O,
     ) -> Result<Key, TryPostError> {
         let content = post.content(operands.operand, &buf);
-        let (content, memory) = match (content, self.memory(&buf)) {
+        let (content, memory) = match (content, self.memory(post, &buf)) {
             (Ok(content), Ok(memory)) => (content, memory),
             (Err(errno), _) | (_, Err(errno)) => return Err(TryPostError { errno, buf }),
         };
@@ -230,11 +233,28 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
     ///
     /// # Errors
     /// [`Errno::Inval`] for unregistered memory where the domain requires registration.
-    fn memory(&self, buf: &Buf) -> Result<Memory> {
+    #[inline]
+    fn memory(&self, post: Post, buf: &Buf) -> Result<Memory> {
         if self.is_registered_only && !buf.is_registered() {
             Err(Errno::Inval)
+        } else if let Post::Lend { .. } = post {
+            Ok(Memory::of_lent(buf))
         } else {
             Ok(Memory::of(buf))
+        }
+    }
+
+    /// Whether the endpoint sends and receives messages by reference.
+    pub(super) fn can_lend(&self) -> bool {
+        self.ep.lending().is_some()
+    }
+
+    /// The flags of a receive that accepts lent messages.
+    pub(super) fn lent_receive_flags(&self) -> OpFlags {
+        if self.can_lend() {
+            OpFlags::LEND
+        } else {
+            OpFlags::empty()
         }
     }
 
@@ -247,7 +267,7 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         buf: Buf,
         owner: O,
     ) -> Result<(), TryPostError> {
-        let memory = match self.memory(&buf) {
+        let memory = match self.memory(post, &buf) {
             Ok(memory) => memory,
             Err(errno) => return Err(TryPostError { errno, buf }),
         };
@@ -282,9 +302,15 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
     /// Calls `read` under the lock, with a reader of completions and the readers' state.
     #[inline]
     pub(super) fn with_reader<R>(&self, read: impl FnOnce(Reader<'_, O>, &mut W) -> R) -> R {
-        let cq = &*self.cq;
+        let (cq, ep) = (&*self.cq, &*self.ep);
         self.slots.with_lock(|slots, ReadState { sources, state }| {
-            read(Reader { cq, slots, sources }, state)
+            let reader = Reader {
+                cq,
+                ep,
+                slots,
+                sources,
+            };
+            read(reader, state)
         })
     }
 
@@ -404,6 +430,7 @@ impl<W: Default> ReadState<W> {
 /// Reads completions while the slots are locked.
 pub(super) struct Reader<'a, O> {
     cq: &'a dyn CompletionQueue,
+    ep: &'a dyn Endpoint,
     slots: LockedSlots<'a, Operation<O>, Kept<O>>,
     sources: &'a mut [FiAddr; BATCH],
 }
@@ -431,6 +458,7 @@ impl<O: Clone> Reader<'_, O> {
     ) -> Result<Count> {
         let Self {
             cq,
+            ep,
             mut slots,
             sources,
         } = self;
@@ -442,12 +470,12 @@ impl<O: Clone> Reader<'_, O> {
                 let mut delivered = 0;
                 let completed = entries.iter_mut().zip(sources).zip(outputs).take(read);
                 for ((entry, src), output) in completed {
-                    delivered += usize::from(finish(&mut slots, (entry, *src), None, output));
+                    delivered += usize::from(finish(&mut slots, ep, (entry, *src), None, output));
                 }
                 Ok(Count { read, delivered })
             }
             Err(Errno::Avail) => match (entries, outputs) {
-                ([entry, ..], [output, ..]) => read_err(cq, slots, entry, output),
+                ([entry, ..], [output, ..]) => read_err(cq, ep, slots, entry, output),
                 // The error stays in the queue.
                 _ => Ok(Count::default()),
             },
@@ -459,6 +487,7 @@ impl<O: Clone> Reader<'_, O> {
 #[cold]
 fn read_err<O: Clone>(
     cq: &dyn CompletionQueue,
+    ep: &dyn Endpoint,
     mut slots: LockedSlots<'_, Operation<O>, Kept<O>>,
     entry: &mut cq::Entry,
     output: &mut impl Deliver<O>,
@@ -470,7 +499,8 @@ fn read_err<O: Clone>(
     };
     *entry = error.entry;
     let src = error.src;
-    let is_delivered = finish(&mut slots, (entry, src), Some(Box::new(error)), output);
+    let error = Some(Box::new(error));
+    let is_delivered = finish(&mut slots, ep, (entry, src), error, output);
     Ok(Count {
         read: 1,
         delivered: usize::from(is_delivered),
@@ -481,12 +511,13 @@ fn read_err<O: Clone>(
 #[inline(always)]
 fn finish<O: Clone>(
     slots: &mut LockedSlots<'_, Operation<O>, Kept<O>>,
+    ep: &dyn Endpoint,
     (entry, src): (&mut cq::Entry, FiAddr),
     error: Option<Box<cq::ErrEntry>>,
     output: &mut impl Deliver<O>,
 ) -> bool {
-    if entry.flags.intersects(REMOTE_ACCESS) {
-        return false;
+    if entry.flags.intersects(RARE) {
+        return finish_rare(slots.reborrow(), ep, (entry, src), output);
     }
     let added = slots.added(Key::from(entry.context));
     let Some((added, len)) = added.and_then(|op| {
@@ -498,6 +529,38 @@ fn finish<O: Clone>(
     let (mut op, slot) = added.take();
     op.buf.set_completed_len(len);
     if let Some(finished) = output.deliver((entry, src), op.owner, op.buf, error) {
+        slot.keep(Kept::Finished(finished));
+    }
+    true
+}
+
+/// Delivers a lent message to its receive. Returns whether there is such a receive; an access by a
+/// peer has none.
+#[cold]
+#[inline(never)]
+fn finish_rare<O: Clone>(
+    mut slots: LockedSlots<'_, Operation<O>, Kept<O>>,
+    ep: &dyn Endpoint,
+    (entry, src): (&mut cq::Entry, FiAddr),
+    output: &mut impl Deliver<O>,
+) -> bool {
+    if entry.flags.intersects(REMOTE_ACCESS) {
+        return false;
+    }
+    let number = mem::take(&mut entry.buf);
+    let message = ep.lending().ok_or(Errno::NoSys);
+    let message = message.and_then(|lending| lending.take_lent(number));
+    let Some((Held::Added(op), slot)) = slots.take(Key::from(entry.context)) else {
+        return false;
+    };
+    let (buf, error) = match message {
+        Ok(message) => (op.buf.with_lent(message), None),
+        Err(errno) => {
+            let error = cq::ErrEntry::new(*entry, errno, "the lent message is not there");
+            (op.buf, Some(Box::new(error)))
+        }
+    };
+    if let Some(finished) = output.deliver((entry, src), op.owner, buf, error) {
         slot.keep(Kept::Finished(finished));
     }
     true

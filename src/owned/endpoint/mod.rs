@@ -2,12 +2,13 @@
 
 mod awaited;
 mod endpoint_core;
+mod lending;
 mod post;
 mod remote;
 pub(super) mod slots;
 mod waiting;
 
-pub use awaited::{AsyncEndpoint, Claim, Claiming, Messages, Receiving, Sending};
+pub use awaited::{AsyncEndpoint, Claim, Claiming, Messages, Receiving, Sending, Viewing};
 pub use remote::RemoteAddr;
 
 use std::os::fd::BorrowedFd;

@@ -58,7 +58,7 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct AsyncEndpoint {
-    core: AsyncCore,
+    pub(super) core: AsyncCore,
     parking: Arc<Parking>,
 }
 
@@ -379,7 +379,7 @@ impl AsyncEndpoint {
         self.core.endpoint().try_wait()
     }
 
-    fn sending(&self, post: Post, buf: Buf) -> Sending<'_> {
+    pub(super) fn sending(&self, post: Post, buf: Buf) -> Sending<'_> {
         Sending(Operation::new(&self.core, post, Operands::NONE, buf))
     }
 
