@@ -100,6 +100,17 @@
 #![deny(missing_docs)]
 #![warn(clippy::exhaustive_structs)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "selvedge supports Linux alone: its descriptors, its error numbers and its providers' memory \
+     files are those of Linux; build it for a Linux target"
+);
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!(
+    "selvedge supports 64-bit targets alone: its structures have libfabric's layout with pointers \
+     of 64 bits; build it for a 64-bit target"
+);
+
 pub mod av;
 mod discovery;
 pub mod info;

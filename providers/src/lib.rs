@@ -1,5 +1,7 @@
 //! The table of built-in providers, in order of preference.
 //!
+//! A program needs no other dependency: [`selvedge`] is the library that the providers implement.
+//!
 //! `FI_HOOK` selects the hook layers around each provider.
 //!
 //! Each provider is a feature; `default` enables all of them. Discovery returns the lnx provider
@@ -19,6 +21,8 @@
 //! ```
 
 #![deny(missing_docs)]
+
+pub use selvedge;
 
 use selvedge::Registry;
 use selvedge_hook::hooked;

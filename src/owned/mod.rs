@@ -15,7 +15,7 @@
 //!
 //! - A [`Pool`] is one slab of equal buffers. It is registered once, where the domain requires
 //!   registration. It may be in special memory ([`Pool::special`]), from which peers on the same
-//!   machine copy large messages directly.
+//!   machine copy large messages directly. A [`PoolSet`] has buffers of several sizes.
 //! - An [`Endpoint`] has operations that are posted, and completions that are polled:
 //!   [`Endpoint::poll`] appends [`Completion`]s to a reusable list, and [`Endpoint::wait`] parks the
 //!   thread until there is one. No operation allocates memory.
@@ -24,7 +24,8 @@
 //! - Both have a descriptor for programs that wait in their own loop ([`Endpoint::wait_fd`],
 //!   [`AsyncEndpoint::wait_fd`]).
 //! - A [`SharedRegion`] is local memory that peers may read and write. A [`RemoteAddr`] is an address
-//!   in such memory of a peer, for reads, writes and atomics ([`Endpoint::fetch_atomic`]).
+//!   in such memory of a peer, for reads, writes and atomics ([`Endpoint::fetch_atomic`]). The
+//!   region travels to the peer as the bytes of a [`RemoteRegion`].
 //!
 //! Each operation uses one owned buffer. The raw layer ([`crate::Msg`], [`crate::Tagged`],
 //! [`crate::Rma`], [`crate::Atomic`]) also takes lists of segments and borrowed memory, with `unsafe`.
@@ -149,6 +150,7 @@ mod lent;
 #[cfg(all(test, loom))]
 mod model;
 mod pool;
+mod pool_set;
 mod shared_region;
 mod spin_lock;
 mod sync;
@@ -156,10 +158,12 @@ mod sync;
 pub use buf::Buf;
 pub use completion::{Completion, Completions, Handle, OpError, Received, TryPostError};
 pub use endpoint::{
-    AsyncEndpoint, Claim, Claiming, Endpoint, Messages, Receiving, RemoteAddr, Sending, Viewing,
+    AsyncEndpoint, Claim, Claiming, Endpoint, Messages, Receiving, RemoteAddr, RemoteRegion,
+    Sending, Viewing,
 };
 pub use lent::{Plain, SharedBuf, View};
 pub use pool::Pool;
+pub use pool_set::PoolSet;
 pub use shared_region::SharedRegion;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::RemoteRegion;
 use crate::objects::handle::sole;
 use crate::shared::SharedBytes;
 use crate::{Allocation, Counter, Domain, Errno, Error, MrAccess, Result, alloc};
@@ -74,6 +75,12 @@ impl SharedRegion {
     /// Returns the remote address of the byte at `offset` ([`crate::rma::RmaIov::addr`]).
     pub fn addr(&self, offset: usize) -> u64 {
         self.memory.remote_addr() + offset as u64
+    }
+
+    /// Returns the description of the region for peers. It has no effect after the region is
+    /// dropped: accesses complete with an error.
+    pub fn remote(&self) -> RemoteRegion {
+        RemoteRegion::new(self.addr(0), self.len as u64, self.key())
     }
 
     /// Copies `bytes` into the region at `offset`.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use selvedge::owned::{Endpoint, Pool};
+use selvedge::owned::{Endpoint, Pool, PoolSet};
 use selvedge::{Context, Domain as _, Errno, FiAddr, MrAccess, MrMode, alloc};
 
 use crate::loopback::{self, Net};
@@ -161,4 +161,40 @@ fn a_pool_with_remote_access_is_rejected() {
         assert_eq!(error.errno(), Errno::Inval);
         assert!(error.to_string().contains("REMOTE"), "{error}");
     }
+}
+
+#[test]
+fn a_set_of_pools_hands_out_the_smallest_free_buffer_that_fits() {
+    let net = Net::new();
+    let [small, large, medium] =
+        [10, 1000, 100].map(|size| Pool::new(&*net.domain, size, 1).unwrap());
+    let set = PoolSet::of(vec![small, large, medium]).unwrap();
+    assert_eq!(set.max_buffer_size(), 1000);
+    let sizes: Vec<_> = set.pools().iter().map(Pool::buffer_size).collect();
+    assert_eq!(sizes, [10, 100, 1000]);
+    let capacity = |len| set.take(len).map(|buf| buf.capacity());
+    for (len, expected) in [(0, 10), (10, 10), (11, 100), (100, 100), (101, 1000)] {
+        assert_eq!(capacity(len), Ok(expected));
+    }
+    assert_eq!(capacity(1001), Err(Errno::TooSmall));
+}
+
+#[test]
+fn a_set_of_pools_takes_a_larger_buffer_when_those_that_fit_best_are_in_use() {
+    let set = PoolSet::new(&*Net::new().domain, &[(10, 1), (100, 1)]).unwrap();
+    let first = set.take(5).unwrap();
+    let second = set.clone().take(5).unwrap();
+    assert_eq!([first.capacity(), second.capacity()], [10, 100]);
+    assert_eq!(set.take(5).unwrap_err(), Errno::NoBufs);
+    drop(first);
+    assert_eq!(set.take(50).unwrap_err(), Errno::NoBufs);
+    assert_eq!(set.take(5).unwrap().capacity(), 10);
+}
+
+#[test]
+fn a_set_of_no_pools_is_refused() {
+    let error = PoolSet::new(&*Net::new().domain, &[]).unwrap_err();
+    assert_eq!(error.errno(), Errno::Inval);
+    let error = PoolSet::new(&*Net::new().domain, &[(10, 0)]).unwrap_err();
+    assert_eq!(error.errno(), Errno::Inval);
 }

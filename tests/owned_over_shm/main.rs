@@ -16,7 +16,8 @@ use std::time::Duration;
 use futures::executor::block_on;
 use selvedge::atomic::{Datatype, Op, Target};
 use selvedge::owned::{
-    AsyncEndpoint, Buf, Completion, Completions, Endpoint, Pool, RemoteAddr, SharedRegion,
+    AsyncEndpoint, Buf, Completion, Completions, Endpoint, Pool, RemoteAddr, RemoteRegion,
+    SharedRegion,
 };
 use selvedge::{
     AddressVector, Caps, CompletionFlags, Context, Domain, EpOption, Errno, FiAddr, Hints, Info,
@@ -155,11 +156,10 @@ fn open_region(shm: &Shm, len: usize) -> (Endpoint, Endpoint, SharedRegion, Remo
         .unwrap();
     let mut done = Completions::with_capacity(2);
     while a.poll(&mut done).unwrap() + b.poll(&mut done).unwrap() < 4 {}
-    let remote = RemoteAddr {
-        peer: a_addr,
-        addr: region.addr(0),
-        key: region.key(),
-    };
+    let encoded = region.remote().to_bytes();
+    let remote = RemoteRegion::try_from(&encoded[..]).unwrap();
+    assert_eq!(remote.len(), len as u64);
+    let remote = remote.at(a_addr, 0, remote.len()).unwrap();
     (a, b, region, remote)
 }
 

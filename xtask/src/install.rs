@@ -1,7 +1,5 @@
-//! `cargo xtask install`: installs the C library like a libfabric package: library, links,
+//! `cargo xtask install`: installs the C library like a libfabric package: library, links, headers,
 //! pkg-config file, tools; and the shared heap for `LD_PRELOAD`.
-//!
-//! Headers are not installed; `libfabric.pc` points to libfabric's own headers.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,14 +8,14 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 
+use crate::destination::{Destination, replace};
 use crate::environment::workspace;
 
 /// Options of the task.
 #[derive(Debug)]
 pub(crate) struct Install {
-    pub(crate) prefix: PathBuf,
+    pub(crate) destination: Destination,
     pub(crate) built: Option<PathBuf>,
-    pub(crate) headers: PathBuf,
 }
 
 /// The file name of the library, with a version number like libfabric's.
@@ -26,7 +24,9 @@ const LINKS: [&str; 2] = ["libfabric.so.1", "libfabric.so"];
 /// The shared heap for `LD_PRELOAD`.
 const HEAP: &str = "libselvedge_heap.so";
 const TOOLS: [&str; 4] = ["fi_info", "fi_strerror", "fi_top", "fabtests"];
-/// The implemented version of the libfabric interface.
+/// The folder of the headers, in the workspace.
+const HEADERS: &str = "util/capi/fabric/include";
+/// The version of the headers.
 const VERSION: &str = "2.6.0";
 
 impl Install {
@@ -41,9 +41,11 @@ impl Install {
                 "selvedge-top",
             ])?,
         };
-        let prefix = std::path::absolute(&self.prefix)?;
-        let (lib, bin) = (prefix.join("lib"), prefix.join("bin"));
-        let (pc, doc) = (lib.join("pkgconfig"), prefix.join("share/doc/selvedge"));
+        let (lib, bin) = (self.destination.lib(), self.destination.folder("bin"));
+        let (pc, doc) = (
+            lib.join("pkgconfig"),
+            self.destination.folder("share/doc/selvedge"),
+        );
         for dir in [&lib, &bin, &pc, &doc] {
             fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         }
@@ -55,38 +57,27 @@ impl Install {
         for tool in TOOLS {
             replace(&built.join(tool), &bin.join(tool))?;
         }
+        self.destination.copy_headers(Path::new(HEADERS))?;
         replace(&workspace().join("docs/CFACE.md"), &doc.join("CFACE.md"))?;
-        fs::write(pc.join("libfabric.pc"), self.pc_file(&prefix))?;
-        Ok(self.report(&prefix))
+        fs::write(pc.join("libfabric.pc"), self.pc_file())?;
+        Ok(self.report())
     }
 
-    fn pc_file(&self, prefix: &Path) -> String {
+    fn pc_file(&self) -> String {
+        let description = "libfabric's interface, on Selvedge";
+        self.destination
+            .pc_file("libfabric", "fabric", description, VERSION)
+    }
+
+    fn report(&self) -> String {
+        let lib = self.destination.lib();
         format!(
-            "prefix={}\nlibdir=${{prefix}}/lib\nincludedir={}\n\nName: libfabric\n\
-             Description: libfabric's interface, on Selvedge\nVersion: {VERSION}\n\
-             Libs: -L${{libdir}} -lfabric\nCflags: -I${{includedir}}\n",
-            prefix.display(),
-            self.headers.display()
-        )
-    }
-
-    fn report(&self, prefix: &Path) -> String {
-        let lib = prefix.join("lib");
-        let mut text = format!(
             "installed to {}\nto run a program on it: LD_LIBRARY_PATH={}\n\
              to build one for it:    PKG_CONFIG_PATH={}\n",
-            prefix.display(),
+            self.destination.folder("").display(),
             lib.display(),
             lib.join("pkgconfig").display()
-        );
-        if !self.headers.join("rdma/fabric.h").exists() {
-            text += &format!(
-                "rdma/fabric.h not found in {}: to build programs, install libfabric's headers \
-                 (Debian: libfabric-dev), or set --headers\n",
-                self.headers.display()
-            );
-        }
-        text
+        )
     }
 }
 
@@ -103,14 +94,6 @@ pub(crate) fn build(packages: &[&str]) -> anyhow::Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|| workspace().join("target"));
     Ok(workspace().join(target).join("release"))
-}
-
-/// Replaces a file by a copy of another. Running programs keep the old file.
-pub(crate) fn replace(from: &Path, to: &Path) -> anyhow::Result<()> {
-    let temporary = to.with_extension("new");
-    fs::copy(from, &temporary)
-        .with_context(|| format!("cannot copy {} to {}", from.display(), temporary.display()))?;
-    fs::rename(&temporary, to).with_context(|| format!("cannot create {}", to.display()))
 }
 
 fn link(path: &Path) -> anyhow::Result<()> {

@@ -2,11 +2,13 @@
 
 mod asan;
 mod c_library;
+mod destination;
 mod environment;
 mod fuzz;
 mod install;
 mod nightly;
 mod plant;
+mod publish;
 mod size;
 mod test;
 mod unsafe_list;
@@ -17,6 +19,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use lexopt::prelude::{Long, Short, Value, ValueExt};
 
+use destination::Destination;
 use install::Install;
 
 fn main() -> ExitCode {
@@ -35,20 +38,22 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<String> {
     let mut parser = lexopt::Parser::from_env();
     let mut arguments = Vec::new();
-    let (mut task, mut prefix, mut built, mut headers) = (None, None, None, None);
-    let (mut is_short, mut is_check, mut plants) = (false, false, plant::Selection::default());
+    let (mut task, mut prefix, mut lib, mut built) = (None, None, None, None);
+    let (mut is_short, mut is_check, mut is_dry_run) = (false, false, false);
+    let mut plants = plant::Selection::default();
     while let Some(argument) = parser.next()? {
         match argument {
             Short('h') | Long("help") => return Ok(USAGE.to_owned()),
             Long("prefix") => prefix = Some(PathBuf::from(parser.value()?)),
             Long("built") => built = Some(PathBuf::from(parser.value()?)),
-            Long("headers") => headers = Some(PathBuf::from(parser.value()?)),
+            Long("libdir") => lib = Some(PathBuf::from(parser.value()?)),
             Long("only") => plants.only = Some(parser.value()?.string()?),
             Long("from") => plants.from = Some(parser.value()?.parse()?),
             Long("sample") => plants.sample = Some(parser.value()?.parse()?),
             Long("times") => plants.times = Some(parser.value()?.parse()?),
             Long("check") => is_check = true,
             Long("short") => is_short = true,
+            Long("dry-run") => is_dry_run = true,
             Value(name) if task.is_none() => {
                 task = Some(name.string()?);
                 if task.as_deref() == Some("test") {
@@ -61,16 +66,18 @@ fn run() -> anyhow::Result<String> {
     let Some(task) = task else {
         bail!("no task given\n\n{USAGE}");
     };
-    let prefix = || prefix.with_context(|| format!("{task} requires --prefix DIR"));
+    let destination = || -> anyhow::Result<Destination> {
+        let prefix = prefix.with_context(|| format!("{task} requires --prefix DIR"))?;
+        Destination::new(&prefix, lib.as_deref(), std::env::var_os("DESTDIR"))
+    };
     match &*task {
         "install" => Install {
-            prefix: prefix()?,
+            destination: destination()?,
             built,
-            headers: headers.unwrap_or_else(|| PathBuf::from("/usr/include")),
         }
         .run(),
-        "install-bmi" => c_library::BMI.install(&prefix()?, built),
-        "install-cheetah" => c_library::CHEETAH.install(&prefix()?, built),
+        "install-bmi" => c_library::BMI.install(&destination()?, built),
+        "install-cheetah" => c_library::CHEETAH.install(&destination()?, built),
         "asan" => asan::asan(),
         "fuzz" => fuzz::fuzz(),
         "miri" => nightly::miri(is_short),
@@ -78,6 +85,8 @@ fn run() -> anyhow::Result<String> {
         "test" => test::test(&arguments),
         "plant" if is_check => plant::check(),
         "plant" => plant::plant(&plants),
+        "publish" if is_dry_run => publish::dry_run(),
+        "publish" => bail!("this task uploads nothing: pass --dry-run, or run cargo publish"),
         "size" => size::size(),
         "unsafe" => unsafe_list::write(),
         other => bail!("unknown task {other:?}\n\n{USAGE}"),
@@ -85,9 +94,9 @@ fn run() -> anyhow::Result<String> {
 }
 
 const USAGE: &str = "\
-Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
-       cargo xtask install-bmi --prefix DIR [--built DIR]
-       cargo xtask install-cheetah --prefix DIR [--built DIR]
+Usage: cargo xtask install --prefix DIR [--libdir DIR] [--built DIR]
+       cargo xtask install-bmi --prefix DIR [--libdir DIR] [--built DIR]
+       cargo xtask install-cheetah --prefix DIR [--libdir DIR] [--built DIR]
        cargo xtask test [--long] [ARGUMENTS]
        cargo xtask plant [--only WORDS] [--from N] [--sample N] [--times N]
        cargo xtask plant --check
@@ -95,18 +104,19 @@ Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
        cargo xtask fuzz
        cargo xtask miri [--short]
        cargo xtask tsan [--short]
+       cargo xtask publish --dry-run
        cargo xtask size
        cargo xtask unsafe
 
 Tasks:
 
 install, install-bmi, install-cheetah
-    Install libfabric.so.1 with its links, libfabric.pc, the tools and their page; or
-    libbmi.so; or libcheetah.so with cheetahrun. The latter two include headers, a
-    pkg-config file and a page.
+    Install libfabric.so.1 with its links and the tools; or libbmi.so; or libcheetah.so with
+    cheetahrun; each with its headers, a pkg-config file and a page. If the environment has
+    DESTDIR, all files are written below that folder, as packages are made.
 
       --prefix DIR   install to DIR/lib, DIR/bin, DIR/include, DIR/share
-      --headers DIR  path of libfabric's headers, for libfabric.pc [/usr/include]
+      --libdir DIR   install libraries to this folder, relative to the prefix [lib]
       --built DIR    install from this build directory instead of building
 
 test
@@ -115,6 +125,11 @@ test
     into a failure: cc, c++, libfabric, ucx, iceoryx2, mpi, other-mpi, rights, system.
 
       --long         run campaigns, sweeps and conformance tests in full, not a sample
+
+publish
+    Makes the package of each crate that is published (target/publish), without uploading it,
+    and compiles a program that depends on the packaged selvedge-providers alone. Needs no
+    network.
 
 plant
     Inserts known defects one at a time in a copy of the last commit (target/planted), and

@@ -90,7 +90,7 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 26_190,
+        ceiling: 27_030,
         reason: "",
     },
 ];
@@ -100,7 +100,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 120_140,
+    ceiling: 120_790,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };

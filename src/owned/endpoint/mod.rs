@@ -9,7 +9,7 @@ pub(super) mod slots;
 mod waiting;
 
 pub use awaited::{AsyncEndpoint, Claim, Claiming, Messages, Receiving, Sending, Viewing};
-pub use remote::RemoteAddr;
+pub use remote::{RemoteAddr, RemoteRegion};
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

@@ -8,6 +8,7 @@ mod first_sentences;
 mod folders;
 mod imports;
 mod message_path;
+mod other_authors;
 mod packages;
 mod peers_bytes;
 mod references;
