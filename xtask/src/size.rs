@@ -28,9 +28,10 @@ const PARTS: &[Part] = &[
         name: "fabtests",
         dirs: &["fabtests"],
         budget: Some(25_000),
-        ceiling: 33_060,
+        ceiling: 33_860,
         reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are not \
-                 front ends of the suite; the benchmarks (7,500) share no code with the test kit, \
+                 front ends of the suite; the benchmarks (8,250, with contestants over three other \
+                 libraries) share no code with the test kit, \
                  which would delay their first build.",
     },
     Part {
