@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{
     Address, Atomic, Collective, CompletionQueue, ConnectionManagement, Context, Counter, EpOption,
-    EpOptionName, Errno, Error, Membership, Msg, Result, Rma, Tagged,
+    EpOptionName, Errno, Error, Lending, Membership, Msg, Result, Rma, Tagged,
 };
 
 /// A communication endpoint, to which operations are posted.
@@ -88,6 +88,13 @@ pub unsafe trait Endpoint:
     /// Returns the interface to groups and collectives, for endpoints with
     /// [`crate::Caps::COLLECTIVE`].
     fn collective(&self) -> Option<&dyn Collective> {
+        None
+    }
+
+    /// Returns the interface to lent messages, for endpoints that send and receive messages by
+    /// reference. Other endpoints refuse posts with [`crate::OpFlags::LEND`], with
+    /// [`Errno::BadFlags`].
+    fn lending(&self) -> Option<&dyn Lending> {
         None
     }
 

@@ -2,6 +2,7 @@
 
 pub mod atomic;
 pub mod collective;
+pub mod lending;
 pub mod msg;
 pub mod op;
 pub mod rma;
@@ -10,6 +11,7 @@ pub mod trigger;
 
 pub use atomic::{Atomic, AtomicExt};
 pub use collective::{Collective, CollectiveExt};
+pub use lending::{Lending, LentMemory};
 pub use msg::{Msg, MsgExt};
 pub use op::Op;
 pub use rma::{Rma, RmaExt};

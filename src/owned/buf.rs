@@ -6,14 +6,14 @@
 )]
 
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 
 use super::free_list::{Free, FreeList};
-use crate::{Allocation, Desc, Domain, Errno, Iov, IovMut, MrMode, Result};
+use crate::{Allocation, Desc, Domain, Errno, Iov, IovMut, LentMemory, MrMode, Result};
 
 /// A buffer of a [`super::Pool`]. It returns to the pool when it is dropped.
 ///
@@ -48,21 +48,47 @@ impl Buf {
         let start = start.saturating_sub(whole.base().addr());
         let start = start.min(whole.capacity());
         let len = len.min(whole.capacity() - start);
-        whole.slice_of(start, len, Some(Arc::clone(whole)))
+        whole.slice_of(start, len, Attached::Whole(Arc::clone(whole)))
     }
 
     /// A buffer of capacity 0, to return in place of a buffer that an operation may still use.
     pub(super) fn placeholder(&self) -> Self {
-        self.slice_of(0, 0, None)
+        self.slice_of(0, 0, Attached::None)
     }
 
-    fn slice_of(&self, start: usize, len: usize, whole: Option<Arc<Self>>) -> Self {
+    /// A buffer of capacity 0 that a lending send takes in place of the bytes of `shared`, which the
+    /// caller and other operations read at the same time.
+    pub(super) fn lendable(shared: &Arc<Self>) -> Self {
+        shared.slice_of(0, 0, Attached::Lendable(Arc::clone(shared)))
+    }
+
+    /// A buffer of capacity 0 that holds a lent message, and the unused buffer of its receive.
+    pub(super) fn with_lent(self, message: Box<dyn LentMemory>) -> Self {
+        let mut holder = self.placeholder();
+        holder.memory.attached = Attached::Lent(message, self);
+        holder
+    }
+
+    /// Takes out the lent message that the buffer holds; returns the buffer if it holds none.
+    pub(super) fn into_lent(mut self) -> Result<Box<dyn LentMemory>, Self> {
+        match mem::replace(&mut self.memory.attached, Attached::None) {
+            Attached::Lent(message, _receive_buf) => Ok(message),
+            attached => {
+                self.memory.attached = attached;
+                Err(self)
+            }
+        }
+    }
+
+    fn slice_of(&self, start: usize, len: usize, attached: Attached) -> Self {
         let memory = Memory {
             base: self.memory.base.at(start),
             capacity: len,
+            desc: self.memory.desc,
+            index: self.memory.index,
+            is_registered: self.memory.is_registered,
             slab: None,
-            whole,
-            ..**self.memory
+            attached,
         };
         Self {
             memory: ManuallyDrop::new(Box::new(memory)),
@@ -115,6 +141,14 @@ impl Buf {
         Iov::from_raw(self.base().cast(), self.len)
     }
 
+    /// The message, as the segment of a lending send.
+    pub(super) fn lent_iov(&self) -> Iov {
+        match &self.memory.attached {
+            Attached::Lendable(shared) => shared.send_iov(),
+            _ => self.send_iov(),
+        }
+    }
+
     /// The whole capacity, as the segment of a receive.
     #[inline]
     pub(super) fn receive_iov(&self) -> IovMut {
@@ -150,7 +184,7 @@ impl Deref for Buf {
         // A buffer that an operation uses is inside the endpoint and cannot be borrowed. A part is
         // within its buffer, which lives as long and can no longer be borrowed, and shares no bytes
         // with other parts: the completions of the endpoint name no byte twice. A placeholder has
-        // no bytes.
+        // no bytes, nor has a buffer that holds a lent message or names bytes to lend.
         unsafe { slice::from_raw_parts(self.base(), self.len) }
     }
 }
@@ -194,12 +228,24 @@ struct Memory {
     is_registered: bool,
     /// The slab that the memory returns to; `None` in the free list, and for a part.
     slab: Option<Arc<Slab>>,
-    /// The buffer that this memory is a part of. It returns to its pool with the last part.
+    /// Other memory that this buffer keeps or holds; [`Attached::None`] for a buffer of a pool.
+    attached: Attached,
+}
+
+/// Memory that a buffer without a pool keeps alive or holds.
+enum Attached {
+    None,
+    /// The buffer that this one is a part of. It returns to its pool with the last part.
     #[expect(
         dead_code,
         reason = "the buffer returns to its pool with the last part"
     )]
-    whole: Option<Arc<Buf>>,
+    Whole(Arc<Buf>),
+    /// The bytes that a lending send of this empty buffer names.
+    Lendable(Arc<Buf>),
+    /// A lent message that was received instead of this empty buffer, and the buffer of the
+    /// receive.
+    Lent(Box<dyn LentMemory>, Buf),
 }
 
 impl Memory {
@@ -212,7 +258,7 @@ impl Memory {
             index,
             is_registered: slab.is_registered,
             slab: None,
-            whole: None,
+            attached: Attached::None,
         })
     }
 }

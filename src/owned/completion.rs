@@ -143,6 +143,11 @@ impl Completions {
         self.len == 0
     }
 
+    /// Whether there is no room for another completion.
+    pub(super) fn is_full(&self) -> bool {
+        self.len == self.entries.len()
+    }
+
     /// The vacant entries, and the parts for their completions.
     #[inline]
     pub(super) fn vacant(&mut self) -> (&mut [cq::Entry], &mut [Parts]) {

@@ -17,9 +17,12 @@
 //!   registration. It may be in special memory ([`Pool::special`]), from which peers on the same
 //!   machine copy large messages directly.
 //! - An [`Endpoint`] has operations that are posted, and completions that are polled:
-//!   [`Endpoint::poll`] appends [`Completion`]s to a reusable list. No operation allocates memory.
+//!   [`Endpoint::poll`] appends [`Completion`]s to a reusable list, and [`Endpoint::wait`] parks the
+//!   thread until there is one. No operation allocates memory.
 //! - An [`AsyncEndpoint`] has the same operations as futures, for any executor. It also runs futures
 //!   itself and parks the thread while they are pending ([`AsyncEndpoint::run`]).
+//! - Both have a descriptor for programs that wait in their own loop ([`Endpoint::wait_fd`],
+//!   [`AsyncEndpoint::wait_fd`]).
 //! - A [`SharedRegion`] is local memory that peers may read and write. A [`RemoteAddr`] is an address
 //!   in such memory of a peer, for reads, writes and atomics ([`Endpoint::fetch_atomic`]).
 //!
@@ -28,17 +31,17 @@
 //!
 //! # Examples
 //!
-//! An endpoint sends a message to itself and polls for both completions:
+//! An endpoint sends a message to itself and waits for both completions:
 //!
 //! ```no_run
 //! use std::error::Error;
 //!
 //! use selvedge::owned::{Completions, Endpoint, Pool};
-//! use selvedge::{Context, Domain, Errno, FiAddr, Info, av};
+//! use selvedge::{Context, Domain, Errno, FiAddr, Info, av, wait};
 //!
 //! fn hello(domain: &dyn Domain, info: &Info) -> Result<(), Box<dyn Error>> {
 //!     let av = domain.av(&av::Attr::default())?;
-//!     let ep = Endpoint::open(domain, info, av.clone())?;
+//!     let ep = Endpoint::open_waiting(domain, info, av.clone(), wait::Object::Unspec)?;
 //!     let me = av.insert_one(&ep.address()?)?;
 //!
 //!     let pool = Pool::new(domain, 4096, 2)?;
@@ -49,7 +52,7 @@
 //!     ep.tsend(hello, me, 7, Context(2))?;
 //!
 //!     let mut done = Completions::with_capacity(2);
-//!     while ep.poll(&mut done)? < 2 {}
+//!     while ep.wait(&mut done, None)? < 2 {}
 //!     for completion in done.drain() {
 //!         completion.result.map_err(|error| error.errno)?;
 //!         assert_eq!(&completion.buf[..], b"hello");
@@ -142,6 +145,7 @@ mod buf;
 mod completion;
 mod endpoint;
 mod free_list;
+mod lent;
 #[cfg(all(test, loom))]
 mod model;
 mod pool;
@@ -152,8 +156,9 @@ mod sync;
 pub use buf::Buf;
 pub use completion::{Completion, Completions, Handle, OpError, Received, TryPostError};
 pub use endpoint::{
-    AsyncEndpoint, Claim, Claiming, Endpoint, Messages, Receiving, RemoteAddr, Sending,
+    AsyncEndpoint, Claim, Claiming, Endpoint, Messages, Receiving, RemoteAddr, Sending, Viewing,
 };
+pub use lent::{Plain, SharedBuf, View};
 pub use pool::Pool;
 pub use shared_region::SharedRegion;
 

@@ -35,6 +35,16 @@ impl Attr {
     }
 }
 
+impl From<wait::Object> for Attr {
+    /// The attributes of a queue of the provider's default size with this wait object.
+    fn from(wait_obj: wait::Object) -> Self {
+        Self {
+            wait_obj,
+            ..Self::default()
+        }
+    }
+}
+
 /// A completion entry: `struct fi_cq_tagged_entry`.
 #[expect(
     clippy::exhaustive_structs,

@@ -186,6 +186,9 @@ bitflags! {
         /// context has a meaning for the endpoint. The bit is specific to Selvedge and internal to
         /// providers; without such work it has no effect.
         const DEFERRED = 1 << 62;
+        /// Lend the bytes of a send, or accept a lent message in a receive ([`crate::Lending`]). The
+        /// bit is specific to Selvedge.
+        const LEND = 1 << 61;
         /// Drop the message that a peek finds, or the claimed message.
         const DISCARD = 1 << 58;
         /// Reserve the message that a peek finds, or receive the reserved message.
@@ -230,6 +233,9 @@ bitflags! {
         const MORE = 1 << 18;
         /// The message was claimed.
         const CLAIM = 1 << 59;
+        /// The message is lent ([`crate::Lending`]): its bytes are in memory of the sender, and
+        /// [`crate::cq::Entry::buf`] is its number. The bit is specific to Selvedge.
+        const LENT = 1 << 61;
     }
 }
 

@@ -627,7 +627,7 @@ fn contexts_exchange_messages() {
         let sep_addr = av.insert_one(&sep.address().unwrap()).unwrap();
         let context = |index| {
             let av = Arc::clone(&av);
-            Endpoint::open_context(&*shm.domain, (&*sep, index), &info, av)
+            Endpoint::open_context(&*shm.domain, (&*sep, index), &info, av, wait::Object::None)
         };
         let (first, second) = (context(0).unwrap(), context(1).unwrap());
         assert_eq!(context(1).unwrap_err().errno(), Errno::Busy);

@@ -50,6 +50,16 @@ const PLANTS: &[Plant] = plants! {
         "a wait on a poll set succeeds after its timeout": "return Err(Errno::TimedOut);" => "return Ok(());"
             fails "a_wait_for_a_set_ends_with_a_ready_member_or_the_timeout";
     }
+    "src/owned/endpoint/mod.rs": "selvedge" "--test=owned" {
+        "a wait ends with an access of a peer": "if self.core.wait_for_entry(deadline)? == WaitEnd::Ended {" => "{ let _ = self.core.wait_for_entry(deadline)?;"
+            fails "a_wait_goes_on_after_an_access_of_a_peer";
+        "a wait with a full list parks": "len > before || done.is_full()" => "len > before"
+            fails "a_wait_with_completions_or_a_full_list_does_not_park";
+    }
+    "src/owned/endpoint/waiting.rs": "selvedge" "--test=owned" {
+        "an error entry fails a wait": "Ok(_) | Err(Errno::Avail) =>" => "Ok(_) =>"
+            fails "a_wait_delivers_an_error";
+    }
     "providers/hook/src/hooks/mod.rs": "selvedge-hook" "--test=layers" {
         "the innermost layer is the outermost": "hooks.split_first()" => "hooks.split_last()"
             fails "faults_follow_their_rules_and_outer_layers_see_them", "inner_layers_do_not_see_calls_that_outer_layers_fail";

@@ -44,17 +44,19 @@ const PARTS: &[Part] = &[
         name: "shm",
         dirs: &["providers/shm"],
         budget: Some(9_500),
-        ceiling: 15_200,
-        reason: "Restarted peers, proofs of keys, collective channels, mapped memory, the shared heap \
-                 and telemetry remain; libfabric's shm, the basis of the budget, has none of them.",
+        ceiling: 15_560,
+        reason: "Restarted peers, proofs of keys, collective channels, mapped memory, lent messages \
+                 (360 lines), the shared heap and telemetry remain; libfabric's shm, the basis of \
+                 the budget, has none of them.",
     },
     Part {
         name: "kit",
         dirs: &["providers/kit"],
         budget: Some(11_500),
-        ceiling: 15_950,
+        ceiling: 15_990,
         reason: "Collectives (3,350 lines), telemetry (1,750), the forwarding layer (800), the \
-                 key table (530) and the yields of polling threads (70) are shared by all providers.",
+                 key table (530), the yields of polling threads (70) and the receives of lent \
+                 messages (40) are shared by all providers.",
     },
     Part {
         name: "tcp",
@@ -88,7 +90,7 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 25_700,
+        ceiling: 26_190,
         reason: "",
     },
 ];
@@ -98,7 +100,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 119_250,
+    ceiling: 120_140,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };

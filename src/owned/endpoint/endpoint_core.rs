@@ -40,6 +40,9 @@ const UNSUPPORTED_MODES: Mode = Mode::CONTEXT
 const REMOTE_ACCESS: CompletionFlags =
     CompletionFlags::REMOTE_READ.union(CompletionFlags::REMOTE_WRITE);
 
+/// The flags of completions that are not those of an operation with its buffer.
+const RARE: CompletionFlags = REMOTE_ACCESS.union(CompletionFlags::LENT);
+
 /// The flags of `tx_attr.op_flags` that the safe layer passes on: they say when a send is complete.
 /// The other flags would change how many completions an operation has.
 const TX_FLAGS: OpFlags = OpFlags::INJECT_COMPLETE
@@ -52,6 +55,7 @@ pub(super) struct EndpointCore<O, W = ()> {
     // Fields drop in this order: closing the endpoint ends every access to the buffers in `slots`.
     ep: Arc<dyn Endpoint>,
     cq: Arc<dyn CompletionQueue>,
+    wait_obj: wait::Object,
     tx_flags: OpFlags,
     /// Whether the domain requires registered local memory ([`MrMode::LOCAL`]).
     is_registered_only: bool,
@@ -125,16 +129,29 @@ impl<O> Kept<O> {
     }
 }
 
+impl<O, W> EndpointCore<O, W> {
+    /// The completion queue, for waits.
+    pub(super) fn cq(&self) -> &Arc<dyn CompletionQueue> {
+        &self.cq
+    }
+
+    /// The wait object of the completion queue.
+    pub(super) fn wait_object(&self) -> wait::Object {
+        self.wait_obj
+    }
+}
+
 impl<O: Clone, W: Default> EndpointCore<O, W> {
-    /// Opens the endpoint, and a queue with room for the maximum number of outstanding operations.
+    /// Opens the endpoint, and a queue with the attributes `queue` and room for the maximum number
+    /// of outstanding operations.
     pub(super) fn open(
         domain: &dyn Domain,
         info: &Info,
         av: Arc<dyn AddressVector>,
-        wait_obj: wait::Object,
+        queue: cq::Attr,
     ) -> Result<Self, Error> {
         let endpoint = |bind| domain.endpoint(info, bind);
-        Self::open_with(domain, info, av, wait_obj, endpoint)
+        Self::open_with(domain, info, av, queue, endpoint)
     }
 
     /// As [`Self::open`], with an endpoint that `open` opens.
@@ -142,7 +159,7 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         domain: &dyn Domain,
         info: &Info,
         av: Arc<dyn AddressVector>,
-        wait_obj: wait::Object,
+        mut queue: cq::Attr,
         open: impl FnOnce(Bindings) -> Result<Arc<dyn Endpoint>, Error>,
     ) -> Result<Self, Error> {
         let unsupported = info.mode & UNSUPPORTED_MODES;
@@ -151,9 +168,8 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
             return Err(Error::new(Errno::Inval, message));
         }
         let depth = depth(info);
-        let mut attr = cq::Attr::with_size(depth as usize);
-        attr.wait_obj = wait_obj;
-        let cq = domain.cq(&attr)?;
+        queue.size = depth as usize;
+        let cq = domain.cq(&queue)?;
         let ep = open(Bindings::new(Arc::clone(&cq), av))?;
         let slots = match info.threading_promise() {
             // SAFETY: only methods of this type call methods of the slots. Its endpoint and queue
@@ -167,6 +183,7 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         Ok(Self {
             ep: sole(ep, "endpoint")?,
             cq,
+            wait_obj: queue.wait_obj,
             tx_flags: info.tx_attr.op_flags & TX_FLAGS,
             is_registered_only: domain.mr_mode().contains(MrMode::LOCAL),
             slots,
@@ -183,7 +200,7 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         owner: O,
     ) -> Result<Key, TryPostError> {
         let content = post.content(operands.operand, &buf);
-        let (content, memory) = match (content, self.memory(&buf)) {
+        let (content, memory) = match (content, self.memory(post, &buf)) {
             (Ok(content), Ok(memory)) => (content, memory),
             (Err(errno), _) | (_, Err(errno)) => return Err(TryPostError { errno, buf }),
         };
@@ -216,11 +233,28 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
     ///
     /// # Errors
     /// [`Errno::Inval`] for unregistered memory where the domain requires registration.
-    fn memory(&self, buf: &Buf) -> Result<Memory> {
+    #[inline]
+    fn memory(&self, post: Post, buf: &Buf) -> Result<Memory> {
         if self.is_registered_only && !buf.is_registered() {
             Err(Errno::Inval)
+        } else if let Post::Lend { .. } = post {
+            Ok(Memory::of_lent(buf))
         } else {
             Ok(Memory::of(buf))
+        }
+    }
+
+    /// Whether the endpoint sends and receives messages by reference.
+    pub(super) fn can_lend(&self) -> bool {
+        self.ep.lending().is_some()
+    }
+
+    /// The flags of a receive that accepts lent messages.
+    pub(super) fn lent_receive_flags(&self) -> OpFlags {
+        if self.can_lend() {
+            OpFlags::LEND
+        } else {
+            OpFlags::empty()
         }
     }
 
@@ -233,7 +267,7 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         buf: Buf,
         owner: O,
     ) -> Result<(), TryPostError> {
-        let memory = match self.memory(&buf) {
+        let memory = match self.memory(post, &buf) {
             Ok(memory) => memory,
             Err(errno) => return Err(TryPostError { errno, buf }),
         };
@@ -265,17 +299,18 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         })
     }
 
-    /// The completion queue, for waits.
-    pub(super) fn cq(&self) -> &Arc<dyn CompletionQueue> {
-        &self.cq
-    }
-
     /// Calls `read` under the lock, with a reader of completions and the readers' state.
     #[inline]
     pub(super) fn with_reader<R>(&self, read: impl FnOnce(Reader<'_, O>, &mut W) -> R) -> R {
-        let cq = &*self.cq;
+        let (cq, ep) = (&*self.cq, &*self.ep);
         self.slots.with_lock(|slots, ReadState { sources, state }| {
-            read(Reader { cq, slots, sources }, state)
+            let reader = Reader {
+                cq,
+                ep,
+                slots,
+                sources,
+            };
+            read(reader, state)
         })
     }
 
@@ -395,6 +430,7 @@ impl<W: Default> ReadState<W> {
 /// Reads completions while the slots are locked.
 pub(super) struct Reader<'a, O> {
     cq: &'a dyn CompletionQueue,
+    ep: &'a dyn Endpoint,
     slots: LockedSlots<'a, Operation<O>, Kept<O>>,
     sources: &'a mut [FiAddr; BATCH],
 }
@@ -422,6 +458,7 @@ impl<O: Clone> Reader<'_, O> {
     ) -> Result<Count> {
         let Self {
             cq,
+            ep,
             mut slots,
             sources,
         } = self;
@@ -433,12 +470,12 @@ impl<O: Clone> Reader<'_, O> {
                 let mut delivered = 0;
                 let completed = entries.iter_mut().zip(sources).zip(outputs).take(read);
                 for ((entry, src), output) in completed {
-                    delivered += usize::from(finish(&mut slots, (entry, *src), None, output));
+                    delivered += usize::from(finish(&mut slots, ep, (entry, *src), None, output));
                 }
                 Ok(Count { read, delivered })
             }
             Err(Errno::Avail) => match (entries, outputs) {
-                ([entry, ..], [output, ..]) => read_err(cq, slots, entry, output),
+                ([entry, ..], [output, ..]) => read_err(cq, ep, slots, entry, output),
                 // The error stays in the queue.
                 _ => Ok(Count::default()),
             },
@@ -450,6 +487,7 @@ impl<O: Clone> Reader<'_, O> {
 #[cold]
 fn read_err<O: Clone>(
     cq: &dyn CompletionQueue,
+    ep: &dyn Endpoint,
     mut slots: LockedSlots<'_, Operation<O>, Kept<O>>,
     entry: &mut cq::Entry,
     output: &mut impl Deliver<O>,
@@ -461,7 +499,8 @@ fn read_err<O: Clone>(
     };
     *entry = error.entry;
     let src = error.src;
-    let is_delivered = finish(&mut slots, (entry, src), Some(Box::new(error)), output);
+    let error = Some(Box::new(error));
+    let is_delivered = finish(&mut slots, ep, (entry, src), error, output);
     Ok(Count {
         read: 1,
         delivered: usize::from(is_delivered),
@@ -472,12 +511,13 @@ fn read_err<O: Clone>(
 #[inline(always)]
 fn finish<O: Clone>(
     slots: &mut LockedSlots<'_, Operation<O>, Kept<O>>,
+    ep: &dyn Endpoint,
     (entry, src): (&mut cq::Entry, FiAddr),
     error: Option<Box<cq::ErrEntry>>,
     output: &mut impl Deliver<O>,
 ) -> bool {
-    if entry.flags.intersects(REMOTE_ACCESS) {
-        return false;
+    if entry.flags.intersects(RARE) {
+        return finish_rare(slots.reborrow(), ep, (entry, src), output);
     }
     let added = slots.added(Key::from(entry.context));
     let Some((added, len)) = added.and_then(|op| {
@@ -489,6 +529,38 @@ fn finish<O: Clone>(
     let (mut op, slot) = added.take();
     op.buf.set_completed_len(len);
     if let Some(finished) = output.deliver((entry, src), op.owner, op.buf, error) {
+        slot.keep(Kept::Finished(finished));
+    }
+    true
+}
+
+/// Delivers a lent message to its receive. Returns whether there is such a receive; an access by a
+/// peer has none.
+#[cold]
+#[inline(never)]
+fn finish_rare<O: Clone>(
+    mut slots: LockedSlots<'_, Operation<O>, Kept<O>>,
+    ep: &dyn Endpoint,
+    (entry, src): (&mut cq::Entry, FiAddr),
+    output: &mut impl Deliver<O>,
+) -> bool {
+    if entry.flags.intersects(REMOTE_ACCESS) {
+        return false;
+    }
+    let number = mem::take(&mut entry.buf);
+    let message = ep.lending().ok_or(Errno::NoSys);
+    let message = message.and_then(|lending| lending.take_lent(number));
+    let Some((Held::Added(op), slot)) = slots.take(Key::from(entry.context)) else {
+        return false;
+    };
+    let (buf, error) = match message {
+        Ok(message) => (op.buf.with_lent(message), None),
+        Err(errno) => {
+            let error = cq::ErrEntry::new(*entry, errno, "the lent message is not there");
+            (op.buf, Some(Box::new(error)))
+        }
+    };
+    if let Some(finished) = output.deliver((entry, src), op.owner, buf, error) {
         slot.keep(Kept::Finished(finished));
     }
     true

@@ -2,17 +2,22 @@
 
 mod awaited;
 mod endpoint_core;
+mod lending;
 mod post;
 mod remote;
 pub(super) mod slots;
+mod waiting;
 
-pub use awaited::{AsyncEndpoint, Claim, Claiming, Messages, Receiving, Sending};
+pub use awaited::{AsyncEndpoint, Claim, Claiming, Messages, Receiving, Sending, Viewing};
 pub use remote::RemoteAddr;
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::endpoint_core::{Count, Deliver, EndpointCore, Finished};
 use self::post::{Operands, Post};
+use self::waiting::{Deadline, WaitEnd};
 use super::completion::Parts;
 use super::{Buf, Completions, Handle, TryPostError};
 use crate::atomic::{Family, Target};
@@ -50,22 +55,44 @@ impl Endpoint {
         info: &Info,
         av: Arc<dyn AddressVector>,
     ) -> Result<Self, Error> {
-        let core = EndpointCore::open(domain, info, av, wait::Object::None)?;
+        Self::open_waiting(domain, info, av, wait::Object::None)
+    }
+
+    /// As [`Self::open`], with a wait object: a thread can park until an operation completes
+    /// ([`Self::wait`]), and with [`wait::Object::Fd`] a program can wait in its own loop around
+    /// `poll(2)` or `epoll(7)` ([`Self::wait_fd`]).
+    ///
+    /// `queue` is the wait object, or the attributes of the completion queue. The attributes can
+    /// limit the time that a waiting thread polls before it parks ([`cq::Attr::spin_time`]); their
+    /// size is ignored.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; [`crate::Errno::NoSys`] for a wait object that the provider does not
+    /// have.
+    pub fn open_waiting(
+        domain: &dyn Domain,
+        info: &Info,
+        av: Arc<dyn AddressVector>,
+        queue: impl Into<cq::Attr>,
+    ) -> Result<Self, Error> {
+        let core = EndpointCore::open(domain, info, av, queue.into())?;
         Ok(Self { core })
     }
 
-    /// Opens the context `index` of the scalable endpoint `sep` of the domain.
+    /// Opens the context `index` of the scalable endpoint `sep` of the domain. `queue` is as in
+    /// [`Self::open_waiting`]; with [`wait::Object::None`], the endpoint has no wait object.
     ///
     /// # Errors
-    /// As [`ScalableEndpoint::context`] and [`Self::open`].
+    /// As [`ScalableEndpoint::context`] and [`Self::open_waiting`].
     pub fn open_context(
         domain: &dyn Domain,
         (sep, index): (&dyn ScalableEndpoint, usize),
         info: &Info,
         av: Arc<dyn AddressVector>,
+        queue: impl Into<cq::Attr>,
     ) -> Result<Self, Error> {
         let context = |bind| sep.context(index, info, bind);
-        let core = EndpointCore::open_with(domain, info, av, wait::Object::None, context)?;
+        let core = EndpointCore::open_with(domain, info, av, queue.into(), context)?;
         Ok(Self { core })
     }
 
@@ -420,6 +447,113 @@ impl Endpoint {
             .with_reader(|reader, ()| reader.read(entries, parts))?;
         done.append(delivered, read);
         Ok(done.len())
+    }
+
+    /// Parks the calling thread until `done` has a new completion or `timeout` has passed
+    /// (fi_cq_sread(3)), and appends completions to `done` as [`Self::poll`] does. Returns the
+    /// length of `done`. With `None`, the wait has no time limit.
+    ///
+    /// The thread polls for a short time before it parks ([`cq::Attr::spin_time`]). A call with a
+    /// full list returns at once. A call that [`Self::signal`] ends returns without a new
+    /// completion. Several threads may wait; each completion goes to one of them.
+    ///
+    /// # Errors
+    /// As [`Self::poll`]; [`crate::Errno::NoSys`] for an endpoint without a wait object: open it
+    /// with [`Self::open_waiting`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use selvedge::owned::{Completions, Endpoint};
+    ///
+    /// fn next(ep: &Endpoint, done: &mut Completions) -> selvedge::Result<bool> {
+    ///     let len = ep.wait(done, Some(Duration::from_millis(100)))?;
+    ///     Ok(len > 0)
+    /// }
+    /// ```
+    pub fn wait(&self, done: &mut Completions, timeout: Option<Duration>) -> Result<usize> {
+        let (before, deadline) = (done.len(), Deadline::after(timeout));
+        loop {
+            let len = self.poll(done)?;
+            if len > before || done.is_full() {
+                return Ok(len);
+            }
+            if self.core.wait_for_entry(deadline)? == WaitEnd::Ended {
+                return self.poll(done);
+            }
+        }
+    }
+
+    /// Ends one [`Self::wait`] (fi_cq_signal(3)): of a thread that waits now, or else the next one.
+    ///
+    /// # Errors
+    /// [`crate::Errno::NoSys`] for an endpoint without a wait object.
+    pub fn signal(&self) -> Result {
+        self.core.signal()
+    }
+
+    /// Returns the descriptor for `poll(2)` and `epoll(7)`. It becomes readable when completions
+    /// may have arrived since the last successful [`Self::try_wait`]. Wait for it to be readable,
+    /// and do nothing else with it.
+    ///
+    /// The descriptor belongs to the endpoint. Programs that keep a descriptor apart from the
+    /// endpoint duplicate it ([`BorrowedFd::try_clone_to_owned`]).
+    ///
+    /// # Errors
+    /// [`crate::Errno::NoSys`] for an endpoint that was not opened with [`wait::Object::Fd`], or
+    /// whose provider has no descriptor.
+    ///
+    /// # Examples
+    ///
+    /// The thread parks until the endpoint or `stop` is ready:
+    ///
+    /// ```no_run
+    /// use std::os::fd::BorrowedFd;
+    ///
+    /// use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    /// use selvedge::Errno;
+    /// use selvedge::owned::{Completions, Endpoint};
+    ///
+    /// fn next(
+    ///     ep: &Endpoint,
+    ///     done: &mut Completions,
+    ///     stop: BorrowedFd<'_>,
+    /// ) -> Result<usize, Box<dyn std::error::Error>> {
+    ///     loop {
+    ///         let len = ep.poll(done)?;
+    ///         if len > 0 {
+    ///             return Ok(len);
+    ///         }
+    ///         match ep.try_wait() {
+    ///             Ok(()) => {}
+    ///             Err(Errno::Again) => continue,
+    ///             Err(errno) => return Err(errno.into()),
+    ///         }
+    ///         let ep_fd = PollFd::new(ep.wait_fd()?, PollFlags::POLLIN);
+    ///         let stop = PollFd::new(stop, PollFlags::POLLIN);
+    ///         let mut fds = [ep_fd, stop];
+    ///         poll(&mut fds, PollTimeout::NONE)?;
+    ///         if fds[1].any() == Some(true) {
+    ///             return Ok(0);
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub fn wait_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        self.core.wait_fd()
+    }
+
+    /// Checks that a thread may block on [`Self::wait_fd`] (fi_trywait(3)). Call it after the last
+    /// poll before each block. It polls for up to [`cq::Attr::spin_time`] itself: set
+    /// [`Duration::ZERO`] if the thread has other work.
+    ///
+    /// # Errors
+    /// [`crate::Errno::Again`] when completions may have arrived: poll first.
+    /// [`crate::Errno::NoSys`] for an endpoint without a descriptor.
+    pub fn try_wait(&self) -> Result {
+        self.core.try_wait()
     }
 
     /// Tries to cancel a posted operation (fi_cancel(3)). A cancelled operation completes with

@@ -22,8 +22,14 @@ pub(super) enum Post {
         tag: Option<u64>,
         data: Option<u64>,
     },
+    /// A send that lends the message in the buffer, if the endpoint can lend.
+    Lend {
+        dest: FiAddr,
+        tag: Option<u64>,
+        is_lent: bool,
+    },
     /// A receive into the buffer, tagged with `tag`. `flags` are those of fi_trecvmsg(3):
-    /// `MULTI_RECV`, `PEEK`, `CLAIM` and `DISCARD`.
+    /// `MULTI_RECV`, `PEEK`, `CLAIM`, `DISCARD` and `LEND`.
     Recv {
         src: FiAddr,
         tag: Option<TagMatch>,
@@ -87,6 +93,14 @@ pub(super) struct Memory {
 }
 
 impl Memory {
+    /// The memory of a lending send.
+    pub(super) fn of_lent(buf: &Buf) -> Self {
+        Self {
+            message: buf.lent_iov(),
+            ..Self::of(buf)
+        }
+    }
+
     pub(super) fn of(buf: &Buf) -> Self {
         Self {
             message: buf.send_iov(),
@@ -141,7 +155,7 @@ impl Post {
     /// The peer that the operation is posted to; `None` for a receive.
     pub(super) const fn dest(self) -> Option<FiAddr> {
         match self {
-            Self::Send { dest, .. } => Some(dest),
+            Self::Send { dest, .. } | Self::Lend { dest, .. } => Some(dest),
             Self::Write { to: remote, .. } | Self::Read { from: remote } => Some(remote.peer),
             Self::Atomic { target, .. } => Some(target.dest),
             Self::Recv { .. } => None,
@@ -162,7 +176,7 @@ impl Post {
     pub(super) fn content(self, operand: &[u8], buf: &Buf) -> Result<Content> {
         let is_fetched = match self {
             Self::Recv { flags, .. } => return Ok(received(flags, buf)),
-            Self::Send { .. } | Self::Write { .. } | Self::Read { .. } => false,
+            Self::Send { .. } | Self::Lend { .. } | Self::Write { .. } | Self::Read { .. } => false,
             Self::Atomic { family, target } => match (family, target.op) {
                 (Family::Base, _) | (Family::Fetch, atomic::Op::AtomicRead) => false,
                 (Family::Fetch | Family::Compare, _) => true,
@@ -222,6 +236,16 @@ impl Post {
                         submit.post(&Op::TaggedSend(msg), flags)
                     }
                 }
+            }
+            Self::Lend { dest, tag, is_lent } => {
+                let flags = if is_lent {
+                    tx_flags | OpFlags::LEND
+                } else {
+                    tx_flags
+                };
+                let data = None;
+                let send = Self::Send { dest, tag, data };
+                send.submit(operands, memory, context, flags, submit)
             }
             Self::Recv {
                 src,

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "a provider implements the raw API")]
 
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use selvedge::atomic::{AtomicMsg, Ioc, IocMut};
 use selvedge::cq::{Entry, ErrEntry};
@@ -177,6 +178,18 @@ impl CompletionQueue for Cq {
             (out[index], src[index]) = event.unwrap();
         }
         Ok(count)
+    }
+
+    fn wait(&self, _: &mut [Entry], _: Option<Duration>) -> Result<usize> {
+        let mut wire = lock(&self.wire);
+        let event = wire.settings.waits.pop_front().ok_or(Errno::NoSys)?;
+        event(&mut wire);
+        wire.progress();
+        match wire.queues[self.index].events.front() {
+            Some(Ok(_)) => Ok(0),
+            Some(Err(_)) => Err(Errno::Avail),
+            None => Err(Errno::Again),
+        }
     }
 
     fn read_err(&self) -> Result<ErrEntry> {

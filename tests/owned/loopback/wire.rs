@@ -31,6 +31,8 @@ pub(crate) struct Settings {
     pub(crate) completion_errors: VecDeque<Errno>,
     /// The error of every read of completions.
     pub(crate) read_error: Option<Errno>,
+    /// The events of the next waits at a queue, in which nothing else happens.
+    pub(crate) waits: VecDeque<fn(&mut Wire)>,
     /// Whether cancellation always fails.
     pub(crate) uncancellable: bool,
     /// Seed of the order of senders.
@@ -50,6 +52,7 @@ impl Default for Settings {
             post_errors: VecDeque::new(),
             completion_errors: VecDeque::new(),
             read_error: None,
+            waits: VecDeque::new(),
             uncancellable: false,
             seed: 0,
             keeps_handles: false,

@@ -9,7 +9,8 @@ use selvedge::atomic::{self, Datatype, Family};
 use selvedge::collective::CollectiveMsg;
 use selvedge::{
     Address, Collective, ConnectionManagement, Context, Endpoint, EpOption, EpOptionName, Errno,
-    Error, FiAddr, LateBindings, Membership, Msg, Op, OpFlags, Result, Tagged, av, msg, tagged,
+    Error, FiAddr, LateBindings, Lending, Membership, Msg, Op, OpFlags, Result, Tagged, av, msg,
+    tagged,
 };
 
 use super::calls::layered;
@@ -183,6 +184,10 @@ layered! {
     object {
         fn collective(&self) -> Option<&dyn Collective> {
             self.layer.has_collectives(&*self.below).then_some(self)
+        }
+
+        fn lending(&self) -> Option<&dyn Lending> {
+            self.below.lending()
         }
 
         fn cm(&self) -> Option<&dyn ConnectionManagement> {

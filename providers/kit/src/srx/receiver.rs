@@ -46,6 +46,11 @@ pub trait Receiver {
     /// Delivers an unexpected message to a receive.
     fn deliver(&mut self, posted: Posted, env: Envelope, kept: Self::Kept);
 
+    /// Whether receives may accept lent messages ([`OpFlags::LEND`]).
+    fn can_lend(&self) -> bool {
+        false
+    }
+
     /// Drops a message. Its sender sees it as received.
     fn discard(&mut self, env: &Envelope, kept: Self::Kept);
 
@@ -87,8 +92,11 @@ pub trait Receiver {
             }
             special -= OpFlags::PEER_TRANSFER;
             if special.is_empty() {
-                return recv_of_layer(self, posted, src);
+                return recv_plain(self, posted, src);
             }
+        }
+        if special.contains(OpFlags::LEND) && self.can_lend() {
+            return recv_lent(self, posted, src);
         }
         if special == OpFlags::MULTI_RECV {
             return recv_multi(self, posted, src);
@@ -108,12 +116,21 @@ pub trait Receiver {
     }
 }
 
-/// Posts a receive of the collective layer.
-fn recv_of_layer<R: Receiver + ?Sized>(
-    receiver: &mut R,
-    mut posted: Posted,
-    src: FiAddr,
-) -> Result {
+/// Posts a receive that also accepts a lent message.
+///
+/// # Errors
+/// [`Errno::BadFlags`] for another flag, except the receive of a claimed message.
+fn recv_lent<R: Receiver + ?Sized>(receiver: &mut R, posted: Posted, src: FiAddr) -> Result {
+    let others = posted.flags.difference(COMMON_FLAGS.union(OpFlags::LEND));
+    match others {
+        _ if others.is_empty() => recv_plain(receiver, posted, src),
+        OpFlags::CLAIM if posted.kind == Kind::Tagged => recv_claimed(receiver, posted),
+        _ => Err(Errno::BadFlags),
+    }
+}
+
+/// Posts a receive that is matched like one without special flags.
+fn recv_plain<R: Receiver + ?Sized>(receiver: &mut R, mut posted: Posted, src: FiAddr) -> Result {
     if src != receiver.policy().any_source {
         receiver.direct(&mut posted, src)?;
     }

@@ -1,7 +1,7 @@
 //! The layout of telemetry pages: words of 64 bits, in groups that fill whole cache lines.
 
 /// The version of the layout. It changes with the meaning of any word.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 /// Words of a statistics page.
 pub const WORDS: usize = 1024;
 /// The name of the memory file of every page.
@@ -253,6 +253,8 @@ pub enum ProtocolCounter {
     SentBounce,
     /// Sent from memory that the receiver has mapped and copies from.
     SentDirect,
+    /// Lent: the receiver read the sender's memory and gave it back.
+    SentLent,
     /// Received from a pool of payloads.
     ReceivedInject,
     /// Received by cross-memory attach: copied out of the sender's memory.
@@ -261,21 +263,25 @@ pub enum ProtocolCounter {
     ReceivedBounce,
     /// Received from memory of the sender that this process has mapped.
     ReceivedDirect,
+    /// Received by reference.
+    ReceivedLent,
     /// Stored until a receive was posted.
     ReceivedLate,
 }
 
 impl ProtocolCounter {
     /// All variants, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::SentInject,
         Self::SentCma,
         Self::SentBounce,
         Self::SentDirect,
+        Self::SentLent,
         Self::ReceivedInject,
         Self::ReceivedCma,
         Self::ReceivedBounce,
         Self::ReceivedDirect,
+        Self::ReceivedLent,
         Self::ReceivedLate,
     ];
 
@@ -286,6 +292,7 @@ impl ProtocolCounter {
             Self::SentCma | Self::ReceivedCma => "cma",
             Self::SentBounce | Self::ReceivedBounce => "bounce",
             Self::SentDirect | Self::ReceivedDirect => "direct",
+            Self::SentLent | Self::ReceivedLent => "lent",
             Self::ReceivedLate => "unexpected",
         }
     }

@@ -1,6 +1,7 @@
 //! `Endpoint`: opening, options and addresses. It posts no messages and makes no progress.
 
 pub(crate) mod coll_channel;
+mod lending;
 pub(crate) mod msg;
 pub(crate) mod receive;
 pub(crate) mod send;
@@ -11,8 +12,8 @@ use std::sync::{Arc, Weak};
 
 use selvedge::info::EpType;
 use selvedge::{
-    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, LateBindings, Limits,
-    Result,
+    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, LateBindings, Lending,
+    Limits, Result,
 };
 use selvedge_kit::auth::AuthKey;
 use selvedge_kit::barrier::{self, Scope};
@@ -173,8 +174,8 @@ fn check_type(info: &Info) -> Result<EpType, Error> {
 // SAFETY: the memory of a receive is accessed only through the `RxBuf` inside its `Posted`, which
 // every completing call consumes. The memory of a send is accessed only through the `TxBuf` of its
 // `Op`, which is dropped before the completion is pushed. Peers never write to this process's
-// private memory. They discard copies from it after `Region::close`, which the shell calls when it
-// ends the state.
+// private memory. They discard copies from it, and from lent messages, after `Region::close`, which
+// the shell calls when it ends the state.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
         Ok(self.name.to_address())
@@ -182,6 +183,10 @@ unsafe impl selvedge::Endpoint for Endpoint {
 
     fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
         self.shell.bind_late(late, RemoteCounters::BeforeOpen)
+    }
+
+    fn lending(&self) -> Option<&dyn Lending> {
+        Some(self)
     }
 
     fn cancel(&self, context: Context) -> Result {

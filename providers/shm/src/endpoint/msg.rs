@@ -10,7 +10,9 @@ use selvedge_kit::srx::{COMMON_FLAGS, Kind, Posted, Source};
 use crate::endpoint::Endpoint;
 use crate::endpoint::receive;
 use crate::endpoint::send::{SendParams, send as send_message, send_word};
+use crate::endpoint::state::State;
 use crate::transfers::cmd::{Header, IOV_LIMIT};
+use crate::transfers::incoming::is_lendable;
 
 /// Flags that an endpoint may add to its sends by default.
 pub(crate) const TX_DEFAULTS: OpFlags = OpFlags::COMPLETION
@@ -28,6 +30,12 @@ const TX_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::FENCE)
     .union(OpFlags::DEFERRED)
     .union(OpFlags::MORE);
+
+/// Flags of a send that lends its bytes.
+const LENDING_FLAGS: OpFlags = TX_FLAGS
+    .difference(OpFlags::INJECT)
+    .difference(OpFlags::DEFERRED)
+    .union(OpFlags::LEND);
 
 /// Flags of a send that the collective layer posts.
 const LAYER_FLAGS: OpFlags = OpFlags::PEER_TRANSFER.union(OpFlags::INJECT);
@@ -92,7 +100,7 @@ impl Endpoint {
     ) -> Result {
         if !TX_FLAGS.contains(flags) {
             // SAFETY: passed on from the caller.
-            return unsafe { self.post_for_layer(iov, header, dest, context, flags) };
+            return unsafe { self.post_with_rare_flags(iov, header, dest, context, flags) };
         }
         let mut state = self.shell.lock()?;
         let flags = state.setup.ep.tx_flags(flags);
@@ -121,17 +129,18 @@ impl Endpoint {
         )
     }
 
-    /// Posts a send of the collective layer.
+    /// Posts a send that lends its bytes, or a send of the collective layer.
     ///
     /// # Errors
-    /// [`Errno::BadFlags`] when there is no layer, or for other flags than [`LAYER_FLAGS`].
+    /// [`Errno::BadFlags`] when there is no layer, or for other flags than [`LENDING_FLAGS`] and
+    /// [`LAYER_FLAGS`].
     ///
     /// # Safety
     /// As [`TxBuf::new`].
     #[expect(unsafe_code, reason = "the promise becomes a value here")]
     #[cold]
     #[inline(never)]
-    unsafe fn post_for_layer(
+    unsafe fn post_with_rare_flags(
         &self,
         iov: &[Iov],
         header: Header,
@@ -140,6 +149,11 @@ impl Endpoint {
         flags: OpFlags,
     ) -> Result {
         let mut state = self.shell.lock()?;
+        if flags.contains(OpFlags::LEND) {
+            // SAFETY: passed on from the caller.
+            let buf = unsafe { TxBuf::with_limit(iov, IOV_LIMIT)? };
+            return post_lent(&mut state, buf, header, dest, context, flags);
+        }
         let is_of_layer = flags.contains(OpFlags::PEER_TRANSFER) && state.setup.ep.has_layer();
         if !is_of_layer || !LAYER_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
@@ -231,6 +245,33 @@ impl Endpoint {
             posted(unsafe { RxBuf::with_limit(iov, IOV_LIMIT)? }),
         )
     }
+}
+
+/// Posts a send with [`OpFlags::LEND`]. Bytes that are not one segment of special memory are sent as
+/// without the flag.
+fn post_lent(
+    state: &mut State,
+    buf: TxBuf,
+    header: Header,
+    dest: FiAddr,
+    context: Context,
+    flags: OpFlags,
+) -> Result {
+    if !LENDING_FLAGS.contains(flags) {
+        return Err(Errno::BadFlags);
+    }
+    let mut flags = state.setup.ep.tx_flags(flags) - OpFlags::INJECT;
+    if !is_lendable(&buf, &state.setup.shared) {
+        flags -= OpFlags::LEND;
+    }
+    let params = SendParams {
+        header,
+        dest,
+        context,
+        flags,
+        reports_success: true,
+    };
+    send_message(state, buf, &params)
 }
 
 /// Builds the header of a message.

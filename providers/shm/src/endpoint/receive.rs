@@ -105,6 +105,10 @@ impl Receiver for State {
         receiver.deliver(peer, posted, env, unexpected);
     }
 
+    fn can_lend(&self) -> bool {
+        true
+    }
+
     /// Discards an unexpected message. The sender gets the same response as for a received message.
     fn discard(&mut self, env: &Envelope, unexpected: Unexpected) {
         let peer = &mut self.peers[env.src.0 as usize];

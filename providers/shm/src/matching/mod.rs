@@ -2,6 +2,7 @@
 
 pub(crate) mod command_receiver;
 pub(crate) mod fast_path;
+pub(crate) mod lent;
 
 use std::sync::Arc;
 

@@ -9,12 +9,13 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustc_hash::FxHashMap;
 use selvedge::{Errno, Error};
 
 use crate::connect::packet::BlockInfo;
+use crate::matching::lent::views::LentBytes;
 use crate::memory::arena::MappedArena;
 use crate::memory::mapping_quota::{MappingPermit, MappingQuota};
 use crate::smr::arena::PeerArena;
@@ -82,8 +83,12 @@ pub(crate) struct PeerBlocks {
 pub(crate) struct MappedBlock {
     info: BlockInfo,
     memory: PeerBlock,
-    _permit: MappingPermit,
+    permit: Arc<MappingPermit>,
 }
+
+/// The error of bytes that are not inside the block that a peer has named for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OutOfBlock;
 
 impl PeerBlocks {
     /// Maps a block that a peer has announced. If that fails, this process sends commands instead
@@ -109,7 +114,7 @@ impl PeerBlocks {
             return self.map_arena(info, fd, len);
         }
         // This process does not map blocks beyond the peer's share, and sends commands instead.
-        let Some(_permit) = MappingQuota::of_blocks().take(self.by_number.len()) else {
+        let Some(permit) = MappingQuota::of_blocks().take(self.by_number.len()) else {
             return Ok(());
         };
         match PeerBlock::attach(fd, len, info.writable) {
@@ -117,7 +122,7 @@ impl PeerBlocks {
                 let block = MappedBlock {
                     info,
                     memory,
-                    _permit,
+                    permit: Arc::new(permit),
                 };
                 self.by_number.insert(info.block, block);
             }
@@ -163,6 +168,25 @@ impl PeerBlocks {
         let block = self.by_number.get(&block)?;
         let offset = block.info.offset_of(addr, len)?;
         Some((block.memory.bytes(), offset))
+    }
+
+    /// As [`Self::find`], for bytes that outlive this table. Returns `None` if the block is not
+    /// mapped.
+    ///
+    /// # Errors
+    /// [`OutOfBlock`] if the block does not hold all of the bytes.
+    pub(crate) fn lend(
+        &self,
+        block: u64,
+        addr: u64,
+        len: u64,
+    ) -> Result<Option<LentBytes>, OutOfBlock> {
+        let Some(block) = self.by_number.get(&block) else {
+            return Ok(None);
+        };
+        let offset = block.info.offset_of(addr, len).ok_or(OutOfBlock)?;
+        let bytes = block.memory.bytes().part(offset, len as usize);
+        Ok(Some(LentBytes::new(bytes, &block.permit)))
     }
 
     /// As [`Self::find`], in blocks and arenas: the source of a message, whose bytes stay the
@@ -257,7 +281,7 @@ mod tests {
     }
 
     /// The file of an arena of `len` bytes, and the owner's mapping of it.
-    fn create_arena(len: usize) -> (std::sync::Arc<crate::smr::Mapping>, OwnedFd) {
+    fn create_arena(len: usize) -> (Arc<crate::smr::Mapping>, OwnedFd) {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let file = File::from(memfd_create(c"arena", flags).unwrap());
         ftruncate(&file, len as i64).unwrap();

@@ -33,6 +33,8 @@ pub(crate) enum OpBody {
         bounced: bool,
         /// Whether the bytes are in special memory.
         special: bool,
+        /// Whether the bytes are lent: the peer reads them until it responds.
+        is_lent: bool,
     },
     /// The peer executes an atomic and responds with the result.
     Atomic(OutstandingAtomic),
@@ -40,6 +42,12 @@ pub(crate) enum OpBody {
     Requested { buf: RxBuf },
     /// The peer reads these bytes, which are sent in bounce segments.
     Reply { reply: Reply, filled: usize },
+}
+
+impl OpBody {
+    fn is_lent(&self) -> bool {
+        matches!(self, Self::Rts { is_lent: true, .. })
+    }
 }
 
 /// Outstanding operations by `msg_id`. A `msg_id` consists of a slot index and a generation, so
@@ -53,6 +61,8 @@ pub(crate) struct Ops {
     requested: usize,
     /// The number of replies that the peer has not acknowledged.
     replies: usize,
+    /// The number of lent messages.
+    lent: usize,
 }
 
 /// Registered memory that is sent to a peer in bounce segments. The regions are looked up again for
@@ -158,10 +168,16 @@ impl Ops {
         self.requested
     }
 
+    /// Returns the number of lent messages.
+    pub(crate) fn lent(&self) -> usize {
+        self.lent
+    }
+
     /// Inserts an operation and returns its `msg_id`.
     pub(crate) fn insert(&mut self, op: Op) -> u32 {
         self.requested += usize::from(matches!(op.body, OpBody::Requested { .. }));
         self.replies += usize::from(matches!(op.body, OpBody::Reply { .. }));
+        self.lent += usize::from(op.body.is_lent());
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push((0, None));
             (self.slots.len() - 1) as u16
@@ -187,13 +203,14 @@ impl Ops {
         let op = slot.take()?;
         self.requested -= usize::from(matches!(op.body, OpBody::Requested { .. }));
         self.replies -= usize::from(matches!(op.body, OpBody::Reply { .. }));
+        self.lent -= usize::from(op.body.is_lent());
         Some(op)
     }
 
     /// Removes all operations.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Op> {
         self.free.clear();
-        (self.requested, self.replies) = (0, 0);
+        (self.requested, self.replies, self.lent) = (0, 0, 0);
         std::mem::take(&mut self.slots)
             .into_iter()
             .filter_map(|(_, op)| op)

@@ -14,6 +14,7 @@ use selvedge_kit::srx::Source;
 use crate::atomic::Backlog;
 use crate::connect::accept_limiter::BacklogMark;
 use crate::connect::connection::Connection;
+use crate::matching::lent::views::Views;
 use crate::memory::siblings::Sibling;
 use crate::memory::special::PeerBlocks;
 use crate::peers::name::Name;
@@ -79,6 +80,8 @@ pub(crate) struct Peer {
     /// Large messages of the peer, by the peer's `msg_id`.
     pub(crate) incoming: FxHashMap<u32, Incoming>,
     pub(crate) bounce: Option<BounceReceiver>,
+    /// Messages that the peer has lent to this endpoint. They outlive the peer.
+    pub(crate) views: Views,
     /// Aborted messages to the peer whose abort packet was not sent yet, with the reason.
     pub(crate) aborts: VecDeque<(u32, Errno)>,
     /// Segments of messages whose commands were not taken yet.
@@ -166,6 +169,7 @@ impl Peer {
             search_mark: None,
             incoming: FxHashMap::default(),
             bounce: None,
+            views: Views::default(),
             aborts: VecDeque::new(),
             early_segments: Vec::new(),
             protocol_selector: ProtocolSelector::default(),
@@ -188,8 +192,10 @@ impl Peer {
     /// Reuses the slot for a peer with another name.
     pub(crate) fn reset_for(&mut self, name: Name, sibling: Option<Arc<Sibling>>) {
         let (incarnation, is_active, has_rung) = (self.incarnation, self.is_active, self.has_rung);
+        let views = std::mem::take(&mut self.views);
         *self = Self {
             incarnation,
+            views,
             is_active,
             has_rung,
             ..Self::new(name, self.index, sibling)
@@ -350,6 +356,11 @@ impl Peer {
     /// Returns the number of operations that wait for the peer's response.
     pub(crate) fn outstanding(&self) -> usize {
         self.out.as_ref().map_or(0, |out| out.ops.len())
+    }
+
+    /// Returns the number of messages that are lent to the peer.
+    pub(crate) fn lent(&self) -> usize {
+        self.out.as_ref().map_or(0, |out| out.ops.lent())
     }
 
     /// Whether an operation to the peer is incomplete.

@@ -10,6 +10,7 @@ use selvedge_kit::rate_limit;
 use selvedge_kit::wait::{PollPolicy, SPIN};
 
 use crate::smr::Sizes;
+use crate::transfers::MAX_OPS;
 use crate::transfers::cmd::INLINE_MAX;
 
 /// The upper limit of the queue sizes.
@@ -82,6 +83,12 @@ pub(crate) static PARAMS: &[Spec] = &[
         256 << 20,
         "bytes of unexpected messages that an endpoint buffers before senders have to wait",
     ),
+    Spec::size(
+        "FI_SHM_LENT_MAX",
+        64,
+        "messages that are lent to one peer before a lending send has to wait",
+    )
+    .within(1, MAX_OPS - 16),
     Spec::time(
         "FI_SHM_PEER_TIMEOUT",
         Duration::from_millis(800),
@@ -161,6 +168,9 @@ pub(crate) struct Config {
     /// Flags that are added to every one-sided write.
     pub(crate) write_flags: OpFlags,
     pub(crate) unexpected_size: usize,
+    /// The maximum number of messages that are lent to one peer. It is less than [`MAX_OPS`], so
+    /// that other operations proceed while the peer holds as many.
+    pub(crate) lent_max: usize,
     pub(crate) peer_timeout: Duration,
     pub(crate) eager_exchange: bool,
     /// The directory of the sockets, if they are not in the abstract namespace.
@@ -209,6 +219,7 @@ impl Config {
                 _ => OpFlags::empty(),
             },
             unexpected_size: params.size("FI_SHM_UNEXPECTED_SIZE")?,
+            lent_max: params.size("FI_SHM_LENT_MAX")?,
             peer_timeout: params.time("FI_SHM_PEER_TIMEOUT")?.min(TIMEOUT_MAX),
             eager_exchange: params.flag("FI_SHM_EAGER_EXCHANGE")?,
             directory: directory(&params)?,

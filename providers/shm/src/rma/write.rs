@@ -155,6 +155,7 @@ fn send_rts(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: TxBuf) -> Result<Se
         filled: 0,
         bounced: false,
         special: segments.are_special(),
+        is_lent: false,
     }));
     let header = Header {
         segments: &op.segments,

@@ -20,7 +20,7 @@ use super::queues::cmd_queue::SLOT_WORDS;
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"selvedge");
 
 /// The version of this layout and of the commands in it. Two versions never share memory.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Indices of the header's words.
 pub(crate) mod word {

@@ -76,7 +76,7 @@ mod memory;
 #[cfg(loom)]
 pub mod model;
 mod queues;
-mod region;
+pub(crate) mod region;
 pub(crate) mod sync;
 mod wakeup;
 

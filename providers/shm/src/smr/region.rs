@@ -304,8 +304,13 @@ impl PeerRegion {
     /// Whether the peer has closed the region. The caller must call this after every copy out of
     /// the peer's memory: `false` means that the copy is valid.
     pub fn is_closed(&self) -> bool {
-        order::after_copy();
-        self.header.word(word::CLOSED).load(Ordering::Relaxed) != 0
+        is_closed(&self.header)
+    }
+
+    /// Returns the answer to [`Self::is_closed`] as an object that can outlive the `PeerRegion`.
+    pub(crate) fn closed_flag(&self) -> ClosedFlag {
+        let header = self.header.clone();
+        ClosedFlag { header }
     }
 
     /// Returns this endpoint's name and index, as the region's owner has written them.
@@ -325,6 +330,24 @@ impl PeerRegion {
     fn words(&self, offset: usize, len: usize) -> Words {
         Words::new(self.mapping.clone(), offset, len)
     }
+}
+
+/// Whether the owner of a region has closed it, for code that does not hold the region.
+#[derive(Debug)]
+pub(crate) struct ClosedFlag {
+    header: Words,
+}
+
+impl ClosedFlag {
+    /// As [`PeerRegion::is_closed`].
+    pub(crate) fn is_closed(&self) -> bool {
+        is_closed(&self.header)
+    }
+}
+
+fn is_closed(header: &Words) -> bool {
+    order::after_copy();
+    header.word(word::CLOSED).load(Ordering::Relaxed) != 0
 }
 
 /// Reads the name of the peer for which a region was created.

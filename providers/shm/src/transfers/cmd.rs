@@ -7,7 +7,7 @@
 //! inject   word 2: data, 3: size, 4: offset into the inject pool, 5: msg_id
 //! iov      word 2: data, 3: size, 4: msg_id | count << 32, 5: address, or the offset of the list,
 //!          6: number of eager bounce segments, 7: the block of special memory that holds the only
-//!          segment, or 0
+//!          segment, or 0; with the flag LENT, the sender lends this segment
 //! ```
 //!
 //! A peer writes the slot: the parser loads every word once, and later code uses only the parsed
@@ -38,6 +38,9 @@ pub(crate) const OP_ATOMIC_RESULT: u32 = 9;
 pub(crate) const HAS_DATA: u32 = 1;
 /// Flag: the sender requests an acknowledgement of the receive.
 pub(crate) const ACK: u32 = 2;
+
+/// Flag: the sender lends the only segment of its memory.
+pub(crate) const LENT: u32 = 8;
 
 /// `op_src`: the payload is inside the command.
 pub(crate) const SRC_INLINE: u32 = 0;
@@ -85,6 +88,8 @@ pub(crate) struct Rts {
     pub(crate) eager: u32,
     /// The block of special memory that holds the only segment; 0 for none.
     pub(crate) block: u64,
+    /// Whether the sender lends the only segment, which is in special memory.
+    pub(crate) is_lent: bool,
 }
 
 /// A violation of the protocol by a peer, with a description for the log.
@@ -155,7 +160,7 @@ impl Header {
         slot.put(5, rts.addr_or_offset);
         slot.put(6, u64::from(rts.eager));
         slot.put(7, rts.block);
-        slot.commit(self.head(SRC_IOV, 0, 0));
+        slot.commit(self.head(SRC_IOV, if rts.is_lent { LENT } else { 0 }, 0));
     }
 
     /// Writes the words that commands with a payload outside of the command have in common.
@@ -220,7 +225,7 @@ pub(crate) fn parse(slot: &Received<'_>, src: Source) -> Result<Cmd, ProtocolErr
         _ => return Err(ProtocolError("unknown op")),
     };
     let flags = head >> 16 & 0xff;
-    if flags & !(HAS_DATA | ACK) != 0 {
+    if flags & !(HAS_DATA | ACK | LENT) != 0 {
         return Err(ProtocolError("unknown flags"));
     }
     let has_data = flags & HAS_DATA != 0;
@@ -233,9 +238,14 @@ pub(crate) fn parse(slot: &Received<'_>, src: Source) -> Result<Cmd, ProtocolErr
     let (len, body) = match head >> 8 & 0xff {
         SRC_INLINE => parse_inline_body(head, has_data)?,
         SRC_INJECT => parse_inject_body(slot, flags & ACK != 0)?,
-        SRC_IOV => parse_iov_body(slot)?,
+        SRC_IOV => parse_iov_body(slot, flags & LENT != 0)?,
         _ => return Err(ProtocolError("unknown op_src")),
     };
+    if flags & LENT != 0 && !matches!(body, Body::Iov(_)) {
+        return Err(ProtocolError(
+            "a lent message that is in the command or the pool",
+        ));
+    }
     let env = Envelope {
         src,
         tag,
@@ -263,7 +273,7 @@ fn parse_inject_body(slot: &Received<'_>, ack: bool) -> Result<(usize, Body), Pr
     Ok((len, Body::Inject { offset, ack }))
 }
 
-fn parse_iov_body(slot: &Received<'_>) -> Result<(usize, Body), ProtocolError> {
+fn parse_iov_body(slot: &Received<'_>, is_lent: bool) -> Result<(usize, Body), ProtocolError> {
     let len = parse_len(slot.word(3))?;
     let word = slot.word(4);
     let (msg_id, count) = (word as u32, (word >> 32) as u32);
@@ -277,7 +287,13 @@ fn parse_iov_body(slot: &Received<'_>) -> Result<(usize, Body), ProtocolError> {
         eager: u32::try_from(slot.word(6))
             .map_err(|_| ProtocolError("number of bounce segments out of range"))?,
         block: slot.word(7),
+        is_lent,
     };
+    if is_lent && (len == 0 || count != 1 || rts.eager != 0 || rts.block == 0) {
+        return Err(ProtocolError(
+            "a lent message that is not one segment of special memory",
+        ));
+    }
     Ok((len, Body::Iov(rts)))
 }
 

@@ -19,7 +19,7 @@ pub(crate) const ENTRY_LEN: usize = 24;
 /// A large message of a peer, from its RTS to its last byte.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    pub(super) segments: SourceSegments,
+    pub(crate) segments: SourceSegments,
     /// The number of eager bounce segments that have not arrived yet.
     pub(crate) eager: u32,
     /// Bounce segments that arrived before the protocol was selected.
@@ -56,15 +56,17 @@ pub(crate) struct Moving {
 pub(crate) struct SourceSegments {
     pub(crate) count: usize,
     pub(super) list: [SourceSegment; IOV_LIMIT],
+    /// Whether the sender lends the only segment.
+    pub(super) is_lent: bool,
 }
 
 /// A segment of the sender's memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SourceSegment {
-    pub(super) addr: u64,
-    pub(super) len: u64,
+    pub(crate) addr: u64,
+    pub(crate) len: u64,
     /// The number of the block of special memory that holds the segment; 0 for none.
-    pub(super) block: u64,
+    pub(crate) block: u64,
 }
 
 impl SourceSegments {
@@ -73,6 +75,7 @@ impl SourceSegments {
         Self {
             count: 0,
             list: [SourceSegment::default(); IOV_LIMIT],
+            is_lent: false,
         }
     }
 
@@ -81,6 +84,7 @@ impl SourceSegments {
         let mut segments = Self {
             count: 0,
             list: [SourceSegment::default(); IOV_LIMIT],
+            is_lent: false,
         };
         for segment in buf.segments(0, buf.len()) {
             let (addr, len) = (
@@ -99,6 +103,11 @@ impl SourceSegments {
         self.list[..self.count]
             .iter()
             .all(|segment| segment.block != 0)
+    }
+
+    /// Returns the only segment, if the sender lends it.
+    pub(crate) fn lent(&self) -> Option<SourceSegment> {
+        self.is_lent.then_some(self.list[0])
     }
 
     /// Whether all segments are in special memory that this process has mapped.
@@ -140,7 +149,12 @@ impl SourceSegments {
                 "lengths of the segments do not add up to the size",
             ));
         }
-        Ok(Self { count, list })
+        let is_lent = false;
+        Ok(Self {
+            count,
+            list,
+            is_lent,
+        })
     }
 
     /// Returns the rest of the segment that holds byte `offset` of the message.
@@ -157,6 +171,17 @@ impl SourceSegments {
         }
         None
     }
+}
+
+/// Whether peers can map the bytes of a buffer: they are one segment of special memory.
+pub(crate) fn is_lendable(buf: &TxBuf, shared: &Shared) -> bool {
+    let mut segments = buf.segments(0, buf.len());
+    let (Some(segment), None) = (segments.next(), segments.next()) else {
+        return false;
+    };
+    let addr = segment.as_ptr().expose_provenance() as u64;
+    let block = shared.special.block_of(addr, segment.len() as u64);
+    block.is_some()
 }
 
 /// Writes one entry of a list.

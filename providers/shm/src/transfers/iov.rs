@@ -9,7 +9,7 @@
 //! the receiver copies from its mapping, without a system call. This works where cross-memory
 //! attach is denied, too.
 
-use selvedge::{Errno, FiAddr, Result};
+use selvedge::{Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::copy::TxBuf;
 use selvedge_kit::telemetry::EventKind;
@@ -19,6 +19,7 @@ use super::incoming::{ENTRY_LEN, Moving, SourceSegment, SourceSegments, Stage};
 use super::transfer::{end_transfer, finish, register_incoming};
 use super::{MAX_OPS, inject, sar, status};
 use crate::connect::connection::PACKETS_MAX;
+use crate::matching::lent::handover;
 use crate::memory::special::PeerBlocks;
 use crate::peers::ops::{Op, OpBody};
 use crate::peers::outbox::Inbox;
@@ -37,7 +38,8 @@ const BYTES_PER_WORK_UNIT: usize = 4096;
 /// Sends the RTS of a message.
 ///
 /// # Errors
-/// As [`Peer::reserve`]; [`Errno::Again`] while too many operations are outstanding.
+/// As [`Peer::reserve`]; [`Errno::Again`] while too many operations are outstanding, or too many
+/// messages are lent to the peer.
 pub(crate) fn send(
     peer: &mut Peer,
     config: &Config,
@@ -46,7 +48,8 @@ pub(crate) fn send(
     buf: TxBuf,
     mut op: Op,
 ) -> Result {
-    if peer.outstanding() >= MAX_OPS {
+    let is_lent = op.report.flags.contains(OpFlags::LEND);
+    if peer.outstanding() >= MAX_OPS || is_lent && peer.lent() >= config.lent_max {
         return Err(Errno::Again);
     }
     let (len, segments) = (buf.len(), SourceSegments::from_buf(&buf, shared));
@@ -61,6 +64,7 @@ pub(crate) fn send(
         filled: 0,
         bounced: false,
         special: segments.are_special(),
+        is_lent,
     };
     let msg_id = peer.outbox().ops.insert(op);
     let rts = Rts {
@@ -69,6 +73,7 @@ pub(crate) fn send(
         addr_or_offset,
         eager,
         block: segments.list[0].block,
+        is_lent,
     };
     header.commit_iov(peer.slot(), len, rts);
     fill_eager(peer, msg_id, eager);
@@ -106,7 +111,12 @@ impl SourceSegments {
                 len: len as u64,
                 block: rts.block,
             };
-            return Ok(Self { count, list });
+            let is_lent = rts.is_lent;
+            return Ok(Self {
+                count,
+                list,
+                is_lent,
+            });
         }
         let offset = inject::locate(inbox, rts.addr_or_offset, count * ENTRY_LEN)?;
         Self::get(&inbox.pool, offset, count, len)
@@ -189,7 +199,17 @@ enum CopySource<'a> {
 
 /// Copies the next step of a message from the sender's memory. Returns the work done, in units of
 /// about one small message; 0 if the message is not copied from there.
+///
+/// A lent message is handed over instead, if the receive accepts it.
 pub(crate) fn copy_step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> usize {
+    match handover::hand_over(peer, ep, src, msg_id) {
+        Ok(false) => {}
+        Ok(true) => return 1,
+        Err(fault) => {
+            peer.fault = Some(fault);
+            return 0;
+        }
+    }
     let Some(incoming) = peer.incoming.get_mut(&msg_id) else {
         return 0;
     };

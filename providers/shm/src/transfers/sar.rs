@@ -311,6 +311,7 @@ fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, status_kind: u32) -> Result<(
 fn protocol_counter(body: &OpBody, response: u32) -> ProtocolCounter {
     match (body, response) {
         (_, status::BOUNCED) => ProtocolCounter::SentBounce,
+        (OpBody::Rts { is_lent: true, .. }, _) => ProtocolCounter::SentLent,
         (OpBody::Rts { special: true, .. }, _) => ProtocolCounter::SentDirect,
         (OpBody::Rts { .. }, _) => ProtocolCounter::SentCma,
         _ => ProtocolCounter::SentInject,

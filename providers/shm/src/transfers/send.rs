@@ -12,8 +12,10 @@ use crate::provider::shared::Shared;
 use crate::transfers::cmd::{Header, inline_room};
 
 /// Flags that exclude a message from the fast path.
-pub(crate) const SLOW_PATH_FLAGS: OpFlags =
-    ACK_FLAGS.union(OpFlags::FENCE).union(OpFlags::DEFERRED);
+pub(crate) const SLOW_PATH_FLAGS: OpFlags = ACK_FLAGS
+    .union(OpFlags::FENCE)
+    .union(OpFlags::DEFERRED)
+    .union(OpFlags::LEND);
 
 /// Returns whether a message travels inside its command.
 #[inline(always)]
@@ -51,7 +53,7 @@ pub(crate) fn send(
         report,
         body: OpBody::Sent,
     };
-    if len <= config.inject_size {
+    if len <= config.inject_size && !flags.contains(OpFlags::LEND) {
         return inject::send(peer, header, &buf, is_acked.then_some(op));
     }
     if flags.contains(OpFlags::INJECT) {

@@ -31,10 +31,10 @@ pub(crate) fn register_incoming(
     eager: u32,
     segments: SourceSegments,
 ) -> Result<(), ProtocolError> {
-    if peer.incoming.contains_key(&msg_id) {
+    if peer.incoming.contains_key(&msg_id) || peer.views.has(msg_id) {
         return Err(ProtocolError("msg_id of an outstanding message"));
     }
-    if peer.incoming.len() >= MAX_INCOMING {
+    if peer.incoming.len() + peer.views.len() >= MAX_INCOMING {
         return Err(ProtocolError("more messages than may be outstanding"));
     }
     if !are_plausible(&segments, peer) {

@@ -13,10 +13,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::info::EpType;
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
+use selvedge::shared::SharedBytes;
 use selvedge::{
     Address, AddressVector, Allocation, Caps, CompletionQueue, Context, Domain, Endpoint, Errno,
-    Error, FiAddr, Hints, Info, Iov, IovMut, MrAccess, OpFlags, TagMatch, alloc, av, cq, msg,
-    tagged, wait,
+    Error, FiAddr, Hints, Info, Iov, IovMut, LentMemory, MrAccess, OpFlags, TagMatch, alloc, av,
+    cq, msg, tagged, wait,
 };
 use selvedge_testkit::domain::{DomainContext, EndpointConfig};
 use selvedge_testkit::local::{self, LocalEndpoint, open_domain, until};
@@ -98,6 +99,8 @@ pub(crate) struct Event {
     /// The bytes received; empty for a send.
     pub(crate) bytes: Vec<u8>,
     pub(crate) error: Option<ErrEntry>,
+    /// The memory of a lent message.
+    pub(crate) view: Option<Box<dyn LentMemory>>,
 }
 
 impl Event {
@@ -112,6 +115,14 @@ impl Event {
         assert!(self.error.is_none(), "{self:?}");
         self
     }
+}
+
+/// Copies the bytes of a lent message.
+pub(crate) fn read(lent: &dyn LentMemory) -> Vec<u8> {
+    let mut bytes = vec![0; lent.len()];
+    // SAFETY: lent memory is valid for reads, and nothing is written through the value.
+    unsafe { SharedBytes::new(lent.base().cast_mut(), lent.len()) }.read_into(&mut bytes);
+    bytes
 }
 
 pub(crate) fn info(ep_type: EpType, params: &[(&str, &str)]) -> Info {
@@ -258,12 +269,44 @@ impl NumberedEndpoint {
         number: u64,
         segments: usize,
     ) -> Result<(), Errno> {
+        self.fill(block, len, number);
+        self.send_from(block, dest, len, number, segments, OpFlags::DEFAULT)
+    }
+
+    /// Lends the tagged message `number` of `len` bytes, at the end of a block of special memory.
+    pub(crate) fn lend(
+        &mut self,
+        block: u64,
+        dest: FiAddr,
+        len: usize,
+        number: u64,
+    ) -> Result<(), Errno> {
+        let flags = OpFlags::DEFAULT | OpFlags::LEND;
+        self.fill(block, len, number);
+        self.send_from(block, dest, len, number, 1, flags)
+    }
+
+    /// Fills the end of a block with the bytes of a message.
+    pub(crate) fn fill(&mut self, block: u64, len: usize, number: u64) {
         let memory = &self.blocks[&block];
         let first = memory.base().wrapping_add(memory.len() - len);
         let bytes = content(number, len);
         // SAFETY: the block has at least `len` bytes, and the tests send one message of it at a
         // time.
         unsafe { first.copy_from_nonoverlapping(bytes.as_ptr(), len) };
+    }
+
+    fn send_from(
+        &self,
+        block: u64,
+        dest: FiAddr,
+        len: usize,
+        number: u64,
+        segments: usize,
+        flags: OpFlags,
+    ) -> Result<(), Errno> {
+        let memory = &self.blocks[&block];
+        let first = memory.base().wrapping_add(memory.len() - len);
         let segment_len = len.div_ceil(segments);
         let iov: Vec<_> = (0..segments)
             .map(|segment| {
@@ -281,7 +324,7 @@ impl NumberedEndpoint {
         };
         // SAFETY: the block is kept until the end of the endpoint, or is freed when no operation is
         // outstanding.
-        unsafe { self.ep.tsendmsg(&msg, OpFlags::DEFAULT) }
+        unsafe { self.ep.tsendmsg(&msg, flags) }
     }
 
     /// Loads a word of a local block.
@@ -360,6 +403,24 @@ impl NumberedEndpoint {
         len: usize,
         number: u64,
     ) -> Result<(), Errno> {
+        self.recv_with(kind, src, len, number, OpFlags::DEFAULT)
+    }
+
+    /// As [`Self::recv`], tagged and from any source, by reference if the message is lent.
+    pub(crate) fn recv_lent(&mut self, len: usize, number: u64) {
+        let flags = OpFlags::DEFAULT | OpFlags::LEND;
+        self.recv_with(Kind::Tagged, FiAddr::UNSPEC, len, number, flags)
+            .unwrap();
+    }
+
+    fn recv_with(
+        &mut self,
+        kind: Kind,
+        src: FiAddr,
+        len: usize,
+        number: u64,
+        flags: OpFlags,
+    ) -> Result<(), Errno> {
         let mut bytes = vec![BLANK; len].into_boxed_slice();
         let tag = match number {
             ANY => TagMatch::ANY,
@@ -373,7 +434,7 @@ impl NumberedEndpoint {
         };
         let recv = op::recv(msg, kind.is_tagged().then_some(tag));
         // SAFETY: the buffer is kept until its completion or the end of the endpoint.
-        unsafe { recv.post(&*self.ep, OpFlags::DEFAULT) }?;
+        unsafe { recv.post(&*self.ep, flags) }?;
         self.posted.insert(number, bytes);
         Ok(())
     }
@@ -409,8 +470,13 @@ impl NumberedEndpoint {
         use selvedge::CompletionFlags as Flags;
 
         let context = entry.context.0;
-        let mut bytes = Vec::new();
-        if entry.flags.contains(Flags::READ) {
+        let (mut bytes, mut view) = (Vec::new(), None);
+        if entry.flags.contains(Flags::LENT) {
+            self.posted.remove(&context);
+            let lent = self.ep.lending().unwrap().take_lent(entry.buf).unwrap();
+            bytes = read(&*lent);
+            view = Some(lent);
+        } else if entry.flags.contains(Flags::READ) {
             bytes = self.posted.remove(&context).unwrap().into_vec();
         } else if entry.flags.contains(Flags::RECV) {
             bytes = self.posted.remove(&context).unwrap().into_vec();
@@ -425,6 +491,7 @@ impl NumberedEndpoint {
             tag: entry.tag,
             bytes,
             error,
+            view,
         }
     }
 

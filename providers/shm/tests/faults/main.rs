@@ -16,6 +16,7 @@ mod endpoint;
 mod fork;
 mod hostile;
 mod keys;
+mod lent;
 mod log;
 mod namespaces;
 mod parking;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use selvedge::{AddressVector, Errno, FiAddr, MrAccess, av};
+use selvedge::{AddressVector, Errno, FiAddr, LentMemory, MrAccess, av};
 
 use crate::atomics;
 use crate::denial;
@@ -26,6 +26,7 @@ pub(crate) fn serve_requests() {
         contexts: Vec::new(),
         shared: None,
         other_user: OtherUser::default(),
+        views: Vec::new(),
         makes_progress: false,
     };
     // Ends the line that the test harness has begun.
@@ -46,6 +47,8 @@ struct RequestServer {
     /// The named address vector that this process has created.
     shared: Option<Arc<dyn AddressVector>>,
     other_user: OtherUser,
+    /// Lent messages that are kept.
+    views: Vec<Box<dyn LentMemory>>,
     /// Whether the process makes progress between requests.
     makes_progress: bool,
 }
@@ -161,6 +164,21 @@ impl RequestServer {
                     segments,
                 ));
             }
+            "lend" => {
+                let [block, dest, len, tag] = [0, 1, 2, 3].map(|arg| number(args[arg]));
+                let posted = self.side().lend(block, FiAddr(dest), len as usize, tag);
+                return response_word(posted);
+            }
+            "recv-lent" => self
+                .side()
+                .recv_lent(number(args[0]) as usize, number(args[1])),
+            "keep" => {
+                let event = self.side().next();
+                let text = describe(&event);
+                self.views.extend(event.view);
+                return text;
+            }
+            "return" => drop(self.views.remove(0)),
             "recv" => {
                 let kind = Kind::parse(args[0]);
                 let (len, tag) = (number(args[1]), number(args[2]));

@@ -13,6 +13,7 @@ mod fences;
 mod flow;
 mod huge;
 mod large;
+mod lending;
 mod many_senders;
 mod matching;
 mod model;

@@ -5,23 +5,20 @@ use std::task::{self, Waker};
 use super::backlog::{Backlog, QueueKey};
 use super::waiter::{Deferred, Waiter, WaiterCore};
 use crate::owned::endpoint::endpoint_core::BATCH;
-use crate::{Errno, FiAddr, Result};
+use crate::{Errno, FiAddr, Result, wait};
 
 /// The core of an [`super::AsyncEndpoint`], which its futures borrow.
 #[derive(Debug)]
 pub(super) struct AsyncCore {
     backlog: Backlog,
     endpoint: WaiterCore,
-    /// Whether the queue has a wait object, and a thread waits for completions.
-    is_waitable: bool,
 }
 
 impl AsyncCore {
-    pub(super) fn new(endpoint: WaiterCore, is_waitable: bool) -> Self {
+    pub(super) fn new(endpoint: WaiterCore) -> Self {
         Self {
             backlog: Backlog::default(),
             endpoint,
-            is_waitable,
         }
     }
 
@@ -64,9 +61,10 @@ impl AsyncCore {
         Ok(())
     }
 
-    /// Wakes the task of a pending future, unless a thread waits for completions.
+    /// Wakes the task of a pending future, unless the queue has a wait object, and a thread or an
+    /// executor waits for completions.
     pub(super) fn poll_again(&self, cx: &task::Context<'_>) {
-        if !self.is_waitable {
+        if self.endpoint.wait_object() == wait::Object::None {
             cx.waker().wake_by_ref();
         }
     }

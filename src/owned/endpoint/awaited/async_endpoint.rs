@@ -1,5 +1,6 @@
 //! `AsyncEndpoint`: the endpoint of the safe layer whose operations are futures.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::owned::endpoint::post::{Operands, Post};
 use crate::owned::endpoint::remote::RemoteAddr;
 use crate::{
     Address, AddressVector, Domain, EpOption, Error, FiAddr, Info, OpFlags, Result,
-    ScalableEndpoint, TagMatch, wait,
+    ScalableEndpoint, TagMatch, cq, wait,
 };
 
 /// An endpoint whose operations are awaited: `ep.send(buf, dest).await`.
@@ -57,7 +58,7 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct AsyncEndpoint {
-    core: AsyncCore,
+    pub(super) core: AsyncCore,
     parking: Arc<Parking>,
 }
 
@@ -71,11 +72,13 @@ impl AsyncEndpoint {
         info: &Info,
         av: Arc<dyn AddressVector>,
     ) -> Result<Self, Error> {
-        Self::build(domain, info, av, wait::Object::None)
+        Self::open_waiting(domain, info, av, wait::Object::None)
     }
 
     /// As [`Self::open`], with a wait object: threads can park until an operation completes
-    /// ([`Self::run`], [`Self::wait`]).
+    /// ([`Self::run`], [`Self::wait`]), and with [`wait::Object::Fd`] an executor can wait for the
+    /// endpoint's descriptor ([`Self::wait_fd`]). `queue` is as in
+    /// [`crate::owned::Endpoint::open_waiting`].
     ///
     /// # Errors
     /// As [`Self::open`]; [`crate::Errno::NoSys`] for a wait object that the provider does not
@@ -84,13 +87,14 @@ impl AsyncEndpoint {
         domain: &dyn Domain,
         info: &Info,
         av: Arc<dyn AddressVector>,
-        object: wait::Object,
+        queue: impl Into<cq::Attr>,
     ) -> Result<Self, Error> {
-        Self::build(domain, info, av, object)
+        let core = WaiterCore::open(domain, info, av, queue.into())?;
+        Ok(Self::from_core(core))
     }
 
-    /// Opens a context of a scalable endpoint of the domain. `object` is the wait object of its
-    /// queue, or [`wait::Object::None`].
+    /// Opens a context of a scalable endpoint of the domain. `queue` is as in
+    /// [`Self::open_waiting`]; with [`wait::Object::None`], the endpoint has no wait object.
     ///
     /// # Errors
     /// As [`ScalableEndpoint::context`] and [`Self::open_waiting`].
@@ -99,27 +103,17 @@ impl AsyncEndpoint {
         (sep, index): (&dyn ScalableEndpoint, usize),
         info: &Info,
         av: Arc<dyn AddressVector>,
-        object: wait::Object,
+        queue: impl Into<cq::Attr>,
     ) -> Result<Self, Error> {
         let context = |bind| sep.context(index, info, bind);
-        let core = WaiterCore::open_with(domain, info, av, object, context)?;
-        Ok(Self::from_core(core, object))
+        let core = WaiterCore::open_with(domain, info, av, queue.into(), context)?;
+        Ok(Self::from_core(core))
     }
 
-    fn build(
-        domain: &dyn Domain,
-        info: &Info,
-        av: Arc<dyn AddressVector>,
-        object: wait::Object,
-    ) -> Result<Self, Error> {
-        let core = WaiterCore::open(domain, info, av, object)?;
-        Ok(Self::from_core(core, object))
-    }
-
-    fn from_core(core: WaiterCore, object: wait::Object) -> Self {
+    fn from_core(core: WaiterCore) -> Self {
         Self {
             parking: Arc::new(Parking::new(Arc::clone(core.cq()))),
-            core: AsyncCore::new(core, object != wait::Object::None),
+            core: AsyncCore::new(core),
         }
     }
 
@@ -325,7 +319,67 @@ impl AsyncEndpoint {
     pub fn run<F: Future>(&self, future: F) -> Result<F::Output> {
         self.parking.run(&self.core, future)
     }
-    fn sending(&self, post: Post, buf: Buf) -> Sending<'_> {
+
+    /// Ends one [`Self::wait`] (fi_cq_signal(3)): of a thread that waits at the queue now, or else
+    /// the next one.
+    ///
+    /// # Errors
+    /// As [`crate::owned::Endpoint::signal`].
+    pub fn signal(&self) -> Result {
+        self.core.endpoint().signal()
+    }
+
+    /// Returns the descriptor for the loop of an executor: see
+    /// [`crate::owned::Endpoint::wait_fd`]. When it is readable, call [`Self::progress`], which
+    /// wakes the futures whose operations have completed.
+    ///
+    /// # Errors
+    /// As [`crate::owned::Endpoint::wait_fd`].
+    ///
+    /// # Examples
+    ///
+    /// A tokio task that drives the futures of all other tasks, without a thread of its own. Open
+    /// the endpoint with [`cq::Attr::spin_time`] zero, so that [`Self::try_wait`] does not keep
+    /// the other tasks waiting. The task never ends by itself; abort it before the endpoint is
+    /// dropped.
+    ///
+    /// ```no_run
+    /// use std::error::Error;
+    /// use std::sync::Arc;
+    ///
+    /// use selvedge::Errno;
+    /// use selvedge::owned::AsyncEndpoint;
+    /// use tokio::io::{Interest, unix::AsyncFd};
+    ///
+    /// async fn drive(ep: Arc<AsyncEndpoint>) -> Result<(), Box<dyn Error + Send + Sync>> {
+    ///     let fd = ep.wait_fd()?.try_clone_to_owned()?;
+    ///     // SAFETY: the value owns the descriptor, which stays open and the same.
+    ///     let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?;
+    ///     loop {
+    ///         ep.progress()?;
+    ///         match ep.try_wait() {
+    ///             // A call of `progress` after this check makes the descriptor readable.
+    ///             Ok(()) => fd.readable().await?.clear_ready(),
+    ///             Err(Errno::Again) => tokio::task::yield_now().await,
+    ///             Err(errno) => return Err(errno.into()),
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub fn wait_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        self.core.endpoint().wait_fd()
+    }
+
+    /// Checks that an executor may block on [`Self::wait_fd`]: see
+    /// [`crate::owned::Endpoint::try_wait`].
+    ///
+    /// # Errors
+    /// As [`crate::owned::Endpoint::try_wait`], where [`Self::progress`] takes the place of polls.
+    pub fn try_wait(&self) -> Result {
+        self.core.endpoint().try_wait()
+    }
+
+    pub(super) fn sending(&self, post: Post, buf: Buf) -> Sending<'_> {
         Sending(Operation::new(&self.core, post, Operands::NONE, buf))
     }
 

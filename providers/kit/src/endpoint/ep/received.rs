@@ -31,6 +31,16 @@ impl Ep {
         self.rx_report(entry, flags, src, sink);
     }
 
+    /// Reports a lent message by its number. The buffer of the receive was not used, and the
+    /// receive is reported under selective completion, too.
+    pub fn rx_lent(&self, posted: Posted, env: &Envelope, number: usize, src: FiAddr) {
+        let (mut entry, flags) = received_entry(posted, env, env.len);
+        entry.flags |= CompletionFlags::LENT;
+        entry.buf = number;
+        let flags = flags | OpFlags::COMPLETION;
+        self.rx_report(entry, flags, src, &mut Sink::none());
+    }
+
     /// As [`Self::rx_done`], for deferred work.
     #[cold]
     fn rx_deferred_done(&self, posted: Posted, env: &Envelope, len: usize, src: FiAddr) {

@@ -32,6 +32,7 @@ const UNSUPPORTED: OpFlags = OpFlags::MULTI_RECV
     .union(OpFlags::DISCARD)
     .union(OpFlags::INJECT)
     .union(OpFlags::DEFAULT)
+    .union(OpFlags::LEND)
     .union(OpFlags::DEFERRED);
 
 /// Checks that an operation can be queued as work.

@@ -220,6 +220,7 @@ impl Connector<'_> {
         peer.bounce = None;
         peer.early_segments.clear();
         peer.blocks.clear();
+        peer.views.end_all();
         peer.mapped_regions.clear();
         peer.keys = PeerKeys::default();
         for (_, message) in std::mem::take(&mut peer.incoming) {

@@ -8,6 +8,7 @@ mod commands;
 mod extents;
 mod flips;
 mod hellos;
+mod lent;
 mod responses;
 mod segments;
 mod tables;

@@ -3,7 +3,7 @@
 
 use selvedge::atomic::Op;
 use selvedge::rma::RmaIov;
-use selvedge::{Errno, FiAddr};
+use selvedge::{Errno, FiAddr, MrAccess};
 use selvedge_shm::smr::cmd_queue::{Receiver, Sender};
 use selvedge_shm::smr::keys::{Chunk, KeyEntry, Kind as Memory, RIGHT_READ, RIGHT_WRITE};
 use selvedge_shm::smr::resp_queue::Resp;
@@ -36,18 +36,24 @@ enum Operation {
     Write,
     /// A message, with an entry of the response queue.
     Delivery,
+    /// A lent message, with an entry of the response queue.
+    Lent,
 }
+
+/// The block of special memory of the lent messages.
+const BLOCK: u64 = 9;
 
 /// Bytes of the longer operations.
 const LONG: usize = 100_000;
 
 impl Operation {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Read,
         Self::LongRead,
         Self::Atomic,
         Self::Write,
         Self::Delivery,
+        Self::Lent,
     ];
 
     /// Posts the operation, and returns its context.
@@ -66,6 +72,12 @@ impl Operation {
                 .write(peer_addr, &[segment(LONG)], &[7; LONG], 1)
                 .unwrap(),
             Self::Delivery => target.send(Kind::Delivered, peer_addr, 3000, 1).unwrap(),
+            Self::Lent => {
+                if !target.blocks.contains_key(&BLOCK) {
+                    target.alloc(BLOCK, LONG, MrAccess::empty()).unwrap();
+                }
+                target.lend(BLOCK, peer_addr, LONG, 1).unwrap();
+            }
             Self::Atomic => {
                 let (dest, addr, protocol) = (peer_addr, 0, Protocol::Command);
                 let remote_word = RemoteWord {
@@ -83,7 +95,7 @@ impl Operation {
     /// The index of the word with the operation's number in its command.
     fn number_index(self) -> usize {
         match self {
-            Self::Read | Self::LongRead => 4,
+            Self::Read | Self::LongRead | Self::Lent => 4,
             Self::Atomic => 2,
             Self::Write => 6,
             Self::Delivery => 5,
@@ -140,7 +152,7 @@ impl Forgery {
             Operation::Read => matches!(self, Self::Bytes(8) | Self::Segments(8) | Self::NoBytes),
             Operation::LongRead => matches!(self, Self::Segments(LONG) | Self::NoBytes),
             Operation::Atomic => matches!(self, Self::Values(8) | Self::NoValues),
-            Operation::Write => {
+            Operation::Write | Operation::Lent => {
                 matches!(self, Self::Response(status) if status != BOUNCED && status != 9)
             }
             Operation::Delivery => {
@@ -278,6 +290,7 @@ fn a_second_response_to_an_operation_completes_nothing() {
             Some(Errno::Fault),
         ),
         (Operation::Delivery, Forgery::Response(DONE), None),
+        (Operation::Lent, Forgery::Response(DONE), None),
     ];
     alone(|| {
         let (mut scenario, name) = (Scenario::with_params(&COPIES_BY_TARGET), unique("again"));

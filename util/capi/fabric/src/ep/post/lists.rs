@@ -149,7 +149,9 @@ pub(crate) unsafe fn descs<'a>(first: *const *mut c_void, count: usize) -> Resul
 }
 
 /// Flags of the object model that C does not have.
-const INTERNAL_FLAGS: OpFlags = OpFlags::DEFAULT.union(OpFlags::DEFERRED);
+const INTERNAL_FLAGS: OpFlags = OpFlags::DEFAULT
+    .union(OpFlags::DEFERRED)
+    .union(OpFlags::LEND);
 
 /// Flags of a full form, such as fi_sendmsg(3).
 ///
