@@ -12,6 +12,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::ensure;
+use nix::sys::signal::{SigSet, Signal};
 use selvedge_heap::{SharedHeap, heap};
 
 use crate::campaign::endpoint::BLANK;
@@ -92,6 +93,10 @@ impl SentBytes {
     /// # Errors
     /// The process cannot be forked.
     pub(super) fn overwrite_in_child(self) -> anyhow::Result<()> {
+        // A traced process would stop at the signal.
+        let mut signals = SigSet::empty();
+        signals.add(Signal::SIGCHLD);
+        signals.thread_block()?;
         let child = fork_child(|| {
             // SAFETY: the bytes are allocated until the completion, which the child does not
             // reach, and nothing else accesses the child's copy.
