@@ -201,7 +201,7 @@ fn free_port() -> String {
 /// Returns whether a socket listens on this port, without connecting to it.
 fn is_listening(port: &str) -> bool {
     let port = format!(":{:04X}", port.parse::<u16>().unwrap());
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|file| fs::read_to_string(file));
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
     tables.into_iter().flatten().any(|table| {
         table.lines().any(|line| {
             let words: Vec<_> = line.split_whitespace().collect();
