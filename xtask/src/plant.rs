@@ -356,6 +356,28 @@ const PLANTS: &[Plant] = plants! {
         "an unknown signal is ignored": "signal.map(Some).ok_or_else(|| {" => "Some(signal).ok_or_else(|| {"
             fails "a_signal_that_does_not_exist_is_refused_by_name";
     }
+    "util/service/src/machine/sender.rs": "selvedge-service" "--lib" {
+        "a message uses no credit": "        self.credit.messages -= 1;\n" => ""
+            fails "every_message_arrives_once_in_order_and_every_request_has_one_response";
+    }
+    "util/service/src/machine/receiver.rs": "selvedge-service" "--lib" {
+        "a peer may exceed the window in messages": "if self.used.messages > self.limits.messages || self.used.blocks" => "if self.used.blocks"
+            fails "a_peer_that_exceeds_the_window_is_found";
+    }
+    "util/service/src/machine/mod.rs": "selvedge-service" "--lib" {
+        "a cancelled request has a response": "if !self.receiver.finish(id) {" => "if !self.receiver.finish(id) && id == 0 {"
+            fails "a_response_to_a_cancelled_request_is_not_sent";
+        "a response without a request is taken": "if !is_awaited {" => "if !is_awaited && header.id > 4 {"
+            fails "frames_that_violate_the_protocol_are_found";
+    }
+    "util/service/src/client.rs": "selvedge-service" "--test=service" {
+        "a dropped request is not cancelled": "            self.hub.cancel(self.shared.key, id);" => "            let _ = (&self.hub, id);"
+            fails "a_dropped_request_is_cancelled_and_its_response_is_dropped";
+    }
+    "util/service/src/hub/completions.rs": "selvedge-service" "--test=service" {
+        "a lost peer is reported as one that has closed": "End::Lost(format!(\"{}: {}\", error.detail, error.errno))" => "End::Remote"
+            fails "an_idle_listener_reports_a_killed_client", "requests_fail_when_their_server_is_killed";
+    }
 };
 
 /// The defects that one run plants.

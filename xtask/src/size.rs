@@ -93,10 +93,17 @@ const PARTS: &[Part] = &[
         reason: "",
     },
     Part {
+        name: "service",
+        dirs: &["util/service"],
+        budget: None,
+        ceiling: 4_020,
+        reason: "",
+    },
+    Part {
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 27_060,
+        ceiling: 27_080,
         reason: "",
     },
 ];
@@ -106,7 +113,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 122_250,
+    ceiling: 126_120,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };

@@ -1,6 +1,9 @@
 //! The pages of the book, whose Rust examples are compiled and run as tests. Further checks are in
 //! `tests/`.
 
+#[doc = include_str!("../../../docs/SERVICE.md")]
+pub mod service {}
+
 #[doc = include_str!("../../../docs/FIRST-HOUR.md")]
 pub mod first_hour {}
 

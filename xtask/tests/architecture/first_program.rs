@@ -13,6 +13,8 @@ fn the_first_program_is_the_same_in_all_documents() {
     for page in [read("README.md"), read("docs/FIRST-HOUR.md")] {
         assert!(page.contains(&two_processes), "{page}");
     }
+    let key_value = program("util/service/examples/key_value.rs");
+    assert!(read("docs/SERVICE.md").contains(&key_value));
 }
 
 /// The text of an example without its module documentation.

@@ -1,0 +1,288 @@
+//! What the handles of a hub do with its connections.
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::Hub;
+use super::link::{Call, Link};
+use super::shared::{Cancellation, Shared, register};
+use super::state::{Change, State};
+use crate::machine::{Incoming, Taken};
+use crate::port::{Key, Port};
+use crate::{End, Error, Message};
+
+/// How long closing drives the ports at most.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Something that a listener reports.
+#[derive(Debug)]
+pub(crate) enum Report {
+    Change(Change),
+    Message(Arc<Shared>, Message),
+    Request(Arc<Shared>, Incoming<Message>, Arc<Cancellation>),
+}
+
+impl Hub {
+    /// The result of a client's attempts to connect; `None` while they go on. `waker` is woken then.
+    pub(crate) fn connected(&self, waker: Option<&Waker>) -> Option<Result<Arc<Shared>, Error>> {
+        self.with(|state, _| {
+            let outcome = match (&state.failure, &state.attempts.outcome) {
+                (Some(failure), _) => Err(failure.clone()),
+                (None, Some(outcome)) => outcome.clone(),
+                (None, None) => {
+                    state.attempts.waker = waker.cloned();
+                    return None;
+                }
+            };
+            Some(outcome.and_then(|key| {
+                let link = state.link(key).ok_or(Error::Ended(End::Remote))?;
+                Ok(Arc::clone(&link.shared))
+            }))
+        })
+    }
+
+    /// The next report of a listener.
+    pub(crate) fn next_report(&self, waker: Option<&Waker>) -> Option<Result<Report, Error>> {
+        self.with(|state, ports| {
+            if let Some(change) = state.changes.pop_front() {
+                return Some(Ok(Report::Change(change)));
+            }
+            while let Some(index) = state.next_listed() {
+                if let Some(report) = take(state, ports, index) {
+                    return Some(Ok(report));
+                }
+                // The end of a connection may have been reported by this.
+                if let Some(change) = state.changes.pop_front() {
+                    return Some(Ok(Report::Change(change)));
+                }
+            }
+            if let Some(failure) = &state.failure {
+                return Some(Err(failure.clone()));
+            }
+            register(&mut state.change_wakers, waker);
+            None
+        })
+    }
+
+    /// Queues a message to a peer if there is room. The message is taken out of `message` when it is
+    /// queued. Returns its number.
+    pub(crate) fn send(
+        &self,
+        shared: &Shared,
+        message: &mut Option<Message>,
+        waker: Option<&Waker>,
+    ) -> Option<Result<u64, Error>> {
+        self.with(|state, ports| {
+            let link = match open_link(state, shared) {
+                Ok(link) => link,
+                Err(error) => return Some(Err(error)),
+            };
+            if !link.machine.has_room() {
+                register(&mut link.room_wakers, waker);
+                return None;
+            }
+            let Some(queued) = message.take() else {
+                return Some(Err(Error::Ended(End::Local)));
+            };
+            if let Err(error) = check_length(link, &queued) {
+                return Some(Err(error));
+            }
+            let number = link.machine.send(queued);
+            state.pump(ports, shared.key.index as usize);
+            Some(Ok(number))
+        })
+    }
+
+    /// Whether the transport has sent a queued message.
+    pub(crate) fn sent(
+        &self,
+        shared: &Shared,
+        number: u64,
+        waker: Option<&Waker>,
+    ) -> Option<Result<(), Error>> {
+        self.with(|state, _| {
+            let Some(link) = state.link(shared.key) else {
+                return Some(open_link(state, shared).map(drop));
+            };
+            if link.last_sent >= number {
+                return Some(Ok(()));
+            }
+            if let Some(end) = shared.end.get() {
+                return Some(Err(Error::Ended(end.clone())));
+            }
+            register(&mut link.sent_wakers, waker);
+            None
+        })
+    }
+
+    /// Takes a message back that is still queued.
+    pub(crate) fn take_back(&self, shared: &Shared, number: u64) {
+        self.with(|state, _| {
+            if let Some(link) = state.link(shared.key) {
+                link.machine.take_back(number);
+            }
+        });
+    }
+
+    /// Queues a request, whether there is room or not: its caller has the message in any case.
+    /// Returns its number.
+    pub(crate) fn request(
+        &self,
+        shared: &Shared,
+        message: Message,
+        (deadline, timeout): (Option<Instant>, Duration),
+    ) -> Result<u64, Error> {
+        self.with(|state, ports| {
+            let link = open_link(state, shared)?;
+            check_length(link, &message)?;
+            let id = link.machine.request(message, deadline);
+            let call = Call {
+                waker: None,
+                outcome: None,
+                deadline,
+                timeout,
+            };
+            link.calls.insert(id, call);
+            if let Some(at) = deadline {
+                state.sweep_at(at);
+            }
+            state.pump(ports, shared.key.index as usize);
+            Ok(id)
+        })
+    }
+
+    /// The outcome of a request.
+    pub(crate) fn outcome(
+        &self,
+        key: Key,
+        id: u64,
+        waker: Option<&Waker>,
+    ) -> Option<Result<Message, Error>> {
+        self.with(|state, _| {
+            let ended = Some(Err(Error::Ended(End::Local)));
+            let Some(link) = state.link(key) else {
+                return ended;
+            };
+            let Some(call) = link.calls.get_mut(&id) else {
+                return ended;
+            };
+            let outcome = call.outcome.take();
+            if outcome.is_some() {
+                link.calls.remove(&id);
+            } else {
+                call.waker = waker.cloned();
+            }
+            outcome
+        })
+    }
+
+    /// Forgets a request. The peer learns of it if it has not responded.
+    pub(crate) fn cancel(&self, key: Key, id: u64) {
+        self.with(|state, ports| {
+            let Some(link) = state.link(key) else {
+                return;
+            };
+            let call = link.calls.remove(&id);
+            if call.is_some_and(|call| call.outcome.is_none()) && link.is_open() {
+                link.machine.cancel(id);
+                state.pump(ports, key.index as usize);
+            }
+        });
+    }
+
+    /// The next message of a client's connection.
+    pub(crate) fn receive(
+        &self,
+        shared: &Shared,
+        waker: Option<&Waker>,
+    ) -> Option<Result<Message, Error>> {
+        self.with(|state, ports| {
+            let Some(link) = state.link(shared.key) else {
+                return Some(Err(Error::Ended(End::Local)));
+            };
+            // A server sends no requests.
+            if let Some(Taken::Message(message)) = link.machine.take() {
+                state.pump(ports, shared.key.index as usize);
+                return Some(Ok(message));
+            }
+            if let Some(end) = link.shared.end.get() {
+                return Some(Err(Error::Ended(end.clone())));
+            }
+            register(&mut link.message_wakers, waker);
+            None
+        })
+    }
+
+    /// Queues the response to a request. A response to a cancelled request is dropped.
+    pub(crate) fn respond(&self, shared: &Shared, id: u64, outcome: Result<Message, Message>) {
+        self.with(|state, ports| {
+            if let Some(link) = state.link(shared.key)
+                && link.active.remove(&id).is_some()
+            {
+                link.machine.respond(id, outcome);
+                state.pump(ports, shared.key.index as usize);
+            }
+        });
+    }
+
+    /// The limit of the peer for the length of a message.
+    pub(crate) fn remote_limit(&self, shared: &Shared) -> Option<u64> {
+        let limit = |link: &mut Link| link.machine.remote_limit();
+        self.with(|state, _| state.link(shared.key).map(limit))
+    }
+
+    /// Ends a connection, and wakes those that wait for it.
+    pub(crate) fn end(&self, shared: &Shared) {
+        self.with(|state, ports| {
+            if state.link(shared.key).is_some() {
+                state.end(ports, shared.key.index as usize, &End::Local);
+            }
+        });
+        self.signal();
+    }
+
+    /// Ends all connections, and drives the ports while they are active, for a bounded time.
+    pub(crate) fn close(&self) {
+        self.with(|state, ports| {
+            let open: Vec<_> = state.links.iter().map(|(index, _)| index).collect();
+            for index in open {
+                state.end(ports, index, &End::Local);
+            }
+        });
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        while self.poll() && Instant::now() < deadline {}
+    }
+}
+
+/// Takes the oldest message or request of a connection.
+fn take(state: &mut State, ports: &[Port], index: usize) -> Option<Report> {
+    let link = state.links.get_mut(index)?;
+    let shared = Arc::clone(&link.shared);
+    let report = link.machine.take().map(|taken| match taken {
+        Taken::Message(message) => Report::Message(shared, message),
+        Taken::Request(request) => {
+            let cancellation = Arc::new(Cancellation::default());
+            link.active.insert(request.id, Arc::clone(&cancellation));
+            Report::Request(shared, request, cancellation)
+        }
+    });
+    state.after_take(ports, index);
+    report
+}
+
+/// The connection, if it has not ended.
+fn open_link<'a>(state: &'a mut State, shared: &Shared) -> Result<&'a mut Link, Error> {
+    if let Some(end) = shared.end.get() {
+        return Err(Error::Ended(end.clone()));
+    }
+    state.link(shared.key).ok_or(Error::Ended(End::Local))
+}
+
+fn check_length(link: &Link, message: &Message) -> Result<(), Error> {
+    let (len, limit) = (message.len(), link.machine.remote_limit());
+    if len as u64 > limit {
+        return Err(Error::TooLarge { len, limit });
+    }
+    Ok(())
+}

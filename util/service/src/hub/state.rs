@@ -1,0 +1,283 @@
+//! `State`: the connections of a hub, and what their completions do to them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+use selvedge::FiAddr;
+use selvedge::owned::Completions;
+use slab::Slab;
+
+use super::attempts::Attempts;
+use super::link::Link;
+use super::shared::Shared;
+use crate::machine::{Machine, Role};
+use crate::port::{Key, Port};
+use crate::wire::Limits;
+use crate::{End, Error, Options};
+
+/// The number of completions of one poll.
+const BATCH: usize = 64;
+/// How long the address of an ended connection stays, so that its last frame is sent.
+const LINGER: Duration = Duration::from_secs(1);
+/// When a post that found a full queue is tried again, if no completion comes first.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// A change that a listener reports besides messages and requests.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Connected(Arc<Shared>),
+    Lost(Arc<Shared>, End),
+}
+
+/// The state of a hub, behind its lock.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(super) role: Role,
+    pub(super) options: Options,
+    pub(super) links: Slab<Link>,
+    generation: u32,
+    /// The connections by the peer's index, for each port.
+    pub(super) peers: Vec<FxHashMap<FiAddr, usize>>,
+    /// Peers without a connection, whose addresses are removed later.
+    lingering: VecDeque<(Instant, usize, FiAddr)>,
+    /// Connections with messages or requests for a listener.
+    listed: VecDeque<usize>,
+    pub(super) changes: VecDeque<Change>,
+    pub(super) change_wakers: Vec<Waker>,
+    /// The attempts of a client to connect.
+    pub(super) attempts: Attempts,
+    /// Tasks to wake when the lock is released.
+    pub(super) woken: Vec<Waker>,
+    /// The next time at which [`Self::sweep`] has something to do.
+    pub(super) next_sweep: Option<Instant>,
+    /// The error of a port, which ends everything.
+    pub(super) failure: Option<Error>,
+}
+
+impl State {
+    pub(super) fn new(role: Role, options: Options, ports: usize, attempts: Attempts) -> Self {
+        Self {
+            role,
+            options,
+            links: Slab::new(),
+            generation: 0,
+            peers: vec![FxHashMap::default(); ports],
+            lingering: VecDeque::new(),
+            listed: VecDeque::new(),
+            changes: VecDeque::new(),
+            change_wakers: Vec::new(),
+            attempts,
+            woken: Vec::new(),
+            next_sweep: None,
+            failure: None,
+        }
+    }
+
+    /// A list for [`Self::poll`].
+    pub(super) fn completions() -> Completions {
+        Completions::with_capacity(BATCH)
+    }
+
+    /// Drives the ports once. Returns whether there was anything to do.
+    pub(super) fn poll(&mut self, ports: &[Port], done: &mut Completions) -> bool {
+        let mut is_active = false;
+        for (index, port) in ports.iter().enumerate() {
+            if let Err(error) = port.poll(done) {
+                self.fail(ports, &error);
+                return true;
+            }
+            for completion in done.drain() {
+                is_active = true;
+                self.complete(ports, index, completion);
+            }
+        }
+        is_active
+    }
+
+    /// Ends everything with the error of a port.
+    pub(super) fn fail(&mut self, ports: &[Port], error: &Error) {
+        let indices: Vec<_> = self.links.iter().map(|(index, _)| index).collect();
+        for index in indices {
+            self.end(ports, index, &End::Lost(error.to_string()));
+        }
+        self.failure = Some(error.clone());
+        self.woken.append(&mut self.change_wakers);
+        self.woken.extend(self.attempts.waker.take());
+    }
+
+    /// Does what is to be done at this time: requests time out, posts are tried again, addresses of
+    /// ended connections are removed.
+    pub(super) fn sweep(&mut self, ports: &[Port], now: Instant) {
+        if self.next_sweep.is_none_or(|at| now < at) {
+            return;
+        }
+        self.next_sweep = None;
+        while let Some(&(at, port, peer)) = self.lingering.front() {
+            if now < at {
+                self.sweep_at(at);
+                break;
+            }
+            self.lingering.pop_front();
+            if !self.peers[port].contains_key(&peer) {
+                ports[port].remove(peer);
+            }
+        }
+        let indices: Vec<_> = self.links.iter().map(|(index, _)| index).collect();
+        for index in indices {
+            self.expire_calls(index, now);
+            self.pump(ports, index);
+        }
+        self.attempt(ports, now);
+    }
+
+    fn expire_calls(&mut self, index: usize, now: Instant) {
+        let Some(link) = self.links.get_mut(index) else {
+            return;
+        };
+        let mut next = None;
+        for (&id, call) in &mut link.calls {
+            match call.deadline {
+                Some(at) if call.outcome.is_none() && at <= now => {
+                    call.outcome = Some(Err(Error::Timeout(call.timeout)));
+                    self.woken.extend(call.waker.take());
+                    link.machine.cancel(id);
+                }
+                Some(at) if call.outcome.is_none() => {
+                    next = Some(next.map_or(at, |next: Instant| next.min(at)));
+                }
+                _ => {}
+            }
+        }
+        if let Some(at) = next {
+            self.sweep_at(at);
+        }
+    }
+
+    /// Has [`Self::sweep`] called at this time.
+    pub(super) fn sweep_at(&mut self, at: Instant) {
+        self.next_sweep = Some(self.next_sweep.map_or(at, |next| next.min(at)));
+    }
+
+    /// Makes a connection.
+    pub(super) fn connect(
+        &mut self,
+        ports: &[Port],
+        (port, peer): (usize, FiAddr),
+        (address, nonce): (String, u64),
+        remote: Limits,
+    ) -> Result<usize, Error> {
+        self.generation = self.generation.wrapping_add(1);
+        let vacant = self.links.vacant_entry();
+        let index = vacant.key();
+        let key = Key {
+            index: u32::try_from(index).unwrap_or(u32::MAX),
+            generation: self.generation,
+        };
+        let shared = Arc::new(Shared {
+            key,
+            port,
+            address,
+            end: OnceLock::new(),
+        });
+        let machine = Machine::new(self.role, self.options.limits, remote);
+        let mut link = Link::new(shared, peer, nonce, machine);
+        link.watch(&ports[port])?;
+        vacant.insert(link);
+        self.peers[port].insert(peer, index);
+        Ok(index)
+    }
+
+    /// The connection with this key, if it has not ended.
+    pub(super) fn link(&mut self, key: Key) -> Option<&mut Link> {
+        let link = self.links.get_mut(key.index as usize)?;
+        (link.shared.key == key).then_some(link)
+    }
+
+    /// Posts and reports what a connection's machine has for its application and its peer.
+    pub(super) fn pump(&mut self, ports: &[Port], index: usize) {
+        let Some(link) = self.links.get_mut(index) else {
+            return;
+        };
+        if !link.is_open() {
+            return;
+        }
+        if let Err(end) = link.pump(&ports[link.shared.port], &mut self.woken) {
+            return self.end(ports, index, &end);
+        }
+        let is_blocked = link.is_blocked();
+        self.list(index);
+        if is_blocked {
+            self.sweep_at(Instant::now() + RETRY);
+        }
+    }
+
+    /// Lists a connection that has something for the listener.
+    fn list(&mut self, index: usize) {
+        let Some(link) = self.links.get_mut(index) else {
+            return;
+        };
+        if self.role == Role::Server && !link.is_listed && link.machine.can_take() {
+            link.is_listed = true;
+            self.listed.push_back(index);
+            self.woken.append(&mut self.change_wakers);
+        }
+    }
+
+    /// Takes the next connection from the list: its index.
+    pub(super) fn next_listed(&mut self) -> Option<usize> {
+        let index = self.listed.pop_front()?;
+        self.links.get_mut(index)?.is_listed = false;
+        Some(index)
+    }
+
+    /// Lists a connection again, or reports its end after its last message was taken.
+    pub(super) fn after_take(&mut self, ports: &[Port], index: usize) {
+        self.pump(ports, index);
+        self.list(index);
+        self.report_end(index);
+    }
+
+    /// Ends a connection.
+    pub(super) fn end(&mut self, ports: &[Port], index: usize, end: &End) {
+        let Some(link) = self.links.get_mut(index) else {
+            return;
+        };
+        let (port, peer) = (link.shared.port, link.peer);
+        if !link.is_open() {
+            return;
+        }
+        link.end(end, &ports[port], &mut self.woken);
+        if self.peers[port].get(&peer) == Some(&index) {
+            self.peers[port].remove(&peer);
+        }
+        self.linger(port, peer);
+        self.list(index);
+        self.report_end(index);
+    }
+
+    /// Removes the address of a peer later.
+    pub(super) fn linger(&mut self, port: usize, peer: FiAddr) {
+        let at = Instant::now() + LINGER;
+        self.lingering.push_back((at, port, peer));
+        self.sweep_at(at);
+    }
+
+    /// Reports the end of a server's connection when all of its messages were taken, and frees it.
+    fn report_end(&mut self, index: usize) {
+        let Some(link) = self.links.get(index) else {
+            return;
+        };
+        if self.role == Role::Client || link.machine.can_take() || link.is_listed {
+            return;
+        }
+        let Some(end) = link.shared.end.get().cloned() else {
+            return;
+        };
+        let link = self.links.remove(index);
+        self.changes.push_back(Change::Lost(link.shared, end));
+        self.woken.append(&mut self.change_wakers);
+    }
+}

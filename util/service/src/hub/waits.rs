@@ -1,0 +1,219 @@
+//! Waits for a hub: threads that block, tasks that an executor drives, and the driver of futures.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{self, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use super::Hub;
+use super::waiting::{Leader, Runner};
+use crate::Error;
+
+/// How often a polling thread looks at the time: once for this number of polls.
+const SWEEP_TURNS: u32 = 64;
+
+impl Hub {
+    /// Drives the hub until `ready` returns something, or until the deadline: `None`.
+    ///
+    /// # Errors
+    /// [`Error::Transport`] when the thread cannot wait.
+    pub(crate) fn wait<T>(
+        &self,
+        deadline: Option<Instant>,
+        mut ready: impl FnMut() -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        loop {
+            let version = self.waiting.version();
+            if let Some(result) = ready() {
+                return Ok(Some(result));
+            }
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(None);
+            }
+            if self.waiting.lead_or_follow(version, left) {
+                let _leader = Leader(&self.waiting);
+                return self.lead(deadline, ready);
+            }
+            // A leader that is stopped, or a driver that does not run, delays no other thread.
+            self.poll();
+            self.sweep();
+        }
+    }
+
+    /// Polls and blocks until `ready` returns something.
+    fn lead<T>(
+        &self,
+        deadline: Option<Instant>,
+        mut ready: impl FnMut() -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let (mut spin_until, mut turns) = (None, 0_u32);
+        loop {
+            let is_active = self.poll();
+            if let Some(result) = ready() {
+                return Ok(Some(result));
+            }
+            if is_active {
+                spin_until = None;
+                continue;
+            }
+            let now = Instant::now();
+            if deadline.is_some_and(|at| at <= now) {
+                return Ok(None);
+            }
+            if now < *spin_until.get_or_insert(now + self.spin) {
+                turns += 1;
+                if turns % SWEEP_TURNS == 0 {
+                    self.sweep();
+                }
+                std::hint::spin_loop();
+                continue;
+            }
+            if self.settle()? {
+                let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+                self.parker.block(left)?;
+                self.parker.drain();
+                self.timer_expired();
+                spin_until = None;
+            }
+        }
+    }
+
+    /// Polls until there is nothing to do. Returns whether a thread may then block on the
+    /// descriptor.
+    ///
+    /// # Errors
+    /// [`Error::Transport`] when nothing can be waited for.
+    pub(crate) fn settle(&self) -> Result<bool, Error> {
+        self.sweep();
+        if self.poll() {
+            return Ok(false);
+        }
+        for port in &self.ports {
+            if !port.try_wait()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The descriptor that is readable when [`Self::settle`] has something to do.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.parker.fd()
+    }
+
+    /// Takes the events of the timer and of signals, then does what is to be done.
+    ///
+    /// # Errors
+    /// As [`Self::settle`].
+    pub(crate) fn drive(&self) -> Result<bool, Error> {
+        self.parker.drain();
+        self.timer_expired();
+        self.settle()
+    }
+
+    /// Ends the current wait of the leader or the driver, or the next one.
+    pub(crate) fn signal(&self) {
+        self.parker.signal();
+        self.waiting.notify();
+    }
+
+    /// Adds a driver.
+    pub(crate) fn add_driver(&self) {
+        self.waiting.add_driver();
+        self.signal();
+    }
+
+    /// Removes a driver.
+    pub(crate) fn remove_driver(&self) {
+        self.waiting.remove_driver();
+        self.signal();
+    }
+
+    /// Whether a task or thread drives the futures of this hub. Under tokio, a task is started that
+    /// does.
+    pub(crate) fn is_driven(self: &Arc<Self>) -> bool {
+        #[cfg(feature = "tokio")]
+        self.start_task();
+        self.waiting.is_driven()
+    }
+
+    /// Starts the task that drives the hub, unless it runs, or a thread or driver takes its place.
+    #[cfg(feature = "tokio")]
+    fn start_task(self: &Arc<Self>) {
+        let mut task = self
+            .task
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !self.waiting.is_driven() {
+            *task = super::tokio_driver::start(self);
+        }
+    }
+
+    /// Runs a future to completion on this thread, which blocks while the future is pending.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub(crate) fn run<F: Future>(self: &Arc<Self>, future: F) -> Result<F::Output, Error> {
+        let mut future = std::pin::pin!(future);
+        let thread = Arc::new(ThreadWaker {
+            hub: Arc::clone(self),
+            is_woken: AtomicBool::new(true),
+        });
+        let waker = Waker::from(Arc::clone(&thread));
+        let mut cx = task::Context::from_waker(&waker);
+        let _runner = Runner::new(&self.waiting);
+        let output = self.wait(None, || {
+            if !thread.is_woken.swap(false, Ordering::AcqRel) {
+                return None;
+            }
+            match future.as_mut().poll(&mut cx) {
+                Poll::Ready(output) => Some(output),
+                Poll::Pending => None,
+            }
+        });
+        output?.ok_or(Error::NoDriver)
+    }
+}
+
+/// Wakes a thread in [`Hub::run`].
+struct ThreadWaker {
+    hub: Arc<Hub>,
+    is_woken: AtomicBool,
+}
+
+impl Wake for ThreadWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_woken.swap(true, Ordering::AcqRel) {
+            self.hub.signal();
+        }
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl super::tokio_driver::Drive for Hub {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+
+    fn drive(&self) -> Result<bool, Error> {
+        self.drive()
+    }
+
+    fn is_readable(&self) -> bool {
+        self.parker.is_readable()
+    }
+
+    fn add_driver(&self) {
+        self.add_driver();
+    }
+
+    fn remove_driver(&self) {
+        self.remove_driver();
+    }
+}

@@ -1,0 +1,115 @@
+//! `Options`: limits and times of listeners and connections.
+
+use std::time::Duration;
+
+use selvedge::param::Params;
+
+use crate::wire::Limits;
+
+/// The number of messages that a receiver keeps for its application by default.
+const WINDOW: u16 = 64;
+/// The memory of announced messages that a receiver keeps for its application by default, in bytes.
+const WINDOW_LEN: usize = 8 << 20;
+const MAX_MESSAGE: usize = 64 << 20;
+
+/// Limits and times of a listener or a connection. The defaults suit most programs.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use selvedge_service::Options;
+///
+/// let options = Options::new()
+///     .max_message(1 << 30)
+///     .connect_timeout(Duration::from_secs(1));
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Options {
+    pub(crate) limits: Limits,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) request_timeout: Option<Duration>,
+    pub(crate) spin: Duration,
+    pub(crate) params: Vec<(String, String)>,
+    pub(crate) version: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Options {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self {
+            limits: Limits {
+                messages: WINDOW,
+                blocks: blocks(WINDOW_LEN),
+                message_len: MAX_MESSAGE as u64,
+            },
+            connect_timeout: Duration::from_secs(5),
+            request_timeout: Some(Duration::from_secs(30)),
+            spin: Duration::ZERO,
+            params: Vec::new(),
+            version: crate::wire::VERSION,
+        }
+    }
+
+    /// The length of the longest message that this side receives, in bytes; 64 MiB by default. A
+    /// longer message fails at its sender with [`crate::Error::TooLarge`].
+    pub fn max_message(mut self, len: usize) -> Self {
+        self.limits.message_len = len as u64;
+        self
+    }
+
+    /// How much of one connection this side keeps until the application takes it: a number of
+    /// messages (64 by default, at least 2 and at most 4096), and the memory of messages over 4 KiB
+    /// in bytes (8 MiB by default). The peer's further messages wait at the peer. One message that
+    /// is longer than half of the memory is kept in addition.
+    pub fn window(mut self, messages: usize, len: usize) -> Self {
+        self.limits.messages = u16::try_from(messages.clamp(2, 4096)).unwrap_or(WINDOW);
+        self.limits.blocks = blocks(len);
+        self
+    }
+
+    /// How long [`crate::connect_with`] waits for the server; 5 s by default.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// The deadline of requests for which the caller sets none, from their start; 30 s by default.
+    /// `None` waits until the connection ends.
+    pub fn request_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// How long a waiting thread polls before it parks; zero by default. A thread that polls keeps a
+    /// processor busy.
+    pub fn spin(mut self, time: Duration) -> Self {
+        self.spin = time;
+        self
+    }
+
+    /// Sets a parameter of the provider, such as `FI_SHM_PEER_TIMEOUT`, in place of the environment's.
+    pub fn param(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.params.push((name.into(), value.into()));
+        self
+    }
+
+    /// The parameters of the providers: those of the environment, and those set here.
+    pub(crate) fn provider_params(&self) -> Params {
+        let params = self.params.iter();
+        params.fold(Params::from_env(), |params, (name, value)| {
+            params.set(name, value)
+        })
+    }
+}
+
+fn blocks(len: usize) -> u32 {
+    u32::try_from(len.div_ceil(4096)).unwrap_or(u32::MAX)
+}

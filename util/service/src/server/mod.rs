@@ -1,0 +1,127 @@
+//! `Listener`: a server's side, with the events of all of its clients.
+
+mod peer;
+mod request;
+mod serve;
+
+pub use self::peer::Peer;
+pub use self::request::Request;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::task::Waker;
+
+use crate::hub::{Change, Hub, Report};
+use crate::step::{Step, operation};
+use crate::{Driver, End, Error, Message, Options};
+
+/// A server: it listens at addresses and reports what its clients do. Threads and tasks may share
+/// it. Dropping it closes all connections.
+#[derive(Debug)]
+pub struct Listener {
+    hub: Arc<Hub>,
+    /// The number of messages that [`Self::serve`] has dropped.
+    dropped: AtomicU64,
+}
+
+/// Something that a client has done. Events of one client come in their order.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A client has connected.
+    Connected(Peer),
+    /// A client has sent a message without a request.
+    Message(Peer, Message),
+    /// A client has sent a request.
+    Request(Request),
+    /// A client's connection has ended. It is the last event of the client.
+    Lost(Peer, End),
+}
+
+impl Listener {
+    /// Listens at an address, or at several that are separated by commas, with the default options.
+    ///
+    /// # Errors
+    /// [`Error::Address`] for an address that is taken or unusable.
+    pub fn bind(addresses: &str) -> Result<Self, Error> {
+        Self::bind_with(addresses, &Options::new())
+    }
+
+    /// As [`Self::bind`], with options.
+    ///
+    /// # Errors
+    /// As [`Self::bind`].
+    pub fn bind_with(addresses: &str, options: &Options) -> Result<Self, Error> {
+        let hub = Hub::listen(addresses, options)?;
+        let dropped = AtomicU64::new(0);
+        Ok(Self { hub, dropped })
+    }
+
+    /// The addresses, with the ports that the system has chosen for `tcp://HOST:0`.
+    ///
+    /// # Errors
+    /// [`Error::Transport`] when an endpoint has no address.
+    pub fn addresses(&self) -> Result<Vec<String>, Error> {
+        self.hub.addresses()
+    }
+
+    /// The next event. A future that is dropped before its completion has taken no event.
+    ///
+    /// # Errors
+    /// The future fails with [`Error::Transport`] when a transport has failed.
+    pub fn event(&self) -> NextEvent<'_> {
+        NextEvent(self)
+    }
+
+    /// Runs a future to completion on this thread, which parks while the future is pending. The
+    /// future may use this listener, and no other one.
+    ///
+    /// # Errors
+    /// [`Error::Transport`] when the thread cannot wait.
+    pub fn run<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+        self.hub.run(future)
+    }
+
+    /// Makes this listener's futures work under any executor: see [`Driver`].
+    pub fn driver(&self) -> Driver {
+        Driver::new(Arc::clone(&self.hub))
+    }
+
+    fn event_of(&self, report: Report) -> Event {
+        let peer = |shared| Peer::new(Arc::clone(&self.hub), shared);
+        match report {
+            Report::Change(Change::Connected(shared)) => Event::Connected(peer(shared)),
+            Report::Change(Change::Lost(shared, end)) => Event::Lost(peer(shared), end),
+            Report::Message(shared, message) => Event::Message(peer(shared), message),
+            Report::Request(shared, incoming, cancellation) => {
+                Event::Request(Request::new(peer(shared), incoming, cancellation))
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.hub.close();
+    }
+}
+
+/// The future of [`Listener::event`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited or waited for"]
+pub struct NextEvent<'a>(&'a Listener);
+
+impl Step for NextEvent<'_> {
+    type Output = Event;
+
+    fn hub(&self) -> &Arc<Hub> {
+        &self.0.hub
+    }
+
+    fn step(&mut self, waker: Option<&Waker>) -> Option<Result<Event, Error>> {
+        let report = self.0.hub.next_report(waker)?;
+        Some(report.map(|report| self.0.event_of(report)))
+    }
+}
+
+operation!(NextEvent<'a>, Event);

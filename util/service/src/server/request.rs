@@ -1,0 +1,118 @@
+//! `Request`: a request of a client, to which a server responds.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::peer::Peer;
+use crate::hub::Cancellation;
+use crate::machine::Incoming;
+use crate::{Error, Message};
+
+/// A request of a client. It dereferences to the bytes of its message.
+///
+/// A request that is dropped without a response fails at the client.
+#[derive(Debug)]
+pub struct Request {
+    peer: Peer,
+    incoming: Incoming<Message>,
+    pub(super) cancellation: Arc<Cancellation>,
+    deadline: Option<Instant>,
+    /// Whether a response was sent.
+    is_finished: AtomicBool,
+}
+
+impl Request {
+    pub(super) fn new(
+        peer: Peer,
+        incoming: Incoming<Message>,
+        cancellation: Arc<Cancellation>,
+    ) -> Self {
+        let time = Some(incoming.time).filter(|&time| time > 0);
+        let time = time.map(Duration::from_micros);
+        Self {
+            peer,
+            deadline: time.and_then(|time| Instant::now().checked_add(time)),
+            incoming,
+            cancellation,
+            is_finished: AtomicBool::new(false),
+        }
+    }
+
+    /// The client.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// The time until which the client waits, counted from when this process took the request;
+    /// `None` for a client that waits without a limit.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Whether the client has dropped the request or is lost. A response is then not sent.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancellation.is_set(None)
+    }
+
+    /// Sends a copy of `bytes` as the response. The call does not wait. Only the first response to a
+    /// request is sent.
+    pub fn respond(&self, bytes: &[u8]) {
+        match self.message(bytes) {
+            Ok(message) => self.finish(Ok(message)),
+            Err(error) => self.fail(&error.to_string()),
+        }
+    }
+
+    /// Sends a message of [`Peer::message`] as the response.
+    pub fn respond_message(&self, message: Message) {
+        match self.check_length(message.len()) {
+            Ok(()) => self.finish(Ok(message)),
+            Err(error) => self.fail(&error.to_string()),
+        }
+    }
+
+    /// Has the request fail at the client, with [`Error::Failed`] and this text.
+    pub fn fail(&self, text: &str) {
+        if let Ok(message) = self.message(text.as_bytes()) {
+            self.finish(Err(message));
+        }
+    }
+
+    fn message(&self, bytes: &[u8]) -> Result<Message, Error> {
+        self.check_length(bytes.len())?;
+        self.peer.hub.message_from(self.peer.shared.port, bytes)
+    }
+
+    fn check_length(&self, len: usize) -> Result<(), Error> {
+        match self.peer.hub.remote_limit(&self.peer.shared) {
+            Some(limit) if len as u64 > limit => Err(Error::TooLarge { len, limit }),
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(&self, outcome: Result<Message, Message>) {
+        if self.is_finished.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let Peer { hub, shared } = &self.peer;
+        hub.respond(shared, self.incoming.id, outcome);
+    }
+}
+
+impl Deref for Request {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.incoming.payload
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if !self.is_finished.load(Ordering::Relaxed) {
+            self.fail("the server has dropped the request");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! `Step`: an operation that is tried until it has a result, by a blocked thread or as a future.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::Error;
+use crate::hub::Hub;
+
+/// An operation on a hub.
+pub(crate) trait Step {
+    type Output;
+
+    /// The hub.
+    fn hub(&self) -> &Arc<Hub>;
+
+    /// Tries to complete. If there is no result yet, `waker` is woken when there may be one.
+    fn step(&mut self, waker: Option<&Waker>) -> Option<Result<Self::Output, Error>>;
+
+    /// The operation as a future.
+    fn poll_step(&mut self, cx: &Context<'_>) -> Poll<Result<Self::Output, Error>> {
+        match self.step(Some(cx.waker())) {
+            Some(result) => Poll::Ready(result),
+            None if self.hub().is_driven() => Poll::Pending,
+            None => Poll::Ready(Err(Error::NoDriver)),
+        }
+    }
+
+    /// The operation as a blocking call.
+    fn wait_step(&mut self, timeout: Option<Duration>) -> Result<Self::Output, Error> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let hub = Arc::clone(self.hub());
+        match hub.wait(deadline, || self.step(None))? {
+            Some(result) => result,
+            None => Err(Error::Timeout(timeout.unwrap_or_default())),
+        }
+    }
+}
+
+/// Implements `Future` and the blocking calls of an operation.
+macro_rules! operation {
+    ($name:ident $(<$lifetime:lifetime>)?, $output:ty) => {
+        impl $(<$lifetime>)? $name $(<$lifetime>)? {
+            /// Blocks the thread until there is a result.
+            ///
+            /// # Errors
+            /// As the future.
+            pub fn wait(mut self) -> Result<$output, crate::Error> {
+                $crate::step::Step::wait_step(&mut self, None)
+            }
+
+            /// Blocks the thread until there is a result or the time is over.
+            ///
+            /// # Errors
+            /// As the future; [`crate::Error::Timeout`] when the time is over.
+            pub fn wait_timeout(mut self, timeout: std::time::Duration) -> Result<$output, crate::Error> {
+                $crate::step::Step::wait_step(&mut self, Some(timeout))
+            }
+        }
+
+        impl $(<$lifetime>)? std::future::Future for $name $(<$lifetime>)? {
+            type Output = Result<$output, crate::Error>;
+
+            fn poll(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<Self::Output> {
+                $crate::step::Step::poll_step(self.get_mut(), cx)
+            }
+        }
+    };
+}
+
+pub(crate) use operation;
