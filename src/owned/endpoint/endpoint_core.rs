@@ -199,6 +199,9 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         buf: Buf,
         owner: O,
     ) -> Result<Key, TryPostError> {
+        if let Post::Gather { .. } = post {
+            return self.post_gathered(post, buf, owner);
+        }
         let content = post.content(operands.operand, &buf);
         let (content, memory) = match (content, self.memory(post, &buf)) {
             (Ok(content), Ok(memory)) => (content, memory),
@@ -227,6 +230,42 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         }
     }
 
+    /// Posts a send of the message that is gathered from the buffers in `buf`.
+    #[inline(never)]
+    fn post_gathered(&self, post: Post, buf: Buf, owner: O) -> Result<Key, TryPostError> {
+        let segments = buf.segments();
+        let content = match post.content(&[], &buf) {
+            Ok(content) if !self.is_registered_only || segments.iter().all(Buf::is_registered) => {
+                content
+            }
+            Ok(_) => {
+                return Err(TryPostError {
+                    errno: Errno::Inval,
+                    buf,
+                });
+            }
+            Err(errno) => return Err(TryPostError { errno, buf }),
+        };
+        let iov: Vec<_> = segments.iter().map(Buf::send_iov).collect();
+        let desc: Vec<_> = segments.iter().map(Buf::desc).collect();
+        let memory = Memory::gathered(&buf, &iov, &desc);
+        let Some(slot) = self.slots.reserve() else {
+            let errno = Errno::Again;
+            return Err(TryPostError { errno, buf });
+        };
+        let key = slot.put(Operation {
+            owner,
+            buf,
+            content,
+        });
+        // SAFETY: as in `post`: `memory` belongs to the buffers that the buffer in the slot holds.
+        let submit = unsafe { Submit::new(&*self.ep) };
+        match post.submit(Operands::NONE, &memory, key.into(), self.tx_flags, submit) {
+            Ok(()) => Ok(key),
+            Err(errno) => Err(self.withdraw(key, errno)),
+        }
+    }
+
     /// The memory of a buffer, for a post. The memory of another domain's pool is registered with
     /// that domain, and this domain's endpoint rejects its descriptor; or it is not registered at
     /// all.
@@ -234,7 +273,7 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
     /// # Errors
     /// [`Errno::Inval`] for unregistered memory where the domain requires registration.
     #[inline]
-    fn memory(&self, post: Post, buf: &Buf) -> Result<Memory> {
+    fn memory(&self, post: Post, buf: &Buf) -> Result<Memory<'static>> {
         if self.is_registered_only && !buf.is_registered() {
             Err(Errno::Inval)
         } else if let Post::Lend { .. } = post {

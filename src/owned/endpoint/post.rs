@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "passes on the promise that the slots keep")]
 
 use std::ffi::c_void;
+use std::slice;
 
 use super::remote::RemoteAddr;
 use crate::atomic::{self, Family, Ioc, IocMut, Target};
@@ -18,6 +19,12 @@ use crate::{
 pub(super) enum Post {
     /// A send of the message in the buffer, tagged with `tag`.
     Send {
+        dest: FiAddr,
+        tag: Option<u64>,
+        data: Option<u64>,
+    },
+    /// A send of the message that is gathered from the buffers that the buffer holds.
+    Gather {
         dest: FiAddr,
         tag: Option<u64>,
         data: Option<u64>,
@@ -86,13 +93,15 @@ impl Content {
 }
 
 /// The memory of a buffer that is about to be moved into its slot.
-pub(super) struct Memory {
+pub(super) struct Memory<'a> {
     message: Iov,
     recv_iov: IovMut,
     desc: Desc,
+    /// The segments of a gathered message, and their descriptors.
+    gathered: Option<(&'a [Iov], &'a [Desc])>,
 }
 
-impl Memory {
+impl<'a> Memory<'a> {
     /// The memory of a lending send.
     pub(super) fn of_lent(buf: &Buf) -> Self {
         Self {
@@ -106,7 +115,23 @@ impl Memory {
             message: buf.send_iov(),
             recv_iov: buf.receive_iov(),
             desc: buf.desc(),
+            gathered: None,
         }
+    }
+
+    /// The segments of a message that is gathered from the buffers in `holder`.
+    pub(super) fn gathered(holder: &Buf, iov: &'a [Iov], desc: &'a [Desc]) -> Self {
+        Self {
+            gathered: Some((iov, desc)),
+            ..Self::of(holder)
+        }
+    }
+
+    /// The segments of a send, and their descriptors.
+    #[inline(always)]
+    fn segments(&self) -> (&[Iov], &[Desc]) {
+        self.gathered
+            .unwrap_or((slice::from_ref(&self.message), slice::from_ref(&self.desc)))
     }
 }
 
@@ -140,6 +165,12 @@ impl Post {
         }
     }
 
+    /// A send of a gathered message, tagged with `tag`.
+    pub(super) const fn gather(dest: FiAddr, tag: Option<u64>) -> Self {
+        let data = None;
+        Self::Gather { dest, tag, data }
+    }
+
     /// A tagged receive with these flags.
     pub(super) const fn trecv(src: FiAddr, tag: TagMatch, flags: OpFlags) -> Self {
         let tag = Some(tag);
@@ -155,7 +186,9 @@ impl Post {
     /// The peer that the operation is posted to; `None` for a receive.
     pub(super) const fn dest(self) -> Option<FiAddr> {
         match self {
-            Self::Send { dest, .. } | Self::Lend { dest, .. } => Some(dest),
+            Self::Send { dest, .. } | Self::Gather { dest, .. } | Self::Lend { dest, .. } => {
+                Some(dest)
+            }
             Self::Write { to: remote, .. } | Self::Read { from: remote } => Some(remote.peer),
             Self::Atomic { target, .. } => Some(target.dest),
             Self::Recv { .. } => None,
@@ -176,7 +209,11 @@ impl Post {
     pub(super) fn content(self, operand: &[u8], buf: &Buf) -> Result<Content> {
         let is_fetched = match self {
             Self::Recv { flags, .. } => return Ok(received(flags, buf)),
-            Self::Send { .. } | Self::Lend { .. } | Self::Write { .. } | Self::Read { .. } => false,
+            Self::Send { .. }
+            | Self::Gather { .. }
+            | Self::Lend { .. }
+            | Self::Write { .. }
+            | Self::Read { .. } => false,
             Self::Atomic { family, target } => match (family, target.op) {
                 (Family::Base, _) | (Family::Fetch, atomic::Op::AtomicRead) => false,
                 (Family::Fetch | Family::Compare, _) => true,
@@ -200,18 +237,14 @@ impl Post {
     pub(super) fn submit(
         self,
         operands: Operands<'_>,
-        memory: &Memory,
+        memory: &Memory<'_>,
         context: Context,
         tx_flags: OpFlags,
         submit: Submit<'_>,
     ) -> Result {
-        let (iov, recv_iov, desc) = (
-            &[memory.message][..],
-            &[memory.recv_iov][..],
-            &[memory.desc][..],
-        );
+        let ((iov, desc), recv_iov) = (memory.segments(), &[memory.recv_iov][..]);
         match self {
-            Self::Send { dest, tag, data } => {
+            Self::Send { dest, tag, data } | Self::Gather { dest, tag, data } => {
                 let (flags, data) = with_data(tx_flags, data);
                 match tag {
                     None => {
