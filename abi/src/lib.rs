@@ -40,6 +40,7 @@ pub use headers::msg::{
 pub use headers::objects::{
     FidDomain, FidFabric, FidMr, MrAttr, MrModify, OpsDomain, OpsFabric, OpsMr,
 };
+pub use headers::provider::{GetInfo, OpenFabric, Provider};
 pub use headers::queues::{
     CntrAttr, CqAttr, CqErrEntry, EqAttr, EqCmEntry, EqEntry, EqErrEntry, FidCntr, FidCq, FidEq,
     FidPoll, FidWait, OpsCntr, OpsCq, OpsEq, OpsPoll, OpsWait, Param, PollAttr, WaitAttr,

@@ -1,7 +1,6 @@
 //! Tasks of the workspace, for example `cargo xtask install --prefix DIR`.
 
 mod asan;
-mod c_library;
 mod environment;
 mod fuzz;
 mod install;
@@ -18,7 +17,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use lexopt::prelude::{Long, Short, Value, ValueExt};
 
-use install::Install;
+use install::{BMI, CHEETAH, Destination, Install};
 
 fn main() -> ExitCode {
     match run() {
@@ -36,7 +35,7 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<String> {
     let mut parser = lexopt::Parser::from_env();
     let mut arguments = Vec::new();
-    let (mut task, mut prefix, mut built, mut headers) = (None, None, None, None);
+    let (mut task, mut prefix, mut lib, mut built) = (None, None, None, None);
     let (mut is_short, mut is_check, mut is_dry_run) = (false, false, false);
     let mut plants = plant::Selection::default();
     while let Some(argument) = parser.next()? {
@@ -44,7 +43,7 @@ fn run() -> anyhow::Result<String> {
             Short('h') | Long("help") => return Ok(USAGE.to_owned()),
             Long("prefix") => prefix = Some(PathBuf::from(parser.value()?)),
             Long("built") => built = Some(PathBuf::from(parser.value()?)),
-            Long("headers") => headers = Some(PathBuf::from(parser.value()?)),
+            Long("libdir") => lib = Some(PathBuf::from(parser.value()?)),
             Long("only") => plants.only = Some(parser.value()?.string()?),
             Long("from") => plants.from = Some(parser.value()?.parse()?),
             Long("sample") => plants.sample = Some(parser.value()?.parse()?),
@@ -64,16 +63,18 @@ fn run() -> anyhow::Result<String> {
     let Some(task) = task else {
         bail!("no task given\n\n{USAGE}");
     };
-    let prefix = || prefix.with_context(|| format!("{task} requires --prefix DIR"));
+    let destination = || -> anyhow::Result<Destination> {
+        let prefix = prefix.with_context(|| format!("{task} requires --prefix DIR"))?;
+        Destination::new(&prefix, lib.as_deref(), std::env::var_os("DESTDIR"))
+    };
     match &*task {
         "install" => Install {
-            prefix: prefix()?,
+            destination: destination()?,
             built,
-            headers: headers.unwrap_or_else(|| PathBuf::from("/usr/include")),
         }
         .run(),
-        "install-bmi" => c_library::BMI.install(&prefix()?, built),
-        "install-cheetah" => c_library::CHEETAH.install(&prefix()?, built),
+        "install-bmi" => BMI.install(&destination()?, built),
+        "install-cheetah" => CHEETAH.install(&destination()?, built),
         "asan" => asan::asan(),
         "fuzz" => fuzz::fuzz(),
         "miri" => nightly::miri(is_short),
@@ -90,9 +91,9 @@ fn run() -> anyhow::Result<String> {
 }
 
 const USAGE: &str = "\
-Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
-       cargo xtask install-bmi --prefix DIR [--built DIR]
-       cargo xtask install-cheetah --prefix DIR [--built DIR]
+Usage: cargo xtask install --prefix DIR [--libdir DIR] [--built DIR]
+       cargo xtask install-bmi --prefix DIR [--libdir DIR] [--built DIR]
+       cargo xtask install-cheetah --prefix DIR [--libdir DIR] [--built DIR]
        cargo xtask test [--long] [ARGUMENTS]
        cargo xtask plant [--only WORDS] [--from N] [--sample N] [--times N]
        cargo xtask plant --check
@@ -107,12 +108,12 @@ Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
 Tasks:
 
 install, install-bmi, install-cheetah
-    Install libfabric.so.1 with its links, libfabric.pc, the tools and their page; or
-    libbmi.so; or libcheetah.so with cheetahrun. The latter two include headers, a
-    pkg-config file and a page.
+    Install libfabric.so.1 with its links and the tools; or libbmi.so; or libcheetah.so with
+    cheetahrun; each with its headers, a pkg-config file and a page. If the environment has
+    DESTDIR, all files are written below that folder, as packages are made.
 
       --prefix DIR   install to DIR/lib, DIR/bin, DIR/include, DIR/share
-      --headers DIR  path of libfabric's headers, for libfabric.pc [/usr/include]
+      --libdir DIR   install libraries to this folder, relative to the prefix [lib]
       --built DIR    install from this build directory instead of building
 
 test

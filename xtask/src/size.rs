@@ -28,7 +28,7 @@ const PARTS: &[Part] = &[
         name: "fabtests",
         dirs: &["fabtests"],
         budget: Some(25_000),
-        ceiling: 33_000,
+        ceiling: 33_060,
         reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are not \
                  front ends of the suite; the benchmarks (7,500) share no code with the test kit, \
                  which would delay their first build.",
@@ -81,16 +81,21 @@ const PARTS: &[Part] = &[
     },
     Part {
         name: "C interface, abi",
-        dirs: &["util/capi/fabric", "abi"],
+        dirs: &[
+            "util/capi/fabric",
+            "util/capi/libfabric",
+            "util/capi/provider",
+            "abi",
+        ],
         budget: Some(7_500),
-        ceiling: 7_300,
+        ceiling: 7_460,
         reason: "",
     },
     Part {
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 26_970,
+        ceiling: 27_060,
         reason: "",
     },
 ];
@@ -100,7 +105,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 120_730,
+    ceiling: 121_100,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };

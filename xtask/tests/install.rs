@@ -20,7 +20,7 @@ fn run(task: &[&str], built: &Path, prefix: &Path) -> Output {
 }
 
 fn install(built: &Path, prefix: &Path) -> Output {
-    run(&["install", "--headers", "/no/such/headers"], built, prefix)
+    run(&["install"], built, prefix)
 }
 
 #[test]
@@ -30,6 +30,7 @@ fn library_links_tools_and_description_are_installed_and_replaced() {
         for name in [
             "libfabric.so",
             "libselvedge_heap_c.so",
+            "libselvedge_fi.so",
             "fi_info",
             "fi_strerror",
             "fi_top",
@@ -38,18 +39,18 @@ fn library_links_tools_and_description_are_installed_and_replaced() {
             fs::write(built.join(name), format!("{round} {name}")).unwrap();
         }
         let output = install(&built, &prefix);
-        let said = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{said}");
-        assert!(
-            said.contains("rdma/fabric.h not found in /no/such/headers"),
-            "{said}"
-        );
+        assert!(output.status.success(), "{output:?}");
         for link in ["lib/libfabric.so.1", "lib/libfabric.so"] {
             let library = fs::read_to_string(prefix.join(link)).unwrap();
             assert_eq!(library, format!("{round} libfabric.so"));
         }
         let heap = fs::read_to_string(prefix.join("lib/libselvedge_heap.so")).unwrap();
         assert_eq!(heap, format!("{round} libselvedge_heap_c.so"));
+        for name in ["shm", "tcp"] {
+            let file = prefix.join(format!("lib/libfabric/libselvedge_{name}-fi.so"));
+            let provider = fs::read_to_string(file).unwrap();
+            assert_eq!(provider, format!("{round} libselvedge_fi.so"));
+        }
         let tool = fs::read_to_string(prefix.join("bin/fi_info")).unwrap();
         assert_eq!(tool, format!("{round} fi_info"));
         let top = fs::read_to_string(prefix.join("bin/fi_top")).unwrap();
@@ -57,7 +58,7 @@ fn library_links_tools_and_description_are_installed_and_replaced() {
     }
     let description = fs::read_to_string(prefix.join("lib/pkgconfig/libfabric.pc")).unwrap();
     assert!(
-        description.contains("includedir=/no/such/headers\n"),
+        description.contains("includedir=${prefix}/include\n"),
         "{description}"
     );
     assert!(
@@ -65,6 +66,43 @@ fn library_links_tools_and_description_are_installed_and_replaced() {
         "{description}"
     );
     assert!(prefix.join("share/doc/selvedge/CFACE.md").exists());
+    assert!(prefix.join("include/rdma/providers/fi_prov.h").exists());
+    let headers = fs::read_to_string(prefix.join("include/rdma/fabric.h")).unwrap();
+    let number = |name: &str| {
+        let (_, rest) = headers
+            .split_once(&format!("#define FI_{name}_VERSION "))
+            .unwrap();
+        rest.lines().next().unwrap().to_owned()
+    };
+    let version = ["MAJOR", "MINOR", "REVISION"].map(number).join(".");
+    let line = format!("Version: {version}\n");
+    assert!(
+        description.contains(&line),
+        "{description} is not of {version}"
+    );
+}
+
+#[test]
+fn a_package_is_staged_below_destdir_and_names_the_final_folders() {
+    let (built, staging) = (folder("built-staged"), folder("staging"));
+    fs::write(built.join("libbmi.so"), "library").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    command.args([
+        "install-bmi",
+        "--prefix",
+        "/usr",
+        "--libdir",
+        "lib/x86_64-linux-gnu",
+    ]);
+    command.arg("--built").arg(&built).env("DESTDIR", &staging);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let lib = staging.join("usr/lib/x86_64-linux-gnu");
+    assert!(lib.join("libbmi.so").exists() && staging.join("usr/include/bmi.h").exists());
+    let description = fs::read_to_string(lib.join("pkgconfig/bmi.pc")).unwrap();
+    for line in ["prefix=/usr\n", "libdir=${prefix}/lib/x86_64-linux-gnu\n"] {
+        assert!(description.contains(line), "{description}");
+    }
 }
 
 #[test]

@@ -7,5 +7,6 @@ pub(crate) mod info;
 pub(crate) mod layout;
 pub(crate) mod msg;
 pub(crate) mod objects;
+pub(crate) mod provider;
 pub(crate) mod queues;
 pub(crate) mod trigger;

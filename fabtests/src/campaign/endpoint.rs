@@ -41,6 +41,8 @@ pub(crate) enum Kind {
     TaggedInject,
     /// Tagged, with delivery complete.
     Delivered,
+    /// Tagged, by reference.
+    Lent,
 }
 
 impl Kind {
@@ -90,6 +92,8 @@ impl MemoryKind {
 #[derive(Debug)]
 pub(crate) struct CampaignEndpoint {
     endpoint: TestEndpoint,
+    /// Whether tagged receives accept lent messages.
+    accepts_lent: bool,
     memory: Option<[Memory; 2]>,
 }
 
@@ -134,11 +138,18 @@ impl CampaignEndpoint {
         let cq = domain.cq(&attr)?;
         let av = domain.av(&av::Attr::default())?;
         let ep = domain.endpoint(info, Bindings::new(Arc::clone(&cq), Arc::clone(&av)))?;
-        let api = RawEndpoint::new(ep, cq, Some(av)).allow_torn_receives();
+        let api = RawEndpoint::new(ep, cq, Some(av)).lend_from(&domain);
+        let api = api.allow_torn_receives();
         Ok(Self {
             endpoint: TestEndpoint::new(Box::new(api), domain, info.clone(), 0, None),
+            accepts_lent: false,
             memory: None,
         })
+    }
+
+    /// Lets later tagged receives accept lent messages.
+    pub(crate) fn accept_lent(&mut self) {
+        self.accepts_lent = true;
     }
 
     /// Returns the endpoint's address, for peers.
@@ -185,9 +196,11 @@ impl CampaignEndpoint {
         let mut tx = Tx::msg(dest, bytes.into_vec());
         tx.tag = kind.is_tagged().then(|| stamp.word());
         tx.is_injected = kind.is_injected();
-        if kind == Kind::Delivered {
-            tx.flags = Some(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
-        }
+        tx.flags = match kind {
+            Kind::Delivered => Some(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION),
+            Kind::Lent => Some(OpFlags::DEFAULT | OpFlags::LEND),
+            _ => None,
+        };
         self.endpoint.try_post(tx)
     }
 
@@ -204,7 +217,11 @@ impl CampaignEndpoint {
     /// # Errors
     /// The error of the post.
     pub(crate) fn trecv(&mut self, src: FiAddr, len: usize, tag: TagMatch) -> Result<u64, Errno> {
-        self.endpoint.try_post(Rx::tagged(tag, len).from(src))
+        let mut rx = Rx::tagged(tag, len).from(src);
+        if self.accepts_lent {
+            rx.flags = Some(OpFlags::DEFAULT | OpFlags::LEND);
+        }
+        self.endpoint.try_post(rx)
     }
 
     /// Posts an access to the beginning of a peer's memory and returns its context. A write stores

@@ -31,6 +31,8 @@ impl Provider for Tcp {
 
     fn aliases(&self) -> &'static [Alias] {
         &[
+            // The name of this provider in another libfabric.
+            Alias::SameProtocol("selvedge_tcp"),
             // The name of the reliable-datagram provider in libfabric 1.17.
             Alias::SameProtocol("net"),
             Alias::OtherProtocol("net;ofi_rxm"),

@@ -7,17 +7,19 @@
 #![expect(unsafe_code, reason = "tests of the raw API")]
 
 use std::collections::BTreeMap;
+use std::ptr;
 use std::sync::Arc;
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use selvedge::atomic::{AtomicMsg, Ioc, IocMut, RmaIoc};
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::op::{Compared, Fetched};
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
+use selvedge::shared::SharedBytes;
 use selvedge::trigger::{self, Action, WorkId};
 use selvedge::{
-    Address, AddressVector, CompletionFlags, CompletionQueue, Context, Domain, Endpoint, EpOption,
-    Errno, FiAddr, Iov, IovMut, Op, OpFlags, SharedReceives, msg,
+    Address, AddressVector, Allocation, CompletionFlags, CompletionQueue, Context, Domain,
+    Endpoint, EpOption, Errno, FiAddr, Iov, IovMut, Op, OpFlags, SharedReceives, alloc, msg,
 };
 
 use super::api::{EndpointApi, Notify, RawObjects, Trigger};
@@ -37,6 +39,8 @@ pub struct RawEndpoint {
     /// The id of the deferred work that the last post queued.
     work_id: Option<WorkId>,
     allows_torn_receives: bool,
+    /// The domain that allocates the bytes of lent messages, if messages are lent.
+    lender: Option<Arc<dyn Domain>>,
 }
 
 /// The memory of an outstanding operation.
@@ -44,6 +48,8 @@ pub struct RawEndpoint {
 enum InUse {
     /// Bytes that are sent or written.
     Sent(Vec<Vec<u8>>),
+    /// Special memory whose bytes are lent.
+    Lent(Arc<dyn Allocation>),
     /// The buffer of a receive.
     Received(CanaryBuf),
     /// The buffer of a result, and the operands of an atomic.
@@ -59,6 +65,12 @@ struct CanaryBuf {
     whole: Vec<u8>,
     len: usize,
     kind: RxKind,
+}
+
+/// Overwrites memory whose lent bytes came back: a later reader detects it by wrong data.
+fn poison(memory: &dyn Allocation) {
+    // SAFETY: the memory has as many bytes, and no operation of this process uses it any more.
+    unsafe { ptr::write_bytes(memory.base(), POISON, memory.len()) };
 }
 
 /// Queues deferred work that sets a counter or adds to it.
@@ -85,6 +97,7 @@ impl RawEndpoint {
             trigger: None,
             work_id: None,
             allows_torn_receives: false,
+            lender: None,
         }
     }
 
@@ -93,6 +106,13 @@ impl RawEndpoint {
     #[must_use]
     pub fn allow_torn_receives(mut self) -> Self {
         self.allows_torn_receives = true;
+        self
+    }
+
+    /// Lends the messages of sends with [`OpFlags::LEND`] from memory of `domain`.
+    #[must_use]
+    pub fn lend_from(mut self, domain: &Arc<dyn Domain>) -> Self {
+        self.lender = Some(Arc::clone(domain));
         self
     }
 
@@ -162,6 +182,13 @@ impl RawEndpoint {
                     sent.iter_mut().for_each(|bytes| bytes.fill(POISON));
                     Vec::new()
                 }
+                Some(InUse::Lent(memory)) => {
+                    poison(&*memory);
+                    Vec::new()
+                }
+                Some(InUse::Received(_)) if entry.flags.contains(CompletionFlags::LENT) => {
+                    self.take_lent(entry.buf)?
+                }
                 Some(InUse::Received(buf)) if buf.kind == RxKind::Multi => {
                     let bytes = buf.multi_received(&entry)?;
                     if !is_released {
@@ -202,6 +229,11 @@ impl RawEndpoint {
         if tx.is_injected {
             return self.inject(&op::inject(&tx.bytes, tx.to, tx.tag, tx.data));
         }
+        if let Some(domain) = self.lender.clone()
+            && tx.flags.is_some_and(|flags| flags.contains(OpFlags::LEND))
+        {
+            return self.lend(context, tx, &*domain);
+        }
         let segments = split(std::mem::take(&mut tx.bytes), &tx.segments);
         let iov: Vec<_> = segments.iter().map(|segment| Iov::new(segment)).collect();
         let msg = msg::SendMsg {
@@ -216,6 +248,40 @@ impl RawEndpoint {
         // is closed; a failed post keeps nothing.
         let posted = unsafe { self.issue(&op::send(msg, tx.tag), flags) };
         self.keep_or_restore_bytes(context, posted, segments, &mut tx.bytes)
+    }
+
+    /// Lends a copy of the bytes.
+    fn lend(&mut self, context: u64, tx: &Tx, domain: &dyn Domain) -> Result<(), Errno> {
+        let memory = domain.alloc(tx.bytes.len(), &alloc::Attr::default());
+        let memory = memory.map_err(|error| error.errno())?;
+        // SAFETY: the memory has room for the bytes, and nothing else accesses it yet.
+        unsafe { ptr::copy_nonoverlapping(tx.bytes.as_ptr(), memory.base(), tx.bytes.len()) };
+        let msg = msg::SendMsg {
+            iov: &[Iov::from_raw(memory.base().cast(), tx.bytes.len())],
+            desc: &[],
+            dest: tx.to,
+            context: Context(context),
+            data: tx.data.unwrap_or(NO_DATA),
+        };
+        let flags = op::with_data(tx.flags.unwrap_or(OpFlags::DEFAULT), tx.data);
+        // SAFETY: `in_use` keeps the memory unchanged until the completion, or until the endpoint
+        // is closed; a failed post keeps nothing.
+        unsafe { self.issue(&op::send(msg, tx.tag), flags) }?;
+        self.keep_buffers(context, InUse::Lent(memory));
+        Ok(())
+    }
+
+    /// Copies a lent message, and gives it back.
+    fn take_lent(&self, number: usize) -> anyhow::Result<Vec<u8>> {
+        let lending = self.objects.ep.lending();
+        let lent = lending.context("an endpoint that cannot lend")?;
+        let lent = lent.take_lent(number)?;
+        let mut bytes = vec![0; lent.len()];
+        // SAFETY: lent memory is valid for reads, and nothing is written through the value.
+        let from = unsafe { SharedBytes::new(lent.base().cast_mut(), lent.len()) };
+        from.read_into(&mut bytes);
+        ensure!(lent.is_intact(), "a message that is not lent any more");
+        Ok(bytes)
     }
 
     fn recv(&mut self, context: u64, rx: &Rx) -> Result<(), Errno> {

@@ -39,6 +39,9 @@ pub(super) struct ContestantArgs {
     /// Use the safe layer, in turns with the raw endpoint: msg_pingpong, tagged_pingpong
     #[arg(long, conflicts_with_all = ["pairs", "senders", "posted", "unexpected", "idle_peers", "wait"])]
     owned: bool,
+    /// Lend the messages (safe layer), in turns with sending them: msg_pingpong, tagged_pingpong
+    #[arg(long, conflicts_with_all = ["owned", "heap", "pairs", "senders", "posted", "unexpected", "idle_peers", "wait"])]
+    lent: bool,
     /// Allocate the buffers from the shared heap, in turns with ordinary memory
     #[arg(long, conflicts_with_all = ["owned", "pairs", "senders", "wait"])]
     heap: bool,
@@ -69,7 +72,8 @@ impl ContestantArgs {
         ensure!(
             !has_baseline || self.is_plain(),
             "--against is measured in turns with the plain pair: leave out --threading, --wait, \
-             --pairs, --senders, --posted, --unexpected, --idle-peers, --owned and --heap"
+             --pairs, --senders, --posted, --unexpected, --idle-peers, --owned, --lent and \
+             --heap"
         );
         ensure!(
             self.senders.is_none() || !plan.verify,
@@ -86,8 +90,9 @@ impl ContestantArgs {
             "--senders goes with tagged_bw, not with {bench}"
         );
         ensure!(
-            !self.owned || matches!(bench, Bench::MsgPingpong | Bench::TaggedPingpong),
-            "--owned goes with msg_pingpong and tagged_pingpong, not with {bench}"
+            !(self.owned || self.lent)
+                || matches!(bench, Bench::MsgPingpong | Bench::TaggedPingpong),
+            "--owned and --lent go with msg_pingpong and tagged_pingpong, not with {bench}"
         );
         let tagged = matches!(bench, Bench::TaggedBw | Bench::TaggedPingpong);
         ensure!(
@@ -114,7 +119,8 @@ impl ContestantArgs {
             posted: self.posted as usize,
             unexpected: self.unexpected as usize,
             idle_peers: self.idle_peers as usize,
-            owned: self.owned,
+            owned: self.owned || self.lent,
+            lent: self.lent,
             heap: self.heap,
         }
     }
@@ -212,6 +218,12 @@ impl ContestantArgs {
                 order.config.owned = false;
                 let raw = Contestant::open(name(), launcher.start_pair()?, &order)?;
                 Some(raw.with_config("raw".to_owned()))
+            }
+            None if self.lent => {
+                let mut order = measured_order;
+                order.config.lent = false;
+                let sent = Contestant::open(name(), launcher.start_pair()?, &order)?;
+                Some(sent.with_config("owned".to_owned()))
             }
             None => {
                 let plain = Contestant::open(name(), launcher.start_pair()?, order)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use selvedge::owned::{Buf, Completions, Endpoint, Handle, Pool, TryPostError};
+use selvedge::owned::{self, Buf, Completions, Endpoint, Handle, Pool, TryPostError};
 use selvedge::{Address, AddressVector, Context, Domain, Errno, FiAddr, Info, alloc, av};
 
 use super::Side;
@@ -26,6 +26,8 @@ pub(super) struct OwnedEndpoint {
     idle: Idle,
     /// Whether buffers lie in memory that the domain allocates.
     special: bool,
+    /// Whether messages are lent.
+    lent: bool,
     /// Time from discovery to the open endpoint, in nanoseconds.
     open_ns: u64,
 }
@@ -51,26 +53,19 @@ impl OwnedEndpoint {
             peer: FiAddr::UNSPEC,
             idle,
             special: order.special,
+            lent: order.config.lent,
             open_ns,
         })
     }
 
-    /// Allocates `count` buffers of `size` bytes and touches every page.
-    fn buffers(&self, count: usize, size: usize) -> anyhow::Result<Vec<Buf>> {
-        let pool = if self.special {
+    /// Makes a pool of `count` buffers of `size` bytes, in memory that the domain allocates if
+    /// `special` is set.
+    fn pool(&self, count: usize, size: usize, special: bool) -> anyhow::Result<Pool> {
+        Ok(if special {
             Pool::special(&*self.domain, size, count, &alloc::Attr::default())?
         } else {
             Pool::new(&*self.domain, size, count)?
-        };
-        let buffer = |_| {
-            let mut buf = pool
-                .take()
-                .context("the pool has fewer buffers than requested")?;
-            buf.set_len(size)?;
-            buf.fill(0);
-            Ok(buf)
-        };
-        (0..count).map(buffer).collect()
+        })
     }
 
     /// Describes the endpoint.
@@ -117,16 +112,28 @@ fn run<const IS_TAGGED: bool>(
     clock: Clock,
     order: BenchOrder,
 ) -> anyhow::Result<Timing> {
+    let (size, is_lent) = (order.size, endpoint.lent);
+    let rx_pool = endpoint.pool(3, size, endpoint.special)?;
+    let rx = [buffer(&rx_pool, size)?, buffer(&rx_pool, size)?];
+    let tx = buffer(&endpoint.pool(1, size, endpoint.special || is_lent)?, size)?;
+    let mut params = order.pingpong_params(side, endpoint.info.tx_attr.inject_size);
+    params.inject &= !is_lent;
     let mut messages = OwnedMessages::<IS_TAGGED> {
         endpoint,
         completions: Completions::with_capacity(1),
+        rx_pool,
+        verify: params.verify,
     };
-    let rx = endpoint.buffers(2, order.size)?.try_into();
-    let rx = rx.ok().context("two receive buffers")?;
-    let tx = endpoint.buffers(1, order.size)?.pop();
-    let tx = tx.context("a send buffer")?;
-    let params = order.pingpong_params(side, endpoint.info.tx_attr.inject_size);
     exchange::run(&mut messages, (rx, tx), clock, params)
+}
+
+/// Takes a buffer and touches every page.
+fn buffer(pool: &Pool, size: usize) -> anyhow::Result<Buf> {
+    let buf = pool.take();
+    let mut buf = buf.context("the pool has fewer buffers than requested")?;
+    buf.set_len(size)?;
+    buf.fill(0);
+    Ok(buf)
 }
 
 /// The message API of the safe layer.
@@ -134,6 +141,10 @@ struct OwnedMessages<'a, const IS_TAGGED: bool> {
     endpoint: &'a OwnedEndpoint,
     /// The last completion: each poll reads at most one.
     completions: Completions,
+    /// The pool of the receive buffers.
+    rx_pool: Pool,
+    /// Whether messages are checked on arrival.
+    verify: bool,
 }
 
 impl<const IS_TAGGED: bool> OwnedMessages<'_, IS_TAGGED> {
@@ -156,6 +167,23 @@ impl<const IS_TAGGED: bool> OwnedMessages<'_, IS_TAGGED> {
         }
     }
 
+    /// Gives a lent message back to its sender. Returns a copy of it if messages are checked, and
+    /// otherwise a free receive buffer.
+    #[inline]
+    fn give_back(&self, completion: owned::Completion) -> anyhow::Result<Completion<Buf, Buf>> {
+        let (view, received) = completion
+            .into_view()
+            .map_err(|error| anyhow!("a receive failed: {}: {}", error.errno, error.detail))?;
+        let buf = self.rx_pool.take();
+        let mut buf = buf.context("no receive buffer is free")?;
+        if self.verify {
+            ensure!(view.is_lent(), "a message was copied instead of lent");
+            buf.set_len(view.len())?;
+            view.copy_to(0, &mut buf)?;
+        }
+        Ok(Completion::Received(buf, received.len))
+    }
+
     /// Makes progress after a post that failed because the queue was full. Returns any other error.
     #[cold]
     fn make_room(&mut self, errno: Errno, operation: &str) -> anyhow::Result<()> {
@@ -172,24 +200,23 @@ impl<const IS_TAGGED: bool> Messages for OwnedMessages<'_, IS_TAGGED> {
 
     #[inline]
     fn post_recv(&mut self, buf: Buf) -> anyhow::Result<()> {
-        self.post(buf, "receive", |ep, buf| {
-            if IS_TAGGED {
-                ep.trecv(buf, FiAddr::UNSPEC, TAG, RECEIVED)
-            } else {
-                ep.recv(buf, FiAddr::UNSPEC, RECEIVED)
-            }
+        let is_lent = self.endpoint.lent;
+        self.post(buf, "receive", |ep, buf| match (IS_TAGGED, is_lent) {
+            (true, true) => ep.trecv_lent(buf, FiAddr::UNSPEC, TAG, RECEIVED),
+            (true, false) => ep.trecv(buf, FiAddr::UNSPEC, TAG, RECEIVED),
+            (false, true) => ep.recv_lent(buf, FiAddr::UNSPEC, RECEIVED),
+            (false, false) => ep.recv(buf, FiAddr::UNSPEC, RECEIVED),
         })
     }
 
     #[inline]
     fn post_send(&mut self, buf: Buf) -> anyhow::Result<()> {
-        let peer = self.endpoint.peer;
-        self.post(buf, "send", |ep, buf| {
-            if IS_TAGGED {
-                ep.tsend(buf, peer, TAG, SENT)
-            } else {
-                ep.send(buf, peer, SENT)
-            }
+        let OwnedEndpoint { peer, lent, .. } = *self.endpoint;
+        self.post(buf, "send", |ep, buf| match (IS_TAGGED, lent) {
+            (true, true) => ep.tlend(buf, peer, TAG, SENT),
+            (true, false) => ep.tsend(buf, peer, TAG, SENT),
+            (false, true) => ep.lend(buf, peer, SENT),
+            (false, false) => ep.send(buf, peer, SENT),
         })
     }
 
@@ -216,6 +243,9 @@ impl<const IS_TAGGED: bool> Messages for OwnedMessages<'_, IS_TAGGED> {
             self.endpoint.idle.wait_between_calls();
             return Ok(None);
         };
+        if self.endpoint.lent && completion.context == RECEIVED {
+            return self.give_back(completion).map(Some);
+        }
         let result = completion.result;
         let received = result
             .map_err(|error| anyhow!("an operation failed: {}: {}", error.errno, error.detail))?;

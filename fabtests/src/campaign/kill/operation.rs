@@ -44,7 +44,7 @@ pub(crate) enum Action {
 }
 
 /// Every operation.
-pub(crate) const OPERATIONS: [Operation; 30] = [
+pub(crate) const OPERATIONS: [Operation; 32] = [
     auto("open", Action::Open),
     auto("connect", Action::Connect),
     auto("be-connected", Action::Accept),
@@ -55,6 +55,8 @@ pub(crate) const OPERATIONS: [Operation; 30] = [
     auto("send-confirmed", Action::Send(Kind::Delivered, 8)),
     with_protocol("send-cma", Action::Send(Kind::Tagged, 50_000), "cma"),
     with_protocol("send-bounce", Action::Send(Kind::Tagged, 5000), "bounce"),
+    auto("send-lent", Action::Send(Kind::Lent, 50_000)),
+    auto("receive-lent", Action::Receive(Kind::Lent, 50_000)),
     auto("receive-inline", Action::Receive(Kind::Tagged, 8)),
     auto("receive-pool", Action::Receive(Kind::Delivered, 1000)),
     with_protocol("receive-cma", Action::Receive(Kind::Tagged, 50_000), "cma"),
@@ -167,7 +169,7 @@ impl Operation {
 
     /// Returns whether the target's operation ends without progress of its partner.
     pub(crate) fn needs_no_partner(&self) -> bool {
-        let needs = |(kind, len)| kind == Kind::Delivered || len > 4096;
+        let needs = |(kind, len)| matches!(kind, Kind::Delivered | Kind::Lent) || len > 4096;
         match self.action {
             Action::Access(_, MemoryKind::Special, _) => true,
             Action::Access(Access::Write, _, len) => len <= 4096,
@@ -175,6 +177,12 @@ impl Operation {
             Action::Access(Access::Add, ..) => false,
             _ => self.receives().is_none() && !self.sends().is_some_and(needs),
         }
+    }
+
+    /// Returns whether the operation's message is lent.
+    pub(crate) fn lends(&self) -> bool {
+        let mut messages = self.sends().into_iter().chain(self.receives());
+        messages.any(|(kind, _)| kind == Kind::Lent)
     }
 
     /// The wait object of the target's queue.

@@ -80,6 +80,9 @@ impl Scenario {
         if let Action::Access(..) = operation.action {
             endpoint.register_memory()?;
         }
+        if operation.lends() {
+            endpoint.accept_lent();
+        }
         let mut echo = Echo::start(&endpoint, &operation.params())?;
         echo.exchange(&mut endpoint)?;
         let name = format!("target-{}-{}", std::process::id(), operation.name);

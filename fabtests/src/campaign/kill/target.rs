@@ -45,9 +45,12 @@ impl Role for Config {
         if operation.action == Action::Open {
             mark()?;
         }
-        let endpoint = CampaignEndpoint::with_wait(&info, operation.target_wait_object())?;
+        let mut endpoint = CampaignEndpoint::with_wait(&info, operation.target_wait_object())?;
         if operation.action == Action::Open {
             mark()?;
+        }
+        if operation.lends() {
+            endpoint.accept_lent();
         }
         let mut target = Target {
             operation,

@@ -40,7 +40,11 @@ impl Provider for Shm {
     }
 
     fn aliases(&self) -> &'static [Alias] {
-        &[Alias::OtherProtocol("shm;ofi_rxm")]
+        &[
+            // The name of this provider in another libfabric.
+            Alias::SameProtocol("selvedge_shm"),
+            Alias::OtherProtocol("shm;ofi_rxm"),
+        ]
     }
 
     fn params(&self) -> &'static [param::Spec] {

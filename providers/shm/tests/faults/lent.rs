@@ -48,6 +48,8 @@ fn a_view_of_a_killed_sender_stays_readable_and_returns_to_no_successor() {
         assert_eq!(successor.request("alloc 1 200000 0"), "ok");
         let second = receive(&mut side, &mut successor, &index, 8);
         assert!(read(&*view) == content(7, LEN));
+        // A second return of the successor's message would disconnect the endpoints.
+        side.recv(Kind::Tagged, addr, 8, 556).unwrap();
         drop(view);
         (0..1000).for_each(|_| side.drive());
         successor.request("drive 1000");
@@ -55,6 +57,12 @@ fn a_view_of_a_killed_sender_stays_readable_and_returns_to_no_successor() {
         successor.send_request("next");
         drop(second);
         assert_eq!(successor.response(), "done 8");
+        let third = receive(&mut side, &mut successor, &index, 9);
+        successor.request("drive 1000");
+        assert!((0..1000).all(|_| side.poll().is_none()));
+        successor.send_request("next");
+        drop(third);
+        assert_eq!(successor.response(), "done 9");
     });
 }
 

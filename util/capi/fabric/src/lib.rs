@@ -1,15 +1,17 @@
-//! `libfabric.so.1`: libfabric's C interface, with Selvedge behind it.
+//! libfabric's C interface, with Selvedge behind it, as functions of Rust. Two libraries export
+//! them: `selvedge-libfabric` is `libfabric.so.1`, and `selvedge-provider` has external providers
+//! of another libfabric.
 //!
-//! The library exports libfabric's 17 functions under their symbol versions (`export`). The inline
-//! functions of libfabric's headers call all other functions through the tables of an object. An
-//! object of C is a handle with an object of the object model behind it (`object`). Until it is
-//! enabled, an endpoint only collects its bindings (`ep`).
+//! The functions are libfabric's 17 (`export`), and those of an external provider (`export::provider`). The
+//! inline functions of libfabric's headers call all other functions through the tables of an
+//! object. An object of C is a handle with an object of the object model behind it (`object`).
+//! Until it is enabled, an endpoint only collects its bindings (`ep`).
 
 mod av;
 mod context;
 mod domain;
 mod ep;
-mod export;
+pub mod export;
 mod fabric;
 mod object;
 mod pep;

@@ -19,6 +19,8 @@ pub struct BenchConfig {
     pub idle_peers: usize,
     /// Whether the loops use the safe layer ([`selvedge::owned`]) instead of the raw endpoint.
     pub owned: bool,
+    /// Whether the loops of the safe layer lend their messages.
+    pub lent: bool,
     /// Whether the buffers lie in the shared heap (`selvedge-heap`).
     pub heap: bool,
 }
@@ -54,8 +56,10 @@ impl BenchConfig {
     pub fn name(&self) -> String {
         let plain = Self::default();
         let mut words = Vec::new();
-        if self.owned {
-            words.push("owned".to_owned());
+        match (self.owned, self.lent) {
+            (_, true) => words.push("lent".to_owned()),
+            (true, false) => words.push("owned".to_owned()),
+            (false, false) => {}
         }
         if self.heap {
             words.push("shared heap".to_owned());

@@ -21,7 +21,7 @@ use crate::{fabric as object, info};
 /// # Safety
 /// The caller follows fi_getinfo(3): `node` and `service` are texts or NULL, `hints` is NULL or has
 /// the layout of `MINOR`, and `info_out` is NULL or may be written.
-pub(super) unsafe extern "C" fn getinfo<const MINOR: u8>(
+pub unsafe extern "C" fn getinfo<const MINOR: u8>(
     version: u32,
     node: *const c_char,
     service: *const c_char,
@@ -63,13 +63,17 @@ fn layout<const MINOR: u8>(version: u32) -> Abi {
 ///
 /// # Safety
 /// As [`info::read`].
-unsafe fn read_hints(hints: *const abi::Info, abi: Abi) -> Result<(Hints, *mut Fid)> {
+pub(crate) unsafe fn read_hints(hints: *const abi::Info, abi: Abi) -> Result<(Hints, *mut Fid)> {
     // SAFETY: passed on from the caller.
     let parsed = unsafe { info::read(hints, abi) }?;
     Ok((Hints::from(parsed.info), parsed.handle))
 }
 
-fn discover(
+/// Queries the providers, and sets what programs of the requested version expect in the results.
+///
+/// # Errors
+/// As [`selvedge::Registry::getinfo`].
+pub(crate) fn discover(
     version: Version,
     node: Option<&str>,
     service: Option<&str>,
@@ -120,7 +124,7 @@ fn set_generic_tag_format(info: &mut Info) {
 /// # Safety
 /// `first` is NULL or the first info of a list that is not used any more, whose parts were allocated
 /// by `malloc`.
-pub(super) unsafe extern "C" fn freeinfo(first: *mut abi::Info) {
+pub unsafe extern "C" fn freeinfo(first: *mut abi::Info) {
     guarded_unit(|| {
         // SAFETY: passed on from the caller.
         unsafe { info::free(first) };
@@ -132,9 +136,7 @@ pub(super) unsafe extern "C" fn freeinfo(first: *mut abi::Info) {
 ///
 /// # Safety
 /// `source` is NULL or points to an info of this layout.
-pub(super) unsafe extern "C" fn dupinfo<const MINOR: u8>(
-    source: *const abi::Info,
-) -> *mut abi::Info {
+pub unsafe extern "C" fn dupinfo<const MINOR: u8>(source: *const abi::Info) -> *mut abi::Info {
     let mut copy = ptr::null_mut();
     guarded_unit(|| {
         copy = if source.is_null() {
@@ -152,7 +154,7 @@ pub(super) unsafe extern "C" fn dupinfo<const MINOR: u8>(
 ///
 /// # Safety
 /// The caller follows fi_fabric(3).
-pub(super) unsafe extern "C" fn fabric(
+pub unsafe extern "C" fn fabric(
     attr: *mut abi::FabricAttr,
     fabric: *mut *mut abi::FidFabric,
     context: *mut c_void,
@@ -165,7 +167,7 @@ pub(super) unsafe extern "C" fn fabric(
 ///
 /// # Safety
 /// As [`fabric`].
-pub(super) unsafe extern "C" fn fabric_1_0(
+pub unsafe extern "C" fn fabric_1_0(
     attr: *mut abi::FabricAttr,
     fabric: *mut *mut abi::FidFabric,
     context: *mut c_void,
@@ -179,7 +181,7 @@ pub(super) unsafe extern "C" fn fabric_1_0(
 ///
 /// # Safety
 /// As [`fabric`], for the attributes of `info`.
-pub(super) unsafe extern "C" fn fabric2(
+pub unsafe extern "C" fn fabric2(
     info: *mut abi::Info,
     fabric: *mut *mut abi::FidFabric,
     flags: u64,

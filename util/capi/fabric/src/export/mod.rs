@@ -1,14 +1,11 @@
-//! The 17 functions that the library exports.
-//!
-//! The linker script defines the version nodes, and `symbols` the names in them in assembler,
-//! because Rust has no syntax for a symbol's version.
+//! libfabric's 17 functions, and the two of an external provider.
 
-mod discover;
+pub mod discover;
 mod log_c;
 mod param;
-mod print;
-mod special;
-mod symbols;
+pub mod print;
+pub mod provider;
+pub mod special;
 mod tostr;
 
 pub(crate) use print::strerror;

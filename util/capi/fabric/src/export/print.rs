@@ -22,12 +22,12 @@ thread_local! {
 }
 
 /// `fi_version`.
-pub(super) extern "C" fn version() -> u32 {
+pub extern "C" fn version() -> u32 {
     Version::API.as_raw()
 }
 
 /// `fi_strerror`, for numbers of either sign. The system's own numbers have the system's texts.
-pub(crate) extern "C" fn strerror(errno: c_int) -> *const c_char {
+pub extern "C" fn strerror(errno: c_int) -> *const c_char {
     let errno = errno.checked_abs().unwrap_or(c_int::MAX);
     match Errno::try_from_raw(errno).filter(|errno| errno.as_raw() >= Errno::Other.as_raw()) {
         Some(fabric_errno) => log_c::constant(fabric_errno.text()),
@@ -41,7 +41,7 @@ pub(crate) extern "C" fn strerror(errno: c_int) -> *const c_char {
 ///
 /// # Safety
 /// `data` is NULL or points to data of this kind.
-pub(super) unsafe extern "C" fn tostr(data: *const c_void, kind: u32) -> *mut c_char {
+pub unsafe extern "C" fn tostr(data: *const c_void, kind: u32) -> *mut c_char {
     TEXT.with_borrow_mut(|text| {
         // SAFETY: passed on from the caller; the text does not move while the thread exists.
         unsafe { tostr_r(text.as_mut_ptr().cast(), TEXT_SIZE, data, kind) }
@@ -52,7 +52,7 @@ pub(super) unsafe extern "C" fn tostr(data: *const c_void, kind: u32) -> *mut c_
 ///
 /// # Safety
 /// `buf` is NULL or points to `len` bytes; `data` is NULL or points to data of this kind.
-pub(super) unsafe extern "C" fn tostr_r(
+pub unsafe extern "C" fn tostr_r(
     buf: *mut c_char,
     len: usize,
     data: *const c_void,
@@ -78,11 +78,7 @@ pub(super) unsafe extern "C" fn tostr_r(
 ///
 /// # Safety
 /// `prov` is NULL or points to a provider of libfabric.
-pub(super) unsafe extern "C" fn log_enabled(
-    prov: *const c_void,
-    level: c_int,
-    subsys: c_int,
-) -> c_int {
+pub unsafe extern "C" fn log_enabled(prov: *const c_void, level: c_int, subsys: c_int) -> c_int {
     // SAFETY: passed on from the caller.
     guarded(|| Ok(unsafe { log_c::is_enabled(prov, level, subsys) }.into()))
 }
@@ -91,7 +87,7 @@ pub(super) unsafe extern "C" fn log_enabled(
 ///
 /// # Safety
 /// As [`log_enabled`]; `showtime` is NULL or points to a number.
-pub(super) unsafe extern "C" fn log_ready(
+pub unsafe extern "C" fn log_ready(
     prov: *const c_void,
     level: c_int,
     subsys: c_int,

@@ -14,7 +14,7 @@ use crate::status::{error_status, guarded_unit};
 ///
 /// # Safety
 /// The arguments are not read.
-pub(super) unsafe extern "C" fn open(
+pub unsafe extern "C" fn open(
     _version: u32,
     _name: *const c_char,
     _attr: *mut c_void,
@@ -30,7 +30,7 @@ pub(super) unsafe extern "C" fn open(
 ///
 /// # Safety
 /// `params` and `count` are NULL or may be written.
-pub(super) unsafe extern "C" fn getparams(params: *mut *mut Param, count: *mut c_int) -> c_int {
+pub unsafe extern "C" fn getparams(params: *mut *mut Param, count: *mut c_int) -> c_int {
     // SAFETY: passed on from the caller.
     guarded_unit(|| unsafe { param::list_params(params, count) })
 }
@@ -39,7 +39,7 @@ pub(super) unsafe extern "C" fn getparams(params: *mut *mut Param, count: *mut c
 ///
 /// # Safety
 /// `params` is NULL or came from [`getparams`], and is not used any more.
-pub(super) unsafe extern "C" fn freeparams(params: *mut Param) {
+pub unsafe extern "C" fn freeparams(params: *mut Param) {
     guarded_unit(|| {
         // SAFETY: passed on from the caller.
         unsafe { param::free(params) };
@@ -52,7 +52,7 @@ pub(super) unsafe extern "C" fn freeparams(params: *mut Param) {
 /// # Safety
 /// The caller follows fi_provider(3): it passes a provider or NULL, a name, and memory for a value
 /// of the declared type.
-pub(super) unsafe extern "C" fn param_get(
+pub unsafe extern "C" fn param_get(
     provider: *mut c_void,
     name: *const c_char,
     value: *mut c_void,
@@ -65,7 +65,7 @@ pub(super) unsafe extern "C" fn param_get(
 ///
 /// # Safety
 /// The caller follows fi_provider(3); `list` belongs to the format.
-pub(super) unsafe extern "C" fn param_define(
+pub unsafe extern "C" fn param_define(
     provider: *const c_void,
     name: *const c_char,
     kind: u32,
@@ -82,7 +82,7 @@ pub(super) unsafe extern "C" fn param_define(
 ///
 /// # Safety
 /// The caller follows fi_provider(3); `list` belongs to the format.
-pub(super) unsafe extern "C" fn log_text(
+pub unsafe extern "C" fn log_text(
     prov: *const c_void,
     level: c_int,
     subsys: c_int,
@@ -101,7 +101,7 @@ pub(super) unsafe extern "C" fn log_text(
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) use without_arguments::{log_without_arguments, param_define_without_arguments};
+pub use without_arguments::{log_without_arguments, param_define_without_arguments};
 
 /// The same functions without argument lists, for architectures without the assembler of `symbols`.
 #[cfg(not(target_arch = "x86_64"))]
@@ -110,7 +110,7 @@ mod without_arguments {
 
     /// # Safety
     /// As [`param_define`].
-    pub(in crate::export) unsafe extern "C" fn param_define_without_arguments(
+    pub unsafe extern "C" fn param_define_without_arguments(
         provider: *const c_void,
         name: *const c_char,
         kind: u32,
@@ -122,7 +122,7 @@ mod without_arguments {
 
     /// # Safety
     /// As [`log_text`].
-    pub(in crate::export) unsafe extern "C" fn log_without_arguments(
+    pub unsafe extern "C" fn log_without_arguments(
         prov: *const c_void,
         level: c_int,
         subsys: c_int,

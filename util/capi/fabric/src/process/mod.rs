@@ -1,9 +1,11 @@
 //! State of the process: the providers, and the environment at the time of the first call.
 
 mod launcher;
+mod served;
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use selvedge::param::Params;
 use selvedge::{Hints, Info, Registry, Result, log};
@@ -22,6 +24,15 @@ pub(crate) fn registry() -> &'static Registry {
         warn_of_unsupported_parameters(&registry.params());
         registry
     })
+}
+
+/// Whether another libfabric calls this code as one of its providers.
+static SERVES_OTHER_LIBRARY: AtomicBool = AtomicBool::new(false);
+
+/// States that another libfabric calls this code as one of its providers: parameters that the
+/// other library obeys are not read. To be called before any other function.
+pub fn serve_other_library() {
+    SERVES_OTHER_LIBRARY.store(true, Ordering::Relaxed);
 }
 
 /// Completes an info that C has passed back, so that its provider can open the described object.
@@ -47,6 +58,9 @@ fn environment() -> Params {
     if launcher::runs_on_one_host(&|name| std::env::var(name).ok()) {
         let entry = merged.entry(REMOTE_COMM.to_owned());
         entry.or_insert_with(|| "1".to_owned());
+    }
+    if SERVES_OTHER_LIBRARY.load(Ordering::Relaxed) {
+        merged = served::parameters(merged);
     }
     merged.into_iter().collect()
 }

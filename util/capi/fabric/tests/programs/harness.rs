@@ -55,6 +55,7 @@ pub(crate) fn has(requirements: &[&str]) -> bool {
     if let Some(missing) = missing {
         let need = match *missing {
             "cc" | "objdump" => Need::Cc,
+            "c++" => Need::Cxx,
             "mpirun" | "mpicc" => Need::Mpi,
             _ => Need::Libfabric,
         };
@@ -63,8 +64,18 @@ pub(crate) fn has(requirements: &[&str]) -> bool {
     missing.is_none()
 }
 
-/// libfabric's headers.
-pub(crate) const HEADERS: &str = "/usr/include/rdma/fabric.h";
+/// The system's headers of libfabric.
+pub(crate) const SYSTEM_HEADERS: &str = "/usr/include/rdma/fabric.h";
+
+/// The folder of Selvedge's headers.
+pub(crate) fn header_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("include")
+}
+
+/// The folder of the programs' sources.
+pub(crate) fn source_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c")
+}
 
 fn is_installed(needed: &str) -> bool {
     if needed.starts_with('/') {
@@ -74,12 +85,15 @@ fn is_installed(needed: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(needed).exists())
 }
 
-/// The library that a program is linked to. The program runs with Selvedge's library in any case.
+/// The headers that a program is compiled with, and the library that it is linked to. The program
+/// runs with Selvedge's library in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Built {
-    /// Selvedge's, with its newest version of each symbol.
+    /// Selvedge's headers, and its newest version of each symbol.
     ForSelvedge,
-    /// The system's libfabric, with its versions of the symbols.
+    /// The system's headers, and Selvedge's newest version of each symbol.
+    WithSystemHeaders,
+    /// The headers and the library of the system's libfabric.
     ForSystem,
     /// The libraries that `mpicc` links.
     ByMpicc,
@@ -94,7 +108,7 @@ pub(crate) fn compile(name: &str, built: Built, include: Option<&Path>) -> PathB
 }
 
 fn compile_to(program: &Path, name: &str, built: Built, include: Option<&Path>) {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
+    let sources = source_folder();
     let compiler = match built {
         Built::ByMpicc => "mpicc",
         _ => "cc",
@@ -113,6 +127,9 @@ fn compile_to(program: &Path, name: &str, built: Built, include: Option<&Path>) 
         command.arg("-I").arg(include);
     }
     if built == Built::ForSelvedge {
+        command.arg("-I").arg(header_folder());
+    }
+    if matches!(built, Built::ForSelvedge | Built::WithSystemHeaders) {
         command.arg("-L").arg(library_folder());
     }
     if built != Built::ByMpicc {

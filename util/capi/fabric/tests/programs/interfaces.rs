@@ -2,10 +2,10 @@
 
 use selvedge_testkit::long::part;
 
-use crate::harness::{Built, HEADERS, compile, has, output_of, with_selvedge};
+use crate::harness::{Built, SYSTEM_HEADERS, compile, has, output_of, with_selvedge};
 
 fn run(name: &str, arguments: &[&str]) {
-    if has(&["cc", HEADERS]) {
+    if has(&["cc"]) {
         let program = compile(name, Built::ForSelvedge, None);
         output_of(with_selvedge(program).args(arguments));
     }
@@ -59,7 +59,7 @@ fn contexts_in_c_have_addresses_behind_that_of_their_scalable_endpoint() {
 fn endpoints_and_contexts_in_c_are_opened_bound_and_enabled_in_any_order() {
     run("orders", &["shm"]);
     run("orders", &["tcp"]);
-    if has(&["cc", HEADERS]) {
+    if has(&["cc"]) {
         let mut command = with_selvedge(compile("orders", Built::ForSelvedge, None));
         let hooked = command.env("FI_HOOK", "perf").arg("shm");
         output_of(hooked.env("FI_HOOK_FILE", "/dev/null"));
@@ -115,7 +115,7 @@ fn wrong_calls_in_c_return_their_errno_and_damage_nothing() {
 #[test]
 fn programs_that_were_built_for_an_older_library_run() {
     let system = "/usr/lib/x86_64-linux-gnu/libfabric.so";
-    if has(&["cc", HEADERS, system]) {
+    if has(&["cc", SYSTEM_HEADERS, system]) {
         for name in ["misuse", "messages", "remote"] {
             let program = compile(name, Built::ForSystem, None);
             output_of(with_selvedge(program).arg("shm"));
@@ -125,7 +125,7 @@ fn programs_that_were_built_for_an_older_library_run() {
 
 #[test]
 fn libfabric_providers_log_and_read_parameters_through_selvedge() {
-    if !has(&["cc", HEADERS]) {
+    if !has(&["cc"]) {
         return;
     }
     let mut command = with_selvedge(compile("provider", Built::ForSelvedge, None));
@@ -142,7 +142,7 @@ fn libfabric_providers_log_and_read_parameters_through_selvedge() {
 
 #[test]
 fn hooks_trace_programs_in_c() {
-    if !has(&["cc", HEADERS]) {
+    if !has(&["cc"]) {
         return;
     }
     let name = format!("selvedge-hooks-{}", std::process::id());
@@ -170,7 +170,7 @@ const NEWER: [&str; 4] = [
 #[test]
 fn fi_tostr_prints_the_texts_of_the_system_s_libfabric() {
     let system = "/usr/lib/x86_64-linux-gnu/libfabric.so.1";
-    if !has(&["cc", HEADERS, system]) {
+    if !has(&["cc", SYSTEM_HEADERS, system]) {
         return;
     }
     let program = compile("print", Built::ForSystem, None);

@@ -1,4 +1,4 @@
-//! Compares the layouts of structures with the system's headers.
+//! Compares the layouts of structures with Selvedge's headers and with the system's.
 
 use std::fmt::Write;
 use std::fs;
@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 use selvedge_abi as abi;
 
-use crate::harness::{Built, HEADERS, compile, create_once, has, output_of, with_selvedge};
+use crate::harness::{
+    Built, SYSTEM_HEADERS, compile, create_once, has, header_folder, output_of, with_selvedge,
+};
 
-/// Members that the system's headers may lack.
+/// Members that headers of an older version lack.
 const NEWER: [&str; 15] = [
     "max_ep_auth_key",
     "max_group_id",
@@ -125,9 +127,9 @@ pub(crate) const STRUCTURES: &[Structure] = structures! {
     "fi_param" Param as ["param_type" = "type"];
 };
 
-/// The members that the headers have, by their names in C, with Selvedge's offsets.
-fn expected() -> Vec<(String, usize)> {
-    let headers = fs::read_dir("/usr/include/rdma").unwrap();
+/// The members that the headers in a folder have, by their names in C, with Selvedge's offsets.
+fn expected(folder: &Path) -> Vec<(String, usize)> {
+    let headers = fs::read_dir(folder.join("rdma")).unwrap();
     let paths = headers.map(|entry| entry.unwrap().path());
     let is_libfabric_header = |path: &PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy();
@@ -137,13 +139,16 @@ fn expected() -> Vec<(String, usize)> {
     let text: String = files
         .map(|path| fs::read_to_string(path).unwrap())
         .collect();
-    let has = |member: &str| !NEWER.contains(&member) || text.contains(&format!("{member};"));
+    let is_declared = |member: &str| {
+        text.contains(&format!("{member};")) || text.contains(&format!("(*{member})("))
+    };
+    let has = |member: &str| !NEWER.contains(&member) || is_declared(member);
     let mut lines = Vec::new();
     for (name, members, _, renamed) in STRUCTURES {
         for (member, offset) in *members {
             let renamed = renamed.iter().find(|(selvedge, _)| selvedge == member);
             let member = renamed.map_or(*member, |(_, header)| header);
-            let is_newer = *name == "fi_cq_err_entry" && member == "src_addr";
+            let is_newer = *name == "fi_cq_err_entry" && member == "src_addr" && !is_two(&text);
             let is_old_src = *name == "fi_info" && member == "src_addr";
             if is_old_src || (!is_newer && has(member)) {
                 lines.push((format!("{name} {member}"), *offset));
@@ -153,12 +158,23 @@ fn expected() -> Vec<(String, usize)> {
     lines
 }
 
+/// Returns whether headers are of version 2.0 or later.
+fn is_two(text: &str) -> bool {
+    text.contains("#define FI_MAJOR_VERSION 2")
+}
+
 #[test]
 fn programs_in_c_see_the_same_layout() {
-    if !has(&["cc", HEADERS]) {
-        return;
+    if has(&["cc"]) {
+        compare(&header_folder(), Built::ForSelvedge);
     }
-    let expected = expected();
+    if has(&["cc", SYSTEM_HEADERS]) {
+        compare(Path::new("/usr/include"), Built::WithSystemHeaders);
+    }
+}
+
+fn compare(headers: &Path, built: Built) {
+    let expected = expected(headers);
     let mut source = String::new();
     for (line, _) in &expected {
         writeln!(source, "M({});", line.replace(' ', ", ")).unwrap();
@@ -166,16 +182,12 @@ fn programs_in_c_see_the_same_layout() {
     for (name, ..) in STRUCTURES {
         writeln!(source, "S({name});").unwrap();
     }
-    let include = Path::new(env!("CARGO_TARGET_TMPDIR")).join("include");
+    let include = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("members-{built:?}"));
     fs::create_dir_all(&include).unwrap();
     create_once(include.join("members.h"), |file| {
         fs::write(file, source).unwrap();
     });
-    let text = output_of(&mut with_selvedge(compile(
-        "layout",
-        Built::ForSelvedge,
-        Some(&include),
-    )));
+    let text = output_of(&mut with_selvedge(compile("layout", built, Some(&include))));
     for (line, offset) in expected {
         assert!(
             text.contains(&format!("{line} {offset}\n")),

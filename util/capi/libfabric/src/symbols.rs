@@ -1,39 +1,32 @@
 //! The exported symbols. Each symbol is a jump in assembler, because rustc exports symbols without
 //! versions.
 
-#![cfg_attr(not(test), expect(unsafe_code, reason = "symbols of assembler"))]
+#![expect(unsafe_code, reason = "symbols of assembler")]
 
-#[cfg(not(test))]
 use std::arch::global_asm;
 
-use super::discover::{dupinfo, fabric, fabric_1_0, fabric2, freeinfo, getinfo};
-use super::print::{log_enabled, log_ready, strerror, tostr, tostr_r, version};
-use super::special::{freeparams, getparams, log_text, open, param_define, param_get};
+use selvedge_fabric_c::export::discover::{
+    dupinfo, fabric, fabric_1_0, fabric2, freeinfo, getinfo,
+};
+use selvedge_fabric_c::export::print::{log_enabled, log_ready, strerror, tostr, tostr_r, version};
+use selvedge_fabric_c::export::special::{
+    freeparams, getparams, log_text, open, param_define, param_get,
+};
 
-#[cfg(all(target_arch = "x86_64", not(test)))]
+#[cfg(target_arch = "x86_64")]
 macro_rules! jump {
     () => {
         "jmp {f}"
     };
 }
-#[cfg(all(target_arch = "aarch64", not(test)))]
+#[cfg(target_arch = "aarch64")]
 macro_rules! jump {
     () => {
         "b {f}"
     };
 }
 
-/// Only names the functions: the tests of this package are an executable, which cannot have symbol
-/// versions.
-#[cfg(test)]
-macro_rules! export {
-    ($($label:literal $symbol:literal = $function:path;)+) => {
-        $(const _: *const () = $function as *const ();)+
-    };
-}
-
 /// Exports `name@FABRIC_1.n`; `@@` marks the version that new programs are linked to.
-#[cfg(not(test))]
 macro_rules! export {
     ($($label:literal $symbol:literal = $function:path;)+) => {$(
         global_asm!(
@@ -93,7 +86,7 @@ export! {
 /// Exports the two variadic functions, which Rust cannot define. The assembler stores the argument
 /// registers as C's `va_start` does, and passes a pointer to that argument list as the argument
 /// behind the format.
-#[cfg(all(target_arch = "x86_64", not(test)))]
+#[cfg(target_arch = "x86_64")]
 macro_rules! export_with_list {
     ($($label:literal $symbol:literal $named_count:literal $list:literal = $function:path;)+) => {$(
         global_asm!(
@@ -141,13 +134,6 @@ macro_rules! export_with_list {
     )+};
 }
 
-#[cfg(all(target_arch = "x86_64", test))]
-macro_rules! export_with_list {
-    ($($label:literal $symbol:literal $named_count:literal $list:literal = $function:path;)+) => {
-        export! { $($label $symbol = $function;)+ }
-    };
-}
-
 #[cfg(target_arch = "x86_64")]
 export_with_list! {
     "sv_param_define_0" "fi_param_define@@FABRIC_1.0" "4" "lea r8, [rsp + 8]" = param_define;
@@ -157,6 +143,6 @@ export_with_list! {
 /// On other architectures, texts are printed without their arguments.
 #[cfg(not(target_arch = "x86_64"))]
 export! {
-    "sv_param_define_0" "fi_param_define@@FABRIC_1.0" = super::special::param_defined_without_arguments;
-    "sv_log_0" "fi_log@@FABRIC_1.0" = super::special::log_without_arguments;
+    "sv_param_define_0" "fi_param_define@@FABRIC_1.0" = selvedge_fabric_c::export::special::param_define_without_arguments;
+    "sv_log_0" "fi_log@@FABRIC_1.0" = selvedge_fabric_c::export::special::log_without_arguments;
 }

@@ -1,0 +1,104 @@
+//! `cargo xtask install`: installs the C library like a libfabric package: library, links, headers,
+//! pkg-config file, tools; the providers for another libfabric; and the shared heap for
+//! `LD_PRELOAD`.
+
+mod build;
+mod c_library;
+mod destination;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::environment::workspace;
+
+use build::build;
+pub(crate) use c_library::{BMI, CHEETAH};
+pub(crate) use destination::Destination;
+use destination::replace;
+
+/// Options of the task.
+#[derive(Debug)]
+pub(crate) struct Install {
+    pub(crate) destination: Destination,
+    pub(crate) built: Option<PathBuf>,
+}
+
+/// The file name of the library, with a version number like libfabric's.
+const LIBRARY: &str = "libfabric.so.1.99.0";
+const LINKS: [&str; 2] = ["libfabric.so.1", "libfabric.so"];
+/// The file names of the external providers, which are copies of one library.
+const PROVIDERS: [&str; 2] = ["libselvedge_shm-fi.so", "libselvedge_tcp-fi.so"];
+/// The shared heap for `LD_PRELOAD`.
+const HEAP: &str = "libselvedge_heap.so";
+const TOOLS: [&str; 4] = ["fi_info", "fi_strerror", "fi_top", "fabtests"];
+/// The folder of the headers, in the workspace.
+const HEADERS: &str = "util/capi/fabric/include";
+/// The version of the headers.
+const VERSION: &str = "2.6.0";
+
+impl Install {
+    /// Installs the files. Returns a summary.
+    pub(crate) fn run(&self) -> anyhow::Result<String> {
+        let built = match &self.built {
+            Some(dir) => dir.clone(),
+            None => build(&[
+                "selvedge-libfabric",
+                "selvedge-provider",
+                "selvedge-heap-c",
+                "fabtests",
+                "selvedge-top",
+            ])?,
+        };
+        let (lib, bin) = (self.destination.lib(), self.destination.folder("bin"));
+        let providers = lib.join("libfabric");
+        let (pc, doc) = (
+            lib.join("pkgconfig"),
+            self.destination.folder("share/doc/selvedge"),
+        );
+        for dir in [&lib, &bin, &pc, &doc, &providers] {
+            fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        }
+        replace(&built.join("libfabric.so"), &lib.join(LIBRARY))?;
+        replace(&built.join("libselvedge_heap_c.so"), &lib.join(HEAP))?;
+        for name in PROVIDERS {
+            replace(&built.join("libselvedge_fi.so"), &providers.join(name))?;
+        }
+        for name in LINKS {
+            link(&lib.join(name))?;
+        }
+        for tool in TOOLS {
+            replace(&built.join(tool), &bin.join(tool))?;
+        }
+        self.destination.copy_headers(Path::new(HEADERS))?;
+        replace(&workspace().join("docs/CFACE.md"), &doc.join("CFACE.md"))?;
+        fs::write(pc.join("libfabric.pc"), self.pc_file())?;
+        Ok(self.report())
+    }
+
+    fn pc_file(&self) -> String {
+        let description = "libfabric's interface, on Selvedge";
+        self.destination
+            .pc_file("libfabric", "fabric", description, VERSION)
+    }
+
+    fn report(&self) -> String {
+        let lib = self.destination.lib();
+        format!(
+            "installed to {}\nto run a program on it: LD_LIBRARY_PATH={}\n\
+             to build one for it:    PKG_CONFIG_PATH={}\n",
+            self.destination.folder("").display(),
+            lib.display(),
+            lib.join("pkgconfig").display()
+        )
+    }
+}
+
+fn link(path: &Path) -> anyhow::Result<()> {
+    if path.is_symlink() {
+        fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?;
+    }
+    symlink(LIBRARY, path).with_context(|| format!("cannot create {}", path.display()))
+}
