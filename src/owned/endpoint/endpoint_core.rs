@@ -10,7 +10,7 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
-use super::post::{Content, Memory, Operands, Post, Submit};
+use super::post::{Content, Gathered, Memory, Operands, Post, Submit};
 use super::remote::RemoteAddr;
 use super::slots::{Held, Key, LockedSlots, MAX_DEPTH, Slots};
 use crate::atomic::Target;
@@ -199,8 +199,8 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         buf: Buf,
         owner: O,
     ) -> Result<Key, TryPostError> {
-        if let Post::Gather { .. } = post {
-            return self.post_gathered(post, buf, owner);
+        if let Post::Gather { dest, tag } = post {
+            return self.post_gathered((dest, tag), buf, owner);
         }
         let content = post.content(operands.operand, &buf);
         let (content, memory) = match (content, self.memory(post, &buf)) {
@@ -232,35 +232,30 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
 
     /// Posts a send of the message that is gathered from the buffers in `buf`.
     #[inline(never)]
-    fn post_gathered(&self, post: Post, buf: Buf, owner: O) -> Result<Key, TryPostError> {
+    fn post_gathered(
+        &self,
+        route: (FiAddr, Option<u64>),
+        buf: Buf,
+        owner: O,
+    ) -> Result<Key, TryPostError> {
         let segments = buf.segments();
-        let content = match post.content(&[], &buf) {
-            Ok(content) if !self.is_registered_only || segments.iter().all(Buf::is_registered) => {
-                content
-            }
-            Ok(_) => {
-                return Err(TryPostError {
-                    errno: Errno::Inval,
-                    buf,
-                });
-            }
-            Err(errno) => return Err(TryPostError { errno, buf }),
-        };
-        let iov: Vec<_> = segments.iter().map(Buf::send_iov).collect();
-        let desc: Vec<_> = segments.iter().map(Buf::desc).collect();
-        let memory = Memory::gathered(&buf, &iov, &desc);
+        if self.is_registered_only && !segments.iter().all(Buf::is_registered) {
+            let errno = Errno::Inval;
+            return Err(TryPostError { errno, buf });
+        }
+        let gathered = Gathered::of(segments);
         let Some(slot) = self.slots.reserve() else {
             let errno = Errno::Again;
             return Err(TryPostError { errno, buf });
         };
         let key = slot.put(Operation {
             owner,
+            content: Content::NONE,
             buf,
-            content,
         });
-        // SAFETY: as in `post`: `memory` belongs to the buffers that the buffer in the slot holds.
+        // SAFETY: as in `post`: the segments belong to the buffers that the buffer in the slot holds.
         let submit = unsafe { Submit::new(&*self.ep) };
-        match post.submit(Operands::NONE, &memory, key.into(), self.tx_flags, submit) {
+        match gathered.submit(route, key.into(), self.tx_flags, submit) {
             Ok(()) => Ok(key),
             Err(errno) => Err(self.withdraw(key, errno)),
         }
@@ -273,7 +268,7 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
     /// # Errors
     /// [`Errno::Inval`] for unregistered memory where the domain requires registration.
     #[inline]
-    fn memory(&self, post: Post, buf: &Buf) -> Result<Memory<'static>> {
+    fn memory(&self, post: Post, buf: &Buf) -> Result<Memory> {
         if self.is_registered_only && !buf.is_registered() {
             Err(Errno::Inval)
         } else if let Post::Lend { .. } = post {

@@ -3,7 +3,6 @@
 #![expect(unsafe_code, reason = "passes on the promise that the slots keep")]
 
 use std::ffi::c_void;
-use std::slice;
 
 use super::remote::RemoteAddr;
 use crate::atomic::{self, Family, Ioc, IocMut, Target};
@@ -23,12 +22,9 @@ pub(super) enum Post {
         tag: Option<u64>,
         data: Option<u64>,
     },
-    /// A send of the message that is gathered from the buffers that the buffer holds.
-    Gather {
-        dest: FiAddr,
-        tag: Option<u64>,
-        data: Option<u64>,
-    },
+    /// A send of the message that is gathered from the buffers that the buffer holds, tagged with
+    /// `tag`. [`Gathered`] posts it.
+    Gather { dest: FiAddr, tag: Option<u64> },
     /// A send that lends the message in the buffer, if the endpoint can lend.
     Lend {
         dest: FiAddr,
@@ -72,6 +68,8 @@ impl Operands<'_> {
 pub(super) struct Content(usize);
 
 impl Content {
+    /// A message without bytes, of a buffer that holds the buffers of a gathered message.
+    pub(super) const NONE: Self = Self(0);
     /// A received message; the completion reports its length.
     const MESSAGE: Self = Self(usize::MAX);
     /// The buffer of a multi-receive holds messages in its parts.
@@ -93,15 +91,13 @@ impl Content {
 }
 
 /// The memory of a buffer that is about to be moved into its slot.
-pub(super) struct Memory<'a> {
+pub(super) struct Memory {
     message: Iov,
     recv_iov: IovMut,
     desc: Desc,
-    /// The segments of a gathered message, and their descriptors.
-    gathered: Option<(&'a [Iov], &'a [Desc])>,
 }
 
-impl<'a> Memory<'a> {
+impl Memory {
     /// The memory of a lending send.
     pub(super) fn of_lent(buf: &Buf) -> Self {
         Self {
@@ -115,23 +111,56 @@ impl<'a> Memory<'a> {
             message: buf.send_iov(),
             recv_iov: buf.receive_iov(),
             desc: buf.desc(),
-            gathered: None,
         }
     }
+}
 
-    /// The segments of a message that is gathered from the buffers in `holder`.
-    pub(super) fn gathered(holder: &Buf, iov: &'a [Iov], desc: &'a [Desc]) -> Self {
+/// The segments of a gathered message, and their descriptors. They are apart from [`Memory`], so
+/// that posts of one buffer stay free of a choice between one segment and several.
+pub(super) struct Gathered {
+    iov: Vec<Iov>,
+    desc: Vec<Desc>,
+}
+
+impl Gathered {
+    /// The segments of the message that is gathered from `bufs`.
+    pub(super) fn of(bufs: &[Buf]) -> Self {
         Self {
-            gathered: Some((iov, desc)),
-            ..Self::of(holder)
+            iov: bufs.iter().map(Buf::send_iov).collect(),
+            desc: bufs.iter().map(Buf::desc).collect(),
         }
     }
 
-    /// The segments of a send, and their descriptors.
-    #[inline(always)]
-    fn segments(&self) -> (&[Iov], &[Desc]) {
-        self.gathered
-            .unwrap_or((slice::from_ref(&self.message), slice::from_ref(&self.desc)))
+    /// Posts a send of the message, tagged with `tag`.
+    ///
+    /// # Errors
+    /// Those of [`Op::post`].
+    pub(super) fn submit(
+        &self,
+        (dest, tag): (FiAddr, Option<u64>),
+        context: Context,
+        flags: OpFlags,
+        submit: Submit<'_>,
+    ) -> Result {
+        let (iov, desc, data) = (&self.iov[..], &self.desc[..], 0);
+        let op = match tag {
+            None => Op::Send(msg::SendMsg {
+                iov,
+                desc,
+                dest,
+                context,
+                data,
+            }),
+            Some(tag) => Op::TaggedSend(tagged::SendMsg {
+                iov,
+                desc,
+                dest,
+                tag,
+                context,
+                data,
+            }),
+        };
+        submit.post(&op, flags)
     }
 }
 
@@ -167,8 +196,7 @@ impl Post {
 
     /// A send of a gathered message, tagged with `tag`.
     pub(super) const fn gather(dest: FiAddr, tag: Option<u64>) -> Self {
-        let data = None;
-        Self::Gather { dest, tag, data }
+        Self::Gather { dest, tag }
     }
 
     /// A tagged receive with these flags.
@@ -237,14 +265,19 @@ impl Post {
     pub(super) fn submit(
         self,
         operands: Operands<'_>,
-        memory: &Memory<'_>,
+        memory: &Memory,
         context: Context,
         tx_flags: OpFlags,
         submit: Submit<'_>,
     ) -> Result {
-        let ((iov, desc), recv_iov) = (memory.segments(), &[memory.recv_iov][..]);
+        let (iov, recv_iov, desc) = (
+            &[memory.message][..],
+            &[memory.recv_iov][..],
+            &[memory.desc][..],
+        );
         match self {
-            Self::Send { dest, tag, data } | Self::Gather { dest, tag, data } => {
+            Self::Gather { .. } => unreachable!("`Gathered::submit` posts gathered messages"),
+            Self::Send { dest, tag, data } => {
                 let (flags, data) = with_data(tx_flags, data);
                 match tag {
                     None => {
