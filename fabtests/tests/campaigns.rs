@@ -36,6 +36,12 @@ fn a_process_that_is_killed_at_any_instruction_harms_no_other_process() {
         "atomic-special",
         "be-written",
         "be-read",
+        "send-heap",
+        "send-heap-fork",
+        "receive-heap",
+        "write-heap",
+        "read-heap",
+        "be-read-heap",
         "wake",
         "park",
     ];

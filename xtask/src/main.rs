@@ -119,7 +119,7 @@ install, install-bmi, install-cheetah
 test
     Runs cargo test --workspace with these arguments, and lists the tests skipped because
     of missing requirements. SELVEDGE_TEST_REQUIRES=\"cc libfabric\" turns such a skip
-    into a failure: cc, c++, libfabric, mpi, other-mpi, rights, system.
+    into a failure: cc, c++, libfabric, ucx, iceoryx2, mpi, other-mpi, rights, system.
 
       --long         run campaigns, sweeps and conformance tests in full, not a sample
 

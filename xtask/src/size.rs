@@ -28,9 +28,10 @@ const PARTS: &[Part] = &[
         name: "fabtests",
         dirs: &["fabtests"],
         budget: Some(25_000),
-        ceiling: 33_060,
+        ceiling: 34_000,
         reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are not \
-                 front ends of the suite; the benchmarks (7,500) share no code with the test kit, \
+                 front ends of the suite; the benchmarks (8,250, with contestants over three other \
+                 libraries) share no code with the test kit, \
                  which would delay their first build.",
     },
     Part {
@@ -105,7 +106,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 121_100,
+    ceiling: 122_250,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };

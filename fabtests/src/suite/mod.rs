@@ -8,7 +8,7 @@
 
 pub mod catalogue;
 pub mod conformance;
-mod context;
+pub(crate) mod context;
 pub mod control;
 pub(crate) mod defect;
 mod entry;

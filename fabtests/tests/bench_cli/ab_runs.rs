@@ -1,14 +1,12 @@
 //! A/B runs: measurements in turns with a baseline, which differs in its configuration, provider,
 //! library or API.
 
-use std::path::Path;
 use std::process::Command;
 
 use selvedge_testkit::long::part;
-use selvedge_testkit::skip::{Need, skip};
 use serde_json::Value;
 
-use crate::command::{exclusive, fabtests, run_failing, run_json};
+use crate::command::{exclusive, run_failing, run_json};
 use crate::object::{array, number, text};
 
 #[test]
@@ -140,42 +138,6 @@ fn each_configuration_is_measured_against_its_baseline() {
 }
 
 #[test]
-fn missing_compiler_or_libfabric_is_an_error_with_a_remedy() {
-    let _guard = exclusive();
-    let output = fabtests(&["bench", "-S", "8", "--against", "libfabric"])
-        .env("PATH", "/nonexistent")
-        .output()
-        .unwrap();
-    assert!(!output.status.success());
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(message.contains("libfabric-dev"), "{message}");
-}
-
-#[test]
-fn libfabric_is_measured_if_installed() {
-    let _guard = exclusive();
-    if !Path::new("/usr/include/rdma/fi_tagged.h").exists() {
-        return skip(Need::Libfabric, "its headers are not installed");
-    }
-    let messages = "msg_pingpong,tagged_pingpong,msg_bw,tagged_bw";
-    let one_sided =
-        "rma_put,rma_get,rma_write_pingpong,rma_bw,rma_read_bw,atomic_add,atomic_fetch_add";
-    let benches = [messages, one_sided].join(",");
-    let args = [
-        "bench", "-S", "8", "-I", "20", "--reps", "2", "--bench", &benches,
-    ];
-    let report = run_json(&[&args[..], &["--against", "libfabric", "--json"]].concat());
-    let rows = array(&report["rows"]);
-    assert_eq!(rows.len(), 22);
-    for pair in rows.chunks(2) {
-        assert!(text(&pair[0], "implementation").starts_with("selvedge "));
-        assert!(text(&pair[1], "implementation").starts_with("libfabric "));
-        assert_eq!(pair[0]["bench"], pair[1]["bench"]);
-    }
-    assert_eq!(array(&report["memory"]).len(), 2);
-}
-
-#[test]
 fn the_safe_layer_is_measured_against_the_raw_endpoint() {
     let _guard = exclusive();
     let option_sets: [&[&str]; 2] = [&["-c"], &["--threading", "safe", "--no-inject"]];
@@ -211,6 +173,36 @@ fn buffers_in_the_shared_heap_are_measured_against_ordinary_memory() {
     for pair in rows.chunks(2) {
         assert_eq!(text(&pair[0], "manner"), "shared heap");
         assert_eq!(text(&pair[1], "manner"), "plain");
+    }
+}
+
+#[test]
+fn a_ring_of_more_processes_than_cores_is_measured_against_sockets() {
+    let _guard = exclusive();
+    for (provider, neighbours) in part(&[("shm", "0")][..], &[("shm", "2"), ("tcp", "0")]) {
+        let ring = ["bench", "-p", provider, "--oversubscribed", "4"];
+        let options = ["-S", "8", "-I", "50", "--reps", "1", "--json"];
+        let report = run_json(&[&ring[..], &["--neighbours", neighbours], &options].concat());
+        let rows = array(&report["rows"]);
+        assert_eq!(rows.len(), 2);
+        assert_eq!(text(&rows[0], "provider"), *provider);
+        assert_eq!(text(&rows[1], "implementation"), "sockets");
+        for row in rows.iter().filter(|row| number(row, "reps") > 0.0) {
+            assert_eq!(text(row, "bench"), "tagged_ring");
+            assert!(text(row, "manner").starts_with("ring of 4"), "{row}");
+            let times = &row["rtt_ns"];
+            let exchange = 1e9 / number(row, "msgs_per_s");
+            assert!((number(times, "mean") - exchange).abs() < 1.0, "{row}");
+            assert!(number(times, "p50") <= number(times, "p99"), "{row}");
+        }
+    }
+    for (args, word) in [
+        (&["bench", "--bench", "tagged_ring"][..], "--oversubscribed"),
+        (&["bench", "--oversubscribed", "3"], "even"),
+        (&["bench", "--neighbours", "2"], "--oversubscribed"),
+    ] {
+        let error = run_failing(args);
+        assert!(error.contains(word), "{args:?}: {error}");
     }
 }
 

@@ -164,7 +164,10 @@ fn remote_memory_is_measured_on_request() {
         assert!(limit.is_null() || number(row, "limit_ns") > 0.0, "{row}");
     }
     let error = run_failing(&["bench", "--against", "nonsense"]);
-    assert!(error.contains("choose libfabric, bmi, shm"), "{error}");
+    assert!(
+        error.contains("choose libfabric, ucx, iceoryx2, bmi, shm"),
+        "{error}"
+    );
     let error = run_failing(&["bench", "--bench", "atomic_add", "-S", "16"]);
     assert!(error.contains("atomic_add"), "{error}");
 }

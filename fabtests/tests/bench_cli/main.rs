@@ -5,6 +5,7 @@
 mod ab_runs;
 mod command;
 mod documented;
+mod external;
 mod object;
 mod processes;
 mod reports;

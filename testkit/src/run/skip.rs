@@ -27,6 +27,10 @@ pub enum Need {
     Cxx,
     /// libfabric: its library, headers and programs, and their features.
     Libfabric,
+    /// UCX: its library and headers.
+    Ucx,
+    /// The programs that build iceoryx2, and its packages.
+    Iceoryx2,
     /// Open MPI.
     Mpi,
     /// Another MPI library, which the test names.
@@ -37,10 +41,12 @@ pub enum Need {
     System,
 }
 
-const NEEDS: [Need; 7] = [
+const NEEDS: [Need; 9] = [
     Need::Cc,
     Need::Cxx,
     Need::Libfabric,
+    Need::Ucx,
+    Need::Iceoryx2,
     Need::Mpi,
     Need::OtherMpi,
     Need::Rights,
@@ -54,6 +60,8 @@ impl Need {
             Self::Cc => "cc",
             Self::Cxx => "c++",
             Self::Libfabric => "libfabric",
+            Self::Ucx => "ucx",
+            Self::Iceoryx2 => "iceoryx2",
             Self::Mpi => "mpi",
             Self::OtherMpi => "other-mpi",
             Self::Rights => "rights",
@@ -71,6 +79,17 @@ impl Need {
     }
 }
 
+/// Whether [`REQUIRED`] names `need`. Tests that cost much for few users run only then.
+///
+/// # Panics
+/// If [`REQUIRED`] contains an unknown name.
+pub fn is_required(need: Need) -> bool {
+    let required = env::var(REQUIRED).unwrap_or_default();
+    required
+        .split_whitespace()
+        .any(|name| Need::from_name(name) == need)
+}
+
 /// Reports that this test, or a part of it, is skipped because the machine lacks `need`.
 ///
 /// # Panics
@@ -78,11 +97,8 @@ impl Need {
 /// written.
 pub fn skip(need: Need, reason: impl fmt::Display) {
     let test = thread::current().name().unwrap_or("a test").to_owned();
-    let required = env::var(REQUIRED).unwrap_or_default();
     assert!(
-        !required
-            .split_whitespace()
-            .any(|name| Need::from_name(name) == need),
+        !is_required(need),
         "{test} needs {}, which {REQUIRED} says is there: {reason}",
         need.name()
     );

@@ -1,14 +1,19 @@
 //! The baselines of `bench`, and the names of contestants.
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 
-use crate::comparison::Libfabric;
+use super::placement::PairLauncher;
+use crate::comparison::{CompiledProgram, Contestant, Iceoryx2};
+use crate::fabric::{Bench, OpenOrder};
+use crate::pair::Pair;
 
 /// The implementation that the benchmarks measure beside this one.
 #[derive(Debug)]
 pub(super) enum Baseline {
-    /// libfabric's provider of the same name.
-    Libfabric(Libfabric),
+    /// libfabric's provider of the same name, or UCX.
+    Compiled(CompiledProgram),
+    /// Publish-subscribe of iceoryx2.
+    Iceoryx2(Iceoryx2),
     /// Another provider of Selvedge.
     Provider(String),
     /// BMI over the same provider.
@@ -16,13 +21,16 @@ pub(super) enum Baseline {
 }
 
 impl Baseline {
-    /// Finds the baseline of a name on the command line.
+    /// Finds the baseline of a name on the command line, and builds its program. `transport` is
+    /// libfabric's provider, or UCX's transports.
     ///
     /// # Errors
-    /// When there is no baseline of this name, or libfabric cannot be used.
-    pub(super) fn find(name: &str, provider: Option<String>) -> anyhow::Result<Self> {
+    /// When there is no baseline of this name, or its program cannot be built.
+    pub(super) fn find(name: &str, transport: Option<String>) -> anyhow::Result<Self> {
         match name {
-            "libfabric" => return Libfabric::compile(provider).map(Self::Libfabric),
+            "libfabric" => return CompiledProgram::libfabric(transport).map(Self::Compiled),
+            "ucx" => return CompiledProgram::ucx(transport).map(Self::Compiled),
+            "iceoryx2" => return Iceoryx2::build().map(Self::Iceoryx2),
             "bmi" => return Ok(Self::Bmi),
             _ => {}
         }
@@ -36,14 +44,107 @@ impl Baseline {
             Ok(Self::Provider(name.to_owned()))
         } else {
             bail!(
-                "--against {name}: choose libfabric, bmi, {}",
+                "--against {name}: choose libfabric, ucx, iceoryx2, bmi, {}",
                 names.join(", ")
             )
         }
     }
+
+    /// Starts the processes of the baseline of a measured `provider`, and opens their endpoints.
+    ///
+    /// # Errors
+    /// When a process cannot be started or an endpoint cannot be opened.
+    pub(super) fn open(
+        &self,
+        provider: &str,
+        order: &OpenOrder,
+        launcher: PairLauncher,
+    ) -> anyhow::Result<Contestant> {
+        let order = order.clone();
+        let (name, order) = match self {
+            Self::Compiled(program) => (
+                program.version(),
+                OpenOrder {
+                    special: false,
+                    ..order
+                },
+            ),
+            Self::Iceoryx2(program) => (
+                program.version(),
+                OpenOrder {
+                    backend: true,
+                    ..order
+                },
+            ),
+            Self::Provider(other) => {
+                let provider = Some(other.clone());
+                (SELVEDGE, OpenOrder { provider, ..order })
+            }
+            Self::Bmi => {
+                let (provider, backend) = (Some(provider.to_owned()), true);
+                (
+                    SELVEDGE_BMI,
+                    OpenOrder {
+                        provider,
+                        backend,
+                        ..order
+                    },
+                )
+            }
+        };
+        Contestant::open(name.to_owned(), self.start(provider, launcher)?, &order)
+    }
+
+    /// Starts the processes of the baseline of a measured `provider`.
+    ///
+    /// # Errors
+    /// As [`Pair::spawn`].
+    pub(super) fn start(&self, provider: &str, launcher: PairLauncher) -> anyhow::Result<Pair> {
+        let PairLauncher {
+            placement,
+            deadline,
+        } = launcher;
+        match self {
+            Self::Compiled(program) => program.start(provider, placement, deadline),
+            Self::Iceoryx2(program) => program.start(placement, deadline),
+            Self::Provider(_) | Self::Bmi => launcher.start_pair(),
+        }
+    }
+}
+
+/// Whether the baseline of a name is a provider of Selvedge.
+pub(super) fn is_provider(name: &str) -> bool {
+    !matches!(name, "libfabric" | "ucx" | "iceoryx2" | "bmi")
+}
+
+/// The benchmarks that the baseline of a name has beside a command line that names none; `None` for
+/// all that the measured configuration has.
+pub(super) fn default_benches(name: &str) -> Option<Vec<Bench>> {
+    let has_only_tagged_messages = matches!(name, "bmi" | "ucx" | "iceoryx2");
+    has_only_tagged_messages.then(|| vec![Bench::TaggedPingpong, Bench::TaggedBw])
+}
+
+/// Refuses benchmarks that the baseline of a name does not have.
+///
+/// # Errors
+/// An error that names the benchmark.
+pub(super) fn check_bench(name: &str, bench: Bench) -> anyhow::Result<()> {
+    let is_tagged = matches!(bench, Bench::TaggedPingpong | Bench::TaggedBw);
+    let has_bench = match name {
+        "bmi" | "iceoryx2" => is_tagged,
+        "ucx" => !bench.is_untagged() && bench != Bench::RmaWritePingpong || is_tagged,
+        _ => true,
+    };
+    ensure!(
+        has_bench,
+        "--against {name} does not measure {bench}: choose tagged_pingpong or tagged_bw"
+    );
+    Ok(())
 }
 
 /// Selvedge's name and version as a contestant.
 pub(super) const SELVEDGE: &str = concat!("selvedge ", env!("CARGO_PKG_VERSION"));
+/// The name of bare sockets as a contestant.
+pub(super) const SOCKETS: &str = "sockets";
 /// Name and version of Selvedge's BMI as a contestant.
-pub(super) const SELVEDGE_BMI: &str = concat!("selvedge-bmi ", env!("CARGO_PKG_VERSION"));
+const SELVEDGE_BMI: &str = concat!("selvedge-bmi ", env!("CARGO_PKG_VERSION"));

@@ -3,9 +3,10 @@
 use anyhow::ensure;
 
 use super::PlacementArgs;
-use super::baseline::{Baseline, SELVEDGE};
-use super::contestants::{ContestantArgs, PairLauncher};
+use super::baseline::{self, Baseline, SELVEDGE};
+use super::contestants::ContestantArgs;
 use super::interrupt::report_on_interrupt;
+use super::placement::PairLauncher;
 use super::print::{self, Format};
 use crate::comparison::{Draft, MemoryUse, Opening, Plan, Report, measure};
 use crate::fabric::{Bench, longest_datagram};
@@ -51,12 +52,18 @@ pub struct Args {
     /// Allocate our buffers from the domain, so that the peer copies large messages by itself
     #[arg(long)]
     special: bool,
-    /// Measure a baseline in turns: libfabric (by a C program that is compiled now), bmi (over the
-    /// same provider), or another provider
-    #[arg(long, value_name = "libfabric|bmi|PROVIDER")]
-    against: Option<String>,
+    /// Measure baselines in turns, separated by commas: libfabric and ucx (by C programs that are
+    /// compiled now), iceoryx2 (by a Rust program that is built now), bmi (over the same provider),
+    /// or another provider
+    #[arg(
+        long,
+        value_name = "libfabric|ucx|iceoryx2|bmi|PROVIDER",
+        value_delimiter = ','
+    )]
+    against: Vec<String>,
     /// libfabric's provider [default: the one of the same name], as net for libfabric 1.17's
-    /// endpoints over TCP that have our protocol
+    /// endpoints over TCP that have our protocol; or UCX's transports [default: sm,self for shm,
+    /// tcp,self for others]
     #[arg(long, alias = "rival", value_name = "NAME", requires = "against")]
     baseline: Option<String>,
     #[command(flatten)]
@@ -110,18 +117,16 @@ fn measure_plan(args: &Args, plan: &Plan, draft: &Draft) -> anyhow::Result<Repor
         deadline: args.placement.deadline(),
     };
     let machine = Machine::describe(launcher.placement);
-    args.contestants.check(plan, args.against.is_some())?;
-    let baseline = args.against.as_deref();
-    let baseline = baseline.map(|name| Baseline::find(name, args.baseline.clone()));
-    let baseline = baseline.transpose()?;
+    args.contestants.check(plan, !args.against.is_empty())?;
+    let baselines = args.find_baselines(plan)?;
     let order = plan.open_order(args.provider.clone());
-    let mut contestants = args.contestants.open(&order, baseline.as_ref(), launcher)?;
+    let mut contestants = args.contestants.open(&order, &baselines, launcher)?;
     let provider = contestants[0].opened.provider.clone();
     let probe_pair = launcher.start_pair()?;
     measure(plan, probe_pair, &mut contestants, machine, draft)?;
     drop(contestants);
-    let memory = measure_memory(&provider, baseline.as_ref(), launcher, plan.datagrams)?;
-    let opening = measure_opening(&provider, baseline.as_ref(), launcher, plan.datagrams)?;
+    let memory = measure_memory(&provider, &baselines, launcher, plan.datagrams)?;
+    let opening = measure_opening(&provider, &baselines, launcher, plan.datagrams)?;
     Ok(Report {
         memory,
         opening,
@@ -130,11 +135,30 @@ fn measure_plan(args: &Args, plan: &Plan, draft: &Draft) -> anyhow::Result<Repor
 }
 
 impl Args {
+    /// Finds the baselines, and builds their programs.
+    fn find_baselines(&self, plan: &Plan) -> anyhow::Result<Vec<Baseline>> {
+        ensure!(
+            self.baseline.is_none() || self.against.len() == 1,
+            "--baseline goes with one implementation: name only one with --against"
+        );
+        for name in &self.against {
+            plan.benches
+                .iter()
+                .try_for_each(|&bench| baseline::check_bench(name, bench))?;
+        }
+        let names = self.against.iter();
+        names
+            .map(|name| Baseline::find(name, self.baseline.clone()))
+            .collect()
+    }
+
     fn plan(&self) -> Plan {
         let mut benches = self.bench.clone();
         if benches.is_empty() {
-            benches = match self.against.as_deref() {
-                Some("bmi") => vec![Bench::TaggedPingpong, Bench::TaggedBw],
+            let mut names = self.against.iter();
+            let of_baselines = names.find_map(|name| baseline::default_benches(name));
+            benches = match of_baselines {
+                Some(benches) => benches,
                 _ if self.ep_type == EndpointType::Dgram => vec![Bench::MsgPingpong, Bench::MsgBw],
                 _ => self.contestants.benches(),
             };
@@ -170,7 +194,7 @@ fn fit_datagrams(plan: &mut Plan, args: &Args) -> anyhow::Result<()> {
     ensure!(
         !plan.special
             && !plan.is_long
-            && !matches!(args.against.as_deref(), Some("libfabric" | "bmi")),
+            && !args.against.iter().any(|name| !baseline::is_provider(name)),
         "-e dgram allows no baseline but another provider: leave out --special, --pairs, \
          --senders, --wait and other baselines"
     );
@@ -186,32 +210,25 @@ fn fit_datagrams(plan: &mut Plan, args: &Args) -> anyhow::Result<()> {
 /// Measures the memory of an idle endpoint of each contestant, in new processes.
 fn measure_memory(
     provider: &str,
-    baseline: Option<&Baseline>,
+    baselines: &[Baseline],
     launcher: PairLauncher,
     datagrams: bool,
 ) -> anyhow::Result<Vec<MemoryUse>> {
-    let PairLauncher {
-        placement,
-        deadline,
-    } = launcher;
     let measure_one = |name: &str, provider: &str| {
         let provider = Some(provider.to_owned());
         MemoryUse::measure(name.to_owned(), launcher.start_pair()?, provider, datagrams)
     };
     let mut memory = vec![measure_one(SELVEDGE, provider)?];
-    match baseline {
-        None | Some(Baseline::Bmi) => {}
-        Some(Baseline::Libfabric(baseline)) => {
-            let pair = baseline.start(provider, placement, deadline)?;
-            memory.push(MemoryUse::measure(
-                baseline.version().to_owned(),
-                pair,
-                None,
-                false,
-            )?);
-        }
-        Some(Baseline::Provider(other)) => {
-            memory.push(measure_one(&format!("{SELVEDGE}, {other}"), other)?)
+    for baseline in baselines {
+        match baseline {
+            Baseline::Bmi | Baseline::Iceoryx2(_) => {}
+            Baseline::Compiled(program) => {
+                let (name, pair) = (program.version(), baseline.start(provider, launcher)?);
+                memory.push(MemoryUse::measure(name.to_owned(), pair, None, false)?);
+            }
+            Baseline::Provider(other) => {
+                memory.push(measure_one(&format!("{SELVEDGE}, {other}"), other)?);
+            }
         }
     }
     Ok(memory)
@@ -220,7 +237,7 @@ fn measure_memory(
 /// Measures the time to open an endpoint of each provider of Selvedge, in new processes.
 fn measure_opening(
     provider: &str,
-    baseline: Option<&Baseline>,
+    baselines: &[Baseline],
     launcher: PairLauncher,
     datagrams: bool,
 ) -> anyhow::Result<Vec<Opening>> {
@@ -228,8 +245,10 @@ fn measure_opening(
         Opening::measure(name, launcher.start_pair()?, provider, datagrams)
     };
     let mut openings = vec![measure_one(SELVEDGE.to_owned(), provider)?];
-    if let Some(Baseline::Provider(other)) = baseline {
-        openings.push(measure_one(format!("{SELVEDGE}, {other}"), other)?);
+    for baseline in baselines {
+        if let Baseline::Provider(other) = baseline {
+            openings.push(measure_one(format!("{SELVEDGE}, {other}"), other)?);
+        }
     }
     Ok(openings)
 }

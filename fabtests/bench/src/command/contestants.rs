@@ -1,15 +1,12 @@
 //! The contestants of `bench`: the measured configuration, and the plain pair or a baseline beside
 //! it.
 
-use std::time::Instant;
-
 use anyhow::ensure;
 
-use super::baseline::{Baseline, SELVEDGE, SELVEDGE_BMI};
-use crate::comparison::{Contestant, Pairs, Plan, Senders};
+use super::baseline::{Baseline, SELVEDGE, SOCKETS};
+use super::placement::PairLauncher;
+use crate::comparison::{Contestant, Pairs, Plan, Ring, Senders};
 use crate::fabric::{Bench, BenchConfig, OpenOrder, ThreadingLevel, WaitStrategy};
-use crate::machine::cpu::Placement;
-use crate::pair::Pair;
 
 /// Arguments that select a configuration, which is measured in turns with the plain pair.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,6 +24,15 @@ pub(super) struct ContestantArgs {
     #[arg(long, value_name = "N", conflicts_with = "pairs",
           value_parser = clap::value_parser!(u16).range(1..=16))]
     senders: Option<u16>,
+    /// Run a ring of N processes on the two cores, in turns with the same ring over sockets that
+    /// block: tagged_ring
+    #[arg(long, value_name = "N", conflicts_with_all = ["pairs", "senders", "wait"],
+          value_parser = clap::value_parser!(u16).range(2..=64))]
+    oversubscribed: Option<u16>,
+    /// Run N threads that compute without end on the two cores during each run of the ring
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "oversubscribed",
+          value_parser = clap::value_parser!(u16).range(..=64))]
+    neighbours: u16,
     /// Keep N receives posted that match none of the messages, in turns with none
     #[arg(long, value_name = "N", default_value_t = 0)]
     posted: u32,
@@ -47,18 +53,11 @@ pub(super) struct ContestantArgs {
     heap: bool,
 }
 
-/// Starts pairs of processes with one placement and deadline.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PairLauncher {
-    pub(super) placement: Placement,
-    pub(super) deadline: Instant,
-}
-
 impl ContestantArgs {
     /// The benchmarks of a command line that names none: all message benchmarks that these
     /// arguments allow.
     pub(super) fn benches(&self) -> Vec<Bench> {
-        let benches = Bench::MESSAGES.into_iter();
+        let benches = Bench::MESSAGES.into_iter().chain([Bench::TaggedRing]);
         benches
             .filter(|&bench| self.check_bench(bench).is_ok())
             .collect()
@@ -69,15 +68,24 @@ impl ContestantArgs {
     /// # Errors
     /// An error that names the benchmark or option that does not fit these arguments.
     pub(super) fn check(&self, plan: &Plan, has_baseline: bool) -> anyhow::Result<()> {
+        let only_buffers_differ = Self {
+            owned: false,
+            lent: false,
+            heap: false,
+            ..self.clone()
+        };
         ensure!(
-            !has_baseline || self.is_plain(),
-            "--against is measured in turns with the plain pair: leave out --threading, --wait, \
-             --pairs, --senders, --posted, --unexpected, --idle-peers, --owned, --lent and \
-             --heap"
+            !has_baseline || only_buffers_differ.is_plain(),
+            "--against is measured in turns with one pair: leave out --threading, --wait, \
+             --pairs, --senders, --posted, --unexpected and --idle-peers"
         );
         ensure!(
             self.senders.is_none() || !plan.verify,
             "with --senders messages are not checked: leave out -c"
+        );
+        ensure!(
+            self.oversubscribed.is_none_or(|count| count % 2 == 0),
+            "--oversubscribed: the number of processes is even"
         );
         plan.benches
             .iter()
@@ -94,6 +102,10 @@ impl ContestantArgs {
                 || matches!(bench, Bench::MsgPingpong | Bench::TaggedPingpong),
             "--owned and --lent go with msg_pingpong and tagged_pingpong, not with {bench}"
         );
+        ensure!(
+            self.oversubscribed.is_some() == bench.is_ring(),
+            "--oversubscribed goes with tagged_ring, not with {bench}"
+        );
         let tagged = matches!(bench, Bench::TaggedBw | Bench::TaggedPingpong);
         ensure!(
             self.posted + self.unexpected == 0 || tagged,
@@ -109,7 +121,10 @@ impl ContestantArgs {
 
     /// Whether the runs have to be long because their processes take turns on the cores.
     pub(super) fn is_concurrent(&self) -> bool {
-        self.pairs.is_some() || self.senders.is_some() || self.wait != WaitStrategy::Spin
+        self.pairs.is_some()
+            || self.senders.is_some()
+            || self.oversubscribed.is_some()
+            || self.wait != WaitStrategy::Spin
     }
 
     fn config(&self) -> BenchConfig {
@@ -132,7 +147,7 @@ impl ContestantArgs {
     pub(super) fn open(
         &self,
         order: &OpenOrder,
-        baseline: Option<&Baseline>,
+        baselines: &[Baseline],
         launcher: PairLauncher,
     ) -> anyhow::Result<Vec<Contestant>> {
         let measured_order = OpenOrder {
@@ -155,6 +170,9 @@ impl ContestantArgs {
                     order,
                 )?,
             ]);
+        }
+        if let Some(count) = self.oversubscribed {
+            return self.open_rings(count, &measured_order, launcher);
         }
         if self.is_concurrent() {
             let pairs = self.pairs.unwrap_or(1);
@@ -179,53 +197,25 @@ impl ContestantArgs {
             &measured_order,
         )?];
         let provider = contestants[0].opened.provider.clone();
-        contestants.extend(match baseline {
-            Some(Baseline::Libfabric(baseline)) => {
-                let pair = baseline.start(&provider, launcher.placement, launcher.deadline)?;
-                let order = OpenOrder {
-                    special: false,
-                    ..order.clone()
-                };
-                Some(Contestant::open(
-                    baseline.version().to_owned(),
-                    pair,
-                    &order,
-                )?)
-            }
-            Some(Baseline::Provider(other)) => {
-                let order = OpenOrder {
-                    provider: Some(other.clone()),
-                    ..order.clone()
-                };
-                Some(Contestant::open(name(), launcher.start_pair()?, &order)?)
-            }
-            Some(Baseline::Bmi) => {
-                let order = OpenOrder {
-                    provider: Some(provider),
-                    bmi: true,
-                    ..order.clone()
-                };
-                Some(Contestant::open(
-                    SELVEDGE_BMI.to_owned(),
-                    launcher.start_pair()?,
-                    &order,
-                )?)
-            }
-            None if self.is_plain() => None,
-            None if self.owned => {
+        for baseline in baselines {
+            contestants.push(baseline.open(&provider, order, launcher)?);
+        }
+        contestants.extend(match self {
+            _ if !baselines.is_empty() || self.is_plain() => None,
+            Self { owned: true, .. } => {
                 // The raw endpoint has the threading level of the safe layer's endpoint.
                 let mut order = measured_order;
                 order.config.owned = false;
                 let raw = Contestant::open(name(), launcher.start_pair()?, &order)?;
                 Some(raw.with_config("raw".to_owned()))
             }
-            None if self.lent => {
+            Self { lent: true, .. } => {
                 let mut order = measured_order;
                 order.config.lent = false;
                 let sent = Contestant::open(name(), launcher.start_pair()?, &order)?;
                 Some(sent.with_config("owned".to_owned()))
             }
-            None => {
+            _ => {
                 let plain = Contestant::open(name(), launcher.start_pair()?, order)?;
                 Some(plain.with_config("plain".to_owned()))
             }
@@ -234,13 +224,28 @@ impl ContestantArgs {
     }
 }
 
-impl PairLauncher {
-    pub(super) fn start_pair(self) -> anyhow::Result<Pair> {
-        Pair::start(self.placement, self.deadline)
-    }
-
-    fn start_pairs(self, count: u16) -> anyhow::Result<Vec<Pair>> {
-        (0..count).map(|_| self.start_pair()).collect()
+impl ContestantArgs {
+    /// Opens the measured ring, and the ring over sockets.
+    fn open_rings(
+        &self,
+        count: u16,
+        order: &OpenOrder,
+        launcher: PairLauncher,
+    ) -> anyhow::Result<Vec<Contestant>> {
+        let neighbours = (launcher.placement, usize::from(self.neighbours));
+        let config = match self.neighbours {
+            0 => format!("ring of {count}"),
+            threads => format!("ring of {count} beside {threads} threads"),
+        };
+        let open = |name: &str, order: &OpenOrder| {
+            let pairs = launcher.start_pairs(count / 2)?;
+            Ring::open(name.to_owned(), config.clone(), pairs, order, neighbours)
+        };
+        let over_sockets = OpenOrder {
+            sockets: true,
+            ..order.clone()
+        };
+        Ok(vec![open(SELVEDGE, order)?, open(SOCKETS, &over_sockets)?])
     }
 }
 

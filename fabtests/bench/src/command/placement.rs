@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::machine::cpu::Placement;
+use crate::pair::Pair;
 
 /// The cores of the two processes, and the time limit.
 #[derive(Clone, Debug, clap::Args)]
@@ -41,3 +42,20 @@ impl PlacementArgs {
 /// Longest time limit, in seconds: a week. Some systems cannot represent an arbitrarily late
 /// instant.
 const MAX_TIMEOUT: u64 = 7 * 24 * 3600;
+
+/// Starts pairs of processes with one placement and deadline.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PairLauncher {
+    pub(super) placement: Placement,
+    pub(super) deadline: Instant,
+}
+
+impl PairLauncher {
+    pub(super) fn start_pair(self) -> anyhow::Result<Pair> {
+        Pair::start(self.placement, self.deadline)
+    }
+
+    pub(super) fn start_pairs(self, count: u16) -> anyhow::Result<Vec<Pair>> {
+        (0..count).map(|_| self.start_pair()).collect()
+    }
+}

@@ -6,6 +6,7 @@ use comfy_table::Table;
 
 use super::csv;
 use crate::comparison::{MemoryUse, Opening, Report, Row, left_out};
+use crate::fabric::Bench;
 use crate::measure::size;
 use crate::output;
 use crate::output::table::{self, figure, optional};
@@ -56,7 +57,7 @@ fn format_tables(report: &Report) -> String {
         text += &format!(
             "\n{bench} over {}\n{}\n",
             contestant_names(&rows),
-            bench_table(&rows)
+            bench_tables(&rows)
         );
         text += &left_out_line(&rows);
         text += &processor_time_lines(&rows);
@@ -97,23 +98,34 @@ fn contestant_names(rows: &[&Row]) -> String {
     names.join(", ")
 }
 
-fn bench_table(rows: &[&Row]) -> Table {
-    let (measured, baselines): (Vec<&Row>, Vec<&Row>) = rows
+/// The table of a benchmark: of the measured contestant alone, or beside each baseline.
+fn bench_tables(rows: &[&Row]) -> String {
+    let (measured, mut baselines): (Vec<&Row>, Vec<&Row>) = rows
         .iter()
         .partition(|row| contestant_key(row) == contestant_key(rows[0]));
+    if rows.iter().all(|row| row.bench == Bench::TaggedRing.name()) {
+        return ring_table(rows).to_string();
+    }
     let is_pingpong = rows[0].rtt_ns.is_some();
-    if !baselines.is_empty() {
-        let is_baseline = baselines[0].implementation != rows[0].implementation
-            || baselines[0].provider != rows[0].provider;
-        let pairs = measured.into_iter().zip(baselines);
-        return versus_table(is_pingpong, is_baseline, pairs);
+    if baselines.is_empty() {
+        let measured = measured.into_iter();
+        return if is_pingpong {
+            pingpong_table(measured).to_string()
+        } else {
+            stream_table(measured).to_string()
+        };
     }
-    let measured = measured.into_iter();
-    if is_pingpong {
-        pingpong_table(measured)
-    } else {
-        stream_table(measured)
+    let mut tables = Vec::new();
+    while let Some(&first) = baselines.first() {
+        let of_first = |row: &&Row| contestant_key(row) == contestant_key(first);
+        let (baseline, others) = baselines.into_iter().partition(of_first);
+        baselines = others;
+        let is_baseline =
+            first.implementation != rows[0].implementation || first.provider != rows[0].provider;
+        let pairs = measured.iter().copied().zip::<Vec<&Row>>(baseline);
+        tables.push(versus_table(is_pingpong, is_baseline, pairs).to_string());
     }
+    tables.join("\n")
 }
 
 fn pingpong_table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
@@ -145,6 +157,32 @@ fn pingpong_table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
             optional(row.ratio),
             optional(row.cma_ns.map(|ns| ns / 1e3)),
             optional(row.memcpy_mbps),
+            figure(row.spread * 100.0),
+        ]);
+    }
+    table
+}
+
+/// One line for each contestant and size.
+fn ring_table(rows: &[&Row]) -> Table {
+    let mut table = table::new(&[
+        "size",
+        "contestant",
+        "exchange us\nmean",
+        "\np50",
+        "\np90",
+        "\np99",
+        "spread\n%",
+    ]);
+    for row in rows {
+        let Some(rtt) = row.rtt_ns else { continue };
+        table.add_row([
+            size::text(row.size),
+            row.implementation.clone(),
+            figure(rtt.mean / 1e3),
+            figure(rtt.p50 / 1e3),
+            optional(rtt.quantile(0.9).map(|ns| ns / 1e3)),
+            figure(rtt.p99 / 1e3),
             figure(row.spread * 100.0),
         ]);
     }
@@ -268,12 +306,18 @@ fn contestant_key(row: &Row) -> (&str, &str, &str) {
 /// Lines with the processor time of each row that has one.
 fn processor_time_lines(rows: &[&Row]) -> String {
     let lines = rows.iter().filter_map(|row| {
+        let waiting = row.waiting_cpu.map_or_else(String::new, |share| {
+            format!(
+                "; a process that waits takes {} % of one",
+                figure(share * 100.0)
+            )
+        });
         Some(format!(
-            "{} at {}: {} cores in use; a process that waits takes {} % of one\n",
+            "{}, {} at {}: {} cores in use{waiting}\n",
+            row.implementation,
             row.config,
             size::text(row.size),
             figure(row.cores?),
-            figure(row.waiting_cpu? * 100.0),
         ))
     });
     lines.collect()

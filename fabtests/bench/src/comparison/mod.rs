@@ -3,7 +3,7 @@
 mod concurrent;
 mod contestant;
 mod draft;
-mod libfabric;
+mod external;
 mod memory;
 mod opening;
 mod plan;
@@ -12,10 +12,10 @@ mod row;
 pub mod stored;
 mod versus;
 
-pub use concurrent::{Pairs, Senders};
+pub use concurrent::{Pairs, Ring, Senders};
 pub use contestant::{Contestant, Measured, Runner};
 pub use draft::Draft;
-pub use libfabric::Libfabric;
+pub use external::{CompiledProgram, Iceoryx2};
 pub use memory::MemoryUse;
 pub use opening::Opening;
 pub use plan::{Plan, Point};

@@ -61,7 +61,9 @@ impl Plan {
         } else {
             Counts::for_size(point.size)
         };
-        if self.is_long {
+        if point.bench.is_ring() {
+            counts = RING_COUNTS;
+        } else if self.is_long {
             counts.batch *= LONG_RUN_FACTOR;
             counts.singles = 0;
         }
@@ -108,6 +110,13 @@ fn window_counts(bytes: usize) -> Counts {
     }
 }
 
+/// Exchanges of a run in a ring: enough for a 99th percentile, and few enough for a ring in which an
+/// exchange takes a time slice.
+const RING_COUNTS: Counts = Counts {
+    warmup: 500,
+    batch: 0,
+    singles: 4000,
+};
 /// Factor that lengthens a run from tens to hundreds of milliseconds.
 const LONG_RUN_FACTOR: usize = 40;
 /// Bytes of the windows of a run.

@@ -13,7 +13,7 @@ use crate::pair::Pair;
 const LIMIT_ROUNDS: usize = 3;
 
 /// Measures the limits, and every point of the plan. Stores the rows of a point in `draft` after
-/// each round, in the order of `contestants`. Two contestants take turns A B B A. The processes of
+/// each round, in the order of `contestants`. Contestants take turns A B B A. The processes of
 /// `probe_pair` measure the limits and the distance, and block while the contestants run.
 ///
 /// # Errors
@@ -66,12 +66,12 @@ fn rows(
         .collect()
 }
 
-/// The indexes of the contestants in the order of their runs in a round. With two contestants, a
-/// drift of the machine's speed affects both alike.
+/// The indexes of the contestants in the order of their runs in a round: forwards, then backwards,
+/// so that a drift of the machine's speed affects all alike.
 fn turn_order(contestants: usize) -> Vec<usize> {
     match contestants {
-        2 => vec![0, 1, 1, 0],
-        count => (0..count).collect(),
+        1 => vec![0],
+        count => (0..count).chain((0..count).rev()).collect(),
     }
 }
 
@@ -87,7 +87,7 @@ fn measure_round(
         Bench::RmaGet => Flow::Get,
         Bench::RmaBw | Bench::RmaReadBw => Flow::Copies,
         Bench::AtomicAdd | Bench::AtomicFetchAdd => Flow::Add,
-        bench if bench.is_pingpong() => Flow::RoundTrip,
+        bench if bench.is_pingpong() || bench.is_ring() => Flow::RoundTrip,
         _ => Flow::Stream,
     };
     let mut before = distance(probe_pair)?;
@@ -118,8 +118,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_contestants_take_turns_so_that_drift_cancels() {
+    fn contestants_take_turns_so_that_drift_cancels() {
         assert_eq!(turn_order(2), [0, 1, 1, 0]);
+        assert_eq!(turn_order(3), [0, 1, 2, 2, 1, 0]);
         assert_eq!(turn_order(1), [0]);
     }
 }

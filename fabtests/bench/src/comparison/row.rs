@@ -43,7 +43,7 @@ pub struct Row {
     pub window: usize,
     /// Whether messages were sent by inject.
     pub inject: bool,
-    /// Time of a round trip, in nanoseconds; `null` for streams.
+    /// Time of a round trip, or of an exchange in a ring, in nanoseconds; `null` for streams.
     pub rtt_ns: Option<Timing>,
     /// Millions of bytes per second, in one direction.
     pub mbps: f64,
@@ -156,6 +156,7 @@ impl Row {
             .collect();
         let times = figures(&kept, |run| run.value.timing.mean);
         let is_pingpong = order.bench.is_pingpong();
+        let has_times = is_pingpong || order.bench.is_ring();
         let messages = if is_pingpong { 2.0 } else { 1.0 };
         let message_ns = median(&times) / messages;
         let runs_ns: Vec<_> = times.iter().map(|time| time / messages).collect();
@@ -171,7 +172,7 @@ impl Row {
                 1
             },
             inject: order.inject && order.size <= contestant.opened.inject_size,
-            rtt_ns: is_pingpong.then(|| median_timing(&kept)),
+            rtt_ns: has_times.then(|| median_timing(&kept)),
             mbps: order.size as f64 * 1e3 / message_ns,
             msgs_per_s: 1e9 / message_ns,
             reps: kept.len(),

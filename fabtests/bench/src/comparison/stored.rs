@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use serde::Deserialize;
 
+use crate::fabric::Bench;
 use crate::measure::stats::confidence;
 use crate::measure::timing::QUANTILES;
 
@@ -103,6 +104,11 @@ impl Row {
             0 | 1 => [self.message_ns(); 2],
             _ => confidence(&self.runs_ns),
         }
+    }
+
+    /// Whether the times are those of exchanges in a ring.
+    pub fn is_of_ring(&self) -> bool {
+        self.bench == Bench::TaggedRing.name()
     }
 
     /// The quantiles of the round trips.

@@ -5,6 +5,7 @@
 
 mod background_load;
 mod endpoint;
+pub mod ends;
 mod idle_peers;
 mod linger;
 mod messages;
@@ -51,7 +52,9 @@ pub fn run(
             messages::many_to_one::run(endpoint, side, clock, order)
         }
         Bench::MsgPingpong => messages::pingpong::run::<Untagged>(endpoint, side, clock, order),
-        Bench::TaggedPingpong => messages::pingpong::run::<Tagged>(endpoint, side, clock, order),
+        Bench::TaggedPingpong | Bench::TaggedRing => {
+            messages::pingpong::run::<Tagged>(endpoint, side, clock, order)
+        }
         Bench::MsgBw | Bench::MsgBibw => {
             messages::bandwidth::run::<Untagged>(endpoint, side, clock, order)
         }

@@ -64,6 +64,27 @@ pub const QUANTILES: [f64; 13] = [
 ];
 
 impl Timing {
+    /// The value of one of the [`QUANTILES`]; `None` if no singles were timed.
+    pub fn quantile(&self, share: f64) -> Option<f64> {
+        let at = QUANTILES.iter().position(|&quantile| quantile == share)?;
+        self.curve.map(|curve| curve[at])
+    }
+
+    /// Makes the timing whose figures are the means of those of several processes.
+    pub fn mean_of(timings: &[Self]) -> Self {
+        let mean_at = |figure: &dyn Fn(&Self) -> f64| {
+            timings.iter().map(figure).sum::<f64>() / timings.len().max(1) as f64
+        };
+        let curve_at = |at: usize| mean_at(&|timing| timing.curve.map_or(f64::NAN, |c| c[at]));
+        Self {
+            mean: mean_at(&|timing| timing.mean),
+            p50: mean_at(&|timing| timing.p50),
+            p99: mean_at(&|timing| timing.p99),
+            min: mean_at(&|timing| timing.min),
+            curve: Some(std::array::from_fn(curve_at)),
+        }
+    }
+
     /// Makes a timing from several means, in nanoseconds. The percentiles are those of the means.
     pub fn from_means(means: &[f64]) -> Self {
         Self {
@@ -111,6 +132,32 @@ pub fn round_trips(
     }
     Ok(Timing {
         mean: median(&groups),
+        ..percentiles(clock, &stamps)
+    })
+}
+
+/// Runs `trip` `counts.warmup` times, and times it `counts.batch + counts.singles` times, each by
+/// itself. The mean is that of all timed trips, including those that the system interrupted.
+///
+/// # Errors
+/// The first error of `trip`.
+pub fn single_trips(
+    clock: Clock,
+    counts: Counts,
+    mut trip: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Timing> {
+    for _ in 0..counts.warmup {
+        trip()?;
+    }
+    let timed = counts.batch + counts.singles;
+    let mut stamps = vec![0; timed + 1];
+    stamps[0] = ticks();
+    for stamp in &mut stamps[1..] {
+        trip()?;
+        *stamp = ticks();
+    }
+    Ok(Timing {
+        mean: clock.ns(stamps[timed] - stamps[0]) / timed.max(1) as f64,
         ..percentiles(clock, &stamps)
     })
 }
@@ -253,6 +300,26 @@ mod tests {
             timing.min >= 99.0 && timing.mean >= timing.min,
             "{timing:?}"
         );
+    }
+
+    #[test]
+    fn the_mean_of_single_trips_contains_the_interrupted_ones() {
+        let counts = Counts {
+            warmup: 1,
+            batch: 4,
+            singles: 5,
+        };
+        let mut trips = 0;
+        let timing = single_trips(Clock::calibrate(), counts, || {
+            trips += 1;
+            if trips == 3 {
+                std::thread::sleep(std::time::Duration::from_millis(9));
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(trips, counts.total());
+        assert!(timing.mean >= 1e6, "{timing:?}");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use anyhow::ensure;
 
 use crate::measure::clock::Clock;
-use crate::measure::timing::{Counts, Timing, round_trips};
+use crate::measure::timing::{Counts, Timing, round_trips, single_trips};
 
 /// A message API for messages of one size. A post takes its buffer, and the completion returns it.
 pub(crate) trait Messages {
@@ -55,6 +55,8 @@ pub(crate) struct PingpongParams {
     pub(crate) inject: bool,
     /// Whether messages are filled with the pattern and checked on arrival.
     pub(crate) verify: bool,
+    /// Whether each round trip is timed by itself, and their mean is that of all.
+    pub(crate) timed_singly: bool,
     /// Number of round trips.
     pub(crate) counts: Counts,
 }
@@ -83,7 +85,12 @@ pub(crate) fn run<M: Messages>(
     let [first, spare] = rx;
     process.post_receive(first)?;
     process.rx = Some(spare);
-    let timing = round_trips(clock, params.counts, || {
+    let time = if params.timed_singly {
+        single_trips
+    } else {
+        round_trips
+    };
+    let timing = time(clock, params.counts, || {
         if params.is_active {
             process.send()?;
             process.post_free_receive()?;

@@ -4,18 +4,21 @@
 //! is one end of a socket, which carries orders and replies as lines of JSON. The pair keeps the
 //! last lines of a child's output and adds them to the error when the child dies.
 
+mod backend;
 pub(crate) mod exchange;
 mod handover;
 mod order;
 mod owned;
 pub mod role;
 mod side;
+mod socket_ring;
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -63,8 +66,20 @@ impl Pair {
     /// When a process cannot be started or dies at once.
     pub fn start(placement: Placement, deadline: Instant) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
+        Self::start_program(&program, placement, deadline)
+    }
+
+    /// Starts a program twice whose `role` command is [`role::run`].
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_program(
+        program: &Path,
+        placement: Placement,
+        deadline: Instant,
+    ) -> anyhow::Result<Self> {
         let mut pair = Self::spawn(deadline, |side| {
-            let mut command = Command::new(&program);
+            let mut command = Command::new(program);
             command.args(["role", "--side", &side.to_string()]);
             command.args(["--parent", &std::process::id().to_string()]);
             if let Some(cores) = placement.cores() {

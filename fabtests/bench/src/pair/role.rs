@@ -1,6 +1,5 @@
 //! The child process: executes orders until its parent exits.
 
-use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -15,6 +14,7 @@ use serde_json::Value;
 
 use super::handover;
 use super::owned::OwnedEndpoint;
+use super::socket_ring::SocketRing;
 use super::{Order, Reply, RunResult, Side};
 use crate::fabric::{self, BenchEndpoint, BenchOrder, OpenOrder, Opened};
 use crate::limits::{EventFds, ProbeContext, ProbeResources, Segment, Socket};
@@ -22,26 +22,7 @@ use crate::machine::cpu::{Idle, pin};
 use crate::measure::clock::Clock;
 use crate::measure::timing::Timing;
 
-/// An implementation of the benchmarks that replaces a fabric endpoint.
-pub trait Backend: fmt::Debug {
-    /// Describes the backend. The description has the address for the peer.
-    fn describe(&self) -> Opened;
-
-    /// Sets the peer to send to.
-    ///
-    /// # Errors
-    /// When the address names no peer.
-    fn set_peer(&mut self, address: &str) -> anyhow::Result<()>;
-
-    /// Runs one side of a benchmark, as [`fabric::run`].
-    ///
-    /// # Errors
-    /// When an operation fails, or the backend does not have the benchmark.
-    fn run(&mut self, side: Side, clock: Clock, order: BenchOrder) -> anyhow::Result<Timing>;
-}
-
-/// Opens a [`Backend`] for an order.
-pub type OpenBackend = fn(&OpenOrder) -> anyhow::Result<Box<dyn Backend>>;
+pub use super::backend::{Backend, OpenBackend};
 
 /// Arguments of a child process; not for users.
 #[derive(Clone, Debug, clap::Args)]
@@ -60,12 +41,12 @@ pub struct Args {
     yielding: bool,
 }
 
-/// Executes orders from standard input, the control socket, until it is closed. `bmi` opens the
-/// backend for orders that use BMI.
+/// Executes orders from standard input, the control socket, until it is closed. `open_backend`
+/// opens the program's backend for orders that use it.
 ///
 /// # Errors
 /// When standard input is not a control socket. A reply reports the failure of its order.
-pub fn run(args: &Args, bmi: Option<OpenBackend>) -> anyhow::Result<()> {
+pub fn run(args: &Args, open_backend: Option<OpenBackend>) -> anyhow::Result<()> {
     die_with_parent(args.parent)?;
     if let Some(core) = args.core {
         pin(core)?;
@@ -92,7 +73,7 @@ pub fn run(args: &Args, bmi: Option<OpenBackend>) -> anyhow::Result<()> {
         Order::Ready => Ok(Value::Null),
         Order::Probe(probe, counts) => Ok(serde_json::to_value(probe_context.run(probe, counts)?)?),
         Order::Open(order) => {
-            let opened = RoleEndpoint::open(&order, probe_context.idle(), bmi)?;
+            let opened = RoleEndpoint::open(&order, probe_context.idle(), open_backend)?;
             Ok(serde_json::to_value(endpoint.insert(opened).describe()?)?)
         }
         Order::Peer(address) => {
@@ -148,11 +129,18 @@ enum RoleEndpoint {
 }
 
 impl RoleEndpoint {
-    fn open(order: &OpenOrder, idle: Idle, bmi: Option<OpenBackend>) -> anyhow::Result<Self> {
-        if order.bmi {
-            let open_backend =
-                bmi.context("this program has no BMI: use `fabtests bench --against bmi`")?;
+    fn open(
+        order: &OpenOrder,
+        idle: Idle,
+        open_backend: Option<OpenBackend>,
+    ) -> anyhow::Result<Self> {
+        if order.backend {
+            let open_backend = open_backend
+                .context("this program has no BMI: use `fabtests bench --against bmi`")?;
             return Ok(Self::Backend(open_backend(order)?));
+        }
+        if order.sockets {
+            return Ok(Self::Backend(Box::new(SocketRing::open()?)));
         }
         if order.config.owned {
             return Ok(Self::Owned(Box::new(OwnedEndpoint::open(order, idle)?)));

@@ -36,7 +36,13 @@ pub fn pictures(reports: &[Report]) -> Vec<Picture> {
         let name = figure.name.to_owned();
         Some(Picture { name, chart })
     });
-    against_size.chain(distribution(&rows, &machine)).collect()
+    let (ring, messages): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.is_of_ring());
+    let distributions = [
+        MESSAGES.picture(&messages, &machine),
+        EXCHANGES.picture(&ring, &machine),
+    ];
+    let distributions = distributions.into_iter().flatten();
+    against_size.chain(distributions).collect()
 }
 
 /// The line below a title: the machine and the number of runs of these rows.
@@ -90,7 +96,7 @@ const FIGURES: [Figure; 4] = [
         x_label: "size of a message, bytes",
         y_label: "time of a message",
         scale: Scale::Nanoseconds,
-        includes: |row| row.rtt_ns.is_some(),
+        includes: |row| row.rtt_ns.is_some() && !row.is_of_ring(),
         value: |_, ns| ns,
     },
     Figure {
@@ -255,56 +261,83 @@ fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
     distinct
 }
 
-/// Plots the distribution of the round trips of one size: the smallest size with a run that counts.
-/// If every run was left out, the size is the smallest of all sizes.
-fn distribution(rows: &[&Row], machine: &str) -> Option<Picture> {
-    let smallest = |is_included: fn(&Row) -> bool| {
-        let included = rows.iter().filter(|row| is_included(row));
-        included.map(|row| row.size).min()
-    };
-    let is_left_out = |row: &Row| row.rtt_ns.is_some() && row.reps == 0 && row.dropped > 0;
-    let size = smallest(|row| row.curve().is_some()).or_else(|| smallest(is_left_out))?;
-    let size_rows = rows.iter().copied().filter(|row| row.size == size);
-    let rows: Vec<&Row> = size_rows
-        .filter(|row| row.curve().is_some() || is_left_out(row))
-        .collect();
-    let series: Vec<_> = names(&rows)
-        .into_iter()
-        .enumerate()
-        .filter_map(|(number, name)| {
-            let row = rows.iter().find(|row| row.distinct_name(&rows) == name)?;
-            let half_trips = row.curve()?.map(|ns| ns / 2.0);
-            let points = QUANTILES.into_iter().zip(half_trips);
-            Some(Series {
-                name,
-                style: Style::Measured(number),
-                // The maximum has no position on the scale of nines.
-                points: points.filter(|(share, _)| *share < 1.0).collect(),
-                band: Vec::new(),
+/// A plot of the distribution of the times of one size.
+struct Distribution {
+    name: &'static str,
+    /// The title up to the size.
+    title: &'static str,
+    x_label: &'static str,
+    y_label: &'static str,
+    /// The share of a timed trip that is plotted.
+    share: f64,
+}
+
+/// Half round trips.
+const MESSAGES: Distribution = Distribution {
+    name: "spread",
+    title: "Time of messages of",
+    x_label: "share of the messages that take at most this time",
+    y_label: "half of a round trip",
+    share: 0.5,
+};
+/// Exchanges in a ring.
+const EXCHANGES: Distribution = Distribution {
+    name: "ring",
+    title: "Exchanges in a ring, messages of",
+    x_label: "share of the exchanges that take at most this time",
+    y_label: "time of an exchange",
+    share: 1.0,
+};
+
+impl Distribution {
+    /// Plots the smallest size with a run that counts. If every run was left out, plots the smallest
+    /// of all sizes.
+    fn picture(&self, rows: &[&Row], machine: &str) -> Option<Picture> {
+        let smallest = |is_included: fn(&Row) -> bool| {
+            let included = rows.iter().filter(|row| is_included(row));
+            included.map(|row| row.size).min()
+        };
+        let is_left_out = |row: &Row| row.rtt_ns.is_some() && row.reps == 0 && row.dropped > 0;
+        let size = smallest(|row| row.curve().is_some()).or_else(|| smallest(is_left_out))?;
+        let size_rows = rows.iter().copied().filter(|row| row.size == size);
+        let rows: Vec<&Row> = size_rows
+            .filter(|row| row.curve().is_some() || is_left_out(row))
+            .collect();
+        let series: Vec<_> = names(&rows)
+            .into_iter()
+            .enumerate()
+            .filter_map(|(number, name)| {
+                let row = rows.iter().find(|row| row.distinct_name(&rows) == name)?;
+                let times = row.curve()?.map(|ns| ns * self.share);
+                let points = QUANTILES.into_iter().zip(times);
+                Some(Series {
+                    name,
+                    style: Style::Measured(number),
+                    // The maximum has no position on the scale of nines.
+                    points: points.filter(|(share, _)| *share < 1.0).collect(),
+                    band: Vec::new(),
+                })
             })
-        })
-        .collect();
-    let ys = points(&series).map(|point| point.1).collect::<Vec<_>>();
-    Some(Picture {
-        name: "spread".to_owned(),
-        chart: Chart {
-            title: match size {
-                1 => "Time of messages of 1 byte".to_owned(),
-                _ => format!(
-                    "Time of messages of {} bytes",
-                    crate::measure::size::text(size)
+            .collect();
+        let ys = points(&series).map(|point| point.1).collect::<Vec<_>>();
+        Some(Picture {
+            name: self.name.to_owned(),
+            chart: Chart {
+                title: match size {
+                    1 => format!("{} 1 byte", self.title),
+                    _ => format!("{} {} bytes", self.title, crate::measure::size::text(size)),
+                },
+                subtitle: subtitle(machine, &rows),
+                x: Axis::new(
+                    Scale::Nines,
+                    self.x_label,
+                    QUANTILES[..QUANTILES.len() - 1].iter().copied(),
                 ),
+                y: Axis::new(Scale::Nanoseconds, self.y_label, ys.into_iter()),
+                series,
             },
-            subtitle: subtitle(machine, &rows),
-            x: Axis::new(
-                Scale::Nines,
-                "share of the messages that take at most this time",
-                QUANTILES[..QUANTILES.len() - 1].iter().copied(),
-            ),
-            y: Axis::new(Scale::Nanoseconds, "half of a round trip", ys.into_iter()),
-            series,
-        },
-    })
+        })
+    }
 }
 
 /// The distinct names of the rows, in the order of the rows.

@@ -6,6 +6,7 @@
 //! the target must fail, or succeed after a stop. The partner's exchange with a bystander
 //! continues. At the end, the partner holds no more resources than at the beginning.
 
+mod heap;
 mod operation;
 mod path;
 mod scenario;
@@ -34,7 +35,7 @@ const SHORT: u64 = 2;
 const WARM_UP: u64 = 1;
 /// Minimum duration of a stop.
 const PAUSE: Duration = Duration::from_millis(1);
-/// The latest random instant of a fault.
+/// The latest random instant of a fault in most operations.
 const LATEST: Duration = Duration::from_micros(300);
 /// The binary logarithm of the last instruction that is chosen by its number, in the short form.
 const EARLY_LOG2: u64 = 11;
@@ -140,7 +141,7 @@ impl Sweep {
             let end = 1 << self.random.below(EARLY_LOG2);
             return Point::Instruction(self.random.below(end));
         }
-        let latest = LATEST.as_nanos() as u64;
+        let latest = self.operation.slowness() * LATEST.as_nanos() as u64;
         Point::After(Duration::from_nanos(self.random.below(latest)))
     }
 

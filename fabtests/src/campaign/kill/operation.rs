@@ -14,6 +14,8 @@ pub(crate) struct Operation {
     pub(crate) action: Action,
     /// The protocol of large messages: `FI_SHM_PROTOCOL` of both sides.
     pub(crate) protocol: &'static str,
+    /// Whether large messages and registered memory of both sides lie in the shared heap.
+    pub(crate) is_on_heap: bool,
 }
 
 /// The target's action.
@@ -28,6 +30,8 @@ pub(crate) enum Action {
     Accept,
     /// Sends a message, and waits for its completion if it has one.
     Send(Kind, usize),
+    /// Sends a message of this length from the shared heap, and forks before its completion.
+    SendAndFork(usize),
     /// Receives a message that has arrived.
     Receive(Kind, usize),
     /// Accesses the partner's memory; the number is the length in bytes.
@@ -44,7 +48,7 @@ pub(crate) enum Action {
 }
 
 /// Every operation.
-pub(crate) const OPERATIONS: [Operation; 32] = [
+pub(crate) const OPERATIONS: [Operation; 38] = [
     auto("open", Action::Open),
     auto("connect", Action::Connect),
     auto("be-connected", Action::Accept),
@@ -112,6 +116,18 @@ pub(crate) const OPERATIONS: [Operation; 32] = [
     with_protocol("be-written", Action::Serve(Access::Write, 50_000), "cma"),
     with_protocol("be-read", Action::Serve(Access::Read, 5000), "bounce"),
     auto("be-changed", Action::Serve(Access::Add, 8)),
+    on_heap("send-heap", Action::Send(Kind::Tagged, 100_000)),
+    on_heap("send-heap-fork", Action::SendAndFork(100_000)),
+    on_heap("receive-heap", Action::Receive(Kind::Tagged, 100_000)),
+    on_heap(
+        "write-heap",
+        Action::Access(Access::Write, MemoryKind::Ordinary, 65_536),
+    ),
+    on_heap(
+        "read-heap",
+        Action::Access(Access::Read, MemoryKind::Ordinary, 65_536),
+    ),
+    on_heap("be-read-heap", Action::Serve(Access::Read, 65_536)),
     auto("wake", Action::Wake),
     auto("park", Action::Park),
     auto("close", Action::Close),
@@ -126,6 +142,14 @@ const fn with_protocol(name: &'static str, action: Action, protocol: &'static st
         name,
         action,
         protocol,
+        is_on_heap: false,
+    }
+}
+
+const fn on_heap(name: &'static str, action: Action) -> Operation {
+    Operation {
+        is_on_heap: true,
+        ..auto(name, action)
     }
 }
 
@@ -154,6 +178,7 @@ impl Operation {
         match self.action {
             Action::Connect | Action::Wake => Some((Kind::Tagged, 8)),
             Action::Send(kind, len) => Some((kind, len)),
+            Action::SendAndFork(len) => Some((Kind::Tagged, len)),
             _ => None,
         }
     }
@@ -183,6 +208,14 @@ impl Operation {
     pub(crate) fn lends(&self) -> bool {
         let mut messages = self.sends().into_iter().chain(self.receives());
         messages.any(|(kind, _)| kind == Kind::Lent)
+    }
+
+    /// How much longer the operation takes than most others.
+    pub(crate) fn slowness(&self) -> u64 {
+        match self.action {
+            Action::SendAndFork(_) => 10,
+            _ => 1,
+        }
     }
 
     /// The wait object of the target's queue.

@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail, ensure};
 use selvedge::{Errno, FiAddr, TagMatch};
 use selvedge_testkit::timeout::Timeout;
 
+use super::heap;
 use super::operation::{Action, Operation, number};
 use super::target::{self, expected_after, initial_content};
 use super::traced_process::{Stop, TracedProcess};
@@ -75,6 +76,7 @@ impl Scenario {
     /// # Errors
     /// The partner or the bystander cannot be started.
     pub(crate) fn new(operation: &'static Operation) -> anyhow::Result<Self> {
+        heap::switch(operation.is_on_heap);
         let info = discover(None, &operation.params())?;
         let mut endpoint = CampaignEndpoint::with_wait(&info, operation.partner_wait_object())?;
         if let Action::Access(..) = operation.action {

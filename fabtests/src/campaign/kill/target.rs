@@ -6,6 +6,7 @@ use selvedge_testkit::process;
 use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
+use super::heap::{self, SentBytes};
 use super::operation::{Action, Operation, number};
 use super::traced_process::mark;
 use crate::campaign::endpoint::{
@@ -41,6 +42,7 @@ impl Role for Config {
     fn execute(&self) -> anyhow::Result<()> {
         let operation = Operation::by_name(&self.operation)
             .with_context(|| format!("there is no operation {:?}", self.operation))?;
+        heap::switch(operation.is_on_heap);
         let info = discover(Some(&self.name), &operation.params())?;
         if operation.action == Action::Open {
             mark()?;
@@ -100,10 +102,15 @@ impl Target {
             mark()?;
             check(&outcome, stamp)?;
         } else if let Some((kind, len)) = self.operation.sends() {
-            let bytes = message::write(stamp, len);
+            let mut bytes = message::write(stamp, len);
+            let on_heap = self.operation.is_on_heap;
+            let on_heap = on_heap.then(|| SentBytes::of(&mut bytes)).transpose()?;
             mark()?;
             // The queues are empty, so there is room.
             self.endpoint.send_bytes(kind, self.partner, bytes, stamp)?;
+            if let (Action::SendAndFork(_), Some(bytes)) = (self.operation.action, on_heap) {
+                bytes.overwrite_in_child()?;
+            }
             let outcome = if kind.is_injected() {
                 None
             } else {

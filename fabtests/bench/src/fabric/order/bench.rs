@@ -22,6 +22,9 @@ pub enum Bench {
     MsgBibw,
     /// Windows of tagged messages in both directions at the same time.
     TaggedBibw,
+    /// Exchanges in a ring of processes: each sends a tagged message to its right neighbour and
+    /// receives one from its left neighbour.
+    TaggedRing,
     /// Round trips of puts into the domain's memory; each target polls its memory for the put.
     RmaPut,
     /// Consecutive gets out of the domain's memory. A get of up to 64 bytes reads a line that the
@@ -41,13 +44,14 @@ pub enum Bench {
 
 impl Bench {
     /// All benchmarks.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::MsgPingpong,
         Self::TaggedPingpong,
         Self::MsgBw,
         Self::TaggedBw,
         Self::MsgBibw,
         Self::TaggedBibw,
+        Self::TaggedRing,
         Self::RmaPut,
         Self::RmaGet,
         Self::RmaWritePingpong,
@@ -73,6 +77,7 @@ impl Bench {
             Self::TaggedBw => "tagged_bw",
             Self::MsgBibw => "msg_bibw",
             Self::TaggedBibw => "tagged_bibw",
+            Self::TaggedRing => "tagged_ring",
             Self::RmaPut => "rma_put",
             Self::RmaGet => "rma_get",
             Self::RmaWritePingpong => "rma_write_pingpong",
@@ -109,6 +114,11 @@ impl Bench {
         matches!(self, Self::MsgBibw | Self::TaggedBibw)
     }
 
+    /// Whether the benchmark measures exchanges in a ring. Their times are not halved.
+    pub const fn is_ring(self) -> bool {
+        matches!(self, Self::TaggedRing)
+    }
+
     /// Whether the benchmark measures atomics.
     pub const fn is_atomic(self) -> bool {
         matches!(self, Self::AtomicAdd | Self::AtomicFetchAdd)
@@ -134,6 +144,7 @@ impl Bench {
                 | Self::TaggedBw
                 | Self::MsgBibw
                 | Self::TaggedBibw
+                | Self::TaggedRing
         )
     }
 }

@@ -35,12 +35,15 @@ pub struct OpenOrder {
     #[serde(default)]
     #[serde(rename = "manner")]
     pub config: BenchConfig,
-    /// Whether to use BMI instead of the fabric's API.
+    /// Whether to use the program's [`crate::pair::role::Backend`] instead of the fabric's API.
     #[serde(default)]
-    pub bmi: bool,
+    pub backend: bool,
     /// Whether to use datagram endpoints, with untagged messages.
     #[serde(default)]
     pub datagrams: bool,
+    /// Whether to use bare TCP sockets instead of the fabric's API, for a ring.
+    #[serde(default)]
+    pub sockets: bool,
 }
 
 impl OpenOrder {
@@ -53,8 +56,9 @@ impl OpenOrder {
             special: false,
             remote: false,
             config: BenchConfig::default(),
-            bmi: false,
+            backend: false,
             datagrams: false,
+            sockets: false,
         }
     }
 }
@@ -87,7 +91,9 @@ impl BenchOrder {
     /// `inject_size` bytes.
     pub(crate) fn pingpong_params(&self, side: Side, inject_size: usize) -> PingpongParams {
         PingpongParams {
-            is_active: side == Side::Active,
+            // In a ring, every process sends first.
+            is_active: side == Side::Active || self.bench.is_ring(),
+            timed_singly: self.bench.is_ring(),
             size: self.size,
             inject: self.inject && self.size <= inject_size,
             verify: self.verify,

@@ -1,5 +1,10 @@
 //! The system's Open MPI on Selvedge's library.
 
+use std::path::Path;
+use std::process::Command;
+
+use selvedge_testkit::skip::{Need, skip};
+
 use crate::harness::{Built, built, compile, has, library_folder, output_of, with_selvedge};
 
 /// Runs ranks with these components, and checks that they have used Selvedge's library.
@@ -134,4 +139,35 @@ fn ranks_of_open_mpi_map_each_other_s_shared_heaps() {
     let arguments = ["heap", "pingpong", "collectives"];
     let text = run(2, &settings, &preload, &arguments);
     assert!(text.is_none_or(|text| text.contains("the heap was mapped\n")));
+}
+
+/// MPICH, of which `MPICH_HOME` names the prefix, with its device for libfabric, and without its own
+/// shared memory. Debian's MPICH has no such device; the package `mpich` of PyPI has it.
+#[test]
+fn ranks_of_mpich_map_each_other_s_shared_heaps() {
+    let Ok(prefix) = std::env::var("MPICH_HOME") else {
+        return skip(Need::Mpi, "MPICH_HOME names no MPICH with libfabric");
+    };
+    let bin = Path::new(&prefix).join("bin");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fabric-mpi-mpich");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/mpi.c");
+    let mut compiler = Command::new(bin.join("mpicc"));
+    output_of(compiler.arg("-o").arg(&program).arg(source));
+    let library = built("libselvedge_heap_c.so");
+    let mut command = with_selvedge(bin.join("mpiexec"));
+    command
+        .env("MPIR_CVAR_CH4_NETMOD", "ofi")
+        .env("MPIR_CVAR_NOLOCAL", "1")
+        .env("FI_PROVIDER", "shm")
+        .args(["-n", "2", "-genv", "LD_PRELOAD"])
+        .arg(library)
+        .arg(&program)
+        .args(["heap", "pingpong", "collectives", "one-sided"]);
+    let text = output_of(&mut command);
+    let selvedge = std::fs::canonicalize(library_folder().join("libfabric.so.1")).unwrap();
+    assert!(
+        text.contains(&format!("carried by {}", selvedge.display())),
+        "{text}"
+    );
+    assert!(text.contains("the heap was mapped\n"), "{text}");
 }

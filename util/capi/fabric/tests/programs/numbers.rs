@@ -126,13 +126,18 @@ macro_rules! raw {
 fn compare_flags(comparison: &mut Comparison) {
     comparison.flags("FI_", bits!(Caps));
     comparison.flags("FI_", bits!(Mode));
-    comparison.flags("FI_", bits!(CompletionFlags));
+    // Lent messages are Selvedge's own.
+    let flags = CompletionFlags::all() - CompletionFlags::LENT;
+    comparison.flags(
+        "FI_",
+        flags.iter_names().map(|(name, set)| (name, set.bits())),
+    );
     comparison.flags("FI_", bits!(MrAccess));
     comparison.flags("FI_", bits!(InfoFlags));
     comparison.flags("FI_MR_", bits!(MrMode));
     comparison.flags("FI_ORDER_", bits!(MsgOrder));
-    // Internal bits, which C does not use.
-    let internal = OpFlags::DEFAULT | OpFlags::DEFERRED;
+    // Internal bits and lent messages, which C does not use.
+    let internal = OpFlags::DEFAULT | OpFlags::DEFERRED | OpFlags::LEND;
     let flags = OpFlags::all() - internal;
     comparison.flags(
         "FI_",

@@ -1,7 +1,10 @@
-//! Concurrent runs of more than two processes: several pairs, or several senders to one receiver.
+//! Concurrent runs of more than two processes: several pairs, several senders to one receiver, or a
+//! ring.
 //!
 //! Figures are totals. Pairs take turns on the cores. The time of a message is therefore the time
 //! from the first start to the last end, divided by the number of all messages.
+
+mod ring;
 
 use std::thread;
 use std::time::Duration;
@@ -13,6 +16,8 @@ use super::{Contestant, Measured, Runner};
 use crate::fabric::{BenchOrder, OpenOrder, Opened, WaitStrategy};
 use crate::measure::timing::Timing;
 use crate::pair::{Order, Pair, RunResult};
+
+pub use ring::Ring;
 
 /// Several pairs that run the same benchmark independently.
 #[derive(Debug)]

@@ -1,0 +1,110 @@
+//! A/B runs with programs of their own, over libraries of others.
+
+use std::path::Path;
+
+use selvedge_testkit::skip::{Need, is_required, skip};
+
+use crate::command::{exclusive, fabtests, run_failing, run_json};
+use crate::object::{array, number, text};
+
+#[test]
+fn missing_compiler_or_library_is_an_error_with_a_remedy() {
+    let _guard = exclusive();
+    let remedies = [
+        ("libfabric", "libfabric-dev"),
+        ("ucx", "libucx-dev"),
+        ("iceoryx2", "cannot run cargo"),
+    ];
+    for (library, remedy) in remedies {
+        let output = fabtests(&["bench", "-S", "8", "--against", library])
+            .env("PATH", "/nonexistent")
+            .output()
+            .unwrap();
+        assert!(!output.status.success());
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(message.contains(remedy), "{message}");
+    }
+}
+
+#[test]
+fn libfabric_is_measured_if_installed() {
+    let _guard = exclusive();
+    if !Path::new("/usr/include/rdma/fi_tagged.h").exists() {
+        return skip(Need::Libfabric, "its headers are not installed");
+    }
+    let messages = "msg_pingpong,tagged_pingpong,msg_bw,tagged_bw";
+    let one_sided =
+        "rma_put,rma_get,rma_write_pingpong,rma_bw,rma_read_bw,atomic_add,atomic_fetch_add";
+    let benches = [messages, "tagged_bibw", one_sided].join(",");
+    let args = [
+        "bench", "-S", "8", "-I", "20", "--reps", "2", "--bench", &benches,
+    ];
+    let report = run_json(&[&args[..], &["--against", "libfabric", "--json"]].concat());
+    let rows = array(&report["rows"]);
+    assert_eq!(rows.len(), 24);
+    for pair in rows.chunks(2) {
+        assert!(text(&pair[0], "implementation").starts_with("selvedge "));
+        assert!(text(&pair[1], "implementation").starts_with("libfabric "));
+        assert_eq!(pair[0]["bench"], pair[1]["bench"]);
+    }
+    assert_eq!(array(&report["memory"]).len(), 2);
+}
+
+#[test]
+fn ucx_is_measured_if_installed() {
+    let _guard = exclusive();
+    if !Path::new("/usr/include/ucp/api/ucp.h").exists() {
+        return skip(Need::Ucx, "its headers are not installed");
+    }
+    let one_sided = "rma_put,rma_get,rma_bw,rma_read_bw,atomic_add,atomic_fetch_add";
+    let benches = ["tagged_pingpong,tagged_bw,tagged_bibw", one_sided].join(",");
+    let args = ["bench", "-I", "20", "--reps", "1", "--bench", &benches];
+    let options = ["-S", "8,300000", "--against", "ucx", "--json"];
+    let report = run_json(&[&args[..], &options].concat());
+    let rows = array(&report["rows"]);
+    // Atomic operations have one size.
+    assert_eq!(rows.len(), 2 * (2 * 9 - 2));
+    for pair in rows.chunks(2) {
+        assert!(text(&pair[1], "implementation").starts_with("ucx 1."));
+        assert_eq!(pair[0]["bench"], pair[1]["bench"]);
+        assert!(number(&pair[1], "reps") == 0.0 || number(&pair[1], "msgs_per_s") > 0.0);
+    }
+    assert_eq!(array(&report["memory"]).len(), 2);
+    let error = run_failing(&["bench", "--against", "ucx", "--bench", "msg_bw", "-S", "8"]);
+    assert!(error.contains("msg_bw"), "{error}");
+}
+
+#[test]
+fn several_baselines_are_measured_in_turns() {
+    let _guard = exclusive();
+    let args = "bench --bench tagged_pingpong -S 8 -I 20 --reps 1 --against tcp,bmi --json";
+    let report = run_json(&args.split(' ').collect::<Vec<_>>());
+    let rows = array(&report["rows"]).iter();
+    let contestants: Vec<_> = rows
+        .map(|row| (text(row, "provider"), text(row, "implementation")))
+        .collect();
+    assert_eq!(contestants.len(), 3);
+    assert_eq!(contestants[1].0, "tcp");
+    assert!(contestants[2].1.starts_with("selvedge-bmi "));
+}
+
+#[test]
+fn iceoryx2_is_measured_if_required() {
+    let _guard = exclusive();
+    if !is_required(Need::Iceoryx2) {
+        return skip(Need::Iceoryx2, "the first build takes minutes: require it");
+    }
+    let args = "bench -S 8,100000 -I 20 --reps 1 --against iceoryx2 --json --timeout 3000";
+    let output = fabtests(&args.split(' ').collect::<Vec<_>>())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = array(&report["rows"]);
+    assert_eq!(rows.len(), 8);
+    for pair in rows.chunks(2) {
+        assert!(text(&pair[1], "implementation").starts_with("iceoryx2 0."));
+        assert_eq!(pair[0]["bench"], pair[1]["bench"]);
+    }
+}
