@@ -96,8 +96,8 @@ const PARTS: &[Part] = &[
         name: "everything else",
         dirs: &[],
         budget: None,
-        ceiling: 27_060,
-        reason: "",
+        ceiling: 27_190,
+        reason: "Messages gathered from several buffers (210 lines) are part of the safe layer.",
     },
 ];
 

@@ -253,7 +253,8 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
             content: Content::NONE,
             buf,
         });
-        // SAFETY: as in `post`: the segments belong to the buffers that the buffer in the slot holds.
+        // SAFETY: as in `post`; the segments belong to the buffers that the buffer in the slot
+        // holds.
         let submit = unsafe { Submit::new(&*self.ep) };
         match gathered.submit(route, key.into(), self.tx_flags, submit) {
             Ok(()) => Ok(key),

@@ -1,7 +1,7 @@
-//! Messages of the polled [`Endpoint`] that are gathered from several buffers.
+//! Messages that are gathered from several buffers, of [`Endpoint`] and [`AsyncEndpoint`].
 
-use super::Endpoint;
 use super::post::Post;
+use super::{AsyncEndpoint, Endpoint, Sending};
 use crate::owned::Buf;
 use crate::owned::completion::{Handle, TryPostError};
 use crate::{Context, FiAddr};
@@ -57,5 +57,19 @@ impl Endpoint {
         context: Context,
     ) -> Result<Handle, TryPostError> {
         self.post(Post::gather(dest, Some(tag)), head.gathered(rest), context)
+    }
+}
+
+/// Gathered messages, as of [`Endpoint`].
+impl AsyncEndpoint {
+    /// Sends the bytes of several buffers as one message: see [`Endpoint::sendv`].
+    /// Resolves to a buffer that holds them ([`Buf::into_segments`]).
+    pub fn sendv(&self, head: Buf, rest: Vec<Buf>, dest: FiAddr) -> Sending<'_> {
+        self.sending(Post::gather(dest, None), head.gathered(rest))
+    }
+
+    /// As [`Self::sendv`], to a receive that accepts `tag` (fi_tsendv(3)).
+    pub fn tsendv(&self, head: Buf, rest: Vec<Buf>, dest: FiAddr, tag: u64) -> Sending<'_> {
+        self.sending(Post::gather(dest, Some(tag)), head.gathered(rest))
     }
 }

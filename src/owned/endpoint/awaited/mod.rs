@@ -4,7 +4,6 @@ mod async_core;
 mod async_endpoint;
 mod backlog;
 mod claim;
-mod gather;
 mod lending;
 mod message_queue;
 mod messages;
