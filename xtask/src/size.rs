@@ -97,7 +97,7 @@ const PARTS: &[Part] = &[
         dirs: &[],
         budget: None,
         ceiling: 27_190,
-        reason: "Messages gathered from several buffers (210 lines) are part of the safe layer.",
+        reason: "",
     },
 ];
 
