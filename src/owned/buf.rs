@@ -80,6 +80,35 @@ impl Buf {
         }
     }
 
+    /// A buffer of capacity 0 that holds the buffers of a gathered message.
+    pub(super) fn gathered(self, rest: Vec<Self>) -> Self {
+        let mut holder = self.placeholder();
+        let mut segments = rest;
+        segments.insert(0, self);
+        holder.memory.attached = Attached::Segments(segments);
+        holder
+    }
+
+    /// The buffers of a gathered message, in the order of their bytes.
+    pub(super) fn segments(&self) -> &[Self] {
+        match &self.memory.attached {
+            Attached::Segments(segments) => segments,
+            _ => &[],
+        }
+    }
+
+    /// Returns the buffers of a message that was gathered from several
+    /// ([`super::Endpoint::sendv`]), in the order of their bytes. Returns any other buffer itself.
+    pub fn into_segments(mut self) -> Vec<Self> {
+        match mem::replace(&mut self.memory.attached, Attached::None) {
+            Attached::Segments(segments) => segments,
+            attached => {
+                self.memory.attached = attached;
+                vec![self]
+            }
+        }
+    }
+
     fn slice_of(&self, start: usize, len: usize, attached: Attached) -> Self {
         let memory = Memory {
             base: self.memory.base.at(start),
@@ -184,7 +213,7 @@ impl Deref for Buf {
         // A buffer that an operation uses is inside the endpoint and cannot be borrowed. A part is
         // within its buffer, which lives as long and can no longer be borrowed, and shares no bytes
         // with other parts: the completions of the endpoint name no byte twice. A placeholder has
-        // no bytes, nor has a buffer that holds a lent message or names bytes to lend.
+        // no bytes, nor has a buffer that holds a lent or gathered message or names bytes to lend.
         unsafe { slice::from_raw_parts(self.base(), self.len) }
     }
 }
@@ -246,6 +275,8 @@ enum Attached {
     /// A lent message that was received instead of this empty buffer, and the buffer of the
     /// receive.
     Lent(Box<dyn LentMemory>, Buf),
+    /// The buffers of a gathered message, which this empty buffer holds.
+    Segments(Vec<Buf>),
 }
 
 impl Memory {

@@ -27,8 +27,9 @@
 //!   in such memory of a peer, for reads, writes and atomics ([`Endpoint::fetch_atomic`]). The
 //!   region travels to the peer as the bytes of a [`RemoteRegion`].
 //!
-//! Each operation uses one owned buffer. The raw layer ([`crate::Msg`], [`crate::Tagged`],
-//! [`crate::Rma`], [`crate::Atomic`]) also takes lists of segments and borrowed memory, with `unsafe`.
+//! Each operation uses one owned buffer; a send may gather several ([`Endpoint::sendv`]). The raw
+//! layer ([`crate::Msg`], [`crate::Tagged`], [`crate::Rma`], [`crate::Atomic`]) also takes lists of
+//! segments and borrowed memory, with `unsafe`.
 //!
 //! # Examples
 //!

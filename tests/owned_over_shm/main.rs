@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail anywhere")]
 
 mod claims;
+mod gathered;
 
 use std::future::Future;
 use std::pin::{Pin, pin};

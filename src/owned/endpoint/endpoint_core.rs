@@ -10,7 +10,7 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
-use super::post::{Content, Memory, Operands, Post, Submit};
+use super::post::{Content, Gathered, Memory, Operands, Post, Submit};
 use super::remote::RemoteAddr;
 use super::slots::{Held, Key, LockedSlots, MAX_DEPTH, Slots};
 use crate::atomic::Target;
@@ -199,6 +199,9 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         buf: Buf,
         owner: O,
     ) -> Result<Key, TryPostError> {
+        if let Post::Gather { dest, tag } = post {
+            return self.post_gathered((dest, tag), buf, owner);
+        }
         let content = post.content(operands.operand, &buf);
         let (content, memory) = match (content, self.memory(post, &buf)) {
             (Ok(content), Ok(memory)) => (content, memory),
@@ -222,6 +225,38 @@ impl<O: Clone, W: Default> EndpointCore<O, W> {
         // borrowed for this call, and injected operands are not used after it.
         let submit = unsafe { Submit::new(&*self.ep) };
         match post.submit(operands, &memory, key.into(), self.tx_flags, submit) {
+            Ok(()) => Ok(key),
+            Err(errno) => Err(self.withdraw(key, errno)),
+        }
+    }
+
+    /// Posts a send of the message that is gathered from the buffers in `buf`.
+    #[inline(never)]
+    fn post_gathered(
+        &self,
+        route: (FiAddr, Option<u64>),
+        buf: Buf,
+        owner: O,
+    ) -> Result<Key, TryPostError> {
+        let segments = buf.segments();
+        if self.is_registered_only && !segments.iter().all(Buf::is_registered) {
+            let errno = Errno::Inval;
+            return Err(TryPostError { errno, buf });
+        }
+        let gathered = Gathered::of(segments);
+        let Some(slot) = self.slots.reserve() else {
+            let errno = Errno::Again;
+            return Err(TryPostError { errno, buf });
+        };
+        let key = slot.put(Operation {
+            owner,
+            content: Content::NONE,
+            buf,
+        });
+        // SAFETY: as in `post`; the segments belong to the buffers that the buffer in the slot
+        // holds.
+        let submit = unsafe { Submit::new(&*self.ep) };
+        match gathered.submit(route, key.into(), self.tx_flags, submit) {
             Ok(()) => Ok(key),
             Err(errno) => Err(self.withdraw(key, errno)),
         }

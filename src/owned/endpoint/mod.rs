@@ -2,6 +2,7 @@
 
 mod awaited;
 mod endpoint_core;
+mod gather;
 mod lending;
 mod post;
 mod remote;

@@ -22,6 +22,9 @@ pub(super) enum Post {
         tag: Option<u64>,
         data: Option<u64>,
     },
+    /// A send of the message that is gathered from the buffers that the buffer holds, tagged with
+    /// `tag`. [`Gathered`] posts it.
+    Gather { dest: FiAddr, tag: Option<u64> },
     /// A send that lends the message in the buffer, if the endpoint can lend.
     Lend {
         dest: FiAddr,
@@ -65,6 +68,8 @@ impl Operands<'_> {
 pub(super) struct Content(usize);
 
 impl Content {
+    /// A message without bytes, of a buffer that holds the buffers of a gathered message.
+    pub(super) const NONE: Self = Self(0);
     /// A received message; the completion reports its length.
     const MESSAGE: Self = Self(usize::MAX);
     /// The buffer of a multi-receive holds messages in its parts.
@@ -110,6 +115,55 @@ impl Memory {
     }
 }
 
+/// The segments of a gathered message, and their descriptors. They are apart from [`Memory`], so
+/// that posts of one buffer stay free of a choice between one segment and several.
+pub(super) struct Gathered {
+    iov: Vec<Iov>,
+    desc: Vec<Desc>,
+}
+
+impl Gathered {
+    /// The segments of the message that is gathered from `bufs`.
+    pub(super) fn of(bufs: &[Buf]) -> Self {
+        Self {
+            iov: bufs.iter().map(Buf::send_iov).collect(),
+            desc: bufs.iter().map(Buf::desc).collect(),
+        }
+    }
+
+    /// Posts a send of the message, tagged with `tag`.
+    ///
+    /// # Errors
+    /// Those of [`Op::post`].
+    pub(super) fn submit(
+        &self,
+        (dest, tag): (FiAddr, Option<u64>),
+        context: Context,
+        flags: OpFlags,
+        submit: Submit<'_>,
+    ) -> Result {
+        let (iov, desc, data) = (&self.iov[..], &self.desc[..], 0);
+        let op = match tag {
+            None => Op::Send(msg::SendMsg {
+                iov,
+                desc,
+                dest,
+                context,
+                data,
+            }),
+            Some(tag) => Op::TaggedSend(tagged::SendMsg {
+                iov,
+                desc,
+                dest,
+                tag,
+                context,
+                data,
+            }),
+        };
+        submit.post(&op, flags)
+    }
+}
+
 /// Permission to post one operation on a buffer to an endpoint.
 pub(super) struct Submit<'a>(&'a dyn Endpoint);
 
@@ -140,6 +194,11 @@ impl Post {
         }
     }
 
+    /// A send of a gathered message, tagged with `tag`.
+    pub(super) const fn gather(dest: FiAddr, tag: Option<u64>) -> Self {
+        Self::Gather { dest, tag }
+    }
+
     /// A tagged receive with these flags.
     pub(super) const fn trecv(src: FiAddr, tag: TagMatch, flags: OpFlags) -> Self {
         let tag = Some(tag);
@@ -155,7 +214,9 @@ impl Post {
     /// The peer that the operation is posted to; `None` for a receive.
     pub(super) const fn dest(self) -> Option<FiAddr> {
         match self {
-            Self::Send { dest, .. } | Self::Lend { dest, .. } => Some(dest),
+            Self::Send { dest, .. } | Self::Gather { dest, .. } | Self::Lend { dest, .. } => {
+                Some(dest)
+            }
             Self::Write { to: remote, .. } | Self::Read { from: remote } => Some(remote.peer),
             Self::Atomic { target, .. } => Some(target.dest),
             Self::Recv { .. } => None,
@@ -176,7 +237,11 @@ impl Post {
     pub(super) fn content(self, operand: &[u8], buf: &Buf) -> Result<Content> {
         let is_fetched = match self {
             Self::Recv { flags, .. } => return Ok(received(flags, buf)),
-            Self::Send { .. } | Self::Lend { .. } | Self::Write { .. } | Self::Read { .. } => false,
+            Self::Send { .. }
+            | Self::Gather { .. }
+            | Self::Lend { .. }
+            | Self::Write { .. }
+            | Self::Read { .. } => false,
             Self::Atomic { family, target } => match (family, target.op) {
                 (Family::Base, _) | (Family::Fetch, atomic::Op::AtomicRead) => false,
                 (Family::Fetch | Family::Compare, _) => true,
@@ -211,6 +276,7 @@ impl Post {
             &[memory.desc][..],
         );
         match self {
+            Self::Gather { .. } => unreachable!("`Gathered::submit` posts gathered messages"),
             Self::Send { dest, tag, data } => {
                 let (flags, data) = with_data(tx_flags, data);
                 match tag {

@@ -102,7 +102,9 @@ fn word_after<'a>(line: &'a str, flag: &str) -> Option<&'a str> {
 fn commands_name_existing_packages_aliases_and_subcommands() {
     let (lock, aliases) = (read("Cargo.lock"), read(".cargo/config.toml"));
     let commands = read("fabtests/src/main.rs").to_lowercase();
-    let builtin = ["build", "run", "test", "doc", "check", "clippy", "fmt"];
+    let builtin = [
+        "build", "run", "test", "doc", "check", "clippy", "fmt", "publish",
+    ];
     let is_package = |name: &str| lock.contains(&format!("name = \"{name}\"\n"));
     let is_alias = |name: &str| builtin.contains(&name) || aliases.contains(&format!("\n{name} ="));
     let is_command =

@@ -379,7 +379,7 @@ impl AsyncEndpoint {
         self.core.endpoint().try_wait()
     }
 
-    pub(super) fn sending(&self, post: Post, buf: Buf) -> Sending<'_> {
+    pub(in crate::owned::endpoint) fn sending(&self, post: Post, buf: Buf) -> Sending<'_> {
         Sending(Operation::new(&self.core, post, Operands::NONE, buf))
     }
 
