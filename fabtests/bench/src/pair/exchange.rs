@@ -189,8 +189,10 @@ impl<M: Messages> PingpongProcess<'_, M> {
         Ok(())
     }
 
-    /// Waits for the completion of the last send.
+    /// Waits for the completion of the last send. Polls at least once, because a provider may keep
+    /// an injected message until the next poll, and the peer waits for it.
     fn wait_for_last_send(mut self) -> anyhow::Result<()> {
+        self.read()?;
         while self.tx.is_none() {
             self.read()?;
         }
