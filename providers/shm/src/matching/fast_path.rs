@@ -1,9 +1,9 @@
-//! The fast path of received messages: messages with an inline or pooled payload, without remote
-//! data and acknowledgement, for a receive that needs no search. Most messages are of this kind,
+//! The fast path of received messages: messages with an inline or pooled payload, without
+//! acknowledgement, for a receive that needs no search. Most messages are of this kind,
 //! and the fast path takes them without parsing their commands.
 
-use selvedge::FiAddr;
 use selvedge::cq::Entry;
+use selvedge::{CompletionFlags, FiAddr};
 use selvedge_kit::Ep;
 use selvedge_kit::cq::Sink;
 use selvedge_kit::srx::{Kind, Matcher, Posted, Source};
@@ -13,7 +13,7 @@ use crate::matching::{Matching, Unexpected};
 use crate::peers::outbox::Inbox;
 use crate::peers::peer::Peer;
 use crate::provider::av::Av;
-use crate::transfers::cmd;
+use crate::transfers::cmd::{self, PooledMessage};
 use crate::transfers::{inject, inline};
 
 /// The longest payload, in bytes, whose first cache line the receiver prefetches while it waits for
@@ -101,7 +101,7 @@ impl FastPath<'_> {
             && let Some(slot) = inbox.rx.peek()
         {
             let Some((kind, len)) = cmd::parse_inline_message(&slot) else {
-                if !self.reborrow().take_pooled::<R>(inbox, sink) {
+                if !self.reborrow().take_other::<R>(inbox, sink) {
                     break;
                 }
                 taken += 1;
@@ -139,16 +139,46 @@ impl FastPath<'_> {
         }
     }
 
+    /// Takes a command whose message has remote data or is in the inject pool. Returns `false`
+    /// without effect if the command needs the slow path.
+    #[inline(never)]
+    fn take_other<R: ReceiveLookup>(&mut self, inbox: &mut Inbox, sink: &mut Sink<'_>) -> bool {
+        let Some(slot) = inbox.rx.peek() else {
+            return false;
+        };
+        let Some((kind, len, data)) = cmd::parse_inline_message_with_data(&slot) else {
+            return self.take_pooled::<R>(inbox, sink);
+        };
+        let tag = slot.word(1);
+        let matcher = self.matching.matcher(kind);
+        let posted = R::find(matcher, self.source, tag);
+        let Some(posted) = posted.filter(|posted| posted.buf.is_one_for(len)) else {
+            return false;
+        };
+        let word = cmd::INLINE_PAYLOAD_WORD_WITH_DATA;
+        inline::receive(&slot, word, len, &mut posted.buf);
+        inbox.expects_payload = false;
+        let flags = posted.flags;
+        let entry = with_data(completion_entry(posted, kind, len, tag), data);
+        R::drop(matcher);
+        inbox.rx.release();
+        self.ep.rx_report(entry, flags, self.addr, sink);
+        true
+    }
+
     /// Takes a command whose message is in the inject pool. Returns `false` without effect if the
     /// command needs the slow path.
-    #[inline(never)]
+    #[inline(always)]
     fn take_pooled<R: ReceiveLookup>(&mut self, inbox: &mut Inbox, sink: &mut Sink<'_>) -> bool {
         let Some(slot) = inbox.rx.peek() else {
             return false;
         };
-        let Some((kind, len, offset)) = cmd::parse_inject_message(&slot) else {
+        let Some(message) = cmd::parse_inject_message(&slot) else {
             return false;
         };
+        let PooledMessage {
+            kind, len, offset, ..
+        } = message;
         let tag = slot.word(1);
         let matcher = self.matching.matcher(kind);
         let posted = R::find(matcher, self.source, tag);
@@ -163,7 +193,10 @@ impl FastPath<'_> {
         inbox.expects_payload = len <= PREFETCH_PAYLOAD_MAX;
         inject::receive(inbox, start, len, &mut posted.buf);
         let flags = posted.flags;
-        let entry = completion_entry(posted, kind, len, tag);
+        let mut entry = completion_entry(posted, kind, len, tag);
+        if let Some(data) = message.data {
+            entry = with_data(entry, data);
+        }
         R::drop(matcher);
         inbox.rx.release();
         self.ep
@@ -184,4 +217,12 @@ fn completion_entry(posted: &Posted, kind: Kind, len: usize, tag: u64) -> Entry 
         tag,
         ..Entry::default()
     }
+}
+
+/// The entry of a receive whose message has remote data.
+#[inline(always)]
+fn with_data(mut entry: Entry, data: u64) -> Entry {
+    entry.flags |= CompletionFlags::REMOTE_CQ_DATA;
+    entry.data = data;
+    entry
 }

@@ -190,16 +190,42 @@ pub(crate) fn parse_inline_message(slot: &Received<'_>) -> Option<(Kind, usize)>
     Some((message_kind(head), len))
 }
 
-/// Parses the kind, length and offset of a message in the inject pool without remote data and
-/// acknowledgement: as [`parse_inline_message`], for longer messages.
+/// As [`parse_inline_message`], for a message with remote data. The data are in word 2, and the
+/// payload begins at word [`INLINE_PAYLOAD_WORD_WITH_DATA`].
 #[inline(always)]
-pub(crate) fn parse_inject_message(slot: &Received<'_>) -> Option<(Kind, usize, u64)> {
+pub(crate) fn parse_inline_message_with_data(slot: &Received<'_>) -> Option<(Kind, usize, u64)> {
     let head = slot.head();
-    if head & 0x00ff_fffe != SRC_INJECT << 8 {
+    let len = (head >> 24) as usize;
+    if head & 0x00ff_fffe != HAS_DATA << 16 || len > inline_room(true) {
         return None;
     }
-    let len = parse_len(slot.word(3)).ok()?;
-    Some((message_kind(head), len, slot.word(4)))
+    Some((message_kind(head), len, slot.word(2)))
+}
+
+/// A message in the inject pool without acknowledgement.
+#[derive(Debug)]
+pub(crate) struct PooledMessage {
+    pub(crate) kind: Kind,
+    pub(crate) len: usize,
+    pub(crate) data: Option<u64>,
+    pub(crate) offset: u64,
+}
+
+/// Parses a message in the inject pool without acknowledgement: as [`parse_inline_message`], for
+/// longer messages, with or without remote data.
+#[inline(always)]
+pub(crate) fn parse_inject_message(slot: &Received<'_>) -> Option<PooledMessage> {
+    let head = slot.head();
+    let has_data = head & HAS_DATA << 16 != 0;
+    if head & 0x00fe_fffe != SRC_INJECT << 8 {
+        return None;
+    }
+    Some(PooledMessage {
+        kind: message_kind(head),
+        len: parse_len(slot.word(3)).ok()?,
+        data: has_data.then(|| slot.word(2)),
+        offset: slot.word(4),
+    })
 }
 
 #[inline(always)]
@@ -212,6 +238,8 @@ fn message_kind(head: u32) -> Kind {
 
 /// The word at which the payload of an inline message without remote data begins.
 pub(crate) const INLINE_PAYLOAD_WORD: usize = 2;
+/// The word at which the payload of an inline message with remote data begins.
+pub(crate) const INLINE_PAYLOAD_WORD_WITH_DATA: usize = 3;
 
 const _: () = assert!(SRC_INLINE == 0, "parse_inline_message relies on it");
 
