@@ -45,7 +45,7 @@ const PARTS: &[Part] = &[
         name: "shm",
         dirs: &["providers/shm"],
         budget: Some(9_500),
-        ceiling: 15_560,
+        ceiling: 15_620,
         reason: "Restarted peers, proofs of keys, collective channels, mapped memory, lent messages \
                  (360 lines), the shared heap and telemetry remain; libfabric's shm, the basis of \
                  the budget, has none of them.",
@@ -113,7 +113,7 @@ const ALL: Part = Part {
     name: "all",
     dirs: &[],
     budget: Some(85_000),
-    ceiling: 126_270,
+    ceiling: 126_330,
     reason: "The sum of the ceilings of the parts; descriptive names are longer than the first \
              names, and rustfmt breaks more lines.",
 };
