@@ -507,7 +507,7 @@ fn invalid_flags(ctx: &mut TestContext) -> Result {
             OpFlags::DISCARD,
             OpFlags::CLAIM,
             OpFlags::MULTI_RECV,
-            OpFlags::from_bits_retain(1 << 61),
+            OpFlags::from_bits_retain(1 << 60),
         ] {
             let tx = Tx::msg(endpoint.peer(), ctx.payload(1, 0, 16)).flags(flags);
             holds(
@@ -520,7 +520,7 @@ fn invalid_flags(ctx: &mut TestContext) -> Result {
         for flags in [
             OpFlags::INJECT,
             OpFlags::FENCE,
-            OpFlags::from_bits_retain(1 << 61),
+            OpFlags::from_bits_retain(1 << 60),
         ] {
             let rx = Rx::msg(16).from(FiAddr::UNSPEC).flags(flags);
             holds(
