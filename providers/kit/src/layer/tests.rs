@@ -21,10 +21,10 @@ use selvedge::trigger::{Action, CompletionTarget, Work, WorkId};
 use selvedge::{
     Address, AddressVector, Alias, Allocation, Atomic, Bindings, Collective, CompletionQueue,
     ConnectionManagement, Context, Counter, Desc, Domain, Endpoint, EpOption, EpOptionName, Errno,
-    Error, EventQueue, Fabric, FiAddr, Hints, Info, IovMut, LateBindings, Membership, MemoryRegion,
-    MrAccess, MrMode, Msg, Op, OpFlags, PassiveEndpoint, Provider, Query, Result, Rma,
-    ScalableEndpoint, SharedReceives, TagMatch, Tagged, alloc, av, cntr, cq, eq, mr, msg, param,
-    tagged,
+    Error, EventQueue, Fabric, FiAddr, Hints, Info, IovMut, LateBindings, Lending, LentMemory,
+    Membership, MemoryRegion, MrAccess, MrMode, Msg, Op, OpFlags, PassiveEndpoint, Provider, Query,
+    Result, Rma, ScalableEndpoint, SharedReceives, TagMatch, Tagged, alloc, av, cntr, cq, eq, mr,
+    msg, param, tagged,
 };
 
 use super::{Layered, LayeredProvider};
@@ -111,7 +111,12 @@ below! { [unsafe] Endpoint {
     }
     fn join(_: &Address, _: Context) -> Result<Arc<dyn Membership>> { Err(BELOW_ERROR) }
     fn collective() -> Option<&dyn Collective> { Some(&BELOW) }
+    fn lending() -> Option<&dyn Lending> { Some(&BELOW) }
     fn cm() -> Option<&dyn ConnectionManagement> { Some(&BELOW) }
+} }
+
+below! { Lending {
+    fn take_lent(_: usize) -> Result<Box<dyn LentMemory>> { Err(BELOW_ERROR) }
 } }
 
 below! { Msg {
@@ -459,6 +464,7 @@ impl LayeredObjects {
         assert_fails(ep.valid(Family::Base, Datatype::Int8, atomic::Op::Sum));
         let set = av::Set::open(&EmptyVector, &av::SetAttr::default()).unwrap();
         assert_fails(ep.collective().unwrap().join(&set, context));
+        assert_fails(ep.lending().unwrap().take_lent(1));
         let cm = ep.cm().unwrap();
         assert_fails(cm.connect(&address(), b""));
         assert_fails(cm.accept(b""));
@@ -635,8 +641,8 @@ const DERIVED: [&str; 5] = [
     "Atomic::atomic_one",
     "Atomic::fetch_atomic_one",
 ];
-/// Memberships are passed on without a layer: there is nothing to change in them.
-const UNLAYERED: &str = "Membership";
+/// Memberships and lent bytes are passed on without a layer: there is nothing to change in them.
+const UNLAYERED: [&str; 2] = ["Membership", "LentMemory"];
 
 /// The methods of the objects of the contract, read from its sources.
 fn contract_methods() -> BTreeSet<String> {
@@ -659,7 +665,7 @@ fn declared_methods(text: &str) -> Vec<String> {
         let declared = line.strip_prefix("pub trait ");
         if let Some(rest) = declared.or_else(|| line.strip_prefix("pub unsafe trait ")) {
             let name = rest.split([':', ' ', '{']).next().unwrap();
-            object = Some(name).filter(|name| !name.ends_with("Ext") && *name != UNLAYERED);
+            object = Some(name).filter(|name| !name.ends_with("Ext") && !UNLAYERED.contains(name));
         } else if line == "}" {
             object = None;
         }

@@ -146,7 +146,7 @@ fn ranks_of_open_mpi_map_each_other_s_shared_heaps() {
 #[test]
 fn ranks_of_mpich_map_each_other_s_shared_heaps() {
     let Ok(prefix) = std::env::var("MPICH_HOME") else {
-        return skip(Need::Mpi, "MPICH_HOME names no MPICH with libfabric");
+        return skip(Need::OtherMpi, "MPICH_HOME names no MPICH with libfabric");
     };
     let bin = Path::new(&prefix).join("bin");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fabric-mpi-mpich");
