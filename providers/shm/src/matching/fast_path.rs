@@ -207,7 +207,7 @@ impl FastPath<'_> {
     }
 }
 
-/// The completion entry of a receive that a message without remote data has filled.
+/// The completion entry of a receive that a message has filled, without remote data.
 #[inline(always)]
 fn completion_entry(posted: &Posted, kind: Kind, len: usize, tag: u64) -> Entry {
     Entry {

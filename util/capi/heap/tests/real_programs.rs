@@ -57,7 +57,7 @@ const PYTHON_TESTS: &str = "test_bytes test_array test_memoryview test_mmap test
     test_list test_dict test_marshal test_json test_zipfile test_bigmem test_subprocess";
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes; HEAP_LOOP_SECONDS sets how long it repeats"]
 fn real_programs_give_the_same_output_on_the_heap() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("real-programs");
     std::fs::create_dir_all(&folder).unwrap();
@@ -91,7 +91,7 @@ fn real_programs_give_the_same_output_on_the_heap() {
 /// The names of the tests that fail are the same. One test of `test_subprocess` lists the
 /// descriptors of its process, of which the heap has one.
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes; HEAP_LOOP_SECONDS sets how long it repeats"]
 fn the_tests_of_python_have_the_same_results_on_the_heap() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     if output(folder, "python3 -m test --list-tests", None).is_empty() {

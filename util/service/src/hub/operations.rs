@@ -1,4 +1,4 @@
-//! What the handles of a hub do with its connections.
+//! The operations of a hub's handles on its connections.
 
 use std::sync::Arc;
 use std::task::Waker;

@@ -142,7 +142,7 @@ fn number(payload: &[u8]) -> u64 {
     u64::from_le_bytes(*payload.first_chunk().unwrap())
 }
 
-/// What the model expects.
+/// The state that the model expects.
 #[derive(Default)]
 struct Expected {
     /// Numbers of messages and requests that the server has not taken, in order.
@@ -229,7 +229,7 @@ fn every_message_arrives_once_in_order_and_every_request_has_one_response() {
                 _ => _ = pair.deliver(&mut random),
             }
         }
-        // What is left arrives as soon as both applications take.
+        // The rest arrives as soon as both applications take messages.
         for _ in 0..10_000 {
             pair.deliver(&mut random);
             take(&mut pair, &mut expected, &mut random);

@@ -52,7 +52,7 @@ enum Content<M> {
 pub(super) struct Receiver<M> {
     role: Role,
     limits: Limits,
-    /// What the peer has used of the window, and was not given back.
+    /// The bytes of the window that the peer has used and that were not given back.
     used: Credit,
     /// The part of `used` that the application has taken.
     owed: Credit,
