@@ -91,7 +91,7 @@ fn real_programs_give_the_same_output_on_the_heap() {
 /// The names of the tests that fail are the same. One test of `test_subprocess` lists the
 /// descriptors of its process, of which the heap has one.
 #[test]
-#[ignore = "takes minutes; HEAP_LOOP_SECONDS sets how long it repeats"]
+#[ignore = "takes minutes"]
 fn the_tests_of_python_have_the_same_results_on_the_heap() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     if output(folder, "python3 -m test --list-tests", None).is_empty() {
