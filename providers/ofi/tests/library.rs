@@ -13,8 +13,9 @@ use selvedge::param::Params;
 use selvedge::tagged::TagMatch;
 use selvedge::{
     Caps, Context, Desc, Domain, Errno, EventQueue, FiAddr, Hints, Info, InfoFlags, Iov, IovMut,
-    MrAccess, MrMode, MsgExt, Registry, TaggedExt, eq, mr,
+    MrAccess, MrMode, MsgExt, Registry, TaggedExt, eq, mr, wait,
 };
+use selvedge_testkit::domain::Recv;
 use selvedge_testkit::local::{LocalEndpoint, open_domain, until};
 use selvedge_testkit::skip::{Need, skip};
 
@@ -127,6 +128,32 @@ fn messages_pass_over_shm() {
 }
 
 #[test]
+fn a_wait_without_room_returns_when_the_queue_has_an_entry() {
+    let Some(registry) = system_registry("tcp;ofi_rxm;ofi") else {
+        return;
+    };
+    let Ok(infos) = registry.infos(&hints("tcp;ofi_rxm;ofi", Caps::MSG)) else {
+        return skip(Need::Libfabric, format_args!("it has no tcp;ofi_rxm"));
+    };
+    let endpoint = LocalEndpoint::open_with(&infos[0], |domain, config| {
+        let mut attr = cq::Attr::default();
+        attr.wait_obj = wait::Object::Unspec;
+        config.rx = Some(domain.queue_with(&attr).unwrap());
+    });
+    let brief = Some(Duration::from_millis(10));
+    assert_eq!(endpoint.cq().wait(&mut [], brief), Err(Errno::Again));
+    let itself = endpoint.insert_endpoint(&endpoint);
+    let _received = endpoint.recv_new(8, &Recv::new(1));
+    endpoint.post_retrying(&[&endpoint], || {
+        endpoint.ep.inject(b"8 bytes.", itself, None)
+    });
+    for _ in 0..2 {
+        assert_eq!(endpoint.cq().wait(&mut [], Some(TIMEOUT)), Ok(0));
+    }
+    assert_eq!(endpoint.poll().unwrap().unwrap().context, Context(1));
+}
+
+#[test]
 fn the_provider_is_off_until_a_library_is_named() {
     let error = registry("").infos(&Hints::anything()).unwrap_err();
     assert_eq!(error.errno(), Errno::NoData);
@@ -168,7 +195,7 @@ fn errors_have_the_librarys_text() {
     };
     let side = open(&infos[0]);
     let mut attr = cq::Attr::with_size(usize::MAX);
-    attr.wait_obj = selvedge::wait::Object::Fd;
+    attr.wait_obj = wait::Object::Fd;
     let refused = side.domain().cq(&attr).unwrap_err().to_string();
     assert!(
         refused.contains("libfabric 1.") || refused.contains("libfabric 2."),
